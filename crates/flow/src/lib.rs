@@ -1,0 +1,12 @@
+//! Physics: what a transfer may use, what it gets when others run beside it, how long it takes.
+//!
+//! Pure. The simulator runs this forward in virtual time; the report inverts it to say where the
+//! bandwidth went.
+
+mod desc;
+mod network;
+mod solve;
+
+pub use desc::{DescError, MachineDesc, Switches};
+pub use network::{Explanation, Network, NoPath, Operation, Prediction, Resource, Stage, Use};
+pub use solve::Solver;

@@ -1,0 +1,166 @@
+//! The thin, object-safe face of a GPU runtime. Handles are plain words; the facade gives them
+//! owners.
+
+use pathline_schema::{Bytes, MigrateHow, Ns, Place, Variant};
+
+use crate::Result;
+
+macro_rules! handle {
+    ($($(#[$doc:meta])* $name:ident),+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u64);
+    )+};
+}
+handle!(
+    /// A queue of operations of one GPU.
+    StreamId,
+    /// A point in a stream that can be waited for and timed.
+    EventId,
+    /// A kernel that is loaded on one GPU.
+    KernelId,
+    /// A barrier that holds streams and teams until it is released.
+    GateId
+);
+
+/// What a GPU says of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceInfo {
+    /// Its number.
+    pub index: u32,
+    /// Product name.
+    pub name: String,
+    /// Compilation target: `gfx90a`, `sm_90`.
+    pub arch: String,
+    /// PCI address.
+    pub pci: String,
+    /// NUMA domain that it hangs on, if known.
+    pub numa: Option<u32>,
+    /// Device memory.
+    pub memory: Bytes,
+    /// Compute units or multiprocessors.
+    pub compute_units: u32,
+    /// Whether kernels can demand-fault managed pages (XNACK, concurrent managed access).
+    pub demand_migration: bool,
+}
+
+/// How one GPU reaches the memory of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerAccess {
+    /// Kernels and engines address it directly.
+    Direct,
+    /// The runtime stages through the host.
+    Staged,
+}
+
+/// Which engine a copy asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CopyEngine {
+    /// The runtime's own choice under the environment it was started with.
+    Auto,
+    /// The runtime's copy kernel.
+    Blit,
+}
+
+/// One kernel launch: a pass of the variant over `bytes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launch {
+    /// Address of what is loaded; 0 if nothing is.
+    pub src: u64,
+    /// Address of what is stored; 0 if nothing is.
+    pub dst: u64,
+    /// Payload.
+    pub bytes: Bytes,
+}
+
+/// A GPU runtime.
+///
+/// Addresses are those of the machine's one virtual address space: host memory from
+/// [`crate::Host`] may be given to copies and kernels where the hardware allows it.
+/// All `copy`, `launch`, `migrate`, `hold` and `record` calls enqueue and return.
+pub trait Driver {
+    /// Name of the runtime: `cuda`, `hip`, `sim`.
+    fn name(&self) -> &str;
+    /// All GPUs that can be used.
+    fn devices(&self) -> Result<Vec<DeviceInfo>>;
+    /// Free and total device memory now.
+    fn memory(&self, gpu: u32) -> Result<(Bytes, Bytes)>;
+    /// How `from` reaches memory of `to`.
+    fn peer_access(&self, from: u32, to: u32) -> Result<PeerAccess>;
+    /// Lets kernels and engines of `from` address memory of `to`; again is fine.
+    fn enable_peer(&self, from: u32, to: u32) -> Result<()>;
+
+    /// Allocates device, pinned or managed memory at `place`. Pageable kinds are the host's.
+    fn alloc(&self, place: Place, bytes: Bytes) -> Result<u64>;
+    /// Frees what `alloc` gave.
+    fn free(&self, address: u64) -> Result<()>;
+    /// Page-locks host memory and makes it visible to GPUs.
+    fn register(&self, address: u64, bytes: Bytes) -> Result<()>;
+    /// Takes `register` back.
+    fn unregister(&self, address: u64) -> Result<()>;
+    /// Advises that `gpu` accesses managed memory in place (zero-copy) and it stays at its home.
+    fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()>;
+
+    /// A new stream.
+    fn stream_create(&self, gpu: u32) -> Result<StreamId>;
+    /// Destroys a stream; its pending work completes first.
+    fn stream_destroy(&self, stream: StreamId) -> Result<()>;
+    /// Blocks the host until the stream is idle.
+    fn stream_wait(&self, stream: StreamId) -> Result<()>;
+    /// Whether the stream is idle; does not block.
+    fn stream_idle(&self, stream: StreamId) -> Result<bool>;
+    /// A new event, with timing.
+    fn event_create(&self, gpu: u32) -> Result<EventId>;
+    /// Destroys an event.
+    fn event_destroy(&self, event: EventId) -> Result<()>;
+    /// Enqueues the event.
+    fn event_record(&self, event: EventId, stream: StreamId) -> Result<()>;
+    /// Enqueues a wait for the event in another stream.
+    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> Result<()>;
+    /// Time between two events that have completed.
+    fn event_elapsed(&self, start: EventId, end: EventId) -> Result<Ns>;
+
+    /// A new gate, closed.
+    fn gate_create(&self) -> Result<GateId>;
+    /// Enqueues a wait for the gate.
+    fn gate_hold(&self, gate: GateId, stream: StreamId) -> Result<()>;
+    /// Opens the gate: everything that waits for it starts.
+    fn gate_release(&self, gate: GateId) -> Result<()>;
+    /// Destroys a gate, opening it first if it is closed.
+    fn gate_destroy(&self, gate: GateId) -> Result<()>;
+
+    /// Enqueues a copy. Where either end is pageable the call may block like the runtime's does.
+    fn copy(
+        &self,
+        stream: StreamId,
+        dst: u64,
+        src: u64,
+        bytes: Bytes,
+        engine: CopyEngine,
+    ) -> Result<()>;
+    /// What [`CopyEngine::Auto`] is for this pair, in words for the record: `copy engine`.
+    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String;
+    /// Compiles if need be and loads a kernel.
+    fn kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId>;
+    /// Unloads a kernel.
+    fn kernel_unload(&self, kernel: KernelId) -> Result<()>;
+    /// Enqueues a kernel.
+    fn launch(&self, stream: StreamId, kernel: KernelId, launch: &Launch) -> Result<()>;
+    /// Enqueues the migration of managed memory to `to`; [`MigrateHow::Fault`] by a kernel that
+    /// reads it on the stream's GPU.
+    fn migrate(
+        &self,
+        stream: StreamId,
+        address: u64,
+        bytes: Bytes,
+        to: Place,
+        how: MigrateHow,
+    ) -> Result<()>;
+
+    /// Writes the pattern `seed` (see [`crate::pattern`]) from the device that holds the memory,
+    /// and waits. For a chase buffer, `chain` lays a cycle of dependent pointers instead.
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()>;
+    /// Reads the pattern back on the device that holds the memory. The offset of the first wrong
+    /// byte, if any.
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>>;
+}

@@ -1,0 +1,61 @@
+//! A failed call, with a way out.
+
+use pathline_schema::Severity;
+
+/// A call to a machine that did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{call} on {thing}: {reason}{}{}", if .code == &0 { String::new() } else { format!(" ({code})") }, if .way_out.is_empty() { String::new() } else { format!("; {way_out}") })]
+pub struct CallError {
+    /// The function that failed, by the name its manual uses.
+    pub call: String,
+    /// What it was applied to: `8GiB at numa3`.
+    pub thing: String,
+    /// The number it returned; 0 if it has none.
+    pub code: i64,
+    /// What the number means, in words.
+    pub reason: String,
+    /// What the user can do; empty if nothing is known.
+    pub way_out: String,
+    /// How bad it is.
+    pub severity: Severity,
+}
+
+/// The outcome of a call to a machine.
+pub type Result<T> = std::result::Result<T, CallError>;
+
+impl CallError {
+    /// A failed call without a code.
+    pub fn new(
+        severity: Severity,
+        call: impl Into<String>,
+        thing: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            call: call.into(),
+            thing: thing.into(),
+            code: 0,
+            reason: reason.into(),
+            way_out: String::new(),
+            severity,
+        }
+    }
+    /// A thing that this machine or library cannot do.
+    pub fn unsupported(
+        call: impl Into<String>,
+        thing: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self::new(Severity::Unsupported, call, thing, reason)
+    }
+    /// The same with the number that the call returned.
+    pub fn with_code(mut self, code: i64) -> Self {
+        self.code = code;
+        self
+    }
+    /// The same with a way out.
+    pub fn or_try(mut self, way_out: impl Into<String>) -> Self {
+        self.way_out = way_out.into();
+        self
+    }
+}

@@ -1,0 +1,89 @@
+//! The host's memory and the threads that move it.
+
+use pathline_schema::{Bytes, Conditions, CpuHow, CpuWork, Mem, Ns};
+
+use crate::{GateId, Result};
+
+/// Threads that are pinned, one to a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TeamId(pub u64);
+
+/// A NUMA domain that can hold buffers or run threads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostDomain {
+    /// Its number.
+    pub id: u32,
+    /// How many threads can be pinned to cores of it.
+    pub threads: u32,
+    /// Memory that can be allocated on it now.
+    pub free: Bytes,
+}
+
+/// What a team does: `reps` passes of a loop over `bytes`, split evenly over its threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// The loop.
+    pub work: CpuWork,
+    /// Address of what is loaded; 0 if nothing is. A triad loads `bytes` from here and `bytes`
+    /// from `src + bytes`.
+    pub src: u64,
+    /// Address of what is stored; 0 if nothing is.
+    pub dst: u64,
+    /// Payload of one pass.
+    pub bytes: Bytes,
+    /// Passes.
+    pub reps: u64,
+    /// Whether all threads meet between passes.
+    pub isolated: bool,
+}
+
+/// What a team did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reaped {
+    /// From the first thread's start behind the gate to the last thread's end.
+    pub elapsed: Ns,
+    /// Dependent steps done: loads of a chain, pages touched; else passes.
+    pub steps: u64,
+}
+
+/// The host's memory and its threads.
+pub trait Host {
+    /// Its NUMA domains, by number.
+    fn domains(&self) -> Vec<HostDomain>;
+    /// Instruction choices that this processor has.
+    fn instructions(&self) -> Vec<CpuHow>;
+    /// Allocates pageable memory (`Paged` or `Huge`) on a NUMA domain. Page-aligned; backed by
+    /// pages only where `fill` or a team has written.
+    fn alloc(&self, numa: u32, mem: Mem, bytes: Bytes) -> Result<u64>;
+    /// Frees what `alloc` gave.
+    fn free(&self, address: u64) -> Result<()>;
+    /// Gives the pages of a buffer back, so that the next store is a first touch.
+    fn discard(&self, address: u64) -> Result<()>;
+    /// How many bytes of a buffer are in huge pages, where that can be known.
+    fn huge_bytes(&self, address: u64) -> Option<Bytes>;
+    /// Writes the pattern `seed` (see [`crate::pattern`]); with `chain`, a random cycle of
+    /// dependent pointers, one in each 128 B, instead.
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()>;
+    /// The offset of the first byte that differs from the pattern `seed`, if any.
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>>;
+
+    /// Starts `threads` threads pinned to different cores of `numa`.
+    fn team_create(&self, numa: u32, threads: u32) -> Result<TeamId>;
+    /// Ends them.
+    fn team_destroy(&self, team: TeamId) -> Result<()>;
+    /// Gives the team work that starts when the gate opens. Returns at once.
+    fn submit(&self, team: TeamId, gate: GateId, work: &Work) -> Result<()>;
+    /// Waits for the work to end.
+    fn reap(&self, team: TeamId) -> Result<Reaped>;
+
+    /// A new gate for teams, closed.
+    fn gate_create(&self) -> Result<GateId>;
+    /// Opens a gate.
+    fn gate_release(&self, gate: GateId) -> Result<()>;
+    /// Destroys a gate, opening it first if it is closed.
+    fn gate_destroy(&self, gate: GateId) -> Result<()>;
+
+    /// Reads the machine's state: clock rate, core-to-core latency, and the like. Takes at most a
+    /// few milliseconds.
+    fn conditions(&self) -> Conditions;
+}

@@ -1,0 +1,21 @@
+//! What a machine is. No vendor is named here.
+//!
+//! A [`Machine`] holds everything that has time or state. A real and a simulated machine are the
+//! same struct with other boxes inside, and nothing outside them reads a clock.
+
+mod driver;
+mod error;
+mod facade;
+mod host;
+mod machine;
+pub mod pattern;
+
+pub mod conformance;
+
+pub use driver::{
+    CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, PeerAccess, StreamId,
+};
+pub use error::{CallError, Result};
+pub use facade::{Buffer, Event, Gate, Gpu, Kernel, Stream, Team};
+pub use host::{Host, HostDomain, Reaped, TeamId, Work};
+pub use machine::{Clock, Machine};

@@ -1,0 +1,97 @@
+//! The nouns of pathline. Everything here is data: no clock, no device, no file.
+//!
+//! The text of a [`Case`] is its identity: it selects, it keys records and baselines, and
+//! `Display` and `FromStr` are inverse of each other.
+
+mod case;
+mod mover;
+mod place;
+mod record;
+mod select;
+mod topology;
+mod units;
+mod variant;
+
+pub use case::{Cadence, Case, Flow};
+pub use mover::{CpuHow, CpuOp, CpuWork, MigrateHow, Mover};
+pub use place::{Mem, Place, Rank, Unit};
+pub use record::{
+    Begin, Conditions, End, Fault, Measured, Message, Note, Outcome, SCHEMA_VERSION, Sampled,
+    Series, Settings, Severity, Skip, Stop, StopReason, Timer, Verdict, World,
+};
+pub use select::Pattern;
+pub use topology::{
+    BlockDevice, CacheGroup, CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain,
+    PciDevice, PcieLink, Route, Topology, Warning,
+};
+pub use units::{Bytes, Ns, Rate};
+pub use variant::{Effect, Grid, Hint, KernelOp, Variant};
+
+/// What was wrong with a text, and what would have been right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is no {what}: {expected}")]
+pub struct ParseError {
+    /// The kind of thing that was expected, such as `case` or `size`.
+    pub what: &'static str,
+    /// The offending text, cut to a readable length.
+    pub text: String,
+    /// What a right text looks like.
+    pub expected: String,
+}
+
+impl ParseError {
+    pub(crate) fn new(what: &'static str, text: &str, expected: impl Into<String>) -> Self {
+        let mut cut: String = text.chars().take(80).collect();
+        if cut.len() < text.len() {
+            cut.push('…');
+        }
+        Self { what, text: cut, expected: expected.into() }
+    }
+}
+
+/// Serialises a type as its canonical text.
+macro_rules! serde_as_text {
+    ($($t:ty),+) => {$(
+        impl serde::Serialize for $t {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+        impl<'de> serde::Deserialize<'de> for $t {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<str>::deserialize(d)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )+};
+}
+pub(crate) use serde_as_text;
+
+/// Gives a field-less enum its word table: `Display`, `FromStr` and `ALL`.
+macro_rules! words {
+    ($t:ident, $what:literal, { $($v:ident => $w:literal),+ $(,)? }) => {
+        impl $t {
+            /// Every value, in display order.
+            pub const ALL: &[$t] = &[$($t::$v),+];
+            /// The word that stands for this value in case texts and records.
+            pub const fn word(self) -> &'static str {
+                match self { $($t::$v => $w),+ }
+            }
+        }
+        impl std::fmt::Display for $t {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.word())
+            }
+        }
+        impl std::str::FromStr for $t {
+            type Err = $crate::ParseError;
+            fn from_str(s: &str) -> Result<Self, Self::Err> {
+                match s {
+                    $($w => Ok($t::$v),)+
+                    _ => Err($crate::ParseError::new($what, s, concat!("one of" $(, " ", $w)+))),
+                }
+            }
+        }
+    };
+}
+pub(crate) use words;

@@ -1,0 +1,250 @@
+//! What carries the bytes: an engine of a GPU, a kernel, CPU threads, the page fault handler.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::place::number;
+use crate::variant::CHAIN_STRIDE;
+use crate::{Bytes, Effect, KernelOp, ParseError, Unit, Variant, serde_as_text, words};
+
+/// What CPU threads do with the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CpuOp {
+    /// Loads every word.
+    Read,
+    /// Stores every word.
+    Write,
+    /// Loads and stores every word.
+    Copy,
+    /// `a = b + s * c` on doubles.
+    Triad,
+    /// Follows a random cycle of dependent loads.
+    Chase,
+    /// Stores one byte into every page of fresh memory: the first-touch cost.
+    Touch,
+}
+words!(CpuOp, "CPU operation", {
+    Read => "read", Write => "write", Copy => "copy", Triad => "triad", Chase => "chase",
+    Touch => "touch",
+});
+
+/// Which instructions they use. `-nt` is streaming stores; `-nta` is streaming stores behind
+/// `prefetchnta` loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CpuHow {
+    /// 8-byte loads and stores, on any processor.
+    Plain,
+    /// The C library's `memcpy`.
+    Memcpy,
+    /// `rep movsb` (x86-64).
+    Movsb,
+    /// 32-byte AVX2 loads and stores.
+    Avx2,
+    /// AVX2 with streaming stores.
+    Avx2Nt,
+    /// AVX2 with `prefetchnta` loads and streaming stores.
+    Avx2Nta,
+    /// 64-byte AVX-512 loads and stores.
+    Avx512,
+    /// AVX-512 with streaming stores.
+    Avx512Nt,
+    /// AVX-512 with `prefetchnta` loads and streaming stores.
+    Avx512Nta,
+    /// `ldp`/`stp` of 16-byte registers (aarch64).
+    Neon,
+    /// `ldnp`/`stnp` (aarch64).
+    NeonNt,
+}
+words!(CpuHow, "CPU instruction choice", {
+    Plain => "plain", Memcpy => "memcpy", Movsb => "movsb", Avx2 => "avx2", Avx2Nt => "avx2-nt",
+    Avx2Nta => "avx2-nta", Avx512 => "avx512", Avx512Nt => "avx512-nt", Avx512Nta => "avx512-nta",
+    Neon => "neon", NeonNt => "neon-nt",
+});
+
+impl CpuHow {
+    /// The processor feature it needs, as `/proc/cpuinfo` names it; none for portable ones.
+    pub const fn feature(self) -> Option<&'static str> {
+        match self {
+            Self::Plain | Self::Memcpy => None,
+            Self::Movsb => Some("erms"),
+            Self::Avx2 | Self::Avx2Nt | Self::Avx2Nta => Some("avx2"),
+            Self::Avx512 | Self::Avx512Nt | Self::Avx512Nta => Some("avx512f"),
+            Self::Neon | Self::NeonNt => Some("asimd"),
+        }
+    }
+    /// Whether stores bypass the caches.
+    pub const fn is_streaming(self) -> bool {
+        matches!(
+            self,
+            Self::Avx2Nt | Self::Avx2Nta | Self::Avx512Nt | Self::Avx512Nta | Self::NeonNt
+        )
+    }
+}
+
+/// One CPU loop: `copy-avx512-nt`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuWork {
+    /// What it does.
+    pub op: CpuOp,
+    /// With which instructions.
+    pub how: CpuHow,
+}
+
+impl CpuWork {
+    /// What one pass over a payload of `bytes` does. A touch writes one byte of every page, but
+    /// the kernel clears the page: it counts as written.
+    pub fn effect(&self, bytes: Bytes) -> Effect {
+        let none = Bytes(0);
+        let (reads, writes, chain) = match self.op {
+            CpuOp::Read => (bytes, none, 0),
+            CpuOp::Write | CpuOp::Touch => (none, bytes, 0),
+            CpuOp::Copy => (bytes, bytes, 0),
+            CpuOp::Triad => (Bytes(2 * bytes.0), bytes, 0),
+            CpuOp::Chase => (bytes, none, (bytes.0 / CHAIN_STRIDE).max(1)),
+        };
+        Effect { reads, writes, chain }
+    }
+}
+
+impl fmt::Display for CpuWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.op, self.how)
+    }
+}
+
+/// How managed pages are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MigrateHow {
+    /// By the page faults of a kernel that reads them.
+    Fault,
+    /// By an explicit prefetch call.
+    Prefetch,
+}
+words!(MigrateHow, "migration", { Fault => "fault", Prefetch => "prefetch" });
+
+/// Who moves the bytes of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mover {
+    /// The runtime's asynchronous copy, issued at a GPU: a DMA copy engine (SDMA on AMD), unless
+    /// the environment of the run makes the runtime choose otherwise.
+    Dma {
+        /// The GPU whose stream issues the copy.
+        at: Unit,
+    },
+    /// The runtime's copy, forced onto its own copy kernel.
+    Blit {
+        /// The GPU that runs the kernel.
+        at: Unit,
+    },
+    /// A kernel of ours.
+    Kernel {
+        /// The GPU that runs it.
+        at: Unit,
+        /// Which kernel.
+        variant: Variant,
+    },
+    /// CPU threads, pinned one to a core.
+    Cpu {
+        /// The NUMA domain whose cores run them.
+        at: Unit,
+        /// Which loop.
+        work: CpuWork,
+        /// How many threads, at least 1.
+        threads: u32,
+    },
+    /// Migration of managed pages.
+    Migrate {
+        /// The unit that they go to.
+        at: Unit,
+        /// What makes them move.
+        how: MigrateHow,
+    },
+}
+
+impl Mover {
+    /// The first word of its text: `dma`, `blit`, `kernel`, `cpu`, `migrate`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Dma { .. } => "dma",
+            Self::Blit { .. } => "blit",
+            Self::Kernel { .. } => "kernel",
+            Self::Cpu { .. } => "cpu",
+            Self::Migrate { .. } => "migrate",
+        }
+    }
+    /// The unit that does the work.
+    pub const fn at(&self) -> Unit {
+        match *self {
+            Self::Dma { at }
+            | Self::Blit { at }
+            | Self::Kernel { at, .. }
+            | Self::Cpu { at, .. }
+            | Self::Migrate { at, .. } => at,
+        }
+    }
+    /// What one pass over a payload of `bytes` reads and writes.
+    pub fn effect(&self, bytes: Bytes) -> Effect {
+        match self {
+            Self::Kernel { variant, .. } => variant.effect(bytes),
+            Self::Cpu { work, .. } => work.effect(bytes),
+            Self::Dma { .. } | Self::Blit { .. } | Self::Migrate { .. } => {
+                Effect { reads: bytes, writes: bytes, chain: 0 }
+            }
+        }
+    }
+    /// Whether its figure is a latency (a chain of dependent loads) rather than a rate.
+    pub fn is_chase(&self) -> bool {
+        match self {
+            Self::Kernel { variant, .. } => variant.op == KernelOp::Chase,
+            Self::Cpu { work, .. } => work.op == CpuOp::Chase,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Mover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.kind(), self.at())?;
+        match self {
+            Self::Dma { .. } | Self::Blit { .. } => Ok(()),
+            Self::Kernel { variant, .. } => write!(f, "[{variant}]"),
+            Self::Cpu { work, threads, .. } => write!(f, "[{work}-t{threads}]"),
+            Self::Migrate { how, .. } => write!(f, "[{how}]"),
+        }
+    }
+}
+
+impl FromStr for Mover {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad = || {
+            ParseError::new(
+                "mover",
+                s,
+                "dma@gpuN, blit@gpuN, kernel@gpuN[VARIANT], cpu@numaN[OP-HOW-tN] or migrate@UNIT[fault|prefetch]",
+            )
+        };
+        let (kind, rest) = s.split_once('@').ok_or_else(bad)?;
+        let (at, args) = match rest.split_once('[') {
+            Some((at, args)) => (at, Some(args.strip_suffix(']').ok_or_else(bad)?)),
+            None => (rest, None),
+        };
+        let at: Unit = at.parse()?;
+        match (kind, at, args) {
+            ("dma", Unit::Gpu(_), None) => Ok(Self::Dma { at }),
+            ("blit", Unit::Gpu(_), None) => Ok(Self::Blit { at }),
+            ("kernel", Unit::Gpu(_), Some(args)) => Ok(Self::Kernel { at, variant: args.parse()? }),
+            ("cpu", Unit::Numa(_), Some(args)) => {
+                let (work, threads) = args.rsplit_once("-t").ok_or_else(bad)?;
+                let (op, how) = work.split_once('-').ok_or_else(bad)?;
+                let threads = number(threads).filter(|&n| n >= 1).ok_or_else(bad)?;
+                let work = CpuWork { op: op.parse()?, how: how.parse()? };
+                Ok(Self::Cpu { at, work, threads })
+            }
+            ("migrate", _, Some(args)) => Ok(Self::Migrate { at, how: args.parse()? }),
+            _ => Err(bad()),
+        }
+    }
+}
+
+serde_as_text!(Mover);

@@ -1,0 +1,300 @@
+//! What a run writes down. A journal is one JSON object a line, each a [`Message`].
+//!
+//! Raw samples are stored and derived numbers never are.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, Case, Flow, Ns, Rank, Rate, Topology, serde_as_text, words};
+
+/// Version of the journal's format. It grows when an older reader would misread a newer file.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One line of a journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data", rename_all = "kebab-case")]
+pub enum Message {
+    /// First line of a run; again, where a run was resumed.
+    Begin(Begin),
+    /// What was found before anything was measured.
+    Topology(Box<Topology>),
+    /// Samples of one visit to a case that is not finished yet. Superseded by the case's
+    /// `Measured`, `Skipped` or `Faulted`; only a run that was cut ends with some.
+    Sampled(Sampled),
+    /// A case that was measured to its stop.
+    Measured(Box<Measured>),
+    /// A case that cannot be measured here, and why.
+    Skipped(Skip),
+    /// A case that failed.
+    Faulted(Fault),
+    /// A doubt that the tool has about the run or the machine.
+    Note(Note),
+    /// Last line. A journal without it is a cut run.
+    End(End),
+}
+
+/// Whether the figures come from hardware or from the model. Nothing mixes the two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum World {
+    /// Hardware.
+    Real,
+    /// The simulator, running this machine description.
+    Simulated(String),
+}
+
+/// How a run began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Begin {
+    /// Format of this file: [`SCHEMA_VERSION`].
+    pub schema: u32,
+    /// Version of pathline.
+    pub version: String,
+    /// Hardware or model.
+    pub world: World,
+    /// Name of the host that ran it.
+    pub host: String,
+    /// When, RFC 3339 in UTC.
+    pub started: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Environment switches that change what libraries do, of those that were set.
+    pub env: BTreeMap<String, String>,
+    /// What the engine was told.
+    pub settings: Settings,
+    /// What the harness itself costs: an empty operation timed like any other, by timer.
+    pub overhead_ns: BTreeMap<String, f64>,
+}
+
+/// What the engine was told.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Wanted half width of the 95 % interval of the median, relative: 0.01 is 1 %.
+    pub precision: f64,
+    /// Fewest samples of a case.
+    pub min_samples: u32,
+    /// Most samples of a case.
+    pub max_samples: u32,
+    /// Most time for one case, warm-up included.
+    pub case_budget: Ns,
+    /// Shortest sample: repetitions are added until one sample lasts this long.
+    pub min_sample: Ns,
+    /// Most time for the whole run; 0 is no limit.
+    pub time_limit: Ns,
+    /// Most memory in use at once for buffers, host and device each.
+    pub memory: Bytes,
+    /// Seed of patterns and of the order of cases.
+    pub seed: u64,
+}
+
+/// Which clock timed a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Timer {
+    /// The host's clock around issue and completion; the number that a synchronous call costs.
+    Host,
+    /// Device events on the stream of the flow.
+    DeviceEvents,
+    /// The earliest start to the latest end of the threads of a team.
+    Threads,
+}
+words!(Timer, "timer", { Host => "host", DeviceEvents => "device-events", Threads => "threads" });
+serde_as_text!(Timer);
+
+/// Raw samples of one flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The flow.
+    pub flow: Flow,
+    /// Who measured it.
+    pub rank: Rank,
+    /// With which clock.
+    pub timer: Timer,
+    /// What moved the bytes in fact, where it is known: `copy engine`, `blit kernel`, `avx512-nt`.
+    #[serde(default)]
+    pub engine: String,
+    /// Repetitions of the operation in one sample.
+    pub reps: u64,
+    /// Dependent steps in one sample: loads of a chain, pages touched, else operations.
+    pub steps: u64,
+    /// Payload delivered in one sample, one way.
+    pub moved_bytes: Bytes,
+    /// Duration of each sample.
+    pub samples_ns: Vec<f64>,
+}
+
+impl Series {
+    /// Payload rate of each sample.
+    pub fn rates(&self) -> impl Iterator<Item = Rate> + '_ {
+        self.samples_ns.iter().map(|&ns| Rate::of(self.moved_bytes, Ns(ns)))
+    }
+    /// Time of one step in each sample.
+    pub fn latencies(&self) -> impl Iterator<Item = Ns> + '_ {
+        self.samples_ns.iter().map(|&ns| Ns(ns / self.steps.max(1) as f64))
+    }
+}
+
+/// Why sampling ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StopReason {
+    /// The interval of the median is within the wanted precision.
+    Precise,
+    /// The case's time or number of samples is spent; the interval is wider than wanted.
+    Budget,
+    /// The run was interrupted or its time limit came; what had been sampled is kept.
+    Interrupted,
+}
+words!(StopReason, "stop reason", {
+    Precise => "precise", Budget => "budget", Interrupted => "interrupted",
+});
+serde_as_text!(StopReason);
+
+/// How sampling ended.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Why.
+    pub reason: StopReason,
+    /// Samples that were thrown away while the machine was still changing.
+    pub warmup: u32,
+    /// Relative half width of the 95 % interval of the median, of the widest series.
+    pub half_width: f64,
+    /// Wall time of the case, bound to verified.
+    pub elapsed: Ns,
+}
+
+/// Whether the bytes arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every byte of every destination was read back and is right.
+    Verified,
+    /// There is nothing to compare, and why.
+    Unverified(String),
+}
+
+/// Readings of the machine's state around a case, by name with its unit:
+/// `core_to_core_ns`, `cpu_mhz`, `gpu0_temperature_c`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Conditions(pub BTreeMap<String, f64>);
+
+/// Part of a case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// The case.
+    pub case: Case,
+    /// Suites that list it.
+    pub suites: Vec<String>,
+    /// This visit's samples only, one series a timed flow.
+    pub series: Vec<Series>,
+}
+
+/// A case that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The case.
+    pub case: Case,
+    /// Suites that list it.
+    pub suites: Vec<String>,
+    /// One series a timed flow, in the case's order.
+    pub series: Vec<Series>,
+    /// How sampling ended.
+    pub stop: Stop,
+    /// Whether the bytes arrived.
+    pub verdict: Verdict,
+    /// The machine's state before.
+    pub before: Conditions,
+    /// The machine's state after.
+    pub after: Conditions,
+}
+
+/// A case that cannot be measured here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skip {
+    /// The case.
+    pub case: Case,
+    /// Suites that list it.
+    pub suites: Vec<String>,
+    /// Why, and what would change that.
+    pub why: String,
+}
+
+/// How bad a failed call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// This machine or library cannot do it; asking again is no use.
+    Unsupported,
+    /// Something ran out: memory, handles, locked pages.
+    Exhausted,
+    /// It failed this once.
+    Transient,
+    /// The device or process is unusable from here on.
+    Sticky,
+    /// The bytes that arrived are not the bytes that were sent.
+    Corrupt,
+}
+words!(Severity, "severity", {
+    Unsupported => "unsupported", Exhausted => "exhausted", Transient => "transient",
+    Sticky => "sticky", Corrupt => "corrupt",
+});
+serde_as_text!(Severity);
+
+/// A case that failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// The case.
+    pub case: Case,
+    /// Suites that list it.
+    pub suites: Vec<String>,
+    /// The call, the thing, the reason and the way out.
+    pub error: String,
+    /// How bad it is.
+    pub severity: Severity,
+}
+
+/// A doubt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Short stable name: `bimodal`, `drift`, `overhead`, `clock-step`.
+    pub code: String,
+    /// What it is about: a case text, a device, `run`.
+    pub subject: String,
+    /// What was seen and what follows.
+    pub text: String,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// When, RFC 3339 in UTC.
+    pub ended: String,
+    /// Wall time since the (last) begin.
+    pub elapsed: Ns,
+    /// Whether every planned case has its outcome.
+    pub complete: bool,
+    /// Why it ended early, if it did.
+    #[serde(default)]
+    pub why: Option<String>,
+}
+
+/// What became of a case.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Figures.
+    Measured(Box<Measured>),
+    /// A reason.
+    Skipped(Skip),
+    /// An error.
+    Faulted(Fault),
+}
+
+impl Outcome {
+    /// The case it is about.
+    pub fn case(&self) -> &Case {
+        match self {
+            Self::Measured(m) => &m.case,
+            Self::Skipped(s) => &s.case,
+            Self::Faulted(f) => &f.case,
+        }
+    }
+}

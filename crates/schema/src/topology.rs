@@ -1,0 +1,455 @@
+//! What a node is made of, as found on the live host, in a file, or in a machine description.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::place::number;
+use crate::{Bytes, ParseError, Rate, Unit, serde_as_text, words};
+
+/// One node: what it has, how it is joined, and what about that is doubtful.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// Where this came from: `live`, a file's name, or `machine mi250x`.
+    pub source: String,
+    /// The host itself.
+    #[serde(default)]
+    pub host: HostInfo,
+    /// NUMA domains, by number.
+    #[serde(default)]
+    pub numa: Vec<NumaDomain>,
+    /// Groups of logical CPUs that share a cache.
+    #[serde(default)]
+    pub caches: Vec<CacheGroup>,
+    /// GPUs, by number.
+    #[serde(default)]
+    pub gpus: Vec<Gpu>,
+    /// Network adapters.
+    #[serde(default)]
+    pub nics: Vec<Nic>,
+    /// Block devices.
+    #[serde(default)]
+    pub blocks: Vec<BlockDevice>,
+    /// All PCI functions, by address.
+    #[serde(default)]
+    pub pci: Vec<PciDevice>,
+    /// Direct links between units and switches. Each is listed once and goes both ways.
+    #[serde(default)]
+    pub links: Vec<Link>,
+    /// Routes that the fabric uses between GPUs, where a source states them. Ordered pairs.
+    #[serde(default)]
+    pub routes: Vec<Route>,
+    /// What the sources say that cannot be, or contradict each other in.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
+}
+
+/// The host: processor, system, limits.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostInfo {
+    /// Its name on the network.
+    #[serde(default)]
+    pub hostname: String,
+    /// Instruction set architecture: `x86_64`, `aarch64`.
+    #[serde(default)]
+    pub arch: String,
+    /// Processor model as it names itself.
+    #[serde(default)]
+    pub cpu_model: String,
+    /// Number of sockets; 0 if unknown.
+    #[serde(default)]
+    pub sockets: u32,
+    /// Logical CPUs, in Linux list form: `0-63,128-191`.
+    #[serde(default)]
+    pub cpus: CpuSet,
+    /// Logical CPUs that this process may use (affinity and cpuset); empty if unknown.
+    #[serde(default)]
+    pub allowed_cpus: CpuSet,
+    /// Processor features, as `/proc/cpuinfo` names them, of those that pathline can use.
+    #[serde(default)]
+    pub features: Vec<String>,
+    /// Kernel release.
+    #[serde(default)]
+    pub kernel: String,
+    /// Hypervisor or container kind, if one is seen.
+    #[serde(default)]
+    pub virtualization: Option<String>,
+    /// Installed memory.
+    #[serde(default)]
+    pub memory: Bytes,
+    /// Memory available now, after any cgroup limit.
+    #[serde(default)]
+    pub available: Bytes,
+    /// Memory limit of the cgroup, if there is one.
+    #[serde(default)]
+    pub cgroup_limit: Option<Bytes>,
+    /// Base page size.
+    #[serde(default)]
+    pub page: Bytes,
+    /// Huge page sizes that can be had: transparent or reserved.
+    #[serde(default)]
+    pub huge_pages: Vec<Bytes>,
+    /// Transparent huge page mode: `always`, `madvise`, `never`; empty if unknown.
+    #[serde(default)]
+    pub transparent_huge_pages: String,
+}
+
+/// A set of logical CPUs, sorted and without repeats. Its text is Linux's list form.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CpuSet(Vec<u32>);
+
+/// The most CPUs a set may name; Linux's own limit is 8192.
+const MAX_CPU: u32 = 1 << 16;
+
+impl CpuSet {
+    /// From any numbers.
+    pub fn new(cpus: impl IntoIterator<Item = u32>) -> Self {
+        let mut cpus: Vec<u32> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        Self(cpus)
+    }
+    /// The CPUs, ascending.
+    pub fn as_slice(&self) -> &[u32] {
+        &self.0
+    }
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Whether `cpu` is in it.
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.binary_search(&cpu).is_ok()
+    }
+    /// Those in both.
+    pub fn intersect(&self, other: &Self) -> Self {
+        Self(self.0.iter().copied().filter(|&c| other.contains(c)).collect())
+    }
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        let mut rest = self.0.as_slice();
+        while let Some(&first) = rest.first() {
+            let run = rest.iter().zip(first..).take_while(|&(&c, expected)| c == expected).count();
+            if !text.is_empty() {
+                text.push(',');
+            }
+            text += &first.to_string();
+            if run > 1 {
+                text += &format!("-{}", rest[run - 1]);
+            }
+            rest = &rest[run..];
+        }
+        f.pad(&text)
+    }
+}
+
+impl FromStr for CpuSet {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad =
+            || ParseError::new("CPU list", s, "numbers and ranges below 65536, such as 0-7,16");
+        let mut cpus = Vec::new();
+        for part in s.trim().split(',').filter(|p| !p.is_empty()) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let first: u32 = first.trim().parse().map_err(|_| bad())?;
+            let last: u32 = last.trim().parse().map_err(|_| bad())?;
+            if first > last || last >= MAX_CPU || cpus.len() >= MAX_CPU as usize {
+                return Err(bad());
+            }
+            cpus.extend(first..=last);
+        }
+        Ok(Self::new(cpus))
+    }
+}
+
+/// One NUMA domain.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NumaDomain {
+    /// Its number.
+    pub id: u32,
+    /// Its logical CPUs; empty for memory-only domains.
+    #[serde(default)]
+    pub cpus: CpuSet,
+    /// Its memory; 0 if unknown.
+    #[serde(default)]
+    pub memory: Bytes,
+    /// Free memory when looked at; 0 if unknown.
+    #[serde(default)]
+    pub free: Bytes,
+    /// Distance to every domain, in the order of their numbers; 10 is local. Empty if unknown.
+    #[serde(default)]
+    pub distances: Vec<u32>,
+    /// Theoretical peak of its memory, where it is known.
+    #[serde(default)]
+    pub peak: Option<Rate>,
+}
+
+/// CPUs that share one cache.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheGroup {
+    /// Level: 1, 2, 3.
+    pub level: u32,
+    /// `Data`, `Instruction` or `Unified`.
+    pub kind: String,
+    /// Size.
+    pub size: Bytes,
+    /// Line length in bytes; 0 if unknown.
+    #[serde(default)]
+    pub line: u32,
+    /// Who shares it.
+    pub cpus: CpuSet,
+}
+
+/// One GPU as a runtime counts it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gpu {
+    /// Its number.
+    pub index: u32,
+    /// `amd`, `nvidia`, ...
+    #[serde(default)]
+    pub vendor: String,
+    /// Product name; empty if unknown.
+    #[serde(default)]
+    pub name: String,
+    /// Target: `gfx90a`, `sm_90`; empty if unknown.
+    #[serde(default)]
+    pub arch: String,
+    /// PCI address `0000:c1:00.0`; empty if unknown.
+    #[serde(default)]
+    pub pci: String,
+    /// NUMA domain that it hangs on.
+    #[serde(default)]
+    pub numa: Option<u32>,
+    /// Number of the package that it shares with other GPUs (an MI250X holds two GCDs).
+    #[serde(default)]
+    pub package: Option<u32>,
+    /// Device memory; 0 if unknown.
+    #[serde(default)]
+    pub memory: Bytes,
+    /// Theoretical peak of its memory, where it is known.
+    #[serde(default)]
+    pub memory_peak: Option<Rate>,
+    /// Compute units or multiprocessors; 0 if unknown.
+    #[serde(default)]
+    pub compute_units: u32,
+    /// Link to the host, where it is known.
+    #[serde(default)]
+    pub host_link: Option<PcieLink>,
+}
+
+/// One network adapter.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nic {
+    /// Interface or device name.
+    pub name: String,
+    /// PCI address; empty for virtual ones.
+    #[serde(default)]
+    pub pci: String,
+    /// NUMA domain.
+    #[serde(default)]
+    pub numa: Option<u32>,
+    /// Line rate in Mbit/s, if stated.
+    #[serde(default)]
+    pub speed_mbits: Option<u64>,
+    /// The GPU that is nearest on the PCI tree, if one is.
+    #[serde(default)]
+    pub near_gpu: Option<u32>,
+}
+
+/// One block device.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockDevice {
+    /// Kernel name: `nvme0n1`.
+    pub name: String,
+    /// Model; empty if unknown.
+    #[serde(default)]
+    pub model: String,
+    /// PCI address of its controller; empty if unknown.
+    #[serde(default)]
+    pub pci: String,
+    /// NUMA domain.
+    #[serde(default)]
+    pub numa: Option<u32>,
+    /// Capacity.
+    #[serde(default)]
+    pub size: Bytes,
+    /// Whether it has rotating disks.
+    #[serde(default)]
+    pub rotational: bool,
+}
+
+/// One PCI function.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PciDevice {
+    /// `0000:c1:00.0`.
+    pub address: String,
+    /// Class code, 24 bits: `0x030200`.
+    pub class: u32,
+    /// Vendor number.
+    pub vendor: u32,
+    /// Device number.
+    pub device: u32,
+    /// NUMA domain, where the system knows it.
+    #[serde(default)]
+    pub numa: Option<u32>,
+    /// Its link, for PCI Express.
+    #[serde(default)]
+    pub link: Option<PcieLink>,
+    /// Address of the bridge above it.
+    #[serde(default)]
+    pub parent: Option<String>,
+}
+
+/// A PCI Express link, as trained and as both ends could have it.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PcieLink {
+    /// Trained speed in GT/s; 0 if unknown.
+    pub speed_gts: f64,
+    /// Trained width in lanes; 0 if unknown.
+    pub width: u32,
+    /// Highest speed in GT/s; 0 if unknown.
+    #[serde(default)]
+    pub max_speed_gts: f64,
+    /// Greatest width; 0 if unknown.
+    #[serde(default)]
+    pub max_width: u32,
+}
+
+impl PcieLink {
+    /// Payload-free line rate per direction: GT/s x lanes x line coding (8b/10b up to 5 GT/s,
+    /// 128b/130b to 32, 242/256 FLIT from 64; PCI Express Base Specification 6.0).
+    pub fn peak(&self) -> Rate {
+        line_rate(self.speed_gts, self.width)
+    }
+    /// The same for the highest speed and width.
+    pub fn max_peak(&self) -> Rate {
+        line_rate(self.max_speed_gts, self.max_width)
+    }
+}
+
+fn line_rate(gts: f64, width: u32) -> Rate {
+    let coding = match gts {
+        g if g <= 5.0 => 0.8,
+        g if g <= 32.0 => 128.0 / 130.0,
+        _ => 242.0 / 256.0,
+    };
+    Rate(gts * f64::from(width) / 8.0 * coding)
+}
+
+/// An end of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Node {
+    /// A GPU.
+    Gpu(u32),
+    /// A NUMA domain.
+    Numa(u32),
+    /// A switch between units (NVSwitch, PCIe switch).
+    Switch(u32),
+}
+
+impl From<Unit> for Node {
+    fn from(unit: Unit) -> Self {
+        match unit {
+            Unit::Gpu(n) => Self::Gpu(n),
+            Unit::Numa(n) => Self::Numa(n),
+        }
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gpu(n) => f.pad(&format!("gpu{n}")),
+            Self::Numa(n) => f.pad(&format!("numa{n}")),
+            Self::Switch(n) => f.pad(&format!("switch{n}")),
+        }
+    }
+}
+
+impl FromStr for Node {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s.strip_prefix("switch").and_then(number) {
+            Some(n) => Ok(Self::Switch(n)),
+            None => Ok(s.parse::<Unit>()?.into()),
+        }
+    }
+}
+
+/// What a link is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LinkKind {
+    /// AMD xGMI (Infinity Fabric) between GPUs, or GPU and CPU.
+    Xgmi,
+    /// NVIDIA NVLink, direct or to a switch.
+    Nvlink,
+    /// PCI Express.
+    Pcie,
+    /// Between CPU domains: UPI, xGMI sockets, on-die fabric.
+    Cpu,
+}
+words!(LinkKind, "link kind", { Xgmi => "xgmi", Nvlink => "nvlink", Pcie => "pcie", Cpu => "cpu" });
+
+/// A direct link; it goes both ways.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// One end.
+    pub a: Node,
+    /// The other end.
+    pub b: Node,
+    /// What it is made of.
+    pub kind: LinkKind,
+    /// How many physical links are bundled; 1 for PCIe.
+    pub width: u32,
+    /// Theoretical peak of the bundle per direction, where it is known.
+    #[serde(default)]
+    pub peak: Option<Rate>,
+}
+
+/// The route that the fabric uses from one GPU to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// From.
+    pub src: Node,
+    /// To.
+    pub dst: Node,
+    /// Number of links passed.
+    pub hops: u32,
+    /// Units passed between the ends, where a source states or implies them. Where several equal
+    /// routes exist, each of them.
+    #[serde(default)]
+    pub via: Vec<Vec<Node>>,
+}
+
+/// Something a source says that cannot be, or that another source contradicts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Warning {
+    /// Short stable name: `xgmi-count-flat`, `pcie-degraded`.
+    pub code: String,
+    /// The thing it is about.
+    pub subject: String,
+    /// What is odd, what follows, and what to do.
+    pub text: String,
+}
+
+serde_as_text!(CpuSet, Node, LinkKind);
