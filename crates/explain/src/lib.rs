@@ -1,1 +1,3 @@
+//! From records to understanding: ceilings, comparison, pictures. Reaches no device.
 
+pub mod figure;

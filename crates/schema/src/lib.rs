@@ -4,6 +4,7 @@
 //! `Display` and `FromStr` are inverse of each other.
 
 mod case;
+mod journal;
 mod mover;
 mod place;
 mod record;
@@ -13,6 +14,7 @@ mod units;
 mod variant;
 
 pub use case::{Cadence, Case, Flow};
+pub use journal::{Journal, JournalError};
 pub use mover::{CpuHow, CpuOp, CpuWork, MigrateHow, Mover};
 pub use place::{Mem, Place, Rank, Unit};
 pub use record::{

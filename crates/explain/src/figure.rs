@@ -1,0 +1,190 @@
+//! What a report shows, as data: the terminal, the HTML page and the CSV render the same figures.
+
+use pathline_schema::{Case, Conditions};
+
+/// A picture with its table, its words and the command that made it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// Stable anchor: `pairs-dma`.
+    pub id: String,
+    /// Suite that it shows.
+    pub suite: String,
+    /// One line.
+    pub title: String,
+    /// What one sees in it, in figures: two or three sentences.
+    pub finding: String,
+    /// The command that measures just this.
+    pub command: String,
+    /// The data.
+    pub body: Body,
+}
+
+/// The form of a figure.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// Values by row and column.
+    Matrix(Matrix),
+    /// Values over a logarithmic axis.
+    Curves(Curves),
+    /// Values side by side.
+    Bars(Bars),
+}
+
+/// Whether more or less is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Bandwidth.
+    Higher,
+    /// Latency.
+    Lower,
+    /// Neither: a number of hops.
+    Neither,
+}
+
+/// One value with everything that judges it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Cell {
+    /// The value, in the figure's unit: the median.
+    pub value: Option<f64>,
+    /// Half width of its 95 % interval, in the figure's unit.
+    pub half_width: f64,
+    /// What bounds it, in the figure's unit: the peak of its narrowest hop, or a best of the
+    /// machine that was measured.
+    pub ceiling: Option<f64>,
+    /// A tighter bound, where one is known (engine, protocol).
+    pub bound: Option<f64>,
+    /// What somebody has published for this, with where.
+    pub published: Option<Published>,
+    /// Why there is no value: a skip's reason or a fault's error.
+    pub absent: Option<String>,
+    /// The case that was measured.
+    pub case: Option<Case>,
+}
+
+/// A published value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// In the figure's unit.
+    pub value: f64,
+    /// Source and figure.
+    pub source: String,
+}
+
+/// Values by row and column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matrix {
+    /// `GB/s`, `us`, `hops`.
+    pub unit: String,
+    /// What the rows are: `from`.
+    pub row_axis: String,
+    /// What the columns are: `to`.
+    pub col_axis: String,
+    /// Row labels.
+    pub rows: Vec<String>,
+    /// Column labels.
+    pub cols: Vec<String>,
+    /// Cells, `cells[row][col]`.
+    pub cells: Vec<Vec<Cell>>,
+    /// Which way is good.
+    pub better: Better,
+}
+
+/// Values over size (or threads), both axes logarithmic unless all values are of one decade.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curves {
+    /// Unit of the horizontal axis: `B`, `threads`.
+    pub x_unit: String,
+    /// Unit of the vertical axis.
+    pub y_unit: String,
+    /// Lines, in legend order.
+    pub lines: Vec<Line>,
+    /// Horizontal lines: name and height.
+    pub ceilings: Vec<(String, f64)>,
+    /// Vertical lines: place and label, such as a cache size or a crossover.
+    pub marks: Vec<(f64, String)>,
+    /// Which way is good.
+    pub better: Better,
+}
+
+/// One line of a chart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// Name in the legend.
+    pub name: String,
+    /// Points by ascending x.
+    pub points: Vec<(f64, Cell)>,
+}
+
+/// Values side by side.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bars {
+    /// Unit.
+    pub unit: String,
+    /// Bars, top to bottom.
+    pub bars: Vec<Bar>,
+    /// Which way is good.
+    pub better: Better,
+}
+
+/// One bar.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bar {
+    /// Its name.
+    pub label: String,
+    /// Its value.
+    pub cell: Cell,
+}
+
+/// Everything that a report shows of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// `this host` or the machine description's title.
+    pub title: String,
+    /// Name of the simulated machine, if figures are the model's.
+    pub simulated: Option<String>,
+    /// Headline findings, best first: one sentence each, with its figures.
+    pub headlines: Vec<Headline>,
+    /// Figures in suite order.
+    pub figures: Vec<Figure>,
+    /// Cases without figures: case text, `skipped` or `faulted`, reason.
+    pub absences: Vec<Absence>,
+    /// Doubts of the tool: subject and text.
+    pub notes: Vec<(String, String)>,
+    /// Conditions of the run: label and value, in display order.
+    pub conditions: Vec<(String, String)>,
+    /// State of the machine over the run: first and last reading.
+    pub state: Option<(Conditions, Conditions)>,
+    /// Whether the run ended as planned.
+    pub complete: bool,
+}
+
+/// One sentence of the summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Headline {
+    /// What it says.
+    pub text: String,
+    /// Whether it is good news, news, or a reason to look closer.
+    pub tone: Tone,
+}
+
+/// How a headline is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// As it should be.
+    Good,
+    /// Worth knowing.
+    Plain,
+    /// Worth a closer look.
+    Warn,
+}
+
+/// A case without figures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absence {
+    /// The case.
+    pub case: Case,
+    /// Whether it failed, rather than could not be tried.
+    pub faulted: bool,
+    /// Why.
+    pub why: String,
+}

@@ -1,0 +1,229 @@
+//! Reading a journal, whole or torn.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Read};
+
+use crate::{
+    Begin, End, Message, Note, Outcome, SCHEMA_VERSION, Sampled, Series, Settings, Topology, World,
+};
+
+/// The longest line that is read: a topology of thousands of devices fits, a runaway file does not.
+const MAX_LINE: u64 = 64 << 20;
+
+/// What a journal says, put together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Journal {
+    /// The first begin.
+    pub begin: Begin,
+    /// Begins of resumed runs, in order.
+    pub resumed: Vec<Begin>,
+    /// What was found before anything was measured.
+    pub topology: Topology,
+    /// What became of each finished case, in order, the last outcome of a case counting.
+    pub outcomes: Vec<Outcome>,
+    /// Samples of cases that were not finished, merged by case.
+    pub partial: Vec<Sampled>,
+    /// Doubts, in order.
+    pub notes: Vec<Note>,
+    /// How the run ended; none for a cut run.
+    pub end: Option<End>,
+    /// Whether the last line was cut off and dropped.
+    pub torn: bool,
+    /// Length of the file up to and including its last whole line.
+    pub whole_bytes: u64,
+}
+
+/// Why a file is no journal.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file cannot be read.
+    #[error("cannot read the journal: {0}")]
+    Io(#[from] io::Error),
+    /// A line that is not the last one is no message.
+    #[error("line {line}: {reason}; expected one JSON message a line")]
+    Line {
+        /// 1 is the first.
+        line: usize,
+        /// What the parser said.
+        reason: String,
+    },
+    /// A line beyond any sensible length.
+    #[error("line {line} is longer than {MAX_LINE} bytes: this is no journal of pathline")]
+    TooLong {
+        /// 1 is the first.
+        line: usize,
+    },
+    /// Written by a newer pathline.
+    #[error(
+        "journal format {found} is newer than this pathline reads ({SCHEMA_VERSION}); use the version that wrote it: {version}"
+    )]
+    Newer {
+        /// Format of the file.
+        found: u32,
+        /// Version of pathline that wrote it.
+        version: String,
+    },
+    /// The first line is not a begin.
+    #[error("the first line is no 'begin' message: this is no journal of pathline")]
+    NoBegin,
+    /// A later part was measured in another world than the first.
+    #[error(
+        "line {line}: resumed as {second:?} after {first:?}; real and simulated figures cannot share a journal"
+    )]
+    Mixed {
+        /// 1 is the first.
+        line: usize,
+        /// World of the first begin.
+        first: World,
+        /// World of this begin.
+        second: World,
+    },
+}
+
+impl Journal {
+    /// Reads a journal. A last line without a line end, or that is no message, is dropped.
+    pub fn read(mut from: impl BufRead) -> Result<Self, JournalError> {
+        let mut journal: Option<Self> = None;
+        let mut finished: BTreeMap<String, usize> = BTreeMap::new();
+        let mut partial: BTreeMap<String, Sampled> = BTreeMap::new();
+        let mut bad: Option<JournalError> = None;
+        let mut whole_bytes = 0;
+        let mut torn = false;
+        for line in 1.. {
+            let mut text = Vec::new();
+            let read = from.by_ref().take(MAX_LINE).read_until(b'\n', &mut text)? as u64;
+            if read == 0 {
+                break;
+            }
+            // Only the last line may be broken: something after a broken one makes it an error.
+            if let Some(error) = bad.take() {
+                return Err(error);
+            }
+            if text.last() != Some(&b'\n') {
+                if read >= MAX_LINE {
+                    return Err(JournalError::TooLong { line });
+                }
+                torn = true;
+                break;
+            }
+            let message: Message = match serde_json::from_slice(&text) {
+                Ok(message) => message,
+                Err(error) => {
+                    let reason = error.to_string();
+                    bad = Some(JournalError::Line { line, reason });
+                    torn = true;
+                    continue;
+                }
+            };
+            whole_bytes += read;
+            match &mut journal {
+                None => journal = Some(Self::begun(message)?),
+                Some(journal) => journal.add(message, line, &mut finished, &mut partial)?,
+            }
+        }
+        let Some(mut journal) = journal else { return Err(bad.unwrap_or(JournalError::NoBegin)) };
+        journal.partial = partial.into_values().collect();
+        journal.torn = torn;
+        journal.whole_bytes = whole_bytes;
+        Ok(journal)
+    }
+
+    fn begun(message: Message) -> Result<Self, JournalError> {
+        let Message::Begin(begin) = message else { return Err(JournalError::NoBegin) };
+        check_version(&begin)?;
+        Ok(Self {
+            begin,
+            resumed: Vec::new(),
+            topology: Topology::default(),
+            outcomes: Vec::new(),
+            partial: Vec::new(),
+            notes: Vec::new(),
+            end: None,
+            torn: false,
+            whole_bytes: 0,
+        })
+    }
+
+    fn add(
+        &mut self,
+        message: Message,
+        line: usize,
+        finished: &mut BTreeMap<String, usize>,
+        partial: &mut BTreeMap<String, Sampled>,
+    ) -> Result<(), JournalError> {
+        let outcome = match message {
+            Message::Begin(begin) => {
+                check_version(&begin)?;
+                if begin.world != self.begin.world {
+                    let (first, second) = (self.begin.world.clone(), begin.world);
+                    return Err(JournalError::Mixed { line, first, second });
+                }
+                self.resumed.push(begin);
+                self.end = None;
+                return Ok(());
+            }
+            Message::Topology(topology) => {
+                self.topology = *topology;
+                return Ok(());
+            }
+            Message::Sampled(visit) => {
+                merge(partial, visit);
+                return Ok(());
+            }
+            Message::Note(note) => {
+                self.notes.push(note);
+                return Ok(());
+            }
+            Message::End(end) => {
+                self.end = Some(end);
+                return Ok(());
+            }
+            Message::Measured(measured) => Outcome::Measured(measured),
+            Message::Skipped(skip) => Outcome::Skipped(skip),
+            Message::Faulted(fault) => Outcome::Faulted(fault),
+        };
+        let key = outcome.case().to_string();
+        partial.remove(&key);
+        match finished.get(&key) {
+            Some(&at) => self.outcomes[at] = outcome,
+            None => {
+                finished.insert(key, self.outcomes.len());
+                self.outcomes.push(outcome);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine was told in the last part of the run.
+    pub fn settings(&self) -> &Settings {
+        &self.resumed.last().unwrap_or(&self.begin).settings
+    }
+}
+
+fn check_version(begin: &Begin) -> Result<(), JournalError> {
+    if begin.schema > SCHEMA_VERSION {
+        let version = begin.version.clone();
+        return Err(JournalError::Newer { found: begin.schema, version });
+    }
+    Ok(())
+}
+
+/// Adds the samples of a visit to those of earlier visits. A visit with other repetitions starts
+/// the case anew: its samples cannot be pooled.
+fn merge(partial: &mut BTreeMap<String, Sampled>, visit: Sampled) {
+    let key = visit.case.to_string();
+    let same = |a: &Series, b: &Series| a.flow == b.flow && a.reps == b.reps && a.timer == b.timer;
+    match partial.get_mut(&key) {
+        Some(so_far)
+            if so_far.series.len() == visit.series.len()
+                && so_far.series.iter().zip(&visit.series).all(|(a, b)| same(a, b)) =>
+        {
+            for (all, new) in so_far.series.iter_mut().zip(visit.series) {
+                all.samples_ns.extend(new.samples_ns);
+            }
+        }
+        _ => {
+            partial.insert(key, visit);
+        }
+    }
+}
