@@ -1,1 +1,18 @@
+//! Numbers: what a series of samples says, and how sure one may be of it.
+//!
+//! Pure functions over plain floats, in whatever unit the caller measures. Nothing here draws a
+//! random number: the same samples always give the same answer.
 
+mod binomial;
+mod compare;
+mod fit;
+mod order;
+mod shape;
+mod stop;
+mod summary;
+
+pub use compare::{Comparison, Judgement, compare};
+pub use fit::{Line, fit_line};
+pub use shape::{Drift, Mode, Modes, drift, modes};
+pub use stop::{Progress, StopRule, half_width, inflation, settled};
+pub use summary::Summary;

@@ -1,0 +1,134 @@
+//! When to stop: warm-up that has settled, samples that suffice.
+
+use crate::order::{MAD_TO_SD, mad, median_of};
+use crate::summary::Summary;
+
+/// When a series has enough samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StopRule {
+    /// Wanted relative half width of the 95 % interval of the median: 0.01 is 1 %.
+    pub precision: f64,
+    /// Fewest samples.
+    pub min_samples: usize,
+    /// Most samples.
+    pub max_samples: usize,
+}
+
+/// Whether to go on sampling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The interval is still too wide.
+    More,
+    /// The interval is as narrow as wanted.
+    Precise,
+    /// It is not, but the number of samples is spent.
+    Spent,
+}
+
+impl StopRule {
+    /// Judges the samples so far.
+    pub fn check(&self, samples: &[f64]) -> Progress {
+        if samples.len() >= self.min_samples.max(1) && half_width(samples) <= self.precision {
+            Progress::Precise
+        } else if samples.len() >= self.max_samples {
+            Progress::Spent
+        } else {
+            Progress::More
+        }
+    }
+}
+
+/// Relative half width of the 95 % interval of the median, widened by [`inflation`] where
+/// neighbours resemble each other. 1 where there is nothing to judge by.
+pub fn half_width(samples: &[f64]) -> f64 {
+    Summary::of(samples).map_or(1.0, |s| s.half_width_rel() * inflation(samples))
+}
+
+/// By how much an interval that takes samples for independent is too narrow; at least 1.
+///
+/// Neighbours that resemble each other (a clock that wanders, a state that lasts) carry less than
+/// a sample's worth each. For a first-order process with lag-1 correlation r the variance of the
+/// mean grows by `(1 + r) / (1 - r)` (G. E. P. Box and G. M. Jenkins, *Time Series Analysis*,
+/// section 2.1); the same is taken for the median. A correlation that chance explains
+/// (below `1.645 / sqrt(n)`) counts as none, and so do series shorter than 10.
+pub fn inflation(samples: &[f64]) -> f64 {
+    let n = samples.len();
+    if n < 10 {
+        return 1.0;
+    }
+    // Clipped at 3 deviations, so that one interrupt does not hide a correlation.
+    let centre = median_of(samples.iter().copied());
+    let reach = 3.0 * MAD_TO_SD * mad(samples, centre);
+    let clipped: Vec<f64> = samples.iter().map(|x| (x - centre).clamp(-reach, reach)).collect();
+    let mean = clipped.iter().sum::<f64>() / n as f64;
+    let variance: f64 = clipped.iter().map(|x| (x - mean).powi(2)).sum();
+    if variance <= 0.0 {
+        return 1.0;
+    }
+    let covariance: f64 = clipped.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum();
+    let r = covariance / variance;
+    if r < 1.645 / (n as f64).sqrt() {
+        return 1.0;
+    }
+    let r = r.min(0.98);
+    ((1.0 + r) / (1.0 - r)).sqrt()
+}
+
+/// Whether a warm-up series has stopped changing: the median of its newest third agrees with that
+/// of the third before it to 1 %; or to within their noise, and lies among the older samples, as
+/// it does not in a series that still falls. Needs at least 4 samples.
+pub fn settled(samples: &[f64]) -> bool {
+    let n = samples.len();
+    if n < 4 {
+        return false;
+    }
+    let k = (n / 3).max(2);
+    let (early, late) = (&samples[n - 2 * k..n - k], &samples[n - k..]);
+    let (a, b) = (median_of(early.iter().copied()), median_of(late.iter().copied()));
+    // A difference of two medians of k normal samples has the deviation 1.2533 s sqrt(2 / k).
+    let sd = MAD_TO_SD * mad(early, a).max(mad(late, b));
+    let noise = 2.0 * 1.2533 * sd * (2.0 / k as f64).sqrt();
+    let among = early.iter().any(|&x| x <= b) && early.iter().any(|&x| x >= b);
+    let apart = (a - b).abs();
+    apart <= 0.01 * b.abs() || (apart <= noise && among)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_series_is_precise_at_once() {
+        let rule = StopRule { precision: 0.01, min_samples: 6, max_samples: 20 };
+        assert_eq!(rule.check(&[5.0; 5]), Progress::More);
+        assert_eq!(rule.check(&[5.0; 6]), Progress::Precise);
+    }
+
+    #[test]
+    fn a_wide_series_goes_on_until_its_samples_are_spent() {
+        let rule = StopRule { precision: 0.01, min_samples: 6, max_samples: 20 };
+        let wide: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i * 7 % 20)).collect();
+        assert_eq!(rule.check(&wide[..19]), Progress::More);
+        assert_eq!(rule.check(&wide), Progress::Spent);
+    }
+
+    #[test]
+    fn resemblance_of_neighbours_widens_the_interval() {
+        // 10 low, 10 high: mean 1.5, products of neighbours 18 x 0.25 - 0.25 = 4.25 against a sum
+        // of squares of 5: r = 0.85, so sqrt(1.85 / 0.15) = 3.51.
+        let mut halves = vec![1.0; 10];
+        halves.extend([2.0; 10]);
+        assert!((inflation(&halves) - (1.85_f64 / 0.15).sqrt()).abs() < 1e-9);
+        // The same samples in turns: r = -0.95, no widening.
+        let turns: Vec<f64> = (0..20).map(|i| f64::from(1 + i % 2)).collect();
+        assert_eq!(inflation(&turns), 1.0);
+    }
+
+    #[test]
+    fn warm_up_ends_when_the_series_is_flat() {
+        // 400, 200, 120, 104 still falls; 100.8 against 100.2 is 0.6 %.
+        assert!(!settled(&[400.0, 200.0, 120.0, 104.0]));
+        assert!(settled(&[400.0, 200.0, 120.0, 104.0, 101.0, 100.6, 100.3, 100.1]));
+        assert!(!settled(&[100.0, 100.0, 100.0]), "three samples show nothing");
+    }
+}
