@@ -5,6 +5,7 @@
 
 mod desc;
 mod network;
+pub mod routes;
 mod solve;
 
 pub use desc::{DescError, MachineDesc, Switches};

@@ -1,0 +1,445 @@
+//! Routes between the units of a node: shortest, widest, and the one that the fabric uses.
+//!
+//! A route passes NVLink and PCIe switches, and GPUs where both links are xGMI: AMD's fabric
+//! forwards, an NVIDIA GPU does not. Only where no such route exists is one through the host's
+//! NUMA domains considered.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use pathline_schema::{LinkKind, Node, Rate, Topology};
+
+/// The most equal routes that are listed for a pair; a fabric has a handful.
+const MAX_ROUTES: usize = 64;
+/// The most steps of a search for routes of a stated length; a node of 16 GPUs needs a few
+/// thousand.
+const MAX_STEPS: usize = 200_000;
+
+/// All links between two units taken together, one direction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bundle {
+    /// What the links are made of; of the widest, if they differ.
+    pub kind: LinkKind,
+    /// How many physical links.
+    pub width: u32,
+    /// Theoretical peak per direction, where it is known for all of them.
+    pub peak: Option<Rate>,
+}
+
+/// One way from a unit to another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Path {
+    /// Units passed, ends included.
+    pub nodes: Vec<Node>,
+    /// Number of physical links of its narrowest bundle.
+    pub width: u32,
+    /// Theoretical peak per direction of its slowest bundle, where all are known.
+    pub peak: Option<Rate>,
+}
+
+impl Path {
+    /// Number of links passed.
+    pub fn hops(&self) -> u32 {
+        self.nodes.len().saturating_sub(1) as u32
+    }
+}
+
+/// What the fabric does for an ordered pair.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InUse {
+    /// The route, or all equal ones where no source says which is taken.
+    pub paths: Vec<Path>,
+    /// Number of links passed.
+    pub hops: u32,
+    /// Physical links in parallel at the narrowest point.
+    pub width: u32,
+    /// Theoretical peak per direction, where it is known.
+    pub peak: Option<Rate>,
+    /// Whether all of `paths` carry a part of each transfer, as switches of one tier do.
+    pub striped: bool,
+    /// Whether it passes a NUMA domain because no GPU fabric joins the pair.
+    pub through_host: bool,
+    /// Whether a source stated the route or its length; else it is derived.
+    pub stated: bool,
+}
+
+/// The links of a node, ready to be searched.
+#[derive(Debug, Clone, Default)]
+pub struct Routes {
+    links: BTreeMap<Node, BTreeMap<Node, Bundle>>,
+    stated: BTreeMap<(Node, Node), (u32, Vec<Vec<Node>>)>,
+    gpus: Vec<Node>,
+}
+
+#[derive(Clone, Copy)]
+struct Rules {
+    src: Node,
+    dst: Node,
+    through_host: bool,
+    min_width: u32,
+}
+
+impl Rules {
+    /// Whether a route may pass from `u` to `v` over `bundle`.
+    fn admits(&self, u: Node, v: Node, bundle: &Bundle) -> bool {
+        let end = |n: Node| n == self.src || n == self.dst;
+        let passes = |n: Node| match n {
+            _ if end(n) => true,
+            Node::Switch(_) => true,
+            Node::Numa(_) => self.through_host,
+            Node::Gpu(_) => !self.through_host && bundle.kind == LinkKind::Xgmi,
+        };
+        // The ends may be entered only at the end: a route never comes back to its source.
+        bundle.width >= self.min_width && v != self.src && u != self.dst && passes(u) && passes(v)
+    }
+}
+
+impl Routes {
+    /// Indexes the links and stated routes of a topology.
+    pub fn of(topology: &Topology) -> Self {
+        let mut routes = Self::default();
+        let mut gpus: BTreeSet<Node> = topology.gpus.iter().map(|g| Node::Gpu(g.index)).collect();
+        for link in topology.links.iter().filter(|l| l.a != l.b && l.width > 0) {
+            for (a, b) in [(link.a, link.b), (link.b, link.a)] {
+                if let Node::Gpu(_) = a {
+                    gpus.insert(a);
+                }
+                let new = Bundle { kind: link.kind, width: link.width, peak: link.peak };
+                routes
+                    .links
+                    .entry(a)
+                    .or_default()
+                    .entry(b)
+                    .and_modify(|old| *old = merge(*old, new))
+                    .or_insert(new);
+            }
+        }
+        for route in &topology.routes {
+            routes.stated.insert((route.src, route.dst), (route.hops, route.via.clone()));
+        }
+        routes.gpus = gpus.into_iter().collect();
+        routes
+    }
+
+    /// The GPUs, by number.
+    pub fn gpus(&self) -> &[Node] {
+        &self.gpus
+    }
+
+    /// The direct links from `a` to `b`, if there are any.
+    pub fn direct(&self, a: Node, b: Node) -> Option<Bundle> {
+        self.links.get(&a)?.get(&b).copied()
+    }
+
+    /// Number of direct physical links; 0 if the pair is not joined directly.
+    pub fn link_count(&self, a: Node, b: Node) -> u32 {
+        self.direct(a, b).map_or(0, |bundle| bundle.width)
+    }
+
+    /// Units that are joined directly to `a`, and how.
+    pub fn neighbours(&self, a: Node) -> impl Iterator<Item = (Node, Bundle)> + '_ {
+        self.links.get(&a).into_iter().flatten().map(|(&b, &bundle)| (b, bundle))
+    }
+
+    /// All routes of the fewest links, in the order of the units passed. Empty if there is none.
+    pub fn shortest(&self, src: Node, dst: Node) -> Vec<Path> {
+        self.shortest_within(self.rules(src, dst))
+    }
+
+    /// The routes whose narrowest bundle is as wide as can be had, and of those the ones with the
+    /// fewest links.
+    pub fn widest(&self, src: Node, dst: Node) -> Vec<Path> {
+        let rules = self.rules(src, dst);
+        let shortest = self.shortest_within(rules);
+        if shortest.is_empty() || is_striped(&shortest) {
+            return shortest;
+        }
+        let widths: BTreeSet<u32> =
+            self.links.values().flat_map(|to| to.values().map(|b| b.width)).collect();
+        widths
+            .into_iter()
+            .rev()
+            .map(|min_width| self.shortest_within(Rules { min_width, ..rules }))
+            .find(|paths| !paths.is_empty())
+            .unwrap_or(shortest)
+    }
+
+    /// The route that the fabric uses. As stated, if a source states it; with only its length
+    /// stated, the widest of that length; else the widest of the shortest, which is what AMD's
+    /// KFD weights and NVIDIA's switches come to.
+    pub fn in_use(&self, src: Node, dst: Node) -> Option<InUse> {
+        let rules = self.rules(src, dst);
+        let stated = self.stated.get(&(src, dst));
+        let mut paths = stated.map(|stated| self.stated_paths(rules, stated)).unwrap_or_default();
+        let is_stated = !paths.is_empty();
+        if !is_stated {
+            paths = self.shortest_within(rules);
+        }
+        let striped = is_striped(&paths);
+        let best = paths.iter().map(|p| p.width).max()?;
+        if !striped {
+            paths.retain(|p| p.width == best);
+        }
+        let peaks = paths.iter().map(|p| p.peak);
+        let peak = if striped {
+            peaks.sum::<Option<Rate>>()
+        } else {
+            peaks.reduce(|a, b| Some(a?.min(b?))).flatten()
+        };
+        Some(InUse {
+            hops: paths.first()?.hops(),
+            width: if striped { paths.iter().map(|p| p.width).sum() } else { best },
+            peak,
+            striped,
+            through_host: rules.through_host,
+            stated: is_stated,
+            paths,
+        })
+    }
+
+    /// Number of links of the route in use; none if there is no route.
+    pub fn hops(&self, src: Node, dst: Node) -> Option<u32> {
+        self.in_use(src, dst).map(|route| route.hops)
+    }
+
+    fn stated_paths(&self, rules: Rules, (hops, via): &(u32, Vec<Vec<Node>>)) -> Vec<Path> {
+        let given: Vec<Path> = via
+            .iter()
+            .take(MAX_ROUTES)
+            .filter_map(|between| {
+                let ends = |n: &Node| *n == rules.src || *n == rules.dst;
+                let mut nodes = vec![rules.src];
+                nodes.extend(between.iter().filter(|n| !ends(n)));
+                nodes.push(rules.dst);
+                self.path(nodes)
+            })
+            .collect();
+        if !given.is_empty() || *hops == 0 { given } else { self.of_length(rules, *hops) }
+    }
+
+    /// Through the host only where the GPU fabric does not join the pair.
+    fn rules(&self, src: Node, dst: Node) -> Rules {
+        let fabric = Rules { src, dst, through_host: false, min_width: 1 };
+        let joined = self.distances(fabric).contains_key(&src);
+        Rules { through_host: !joined, ..fabric }
+    }
+
+    /// Number of links to the destination, for every unit from which it can be reached.
+    fn distances(&self, rules: Rules) -> BTreeMap<Node, u32> {
+        let mut distance = BTreeMap::from([(rules.dst, 0)]);
+        let mut queue = VecDeque::from([(rules.dst, 0)]);
+        while let Some((v, d)) = queue.pop_front() {
+            for (u, bundle) in self.neighbours(v) {
+                if rules.admits(u, v, &bundle) && !distance.contains_key(&u) {
+                    distance.insert(u, d + 1);
+                    queue.push_back((u, d + 1));
+                }
+            }
+        }
+        distance
+    }
+
+    fn shortest_within(&self, rules: Rules) -> Vec<Path> {
+        let distance = self.distances(rules);
+        match distance.get(&rules.src) {
+            Some(&hops) if hops > 0 => self.walk(rules, &distance, hops),
+            _ => Vec::new(),
+        }
+    }
+
+    fn of_length(&self, rules: Rules, hops: u32) -> Vec<Path> {
+        self.walk(rules, &self.distances(rules), hops)
+    }
+
+    /// Simple routes of exactly `hops` links, in the order of the units passed.
+    fn walk(&self, rules: Rules, distance: &BTreeMap<Node, u32>, hops: u32) -> Vec<Path> {
+        let mut found = Vec::new();
+        let mut stack = vec![vec![rules.src]];
+        let mut steps = 0;
+        while let Some(nodes) = stack.pop() {
+            steps += 1;
+            if steps > MAX_STEPS || found.len() >= MAX_ROUTES {
+                break;
+            }
+            let Some(&at) = nodes.last() else { continue };
+            let left = hops.saturating_sub(nodes.len() as u32 - 1);
+            if left == 0 {
+                found.extend((at == rules.dst).then(|| self.path(nodes)).flatten());
+                continue;
+            }
+            // Pushed in reverse, so that lower numbers are taken up first.
+            let next: Vec<Node> = self
+                .neighbours(at)
+                .filter(|(v, bundle)| rules.admits(at, *v, bundle) && !nodes.contains(v))
+                .filter(|(v, _)| distance.get(v).is_some_and(|&d| d < left))
+                .map(|(v, _)| v)
+                .collect();
+            for v in next.into_iter().rev() {
+                let mut longer = nodes.clone();
+                longer.push(v);
+                stack.push(longer);
+            }
+        }
+        found
+    }
+
+    fn path(&self, nodes: Vec<Node>) -> Option<Path> {
+        let bundles: Vec<Bundle> = nodes
+            .windows(2)
+            .map(|pair| self.direct(*pair.first()?, *pair.last()?))
+            .collect::<Option<_>>()?;
+        let width = bundles.iter().map(|b| b.width).min()?;
+        let peak = bundles.iter().map(|b| b.peak).reduce(|a, b| Some(a?.min(b?))).flatten();
+        Some(Path { nodes, width, peak })
+    }
+}
+
+fn merge(old: Bundle, new: Bundle) -> Bundle {
+    Bundle {
+        kind: if new.width > old.width { new.kind } else { old.kind },
+        width: old.width.saturating_add(new.width),
+        peak: old.peak.zip(new.peak).map(|(a, b)| a + b),
+    }
+}
+
+/// Several routes, each over nothing but switches: the ends spread every transfer over all.
+fn is_striped(paths: &[Path]) -> bool {
+    let inner = |p: &Path| p.nodes.len() > 2 && p.nodes[1..p.nodes.len() - 1].iter().all(is_switch);
+    paths.len() > 1 && paths.iter().all(inner)
+}
+
+fn is_switch(node: &Node) -> bool {
+    matches!(node, Node::Switch(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{Link, Route};
+
+    fn link(a: Node, b: Node, kind: LinkKind, width: u32, peak: f64) -> Link {
+        Link { a, b, kind, width, peak: Some(Rate(peak)) }
+    }
+
+    /// The MI250X node: widths of LUMI, Frontier and arXiv:2410.00801, 50 GB/s a link.
+    fn mi250x() -> Topology {
+        let widths = [
+            (0, 1, 4),
+            (2, 3, 4),
+            (4, 5, 4),
+            (6, 7, 4),
+            (0, 6, 2),
+            (2, 4, 2),
+            (0, 2, 1),
+            (1, 3, 1),
+            (1, 5, 1),
+            (3, 7, 1),
+            (4, 6, 1),
+            (5, 7, 1),
+        ];
+        let gpu = Node::Gpu;
+        let mut links: Vec<Link> = widths
+            .map(|(a, b, w)| link(gpu(a), gpu(b), LinkKind::Xgmi, w, 50.0 * f64::from(w)))
+            .to_vec();
+        // Host links, which must not become short cuts: 0 and 1 share a NUMA domain.
+        for (g, n) in [(0, 3), (1, 3), (2, 1), (3, 1), (4, 0), (5, 0), (6, 2), (7, 2)] {
+            links.push(link(gpu(g), Node::Numa(n), LinkKind::Xgmi, 1, 36.0));
+        }
+        let three = |a, b| Route { src: gpu(a), dst: gpu(b), hops: 3, via: Vec::new() };
+        let routes = vec![three(1, 7), three(7, 1), three(3, 5), three(5, 3)];
+        Topology { links, routes, ..Topology::default() }
+    }
+
+    fn gpus(paths: &[Path]) -> Vec<Vec<u32>> {
+        let number = |n: &Node| if let Node::Gpu(n) = n { *n } else { u32::MAX };
+        paths.iter().map(|p| p.nodes.iter().map(number).collect()).collect()
+    }
+
+    #[test]
+    fn three_hop_pairs_take_the_widest_route() {
+        let routes = Routes::of(&mi250x());
+        for (a, b, way) in [
+            (1, 7, vec![1, 0, 6, 7]),
+            (7, 1, vec![7, 6, 0, 1]),
+            (3, 5, vec![3, 2, 4, 5]),
+            (5, 3, vec![5, 4, 2, 3]),
+        ] {
+            let used = routes.in_use(Node::Gpu(a), Node::Gpu(b)).unwrap();
+            assert_eq!((used.hops, used.width, used.peak), (3, 2, Some(Rate(100.0))));
+            assert!(used.stated);
+            assert_eq!(gpus(&used.paths), [way.clone()]);
+            assert_eq!(gpus(&routes.widest(Node::Gpu(a), Node::Gpu(b))), [way]);
+        }
+        let short = routes.shortest(Node::Gpu(1), Node::Gpu(7));
+        assert_eq!(gpus(&short), [[1, 3, 7], [1, 5, 7]]);
+        assert_eq!(short[0].width, 1);
+    }
+
+    /// Classes of the published table: hops and width of the route in use, for all 28 pairs.
+    #[test]
+    fn every_pair_has_its_published_class() {
+        let routes = Routes::of(&mi250x());
+        let classes: [(u32, u32, &[(u32, u32)]); 6] = [
+            (1, 4, &[(0, 1), (2, 3), (4, 5), (6, 7)]),
+            (1, 2, &[(0, 6), (2, 4)]),
+            (1, 1, &[(0, 2), (1, 3), (1, 5), (3, 7), (4, 6), (5, 7)]),
+            (2, 2, &[(0, 7), (1, 6), (2, 5), (3, 4)]),
+            (
+                2,
+                1,
+                &[(0, 3), (0, 4), (1, 2), (2, 6), (4, 7), (5, 6), (0, 5), (1, 4), (2, 7), (3, 6)],
+            ),
+            (3, 2, &[(1, 7), (3, 5)]),
+        ];
+        assert_eq!(classes.iter().map(|c| c.2.len()).sum::<usize>(), 28);
+        for (hops, width, pairs) in classes {
+            for &(a, b) in pairs {
+                for (a, b) in [(a, b), (b, a)] {
+                    let used = routes.in_use(Node::Gpu(a), Node::Gpu(b)).unwrap();
+                    assert_eq!((used.hops, used.width), (hops, width), "{a} to {b}");
+                    assert!(!used.through_host);
+                }
+            }
+        }
+        for (a, b) in [(0, 3), (0, 4), (1, 2), (2, 6), (4, 7), (5, 6)] {
+            assert_eq!(routes.in_use(Node::Gpu(a), Node::Gpu(b)).unwrap().paths.len(), 2);
+        }
+        assert_eq!(routes.link_count(Node::Gpu(0), Node::Gpu(1)), 4);
+        assert_eq!(routes.link_count(Node::Gpu(0), Node::Gpu(7)), 0);
+    }
+
+    #[test]
+    fn switches_of_one_tier_add_up() {
+        // 5 + 4 + 4 + 5 = 18 NVLinks of 25 GB/s: 450 GB/s over four switches.
+        let mut links = Vec::new();
+        for g in 0..8 {
+            for (s, w) in [(0, 5), (1, 4), (2, 4), (3, 5)] {
+                let peak = 25.0 * f64::from(w);
+                links.push(link(Node::Gpu(g), Node::Switch(s), LinkKind::Nvlink, w, peak));
+            }
+        }
+        let routes = Routes::of(&Topology { links, ..Topology::default() });
+        let used = routes.in_use(Node::Gpu(2), Node::Gpu(7)).unwrap();
+        assert_eq!((used.hops, used.width, used.peak), (2, 18, Some(Rate(450.0))));
+        assert!(used.striped);
+        assert_eq!(routes.gpus().len(), 8);
+    }
+
+    #[test]
+    fn nvlink_gpus_do_not_forward_and_the_host_joins_them() {
+        let gpu = Node::Gpu;
+        let links = vec![
+            link(gpu(0), gpu(1), LinkKind::Nvlink, 1, 25.0),
+            link(gpu(1), gpu(2), LinkKind::Nvlink, 1, 25.0),
+            link(gpu(0), Node::Numa(0), LinkKind::Pcie, 1, 32.0),
+            link(gpu(2), Node::Numa(1), LinkKind::Pcie, 1, 16.0),
+            link(Node::Numa(0), Node::Numa(1), LinkKind::Cpu, 1, 40.0),
+        ];
+        let routes = Routes::of(&Topology { links, ..Topology::default() });
+        let used = routes.in_use(gpu(0), gpu(2)).unwrap();
+        assert!(used.through_host);
+        assert_eq!((used.hops, used.peak), (3, Some(Rate(16.0))));
+        assert_eq!(routes.in_use(gpu(1), gpu(2)).unwrap().hops, 1);
+        assert_eq!(routes.in_use(gpu(0), gpu(9)), None);
+        assert_eq!(routes.in_use(gpu(0), gpu(0)), None);
+    }
+}
