@@ -61,10 +61,12 @@ pub trait Host {
     fn discard(&self, address: u64) -> Result<()>;
     /// How many bytes of a buffer are in huge pages, where that can be known.
     fn huge_bytes(&self, address: u64) -> Option<Bytes>;
-    /// Writes the pattern `seed` (see [`crate::pattern`]); with `chain`, a random cycle of
-    /// dependent pointers, one in each 128 B, instead.
+    /// Writes the pattern `seed` (see [`crate::pattern`]), counted from `address`, which may lie
+    /// anywhere inside a buffer; with `chain`, a random cycle of dependent pointers, one in each
+    /// 128 B, instead.
     fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()>;
-    /// The offset of the first byte that differs from the pattern `seed`, if any.
+    /// The offset from `address`, which may lie anywhere inside a buffer, of the first byte that
+    /// differs from the pattern `seed`, if any.
     fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>>;
 
     /// Starts `threads` threads pinned to different cores of `numa`.

@@ -1,0 +1,483 @@
+//! Checks of the GPU runtime.
+
+use pathline_schema::{Bytes, KernelOp, Mem, MigrateHow, Ns, Place, Severity, Unit, Variant};
+
+use super::{Check, Failure, LENGTHS, Store, TAIL, ensure, finds_wrong_bytes, or_unsupported};
+use crate::{
+    Buffer, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, Machine, StreamId,
+};
+
+pub(super) const CHECKS: &[Check] = &[
+    ("gpu: devices are numbered and have memory", devices),
+    ("gpu: allocations are accounted for", accounting),
+    ("gpu: impossible allocations are errors", impossible_allocations),
+    ("gpu: fill and check, every kind of memory", fill_and_check),
+    ("gpu: copy moves exactly the bytes, every direction and engine", copy),
+    ("gpu: a stream keeps its order", stream_order),
+    ("gpu: an event orders two streams", event_orders_streams),
+    ("gpu: events are monotone and add up", event_times),
+    ("gpu: gate holds a stream until released", gate),
+    ("gpu: polling a stream ends", polling),
+    ("gpu: kernels move exactly their bytes", kernels),
+    ("gpu: a chase follows its chain", chase),
+    ("gpu: kernels push to and pull from a peer", peers),
+    ("gpu: managed memory migrates with its bytes", migration),
+    ("gpu: zero-copy leaves managed memory in place", zero_copy),
+    ("gpu: registered memory can be copied from", registered),
+    ("gpu: bad handles are errors", bad_handles),
+];
+
+type Outcome = Result<(), Failure>;
+
+/// The runtime, its first GPU, and the NUMA domain nearest to that.
+fn first(machine: &Machine) -> Result<(&dyn Driver, u32, u32), Failure> {
+    let driver = machine.driver()?;
+    let device: Option<DeviceInfo> = driver.devices()?.into_iter().next();
+    let device = device.ok_or_else(|| Failure("the driver lists no device".into()))?;
+    let domains = machine.host.domains();
+    let numa = device.numa.or_else(|| domains.first().map(|d| d.id));
+    Ok((driver, device.index, numa.ok_or_else(|| Failure("no NUMA domain".into()))?))
+}
+
+fn vram(gpu: u32) -> Place {
+    Place::new(Unit::Gpu(gpu), Mem::Vram)
+}
+
+fn memory<'m>(machine: &'m Machine, place: Place, bytes: u64) -> Result<Buffer<'m>, Failure> {
+    Ok(machine.buffer(place, Bytes(bytes))?)
+}
+
+/// Looks for the pattern in a buffer of either owner.
+fn expect(buffer: &Buffer<'_>, seed: u64, what: &str) -> Outcome {
+    buffer.check(seed, buffer.bytes()).map_err(|e| Failure(format!("{what}: {e}")))
+}
+
+/// Writes into the middle of a buffer of either owner.
+fn put(machine: &Machine, buffer: &Buffer<'_>, offset: u64, bytes: u64, seed: u64) -> Outcome {
+    let at = buffer.address() + offset;
+    match buffer.place().mem {
+        Mem::Paged | Mem::Huge | Mem::Registered => machine.host.put(at, bytes, seed)?,
+        _ => machine.driver()?.put(at, bytes, seed)?,
+    }
+    Ok(())
+}
+
+fn wrong(
+    machine: &Machine,
+    buffer: &Buffer<'_>,
+    offset: u64,
+    bytes: u64,
+    seed: u64,
+) -> Result<Option<u64>, Failure> {
+    let at = buffer.address() + offset;
+    Ok(match buffer.place().mem {
+        Mem::Paged | Mem::Huge | Mem::Registered => machine.host.wrong(at, bytes, seed)?,
+        _ => machine.driver()?.wrong(at, bytes, seed)?,
+    })
+}
+
+fn devices(machine: &Machine) -> Outcome {
+    let (driver, ..) = first(machine)?;
+    ensure!(!driver.name().is_empty(), "the driver has no name");
+    for (expected, device) in (0..).zip(driver.devices()?) {
+        ensure!(device.index == expected, "gpu{} is listed as number {expected}", device.index);
+        let (free, total) = driver.memory(device.index)?;
+        ensure!(total.0 > 0 && free <= total, "gpu{expected}: {free} free of {total}");
+        ensure!(!device.arch.is_empty(), "gpu{expected} has no compilation target");
+    }
+    Ok(())
+}
+
+fn accounting(machine: &Machine) -> Outcome {
+    let (driver, gpu, _) = first(machine)?;
+    let bytes = Bytes::mib(64);
+    let (before, _) = driver.memory(gpu)?;
+    let address = driver.alloc(vram(gpu), bytes)?;
+    let (during, _) = driver.memory(gpu)?;
+    driver.free(address)?;
+    let (after, _) = driver.memory(gpu)?;
+    ensure!(during.0 + bytes.0 <= before.0, "{before} free, {bytes} taken, {during} left");
+    ensure!(after >= before, "{before} free before, {after} after it was given back");
+    ensure!(driver.free(address).is_err(), "freeing twice is no error");
+    Ok(())
+}
+
+fn impossible_allocations(machine: &Machine) -> Outcome {
+    let (driver, gpu, _) = first(machine)?;
+    let (_, total) = driver.memory(gpu)?;
+    ensure!(driver.alloc(vram(gpu), Bytes(0)).is_err(), "0 B were allocated");
+    ensure!(driver.alloc(vram(u32::MAX), Bytes(64)).is_err(), "gpu{} exists", u32::MAX);
+    let register = Place::new(Unit::Gpu(gpu), Mem::Reg);
+    ensure!(driver.alloc(register, Bytes(64)).is_err(), "registers were allocated");
+    for bytes in [total.0 + 1, u64::MAX] {
+        match driver.alloc(vram(gpu), Bytes(bytes)) {
+            Ok(_) => return Err(Failure(format!("{bytes} B of {total} were allocated"))),
+            Err(e) => ensure!(e.severity == Severity::Exhausted, "{bytes} B: {:?}", e.severity),
+        }
+    }
+    Ok(())
+}
+
+fn fill_and_check(machine: &Machine) -> Outcome {
+    let (driver, gpu, numa) = first(machine)?;
+    let (on_gpu, on_host) = (Unit::Gpu(gpu), Unit::Numa(numa));
+    let kinds = [
+        (on_gpu, Mem::Vram),
+        (on_gpu, Mem::VramFine),
+        (on_host, Mem::Pinned),
+        (on_host, Mem::PinnedNonCoherent),
+        (on_host, Mem::PinnedWc),
+        (on_host, Mem::Managed),
+        (on_gpu, Mem::Managed),
+    ];
+    for (unit, mem) in kinds {
+        for bytes in LENGTHS {
+            let place = Place::new(unit, mem);
+            let Some(buffer) = or_unsupported(machine.buffer(place, Bytes(bytes)))? else {
+                ensure!(mem != Mem::Vram && mem != Mem::Pinned, "{place} is not supported");
+                break;
+            };
+            finds_wrong_bytes(driver, buffer.address(), bytes)
+                .map_err(|e| Failure(format!("{place}: {e}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(machine: &Machine) -> Outcome {
+    let (driver, gpu, numa) = first(machine)?;
+    let host = |mem| Place::new(Unit::Numa(numa), mem);
+    let mut ways = vec![
+        (vram(gpu), vram(gpu)),
+        (host(Mem::Pinned), vram(gpu)),
+        (vram(gpu), host(Mem::Pinned)),
+        (host(Mem::Paged), vram(gpu)),
+        (vram(gpu), host(Mem::Paged)),
+    ];
+    let count = driver.devices()?.len() as u32;
+    for peer in [1, count - 1] {
+        if peer != gpu && peer < count {
+            driver.enable_peer(gpu, peer)?;
+            ways.extend([(vram(gpu), vram(peer)), (vram(peer), vram(gpu))]);
+        }
+    }
+    for (from, to) in ways {
+        for engine in [CopyEngine::Auto, CopyEngine::Blit] {
+            for bytes in LENGTHS {
+                copy_once(machine, from, to, engine, bytes)
+                    .map_err(|e| Failure(format!("{from} > {to}, {engine:?}, {bytes} B: {e}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn copy_once(machine: &Machine, from: Place, to: Place, engine: CopyEngine, bytes: u64) -> Outcome {
+    let (driver, gpu, _) = first(machine)?;
+    let src = memory(machine, from, bytes)?;
+    let dst = memory(machine, to, bytes + TAIL)?;
+    src.fill(31, false)?;
+    put(machine, &dst, 0, bytes, 32)?;
+    put(machine, &dst, bytes, TAIL, 33)?;
+    let stream = machine.gpu(gpu)?.stream()?;
+    let name = driver.copy_engine_name(dst.address(), src.address(), engine);
+    ensure!(!name.is_empty(), "what copies has no name");
+    if or_unsupported(stream.copy(dst.address(), src.address(), Bytes(bytes), engine))?.is_none() {
+        ensure!(engine != CopyEngine::Auto, "not supported");
+        return Ok(());
+    }
+    stream.wait()?;
+    let found = wrong(machine, &dst, 0, bytes, 31)?;
+    ensure!(found.is_none(), "byte {found:?} did not arrive");
+    let found = wrong(machine, &dst, bytes, TAIL, 33)?;
+    ensure!(found.is_none(), "byte {found:?} past the end was written");
+    expect(&src, 31, "the source changed")
+}
+
+fn stream_order(machine: &Machine) -> Outcome {
+    let (_, gpu, _) = first(machine)?;
+    let bytes = 1 << 20;
+    let [a, b, c] = [0; 3].map(|_| memory(machine, vram(gpu), bytes));
+    let (a, b, c) = (a?, b?, c?);
+    a.fill(41, false)?;
+    b.fill(42, false)?;
+    let stream = machine.gpu(gpu)?.stream()?;
+    for (dst, src) in [(&b, &a), (&c, &b), (&a, &c)] {
+        stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    }
+    stream.wait()?;
+    expect(&c, 41, "the second copy ran before the first")?;
+    expect(&a, 41, "the third copy ran before the second")
+}
+
+fn event_orders_streams(machine: &Machine) -> Outcome {
+    let (_, index, _) = first(machine)?;
+    let gpu = machine.gpu(index)?;
+    let bytes = 8 << 20;
+    let [a, b, c] = [0; 3].map(|_| memory(machine, vram(index), bytes));
+    let (a, b, c) = (a?, b?, c?);
+    a.fill(43, false)?;
+    b.fill(44, false)?;
+    let (first, second, done) = (gpu.stream()?, gpu.stream()?, gpu.event()?);
+    let gate = machine.gate()?;
+    first.hold(&gate)?;
+    first.copy(b.address(), a.address(), Bytes(bytes), CopyEngine::Auto)?;
+    first.record(&done)?;
+    second.wait_event(&done)?;
+    second.copy(c.address(), b.address(), Bytes(bytes), CopyEngine::Auto)?;
+    gate.release()?;
+    second.wait()?;
+    expect(&c, 43, "the second stream did not wait for the event")
+}
+
+fn event_times(machine: &Machine) -> Outcome {
+    let (_, index, _) = first(machine)?;
+    let gpu = machine.gpu(index)?;
+    let bytes = 4 << 20;
+    let (src, dst) = (memory(machine, vram(index), bytes)?, memory(machine, vram(index), bytes)?);
+    let (stream, gate) = (gpu.stream()?, machine.gate()?);
+    let (t0, t1, t2, never) = (gpu.event()?, gpu.event()?, gpu.event()?, gpu.event()?);
+    stream.hold(&gate)?;
+    stream.record(&t0)?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    stream.record(&t1)?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    stream.record(&t2)?;
+    ensure!(t1.since(&t0).is_err(), "events behind a closed gate have a time");
+    let pause = Ns::ms(5.0);
+    machine.clock.sleep(pause);
+    gate.release()?;
+    stream.wait()?;
+    let (one, two, both) = (t1.since(&t0)?, t2.since(&t1)?, t2.since(&t0)?);
+    ensure!(one > Ns::ZERO && two > Ns::ZERO, "copies took {one} and {two}");
+    let gap = (both.0 - one.0 - two.0).abs();
+    ensure!(gap <= both.0 * 0.01 + 2e3, "{one} and {two} make {both}");
+    ensure!(both < pause, "the time behind the gate counts: {both}");
+    ensure!(never.since(&t0).is_err(), "an event that was never recorded has a time");
+    Ok(())
+}
+
+fn gate(machine: &Machine) -> Outcome {
+    let (_, index, _) = first(machine)?;
+    let bytes = 10_007;
+    let (src, dst) = (memory(machine, vram(index), bytes)?, memory(machine, vram(index), bytes)?);
+    src.fill(51, false)?;
+    dst.fill(52, false)?;
+    let (stream, gate) = (machine.gpu(index)?.stream()?, machine.gate()?);
+    stream.hold(&gate)?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    machine.clock.sleep(Ns::ms(2.0));
+    ensure!(!stream.is_idle()?, "the stream is idle before the gate opened");
+    gate.release()?;
+    stream.wait()?;
+    ensure!(stream.is_idle()?, "the stream is busy after it was waited for");
+    expect(&dst, 51, "the copy behind the gate")?;
+    // Work that comes after the gate has opened is not held.
+    stream.hold(&gate)?;
+    Ok(stream.wait()?)
+}
+
+fn polling(machine: &Machine) -> Outcome {
+    let (_, index, _) = first(machine)?;
+    let bytes = 1 << 20;
+    let (src, dst) = (memory(machine, vram(index), bytes)?, memory(machine, vram(index), bytes)?);
+    let stream = machine.gpu(index)?.stream()?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    let limit = machine.clock.now() + Ns::secs(10.0);
+    while !stream.is_idle()? {
+        ensure!(machine.clock.now() < limit, "a copy of 1 MiB is not done after 10 s");
+    }
+    Ok(())
+}
+
+fn kernels(machine: &Machine) -> Outcome {
+    let (_, index, _) = first(machine)?;
+    let gpu = machine.gpu(index)?;
+    for op in [KernelOp::Copy, KernelOp::Read, KernelOp::Write, KernelOp::Triad] {
+        let kernel = gpu.kernel(&Variant::standard(op))?;
+        let stream = gpu.stream()?;
+        for bytes in LENGTHS {
+            let src = memory(machine, vram(index), 2 * bytes)?;
+            let dst = memory(machine, vram(index), bytes + TAIL)?;
+            put(machine, &src, 0, 2 * bytes, 61)?;
+            put(machine, &dst, 0, bytes, 62)?;
+            put(machine, &dst, bytes, TAIL, 63)?;
+            let (from, to) = match op {
+                KernelOp::Read | KernelOp::Chase => (src.address(), 0),
+                KernelOp::Write => (0, dst.address()),
+                KernelOp::Copy | KernelOp::Triad => (src.address(), dst.address()),
+            };
+            stream.launch(&kernel, &Launch { src: from, dst: to, bytes: Bytes(bytes) })?;
+            stream.wait()?;
+            let found = wrong(machine, &dst, bytes, TAIL, 63)?;
+            ensure!(found.is_none(), "{op} of {bytes} B wrote byte {found:?} past the end");
+            let found = wrong(machine, &src, 0, 2 * bytes, 61)?;
+            ensure!(found.is_none(), "{op} of {bytes} B changed byte {found:?} of its source");
+            let expected = match op {
+                KernelOp::Copy => 61,
+                KernelOp::Read | KernelOp::Chase => 62,
+                KernelOp::Write | KernelOp::Triad => continue,
+            };
+            let found = wrong(machine, &dst, 0, bytes, expected)?;
+            ensure!(found.is_none(), "{op} of {bytes} B: byte {found:?} of its destination");
+        }
+    }
+    Ok(())
+}
+
+fn chase(machine: &Machine) -> Outcome {
+    let (_, index, _) = first(machine)?;
+    let gpu = machine.gpu(index)?;
+    let bytes = 1 << 20;
+    let buffer = memory(machine, vram(index), bytes)?;
+    buffer.fill(64, true)?;
+    let kernel = gpu.kernel(&Variant::chase())?;
+    let (stream, start, end) = (gpu.stream()?, gpu.event()?, gpu.event()?);
+    stream.record(&start)?;
+    stream.launch(&kernel, &Launch { src: buffer.address(), dst: 0, bytes: Bytes(bytes) })?;
+    stream.record(&end)?;
+    stream.wait()?;
+    let steps = Variant::chase().effect(Bytes(bytes)).chain;
+    let step = end.since(&start)? * (1.0 / steps as f64);
+    // One cycle of a fast clock is the least that a dependent load can take.
+    ensure!(step > Ns(0.2), "{step} a step: the chain is not followed");
+    Ok(())
+}
+
+fn peers(machine: &Machine) -> Outcome {
+    let (driver, here, _) = first(machine)?;
+    let count = driver.devices()?.len() as u32;
+    let (gpu, bytes) = (machine.gpu(here)?, 100_003);
+    for peer in (0..count).filter(|&peer| peer != here) {
+        driver.peer_access(here, peer)?;
+        if or_unsupported(driver.enable_peer(here, peer))?.is_none() {
+            continue;
+        }
+        driver.enable_peer(here, peer)?;
+        let kernel = gpu.kernel(&Variant::standard(KernelOp::Copy))?;
+        let stream = gpu.stream()?;
+        for (from, to) in [(here, peer), (peer, here)] {
+            let (src, dst) =
+                (memory(machine, vram(from), bytes)?, memory(machine, vram(to), bytes)?);
+            src.fill(65, false)?;
+            dst.fill(66, false)?;
+            let launch = Launch { src: src.address(), dst: dst.address(), bytes: Bytes(bytes) };
+            stream.launch(&kernel, &launch)?;
+            stream.wait()?;
+            expect(&dst, 65, &format!("gpu{from} > gpu{to} by a kernel at gpu{here}"))?;
+        }
+    }
+    ensure!(driver.peer_access(here, count).is_err(), "gpu{count} is a peer");
+    ensure!(driver.enable_peer(here, count).is_err(), "gpu{count} can be enabled");
+    Ok(())
+}
+
+fn migration(machine: &Machine) -> Outcome {
+    let (driver, index, numa) = first(machine)?;
+    let home = Place::new(Unit::Numa(numa), Mem::Managed);
+    let there = Place::new(Unit::Gpu(index), Mem::Managed);
+    let Some(buffer) = or_unsupported(machine.buffer(home, Bytes::mib(2)))? else { return Ok(()) };
+    let stream = machine.gpu(index)?.stream()?;
+    let faults = driver.devices()?.iter().any(|d| d.index == index && d.demand_migration);
+    for how in [MigrateHow::Prefetch, MigrateHow::Fault] {
+        buffer.fill(71, false)?;
+        for to in [there, home] {
+            // A kernel's faults bring pages to its GPU; the way home is always asked for.
+            let how = if to == home { MigrateHow::Prefetch } else { how };
+            match stream.migrate(&buffer, to, how) {
+                Ok(()) => ensure!(faults || how == MigrateHow::Prefetch, "faults do not work"),
+                Err(e) => {
+                    ensure!(e.severity == Severity::Unsupported, "{e}");
+                    ensure!(!e.way_out.is_empty(), "no way out: {e}");
+                    ensure!(!faults || how == MigrateHow::Prefetch, "{e}");
+                }
+            }
+            stream.wait()?;
+            expect(&buffer, 71, &format!("{how} to {to}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn zero_copy(machine: &Machine) -> Outcome {
+    let (_, index, numa) = first(machine)?;
+    let home = Place::new(Unit::Numa(numa), Mem::Managed);
+    let bytes = 1 << 20;
+    let Some(src) = or_unsupported(machine.buffer(home, Bytes(bytes)))? else { return Ok(()) };
+    src.fill(72, false)?;
+    if let Err(error) = src.advise_zero_copy(index) {
+        ensure!(error.severity == Severity::Unsupported, "{error}");
+        ensure!(!error.way_out.is_empty(), "no way out: {error}");
+        return Ok(());
+    }
+    let gpu = machine.gpu(index)?;
+    let dst = memory(machine, vram(index), bytes)?;
+    let (stream, kernel) = (gpu.stream()?, gpu.kernel(&Variant::standard(KernelOp::Copy))?);
+    let launch = Launch { src: src.address(), dst: dst.address(), bytes: Bytes(bytes) };
+    stream.launch(&kernel, &launch)?;
+    stream.wait()?;
+    expect(&dst, 72, "zero-copy")
+}
+
+fn registered(machine: &Machine) -> Outcome {
+    let (_, index, numa) = first(machine)?;
+    let place = Place::new(Unit::Numa(numa), Mem::Registered);
+    let bytes = 100_003;
+    let Some(src) = or_unsupported(machine.buffer(place, Bytes(bytes)))? else { return Ok(()) };
+    src.fill(73, false)?;
+    let dst = memory(machine, vram(index), bytes)?;
+    let stream = machine.gpu(index)?.stream()?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    stream.wait()?;
+    expect(&dst, 73, "from registered memory")
+}
+
+fn bad_handles(machine: &Machine) -> Outcome {
+    let (driver, gpu, _) = first(machine)?;
+    let count = driver.devices()?.len() as u32;
+    let (stream, event) = (driver.stream_create(gpu)?, driver.event_create(gpu)?);
+    let gate = driver.gate_create()?;
+    let (no_stream, no_event, no_gate) = (StreamId(u64::MAX), EventId(u64::MAX), GateId(u64::MAX));
+    let (nowhere, bytes) = (0xdead_0000, Bytes(8));
+    let launch = Launch { src: nowhere, dst: nowhere, bytes };
+    let results = [
+        ("memory", driver.memory(count).err()),
+        ("free", driver.free(nowhere).err()),
+        ("unregister", driver.unregister(nowhere).err()),
+        ("advise_zero_copy", driver.advise_zero_copy(nowhere, bytes, gpu).err()),
+        ("stream_create", driver.stream_create(count).err()),
+        ("stream_destroy", driver.stream_destroy(no_stream).err()),
+        ("stream_wait", driver.stream_wait(no_stream).err()),
+        ("stream_idle", driver.stream_idle(no_stream).err()),
+        ("event_create", driver.event_create(count).err()),
+        ("event_destroy", driver.event_destroy(no_event).err()),
+        ("event_record, no event", driver.event_record(no_event, stream).err()),
+        ("event_record, no stream", driver.event_record(event, no_stream).err()),
+        ("stream_wait_event", driver.stream_wait_event(stream, no_event).err()),
+        ("event_elapsed", driver.event_elapsed(event, no_event).err()),
+        ("gate_hold", driver.gate_hold(no_gate, stream).err()),
+        ("gate_hold, no stream", driver.gate_hold(gate, no_stream).err()),
+        ("gate_release", driver.gate_release(no_gate).err()),
+        ("gate_destroy", driver.gate_destroy(no_gate).err()),
+        ("copy", driver.copy(stream, nowhere, nowhere, bytes, CopyEngine::Auto).err()),
+        (
+            "copy, no stream",
+            driver.copy(no_stream, nowhere, nowhere, bytes, CopyEngine::Auto).err(),
+        ),
+        ("kernel", driver.kernel(count, &Variant::chase()).err()),
+        ("kernel_unload", driver.kernel_unload(KernelId(u64::MAX)).err()),
+        ("launch", driver.launch(stream, KernelId(u64::MAX), &launch).err()),
+        ("fill", driver.fill(nowhere, bytes, 0, false).err()),
+        ("check", driver.check(nowhere, bytes, 0).err()),
+    ];
+    driver.gate_destroy(gate)?;
+    driver.event_destroy(event)?;
+    driver.stream_destroy(stream)?;
+    ensure!(driver.stream_destroy(stream).is_err(), "a stream was destroyed twice");
+    ensure!(driver.event_destroy(event).is_err(), "an event was destroyed twice");
+    for (call, error) in results {
+        let Some(error) = error else { return Err(Failure(format!("{call}: no error"))) };
+        ensure!(!error.call.is_empty() && !error.reason.is_empty(), "{call}: says only '{error}'");
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What every machine must do: simulated, stub library, or hardware.
+//!
+//! Each check is a function over a [`Machine`]; a machine's crate runs them as its tests:
+//!
+//! ```no_run
+//! # fn any_machine() -> pathline_hal::Machine { unimplemented!() }
+//! let failures = pathline_hal::conformance::failures(&any_machine());
+//! assert!(failures.is_empty(), "{}", failures.join("\n"));
+//! ```
+//!
+//! Checks hold nothing against a machine that says `Unsupported` where the traits allow it, and
+//! use a few MiB and a few milliseconds each.
+
+mod gpu;
+mod host;
+
+use pathline_schema::Bytes;
+
+use crate::{CallError, Machine, Result};
+
+/// Why a machine failed a check.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Failure(pub String);
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// A check by its name, `host: gate holds until released`.
+pub type Check = (&'static str, fn(&Machine) -> std::result::Result<(), Failure>);
+
+/// Checks of the clock, the host's memory and its threads. Every machine passes them.
+pub fn host_checks() -> &'static [Check] {
+    host::CHECKS
+}
+
+/// Checks of the GPU runtime. Machines with a driver pass them.
+pub fn gpu_checks() -> &'static [Check] {
+    gpu::CHECKS
+}
+
+/// Runs all checks that apply to `machine`, those of GPUs where it has a driver. One line for each
+/// failure, with the name of the check.
+pub fn failures(machine: &Machine) -> Vec<String> {
+    let gpu = if machine.driver.is_some() { gpu_checks() } else { &[] };
+    host_checks()
+        .iter()
+        .chain(gpu)
+        .filter_map(|(name, check)| Some(format!("{name}: {}", check(machine).err()?)))
+        .collect()
+}
+
+/// Lengths that catch mistakes at the ends of loops: below, at and above words, lines and pages.
+const LENGTHS: [u64; 10] = [1, 7, 8, 63, 64, 65, 4096, 4097, 100_003, (1 << 20) + 13];
+/// Bytes behind a destination that nobody may touch.
+const TAIL: u64 = 257;
+
+macro_rules! ensure {
+    ($holds:expr, $($message:tt)+) => {
+        let holds: bool = $holds;
+        if !holds {
+            return Err($crate::conformance::Failure(format!($($message)+)));
+        }
+    };
+}
+use ensure;
+
+/// Memory as both the host and the driver let it be written and read back.
+trait Store {
+    fn put(&self, address: u64, bytes: u64, seed: u64) -> Result<()>;
+    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> Result<Option<u64>>;
+}
+
+impl Store for dyn crate::Host + '_ {
+    fn put(&self, address: u64, bytes: u64, seed: u64) -> Result<()> {
+        self.fill(address, Bytes(bytes), seed, false)
+    }
+    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> Result<Option<u64>> {
+        self.check(address, Bytes(bytes), seed)
+    }
+}
+
+impl Store for dyn crate::Driver + '_ {
+    fn put(&self, address: u64, bytes: u64, seed: u64) -> Result<()> {
+        self.fill(address, Bytes(bytes), seed, false)
+    }
+    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> Result<Option<u64>> {
+        self.check(address, Bytes(bytes), seed)
+    }
+}
+
+/// A seed whose pattern starts with another byte than `seed`'s pattern has at `offset`.
+fn seed_that_differs(seed: u64, offset: u64) -> u64 {
+    let right = crate::pattern::byte(seed, offset);
+    let mut other = seed ^ 0x5eed;
+    while crate::pattern::byte(other, 0) == right {
+        other += 1;
+    }
+    other
+}
+
+/// The outcome where a machine may say that it cannot do a thing, as long as it says why.
+fn or_unsupported<T>(result: Result<T>) -> std::result::Result<Option<T>, Failure> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.severity == pathline_schema::Severity::Unsupported => {
+            ensure!(!error.reason.is_empty(), "{}: unsupported without a reason", error.call);
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Fills, reads back, and plants one wrong byte at the start, in the middle and at the end of
+/// `bytes` at `address`: exactly that byte must be found.
+fn finds_wrong_bytes<S: Store + ?Sized>(
+    store: &S,
+    address: u64,
+    bytes: u64,
+) -> std::result::Result<(), Failure> {
+    let seed = 11 + bytes;
+    for offset in [0, bytes / 2, bytes - 1] {
+        store.put(address, bytes, seed)?;
+        let found = store.wrong(address, bytes, seed)?;
+        ensure!(found.is_none(), "{bytes} B as filled: byte {found:?} is called wrong");
+        store.put(address + offset, 1, seed_that_differs(seed, offset))?;
+        let found = store.wrong(address, bytes, seed)?;
+        ensure!(found == Some(offset), "{bytes} B, byte {offset} wrong: found {found:?}");
+    }
+    if bytes >= 8 {
+        store.put(address, bytes, seed)?;
+        let found = store.wrong(address, bytes, seed + 1)?;
+        ensure!(found.is_some(), "{bytes} B of seed {seed} pass for another seed");
+    }
+    Ok(())
+}
