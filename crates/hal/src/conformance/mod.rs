@@ -59,12 +59,12 @@ const LENGTHS: [u64; 10] = [1, 7, 8, 63, 64, 65, 4096, 4097, 100_003, (1 << 20) 
 const TAIL: u64 = 257;
 
 macro_rules! ensure {
-    ($holds:expr, $($message:tt)+) => {
+    ($holds:expr, $($message:tt)+) => {{
         let holds: bool = $holds;
         if !holds {
             return Err($crate::conformance::Failure(format!($($message)+)));
         }
-    };
+    }};
 }
 use ensure;
 
