@@ -3,11 +3,13 @@
 //! Pure. The simulator runs this forward in virtual time; the report inverts it to say where the
 //! bandwidth went.
 
+mod batch;
 mod desc;
 mod network;
 pub mod routes;
 mod solve;
 
+pub use batch::{Batch, NONE, Shares};
 pub use desc::{DescError, MachineDesc, Switches};
 pub use network::{Explanation, Network, NoPath, Operation, Prediction, Resource, Stage, Use};
 pub use solve::Solver;

@@ -66,8 +66,15 @@ pub struct InUse {
 #[derive(Debug, Clone, Default)]
 pub struct Routes {
     links: BTreeMap<Node, BTreeMap<Node, Bundle>>,
-    stated: BTreeMap<(Node, Node), (u32, Vec<Vec<Node>>)>,
+    stated: BTreeMap<(Node, Node), Stated>,
     gpus: Vec<Node>,
+}
+
+/// What a source says of a route: its length, and the units between where it names them.
+#[derive(Debug, Clone)]
+struct Stated {
+    hops: u32,
+    via: Vec<Vec<Node>>,
 }
 
 #[derive(Clone, Copy)]
@@ -114,7 +121,10 @@ impl Routes {
             }
         }
         for route in &topology.routes {
-            routes.stated.insert((route.src, route.dst), (route.hops, route.via.clone()));
+            routes.stated.insert(
+                (route.src, route.dst),
+                Stated { hops: route.hops, via: route.via.clone() },
+            );
         }
         routes.gpus = gpus.into_iter().collect();
         routes
@@ -201,7 +211,7 @@ impl Routes {
         self.in_use(src, dst).map(|route| route.hops)
     }
 
-    fn stated_paths(&self, rules: Rules, (hops, via): &(u32, Vec<Vec<Node>>)) -> Vec<Path> {
+    fn stated_paths(&self, rules: Rules, Stated { hops, via }: &Stated) -> Vec<Path> {
         let given: Vec<Path> = via
             .iter()
             .take(MAX_ROUTES)
@@ -366,8 +376,9 @@ mod tests {
             let used = routes.in_use(Node::Gpu(a), Node::Gpu(b)).unwrap();
             assert_eq!((used.hops, used.width, used.peak), (3, 2, Some(Rate(100.0))));
             assert!(used.stated);
-            assert_eq!(gpus(&used.paths), [way.clone()]);
-            assert_eq!(gpus(&routes.widest(Node::Gpu(a), Node::Gpu(b))), [way]);
+            let way = [way];
+            assert_eq!(gpus(&used.paths), way);
+            assert_eq!(gpus(&routes.widest(Node::Gpu(a), Node::Gpu(b))), way);
         }
         let short = routes.shortest(Node::Gpu(1), Node::Gpu(7));
         assert_eq!(gpus(&short), [[1, 3, 7], [1, 5, 7]]);
@@ -378,7 +389,8 @@ mod tests {
     #[test]
     fn every_pair_has_its_published_class() {
         let routes = Routes::of(&mi250x());
-        let classes: [(u32, u32, &[(u32, u32)]); 6] = [
+        type Pairs = &'static [(u32, u32)];
+        let classes: [(u32, u32, Pairs); 6] = [
             (1, 4, &[(0, 1), (2, 3), (4, 5), (6, 7)]),
             (1, 2, &[(0, 6), (2, 4)]),
             (1, 1, &[(0, 2), (1, 3), (1, 5), (3, 7), (4, 6), (5, 7)]),

@@ -1,15 +1,219 @@
-//! Max-min fair rates.
+//! Max-min fair rates of a case: few flows, weights, caps. For millions of flows see
+//! [`crate::Batch`].
 
 use crate::Use;
 
 /// Computes max-min fair rates by progressive filling; keeps its buffers between calls.
+///
+/// All rates rise together. Where a resource is full, the flows that use it stay at the rate they
+/// have; a flow stays at its cap; the others rise on. A flow of weight 2 on a resource takes twice
+/// its rate of it. (Bertsekas and Gallager, Data Networks, 6.5.2, with weighted uses.)
 #[derive(Debug, Default)]
-pub struct Solver {}
+pub struct Solver {
+    pools: Vec<Pool>,
+    /// Flows that still rise.
+    rising: Vec<usize>,
+    /// Flows that this round settles.
+    settled: Vec<usize>,
+}
+
+/// What is left of a resource.
+#[derive(Debug, Clone, Copy)]
+struct Pool {
+    /// Capacity that settled flows leave.
+    left: f64,
+    /// Sum of the weights of uses by rising flows.
+    weight: f64,
+    /// Number of those uses: exact, where the sum is rounded.
+    uses: u32,
+}
+
+impl Pool {
+    /// The common rate at which it is full; infinite if nothing rises in it.
+    fn full_at(&self) -> f64 {
+        if self.uses == 0 { f64::INFINITY } else { (self.left / self.weight).max(0.0) }
+    }
+}
+
+/// Levels that differ by less than this share are one: a sum of 1e4 doubles errs by 1e-12.
+const SAME: f64 = 1e-11;
 
 impl Solver {
     /// Rates of flows that each use some resources up to an own cap. `capacities` and caps in
-    /// GB/s; `uses` of flow `i` are `flows[i].0`.
-    pub fn rates(&mut self, _capacities: &[f64], _flows: &[(&[Use], f64)], _rates: &mut Vec<f64>) {
-        todo!()
+    /// GB/s; `uses` of flow `i` are `flows[i].0`. A flow with neither cap nor uses gets an
+    /// infinite rate. Uses whose weight is not above 0, and uses of resources that do not exist,
+    /// are free; a capacity or cap that is negative or no number counts as 0.
+    pub fn rates(&mut self, capacities: &[f64], flows: &[(&[Use], f64)], rates: &mut Vec<f64>) {
+        self.start(capacities, flows);
+        rates.clear();
+        rates.resize(flows.len(), 0.0);
+        while !self.rising.is_empty() {
+            let level = self.level(flows);
+            let reached = level * (1.0 + SAME);
+            let Self { pools, rising, settled } = self;
+            settled.clear();
+            rising.retain(|&i| {
+                let (Some((uses, cap)), Some(rate)) = (flows.get(i), rates.get_mut(i)) else {
+                    return false;
+                };
+                let cap = sane(*cap);
+                let capped = cap <= reached;
+                let full = || counted(uses).any(|u| is_full(pools, u, reached));
+                let settles = capped || level.is_infinite() || full();
+                if settles {
+                    *rate = if capped { cap } else { level };
+                    settled.push(i);
+                }
+                !settles
+            });
+            // Taken off only after the round: a pool that is full is full for all its users.
+            for &i in settled.iter() {
+                let (Some((uses, _)), Some(&rate)) = (flows.get(i), rates.get(i)) else { continue };
+                for u in counted(uses) {
+                    if let Some(pool) = pools.get_mut(u.resource as usize) {
+                        pool.left = (pool.left - rate * u.weight).max(0.0);
+                        pool.weight -= u.weight;
+                        pool.uses -= 1;
+                    }
+                }
+            }
+            if settled.is_empty() {
+                break;
+            }
+        }
+    }
+
+    fn start(&mut self, capacities: &[f64], flows: &[(&[Use], f64)]) {
+        let empty = |&c: &f64| Pool { left: sane(c), weight: 0.0, uses: 0 };
+        self.pools.clear();
+        self.pools.extend(capacities.iter().map(empty));
+        self.rising.clear();
+        self.rising.extend(0..flows.len());
+        for u in flows.iter().flat_map(|(uses, _)| counted(uses)) {
+            if let Some(pool) = self.pools.get_mut(u.resource as usize) {
+                pool.weight += u.weight;
+                pool.uses += 1;
+            }
+        }
+    }
+
+    /// The lowest common rate at which a pool is full or a rising flow is at its cap.
+    fn level(&self, flows: &[(&[Use], f64)]) -> f64 {
+        let pools = self.pools.iter().map(Pool::full_at);
+        let caps = self.rising.iter().filter_map(|&i| flows.get(i)).map(|&(_, cap)| sane(cap));
+        pools.chain(caps).fold(f64::INFINITY, f64::min)
+    }
+}
+
+fn is_full(pools: &[Pool], u: &Use, reached: f64) -> bool {
+    pools.get(u.resource as usize).is_some_and(|pool| pool.full_at() <= reached)
+}
+
+fn counted(uses: &[Use]) -> impl Iterator<Item = &Use> {
+    uses.iter().filter(|u| u.weight > 0.0)
+}
+
+/// Negative and not-a-number become 0.
+fn sane(rate: f64) -> f64 {
+    rate.max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn solve(capacities: &[f64], flows: &[(&[(u32, f64)], f64)]) -> Vec<f64> {
+        let uses: Vec<(Vec<Use>, f64)> = flows
+            .iter()
+            .map(|(uses, cap)| {
+                (uses.iter().map(|&(resource, weight)| Use { resource, weight }).collect(), *cap)
+            })
+            .collect();
+        let flows: Vec<(&[Use], f64)> = uses.iter().map(|(u, c)| (u.as_slice(), *c)).collect();
+        let mut rates = Vec::new();
+        Solver::default().rates(capacities, &flows, &mut rates);
+        rates
+    }
+
+    const FREE: f64 = f64::INFINITY;
+
+    /// Two links in a row and three flows, the textbook case.
+    /// Link 0 (10): a, b. Link 1 (4): a, c.
+    /// Level 2: link 1 is full (4 / 2), a = c = 2. Then b = 10 - 2 = 8.
+    #[test]
+    fn a_narrow_link_leaves_the_rest_to_the_others() {
+        let rates = solve(
+            &[10.0, 4.0],
+            &[(&[(0, 1.0), (1, 1.0)], FREE), (&[(0, 1.0)], FREE), (&[(1, 1.0)], FREE)],
+        );
+        assert_eq!(rates, [2.0, 8.0, 2.0]);
+    }
+
+    /// 12 GB/s; a takes 2 of it for a byte, b and c one; c has a cap of 1.
+    /// Level 1: c stays at 1, 11 left for weights 2 + 1: a = b = 11 / 3; 2 x 11/3 + 11/3 + 1 = 12.
+    #[test]
+    fn weights_and_caps() {
+        let rates = solve(&[12.0], &[(&[(0, 2.0)], FREE), (&[(0, 1.0)], FREE), (&[(0, 1.0)], 1.0)]);
+        assert_eq!(rates, [11.0 / 3.0, 11.0 / 3.0, 1.0]);
+    }
+
+    /// A copy inside one memory of 1600 uses it twice, once to read and once to write: 800.
+    #[test]
+    fn the_same_resource_twice_adds_up() {
+        assert_eq!(solve(&[1600.0], &[(&[(0, 1.0), (0, 1.0)], FREE)]), [800.0]);
+    }
+
+    #[test]
+    fn edges_of_the_domain() {
+        assert_eq!(solve(&[], &[]), [] as [f64; 0]);
+        assert_eq!(solve(&[], &[(&[], FREE)]), [FREE]);
+        assert_eq!(solve(&[], &[(&[(7, 1.0)], 3.0)]), [3.0]);
+        assert_eq!(solve(&[0.0, 5.0], &[(&[(0, 1.0)], FREE), (&[(1, 1.0)], FREE)]), [0.0, 5.0]);
+        assert_eq!(solve(&[f64::NAN], &[(&[(0, 1.0)], FREE)]), [0.0]);
+        assert_eq!(solve(&[4.0], &[(&[(0, f64::NAN)], 2.0), (&[(0, -1.0)], f64::NAN)]), [2.0, 0.0]);
+    }
+
+    type Flows = Vec<(Vec<(u32, f64)>, f64)>;
+
+    fn network() -> impl Strategy<Value = (Vec<f64>, Flows)> {
+        (1usize..12).prop_flat_map(|n| {
+            let uses = prop::collection::vec((0..n as u32, 0.25f64..4.0), 0..5);
+            let flows = prop::collection::vec((uses, 0.1f64..300.0), 1..30);
+            (prop::collection::vec(0.1f64..200.0, n), flows)
+        })
+    }
+
+    proptest! {
+        /// The definition of max-min fairness: nothing above its cap, no resource over capacity,
+        /// and each flow is at its cap or crosses a full resource where none is faster.
+        #[test]
+        fn rates_are_feasible_and_fair((capacities, flows) in network()) {
+            let borrowed: Vec<(&[(u32, f64)], f64)> =
+                flows.iter().map(|(u, c)| (u.as_slice(), *c)).collect();
+            let rates = solve(&capacities, &borrowed);
+            let used = |r: usize| -> f64 {
+                flows.iter().zip(&rates)
+                    .flat_map(|((uses, _), rate)| uses.iter().map(move |u| (u, rate)))
+                    .filter(|(u, _)| u.0 as usize == r)
+                    .map(|(u, rate)| u.1 * rate)
+                    .sum()
+            };
+            for (r, capacity) in capacities.iter().enumerate() {
+                prop_assert!(used(r) <= capacity * (1.0 + 1e-9));
+            }
+            for ((uses, cap), rate) in flows.iter().zip(&rates) {
+                prop_assert!(*rate <= *cap && *rate >= 0.0);
+                let bottleneck = uses.iter().any(|u| {
+                    let r = u.0 as usize;
+                    let fastest = flows.iter().zip(&rates)
+                        .filter(|((uses, _), _)| uses.iter().any(|v| v.0 == u.0))
+                        .map(|(_, rate)| *rate)
+                        .fold(0.0, f64::max);
+                    used(r) >= capacities[r] * (1.0 - 1e-9) && *rate >= fastest * (1.0 - 1e-9)
+                });
+                prop_assert!(*rate >= *cap * (1.0 - 1e-9) || bottleneck);
+            }
+        }
     }
 }

@@ -1,0 +1,52 @@
+//! The max-min solver at the size of a cluster: `cargo bench -p pathline-flow`.
+//!
+//! All-to-all over `n` GPUs in nodes of 8: each flow passes its sender's port, its receiver's port
+//! and, between nodes, nothing else of the GPUs; the ports' capacities differ, so that almost each
+//! is a bottleneck of its own. `PATHLINE_BENCH_GPUS` sets the largest size (default 10000: 1e8
+//! flows, 2 GB).
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use pathline_flow::Batch;
+
+fn main() {
+    // Nothing else prints the memory; divan counts only what the allocator sees.
+    println!("state per flow: {} B (2 resources each)", Batch::<2>::bytes_per_flow());
+    divan::main();
+}
+
+fn sizes() -> Vec<u32> {
+    let largest = std::env::var("PATHLINE_BENCH_GPUS").ok().and_then(|n| n.parse().ok());
+    vec![100, 1000, largest.unwrap_or(10_000)]
+}
+
+/// Every GPU sends to every other.
+fn all_to_all(n: u32) -> Batch<2> {
+    let mut batch = Batch::with_capacity(n as usize * (n as usize - 1));
+    for src in 0..n {
+        for dst in (0..n).filter(|&dst| dst != src) {
+            batch.push([src, n + dst]);
+        }
+    }
+    batch
+}
+
+/// The same port everywhere: one level settles all.
+#[divan::bench(args = sizes(), sample_count = 3, sample_size = 1)]
+fn uniform(bencher: Bencher, n: u32) {
+    let batch = all_to_all(n);
+    let capacities = vec![50.0; 2 * n as usize];
+    bencher.counter(ItemsCount::new(batch.len())).bench_local(|| batch.solve(&capacities));
+}
+
+/// Each port has its own capacity, 25 to 50 GB/s: thousands of levels.
+#[divan::bench(args = sizes(), sample_count = 3, sample_size = 1)]
+fn uneven(bencher: Bencher, n: u32) {
+    let batch = all_to_all(n);
+    let capacities: Vec<f64> = (0..2 * n)
+        .map(|port| {
+            25.0 + f64::from(port.wrapping_mul(2_654_435_761) >> 8) * 25.0 / f64::from(1 << 24)
+        })
+        .collect();
+    bencher.counter(ItemsCount::new(batch.len())).bench_local(|| batch.solve(&capacities));
+}
