@@ -1,6 +1,6 @@
 //! When to stop: warm-up that has settled, samples that suffice.
 
-use crate::order::{MAD_TO_SD, mad, median_of};
+use crate::order::{MAD_TO_SD, mad, median_of, sorted};
 use crate::summary::Summary;
 
 /// When a series has enough samples.
@@ -76,19 +76,23 @@ pub fn inflation(samples: &[f64]) -> f64 {
 
 /// Whether a warm-up series has stopped changing: the median of its newest third agrees with that
 /// of the third before it to 1 %; or to within their noise, and lies among the older samples, as
-/// it does not in a series that still falls. Needs at least 4 samples.
+/// it does not in a series that still falls. Needs at least 4 samples. Of an even number the lower
+/// middle one counts as the median, since what disturbs a sample makes it late.
 pub fn settled(samples: &[f64]) -> bool {
     let n = samples.len();
     if n < 4 {
         return false;
     }
     let k = (n / 3).max(2);
-    let (early, late) = (&samples[n - 2 * k..n - k], &samples[n - k..]);
-    let (a, b) = (median_of(early.iter().copied()), median_of(late.iter().copied()));
+    let (Some(early), Some(late)) = (sorted(&samples[n - 2 * k..n - k]), sorted(&samples[n - k..]))
+    else {
+        return false;
+    };
+    let (a, b) = (early[(k - 1) / 2], late[(k - 1) / 2]);
     // A difference of two medians of k normal samples has the deviation 1.2533 s sqrt(2 / k).
-    let sd = MAD_TO_SD * mad(early, a).max(mad(late, b));
+    let sd = MAD_TO_SD * mad(&early, a).max(mad(&late, b));
     let noise = 2.0 * 1.2533 * sd * (2.0 / k as f64).sqrt();
-    let among = early.iter().any(|&x| x <= b) && early.iter().any(|&x| x >= b);
+    let among = early[0] <= b && b <= early[k - 1];
     let apart = (a - b).abs();
     apart <= 0.01 * b.abs() || (apart <= noise && among)
 }

@@ -1,0 +1,199 @@
+//! Whether the intervals hold what they promise: seeded simulation with known truths.
+//!
+//! Each assertion states the coverage or error rate that was obtained; run with `--nocapture` to
+//! see them all. A rate over 2000 trials has a standard deviation of sqrt(0.05 * 0.95 / 2000) =
+//! 0.5 %, so the bounds leave about three of them.
+
+use fastrand::Rng;
+use pathline_stats::{Judgement, StopRule, Summary, compare, drift, half_width, modes, settled};
+use pathline_stats::{Progress, inflation};
+
+const TRIALS: usize = 2000;
+
+/// Standard normal, by Box and Muller.
+fn normal(rng: &mut Rng) -> f64 {
+    let (u, v) = (1.0 - rng.f64(), rng.f64());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
+/// What timings look like: 1 % noise, skewed to the right, and one in twenty late by 10 to 60 %.
+/// All late ones lie above the rest's bulk, so the median of the whole is the quantile 0.5 / 0.95
+/// of the undisturbed part: exp(0.01 * 0.06602) = 1.00066 of its median.
+const TIMING_MEDIAN: f64 = 100.066;
+fn timing(rng: &mut Rng) -> f64 {
+    let base = 100.0 * (0.01 * normal(rng)).exp();
+    if rng.f64() < 0.05 { base * (1.1 + 0.5 * rng.f64()) } else { base }
+}
+
+fn series(rng: &mut Rng, n: usize, draw: impl Fn(&mut Rng) -> f64) -> Vec<f64> {
+    (0..n).map(|_| draw(rng)).collect()
+}
+
+/// Share of trials in which `holds`.
+fn share(seed: u64, mut holds: impl FnMut(&mut Rng) -> bool) -> f64 {
+    let mut rng = Rng::with_seed(seed);
+    (0..TRIALS).filter(|_| holds(&mut rng)).count() as f64 / TRIALS as f64
+}
+
+#[test]
+fn the_interval_of_the_median_holds_it() {
+    // What ranks allow: n = 6: 1 - 2/64 = 96.9 %; n = 20: rank 6, 95.9 %; n = 100: rank 40, 96.5 %.
+    for (n, exact) in [(6, 0.969), (20, 0.959), (100, 0.965)] {
+        let normal = share(1, |rng| {
+            let s = Summary::of(&series(rng, n, |r| 50.0 + normal(r))).unwrap();
+            s.low <= 50.0 && 50.0 <= s.high
+        });
+        let skewed = share(2, |rng| {
+            let s = Summary::of(&series(rng, n, timing)).unwrap();
+            s.low <= TIMING_MEDIAN && TIMING_MEDIAN <= s.high
+        });
+        println!("n = {n}: normal {normal:.3}, timings {skewed:.3}, by the ranks {exact}");
+        assert!((normal - exact).abs() < 0.015, "{normal}");
+        assert!((skewed - exact).abs() < 0.015, "{skewed}");
+    }
+}
+
+#[test]
+fn few_samples_still_hold_it_for_normal_noise() {
+    for n in 2..6 {
+        let held = share(3, |rng| {
+            let s = Summary::of(&series(rng, n, |r| 50.0 + normal(r))).unwrap();
+            s.low <= 50.0 && 50.0 <= s.high
+        });
+        println!("n = {n}: {held:.3}");
+        assert!(held > 0.90, "{n}: {held}");
+    }
+}
+
+#[test]
+fn neighbours_that_resemble_each_other_are_allowed_for() {
+    // A first-order process with r = 0.8: the plain interval is 3 times too narrow.
+    let wander = |rng: &mut Rng, n: usize| {
+        let mut x = normal(rng);
+        (0..n)
+            .map(|_| {
+                x = 0.8 * x + 0.6 * normal(rng);
+                100.0 + x
+            })
+            .collect::<Vec<f64>>()
+    };
+    let (mut plain, mut widened) = (0, 0);
+    let mut rng = Rng::with_seed(4);
+    for _ in 0..TRIALS {
+        let samples = wander(&mut rng, 60);
+        let s = Summary::of(&samples).unwrap();
+        plain += usize::from((s.median - 100.0).abs() <= s.half_width_rel() * s.median);
+        widened += usize::from((s.median - 100.0).abs() <= half_width(&samples) * s.median);
+    }
+    let (plain, widened) = (plain as f64 / TRIALS as f64, widened as f64 / TRIALS as f64);
+    println!("r = 0.8, n = 60: plain {plain:.3}, widened {widened:.3}");
+    assert!(plain < 0.75 && widened > 0.90, "{plain} {widened}");
+    // And independent samples are left alone 19 times in 20.
+    let touched = share(5, |rng| inflation(&series(rng, 60, normal)) > 1.0);
+    println!("independent series that were widened: {touched:.3}");
+    assert!(touched < 0.07, "{touched}");
+}
+
+#[test]
+fn the_stop_rule_is_as_precise_as_it_says() {
+    // Looking after every sample favours lucky stops; the price is stated here.
+    let rule = StopRule { precision: 0.01, min_samples: 8, max_samples: 400 };
+    let mut counts = 0;
+    let held = share(6, |rng| {
+        let mut samples = Vec::new();
+        while rule.check(&samples) == Progress::More {
+            samples.push(100.0 * (1.0 + 0.02 * normal(rng)));
+        }
+        counts += samples.len();
+        (Summary::of(&samples).unwrap().median / 100.0 - 1.0).abs() <= 0.01
+    });
+    let mean = counts / TRIALS;
+    println!("2 % noise, wanted 1 %: within it {held:.3}, samples {mean}");
+    assert!(held > 0.88 && mean < 60, "{held} {mean}");
+}
+
+#[test]
+fn two_modes_are_found_and_not_invented() {
+    for n in [12, 20, 50, 200] {
+        let false_normal = share(7, |rng| modes(&series(rng, n, |r| 10.0 + normal(r))).is_some());
+        let false_uniform = share(8, |rng| modes(&series(rng, n, |r| 1.0 + r.f64())).is_some());
+        let false_skewed =
+            share(9, |rng| modes(&series(rng, n, |r| 1.0 - (1.0 - r.f64()).ln())).is_some());
+        let false_timing = share(10, |rng| modes(&series(rng, n, timing)).is_some());
+        // Two states 1.7 apart, a third of the samples in the slow one, 3 % noise.
+        let found = share(11, |rng| {
+            let draw = |r: &mut Rng| {
+                let state = if r.f64() < 0.33 { 1.7 } else { 1.0 };
+                state * (1.0 + 0.03 * normal(r))
+            };
+            modes(&series(rng, n, draw)).is_some()
+        });
+        println!(
+            "n = {n}: invented in normal {false_normal:.4}, uniform {false_uniform:.4}, \
+             exponential {false_skewed:.4}, timings {false_timing:.4}; found {found:.3}"
+        );
+        assert!(false_normal <= 0.004 && false_uniform <= 0.01, "{false_normal} {false_uniform}");
+        assert!(false_skewed <= 0.01 && false_timing <= 0.004, "{false_skewed} {false_timing}");
+        // Of 12 samples, a third in the slow state leaves fewer than 4 there in 4 trials of 10.
+        assert!(found > if n == 12 { 0.55 } else { 0.9 }, "{found}");
+    }
+}
+
+#[test]
+fn drift_is_found_and_not_invented() {
+    for n in [10, 30, 300] {
+        let invented = share(12, |rng| drift(&series(rng, n, timing)).is_some());
+        let found = share(13, |rng| {
+            let rise = (0..n).map(|i| timing(rng) * (1.0 + 0.10 * i as f64 / n as f64));
+            drift(&rise.collect::<Vec<_>>()).is_some()
+        });
+        println!("n = {n}: invented {invented:.4}; 10 % rise under 1 % noise found {found:.3}");
+        assert!(invented <= 0.004, "{invented}");
+        // Ten samples at 0.1 % ask for near-perfect order.
+        assert!(found > if n == 10 { 0.35 } else { 0.95 }, "{found}");
+    }
+}
+
+#[test]
+fn warm_up_ends_soon_on_a_steady_machine_and_not_before_a_slow_one_is_warm() {
+    let mut rng = Rng::with_seed(14);
+    let (mut samples_used, mut early) = (0, 0);
+    for _ in 0..TRIALS {
+        let mut steady = Vec::new();
+        while !settled(&steady) && steady.len() < 100 {
+            steady.push(timing(&mut rng));
+        }
+        samples_used += steady.len();
+        // Clocks that rise over 30 samples: time falls from 200 to 100 with a constant of 8.
+        let mut falling = Vec::new();
+        while !settled(&falling) && falling.len() < 100 {
+            let excess = (-(falling.len() as f64) / 8.0).exp();
+            falling.push(timing(&mut rng) * (1.0 + excess));
+        }
+        early += usize::from((-(falling.len() as f64) / 8.0).exp() > 0.10);
+    }
+    let mean = samples_used as f64 / TRIALS as f64;
+    let early = early as f64 / TRIALS as f64;
+    println!("steady: settled after {mean:.1}; falling: still 10 % above the end {early:.3}");
+    assert!(mean < 7.0 && early < 0.05, "{mean} {early}");
+}
+
+#[test]
+fn comparisons_hold_the_true_effect_and_seldom_err() {
+    for n in [6, 10, 30, 100] {
+        let noisy = |r: &mut Rng| 100.0 * (1.0 + 0.02 * normal(r));
+        let mut wrong = 0;
+        let held = share(15, |rng| {
+            let (a, b) = (series(rng, n, noisy), series(rng, n, |r| 1.03 * noisy(r)));
+            let found = compare(&a, &b, 0.01).unwrap();
+            wrong += usize::from(found.judgement == Judgement::Faster);
+            found.low <= 1.03 && 1.03 <= found.high
+        });
+        let invented = share(16, |rng| {
+            let (a, b) = (series(rng, n, noisy), series(rng, n, noisy));
+            matches!(compare(&a, &b, 0.0).unwrap().judgement, Judgement::Faster | Judgement::Slower)
+        });
+        println!("n = {n}: holds 1.03 {held:.3}; difference invented {invented:.3}");
+        assert!(held > 0.93 && invented < 0.07 && wrong <= 2, "{held} {invented} {wrong}");
+    }
+}
