@@ -1,0 +1,422 @@
+//! Bind, gate, calibrate, warm, sample, verify: for a group of cases in turn.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use pathline_hal::{CallError, Gate, Machine, Result};
+use pathline_schema::{
+    Bytes, Case, Conditions, Fault, Measured, Message, Ns, Rank, Sampled, Series, Settings,
+    Severity, Skip, Stop, StopReason, Unit, Verdict,
+};
+use pathline_stats::{Progress, StopRule, half_width};
+
+use crate::doubt;
+use crate::lane::{self, Lane, Lap, Pool};
+use crate::plan::Entry;
+
+/// Says why the run must end now, if it must. Asked between samples.
+pub type Interrupt<'a> = &'a dyn Fn() -> Option<String>;
+
+/// Settings of a run without options: 1 % precision, at most a quarter of a second a case.
+pub fn default_settings(memory: Bytes) -> Settings {
+    Settings {
+        precision: 0.01,
+        min_samples: 7,
+        max_samples: 100,
+        case_budget: Ns::ms(250.0),
+        min_sample: Ns::us(500.0),
+        time_limit: Ns::ZERO,
+        memory,
+        seed: 1,
+    }
+}
+
+/// Share of a case's budget that warming up may take.
+const WARM_SHARE: f64 = 0.2;
+/// Samples of one visit; then the other cases of the group have their turn.
+const VISIT: u32 = 4;
+/// Most repetitions in one sample.
+const MAX_REPS: u64 = 1 << 20;
+/// How much longer a background flow is made to run than the timed ones.
+const BACKGROUND_MARGIN: f64 = 2.0;
+
+/// Where messages go.
+pub(crate) trait Sink {
+    fn put(&mut self, message: Message) -> io::Result<()>;
+}
+
+/// What all groups of a run share.
+pub(crate) struct Engine<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) settings: Settings,
+    /// Cost of an empty operation by timer, for the doubts.
+    pub(crate) overhead_ns: BTreeMap<String, f64>,
+    /// Samples of an earlier, cut run, by case.
+    pub(crate) carried: BTreeMap<Case, Sampled>,
+    /// Units that failed for good, and the error that showed it.
+    pub(crate) retired: BTreeMap<Unit, String>,
+}
+
+/// A case that is being sampled.
+struct Running<'m> {
+    entry: Entry,
+    lanes: Vec<Box<dyn Lane + 'm>>,
+    /// How many of the lanes are timed; the rest are background.
+    timed: usize,
+    reps: u64,
+    background_reps: u64,
+    series: Vec<Series>,
+    warmup: u32,
+    spent: Ns,
+    before: Conditions,
+}
+
+impl Engine<'_> {
+    /// Measures a group of cases in turn. The error is the sink's; a case's own error is its
+    /// outcome. Ends early, with what it has, when `interrupt` says so.
+    pub(crate) fn measure(
+        &mut self,
+        entries: Vec<Entry>,
+        interrupt: Interrupt<'_>,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
+        let mut waiting: VecDeque<Entry> = entries.into();
+        while !waiting.is_empty() && interrupt().is_none() {
+            let batch = self.take_batch(&mut waiting);
+            self.measure_batch(batch, interrupt, sink)?;
+        }
+        Ok(())
+    }
+
+    /// As many cases as fit into memory together, at least one.
+    fn take_batch(&self, waiting: &mut VecDeque<Entry>) -> Vec<Entry> {
+        let mut batch = Vec::new();
+        let mut buffers = BTreeMap::new();
+        while let Some(entry) = waiting.front() {
+            let mut with = buffers.clone();
+            with.extend(lane::buffers(&entry.case));
+            if !batch.is_empty() && !self.fits(&with) {
+                break;
+            }
+            buffers = with;
+            batch.extend(waiting.pop_front());
+        }
+        batch
+    }
+
+    fn fits(&self, buffers: &BTreeMap<lane::Key, Bytes>) -> bool {
+        let mut used: BTreeMap<Option<u32>, u64> = BTreeMap::new();
+        for (key, bytes) in buffers {
+            *used.entry(key.place.unit.gpu()).or_default() += bytes.0;
+        }
+        used.into_iter().all(|(gpu, bytes)| match gpu {
+            None => bytes <= self.settings.memory.0,
+            Some(index) => {
+                let gpu = self.machine.topology.gpus.iter().find(|g| g.index == index);
+                let memory = gpu.map_or(0, |g| g.memory.0);
+                memory == 0 || bytes <= memory / 2
+            }
+        })
+    }
+
+    fn measure_batch(
+        &mut self,
+        batch: Vec<Entry>,
+        interrupt: Interrupt<'_>,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
+        let mut pool = Pool::new(self.machine);
+        let mut running = Vec::new();
+        for entry in batch {
+            if interrupt().is_some() {
+                return Ok(());
+            }
+            match self.start(&entry, &mut pool) {
+                Ok(case) => running.push(case),
+                Err(error) => self.failed(entry, &error, sink)?,
+            }
+        }
+        while !running.is_empty() {
+            let mut open = Vec::new();
+            for mut case in running {
+                let interrupted = interrupt().is_some();
+                let visited = if interrupted { Ok(()) } else { self.visit(&mut case) };
+                let stop =
+                    if interrupted { Some(StopReason::Interrupted) } else { self.stop(&case) };
+                match (visited, stop) {
+                    (Err(error), _) => self.failed(case.entry, &error, sink)?,
+                    (Ok(()), None) => {
+                        sink.put(Message::Sampled(case.sampled()))?;
+                        open.push(case);
+                    }
+                    (Ok(()), Some(reason)) => self.finish(case, reason, sink)?,
+                }
+            }
+            running = open;
+        }
+        Ok(())
+    }
+
+    /// Binds, calibrates and warms a case.
+    fn start<'m>(&self, entry: &Entry, pool: &mut Pool<'m>) -> Result<Running<'m>>
+    where
+        Self: 'm,
+    {
+        if let Some((unit, why)) = self.retired_unit(&entry.case) {
+            let thing = unit.to_string();
+            return Err(CallError::new(Severity::Sticky, "use", thing, why.clone()).or_try(
+                "the unit was retired from this run after that error; run its cases alone",
+            ));
+        }
+        let before = self.machine.host.conditions();
+        let mut lanes = Vec::new();
+        for (nth, flow) in entry.case.flows().enumerate() {
+            lanes.push(lane::bind(pool, flow, entry.case.cadence, nth)?);
+        }
+        let mut case = Running {
+            timed: entry.case.timed.len(),
+            entry: entry.clone(),
+            lanes,
+            reps: 1,
+            background_reps: 1,
+            series: Vec::new(),
+            warmup: 0,
+            spent: Ns::ZERO,
+            before,
+        };
+        // Allocation and first touch belong to no case; only repeated work counts against it.
+        let bound = self.machine.clock.now();
+        self.calibrate(&mut case)?;
+        self.warm(&mut case)?;
+        case.spent = self.machine.clock.now() - bound;
+        case.open_series();
+        if let Some(earlier) = self.carried.get(&entry.case) {
+            case.carry(earlier);
+        }
+        Ok(case)
+    }
+
+    fn retired_unit(&self, case: &Case) -> Option<(Unit, &String)> {
+        case.flows()
+            .flat_map(|f| [f.src.unit, f.dst.unit, f.by.at()])
+            .find_map(|unit| self.retired.get(&unit).map(|why| (unit, why)))
+    }
+
+    /// Finds the repetitions that make a sample long enough for its timer.
+    fn calibrate(&self, case: &mut Running<'_>) -> Result<()> {
+        // Two more rounds, since a first operation pays for pages, code and clocks.
+        for _ in 0..3 {
+            let laps = self.sample(case)?;
+            let longest = laps[..case.timed].iter().map(|l| l.elapsed.0).fold(1.0, f64::max);
+            let repeats = case.lanes[..case.timed].iter().all(|l| l.repeats());
+            let wanted = if repeats { (self.settings.min_sample.0 / longest).ceil() } else { 1.0 };
+            let each = longest / case.reps as f64;
+            if let Some(slowest) = laps[case.timed..]
+                .iter()
+                .map(|l| l.elapsed.0 / case.background_reps as f64)
+                .reduce(f64::min)
+            {
+                let span = each * (wanted * case.reps as f64) * BACKGROUND_MARGIN;
+                case.background_reps = ((span / slowest.max(1.0)).ceil() as u64).clamp(1, MAX_REPS);
+            }
+            if wanted <= 1.0 {
+                break;
+            }
+            case.reps = (case.reps.saturating_mul(wanted as u64)).clamp(1, MAX_REPS);
+        }
+        Ok(())
+    }
+
+    /// Samples until they stop changing, or a share of the budget is spent.
+    fn warm(&self, case: &mut Running<'_>) -> Result<()> {
+        let begun = self.machine.clock.now();
+        let mut seen: Vec<f64> = Vec::new();
+        while self.machine.clock.now() - begun < self.settings.case_budget * WARM_SHARE {
+            let laps = self.sample(case)?;
+            case.warmup += 1;
+            seen.push(laps[..case.timed].iter().map(|l| l.elapsed.0).fold(0.0, f64::max));
+            if pathline_stats::settled(&seen) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One sample: everything is enqueued behind one gate and released together.
+    fn sample(&self, case: &mut Running<'_>) -> Result<Vec<Lap>> {
+        for lane in &mut case.lanes {
+            lane.prepare()?;
+        }
+        let gate: Gate<'_> = self.machine.gate()?;
+        for (nth, lane) in case.lanes.iter_mut().enumerate() {
+            let reps = if nth < case.timed { case.reps } else { case.background_reps };
+            lane.issue(&gate, reps)?;
+        }
+        gate.release()?;
+        case.lanes.iter_mut().map(|lane| lane.wait()).collect()
+    }
+
+    /// A few samples.
+    fn visit(&self, case: &mut Running<'_>) -> Result<()> {
+        let begun = self.machine.clock.now();
+        for _ in 0..VISIT {
+            let laps = self.sample(case)?;
+            for (series, lap) in case.series.iter_mut().zip(laps) {
+                series.samples_ns.push(lap.elapsed.0);
+                series.steps = lap.steps;
+            }
+            let spent = case.spent + (self.machine.clock.now() - begun);
+            if spent > self.settings.case_budget && case.samples() >= MIN_FOR_INTERVAL {
+                break;
+            }
+        }
+        case.spent = case.spent + (self.machine.clock.now() - begun);
+        Ok(())
+    }
+
+    /// Why sampling should end now, if it should.
+    fn stop(&self, case: &Running<'_>) -> Option<StopReason> {
+        let rule = StopRule {
+            precision: self.settings.precision,
+            min_samples: self.settings.min_samples as usize,
+            max_samples: self.settings.max_samples as usize,
+        };
+        let progress: Vec<Progress> =
+            case.series.iter().map(|s| rule.check(&s.samples_ns)).collect();
+        if progress.iter().all(|&p| p == Progress::Precise) {
+            return Some(StopReason::Precise);
+        }
+        let spent = case.spent >= self.settings.case_budget && case.samples() >= MIN_FOR_INTERVAL;
+        let full = progress.contains(&Progress::Spent);
+        (spent || full).then_some(StopReason::Budget)
+    }
+
+    /// Verifies and writes the case down.
+    fn finish(
+        &mut self,
+        mut case: Running<'_>,
+        reason: StopReason,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
+        if case.samples() == 0 {
+            return Ok(());
+        }
+        let verdict = match self.verify(&mut case) {
+            Ok(verdict) => verdict,
+            Err(error) => return self.failed(case.entry, &error, sink),
+        };
+        let stop = Stop {
+            reason,
+            warmup: case.warmup,
+            half_width: case.half_width(),
+            elapsed: case.spent,
+        };
+        let measured = Measured {
+            case: case.entry.case,
+            suites: case.entry.suites,
+            series: case.series,
+            stop,
+            verdict,
+            before: case.before,
+            after: self.machine.host.conditions(),
+        };
+        for note in doubt::about(&measured, &self.overhead_ns) {
+            sink.put(Message::Note(note))?;
+        }
+        sink.put(Message::Measured(Box::new(measured)))
+    }
+
+    /// Spoils every destination, runs the operation once more, and compares every byte.
+    fn verify(&self, case: &mut Running<'_>) -> Result<Verdict> {
+        for lane in &mut case.lanes {
+            lane.spoil()?;
+        }
+        let reps = std::mem::replace(&mut case.reps, 1);
+        self.sample(case)?;
+        case.reps = reps;
+        let mut verdict = Verdict::Verified;
+        for lane in &case.lanes[..case.timed] {
+            if let unverified @ Verdict::Unverified(_) = lane.check()? {
+                verdict = unverified;
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// What a failed case becomes: a skip if it cannot be done here, else a fault. A device that
+    /// is beyond use is retired.
+    fn failed(&mut self, entry: Entry, error: &CallError, sink: &mut dyn Sink) -> io::Result<()> {
+        let Entry { case, suites, .. } = entry;
+        if error.severity == Severity::Sticky {
+            let mut units: Vec<Unit> = case.flows().map(|f| f.by.at()).collect();
+            units.retain(|u| u.gpu().is_some());
+            for unit in units {
+                self.retired.entry(unit).or_insert_with(|| error.to_string());
+            }
+        }
+        sink.put(match error.severity {
+            Severity::Unsupported | Severity::Exhausted => {
+                Message::Skipped(Skip { case, suites, why: error.to_string() })
+            }
+            Severity::Transient | Severity::Sticky | Severity::Corrupt => Message::Faulted(Fault {
+                case,
+                suites,
+                error: error.to_string(),
+                severity: error.severity,
+            }),
+        })
+    }
+}
+
+/// Fewest samples that a case ends with when its budget is spent.
+const MIN_FOR_INTERVAL: usize = 3;
+
+impl Running<'_> {
+    fn samples(&self) -> usize {
+        self.series.first().map_or(0, |s| s.samples_ns.len())
+    }
+
+    /// Relative half width of the interval of the median, of the widest series.
+    fn half_width(&self) -> f64 {
+        self.series.iter().map(|s| half_width(&s.samples_ns)).fold(0.0, f64::max)
+    }
+
+    fn open_series(&mut self) {
+        let reps = self.reps;
+        let flows = self.entry.case.timed.iter().zip(&self.lanes);
+        let open = flows.map(|(flow, lane)| Series {
+            flow: *flow,
+            rank: Rank(0),
+            timer: lane.timer(),
+            engine: lane.engine(),
+            reps,
+            steps: reps,
+            moved_bytes: Bytes(flow.bytes.0.saturating_mul(reps)),
+            samples_ns: Vec::new(),
+        });
+        self.series = open.collect();
+    }
+
+    /// Takes the samples of a cut run over, and its repetitions with them.
+    fn carry(&mut self, earlier: &Sampled) {
+        let fits = earlier.series.len() == self.series.len()
+            && earlier.series.iter().zip(&self.series).all(|(a, b)| a.timer == b.timer);
+        if let (true, Some(first)) = (fits, earlier.series.first()) {
+            self.reps = first.reps;
+            self.series.clone_from(&earlier.series);
+        }
+    }
+
+    /// The samples of the last visit.
+    fn sampled(&self) -> Sampled {
+        let series = self.series.iter().map(|s| {
+            let from = s.samples_ns.len().saturating_sub(VISIT as usize);
+            Series { samples_ns: s.samples_ns[from..].to_vec(), ..s.clone() }
+        });
+        Sampled {
+            case: self.entry.case.clone(),
+            suites: self.entry.suites.clone(),
+            series: series.collect(),
+        }
+    }
+}

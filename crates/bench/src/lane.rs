@@ -1,0 +1,424 @@
+//! Lanes: a flow that holds its resources and can be issued, waited for and checked.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pathline_hal::{
+    Buffer, CallError, CopyEngine, Event, Gate, Kernel, Launch, Machine, PeerAccess, Result,
+    Stream, Team, Work,
+};
+use pathline_schema::{
+    Bytes, Cadence, Case, CpuOp, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, Timer, Unit,
+    Verdict,
+};
+
+use crate::plan::{is_blocking, zero_copy};
+
+/// What a lane did in one sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Lap {
+    /// How long.
+    pub(crate) elapsed: Ns,
+    /// Dependent steps.
+    pub(crate) steps: u64,
+}
+
+/// A flow, bound to a machine.
+pub(crate) trait Lane {
+    /// Brings the memory into the state that the operation starts from. Not timed.
+    fn prepare(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// Enqueues `reps` operations behind the gate.
+    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()>;
+    /// After the gate's release: waits for the end.
+    fn wait(&mut self) -> Result<Lap>;
+    /// Which clock times it.
+    fn timer(&self) -> Timer;
+    /// What moves the bytes, in words for the record.
+    fn engine(&self) -> String;
+    /// Whether more than one operation can be in a sample.
+    fn repeats(&self) -> bool {
+        true
+    }
+    /// Makes the destination wrong, so that only the operation can make it right.
+    fn spoil(&mut self) -> Result<()>;
+    /// Compares every byte of the destination.
+    fn check(&self) -> Result<Verdict>;
+}
+
+/// Pattern that sources hold.
+const SOURCE_SEED: u64 = 0x5061_7468;
+/// Pattern that destinations hold before an operation.
+const SPOILT_SEED: u64 = 0x6c69_6e65;
+
+/// Which end of a flow a buffer serves. Sources of one place and size are never written, so lanes
+/// share them; destinations are shared by lanes that are not timed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Role {
+    Source,
+    Chain,
+    Destination,
+}
+
+/// What tells one buffer of a group from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    /// Where it lies.
+    pub(crate) place: Place,
+    bytes: Bytes,
+    role: Role,
+    /// Number of the lane in its case: lanes of one case run at once and share nothing.
+    nth: usize,
+}
+
+/// Buffers of a group of cases.
+pub(crate) struct Pool<'m> {
+    machine: &'m Machine,
+    buffers: BTreeMap<Key, Rc<Buffer<'m>>>,
+}
+
+impl<'m> Pool<'m> {
+    pub(crate) fn new(machine: &'m Machine) -> Self {
+        Self { machine, buffers: BTreeMap::new() }
+    }
+
+    fn get(&mut self, key: Key) -> Result<Rc<Buffer<'m>>> {
+        if let Some(buffer) = self.buffers.get(&key) {
+            return Ok(Rc::clone(buffer));
+        }
+        let buffer = Rc::new(self.machine.buffer(key.place, key.bytes)?);
+        match key.role {
+            Role::Source => buffer.fill(SOURCE_SEED, false)?,
+            Role::Chain => buffer.fill(SOURCE_SEED, true)?,
+            Role::Destination => buffer.fill(SPOILT_SEED, false)?,
+        }
+        self.buffers.insert(key, Rc::clone(&buffer));
+        Ok(buffer)
+    }
+}
+
+/// The buffers that a case needs, with their sizes.
+pub(crate) fn buffers(case: &Case) -> impl Iterator<Item = (Key, Bytes)> + '_ {
+    case.flows()
+        .enumerate()
+        .flat_map(|(nth, flow)| [source(flow, nth), destination(flow, nth)])
+        .flatten()
+        .map(|key| (key, key.bytes))
+}
+
+fn source(flow: &Flow, nth: usize) -> Option<Key> {
+    let (bytes, role) = match flow.by {
+        _ if flow.by.is_chase() => (flow.bytes, Role::Chain),
+        _ if is_triad(&flow.by) => (Bytes(flow.bytes.0.saturating_mul(2)), Role::Source),
+        _ => (flow.bytes, Role::Source),
+    };
+    (flow.src.mem != Mem::Reg).then_some(Key { place: flow.src, bytes, role, nth })
+}
+
+/// Migrated pages change their place, not their buffer: a migration has no destination.
+fn destination(flow: &Flow, nth: usize) -> Option<Key> {
+    let stored = flow.dst.mem != Mem::Reg && !matches!(flow.by, Mover::Migrate { .. });
+    let (place, bytes, role) = (flow.dst, flow.bytes, Role::Destination);
+    stored.then_some(Key { place, bytes, role, nth })
+}
+
+fn is_triad(by: &Mover) -> bool {
+    match by {
+        Mover::Cpu { work, .. } => work.op == CpuOp::Triad,
+        Mover::Kernel { variant, .. } => variant.op == KernelOp::Triad,
+        _ => false,
+    }
+}
+
+/// Binds a flow, the `nth` of its case: allocates, compiles, opens streams.
+pub(crate) fn bind<'m>(
+    pool: &mut Pool<'m>,
+    flow: &Flow,
+    cadence: Cadence,
+    nth: usize,
+) -> Result<Box<dyn Lane + 'm>> {
+    let machine = pool.machine;
+    let ends = Ends::new(pool, flow, nth)?;
+    let streamed = |at, ends, job, verified| -> Result<Box<dyn Lane + 'm>> {
+        Ok(Box::new(Streamed::new(machine, at, flow, cadence, ends, job, verified)?))
+    };
+    match flow.by {
+        Mover::Dma { at } => streamed(at, ends, Job::Copy { engine: CopyEngine::Auto }, true),
+        Mover::Blit { at } => streamed(at, ends, Job::Copy { engine: CopyEngine::Blit }, true),
+        Mover::Kernel { at, variant } => {
+            let kernel = machine.gpu(index(at, flow)?)?.kernel(&variant)?;
+            let launch = Launch { src: ends.src(), dst: ends.dst(), bytes: flow.bytes };
+            let steps = variant.effect(flow.bytes).chain.max(1);
+            streamed(at, ends, Job::Kernel { kernel, launch, steps }, variant.op == KernelOp::Copy)
+        }
+        Mover::Migrate { at, how } => {
+            let gpu = at.gpu().or(flow.src.unit.gpu()).ok_or_else(|| no_fit(flow))?;
+            streamed(Unit::Gpu(gpu), ends, Job::Migrate { to: flow.dst, how }, true)
+        }
+        Mover::Cpu { at, work, threads } => {
+            let numa = at.numa().ok_or_else(|| no_fit(flow))?;
+            let work = Work {
+                work,
+                src: ends.src(),
+                dst: ends.dst(),
+                bytes: flow.bytes,
+                reps: 1,
+                isolated: cadence == Cadence::Isolated,
+            };
+            Ok(Box::new(Threaded { team: machine.team(numa, threads)?, ends, work }))
+        }
+    }
+}
+
+fn no_fit(flow: &Flow) -> CallError {
+    CallError::unsupported("bind", flow.to_string(), "its mover and its places do not fit")
+}
+
+fn index(at: Unit, flow: &Flow) -> Result<u32> {
+    at.gpu().ok_or_else(|| no_fit(flow))
+}
+
+/// The buffers of a flow. An end in registers has none.
+struct Ends<'m> {
+    src: Option<Rc<Buffer<'m>>>,
+    dst: Option<Rc<Buffer<'m>>>,
+}
+
+impl<'m> Ends<'m> {
+    fn new(pool: &mut Pool<'m>, flow: &Flow, nth: usize) -> Result<Self> {
+        let src = source(flow, nth).map(|key| pool.get(key)).transpose()?;
+        let dst = destination(flow, nth).map(|key| pool.get(key)).transpose()?;
+        if let Unit::Gpu(at) = flow.by.at() {
+            for unit in [flow.src.unit, flow.dst.unit] {
+                enable_peer(pool.machine, at, unit)?;
+            }
+            if matches!(flow.by, Mover::Kernel { .. }) && zero_copy(flow) {
+                for buffer in [&src, &dst].into_iter().flatten() {
+                    if buffer.place().mem == Mem::Managed {
+                        buffer.advise_zero_copy(at)?;
+                    }
+                }
+            }
+        }
+        Ok(Self { src, dst })
+    }
+    fn src(&self) -> u64 {
+        self.src.as_ref().map_or(0, |b| b.address())
+    }
+    fn dst(&self) -> u64 {
+        self.dst.as_ref().map_or(0, |b| b.address())
+    }
+    fn spoil(&self) -> Result<()> {
+        self.dst.as_ref().map_or(Ok(()), |dst| dst.fill(SPOILT_SEED, false))
+    }
+}
+
+/// Lets `at` address memory of another GPU, where it can be addressed directly; where it cannot,
+/// copies are staged and kernels fail with the runtime's own words.
+fn enable_peer(machine: &Machine, at: u32, unit: Unit) -> Result<()> {
+    let Unit::Gpu(peer) = unit else { return Ok(()) };
+    if peer == at {
+        return Ok(());
+    }
+    let driver = machine.driver()?;
+    match driver.peer_access(at, peer)? {
+        PeerAccess::Direct => driver.enable_peer(at, peer),
+        PeerAccess::Staged => Ok(()),
+    }
+}
+
+enum Job<'m> {
+    Copy { engine: CopyEngine },
+    Kernel { kernel: Kernel<'m>, launch: Launch, steps: u64 },
+    Migrate { to: Place, how: MigrateHow },
+}
+
+/// A lane on a stream of a GPU.
+struct Streamed<'m> {
+    machine: &'m Machine,
+    stream: Stream<'m>,
+    start: Event<'m>,
+    end: Event<'m>,
+    ends: Ends<'m>,
+    job: Job<'m>,
+    bytes: Bytes,
+    home: Place,
+    engine: String,
+    /// The call itself waits, so it is made after the gate and timed by the host.
+    blocking: bool,
+    isolated: bool,
+    verified: bool,
+    pending: u64,
+}
+
+impl<'m> Streamed<'m> {
+    fn new(
+        machine: &'m Machine,
+        at: Unit,
+        flow: &Flow,
+        cadence: Cadence,
+        ends: Ends<'m>,
+        job: Job<'m>,
+        verified: bool,
+    ) -> Result<Self> {
+        let gpu = machine.gpu(index(at, flow)?)?;
+        let engine = match &job {
+            Job::Copy { engine } => {
+                machine.driver()?.copy_engine_name(ends.dst(), ends.src(), *engine)
+            }
+            Job::Kernel { .. } => "kernel".to_owned(),
+            Job::Migrate { how, .. } => format!("page migration by {how}"),
+        };
+        Ok(Self {
+            machine,
+            stream: gpu.stream()?,
+            start: gpu.event()?,
+            end: gpu.event()?,
+            ends,
+            job,
+            bytes: flow.bytes,
+            home: flow.src,
+            engine,
+            blocking: is_blocking(flow),
+            isolated: cadence == Cadence::Isolated,
+            verified,
+            pending: 0,
+        })
+    }
+
+    fn enqueue(&self) -> Result<()> {
+        match &self.job {
+            Job::Copy { engine } => {
+                self.stream.copy(self.ends.dst(), self.ends.src(), self.bytes, *engine)
+            }
+            Job::Kernel { kernel, launch, .. } => self.stream.launch(kernel, launch),
+            Job::Migrate { to, how } => match &self.ends.src {
+                Some(buffer) => self.stream.migrate(buffer, *to, *how),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn steps(&self) -> u64 {
+        if let Job::Kernel { steps, .. } = self.job { steps } else { 1 }
+    }
+}
+
+impl Lane for Streamed<'_> {
+    fn prepare(&mut self) -> Result<()> {
+        if let (Job::Migrate { .. }, Some(buffer)) = (&self.job, &self.ends.src) {
+            self.stream.migrate(buffer, self.home, MigrateHow::Prefetch)?;
+            self.stream.wait()?;
+        }
+        Ok(())
+    }
+
+    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()> {
+        self.pending = reps;
+        if self.blocking {
+            return Ok(());
+        }
+        self.stream.hold(gate)?;
+        self.stream.record(&self.start)?;
+        for _ in 0..reps {
+            self.enqueue()?;
+        }
+        self.stream.record(&self.end)
+    }
+
+    fn wait(&mut self) -> Result<Lap> {
+        let reps = std::mem::take(&mut self.pending);
+        let elapsed = if self.blocking {
+            let start = self.machine.clock.now();
+            for _ in 0..reps {
+                self.enqueue()?;
+            }
+            self.stream.wait()?;
+            self.machine.clock.now() - start
+        } else {
+            self.stream.wait()?;
+            self.end.since(&self.start)?
+        };
+        Ok(Lap { elapsed, steps: reps * self.steps() })
+    }
+
+    fn timer(&self) -> Timer {
+        if self.blocking { Timer::Host } else { Timer::DeviceEvents }
+    }
+
+    fn engine(&self) -> String {
+        self.engine.clone()
+    }
+
+    fn repeats(&self) -> bool {
+        !self.isolated && !matches!(self.job, Job::Migrate { .. })
+    }
+
+    fn spoil(&mut self) -> Result<()> {
+        self.ends.spoil()
+    }
+
+    fn check(&self) -> Result<Verdict> {
+        // Migrated pages are the same buffer: it must still hold its pattern.
+        let holder = self.ends.dst.as_ref().or(self.ends.src.as_ref());
+        match holder.filter(|_| self.verified) {
+            Some(buffer) => buffer.check(SOURCE_SEED, self.bytes).map(|()| Verdict::Verified),
+            None => Ok(nothing_to_compare()),
+        }
+    }
+}
+
+fn nothing_to_compare() -> Verdict {
+    Verdict::Unverified("it copies nothing that could be compared".to_owned())
+}
+
+/// A lane of CPU threads.
+struct Threaded<'m> {
+    team: Team<'m>,
+    ends: Ends<'m>,
+    work: Work,
+}
+
+impl Lane for Threaded<'_> {
+    fn prepare(&mut self) -> Result<()> {
+        match (&self.ends.dst, self.work.work.op) {
+            (Some(dst), CpuOp::Touch) => dst.discard(),
+            _ => Ok(()),
+        }
+    }
+
+    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()> {
+        self.team.submit(gate, &Work { reps, ..self.work })
+    }
+
+    fn wait(&mut self) -> Result<Lap> {
+        let reaped = self.team.reap()?;
+        Ok(Lap { elapsed: reaped.elapsed, steps: reaped.steps })
+    }
+
+    fn timer(&self) -> Timer {
+        Timer::Threads
+    }
+
+    fn engine(&self) -> String {
+        self.work.work.how.word().to_owned()
+    }
+
+    fn repeats(&self) -> bool {
+        self.work.work.op != CpuOp::Touch
+    }
+
+    fn spoil(&mut self) -> Result<()> {
+        self.ends.spoil()
+    }
+
+    fn check(&self) -> Result<Verdict> {
+        match &self.ends.dst {
+            Some(dst) if self.work.work.op == CpuOp::Copy => {
+                dst.check(SOURCE_SEED, self.work.bytes).map(|()| Verdict::Verified)
+            }
+            _ => Ok(nothing_to_compare()),
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Which cases a run takes, in which order, and which of them cannot be done here.
+//!
+//! Pure: nothing is opened or allocated.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_schema::{
+    Bytes, Case, CpuOp, Flow, Mem, MigrateHow, Mover, Pattern, Place, Topology, Unit,
+};
+
+use crate::suites::{SUITES, Suite};
+
+/// Most cases that are sampled in turn. More would put the first figure of a group too far away.
+const GROUP: usize = 16;
+
+/// What is known of a machine without touching it.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    /// What it is made of.
+    pub topology: &'a Topology,
+    /// Whether a GPU runtime is bound.
+    pub has_runtime: bool,
+    /// Most memory for buffers, host and each device.
+    pub memory: Bytes,
+    /// Environment switches that were set.
+    pub env: &'a BTreeMap<String, String>,
+}
+
+/// One case of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The case.
+    pub case: Case,
+    /// Suites that list it; empty for a pasted case of no suite.
+    pub suites: Vec<String>,
+    /// Why it cannot be measured here, if that is known beforehand.
+    pub skip: Option<String>,
+    /// Cases of one group are sampled in turn, so that drift is not taken for a difference.
+    pub group: usize,
+}
+
+/// The cases of a run, in order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Plan {
+    /// Each case once.
+    pub entries: Vec<Entry>,
+}
+
+impl Plan {
+    /// Chooses cases: those of `suites` (of the default ones if empty) that some pattern matches
+    /// (any if there are none). A pattern that is a whole case text adds that case even if no
+    /// suite lists it.
+    ///
+    /// # Errors
+    /// Names a suite that does not exist, or a pattern that chooses nothing.
+    pub fn new(scope: &Scope, suites: &[String], patterns: &[Pattern]) -> Result<Self, String> {
+        let listed = list(scope.topology, &chosen(scope.topology, suites, patterns)?);
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut at: BTreeMap<Case, usize> = BTreeMap::new();
+        let mut used = vec![false; patterns.len()];
+        for (suite, case) in listed {
+            let hits: Vec<usize> =
+                (0..patterns.len()).filter(|&i| patterns[i].matches(&case)).collect();
+            hits.iter().for_each(|&i| used[i] = true);
+            if hits.is_empty() && !patterns.is_empty() {
+                continue;
+            }
+            match at.get(&case) {
+                Some(&i) => entries[i].suites.push(suite.to_owned()),
+                None => {
+                    at.insert(case.clone(), entries.len());
+                    entries.push(Entry {
+                        skip: cannot(scope, &case),
+                        suites: vec![suite.to_owned()],
+                        case,
+                        group: 0,
+                    });
+                }
+            }
+        }
+        for (pattern, used) in patterns.iter().zip(used) {
+            match pattern {
+                _ if used => {}
+                Pattern::Exact(case) => entries.push(Entry {
+                    skip: cannot(scope, case),
+                    suites: Vec::new(),
+                    case: case.clone(),
+                    group: 0,
+                }),
+                Pattern::Flow { .. } => {
+                    return Err(format!(
+                        "no case matches '{pattern}'; `pathline plan` lists the cases of this machine"
+                    ));
+                }
+            }
+        }
+        number_groups(&mut entries);
+        Ok(Self { entries })
+    }
+
+    /// Cases that will be tried.
+    pub fn runnable(&self) -> usize {
+        self.entries.iter().filter(|e| e.skip.is_none()).count()
+    }
+}
+
+/// The suites that are asked for: by name, else all if patterns choose among them, else the
+/// default ones.
+fn chosen(
+    topology: &Topology,
+    names: &[String],
+    patterns: &[Pattern],
+) -> Result<Vec<&'static Suite>, String> {
+    if names.is_empty() {
+        let every = !patterns.is_empty();
+        return Ok(SUITES.iter().filter(|s| every || (s.by_default)(topology)).collect());
+    }
+    let known: Vec<&str> = SUITES.iter().map(|s| s.name).collect();
+    if let Some(name) = names.iter().find(|n| !known.contains(&n.as_str())) {
+        return Err(format!("no suite is called '{name}'; there are {}", known.join(", ")));
+    }
+    Ok(SUITES.iter().filter(|s| names.iter().any(|n| n == s.name)).collect())
+}
+
+fn list(topology: &Topology, suites: &[&'static Suite]) -> Vec<(&'static str, Case)> {
+    suites.iter().flat_map(|s| (s.cases)(topology).into_iter().map(|c| (s.name, c))).collect()
+}
+
+/// Cases that a reader compares with each other: same suite, same kind of work, same sizes.
+fn comparable(entry: &Entry) -> (String, Vec<(&'static str, &'static str, Bytes, bool)>) {
+    let kind = |f: &Flow| {
+        let op = match f.by {
+            Mover::Cpu { work, .. } => work.op.word(),
+            Mover::Kernel { variant, .. } => variant.op.word(),
+            Mover::Dma { .. } | Mover::Blit { .. } => "copy",
+            Mover::Migrate { how, .. } => how.word(),
+        };
+        (f.by.kind(), op, f.bytes, f.by.at() == f.src.unit)
+    };
+    let suite = entry.suites.first().cloned().unwrap_or_default();
+    (suite, entry.case.timed.iter().map(kind).collect())
+}
+
+fn number_groups(entries: &mut [Entry]) {
+    let mut group = 0;
+    let mut members = 0;
+    for i in 1..entries.len() {
+        members += 1;
+        if members == GROUP || comparable(&entries[i]) != comparable(&entries[i - 1]) {
+            group += 1;
+            members = 0;
+        }
+        entries[i].group = group;
+    }
+}
+
+/// Bytes that a case needs at each unit.
+pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
+    let mut needs: BTreeMap<Unit, Bytes> = BTreeMap::new();
+    for flow in case.flows() {
+        let double = match flow.by {
+            Mover::Cpu { work, .. } => work.op == CpuOp::Triad,
+            Mover::Kernel { variant, .. } => variant.op == pathline_schema::KernelOp::Triad,
+            _ => false,
+        };
+        let src = Bytes(flow.bytes.0.saturating_mul(1 + u64::from(double)));
+        let migrates = matches!(flow.by, Mover::Migrate { .. });
+        for (place, bytes) in [(flow.src, src), (flow.dst, flow.bytes)] {
+            if place.mem != Mem::Reg && !(migrates && place == flow.dst) {
+                let sum = needs.entry(place.unit).or_default();
+                *sum = Bytes(sum.0.saturating_add(bytes.0));
+            }
+        }
+    }
+    needs
+}
+
+/// Why a case cannot be measured on such a machine; none if nothing is known against it.
+fn cannot(scope: &Scope, case: &Case) -> Option<String> {
+    case.flows()
+        .find_map(|flow| cannot_flow(scope, flow))
+        .or_else(|| too_big(scope, case))
+        .or_else(|| blocks_itself(case))
+}
+
+fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
+    let topology = scope.topology;
+    for place in [flow.src, flow.dst] {
+        if place.rank.0 != 0 {
+            return Some(format!("{place}: this run has one process, rank 0"));
+        }
+    }
+    for unit in [flow.src.unit, flow.dst.unit, flow.by.at()] {
+        let exists = match unit {
+            Unit::Gpu(n) => topology.gpus.iter().any(|g| g.index == n),
+            Unit::Numa(n) => topology.numa.iter().any(|d| d.id == n),
+        };
+        if !exists {
+            return Some(format!("there is no {unit} here"));
+        }
+    }
+    let on_device = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg);
+    let of_gpu = flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device);
+    if of_gpu && !scope.has_runtime {
+        return Some("no GPU runtime is bound: this version measures GPUs on simulated machines only; try --machine".to_owned());
+    }
+    match flow.by {
+        Mover::Cpu { at, work, threads } => cannot_cpu(topology, at, work.how.feature(), threads),
+        Mover::Migrate { how: MigrateHow::Fault, .. } if scope.env.get("HSA_XNACK").is_some_and(|v| v == "0") => {
+            Some("HSA_XNACK=0: pages do not migrate on a fault; unset it or set it to 1".to_owned())
+        }
+        Mover::Kernel { .. } if zero_copy(flow) && scope.env.get("HSA_XNACK").is_some_and(|v| v == "1") => {
+            Some("HSA_XNACK=1: managed pages migrate at the first touch, so there is no zero-copy; unset it or set it to 0".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Whether a kernel touches managed memory that is homed elsewhere.
+pub(crate) fn zero_copy(flow: &Flow) -> bool {
+    [flow.src, flow.dst].iter().any(|p| p.mem == Mem::Managed && p.unit != flow.by.at())
+}
+
+fn cannot_cpu(
+    topology: &Topology,
+    at: Unit,
+    feature: Option<&'static str>,
+    threads: u32,
+) -> Option<String> {
+    let host = &topology.host;
+    if let Some(feature) = feature
+        && !host.features.iter().any(|f| f == feature)
+    {
+        return Some(format!("this processor has no {feature}"));
+    }
+    let domain = topology.numa.iter().find(|d| Some(d.id) == at.numa())?;
+    let allowed = &host.allowed_cpus;
+    let usable =
+        if allowed.is_empty() { domain.cpus.clone() } else { domain.cpus.intersect(allowed) };
+    (usable.len() < threads as usize).then(|| {
+        format!("{threads} threads on {at}: this process may use {} of its CPUs", usable.len())
+    })
+}
+
+fn too_big(scope: &Scope, case: &Case) -> Option<String> {
+    let mut host = 0u64;
+    for (unit, bytes) in needs(case) {
+        let limit = match unit {
+            Unit::Numa(_) => {
+                host = host.saturating_add(bytes.0);
+                continue;
+            }
+            Unit::Gpu(n) => {
+                let gpu = scope.topology.gpus.iter().find(|g| g.index == n);
+                gpu.map(|g| g.memory).filter(|m| m.0 > 0).unwrap_or(Bytes(u64::MAX))
+            }
+        };
+        if bytes > limit {
+            return Some(format!(
+                "needs {} on {unit}, which has {}",
+                bytes.rounded(),
+                limit.rounded()
+            ));
+        }
+    }
+    (host > scope.memory.0).then(|| {
+        format!(
+            "needs {} of host memory; this run may use {} (half of what is free, or --memory)",
+            Bytes(host).rounded(),
+            scope.memory.rounded()
+        )
+    })
+}
+
+/// Whether an operation's call returns only when its bytes have arrived.
+pub(crate) fn is_blocking(flow: &Flow) -> bool {
+    let pageable = |p: &Place| matches!(p.mem, Mem::Paged | Mem::Huge);
+    matches!(flow.by, Mover::Dma { .. } | Mover::Blit { .. })
+        && (pageable(&flow.src) || pageable(&flow.dst))
+}
+
+fn blocks_itself(case: &Case) -> Option<String> {
+    let blocking = case.flows().filter(|f| is_blocking(f)).count();
+    (blocking > 0 && case.flows().count() > 1).then(|| {
+        "a pageable copy blocks the calling thread, so nothing can be timed beside it from one process"
+            .to_owned()
+    })
+}
+
+/// Names of the suites in a plan, in display order.
+impl Plan {
+    /// Suites that have cases in this plan, in display order, with their numbers of cases.
+    pub fn suites(&self) -> Vec<(&'static Suite, usize)> {
+        let present: BTreeSet<&str> =
+            self.entries.iter().flat_map(|e| e.suites.iter().map(String::as_str)).collect();
+        let count =
+            |name: &str| self.entries.iter().filter(|e| e.suites.iter().any(|s| s == name)).count();
+        SUITES.iter().filter(|s| present.contains(s.name)).map(|s| (s, count(s.name))).collect()
+    }
+}

@@ -1,0 +1,430 @@
+//! The suites, in display order. A suite is a name and the cases it makes of a topology.
+
+use pathline_flow::routes::Routes;
+use pathline_schema::{
+    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, Mem, MigrateHow, Mover, Node,
+    NumaDomain, Place, Topology, Unit, Variant,
+};
+
+/// A named set of cases.
+#[derive(Debug, Clone, Copy)]
+pub struct Suite {
+    /// Its name on the command line and in records.
+    pub name: &'static str,
+    /// What it answers, in one line.
+    pub about: &'static str,
+    /// Whether a run without `--suite` takes it on the given topology.
+    pub by_default: fn(&Topology) -> bool,
+    /// Its cases on a topology, without regard to what can be done there.
+    pub cases: fn(&Topology) -> Vec<Case>,
+}
+
+/// All suites.
+pub const SUITES: &[Suite] = &[
+    Suite {
+        name: "host",
+        about: "CPU threads: read, write, copy, triad, load latency, first touch, per NUMA pair",
+        by_default: |t| t.gpus.is_empty() || !is_simulated(t),
+        cases: host,
+    },
+    Suite {
+        name: "local",
+        about: "each GPU's own memory: copy engine, read, write, copy, triad",
+        by_default: has_gpus,
+        cases: local,
+    },
+    Suite {
+        name: "host-link",
+        about: "host to GPU and back: pageable, pinned, zero-copy, page migration; both ways",
+        by_default: has_gpus,
+        cases: host_link,
+    },
+    Suite {
+        name: "pairs",
+        about: "every ordered pair of GPUs: copy engine, blit, kernel read and write; both ways",
+        by_default: has_gpus,
+        cases: pairs,
+    },
+    Suite {
+        name: "latency",
+        about: "16 B copies between all GPUs, one at a time",
+        by_default: has_gpus,
+        cases: latency,
+    },
+    Suite {
+        name: "sweep",
+        about: "one path of each class over 256 B to 8 GiB",
+        by_default: has_gpus,
+        cases: sweep,
+    },
+    Suite {
+        name: "fan",
+        about: "1, 2, 4, all GPUs at once against host memory: same package and spread",
+        by_default: has_gpus,
+        cases: fan,
+    },
+    Suite {
+        name: "routes",
+        about: "which links a routed copy takes, shown by loading one of them meanwhile",
+        by_default: has_gpus,
+        cases: routes,
+    },
+];
+
+fn has_gpus(topology: &Topology) -> bool {
+    !topology.gpus.is_empty()
+}
+
+/// A model's CPU loops say nothing that its description does not: they run when asked for.
+fn is_simulated(topology: &Topology) -> bool {
+    topology.source.starts_with("machine ")
+}
+
+/// Payload of a bandwidth case: past every cache, and long beside any start-up.
+const BULK: Bytes = Bytes::mib(256);
+
+fn gpu(index: u32, mem: Mem) -> Place {
+    Place::new(Unit::Gpu(index), mem)
+}
+fn numa(id: u32, mem: Mem) -> Place {
+    Place::new(Unit::Numa(id), mem)
+}
+fn dma(at: u32) -> Mover {
+    Mover::Dma { at: Unit::Gpu(at) }
+}
+fn blit(at: u32) -> Mover {
+    Mover::Blit { at: Unit::Gpu(at) }
+}
+fn kernel(at: u32, op: KernelOp) -> Mover {
+    Mover::Kernel { at: Unit::Gpu(at), variant: Variant::standard(op) }
+}
+fn cpu(at: u32, op: CpuOp, how: CpuHow, threads: u32) -> Mover {
+    Mover::Cpu { at: Unit::Numa(at), work: CpuWork { op, how }, threads }
+}
+
+/// Sizes of a sweep: powers of four from `from` to `to`, and `to` itself.
+fn sizes(from: Bytes, to: Bytes) -> Vec<Bytes> {
+    let mut sizes: Vec<Bytes> =
+        std::iter::successors(Some(from), |b| b.0.checked_mul(4).map(Bytes))
+            .take_while(|&b| b < to)
+            .collect();
+    sizes.push(to);
+    sizes
+}
+
+fn host(topology: &Topology) -> Vec<Case> {
+    let with_cpus = |d: &&NumaDomain| !d.cpus.is_empty();
+    let usable = |id: u32| threads_of(topology, id);
+    let mut cases = Vec::new();
+    for (nth, domain) in topology.numa.iter().filter(with_cpus).enumerate() {
+        // Every domain is the same processor: the whole sweep on the first, the ends on the rest.
+        let all = sizes(Bytes::kib(4), Bytes::gib(1));
+        let chosen = if nth == 0 { &all[..] } else { &all[all.len() - 2..] };
+        host_sweep(topology, domain.id, usable(domain.id), chosen, &mut cases);
+    }
+    for memory in &topology.numa {
+        for cores in topology.numa.iter().filter(with_cpus).filter(|c| c.id != memory.id) {
+            host_pair(topology, memory.id, cores.id, usable(cores.id), &mut cases);
+        }
+    }
+    cases
+}
+
+/// Threads that can be pinned in a domain.
+fn threads_of(topology: &Topology, id: u32) -> u32 {
+    let allowed = &topology.host.allowed_cpus;
+    let domain = topology.numa.iter().find(|d| d.id == id);
+    let cpus = domain.map_or(0, |d| {
+        if allowed.is_empty() { d.cpus.len() } else { d.cpus.intersect(allowed).len() }
+    });
+    u32::try_from(cpus).unwrap_or(u32::MAX).max(1)
+}
+
+/// Instruction choices of the processor's architecture. Features that this one lacks are skipped
+/// by the plan, with the reason.
+fn copies(topology: &Topology) -> &'static [CpuHow] {
+    use CpuHow::*;
+    if topology.host.arch == "aarch64" {
+        &[Memcpy, Plain, Neon, NeonNt]
+    } else {
+        &[Memcpy, Movsb, Avx2, Avx2Nt, Avx2Nta, Avx512, Avx512Nt, Avx512Nta]
+    }
+}
+
+/// The widest plain loads and stores that the processor has.
+fn widest(topology: &Topology) -> CpuHow {
+    [CpuHow::Avx512, CpuHow::Avx2, CpuHow::Neon]
+        .into_iter()
+        .find(|how| {
+            how.feature().is_some_and(|f| topology.host.features.iter().any(|have| have == f))
+        })
+        .unwrap_or(CpuHow::Plain)
+}
+
+/// 1, 2, 4 ... and all.
+fn ladder(all: u32) -> Vec<u32> {
+    let mut counts: Vec<u32> =
+        std::iter::successors(Some(1u32), |n| n.checked_mul(2)).take_while(|&n| n < all).collect();
+    counts.push(all);
+    counts
+}
+
+fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases: &mut Vec<Case>) {
+    let (memory, regs) = (numa(id, Mem::Huge), numa(id, Mem::Reg));
+    let simd = widest(topology);
+    let mut ends = vec![1, threads];
+    ends.dedup();
+    for &bytes in sizes {
+        for &t in &ends {
+            for &how in copies(topology) {
+                cases.push(Case::single(memory, memory, cpu(id, CpuOp::Copy, how, t), bytes));
+            }
+            let read = cpu(id, CpuOp::Read, simd, t);
+            let write = cpu(id, CpuOp::Write, simd, t);
+            let triad = cpu(id, CpuOp::Triad, simd, t);
+            cases.push(Case::single(memory, regs, read, bytes));
+            cases.push(Case::single(regs, memory, write, bytes));
+            cases.push(Case::single(memory, memory, triad, bytes));
+        }
+        let chase = cpu(id, CpuOp::Chase, CpuHow::Plain, 1);
+        cases.push(Case::single(memory, regs, chase, bytes));
+    }
+    for t in ladder(threads).into_iter().filter(|t| !ends.contains(t)) {
+        for how in [CpuHow::Memcpy, CpuHow::Avx512Nta, CpuHow::NeonNt] {
+            if copies(topology).contains(&how) {
+                cases.push(Case::single(memory, memory, cpu(id, CpuOp::Copy, how, t), BULK));
+            }
+        }
+        cases.push(Case::single(memory, regs, cpu(id, CpuOp::Read, simd, t), BULK));
+    }
+    let touch = cpu(id, CpuOp::Touch, CpuHow::Plain, 1);
+    for mem in [Mem::Paged, Mem::Huge] {
+        cases.push(Case::single(regs, numa(id, mem), touch, Bytes::mib(64)));
+    }
+}
+
+fn host_pair(topology: &Topology, memory: u32, cores: u32, threads: u32, cases: &mut Vec<Case>) {
+    let (far, near, regs) =
+        (numa(memory, Mem::Huge), numa(cores, Mem::Huge), numa(cores, Mem::Reg));
+    let simd = widest(topology);
+    let streaming =
+        if topology.host.arch == "aarch64" { CpuHow::NeonNt } else { CpuHow::Avx512Nta };
+    for t in [1, threads] {
+        cases.push(Case::single(far, regs, cpu(cores, CpuOp::Read, simd, t), BULK));
+        cases.push(Case::single(regs, far, cpu(cores, CpuOp::Write, simd, t), BULK));
+        cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, CpuHow::Memcpy, t), BULK));
+        cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, streaming, t), BULK));
+        cases.push(Case::single(far, far, cpu(cores, CpuOp::Triad, simd, t), BULK));
+    }
+    let chase = cpu(cores, CpuOp::Chase, CpuHow::Plain, 1);
+    cases.push(Case::single(far, regs, chase, BULK));
+}
+
+fn local(topology: &Topology) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for g in topology.gpus.iter().map(|g| g.index) {
+        let (memory, regs) = (gpu(g, Mem::Vram), gpu(g, Mem::Reg));
+        cases.push(Case::single(memory, memory, dma(g), BULK));
+        cases.push(Case::single(memory, memory, kernel(g, KernelOp::Copy), BULK));
+        cases.push(Case::single(memory, regs, kernel(g, KernelOp::Read), BULK));
+        cases.push(Case::single(regs, memory, kernel(g, KernelOp::Write), BULK));
+        cases.push(Case::single(memory, memory, kernel(g, KernelOp::Triad), BULK));
+        let chase = Mover::Kernel { at: Unit::Gpu(g), variant: Variant::chase() };
+        cases.push(Case::single(memory, regs, chase, BULK));
+    }
+    cases
+}
+
+/// The NUMA domain whose memory is nearest to a GPU; the first one if nobody says.
+fn home(topology: &Topology, g: u32) -> u32 {
+    let stated = topology.gpus.iter().find(|gpu| gpu.index == g).and_then(|gpu| gpu.numa);
+    stated.or_else(|| topology.numa.first().map(|d| d.id)).unwrap_or(0)
+}
+
+fn host_link(topology: &Topology) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for g in topology.gpus.iter().map(|g| g.index) {
+        let h = home(topology, g);
+        let (vram, regs) = (gpu(g, Mem::Vram), gpu(g, Mem::Reg));
+        for mem in [Mem::Paged, Mem::Pinned, Mem::PinnedNonCoherent] {
+            cases.push(Case::single(numa(h, mem), vram, dma(g), BULK));
+            cases.push(Case::single(vram, numa(h, mem), dma(g), BULK));
+        }
+        let (read, write, copy) =
+            (kernel(g, KernelOp::Read), kernel(g, KernelOp::Write), kernel(g, KernelOp::Copy));
+        for mem in [Mem::Pinned, Mem::Managed] {
+            cases.push(Case::single(numa(h, mem), regs, read, BULK));
+            cases.push(Case::single(regs, numa(h, mem), write, BULK));
+        }
+        cases.push(Case::single(numa(h, Mem::Pinned), vram, copy, BULK));
+        cases.push(Case::single(vram, numa(h, Mem::Pinned), copy, BULK));
+        for how in [MigrateHow::Fault, MigrateHow::Prefetch] {
+            let by = Mover::Migrate { at: Unit::Gpu(g), how };
+            cases.push(Case::single(numa(h, Mem::Managed), gpu(g, Mem::Managed), by, BULK));
+        }
+        let pinned = numa(h, Mem::Pinned);
+        let both = |by| {
+            Case::together(vec![
+                Flow { src: pinned, dst: vram, by, bytes: BULK },
+                Flow { src: vram, dst: pinned, by, bytes: BULK },
+            ])
+        };
+        cases.push(both(dma(g)));
+        cases.push(both(copy));
+    }
+    cases
+}
+
+/// Ordered pairs of different GPUs.
+fn ordered_pairs(topology: &Topology) -> impl Iterator<Item = (u32, u32)> + '_ {
+    let indices = || topology.gpus.iter().map(|g| g.index);
+    indices().flat_map(move |a| indices().filter(move |&b| b != a).map(move |b| (a, b)))
+}
+
+/// The ways to move data between two GPUs, as movers for the direction `a` to `b`.
+fn pair_movers(a: u32, b: u32) -> [Mover; 4] {
+    [dma(a), blit(a), kernel(b, KernelOp::Copy), kernel(a, KernelOp::Copy)]
+}
+
+fn pairs(topology: &Topology) -> Vec<Case> {
+    let flow = |a, b, by| Flow { src: gpu(a, Mem::Vram), dst: gpu(b, Mem::Vram), by, bytes: BULK };
+    let mut cases = Vec::new();
+    // By mover first, so that a whole matrix is sampled interleaved.
+    for nth in 0..pair_movers(0, 0).len() {
+        let one = |(a, b): (u32, u32)| Case::together(vec![flow(a, b, pair_movers(a, b)[nth])]);
+        cases.extend(ordered_pairs(topology).map(one));
+        let both = |(a, b): (u32, u32)| {
+            let (there, back) = (pair_movers(a, b)[nth], pair_movers(b, a)[nth]);
+            Case::together(vec![flow(a, b, there), flow(b, a, back)])
+        };
+        cases.extend(ordered_pairs(topology).filter(|(a, b)| a < b).map(both));
+    }
+    cases
+}
+
+fn latency(topology: &Topology) -> Vec<Case> {
+    let indices = || topology.gpus.iter().map(|g| g.index);
+    let all = indices().flat_map(|a| indices().map(move |b| (a, b)));
+    all.map(|(a, b)| {
+        Case::single(gpu(a, Mem::Vram), gpu(b, Mem::Vram), dma(a), Bytes(16)).isolated()
+    })
+    .collect()
+}
+
+fn sweep(topology: &Topology) -> Vec<Case> {
+    let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };
+    let h = home(topology, first);
+    let vram = |g| gpu(g, Mem::Vram);
+    let copy = kernel(first, KernelOp::Copy);
+    let mut paths = vec![
+        (numa(h, Mem::Paged), vram(first), dma(first)),
+        (numa(h, Mem::Pinned), vram(first), dma(first)),
+        (vram(first), numa(h, Mem::Pinned), dma(first)),
+        (numa(h, Mem::Managed), gpu(first, Mem::Reg), kernel(first, KernelOp::Read)),
+        (
+            numa(h, Mem::Managed),
+            gpu(first, Mem::Managed),
+            Mover::Migrate { at: Unit::Gpu(first), how: MigrateHow::Fault },
+        ),
+        (vram(first), vram(first), copy),
+    ];
+    for peer in peers_of_each_class(topology, first) {
+        paths.push((vram(first), vram(peer), dma(first)));
+        paths.push((vram(peer), vram(first), copy));
+    }
+    let mut cases = Vec::new();
+    for bytes in sizes(Bytes(256), Bytes::gib(8)) {
+        cases.extend(paths.iter().map(|&(src, dst, by)| Case::single(src, dst, by, bytes)));
+    }
+    cases
+}
+
+/// One peer for each width and length of route from `first`, nearest class first.
+fn peers_of_each_class(topology: &Topology, first: u32) -> Vec<u32> {
+    let routes = Routes::of(topology);
+    let mut seen = Vec::new();
+    let mut peers = Vec::new();
+    for (_, b) in ordered_pairs(topology).filter(|&(a, _)| a == first) {
+        let class = routes.in_use(Node::Gpu(first), Node::Gpu(b)).map(|r| (r.hops, r.width));
+        if !seen.contains(&class) {
+            seen.push(class);
+            peers.push(b);
+        }
+    }
+    peers
+}
+
+fn fan(topology: &Topology) -> Vec<Case> {
+    let stream = |g: u32| {
+        let memory = numa(home(topology, g), Mem::Managed);
+        Flow { src: memory, dst: memory, by: kernel(g, KernelOp::Copy), bytes: Bytes::gib(1) }
+    };
+    let groups = fan_groups(topology);
+    groups.into_iter().map(|g| Case::together(g.into_iter().map(stream).collect())).collect()
+}
+
+/// One GPU; two of a package; one a package for 2, 4 ... packages; all.
+fn fan_groups(topology: &Topology) -> Vec<Vec<u32>> {
+    let package = |g: &Gpu| g.package.unwrap_or(1_000_000 + g.index);
+    let mut heads: Vec<(u32, u32)> = Vec::new();
+    let mut twins = None;
+    for g in &topology.gpus {
+        match heads.iter().find(|(p, _)| *p == package(g)) {
+            Some(&(_, head)) => twins = twins.or(Some(vec![head, g.index])),
+            None => heads.push((package(g), g.index)),
+        }
+    }
+    let heads: Vec<u32> = heads.into_iter().map(|(_, g)| g).collect();
+    let mut groups: Vec<Vec<u32>> = ladder(heads.len() as u32)
+        .into_iter()
+        .map(|n| heads.iter().copied().take(n as usize).collect())
+        .collect();
+    groups.extend(twins);
+    groups.push(topology.gpus.iter().map(|g| g.index).collect());
+    groups.sort_by_key(Vec::len);
+    groups.dedup();
+    groups.retain(|g| !g.is_empty());
+    groups
+}
+
+/// For every routed pair, its copy alone and beside a copy over each first link it could take: the
+/// link that slows it is the one it uses.
+fn routes(topology: &Topology) -> Vec<Case> {
+    let flow = |a: u32, b: u32| Flow {
+        src: gpu(a, Mem::Vram),
+        dst: gpu(b, Mem::Vram),
+        by: kernel(b, KernelOp::Copy),
+        bytes: BULK,
+    };
+    let known = Routes::of(topology);
+    let mut cases = Vec::new();
+    for (a, b) in ordered_pairs(topology).filter(|(a, b)| a < b) {
+        if known.in_use(Node::Gpu(a), Node::Gpu(b)).is_none_or(|r| r.hops < 2) {
+            continue;
+        }
+        let timed = flow(a, b);
+        cases.push(Case::together(vec![timed]));
+        for (c, d) in links_near(topology, a, b) {
+            let mut case = Case::together(vec![timed]);
+            case.background = vec![flow(c, d)];
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+/// Direct GPU links that leave `a` or arrive at `b`, as directed pairs without both ends.
+fn links_near(topology: &Topology, a: u32, b: u32) -> Vec<(u32, u32)> {
+    let mut near = Vec::new();
+    for link in &topology.links {
+        let (Node::Gpu(x), Node::Gpu(y)) = (link.a, link.b) else {
+            continue;
+        };
+        for (c, d) in [(x, y), (y, x)] {
+            if (c == a || d == b) && (c, d) != (a, b) {
+                near.push((c, d));
+            }
+        }
+    }
+    near
+}
