@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
 
+use serde::Deserialize;
+
 use crate::{
     Begin, End, Message, Note, Outcome, SCHEMA_VERSION, Sampled, Series, Settings, Topology, World,
 };
@@ -109,6 +111,9 @@ impl Journal {
             let message: Message = match serde_json::from_slice(&text) {
                 Ok(message) => message,
                 Err(error) => {
+                    if let Some(newer) = newer(&text) {
+                        return Err(newer);
+                    }
                     let reason = error.to_string();
                     bad = Some(JournalError::Line { line, reason });
                     torn = true;
@@ -206,6 +211,25 @@ fn check_version(begin: &Begin) -> Result<(), JournalError> {
         return Err(JournalError::Newer { found: begin.schema, version });
     }
     Ok(())
+}
+
+/// What every format of the journal says of itself, whatever else changes.
+#[derive(Deserialize)]
+struct Head {
+    data: HeadData,
+}
+
+#[derive(Deserialize)]
+struct HeadData {
+    schema: u32,
+    #[serde(default)]
+    version: String,
+}
+
+/// The error for a line of a newer format, which this reader need not understand otherwise.
+fn newer(text: &[u8]) -> Option<JournalError> {
+    let HeadData { schema, version } = serde_json::from_slice::<Head>(text).ok()?.data;
+    (schema > SCHEMA_VERSION).then_some(JournalError::Newer { found: schema, version })
 }
 
 /// Adds the samples of a visit to those of earlier visits. A visit with other repetitions starts

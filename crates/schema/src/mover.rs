@@ -99,7 +99,7 @@ impl CpuWork {
             CpuOp::Read => (bytes, none, 0),
             CpuOp::Write | CpuOp::Touch => (none, bytes, 0),
             CpuOp::Copy => (bytes, bytes, 0),
-            CpuOp::Triad => (Bytes(2 * bytes.0), bytes, 0),
+            CpuOp::Triad => (Bytes(bytes.0.saturating_mul(2)), bytes, 0),
             CpuOp::Chase => (bytes, none, (bytes.0 / CHAIN_STRIDE).max(1)),
         };
         Effect { reads, writes, chain }

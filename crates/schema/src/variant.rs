@@ -98,7 +98,7 @@ impl Variant {
             KernelOp::Read => (bytes, none, 0),
             KernelOp::Write => (none, bytes, 0),
             KernelOp::Copy => (bytes, bytes, 0),
-            KernelOp::Triad => (Bytes(2 * bytes.0), bytes, 0),
+            KernelOp::Triad => (Bytes(bytes.0.saturating_mul(2)), bytes, 0),
             KernelOp::Chase => (bytes, none, (bytes.0 / CHAIN_STRIDE).max(1)),
         };
         Effect { reads, writes, chain }

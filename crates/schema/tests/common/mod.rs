@@ -1,0 +1,285 @@
+//! Strategies for every noun that has a text.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+
+use pathline_schema::*;
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, FileFailurePersistence};
+
+/// Failing inputs are kept beside the tests, to be tried first from then on.
+pub fn config() -> Config {
+    let kept = FileFailurePersistence::WithSource("regressions");
+    Config { failure_persistence: Some(Box::new(kept)), ..Config::default() }
+}
+
+pub fn bytes() -> impl Strategy<Value = Bytes> {
+    prop_oneof![
+        any::<u64>(),
+        (0..20_u64, 0..50_u32).prop_map(|(n, shift)| n << shift),
+        Just(u64::MAX),
+        Just(0),
+    ]
+    .prop_map(Bytes)
+}
+
+pub fn unit() -> impl Strategy<Value = Unit> {
+    prop_oneof![any::<u32>().prop_map(Unit::Gpu), any::<u32>().prop_map(Unit::Numa)]
+}
+
+fn gpu() -> impl Strategy<Value = Unit> {
+    any::<u32>().prop_map(Unit::Gpu)
+}
+
+pub fn node() -> impl Strategy<Value = Node> {
+    prop_oneof![unit().prop_map(Node::from), any::<u32>().prop_map(Node::Switch)]
+}
+
+pub fn place() -> impl Strategy<Value = Place> {
+    (any::<u32>(), unit(), select(Mem::ALL)).prop_map(|(rank, unit, mem)| Place {
+        rank: Rank(rank),
+        unit,
+        mem,
+    })
+}
+
+pub fn variant() -> impl Strategy<Value = Variant> {
+    let grid = prop_oneof![
+        (1..=1_u32 << 20).prop_map(Grid::Blocks),
+        (1..=1_u32 << 20).prop_map(Grid::PerSm),
+    ];
+    let hint = select(vec![Hint::Plain, Hint::Nt]);
+    let word = select(vec![4_u8, 8, 16]);
+    (select(KernelOp::ALL), word, 1..=64_u8, hint, 1..=1024_u16, grid).prop_map(
+        |(op, word, unroll, hint, block, grid)| Variant { op, word, unroll, hint, block, grid },
+    )
+}
+
+pub fn mover() -> impl Strategy<Value = Mover> {
+    let how = select(vec![MigrateHow::Fault, MigrateHow::Prefetch]);
+    let work = (select(CpuOp::ALL), select(CpuHow::ALL)).prop_map(|(op, how)| CpuWork { op, how });
+    prop_oneof![
+        gpu().prop_map(|at| Mover::Dma { at }),
+        gpu().prop_map(|at| Mover::Blit { at }),
+        (gpu(), variant()).prop_map(|(at, variant)| Mover::Kernel { at, variant }),
+        (any::<u32>(), work, 1..=u32::MAX).prop_map(|(n, work, threads)| Mover::Cpu {
+            at: Unit::Numa(n),
+            work,
+            threads
+        }),
+        (unit(), how).prop_map(|(at, how)| Mover::Migrate { at, how }),
+    ]
+}
+
+pub fn flow() -> impl Strategy<Value = Flow> {
+    (place(), place(), mover(), bytes()).prop_map(|(src, dst, by, bytes)| Flow {
+        src,
+        dst,
+        by,
+        bytes: Bytes(bytes.0.max(1)),
+    })
+}
+
+pub fn case() -> impl Strategy<Value = Case> {
+    (vec(flow(), 1..4), vec(flow(), 0..3), select(Cadence::ALL))
+        .prop_map(|(timed, background, cadence)| Case { timed, background, cadence })
+}
+
+pub fn cpu_set() -> impl Strategy<Value = CpuSet> {
+    prop_oneof![vec(0..65_536_u32, 0..40), vec(0..64_u32, 0..80)].prop_map(CpuSet::new)
+}
+
+/// A wildcard pattern: at least one `*`, so that its text is no case.
+pub fn pattern() -> impl Strategy<Value = Pattern> {
+    let word = || "[a-z0-9.?@\\[\\]-]{0,6}\\*[a-z0-9.?@-]{0,6}";
+    let flow = (word(), word(), word(), word()).prop_map(|(src, dst, by, bytes)| Pattern::Flow {
+        src,
+        dst,
+        by,
+        bytes,
+    });
+    prop_oneof![flow, case().prop_map(Pattern::Exact)]
+}
+
+/// Finite floats of every magnitude.
+pub fn float() -> impl Strategy<Value = f64> {
+    prop_oneof![any::<f64>().prop_filter("finite", |x| x.is_finite()), 0.0..1e9]
+}
+
+fn words() -> impl Strategy<Value = Vec<String>> {
+    vec(any::<String>(), 0..3)
+}
+
+fn conditions() -> impl Strategy<Value = Conditions> {
+    btree_map("[a-z0-9_]{1,12}", float(), 0..3).prop_map(Conditions)
+}
+
+pub fn world() -> impl Strategy<Value = World> {
+    prop_oneof![Just(World::Real), any::<String>().prop_map(World::Simulated)]
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let numbers = (any::<u32>(), any::<u32>(), any::<u64>());
+    let times = (float(), float(), float());
+    (float(), numbers, times, bytes()).prop_map(|(precision, (min, max, seed), times, memory)| {
+        Settings {
+            precision,
+            min_samples: min,
+            max_samples: max,
+            case_budget: Ns(times.0),
+            min_sample: Ns(times.1),
+            time_limit: Ns(times.2),
+            memory,
+            seed,
+        }
+    })
+}
+
+pub fn begin() -> impl Strategy<Value = Begin> {
+    let texts = (any::<String>(), any::<String>(), any::<String>());
+    let env = btree_map(any::<String>(), any::<String>(), 0..3);
+    let overhead = btree_map("[a-z-]{1,12}", float(), 0..3);
+    (world(), texts, words(), env, settings(), overhead).prop_map(
+        |(world, (version, host, started), command, env, settings, overhead_ns)| Begin {
+            schema: SCHEMA_VERSION,
+            version,
+            world,
+            host,
+            started,
+            command,
+            env,
+            settings,
+            overhead_ns,
+        },
+    )
+}
+
+pub fn topology() -> impl Strategy<Value = Topology> {
+    let link = (node(), node(), select(LinkKind::ALL), any::<u32>(), option::of(float()))
+        .prop_map(|(a, b, kind, width, peak)| Link { a, b, kind, width, peak: peak.map(Rate) });
+    let route = (node(), node(), any::<u32>(), vec(vec(node(), 0..3), 0..3))
+        .prop_map(|(src, dst, hops, via)| Route { src, dst, hops, via });
+    let numa = (any::<u32>(), cpu_set(), bytes(), vec(any::<u32>(), 0..4)).prop_map(
+        |(id, cpus, memory, distances)| NumaDomain {
+            id,
+            cpus,
+            memory,
+            distances,
+            ..NumaDomain::default()
+        },
+    );
+    let pcie = (float(), any::<u32>(), float(), any::<u32>()).prop_map(
+        |(speed_gts, width, max_speed_gts, max_width)| PcieLink {
+            speed_gts,
+            width,
+            max_speed_gts,
+            max_width,
+        },
+    );
+    let gpu = (any::<u32>(), any::<String>(), option::of(any::<u32>()), option::of(pcie)).prop_map(
+        |(index, name, numa, host_link)| Gpu { index, name, numa, host_link, ..Gpu::default() },
+    );
+    let lists = (vec(numa, 0..3), vec(gpu, 0..3), vec(link, 0..3), vec(route, 0..3));
+    (any::<String>(), lists).prop_map(|(source, (numa, gpus, links, routes))| Topology {
+        source,
+        numa,
+        gpus,
+        links,
+        routes,
+        ..Topology::default()
+    })
+}
+
+fn series() -> impl Strategy<Value = Series> {
+    let head = (flow(), any::<u32>(), select(Timer::ALL), any::<String>());
+    (head, any::<u64>(), any::<u64>(), bytes(), vec(float(), 0..6)).prop_map(
+        |((flow, rank, timer, engine), reps, steps, moved_bytes, samples_ns)| Series {
+            flow,
+            rank: Rank(rank),
+            timer,
+            engine,
+            reps,
+            steps,
+            moved_bytes,
+            samples_ns,
+        },
+    )
+}
+
+fn measured() -> impl Strategy<Value = Measured> {
+    let stop = (select(StopReason::ALL), any::<u32>(), float(), float()).prop_map(
+        |(reason, warmup, half_width, elapsed)| Stop {
+            reason,
+            warmup,
+            half_width,
+            elapsed: Ns(elapsed),
+        },
+    );
+    let verdict =
+        prop_oneof![Just(Verdict::Verified), any::<String>().prop_map(Verdict::Unverified)];
+    (case(), words(), vec(series(), 0..3), stop, verdict, conditions(), conditions()).prop_map(
+        |(case, suites, series, stop, verdict, before, after)| Measured {
+            case,
+            suites,
+            series,
+            stop,
+            verdict,
+            before,
+            after,
+        },
+    )
+}
+
+pub fn message() -> impl Strategy<Value = Message> {
+    let sampled = (case(), words(), vec(series(), 0..3))
+        .prop_map(|(case, suites, series)| Message::Sampled(Sampled { case, suites, series }));
+    let skipped = (case(), words(), any::<String>())
+        .prop_map(|(case, suites, why)| Message::Skipped(Skip { case, suites, why }));
+    let faulted = (case(), words(), any::<String>(), select(Severity::ALL)).prop_map(
+        |(case, suites, error, severity)| Message::Faulted(Fault { case, suites, error, severity }),
+    );
+    let note = (any::<String>(), any::<String>(), any::<String>())
+        .prop_map(|(code, subject, text)| Message::Note(Note { code, subject, text }));
+    let end = (any::<String>(), float(), any::<bool>(), option::of(any::<String>())).prop_map(
+        |(ended, elapsed, complete, why)| {
+            Message::End(End { ended, elapsed: Ns(elapsed), complete, why })
+        },
+    );
+    prop_oneof![
+        begin().prop_map(Message::Begin),
+        topology().prop_map(|t| Message::Topology(Box::new(t))),
+        sampled,
+        measured().prop_map(|m| Message::Measured(Box::new(m))),
+        skipped,
+        faulted,
+        note,
+        end,
+    ]
+}
+
+/// A begin of a real run with nothing remarkable.
+pub fn plain_begin(world: World) -> Message {
+    Message::Begin(Begin {
+        schema: SCHEMA_VERSION,
+        version: "0.1.0".to_owned(),
+        world,
+        host: "node1".to_owned(),
+        started: "2026-11-21T00:00:00Z".to_owned(),
+        command: vec!["pathline".to_owned(), "run".to_owned()],
+        env: BTreeMap::new(),
+        settings: Settings {
+            precision: 0.01,
+            min_samples: 8,
+            max_samples: 1000,
+            case_budget: Ns::secs(2.0),
+            min_sample: Ns::us(100.0),
+            time_limit: Ns::ZERO,
+            memory: Bytes::gib(1),
+            seed: 1,
+        },
+        overhead_ns: BTreeMap::from([("host".to_owned(), 42.5)]),
+    })
+}
