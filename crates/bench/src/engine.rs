@@ -66,6 +66,8 @@ struct Running<'m> {
     reps: u64,
     background_reps: u64,
     series: Vec<Series>,
+    /// Samples of each series that the journal already has.
+    written: usize,
     warmup: u32,
     spent: Ns,
     before: Conditions,
@@ -146,7 +148,7 @@ impl Engine<'_> {
                 match (visited, stop) {
                     (Err(error), _) => self.failed(case.entry, &error, sink)?,
                     (Ok(()), None) => {
-                        sink.put(Message::Sampled(case.sampled()))?;
+                        sink.put(Message::Sampled(case.unwritten()))?;
                         open.push(case);
                     }
                     (Ok(()), Some(reason)) => self.finish(case, reason, sink)?,
@@ -180,14 +182,18 @@ impl Engine<'_> {
             reps: 1,
             background_reps: 1,
             series: Vec::new(),
+            written: 0,
             warmup: 0,
             spent: Ns::ZERO,
             before,
         };
         // Allocation and first touch belong to no case; only repeated work counts against it.
         let bound = self.machine.clock.now();
-        self.calibrate(&mut case)?;
-        self.warm(&mut case)?;
+        let sample = self.calibrate(&mut case)?;
+        // An operation that long has warmed itself up by being calibrated.
+        if sample < self.settings.case_budget * WARM_SHARE {
+            self.warm(&mut case)?;
+        }
         case.spent = self.machine.clock.now() - bound;
         case.open_series();
         if let Some(earlier) = self.carried.get(&entry.case) {
@@ -202,12 +208,15 @@ impl Engine<'_> {
             .find_map(|unit| self.retired.get(&unit).map(|why| (unit, why)))
     }
 
-    /// Finds the repetitions that make a sample long enough for its timer.
-    fn calibrate(&self, case: &mut Running<'_>) -> Result<()> {
+    /// Finds the repetitions that make a sample long enough for its timer. How long the last
+    /// sample was.
+    fn calibrate(&self, case: &mut Running<'_>) -> Result<Ns> {
+        let mut last = Ns::ZERO;
         // Two more rounds, since a first operation pays for pages, code and clocks.
         for _ in 0..3 {
             let laps = self.sample(case)?;
             let longest = laps[..case.timed].iter().map(|l| l.elapsed.0).fold(1.0, f64::max);
+            last = Ns(longest);
             let repeats = case.lanes[..case.timed].iter().all(|l| l.repeats());
             let wanted = if repeats { (self.settings.min_sample.0 / longest).ceil() } else { 1.0 };
             let each = longest / case.reps as f64;
@@ -224,7 +233,7 @@ impl Engine<'_> {
             }
             case.reps = (case.reps.saturating_mul(wanted as u64)).clamp(1, MAX_REPS);
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Samples until they stop changing, or a share of the budget is spent.
@@ -403,20 +412,23 @@ impl Running<'_> {
             && earlier.series.iter().zip(&self.series).all(|(a, b)| a.timer == b.timer);
         if let (true, Some(first)) = (fits, earlier.series.first()) {
             self.reps = first.reps;
+            self.written = first.samples_ns.len();
             self.series.clone_from(&earlier.series);
         }
     }
 
-    /// The samples of the last visit.
-    fn sampled(&self) -> Sampled {
-        let series = self.series.iter().map(|s| {
-            let from = s.samples_ns.len().saturating_sub(VISIT as usize);
-            Series { samples_ns: s.samples_ns[from..].to_vec(), ..s.clone() }
-        });
+    /// The samples that the journal does not have yet.
+    fn unwritten(&mut self) -> Sampled {
+        let all = self.samples();
+        let from = std::mem::replace(&mut self.written, all);
+        let tail = |s: &Series| Series {
+            samples_ns: s.samples_ns.iter().skip(from).copied().collect(),
+            ..s.clone()
+        };
         Sampled {
             case: self.entry.case.clone(),
             suites: self.entry.suites.clone(),
-            series: series.collect(),
+            series: self.series.iter().map(tail).collect(),
         }
     }
 }

@@ -298,3 +298,118 @@ impl Plan {
         SUITES.iter().filter(|s| present.contains(s.name)).map(|s| (s, count(s.name))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{Gpu, HostInfo, Link, LinkKind, Node, NumaDomain};
+
+    /// Two GPUs joined by a link, one domain of four CPUs of which two may be used.
+    fn topology() -> Topology {
+        let gpu = |index| Gpu { index, numa: Some(0), memory: Bytes::gib(1), ..Gpu::default() };
+        Topology {
+            source: "live".to_owned(),
+            host: HostInfo {
+                arch: "x86_64".to_owned(),
+                features: vec!["avx2".to_owned(), "erms".to_owned()],
+                allowed_cpus: "0-1".parse().unwrap(),
+                ..HostInfo::default()
+            },
+            numa: vec![NumaDomain { id: 0, cpus: "0-3".parse().unwrap(), ..NumaDomain::default() }],
+            gpus: vec![gpu(0), gpu(1)],
+            links: vec![Link {
+                a: Node::Gpu(0),
+                b: Node::Gpu(1),
+                kind: LinkKind::Xgmi,
+                width: 1,
+                peak: None,
+            }],
+            ..Topology::default()
+        }
+    }
+
+    fn plan(topology: &Topology, suites: &[&str], patterns: &[&str]) -> Result<Plan, String> {
+        let scope =
+            Scope { topology, has_runtime: true, memory: Bytes::mib(600), env: &BTreeMap::new() };
+        let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
+        let patterns: Vec<Pattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
+        Plan::new(&scope, &suites, &patterns)
+    }
+
+    fn skip(topology: &Topology, case: &str) -> String {
+        let plan = plan(topology, &[], &[case]).unwrap();
+        assert_eq!(plan.entries.len(), 1, "a pasted case is exactly one case");
+        plan.entries[0].skip.clone().unwrap_or_default()
+    }
+
+    #[test]
+    fn every_case_is_there_once_and_reads_back() {
+        let plan = plan(&topology(), &[], &[]).unwrap();
+        let texts: BTreeSet<String> = plan.entries.iter().map(|e| e.case.to_string()).collect();
+        assert_eq!(texts.len(), plan.entries.len());
+        for entry in &plan.entries {
+            assert_eq!(entry.case.to_string().parse::<Case>().unwrap(), entry.case);
+        }
+    }
+
+    #[test]
+    fn pairs_count() {
+        // 2 ordered pairs x 4 movers one way, and 1 unordered pair x 4 movers both ways.
+        assert_eq!(plan(&topology(), &["pairs"], &[]).unwrap().entries.len(), 2 * 4 + 4);
+    }
+
+    #[test]
+    fn a_pattern_chooses_from_every_suite() {
+        let plan = plan(&topology(), &[], &["gpu0.* > gpu*.vram by dma"]).unwrap();
+        assert!(!plan.entries.is_empty());
+        let wanted =
+            |f: &Flow| f.src.unit == Unit::Gpu(0) && f.dst.mem == Mem::Vram && f.by.kind() == "dma";
+        assert!(plan.entries.iter().all(|e| e.case.timed.iter().any(wanted)));
+    }
+
+    #[test]
+    fn slips_are_named() {
+        assert!(plan(&topology(), &["pears"], &[]).unwrap_err().contains("pairs"));
+        assert!(plan(&topology(), &[], &["gpu7.*"]).unwrap_err().contains("gpu7.*"));
+    }
+
+    #[test]
+    fn skips_have_reasons() {
+        let t = topology();
+        let cpu = |w: &str| format!("numa0.huge > numa0.huge by cpu@numa0[{w}] x 1MiB");
+        assert_eq!(skip(&t, &cpu("copy-memcpy-t2")), "");
+        assert!(skip(&t, &cpu("copy-avx512-t1")).contains("no avx512f"));
+        assert!(skip(&t, &cpu("copy-memcpy-t3")).contains("may use 2"));
+        assert!(skip(&t, "gpu0.vram > gpu5.vram by dma@gpu0 x 1MiB").contains("no gpu5"));
+        // Source and destination of 512 MiB each make 1 GiB, over the 600 MiB of this run.
+        let big = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 512MiB";
+        assert!(skip(&t, big).contains("needs 1GiB of host memory"));
+        assert!(skip(&t, "gpu0.vram > gpu1.vram by dma@gpu0 x 2GiB").contains("which has 1GiB"));
+        let both = "numa0.paged > gpu0.vram by dma@gpu0 x 1MiB & gpu0.vram > numa0.paged by dma@gpu0 x 1MiB";
+        assert!(skip(&t, both).contains("blocks the calling thread"));
+    }
+
+    #[test]
+    fn switches_of_the_runtime_skip() {
+        let topology = topology();
+        let why = |value: &str, case: &str| {
+            let env = BTreeMap::from([("HSA_XNACK".to_owned(), value.to_owned())]);
+            let memory = Bytes::gib(1);
+            let scope = Scope { topology: &topology, has_runtime: true, memory, env: &env };
+            let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
+            plan.entries[0].skip.is_some()
+        };
+        let migrate = "numa0.managed > gpu0.managed by migrate@gpu0[fault] x 1MiB";
+        let zero_copy = "numa0.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 1MiB";
+        assert!(why("0", migrate) && !why("1", migrate));
+        assert!(why("1", zero_copy) && !why("0", zero_copy));
+    }
+
+    #[test]
+    fn groups_hold_what_is_compared() {
+        let plan = plan(&topology(), &["host"], &[]).unwrap();
+        for pair in plan.entries.windows(2).filter(|p| p[0].group == p[1].group) {
+            assert_eq!(comparable(&pair[0]), comparable(&pair[1]));
+        }
+    }
+}
