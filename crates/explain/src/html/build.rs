@@ -1,0 +1,167 @@
+//! A small HTML and SVG builder. Everything that is not a literal of this crate is escaped.
+
+use std::fmt::{self, Display, Write};
+
+/// Attributes of an element: literal names, any values.
+pub(super) type Attrs<'a> = &'a [(&'static str, &'a dyn Display)];
+
+/// Markup under construction. Elements are closures, so that they are always closed.
+#[derive(Debug, Default)]
+pub(super) struct Html {
+    out: String,
+}
+
+impl Html {
+    /// Literal markup or a part that this crate has escaped already.
+    pub(super) fn trusted(&mut self, markup: &str) -> &mut Self {
+        self.out.push_str(markup);
+        self
+    }
+
+    /// Escaped text.
+    pub(super) fn text(&mut self, text: impl Display) -> &mut Self {
+        // Writing to a string cannot fail.
+        let _ = write!(Escaped(&mut self.out), "{text}");
+        self
+    }
+
+    /// An element with children.
+    pub(super) fn el(
+        &mut self,
+        tag: &'static str,
+        attrs: Attrs<'_>,
+        body: impl FnOnce(&mut Self),
+    ) -> &mut Self {
+        self.void(tag, attrs);
+        body(self);
+        self.out.push_str("</");
+        self.out.push_str(tag);
+        self.out.push('>');
+        self
+    }
+
+    /// An element that holds text only.
+    pub(super) fn leaf(
+        &mut self,
+        tag: &'static str,
+        attrs: Attrs<'_>,
+        text: impl Display,
+    ) -> &mut Self {
+        self.el(tag, attrs, |h| {
+            h.text(text);
+        })
+    }
+
+    /// An element without an end tag, such as `input`.
+    pub(super) fn void(&mut self, tag: &'static str, attrs: Attrs<'_>) -> &mut Self {
+        self.out.push('<');
+        self.out.push_str(tag);
+        for (name, value) in attrs {
+            let _ = write!(self.out, " {name}=\"");
+            let _ = write!(Escaped(&mut self.out), "{value}");
+            self.out.push('"');
+        }
+        self.out.push('>');
+        self
+    }
+
+    /// The markup.
+    pub(super) fn finish(self) -> String {
+        self.out
+    }
+}
+
+/// Escapes what is written through it, for element text and quoted attributes alike.
+struct Escaped<'a>(&'a mut String);
+
+impl fmt::Write for Escaped<'_> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        for c in s.chars() {
+            match c {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                c if is_disguise(c) => self.0.push('\u{fffd}'),
+                c => self.0.push(c),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Characters that HTML forbids, or that make a text read other than it is written: control
+/// characters and overrides of the writing direction (Unicode Technical Report 36, section 2.9).
+fn is_disguise(c: char) -> bool {
+    let control = c.is_control() && !matches!(c, '\n' | '\t');
+    control || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A coordinate: at most one decimal, so that pages stay small and equal on every machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Px(pub(super) f64);
+
+impl Display for Px {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = (self.0 * 10.0).round();
+        // A negative zero would print as -0.
+        let value = if tenths == 0.0 { 0.0 } else { tenths / 10.0 };
+        write!(f, "{value}")
+    }
+}
+
+/// An anchor: letters, digits and dashes of `text`, made different from those in `taken`.
+pub(super) fn anchor(text: &str, taken: &mut Vec<String>) -> String {
+    let mut slug = String::new();
+    for c in text.chars().take(80) {
+        match c {
+            c if c.is_ascii_alphanumeric() => slug.push(c.to_ascii_lowercase()),
+            _ if slug.is_empty() || slug.ends_with('-') => {}
+            _ => slug.push('-'),
+        }
+    }
+    let slug = match slug.trim_end_matches('-') {
+        "" => "figure",
+        slug => slug,
+    };
+    let free = |candidate: &String| !taken.contains(candidate);
+    let name = std::iter::once(slug.to_owned())
+        .chain((2..).map(|n| format!("{slug}-{n}")))
+        .find(free)
+        .unwrap_or_default();
+    taken.push(name.clone());
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_attributes_are_escaped() {
+        let mut h = Html::default();
+        h.leaf("p", &[("title", &"\"><script>'&")], "</p><script>\u{0}\u{202e}");
+        assert_eq!(
+            h.finish(),
+            "<p title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\">\
+             &lt;/p&gt;&lt;script&gt;\u{fffd}\u{fffd}</p>"
+        );
+    }
+
+    #[test]
+    fn coordinates_have_one_decimal_and_no_negative_zero() {
+        assert_eq!(Px(12.34).to_string(), "12.3");
+        assert_eq!(Px(12.0).to_string(), "12");
+        assert_eq!(Px(-0.01).to_string(), "0");
+    }
+
+    #[test]
+    fn anchors_are_clean_and_differ() {
+        let mut taken = Vec::new();
+        assert_eq!(anchor("pairs-dma", &mut taken), "pairs-dma");
+        assert_eq!(anchor("pairs-dma", &mut taken), "pairs-dma-2");
+        assert_eq!(anchor("\" onload=x <", &mut taken), "onload-x");
+        assert_eq!(anchor("", &mut taken), "figure");
+    }
+}

@@ -1,0 +1,278 @@
+//! What one cell says: its share of the ceiling, its distance from what was published, its words.
+
+use super::number::{median, num, percent, signed_percent};
+use crate::figure::{Bars, Better, Body, Cell, Curves, Matrix};
+
+use super::number::tick;
+
+/// How the cells of a figure are judged and written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Judge<'a> {
+    /// Unit of the values.
+    pub(super) unit: &'a str,
+    /// Which way is good.
+    pub(super) better: Better,
+}
+
+impl Judge<'_> {
+    /// How near a value is to what bounds it: 1 is there. For a latency the bound is below.
+    pub(super) fn share(&self, cell: &Cell) -> Option<f64> {
+        self.share_of(value(cell)?, cell.ceiling?)
+    }
+
+    /// The same against any other value.
+    pub(super) fn share_of(&self, value: f64, limit: f64) -> Option<f64> {
+        let share = match self.better {
+            Better::Higher => value / limit,
+            Better::Lower => limit / value,
+            Better::Neither => return None,
+        };
+        (share.is_finite() && share >= 0.0).then_some(share)
+    }
+
+    /// A value in figures; what is counted, such as hops, has no decimals.
+    pub(super) fn num(&self, v: f64) -> String {
+        let counted = self.better == Better::Neither && v.fract() == 0.0 && v.abs() < 1e6;
+        if counted { format!("{v:.0}") } else { num(v) }
+    }
+
+    /// Value and unit: `37.8 GB/s`.
+    pub(super) fn with_unit(&self, v: f64) -> String {
+        format!("{} {}", self.num(v), self.unit)
+    }
+
+    /// Everything about a cell, one `label: words` a line below its heading. The page shows it
+    /// beside the cell; without scripts the browser does.
+    pub(super) fn detail(&self, heading: &str, cell: &Cell) -> String {
+        let mut lines = vec![heading.to_owned()];
+        if let Some(v) = value(cell) {
+            lines.push(format!("median: {}", self.with_unit(v)));
+            if let Some(interval) = interval(cell) {
+                lines.push(format!("95 % interval: {interval}"));
+            }
+        }
+        if let Some(ceiling) = cell.ceiling {
+            let share = self.share(cell).map(|s| format!(" ({} reached)", percent(s)));
+            let share = share.unwrap_or_default();
+            lines.push(format!("ceiling: {}{share}", self.with_unit(ceiling)));
+        }
+        if let Some(bound) = cell.bound {
+            lines.push(format!("tighter bound: {}", self.with_unit(bound)));
+        }
+        if let Some(p) = &cell.published {
+            let off = deviation(cell).map(|d| format!(" (measured {})", signed_percent(d)));
+            let off = off.unwrap_or_default();
+            lines.push(format!("published: {}{off}, {}", self.with_unit(p.value), p.source));
+        }
+        if let Some(why) = &cell.absent {
+            lines.push(format!("no value: {why}"));
+        }
+        if let Some(case) = &cell.case {
+            lines.push(format!("case: {case}"));
+        }
+        lines.join("\n")
+    }
+}
+
+/// The value of a cell, if it is a number.
+pub(super) fn value(cell: &Cell) -> Option<f64> {
+    cell.value.filter(|v| v.is_finite())
+}
+
+/// The 95 % interval: `37.6 to 38.0 (± 0.5 %)`.
+pub(super) fn interval(cell: &Cell) -> Option<String> {
+    let v = value(cell)?;
+    let half = half_width(cell)?;
+    let relative =
+        if v == 0.0 { String::new() } else { format!(" (± {})", percent(half / v.abs())) };
+    Some(format!("{} to {}{relative}", num(v - half), num(v + half)))
+}
+
+/// Half width of the interval, where there is one.
+pub(super) fn half_width(cell: &Cell) -> Option<f64> {
+    Some(cell.half_width).filter(|w| w.is_finite() && *w > 0.0)
+}
+
+/// Distance from the published value, relative to it.
+pub(super) fn deviation(cell: &Cell) -> Option<f64> {
+    let published = cell.published.as_ref()?.value;
+    let off = (value(cell)? - published) / published.abs();
+    off.is_finite().then_some(off)
+}
+
+/// A cell and where in its figure it stands.
+pub(super) struct Entry<'a> {
+    /// Row and column, line and size, or the bar's label.
+    pub(super) keys: Vec<String>,
+    /// The cell.
+    pub(super) cell: &'a Cell,
+}
+
+/// Names of the columns that say where a cell stands.
+pub(super) fn key_names(body: &Body) -> Vec<String> {
+    match body {
+        Body::Matrix(m) => vec![m.row_axis.clone(), m.col_axis.clone()],
+        Body::Curves(c) => vec!["line".to_owned(), axis_name(&c.x_unit).to_owned()],
+        Body::Bars(_) => vec!["what".to_owned()],
+    }
+}
+
+/// What an axis of this unit shows.
+pub(super) fn axis_name(unit: &str) -> &str {
+    match unit {
+        "B" => "size",
+        "GB/s" => "bandwidth",
+        "ns" | "us" | "ms" | "s" => "time",
+        other => other,
+    }
+}
+
+/// All cells of a figure that say something, in reading order.
+pub(super) fn entries(body: &Body) -> Vec<Entry<'_>> {
+    let all = match body {
+        Body::Matrix(m) => matrix_entries(m),
+        Body::Curves(c) => curve_entries(c),
+        Body::Bars(b) => bar_entries(b),
+    };
+    all.into_iter().filter(|e| !is_blank(e.cell)).collect()
+}
+
+fn matrix_entries(m: &Matrix) -> Vec<Entry<'_>> {
+    let label = |labels: &[String], i: usize| labels.get(i).cloned().unwrap_or_default();
+    let mut entries = Vec::new();
+    for (r, row) in m.cells.iter().enumerate() {
+        entries.extend(
+            row.iter()
+                .enumerate()
+                .map(|(c, cell)| Entry { keys: vec![label(&m.rows, r), label(&m.cols, c)], cell }),
+        );
+    }
+    entries
+}
+
+fn curve_entries(c: &Curves) -> Vec<Entry<'_>> {
+    let of_line = |line: &'_ crate::figure::Line| line.name.clone();
+    c.lines
+        .iter()
+        .flat_map(|line| {
+            line.points.iter().map(move |(x, cell)| Entry {
+                keys: vec![of_line(line), tick(*x, &c.x_unit)],
+                cell,
+            })
+        })
+        .collect()
+}
+
+fn bar_entries(b: &Bars) -> Vec<Entry<'_>> {
+    b.bars.iter().map(|bar| Entry { keys: vec![bar.label.clone()], cell: &bar.cell }).collect()
+}
+
+/// Whether a cell stands for nothing, such as the diagonal of a matrix of pairs.
+pub(super) fn is_blank(cell: &Cell) -> bool {
+    cell.value.is_none() && cell.absent.is_none() && cell.case.is_none() && cell.published.is_none()
+}
+
+/// The unit and the direction of a figure.
+pub(super) fn judge(body: &Body) -> Judge<'_> {
+    match body {
+        Body::Matrix(m) => Judge { unit: &m.unit, better: m.better },
+        Body::Curves(c) => Judge { unit: &c.y_unit, better: c.better },
+        Body::Bars(b) => Judge { unit: &b.unit, better: b.better },
+    }
+}
+
+/// How a figure compares with what was published.
+#[derive(Debug, PartialEq)]
+pub(super) struct Agreement {
+    /// Values that have a published one beside them.
+    pub(super) count: usize,
+    /// Median of the absolute deviations.
+    pub(super) median: f64,
+    /// The greatest deviation, with its sign.
+    pub(super) worst: f64,
+    /// Where that is.
+    pub(super) at: String,
+    /// Sources, each once.
+    pub(super) sources: Vec<String>,
+}
+
+/// Compares all cells of a figure with what was published for them.
+pub(super) fn agreement(entries: &[Entry<'_>]) -> Option<Agreement> {
+    let compared: Vec<(&Entry<'_>, f64)> =
+        entries.iter().filter_map(|e| Some((e, deviation(e.cell)?))).collect();
+    let (at, worst) = compared.iter().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
+    let mut sources: Vec<String> = Vec::new();
+    for source in compared.iter().filter_map(|(e, _)| Some(&e.cell.published.as_ref()?.source)) {
+        if !sources.contains(source) {
+            sources.push(source.clone());
+        }
+    }
+    Some(Agreement {
+        count: compared.len(),
+        median: median(compared.iter().map(|(_, d)| d.abs()).collect())?,
+        worst: *worst,
+        at: at.keys.join(" to "),
+        sources,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Published;
+
+    fn cell(v: f64) -> Cell {
+        Cell { value: Some(v), ..Cell::default() }
+    }
+
+    #[test]
+    fn a_share_turns_round_where_less_is_better() {
+        let bounded = |v, ceiling| Cell { ceiling: Some(ceiling), ..cell(v) };
+        let rate = Judge { unit: "GB/s", better: Better::Higher };
+        let time = Judge { unit: "us", better: Better::Lower };
+        let hops = Judge { unit: "hops", better: Better::Neither };
+        assert_eq!(rate.share(&bounded(37.5, 50.0)), Some(0.75));
+        assert_eq!(time.share(&bounded(10.0, 8.0)), Some(0.8));
+        assert_eq!(hops.share(&bounded(2.0, 4.0)), None);
+        assert_eq!(rate.share(&bounded(37.5, 0.0)), None); // nothing to be measured against
+        assert_eq!(rate.share(&bounded(f64::NAN, 50.0)), None);
+    }
+
+    #[test]
+    fn a_detail_names_everything_that_judges_the_value() {
+        let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB".parse().unwrap();
+        let cell = Cell {
+            half_width: 0.378,
+            ceiling: Some(50.0),
+            bound: Some(38.0),
+            published: Some(Published { value: 37.0, source: "paper, figure 6c".into() }),
+            case: Some(case),
+            ..cell(37.8)
+        };
+        let judge = Judge { unit: "GB/s", better: Better::Higher };
+        // 37.8 / 50 = 75.6 %; 0.378 / 37.8 = 1 %; 37.8 / 37 = + 2.16 %.
+        assert_eq!(
+            judge.detail("gpu0 to gpu1", &cell),
+            "gpu0 to gpu1\nmedian: 37.8 GB/s\n95 % interval: 37.4 to 38.2 (± 1.0 %)\n\
+             ceiling: 50.0 GB/s (76 % reached)\ntighter bound: 38.0 GB/s\n\
+             published: 37.0 GB/s (measured +2.2 %), paper, figure 6c\n\
+             case: r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB"
+        );
+    }
+
+    #[test]
+    fn agreement_names_the_worst_and_where() {
+        let beside = |v, published| Cell {
+            published: Some(Published { value: published, source: "paper".into() }),
+            ..cell(v)
+        };
+        let cells = [beside(101.0, 100.0), beside(95.0, 100.0), beside(102.0, 100.0), cell(7.0)];
+        let entries: Vec<Entry<'_>> =
+            (0..4).map(|i| Entry { keys: vec![format!("c{i}")], cell: &cells[i] }).collect();
+        let found = agreement(&entries).unwrap();
+        assert_eq!((found.count, found.at.as_str()), (3, "c1"));
+        assert!((found.worst + 0.05).abs() < 1e-12 && (found.median - 0.02).abs() < 1e-12);
+        assert_eq!(found.sources, ["paper"]);
+        assert_eq!(agreement(&entries[3..]), None);
+    }
+}

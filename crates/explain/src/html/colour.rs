@@ -1,0 +1,101 @@
+//! The heat scale: viridis, which rises evenly in lightness and reads the same with any colour
+//! vision (Stefan van der Walt and Nathaniel Smith for matplotlib, 2015, CC0).
+
+use std::fmt::Write;
+
+/// Steps of the scale: one class for each 5 %.
+pub(super) const STEPS: usize = 21;
+
+type Rgb = [f64; 3];
+
+/// Viridis at every tenth.
+const VIRIDIS: [Rgb; 11] = [
+    [68.0, 1.0, 84.0],
+    [72.0, 36.0, 117.0],
+    [65.0, 68.0, 135.0],
+    [53.0, 95.0, 141.0],
+    [42.0, 120.0, 142.0],
+    [33.0, 145.0, 140.0],
+    [34.0, 168.0, 132.0],
+    [68.0, 191.0, 112.0],
+    [122.0, 209.0, 81.0],
+    [189.0, 223.0, 38.0],
+    [253.0, 231.0, 37.0],
+];
+
+/// The step of a share; beyond 0 and 1 it is the first and the last.
+pub(super) fn step(share: f64) -> usize {
+    (share.clamp(0.0, 1.0) * (STEPS - 1) as f64).round() as usize
+}
+
+/// The colour of a step.
+fn rgb(step: usize) -> Rgb {
+    let place = step.min(STEPS - 1) as f64 / (STEPS - 1) as f64 * 10.0;
+    let below = (place.floor() as usize).min(9);
+    let t = place - below as f64;
+    std::array::from_fn(|i| VIRIDIS[below][i] * (1.0 - t) + VIRIDIS[below + 1][i] * t)
+}
+
+/// Relative luminance (WCAG 2.2).
+fn luminance(rgb: Rgb) -> f64 {
+    let [r, g, b] = rgb.map(|c| {
+        let c = c.round() / 255.0;
+        if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+    });
+    0.2126 * r + 0.7152 * g + 0.0722 * b
+}
+
+/// Contrast of two luminances (WCAG 2.2).
+fn contrast(a: f64, b: f64) -> f64 {
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
+
+/// Black or white, whichever is read more easily on a colour.
+fn ink(rgb: Rgb) -> &'static str {
+    let y = luminance(rgb);
+    if contrast(y, 0.0) > contrast(y, 1.0) { "#000" } else { "#fff" }
+}
+
+fn hex(rgb: Rgb) -> String {
+    let [r, g, b] = rgb.map(|c| c.round() as u8);
+    format!("#{r:02x}{g:02x}{b:02x}")
+}
+
+/// Style rules of all steps, and of the legend's gradient.
+pub(super) fn rules() -> String {
+    let mut css = String::new();
+    for i in 0..STEPS {
+        // Writing to a string cannot fail.
+        let _ = writeln!(css, ".heat .q{i}{{background:{};color:{}}}", hex(rgb(i)), ink(rgb(i)));
+    }
+    let stops: Vec<String> = (0..STEPS).map(|i| hex(rgb(i))).collect();
+    let _ = writeln!(css, ".ramp{{background:linear-gradient(90deg,{})}}", stops.join(","));
+    css
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lightness_rises_at_every_step() {
+        let y: Vec<f64> = (0..STEPS).map(|i| luminance(rgb(i))).collect();
+        assert!(y.windows(2).all(|w| w[0] < w[1]), "{y:?}");
+    }
+
+    #[test]
+    fn every_number_is_legible_on_its_cell() {
+        for i in 0..STEPS {
+            let paper = rgb(i);
+            let ink = if ink(paper) == "#000" { 0.0 } else { 1.0 };
+            // WCAG 2.2, 1.4.3 (AA): 4.5 to 1.
+            assert!(contrast(luminance(paper), ink) >= 4.5, "step {i}");
+        }
+    }
+
+    #[test]
+    fn shares_beyond_the_scale_take_its_ends() {
+        assert_eq!([step(-0.5), step(0.0), step(0.5), step(1.0), step(7.0)], [0, 0, 10, 20, 20]);
+        assert_eq!(step(f64::NAN), 0);
+    }
+}

@@ -1,0 +1,191 @@
+//! The node in words beside its map, and the conditions of the run.
+
+use pathline_schema::{Conditions, Topology};
+
+use super::build::Html;
+use super::number::{count, num, signed_percent};
+
+/// Writes the map and what the node is made of.
+pub(super) fn write(h: &mut Html, topology: &Topology, map_svg: &str) {
+    // The map is drawn by this program, which escapes its labels; anything else is no picture.
+    if map_svg.trim_start().starts_with("<svg") {
+        h.el("div", &[("class", &"map scroll")], |h| {
+            h.trusted(map_svg);
+        });
+    }
+    h.el("dl", &[("class", &"facts")], |h| {
+        for (name, words) in facts(topology) {
+            h.el("div", &[], |h| {
+                h.leaf("dt", &[], name).leaf("dd", &[], words);
+            });
+        }
+    });
+}
+
+/// What the topology states, in the order from the host outward.
+fn facts(t: &Topology) -> Vec<(&'static str, String)> {
+    let host = &t.host;
+    let mut facts = Vec::new();
+    let mut add = |name, words: String| {
+        if !words.is_empty() {
+            facts.push((name, words));
+        }
+    };
+    add("Host", host.hostname.clone());
+    let sockets =
+        if host.sockets > 0 { count(host.sockets as usize, "socket") } else { String::new() };
+    let cpus =
+        if host.cpus.is_empty() { String::new() } else { count(host.cpus.len(), "logical CPU") };
+    add("Processor", joined([host.cpu_model.clone(), sockets, cpus, host.arch.clone()]));
+    let memory = if host.memory.0 > 0 { host.memory.rounded() } else { String::new() };
+    let numa = if t.numa.is_empty() { String::new() } else { count(t.numa.len(), "NUMA domain") };
+    add("Memory", joined([memory, numa]));
+    add("Caches", caches(t));
+    add("GPUs", gpus(t));
+    add("Links", links(t));
+    add("Network", names(t.nics.iter().map(|n| n.name.as_str())));
+    add("Storage", names(t.blocks.iter().map(|b| b.name.as_str())));
+    let kernel =
+        if host.kernel.is_empty() { String::new() } else { format!("Linux {}", host.kernel) };
+    add("System", joined([kernel, host.virtualization.clone().unwrap_or_default()]));
+    add("Topology from", t.source.clone());
+    facts
+}
+
+fn joined<const N: usize>(parts: [String; N]) -> String {
+    parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// The first few names and how many more there are.
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 8;
+    let all: Vec<&str> = names.collect();
+    let mut text = all.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    if all.len() > SHOWN {
+        text += &format!(" and {} more", all.len() - SHOWN);
+    }
+    text
+}
+
+/// How many of each kind, in order of first sight: `8 x AMD Instinct MI250X (gfx90a)`.
+fn tally(kinds: impl Iterator<Item = String>) -> String {
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for kind in kinds {
+        match counts.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, n)) => *n += 1,
+            None => counts.push((kind, 1)),
+        }
+    }
+    counts.iter().map(|(kind, n)| format!("{n} × {kind}")).collect::<Vec<_>>().join(", ")
+}
+
+fn caches(t: &Topology) -> String {
+    let data = t.caches.iter().filter(|c| c.kind != "Instruction");
+    tally(data.map(|c| format!("L{} {}", c.level, c.size.rounded())))
+}
+
+fn gpus(t: &Topology) -> String {
+    tally(t.gpus.iter().map(|g| {
+        let name = if g.name.is_empty() { &g.vendor } else { &g.name };
+        let memory = if g.memory.0 > 0 { g.memory.rounded() } else { String::new() };
+        joined([name.clone(), g.arch.clone(), memory])
+    }))
+}
+
+fn links(t: &Topology) -> String {
+    tally(t.links.iter().map(|l| {
+        let peak = l.peak.map(|p| format!(" of {p} per direction")).unwrap_or_default();
+        let width = if l.width > 1 { format!(" ({} wide)", l.width) } else { String::new() };
+        format!("{}{width}{peak}", l.kind)
+    }))
+}
+
+/// Writes what the run was told, and how the machine's state changed.
+pub(super) fn write_conditions(
+    h: &mut Html,
+    conditions: &[(String, String)],
+    state: Option<&(Conditions, Conditions)>,
+) {
+    h.el("dl", &[("class", &"facts")], |h| {
+        for (name, words) in conditions {
+            h.el("div", &[], |h| {
+                h.leaf("dt", &[], name).leaf("dd", &[], words);
+            });
+        }
+    });
+    let Some((first, last)) = state else { return };
+    if first.0.is_empty() && last.0.is_empty() {
+        return;
+    }
+    h.leaf("h3", &[], "State of the machine over the run");
+    h.el("div", &[("class", &"scroll")], |h| {
+        h.el("table", &[("class", &"rows")], |h| write_state(h, first, last));
+    });
+}
+
+fn write_state(h: &mut Html, first: &Conditions, last: &Conditions) {
+    h.trusted("<thead><tr><th scope=\"col\">reading</th><th scope=\"col\" class=\"n\">first</th><th scope=\"col\" class=\"n\">last</th><th scope=\"col\" class=\"n\">change</th></tr></thead>");
+    let mut names: Vec<&String> = first.0.keys().chain(last.0.keys()).collect();
+    names.sort();
+    names.dedup();
+    h.el("tbody", &[], |h| {
+        for name in names {
+            let (a, b) = (first.0.get(name).copied(), last.0.get(name).copied());
+            let change = a.zip(b).filter(|(a, _)| *a != 0.0).map(|(a, b)| (b - a) / a.abs());
+            let show = |v: Option<f64>| v.map(num).unwrap_or_default();
+            h.el("tr", &[], |h| {
+                h.leaf("th", &[("scope", &"row")], name);
+                h.leaf("td", &[("class", &"n")], show(a));
+                h.leaf("td", &[("class", &"n")], show(b));
+                let change = change.map(signed_percent).unwrap_or_default();
+                h.leaf("td", &[("class", &"n")], change);
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{Bytes, Gpu};
+
+    #[test]
+    fn equal_things_are_counted() {
+        let gpu = |index| Gpu {
+            index,
+            name: "MI250X".into(),
+            arch: "gfx90a".into(),
+            memory: Bytes::gib(64),
+            ..Gpu::default()
+        };
+        let t = Topology { gpus: (0..8).map(gpu).collect(), ..Topology::default() };
+        assert_eq!(facts(&t), [("GPUs", "8 × MI250X, gfx90a, 64GiB".to_owned())]);
+    }
+
+    #[test]
+    fn an_unknown_node_has_no_facts() {
+        assert_eq!(facts(&Topology::default()), []);
+    }
+
+    #[test]
+    fn what_is_no_picture_is_not_let_in() {
+        let mut h = Html::default();
+        write(&mut h, &Topology::default(), "<script>alert(1)</script>");
+        assert!(!h.finish().contains("script"));
+    }
+
+    #[test]
+    fn a_reading_that_appears_late_has_no_change() {
+        let map = |pairs: &[(&str, f64)]| {
+            Conditions(pairs.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect())
+        };
+        let state = (map(&[("cpu_mhz", 2000.0)]), map(&[("cpu_mhz", 1900.0), ("late_c", 40.0)]));
+        let mut h = Html::default();
+        write_conditions(&mut h, &[], Some(&state));
+        let page = h.finish();
+        assert!(page.contains("-5.0 %"), "{page}");
+        assert!(page.contains(
+            "late_c</th><td class=\"n\"></td><td class=\"n\">40.0</td><td class=\"n\"></td>"
+        ));
+    }
+}

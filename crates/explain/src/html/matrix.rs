@@ -1,0 +1,210 @@
+//! Heat maps: a table whose cells carry their value and the colour of its share.
+
+use super::build::Html;
+use super::cell::{Judge, deviation, is_blank, value};
+use super::colour;
+use super::number::percent;
+use crate::figure::{Better, Cell, Matrix};
+
+/// Beyond this distance from a published value a cell is marked.
+pub(super) const FAR: f64 = 0.10;
+
+/// From this many columns on, cells are set smaller.
+const DENSE: usize = 12;
+
+/// What the colour of a cell stands for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Hue {
+    /// The share of its own ceiling.
+    Ceiling,
+    /// The share of the best value of this matrix.
+    Best(f64),
+    /// The place between the least and the greatest value.
+    Between(f64, f64),
+}
+
+impl Hue {
+    /// Ceilings where there are any; else values are held against each other.
+    fn of(m: &Matrix, judge: Judge<'_>) -> Self {
+        let cells = || m.cells.iter().flatten();
+        if cells().any(|c| judge.share(c).is_some()) {
+            return Self::Ceiling;
+        }
+        let values = || cells().filter_map(value);
+        let lo = values().fold(f64::INFINITY, f64::min);
+        let hi = values().fold(f64::NEG_INFINITY, f64::max);
+        match m.better {
+            Better::Higher => Self::Best(hi),
+            Better::Lower => Self::Best(lo),
+            Better::Neither => Self::Between(lo, hi),
+        }
+    }
+
+    fn share(self, cell: &Cell, judge: Judge<'_>) -> Option<f64> {
+        match self {
+            Self::Ceiling => judge.share(cell),
+            Self::Best(best) => judge.share_of(value(cell)?, best),
+            Self::Between(lo, hi) if lo < hi => Some((value(cell)? - lo) / (hi - lo)),
+            Self::Between(..) => value(cell).map(|_| 0.5),
+        }
+    }
+}
+
+/// Writes the heat map and its legend.
+pub(super) fn write(h: &mut Html, m: &Matrix, judge: Judge<'_>, title: &str) {
+    let hue = Hue::of(m, judge);
+    let class = if m.cols.len() >= DENSE { "heat dense" } else { "heat" };
+    h.el("div", &[("class", &"scroll")], |h| {
+        h.el("table", &[("class", &class), ("data-tips", &m.cols.len())], |h| {
+            h.leaf("caption", &[], format!("{title}, {}", m.unit));
+            h.el("thead", &[], |h| write_head(h, m));
+            h.el("tbody", &[], |h| {
+                for (r, cells) in m.cells.iter().enumerate() {
+                    let row = m.rows.get(r).map_or("", String::as_str);
+                    h.el("tr", &[], |h| {
+                        h.leaf("th", &[("scope", &"row")], row);
+                        for (c, cell) in cells.iter().enumerate() {
+                            let col = m.cols.get(c).map_or("", String::as_str);
+                            write_cell(h, cell, hue, judge, &format!("{row} to {col}"));
+                        }
+                    });
+                }
+            });
+        });
+    });
+    write_legend(h, m, hue, judge);
+}
+
+fn write_head(h: &mut Html, m: &Matrix) {
+    h.el("tr", &[], |h| {
+        h.el("th", &[("class", &"corner"), ("scope", &"col")], |h| {
+            h.leaf("span", &[], format!("{} ↓", m.row_axis)).text(" ");
+            h.leaf("span", &[], format!("{} →", m.col_axis));
+        });
+        for col in &m.cols {
+            h.leaf("th", &[("scope", &"col")], col);
+        }
+    });
+}
+
+fn write_cell(h: &mut Html, cell: &Cell, hue: Hue, judge: Judge<'_>, heading: &str) {
+    if is_blank(cell) {
+        h.el("td", &[("class", &"blank")], |h| {
+            h.leaf("span", &[("class", &"sr")], "does not apply");
+        });
+        return;
+    }
+    let detail = judge.detail(heading, cell);
+    let Some(v) = value(cell) else {
+        h.leaf("td", &[("class", &"tip absent"), ("title", &detail)], "–");
+        return;
+    };
+    let share = hue.share(cell, judge);
+    let mut class = String::from("tip");
+    if let Some(share) = share {
+        class += &format!(" q{}", colour::step(share));
+    }
+    if deviation(cell).is_some_and(|d| d.abs() > FAR) {
+        class += " far";
+    }
+    h.el("td", &[("class", &class), ("title", &detail)], |h| {
+        h.text(judge.num(v));
+        if let (Hue::Ceiling, Some(share)) = (hue, share) {
+            h.leaf("small", &[], percent(share));
+        }
+    });
+}
+
+fn write_legend(h: &mut Html, m: &Matrix, hue: Hue, judge: Judge<'_>) {
+    let (from, to, meaning) = match hue {
+        Hue::Ceiling => ("0 %".to_owned(), "100 %".to_owned(), "of the ceiling reached".to_owned()),
+        Hue::Best(best) if best.is_finite() => {
+            let best = judge.with_unit(best);
+            let meaning = format!("of the best here, {best}; no ceiling is known");
+            ("0 %".to_owned(), "100 %".to_owned(), meaning)
+        }
+        Hue::Between(lo, hi) if lo <= hi => (judge.num(lo), judge.num(hi), m.unit.clone()),
+        _ => return,
+    };
+    let cells = || m.cells.iter().flatten();
+    h.el("p", &[("class", &"legend")], |h| {
+        h.leaf("span", &[], from).text(" ");
+        h.el("span", &[("class", &"ramp")], |_| {}).text(" ");
+        h.leaf("span", &[], to).text(" ").leaf("span", &[], meaning);
+        if cells().any(|c| !is_blank(c) && value(c).is_none()) {
+            key(h, "key absent", "not measured");
+        }
+        if cells().any(|c| deviation(c).is_some_and(|d| d.abs() > FAR)) {
+            key(h, "key far", "more than 10 % from the published value");
+        }
+    });
+}
+
+fn key(h: &mut Html, class: &'static str, words: &str) {
+    h.text(" ").el("span", &[("class", &"pair")], |h| {
+        h.el("span", &[("class", &class)], |_| {}).text(" ").text(words);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(better: Better, cells: Vec<Vec<Cell>>) -> Matrix {
+        let labels: Vec<String> = (0..cells.len()).map(|i| format!("gpu{i}")).collect();
+        Matrix {
+            unit: "GB/s".into(),
+            row_axis: "from".into(),
+            col_axis: "to".into(),
+            rows: labels.clone(),
+            cols: labels,
+            cells,
+            better,
+        }
+    }
+
+    fn html(m: &Matrix) -> String {
+        let mut h = Html::default();
+        write(&mut h, m, Judge { unit: &m.unit, better: m.better }, "t");
+        h.finish()
+    }
+
+    fn cell(v: f64, ceiling: Option<f64>) -> Cell {
+        Cell { value: Some(v), ceiling, ..Cell::default() }
+    }
+
+    #[test]
+    fn colour_is_the_share_of_the_ceiling() {
+        let absent = Cell { absent: Some("no peer access".into()), ..Cell::default() };
+        let m = matrix(
+            Better::Higher,
+            vec![vec![Cell::default(), cell(37.5, Some(50.0))], vec![absent, Cell::default()]],
+        );
+        let page = html(&m);
+        assert!(page.contains("class=\"tip q15\""), "75 % is step 15 of 20: {page}");
+        assert!(page.contains("37.5<small>75 %</small>"));
+        assert!(page.contains("no value: no peer access"));
+        assert_eq!(page.matches("class=\"blank\"").count(), 2);
+    }
+
+    #[test]
+    fn without_ceilings_latencies_are_held_against_the_best() {
+        let m = matrix(Better::Lower, vec![vec![cell(8.0, None), cell(16.0, None)]]);
+        let page = html(&m);
+        assert!(page.contains("tip q20") && page.contains("tip q10"), "8/8 and 8/16: {page}");
+        assert!(page.contains("of the best here, 8.00 GB/s"));
+    }
+
+    #[test]
+    fn hops_are_coloured_between_least_and_most() {
+        let m = matrix(Better::Neither, vec![vec![cell(1.0, None), cell(3.0, None)]]);
+        assert!(html(&m).contains("tip q0") && html(&m).contains("tip q20"));
+        let equal = matrix(Better::Neither, vec![vec![cell(1.0, None)]]);
+        assert!(html(&equal).contains("tip q10"));
+    }
+
+    #[test]
+    fn an_empty_matrix_has_no_legend_and_does_not_fail() {
+        assert!(!html(&matrix(Better::Higher, vec![])).contains("ramp"));
+    }
+}

@@ -1,0 +1,326 @@
+//! The report as one HTML file that needs no network and, but for comfort, no scripts.
+//!
+//! Everything that comes from records is escaped by [`build::Html`]; the page also forbids
+//! itself any request, so that a hostile host name or error text can load and send nothing.
+
+mod absences;
+mod bars;
+mod build;
+mod cell;
+mod colour;
+mod curves;
+mod machine;
+mod matrix;
+mod number;
+mod scale;
+mod table;
+
+#[cfg(test)]
+mod example;
+#[cfg(test)]
+mod tests;
+
+use pathline_schema::Topology;
+
+use crate::figure::{Body, Figure, Headline, Report, Tone};
+use build::{Html, anchor};
+use number::{count, percent, signed_percent};
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+const METHOD: &str = include_str!("method.html");
+
+/// No request of any kind may leave the page.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      img-src data:; base-uri 'none'; form-action 'none'";
+
+/// Renders a report. `map_svg` is the drawing of the node, an `<svg>` element that is taken as it
+/// is; without one the map is left out. The same report gives the same bytes.
+pub fn render(report: &Report, topology: &Topology, map_svg: &str) -> String {
+    let plan = Plan::of(report);
+    let mut h = Html::default();
+    h.trusted("<!doctype html>\n");
+    h.el("html", &[("lang", &"en")], |h| {
+        h.el("head", &[], |h| write_head(h, report));
+        h.el("body", &[], |h| {
+            h.trusted("<a class=\"skip-link\" href=\"#content\">Skip to content</a>");
+            write_banner(h, report);
+            h.el("div", &[("class", &"page")], |h| {
+                write_nav(h, report, topology, &plan);
+                h.el("main", &[("id", &"content")], |h| {
+                    write_main(h, report, topology, map_svg, &plan);
+                });
+            });
+            h.trusted("<div id=\"tip\" role=\"status\" hidden></div>");
+            h.el("script", &[], |h| {
+                h.trusted(SCRIPT);
+            });
+        });
+    });
+    h.finish()
+}
+
+/// Figures with their anchors, by suite in the order of the report.
+struct Plan<'a> {
+    suites: Vec<Suite<'a>>,
+}
+
+struct Suite<'a> {
+    name: &'a str,
+    anchor: String,
+    figures: Vec<(String, &'a Figure)>,
+}
+
+/// Anchors of the sections that every page has.
+const SECTIONS: [(&str, &str); 5] = [
+    ("node", "The node"),
+    ("absences", "Skips and faults"),
+    ("doubts", "Doubts"),
+    ("conditions", "Conditions"),
+    ("method", "How a number is made"),
+];
+
+impl<'a> Plan<'a> {
+    fn of(report: &'a Report) -> Self {
+        let mut taken: Vec<String> = SECTIONS.iter().map(|(id, _)| (*id).to_owned()).collect();
+        taken.extend(["content".to_owned(), "tip".to_owned()]);
+        let mut suites: Vec<Suite<'a>> = Vec::new();
+        for figure in &report.figures {
+            let known = suites.iter().position(|s| s.name == figure.suite);
+            let at = known.unwrap_or_else(|| {
+                let anchor = anchor(&format!("suite {}", figure.suite), &mut taken);
+                suites.push(Suite { name: &figure.suite, anchor, figures: Vec::new() });
+                suites.len() - 1
+            });
+            let id = anchor(&figure.id, &mut taken);
+            if let Some(suite) = suites.get_mut(at) {
+                suite.figures.push((id, figure));
+            }
+        }
+        Self { suites }
+    }
+}
+
+fn write_head(h: &mut Html, report: &Report) {
+    let world = if report.simulated.is_some() { "SIMULATED, " } else { "" };
+    h.trusted("<meta charset=\"utf-8\">");
+    h.void("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
+    h.trusted("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+    h.trusted("<meta name=\"color-scheme\" content=\"light dark\">");
+    h.leaf("title", &[], format!("{world}{} - pathline", report.title));
+    let most = report.figures.iter().map(|f| match &f.body {
+        Body::Curves(c) => c.lines.len(),
+        _ => 0,
+    });
+    let switches = curves::switch_rules(most.max().unwrap_or(0));
+    h.el("style", &[], |h| {
+        h.trusted(STYLE).trusted(&colour::rules()).trusted(&switches);
+    });
+}
+
+fn write_banner(h: &mut Html, report: &Report) {
+    if let Some(machine) = &report.simulated {
+        h.el("div", &[("class", &"banner simulated"), ("role", &"note")], |h| {
+            h.leaf("strong", &[], "Simulated").text(" ");
+            h.el("span", &[], |h| {
+                h.text("Every figure on this page comes from the model of ");
+                h.leaf("b", &[], machine);
+                h.text(". Nothing here was measured on hardware.");
+            });
+        });
+    }
+    if !report.complete {
+        h.el("div", &[("class", &"banner cut"), ("role", &"note")], |h| {
+            h.leaf("strong", &[], "Incomplete").text(" ");
+            h.leaf(
+                "span",
+                &[],
+                "The run ended before its plan did. What it had measured is here; cases that are \
+                 missing were not reached.",
+            );
+        });
+    }
+}
+
+fn write_nav(h: &mut Html, report: &Report, topology: &Topology, plan: &Plan<'_>) {
+    h.el("nav", &[("aria-label", &"Contents")], |h| {
+        h.leaf("p", &[("class", &"brand")], "pathline");
+        h.el("ul", &[], |h| {
+            nav_item(h, "node", "The node", "");
+            for suite in &plan.suites {
+                h.el("li", &[], |h| {
+                    h.leaf("a", &[("href", &format!("#{}", suite.anchor))], suite.name);
+                    h.el("ul", &[], |h| {
+                        for (id, figure) in &suite.figures {
+                            nav_item(h, id, &figure.title, "");
+                        }
+                    });
+                });
+            }
+            let doubts = report.notes.len() + topology.warnings.len();
+            nav_item(h, "absences", "Skips and faults", &report.absences.len().to_string());
+            nav_item(h, "doubts", "Doubts", &doubts.to_string());
+            nav_item(h, "conditions", "Conditions", "");
+            nav_item(h, "method", "How a number is made", "");
+        });
+    });
+}
+
+fn nav_item(h: &mut Html, id: &str, words: &str, number: &str) {
+    h.el("li", &[], |h| {
+        h.el("a", &[("href", &format!("#{id}"))], |h| {
+            h.text(words);
+            if !number.is_empty() {
+                h.text(" ").leaf("span", &[("class", &"n")], number);
+            }
+        });
+    });
+}
+
+fn write_main(h: &mut Html, report: &Report, topology: &Topology, map: &str, plan: &Plan<'_>) {
+    h.el("header", &[], |h| {
+        h.leaf("h1", &[], &report.title);
+        h.leaf("p", &[("class", &"lead")], lead(report, topology));
+        write_headlines(h, &report.headlines);
+    });
+    section(h, SECTIONS[0], |h| machine::write(h, topology, map));
+    for suite in &plan.suites {
+        h.el("section", &[("id", &suite.anchor), ("class", &"suite")], |h| {
+            h.leaf("h2", &[], suite.name);
+            for (id, figure) in &suite.figures {
+                write_figure(h, id, figure, report.simulated.is_some());
+            }
+        });
+    }
+    section(h, SECTIONS[1], |h| absences::write(h, &report.absences));
+    section(h, SECTIONS[2], |h| write_doubts(h, report, topology));
+    section(h, SECTIONS[3], |h| {
+        machine::write_conditions(h, &report.conditions, report.state.as_ref());
+    });
+    section(h, SECTIONS[4], |h| {
+        h.trusted(METHOD);
+    });
+}
+
+fn section(h: &mut Html, (id, title): (&str, &str), body: impl FnOnce(&mut Html)) {
+    h.el("section", &[("id", &id)], |h| {
+        h.leaf("h2", &[], title);
+        body(h);
+    });
+}
+
+/// What the page holds, in one line.
+fn lead(report: &Report, topology: &Topology) -> String {
+    let cells = report.figures.iter().flat_map(|f| cell::entries(&f.body));
+    let values = cells.filter(|e| cell::value(e.cell).is_some()).count();
+    let faults = report.absences.iter().filter(|a| a.faulted).count();
+    let doubts = report.notes.len() + topology.warnings.len();
+    [
+        format!("{} in {}", count(values, "value"), count(report.figures.len(), "figure")),
+        format!("{} failed", count(faults, "case")),
+        format!("{} skipped", report.absences.len() - faults),
+        count(doubts, "doubt"),
+    ]
+    .join(" · ")
+}
+
+fn write_headlines(h: &mut Html, headlines: &[Headline]) {
+    if headlines.is_empty() {
+        return;
+    }
+    h.el("ul", &[("class", &"headlines")], |h| {
+        for line in headlines {
+            let (class, sign, word) = match line.tone {
+                Tone::Good => ("good", "✓", "As it should be: "),
+                Tone::Plain => ("plain", "•", ""),
+                Tone::Warn => ("warn", "!", "Look closer: "),
+            };
+            h.el("li", &[("class", &class)], |h| {
+                h.leaf("span", &[("class", &"sign"), ("aria-hidden", &"true")], sign);
+                h.el("span", &[], |h| {
+                    h.leaf("span", &[("class", &"sr")], word).text(&line.text);
+                });
+            });
+        }
+    });
+}
+
+fn write_figure(h: &mut Html, id: &str, figure: &Figure, simulated: bool) {
+    let judge = cell::judge(&figure.body);
+    let entries = cell::entries(&figure.body);
+    h.el("article", &[("class", &"figure"), ("id", &id)], |h| {
+        h.el("h3", &[], |h| {
+            h.leaf("a", &[("href", &format!("#{id}"))], &figure.title);
+            if simulated {
+                h.text(" ").leaf("span", &[("class", &"chip sim")], "simulated");
+            }
+        });
+        h.leaf("p", &[("class", &"finding")], &figure.finding);
+        match &figure.body {
+            Body::Matrix(m) => matrix::write(h, m, judge, &figure.title),
+            Body::Curves(c) => curves::write(h, c, judge, &figure.title),
+            Body::Bars(b) => bars::write(h, b, judge, &figure.title),
+        }
+        if let Some(agreement) = cell::agreement(&entries) {
+            write_agreement(h, &agreement);
+        }
+        table::write(h, &entries, &cell::key_names(&figure.body), judge);
+        write_command(h, &figure.command);
+    });
+}
+
+fn write_agreement(h: &mut Html, a: &cell::Agreement) {
+    const SHOWN: usize = 3;
+    let mut sources = a.sources.iter().take(SHOWN).cloned().collect::<Vec<_>>().join("; ");
+    if a.sources.len() > SHOWN {
+        sources += &format!("; and {} more", a.sources.len() - SHOWN);
+    }
+    h.el("p", &[("class", &"agreement")], |h| {
+        h.leaf("b", &[], "Beside published values: ");
+        h.text(format!(
+            "{} compared, median deviation {}, greatest {} ({}). ",
+            a.count,
+            percent(a.median),
+            signed_percent(a.worst),
+            a.at
+        ));
+        h.leaf("span", &[("class", &"source")], sources);
+    });
+}
+
+fn write_command(h: &mut Html, command: &str) {
+    if command.is_empty() {
+        return;
+    }
+    h.el("p", &[("class", &"command")], |h| {
+        h.leaf("code", &[], command);
+        h.trusted("<button type=\"button\" class=\"js\" data-copy=\"command\">Copy</button>");
+    });
+}
+
+fn write_doubts(h: &mut Html, report: &Report, topology: &Topology) {
+    if report.notes.is_empty() && topology.warnings.is_empty() {
+        h.leaf(
+            "p",
+            &[("class", &"finding")],
+            "Nothing about this run or this node looks doubtful.",
+        );
+        return;
+    }
+    let warnings = topology.warnings.iter().map(|w| (&w.subject, &w.text));
+    let notes = report.notes.iter().map(|(subject, text)| (subject, text));
+    h.el("div", &[("class", &"scroll tall")], |h| {
+        h.el("table", &[("class", &"rows doubts")], |h| {
+            h.trusted(
+                "<thead><tr><th scope=\"col\">about</th><th scope=\"col\">doubt</th></tr></thead>",
+            );
+            h.el("tbody", &[], |h| {
+                for (subject, text) in notes.chain(warnings) {
+                    h.el("tr", &[], |h| {
+                        h.leaf("th", &[("scope", &"row")], subject).leaf("td", &[], text);
+                    });
+                }
+            });
+        });
+    });
+}

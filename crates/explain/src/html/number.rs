@@ -1,0 +1,98 @@
+//! How numbers are written.
+
+use pathline_schema::Bytes;
+
+/// Three figures: `1.42`, `37.8`, `1405`.
+pub(super) fn num(v: f64) -> String {
+    let decimals = match v.abs() {
+        a if !a.is_finite() => return "not a number".to_owned(),
+        0.0 => return "0".to_owned(),
+        a if !(1e-3..1e7).contains(&a) => return format!("{v:.2e}"),
+        a if a >= 99.95 => 0,
+        a if a >= 9.995 => 1,
+        a if a >= 0.9995 => 2,
+        _ => 3,
+    };
+    format!("{v:.decimals$}")
+}
+
+/// A share in percent: `75 %`.
+pub(super) fn percent(share: f64) -> String {
+    let p = share * 100.0;
+    let decimals = usize::from(p.abs() < 9.95 && p != 0.0);
+    format!("{p:.decimals$} %")
+}
+
+/// A relative difference with its sign: `+0.3 %`.
+pub(super) fn signed_percent(share: f64) -> String {
+    let p = (share * 1000.0).round() / 10.0;
+    if p == 0.0 { "0.0 %".to_owned() } else { format!("{p:+.1} %") }
+}
+
+/// A place on an axis with its unit; sizes in bytes are binary, `4KiB`.
+pub(super) fn tick(v: f64, unit: &str) -> String {
+    match unit {
+        "B" if v >= 0.0 && v < u64::MAX as f64 => Bytes(v.round() as u64).rounded(),
+        _ => bare(v),
+    }
+}
+
+/// A value without needless zeros: `0.05`, `20`, `2.5`.
+fn bare(v: f64) -> String {
+    if v != 0.0 && !(1e-4..1e7).contains(&v.abs()) {
+        return format!("{v:e}");
+    }
+    let text = format!("{v:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// `1 case`, `12 cases`.
+pub(super) fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// The middle of `values`, which are not empty; of an even number, the mean of the two.
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    match values.len() % 2 {
+        1 => Some(upper),
+        _ => values.get(values.len() / 2 - 1).map(|lower| f64::midpoint(*lower, upper)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_figures() {
+        let texts = [0.0, 0.0123, 1.4151, 9.996, 37.84, 99.96, 1405.3, 2e9, f64::NAN].map(num);
+        let wanted =
+            ["0", "0.012", "1.42", "10.0", "37.8", "100", "1405", "2.00e9", "not a number"];
+        assert_eq!(texts, wanted);
+    }
+
+    #[test]
+    fn percentages_keep_their_sign_and_no_negative_zero() {
+        assert_eq!(percent(0.7561), "76 %");
+        assert_eq!(percent(0.0112), "1.1 %");
+        assert_eq!(signed_percent(0.0031), "+0.3 %");
+        assert_eq!(signed_percent(-0.0001), "0.0 %");
+    }
+
+    #[test]
+    fn ticks_of_sizes_are_binary() {
+        assert_eq!(tick(4096.0, "B"), "4KiB");
+        assert_eq!(tick(8_589_934_592.0, "B"), "8GiB");
+        assert_eq!(tick(0.05, "GB/s"), "0.05");
+        assert_eq!(tick(20.0, "threads"), "20");
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
+        assert_eq!(median(vec![9.0, 1.0, 2.0, 4.0]), Some(3.0));
+        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![]), None);
+    }
+}
