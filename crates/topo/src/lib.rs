@@ -1,1 +1,43 @@
+//! Discovery: from a live host, or a file about one, to a [`Topology`](pathline_schema::Topology).
+//!
+//! [`Snapshot::collect`] reads plain files of `/proc` and `/sys` and nothing else does; everything
+//! after it is pure, so a snapshot saved on one machine gives the same picture on another. All
+//! inputs are taken as hostile: sizes, depths and counts are bounded, and what is wrong is said
+//! with file, line and what was expected.
 
+mod assemble;
+mod block;
+mod cache;
+mod collect;
+mod error;
+mod host;
+mod hwloc;
+mod input;
+mod kfd;
+mod links;
+mod nccl;
+mod nccl_write;
+mod net;
+mod numa;
+mod nvidia;
+mod parse;
+mod pci;
+mod peaks;
+mod snapshot;
+mod warn;
+mod xml;
+
+use std::path::Path;
+
+use pathline_schema::Topology;
+
+pub use assemble::{from_snapshot, validate};
+pub use error::TopoError;
+pub use input::{from_path, from_text};
+pub use nccl_write::write_nccl_xml;
+pub use snapshot::Snapshot;
+
+/// The host that this runs on.
+pub fn live() -> Topology {
+    from_snapshot("live", &Snapshot::collect(Path::new("/")))
+}

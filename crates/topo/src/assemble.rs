@@ -1,0 +1,201 @@
+//! From a snapshot to the whole picture; what all sources have in common.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Gpu, Link, LinkKind, Node, Topology};
+
+use crate::error::TopoError;
+use crate::links::{add_mi250x_routes, distrust_flat_counts, join_domains};
+use crate::pci::{AMD, is_gpu_class, narrowest, near_gpus};
+use crate::peaks::amd_product;
+use crate::snapshot::Snapshot;
+use crate::warn::{numa_distances, pcie_degraded, warning};
+use crate::{block, cache, host, kfd, net, numa, nvidia, pci};
+
+/// The most GPUs, domains and switches of one node that are believed.
+const MAX_UNITS: usize = 1024;
+
+/// What a snapshot shows. `source` names it in the result: `live`, or a file's name.
+pub fn from_snapshot(source: &str, snapshot: &Snapshot) -> Topology {
+    let mut warnings = Vec::new();
+    if !snapshot.iter().any(|(path, _)| path.starts_with("sys/")) {
+        let text = "there is no /sys (a container?): NUMA domains, caches, links and devices \
+                    cannot be seen. Mount it, or take a snapshot on the host: pathline topo --save";
+        warnings.push(warning("no-sys", "host", text));
+    }
+    let host = host::read(snapshot, &mut warnings);
+    let numa = numa::read(snapshot, &host);
+    let caches = cache::read(snapshot, &host, &mut warnings);
+    let pci = pci::read(snapshot);
+    let mut kfd = kfd::read(snapshot, &numa, &mut warnings);
+    if kfd.gpus.is_empty() {
+        kfd.gpus = amd_without_kfd(snapshot, &pci);
+        if !kfd.gpus.is_empty() {
+            let text = "AMD GPUs are on the PCI bus, but there is no KFD (driver amdgpu not loaded, \
+                        or hidden by a container): links between them are unknown";
+            warnings.push(warning("kfd-missing", "gpus", text));
+        }
+    }
+    for gpu in &mut kfd.gpus {
+        let device = pci.iter().find(|device| device.address == gpu.pci);
+        kfd::compare_domains(gpu, device.and_then(|d| d.numa), &mut warnings);
+    }
+    let mut gpus = kfd.gpus;
+    gpus.extend(nvidia::gpus(snapshot, &pci, gpus.len() as u32));
+    gpus.truncate(MAX_UNITS);
+    let mut topology = Topology {
+        source: source.to_owned(),
+        nics: net::read(snapshot, &pci),
+        blocks: block::read(snapshot, &pci),
+        links: kfd.links,
+        routes: kfd.routes,
+        host,
+        numa,
+        caches,
+        gpus,
+        pci,
+        warnings,
+    };
+    nvidia::add_switch_links(&mut topology);
+    finish(&mut topology);
+    topology
+}
+
+/// AMD GPUs by PCI alone.
+fn amd_without_kfd(snapshot: &Snapshot, pci: &[pathline_schema::PciDevice]) -> Vec<Gpu> {
+    let drawn: BTreeSet<String> = snapshot
+        .children("sys/class/drm")
+        .iter()
+        .filter_map(|card| pci::owner_in(snapshot.target(&format!("sys/class/drm/{card}"))?))
+        .collect();
+    pci.iter()
+        .filter(|d| d.vendor == AMD && is_gpu_class(d.class))
+        .filter(|d| amd_product(d.device).is_some() || drawn.contains(&d.address))
+        .zip(0..)
+        .map(|(device, index)| {
+            let (name, arch) = amd_product(device.device).unwrap_or_default();
+            Gpu {
+                index,
+                vendor: "amd".into(),
+                name: name.into(),
+                arch: arch.into(),
+                pci: device.address.clone(),
+                numa: device.numa,
+                ..Gpu::default()
+            }
+        })
+        .collect()
+}
+
+/// What follows from the parts, whatever source they are of: host links, nearness, links between
+/// domains, routes, doubts.
+pub(crate) fn finish(topology: &mut Topology) {
+    join_host_links(topology);
+    near_gpus(&topology.pci, &topology.gpus, &mut topology.nics);
+    join_domains(topology);
+    add_mi250x_routes(topology);
+    distrust_flat_counts(topology);
+    numa_distances(&topology.numa, &mut topology.warnings);
+    pcie_degraded(topology);
+    topology.links.sort_by_key(|link| (link.a, link.b));
+}
+
+/// Joins every GPU to its domain over PCIe, unless a source has joined it by something else.
+fn join_host_links(topology: &mut Topology) {
+    let domains: Vec<u32> = topology.numa.iter().map(|domain| domain.id).collect();
+    let mut apus = Vec::new();
+    for gpu in &mut topology.gpus {
+        let node = Node::Gpu(gpu.index);
+        let is_apu = gpu.name.contains("MI300A");
+        let host_link = |link: &&mut Link| {
+            link.a == node && matches!(link.b, Node::Numa(_)) && link.kind != LinkKind::Cpu
+        };
+        let peak = |gpu: &Gpu| gpu.host_link.map(|link| link.peak());
+        let known = topology.links.iter_mut().find(host_link);
+        if known.as_ref().is_none_or(|link| link.kind != LinkKind::Xgmi) {
+            let link = narrowest(&topology.pci, &gpu.pci).or(gpu.host_link);
+            apus.extend(link.filter(|_| is_apu).map(|_| gpu.index));
+            gpu.host_link = link.filter(|_| !is_apu);
+        }
+        if let Some(link) = known {
+            if link.kind == LinkKind::Pcie {
+                (link.width, link.peak) = (1, peak(gpu).or(link.peak));
+            }
+            continue;
+        }
+        if gpu.numa.is_none_or(|domain| !domains.contains(&domain)) {
+            let said = gpu.numa;
+            gpu.numa = if let [only] = domains.as_slice() { Some(*only) } else { None };
+            if gpu.numa.is_none() {
+                let said = said.map_or("no NUMA domain".into(), |n| format!("domain {n}"));
+                let text = format!(
+                    "the system names {said} for it on a host of {} domains: which memory is near is \
+                     unknown. The firmware should say; numactl --cpunodebind has to be set by hand",
+                    domains.len()
+                );
+                topology.warnings.push(warning("gpu-no-numa", format!("gpu{}", gpu.index), text));
+            }
+        }
+        if let Some(domain) = gpu.numa {
+            let b = Node::Numa(domain);
+            let kind = if is_apu { LinkKind::Cpu } else { LinkKind::Pcie };
+            topology.links.push(Link { a: node, b, kind, width: 1, peak: peak(gpu) });
+        }
+    }
+    if let Some(first) = apus.first() {
+        let text = format!(
+            "{} APUs (gpu{first}, ...) show a PCIe link, but CPU and GPU of an MI300A share one memory \
+             on the package: that link carries none of it, and the peak is left unknown",
+            apus.len()
+        );
+        topology.warnings.push(warning("host-link-claim", "links", text));
+    }
+}
+
+/// Whether a topology hangs together, wherever it came from: every number once, every link and
+/// route between units that exist, rates positive and finite, sizes bounded.
+pub fn validate(file: &str, topology: &Topology) -> Result<(), TopoError> {
+    let bad = |what: String, expected: &str| Err(TopoError::new(file, what, expected));
+    let gpus: BTreeSet<u32> = topology.gpus.iter().map(|gpu| gpu.index).collect();
+    let domains: BTreeSet<u32> = topology.numa.iter().map(|domain| domain.id).collect();
+    if gpus.len() != topology.gpus.len() {
+        return bad("a GPU number twice".into(), "each once");
+    }
+    if domains.len() != topology.numa.len() {
+        return bad("a NUMA domain twice".into(), "each once");
+    }
+    let counts = [
+        ("GPUs", topology.gpus.len(), MAX_UNITS),
+        ("NUMA domains", topology.numa.len(), MAX_UNITS),
+        ("links", topology.links.len(), MAX_UNITS * 64),
+        ("routes", topology.routes.len(), MAX_UNITS * MAX_UNITS),
+        ("PCI functions", topology.pci.len(), MAX_UNITS * 64),
+        ("network adapters", topology.nics.len(), MAX_UNITS * 8),
+        ("block devices", topology.blocks.len(), MAX_UNITS * 64),
+        ("caches", topology.caches.len(), MAX_UNITS * 32),
+    ];
+    if let Some((name, count, most)) = counts.iter().find(|(_, count, most)| count > most) {
+        return bad(format!("{count} {name}"), &format!("at most {most}"));
+    }
+    let exists = |node: &Node| match node {
+        Node::Gpu(n) => gpus.contains(n),
+        Node::Numa(n) => domains.contains(n),
+        Node::Switch(n) => (*n as usize) < MAX_UNITS,
+    };
+    for link in &topology.links {
+        if !exists(&link.a) || !exists(&link.b) {
+            return bad(format!("link {}-{}", link.a, link.b), "a link between listed units");
+        }
+        if link.peak.is_some_and(|peak| !peak.gbs().is_finite() || peak.gbs() <= 0.0) {
+            return bad(format!("peak of link {}-{}", link.a, link.b), "a rate above 0 GB/s");
+        }
+    }
+    for route in &topology.routes {
+        let mut nodes = route.via.iter().flatten().chain([&route.src, &route.dst]);
+        if !nodes.all(exists) {
+            let what = format!("route {}-{}", route.src, route.dst);
+            return bad(what, "a route between listed units");
+        }
+    }
+    Ok(())
+}

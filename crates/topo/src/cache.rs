@@ -1,0 +1,68 @@
+//! Groups of CPUs that share a cache.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Bytes, CacheGroup, HostInfo, Warning};
+
+use crate::parse::{cpu_list, field, size};
+use crate::snapshot::Snapshot;
+use crate::warn::warning;
+
+const CPUS: &str = "sys/devices/system/cpu";
+/// More groups than 8192 CPUs have would be an invented tree.
+const MAX_GROUPS: usize = 32_768;
+
+/// The caches that the system shows, each group once, by level and first CPU. Where it shows
+/// none, the size in `/proc/cpuinfo` stands for the last level.
+pub(crate) fn read(
+    snapshot: &Snapshot,
+    host: &HostInfo,
+    warnings: &mut Vec<Warning>,
+) -> Vec<CacheGroup> {
+    let mut seen = BTreeSet::new();
+    let mut groups = Vec::new();
+    for cpu in snapshot.numbered(CPUS, "cpu") {
+        for index in snapshot.numbered(&format!("{CPUS}/cpu{cpu}/cache"), "index") {
+            let dir = format!("{CPUS}/cpu{cpu}/cache/index{index}");
+            let line = |file: &str| snapshot.line(&format!("{dir}/{file}"));
+            let (Some(level), Some(kind)) = (line("level"), line("type")) else { continue };
+            let shared = line("shared_cpu_list").unwrap_or_default();
+            if groups.len() >= MAX_GROUPS || !seen.insert((level, kind, shared)) {
+                continue;
+            }
+            let (Some(level), Some(cpus)) = (level.parse().ok(), cpu_list(shared)) else {
+                continue;
+            };
+            groups.push(CacheGroup {
+                level,
+                kind: kind.to_owned(),
+                size: Bytes(line("size").and_then(size).unwrap_or(0)),
+                line: line("coherency_line_size").and_then(|n| n.parse().ok()).unwrap_or(0),
+                cpus,
+            });
+        }
+    }
+    groups.sort_by_key(|g| (g.level, g.cpus.as_slice().first().copied(), g.kind.clone()));
+    if groups.is_empty() {
+        groups.extend(stated_by_cpuinfo(snapshot, host, warnings));
+    }
+    groups
+}
+
+fn stated_by_cpuinfo(
+    snapshot: &Snapshot,
+    host: &HostInfo,
+    warnings: &mut Vec<Warning>,
+) -> Option<CacheGroup> {
+    let cpuinfo = snapshot.get("proc/cpuinfo")?;
+    let size = Bytes(field(cpuinfo, "cache size").and_then(size)?);
+    let text = format!(
+        "the system does not say which CPUs share which cache; {} of last-level cache is what \
+         /proc/cpuinfo says, and a virtual machine may have only a share of it",
+        size.rounded()
+    );
+    warnings.push(warning("cache-unknown", "host", text));
+    let line = field(cpuinfo, "clflush size").and_then(|n| n.parse().ok()).unwrap_or(0);
+    let (level, kind) = (3, "Unified".to_owned());
+    Some(CacheGroup { level, kind, size, line, cpus: host.cpus.clone() })
+}

@@ -1,0 +1,314 @@
+//! Live host, or a tree saved from one, to [`Snapshot`]. The only file here that reads.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::error::TopoError;
+use crate::snapshot::{MAX_FILE, MAX_TOTAL, Snapshot, TARGET};
+
+/// The most names taken from one directory.
+const MAX_NAMES: usize = 20_000;
+
+/// Files read as they are, if they exist.
+const FILES: &[&str] = &[
+    "proc/meminfo",
+    "proc/self/cgroup",
+    "proc/sys/kernel/arch",
+    "proc/sys/kernel/hostname",
+    "proc/sys/kernel/osrelease",
+    "sys/class/dmi/id/product_name",
+    "sys/class/dmi/id/sys_vendor",
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/node/online",
+    "sys/hypervisor/type",
+    "sys/kernel/mm/transparent_hugepage/enabled",
+    "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
+];
+
+/// Directories, a word that the names in it start with, and files to read below each of them. A
+/// `*` stands for every name of that level.
+const TREES: &[(&str, &str, &[&str])] = &[
+    (
+        "sys/devices/system/cpu",
+        "cpu",
+        &[
+            "topology/physical_package_id",
+            "cache/*/level",
+            "cache/*/type",
+            "cache/*/size",
+            "cache/*/coherency_line_size",
+            "cache/*/shared_cpu_list",
+        ],
+    ),
+    ("sys/devices/system/node", "node", &["cpulist", "meminfo", "distance"]),
+    ("sys/kernel/mm/hugepages", "hugepages-", &["nr_hugepages", "nr_overcommit_hugepages"]),
+    (
+        "sys/bus/pci/devices",
+        "",
+        &[
+            "class",
+            "vendor",
+            "device",
+            "numa_node",
+            "current_link_speed",
+            "current_link_width",
+            "max_link_speed",
+            "max_link_width",
+        ],
+    ),
+    (
+        "sys/class/kfd/kfd/topology/nodes",
+        "",
+        &["gpu_id", "name", "properties", "io_links/*/properties", "mem_banks/*/properties"],
+    ),
+    ("sys/class/drm", "card", &["device/mem_info_vram_total", "device/product_name"]),
+    ("proc/driver/nvidia/gpus", "", &["information"]),
+    ("sys/class/net", "", &["speed", "type", "operstate"]),
+    ("sys/class/infiniband", "", &["ports/1/rate", "ports/1/state"]),
+    ("sys/class/nvme", "nvme", &["model"]),
+    ("sys/block", "", &["size", "device/model", "queue/rotational"]),
+];
+
+impl Snapshot {
+    /// Reads what pathline uses of a host. `root` is `/`, or a directory that holds copies of its
+    /// `proc` and `sys`, such as one that [`Snapshot::save_dir`] wrote. What is missing or cannot
+    /// be read is left out: a container shows less than a host.
+    pub fn collect(root: &Path) -> Self {
+        let mut reader = Reader { root, snapshot: Self::default(), bytes: 0 };
+        for path in FILES {
+            reader.file(path);
+        }
+        reader.trimmed("proc/cpuinfo", cut_cpuinfo);
+        reader.trimmed("proc/self/status", |text| lines_with(text, "s_allowed_list:"));
+        reader.trimmed("proc/self/smaps", cut_smaps);
+        for (dir, word, below) in TREES {
+            for name in names(&root.join(dir)).iter().filter(|name| name.starts_with(word)) {
+                let path = format!("{dir}/{name}");
+                reader.link(&path);
+                reader.link(&format!("{path}/device"));
+                for file in *below {
+                    reader.pattern(&path, file);
+                }
+            }
+        }
+        reader.cgroups();
+        for path in [".dockerenv", "run/.containerenv"] {
+            if root.join(path).is_file() {
+                reader.keep(path, String::new());
+            }
+        }
+        if root == Path::new("/") && reader.snapshot.get("proc/sys/kernel/arch").is_none() {
+            reader.keep("proc/sys/kernel/arch", format!("{}\n", std::env::consts::ARCH));
+        }
+        reader.snapshot
+    }
+
+    /// Writes the files below a directory, which is made if it is not there. The text of a
+    /// symbolic link becomes a file of its name and `.target`.
+    pub fn save_dir(&self, dir: &Path) -> Result<(), TopoError> {
+        let failed = |path: &Path, error: std::io::Error| {
+            TopoError::new(
+                path.display().to_string(),
+                format!("cannot write: {error}"),
+                "a directory with space that may be written to",
+            )
+        };
+        fs::create_dir_all(dir).map_err(|e| failed(dir, e))?;
+        for (path, text) in self.iter() {
+            let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+            if !path.split('/').all(plain) {
+                let expected = "a path that stays inside the snapshot";
+                return Err(TopoError::new(path, "a path that leaves its directory", expected));
+            }
+            let file = dir.join(path);
+            if let Some(parent) = file.parent() {
+                fs::create_dir_all(parent).map_err(|e| failed(parent, e))?;
+            }
+            fs::write(&file, text).map_err(|e| failed(&file, e))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the one-file form.
+    pub fn save_file(&self, file: &Path) -> Result<(), TopoError> {
+        fs::write(file, self.to_text()).map_err(|error| {
+            let what = format!("cannot write: {error}");
+            TopoError::new(file.display().to_string(), what, "a file that may be written to")
+        })
+    }
+}
+
+/// Reads an input file of at most `limit` bytes as text.
+pub(crate) fn read_input(path: &Path, limit: usize) -> Result<String, TopoError> {
+    let name = path.display().to_string();
+    let failed = |error: std::io::Error| {
+        TopoError::new(name.as_str(), format!("cannot read: {error}"), "a file that can be read")
+    };
+    let is_file = fs::metadata(path).map_err(failed)?.is_file();
+    if !is_file {
+        return Err(TopoError::new(name.as_str(), "neither file nor directory", "a plain file"));
+    }
+    let mut bytes = Vec::new();
+    let mut file = File::open(path).map_err(failed)?.take(limit as u64 + 1);
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > limit {
+        let what = format!("more than {limit} bytes");
+        return Err(TopoError::new(name.as_str(), what, "a topology file, which is smaller"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+        let line = line.filter(|&&b| b == b'\n').count() + 1;
+        TopoError::at(name.as_str(), line, "bytes that are no UTF-8 text", "a text file")
+    })
+}
+
+struct Reader<'a> {
+    root: &'a Path,
+    snapshot: Snapshot,
+    bytes: usize,
+}
+
+impl Reader<'_> {
+    fn keep(&mut self, path: &str, text: String) {
+        let size = path.len() + text.len();
+        if self.bytes + size <= MAX_TOTAL && self.snapshot.insert(path, text) {
+            self.bytes += size;
+        }
+    }
+
+    fn file(&mut self, path: &str) {
+        if let Some(text) = read(&self.root.join(path), MAX_FILE) {
+            self.keep(path, text);
+        }
+    }
+
+    /// A file of which only a part says anything, or is anybody's business.
+    fn trimmed(&mut self, path: &str, cut: fn(&str) -> String) {
+        if let Some(text) = read(&self.root.join(path), 16 * MAX_FILE) {
+            self.keep(path, cut(&text));
+        }
+    }
+
+    /// The text of a symbolic link: of a real one, or as saved.
+    fn link(&mut self, path: &str) {
+        let saved = format!("{path}{TARGET}");
+        match fs::read_link(self.root.join(path)) {
+            Ok(target) => self.keep(&saved, format!("{}\n", target.display())),
+            Err(_) => self.file(&saved),
+        }
+    }
+
+    /// Files below `dir` that `pattern` names, where `*` is any name.
+    fn pattern(&mut self, dir: &str, pattern: &str) {
+        match pattern.split_once("/*/") {
+            None => self.file(&format!("{dir}/{pattern}")),
+            Some((above, below)) => {
+                for name in names(&self.root.join(dir).join(above)) {
+                    self.file(&format!("{dir}/{above}/{name}/{below}"));
+                }
+            }
+        }
+    }
+
+    /// Limits of the control groups that hold this process, up to the root of each mount.
+    fn cgroups(&mut self) {
+        let groups = self.snapshot.get("proc/self/cgroup").unwrap_or_default().to_owned();
+        for line in groups.lines().take(64) {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+            for (mount, files) in cgroup_files(controllers) {
+                for group in ancestors(path) {
+                    for file in *files {
+                        self.file(&format!("{mount}{group}/{file}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where a controller is mounted and which of its files hold limits.
+pub(crate) fn cgroup_files(
+    controllers: &str,
+) -> &'static [(&'static str, &'static [&'static str])] {
+    const UNIFIED: &[&str] = &["memory.max", "memory.current", "memory.stat", "cpu.max"];
+    const MEMORY: &[&str] = &["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"];
+    const CPU: &[&str] = &["cpu.cfs_quota_us", "cpu.cfs_period_us"];
+    let has = |name: &str| controllers.split(',').any(|c| c == name);
+    if controllers.is_empty() {
+        &[("sys/fs/cgroup", UNIFIED), ("sys/fs/cgroup/unified", UNIFIED)]
+    } else if has("memory") {
+        &[("sys/fs/cgroup/memory", MEMORY)]
+    } else if has("cpu") {
+        &[("sys/fs/cgroup/cpu", CPU), ("sys/fs/cgroup/cpu,cpuacct", CPU)]
+    } else {
+        &[]
+    }
+}
+
+/// `/a/b`, `/a` and the empty path of the mount itself. A path with `..` (a group outside of the
+/// namespace) counts as the mount.
+pub(crate) fn ancestors(path: &str) -> Vec<&str> {
+    let mut path = path.trim_end_matches('/');
+    let mut all = Vec::new();
+    if !path.split('/').any(|part| part == "..") {
+        while !path.is_empty() && all.len() < 32 {
+            all.push(path);
+            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+    }
+    all.push("");
+    all
+}
+
+/// Names in a directory, sorted; links as saved lose their ending. Empty if it cannot be read.
+fn names(dir: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .map(|name| name.strip_suffix(TARGET).map(str::to_owned).unwrap_or(name))
+        .filter(|name| !name.contains(['\n', '\\']))
+        .take(MAX_NAMES)
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The text of a plain file, up to `limit` bytes. Never waits: a pipe in a saved tree is no file.
+fn read(path: &PathBuf, limit: usize) -> Option<String> {
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(limit as u64).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The first processor in full; of the others, what tells CPUs and sockets.
+fn cut_cpuinfo(text: &str) -> String {
+    let mut cut = String::new();
+    let mut first = true;
+    for line in text.lines() {
+        first &= !(cut.contains("processor") && line.starts_with("processor"));
+        let wanted = ["processor", "physical id"].iter().any(|key| line.starts_with(key));
+        if first && !line.trim().is_empty() || wanted {
+            cut.push_str(line);
+            cut.push('\n');
+        }
+    }
+    cut
+}
+
+/// The base page size; the rest of the file is this process's memory map.
+fn cut_smaps(text: &str) -> String {
+    text.lines()
+        .find(|line| line.starts_with("KernelPageSize:"))
+        .map(|line| format!("{line}\n"))
+        .unwrap_or_default()
+}
+
+fn lines_with(text: &str, word: &str) -> String {
+    text.lines().filter(|line| line.contains(word)).flat_map(|line| [line, "\n"]).collect()
+}

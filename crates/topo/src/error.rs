@@ -1,0 +1,54 @@
+//! What can be wrong with an input, and where.
+
+use std::fmt;
+
+/// An input that cannot be used: which, where in it, what is wrong and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopoError {
+    /// File or directory.
+    pub file: String,
+    /// Line, 1 is the first; none where lines mean nothing.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub what: String,
+    /// What would have been right, or what to do.
+    pub expected: String,
+}
+
+impl fmt::Display for TopoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}; expected {}", self.what, self.expected)
+    }
+}
+
+impl std::error::Error for TopoError {}
+
+impl TopoError {
+    /// About a whole file.
+    pub(crate) fn new(
+        file: impl Into<String>,
+        what: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self { file: file.into(), line: None, what: what.into(), expected: expected.into() }
+    }
+    /// About one line of it.
+    pub(crate) fn at(
+        file: impl Into<String>,
+        line: usize,
+        what: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self { line: Some(line), ..Self::new(file, what, expected) }
+    }
+}
+
+/// A text from outside, cut to a length that fits a message.
+pub(crate) fn excerpt(text: &str) -> String {
+    let cut: String = text.chars().take(60).flat_map(char::escape_debug).collect();
+    if text.chars().nth(60).is_some() { format!("'{cut}…'") } else { format!("'{cut}'") }
+}

@@ -1,0 +1,389 @@
+//! XML files of hwloc (`lstopo --of xml`), versions 1 and 2.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{
+    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, LinkKind, Nic, Node, NumaDomain, PciDevice, Rate,
+    Topology,
+};
+
+use crate::assemble::finish;
+use crate::error::{TopoError, excerpt};
+use crate::links::{Claim, Claims, number_packages};
+use crate::parse::{cpu_mask, int, is_pci_address};
+use crate::pci::{AMD, NVIDIA, is_gpu_class};
+use crate::peaks::{amd_product, nvidia_product};
+use crate::xml::Element;
+
+/// Kinds of operating system devices (`osdev_type` of hwloc 1 and 2).
+const BLOCK: &str = "0";
+const GPU: &str = "1";
+const NETWORK: &str = "2";
+const OPENFABRICS: &str = "3";
+const COPROCESSOR: &str = "5";
+
+struct Reader<'a> {
+    file: &'a str,
+    topology: Topology,
+    packages: BTreeSet<String>,
+    /// PCI link speeds in GB/s, which is all that hwloc says of a link.
+    speeds: Vec<(String, f64)>,
+    /// Operating system devices: kind, name, subtype, size in KiB, PCI address, domain.
+    devices: Vec<Device>,
+}
+
+struct Device {
+    kind: String,
+    name: String,
+    subtype: String,
+    model: String,
+    size_kib: u64,
+    pci: String,
+    numa: Option<u32>,
+}
+
+/// Where in the tree an object is.
+#[derive(Clone, Copy, Default)]
+struct Around<'a> {
+    pci: Option<&'a str>,
+    numa: Option<u32>,
+}
+
+/// From the root element `<topology>`.
+pub(crate) fn read(file: &str, root: &Element) -> Result<Topology, TopoError> {
+    let mut reader = Reader {
+        file,
+        topology: Topology::default(),
+        packages: BTreeSet::new(),
+        speeds: Vec::new(),
+        devices: Vec::new(),
+    };
+    let Some(machine) = root.named("object").next() else {
+        let expected = "the <object type=\"Machine\"> that lstopo --of xml writes";
+        return Err(TopoError::at(file, root.line, "a <topology> without <object>", expected));
+    };
+    reader.object(machine, Around::default())?;
+    reader.finish(root, machine)
+}
+
+impl Reader<'_> {
+    fn object<'a>(&mut self, object: &'a Element, mut around: Around<'a>) -> Result<(), TopoError> {
+        let kind = object.get("type").unwrap_or_default();
+        around.numa = domain_of(object).or(around.numa);
+        let address = object.get("pci_busid").filter(|address| is_pci_address(address));
+        match kind {
+            "Machine" => self.machine(object)?,
+            "Package" | "Socket" => self.package(object),
+            "NUMANode" => around.numa = Some(self.domain(object)?),
+            "Cache" | "L1Cache" | "L2Cache" | "L3Cache" | "L4Cache" | "L1iCache" => {
+                self.cache(object, kind)?;
+            }
+            "PCIDev" | "Bridge" => {
+                if let Some(address) = address {
+                    self.function(object, address, around)?;
+                }
+            }
+            "OSDev" => self.device(object, around),
+            _ => {}
+        }
+        around.pci = address.or(around.pci);
+        for child in object.named("object") {
+            self.object(child, around)?;
+        }
+        Ok(())
+    }
+
+    fn cpuset(&self, object: &Element) -> Result<CpuSet, TopoError> {
+        let Some(text) = object.get("cpuset") else { return Ok(CpuSet::default()) };
+        cpu_mask(text).ok_or_else(|| {
+            let what = format!("{} as cpuset", excerpt(text));
+            TopoError::at(self.file, object.line, what, "a mask such as 0x0000ffff,0x00000000")
+        })
+    }
+
+    fn number(&self, object: &Element, name: &str) -> Result<Option<u64>, TopoError> {
+        let Some(text) = object.get(name) else { return Ok(None) };
+        int(text).map(Some).ok_or_else(|| {
+            let what = format!("{} as {name}", excerpt(text));
+            TopoError::at(self.file, object.line, what, "a number")
+        })
+    }
+
+    fn machine(&mut self, object: &Element) -> Result<(), TopoError> {
+        let host = &mut self.topology.host;
+        host.hostname = info(object, "HostName").to_owned();
+        host.arch = info(object, "Architecture").to_owned();
+        host.kernel = info(object, "OSRelease").to_owned();
+        host.cpu_model = info(object, "CPUModel").trim().to_owned();
+        self.topology.host.cpus = self.cpuset(object)?;
+        if let Some(allowed) = object.get("allowed_cpuset").and_then(cpu_mask) {
+            self.topology.host.allowed_cpus = allowed;
+        }
+        Ok(())
+    }
+
+    fn package(&mut self, object: &Element) {
+        self.packages.insert(object.get("os_index").unwrap_or_default().to_owned());
+        if self.topology.host.cpu_model.is_empty() {
+            self.topology.host.cpu_model = info(object, "CPUModel").trim().to_owned();
+        }
+    }
+
+    fn domain(&mut self, object: &Element) -> Result<u32, TopoError> {
+        let id = self.number(object, "os_index")?.unwrap_or(0);
+        let id = u32::try_from(id).map_err(|_| {
+            TopoError::at(self.file, object.line, format!("os_index {id}"), "a small number")
+        })?;
+        let cpus = self.cpuset(object)?;
+        let memory = Bytes(self.number(object, "local_memory")?.unwrap_or(0));
+        self.topology.numa.push(NumaDomain { id, cpus, memory, ..NumaDomain::default() });
+        Ok(id)
+    }
+
+    fn cache(&mut self, object: &Element, kind: &str) -> Result<(), TopoError> {
+        let named = kind.strip_prefix('L').and_then(|rest| rest.get(..1)?.parse().ok());
+        let level = match named {
+            Some(level) => level,
+            None => self.number(object, "depth")?.unwrap_or(0) as u32,
+        };
+        let kind = match object.get("cache_type") {
+            Some("1") => "Data",
+            Some("2") => "Instruction",
+            _ if kind == "L1iCache" => "Instruction",
+            _ => "Unified",
+        };
+        let size = Bytes(self.number(object, "cache_size")?.unwrap_or(0));
+        let line = self.number(object, "cache_linesize")?.unwrap_or(0) as u32;
+        let cpus = self.cpuset(object)?;
+        self.topology.caches.push(CacheGroup { level, kind: kind.into(), size, line, cpus });
+        Ok(())
+    }
+
+    fn function(
+        &mut self,
+        object: &Element,
+        address: &str,
+        around: Around<'_>,
+    ) -> Result<(), TopoError> {
+        // `0302 [10de:2330] [10de:16c1] a1`: class, device, subsystem, revision.
+        let text = object.get("pci_type").unwrap_or_default();
+        let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+        let class = text.get(..4).and_then(hex).unwrap_or(0);
+        let ids =
+            text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(ids, _)| ids);
+        let (vendor, device) = ids
+            .and_then(|ids| ids.split_once(':'))
+            .and_then(|(vendor, device)| Some((hex(vendor)?, hex(device)?)))
+            .unwrap_or_default();
+        let speed = object.get("pci_link_speed").and_then(|speed| speed.parse::<f64>().ok());
+        if let Some(speed) = speed.filter(|speed| speed.is_finite() && *speed > 0.0) {
+            self.speeds.push((address.to_owned(), speed));
+        }
+        self.topology.pci.push(PciDevice {
+            address: address.to_owned(),
+            class: class << 8,
+            vendor,
+            device,
+            numa: around.numa,
+            link: None,
+            parent: around.pci.map(str::to_owned),
+        });
+        Ok(())
+    }
+
+    fn device(&mut self, object: &Element, around: Around<'_>) {
+        let get = |name: &str| object.get(name).unwrap_or_default().to_owned();
+        let subtype = match object.get("subtype") {
+            Some(subtype) => subtype.to_owned(),
+            None => info(object, "CoProcType").to_owned(),
+        };
+        self.devices.push(Device {
+            kind: get("osdev_type"),
+            name: get("name"),
+            subtype,
+            model: [info(object, "GPUModel"), info(object, "Model")].concat(),
+            size_kib: info(object, "Size").parse().unwrap_or(0),
+            pci: around.pci.unwrap_or_default().to_owned(),
+            numa: around.numa,
+        });
+    }
+
+    fn finish(mut self, root: &Element, machine: &Element) -> Result<Topology, TopoError> {
+        self.topology.numa.sort_by_key(|domain| domain.id);
+        if self.topology.numa.is_empty() {
+            // hwloc 1 writes no NUMANode for a machine of one domain.
+            let cpus = self.topology.host.cpus.clone();
+            let memory = Bytes(self.number(machine, "local_memory")?.unwrap_or(0));
+            self.topology.numa.push(NumaDomain { cpus, memory, ..NumaDomain::default() });
+        }
+        let topology = &mut self.topology;
+        topology.host.sockets = self.packages.len() as u32;
+        let memory = topology.numa.iter().map(|domain| domain.memory.0);
+        topology.host.memory = Bytes(memory.fold(0, u64::saturating_add));
+        topology.caches.sort_by_key(|c| (c.level, c.cpus.as_slice().first().copied()));
+        topology.pci.sort_by(|a, b| a.address.cmp(&b.address));
+        topology.gpus = gpus(&topology.pci, &self.devices);
+        for device in &self.devices {
+            self.topology.nics.extend(nic(device));
+            self.topology.blocks.extend(block(device));
+        }
+        // An RDMA adapter is also a network interface; its RDMA name counts.
+        let rdma: BTreeSet<String> = self
+            .devices
+            .iter()
+            .filter(|device| device.kind == OPENFABRICS)
+            .map(|device| device.pci.clone())
+            .collect();
+        let is_rdma =
+            |name: &str| self.devices.iter().any(|d| d.kind == OPENFABRICS && d.name == name);
+        self.topology.nics.retain(|nic| !rdma.contains(&nic.pci) || is_rdma(&nic.name));
+        self.distances(root, machine);
+        self.gpu_links(root);
+        finish(&mut self.topology);
+        self.host_link_peaks();
+        Ok(self.topology)
+    }
+
+    /// Distances: `<distances2>` below the root in version 2, `<distances>` with a factor below
+    /// the machine in version 1. A table of another size than the domains is left out.
+    fn distances(&mut self, root: &Element, machine: &Element) {
+        let size = self.topology.numa.len();
+        let mut values: Vec<u32> = Vec::new();
+        for table in root.named("distances2").filter(|t| t.get("name") == Some("NUMALatency")) {
+            values = words(table, "u64values").filter_map(|word| word.parse().ok()).collect();
+        }
+        for table in machine.named("distances") {
+            let base = table.get("latency_base").and_then(|b| b.parse::<f64>().ok());
+            let value = |latency: &Element| {
+                let factor = latency.get("value")?.parse::<f64>().ok()?;
+                Some((factor * base?).round().clamp(0.0, 1e6) as u32)
+            };
+            values = table.named("latency").filter_map(value).collect();
+        }
+        if size > 0 && values.len() == size * size {
+            for (domain, row) in self.topology.numa.iter_mut().zip(values.chunks(size)) {
+                domain.distances = row.to_vec();
+            }
+        }
+    }
+
+    /// Bandwidth tables between GPUs, which hwloc 2 takes from NVML and ROCm SMI, in MB/s.
+    fn gpu_links(&mut self, root: &Element) {
+        let mut claims = Claims::default();
+        for table in root.named("distances2") {
+            let kind = match table.get("name") {
+                Some("XGMIBandwidth") => LinkKind::Xgmi,
+                Some("NVLinkBandwidth") => LinkKind::Nvlink,
+                _ => continue,
+            };
+            // Indexes of operating system devices mean nothing outside of hwloc; the table is
+            // taken only where it has a row for every GPU, in their order.
+            let size = self.topology.gpus.len();
+            let values: Vec<u64> =
+                words(table, "u64values").filter_map(|word| word.parse().ok()).collect();
+            if size == 0 || values.len() != size * size {
+                continue;
+            }
+            for (at, &mbs) in values.iter().enumerate().filter(|&(_, &mbs)| mbs > 0) {
+                let (a, b) = (at / size, at % size);
+                if a != b && mbs < 10_000_000 {
+                    let peak = Some(Rate(mbs as f64 / 1e3));
+                    let width = 1;
+                    let (a, b) = (Node::Gpu(a as u32), Node::Gpu(b as u32));
+                    claims.add(a, b, Claim { kind, width, peak });
+                }
+            }
+        }
+        let mut links = claims.into_links(&mut self.topology.warnings);
+        number_packages(&mut self.topology.gpus, &links);
+        self.topology.links.append(&mut links);
+    }
+
+    /// The narrowest speed above a GPU, for its link to the host.
+    fn host_link_peaks(&mut self) {
+        for link in self.topology.links.iter_mut().filter(|l| l.kind == LinkKind::Pcie) {
+            let Node::Gpu(index) = link.a else { continue };
+            let Some(gpu) = self.topology.gpus.iter().find(|g| g.index == index) else { continue };
+            let chain = crate::pci::chain(&self.topology.pci, &gpu.pci);
+            let speeds = chain.iter().filter_map(|device| {
+                self.speeds.iter().find(|(address, _)| *address == device.address).map(|s| s.1)
+            });
+            link.peak = speeds.reduce(f64::min).map(Rate).or(link.peak);
+        }
+    }
+}
+
+/// Words of the texts of a table's children of one name.
+fn words<'a>(table: &'a Element, name: &'a str) -> impl Iterator<Item = &'a str> {
+    table.named(name).flat_map(|child| child.text.split_whitespace())
+}
+
+/// The value of an `<info>` below an object.
+fn info<'a>(object: &'a Element, name: &str) -> &'a str {
+    let found = object.named("info").find(|info| info.get("name") == Some(name));
+    found.and_then(|info| info.get("value")).unwrap_or_default()
+}
+
+/// The domain of an object, if its node set names exactly one: memory is a leaf in version 2,
+/// beside the devices of its domain.
+fn domain_of(object: &Element) -> Option<u32> {
+    let nodes = cpu_mask(object.get("nodeset")?)?;
+    if let [only] = nodes.as_slice() { Some(*only) } else { None }
+}
+
+fn gpus(pci: &[PciDevice], devices: &[Device]) -> Vec<Gpu> {
+    let computes = |device: &&PciDevice| {
+        let on = || devices.iter().filter(|d| d.pci == device.address);
+        let listed =
+            on().any(|d| d.kind == COPROCESSOR || (d.kind == GPU && !d.subtype.is_empty()));
+        listed && is_gpu_class(device.class)
+            || device.vendor == NVIDIA && is_gpu_class(device.class)
+            || device.vendor == AMD && amd_product(device.device).is_some()
+    };
+    pci.iter()
+        .filter(computes)
+        .zip(0..)
+        .map(|(device, index)| {
+            let (vendor, product) = match device.vendor {
+                AMD => ("amd", amd_product(device.device)),
+                NVIDIA => ("nvidia", nvidia_product(device.device)),
+                _ => ("", None),
+            };
+            let model = devices.iter().find(|d| d.pci == device.address && !d.model.is_empty());
+            Gpu {
+                index,
+                vendor: vendor.into(),
+                name: model
+                    .map(|d| d.model.as_str())
+                    .or(product.map(|p| p.0))
+                    .unwrap_or_default()
+                    .to_owned(),
+                arch: product.map_or("", |p| p.1).to_owned(),
+                pci: device.address.clone(),
+                numa: device.numa,
+                ..Gpu::default()
+            }
+        })
+        .collect()
+}
+
+fn nic(device: &Device) -> Option<Nic> {
+    let is_nic = [NETWORK, OPENFABRICS].contains(&device.kind.as_str()) && !device.pci.is_empty();
+    is_nic.then(|| Nic {
+        name: device.name.clone(),
+        pci: device.pci.clone(),
+        numa: device.numa,
+        ..Nic::default()
+    })
+}
+
+fn block(device: &Device) -> Option<BlockDevice> {
+    (device.kind == BLOCK && !device.pci.is_empty()).then(|| BlockDevice {
+        name: device.name.clone(),
+        model: device.model.clone(),
+        pci: device.pci.clone(),
+        numa: device.numa,
+        size: Bytes(device.size_kib.saturating_mul(1024)),
+        rotational: false,
+    })
+}

@@ -1,0 +1,118 @@
+//! Any file or directory that describes a node.
+
+use std::path::Path;
+
+use pathline_schema::Topology;
+
+use crate::assemble::{finish, from_snapshot, validate};
+use crate::collect::read_input;
+use crate::error::{TopoError, excerpt};
+use crate::snapshot::{MAX_TOTAL, Snapshot};
+use crate::{hwloc, kfd, nccl, xml};
+
+/// Numbers that all CPU sets of one topology may hold together. A text of ten bytes can name
+/// thousands, so this is what bounds the memory of a hostile file.
+const MAX_CPU_NUMBERS: u64 = 16 << 20;
+
+const FORMS: &str = "a snapshot of pathline (directory or file), its topology as JSON, a topology \
+                     file of NCCL or RCCL (<system>), hwloc XML (<topology>), or a CSV of KFD \
+                     io_links";
+
+/// Reads a topology from a path, whatever form it has: see [`from_text`] for files; a directory
+/// is taken as a snapshot tree with `sys` and `proc` inside.
+pub fn from_path(path: &Path) -> Result<Topology, TopoError> {
+    let name = path.display().to_string();
+    if path.is_dir() {
+        if !path.join("sys").is_dir() && !path.join("proc").is_dir() {
+            let expected = "a directory with sys or proc inside, as pathline topo --save writes";
+            return Err(TopoError::new(name, "neither sys nor proc in it", expected));
+        }
+        let topology = from_snapshot(&name, &Snapshot::collect(path));
+        validate(&name, &topology)?;
+        return Ok(topology);
+    }
+    from_text(&name, &read_input(path, MAX_TOTAL)?)
+}
+
+/// Reads a topology from the text of a file; `name` is its source and stands in errors. What it
+/// is shows in its beginning: `<system` (NCCL, RCCL), `<topology` (hwloc), a CSV header, or a
+/// JSON object (snapshot or topology). The result is valid in the sense of [`validate`].
+pub fn from_text(name: &str, text: &str) -> Result<Topology, TopoError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let start = text.trim_start();
+    let mut topology = match start.chars().next() {
+        Some('<') => from_xml(name, text)?,
+        Some('{') => from_json(name, text)?,
+        Some(_) if kfd::is_csv_header(start.lines().next().unwrap_or_default()) => {
+            let mut topology = kfd::read_csv(name, text)?;
+            finish(&mut topology);
+            topology
+        }
+        Some(_) => {
+            let first = excerpt(start.lines().next().unwrap_or_default());
+            return Err(TopoError::at(name, 1, format!("{first} begins no known form"), FORMS));
+        }
+        None => return Err(TopoError::new(name, "an empty file", FORMS)),
+    };
+    topology.source = name.to_owned();
+    validate(name, &topology)?;
+    Ok(topology)
+}
+
+fn from_xml(name: &str, text: &str) -> Result<Topology, TopoError> {
+    let root = xml::parse(name, text)?;
+    match root.name.as_str() {
+        "system" => nccl::read(name, &root),
+        "topology" => hwloc::read(name, &root),
+        other => {
+            let what = format!("root element <{}>", excerpt(other));
+            Err(TopoError::at(name, root.line, what, "<system> (NCCL, RCCL) or <topology> (hwloc)"))
+        }
+    }
+}
+
+fn from_json(name: &str, text: &str) -> Result<Topology, TopoError> {
+    let bad = |error: serde_json::Error, expected: &str| {
+        TopoError::at(name, error.line(), error.to_string(), expected)
+    };
+    // As a tree first: it says which of the two it is, and its size is bounded by the text's,
+    // while CPU sets expand.
+    let value: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| bad(error, "a snapshot or topology as JSON"))?;
+    if value.get("pathline_snapshot").is_some() {
+        drop(value);
+        return Ok(from_snapshot(name, &Snapshot::from_text(name, text)?));
+    }
+    let numbers = cpu_numbers(&value);
+    if numbers > MAX_CPU_NUMBERS {
+        let what = format!("CPU sets of {numbers} numbers in all");
+        return Err(TopoError::new(name, what, format!("at most {MAX_CPU_NUMBERS}")));
+    }
+    drop(value);
+    serde_json::from_str(text)
+        .map_err(|error| bad(error, "a topology saved by pathline topo --json"))
+}
+
+/// How many numbers the CPU sets below hold, without expanding them.
+fn cpu_numbers(value: &serde_json::Value) -> u64 {
+    match value {
+        serde_json::Value::Array(items) => items.iter().map(cpu_numbers).sum(),
+        serde_json::Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| match value.as_str() {
+                Some(text) if key == "cpus" || key == "allowed_cpus" => span(text),
+                _ => cpu_numbers(value),
+            })
+            .sum(),
+        _ => 0,
+    }
+}
+
+fn span(text: &str) -> u64 {
+    let count = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u64>().unwrap_or(0);
+        number(last).saturating_sub(number(first)).saturating_add(1)
+    };
+    text.split(',').map(count).fold(0, u64::saturating_add)
+}

@@ -1,0 +1,334 @@
+//! Topology files of NCCL and RCCL (`NCCL_TOPO_DUMP_FILE`): reading.
+
+use pathline_schema::{
+    CpuSet, Gpu, Link, LinkKind, Nic, Node, NumaDomain, PciDevice, PcieLink, Topology, Warning,
+};
+
+use crate::assemble::finish;
+use crate::error::{TopoError, excerpt};
+use crate::links::{Claim, Claims, number_packages};
+use crate::parse::{cpu_mask, int, leading_float};
+use crate::pci::{AMD, NVIDIA, is_switch_class};
+use crate::peaks::{
+    TRENTO_HOST_LINK, amd_product, is_trento, nvidia_product, nvlink_link, xgmi_link,
+};
+use crate::warn::warning;
+use crate::xml::Element;
+
+/// What NCCL writes for a switch that a virtual machine does not show.
+pub(crate) const HIDDEN_SWITCH: &str = "fffffff:ffff:ff";
+const SWITCH_CLASS: u32 = 0x06_8000;
+/// A faster adapter than 3.2 Tbit/s does not exist; such a figure is in kbit/s.
+const FASTEST_NIC: u64 = 3_200_000;
+
+struct Reader<'a> {
+    file: &'a str,
+    topology: Topology,
+    /// Switches by what names them in the file.
+    switches: Vec<String>,
+    /// Links as written: GPU, kind, target, target class, count, line.
+    links: Vec<(u32, LinkKind, String, u32, u32, usize)>,
+    odd_speeds: Vec<String>,
+}
+
+/// From the root element `<system>`.
+pub(crate) fn read(file: &str, root: &Element) -> Result<Topology, TopoError> {
+    let mut reader = Reader {
+        file,
+        topology: Topology::default(),
+        switches: Vec::new(),
+        links: Vec::new(),
+        odd_speeds: Vec::new(),
+    };
+    for cpu in root.named("cpu") {
+        reader.cpu(cpu)?;
+    }
+    if reader.topology.numa.is_empty() {
+        let expected = "<cpu> elements, as NCCL_TOPO_DUMP_FILE writes them";
+        return Err(TopoError::at(file, root.line, "a <system> without <cpu>", expected));
+    }
+    reader.finish()
+}
+
+impl Reader<'_> {
+    fn bad<T>(&self, line: usize, what: String, expected: &str) -> Result<T, TopoError> {
+        Err(TopoError::at(self.file, line, what, expected))
+    }
+
+    /// A number that may be left out.
+    fn number(&self, element: &Element, name: &str) -> Result<Option<u32>, TopoError> {
+        let Some(text) = element.get(name).filter(|text| !text.trim().is_empty()) else {
+            return Ok(None);
+        };
+        match int(text).and_then(|n| u32::try_from(n).ok()) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let what = format!("{} as {name} of <{}>", excerpt(text), element.name);
+                self.bad(element.line, what, "a number")
+            }
+        }
+    }
+
+    fn cpu(&mut self, cpu: &Element) -> Result<(), TopoError> {
+        // NCCL writes -1 where the system names no domain, which is then the only one.
+        let id = match cpu.get("numaid").map(str::trim) {
+            Some("-1") => 0,
+            _ => match self.number(cpu, "numaid")? {
+                Some(id) => id,
+                None => return self.bad(cpu.line, "a <cpu> without numaid".into(), "its number"),
+            },
+        };
+        if self.topology.numa.iter().any(|domain| domain.id == id) {
+            return self.bad(cpu.line, format!("numaid {id} twice"), "each once");
+        }
+        let affinity = cpu.get("affinity").unwrap_or_default();
+        let cpus = match cpu_mask(affinity) {
+            Some(cpus) => cpus,
+            None if affinity.trim().is_empty() => Default::default(),
+            None => {
+                let what = format!("{} as affinity", excerpt(affinity));
+                return self.bad(cpu.line, what, "a mask such as 0000ffff,00000000");
+            }
+        };
+        self.topology.numa.push(NumaDomain { id, cpus, ..NumaDomain::default() });
+        let host = &mut self.topology.host;
+        if host.cpu_model.is_empty() {
+            let get = |name: &str| cpu.get(name).unwrap_or_default();
+            host.arch = get("arch").to_owned();
+            host.cpu_model =
+                format!("{} family {} model {}", get("vendor"), get("familyid"), get("modelid"));
+        }
+        for child in &cpu.children {
+            match child.name.as_str() {
+                "pci" => self.pci(child, id, None)?,
+                "nic" => self.nic(child, id, "")?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn pci(&mut self, pci: &Element, domain: u32, parent: Option<&str>) -> Result<(), TopoError> {
+        let Some(address) = pci.get("busid").filter(|id| !id.trim().is_empty()) else {
+            return self.bad(pci.line, "a <pci> without busid".into(), "its PCI address");
+        };
+        let link = PcieLink {
+            speed_gts: pci.get("link_speed").and_then(leading_float).unwrap_or(0.0),
+            width: self.number(pci, "link_width")?.unwrap_or(0),
+            ..PcieLink::default()
+        };
+        let device = PciDevice {
+            address: address.to_owned(),
+            class: self.number(pci, "class")?.unwrap_or(0),
+            vendor: self.number(pci, "vendor")?.unwrap_or(0),
+            device: self.number(pci, "device")?.unwrap_or(0),
+            numa: Some(domain),
+            link: (link.speed_gts > 0.0 && link.width > 0).then_some(link),
+            parent: parent.map(str::to_owned),
+        };
+        for child in &pci.children {
+            match child.name.as_str() {
+                "pci" => self.pci(child, domain, Some(address))?,
+                "gpu" => self.gpu(child, domain, &device)?,
+                "nic" => self.nic(child, domain, address)?,
+                _ => {}
+            }
+        }
+        self.topology.pci.push(device);
+        Ok(())
+    }
+
+    fn gpu(&mut self, gpu: &Element, domain: u32, pci: &PciDevice) -> Result<(), TopoError> {
+        let Some(index) = self.number(gpu, "dev")? else {
+            return self.bad(gpu.line, "a <gpu> without dev".into(), "its number");
+        };
+        if self.topology.gpus.iter().any(|other| other.index == index) {
+            return self.bad(gpu.line, format!("GPU {index} twice"), "each once");
+        }
+        let sm = self.number(gpu, "sm")?;
+        let gcn = gpu.get("gcn").map(gcn_target);
+        let is_amd = gcn.is_some() || pci.vendor == AMD;
+        let product = if is_amd { amd_product(pci.device) } else { nvidia_product(pci.device) };
+        let stated = gcn.or_else(|| sm.filter(|_| !is_amd).map(|sm| format!("sm_{sm}")));
+        self.topology.gpus.push(Gpu {
+            index,
+            vendor: if is_amd { "amd" } else { "nvidia" }.into(),
+            name: product.map_or("", |(name, _)| name).into(),
+            arch: stated.or(product.map(|(_, arch)| arch.into())).unwrap_or_default(),
+            pci: pci.address.clone(),
+            numa: Some(domain),
+            // RCCL puts the number of compute units where NCCL puts the capability.
+            compute_units: sm.filter(|_| is_amd).unwrap_or(0),
+            ..Gpu::default()
+        });
+        for link in &gpu.children {
+            let kind = match link.name.as_str() {
+                "xgmi" => LinkKind::Xgmi,
+                "nvlink" => LinkKind::Nvlink,
+                _ => continue,
+            };
+            let Some(target) = link.get("target") else {
+                return self.bad(link.line, format!("<{}> without target", link.name), "one");
+            };
+            let class = self.number(link, "tclass")?.unwrap_or(0);
+            let count = self.number(link, "count")?.unwrap_or(1);
+            if count == 0 || count > 1024 {
+                return self.bad(link.line, format!("count {count}"), "1 to 1024 links");
+            }
+            self.links.push((index, kind, target.to_owned(), class, count, link.line));
+        }
+        Ok(())
+    }
+
+    fn nic(&mut self, nic: &Element, domain: u32, address: &str) -> Result<(), TopoError> {
+        for net in nic.named("net") {
+            let name = net.get("name").unwrap_or_default().to_owned();
+            let speed = match net.get("speed").map(int) {
+                Some(None) => {
+                    let what =
+                        format!("{} as speed", excerpt(net.get("speed").unwrap_or_default()));
+                    return self.bad(net.line, what, "Mbit/s");
+                }
+                speed => speed.flatten().filter(|&mbits| mbits > 0),
+            };
+            let odd = speed.filter(|&mbits| mbits > FASTEST_NIC);
+            self.odd_speeds.extend(odd.map(|mbits| format!("{name}: {mbits}")));
+            self.topology.nics.push(Nic {
+                name,
+                pci: address.to_owned(),
+                numa: Some(domain),
+                speed_mbits: odd.map(|kbits| kbits / 1000).or(speed),
+                near_gpu: None,
+            });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Topology, TopoError> {
+        let mut claims = Claims::default();
+        self.number_switches();
+        for (gpu, kind, target, class, width, line) in std::mem::take(&mut self.links) {
+            let node = self.target(&target, class, line)?;
+            let arch = self.topology.gpus.iter().find(|g| g.index == gpu);
+            let arch = arch.map_or("", |g| g.arch.as_str());
+            let link = if kind == LinkKind::Xgmi { xgmi_link(arch) } else { nvlink_link(arch) };
+            let peak = link.map(|link| link * f64::from(width));
+            if node == Node::Gpu(gpu) {
+                return self.bad(line, format!("GPU {gpu} is joined to itself"), "another");
+            }
+            claims.add(Node::Gpu(gpu), node, Claim { kind, width, peak });
+        }
+        let mut topology = self.topology;
+        topology.links = claims.into_links(&mut topology.warnings);
+        number_packages(&mut topology.gpus, &topology.links);
+        trento_host_links(&mut topology);
+        warn_speeds(&self.odd_speeds, &mut topology.warnings);
+        topology.numa.sort_by_key(|domain| domain.id);
+        topology.gpus.sort_by_key(|gpu| gpu.index);
+        topology.pci.sort_by(|a, b| a.address.cmp(&b.address));
+        topology.nics.sort_by(|a, b| (a.numa, &a.pci, &a.name).cmp(&(b.numa, &b.pci, &b.name)));
+        topology.host.cpus = CpuSet::new(
+            topology.numa.iter().flat_map(|domain| domain.cpus.as_slice().iter().copied()),
+        );
+        finish(&mut topology);
+        Ok(topology)
+    }
+
+    /// The unit that a link's target names: a GPU or switch by PCI address, a CPU by its class.
+    fn target(&self, target: &str, class: u32, line: usize) -> Result<Node, TopoError> {
+        if let Some(gpu) = self.topology.gpus.iter().find(|gpu| gpu.pci == target) {
+            return Ok(Node::Gpu(gpu.index));
+        }
+        if !is_switch_class(class) && target != HIDDEN_SWITCH {
+            let what = format!("link to {}", excerpt(target));
+            return self.bad(
+                line,
+                what,
+                "the busid of a GPU of this file, or the class of a switch",
+            );
+        }
+        let at = self.switches.iter().position(|known| known == target).unwrap_or(0);
+        Ok(Node::Switch(at as u32))
+    }
+
+    /// Switches by address, those that a virtual machine hides last.
+    fn number_switches(&mut self) {
+        for (_, _, target, class, _, _) in &self.links {
+            let is_gpu = self.topology.gpus.iter().any(|gpu| gpu.pci == *target);
+            if !is_gpu && (is_switch_class(*class) || target == HIDDEN_SWITCH) {
+                self.switches.push(target.clone());
+            }
+        }
+        self.switches.sort_by_key(|target| (target == HIDDEN_SWITCH, target.clone()));
+        self.switches.dedup();
+        for target in self.switches.iter().filter(|target| *target != HIDDEN_SWITCH) {
+            if !self.topology.pci.iter().any(|device| device.address == *target) {
+                self.topology.pci.push(PciDevice {
+                    address: target.clone(),
+                    class: SWITCH_CLASS,
+                    vendor: NVIDIA,
+                    ..PciDevice::default()
+                });
+            }
+        }
+    }
+}
+
+/// `910` of early RCCL is gfx90a; later files write the target itself.
+fn gcn_target(gcn: &str) -> String {
+    match gcn.trim() {
+        "910" => "gfx90a".into(),
+        digits if digits.bytes().all(|b| b.is_ascii_digit()) => format!("gfx{digits}"),
+        target => target.split(':').next().unwrap_or(target).to_owned(),
+    }
+}
+
+/// On a Trento host the GCDs hang on xGMI, whatever their PCI functions say.
+fn trento_host_links(topology: &mut Topology) {
+    if !is_trento(&topology.host.cpu_model) {
+        return;
+    }
+    let gcds: Vec<(u32, u32)> = topology
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.arch == "gfx90a")
+        .filter_map(|gpu| Some((gpu.index, gpu.numa?)))
+        .collect();
+    let joined = topology.links.iter().any(|link| matches!(link.b, Node::Numa(_)));
+    if gcds.is_empty() || joined {
+        return;
+    }
+    for &(gpu, domain) in &gcds {
+        topology.links.push(Link {
+            a: Node::Gpu(gpu),
+            b: Node::Numa(domain),
+            kind: LinkKind::Xgmi,
+            width: 1,
+            peak: Some(TRENTO_HOST_LINK),
+        });
+    }
+    let link = gcds
+        .first()
+        .and_then(|(gpu, _)| topology.gpus.iter().find(|g| g.index == *gpu))
+        .and_then(|gpu| topology.pci.iter().find(|d| d.address == gpu.pci)?.link);
+    let Some(link) = link else { return };
+    let text = format!(
+        "the file gives the {} GCDs a PCIe link of {} GT/s x{} ({}), as their PCI functions do; on \
+         this CPU (AMD Trento) they hang on xGMI of 36 GB/s each way, and that is used",
+        gcds.len(),
+        link.speed_gts,
+        link.width,
+        link.peak()
+    );
+    topology.warnings.push(warning("host-link-claim", "links", text));
+}
+
+fn warn_speeds(odd: &[String], warnings: &mut Vec<Warning>) {
+    if let Some(first) = odd.first() {
+        let text = format!(
+            "{} adapters with a speed beyond any that exists ({first} Mbit/s): taken as kbit/s",
+            odd.len()
+        );
+        warnings.push(warning("nic-speed", "nics", text));
+    }
+}

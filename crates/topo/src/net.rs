@@ -1,0 +1,48 @@
+//! Network adapters that have a device behind them.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Nic, PciDevice};
+
+use crate::parse::leading_float;
+use crate::pci::owner_in;
+use crate::snapshot::Snapshot;
+
+const NET: &str = "sys/class/net";
+const INFINIBAND: &str = "sys/class/infiniband";
+
+/// One adapter for each PCI function: under its RDMA name if it has one (the name that NCCL, MPI
+/// and UCX use), else under its interface name. Virtual interfaces are left out.
+pub(crate) fn read(snapshot: &Snapshot, pci: &[PciDevice]) -> Vec<Nic> {
+    let mut nics: BTreeMap<String, Nic> = BTreeMap::new();
+    let nic = |name: &str, address: &str, speed: Option<u64>| Nic {
+        name: name.to_owned(),
+        pci: address.to_owned(),
+        numa: pci.iter().find(|d| d.address == address).and_then(|d| d.numa),
+        speed_mbits: speed,
+        near_gpu: None,
+    };
+    for name in snapshot.children(INFINIBAND) {
+        let Some(address) = snapshot.target(&format!("{INFINIBAND}/{name}")).and_then(owner_in)
+        else {
+            continue;
+        };
+        // `200 Gb/sec (4X HDR)`
+        let rate = snapshot.line(&format!("{INFINIBAND}/{name}/ports/1/rate"));
+        let speed = rate.and_then(leading_float).map(|gbits| (gbits * 1e3) as u64);
+        nics.insert(address.clone(), nic(name, &address, speed));
+    }
+    for name in snapshot.children(NET) {
+        let Some(address) = snapshot.target(&format!("{NET}/{name}")).and_then(owner_in) else {
+            continue;
+        };
+        // An interface that is down says -1 or nothing.
+        let speed = snapshot.line(&format!("{NET}/{name}/speed"));
+        let speed = speed.and_then(|s| s.parse::<u64>().ok()).filter(|&mbits| mbits > 0);
+        let known = nics.entry(address.clone()).or_insert_with(|| nic(name, &address, None));
+        known.speed_mbits = known.speed_mbits.filter(|&mbits| mbits > 0).or(speed);
+    }
+    let mut nics: Vec<Nic> = nics.into_values().collect();
+    nics.sort_by(|a, b| (a.numa, &a.pci).cmp(&(b.numa, &b.pci)));
+    nics
+}

@@ -1,0 +1,144 @@
+//! Things that cannot be, or that contradict each other. Codes are stable.
+
+use pathline_schema::{NumaDomain, PciDevice, Topology, Warning};
+
+/// A warning.
+pub(crate) fn warning(code: &str, subject: impl Into<String>, text: impl Into<String>) -> Warning {
+    Warning { code: code.into(), subject: subject.into(), text: text.into() }
+}
+
+/// Distances that no machine has. ACPI SLIT: 10 is local, everything else is more than 10.
+pub(crate) fn numa_distances(numa: &[NumaDomain], warnings: &mut Vec<Warning>) {
+    for (row, domain) in numa.iter().enumerate() {
+        if domain.distances.is_empty() {
+            continue;
+        }
+        let mut odd = |text: String| {
+            warnings.push(warning("numa-distance", format!("numa{}", domain.id), text));
+        };
+        if domain.distances.len() != numa.len() {
+            let (has, want) = (domain.distances.len(), numa.len());
+            odd(format!("{has} distances for {want} domains: the table is of another machine"));
+            continue;
+        }
+        for (col, (&distance, other)) in domain.distances.iter().zip(numa).enumerate() {
+            let back = other.distances.get(row).copied().unwrap_or(distance);
+            if row == col && distance != 10 {
+                odd(format!(
+                    "its distance to itself is {distance}, not 10: the firmware's table \
+                             is not to be trusted"
+                ));
+            } else if row != col && distance <= 10 {
+                odd(format!(
+                    "numa{} is at distance {distance}, as near as itself or nearer: the \
+                             firmware's table is not to be trusted",
+                    other.id
+                ));
+            } else if row < col && distance != back {
+                odd(format!(
+                    "numa{} is at distance {distance}, but {back} the other way",
+                    other.id
+                ));
+            }
+        }
+    }
+}
+
+/// Links of devices that matter, trained below what they could have.
+pub(crate) fn pcie_degraded(topology: &mut Topology) {
+    let mut warnings = Vec::new();
+    let mut check = |name: String, address: &str, pci: &[PciDevice]| {
+        let Some(device) = pci.iter().find(|d| d.address == address) else { return };
+        let Some(link) = device.link.filter(|l| l.speed_gts > 0.0 && l.width > 0) else { return };
+        let slow = link.max_speed_gts > 0.0 && link.speed_gts < link.max_speed_gts;
+        let narrow = link.max_width > 0 && link.width < link.max_width;
+        if !slow && !narrow {
+            return;
+        }
+        let mut text = format!(
+            "{address} is trained to {} GT/s x{} though it could have {} GT/s x{}: at most {} \
+             instead of {} each way.",
+            link.speed_gts,
+            link.width,
+            link.max_speed_gts,
+            link.max_width,
+            link.peak(),
+            link.max_peak()
+        );
+        text += if narrow {
+            " Lanes are missing: a slot of fewer lanes, a riser or a bad contact."
+        } else {
+            " An idle device may lower its speed to save power: look again under load; else the \
+             slot is slower than the device."
+        };
+        warnings.push(warning("pcie-degraded", name, text));
+    };
+    for gpu in &topology.gpus {
+        check(format!("gpu{}", gpu.index), &gpu.pci, &topology.pci);
+    }
+    for nic in &topology.nics {
+        check(nic.name.clone(), &nic.pci, &topology.pci);
+    }
+    for block in &topology.blocks {
+        check(block.name.clone(), &block.pci, &topology.pci);
+    }
+    topology.warnings.append(&mut warnings);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{Gpu, PcieLink};
+
+    fn domains(table: &[&[u32]]) -> Vec<NumaDomain> {
+        let domain = |(id, row): (usize, &&[u32])| NumaDomain {
+            id: id as u32,
+            distances: row.to_vec(),
+            ..NumaDomain::default()
+        };
+        table.iter().enumerate().map(domain).collect()
+    }
+
+    #[test]
+    fn distances_of_real_machines_are_fine_and_nonsense_is_named() {
+        let count = |table: &[&[u32]]| {
+            let mut warnings = Vec::new();
+            numa_distances(&domains(table), &mut warnings);
+            warnings.len()
+        };
+        assert_eq!(count(&[&[10, 21], &[21, 10]]), 0);
+        assert_eq!(count(&[&[10]]), 0);
+        assert_eq!(count(&[&[], &[]]), 0);
+        assert_eq!(count(&[&[10, 21], &[31, 10]]), 1);
+        assert_eq!(count(&[&[0, 21], &[21, 10]]), 1);
+        assert_eq!(count(&[&[10, 10], &[10, 10]]), 2);
+        assert_eq!(count(&[&[10, 20, 20], &[20, 10]]), 1);
+    }
+
+    #[test]
+    fn a_lost_lane_and_a_slow_link_are_told_apart() {
+        let link =
+            |speed_gts, width| PcieLink { speed_gts, width, max_speed_gts: 32.0, max_width: 16 };
+        let device = |address: &str, link| PciDevice {
+            address: address.into(),
+            link: Some(link),
+            ..PciDevice::default()
+        };
+        let gpu = |index, pci: &str| Gpu { index, pci: pci.into(), ..Gpu::default() };
+        let mut topology = Topology {
+            gpus: vec![gpu(0, "a"), gpu(1, "b"), gpu(2, "c")],
+            pci: vec![
+                device("a", link(32.0, 16)),
+                device("b", link(16.0, 16)),
+                device("c", link(32.0, 8)),
+            ],
+            ..Topology::default()
+        };
+        pcie_degraded(&mut topology);
+        let found: Vec<_> = topology.warnings.iter().map(|w| w.subject.as_str()).collect();
+        assert_eq!(found, ["gpu1", "gpu2"]);
+        // 16 GT/s x 16 lanes / 8 bits x 128/130 = 31.5 GB/s
+        assert!(topology.warnings[0].text.contains("31.5 GB/s instead of 63.0 GB/s"));
+        assert!(topology.warnings[1].text.contains("Lanes are missing"));
+    }
+}
