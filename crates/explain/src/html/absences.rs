@@ -113,7 +113,7 @@ fn write_members(h: &mut Html, group: &Group<'_>) {
             h.el("tr", &[], |h| {
                 h.leaf("td", &[("class", &"case")], &absence.case);
                 if !group.same {
-                    h.leaf("td", &[], &absence.why);
+                    h.leaf("td", &[("class", &"words")], &absence.why);
                 }
             });
         }

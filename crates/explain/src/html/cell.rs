@@ -70,6 +70,8 @@ impl Judge<'_> {
         if let Some(case) = &cell.case {
             lines.push(format!("case: {case}"));
         }
+        // A line break inside a text would pass for a line of its own.
+        let lines: Vec<String> = lines.iter().map(|line| line.replace('\n', " ")).collect();
         lines.join("\n")
     }
 }

@@ -35,6 +35,8 @@ struct Plot<'a> {
     /// Marks inside the axis: pixel, label, row of the label.
     marks: Vec<(f64, &'a str, usize)>,
     top: f64,
+    /// Ceilings: label and pixel.
+    ceilings: Vec<(String, f64)>,
 }
 
 impl<'a> Plot<'a> {
@@ -54,11 +56,21 @@ impl<'a> Plot<'a> {
         let rows = marks.iter().map(|m| m.2 + 1).max().unwrap_or(0);
         let top = 14.0 + ROW * rows as f64;
         let y = Scale { kind: y_kind, domain: y_domain, range: (top + PLOT, top) };
-        Some(Self { curves, judge, x, y, marks, top })
+        let named = |(name, v): &(String, f64)| {
+            Some((format!("{name}: {}", judge.with_unit(*v)), y.at(*v)?))
+        };
+        let ceilings = curves.ceilings.iter().filter_map(named).collect();
+        Some(Self { curves, judge, x, y, marks, top, ceilings })
     }
 
     fn foot(&self) -> f64 {
         self.top + PLOT
+    }
+
+    /// Pixels of all points that can be shown.
+    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+        let points = self.curves.lines.iter().flat_map(|l| &l.points);
+        points.filter_map(|(x, cell)| self.place(*x, cell))
     }
 
     /// The pixel of a point, if it can be shown.
@@ -114,10 +126,13 @@ pub(super) fn write(h: &mut Html, curves: &Curves, judge: Judge<'_>, title: &str
     h.el("svg", &attrs, |h| {
         write_axes(h, &plot);
         write_marks(h, &plot);
-        write_ceilings(h, &plot);
+        for (_, y) in &plot.ceilings {
+            segment(h, "ceiling", (LEFT, *y), (WIDTH - RIGHT, *y));
+        }
         for (i, line) in curves.lines.iter().enumerate() {
             write_line(h, &plot, i, line);
         }
+        write_ceiling_names(h, &plot);
         write_names(h, &plot);
     });
     write_legend(h, curves);
@@ -146,7 +161,10 @@ fn write_axes(h: &mut Html, plot: &Plot<'_>) {
         segment(h, "grid", (left, y), (right, y));
         text(h, "end", left - 7.0, y + 4.0, &tick(t, &curves.y_unit));
     }
-    for t in x_ticks(plot.x, &curves.x_unit) {
+    // Between counted things, such as threads, there is nothing.
+    let counted = drawn_xs(curves).iter().all(|x| x.fract() == 0.0);
+    let x_ticks = x_ticks(plot.x, &curves.x_unit);
+    for t in x_ticks.into_iter().filter(|t| !counted || t.fract() == 0.0) {
         let Some(x) = plot.x.at(t) else { continue };
         segment(h, "grid", (x, plot.top), (x, foot + 4.0));
         text(h, "mid", x, foot + 18.0, &tick(t, &curves.x_unit));
@@ -178,12 +196,7 @@ fn x_ticks(x: Scale, unit: &str) -> Vec<f64> {
     match x.kind {
         Kind::Log if unit == "B" || unit == "threads" => binary_ticks(x.domain, 12),
         Kind::Log => decimal_ticks(x.domain, 12),
-        Kind::Linear => {
-            let mut ticks = linear_ticks(x.domain, 10);
-            // Threads and GPUs are counted: there is nothing between two of them.
-            ticks.retain(|t| unit == "B" || unit.ends_with("s") && t.fract() == 0.0);
-            ticks
-        }
+        Kind::Linear => linear_ticks(x.domain, 10),
     }
 }
 
@@ -195,24 +208,29 @@ fn write_marks(h: &mut Html, plot: &Plot<'_>) {
     }
 }
 
-fn write_ceilings(h: &mut Html, plot: &Plot<'_>) {
-    let (left, right) = (LEFT, WIDTH - RIGHT);
-    let heights: Vec<(f64, String)> = plot
-        .curves
-        .ceilings
-        .iter()
-        .filter_map(|(name, v)| {
-            Some((plot.y.at(*v)?, format!("{name}: {}", plot.judge.with_unit(*v))))
-        })
-        .collect();
+/// Names of the ceilings, over the lines so that they can be read.
+fn write_ceiling_names(h: &mut Html, plot: &Plot<'_>) {
     // Above its line, or below it where the plot ends.
     let beside = |y: f64| if y - 5.0 < plot.top + 10.0 { y + 14.0 } else { y - 5.0 };
-    let wanted: Vec<f64> = heights.iter().map(|(y, _)| beside(*y)).collect();
+    let wanted: Vec<f64> = plot.ceilings.iter().map(|(_, y)| beside(*y)).collect();
     let places = spread(&wanted, 13.0, (plot.top + 10.0, plot.foot() - 4.0));
-    for ((y, label), at) in heights.iter().zip(places) {
-        segment(h, "ceiling", (left, *y), (right, *y));
-        text(h, "halo ceiling-name", left + 8.0, at, label);
+    let points: Vec<(f64, f64)> = plot.points().collect();
+    for ((label, _), y) in plot.ceilings.iter().zip(places) {
+        let width = label.chars().count() as f64 * CHAR;
+        let (left, right) = (LEFT + 8.0, WIDTH - RIGHT - 8.0);
+        let crowd = |from: f64| crowd(&points, (from, from + width), (y - 14.0, y + 8.0));
+        if crowd(right - width) < crowd(left) {
+            text(h, "end halo ceiling-name", right, y, label);
+        } else {
+            text(h, "halo ceiling-name", left, y, label);
+        }
     }
+}
+
+/// How many points lie in a box.
+fn crowd(points: &[(f64, f64)], across: (f64, f64), down: (f64, f64)) -> usize {
+    let within = |v: f64, (lo, hi): (f64, f64)| v >= lo && v <= hi;
+    points.iter().filter(|(x, y)| within(*x, across) && within(*y, down)).count()
 }
 
 /// Class of a line: what its switch in the legend hides, its ink, and its dash.
@@ -435,6 +453,15 @@ mod tests {
     fn an_empty_chart_says_so() {
         assert!(html(&curves(vec![])).contains("no value to draw"));
         assert!(html(&curves(vec![(4096.0, cell(f64::NAN))])).contains("no value to draw"));
+    }
+
+    #[test]
+    fn a_ceiling_is_named_on_the_side_with_fewer_points() {
+        let falling = vec![(4096.0, cell(41.0)), (8192.0, cell(39.0)), (1073741824.0, cell(2.0))];
+        assert!(html(&curves(falling)).contains("end halo ceiling-name"));
+        let rising =
+            vec![(4096.0, cell(2.0)), (536870912.0, cell(39.0)), (1073741824.0, cell(41.0))];
+        assert!(html(&curves(rising)).contains("\"halo ceiling-name"));
     }
 
     #[test]

@@ -8,9 +8,9 @@ use super::number::{count, num, signed_percent};
 /// Writes the map and what the node is made of.
 pub(super) fn write(h: &mut Html, topology: &Topology, map_svg: &str) {
     // The map is drawn by this program, which escapes its labels; anything else is no picture.
-    if map_svg.trim_start().starts_with("<svg") {
+    if let Some(picture) = picture(map_svg) {
         h.el("div", &[("class", &"map scroll")], |h| {
-            h.trusted(map_svg);
+            h.trusted(picture);
         });
     }
     h.el("dl", &[("class", &"facts")], |h| {
@@ -20,6 +20,13 @@ pub(super) fn write(h: &mut Html, topology: &Topology, map_svg: &str) {
             });
         }
     });
+}
+
+/// The `<svg>` element of a drawing, without the declaration that a file of its own begins with.
+fn picture(drawing: &str) -> Option<&str> {
+    let drawing = drawing.trim_start();
+    let is_drawing = ["<svg", "<?xml"].iter().any(|start| drawing.starts_with(start));
+    drawing.get(drawing.find("<svg").filter(|_| is_drawing)?..)
 }
 
 /// What the topology states, in the order from the host outward.
@@ -169,6 +176,8 @@ mod tests {
 
     #[test]
     fn what_is_no_picture_is_not_let_in() {
+        assert_eq!(picture(" <?xml version=\"1.0\"?>\n<svg></svg>"), Some("<svg></svg>"));
+        assert_eq!(picture("<script></script><svg></svg>"), None);
         let mut h = Html::default();
         write(&mut h, &Topology::default(), "<script>alert(1)</script>");
         assert!(!h.finish().contains("script"));

@@ -9,6 +9,9 @@ use crate::figure::{Better, Cell, Matrix};
 /// Beyond this distance from a published value a cell is marked.
 pub(super) const FAR: f64 = 0.10;
 
+/// Beyond this share of its ceiling a value is marked: one of the two must be wrong.
+const OVER: f64 = 1.02;
+
 /// From this many columns on, cells are set smaller.
 const DENSE: usize = 12;
 
@@ -107,12 +110,19 @@ fn write_cell(h: &mut Html, cell: &Cell, hue: Hue, judge: Judge<'_>, heading: &s
     if deviation(cell).is_some_and(|d| d.abs() > FAR) {
         class += " far";
     }
+    if is_over(cell, judge) {
+        class += " over";
+    }
     h.el("td", &[("class", &class), ("title", &detail)], |h| {
         h.text(judge.num(v));
         if let (Hue::Ceiling, Some(share)) = (hue, share) {
             h.leaf("small", &[], percent(share));
         }
     });
+}
+
+fn is_over(cell: &Cell, judge: Judge<'_>) -> bool {
+    judge.share(cell).is_some_and(|share| share > OVER)
 }
 
 fn write_legend(h: &mut Html, m: &Matrix, hue: Hue, judge: Judge<'_>) {
@@ -137,6 +147,9 @@ fn write_legend(h: &mut Html, m: &Matrix, hue: Hue, judge: Judge<'_>) {
         if cells().any(|c| deviation(c).is_some_and(|d| d.abs() > FAR)) {
             key(h, "key far", "more than 10 % from the published value");
         }
+        if cells().any(|c| is_over(c, judge)) {
+            key(h, "key over", "beyond its ceiling: one of the two is wrong");
+        }
     });
 }
 
@@ -149,6 +162,7 @@ fn key(h: &mut Html, class: &'static str, words: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure::Published;
 
     fn matrix(better: Better, cells: Vec<Vec<Cell>>) -> Matrix {
         let labels: Vec<String> = (0..cells.len()).map(|i| format!("gpu{i}")).collect();
@@ -185,6 +199,19 @@ mod tests {
         assert!(page.contains("37.5<small>75 %</small>"));
         assert!(page.contains("no value: no peer access"));
         assert_eq!(page.matches("class=\"blank\"").count(), 2);
+    }
+
+    #[test]
+    fn a_value_beyond_its_ceiling_or_far_from_the_published_one_is_marked() {
+        let published = |value| Some(Published { value, source: "paper".into() });
+        // 52 / 50 = 104 %; 45 is 10.0 % below 50 and not beyond that, 44 is 12 % below.
+        let over = cell(52.0, Some(50.0));
+        let near = Cell { published: published(50.0), ..cell(45.0, Some(50.0)) };
+        let far = Cell { published: published(50.0), ..cell(44.0, Some(50.0)) };
+        let page = html(&matrix(Better::Higher, vec![vec![over, near, far]]));
+        assert!(page.contains("tip q20 over\"") && page.contains("tip q18\""), "{page}");
+        assert!(page.contains("tip q18 far\""), "88 % is nearest to step 18: {page}");
+        assert!(page.contains("beyond its ceiling") && page.contains("more than 10 %"));
     }
 
     #[test]

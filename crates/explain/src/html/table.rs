@@ -39,7 +39,7 @@ fn columns(judge: Judge<'_>) -> Vec<Column> {
         Column::new("published", "n", |c| c.published.as_ref().map(|p| num(p.value))),
         Column::new("measured − published", "n", |c| deviation(c).map(signed_percent)),
         Column::new("source", "", |c| c.published.as_ref().map(|p| p.source.clone())),
-        Column::new("no value because", "", |c| c.absent.clone()),
+        Column::new("no value because", "words", |c| c.absent.clone()),
         Column::new("case", "case", |c| c.case.as_ref().map(ToString::to_string)),
     ]
 }
@@ -68,7 +68,7 @@ pub(super) fn write(h: &mut Html, entries: &[Entry<'_>], keys: &[String], judge:
                 "<button type=\"button\" class=\"js\" data-copy=\"cases\">Copy case texts</button>",
             );
         });
-        h.el("div", &[("class", &"scroll")], |h| {
+        h.el("div", &[("class", &"scroll tall")], |h| {
             h.el("table", &[("class", &"rows")], |h| {
                 write_head(h, keys, &used);
                 h.el("tbody", &[], |h| {
