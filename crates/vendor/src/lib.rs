@@ -1,1 +1,21 @@
+//! The live host and the real clock. All unsafe code of pathline is here, behind the traits of
+//! `hal`: memory of chosen pages on a chosen NUMA domain, threads pinned to cores, and the loops
+//! they run, each in the instructions that it is named after.
+#![allow(unsafe_code)]
 
+mod chase;
+mod clock;
+mod conditions;
+mod cpus;
+mod files;
+mod gate;
+mod limits;
+mod live;
+mod loops;
+mod memory;
+mod pattern;
+mod team;
+
+pub use clock::LiveClock;
+pub use live::{LiveHost, Overhead, live, overhead};
+pub use loops::{SCALE, WRITTEN};

@@ -1,0 +1,489 @@
+//! The host that this process runs on, behind `hal::Host`.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use pathline_hal::{CallError, GateId, Host, HostDomain, Machine, Reaped, Result, TeamId, Work};
+use pathline_schema::{
+    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, Mem, Ns, Severity, Topology, World,
+};
+
+use crate::clock::{LiveClock, Origin};
+use crate::conditions::Probe;
+use crate::gate::{Barrier, StartLine};
+use crate::memory::{self, Chain, Mapping, Memory};
+use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
+use crate::{chase, cpus, loops, pattern};
+
+/// Below this a fill or check is done by the calling thread: starting others costs more.
+const ALONE: u64 = 4 << 20;
+
+/// The machine that this process runs on. `topology` says which CPUs belong to which NUMA domain;
+/// without any, the host is one domain.
+pub fn live(topology: Topology) -> Machine {
+    let origin = Origin::now();
+    let host = LiveHost::new(&topology, origin);
+    Machine {
+        world: World::Real,
+        topology,
+        clock: Box::new(LiveClock::new(origin)),
+        host: Box::new(host),
+        driver: None,
+    }
+}
+
+/// What the harness itself costs, as [`overhead`] finds it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Overhead {
+    /// From submit to reap on the submitting thread, of work without passes.
+    pub round_trip: Ns,
+    /// What the same work shows as elapsed: the skew of the threads' starts and two readings of
+    /// the clock. This is in every sample.
+    pub elapsed: Ns,
+}
+
+/// Measures empty work: the median of `rounds` (at least 1) of a team of `threads` on `numa`.
+pub fn overhead(machine: &Machine, numa: u32, threads: u32, rounds: u32) -> Result<Overhead> {
+    let team = machine.team(numa, threads)?;
+    let work = CpuWork { op: CpuOp::Read, how: CpuHow::Plain };
+    let empty = Work { work, src: 0, dst: 0, bytes: Bytes(0), reps: 0, isolated: false };
+    let (mut trips, mut elapsed) = (Vec::new(), Vec::new());
+    for _ in 0..rounds.max(1) {
+        let start = machine.clock.now();
+        let gate = machine.gate()?;
+        team.submit(&gate, &empty)?;
+        gate.release()?;
+        elapsed.push(team.reap()?.elapsed.0);
+        trips.push((machine.clock.now() - start).0);
+    }
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        Ns(values.get(values.len() / 2).copied().unwrap_or(0.0))
+    };
+    Ok(Overhead { round_trip: median(trips), elapsed: median(elapsed) })
+}
+
+/// CPUs of a domain that this process may use, in the order in which they are taken.
+struct Domain {
+    id: u32,
+    cpus: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Gate {
+    open: bool,
+    held: Vec<TeamId>,
+}
+
+/// The live host.
+pub struct LiveHost {
+    origin: Origin,
+    domains: Vec<Domain>,
+    memory: Memory,
+    teams: RefCell<BTreeMap<TeamId, Team>>,
+    gates: RefCell<BTreeMap<GateId, Gate>>,
+    made: RefCell<u64>,
+    probe: Probe,
+}
+
+impl LiveHost {
+    fn new(topology: &Topology, origin: Origin) -> Self {
+        let allowed = cpus::allowed().unwrap_or_else(|_| topology.host.cpus.clone());
+        let domain = |id: u32, all: &CpuSet| Domain {
+            id,
+            cpus: cpus::order(topology, &all.intersect(&allowed)),
+        };
+        let mut domains: Vec<Domain> =
+            topology.numa.iter().map(|d| domain(d.id, &d.cpus)).collect();
+        if domains.iter().all(|d| d.cpus.is_empty()) {
+            // The topology knows nothing of CPUs that this process may use: one domain of all.
+            let id = domains.first().map_or(0, |d| d.id);
+            domains = vec![domain(id, &allowed)];
+        }
+        domains.sort_by_key(|d| d.id);
+        let memory = Memory::new(domains.iter().map(|d| d.id).collect());
+        let first = domains.iter().find(|d| !d.cpus.is_empty());
+        let (probed, numa) = first.map_or((&[][..], 0), |d| (d.cpus.as_slice(), d.id));
+        let probe = Probe::new(origin, probed, numa);
+        Self {
+            origin,
+            domains,
+            memory,
+            teams: RefCell::default(),
+            gates: RefCell::default(),
+            made: RefCell::new(0),
+            probe,
+        }
+    }
+
+    fn domain(&self, call: &str, numa: u32) -> Result<&Domain> {
+        self.domains.iter().find(|d| d.id == numa).ok_or_else(|| {
+            let known: Vec<String> = self.domains.iter().map(|d| format!("numa{}", d.id)).collect();
+            CallError::unsupported(call, format!("numa{numa}"), "this host has no such NUMA domain")
+                .or_try(format!("use {}", known.join(", ")))
+        })
+    }
+
+    fn id(&self) -> u64 {
+        *self.made.borrow_mut() += 1;
+        *self.made.borrow()
+    }
+
+    /// Runs `part` over pieces of a range on threads of the domain that holds it; each gives a
+    /// result, in order.
+    fn spread<T: Send>(
+        &self,
+        mapping: &Mapping,
+        bytes: u64,
+        part: impl Fn(Piece) -> T + Sync,
+    ) -> Vec<T> {
+        let cpus = self.domains.iter().find(|d| d.id == mapping.numa).map_or(&[][..], |d| &d.cpus);
+        if bytes < ALONE || cpus.len() < 2 {
+            return vec![part(Piece { offset: 0, len: bytes })];
+        }
+        let pieces = split(bytes, cpus.len() as u32, mapping.grain as u64);
+        std::thread::scope(|scope| {
+            let thread = |(piece, &cpu): (Piece, &u32)| {
+                let part = &part;
+                scope.spawn(move || {
+                    // Unpinned it is as right, only slower.
+                    let _ = cpus::pin(cpu);
+                    part(piece)
+                })
+            };
+            let threads: Vec<_> = pieces.into_iter().zip(cpus).map(thread).collect();
+            threads.into_iter().filter_map(|t| t.join().ok()).collect()
+        })
+    }
+
+    /// Checks a piece of work against the memory it names and makes a job of it.
+    fn job(&self, threads: u32, work: &Work) -> Result<Job> {
+        let mut job = Job {
+            task: Task::Nothing,
+            src: work.src,
+            other: work.src.wrapping_add(work.bytes.0),
+            dst: work.dst,
+            pieces: split(0, threads, 64),
+            reps: work.reps,
+            isolated: work.isolated && threads > 1,
+            reads: Vec::new(),
+            writes: None,
+            steps: work.reps,
+            between: Barrier::new(threads),
+            line: OnceLock::new(),
+            run: Run::new(self.origin, threads),
+        };
+        if work.reps == 0 || work.bytes.0 == 0 {
+            return Ok(job);
+        }
+        match work.work.op {
+            CpuOp::Chase => self.chase(work, threads, &mut job)?,
+            CpuOp::Touch => self.touch(work, threads, &mut job)?,
+            CpuOp::Read | CpuOp::Write | CpuOp::Copy | CpuOp::Triad => {
+                self.pass(work, threads, &mut job)?;
+            }
+        }
+        Ok(job)
+    }
+
+    fn pass(&self, work: &Work, threads: u32, job: &mut Job) -> Result<()> {
+        let body = loops::find(work.work).ok_or_else(|| no_loop(work.work))?;
+        let effect = work.work.effect(work.bytes);
+        if effect.reads.0 > 0 {
+            job.reads.push(self.source(work.src, effect.reads.0)?);
+        }
+        if effect.writes.0 > 0 {
+            let (src, dst) = (work.src, work.dst);
+            if src < dst.saturating_add(effect.writes.0) && dst < src.saturating_add(effect.reads.0)
+            {
+                let thing = format!("{} at {src:#x} to {dst:#x}", work.bytes);
+                return Err(CallError::unsupported(
+                    "submit",
+                    thing,
+                    "source and destination overlap",
+                ));
+            }
+            job.writes = Some(self.target(dst, effect.writes.0)?);
+        }
+        // Whole pages, where there are enough of them: no page is then touched by two threads.
+        let pages = work.bytes.0 / u64::from(threads) >= 16 * self.memory.page() as u64;
+        let grain = if pages { self.memory.page() as u64 } else { 64 };
+        job.pieces = split(work.bytes.0, threads, grain);
+        job.task = Task::Pass(body);
+        Ok(())
+    }
+
+    fn chase(&self, work: &Work, threads: u32, job: &mut Job) -> Result<()> {
+        let thing = format!("{} over {}", work.work, work.bytes);
+        let refuse = |reason: &str, way_out: &str| {
+            Err(CallError::unsupported("submit", thing.as_str(), reason).or_try(way_out))
+        };
+        if work.work.how != CpuHow::Plain {
+            return Err(no_loop(work.work));
+        }
+        if threads != 1 {
+            return refuse("a chain is followed by one thread", "use -t1");
+        }
+        let mapping = self.source(work.src, work.bytes.0)?;
+        let wanted = Chain { address: work.src, bytes: work.bytes.0 };
+        if mapping.chain() != Some(wanted) || mapping.writers.load(Ordering::Acquire) > 0 {
+            return refuse(
+                "no chain of that span lies there",
+                "fill the buffer with a chain first",
+            );
+        }
+        let steps = chase::elements(work.bytes).saturating_mul(work.reps);
+        job.pieces = vec![Piece { offset: 0, len: work.bytes.0 }];
+        job.task = Task::Chase { steps };
+        job.steps = steps;
+        job.reads.push(mapping);
+        Ok(())
+    }
+
+    fn touch(&self, work: &Work, threads: u32, job: &mut Job) -> Result<()> {
+        if work.work.how != CpuHow::Plain {
+            return Err(no_loop(work.work));
+        }
+        let page = self.memory.page();
+        let mapping = self.target(work.dst, work.bytes.0)?;
+        // The pages are given back first: nobody else may be reading them.
+        memory::idle("submit", &mapping)?;
+        if !(work.dst - mapping.base as u64).is_multiple_of(mapping.grain as u64) {
+            let thing = format!("{} at {:#x}", work.work, work.dst);
+            return Err(CallError::unsupported("submit", thing, "a first touch starts on a page"));
+        }
+        job.pieces = split(work.bytes.0, threads, mapping.grain as u64);
+        job.task = Task::Touch { page };
+        job.steps = work.bytes.0.div_ceil(page as u64).saturating_mul(work.reps);
+        job.writes = Some(mapping);
+        Ok(())
+    }
+
+    fn source(&self, address: u64, bytes: u64) -> Result<Arc<Mapping>> {
+        let mapping = self.memory.range("submit", address, bytes)?;
+        if mapping.is_backed(address + bytes) {
+            return Ok(mapping);
+        }
+        let thing = format!("{} at {address:#x}", Bytes(bytes));
+        Err(CallError::unsupported(
+            "submit",
+            thing,
+            "the source was never written: its pages are all the kernel's zero page",
+        )
+        .or_try("fill the buffer first"))
+    }
+
+    fn target(&self, address: u64, bytes: u64) -> Result<Arc<Mapping>> {
+        let mapping = self.memory.range("submit", address, bytes)?;
+        if mapping.chain().is_some() {
+            // A chase that runs over it would follow whatever is written.
+            memory::idle("submit", &mapping)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Opens a gate: all threads of all teams that it holds start together.
+    fn open(&self, gate: &mut Gate) {
+        gate.open = true;
+        let mut teams = self.teams.borrow_mut();
+        let held: Vec<TeamId> = std::mem::take(&mut gate.held);
+        let threads = held.iter().filter_map(|id| teams.get(id)).map(|t| t.cpus.len() as u32).sum();
+        let line = Arc::new(StartLine::new(threads));
+        for id in held {
+            let Some(team) = teams.get_mut(&id) else { continue };
+            if let Some(pending) = &mut team.pending {
+                pending.started = true;
+                team.shared.start(&pending.job, &line);
+            }
+        }
+    }
+}
+
+fn no_loop(work: CpuWork) -> CallError {
+    let choices = loops::choices(work.op);
+    CallError::unsupported(
+        "submit",
+        work.to_string(),
+        "this processor or operation has no such loop",
+    )
+    .or_try(format!("{} can be done here with {choices}", work.op))
+}
+
+fn no_such(call: &str, thing: &str) -> CallError {
+    CallError::unsupported(call, thing, "there is none of that number")
+}
+
+impl Host for LiveHost {
+    fn domains(&self) -> Vec<HostDomain> {
+        let domain = |d: &Domain| HostDomain {
+            id: d.id,
+            threads: d.cpus.len() as u32,
+            free: self.memory.free(d.id),
+        };
+        self.domains.iter().map(domain).collect()
+    }
+
+    fn instructions(&self) -> Vec<CpuHow> {
+        CpuHow::ALL.iter().copied().filter(|&how| loops::available(how)).collect()
+    }
+
+    fn alloc(&self, numa: u32, mem: Mem, bytes: Bytes) -> Result<u64> {
+        self.domain("alloc", numa)?;
+        self.memory.alloc(numa, mem, bytes)
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        self.memory.free_buffer(address)
+    }
+
+    fn discard(&self, address: u64) -> Result<()> {
+        self.memory.discard(address)
+    }
+
+    fn huge_bytes(&self, address: u64) -> Option<Bytes> {
+        self.memory.huge_bytes(address)
+    }
+
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()> {
+        let mapping = self.memory.range("fill", address, bytes.0)?;
+        memory::idle("fill", &mapping)?;
+        mapping.note_written(address + bytes.0);
+        let base = address as usize;
+        if !chain {
+            self.spread(&mapping, bytes.0, |piece| {
+                // SAFETY: the piece lies in a mapping that is held and that no job uses; pieces are
+                // disjoint and start on multiples of 8.
+                unsafe {
+                    pattern::fill(base as *mut u8, piece.offset as usize, piece.len as usize, seed)
+                };
+            });
+            return Ok(());
+        }
+        let refuse = |reason| {
+            Err(CallError::unsupported(
+                "fill",
+                format!("a chain over {bytes} at {address:#x}"),
+                reason,
+            ))
+        };
+        if bytes.0 < 8 || !address.is_multiple_of(8) {
+            return refuse("a chain needs 8 bytes on a boundary of 8");
+        }
+        // SAFETY: in a mapping that is held and that no job uses; aligned and long enough.
+        if !unsafe { chase::lay(base as *mut u8, bytes, seed) } {
+            return refuse("a chain covers at most 512 GiB");
+        }
+        mapping.set_chain(Some(Chain { address, bytes: bytes.0 }));
+        Ok(())
+    }
+
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
+        let mapping = self.memory.range("check", address, bytes.0)?;
+        memory::idle("check", &mapping)?;
+        let base = address as usize;
+        let wrong = self.spread(&mapping, bytes.0, |piece| {
+            // SAFETY: the piece lies in a mapping that is held and that no job uses.
+            unsafe {
+                pattern::check(base as *const u8, piece.offset as usize, piece.len as usize, seed)
+            }
+        });
+        Ok(wrong.into_iter().flatten().min())
+    }
+
+    fn team_create(&self, numa: u32, threads: u32) -> Result<TeamId> {
+        let domain = self.domain("team_create", numa)?;
+        let usable = domain.cpus.len();
+        if threads == 0 || threads as usize > usable {
+            let thing = format!("{threads} threads on numa{numa}");
+            let reason =
+                format!("this process may use {usable} CPUs there, and each thread needs its own");
+            let way_out = match usable {
+                0 => "run them on another domain, or widen the affinity or cpuset of this process"
+                    .to_owned(),
+                _ => format!(
+                    "use 1 to {usable} threads, or widen the affinity or cpuset of this process"
+                ),
+            };
+            return Err(CallError::unsupported("team_create", thing, reason).or_try(way_out));
+        }
+        let mut teams = self.teams.borrow_mut();
+        // Teams that run at once take different CPUs as long as there are any.
+        let used = |cpu: u32| teams.values().filter(|t| t.cpus.contains(&cpu)).count();
+        let mut cpus = domain.cpus.clone();
+        cpus.sort_by_key(|&cpu| used(cpu));
+        cpus.truncate(threads as usize);
+        let busy: usize = teams.values().map(|t| t.cpus.len()).sum();
+        let all: usize = self.domains.iter().map(|d| d.cpus.len()).sum();
+        let team = Team::new(cpus, busy + (threads as usize) < all)?;
+        let id = TeamId(self.id());
+        teams.insert(id, team);
+        Ok(id)
+    }
+
+    fn team_destroy(&self, team: TeamId) -> Result<()> {
+        let gone = self.teams.borrow_mut().remove(&team);
+        for gate in self.gates.borrow_mut().values_mut() {
+            gate.held.retain(|&held| held != team);
+        }
+        gone.map(drop).ok_or_else(|| no_such("team_destroy", "team"))
+    }
+
+    fn submit(&self, team: TeamId, gate: GateId, work: &Work) -> Result<()> {
+        let mut gates = self.gates.borrow_mut();
+        let gate = gates.get_mut(&gate).ok_or_else(|| no_such("submit", "gate"))?;
+        let threads = match self.teams.borrow().get(&team) {
+            None => return Err(no_such("submit", "team")),
+            Some(team) if team.pending.is_some() => {
+                let reason = "it has work that was not reaped";
+                return Err(CallError::new(Severity::Transient, "submit", "team", reason)
+                    .or_try("reap it first"));
+            }
+            Some(team) => team.cpus.len() as u32,
+        };
+        let mut job = self.job(threads, work)?;
+        if let Some(mapping) = job.writes.as_ref() {
+            mapping.writers.fetch_add(1, Ordering::AcqRel);
+            mapping.note_written(work.dst + work.bytes.0);
+        }
+        job.isolated &= job.reps > 1;
+        if let Some(team) = self.teams.borrow_mut().get_mut(&team) {
+            team.pending = Some(Pending { job: Arc::new(job), started: false });
+        }
+        gate.held.push(team);
+        if gate.open {
+            self.open(gate);
+        }
+        Ok(())
+    }
+
+    fn reap(&self, team: TeamId) -> Result<Reaped> {
+        self.teams.borrow_mut().get_mut(&team).ok_or_else(|| no_such("reap", "team"))?.reap()
+    }
+
+    fn gate_create(&self) -> Result<GateId> {
+        let id = GateId(self.id());
+        self.gates.borrow_mut().insert(id, Gate::default());
+        Ok(id)
+    }
+
+    fn gate_release(&self, gate: GateId) -> Result<()> {
+        let mut gates = self.gates.borrow_mut();
+        let gate = gates.get_mut(&gate).ok_or_else(|| no_such("gate_release", "gate"))?;
+        self.open(gate);
+        Ok(())
+    }
+
+    fn gate_destroy(&self, gate: GateId) -> Result<()> {
+        let mut gate =
+            self.gates.borrow_mut().remove(&gate).ok_or_else(|| no_such("gate_destroy", "gate"))?;
+        self.open(&mut gate);
+        Ok(())
+    }
+
+    fn conditions(&self) -> Conditions {
+        self.probe.read(&self.memory)
+    }
+}

@@ -1,0 +1,206 @@
+//! Advanced SIMD: pairs of 16-byte registers, with and without the non-temporal hint.
+
+use std::arch::asm;
+
+use pathline_schema::{CpuHow, CpuOp, CpuWork};
+
+use super::{Body, Loop, SCALE, WRITTEN};
+
+/// Bytes of a turn: four pairs.
+const BLOCK: usize = 128;
+
+pub(super) fn available(how: CpuHow) -> bool {
+    matches!(how, CpuHow::Neon | CpuHow::NeonNt) && std::arch::is_aarch64_feature_detected!("neon")
+}
+
+pub(super) fn find(work: CpuWork) -> Option<Loop> {
+    let body = match (work.op, work.how) {
+        (CpuOp::Copy, CpuHow::Neon) => Body::Copy(copy),
+        (CpuOp::Copy, CpuHow::NeonNt) => Body::Copy(copy_nt),
+        (CpuOp::Read, CpuHow::Neon) => Body::Read(read),
+        (CpuOp::Write, CpuHow::Neon) => Body::Write(write),
+        (CpuOp::Write, CpuHow::NeonNt) => Body::Write(write_nt),
+        (CpuOp::Triad, CpuHow::Neon) => Body::Triad(triad),
+        (CpuOp::Triad, CpuHow::NeonNt) => Body::Triad(triad_nt),
+        _ => return None,
+    };
+    Some(Loop::new(body, BLOCK, 64))
+}
+
+/// Four pairs from or to memory.
+macro_rules! pairs {
+    ($op:literal, $at:literal, $a:literal, $b:literal, $c:literal, $d:literal) => {
+        concat!(
+            $op,
+            " ",
+            $a,
+            ", [{",
+            $at,
+            "}]\n",
+            $op,
+            " ",
+            $b,
+            ", [{",
+            $at,
+            "}, #32]\n",
+            $op,
+            " ",
+            $c,
+            ", [{",
+            $at,
+            "}, #64]\n",
+            $op,
+            " ",
+            $d,
+            ", [{",
+            $at,
+            "}, #96]"
+        )
+    };
+}
+macro_rules! low {
+    ($op:literal, $at:literal) => {
+        pairs!($op, $at, "q0, q1", "q2, q3", "q4, q5", "q6, q7")
+    };
+}
+macro_rules! high {
+    ($op:literal, $at:literal) => {
+        pairs!($op, $at, "q16, q17", "q18, q19", "q20, q21", "q22, q23")
+    };
+}
+macro_rules! vector_asm {
+    ($($part:tt)*) => {
+        asm!(
+            $($part)*
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v16") _, out("v17") _, out("v18") _, out("v19") _,
+            out("v20") _, out("v21") _, out("v22") _, out("v23") _, out("v24") _,
+            options(nostack)
+        )
+    };
+}
+
+macro_rules! copy_loop {
+    ($fn:ident, $load:literal, $store:literal) => {
+        unsafe fn $fn(dst: *mut u8, src: *const u8, len: usize) {
+            if len == 0 {
+                return;
+            }
+            // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's ranges.
+            unsafe {
+                vector_asm!(
+                    "2:",
+                    low!($load, "s"),
+                    low!($store, "d"),
+                    "add {s}, {s}, #128",
+                    "add {d}, {d}, #128",
+                    "subs {n}, {n}, #1",
+                    "b.ne 2b",
+                    s = inout(reg) src => _,
+                    d = inout(reg) dst => _,
+                    n = inout(reg) len / BLOCK => _,
+                );
+            }
+        }
+    };
+}
+copy_loop!(copy, "ldp", "stp");
+copy_loop!(copy_nt, "ldnp", "stnp");
+
+macro_rules! triad_loop {
+    ($fn:ident, $load:literal, $store:literal) => {
+        unsafe fn $fn(dst: *mut u8, src: *const u8, other: *const u8, len: usize) {
+            if len == 0 {
+                return;
+            }
+            // SAFETY: as for a copy.
+            unsafe {
+                vector_asm!(
+                    "dup v24.2d, {scale}",
+                    "2:",
+                    low!($load, "s"),
+                    high!($load, "c"),
+                    "fmla v0.2d, v16.2d, v24.2d",
+                    "fmla v1.2d, v17.2d, v24.2d",
+                    "fmla v2.2d, v18.2d, v24.2d",
+                    "fmla v3.2d, v19.2d, v24.2d",
+                    "fmla v4.2d, v20.2d, v24.2d",
+                    "fmla v5.2d, v21.2d, v24.2d",
+                    "fmla v6.2d, v22.2d, v24.2d",
+                    "fmla v7.2d, v23.2d, v24.2d",
+                    low!($store, "d"),
+                    "add {s}, {s}, #128",
+                    "add {c}, {c}, #128",
+                    "add {d}, {d}, #128",
+                    "subs {n}, {n}, #1",
+                    "b.ne 2b",
+                    s = inout(reg) src => _,
+                    c = inout(reg) other => _,
+                    d = inout(reg) dst => _,
+                    n = inout(reg) len / BLOCK => _,
+                    scale = in(reg) SCALE.to_bits(),
+                );
+            }
+        }
+    };
+}
+triad_loop!(triad, "ldp", "stp");
+triad_loop!(triad_nt, "ldnp", "stnp");
+
+macro_rules! write_loop {
+    ($fn:ident, $store:literal) => {
+        unsafe fn $fn(dst: *mut u8, len: usize) {
+            if len == 0 {
+                return;
+            }
+            // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's range.
+            unsafe {
+                vector_asm!(
+                    "dup v0.2d, {word}",
+                    "2:",
+                    pairs!($store, "d", "q0, q0", "q0, q0", "q0, q0", "q0, q0"),
+                    "add {d}, {d}, #128",
+                    "subs {n}, {n}, #1",
+                    "b.ne 2b",
+                    d = inout(reg) dst => _,
+                    n = inout(reg) len / BLOCK => _,
+                    word = in(reg) u64::from_ne_bytes([WRITTEN; 8]),
+                );
+            }
+        }
+    };
+}
+write_loop!(write, "stp");
+write_loop!(write_nt, "stnp");
+
+unsafe fn read(src: *const u8, len: usize) -> u64 {
+    if len == 0 {
+        return 0;
+    }
+    let mut sums = [0_u64; BLOCK / 8];
+    // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's range, and the eight
+    // registers fill sums.
+    unsafe {
+        vector_asm!(
+            low!("ldp", "d"),
+            "2:",
+            high!("ldp", "s"),
+            "eor v0.16b, v0.16b, v16.16b",
+            "eor v1.16b, v1.16b, v17.16b",
+            "eor v2.16b, v2.16b, v18.16b",
+            "eor v3.16b, v3.16b, v19.16b",
+            "eor v4.16b, v4.16b, v20.16b",
+            "eor v5.16b, v5.16b, v21.16b",
+            "eor v6.16b, v6.16b, v22.16b",
+            "eor v7.16b, v7.16b, v23.16b",
+            "add {s}, {s}, #128",
+            "subs {n}, {n}, #1",
+            "b.ne 2b",
+            low!("stp", "d"),
+            s = inout(reg) src => _,
+            n = inout(reg) len / BLOCK => _,
+            d = in(reg) sums.as_mut_ptr(),
+        );
+    }
+    sums.iter().fold(0, |a, b| a ^ b)
+}

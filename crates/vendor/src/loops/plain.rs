@@ -1,0 +1,118 @@
+//! Loops for any processor, and the bytes around the blocks of all others.
+
+use std::ptr;
+
+use pathline_schema::{CpuHow, CpuOp, CpuWork};
+
+use super::{Body, Loop, SCALE, WRITTEN};
+
+/// Words of one turn.
+const WORDS: usize = 8;
+const BLOCK: usize = WORDS * 8;
+
+pub(super) fn find(work: CpuWork) -> Option<Loop> {
+    let body = match (work.how, work.op) {
+        (CpuHow::Memcpy, CpuOp::Copy) => return Some(Loop::new(Body::Copy(memcpy), 1, 1)),
+        (CpuHow::Plain, CpuOp::Read) => Body::Read(read),
+        (CpuHow::Plain, CpuOp::Write) => Body::Write(write),
+        (CpuHow::Plain, CpuOp::Copy) => Body::Copy(copy),
+        (CpuHow::Plain, CpuOp::Triad) => Body::Triad(triad),
+        _ => return None,
+    };
+    Some(Loop { body, block: BLOCK, align: 8, words: 8 })
+}
+
+unsafe fn memcpy(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller vouches for both ranges and that they do not overlap.
+    unsafe { libc::memcpy(dst.cast(), src.cast(), len) };
+}
+
+// Volatile accesses are neither widened to vectors nor recognised as a copy or a fill.
+
+unsafe fn read(src: *const u8, len: usize) -> u64 {
+    let src = src.cast::<u64>();
+    let mut sums = [0_u64; WORDS];
+    for block in 0..len / BLOCK {
+        for (lane, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: inside the caller's range; the address is a multiple of 8.
+            *sum ^= unsafe { src.add(block * WORDS + lane).read_volatile() };
+        }
+    }
+    sums.iter().fold(0, |a, b| a ^ b)
+}
+
+unsafe fn write(dst: *mut u8, len: usize) {
+    let dst = dst.cast::<u64>();
+    for block in 0..len / BLOCK {
+        for lane in 0..WORDS {
+            // SAFETY: inside the caller's range; the address is a multiple of 8.
+            unsafe {
+                dst.add(block * WORDS + lane).write_volatile(u64::from_ne_bytes([WRITTEN; 8]))
+            };
+        }
+    }
+}
+
+unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+    let (dst, src) = (dst.cast::<u64>(), src.cast::<u64>());
+    for block in 0..len / BLOCK {
+        for lane in 0..WORDS {
+            let at = block * WORDS + lane;
+            // SAFETY: inside the caller's ranges; both addresses are multiples of 8.
+            unsafe { dst.add(at).write_volatile(src.add(at).read_volatile()) };
+        }
+    }
+}
+
+unsafe fn triad(dst: *mut u8, src: *const u8, other: *const u8, len: usize) {
+    let (dst, src, other) = (dst.cast::<f64>(), src.cast::<f64>(), other.cast::<f64>());
+    for block in 0..len / BLOCK {
+        for lane in 0..WORDS {
+            let at = block * WORDS + lane;
+            // SAFETY: inside the caller's ranges; all addresses are multiples of 8.
+            unsafe {
+                dst.add(at).write_volatile(
+                    src.add(at).read_volatile() + SCALE * other.add(at).read_volatile(),
+                );
+            }
+        }
+    }
+}
+
+pub(super) unsafe fn read_rest(src: *const u8, len: usize) -> u64 {
+    let mut sum = 0;
+    for word in 0..len.div_ceil(8) {
+        let mut bytes = [0; 8];
+        // SAFETY: from word * 8 on at most the rest of the caller's range is read.
+        unsafe {
+            ptr::copy_nonoverlapping(src.add(word * 8), bytes.as_mut_ptr(), (len - word * 8).min(8))
+        };
+        sum ^= u64::from_le_bytes(bytes);
+    }
+    sum
+}
+
+pub(super) unsafe fn write_rest(dst: *mut u8, len: usize) {
+    // SAFETY: the caller's range.
+    unsafe { ptr::write_bytes(dst, WRITTEN, len) };
+}
+
+pub(super) unsafe fn copy_rest(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller's ranges, which do not overlap.
+    unsafe { ptr::copy_nonoverlapping(src, dst, len) };
+}
+
+/// Bytes that make no whole double are taken from the first source.
+pub(super) unsafe fn triad_rest(dst: *mut u8, src: *const u8, other: *const u8, len: usize) {
+    for at in (0..len / 8).map(|i| i * 8) {
+        // SAFETY: 8 bytes at `at` lie inside the caller's ranges.
+        unsafe {
+            let b: f64 = src.add(at).cast::<f64>().read_unaligned();
+            let c: f64 = other.add(at).cast::<f64>().read_unaligned();
+            dst.add(at).cast::<f64>().write_unaligned(b + SCALE * c);
+        }
+    }
+    let whole = len / 8 * 8;
+    // SAFETY: the caller's ranges, which do not overlap.
+    unsafe { copy_rest(dst.add(whole), src.add(whole), len - whole) };
+}

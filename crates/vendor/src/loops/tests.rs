@@ -1,0 +1,149 @@
+//! Every loop against a reference, over lengths and alignments around its block.
+
+use pathline_schema::{CpuHow, CpuOp, CpuWork};
+use proptest::prelude::*;
+
+use super::{Loop, SCALE, Span, WRITTEN, find};
+
+const LENGTHS: [usize; 12] =
+    [0, 1, 7, 63, 64, 65, 511, 513, 4095, 4096, 4096 + 127, (1 << 20) + 17];
+/// Bytes around the destination that must stay as they were.
+const FENCE: usize = 64;
+const UNTOUCHED: u8 = 0x11;
+
+fn loops(op: CpuOp) -> impl Iterator<Item = (CpuHow, Loop)> {
+    CpuHow::ALL.iter().filter_map(move |&how| Some((how, find(CpuWork { op, how })?)))
+}
+
+/// Small whole doubles, so that a triad is exact with and without fused rounding.
+fn doubles(len: usize, seed: u64) -> Vec<u8> {
+    let word = |i: u64| ((i * 7 + seed) % 1000) as f64;
+    (0..len.div_ceil(8) as u64).flat_map(|i| word(i).to_le_bytes()).take(len).collect()
+}
+
+fn expected_triad(b: &[u8], c: &[u8]) -> Vec<u8> {
+    let double = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().unwrap());
+    let mut a: Vec<u8> = b
+        .chunks_exact(8)
+        .zip(c.chunks_exact(8))
+        .flat_map(|(b, c)| (double(b) + SCALE * double(c)).to_le_bytes())
+        .collect();
+    a.extend(&b[a.len()..]);
+    a
+}
+
+fn expected_read(src: &[u8]) -> u64 {
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    src.chunks(8).fold(0, |sum, bytes| sum ^ word(bytes))
+}
+
+/// Runs a loop with its destination and sources that far beyond a multiple of 64, and compares.
+fn try_one(
+    op: CpuOp,
+    body: &Loop,
+    len: usize,
+    dst_off: usize,
+    src_off: usize,
+) -> Result<(), String> {
+    let room = len + 2 * FENCE + 128;
+    let (b, c) = (doubles(len, 1), doubles(len, 5));
+    let place = |bytes: &[u8], off: usize| {
+        let mut buffer = vec![0_u8; room];
+        let start = buffer.as_ptr().align_offset(64) + off;
+        buffer[start..start + bytes.len()].copy_from_slice(bytes);
+        (buffer, start)
+    };
+    let (src, src_at) = place(&b, src_off);
+    let (other, other_at) = place(&c, src_off);
+    let mut dst = vec![UNTOUCHED; room];
+    let dst_at = dst.as_ptr().align_offset(64) + FENCE / 2 + dst_off;
+    let span = Span {
+        dst: dst[dst_at..].as_mut_ptr(),
+        src: src[src_at..].as_ptr(),
+        other: other[other_at..].as_ptr(),
+        len,
+    };
+    // SAFETY: three separate vectors with room for len bytes from there; `find` gave the loop.
+    let sum = unsafe { body.pass(span) };
+    let wanted = match op {
+        CpuOp::Read => vec![UNTOUCHED; len],
+        CpuOp::Write => vec![WRITTEN; len],
+        CpuOp::Copy => b.clone(),
+        _ => expected_triad(&b, &c),
+    };
+    if op == CpuOp::Read && sum != expected_read(&b) {
+        return Err(format!("checksum {sum:#x} for {:#x}", expected_read(&b)));
+    }
+    for (at, &byte) in dst.iter().enumerate() {
+        let right = match at.checked_sub(dst_at) {
+            Some(offset) if offset < len => wanted[offset],
+            _ => UNTOUCHED,
+        };
+        if byte != right {
+            return Err(format!("byte {} is {byte:#x}, not {right:#x}", at as i64 - dst_at as i64));
+        }
+    }
+    Ok(())
+}
+
+const OPS: [CpuOp; 4] = [CpuOp::Read, CpuOp::Write, CpuOp::Copy, CpuOp::Triad];
+
+#[test]
+fn every_loop_is_right_to_the_byte_at_every_length_and_alignment() {
+    let mut tried = 0;
+    for op in OPS {
+        for (how, body) in loops(op) {
+            for len in LENGTHS {
+                for (dst_off, src_off) in [(0, 0), (8, 8), (8, 16), (1, 0), (0, 3), (33, 32)] {
+                    if let Err(error) = try_one(op, &body, len, dst_off, src_off) {
+                        panic!("{op}-{how}, {len} B, dst+{dst_off}, src+{src_off}: {error}");
+                    }
+                    tried += 1;
+                }
+            }
+        }
+    }
+    // Plain has four operations and memcpy one on any processor.
+    assert!(tried >= 5 * LENGTHS.len() * 6);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_length_and_alignment(len in 0_usize..3000, dst_off in 0_usize..32, src_off in 0_usize..64) {
+        for op in OPS {
+            for (how, body) in loops(op) {
+                let outcome = try_one(op, &body, len, dst_off, src_off);
+                prop_assert!(outcome.is_ok(), "{op}-{how}: {outcome:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_processor_has_what_its_name_says() {
+    for how in [CpuHow::Plain, CpuHow::Memcpy] {
+        assert!(super::available(how));
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        assert!(!super::available(CpuHow::Neon) && !super::available(CpuHow::NeonNt));
+        let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let flags = flags.lines().find(|l| l.starts_with("flags")).unwrap();
+        for how in [CpuHow::Movsb, CpuHow::Avx2Nt, CpuHow::Avx512, CpuHow::Avx512Nta] {
+            let listed = flags.split_whitespace().any(|f| Some(f) == how.feature());
+            assert_eq!(super::available(how), listed, "{how}");
+        }
+    }
+}
+
+#[test]
+fn an_operation_names_the_choices_it_has() {
+    assert!(super::choices(CpuOp::Copy).starts_with("plain, memcpy"));
+    assert_eq!(super::choices(CpuOp::Chase), "plain");
+    assert!(find(CpuWork { op: CpuOp::Read, how: CpuHow::Memcpy }).is_none());
+}
