@@ -1,8 +1,25 @@
 //! A machine description: a TOML file that says what a node is made of and what its parts do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use pathline_schema::Topology;
+use pathline_schema::{
+    Bytes, CacheGroup, CpuSet, Gpu, HostInfo, Link, LinkKind, Node, NumaDomain, PcieLink, Rate,
+    Route, Topology,
+};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::model::{
+    CopyEngine, Cpu, Fabric, GpuMemory, HostLink, Kernel, Migration, Model, Pageable, Time, bytes,
+    count, gbs, gib,
+};
+
+/// The longest description that is read; the presets have 10 KiB.
+const MAX_TEXT: usize = 4 << 20;
+/// The most GPUs, and the most NUMA domains: predictions of pairs grow with their square.
+const MAX_UNITS: usize = 1024;
+const MAX_LINKS: usize = 1 << 16;
 
 /// What is wrong with a machine description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,9 +43,18 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Reads the switches from an environment.
-    pub fn from_env(_env: &BTreeMap<String, String>) -> Self {
-        todo!()
+    /// Reads the switches from an environment: `0` and `1`; anything else is as good as unset.
+    pub fn from_env(env: &BTreeMap<String, String>) -> Self {
+        let read = |name: &str| match env.get(name).map(|v| v.trim()) {
+            Some("0") => Some(false),
+            Some("1") => Some(true),
+            _ => None,
+        };
+        Self {
+            sdma: read("HSA_ENABLE_SDMA"),
+            peer_sdma: read("HSA_ENABLE_PEER_SDMA"),
+            xnack: read("HSA_XNACK"),
+        }
     }
 }
 
@@ -37,15 +63,440 @@ impl Switches {
 pub struct MachineDesc {
     /// Short name: `mi250x`.
     pub name: String,
+    /// What it describes, in a sentence.
+    pub about: String,
+    /// The file that it was read from.
+    pub file: String,
+    pub(crate) topology: Topology,
+    pub(crate) model: Model,
+}
+
+/// The descriptions that come with the program: name and text.
+const PRESETS: [(&str, &str); 2] = [
+    ("mi250x", include_str!("../presets/mi250x.toml")),
+    ("hgx-h200", include_str!("../presets/hgx-h200.toml")),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    #[serde(default)]
+    about: String,
+    host: RawHost,
+    #[serde(default)]
+    numa: Vec<RawNuma>,
+    gpus: RawGpus,
+    #[serde(default)]
+    gpu: Vec<RawGpu>,
+    #[serde(default)]
+    links: Vec<RawLink>,
+    #[serde(default)]
+    routes: Vec<RawRoute>,
+    gpu_memory: GpuMemory,
+    fabric: Fabric,
+    copy_engine: CopyEngine,
+    kernel: Kernel,
+    host_link: HostLink,
+    #[serde(default)]
+    pageable: Vec<Pageable>,
+    migration: Migration,
+    cpu: Cpu,
+    time: Spanned<Time>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawHost {
+    cpu_model: String,
+    arch: String,
+    #[serde(deserialize_with = "count")]
+    sockets: u32,
+    #[serde(default)]
+    features: Vec<String>,
+    #[serde(deserialize_with = "bytes")]
+    page_bytes: u64,
+    #[serde(deserialize_with = "bytes")]
+    huge_page_bytes: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNuma {
+    id: Spanned<u32>,
+    cpus: CpuSet,
+    #[serde(deserialize_with = "gib")]
+    memory_gib: u64,
+    #[serde(deserialize_with = "gbs")]
+    memory_gbs: f64,
+    /// To every domain, in the order of their ids.
+    distances: Option<Spanned<Vec<u32>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGpus {
+    vendor: String,
+    name: String,
+    arch: String,
+    #[serde(deserialize_with = "count")]
+    compute_units: u32,
+    #[serde(deserialize_with = "gib")]
+    memory_gib: u64,
+    #[serde(deserialize_with = "gbs")]
+    memory_gbs: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGpu {
+    id: Spanned<u32>,
+    numa: Spanned<u32>,
+    #[serde(default)]
+    package: Option<u32>,
+    #[serde(default)]
+    pci: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLink {
+    a: Spanned<Node>,
+    b: Spanned<Node>,
+    kind: LinkKind,
+    #[serde(deserialize_with = "count")]
+    width: u32,
+    /// Peak of one physical link per direction.
+    #[serde(deserialize_with = "gbs")]
+    each_gbs: f64,
+    /// For PCIe: speed, so that the record can say it.
+    #[serde(default)]
+    pcie: Option<RawPcie>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPcie {
+    #[serde(deserialize_with = "gbs")]
+    gts: f64,
+    #[serde(deserialize_with = "count")]
+    lanes: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRoute {
+    src: Spanned<Node>,
+    dst: Node,
+    via: Vec<Node>,
+}
+
+/// Turns places in the text into `file:line`.
+struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn error(&self, span: Option<Range<usize>>, reason: impl Into<String>) -> DescError {
+        let line = |span: Range<usize>| {
+            let upto = self.text.as_bytes().get(..span.start).unwrap_or(self.text.as_bytes());
+            1 + upto.iter().filter(|&&b| b == b'\n').count()
+        };
+        let file = match span {
+            Some(span) => format!("{}:{}", self.file, line(span)),
+            None => self.file.to_string(),
+        };
+        DescError { file, reason: reason.into() }
+    }
 }
 
 impl MachineDesc {
     /// Parses and validates TOML; `file` is named in errors.
-    pub fn parse(_file: &str, _text: &str) -> Result<Self, DescError> {
-        todo!()
+    ///
+    /// # Errors
+    /// No TOML, an unknown or missing key, a number out of range, or an id that does not exist;
+    /// with the line and what was expected.
+    pub fn parse(file: &str, text: &str) -> Result<Self, DescError> {
+        let source = Source { file, text };
+        if text.len() > MAX_TEXT {
+            let reason = format!("{} bytes; expected at most {MAX_TEXT}", text.len());
+            return Err(source.error(None, reason));
+        }
+        let raw: File = toml::from_str(text)
+            .map_err(|e| source.error(e.span(), e.message().trim().replace('\n', ", ")))?;
+        check(&source, &raw)?;
+        let topology = topology(&raw);
+        let model = Model {
+            gpu_memory: raw.gpu_memory,
+            fabric: raw.fabric,
+            copy_engine: raw.copy_engine,
+            kernel: raw.kernel,
+            host_link: raw.host_link,
+            pageable: raw.pageable,
+            migration: raw.migration,
+            cpu: raw.cpu,
+            time: raw.time.into_inner(),
+        };
+        Ok(Self { name: raw.name, about: raw.about, file: file.to_string(), topology, model })
     }
+
+    /// Names and texts of the descriptions that come with the program; a text can be saved,
+    /// changed and read again.
+    pub const fn presets() -> &'static [(&'static str, &'static str)] {
+        &PRESETS
+    }
+
+    /// A description that comes with the program, by name.
+    ///
+    /// # Errors
+    /// No such preset; the names that there are.
+    pub fn preset(name: &str) -> Result<Self, DescError> {
+        match PRESETS.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Self::parse(&format!("{name}.toml"), text),
+            None => {
+                let known = PRESETS.map(|(name, _)| name).join(", ");
+                let reason = format!("no such preset; there are {known}, and any TOML file");
+                Err(DescError { file: name.to_string(), reason })
+            }
+        }
+    }
+
     /// What the described node looks like.
     pub fn topology(&self) -> Topology {
-        todo!()
+        self.topology.clone()
     }
+}
+
+fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
+    let named = !raw.name.is_empty() && raw.name.chars().all(|c| c.is_ascii_graphic());
+    if !named || raw.name.len() > 64 {
+        return Err(source.error(None, "name: expected 1 to 64 characters without blanks"));
+    }
+    for (what, n, max) in [
+        ("numa", raw.numa.len(), MAX_UNITS),
+        ("gpu", raw.gpu.len(), MAX_UNITS),
+        ("links", raw.links.len(), MAX_LINKS),
+        ("routes", raw.routes.len(), MAX_LINKS),
+        ("pageable", raw.pageable.len(), 16),
+        ("cpu.cache", raw.cpu.cache.len(), 8),
+    ] {
+        if n > max {
+            return Err(
+                source.error(None, format!("{n} entries of {what}; expected at most {max}"))
+            );
+        }
+    }
+    let mut nodes = BTreeSet::new();
+    check_units(source, raw, &mut nodes)?;
+    check_links(source, raw, &mut nodes)?;
+    check_order(source, raw)
+}
+
+fn check_units(
+    source: &Source<'_>,
+    raw: &File,
+    nodes: &mut BTreeSet<Node>,
+) -> Result<(), DescError> {
+    if raw.numa.is_empty() {
+        return Err(source.error(None, "no [[numa]]; expected at least one NUMA domain"));
+    }
+    for numa in &raw.numa {
+        if !nodes.insert(Node::Numa(*numa.id.get_ref())) {
+            let reason = format!("numa {} is there twice", numa.id.get_ref());
+            return Err(source.error(Some(numa.id.span()), reason));
+        }
+        let Some(distances) = &numa.distances else { continue };
+        let given = distances.get_ref();
+        let fits = given.len() == raw.numa.len() && given.iter().all(|d| (10..=255).contains(d));
+        if !fits {
+            let reason = format!(
+                "distances: expected {} numbers from 10 to 255, in the order of the domains' ids",
+                raw.numa.len()
+            );
+            return Err(source.error(Some(distances.span()), reason));
+        }
+    }
+    for gpu in &raw.gpu {
+        if !nodes.insert(Node::Gpu(*gpu.id.get_ref())) {
+            let reason = format!("gpu {} is there twice", gpu.id.get_ref());
+            return Err(source.error(Some(gpu.id.span()), reason));
+        }
+        if !nodes.contains(&Node::Numa(*gpu.numa.get_ref())) {
+            let reason = format!("no [[numa]] has id {}", gpu.numa.get_ref());
+            return Err(source.error(Some(gpu.numa.span()), reason));
+        }
+    }
+    Ok(())
+}
+
+fn check_links(
+    source: &Source<'_>,
+    raw: &File,
+    nodes: &mut BTreeSet<Node>,
+) -> Result<(), DescError> {
+    for link in &raw.links {
+        for end in [&link.a, &link.b] {
+            match end.get_ref() {
+                switch @ Node::Switch(_) => _ = nodes.insert(*switch),
+                node if nodes.contains(node) => {}
+                node => {
+                    let reason = format!("{node} is no [[gpu]] and no [[numa]] of this file");
+                    return Err(source.error(Some(end.span()), reason));
+                }
+            }
+        }
+        if link.a.get_ref() == link.b.get_ref() {
+            return Err(source.error(Some(link.b.span()), "a link needs two different ends"));
+        }
+    }
+    let mut linked = BTreeSet::new();
+    for link in &raw.links {
+        let (a, b) = (*link.a.get_ref(), *link.b.get_ref());
+        if !linked.insert((a.min(b), a.max(b))) {
+            let reason = format!("{a} and {b} are linked twice; give one link its whole width");
+            return Err(source.error(Some(link.a.span()), reason));
+        }
+    }
+    for route in &raw.routes {
+        let mut way = vec![*route.src.get_ref()];
+        way.extend(&route.via);
+        way.push(route.dst);
+        let missing = way
+            .iter()
+            .zip(way.iter().skip(1))
+            .find(|&(a, b)| !linked.contains(&((*a).min(*b), (*a).max(*b))));
+        if let Some((a, b)) = missing {
+            let reason = format!("the route passes from {a} to {b}, which no link joins");
+            return Err(source.error(Some(route.src.span()), reason));
+        }
+        if way.iter().collect::<BTreeSet<_>>().len() != way.len() {
+            return Err(source.error(Some(route.src.span()), "the route passes a unit twice"));
+        }
+    }
+    Ok(())
+}
+
+fn check_order(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
+    let rising = |sizes: Vec<u64>| sizes.windows(2).all(|w| w.first() < w.last());
+    if !rising(raw.pageable.iter().map(|p| p.up_to_bytes).collect()) {
+        return Err(source.error(None, "pageable: expected rising up_to_bytes"));
+    }
+    if !rising(raw.cpu.cache.iter().map(|c| c.bytes).collect()) {
+        return Err(source.error(None, "cpu.cache: expected rising sizes"));
+    }
+    let matrix = &raw.time.get_ref().copy_us_matrix;
+    let n = raw.gpu.len();
+    let sane = |us: &f64| us.is_finite() && (0.0..=1e6).contains(us);
+    let fits = matrix.len() == n && matrix.iter().all(|row| row.len() == n && row.iter().all(sane));
+    if !matrix.is_empty() && !fits {
+        let reason = format!("copy_us_matrix: expected {n} rows of {n} times from 0 to 1e6");
+        return Err(source.error(Some(raw.time.span()), reason));
+    }
+    Ok(())
+}
+
+fn topology(raw: &File) -> Topology {
+    let all_cpus = raw.numa.iter().flat_map(|n| n.cpus.as_slice().iter().copied());
+    let cpus = CpuSet::new(all_cpus);
+    let memory = raw.numa.iter().map(|n| n.memory_gib).sum::<u64>();
+    let host = HostInfo {
+        hostname: raw.name.clone(),
+        arch: raw.host.arch.clone(),
+        cpu_model: raw.host.cpu_model.clone(),
+        sockets: raw.host.sockets,
+        allowed_cpus: cpus.clone(),
+        cpus,
+        features: raw.host.features.clone(),
+        memory: Bytes::gib(memory),
+        available: Bytes::gib(memory),
+        page: Bytes(raw.host.page_bytes),
+        huge_pages: vec![Bytes(raw.host.huge_page_bytes)],
+        transparent_huge_pages: "madvise".into(),
+        ..HostInfo::default()
+    };
+    let mut numa: Vec<NumaDomain> = raw.numa.iter().map(domain).collect();
+    numa.sort_by_key(|n| n.id);
+    let mut gpus: Vec<Gpu> = raw.gpu.iter().map(|g| gpu(raw, g)).collect();
+    gpus.sort_by_key(|g| g.index);
+    let links = raw.links.iter().map(|l| Link {
+        a: *l.a.get_ref(),
+        b: *l.b.get_ref(),
+        kind: l.kind,
+        width: l.width,
+        peak: Some(Rate(l.each_gbs * f64::from(l.width))),
+    });
+    let routes = raw.routes.iter().map(|r| Route {
+        src: *r.src.get_ref(),
+        dst: r.dst,
+        hops: r.via.len() as u32 + 1,
+        via: vec![r.via.clone()],
+    });
+    Topology {
+        source: format!("machine {}", raw.name),
+        host,
+        caches: caches(raw),
+        numa,
+        gpus,
+        links: links.collect(),
+        routes: routes.collect(),
+        ..Topology::default()
+    }
+}
+
+fn domain(numa: &RawNuma) -> NumaDomain {
+    NumaDomain {
+        id: *numa.id.get_ref(),
+        cpus: numa.cpus.clone(),
+        memory: Bytes::gib(numa.memory_gib),
+        free: Bytes::gib(numa.memory_gib),
+        distances: numa.distances.as_ref().map(|d| d.get_ref().clone()).unwrap_or_default(),
+        peak: Some(Rate(numa.memory_gbs)),
+    }
+}
+
+fn gpu(raw: &File, gpu: &RawGpu) -> Gpu {
+    let id = *gpu.id.get_ref();
+    let pcie = raw.links.iter().find_map(|l| {
+        let ends = [*l.a.get_ref(), *l.b.get_ref()];
+        let ours = ends.contains(&Node::Gpu(id)) && ends.iter().any(|e| matches!(e, Node::Numa(_)));
+        l.pcie.as_ref().filter(|_| ours)
+    });
+    Gpu {
+        index: id,
+        vendor: raw.gpus.vendor.clone(),
+        name: raw.gpus.name.clone(),
+        arch: raw.gpus.arch.clone(),
+        pci: gpu.pci.clone(),
+        numa: Some(*gpu.numa.get_ref()),
+        package: gpu.package,
+        memory: Bytes::gib(raw.gpus.memory_gib),
+        memory_peak: Some(Rate(raw.gpus.memory_gbs)),
+        compute_units: raw.gpus.compute_units,
+        host_link: pcie.map(|p| PcieLink {
+            speed_gts: p.gts,
+            width: p.lanes,
+            max_speed_gts: p.gts,
+            max_width: p.lanes,
+        }),
+    }
+}
+
+/// Cache groups: CPUs of a domain in order, so many to a cache.
+fn caches(raw: &File) -> Vec<CacheGroup> {
+    let mut groups = Vec::new();
+    for cache in &raw.cpu.cache {
+        for numa in &raw.numa {
+            for cpus in numa.cpus.as_slice().chunks(cache.shared_by as usize) {
+                groups.push(CacheGroup {
+                    level: cache.level,
+                    kind: if cache.level == 1 { "Data" } else { "Unified" }.into(),
+                    size: Bytes(cache.bytes),
+                    line: 64,
+                    cpus: CpuSet::new(cpus.iter().copied()),
+                });
+            }
+        }
+    }
+    groups
 }

@@ -4,8 +4,11 @@
 //! bandwidth went.
 
 mod batch;
+mod cpu;
 mod desc;
+mod model;
 mod network;
+mod path;
 pub mod routes;
 mod solve;
 

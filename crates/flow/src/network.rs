@@ -1,8 +1,16 @@
 //! Resources of a node and the paths of flows over them.
 
-use pathline_schema::{Case, Flow, Node, Ns, Rate, Topology};
+use std::collections::BTreeMap;
 
-use crate::{DescError, MachineDesc, Switches};
+use pathline_schema::{Case, Flow, Gpu, LinkKind, Node, Ns, NumaDomain, Rate, Topology};
+
+use crate::model::{Cache, Model};
+use crate::path::{Built, build};
+use crate::routes::{Bundle, InUse, Routes};
+use crate::{DescError, MachineDesc, Solver, Switches};
+
+/// Up to so many GPUs the routes of all pairs are worked out once; beyond, when asked for.
+const ROUTED_GPUS: usize = 64;
 
 /// Something that flows share: one direction of a link, a memory, an engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,35 +98,344 @@ pub struct Explanation {
     pub stages: Vec<Stage>,
 }
 
+/// One direction of a bundle of links.
+#[derive(Debug, Clone)]
+pub(crate) struct Lane {
+    /// Its resource; none if its peak is not known.
+    pub one_way: Option<u32>,
+    /// The resource that both directions share.
+    pub both: Option<u32>,
+    pub bundle: Bundle,
+}
+
+/// A GPU's way to the host.
+#[derive(Debug, Clone)]
+pub(crate) struct Port {
+    /// NUMA domain that it hangs on.
+    pub home: Option<u32>,
+    /// `xGMI gpu0-numa3`, `PCIe gpu0-numa0`.
+    pub name: String,
+    pub peak: Option<Rate>,
+    pub into_gpu: Option<u32>,
+    pub out_of_gpu: Option<u32>,
+    pub both: Option<u32>,
+}
+
+/// A GPU, its resources and what it is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct GpuNode {
+    pub memory: Option<u32>,
+    pub memory_peak: Option<Rate>,
+    pub peer_engines: Option<u32>,
+    pub host_engines: Option<u32>,
+    pub port: Option<Port>,
+    pub compute_units: u32,
+    pub amd: bool,
+    /// Row and column in a matrix of latencies.
+    pub order: usize,
+}
+
+/// A NUMA domain and its resources.
+#[derive(Debug, Clone)]
+pub(crate) struct NumaNode {
+    pub memory: Option<u32>,
+    pub memory_peak: Option<Rate>,
+    /// Distance to each domain, by its number.
+    pub distances: BTreeMap<u32, u32>,
+}
+
 /// Resources and paths of one node.
 #[derive(Debug, Clone)]
 pub struct Network {
     resources: Vec<Resource>,
+    pub(crate) model: Model,
+    pub(crate) switches: Switches,
+    pub(crate) features: Vec<String>,
+    pub(crate) page: f64,
+    pub(crate) huge_page: f64,
+    /// Whether efficiencies and latencies are known; else only peaks are.
+    pub(crate) described: bool,
+    pub(crate) gpus: BTreeMap<u32, GpuNode>,
+    pub(crate) numas: BTreeMap<u32, NumaNode>,
+    pub(crate) lanes: BTreeMap<(Node, Node), Lane>,
+    routes: Routes,
+    used: BTreeMap<(Node, Node), InUse>,
 }
 
 impl Network {
     /// From a machine description, as it behaves under `switches`.
-    pub fn new(_desc: &MachineDesc, _switches: Switches) -> Result<Self, DescError> {
-        todo!()
+    ///
+    /// # Errors
+    /// Two GPUs that neither a link nor the host joins.
+    pub fn new(desc: &MachineDesc, switches: Switches) -> Result<Self, DescError> {
+        let network = Self::of(&desc.topology, desc.model.clone(), switches, true);
+        for (&g, gpu) in &network.gpus {
+            let joined = network.routes.neighbours(Node::Gpu(g)).next().is_some();
+            if !joined && gpu.port.is_none() {
+                let reason = format!("gpu{g} has no link; expected one to a NUMA domain or a GPU");
+                return Err(DescError { file: desc.file.clone(), reason });
+            }
+        }
+        Ok(network)
     }
+
     /// From a discovered topology: theoretical peaks, no efficiencies, no latencies.
-    pub fn from_topology(_topology: &Topology) -> Self {
-        todo!()
+    pub fn from_topology(topology: &Topology) -> Self {
+        let mut model = Model::ideal();
+        // Not for their rates, which are not known, but to tell what never reaches the memory.
+        let mut caches: Vec<Cache> = topology
+            .caches
+            .iter()
+            .filter(|c| c.kind != "Instruction" && c.size.0 > 0)
+            .map(|c| Cache {
+                level: c.level,
+                bytes: c.size.0,
+                shared_by: c.cpus.len().clamp(1, 1 << 16) as u32,
+                load_ns: 0.0,
+                core_gbs: f64::INFINITY,
+            })
+            .collect();
+        caches.sort_by_key(|c| (c.level, c.bytes));
+        caches.dedup();
+        model.cpu.cache = caches;
+        Self::of(topology, model, Switches::default(), false)
     }
+
+    fn of(topology: &Topology, model: Model, switches: Switches, described: bool) -> Self {
+        let host = &topology.host;
+        let huge = host.huge_pages.first().map_or(2 << 20, |b| b.0);
+        let mut network = Self {
+            resources: Vec::new(),
+            model,
+            switches,
+            features: host.features.clone(),
+            page: host.page.0.max(4096) as f64,
+            huge_page: huge.max(4096) as f64,
+            described,
+            gpus: BTreeMap::new(),
+            numas: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            routes: Routes::of(topology),
+            used: BTreeMap::new(),
+        };
+        topology.numa.iter().for_each(|numa| network.add_numa(numa, &topology.numa));
+        topology.gpus.iter().enumerate().for_each(|(i, gpu)| network.add_gpu(i, gpu));
+        network.add_lanes(topology);
+        network.route_all();
+        network
+    }
+
+    fn add_numa(&mut self, numa: &NumaDomain, all: &[NumaDomain]) {
+        let mut ids: Vec<u32> = all.iter().map(|n| n.id).collect();
+        ids.sort_unstable();
+        let node = NumaNode {
+            memory: self.resource(format!("numa{} DDR", numa.id), numa.peak),
+            memory_peak: known(numa.peak),
+            distances: ids.into_iter().zip(numa.distances.iter().copied()).collect(),
+        };
+        self.numas.insert(numa.id, node);
+    }
+
+    fn add_gpu(&mut self, order: usize, gpu: &Gpu) {
+        let g = gpu.index;
+        let engine = &self.model.copy_engine;
+        let all = |engines: u32| Some(Rate(engine.gbs * f64::from(engines)));
+        let (peer, host) = (all(engine.peer_engines), all(engine.host_engines));
+        let node = GpuNode {
+            memory: self.resource(format!("gpu{g} HBM"), gpu.memory_peak),
+            memory_peak: known(gpu.memory_peak),
+            peer_engines: self.resource(format!("gpu{g} copy engines to peers"), peer),
+            host_engines: self.resource(format!("gpu{g} copy engines to host"), host),
+            port: self.port(gpu),
+            compute_units: gpu.compute_units,
+            amd: gpu.vendor == "amd",
+            order,
+        };
+        self.gpus.insert(g, node);
+    }
+
+    /// A link to a NUMA domain if one is listed, else the GPU's own PCIe link.
+    fn port(&mut self, gpu: &Gpu) -> Option<Port> {
+        let at = Node::Gpu(gpu.index);
+        let homes = self.routes.neighbours(at).filter_map(|(n, bundle)| match n {
+            Node::Numa(n) => Some((n, bundle)),
+            _ => None,
+        });
+        let linked = homes.min_by_key(|&(n, _)| (Some(n) != gpu.numa, n));
+        let (home, name, peak) = match linked {
+            Some((n, b)) => (Some(n), format!("{} {at}-numa{n}", kind_name(b.kind)), b.peak),
+            None => {
+                let link = gpu.host_link?;
+                (gpu.numa, format!("PCIe {at}-host"), Some(link.peak()))
+            }
+        };
+        let both = known(peak).map(|_| Rate(self.model.host_link.both_gbs));
+        Some(Port {
+            home,
+            peak: known(peak),
+            into_gpu: self.resource(format!("{name}, into {at}"), peak),
+            out_of_gpu: self.resource(format!("{name}, out of {at}"), peak),
+            both: self.resource(format!("{name}, both ways"), both),
+            name,
+        })
+    }
+
+    /// Both directions of every bundle that is not a GPU's way to the host.
+    fn add_lanes(&mut self, topology: &Topology) {
+        for link in &topology.links {
+            let (a, b) = (link.a.min(link.b), link.a.max(link.b));
+            let numas = [a, b].iter().filter(|n| matches!(n, Node::Numa(_))).count();
+            let Some(bundle) = self.routes.direct(a, b) else { continue };
+            if numas == 1 || self.lanes.contains_key(&(a, b)) {
+                continue;
+            }
+            let kind = kind_name(bundle.kind);
+            let name = |a: Node, b: Node| format!("{a}>{b} {kind} x{}", bundle.width);
+            let twice = known(bundle.peak).map(|peak| peak * 2.0);
+            let both = self.resource(format!("{a}<>{b} {kind} x{}", bundle.width), twice);
+            for (a, b) in [(a, b), (b, a)] {
+                let one_way = self.resource(name(a, b), bundle.peak);
+                self.lanes.insert((a, b), Lane { one_way, both, bundle });
+            }
+        }
+    }
+
+    fn route_all(&mut self) {
+        if self.gpus.len() > ROUTED_GPUS {
+            return;
+        }
+        let gpus: Vec<Node> = self.gpus.keys().map(|&g| Node::Gpu(g)).collect();
+        for &src in &gpus {
+            for &dst in gpus.iter().filter(|&&dst| dst != src) {
+                if let Some(used) = self.routes.in_use(src, dst) {
+                    self.used.insert((src, dst), used);
+                }
+            }
+        }
+    }
+
+    /// The route in use between two GPUs.
+    pub(crate) fn route(&self, src: Node, dst: Node) -> Option<InUse> {
+        match self.used.get(&(src, dst)) {
+            Some(used) => Some(used.clone()),
+            None if self.gpus.len() > ROUTED_GPUS => self.routes.in_use(src, dst),
+            None => None,
+        }
+    }
+
+    /// A new resource, where its capacity is known and finite.
+    fn resource(&mut self, name: String, capacity: Option<Rate>) -> Option<u32> {
+        let capacity = known(capacity).filter(|c| c.0.is_finite())?;
+        self.resources.push(Resource { name, capacity });
+        u32::try_from(self.resources.len() - 1).ok()
+    }
+
     /// What flows share.
     pub fn resources(&self) -> &[Resource] {
         &self.resources
     }
+
+    /// Routes of the node, for maps and matrices.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
     /// What one operation of `flow` costs and takes.
-    pub fn operation(&self, _flow: &Flow) -> Result<Operation, NoPath> {
-        todo!()
+    ///
+    /// # Errors
+    /// The hardware, the runtime or the switches allow no such transfer, or what it depends on is
+    /// not known; in words for a skip.
+    pub fn operation(&self, flow: &Flow) -> Result<Operation, NoPath> {
+        build(self, flow).map(|built| built.operation)
     }
+
     /// The ceiling of `flow` alone.
-    pub fn explain(&self, _flow: &Flow) -> Result<Explanation, NoPath> {
-        todo!()
+    ///
+    /// # Errors
+    /// As [`Self::operation`].
+    pub fn explain(&self, flow: &Flow) -> Result<Explanation, NoPath> {
+        let built = build(self, flow)?;
+        let op = &built.operation;
+        let narrowest = op.stages.iter().min_by(|a, b| a.peak.0.total_cmp(&b.peak.0));
+        let Some(narrowest) = narrowest else {
+            return Err(NoPath("no peak is known on the way".into()));
+        };
+        let alone = self.solve(std::slice::from_ref(&built));
+        let rate = alone.first().copied().unwrap_or(op.cap);
+        let below = rate.0 < narrowest.peak.0 * (1.0 - 1e-9);
+        let bound = below.then(|| (rate, self.bound_by(&built, rate, &[(&built, rate)])));
+        Ok(Explanation {
+            peak: narrowest.peak,
+            narrowest: narrowest.name.clone(),
+            bound,
+            route: op.route.clone(),
+            stages: op.stages.clone(),
+        })
     }
+
     /// What each timed flow of `case` will get, all flows of the case running.
-    pub fn predict(&self, _case: &Case) -> Result<Vec<Prediction>, NoPath> {
-        todo!()
+    ///
+    /// # Errors
+    /// As [`Self::operation`], for any flow of the case.
+    pub fn predict(&self, case: &Case) -> Result<Vec<Prediction>, NoPath> {
+        let built: Vec<Built> =
+            case.flows().map(|flow| build(self, flow)).collect::<Result<_, _>>()?;
+        let rates = self.solve(&built);
+        let loads: Vec<(&Built, Rate)> = built.iter().zip(rates.iter().copied()).collect();
+        let predict = |(flow, &(built, rate)): (&Flow, &(&Built, Rate))| {
+            let op = &built.operation;
+            let time = if flow.by.is_chase() { op.step } else { op.alpha + rate.time(flow.bytes) };
+            Prediction { rate, time, bound_by: self.bound_by(built, rate, &loads) }
+        };
+        Ok(case.timed.iter().zip(&loads).map(predict).collect())
+    }
+
+    fn solve(&self, built: &[Built]) -> Vec<Rate> {
+        let capacities: Vec<f64> = self.resources.iter().map(|r| r.capacity.0).collect();
+        let flows: Vec<(&[Use], f64)> =
+            built.iter().map(|b| (b.operation.uses.as_slice(), b.operation.cap.0)).collect();
+        let mut rates = Vec::new();
+        Solver::default().rates(&capacities, &flows, &mut rates);
+        rates.into_iter().map(Rate).collect()
+    }
+
+    /// The flow's own cap, or the full resource that it takes the most of.
+    fn bound_by(&self, of: &Built, rate: Rate, loads: &[(&Built, Rate)]) -> String {
+        const NEARLY: f64 = 1.0 - 1e-9;
+        if rate.0 >= of.operation.cap.0 * NEARLY {
+            return of.limit.clone();
+        }
+        let full = |u: &&Use| {
+            let used: f64 = loads
+                .iter()
+                .flat_map(|(b, rate)| b.operation.uses.iter().map(move |v| (v, rate)))
+                .filter(|(v, _)| v.resource == u.resource)
+                .map(|(v, rate)| v.weight * rate.0)
+                .sum();
+            self.resources.get(u.resource as usize).is_some_and(|r| used >= r.capacity.0 * NEARLY)
+        };
+        let most = of
+            .operation
+            .uses
+            .iter()
+            .filter(full)
+            .max_by(|a, b| a.weight.total_cmp(&b.weight))
+            .and_then(|u| self.resources.get(u.resource as usize));
+        most.map_or_else(|| of.limit.clone(), |r| r.name.clone())
+    }
+}
+
+/// A peak that says something: above 0 and a number.
+pub(crate) fn known(peak: Option<Rate>) -> Option<Rate> {
+    peak.filter(|p| p.0 > 0.0)
+}
+
+/// The name of a link kind as people write it.
+pub(crate) fn kind_name(kind: LinkKind) -> &'static str {
+    match kind {
+        LinkKind::Xgmi => "xGMI",
+        LinkKind::Nvlink => "NVLink",
+        LinkKind::Pcie => "PCIe",
+        LinkKind::Cpu => "CPU link",
     }
 }

@@ -1,0 +1,177 @@
+//! The way of a flow that CPU threads carry: caches, cores, memory of NUMA domains, page faults.
+
+use pathline_schema::{CpuHow, CpuOp, CpuWork, Flow, Mem, Node, Place, Unit};
+
+use crate::model::Cache;
+use crate::network::{Network, NoPath};
+use crate::path::{Built, Way};
+
+/// Width of the accesses that the cache rates of a description are stated for.
+const RATED_BYTES: f64 = 32.0;
+/// ACPI's distance of a domain to itself.
+const LOCAL: u32 = 10;
+
+struct Team<'a> {
+    net: &'a Network,
+    at: u32,
+    work: CpuWork,
+    threads: f64,
+}
+
+/// Works out the way of a flow by CPU threads.
+pub(crate) fn build(
+    net: &Network,
+    flow: &Flow,
+    at: Unit,
+    work: CpuWork,
+    threads: u32,
+) -> Result<Built, NoPath> {
+    let Some(at) = at.numa().filter(|n| net.numas.contains_key(n)) else {
+        return Err(NoPath(format!("this machine has no {at} with cores")));
+    };
+    let missing =
+        |feature: &str| !net.features.is_empty() && !net.features.iter().any(|f| f == feature);
+    if let Some(feature) = work.how.feature().filter(|f| missing(f)) {
+        return Err(NoPath(format!("the processor has no {feature}")));
+    }
+    let effect = work.effect(flow.bytes);
+    let per_byte = |n: u64| n as f64 / flow.bytes.as_f64().max(1.0);
+    let (reads, writes) = (per_byte(effect.reads.0), per_byte(effect.writes.0));
+    for (place, ratio, verb) in [(flow.src, reads, "loads"), (flow.dst, writes, "stores")] {
+        if place.unit.gpu().is_some() {
+            return Err(NoPath("CPU threads do not reach the memory of a GPU".into()));
+        }
+        if (ratio > 0.0) == (place.mem == Mem::Reg) {
+            let expected = if ratio > 0.0 { "memory" } else { "registers" };
+            return Err(NoPath(format!("a CPU {} {verb} from {expected}", work.op)));
+        }
+    }
+    let team = Team { net, at, work, threads: f64::from(threads) };
+    match work.op {
+        CpuOp::Chase => team.chase(flow),
+        CpuOp::Touch => team.touch(flow),
+        _ => team.stream(flow, reads, writes),
+    }
+}
+
+impl Team<'_> {
+    /// Threads that keep a fixed number of loads in flight: over a longer way, fewer bytes.
+    fn slowdown(&self, unit: Unit) -> f64 {
+        let here = self.net.numas.get(&self.at);
+        let distance = here.zip(unit.numa()).and_then(|(n, to)| n.distances.get(&to).copied());
+        f64::from(distance.unwrap_or(LOCAL)) / f64::from(LOCAL)
+    }
+
+    /// The smallest cache level that holds `bytes`, all the team's caches of that level together.
+    fn cache(&self, bytes: f64) -> Option<&Cache> {
+        let caches = &self.net.model.cpu.cache;
+        caches.iter().find(|c| {
+            let number = (self.threads / f64::from(c.shared_by)).ceil();
+            bytes <= c.bytes as f64 * number
+        })
+    }
+
+    /// Whether stores go around the caches.
+    fn streams(&self, bytes: f64) -> bool {
+        let by_size = matches!(self.work.how, CpuHow::Memcpy | CpuHow::Movsb);
+        let from = self.net.model.cpu.memcpy_streams_from_bytes as f64;
+        self.work.how.is_streaming() || (by_size && bytes >= from)
+    }
+
+    fn width(&self) -> f64 {
+        match self.work.how {
+            CpuHow::Plain => 8.0,
+            CpuHow::Neon | CpuHow::NeonNt => 16.0,
+            CpuHow::Memcpy | CpuHow::Movsb | CpuHow::Avx2 | CpuHow::Avx2Nt | CpuHow::Avx2Nta => {
+                32.0
+            }
+            CpuHow::Avx512 | CpuHow::Avx512Nt | CpuHow::Avx512Nta => 64.0,
+        }
+    }
+
+    /// Traffic with the memory of a domain.
+    fn memory(&self, way: &mut Way<'_>, place: Place, traffic: f64, into_cores: bool) {
+        let (Some(n), here) = (place.unit.numa(), Node::Numa(self.at)) else { return };
+        let node = Node::Numa(n);
+        if node != here {
+            let (a, b) = if into_cores { (node, here) } else { (here, node) };
+            way.cpu_link(a, b, traffic);
+        }
+        way.demand(node, traffic);
+    }
+
+    fn stream(&self, flow: &Flow, reads: f64, writes: f64) -> Result<Built, NoPath> {
+        let model = &self.net.model.cpu;
+        let bytes = flow.bytes.as_f64();
+        let mut way = Way::new(self.net);
+        let held = self.cache(bytes * (reads + writes));
+        let around = writes > 0.0 && self.streams(bytes);
+        let (mut from_memory, mut to_memory) = (0.0, 0.0);
+        if held.is_none() {
+            from_memory = reads;
+            // A store that misses first loads the line: it crosses the memory twice.
+            to_memory = if around { writes } else { 2.0 * writes };
+        } else if around {
+            to_memory = writes;
+        }
+        if let Some(cache) = held {
+            if !self.net.described {
+                let level = cache.level;
+                return Err(NoPath(format!("not known: the peak of the L{level} caches")));
+            }
+            let rate = cache.core_gbs * (self.width() / RATED_BYTES).min(1.0);
+            let name = format!("L{} cache of {} threads", cache.level, self.threads);
+            way.cap(self.threads * rate / (reads + writes), &name);
+        }
+        let slow =
+            from_memory * self.slowdown(flow.src.unit) + to_memory * self.slowdown(flow.dst.unit);
+        if slow > 0.0 {
+            let name = format!("memory traffic of {} threads", self.threads);
+            way.cap(self.threads * model.core_gbs / slow, &name);
+        }
+        if from_memory > 0.0 {
+            self.memory(&mut way, flow.src, from_memory, true);
+        }
+        if to_memory > 0.0 {
+            self.memory(&mut way, flow.dst, to_memory, false);
+        }
+        self.finish(way, flow, 0.0)
+    }
+
+    fn chase(&self, flow: &Flow) -> Result<Built, NoPath> {
+        if !self.net.described {
+            return Err(NoPath("the load latency of this machine is not known".into()));
+        }
+        let far = self.net.model.cpu.memory_ns * self.slowdown(flow.src.unit);
+        let mut way = Way::new(self.net);
+        let step = match self.cache(flow.bytes.as_f64()) {
+            Some(cache) => cache.load_ns,
+            None => {
+                self.memory(&mut way, flow.src, 1.0, true);
+                far
+            }
+        };
+        let chain = self.work.effect(flow.bytes).chain.max(1) as f64;
+        way.cap(self.threads * flow.bytes.as_f64() / (chain * step), "load latency");
+        self.finish(way, flow, step)
+    }
+
+    fn touch(&self, flow: &Flow) -> Result<Built, NoPath> {
+        let model = &self.net.model.cpu;
+        let (page, fault_us) = match flow.dst.mem {
+            Mem::Huge => (self.net.huge_page, model.huge_fault_us),
+            _ => (self.net.page, model.page_fault_us),
+        };
+        let mut way = Way::new(self.net);
+        way.cap(self.threads * page / (fault_us * 1e3), "page faults");
+        self.memory(&mut way, flow.dst, 1.0, false);
+        self.finish(way, flow, 0.0)
+    }
+
+    fn finish(&self, mut way: Way<'_>, flow: &Flow, step_ns: f64) -> Result<Built, NoPath> {
+        way.memories_at(None, self.net.model.cpu.memory_efficiency);
+        let ends = [Node::from(flow.src.unit), Node::Numa(self.at), Node::from(flow.dst.unit)];
+        ends.iter().for_each(|end| way.pass(std::slice::from_ref(end)));
+        way.finish("CPU threads", self.net.model.cpu.start_us, 0.0, false, step_ns)
+    }
+}

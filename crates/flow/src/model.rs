@@ -1,0 +1,360 @@
+//! What the parts of a node do to a transfer: the sections of a machine description.
+//!
+//! Every field is checked as it is read, so that an error names the line. Efficiencies are shares
+//! of a theoretical peak, counted in payload.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+/// The largest rate that a description may state, in GB/s.
+const MAX_GBS: f64 = 1e6;
+/// The longest time that a description may state, in its own unit.
+const MAX_TIME: f64 = 1e9;
+
+fn float<'de, D: Deserializer<'de>>(
+    d: D,
+    fits: impl Fn(f64) -> bool,
+    what: &str,
+) -> Result<f64, D::Error> {
+    let value = f64::deserialize(d)?;
+    if value.is_finite() && fits(value) {
+        Ok(value)
+    } else {
+        Err(D::Error::custom(format!("{value} is out of range; expected {what}")))
+    }
+}
+
+pub(crate) fn gbs<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    float(d, |v| v >= 1e-6 && v <= MAX_GBS, "a rate in GB/s from 1e-6 to 1e6")
+}
+fn share<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    float(d, |v| v >= 1e-3 && v <= 1.0, "a share from 0.001 to 1")
+}
+fn duplex<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    float(
+        d,
+        |v| (0.5..=1.0).contains(&v),
+        "a share from 0.5 (one way at a time) to 1 (full duplex)",
+    )
+}
+fn time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    float(d, |v| (0.0..=MAX_TIME).contains(&v), "a time from 0 to 1e9")
+}
+fn some_time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    float(d, |v| (1e-3..=MAX_TIME).contains(&v), "a time from 0.001 to 1e9")
+}
+
+fn whole<'de, D: Deserializer<'de>>(d: D, max: u64, what: &str) -> Result<u64, D::Error> {
+    let value = u64::deserialize(d)?;
+    if (1..=max).contains(&value) {
+        Ok(value)
+    } else {
+        Err(D::Error::custom(format!("{value} is out of range; expected {what}")))
+    }
+}
+
+pub(crate) fn count<'de, D: Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
+    whole(d, 1 << 16, "a number from 1 to 65536").map(|n| n as u32)
+}
+pub(crate) fn gib<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+    whole(d, 1 << 20, "a size in GiB from 1 to 1048576")
+}
+pub(crate) fn bytes<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+    whole(d, 1 << 50, "a size in bytes from 1 to 2^50")
+}
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Model {
+    pub gpu_memory: GpuMemory,
+    pub fabric: Fabric,
+    pub copy_engine: CopyEngine,
+    pub kernel: Kernel,
+    pub host_link: HostLink,
+    pub pageable: Vec<Pageable>,
+    pub migration: Migration,
+    pub cpu: Cpu,
+    pub time: Time,
+}
+
+/// `[gpu_memory]`: the device's own memory.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GpuMemory {
+    /// Share of the peak that kernels reach, read + written.
+    #[serde(deserialize_with = "share")]
+    pub kernel_efficiency: f64,
+    /// What the runtime's copy inside one GPU reaches, read + written, GB/s.
+    #[serde(deserialize_with = "gbs")]
+    pub local_copy_gbs: f64,
+    /// Whether that copy is a kernel of the runtime's rather than a copy engine.
+    pub local_copy_by_kernel: bool,
+}
+
+/// What one kind of transfer gets out of a link.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Verb {
+    /// Share of the link's peak that is payload, on a direct link.
+    #[serde(deserialize_with = "share")]
+    pub efficiency: f64,
+    /// Factor on it where the route passes another GPU over bundles of one link.
+    #[serde(deserialize_with = "share")]
+    pub routed_single: f64,
+    /// The same over wider bundles.
+    #[serde(deserialize_with = "share")]
+    pub routed_wide: f64,
+    /// Sum of two opposite transfers over twice one of them, direct.
+    #[serde(deserialize_with = "duplex")]
+    pub duplex: f64,
+    /// The same where the route passes another GPU.
+    #[serde(deserialize_with = "duplex")]
+    pub duplex_routed: f64,
+}
+
+/// `[fabric.*]`: links between GPUs, by what moves the bytes.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fabric {
+    pub engine: Verb,
+    pub read: Verb,
+    pub write: Verb,
+}
+
+/// `[copy_engine]`: the DMA engines of a GPU.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopyEngine {
+    /// The most that one transfer gets from its engine.
+    #[serde(deserialize_with = "gbs")]
+    pub gbs: f64,
+    /// Factor on it for each GPU that the route passes between the ends.
+    #[serde(deserialize_with = "share")]
+    pub per_hop: f64,
+    /// Engines that serve transfers between GPUs.
+    #[serde(deserialize_with = "count")]
+    pub peer_engines: u32,
+    /// Engines that serve transfers with the host.
+    #[serde(deserialize_with = "count")]
+    pub host_engines: u32,
+}
+
+/// `[kernel]`: what limits a kernel besides bandwidth.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kernel {
+    /// Threads that a compute unit holds at once.
+    #[serde(deserialize_with = "count")]
+    pub threads_per_unit: u32,
+    /// Bytes of one chain of dependent loads that is in flight to each memory, as a time.
+    #[serde(deserialize_with = "some_time")]
+    pub local_load_ns: f64,
+    #[serde(deserialize_with = "some_time")]
+    pub peer_load_ns: f64,
+    /// On top, for each GPU that the route passes between the ends.
+    #[serde(deserialize_with = "time")]
+    pub hop_load_ns: f64,
+    #[serde(deserialize_with = "some_time")]
+    pub host_load_ns: f64,
+}
+
+/// `[host_link]`: between GPU and host memory.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HostLink {
+    /// Copy engine, host to GPU.
+    #[serde(deserialize_with = "share")]
+    pub engine_in: f64,
+    /// Copy engine, GPU to host.
+    #[serde(deserialize_with = "share")]
+    pub engine_out: f64,
+    /// Kernel that loads from host memory.
+    #[serde(deserialize_with = "share")]
+    pub kernel_read: f64,
+    /// Kernel that stores to host memory.
+    #[serde(deserialize_with = "share")]
+    pub kernel_write: f64,
+    /// The most payload that both directions carry together, GB/s.
+    #[serde(deserialize_with = "gbs")]
+    pub both_gbs: f64,
+    /// Share of the peak of a NUMA domain's memory that GPUs get out of it.
+    #[serde(deserialize_with = "share")]
+    pub memory_efficiency: f64,
+}
+
+/// One `[[pageable]]` regime: copies of pageable memory up to a size.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pageable {
+    /// Largest copy of this regime; the last regime also takes larger ones.
+    #[serde(deserialize_with = "bytes")]
+    pub up_to_bytes: u64,
+    #[serde(deserialize_with = "gbs")]
+    pub in_gbs: f64,
+    #[serde(deserialize_with = "gbs")]
+    pub out_gbs: f64,
+    #[serde(deserialize_with = "time")]
+    pub start_us: f64,
+    /// How often each byte crosses the host's memory: 3 where a CPU thread stages it.
+    #[serde(deserialize_with = "count")]
+    pub memory_passes: u32,
+}
+
+/// `[migration]`: managed pages on the move.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Migration {
+    /// What one fault moves.
+    #[serde(deserialize_with = "bytes")]
+    pub fault_bytes: u64,
+    /// What it costs besides the transfer.
+    #[serde(deserialize_with = "time")]
+    pub fault_us: f64,
+    /// What one step of a prefetch moves.
+    #[serde(deserialize_with = "bytes")]
+    pub prefetch_bytes: u64,
+    /// What it costs besides the transfer.
+    #[serde(deserialize_with = "time")]
+    pub prefetch_us: f64,
+}
+
+/// `[cpu]`: the host's cores and caches.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cpu {
+    /// Share of the peak of a NUMA domain's memory that its cores get out of it.
+    #[serde(deserialize_with = "share")]
+    pub memory_efficiency: f64,
+    /// Memory traffic that one thread can keep going, GB/s.
+    #[serde(deserialize_with = "gbs")]
+    pub core_gbs: f64,
+    /// Load latency of the domain's own memory.
+    #[serde(deserialize_with = "some_time")]
+    pub memory_ns: f64,
+    /// First touch of a base page, and of a huge page.
+    #[serde(deserialize_with = "some_time")]
+    pub page_fault_us: f64,
+    #[serde(deserialize_with = "some_time")]
+    pub huge_fault_us: f64,
+    /// Size from which the C library's `memcpy` and `rep movsb` write around the caches.
+    #[serde(deserialize_with = "bytes")]
+    pub memcpy_streams_from_bytes: u64,
+    /// Until the threads of a team are under way.
+    #[serde(deserialize_with = "time")]
+    pub start_us: f64,
+    /// Smallest first.
+    #[serde(default)]
+    pub cache: Vec<Cache>,
+}
+
+/// One `[[cpu.cache]]` level.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cache {
+    #[serde(deserialize_with = "count")]
+    pub level: u32,
+    #[serde(deserialize_with = "bytes")]
+    pub bytes: u64,
+    /// CPUs that share one.
+    #[serde(deserialize_with = "count")]
+    pub shared_by: u32,
+    #[serde(deserialize_with = "some_time")]
+    pub load_ns: f64,
+    /// Traffic of one thread, loads and stores together, with 32-byte accesses.
+    #[serde(deserialize_with = "gbs")]
+    pub core_gbs: f64,
+}
+
+/// `[time]`: what calls and starts cost.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Time {
+    /// Host time of a copy call and of a kernel launch.
+    #[serde(deserialize_with = "time")]
+    pub copy_call_us: f64,
+    #[serde(deserialize_with = "time")]
+    pub launch_call_us: f64,
+    /// Device time of a copy before its first byte: inside a GPU, to a neighbour, more for each
+    /// GPU passed, to or from the host.
+    #[serde(deserialize_with = "time")]
+    pub local_copy_us: f64,
+    #[serde(deserialize_with = "time")]
+    pub peer_copy_us: f64,
+    #[serde(deserialize_with = "time")]
+    pub hop_copy_us: f64,
+    #[serde(deserialize_with = "time")]
+    pub host_copy_us: f64,
+    /// Device time of a kernel before its first byte.
+    #[serde(deserialize_with = "time")]
+    pub kernel_us: f64,
+    /// Measured copy latencies, row = source GPU, column = destination, in the order of the GPUs;
+    /// they count instead of the classes above.
+    #[serde(default)]
+    pub copy_us_matrix: Vec<Vec<f64>>,
+}
+
+impl Model {
+    /// Links and memories that lose nothing, engines without limits, no latencies: what theory
+    /// allows.
+    pub(crate) fn ideal() -> Self {
+        let verb = Verb {
+            efficiency: 1.0,
+            routed_single: 1.0,
+            routed_wide: 1.0,
+            duplex: 1.0,
+            duplex_routed: 1.0,
+        };
+        const FREE: f64 = f64::INFINITY;
+        Self {
+            gpu_memory: GpuMemory {
+                kernel_efficiency: 1.0,
+                local_copy_gbs: FREE,
+                local_copy_by_kernel: false,
+            },
+            fabric: Fabric { engine: verb.clone(), read: verb.clone(), write: verb },
+            copy_engine: CopyEngine { gbs: FREE, per_hop: 1.0, peer_engines: 1, host_engines: 1 },
+            kernel: Kernel {
+                threads_per_unit: 1 << 16,
+                local_load_ns: 0.0,
+                peer_load_ns: 0.0,
+                hop_load_ns: 0.0,
+                host_load_ns: 0.0,
+            },
+            host_link: HostLink {
+                engine_in: 1.0,
+                engine_out: 1.0,
+                kernel_read: 1.0,
+                kernel_write: 1.0,
+                both_gbs: FREE,
+                memory_efficiency: 1.0,
+            },
+            pageable: Vec::new(),
+            migration: Migration {
+                fault_bytes: 4096,
+                fault_us: 0.0,
+                prefetch_bytes: 4096,
+                prefetch_us: 0.0,
+            },
+            cpu: Cpu {
+                memory_efficiency: 1.0,
+                core_gbs: FREE,
+                memory_ns: 0.0,
+                page_fault_us: 0.0,
+                huge_fault_us: 0.0,
+                memcpy_streams_from_bytes: 1,
+                start_us: 0.0,
+                cache: Vec::new(),
+            },
+            time: Time {
+                copy_call_us: 0.0,
+                launch_call_us: 0.0,
+                local_copy_us: 0.0,
+                peer_copy_us: 0.0,
+                hop_copy_us: 0.0,
+                host_copy_us: 0.0,
+                kernel_us: 0.0,
+                copy_us_matrix: Vec::new(),
+            },
+        }
+    }
+}

@@ -1,0 +1,562 @@
+//! The way of one flow: which stretches it passes, what each takes and lets through.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{
+    Flow, Grid, KernelOp, Mem, MigrateHow, Mover, Node, Ns, Place, Rate, Unit, Variant,
+};
+
+use crate::cpu;
+use crate::model::{Pageable, Verb};
+use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name};
+
+/// An operation, and the name of what its own cap comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct Built {
+    pub operation: Operation,
+    pub limit: String,
+}
+
+/// What moves the bytes of a leg: it decides what the link gives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Hand {
+    Engine,
+    Read,
+    Write,
+}
+
+/// A way under construction.
+pub(crate) struct Way<'a> {
+    pub net: &'a Network,
+    uses: BTreeMap<u32, f64>,
+    cap: f64,
+    limit: String,
+    stages: Vec<Stage>,
+    /// Bytes of each memory for a byte of payload.
+    memory: BTreeMap<Node, f64>,
+    /// What is not known of the way; memories apart, which another stretch may bound.
+    unknown: Vec<String>,
+    unknown_memory: Vec<String>,
+    /// GPUs passed between the ends.
+    passed: u32,
+    /// Units passed on the way in and on the way out of the engine.
+    route: Vec<Node>,
+}
+
+/// Works out the way of a flow.
+pub(crate) fn build(net: &Network, flow: &Flow) -> Result<Built, NoPath> {
+    check_place(net, flow.src, flow.by)?;
+    check_place(net, flow.dst, flow.by)?;
+    match flow.by {
+        Mover::Dma { at } => copy(net, flow, at, false),
+        Mover::Blit { at } => copy(net, flow, at, true),
+        Mover::Kernel { at, variant } => kernel(net, flow, at, variant),
+        Mover::Cpu { at, work, threads } => cpu::build(net, flow, at, work, threads),
+        Mover::Migrate { at, how } => migrate(net, flow, at, how),
+    }
+}
+
+fn no<T>(reason: impl Into<String>) -> Result<T, NoPath> {
+    Err(NoPath(reason.into()))
+}
+
+fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
+    let exists = match place.unit {
+        Unit::Gpu(g) => net.gpus.contains_key(&g),
+        Unit::Numa(n) => net.numas.contains_key(&n),
+    };
+    if !exists {
+        return no(format!("this machine has no {}", place.unit));
+    }
+    let on_gpu = place.unit.gpu().is_some();
+    let fits = match place.mem {
+        Mem::Vram | Mem::VramFine => on_gpu,
+        Mem::Pinned
+        | Mem::PinnedNonCoherent
+        | Mem::PinnedWc
+        | Mem::Registered
+        | Mem::Paged
+        | Mem::Huge => !on_gpu,
+        Mem::Managed => true,
+        Mem::Reg => {
+            let computes = matches!(by, Mover::Kernel { .. } | Mover::Cpu { .. });
+            if !computes || by.at() != place.unit {
+                return no(format!("{by} has no registers of {} to use", place.unit));
+            }
+            true
+        }
+    };
+    if fits { Ok(()) } else { no(format!("{} has no {} memory", place.unit, place.mem)) }
+}
+
+fn gpu_at(net: &Network, at: Unit) -> Result<(u32, &GpuNode), NoPath> {
+    let gpu = at.gpu().and_then(|g| Some((g, net.gpus.get(&g)?)));
+    gpu.ok_or_else(|| NoPath(format!("this machine has no {at} with copy engines")))
+}
+
+/// The runtime's copy: by engine, or by its kernel where it is asked for or the switches say so.
+fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<Built, NoPath> {
+    let (g, gpu) = gpu_at(net, at)?;
+    let (src, dst) = (flow.src.unit, flow.dst.unit);
+    let local = src == at && dst == at;
+    let between_gpus = src.gpu().is_some() && dst.gpu().is_some();
+    let off = |switch: Option<bool>| gpu.amd && switch == Some(false);
+    let by_kernel = if local {
+        blit || net.model.gpu_memory.local_copy_by_kernel
+    } else {
+        blit || off(net.switches.sdma) || (between_gpus && off(net.switches.peer_sdma))
+    };
+    let pageable = [flow.src, flow.dst].iter().any(|p| matches!(p.mem, Mem::Paged | Mem::Huge));
+    let regime = net.model.pageable.iter().find(|r| flow.bytes.0 <= r.up_to_bytes);
+    let regime = regime.or(net.model.pageable.last()).filter(|_| pageable);
+    let passes = regime.map_or(1.0, |r| f64::from(r.memory_passes));
+
+    let mut way = Way::new(net);
+    let hands = if by_kernel { (Hand::Read, Hand::Write) } else { (Hand::Engine, Hand::Engine) };
+    way.leg(g, src, Hop::In, hands.0, 1.0, passes)?;
+    way.leg(g, dst, Hop::Out, hands.1, 1.0, passes)?;
+    if local {
+        let peak = gpu.memory_peak.map_or(f64::INFINITY, |p| p.0);
+        let share = net.model.gpu_memory.local_copy_gbs / peak;
+        way.memories(Some(if share.is_finite() { share.min(1.0) } else { 1.0 }));
+    } else {
+        way.memories(None);
+    }
+    if !by_kernel && !local {
+        way.engine(g, gpu, between_gpus);
+    }
+    if by_kernel && !local {
+        way.in_flight(gpu, &Variant::standard(KernelOp::Copy), 1.0);
+    }
+    if let Some(regime) = regime {
+        way.pageable(regime, src.numa().is_some());
+    }
+    let time = &net.model.time;
+    let alpha_us = match regime {
+        Some(regime) => regime.start_us,
+        None if by_kernel && !local => time.kernel_us,
+        None if between_gpus => copy_latency_us(net, src, dst, way.passed),
+        None => time.host_copy_us,
+    };
+    let engine = match (pageable, by_kernel) {
+        (true, _) => "staged copy",
+        (_, true) => "blit kernel",
+        (_, false) => "copy engine",
+    };
+    way.finish(engine, alpha_us, time.copy_call_us, pageable, 0.0)
+}
+
+/// The measured latency of the pair, if there is a matrix; else that of its class.
+fn copy_latency_us(net: &Network, src: Unit, dst: Unit, passed: u32) -> f64 {
+    let time = &net.model.time;
+    let order = |unit: Unit| unit.gpu().and_then(|g| net.gpus.get(&g)).map(|gpu| gpu.order);
+    let measured =
+        order(src).zip(order(dst)).and_then(|(a, b)| time.copy_us_matrix.get(a)?.get(b).copied());
+    measured.unwrap_or(if src == dst {
+        time.local_copy_us
+    } else {
+        time.peer_copy_us + time.hop_copy_us * f64::from(passed)
+    })
+}
+
+fn kernel(net: &Network, flow: &Flow, at: Unit, variant: Variant) -> Result<Built, NoPath> {
+    let (g, gpu) = gpu_at(net, at)?;
+    let effect = variant.effect(flow.bytes);
+    let per_byte = |n: u64| n as f64 / flow.bytes.as_f64().max(1.0);
+    let (reads, writes) = (per_byte(effect.reads.0), per_byte(effect.writes.0));
+    for (place, ratio, verb) in [(flow.src, reads, "loads"), (flow.dst, writes, "stores")] {
+        if ratio > 0.0 && place.mem == Mem::Reg {
+            return no(format!("a {} kernel {verb}: expected memory, not registers", variant.op));
+        }
+        if ratio == 0.0 && place.mem != Mem::Reg {
+            return no(format!("a {} kernel {verb} nothing: expected {at}.reg", variant.op));
+        }
+        if matches!(place.mem, Mem::Paged | Mem::Huge) {
+            return no("kernels reach pageable memory only after it is registered");
+        }
+        let zero_copy = place.mem == Mem::Managed && place.unit.numa().is_some();
+        if zero_copy && gpu.amd && net.switches.xnack == Some(true) {
+            return no("with HSA_XNACK=1 managed pages migrate; unset it for zero-copy access");
+        }
+    }
+    let mut way = Way::new(net);
+    if reads > 0.0 {
+        way.leg(g, flow.src.unit, Hop::In, Hand::Read, reads, 1.0)?;
+    }
+    let read_passed = way.passed;
+    if writes > 0.0 {
+        way.leg(g, flow.dst.unit, Hop::Out, Hand::Write, writes, 1.0)?;
+    }
+    way.memories(None);
+    let (unit, ratio) = if reads > 0.0 { (flow.src.unit, reads) } else { (flow.dst.unit, writes) };
+    let load_ns = load_ns(net, at, unit, if reads > 0.0 { read_passed } else { way.passed });
+    let mut step = 0.0;
+    if effect.chain > 0 {
+        if !net.described {
+            return no("the load latency of this machine is not known");
+        }
+        step = load_ns;
+        way.cap(flow.bytes.as_f64() / (effect.chain as f64 * step), "load latency");
+    } else {
+        way.in_flight_over(gpu, &variant, ratio, load_ns);
+    }
+    let time = &net.model.time;
+    way.finish("kernel", time.kernel_us, time.launch_call_us, false, step)
+}
+
+/// Latency of a load by a kernel at `at` from memory of `unit`.
+fn load_ns(net: &Network, at: Unit, unit: Unit, passed: u32) -> f64 {
+    let kernel = &net.model.kernel;
+    match unit {
+        _ if unit == at => kernel.local_load_ns,
+        Unit::Gpu(_) => kernel.peer_load_ns + kernel.hop_load_ns * f64::from(passed),
+        Unit::Numa(_) => kernel.host_load_ns,
+    }
+}
+
+fn migrate(net: &Network, flow: &Flow, at: Unit, how: MigrateHow) -> Result<Built, NoPath> {
+    let (src, dst) = (flow.src, flow.dst);
+    if src.mem != Mem::Managed || dst.mem != Mem::Managed {
+        return no("only managed memory migrates");
+    }
+    if src.unit == dst.unit || dst.unit != at {
+        return no(format!("expected pages that go to {at} from another unit"));
+    }
+    let mover = if at.gpu().is_some() { at } else { src.unit };
+    let Ok((g, gpu)) = gpu_at(net, mover) else {
+        return no("pages migrate between a GPU and another unit");
+    };
+    if how == MigrateHow::Fault && gpu.amd && net.switches.xnack == Some(false) {
+        return no("with HSA_XNACK=0 no page fault can be served; unset it or set it to 1");
+    }
+    let mut way = Way::new(net);
+    way.leg(g, src.unit, Hop::In, Hand::Engine, 1.0, 1.0)?;
+    way.leg(g, dst.unit, Hop::Out, Hand::Engine, 1.0, 1.0)?;
+    way.memories(None);
+    let model = &net.model.migration;
+    let (bytes, cost_us, name) = match how {
+        MigrateHow::Fault => (model.fault_bytes, model.fault_us, "page faults"),
+        MigrateHow::Prefetch => (model.prefetch_bytes, model.prefetch_us, "prefetch"),
+    };
+    let bytes = bytes as f64;
+    way.cap(bytes / (cost_us * 1e3 + bytes / way.cap), &format!("{name} of {bytes} B"));
+    let time = &net.model.time;
+    way.finish(name, time.kernel_us, time.launch_call_us, false, 0.0)
+}
+
+/// Whether a leg leads to the moving GPU or away from it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Hop {
+    In,
+    Out,
+}
+
+impl<'a> Way<'a> {
+    pub(crate) fn new(net: &'a Network) -> Self {
+        Self {
+            net,
+            uses: BTreeMap::new(),
+            cap: f64::INFINITY,
+            limit: "nothing that is known".into(),
+            stages: Vec::new(),
+            memory: BTreeMap::new(),
+            unknown: Vec::new(),
+            unknown_memory: Vec::new(),
+            passed: 0,
+            route: Vec::new(),
+        }
+    }
+
+    /// Between the GPU that works and a unit, `ratio` bytes for a byte of payload. The unit's
+    /// memory is passed `passes` times if it is the host's.
+    fn leg(
+        &mut self,
+        g: u32,
+        unit: Unit,
+        hop: Hop,
+        hand: Hand,
+        ratio: f64,
+        passes: f64,
+    ) -> Result<(), NoPath> {
+        let (at, node) = (Node::Gpu(g), Node::from(unit));
+        match unit {
+            _ if node == at => {
+                self.pass(&[at]);
+                self.demand(node, ratio);
+                Ok(())
+            }
+            Unit::Gpu(_) => {
+                self.demand(node, ratio);
+                match hop {
+                    Hop::In => self.peer(node, at, hand, ratio),
+                    Hop::Out => self.peer(at, node, hand, ratio),
+                }
+            }
+            Unit::Numa(n) => {
+                self.demand(node, ratio * passes);
+                self.host(g, Some(n), hop, hand, ratio)
+            }
+        }
+    }
+
+    pub(crate) fn pass(&mut self, nodes: &[Node]) {
+        let known = self.route.last() == nodes.first();
+        self.route.extend(nodes.iter().skip(usize::from(known)));
+    }
+
+    pub(crate) fn demand(&mut self, memory: Node, ratio: f64) {
+        *self.memory.entry(memory).or_default() += ratio;
+    }
+
+    fn take(&mut self, resource: Option<u32>, weight: f64) {
+        if let Some(resource) = resource {
+            *self.uses.entry(resource).or_default() += weight;
+        }
+    }
+
+    pub(crate) fn cap(&mut self, cap: f64, limit: &str) {
+        if cap < self.cap {
+            self.cap = cap;
+            self.limit = limit.to_string();
+        }
+    }
+
+    /// A stretch of peak `peak` of which `share` is payload, taken `ratio` times.
+    fn stage(&mut self, name: String, peak: Option<Rate>, share: f64, ratio: f64, why: String) {
+        let Some(peak) = peak else {
+            self.unknown.push(format!("the peak of {name}"));
+            return;
+        };
+        let peak = peak * (1.0 / ratio);
+        let cap = peak * share;
+        let limit = if share < 1.0 { format!("{name} ({why})") } else { name.clone() };
+        self.cap(cap.0, &limit);
+        let why = if share < 1.0 { why } else { String::new() };
+        self.stages.push(Stage { name, peak, cap, why });
+    }
+
+    /// From GPU to GPU over the route in use.
+    fn peer(&mut self, src: Node, dst: Node, hand: Hand, ratio: f64) -> Result<(), NoPath> {
+        let (Node::Gpu(from), Node::Gpu(to)) = (src, dst) else {
+            return no(format!("{src} and {dst} are not both GPUs"));
+        };
+        let used = self.net.route(src, dst).filter(|used| !used.through_host);
+        let Some(used) = used else {
+            self.host(from, None, Hop::Out, hand, ratio)?;
+            return self.host(to, None, Hop::In, hand, ratio);
+        };
+        let fabric = &self.net.model.fabric;
+        let (verb, what): (&Verb, _) = match hand {
+            Hand::Engine => (&fabric.engine, "copy engine"),
+            Hand::Read => (&fabric.read, "remote read"),
+            Hand::Write => (&fabric.write, "remote write"),
+        };
+        let Some(first) = used.paths.first() else { return no("no route is known") };
+        let inner = first.nodes.iter().filter(|n| matches!(n, Node::Gpu(_))).count();
+        let passed = inner.saturating_sub(2) as u32;
+        let (routed, duplex) = match passed {
+            0 => (1.0, verb.duplex),
+            _ if used.width == 1 => (verb.routed_single, verb.duplex_routed),
+            _ => (verb.routed_wide, verb.duplex_routed),
+        };
+        let share = verb.efficiency * routed;
+        let mut why = format!("{what}: {:.0} % is payload", verb.efficiency * 100.0);
+        if routed < 1.0 {
+            why += &format!(", {:.0} % of that through another GPU", routed * 100.0);
+        }
+        let paths = if used.striped { used.paths.as_slice() } else { std::slice::from_ref(first) };
+        let total: u32 = paths.iter().map(|p| p.width).sum();
+        for path in paths {
+            let part = ratio * f64::from(path.width) / f64::from(total.max(1));
+            for (&a, &b) in path.nodes.iter().zip(path.nodes.iter().skip(1)) {
+                let Some(lane) = self.net.lanes.get(&(a, b)) else { continue };
+                self.take(lane.one_way, part / share);
+                self.take(lane.both, part / (share * duplex));
+                if !used.striped {
+                    let (kind, width) = (kind_name(lane.bundle.kind), lane.bundle.width);
+                    let name = format!("{kind} {a}-{b}, {}", links(width));
+                    self.stage(name, lane.bundle.peak, share, ratio, why.clone());
+                }
+            }
+        }
+        if used.striped {
+            let name = format!("{src}-switches-{dst}, {}", links(used.width));
+            self.stage(name, used.peak, share, ratio, why);
+        }
+        self.passed = self.passed.max(passed);
+        self.pass(&first.nodes);
+        Ok(())
+    }
+
+    /// Between a GPU and the host; to memory of domain `numa`, if that is where it ends.
+    fn host(
+        &mut self,
+        g: u32,
+        numa: Option<u32>,
+        hop: Hop,
+        hand: Hand,
+        ratio: f64,
+    ) -> Result<(), NoPath> {
+        let Some(Port { home, name, peak, into_gpu, out_of_gpu, both }) =
+            self.net.gpus.get(&g).and_then(|gpu| gpu.port.as_ref())
+        else {
+            return no(format!("the way from gpu{g} to the host is not known"));
+        };
+        let model = &self.net.model.host_link;
+        let (share, what) = match (hop, hand) {
+            (Hop::In, Hand::Engine) => (model.engine_in, "copy engine, into the GPU"),
+            (Hop::Out, Hand::Engine) => (model.engine_out, "copy engine, out of the GPU"),
+            (Hop::In, _) => (model.kernel_read, "kernel that loads from the host"),
+            (Hop::Out, _) => (model.kernel_write, "kernel that stores to the host"),
+        };
+        self.take(if hop == Hop::In { *into_gpu } else { *out_of_gpu }, ratio / share);
+        self.take(*both, ratio);
+        let why = format!("{what}: {:.0} % is payload", share * 100.0);
+        self.stage(name.clone(), *peak, share, ratio, why);
+        let mut nodes = vec![Node::Gpu(g)];
+        nodes.extend(home.map(Node::Numa));
+        if let (Some(home), Some(numa)) = (*home, numa.filter(|n| Some(*n) != *home)) {
+            let (home, numa) = (Node::Numa(home), Node::Numa(numa));
+            nodes.push(numa);
+            let (a, b) = if hop == Hop::In { (numa, home) } else { (home, numa) };
+            self.cpu_link(a, b, ratio);
+        }
+        if hop == Hop::In {
+            nodes.reverse();
+        }
+        self.pass(&nodes);
+        Ok(())
+    }
+
+    /// Between NUMA domains, where a link is listed; within a socket there is none to fill.
+    pub(crate) fn cpu_link(&mut self, a: Node, b: Node, ratio: f64) {
+        if let Some(lane) = self.net.lanes.get(&(a, b)) {
+            self.take(lane.one_way, ratio);
+            if let Some(peak) = lane.bundle.peak {
+                let name = format!("CPU link {a}-{b}, {}", links(lane.bundle.width));
+                self.stage(name, Some(peak), 1.0, ratio, String::new());
+            }
+        }
+    }
+
+    /// The memories at the ends. `of_gpu` is the share of a GPU's peak that is reached, if it is
+    /// not that of kernels.
+    fn memories(&mut self, of_gpu: Option<f64>) {
+        self.memories_at(of_gpu, self.net.model.host_link.memory_efficiency);
+    }
+
+    /// The same, with the share of a NUMA domain's peak that is reached.
+    pub(crate) fn memories_at(&mut self, of_gpu: Option<f64>, of_host: f64) {
+        let model = &self.net.model;
+        for (node, ratio) in std::mem::take(&mut self.memory) {
+            let (resource, peak, share, what) = match node {
+                Node::Gpu(g) => {
+                    let Some(gpu) = self.net.gpus.get(&g) else { continue };
+                    let share = of_gpu.unwrap_or(model.gpu_memory.kernel_efficiency);
+                    (gpu.memory, gpu.memory_peak, share, "HBM")
+                }
+                Node::Numa(n) => {
+                    let Some(numa) = self.net.numas.get(&n) else { continue };
+                    (numa.memory, numa.memory_peak, of_host, "DDR")
+                }
+                Node::Switch(_) => continue,
+            };
+            self.memory_stage(node, what, resource, peak, share, ratio);
+        }
+    }
+
+    fn memory_stage(
+        &mut self,
+        node: Node,
+        what: &str,
+        resource: Option<u32>,
+        peak: Option<Rate>,
+        share: f64,
+        ratio: f64,
+    ) {
+        self.take(resource, ratio / share);
+        let name = match ratio {
+            r if r > 1.0 => format!("{node} {what}, {r:.0} bytes for a byte of payload"),
+            _ => format!("{node} {what}"),
+        };
+        match peak {
+            Some(_) => {
+                let why = format!("{:.0} % of the peak is reached", share * 100.0);
+                self.stage(name, peak, share, ratio, why);
+            }
+            None => self.unknown_memory.push(format!("the memory peak of {node}")),
+        }
+    }
+
+    /// The engine of the GPU that issues the copy.
+    fn engine(&mut self, g: u32, gpu: &GpuNode, between_gpus: bool) {
+        let model = &self.net.model.copy_engine;
+        let resource = if between_gpus { gpu.peer_engines } else { gpu.host_engines };
+        self.take(resource, 1.0);
+        let cap = model.gbs * model.per_hop.powi(self.passed as i32);
+        self.cap(cap, &format!("copy engine of gpu{g}"));
+    }
+
+    fn pageable(&mut self, regime: &Pageable, into_gpu: bool) {
+        let cap = if into_gpu { regime.in_gbs } else { regime.out_gbs };
+        self.cap(cap, "staging of pageable memory");
+    }
+
+    /// What a blit kernel has in flight, over the latency of the farther end.
+    fn in_flight(&mut self, gpu: &GpuNode, variant: &Variant, ratio: f64) {
+        let kernel = &self.net.model.kernel;
+        let peer = kernel.peer_load_ns + kernel.hop_load_ns * f64::from(self.passed);
+        self.in_flight_over(gpu, variant, ratio, peer.max(kernel.host_load_ns));
+    }
+
+    /// Little's law: bytes in flight over the latency of one load.
+    fn in_flight_over(&mut self, gpu: &GpuNode, variant: &Variant, ratio: f64, load_ns: f64) {
+        if gpu.compute_units == 0 || load_ns <= 0.0 {
+            return;
+        }
+        let threads_held = self.net.model.kernel.threads_per_unit;
+        let held = f64::from(gpu.compute_units)
+            * f64::from(threads_held / u32::from(variant.block).max(1)).max(1.0);
+        let launched = match variant.grid {
+            Grid::Blocks(n) => f64::from(n),
+            Grid::PerSm(n) => f64::from(n) * f64::from(gpu.compute_units),
+        };
+        let thread = f64::from(variant.word) * f64::from(variant.unroll);
+        let bytes = launched.min(held) * f64::from(variant.block) * thread;
+        self.cap(bytes / load_ns / ratio, "loads in flight over their latency");
+    }
+
+    pub(crate) fn finish(
+        self,
+        engine: &str,
+        alpha_us: f64,
+        call_us: f64,
+        blocking: bool,
+        step_ns: f64,
+    ) -> Result<Built, NoPath> {
+        let mut unknown = self.unknown;
+        if self.stages.is_empty() {
+            unknown.extend(self.unknown_memory);
+        }
+        if !unknown.is_empty() {
+            return no(format!("not known: {}", unknown.join(", ")));
+        }
+        let uses = self.uses.into_iter().map(|(resource, weight)| Use { resource, weight });
+        let operation = Operation {
+            uses: uses.collect(),
+            cap: Rate(self.cap),
+            alpha: Ns::us(alpha_us),
+            call: Ns::us(call_us),
+            blocking,
+            step: Ns(step_ns),
+            route: self.route,
+            engine: engine.into(),
+            stages: self.stages,
+        };
+        Ok(Built { operation, limit: self.limit })
+    }
+}
+
+fn links(width: u32) -> String {
+    if width == 1 { "1 link".into() } else { format!("{width} links") }
+}
