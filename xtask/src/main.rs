@@ -1,1 +1,77 @@
-fn main() {}
+//! Development tasks: `cargo xtask TASK`.
+
+mod schema;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+/// One task.
+struct Task {
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Path, &[String]) -> Result<()>,
+}
+
+/// Every task, in display order.
+const TASKS: &[Task] = &[
+    Task { name: "ci", what: "everything that CI runs (.ci/run)", run: ci },
+    Task { name: "tidy", what: "the style rules that can be tests", run: tidy::run },
+    Task { name: "bless", what: "record snapshots anew; look at the diff", run: bless },
+    Task { name: "schema", what: "print an example of every journal message", run: schema::run },
+    Task { name: "fuzz", what: "[--seconds N] [TARGET..]: mutate inputs of parsers", run: fuzz },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (name, rest) = args.split_first().map_or(("", &[][..]), |(n, rest)| (n.as_str(), rest));
+    let Some(task) = TASKS.iter().find(|task| task.name == name) else {
+        for task in TASKS {
+            eprintln!("cargo xtask {:7} {}", task.name, task.what);
+        }
+        return ExitCode::from(2);
+    };
+    match (task.run)(&root(), rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder of the workspace.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+fn ci(root: &Path, _args: &[String]) -> Result<()> {
+    call(Command::new(root.join(".ci/run")).current_dir(root))
+}
+
+fn bless(root: &Path, args: &[String]) -> Result<()> {
+    let mut test = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
+    call(test.args(args).env("INSTA_UPDATE", "always"))
+}
+
+fn fuzz(root: &Path, args: &[String]) -> Result<()> {
+    let mut run = cargo(root, &["run", "--quiet", "--release", "--package", "pathline-fuzz", "--"]);
+    call(run.args(args))
+}
+
+fn cargo(root: &Path, args: &[&str]) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(args).current_dir(root);
+    cargo
+}
+
+fn call(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! An example of every journal message. A new field breaks this file, then the rule that every
+//! field is explained in docs/records.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::Result;
+use pathline_schema::*;
+use serde_json::Value;
+
+/// Prints the example journal.
+pub(crate) fn run(_root: &Path, _args: &[String]) -> Result<()> {
+    for message in examples()? {
+        println!("{}", serde_json::to_string_pretty(&message)?);
+    }
+    Ok(())
+}
+
+/// Names of all fields of all messages, in alphabetical order. Keys of maps are data and left out.
+pub(crate) fn fields() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for message in examples().unwrap_or_default() {
+        if let Ok(value) = serde_json::to_value(&message) {
+            collect(&value, &mut names);
+        }
+    }
+    names
+}
+
+const MAPS: [&str; 4] = ["env", "overhead_ns", "before", "after"];
+
+fn collect(value: &Value, names: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                names.insert(name.clone());
+                if !MAPS.contains(&name.as_str()) {
+                    collect(value, names);
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, names)),
+        _ => {}
+    }
+}
+
+/// One message of each kind, as a run on a small node would write them.
+pub(crate) fn examples() -> Result<Vec<Message>> {
+    let case: Case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB".parse()?;
+    let suites = vec!["pairs".to_owned()];
+    let series: Vec<Series> = case
+        .timed
+        .iter()
+        .map(|&flow| Series {
+            flow,
+            rank: Rank(0),
+            timer: Timer::DeviceEvents,
+            engine: "copy engine".to_owned(),
+            reps: 4,
+            steps: 4,
+            moved_bytes: Bytes::gib(1),
+            samples_ns: vec![21_521_000.0, 21_530_500.0],
+        })
+        .collect();
+    let sampled = Sampled { case: case.clone(), suites: suites.clone(), series: series.clone() };
+    let stop =
+        Stop { reason: StopReason::Precise, warmup: 4, half_width: 0.0004, elapsed: Ns::ms(310.0) };
+    let measured = Measured {
+        case: case.clone(),
+        suites: suites.clone(),
+        series,
+        stop,
+        verdict: Verdict::Verified,
+        before: Conditions(BTreeMap::from([("gpu0_temperature_c".to_owned(), 41.0)])),
+        after: Conditions(BTreeMap::from([("gpu0_temperature_c".to_owned(), 44.0)])),
+    };
+    let why = "numa1 has no memory; take another domain".to_owned();
+    let error = "hipMemcpyAsync on 256MiB at gpu1: out of memory (2); try --memory 1GiB".to_owned();
+    Ok(vec![
+        Message::Begin(begin()),
+        Message::Topology(Box::new(topology()?)),
+        Message::Sampled(sampled),
+        Message::Measured(Box::new(measured)),
+        Message::Skipped(Skip { case: case.clone(), suites: suites.clone(), why }),
+        Message::Faulted(Fault {
+            case: case.clone(),
+            suites,
+            error,
+            severity: Severity::Exhausted,
+        }),
+        Message::Note(Note {
+            code: "bimodal".to_owned(),
+            subject: case.to_string(),
+            text: "two modes, 21.5 ms (80 %) and 36.6 ms (20 %); the median is of the first"
+                .to_owned(),
+        }),
+        Message::End(End {
+            ended: "2026-11-21T00:01:00Z".to_owned(),
+            elapsed: Ns::secs(60.0),
+            complete: false,
+            why: Some("interrupted".to_owned()),
+        }),
+    ])
+}
+
+fn begin() -> Begin {
+    let command = ["pathline", "run", "--suite", "pairs"].map(str::to_owned);
+    Begin {
+        schema: SCHEMA_VERSION,
+        version: "0.1.0".to_owned(),
+        world: World::Real,
+        host: "node1".to_owned(),
+        started: "2026-11-21T00:00:00Z".to_owned(),
+        command: command.into(),
+        env: BTreeMap::from([("HSA_XNACK".to_owned(), "1".to_owned())]),
+        settings: Settings {
+            precision: 0.01,
+            min_samples: 8,
+            max_samples: 1000,
+            case_budget: Ns::ms(250.0),
+            min_sample: Ns::us(100.0),
+            time_limit: Ns::ZERO,
+            memory: Bytes::gib(4),
+            seed: 1,
+        },
+        overhead_ns: BTreeMap::from([("host".to_owned(), 42.5)]),
+    }
+}
+
+/// One of everything that a topology can hold.
+fn topology() -> Result<Topology> {
+    let pcie = PcieLink { speed_gts: 16.0, width: 16, max_speed_gts: 16.0, max_width: 16 };
+    let cpus: CpuSet = "0-7".parse()?;
+    let host = HostInfo {
+        hostname: "node1".to_owned(),
+        arch: "x86_64".to_owned(),
+        cpus: cpus.clone(),
+        allowed_cpus: cpus.clone(),
+        memory: Bytes::gib(64),
+        available: Bytes::gib(60),
+        page: Bytes::kib(4),
+        ..HostInfo::default()
+    };
+    Ok(Topology {
+        source: "live".to_owned(),
+        host,
+        numa: vec![NumaDomain { id: 0, cpus: cpus.clone(), ..NumaDomain::default() }],
+        caches: vec![CacheGroup {
+            level: 3,
+            kind: "Unified".to_owned(),
+            size: Bytes::mib(32),
+            line: 64,
+            cpus,
+        }],
+        gpus: vec![Gpu { host_link: Some(pcie), ..Gpu::default() }],
+        nics: vec![Nic { name: "hsn0".to_owned(), ..Nic::default() }],
+        blocks: vec![BlockDevice { name: "nvme0n1".to_owned(), ..BlockDevice::default() }],
+        pci: vec![PciDevice {
+            address: "0000:c1:00.0".to_owned(),
+            link: Some(pcie),
+            ..PciDevice::default()
+        }],
+        links: vec![Link {
+            a: Node::Gpu(0),
+            b: Node::Gpu(1),
+            kind: LinkKind::Xgmi,
+            width: 4,
+            peak: Some(Rate(200.0)),
+        }],
+        routes: vec![Route {
+            src: Node::Gpu(1),
+            dst: Node::Gpu(7),
+            hops: 3,
+            via: vec![vec![Node::Gpu(0), Node::Gpu(6)]],
+        }],
+        warnings: vec![Warning {
+            code: "pcie-degraded".to_owned(),
+            subject: "gpu1".to_owned(),
+            text: "trained at 8 GT/s, can do 16; reseat it".to_owned(),
+        }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_are_a_journal() {
+        let lines: String = examples()
+            .unwrap()
+            .iter()
+            .map(|message| serde_json::to_string(message).unwrap() + "\n")
+            .collect();
+        let journal = Journal::read(lines.as_bytes()).unwrap();
+        // Measured, skipped and faulted are outcomes of one case: the last one counts.
+        assert_eq!((journal.outcomes.len(), journal.notes.len()), (1, 1));
+        assert!(journal.end.is_some_and(|end| !end.complete));
+    }
+
+    #[test]
+    fn fields_are_those_of_the_records() {
+        let fields = fields();
+        for field in ["schema", "samples_ns", "half_width", "via", "peak", "max_speed_gts", "why"] {
+            assert!(fields.contains(field), "{field}");
+        }
+        assert!(!fields.contains("HSA_XNACK"), "keys of maps are data");
+    }
+}

@@ -1,0 +1,169 @@
+//! Style rules that can be tests. Each finding names file and line and says what to do instead.
+
+mod commands;
+mod edges;
+mod source;
+mod text;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// A rule that holds for the whole tree.
+pub(crate) struct Rule {
+    name: &'static str,
+    check: fn(&Tree) -> Vec<Finding>,
+}
+
+/// Every rule, in display order.
+const RULES: &[Rule] = &[
+    Rule { name: "edges", check: edges::edges },
+    Rule { name: "lints", check: edges::lints },
+    Rule { name: "unsafe", check: source::sound },
+    Rule { name: "clock", check: source::clock },
+    Rule { name: "printing", check: source::printing },
+    Rule { name: "unfinished", check: source::unfinished },
+    Rule { name: "length", check: source::length },
+    Rule { name: "blanks", check: text::blanks },
+    Rule { name: "paths", check: text::paths },
+    Rule { name: "links", check: text::links },
+    Rule { name: "commands", check: commands::commands },
+    Rule { name: "fields", check: fields },
+];
+
+/// Something that breaks a rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    file: String,
+    line: usize,
+    text: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, text: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, text: text.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.text)
+    }
+}
+
+/// The text files of the repository, by path relative to its root.
+#[derive(Default)]
+pub(crate) struct Tree(BTreeMap<String, String>);
+
+impl Tree {
+    fn read(root: &Path) -> Result<Self> {
+        let mut tree = Self::default();
+        tree.add(root, "")?;
+        Ok(tree)
+    }
+
+    fn add(&mut self, root: &Path, folder: &str) -> Result<()> {
+        let entries = fs::read_dir(root.join(folder)).with_context(|| folder.to_owned())?;
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            let kind = entry.file_type()?;
+            let built = ["target", "runs", "artifacts"].contains(&name.as_str())
+                || name.starts_with("target-")
+                || (name.starts_with('.') && ![".ci", ".cargo"].contains(&name.as_str()));
+            if built {
+                continue;
+            } else if kind.is_dir() {
+                self.add(root, &path)?;
+            } else if let Ok(text) = fs::read_to_string(entry.path()) {
+                self.0.insert(path, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Files whose name ends so, with their text.
+    fn ending<'a>(&'a self, end: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.files().filter(move |(path, _)| path.ends_with(end))
+    }
+
+    fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    fn get(&self, path: &str) -> Option<&str> {
+        self.0.get(path).map(String::as_str)
+    }
+
+    /// Whether there is a file or a folder of this path.
+    fn exists(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        path.is_empty()
+            || self.0.contains_key(path)
+            || self.0.range(folder.clone()..).next().is_some_and(|(p, _)| p.starts_with(&folder))
+    }
+
+    #[cfg(test)]
+    fn of<const N: usize>(files: [(&str, &str); N]) -> Self {
+        Self(files.map(|(path, text)| (path.to_owned(), text.to_owned())).into())
+    }
+}
+
+/// Every field of the journal is explained where the format is explained.
+fn fields(tree: &Tree) -> Vec<Finding> {
+    const HOME: &str = "docs/records.md";
+    let Some(text) = tree.get(HOME) else {
+        return vec![Finding::new(HOME, 1, "is missing; it explains the fields of the journal")];
+    };
+    crate::schema::fields()
+        .into_iter()
+        .filter(|field| !text.contains(&format!("`{field}`")))
+        .map(|field| Finding::new(HOME, 1, format!("does not explain the field `{field}`")))
+        .collect()
+}
+
+/// Checks every rule; fails if one is broken.
+pub(crate) fn run(root: &Path, _args: &[String]) -> Result<()> {
+    let tree = Tree::read(root)?;
+    let mut count = 0;
+    for rule in RULES {
+        let mut findings = (rule.check)(&tree);
+        findings.sort();
+        for finding in &findings {
+            println!("{finding} [{}]", rule.name);
+        }
+        count += findings.len();
+    }
+    if count > 0 {
+        bail!("{count} findings");
+    }
+    println!("tidy: {} rules hold over {} files", RULES.len(), tree.0.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_not_explained_is_found() {
+        let all: String =
+            crate::schema::fields().iter().map(|field| format!("`{field}` ")).collect();
+        assert_eq!(fields(&Tree::of([("docs/records.md", &all)])), []);
+        let less = all.replace("`samples_ns`", "");
+        let found = fields(&Tree::of([("docs/records.md", &less)]));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].text.contains("samples_ns"));
+        assert_eq!(fields(&Tree::default()).len(), 1, "no file at all");
+    }
+
+    #[test]
+    fn folders_exist_as_far_as_they_hold_files() {
+        let tree = Tree::of([("docs/a.md", ""), ("docs-old/b.md", "")]);
+        assert!(tree.exists("docs") && tree.exists("docs/a.md") && !tree.exists("doc"));
+    }
+}

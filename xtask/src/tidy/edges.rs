@@ -1,0 +1,182 @@
+//! The crate graph is the data flow: each edge is allowed by name.
+
+use toml::{Table, Value};
+
+use super::{Finding, Tree};
+
+/// What a crate may use of this workspace.
+struct Crate {
+    name: &'static str,
+    /// In the shipped code.
+    uses: &'static [&'static str],
+    /// In its tests, besides.
+    tests_use: &'static [&'static str],
+}
+
+/// The allowed edges. `bench` names no vendor and no simulator; `explain` reaches no device.
+const CRATES: &[Crate] = &[
+    Crate { name: "schema", uses: &[], tests_use: &[] },
+    Crate { name: "stats", uses: &[], tests_use: &[] },
+    Crate { name: "flow", uses: &["schema"], tests_use: &[] },
+    Crate { name: "hal", uses: &["schema"], tests_use: &[] },
+    Crate { name: "vendor", uses: &["schema", "hal"], tests_use: &[] },
+    Crate { name: "sim", uses: &["schema", "hal", "flow"], tests_use: &[] },
+    Crate { name: "topo", uses: &["schema"], tests_use: &[] },
+    Crate { name: "bench", uses: &["schema", "stats", "flow", "hal"], tests_use: &["sim"] },
+    Crate { name: "explain", uses: &["schema", "stats", "flow"], tests_use: &[] },
+    Crate {
+        name: "cli",
+        uses: &["schema", "stats", "flow", "hal", "vendor", "sim", "topo", "bench", "explain"],
+        tests_use: &[],
+    },
+];
+
+/// Development tools beside the crates; nothing may use them.
+const TOOLS: &[Crate] = &[
+    Crate { name: "xtask", uses: &["schema"], tests_use: &[] },
+    Crate { name: "fuzz", uses: &["schema", "flow", "topo"], tests_use: &[] },
+];
+
+/// Manifests with the crate that each belongs to.
+fn manifests(tree: &Tree) -> impl Iterator<Item = (&str, &str, Option<&'static Crate>)> {
+    tree.ending("Cargo.toml").filter(|(path, _)| *path != "Cargo.toml").map(|(path, text)| {
+        let folder = path.trim_end_matches("/Cargo.toml");
+        let known = match folder.strip_prefix("crates/") {
+            Some(name) => CRATES.iter().find(|c| c.name == name),
+            None => TOOLS.iter().find(|c| c.name == folder),
+        };
+        (path, text, known)
+    })
+}
+
+/// Checks every dependency on a crate of this workspace against the table.
+pub(super) fn edges(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text, known) in manifests(tree) {
+        let Some(known) = known else {
+            let say =
+                "is not in the table of crates (xtask/src/tidy/edges.rs); say what it may use";
+            findings.push(Finding::new(path, 1, say));
+            continue;
+        };
+        let manifest: Table = match text.parse() {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                findings.push(Finding::new(path, 1, format!("is no TOML: {error}")));
+                continue;
+            }
+        };
+        for (section, name) in dependencies(&manifest, "") {
+            let Some(used) = name.strip_prefix("pathline-") else { continue };
+            let in_tests = section.ends_with("dev-dependencies");
+            if known.uses.contains(&used) || (in_tests && known.tests_use.contains(&used)) {
+                continue;
+            }
+            let line = text.lines().position(|l| l.starts_with(&name)).map_or(1, |at| at + 1);
+            let say = format!("{} may not depend on {used} ({section})", known.name);
+            findings.push(Finding::new(path, line, say));
+        }
+    }
+    findings
+}
+
+/// `(section, name)` of every dependency, those of single targets included.
+fn dependencies(table: &Table, prefix: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (key, value) in table {
+        let Value::Table(inner) = value else { continue };
+        let section = format!("{prefix}{key}");
+        if key.ends_with("dependencies") {
+            found.extend(inner.iter().map(|(alias, spec)| {
+                let package = spec.get("package").and_then(Value::as_str).unwrap_or(alias);
+                (section.clone(), package.to_owned())
+            }));
+        } else if key == "target" || prefix.starts_with("target") {
+            found.extend(dependencies(inner, &format!("{section}.")));
+        }
+    }
+    found
+}
+
+/// Every crate takes the lints of the workspace, and those forbid unsafe code.
+pub(super) fn lints(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text, _) in manifests(tree) {
+        let takes = text
+            .parse::<Table>()
+            .ok()
+            .and_then(|t| t.get("lints")?.get("workspace")?.as_bool())
+            .unwrap_or(false);
+        if !takes {
+            findings.push(Finding::new(path, 1, "needs [lints] workspace = true"));
+        }
+    }
+    let denied = tree
+        .get("Cargo.toml")
+        .and_then(|text| text.parse::<Table>().ok())
+        .and_then(|t| {
+            let level = t.get("workspace")?.get("lints")?.get("rust")?.get("unsafe_code")?;
+            Some(["deny", "forbid"].contains(&level.as_str()?))
+        })
+        .unwrap_or(false);
+    if !denied {
+        let say = "needs unsafe_code = \"deny\" in [workspace.lints.rust]";
+        findings.push(Finding::new("Cargo.toml", 1, say));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_against_the_flow_is_found() {
+        let manifest = "[package]\nname = \"x\"\n[dependencies]\npathline-sim.workspace = true\n";
+        let found = edges(&Tree::of([("crates/bench/Cargo.toml", manifest)]));
+        assert_eq!(
+            found,
+            [Finding::new(
+                "crates/bench/Cargo.toml",
+                4,
+                "bench may not depend on sim (dependencies)"
+            )]
+        );
+        // The same edge in its tests is allowed, and explain may not have it even there.
+        let dev = manifest.replace("[dependencies]", "[dev-dependencies]");
+        assert_eq!(edges(&Tree::of([("crates/bench/Cargo.toml", &dev)])), []);
+        assert_eq!(edges(&Tree::of([("crates/explain/Cargo.toml", &dev)])).len(), 1);
+    }
+
+    #[test]
+    fn edges_do_not_hide_behind_names_or_targets() {
+        let renamed = "[dependencies]\nphysics = { package = \"pathline-vendor\", path = \"x\" }\n";
+        assert_eq!(edges(&Tree::of([("crates/explain/Cargo.toml", renamed)])).len(), 1);
+        let target = "[target.'cfg(unix)'.dependencies]\npathline-hal.workspace = true\n";
+        assert_eq!(edges(&Tree::of([("crates/schema/Cargo.toml", target)])).len(), 1);
+        assert_eq!(edges(&Tree::of([("crates/news/Cargo.toml", "")])).len(), 1, "unknown crate");
+        assert_eq!(edges(&Tree::of([("crates/hal/Cargo.toml", "[[")])).len(), 1, "no TOML");
+    }
+
+    #[test]
+    fn a_crate_without_the_lints_is_found() {
+        let root = "[workspace.lints.rust]\nunsafe_code = \"deny\"\n";
+        let good = "[lints]\nworkspace = true\n";
+        assert_eq!(lints(&Tree::of([("Cargo.toml", root), ("crates/hal/Cargo.toml", good)])), []);
+        assert_eq!(
+            lints(&Tree::of([("Cargo.toml", root), ("crates/hal/Cargo.toml", "")])).len(),
+            1
+        );
+        assert_eq!(lints(&Tree::of([("Cargo.toml", "")])).len(), 1);
+    }
+
+    #[test]
+    fn the_table_has_no_circle() {
+        // Every crate uses only crates that stand before it.
+        for (at, known) in CRATES.iter().enumerate() {
+            for used in known.uses {
+                assert!(CRATES[..at].iter().any(|c| c.name == *used), "{} uses {used}", known.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Rules about Rust sources, on tokens: comments and strings cannot trip them, macros cannot hide.
+
+use std::ops::RangeInclusive;
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+use super::{Finding, Tree};
+
+const FILE_LINES: usize = 800;
+const FUNCTION_LINES: usize = 100;
+
+/// Folders that may hold unsafe code.
+const UNSAFE_HOMES: &[&str] = &["crates/vendor/src/"];
+/// Places that may read a real clock: the machine's own, the progress bar, development tools.
+const CLOCK_HOMES: &[&str] = &["crates/vendor/src/clock.rs", "crates/cli/", "xtask/", "fuzz/"];
+/// Places that may print or exit.
+const PRINT_HOMES: &[&str] = &["crates/cli/", "xtask/", "fuzz/"];
+
+/// A token and its line; a delimiter is one token at each end.
+struct Token {
+    text: String,
+    line: usize,
+}
+
+fn flatten(stream: TokenStream, into: &mut Vec<Token>) {
+    for tree in stream {
+        let line = tree.span().start().line;
+        match tree {
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    proc_macro2::Delimiter::Parenthesis => ("(", ")"),
+                    proc_macro2::Delimiter::Brace => ("{", "}"),
+                    proc_macro2::Delimiter::Bracket => ("[", "]"),
+                    proc_macro2::Delimiter::None => ("", ""),
+                };
+                into.push(Token { text: open.to_owned(), line });
+                flatten(group.stream(), into);
+                into.push(Token { text: close.to_owned(), line: group.span_close().start().line });
+            }
+            other => into.push(Token { text: other.to_string(), line }),
+        }
+    }
+}
+
+/// Tokens of a source, none if it is not Rust: the compiler says so better.
+fn tokens(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    if let Ok(stream) = text.parse() {
+        flatten(stream, &mut tokens);
+    }
+    tokens
+}
+
+/// Lines at which `words` follow each other.
+fn lines_of(tokens: &[Token], words: &[&str]) -> Vec<usize> {
+    tokens
+        .windows(words.len())
+        .filter(|window| window.iter().zip(words).all(|(token, word)| token.text == *word))
+        .map(|window| window[0].line)
+        .collect()
+}
+
+/// Lines of modules and functions that are built for tests only.
+#[derive(Default)]
+struct TestLines(Vec<RangeInclusive<usize>>);
+
+impl<'ast> Visit<'ast> for TestLines {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        let is_test = |attr: &syn::Attribute| {
+            attr.path().is_ident("cfg")
+                && attr.parse_args::<syn::Ident>().is_ok_and(|ident| ident == "test")
+        };
+        if item.attrs.iter().any(is_test) {
+            let span = item.span();
+            self.0.push(span.start().line..=span.end().line);
+        }
+        visit::visit_item_mod(self, item);
+    }
+}
+
+/// Whether a line of a file is test code.
+fn test_lines(path: &str, text: &str) -> impl Fn(usize) -> bool {
+    let whole = path.contains("/tests/") || path.contains("/benches/");
+    let mut lines = TestLines::default();
+    if let Ok(file) = syn::parse_file(text) {
+        lines.visit_file(&file);
+    }
+    move |line| whole || lines.0.iter().any(|range| range.contains(&line))
+}
+
+fn at_home(path: &str, homes: &[&str]) -> bool {
+    homes.iter().any(|home| path.starts_with(home))
+}
+
+/// Unsafe code only where it may be, and each block with its reason.
+pub(super) fn sound(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".rs") {
+        let tokens = tokens(text);
+        let home = at_home(path, UNSAFE_HOMES);
+        if !home {
+            for line in lines_of(&tokens, &["unsafe"]) {
+                findings.push(Finding::new(path, line, "unsafe code belongs in crates/vendor"));
+            }
+            for line in lines_of(&tokens, &["unsafe_code"]) {
+                findings.push(Finding::new(path, line, "only crates/vendor may allow unsafe code"));
+            }
+            continue;
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        for word in ["{", "impl"] {
+            for line in lines_of(&tokens, &["unsafe", word]) {
+                if !has_reason(&lines, line) {
+                    let say = "needs a '// SAFETY:' line that says why it is sound";
+                    findings.push(Finding::new(path, line, say));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Whether a SAFETY comment stands in the statement of `line` (1 is the first) or right above it.
+fn has_reason(lines: &[&str], line: usize) -> bool {
+    for (up, text) in lines[..line].iter().rev().enumerate() {
+        let text = text.trim();
+        if text.contains("// SAFETY:") {
+            return true;
+        }
+        let comment = text.starts_with("//") || text.starts_with("#[");
+        let ended = text.is_empty() || text.ends_with([';', '{', '}', ',']);
+        if up > 0 && !comment && ended {
+            return false;
+        }
+    }
+    false
+}
+
+/// Real clocks are read at home only.
+pub(super) fn clock(tree: &Tree) -> Vec<Finding> {
+    const CLOCKS: &[&[&str]] = &[
+        &["Instant"],
+        &["SystemTime"],
+        &["Timestamp", ":", ":", "now"],
+        &["Zoned", ":", ":", "now"],
+        &["thread", ":", ":", "sleep"],
+    ];
+    banned(tree, CLOCK_HOMES, false, CLOCKS, "use the machine's Clock; real clocks live in vendor")
+}
+
+/// Only the command line prints and exits. Tests may print.
+pub(super) fn printing(tree: &Tree) -> Vec<Finding> {
+    const WAYS: &[&[&str]] = &[
+        &["println", "!"],
+        &["eprintln", "!"],
+        &["print", "!"],
+        &["eprint", "!"],
+        &["io", ":", ":", "stdout"],
+        &["io", ":", ":", "stderr"],
+        &["process", ":", ":", "exit"],
+        &["process", ":", ":", "abort"],
+    ];
+    banned(tree, PRINT_HOMES, true, WAYS, "return a value; only crates/cli prints and exits")
+}
+
+/// Nothing unfinished is called done.
+pub(super) fn unfinished(tree: &Tree) -> Vec<Finding> {
+    const MARKS: &[&[&str]] = &[
+        &["dbg", "!"],
+        &["todo", "!"],
+        &["unimplemented", "!"],
+        &["#", "[", "ignore", "]"],
+        &["#", "[", "ignore", "="],
+    ];
+    banned(tree, &[], false, MARKS, "finish it, or return an error that says what is missing")
+}
+
+fn banned(
+    tree: &Tree,
+    homes: &[&str],
+    tests_may: bool,
+    phrases: &[&[&str]],
+    instead: &str,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".rs").filter(|(path, _)| !at_home(path, homes)) {
+        let tokens = tokens(text);
+        let is_test = test_lines(path, text);
+        for phrase in phrases {
+            for line in lines_of(&tokens, phrase) {
+                if !(tests_may && is_test(line)) {
+                    findings.push(Finding::new(
+                        path,
+                        line,
+                        format!("{}: {instead}", phrase.concat()),
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Functions with their lines.
+#[derive(Default)]
+struct Functions(Vec<(String, usize, usize)>);
+
+impl Functions {
+    fn add(&mut self, sig: &syn::Signature, block: &syn::Block) {
+        let (first, last) = (sig.span().start().line, block.span().end().line);
+        self.0.push((sig.ident.to_string(), first, last));
+    }
+}
+
+impl<'ast> Visit<'ast> for Functions {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.add(&item.sig, &item.block);
+        visit::visit_item_fn(self, item);
+    }
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.add(&item.sig, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(block) = &item.default {
+            self.add(&item.sig, block);
+        }
+        visit::visit_trait_item_fn(self, item);
+    }
+}
+
+/// Files and functions that can be read in one go.
+pub(super) fn length(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".rs") {
+        let lines = text.lines().count();
+        if lines > FILE_LINES {
+            let say = format!("{lines} lines; split it, {FILE_LINES} are the most");
+            findings.push(Finding::new(path, lines, say));
+        }
+        let Ok(file) = syn::parse_file(text) else { continue };
+        let mut functions = Functions::default();
+        functions.visit_file(&file);
+        for (name, first, last) in functions.0 {
+            let lines = last - first + 1;
+            if lines > FUNCTION_LINES {
+                let say = format!("{name} has {lines} lines; {FUNCTION_LINES} are the most");
+                findings.push(Finding::new(path, first, say));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: [usize; 0] = [];
+
+    fn one(rule: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
+        rule(&Tree::of([(path, text)])).into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn unsafe_outside_its_home_is_found_even_in_a_macro() {
+        let block = "fn f() {\n    unsafe { g() }\n}\n";
+        assert_eq!(one(sound, "crates/sim/src/a.rs", block), [2]);
+        let hidden = "macro_rules! m { () => {\n    unsafe { g() }\n} }\n";
+        assert_eq!(one(sound, "crates/sim/src/a.rs", hidden), [2]);
+        let allowed = "#![allow(unsafe_code)]\n";
+        assert_eq!(one(sound, "crates/sim/src/a.rs", allowed), [1]);
+        let words = "// unsafe { }\nconst A: &str = \"unsafe {\";\n";
+        assert_eq!(one(sound, "crates/sim/src/a.rs", words), NONE);
+    }
+
+    #[test]
+    fn an_unsafe_block_needs_its_reason() {
+        let bare = "fn f() {\n    g();\n    unsafe { h() }\n}\n";
+        assert_eq!(one(sound, "crates/vendor/src/a.rs", bare), [3]);
+        let said =
+            "fn f() {\n    g();\n    // SAFETY: h has no conditions.\n    unsafe { h() }\n}\n";
+        assert_eq!(one(sound, "crates/vendor/src/a.rs", said), NONE);
+        let in_statement =
+            "fn f() {\n    // SAFETY: fine.\n    let a =\n        unsafe { h() };\n}\n";
+        assert_eq!(one(sound, "crates/vendor/src/a.rs", in_statement), NONE);
+        let of_another = "fn f() {\n    // SAFETY: fine.\n    let a = 1;\n    unsafe { h() };\n}\n";
+        assert_eq!(one(sound, "crates/vendor/src/a.rs", of_another), [4]);
+        assert_eq!(one(sound, "crates/vendor/src/a.rs", "unsafe impl Send for A {}\n"), [1]);
+    }
+
+    #[test]
+    fn real_clocks_are_found_away_from_home() {
+        let read = "use std::time::Instant;\nfn f() { let t = Instant::now(); }\n";
+        assert_eq!(one(clock, "crates/sim/src/a.rs", read), [1, 2]);
+        assert_eq!(one(clock, "crates/vendor/src/clock.rs", read), NONE);
+        assert_eq!(one(clock, "crates/vendor/src/host.rs", read), [1, 2]);
+        let stamp = "fn f() { jiff::Timestamp::now(); }\n";
+        assert_eq!(one(clock, "crates/bench/src/a.rs", stamp), [1]);
+        assert_eq!(one(clock, "crates/bench/src/a.rs", "fn f(d: std::time::Duration) {}\n"), NONE);
+    }
+
+    #[test]
+    fn printing_is_for_the_command_line_and_tests() {
+        let print = "fn f() {\n    println!(\"a\");\n    std::process::exit(1);\n}\n";
+        assert_eq!(one(printing, "crates/explain/src/a.rs", print), [2, 3]);
+        assert_eq!(one(printing, "crates/cli/src/a.rs", print), NONE);
+        assert_eq!(one(printing, "crates/explain/tests/a.rs", print), NONE);
+        let tested = format!("#[cfg(test)]\nmod tests {{\n{print}}}\n");
+        assert_eq!(one(printing, "crates/explain/src/a.rs", &tested), NONE);
+    }
+
+    #[test]
+    fn unfinished_work_is_found() {
+        let text = "fn f() {\n    todo!()\n}\n#[test]\n#[ignore]\nfn g() { dbg!(1); }\n";
+        assert_eq!(one(unfinished, "crates/cli/src/a.rs", text), [6, 2, 5]);
+    }
+
+    #[test]
+    fn long_files_and_functions_are_found() {
+        let body = "    g();\n".repeat(FUNCTION_LINES - 2);
+        let fits = format!("fn f() {{\n{body}}}\n");
+        assert_eq!(one(length, "crates/a/src/a.rs", &fits), NONE);
+        let long = format!("/// Doc.\nfn f() {{\n{body}    g();\n}}\n");
+        assert_eq!(one(length, "crates/a/src/a.rs", &long), [2]);
+        let method = format!("struct A;\nimpl A {{\n{long}}}\n");
+        assert_eq!(one(length, "crates/a/src/a.rs", &method), [4]);
+        let file = "\n".repeat(FILE_LINES + 1);
+        assert_eq!(one(length, "crates/a/src/a.rs", &file), [FILE_LINES + 1]);
+    }
+}
