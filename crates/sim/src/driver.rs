@@ -1,0 +1,580 @@
+//! The GPU runtime of a simulated machine.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pathline_flow::Operation;
+use pathline_hal::{
+    CallError, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, PeerAccess,
+    Result, StreamId,
+};
+use pathline_schema::{
+    Bytes, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, Rank, Severity, Unit, Variant,
+};
+
+use crate::memory::{self, Spot};
+use crate::timeline::Owner;
+use crate::world::{Does, Effect, Load, Loaded, World, no_such};
+
+/// The runtime as one rank sees it.
+pub(crate) struct SimDriver {
+    pub(crate) world: Rc<RefCell<World>>,
+    pub(crate) rank: Rank,
+}
+
+const XNACK_OFF: &str = "unset HSA_XNACK or set it to 1";
+const XNACK_ON: &str = "unset HSA_XNACK or set it to 0";
+
+impl SimDriver {
+    /// Enters the world with a call on a stream: the GPU, and whether what is written is damaged.
+    fn enter_stream(
+        &self,
+        world: &mut World,
+        call: &'static str,
+        stream: StreamId,
+    ) -> Result<(u32, bool)> {
+        let gpu = world.stream_gpu(call, stream.0)?;
+        Ok((gpu, world.enter(self.rank, call, Some(gpu))?))
+    }
+
+    /// Enters with a call on memory: where it lies.
+    fn enter_memory(
+        &self,
+        world: &mut World,
+        call: &'static str,
+        address: u64,
+        bytes: Bytes,
+    ) -> Result<Spot> {
+        let spot = world.find(call, address, bytes);
+        let gpu = spot.as_ref().ok().and_then(|&spot| world.place(spot).unit.gpu());
+        world.enter(self.rank, call, gpu)?;
+        spot
+    }
+
+    fn gate_enter(&self, world: &mut World, call: &'static str, gate: GateId) -> Result<()> {
+        world.enter(self.rank, call, None)?;
+        let exists = world.timeline.gate_exists(gate.0);
+        exists.then_some(()).ok_or_else(|| no_such(call, &format!("gate {}", gate.0)))
+    }
+
+    fn event_enter(
+        &self,
+        world: &mut World,
+        call: &'static str,
+        event: EventId,
+        stream: StreamId,
+    ) -> Result<()> {
+        self.enter_stream(world, call, stream)?;
+        let exists = world.timeline.event_exists(event.0);
+        exists.then_some(()).ok_or_else(|| no_such(call, &format!("event {}", event.0)))
+    }
+
+    /// What one operation of a copy between two addresses is.
+    fn copy_operation(
+        world: &mut World,
+        (dst, src): (Spot, Spot),
+        bytes: Bytes,
+        gpu: u32,
+        engine: CopyEngine,
+    ) -> Result<Rc<Operation>> {
+        let at = Unit::Gpu(gpu);
+        let by = match engine {
+            CopyEngine::Auto => Mover::Dma { at },
+            CopyEngine::Blit => Mover::Blit { at },
+        };
+        let (src, dst) = (world.place(src), world.place(dst));
+        world.operation("copy", Flow { src, dst, by, bytes })
+    }
+
+    /// Where a kernel of `gpu` finds a stretch. Managed pages that it may not reach in place come
+    /// to it first, by faults.
+    fn reach(
+        &self,
+        world: &mut World,
+        stream: StreamId,
+        gpu: u32,
+        spot: Spot,
+        bytes: u64,
+    ) -> Result<Place> {
+        let here = Unit::Gpu(gpu);
+        let place = world.place(spot);
+        if let Unit::Gpu(owner) = place.unit
+            && owner != gpu
+            && !world.peers.contains(&(gpu, owner))
+        {
+            let thing = format!("memory of gpu{owner} from gpu{gpu}");
+            let reason = "peer access is not enabled";
+            return Err(CallError::new(Severity::Transient, "launch", thing, reason)
+                .or_try("enable_peer first"));
+        }
+        let in_place = |b: &memory::Allocation| b.zero_copy.contains(&gpu);
+        let stays = world.switches.xnack == Some(false)
+            || world.memory.buffer(spot.base).is_some_and(in_place);
+        if place.mem != Mem::Managed || stays {
+            return Ok(place);
+        }
+        self.move_pages(world, stream, (spot, bytes), here, MigrateHow::Fault, false)?;
+        Ok(Place { unit: here, ..place })
+    }
+
+    /// Enqueues the migration of those pages of a stretch that are not at `to`.
+    fn move_pages(
+        &self,
+        world: &mut World,
+        stream: StreamId,
+        (spot, bytes): (Spot, u64),
+        to: Unit,
+        how: MigrateHow,
+        damages: bool,
+    ) -> Result<()> {
+        let buffer = world.memory.buffer(spot.base);
+        let away = buffer.and_then(|b| b.away_from(to, spot.offset, bytes));
+        let Some((moved, from)) = away else { return Ok(()) };
+        let at = |unit| Place { rank: self.rank, unit, mem: Mem::Managed };
+        let by = Mover::Migrate { at: to, how };
+        let flow = Flow { src: at(from), dst: at(to), by, bytes: Bytes(moved) };
+        let operation = world.operation("migrate", flow)?;
+        let room = world.memory.room(to);
+        if room.is_none_or(|(free, _)| free < moved) {
+            return Err(out_of_memory("migrate", Bytes(moved), to, room));
+        }
+        world.charge(self.rank, operation.call.0);
+        world.memory.migrate(spot, bytes, to);
+        let effect = Effect { src: Some(spot), dst: None, bytes, does: Does::Migrate, damages };
+        world.enqueue(self.rank, stream.0, operation, Load::once(Bytes(moved)), effect);
+        Ok(())
+    }
+}
+
+/// The error for what does not fit.
+pub(crate) fn out_of_memory(
+    call: &'static str,
+    bytes: Bytes,
+    unit: Unit,
+    room: Option<(u64, u64)>,
+) -> CallError {
+    let (free, total) = room.unwrap_or_default();
+    let (free, total) = (Bytes(free).rounded(), Bytes(total).rounded());
+    let thing = format!("{bytes} at {unit}");
+    let reason = format!("out of memory: {free} of {total} are free");
+    CallError::new(Severity::Exhausted, call, thing, reason).or_try("choose smaller sizes")
+}
+
+impl Driver for SimDriver {
+    fn name(&self) -> &str {
+        "sim"
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "devices", None)?;
+        let demand_migration = world.switches.xnack != Some(false);
+        let gpus = world.topology.gpus.iter().map(|gpu| DeviceInfo {
+            index: gpu.index,
+            name: gpu.name.clone(),
+            arch: gpu.arch.clone(),
+            pci: gpu.pci.clone(),
+            numa: gpu.numa,
+            memory: gpu.memory,
+            compute_units: gpu.compute_units,
+            demand_migration,
+        });
+        Ok(gpus.collect())
+    }
+
+    fn memory(&self, gpu: u32) -> Result<(Bytes, Bytes)> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "memory", Some(gpu))?;
+        let room = world.memory.room(Unit::Gpu(gpu));
+        room.map(|(free, total)| (Bytes(free), Bytes(total)))
+            .ok_or_else(|| no_such("memory", &format!("gpu{gpu}")))
+    }
+
+    fn peer_access(&self, from: u32, to: u32) -> Result<PeerAccess> {
+        let mut world = self.world.borrow_mut();
+        for gpu in [from, to] {
+            world.enter(self.rank, "peer_access", Some(gpu))?;
+        }
+        let place = |gpu, mem| Place { rank: self.rank, unit: Unit::Gpu(gpu), mem };
+        let by = Mover::Kernel { at: Unit::Gpu(from), variant: Variant::standard(KernelOp::Read) };
+        let (src, dst) = (place(to, Mem::Vram), place(from, Mem::Reg));
+        let reads = Flow { src, dst, by, bytes: Bytes::mib(1) };
+        let direct = from == to || world.operation("peer_access", reads).is_ok();
+        Ok(if direct { PeerAccess::Direct } else { PeerAccess::Staged })
+    }
+
+    fn enable_peer(&self, from: u32, to: u32) -> Result<()> {
+        if self.peer_access(from, to)? == PeerAccess::Staged {
+            let pair = format!("gpu{to} from gpu{from}");
+            return Err(CallError::unsupported("enable_peer", pair, "no path between the two")
+                .or_try("copy through the host"));
+        }
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "enable_peer", Some(from))?;
+        world.peers.insert((from, to));
+        Ok(())
+    }
+
+    fn alloc(&self, place: Place, bytes: Bytes) -> Result<u64> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "alloc", place.unit.gpu())?;
+        let thing = || format!("{bytes} at {place}");
+        let gives = match place.unit {
+            Unit::Gpu(_) => matches!(place.mem, Mem::Vram | Mem::VramFine | Mem::Managed),
+            Unit::Numa(_) => matches!(
+                place.mem,
+                Mem::Pinned | Mem::PinnedNonCoherent | Mem::PinnedWc | Mem::Managed
+            ),
+        };
+        if !gives {
+            let reason = "the runtime has no such memory there";
+            return Err(CallError::unsupported("alloc", thing(), reason).or_try(
+                "ask for vram at a GPU, or for pinned or managed memory at a NUMA domain",
+            ));
+        }
+        if bytes.0 == 0 {
+            let reason = "an empty buffer";
+            return Err(CallError::new(Severity::Transient, "alloc", thing(), reason)
+                .or_try("allocate at least 1 byte"));
+        }
+        let room = world.memory.room(place.unit);
+        if room.is_none() {
+            return Err(no_such("alloc", &place.unit.to_string()));
+        }
+        world
+            .memory
+            .alloc(place, bytes.0, memory::Owner::Driver)
+            .ok_or_else(|| out_of_memory("alloc", bytes, place.unit, room))
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let struck = world.enter(self.rank, "free", None);
+        let owned = |b: &memory::Allocation| b.owner == memory::Owner::Driver;
+        if !world.memory.buffer(address).is_some_and(owned) {
+            return Err(no_such("free", &format!("buffer {address:#x}")));
+        }
+        world.free(self.rank, "free", address)?;
+        struck.map(|_| ())
+    }
+
+    fn register(&self, address: u64, bytes: Bytes) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "register", None)?;
+        let spot = world.find("register", address, bytes)?;
+        let buffer = world.memory.buffer_mut(spot.base).filter(|b| {
+            matches!(b.place.mem, Mem::Paged | Mem::Huge) && !b.registered && spot.offset == 0
+        });
+        let Some(buffer) = buffer else {
+            let thing = format!("{bytes} at {address:#x}");
+            let reason = "only whole pageable buffers that are not registered can be";
+            return Err(CallError::new(Severity::Transient, "register", thing, reason));
+        };
+        buffer.registered = true;
+        Ok(())
+    }
+
+    fn unregister(&self, address: u64) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "unregister", None)?;
+        let buffer = world.memory.buffer_mut(address).filter(|b| b.registered);
+        let thing = || format!("registered buffer {address:#x}");
+        buffer.ok_or_else(|| no_such("unregister", &thing()))?.registered = false;
+        Ok(())
+    }
+
+    fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "advise_zero_copy", Some(gpu))?;
+        let spot = world.find("advise_zero_copy", address, bytes)?;
+        let thing = format!("{bytes} at {}", world.place(spot));
+        if world.switches.xnack == Some(true) {
+            let reason = "with HSA_XNACK=1 managed pages migrate to who touches them";
+            return Err(CallError::unsupported("advise_zero_copy", thing, reason).or_try(XNACK_ON));
+        }
+        let buffer = world.memory.buffer_mut(spot.base).filter(|b| b.place.mem == Mem::Managed);
+        let Some(buffer) = buffer else {
+            let reason = "only managed memory takes advice";
+            return Err(CallError::unsupported("advise_zero_copy", thing, reason)
+                .or_try("allocate managed memory"));
+        };
+        buffer.zero_copy.insert(gpu);
+        Ok(())
+    }
+
+    fn stream_create(&self, gpu: u32) -> Result<StreamId> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "stream_create", Some(gpu))?;
+        Ok(StreamId(world.timeline.lane_create(Owner::Stream(gpu))))
+    }
+
+    fn stream_destroy(&self, stream: StreamId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let gpu = world.stream_gpu("stream_destroy", stream.0)?;
+        let struck = world.enter(self.rank, "stream_destroy", Some(gpu));
+        let thing = format!("stream {} of gpu{gpu}", stream.0);
+        world.lane_end(self.rank, "stream_destroy", &thing, stream.0)?;
+        struck.map(|_| ())
+    }
+
+    fn stream_wait(&self, stream: StreamId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let (gpu, _) = self.enter_stream(&mut world, "stream_wait", stream)?;
+        let thing = format!("stream {} of gpu{gpu}", stream.0);
+        world.block(self.rank, "stream_wait", &thing, |w| w.timeline.lane_idle(stream.0))
+    }
+
+    fn stream_idle(&self, stream: StreamId) -> Result<bool> {
+        let mut world = self.world.borrow_mut();
+        self.enter_stream(&mut world, "stream_idle", stream)?;
+        world.catch_up(self.rank);
+        Ok(world.timeline.lane_idle(stream.0).is_some())
+    }
+
+    fn event_create(&self, gpu: u32) -> Result<EventId> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "event_create", Some(gpu))?;
+        Ok(EventId(world.timeline.event_create()))
+    }
+
+    fn event_destroy(&self, event: EventId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "event_destroy", None)?;
+        if !world.timeline.event_exists(event.0) {
+            return Err(no_such("event_destroy", &format!("event {}", event.0)));
+        }
+        world.timeline.event_destroy(event.0);
+        Ok(())
+    }
+
+    fn event_record(&self, event: EventId, stream: StreamId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        self.event_enter(&mut world, "event_record", event, stream)?;
+        let issued = world.clock(self.rank);
+        world.timeline.event_record(event.0, stream.0, issued);
+        Ok(())
+    }
+
+    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        self.event_enter(&mut world, "stream_wait_event", event, stream)?;
+        let issued = world.clock(self.rank);
+        world.timeline.event_await(event.0, stream.0, issued);
+        Ok(())
+    }
+
+    fn event_elapsed(&self, start: EventId, end: EventId) -> Result<Ns> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "event_elapsed", None)?;
+        world.catch_up(self.rank);
+        let time = |event: EventId| {
+            let thing = format!("event {}", event.0);
+            if !world.timeline.event_exists(event.0) {
+                return Err(no_such("event_elapsed", &thing));
+            }
+            world.timeline.event_time(event.0).ok_or_else(|| {
+                let reason = "it has not happened";
+                CallError::new(Severity::Transient, "event_elapsed", thing, reason)
+                    .or_try("record it and wait for its stream")
+            })
+        };
+        Ok(Ns(time(end)? - time(start)?))
+    }
+
+    fn gate_create(&self) -> Result<GateId> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "gate_create", None)?;
+        Ok(GateId(world.timeline.gate_create()))
+    }
+
+    fn gate_hold(&self, gate: GateId, stream: StreamId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        self.enter_stream(&mut world, "gate_hold", stream)?;
+        self.gate_enter(&mut world, "gate_hold", gate)?;
+        let issued = world.clock(self.rank);
+        world.timeline.push(stream.0, issued, crate::timeline::Op::Hold(gate.0));
+        Ok(())
+    }
+
+    fn gate_release(&self, gate: GateId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        self.gate_enter(&mut world, "gate_release", gate)?;
+        let now = world.clock(self.rank);
+        world.timeline.gate_open(gate.0, now);
+        Ok(())
+    }
+
+    fn gate_destroy(&self, gate: GateId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        self.gate_enter(&mut world, "gate_destroy", gate)?;
+        let now = world.clock(self.rank);
+        world.timeline.gate_destroy(gate.0, now);
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        stream: StreamId,
+        dst: u64,
+        src: u64,
+        bytes: Bytes,
+        engine: CopyEngine,
+    ) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let (gpu, damages) = self.enter_stream(&mut world, "copy", stream)?;
+        let (dst, src) = (world.find("copy", dst, bytes)?, world.find("copy", src, bytes)?);
+        if bytes.0 == 0 {
+            return Ok(());
+        }
+        let operation = Self::copy_operation(&mut world, (dst, src), bytes, gpu, engine)?;
+        world.charge(self.rank, operation.call.0);
+        let (blocking, does) = (operation.blocking, Does::Copy);
+        let effect = Effect { src: Some(src), dst: Some(dst), bytes: bytes.0, does, damages };
+        world.enqueue(self.rank, stream.0, operation, Load::once(bytes), effect);
+        if !blocking {
+            return Ok(());
+        }
+        let thing = format!("stream {} of gpu{gpu}", stream.0);
+        let arrived = world.block(self.rank, "copy", &thing, |w| w.timeline.lane_idle(stream.0));
+        if arrived.is_err()
+            && let Some(effect) = world.timeline.take_back(stream.0)
+        {
+            world.release(&effect);
+        }
+        arrived
+    }
+
+    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String {
+        let mut world = self.world.borrow_mut();
+        let mut name = || -> Result<String> {
+            let one = Bytes(1);
+            let spots = (world.find("copy", dst, one)?, world.find("copy", src, one)?);
+            let gpu = world.place(spots.1).unit.gpu().or(world.place(spots.0).unit.gpu());
+            let gpu = gpu.unwrap_or_default();
+            let bytes = Bytes::mib(1);
+            let operation = Self::copy_operation(&mut world, spots, bytes, gpu, engine)?;
+            Ok(operation.engine.clone())
+        };
+        name().unwrap_or_else(|error| error.reason)
+    }
+
+    fn kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "kernel", Some(gpu))?;
+        let id = world.timeline.handle();
+        world.kernels.insert(id, Loaded { gpu, variant: *variant });
+        Ok(KernelId(id))
+    }
+
+    fn kernel_unload(&self, kernel: KernelId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "kernel_unload", None)?;
+        let gone = world.kernels.remove(&kernel.0);
+        gone.map(|_| ()).ok_or_else(|| no_such("kernel_unload", &format!("kernel {}", kernel.0)))
+    }
+
+    fn launch(&self, stream: StreamId, kernel: KernelId, launch: &Launch) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let (gpu, damages) = self.enter_stream(&mut world, "launch", stream)?;
+        let loaded = world.kernels.get(&kernel.0).copied().filter(|k| k.gpu == gpu);
+        let Some(Loaded { variant, .. }) = loaded else {
+            return Err(no_such("launch", &format!("kernel {} of gpu{gpu}", kernel.0)));
+        };
+        if launch.bytes.0 == 0 {
+            return Ok(());
+        }
+        let run = variant.effect(launch.bytes);
+        let mut stretch = |address, bytes: Bytes| -> Result<(Option<Spot>, Place)> {
+            if bytes.0 == 0 {
+                return Ok((None, Place { rank: self.rank, unit: Unit::Gpu(gpu), mem: Mem::Reg }));
+            }
+            let spot = world.find("launch", address, bytes)?;
+            Ok((Some(spot), self.reach(&mut world, stream, gpu, spot, bytes.0)?))
+        };
+        let (src, from) = stretch(launch.src, run.reads)?;
+        let (dst, to) = stretch(launch.dst, run.writes)?;
+        if run.chain > 0 {
+            is_chain(&world, "launch", src, run.reads)?;
+        }
+        let by = Mover::Kernel { at: Unit::Gpu(gpu), variant };
+        let flow = Flow { src: from, dst: to, by, bytes: launch.bytes };
+        let operation = world.operation("launch", flow)?;
+        world.charge(self.rank, operation.call.0);
+        let does = match variant.op {
+            KernelOp::Read | KernelOp::Chase => Does::Read,
+            KernelOp::Copy => Does::Copy,
+            KernelOp::Write | KernelOp::Triad => Does::Scramble,
+        };
+        let load = match run.chain {
+            0 => Load::once(launch.bytes),
+            steps => Load { passes: 1.0, amount: 0.0, steps: steps as f64 },
+        };
+        let effect = Effect { src, dst, bytes: launch.bytes.0, does, damages };
+        world.enqueue(self.rank, stream.0, operation, load, effect);
+        Ok(())
+    }
+
+    fn migrate(
+        &self,
+        stream: StreamId,
+        address: u64,
+        bytes: Bytes,
+        to: Place,
+        how: MigrateHow,
+    ) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let (gpu, damages) = self.enter_stream(&mut world, "migrate", stream)?;
+        let spot = world.find("migrate", address, bytes)?;
+        let place = world.place(spot);
+        let unable = |reason: &str, way_out: &str| {
+            let thing = format!("{bytes} at {place} to {to}");
+            Err(CallError::unsupported("migrate", thing, reason).or_try(way_out))
+        };
+        if place.mem != Mem::Managed {
+            return unable("only managed memory migrates", "allocate managed memory");
+        }
+        if how == MigrateHow::Fault {
+            if world.switches.xnack == Some(false) {
+                return unable("with HSA_XNACK=0 a kernel cannot fault pages in", XNACK_OFF);
+            }
+            if to.unit != Unit::Gpu(gpu) {
+                return unable(
+                    "a kernel's faults bring pages to its own GPU",
+                    "use the target's stream, or a prefetch",
+                );
+            }
+        }
+        self.move_pages(&mut world, stream, (spot, bytes.0), to.unit, how, damages)
+    }
+
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let spot = self.enter_memory(&mut world, "fill", address, bytes)?;
+        world.fill(self.rank, spot, bytes, seed, chain);
+        Ok(())
+    }
+
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
+        let mut world = self.world.borrow_mut();
+        let spot = self.enter_memory(&mut world, "check", address, bytes)?;
+        Ok(world.check(self.rank, spot, bytes, seed))
+    }
+}
+
+/// An error where a chase would follow what is no chain.
+pub(crate) fn is_chain(
+    world: &World,
+    call: &'static str,
+    spot: Option<Spot>,
+    bytes: Bytes,
+) -> Result<()> {
+    let chained = |spot: Spot| {
+        world.memory.buffer(spot.base).is_some_and(|b| b.is_chain(spot.offset, bytes.0))
+    };
+    if spot.is_some_and(chained) {
+        return Ok(());
+    }
+    let reason = "the buffer holds no chain of pointers";
+    Err(CallError::new(Severity::Transient, call, format!("a chase over {bytes}"), reason)
+        .or_try("fill it as a chain first"))
+}

@@ -1,0 +1,322 @@
+//! The host of a simulated machine: its memory and its threads.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pathline_hal::{CallError, GateId, Host, HostDomain, Reaped, Result, TeamId, Work};
+use pathline_schema::{
+    Bytes, Conditions, CpuHow, CpuOp, Flow, Mem, Mover, Ns, Place, Rank, Severity, Unit,
+};
+
+use crate::driver::{is_chain, out_of_memory};
+use crate::memory::{self, Allocation, Spot};
+use crate::timeline::{Op, Owner};
+use crate::world::{Does, Effect, Load, Task, World, no_such};
+
+/// The host as one rank sees it.
+pub(crate) struct SimHost {
+    pub(crate) world: Rc<RefCell<World>>,
+    pub(crate) rank: Rank,
+}
+
+/// All instruction choices, in the order in which they are offered.
+const CHOICES: [CpuHow; 11] = [
+    CpuHow::Plain,
+    CpuHow::Memcpy,
+    CpuHow::Movsb,
+    CpuHow::Avx2,
+    CpuHow::Avx2Nt,
+    CpuHow::Avx2Nta,
+    CpuHow::Avx512,
+    CpuHow::Avx512Nt,
+    CpuHow::Avx512Nta,
+    CpuHow::Neon,
+    CpuHow::NeonNt,
+];
+/// Pages where the description names no size.
+const PAGE: u64 = 4 << 10;
+const HUGE_PAGE: u64 = 2 << 20;
+
+fn instructions(world: &World) -> impl Iterator<Item = CpuHow> + '_ {
+    let has = |feature: &str| world.topology.host.features.iter().any(|f| f == feature);
+    CHOICES.into_iter().filter(move |how| how.feature().is_none_or(has))
+}
+
+fn page(world: &World, mem: Mem) -> u64 {
+    let host = &world.topology.host;
+    let (size, usual) = match mem {
+        Mem::Huge => (host.huge_pages.first().map_or(0, |size| size.0), HUGE_PAGE),
+        _ => (host.page.0, PAGE),
+    };
+    if size == 0 { usual } else { size }
+}
+
+/// The threads of a team and their domain.
+fn team_of(world: &World, call: &'static str, team: TeamId) -> Result<(u32, u32)> {
+    match world.timeline.lane_owner(team.0) {
+        Some(Owner::Team(numa, threads)) => Ok((numa, threads)),
+        _ => Err(no_such(call, &format!("team {}", team.0))),
+    }
+}
+
+/// What a submitted piece of work touches and where.
+struct Ends {
+    src: Option<Spot>,
+    dst: Option<Spot>,
+    from: Place,
+    to: Place,
+}
+
+impl SimHost {
+    /// The error unless `address` is the start of a buffer of the host.
+    fn own(world: &World, call: &'static str, address: u64) -> Result<()> {
+        let owned = |b: &Allocation| b.owner == memory::Owner::Host;
+        let known = world.memory.buffer(address).is_some_and(owned);
+        known.then_some(()).ok_or_else(|| no_such(call, &format!("buffer {address:#x}")))
+    }
+
+    fn gate_enter(&self, world: &mut World, call: &'static str, gate: GateId) -> Result<()> {
+        world.enter(self.rank, call, None)?;
+        let exists = world.timeline.gate_exists(gate.0);
+        exists.then_some(()).ok_or_else(|| no_such(call, &format!("gate {}", gate.0)))
+    }
+
+    fn ends(&self, world: &World, numa: u32, work: &Work) -> Result<Ends> {
+        let run = work.work.effect(work.bytes);
+        let stretch = |address, bytes: Bytes| -> Result<(Option<Spot>, Place)> {
+            if bytes.0 == 0 {
+                return Ok((
+                    None,
+                    Place { rank: self.rank, unit: Unit::Numa(numa), mem: Mem::Reg },
+                ));
+            }
+            let spot = world.find("submit", address, bytes)?;
+            Ok((Some(spot), world.place(spot)))
+        };
+        let (src, from) = stretch(work.src, run.reads)?;
+        let (dst, to) = stretch(work.dst, run.writes)?;
+        if run.chain > 0 {
+            is_chain(world, "submit", src, run.reads)?;
+        }
+        Ok(Ends { src, dst, from, to })
+    }
+
+    /// How much work moves, and the steps that it is made of.
+    fn load(world: &World, threads: u32, work: &Work, ends: &Ends) -> (Load, u64) {
+        let reps = work.reps as f64;
+        let whole = Load { passes: reps, amount: work.bytes.as_f64() * reps, steps: 0.0 };
+        match work.work.op {
+            CpuOp::Chase => {
+                let steps = work.work.effect(work.bytes).chain * work.reps;
+                let each = steps as f64 / f64::from(threads);
+                (Load { amount: 0.0, steps: each, ..whole }, steps)
+            }
+            CpuOp::Touch => {
+                // Pages that are there already cost a store, which is nothing beside a fault.
+                let fresh = ends.dst.and_then(|at| {
+                    world.memory.buffer(at.base).map(|b| b.unbacked(at.offset, work.bytes.0))
+                });
+                let amount = fresh.unwrap_or_default() as f64;
+                let pages = work.bytes.0.div_ceil(page(world, ends.to.mem));
+                (Load { amount, ..whole }, pages * work.reps)
+            }
+            _ => (whole, work.reps),
+        }
+    }
+}
+
+impl Host for SimHost {
+    fn domains(&self) -> Vec<HostDomain> {
+        let world = self.world.borrow();
+        let domain = |d: &pathline_schema::NumaDomain| {
+            let free = world.memory.room(Unit::Numa(d.id)).map_or(0, |(free, _)| free);
+            HostDomain { id: d.id, threads: d.cpus.len() as u32, free: Bytes(free) }
+        };
+        world.topology.numa.iter().map(domain).collect()
+    }
+
+    fn instructions(&self) -> Vec<CpuHow> {
+        instructions(&self.world.borrow()).collect()
+    }
+
+    fn alloc(&self, numa: u32, mem: Mem, bytes: Bytes) -> Result<u64> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "host.alloc", None)?;
+        let unit = Unit::Numa(numa);
+        let place = Place { rank: self.rank, unit, mem };
+        let thing = || format!("{bytes} at {place}");
+        if !matches!(mem, Mem::Paged | Mem::Huge) {
+            let reason = "the host gives pageable memory only";
+            return Err(CallError::unsupported("host.alloc", thing(), reason)
+                .or_try("ask for paged or huge"));
+        }
+        if bytes.0 == 0 {
+            let reason = "an empty buffer";
+            return Err(CallError::new(Severity::Transient, "host.alloc", thing(), reason)
+                .or_try("allocate at least 1 byte"));
+        }
+        let room = world.memory.room(unit);
+        if room.is_none() {
+            return Err(no_such("host.alloc", &unit.to_string()));
+        }
+        let address = world.memory.alloc(place, bytes.0, memory::Owner::Host);
+        address.ok_or_else(|| out_of_memory("host.alloc", bytes, unit, room))
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let struck = world.enter(self.rank, "host.free", None);
+        Self::own(&world, "host.free", address)?;
+        world.free(self.rank, "host.free", address)?;
+        struck.map(|_| ())
+    }
+
+    fn discard(&self, address: u64) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "host.discard", None)?;
+        Self::own(&world, "host.discard", address)?;
+        if world.memory.buffer(address).is_some_and(|b| b.registered) {
+            let thing = format!("buffer {address:#x}");
+            let reason = "registered pages cannot be given back";
+            return Err(
+                CallError::unsupported("host.discard", thing, reason).or_try("unregister it first")
+            );
+        }
+        world.catch_up(self.rank);
+        world.memory.discard(address);
+        Ok(())
+    }
+
+    fn huge_bytes(&self, address: u64) -> Option<Bytes> {
+        let world = self.world.borrow();
+        let buffer = world.memory.buffer(address)?;
+        let backed = buffer.bytes - buffer.unbacked(0, buffer.bytes);
+        let whole = backed.next_multiple_of(page(&world, Mem::Huge));
+        Some(Bytes(if buffer.place.mem == Mem::Huge { whole } else { 0 }))
+    }
+
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "host.fill", None)?;
+        let spot = world.find("host.fill", address, bytes)?;
+        world.fill(self.rank, spot, bytes, seed, chain);
+        Ok(())
+    }
+
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "host.check", None)?;
+        let spot = world.find("host.check", address, bytes)?;
+        Ok(world.check(self.rank, spot, bytes, seed))
+    }
+
+    fn team_create(&self, numa: u32, threads: u32) -> Result<TeamId> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "host.team_create", None)?;
+        let domain = world.topology.numa.iter().find(|d| d.id == numa);
+        let Some(domain) = domain else {
+            return Err(no_such("host.team_create", &format!("numa{numa}")));
+        };
+        let cores = domain.cpus.len();
+        if threads == 0 || threads as usize > cores {
+            let thing = format!("{threads} threads on numa{numa}");
+            let reason = format!("it has {cores} cores, one for each thread");
+            return Err(CallError::new(Severity::Exhausted, "host.team_create", thing, reason)
+                .or_try(format!("use 1 to {cores} threads")));
+        }
+        Ok(TeamId(world.timeline.lane_create(Owner::Team(numa, threads))))
+    }
+
+    fn team_destroy(&self, team: TeamId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        team_of(&world, "host.team_destroy", team)?;
+        let struck = world.enter(self.rank, "host.team_destroy", None);
+        world.tasks.remove(&team.0);
+        let thing = format!("team {}", team.0);
+        world.lane_end(self.rank, "host.team_destroy", &thing, team.0)?;
+        struck.map(|_| ())
+    }
+
+    fn submit(&self, team: TeamId, gate: GateId, work: &Work) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let damages = world.enter(self.rank, "host.submit", None)?;
+        let (numa, threads) = team_of(&world, "host.submit", team)?;
+        if !world.timeline.gate_exists(gate.0) {
+            return Err(no_such("host.submit", &format!("gate {}", gate.0)));
+        }
+        let thing = || format!("{} of {} on team {}", work.work, work.bytes, team.0);
+        let refuse = |reason: &str, way_out: &str| {
+            Err(CallError::new(Severity::Transient, "host.submit", thing(), reason).or_try(way_out))
+        };
+        if world.tasks.contains_key(&team.0) {
+            return refuse("the team has work that was not reaped", "reap first");
+        }
+        if work.bytes.0 == 0 || work.reps == 0 {
+            return refuse("there is nothing to do", "ask for at least 1 byte, once");
+        }
+        if !instructions(&world).any(|how| how == work.work.how) {
+            let reason = "this processor has no such instructions";
+            return Err(CallError::unsupported("host.submit", thing(), reason)
+                .or_try("choose one of the instructions that the host offers"));
+        }
+        let ends = self.ends(&world, numa, work)?;
+        let by = Mover::Cpu { at: Unit::Numa(numa), work: work.work, threads };
+        let flow = Flow { src: ends.from, dst: ends.to, by, bytes: work.bytes };
+        let operation = world.operation("host.submit", flow)?;
+        let (load, steps) = Self::load(&world, threads, work, &ends);
+        let does = match work.work.op {
+            CpuOp::Read | CpuOp::Chase => Does::Read,
+            CpuOp::Copy => Does::Copy,
+            CpuOp::Write | CpuOp::Triad | CpuOp::Touch => Does::Scramble,
+        };
+        let effect = Effect { src: ends.src, dst: ends.dst, bytes: work.bytes.0, does, damages };
+        world.charge(self.rank, operation.call.0);
+        let issued = world.clock(self.rank);
+        world.timeline.push(team.0, issued, Op::Hold(gate.0));
+        world.enqueue(self.rank, team.0, operation, load, effect);
+        world.tasks.insert(team.0, Task { steps });
+        Ok(())
+    }
+
+    fn reap(&self, team: TeamId) -> Result<Reaped> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "host.reap", None)?;
+        team_of(&world, "host.reap", team)?;
+        let thing = format!("team {}", team.0);
+        let Some(Task { steps }) = world.tasks.get(&team.0).copied() else {
+            let reason = "it was given no work";
+            return Err(CallError::new(Severity::Transient, "host.reap", thing, reason)
+                .or_try("submit first"));
+        };
+        world.block(self.rank, "host.reap", &thing, |w| w.timeline.lane_idle(team.0))?;
+        world.tasks.remove(&team.0);
+        Ok(Reaped { elapsed: Ns(world.timeline.lane_busy_time(team.0)), steps })
+    }
+
+    fn gate_create(&self) -> Result<GateId> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "host.gate_create", None)?;
+        Ok(GateId(world.timeline.gate_create()))
+    }
+
+    fn gate_release(&self, gate: GateId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        self.gate_enter(&mut world, "host.gate_release", gate)?;
+        let now = world.clock(self.rank);
+        world.timeline.gate_open(gate.0, now);
+        Ok(())
+    }
+
+    fn gate_destroy(&self, gate: GateId) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        self.gate_enter(&mut world, "host.gate_destroy", gate)?;
+        let now = world.clock(self.rank);
+        world.timeline.gate_destroy(gate.0, now);
+        Ok(())
+    }
+
+    /// A model has no clock rate, temperature or neighbours.
+    fn conditions(&self) -> Conditions {
+        Conditions::default()
+    }
+}

@@ -1,0 +1,401 @@
+//! The one world that all parts of a simulated machine share.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use pathline_flow::{MachineDesc, Network, Operation, Switches};
+use pathline_hal::{CallError, Result, pattern};
+use pathline_schema::{
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, Mover, Ns, Place, Rank, Severity, Topology,
+    Unit, Variant,
+};
+
+use crate::Options;
+use crate::fault::Script;
+use crate::memory::{Memory, Spot};
+use crate::timeline::{Op, Owner, Timeline, Transfer};
+
+/// What a transfer does to memory when it ends.
+#[derive(Debug)]
+pub(crate) struct Effect {
+    pub(crate) src: Option<Spot>,
+    pub(crate) dst: Option<Spot>,
+    pub(crate) bytes: u64,
+    pub(crate) does: Does,
+    /// Whether one line of what it writes is wrong.
+    pub(crate) damages: bool,
+}
+
+/// How the destination follows from the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Does {
+    /// It is only read.
+    Read,
+    /// It is the same.
+    Copy,
+    /// It is something that nobody compares.
+    Scramble,
+    /// The pages of the source change their place. That they do is known from the time of issue
+    /// on, so that what is enqueued behind finds them there.
+    Migrate,
+}
+
+/// A loaded kernel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Loaded {
+    pub(crate) gpu: u32,
+    pub(crate) variant: Variant,
+}
+
+/// What a team was given and has not been asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Task {
+    pub(crate) steps: u64,
+}
+
+/// Least time of any call: a loop that polls must end.
+const TICK: f64 = 1.0;
+/// The most operations that are kept; a sweep has thousands.
+const MOST_CACHED: usize = 1 << 16;
+
+pub(crate) struct World {
+    /// Host clock of each rank. The world never passes the earliest one of those that run; while
+    /// there is one rank, the world goes as far as that one waits.
+    clocks: Vec<f64>,
+    pub(crate) timeline: Timeline<Effect>,
+    pub(crate) memory: Memory,
+    pub(crate) topology: Topology,
+    pub(crate) switches: Switches,
+    pub(crate) kernels: BTreeMap<u64, Loaded>,
+    pub(crate) tasks: BTreeMap<u64, Task>,
+    pub(crate) peers: BTreeSet<(u32, u32)>,
+    network: Network,
+    operations: HashMap<Flow, Rc<Operation>>,
+    last: Option<(Flow, Rc<Operation>)>,
+    script: Script,
+    /// GPUs that a sticky fault has made unusable.
+    lost: BTreeSet<u32>,
+    jitter: f64,
+    seed: u64,
+    draws: u64,
+}
+
+impl World {
+    pub(crate) fn new(
+        desc: &MachineDesc,
+        switches: Switches,
+        options: &Options,
+    ) -> std::result::Result<Self, pathline_flow::DescError> {
+        let network = Network::new(desc, switches)?;
+        let topology = desc.topology();
+        let gpus = topology.gpus.iter().map(|g| (Unit::Gpu(g.index), g.memory.0));
+        let domains = topology.numa.iter().map(|d| (Unit::Numa(d.id), d.memory.0));
+        let memory = Memory::new(gpus.chain(domains), options.seed);
+        let capacities = network.resources().iter().map(|r| r.capacity.0).collect();
+        Ok(Self {
+            clocks: vec![0.0],
+            timeline: Timeline::new(capacities),
+            memory,
+            topology,
+            switches,
+            kernels: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            peers: BTreeSet::new(),
+            network,
+            operations: HashMap::new(),
+            last: None,
+            script: Script::new(options.faults.clone()),
+            lost: BTreeSet::new(),
+            jitter: options.jitter,
+            seed: options.seed,
+            draws: 0,
+        })
+    }
+
+    /// The host clock of a rank.
+    pub(crate) fn clock(&self, rank: Rank) -> f64 {
+        self.clocks.get(rank.0 as usize).copied().unwrap_or_default()
+    }
+    /// Lets the host of a rank spend time.
+    pub(crate) fn charge(&mut self, rank: Rank, time: f64) {
+        if let Some(clock) = self.clocks.get_mut(rank.0 as usize) {
+            *clock += time.max(0.0);
+        }
+    }
+    /// A call enters the world: it costs at least a nanosecond, and may be struck by a fault.
+    /// Whether what it writes is damaged.
+    pub(crate) fn enter(
+        &mut self,
+        rank: Rank,
+        call: &'static str,
+        gpu: Option<u32>,
+    ) -> Result<bool> {
+        self.charge(rank, TICK);
+        let thing = || gpu.map_or_else(|| "this machine".to_owned(), |gpu| format!("gpu{gpu}"));
+        if let Some(gpu) = gpu {
+            if self.lost.contains(&gpu) {
+                let reason = "an earlier fault has made the device unusable";
+                return Err(CallError::new(Severity::Sticky, call, thing(), reason)
+                    .or_try("start again; a device that stays so needs a reset"));
+            }
+            if !self.topology.gpus.iter().any(|g| g.index == gpu) {
+                return Err(no_such(call, &thing()));
+            }
+        }
+        let struck = self.script.enter(call, &thing());
+        if let (Err(error), Some(gpu)) = (&struck, gpu)
+            && error.severity == Severity::Sticky
+        {
+            self.lost.insert(gpu);
+        }
+        struck
+    }
+
+    /// Lets everything happen that is due by the host clock.
+    pub(crate) fn catch_up(&mut self, rank: Rank) {
+        let now = self.clock(rank);
+        while self.timeline.next().is_some_and(|at| at <= now) {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        if let Some(effect) = self.timeline.step() {
+            self.apply(&effect);
+        }
+    }
+
+    /// Blocks a rank until `done` gives an instant: its host clock is then not earlier. An error
+    /// if that will never be.
+    pub(crate) fn block(
+        &mut self,
+        rank: Rank,
+        call: &'static str,
+        thing: &str,
+        done: impl Fn(&Self) -> Option<f64>,
+    ) -> Result<()> {
+        self.catch_up(rank);
+        loop {
+            if let Some(at) = done(self) {
+                let wait = at - self.clock(rank);
+                self.charge(rank, wait);
+                return Ok(());
+            }
+            if self.timeline.next().is_none() {
+                let reason = format!("virtual deadlock: {}", self.timeline.who_waits());
+                return Err(CallError::new(Severity::Transient, call, thing, reason)
+                    .or_try("release the gate before waiting"));
+            }
+            self.step();
+        }
+    }
+
+    fn apply(&mut self, effect: &Effect) {
+        self.release(effect);
+        let wrote = match (effect.does, effect.src, effect.dst) {
+            (Does::Copy, Some(src), Some(dst)) => {
+                self.memory.copy(dst, src, effect.bytes);
+                Some(dst)
+            }
+            (Does::Scramble, _, Some(dst)) => {
+                self.memory.scramble(dst, effect.bytes);
+                Some(dst)
+            }
+            (Does::Migrate, at, _) => at,
+            _ => None,
+        };
+        if let Some(at) = wrote.filter(|_| effect.damages) {
+            self.memory.damage(at, effect.bytes);
+        }
+    }
+    /// Its buffers have one user less.
+    pub(crate) fn release(&mut self, effect: &Effect) {
+        for spot in [effect.src, effect.dst].into_iter().flatten() {
+            if let Some(buffer) = self.memory.buffer_mut(spot.base) {
+                buffer.pending = buffer.pending.saturating_sub(1);
+            }
+        }
+    }
+
+    /// What one operation of `flow` costs and takes.
+    pub(crate) fn operation(&mut self, call: &'static str, flow: Flow) -> Result<Rc<Operation>> {
+        if let Some((last, operation)) = &self.last
+            && *last == flow
+        {
+            return Ok(Rc::clone(operation));
+        }
+        let operation = match self.operations.get(&flow) {
+            Some(operation) => Rc::clone(operation),
+            None => {
+                let operation = self.network.operation(&flow).map_err(|no| {
+                    CallError::unsupported(call, flow.to_string(), no.0)
+                        .or_try("choose another mover or kind of memory")
+                })?;
+                if self.operations.len() >= MOST_CACHED {
+                    self.operations.clear();
+                }
+                let operation = Rc::new(operation);
+                self.operations.insert(flow, Rc::clone(&operation));
+                operation
+            }
+        };
+        self.last = Some((flow, Rc::clone(&operation)));
+        Ok(operation)
+    }
+
+    /// A factor near 1: the spread that any machine shows.
+    fn jitter(&mut self) -> f64 {
+        if self.jitter == 0.0 {
+            return 1.0;
+        }
+        self.draws += 1;
+        let bits = pattern::word(self.seed, self.draws);
+        // Three uniform numbers of 21 bits: their sum has a standard deviation of 1/2, and a sum
+        // is bounded where a normal number is not.
+        let uniform = |shift: u32| ((bits >> shift) & 0x1f_ffff) as f64 / f64::from(1 << 21);
+        let deviate = 2.0 * (uniform(0) + uniform(21) + uniform(42) - 1.5);
+        1.0 + self.jitter * deviate
+    }
+
+    /// Enqueues a transfer of `passes` times `bytes`, of which `amount` bytes in all must move.
+    pub(crate) fn enqueue(
+        &mut self,
+        rank: Rank,
+        lane: u64,
+        operation: Rc<Operation>,
+        load: Load,
+        effect: Effect,
+    ) {
+        for spot in [effect.src, effect.dst].into_iter().flatten() {
+            if let Some(buffer) = self.memory.buffer_mut(spot.base) {
+                buffer.pending += 1;
+            }
+        }
+        let factor = self.jitter();
+        let transfer = Transfer {
+            alpha: operation.alpha.0 * load.passes * factor,
+            amount: load.amount * factor,
+            steps: operation.step.0 * load.steps * factor,
+            operation,
+            effect,
+        };
+        let issued = self.clock(rank);
+        self.timeline.push(lane, issued, Op::Transfer(transfer));
+    }
+
+    /// Finds the buffer that holds all of a stretch.
+    pub(crate) fn find(&self, call: &'static str, address: u64, bytes: Bytes) -> Result<Spot> {
+        self.memory.find(address, bytes.0).map(|(spot, _)| spot).ok_or_else(|| {
+            CallError::new(
+                Severity::Transient,
+                call,
+                format!("{bytes} at {address:#x}"),
+                "no buffer holds all of this",
+            )
+            .or_try("stay within what was allocated and not yet freed")
+        })
+    }
+    /// Where the first byte of a stretch is now.
+    pub(crate) fn place(&self, spot: Spot) -> Place {
+        let nowhere = Place::new(Unit::Numa(0), Mem::Paged);
+        self.memory.buffer(spot.base).map_or(nowhere, |b| b.place_at(spot.offset))
+    }
+
+    /// Host time that it takes the holder of a stretch to write or read all of it.
+    pub(crate) fn sweep_time(&mut self, spot: Spot, bytes: Bytes, writes: bool) -> f64 {
+        let place = self.place(spot);
+        let by = match place.unit {
+            Unit::Gpu(_) => {
+                let op = if writes { KernelOp::Write } else { KernelOp::Read };
+                Mover::Kernel { at: place.unit, variant: Variant::standard(op) }
+            }
+            Unit::Numa(_) => {
+                let op = if writes { CpuOp::Write } else { CpuOp::Read };
+                let work = CpuWork { op, how: CpuHow::Plain };
+                Mover::Cpu { at: place.unit, work, threads: 1 }
+            }
+        };
+        let registers = Place { mem: Mem::Reg, ..place };
+        let (src, dst) = if writes { (registers, place) } else { (place, registers) };
+        let Ok(operation) = self.operation("fill", Flow { src, dst, by, bytes }) else {
+            return 0.0;
+        };
+        let moving = Ns(bytes.as_f64() / self.timeline.alone(&operation));
+        let time = operation.call + operation.alpha + moving;
+        if time.0.is_finite() { time.0 } else { 0.0 }
+    }
+
+    /// Frees a buffer after everything that uses it has ended, as runtimes do.
+    pub(crate) fn free(&mut self, rank: Rank, call: &'static str, address: u64) -> Result<()> {
+        self.catch_up(rank);
+        let in_use = |w: &Self| w.memory.buffer(address).is_some_and(|buffer| buffer.pending > 0);
+        if in_use(self) {
+            let thing = format!("{address:#x}");
+            self.block(rank, call, &thing, |w| (!in_use(w)).then_some(0.0))?;
+        }
+        self.memory.free(address);
+        Ok(())
+    }
+
+    /// Fills a stretch; the host waits.
+    pub(crate) fn fill(&mut self, rank: Rank, spot: Spot, bytes: Bytes, seed: u64, chain: bool) {
+        self.catch_up(rank);
+        self.memory.fill(spot, bytes.0, seed, chain);
+        let time = self.sweep_time(spot, bytes, true);
+        self.charge(rank, time);
+    }
+    /// Compares a stretch; the host waits.
+    pub(crate) fn check(&mut self, rank: Rank, spot: Spot, bytes: Bytes, seed: u64) -> Option<u64> {
+        self.catch_up(rank);
+        let time = self.sweep_time(spot, bytes, false);
+        self.charge(rank, time);
+        self.memory.check(spot, bytes.0, seed)
+    }
+
+    /// A lane ends, after its work where that can end.
+    pub(crate) fn lane_end(
+        &mut self,
+        rank: Rank,
+        call: &'static str,
+        thing: &str,
+        lane: u64,
+    ) -> Result<()> {
+        let ended = self.block(rank, call, thing, |w| w.timeline.lane_idle(lane));
+        for effect in self.timeline.lane_destroy(lane) {
+            self.release(&effect);
+        }
+        ended
+    }
+
+    /// The GPU of a stream.
+    pub(crate) fn stream_gpu(&self, call: &'static str, stream: u64) -> Result<u32> {
+        match self.timeline.lane_owner(stream) {
+            Some(Owner::Stream(gpu)) => Ok(gpu),
+            _ => Err(no_such(call, &format!("stream {stream}"))),
+        }
+    }
+}
+
+/// How much a transfer moves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    /// How often it starts anew.
+    pub(crate) passes: f64,
+    /// Payload in all.
+    pub(crate) amount: f64,
+    /// Dependent steps in all.
+    pub(crate) steps: f64,
+}
+
+impl Load {
+    /// One pass over a payload.
+    pub(crate) fn once(bytes: Bytes) -> Self {
+        Self { passes: 1.0, amount: bytes.as_f64(), steps: 0.0 }
+    }
+}
+
+/// The error for a handle or number that nothing has.
+pub(crate) fn no_such(call: &'static str, thing: &str) -> CallError {
+    CallError::new(Severity::Transient, call, thing, "there is no such thing")
+        .or_try("use what was created and is not yet destroyed")
+}
