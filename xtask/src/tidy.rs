@@ -12,26 +12,37 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use self::Check::{Files, Sources};
+use self::source::Source;
+
 /// A rule that holds for the whole tree.
-pub(crate) struct Rule {
+struct Rule {
     name: &'static str,
-    check: fn(&Tree) -> Vec<Finding>,
+    check: Check,
+}
+
+/// What a rule looks at.
+enum Check {
+    /// Text files of any kind.
+    Files(fn(&Tree) -> Vec<Finding>),
+    /// Rust sources, taken apart.
+    Sources(fn(&[Source]) -> Vec<Finding>),
 }
 
 /// Every rule, in display order.
 const RULES: &[Rule] = &[
-    Rule { name: "edges", check: edges::edges },
-    Rule { name: "lints", check: edges::lints },
-    Rule { name: "unsafe", check: source::sound },
-    Rule { name: "clock", check: source::clock },
-    Rule { name: "printing", check: source::printing },
-    Rule { name: "unfinished", check: source::unfinished },
-    Rule { name: "length", check: source::length },
-    Rule { name: "blanks", check: text::blanks },
-    Rule { name: "paths", check: text::paths },
-    Rule { name: "links", check: text::links },
-    Rule { name: "commands", check: commands::commands },
-    Rule { name: "fields", check: fields },
+    Rule { name: "edges", check: Files(edges::edges) },
+    Rule { name: "lints", check: Files(edges::lints) },
+    Rule { name: "unsafe", check: Sources(source::sound) },
+    Rule { name: "clock", check: Sources(source::clock) },
+    Rule { name: "printing", check: Sources(source::printing) },
+    Rule { name: "unfinished", check: Sources(source::unfinished) },
+    Rule { name: "length", check: Sources(source::length) },
+    Rule { name: "blanks", check: Files(text::blanks) },
+    Rule { name: "paths", check: Files(text::paths) },
+    Rule { name: "links", check: Files(text::links) },
+    Rule { name: "commands", check: Files(commands::commands) },
+    Rule { name: "fields", check: Files(fields) },
 ];
 
 /// Something that breaks a rule.
@@ -129,9 +140,13 @@ fn fields(tree: &Tree) -> Vec<Finding> {
 /// Checks every rule; fails if one is broken.
 pub(crate) fn run(root: &Path, _args: &[String]) -> Result<()> {
     let tree = Tree::read(root)?;
+    let sources = Source::all(&tree);
     let mut count = 0;
     for rule in RULES {
-        let mut findings = (rule.check)(&tree);
+        let mut findings = match rule.check {
+            Files(check) => check(&tree),
+            Sources(check) => check(&sources),
+        };
         findings.sort();
         for finding in &findings {
             println!("{finding} [{}]", rule.name);

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -24,49 +24,72 @@ struct Token {
     line: usize,
 }
 
-fn flatten(stream: TokenStream, into: &mut Vec<Token>) {
-    for tree in stream {
-        let line = tree.span().start().line;
-        match tree {
-            TokenTree::Group(group) => {
-                let (open, close) = match group.delimiter() {
-                    proc_macro2::Delimiter::Parenthesis => ("(", ")"),
-                    proc_macro2::Delimiter::Brace => ("{", "}"),
-                    proc_macro2::Delimiter::Bracket => ("[", "]"),
-                    proc_macro2::Delimiter::None => ("", ""),
-                };
-                into.push(Token { text: open.to_owned(), line });
-                flatten(group.stream(), into);
-                into.push(Token { text: close.to_owned(), line: group.span_close().start().line });
-            }
-            other => into.push(Token { text: other.to_string(), line }),
+/// A Rust source, taken apart once for all rules. One that does not parse is left to the compiler,
+/// which says better what is wrong.
+pub(super) struct Source {
+    path: String,
+    lines: Vec<String>,
+    tokens: Vec<Token>,
+    /// Name, first and last line.
+    functions: Vec<(String, usize, usize)>,
+    /// Lines that are built for tests only.
+    tests: Vec<RangeInclusive<usize>>,
+}
+
+impl Source {
+    fn of(path: &str, text: &str) -> Self {
+        let mut source = Self {
+            path: path.to_owned(),
+            lines: text.lines().map(str::to_owned).collect(),
+            tokens: Vec::new(),
+            functions: Vec::new(),
+            tests: Vec::new(),
+        };
+        if path.contains("/tests/") || path.contains("/benches/") {
+            source.tests.push(1..=usize::MAX);
         }
+        if let Ok(stream) = text.parse::<TokenStream>() {
+            if let Ok(file) = syn::parse2::<syn::File>(stream.clone()) {
+                source.visit_file(&file);
+            }
+            flatten(stream, &mut source.tokens);
+        }
+        source
+    }
+
+    /// Every Rust source of a tree.
+    pub(super) fn all(tree: &Tree) -> Vec<Self> {
+        tree.ending(".rs").map(|(path, text)| Self::of(path, text)).collect()
+    }
+
+    /// Lines at which `words` follow each other.
+    fn lines_of(&self, words: &[&str]) -> Vec<usize> {
+        self.tokens
+            .windows(words.len())
+            .filter(|window| window.iter().zip(words).all(|(token, word)| token.text == *word))
+            .map(|window| window[0].line)
+            .collect()
+    }
+
+    fn is_test(&self, line: usize) -> bool {
+        self.tests.iter().any(|range| range.contains(&line))
+    }
+
+    fn is_in(&self, homes: &[&str]) -> bool {
+        homes.iter().any(|home| self.path.starts_with(home))
+    }
+
+    fn finding(&self, line: usize, text: impl Into<String>) -> Finding {
+        Finding::new(&self.path, line, text)
+    }
+
+    fn add(&mut self, sig: &syn::Signature, block: &syn::Block) {
+        let (first, last) = (sig.span().start().line, block.span().end().line);
+        self.functions.push((sig.ident.to_string(), first, last));
     }
 }
 
-/// Tokens of a source, none if it is not Rust: the compiler says so better.
-fn tokens(text: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    if let Ok(stream) = text.parse() {
-        flatten(stream, &mut tokens);
-    }
-    tokens
-}
-
-/// Lines at which `words` follow each other.
-fn lines_of(tokens: &[Token], words: &[&str]) -> Vec<usize> {
-    tokens
-        .windows(words.len())
-        .filter(|window| window.iter().zip(words).all(|(token, word)| token.text == *word))
-        .map(|window| window[0].line)
-        .collect()
-}
-
-/// Lines of modules and functions that are built for tests only.
-#[derive(Default)]
-struct TestLines(Vec<RangeInclusive<usize>>);
-
-impl<'ast> Visit<'ast> for TestLines {
+impl<'ast> Visit<'ast> for Source {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         let is_test = |attr: &syn::Attribute| {
             attr.path().is_ident("cfg")
@@ -74,147 +97,10 @@ impl<'ast> Visit<'ast> for TestLines {
         };
         if item.attrs.iter().any(is_test) {
             let span = item.span();
-            self.0.push(span.start().line..=span.end().line);
+            self.tests.push(span.start().line..=span.end().line);
         }
         visit::visit_item_mod(self, item);
     }
-}
-
-/// Whether a line of a file is test code.
-fn test_lines(path: &str, text: &str) -> impl Fn(usize) -> bool {
-    let whole = path.contains("/tests/") || path.contains("/benches/");
-    let mut lines = TestLines::default();
-    if let Ok(file) = syn::parse_file(text) {
-        lines.visit_file(&file);
-    }
-    move |line| whole || lines.0.iter().any(|range| range.contains(&line))
-}
-
-fn at_home(path: &str, homes: &[&str]) -> bool {
-    homes.iter().any(|home| path.starts_with(home))
-}
-
-/// Unsafe code only where it may be, and each block with its reason.
-pub(super) fn sound(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (path, text) in tree.ending(".rs") {
-        let tokens = tokens(text);
-        let home = at_home(path, UNSAFE_HOMES);
-        if !home {
-            for line in lines_of(&tokens, &["unsafe"]) {
-                findings.push(Finding::new(path, line, "unsafe code belongs in crates/vendor"));
-            }
-            for line in lines_of(&tokens, &["unsafe_code"]) {
-                findings.push(Finding::new(path, line, "only crates/vendor may allow unsafe code"));
-            }
-            continue;
-        }
-        let lines: Vec<&str> = text.lines().collect();
-        for word in ["{", "impl"] {
-            for line in lines_of(&tokens, &["unsafe", word]) {
-                if !has_reason(&lines, line) {
-                    let say = "needs a '// SAFETY:' line that says why it is sound";
-                    findings.push(Finding::new(path, line, say));
-                }
-            }
-        }
-    }
-    findings
-}
-
-/// Whether a SAFETY comment stands in the statement of `line` (1 is the first) or right above it.
-fn has_reason(lines: &[&str], line: usize) -> bool {
-    for (up, text) in lines[..line].iter().rev().enumerate() {
-        let text = text.trim();
-        if text.contains("// SAFETY:") {
-            return true;
-        }
-        let comment = text.starts_with("//") || text.starts_with("#[");
-        let ended = text.is_empty() || text.ends_with([';', '{', '}', ',']);
-        if up > 0 && !comment && ended {
-            return false;
-        }
-    }
-    false
-}
-
-/// Real clocks are read at home only.
-pub(super) fn clock(tree: &Tree) -> Vec<Finding> {
-    const CLOCKS: &[&[&str]] = &[
-        &["Instant"],
-        &["SystemTime"],
-        &["Timestamp", ":", ":", "now"],
-        &["Zoned", ":", ":", "now"],
-        &["thread", ":", ":", "sleep"],
-    ];
-    banned(tree, CLOCK_HOMES, false, CLOCKS, "use the machine's Clock; real clocks live in vendor")
-}
-
-/// Only the command line prints and exits. Tests may print.
-pub(super) fn printing(tree: &Tree) -> Vec<Finding> {
-    const WAYS: &[&[&str]] = &[
-        &["println", "!"],
-        &["eprintln", "!"],
-        &["print", "!"],
-        &["eprint", "!"],
-        &["io", ":", ":", "stdout"],
-        &["io", ":", ":", "stderr"],
-        &["process", ":", ":", "exit"],
-        &["process", ":", ":", "abort"],
-    ];
-    banned(tree, PRINT_HOMES, true, WAYS, "return a value; only crates/cli prints and exits")
-}
-
-/// Nothing unfinished is called done.
-pub(super) fn unfinished(tree: &Tree) -> Vec<Finding> {
-    const MARKS: &[&[&str]] = &[
-        &["dbg", "!"],
-        &["todo", "!"],
-        &["unimplemented", "!"],
-        &["#", "[", "ignore", "]"],
-        &["#", "[", "ignore", "="],
-    ];
-    banned(tree, &[], false, MARKS, "finish it, or return an error that says what is missing")
-}
-
-fn banned(
-    tree: &Tree,
-    homes: &[&str],
-    tests_may: bool,
-    phrases: &[&[&str]],
-    instead: &str,
-) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (path, text) in tree.ending(".rs").filter(|(path, _)| !at_home(path, homes)) {
-        let tokens = tokens(text);
-        let is_test = test_lines(path, text);
-        for phrase in phrases {
-            for line in lines_of(&tokens, phrase) {
-                if !(tests_may && is_test(line)) {
-                    findings.push(Finding::new(
-                        path,
-                        line,
-                        format!("{}: {instead}", phrase.concat()),
-                    ));
-                }
-            }
-        }
-    }
-    findings
-}
-
-/// Functions with their lines.
-#[derive(Default)]
-struct Functions(Vec<(String, usize, usize)>);
-
-impl Functions {
-    fn add(&mut self, sig: &syn::Signature, block: &syn::Block) {
-        let (first, last) = (sig.span().start().line, block.span().end().line);
-        self.0.push((sig.ident.to_string(), first, last));
-    }
-}
-
-impl<'ast> Visit<'ast> for Functions {
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
         self.add(&item.sig, &item.block);
         visit::visit_item_fn(self, item);
@@ -231,23 +117,146 @@ impl<'ast> Visit<'ast> for Functions {
     }
 }
 
-/// Files and functions that can be read in one go.
-pub(super) fn length(tree: &Tree) -> Vec<Finding> {
+fn flatten(stream: TokenStream, into: &mut Vec<Token>) {
+    for tree in stream {
+        let line = tree.span().start().line;
+        match tree {
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::None => ("", ""),
+                };
+                into.push(Token { text: open.to_owned(), line });
+                flatten(group.stream(), into);
+                into.push(Token { text: close.to_owned(), line: group.span_close().start().line });
+            }
+            other => into.push(Token { text: other.to_string(), line }),
+        }
+    }
+}
+
+/// Unsafe code only where it may be, and each block with its reason.
+pub(super) fn sound(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, text) in tree.ending(".rs") {
-        let lines = text.lines().count();
+    for source in sources {
+        if !source.is_in(UNSAFE_HOMES) {
+            for line in source.lines_of(&["unsafe"]) {
+                findings.push(source.finding(line, "unsafe code belongs in crates/vendor"));
+            }
+            for line in source.lines_of(&["unsafe_code"]) {
+                findings.push(source.finding(line, "only crates/vendor may allow unsafe code"));
+            }
+            continue;
+        }
+        for word in ["{", "impl"] {
+            for line in source.lines_of(&["unsafe", word]) {
+                if !has_reason(&source.lines, line) {
+                    let say = "needs a '// SAFETY:' line that says why it is sound";
+                    findings.push(source.finding(line, say));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Whether a SAFETY comment stands in the statement of `line` (1 is the first) or right above it.
+fn has_reason(lines: &[String], line: usize) -> bool {
+    for (up, text) in lines[..line].iter().rev().enumerate() {
+        let text = text.trim();
+        if text.contains("// SAFETY:") {
+            return true;
+        }
+        let comment = text.starts_with("//") || text.starts_with("#[");
+        let ended = text.is_empty() || text.ends_with([';', '{', '}', ',']);
+        if up > 0 && !comment && ended {
+            return false;
+        }
+    }
+    false
+}
+
+/// Real clocks are read at home only.
+pub(super) fn clock(sources: &[Source]) -> Vec<Finding> {
+    const CLOCKS: &[&[&str]] = &[
+        &["Instant"],
+        &["SystemTime"],
+        &["Timestamp", ":", ":", "now"],
+        &["Zoned", ":", ":", "now"],
+        &["thread", ":", ":", "sleep"],
+    ];
+    banned(
+        sources,
+        CLOCK_HOMES,
+        false,
+        CLOCKS,
+        "use the machine's Clock; real clocks live in vendor",
+    )
+}
+
+/// Only the command line prints and exits. Tests may print.
+pub(super) fn printing(sources: &[Source]) -> Vec<Finding> {
+    const WAYS: &[&[&str]] = &[
+        &["println", "!"],
+        &["eprintln", "!"],
+        &["print", "!"],
+        &["eprint", "!"],
+        &["io", ":", ":", "stdout"],
+        &["io", ":", ":", "stderr"],
+        &["process", ":", ":", "exit"],
+        &["process", ":", ":", "abort"],
+    ];
+    banned(sources, PRINT_HOMES, true, WAYS, "return a value; only crates/cli prints and exits")
+}
+
+/// Nothing unfinished is called done.
+pub(super) fn unfinished(sources: &[Source]) -> Vec<Finding> {
+    const MARKS: &[&[&str]] = &[
+        &["dbg", "!"],
+        &["todo", "!"],
+        &["unimplemented", "!"],
+        &["#", "[", "ignore", "]"],
+        &["#", "[", "ignore", "="],
+    ];
+    banned(sources, &[], false, MARKS, "finish it, or return an error that says what is missing")
+}
+
+fn banned(
+    sources: &[Source],
+    homes: &[&str],
+    tests_may: bool,
+    phrases: &[&[&str]],
+    instead: &str,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for source in sources.iter().filter(|source| !source.is_in(homes)) {
+        for phrase in phrases {
+            for line in source.lines_of(phrase) {
+                if !(tests_may && source.is_test(line)) {
+                    findings.push(source.finding(line, format!("{}: {instead}", phrase.concat())));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Files and functions that can be read in one go.
+pub(super) fn length(sources: &[Source]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for source in sources {
+        let lines = source.lines.len();
         if lines > FILE_LINES {
             let say = format!("{lines} lines; split it, {FILE_LINES} are the most");
-            findings.push(Finding::new(path, lines, say));
+            findings.push(source.finding(lines, say));
         }
-        let Ok(file) = syn::parse_file(text) else { continue };
-        let mut functions = Functions::default();
-        functions.visit_file(&file);
-        for (name, first, last) in functions.0 {
+        for (name, first, last) in &source.functions {
             let lines = last - first + 1;
             if lines > FUNCTION_LINES {
                 let say = format!("{name} has {lines} lines; {FUNCTION_LINES} are the most");
-                findings.push(Finding::new(path, first, say));
+                findings.push(source.finding(*first, say));
             }
         }
     }
@@ -260,8 +269,8 @@ mod tests {
 
     const NONE: [usize; 0] = [];
 
-    fn one(rule: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
-        rule(&Tree::of([(path, text)])).into_iter().map(|finding| finding.line).collect()
+    fn one(rule: fn(&[Source]) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
+        rule(&[Source::of(path, text)]).into_iter().map(|finding| finding.line).collect()
     }
 
     #[test]
