@@ -87,14 +87,14 @@ pub(super) fn commands(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Code spans and lines of code blocks, each up to a pipe or a comment.
+/// Code spans and lines of code blocks, fenced or indented, each up to a pipe or a comment.
 fn code(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut in_block = false;
     for (at, line) in text.lines().enumerate() {
         if line.trim_start().starts_with("```") {
             in_block = !in_block;
-        } else if in_block {
+        } else if in_block || line.starts_with("    ") {
             found.push((at + 1, line.trim().trim_start_matches("$ ")));
         } else {
             found.extend(line.split('`').skip(1).step_by(2).map(|span| (at + 1, span)));
@@ -169,6 +169,7 @@ mod tests {
         assert_eq!(found("`pathline fly`\n"), ["there is no 'pathline fly'"]);
         assert_eq!(found("```\npathline run --file x\n```\n"), ["pathline has no option --file"]);
         assert_eq!(found("`cargo run -- walk`\n"), ["there is no 'pathline walk'"]);
+        assert_eq!(found("    pathline swim\n"), ["there is no 'pathline swim'"]);
         assert_eq!(found("`cargo xtask dance`\n"), ["there is no 'cargo xtask dance'"]);
     }
 }
