@@ -1,9 +1,8 @@
 //! The max-min solver at the size of a cluster: `cargo bench -p pathline-flow`.
 //!
-//! All-to-all over `n` GPUs in nodes of 8: each flow passes its sender's port, its receiver's port
-//! and, between nodes, nothing else of the GPUs; the ports' capacities differ, so that almost each
-//! is a bottleneck of its own. `PATHLINE_BENCH_GPUS` sets the largest size (default 10000: 1e8
-//! flows, 2 GB).
+//! All-to-all over `n` GPUs: each flow passes its sender's port and its receiver's port. Making the
+//! flows is not timed, listing and solving them is. `PATHLINE_BENCH_GPUS` sets the largest size
+//! (default 10000: 1e8 flows, 2 GB).
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

@@ -78,6 +78,11 @@ impl Team<'_> {
         self.work.how.is_streaming() || (by_size && bytes >= from)
     }
 
+    fn size(&self) -> String {
+        let plural = if self.threads == 1.0 { "" } else { "s" };
+        format!("{} thread{plural}", self.threads)
+    }
+
     fn width(&self) -> f64 {
         match self.work.how {
             CpuHow::Plain => 8.0,
@@ -103,7 +108,7 @@ impl Team<'_> {
     fn stream(&self, flow: &Flow, reads: f64, writes: f64) -> Result<Built, NoPath> {
         let model = &self.net.model.cpu;
         let bytes = flow.bytes.as_f64();
-        let mut way = Way::new(self.net);
+        let mut way = Way::new(self.net, flow);
         let held = self.cache(bytes * (reads + writes));
         let around = writes > 0.0 && self.streams(bytes);
         let (mut from_memory, mut to_memory) = (0.0, 0.0);
@@ -120,13 +125,13 @@ impl Team<'_> {
                 return Err(NoPath(format!("not known: the peak of the L{level} caches")));
             }
             let rate = cache.core_gbs * (self.width() / RATED_BYTES).min(1.0);
-            let name = format!("L{} cache of {} threads", cache.level, self.threads);
-            way.cap(self.threads * rate / (reads + writes), &name);
+            let name = format!("L{} cache, {}", cache.level, self.size());
+            way.rated(&name, self.threads * rate / (reads + writes));
         }
         let slow =
             from_memory * self.slowdown(flow.src.unit) + to_memory * self.slowdown(flow.dst.unit);
         if slow > 0.0 {
-            let name = format!("memory traffic of {} threads", self.threads);
+            let name = format!("memory traffic of {}", self.size());
             way.cap(self.threads * model.core_gbs / slow, &name);
         }
         if from_memory > 0.0 {
@@ -143,9 +148,14 @@ impl Team<'_> {
             return Err(NoPath("the load latency of this machine is not known".into()));
         }
         let far = self.net.model.cpu.memory_ns * self.slowdown(flow.src.unit);
-        let mut way = Way::new(self.net);
+        let mut way = Way::new(self.net, flow);
         let step = match self.cache(flow.bytes.as_f64()) {
-            Some(cache) => cache.load_ns,
+            Some(cache) => {
+                let chain = self.work.effect(flow.bytes).chain.max(1) as f64;
+                let rate = self.threads * flow.bytes.as_f64() / (chain * cache.load_ns);
+                way.rated(&format!("L{} cache, load latency", cache.level), rate);
+                cache.load_ns
+            }
             None => {
                 self.memory(&mut way, flow.src, 1.0, true);
                 far
@@ -162,7 +172,7 @@ impl Team<'_> {
             Mem::Huge => (self.net.huge_page, model.huge_fault_us),
             _ => (self.net.page, model.page_fault_us),
         };
-        let mut way = Way::new(self.net);
+        let mut way = Way::new(self.net, flow);
         way.cap(self.threads * page / (fault_us * 1e3), "page faults");
         self.memory(&mut way, flow.dst, 1.0, false);
         self.finish(way, flow, 0.0)

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use pathline_schema::{
-    Bytes, CacheGroup, CpuSet, Gpu, HostInfo, Link, LinkKind, Node, NumaDomain, PcieLink, Rate,
-    Route, Topology,
+    Bytes, CacheGroup, CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain, PcieLink,
+    Rate, Route, Topology,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -93,6 +93,8 @@ struct File {
     links: Vec<RawLink>,
     #[serde(default)]
     routes: Vec<RawRoute>,
+    #[serde(default)]
+    nics: Vec<RawNic>,
     gpu_memory: GpuMemory,
     fabric: Fabric,
     copy_engine: CopyEngine,
@@ -191,6 +193,15 @@ struct RawRoute {
     via: Vec<Node>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNic {
+    name: String,
+    near: Spanned<Node>,
+    #[serde(deserialize_with = "count")]
+    gbits: u32,
+}
+
 /// Turns places in the text into `file:line`.
 struct Source<'a> {
     file: &'a str,
@@ -278,6 +289,7 @@ fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
         ("gpu", raw.gpu.len(), MAX_UNITS),
         ("links", raw.links.len(), MAX_LINKS),
         ("routes", raw.routes.len(), MAX_LINKS),
+        ("nics", raw.nics.len(), MAX_UNITS),
         ("pageable", raw.pageable.len(), 16),
         ("cpu.cache", raw.cpu.cache.len(), 8),
     ] {
@@ -289,6 +301,10 @@ fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
     }
     let mut nodes = BTreeSet::new();
     check_units(source, raw, &mut nodes)?;
+    if let Some(nic) = raw.nics.iter().find(|nic| !nodes.contains(nic.near.get_ref())) {
+        let reason = format!("{} is no [[gpu]] and no [[numa]] of this file", nic.near.get_ref());
+        return Err(source.error(Some(nic.near.span()), reason));
+    }
     check_links(source, raw, &mut nodes)?;
     check_order(source, raw)
 }
@@ -440,6 +456,7 @@ fn topology(raw: &File) -> Topology {
         gpus,
         links: links.collect(),
         routes: routes.collect(),
+        nics: raw.nics.iter().map(|n| nic(raw, n)).collect(),
         ..Topology::default()
     }
 }
@@ -453,6 +470,19 @@ fn domain(numa: &RawNuma) -> NumaDomain {
         distances: numa.distances.as_ref().map(|d| d.get_ref().clone()).unwrap_or_default(),
         peak: Some(Rate(numa.memory_gbs)),
     }
+}
+
+fn nic(raw: &File, nic: &RawNic) -> Nic {
+    let (near_gpu, numa) = match *nic.near.get_ref() {
+        Node::Gpu(g) => {
+            let home = raw.gpu.iter().find(|gpu| *gpu.id.get_ref() == g);
+            (Some(g), home.map(|gpu| *gpu.numa.get_ref()))
+        }
+        Node::Numa(n) => (None, Some(n)),
+        Node::Switch(_) => (None, None),
+    };
+    let speed_mbits = Some(u64::from(nic.gbits) * 1000);
+    Nic { name: nic.name.clone(), pci: String::new(), numa, speed_mbits, near_gpu }
 }
 
 fn gpu(raw: &File, gpu: &RawGpu) -> Gpu {

@@ -25,10 +25,10 @@ fn float<'de, D: Deserializer<'de>>(
 }
 
 pub(crate) fn gbs<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
-    float(d, |v| v >= 1e-6 && v <= MAX_GBS, "a rate in GB/s from 1e-6 to 1e6")
+    float(d, |v| (1e-6..=MAX_GBS).contains(&v), "a rate in GB/s from 1e-6 to 1e6")
 }
 fn share<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
-    float(d, |v| v >= 1e-3 && v <= 1.0, "a share from 0.001 to 1")
+    float(d, |v| (1e-3..=1.0).contains(&v), "a share from 0.001 to 1")
 }
 fn duplex<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(
@@ -171,6 +171,11 @@ pub(crate) struct HostLink {
     /// Kernel that loads from host memory.
     #[serde(deserialize_with = "share")]
     pub kernel_read: f64,
+    /// Kernel that loads what the CPUs' caches hold, and the largest buffer of which that is so.
+    #[serde(deserialize_with = "share")]
+    pub kernel_read_cached: f64,
+    #[serde(deserialize_with = "bytes")]
+    pub cached_up_to_bytes: u64,
     /// Kernel that stores to host memory.
     #[serde(deserialize_with = "share")]
     pub kernel_write: f64,
@@ -324,6 +329,8 @@ impl Model {
                 engine_in: 1.0,
                 engine_out: 1.0,
                 kernel_read: 1.0,
+                kernel_read_cached: 1.0,
+                cached_up_to_bytes: 1,
                 kernel_write: 1.0,
                 both_gbs: FREE,
                 memory_efficiency: 1.0,

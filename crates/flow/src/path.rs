@@ -39,6 +39,8 @@ pub(crate) struct Way<'a> {
     unknown_memory: Vec<String>,
     /// GPUs passed between the ends.
     passed: u32,
+    /// Payload of the flow.
+    bytes: u64,
     /// Units passed on the way in and on the way out of the engine.
     route: Vec<Node>,
 }
@@ -111,7 +113,7 @@ fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<Built, NoPat
     let regime = regime.or(net.model.pageable.last()).filter(|_| pageable);
     let passes = regime.map_or(1.0, |r| f64::from(r.memory_passes));
 
-    let mut way = Way::new(net);
+    let mut way = Way::new(net, flow);
     let hands = if by_kernel { (Hand::Read, Hand::Write) } else { (Hand::Engine, Hand::Engine) };
     way.leg(g, src, Hop::In, hands.0, 1.0, passes)?;
     way.leg(g, dst, Hop::Out, hands.1, 1.0, passes)?;
@@ -179,7 +181,7 @@ fn kernel(net: &Network, flow: &Flow, at: Unit, variant: Variant) -> Result<Buil
             return no("with HSA_XNACK=1 managed pages migrate; unset it for zero-copy access");
         }
     }
-    let mut way = Way::new(net);
+    let mut way = Way::new(net, flow);
     if reads > 0.0 {
         way.leg(g, flow.src.unit, Hop::In, Hand::Read, reads, 1.0)?;
     }
@@ -229,7 +231,7 @@ fn migrate(net: &Network, flow: &Flow, at: Unit, how: MigrateHow) -> Result<Buil
     if how == MigrateHow::Fault && gpu.amd && net.switches.xnack == Some(false) {
         return no("with HSA_XNACK=0 no page fault can be served; unset it or set it to 1");
     }
-    let mut way = Way::new(net);
+    let mut way = Way::new(net, flow);
     way.leg(g, src.unit, Hop::In, Hand::Engine, 1.0, 1.0)?;
     way.leg(g, dst.unit, Hop::Out, Hand::Engine, 1.0, 1.0)?;
     way.memories(None);
@@ -252,9 +254,10 @@ enum Hop {
 }
 
 impl<'a> Way<'a> {
-    pub(crate) fn new(net: &'a Network) -> Self {
+    pub(crate) fn new(net: &'a Network, flow: &Flow) -> Self {
         Self {
             net,
+            bytes: flow.bytes.0,
             uses: BTreeMap::new(),
             cap: f64::INFINITY,
             limit: "nothing that is known".into(),
@@ -319,6 +322,14 @@ impl<'a> Way<'a> {
             self.cap = cap;
             self.limit = limit.to_string();
         }
+    }
+
+    /// A stretch that the description knows no more of than its rate.
+    pub(crate) fn rated(&mut self, name: &str, rate: f64) {
+        self.cap(rate, name);
+        let rate = Rate(rate);
+        let stage = Stage { name: name.into(), peak: rate, cap: rate, why: String::new() };
+        self.stages.push(stage);
     }
 
     /// A stretch of peak `peak` of which `share` is payload, taken `ratio` times.
@@ -406,6 +417,9 @@ impl<'a> Way<'a> {
         let (share, what) = match (hop, hand) {
             (Hop::In, Hand::Engine) => (model.engine_in, "copy engine, into the GPU"),
             (Hop::Out, Hand::Engine) => (model.engine_out, "copy engine, out of the GPU"),
+            (Hop::In, _) if self.bytes <= model.cached_up_to_bytes => {
+                (model.kernel_read_cached, "kernel that loads from the host's cache")
+            }
             (Hop::In, _) => (model.kernel_read, "kernel that loads from the host"),
             (Hop::Out, _) => (model.kernel_write, "kernel that stores to the host"),
         };
@@ -448,7 +462,16 @@ impl<'a> Way<'a> {
     /// The same, with the share of a NUMA domain's peak that is reached.
     pub(crate) fn memories_at(&mut self, of_gpu: Option<f64>, of_host: f64) {
         let model = &self.net.model;
-        for (node, ratio) in std::mem::take(&mut self.memory) {
+        let links = std::mem::take(&mut self.stages);
+        let mut demands: Vec<(Node, f64)> = std::mem::take(&mut self.memory).into_iter().collect();
+        // In the order of the way: the source's memory, the links, the destination's memory.
+        let source = self.route.first().copied();
+        demands.sort_by_key(|&(node, _)| Some(node) != source);
+        let mut links = Some(links);
+        for (node, ratio) in demands {
+            if Some(node) != source {
+                self.stages.extend(links.take().into_iter().flatten());
+            }
             let (resource, peak, share, what) = match node {
                 Node::Gpu(g) => {
                     let Some(gpu) = self.net.gpus.get(&g) else { continue };
@@ -463,6 +486,7 @@ impl<'a> Way<'a> {
             };
             self.memory_stage(node, what, resource, peak, share, ratio);
         }
+        self.stages.extend(links.into_iter().flatten());
     }
 
     fn memory_stage(
@@ -535,7 +559,7 @@ impl<'a> Way<'a> {
         step_ns: f64,
     ) -> Result<Built, NoPath> {
         let mut unknown = self.unknown;
-        if self.stages.is_empty() {
+        if self.stages.is_empty() && unknown.is_empty() {
             unknown.extend(self.unknown_memory);
         }
         if !unknown.is_empty() {

@@ -1,5 +1,6 @@
 //! The presets against what was published: predictions within 10 % of every headline figure, most
 //! of them much nearer. Sources stand beside the values.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_schema::{Case, Rate};
@@ -146,6 +147,25 @@ fn host_link() {
         let paged = rate(&network, &format!("numa3.paged > gpu0.vram by dma@gpu0 x {size}"));
         assert!(paged < 28.3 * 0.9, "{paged}");
     }
+}
+
+/// KTH Fig 3: zero-copy is as fast as pinned copies up to 32 MB, then falls behind by 10 %.
+#[test]
+fn zero_copy_follows_pinned_up_to_the_cache() {
+    let network = mi250x();
+    let ratio = |size: &str| {
+        let delivered = |flow: &str| {
+            let case: Case = format!("{flow} x {size}").parse().unwrap();
+            Rate::of(case.timed[0].bytes, network.predict(&case).unwrap()[0].time).gbs()
+        };
+        delivered("numa3.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm]")
+            / delivered("numa3.pinned > gpu0.vram by dma@gpu0")
+    };
+    for size in ["4MiB", "16MiB", "32MiB"] {
+        near(size, ratio(size), 1.0);
+    }
+    near("1GiB", ratio("1GiB"), 25.5 / 28.3);
+    assert!(ratio("32MiB") > ratio("64MiB") * 1.05);
 }
 
 /// KTH Fig 4, 5: STREAM copy with both arrays in host memory, sum over GCDs against one GCD:
