@@ -201,10 +201,12 @@ fn x_ticks(x: Scale, unit: &str) -> Vec<f64> {
 }
 
 fn write_marks(h: &mut Html, plot: &Plot<'_>) {
+    let height = |row: usize| plot.top - 6.0 - ROW * row as f64;
+    for &(x, _, row) in &plot.marks {
+        segment(h, "mark", (x, height(row) + 3.0), (x, plot.foot()));
+    }
     for &(x, label, row) in &plot.marks {
-        let y = plot.top - 6.0 - ROW * row as f64;
-        segment(h, "mark", (x, y + 3.0), (x, plot.foot()));
-        text(h, "mid mark-name", x, y, label);
+        text(h, "mid halo mark-name", x, height(row), label);
     }
 }
 
