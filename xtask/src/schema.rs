@@ -10,10 +10,15 @@ use serde_json::Value;
 
 /// Prints the example journal.
 pub(crate) fn run(_root: &Path, _args: &[String]) -> Result<()> {
-    for message in examples()? {
-        println!("{}", serde_json::to_string_pretty(&message)?);
+    for line in lines()? {
+        println!("{line}");
     }
     Ok(())
+}
+
+/// The example journal, line by line.
+pub(crate) fn lines() -> Result<Vec<String>> {
+    examples()?.iter().map(|message| Ok(serde_json::to_string(message)?)).collect()
 }
 
 /// Names of all fields of all messages, in alphabetical order. Keys of maps are data and left out.
@@ -45,7 +50,7 @@ fn collect(value: &Value, names: &mut BTreeSet<String>) {
 }
 
 /// One message of each kind, as a run on a small node would write them.
-pub(crate) fn examples() -> Result<Vec<Message>> {
+fn examples() -> Result<Vec<Message>> {
     let case: Case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB".parse()?;
     let suites = vec!["pairs".to_owned()];
     let series: Vec<Series> = case
@@ -74,20 +79,15 @@ pub(crate) fn examples() -> Result<Vec<Message>> {
         before: Conditions(BTreeMap::from([("gpu0_temperature_c".to_owned(), 41.0)])),
         after: Conditions(BTreeMap::from([("gpu0_temperature_c".to_owned(), 44.0)])),
     };
-    let why = "numa1 has no memory; take another domain".to_owned();
-    let error = "hipMemcpyAsync on 256MiB at gpu1: out of memory (2); try --memory 1GiB".to_owned();
+    let why = "peer_access on gpu0, gpu1: unsupported: no link joins them".to_owned();
+    let error = "check on 256MiB at r0.gpu1.vram: byte 4096 is not what was sent".to_owned();
     Ok(vec![
         Message::Begin(begin()),
         Message::Topology(Box::new(topology()?)),
         Message::Sampled(sampled),
         Message::Measured(Box::new(measured)),
         Message::Skipped(Skip { case: case.clone(), suites: suites.clone(), why }),
-        Message::Faulted(Fault {
-            case: case.clone(),
-            suites,
-            error,
-            severity: Severity::Exhausted,
-        }),
+        Message::Faulted(Fault { case: case.clone(), suites, error, severity: Severity::Corrupt }),
         Message::Note(Note {
             code: "bimodal".to_owned(),
             subject: case.to_string(),
@@ -104,26 +104,26 @@ pub(crate) fn examples() -> Result<Vec<Message>> {
 }
 
 fn begin() -> Begin {
-    let command = ["pathline", "run", "--suite", "pairs"].map(str::to_owned);
+    let command = ["pathline", "run", "--machine", "mi250x", "--suite", "pairs"].map(str::to_owned);
     Begin {
         schema: SCHEMA_VERSION,
         version: "0.1.0".to_owned(),
-        world: World::Real,
+        world: World::Simulated("mi250x".to_owned()),
         host: "node1".to_owned(),
         started: "2026-11-21T00:00:00Z".to_owned(),
         command: command.into(),
         env: BTreeMap::from([("HSA_XNACK".to_owned(), "1".to_owned())]),
         settings: Settings {
             precision: 0.01,
-            min_samples: 8,
-            max_samples: 1000,
+            min_samples: 7,
+            max_samples: 100,
             case_budget: Ns::ms(250.0),
-            min_sample: Ns::us(100.0),
+            min_sample: Ns::us(500.0),
             time_limit: Ns::ZERO,
             memory: Bytes::gib(4),
             seed: 1,
         },
-        overhead_ns: BTreeMap::from([("host".to_owned(), 42.5)]),
+        overhead_ns: BTreeMap::from([("device-events".to_owned(), 900.0)]),
     }
 }
 
@@ -142,7 +142,7 @@ fn topology() -> Result<Topology> {
         ..HostInfo::default()
     };
     Ok(Topology {
-        source: "live".to_owned(),
+        source: "machine mi250x".to_owned(),
         host,
         numa: vec![NumaDomain { id: 0, cpus: cpus.clone(), ..NumaDomain::default() }],
         caches: vec![CacheGroup {
@@ -187,12 +187,8 @@ mod tests {
 
     #[test]
     fn examples_are_a_journal() {
-        let lines: String = examples()
-            .unwrap()
-            .iter()
-            .map(|message| serde_json::to_string(message).unwrap() + "\n")
-            .collect();
-        let journal = Journal::read(lines.as_bytes()).unwrap();
+        let text = lines().unwrap().join("\n") + "\n";
+        let journal = Journal::read(text.as_bytes()).unwrap();
         // Measured, skipped and faulted are outcomes of one case: the last one counts.
         assert_eq!((journal.outcomes.len(), journal.notes.len()), (1, 1));
         assert!(journal.end.is_some_and(|end| !end.complete));

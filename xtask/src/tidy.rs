@@ -124,17 +124,25 @@ impl Tree {
     }
 }
 
-/// Every field of the journal is explained where the format is explained.
+/// Every field of the journal is explained where the format is, and the example there is right.
 fn fields(tree: &Tree) -> Vec<Finding> {
     const HOME: &str = "docs/records.md";
     let Some(text) = tree.get(HOME) else {
         return vec![Finding::new(HOME, 1, "is missing; it explains the fields of the journal")];
     };
-    crate::schema::fields()
+    let mut findings: Vec<Finding> = crate::schema::fields()
         .into_iter()
         .filter(|field| !text.contains(&format!("`{field}`")))
         .map(|field| Finding::new(HOME, 1, format!("does not explain the field `{field}`")))
-        .collect()
+        .collect();
+    for line in crate::schema::lines().unwrap_or_default() {
+        if !text.lines().any(|shown| shown == line) {
+            let kind: String = line.chars().take(24).collect();
+            let say = format!("example {kind}.. is not what cargo xtask schema prints");
+            findings.push(Finding::new(HOME, 1, say));
+        }
+    }
+    findings
 }
 
 /// Checks every rule; fails if one is broken.
@@ -165,14 +173,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_that_is_not_explained_is_found() {
-        let all: String =
+    fn a_field_or_an_example_that_is_not_in_the_document_is_found() {
+        let names: Vec<String> =
             crate::schema::fields().iter().map(|field| format!("`{field}` ")).collect();
+        let all = names.concat() + "\n" + &crate::schema::lines().unwrap().join("\n");
         assert_eq!(fields(&Tree::of([("docs/records.md", &all)])), []);
         let less = all.replace("`samples_ns`", "");
         let found = fields(&Tree::of([("docs/records.md", &less)]));
         assert_eq!(found.len(), 1);
         assert!(found[0].text.contains("samples_ns"));
+        let stale = all.replace("\"schema\":", "\"format\":");
+        assert_eq!(fields(&Tree::of([("docs/records.md", &stale)])).len(), 1);
         assert_eq!(fields(&Tree::default()).len(), 1, "no file at all");
     }
 
