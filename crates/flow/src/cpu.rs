@@ -26,9 +26,12 @@ pub(crate) fn build(
     work: CpuWork,
     threads: u32,
 ) -> Result<Built, NoPath> {
-    let Some(at) = at.numa().filter(|n| net.numas.contains_key(n)) else {
+    let Some((at, cpus)) = at.numa().and_then(|n| Some((n, net.numas.get(&n)?.cpus))) else {
         return Err(NoPath(format!("this machine has no {at} with cores")));
     };
+    if cpus > 0 && u64::from(threads) > cpus as u64 {
+        return Err(NoPath(format!("numa{at} has {cpus} CPUs, not {threads}")));
+    }
     let missing =
         |feature: &str| !net.features.is_empty() && !net.features.iter().any(|f| f == feature);
     if let Some(feature) = work.how.feature().filter(|f| missing(f)) {

@@ -126,7 +126,7 @@ struct RawHost {
 #[serde(deny_unknown_fields)]
 struct RawNuma {
     id: Spanned<u32>,
-    cpus: CpuSet,
+    cpus: Spanned<CpuSet>,
     #[serde(deserialize_with = "gib")]
     memory_gib: u64,
     #[serde(deserialize_with = "gbs")]
@@ -317,7 +317,13 @@ fn check_units(
     if raw.numa.is_empty() {
         return Err(source.error(None, "no [[numa]]; expected at least one NUMA domain"));
     }
+    let mut cpus = BTreeSet::new();
     for numa in &raw.numa {
+        let set = numa.cpus.get_ref().as_slice();
+        if let Some(cpu) = set.iter().find(|&&cpu| !cpus.insert(cpu)) {
+            let reason = format!("cpus: CPU {cpu} is in two domains");
+            return Err(source.error(Some(numa.cpus.span()), reason));
+        }
         if !nodes.insert(Node::Numa(*numa.id.get_ref())) {
             let reason = format!("numa {} is there twice", numa.id.get_ref());
             return Err(source.error(Some(numa.id.span()), reason));
@@ -413,7 +419,7 @@ fn check_order(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
 }
 
 fn topology(raw: &File) -> Topology {
-    let all_cpus = raw.numa.iter().flat_map(|n| n.cpus.as_slice().iter().copied());
+    let all_cpus = raw.numa.iter().flat_map(|n| n.cpus.get_ref().as_slice().iter().copied());
     let cpus = CpuSet::new(all_cpus);
     let memory = raw.numa.iter().map(|n| n.memory_gib).sum::<u64>();
     let host = HostInfo {
@@ -464,7 +470,7 @@ fn topology(raw: &File) -> Topology {
 fn domain(numa: &RawNuma) -> NumaDomain {
     NumaDomain {
         id: *numa.id.get_ref(),
-        cpus: numa.cpus.clone(),
+        cpus: numa.cpus.get_ref().clone(),
         memory: Bytes::gib(numa.memory_gib),
         free: Bytes::gib(numa.memory_gib),
         distances: numa.distances.as_ref().map(|d| d.get_ref().clone()).unwrap_or_default(),
@@ -517,7 +523,7 @@ fn caches(raw: &File) -> Vec<CacheGroup> {
     let mut groups = Vec::new();
     for cache in &raw.cpu.cache {
         for numa in &raw.numa {
-            for cpus in numa.cpus.as_slice().chunks(cache.shared_by as usize) {
+            for cpus in numa.cpus.get_ref().as_slice().chunks(cache.shared_by as usize) {
                 groups.push(CacheGroup {
                     level: cache.level,
                     kind: if cache.level == 1 { "Data" } else { "Unified" }.into(),

@@ -130,7 +130,10 @@ pub(crate) struct GpuNode {
     pub host_engines: Option<u32>,
     pub port: Option<Port>,
     pub compute_units: u32,
+    /// Whether `HSA_` switches apply.
     pub amd: bool,
+    /// Whether its runtime has a copy kernel that can be asked for; CUDA has none.
+    pub blits: bool,
     /// Row and column in a matrix of latencies.
     pub order: usize,
 }
@@ -140,6 +143,8 @@ pub(crate) struct GpuNode {
 pub(crate) struct NumaNode {
     pub memory: Option<u32>,
     pub memory_peak: Option<Rate>,
+    /// Its CPUs; 0 if unknown.
+    pub cpus: usize,
     /// Distance to each domain, by its number.
     pub distances: BTreeMap<u32, u32>,
 }
@@ -231,6 +236,7 @@ impl Network {
         let node = NumaNode {
             memory: self.resource(format!("numa{} DDR", numa.id), numa.peak),
             memory_peak: known(numa.peak),
+            cpus: numa.cpus.len(),
             distances: ids.into_iter().zip(numa.distances.iter().copied()).collect(),
         };
         self.numas.insert(numa.id, node);
@@ -249,6 +255,7 @@ impl Network {
             port: self.port(gpu),
             compute_units: gpu.compute_units,
             amd: gpu.vendor == "amd",
+            blits: gpu.vendor != "nvidia",
             order,
         };
         self.gpus.insert(g, node);
@@ -373,7 +380,8 @@ impl Network {
         })
     }
 
-    /// What each timed flow of `case` will get, all flows of the case running.
+    /// What each timed flow of `case` will get, all flows of the case running. The cadence does
+    /// not matter here: what the host adds between isolated operations is not the flow's.
     ///
     /// # Errors
     /// As [`Self::operation`], for any flow of the case.

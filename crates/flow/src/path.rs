@@ -9,6 +9,7 @@ use pathline_schema::{
 use crate::cpu;
 use crate::model::{Pageable, Verb};
 use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name};
+use crate::routes::total_width;
 
 /// An operation, and the name of what its own cap comes from.
 #[derive(Debug, Clone)]
@@ -100,6 +101,9 @@ fn gpu_at(net: &Network, at: Unit) -> Result<(u32, &GpuNode), NoPath> {
 fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<Built, NoPath> {
     let (g, gpu) = gpu_at(net, at)?;
     let (src, dst) = (flow.src.unit, flow.dst.unit);
+    if blit && !gpu.blits {
+        return no("this runtime has no copy kernel that could be asked for");
+    }
     let local = src == at && dst == at;
     let between_gpus = src.gpu().is_some() && dst.gpu().is_some();
     let off = |switch: Option<bool>| gpu.amd && switch == Some(false);
@@ -353,7 +357,9 @@ impl<'a> Way<'a> {
         };
         let used = self.net.route(src, dst).filter(|used| !used.through_host);
         let Some(used) = used else {
-            self.host(from, None, Hop::Out, hand, ratio)?;
+            let home = |g: u32| self.net.gpus.get(&g)?.port.as_ref()?.home;
+            let beyond = home(to);
+            self.host(from, beyond, Hop::Out, hand, ratio)?;
             return self.host(to, None, Hop::In, hand, ratio);
         };
         let fabric = &self.net.model.fabric;
@@ -376,7 +382,7 @@ impl<'a> Way<'a> {
             why += &format!(", {:.0} % of that through another GPU", routed * 100.0);
         }
         let paths = if used.striped { used.paths.as_slice() } else { std::slice::from_ref(first) };
-        let total: u32 = paths.iter().map(|p| p.width).sum();
+        let total = total_width(paths);
         for path in paths {
             let part = ratio * f64::from(path.width) / f64::from(total.max(1));
             for (&a, &b) in path.nodes.iter().zip(path.nodes.iter().skip(1)) {

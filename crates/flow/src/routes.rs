@@ -11,8 +11,10 @@ use pathline_schema::{LinkKind, Node, Rate, Topology};
 /// The most equal routes that are listed for a pair; a fabric has a handful.
 const MAX_ROUTES: usize = 64;
 /// The most steps of a search for routes of a stated length; a node of 16 GPUs needs a few
-/// thousand.
+/// thousand. It bounds time and memory on files that make no sense.
 const MAX_STEPS: usize = 200_000;
+/// The longest stated route that is looked for.
+const MAX_HOPS: u32 = 16;
 
 /// All links between two units taken together, one direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -197,7 +199,7 @@ impl Routes {
         };
         Some(InUse {
             hops: paths.first()?.hops(),
-            width: if striped { paths.iter().map(|p| p.width).sum() } else { best },
+            width: if striped { total_width(&paths) } else { best },
             peak,
             striped,
             through_host: rules.through_host,
@@ -223,7 +225,8 @@ impl Routes {
                 self.path(nodes)
             })
             .collect();
-        if !given.is_empty() || *hops == 0 { given } else { self.of_length(rules, *hops) }
+        let sane = (1..=MAX_HOPS).contains(hops);
+        if given.is_empty() && sane { self.of_length(rules, *hops) } else { given }
     }
 
     /// Through the host only where the GPU fabric does not join the pair.
@@ -266,7 +269,6 @@ impl Routes {
         let mut stack = vec![vec![rules.src]];
         let mut steps = 0;
         while let Some(nodes) = stack.pop() {
-            steps += 1;
             if steps > MAX_STEPS || found.len() >= MAX_ROUTES {
                 break;
             }
@@ -283,6 +285,7 @@ impl Routes {
                 .filter(|(v, _)| distance.get(v).is_some_and(|&d| d < left))
                 .map(|(v, _)| v)
                 .collect();
+            steps += next.len();
             for v in next.into_iter().rev() {
                 let mut longer = nodes.clone();
                 longer.push(v);
@@ -315,6 +318,11 @@ fn merge(old: Bundle, new: Bundle) -> Bundle {
 fn is_striped(paths: &[Path]) -> bool {
     let inner = |p: &Path| p.nodes.len() > 2 && p.nodes[1..p.nodes.len() - 1].iter().all(is_switch);
     paths.len() > 1 && paths.iter().all(inner)
+}
+
+/// Width of routes that carry a part each.
+pub(crate) fn total_width(paths: &[Path]) -> u32 {
+    paths.iter().fold(0, |sum, p| sum.saturating_add(p.width))
 }
 
 fn is_switch(node: &Node) -> bool {
@@ -434,6 +442,27 @@ mod tests {
         assert_eq!((used.hops, used.width, used.peak), (2, 18, Some(Rate(450.0))));
         assert!(used.striped);
         assert_eq!(routes.gpus().len(), 8);
+    }
+
+    /// Every pair of 300 GPUs joined, a stated length of 15, widths that overflow when added.
+    #[test]
+    fn absurd_topologies_are_bounded() {
+        let mut links = Vec::new();
+        for a in 0..300 {
+            links.push(link(Node::Gpu(a), Node::Switch(0), LinkKind::Xgmi, u32::MAX, 1.0));
+            links.push(link(Node::Gpu(a), Node::Switch(1), LinkKind::Xgmi, u32::MAX, 1.0));
+            for b in 0..a {
+                links.push(link(Node::Gpu(a), Node::Gpu(b), LinkKind::Xgmi, u32::MAX, 1.0));
+            }
+        }
+        let long = |hops| Route { src: Node::Gpu(0), dst: Node::Gpu(1), hops, via: Vec::new() };
+        for hops in [2, 15, u32::MAX] {
+            let routes = vec![long(hops)];
+            let links = links.clone();
+            let routes = Routes::of(&Topology { links, routes, ..Topology::default() });
+            let used = routes.in_use(Node::Gpu(0), Node::Gpu(1)).unwrap();
+            assert!(used.paths.len() <= MAX_ROUTES && used.width == u32::MAX);
+        }
     }
 
     #[test]
