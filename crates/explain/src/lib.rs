@@ -1,4 +1,14 @@
 //! From records to understanding: ceilings, comparison, pictures. Reaches no device.
 
+pub mod csv;
+pub mod diff;
 pub mod figure;
 pub mod html;
+pub mod published;
+pub mod report;
+pub mod terminal;
+
+mod figures;
+mod headlines;
+mod run;
+mod words;

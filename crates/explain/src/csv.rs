@@ -1,0 +1,174 @@
+//! Records as tables for other programs.
+
+use pathline_flow::Network;
+use pathline_schema::{Journal, Outcome, Series, World};
+use pathline_stats::Summary;
+
+use crate::run::{Quantity, Run};
+
+const COLUMNS: [&str; 29] = [
+    "case",
+    "suites",
+    "world",
+    "outcome",
+    "flow",
+    "rank",
+    "quantity",
+    "unit",
+    "median",
+    "low95",
+    "high95",
+    "p5",
+    "p95",
+    "min",
+    "max",
+    "samples",
+    "moved_bytes",
+    "reps",
+    "steps",
+    "timer",
+    "engine",
+    "stop",
+    "warmup",
+    "verdict",
+    "ceiling",
+    "bound",
+    "published",
+    "published_source",
+    "why",
+];
+
+const RAW_COLUMNS: [&str; 10] =
+    ["case", "world", "flow", "rank", "timer", "reps", "steps", "moved_bytes", "sample", "ns"];
+
+/// One row a series, and one for every case without figures. A rate is payload in GB/s (1e9 B/s),
+/// a latency is ns a step; `quantity` says which. The ceiling is that of the whole case.
+pub fn export(journal: &Journal, network: Option<&Network>) -> String {
+    let run = Run::new(journal, network);
+    let mut table = Table::new(&COLUMNS);
+    for outcome in &journal.outcomes {
+        let text = outcome.case().to_string();
+        let plain = |suites: &[String], state: &str, why: &str| {
+            let mut row = vec![text.clone(), suites.join(" "), world(journal), state.to_owned()];
+            row.resize(COLUMNS.len() - 1, String::new());
+            row.push(why.to_owned());
+            row
+        };
+        match outcome {
+            Outcome::Skipped(s) => table.row(&plain(&s.suites, "skipped", &s.why)),
+            Outcome::Faulted(f) => table.row(&plain(&f.suites, "faulted", &f.error)),
+            Outcome::Measured(m) => {
+                let stop = (m.stop.reason.word(), m.stop.warmup.to_string());
+                let verdict = match &m.verdict {
+                    pathline_schema::Verdict::Verified => "verified".to_owned(),
+                    pathline_schema::Verdict::Unverified(why) => format!("unverified: {why}"),
+                };
+                let head = [text.clone(), m.suites.join(" "), world(journal), "measured".into()];
+                let tail = [stop.0.to_owned(), stop.1, verdict];
+                series(&run, &mut table, &m.case, &m.series, head, tail);
+            }
+        }
+    }
+    for part in &journal.partial {
+        let head =
+            [part.case.to_string(), part.suites.join(" "), world(journal), "unfinished".into()];
+        let tail = [String::new(), String::new(), String::new()];
+        series(&run, &mut table, &part.case, &part.series, head, tail);
+    }
+    table.text()
+}
+
+fn series(
+    run: &Run,
+    table: &mut Table,
+    case: &pathline_schema::Case,
+    all: &[Series],
+    head: [String; 4],
+    tail: [String; 3],
+) {
+    let entry = run.entries.iter().find(|e| e.case == case);
+    for series in all {
+        let step = series.flow.by.is_chase() || case.cadence == pathline_schema::Cadence::Isolated;
+        let (name, quantity) =
+            if step { ("latency", Quantity::StepNs) } else { ("rate", Quantity::Payload) };
+        let values: Vec<f64> = if step {
+            series.latencies().map(|ns| ns.0).collect()
+        } else {
+            series.rates().map(pathline_schema::Rate::gbs).collect()
+        };
+        let cell = entry.map(|e| run.cell(e, quantity)).unwrap_or_default();
+        let published = cell.published.filter(|_| all.len() == 1);
+        let s = Summary::of(&values);
+        let stat = |f: fn(&Summary) -> f64| s.as_ref().map_or(String::new(), |s| f(s).to_string());
+        let maybe = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
+        let mut row = head.to_vec();
+        row.extend([series.flow.to_string(), series.rank.0.to_string()]);
+        row.extend([name.to_owned(), quantity.unit().to_owned()]);
+        row.extend([stat(|s| s.median), stat(|s| s.low), stat(|s| s.high)]);
+        row.extend([stat(|s| s.p5), stat(|s| s.p95), stat(|s| s.min), stat(|s| s.max)]);
+        row.push(values.len().to_string());
+        row.extend([series.moved_bytes.0.to_string(), series.reps.to_string()]);
+        row.extend([series.steps.to_string(), series.timer.to_string(), series.engine.clone()]);
+        row.extend(tail.clone());
+        row.extend([maybe(cell.ceiling), maybe(cell.bound)]);
+        row.push(maybe(published.as_ref().map(|p| p.value)));
+        row.push(published.map_or(String::new(), |p| p.source));
+        row.push(String::new());
+        table.row(&row);
+    }
+}
+
+/// One row a sample: the raw durations in ns of each timed flow, in the order they were taken.
+pub fn export_raw(journal: &Journal) -> String {
+    let mut table = Table::new(&RAW_COLUMNS);
+    let measured = journal.outcomes.iter().filter_map(|o| match o {
+        Outcome::Measured(m) => Some((&m.case, &m.series)),
+        _ => None,
+    });
+    let partial = journal.partial.iter().map(|p| (&p.case, &p.series));
+    for (case, all) in measured.chain(partial) {
+        for series in all {
+            let head = [
+                case.to_string(),
+                world(journal),
+                series.flow.to_string(),
+                series.rank.0.to_string(),
+                series.timer.to_string(),
+                series.reps.to_string(),
+                series.steps.to_string(),
+                series.moved_bytes.0.to_string(),
+            ];
+            for (n, ns) in series.samples_ns.iter().enumerate() {
+                let mut row = head.to_vec();
+                row.extend([n.to_string(), ns.to_string()]);
+                table.row(&row);
+            }
+        }
+    }
+    table.text()
+}
+
+fn world(journal: &Journal) -> String {
+    match &journal.begin.world {
+        World::Real => "real".into(),
+        World::Simulated(name) => format!("simulated:{name}"),
+    }
+}
+
+struct Table(::csv::Writer<Vec<u8>>);
+
+impl Table {
+    fn new(columns: &[&str]) -> Self {
+        let mut table = Self(::csv::WriterBuilder::new().flexible(true).from_writer(Vec::new()));
+        table.row(&columns.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>());
+        table
+    }
+    fn row(&mut self, fields: &[String]) {
+        // Writing to memory cannot fail, and rows may differ in length.
+        let _infallible = self.0.write_record(fields);
+    }
+    fn text(self) -> String {
+        let bytes = self.0.into_inner().unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}

@@ -1,0 +1,273 @@
+//! Two runs, case by case: what changed, and how sure that is.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Case, Journal, Outcome, Series, World};
+use pathline_stats::{Judgement, Summary, compare};
+
+use crate::words;
+
+/// Why two runs are not compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DiffError {
+    /// One is real and one simulated, or they simulate different machines.
+    #[error(
+        "'{first}' and '{second}' cannot be compared: a model's figures are no baseline for hardware, nor one machine's for another; give two runs of one world"
+    )]
+    Worlds {
+        /// World of the first run.
+        first: String,
+        /// World of the second run.
+        second: String,
+    },
+}
+
+/// What became of a case from the first run to the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// It takes more time.
+    Slower,
+    /// It has a figure in the first run only.
+    OnlyFirst,
+    /// It takes less time.
+    Faster,
+    /// The interval reaches over the tolerance: more samples would tell.
+    Unclear,
+    /// It has a figure in the second run only.
+    OnlySecond,
+    /// The same within the tolerance.
+    Same,
+}
+
+impl Change {
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Slower => "slower",
+            Self::Faster => "faster",
+            Self::Same => "same",
+            Self::Unclear => "unclear",
+            Self::OnlyFirst => "only in first",
+            Self::OnlySecond => "only in second",
+        }
+    }
+    const ALL: [Self; 6] =
+        [Self::Slower, Self::Faster, Self::Same, Self::Unclear, Self::OnlyFirst, Self::OnlySecond];
+}
+
+/// One case in two runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The case.
+    pub case: Case,
+    /// GB/s, or ns a step for a latency.
+    pub unit: &'static str,
+    /// Median of the first run, in the unit.
+    pub a: Option<f64>,
+    /// Median of the second run, in the unit.
+    pub b: Option<f64>,
+    /// Speed of the second run over that of the first, and its 95 % interval: 1.1 is 10 % faster.
+    pub effect: Option<(f64, f64, f64)>,
+    /// What follows.
+    pub change: Change,
+    /// Why one side has no figure.
+    pub why: String,
+}
+
+/// Two runs compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Diff {
+    /// All cases of both runs, the worst news first.
+    pub rows: Vec<Row>,
+    /// Differences up to this share are called the same: 0.02 is 2 %.
+    pub tolerance: f64,
+    /// What differs about how the runs were made: name, first, second.
+    pub conditions: Vec<(String, String, String)>,
+}
+
+impl Diff {
+    /// How many cases changed so.
+    pub fn count(&self, change: Change) -> usize {
+        self.rows.iter().filter(|r| r.change == change).count()
+    }
+    /// Whether a case became slower or lost its figure.
+    pub fn is_worse(&self) -> bool {
+        self.count(Change::Slower) + self.count(Change::OnlyFirst) > 0
+    }
+}
+
+/// Compares two runs of one world; differences up to `tolerance` (0.02 is 2 %) are called the same.
+///
+/// # Errors
+///
+/// Refuses to mix a real with a simulated run, or two simulated machines.
+pub fn diff(first: &Journal, second: &Journal, tolerance: f64) -> Result<Diff, DiffError> {
+    if first.begin.world != second.begin.world {
+        return Err(DiffError::Worlds { first: world(first), second: world(second) });
+    }
+    let (a, b) = (sides(first), sides(second));
+    let mut texts: Vec<&String> =
+        a.keys().chain(b.keys().filter(|k| !a.contains_key(*k))).collect();
+    texts.sort();
+    let mut rows: Vec<Row> =
+        texts.into_iter().filter_map(|k| row(a.get(k), b.get(k), tolerance)).collect();
+    let size = |r: &Row| r.effect.map_or(0.0, |e| e.0.max(f64::MIN_POSITIVE).ln().abs());
+    rows.sort_by(|x, y| x.change.cmp(&y.change).then(size(y).total_cmp(&size(x))));
+    Ok(Diff { rows, tolerance, conditions: conditions(first, second) })
+}
+
+fn world(journal: &Journal) -> String {
+    match &journal.begin.world {
+        World::Real => format!("real run on {}", journal.begin.host),
+        World::Simulated(name) => format!("simulated {name}"),
+    }
+}
+
+/// One side of a row.
+struct Side<'a> {
+    case: &'a Case,
+    series: &'a [Series],
+    why: &'a str,
+}
+
+fn sides(journal: &Journal) -> BTreeMap<String, Side<'_>> {
+    journal.outcomes.iter().map(|o| (o.case().to_string(), side(o))).collect()
+}
+
+fn side(outcome: &Outcome) -> Side<'_> {
+    match outcome {
+        Outcome::Measured(m) => Side { case: &m.case, series: &m.series, why: "" },
+        Outcome::Skipped(s) => Side { case: &s.case, series: &[], why: &s.why },
+        Outcome::Faulted(f) => Side { case: &f.case, series: &[], why: &f.error },
+    }
+}
+
+fn row(a: Option<&Side>, b: Option<&Side>, tolerance: f64) -> Option<Row> {
+    let case = a.or(b)?.case;
+    let chase = case.timed.iter().any(|f| f.by.is_chase());
+    let latency = chase || case.cadence == pathline_schema::Cadence::Isolated;
+    let unit = if latency { "ns" } else { "GB/s" };
+    let (times_a, times_b) = (a.map_or(Vec::new(), times), b.map_or(Vec::new(), times));
+    let value = |times: &[f64]| {
+        let ns = Summary::of(times)?.median;
+        // Times are ns a byte for rates and ns a step for latencies.
+        Some(if latency { ns } else { 1.0 / ns })
+    };
+    let (value_a, value_b) = (value(&times_a), value(&times_b));
+    let why = [a, b].into_iter().flatten().map(|s| s.why).find(|w| !w.is_empty()).unwrap_or("");
+    let (effect, change) = match (value_a, value_b) {
+        (None, None) => return None,
+        (Some(_), None) => (None, Change::OnlyFirst),
+        (None, Some(_)) => (None, Change::OnlySecond),
+        (Some(_), Some(_)) => judged(&times_a, &times_b, tolerance),
+    };
+    Some(Row { case: case.clone(), unit, a: value_a, b: value_b, effect, change, why: why.into() })
+}
+
+/// Time of each sample per byte or per step, of the slowest flow: runs may differ in repetitions.
+fn times(side: &Side) -> Vec<f64> {
+    let latency = |s: &Series| {
+        s.flow.by.is_chase() || side.case.cadence == pathline_schema::Cadence::Isolated
+    };
+    let samples = side.series.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
+    let bytes: f64 = side.series.iter().map(|s| s.moved_bytes.as_f64()).sum();
+    (0..samples)
+        .map(|i| {
+            let each = side.series.iter().map(|s| {
+                let work = if latency(s) { s.steps.max(1) as f64 } else { bytes };
+                s.samples_ns[i] / work
+            });
+            each.fold(0.0, f64::max)
+        })
+        .filter(|t| t.is_finite() && *t > 0.0)
+        .collect()
+}
+
+fn judged(a: &[f64], b: &[f64], tolerance: f64) -> (Option<(f64, f64, f64)>, Change) {
+    let Some(found) = compare(a, b, tolerance) else { return (None, Change::Unclear) };
+    let change = match found.judgement {
+        Judgement::Faster => Change::Faster,
+        Judgement::Slower => Change::Slower,
+        Judgement::Same => Change::Same,
+        Judgement::Unclear => Change::Unclear,
+    };
+    // Time to speed: the ends of the interval change places.
+    (Some((1.0 / found.effect, 1.0 / found.high, 1.0 / found.low)), change)
+}
+
+fn conditions(a: &Journal, b: &Journal) -> Vec<(String, String, String)> {
+    let env = |j: &Journal| {
+        let pairs: Vec<String> = j.begin.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        pairs.join(" ")
+    };
+    let host = |j: &Journal| j.topology.host.clone();
+    [
+        ("host", a.begin.host.clone(), b.begin.host.clone()),
+        ("processor", host(a).cpu_model, host(b).cpu_model),
+        ("kernel", host(a).kernel, host(b).kernel),
+        ("environment", env(a), env(b)),
+        ("version", a.begin.version.clone(), b.begin.version.clone()),
+    ]
+    .into_iter()
+    .filter(|(_, a, b)| a != b)
+    .map(|(name, a, b)| (name.to_owned(), a, b))
+    .collect()
+}
+
+/// The most rows of a text; the counts cover all.
+const MOST_ROWS: usize = 40;
+
+impl std::fmt::Display for Diff {
+    /// Counts, what differs about the runs, and the cases that changed, worst news first.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let counts: Vec<String> = Change::ALL
+            .iter()
+            .map(|&c| (c, self.count(c)))
+            .filter(|(_, n)| *n > 0)
+            .map(|(c, n)| format!("{n} {}", c.word()))
+            .collect();
+        let total = words::count(self.rows.len(), "case");
+        let counts =
+            if counts.is_empty() { "nothing to compare".into() } else { counts.join(", ") };
+        writeln!(f, "{total}, tolerance {}: {counts}", words::percent(self.tolerance))?;
+        for (name, a, b) in &self.conditions {
+            writeln!(f, "  {name} differs: '{a}' and '{b}'")?;
+        }
+        let changed: Vec<&Row> = self.rows.iter().filter(|r| r.change != Change::Same).collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "\n{:<14} {:>9} {:>9} {:<4}  {:<24} case",
+            "", "first", "second", "", "speed [95 %]"
+        )?;
+        for row in changed.iter().take(MOST_ROWS) {
+            let value = |v: Option<f64>| v.map_or("-".into(), words::number);
+            let effect = row.effect.map_or(String::new(), |(e, low, high)| {
+                format!("{:+.1} % [{:+.1}, {:+.1}]", pc(e), pc(low), pc(high))
+            });
+            write!(
+                f,
+                "{:<14} {:>9} {:>9} {:<4}  {effect:<24} {}",
+                row.change.word(),
+                value(row.a),
+                value(row.b),
+                row.unit,
+                row.case
+            )?;
+            if !row.why.is_empty() {
+                write!(f, ": {}", row.why)?;
+            }
+            writeln!(f)?;
+        }
+        match changed.len().saturating_sub(MOST_ROWS) {
+            0 => Ok(()),
+            more => writeln!(f, "... and {more} more"),
+        }
+    }
+}
+
+fn pc(ratio: f64) -> f64 {
+    (ratio - 1.0) * 100.0
+}

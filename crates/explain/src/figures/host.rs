@@ -1,0 +1,530 @@
+//! The processor and its memory: copies, reads, load latency, first touch.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, Mover, Unit};
+
+use super::{Bar, Bars, Better, Body, Cell, Curves, Figure, Line, grid, lines};
+use crate::run::{Entry, Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "host";
+
+/// Size at which memory domains are compared: past the caches, and not so large that it does not
+/// fit everywhere.
+const COMPARED: Bytes = Bytes::mib(256);
+
+/// A loop of the processor: work, threads, flow.
+fn loop_of<'a>(entry: &Entry<'a>) -> Option<(CpuWork, u32, &'a Flow)> {
+    let flow = entry.lone()?;
+    match flow.by {
+        Mover::Cpu { work, threads, .. } => Some((work, threads, flow)),
+        _ => None,
+    }
+}
+
+/// Memory and cores of a flow whose data all lies in one domain.
+fn domain(flow: &Flow) -> Option<(Unit, Unit)> {
+    let cores = flow.by.at();
+    match (flow.src.mem, flow.dst.mem) {
+        (pathline_schema::Mem::Reg, _) => Some((flow.dst.unit, cores)),
+        (_, pathline_schema::Mem::Reg) => Some((flow.src.unit, cores)),
+        _ => (flow.src.unit == flow.dst.unit).then_some((flow.src.unit, cores)),
+    }
+}
+
+/// The domain whose own cores were measured over the most sizes.
+fn main_domain(run: &Run) -> Option<Unit> {
+    let mut sizes: Vec<(Unit, BTreeSet<Bytes>)> = Vec::new();
+    for entry in &run.entries {
+        let Some((_, _, flow)) = loop_of(entry) else { continue };
+        let Some((memory, cores)) = domain(flow).filter(|(m, c)| m == c) else { continue };
+        match sizes.iter_mut().find(|(unit, _)| *unit == memory) {
+            Some((_, seen)) => drop(seen.insert(flow.bytes)),
+            None => sizes.push((cores, BTreeSet::from([flow.bytes]))),
+        }
+    }
+    // The first of equals, so that a report does not depend on the order of cases.
+    sizes.sort_by_key(|(unit, seen)| (std::cmp::Reverse(seen.len()), *unit));
+    sizes.first().map(|(unit, _)| *unit)
+}
+
+/// Loops over the main domain's memory by its own cores.
+fn near<'b, 'a>(run: &'b Run<'a>) -> Vec<(CpuWork, u32, Bytes, &'b Entry<'a>)> {
+    let Some(home) = main_domain(run) else { return Vec::new() };
+    let mut found: Vec<_> = run
+        .entries
+        .iter()
+        .filter_map(|entry| {
+            let (work, threads, flow) = loop_of(entry)?;
+            (domain(flow)? == (home, home)).then_some((work, threads, flow.bytes, entry))
+        })
+        .collect();
+    found.sort_by_key(|&(work, threads, bytes, _)| (work, threads, bytes));
+    found
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let mut figures = copies(run);
+    figures.extend(streams(run));
+    figures.extend(threads(run));
+    figures.extend(chase(run));
+    figures.extend(numa(run));
+    figures.extend(touch(run));
+    figures
+}
+
+/// Where streaming stores overtake ordinary ones, for one number of threads.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Crossover {
+    pub(crate) threads: u32,
+    /// Smallest size from which on they are ahead; none if they are not ahead at the largest.
+    pub(crate) at: Option<Bytes>,
+    /// Largest size that both were measured at.
+    pub(crate) largest: Bytes,
+    /// Best streaming copy there, and its rate.
+    pub(crate) streaming: (CpuHow, f64),
+    /// Best ordinary copy there, and its rate.
+    pub(crate) temporal: (CpuHow, f64),
+    /// The C library's copy there.
+    pub(crate) memcpy: Option<f64>,
+}
+
+impl Crossover {
+    /// Gain of the streaming copy at the largest size: 0.3 is 30 % more.
+    pub(crate) fn gain(&self) -> f64 {
+        self.streaming.1 / self.temporal.1 - 1.0
+    }
+    pub(crate) fn sentence(&self) -> String {
+        let (nt, t) = (self.streaming, self.temporal);
+        let who = words::threads(self.threads);
+        let rates = format!("{} against {}", words::gbs(nt.1), words::gbs(t.1));
+        let memcpy = match self.memcpy {
+            Some(rate) if t.0 != CpuHow::Memcpy => {
+                format!("; memcpy reaches {}", words::gbs(rate))
+            }
+            _ => String::new(),
+        };
+        match self.at {
+            Some(at) => format!(
+                "with {who}, non-temporal copies overtake the best temporal one at {}; at {} {} is ahead of {} by {} ({rates}){memcpy}",
+                at.rounded(),
+                self.largest.rounded(),
+                nt.0,
+                t.0,
+                words::percent(self.gain()),
+            ),
+            None => format!(
+                "with {who}, non-temporal copies do not overtake up to {}: {} is behind {} by {} ({rates}){memcpy}",
+                self.largest.rounded(),
+                nt.0,
+                t.0,
+                words::percent(-self.gain()),
+            ),
+        }
+    }
+}
+
+/// The crossover for every number of threads that was measured over several sizes.
+pub(crate) fn crossovers(run: &Run) -> Vec<Crossover> {
+    let loops = near(run);
+    let counts: BTreeSet<u32> = loops.iter().map(|l| l.1).collect();
+    counts.into_iter().filter_map(|threads| crossover(run, &loops, threads)).collect()
+}
+
+fn crossover(
+    run: &Run,
+    loops: &[(CpuWork, u32, Bytes, &Entry)],
+    threads: u32,
+) -> Option<Crossover> {
+    let copies: Vec<(CpuHow, Bytes, f64)> = loops
+        .iter()
+        .filter(|(work, t, ..)| work.op == CpuOp::Copy && *t == threads)
+        .filter_map(|(work, _, bytes, entry)| {
+            Some((work.how, *bytes, run.value(entry, Quantity::Payload)?))
+        })
+        .collect();
+    let best = |bytes: Bytes, streaming: bool| {
+        copies
+            .iter()
+            .filter(|(how, b, _)| *b == bytes && how.is_streaming() == streaming)
+            .map(|&(how, _, rate)| (how, rate))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let sizes: BTreeSet<Bytes> = copies.iter().map(|c| c.1).collect();
+    let both: Vec<_> = sizes
+        .into_iter()
+        .filter_map(|bytes| Some((bytes, best(bytes, true)?, best(bytes, false)?)))
+        .collect();
+    let &(largest, streaming, temporal) = both.last()?;
+    if both.len() < 2 {
+        return None;
+    }
+    let ahead = both.iter().rev().take_while(|(_, nt, t)| nt.1 > t.1).last();
+    let memcpy = copies.iter().find(|c| c.0 == CpuHow::Memcpy && c.1 == largest).map(|c| c.2);
+    let at = ahead.map(|a| a.0);
+    Some(Crossover { threads, at, largest, streaming, temporal, memcpy })
+}
+
+/// Cache sizes as vertical marks.
+fn cache_marks(run: &Run) -> Vec<(f64, String)> {
+    let levels = run.cache_levels();
+    levels.iter().map(|(n, size)| (size.as_f64(), format!("L{n} {}", size.rounded()))).collect()
+}
+
+/// The measured ceiling of the main domain's memory, for `arrays` bytes moved a byte of payload.
+fn ceiling(run: &Run, arrays: f64) -> Vec<(String, f64)> {
+    let best = main_domain(run).and_then(|home| run.best_of(home, home));
+    let name = |by: &str| format!("best of this memory, measured: {by}");
+    best.map(|b| (name(&b.by), b.rate / arrays)).into_iter().collect()
+}
+
+fn copies(run: &Run) -> Vec<Figure> {
+    let loops = near(run);
+    let crossovers = crossovers(run);
+    let counts: BTreeSet<u32> = loops.iter().map(|l| l.1).collect();
+    let mut figures = Vec::new();
+    for threads in counts {
+        let chosen = loops.iter().filter(|l| l.0.op == CpuOp::Copy && l.1 == threads);
+        let lines = lines(chosen.map(|(work, _, bytes, entry)| {
+            (work.how.to_string(), bytes.as_f64(), run.cell(entry, Quantity::Payload))
+        }));
+        if lines.iter().all(|l| l.points.len() < 2) {
+            continue;
+        }
+        let crossover = crossovers.iter().find(|c| c.threads == threads);
+        let mut marks = cache_marks(run);
+        if let Some(at) = crossover.and_then(|c| c.at) {
+            marks.push((at.as_f64(), format!("non-temporal ahead from {}", at.rounded())));
+        }
+        figures.push(Figure {
+            id: format!("host-copy-t{threads}"),
+            suite: SUITE.into(),
+            title: format!("Copy by {}, by size of the block", words::threads(threads)),
+            finding: crossover.map_or_else(
+                || best_words(&lines, "copy"),
+                |c| words::sentence(&format!("{}.", c.sentence())),
+            ),
+            command: run
+                .command(SUITE, &format!("numa*.huge > numa*.huge by cpu@*[copy-*-t{threads}]")),
+            body: Body::Curves(Curves {
+                x_unit: "B".into(),
+                y_unit: "GB/s".into(),
+                lines,
+                ceilings: ceiling(run, 2.0),
+                marks,
+                better: Better::Higher,
+            }),
+        });
+    }
+    figures
+}
+
+/// `At 1GiB read, 2 threads is the fastest with 20.1 GB/s.`
+fn best_words(lines: &[Line], what: &str) -> String {
+    let last = |l: &Line| l.points.last().and_then(|(x, c)| Some((*x, c.value?)));
+    let best = lines
+        .iter()
+        .filter_map(|l| Some((&l.name, last(l)?)))
+        .max_by(|a, b| a.1.1.total_cmp(&b.1.1));
+    best.map_or(String::new(), |(name, (x, value))| {
+        let at = Bytes(x as u64).rounded();
+        format!("At {at} the fastest {what} is {name} with {}.", words::gbs(value))
+    })
+}
+
+fn streams(run: &Run) -> Option<Figure> {
+    let loops = near(run);
+    let wanted = |op| matches!(op, CpuOp::Read | CpuOp::Write | CpuOp::Triad);
+    let lines = lines(loops.iter().filter(|l| wanted(l.0.op)).map(|(work, t, bytes, entry)| {
+        let name = format!("{work}, {}", words::threads(*t));
+        (name, bytes.as_f64(), run.cell(entry, Quantity::Traffic))
+    }));
+    let lines: Vec<Line> = lines.into_iter().filter(|l| l.points.len() > 1).collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let best = main_domain(run).and_then(|home| run.best_of(home, home));
+    let ceiling_words = best.map_or(String::new(), |b| {
+        format!(
+            " The best of this memory, as measured and not from a datasheet, is {} ({}).",
+            words::gbs(b.rate),
+            b.by
+        )
+    });
+    Some(Figure {
+        id: "host-streams".into(),
+        suite: SUITE.into(),
+        title: "Read, write and triad, by size of the block".into(),
+        finding: format!("{}{ceiling_words}", best_words(&lines, "loop")),
+        command: run.command(SUITE, ""),
+        body: Body::Curves(Curves {
+            x_unit: "B".into(),
+            y_unit: "GB/s read + written".into(),
+            lines,
+            ceilings: ceiling(run, 1.0),
+            marks: cache_marks(run),
+            better: Better::Higher,
+        }),
+    })
+}
+
+fn threads(run: &Run) -> Option<Figure> {
+    let loops = near(run);
+    let at_size = loops.iter().filter(|l| l.2 == COMPARED && l.0.op != CpuOp::Chase);
+    let lines = lines(at_size.map(|(work, t, _, entry)| {
+        (work.to_string(), f64::from(*t), run.cell(entry, Quantity::Traffic))
+    }));
+    let lines: Vec<Line> = lines.into_iter().filter(|l| l.points.len() > 2).collect();
+    let best = lines.iter().filter_map(|l| {
+        let values = l.points.iter().filter_map(|(x, c)| Some((*x, c.value?)));
+        let (x, top) = values.clone().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        // The fewest threads within 5 % of the best: more only heat the machine.
+        let enough = values.clone().find(|(_, v)| *v >= 0.95 * top).map_or(x, |v| v.0);
+        Some((&l.name, top, enough))
+    });
+    let (name, top, enough) = best.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(Figure {
+        id: "host-threads".into(),
+        suite: SUITE.into(),
+        title: format!("Rate by number of threads, blocks of {COMPARED}"),
+        finding: format!(
+            "{name} reaches {}; {} of it needs {}.",
+            words::gbs(top),
+            words::percent(0.95),
+            words::threads(enough as u32)
+        ),
+        command: run.command(SUITE, &format!("* > * by cpu x {COMPARED}")),
+        body: Body::Curves(Curves {
+            x_unit: "threads".into(),
+            y_unit: "GB/s read + written".into(),
+            lines,
+            ceilings: ceiling(run, 1.0),
+            marks: Vec::new(),
+            better: Better::Higher,
+        }),
+    })
+}
+
+/// Load latency in ns by working set, in the main domain.
+pub(crate) fn chase_points(run: &Run) -> Vec<(Bytes, f64)> {
+    let loops = near(run);
+    let chases = loops.iter().filter(|l| l.0.op == CpuOp::Chase);
+    chases.filter_map(|(_, _, bytes, e)| Some((*bytes, run.value(e, Quantity::StepNs)?))).collect()
+}
+
+fn chase(run: &Run) -> Option<Figure> {
+    let chosen = run.entries.iter().filter_map(|entry| {
+        let (work, _, flow) = loop_of(entry)?;
+        let (memory, cores) = domain(flow)?;
+        (work.op == CpuOp::Chase).then(|| {
+            let name = if memory == cores {
+                format!("{memory}, its own cores")
+            } else {
+                format!("{memory} from {cores}")
+            };
+            (name, flow.bytes.as_f64(), run.cell(entry, Quantity::StepNs))
+        })
+    });
+    let lines: Vec<Line> = lines(chosen).into_iter().filter(|l| l.points.len() > 1).collect();
+    let points = chase_points(run);
+    let (first, last) = (points.first()?, points.last()?);
+    if lines.is_empty() {
+        return None;
+    }
+    Some(Figure {
+        id: "host-latency".into(),
+        suite: SUITE.into(),
+        title: "Latency of a dependent load, by working set".into(),
+        finding: format!(
+            "{} ns in {}, {} ns in {}: a factor of {}.",
+            words::number(first.1),
+            first.0.rounded(),
+            words::number(last.1),
+            last.0.rounded(),
+            words::number(last.1 / first.1)
+        ),
+        command: run.command(SUITE, "* > * by cpu@*[chase-*]"),
+        body: Body::Curves(Curves {
+            x_unit: "B".into(),
+            y_unit: "ns".into(),
+            lines,
+            ceilings: Vec::new(),
+            marks: cache_marks(run),
+            better: Better::Lower,
+        }),
+    })
+}
+
+/// Cores by memory domain, where there is more than one.
+fn numa(run: &Run) -> Vec<Figure> {
+    let named: BTreeSet<Unit> =
+        run.entries.iter().filter_map(|e| loop_of(e)?.2.by.at().numa().map(Unit::Numa)).collect();
+    let memories: BTreeSet<Unit> =
+        run.entries.iter().filter_map(|e| Some(domain(loop_of(e)?.2)?.0)).collect();
+    if named.len().max(memories.len()) < 2 {
+        return Vec::new();
+    }
+    let (cores, memories): (Vec<Unit>, Vec<Unit>) =
+        (named.into_iter().collect(), memories.into_iter().collect());
+    let find = |op: CpuOp, at: Unit, memory: Unit| {
+        run.entries
+            .iter()
+            .filter_map(|e| Some((e, loop_of(e)?)))
+            .filter(|(_, (work, _, flow))| {
+                work.op == op && domain(flow) == Some((memory, at)) && flow.bytes <= COMPARED
+            })
+            .max_by_key(|(_, (_, threads, flow))| (*threads, flow.bytes))
+            .map(|(e, _)| e)
+    };
+    let mut figures = Vec::new();
+    for (id, title, op, quantity, better) in [
+        (
+            "host-numa-read",
+            "Reading every domain's memory, all threads",
+            CpuOp::Read,
+            Quantity::Payload,
+            Better::Higher,
+        ),
+        (
+            "host-numa-write",
+            "Writing every domain's memory, all threads",
+            CpuOp::Write,
+            Quantity::Payload,
+            Better::Higher,
+        ),
+        (
+            "host-numa-latency",
+            "Load latency of every domain's memory",
+            CpuOp::Chase,
+            Quantity::StepNs,
+            Better::Lower,
+        ),
+    ] {
+        let matrix = grid(
+            ("cores", &cores),
+            ("memory", &memories),
+            (quantity.unit(), better),
+            (|c: Unit| c.to_string(), |m: Unit| m.to_string()),
+            |c, m| find(op, c, m).map_or_else(Cell::default, |e| run.cell(e, quantity)),
+        );
+        let (mut own, mut far) = (Vec::new(), Vec::new());
+        for (row, cells) in cores.iter().zip(&matrix.cells) {
+            for (col, cell) in memories.iter().zip(cells) {
+                if row == col { own.extend(cell.value) } else { far.extend(cell.value) }
+            }
+        }
+        if own.is_empty() && far.is_empty() {
+            continue;
+        }
+        let part = |name: &str, values: &[f64]| {
+            let (low, high) = super::extremes(values);
+            (!values.is_empty())
+                .then(|| format!("{name} {} {}", words::range(low, high), quantity.unit()))
+        };
+        let parts: Vec<String> = [part("own memory", &own), part("another domain's", &far)]
+            .into_iter()
+            .flatten()
+            .collect();
+        figures.push(Figure {
+            id: id.into(),
+            suite: SUITE.into(),
+            title: title.into(),
+            finding: words::sentence(&format!("{}.", parts.join(", "))),
+            command: run.command(SUITE, &format!("* > * by cpu@*[{op}-*]")),
+            body: Body::Matrix(matrix),
+        });
+    }
+    figures
+}
+
+/// First-touch cost: ns for a base page, and for a huge page.
+pub(crate) struct Touch {
+    pub(crate) page: Bytes,
+    pub(crate) huge: Bytes,
+    pub(crate) per_page: Option<Cell>,
+    pub(crate) per_huge: Option<Cell>,
+}
+
+pub(crate) fn touch_cost(run: &Run) -> Touch {
+    let host = &run.topology().host;
+    let page = if host.page.0 == 0 { Bytes::kib(4) } else { host.page };
+    // Transparent huge pages are the smallest ones: 2 MiB on x86-64.
+    let huge = host.huge_pages.iter().copied().filter(|h| *h > page).min().unwrap_or(Bytes::mib(2));
+    let cost = |mem: pathline_schema::Mem, page: Bytes| {
+        let loops = near(run);
+        let (.., entry) = loops.iter().find(|(work, _, _, entry)| {
+            work.op == CpuOp::Touch && entry.case.timed.iter().all(|f| f.dst.mem == mem)
+        })?;
+        let cell = run.cell(entry, Quantity::Payload);
+        let rate = cell.value;
+        let relative = rate.map_or(0.0, |r| cell.half_width / r);
+        let value = rate.map(|r| page.as_f64() / r);
+        let half_width = value.map_or(0.0, |v| v * relative);
+        Some(Cell { value, half_width, ceiling: None, bound: None, published: None, ..cell })
+    };
+    let per_page = cost(pathline_schema::Mem::Paged, page);
+    let per_huge = cost(pathline_schema::Mem::Huge, huge);
+    Touch { page, huge, per_page, per_huge }
+}
+
+fn touch(run: &Run) -> Option<Figure> {
+    let touch = touch_cost(run);
+    let pages = touch.huge.as_f64() / touch.page.as_f64();
+    let scaled = touch.per_page.clone().map(|c| Cell {
+        value: c.value.map(|v| v * pages),
+        half_width: c.half_width * pages,
+        ..c
+    });
+    let us =
+        |c: Cell| Cell { value: c.value.map(|v| v / 1e3), half_width: c.half_width / 1e3, ..c };
+    let bars: Vec<Bar> = [
+        (format!("{} page", touch.page), touch.per_page.clone()),
+        (format!("{} in {} pages", touch.huge, touch.page), scaled),
+        (format!("{} huge page", touch.huge), touch.per_huge.clone()),
+    ]
+    .into_iter()
+    .filter_map(|(label, cell)| Some(Bar { label, cell: us(cell?) }))
+    .collect();
+    if bars.is_empty() {
+        return None;
+    }
+    Some(Figure {
+        id: "host-touch".into(),
+        suite: SUITE.into(),
+        title: "Cost of touching a fresh page for the first time".into(),
+        finding: touch.sentence().unwrap_or_default(),
+        command: run.command(SUITE, "* > * by cpu@*[touch-*]"),
+        body: Body::Bars(Bars { unit: "us".into(), bars, better: Better::Lower }),
+    })
+}
+
+impl Touch {
+    /// What a page costs and what huge pages save.
+    pub(crate) fn sentence(&self) -> Option<String> {
+        let page = self.per_page.as_ref().and_then(|c| c.value)?;
+        let rate = |bytes: Bytes, ns: f64| words::gbs(bytes.as_f64() / ns);
+        let first = format!(
+            "First touch costs {} ns for a {} page ({})",
+            words::number(page),
+            self.page,
+            rate(self.page, page)
+        );
+        let Some(huge) = self.per_huge.as_ref().and_then(|c| c.value) else {
+            return Some(format!("{first}."));
+        };
+        let times = page * self.huge.as_f64() / self.page.as_f64() / huge;
+        let second = format!(
+            "{} us for a {} huge page ({})",
+            words::number(huge / 1e3),
+            self.huge,
+            rate(self.huge, huge)
+        );
+        let verdict = if times < 1.1 {
+            "huge pages save nothing here: were they granted?".to_owned()
+        } else {
+            format!("huge pages make it {} times cheaper", words::number(times))
+        };
+        Some(format!("{first}, {second}: {verdict}."))
+    }
+}

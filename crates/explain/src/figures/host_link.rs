@@ -1,0 +1,141 @@
+//! Between the host's memory and a GPU.
+
+use pathline_schema::{Flow, KernelOp, Mem, MigrateHow, Mover};
+
+use super::{
+    Bar, Bars, Better, Body, Cell, Figure, grid, is_host, mem_words, mover_words, published_words,
+    shares,
+};
+use crate::run::{Entry, Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "host-link";
+
+/// A way between host memory and a GPU, with its name.
+#[derive(Debug, Clone)]
+pub(crate) struct Way<'a> {
+    pub(crate) gpu: u32,
+    pub(crate) label: String,
+    pub(crate) entry: Entry<'a>,
+    /// Whether the data goes to the GPU, and only there.
+    pub(crate) inward: bool,
+    pub(crate) mem: Mem,
+    pub(crate) migrates: bool,
+}
+
+/// The ways that the suite measured, in the order of the run.
+pub(crate) fn ways<'a>(run: &Run<'a>) -> Vec<Way<'a>> {
+    run.suite(SUITE).filter_map(|entry| way(*entry)).collect()
+}
+
+fn way(entry: Entry<'_>) -> Option<Way<'_>> {
+    let first = entry.case.timed.first()?;
+    let both = entry.both_ways().is_some();
+    if !both && entry.lone().is_none() {
+        return None;
+    }
+    let gpu = first.by.at().gpu()?;
+    let host = if is_host(first.src.unit) { first.src } else { first.dst };
+    let inward = is_host(first.src.unit) && !both;
+    if !is_host(host.unit) {
+        return None;
+    }
+    let label = label(first, both, host.mem, entry.engine());
+    let migrates = matches!(first.by, Mover::Migrate { .. });
+    Some(Way { gpu, label, entry, inward, mem: host.mem, migrates })
+}
+
+fn label(flow: &Flow, both: bool, host: Mem, engine: &str) -> String {
+    let (mem, mover) = (mem_words(host), mover_words(&flow.by, engine));
+    let inward = is_host(flow.src.unit);
+    match flow.by {
+        _ if both => format!("{mem} both ways, {mover}"),
+        Mover::Migrate { how: MigrateHow::Fault, .. } => "page migration by faults".into(),
+        Mover::Migrate { how: MigrateHow::Prefetch, .. } => "page migration by prefetch".into(),
+        Mover::Kernel { variant, .. } if variant.op == KernelOp::Read => {
+            format!("{mem} read by a kernel")
+        }
+        Mover::Kernel { variant, .. } if variant.op == KernelOp::Write => {
+            format!("{mem} written by a kernel")
+        }
+        _ if inward => format!("{mem} to GPU, {mover}"),
+        _ => format!("GPU to {mem}, {mover}"),
+    }
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let ways = ways(run);
+    let mut gpus: Vec<u32> = ways.iter().map(|w| w.gpu).collect();
+    gpus.sort_unstable();
+    gpus.dedup();
+    let Some(&first) = gpus.first() else { return Vec::new() };
+    let mut labels: Vec<&str> = Vec::new();
+    for way in &ways {
+        if !labels.contains(&way.label.as_str()) {
+            labels.push(&way.label);
+        }
+    }
+    let cell = |label: &str, gpu: u32| {
+        let of = ways.iter().filter(|w| w.gpu == gpu && w.label == label);
+        let largest = of.max_by_key(|w| w.entry.case.timed.first().map(|f| f.bytes));
+        largest.map_or_else(Cell::default, |w| run.cell(&w.entry, Quantity::Payload))
+    };
+    let mut figures = vec![bars(run, first, &labels, &cell)];
+    if gpus.len() > 1 {
+        figures.push(matrix(run, &gpus, &labels, &cell));
+    }
+    figures
+}
+
+fn bars(run: &Run, gpu: u32, labels: &[&str], cell: &impl Fn(&str, u32) -> Cell) -> Figure {
+    let bars: Vec<Bar> = labels
+        .iter()
+        .map(|&label| Bar { label: label.into(), cell: cell(label, gpu) })
+        .filter(|b| b.cell.case.is_some())
+        .collect();
+    let one_way = bars.iter().filter(|b| !b.label.contains("both ways"));
+    let best = one_way.filter_map(|b| Some((b, b.cell.value?))).max_by(|a, b| a.1.total_cmp(&b.1));
+    let finding = best.map_or(String::new(), |(bar, value)| {
+        format!(
+            "One way, {} is the fastest with {}{}.{}",
+            bar.label,
+            words::gbs(value),
+            shares(std::iter::once(&bar.cell)),
+            published_words(bars.iter().map(|b| &b.cell)),
+        )
+    });
+    Figure {
+        id: "host-link".into(),
+        suite: SUITE.into(),
+        title: format!("Between gpu{gpu} and its host memory"),
+        finding,
+        command: run.command(SUITE, &format!("* > * by *@gpu{gpu}*")),
+        body: Body::Bars(Bars { unit: "GB/s".into(), bars, better: Better::Higher }),
+    }
+}
+
+fn matrix(run: &Run, gpus: &[u32], labels: &[&str], cell: &impl Fn(&str, u32) -> Cell) -> Figure {
+    let matrix = grid(
+        ("way", labels),
+        ("GPU", gpus),
+        ("GB/s", Better::Higher),
+        (|label: &str| label.to_owned(), |g: u32| g.to_string()),
+        cell,
+    );
+    let apart = matrix.cells.iter().zip(&matrix.rows).filter_map(|(row, name)| {
+        let (low, high) = super::extremes(&super::values(row.iter()));
+        (low > 0.0 && high.is_finite()).then(|| (name, high / low - 1.0))
+    });
+    let finding =
+        apart.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(String::new(), |(name, apart)| {
+            format!("The GPUs differ by {} at most ({name}).", words::percent(apart))
+        });
+    Figure {
+        id: "host-link-all".into(),
+        suite: SUITE.into(),
+        title: "Between every GPU and its host memory".into(),
+        finding,
+        command: run.command(SUITE, ""),
+        body: Body::Matrix(matrix),
+    }
+}

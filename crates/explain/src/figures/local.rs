@@ -1,0 +1,129 @@
+//! Each GPU's own memory.
+
+use pathline_schema::{KernelOp, Mover};
+
+use super::{Bar, Bars, Better, Body, Cell, Figure, grid, published_words, shares, values};
+use crate::run::{Entry, Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "local";
+
+/// What is done to a GPU's own memory, in display order.
+const WAYS: [(&str, Option<KernelOp>); 5] = [
+    ("copy, runtime", None),
+    ("copy, kernel", Some(KernelOp::Copy)),
+    ("read", Some(KernelOp::Read)),
+    ("write", Some(KernelOp::Write)),
+    ("triad", Some(KernelOp::Triad)),
+];
+
+/// The GPU and the operation of a flow inside one GPU; none is the runtime's copy.
+fn way(entry: &Entry) -> Option<(u32, Option<KernelOp>)> {
+    let flow = entry.lone()?;
+    let at = flow.by.at();
+    let op = match flow.by {
+        Mover::Dma { .. } => None,
+        Mover::Kernel { variant, .. } => Some(variant.op),
+        _ => return None,
+    };
+    (flow.src.unit == at && flow.dst.unit == at).then_some((at.gpu()?, op))
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let entries: Vec<(&Entry, (u32, Option<KernelOp>))> =
+        run.suite(SUITE).filter_map(|e| Some((e, way(e)?))).collect();
+    let gpus = run.gpus(entries.iter().map(|(e, _)| *e));
+    let find = |g: u32, op: Option<KernelOp>, quantity| {
+        let found = entries.iter().find(|(_, w)| *w == (g, op));
+        found.map_or_else(Cell::default, |(e, _)| run.cell(e, quantity))
+    };
+    let mut figures = Vec::new();
+    if let Some(&first) = gpus.first() {
+        figures.extend(bars(run, first, gpus.len(), |op| find(first, op, Quantity::Traffic)));
+        if gpus.len() > 1 {
+            figures.push(matrix(run, &gpus, |g, op| find(g, op, Quantity::Traffic)));
+        }
+        figures.extend(latency(run, &gpus, |g| find(g, Some(KernelOp::Chase), Quantity::StepNs)));
+    }
+    figures
+}
+
+fn bars(
+    run: &Run,
+    gpu: u32,
+    gpus: usize,
+    cell: impl Fn(Option<KernelOp>) -> Cell,
+) -> Option<Figure> {
+    let bars: Vec<Bar> = WAYS
+        .iter()
+        .map(|&(label, op)| Bar { label: label.into(), cell: cell(op) })
+        .filter(|b| b.cell.case.is_some())
+        .collect();
+    let best =
+        bars.iter().filter_map(|b| Some((b, b.cell.value?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let others = if gpus > 1 { format!(", as one of {gpus}") } else { String::new() };
+    Some(Figure {
+        id: "local-bars".into(),
+        suite: SUITE.into(),
+        title: format!("The memory of gpu{gpu}{others}: read + written"),
+        finding: format!(
+            "{} is the fastest with {}{}. Read and written bytes both count here, so a copy shows twice its payload.{}",
+            words::sentence(&best.0.label),
+            words::gbs(best.1),
+            shares(std::iter::once(&best.0.cell)),
+            published_words(bars.iter().map(|b| &b.cell)),
+        ),
+        command: run.command(SUITE, &format!("gpu{gpu}.* > gpu{gpu}.* by *@gpu{gpu}*")),
+        body: Body::Bars(Bars { unit: "GB/s".into(), bars, better: Better::Higher }),
+    })
+}
+
+fn matrix(run: &Run, gpus: &[u32], cell: impl Fn(u32, Option<KernelOp>) -> Cell) -> Figure {
+    let matrix = grid(
+        ("operation", &WAYS),
+        ("GPU", gpus),
+        ("GB/s", Better::Higher),
+        (|w: (&str, _)| w.0.to_owned(), |g: u32| g.to_string()),
+        |(_, op), g| cell(g, op),
+    );
+    // The GPUs should be alike: the operation in which they differ most is named.
+    let spread = matrix.cells.iter().zip(WAYS).filter_map(|(row, (name, _))| {
+        let (low, high) = super::extremes(&values(row.iter()));
+        (low > 0.0 && high.is_finite()).then(|| (name, high / low - 1.0))
+    });
+    let finding =
+        spread.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(String::new(), |(name, apart)| {
+            format!("The GPUs differ by {} at most ({name}).", words::percent(apart))
+        });
+    let published = published_words(matrix.cells.iter().flatten());
+    Figure {
+        id: "local".into(),
+        suite: SUITE.into(),
+        title: "Local memory of every GPU: read + written".into(),
+        finding: format!("{finding}{published}"),
+        command: run.command(SUITE, ""),
+        body: Body::Matrix(matrix),
+    }
+}
+
+fn latency(run: &Run, gpus: &[u32], cell: impl Fn(u32) -> Cell) -> Option<Figure> {
+    let bars: Vec<Bar> = gpus
+        .iter()
+        .map(|&g| Bar { label: format!("gpu{g}"), cell: cell(g) })
+        .filter(|b| b.cell.case.is_some())
+        .collect();
+    let values = values(bars.iter().map(|b| &b.cell));
+    let (low, high) = super::extremes(&values);
+    (!bars.is_empty()).then(|| Figure {
+        id: "local-latency".into(),
+        suite: SUITE.into(),
+        title: "Latency of a dependent load from local memory".into(),
+        finding: if values.is_empty() {
+            String::new()
+        } else {
+            format!("{} ns a load.", words::range(low, high))
+        },
+        command: run.command(SUITE, "gpu*.vram > gpu*.reg by kernel@*[chase-*]"),
+        body: Body::Bars(Bars { unit: "ns".into(), bars, better: Better::Lower }),
+    })
+}

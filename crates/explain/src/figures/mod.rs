@@ -1,0 +1,192 @@
+//! From outcomes to figures, suite by suite.
+
+mod fan;
+mod host;
+mod host_link;
+mod local;
+mod pairs;
+mod routes;
+mod sweep;
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Case, Mem, Mover, Unit};
+
+use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Figure, Line, Matrix};
+use crate::run::{Entry, Quantity, Run, State};
+use crate::words;
+
+pub(crate) use fan::{fans, sentence as fan_sentence};
+pub(crate) use host::{chase_points, crossovers, touch_cost};
+pub(crate) use host_link::{Way, ways};
+pub(crate) use pairs::{Verb, levels_words, pairs};
+
+/// All figures, in the order of the suites; last what no suite's figure shows.
+pub(crate) fn all(run: &Run) -> Vec<Figure> {
+    let mut figures = host::figures(run);
+    figures.extend(local::figures(run));
+    figures.extend(host_link::figures(run));
+    figures.extend(pairs::figures(run));
+    figures.extend(pairs::latency(run));
+    figures.extend(sweep::figures(run));
+    figures.extend(fan::figures(run));
+    figures.extend(routes::figures(run));
+    let rest = others(run, &figures);
+    figures.extend(rest);
+    figures
+}
+
+/// The most cases that the figure of other cases shows; the CSV has them all.
+const MOST_OTHERS: usize = 40;
+
+fn others(run: &Run, figures: &[Figure]) -> Option<Figure> {
+    let shown: BTreeSet<&Case> =
+        figures.iter().flat_map(cells).filter_map(|c| c.case.as_ref()).collect();
+    let rest: Vec<&Entry> = run
+        .entries
+        .iter()
+        .filter(|e| matches!(e.state, State::Sampled(_)) && !shown.contains(e.case))
+        .filter(|e| !e.case.timed.iter().any(|f| f.by.is_chase()))
+        .collect();
+    if rest.is_empty() {
+        return None;
+    }
+    let bar = |e: &&Entry| Bar { label: e.case.to_string(), cell: run.cell(e, Quantity::Payload) };
+    let bars: Vec<Bar> = rest.iter().take(MOST_OTHERS).map(bar).collect();
+    let more = match rest.len().saturating_sub(MOST_OTHERS) {
+        0 => String::new(),
+        more => format!(" {more} more are in the CSV."),
+    };
+    Some(Figure {
+        id: "cases".into(),
+        suite: String::new(),
+        title: "Other cases".into(),
+        finding: format!(
+            "{} beside the suites' figures.{more}",
+            words::sentence(&words::count(rest.len(), "case"))
+        ),
+        command: run.journal.begin.command.join(" "),
+        body: Body::Bars(Bars { unit: "GB/s".into(), bars, better: Better::Higher }),
+    })
+}
+
+/// Every cell of a figure.
+pub(crate) fn cells(figure: &Figure) -> Box<dyn Iterator<Item = &Cell> + '_> {
+    match &figure.body {
+        Body::Matrix(m) => Box::new(m.cells.iter().flatten()),
+        Body::Curves(c) => Box::new(c.lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1))),
+        Body::Bars(b) => Box::new(b.bars.iter().map(|b| &b.cell)),
+    }
+}
+
+/// Curves from named points, lines in the order of their first point.
+fn lines(points: impl IntoIterator<Item = (String, f64, Cell)>) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for (name, x, cell) in points {
+        let at = lines.iter().position(|l| l.name == name).unwrap_or_else(|| {
+            lines.push(Line { name, points: Vec::new() });
+            lines.len() - 1
+        });
+        lines[at].points.push((x, cell));
+    }
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    lines
+}
+
+/// A matrix over keys, with a way to find each cell.
+fn grid<R: Copy, C: Copy>(
+    (row_axis, rows): (&str, &[R]),
+    (col_axis, cols): (&str, &[C]),
+    (unit, better): (&str, Better),
+    labels: (impl Fn(R) -> String, impl Fn(C) -> String),
+    cell: impl Fn(R, C) -> Cell,
+) -> Matrix {
+    Matrix {
+        unit: unit.into(),
+        row_axis: row_axis.into(),
+        col_axis: col_axis.into(),
+        rows: rows.iter().map(|&r| labels.0(r)).collect(),
+        cols: cols.iter().map(|&c| labels.1(c)).collect(),
+        cells: rows.iter().map(|&r| cols.iter().map(|&c| cell(r, c)).collect()).collect(),
+        better,
+    }
+}
+
+/// Values of cells that have one.
+fn values<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<f64> {
+    cells.filter_map(|c| c.value).collect()
+}
+
+/// Share of the ceiling that a cell reaches.
+pub(crate) fn share(cell: &Cell) -> Option<f64> {
+    let ceiling = cell.ceiling.filter(|c| *c > 0.0)?;
+    Some(cell.value? / ceiling)
+}
+
+/// Smallest and largest share of the ceiling, in words: ` (75-76 % of the peak)`.
+fn shares<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
+    let shares: Vec<f64> = cells.filter_map(share).collect();
+    let (low, high) = extremes(&shares);
+    match (shares.is_empty(), words::percent(low), words::percent(high)) {
+        (true, ..) => String::new(),
+        (false, a, b) if a == b => format!(" ({a} of the ceiling)"),
+        (false, a, b) => format!(" ({}-{b} of the ceiling)", a.trim_end_matches(" %")),
+    }
+}
+
+pub(crate) fn extremes(values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (low, high)
+}
+
+/// How far measured values are from published ones, for the finding of a figure.
+fn published_words<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
+    let ratios: Vec<f64> = cells
+        .filter_map(|c| Some(c.value? / c.published.as_ref()?.value))
+        .filter(|r| r.is_finite())
+        .collect();
+    if ratios.is_empty() {
+        return String::new();
+    }
+    let worst = ratios.iter().map(|r| (r - 1.0).abs()).fold(0.0, f64::max);
+    format!(
+        " Against {}: at most {} apart.",
+        words::count(ratios.len(), "published value"),
+        words::percent(worst)
+    )
+}
+
+/// A kind of memory as people call it.
+fn mem_words(mem: Mem) -> &'static str {
+    match mem {
+        Mem::Vram => "device memory",
+        Mem::VramFine => "fine-grained device memory",
+        Mem::Pinned => "pinned",
+        Mem::PinnedNonCoherent => "pinned non-coherent",
+        Mem::PinnedWc => "pinned write-combined",
+        Mem::Registered => "registered",
+        Mem::Paged => "pageable",
+        Mem::Huge => "huge-page",
+        Mem::Managed => "managed",
+        Mem::Reg => "registers",
+    }
+}
+
+/// What moves the bytes, as people call it; the record's word where it has one.
+fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
+    match mover {
+        Mover::Dma { .. } if !engine.is_empty() => engine,
+        Mover::Dma { .. } => "runtime copy",
+        Mover::Blit { .. } => "blit kernel",
+        Mover::Kernel { .. } => "kernel",
+        Mover::Cpu { .. } => "threads",
+        Mover::Migrate { .. } => "page migration",
+    }
+}
+
+fn is_host(unit: Unit) -> bool {
+    unit.numa().is_some()
+}

@@ -1,0 +1,230 @@
+//! Between GPUs: bandwidth one way and both ways, and the latency of a small copy.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Cadence, Flow, Mem, Mover};
+
+use super::{Better, Body, Cell, Figure, grid, published_words, shares, values};
+use crate::run::{Entry, Quantity, Run};
+use crate::words;
+
+/// How data goes from one GPU to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verb {
+    /// The runtime's copy.
+    Dma,
+    /// The runtime's copy kernel at the source.
+    Blit,
+    /// The runtime's copy kernel at the destination.
+    BlitPull,
+    /// A kernel at the destination that reads.
+    Read,
+    /// A kernel at the source that writes.
+    Write,
+}
+
+impl Verb {
+    const ALL: [Self; 5] = [Self::Dma, Self::Blit, Self::BlitPull, Self::Read, Self::Write];
+
+    fn of(flow: &Flow) -> Option<Self> {
+        let at = flow.by.at();
+        match flow.by {
+            Mover::Dma { .. } => Some(Self::Dma),
+            Mover::Blit { .. } if at == flow.src.unit => Some(Self::Blit),
+            Mover::Blit { .. } if at == flow.dst.unit => Some(Self::BlitPull),
+            Mover::Kernel { .. } if at == flow.dst.unit => Some(Self::Read),
+            Mover::Kernel { .. } if at == flow.src.unit => Some(Self::Write),
+            _ => None,
+        }
+    }
+    fn id(self) -> &'static str {
+        match self {
+            Self::Dma => "dma",
+            Self::Blit => "blit",
+            Self::BlitPull => "blit-pull",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+    fn words(self, engine: &str) -> String {
+        match self {
+            Self::Dma if engine.is_empty() => "Runtime copies".into(),
+            Self::Dma => format!("Runtime copies ({engine})"),
+            Self::Blit => "Blit kernel at the source".into(),
+            Self::BlitPull => "Blit kernel at the destination".into(),
+            Self::Read => "Kernel reads from the peer".into(),
+            Self::Write => "Kernel writes to the peer".into(),
+        }
+    }
+    fn pattern(self) -> &'static str {
+        match self {
+            Self::Dma => "gpu*.vram > gpu*.vram by dma",
+            Self::Blit | Self::BlitPull => "gpu*.vram > gpu*.vram by blit",
+            Self::Read | Self::Write => "gpu*.vram > gpu*.vram by kernel",
+        }
+    }
+}
+
+/// A measured pair.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair<'a> {
+    pub(crate) verb: Verb,
+    pub(crate) src: u32,
+    pub(crate) dst: u32,
+    pub(crate) both: bool,
+    pub(crate) entry: Entry<'a>,
+}
+
+/// What the suite measured, the largest size of each pair.
+pub(crate) fn pairs<'a>(run: &Run<'a>) -> Vec<Pair<'a>> {
+    let mut found: BTreeMap<(Verb, bool, u32, u32), Pair> = BTreeMap::new();
+    let size = |p: &Pair| p.entry.case.timed.first().map(|f| f.bytes);
+    for pair in run.suite("pairs").filter_map(|entry| pair(*entry)) {
+        let key = (pair.verb, pair.both, pair.src, pair.dst);
+        if found.get(&key).is_none_or(|old| size(old) < size(&pair)) {
+            found.insert(key, pair);
+        }
+    }
+    found.into_values().collect()
+}
+
+fn pair(entry: Entry<'_>) -> Option<Pair<'_>> {
+    let both = entry.both_ways();
+    let flow = entry.lone().or(both.map(|b| b.0))?;
+    if flow.src.mem == Mem::Reg || flow.dst.mem == Mem::Reg {
+        return None;
+    }
+    let (src, dst) = (flow.src.unit.gpu()?, flow.dst.unit.gpu()?);
+    let streaming = entry.case.cadence == Cadence::Streaming;
+    (src != dst && streaming).then_some(Pair {
+        verb: Verb::of(flow)?,
+        src,
+        dst,
+        both: both.is_some(),
+        entry,
+    })
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let pairs = pairs(run);
+    let mut figures = Vec::new();
+    for verb in Verb::ALL {
+        for both in [false, true] {
+            let chosen: Vec<&Pair> =
+                pairs.iter().filter(|p| p.verb == verb && p.both == both).collect();
+            if !chosen.is_empty() {
+                figures.push(figure(run, verb, both, &chosen));
+            }
+        }
+    }
+    figures
+}
+
+fn figure(run: &Run, verb: Verb, both: bool, pairs: &[&Pair]) -> Figure {
+    let gpus = run.gpus(pairs.iter().map(|p| &p.entry));
+    let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty()).unwrap_or("");
+    let find = |a: u32, b: u32| {
+        pairs.iter().find(|p| (p.src, p.dst) == (a, b) || (both && (p.dst, p.src) == (a, b)))
+    };
+    let cell = |a: u32, b: u32| {
+        find(a, b).map_or_else(Cell::default, |p| run.cell(&p.entry, Quantity::Payload))
+    };
+    let (id, title) = if both {
+        (format!("pairs-{}-both", verb.id()), format!("{}, both ways, sum", verb.words(engine)))
+    } else {
+        (format!("pairs-{}", verb.id()), verb.words(engine))
+    };
+    let axes = if both { ("GPU", "GPU") } else { ("from", "to") };
+    let matrix = grid(
+        (axes.0, &gpus),
+        (axes.1, &gpus),
+        ("GB/s", Better::Higher),
+        (|g: u32| g.to_string(), |g: u32| g.to_string()),
+        cell,
+    );
+    let cells: Vec<Cell> = pairs.iter().map(|p| run.cell(&p.entry, Quantity::Payload)).collect();
+    Figure {
+        id,
+        suite: "pairs".into(),
+        title,
+        finding: format!(
+            "{}{}.{}",
+            words::sentence(&levels_words(&values(cells.iter()))),
+            shares(cells.iter()),
+            published_words(cells.iter()),
+        ),
+        command: run.command("pairs", verb.pattern()),
+        body: Body::Matrix(matrix),
+    }
+}
+
+/// `2 levels: 37.1-37.6 GB/s (32 pairs) and 49.0-50.4 GB/s (24 pairs)`.
+pub(crate) fn levels_words(values: &[f64]) -> String {
+    let levels = words::levels(values, 0.15);
+    let one = |l: &words::Level| {
+        format!("{} GB/s ({})", words::range(l.low, l.high), words::count(l.count, "pair"))
+    };
+    let texts: Vec<String> = levels.iter().map(one).collect();
+    match levels.len() {
+        0 => "no figures".into(),
+        1 => format!("one level: {}", texts.concat()),
+        n @ 2..=5 => format!("{n} levels: {}", words::list(&texts)),
+        _ => {
+            let (low, high) = super::extremes(values);
+            format!("{} GB/s over {}", words::range(low, high), words::count(values.len(), "pair"))
+        }
+    }
+}
+
+/// The matrix of small copies, one at a time.
+pub(super) fn latency(run: &Run) -> Option<Figure> {
+    let copies: Vec<(&Entry, &Flow)> = run
+        .suite("latency")
+        .filter(|e| e.case.cadence == Cadence::Isolated)
+        .filter_map(|e| Some((e, e.lone()?)))
+        .filter(|(_, f)| f.src.unit.gpu().is_some() && f.dst.unit.gpu().is_some())
+        .collect();
+    let bytes = copies.iter().map(|(_, f)| f.bytes).min()?;
+    let gpus = run.gpus(copies.iter().map(|(e, _)| *e));
+    let cell = |a: u32, b: u32| {
+        let of = |f: &Flow| {
+            f.bytes == bytes && f.src.unit.gpu() == Some(a) && f.dst.unit.gpu() == Some(b)
+        };
+        let found = copies.iter().find(|(_, f)| of(f));
+        found.map_or_else(Cell::default, |(e, _)| run.cell(e, Quantity::StepUs))
+    };
+    let matrix = grid(
+        ("from", &gpus),
+        ("to", &gpus),
+        ("us", Better::Lower),
+        (|g: u32| g.to_string(), |g: u32| g.to_string()),
+        cell,
+    );
+    let mut peers: Vec<(f64, u32, u32)> = Vec::new();
+    for (row, &a) in matrix.cells.iter().zip(&gpus) {
+        let others = row.iter().zip(&gpus).filter(|&(_, &b)| b != a);
+        peers.extend(others.filter_map(|(c, &b)| Some((c.value?, a, b))));
+    }
+    peers.sort_by(|x, y| x.0.total_cmp(&y.0));
+    let finding = match (peers.first(), peers.last()) {
+        (Some(low), Some(high)) => format!(
+            "{} us between gpu{} and gpu{}, {} us between gpu{} and gpu{}.{}",
+            words::number(low.0),
+            low.1,
+            low.2,
+            words::number(high.0),
+            high.1,
+            high.2,
+            published_words(matrix.cells.iter().flatten()),
+        ),
+        _ => String::new(),
+    };
+    Some(Figure {
+        id: "latency".into(),
+        suite: "latency".into(),
+        title: format!("Time of a {bytes} copy, one at a time"),
+        finding,
+        command: run.command("latency", ""),
+        body: Body::Matrix(matrix),
+    })
+}

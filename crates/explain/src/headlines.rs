@@ -1,0 +1,418 @@
+//! The sentences that come first: what one wants to know of a node, in figures of this run.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Bytes, Journal, Mem, Node, Outcome, StopReason, Topology, Verdict};
+
+use crate::figure::{Body, Cell, Figure, Headline, Tone};
+use crate::figures::{self, Verb};
+use crate::run::{Quantity, Run};
+use crate::words;
+
+/// Agreement with a published value that is called good.
+const AGREES: f64 = 0.1;
+
+/// All headlines that the run has figures for, in order of interest: what the machine does, then
+/// what is doubtful about the run.
+pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
+    let good = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Good });
+    let plain = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Plain });
+    let warn = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Warn });
+    [
+        plain(host_rates(run)),
+        plain(crossover(run)),
+        plain(load_latency(run)),
+        plain(figures::touch_cost(run).sentence()),
+        good(host_link(run)),
+        plain(slow_host_paths(run)),
+        plain(copies(run)),
+        plain(kernels(run)),
+        plain(fan(run)),
+        plain(route(run)),
+        plain(latency(figures)),
+        published(figures),
+        warn(faults(run.journal)),
+        plain(skips(run.journal)),
+        warn(unverified(run.journal)),
+        warn(unsettled(run.journal)),
+        warn(noted(run.journal)),
+        warn(cut(run.journal)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The best that the host's memory gave, and what one thread gets of it.
+fn host_rates(run: &Run) -> Option<String> {
+    let figure = |t: u32, all: &[(u32, f64)]| all.iter().find(|a| a.0 == t).map(|a| a.1);
+    let mut by_threads: BTreeMap<u32, (f64, String)> = BTreeMap::new();
+    for entry in run.entries.iter().filter(|e| e.of("host")) {
+        let Some(flow) = entry.lone() else { continue };
+        let pathline_schema::Mover::Cpu { work, threads, .. } = flow.by else { continue };
+        let (limit, _) = run.limits(entry.case, Quantity::Traffic);
+        // A limit is only stated for sizes past the caches; others say nothing about memory.
+        let Some(value) = run.value(entry, Quantity::Traffic).filter(|_| limit.is_some()) else {
+            continue;
+        };
+        let best = by_threads.entry(threads).or_insert((0.0, String::new()));
+        if value > best.0 {
+            *best = (value, format!("{work} over {}", flow.bytes.rounded()));
+        }
+    }
+    let rates: Vec<(u32, f64)> = by_threads.iter().map(|(t, (v, _))| (*t, *v)).collect();
+    let (threads, (best, by)) = by_threads.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
+    let one = figure(1, &rates).filter(|_| *threads > 1).map_or(String::new(), |one| {
+        format!("; one thread gets {} of that", words::percent(one / best))
+    });
+    Some(format!(
+        "Host memory gives {} at best, read + written ({by}, {}){one}.",
+        words::gbs(*best),
+        words::threads(*threads)
+    ))
+}
+
+fn crossover(run: &Run) -> Option<String> {
+    let all = figures::crossovers(run);
+    // With every core at work, as an application would; the case of one thread is in its figure.
+    Some(words::sentence(&format!("{}.", all.last()?.sentence())))
+}
+
+/// Latency within each cache, and in memory.
+fn load_latency(run: &Run) -> Option<String> {
+    let points = figures::chase_points(run);
+    let mut parts = Vec::new();
+    let mut below = Bytes(0);
+    for (level, size) in run.cache_levels() {
+        // Half of a cache is surely in it: pages and other data share the rest.
+        let inside = points.iter().filter(|(b, _)| *b > below && b.0 <= size.0 / 2);
+        if let Some((_, ns)) = inside.max_by_key(|(b, _)| *b) {
+            parts.push(format!("{} ns in L{level}", words::number(*ns)));
+        }
+        below = Bytes(size.0 / 2);
+    }
+    let (largest, ns) = points.last()?;
+    parts.push(format!("{} ns over {}", words::number(*ns), largest.rounded()));
+    Some(format!("A dependent load takes {}.", words::list(&parts)))
+}
+
+fn host_link(run: &Run) -> Option<String> {
+    let best = |inward: bool| {
+        figures::ways(run)
+            .into_iter()
+            .filter(|w| w.inward == inward && w.entry.lone().is_some())
+            .filter_map(|w| {
+                let cell = run.cell(&w.entry, Quantity::Payload);
+                Some((w, cell.value?, cell))
+            })
+            // The first of equals: all GPUs of a node may be alike.
+            .rev()
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let (way, value, cell) = best(true)?;
+    let below = figures::share(&cell).zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
+        format!(", {} below the peak of {}", words::percent(1.0 - share), words::gbs(peak))
+    });
+    let back = best(false).map_or(String::new(), |(way, value, _)| {
+        format!("; back {} ({})", words::gbs(value), way.label)
+    });
+    Some(format!(
+        "Host to gpu{} is fastest with {}{below} ({}){back}.",
+        way.gpu,
+        words::gbs(value),
+        way.label
+    ))
+}
+
+/// What pageable memory and page migration cost against the best way in.
+fn slow_host_paths(run: &Run) -> Option<String> {
+    let ways = figures::ways(run);
+    let best_of = |want: &dyn Fn(&figures::Way) -> bool| {
+        let chosen = ways.iter().filter(|w| w.inward && want(w));
+        let values = chosen.filter_map(|w| run.value(&w.entry, Quantity::Payload));
+        values.max_by(f64::total_cmp)
+    };
+    let best = best_of(&|_| true)?;
+    let parts: Vec<String> = [
+        ("pageable copies reach", best_of(&|w| w.mem == Mem::Paged)),
+        ("page migration", best_of(&|w| w.migrates)),
+        ("zero-copy of managed memory", best_of(&|w| w.mem == Mem::Managed && !w.migrates)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| {
+        let value = value?;
+        Some(format!("{name} {} ({} of the best)", words::gbs(value), words::percent(value / best)))
+    })
+    .collect();
+    (!parts.is_empty()).then(|| format!("Into a GPU, {}.", words::list(&parts)))
+}
+
+fn of_verb(run: &Run, verb: Verb) -> Vec<f64> {
+    let pairs = figures::pairs(run).into_iter().filter(|p| p.verb == verb && !p.both);
+    pairs.filter_map(|p| run.value(&p.entry, Quantity::Payload)).collect()
+}
+
+/// The levels of the runtime's copies, and what they leave of the widest route.
+fn copies(run: &Run) -> Option<String> {
+    let pairs: Vec<_> =
+        figures::pairs(run).into_iter().filter(|p| p.verb == Verb::Dma && !p.both).collect();
+    let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty());
+    let cells: Vec<Cell> = pairs.iter().map(|p| run.cell(&p.entry, Quantity::Payload)).collect();
+    let values: Vec<f64> = cells.iter().filter_map(|c| c.value).collect();
+    if values.is_empty() {
+        return None;
+    }
+    let by = engine.map_or(String::new(), |e| format!(" ({e})"));
+    let worst = cells
+        .iter()
+        .zip(&pairs)
+        .filter_map(|(c, p)| Some((figures::share(c)?, c.ceiling?, p)))
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .map_or(String::new(), |(share, peak, p)| {
+            format!(
+                "; on {} to {} that is {} of {}",
+                p.src,
+                p.dst,
+                words::percent(share),
+                words::gbs(peak)
+            )
+        });
+    Some(format!(
+        "Runtime copies between GPUs{by} come in {}{worst}.",
+        figures::levels_words(&values)
+    ))
+}
+
+/// The tiers of kernels, and how reads compare with writes.
+fn kernels(run: &Run) -> Option<String> {
+    let (reads, writes) = (of_verb(run, Verb::Read), of_verb(run, Verb::Write));
+    let values = if reads.is_empty() { &writes } else { &reads };
+    if values.is_empty() {
+        return None;
+    }
+    let verb = if reads.is_empty() { "writes" } else { "reads" };
+    let total = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+    let ratio = (!reads.is_empty() && !writes.is_empty()).then(|| {
+        format!("; writes reach {} of reads", words::percent(total(&writes) / total(&reads)))
+    });
+    Some(format!(
+        "Kernel {verb} between GPUs come in {}{}.",
+        figures::levels_words(values),
+        ratio.unwrap_or_default()
+    ))
+}
+
+fn fan(run: &Run) -> Option<String> {
+    let fans = figures::fans(run);
+    if fans.iter().filter(|f| f.ratio.is_some()).count() < 2 {
+        return None;
+    }
+    Some(words::sentence(&format!("against host memory, {}.", figures::fan_sentence(&fans))))
+}
+
+/// Routes that are longer than they need be because they are wider.
+fn route(run: &Run) -> Option<String> {
+    let topology = run.topology();
+    let detours: Vec<(u32, u32, u32, String, u32)> = topology
+        .routes
+        .iter()
+        .filter_map(|route| {
+            let (Node::Gpu(a), Node::Gpu(b)) = (route.src, route.dst) else { return None };
+            let shortest = hops(topology, a, b)?;
+            let via = route.via.first()?;
+            let way: Vec<Node> =
+                [route.src].into_iter().chain(via.iter().copied()).chain([route.dst]).collect();
+            let text = way.iter().map(node_number).collect::<Vec<_>>().join("-");
+            (a < b && route.hops > shortest).then(|| (a, b, shortest, text, width(topology, &way)))
+        })
+        .collect();
+    let (a, b, shortest, way, width) = detours.first()?;
+    let more = match detours.len() - 1 {
+        0 => String::new(),
+        _ => {
+            let others: Vec<String> =
+                detours.iter().skip(1).map(|d| format!("{}-{} by {}", d.0, d.1, d.3)).collect();
+            format!("; likewise {}", words::list(&others))
+        }
+    };
+    let wide = if *width > 0 {
+        format!(", {} wide all the way", words::count(*width as usize, "link"))
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "gpu{a} and gpu{b} use the route {way}{wide}, though {} would do{more}.",
+        words::count(*shortest as usize, "hop")
+    ))
+}
+
+fn node_number(node: &Node) -> String {
+    match node {
+        Node::Gpu(n) => n.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Links of the narrowest stretch; 0 if a stretch is not listed.
+fn width(topology: &Topology, way: &[Node]) -> u32 {
+    let link = |a: Node, b: Node| {
+        topology.links.iter().find(|l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))
+    };
+    let stretches = way.windows(2).map(|w| link(w[0], w[1]).map_or(0, |l| l.width));
+    stretches.min().unwrap_or(0)
+}
+
+/// Fewest links between two GPUs over direct GPU links.
+fn hops(topology: &Topology, from: u32, to: u32) -> Option<u32> {
+    let mut reached = vec![from];
+    let mut edge = vec![from];
+    for hops in 1..=topology.gpus.len() as u32 {
+        let next: Vec<u32> = topology
+            .links
+            .iter()
+            .filter_map(|l| match (l.a, l.b) {
+                (Node::Gpu(a), Node::Gpu(b)) => Some([(a, b), (b, a)]),
+                _ => None,
+            })
+            .flatten()
+            .filter(|(a, b)| edge.contains(a) && !reached.contains(b))
+            .map(|(_, b)| b)
+            .collect();
+        if next.contains(&to) {
+            return Some(hops);
+        }
+        reached.extend(&next);
+        edge = next;
+    }
+    None
+}
+
+fn latency(figures: &[Figure]) -> Option<String> {
+    let figure = figures.iter().find(|f| f.id == "latency")?;
+    let Body::Matrix(m) = &figure.body else { return None };
+    let mut peers: Vec<f64> = Vec::new();
+    for (row, from) in m.cells.iter().zip(&m.rows) {
+        let others = row.iter().zip(&m.cols).filter(|(_, to)| *to != from);
+        peers.extend(others.filter_map(|(c, _)| c.value));
+    }
+    let (low, high) = figures::extremes(&peers);
+    (!peers.is_empty())
+        .then(|| format!("The smallest copy between GPUs takes {} us.", words::range(low, high)))
+}
+
+/// How the figures compare with published ones.
+fn published(figures: &[Figure]) -> Option<Headline> {
+    let mut pairs: Vec<(f64, &Cell)> = figures
+        .iter()
+        .flat_map(figures::cells)
+        .filter_map(|c| Some((c.value? / c.published.as_ref()?.value - 1.0, c)))
+        .filter(|(apart, _)| apart.is_finite())
+        .collect();
+    pairs.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+    let (worst, cell) = pairs.first()?;
+    let close = pairs.iter().filter(|(apart, _)| apart.abs() <= AGREES).count();
+    let case = cell.case.as_ref().and_then(|c| c.timed.first());
+    let where_ = case.map_or(String::new(), |f| {
+        format!(" ({} to {} by {})", f.src.unit, f.dst.unit, f.by.kind())
+    });
+    let source = cell.published.as_ref().map_or("", |p| p.source.as_str());
+    let text = format!(
+        "{close} of {} lie within {}; the farthest is {}{} off{where_}: {source}.",
+        words::count(pairs.len(), "published value"),
+        words::percent(AGREES),
+        if *worst > 0.0 { "+" } else { "" },
+        words::percent(*worst),
+    );
+    let tone = if close == pairs.len() { Tone::Good } else { Tone::Warn };
+    Some(Headline { text, tone })
+}
+
+fn faults(journal: &Journal) -> Option<String> {
+    let faults: Vec<_> = journal
+        .outcomes
+        .iter()
+        .filter_map(|o| if let Outcome::Faulted(f) = o { Some(f) } else { None })
+        .collect();
+    let first = faults.first()?;
+    Some(format!("{} failed, the first with: {}", words::count(faults.len(), "case"), first.error))
+}
+
+/// Skips by their most frequent reason.
+fn skips(journal: &Journal) -> Option<String> {
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for outcome in &journal.outcomes {
+        if let Outcome::Skipped(skip) = outcome {
+            *reasons.entry(skip.why.as_str()).or_default() += 1;
+        }
+    }
+    let total: usize = reasons.values().sum();
+    let (why, most) = reasons.iter().max_by_key(|(why, n)| (**n, std::cmp::Reverse(**why)))?;
+    let share = if *most == total { String::new() } else { format!("{most} of them: ") };
+    Some(format!("{} skipped; {share}{why}", words::count(total, "case")))
+}
+
+fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::Measured> {
+    journal.outcomes.iter().filter_map(|o| match o {
+        Outcome::Measured(m) => Some(m.as_ref()),
+        _ => None,
+    })
+}
+
+/// Copies whose bytes were not read back. Loops that leave nothing behind are not doubtful.
+fn unverified(journal: &Journal) -> Option<String> {
+    let stores = |m: &&pathline_schema::Measured| {
+        m.case.timed.iter().any(|f| f.src.mem != Mem::Reg && f.dst.mem != Mem::Reg)
+    };
+    let mut doubtful = measured(journal).filter(stores).filter_map(|m| match &m.verdict {
+        Verdict::Unverified(why) => Some(why),
+        Verdict::Verified => None,
+    });
+    let first = doubtful.next()?;
+    let total = doubtful.count() + 1;
+    Some(format!("{} moved bytes that were not verified: {first}", words::count(total, "case")))
+}
+
+fn unsettled(journal: &Journal) -> Option<String> {
+    let total = measured(journal).count();
+    let wide: Vec<f64> = measured(journal)
+        .filter(|m| m.stop.reason != StopReason::Precise)
+        .map(|m| m.stop.half_width)
+        .collect();
+    let (_, worst) = figures::extremes(&wide);
+    (!wide.is_empty()).then(|| {
+        format!(
+            "{} of {total} did not settle to {} in their time; the widest interval is +-{}.",
+            words::count(wide.len(), "case"),
+            words::percent(journal.settings().precision),
+            words::percent(worst)
+        )
+    })
+}
+
+/// The tool's doubts, counted by kind.
+fn noted(journal: &Journal) -> Option<String> {
+    let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
+    for note in &journal.notes {
+        *codes.entry(note.code.as_str()).or_default() += 1;
+    }
+    let texts: Vec<String> = codes.iter().map(|(code, n)| format!("{n} x {code}")).collect();
+    (!texts.is_empty()).then(|| format!("Doubts of the tool: {}.", texts.join(", ")))
+}
+
+fn cut(journal: &Journal) -> Option<String> {
+    if crate::report::complete(journal) {
+        return None;
+    }
+    let why = match &journal.end {
+        None => "The run was cut off".to_owned(),
+        Some(end) => {
+            let why = end.why.as_deref().unwrap_or("not every case has an outcome");
+            format!("The run ended early ({why})")
+        }
+    };
+    let partial = match journal.partial.len() {
+        0 => String::new(),
+        n => format!("; {} rest on fewer samples than planned", words::count(n, "case")),
+    };
+    Some(format!("{why}{partial}; --resume goes on."))
+}

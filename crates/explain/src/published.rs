@@ -1,0 +1,272 @@
+//! What others have published for the same paths of the same machine.
+//!
+//! Facts only, each with its source; the rows lie in `data/published/*.csv`. They are shown beside
+//! figures of a node whose GPUs are numbered and linked as in the source, real or simulated.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use pathline_schema::{Bytes, Cadence, Case, Flow, LinkKind, Mover, Node, Place, Topology};
+
+use crate::figure::Published;
+
+/// MI250X nodes numbered as LUMI, Frontier and Adastra number them.
+const MI250X: &str = include_str!("../data/published/mi250x.csv");
+
+/// The links of such a node: GCD, GCD, number of xGMI links (ORNL Frontier user guide; LUMI
+/// documentation; KFD dumps of LUMI nodes).
+const MI250X_LINKS: [(u32, u32, u32); 12] = [
+    (0, 1, 4),
+    (0, 2, 1),
+    (0, 6, 2),
+    (1, 3, 1),
+    (1, 5, 1),
+    (2, 3, 4),
+    (2, 4, 2),
+    (3, 7, 1),
+    (4, 5, 4),
+    (4, 6, 1),
+    (5, 7, 1),
+    (6, 7, 4),
+];
+
+/// Published bandwidths are of large transfers (160 MB and more); smaller ones are not held
+/// against them.
+const BULK: Bytes = Bytes::mib(64);
+
+/// Published latencies are of 16 B copies.
+const TINY: Bytes = Bytes(16);
+
+/// What a published value is a value of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Metric {
+    /// Payload, one way, GB/s.
+    Bandwidth,
+    /// Bytes read and written at the memory, GB/s.
+    Traffic,
+    /// Times the rate of one GPU alone.
+    Ratio,
+    /// Time of one operation, us.
+    Latency,
+    /// Share of the theoretical peak, 0 to 1.
+    Fraction,
+}
+
+impl Metric {
+    fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "bandwidth" => Self::Bandwidth,
+            "traffic" => Self::Traffic,
+            "ratio" => Self::Ratio,
+            "latency" => Self::Latency,
+            "fraction" => Self::Fraction,
+            _ => return None,
+        })
+    }
+    fn fits(self, case: &Case) -> bool {
+        let mut sizes = case.timed.iter().map(|f| f.bytes);
+        match self {
+            Self::Latency => case.cadence == Cadence::Isolated && sizes.all(|b| b == TINY),
+            _ => case.cadence == Cadence::Streaming && sizes.all(|b| b >= BULK),
+        }
+    }
+}
+
+/// Published values of one kind of machine.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: HashMap<(String, Metric), Vec<Row>>,
+}
+
+#[derive(Debug)]
+struct Row {
+    value: f64,
+    engine: String,
+    source: String,
+}
+
+impl Table {
+    /// The values that hold for a node: those of its kind, if its links are numbered alike.
+    pub fn for_node(topology: &Topology) -> Option<&'static Self> {
+        static TABLE: OnceLock<Table> = OnceLock::new();
+        is_mi250x(topology).then(|| TABLE.get_or_init(|| Self::parse(MI250X)))
+    }
+
+    /// The value for a case, if somebody has published one. `engine` is what moved the bytes, as
+    /// the record says it; empty if unknown.
+    pub fn lookup(&self, case: &Case, metric: Metric, engine: &str) -> Option<Published> {
+        if !case.background.is_empty() || !metric.fits(case) {
+            return None;
+        }
+        let key = case.timed.iter().map(flow_key).collect::<Vec<_>>().join(" & ");
+        let fits = |row: &&Row| {
+            row.engine.is_empty()
+                || row.engine == engine
+                || (engine.is_empty() && row.engine == "copy engine")
+        };
+        let row = self.rows.get(&(key, metric))?.iter().find(fits)?;
+        Some(Published { value: row.value, source: row.source.clone() })
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.rows.values().map(Vec::len).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Rows that do not parse are left out; a test counts them.
+    fn parse(text: &str) -> Self {
+        let mut table = Self::default();
+        let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+        for record in reader.records().flatten() {
+            let field = |n: usize| record.get(n).unwrap_or_default();
+            let Some(metric) = Metric::parse(field(1)) else { continue };
+            let Ok(value) = field(2).parse() else { continue };
+            let Some(key) = pattern_key(field(0)) else { continue };
+            let source = match field(6) {
+                "" => field(5).to_owned(),
+                figure => format!("{}, {figure}", field(5)),
+            };
+            let row = Row { value, engine: field(4).to_owned(), source };
+            table.rows.entry((key, metric)).or_default().push(row);
+        }
+        table
+    }
+}
+
+/// The key of a row's case text, in which a kernel's variant is cut to its operation: `[copy-*]`.
+fn pattern_key(case: &str) -> Option<String> {
+    let case = case.strip_suffix(" isolated").unwrap_or(case);
+    let flows: Option<Vec<String>> = case
+        .split(" & ")
+        .map(|flow| {
+            let (way, by) = flow.split_once(" by ")?;
+            let (src, dst) = way.split_once(" > ")?;
+            let (at, how) = by.split_once('[').unwrap_or((by, ""));
+            let how = how.trim_end_matches(']').split('-').next().unwrap_or_default();
+            Some(format!(
+                "{}>{} {at} {how}",
+                place_key(&src.parse().ok()?),
+                place_key(&dst.parse().ok()?)
+            ))
+        })
+        .collect();
+    Some(flows?.join(" & "))
+}
+
+fn flow_key(flow: &Flow) -> String {
+    let how = match &flow.by {
+        Mover::Kernel { variant, .. } => variant.op.word(),
+        Mover::Cpu { work, .. } => work.op.word(),
+        Mover::Migrate { how, .. } => how.word(),
+        Mover::Dma { .. } | Mover::Blit { .. } => "",
+    };
+    format!(
+        "{}>{} {}@{} {how}",
+        place_key(&flow.src),
+        place_key(&flow.dst),
+        flow.by.kind(),
+        flow.by.at()
+    )
+}
+
+fn place_key(place: &Place) -> String {
+    format!("{}.{}", place.unit, place.mem)
+}
+
+fn is_mi250x(topology: &Topology) -> bool {
+    let mut links: Vec<(u32, u32, u32)> = topology
+        .links
+        .iter()
+        .filter(|link| link.kind == LinkKind::Xgmi)
+        .filter_map(|link| match (link.a, link.b) {
+            (Node::Gpu(a), Node::Gpu(b)) => Some((a.min(b), a.max(b), link.width)),
+            _ => None,
+        })
+        .collect();
+    links.sort_unstable();
+    links.dedup();
+    topology.gpus.len() == 8
+        && topology.gpus.iter().all(|gpu| gpu.arch == "gfx90a")
+        && links == MI250X_LINKS
+}
+
+#[cfg(test)]
+mod tests {
+    use pathline_schema::{Gpu, Link};
+
+    use super::*;
+
+    fn node() -> Topology {
+        let gpu = |index| Gpu { index, arch: "gfx90a".into(), ..Gpu::default() };
+        let link = |&(a, b, width): &(u32, u32, u32)| Link {
+            a: Node::Gpu(b),
+            b: Node::Gpu(a),
+            kind: LinkKind::Xgmi,
+            width,
+            peak: None,
+        };
+        Topology {
+            gpus: (0..8).map(gpu).collect(),
+            links: MI250X_LINKS.iter().rev().map(link).collect(),
+            ..Topology::default()
+        }
+    }
+
+    fn value(case: &str, metric: Metric, engine: &str) -> Option<f64> {
+        let table = Table::for_node(&node()).expect("the node is numbered as in the sources");
+        table.lookup(&case.parse().unwrap(), metric, engine).map(|p| p.value)
+    }
+
+    #[test]
+    fn every_row_is_read() {
+        let table = Table::parse(MI250X);
+        assert_eq!(table.len(), MI250X.lines().count() - 1);
+    }
+
+    #[test]
+    fn a_value_belongs_to_its_path_engine_and_size() {
+        let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
+        assert_eq!(value(case, Metric::Bandwidth, "copy engine"), Some(50.3));
+        assert_eq!(value(case, Metric::Bandwidth, "blit kernel"), Some(177.0));
+        assert_eq!(value("gpu0.vram > gpu1.vram by dma@gpu0 x 4KiB", Metric::Bandwidth, ""), None);
+        let tiny = "gpu1.vram > gpu7.vram by dma@gpu1 x 16B isolated";
+        assert_eq!(value(tiny, Metric::Latency, "copy engine"), Some(18.23));
+        assert_eq!(
+            value("gpu0.vram > gpu1.vram by dma@gpu1 x 256MiB", Metric::Bandwidth, ""),
+            None
+        );
+    }
+
+    #[test]
+    fn any_variant_of_the_operation_is_meant() {
+        for variant in ["copy-w16-u4-b256-g2sm", "copy-w8-u1-nt-b64-g9"] {
+            let case = format!("gpu6.vram > gpu0.vram by kernel@gpu0[{variant}] x 1GiB");
+            assert_eq!(value(&case, Metric::Bandwidth, ""), Some(87.0));
+        }
+    }
+
+    #[test]
+    fn a_fan_is_found_as_a_whole() {
+        let one = |h: u32, g: u32| {
+            format!(
+                "numa{h}.managed > numa{h}.managed by kernel@gpu{g}[copy-w16-u4-b256-g2sm] x 1GiB"
+            )
+        };
+        assert_eq!(value(&[one(3, 0), one(3, 1)].join(" & "), Metric::Ratio, ""), Some(1.0));
+        assert_eq!(value(&[one(3, 0), one(1, 2)].join(" & "), Metric::Ratio, ""), Some(2.0));
+    }
+
+    #[test]
+    fn a_node_that_is_numbered_otherwise_has_none() {
+        let mut other = node();
+        // AMD's MI250 reference servers: the dual links are 0-4 and 2-6.
+        other.links.iter_mut().filter(|l| l.width == 2).for_each(|l| l.width = 1);
+        assert!(Table::for_node(&other).is_none());
+        assert!(Table::for_node(&Topology::default()).is_none());
+    }
+}

@@ -1,0 +1,186 @@
+//! From a journal to everything that a report shows of it.
+
+use pathline_flow::Network;
+use pathline_schema::{Conditions, Journal, Ns, Outcome};
+
+use crate::figure::{Absence, Report};
+use crate::run::Run;
+use crate::{figures, headlines, words};
+
+/// Builds the report of a run. `network` is the machine as the model knows it, for ceilings; with
+/// none, only ceilings that were measured or that the topology states are shown. Pure: the same
+/// journal always gives the same report.
+pub fn build(journal: &Journal, network: Option<&Network>) -> Report {
+    let run = Run::new(journal, network);
+    let figures = figures::all(&run);
+    Report {
+        title: title(&run),
+        simulated: run.simulated().map(str::to_owned),
+        headlines: headlines::all(&run, &figures),
+        figures,
+        absences: absences(journal),
+        notes: notes(journal),
+        conditions: conditions(&run),
+        state: state(journal),
+        complete: complete(journal),
+    }
+}
+
+/// Whether every planned case has its outcome and the run ended by itself.
+pub(crate) fn complete(journal: &Journal) -> bool {
+    journal.partial.is_empty() && journal.end.as_ref().is_some_and(|end| end.complete)
+}
+
+fn title(run: &Run) -> String {
+    let host = &run.journal.begin.host;
+    match run.simulated() {
+        Some(machine) => format!("machine {machine}"),
+        None if host.is_empty() => "this host".into(),
+        None => host.clone(),
+    }
+}
+
+fn absences(journal: &Journal) -> Vec<Absence> {
+    let absence = |outcome: &Outcome| match outcome {
+        Outcome::Measured(_) => None,
+        Outcome::Skipped(s) => {
+            Some(Absence { case: s.case.clone(), faulted: false, why: s.why.clone() })
+        }
+        Outcome::Faulted(f) => {
+            let why = format!("{} ({})", f.error, f.severity);
+            Some(Absence { case: f.case.clone(), faulted: true, why })
+        }
+    };
+    let mut absences: Vec<Absence> = journal.outcomes.iter().filter_map(absence).collect();
+    absences.sort_by_key(|a| !a.faulted);
+    absences
+}
+
+/// Doubts of the run, then those of the topology.
+fn notes(journal: &Journal) -> Vec<(String, String)> {
+    let run = journal.notes.iter().map(|n| (n.subject.clone(), n.text.clone()));
+    let topology = journal.topology.warnings.iter().map(|w| (w.subject.clone(), w.text.clone()));
+    let torn = journal
+        .torn
+        .then(|| ("journal".to_owned(), "The last line was cut off and is left out.".to_owned()));
+    run.chain(topology).chain(torn).collect()
+}
+
+/// The first reading and the last one.
+fn state(journal: &Journal) -> Option<(Conditions, Conditions)> {
+    let measured = || {
+        journal.outcomes.iter().filter_map(|o| match o {
+            Outcome::Measured(m) => Some(m),
+            _ => None,
+        })
+    };
+    let first = measured().find(|m| !m.before.0.is_empty())?;
+    let last = measured().rfind(|m| !m.after.0.is_empty())?;
+    Some((first.before.clone(), last.after.clone()))
+}
+
+fn conditions(run: &Run) -> Vec<(String, String)> {
+    let (journal, topology) = (run.journal, run.topology());
+    let (begin, host) = (&journal.begin, &topology.host);
+    let settings = journal.settings();
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    if let Some(machine) = run.simulated() {
+        rows.push(("World", format!("simulated, machine description {machine}; no hardware")));
+        rows.push(("Simulated on", begin.host.clone()));
+    } else {
+        rows.push(("World", "hardware".into()));
+        rows.push(("Host", begin.host.clone()));
+    }
+    rows.push(("Processor", processor(run)));
+    rows.push(("Caches", caches(run)));
+    rows.push(("Memory", memory(run)));
+    rows.push(("GPUs", gpus(run)));
+    rows.push(("Kernel", host.kernel.clone()));
+    rows.push(("Virtualization", host.virtualization.clone().unwrap_or_default()));
+    rows.push(("Started", begin.started.clone()));
+    rows.push(("Duration", journal.end.as_ref().map_or(String::new(), |e| e.elapsed.to_string())));
+    rows.push(("Ended", ended(journal)));
+    rows.push(("Command", begin.command.join(" ")));
+    let env: Vec<String> = begin.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    rows.push(("Environment", env.join(" ")));
+    rows.push((
+        "Precision",
+        format!(
+            "95 % interval of the median within {} or {} a case; {} to {} samples of at least {}",
+            words::percent(settings.precision),
+            settings.case_budget,
+            settings.min_samples,
+            settings.max_samples,
+            settings.min_sample
+        ),
+    ));
+    let overhead: Vec<String> =
+        begin.overhead_ns.iter().map(|(t, ns)| format!("{t} {}", Ns(*ns))).collect();
+    rows.push(("Harness overhead", overhead.join(", ")));
+    rows.push(("Seed", settings.seed.to_string()));
+    rows.push(("Version", format!("pathline {}, journal format {}", begin.version, begin.schema)));
+    rows.retain(|(_, value)| !value.trim().is_empty());
+    rows.into_iter().map(|(label, value)| (label.to_owned(), value)).collect()
+}
+
+fn ended(journal: &Journal) -> String {
+    let resumed = match journal.resumed.len() {
+        0 => String::new(),
+        1 => "resumed once; ".into(),
+        n => format!("resumed {n} times; "),
+    };
+    let unfinished = journal.partial.len();
+    let end = match &journal.end {
+        None => format!("cut off, {} unfinished", words::count(unfinished, "case")),
+        Some(end) if end.complete => "as planned".into(),
+        Some(end) => {
+            let why = end.why.clone().unwrap_or_else(|| "not every case has an outcome".into());
+            format!("early: {why}")
+        }
+    };
+    format!("{resumed}{end}")
+}
+
+fn processor(run: &Run) -> String {
+    let host = &run.topology().host;
+    let cpus = host.allowed_cpus.len();
+    let parts = [
+        host.cpu_model.clone(),
+        host.arch.clone(),
+        if cpus > 0 { words::count(cpus, "usable CPU") } else { String::new() },
+    ];
+    parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+fn caches(run: &Run) -> String {
+    let levels = run.cache_levels();
+    let texts: Vec<String> =
+        levels.iter().map(|(n, size)| format!("L{n} {}", size.rounded())).collect();
+    texts.join(", ")
+}
+
+fn memory(run: &Run) -> String {
+    let (host, numa) = (&run.topology().host, &run.topology().numa);
+    let mut parts = Vec::new();
+    if host.memory.0 > 0 {
+        parts.push(host.memory.rounded());
+    }
+    if !numa.is_empty() {
+        parts.push(words::count(numa.len(), "NUMA domain"));
+    }
+    if let Some(limit) = host.cgroup_limit {
+        parts.push(format!("cgroup limit {}", limit.rounded()));
+    }
+    if !host.transparent_huge_pages.is_empty() {
+        parts.push(format!("transparent huge pages: {}", host.transparent_huge_pages));
+    }
+    parts.join(", ")
+}
+
+fn gpus(run: &Run) -> String {
+    let gpus = &run.topology().gpus;
+    let Some(first) = gpus.first() else { return String::new() };
+    let name = [first.name.as_str(), first.arch.as_str(), "of unknown kind"];
+    let name = name.into_iter().find(|n| !n.is_empty()).unwrap_or_default();
+    format!("{} x {name}", gpus.len())
+}

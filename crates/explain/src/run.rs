@@ -1,0 +1,405 @@
+//! A journal made ready to be asked: what each case gave, and what it is held against.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_flow::Network;
+use pathline_schema::{
+    Bytes, Case, CpuOp, Flow, Journal, Mem, Mover, Outcome, Series, Topology, Unit, World,
+};
+use pathline_stats::Summary;
+
+use crate::figure::Cell;
+use crate::published::{Metric, Table};
+
+/// What is asked of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    /// Payload of all its timed flows over the time of the slowest, GB/s.
+    Payload,
+    /// Bytes read and written at the memories, as STREAM counts them, GB/s.
+    Traffic,
+    /// Time of one dependent step of the slowest flow, ns.
+    StepNs,
+    /// The same in us.
+    StepUs,
+}
+
+impl Quantity {
+    /// Its unit, as figures write it.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Payload | Self::Traffic => "GB/s",
+            Self::StepNs => "ns",
+            Self::StepUs => "us",
+        }
+    }
+    fn metric(self) -> Option<Metric> {
+        match self {
+            Self::Payload => Some(Metric::Bandwidth),
+            Self::Traffic => Some(Metric::Traffic),
+            Self::StepUs => Some(Metric::Latency),
+            Self::StepNs => None,
+        }
+    }
+}
+
+/// What became of a case.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum State<'a> {
+    /// Samples, one series a timed flow; of an unfinished case as many as there are.
+    Sampled(&'a [Series]),
+    /// A skip or a fault, and why.
+    Absent(&'a str),
+}
+
+/// A case of the run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) suites: &'a [String],
+    pub(crate) state: State<'a>,
+}
+
+impl<'a> Entry<'a> {
+    /// The only timed flow, of a case without background.
+    pub(crate) fn lone(&self) -> Option<&'a Flow> {
+        match self.case.timed.as_slice() {
+            [flow] if self.case.background.is_empty() => Some(flow),
+            _ => None,
+        }
+    }
+    /// Both timed flows, of a case that sends one way and back.
+    pub(crate) fn both_ways(&self) -> Option<(&'a Flow, &'a Flow)> {
+        match self.case.timed.as_slice() {
+            [there, back]
+                if self.case.background.is_empty()
+                    && there.src.unit == back.dst.unit
+                    && there.dst.unit == back.src.unit
+                    && there.src.unit != there.dst.unit =>
+            {
+                Some((there, back))
+            }
+            _ => None,
+        }
+    }
+    /// Whether a suite of this name lists it.
+    pub(crate) fn of(&self, suite: &str) -> bool {
+        self.suites.iter().any(|s| s == suite)
+    }
+    /// What moved the bytes of the first flow, as far as the record knows.
+    pub(crate) fn engine(&self) -> &'a str {
+        match self.state {
+            State::Sampled([first, ..]) => &first.engine,
+            _ => "",
+        }
+    }
+    fn values(&self, quantity: Quantity) -> Vec<f64> {
+        let State::Sampled(series) = self.state else { return Vec::new() };
+        let samples = series.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
+        (0..samples)
+            .map(|i| {
+                let ns = || series.iter().map(move |s| (s, s.samples_ns[i]));
+                let slowest = ns().map(|(_, ns)| ns).fold(0.0, f64::max);
+                match quantity {
+                    Quantity::Payload => payload(series) / slowest,
+                    Quantity::Traffic => traffic(series) / slowest,
+                    Quantity::StepNs => step(ns()),
+                    Quantity::StepUs => step(ns()) / 1e3,
+                }
+            })
+            .filter(|v| v.is_finite() && *v > 0.0)
+            .collect()
+    }
+}
+
+fn payload(series: &[Series]) -> f64 {
+    series.iter().map(|s| s.moved_bytes.as_f64()).sum()
+}
+
+fn traffic(series: &[Series]) -> f64 {
+    series.iter().map(|s| s.moved_bytes.as_f64() * arrays(&s.flow)).sum()
+}
+
+fn step<'a>(samples: impl Iterator<Item = (&'a Series, f64)>) -> f64 {
+    samples.map(|(s, ns)| ns / s.steps.max(1) as f64).fold(0.0, f64::max)
+}
+
+/// Bytes read and written for a byte of payload: 1 for a read, 2 for a copy, 3 for a triad.
+pub(crate) fn arrays(flow: &Flow) -> f64 {
+    let effect = flow.by.effect(flow.bytes);
+    let moved = effect.reads.as_f64() + effect.writes.as_f64();
+    if flow.bytes.0 == 0 { 1.0 } else { moved / flow.bytes.as_f64() }
+}
+
+/// The best that the machine was seen to do at a memory, by the cores that did it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Best {
+    /// Read + written, GB/s.
+    pub(crate) rate: f64,
+    /// What reached it: `read-avx512, 2 threads, 256MiB`.
+    pub(crate) by: String,
+    footprint: u64,
+    past_caches: bool,
+}
+
+/// A journal with its ceilings.
+pub(crate) struct Run<'a> {
+    pub(crate) journal: &'a Journal,
+    pub(crate) entries: Vec<Entry<'a>>,
+    network: Option<&'a Network>,
+    published: Option<&'static Table>,
+    best: BTreeMap<(Unit, Unit), Best>,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(journal: &'a Journal, network: Option<&'a Network>) -> Self {
+        let mut entries: Vec<Entry> = journal
+            .outcomes
+            .iter()
+            .map(|outcome| {
+                let (suites, state) = match outcome {
+                    Outcome::Measured(m) => (&m.suites, State::Sampled(&m.series)),
+                    Outcome::Skipped(s) => (&s.suites, State::Absent(&s.why)),
+                    Outcome::Faulted(f) => (&f.suites, State::Absent(&f.error)),
+                };
+                Entry { case: outcome.case(), suites, state }
+            })
+            .collect();
+        entries.extend(journal.partial.iter().map(|p| Entry {
+            case: &p.case,
+            suites: &p.suites,
+            state: State::Sampled(&p.series),
+        }));
+        let published = Table::for_node(&journal.topology);
+        let mut run = Self { journal, entries, network, published, best: BTreeMap::new() };
+        run.best = run.find_best();
+        run
+    }
+
+    pub(crate) fn topology(&self) -> &'a Topology {
+        &self.journal.topology
+    }
+
+    /// Name of the simulated machine.
+    pub(crate) fn simulated(&self) -> Option<&'a str> {
+        match &self.journal.begin.world {
+            World::Real => None,
+            World::Simulated(name) => Some(name),
+        }
+    }
+
+    /// Cases of a suite.
+    pub(crate) fn suite<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b Entry<'a>> + 'b {
+        self.entries.iter().filter(move |e| e.of(name))
+    }
+
+    /// Median of what a case gave.
+    pub(crate) fn value(&self, entry: &Entry, quantity: Quantity) -> Option<f64> {
+        Summary::of(&entry.values(quantity)).map(|s| s.median)
+    }
+
+    /// What a case gave, with everything that judges it.
+    pub(crate) fn cell(&self, entry: &Entry, quantity: Quantity) -> Cell {
+        let summary = Summary::of(&entry.values(quantity));
+        let absent = match (entry.state, &summary) {
+            (State::Absent(why), _) => Some(why.to_owned()),
+            (State::Sampled(_), None) => Some("no usable sample".to_owned()),
+            (State::Sampled(_), Some(_)) => None,
+        };
+        let (ceiling, bound) = self.limits(entry.case, quantity);
+        Cell {
+            value: summary.map(|s| s.median),
+            half_width: summary.map_or(0.0, |s| s.half_width_rel() * s.median),
+            ceiling,
+            bound,
+            published: self.published(entry, quantity.metric()),
+            absent,
+            case: Some(entry.case.clone()),
+        }
+    }
+
+    /// What somebody has published for a case.
+    pub(crate) fn published(
+        &self,
+        entry: &Entry,
+        metric: Option<Metric>,
+    ) -> Option<crate::figure::Published> {
+        self.published?.lookup(entry.case, metric?, entry.engine())
+    }
+
+    /// The ceiling of a case, and the tighter bound where one is known.
+    pub(crate) fn limits(&self, case: &Case, quantity: Quantity) -> (Option<f64>, Option<f64>) {
+        let factor = match quantity {
+            Quantity::StepNs | Quantity::StepUs => return (None, None),
+            Quantity::Payload => 1.0,
+            Quantity::Traffic => match weighted(case) {
+                Some(factor) => factor,
+                None => return (None, None),
+            },
+        };
+        if let Some(ceiling) = self.own_memory_peak(case) {
+            return (Some(ceiling * factor), None);
+        }
+        let (ceiling, bound) = match self.network_limits(case) {
+            (None, _) => (self.measured_limit(case), None),
+            limits => limits,
+        };
+        (ceiling.map(|c| c * factor), bound.map(|b| b * factor))
+    }
+
+    /// What the network allows: the sum of the flows' peaks, and what they get of it together.
+    fn network_limits(&self, case: &Case) -> (Option<f64>, Option<f64>) {
+        let Some(network) = self.network else { return (None, None) };
+        let mut peak = 0.0;
+        let mut alone = None;
+        for flow in &case.timed {
+            let Ok(explanation) = network.explain(flow) else { return (None, None) };
+            peak += explanation.peak.gbs();
+            alone = explanation.bound.map(|(rate, _)| rate.gbs());
+        }
+        if !peak.is_finite() || peak <= 0.0 {
+            return (None, None);
+        }
+        let bound = if case.flows().count() == 1 {
+            alone
+        } else {
+            network.predict(case).ok().map(|flows| flows.iter().map(|p| p.rate.gbs()).sum())
+        };
+        (Some(peak), bound.filter(|b| b.is_finite() && *b > 0.0 && *b < peak * 0.9999))
+    }
+
+    /// Payload that the peak of a GPU's own memory allows, for a case that stays inside it.
+    fn own_memory_peak(&self, case: &Case) -> Option<f64> {
+        let [flow] = case.timed.as_slice() else { return None };
+        let at = flow.by.at();
+        let inside = |unit| unit == at;
+        if !inside(flow.src.unit) || !inside(flow.dst.unit) || flow.by.is_chase() {
+            return None;
+        }
+        let gpu = self.topology().gpus.iter().find(|g| Some(g.index) == at.gpu())?;
+        let peak = gpu.memory_peak?.gbs();
+        (peak.is_finite() && peak > 0.0).then(|| peak / arrays(flow))
+    }
+
+    /// Payload that the best measured rate of host memory allows, for a case of the processor
+    /// whose data is too large for the caches.
+    fn measured_limit(&self, case: &Case) -> Option<f64> {
+        let [flow] = case.timed.as_slice() else { return None };
+        let at = flow.by.at();
+        let (src, dst) = memories(flow);
+        let (from, to) = (self.best.get(&(src, at))?, self.best.get(&(dst, at))?);
+        let enough = (2 * self.last_cache(at)).min(from.footprint).min(to.footprint);
+        if !is_stream(flow) || footprint(flow) < enough {
+            return None;
+        }
+        Some(if src == dst { from.rate / arrays(flow) } else { from.rate.min(to.rate) })
+    }
+
+    /// The best measured rate of a domain's memory by its own cores.
+    pub(crate) fn best_of(&self, memory: Unit, cores: Unit) -> Option<&Best> {
+        self.best.get(&(memory, cores))
+    }
+
+    fn find_best(&self) -> BTreeMap<(Unit, Unit), Best> {
+        let mut best: BTreeMap<(Unit, Unit), Best> = BTreeMap::new();
+        for entry in &self.entries {
+            let Some(flow) = entry.lone().filter(|f| is_stream(f)) else { continue };
+            let (src, dst) = memories(flow);
+            let Some(rate) = self.value(entry, Quantity::Traffic) else { continue };
+            if src != dst {
+                continue;
+            }
+            let footprint = footprint(flow);
+            let past_caches = footprint >= 2 * self.last_cache(flow.by.at());
+            let new = Best { rate, by: stream_name(flow), footprint, past_caches };
+            let better = |old: &Best| match (old.past_caches, past_caches) {
+                (true, false) => false,
+                (false, true) => true,
+                (true, true) => rate > old.rate,
+                (false, false) => (footprint, rate) > (old.footprint, old.rate),
+            };
+            let key = (src, flow.by.at());
+            if best.get(&key).is_none_or(better) {
+                best.insert(key, new);
+            }
+        }
+        best
+    }
+
+    /// All last-level cache of a domain's cores; 0 if unknown.
+    pub(crate) fn last_cache(&self, cores: Unit) -> u64 {
+        let topology = self.topology();
+        let last = topology.caches.iter().map(|c| c.level).max().unwrap_or(0);
+        let domain = topology.numa.iter().find(|d| Some(d.id) == cores.numa());
+        topology
+            .caches
+            .iter()
+            .filter(|c| c.level == last && c.kind != "Instruction")
+            .filter(|c| domain.is_none_or(|d| !d.cpus.intersect(&c.cpus).is_empty()))
+            .fold(0, |sum, c| c.size.0.saturating_add(sum))
+            .min(u64::MAX / 4)
+    }
+
+    /// Data sizes of the caches that one core sees, by level.
+    pub(crate) fn cache_levels(&self) -> Vec<(u32, Bytes)> {
+        let mut levels: BTreeMap<u32, Bytes> = BTreeMap::new();
+        for cache in &self.topology().caches {
+            if cache.kind != "Instruction" && cache.size.0 > 0 {
+                let size = levels.entry(cache.level).or_insert(cache.size);
+                *size = (*size).max(cache.size);
+            }
+        }
+        levels.into_iter().collect()
+    }
+
+    /// The command that repeats part of this run.
+    pub(crate) fn command(&self, suite: &str, pattern: &str) -> String {
+        let machine = self.simulated().map_or(String::new(), |m| format!(" --machine {m}"));
+        let case = if pattern.is_empty() { String::new() } else { format!(" --case '{pattern}'") };
+        format!("pathline run{machine} --suite {suite}{case}")
+    }
+
+    /// GPUs that cases name, ascending.
+    pub(crate) fn gpus<'b>(&self, entries: impl Iterator<Item = &'b Entry<'b>>) -> Vec<u32> {
+        let units = entries.flat_map(|e| e.case.timed.iter());
+        let units = units.flat_map(|f| [f.src.unit, f.dst.unit, f.by.at()]);
+        units.filter_map(Unit::gpu).collect::<BTreeSet<u32>>().into_iter().collect()
+    }
+}
+
+/// The factor from payload to traffic, if all timed flows have the same.
+fn weighted(case: &Case) -> Option<f64> {
+    let factor = arrays(case.timed.first()?);
+    case.timed.iter().all(|f| arrays(f) == factor).then_some(factor)
+}
+
+/// Whether a flow is a loop of the processor over memory, as STREAM has them.
+fn is_stream(flow: &Flow) -> bool {
+    match &flow.by {
+        Mover::Cpu { work, .. } => !matches!(work.op, CpuOp::Chase | CpuOp::Touch),
+        _ => false,
+    }
+}
+
+/// The memories of a flow; registers stand for the other end.
+fn memories(flow: &Flow) -> (Unit, Unit) {
+    match (flow.src.mem, flow.dst.mem) {
+        (Mem::Reg, _) => (flow.dst.unit, flow.dst.unit),
+        (_, Mem::Reg) => (flow.src.unit, flow.src.unit),
+        _ => (flow.src.unit, flow.dst.unit),
+    }
+}
+
+/// Bytes of all arrays that a flow walks over.
+fn footprint(flow: &Flow) -> u64 {
+    (flow.bytes.as_f64() * arrays(flow)) as u64
+}
+
+fn stream_name(flow: &Flow) -> String {
+    match &flow.by {
+        Mover::Cpu { work, threads, .. } => {
+            format!("{work}, {}, {}", crate::words::threads(*threads), flow.bytes)
+        }
+        other => other.kind().to_owned(),
+    }
+}

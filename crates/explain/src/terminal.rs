@@ -1,0 +1,241 @@
+//! The summary on a terminal: sentences first, then small pictures.
+
+mod draw;
+
+use std::collections::BTreeMap;
+
+use crate::figure::{Bars, Better, Body, Curves, Figure, Headline, Matrix, Report, Tone};
+use crate::words;
+use draw::{Page, Paint};
+
+/// Matrices that are shown; the sums of both ways but of the runtime's copy are left to the page.
+const MATRICES: [&str; 9] = [
+    "host-numa-read",
+    "host-numa-latency",
+    "pairs-dma",
+    "pairs-read",
+    "pairs-write",
+    "pairs-blit",
+    "latency",
+    "pairs-dma-both",
+    "pairs-blit-pull",
+];
+
+/// Figures that would say the same again.
+const LEFT_OUT: [&str; 4] = ["fan", "local-latency", "host-threads", "routes"];
+
+/// The most notes that are shown; the page has them all.
+const MOST_NOTES: usize = 4;
+
+/// A summary that reads at a glance, at most `width` columns wide (60 to 160), in ANSI 256 colours
+/// if `colour`. Without colour it says the same with blocks of eight heights.
+pub fn summary(report: &Report, width: usize, colour: bool) -> String {
+    let mut page = Page::new(width.clamp(60, 160), Paint { colour });
+    title(&mut page, report);
+    headlines(&mut page, report);
+    pictures(&mut page, report);
+    matrices(&mut page, report);
+    absences(&mut page, report);
+    notes(&mut page, report);
+    page.finish()
+}
+
+fn title(page: &mut Page, report: &Report) {
+    let name = format!("pathline: {}", report.title);
+    let processor = report.conditions.iter().find(|(k, _)| k == "Processor");
+    let gpus = report.conditions.iter().find(|(k, _)| k == "GPUs");
+    let what = gpus.or(processor).map_or(String::new(), |(_, v)| format!(" ({v})"));
+    page.line(&page.paint.bold(&page.cut(&format!("{name}{what}"))));
+    if let Some(machine) = &report.simulated {
+        let text = format!("SIMULATED: a model of {machine}, not measured on hardware");
+        let room = page.width - 2;
+        page.line(&page.paint.banner(&text.chars().take(room).collect::<String>()));
+    }
+    if !report.complete {
+        page.line(
+            &page.paint.warn("The run did not end as planned: these are the figures so far."),
+        );
+    }
+    page.gap();
+}
+
+fn headlines(page: &mut Page, report: &Report) {
+    for Headline { text, tone } in &report.headlines {
+        let mark = match tone {
+            Tone::Good => page.paint.good("+"),
+            Tone::Plain => page.paint.dim("-"),
+            Tone::Warn => page.paint.warn("!"),
+        };
+        page.wrapped(&mark, 1, text);
+    }
+    if report.headlines.is_empty() {
+        page.line("No figures.");
+    }
+    page.gap();
+}
+
+fn pictures(page: &mut Page, report: &Report) {
+    for figure in report.figures.iter().filter(|f| !LEFT_OUT.contains(&f.id.as_str())) {
+        match &figure.body {
+            Body::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
+            Body::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
+            _ => {}
+        }
+    }
+}
+
+/// Curves as rows of eight heights, on one logarithmic scale a figure.
+fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
+    let x = |v: f64| match curves.x_unit.as_str() {
+        "B" => pathline_schema::Bytes(v as u64).rounded(),
+        unit => format!("{} {unit}", words::number(v)),
+    };
+    let xs = || curves.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0));
+    let (from, to) = crate::figures::extremes(&xs().collect::<Vec<_>>());
+    page.heading(&figure.title, &format!("{}, {} to {}", curves.y_unit, x(from), x(to)));
+    let values: Vec<f64> =
+        curves.lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.1.value)).collect();
+    let scale = crate::figures::extremes(&values);
+    let rows: Vec<(String, String, String)> = curves
+        .lines
+        .iter()
+        .filter_map(|line| {
+            let points: Vec<(f64, f64)> =
+                line.points.iter().filter_map(|(x, c)| Some((*x, c.value?))).collect();
+            let (_, last) = *points.last()?;
+            let spark: String =
+                points.iter().map(|p| draw::height(draw::log_share(p.1, scale))).collect();
+            let best = points.iter().copied().max_by(|a, b| match curves.better {
+                Better::Lower => b.1.total_cmp(&a.1),
+                _ => a.1.total_cmp(&b.1),
+            })?;
+            let best = format!("best {} at {}", words::number(best.1), x(best.0));
+            Some((line.name.clone(), format!("{spark} {:>5}", words::number(last)), best))
+        })
+        .collect();
+    let longest = rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
+    let spark = rows.iter().map(|r| r.1.chars().count()).max().unwrap_or(0);
+    let column = 4 + longest + spark;
+    if rows.len() > 6 && 2 * column + 2 <= page.width {
+        let half = rows.len().div_ceil(2);
+        for i in 0..half {
+            let cell = |r: &(String, String, String)| format!("{:<longest$}  {:>spark$}", r.0, r.1);
+            let right = rows.get(half + i).map(cell).unwrap_or_default();
+            page.line(format!("  {}    {right}", cell(&rows[i])).trim_end());
+        }
+        return;
+    }
+    for (name, spark_text, best) in rows {
+        let text = format!("  {name:<longest$}  {spark_text:>spark$}");
+        let room = page.width.saturating_sub(text.chars().count() + 2);
+        let best = if best.chars().count() <= room {
+            format!("  {}", page.paint.dim(&best))
+        } else {
+            String::new()
+        };
+        page.line(&format!("{}{best}", page.cut(&text)));
+    }
+}
+
+/// Bars against their ceiling, with the published value where there is one.
+fn bars(page: &mut Page, figure: &Figure, all: &Bars) {
+    page.heading(&figure.title, &all.unit);
+    let longest = all.bars.iter().map(|b| b.label.chars().count()).max().unwrap_or(0);
+    let longest = longest.min(page.width - 41);
+    let (_, most) = crate::figures::extremes(
+        &all.bars.iter().filter_map(|b| b.cell.ceiling.or(b.cell.value)).collect::<Vec<_>>(),
+    );
+    for bar in &all.bars {
+        let label: String = bar.label.chars().take(longest).collect();
+        let Some(value) = bar.cell.value else {
+            let why = bar.cell.absent.as_deref().unwrap_or("not measured");
+            let text = page.cut(&format!("  {label:<longest$}  {why}"));
+            page.line(&page.paint.dim(&text));
+            continue;
+        };
+        let share = crate::figures::share(&bar.cell);
+        let drawn = draw::bar(value / most, bar.cell.ceiling.map(|c| c / most));
+        let percent = share.map_or(String::new(), words::percent);
+        let published = bar
+            .cell
+            .published
+            .as_ref()
+            .map_or(String::new(), |p| format!("published {}", words::number(p.value)));
+        let drawn = page.paint.shaded(&drawn, share);
+        let tail = format!("{:>6} {percent:>5}", words::number(value));
+        // 41 columns of bar, figures and space; what others published goes where there is room.
+        let room = page.width.saturating_sub(41 + longest + 2);
+        let published = if published.chars().count() <= room { published } else { String::new() };
+        page.line(&format!("  {label:<longest$}  {drawn} {tail}  {published}"));
+    }
+}
+
+/// Heat maps, two abreast where they fit.
+fn matrices(page: &mut Page, report: &Report) {
+    let mut blocks: Vec<Vec<(String, usize)>> = Vec::new();
+    for id in MATRICES {
+        let Some(figure) = report.figures.iter().find(|f| f.id == id) else { continue };
+        let Body::Matrix(matrix) = &figure.body else { continue };
+        match draw::heat_map(&figure.title, matrix, page.paint, page.width) {
+            Some(block) => blocks.push(block),
+            None => {
+                page.heading(&figure.title, &matrix.unit);
+                page.wrapped(" ", 1, &figure.finding);
+            }
+        }
+    }
+    if blocks.is_empty() {
+        return;
+    }
+    page.gap();
+    page.side_by_side(&blocks);
+    let absent = report.figures.iter().any(has_absent);
+    page.line(&page.paint.legend(absent));
+}
+
+fn has_absent(figure: &Figure) -> bool {
+    let absent = |m: &Matrix| m.cells.iter().flatten().any(|c| c.absent.is_some());
+    MATRICES.contains(&figure.id.as_str()) && matches!(&figure.body, Body::Matrix(m) if absent(m))
+}
+
+/// Reasons by frequency, where there is more than the one that a headline tells.
+fn absences(page: &mut Page, report: &Report) {
+    let mut reasons: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    for absence in &report.absences {
+        *reasons.entry((!absence.faulted, absence.why.as_str())).or_default() += 1;
+    }
+    if reasons.len() < 2 {
+        return;
+    }
+    page.heading("Not measured", &words::count(report.absences.len(), "case"));
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|((skipped, _), n)| (*skipped, std::cmp::Reverse(*n)));
+    for ((skipped, why), n) in reasons.iter().take(MOST_NOTES) {
+        let (mark, word) = if *skipped { (" ", "skipped") } else { ("!", "failed") };
+        page.line(&page.cut(&format!("{mark} {n} {word}: {why}")));
+    }
+    more(page, reasons.len(), "reason");
+}
+
+fn notes(page: &mut Page, report: &Report) {
+    if report.notes.is_empty() {
+        return;
+    }
+    page.heading("Doubts", "");
+    for (subject, text) in report.notes.iter().take(MOST_NOTES) {
+        page.wrapped(&page.paint.warn("!"), 1, &format!("{subject}: {text}"));
+    }
+    more(page, report.notes.len(), "note");
+}
+
+fn more(page: &mut Page, all: usize, noun: &str) {
+    if all > MOST_NOTES {
+        let text = format!("  and {} more in the report", words::count(all - MOST_NOTES, noun));
+        page.line(&page.paint.dim(&text));
+    }
+}
+
+/// Where a run's files are: one line of names and paths.
+pub fn files(files: &[(&str, &str)]) -> String {
+    files.iter().map(|(name, path)| format!("{name} {path}")).collect::<Vec<_>>().join("   ")
+}

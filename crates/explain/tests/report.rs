@@ -1,0 +1,292 @@
+//! What is said of runs whose figures are known by hand.
+
+mod common;
+
+use common::*;
+use pathline_explain::figure::{Body, Cell, Figure, Report, Tone};
+use pathline_explain::{report, terminal};
+use pathline_schema::{Bytes, Journal, Outcome, StopReason, World};
+
+fn figure<'a>(report: &'a Report, id: &str) -> &'a Figure {
+    let ids: Vec<&str> = report.figures.iter().map(|f| f.id.as_str()).collect();
+    report.figures.iter().find(|f| f.id == id).unwrap_or_else(|| panic!("no {id} in {ids:?}"))
+}
+
+fn bar<'a>(figure: &'a Figure, label: &str) -> &'a Cell {
+    let Body::Bars(bars) = &figure.body else { panic!("no bars") };
+    &bars.bars.iter().find(|b| b.label == label).expect(label).cell
+}
+
+fn headline(report: &Report, part: &str) -> String {
+    let found = report.headlines.iter().find(|h| h.text.contains(part));
+    found.unwrap_or_else(|| panic!("no '{part}' in {:#?}", report.headlines)).text.clone()
+}
+
+fn close(value: Option<f64>, expected: f64) {
+    let value = value.expect("a value");
+    assert!((value / expected - 1.0).abs() < 0.005, "{value} is not {expected}");
+}
+
+#[test]
+fn the_crossover_names_its_size_and_its_gain() {
+    // Streaming copies first lead at 256 MiB (16 MiB: 11 against 16), where they are 12 against 8.
+    let report = report::build(&host_run(), None);
+    let text = figure(&report, "host-copy-t2").finding.clone();
+    assert!(text.contains("overtake the best temporal one at 256MiB"), "{text}");
+    // 12 / 8 = 1.5, both scaled by 1.6 for two threads: 19.2 and 12.8 GB/s.
+    assert!(text.contains("at 1GiB avx2-nt is ahead of movsb by 50 %"), "{text}");
+    assert!(text.contains("19.2 GB/s against 12.8 GB/s"), "{text}");
+    // 8 x 0.97 x 1.6 = 12.4.
+    assert!(text.contains("memcpy reaches 12.4 GB/s"), "{text}");
+    assert_eq!(headline(&report, "overtake"), text);
+    let Body::Curves(curves) = &figure(&report, "host-copy-t2").body else { panic!() };
+    let mark = curves.marks.iter().find(|m| m.1.contains("non-temporal")).expect("a mark");
+    assert_eq!(mark.0, Bytes::mib(256).as_f64());
+    assert!(curves.marks.iter().any(|m| m.1 == "L3 32MiB"));
+}
+
+#[test]
+fn copies_that_never_overtake_are_said_not_to() {
+    let mut journal = host_run();
+    // Streaming copies ten times slower than they were.
+    for outcome in &mut journal.outcomes {
+        let Outcome::Measured(m) = outcome else { continue };
+        if m.case.to_string().contains("-nt") {
+            m.series[0].samples_ns.iter_mut().for_each(|ns| *ns *= 10.0);
+        }
+    }
+    let report = report::build(&journal, None);
+    // 12 / 10 against 8: 85 % behind.
+    let text = headline(&report, "overtake");
+    assert!(text.contains("do not overtake up to 1GiB: avx2-nt is behind movsb by 85 %"), "{text}");
+}
+
+#[test]
+fn the_ceiling_of_host_memory_is_the_best_that_was_measured() {
+    // Past twice the 32 MiB of L3 the best is streaming copies of two threads: 2 x 12 x 1.6 = 38.4
+    // GB/s read + written; reads give 18 x 1.6 = 28.8. A copy's ceiling is half of it.
+    let report = report::build(&host_run(), None);
+    let Body::Curves(curves) = &figure(&report, "host-copy-t1").body else { panic!() };
+    let (name, height) = &curves.ceilings[0];
+    close(Some(*height), 19.2);
+    assert!(name.contains("measured: copy-avx2-nt, 2 threads, 256MiB"), "{name}");
+    let movsb = curves.lines.iter().find(|l| l.name == "movsb").expect("a line");
+    let large = &movsb.points.last().expect("points").1;
+    close(large.value, 8.0);
+    close(large.ceiling, 19.2);
+    // A block in the cache has no ceiling in memory.
+    assert_eq!(movsb.points[0].1.ceiling, None);
+}
+
+#[test]
+fn a_page_costs_its_bytes_over_the_rate() {
+    let report = report::build(&host_run(), None);
+    let touch = figure(&report, "host-touch");
+    close(bar(touch, "4KiB page").value, 0.25);
+    close(bar(touch, "2MiB in 4KiB pages").value, 128.0);
+    close(bar(touch, "2MiB huge page").value, 32.0);
+    assert!(touch.finding.contains("4.00 times cheaper"), "{}", touch.finding);
+}
+
+#[test]
+fn load_latency_is_told_by_cache() {
+    let text = headline(&report::build(&host_run(), None), "dependent load");
+    // 4 KiB lies in L1, 64 KiB in L2, 16 MiB in L3 (half of 32 MiB).
+    assert_eq!(
+        text,
+        "A dependent load takes 1.20 ns in L1, 3.90 ns in L2, 14.0 ns in L3 and 104 ns over 1GiB."
+    );
+}
+
+#[test]
+fn pairs_make_a_matrix_with_levels_and_published_values() {
+    let report = report::build(&mi250x_run(), None);
+    let dma = figure(&report, "pairs-dma");
+    let Body::Matrix(m) = &dma.body else { panic!() };
+    assert_eq!((m.rows.len(), m.cols.len()), (8, 8));
+    close(m.cells[0][1].value, 50.0);
+    close(m.cells[0][2].value, 37.5);
+    assert!(m.cells[3][3].value.is_none());
+    // Both ways: the sum of two times 47.5.
+    let Body::Matrix(both) = &figure(&report, "pairs-dma-both").body else { panic!() };
+    close(both.cells[0][1].value, 95.0);
+    close(both.cells[1][0].value, 95.0);
+    let published = m.cells[0][1].published.as_ref().expect("a published value");
+    assert_eq!(published.value, 50.3);
+    assert!(published.source.ends_with("Fig. 6c"), "{}", published.source);
+    // 50 for the 16 + 8 ordered pairs that are wide, 37.5 for the others.
+    let text = headline(&report, "Runtime copies");
+    assert!(text.contains("2 levels: 37.5 GB/s (32 pairs) and 50.0 GB/s (24 pairs)"), "{text}");
+    let kernels = headline(&report, "Kernel reads");
+    assert!(
+        kernels.contains(
+            "3 levels: 43.5 GB/s (32 pairs), 87.0 GB/s (16 pairs) and 174 GB/s (8 pairs)"
+        ),
+        "{kernels}"
+    );
+    // 38.0 / 43.5.
+    assert!(kernels.contains("writes reach 87 % of reads"), "{kernels}");
+}
+
+#[test]
+fn fans_are_multiples_of_one() {
+    let report = report::build(&mi250x_run(), None);
+    // One GPU: 22 GB/s of payload, 44 read + written. Two of a package: 11 each.
+    close(bar(figure(&report, "fan"), "1 GPU").value, 44.0);
+    let ratio = figure(&report, "fan-ratio");
+    for (label, times) in [
+        ("2 GPUs, same package", 1.0),
+        ("2 GPUs, spread", 2.0),
+        ("4 GPUs, spread", 4.0),
+        ("all 8 GPUs", 4.0),
+    ] {
+        close(bar(ratio, label).value, times);
+        assert_eq!(bar(ratio, label).published.as_ref().map(|p| p.value), Some(times));
+    }
+}
+
+#[test]
+fn local_memory_counts_read_and_written_bytes() {
+    let report = report::build(&mi250x_run(), None);
+    // 700 GB/s of payload are 1400 read + written, of a peak of 1600.
+    let cell = bar(figure(&report, "local-bars"), "copy, kernel");
+    close(cell.value, 1400.0);
+    assert_eq!(cell.ceiling, Some(1600.0));
+    assert_eq!(cell.published.as_ref().map(|p| p.value), Some(1400.0));
+}
+
+#[test]
+fn the_detour_is_named_from_the_topology() {
+    let text = headline(&report::build(&mi250x_run(), None), "route");
+    assert_eq!(
+        text,
+        "gpu1 and gpu7 use the route 1-0-6-7, 2 links wide all the way, though 2 hops would do; likewise 3-5 by 3-2-4-5."
+    );
+}
+
+#[test]
+fn a_load_on_the_route_is_felt() {
+    let report = report::build(&mi250x_run(), None);
+    let routes = figure(&report, "routes");
+    assert!(routes.finding.starts_with("1 of 2 loads are felt"), "{}", routes.finding);
+    let cell = bar(routes, "gpu1 to gpu7 beside gpu0 to gpu6");
+    close(cell.value, 43.5);
+    close(cell.ceiling, 87.0);
+}
+
+#[test]
+fn latency_and_bandwidth_of_a_sweep_are_fitted() {
+    let report = report::build(&mi250x_run(), None);
+    // T = 10 us + n / 50 GB/s: half of the rate at 10 us x 50 GB/s = 500 kB.
+    let text = &figure(&report, "sweep-dma").finding;
+    assert!(text.contains("10.0 us + size / 50.0 GB/s"), "{text}");
+    assert!(text.contains("half of its rate comes at 488.3KiB"), "{text}");
+}
+
+#[test]
+fn what_is_doubtful_is_said() {
+    let mut journal = mi250x_run();
+    journal.end = None;
+    if let Some(Outcome::Measured(m)) = journal.outcomes.first_mut() {
+        m.stop.reason = StopReason::Budget;
+        m.stop.half_width = 0.07;
+    }
+    let report = report::build(&journal, None);
+    assert!(!report.complete);
+    assert_eq!(report.simulated.as_deref(), Some("mi250x"));
+    assert!(headline(&report, "cut off").contains("--resume"));
+    assert!(headline(&report, "did not settle").contains("widest interval is +-7 %"));
+    assert!(headline(&report, "failed").contains("out of memory"));
+    assert!(report.absences[0].faulted);
+    let warns = report.headlines.iter().filter(|h| h.tone == Tone::Warn).count();
+    assert!(warns >= 3);
+}
+
+#[test]
+fn an_unfinished_case_shows_what_it_has() {
+    let mut journal = host_run();
+    journal.end = None;
+    let Some(Outcome::Measured(last)) = journal.outcomes.pop() else { panic!() };
+    journal.partial.push(pathline_schema::Sampled {
+        case: last.case.clone(),
+        suites: last.suites.clone(),
+        series: last.series.clone(),
+    });
+    let report = report::build(&journal, None);
+    assert!(headline(&report, "cut off").contains("1 case"));
+    close(bar(figure(&report, "host-touch"), "2MiB huge page").value, 32.0);
+}
+
+#[test]
+fn a_case_of_no_suite_is_shown() {
+    let case = "gpu0.vram > gpu3.vram by blit@gpu0 x 1MiB";
+    let journal = journal(World::Real, mi250x(), vec![at_rate("", case, 20.0)]);
+    let report = report::build(&journal, None);
+    close(
+        bar(figure(&report, "cases"), &format!("r0.{}", case.replace("> ", "> r0."))).value,
+        20.0,
+    );
+}
+
+#[test]
+fn nothing_measured_is_a_report_too() {
+    let empty = journal(World::Real, Default::default(), Vec::new());
+    let report = report::build(&empty, None);
+    assert!(report.figures.is_empty());
+    assert!(terminal::summary(&report, 100, false).contains("No figures."));
+}
+
+fn fits(text: &str, width: usize) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= width, "{} columns: {line}", line.chars().count());
+    }
+}
+
+fn summary(journal: &Journal) -> String {
+    let text = terminal::summary(&report::build(journal, None), 100, false);
+    fits(&text, 100);
+    text
+}
+
+#[test]
+fn summary_of_a_host() {
+    insta::assert_snapshot!(summary(&host_run()));
+}
+
+#[test]
+fn summary_of_a_node() {
+    insta::assert_snapshot!(summary(&mi250x_run()));
+}
+
+#[test]
+fn colour_changes_no_word() {
+    let report = report::build(&mi250x_run(), None);
+    let plain = terminal::summary(&report, 100, false);
+    let coloured = terminal::summary(&report, 100, true);
+    let mut bare = String::new();
+    let mut escaped = false;
+    for c in coloured.chars() {
+        match c {
+            '\x1b' => escaped = true,
+            'm' if escaped => escaped = false,
+            c if !escaped => bare.push(c),
+            _ => {}
+        }
+    }
+    fits(&bare, 100);
+    let words = |text: &str| {
+        let blank = |c: char| if "▁▂▃▄▅▆▇█".contains(c) { ' ' } else { c };
+        let text: String =
+            text.lines().filter(|l| !l.contains("latency: best")).collect::<Vec<_>>().join("\n");
+        text.chars()
+            .map(blank)
+            .collect::<String>()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(words(&plain), words(&bare));
+    for width in [60, 80, 120] {
+        fits(&terminal::summary(&report, width, false), width);
+    }
+}
