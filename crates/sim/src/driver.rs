@@ -51,12 +51,6 @@ impl SimDriver {
         spot
     }
 
-    fn gate_enter(&self, world: &mut World, call: &'static str, gate: GateId) -> Result<()> {
-        world.enter(self.rank, call, None)?;
-        let exists = world.timeline.gate_exists(gate.0);
-        exists.then_some(()).ok_or_else(|| no_such(call, &format!("gate {}", gate.0)))
-    }
-
     fn event_enter(
         &self,
         world: &mut World,
@@ -339,12 +333,12 @@ impl Driver for SimDriver {
 
     fn event_destroy(&self, event: EventId) -> Result<()> {
         let mut world = self.world.borrow_mut();
-        world.enter(self.rank, "event_destroy", None)?;
+        let struck = world.enter(self.rank, "event_destroy", None);
         if !world.timeline.event_exists(event.0) {
             return Err(no_such("event_destroy", &format!("event {}", event.0)));
         }
         world.timeline.event_destroy(event.0);
-        Ok(())
+        struck.map(|_| ())
     }
 
     fn event_record(&self, event: EventId, stream: StreamId) -> Result<()> {
@@ -390,7 +384,7 @@ impl Driver for SimDriver {
     fn gate_hold(&self, gate: GateId, stream: StreamId) -> Result<()> {
         let mut world = self.world.borrow_mut();
         self.enter_stream(&mut world, "gate_hold", stream)?;
-        self.gate_enter(&mut world, "gate_hold", gate)?;
+        world.gate_known("gate_hold", gate.0)?;
         let issued = world.clock(self.rank);
         world.timeline.push(stream.0, issued, crate::timeline::Op::Hold(gate.0));
         Ok(())
@@ -398,18 +392,12 @@ impl Driver for SimDriver {
 
     fn gate_release(&self, gate: GateId) -> Result<()> {
         let mut world = self.world.borrow_mut();
-        self.gate_enter(&mut world, "gate_release", gate)?;
-        let now = world.clock(self.rank);
-        world.timeline.gate_open(gate.0, now);
-        Ok(())
+        world.gate_release(self.rank, "gate_release", gate.0)
     }
 
     fn gate_destroy(&self, gate: GateId) -> Result<()> {
         let mut world = self.world.borrow_mut();
-        self.gate_enter(&mut world, "gate_destroy", gate)?;
-        let now = world.clock(self.rank);
-        world.timeline.gate_destroy(gate.0, now);
-        Ok(())
+        world.gate_destroy(self.rank, "gate_destroy", gate.0)
     }
 
     fn copy(
@@ -468,9 +456,11 @@ impl Driver for SimDriver {
 
     fn kernel_unload(&self, kernel: KernelId) -> Result<()> {
         let mut world = self.world.borrow_mut();
-        world.enter(self.rank, "kernel_unload", None)?;
-        let gone = world.kernels.remove(&kernel.0);
-        gone.map(|_| ()).ok_or_else(|| no_such("kernel_unload", &format!("kernel {}", kernel.0)))
+        let struck = world.enter(self.rank, "kernel_unload", None);
+        if world.kernels.remove(&kernel.0).is_none() {
+            return Err(no_such("kernel_unload", &format!("kernel {}", kernel.0)));
+        }
+        struck.map(|_| ())
     }
 
     fn launch(&self, stream: StreamId, kernel: KernelId, launch: &Launch) -> Result<()> {

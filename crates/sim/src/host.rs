@@ -75,12 +75,6 @@ impl SimHost {
         known.then_some(()).ok_or_else(|| no_such(call, &format!("buffer {address:#x}")))
     }
 
-    fn gate_enter(&self, world: &mut World, call: &'static str, gate: GateId) -> Result<()> {
-        world.enter(self.rank, call, None)?;
-        let exists = world.timeline.gate_exists(gate.0);
-        exists.then_some(()).ok_or_else(|| no_such(call, &format!("gate {}", gate.0)))
-    }
-
     fn ends(&self, world: &World, numa: u32, work: &Work) -> Result<Ends> {
         let run = work.work.effect(work.bytes);
         let stretch = |address, bytes: Bytes| -> Result<(Option<Spot>, Place)> {
@@ -241,9 +235,7 @@ impl Host for SimHost {
         let mut world = self.world.borrow_mut();
         let damages = world.enter(self.rank, "host.submit", None)?;
         let (numa, threads) = team_of(&world, "host.submit", team)?;
-        if !world.timeline.gate_exists(gate.0) {
-            return Err(no_such("host.submit", &format!("gate {}", gate.0)));
-        }
+        world.gate_known("host.submit", gate.0)?;
         let thing = || format!("{} of {} on team {}", work.work, work.bytes, team.0);
         let refuse = |reason: &str, way_out: &str| {
             Err(CallError::new(Severity::Transient, "host.submit", thing(), reason).or_try(way_out))
@@ -301,18 +293,12 @@ impl Host for SimHost {
 
     fn gate_release(&self, gate: GateId) -> Result<()> {
         let mut world = self.world.borrow_mut();
-        self.gate_enter(&mut world, "host.gate_release", gate)?;
-        let now = world.clock(self.rank);
-        world.timeline.gate_open(gate.0, now);
-        Ok(())
+        world.gate_release(self.rank, "host.gate_release", gate.0)
     }
 
     fn gate_destroy(&self, gate: GateId) -> Result<()> {
         let mut world = self.world.borrow_mut();
-        self.gate_enter(&mut world, "host.gate_destroy", gate)?;
-        let now = world.clock(self.rank);
-        world.timeline.gate_destroy(gate.0, now);
-        Ok(())
+        world.gate_destroy(self.rank, "host.gate_destroy", gate.0)
     }
 
     /// A model has no clock rate, temperature or neighbours.

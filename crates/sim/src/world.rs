@@ -367,6 +367,28 @@ impl World {
         ended
     }
 
+    /// The error unless there is such a gate.
+    pub(crate) fn gate_known(&self, call: &'static str, gate: u64) -> Result<()> {
+        let known = self.timeline.gate_exists(gate);
+        known.then_some(()).ok_or_else(|| no_such(call, &format!("gate {gate}")))
+    }
+    /// Opens a gate at the time of the call.
+    pub(crate) fn gate_release(&mut self, rank: Rank, call: &'static str, gate: u64) -> Result<()> {
+        self.enter(rank, call, None)?;
+        self.gate_known(call, gate)?;
+        let now = self.clock(rank);
+        self.timeline.gate_open(gate, now);
+        Ok(())
+    }
+    /// Opens a gate and takes it back, also where a fault strikes the call.
+    pub(crate) fn gate_destroy(&mut self, rank: Rank, call: &'static str, gate: u64) -> Result<()> {
+        let struck = self.enter(rank, call, None);
+        self.gate_known(call, gate)?;
+        let now = self.clock(rank);
+        self.timeline.gate_destroy(gate, now);
+        struck.map(|_| ())
+    }
+
     /// The GPU of a stream.
     pub(crate) fn stream_gpu(&self, call: &'static str, stream: u64) -> Result<u32> {
         match self.timeline.lane_owner(stream) {

@@ -1,0 +1,57 @@
+//! Simulated machines do what every machine must do.
+
+use pathline_flow::{MachineDesc, Switches};
+use pathline_hal::{Machine, conformance};
+use pathline_sim::{Fault, Options, machine_with};
+
+fn preset(name: &str, switches: Switches, options: &Options) -> Machine {
+    let desc = MachineDesc::preset(name).expect("a preset of this name");
+    machine_with(&desc, switches, options).expect("it makes a machine")
+}
+
+fn passes(machine: &Machine) {
+    let failures = conformance::failures(machine);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn mi250x() {
+    passes(&preset("mi250x", Switches::default(), &Options::default()));
+}
+
+#[test]
+fn hgx_h200() {
+    passes(&preset("hgx-h200", Switches::default(), &Options::default()));
+}
+
+#[test]
+fn under_every_switch() {
+    for bits in 0..27 {
+        let switch = |n: u32| [None, Some(false), Some(true)][(bits / 3_usize.pow(n)) % 3];
+        let switches = Switches { sdma: switch(0), peer_sdma: switch(1), xnack: switch(2) };
+        let machine = preset("mi250x", switches, &Options { jitter: 0.0, ..Options::default() });
+        let failures = conformance::failures(&machine);
+        assert!(failures.is_empty(), "{switches:?}:\n{}", failures.join("\n"));
+    }
+}
+
+#[test]
+fn without_gpus() {
+    let mut machine = preset("mi250x", Switches::default(), &Options::default());
+    machine.driver = None;
+    passes(&machine);
+    assert!(machine.gpu(0).is_err());
+}
+
+/// The suite has teeth: a machine that damages one copy, one kernel, one migration or one team's
+/// work fails exactly one check.
+#[test]
+fn damage_is_found() {
+    // The first four submissions are refused ones.
+    for (call, nth) in [("copy", 3), ("launch", 3), ("migrate", 3), ("host.submit", 5)] {
+        let faults = vec![Fault::corrupts(call, nth)];
+        let options = Options { faults, ..Options::default() };
+        let machine = preset("mi250x", Switches::default(), &options);
+        assert_eq!(conformance::failures(&machine).len(), 1, "{call}");
+    }
+}
