@@ -206,7 +206,7 @@ impl LiveHost {
                     "source and destination overlap",
                 ));
             }
-            job.writes = Some(self.target(dst, effect.writes.0)?);
+            job.will_write(self.target(dst, effect.writes.0)?);
         }
         // Whole pages, where there are enough of them: no page is then touched by two threads.
         let pages = work.bytes.0 / u64::from(threads) >= 16 * self.memory.page() as u64;
@@ -258,7 +258,7 @@ impl LiveHost {
         job.pieces = split(work.bytes.0, threads, mapping.grain as u64);
         job.task = Task::Touch { page };
         job.steps = work.bytes.0.div_ceil(page as u64).saturating_mul(work.reps);
-        job.writes = Some(mapping);
+        job.will_write(mapping);
         Ok(())
     }
 
@@ -382,10 +382,10 @@ impl Host for LiveHost {
 
     fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
         let mapping = self.memory.range("check", address, bytes.0)?;
-        memory::idle("check", &mapping)?;
+        memory::at_rest("check", &mapping)?;
         let base = address as usize;
         let wrong = self.spread(&mapping, bytes.0, |piece| {
-            // SAFETY: the piece lies in a mapping that is held and that no job uses.
+            // SAFETY: the piece lies in a mapping that is held and that no running job stores to.
             unsafe {
                 pattern::check(base as *const u8, piece.offset as usize, piece.len as usize, seed)
             }
@@ -445,7 +445,6 @@ impl Host for LiveHost {
         };
         let mut job = self.job(threads, work)?;
         if let Some(mapping) = job.writes.as_ref() {
-            mapping.writers.fetch_add(1, Ordering::AcqRel);
             mapping.note_written(work.dst + work.bytes.0);
         }
         job.isolated &= job.reps > 1;

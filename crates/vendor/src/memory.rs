@@ -44,6 +44,8 @@ pub(crate) struct Mapping {
     pub(crate) grain: usize,
     /// Jobs that store to it and have not been reaped.
     pub(crate) writers: AtomicU32,
+    /// Those of them that have been started.
+    pub(crate) running: AtomicU32,
 }
 
 impl Mapping {
@@ -181,6 +183,7 @@ impl Memory {
             chain: Mutex::new(None),
             grain: if mem == Mem::Huge { self.huge } else { self.page },
             writers: AtomicU32::new(0),
+            running: AtomicU32::new(0),
         };
         let writable = libc::PROT_READ | libc::PROT_WRITE;
         let fixed = libc::MAP_FIXED;
@@ -266,9 +269,18 @@ pub(crate) fn idle(call: &str, mapping: &Arc<Mapping>) -> Result<()> {
     if Arc::strong_count(mapping) <= 2 {
         return Ok(());
     }
+    Err(in_use(call, mapping))
+}
+
+/// Refuses to look at memory while a running job stores to it.
+pub(crate) fn at_rest(call: &str, mapping: &Mapping) -> Result<()> {
+    if mapping.running.load(Ordering::Acquire) == 0 { Ok(()) } else { Err(in_use(call, mapping)) }
+}
+
+fn in_use(call: &str, mapping: &Mapping) -> CallError {
     let thing = format!("buffer at {:#x}", mapping.base);
-    Err(CallError::new(Severity::Transient, call, thing, "a team works on it")
-        .or_try("reap the team first"))
+    CallError::new(Severity::Transient, call, thing, "a team works on it")
+        .or_try("reap the team first")
 }
 
 fn unknown(call: &str, address: u64) -> CallError {

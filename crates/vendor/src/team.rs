@@ -92,6 +92,12 @@ impl Run {
 }
 
 impl Job {
+    /// Sets what the job stores to, and says so there until the job is gone.
+    pub(crate) fn will_write(&mut self, mapping: Arc<Mapping>) {
+        mapping.writers.fetch_add(1, Ordering::AcqRel);
+        self.writes = Some(mapping);
+    }
+
     fn execute(&self, index: usize) {
         if let (Some(piece), Some(line)) = (self.pieces.get(index), self.line.get()) {
             line.meet();
@@ -179,6 +185,9 @@ impl Drop for Job {
     fn drop(&mut self) {
         if let Some(mapping) = &self.writes {
             mapping.writers.fetch_sub(1, Ordering::AcqRel);
+            if self.line.get().is_some() {
+                mapping.running.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     }
 }
@@ -198,7 +207,11 @@ impl Shared {
     /// Lets the threads have the job; they start when all who share its line are there.
     pub(crate) fn start(&self, job: &Arc<Job>, line: &Arc<StartLine>) {
         // A job is started once: a second line would be ignored, and is never given.
-        let _ = job.line.set(Arc::clone(line));
+        if job.line.set(Arc::clone(line)).is_ok()
+            && let Some(mapping) = &job.writes
+        {
+            mapping.running.fetch_add(1, Ordering::AcqRel);
+        }
         self.done.store(0, Ordering::Relaxed);
         *self.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(job));
         self.epoch.fetch_add(1, Ordering::AcqRel);

@@ -38,6 +38,12 @@ fn cores(machine: &Machine) -> u32 {
 }
 
 #[test]
+fn the_live_host_is_a_machine() {
+    let failures = pathline_hal::conformance::failures(&machine());
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
 fn a_team_copies_every_byte_of_any_size_with_any_number_of_threads() {
     let machine = machine();
     for bytes in [1, 63, 64, 65, 4095, 4096, (1 << 20) + 17].map(Bytes) {
