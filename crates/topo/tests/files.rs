@@ -1,5 +1,7 @@
 //! Files of real machines, read and written.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
