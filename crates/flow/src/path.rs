@@ -368,6 +368,7 @@ impl<'a> Way<'a> {
             Hand::Read => (&fabric.read, "remote read"),
             Hand::Write => (&fabric.write, "remote write"),
         };
+        // Of equal routes the first: no source says which one the fabric takes, a description can.
         let Some(first) = used.paths.first() else { return no("no route is known") };
         let inner = first.nodes.iter().filter(|n| matches!(n, Node::Gpu(_))).count();
         let passed = inner.saturating_sub(2) as u32;
