@@ -4,6 +4,7 @@ pub mod csv;
 pub mod diff;
 pub mod figure;
 pub mod html;
+pub mod map;
 pub mod published;
 pub mod report;
 pub mod terminal;

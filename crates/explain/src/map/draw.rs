@@ -1,0 +1,153 @@
+//! SVG, element by element.
+
+use std::fmt::Write;
+
+/// A document under construction. Numbers are written with one decimal, so that the same picture
+/// is the same text everywhere.
+#[derive(Debug, Default)]
+pub(super) struct Svg {
+    body: String,
+}
+
+/// Which end of a text its position is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// Colours and type. Plain rules without variables, which some viewers of SVG files do not know;
+/// all below one class, since the picture may stand inside a page.
+const CSS: &str = "\
+.plmap{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','Liberation Sans',Arial,sans-serif}\
+.plmap text{fill:#15191e;font-size:13px}\
+.plmap .paper{fill:#fff}\
+.plmap .title{font-size:22px;font-weight:700}\
+.plmap .soft{fill:#56606b;font-size:12px}\
+.plmap .small{font-size:11px}\
+.plmap .name{font-weight:700;font-size:15px}\
+.plmap .warn{fill:#a84600;font-size:12px}\
+.plmap .panel{fill:#f5f6f8;stroke:#c9d0d8;stroke-width:1}\
+.plmap .package{fill:none;stroke:#8d98a4;stroke-width:1.2;stroke-dasharray:5 4}\
+.plmap .gpu{fill:#fff;stroke:#0b5fa5;stroke-width:1.8}\
+.plmap .switch{fill:#eef4ea;stroke:#4d7a1e;stroke-width:1.6}\
+.plmap .cpu{fill:#5f8fc0}\
+.plmap .idle{fill:#cfd6de}\
+.plmap .chip{fill:#fff;stroke:#c9d0d8;stroke-width:1}\
+.plmap .dot-net{fill:#007a5e}.plmap .dot-disk{fill:#7f6a00}\
+.plmap .link{fill:none;stroke-linecap:butt}\
+.plmap .w0{stroke:#0b4a86}.plmap .w1{stroke:#2f7fc1}.plmap .w2{stroke:#7fb2de}.plmap .w3{stroke:#a9c9e6}\
+.plmap .nv{stroke:#5c8f26}\
+.plmap .host{stroke:#8d98a4}\
+.plmap .halo{stroke:#fff;stroke-width:4px;paint-order:stroke;stroke-linejoin:round}\
+.plmap .halo-panel{stroke:#f5f6f8;stroke-width:4px;paint-order:stroke;stroke-linejoin:round}\
+@media screen and (prefers-color-scheme:dark){\
+.plmap text{fill:#e7ebef}.plmap .paper{fill:#101418}.plmap .soft{fill:#a2adb8}.plmap .warn{fill:#ffab66}\
+.plmap .panel{fill:#1a2027;stroke:#3a444f}.plmap .package{stroke:#7b8794}\
+.plmap .gpu{fill:#12202e;stroke:#6db3f2}.plmap .switch{fill:#1a2414;stroke:#9ccc65}\
+.plmap .cpu{fill:#5a8fc4}.plmap .idle{fill:#39434e}.plmap .chip{fill:#101418;stroke:#3a444f}\
+.plmap .dot-net{fill:#3ecfa6}.plmap .dot-disk{fill:#dbc04a}\
+.plmap .w0{stroke:#8cc6fa}.plmap .w1{stroke:#4a93d6}.plmap .w2{stroke:#2f6699}.plmap .w3{stroke:#2a527a}\
+.plmap .nv{stroke:#9ccc65}.plmap .host{stroke:#7b8794}\
+.plmap .halo{stroke:#101418}.plmap .halo-panel{stroke:#1a2027}}";
+
+impl Svg {
+    pub(super) fn rect(&mut self, class: &str, (x, y, w, h): (f64, f64, f64, f64), radius: f64) {
+        let _ = writeln!(
+            self.body,
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" rx=\"{radius:.1}\"/>"
+        );
+    }
+
+    pub(super) fn circle(&mut self, class: &str, (x, y): (f64, f64), radius: f64) {
+        let _ = writeln!(
+            self.body,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>"
+        );
+    }
+
+    /// A text on its baseline.
+    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let text = escape(text);
+        let _ = writeln!(
+            self.body,
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
+        );
+    }
+
+    pub(super) fn line(
+        &mut self,
+        class: &str,
+        (x1, y1): (f64, f64),
+        (x2, y2): (f64, f64),
+        width: f64,
+    ) {
+        let _ = writeln!(
+            self.body,
+            "<path class=\"link {class}\" stroke-width=\"{width:.1}\" d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>"
+        );
+    }
+
+    /// A bow from one point to another that leaves both towards `x`.
+    pub(super) fn bow(
+        &mut self,
+        class: &str,
+        (x1, y1): (f64, f64),
+        (x2, y2): (f64, f64),
+        x: f64,
+        width: f64,
+    ) {
+        let _ = writeln!(
+            self.body,
+            "<path class=\"link {class}\" stroke-width=\"{width:.1}\" d=\"M{x1:.1} {y1:.1}C{x:.1} {y1:.1} {x:.1} {y2:.1} {x2:.1} {y2:.1}\"/>"
+        );
+    }
+
+    /// The document, `width` by `height`, described by `label` for those who do not see it.
+    pub(super) fn finish(self, width: f64, height: f64, label: &str) -> String {
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plmap\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+             width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\" aria-label=\"{}\">\n<style>{CSS}</style>\n\
+             <rect class=\"paper\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n{}</svg>\n",
+            escape(label),
+            self.body
+        )
+    }
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// About how wide a text is, for a sans-serif type of `size` pixels: digits and small letters are
+/// 0.55 of the size on average.
+pub(super) fn text_width(text: &str, size: f64) -> f64 {
+    text.chars().count() as f64 * size * 0.55
+}
+
+/// A text cut to about `width` pixels.
+pub(super) fn fit(text: &str, size: f64, width: f64) -> String {
+    let most = (width / (size * 0.55)).max(1.0) as usize;
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let cut: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{}…", cut.trim_end())
+}

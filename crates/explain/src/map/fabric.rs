@@ -1,0 +1,299 @@
+//! The links between GPUs, and to switches, in the picture.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Link, LinkKind, Node, Rate, Topology};
+
+use super::draw::{Anchor, Svg, text_width};
+use super::parts::{count, kind_name};
+use super::picture::{GPU_H, GPU_W};
+
+/// Where a GPU stands: left upper corner, row in its column, side.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spot {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) row: usize,
+    pub(super) is_left: bool,
+}
+
+impl Spot {
+    /// Middle of the edge that faces the other column.
+    fn inner(&self) -> (f64, f64) {
+        let x = if self.is_left { self.x + GPU_W } else { self.x };
+        (x, self.y + GPU_H / 2.0)
+    }
+    fn middle(&self) -> (f64, f64) {
+        (self.x + GPU_W / 2.0, self.y + GPU_H / 2.0)
+    }
+}
+
+/// How a link is drawn.
+enum Shape {
+    Straight((f64, f64), (f64, f64)),
+    /// Ends, and where its controls lie.
+    Bow((f64, f64), (f64, f64), f64),
+    /// Between neighbours of one column.
+    Vertical((f64, f64), (f64, f64), bool),
+}
+
+struct Drawn<'a> {
+    link: &'a Link,
+    shape: Shape,
+    width: f64,
+    class: String,
+}
+
+const SWITCH_W: f64 = 84.0;
+
+/// Links from GPU to GPU.
+fn direct(topology: &Topology) -> Vec<&Link> {
+    let is_direct = |link: &&Link| matches!((link.a, link.b), (Node::Gpu(_), Node::Gpu(_)));
+    topology.links.iter().filter(is_direct).collect()
+}
+
+/// Links of each GPU to switches, taken together: width, peak, number of switches.
+fn to_switches(topology: &Topology) -> BTreeMap<u32, (u32, Option<Rate>)> {
+    let mut totals: BTreeMap<u32, (u32, Option<Rate>)> = BTreeMap::new();
+    for link in &topology.links {
+        if let (Node::Gpu(gpu), Node::Switch(_)) = (link.a, link.b) {
+            totals
+                .entry(gpu)
+                .and_modify(|(width, peak)| {
+                    *width = width.saturating_add(link.width);
+                    *peak = peak.zip(link.peak).map(|(a, b)| a + b);
+                })
+                .or_insert((link.width, link.peak));
+        }
+    }
+    totals
+}
+
+fn switch_count(topology: &Topology) -> usize {
+    let mut switches: Vec<u32> = topology
+        .links
+        .iter()
+        .filter_map(|link| if let Node::Switch(n) = link.b { Some(n) } else { None })
+        .collect();
+    switches.sort_unstable();
+    switches.dedup();
+    switches.len()
+}
+
+/// Every pair alike and too many of them to label each: what one sentence says instead.
+fn uniform<'a>(links: &[&'a Link]) -> Option<&'a Link> {
+    let first = links.first()?;
+    let alike = |link: &&&Link| {
+        link.width == first.width && link.peak == first.peak && link.kind == first.kind
+    };
+    (links.len() > 5 && links.iter().all(|link| alike(&link))).then_some(*first)
+}
+
+/// The sentence for links that are all alike.
+pub(super) fn caption(topology: &Topology) -> Option<String> {
+    let link = uniform(&direct(topology))?;
+    let doubtful = topology.warnings.iter().any(|warning| warning.code.starts_with("xgmi-"));
+    let width = if doubtful {
+        "of unknown width".to_owned()
+    } else {
+        match link.peak {
+            Some(peak) => format!("{}, {peak}", words(link.width)),
+            None => words(link.width),
+        }
+    };
+    Some(format!("Each line: {} {width}", kind_name(link.kind)))
+}
+
+fn words(width: u32) -> String {
+    count(width as usize, "link")
+}
+
+fn drawn<'a>(topology: &'a Topology, spots: &BTreeMap<u32, Spot>) -> Vec<Drawn<'a>> {
+    let links = direct(topology);
+    let mut widths: Vec<u32> = links.iter().map(|link| link.width).collect();
+    widths.sort_unstable();
+    widths.dedup();
+    widths.reverse();
+    let most = widths.first().copied().unwrap_or(1).max(1);
+    let ranks = |width: u32| widths.iter().position(|&w| w == width).unwrap_or(0);
+    let thickness = |width: u32| match most {
+        1 => 2.4,
+        _ => (10.0 * f64::from(width) / f64::from(most)).max(2.4),
+    };
+    links
+        .into_iter()
+        .filter_map(|link| {
+            let (Node::Gpu(a), Node::Gpu(b)) = (link.a, link.b) else { return None };
+            let (a, b) = (spots.get(&a)?, spots.get(&b)?);
+            let rank = if most == 1 { 1 } else { ranks(link.width).min(3) };
+            let class = match link.kind {
+                LinkKind::Nvlink => "nv".to_owned(),
+                _ => format!("w{rank}"),
+            };
+            Some(Drawn { link, shape: shape(a, b), width: thickness(link.width), class })
+        })
+        .collect()
+}
+
+fn shape(a: &Spot, b: &Spot) -> Shape {
+    let (a, b) = if a.is_left == b.is_left && a.y > b.y { (b, a) } else { (a, b) };
+    if a.is_left != b.is_left {
+        // Ends are spread towards the far end, so that they do not all meet in one point.
+        let lean = |from: &Spot, to: &Spot| {
+            let rows = to.row as f64 - from.row as f64;
+            (rows * 5.0).clamp(-16.0, 16.0)
+        };
+        let ((ax, ay), (bx, by)) = (a.inner(), b.inner());
+        return Shape::Straight((ax, ay + lean(a, b)), (bx, by + lean(b, a)));
+    }
+    if b.row == a.row + 1 {
+        let ((x, ay), (_, by)) = (a.middle(), b.middle());
+        return Shape::Vertical((x, ay + GPU_H / 2.0), (x, by - GPU_H / 2.0), a.is_left);
+    }
+    let ((x, ay), (_, by)) = (a.inner(), b.inner());
+    let reach = 26.0 + 20.0 * (b.row - a.row) as f64;
+    let reach = reach.min(150.0);
+    let control = if a.is_left { x + reach } else { x - reach };
+    Shape::Bow((x, ay + 10.0), (x, by - 10.0), control)
+}
+
+/// Lines first: boxes and labels go over them. Thin ones over thick ones.
+pub(super) fn draw_links(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>) {
+    let mut all = drawn(topology, spots);
+    all.sort_by(|a, b| b.width.total_cmp(&a.width));
+    for link in &all {
+        match link.shape {
+            Shape::Straight(a, b) | Shape::Vertical(a, b, _) => {
+                svg.line(&link.class, a, b, link.width);
+            }
+            Shape::Bow(a, b, control) => svg.bow(&link.class, a, b, control, link.width),
+        }
+    }
+    let Some((x, top, height)) = switch_bar(topology, spots) else { return };
+    let totals = to_switches(topology);
+    let most = totals.values().map(|(width, _)| *width).max().unwrap_or(1).max(1);
+    for (gpu, (width, _)) in &totals {
+        let Some(spot) = spots.get(gpu) else { continue };
+        let (from, y) = spot.inner();
+        let to = if spot.is_left { x } else { x + SWITCH_W };
+        svg.line("nv", (from, y), (to, y), 10.0 * f64::from(*width) / f64::from(most));
+    }
+    svg.rect("switch", (x, top, SWITCH_W, height), 10.0);
+    let middle = (x + SWITCH_W / 2.0, top + height / 2.0);
+    let switches = switch_count(topology);
+    svg.text("name", (middle.0, middle.1 - 6.0), Anchor::Middle, "NVLink");
+    let text = if switches == 1 { "switch".to_owned() } else { format!("{switches} switches") };
+    svg.text("soft", (middle.0, middle.1 + 12.0), Anchor::Middle, &text);
+}
+
+/// Left edge, top and height of the bar that stands for all switches.
+fn switch_bar(topology: &Topology, spots: &BTreeMap<u32, Spot>) -> Option<(f64, f64, f64)> {
+    let totals = to_switches(topology);
+    let joined: Vec<&Spot> = totals.keys().filter_map(|gpu| spots.get(gpu)).collect();
+    let edge = |left: bool| {
+        let inner = joined.iter().filter(|spot| spot.is_left == left).map(|spot| spot.inner().0);
+        if left { inner.reduce(f64::max) } else { inner.reduce(f64::min) }
+    };
+    let left = edge(true)?;
+    let right = edge(false).unwrap_or(left + 180.0);
+    let top = joined.iter().map(|spot| spot.y).reduce(f64::min)?;
+    let bottom = joined.iter().map(|spot| spot.y + GPU_H).reduce(f64::max)?;
+    Some(((left + right - SWITCH_W) / 2.0, top, bottom - top))
+}
+
+/// Labels, each where it covers least.
+pub(super) fn draw_labels(
+    svg: &mut Svg,
+    topology: &Topology,
+    spots: &BTreeMap<u32, Spot>,
+    one_domain: bool,
+) {
+    let class = if one_domain { "small halo-panel" } else { "small halo" };
+    switch_labels(svg, topology, spots, class);
+    if uniform(&direct(topology)).is_some() {
+        return;
+    }
+    let all = drawn(topology, spots);
+    let traces: Vec<Vec<(f64, f64)>> = all.iter().map(|link| trace(&link.shape)).collect();
+    let mut taken: Vec<(f64, f64, f64)> = Vec::new();
+    for (at, link) in all.iter().enumerate() {
+        let text = match link.link.peak {
+            Some(peak) => format!("{}, {peak}", words(link.link.width)),
+            None => words(link.link.width),
+        };
+        let width = text_width(&text, 11.0);
+        if let Shape::Vertical(a, b, is_left) = link.shape {
+            let side = link.width / 2.0 + 6.0;
+            let (x, anchor) =
+                if is_left { (a.0 + side, Anchor::Start) } else { (a.0 - side, Anchor::End) };
+            svg.text(class, (x, (a.1 + b.1) / 2.0 + 4.0), anchor, &text);
+            continue;
+        }
+        let best = PLACES
+            .iter()
+            .filter_map(|t| point(&link.shape, *t).map(|p| (p, *t)))
+            .map(|(p, t)| (crowding(p, width, at, &traces, &taken) + (t - 0.5).abs(), p))
+            .min_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((_, (x, y))) = best else { continue };
+        taken.push((x, y, width));
+        svg.text(class, (x, y + 4.0), Anchor::Middle, &text);
+    }
+}
+
+/// Where along a link its label may stand.
+const PLACES: [f64; 11] = [0.5, 0.44, 0.56, 0.38, 0.62, 0.32, 0.68, 0.26, 0.74, 0.2, 0.8];
+
+fn switch_labels(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>, class: &str) {
+    let Some((x, ..)) = switch_bar(topology, spots) else { return };
+    for (gpu, (width, peak)) in to_switches(topology) {
+        let Some(spot) = spots.get(&gpu) else { continue };
+        let (from, y) = spot.inner();
+        let to = if spot.is_left { x } else { x + SWITCH_W };
+        let peak = peak.map(|peak| peak.to_string()).unwrap_or_default();
+        let middle = (from + to) / 2.0;
+        svg.text(class, (middle, y - 9.0), Anchor::Middle, &words(width));
+        svg.text(class, (middle, y + 18.0), Anchor::Middle, &peak);
+    }
+}
+
+/// A point of a link, `t` from 0 to 1.
+fn point(shape: &Shape, t: f64) -> Option<(f64, f64)> {
+    let mix = |a: f64, b: f64| a + (b - a) * t;
+    Some(match *shape {
+        Shape::Straight(a, b) | Shape::Vertical(a, b, _) => (mix(a.0, b.0), mix(a.1, b.1)),
+        Shape::Bow(a, b, control) => {
+            let cubic = |p: [f64; 4]| {
+                let s = 1.0 - t;
+                let [p0, p1, p2, p3] = p;
+                s * s * s * p0 + 3.0 * s * s * t * p1 + 3.0 * s * t * t * p2 + t * t * t * p3
+            };
+            (cubic([a.0, control, control, b.0]), cubic([a.1, a.1, b.1, b.1]))
+        }
+    })
+}
+
+fn trace(shape: &Shape) -> Vec<(f64, f64)> {
+    (0..=48).filter_map(|i| point(shape, f64::from(i) / 48.0)).collect()
+}
+
+/// How much a label at a point would cover: other labels, and points of other links.
+fn crowding(
+    (x, y): (f64, f64),
+    width: f64,
+    own: usize,
+    traces: &[Vec<(f64, f64)>],
+    taken: &[(f64, f64, f64)],
+) -> f64 {
+    let labels = taken
+        .iter()
+        .filter(|(tx, ty, tw)| (tx - x).abs() < (tw + width) / 2.0 + 6.0 && (ty - y).abs() < 17.0)
+        .count();
+    let lines = traces
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| *at != own)
+        .flat_map(|(_, trace)| trace)
+        .filter(|(px, py)| (px - x).abs() < width / 2.0 + 4.0 && (py - y).abs() < 11.0)
+        .count();
+    labels as f64 * 100.0 + lines as f64 * 2.0
+}

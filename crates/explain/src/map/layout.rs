@@ -1,0 +1,223 @@
+//! Where GPUs stand in the picture: two columns that face each other, ordered so that links cross
+//! as little as possible and wide links stay short.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Node, Topology};
+
+/// Beyond this many GPUs the order is left as it is.
+const MOST_ORDERED: usize = 16;
+
+/// GPUs of one NUMA domain that stand together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    /// The domain; none where it is unknown.
+    pub(super) domain: Option<u32>,
+    /// Top to bottom.
+    pub(super) gpus: Vec<u32>,
+}
+
+/// Groups of the left and of the right column, top to bottom.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Columns {
+    pub(super) left: Vec<Group>,
+    pub(super) right: Vec<Group>,
+    /// Whether all groups are of one domain, which then encloses both columns.
+    pub(super) one_domain: bool,
+}
+
+struct Search {
+    /// Width of the links of each pair, both orders.
+    widths: BTreeMap<(u32, u32), u32>,
+    packages: BTreeMap<u32, u32>,
+}
+
+impl Columns {
+    pub(super) fn of(topology: &Topology) -> Self {
+        let mut domains: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
+        for domain in &topology.numa {
+            domains.entry(Some(domain.id)).or_default();
+        }
+        for gpu in &topology.gpus {
+            let known = gpu.numa.filter(|id| topology.numa.iter().any(|d| d.id == *id));
+            domains.entry(known).or_default().push(gpu.index);
+        }
+        let with: Vec<Group> = domains
+            .iter()
+            .filter(|(_, gpus)| !gpus.is_empty())
+            .map(|(&domain, gpus)| Group { domain, gpus: gpus.clone() })
+            .collect();
+        let without = domains
+            .iter()
+            .filter(|(domain, gpus)| gpus.is_empty() && domain.is_some())
+            .map(|(&domain, _)| Group { domain, gpus: Vec::new() });
+        let search = Search::of(topology);
+        let mut columns = match with.as_slice() {
+            [only] => search.split(only),
+            groups => search.arrange(groups),
+        };
+        columns.one_domain = with.len() == 1 && topology.numa.len() < 2;
+        for group in without {
+            let (left, right) = (columns.left.len(), columns.right.len());
+            if left <= right { columns.left.push(group) } else { columns.right.push(group) }
+        }
+        columns
+    }
+}
+
+impl Search {
+    fn of(topology: &Topology) -> Self {
+        let mut widths = BTreeMap::new();
+        for link in &topology.links {
+            if let (Node::Gpu(a), Node::Gpu(b)) = (link.a, link.b) {
+                widths.insert((a, b), link.width.clamp(1, 8));
+                widths.insert((b, a), link.width.clamp(1, 8));
+            }
+        }
+        let package = |gpu: &pathline_schema::Gpu| Some((gpu.index, gpu.package?));
+        Self { widths, packages: topology.gpus.iter().filter_map(package).collect() }
+    }
+
+    /// One domain: its GPUs in two columns.
+    fn split(&self, group: &Group) -> Columns {
+        let half = group.gpus.len().div_ceil(2);
+        let part = |gpus: &[u32]| Group { domain: group.domain, gpus: gpus.to_vec() };
+        let (left, right) = group.gpus.split_at(half.min(group.gpus.len()));
+        let right = if right.is_empty() { Vec::new() } else { vec![part(right)] };
+        let start = Columns { left: vec![part(left)], right, one_domain: true };
+        self.improve(start, true)
+    }
+
+    /// Several domains: half of them left, half right, in the best of their orders.
+    fn arrange(&self, groups: &[Group]) -> Columns {
+        let half = groups.len().div_ceil(2);
+        let place = |order: &[usize]| {
+            let pick = |at: &[usize]| -> Vec<Group> {
+                at.iter().filter_map(|&i| groups.get(i).cloned()).collect()
+            };
+            let (left, right) = order.split_at(half.min(order.len()));
+            Columns { left: pick(left), right: pick(right), one_domain: false }
+        };
+        let mut best: Option<(u64, Columns)> = None;
+        for order in orders(groups.len()) {
+            let columns = self.improve(place(&order), false);
+            let cost = self.cost(&columns);
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, columns));
+            }
+        }
+        best.map(|(_, columns)| columns).unwrap_or_default()
+    }
+
+    /// Swaps GPUs, within their group or anywhere, as long as that lowers the cost.
+    fn improve(&self, mut columns: Columns, anywhere: bool) -> Columns {
+        let places = |columns: &Columns| -> Vec<(usize, usize)> {
+            let groups = columns.left.iter().chain(&columns.right).enumerate();
+            groups.flat_map(|(g, group)| (0..group.gpus.len()).map(move |i| (g, i))).collect()
+        };
+        let places = places(&columns);
+        if places.len() > MOST_ORDERED || self.widths.is_empty() {
+            return columns;
+        }
+        let mut cost = self.cost(&columns);
+        loop {
+            let mut best: Option<(u64, Columns)> = None;
+            for (at, &a) in places.iter().enumerate() {
+                for &b in places.iter().skip(at + 1).filter(|b| anywhere || b.0 == a.0) {
+                    let swapped = swap(&columns, a, b);
+                    let new = self.cost(&swapped);
+                    if new < best.as_ref().map_or(cost, |(least, _)| *least) {
+                        best = Some((new, swapped));
+                    }
+                }
+            }
+            match best {
+                Some((new, better)) => (cost, columns) = (new, better),
+                None => return columns,
+            }
+        }
+    }
+
+    fn cost(&self, columns: &Columns) -> u64 {
+        let mut place: BTreeMap<u32, (usize, i64)> = BTreeMap::new();
+        for (side, groups) in [&columns.left, &columns.right].into_iter().enumerate() {
+            let gpus = groups.iter().flat_map(|group| &group.gpus);
+            place.extend(gpus.zip(0..).map(|(&gpu, row)| (gpu, (side, row))));
+        }
+        let edges: Vec<((usize, i64), (usize, i64), u32)> = self
+            .widths
+            .iter()
+            .filter(|&(&(a, b), _)| a < b)
+            .filter_map(|(&(a, b), &width)| Some((*place.get(&a)?, *place.get(&b)?, width)))
+            .collect();
+        let mut cost = 0;
+        for (at, &(a, b, width)) in edges.iter().enumerate() {
+            let rows = (a.1 - b.1).unsigned_abs();
+            let detour = if a.0 == b.0 { (rows.max(1) - 1) * 6 } else { rows };
+            cost += detour * u64::from(width);
+            let others = edges.iter().skip(at + 1);
+            cost += 8 * others.filter(|&&(c, d, _)| cross((a, b), (c, d))).count() as u64;
+        }
+        // The parts of a package stand beside each other.
+        for (&gpu, &package) in &self.packages {
+            for (&other, &(side, row)) in &place {
+                if other > gpu && self.packages.get(&other) == Some(&package) {
+                    let near =
+                        place.get(&gpu).is_some_and(|p| p.0 == side && (p.1 - row).abs() == 1);
+                    cost += if near { 0 } else { 1000 };
+                }
+            }
+        }
+        cost
+    }
+}
+
+type Place = (usize, i64);
+
+/// Whether two links cross: straight ones between the columns, bows within one.
+fn cross((a, b): (Place, Place), (c, d): (Place, Place)) -> bool {
+    let sorted = |p: Place, q: Place| if p <= q { (p, q) } else { (q, p) };
+    let ((a, b), (c, d)) = (sorted(a, b), sorted(c, d));
+    let between = |row: i64, low: i64, high: i64| low < row && row < high;
+    match (a.0 == b.0, c.0 == d.0) {
+        (false, false) => (a.1 - c.1) * (b.1 - d.1) < 0,
+        (true, true) => {
+            a.0 == c.0
+                && (between(c.1, a.1, b.1) != between(d.1, a.1, b.1))
+                && ![c.1, d.1].iter().any(|row| [a.1, b.1].contains(row))
+        }
+        (true, false) => between(if a.0 == 0 { c.1 } else { d.1 }, a.1, b.1),
+        (false, true) => between(if c.0 == 0 { a.1 } else { b.1 }, c.1, d.1),
+    }
+}
+
+fn swap(columns: &Columns, a: (usize, usize), b: (usize, usize)) -> Columns {
+    let mut new = columns.clone();
+    let mut groups: Vec<&mut Group> = new.left.iter_mut().chain(&mut new.right).collect();
+    let at = |groups: &[&mut Group], p: (usize, usize)| groups.get(p.0)?.gpus.get(p.1).copied();
+    if let (Some(x), Some(y)) = (at(&groups, a), at(&groups, b)) {
+        for (place, gpu) in [(a, y), (b, x)] {
+            if let Some(slot) = groups.get_mut(place.0).and_then(|g| g.gpus.get_mut(place.1)) {
+                *slot = gpu;
+            }
+        }
+    }
+    new
+}
+
+/// All orders of up to five things, the natural one first; of more, only that.
+fn orders(n: usize) -> Vec<Vec<usize>> {
+    let natural: Vec<usize> = (0..n).collect();
+    if n > 5 {
+        return vec![natural];
+    }
+    let mut all = vec![Vec::new()];
+    for _ in 0..n {
+        let longer = |order: &Vec<usize>| -> Vec<Vec<usize>> {
+            let free = natural.iter().filter(|i| !order.contains(i));
+            free.map(|&i| [order.as_slice(), &[i]].concat()).collect()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}

@@ -1,0 +1,14 @@
+//! The map of a node: as text with its matrices, and as a picture.
+
+mod draw;
+mod fabric;
+mod layout;
+mod pairs;
+mod panel;
+mod parts;
+mod picture;
+mod style;
+mod text;
+
+pub use picture::svg;
+pub use text::text;

@@ -1,0 +1,116 @@
+//! What holds between each two GPUs: links, routes, peaks.
+
+use std::collections::BTreeMap;
+
+use pathline_flow::routes::{InUse, Path, Routes};
+use pathline_schema::{Node, Rate, Topology};
+
+/// The most GPUs that matrices show; more would not fit any screen.
+pub(super) const MOST_GPUS: usize = 64;
+
+/// One ordered pair.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pair {
+    /// Direct physical links.
+    pub(super) links: u32,
+    /// The route in use.
+    pub(super) used: Option<InUse>,
+}
+
+/// A pair where a wider route exists than the shortest one.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Detour {
+    pub(super) a: Node,
+    pub(super) b: Node,
+    pub(super) widest: Path,
+    pub(super) shortest: Vec<Path>,
+    /// Whether the fabric takes the wider one.
+    pub(super) in_use: bool,
+}
+
+/// All pairs of a node's GPUs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pairs {
+    pub(super) gpus: Vec<u32>,
+    pairs: BTreeMap<(u32, u32), Pair>,
+    pub(super) detours: Vec<Detour>,
+    /// Peak of the direct link of a domain and a GPU.
+    host: BTreeMap<(u32, u32), Option<Rate>>,
+    /// Whether a source's widths are not believed.
+    pub(super) widths_doubtful: bool,
+}
+
+impl Pairs {
+    pub(super) fn of(topology: &Topology) -> Self {
+        let routes = Routes::of(topology);
+        let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).take(MOST_GPUS).collect();
+        let mut pairs = BTreeMap::new();
+        let mut detours = Vec::new();
+        for &a in &gpus {
+            for &b in gpus.iter().filter(|&&b| b != a) {
+                let (from, to) = (Node::Gpu(a), Node::Gpu(b));
+                let used = routes.in_use(from, to);
+                if a < b {
+                    detours.extend(detour(&routes, used.as_ref(), from, to));
+                }
+                pairs.insert((a, b), Pair { links: routes.link_count(from, to), used });
+            }
+        }
+        let mut host = BTreeMap::new();
+        for domain in &topology.numa {
+            for &gpu in &gpus {
+                if let Some(link) = routes.direct(Node::Numa(domain.id), Node::Gpu(gpu)) {
+                    host.insert((domain.id, gpu), link.peak);
+                }
+            }
+        }
+        let doubt = |code: &str| ["xgmi-count-flat", "xgmi-width-unknown"].contains(&code);
+        let widths_doubtful = topology.warnings.iter().any(|warning| doubt(&warning.code));
+        Self { gpus, pairs, detours, host, widths_doubtful }
+    }
+
+    /// A pair of different GPUs.
+    pub(super) fn get(&self, a: u32, b: u32) -> Option<&Pair> {
+        self.pairs.get(&(a, b))
+    }
+
+    /// Peak of the direct link of a domain and a GPU; the inner value is none where there is a
+    /// link of unknown peak.
+    pub(super) fn host_peak(&self, domain: u32, gpu: u32) -> Option<Option<Rate>> {
+        self.host.get(&(domain, gpu)).copied()
+    }
+
+    /// Whether any two GPUs are joined without the host.
+    pub(super) fn has_fabric(&self) -> bool {
+        self.pairs.values().any(|pair| pair.used.as_ref().is_some_and(|used| !used.through_host))
+    }
+}
+
+fn detour(routes: &Routes, used: Option<&InUse>, a: Node, b: Node) -> Option<Detour> {
+    let used = used.filter(|used| !used.through_host && !used.striped)?;
+    let shortest = routes.shortest(a, b);
+    let widest = routes.widest(a, b).into_iter().next()?;
+    let short = shortest.iter().map(|path| path.width).max()?;
+    (widest.width > short).then(|| Detour {
+        in_use: used.paths.iter().any(|path| path.width == widest.width),
+        a,
+        b,
+        widest,
+        shortest,
+    })
+}
+
+/// `1-0-6-7`; units that are no GPUs by their full names.
+pub(super) fn route_text(path: &Path) -> String {
+    let name = |node: &Node| match node {
+        Node::Gpu(n) => n.to_string(),
+        other => other.to_string(),
+    };
+    path.nodes.iter().map(name).collect::<Vec<_>>().join("-")
+}
+
+/// A rate as a cell of a matrix: `200`, `31.5`.
+pub(super) fn rate_cell(rate: Rate) -> String {
+    let gbs = rate.gbs();
+    if gbs.fract().abs() < 0.05 || gbs >= 99.95 { format!("{gbs:.0}") } else { format!("{gbs:.1}") }
+}

@@ -1,0 +1,321 @@
+//! The map as a picture for a slide: domains as panels, GPUs in two columns that face each other,
+//! links between them as thick as they are wide.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Gpu, Topology};
+
+use super::draw::{Anchor, Svg, fit};
+use super::fabric::{self, Spot};
+use super::layout::{Columns, Group};
+use super::pairs::{Pairs, route_text};
+use super::panel::{PANEL, Panel};
+use super::parts::{clean, count, gpu_kinds, host_link_words, host_words, title};
+
+const MARGIN: f64 = 24.0;
+/// Room for the label of a host link.
+const HOST_GAP: f64 = 132.0;
+pub(super) const GPU_W: f64 = 112.0;
+pub(super) const GPU_H: f64 = 48.0;
+const CHANNEL: f64 = 340.0;
+/// Between the parts of a package: room for a link and its label.
+const PACKAGE_GAP: f64 = 36.0;
+const GPU_GAP: f64 = 24.0;
+const GROUP_GAP: f64 = 40.0;
+const HEAD: f64 = 88.0;
+/// Inside a frame, above and below a stack of GPUs.
+const PAD: f64 = 18.0;
+
+/// A picture of the node as one SVG document: no scripts, no fonts or images from elsewhere, the
+/// same text for the same topology. Dark on light, and light on dark where the viewer prefers it.
+pub fn svg(topology: &Topology) -> String {
+    if topology.gpus.is_empty() { host_only(topology) } else { with_gpus(topology) }
+}
+
+/// Panels in rows.
+fn host_only(topology: &Topology) -> String {
+    let per_row = match topology.numa.len() {
+        0 | 1 => 1,
+        2..=4 => 2,
+        _ => 4,
+    };
+    let panel_width = if per_row == 1 { 640.0 } else { 330.0 };
+    let panels: Vec<Panel> = topology
+        .numa
+        .iter()
+        .map(|domain| Panel::of(topology, Some(domain.id), panel_width))
+        .collect();
+    let width = 2.0 * MARGIN + per_row as f64 * (panel_width + 20.0) - 20.0;
+    let mut svg = Svg::default();
+    let mut y = HEAD;
+    for row in panels.chunks(per_row) {
+        let height = row.iter().map(Panel::height).fold(0.0, f64::max);
+        for (at, panel) in row.iter().enumerate() {
+            let x = MARGIN + at as f64 * (panel_width + 20.0);
+            svg.rect("panel", (x, y, panel_width, height), 10.0);
+            panel.draw(&mut svg, (x, y));
+        }
+        y += height + 20.0;
+    }
+    head(&mut svg, topology, width);
+    let height = foot(&mut svg, topology, None, y, width);
+    svg.finish(width, height, &label(topology))
+}
+
+/// One group as it will be drawn.
+struct Stand<'a> {
+    group: &'a Group,
+    panel: Panel,
+    top: f64,
+    height: f64,
+}
+
+fn with_gpus(topology: &Topology) -> String {
+    let columns = Columns::of(topology);
+    let mut svg = Svg::default();
+    let has_right = columns.right.iter().any(|group| !group.gpus.is_empty());
+    let side = if columns.one_domain { 16.0 } else { PANEL } + HOST_GAP;
+    let width = if has_right || !columns.right.is_empty() {
+        2.0 * (MARGIN + side + GPU_W) + CHANNEL
+    } else {
+        2.0 * MARGIN + side + GPU_W + 220.0
+    };
+    let mut top = HEAD;
+    let mut frame = None;
+    if columns.one_domain {
+        let domain = topology.numa.first().map(|domain| domain.id);
+        let panel = Panel::of(topology, domain, width - 2.0 * MARGIN);
+        frame = Some((panel, top));
+        top += frame.as_ref().map_or(0.0, |(panel, _)| panel.height()) + 8.0;
+    }
+    let (left, right) = stands(topology, &columns, top);
+    let bottom = left.iter().chain(&right).map(|s| s.top + s.height).fold(top, f64::max);
+    if let Some((panel, y)) = &frame {
+        svg.rect("panel", (MARGIN, *y, width - 2.0 * MARGIN, bottom + 14.0 - y), 12.0);
+        panel.draw(&mut svg, (MARGIN, *y));
+    }
+    let mut spots = BTreeMap::new();
+    for (stands, is_left) in [(&left, true), (&right, false)] {
+        let gpu_x = if is_left { MARGIN + side } else { width - MARGIN - side - GPU_W };
+        place(&mut spots, topology, stands, gpu_x, is_left);
+    }
+    fabric::draw_links(&mut svg, topology, &spots);
+    for (stands, is_left) in [(&left, true), (&right, false)] {
+        for stand in stands {
+            if !columns.one_domain {
+                let x = if is_left { MARGIN } else { width - MARGIN - PANEL };
+                svg.rect("panel", (x, stand.top, PANEL, stand.height), 10.0);
+                stand.panel.draw(&mut svg, (x, stand.top));
+            }
+        }
+    }
+    packages(&mut svg, topology, &spots);
+    for gpu in &topology.gpus {
+        if let Some(spot) = spots.get(&gpu.index) {
+            host_link(&mut svg, topology, gpu, spot, columns.one_domain);
+            gpu_box(&mut svg, gpu, spot);
+        }
+    }
+    fabric::draw_labels(&mut svg, topology, &spots, columns.one_domain);
+    head(&mut svg, topology, width);
+    let pairs = Pairs::of(topology);
+    let bottom = if frame.is_some() { bottom + 14.0 } else { bottom };
+    let height = foot(&mut svg, topology, Some(&pairs), bottom + 8.0, width);
+    svg.finish(width, height, &label(topology))
+}
+
+/// Heights and tops of both columns; rows of equal number stand at equal heights.
+fn stands<'a>(
+    topology: &Topology,
+    columns: &'a Columns,
+    top: f64,
+) -> (Vec<Stand<'a>>, Vec<Stand<'a>>) {
+    let height = |group: &Group, panel: &Panel| {
+        let stack = stack_height(topology, &group.gpus) + 2.0 * PAD;
+        if columns.one_domain { stack } else { stack.max(panel.height()) }
+    };
+    let make = |groups: &'a [Group]| -> Vec<Stand<'a>> {
+        let stand = |group: &'a Group| {
+            let panel = Panel::of(topology, group.domain, PANEL);
+            Stand { group, height: height(group, &panel), panel, top: 0.0 }
+        };
+        groups.iter().map(stand).collect()
+    };
+    let (mut left, mut right) = (make(&columns.left), make(&columns.right));
+    for (a, b) in left.iter_mut().zip(&mut right) {
+        a.height = a.height.max(b.height);
+        b.height = a.height;
+    }
+    for column in [&mut left, &mut right] {
+        let mut y = top;
+        for stand in column {
+            stand.top = y;
+            y += stand.height + GROUP_GAP;
+        }
+    }
+    (left, right)
+}
+
+/// The gap below a GPU, to the next one of its group.
+fn gap(topology: &Topology, a: u32, b: u32) -> f64 {
+    let package = |index: u32| {
+        topology.gpus.iter().find(|gpu| gpu.index == index).and_then(|gpu| gpu.package)
+    };
+    let shared = package(a).is_some() && package(a) == package(b);
+    if shared {
+        PACKAGE_GAP
+    } else if package(a).is_some() {
+        GROUP_GAP + 16.0
+    } else {
+        GPU_GAP
+    }
+}
+
+fn stack_height(topology: &Topology, gpus: &[u32]) -> f64 {
+    let gaps: f64 = gpus
+        .windows(2)
+        .map(|pair| match pair {
+            &[a, b] => gap(topology, a, b),
+            _ => 0.0,
+        })
+        .sum();
+    gpus.len() as f64 * GPU_H + gaps
+}
+
+fn place(
+    spots: &mut BTreeMap<u32, Spot>,
+    topology: &Topology,
+    stands: &[Stand<'_>],
+    x: f64,
+    is_left: bool,
+) {
+    let mut row = 0;
+    for stand in stands {
+        let stack = stack_height(topology, &stand.group.gpus);
+        let mut y = stand.top + (stand.height - stack) / 2.0;
+        let mut last: Option<u32> = None;
+        for &gpu in &stand.group.gpus {
+            y += last.map_or(0.0, |last| GPU_H + gap(topology, last, gpu));
+            spots.insert(gpu, Spot { x, y, row, is_left });
+            last = Some(gpu);
+            row += 1;
+        }
+    }
+}
+
+/// Dashed frames around GPUs that share a package.
+fn packages(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>) {
+    let mut boxes: BTreeMap<u32, (f64, f64, f64, usize)> = BTreeMap::new();
+    for gpu in &topology.gpus {
+        if let (Some(package), Some(spot)) = (gpu.package, spots.get(&gpu.index)) {
+            let known = boxes.entry(package).or_insert((spot.x, spot.y, spot.y, 0));
+            known.1 = known.1.min(spot.y);
+            known.2 = known.2.max(spot.y);
+            known.3 += 1;
+        }
+    }
+    for (package, (x, first, last, gpus)) in boxes {
+        if gpus < 2 || last - first > 2.0 * (GPU_H + PACKAGE_GAP) {
+            continue;
+        }
+        let height = last + GPU_H - first + 20.0;
+        svg.rect("package", (x - 10.0, first - 10.0, GPU_W + 20.0, height), 12.0);
+        let text = format!("package {package}");
+        svg.text("soft small", (x + GPU_W / 2.0, first - 14.0), Anchor::Middle, &text);
+    }
+}
+
+fn gpu_box(svg: &mut Svg, gpu: &Gpu, spot: &Spot) {
+    svg.rect("gpu", (spot.x, spot.y, GPU_W, GPU_H), 8.0);
+    let mut words = Vec::new();
+    if gpu.memory.0 > 0 {
+        words.push(gpu.memory.rounded());
+    }
+    let short = clean(&gpu.arch);
+    if words.is_empty() && !short.is_empty() {
+        words.push(short);
+    }
+    if gpu.compute_units > 0 {
+        let unit = if gpu.vendor == "nvidia" { "SM" } else { "CU" };
+        words.push(count(gpu.compute_units as usize, unit));
+    }
+    let name = format!("gpu{}", gpu.index);
+    let middle = spot.x + GPU_W / 2.0;
+    if words.is_empty() {
+        svg.text("name", (middle, spot.y + GPU_H / 2.0 + 5.0), Anchor::Middle, &name);
+        return;
+    }
+    svg.text("name", (middle, spot.y + 21.0), Anchor::Middle, &name);
+    let text = fit(&words.join(" · "), 11.0, GPU_W - 8.0);
+    svg.text("soft small", (middle, spot.y + 38.0), Anchor::Middle, &text);
+}
+
+/// The line from a GPU outward to its domain, with what it is made of above and its peak below.
+fn host_link(svg: &mut Svg, topology: &Topology, gpu: &Gpu, spot: &Spot, one_domain: bool) {
+    let Some(words) = host_link_words(topology, gpu) else { return };
+    let y = spot.y + GPU_H / 2.0;
+    let (from, to) = if spot.is_left {
+        (spot.x, spot.x - HOST_GAP + if one_domain { -16.0 } else { 0.0 })
+    } else {
+        let edge = spot.x + GPU_W;
+        (edge, edge + HOST_GAP + if one_domain { 16.0 } else { 0.0 })
+    };
+    svg.line("host", (from, y), (to, y), 3.0);
+    let middle = (from + to) / 2.0;
+    let (above, below) =
+        words.split_once(", ").or_else(|| words.split_once(' ')).unwrap_or((words.as_str(), ""));
+    let halo = if one_domain { "soft small halo-panel" } else { "soft small halo" };
+    let above = fit(above, 11.0, HOST_GAP - 8.0);
+    svg.text(halo, (middle, y - 7.0), Anchor::Middle, &above);
+    svg.text(halo, (middle, y + 16.0), Anchor::Middle, &fit(below, 11.0, HOST_GAP - 8.0));
+}
+
+fn head(svg: &mut Svg, topology: &Topology, width: f64) {
+    let room = width - 2.0 * MARGIN;
+    svg.text("title", (MARGIN, 40.0), Anchor::Start, &fit(&title(topology), 22.0, room));
+    let mut words = gpu_kinds(topology);
+    words.extend(host_words(topology));
+    let line = fit(&words.join(" · "), 13.0, room);
+    svg.text("", (MARGIN, 64.0), Anchor::Start, &line);
+}
+
+/// Legend, routes and doubts; returns the height of the picture.
+fn foot(svg: &mut Svg, topology: &Topology, pairs: Option<&Pairs>, top: f64, width: f64) -> f64 {
+    let room = width - 2.0 * MARGIN;
+    let mut y = top + 22.0;
+    let mut line = |class: &str, text: &str| {
+        svg.text(class, (MARGIN, y), Anchor::Start, &fit(text, 12.0, room));
+        y += 18.0;
+    };
+    if let Some(pairs) = pairs {
+        if let Some(caption) = fabric::caption(topology) {
+            line("soft", &caption);
+        }
+        line("soft", "Rates are theoretical peaks, each direction. Thicker lines are more links.");
+        let wide: Vec<String> = pairs
+            .detours
+            .iter()
+            .filter(|_| !pairs.widths_doubtful)
+            .map(|d| {
+                format!("{}{}", route_text(&d.widest), if d.in_use { " (in use)" } else { "" })
+            })
+            .collect();
+        if !wide.is_empty() {
+            line("soft", &format!("Wider than the shortest route: {}", wide.join(", ")));
+        }
+    }
+    const SHOWN: usize = 4;
+    for warning in topology.warnings.iter().take(SHOWN) {
+        line("warn", &format!("! {}: {}", clean(&warning.subject), warning.text));
+    }
+    if topology.warnings.len() > SHOWN {
+        line("warn", &format!("! and {} more", topology.warnings.len() - SHOWN));
+    }
+    y
+}
+
+fn label(topology: &Topology) -> String {
+    let kinds = gpu_kinds(topology);
+    let gpus = if kinds.is_empty() { "no GPU".to_owned() } else { kinds.join(", ") };
+    format!("Map of {}: {}, {gpus}", title(topology), count(topology.numa.len(), "NUMA domain"))
+}

@@ -1,0 +1,385 @@
+//! The map as text: where everything is, then what holds between each two GPUs.
+
+use pathline_schema::{Gpu, LinkKind, Node, Topology};
+
+use super::pairs::{MOST_GPUS, Pairs, rate_cell, route_text};
+use super::parts::{
+    Near, block_words, cache_words, clean, count, cpu_words, function, gpu_kinds, gpu_name,
+    host_link_words, host_words, memory_words, nic_words, pcie_words, title,
+};
+use super::style::{Paint, Tone};
+
+/// Width that running text is broken at.
+const COLUMNS: usize = 96;
+/// What stands for a unit and itself, or for no link.
+const NONE: &str = "·";
+
+/// A readable map of the node: the host, each NUMA domain with what is near it, matrices over the
+/// GPUs (hops, direct links, width and theoretical peak of the route in use), routes that are
+/// wider than the shortest, and doubts. With terminal colours only if `colour`.
+pub fn text(topology: &Topology, colour: bool) -> String {
+    let paint = Paint(colour);
+    let mut out = Vec::new();
+    head(&mut out, paint, topology);
+    for domain in &topology.numa {
+        let mut words = vec![cpu_words(&domain.cpus)];
+        words.extend(memory_words(domain));
+        if topology.numa.len() > 1 && !domain.distances.is_empty() && topology.numa.len() <= 16 {
+            let distances: Vec<String> = domain.distances.iter().map(u32::to_string).collect();
+            words.push(format!("distances {}", distances.join(" ")));
+        }
+        if let Some(peak) = domain.peak {
+            words.push(format!("memory {peak}"));
+        }
+        words.retain(|word| !word.is_empty());
+        let name = format!("numa{}", domain.id);
+        out.push(format!("{}  {}", paint.of(Tone::Unit, &name), words.join("   ")));
+        let caches = cache_words(topology, &domain.cpus);
+        if !caches.is_empty() {
+            out.push(format!("  cache   {}", caches.join(", ")));
+        }
+        near(&mut out, paint, topology, &Near::of(topology, Some(domain.id)));
+        out.push(String::new());
+    }
+    let elsewhere = Near::of(topology, None);
+    if !elsewhere.is_empty() {
+        out.push(paint.of(Tone::Warn, "near no known domain"));
+        near(&mut out, paint, topology, &elsewhere);
+        out.push(String::new());
+    }
+    if topology.gpus.len() > 1 {
+        matrices(&mut out, paint, topology);
+    }
+    warnings(&mut out, paint, topology);
+    while out.last().is_some_and(String::is_empty) {
+        out.pop();
+    }
+    out.join("\n") + "\n"
+}
+
+fn head(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
+    let mut words = host_words(topology);
+    words.extend(gpu_kinds(topology));
+    out.push(paint.of(Tone::Head, &title(topology)));
+    for line in wrap(&words.join(" · "), COLUMNS) {
+        out.push(line);
+    }
+    let host = &topology.host;
+    let mut limits = Vec::new();
+    if !host.allowed_cpus.is_empty() && host.allowed_cpus != host.cpus {
+        limits.push(format!("may use CPUs {}", cpu_words(&host.allowed_cpus)));
+    }
+    if host.available.0 > 0 {
+        limits.push(format!("{} available", host.available.rounded()));
+    }
+    if let Some(limit) = host.cgroup_limit {
+        limits.push(format!("cgroup limit {}", limit.rounded()));
+    }
+    if !host.huge_pages.is_empty() {
+        let sizes: Vec<String> = host.huge_pages.iter().map(|size| size.rounded()).collect();
+        limits.push(format!("huge pages {}", sizes.join(" ")));
+    } else if host.page.0 > 0 {
+        limits.push("no huge pages".into());
+    }
+    if !host.features.is_empty() {
+        let shown = ["avx2", "avx512f", "erms", "fsrm", "asimd", "sve"];
+        let has = shown.iter().filter(|name| host.features.iter().any(|f| f == *name));
+        limits.push(has.copied().collect::<Vec<_>>().join(" "));
+    }
+    limits.retain(|word| !word.is_empty());
+    if !limits.is_empty() {
+        out.push(paint.of(Tone::Dim, &limits.join(" · ")));
+    }
+    out.push(String::new());
+}
+
+fn near(out: &mut Vec<String>, paint: Paint, topology: &Topology, near: &Near<'_>) {
+    for gpu in &near.gpus {
+        let name = format!("gpu{:<4}", gpu.index);
+        out.push(format!("  {} {}", paint.of(Tone::Unit, &name), gpu_words(topology, gpu)));
+    }
+    for nic in &near.nics {
+        let mut words = vec![nic_words(nic)];
+        words.extend(nic.near_gpu.map(|gpu| format!("nearest gpu{gpu}")));
+        let link = function(topology, &nic.pci).and_then(|device| device.link);
+        words.extend(link.map(|link| pcie_words(&link)));
+        words.push(clean(&nic.pci));
+        words.retain(|word| !word.is_empty());
+        out.push(format!("  net     {}", words.join(", ")));
+    }
+    for block in &near.blocks {
+        let mut words = vec![block_words(block), clean(&block.model)];
+        let link = function(topology, &block.pci).and_then(|device| device.link);
+        words.extend(link.map(|link| pcie_words(&link)));
+        words.extend(block.rotational.then(|| "rotating".into()));
+        words.push(clean(&block.pci));
+        words.retain(|word| !word.is_empty());
+        out.push(format!("  disk    {}", words.join(", ")));
+    }
+}
+
+fn gpu_words(topology: &Topology, gpu: &Gpu) -> String {
+    let mut words = vec![gpu_name(gpu)];
+    if gpu.memory.0 > 0 {
+        let peak = gpu.memory_peak.map(|peak| format!(" at {peak}")).unwrap_or_default();
+        words.push(format!("{}{peak}", gpu.memory.rounded()));
+    }
+    if gpu.compute_units > 0 {
+        let unit = if gpu.vendor == "nvidia" { "SM" } else { "CU" };
+        words.push(count(gpu.compute_units as usize, unit));
+    }
+    words.extend(gpu.package.map(|package| format!("package {package}")));
+    words.extend(host_link_words(topology, gpu).map(|link| format!("host {link}")));
+    words.push(clean(&gpu.pci));
+    words.retain(|word| !word.is_empty());
+    words.join(", ")
+}
+
+/// A table of short cells.
+struct Matrix {
+    title: String,
+    rows: Vec<(String, Vec<(String, Option<Tone>)>)>,
+    columns: Vec<String>,
+}
+
+impl Matrix {
+    fn over(title: &str, gpus: &[u32], cell: impl Fn(u32, u32) -> (String, Option<Tone>)) -> Self {
+        let none = || (NONE.to_owned(), Some(Tone::Dim));
+        let row = |&a: &u32| {
+            let cells = gpus.iter().map(|&b| if a == b { none() } else { cell(a, b) }).collect();
+            (format!("gpu{a}"), cells)
+        };
+        Self {
+            title: title.to_owned(),
+            rows: gpus.iter().map(row).collect(),
+            columns: gpus.iter().map(u32::to_string).collect(),
+        }
+    }
+
+    /// Lines of equal visible width.
+    fn lines(&self, paint: Paint) -> Vec<(String, usize)> {
+        let chars = |text: &str| text.chars().count();
+        let label = self.rows.iter().map(|(name, _)| chars(name)).max().unwrap_or(0);
+        let cells = self.rows.iter().flat_map(|(_, cells)| cells.iter().map(|(c, _)| chars(c)));
+        let cell = cells.chain(self.columns.iter().map(|c| chars(c))).max().unwrap_or(1);
+        let width = (label + self.columns.len() * (cell + 1)).max(chars(&self.title));
+        let mut lines = Vec::new();
+        let mut push = |plain: &str, painted: String| {
+            lines.push((painted + &" ".repeat(width.saturating_sub(chars(plain))), width));
+        };
+        push(&self.title, paint.of(Tone::Head, &self.title));
+        let mut header = " ".repeat(label);
+        for column in &self.columns {
+            header += &format!(" {column:>cell$}");
+        }
+        push(&header, paint.of(Tone::Dim, &header));
+        for (name, cells) in &self.rows {
+            let mut plain = format!("{name:<label$}");
+            let mut painted = paint.of(Tone::Unit, &plain);
+            for (text, tone) in cells {
+                let padded = format!(" {text:>cell$}");
+                painted += &tone.map_or(padded.clone(), |tone| paint.of(tone, &padded));
+                plain += &padded;
+            }
+            push(&plain, painted);
+        }
+        lines
+    }
+}
+
+fn matrices(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
+    let pairs = Pairs::of(topology);
+    if !pairs.has_fabric() {
+        let text = "No link between GPUs is known: what goes from one to another passes the host.";
+        out.push(text.into());
+        out.push(String::new());
+        host_peaks(out, paint, topology, &pairs);
+        return;
+    }
+    let unknown = || ("?".to_owned(), Some(Tone::Warn));
+    let doubt = pairs.widths_doubtful;
+    let used = |a, b| pairs.get(a, b).and_then(|pair| pair.used.as_ref());
+    let hops = Matrix::over("Hops of the route in use", &pairs.gpus, |a, b| match used(a, b) {
+        Some(route) if route.through_host => ("host".into(), Some(Tone::Dim)),
+        Some(route) => (route.hops.to_string(), Some(Tone::Step(route.hops.min(9) as u8 - 1))),
+        None => unknown(),
+    });
+    let title = if doubt { "Direct links (as claimed)" } else { "Direct links" };
+    let most = |of: &dyn Fn(u32, u32) -> f64| {
+        let all = pairs.gpus.iter().flat_map(|&a| pairs.gpus.iter().map(move |&b| (a, b)));
+        all.filter(|(a, b)| a != b).map(|(a, b)| of(a, b)).fold(0.0, f64::max)
+    };
+    let links_of = |a, b| pairs.get(a, b).map_or(0, |pair| pair.links);
+    let widest = most(&|a, b| f64::from(links_of(a, b)));
+    let links = Matrix::over(title, &pairs.gpus, |a, b| match links_of(a, b) {
+        0 => (NONE.into(), Some(Tone::Dim)),
+        links => (links.to_string(), Some(step(f64::from(links), widest))),
+    });
+    let width_of = |a, b| used(a, b).filter(|route| !route.through_host).map(|route| route.width);
+    let broadest = most(&|a, b| f64::from(width_of(a, b).unwrap_or(0)));
+    let title = "Width of the route in use, links";
+    let width = Matrix::over(title, &pairs.gpus, |a, b| match width_of(a, b) {
+        _ if doubt => unknown(),
+        Some(width) => (width.to_string(), Some(step(f64::from(width), broadest))),
+        None => (NONE.into(), Some(Tone::Dim)),
+    });
+    let peak_of = |a, b| used(a, b).and_then(|route| route.peak);
+    let highest = most(&|a, b| peak_of(a, b).map_or(0.0, |peak| peak.gbs()));
+    let title = "Theoretical peak from row to column, GB/s";
+    let mut peak = Matrix::over(title, &pairs.gpus, |a, b| match peak_of(a, b) {
+        Some(peak) => (rate_cell(peak), Some(step(peak.gbs(), highest))),
+        None => unknown(),
+    });
+    add_host_rows(&mut peak, topology, &pairs);
+    side_by_side(out, paint, &[hops, links]);
+    side_by_side(out, paint, &[width, peak]);
+    if topology.gpus.len() > MOST_GPUS {
+        out.push(format!("(the first {MOST_GPUS} of {} GPUs)\n", topology.gpus.len()));
+    }
+    switches(out, topology);
+    detours(out, paint, &pairs);
+}
+
+/// Peaks of the host links, where there is nothing else to show.
+fn host_peaks(out: &mut Vec<String>, paint: Paint, topology: &Topology, pairs: &Pairs) {
+    let title = "Theoretical peak to and from the host, GB/s";
+    let columns = pairs.gpus.iter().map(u32::to_string).collect();
+    let mut matrix = Matrix { title: title.into(), rows: Vec::new(), columns };
+    add_host_rows(&mut matrix, topology, pairs);
+    if !matrix.rows.is_empty() {
+        side_by_side(out, paint, &[matrix]);
+    }
+}
+
+/// A row for each domain: peak of its direct links, the same both ways.
+fn add_host_rows(matrix: &mut Matrix, topology: &Topology, pairs: &Pairs) {
+    for domain in &topology.numa {
+        let cells: Vec<_> = pairs
+            .gpus
+            .iter()
+            .map(|&gpu| match pairs.host_peak(domain.id, gpu) {
+                Some(Some(peak)) => (rate_cell(peak), None),
+                Some(None) => ("?".to_owned(), Some(Tone::Warn)),
+                None => (NONE.to_owned(), Some(Tone::Dim)),
+            })
+            .collect();
+        if cells.iter().any(|(text, _)| text != NONE) {
+            matrix.rows.push((format!("numa{}", domain.id), cells));
+        }
+    }
+}
+
+/// Colour step of a value: its halvings below the best.
+fn step(value: f64, best: f64) -> Tone {
+    let halvings = (best / value.max(1e-9)).log2().round().clamp(0.0, 9.0);
+    Tone::Step(halvings as u8)
+}
+
+fn side_by_side(out: &mut Vec<String>, paint: Paint, matrices: &[Matrix]) {
+    let all: Vec<Vec<(String, usize)>> = matrices.iter().map(|m| m.lines(paint)).collect();
+    let width: usize = all.iter().map(|m| m.first().map_or(0, |line| line.1) + 4).sum();
+    if width > COLUMNS + 8 {
+        for lines in all {
+            out.extend(lines.into_iter().map(|(line, _)| line.trim_end().to_owned()));
+            out.push(String::new());
+        }
+        return;
+    }
+    let height = all.iter().map(Vec::len).max().unwrap_or(0);
+    for row in 0..height {
+        let cells = all.iter().map(|lines| match lines.get(row) {
+            Some((line, _)) => line.clone(),
+            None => " ".repeat(lines.first().map_or(0, |line| line.1)),
+        });
+        out.push(cells.collect::<Vec<_>>().join("    ").trim_end().to_owned());
+    }
+    out.push(String::new());
+}
+
+fn switches(out: &mut Vec<String>, topology: &Topology) {
+    let joined: Vec<_> = topology
+        .links
+        .iter()
+        .filter(|link| link.kind == LinkKind::Nvlink)
+        .filter_map(|link| match (link.a, link.b) {
+            (Node::Gpu(gpu), Node::Switch(switch)) => Some((gpu, switch, link)),
+            _ => None,
+        })
+        .collect();
+    let Some(&(first, ..)) = joined.first() else { return };
+    let of_first: Vec<_> = joined.iter().filter(|(gpu, ..)| *gpu == first).collect();
+    let widths: Vec<String> = of_first.iter().map(|(.., link)| link.width.to_string()).collect();
+    let total: u32 = of_first.iter().map(|(.., link)| link.width).sum();
+    let mut switches: Vec<u32> = joined.iter().map(|&(_, switch, _)| switch).collect();
+    switches.sort_unstable();
+    switches.dedup();
+    out.push(format!(
+        "{}: gpu{first} has {} = {total} NVLinks to them",
+        count(switches.len(), "NVLink switch").replace("switchs", "switches"),
+        widths.join(" + ")
+    ));
+    out.push(String::new());
+}
+
+fn detours(out: &mut Vec<String>, paint: Paint, pairs: &Pairs) {
+    if pairs.detours.is_empty() || pairs.widths_doubtful {
+        return;
+    }
+    out.push(paint.of(Tone::Head, "Wider than the shortest route"));
+    for detour in &pairs.detours {
+        let short: Vec<String> = detour.shortest.iter().map(route_text).collect();
+        let peak = |peak: Option<pathline_schema::Rate>| {
+            peak.map(|peak| format!(", {peak}")).unwrap_or_default()
+        };
+        let first = detour.shortest.first();
+        out.push(format!(
+            "  {} to {}   widest {}: {}, {} wide{}{}",
+            detour.a,
+            detour.b,
+            route_text(&detour.widest),
+            count(detour.widest.hops() as usize, "hop"),
+            detour.widest.width,
+            peak(detour.widest.peak),
+            if detour.in_use { " (in use)" } else { " (not in use)" },
+        ));
+        out.push(format!(
+            "                 shortest {}: {}, {} wide{}",
+            short.join(" or "),
+            count(first.map_or(0, |path| path.hops()) as usize, "hop"),
+            first.map_or(0, |path| path.width),
+            peak(first.and_then(|path| path.peak)),
+        ));
+    }
+    out.push(String::new());
+}
+
+fn warnings(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
+    if topology.warnings.is_empty() {
+        return;
+    }
+    out.push(paint.of(Tone::Head, &count(topology.warnings.len(), "doubt")));
+    for warning in &topology.warnings {
+        let name = format!("{} [{}]", clean(&warning.subject), clean(&warning.code));
+        out.push(format!("  {}", paint.of(Tone::Warn, &name)));
+        for line in wrap(&warning.text.replace(|c: char| c.is_control(), " "), COLUMNS - 4) {
+            out.push(format!("    {line}"));
+        }
+    }
+}
+
+/// Lines of at most `columns` characters, broken at blanks.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let Some(line) = lines.last_mut() else { break };
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
