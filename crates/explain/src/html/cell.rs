@@ -1,7 +1,7 @@
 //! What one cell says: its share of the ceiling, its distance from what was published, its words.
 
 use super::number::{median, num, percent, signed_percent};
-use crate::figure::{Bars, Better, Body, Cell, Curves, Matrix};
+use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Matrix};
 
 use super::number::tick;
 
@@ -106,6 +106,8 @@ pub(super) fn deviation(cell: &Cell) -> Option<f64> {
 pub(super) struct Entry<'a> {
     /// Row and column, line and size, or the bar's label.
     pub(super) keys: Vec<String>,
+    /// The same in words.
+    pub(super) place: String,
     /// The cell.
     pub(super) cell: &'a Cell,
 }
@@ -143,30 +145,46 @@ fn matrix_entries(m: &Matrix) -> Vec<Entry<'_>> {
     let label = |labels: &[String], i: usize| labels.get(i).cloned().unwrap_or_default();
     let mut entries = Vec::new();
     for (r, row) in m.cells.iter().enumerate() {
-        entries.extend(
-            row.iter()
-                .enumerate()
-                .map(|(c, cell)| Entry { keys: vec![label(&m.rows, r), label(&m.cols, c)], cell }),
-        );
+        for (c, cell) in row.iter().enumerate() {
+            let keys = vec![label(&m.rows, r), label(&m.cols, c)];
+            entries.push(Entry { keys, place: place(m, r, c), cell });
+        }
     }
     entries
 }
 
+/// A cell of a matrix in words: `gpu0 to gpu1`, `from 0 to 1`, `copy, GPU 3`.
+pub(super) fn place(m: &Matrix, row: usize, col: usize) -> String {
+    let row = m.rows.get(row).map_or("", String::as_str);
+    let col = m.cols.get(col).map_or("", String::as_str);
+    let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    let named = |axis: &str, label: &str| match is_number(label) {
+        true => format!("{axis} {label}"),
+        false => label.to_owned(),
+    };
+    match (m.row_axis.as_str(), m.col_axis.as_str()) {
+        ("from", "to") => format!("{} to {col}", named("from", row)),
+        (rows, cols) => format!("{}, {}", named(rows, row), named(cols, col)),
+    }
+}
+
 fn curve_entries(c: &Curves) -> Vec<Entry<'_>> {
-    let of_line = |line: &'_ crate::figure::Line| line.name.clone();
-    c.lines
-        .iter()
-        .flat_map(|line| {
-            line.points.iter().map(move |(x, cell)| Entry {
-                keys: vec![of_line(line), tick(*x, &c.x_unit)],
-                cell,
-            })
-        })
-        .collect()
+    let mut entries = Vec::new();
+    for line in &c.lines {
+        for (x, cell) in &line.points {
+            let keys = vec![line.name.clone(), tick(*x, &c.x_unit)];
+            entries.push(Entry { place: keys.join(", "), keys, cell });
+        }
+    }
+    entries
 }
 
 fn bar_entries(b: &Bars) -> Vec<Entry<'_>> {
-    b.bars.iter().map(|bar| Entry { keys: vec![bar.label.clone()], cell: &bar.cell }).collect()
+    let mut entries = Vec::new();
+    for Bar { label, cell } in &b.bars {
+        entries.push(Entry { keys: vec![label.clone()], place: label.clone(), cell });
+    }
+    entries
 }
 
 /// Whether a cell stands for nothing, such as the diagonal of a matrix of pairs.
@@ -213,7 +231,7 @@ pub(super) fn agreement(entries: &[Entry<'_>]) -> Option<Agreement> {
         count: compared.len(),
         median: median(compared.iter().map(|(_, d)| d.abs()).collect())?,
         worst: *worst,
-        at: at.keys.join(" to "),
+        at: at.place.clone(),
         sources,
     })
 }
@@ -238,6 +256,24 @@ mod tests {
         assert_eq!(hops.share(&bounded(2.0, 4.0)), None);
         assert_eq!(rate.share(&bounded(37.5, 0.0)), None); // nothing to be measured against
         assert_eq!(rate.share(&bounded(f64::NAN, 50.0)), None);
+    }
+
+    #[test]
+    fn a_place_is_named_by_its_axes_where_its_labels_are_bare_numbers() {
+        let matrix = |axes: [&str; 2], row: &str, col: &str| Matrix {
+            unit: "GB/s".into(),
+            row_axis: axes[0].into(),
+            col_axis: axes[1].into(),
+            rows: vec![row.into()],
+            cols: vec![col.into()],
+            cells: vec![],
+            better: Better::Higher,
+        };
+        let of = |axes, row, col| place(&matrix(axes, row, col), 0, 0);
+        assert_eq!(of(["from", "to"], "gpu0", "gpu1"), "gpu0 to gpu1");
+        assert_eq!(of(["from", "to"], "0", "1"), "from 0 to 1");
+        assert_eq!(of(["operation", "GPU"], "copy", "3"), "copy, GPU 3");
+        assert_eq!(of(["GPU", "GPU"], "0", "3"), "GPU 0, GPU 3");
     }
 
     #[test]
@@ -269,8 +305,8 @@ mod tests {
             ..cell(v)
         };
         let cells = [beside(101.0, 100.0), beside(95.0, 100.0), beside(102.0, 100.0), cell(7.0)];
-        let entries: Vec<Entry<'_>> =
-            (0..4).map(|i| Entry { keys: vec![format!("c{i}")], cell: &cells[i] }).collect();
+        let entry = |(i, cell)| Entry { keys: vec![], place: format!("c{i}"), cell };
+        let entries: Vec<Entry<'_>> = cells.iter().enumerate().map(entry).collect();
         let found = agreement(&entries).unwrap();
         assert_eq!((found.count, found.at.as_str()), (3, "c1"));
         assert!((found.worst + 0.05).abs() < 1e-12 && (found.median - 0.02).abs() < 1e-12);

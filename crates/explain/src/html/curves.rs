@@ -67,10 +67,19 @@ impl<'a> Plot<'a> {
         self.top + PLOT
     }
 
-    /// Pixels of all points that can be shown.
-    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
-        let points = self.curves.lines.iter().flat_map(|l| &l.points);
-        points.filter_map(|(x, cell)| self.place(*x, cell))
+    /// Pixels along all lines, a few between any two points.
+    fn ink(&self) -> Vec<(f64, f64)> {
+        const STEPS: usize = 8;
+        let mut ink = Vec::new();
+        for line in &self.curves.lines {
+            let mut from = None;
+            for to in line.points.iter().filter_map(|(x, cell)| self.place(*x, cell)) {
+                let (x0, y0) = from.replace(to).unwrap_or(to);
+                let shares = (1..=STEPS).map(|i| i as f64 / STEPS as f64);
+                ink.extend(shares.map(|t| (x0 + t * (to.0 - x0), y0 + t * (to.1 - y0))));
+            }
+        }
+        ink
     }
 
     /// The pixel of a point, if it can be shown.
@@ -216,23 +225,28 @@ fn write_ceiling_names(h: &mut Html, plot: &Plot<'_>) {
     let beside = |y: f64| if y - 5.0 < plot.top + 10.0 { y + 14.0 } else { y - 5.0 };
     let wanted: Vec<f64> = plot.ceilings.iter().map(|(_, y)| beside(*y)).collect();
     let places = spread(&wanted, 13.0, (plot.top + 10.0, plot.foot() - 4.0));
-    let points: Vec<(f64, f64)> = plot.points().collect();
+    let ink = plot.ink();
+    let (left, right) = (LEFT + 8.0, WIDTH - RIGHT - 8.0);
+    let middle = f64::midpoint(left, right);
     for ((label, _), y) in plot.ceilings.iter().zip(places) {
         let width = label.chars().count() as f64 * CHAR;
-        let (left, right) = (LEFT + 8.0, WIDTH - RIGHT - 8.0);
-        let crowd = |from: f64| crowd(&points, (from, from + width), (y - 14.0, y + 8.0));
-        if crowd(right - width) < crowd(left) {
-            text(h, "end halo ceiling-name", right, y, label);
-        } else {
-            text(h, "halo ceiling-name", left, y, label);
+        let crowd = |from: f64| crowd(&ink, (from, from + width), (y - 12.0, y + 4.0));
+        let choices = [
+            ("halo ceiling-name", left, crowd(left)),
+            ("end halo ceiling-name", right, crowd(right - width)),
+            ("mid halo ceiling-name", middle, crowd(middle - width / 2.0)),
+        ];
+        // Of equals, the first.
+        if let Some((class, x, _)) = choices.iter().min_by_key(|choice| choice.2) {
+            text(h, class, *x, y, label);
         }
     }
 }
 
-/// How many points lie in a box.
-fn crowd(points: &[(f64, f64)], across: (f64, f64), down: (f64, f64)) -> usize {
+/// How much of the lines lies in a box.
+fn crowd(ink: &[(f64, f64)], across: (f64, f64), down: (f64, f64)) -> usize {
     let within = |v: f64, (lo, hi): (f64, f64)| v >= lo && v <= hi;
-    points.iter().filter(|(x, y)| within(*x, across) && within(*y, down)).count()
+    ink.iter().filter(|(x, y)| within(*x, across) && within(*y, down)).count()
 }
 
 /// Class of a line: what its switch in the legend hides, its ink, and its dash.
@@ -370,6 +384,9 @@ fn write_legend(h: &mut Html, curves: &Curves) {
                         h.el("path", &[("class", &shape_class(i)), ("d", &shape(i))], |_| {});
                     });
                     h.text(" ").text(&line.name);
+                    if !line.points.iter().any(|(_, cell)| value(cell).is_some()) {
+                        h.text(" ").leaf("i", &[], "(not measured)");
+                    }
                 });
             });
         }
@@ -458,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ceiling_is_named_on_the_side_with_fewer_points() {
+    fn a_ceiling_is_named_where_the_lines_leave_room() {
         let falling = vec![(4096.0, cell(41.0)), (8192.0, cell(39.0)), (1073741824.0, cell(2.0))];
         assert!(html(&curves(falling)).contains("end halo ceiling-name"));
         let rising =

@@ -1,7 +1,7 @@
 //! Heat maps: a table whose cells carry their value and the colour of its share.
 
 use super::build::Html;
-use super::cell::{Judge, deviation, is_blank, value};
+use super::cell::{Judge, deviation, is_blank, place, value};
 use super::colour;
 use super::number::percent;
 use crate::figure::{Better, Cell, Matrix};
@@ -67,8 +67,7 @@ pub(super) fn write(h: &mut Html, m: &Matrix, judge: Judge<'_>, title: &str) {
                     h.el("tr", &[], |h| {
                         h.leaf("th", &[("scope", &"row")], row);
                         for (c, cell) in cells.iter().enumerate() {
-                            let col = m.cols.get(c).map_or("", String::as_str);
-                            write_cell(h, cell, hue, judge, &format!("{row} to {col}"));
+                            write_cell(h, cell, hue, judge, &place(m, r, c));
                         }
                     });
                 }

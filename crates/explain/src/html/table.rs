@@ -118,8 +118,8 @@ mod tests {
         let measured = Cell { value: Some(2.0), ceiling: Some(4.0), ..Cell::default() };
         let absent = Cell { absent: Some("no GPU".into()), ..Cell::default() };
         let entries = [
-            Entry { keys: vec!["a".into()], cell: &measured },
-            Entry { keys: vec!["b".into()], cell: &absent },
+            Entry { keys: vec!["a".into()], place: "a".into(), cell: &measured },
+            Entry { keys: vec!["b".into()], place: "b".into(), cell: &absent },
         ];
         let judge = Judge { unit: "GB/s", better: Better::Higher };
         let mut h = Html::default();
