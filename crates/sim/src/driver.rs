@@ -63,6 +63,24 @@ impl SimDriver {
         exists.then_some(()).ok_or_else(|| no_such(call, &format!("event {}", event.0)))
     }
 
+    /// How `from` reaches memory of `to`: directly where a kernel can read it.
+    fn access(
+        &self,
+        world: &mut World,
+        call: &'static str,
+        from: u32,
+        to: u32,
+    ) -> Result<PeerAccess> {
+        world.gpu_known(call, to)?;
+        let at = Unit::Gpu(from);
+        let by = Mover::Kernel { at, variant: Variant::standard(KernelOp::Read) };
+        let place = |unit, mem| Place { rank: self.rank, unit, mem };
+        let (src, dst) = (place(Unit::Gpu(to), Mem::Vram), place(at, Mem::Reg));
+        let reads = Flow { src, dst, by, bytes: Bytes::mib(1) };
+        let direct = from == to || world.operation(call, reads).is_ok();
+        Ok(if direct { PeerAccess::Direct } else { PeerAccess::Staged })
+    }
+
     /// What one operation of a copy between two addresses is.
     fn copy_operation(
         world: &mut World,
@@ -186,25 +204,18 @@ impl Driver for SimDriver {
 
     fn peer_access(&self, from: u32, to: u32) -> Result<PeerAccess> {
         let mut world = self.world.borrow_mut();
-        for gpu in [from, to] {
-            world.enter(self.rank, "peer_access", Some(gpu))?;
-        }
-        let place = |gpu, mem| Place { rank: self.rank, unit: Unit::Gpu(gpu), mem };
-        let by = Mover::Kernel { at: Unit::Gpu(from), variant: Variant::standard(KernelOp::Read) };
-        let (src, dst) = (place(to, Mem::Vram), place(from, Mem::Reg));
-        let reads = Flow { src, dst, by, bytes: Bytes::mib(1) };
-        let direct = from == to || world.operation("peer_access", reads).is_ok();
-        Ok(if direct { PeerAccess::Direct } else { PeerAccess::Staged })
+        world.enter(self.rank, "peer_access", Some(from))?;
+        self.access(&mut world, "peer_access", from, to)
     }
 
     fn enable_peer(&self, from: u32, to: u32) -> Result<()> {
-        if self.peer_access(from, to)? == PeerAccess::Staged {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "enable_peer", Some(from))?;
+        if self.access(&mut world, "enable_peer", from, to)? == PeerAccess::Staged {
             let pair = format!("gpu{to} from gpu{from}");
             return Err(CallError::unsupported("enable_peer", pair, "no path between the two")
                 .or_try("copy through the host"));
         }
-        let mut world = self.world.borrow_mut();
-        world.enter(self.rank, "enable_peer", Some(from))?;
         world.peers.insert((from, to));
         Ok(())
     }
@@ -473,6 +484,7 @@ impl Driver for SimDriver {
         if launch.bytes.0 == 0 {
             return Ok(());
         }
+        world.bytes_fit("launch", launch.bytes)?;
         let run = variant.effect(launch.bytes);
         let mut stretch = |address, bytes: Bytes| -> Result<(Option<Spot>, Place)> {
             if bytes.0 == 0 {

@@ -53,7 +53,11 @@ impl Script {
     }
 
     /// Counts a call: whether what it writes is damaged, or its error.
-    pub(crate) fn enter(&mut self, call: &'static str, thing: &str) -> Result<bool, CallError> {
+    pub(crate) fn enter(
+        &mut self,
+        call: &'static str,
+        gpu: Option<u32>,
+    ) -> Result<bool, CallError> {
         if self.faults.is_empty() {
             return Ok(false);
         }
@@ -64,6 +68,7 @@ impl Script {
             None => Ok(false),
             Some(Mishap::Corrupts) => Ok(true),
             Some(Mishap::Fails(severity, reason)) => {
+                let thing = gpu.map_or("this machine".to_owned(), |gpu| format!("gpu{gpu}"));
                 Err(CallError::new(*severity, call, thing, reason.as_str()))
             }
         }

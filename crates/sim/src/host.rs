@@ -84,13 +84,13 @@ impl SimHost {
                     Place { rank: self.rank, unit: Unit::Numa(numa), mem: Mem::Reg },
                 ));
             }
-            let spot = world.find("submit", address, bytes)?;
+            let spot = world.find("host.submit", address, bytes)?;
             Ok((Some(spot), world.place(spot)))
         };
         let (src, from) = stretch(work.src, run.reads)?;
         let (dst, to) = stretch(work.dst, run.writes)?;
         if run.chain > 0 {
-            is_chain(world, "submit", src, run.reads)?;
+            is_chain(world, "host.submit", src, run.reads)?;
         }
         Ok(Ends { src, dst, from, to })
     }
@@ -101,7 +101,7 @@ impl SimHost {
         let whole = Load { passes: reps, amount: work.bytes.as_f64() * reps, steps: 0.0 };
         match work.work.op {
             CpuOp::Chase => {
-                let steps = work.work.effect(work.bytes).chain * work.reps;
+                let steps = work.work.effect(work.bytes).chain.saturating_mul(work.reps);
                 let each = steps as f64 / f64::from(threads);
                 (Load { amount: 0.0, steps: each, ..whole }, steps)
             }
@@ -112,7 +112,7 @@ impl SimHost {
                 });
                 let amount = fresh.unwrap_or_default() as f64;
                 let pages = work.bytes.0.div_ceil(page(world, ends.to.mem));
-                (Load { amount, ..whole }, pages * work.reps)
+                (Load { amount, ..whole }, pages.saturating_mul(work.reps))
             }
             _ => (whole, work.reps),
         }
@@ -246,6 +246,7 @@ impl Host for SimHost {
         if work.bytes.0 == 0 || work.reps == 0 {
             return refuse("there is nothing to do", "ask for at least 1 byte, once");
         }
+        world.bytes_fit("host.submit", work.bytes)?;
         if !instructions(&world).any(|how| how == work.work.how) {
             let reason = "this processor has no such instructions";
             return Err(CallError::unsupported("host.submit", thing(), reason)

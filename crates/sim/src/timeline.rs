@@ -161,6 +161,10 @@ impl<E> Timeline<E> {
         }
     }
 
+    /// How far the world has come.
+    pub(crate) fn now(&self) -> f64 {
+        self.now
+    }
     /// A handle that no other thing of the world has.
     pub(crate) fn handle(&mut self) -> u64 {
         self.handles += 1;

@@ -55,8 +55,8 @@ pub(crate) struct Task {
 
 /// Least time of any call: a loop that polls must end.
 const TICK: f64 = 1.0;
-/// The most operations that are kept; a sweep has thousands.
-const MOST_CACHED: usize = 1 << 16;
+/// The most operations that are kept: a sweep of all paths has thousands, of about 1 KiB each.
+const MOST_CACHED: usize = 1 << 13;
 
 pub(crate) struct World {
     /// Host clock of each rank. The world never passes the earliest one of those that run; while
@@ -131,24 +131,34 @@ impl World {
         gpu: Option<u32>,
     ) -> Result<bool> {
         self.charge(rank, TICK);
-        let thing = || gpu.map_or_else(|| "this machine".to_owned(), |gpu| format!("gpu{gpu}"));
         if let Some(gpu) = gpu {
-            if self.lost.contains(&gpu) {
-                let reason = "an earlier fault has made the device unusable";
-                return Err(CallError::new(Severity::Sticky, call, thing(), reason)
-                    .or_try("start again; a device that stays so needs a reset"));
-            }
-            if !self.topology.gpus.iter().any(|g| g.index == gpu) {
-                return Err(no_such(call, &thing()));
-            }
+            self.gpu_known(call, gpu)?;
         }
-        let struck = self.script.enter(call, &thing());
+        let struck = self.script.enter(call, gpu);
         if let (Err(error), Some(gpu)) = (&struck, gpu)
             && error.severity == Severity::Sticky
         {
             self.lost.insert(gpu);
         }
         struck
+    }
+
+    /// The error unless there is such a GPU and it can be used.
+    pub(crate) fn gpu_known(&self, call: &'static str, gpu: u32) -> Result<()> {
+        let thing = || format!("gpu{gpu}");
+        if self.lost.contains(&gpu) {
+            let reason = "an earlier fault has made the device unusable";
+            return Err(CallError::new(Severity::Sticky, call, thing(), reason)
+                .or_try("start again; a device that stays so needs a reset"));
+        }
+        let known = self.topology.gpus.iter().any(|g| g.index == gpu);
+        known.then_some(()).ok_or_else(|| no_such(call, &thing()))
+    }
+
+    /// The error for a payload whose double no number holds: a triad loads twice its payload.
+    pub(crate) fn bytes_fit(&self, call: &'static str, bytes: Bytes) -> Result<()> {
+        let fits = bytes.0.checked_mul(2).is_some();
+        fits.then_some(()).ok_or_else(|| no_buffer(call, format!("{bytes}")))
     }
 
     /// Lets everything happen that is due by the host clock.
@@ -285,15 +295,10 @@ impl World {
 
     /// Finds the buffer that holds all of a stretch.
     pub(crate) fn find(&self, call: &'static str, address: u64, bytes: Bytes) -> Result<Spot> {
-        self.memory.find(address, bytes.0).map(|(spot, _)| spot).ok_or_else(|| {
-            CallError::new(
-                Severity::Transient,
-                call,
-                format!("{bytes} at {address:#x}"),
-                "no buffer holds all of this",
-            )
-            .or_try("stay within what was allocated and not yet freed")
-        })
+        self.memory
+            .find(address, bytes.0)
+            .map(|(spot, _)| spot)
+            .ok_or_else(|| no_buffer(call, format!("{bytes} at {address:#x}")))
     }
     /// Where the first byte of a stretch is now.
     pub(crate) fn place(&self, spot: Spot) -> Place {
@@ -331,7 +336,7 @@ impl World {
         let in_use = |w: &Self| w.memory.buffer(address).is_some_and(|buffer| buffer.pending > 0);
         if in_use(self) {
             let thing = format!("{address:#x}");
-            self.block(rank, call, &thing, |w| (!in_use(w)).then_some(0.0))?;
+            self.block(rank, call, &thing, |w| (!in_use(w)).then(|| w.timeline.now()))?;
         }
         self.memory.free(address);
         Ok(())
@@ -414,6 +419,11 @@ impl Load {
     pub(crate) fn once(bytes: Bytes) -> Self {
         Self { passes: 1.0, amount: bytes.as_f64(), steps: 0.0 }
     }
+}
+
+fn no_buffer(call: &'static str, thing: String) -> CallError {
+    CallError::new(Severity::Transient, call, thing, "no buffer holds all of this")
+        .or_try("stay within what was allocated and not yet freed")
 }
 
 /// The error for a handle or number that nothing has.

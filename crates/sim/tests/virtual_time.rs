@@ -270,14 +270,19 @@ fn memory_errors() {
     let stream = gpu.stream().unwrap();
     let past_the_end = stream.copy(b.address() + 1, a.address(), bytes, CopyEngine::Auto);
     assert!(past_the_end.is_err());
+    let triad = gpu.kernel(&Variant::standard(KernelOp::Triad)).unwrap();
+    let all = Launch { src: a.address(), dst: b.address(), bytes: Bytes(u64::MAX) };
+    assert!(stream.launch(&triad, &all).is_err());
     let chase = gpu.kernel(&Variant::chase()).unwrap();
     let launch = Launch { src: a.address(), dst: 0, bytes };
     let no_chain = stream.launch(&chase, &launch).unwrap_err();
     assert!(no_chain.way_out.contains("chain"), "{no_chain}");
     let freed = a.address();
     stream.copy(b.address(), freed, bytes, CopyEngine::Auto).unwrap();
+    let before = m.clock.now();
     drop(a);
     assert!(stream.is_idle().unwrap(), "freeing waits for who uses the buffer");
+    assert!(m.clock.now() - before > Ns::us(1.0), "and that takes the host's time");
     assert!(stream.copy(b.address(), freed, bytes, CopyEngine::Auto).is_err());
 }
 
