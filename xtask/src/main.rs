@@ -58,7 +58,8 @@ fn bless(root: &Path, args: &[String]) -> Result<()> {
 }
 
 fn fuzz(root: &Path, args: &[String]) -> Result<()> {
-    let mut run = cargo(root, &["run", "--quiet", "--release", "--package", "pathline-fuzz", "--"]);
+    let mut run =
+        cargo(root, &["run", "--quiet", "--profile", "test", "--package", "pathline-fuzz", "--"]);
     call(run.args(args))
 }
 

@@ -1,0 +1,130 @@
+//! Mutated inputs for every parser, on the stable toolchain and with no tool installed.
+//!
+//! A [`Target`] is a parser with seeds and words of its language; its function must neither panic
+//! nor hang nor take more than the memory cap, and checks what holds for every input: that what
+//! was read can be written and read again. Inputs that bring a new kind of answer (a new error
+//! text, numbers and quotations aside) are kept and mutated further, which stands in for the
+//! coverage that an instrumented build would report.
+
+mod mutate;
+mod targets;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use fastrand::Rng;
+
+pub use targets::{TARGETS, Target};
+
+/// The largest input that is made.
+pub const MAX_INPUT: usize = 1 << 20;
+/// The most inputs kept for further mutation.
+const MAX_CORPUS: usize = 4000;
+
+/// Makes inputs for one target.
+pub struct Fuzzer {
+    target: &'static Target,
+    rng: Rng,
+    corpus: Vec<Vec<u8>>,
+    kinds: BTreeSet<String>,
+}
+
+impl Fuzzer {
+    /// Starts from the target's seeds and kept inputs; `seed` decides all that follows.
+    pub fn new(target: &'static Target, seed: u64) -> Self {
+        let mut corpus: Vec<Vec<u8>> = (target.seeds)();
+        corpus.extend(kept(target));
+        corpus.push(Vec::new());
+        Self { target, rng: Rng::with_seed(seed), corpus, kinds: BTreeSet::new() }
+    }
+
+    /// The inputs it started from and those that brought something new.
+    pub fn corpus(&self) -> &[Vec<u8>] {
+        &self.corpus
+    }
+
+    /// How many kinds of answers there were.
+    pub fn kinds(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// The next input.
+    pub fn next_input(&mut self) -> Vec<u8> {
+        let at = self.rng.usize(..self.corpus.len());
+        let other = self.rng.usize(..self.corpus.len());
+        let mut input = self.corpus[at].clone();
+        mutate::mutate(&mut self.rng, &mut input, &self.corpus[other], self.target.words);
+        input.truncate(MAX_INPUT);
+        input
+    }
+
+    /// Runs the target on an input and keeps it if the answer is of a new kind.
+    pub fn run(&mut self, input: Vec<u8>) {
+        let kind = kind(&(self.target.run)(&input));
+        if self.kinds.insert(kind) && self.corpus.len() < MAX_CORPUS {
+            self.corpus.push(input);
+        }
+    }
+}
+
+/// An answer without its numbers and quotations. What is quoted may hold quotes itself, so all
+/// between the first and the last one goes.
+fn kind(answer: &str) -> String {
+    let is_quote = |c: char| "'\"`".contains(c);
+    let rest = match (answer.find(is_quote), answer.rfind(is_quote)) {
+        (Some(first), Some(last)) => [&answer[..first], &answer[last..]].concat(),
+        _ => answer.to_owned(),
+    };
+    rest.chars().filter(|c| c.is_ascii() && !c.is_ascii_digit()).take(80).collect()
+}
+
+/// Inputs that once broke the target: `fuzz/kept/TARGET/*`.
+pub fn kept(target: &Target) -> Vec<Vec<u8>> {
+    files(&root().join("fuzz/kept").join(target.name), "")
+}
+
+/// The folder of the workspace.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Contents of the files of a folder whose name ends so, in the order of their names; none if
+/// there is no such folder.
+pub(crate) fn files(folder: &Path, end: &str) -> Vec<Vec<u8>> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+        .iter()
+        .filter(|path| path.to_string_lossy().ends_with(end))
+        .filter_map(|path| std::fs::read(path).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_leave_out_what_varies() {
+        assert_eq!(kind("line 12: 'abc' is no size"), kind("line 7: 'x' is no size"));
+        assert_ne!(kind("line 12: 'abc' is no size"), kind("line 12: 'abc' is no unit"));
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_inputs() {
+        let make = |seed| {
+            let mut fuzzer = Fuzzer::new(&TARGETS[0], seed);
+            (0..50)
+                .map(|_| {
+                    let input = fuzzer.next_input();
+                    fuzzer.run(input.clone());
+                    input
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(make(3), make(3));
+        assert_ne!(make(3), make(4));
+    }
+}

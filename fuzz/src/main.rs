@@ -1,0 +1,133 @@
+//! `cargo xtask fuzz [--seconds N] [--seed N] [TARGET..]`: each target in a process of its own,
+//! under a cap of memory and time. An input that breaks one is left in `fuzz/artifacts`.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use pathline_fuzz::{Fuzzer, TARGETS, Target, root};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// Address space of a target's process: several times what any parser may take.
+const MEMORY: u64 = 2 << 30;
+/// The longest that one input may take.
+const SLOW: Duration = Duration::from_secs(2);
+
+struct Options {
+    seconds: f64,
+    seed: u64,
+    /// Run this target in this process.
+    child: Option<String>,
+    targets: Vec<String>,
+}
+
+fn options() -> Result<Options> {
+    let mut options = Options { seconds: 20.0, seed: 1, child: None, targets: Vec::new() };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--seconds" => options.seconds = value()?.parse().context("--seconds")?,
+            "--seed" => options.seed = value()?.parse().context("--seed")?,
+            "--child" => options.child = Some(value()?),
+            name => options.targets.push(target(name)?.name.to_owned()),
+        }
+    }
+    Ok(options)
+}
+
+fn target(name: &str) -> Result<&'static Target> {
+    let names = || TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(" ");
+    TARGETS.iter().find(|t| t.name == name).with_context(|| format!("one of {}", names()))
+}
+
+fn main() -> ExitCode {
+    match options().and_then(|options| match &options.child {
+        Some(name) => fuzz(target(name)?, &options),
+        None => all(&options),
+    }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fuzz: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the chosen targets one after the other, each in its own process.
+fn all(options: &Options) -> Result<()> {
+    let chosen: Vec<&Target> = TARGETS
+        .iter()
+        .filter(|t| options.targets.is_empty() || options.targets.iter().any(|n| n == t.name))
+        .collect();
+    let seconds = options.seconds / chosen.len() as f64;
+    let mut broken = Vec::new();
+    for target in chosen {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["--child", target.name, "--seed", &options.seed.to_string()])
+            .args(["--seconds", &seconds.to_string()])
+            .spawn()?;
+        let limit = Duration::from_secs_f64(seconds) + 10 * SLOW;
+        if let Some(how) = failure(&mut child, limit)? {
+            let input = artifact(target);
+            eprintln!("{}: {how}; the input is {}", target.name, input.display());
+            broken.push(target.name);
+        }
+    }
+    if !broken.is_empty() {
+        bail!("{} broke", broken.join(", "));
+    }
+    Ok(())
+}
+
+/// Waits for a child; how it failed, if it did.
+fn failure(child: &mut Child, limit: Duration) -> Result<Option<String>> {
+    let begun = Instant::now();
+    while begun.elapsed() < limit {
+        if let Some(status) = child.try_wait()? {
+            return Ok((!status.success()).then(|| status.to_string()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(Some("hangs".to_owned()))
+}
+
+fn artifact(target: &Target) -> PathBuf {
+    root().join("fuzz/artifacts").join(target.name)
+}
+
+/// Runs one target in this process until the time is up or it breaks.
+fn fuzz(target: &'static Target, options: &Options) -> Result<()> {
+    let cap = Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) };
+    setrlimit(Resource::As, cap).context("cannot cap memory")?;
+    let path = artifact(target);
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    // Written before each input is tried: what kills the process leaves its cause behind.
+    let current = File::create(&path).with_context(|| path.display().to_string())?;
+    let mut fuzzer = Fuzzer::new(target, options.seed);
+    let mut first = fuzzer.corpus().to_vec().into_iter();
+    let begun = Instant::now();
+    let mut runs = 0_u64;
+    while begun.elapsed().as_secs_f64() < options.seconds {
+        let input = first.next().unwrap_or_else(|| fuzzer.next_input());
+        current.set_len(input.len() as u64)?;
+        current.write_all_at(&input, 0)?;
+        let started = Instant::now();
+        if catch_unwind(AssertUnwindSafe(|| fuzzer.run(input))).is_err() {
+            bail!("{} panics", target.name);
+        }
+        if started.elapsed() > SLOW {
+            bail!("{} takes {:.1} s", target.name, started.elapsed().as_secs_f64());
+        }
+        runs += 1;
+    }
+    std::fs::remove_file(&path)?;
+    println!("{:9} {runs:8} inputs, {:4} kinds of answers", target.name, fuzzer.kinds());
+    Ok(())
+}

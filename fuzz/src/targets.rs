@@ -1,0 +1,399 @@
+//! The parsers, one visible table.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+
+use pathline_flow::{MachineDesc, Network, Switches};
+use pathline_schema::{Bytes, Case, CpuSet, Journal, Mover, Node, Pattern, Place, Topology, Unit};
+use pathline_topo::Snapshot;
+
+use crate::{files, root};
+
+/// One parser.
+pub struct Target {
+    /// Name on the command line, and of the folder of kept inputs.
+    pub name: &'static str,
+    /// Inputs to begin with; valid ones reach deepest.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Words of the language.
+    pub words: &'static [&'static str],
+    /// Parses, checks what must hold, and gives the answer as a text. Must not panic.
+    pub run: fn(&[u8]) -> String,
+}
+
+const TEXT: &[&str] = &[
+    " > ",
+    " by ",
+    " x ",
+    " & ",
+    " while ",
+    " isolated",
+    "r1.",
+    "gpu0",
+    "numa0",
+    ".vram",
+    ".reg",
+    ".pinned-nc",
+    "dma@",
+    "blit@",
+    "kernel@gpu0[copy-w16-u4-nt-b256-g2sm]",
+    "migrate@gpu0[fault]",
+    "cpu@numa0[chase-avx512-nt-t2]",
+    "[",
+    "]",
+    "*",
+    "?",
+    "KiB",
+    "TiB",
+    "GB",
+    "switch",
+    ",",
+    "-",
+];
+const XML: &[&str] = &[
+    "<",
+    ">",
+    "</",
+    "/>",
+    "=\"",
+    "\"",
+    "<!--",
+    "-->",
+    "<![CDATA[",
+    "]]>",
+    "&lt;",
+    "&#0;",
+    "&#x41;",
+    "<!DOCTYPE a [<!ENTITY b \"c\">]>",
+    "&b;",
+    "<?xml version=\"1.0\"?>",
+    "<system version=\"1\">",
+    "</system>",
+    "<cpu numaid=\"0\" affinity=\"ff\">",
+    "<pci busid=\"0000:c1:00.0\">",
+    "<gpu dev=\"0\">",
+    "<xgmi target=\"0000:c5:00.0\" count=\"1\"/>",
+    "<nvlink target=\"0000:c5:00.0\" count=\"18\"/>",
+    "<nic>",
+    "<net name=\"mlx5_0\" speed=\"200000\"/>",
+    "link_speed=\"32.0 GT/s PCIe\"",
+    "link_width=\"16\"",
+    "<topology version=\"2.0\">",
+    "<object type=\"NUMANode\" os_index=\"0\"",
+    "<object type=\"PCIDev\"",
+    "cpuset=\"0x00000003\"",
+    "0xf...f",
+    "<distances2 ",
+    "<info name=\"CoProcType\" value=\"CUDA\"/>",
+];
+const JSON: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "null",
+    "true",
+    "\\u0000",
+    "\\ud800",
+    "{\"a\":",
+    "[[[[",
+    "\"type\":\"measured\"",
+    "\"type\":\"begin\"",
+    "\"schema\":2",
+    "\"gpu0\"",
+    "\"0-65535\"",
+    "\n",
+    "\"links\":[]",
+    "\"cpus\":\"0-65535,0-65535\"",
+    "\"pathline_snapshot\":1",
+    "\"files\":{",
+    "\"sys/devices/system/node/node0/cpulist\":\"0-3\"",
+    ".target",
+];
+const TOML: &[&str] = &[
+    "[",
+    "]",
+    "[[",
+    "]]",
+    "=",
+    "\"",
+    "'",
+    "#",
+    "{",
+    "}",
+    "\n",
+    "true",
+    "1979-05-27",
+    "\"\"\"",
+    ".",
+    "[[link]]",
+    "[kernel]",
+    "ends = [0, 1]",
+    "width = 4",
+    "numa = 0",
+    "gpus = 8",
+    "nan",
+    "-inf",
+];
+const CSV: &[&str] = &[
+    ",",
+    "\n",
+    "\r\n",
+    "\"",
+    "type,node_from,node_to,weight,min_bandwidth,max_bandwidth",
+    "11,",
+    "2,",
+    "4,0,1,15,50000,50000\n",
+];
+
+/// Every parser, in display order.
+pub const TARGETS: &[Target] = &[
+    Target { name: "case", seeds: texts, words: TEXT, run: case },
+    Target { name: "pattern", seeds: texts, words: TEXT, run: pattern },
+    Target { name: "words", seeds: texts, words: TEXT, run: words },
+    Target { name: "journal", seeds: journals, words: JSON, run: journal },
+    Target { name: "machine", seeds: machines, words: TOML, run: machine },
+    Target { name: "nccl", seeds: nccl, words: XML, run: topology },
+    Target { name: "hwloc", seeds: hwloc, words: XML, run: topology },
+    Target { name: "kfd", seeds: kfd, words: CSV, run: topology },
+    Target { name: "topology", seeds: topologies, words: JSON, run: topology },
+    Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
+];
+
+fn utf8(input: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(input)
+}
+
+/// Reads a text; what was read must be written as a text that gives it back.
+fn inverse<T>(text: &str) -> String
+where
+    T: FromStr + Display + PartialEq + Debug,
+    T::Err: Display + Debug,
+{
+    match text.parse::<T>() {
+        Err(error) => error.to_string(),
+        Ok(value) => {
+            let canonical = value.to_string();
+            let back = canonical.parse::<T>();
+            assert_eq!(back.ok().as_ref(), Some(&value), "{canonical}");
+            "read".to_owned()
+        }
+    }
+}
+
+fn case(input: &[u8]) -> String {
+    inverse::<Case>(&utf8(input))
+}
+
+fn pattern(input: &[u8]) -> String {
+    inverse::<Pattern>(&utf8(input))
+}
+
+fn words(input: &[u8]) -> String {
+    let text = utf8(input);
+    [
+        inverse::<Bytes>(&text),
+        inverse::<CpuSet>(&text),
+        inverse::<Node>(&text),
+        inverse::<Unit>(&text),
+        inverse::<Place>(&text),
+        inverse::<Mover>(&text),
+    ]
+    .join(" ")
+}
+
+/// A journal that is read keeps to its own counts; each of its lines is a message or torn.
+fn journal(input: &[u8]) -> String {
+    match Journal::read(input) {
+        Err(error) => error.to_string(),
+        Ok(journal) => {
+            assert!(journal.whole_bytes <= input.len() as u64);
+            for outcome in &journal.outcomes {
+                assert!(!outcome.case().timed.is_empty());
+            }
+            format!("read, torn {}, {} outcomes", journal.torn, journal.outcomes.len().min(3))
+        }
+    }
+}
+
+/// A description that is accepted makes a node on which every pair can be asked about.
+fn machine(input: &[u8]) -> String {
+    let desc = match MachineDesc::parse("fuzz.toml", &utf8(input)) {
+        Err(error) => return error.to_string(),
+        Ok(desc) => desc,
+    };
+    let topology = desc.topology();
+    let network = match Network::new(&desc, Switches::default()) {
+        Err(error) => return error.to_string(),
+        Ok(network) => network,
+    };
+    for (a, b) in topology.gpus.iter().zip(topology.gpus.iter().skip(1)).take(8) {
+        let text = format!("gpu{0}.vram > gpu{1}.vram by dma@gpu{0} x 1MiB", a.index, b.index);
+        let case: Case = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        if let Ok(predicted) = network.predict(&case) {
+            let time = predicted[0].time.0;
+            assert!(time.is_finite() && time > 0.0, "{text}: {time} ns");
+        }
+    }
+    "read".to_owned()
+}
+
+/// A topology that is accepted is valid, can be written as JSON and as NCCL XML, and the JSON
+/// gives it back.
+fn topology(input: &[u8]) -> String {
+    let topology = match pathline_topo::from_text("fuzz", &utf8(input)) {
+        Err(error) => return error.to_string(),
+        Ok(topology) => topology,
+    };
+    assert!(pathline_topo::validate("fuzz", &topology).is_ok());
+    let json = serde_json::to_string(&topology).unwrap_or_else(|error| panic!("{error}"));
+    let back: Topology = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(back, topology);
+    let xml = pathline_topo::write_nccl_xml(&topology);
+    if let Err(error) = pathline_topo::from_text("written", &xml) {
+        panic!("our own XML is refused: {error}");
+    }
+    let codes: Vec<&str> = topology.warnings.iter().take(3).map(|w| w.code.as_str()).collect();
+    format!("read, {} {}", topology.links.len().min(2), codes.join(" "))
+}
+
+/// A snapshot that is accepted is written as a text that gives it back.
+fn snapshot(input: &[u8]) -> String {
+    let text = utf8(input);
+    let snapshot = match Snapshot::from_text("fuzz", &text) {
+        Err(error) => return error.to_string(),
+        Ok(snapshot) => snapshot,
+    };
+    let back = Snapshot::from_text("fuzz", &snapshot.to_text());
+    assert_eq!(back.ok().as_ref(), Some(&snapshot));
+    topology(input)
+}
+
+fn own(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+fn texts() -> Vec<Vec<u8>> {
+    own(&[
+        "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB",
+        "gpu0.vram > gpu1.vram by dma@gpu0 x 16B isolated",
+        "numa0.pinned > gpu0.vram by dma@gpu0 x 1GiB & gpu0.vram > numa0.pinned by dma@gpu0 x 1GiB",
+        "gpu1.vram > gpu7.vram by blit@gpu1 x 1MiB while gpu0.vram > gpu6.vram by dma@gpu0 x 4GiB",
+        "numa0.huge > numa0.huge by cpu@numa0[copy-avx512-nt-t2] x 64MiB",
+        "gpu0.* > gpu*.vram by dma",
+        "gpu0",
+        "numa3",
+        "switch2",
+        "1536KiB",
+        "0-7,16,64-127",
+        "r2.gpu3.vram-fine",
+        "kernel@gpu0[copy-w16-u4-nt-b256-g2sm]",
+        "migrate@numa0[prefetch]",
+    ])
+}
+
+/// The example of docs/records.md, whole, in halves and resumed.
+fn journals() -> Vec<Vec<u8>> {
+    let text = include_str!("../../docs/records.md");
+    let whole: String = text
+        .lines()
+        .filter(|line| line.starts_with("{\"type\":"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let half = whole[..whole.len() / 2].to_owned();
+    let resumed = format!("{whole}{whole}");
+    vec![whole.into_bytes(), half.into_bytes(), resumed.into_bytes()]
+}
+
+fn machines() -> Vec<Vec<u8>> {
+    files(&root().join("crates/flow/presets"), ".toml")
+}
+
+/// Sample files of discovery whose text has a mark.
+fn samples(end: &str, mark: &str) -> Vec<Vec<u8>> {
+    let mut found = files(&root().join("crates/topo/tests/data"), end);
+    found.retain(|text| utf8(text).contains(mark));
+    found
+}
+
+fn nccl() -> Vec<Vec<u8>> {
+    let mut seeds = samples(".xml", "<system");
+    seeds.extend(own(&["<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" \
+        vendor=\"AuthenticAMD\" familyid=\"143\" modelid=\"48\"><pci busid=\"0000:c1:00.0\" \
+        class=\"0x038000\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"0\" sm=\"90\" \
+        rank=\"0\" gdr=\"1\"><nvlink target=\"0000:c2:00.0\" count=\"4\" tclass=\"0x068000\"/></gpu>\
+        </pci></cpu></system>"]));
+    seeds
+}
+
+fn hwloc() -> Vec<Vec<u8>> {
+    let mut seeds = samples(".xml", "<topology");
+    seeds.extend(own(&["<?xml version=\"1.0\"?><topology version=\"2.0\"><object type=\"Machine\" \
+        os_index=\"0\" cpuset=\"0x0000000f\"><info name=\"HostName\" value=\"n1\"/><object \
+        type=\"NUMANode\" os_index=\"0\" cpuset=\"0x0000000f\" local_memory=\"1073741824\"/><object \
+        type=\"L3Cache\" cpuset=\"0x0000000f\" cache_size=\"33554432\" depth=\"3\" \
+        cache_linesize=\"64\" cache_type=\"0\"/><object type=\"Bridge\" bridge_type=\"0-1\"><object \
+        type=\"PCIDev\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2330] [10de:16c1] a1\" \
+        pci_link_speed=\"63.0\"><object type=\"OSDev\" name=\"cuda0\" osdev_type=\"5\"/></object>\
+        </object></object></topology>"]));
+    seeds
+}
+
+fn kfd() -> Vec<Vec<u8>> {
+    let mut seeds = samples(".csv", "node_from");
+    seeds.extend(own(&["type,node_from,node_to,weight,min_bandwidth,max_bandwidth\n\
+        2,0,1,20,0,32000\n11,1,2,15,50000,200000\n11,2,1,15,50000,200000\n"]));
+    seeds
+}
+
+fn topologies() -> Vec<Vec<u8>> {
+    let presets = machines();
+    presets
+        .iter()
+        .filter_map(|text| MachineDesc::parse("preset", &utf8(text)).ok())
+        .filter_map(|desc| serde_json::to_vec(&desc.topology()).ok())
+        .collect()
+}
+
+fn snapshots() -> Vec<Vec<u8>> {
+    let mut snapshot = Snapshot::default();
+    let node = "sys/devices/system/node/node0";
+    let gpu = "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0";
+    let kfd = "sys/class/kfd/kfd/topology/nodes/1";
+    for (path, text) in [
+        ("proc/cpuinfo", "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: avx2 erms\n"),
+        ("proc/meminfo", "MemTotal: 16384 kB\nMemAvailable: 8192 kB\nHugepagesize: 2048 kB\n"),
+        ("proc/self/status", "Cpus_allowed_list:\t0-1\n"),
+        ("sys/devices/system/cpu/online", "0-1\n"),
+        (&format!("{node}/cpulist"), "0-1\n"),
+        (&format!("{node}/distance"), "10\n"),
+        (&format!("{node}/meminfo"), "Node 0 MemTotal: 16384 kB\nNode 0 MemFree: 8192 kB\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index3/level", "3\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index3/size", "32768K\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index3/type", "Unified\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list", "0-1\n"),
+        (&format!("{gpu}/class"), "0x030200\n"),
+        (&format!("{gpu}/vendor"), "0x10de\n"),
+        (&format!("{gpu}/device"), "0x2330\n"),
+        (&format!("{gpu}/numa_node"), "-1\n"),
+        (&format!("{gpu}/current_link_speed"), "16.0 GT/s PCIe\n"),
+        (&format!("{gpu}/current_link_width"), "8\n"),
+        (&format!("{gpu}/max_link_speed"), "32.0 GT/s PCIe\n"),
+        (&format!("{gpu}/max_link_width"), "16\n"),
+        (
+            "sys/bus/pci/devices/0000:01:00.0.target",
+            "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0",
+        ),
+        (
+            &format!("{kfd}/properties"),
+            "simd_count 440\nlocation_id 256\ndomain 0\nvendor_id 4098\n",
+        ),
+        (&format!("{kfd}/io_links/0/properties"), "type 11\nnode_from 1\nnode_to 2\nweight 15\n"),
+    ] {
+        snapshot.insert(path, text);
+    }
+    vec![snapshot.to_text().into_bytes()]
+}
