@@ -67,10 +67,10 @@ impl Fuzzer {
     }
 }
 
-/// An answer without its numbers and quotations. What is quoted may hold quotes itself, so all
-/// between the first and the last one goes.
+/// An answer without its numbers and quotations (elements of XML are some). What is quoted may hold
+/// quotes itself, so all between the first and the last one goes.
 fn kind(answer: &str) -> String {
-    let is_quote = |c: char| "'\"`".contains(c);
+    let is_quote = |c: char| "'\"`<>".contains(c);
     let rest = match (answer.find(is_quote), answer.rfind(is_quote)) {
         (Some(first), Some(last)) => [&answer[..first], &answer[last..]].concat(),
         _ => answer.to_owned(),
