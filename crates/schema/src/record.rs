@@ -84,7 +84,7 @@ pub struct Settings {
     pub time_limit: Ns,
     /// Most memory in use at once for buffers, host and device each.
     pub memory: Bytes,
-    /// Seed of patterns and of the order of cases.
+    /// Seed of what a simulated machine draws: its spread of times, garbage in fresh memory.
     pub seed: u64,
 }
 
