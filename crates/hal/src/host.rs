@@ -19,7 +19,8 @@ pub struct HostDomain {
     pub free: Bytes,
 }
 
-/// What a team does: `reps` passes of a loop over `bytes`, split evenly over its threads.
+/// What a team does: `reps` passes of a loop over `bytes`, split evenly over its threads. With no
+/// bytes or no passes the team only starts and ends, which shows what it costs by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
     /// The loop.

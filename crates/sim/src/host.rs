@@ -243,14 +243,17 @@ impl Host for SimHost {
         if world.tasks.contains_key(&team.0) {
             return refuse("the team has work that was not reaped", "reap first");
         }
-        if work.bytes.0 == 0 || work.reps == 0 {
-            return refuse("there is nothing to do", "ask for at least 1 byte, once");
-        }
         world.bytes_fit("host.submit", work.bytes)?;
         if !instructions(&world).any(|how| how == work.work.how) {
             let reason = "this processor has no such instructions";
             return Err(CallError::unsupported("host.submit", thing(), reason)
                 .or_try("choose one of the instructions that the host offers"));
+        }
+        let issued = world.clock(self.rank);
+        if work.bytes.0 == 0 || work.reps == 0 {
+            world.timeline.push(team.0, issued, Op::Hold(gate.0));
+            world.tasks.insert(team.0, Task { steps: work.reps, empty: true });
+            return Ok(());
         }
         let ends = self.ends(&world, numa, work)?;
         let by = Mover::Cpu { at: Unit::Numa(numa), work: work.work, threads };
@@ -267,7 +270,7 @@ impl Host for SimHost {
         let issued = world.clock(self.rank);
         world.timeline.push(team.0, issued, Op::Hold(gate.0));
         world.enqueue(self.rank, team.0, operation, load, effect);
-        world.tasks.insert(team.0, Task { steps });
+        world.tasks.insert(team.0, Task { steps, empty: false });
         Ok(())
     }
 
@@ -276,14 +279,16 @@ impl Host for SimHost {
         world.enter(self.rank, "host.reap", None)?;
         team_of(&world, "host.reap", team)?;
         let thing = format!("team {}", team.0);
-        let Some(Task { steps }) = world.tasks.get(&team.0).copied() else {
+        let Some(Task { steps, empty }) = world.tasks.get(&team.0).copied() else {
             let reason = "it was given no work";
             return Err(CallError::new(Severity::Transient, "host.reap", thing, reason)
                 .or_try("submit first"));
         };
         world.block(self.rank, "host.reap", &thing, |w| w.timeline.lane_idle(team.0))?;
         world.tasks.remove(&team.0);
-        Ok(Reaped { elapsed: Ns(world.timeline.lane_busy_time(team.0)), steps })
+        // The model's threads start together and cost nothing of their own.
+        let elapsed = if empty { 0.0 } else { world.timeline.lane_busy_time(team.0) };
+        Ok(Reaped { elapsed: Ns(elapsed), steps })
     }
 
     fn gate_create(&self) -> Result<GateId> {

@@ -51,6 +51,8 @@ pub(crate) struct Loaded {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task {
     pub(crate) steps: u64,
+    /// Whether there is nothing to do: work of no bytes or no passes.
+    pub(crate) empty: bool,
 }
 
 /// Least time of any call: a loop that polls must end.
@@ -88,6 +90,9 @@ impl World {
     ) -> std::result::Result<Self, pathline_flow::DescError> {
         let network = Network::new(desc, switches)?;
         let topology = desc.topology();
+        // The HSA switches are read by AMD's runtime only.
+        let amd = topology.gpus.iter().any(|g| g.vendor == "amd");
+        let switches = if amd { switches } else { Switches::default() };
         let gpus = topology.gpus.iter().map(|g| (Unit::Gpu(g.index), g.memory.0));
         let domains = topology.numa.iter().map(|d| (Unit::Numa(d.id), d.memory.0));
         let memory = Memory::new(gpus.chain(domains), options.seed);

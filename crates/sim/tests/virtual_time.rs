@@ -208,6 +208,15 @@ fn xnack() {
     }
 }
 
+/// They are AMD's switches: another vendor's machine does not hear them.
+#[test]
+fn xnack_is_amds() {
+    let desc = MachineDesc::preset("hgx-h200").expect("the preset parses");
+    let off = Some(false);
+    let m = machine(&desc, Switches { sdma: off, peer_sdma: off, xnack: off }, 0).unwrap();
+    assert!(m.driver().unwrap().devices().unwrap().iter().all(|d| d.demand_migration));
+}
+
 /// Pages that migrated are at home there: the room is taken at the GPU, a second migration has
 /// nothing to do, and advice keeps them at the host.
 #[test]

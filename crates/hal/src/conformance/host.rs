@@ -19,6 +19,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("host: gate holds a team until released", gate),
     ("host: destroying a gate opens it", gate_destroy),
     ("host: a team works again and again", team_again),
+    ("host: a team takes empty work", empty_work),
     ("host: bad handles are errors", bad_handles),
 ];
 
@@ -283,6 +284,21 @@ fn team_again(machine: &Machine) -> Outcome {
         team.reap()?;
         let found = host.wrong(dst.address(), bytes, seed)?;
         ensure!(found.is_none(), "round {}: byte {found:?}", seed - 20);
+    }
+    Ok(())
+}
+
+fn empty_work(machine: &Machine) -> Outcome {
+    let team = machine.team(first_domain(machine)?.id, 1)?;
+    for reps in [0, 1] {
+        let gate = machine.gate()?;
+        let mut work = work(CpuOp::Read, CpuHow::Plain, 0, 0, 0);
+        work.reps = reps;
+        team.submit(&gate, &work)?;
+        gate.release()?;
+        let reaped = team.reap()?;
+        ensure!(reaped.elapsed >= Ns::ZERO, "nothing took {}", reaped.elapsed);
+        ensure!(reaped.steps == reps, "{reps} passes over nothing: {} steps", reaped.steps);
     }
     Ok(())
 }
