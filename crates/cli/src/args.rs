@@ -1,0 +1,186 @@
+//! The command line, as one table. Completions and the man page are derived from it.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use pathline_schema::{Bytes, Pattern};
+
+/// Measures, models and explains every path that data takes in a multi-GPU node.
+#[derive(Debug, Parser)]
+#[command(name = "pathline", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    after_help = "Exit codes: 0 fine; 1 measured, and something is wrong; 2 unusable arguments or \
+                        files; 3 could not judge."
+)]
+pub(crate) struct Args {
+    /// What to do; without it, says what can be done here.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// The commands, in display order.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure: prints a summary, writes a journal and an HTML report.
+    Run(RunArgs),
+    /// Show what this node is made of and how its parts are joined.
+    Topo(TopoArgs),
+    /// List the cases of a run, and what would be skipped and why; touches no device.
+    Plan(PlanArgs),
+    /// Show a run again: summary, HTML, CSV.
+    Report(ReportArgs),
+    /// Compare two runs, case by case.
+    Diff(DiffArgs),
+    /// List the machines that can be simulated, or print the description of one.
+    Machines(MachinesArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (roff).
+    Man,
+}
+
+/// Which cases, and on which machine.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct SelectArgs {
+    /// Simulate a machine: a name from `pathline machines`, or a TOML file.
+    #[arg(long, short, value_name = "NAME|FILE")]
+    pub(crate) machine: Option<String>,
+    /// Take only these suites (comma-separated).
+    #[arg(long, short, value_delimiter = ',', value_name = "SUITE")]
+    pub(crate) suite: Vec<String>,
+    /// Take only these cases: a case text, or a flow with wildcards such as
+    /// 'gpu0.* > gpu*.vram by dma'. May be given several times.
+    #[arg(long, short, value_name = "CASE")]
+    pub(crate) case: Vec<Pattern>,
+    /// Memory that buffers may take, on the host and on each GPU; half of what is free by default.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Bytes>,
+}
+
+/// How to measure.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    /// Folder to write into; a new one under runs/ by default.
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Go on with a run that was cut: its folder or journal. Cases that are done stay as they are.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["machine", "suite", "case", "out"])]
+    pub(crate) resume: Option<PathBuf>,
+    /// Stop after this many seconds, with what there is.
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub(crate) time_limit: Option<f64>,
+    /// Wanted half width of the 95 % interval of the median, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = positive)]
+    pub(crate) precision: f64,
+    /// Time for one case, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 250.0, value_parser = positive)]
+    pub(crate) case_budget: f64,
+    /// Seed of simulated noise.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// No progress and no summary; errors still show.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    pub(crate) color: Colour,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What to show of a node, and from where.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct TopoArgs {
+    /// Read it from a file instead: a saved snapshot, an NCCL/RCCL or hwloc XML file, a KFD link
+    /// table, a topology in JSON.
+    #[arg(long, value_name = "PATH", conflicts_with = "machine")]
+    pub(crate) from: Option<PathBuf>,
+    /// Show a simulated machine.
+    #[arg(long, short, value_name = "NAME|FILE")]
+    pub(crate) machine: Option<String>,
+    /// Save the plain files that were looked at: into a folder, or into one file if the name ends
+    /// in .json.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["from", "machine"])]
+    pub(crate) save: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long, conflicts_with_all = ["svg", "xml"])]
+    pub(crate) json: bool,
+    /// Write a picture of the node.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Write NCCL/RCCL topology XML, as NCCL_TOPO_FILE takes it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) xml: Option<PathBuf>,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    pub(crate) color: Colour,
+}
+
+/// What to list.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    /// Print JSON: a line a case.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which run to show, and how.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct ReportArgs {
+    /// The run: its folder or journal.
+    pub(crate) run: PathBuf,
+    /// Write the HTML report here; next to the journal by default.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write a table with a row a series; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Write a table with a row a raw sample; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv_raw: Option<PathBuf>,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    pub(crate) color: Colour,
+}
+
+/// Which runs to compare.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct DiffArgs {
+    /// The run to compare with.
+    pub(crate) before: PathBuf,
+    /// The run to judge.
+    pub(crate) after: PathBuf,
+    /// Differences below this many percent count as none.
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = positive)]
+    pub(crate) tolerance: f64,
+}
+
+/// Which description to print.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct MachinesArgs {
+    /// Print the description of this machine, to copy and change.
+    pub(crate) name: Option<String>,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err("a number above 0".to_owned()),
+    }
+}

@@ -1,0 +1,42 @@
+//! Without a command: what can be done here, in ten lines.
+
+use anyhow::Result;
+use pathline_bench::Plan;
+use pathline_flow::MachineDesc;
+
+use super::Exit;
+use crate::env;
+use crate::world::World;
+
+pub(super) fn run() -> Result<Exit> {
+    let switches = env::switches();
+    let world = World::new(None)?;
+    let topology = world.topology();
+    let memory = world.memory(None);
+    let plan = Plan::new(&world.scope(memory, &switches), &[], &[]).map_err(anyhow::Error::msg)?;
+    let gpus = match topology.gpus.len() {
+        0 => "no GPU".to_owned(),
+        n => format!("{n} GPUs (seen; measured on simulated machines only in this version)"),
+    };
+    let machines: Vec<&str> = MachineDesc::presets().iter().map(|(name, _)| *name).collect();
+    println!("pathline {} on {}", env!("CARGO_PKG_VERSION"), topology.host.hostname);
+    println!(
+        "  {} · {} CPUs · {} NUMA · {} memory · {gpus}",
+        topology.host.cpu_model,
+        topology.host.cpus.len(),
+        topology.numa.len(),
+        topology.host.memory.rounded(),
+    );
+    println!("  pathline run                     measure this host: {} cases", plan.runnable());
+    println!("  pathline run --machine mi250x    the same suites on a simulated node, in seconds");
+    println!("  pathline topo                    what this node is made of; --svg for a picture");
+    println!("  pathline plan                    the cases of a run, and what is skipped and why");
+    println!("  pathline report RUN              a run again: summary, HTML, CSV");
+    println!("  pathline diff RUN RUN            two runs, case by case");
+    println!(
+        "  pathline machines                simulated: {}; or your own file",
+        machines.join(", ")
+    );
+    println!("  pathline help: -h after any command");
+    Ok(Exit::Fine)
+}

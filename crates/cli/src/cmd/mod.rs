@@ -1,0 +1,72 @@
+//! The commands. Each takes its arguments and says how it went.
+
+mod diff;
+mod hello;
+mod machines;
+mod plan;
+mod report;
+mod run;
+mod topo;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use crate::args::{Args, Colour, Command};
+
+/// How a command went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All is well.
+    Fine,
+    /// Measured or compared, and something is wrong.
+    Wrong,
+    /// Arguments or files cannot be used.
+    Unusable,
+    /// There was nothing to judge by.
+    CouldNotJudge,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Fine => 0,
+            Exit::Wrong => 1,
+            Exit::Unusable => 2,
+            Exit::CouldNotJudge => 3,
+        })
+    }
+}
+
+/// Does what the command line says.
+pub(crate) fn run(args: Args) -> Result<Exit> {
+    match args.command {
+        None => hello::run(),
+        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Topo(args)) => topo::run(&args),
+        Some(Command::Plan(args)) => plan::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
+        Some(Command::Diff(args)) => diff::run(&args),
+        Some(Command::Machines(args)) => machines::run(&args),
+        Some(Command::Completions { shell }) => {
+            let mut out = std::io::stdout();
+            clap_complete::generate(shell, &mut Args::command(), "pathline", &mut out);
+            Ok(Exit::Fine)
+        }
+        Some(Command::Man) => {
+            clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?;
+            Ok(Exit::Fine)
+        }
+    }
+}
+
+/// Whether standard output takes colour.
+fn colour(choice: Colour) -> bool {
+    match choice {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+    }
+}

@@ -1,0 +1,52 @@
+//! `pathline plan`.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use pathline_bench::{Entry, Plan};
+use serde_json::json;
+
+use super::Exit;
+use crate::args::{PlanArgs, SelectArgs};
+use crate::env;
+use crate::world::World;
+
+/// The cases that the arguments choose on a machine.
+pub(super) fn make(
+    world: &World,
+    select: &SelectArgs,
+    switches: &BTreeMap<String, String>,
+) -> Result<Plan> {
+    let memory = world.memory(select.memory);
+    Plan::new(&world.scope(memory, switches), &select.suite, &select.case)
+        .map_err(anyhow::Error::msg)
+}
+
+pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
+    let world = World::new(args.select.machine.as_deref())?;
+    let plan = make(&world, &args.select, &env::switches())?;
+    if args.json {
+        for entry in &plan.entries {
+            let Entry { case, suites, skip, .. } = entry;
+            println!("{}", json!({ "case": case, "suites": suites, "skip": skip }));
+        }
+        return Ok(Exit::Fine);
+    }
+    for entry in &plan.entries {
+        match &entry.skip {
+            None => println!("{:<10} {}", suite(entry), entry.case),
+            Some(why) => println!("{:<10} {}  -- skipped: {why}", suite(entry), entry.case),
+        }
+    }
+    println!();
+    for (suite, cases) in plan.suites() {
+        println!("{:<10} {cases:>5} cases  {}", suite.name, suite.about);
+    }
+    let (all, runnable) = (plan.entries.len(), plan.runnable());
+    println!("{:<10} {all:>5} cases, {runnable} to measure, {} skipped", "in all", all - runnable);
+    Ok(Exit::Fine)
+}
+
+fn suite(entry: &Entry) -> &str {
+    entry.suites.first().map_or("-", String::as_str)
+}

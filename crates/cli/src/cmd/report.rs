@@ -1,0 +1,61 @@
+//! `pathline report`, and the end of `pathline run`.
+
+use std::path::Path;
+
+use anyhow::Result;
+use pathline_flow::Network;
+use pathline_schema::{Journal, World as Recorded};
+
+use super::{Exit, colour};
+use crate::args::ReportArgs;
+use crate::files;
+use crate::world::World;
+
+/// Columns of the summary.
+const WIDTH: usize = 100;
+
+/// Writes the HTML page of a run and gives its summary for the terminal.
+pub(super) fn write(
+    journal: &Journal,
+    network: &Network,
+    page: &Path,
+    colour: bool,
+) -> Result<String> {
+    let report = pathline_explain::report::build(journal, Some(network));
+    let map = pathline_explain::map::svg(&journal.topology);
+    files::write(page, &pathline_explain::html::render(&report, &journal.topology, &map))?;
+    Ok(pathline_explain::terminal::summary(&report, WIDTH, colour))
+}
+
+pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
+    let journal = files::read(&args.run)?;
+    let path = files::journal_path(&args.run);
+    let network = network(&journal, &path)?;
+    let page = args.html.clone().unwrap_or_else(|| path.with_file_name(files::PAGE));
+    let summary = write(&journal, &network, &page, colour(args.color))?;
+    if let Some(file) = &args.csv {
+        files::write(file, &pathline_explain::csv::export(&journal, Some(&network)))?;
+    }
+    if let Some(file) = &args.csv_raw {
+        files::write(file, &pathline_explain::csv::export_raw(&journal))?;
+    }
+    let piped = [&args.csv, &args.csv_raw].into_iter().flatten().any(|f| f == Path::new("-"));
+    if !piped {
+        print!("{summary}");
+        println!("\n{}", page.display());
+    }
+    Ok(Exit::Fine)
+}
+
+/// The physics that a run is held against: the description that lies beside its journal, if it was
+/// simulated, else the topology in the journal.
+fn network(journal: &Journal, path: &Path) -> Result<Network> {
+    let description = path.with_file_name(files::MACHINE);
+    if matches!(journal.begin.world, Recorded::Simulated(_))
+        && description.is_file()
+        && let Some(name) = description.to_str()
+    {
+        return World::new(Some(name))?.network(&journal.begin.env);
+    }
+    Ok(Network::from_topology(&journal.topology))
+}

@@ -1,0 +1,139 @@
+//! `pathline run`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use clap::Parser;
+use pathline_bench::{Header, Plan, Session, default_settings};
+use pathline_hal::Machine;
+use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
+
+use super::{Exit, colour, plan, report};
+use crate::args::{Args, Command, RunArgs};
+use crate::progress::{Progress, Stopper};
+use crate::world::World;
+use crate::{env, files};
+
+pub(super) fn run(args: RunArgs) -> Result<Exit> {
+    let begun = Instant::now();
+    let args = taken_up(args)?;
+    let stopper = Stopper::new(begun, args.time_limit)?;
+    let switches = env::switches();
+    let world = World::new(args.select.machine.as_deref())?;
+    let plan = plan::make(&world, &args.select, &switches)?;
+    let name = world.name().to_owned();
+    let memory = world.memory(args.select.memory);
+    let network = world.network(&switches)?;
+    let description = world.description().map(str::to_owned);
+    let machine = world.open(&switches, args.seed)?;
+    let header = Header {
+        host: env::hostname(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: command_line(),
+        env: switches,
+        settings: settings(&args, memory),
+    };
+    let (folder, session) = open(&args, &machine, &header.host, &name)?;
+    if let Some(text) = description {
+        files::write(&folder.join(files::MACHINE), &text)?;
+    }
+    let end = measure(session, &machine, &plan, header, &stopper, args.quiet)?;
+    drop(machine);
+    let journal = files::read(&folder)?;
+    let page = folder.join(files::PAGE);
+    let summary = report::write(&journal, &network, &page, colour(args.color))?;
+    if !args.quiet {
+        print!("{summary}");
+        println!("\n{} · {}", page.display(), folder.join(files::JOURNAL).display());
+        if !end.complete {
+            println!("this run was cut; `pathline run --resume {}` goes on", folder.display());
+        }
+    }
+    Ok(judge(&journal.outcomes))
+}
+
+/// Something failed: 1. Nothing was measured: 3. Else 0, even if a time limit cut the run.
+fn judge(outcomes: &[Outcome]) -> Exit {
+    let any = |is: fn(&Outcome) -> bool| outcomes.iter().any(is);
+    if any(|o| matches!(o, Outcome::Faulted(_))) {
+        Exit::Wrong
+    } else if any(|o| matches!(o, Outcome::Measured(_))) {
+        Exit::Fine
+    } else {
+        Exit::CouldNotJudge
+    }
+}
+
+/// With `--resume`, the choice of machine and cases that the run was begun with; how long and how
+/// loud is said anew.
+fn taken_up(args: RunArgs) -> Result<RunArgs> {
+    let Some(run) = &args.resume else { return Ok(args) };
+    let begin = files::read(run)?.begin;
+    let first = Args::try_parse_from(&begin.command)
+        .ok()
+        .and_then(|a| if let Some(Command::Run(first)) = a.command { Some(first) } else { None })
+        .ok_or_else(|| anyhow!("{}: its command line cannot be read again", run.display()))?;
+    Ok(RunArgs {
+        select: first.select,
+        precision: first.precision,
+        case_budget: first.case_budget,
+        seed: first.seed,
+        ..args
+    })
+}
+
+fn command_line() -> Vec<String> {
+    let mut words: Vec<String> =
+        std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    if let Some(program) = words.first_mut() {
+        *program = "pathline".to_owned();
+    }
+    words
+}
+
+fn settings(args: &RunArgs, memory: Bytes) -> Settings {
+    Settings {
+        precision: args.precision / 100.0,
+        case_budget: Ns::ms(args.case_budget),
+        time_limit: Ns::secs(args.time_limit.unwrap_or(0.0)),
+        seed: args.seed,
+        ..default_settings(memory)
+    }
+}
+
+fn open(args: &RunArgs, machine: &Machine, host: &str, name: &str) -> Result<(PathBuf, Session)> {
+    if let Some(run) = &args.resume {
+        let path = files::journal_path(run);
+        let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+        return Ok((folder, Session::resume(&path, machine, host)?));
+    }
+    let folder = files::new_folder(args.out.as_deref(), name)?;
+    let path = folder.join(files::JOURNAL);
+    if path.exists() {
+        return Err(anyhow!(
+            "{} holds a run already; --resume {} goes on with it, or name another --out",
+            folder.display(),
+            folder.display()
+        ));
+    }
+    Ok((folder, Session::create(&path)?))
+}
+
+fn measure(
+    session: Session,
+    machine: &Machine,
+    plan: &Plan,
+    header: Header,
+    stopper: &Stopper,
+    quiet: bool,
+) -> Result<End> {
+    let mut progress = Progress::new(plan.entries.len(), session.done(), quiet);
+    let end = session
+        .run(machine, plan, header, &env::now, &|| stopper.reason(), &mut |event| {
+            progress.show(event);
+        })
+        .context("the run ended early; what was measured is in its journal");
+    progress.end();
+    end
+}

@@ -1,0 +1,46 @@
+//! `pathline topo`.
+
+use std::path::Path;
+
+use anyhow::Result;
+use pathline_schema::Topology;
+use pathline_topo::Snapshot;
+
+use super::{Exit, colour};
+use crate::args::TopoArgs;
+use crate::files;
+use crate::world::World;
+
+pub(super) fn run(args: &TopoArgs) -> Result<Exit> {
+    let topology = topology(args)?;
+    if let Some(file) = &args.svg {
+        files::write(file, &pathline_explain::map::svg(&topology))?;
+    }
+    if let Some(file) = &args.xml {
+        files::write(file, &pathline_topo::write_nccl_xml(&topology))?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&topology)?);
+    } else if args.svg.is_none() && args.xml.is_none() {
+        print!("{}", pathline_explain::map::text(&topology, colour(args.color)));
+    }
+    Ok(Exit::Fine)
+}
+
+fn topology(args: &TopoArgs) -> Result<Topology> {
+    if let Some(path) = &args.from {
+        return Ok(pathline_topo::from_path(path)?);
+    }
+    if args.machine.is_some() {
+        return Ok(World::new(args.machine.as_deref())?.topology().clone());
+    }
+    let snapshot = Snapshot::collect(Path::new("/"));
+    if let Some(path) = &args.save {
+        if path.extension().is_some_and(|e| e == "json") {
+            snapshot.save_file(path)?;
+        } else {
+            snapshot.save_dir(path)?;
+        }
+    }
+    Ok(pathline_topo::from_snapshot("live", &snapshot))
+}

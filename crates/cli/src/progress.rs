@@ -1,0 +1,109 @@
+//! What a user sees while a run goes on, and how he ends it.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pathline_bench::Event;
+use pathline_schema::{Measured, Outcome};
+use pathline_stats::Summary;
+
+/// Says when a run must end: Ctrl-C, or its time limit.
+pub(crate) struct Stopper {
+    asked: Arc<AtomicBool>,
+    deadline: Option<(Instant, f64)>,
+}
+
+impl Stopper {
+    /// Catches Ctrl-C (a second one ends the program at once) and starts the clock of the limit.
+    pub(crate) fn new(begun: Instant, limit_secs: Option<f64>) -> Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&asked);
+        ctrlc::set_handler(move || {
+            if flag.swap(true, Ordering::SeqCst) {
+                std::process::exit(130);
+            }
+        })
+        .context("cannot catch Ctrl-C")?;
+        let deadline = limit_secs.map(|secs| {
+            // What is left after the last case writes the report.
+            let measuring = (secs * 0.9).max(secs - 3.0);
+            (begun + Duration::from_secs_f64(measuring.min(1e9)), secs)
+        });
+        Ok(Self { asked, deadline })
+    }
+
+    /// Why the run must end now, if it must.
+    pub(crate) fn reason(&self) -> Option<String> {
+        if self.asked.load(Ordering::SeqCst) {
+            return Some("interrupted".to_owned());
+        }
+        let (deadline, secs) = self.deadline?;
+        (Instant::now() >= deadline).then(|| format!("the time limit of {secs} s came"))
+    }
+}
+
+/// A bar with time left and the latest figure on a terminal; a line now and then elsewhere.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    begun: Instant,
+    plain: Option<Instant>,
+}
+
+/// Without a terminal, at most one line in this time.
+const PLAIN_EVERY: Duration = Duration::from_secs(4);
+
+impl Progress {
+    /// For a run of `total` cases of which `done` are done; silent if `quiet`.
+    pub(crate) fn new(total: usize, done: usize, quiet: bool) -> Self {
+        let bar = ProgressBar::new(total as u64).with_position(done as u64);
+        let on_terminal = std::io::stderr().is_terminal();
+        if quiet || !on_terminal {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template(
+            "{bar:28.cyan/dim} {pos}/{len}  {elapsed} spent, {eta} left\n{wide_msg:.dim}",
+        );
+        if let Ok(style) = style {
+            bar.set_style(style.progress_chars("━╸─"));
+        }
+        let now = Instant::now();
+        Self { bar, begun: now, plain: (!quiet && !on_terminal).then_some(now) }
+    }
+
+    /// Takes a step.
+    pub(crate) fn show(&mut self, event: Event<'_>) {
+        let Event::Outcome { outcome, done, total } = event else { return };
+        self.bar.set_position(done as u64);
+        let Outcome::Measured(measured) = outcome else { return };
+        let line = latest(measured);
+        if let Some(last) = self.plain
+            && (last == self.begun || last.elapsed() >= PLAIN_EVERY)
+        {
+            eprintln!("{done}/{total}  {line}");
+            self.plain = Some(Instant::now());
+        }
+        self.bar.set_message(line);
+    }
+
+    /// Clears the bar.
+    pub(crate) fn end(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A case and its figure in one line.
+fn latest(measured: &Measured) -> String {
+    let Some(series) = measured.series.first() else { return measured.case.to_string() };
+    let figure = if series.flow.by.is_chase() || series.moved_bytes.0 < 4096 {
+        Summary::of(&series.latencies().map(|ns| ns.0).collect::<Vec<_>>())
+            .map(|s| pathline_schema::Ns(s.median).to_string())
+    } else {
+        Summary::of(&series.rates().map(|r| r.0).collect::<Vec<_>>())
+            .map(|s| pathline_schema::Rate(s.median).to_string())
+    };
+    format!("{:>10}  {}", figure.unwrap_or_default(), measured.case)
+}

@@ -1,0 +1,259 @@
+//! What a user meets: commands, files, exit codes, and runs that are cut.
+
+use std::fs;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use pathline_schema::{Journal, Message, Outcome};
+use tempfile::TempDir;
+
+fn pathline(args: &[&str]) -> Output {
+    command(args).output().expect("the binary runs")
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+    command.args(args).stdin(Stdio::null());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HSA_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("not killed")
+}
+
+fn journal(run: &Path) -> Journal {
+    let file = fs::File::open(run.join("run.jsonl")).expect("a journal");
+    Journal::read(BufReader::new(file)).expect("a readable journal")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a printable path")
+}
+
+/// A quick real case: one thread, 64 KiB, every instruction choice that needs no feature.
+const QUICK: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64KiB";
+
+#[test]
+fn without_a_command_ten_lines() {
+    let output = pathline(&[]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!(out(&output).lines().count(), 10, "{}", out(&output));
+    assert!(out(&output).contains("pathline run"));
+}
+
+#[test]
+fn a_simulated_run_writes_journal_and_page() {
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
+    let output =
+        pathline(&["run", "--machine", "mi250x", "--suite", "latency", "--out", text(&run)]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let journal = journal(&run);
+    // 8 GCDs, each to each and to itself.
+    assert_eq!(journal.outcomes.len(), 64);
+    assert!(journal.end.expect("an end").complete);
+    let page = fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(page.contains("simulated") || page.contains("Simulated"));
+    assert!(run.join("machine.toml").is_file());
+}
+
+#[test]
+fn a_pasted_case_runs_exactly_that_case() {
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
+    let output = pathline(&["run", "--case", QUICK, "--out", text(&run)]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let journal = journal(&run);
+    assert_eq!(journal.outcomes.len(), 1);
+    assert!(matches!(journal.outcomes[0], Outcome::Measured(_)));
+    assert_eq!(
+        journal.outcomes[0].case().to_string(),
+        format!("r0.{}", QUICK.replace("> ", "> r0."))
+    );
+}
+
+#[test]
+fn plan_lists_and_explains_without_a_device() {
+    let output = pathline(&["plan", "--machine", "mi250x", "--suite", "pairs", "--json"]);
+    assert_eq!(code(&output), 0);
+    // 56 ordered pairs x 4 movers, 28 pairs x 4 movers both ways.
+    assert_eq!(out(&output).lines().count(), 56 * 4 + 28 * 4);
+    let forbidden = command(&["plan", "--machine", "mi250x", "--suite", "host-link"])
+        .env("HSA_XNACK", "0")
+        .output()
+        .unwrap();
+    assert!(out(&forbidden).contains("skipped: HSA_XNACK=0"), "{}", out(&forbidden));
+}
+
+#[test]
+fn slips_are_answered_with_code_2_and_a_way_out() {
+    let dir = TempDir::new().unwrap();
+    let broken = dir.path().join("broken.toml");
+    fs::write(&broken, "name = \"x\"\nnonsense = 3\n").unwrap();
+    for (args, expected) in [
+        (vec!["run", "--machine", "mi300z"], "mi250x"),
+        (vec!["run", "--machine", text(&broken)], "broken.toml:2"),
+        (vec!["run", "--suite", "pears"], "pairs"),
+        (vec!["run", "--case", "gpu0 to gpu1"], "SRC"),
+        (vec!["run", "--time-limit", "0"], "--time-limit"),
+        (vec!["report", "/nonexistent"], "run.jsonl"),
+        (vec!["topo", "--from", "/nonexistent"], "/nonexistent"),
+    ] {
+        let output = pathline(&args);
+        assert_eq!(code(&output), 2, "{args:?}");
+        assert!(err(&output).contains(expected), "{args:?} said: {}", err(&output));
+    }
+}
+
+#[test]
+fn nothing_to_measure_cannot_be_judged() {
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
+    let case = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t4000] x 64KiB";
+    let output = pathline(&["run", "--case", case, "--out", text(&run)]);
+    assert_eq!(code(&output), 3, "{}", err(&output));
+}
+
+#[test]
+fn real_and_simulated_are_not_compared() {
+    let dir = TempDir::new().unwrap();
+    let (real, model) = (dir.path().join("real"), dir.path().join("model"));
+    let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 16MiB";
+    assert_eq!(code(&pathline(&["run", "--case", QUICK, "--out", text(&real)])), 0);
+    let args = ["run", "--machine", "mi250x", "--case", case, "--out", text(&model)];
+    assert_eq!(code(&pathline(&args)), 0);
+    let output = pathline(&["diff", text(&real), text(&model)]);
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains("simulated"), "{}", err(&output));
+    assert_eq!(code(&pathline(&["diff", text(&model), text(&model)])), 0);
+}
+
+#[test]
+fn a_time_limit_holds() {
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
+    let begun = Instant::now();
+    let output = pathline(&["run", "--suite", "host", "--time-limit", "3", "--out", text(&run)]);
+    let took = begun.elapsed();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    // The tests of other binaries may share the two cores; twice the limit is generous for those.
+    assert!(took < Duration::from_secs(6), "took {took:?}");
+    let end = journal(&run).end.expect("an end");
+    assert!(!end.complete);
+    assert!(end.why.expect("a reason").contains("time limit"));
+    assert!(run.join("report.html").is_file());
+}
+
+#[test]
+fn interrupted_keeps_what_it_has_and_reports() {
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
+    let mut child = command(&["run", "--suite", "host", "--out", text(&run)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for_outcomes(&run, 3);
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let journal = journal(&run);
+    assert_eq!(journal.end.expect("an end").why.as_deref(), Some("interrupted"));
+    assert!(journal.outcomes.len() >= 3);
+    assert!(run.join("report.html").is_file());
+}
+
+/// Whole lines of a journal, as messages.
+fn messages(run: &Path) -> Vec<Message> {
+    let text = fs::read_to_string(run.join("run.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn outcomes(messages: &[Message]) -> Vec<String> {
+    let case = |m: &Message| match m {
+        Message::Measured(m) => Some(m.case.to_string()),
+        Message::Skipped(s) => Some(s.case.to_string()),
+        Message::Faulted(f) => Some(f.case.to_string()),
+        _ => None,
+    };
+    messages.iter().filter_map(case).collect()
+}
+
+fn wait_for_outcomes(run: &Path, wanted: usize) {
+    let begun = Instant::now();
+    while outcomes(&messages(run)).len() < wanted {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no {wanted} outcomes within a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn killed_and_resumed_nothing_is_lost_or_measured_twice() {
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
+    let pattern = "numa0.huge > * by cpu@numa0[*-t1] x 64KiB";
+    let mut child = command(&["run", "--case", pattern, "--out", text(&run)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for_outcomes(&run, 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = outcomes(&messages(&run));
+    assert!(journal(&run).end.is_none(), "the kill came too late to cut the run");
+
+    let output = pathline(&["run", "--resume", text(&run)]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let after = outcomes(&messages(&run));
+    assert_eq!(after[..before.len()], before[..], "what was measured stays as it was");
+    let mut once = after.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!(once.len(), after.len(), "a case was measured twice");
+    let planned = pathline(&["plan", "--case", pattern, "--json"]);
+    assert_eq!(after.len(), out(&planned).lines().count());
+    assert!(journal(&run).end.expect("an end").complete);
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_can_be_resumed_and_reported() {
+    let dir = TempDir::new().unwrap();
+    let whole = dir.path().join("whole");
+    let case = "gpu0.vram > gpu*.vram by dma@gpu0 x 256MiB";
+    let args = ["run", "--machine", "mi250x", "--suite", "pairs", "--case", case, "--out"];
+    assert_eq!(code(&pathline(&[&args[..], &[text(&whole)]].concat())), 0);
+    let bytes = fs::read(whole.join("run.jsonl")).unwrap();
+    let all = outcomes(&messages(&whole)).len();
+    let first_line = bytes.iter().position(|&b| b == b'\n').unwrap() + 1;
+    let step = (bytes.len() - first_line) / 9;
+    for cut in (first_line..bytes.len()).step_by(step) {
+        let run = dir.path().join(format!("cut-{cut}"));
+        fs::create_dir(&run).unwrap();
+        fs::write(run.join("run.jsonl"), &bytes[..cut]).unwrap();
+        let report = pathline(&["report", text(&run)]);
+        assert_eq!(code(&report), 0, "cut at {cut}: {}", err(&report));
+        let resumed = pathline(&["run", "--resume", text(&run), "--quiet"]);
+        assert_eq!(code(&resumed), 0, "cut at {cut}: {}", err(&resumed));
+        assert_eq!(outcomes(&messages(&run)).len(), all, "cut at {cut}");
+    }
+}
+
+#[test]
+fn completions_and_manual_come_from_the_argument_table() {
+    assert!(out(&pathline(&["completions", "bash"])).contains("--time-limit"));
+    assert!(out(&pathline(&["man"])).contains(".TH pathline"));
+}
