@@ -9,7 +9,7 @@ use crate::links::{add_mi250x_routes, distrust_flat_counts, join_domains};
 use crate::pci::{AMD, is_gpu_class, narrowest, near_gpus};
 use crate::peaks::amd_product;
 use crate::snapshot::Snapshot;
-use crate::warn::{numa_distances, pcie_degraded, warning};
+use crate::warn::{numa_distances, numa_memory, pcie_degraded, warning};
 use crate::{block, cache, host, kfd, net, numa, nvidia, pci};
 
 /// The most GPUs, domains and switches of one node that are believed.
@@ -36,6 +36,7 @@ pub fn from_snapshot(source: &str, snapshot: &Snapshot) -> Topology {
             warnings.push(warning("kfd-missing", "gpus", text));
         }
     }
+    kfd.drop_unknown_domains(&numa, &mut warnings);
     for gpu in &mut kfd.gpus {
         let device = pci.iter().find(|device| device.address == gpu.pci);
         kfd::compare_domains(gpu, device.and_then(|d| d.numa), &mut warnings);
@@ -96,6 +97,7 @@ pub(crate) fn finish(topology: &mut Topology) {
     add_mi250x_routes(topology);
     distrust_flat_counts(topology);
     numa_distances(&topology.numa, &mut topology.warnings);
+    numa_memory(topology);
     pcie_degraded(topology);
     topology.links.sort_by_key(|link| (link.a, link.b));
 }

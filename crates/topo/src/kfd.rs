@@ -44,6 +44,33 @@ pub(crate) struct Kfd {
     pub(crate) routes: Vec<Route>,
 }
 
+impl Kfd {
+    /// Leaves out links to domains that the system does not show.
+    pub(crate) fn drop_unknown_domains(
+        &mut self,
+        numa: &[NumaDomain],
+        warnings: &mut Vec<Warning>,
+    ) {
+        let known = |node: Node| match node {
+            Node::Numa(id) => numa.iter().any(|domain| domain.id == id),
+            Node::Gpu(_) | Node::Switch(_) => true,
+        };
+        let before = self.links.len();
+        self.links.retain(|link| known(link.a) && known(link.b));
+        for gpu in &mut self.gpus {
+            gpu.numa = gpu.numa.filter(|&id| known(Node::Numa(id)));
+        }
+        if self.links.len() < before {
+            let text = format!(
+                "the KFD joins CPU nodes by {} links to domains that the system does not show; these \
+                 links are left out",
+                before - self.links.len()
+            );
+            warnings.push(warning("numa-disagree", "host", text));
+        }
+    }
+}
+
 /// Units by KFD node number. An APU is both.
 #[derive(Debug, Default)]
 struct Units {

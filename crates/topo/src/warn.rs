@@ -1,6 +1,6 @@
 //! Things that cannot be, or that contradict each other. Codes are stable.
 
-use pathline_schema::{NumaDomain, PciDevice, Topology, Warning};
+use pathline_schema::{Bytes, NumaDomain, PciDevice, Topology, Warning};
 
 /// A warning.
 pub(crate) fn warning(code: &str, subject: impl Into<String>, text: impl Into<String>) -> Warning {
@@ -42,6 +42,29 @@ pub(crate) fn numa_distances(numa: &[NumaDomain], warnings: &mut Vec<Warning>) {
             }
         }
     }
+}
+
+/// Domains that hold much less memory than the host says it has, or more. Where there is only one
+/// domain, the host's figure is its figure.
+pub(crate) fn numa_memory(topology: &mut Topology) {
+    let domains: u64 = topology.numa.iter().map(|d| d.memory.0).fold(0, u64::saturating_add);
+    let host = topology.host.memory.0;
+    if domains == 0 || host == 0 || domains.abs_diff(host) <= host / 8 {
+        return;
+    }
+    let mut text = format!(
+        "the NUMA domains hold {} in all, /proc/meminfo says {}: memory was added or taken away \
+         after boot (a virtual machine?)",
+        Bytes(domains).rounded(),
+        Bytes(host).rounded()
+    );
+    if let [only] = topology.numa.as_mut_slice() {
+        (only.memory, only.free) = (topology.host.memory, topology.host.available);
+        text += "; the second is used";
+    } else {
+        text += "; what a domain says of its memory is not to be relied on";
+    }
+    topology.warnings.push(warning("numa-memory", "host", text));
 }
 
 /// Links of devices that matter, trained below what they could have.
