@@ -1,5 +1,7 @@
 //! How fast virtual time goes by.
 
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot run should stop")]
+
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use pathline_flow::{MachineDesc, Switches};
