@@ -1,8 +1,10 @@
 //! The sentences that come first: what one wants to know of a node, in figures of this run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Bytes, Journal, Mem, Node, Outcome, StopReason, Topology, Verdict};
+use pathline_schema::{
+    Bytes, Journal, Mem, MigrateHow, Node, Outcome, StopReason, Topology, Verdict,
+};
 
 use crate::figure::{Body, Cell, Figure, Headline, Tone};
 use crate::figures::{self, Verb};
@@ -11,6 +13,9 @@ use crate::words;
 
 /// Agreement with a published value that is called good.
 const AGREES: f64 = 0.1;
+
+/// Values that differ by no more than this factor are alike: the first of them is named.
+const ALIKE: f64 = 0.99;
 
 /// All headlines that the run has figures for, in order of interest: what the machine does, then
 /// what is doubtful about the run.
@@ -29,6 +34,7 @@ pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
         plain(kernels(run)),
         plain(fan(run)),
         plain(route(run)),
+        plain(loads(run)),
         plain(latency(figures)),
         published(figures),
         warn(faults(run.journal)),
@@ -97,17 +103,18 @@ fn load_latency(run: &Run) -> Option<String> {
 }
 
 fn host_link(run: &Run) -> Option<String> {
+    let ways = figures::ways(run);
     let best = |inward: bool| {
-        figures::ways(run)
-            .into_iter()
+        let of: Vec<(&figures::Way, f64, Cell)> = ways
+            .iter()
             .filter(|w| w.inward == inward && w.entry.lone().is_some())
             .filter_map(|w| {
                 let cell = run.cell(&w.entry, Quantity::Payload);
                 Some((w, cell.value?, cell))
             })
-            // The first of equals: all GPUs of a node may be alike.
-            .rev()
-            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .collect();
+        let (_, most) = figures::extremes(&of.iter().map(|w| w.1).collect::<Vec<_>>());
+        of.into_iter().find(|w| w.1 >= ALIKE * most)
     };
     let (way, value, cell) = best(true)?;
     let below = figures::share(&cell).zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
@@ -135,8 +142,11 @@ fn slow_host_paths(run: &Run) -> Option<String> {
     let best = best_of(&|_| true)?;
     let parts: Vec<String> = [
         ("pageable copies reach", best_of(&|w| w.mem == Mem::Paged)),
-        ("page migration", best_of(&|w| w.migrates)),
-        ("zero-copy of managed memory", best_of(&|w| w.mem == Mem::Managed && !w.migrates)),
+        ("page migration by faults", best_of(&|w| w.migrates == Some(MigrateHow::Fault))),
+        (
+            "zero-copy of managed memory",
+            best_of(&|w| w.mem == Mem::Managed && w.migrates.is_none()),
+        ),
     ]
     .into_iter()
     .filter_map(|(name, value)| {
@@ -163,14 +173,16 @@ fn copies(run: &Run) -> Option<String> {
         return None;
     }
     let by = engine.map_or(String::new(), |e| format!(" ({e})"));
+    let shares: Vec<f64> = cells.iter().filter_map(figures::share).collect();
+    let (least, _) = figures::extremes(&shares);
     let worst = cells
         .iter()
         .zip(&pairs)
         .filter_map(|(c, p)| Some((figures::share(c)?, c.ceiling?, p)))
-        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .find(|(share, ..)| ALIKE * share <= least)
         .map_or(String::new(), |(share, peak, p)| {
             format!(
-                "; on {} to {} that is {} of {}",
+                "; from gpu{} to gpu{} that is {} of {}",
                 p.src,
                 p.dst,
                 words::percent(share),
@@ -246,6 +258,23 @@ fn route(run: &Run) -> Option<String> {
     ))
 }
 
+/// Routes that a load on one link gave away.
+fn loads(run: &Run) -> Option<String> {
+    let felt: Vec<figures::Slowdown> =
+        figures::slowdowns(run).into_iter().filter(figures::Slowdown::shared).collect();
+    let pairs: BTreeSet<_> = felt.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
+    let widest = felt.iter().rev().max_by(|a, b| a.alone.total_cmp(&b.alone))?;
+    Some(format!(
+        "A load on one link gives away the route of {}: {} to {} falls to {} beside {} to {}.",
+        words::count(pairs.len(), "routed pair"),
+        widest.timed.src.unit,
+        widest.timed.dst.unit,
+        words::percent(widest.loaded / widest.alone),
+        widest.load.src.unit,
+        widest.load.dst.unit
+    ))
+}
+
 fn node_number(node: &Node) -> String {
     match node {
         Node::Gpu(n) => n.to_string(),
@@ -302,10 +331,18 @@ fn latency(figures: &[Figure]) -> Option<String> {
 
 /// How the figures compare with published ones.
 fn published(figures: &[Figure]) -> Option<Headline> {
+    // A path counts once, however many figures and sizes show it.
+    let mut seen = BTreeSet::new();
     let mut pairs: Vec<(f64, &Cell)> = figures
         .iter()
         .flat_map(figures::cells)
-        .filter_map(|c| Some((c.value? / c.published.as_ref()?.value - 1.0, c)))
+        .filter_map(|c| Some((c.value?, c.published.as_ref()?, c.case.as_ref()?, c)))
+        .filter(|(_, published, case, _)| {
+            let way = |f: &pathline_schema::Flow| (f.src, f.dst, f.by);
+            let ways: Vec<_> = case.timed.iter().map(way).collect();
+            seen.insert((ways, case.cadence, published.source.as_str()))
+        })
+        .map(|(value, published, _, c)| (value / published.value - 1.0, c))
         .filter(|(apart, _)| apart.is_finite())
         .collect();
     pairs.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
@@ -360,10 +397,14 @@ fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::Measure
 
 /// Copies whose bytes were not read back. Loops that leave nothing behind are not doubtful.
 fn unverified(journal: &Journal) -> Option<String> {
-    let stores = |m: &&pathline_schema::Measured| {
-        m.case.timed.iter().any(|f| f.src.mem != Mem::Reg && f.dst.mem != Mem::Reg)
+    let copies = |m: &&pathline_schema::Measured| {
+        m.case.timed.iter().any(|f| {
+            let effect = f.by.effect(f.bytes);
+            let stored = f.src.mem != Mem::Reg && f.dst.mem != Mem::Reg;
+            stored && effect.reads == effect.writes
+        })
     };
-    let mut doubtful = measured(journal).filter(stores).filter_map(|m| match &m.verdict {
+    let mut doubtful = measured(journal).filter(copies).filter_map(|m| match &m.verdict {
         Verdict::Unverified(why) => Some(why),
         Verdict::Verified => None,
     });

@@ -209,7 +209,7 @@ impl<'a> Run<'a> {
         let (ceiling, bound) = self.limits(entry.case, quantity);
         Cell {
             value: summary.map(|s| s.median),
-            half_width: summary.map_or(0.0, |s| s.half_width_rel() * s.median),
+            half_width: summary.map_or(0.0, |s| (s.half_width_rel() * s.median).min(f64::MAX)),
             ceiling,
             bound,
             published: self.published(entry, quantity.metric()),

@@ -103,6 +103,8 @@ fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
             let points: Vec<(f64, f64)> =
                 line.points.iter().filter_map(|(x, c)| Some((*x, c.value?))).collect();
             let (_, last) = *points.last()?;
+            let share = line.points.iter().rev().find(|p| p.1.value.is_some());
+            let share = share.and_then(|p| crate::figures::share(&p.1)).map(words::percent);
             let spark: String =
                 points.iter().map(|p| draw::height(draw::log_share(p.1, scale))).collect();
             let best = points.iter().copied().max_by(|a, b| match curves.better {
@@ -110,7 +112,11 @@ fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
                 _ => a.1.total_cmp(&b.1),
             })?;
             let best = format!("best {} at {}", words::number(best.1), x(best.0));
-            Some((line.name.clone(), format!("{spark} {:>5}", words::number(last)), best))
+            Some((
+                line.name.clone(),
+                format!("{spark} {:>5} {:>5}", words::number(last), share.unwrap_or_default()),
+                best,
+            ))
         })
         .collect();
     let longest = rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
@@ -141,7 +147,7 @@ fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
 fn bars(page: &mut Page, figure: &Figure, all: &Bars) {
     page.heading(&figure.title, &all.unit);
     let longest = all.bars.iter().map(|b| b.label.chars().count()).max().unwrap_or(0);
-    let longest = longest.min(page.width - 41);
+    let longest = longest.min(page.width - 42);
     let (_, most) = crate::figures::extremes(
         &all.bars.iter().filter_map(|b| b.cell.ceiling.or(b.cell.value)).collect::<Vec<_>>(),
     );
@@ -163,8 +169,8 @@ fn bars(page: &mut Page, figure: &Figure, all: &Bars) {
             .map_or(String::new(), |p| format!("published {}", words::number(p.value)));
         let drawn = page.paint.shaded(&drawn, share);
         let tail = format!("{:>6} {percent:>5}", words::number(value));
-        // 41 columns of bar, figures and space; what others published goes where there is room.
-        let room = page.width.saturating_sub(41 + longest + 2);
+        // 42 columns of bar, figures and space; what others published goes where there is room.
+        let room = page.width.saturating_sub(42 + longest + 2);
         let published = if published.chars().count() <= room { published } else { String::new() };
         page.line(&format!("  {label:<longest$}  {drawn} {tail}  {published}"));
     }
@@ -189,8 +195,10 @@ fn matrices(page: &mut Page, report: &Report) {
     }
     page.gap();
     page.side_by_side(&blocks);
-    let absent = report.figures.iter().any(has_absent);
-    page.line(&page.paint.legend(absent));
+    page.line(&page.paint.legend());
+    if report.figures.iter().any(has_absent) {
+        page.line("x: not measured");
+    }
 }
 
 fn has_absent(figure: &Figure) -> bool {
@@ -230,7 +238,10 @@ fn notes(page: &mut Page, report: &Report) {
 
 fn more(page: &mut Page, all: usize, noun: &str) {
     if all > MOST_NOTES {
-        let text = format!("  and {} more in the report", words::count(all - MOST_NOTES, noun));
+        let text = format!(
+            "  and {} in the report",
+            words::count(all - MOST_NOTES, &format!("more {noun}"))
+        );
         page.line(&page.paint.dim(&text));
     }
 }

@@ -1,11 +1,9 @@
 //! Figures as people read them.
 
-use pathline_schema::Rate;
-
 /// Three figures without a unit: `50.3`, `174`, `8.72`, `1256`.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
-        v if v >= 1e6 => format!("{value:.1e}"),
+        v if v >= 1e6 => format!("{value:.0e}"),
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
@@ -14,7 +12,7 @@ pub(crate) fn number(value: f64) -> String {
 
 /// `50.3 GB/s`.
 pub(crate) fn gbs(value: f64) -> String {
-    Rate(value).to_string()
+    format!("{} GB/s", number(value))
 }
 
 /// `37.1-37.6`, or one number if both read alike.
@@ -26,7 +24,9 @@ pub(crate) fn range(low: f64, high: f64) -> String {
 /// `28 %`, one decimal below 10.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if percent.abs() < 9.95 && percent.fract().abs() > 0.05 {
+    if percent.abs() >= 9999.5 {
+        ">9999%".to_owned()
+    } else if percent.abs() < 9.95 && percent.fract().abs() > 0.05 {
         format!("{percent:.1} %")
     } else {
         format!("{percent:.0} %")

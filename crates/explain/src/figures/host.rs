@@ -88,6 +88,8 @@ pub(crate) struct Crossover {
     pub(crate) temporal: (CpuHow, f64),
     /// The C library's copy there.
     pub(crate) memcpy: Option<f64>,
+    /// Whether the 95 % intervals of the two are apart there.
+    pub(crate) sure: bool,
 }
 
 impl Crossover {
@@ -105,9 +107,10 @@ impl Crossover {
             }
             _ => String::new(),
         };
+        let doubt = if self.sure { "" } else { "; their intervals overlap, so do not rely on it" };
         match self.at {
             Some(at) => format!(
-                "with {who}, non-temporal copies overtake the best temporal one at {}; at {} {} is ahead of {} by {} ({rates}){memcpy}",
+                "with {who}, non-temporal copies overtake the best temporal one at {}; at {} {} is ahead of {} by {} ({rates}){memcpy}{doubt}",
                 at.rounded(),
                 self.largest.rounded(),
                 nt.0,
@@ -115,7 +118,7 @@ impl Crossover {
                 words::percent(self.gain()),
             ),
             None => format!(
-                "with {who}, non-temporal copies do not overtake up to {}: {} is behind {} by {} ({rates}){memcpy}",
+                "with {who}, non-temporal copies do not overtake up to {}: {} is behind {} by {} ({rates}){memcpy}{doubt}",
                 self.largest.rounded(),
                 nt.0,
                 t.0,
@@ -137,33 +140,39 @@ fn crossover(
     loops: &[(CpuWork, u32, Bytes, &Entry)],
     threads: u32,
 ) -> Option<Crossover> {
-    let copies: Vec<(CpuHow, Bytes, f64)> = loops
+    let copies: Vec<(CpuHow, Bytes, f64, f64)> = loops
         .iter()
         .filter(|(work, t, ..)| work.op == CpuOp::Copy && *t == threads)
         .filter_map(|(work, _, bytes, entry)| {
-            Some((work.how, *bytes, run.value(entry, Quantity::Payload)?))
+            let cell = run.cell(entry, Quantity::Payload);
+            Some((work.how, *bytes, cell.value?, cell.half_width))
         })
         .collect();
     let best = |bytes: Bytes, streaming: bool| {
         copies
             .iter()
-            .filter(|(how, b, _)| *b == bytes && how.is_streaming() == streaming)
-            .map(|&(how, _, rate)| (how, rate))
-            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .filter(|(how, b, ..)| *b == bytes && how.is_streaming() == streaming)
+            .max_by(|a, b| a.2.total_cmp(&b.2))
     };
     let sizes: BTreeSet<Bytes> = copies.iter().map(|c| c.1).collect();
     let both: Vec<_> = sizes
         .into_iter()
         .filter_map(|bytes| Some((bytes, best(bytes, true)?, best(bytes, false)?)))
         .collect();
-    let &(largest, streaming, temporal) = both.last()?;
+    let &(largest, nt, t) = both.last()?;
     if both.len() < 2 {
         return None;
     }
-    let ahead = both.iter().rev().take_while(|(_, nt, t)| nt.1 > t.1).last();
-    let memcpy = copies.iter().find(|c| c.0 == CpuHow::Memcpy && c.1 == largest).map(|c| c.2);
-    let at = ahead.map(|a| a.0);
-    Some(Crossover { threads, at, largest, streaming, temporal, memcpy })
+    let ahead = both.iter().rev().take_while(|(_, nt, t)| nt.2 > t.2).last();
+    Some(Crossover {
+        threads,
+        at: ahead.map(|a| a.0),
+        largest,
+        streaming: (nt.0, nt.2),
+        temporal: (t.0, t.2),
+        memcpy: copies.iter().find(|c| c.0 == CpuHow::Memcpy && c.1 == largest).map(|c| c.2),
+        sure: (nt.2 - t.2).abs() > nt.3 + t.3,
+    })
 }
 
 /// Cache sizes as vertical marks.

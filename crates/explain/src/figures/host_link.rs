@@ -20,7 +20,8 @@ pub(crate) struct Way<'a> {
     /// Whether the data goes to the GPU, and only there.
     pub(crate) inward: bool,
     pub(crate) mem: Mem,
-    pub(crate) migrates: bool,
+    /// Whether the pages move, by whatever makes them.
+    pub(crate) migrates: Option<MigrateHow>,
 }
 
 /// The ways that the suite measured, in the order of the run.
@@ -41,7 +42,10 @@ fn way(entry: Entry<'_>) -> Option<Way<'_>> {
         return None;
     }
     let label = label(first, both, host.mem, entry.engine());
-    let migrates = matches!(first.by, Mover::Migrate { .. });
+    let migrates = match first.by {
+        Mover::Migrate { how, .. } => Some(how),
+        _ => None,
+    };
     Some(Way { gpu, label, entry, inward, mem: host.mem, migrates })
 }
 

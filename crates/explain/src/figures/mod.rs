@@ -20,6 +20,7 @@ pub(crate) use fan::{fans, sentence as fan_sentence};
 pub(crate) use host::{chase_points, crossovers, touch_cost};
 pub(crate) use host_link::{Way, ways};
 pub(crate) use pairs::{Verb, levels_words, pairs};
+pub(crate) use routes::{Slowdown, slowdowns};
 
 /// All figures, in the order of the suites; last what no suite's figure shows.
 pub(crate) fn all(run: &Run) -> Vec<Figure> {
@@ -42,10 +43,12 @@ const MOST_OTHERS: usize = 40;
 fn others(run: &Run, figures: &[Figure]) -> Option<Figure> {
     let shown: BTreeSet<&Case> =
         figures.iter().flat_map(cells).filter_map(|c| c.case.as_ref()).collect();
+    let suites: BTreeSet<&str> = figures.iter().map(|f| f.suite.as_str()).collect();
     let rest: Vec<&Entry> = run
         .entries
         .iter()
         .filter(|e| matches!(e.state, State::Sampled(_)) && !shown.contains(e.case))
+        .filter(|e| !e.suites.iter().any(|s| suites.contains(s.as_str())))
         .filter(|e| !e.case.timed.iter().any(|f| f.by.is_chase()))
         .collect();
     if rest.is_empty() {

@@ -48,8 +48,8 @@ impl Verb {
     }
     fn words(self, engine: &str) -> String {
         match self {
-            Self::Dma if engine.is_empty() => "Runtime copies".into(),
-            Self::Dma => format!("Runtime copies ({engine})"),
+            Self::Dma if engine.is_empty() => "Copies by the runtime".into(),
+            Self::Dma => format!("Copies by {engine}"),
             Self::Blit => "Blit kernel at the source".into(),
             Self::BlitPull => "Blit kernel at the destination".into(),
             Self::Read => "Kernel reads from the peer".into(),

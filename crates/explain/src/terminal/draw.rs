@@ -89,19 +89,18 @@ impl Paint {
             (None, _) => format!("{text:>4} "),
         }
     }
-    /// What the shades mean.
-    pub(super) fn legend(self, absent: bool) -> String {
-        let absent = if absent { "  x: not measured" } else { "" };
+    /// What the shades mean, in 59 columns.
+    pub(super) fn legend(self) -> String {
         let shades = if self.colour {
             let names = ["<30", "<50", "<70", "<85", "85+"];
             let shade = |(name, (back, front)): (&str, (u8, u8))| {
                 format!("\x1b[48;5;{back};38;5;{front}m {name} \x1b[0m")
             };
-            names.into_iter().zip(SHADES).map(shade).collect::<String>() + " % of the ceiling"
+            names.into_iter().zip(SHADES).map(shade).collect::<String>() + " % of ceiling"
         } else {
             "Blocks: eighths of the ceiling".to_owned()
         };
-        format!("{shades}; latency: best / value.{absent}")
+        format!("{shades}; latency: best/value")
     }
 }
 
@@ -112,6 +111,11 @@ fn goodness(cell: &Cell, best: f64, better: Better) -> Option<f64> {
         Better::Higher => crate::figures::share(cell),
         Better::Neither => None,
     }
+}
+
+/// A number in four columns.
+fn short(value: f64) -> String {
+    if value < 9999.5 { words::number(value) } else { ">1e4".to_owned() }
 }
 
 /// A matrix as lines with their visible width; none if it is wider than `width`.
@@ -142,15 +146,16 @@ pub(super) fn heat_map(
     let mut lines = vec![(paint.bold(&heading), heading.chars().count())];
     let head: String = matrix.cols.iter().map(|c| format!("{:>4} ", col(c))).collect();
     lines.push((paint.dim(&format!("{corner:<label$}{head}")), full));
-    let values = matrix.cells.iter().flatten().filter_map(|c| c.value);
-    let best = values.fold(f64::INFINITY, f64::min);
+    // The way from a unit to itself is no rival of the others.
+    let others = matrix.rows.iter().zip(&matrix.cells).flat_map(|(row, cells)| {
+        cells.iter().zip(&matrix.cols).filter(move |(_, col)| *col != row).map(|(cell, _)| cell)
+    });
+    let best = others.filter_map(|c| c.value).fold(f64::INFINITY, f64::min);
     for (name, row) in matrix.rows.iter().zip(&matrix.cells) {
         let cells: String = row
             .iter()
             .map(|cell| match (cell.value, &cell.absent) {
-                (Some(value), _) => {
-                    paint.heat(&words::number(value), goodness(cell, best, matrix.better))
-                }
+                (Some(value), _) => paint.heat(&short(value), goodness(cell, best, matrix.better)),
                 (None, Some(_)) => paint.heat("x", None),
                 (None, None) => paint.heat("·", None),
             })
@@ -203,13 +208,14 @@ impl Page {
         let mut line = format!("{mark} ");
         let mut used = indent;
         for word in text.split_whitespace() {
+            let word: String = word.chars().take(self.width - indent).collect();
             let length = word.chars().count();
             if used > indent && used + length > self.width {
                 self.line(&line);
                 line = " ".repeat(indent);
                 used = indent;
             }
-            line += word;
+            line += &word;
             line.push(' ');
             used += length + 1;
         }
