@@ -108,10 +108,6 @@ impl FromStr for Pattern {
                 ));
             }
         };
-        // A pattern without wildcards that is no case is a slip of the pen; say what is wrong with it.
-        if words.len() == 7 && !s.contains(['*', '?']) {
-            s.parse::<Flow>()?;
-        }
         let own = str::to_owned;
         Ok(Self::Flow { src: own(src), dst: own(dst), by: own(by), bytes: own(bytes) })
     }

@@ -1,0 +1,239 @@
+//! The engine on a simulated node: outcomes, faults on order, cuts and resumes.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::BufReader;
+use std::path::Path;
+
+use pathline_bench::{Event, Header, Plan, Scope, Session, default_settings};
+use pathline_flow::{MachineDesc, Switches};
+use pathline_hal::Machine;
+use pathline_schema::{
+    Bytes, Journal, Measured, Message, Outcome, Severity, Stop, StopReason, Verdict, World,
+};
+use pathline_sim::{Fault, Options};
+use tempfile::TempDir;
+
+fn machine(options: &Options) -> Machine {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    pathline_sim::machine_with(&desc, Switches::default(), options).unwrap()
+}
+
+fn plan(machine: &Machine, patterns: &[&str]) -> Plan {
+    let env = BTreeMap::new();
+    let (topology, memory) = (&machine.topology, Bytes::gib(64));
+    let scope = Scope { topology, has_runtime: true, memory, env: &env };
+    let patterns: Vec<_> = patterns.iter().map(|p| p.parse().unwrap()).collect();
+    Plan::new(&scope, &[], &patterns).unwrap()
+}
+
+fn header() -> Header {
+    Header {
+        host: "test".to_owned(),
+        version: "0".to_owned(),
+        command: vec!["pathline".to_owned()],
+        env: BTreeMap::new(),
+        settings: default_settings(Bytes::gib(64)),
+    }
+}
+
+fn run(session: Session, machine: &Machine, plan: &Plan, interrupt: &dyn Fn() -> Option<String>) {
+    let now = || "2026-01-01T00:00:00Z".to_owned();
+    session.run(machine, plan, header(), &now, interrupt, &mut |_: Event<'_>| {}).unwrap();
+}
+
+fn read(path: &Path) -> Journal {
+    Journal::read(BufReader::new(fs::File::open(path).unwrap())).unwrap()
+}
+
+fn journal_of(options: &Options, patterns: &[&str]) -> (Plan, Journal) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run.jsonl");
+    let machine = machine(options);
+    let plan = plan(&machine, patterns);
+    run(Session::create(&path).unwrap(), &machine, &plan, &|| None);
+    (plan, read(&path))
+}
+
+fn measured(journal: &Journal) -> impl Iterator<Item = &Measured> {
+    journal.outcomes.iter().filter_map(|o| match o {
+        Outcome::Measured(m) => Some(&**m),
+        _ => None,
+    })
+}
+
+const COPIES: &str = "gpu0.vram > gpu*.vram by dma x 256MiB";
+
+#[test]
+fn a_case_is_measured_to_its_precision_and_verified() {
+    let (plan, journal) = journal_of(&Options::default(), &[COPIES]);
+    assert_eq!(journal.begin.world, World::Simulated("mi250x".to_owned()));
+    assert_eq!(journal.outcomes.len(), plan.entries.len());
+    for m in measured(&journal) {
+        assert_eq!(m.verdict, Verdict::Verified, "{}", m.case);
+        let Stop { reason, half_width, .. } = m.stop;
+        assert_eq!(reason, StopReason::Precise, "{}", m.case);
+        assert!(half_width <= 0.01);
+        let series = &m.series[0];
+        assert!(series.samples_ns.len() >= 7);
+        // 256 MiB a repetition, whatever the repetitions.
+        assert_eq!(series.moved_bytes.0, series.reps << 28);
+    }
+}
+
+#[test]
+fn without_noise_the_figure_is_the_models() {
+    let exact = Options { jitter: 0.0, ..Options::default() };
+    let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
+    let (_, journal) = journal_of(&exact, &[case]);
+    let m = measured(&journal).next().unwrap();
+    let rate = m.series[0].rates().next().unwrap().gbs();
+    // The copy engine's cap is about 50.4 GB/s; 256 MiB take 5.3 ms beside 10 us of start-up.
+    assert!((50.0..50.5).contains(&rate), "{rate}");
+    let spread = m.series[0].samples_ns.iter().map(|&s| s / m.series[0].samples_ns[0] - 1.0);
+    assert!(spread.map(f64::abs).fold(0.0, f64::max) < 1e-6);
+}
+
+#[test]
+fn a_background_flow_slows_what_shares_its_link() {
+    let exact = Options { jitter: 0.0, ..Options::default() };
+    let kernel = |a: u32, b: u32| {
+        format!("gpu{a}.vram > gpu{b}.vram by kernel@gpu{b}[copy-w16-u4-b256-g2sm] x 256MiB")
+    };
+    let rate = |case: &str| {
+        let (_, journal) = journal_of(&exact, &[case]);
+        let m = measured(&journal).next().unwrap();
+        m.series[0].rates().next().unwrap().gbs()
+    };
+    // 1 to 7 goes over 1-0-6-7: a flow 0 to 6 shares its dual link, a flow 1 to 3 shares nothing.
+    let alone = rate(&kernel(1, 7));
+    let shared = rate(&format!("{} while {}", kernel(1, 7), kernel(0, 6)));
+    let apart = rate(&format!("{} while {}", kernel(1, 7), kernel(1, 3)));
+    assert!(shared < 0.7 * alone, "{shared} of {alone}");
+    assert!(apart > 0.95 * alone, "{apart} of {alone}");
+}
+
+/// Whatever call fails, and however, each planned case has exactly one outcome, the run ends as
+/// planned, and only cases that met the fault are lost.
+#[test]
+fn every_fault_costs_its_own_case_only() {
+    let calls = [
+        "alloc",
+        "fill",
+        "check",
+        "copy",
+        "launch",
+        "kernel",
+        "stream_create",
+        "event_create",
+        "event_record",
+        "event_elapsed",
+        "stream_wait",
+        "gate_create",
+        "gate_hold",
+        "gate_release",
+        "enable_peer",
+        "host.gate_create",
+        "host.gate_release",
+    ];
+    let severities =
+        [Severity::Unsupported, Severity::Exhausted, Severity::Transient, Severity::Corrupt];
+    for call in calls {
+        for (nth, severity) in [1, 2, 7].into_iter().zip(severities.into_iter().cycle()) {
+            let faults = vec![Fault::fails(call, nth, severity)];
+            let (plan, journal) =
+                journal_of(&Options { faults, ..Options::default() }, &[COPIES, KERNELS]);
+            let outcomes: BTreeSet<String> =
+                journal.outcomes.iter().map(|o| o.case().to_string()).collect();
+            assert_eq!(outcomes.len(), plan.entries.len(), "{call} {nth}");
+            assert!(journal.end.as_ref().unwrap().complete, "{call} {nth}");
+            let lost = journal.outcomes.len() - measured(&journal).count();
+            assert!(lost <= 1, "{call} {nth}: {lost} cases lost");
+            for outcome in &journal.outcomes {
+                match outcome {
+                    Outcome::Measured(_) => {}
+                    Outcome::Skipped(s) => assert!(s.why.contains("fault on order"), "{}", s.why),
+                    Outcome::Faulted(f) => assert_eq!(f.severity, severity, "{}", f.error),
+                }
+            }
+        }
+    }
+}
+
+const KERNELS: &str = "gpu1.vram > gpu0.vram by kernel x 256MiB";
+
+#[test]
+fn wrong_bytes_are_a_fault_and_never_a_figure() {
+    let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
+    let (_, clean) = journal_of(&Options::default(), &[case]);
+    let m = measured(&clean).next().unwrap();
+    // Calibration and warm-up take some copies, samples the rest; the verifying copy is the last.
+    let most = m.series[0].samples_ns.len() as u64 * m.series[0].reps + 64;
+    let faults = (1..=most).map(|nth| Fault::corrupts("copy", nth)).collect();
+    let (_, journal) = journal_of(&Options { faults, ..Options::default() }, &[case]);
+    let Outcome::Faulted(fault) = &journal.outcomes[0] else {
+        panic!("a corrupted copy has a figure: {:?}", journal.outcomes[0]);
+    };
+    assert_eq!(fault.severity, Severity::Corrupt);
+    assert!(fault.error.contains("offset"), "{}", fault.error);
+}
+
+#[test]
+fn a_device_that_fails_for_good_is_retired_and_the_rest_goes_on() {
+    let faults = vec![Fault::fails("copy", 3, Severity::Sticky)];
+    let patterns =
+        ["gpu0.vram > gpu1.vram by dma x 256MiB", "gpu2.vram > gpu3.vram by dma x 256MiB"];
+    let (plan, journal) = journal_of(&Options { faults, ..Options::default() }, &patterns);
+    assert_eq!(journal.outcomes.len(), plan.entries.len());
+    for outcome in &journal.outcomes {
+        let of_gpu0 = outcome.case().flows().any(|f| f.by.at() == pathline_schema::Unit::Gpu(0));
+        assert_eq!(matches!(outcome, Outcome::Faulted(_)), of_gpu0, "{}", outcome.case());
+    }
+}
+
+#[test]
+fn interrupted_anywhere_and_resumed_each_case_is_measured_once() {
+    let dir = TempDir::new().unwrap();
+    let all = {
+        let (plan, _) = journal_of(&Options::default(), &[COPIES]);
+        plan.entries.len()
+    };
+    for asked in [1, 2, 5, 11, 17, 23, 40] {
+        let path = dir.path().join(format!("{asked}.jsonl"));
+        let first = machine(&Options::default());
+        let chosen = plan(&first, &[COPIES]);
+        let calls = Cell::new(0);
+        let interrupt = || {
+            calls.set(calls.get() + 1);
+            (calls.get() >= asked).then(|| "enough".to_owned())
+        };
+        run(Session::create(&path).unwrap(), &first, &chosen, &interrupt);
+        assert!(!read(&path).end.unwrap().complete, "asked {asked} times");
+
+        let second = machine(&Options::default());
+        let session = Session::resume(&path, &second, "test").unwrap();
+        run(session, &second, &chosen, &|| None);
+        let text = fs::read_to_string(&path).unwrap();
+        let finished = text
+            .lines()
+            .map(|l| serde_json::from_str::<Message>(l).unwrap())
+            .filter(|m| matches!(m, Message::Measured(_)))
+            .count();
+        assert_eq!(finished, all, "asked {asked} times");
+        assert!(read(&path).end.unwrap().complete);
+    }
+}
+
+#[test]
+fn a_journal_of_another_machine_is_not_resumed() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run.jsonl");
+    let mi250x = machine(&Options::default());
+    let chosen = plan(&mi250x, &[COPIES]);
+    run(Session::create(&path).unwrap(), &mi250x, &chosen, &|| None);
+    let desc = MachineDesc::preset("hgx-h200").unwrap();
+    let other = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
+    let error = Session::resume(&path, &other, "test").err().unwrap().to_string();
+    assert!(error.contains("mi250x") && error.contains("hgx-h200"), "{error}");
+}
