@@ -48,6 +48,7 @@ pub(crate) trait Sink {
 /// What all groups of a run share.
 pub(crate) struct Engine<'a> {
     pub(crate) machine: &'a Machine,
+    pub(crate) pool: Pool<'a>,
     pub(crate) settings: Settings,
     /// Cost of an empty operation by timer, for the doubts.
     pub(crate) overhead_ns: BTreeMap<String, f64>,
@@ -73,7 +74,7 @@ struct Running<'m> {
     before: Conditions,
 }
 
-impl Engine<'_> {
+impl<'a> Engine<'a> {
     /// Measures a group of cases in turn. The error is the sink's; a case's own error is its
     /// outcome. Ends early, with what it has, when `interrupt` says so.
     pub(crate) fn measure(
@@ -127,13 +128,14 @@ impl Engine<'_> {
         interrupt: Interrupt<'_>,
         sink: &mut dyn Sink,
     ) -> io::Result<()> {
-        let mut pool = Pool::new(self.machine);
+        let needed = batch.iter().flat_map(|entry| lane::buffers(&entry.case)).collect();
+        self.pool.keep(&needed);
         let mut running = Vec::new();
         for entry in batch {
             if interrupt().is_some() {
                 return Ok(());
             }
-            match self.start(&entry, &mut pool) {
+            match self.start(&entry) {
                 Ok(case) => running.push(case),
                 Err(error) => self.failed(entry, &error, sink)?,
             }
@@ -160,10 +162,7 @@ impl Engine<'_> {
     }
 
     /// Binds, calibrates and warms a case.
-    fn start<'m>(&self, entry: &Entry, pool: &mut Pool<'m>) -> Result<Running<'m>>
-    where
-        Self: 'm,
-    {
+    fn start(&mut self, entry: &Entry) -> Result<Running<'a>> {
         if let Some((unit, why)) = self.retired_unit(&entry.case) {
             let thing = unit.to_string();
             return Err(CallError::new(Severity::Sticky, "use", thing, why.clone()).or_try(
@@ -173,7 +172,7 @@ impl Engine<'_> {
         let before = self.machine.host.conditions();
         let mut lanes = Vec::new();
         for (nth, flow) in entry.case.flows().enumerate() {
-            lanes.push(lane::bind(pool, flow, entry.case.cadence, nth)?);
+            lanes.push(lane::bind(&mut self.pool, flow, entry.case.cadence, nth)?);
         }
         let mut case = Running {
             timed: entry.case.timed.len(),

@@ -72,7 +72,7 @@ pub(crate) struct Key {
     nth: usize,
 }
 
-/// Buffers of a group of cases.
+/// Buffers of the cases at hand. They outlive a case: filling a gigabyte takes longer than copying it.
 pub(crate) struct Pool<'m> {
     machine: &'m Machine,
     buffers: BTreeMap<Key, Rc<Buffer<'m>>>,
@@ -81,6 +81,11 @@ pub(crate) struct Pool<'m> {
 impl<'m> Pool<'m> {
     pub(crate) fn new(machine: &'m Machine) -> Self {
         Self { machine, buffers: BTreeMap::new() }
+    }
+
+    /// Frees what the next cases do not need.
+    pub(crate) fn keep(&mut self, needed: &BTreeMap<Key, Bytes>) {
+        self.buffers.retain(|key, _| needed.contains_key(key));
     }
 
     fn get(&mut self, key: Key) -> Result<Rc<Buffer<'m>>> {

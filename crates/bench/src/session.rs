@@ -12,6 +12,7 @@ use pathline_schema::{
 };
 
 use crate::engine::{Engine, Interrupt, Sink};
+use crate::lane::Pool;
 use crate::plan::{Entry, Plan};
 
 /// Why a run could not be written down or taken up again.
@@ -157,6 +158,7 @@ impl Session {
         let overhead_ns = overhead(machine);
         let mut engine = Engine {
             machine,
+            pool: Pool::new(machine),
             settings: header.settings,
             overhead_ns: overhead_ns.clone(),
             carried: std::mem::take(&mut self.carried),

@@ -175,16 +175,20 @@ fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases
     let mut ends = vec![1, threads];
     ends.dedup();
     for &bytes in sizes {
-        for &t in &ends {
-            for &how in copies(topology) {
+        // By operation first: what is compared is sampled in turn, in the same buffers.
+        for &how in copies(topology) {
+            for &t in &ends {
                 cases.push(Case::single(memory, memory, cpu(id, CpuOp::Copy, how, t), bytes));
             }
-            let read = cpu(id, CpuOp::Read, simd, t);
-            let write = cpu(id, CpuOp::Write, simd, t);
-            let triad = cpu(id, CpuOp::Triad, simd, t);
-            cases.push(Case::single(memory, regs, read, bytes));
-            cases.push(Case::single(regs, memory, write, bytes));
-            cases.push(Case::single(memory, memory, triad, bytes));
+        }
+        for &t in &ends {
+            cases.push(Case::single(memory, regs, cpu(id, CpuOp::Read, simd, t), bytes));
+        }
+        for &t in &ends {
+            cases.push(Case::single(regs, memory, cpu(id, CpuOp::Write, simd, t), bytes));
+        }
+        for &t in &ends {
+            cases.push(Case::single(memory, memory, cpu(id, CpuOp::Triad, simd, t), bytes));
         }
         let chase = cpu(id, CpuOp::Chase, CpuHow::Plain, 1);
         cases.push(Case::single(memory, regs, chase, bytes));
