@@ -20,7 +20,7 @@ const BATCH: u32 = 200;
 /// Longest time for the round trips, should another process have one of the cores.
 const TRIPS_MOST_NS: u64 = 10_000_000;
 /// What each thread of the memory probe streams: beyond any second-level cache.
-const STREAM: Bytes = Bytes::mib(16);
+const STREAM: Bytes = Bytes::mib(8);
 /// Dependent additions of the clock rate probe: 30 us at 3 GHz.
 const ADDS: u64 = 6250 * 16;
 
