@@ -40,8 +40,7 @@ const CSS: &str = "\
 .plmap .w0{stroke:#0b4a86}.plmap .w1{stroke:#2f7fc1}.plmap .w2{stroke:#7fb2de}.plmap .w3{stroke:#a9c9e6}\
 .plmap .nv{stroke:#5c8f26}\
 .plmap .host{stroke:#8d98a4}\
-.plmap .halo{stroke:#fff;stroke-width:4px;paint-order:stroke;stroke-linejoin:round}\
-.plmap .halo-panel{stroke:#f5f6f8;stroke-width:4px;paint-order:stroke;stroke-linejoin:round}\
+.plmap .pill{fill:#fff}.plmap .pill-panel{fill:#f5f6f8}\
 @media screen and (prefers-color-scheme:dark){\
 .plmap text{fill:#e7ebef}.plmap .paper{fill:#101418}.plmap .soft{fill:#a2adb8}.plmap .warn{fill:#ffab66}\
 .plmap .panel{fill:#1a2027;stroke:#3a444f}.plmap .package{stroke:#7b8794}\
@@ -50,7 +49,7 @@ const CSS: &str = "\
 .plmap .dot-net{fill:#3ecfa6}.plmap .dot-disk{fill:#dbc04a}\
 .plmap .w0{stroke:#8cc6fa}.plmap .w1{stroke:#4a93d6}.plmap .w2{stroke:#2f6699}.plmap .w3{stroke:#2a527a}\
 .plmap .nv{stroke:#9ccc65}.plmap .host{stroke:#7b8794}\
-.plmap .halo{stroke:#101418}.plmap .halo-panel{stroke:#1a2027}}";
+.plmap .pill{fill:#101418}.plmap .pill-panel{fill:#1a2027}}";
 
 impl Svg {
     pub(super) fn rect(&mut self, class: &str, (x, y, w, h): (f64, f64, f64, f64), radius: f64) {
@@ -94,19 +93,11 @@ impl Svg {
         );
     }
 
-    /// A bow from one point to another that leaves both towards `x`.
-    pub(super) fn bow(
-        &mut self,
-        class: &str,
-        (x1, y1): (f64, f64),
-        (x2, y2): (f64, f64),
-        x: f64,
-        width: f64,
-    ) {
-        let _ = writeln!(
-            self.body,
-            "<path class=\"link {class}\" stroke-width=\"{width:.1}\" d=\"M{x1:.1} {y1:.1}C{x:.1} {y1:.1} {x:.1} {y2:.1} {x2:.1} {y2:.1}\"/>"
-        );
+    /// A text of 11 pixels centred on a point, on a ground of its own so that lines end at it.
+    pub(super) fn pill(&mut self, ground: &str, (x, y): (f64, f64), text: &str) {
+        let width = text_width(text, 11.0) + 8.0;
+        self.rect(ground, (x - width / 2.0, y - 8.0, width, 16.0), 4.0);
+        self.text("small", (x, y + 4.0), Anchor::Middle, text);
     }
 
     /// The document, `width` by `height`, described by `label` for those who do not see it.
@@ -136,15 +127,22 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// About how wide a text is, for a sans-serif type of `size` pixels: digits and small letters are
-/// 0.55 of the size on average.
+/// Mean width of a character of a sans-serif type, in sizes of the type.
+const EM: f64 = 0.53;
+
+/// About how wide a text of `size` pixels is.
 pub(super) fn text_width(text: &str, size: f64) -> f64 {
-    text.chars().count() as f64 * size * 0.55
+    text.chars().count() as f64 * size * EM
+}
+
+/// How many characters of `size` pixels fit into `width`.
+pub(super) fn columns(size: f64, width: f64) -> usize {
+    (width / (size * EM)).max(1.0) as usize
 }
 
 /// A text cut to about `width` pixels.
 pub(super) fn fit(text: &str, size: f64, width: f64) -> String {
-    let most = (width / (size * 0.55)).max(1.0) as usize;
+    let most = columns(size, width);
     if text.chars().count() <= most {
         return text.to_owned();
     }

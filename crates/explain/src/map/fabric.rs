@@ -31,10 +31,16 @@ impl Spot {
 /// How a link is drawn.
 enum Shape {
     Straight((f64, f64), (f64, f64)),
-    /// Ends, and where its controls lie.
-    Bow((f64, f64), (f64, f64), f64),
-    /// Between neighbours of one column.
+    /// Between neighbours of one column; whether that is the left one.
     Vertical((f64, f64), (f64, f64), bool),
+}
+
+impl Shape {
+    fn ends(&self) -> ((f64, f64), (f64, f64)) {
+        match *self {
+            Self::Straight(a, b) | Self::Vertical(a, b, _) => (a, b),
+        }
+    }
 }
 
 struct Drawn<'a> {
@@ -146,15 +152,16 @@ fn shape(a: &Spot, b: &Spot) -> Shape {
         let ((ax, ay), (bx, by)) = (a.inner(), b.inner());
         return Shape::Straight((ax, ay + lean(a, b)), (bx, by + lean(b, a)));
     }
-    if b.row == a.row + 1 {
+    if b.row == a.row + 1 && (a.x - b.x).abs() < 1.0 {
         let ((x, ay), (_, by)) = (a.middle(), b.middle());
         return Shape::Vertical((x, ay + GPU_H / 2.0), (x, by - GPU_H / 2.0), a.is_left);
     }
-    let ((x, ay), (_, by)) = (a.inner(), b.inner());
-    let reach = 26.0 + 20.0 * (b.row - a.row) as f64;
-    let reach = reach.min(150.0);
-    let control = if a.is_left { x + reach } else { x - reach };
-    Shape::Bow((x, ay + 10.0), (x, by - 10.0), control)
+    // From edge to edge, a little inside the corner, where neighbours on the arc stand clear.
+    let corner = |spot: &Spot, y: f64| {
+        let x = spot.inner().0;
+        (if spot.is_left { x - 18.0 } else { x + 18.0 }, y)
+    };
+    Shape::Straight(corner(a, a.y + GPU_H), corner(b, b.y))
 }
 
 /// Lines first: boxes and labels go over them. Thin ones over thick ones.
@@ -162,12 +169,8 @@ pub(super) fn draw_links(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u3
     let mut all = drawn(topology, spots);
     all.sort_by(|a, b| b.width.total_cmp(&a.width));
     for link in &all {
-        match link.shape {
-            Shape::Straight(a, b) | Shape::Vertical(a, b, _) => {
-                svg.line(&link.class, a, b, link.width);
-            }
-            Shape::Bow(a, b, control) => svg.bow(&link.class, a, b, control, link.width),
-        }
+        let (a, b) = link.shape.ends();
+        svg.line(&link.class, a, b, link.width);
     }
     let Some((x, top, height)) = switch_bar(topology, spots) else { return };
     let totals = to_switches(topology);
@@ -208,42 +211,49 @@ pub(super) fn draw_labels(
     spots: &BTreeMap<u32, Spot>,
     one_domain: bool,
 ) {
-    let class = if one_domain { "small halo-panel" } else { "small halo" };
-    switch_labels(svg, topology, spots, class);
+    switch_labels(svg, topology, spots);
     if uniform(&direct(topology)).is_some() {
         return;
     }
+    let ground = if one_domain { "pill-panel" } else { "pill" };
     let all = drawn(topology, spots);
     let traces: Vec<Vec<(f64, f64)>> = all.iter().map(|link| trace(&link.shape)).collect();
     let mut taken: Vec<(f64, f64, f64)> = Vec::new();
     for (at, link) in all.iter().enumerate() {
-        let text = match link.link.peak {
-            Some(peak) => format!("{}, {peak}", words(link.link.width)),
-            None => words(link.link.width),
-        };
-        let width = text_width(&text, 11.0);
+        let links = words(link.link.width);
+        let peak = link.link.peak.map(|peak| peak.to_string());
         if let Shape::Vertical(a, b, is_left) = link.shape {
+            // Two short lines on the outer side fit between the boxes.
             let side = link.width / 2.0 + 6.0;
             let (x, anchor) =
-                if is_left { (a.0 + side, Anchor::Start) } else { (a.0 - side, Anchor::End) };
-            svg.text(class, (x, (a.1 + b.1) / 2.0 + 4.0), anchor, &text);
+                if is_left { (a.0 - side, Anchor::End) } else { (a.0 + side, Anchor::Start) };
+            let y = (a.1 + b.1) / 2.0;
+            match peak {
+                Some(peak) => {
+                    svg.text("small", (x, y - 2.0), anchor, &links);
+                    svg.text("small", (x, y + 11.0), anchor, &peak);
+                }
+                None => svg.text("small", (x, y + 4.0), anchor, &links),
+            }
             continue;
         }
+        let text = peak.map_or(links.clone(), |peak| format!("{links}, {peak}"));
+        let width = text_width(&text, 11.0);
         let best = PLACES
             .iter()
-            .filter_map(|t| point(&link.shape, *t).map(|p| (p, *t)))
+            .map(|&t| (point(&link.shape, t), t))
             .map(|(p, t)| (crowding(p, width, at, &traces, &taken) + (t - 0.5).abs(), p))
             .min_by(|a, b| a.0.total_cmp(&b.0));
         let Some((_, (x, y))) = best else { continue };
         taken.push((x, y, width));
-        svg.text(class, (x, y + 4.0), Anchor::Middle, &text);
+        svg.pill(ground, (x, y), &text);
     }
 }
 
 /// Where along a link its label may stand.
 const PLACES: [f64; 11] = [0.5, 0.44, 0.56, 0.38, 0.62, 0.32, 0.68, 0.26, 0.74, 0.2, 0.8];
 
-fn switch_labels(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>, class: &str) {
+fn switch_labels(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>) {
     let Some((x, ..)) = switch_bar(topology, spots) else { return };
     for (gpu, (width, peak)) in to_switches(topology) {
         let Some(spot) = spots.get(&gpu) else { continue };
@@ -251,29 +261,19 @@ fn switch_labels(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>
         let to = if spot.is_left { x } else { x + SWITCH_W };
         let peak = peak.map(|peak| peak.to_string()).unwrap_or_default();
         let middle = (from + to) / 2.0;
-        svg.text(class, (middle, y - 9.0), Anchor::Middle, &words(width));
-        svg.text(class, (middle, y + 18.0), Anchor::Middle, &peak);
+        svg.text("small", (middle, y - 9.0), Anchor::Middle, &words(width));
+        svg.text("small", (middle, y + 18.0), Anchor::Middle, &peak);
     }
 }
 
 /// A point of a link, `t` from 0 to 1.
-fn point(shape: &Shape, t: f64) -> Option<(f64, f64)> {
-    let mix = |a: f64, b: f64| a + (b - a) * t;
-    Some(match *shape {
-        Shape::Straight(a, b) | Shape::Vertical(a, b, _) => (mix(a.0, b.0), mix(a.1, b.1)),
-        Shape::Bow(a, b, control) => {
-            let cubic = |p: [f64; 4]| {
-                let s = 1.0 - t;
-                let [p0, p1, p2, p3] = p;
-                s * s * s * p0 + 3.0 * s * s * t * p1 + 3.0 * s * t * t * p2 + t * t * t * p3
-            };
-            (cubic([a.0, control, control, b.0]), cubic([a.1, a.1, b.1, b.1]))
-        }
-    })
+fn point(shape: &Shape, t: f64) -> (f64, f64) {
+    let (a, b) = shape.ends();
+    (a.0 + (b.0 - a.0) * t, a.1 + (b.1 - a.1) * t)
 }
 
 fn trace(shape: &Shape) -> Vec<(f64, f64)> {
-    (0..=48).filter_map(|i| point(shape, f64::from(i) / 48.0)).collect()
+    (0..=48).map(|i| point(shape, f64::from(i) / 48.0)).collect()
 }
 
 /// How much a label at a point would cover: other labels, and points of other links.

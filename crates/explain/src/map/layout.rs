@@ -57,11 +57,46 @@ impl Columns {
             groups => search.arrange(groups),
         };
         columns.one_domain = with.len() == 1 && topology.numa.len() < 2;
+        columns.turn();
         for group in without {
             let (left, right) = (columns.left.len(), columns.right.len());
             if left <= right { columns.left.push(group) } else { columns.right.push(group) }
         }
         columns
+    }
+}
+
+impl Columns {
+    /// Mirrors the picture so that the lowest number stands at the upper left.
+    fn turn(&mut self) {
+        let lowest = |groups: &[Group]| groups.iter().flat_map(|g| g.gpus.iter().copied()).min();
+        if lowest(&self.right) < lowest(&self.left) && lowest(&self.right).is_some() {
+            std::mem::swap(&mut self.left, &mut self.right);
+        }
+        let order: Vec<u32> = self.left.iter().flat_map(|g| g.gpus.iter().copied()).collect();
+        let at = order.iter().enumerate().min_by_key(|(_, gpu)| **gpu).map_or(0, |(at, _)| at);
+        if 2 * at >= order.len().max(1) {
+            for column in [&mut self.left, &mut self.right] {
+                column.reverse();
+                for group in column {
+                    group.gpus.reverse();
+                }
+            }
+        }
+    }
+
+    /// Whether a link joins two GPUs of one column that do not stand beside each other.
+    pub(super) fn skips(&self, topology: &Topology) -> bool {
+        let row = |column: &[Group], gpu: u32| {
+            column.iter().flat_map(|g| &g.gpus).position(|&other| other == gpu)
+        };
+        topology.links.iter().any(|link| {
+            let (Node::Gpu(a), Node::Gpu(b)) = (link.a, link.b) else { return false };
+            [&self.left, &self.right].iter().any(|column| {
+                let rows = row(column, a).zip(row(column, b));
+                rows.is_some_and(|(a, b)| a.abs_diff(b) > 1)
+            })
+        })
     }
 }
 

@@ -10,5 +10,8 @@ mod picture;
 mod style;
 mod text;
 
+#[cfg(test)]
+mod tests;
+
 pub use picture::svg;
 pub use text::text;

@@ -3,7 +3,7 @@
 use pathline_schema::Topology;
 
 use super::draw::{Anchor, Svg, fit};
-use super::parts::{Near, block_words, cache_words, count, memory_words, nic_words};
+use super::parts::{Near, block_words, cache_words, count, nic_words};
 
 /// Width of a panel beside a column of GPUs.
 pub(super) const PANEL: f64 = 250.0;
@@ -59,7 +59,7 @@ impl Panel {
         let shown = found.cpus.len() <= MOST_CPUS;
         Self {
             name: format!("numa{}", found.id),
-            memory: memory_words(found).unwrap_or_default(),
+            memory: if found.memory.0 > 0 { found.memory.rounded() } else { String::new() },
             lines,
             cpus: found.cpus.as_slice().iter().map(may_use).filter(|_| shown).collect(),
             chips,
@@ -109,7 +109,7 @@ impl Panel {
         }
         y += 4.0;
         let a_row = self.chips_a_row();
-        let width = (room + 6.0) / a_row as f64 - 6.0;
+        let width = ((room + 6.0) / a_row as f64 - 6.0).min(300.0);
         for (at, (dot, text)) in self.chips.iter().enumerate() {
             let left = x + PAD + (at % a_row) as f64 * (width + 6.0);
             let y = y + (at / a_row) as f64 * (CHIP + 5.0);

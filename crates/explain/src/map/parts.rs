@@ -224,3 +224,27 @@ pub(super) fn cache_words(topology: &Topology, cpus: &CpuSet) -> Vec<String> {
     });
     words.collect()
 }
+
+/// Whether another GPU is part of the same package.
+pub(super) fn shares_package(topology: &Topology, gpu: u32) -> bool {
+    let package = topology.gpus.iter().find(|g| g.index == gpu).and_then(|g| g.package);
+    let of_package = |g: &&Gpu| g.package.is_some() && g.package == package;
+    topology.gpus.iter().filter(of_package).count() > 1
+}
+
+/// Lines of at most `columns` characters, broken at blanks.
+pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let Some(line) = lines.last_mut() else { break };
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}

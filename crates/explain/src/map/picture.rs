@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Gpu, Topology};
 
-use super::draw::{Anchor, Svg, fit};
+use super::draw::{Anchor, Svg, columns as columns_of, fit};
 use super::fabric::{self, Spot};
 use super::layout::{Columns, Group};
 use super::pairs::{Pairs, route_text};
 use super::panel::{PANEL, Panel};
-use super::parts::{clean, count, gpu_kinds, host_link_words, host_words, title};
+use super::parts::{
+    clean, count, gpu_kinds, host_link_words, host_words, shares_package, title, wrap,
+};
 
 const MARGIN: f64 = 24.0;
 /// Room for the label of a host link.
@@ -20,9 +22,11 @@ pub(super) const GPU_H: f64 = 48.0;
 const CHANNEL: f64 = 340.0;
 /// Between the parts of a package: room for a link and its label.
 const PACKAGE_GAP: f64 = 36.0;
-const GPU_GAP: f64 = 24.0;
+const GPU_GAP: f64 = 30.0;
 const GROUP_GAP: f64 = 40.0;
-const HEAD: f64 = 88.0;
+const HEAD: f64 = 90.0;
+/// How far the first and last GPU of a column stand in, where links skip over neighbours.
+const BULGE: f64 = 84.0;
 /// Inside a frame, above and below a stack of GPUs.
 const PAD: f64 = 18.0;
 
@@ -73,10 +77,11 @@ struct Stand<'a> {
 fn with_gpus(topology: &Topology) -> String {
     let columns = Columns::of(topology);
     let mut svg = Svg::default();
+    let skips = columns.skips(topology);
     let has_right = columns.right.iter().any(|group| !group.gpus.is_empty());
     let side = if columns.one_domain { 16.0 } else { PANEL } + HOST_GAP;
     let width = if has_right || !columns.right.is_empty() {
-        2.0 * (MARGIN + side + GPU_W) + CHANNEL
+        2.0 * (MARGIN + side + GPU_W) + CHANNEL + if skips { 2.0 * BULGE } else { 0.0 }
     } else {
         2.0 * MARGIN + side + GPU_W + 220.0
     };
@@ -97,7 +102,8 @@ fn with_gpus(topology: &Topology) -> String {
     let mut spots = BTreeMap::new();
     for (stands, is_left) in [(&left, true), (&right, false)] {
         let gpu_x = if is_left { MARGIN + side } else { width - MARGIN - side - GPU_W };
-        place(&mut spots, topology, stands, gpu_x, is_left);
+        let bulge = if skips { BULGE } else { 0.0 };
+        place(&mut spots, topology, stands, gpu_x, is_left, bulge);
     }
     fabric::draw_links(&mut svg, topology, &spots);
     for (stands, is_left) in [(&left, true), (&right, false)] {
@@ -110,9 +116,11 @@ fn with_gpus(topology: &Topology) -> String {
         }
     }
     packages(&mut svg, topology, &spots);
+    let inset = MARGIN + if columns.one_domain { 0.0 } else { PANEL };
+    let outer = (inset, width - inset);
     for gpu in &topology.gpus {
         if let Some(spot) = spots.get(&gpu.index) {
-            host_link(&mut svg, topology, gpu, spot, columns.one_domain);
+            host_link(&mut svg, topology, gpu, spot, outer);
             gpu_box(&mut svg, gpu, spot);
         }
     }
@@ -161,10 +169,10 @@ fn gap(topology: &Topology, a: u32, b: u32) -> f64 {
     let package = |index: u32| {
         topology.gpus.iter().find(|gpu| gpu.index == index).and_then(|gpu| gpu.package)
     };
-    let shared = package(a).is_some() && package(a) == package(b);
-    if shared {
+    let (a_shares, b_shares) = (shares_package(topology, a), shares_package(topology, b));
+    if a_shares && package(a) == package(b) {
         PACKAGE_GAP
-    } else if package(a).is_some() {
+    } else if a_shares || b_shares {
         GROUP_GAP + 16.0
     } else {
         GPU_GAP
@@ -188,7 +196,9 @@ fn place(
     stands: &[Stand<'_>],
     x: f64,
     is_left: bool,
+    bulge: f64,
 ) {
+    let rows: usize = stands.iter().map(|stand| stand.group.gpus.len()).sum();
     let mut row = 0;
     for stand in stands {
         let stack = stack_height(topology, &stand.group.gpus);
@@ -196,6 +206,10 @@ fn place(
         let mut last: Option<u32> = None;
         for &gpu in &stand.group.gpus {
             y += last.map_or(0.0, |last| GPU_H + gap(topology, last, gpu));
+            // On an arc no straight link passes behind a third GPU.
+            let middle = (rows.max(2) - 1) as f64 / 2.0;
+            let inward = bulge * ((row as f64 - middle) / middle).powi(2);
+            let x = if is_left { x + inward } else { x - inward };
             spots.insert(gpu, Spot { x, y, row, is_left });
             last = Some(gpu);
             row += 1;
@@ -205,23 +219,29 @@ fn place(
 
 /// Dashed frames around GPUs that share a package.
 fn packages(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>) {
-    let mut boxes: BTreeMap<u32, (f64, f64, f64, usize)> = BTreeMap::new();
+    let mut boxes: BTreeMap<u32, (Spot, f64, f64, usize)> = BTreeMap::new();
     for gpu in &topology.gpus {
-        if let (Some(package), Some(spot)) = (gpu.package, spots.get(&gpu.index)) {
-            let known = boxes.entry(package).or_insert((spot.x, spot.y, spot.y, 0));
+        let package = gpu.package.filter(|_| shares_package(topology, gpu.index));
+        if let (Some(package), Some(spot)) = (package, spots.get(&gpu.index)) {
+            let known = boxes.entry(package).or_insert((*spot, spot.y, spot.y, 0));
             known.1 = known.1.min(spot.y);
             known.2 = known.2.max(spot.y);
             known.3 += 1;
         }
     }
-    for (package, (x, first, last, gpus)) in boxes {
+    for (package, (Spot { x, is_left, .. }, first, last, gpus)) in boxes {
         if gpus < 2 || last - first > 2.0 * (GPU_H + PACKAGE_GAP) {
             continue;
         }
         let height = last + GPU_H - first + 20.0;
         svg.rect("package", (x - 10.0, first - 10.0, GPU_W + 20.0, height), 12.0);
         let text = format!("package {package}");
-        svg.text("soft small", (x + GPU_W / 2.0, first - 14.0), Anchor::Middle, &text);
+        // On the half where no link's label stands.
+        if is_left {
+            svg.text("soft small", (x + GPU_W + 8.0, first - 14.0), Anchor::End, &text);
+        } else {
+            svg.text("soft small", (x - 8.0, first - 14.0), Anchor::Start, &text);
+        }
     }
 }
 
@@ -251,23 +271,17 @@ fn gpu_box(svg: &mut Svg, gpu: &Gpu, spot: &Spot) {
 }
 
 /// The line from a GPU outward to its domain, with what it is made of above and its peak below.
-fn host_link(svg: &mut Svg, topology: &Topology, gpu: &Gpu, spot: &Spot, one_domain: bool) {
+fn host_link(svg: &mut Svg, topology: &Topology, gpu: &Gpu, spot: &Spot, outer: (f64, f64)) {
     let Some(words) = host_link_words(topology, gpu) else { return };
     let y = spot.y + GPU_H / 2.0;
-    let (from, to) = if spot.is_left {
-        (spot.x, spot.x - HOST_GAP + if one_domain { -16.0 } else { 0.0 })
-    } else {
-        let edge = spot.x + GPU_W;
-        (edge, edge + HOST_GAP + if one_domain { 16.0 } else { 0.0 })
-    };
+    let (from, to) = if spot.is_left { (spot.x, outer.0) } else { (spot.x + GPU_W, outer.1) };
     svg.line("host", (from, y), (to, y), 3.0);
-    let middle = (from + to) / 2.0;
+    let middle = if spot.is_left { to + HOST_GAP / 2.0 } else { to - HOST_GAP / 2.0 };
     let (above, below) =
         words.split_once(", ").or_else(|| words.split_once(' ')).unwrap_or((words.as_str(), ""));
-    let halo = if one_domain { "soft small halo-panel" } else { "soft small halo" };
     let above = fit(above, 11.0, HOST_GAP - 8.0);
-    svg.text(halo, (middle, y - 7.0), Anchor::Middle, &above);
-    svg.text(halo, (middle, y + 16.0), Anchor::Middle, &fit(below, 11.0, HOST_GAP - 8.0));
+    svg.text("soft small", (middle, y - 7.0), Anchor::Middle, &above);
+    svg.text("soft small", (middle, y + 16.0), Anchor::Middle, &fit(below, 11.0, HOST_GAP - 8.0));
 }
 
 fn head(svg: &mut Svg, topology: &Topology, width: f64) {
@@ -275,8 +289,10 @@ fn head(svg: &mut Svg, topology: &Topology, width: f64) {
     svg.text("title", (MARGIN, 40.0), Anchor::Start, &fit(&title(topology), 22.0, room));
     let mut words = gpu_kinds(topology);
     words.extend(host_words(topology));
-    let line = fit(&words.join(" · "), 13.0, room);
-    svg.text("", (MARGIN, 64.0), Anchor::Start, &line);
+    let lines = wrap(&words.join(" · "), columns_of(13.0, room));
+    for (line, y) in lines.iter().take(2).zip([62.0, 79.0]) {
+        svg.text("", (MARGIN, y), Anchor::Start, line);
+    }
 }
 
 /// Legend, routes and doubts; returns the height of the picture.
@@ -284,8 +300,12 @@ fn foot(svg: &mut Svg, topology: &Topology, pairs: Option<&Pairs>, top: f64, wid
     let room = width - 2.0 * MARGIN;
     let mut y = top + 22.0;
     let mut line = |class: &str, text: &str| {
-        svg.text(class, (MARGIN, y), Anchor::Start, &fit(text, 12.0, room));
-        y += 18.0;
+        let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        for (at, part) in wrap(&text, columns_of(12.0, room)).iter().take(4).enumerate() {
+            let indent = if at > 0 { 12.0 } else { 0.0 };
+            svg.text(class, (MARGIN + indent, y), Anchor::Start, &fit(part, 12.0, room + 20.0));
+            y += 17.0;
+        }
     };
     if let Some(pairs) = pairs {
         if let Some(caption) = fabric::caption(topology) {

@@ -5,7 +5,7 @@ use pathline_schema::{Gpu, LinkKind, Node, Topology};
 use super::pairs::{MOST_GPUS, Pairs, rate_cell, route_text};
 use super::parts::{
     Near, block_words, cache_words, clean, count, cpu_words, function, gpu_kinds, gpu_name,
-    host_link_words, host_words, memory_words, nic_words, pcie_words, title,
+    host_link_words, host_words, memory_words, nic_words, pcie_words, shares_package, title, wrap,
 };
 use super::style::{Paint, Tone};
 
@@ -33,7 +33,8 @@ pub fn text(topology: &Topology, colour: bool) -> String {
         }
         words.retain(|word| !word.is_empty());
         let name = format!("numa{}", domain.id);
-        out.push(format!("{}  {}", paint.of(Tone::Unit, &name), words.join("   ")));
+        let line = format!("{}  {}", paint.of(Tone::Unit, &name), words.join("   "));
+        out.push(line.trim_end().to_owned());
         let caches = cache_words(topology, &domain.cpus);
         if !caches.is_empty() {
             out.push(format!("  cache   {}", caches.join(", ")));
@@ -128,7 +129,8 @@ fn gpu_words(topology: &Topology, gpu: &Gpu) -> String {
         let unit = if gpu.vendor == "nvidia" { "SM" } else { "CU" };
         words.push(count(gpu.compute_units as usize, unit));
     }
-    words.extend(gpu.package.map(|package| format!("package {package}")));
+    let package = gpu.package.filter(|_| shares_package(topology, gpu.index));
+    words.extend(package.map(|package| format!("package {package}")));
     words.extend(host_link_words(topology, gpu).map(|link| format!("host {link}")));
     words.push(clean(&gpu.pci));
     words.retain(|word| !word.is_empty());
@@ -365,21 +367,4 @@ fn warnings(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
             out.push(format!("    {line}"));
         }
     }
-}
-
-/// Lines of at most `columns` characters, broken at blanks.
-fn wrap(text: &str, columns: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
-        let Some(line) = lines.last_mut() else { break };
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
 }

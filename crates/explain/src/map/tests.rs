@@ -1,0 +1,169 @@
+//! The maps of real and invented nodes. Topologies are the checked results of `topo`'s own tests.
+
+use std::path::Path;
+
+use pathline_flow::MachineDesc;
+use pathline_schema::{CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain, Topology};
+use proptest::prelude::*;
+
+use super::{svg, text};
+
+const FILES: [&str; 9] = [
+    "h200-host",
+    "lumi-kfd-io_links.csv",
+    "mi250x-host",
+    "one-domain-host",
+    "rccl-topo_4p_940.xml",
+    "rccl-topo_8p1h.xml",
+    "rccl-topo_8p1h_3.xml",
+    "rccl-topo_8p_90a.xml",
+    "rccl-topo_8p_940.xml",
+];
+
+fn read(name: &str) -> Topology {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../topo/tests/golden");
+    let text = std::fs::read_to_string(dir.join(format!("{name}.json"))).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn maps_as_text() {
+    for name in FILES {
+        insta::assert_snapshot!(name, text(&read(name), false));
+    }
+}
+
+/// A picture without what may not be in it, its tags balanced.
+fn check_picture(picture: &str) {
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+    for forbidden in ["<script", "http:", "https:", "url(", "@import", "href", "NaN", "inf\""] {
+        let body = picture.replace("http://www.w3.org/2000/svg", "");
+        assert!(!body.contains(forbidden), "{forbidden}");
+    }
+    assert_eq!(picture.matches("<text ").count(), picture.matches("</text>").count());
+    let numbers = picture.matches("width=\"-").count() + picture.matches("height=\"-").count();
+    assert_eq!(numbers, 0, "negative sizes");
+}
+
+#[test]
+fn pictures_are_complete_and_the_same_each_time() {
+    for name in FILES {
+        let topology = read(name);
+        let picture = svg(&topology);
+        check_picture(&picture);
+        assert_eq!(svg(&topology), picture);
+        for gpu in &topology.gpus {
+            assert!(picture.contains(&format!(">gpu{}<", gpu.index)), "{name}");
+        }
+        for domain in &topology.numa {
+            assert!(picture.contains(&format!(">numa{}<", domain.id)), "{name}");
+        }
+    }
+}
+
+/// Packages keep together, wide links run between neighbours, and the two numberings of the
+/// MI250X graph give pictures of one shape: as many lines of each thickness.
+#[test]
+fn the_mi250x_in_two_numberings() {
+    let lines = |name: &str| {
+        let picture = svg(&read(name));
+        ["w0", "w1", "w2"].map(|class| picture.matches(&format!("class=\"link {class}\"")).count())
+    };
+    assert_eq!(lines("rccl-topo_8p1h_3.xml"), [4, 2, 6]);
+    assert_eq!(lines("rccl-topo_8p1h.xml"), [4, 2, 6]);
+    let picture = svg(&read("mi250x-host"));
+    assert_eq!(picture.matches(">200 GB/s<").count(), 4);
+    assert!(picture.contains("1-0-6-7 (in use)"));
+}
+
+#[test]
+fn presets_have_maps() {
+    for (name, _) in MachineDesc::presets() {
+        let topology = MachineDesc::preset(name).unwrap().topology();
+        check_picture(&svg(&topology));
+        insta::assert_snapshot!(format!("preset-{name}"), text(&topology, false));
+    }
+}
+
+#[test]
+fn colours_only_when_asked() {
+    let topology = read("rccl-topo_8p_90a.xml");
+    let plain = text(&topology, false);
+    assert!(!plain.contains('\u{1b}'));
+    let mut coloured = text(&topology, true);
+    assert!(coloured.contains("\u{1b}[1;36mgpu0"));
+    // Without its codes it is the same text.
+    while let Some(start) = coloured.find('\u{1b}') {
+        let end = coloured[start..].find('m').unwrap();
+        coloured.replace_range(start..=start + end, "");
+    }
+    let trimmed = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    assert_eq!(trimmed(&coloured), trimmed(&plain));
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let mut topology = read("h200-host");
+    topology.host.hostname = "</svg><script>alert(1)</script>\u{1b}[31m".into();
+    topology.gpus[0].name = "\"&<x".into();
+    topology.nics[0].name = "a\nb".into();
+    check_picture(&svg(&topology));
+    let map = text(&topology, false);
+    assert!(!map.contains('\u{1b}'));
+    assert!(map.contains("  net     ab"));
+}
+
+#[test]
+fn nothing_known_has_a_map() {
+    let nothing = Topology::default();
+    check_picture(&svg(&nothing));
+    assert_eq!(text(&nothing, false), "node\n");
+    let lost = Gpu { index: 7, numa: Some(9), package: Some(1), ..Gpu::default() };
+    let topology = Topology { gpus: vec![lost], ..Topology::default() };
+    check_picture(&svg(&topology));
+    assert!(text(&topology, false).contains("near no known domain"));
+}
+
+fn any_node() -> impl Strategy<Value = Node> {
+    prop_oneof![
+        (0..6u32).prop_map(Node::Gpu),
+        (0..3u32).prop_map(Node::Numa),
+        (0..3u32).prop_map(Node::Switch),
+    ]
+}
+
+fn any_topology() -> impl Strategy<Value = Topology> {
+    let gpu = (proptest::option::of(0..4u32), proptest::option::of(0..3u32));
+    let link = (any_node(), any_node(), 0..3usize, 0..20u32);
+    let gpus = proptest::collection::vec(gpu, 0..6);
+    let links = proptest::collection::vec(link, 0..24);
+    (gpus, links, 0..4u32).prop_map(|(gpus, links, domains)| {
+        let gpu = |(index, (numa, package))| Gpu { index, numa, package, ..Gpu::default() };
+        let link = |(a, b, kind, width): (Node, Node, usize, u32)| {
+            let kind = [LinkKind::Xgmi, LinkKind::Nvlink, LinkKind::Pcie][kind];
+            Link { a, b, kind, width, peak: None }
+        };
+        let cpus = |id: u32| CpuSet::new(id * 4..id * 4 + 4);
+        Topology {
+            host: HostInfo { hostname: "h".into(), ..HostInfo::default() },
+            numa: (0..domains)
+                .map(|id| NumaDomain { id, cpus: cpus(id), ..NumaDomain::default() })
+                .collect(),
+            gpus: (0u32..).zip(gpus).map(gpu).collect(),
+            nics: vec![Nic { name: "n".into(), ..Nic::default() }],
+            links: links.into_iter().map(link).collect(),
+            ..Topology::default()
+        }
+    })
+}
+
+proptest! {
+    /// Any links, even from a unit to itself or to none that exists.
+    #[test]
+    fn any_node_has_a_map(topology in any_topology()) {
+        check_picture(&svg(&topology));
+        let map = text(&topology, true);
+        let head = "\u{1b}[1mh";
+        prop_assert!(map.starts_with(head), "{map}");
+    }
+}
