@@ -412,7 +412,10 @@ impl<E> Timeline<E> {
         if let Op::Record(event, recording) = op
             && let Some(e) = self.events.get_mut(event)
         {
-            (e.happened, e.at) = (*recording, self.now);
+            // An earlier recording may happen later, on another lane: the last one counts.
+            if *recording > e.happened {
+                (e.happened, e.at) = (*recording, self.now);
+            }
             let parked = std::mem::take(&mut e.parked);
             self.wake(parked, self.now);
         }
@@ -590,6 +593,25 @@ mod tests {
         assert_eq!(t.event_time(event), None);
         run(&mut t);
         assert_eq!(t.event_time(event), Some(160.0));
+    }
+
+    /// Recorded on a lane behind a gate, then on a free one: the second recording happens first
+    /// and stays the one that counts, for its time and for who waits.
+    #[test]
+    fn an_earlier_recording_that_happens_later() {
+        let mut t = Timeline::new(vec![10.0]);
+        let (event, gate) = (t.event_create(), t.gate_create());
+        let lanes = [0, 1, 2].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+        t.push(lanes[0], 0.0, Op::Hold(gate));
+        t.event_record(event, lanes[0], 0.0);
+        t.push(lanes[1], 0.0, transfer(1000.0, 0));
+        t.event_record(event, lanes[1], 0.0);
+        t.gate_open(gate, 400.0);
+        run(&mut t);
+        t.event_await(event, lanes[2], 500.0);
+        run(&mut t);
+        assert_eq!(t.event_time(event), Some(150.0));
+        assert_eq!(t.lane_idle(lanes[2]), Some(500.0));
     }
 
     #[test]
