@@ -35,6 +35,8 @@ pub fn default_settings(memory: Bytes) -> Settings {
 const WARM_SHARE: f64 = 0.2;
 /// Samples of one visit; then the other cases of the group have their turn.
 const VISIT: u32 = 4;
+/// How long a reading of the machine's state stands for it.
+const STATE_KEEPS: Ns = Ns::ms(200.0);
 /// Most repetitions in one sample.
 const MAX_REPS: u64 = 1 << 20;
 /// How much longer a background flow is made to run than the timed ones.
@@ -54,6 +56,8 @@ pub(crate) struct Engine<'a> {
     pub(crate) overhead_ns: BTreeMap<String, f64>,
     /// Samples of an earlier, cut run, by case.
     pub(crate) carried: BTreeMap<Case, Sampled>,
+    /// The machine's state when it was last read.
+    pub(crate) state: Option<(Ns, Conditions)>,
     /// Units that failed for good, and the error that showed it.
     pub(crate) retired: BTreeMap<Unit, String>,
 }
@@ -169,7 +173,7 @@ impl<'a> Engine<'a> {
                 "the unit was retired from this run after that error; run its cases alone",
             ));
         }
-        let before = self.machine.host.conditions();
+        let before = self.conditions();
         let mut lanes = Vec::new();
         for (nth, flow) in entry.case.flows().enumerate() {
             lanes.push(lane::bind(&mut self.pool, flow, entry.case.cadence, nth)?);
@@ -199,6 +203,20 @@ impl<'a> Engine<'a> {
             case.carry(earlier);
         }
         Ok(case)
+    }
+
+    /// The machine's state, read anew if the last reading is old: a reading takes milliseconds of
+    /// both memory and cores, many times what a short case takes.
+    fn conditions(&mut self) -> Conditions {
+        let now = self.machine.clock.now();
+        match &self.state {
+            Some((then, state)) if now - *then < STATE_KEEPS => state.clone(),
+            _ => {
+                let state = self.machine.host.conditions();
+                self.state = Some((self.machine.clock.now(), state.clone()));
+                state
+            }
+        }
     }
 
     fn retired_unit(&self, case: &Case) -> Option<(Unit, &String)> {
@@ -326,7 +344,7 @@ impl<'a> Engine<'a> {
             stop,
             verdict,
             before: case.before,
-            after: self.machine.host.conditions(),
+            after: self.conditions(),
         };
         for note in doubt::about(&measured, &self.overhead_ns) {
             sink.put(Message::Note(note))?;

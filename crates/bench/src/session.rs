@@ -162,6 +162,7 @@ impl Session {
             settings: header.settings,
             overhead_ns: overhead_ns.clone(),
             carried: std::mem::take(&mut self.carried),
+            state: None,
             retired: BTreeMap::new(),
         };
         let begin = Begin {

@@ -161,6 +161,16 @@ fn widest(topology: &Topology) -> CpuHow {
         .unwrap_or(CpuHow::Plain)
 }
 
+/// The same with streaming stores.
+fn streaming(simd: CpuHow) -> Option<CpuHow> {
+    match simd {
+        CpuHow::Avx512 => Some(CpuHow::Avx512Nt),
+        CpuHow::Avx2 => Some(CpuHow::Avx2Nt),
+        CpuHow::Neon => Some(CpuHow::NeonNt),
+        _ => None,
+    }
+}
+
 /// 1, 2, 4 ... and all.
 fn ladder(all: u32) -> Vec<u32> {
     let mut counts: Vec<u32> =
@@ -172,6 +182,8 @@ fn ladder(all: u32) -> Vec<u32> {
 fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases: &mut Vec<Case>) {
     let (memory, regs) = (numa(id, Mem::Huge), numa(id, Mem::Reg));
     let simd = widest(topology);
+    let mut stores = vec![simd];
+    stores.extend(streaming(simd));
     let mut ends = vec![1, threads];
     ends.dedup();
     for &bytes in sizes {
@@ -184,20 +196,18 @@ fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases
         for &t in &ends {
             cases.push(Case::single(memory, regs, cpu(id, CpuOp::Read, simd, t), bytes));
         }
-        for &t in &ends {
-            cases.push(Case::single(regs, memory, cpu(id, CpuOp::Write, simd, t), bytes));
+        for (how, &t) in stores.iter().flat_map(|&how| ends.iter().map(move |t| (how, t))) {
+            cases.push(Case::single(regs, memory, cpu(id, CpuOp::Write, how, t), bytes));
         }
-        for &t in &ends {
-            cases.push(Case::single(memory, memory, cpu(id, CpuOp::Triad, simd, t), bytes));
+        for (how, &t) in stores.iter().flat_map(|&how| ends.iter().map(move |t| (how, t))) {
+            cases.push(Case::single(memory, memory, cpu(id, CpuOp::Triad, how, t), bytes));
         }
         let chase = cpu(id, CpuOp::Chase, CpuHow::Plain, 1);
         cases.push(Case::single(memory, regs, chase, bytes));
     }
     for t in ladder(threads).into_iter().filter(|t| !ends.contains(t)) {
-        for how in [CpuHow::Memcpy, CpuHow::Avx512Nta, CpuHow::NeonNt] {
-            if copies(topology).contains(&how) {
-                cases.push(Case::single(memory, memory, cpu(id, CpuOp::Copy, how, t), BULK));
-            }
+        for how in [CpuHow::Memcpy].into_iter().chain(streaming(simd)) {
+            cases.push(Case::single(memory, memory, cpu(id, CpuOp::Copy, how, t), BULK));
         }
         cases.push(Case::single(memory, regs, cpu(id, CpuOp::Read, simd, t), BULK));
     }
@@ -211,13 +221,14 @@ fn host_pair(topology: &Topology, memory: u32, cores: u32, threads: u32, cases: 
     let (far, near, regs) =
         (numa(memory, Mem::Huge), numa(cores, Mem::Huge), numa(cores, Mem::Reg));
     let simd = widest(topology);
-    let streaming =
-        if topology.host.arch == "aarch64" { CpuHow::NeonNt } else { CpuHow::Avx512Nta };
+    let streaming = streaming(simd);
     for t in [1, threads] {
         cases.push(Case::single(far, regs, cpu(cores, CpuOp::Read, simd, t), BULK));
         cases.push(Case::single(regs, far, cpu(cores, CpuOp::Write, simd, t), BULK));
         cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, CpuHow::Memcpy, t), BULK));
-        cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, streaming, t), BULK));
+        if let Some(how) = streaming {
+            cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, how, t), BULK));
+        }
         cases.push(Case::single(far, far, cpu(cores, CpuOp::Triad, simd, t), BULK));
     }
     let chase = cpu(cores, CpuOp::Chase, CpuHow::Plain, 1);
