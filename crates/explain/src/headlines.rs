@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Journal, Mem, MigrateHow, Node, Outcome, StopReason, Topology, Verdict,
+    Bytes, Cadence, Journal, Mem, MigrateHow, Node, Outcome, StopReason, Topology, Verdict,
 };
 
 use crate::figure::{Body, Cell, Figure, Headline, Tone};
 use crate::figures::{self, Verb};
-use crate::run::{Quantity, Run};
+use crate::run::{Entry, Quantity, Run, State};
 use crate::words;
 
 /// Agreement with a published value that is called good.
@@ -23,6 +23,13 @@ pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
     let good = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Good });
     let plain = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Plain });
     let warn = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Warn });
+    let few = single(run);
+    if !few.is_empty() {
+        let doubts = [faults(run.journal), unverified(run.journal), noted(run.journal)];
+        let told = few.into_iter().map(|text| Headline { text, tone: Tone::Plain });
+        let doubts = doubts.into_iter().chain([cut(run.journal)]).flat_map(warn);
+        return told.chain(plain(skips(run.journal))).chain(doubts).collect();
+    }
     [
         plain(host_rates(run)),
         plain(crossover(run)),
@@ -47,6 +54,38 @@ pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Up to this many cases are told one by one.
+const FEW: usize = 4;
+
+/// Each case in a sentence, of a run of a few.
+fn single(run: &Run) -> Vec<String> {
+    let sampled = || run.entries.iter().filter(|e| matches!(e.state, State::Sampled(_)));
+    if sampled().count() > FEW {
+        return Vec::new();
+    }
+    let tell = |entry: &Entry| {
+        let isolated = entry.case.cadence == Cadence::Isolated;
+        let step = isolated || entry.case.timed.iter().any(|f| f.by.is_chase());
+        let quantity = if step { Quantity::StepNs } else { Quantity::Payload };
+        let cell = run.cell(entry, quantity);
+        let value = cell.value?;
+        let of = figures::share(&cell).zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
+            format!(", {} of {}", words::percent(share), words::gbs(peak))
+        });
+        let published = cell.published.map_or(String::new(), |p| {
+            format!(", published {} ({})", words::number(p.value), p.source)
+        });
+        Some(format!(
+            "{} {} +-{}{of}{published}: {}.",
+            words::number(value),
+            quantity.unit(),
+            words::percent(cell.half_width / value),
+            entry.case
+        ))
+    };
+    sampled().filter_map(tell).collect()
 }
 
 /// The best that the host's memory gave, and what one thread gets of it.
@@ -263,7 +302,8 @@ fn loads(run: &Run) -> Option<String> {
     let felt: Vec<figures::Slowdown> =
         figures::slowdowns(run).into_iter().filter(figures::Slowdown::shared).collect();
     let pairs: BTreeSet<_> = felt.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
-    let widest = felt.iter().rev().max_by(|a, b| a.alone.total_cmp(&b.alone))?;
+    let (_, most) = figures::extremes(&felt.iter().map(|s| s.alone).collect::<Vec<_>>());
+    let widest = felt.iter().find(|s| s.alone >= ALIKE * most)?;
     Some(format!(
         "A load on one link gives away the route of {}: {} to {} falls to {} beside {} to {}.",
         words::count(pairs.len(), "routed pair"),
@@ -379,7 +419,7 @@ fn skips(journal: &Journal) -> Option<String> {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for outcome in &journal.outcomes {
         if let Outcome::Skipped(skip) = outcome {
-            *reasons.entry(skip.why.as_str()).or_default() += 1;
+            *reasons.entry(words::reason(&skip.case, &skip.why)).or_default() += 1;
         }
     }
     let total: usize = reasons.values().sum();

@@ -92,7 +92,8 @@ fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
     };
     let xs = || curves.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0));
     let (from, to) = crate::figures::extremes(&xs().collect::<Vec<_>>());
-    page.heading(&figure.title, &format!("{}, {} to {}", curves.y_unit, x(from), x(to)));
+    let span = if from < to { format!("{} to {}", x(from), x(to)) } else { x(to) };
+    page.heading(&figure.title, &format!("{}, {span}", curves.y_unit));
     let values: Vec<f64> =
         curves.lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.1.value)).collect();
     let scale = crate::figures::extremes(&values);
@@ -210,7 +211,8 @@ fn has_absent(figure: &Figure) -> bool {
 fn absences(page: &mut Page, report: &Report) {
     let mut reasons: BTreeMap<(bool, &str), usize> = BTreeMap::new();
     for absence in &report.absences {
-        *reasons.entry((!absence.faulted, absence.why.as_str())).or_default() += 1;
+        let why = words::reason(&absence.case, &absence.why);
+        *reasons.entry((!absence.faulted, why)).or_default() += 1;
     }
     if reasons.len() < 2 {
         return;

@@ -1,5 +1,7 @@
 //! Figures as people read them.
 
+use pathline_schema::Case;
+
 /// Three figures without a unit: `50.3`, `174`, `8.72`, `1256`.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
@@ -50,6 +52,13 @@ pub(crate) fn list(items: &[String]) -> String {
         [one] => one.clone(),
         [head @ .., last] => format!("{} and {last}", head.join(", ")),
     }
+}
+
+/// A reason without the case that it is about, so that equal reasons read alike.
+pub(crate) fn reason<'a>(case: &Case, why: &'a str) -> &'a str {
+    let about = |text: &str| why.split_once(&format!("{text}: ")).map(|(_, rest)| rest);
+    let flows = case.timed.iter().find_map(|flow| about(&flow.to_string()));
+    flows.or_else(|| about(&case.to_string())).unwrap_or(why)
 }
 
 /// The first letter of a sentence.

@@ -346,3 +346,29 @@ fn colour_changes_no_word() {
         fits(&terminal::summary(&report, width, false), width);
     }
 }
+
+#[test]
+fn a_run_of_one_case_is_told_in_a_sentence() {
+    let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
+    let journal = journal(World::Real, mi250x(), vec![at_rate("pairs", case, 50.0)]);
+    let report = report::build(&journal, Some(&network()));
+    assert_eq!(report.headlines.len(), 1);
+    // Nine samples 0.2 % apart: the interval of the median is the 2nd to the 8th, +-0.6 %.
+    assert_eq!(
+        report.headlines[0].text,
+        "50.0 GB/s +-0.6 %, 25 % of 200 GB/s, published 50.3 (KTH-ScaLab/multi-gpu-comm@3ef8b25, \
+         figures/p2p-mat.py, Fig. 6c): r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB."
+    );
+}
+
+#[test]
+fn reasons_that_name_their_case_count_as_one() {
+    let mut outcomes = vec![at_rate("pairs", "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB", 9.0)];
+    for b in 1..4 {
+        let case = format!("gpu0.vram > gpu{b}.vram by blit@gpu0 x 1MiB");
+        let text = case.replace("gpu0.vram >", "r0.gpu0.vram >").replace("> gpu", "> r0.gpu");
+        outcomes.push(skipped("pairs", &case, &format!("copy on {text}: no copy kernel here")));
+    }
+    let report = report::build(&journal(World::Real, mi250x(), outcomes), None);
+    assert_eq!(headline(&report, "skipped"), "3 cases skipped; no copy kernel here");
+}

@@ -18,6 +18,10 @@ pub(crate) struct Fan<'a> {
     pub(crate) gpus: Vec<u32>,
     /// Whether some of them share a package, and are not all GPUs of the node.
     pub(crate) same_package: bool,
+    /// Whether it is known which package each of them is in.
+    packaged: bool,
+    /// Over how many NUMA domains their memory is spread.
+    domains: usize,
     pub(crate) all: bool,
     pub(crate) entry: Entry<'a>,
     /// Read + written, GB/s.
@@ -32,7 +36,11 @@ impl Fan<'_> {
             1 => "1 GPU".into(),
             n if self.all => format!("all {n} GPUs"),
             n if self.same_package => format!("{n} GPUs, same package"),
-            n => format!("{n} GPUs, spread"),
+            n if self.packaged => format!("{n} GPUs, spread"),
+            n => {
+                let domains = words::count(self.domains, "NUMA domain");
+                format!("{n} GPUs, {domains}")
+            }
         }
     }
 }
@@ -58,8 +66,11 @@ fn fan<'a>(run: &Run<'a>, entry: Entry<'a>) -> Option<Fan<'a>> {
     }
     let gpus: Vec<u32> = gpus.into_iter().collect();
     let all = gpus.len() > 1 && gpus.len() == run.topology().gpus.len();
+    let packages = packages(run.topology(), &gpus);
     Some(Fan {
-        same_package: share_package(run.topology(), &gpus),
+        same_package: packages.iter().collect::<BTreeSet<_>>().len() < packages.len(),
+        packaged: packages.len() == gpus.len(),
+        domains: flows.iter().map(|f| f.src.unit).collect::<BTreeSet<_>>().len(),
         all,
         value: run.value(&entry, Quantity::Traffic),
         ratio: None,
@@ -68,10 +79,10 @@ fn fan<'a>(run: &Run<'a>, entry: Entry<'a>) -> Option<Fan<'a>> {
     })
 }
 
-fn share_package(topology: &Topology, gpus: &[u32]) -> bool {
+/// Packages of GPUs, as far as they are known.
+fn packages(topology: &Topology, gpus: &[u32]) -> Vec<u32> {
     let package = |g: &u32| topology.gpus.iter().find(|gpu| gpu.index == *g)?.package;
-    let packages: Vec<u32> = gpus.iter().filter_map(package).collect();
-    packages.iter().collect::<BTreeSet<_>>().len() < packages.len()
+    gpus.iter().filter_map(package).collect()
 }
 
 pub(super) fn figures(run: &Run) -> Vec<Figure> {

@@ -29,7 +29,8 @@ pub(super) fn bar(share: f64, ceiling: Option<f64>) -> String {
     let cells = |share: f64| (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
     let full = cells(share).max(1);
     let up_to = cells(ceiling.unwrap_or(0.0)).max(full);
-    format!("{}{}{}", "█".repeat(full), "·".repeat(up_to - full), " ".repeat(BAR - up_to))
+    // Not the full block, so that bars below each other stay apart.
+    format!("{}{}{}", "▆".repeat(full), "·".repeat(up_to - full), " ".repeat(BAR - up_to))
 }
 
 /// Colour or none.
