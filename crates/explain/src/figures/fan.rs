@@ -36,7 +36,7 @@ impl Fan<'_> {
             1 => "1 GPU".into(),
             n if self.all => format!("all {n} GPUs"),
             n if self.same_package => format!("{n} GPUs, same package"),
-            n if self.packaged => format!("{n} GPUs, spread"),
+            n if self.packaged && self.domains == n => format!("{n} GPUs, spread"),
             n => {
                 let domains = words::count(self.domains, "NUMA domain");
                 format!("{n} GPUs, {domains}")
