@@ -159,10 +159,12 @@ impl Search {
             let mut best: Option<(u64, Columns)> = None;
             for (at, &a) in places.iter().enumerate() {
                 for &b in places.iter().skip(at + 1).filter(|b| anywhere || b.0 == a.0) {
-                    let swapped = swap(&columns, a, b);
-                    let new = self.cost(&swapped);
-                    if new < best.as_ref().map_or(cost, |(least, _)| *least) {
-                        best = Some((new, swapped));
+                    // A turned stretch keeps packages together where a swap would part them.
+                    for changed in [swap(&columns, a, b), turn(&columns, a, b)] {
+                        let new = self.cost(&changed);
+                        if new < best.as_ref().map_or(cost, |(least, _)| *least) {
+                            best = Some((new, changed));
+                        }
                     }
                 }
             }
@@ -179,7 +181,7 @@ impl Search {
             let gpus = groups.iter().flat_map(|group| &group.gpus);
             place.extend(gpus.zip(0..).map(|(&gpu, row)| (gpu, (side, row))));
         }
-        let edges: Vec<((usize, i64), (usize, i64), u32)> = self
+        let edges: Vec<(Place, Place, u32)> = self
             .widths
             .iter()
             .filter(|&(&(a, b), _)| a < b)
@@ -207,6 +209,7 @@ impl Search {
     }
 }
 
+/// Column and row.
 type Place = (usize, i64);
 
 /// Whether two links cross: straight ones between the columns, bows within one.
@@ -236,6 +239,17 @@ fn swap(columns: &Columns, a: (usize, usize), b: (usize, usize)) -> Columns {
                 *slot = gpu;
             }
         }
+    }
+    new
+}
+
+/// The stretch from `a` to `b` of one group in the other direction.
+fn turn(columns: &Columns, a: (usize, usize), b: (usize, usize)) -> Columns {
+    let mut new = columns.clone();
+    let group = new.left.iter_mut().chain(&mut new.right).nth(a.0);
+    let stretch = group.filter(|_| a.0 == b.0).and_then(|group| group.gpus.get_mut(a.1..=b.1));
+    if let Some(stretch) = stretch {
+        stretch.reverse();
     }
     new
 }

@@ -137,15 +137,18 @@ fn gpu_words(topology: &Topology, gpu: &Gpu) -> String {
     words.join(", ")
 }
 
+/// What stands in a place of a table, and how it is painted.
+type Cell = (String, Option<Tone>);
+
 /// A table of short cells.
 struct Matrix {
     title: String,
-    rows: Vec<(String, Vec<(String, Option<Tone>)>)>,
+    rows: Vec<(String, Vec<Cell>)>,
     columns: Vec<String>,
 }
 
 impl Matrix {
-    fn over(title: &str, gpus: &[u32], cell: impl Fn(u32, u32) -> (String, Option<Tone>)) -> Self {
+    fn over(title: &str, gpus: &[u32], cell: impl Fn(u32, u32) -> Cell) -> Self {
         let none = || (NONE.to_owned(), Some(Tone::Dim));
         let row = |&a: &u32| {
             let cells = gpus.iter().map(|&b| if a == b { none() } else { cell(a, b) }).collect();
