@@ -68,6 +68,9 @@ pub(crate) struct Key {
     pub(crate) place: Place,
     bytes: Bytes,
     role: Role,
+    /// Managed memory remembers who used it, in residency and advice: it is not shared between
+    /// kinds of movers or between units.
+    user: Option<(&'static str, Unit)>,
     /// Number of the lane in its case: lanes of one case run at once and share nothing.
     nth: usize,
 }
@@ -118,14 +121,19 @@ fn source(flow: &Flow, nth: usize) -> Option<Key> {
         _ if is_triad(&flow.by) => (Bytes(flow.bytes.0.saturating_mul(2)), Role::Source),
         _ => (flow.bytes, Role::Source),
     };
-    (flow.src.mem != Mem::Reg).then_some(Key { place: flow.src, bytes, role, nth })
+    let (place, user) = (flow.src, user(flow, flow.src));
+    (place.mem != Mem::Reg).then_some(Key { place, bytes, role, user, nth })
 }
 
 /// Migrated pages change their place, not their buffer: a migration has no destination.
 fn destination(flow: &Flow, nth: usize) -> Option<Key> {
     let stored = flow.dst.mem != Mem::Reg && !matches!(flow.by, Mover::Migrate { .. });
     let (place, bytes, role) = (flow.dst, flow.bytes, Role::Destination);
-    stored.then_some(Key { place, bytes, role, nth })
+    stored.then_some(Key { place, bytes, role, user: user(flow, place), nth })
+}
+
+fn user(flow: &Flow, place: Place) -> Option<(&'static str, Unit)> {
+    (place.mem == Mem::Managed).then_some((flow.by.kind(), flow.by.at()))
 }
 
 fn is_triad(by: &Mover) -> bool {

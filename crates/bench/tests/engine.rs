@@ -166,6 +166,23 @@ fn every_fault_costs_its_own_case_only() {
 
 const KERNELS: &str = "gpu1.vram > gpu0.vram by kernel x 256MiB";
 
+/// Managed pages stay where a migration put them; a zero-copy case after it has pages of its own.
+/// No suite has this size, so that the cases run in the order in which they are given.
+#[test]
+fn zero_copy_after_a_migration_still_crosses_the_link() {
+    let exact = Options { jitter: 0.0, ..Options::default() };
+    let migrate = "numa3.managed > gpu0.managed by migrate@gpu0[fault] x 96MiB";
+    let zero_copy = "numa3.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 96MiB";
+    let rate = |patterns: &[&str]| {
+        let (_, journal) = journal_of(&exact, patterns);
+        let last = measured(&journal).find(|m| m.case.to_string().contains("kernel")).unwrap();
+        last.series[0].rates().next().unwrap().gbs()
+    };
+    // The host link lets 25.5 GB/s through to a kernel; the GPU's own memory gives 1400.
+    assert!(rate(&[zero_copy]) < 26.0);
+    assert!(rate(&[migrate, zero_copy]) < 26.0);
+}
+
 #[test]
 fn wrong_bytes_are_a_fault_and_never_a_figure() {
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
