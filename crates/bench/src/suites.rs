@@ -402,8 +402,8 @@ fn fan_groups(topology: &Topology) -> Vec<Vec<u32>> {
     groups
 }
 
-/// For every routed pair, its copy alone and beside a copy over each first link it could take: the
-/// link that slows it is the one it uses.
+/// For every routed pair, its copy alone and beside a copy over each link of each route that it
+/// could take: the links that slow it are those that it uses.
 fn routes(topology: &Topology) -> Vec<Case> {
     let flow = |a: u32, b: u32| Flow {
         src: gpu(a, Mem::Vram),
@@ -414,12 +414,12 @@ fn routes(topology: &Topology) -> Vec<Case> {
     let known = Routes::of(topology);
     let mut cases = Vec::new();
     for (a, b) in ordered_pairs(topology).filter(|(a, b)| a < b) {
-        if known.in_use(Node::Gpu(a), Node::Gpu(b)).is_none_or(|r| r.hops < 2) {
-            continue;
-        }
         let timed = flow(a, b);
-        cases.push(Case::together(vec![timed]));
-        for (c, d) in links_near(topology, a, b) {
+        let links = candidate_links(&known, a, b);
+        if !links.is_empty() {
+            cases.push(Case::together(vec![timed]));
+        }
+        for (c, d) in links {
             let mut case = Case::together(vec![timed]);
             case.background = vec![flow(c, d)];
             cases.push(case);
@@ -428,18 +428,21 @@ fn routes(topology: &Topology) -> Vec<Case> {
     cases
 }
 
-/// Direct GPU links that leave `a` or arrive at `b`, as directed pairs without both ends.
-fn links_near(topology: &Topology, a: u32, b: u32) -> Vec<(u32, u32)> {
-    let mut near = Vec::new();
-    for link in &topology.links {
-        let (Node::Gpu(x), Node::Gpu(y)) = (link.a, link.b) else {
-            continue;
-        };
-        for (c, d) in [(x, y), (y, x)] {
-            if (c == a || d == b) && (c, d) != (a, b) {
-                near.push((c, d));
+/// Links between GPUs, as directed pairs, of the routes from `a` to `b` that are in use, shortest
+/// or widest; none if no GPU lies between.
+fn candidate_links(routes: &Routes, a: u32, b: u32) -> Vec<(u32, u32)> {
+    let (src, dst) = (Node::Gpu(a), Node::Gpu(b));
+    let in_use = routes.in_use(src, dst).map(|r| r.paths).unwrap_or_default();
+    let paths = in_use.into_iter().chain(routes.shortest(src, dst)).chain(routes.widest(src, dst));
+    let mut links = Vec::new();
+    for path in paths.filter(|p| p.nodes.len() > 2) {
+        for hop in path.nodes.windows(2) {
+            if let [Node::Gpu(c), Node::Gpu(d)] = *hop
+                && !links.contains(&(c, d))
+            {
+                links.push((c, d));
             }
         }
     }
-    near
+    links
 }
