@@ -18,6 +18,8 @@ const GROUP: usize = 16;
 pub struct Scope<'a> {
     /// What it is made of.
     pub topology: &'a Topology,
+    /// Whether it is a model in virtual time.
+    pub simulated: bool,
     /// Whether a GPU runtime is bound.
     pub has_runtime: bool,
     /// Most memory for buffers, host and each device.
@@ -54,7 +56,7 @@ impl Plan {
     /// # Errors
     /// Names a suite that does not exist, or a pattern that chooses nothing.
     pub fn new(scope: &Scope, suites: &[String], patterns: &[Pattern]) -> Result<Self, String> {
-        let listed = list(scope.topology, &chosen(scope.topology, suites, patterns)?);
+        let listed = list(scope.topology, &chosen(scope, suites, patterns)?);
         let mut entries: Vec<Entry> = Vec::new();
         let mut at: BTreeMap<Case, usize> = BTreeMap::new();
         let mut used = vec![false; patterns.len()];
@@ -107,13 +109,13 @@ impl Plan {
 /// The suites that are asked for: by name, else all if patterns choose among them, else the
 /// default ones.
 fn chosen(
-    topology: &Topology,
+    scope: &Scope<'_>,
     names: &[String],
     patterns: &[Pattern],
 ) -> Result<Vec<&'static Suite>, String> {
     if names.is_empty() {
         let every = !patterns.is_empty();
-        return Ok(SUITES.iter().filter(|s| every || (s.by_default)(topology)).collect());
+        return Ok(SUITES.iter().filter(|s| every || (s.by_default)(scope)).collect());
     }
     let known: Vec<&str> = SUITES.iter().map(|s| s.name).collect();
     if let Some(name) = names.iter().find(|n| !known.contains(&n.as_str())) {
@@ -329,8 +331,13 @@ mod tests {
     }
 
     fn plan(topology: &Topology, suites: &[&str], patterns: &[&str]) -> Result<Plan, String> {
-        let scope =
-            Scope { topology, has_runtime: true, memory: Bytes::mib(600), env: &BTreeMap::new() };
+        let scope = Scope {
+            topology,
+            simulated: false,
+            has_runtime: true,
+            memory: Bytes::mib(600),
+            env: &BTreeMap::new(),
+        };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let patterns: Vec<Pattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
         Plan::new(&scope, &suites, &patterns)
@@ -395,7 +402,8 @@ mod tests {
         let why = |value: &str, case: &str| {
             let env = BTreeMap::from([("HSA_XNACK".to_owned(), value.to_owned())]);
             let memory = Bytes::gib(1);
-            let scope = Scope { topology: &topology, has_runtime: true, memory, env: &env };
+            let (simulated, has_runtime) = (false, true);
+            let scope = Scope { topology: &topology, simulated, has_runtime, memory, env: &env };
             let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
             plan.entries[0].skip.is_some()
         };

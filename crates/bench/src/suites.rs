@@ -1,5 +1,6 @@
 //! The suites, in display order. A suite is a name and the cases it makes of a topology.
 
+use crate::plan::Scope;
 use pathline_flow::routes::Routes;
 use pathline_schema::{
     Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, Mem, MigrateHow, Mover, Node,
@@ -13,8 +14,8 @@ pub struct Suite {
     pub name: &'static str,
     /// What it answers, in one line.
     pub about: &'static str,
-    /// Whether a run without `--suite` takes it on the given topology.
-    pub by_default: fn(&Topology) -> bool,
+    /// Whether a run without `--suite` takes it there.
+    pub by_default: fn(&Scope<'_>) -> bool,
     /// Its cases on a topology, without regard to what can be done there.
     pub cases: fn(&Topology) -> Vec<Case>,
 }
@@ -24,7 +25,8 @@ pub const SUITES: &[Suite] = &[
     Suite {
         name: "host",
         about: "CPU threads: read, write, copy, triad, load latency, first touch, per NUMA pair",
-        by_default: |t| t.gpus.is_empty() || !is_simulated(t),
+        // A model's CPU loops say nothing that its description does not: they run when asked for.
+        by_default: |scope| !scope.simulated || scope.topology.gpus.is_empty(),
         cases: host,
     },
     Suite {
@@ -71,13 +73,8 @@ pub const SUITES: &[Suite] = &[
     },
 ];
 
-fn has_gpus(topology: &Topology) -> bool {
-    !topology.gpus.is_empty()
-}
-
-/// A model's CPU loops say nothing that its description does not: they run when asked for.
-fn is_simulated(topology: &Topology) -> bool {
-    topology.source.starts_with("machine ")
+fn has_gpus(scope: &Scope<'_>) -> bool {
+    !scope.topology.gpus.is_empty()
 }
 
 /// Payload of a bandwidth case: past every cache, and long beside any start-up.

@@ -79,8 +79,8 @@ impl World {
         memory: Bytes,
         env: &'a BTreeMap<String, String>,
     ) -> Scope<'a> {
-        let has_runtime = matches!(self, Self::Simulated(..));
-        Scope { topology: self.topology(), has_runtime, memory, env }
+        let simulated = matches!(self, Self::Simulated(..));
+        Scope { topology: self.topology(), simulated, has_runtime: simulated, memory, env }
     }
 
     /// Opens the machine.

@@ -11,6 +11,8 @@ use crate::{
 
 /// The longest line that is read: a topology of thousands of devices fits, a runaway file does not.
 const MAX_LINE: u64 = 64 << 20;
+/// The most that is read of one journal. A case takes some kilobytes.
+const MAX_JOURNAL: u64 = 1 << 30;
 
 /// What a journal says, put together.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,6 +57,9 @@ pub enum JournalError {
         /// 1 is the first.
         line: usize,
     },
+    /// More than any run writes.
+    #[error("longer than {MAX_JOURNAL} bytes: this is no journal of pathline")]
+    TooBig,
     /// Written by a newer pathline.
     #[error(
         "journal format {found} is newer than this pathline reads ({SCHEMA_VERSION}); use the version that wrote it: {version}"
@@ -89,13 +94,17 @@ impl Journal {
         let mut finished: BTreeMap<String, usize> = BTreeMap::new();
         let mut partial: BTreeMap<String, Sampled> = BTreeMap::new();
         let mut bad: Option<JournalError> = None;
-        let mut whole_bytes = 0;
+        let (mut whole_bytes, mut all_bytes) = (0, 0);
         let mut torn = false;
         for line in 1.. {
             let mut text = Vec::new();
             let read = from.by_ref().take(MAX_LINE).read_until(b'\n', &mut text)? as u64;
             if read == 0 {
                 break;
+            }
+            all_bytes += read;
+            if all_bytes > MAX_JOURNAL {
+                return Err(JournalError::TooBig);
             }
             // Only the last line may be broken: something after a broken one makes it an error.
             if let Some(error) = bad.take() {

@@ -35,7 +35,7 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         settings: settings(&args, memory),
     };
     let (folder, session) = open(&args, &machine, &header.host, &name)?;
-    if let Some(text) = description {
+    if let Some(text) = description.filter(|_| args.resume.is_none()) {
         files::write(&folder.join(files::MACHINE), &text)?;
     }
     let end = measure(session, &machine, &plan, header, &stopper, args.quiet)?;
@@ -65,8 +65,8 @@ fn judge(outcomes: &[Outcome]) -> Exit {
     }
 }
 
-/// With `--resume`, the choice of machine and cases that the run was begun with; how long and how
-/// loud is said anew.
+/// With `--resume`, the cases that the run was begun with, on the machine as it was described then;
+/// how long and how loud is said anew.
 fn taken_up(args: RunArgs) -> Result<RunArgs> {
     let Some(run) = &args.resume else { return Ok(args) };
     let begin = files::read(run)?.begin;
@@ -74,8 +74,13 @@ fn taken_up(args: RunArgs) -> Result<RunArgs> {
         .ok()
         .and_then(|a| if let Some(Command::Run(first)) = a.command { Some(first) } else { None })
         .ok_or_else(|| anyhow!("{}: its command line cannot be read again", run.display()))?;
+    let mut select = first.select;
+    let description = files::journal_path(run).with_file_name(files::MACHINE);
+    if select.machine.is_some() && description.is_file() {
+        select.machine = Some(description.to_string_lossy().into_owned());
+    }
     Ok(RunArgs {
-        select: first.select,
+        select,
         precision: first.precision,
         case_budget: first.case_budget,
         seed: first.seed,
