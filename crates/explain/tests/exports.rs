@@ -17,8 +17,8 @@ fn run_of(outcomes: Vec<Outcome>) -> Journal {
 
 fn column(table: &str, row: usize, name: &str) -> String {
     let mut reader = ::csv::Reader::from_reader(table.as_bytes());
-    let at = reader.headers().unwrap().iter().position(|h| h == name).expect(name);
-    reader.records().nth(row).expect("a row").unwrap()[at].to_owned()
+    let at = reader.headers().expect("a head").iter().position(|h| h == name).expect(name);
+    reader.records().nth(row).expect("a row").expect("a table")[at].to_owned()
 }
 
 #[test]

@@ -252,13 +252,3 @@ fn six_hundred_cases_stay_under_a_megabyte_and_a_half() {
     let size = render(&report, &topology, MAP).len();
     assert!(size < 1_500_000, "{size} B");
 }
-
-/// Writes the examples to the folder for temporary files, to be looked at in a browser.
-#[test]
-#[ignore = "writes files to look at"]
-fn write_examples() {
-    for (name, (report, topology)) in [("host", example::host()), ("node", example::node())] {
-        let path = std::env::temp_dir().join(format!("pathline-report-{name}.html"));
-        std::fs::write(path, render(&report, &topology, MAP)).expect("the folder can be written");
-    }
-}

@@ -1,5 +1,7 @@
 //! Journals made by hand: every figure of them is stated, not measured.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::collections::BTreeMap;
 
 use pathline_schema::{
@@ -8,7 +10,7 @@ use pathline_schema::{
     Series, Settings, Severity, Skip, Stop, StopReason, Timer, Topology, Verdict, World,
 };
 
-pub fn begin(world: World) -> Begin {
+pub(crate) fn begin(world: World) -> Begin {
     Begin {
         schema: SCHEMA_VERSION,
         version: "0.1.0".into(),
@@ -31,7 +33,7 @@ pub fn begin(world: World) -> Begin {
     }
 }
 
-pub fn journal(world: World, topology: Topology, outcomes: Vec<Outcome>) -> Journal {
+pub(crate) fn journal(world: World, topology: Topology, outcomes: Vec<Outcome>) -> Journal {
     Journal {
         begin: begin(world),
         resumed: Vec::new(),
@@ -51,7 +53,7 @@ pub fn journal(world: World, topology: Topology, outcomes: Vec<Outcome>) -> Jour
 }
 
 /// Nine samples about `centre`, 0.2 % apart: the median is `centre`.
-pub fn ripple(centre: f64) -> Vec<f64> {
+pub(crate) fn ripple(centre: f64) -> Vec<f64> {
     (0..9).map(|i| centre * (1.0 + 0.002 * ((i * 7 % 9) as f64 - 4.0))).collect()
 }
 
@@ -81,7 +83,7 @@ fn engine(flow: &pathline_schema::Flow) -> &'static str {
 }
 
 /// A case whose flows each run at `rate` GB/s of payload.
-pub fn at_rate(suite: &str, case: &str, rate: f64) -> Outcome {
+pub(crate) fn at_rate(suite: &str, case: &str, rate: f64) -> Outcome {
     let case: Case = case.parse().expect("a case text");
     let series = case
         .timed
@@ -101,7 +103,7 @@ pub fn at_rate(suite: &str, case: &str, rate: f64) -> Outcome {
 }
 
 /// A case whose steps each take `ns`.
-pub fn at_latency(suite: &str, case: &str, ns: f64) -> Outcome {
+pub(crate) fn at_latency(suite: &str, case: &str, ns: f64) -> Outcome {
     let case: Case = case.parse().expect("a case text");
     let flow = case.timed[0];
     let series = Series {
@@ -117,7 +119,7 @@ pub fn at_latency(suite: &str, case: &str, ns: f64) -> Outcome {
     outcome(case, &[suite], vec![series])
 }
 
-pub fn skipped(suite: &str, case: &str, why: &str) -> Outcome {
+pub(crate) fn skipped(suite: &str, case: &str, why: &str) -> Outcome {
     Outcome::Skipped(Skip {
         case: case.parse().expect("a case text"),
         suites: vec![suite.into()],
@@ -125,7 +127,7 @@ pub fn skipped(suite: &str, case: &str, why: &str) -> Outcome {
     })
 }
 
-pub fn faulted(suite: &str, case: &str, error: &str) -> Outcome {
+pub(crate) fn faulted(suite: &str, case: &str, error: &str) -> Outcome {
     Outcome::Faulted(Fault {
         case: case.parse().expect("a case text"),
         suites: vec![suite.into()],
@@ -134,12 +136,12 @@ pub fn faulted(suite: &str, case: &str, error: &str) -> Outcome {
     })
 }
 
-pub fn note(code: &str, subject: &str, text: &str) -> Note {
+pub(crate) fn note(code: &str, subject: &str, text: &str) -> Note {
     Note { code: code.into(), subject: subject.into(), text: text.into() }
 }
 
 /// Two cores, 32 KiB of L1, 1 MiB of L2 and 32 MiB of L3.
-pub fn small_host() -> Topology {
+pub(crate) fn small_host() -> Topology {
     let cpus = CpuSet::new([0, 1]);
     let cache = |level, size| CacheGroup {
         level,
@@ -169,10 +171,10 @@ pub fn small_host() -> Topology {
 }
 
 /// Sizes of the small host's sweep.
-pub const SIZES: [&str; 6] = ["4KiB", "64KiB", "1MiB", "16MiB", "256MiB", "1GiB"];
+pub(crate) const SIZES: [&str; 6] = ["4KiB", "64KiB", "1MiB", "16MiB", "256MiB", "1GiB"];
 
 /// A run over the small host: temporal copies fall from 60 to 8 GB/s, streaming ones rise to 12.
-pub fn host_run() -> Journal {
+pub(crate) fn host_run() -> Journal {
     let temporal = [60.0, 50.0, 30.0, 16.0, 8.0, 8.0];
     let streaming = [6.0, 8.0, 9.0, 11.0, 12.0, 12.0];
     let read = [90.0, 80.0, 50.0, 28.0, 18.0, 18.0];
@@ -228,10 +230,10 @@ const LINKS: [(u32, u32, u32); 12] = [
 ];
 
 /// NUMA domain of each GCD.
-pub const HOMES: [u32; 8] = [3, 3, 1, 1, 0, 0, 2, 2];
+pub(crate) const HOMES: [u32; 8] = [3, 3, 1, 1, 0, 0, 2, 2];
 
 /// The node of LUMI and Frontier, with the two routes that take a detour.
-pub fn mi250x() -> Topology {
+pub(crate) fn mi250x() -> Topology {
     let gpu = |index: u32| Gpu {
         index,
         vendor: "amd".into(),
@@ -279,7 +281,7 @@ fn width(a: u32, b: u32) -> u32 {
 }
 
 /// A run over the node: SDMA at 50 or 37.5 GB/s, kernels at 87 % of the width.
-pub fn mi250x_run() -> Journal {
+pub(crate) fn mi250x_run() -> Journal {
     let copy = "copy-w16-u4-b256-g2sm";
     let mut outcomes = Vec::new();
     for g in 0..8u32 {
