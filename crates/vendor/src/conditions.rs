@@ -3,7 +3,9 @@
 
 use std::arch::asm;
 use std::cell::{Cell, OnceCell};
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuWork, Mem};
 
@@ -71,10 +73,12 @@ impl Probe {
             gate::wait_until(|| line.0.load(Ordering::Acquire) != from);
             line.0.load(Ordering::Acquire)
         };
-        let batches: Vec<f64> = std::thread::scope(|scope| {
-            scope.spawn(|| {
+        let batches: Vec<f64> = thread::scope(|scope| {
+            let answerer = thread::Builder::new().spawn_scoped(scope, || {
                 let pinned = cpus::pin(b).is_ok();
-                start.meet();
+                if !start.meet() {
+                    return;
+                }
                 if !pinned {
                     return line.0.store(STOP, Ordering::Release);
                 }
@@ -88,9 +92,11 @@ impl Probe {
                     line.0.store(turn, Ordering::Release);
                 }
             });
-            let asker = scope.spawn(|| {
+            let asker = thread::Builder::new().spawn_scoped(scope, || {
                 let pinned = cpus::pin(a).is_ok();
-                start.meet();
+                if !start.meet() {
+                    return Vec::new();
+                }
                 let begin = origin.ns();
                 let (mut turn, mut batches) = (0, Vec::new());
                 let mut last = begin;
@@ -109,6 +115,10 @@ impl Probe {
                 line.0.store(STOP, Ordering::Release);
                 batches
             });
+            let (Ok(_), Ok(asker)) = (answerer, asker) else {
+                start.cancel();
+                return Vec::new();
+            };
             asker.join().unwrap_or_default()
         });
         batches.into_iter().min_by(f64::total_cmp)
@@ -145,22 +155,27 @@ impl Probe {
         };
         let start = StartLine::new(self.cpus.len() as u32);
         let origin = self.origin;
-        let times: Vec<(u64, u64)> = std::thread::scope(|scope| {
-            let thread = |(part, &cpu): (usize, &u32)| {
+        let times: Vec<(u64, u64)> = thread::scope(|scope| {
+            let probe = |(part, &cpu): (usize, &u32)| {
                 let (start, pass) = (&start, &pass);
-                scope.spawn(move || {
+                thread::Builder::new().spawn_scoped(scope, move || {
                     let pinned = cpus::pin(cpu);
                     if first {
                         pass(part);
                     }
-                    start.meet();
+                    if !start.meet() {
+                        return None;
+                    }
                     let begin = origin.ns();
                     pass(part);
                     pinned.ok().map(|()| (begin, origin.ns()))
                 })
             };
-            let threads: Vec<_> = self.cpus.iter().enumerate().map(thread).collect();
-            threads.into_iter().filter_map(|t| t.join().ok().flatten()).collect()
+            let threads: Vec<_> = self.cpus.iter().enumerate().map(probe).collect();
+            if threads.iter().any(io::Result::is_err) {
+                start.cancel();
+            }
+            threads.into_iter().flatten().filter_map(|t| t.join().ok().flatten()).collect()
         });
         if times.len() != self.cpus.len() {
             return None;

@@ -41,6 +41,9 @@ pub(crate) fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
 }
 
+/// Set in the number of arrivals when not all will come.
+const CANCELLED: u32 = 1 << 31;
+
 /// A line that threads start from together: the last to arrive lets all go.
 #[derive(Debug)]
 pub(crate) struct StartLine {
@@ -52,9 +55,15 @@ impl StartLine {
     pub(crate) fn new(expected: u32) -> Self {
         Self { expected, arrived: AtomicU32::new(0) }
     }
-    pub(crate) fn meet(&self) {
+    /// Waits for all. Whether they came.
+    pub(crate) fn meet(&self) -> bool {
         self.arrived.fetch_add(1, Ordering::AcqRel);
         wait_until(|| self.arrived.load(Ordering::Acquire) >= self.expected);
+        self.arrived.load(Ordering::Acquire) & CANCELLED == 0
+    }
+    /// Lets all go who wait, since a thread that was expected could not be started.
+    pub(crate) fn cancel(&self) {
+        self.arrived.fetch_or(CANCELLED, Ordering::AcqRel);
     }
 }
 
@@ -84,6 +93,18 @@ impl Barrier {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cancelled_start_holds_nobody() {
+        // Two of three came; the third could not be started.
+        let line = StartLine::new(3);
+        std::thread::scope(|scope| {
+            let threads = [scope.spawn(|| line.meet()), scope.spawn(|| line.meet())];
+            line.cancel();
+            assert!(threads.into_iter().all(|t| !t.join().unwrap()));
+        });
+        assert!(StartLine::new(1).meet());
+    }
 
     #[test]
     fn nobody_leaves_a_round_before_all_have_come() {

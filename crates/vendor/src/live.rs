@@ -2,9 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::thread::ScopedJoinHandle;
 
 use pathline_hal::{CallError, GateId, Host, HostDomain, Machine, Reaped, Result, TeamId, Work};
 use pathline_schema::{
@@ -148,14 +150,21 @@ impl LiveHost {
         std::thread::scope(|scope| {
             let thread = |(piece, &cpu): (Piece, &u32)| {
                 let part = &part;
-                scope.spawn(move || {
+                let pinned = move || {
                     // Unpinned it is as right, only slower.
                     let _ = cpus::pin(cpu);
                     part(piece)
-                })
+                };
+                (piece, std::thread::Builder::new().spawn_scoped(scope, pinned))
             };
             let threads: Vec<_> = pieces.into_iter().zip(cpus).map(thread).collect();
-            threads.into_iter().filter_map(|t| t.join().ok()).collect()
+            // Where no more threads may be started, this one does their parts.
+            let join = |(piece, thread): (Piece, io::Result<ScopedJoinHandle<'_, T>>)| match thread
+            {
+                Ok(thread) => thread.join().ok(),
+                Err(_) => Some(part(piece)),
+            };
+            threads.into_iter().filter_map(join).collect()
         })
     }
 
