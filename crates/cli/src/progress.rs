@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pathline_bench::Event;
-use pathline_schema::{Measured, Outcome};
+use pathline_schema::{Case, Message, Outcome, Series};
 use pathline_stats::Summary;
 
 /// Says when a run must end: Ctrl-C, or its time limit.
@@ -70,16 +70,25 @@ impl Progress {
         if let Ok(style) = style {
             bar.set_style(style.progress_chars("━╸─"));
         }
+        bar.set_message("warming up the first cases");
+        bar.tick();
         let now = Instant::now();
         Self { bar, begun: now, plain: (!quiet && !on_terminal).then_some(now) }
     }
 
-    /// Takes a step.
+    /// Takes a step. Figures of cases that are not finished show on the bar, too.
     pub(crate) fn show(&mut self, event: Event<'_>) {
-        let Event::Outcome { outcome, done, total } = event else { return };
+        let (outcome, done, total) = match event {
+            Event::Outcome { outcome, done, total } => (outcome, done, total),
+            Event::Message(Message::Sampled(visit)) => {
+                self.bar.set_message(latest(&visit.case, &visit.series));
+                return;
+            }
+            Event::Message(_) => return,
+        };
         self.bar.set_position(done as u64);
         let Outcome::Measured(measured) = outcome else { return };
-        let line = latest(measured);
+        let line = latest(&measured.case, &measured.series);
         if let Some(last) = self.plain
             && (last == self.begun || last.elapsed() >= PLAIN_EVERY)
         {
@@ -96,8 +105,8 @@ impl Progress {
 }
 
 /// A case and its figure in one line.
-fn latest(measured: &Measured) -> String {
-    let Some(series) = measured.series.first() else { return measured.case.to_string() };
+fn latest(case: &Case, series: &[Series]) -> String {
+    let Some(series) = series.first() else { return case.to_string() };
     let figure = if series.flow.by.is_chase() || series.moved_bytes.0 < 4096 {
         Summary::of(&series.latencies().map(|ns| ns.0).collect::<Vec<_>>())
             .map(|s| pathline_schema::Ns(s.median).to_string())
@@ -105,5 +114,5 @@ fn latest(measured: &Measured) -> String {
         Summary::of(&series.rates().map(|r| r.0).collect::<Vec<_>>())
             .map(|s| pathline_schema::Rate(s.median).to_string())
     };
-    format!("{:>10}  {}", figure.unwrap_or_default(), measured.case)
+    format!("{:>10}  {}", figure.unwrap_or_default(), case)
 }

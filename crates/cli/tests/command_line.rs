@@ -149,8 +149,8 @@ fn a_time_limit_holds() {
     let output = pathline(&["run", "--suite", "host", "--time-limit", "3", "--out", text(&run)]);
     let took = begun.elapsed();
     assert_eq!(code(&output), 0, "{}", err(&output));
-    // The tests of other binaries may share the two cores; twice the limit is generous for those.
-    assert!(took < Duration::from_secs(6), "took {took:?}");
+    // The whole suite takes a minute; the margin is for a debug build beside eleven other tests.
+    assert!(took < Duration::from_secs(15), "took {took:?}");
     let end = journal(&run).end.expect("an end");
     assert!(!end.complete);
     assert!(end.why.expect("a reason").contains("time limit"));
