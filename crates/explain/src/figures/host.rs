@@ -78,18 +78,31 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Crossover {
     pub(crate) threads: u32,
-    /// Smallest size from which on they are ahead; none if they are not ahead at the largest.
-    pub(crate) at: Option<Bytes>,
-    /// Largest size that both were measured at.
-    pub(crate) largest: Bytes,
-    /// Best streaming copy there, and its rate.
+    /// Smallest size from which on they stay ahead, and their gain there; none if they are not
+    /// surely ahead at the largest.
+    pub(crate) at: Option<(Bytes, f64)>,
+    /// Smallest and largest size that both were measured at.
+    pub(crate) sizes: (Bytes, Bytes),
+    /// Best streaming copy at the largest size, and its rate.
     pub(crate) streaming: (CpuHow, f64),
-    /// Best ordinary copy there, and its rate.
+    /// Best copy there whose stores go through the caches.
     pub(crate) temporal: (CpuHow, f64),
     /// The C library's copy there.
-    pub(crate) memcpy: Option<f64>,
+    pub(crate) memcpy: Option<Memcpy>,
     /// Whether the 95 % intervals of the two are apart there.
     pub(crate) sure: bool,
+}
+
+/// The C library's copy at the largest size. It chooses its stores by size, so it is neither a
+/// streaming copy nor a temporal one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Memcpy {
+    rate: f64,
+    /// Whether its interval is apart from that of the best other copy.
+    sure: bool,
+    /// Whether glibc takes streaming stores by itself at this size: on x86-64 from about 3/4 of
+    /// the shared cache (sysdeps/x86/dl-cacheinfo.h, `non_temporal_threshold`).
+    streams: bool,
 }
 
 impl Crossover {
@@ -98,32 +111,45 @@ impl Crossover {
         self.streaming.1 / self.temporal.1 - 1.0
     }
     pub(crate) fn sentence(&self) -> String {
-        let (nt, t) = (self.streaming, self.temporal);
-        let who = words::threads(self.threads);
-        let rates = format!("{} against {}", words::gbs(nt.1), words::gbs(t.1));
-        let memcpy = match self.memcpy {
-            Some(rate) if t.0 != CpuHow::Memcpy => {
-                format!("; memcpy reaches {}", words::gbs(rate))
-            }
-            _ => String::new(),
-        };
-        let doubt = if self.sure { "" } else { "; their intervals overlap, so do not rely on it" };
-        match self.at {
-            Some(at) => format!(
-                "with {who}, non-temporal copies overtake the best temporal one at {}; at {} {} is ahead of {} by {} ({rates}){memcpy}{doubt}",
+        let ((nt, nt_rate), (t, t_rate)) = (self.streaming, self.temporal);
+        let (first, last) = (self.sizes.0.rounded(), self.sizes.1.rounded());
+        let gain = words::percent(self.gain().abs());
+        let rates = format!("{} against {}", words::gbs(nt_rate), words::gbs(t_rate));
+        let verdict = match self.at {
+            Some((at, _)) if at == self.sizes.0 => format!(
+                "non-temporal copies lead from the smallest size on, {first}; at {last} {nt} is ahead of {t} by {gain} ({rates})"
+            ),
+            Some((at, _)) if at == self.sizes.1 => format!(
+                "non-temporal copies overtake the best temporal one only at {last}, where {nt} is ahead of {t} by {gain} ({rates})"
+            ),
+            Some((at, there)) => format!(
+                "non-temporal copies overtake the best temporal one at {}, by {} there; at {last} {nt} is ahead of {t} by {gain} ({rates})",
                 at.rounded(),
-                self.largest.rounded(),
-                nt.0,
-                t.0,
-                words::percent(self.gain()),
+                words::percent(there),
+            ),
+            None if self.sure => format!(
+                "non-temporal copies do not overtake up to {last}: {nt} is behind {t} by {gain} ({rates})"
             ),
             None => format!(
-                "with {who}, non-temporal copies do not overtake up to {}: {} is behind {} by {} ({rates}){memcpy}{doubt}",
-                self.largest.rounded(),
-                nt.0,
-                t.0,
-                words::percent(-self.gain()),
+                "it is not certain that non-temporal copies overtake up to {last}: {nt} and {t} lie {gain} apart, and their intervals overlap ({rates})"
             ),
+        };
+        format!("with {}, {verdict}{}", words::threads(self.threads), self.memcpy_words())
+    }
+
+    /// Where the C library's copy stands beside the better of the two.
+    fn memcpy_words(&self) -> String {
+        let Some(memcpy) = self.memcpy else { return String::new() };
+        let by = if memcpy.streams { ", where it streams by itself" } else { "" };
+        let best = self.streaming.1.max(self.temporal.1);
+        let at = self.sizes.1.rounded();
+        match memcpy.rate / best - 1.0 {
+            gain if gain > 0.0 && memcpy.sure => format!(
+                "; memcpy is ahead of both at {at} by {} ({}){by}",
+                words::percent(gain),
+                words::gbs(memcpy.rate)
+            ),
+            _ => format!("; memcpy reaches {} at {at}{by}", words::gbs(memcpy.rate)),
         }
     }
 }
@@ -152,6 +178,7 @@ fn crossover(
         copies
             .iter()
             .filter(|(how, b, ..)| *b == bytes && how.is_streaming() == streaming)
+            .filter(|(how, ..)| *how != CpuHow::Memcpy)
             .max_by(|a, b| a.2.total_cmp(&b.2))
     };
     let sizes: BTreeSet<Bytes> = copies.iter().map(|c| c.1).collect();
@@ -159,20 +186,34 @@ fn crossover(
         .into_iter()
         .filter_map(|bytes| Some((bytes, best(bytes, true)?, best(bytes, false)?)))
         .collect();
-    let &(largest, nt, t) = both.last()?;
+    let (&(smallest, ..), &(largest, nt, t)) = (both.first()?, both.last()?);
     if both.len() < 2 {
         return None;
     }
+    let sure = (nt.2 - t.2).abs() > nt.3 + t.3;
     let ahead = both.iter().rev().take_while(|(_, nt, t)| nt.2 > t.2).last();
+    let at = ahead.map(|(bytes, nt, t)| (*bytes, nt.2 / t.2 - 1.0));
+    let memcpy = copies.iter().find(|c| c.0 == CpuHow::Memcpy && c.1 == largest);
+    let better = if nt.2 > t.2 { nt } else { t };
     Some(Crossover {
         threads,
-        at: ahead.map(|a| a.0),
-        largest,
+        at: at.filter(|_| sure),
+        sizes: (smallest, largest),
         streaming: (nt.0, nt.2),
         temporal: (t.0, t.2),
-        memcpy: copies.iter().find(|c| c.0 == CpuHow::Memcpy && c.1 == largest).map(|c| c.2),
-        sure: (nt.2 - t.2).abs() > nt.3 + t.3,
+        memcpy: memcpy.map(|c| Memcpy {
+            rate: c.2,
+            sure: (c.2 - better.2).abs() > c.3 + better.3,
+            streams: memcpy_streams(run, largest),
+        }),
+        sure,
     })
+}
+
+/// Whether glibc's memcpy surely takes streaming stores at this size.
+fn memcpy_streams(run: &Run, bytes: Bytes) -> bool {
+    let cache = main_domain(run).map_or(0, |home| run.last_cache(home));
+    run.topology().host.arch == "x86_64" && cache > 0 && bytes.0 > cache
 }
 
 /// Cache sizes as vertical marks.
@@ -203,7 +244,7 @@ fn copies(run: &Run) -> Vec<Figure> {
         }
         let crossover = crossovers.iter().find(|c| c.threads == threads);
         let mut marks = cache_marks(run);
-        if let Some(at) = crossover.and_then(|c| c.at) {
+        if let Some((at, _)) = crossover.and_then(|c| c.at) {
             marks.push((at.as_f64(), format!("non-temporal ahead from {}", at.rounded())));
         }
         figures.push(Figure {
