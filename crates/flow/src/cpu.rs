@@ -90,10 +90,13 @@ impl Team<'_> {
         match self.work.how {
             CpuHow::Plain => 8.0,
             CpuHow::Neon | CpuHow::NeonNt => 16.0,
-            CpuHow::Memcpy | CpuHow::Movsb | CpuHow::Avx2 | CpuHow::Avx2Nt | CpuHow::Avx2Nta => {
-                32.0
-            }
-            CpuHow::Avx512 | CpuHow::Avx512Nt | CpuHow::Avx512Nta => 64.0,
+            CpuHow::Memcpy
+            | CpuHow::Movsb
+            | CpuHow::Avx2
+            | CpuHow::Avx2Nt
+            | CpuHow::Avx2Nta
+            | CpuHow::Avx2Nt4 => 32.0,
+            CpuHow::Avx512 | CpuHow::Avx512Nt | CpuHow::Avx512Nta | CpuHow::Avx512Nt4 => 64.0,
         }
     }
 

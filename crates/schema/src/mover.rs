@@ -29,7 +29,7 @@ words!(CpuOp, "CPU operation", {
 });
 
 /// Which instructions they use. `-nt` is streaming stores; `-nta` is streaming stores behind
-/// `prefetchnta` loads.
+/// `prefetchnta` loads; `-nt4` is streaming stores to four pages in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuHow {
     /// 8-byte loads and stores, on any processor.
@@ -44,12 +44,16 @@ pub enum CpuHow {
     Avx2Nt,
     /// AVX2 with `prefetchnta` loads and streaming stores.
     Avx2Nta,
+    /// AVX2 with streaming stores to four pages in turn.
+    Avx2Nt4,
     /// 64-byte AVX-512 loads and stores.
     Avx512,
     /// AVX-512 with streaming stores.
     Avx512Nt,
     /// AVX-512 with `prefetchnta` loads and streaming stores.
     Avx512Nta,
+    /// AVX-512 with streaming stores to four pages in turn.
+    Avx512Nt4,
     /// `ldp`/`stp` of 16-byte registers (aarch64).
     Neon,
     /// `ldnp`/`stnp` (aarch64).
@@ -57,8 +61,8 @@ pub enum CpuHow {
 }
 words!(CpuHow, "CPU instruction choice", {
     Plain => "plain", Memcpy => "memcpy", Movsb => "movsb", Avx2 => "avx2", Avx2Nt => "avx2-nt",
-    Avx2Nta => "avx2-nta", Avx512 => "avx512", Avx512Nt => "avx512-nt", Avx512Nta => "avx512-nta",
-    Neon => "neon", NeonNt => "neon-nt",
+    Avx2Nta => "avx2-nta", Avx2Nt4 => "avx2-nt4", Avx512 => "avx512", Avx512Nt => "avx512-nt",
+    Avx512Nta => "avx512-nta", Avx512Nt4 => "avx512-nt4", Neon => "neon", NeonNt => "neon-nt",
 });
 
 impl CpuHow {
@@ -67,8 +71,8 @@ impl CpuHow {
         match self {
             Self::Plain | Self::Memcpy => None,
             Self::Movsb => Some("erms"),
-            Self::Avx2 | Self::Avx2Nt | Self::Avx2Nta => Some("avx2"),
-            Self::Avx512 | Self::Avx512Nt | Self::Avx512Nta => Some("avx512f"),
+            Self::Avx2 | Self::Avx2Nt | Self::Avx2Nta | Self::Avx2Nt4 => Some("avx2"),
+            Self::Avx512 | Self::Avx512Nt | Self::Avx512Nta | Self::Avx512Nt4 => Some("avx512f"),
             Self::Neon | Self::NeonNt => Some("asimd"),
         }
     }
@@ -76,7 +80,13 @@ impl CpuHow {
     pub const fn is_streaming(self) -> bool {
         matches!(
             self,
-            Self::Avx2Nt | Self::Avx2Nta | Self::Avx512Nt | Self::Avx512Nta | Self::NeonNt
+            Self::Avx2Nt
+                | Self::Avx2Nta
+                | Self::Avx2Nt4
+                | Self::Avx512Nt
+                | Self::Avx512Nta
+                | Self::Avx512Nt4
+                | Self::NeonNt
         )
     }
 }

@@ -20,16 +20,18 @@ pub(crate) struct SimHost {
 }
 
 /// All instruction choices, in the order in which they are offered.
-const CHOICES: [CpuHow; 11] = [
+const CHOICES: [CpuHow; 13] = [
     CpuHow::Plain,
     CpuHow::Memcpy,
     CpuHow::Movsb,
     CpuHow::Avx2,
     CpuHow::Avx2Nt,
     CpuHow::Avx2Nta,
+    CpuHow::Avx2Nt4,
     CpuHow::Avx512,
     CpuHow::Avx512Nt,
     CpuHow::Avx512Nta,
+    CpuHow::Avx512Nt4,
     CpuHow::Neon,
     CpuHow::NeonNt,
 ];

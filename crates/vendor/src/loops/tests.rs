@@ -5,8 +5,24 @@ use proptest::prelude::*;
 
 use super::{Loop, SCALE, Span, WRITTEN, find};
 
-const LENGTHS: [usize; 12] =
-    [0, 1, 7, 63, 64, 65, 511, 513, 4095, 4096, 4096 + 127, (1 << 20) + 17];
+const LENGTHS: [usize; 15] = [
+    0,
+    1,
+    7,
+    63,
+    64,
+    65,
+    511,
+    513,
+    4095,
+    4096,
+    4096 + 127,
+    // Around the four pages of a `-nt4` loop, and two turns with a rest of blocks and bytes.
+    4 * 4096,
+    4 * 4096 + 63,
+    8 * 4096 + 512 + 65,
+    (1 << 20) + 17,
+];
 /// Bytes around the destination that must stay as they were.
 const FENCE: usize = 64;
 const UNTOUCHED: u8 = 0x11;
@@ -134,7 +150,7 @@ fn the_processor_has_what_its_name_says() {
         assert!(!super::available(CpuHow::Neon) && !super::available(CpuHow::NeonNt));
         let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = flags.lines().find(|l| l.starts_with("flags")).unwrap();
-        for how in [CpuHow::Movsb, CpuHow::Avx2Nt, CpuHow::Avx512, CpuHow::Avx512Nta] {
+        for how in [CpuHow::Movsb, CpuHow::Avx2Nt4, CpuHow::Avx512, CpuHow::Avx512Nt4] {
             let listed = flags.split_whitespace().any(|f| Some(f) == how.feature());
             assert_eq!(super::available(how), listed, "{how}");
         }

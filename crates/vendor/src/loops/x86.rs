@@ -12,10 +12,10 @@ use super::{Body, Loop, SCALE, WRITTEN};
 pub(super) fn available(how: CpuHow) -> bool {
     match how {
         CpuHow::Movsb => is_x86_feature_detected!("ermsb"),
-        CpuHow::Avx2 | CpuHow::Avx2Nt | CpuHow::Avx2Nta => {
+        CpuHow::Avx2 | CpuHow::Avx2Nt | CpuHow::Avx2Nta | CpuHow::Avx2Nt4 => {
             is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
         }
-        CpuHow::Avx512 | CpuHow::Avx512Nt | CpuHow::Avx512Nta => {
+        CpuHow::Avx512 | CpuHow::Avx512Nt | CpuHow::Avx512Nta | CpuHow::Avx512Nt4 => {
             is_x86_feature_detected!("avx512f")
         }
         _ => false,
@@ -23,15 +23,17 @@ pub(super) fn available(how: CpuHow) -> bool {
 }
 
 pub(super) fn find(work: CpuWork) -> Option<Loop> {
-    use CpuHow::{Avx2, Avx2Nt, Avx2Nta, Avx512, Avx512Nt, Avx512Nta, Movsb};
+    use CpuHow::{Avx2, Avx2Nt, Avx2Nt4, Avx2Nta, Avx512, Avx512Nt, Avx512Nt4, Avx512Nta, Movsb};
     let (body, block, align) = match (work.op, work.how) {
         (CpuOp::Copy, Movsb) => (Body::Copy(movsb), 1, 1),
         (CpuOp::Copy, Avx2) => (Body::Copy(avx2::copy), avx2::BLOCK, 1),
         (CpuOp::Copy, Avx2Nt) => (Body::Copy(avx2::copy_nt), avx2::BLOCK, 64),
         (CpuOp::Copy, Avx2Nta) => (Body::Copy(avx2::copy_nta), avx2::BLOCK, 64),
+        (CpuOp::Copy, Avx2Nt4) => (Body::Copy(avx2::copy_nt4), avx2::BLOCK, 64),
         (CpuOp::Copy, Avx512) => (Body::Copy(avx512::copy), avx512::BLOCK, 1),
         (CpuOp::Copy, Avx512Nt) => (Body::Copy(avx512::copy_nt), avx512::BLOCK, 64),
         (CpuOp::Copy, Avx512Nta) => (Body::Copy(avx512::copy_nta), avx512::BLOCK, 64),
+        (CpuOp::Copy, Avx512Nt4) => (Body::Copy(avx512::copy_nt4), avx512::BLOCK, 64),
         (CpuOp::Read, Avx2) => (Body::Read(avx2::read), avx2::BLOCK, 1),
         (CpuOp::Read, Avx512) => (Body::Read(avx512::read), avx512::BLOCK, 1),
         (CpuOp::Write, Avx2) => (Body::Write(avx2::write), avx2::BLOCK, 1),
@@ -141,6 +143,64 @@ macro_rules! copy_loop {
         }
     };
 }
+/// Bytes of a page of a `-nt4` loop.
+const PAGE: usize = 4096;
+
+/// Streaming copies that go through four pages at once, a line or two of each in turn. A row of
+/// DRAM is open for every page then, and reads and writes collide in fewer of its banks; glibc's
+/// `large_memcpy` does so from 3/4 of the last-level cache. One thread, 8 MiB at a time
+/// out of 512 MiB, on a Xeon with AMX, medians in GB/s: one page 10.1, two 12.6, four 13.1, eight
+/// 12.5, and with `prefetchnta` 256 to 2048 bytes ahead 7.3 to 9.8. 64 bytes of a page in turn
+/// are best with AVX-512 (128: 12.6), 128 with AVX2 (13.4; 64: 12.5).
+macro_rules! paged_loop {
+    (
+        $feature:literal, $load:literal, $v:literal, $line:literal;
+        $($i:literal at $page:literal + $more:literal),+
+    ) => {
+        #[target_feature(enable = $feature)]
+        pub(super) unsafe fn copy_nt4(dst: *mut u8, src: *const u8, len: usize) {
+            let groups = len / (4 * PAGE);
+            let paged = groups * 4 * PAGE;
+            if groups > 0 {
+                // SAFETY: that many times four pages lie inside the caller's ranges.
+                unsafe {
+                    asm!(
+                        "2:",
+                        concat!("mov {k:e}, 4096 / ", $line),
+                        "3:",
+                        $(concat!(
+                            $load, " ", $v, $i, ", [{s} + ", $page, "*4096 + ", $more, "]"
+                        ),)+
+                        $(concat!(
+                            "vmovntdq [{d} + ", $page, "*4096 + ", $more, "], ", $v, $i
+                        ),)+
+                        concat!("add {s}, ", $line),
+                        concat!("add {d}, ", $line),
+                        "dec {k:e}",
+                        "jnz 3b",
+                        "add {s}, 3*4096",
+                        "add {d}, 3*4096",
+                        "dec {n}",
+                        "jnz 2b",
+                        "sfence",
+                        "vzeroupper",
+                        s = inout(reg) src => _,
+                        d = inout(reg) dst => _,
+                        n = inout(reg) groups => _,
+                        k = out(reg) _,
+                        out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                        out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                        out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                        out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                        options(nostack)
+                    );
+                }
+            }
+            // SAFETY: what is left of the caller's ranges, a multiple of the block as all of it is.
+            unsafe { copy_nt(dst.add(paged), src.add(paged), len - paged) };
+        }
+    };
+}
 macro_rules! triad_loop {
     ($fn:ident, $feature:literal, $v:literal, $w:literal, $end:literal; $($turn:expr),+) => {
         #[target_feature(enable = $feature)]
@@ -239,7 +299,7 @@ macro_rules! read_loop {
 macro_rules! family {
     (
         $name:ident, $feature:literal, $v:literal, $w:literal, $load:literal, $xor:literal,
-        near $($near:literal)+, far $($far:literal)+
+        near $($near:literal)+, far $($far:literal)+, pages $line:literal: $($pages:tt)+
     ) => {
         mod $name {
             use super::*;
@@ -259,6 +319,7 @@ macro_rules! family {
                 ahead!("s"; $($far)+),
                 load!($load, $v, $w, "s"; 4 5 6 7),
                 store!("vmovntdq", $v, $w; 4 5 6 7));
+            paged_loop!($feature, $load, $v, $line; $($pages)+);
             triad_loop!(triad, $feature, $v, $w, "";
                 load!($load, $v, $w, "s"; 0 1 2 3 4 5 6 7),
                 fma!($v, $w; 0 1 2 3 4 5 6 7),
@@ -284,5 +345,14 @@ macro_rules! family {
         }
     };
 }
-family!(avx2, "avx2,fma", "ymm", 32, "vmovdqu", "vpxor", near 0 1, far 2 3);
-family!(avx512, "avx512f", "zmm", 64, "vmovdqu64", "vpxorq", near 0 1 2 3, far 4 5 6 7);
+family!(
+    avx2, "avx2,fma", "ymm", 32, "vmovdqu", "vpxor", near 0 1, far 2 3,
+    pages 128: 0 at 0 + 0, 1 at 0 + 32, 2 at 0 + 64, 3 at 0 + 96,
+        4 at 1 + 0, 5 at 1 + 32, 6 at 1 + 64, 7 at 1 + 96,
+        8 at 2 + 0, 9 at 2 + 32, 10 at 2 + 64, 11 at 2 + 96,
+        12 at 3 + 0, 13 at 3 + 32, 14 at 3 + 64, 15 at 3 + 96
+);
+family!(
+    avx512, "avx512f", "zmm", 64, "vmovdqu64", "vpxorq", near 0 1 2 3, far 4 5 6 7,
+    pages 64: 0 at 0 + 0, 1 at 1 + 0, 2 at 2 + 0, 3 at 3 + 0
+);
