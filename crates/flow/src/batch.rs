@@ -11,8 +11,14 @@ pub const NONE: u32 = u32::MAX;
 /// Bottlenecks are settled from the slowest up. When flows settle at the level of the slowest
 /// resource, each other resource that they pass loses no more than that level a flow, so its own
 /// level can only rise: a heap with late updates finds the next one. Every flow is settled once,
-/// for about `K` additions. What is kept for a flow is its `K` resources, its bottleneck, and one
-/// entry in the list of each resource: `(2 K + 1) * 4` bytes.
+/// for about `K` additions.
+///
+/// The list of a resource names, for each of its flows, not the flow but the other resources that
+/// it passes: whether it is settled shows in whether one of those is. So settling reads its list
+/// from end to end and touches nothing else but the resources, which fit in a cache, while the
+/// flows of one receiver lie a cache line and a page apart each. What is kept for a flow is its `K`
+/// resources, its bottleneck, and one entry of `K - 1` resources in the list of each:
+/// `(K * K + 1) * 4` bytes.
 #[derive(Debug, Clone)]
 pub struct Batch<const K: usize> {
     flows: Vec<[u32; K]>,
@@ -64,8 +70,13 @@ impl Eq for Next {}
 #[derive(Debug, Clone, Copy)]
 struct Pool {
     left: f64,
+    /// Its flows that have no rate yet.
     rising: u32,
-    first: u64,
+    /// When it was settled: 0 is the first; [`NONE`] if it is not.
+    turn: u32,
+    /// Its entries in the list.
+    first: usize,
+    end: usize,
 }
 
 impl<const K: usize> Default for Batch<K> {
@@ -84,7 +95,7 @@ impl<const K: usize> Batch<K> {
     pub fn push(&mut self, resources: [u32; K]) {
         self.flows.push(resources);
     }
-    /// Number of flows; the solver takes at most 2^32 - 1.
+    /// Number of flows; at most 2^32 - 1 may pass one resource.
     pub fn len(&self) -> usize {
         self.flows.len()
     }
@@ -94,15 +105,14 @@ impl<const K: usize> Batch<K> {
     }
     /// Bytes of memory that a solve keeps for each flow, flows and result included.
     pub const fn bytes_per_flow() -> usize {
-        (2 * K + 1) * size_of::<u32>()
+        (K * K + 1) * size_of::<u32>()
     }
 
     /// Max-min fair rates. Capacities in GB/s, those not above 0 count as 0.
     pub fn solve(&self, capacities: &[f64]) -> Shares {
         let mut pools = self.pools(capacities);
-        let listed = self.list(&pools);
+        let listed = self.list(&mut pools);
         let mut level = vec![f64::INFINITY; pools.len()];
-        let mut bottleneck = vec![NONE; self.flows.len()];
         let full_at = |pool: &Pool| (pool.left / f64::from(pool.rising)).max(0.0);
         let mut queue: BinaryHeap<Next> = pools
             .iter()
@@ -110,6 +120,7 @@ impl<const K: usize> Batch<K> {
             .filter(|(pool, _)| pool.rising > 0)
             .map(|(pool, resource)| Next { level: full_at(pool), resource })
             .collect();
+        let mut turn = 0;
         while let Some(Next { level: queued, resource }) = queue.pop() {
             let r = resource as usize;
             let Some(&pool) = pools.get(r).filter(|pool| pool.rising > 0) else { continue };
@@ -122,67 +133,80 @@ impl<const K: usize> Batch<K> {
             if let Some(level) = level.get_mut(r) {
                 *level = now;
             }
-            let end = pools.get(r + 1).map_or(listed.len() as u64, |next| next.first);
-            let flows = listed.get(pool.first as usize..end as usize).unwrap_or(&[]);
-            self.settle(flows, resource, now, &mut pools, &mut bottleneck);
+            settle::<K>(listed.get(pool.first..pool.end).unwrap_or(&[]), now, &mut pools);
+            // Last, so that a flow that passes it twice does not look settled.
+            if let Some(pool) = pools.get_mut(r) {
+                (pool.rising, pool.turn) = (0, turn);
+            }
+            turn += 1;
         }
-        Shares { bottleneck, level }
+        Shares { bottleneck: self.bottlenecks(&pools), level }
     }
 
-    /// Settles the flows of `resource` that still rise, at `level`.
-    fn settle(
-        &self,
-        flows: &[u32],
-        resource: u32,
-        level: f64,
-        pools: &mut [Pool],
-        bottleneck: &mut [u32],
-    ) {
-        for &i in flows {
-            let Some(held) = bottleneck.get_mut(i as usize).filter(|held| **held == NONE) else {
-                continue;
-            };
-            *held = resource;
-            for &r in self.flows.get(i as usize).into_iter().flatten() {
-                if let Some(pool) = pools.get_mut(r as usize) {
-                    pool.left -= level;
-                    pool.rising -= 1;
-                }
-            }
-        }
+    /// The first settled resource of each flow.
+    fn bottlenecks(&self, pools: &[Pool]) -> Vec<u32> {
+        let turns: Vec<u32> = pools.iter().map(|pool| pool.turn).collect();
+        let turn = |r: u32| turns.get(r as usize).copied().unwrap_or(NONE);
+        let first = |flow: &[u32; K]| flow.iter().map(|&r| (turn(r), r)).min();
+        let settled = |(turn, r)| if turn == NONE { NONE } else { r };
+        self.flows.iter().map(|flow| first(flow).map_or(NONE, settled)).collect()
     }
 
     fn pools(&self, capacities: &[f64]) -> Vec<Pool> {
-        let mut pools: Vec<Pool> =
-            capacities.iter().map(|c| Pool { left: c.max(0.0), rising: 0, first: 0 }).collect();
+        let mut rising = vec![0u32; capacities.len()];
         for &r in self.flows.iter().flatten() {
-            if let Some(pool) = pools.get_mut(r as usize) {
-                pool.rising += 1;
+            if let Some(rising) = rising.get_mut(r as usize) {
+                *rising += 1;
             }
         }
         let mut first = 0;
-        for pool in &mut pools {
-            pool.first = first;
-            first += u64::from(pool.rising);
-        }
-        pools
+        let pool = |(&capacity, rising): (&f64, u32)| {
+            let pool = Pool { left: capacity.max(0.0), rising, turn: NONE, first, end: first };
+            first += rising as usize * K.saturating_sub(1);
+            pool
+        };
+        capacities.iter().zip(rising).map(pool).collect()
     }
 
-    /// The flows of each resource, one resource after the other.
-    fn list(&self, pools: &[Pool]) -> Vec<u32> {
-        let mut next: Vec<u64> = pools.iter().map(|pool| pool.first).collect();
-        let total = pools.last().map_or(0, |last| last.first + u64::from(last.rising));
-        let mut listed = vec![0; total as usize];
-        for (flow, i) in self.flows.iter().zip(0u32..) {
-            for &r in flow {
-                let Some(at) = next.get_mut(r as usize) else { continue };
-                if let Some(slot) = listed.get_mut(*at as usize) {
-                    *slot = i;
+    /// For each resource, one after the other, the other resources of each of its flows. A flow
+    /// that passes a resource twice is listed there once.
+    fn list(&self, pools: &mut [Pool]) -> Vec<u32> {
+        let others = K.saturating_sub(1);
+        let total = pools.last().map_or(0, |last| last.first + last.rising as usize * others);
+        let mut listed = vec![0; total];
+        for flow in &self.flows {
+            for (at, &r) in flow.iter().enumerate() {
+                let (before, rest) = flow.split_at(at);
+                let Some(pool) = pools.get_mut(r as usize) else { continue };
+                if before.contains(&r) {
+                    continue;
                 }
-                *at += 1;
+                let end = pool.end + others;
+                if let Some(slots) = listed.get_mut(pool.end..end) {
+                    let other = before.iter().chain(rest.iter().skip(1));
+                    slots.iter_mut().zip(other).for_each(|(slot, &other)| *slot = other);
+                }
+                pool.end = end;
             }
         }
         listed
+    }
+}
+
+/// Gives the flows of a list that still rise their `level`: each other resource that they pass
+/// loses it.
+fn settle<const K: usize>(listed: &[u32], level: f64, pools: &mut [Pool]) {
+    for others in listed.chunks_exact(K.saturating_sub(1).max(1)) {
+        let settled = |&r: &u32| pools.get(r as usize).is_some_and(|pool| pool.turn != NONE);
+        if others.iter().any(settled) {
+            continue;
+        }
+        for &r in others {
+            if let Some(pool) = pools.get_mut(r as usize) {
+                pool.left -= level;
+                pool.rising = pool.rising.saturating_sub(1);
+            }
+        }
     }
 }
 
@@ -208,7 +232,25 @@ mod tests {
         assert_eq!(rates[..5], [2.0, 8.0 / 3.0, 8.0 / 3.0, 8.0 / 3.0, 2.0]);
         assert_eq!(rates[5], f64::INFINITY);
         assert_eq!(shares.bottleneck, [0, 4, 4, 4, 0, NONE]);
+        // 2 resources, 2 lists of 1, 1 bottleneck; 4 B each.
         assert_eq!(Batch::<2>::bytes_per_flow(), 20);
+    }
+
+    /// A flow that passes resource 0 (of 4) twice counts twice there: 4 / 4 = 1 for it and for the
+    /// two others; resource 1 (of 6) then has 6 - 1 - 1 = 4 for the flow that has it alone.
+    #[test]
+    fn a_flow_twice_over_a_resource() {
+        let mut batch = Batch::<3>::default();
+        for flow in [[0, 0, 1], [0, 1, NONE], [0, NONE, NONE], [NONE, 1, NONE], [9, NONE, NONE]] {
+            batch.push(flow);
+        }
+        let shares = batch.solve(&[4.0, 6.0]);
+        assert_eq!(shares.bottleneck, [0, 0, 0, 1, NONE]);
+        assert_eq!(shares.level, [1.0, 4.0]);
+        let mut single = Batch::<1>::default();
+        single.push([0]);
+        single.push([0]);
+        assert_eq!(single.solve(&[3.0]).rate(1), 1.5);
     }
 
     proptest! {
