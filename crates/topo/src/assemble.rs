@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Gpu, Link, LinkKind, Node, Topology};
 
-use crate::error::TopoError;
-use crate::links::{add_mi250x_routes, distrust_flat_counts, join_domains};
+use crate::error::{TopoError, excerpt};
+use crate::links::{MAX_WIDTH, add_mi250x_routes, distrust_flat_counts, join_domains};
+use crate::parse::MAX_CPUS;
 use crate::pci::{AMD, is_gpu_class, narrowest, near_gpus};
 use crate::peaks::amd_product;
 use crate::snapshot::Snapshot;
@@ -14,6 +15,8 @@ use crate::{block, cache, host, kfd, net, numa, nvidia, pci};
 
 /// The most GPUs, domains and switches of one node that are believed.
 const MAX_UNITS: usize = 1024;
+/// The longest PCI address in bytes; NCCL has `fffffff:ffff:ff` where a system has 12 to 16.
+const MAX_ADDRESS: usize = 64;
 
 /// What a snapshot shows. `source` names it in the result: `live`, or a file's name.
 pub fn from_snapshot(source: &str, snapshot: &Snapshot) -> Topology {
@@ -155,7 +158,7 @@ fn join_host_links(topology: &mut Topology) {
 }
 
 /// Whether a topology hangs together, wherever it came from: every number once, every link and
-/// route between units that exist, rates positive and finite, sizes bounded.
+/// route between units that exist, widths and rates positive and finite, sizes bounded.
 pub fn validate(file: &str, topology: &Topology) -> Result<(), TopoError> {
     let bad = |what: String, expected: &str| Err(TopoError::new(file, what, expected));
     let gpus: BTreeSet<u32> = topology.gpus.iter().map(|gpu| gpu.index).collect();
@@ -169,7 +172,7 @@ pub fn validate(file: &str, topology: &Topology) -> Result<(), TopoError> {
     let counts = [
         ("GPUs", topology.gpus.len(), MAX_UNITS),
         ("NUMA domains", topology.numa.len(), MAX_UNITS),
-        ("links", topology.links.len(), MAX_UNITS * 64),
+        ("links", topology.links.len(), MAX_UNITS * 32),
         ("routes", topology.routes.len(), MAX_UNITS * MAX_UNITS),
         ("PCI functions", topology.pci.len(), MAX_UNITS * 64),
         ("network adapters", topology.nics.len(), MAX_UNITS * 8),
@@ -179,6 +182,16 @@ pub fn validate(file: &str, topology: &Topology) -> Result<(), TopoError> {
     if let Some((name, count, most)) = counts.iter().find(|(_, count, most)| count > most) {
         return bad(format!("{count} {name}"), &format!("at most {most}"));
     }
+    if let Some(cpu) = topology.numa.iter().filter_map(|d| d.cpus.as_slice().last()).max()
+        && *cpu >= MAX_CPUS
+    {
+        return bad(format!("CPU {cpu} in a NUMA domain"), "numbers below 8192");
+    }
+    let bridges = topology.pci.iter().flat_map(|d| d.parent.iter().chain([&d.address]));
+    let ends = topology.gpus.iter().map(|g| &g.pci).chain(topology.nics.iter().map(|n| &n.pci));
+    if let Some(long) = bridges.chain(ends).find(|address| address.len() > MAX_ADDRESS) {
+        return bad(format!("{} as PCI address", excerpt(long)), "at most 64 characters");
+    }
     let exists = |node: &Node| match node {
         Node::Gpu(n) => gpus.contains(n),
         Node::Numa(n) => domains.contains(n),
@@ -187,6 +200,10 @@ pub fn validate(file: &str, topology: &Topology) -> Result<(), TopoError> {
     for link in &topology.links {
         if !exists(&link.a) || !exists(&link.b) {
             return bad(format!("link {}-{}", link.a, link.b), "a link between listed units");
+        }
+        if !(1..=MAX_WIDTH).contains(&link.width) {
+            let what = format!("width {} of link {}-{}", link.width, link.a, link.b);
+            return bad(what, "1 to 1024 links");
         }
         if link.peak.is_some_and(|peak| !peak.gbs().is_finite() || peak.gbs() <= 0.0) {
             return bad(format!("peak of link {}-{}", link.a, link.b), "a rate above 0 GB/s");

@@ -34,7 +34,9 @@ impl TopoError {
         what: impl Into<String>,
         expected: impl Into<String>,
     ) -> Self {
-        Self { file: file.into(), line: None, what: what.into(), expected: expected.into() }
+        // Messages of other libraries echo what they met, of any length.
+        let what = cut(&what.into(), LONGEST);
+        Self { file: file.into(), line: None, what, expected: expected.into() }
     }
     /// About one line of it.
     pub(crate) fn at(
@@ -47,8 +49,23 @@ impl TopoError {
     }
 }
 
+/// The longest statement of what is wrong, in characters.
+const LONGEST: usize = 300;
+
 /// A text from outside, cut to a length that fits a message.
 pub(crate) fn excerpt(text: &str) -> String {
     let cut: String = text.chars().take(60).flat_map(char::escape_debug).collect();
     if text.chars().nth(60).is_some() { format!("'{cut}…'") } else { format!("'{cut}'") }
+}
+
+/// A name from outside, cut and without control characters.
+pub(crate) fn name(text: &str) -> String {
+    cut(text, 60)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let mut cut: String = text.chars().take(most).map(plain).collect();
+    cut.extend(text.chars().nth(most).map(|_| '…'));
+    cut
 }

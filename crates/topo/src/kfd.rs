@@ -7,7 +7,7 @@ use pathline_schema::{
 };
 
 use crate::error::{TopoError, excerpt};
-use crate::links::{Claim, Claims, has_quads, number_packages};
+use crate::links::{Claim, Claims, MAX_WIDTH, has_quads, number_packages};
 use crate::parse::{field_int, is_pci_address};
 use crate::peaks::{TRENTO_HOST_LINK, amd_product};
 use crate::snapshot::Snapshot;
@@ -218,7 +218,9 @@ fn put_together(
         if kind == LinkKind::Pcie && matches!((from, to), (Node::Gpu(_), Node::Gpu(_))) {
             continue;
         }
-        let width = link.max_mbs.checked_div(link.min_mbs).unwrap_or(1).clamp(1, 1024) as u32;
+        let width =
+            link.max_mbs.checked_div(link.min_mbs).unwrap_or(1).clamp(1, u64::from(MAX_WIDTH))
+                as u32;
         let peak = (link.max_mbs > 0).then_some(Rate(link.max_mbs as f64 / 1e3));
         claims.add(from, to, Claim { kind, width, peak });
         if let (Node::Gpu(gpu), Node::Numa(domain)) = (from, to)

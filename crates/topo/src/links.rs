@@ -6,6 +6,9 @@ use pathline_schema::{Gpu, Link, LinkKind, Node, Rate, Route, Topology, Warning}
 
 use crate::warn::warning;
 
+/// The most links of one bundle that are believed; the widest that exists has 18.
+pub(crate) const MAX_WIDTH: u32 = 1024;
+
 /// What one end says of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Claim {
@@ -24,7 +27,7 @@ impl Claims {
         self.0
             .entry((from, to))
             .and_modify(|all| {
-                all.width = all.width.saturating_add(claim.width);
+                all.width = all.width.saturating_add(claim.width).min(MAX_WIDTH);
                 all.peak = all.peak.zip(claim.peak).map(|(a, b)| a + b);
             })
             .or_insert(claim);

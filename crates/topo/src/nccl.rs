@@ -6,7 +6,7 @@ use pathline_schema::{
 
 use crate::assemble::finish;
 use crate::error::{TopoError, excerpt};
-use crate::links::{Claim, Claims, number_packages};
+use crate::links::{Claim, Claims, MAX_WIDTH, number_packages};
 use crate::parse::{cpu_mask, int, leading_float};
 use crate::pci::{AMD, NVIDIA, is_switch_class};
 use crate::peaks::{
@@ -172,7 +172,7 @@ impl Reader<'_> {
             };
             let class = self.number(link, "tclass")?.unwrap_or(0);
             let count = self.number(link, "count")?.unwrap_or(1);
-            if count == 0 || count > 1024 {
+            if count == 0 || count > MAX_WIDTH {
                 return self.bad(link.line, format!("count {count}"), "1 to 1024 links");
             }
             self.links.push((index, kind, target.to_owned(), class, count, link.line));

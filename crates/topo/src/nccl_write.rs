@@ -1,22 +1,24 @@
 //! Topology files of NCCL and RCCL: writing, for `NCCL_TOPO_FILE`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use pathline_schema::{Gpu, LinkKind, Nic, Node, NumaDomain, PciDevice, Topology};
 
 use crate::nccl::HIDDEN_SWITCH;
 use crate::parse::mask_text;
-use crate::pci::{NVIDIA, chain, is_switch_class};
+use crate::pci::{MAX_DEPTH, NVIDIA, chain, is_switch_class};
 use crate::xml::escape;
 
 const SWITCH_CLASS: u32 = 0x06_8000;
 
 /// The topology as NCCL and RCCL read it: CPUs, the PCI tree above GPUs and adapters, links
 /// between GPUs. What the format has no place for (caches, disks, memory, peaks, routes) is left
-/// out; a GPU or adapter of no known domain is put under the first one.
+/// out; a GPU or adapter of no known domain is put under the first one, and one that hangs on the
+/// bridge of another domain beside the others there. GPUs without a PCI address have no name in
+/// this format and are left out; those that share one have no links to each other.
 pub fn write_nccl_xml(topology: &Topology) -> String {
-    let writer = Writer::of(topology);
+    let mut writer = Writer::of(topology);
     let mut out = String::from("<system version=\"1\">\n");
     let none = NumaDomain::default();
     let domains = if topology.numa.is_empty() {
@@ -34,27 +36,42 @@ pub fn write_nccl_xml(topology: &Topology) -> String {
 struct Writer<'a> {
     topology: &'a Topology,
     /// PCI functions above and of GPUs and adapters, by address.
-    shown: Vec<&'a PciDevice>,
+    shown: BTreeMap<&'a str, &'a PciDevice>,
+    /// Those below each of them.
+    below: BTreeMap<&'a str, Vec<&'a str>>,
     switches: Vec<&'a str>,
+    domains: BTreeSet<u32>,
     first: u32,
+    /// Functions written: none is twice, whatever circles the tree has.
+    written: BTreeSet<&'a str>,
 }
 
 impl<'a> Writer<'a> {
     fn of(topology: &'a Topology) -> Self {
         let ends = topology.gpus.iter().map(|g| &g.pci).chain(topology.nics.iter().map(|n| &n.pci));
-        let mut seen = BTreeSet::new();
-        let mut shown: Vec<&PciDevice> = ends
-            .flat_map(|address| chain(&topology.pci, address))
-            .filter(|device| seen.insert(device.address.as_str()))
-            .collect();
-        shown.sort_by(|a, b| a.address.cmp(&b.address));
+        let mut shown = BTreeMap::new();
+        for address in ends {
+            for device in chain(&topology.pci, address) {
+                shown.insert(device.address.as_str(), device);
+            }
+        }
+        let mut below: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (address, device) in &shown {
+            below.entry(device.parent.as_deref().unwrap_or_default()).or_default().push(address);
+        }
         let is_switch = |d: &&PciDevice| d.vendor == NVIDIA && is_switch_class(d.class);
-        let switches = topology.pci.iter().filter(is_switch).map(|d| d.address.as_str()).collect();
-        let first = topology.numa.first().map_or(0, |domain| domain.id);
-        Self { topology, shown, switches, first }
+        Self {
+            topology,
+            shown,
+            below,
+            switches: topology.pci.iter().filter(is_switch).map(|d| d.address.as_str()).collect(),
+            domains: topology.numa.iter().map(|domain| domain.id).collect(),
+            first: topology.numa.first().map_or(0, |domain| domain.id),
+            written: BTreeSet::new(),
+        }
     }
 
-    fn cpu(&self, out: &mut String, domain: &NumaDomain) {
+    fn cpu(&mut self, out: &mut String, domain: &NumaDomain) {
         let host = &self.topology.host;
         let (vendor, family, model) = cpu_words(&host.cpu_model);
         let _ = writeln!(
@@ -62,40 +79,39 @@ impl<'a> Writer<'a> {
             "  <cpu numaid=\"{}\" affinity=\"{}\" arch=\"{}\" vendor=\"{}\" familyid=\"{}\" modelid=\"{}\">",
             domain.id,
             mask_text(&domain.cpus),
-            escape(&host.arch),
-            escape(vendor),
-            escape(family),
-            escape(model)
+            word(&host.arch),
+            word(vendor),
+            word(family),
+            word(model)
         );
-        let here = |numa: Option<u32>| numa.unwrap_or(self.first) == domain.id;
-        let mut roots: Vec<&str> = Vec::new();
-        let gpus = self.topology.gpus.iter().filter(|gpu| here(gpu.numa)).map(|gpu| &gpu.pci);
-        let nics = self.topology.nics.iter().filter(|nic| here(nic.numa)).map(|nic| &nic.pci);
-        for address in gpus.chain(nics) {
-            match chain(&self.topology.pci, address).last() {
-                Some(top) => roots.push(&top.address),
-                None => roots.push(address),
-            }
-        }
-        roots.sort_unstable();
-        roots.dedup();
-        for root in roots {
-            self.function(out, root, 2);
+        let here = |numa: Option<u32>| {
+            numa.filter(|id| self.domains.contains(id)).unwrap_or(self.first) == domain.id
+        };
+        let topology = self.topology;
+        let gpus = topology.gpus.iter().filter(|gpu| here(gpu.numa)).map(|gpu| gpu.pci.as_str());
+        let nics = topology.nics.iter().filter(|nic| here(nic.numa)).map(|nic| nic.pci.as_str());
+        let ends: BTreeSet<&str> = gpus.chain(nics).filter(|end| !end.is_empty()).collect();
+        let alone: Vec<&Nic> =
+            topology.nics.iter().filter(|nic| here(nic.numa) && nic.pci.is_empty()).collect();
+        let root =
+            |end: &'a str| chain(&topology.pci, end).last().map_or(end, |top| top.address.as_str());
+        let roots: BTreeSet<&str> = ends.iter().map(|end| root(end)).collect();
+        write_nics(out, &alone, 2);
+        // An end that its root does not lead to, for depth or in a circle, stands by itself.
+        for address in roots.into_iter().chain(ends) {
+            self.function(out, address, 2);
         }
         out.push_str("  </cpu>\n");
     }
 
-    /// A PCI function with what is on it and below it. An adapter without one stands alone.
-    fn function(&self, out: &mut String, address: &str, depth: usize) {
-        let pad = "  ".repeat(depth);
-        let nics: Vec<(usize, &Nic)> =
-            self.topology.nics.iter().enumerate().filter(|(_, nic)| nic.pci == address).collect();
-        let device = self.shown.iter().find(|device| device.address == address);
-        if address.is_empty() {
-            return self.nics(out, &nics, depth);
+    /// A PCI function with what is on it and below it, unless it is written already.
+    fn function(&mut self, out: &mut String, address: &'a str, depth: usize) {
+        if depth > MAX_DEPTH || !self.written.insert(address) {
+            return;
         }
+        let pad = "  ".repeat(depth);
         let unknown = PciDevice { address: address.to_owned(), ..PciDevice::default() };
-        let device = device.copied().unwrap_or(&unknown);
+        let device = self.shown.get(address).copied().unwrap_or(&unknown);
         let link = device.link.unwrap_or_default();
         let speed = if device.link.is_some() {
             format!("{:.1} GT/s PCIe", link.speed_gts)
@@ -111,14 +127,14 @@ impl<'a> Writer<'a> {
             device.device,
             link.width
         );
-        for gpu in self.topology.gpus.iter().filter(|gpu| gpu.pci == address) {
+        let topology = self.topology;
+        for gpu in topology.gpus.iter().filter(|gpu| gpu.pci == address) {
             self.gpu(out, gpu, depth + 1);
         }
-        self.nics(out, &nics, depth + 1);
-        for below in self.shown.iter().filter(|d| d.parent.as_deref() == Some(address)) {
-            if depth < 32 {
-                self.function(out, &below.address, depth + 1);
-            }
+        let nics: Vec<&Nic> = topology.nics.iter().filter(|nic| nic.pci == address).collect();
+        write_nics(out, &nics, depth + 1);
+        for below in self.below.get(address).cloned().unwrap_or_default() {
+            self.function(out, below, depth + 1);
         }
         let _ = writeln!(out, "{pad}</pci>");
     }
@@ -127,16 +143,14 @@ impl<'a> Writer<'a> {
         let pad = "  ".repeat(depth);
         let is_amd = gpu.vendor == "amd";
         let sm = match gpu.arch.strip_prefix("sm_") {
-            Some(capability) => capability.to_owned(),
+            // `sm_90a` is a target of the same capability.
+            Some(target) => leading_number(target).to_string(),
             None => gpu.compute_units.to_string(),
         };
-        let gcn = if is_amd { format!(" gcn=\"{}\"", escape(&gpu.arch)) } else { String::new() };
+        let gcn = if is_amd { format!(" gcn=\"{}\"", word(&gpu.arch)) } else { String::new() };
         let index = gpu.index;
-        let _ = writeln!(
-            out,
-            "{pad}<gpu dev=\"{index}\" sm=\"{}\"{gcn} rank=\"{index}\" gdr=\"1\">",
-            escape(&sm)
-        );
+        let _ =
+            writeln!(out, "{pad}<gpu dev=\"{index}\" sm=\"{sm}\"{gcn} rank=\"{index}\" gdr=\"1\">");
         let me = Node::Gpu(index);
         for link in &self.topology.links {
             let other = match (link.a == me, link.b == me) {
@@ -149,7 +163,8 @@ impl<'a> Writer<'a> {
                 LinkKind::Nvlink => "nvlink",
                 LinkKind::Pcie | LinkKind::Cpu => continue,
             };
-            if let Some((target, class)) = self.target(other) {
+            let target = self.target(other).filter(|(target, _)| *target != gpu.pci);
+            if let Some((target, class)) = target {
                 let _ = writeln!(
                     out,
                     "{pad}  <{word} target=\"{}\" count=\"{}\" tclass=\"0x{class:06x}\"/>",
@@ -166,8 +181,7 @@ impl<'a> Writer<'a> {
         match node {
             Node::Gpu(n) => {
                 let gpu = self.topology.gpus.iter().find(|gpu| gpu.index == n)?;
-                let class = self.topology.pci.iter().find(|d| d.address == gpu.pci)?.class;
-                Some((gpu.pci.as_str(), class))
+                Some((gpu.pci.as_str(), self.shown.get(gpu.pci.as_str())?.class))
             }
             Node::Switch(n) => {
                 let address = self.switches.get(n as usize).copied().unwrap_or(HIDDEN_SWITCH);
@@ -176,23 +190,34 @@ impl<'a> Writer<'a> {
             Node::Numa(_) => None,
         }
     }
+}
 
-    fn nics(&self, out: &mut String, nics: &[(usize, &Nic)], depth: usize) {
-        if nics.is_empty() {
-            return;
-        }
-        let pad = "  ".repeat(depth);
-        let _ = writeln!(out, "{pad}<nic>");
-        for (number, nic) in nics {
-            let _ = writeln!(
-                out,
-                "{pad}  <net name=\"{}\" dev=\"{number}\" speed=\"{}\" port=\"1\"/>",
-                escape(&nic.name),
-                nic.speed_mbits.unwrap_or(0)
-            );
-        }
-        let _ = writeln!(out, "{pad}</nic>");
+fn write_nics(out: &mut String, nics: &[&Nic], depth: usize) {
+    if nics.is_empty() {
+        return;
     }
+    let pad = "  ".repeat(depth);
+    let _ = writeln!(out, "{pad}<nic>");
+    for (number, nic) in nics.iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "{pad}  <net name=\"{}\" dev=\"{number}\" speed=\"{}\" port=\"1\"/>",
+            escape(&nic.name),
+            nic.speed_mbits.unwrap_or(0)
+        );
+    }
+    let _ = writeln!(out, "{pad}</nic>");
+}
+
+/// A text that is written many times over, as far as a real one goes.
+fn word(text: &str) -> String {
+    escape(&text.chars().take(64).collect::<String>())
+}
+
+/// The number that a text begins with, 0 without one.
+fn leading_number(text: &str) -> u32 {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text.get(..end).and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
 /// Vendor, family and model of a processor: as read from such a file, or by its name.

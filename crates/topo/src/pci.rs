@@ -6,8 +6,8 @@ use crate::parse::{int, is_pci_address, leading_float};
 use crate::snapshot::Snapshot;
 
 const DEVICES: &str = "sys/bus/pci/devices";
-/// Deeper nesting of bridges than any real machine has.
-const MAX_DEPTH: usize = 64;
+/// Deeper nesting of bridges than any real machine has, and than XML may have that is read.
+pub(crate) const MAX_DEPTH: usize = 48;
 
 pub(crate) const AMD: u32 = 0x1002;
 pub(crate) const NVIDIA: u32 = 0x10de;
@@ -41,11 +41,12 @@ fn device(snapshot: &Snapshot, address: &str) -> PciDevice {
     }
 }
 
-/// The last but one PCI address in `../../../devices/pci0000:c0/0000:c0:01.1/0000:c1:00.0`.
+/// The last but one PCI address in `../../../devices/pci0000:c0/0000:c0:01.1/0000:c1:00.0`; nothing
+/// is above itself.
 fn parent_in(target: &str) -> Option<String> {
     let mut addresses = target.split('/').rev().filter(|part| is_pci_address(part));
-    addresses.next()?;
-    addresses.next().map(str::to_owned)
+    let own = addresses.next()?;
+    addresses.next().filter(|parent| *parent != own).map(str::to_owned)
 }
 
 /// The last PCI address in the text of a link, which is the device that something belongs to.
@@ -147,6 +148,7 @@ mod tests {
         let target = "../../../devices/pci0000:c0/0000:c0:01.1/0000:c1:00.0";
         assert_eq!(parent_in(target).as_deref(), Some("0000:c0:01.1"));
         assert_eq!(parent_in("../../../devices/pci0000:00/0000:00:02.0"), None);
+        assert_eq!(parent_in("../devices/pci0000:00/0000:00:02.0/0000:00:02.0"), None);
         let owner = owner_in("../devices/pci0000:00/0000:00:02.0/virtio1/block/vda");
         assert_eq!(owner.as_deref(), Some("0000:00:02.0"));
     }

@@ -6,7 +6,7 @@
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use crate::error::{TopoError, excerpt};
+use crate::error::{TopoError, excerpt, name};
 
 /// The largest XML file that is read. A 1000-GPU NCCL file is about 2 MB.
 pub(crate) const MAX_XML: usize = 16 << 20;
@@ -131,19 +131,21 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Element, TopoError> {
     }
     let end = lines.of(usize::MAX);
     if let Some(unclosed) = open.last() {
-        let what = format!("the file ends inside <{}> of line {}", unclosed.name, unclosed.line);
+        let what =
+            format!("the file ends inside <{}> of line {}", name(&unclosed.name), unclosed.line);
         return Err(TopoError::at(file, end, what, "its end tag; is the file cut off?"));
     }
     root.ok_or_else(|| TopoError::at(file, end, "no element", "an XML document"))
 }
 
 fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<Element, TopoError> {
-    let name = String::from_utf8_lossy(tag.name().as_ref()).into_owned();
+    let tag_name = String::from_utf8_lossy(tag.name().as_ref()).into_owned();
     let mut attributes = Vec::new();
     // The library's own check for repeats is quadratic in their number; the first one counts.
     for attribute in tag.attributes().with_checks(false) {
         let bad = |what: String| {
-            Err(TopoError::at(file, line, format!("<{name}>: {what}"), "name=\"value\" pairs"))
+            let what = format!("<{}>: {what}", name(&tag_name));
+            Err(TopoError::at(file, line, what, "name=\"value\" pairs"))
         };
         let attribute = match attribute {
             Ok(attribute) => attribute,
@@ -155,10 +157,10 @@ fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<Element, Top
         let key = String::from_utf8_lossy(attribute.key.as_ref()).into_owned();
         match attribute.unescape_value() {
             Ok(value) => attributes.push((key, value.into_owned())),
-            Err(error) => return bad(format!("broken value of {key}: {error}")),
+            Err(error) => return bad(format!("broken value of {}: {error}", name(&key))),
         }
     }
-    Ok(Element { name, attributes, line, ..Element::default() })
+    Ok(Element { name: tag_name, attributes, line, ..Element::default() })
 }
 
 /// A text as it may stand inside an attribute.
@@ -199,6 +201,18 @@ mod tests {
             error.to_string(),
             "f.xml:4: the file ends inside <b> of line 2; expected its end tag; is the file cut off?"
         );
+        let long = "x".repeat(100_000);
+        for text in [
+            format!("<{long}>"),
+            format!("<{long} =>"),
+            format!("<{long}></a>"),
+            format!("<a {long}='&b;'/>"),
+            format!("<a {long}=''{long}/>"),
+            format!("<a>&{long};</a>"),
+        ] {
+            let error = parse("f", &text).unwrap_err().to_string();
+            assert!(error.len() < 500, "{} bytes of message", error.len());
+        }
         assert!(parse("f", "").is_err());
         assert!(parse("f", "words").is_err());
         assert!(parse("f", "<a></b>").is_err());

@@ -27,7 +27,8 @@ fn file(at: usize) -> String {
 fn check(text: &str) {
     if let Ok(topology) = from_text("f", text) {
         assert_eq!(validate("f", &topology), Ok(()));
-        let _ = write_nccl_xml(&topology);
+        let again = from_text("written", &write_nccl_xml(&topology));
+        assert!(again.is_ok(), "our own XML is refused: {}", again.unwrap_err());
     }
 }
 
