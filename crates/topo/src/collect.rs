@@ -9,6 +9,8 @@ use crate::snapshot::{MAX_FILE, MAX_TOTAL, Snapshot, TARGET};
 
 /// The most names taken from one directory.
 const MAX_NAMES: usize = 20_000;
+/// The most places looked at; a node of 512 CPUs, 16 GPUs and 1000 PCI functions has 40000.
+const MAX_LOOKS: usize = 200_000;
 
 /// Files read as they are, if they exist.
 const FILES: &[&str] = &[
@@ -63,27 +65,34 @@ const TREES: &[(&str, &str, &[&str])] = &[
         &["gpu_id", "name", "properties", "io_links/*/properties", "mem_banks/*/properties"],
     ),
     ("sys/class/drm", "card", &["device/mem_info_vram_total", "device/product_name"]),
-    ("proc/driver/nvidia/gpus", "", &["information"]),
     ("sys/class/net", "", &["speed", "type", "operstate"]),
     ("sys/class/infiniband", "", &["ports/1/rate", "ports/1/state"]),
     ("sys/class/nvme", "nvme", &["model"]),
     ("sys/block", "", &["size", "device/model", "queue/rotational"]),
 ];
 
+const NVIDIA_GPUS: &str = "proc/driver/nvidia/gpus";
+
 impl Snapshot {
     /// Reads what pathline uses of a host. `root` is `/`, or a directory that holds copies of its
     /// `proc` and `sys`, such as one that [`Snapshot::save_dir`] wrote. What is missing or cannot
-    /// be read is left out: a container shows less than a host.
+    /// be read is left out: a container shows less than a host. Time and size are bounded by
+    /// 200000 looks and 64 MiB read, and nothing outside of `root` is read, whatever symbolic
+    /// links lie in it.
     pub fn collect(root: &Path) -> Self {
-        let mut reader = Reader { root, snapshot: Self::default(), bytes: 0 };
+        let whole = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+        let mut reader = Reader { root: whole, snapshot: Self::default(), bytes: 0, looks: 0 };
         for path in FILES {
             reader.file(path);
         }
         reader.trimmed("proc/cpuinfo", cut_cpuinfo);
         reader.trimmed("proc/self/status", |text| lines_with(text, "s_allowed_list:"));
         reader.trimmed("proc/self/smaps", cut_smaps);
+        for name in reader.names(NVIDIA_GPUS) {
+            reader.trimmed(&format!("{NVIDIA_GPUS}/{name}/information"), cut_information);
+        }
         for (dir, word, below) in TREES {
-            for name in names(&root.join(dir)).iter().filter(|name| name.starts_with(word)) {
+            for name in reader.names(dir).iter().filter(|name| name.starts_with(word)) {
                 let path = format!("{dir}/{name}");
                 reader.link(&path);
                 reader.link(&format!("{path}/device"));
@@ -94,11 +103,11 @@ impl Snapshot {
         }
         reader.cgroups();
         for path in [".dockerenv", "run/.containerenv"] {
-            if root.join(path).is_file() {
+            if reader.inside(path).is_some_and(|file| file.is_file()) {
                 reader.keep(path, String::new());
             }
         }
-        if root == Path::new("/") && reader.snapshot.get("proc/sys/kernel/arch").is_none() {
+        if reader.root == Path::new("/") && reader.snapshot.get("proc/sys/kernel/arch").is_none() {
             reader.keep("proc/sys/kernel/arch", format!("{}\n", std::env::consts::ARCH));
         }
         reader.snapshot
@@ -163,29 +172,60 @@ pub(crate) fn read_input(path: &Path, limit: usize) -> Result<String, TopoError>
     })
 }
 
-struct Reader<'a> {
-    root: &'a Path,
+struct Reader {
+    root: PathBuf,
     snapshot: Snapshot,
+    /// Bytes read so far, kept or not.
     bytes: usize,
+    /// Places looked at so far.
+    looks: usize,
 }
 
-impl Reader<'_> {
+impl Reader {
     fn keep(&mut self, path: &str, text: String) {
-        let size = path.len() + text.len();
-        if self.bytes + size <= MAX_TOTAL && self.snapshot.insert(path, text) {
-            self.bytes += size;
+        self.bytes += path.len() + text.len();
+        if self.bytes <= MAX_TOTAL {
+            self.snapshot.insert(path, text);
         }
     }
 
+    /// Where a path leads, unless that is out of the root, nowhere, or one look too many. Links of
+    /// a live host go all over `/sys`; those of a saved tree must not lead to the files of the
+    /// machine that reads it.
+    fn inside(&mut self, path: &str) -> Option<PathBuf> {
+        self.looks += 1;
+        if self.looks > MAX_LOOKS || self.bytes > MAX_TOTAL {
+            return None;
+        }
+        let real = fs::canonicalize(self.root.join(path)).ok()?;
+        real.starts_with(&self.root).then_some(real)
+    }
+
+    /// The text of a plain file, up to `limit` bytes. Never waits: a pipe in a saved tree is no
+    /// file.
+    fn read(&mut self, path: &str, limit: usize) -> Option<String> {
+        let real = self.inside(path)?;
+        if !fs::metadata(&real).ok()?.is_file() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let read = File::open(real).ok()?.take(limit as u64).read_to_end(&mut bytes);
+        self.bytes += bytes.len();
+        read.ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// A whole file; one that is larger than any of its kind is left out.
     fn file(&mut self, path: &str) {
-        if let Some(text) = read(&self.root.join(path), MAX_FILE) {
+        if let Some(text) = self.read(path, MAX_FILE + 1) {
+            self.bytes = self.bytes.saturating_sub(text.len());
             self.keep(path, text);
         }
     }
 
     /// A file of which only a part says anything, or is anybody's business.
     fn trimmed(&mut self, path: &str, cut: fn(&str) -> String) {
-        if let Some(text) = read(&self.root.join(path), 16 * MAX_FILE) {
+        if let Some(text) = self.read(path, 16 * MAX_FILE) {
             self.keep(path, cut(&text));
         }
     }
@@ -193,10 +233,29 @@ impl Reader<'_> {
     /// The text of a symbolic link: of a real one, or as saved.
     fn link(&mut self, path: &str) {
         let saved = format!("{path}{TARGET}");
-        match fs::read_link(self.root.join(path)) {
-            Ok(target) => self.keep(&saved, format!("{}\n", target.display())),
-            Err(_) => self.file(&saved),
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let real = self.inside(dir).and_then(|dir| fs::read_link(dir.join(name)).ok());
+        match real {
+            Some(target) => self.keep(&saved, format!("{}\n", target.display())),
+            None => self.file(&saved),
         }
+    }
+
+    /// Names in a directory, sorted; links as saved lose their ending. Empty if it cannot be read.
+    fn names(&mut self, dir: &str) -> Vec<String> {
+        let entries = self.inside(dir).and_then(|dir| fs::read_dir(dir).ok());
+        let mut names: Vec<String> = entries
+            .into_iter()
+            .flatten()
+            .take(MAX_NAMES)
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .map(|name| name.strip_suffix(TARGET).map(str::to_owned).unwrap_or(name))
+            .filter(|name| !name.is_empty() && !name.contains(['\n', '\\']))
+            .collect();
+        self.looks += names.len() / 8;
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// Files below `dir` that `pattern` names, where `*` is any name.
@@ -204,7 +263,7 @@ impl Reader<'_> {
         match pattern.split_once("/*/") {
             None => self.file(&format!("{dir}/{pattern}")),
             Some((above, below)) => {
-                for name in names(&self.root.join(dir).join(above)) {
+                for name in self.names(&format!("{dir}/{above}")) {
                     self.file(&format!("{dir}/{above}/{name}/{below}"));
                 }
             }
@@ -262,30 +321,6 @@ pub(crate) fn ancestors(path: &str) -> Vec<&str> {
     all
 }
 
-/// Names in a directory, sorted; links as saved lose their ending. Empty if it cannot be read.
-fn names(dir: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .map(|name| name.strip_suffix(TARGET).map(str::to_owned).unwrap_or(name))
-        .filter(|name| !name.contains(['\n', '\\']))
-        .take(MAX_NAMES)
-        .collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
-/// The text of a plain file, up to `limit` bytes. Never waits: a pipe in a saved tree is no file.
-fn read(path: &PathBuf, limit: usize) -> Option<String> {
-    if !fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(limit as u64).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 /// The first processor in full; of the others, what tells CPUs and sockets.
 fn cut_cpuinfo(text: &str) -> String {
     let mut cut = String::new();
@@ -307,6 +342,11 @@ fn cut_smaps(text: &str) -> String {
         .find(|line| line.starts_with("KernelPageSize:"))
         .map(|line| format!("{line}\n"))
         .unwrap_or_default()
+}
+
+/// Without the UUID and version of the firmware, which say nothing of paths.
+fn cut_information(text: &str) -> String {
+    ["Model:", "Bus Location:"].map(|key| lines_with(text, key)).concat()
 }
 
 fn lines_with(text: &str, word: &str) -> String {

@@ -198,7 +198,7 @@ pub fn h200() -> Snapshot {
             &mut s,
             &Pci { address: &address, parents: &parents, class, vendor, device, numa: own, link },
         );
-        let information = format!("Model: \t\t NVIDIA H200\nIRQ: 18\nBus Location: \t {address}\n");
+        let information = format!("Model: \t\t NVIDIA H200\nBus Location: \t {address}\n");
         s.insert(format!("proc/driver/nvidia/gpus/{address}/information"), information);
         let (class, vendor, device) = ("0x020700", "0x15b3", "0x1021");
         let lanes = if gpu == 2 { 8 } else { 16 };
