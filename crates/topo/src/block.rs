@@ -6,6 +6,8 @@ use crate::pci::owner_in;
 use crate::snapshot::Snapshot;
 
 const BLOCK: &str = "sys/block";
+/// Vendor number of all virtio devices (Virtual I/O Device Specification 1.2, 4.1.2).
+const VIRTIO: u32 = 0x1af4;
 /// `size` counts sectors of 512 bytes, whatever the device's own sector is.
 const SECTOR: u64 = 512;
 
@@ -24,14 +26,25 @@ fn disk(snapshot: &Snapshot, pci: &[PciDevice], name: &str) -> Option<BlockDevic
         .and_then(owner_in)
         .or_else(|| controller(snapshot, name))?;
     let size = line("size")?.parse::<u64>().ok()?.checked_mul(SECTOR).filter(|&size| size > 0)?;
+    let is_virtual = is_virtio(snapshot, pci, name, &address);
+    let unnamed = if is_virtual { "virtual (virtio)" } else { "" };
     Some(BlockDevice {
         name: name.to_owned(),
-        model: line("device/model").unwrap_or_default().to_owned(),
+        model: line("device/model").unwrap_or(unnamed).to_owned(),
         numa: pci.iter().find(|d| d.address == address).and_then(|d| d.numa),
         pci: address,
         size: Bytes(size),
-        rotational: line("queue/rotational") == Some("1"),
+        // The driver of virtual disks says 1 whatever the host has behind them.
+        rotational: !is_virtual && line("queue/rotational") == Some("1"),
     })
+}
+
+/// Whether a disk is on the virtio bus: by its path, or by the vendor of its controller.
+fn is_virtio(snapshot: &Snapshot, pci: &[PciDevice], name: &str, address: &str) -> bool {
+    let on_bus = snapshot
+        .target(&format!("{BLOCK}/{name}"))
+        .is_some_and(|target| target.split('/').any(|part| part.starts_with("virtio")));
+    on_bus || pci.iter().any(|d| d.address == address && d.vendor == VIRTIO)
 }
 
 /// With native multipath, `nvme3n1` lies below a virtual subsystem; its controller is `nvme3`.
@@ -40,4 +53,27 @@ fn controller(snapshot: &Snapshot, name: &str) -> Option<String> {
     let end = digits.find('n')?;
     let controller = format!("sys/class/nvme/nvme{}", digits.get(..end)?);
     owner_in(snapshot.target(&controller)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtual_disk_has_no_rotation() {
+        let mut snapshot = Snapshot::default();
+        for (name, path) in [("vda", "0000:00:02.0/virtio1/block"), ("sda", "0000:00:03.0/ata1")] {
+            let target = format!("../devices/pci0000:00/{path}/{name}\n");
+            snapshot.insert(format!("sys/block/{name}.target"), target);
+            snapshot.insert(format!("sys/block/{name}/size"), "2048\n");
+            snapshot.insert(format!("sys/block/{name}/queue/rotational"), "1\n");
+        }
+        let disks = read(&snapshot, &[]);
+        let seen: Vec<_> = disks.iter().map(|d| (d.name.as_str(), d.rotational)).collect();
+        assert_eq!(seen, [("sda", true), ("vda", false)]);
+        assert_eq!(disks[1].model, "virtual (virtio)");
+        let controller =
+            PciDevice { address: "0000:00:03.0".into(), vendor: VIRTIO, ..PciDevice::default() };
+        assert!(!read(&snapshot, &[controller])[0].rotational);
+    }
 }
