@@ -39,6 +39,7 @@ fn files_of_real_machines() {
         "rccl-topo_8p1h_3.xml",
         "rccl-topo_8p_90a.xml",
         "rccl-topo_8p_940.xml",
+        "vm-1x-h200.json",
     ] {
         check(name, from_path(&dir("data").join(name)).unwrap());
     }
