@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use crate::say::out;
 use anyhow::{Context, Result};
 use pathline_schema::Journal;
 
@@ -62,7 +63,7 @@ fn fresh(wanted: PathBuf) -> PathBuf {
 /// Writes a file; `-` is standard output.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     if path == Path::new("-") {
-        print!("{text}");
+        out!("{text}");
         return Ok(());
     }
     fs::write(path, text).with_context(|| format!("{}: cannot write", path.display()))

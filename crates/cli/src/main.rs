@@ -5,17 +5,24 @@ mod cmd;
 mod env;
 mod files;
 mod progress;
+mod say;
 mod world;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::say::errln;
+
 fn main() -> ExitCode {
-    match cmd::run(args::Args::parse()) {
-        Ok(exit) => exit.into(),
-        Err(error) => {
-            eprintln!("pathline: {error:#}");
+    let exit = cmd::run(args::Args::parse()).unwrap_or_else(|error| {
+        errln!("pathline: {error:#}");
+        cmd::Exit::Unusable
+    });
+    match say::finish() {
+        None => exit.into(),
+        Some(error) => {
+            errln!("pathline: standard output: {error}");
             cmd::Exit::Unusable.into()
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use crate::say::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pathline_bench::Event;
 use pathline_schema::{Case, Message, Outcome, Series};
@@ -19,21 +19,26 @@ pub(crate) struct Stopper {
 
 impl Stopper {
     /// Catches Ctrl-C (a second one ends the program at once) and starts the clock of the limit.
-    pub(crate) fn new(begun: Instant, limit_secs: Option<f64>) -> Result<Self> {
+    pub(crate) fn new(begun: Instant, limit_secs: Option<f64>) -> Self {
         let asked = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&asked);
-        ctrlc::set_handler(move || {
+        let caught = ctrlc::set_handler(move || {
             if flag.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
             }
-        })
-        .context("cannot catch Ctrl-C")?;
+        });
+        if let Err(error) = caught {
+            errln!(
+                "pathline: cannot catch Ctrl-C ({error}): it ends this run at once, and the \
+                 journal keeps what is measured"
+            );
+        }
         let deadline = limit_secs.map(|secs| {
             // What is left after the last case writes the report.
             let measuring = (secs * 0.9).max(secs - 3.0);
             (begun + Duration::from_secs_f64(measuring.min(1e9)), secs)
         });
-        Ok(Self { asked, deadline })
+        Self { asked, deadline }
     }
 
     /// Why the run must end now, if it must.
@@ -92,7 +97,7 @@ impl Progress {
         if let Some(last) = self.plain
             && (last == self.begun || last.elapsed() >= PLAIN_EVERY)
         {
-            eprintln!("{done}/{total}  {line}");
+            errln!("{done}/{total}  {line}");
             self.plain = Some(Instant::now());
         }
         self.bar.set_message(line);

@@ -6,6 +6,7 @@ use pathline_flow::MachineDesc;
 
 use super::Exit;
 use crate::env;
+use crate::say::outln;
 use crate::world::World;
 
 pub(super) fn run() -> Result<Exit> {
@@ -19,24 +20,24 @@ pub(super) fn run() -> Result<Exit> {
         n => format!("{n} GPUs (seen; measured on simulated machines only in this version)"),
     };
     let machines: Vec<&str> = MachineDesc::presets().iter().map(|(name, _)| *name).collect();
-    println!("pathline {} on {}", env!("CARGO_PKG_VERSION"), topology.host.hostname);
-    println!(
+    outln!("pathline {} on {}", env!("CARGO_PKG_VERSION"), topology.host.hostname);
+    outln!(
         "  {} · {} CPUs · {} NUMA · {} memory · {gpus}",
         topology.host.cpu_model,
         topology.host.cpus.len(),
         topology.numa.len(),
         topology.host.memory.rounded(),
     );
-    println!("  pathline run                     measure this host: {} cases", plan.runnable());
-    println!("  pathline run --machine mi250x    the same suites on a simulated node, in seconds");
-    println!("  pathline topo                    what this node is made of; --svg for a picture");
-    println!("  pathline plan                    the cases of a run, and what is skipped and why");
-    println!("  pathline report RUN              a run again: summary, HTML, CSV");
-    println!("  pathline diff RUN RUN            two runs, case by case");
-    println!(
+    outln!("  pathline run                     measure this host: {} cases", plan.runnable());
+    outln!("  pathline run --machine mi250x    the same suites on a simulated node, in seconds");
+    outln!("  pathline topo                    what this node is made of; --svg for a picture");
+    outln!("  pathline plan                    the cases of a run, and what is skipped and why");
+    outln!("  pathline report RUN              a run again: summary, HTML, CSV");
+    outln!("  pathline diff RUN RUN            two runs, case by case");
+    outln!(
         "  pathline machines                simulated: {}; or your own file",
         machines.join(", ")
     );
-    println!("  pathline help: -h after any command");
+    outln!("  pathline help: -h after any command");
     Ok(Exit::Fine)
 }

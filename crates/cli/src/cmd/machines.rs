@@ -5,6 +5,7 @@ use pathline_flow::MachineDesc;
 
 use super::Exit;
 use crate::args::MachinesArgs;
+use crate::say::{out, outln};
 
 pub(super) fn run(args: &MachinesArgs) -> Result<Exit> {
     if let Some(name) = &args.name {
@@ -12,16 +13,14 @@ pub(super) fn run(args: &MachinesArgs) -> Result<Exit> {
     }
     for (name, text) in MachineDesc::presets() {
         match &args.name {
-            None => println!("{name:<12} {}", MachineDesc::preset(name)?.about),
+            None => outln!("{name:<12} {}", MachineDesc::preset(name)?.about),
             Some(wanted) if wanted == name => {
-                print!("{text}");
+                out!("{text}");
                 return Ok(Exit::Fine);
             }
             Some(_) => {}
         }
     }
-    println!(
-        "\n`pathline machines NAME > mine.toml`, change it, and `--machine mine.toml` runs it."
-    );
+    outln!("\n`pathline machines NAME > mine.toml`, change it, and `--machine mine.toml` runs it.");
     Ok(Exit::Fine)
 }

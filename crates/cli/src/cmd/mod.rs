@@ -15,6 +15,7 @@ use anyhow::Result;
 use clap::CommandFactory;
 
 use crate::args::{Args, Colour, Command};
+use crate::say::out;
 
 /// How a command went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +52,15 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         Some(Command::Diff(args)) => diff::run(&args),
         Some(Command::Machines(args)) => machines::run(&args),
         Some(Command::Completions { shell }) => {
-            let mut out = std::io::stdout();
-            clap_complete::generate(shell, &mut Args::command(), "pathline", &mut out);
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "pathline", &mut script);
+            out!("{}", String::from_utf8_lossy(&script));
             Ok(Exit::Fine)
         }
         Some(Command::Man) => {
-            clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?;
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Args::command()).render(&mut page)?;
+            out!("{}", String::from_utf8_lossy(&page));
             Ok(Exit::Fine)
         }
     }

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::Exit;
 use crate::args::{PlanArgs, SelectArgs};
 use crate::env;
+use crate::say::outln;
 use crate::world::World;
 
 /// The cases that the arguments choose on a machine.
@@ -28,22 +29,22 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
     if args.json {
         for entry in &plan.entries {
             let Entry { case, suites, skip, .. } = entry;
-            println!("{}", json!({ "case": case, "suites": suites, "skip": skip }));
+            outln!("{}", json!({ "case": case, "suites": suites, "skip": skip }));
         }
         return Ok(Exit::Fine);
     }
     for entry in &plan.entries {
         match &entry.skip {
-            None => println!("{:<10} {}", suite(entry), entry.case),
-            Some(why) => println!("{:<10} {}  -- skipped: {why}", suite(entry), entry.case),
+            None => outln!("{:<10} {}", suite(entry), entry.case),
+            Some(why) => outln!("{:<10} {}  -- skipped: {why}", suite(entry), entry.case),
         }
     }
-    println!();
+    outln!("");
     for (suite, cases) in plan.suites() {
-        println!("{:<10} {cases:>5} cases  {}", suite.name, suite.about);
+        outln!("{:<10} {cases:>5} cases  {}", suite.name, suite.about);
     }
     let (all, runnable) = (plan.entries.len(), plan.runnable());
-    println!("{:<10} {all:>5} cases, {runnable} to measure, {} skipped", "in all", all - runnable);
+    outln!("{:<10} {all:>5} cases, {runnable} to measure, {} skipped", "in all", all - runnable);
     Ok(Exit::Fine)
 }
 

@@ -9,6 +9,7 @@ use pathline_schema::{Journal, World as Recorded};
 use super::{Exit, colour};
 use crate::args::ReportArgs;
 use crate::files;
+use crate::say::{out, outln};
 use crate::world::World;
 
 /// Columns of the summary.
@@ -41,8 +42,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
     }
     let piped = [&args.csv, &args.csv_raw].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {
-        print!("{summary}");
-        println!("\n{}", page.display());
+        out!("{summary}");
+        outln!("\n{}", page.display());
     }
     Ok(Exit::Fine)
 }

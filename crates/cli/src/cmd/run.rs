@@ -12,13 +12,14 @@ use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
 use super::{Exit, colour, plan, report};
 use crate::args::{Args, Command, RunArgs};
 use crate::progress::{Progress, Stopper};
+use crate::say::{out, outln};
 use crate::world::World;
 use crate::{env, files};
 
 pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let begun = Instant::now();
     let args = taken_up(args)?;
-    let stopper = Stopper::new(begun, args.time_limit)?;
+    let stopper = Stopper::new(begun, args.time_limit);
     let switches = env::switches();
     let world = World::new(args.select.machine.as_deref())?;
     let plan = plan::make(&world, &args.select, &switches)?;
@@ -44,10 +45,10 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let page = folder.join(files::PAGE);
     let summary = report::write(&journal, &network, &page, colour(args.color))?;
     if !args.quiet {
-        print!("{summary}");
-        println!("\n{} · {}", page.display(), folder.join(files::JOURNAL).display());
+        out!("{summary}");
+        outln!("\n{} · {}", page.display(), folder.join(files::JOURNAL).display());
         if !end.complete {
-            println!("this run was cut; `pathline run --resume {}` goes on", folder.display());
+            outln!("this run was cut; `pathline run --resume {}` goes on", folder.display());
         }
     }
     Ok(judge(&journal.outcomes))

@@ -9,6 +9,7 @@ use pathline_topo::Snapshot;
 use super::{Exit, colour};
 use crate::args::TopoArgs;
 use crate::files;
+use crate::say::{out, outln};
 use crate::world::World;
 
 pub(super) fn run(args: &TopoArgs) -> Result<Exit> {
@@ -20,9 +21,9 @@ pub(super) fn run(args: &TopoArgs) -> Result<Exit> {
         files::write(file, &pathline_topo::write_nccl_xml(&topology))?;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&topology)?);
+        outln!("{}", serde_json::to_string_pretty(&topology)?);
     } else if args.svg.is_none() && args.xml.is_none() {
-        print!("{}", pathline_explain::map::text(&topology, colour(args.color)));
+        out!("{}", pathline_explain::map::text(&topology, colour(args.color)));
     }
     Ok(Exit::Fine)
 }

@@ -1,0 +1,241 @@
+//! Hosts that give less than usual: one core, no threads, little memory, no room, nobody who reads.
+//! Whatever is refused, a run ends with a code and a reason: no panic, no hang.
+//!
+//! A test whose surroundings cannot be made here says so and passes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A quick real case that needs no feature of the processor.
+const QUICK: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64KiB";
+/// Far more than any run here takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+fn binary() -> &'static Path {
+    Path::new(assert_cmd::cargo::cargo_bin!("pathline"))
+}
+
+/// Runs a line of the shell in `dir`, in which `pathline` and `QUICK` stand for themselves; kills
+/// it if it hangs.
+fn shell(dir: &Path, line: &str) -> Output {
+    let (out, err) = (dir.join("shell-out"), dir.join("shell-err"));
+    let mut child = Command::new("sh")
+        .args(["-c", &format!("pathline() {{ \"$PATHLINE\" \"$@\"; }}; {line}")])
+        .env("PATHLINE", binary())
+        .env("QUICK", QUICK)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(fs::File::create(&out).expect("a file"))
+        .stderr(fs::File::create(&err).expect("a file"))
+        .spawn()
+        .expect("a shell");
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a status") {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("`{line}` hangs");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let read = |path: &Path| fs::read(path).unwrap_or_default();
+    Output { status, stdout: read(&out), stderr: read(&err) }
+}
+
+/// The exit code and standard error, after looking for a panic.
+fn ended(output: &Output) -> (i32, String) {
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = output.status.code().unwrap_or(-1);
+    assert!(!err.contains("panicked"), "{err}");
+    (code, err)
+}
+
+/// Whether a line of the shell works here; says so if not.
+fn possible(dir: &Path, line: &str) -> bool {
+    let works = shell(dir, line).status.success();
+    if !works {
+        println!("not tested: `{line}` does not work here");
+    }
+    works
+}
+
+#[test]
+fn one_core_is_enough() {
+    let dir = TempDir::new().unwrap();
+    // The first CPU that this process may use is not 0 everywhere.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+    let first = allowed.and_then(|l| l.trim().split([',', '-']).next()).unwrap_or("0");
+    if !possible(dir.path(), &format!("taskset -c {first} true")) {
+        return;
+    }
+    let line = format!("taskset -c {first} \"$PATHLINE\" run -c \"$QUICK\" -o run -q");
+    let (code, err) = ended(&shell(dir.path(), &line));
+    assert_eq!(code, 0, "{err}");
+    // A plan for one core has no case of two threads.
+    let plan = shell(dir.path(), &format!("taskset -c {first} \"$PATHLINE\" plan"));
+    assert!(!String::from_utf8_lossy(&plan.stdout).contains("-t2]"));
+}
+
+#[test]
+fn a_host_without_sys_or_proc_says_what_it_cannot_see() {
+    let dir = TempDir::new().unwrap();
+    let hidden = |what: &str, then: &str| {
+        format!("unshare -rm sh -c 'mount -t tmpfs none {what} && {then}'")
+    };
+    for what in ["/sys", "/proc"] {
+        if !possible(dir.path(), &hidden(what, "true")) {
+            continue;
+        }
+        let run = format!("\"$PATHLINE\" run -c \"$QUICK\" -q -o run{}", what.replace('/', "-"));
+        let (code, err) = ended(&shell(dir.path(), &hidden(what, &run)));
+        assert_eq!(code, 0, "{what}: {err}");
+    }
+    if possible(dir.path(), &hidden("/sys", "true")) {
+        let topo = shell(dir.path(), &hidden("/sys", "\"$PATHLINE\" topo"));
+        assert!(String::from_utf8_lossy(&topo.stdout).contains("/sys"));
+        let both = hidden("/sys", "mount -t tmpfs none /proc && \"$PATHLINE\" run -q -o none");
+        assert_eq!(ended(&shell(dir.path(), &both)).0, 3, "nothing can be measured");
+    }
+}
+
+#[test]
+fn small_limits_cost_cases_not_the_run() {
+    let dir = TempDir::new().unwrap();
+    for (nth, limit) in ["-v 1000000", "-v 400000", "-v 60000", "-v 30000", "-l 0", "-n 16", "-n 6"]
+        .into_iter()
+        .enumerate()
+    {
+        let line = format!(
+            "ulimit {limit} || exit 99; pathline run -c \"$QUICK\" \
+             -c 'numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 8MiB' -q -o run{nth}"
+        );
+        let (code, err) = ended(&shell(dir.path(), &line));
+        match code {
+            99 => println!("not tested: ulimit {limit} does not work here"),
+            // Measured, or nothing could be, or no file could be opened.
+            0 | 2 | 3 => assert!(code != 2 || !err.is_empty()),
+            // An allocator that gets nothing has no other way than to abort.
+            134 | -1 if err.contains("memory allocation") => {}
+            _ => panic!("ulimit {limit}: code {code}, {err}"),
+        }
+    }
+}
+
+#[test]
+fn threads_that_cannot_be_started_are_a_reason_not_a_panic() {
+    let dir = TempDir::new().unwrap();
+    // The limit holds for no superuser, and counts what else the user runs: with 1 no thread can
+    // be started, but the program itself is there already through exec.
+    let line = "ulimit -u 1 || exit 99; exec \"$PATHLINE\" run -c \"$QUICK\" -o run";
+    match ended(&shell(dir.path(), line)) {
+        (99, _) => println!("not tested: ulimit -u does not work here"),
+        (0, _) => println!("not tested: ulimit -u does not bind this user"),
+        (3, err) => {
+            let journal = fs::read_to_string(dir.path().join("run/run.jsonl")).unwrap();
+            assert!(journal.contains("pthread_create") && journal.contains("ulimit -u"), "{err}");
+        }
+        (code, err) => panic!("code {code}: {err}"),
+    }
+}
+
+#[test]
+fn nobody_has_to_read_what_is_printed() {
+    let dir = TempDir::new().unwrap();
+    let quick = "pathline run -c \"$QUICK\"";
+    for line in [
+        "{ pathline plan; echo $? >code; } | head -n 1",
+        "{ pathline topo --json; echo $? >code; } | true",
+        "{ pathline completions bash; echo $? >code; } | true",
+        "{ pathline man; echo $? >code; } | true",
+        &format!("{{ {quick} -o a 2>&1; echo $? >code; }} | true"),
+        &format!("{quick} -o b >&-; echo $? >code"),
+        &format!("{quick} -o c <&- >&- 2>&-; echo $? >code"),
+    ] {
+        let _ = ended(&shell(dir.path(), line));
+        let code = fs::read_to_string(dir.path().join("code")).unwrap_or_default();
+        assert_eq!(code.trim(), "0", "{line}");
+    }
+    for run in ["a", "b", "c"] {
+        assert!(dir.path().join(run).join("report.html").exists(), "{run}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    let dir = TempDir::new().unwrap();
+    if possible(dir.path(), "test -w /dev/full") {
+        let (code, err) = ended(&shell(dir.path(), "pathline plan >/dev/full"));
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains("standard output"), "{err}");
+        // Nobody hears of it, and the run goes on.
+        let line = "pathline run -c \"$QUICK\" -o run 2>/dev/full";
+        assert_eq!(ended(&shell(dir.path(), line)).0, 0);
+    }
+    // 4 KiB hold the beginning of a journal only.
+    let small = |then: &str| {
+        let mount = "mkdir -p full && mount -t tmpfs -o size=4k none full";
+        format!("unshare -rm sh -c '{mount} && {then}'")
+    };
+    if possible(dir.path(), &small("true")) {
+        let line = small("\"$PATHLINE\" run -c \"$QUICK\" -q -o full/run");
+        let (code, err) = ended(&shell(dir.path(), &line));
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains("full/run") && err.contains("--out"), "{err}");
+    }
+}
+
+#[test]
+fn a_folder_that_takes_no_files_is_named() {
+    let dir = TempDir::new().unwrap();
+    let line = "mkdir ro && chmod 555 ro && cd ro && { touch probe 2>/dev/null && exit 99; } ; \
+                pathline run -c \"$QUICK\" -q";
+    match ended(&shell(dir.path(), line)) {
+        (99, _) => println!("not tested: this user may write anywhere"),
+        (code, err) => {
+            assert_eq!(code, 2, "{err}");
+            assert!(err.contains("runs/") && err.contains("--out"), "{err}");
+        }
+    }
+    // A file in place of a folder stops the superuser, too.
+    let (code, err) =
+        ended(&shell(dir.path(), "touch file; pathline run -c \"$QUICK\" -q -o file/run"));
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("file/run"), "{err}");
+}
+
+#[test]
+fn a_bare_environment_and_odd_names_do_not_matter() {
+    let dir = TempDir::new().unwrap();
+    let line = "env -i LC_ALL=xx_YY TERM= \"$PATHLINE\" run -c \"$QUICK\" -o 'a b/ü%n'";
+    let (code, err) = ended(&shell(dir.path(), line));
+    assert_eq!(code, 0, "{err}");
+    assert!(dir.path().join("a b/ü%n/report.html").exists());
+    if possible(dir.path(), "unshare -ru hostname 'x' 2>/dev/null") {
+        // Not a name that DNS would take, but the kernel does.
+        let odd = "echo '-o ..:$x' >/proc/sys/kernel/hostname";
+        let line = format!("unshare -ru sh -c \"{odd}\"'; \"$PATHLINE\" run -c \"$QUICK\" -q'");
+        let (code, err) = ended(&shell(dir.path(), &line));
+        assert_eq!(code, 0, "{err}");
+        assert_eq!(fs::read_dir(dir.path().join("runs")).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn any_amount_of_memory_may_be_asked_for() {
+    let dir = TempDir::new().unwrap();
+    // An exabyte for one case: it is skipped, and nothing else was asked for.
+    let line = "pathline run --memory 2000000TiB -q -o much \
+                -c 'numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1000000TiB'";
+    let (code, err) = ended(&shell(dir.path(), line));
+    assert_eq!(code, 3, "{err}");
+    let (code, err) =
+        ended(&shell(dir.path(), "pathline run --memory 1KiB -c \"$QUICK\" -q -o little"));
+    assert_eq!(code, 3, "{err}");
+}
