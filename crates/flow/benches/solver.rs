@@ -4,9 +4,9 @@
 //! flows is not timed, listing and solving them is. `PATHLINE_BENCH_GPUS` sets the largest size
 //! (default 10000: 1e8 flows, 2 GB).
 //!
-//! Measured on two cores of a virtual Intel Xeon, single-threaded, while
-//! seven other jobs ran on the same two cores (so these are low), 10000 GPUs, median of 3: uneven
-//! ports 17.3 million flows/s (5.8 s), equal ports 18.5 million flows/s (5.4 s), at 20 B a flow.
+//! Measured single-threaded on a virtual machine of two Intel Xeon cores that was busy with other
+//! work (load average 7 to 8, so these are low), 10000 GPUs, median of 3: uneven ports 17.3 million
+//! flows/s (5.8 s), equal ports 18.5 million flows/s (5.4 s), at 20 B a flow.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
