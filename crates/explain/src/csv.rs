@@ -4,9 +4,10 @@ use pathline_flow::Network;
 use pathline_schema::{Journal, Outcome, Series, World};
 use pathline_stats::Summary;
 
+use crate::figure::Way;
 use crate::run::{Quantity, Run};
 
-const COLUMNS: [&str; 29] = [
+const COLUMNS: [&str; 32] = [
     "case",
     "suites",
     "world",
@@ -33,6 +34,9 @@ const COLUMNS: [&str; 29] = [
     "verdict",
     "ceiling",
     "bound",
+    "route",
+    "narrowest",
+    "bound_by",
     "published",
     "published_source",
     "why",
@@ -111,11 +115,18 @@ fn series(
         row.extend([series.steps.to_string(), series.timer.to_string(), series.engine.clone()]);
         row.extend(tail.clone());
         row.extend([maybe(cell.ceiling), maybe(cell.bound)]);
+        row.extend(cell.way.map_or_else(Default::default, way));
         row.push(maybe(published.as_ref().map(|p| p.value)));
         row.push(published.map_or(String::new(), |p| p.source));
         row.push(String::new());
         table.row(&row);
     }
+}
+
+/// Route, narrowest hop, and what bounds the case in the end.
+fn way(way: Way) -> [String; 3] {
+    let bound_by = way.losses.into_iter().next_back().map_or(String::new(), |l| l.why);
+    [way.route, way.narrowest, bound_by]
 }
 
 /// One row a sample: the raw durations in ns of each timed flow, in the order they were taken.

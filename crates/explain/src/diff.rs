@@ -68,10 +68,27 @@ pub struct Row {
     pub b: Option<f64>,
     /// Speed of the second run over that of the first, and its 95 % interval: 1.1 is 10 % faster.
     pub effect: Option<(f64, f64, f64)>,
+    /// Samples of the first and of the second run.
+    pub samples: (usize, usize),
     /// What follows.
     pub change: Change,
     /// Why one side has no figure.
     pub why: String,
+}
+
+impl Row {
+    /// `+10.2 % [+9.8, +10.6]`. Of too few samples there is no interval, and it is said so.
+    fn effect_words(&self) -> String {
+        let Some((effect, low, high)) = self.effect else { return String::new() };
+        let effect = pc(effect);
+        if low > 0.0 && high.is_finite() {
+            format!("{effect:+.1} % [{:+.1}, {:+.1}]", pc(low), pc(high))
+        } else if self.samples.0.min(self.samples.1) < 2 {
+            format!("{effect:+.1} % [one sample: no interval]")
+        } else {
+            format!("{effect:+.1} % [too few samples]")
+        }
+    }
 }
 
 /// Two runs compared.
@@ -161,7 +178,16 @@ fn row(a: Option<&Side>, b: Option<&Side>, tolerance: f64) -> Option<Row> {
         (None, Some(_)) => (None, Change::OnlySecond),
         (Some(_), Some(_)) => judged(&times_a, &times_b, tolerance),
     };
-    Some(Row { case: case.clone(), unit, a: value_a, b: value_b, effect, change, why: why.into() })
+    Some(Row {
+        case: case.clone(),
+        unit,
+        a: value_a,
+        b: value_b,
+        effect,
+        samples: (times_a.len(), times_b.len()),
+        change,
+        why: why.into(),
+    })
 }
 
 /// Time of each sample per byte or per step, of the slowest flow: runs may differ in repetitions.
@@ -244,9 +270,7 @@ impl std::fmt::Display for Diff {
         )?;
         for row in changed.iter().take(MOST_ROWS) {
             let value = |v: Option<f64>| v.map_or("-".into(), words::number);
-            let effect = row.effect.map_or(String::new(), |(e, low, high)| {
-                format!("{:+.1} % [{:+.1}, {:+.1}]", pc(e), pc(low), pc(high))
-            });
+            let effect = row.effect_words();
             write!(
                 f,
                 "{:<14} {:>9} {:>9} {:<4}  {effect:<24} {}",

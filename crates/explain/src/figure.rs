@@ -53,12 +53,43 @@ pub struct Cell {
     pub ceiling: Option<f64>,
     /// A tighter bound, where one is known (engine, protocol).
     pub bound: Option<f64>,
+    /// The way it takes, and what is lost on it, where the machine is known well enough.
+    pub way: Option<Way>,
     /// What somebody has published for this, with where.
     pub published: Option<Published>,
     /// Why there is no value: a skip's reason or a fault's error.
     pub absent: Option<String>,
     /// The case that was measured.
     pub case: Option<Case>,
+}
+
+/// The way of a case, and where its bandwidth goes on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Way {
+    /// Units passed by the first flow, ends included: `0-1-5`, `numa3-gpu0`.
+    pub route: String,
+    /// The hop with the least theoretical peak.
+    pub narrowest: String,
+    /// From the peak down to what the model lets through; empty for a latency.
+    pub losses: Vec<Loss>,
+}
+
+/// One step from the peak down, in the figure's unit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loss {
+    /// What the hops before let through.
+    pub from: f64,
+    /// What is left.
+    pub to: f64,
+    /// What takes the rest.
+    pub why: String,
+}
+
+impl Loss {
+    /// The part that is lost, 0 to 1.
+    pub fn share(&self) -> f64 {
+        1.0 - self.to / self.from
+    }
 }
 
 /// A published value.
@@ -148,8 +179,8 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// Cases without figures: case text, `skipped` or `faulted`, reason.
     pub absences: Vec<Absence>,
-    /// Doubts of the tool: subject and text.
-    pub notes: Vec<(String, String)>,
+    /// Doubts of the tool about this run, its node and its record.
+    pub notes: Vec<Doubt>,
     /// Conditions of the run: label and value, in display order.
     pub conditions: Vec<(String, String)>,
     /// State of the machine over the run: first and last reading.
@@ -178,11 +209,24 @@ pub enum Tone {
     Warn,
 }
 
+/// A doubt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// Short name of its kind: `bimodal`, `drift`, `topology`.
+    pub code: String,
+    /// What it is about: a case, a device, the run.
+    pub subject: String,
+    /// What was seen and what follows.
+    pub text: String,
+}
+
 /// A case without figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absence {
     /// The case.
     pub case: Case,
+    /// Suites that list it.
+    pub suites: Vec<String>,
     /// Whether it failed, rather than could not be tried.
     pub faulted: bool,
     /// Why.

@@ -12,4 +12,5 @@ pub mod terminal;
 mod figures;
 mod headlines;
 mod run;
+mod way;
 mod words;

@@ -3,7 +3,7 @@
 use pathline_flow::Network;
 use pathline_schema::{Conditions, Journal, Ns, Outcome};
 
-use crate::figure::{Absence, Report};
+use crate::figure::{Absence, Doubt, Report};
 use crate::run::Run;
 use crate::{figures, headlines, words};
 
@@ -44,11 +44,12 @@ fn absences(journal: &Journal) -> Vec<Absence> {
     let absence = |outcome: &Outcome| match outcome {
         Outcome::Measured(_) => None,
         Outcome::Skipped(s) => {
-            Some(Absence { case: s.case.clone(), faulted: false, why: s.why.clone() })
+            let (case, suites) = (s.case.clone(), s.suites.clone());
+            Some(Absence { case, suites, faulted: false, why: s.why.clone() })
         }
         Outcome::Faulted(f) => {
             let why = format!("{} ({})", f.error, f.severity);
-            Some(Absence { case: f.case.clone(), faulted: true, why })
+            Some(Absence { case: f.case.clone(), suites: f.suites.clone(), faulted: true, why })
         }
     };
     let mut absences: Vec<Absence> = journal.outcomes.iter().filter_map(absence).collect();
@@ -57,12 +58,18 @@ fn absences(journal: &Journal) -> Vec<Absence> {
 }
 
 /// Doubts of the run, then those of the topology.
-fn notes(journal: &Journal) -> Vec<(String, String)> {
-    let run = journal.notes.iter().map(|n| (n.subject.clone(), n.text.clone()));
-    let topology = journal.topology.warnings.iter().map(|w| (w.subject.clone(), w.text.clone()));
+fn notes(journal: &Journal) -> Vec<Doubt> {
+    let doubt = |code: &str, subject: &str, text: &str| Doubt {
+        code: code.into(),
+        subject: subject.into(),
+        text: text.into(),
+    };
+    let run = journal.notes.iter().map(|n| doubt(&n.code, &n.subject, &n.text));
+    let warnings = journal.topology.warnings.iter();
+    let topology = warnings.map(|w| doubt("topology", &w.subject, &w.text));
     let torn = journal
         .torn
-        .then(|| ("journal".to_owned(), "The last line was cut off and is left out.".to_owned()));
+        .then(|| doubt("torn", "journal", "The last line was cut off and is left out."));
     run.chain(topology).chain(torn).collect()
 }
 

@@ -8,7 +8,7 @@ use pathline_schema::{
 };
 use pathline_stats::Summary;
 
-use crate::figure::Cell;
+use crate::figure::{Cell, Way};
 use crate::published::{Metric, Table};
 
 /// What is asked of a case.
@@ -212,10 +212,23 @@ impl<'a> Run<'a> {
             half_width: summary.map_or(0.0, |s| (s.half_width_rel() * s.median).min(f64::MAX)),
             ceiling,
             bound,
+            way: self.way(entry.case, quantity, ceiling),
             published: self.published(entry, quantity.metric()),
             absent,
             case: Some(entry.case.clone()),
         }
+    }
+
+    /// The way of a case. What is lost on it is told where its ceiling is the network's.
+    fn way(&self, case: &Case, quantity: Quantity, ceiling: Option<f64>) -> Option<Way> {
+        let factor = if quantity == Quantity::Traffic { weighted(case)? } else { 1.0 };
+        let mut way = crate::way::of(self.network?, case, factor)?;
+        let top = way.losses.first().map(|l| l.from).or(ceiling);
+        let same = |(a, b): (f64, f64)| (a / b - 1.0).abs() < 1e-3;
+        if !top.zip(ceiling).is_some_and(same) {
+            way.losses.clear();
+        }
+        Some(way)
     }
 
     /// What somebody has published for a case.

@@ -24,8 +24,11 @@ const MATRICES: [&str; 9] = [
 /// Figures that would say the same again.
 const LEFT_OUT: [&str; 4] = ["fan", "local-latency", "host-threads", "routes"];
 
-/// The most notes that are shown; the page has them all.
+/// The most kinds of doubts that are shown; the page has them all.
 const MOST_NOTES: usize = 4;
+
+/// The most reasons for skips and faults that are shown.
+const MOST_REASONS: usize = 8;
 
 /// A summary that reads at a glance, at most `width` columns wide (60 to 160), in ANSI 256 colours
 /// if `colour`. Without colour it says the same with blocks of eight heights.
@@ -75,7 +78,8 @@ fn headlines(page: &mut Page, report: &Report) {
 }
 
 fn pictures(page: &mut Page, report: &Report) {
-    for figure in report.figures.iter().filter(|f| !LEFT_OUT.contains(&f.id.as_str())) {
+    let shown = |f: &&Figure| !LEFT_OUT.contains(&f.id.as_str());
+    for figure in report.figures.iter().filter(shown).filter(|f| crate::figures::has_value(f)) {
         match &figure.body {
             Body::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
             Body::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
@@ -183,8 +187,19 @@ fn matrices(page: &mut Page, report: &Report) {
     for id in MATRICES {
         let Some(figure) = report.figures.iter().find(|f| f.id == id) else { continue };
         let Body::Matrix(matrix) = &figure.body else { continue };
+        if !crate::figures::has_value(figure) {
+            continue;
+        }
         match draw::heat_map(&figure.title, matrix, page.paint, page.width) {
-            Some(block) => blocks.push(block),
+            Some(mut block) => {
+                let lost = crate::way::losses(matrix.cells.iter().flatten());
+                let width = block.iter().map(|l| l.1).max().unwrap_or(0);
+                block.extend(draw::wrap(&lost, width).into_iter().map(|line| {
+                    let width = line.chars().count();
+                    (page.paint.dim(&line), width)
+                }));
+                blocks.push(block);
+            }
             None => {
                 page.heading(&figure.title, &matrix.unit);
                 page.wrapped(" ", 1, &figure.finding);
@@ -204,46 +219,54 @@ fn matrices(page: &mut Page, report: &Report) {
 
 fn has_absent(figure: &Figure) -> bool {
     let absent = |m: &Matrix| m.cells.iter().flatten().any(|c| c.absent.is_some());
-    MATRICES.contains(&figure.id.as_str()) && matches!(&figure.body, Body::Matrix(m) if absent(m))
+    MATRICES.contains(&figure.id.as_str())
+        && crate::figures::has_value(figure)
+        && matches!(&figure.body, Body::Matrix(m) if absent(m))
 }
 
-/// Reasons by frequency, where there is more than the one that a headline tells.
+/// Reasons by suite and frequency, where there is more than the one that a headline tells.
 fn absences(page: &mut Page, report: &Report) {
-    let mut reasons: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<(bool, String, &str), usize> = BTreeMap::new();
     for absence in &report.absences {
         let why = words::reason(&absence.case, &absence.why);
-        *reasons.entry((!absence.faulted, why)).or_default() += 1;
+        let suites = absence.suites.join(", ");
+        *reasons.entry((!absence.faulted, suites, why)).or_default() += 1;
     }
     if reasons.len() < 2 {
         return;
     }
     page.heading("Not measured", &words::count(report.absences.len(), "case"));
     let mut reasons: Vec<_> = reasons.into_iter().collect();
-    reasons.sort_by_key(|((skipped, _), n)| (*skipped, std::cmp::Reverse(*n)));
-    for ((skipped, why), n) in reasons.iter().take(MOST_NOTES) {
+    reasons.sort_by_key(|((skipped, ..), n)| (*skipped, std::cmp::Reverse(*n)));
+    for ((skipped, suites, why), n) in reasons.iter().take(MOST_REASONS) {
         let (mark, word) = if *skipped { (" ", "skipped") } else { ("!", "failed") };
-        page.line(&page.cut(&format!("{mark} {n} {word}: {why}")));
+        let of = if suites.is_empty() { String::new() } else { format!(" of {suites}") };
+        page.line(&page.cut(&format!("{mark} {n}{of} {word}: {why}")));
     }
-    more(page, reasons.len(), "reason");
+    more(page, reasons.len(), MOST_REASONS, "reason");
 }
 
+/// Doubts by kind, each with its worst example.
 fn notes(page: &mut Page, report: &Report) {
-    if report.notes.is_empty() {
+    let groups = crate::figures::doubts(&report.notes);
+    if groups.is_empty() {
         return;
     }
-    page.heading("Doubts", "");
-    for (subject, text) in report.notes.iter().take(MOST_NOTES) {
-        page.wrapped(&page.paint.warn("!"), 1, &format!("{subject}: {text}"));
+    page.heading("Doubts", &report.notes.len().to_string());
+    for (code, doubts) in groups.iter().take(MOST_NOTES) {
+        let Some(worst) = doubts.first() else { continue };
+        let number = if doubts.len() > 1 { format!("{} x ", doubts.len()) } else { String::new() };
+        let worst = format!("{}: {}", worst.subject, worst.text);
+        let line = page.cut(&format!("! {number}{code}: {worst}"));
+        page.line(&page.paint.warn(&line));
     }
-    more(page, report.notes.len(), "note");
+    more(page, groups.len(), MOST_NOTES, "kind");
 }
 
-fn more(page: &mut Page, all: usize, noun: &str) {
-    if all > MOST_NOTES {
-        let text = format!(
-            "  and {} in the report",
-            words::count(all - MOST_NOTES, &format!("more {noun}"))
-        );
+fn more(page: &mut Page, all: usize, shown: usize, noun: &str) {
+    if all > shown {
+        let text =
+            format!("  and {} in the report", words::count(all - shown, &format!("more {noun}")));
         page.line(&page.paint.dim(&text));
     }
 }

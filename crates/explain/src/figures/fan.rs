@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use pathline_schema::{Topology, Unit};
 
 use super::{Bar, Bars, Better, Body, Cell, Figure, published_words, shares};
-use crate::figure::Published;
+use crate::figure::{Published, Way};
 use crate::published::Metric;
 use crate::run::{Entry, Quantity, Run};
+use crate::way::losses;
 use crate::words;
 
 const SUITE: &str = "fan";
@@ -103,9 +104,10 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
         suite: SUITE.into(),
         title: "GPUs that stream over host memory at once: read + written".into(),
         finding: words::sentence(&format!(
-            "{}{}.",
+            "{}{}.{}",
             sentence(&fans),
-            shares(rates.iter().map(|b| &b.cell))
+            shares(rates.iter().map(|b| &b.cell)),
+            losses(rates.iter().map(|b| &b.cell))
         )),
         command: run.command(SUITE, ""),
         body: Body::Bars(Bars { unit: "GB/s".into(), bars: rates, better: Better::Higher }),
@@ -136,6 +138,7 @@ fn ratio_cell(run: &Run, fan: &Fan) -> Cell {
         half_width: cell.half_width * scale,
         ceiling: Some(fan.gpus.len() as f64),
         bound: None,
+        way: cell.way.map(|way| Way { losses: Vec::new(), ..way }),
         published,
         ..cell
     }

@@ -509,9 +509,12 @@ pub(crate) fn touch_cost(run: &Run) -> Touch {
         let cell = run.cell(entry, Quantity::Payload);
         let rate = cell.value;
         let relative = rate.map_or(0.0, |r| cell.half_width / r);
-        let value = rate.map(|r| page.as_f64() / r);
-        let half_width = value.map_or(0.0, |v| v * relative);
-        Some(Cell { value, half_width, ceiling: None, bound: None, published: None, ..cell })
+        // A rate that is next to nothing is no sample of a page's cost, whatever the page's size.
+        let value = rate.map(|r| page.as_f64() / r).filter(|ns| *ns < f64::MAX / 1e9);
+        let half_width = value.map_or(0.0, |v| v * relative).min(f64::MAX / 1e9);
+        let unusable = value.is_none().then(|| "no usable sample".to_owned());
+        let (case, absent) = (cell.case, cell.absent.or(unusable));
+        Some(Cell { value, half_width, absent, case, ..Cell::default() })
     };
     let per_page = cost(pathline_schema::Mem::Paged, page);
     let per_huge = cost(pathline_schema::Mem::Huge, huge);

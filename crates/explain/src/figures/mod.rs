@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Case, Mem, Mover, Unit};
 
-use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Figure, Line, Matrix};
+use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Doubt, Figure, Line, Matrix};
 use crate::run::{Entry, Quantity, Run, State};
 use crate::words;
 
@@ -80,6 +80,38 @@ pub(crate) fn cells(figure: &Figure) -> Box<dyn Iterator<Item = &Cell> + '_> {
         Body::Curves(c) => Box::new(c.lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1))),
         Body::Bars(b) => Box::new(b.bars.iter().map(|b| &b.cell)),
     }
+}
+
+/// Whether anything of a figure was measured.
+pub(crate) fn has_value(figure: &Figure) -> bool {
+    cells(figure).any(|c| c.value.is_some())
+}
+
+/// Doubts by kind, the most frequent first; of each kind the one with the greatest figure first.
+pub(crate) fn doubts(doubts: &[Doubt]) -> Vec<(&str, Vec<&Doubt>)> {
+    let mut groups: Vec<(&str, Vec<&Doubt>)> = Vec::new();
+    for doubt in doubts {
+        match groups.iter_mut().find(|(code, _)| *code == doubt.code) {
+            Some((_, known)) => known.push(doubt),
+            None => groups.push((&doubt.code, vec![doubt])),
+        }
+    }
+    for (_, group) in &mut groups {
+        group.sort_by(|a, b| greatest(&b.text).total_cmp(&greatest(&a.text)));
+    }
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.len()));
+    groups
+}
+
+/// The greatest percentage that a text names, whatever its sign; 0 if it names none.
+fn greatest(text: &str) -> f64 {
+    let parts = text.split('%').map(str::trim_end);
+    let number = |part: &str| {
+        let start = part.rfind(|c: char| !c.is_ascii_digit() && c != '.').map_or(0, |at| at + 1);
+        part.get(start..)?.parse::<f64>().ok()
+    };
+    let all = text.matches('%').count();
+    parts.take(all).filter_map(number).fold(0.0, f64::max)
 }
 
 /// Curves from named points, lines in the order of their first point.

@@ -6,6 +6,7 @@ use pathline_schema::{Cadence, Flow, Mem, Mover};
 
 use super::{Better, Body, Cell, Figure, grid, published_words, shares, values};
 use crate::run::{Entry, Quantity, Run};
+use crate::way::losses;
 use crate::words;
 
 /// How data goes from one GPU to another.
@@ -148,9 +149,10 @@ fn figure(run: &Run, verb: Verb, both: bool, pairs: &[&Pair]) -> Figure {
         suite: "pairs".into(),
         title,
         finding: format!(
-            "{}{}.{}",
+            "{}{}.{}{}",
             words::sentence(&levels_words(&values(cells.iter()))),
             shares(cells.iter()),
+            losses(cells.iter()),
             published_words(cells.iter()),
         ),
         command: run.command("pairs", verb.pattern()),

@@ -126,7 +126,7 @@ mod tests {
 
     fn absence(gpu: u32, faulted: bool, why: &str) -> Absence {
         let case = format!("gpu{gpu}.vram > gpu{gpu}.vram by dma@gpu{gpu} x 1MiB");
-        Absence { case: case.parse().unwrap(), faulted, why: why.into() }
+        Absence { case: case.parse().unwrap(), suites: vec![], faulted, why: why.into() }
     }
 
     #[test]

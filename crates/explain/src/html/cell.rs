@@ -1,7 +1,7 @@
 //! What one cell says: its share of the ceiling, its distance from what was published, its words.
 
 use super::number::{median, num, percent, signed_percent};
-use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Matrix};
+use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Loss, Matrix, Way};
 
 use super::number::tick;
 
@@ -56,8 +56,11 @@ impl Judge<'_> {
             let share = share.unwrap_or_default();
             lines.push(format!("ceiling: {}{share}", self.with_unit(ceiling)));
         }
-        if let Some(bound) = cell.bound {
-            lines.push(format!("tighter bound: {}", self.with_unit(bound)));
+        match &cell.way {
+            Some(way) => self.way(&mut lines, cell, way),
+            None => lines.extend(
+                cell.bound.map(|bound| format!("tighter bound: {}", self.with_unit(bound))),
+            ),
         }
         if let Some(p) = &cell.published {
             let off = deviation(cell).map(|d| format!(" (measured {})", signed_percent(d)));
@@ -73,6 +76,22 @@ impl Judge<'_> {
         // A line break inside a text would pass for a line of its own.
         let lines: Vec<String> = lines.iter().map(|line| line.replace('\n', " ")).collect();
         lines.join("\n")
+    }
+}
+
+impl Judge<'_> {
+    /// The route, its narrowest hop, and the loss step by step down to what was measured.
+    fn way(&self, lines: &mut Vec<String>, cell: &Cell, way: &Way) {
+        lines.push(format!("route: {}", way.route));
+        lines.push(format!("narrowest hop: {}", way.narrowest));
+        for Loss { from, to, why } in &way.losses {
+            lines.push(format!("{} → {}: {why}", self.num(*from), self.num(*to)));
+        }
+        let last = way.losses.last().map(|l| l.to).or(cell.ceiling);
+        if let (Some(last), Some(v)) = (last, value(cell)) {
+            let rest = signed_percent(v / last - 1.0);
+            lines.push(format!("{} → {}: measured, {rest}", self.num(last), self.num(v)));
+        }
     }
 }
 
@@ -295,6 +314,25 @@ mod tests {
              ceiling: 50.0 GB/s (76 % reached)\ntighter bound: 38.0 GB/s\n\
              published: 37.0 GB/s (measured +2.2 %), paper, figure 6c\n\
              case: r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB"
+        );
+    }
+
+    #[test]
+    fn the_loss_is_told_step_by_step() {
+        let loss = |from, to, why: &str| Loss { from, to, why: why.into() };
+        let way = Way {
+            route: "0-1".into(),
+            narrowest: "xGMI gpu0-gpu1, 4 links".into(),
+            losses: vec![loss(200.0, 150.0, "75 % is payload"), loss(150.0, 50.4, "engine")],
+        };
+        let cell = Cell { ceiling: Some(200.0), way: Some(way), ..cell(50.0) };
+        let judge = Judge { unit: "GB/s", better: Better::Higher };
+        // 50 / 50.4 = 0.992.
+        assert_eq!(
+            judge.detail("0 to 1", &cell),
+            "0 to 1\nmedian: 50.0 GB/s\nceiling: 200 GB/s (25 % reached)\nroute: 0-1\n\
+             narrowest hop: xGMI gpu0-gpu1, 4 links\n200 → 150: 75 % is payload\n\
+             150 → 50.4: engine\n50.4 → 50.0: measured, -0.8 %"
         );
     }
 

@@ -5,8 +5,8 @@ use pathline_schema::{
 };
 
 use crate::figure::{
-    Absence, Bar, Bars, Better, Body, Cell, Curves, Figure, Headline, Line, Matrix, Published,
-    Report, Tone,
+    Absence, Bar, Bars, Better, Body, Cell, Curves, Doubt, Figure, Headline, Line, Matrix,
+    Published, Report, Tone,
 };
 
 fn case(text: &str) -> Case {
@@ -72,6 +72,7 @@ fn dma_pairs() -> Figure {
         }
         let far = if (a, b) == (1, 3) { 0.84 } else { 1.0 };
         Cell {
+            way: None,
             value: Some((base + jitter(a, b)) * far),
             half_width: 0.05,
             ceiling: Some(peak),
@@ -152,6 +153,7 @@ fn host_link() -> Figure {
     let bar = |label: &str, text: &str, v: f64, half: f64, pub_value: f64| Bar {
         label: label.into(),
         cell: Cell {
+            way: None,
             value: Some(v),
             half_width: half,
             ceiling: Some(36.0),
@@ -337,6 +339,7 @@ fn headlines() -> Vec<Headline> {
 /// A run on hardware: a host without GPUs, complete.
 pub(super) fn host() -> (Report, Topology) {
     let absences = (0..300).map(|i| Absence {
+        suites: vec!["pairs".into()],
         case: case(&format!(
             "gpu{}.vram > gpu{}.vram by dma@gpu{} x 256MiB",
             i % 8,
@@ -355,7 +358,11 @@ pub(super) fn host() -> (Report, Topology) {
         }],
         figures: vec![copies(), chase(), threads()],
         absences: absences.collect(),
-        notes: vec![("run".into(), "The clock stepped by 3.1 ms during two cases.".into())],
+        notes: vec![Doubt {
+            code: "clock-step".into(),
+            subject: "run".into(),
+            text: "The clock stepped by 3.1 ms during two cases.".into(),
+        }],
         conditions: vec![
             ("started".into(), "2026-01-02T03:04:05Z".into()),
             ("precision".into(), "1 %".into()),
@@ -387,11 +394,13 @@ fn host_info() -> HostInfo {
 /// A simulated run: eight GCDs, cut before its end.
 pub(super) fn node() -> (Report, Topology) {
     let fault = |i: usize| Absence {
+        suites: vec!["pairs".into()],
         case: case(&format!("gpu5.vram > gpu2.vram by dma@gpu5 x {}MiB", 1 << i)),
         faulted: true,
         why: "hipMemcpyPeerAsync gpu5 to gpu2: error 719, unspecified launch failure".into(),
     };
     let skip = |i: usize| Absence {
+        suites: vec!["host-link".into()],
         case: case(&format!(
             "numa{}.managed > gpu{i}.managed by migrate@gpu{i}[fault] x 256MiB",
             i / 2
@@ -405,11 +414,17 @@ pub(super) fn node() -> (Report, Topology) {
         headlines: headlines(),
         figures: vec![host_link(), dma_pairs(), kernel_pairs(), latencies(), hops()],
         absences: (0..3).map(fault).chain((0..8).map(skip)).collect(),
-        notes: vec![(
-            "r0.numa3.paged > r0.gpu0.vram by dma@gpu0 x 256MiB".into(),
-            "Two modes, 10.1 and 14.6 GB/s; the median is between them and describes neither."
-                .into(),
-        )],
+        notes: vec![Doubt {
+            code: "bimodal".into(),
+            subject: "r0.numa3.paged > r0.gpu0.vram by dma@gpu0 x 256MiB".into(),
+            text:
+                "Two modes, 10.1 and 14.6 GB/s; the median is between them and describes neither."
+                    .into(),
+        }, Doubt {
+            code: "topology".into(),
+            subject: "links".into(),
+            text: "Every link claims a count of 1, which contradicts their peaks.".into(),
+        }],
         conditions: vec![
             ("machine".into(), "mi250x (built in)".into()),
             ("HSA_XNACK".into(), "0".into()),

@@ -22,7 +22,7 @@ mod tests;
 
 use pathline_schema::Topology;
 
-use crate::figure::{Body, Figure, Headline, Report, Tone};
+use crate::figure::{Body, Doubt, Figure, Headline, Report, Tone};
 use build::{Html, anchor};
 use number::{count, percent, signed_percent};
 
@@ -45,10 +45,12 @@ pub fn render(report: &Report, topology: &Topology, map_svg: &str) -> String {
         h.el("body", &[], |h| {
             h.trusted("<a class=\"skip-link\" href=\"#content\">Skip to content</a>");
             write_banner(h, report);
-            h.el("div", &[("class", &"page")], |h| {
-                write_nav(h, report, topology, &plan);
-                h.el("main", &[("id", &"content")], |h| {
-                    write_main(h, report, topology, map_svg, &plan);
+            h.el("main", &[("id", &"content")], |h| {
+                // Above the contents, so that the map has the whole width of the page.
+                h.el("div", &[("class", &"top")], |h| write_top(h, report, topology, map_svg));
+                h.el("div", &[("class", &"page")], |h| {
+                    write_nav(h, report, &plan);
+                    h.el("div", &[("class", &"body")], |h| write_body(h, report, &plan));
                 });
             });
             h.trusted("<div id=\"tip\" role=\"status\" hidden></div>");
@@ -142,7 +144,7 @@ fn write_banner(h: &mut Html, report: &Report) {
     }
 }
 
-fn write_nav(h: &mut Html, report: &Report, topology: &Topology, plan: &Plan<'_>) {
+fn write_nav(h: &mut Html, report: &Report, plan: &Plan<'_>) {
     h.el("nav", &[("aria-label", &"Contents")], |h| {
         h.leaf("p", &[("class", &"brand")], "pathline");
         h.el("ul", &[], |h| {
@@ -157,7 +159,7 @@ fn write_nav(h: &mut Html, report: &Report, topology: &Topology, plan: &Plan<'_>
                     });
                 });
             }
-            let doubts = report.notes.len() + topology.warnings.len();
+            let doubts = report.notes.len();
             nav_item(h, "absences", "Skips and faults", &report.absences.len().to_string());
             nav_item(h, "doubts", "Doubts", &doubts.to_string());
             nav_item(h, "conditions", "Conditions", "");
@@ -177,13 +179,16 @@ fn nav_item(h: &mut Html, id: &str, words: &str, number: &str) {
     });
 }
 
-fn write_main(h: &mut Html, report: &Report, topology: &Topology, map: &str, plan: &Plan<'_>) {
+fn write_top(h: &mut Html, report: &Report, topology: &Topology, map: &str) {
     h.el("header", &[], |h| {
         h.leaf("h1", &[], &report.title);
-        h.leaf("p", &[("class", &"lead")], lead(report, topology));
+        h.leaf("p", &[("class", &"lead")], lead(report));
         write_headlines(h, &report.headlines);
     });
     section(h, SECTIONS[0], |h| machine::write(h, topology, map));
+}
+
+fn write_body(h: &mut Html, report: &Report, plan: &Plan<'_>) {
     for suite in &plan.suites {
         h.el("section", &[("id", &suite.anchor), ("class", &"suite")], |h| {
             h.leaf("h2", &[], suite.name);
@@ -193,7 +198,7 @@ fn write_main(h: &mut Html, report: &Report, topology: &Topology, map: &str, pla
         });
     }
     section(h, SECTIONS[1], |h| absences::write(h, &report.absences));
-    section(h, SECTIONS[2], |h| write_doubts(h, report, topology));
+    section(h, SECTIONS[2], |h| write_doubts(h, report));
     section(h, SECTIONS[3], |h| {
         machine::write_conditions(h, &report.conditions, report.state.as_ref());
     });
@@ -210,11 +215,11 @@ fn section(h: &mut Html, (id, title): (&str, &str), body: impl FnOnce(&mut Html)
 }
 
 /// What the page holds, in one line.
-fn lead(report: &Report, topology: &Topology) -> String {
+fn lead(report: &Report) -> String {
     let cells = report.figures.iter().flat_map(|f| cell::entries(&f.body));
     let values = cells.filter(|e| cell::value(e.cell).is_some()).count();
     let faults = report.absences.iter().filter(|a| a.faulted).count();
-    let doubts = report.notes.len() + topology.warnings.len();
+    let doubts = report.notes.len();
     [
         format!("{} in {}", count(values, "value"), count(report.figures.len(), "figure")),
         format!("{} failed", count(faults, "case")),
@@ -255,6 +260,10 @@ fn write_figure(h: &mut Html, id: &str, figure: &Figure, simulated: bool) {
                 h.text(" ").leaf("span", &[("class", &"chip sim")], "simulated");
             }
         });
+        if !crate::figures::has_value(figure) && !entries.is_empty() {
+            write_nothing(h, &entries);
+            return;
+        }
         h.leaf("p", &[("class", &"finding")], &figure.finding);
         match &figure.body {
             Body::Matrix(m) => matrix::write(h, m, judge, &figure.title),
@@ -266,6 +275,26 @@ fn write_figure(h: &mut Html, id: &str, figure: &Figure, simulated: bool) {
         }
         table::write(h, &entries, &cell::key_names(&figure.body), judge);
         write_command(h, &figure.command);
+    });
+}
+
+/// In place of a figure of which nothing was measured: how much that is, and why.
+fn write_nothing(h: &mut Html, entries: &[cell::Entry<'_>]) {
+    let why = |e: &cell::Entry<'_>| {
+        let why = e.cell.absent.as_deref()?;
+        Some(e.cell.case.as_ref().map_or(why, |case| crate::words::reason(case, why)).to_owned())
+    };
+    let mut reasons: Vec<String> = entries.iter().filter_map(why).collect();
+    reasons.sort();
+    reasons.dedup();
+    let more = match reasons.len() {
+        0 | 1 => String::new(),
+        n => format!(" ({} more)", count(n - 1, "reason")),
+    };
+    let first = reasons.into_iter().next().unwrap_or_default();
+    h.el("p", &[("class", &"nothing")], |h| {
+        h.text(format!("Not measured, {}: {first}{more} ", count(entries.len(), "case")));
+        h.leaf("a", &[("href", &"#absences")], "all skips and faults");
     });
 }
 
@@ -298,8 +327,9 @@ fn write_command(h: &mut Html, command: &str) {
     });
 }
 
-fn write_doubts(h: &mut Html, report: &Report, topology: &Topology) {
-    if report.notes.is_empty() && topology.warnings.is_empty() {
+/// Doubts by kind, folded where there are many of one.
+fn write_doubts(h: &mut Html, report: &Report) {
+    if report.notes.is_empty() {
         h.leaf(
             "p",
             &[("class", &"finding")],
@@ -307,20 +337,29 @@ fn write_doubts(h: &mut Html, report: &Report, topology: &Topology) {
         );
         return;
     }
-    let warnings = topology.warnings.iter().map(|w| (&w.subject, &w.text));
-    let notes = report.notes.iter().map(|(subject, text)| (subject, text));
-    h.el("div", &[("class", &"scroll tall")], |h| {
-        h.el("table", &[("class", &"rows doubts")], |h| {
-            h.trusted(
-                "<thead><tr><th scope=\"col\">about</th><th scope=\"col\">doubt</th></tr></thead>",
-            );
-            h.el("tbody", &[], |h| {
-                for (subject, text) in notes.chain(warnings) {
-                    h.el("tr", &[], |h| {
-                        h.leaf("th", &[("scope", &"row")], subject).leaf("td", &[], text);
-                    });
+    for (code, doubts) in crate::figures::doubts(&report.notes) {
+        h.el("details", &[("class", &"group")], |h| {
+            h.el("summary", &[], |h| {
+                h.leaf("b", &[("class", &"n")], doubts.len()).text(" ");
+                h.leaf("b", &[], code);
+                if let Some(worst) = doubts.first() {
+                    h.text(format!(" {}: {}", worst.subject, worst.text));
                 }
             });
+            h.el("div", &[("class", &"scroll tall")], |h| {
+                h.el("table", &[("class", &"rows doubts")], |h| write_doubt_rows(h, &doubts));
+            });
         });
+    }
+}
+
+fn write_doubt_rows(h: &mut Html, doubts: &[&Doubt]) {
+    h.trusted("<thead><tr><th scope=\"col\">about</th><th scope=\"col\">doubt</th></tr></thead>");
+    h.el("tbody", &[], |h| {
+        for doubt in doubts {
+            h.el("tr", &[], |h| {
+                h.leaf("th", &[("scope", &"row")], &doubt.subject).leaf("td", &[], &doubt.text);
+            });
+        }
     });
 }

@@ -36,6 +36,11 @@ fn columns(judge: Judge<'_>) -> Vec<Column> {
         Column::new("ceiling", "n", |c| c.ceiling.map(num)),
         Column::new(share_name, "n", share),
         Column::new("tighter bound", "n", |c| c.bound.map(num)),
+        Column::new("bound by", "words", |c| {
+            c.way.as_ref().and_then(|w| w.losses.last()).map(|l| l.why.clone())
+        }),
+        Column::new("route", "", |c| c.way.as_ref().map(|w| w.route.clone())),
+        Column::new("narrowest hop", "", |c| c.way.as_ref().map(|w| w.narrowest.clone())),
         Column::new("published", "n", |c| c.published.as_ref().map(|p| num(p.value))),
         Column::new("measured − published", "n", |c| deviation(c).map(signed_percent)),
         Column::new("source", "", |c| c.published.as_ref().map(|p| p.source.clone())),

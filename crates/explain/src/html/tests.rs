@@ -3,7 +3,7 @@
 use pathline_schema::{Conditions, Topology, Warning};
 
 use super::{example, render};
-use crate::figure::{Body, Cell, Curves, Figure, Matrix, Report};
+use crate::figure::{Body, Cell, Curves, Doubt, Figure, Matrix, Report};
 
 const MAP: &str = "<svg viewBox=\"0 0 60 10\"><rect width=\"10\" height=\"10\"/></svg>";
 
@@ -113,7 +113,7 @@ fn poison(report: &mut Report) {
     let bad = || HOSTILE.to_owned();
     report.title = bad();
     report.simulated = Some(bad());
-    report.notes = vec![(bad(), bad())];
+    report.notes = vec![Doubt { code: bad(), subject: bad(), text: bad() }];
     report.conditions = vec![(bad(), bad())];
     let readings = || Conditions([(bad(), 1.0)].into());
     report.state = Some((readings(), readings()));

@@ -16,10 +16,10 @@ use super::parts::{
 
 const MARGIN: f64 = 24.0;
 /// Room for the label of a host link.
-const HOST_GAP: f64 = 132.0;
+const HOST_GAP: f64 = 112.0;
 pub(super) const GPU_W: f64 = 112.0;
 pub(super) const GPU_H: f64 = 48.0;
-const CHANNEL: f64 = 340.0;
+const CHANNEL: f64 = 270.0;
 /// Between the parts of a package: room for a link and its label.
 const PACKAGE_GAP: f64 = 36.0;
 const GPU_GAP: f64 = 30.0;

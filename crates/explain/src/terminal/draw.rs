@@ -114,6 +114,22 @@ fn goodness(cell: &Cell, best: f64, better: Better) -> Option<f64> {
     }
 }
 
+/// A text in lines of at most `width` columns, broken between words.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + length <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.chars().take(width).collect()),
+        }
+    }
+    lines
+}
+
 /// A number in four columns.
 fn short(value: f64) -> String {
     if value < 9999.5 { words::number(value) } else { ">1e4".to_owned() }
