@@ -96,8 +96,9 @@ fn host_rates(run: &Run) -> Option<String> {
         let Some(flow) = entry.lone() else { continue };
         let pathline_schema::Mover::Cpu { work, threads, .. } = flow.by else { continue };
         let (limit, _) = run.limits(entry.case, Quantity::Traffic);
-        // A limit is only stated for sizes past the caches; others say nothing about memory.
-        let Some(value) = run.value(entry, Quantity::Traffic).filter(|_| limit.is_some()) else {
+        // What the caches hold says nothing about memory.
+        let of_memory = limit.is_some() && run.past_caches(flow);
+        let Some(value) = run.value(entry, Quantity::Traffic).filter(|_| of_memory) else {
             continue;
         };
         let best = by_threads.entry(threads).or_insert((0.0, String::new()));
@@ -264,6 +265,10 @@ fn fan(run: &Run) -> Option<String> {
 /// Routes that are longer than they need be because they are wider.
 fn route(run: &Run) -> Option<String> {
     let topology = run.topology();
+    let of_gpu = |e: &Entry| e.case.flows().any(|f| f.by.at().gpu().is_some());
+    if !run.entries.is_empty() && !run.entries.iter().any(of_gpu) {
+        return None;
+    }
     let detours: Vec<(u32, u32, u32, String, u32)> = topology
         .routes
         .iter()

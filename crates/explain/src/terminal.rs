@@ -9,8 +9,9 @@ use crate::words;
 use draw::{Page, Paint};
 
 /// Matrices that are shown; the sums of both ways but of the runtime's copy are left to the page.
-const MATRICES: [&str; 9] = [
+const MATRICES: [&str; 10] = [
     "host-numa-read",
+    "host-numa-write",
     "host-numa-latency",
     "pairs-dma",
     "pairs-read",
@@ -229,8 +230,8 @@ fn absences(page: &mut Page, report: &Report) {
     let mut reasons: BTreeMap<(bool, String, &str), usize> = BTreeMap::new();
     for absence in &report.absences {
         let why = words::reason(&absence.case, &absence.why);
-        let suites = absence.suites.join(", ");
-        *reasons.entry((!absence.faulted, suites, why)).or_default() += 1;
+        let suite = absence.suites.first().cloned().unwrap_or_default();
+        *reasons.entry((!absence.faulted, suite, why)).or_default() += 1;
     }
     if reasons.len() < 2 {
         return;
@@ -238,9 +239,9 @@ fn absences(page: &mut Page, report: &Report) {
     page.heading("Not measured", &words::count(report.absences.len(), "case"));
     let mut reasons: Vec<_> = reasons.into_iter().collect();
     reasons.sort_by_key(|((skipped, ..), n)| (*skipped, std::cmp::Reverse(*n)));
-    for ((skipped, suites, why), n) in reasons.iter().take(MOST_REASONS) {
+    for ((skipped, suite, why), n) in reasons.iter().take(MOST_REASONS) {
         let (mark, word) = if *skipped { (" ", "skipped") } else { ("!", "failed") };
-        let of = if suites.is_empty() { String::new() } else { format!(" of {suites}") };
+        let of = if suite.is_empty() { String::new() } else { format!(" of {suite}") };
         page.line(&page.cut(&format!("{mark} {n}{of} {word}: {why}")));
     }
     more(page, reasons.len(), MOST_REASONS, "reason");

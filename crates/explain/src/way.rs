@@ -112,6 +112,9 @@ pub(crate) fn general(name: &str) -> String {
         }
     }
     plain
+        // A share that rounds to all of it is no cause.
+        .replace(", 100 % of that through another GPU", "")
+        .replace("shared: ", "")
         .replace(" of gpu", "")
         .replace(" gpu-gpu", "")
         .replace("gpu HBM", "HBM")
@@ -130,13 +133,12 @@ struct Class {
 /// ` Of the peak, 24 over xGMI, 1 link lose 25 % (copy engine: 75 % is payload).`
 pub(crate) fn losses<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
     const SHOWN: usize = 3;
-    let mut classes: BTreeMap<(String, String), Class> = BTreeMap::new();
+    let mut classes: BTreeMap<(String, Vec<String>), Class> = BTreeMap::new();
     for cell in cells {
         let (Some(value), Some(peak), Some(way)) = (cell.value, cell.ceiling, &cell.way) else {
             continue;
         };
-        let largest = way.losses.iter().max_by(|a, b| a.share().total_cmp(&b.share()));
-        let why = largest.map_or(String::new(), |l| general(&l.why));
+        let why = causes(&way.losses);
         let level = way.losses.last().map_or(peak, |l| l.to);
         let class = classes.entry((general(&way.narrowest), why)).or_default();
         class.shares.push(1.0 - value / peak);
@@ -154,8 +156,16 @@ pub(crate) fn losses<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
     if texts.is_empty() { String::new() } else { format!(" Of the peak, {}.", texts.join("; ")) }
 }
 
+/// What binds in the end, and before it what takes a comparable part.
+fn causes(losses: &[Loss]) -> Vec<String> {
+    let last = losses.iter().rev().find(|l| l.share() >= SMALL);
+    let least = last.map_or(SMALL, |l| (l.share() / 2.0).max(SMALL));
+    let counts = |l: &&Loss| l.share() >= least || Some(*l) == last;
+    losses.iter().filter(counts).map(|l| general(&l.why)).collect()
+}
+
 impl Class {
-    fn words(&self, hop: &str, why: &str) -> String {
+    fn words(&self, hop: &str, causes: &[String]) -> String {
         let number = self.shares.len();
         let median = |values: &[f64]| {
             let mut sorted = values.to_vec();
@@ -164,11 +174,15 @@ impl Class {
         };
         let (share, rest) = (median(&self.shares), median(&self.rests));
         let (low, high) = crate::figures::extremes(&self.levels);
-        let cause = match why {
-            "" => String::new(),
-            // The words of a stage say the share that it lets through; others say who holds it.
-            why if why.contains('%') => format!(" ({why})"),
-            why => format!(" (held at {} GB/s by {why})", words::range(low, high)),
+        // The words of a stage say the share that it lets through; others say who holds it.
+        let cause = |why: &String| match why.contains('%') {
+            true => why.clone(),
+            false => format!("held at {} GB/s by {why}", words::range(low, high)),
+        };
+        let causes: Vec<String> = causes.iter().map(cause).collect();
+        let cause = match causes.as_slice() {
+            [] => String::new(),
+            causes => format!(" ({})", causes.join("; then ")),
         };
         let rest = if rest.abs() < SMALL || share < SMALL {
             String::new()
