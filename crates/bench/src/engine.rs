@@ -37,6 +37,9 @@ const WARM_SHARE: f64 = 0.2;
 const VISIT: u32 = 4;
 /// How long a reading of the machine's state stands for it.
 const STATE_KEEPS: Ns = Ns::ms(200.0);
+/// How many times as long as later ones a first operation may take: a chase through 1 MiB took 12
+/// times as long, and became a sample of 42 us.
+const FIRST_PAYS: f64 = 20.0;
 /// Most repetitions in one sample.
 const MAX_REPS: u64 = 1 << 20;
 /// How much longer a background flow is made to run than the timed ones.
@@ -242,7 +245,7 @@ impl<'a> Engine<'a> {
     fn calibrate(&self, case: &mut Running<'_>) -> Result<Ns> {
         let mut last = Ns::ZERO;
         // Two more rounds, since a first operation pays for pages, code and clocks.
-        for _ in 0..3 {
+        for round in 0..3 {
             let laps = self.sample(case)?;
             let longest = laps[..case.timed].iter().map(|l| l.elapsed.0).fold(1.0, f64::max);
             last = Ns(longest);
@@ -257,7 +260,8 @@ impl<'a> Engine<'a> {
                 let span = each * (wanted * case.reps as f64) * BACKGROUND_MARGIN;
                 case.background_reps = ((span / slowest.max(1.0)).ceil() as u64).clamp(1, MAX_REPS);
             }
-            if wanted <= 1.0 {
+            let tells = round > 0 || longest > self.settings.min_sample.0 * FIRST_PAYS;
+            if wanted <= 1.0 && tells {
                 break;
             }
             case.reps = (case.reps.saturating_mul(wanted as u64)).clamp(1, MAX_REPS);
