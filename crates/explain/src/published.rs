@@ -12,6 +12,8 @@ use crate::figure::Published;
 
 /// MI250X nodes numbered as LUMI, Frontier and Adastra number them.
 const MI250X: &str = include_str!("../data/published/mi250x.csv");
+/// Hops between its GPUs: `gpu,peer,hops,source`, each pair once.
+const MI250X_HOPS: &str = include_str!("../data/published/mi250x-hops.csv");
 
 /// The links of such a node: GCD, GCD, number of xGMI links (ORNL Frontier user guide; LUMI
 /// documentation; KFD dumps of LUMI nodes).
@@ -76,6 +78,8 @@ impl Metric {
 #[derive(Debug, Default)]
 pub struct Table {
     rows: HashMap<(String, Metric), Vec<Row>>,
+    /// Hops between two GPUs, the lower number first.
+    hops: HashMap<(u32, u32), Published>,
 }
 
 #[derive(Debug)]
@@ -89,7 +93,7 @@ impl Table {
     /// The values that hold for a node: those of its kind, if its links are numbered alike.
     pub fn for_node(topology: &Topology) -> Option<&'static Self> {
         static TABLE: OnceLock<Table> = OnceLock::new();
-        is_mi250x(topology).then(|| TABLE.get_or_init(|| Self::parse(MI250X)))
+        is_mi250x(topology).then(|| TABLE.get_or_init(|| Self::parse(MI250X, MI250X_HOPS)))
     }
 
     /// The value for a case, if somebody has published one. `engine` is what moved the bytes, as
@@ -108,7 +112,12 @@ impl Table {
         Some(Published { value: row.value, source: row.source.clone() })
     }
 
-    /// How many values there are.
+    /// Hops of the route between two GPUs, either way.
+    pub fn hops(&self, a: u32, b: u32) -> Option<&Published> {
+        self.hops.get(&(a.min(b), a.max(b)))
+    }
+
+    /// How many values of cases there are.
     pub fn len(&self) -> usize {
         self.rows.values().map(Vec::len).sum()
     }
@@ -119,8 +128,8 @@ impl Table {
     }
 
     /// Rows that do not parse are left out; a test counts them.
-    fn parse(text: &str) -> Self {
-        let mut table = Self::default();
+    fn parse(text: &str, hops: &str) -> Self {
+        let mut table = Self { hops: parse_hops(hops), ..Self::default() };
         let mut reader = ::csv::Reader::from_reader(text.as_bytes());
         for record in reader.records().flatten() {
             let field = |n: usize| record.get(n).unwrap_or_default();
@@ -136,6 +145,17 @@ impl Table {
         }
         table
     }
+}
+
+/// Rows `gpu,peer,hops,source`; those that do not parse are left out, and a test counts them.
+fn parse_hops(text: &str) -> HashMap<(u32, u32), Published> {
+    let row = |record: ::csv::StringRecord| {
+        let number = |n: usize| record.get(n)?.parse::<u32>().ok();
+        let published =
+            Published { value: f64::from(number(2)?), source: record.get(3)?.to_owned() };
+        Some(((number(0)?, number(1)?), published))
+    };
+    ::csv::Reader::from_reader(text.as_bytes()).records().flatten().filter_map(row).collect()
 }
 
 /// The key of a row's case text, in which a kernel's variant is cut to its operation: `[copy-*]`.
@@ -224,7 +244,9 @@ mod tests {
 
     #[test]
     fn every_row_is_read() {
-        let table = Table::parse(MI250X);
+        let table = Table::parse(MI250X, MI250X_HOPS);
+        // 8 x 7 / 2 pairs of GCDs.
+        assert_eq!(table.hops.len(), 28);
         assert_eq!(table.len(), MI250X.lines().count() - 1);
     }
 

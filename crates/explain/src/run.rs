@@ -8,7 +8,7 @@ use pathline_schema::{
 };
 use pathline_stats::Summary;
 
-use crate::figure::{Cell, Way};
+use crate::figure::{Cell, Published, Way};
 use crate::published::{Metric, Table};
 
 /// What is asked of a case.
@@ -180,6 +180,11 @@ impl<'a> Run<'a> {
         &self.journal.topology
     }
 
+    /// Published hops between two GPUs.
+    pub(crate) fn published_hops(&self, a: u32, b: u32) -> Option<Published> {
+        self.published?.hops(a, b).cloned()
+    }
+
     /// Name of the simulated machine.
     pub(crate) fn simulated(&self) -> Option<&'a str> {
         match &self.journal.begin.world {
@@ -232,11 +237,7 @@ impl<'a> Run<'a> {
     }
 
     /// What somebody has published for a case.
-    pub(crate) fn published(
-        &self,
-        entry: &Entry,
-        metric: Option<Metric>,
-    ) -> Option<crate::figure::Published> {
+    pub(crate) fn published(&self, entry: &Entry, metric: Option<Metric>) -> Option<Published> {
         self.published?.lookup(entry.case, metric?, entry.engine())
     }
 

@@ -1,8 +1,10 @@
-//! Which links a routed copy uses: loading one of them slows it down.
+//! How far GPUs are from each other, and which links a routed copy uses: loading one of them slows
+//! it down.
 
-use pathline_schema::Flow;
+use pathline_flow::routes::Routes;
+use pathline_schema::{Flow, Node};
 
-use super::{Bar, Bars, Better, Body, Cell, Figure};
+use super::{Bar, Bars, Better, Body, Cell, Figure, Matrix};
 use crate::run::{Entry, Quantity, Run};
 use crate::words;
 
@@ -55,7 +57,66 @@ pub(crate) fn slowdowns<'a>(run: &Run<'a>) -> Vec<Slowdown<'a>> {
 /// The most bars of the figure: the loads that are felt come first.
 const MOST_BARS: usize = 48;
 
-pub(super) fn figures(run: &Run) -> Option<Figure> {
+/// Hops of the routes in use, then what was measured about them.
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let asked = run.suite(SUITE).next().is_some();
+    let hops = asked.then(|| hops(run)).flatten();
+    hops.into_iter().chain(loads(run)).collect()
+}
+
+/// Hops between all pairs, from the topology, beside published ones.
+fn hops(run: &Run) -> Option<Figure> {
+    let routes = Routes::of(run.topology());
+    let gpus: Vec<u32> = run.topology().gpus.iter().map(|g| g.index).collect();
+    let hops = |a: u32, b: u32| routes.hops(Node::Gpu(a), Node::Gpu(b)).filter(|_| a != b);
+    let cell = |a: u32, b: u32| Cell {
+        value: hops(a, b).map(f64::from),
+        published: run.published_hops(a, b),
+        ..Cell::default()
+    };
+    let cells: Vec<Vec<Cell>> =
+        gpus.iter().map(|&a| gpus.iter().map(|&b| cell(a, b)).collect()).collect();
+    let most = cells.iter().flatten().filter_map(|c| c.value).reduce(f64::max)?;
+    let far: Vec<String> = gpus
+        .iter()
+        .flat_map(|&a| gpus.iter().map(move |&b| (a, b)))
+        .filter(|&(a, b)| a < b && hops(a, b).is_some_and(|h| f64::from(h) == most))
+        .map(|(a, b)| format!("{a}-{b}"))
+        .collect();
+    let beside: Vec<&Cell> = cells.iter().flatten().filter(|c| c.published.is_some()).collect();
+    let same = |c: &&&Cell| c.published.as_ref().is_some_and(|p| Some(p.value) == c.value);
+    let published = match beside.len() {
+        0 => String::new(),
+        all => {
+            format!(" {} of {all} agree with published ones.", beside.iter().filter(same).count())
+        }
+    };
+    let labels: Vec<String> = gpus.iter().map(u32::to_string).collect();
+    Some(Figure {
+        id: "hops".into(),
+        suite: SUITE.into(),
+        title: "Hops of the route in use".into(),
+        finding: format!(
+            "At most {most:.0}, between {}.{published}",
+            if far.len() > MOST_NAMED { words::count(far.len(), "pair") } else { far.join(", ") }
+        ),
+        command: "pathline topo".into(),
+        body: Body::Matrix(Matrix {
+            unit: "hops".into(),
+            row_axis: "from".into(),
+            col_axis: "to".into(),
+            rows: labels.clone(),
+            cols: labels,
+            cells,
+            better: Better::Neither,
+        }),
+    })
+}
+
+/// The most pairs that a sentence names.
+const MOST_NAMED: usize = 6;
+
+fn loads(run: &Run) -> Option<Figure> {
     let mut found = slowdowns(run);
     if found.is_empty() {
         return None;
