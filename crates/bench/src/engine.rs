@@ -40,8 +40,6 @@ const STATE_KEEPS: Ns = Ns::ms(200.0);
 /// How many times as long as later ones a first operation may take: a chase through 1 MiB took 12
 /// times as long, and became a sample of 42 us.
 const FIRST_PAYS: f64 = 20.0;
-/// Most repetitions in one sample.
-const MAX_REPS: u64 = 1 << 20;
 /// How much longer a background flow is made to run than the timed ones.
 const BACKGROUND_MARGIN: f64 = 2.0;
 
@@ -244,6 +242,11 @@ impl<'a> Engine<'a> {
     /// sample was.
     fn calibrate(&self, case: &mut Running<'_>) -> Result<Ns> {
         let mut last = Ns::ZERO;
+        let most = |lanes: &[Box<dyn Lane + '_>]| {
+            lanes.iter().map(|l| l.most()).fold(lane::MAX_REPS, u64::min).max(1)
+        };
+        let (timed, background) = case.lanes.split_at(case.timed);
+        let (most_timed, most_background) = (most(timed), most(background));
         // Two more rounds, since a first operation pays for pages, code and clocks.
         for round in 0..3 {
             let laps = self.sample(case)?;
@@ -258,13 +261,14 @@ impl<'a> Engine<'a> {
                 .reduce(f64::min)
             {
                 let span = each * (wanted * case.reps as f64) * BACKGROUND_MARGIN;
-                case.background_reps = ((span / slowest.max(1.0)).ceil() as u64).clamp(1, MAX_REPS);
+                case.background_reps =
+                    ((span / slowest.max(1.0)).ceil() as u64).clamp(1, most_background);
             }
             let tells = round > 0 || longest > self.settings.min_sample.0 * FIRST_PAYS;
             if wanted <= 1.0 && tells {
                 break;
             }
-            case.reps = (case.reps.saturating_mul(wanted as u64)).clamp(1, MAX_REPS);
+            case.reps = (case.reps.saturating_mul(wanted as u64)).clamp(1, most_timed);
         }
         Ok(last)
     }

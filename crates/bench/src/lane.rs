@@ -41,11 +41,18 @@ pub(crate) trait Lane {
     fn repeats(&self) -> bool {
         true
     }
+    /// Most operations in a sample: a stream that is held takes only so many.
+    fn most(&self) -> u64 {
+        MAX_REPS
+    }
     /// Makes the destination wrong, so that only the operation can make it right.
     fn spoil(&mut self) -> Result<()>;
     /// Compares every byte of the destination.
     fn check(&self) -> Result<Verdict>;
 }
+
+/// Most repetitions in one sample.
+pub(crate) const MAX_REPS: u64 = 1 << 20;
 
 /// Pattern that sources hold.
 const SOURCE_SEED: u64 = 0x5061_7468;
@@ -366,6 +373,13 @@ impl Lane for Streamed<'_> {
 
     fn repeats(&self) -> bool {
         !self.isolated && !matches!(self.job, Job::Migrate { .. })
+    }
+
+    fn most(&self) -> u64 {
+        match self.machine.driver() {
+            Ok(driver) if !self.blocking => driver.queue_depth().min(MAX_REPS),
+            _ => MAX_REPS,
+        }
     }
 
     fn spoil(&mut self) -> Result<()> {

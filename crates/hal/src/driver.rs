@@ -124,6 +124,11 @@ pub trait Driver {
     fn gate_create(&self) -> Result<GateId>;
     /// Enqueues a wait for the gate.
     fn gate_hold(&self, gate: GateId, stream: StreamId) -> Result<()>;
+    /// Most operations that can be enqueued behind a closed gate on one stream. With more, the call
+    /// waits for the gate, and who would open it may wait for the call.
+    fn queue_depth(&self) -> u64 {
+        u64::MAX
+    }
     /// Opens the gate: everything that waits for it starts.
     fn gate_release(&self, gate: GateId) -> Result<()>;
     /// Destroys a gate, opening it first if it is closed.

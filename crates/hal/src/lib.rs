@@ -7,6 +7,7 @@ mod driver;
 mod error;
 mod facade;
 mod host;
+pub mod kernel;
 mod machine;
 pub mod pattern;
 
