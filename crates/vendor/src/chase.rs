@@ -14,7 +14,7 @@ pub(crate) fn elements(bytes: Bytes) -> u64 {
 /// For each element the one that follows it: one cycle through all of them, by Sattolo's
 /// algorithm (S. Sattolo, An algorithm to generate a random cyclic permutation, Information
 /// Processing Letters 22, 1986). None beyond 2^32 elements (512 GiB).
-fn cycle(elements: u64, seed: u64) -> Option<Vec<u32>> {
+pub(crate) fn cycle(elements: u64, seed: u64) -> Option<Vec<u32>> {
     let mut next: Vec<u32> = (0..u32::try_from(elements).ok()?).collect();
     for i in (1..next.len()).rev() {
         // The high half of a product maps a random word to 0..i with a bias below 2^-32.

@@ -1,4 +1,4 @@
-//! The live host and the real clock. All unsafe code of pathline is here, behind the traits of
+//! The live host, its GPU runtime and the real clock. All unsafe code of pathline is here, behind the traits of
 //! `hal`: memory of chosen pages on a chosen NUMA domain, threads pinned to cores, and the loops
 //! they run, each in the instructions that it is named after.
 #![allow(unsafe_code)]
@@ -7,8 +7,10 @@ mod chase;
 mod clock;
 mod conditions;
 mod cpus;
+mod cuda;
 mod files;
 mod gate;
+mod library;
 mod limits;
 mod live;
 mod loops;
@@ -17,5 +19,7 @@ mod pattern;
 mod team;
 
 pub use clock::LiveClock;
-pub use live::{LiveHost, Overhead, live, overhead};
+pub use cuda::{Runtime, runtime};
+pub use library::{Found, Tried};
+pub use live::{LiveHost, Opened, Overhead, live, open, overhead};
 pub use loops::{SCALE, WRITTEN};

@@ -19,10 +19,16 @@ struct Hierarchy {
 pub(crate) fn free(numa: u32) -> Option<u64> {
     let node = files::text(format!("/sys/devices/system/node/node{numa}/meminfo"))
         .and_then(|t| node_free(&t));
+    [node, anywhere()].into_iter().flatten().min()
+}
+
+/// Memory that can be taken on the machine now, wherever it lies. A virtual machine that grows as
+/// it is used counts here what it will be given, and in no domain.
+pub(crate) fn anywhere() -> Option<u64> {
     let all = files::text("/proc/meminfo").and_then(|t| {
         files::kilobytes(&t, "MemAvailable").or_else(|| files::kilobytes(&t, "MemFree"))
     });
-    [node, all, cgroup_headroom()].into_iter().flatten().min()
+    [all, cgroup_headroom()].into_iter().flatten().min()
 }
 
 /// A node's meminfo has no MemAvailable: free pages, and those that hold clean or soon clean file

@@ -3,18 +3,23 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::thread::ScopedJoinHandle;
 
-use pathline_hal::{CallError, GateId, Host, HostDomain, Machine, Reaped, Result, TeamId, Work};
+use pathline_hal::{
+    CallError, DeviceInfo, Driver, GateId, Host, HostDomain, Machine, Reaped, Result, TeamId, Work,
+};
 use pathline_schema::{
-    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, Mem, Ns, Severity, Topology, World,
+    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, Gpu, Link, Mem, Node, Ns, Severity,
+    Topology, Warning, World,
 };
 
 use crate::clock::{LiveClock, Origin};
 use crate::conditions::Probe;
+use crate::cuda::Runtime;
 use crate::gate::{Barrier, StartLine};
 use crate::memory::{self, Chain, Mapping, Memory};
 use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
@@ -23,7 +28,96 @@ use crate::{chase, cpus, loops, pattern};
 /// Below this a fill or check is done by the calling thread: starting others costs more.
 const ALONE: u64 = 4 << 20;
 
-/// The machine that this process runs on. `topology` says which CPUs belong to which NUMA domain;
+/// A live machine, and why it has no GPU runtime if it has none.
+#[derive(Debug)]
+pub struct Opened {
+    /// The machine. Its topology has the GPUs that the runtime lists, in the runtime's words.
+    pub machine: Machine,
+    /// Why nothing on GPUs can be measured.
+    pub without: Option<String>,
+}
+
+/// The machine that this process runs on, with its GPU runtime if that starts.
+pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
+    let mut without = runtime.without.clone();
+    let origin = Origin::now();
+    let host = LiveHost::new(&topology, origin);
+    let mut driver: Option<Box<dyn Driver>> = None;
+    match runtime.open(Rc::clone(&host.memory)) {
+        Ok(Some(cuda)) => {
+            let infos = cuda.infos();
+            complete(&mut topology, &infos);
+            driver = Some(Box::new(cuda));
+        }
+        Ok(None) => {}
+        Err(error) => without = Some(error.to_string()),
+    }
+    let machine = Machine {
+        world: World::Real,
+        topology,
+        clock: Box::new(LiveClock::new(origin)),
+        host: Box::new(host),
+        driver,
+    };
+    Opened { machine, without }
+}
+
+/// Puts the GPUs that a runtime lists in place of those of its vendor that discovery found: it may
+/// use fewer (CUDA_VISIBLE_DEVICES), and it knows their memory and targets.
+fn complete(topology: &mut Topology, infos: &[DeviceInfo]) {
+    if infos.is_empty() {
+        return;
+    }
+    let found = std::mem::take(&mut topology.gpus);
+    let hidden = found.iter().filter(|g| infos.iter().all(|i| i.pci != g.pci)).count();
+    topology.gpus = infos
+        .iter()
+        .map(|info| {
+            let known = found.iter().find(|g| g.pci == info.pci).cloned();
+            let known = known.unwrap_or_else(|| Gpu { vendor: "nvidia".into(), ..Gpu::default() });
+            Gpu {
+                index: info.index,
+                name: info.name.clone(),
+                arch: info.arch.clone(),
+                pci: info.pci.clone(),
+                numa: known.numa.or(info.numa),
+                memory: info.memory,
+                compute_units: info.compute_units,
+                ..known
+            }
+        })
+        .collect();
+    renumber(&mut topology.links, &found, &topology.gpus);
+    if hidden > 0 {
+        topology.warnings.push(Warning {
+            code: "gpus-not-listed".into(),
+            subject: "gpus".into(),
+            text: format!(
+                "GPUs on the bus that the runtime does not list: {hidden}; see CUDA_VISIBLE_DEVICES"
+            ),
+        });
+    }
+}
+
+/// Gives links the numbers that their GPUs now have; links of GPUs that are gone go with them.
+fn renumber(links: &mut Vec<Link>, before: &[Gpu], after: &[Gpu]) {
+    let now = |node: Node| match node {
+        Node::Gpu(old) => {
+            let pci = &before.iter().find(|g| g.index == old)?.pci;
+            Some(Node::Gpu(after.iter().find(|g| g.pci == *pci)?.index))
+        }
+        other => Some(other),
+    };
+    links.retain_mut(|link| match (now(link.a), now(link.b)) {
+        (Some(a), Some(b)) => {
+            (link.a, link.b) = (a, b);
+            true
+        }
+        _ => false,
+    });
+}
+
+/// The host that this process runs on, without a GPU runtime. `topology` says which CPUs belong to which NUMA domain;
 /// without any, the host is one domain.
 pub fn live(topology: Topology) -> Machine {
     let origin = Origin::now();
@@ -84,7 +178,7 @@ struct Gate {
 pub struct LiveHost {
     origin: Origin,
     domains: Vec<Domain>,
-    memory: Memory,
+    memory: Rc<Memory>,
     teams: RefCell<BTreeMap<TeamId, Team>>,
     gates: RefCell<BTreeMap<GateId, Gate>>,
     made: RefCell<u64>,
@@ -106,7 +200,7 @@ impl LiveHost {
             domains = vec![domain(id, &allowed)];
         }
         domains.sort_by_key(|d| d.id);
-        let memory = Memory::new(domains.iter().map(|d| d.id).collect());
+        let memory = Rc::new(Memory::new(domains.iter().map(|d| d.id).collect()));
         let first = domains.iter().find(|d| !d.cpus.is_empty());
         let (probed, numa) = first.map_or((&[][..], 0), |d| (d.cpus.as_slice(), d.id));
         let probe = Probe::new(origin, probed, numa);

@@ -103,6 +103,10 @@ impl Memory {
         let huge = huge.filter(|h| h.is_power_of_two() && *h <= 32 << 20).unwrap_or(2 << 20);
         Self { buffers: RefCell::default(), domains, page: page_size(), huge: huge as usize }
     }
+    /// Numbers of the NUMA domains.
+    pub(crate) fn domains(&self) -> &[u32] {
+        &self.domains
+    }
     pub(crate) fn page(&self) -> usize {
         self.page
     }

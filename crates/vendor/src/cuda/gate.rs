@@ -1,0 +1,107 @@
+//! Gates: words in pinned memory that streams wait for.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Words of the page that gates live in.
+pub(crate) const SLOTS: u64 = 1024;
+
+/// A gate: a word, and the value that it has once open. Values of a word only grow, so a wait that
+/// the hardware has not looked at yet is still satisfied after the word serves another gate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    pub(crate) address: u64,
+    pub(crate) opens_at: u32,
+}
+
+impl Slot {
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the address is of an aligned word in a pinned page that the driver frees only
+        // after its last gate; host and devices touch it as an atomic word alone.
+        unsafe { AtomicU32::from_ptr(self.address as *mut u32) }
+    }
+    pub(crate) fn open(&self) {
+        self.word().store(self.opens_at, Ordering::Release);
+    }
+}
+
+/// Gates by number, and the words that serve them.
+#[derive(Debug, Default)]
+pub(crate) struct Gates {
+    /// The pinned page; 0 before the first gate.
+    pub(crate) page: u64,
+    pub(crate) made: BTreeMap<u64, Slot>,
+    /// Words that no gate uses, with the value that they have.
+    free: Vec<(u64, u32)>,
+}
+
+impl Gates {
+    /// Takes over a pinned page of [`SLOTS`] zeroed words.
+    pub(crate) fn adopt(&mut self, page: u64) {
+        self.page = page;
+        self.free = (0..SLOTS).rev().map(|nth| (page + nth * 4, 0)).collect();
+    }
+    /// A word for a new gate, if one is left.
+    pub(crate) fn make(&mut self, id: u64) -> Option<()> {
+        let (address, value) = self.free.pop()?;
+        // Waits compare as signed differences; a word that came around would confuse them.
+        self.made.insert(id, Slot { address, opens_at: value.wrapping_add(1) });
+        Some(())
+    }
+    /// Opens a gate and takes its word back.
+    pub(crate) fn destroy(&mut self, id: u64) -> Option<()> {
+        let slot = self.made.remove(&id)?;
+        slot.open();
+        // The word that was used longest ago is used next.
+        self.free.insert(0, (slot.address, slot.opens_at));
+        Some(())
+    }
+}
+
+/// Blocks the stream's host thread until a slot opens, where the hardware cannot wait by itself.
+///
+/// # Safety
+/// `slot` must come from `Box::into_raw` of a [`Slot`], and be given to one call only.
+pub(crate) unsafe extern "C" fn wait(slot: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let slot = unsafe { Box::from_raw(slot.cast::<Slot>()) };
+    crate::gate::wait_until(|| {
+        slot.word().load(Ordering::Acquire).wrapping_sub(slot.opens_at).cast_signed() >= 0
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_open_for_every_gate_it_has_served() {
+        let words = vec![0u32; SLOTS as usize];
+        let mut gates = Gates::default();
+        gates.adopt(words.as_ptr() as u64);
+        let mut first = None;
+        // Twice around all words: each then serves its third gate.
+        for id in 0..2 * SLOTS + 1 {
+            gates.make(id).unwrap();
+            first.get_or_insert(gates.made[&id]);
+            gates.destroy(id).unwrap();
+        }
+        let first = first.unwrap();
+        assert!(first.word().load(Ordering::Relaxed) >= first.opens_at);
+        gates.make(9999).unwrap();
+        assert!(gates.destroy(9998).is_none());
+        let raw = Box::into_raw(Box::new(first));
+        // SAFETY: fresh from a box; the gate is open, so it returns.
+        unsafe { wait(raw.cast()) };
+    }
+
+    #[test]
+    fn words_run_out_with_an_answer() {
+        let words = vec![0u32; SLOTS as usize];
+        let mut gates = Gates::default();
+        gates.adopt(words.as_ptr() as u64);
+        assert!((0..SLOTS).all(|id| gates.make(id).is_some()));
+        assert!(gates.make(SLOTS).is_none());
+    }
+}

@@ -1,0 +1,251 @@
+//! Kernels: compiled, loaded, launched.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_void};
+
+use pathline_hal::{CallError, KernelId, Launch, Result, kernel};
+use pathline_schema::{Bytes, KernelOp, Mem, Variant};
+
+use super::api::Handle;
+use super::driver::{CudaDriver, cuda, no_such};
+
+/// Blocks that patterns are written and checked with, for each multiprocessor.
+const PATTERN_BLOCKS: u32 = 8;
+
+/// What is loaded on the GPUs.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    /// Kernels that were given out: GPU, variant, function.
+    pub(crate) kernels: BTreeMap<u64, (u32, Variant, Handle)>,
+    /// Module and function by GPU, source and name. Modules stay for the life of the driver.
+    functions: BTreeMap<(u32, String, &'static str), (Handle, Handle)>,
+    /// A stream and eight bytes of each GPU for the driver's own work.
+    own: BTreeMap<u32, (Handle, u64)>,
+}
+
+impl CudaDriver {
+    /// The function of a source on a GPU; loaded at once, since the driver's lazy way would wait
+    /// for streams that a gate may hold.
+    fn function(&self, gpu: u32, source: &str, name: &'static str) -> Result<Handle> {
+        let key = (gpu, source.to_owned(), name);
+        if let Some(&(_, function)) = self.loaded.borrow().functions.get(&key) {
+            return Ok(function);
+        }
+        let arch = &self.device("kernel", gpu)?.info.arch;
+        let compiler = self.compiler.as_ref().ok_or_else(|| {
+            CallError::unsupported("kernel", arch.as_str(), "no run-time compiler (NVRTC) was found")
+                .or_try("pip install nvidia-cuda-nvrtc-cu12, or name its file with --nvrtc; `pathline doctor` shows where it was looked for")
+        })?;
+        let mut code = compiler.code(source, arch)?;
+        // PTX is text, and the driver reads it to its zero byte.
+        code.push(0);
+        self.enter("cuModuleLoadData", gpu)?;
+        let thing = || format!("a kernel for {arch}");
+        let (mut module, mut function) = (0, 0);
+        cuda!(
+            self,
+            module_load,
+            "cuModuleLoadData",
+            thing(),
+            &raw mut module,
+            code.as_ptr().cast::<c_void>()
+        )?;
+        let entry = CString::new(name).unwrap_or_default();
+        cuda!(
+            self,
+            function,
+            "cuModuleGetFunction",
+            thing(),
+            &raw mut function,
+            module,
+            entry.as_ptr()
+        )?;
+        if let Some(load) = self.api.function_load {
+            // SAFETY: a live function.
+            let code = unsafe { load(function) };
+            super::error::outcome(&self.api, code, "cuFuncLoad", &thing)?;
+        }
+        self.loaded.borrow_mut().functions.insert(key, (module, function));
+        Ok(function)
+    }
+
+    pub(crate) fn make_kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId> {
+        let function = self.function(gpu, &kernel::source(variant), kernel::ENTRY)?;
+        self.own_work(gpu)?;
+        let id = self.id();
+        self.loaded.borrow_mut().kernels.insert(id, (gpu, *variant, function));
+        Ok(KernelId(id))
+    }
+
+    /// The driver's own stream and scratch word on a GPU.
+    fn own_work(&self, gpu: u32) -> Result<(Handle, u64)> {
+        if let Some(&own) = self.loaded.borrow().own.get(&gpu) {
+            return Ok(own);
+        }
+        let stream = self.new_stream(gpu)?;
+        let mut word = 0;
+        cuda!(self, mem_alloc, "cuMemAlloc", format!("8 B at gpu{gpu}"), &raw mut word, 8)?;
+        self.loaded.borrow_mut().own.insert(gpu, (stream, word));
+        Ok((stream, word))
+    }
+
+    /// Does something on the GPU's own stream and waits for it.
+    pub(crate) fn on_stream(
+        &self,
+        gpu: u32,
+        work: impl FnOnce(Handle) -> Result<()>,
+    ) -> Result<()> {
+        let (stream, _) = self.own_work(gpu)?;
+        self.enter("cuStreamSynchronize", gpu)?;
+        work(stream)?;
+        cuda!(self, stream_wait, "cuStreamSynchronize", format!("gpu{gpu}"), stream)
+    }
+
+    /// Launches with up to four parameters of 8 bytes.
+    fn enqueue(
+        &self,
+        stream: Handle,
+        function: Handle,
+        (blocks, threads): (u32, u32),
+        parameters: &mut [u64],
+    ) -> Result<()> {
+        let mut pointers: Vec<*mut c_void> =
+            parameters.iter_mut().map(|p| (p as *mut u64).cast()).collect();
+        let none = std::ptr::null_mut();
+        cuda!(
+            self,
+            launch,
+            "cuLaunchKernel",
+            format!("{blocks} blocks of {threads}"),
+            function,
+            blocks,
+            1,
+            1,
+            threads,
+            1,
+            1,
+            0,
+            stream,
+            pointers.as_mut_ptr(),
+            none
+        )
+    }
+
+    /// One pass of a kernel.
+    pub(crate) fn pass(
+        &self,
+        gpu: u32,
+        stream: Handle,
+        kernel: KernelId,
+        launch: &Launch,
+    ) -> Result<()> {
+        const CALL: &str = "cuLaunchKernel";
+        let known = self.loaded.borrow().kernels.get(&kernel.0).copied();
+        let (owner, variant, function) =
+            known.ok_or_else(|| no_such(CALL, &format!("kernel {}", kernel.0)))?;
+        let thing = || format!("{variant} over {} on gpu{gpu}", launch.bytes);
+        let refuse = |reason: &str| Err(CallError::unsupported(CALL, thing(), reason));
+        if owner != gpu {
+            return refuse("it was loaded on another GPU");
+        }
+        let effect = variant.effect(launch.bytes);
+        for (address, bytes) in [(launch.src, effect.reads), (launch.dst, effect.writes)] {
+            if bytes.0 > 0 {
+                self.reaches_kernel(gpu, address, bytes)?;
+                if !address.is_multiple_of(u64::from(variant.word)) {
+                    return refuse("its memory does not start on a multiple of its word");
+                }
+            }
+        }
+        if variant.op == KernelOp::Chase && !self.has_chain(launch.src, launch.bytes) {
+            return refuse("no chain of that span lies there");
+        }
+        if effect.writes.0 > 0 {
+            self.overwritten(launch.dst);
+        }
+        self.run(gpu, stream, (&variant, function), launch)
+    }
+
+    fn run(
+        &self,
+        gpu: u32,
+        stream: Handle,
+        (variant, function): (&Variant, Handle),
+        launch: &Launch,
+    ) -> Result<()> {
+        let units = self.device("cuLaunchKernel", gpu)?.info.compute_units;
+        let (_, sink) = self.own_work(gpu)?;
+        let shape = (kernel::blocks(variant, launch.bytes, units), u32::from(variant.block));
+        self.enqueue(stream, function, shape, &mut [launch.src, launch.dst, launch.bytes.0, sink])
+    }
+
+    /// Loads the kernel that faults pages in, if there is managed memory to fault: later a gate may
+    /// hold the stream that loading waits for.
+    pub(crate) fn ready_for_faults(&self, gpu: u32) {
+        let managed = self.blocks.borrow().any(|b| b.place.mem == Mem::Managed);
+        if managed && self.compiler.is_some() {
+            // Where it fails, the migration says why.
+            let _ = self.toucher(gpu).and_then(|_| self.own_work(gpu));
+        }
+    }
+
+    fn toucher(&self, gpu: u32) -> Result<(Variant, Handle)> {
+        let variant = Variant::standard(KernelOp::Read);
+        Ok((variant, self.function(gpu, &kernel::source(&variant), kernel::ENTRY)?))
+    }
+
+    /// Reads managed memory on a GPU, which faults its pages in.
+    pub(crate) fn touch(&self, gpu: u32, stream: Handle, address: u64, bytes: Bytes) -> Result<()> {
+        let (variant, function) = self.toucher(gpu)?;
+        self.run(gpu, stream, (&variant, function), &Launch { src: address, dst: 0, bytes })
+    }
+
+    fn pattern_shape(&self, gpu: u32) -> Result<(u32, u32)> {
+        Ok((
+            self.device("fill", gpu)?.info.compute_units.max(1) * PATTERN_BLOCKS,
+            kernel::PATTERN_BLOCK,
+        ))
+    }
+
+    pub(crate) fn fill_on(&self, gpu: u32, address: u64, bytes: Bytes, seed: u64) -> Result<()> {
+        let function = self.function(gpu, kernel::PATTERN, kernel::FILL)?;
+        let shape = self.pattern_shape(gpu)?;
+        self.on_stream(gpu, |stream| {
+            self.enqueue(stream, function, shape, &mut [address, bytes.0, seed])
+        })
+    }
+
+    pub(crate) fn check_on(
+        &self,
+        gpu: u32,
+        address: u64,
+        bytes: Bytes,
+        seed: u64,
+    ) -> Result<Option<u64>> {
+        let function = self.function(gpu, kernel::PATTERN, kernel::CHECK)?;
+        let shape = self.pattern_shape(gpu)?;
+        let (_, word) = self.own_work(gpu)?;
+        self.enter("check", gpu)?;
+        let mut first = u64::MAX;
+        cuda!(self, copy_in, "cuMemcpyHtoD", "8 B", word, (&raw const first).cast::<c_void>(), 8)?;
+        self.on_stream(gpu, |stream| {
+            self.enqueue(stream, function, shape, &mut [address, bytes.0, seed, word])
+        })?;
+        cuda!(self, copy_out, "cuMemcpyDtoH", "8 B", (&raw mut first).cast::<c_void>(), word, 8)?;
+        Ok((first != u64::MAX).then_some(first))
+    }
+
+    /// Gives modules, own streams and words back.
+    pub(crate) fn unload(&self) {
+        let loaded = std::mem::take(&mut *self.loaded.borrow_mut());
+        for ((gpu, ..), (module, _)) in loaded.functions {
+            let _ = self.enter("cuModuleUnload", gpu);
+            let _ = cuda!(self, module_unload, "cuModuleUnload", "a kernel", module);
+        }
+        for (gpu, (stream, word)) in loaded.own {
+            let _ = self.enter("cuStreamDestroy", gpu);
+            let _ = cuda!(self, stream_destroy, "cuStreamDestroy", "own stream", stream);
+            let _ = cuda!(self, mem_free, "cuMemFree", "8 B", word);
+        }
+    }
+}

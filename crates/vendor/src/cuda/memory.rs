@@ -1,0 +1,608 @@
+//! Memory of every kind that CUDA has, the pages of it that move, and the patterns in it.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+use pathline_hal::{CallError, Driver, Result};
+use pathline_schema::{Bytes, Mem, MigrateHow, Place, Severity, Unit};
+
+use super::api::{Handle, Location};
+use super::driver::{CudaDriver, cuda, no_such};
+use crate::{chase, limits, pattern};
+
+// Flags of cuMemHostAlloc and cuMemHostRegister: known to all contexts, mapped, write-combined.
+const PORTABLE: u32 = 1;
+const MAPPED: u32 = 2;
+const WRITE_COMBINED: u32 = 4;
+/// `CU_MEM_ATTACH_GLOBAL`
+const GLOBAL: u32 = 1;
+// `CUmem_advise`
+const PREFERRED_LOCATION: i32 = 3;
+const ACCESSED_BY: i32 = 5;
+/// `CU_DEVICE_CPU`
+const CPU: i32 = -1;
+// `CUmemLocationType`
+const AT_DEVICE: i32 = 1;
+const AT_NUMA: i32 = 3;
+/// Left free when managed memory is taken: a GPU that runs out of it swaps or hangs.
+const MANAGED_MARGIN: u64 = 1 << 30;
+/// Bytes that go through the host at a time where no kernel can write a pattern.
+const STAGE: u64 = 8 << 20;
+
+/// A buffer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Block {
+    pub(crate) bytes: u64,
+    pub(crate) place: Place,
+    /// Start and bytes of the pointer chain in it.
+    chain: Option<(u64, u64)>,
+}
+
+/// All buffers by address.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks(BTreeMap<u64, Block>);
+
+impl Blocks {
+    /// The buffer that an address lies in, with its start.
+    pub(crate) fn holding(&self, address: u64) -> Option<(u64, &Block)> {
+        let (&start, block) = self.0.range(..=address).next_back()?;
+        (address - start < block.bytes).then_some((start, block))
+    }
+    pub(crate) fn any(&self, is: impl Fn(&Block) -> bool) -> bool {
+        self.0.values().any(is)
+    }
+    pub(crate) fn starts(&self) -> Vec<u64> {
+        self.0.keys().copied().collect()
+    }
+    /// The buffer that holds the whole of a range; none where no buffer starts it.
+    fn range(&self, call: &str, address: u64, bytes: u64) -> Result<Option<Block>> {
+        let Some((start, block)) = self.holding(address) else { return Ok(None) };
+        let left = block.bytes - (address - start);
+        if bytes <= left {
+            return Ok(Some(*block));
+        }
+        let thing = format!("{} at {address:#x}", Bytes(bytes));
+        Err(CallError::unsupported(
+            call,
+            thing,
+            format!("the buffer there ends {} after that", Bytes(left)),
+        ))
+    }
+}
+
+fn unknown(call: &str, address: u64) -> CallError {
+    CallError::unsupported(call, format!("{address:#x}"), "no buffer of this driver lies there")
+}
+
+impl CudaDriver {
+    fn own(&self, call: &str, address: u64, bytes: Bytes) -> Result<Block> {
+        self.blocks.borrow().range(call, address, bytes.0)?.ok_or_else(|| unknown(call, address))
+    }
+
+    /// Whether a range of a copy is memory of this driver; if not, it is pageable memory of the host.
+    pub(crate) fn reaches_copy(&self, address: u64, bytes: Bytes) -> Result<bool> {
+        if self.blocks.borrow().range("cuMemcpyAsync", address, bytes.0)?.is_some() {
+            return Ok(true);
+        }
+        self.host.range("cuMemcpyAsync", address, bytes.0).map(|_| false)
+    }
+
+    /// Checks that a kernel of `gpu` may touch a range: a fault would end the process's context.
+    pub(crate) fn reaches_kernel(&self, gpu: u32, address: u64, bytes: Bytes) -> Result<()> {
+        const CALL: &str = "cuLaunchKernel";
+        let Some(block) = self.blocks.borrow().range(CALL, address, bytes.0)? else {
+            let pageable = self.device(CALL, gpu)?.pageable;
+            let mapping = self.host.range(CALL, address, bytes.0)?;
+            drop(mapping);
+            if pageable {
+                return Ok(());
+            }
+            let thing = format!("pageable memory from gpu{gpu}");
+            return Err(CallError::unsupported(
+                CALL,
+                thing,
+                "this GPU cannot reach pageable memory of the host",
+            ));
+        };
+        match (block.place.mem, block.place.unit.gpu()) {
+            (Mem::Vram, Some(owner))
+                if owner != gpu && !self.peers.borrow().contains(&(gpu, owner)) =>
+            {
+                let thing = format!("memory of gpu{owner} from gpu{gpu}");
+                Err(CallError::new(Severity::Transient, CALL, thing, "peer access is not enabled")
+                    .or_try("enable_peer first"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a chain of exactly that span lies there.
+    pub(crate) fn has_chain(&self, address: u64, bytes: Bytes) -> bool {
+        let blocks = self.blocks.borrow();
+        blocks.holding(address).is_some_and(|(_, b)| b.chain == Some((address, bytes.0)))
+    }
+
+    /// Forgets the chain of a buffer that is written.
+    pub(crate) fn overwritten(&self, address: u64) {
+        let mut blocks = self.blocks.borrow_mut();
+        if let Some(block) = blocks.0.range_mut(..=address).next_back().map(|(_, b)| b) {
+            block.chain = None;
+        }
+    }
+
+    pub(crate) fn allocate(&self, place: Place, bytes: Bytes) -> Result<u64> {
+        let thing = || format!("{bytes} at {place}");
+        let refuse = |reason: &str| Err(CallError::unsupported("alloc", thing(), reason));
+        if bytes.0 == 0 {
+            return refuse("nothing was asked for");
+        }
+        let address = match (place.unit, place.mem) {
+            (Unit::Gpu(gpu), Mem::Vram) => self.vram(gpu, bytes, &thing())?,
+            (Unit::Numa(numa), Mem::Pinned) => {
+                self.near_any_gpu(numa)?;
+                self.pinned_on(numa, bytes.0, 0, &thing())?
+            }
+            (Unit::Numa(numa), Mem::PinnedWc) => {
+                self.near_any_gpu(numa)?;
+                self.pinned_on(numa, bytes.0, WRITE_COMBINED, &thing())?
+            }
+            (Unit::Gpu(_), Mem::Managed) | (Unit::Numa(_), Mem::Managed) => {
+                self.managed(place, bytes)?
+            }
+            (_, Mem::PinnedNonCoherent) => {
+                return refuse("CUDA's pinned memory is always coherent; numaN.pinned measures it");
+            }
+            (_, Mem::VramFine) => {
+                return refuse("CUDA has one kind of device memory; use gpuN.vram");
+            }
+            _ => return refuse("CUDA has no such memory there"),
+        };
+        self.blocks.borrow_mut().0.insert(address, Block { bytes: bytes.0, place, chain: None });
+        Ok(address)
+    }
+
+    fn vram(&self, gpu: u32, bytes: Bytes, thing: &str) -> Result<u64> {
+        const CALL: &str = "cuMemAlloc";
+        self.enter(CALL, gpu)?;
+        let total = self.device(CALL, gpu)?.info.memory;
+        if bytes > total {
+            return Err(CallError::new(
+                Severity::Exhausted,
+                CALL,
+                thing,
+                format!("the GPU has {}", total.rounded()),
+            )
+            .or_try("take smaller sizes"));
+        }
+        let mut address = 0;
+        cuda!(self, mem_alloc, "cuMemAlloc", thing, &raw mut address, bytes.0 as usize)?;
+        Ok(address)
+    }
+
+    /// Makes the context of a GPU of that domain current, if there is one: a driver may take what
+    /// is nearest to its device. Refuses a domain that the host lacks.
+    fn near_any_gpu(&self, numa: u32) -> Result<()> {
+        const CALL: &str = "cuMemHostAlloc";
+        if !self.host.domains().contains(&numa) {
+            return Err(no_such(CALL, &format!("numa{numa}")));
+        }
+        let near = self.devices.iter().find(|d| d.info.numa == Some(numa));
+        self.enter(CALL, near.or(self.devices.first()).map_or(0, |d| d.info.index))
+    }
+
+    /// Pinned memory on a domain: the driver's pages follow the policy of the calling thread.
+    fn pinned_on(&self, numa: u32, bytes: u64, flags: u32, thing: &str) -> Result<u64> {
+        if self.host.domains().len() < 2 {
+            return self.pinned(bytes, flags, thing);
+        }
+        let free = self.host.free(numa);
+        if bytes > free.0 {
+            // A bound allocation that finds no page ends a process.
+            let reason = format!("numa{numa} has {} free", free.rounded());
+            return Err(CallError::new(Severity::Exhausted, "cuMemHostAlloc", thing, reason)
+                .or_try("take smaller sizes, or --memory"));
+        }
+        let policy = |mode: i32, mask: &[u64]| {
+            let bits = mask.len() * 64 + usize::from(!mask.is_empty());
+            let at = if mask.is_empty() { std::ptr::null() } else { mask.as_ptr() };
+            // SAFETY: the kernel reads the mask, which lives through the call.
+            let code = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, at, bits) };
+            if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        };
+        let mut mask = [0u64; 16];
+        if let Some(word) = mask.get_mut(numa as usize / 64) {
+            *word = 1 << (numa % 64);
+        }
+        policy(libc::MPOL_BIND, &mask).map_err(|e| {
+            CallError::unsupported("set_mempolicy", thing, e.to_string())
+                .with_code(e.raw_os_error().unwrap_or(0).into())
+                .or_try("container runtimes forbid it: run under numactl --membind, or allow set_mempolicy")
+        })?;
+        let address = self.pinned(bytes, flags, thing);
+        // It was allowed a moment ago; if not, only where later pages lie is affected.
+        let _ = policy(libc::MPOL_DEFAULT, &[]);
+        address
+    }
+
+    pub(crate) fn pinned(&self, bytes: u64, flags: u32, thing: &str) -> Result<u64> {
+        let free = limits::anywhere().unwrap_or(u64::MAX);
+        if bytes > free {
+            return Err(CallError::new(
+                Severity::Exhausted,
+                "cuMemHostAlloc",
+                thing,
+                format!("{} are free", Bytes(free).rounded()),
+            )
+            .or_try("take smaller sizes, or --memory"));
+        }
+        let mut address = 0;
+        cuda!(
+            self,
+            host_alloc,
+            "cuMemHostAlloc",
+            thing,
+            &raw mut address,
+            bytes as usize,
+            PORTABLE | MAPPED | flags
+        )?;
+        Ok(address)
+    }
+
+    /// Managed memory at its home: never more than every open GPU has free.
+    fn managed(&self, place: Place, bytes: Bytes) -> Result<u64> {
+        const CALL: &str = "cuMemAllocManaged";
+        let thing = format!("{bytes} at {place}");
+        match place.unit {
+            Unit::Numa(numa) => self.near_any_gpu(numa)?,
+            Unit::Gpu(gpu) => self.enter(CALL, gpu)?,
+        }
+        if !self.devices.iter().all(|d| d.info.demand_migration) {
+            let reason = "host and GPU may not touch managed memory at the same time here";
+            return Err(CallError::unsupported(CALL, thing, reason));
+        }
+        let held: u64 = self
+            .blocks
+            .borrow()
+            .0
+            .values()
+            .filter(|b| b.place.mem == Mem::Managed)
+            .map(|b| b.bytes)
+            .sum();
+        for gpu in self.opened() {
+            let (free, _) = self.memory(gpu)?;
+            if held.saturating_add(bytes.0).saturating_add(MANAGED_MARGIN) > free.0 {
+                let reason =
+                    format!("gpu{gpu} has {} free, and pages may all move there", free.rounded());
+                return Err(CallError::new(Severity::Exhausted, CALL, thing, reason)
+                    .or_try("take smaller sizes"));
+            }
+        }
+        let mut address = 0;
+        cuda!(
+            self,
+            managed_alloc,
+            "cuMemAllocManaged",
+            thing,
+            &raw mut address,
+            bytes.0 as usize,
+            GLOBAL
+        )?;
+        let settled = match place.unit {
+            Unit::Gpu(gpu) => self.keep_at(address, bytes, gpu),
+            Unit::Numa(_) => Ok(()),
+        };
+        if let Err(error) = settled {
+            let _ = cuda!(self, mem_free, "cuMemFree", thing, address);
+            return Err(error);
+        }
+        Ok(address)
+    }
+
+    /// Managed memory that is at home on a GPU.
+    fn keep_at(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
+        let device = self.device("cuMemAdvise", gpu)?.handle;
+        let thing = format!("{bytes} to gpu{gpu}");
+        cuda!(
+            self,
+            advise,
+            "cuMemAdvise",
+            thing,
+            address,
+            bytes.0 as usize,
+            PREFERRED_LOCATION,
+            device
+        )?;
+        self.on_stream(gpu, |stream| self.prefetch(stream, (address, bytes), Unit::Gpu(gpu)))
+    }
+
+    pub(crate) fn release(&self, address: u64) -> Result<()> {
+        let block = self.blocks.borrow().0.get(&address).copied();
+        let Some(block) = block.filter(|b| b.place.mem != Mem::Registered) else {
+            return Err(unknown("cuMemFree", address));
+        };
+        let gpu = block.place.unit.gpu().or_else(|| self.opened().first().copied()).unwrap_or(0);
+        self.enter("cuMemFree", gpu)?;
+        self.blocks.borrow_mut().0.remove(&address);
+        let thing = format!("{} at {}", Bytes(block.bytes), block.place);
+        match block.place.mem {
+            Mem::Pinned | Mem::PinnedWc => cuda!(self, host_free, "cuMemFreeHost", thing, address),
+            _ => cuda!(self, mem_free, "cuMemFree", thing, address),
+        }
+    }
+
+    pub(crate) fn lock_pages(&self, address: u64, bytes: Bytes) -> Result<()> {
+        const CALL: &str = "cuMemHostRegister";
+        let numa = self.host.range(CALL, address, bytes.0)?.numa;
+        self.near_any_gpu(numa)?;
+        let place = Place::new(Unit::Numa(numa), Mem::Registered);
+        let thing = format!("{bytes} at {place}");
+        cuda!(
+            self,
+            host_register,
+            "cuMemHostRegister",
+            thing,
+            address,
+            bytes.0 as usize,
+            PORTABLE | MAPPED
+        )?;
+        self.blocks.borrow_mut().0.insert(address, Block { bytes: bytes.0, place, chain: None });
+        Ok(())
+    }
+
+    pub(crate) fn unlock_pages(&self, address: u64) -> Result<()> {
+        const CALL: &str = "cuMemHostUnregister";
+        let known = self.blocks.borrow().0.get(&address).copied();
+        if known.is_none_or(|b| b.place.mem != Mem::Registered) {
+            return Err(unknown(CALL, address));
+        }
+        self.enter(CALL, self.opened().first().copied().unwrap_or(0))?;
+        self.blocks.borrow_mut().0.remove(&address);
+        cuda!(self, host_unregister, "cuMemHostUnregister", format!("{address:#x}"), address)
+    }
+
+    pub(crate) fn stay_home(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
+        const CALL: &str = "cuMemAdvise";
+        let block = self.own(CALL, address, bytes)?;
+        let thing = format!("{bytes} at {} for gpu{gpu}", block.place);
+        let Unit::Numa(_) = block.place.unit else {
+            return Err(CallError::unsupported(CALL, thing, "its home is not the host")
+                .or_try("use numaN.managed"));
+        };
+        if block.place.mem != Mem::Managed {
+            return Err(CallError::unsupported(CALL, thing, "it is no managed memory")
+                .or_try("use numaN.managed"));
+        }
+        let device = self.device(CALL, gpu)?.handle;
+        self.enter(CALL, gpu)?;
+        let size = bytes.0 as usize;
+        cuda!(self, advise, "cuMemAdvise", thing, address, size, PREFERRED_LOCATION, CPU)?;
+        cuda!(self, advise, "cuMemAdvise", thing, address, size, ACCESSED_BY, device)?;
+        self.on_stream(gpu, |stream| self.prefetch(stream, (address, bytes), block.place.unit))
+    }
+
+    /// Enqueues the move of managed pages.
+    fn prefetch(&self, stream: Handle, (address, bytes): (u64, Bytes), to: Unit) -> Result<()> {
+        const CALL: &str = "cuMemPrefetchAsync";
+        let thing = format!("{bytes} to {to}");
+        let size = bytes.0 as usize;
+        let (kind, id, older) = match to {
+            Unit::Gpu(gpu) => {
+                let device = self.device(CALL, gpu)?.handle;
+                (AT_DEVICE, device, device)
+            }
+            Unit::Numa(numa) => (AT_NUMA, numa.cast_signed(), CPU),
+        };
+        // On one domain the older call says the same; it also works where the kernel has no NUMA.
+        match self.api.prefetch_to.filter(|_| kind == AT_NUMA && self.host.domains().len() > 1) {
+            Some(call) => {
+                let at = Location { kind, id };
+                // SAFETY: a range inside a buffer of this driver and a live stream.
+                let code = unsafe { call(address, size, at, 0, stream) };
+                super::error::outcome(&self.api, code, CALL, &|| thing.clone())
+            }
+            None => {
+                cuda!(self, prefetch, "cuMemPrefetchAsync", thing, address, size, older, stream)
+            }
+        }
+    }
+
+    pub(crate) fn move_pages(
+        &self,
+        gpu: u32,
+        stream: Handle,
+        (address, bytes): (u64, Bytes),
+        to: Place,
+        how: MigrateHow,
+    ) -> Result<()> {
+        const CALL: &str = "cuMemPrefetchAsync";
+        let block = self.own(CALL, address, bytes)?;
+        let thing = format!("{bytes} of {} to {to}", block.place);
+        if block.place.mem != Mem::Managed {
+            return Err(CallError::unsupported(CALL, thing, "only managed memory migrates")
+                .or_try("use numaN.managed"));
+        }
+        match how {
+            MigrateHow::Prefetch => self.prefetch(stream, (address, bytes), to.unit),
+            MigrateHow::Fault if to.unit == Unit::Gpu(gpu) => {
+                self.touch(gpu, stream, address, bytes)
+            }
+            MigrateHow::Fault => Err(CallError::unsupported(
+                CALL,
+                thing,
+                "faults of a kernel bring pages to its own GPU",
+            )
+            .or_try("use migrate[prefetch], or a migration at that GPU")),
+        }
+    }
+
+    /// Whether the host itself writes and reads a buffer: its pages are there, or come when touched.
+    fn by_host(block: &Block) -> bool {
+        matches!(block.place.unit, Unit::Numa(_))
+    }
+
+    pub(crate) fn write_pattern(
+        &self,
+        address: u64,
+        bytes: Bytes,
+        seed: u64,
+        chain: bool,
+    ) -> Result<()> {
+        let block = self.own("fill", address, bytes)?;
+        self.overwritten(address);
+        if chain {
+            self.lay(&block, address, bytes, seed)?;
+            let mut blocks = self.blocks.borrow_mut();
+            if let Some(block) = blocks.0.range_mut(..=address).next_back().map(|(_, b)| b) {
+                block.chain = Some((address, bytes.0));
+            }
+            return Ok(());
+        }
+        if Self::by_host(&block) {
+            // SAFETY: the range lies in a live buffer that the host may write.
+            unsafe { pattern::fill(address as *mut u8, 0, bytes.0 as usize, seed) };
+            return Ok(());
+        }
+        let gpu = block.place.unit.gpu().unwrap_or(0);
+        if self.compiler.is_some() {
+            return self.fill_on(gpu, address, bytes, seed);
+        }
+        self.through_host(gpu, bytes, |offset, stage| {
+            // SAFETY: the stage is `stage.len()` bytes; the pattern is counted from `address`.
+            unsafe {
+                pattern::fill(
+                    stage.as_mut_ptr().wrapping_sub(offset as usize),
+                    offset as usize,
+                    stage.len(),
+                    seed,
+                );
+            };
+            cuda!(
+                self,
+                copy_in,
+                "cuMemcpyHtoD",
+                "a pattern",
+                address + offset,
+                stage.as_ptr().cast::<c_void>(),
+                stage.len()
+            )
+        })
+    }
+
+    pub(crate) fn find_wrong(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
+        let block = self.own("check", address, bytes)?;
+        // The processor reads write-combined memory a hundred times slower than a GPU does.
+        let slow = block.place.mem == Mem::PinnedWc && self.compiler.is_some();
+        if Self::by_host(&block) && !slow {
+            // SAFETY: the range lies in a live buffer that the host may read.
+            return Ok(unsafe { pattern::check(address as *const u8, 0, bytes.0 as usize, seed) });
+        }
+        let gpu = block.place.unit.gpu().or_else(|| self.opened().first().copied()).unwrap_or(0);
+        if self.compiler.is_some() {
+            return self.check_on(gpu, address, bytes, seed);
+        }
+        let mut wrong = None;
+        self.through_host(gpu, bytes, |offset, stage| {
+            if wrong.is_some() {
+                return Ok(());
+            }
+            cuda!(
+                self,
+                copy_out,
+                "cuMemcpyDtoH",
+                "a pattern",
+                stage.as_mut_ptr().cast::<c_void>(),
+                address + offset,
+                stage.len()
+            )?;
+            // SAFETY: as for filling.
+            wrong = unsafe {
+                pattern::check(
+                    stage.as_ptr().wrapping_sub(offset as usize),
+                    offset as usize,
+                    stage.len(),
+                    seed,
+                )
+            };
+            Ok(())
+        })?;
+        Ok(wrong)
+    }
+
+    /// Goes over a range of device memory piece by piece with a buffer of the host. Pieces start on
+    /// multiples of 8.
+    fn through_host(
+        &self,
+        gpu: u32,
+        bytes: Bytes,
+        mut piece: impl FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.enter("fill", gpu)?;
+        let mut stage = vec![0; bytes.0.min(STAGE) as usize];
+        let mut offset = 0;
+        while offset < bytes.0 {
+            let len = (bytes.0 - offset).min(STAGE);
+            piece(offset, &mut stage[..len as usize])?;
+            offset += len;
+        }
+        Ok(())
+    }
+
+    /// Lays a pointer chain.
+    fn lay(&self, block: &Block, address: u64, bytes: Bytes, seed: u64) -> Result<()> {
+        let refuse = |reason| {
+            Err(CallError::unsupported(
+                "fill",
+                format!("a chain over {bytes} at {address:#x}"),
+                reason,
+            ))
+        };
+        if bytes.0 < 8 || !address.is_multiple_of(8) {
+            return refuse("a chain needs 8 bytes on a boundary of 8");
+        }
+        if Self::by_host(block) {
+            // SAFETY: the range lies in a live buffer that the host may write; aligned, long enough.
+            let laid = unsafe { chase::lay(address as *mut u8, bytes, seed) };
+            return if laid { Ok(()) } else { refuse("a chain covers at most 512 GiB") };
+        }
+        let Some(next) = chase::cycle(chase::elements(bytes), seed) else {
+            return refuse("a chain covers at most 512 GiB");
+        };
+        let mut elements = next.iter().map(|&n| address + u64::from(n) * chase::STRIDE);
+        self.through_host(block.place.unit.gpu().unwrap_or(0), bytes, |offset, stage| {
+            for (slot, target) in stage.chunks_mut(chase::STRIDE as usize).zip(&mut elements) {
+                if let Some(word) = slot.first_chunk_mut() {
+                    *word = target.to_le_bytes();
+                }
+            }
+            cuda!(
+                self,
+                copy_in,
+                "cuMemcpyHtoD",
+                "a chain",
+                address + offset,
+                stage.as_ptr().cast::<c_void>(),
+                stage.len()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_finds_its_buffer() {
+        let mut blocks = Blocks::default();
+        let place = Place::new(Unit::Gpu(0), Mem::Vram);
+        blocks.0.insert(1000, Block { bytes: 100, place, chain: None });
+        blocks.0.insert(2000, Block { bytes: 1, place, chain: None });
+        assert_eq!(blocks.holding(1099).map(|(s, _)| s), Some(1000));
+        assert!(blocks.holding(999).is_none() && blocks.holding(1100).is_none());
+        assert!(blocks.range("x", 1000, 100).unwrap().is_some());
+        assert!(blocks.range("x", 1500, 1).unwrap().is_none());
+        let error = blocks.range("x", 1050, 51).unwrap_err();
+        assert!(error.reason.contains("ends 50B after"), "{error}");
+        assert!(blocks.range("x", 1050, u64::MAX).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! NVIDIA GPUs, through the CUDA driver API bound at run time.
+
+mod api;
+mod compiler;
+mod device;
+mod driver;
+mod error;
+mod gate;
+mod kernels;
+mod memory;
+mod search;
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use pathline_hal::Result;
+
+use crate::library::Found;
+use crate::memory::Memory;
+use compiler::Compiler;
+pub(crate) use driver::CudaDriver;
+
+/// What a node offers for measuring NVIDIA GPUs, found without opening one.
+#[derive(Debug)]
+pub struct Runtime {
+    /// The driver's library.
+    pub driver: Found,
+    /// Why no driver can be opened; none if nothing is known against it.
+    pub without: Option<String>,
+    /// Where compiled kernels are kept; none without a home folder.
+    pub cache: Option<PathBuf>,
+    api: Option<api::Cuda>,
+    /// File or folder of the run-time compiler, as asked for.
+    nvrtc: Option<PathBuf>,
+    /// Major version of CUDA that the driver takes code of.
+    major: i32,
+}
+
+/// Files that exist where the driver's kernel module is loaded and this process may see its GPUs.
+const DEVICES: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl-gpu"];
+
+/// Looks for the driver's library and device files. `nvrtc` names the run-time compiler's file or
+/// folder. No device is opened.
+pub fn runtime(nvrtc: Option<&Path>) -> Runtime {
+    let (api, driver) = search::driver();
+    let mut version = 0;
+    if let Some(api) = &api {
+        // SAFETY: stores one number; it may be called before cuInit.
+        unsafe { (api.driver_version)(&raw mut version) };
+    }
+    // Without a driver the compiler is still shown, whatever its version.
+    let major = if version > 0 { version / 1000 } else { i32::MAX };
+    let without = if api.is_none() {
+        let why = driver.tried.first().map_or("it was not found", |t| t.why.as_str());
+        Some(format!("no CUDA driver library ({why})"))
+    } else if !DEVICES.iter().any(|d| Path::new(d).exists()) {
+        Some("the CUDA driver library is here, but no device file /dev/nvidia*".to_owned())
+    } else {
+        None
+    };
+    let nvrtc = nvrtc.map(Path::to_owned);
+    Runtime { driver, without, cache: compiler::cache_folder(), api, nvrtc, major }
+}
+
+impl Runtime {
+    /// Looks for the run-time compiler.
+    pub fn compiler(&self) -> Found {
+        search::compiler(self.nvrtc.as_deref(), self.major).1
+    }
+
+    /// Starts the driver. Device memory is not touched before the first call that needs it.
+    pub(crate) fn open(self, host: Rc<Memory>) -> Result<Option<CudaDriver>> {
+        let Some(api) = self.api.filter(|_| self.without.is_none()) else { return Ok(None) };
+        let (found, _) = search::compiler(self.nvrtc.as_deref(), self.major);
+        let compiler = found.map(|(api, version)| Compiler::new(api, version, self.cache));
+        CudaDriver::open(api, compiler, host).map(Some)
+    }
+}
