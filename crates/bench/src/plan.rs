@@ -20,8 +20,8 @@ pub struct Scope<'a> {
     pub topology: &'a Topology,
     /// Whether it is a model in virtual time.
     pub simulated: bool,
-    /// Whether a GPU runtime is bound.
-    pub has_runtime: bool,
+    /// Why no GPU runtime can be used; none if one can.
+    pub without_runtime: Option<&'a str>,
     /// Most memory for buffers, host and each device.
     pub memory: Bytes,
     /// Environment switches that were set.
@@ -203,8 +203,8 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
     }
     let on_device = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg);
     let of_gpu = flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device);
-    if of_gpu && !scope.has_runtime {
-        return Some("no GPU runtime is bound: this version measures GPUs on simulated machines only; try --machine".to_owned());
+    if of_gpu && let Some(why) = scope.without_runtime {
+        return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
     }
     match flow.by {
         Mover::Cpu { at, work, threads } => cannot_cpu(topology, at, work.how.feature(), threads),
@@ -334,7 +334,7 @@ mod tests {
         let scope = Scope {
             topology,
             simulated: false,
-            has_runtime: true,
+            without_runtime: None,
             memory: Bytes::mib(600),
             env: &BTreeMap::new(),
         };
@@ -402,8 +402,9 @@ mod tests {
         let why = |value: &str, case: &str| {
             let env = BTreeMap::from([("HSA_XNACK".to_owned(), value.to_owned())]);
             let memory = Bytes::gib(1);
-            let (simulated, has_runtime) = (false, true);
-            let scope = Scope { topology: &topology, simulated, has_runtime, memory, env: &env };
+            let (simulated, without_runtime) = (false, None);
+            let scope =
+                Scope { topology: &topology, simulated, without_runtime, memory, env: &env };
             let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
             plan.entries[0].skip.is_some()
         };

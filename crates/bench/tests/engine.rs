@@ -26,7 +26,7 @@ fn machine(options: &Options) -> Machine {
 fn plan(machine: &Machine, patterns: &[&str]) -> Plan {
     let env = BTreeMap::new();
     let (topology, memory) = (&machine.topology, Bytes::gib(64));
-    let scope = Scope { topology, simulated: true, has_runtime: true, memory, env: &env };
+    let scope = Scope { topology, simulated: true, without_runtime: None, memory, env: &env };
     let patterns: Vec<_> = patterns.iter().map(|p| p.parse().unwrap()).collect();
     Plan::new(&scope, &[], &patterns).unwrap()
 }

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Compare two runs, case by case.
     Diff(DiffArgs),
+    /// Show which libraries a measurement of GPUs needs, where they were found, and what is missing.
+    Doctor(DoctorArgs),
     /// List the machines that can be simulated, or print the description of one.
     Machines(MachinesArgs),
     /// Print a completion script for a shell.
@@ -80,6 +82,9 @@ pub(crate) struct RunArgs {
     /// Time for one case, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 250.0, value_parser = positive)]
     pub(crate) case_budget: f64,
+    /// NVIDIA's run-time compiler: the file libnvrtc.so.N or its folder; searched by default.
+    #[arg(long, value_name = "PATH", env = "PATHLINE_NVRTC")]
+    pub(crate) nvrtc: Option<PathBuf>,
     /// Seed of simulated noise.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -169,6 +174,17 @@ pub(crate) struct DiffArgs {
     /// Differences below this many percent count as none.
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = positive)]
     pub(crate) tolerance: f64,
+}
+
+/// Where to look.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct DoctorArgs {
+    /// NVIDIA's run-time compiler: the file libnvrtc.so.N or its folder; searched by default.
+    #[arg(long, value_name = "PATH", env = "PATHLINE_NVRTC")]
+    pub(crate) nvrtc: Option<PathBuf>,
+    /// Also run the checks that every machine must pass, on the host and its GPUs; seconds.
+    #[arg(long)]
+    pub(crate) conformance: bool,
 }
 
 /// Which description to print.

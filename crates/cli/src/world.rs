@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::Scope;
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
 use pathline_schema::{Bytes, Topology};
+use pathline_vendor::{Opened, Runtime};
 
 /// Largest machine description that is read.
 const MAX_DESCRIPTION: u64 = 4 << 20;
@@ -16,16 +17,29 @@ const MAX_DESCRIPTION: u64 = 4 << 20;
 /// What a command works on, before anything is opened.
 pub(crate) enum World {
     /// This host.
-    Real(Topology),
+    Real(Topology, Box<Runtime>),
     /// A machine description with its text, and the node that it describes.
     Simulated(Box<(MachineDesc, String)>, Topology),
 }
 
+/// An open machine.
+pub(crate) struct Open {
+    /// The machine.
+    pub(crate) machine: Machine,
+    /// Why nothing on GPUs can be measured; none if a runtime is bound.
+    pub(crate) without: Option<String>,
+    /// The physics that figures are held against.
+    pub(crate) network: Network,
+}
+
 impl World {
     /// This host, or the machine of that name or file.
-    pub(crate) fn new(machine: Option<&str>) -> Result<Self> {
+    pub(crate) fn new(machine: Option<&str>, nvrtc: Option<&PathBuf>) -> Result<Self> {
         match machine {
-            None => Ok(Self::Real(pathline_topo::live())),
+            None => {
+                let runtime = pathline_vendor::runtime(nvrtc.map(PathBuf::as_path));
+                Ok(Self::Real(pathline_topo::live(), Box::new(runtime)))
+            }
             Some(name) => {
                 let (desc, text) = describe(name)?;
                 let topology = desc.topology();
@@ -37,14 +51,14 @@ impl World {
     /// What the node is made of.
     pub(crate) fn topology(&self) -> &Topology {
         match self {
-            Self::Real(topology) | Self::Simulated(_, topology) => topology,
+            Self::Real(topology, _) | Self::Simulated(_, topology) => topology,
         }
     }
 
     /// Short name, for files and titles.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Real(topology) => &topology.host.hostname,
+            Self::Real(topology, _) => &topology.host.hostname,
             Self::Simulated(desc, _) => &desc.0.name,
         }
     }
@@ -52,7 +66,7 @@ impl World {
     /// The physics that figures are held against.
     pub(crate) fn network(&self, env: &BTreeMap<String, String>) -> Result<Network> {
         match self {
-            Self::Real(topology) => Ok(Network::from_topology(topology)),
+            Self::Real(topology, _) => Ok(Network::from_topology(topology)),
             Self::Simulated(desc, _) => Ok(Network::new(&desc.0, Switches::from_env(env))?),
         }
     }
@@ -60,7 +74,7 @@ impl World {
     /// The text of the machine description, to keep with the run; none for this host.
     pub(crate) fn description(&self) -> Option<&str> {
         match self {
-            Self::Real(_) => None,
+            Self::Real(..) => None,
             Self::Simulated(desc, _) => Some(&desc.1),
         }
     }
@@ -73,6 +87,14 @@ impl World {
         asked.unwrap_or(Bytes(free / 2))
     }
 
+    /// Why nothing on GPUs can be measured; none if nothing is known against it.
+    pub(crate) fn without_gpus(&self) -> Option<&str> {
+        match self {
+            Self::Real(_, runtime) => runtime.without.as_deref(),
+            Self::Simulated(..) => None,
+        }
+    }
+
     /// What a plan needs to know.
     pub(crate) fn scope<'a>(
         &'a self,
@@ -80,15 +102,23 @@ impl World {
         env: &'a BTreeMap<String, String>,
     ) -> Scope<'a> {
         let simulated = matches!(self, Self::Simulated(..));
-        Scope { topology: self.topology(), simulated, has_runtime: simulated, memory, env }
+        let without_runtime = self.without_gpus();
+        Scope { topology: self.topology(), simulated, without_runtime, memory, env }
     }
 
-    /// Opens the machine.
-    pub(crate) fn open(self, env: &BTreeMap<String, String>, seed: u64) -> Result<Machine> {
+    /// Opens the machine. The GPU runtime completes what discovery knew of the node, so the plan
+    /// and the physics of a run are made of what this gives.
+    pub(crate) fn open(self, env: &BTreeMap<String, String>, seed: u64) -> Result<Open> {
         match self {
-            Self::Real(topology) => Ok(pathline_vendor::live(topology)),
+            Self::Real(topology, runtime) => {
+                let Opened { machine, without } = pathline_vendor::open(topology, *runtime);
+                let network = Network::from_topology(&machine.topology);
+                Ok(Open { machine, without, network })
+            }
             Self::Simulated(desc, _) => {
-                Ok(pathline_sim::machine(&desc.0, Switches::from_env(env), seed)?)
+                let network = Network::new(&desc.0, Switches::from_env(env))?;
+                let machine = pathline_sim::machine(&desc.0, Switches::from_env(env), seed)?;
+                Ok(Open { machine, without: None, network })
             }
         }
     }

@@ -257,3 +257,21 @@ fn completions_and_manual_come_from_the_argument_table() {
     assert!(out(&pathline(&["completions", "bash"])).contains("--time-limit"));
     assert!(out(&pathline(&["man"])).contains(".TH pathline"));
 }
+
+#[test]
+fn doctor_says_what_was_looked_for_and_why_it_is_of_no_use() {
+    let dir = TempDir::new().unwrap();
+    let broken = dir.path().join("libcuda.so.1");
+    // The head of a library whose segments are missing: the dynamic linker alone would take it.
+    let program = fs::read(assert_cmd::cargo::cargo_bin!("pathline")).unwrap();
+    fs::write(&broken, &program[..8192]).unwrap();
+    let output = command(&["doctor", "--nvrtc", text(&dir.path().join("none"))])
+        .env("LD_LIBRARY_PATH", dir.path())
+        .output()
+        .unwrap();
+    let said = out(&output);
+    assert!(said.contains(&format!("not {}: cut off", text(&broken))), "{said}");
+    assert!(said.contains("run-time compiler (NVRTC): not found"), "{said}");
+    assert!(said.contains("pip install nvidia-cuda-nvrtc-cu12"), "{said}");
+    assert!([0, 1].contains(&code(&output)), "{}", err(&output));
+}

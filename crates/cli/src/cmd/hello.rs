@@ -11,13 +11,16 @@ use crate::world::World;
 
 pub(super) fn run() -> Result<Exit> {
     let switches = env::switches();
-    let world = World::new(None)?;
+    let world = World::new(None, None)?;
     let topology = world.topology();
     let memory = world.memory(None);
     let plan = Plan::new(&world.scope(memory, &switches), &[], &[]).map_err(anyhow::Error::msg)?;
     let gpus = match topology.gpus.len() {
         0 => "no GPU".to_owned(),
-        n => format!("{n} GPUs (seen; measured on simulated machines only in this version)"),
+        n => match world.without_gpus() {
+            None => format!("{n} GPUs"),
+            Some(_) => format!("{n} GPUs (not measured here: see `pathline doctor`)"),
+        },
     };
     let machines: Vec<&str> = MachineDesc::presets().iter().map(|(name, _)| *name).collect();
     outln!("pathline {} on {}", env!("CARGO_PKG_VERSION"), topology.host.hostname);
@@ -38,6 +41,6 @@ pub(super) fn run() -> Result<Exit> {
         "  pathline machines                simulated: {}; or your own file",
         machines.join(", ")
     );
-    outln!("  pathline help: -h after any command");
+    outln!("  pathline doctor                  libraries for GPUs; -h after any command: help");
     Ok(Exit::Fine)
 }

@@ -1,6 +1,7 @@
 //! The commands. Each takes its arguments and says how it went.
 
 mod diff;
+mod doctor;
 mod hello;
 mod machines;
 mod plan;
@@ -50,6 +51,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Diff(args)) => diff::run(&args),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Machines(args)) => machines::run(&args),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use pathline_bench::{Entry, Plan};
+use pathline_bench::{Entry, Plan, Scope};
 use serde_json::json;
 
 use super::Exit;
@@ -18,13 +18,16 @@ pub(super) fn make(
     select: &SelectArgs,
     switches: &BTreeMap<String, String>,
 ) -> Result<Plan> {
-    let memory = world.memory(select.memory);
-    Plan::new(&world.scope(memory, switches), &select.suite, &select.case)
-        .map_err(anyhow::Error::msg)
+    make_in(&world.scope(world.memory(select.memory), switches), select)
+}
+
+/// The same in a scope.
+pub(super) fn make_in(scope: &Scope<'_>, select: &SelectArgs) -> Result<Plan> {
+    Plan::new(scope, &select.suite, &select.case).map_err(anyhow::Error::msg)
 }
 
 pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
-    let world = World::new(args.select.machine.as_deref())?;
+    let world = World::new(args.select.machine.as_deref(), None)?;
     let plan = make(&world, &args.select, &env::switches())?;
     if args.json {
         for entry in &plan.entries {

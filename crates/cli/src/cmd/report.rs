@@ -56,7 +56,7 @@ fn network(journal: &Journal, path: &Path) -> Result<Network> {
         && description.is_file()
         && let Some(name) = description.to_str()
     {
-        return World::new(Some(name))?.network(&journal.begin.env);
+        return World::new(Some(name), None)?.network(&journal.begin.env);
     }
     Ok(Network::from_topology(&journal.topology))
 }

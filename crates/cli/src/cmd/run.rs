@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
-use pathline_bench::{Header, Plan, Session, default_settings};
+use pathline_bench::{Header, Plan, Scope, Session, default_settings};
 use pathline_hal::Machine;
 use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
 
@@ -13,7 +13,7 @@ use super::{Exit, colour, plan, report};
 use crate::args::{Args, Command, RunArgs};
 use crate::progress::{Progress, Stopper};
 use crate::say::{out, outln};
-use crate::world::World;
+use crate::world::{Open, World};
 use crate::{env, files};
 
 pub(super) fn run(args: RunArgs) -> Result<Exit> {
@@ -21,13 +21,19 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let args = taken_up(args)?;
     let stopper = Stopper::new(begun, args.time_limit);
     let switches = env::switches();
-    let world = World::new(args.select.machine.as_deref())?;
-    let plan = plan::make(&world, &args.select, &switches)?;
+    let world = World::new(args.select.machine.as_deref(), args.nvrtc.as_ref())?;
     let name = world.name().to_owned();
     let memory = world.memory(args.select.memory);
-    let network = world.network(&switches)?;
     let description = world.description().map(str::to_owned);
-    let machine = world.open(&switches, args.seed)?;
+    let Open { machine, without, network } = world.open(&switches, args.seed)?;
+    let scope = Scope {
+        topology: &machine.topology,
+        simulated: matches!(machine.world, pathline_schema::World::Simulated(_)),
+        without_runtime: without.as_deref(),
+        memory,
+        env: &switches,
+    };
+    let plan = plan::make_in(&scope, &args.select)?;
     let header = Header {
         host: env::hostname(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -33,7 +33,7 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
         return Ok(pathline_topo::from_path(path)?);
     }
     if args.machine.is_some() {
-        return Ok(World::new(args.machine.as_deref())?.topology().clone());
+        return Ok(World::new(args.machine.as_deref(), None)?.topology().clone());
     }
     let snapshot = Snapshot::collect(Path::new("/"));
     if let Some(path) = &args.save {
