@@ -165,7 +165,13 @@ pub struct Network {
     pub(crate) lanes: BTreeMap<(Node, Node), Lane>,
     routes: Routes,
     used: BTreeMap<(Node, Node), InUse>,
+    /// Whether GPUs may be joined by links that discovery could not see, so that a way through the
+    /// host is no ceiling.
+    pub(crate) unread_fabric: bool,
 }
+
+/// Code of the doubt that discovery has where GPUs are joined by links that it cannot see.
+const UNREAD_FABRIC: &str = "nvlink-not-read";
 
 impl Network {
     /// From a machine description, as it behaves under `switches`.
@@ -222,6 +228,7 @@ impl Network {
             lanes: BTreeMap::new(),
             routes: Routes::of(topology),
             used: BTreeMap::new(),
+            unread_fabric: topology.warnings.iter().any(|w| w.code == UNREAD_FABRIC),
         };
         topology.numa.iter().for_each(|numa| network.add_numa(numa, &topology.numa));
         topology.gpus.iter().enumerate().for_each(|(i, gpu)| network.add_gpu(i, gpu));

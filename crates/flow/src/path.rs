@@ -357,6 +357,11 @@ impl<'a> Way<'a> {
         };
         let used = self.net.route(src, dst).filter(|used| !used.through_host);
         let Some(used) = used else {
+            if self.net.unread_fabric {
+                return no(format!(
+                    "how {src} and {dst} are joined is not known: they have NVLink, which nothing read here shows"
+                ));
+            }
             let home = |g: u32| self.net.gpus.get(&g)?.port.as_ref()?.home;
             let beyond = home(to);
             self.host(from, beyond, Hop::Out, hand, ratio)?;

@@ -68,7 +68,11 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
 fn hops(run: &Run) -> Option<Figure> {
     let routes = Routes::of(run.topology());
     let gpus: Vec<u32> = run.topology().gpus.iter().map(|g| g.index).collect();
-    let hops = |a: u32, b: u32| routes.hops(Node::Gpu(a), Node::Gpu(b)).filter(|_| a != b);
+    // A way through the host is what is left where no fabric is known; its hops say nothing.
+    let hops = |a: u32, b: u32| {
+        let used = routes.in_use(Node::Gpu(a), Node::Gpu(b))?;
+        (a != b && !used.through_host).then_some(used.hops)
+    };
     let cell = |a: u32, b: u32| Cell {
         value: hops(a, b).map(f64::from),
         published: run.published_hops(a, b),
