@@ -27,7 +27,7 @@ impl Origin {
 
 /// `CLOCK_MONOTONIC` of the kernel: never stepped, slewed by at most 500 ppm.
 #[derive(Debug)]
-pub struct LiveClock {
+pub(crate) struct LiveClock {
     origin: Origin,
     name: String,
 }

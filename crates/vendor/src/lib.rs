@@ -1,6 +1,6 @@
-//! The live host, its GPU runtime and the real clock. All unsafe code of pathline is here, behind the traits of
-//! `hal`: memory of chosen pages on a chosen NUMA domain, threads pinned to cores, and the loops
-//! they run, each in the instructions that it is named after.
+//! The live host, its GPU runtime and the real clock. All unsafe code of pathline is here, behind
+//! the traits of `hal`: memory of chosen pages on a chosen NUMA domain, threads pinned to cores,
+//! the loops they run, each in the instructions that it is named after, and the CUDA driver.
 #![allow(unsafe_code)]
 
 mod chase;
@@ -18,8 +18,6 @@ mod memory;
 mod pattern;
 mod team;
 
-pub use clock::LiveClock;
 pub use cuda::{Runtime, runtime};
 pub use library::{Found, Tried};
-pub use live::{LiveHost, Opened, Overhead, live, open, overhead};
-pub use loops::{SCALE, WRITTEN};
+pub use live::{Opened, live, open};

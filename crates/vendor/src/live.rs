@@ -13,8 +13,8 @@ use pathline_hal::{
     CallError, DeviceInfo, Driver, GateId, Host, HostDomain, Machine, Reaped, Result, TeamId, Work,
 };
 use pathline_schema::{
-    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, Gpu, Link, Mem, Node, Ns, Severity,
-    Topology, Warning, World,
+    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, Gpu, Link, Mem, Node, Severity, Topology,
+    Warning, World,
 };
 
 use crate::clock::{LiveClock, Origin};
@@ -52,18 +52,34 @@ pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
         Ok(None) => {}
         Err(error) => without = Some(error.to_string()),
     }
-    let machine = Machine {
+    Opened { machine: assemble(topology, origin, host, driver), without }
+}
+
+/// The machine that this process runs on, without its GPUs. `topology` says which CPUs belong to
+/// which NUMA domain; without any, the host is one domain.
+pub fn live(topology: Topology) -> Machine {
+    let origin = Origin::now();
+    let host = LiveHost::new(&topology, origin);
+    assemble(topology, origin, host, None)
+}
+
+fn assemble(
+    topology: Topology,
+    origin: Origin,
+    host: LiveHost,
+    driver: Option<Box<dyn Driver>>,
+) -> Machine {
+    Machine {
         world: World::Real,
         topology,
         clock: Box::new(LiveClock::new(origin)),
         host: Box::new(host),
         driver,
-    };
-    Opened { machine, without }
+    }
 }
 
-/// Puts the GPUs that a runtime lists in place of those of its vendor that discovery found: it may
-/// use fewer (CUDA_VISIBLE_DEVICES), and it knows their memory and targets.
+/// Puts the GPUs that a runtime lists in place of all that discovery found: it may use fewer
+/// (CUDA_VISIBLE_DEVICES), and it knows their memory and targets.
 fn complete(topology: &mut Topology, infos: &[DeviceInfo]) {
     if infos.is_empty() {
         return;
@@ -117,51 +133,6 @@ fn renumber(links: &mut Vec<Link>, before: &[Gpu], after: &[Gpu]) {
     });
 }
 
-/// The host that this process runs on, without a GPU runtime. `topology` says which CPUs belong to which NUMA domain;
-/// without any, the host is one domain.
-pub fn live(topology: Topology) -> Machine {
-    let origin = Origin::now();
-    let host = LiveHost::new(&topology, origin);
-    Machine {
-        world: World::Real,
-        topology,
-        clock: Box::new(LiveClock::new(origin)),
-        host: Box::new(host),
-        driver: None,
-    }
-}
-
-/// What the harness itself costs, as [`overhead`] finds it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Overhead {
-    /// From submit to reap on the submitting thread, of work without passes.
-    pub round_trip: Ns,
-    /// What the same work shows as elapsed: the skew of the threads' starts and two readings of
-    /// the clock. This is in every sample.
-    pub elapsed: Ns,
-}
-
-/// Measures empty work: the median of `rounds` (at least 1) of a team of `threads` on `numa`.
-pub fn overhead(machine: &Machine, numa: u32, threads: u32, rounds: u32) -> Result<Overhead> {
-    let team = machine.team(numa, threads)?;
-    let work = CpuWork { op: CpuOp::Read, how: CpuHow::Plain };
-    let empty = Work { work, src: 0, dst: 0, bytes: Bytes(0), reps: 0, isolated: false };
-    let (mut trips, mut elapsed) = (Vec::new(), Vec::new());
-    for _ in 0..rounds.max(1) {
-        let start = machine.clock.now();
-        let gate = machine.gate()?;
-        team.submit(&gate, &empty)?;
-        gate.release()?;
-        elapsed.push(team.reap()?.elapsed.0);
-        trips.push((machine.clock.now() - start).0);
-    }
-    let median = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        Ns(values.get(values.len() / 2).copied().unwrap_or(0.0))
-    };
-    Ok(Overhead { round_trip: median(trips), elapsed: median(elapsed) })
-}
-
 /// CPUs of a domain that this process may use, in the order in which they are taken.
 struct Domain {
     id: u32,
@@ -175,7 +146,7 @@ struct Gate {
 }
 
 /// The live host.
-pub struct LiveHost {
+pub(crate) struct LiveHost {
     origin: Origin,
     domains: Vec<Domain>,
     memory: Rc<Memory>,

@@ -10,9 +10,9 @@ mod x86;
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 
 /// The byte that a write loop stores everywhere.
-pub const WRITTEN: u8 = 0xa5;
+pub(crate) const WRITTEN: u8 = 0xa5;
 /// The `s` of the triad `a = b + s * c`.
-pub const SCALE: f64 = 3.0;
+pub(crate) const SCALE: f64 = 3.0;
 
 /// What a loop passes over.
 #[derive(Debug, Clone, Copy)]
