@@ -37,8 +37,9 @@ impl World {
     pub(crate) fn new(machine: Option<&str>, nvrtc: Option<&PathBuf>) -> Result<Self> {
         match machine {
             None => {
-                let runtime = pathline_vendor::runtime(nvrtc.map(PathBuf::as_path));
-                Ok(Self::Real(pathline_topo::live(), Box::new(runtime)))
+                let topology = pathline_topo::live();
+                let runtime = pathline_vendor::runtime(&topology, nvrtc.map(PathBuf::as_path));
+                Ok(Self::Real(topology, Box::new(runtime)))
             }
             Some(name) => {
                 let (desc, text) = describe(name)?;

@@ -11,13 +11,12 @@ use crate::say::outln;
 /// Fine if every GPU that was discovered can be measured by engines and kernels, or there is none;
 /// wrong if something is missing or a check fails.
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
-    let runtime = runtime(args.nvrtc.as_deref());
     let topology = pathline_topo::live();
+    let runtime = runtime(&topology, args.nvrtc.as_deref());
     let gpus = topology.gpus.len();
     let libraries = [runtime.driver.clone(), runtime.compiler()];
-    let cache = runtime.cache.clone();
     libraries.iter().for_each(library);
-    match cache {
+    match &runtime.cache {
         Some(folder) => outln!("compiled kernels are kept in {}", folder.display()),
         None => outln!("compiled kernels are not kept: neither HOME nor XDG_CACHE_HOME is set"),
     }

@@ -10,10 +10,12 @@ mod kernels;
 mod memory;
 mod search;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use pathline_hal::Result;
+use pathline_schema::Topology;
 
 use crate::library::Found;
 use crate::memory::Memory;
@@ -40,8 +42,9 @@ pub struct Runtime {
 const DEVICES: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl-gpu"];
 
 /// Looks for the driver's library and device files. `nvrtc` names the run-time compiler's file or
-/// folder. No device is opened.
-pub fn runtime(nvrtc: Option<&Path>) -> Runtime {
+/// folder. No device is opened. Where `topology` has GPUs and none is NVIDIA's, the reason against
+/// them is that, not a library that such a node has no use for.
+pub fn runtime(topology: &Topology, nvrtc: Option<&Path>) -> Runtime {
     let (api, driver) = search::driver();
     let mut version = 0;
     if let Some(api) = &api {
@@ -50,7 +53,9 @@ pub fn runtime(nvrtc: Option<&Path>) -> Runtime {
     }
     // Without a driver the compiler is still shown, whatever its version.
     let major = if version > 0 { version / 1000 } else { i32::MAX };
-    let without = if api.is_none() {
+    let without = if let Some(others) = others(topology) {
+        Some(format!("CUDA is the only runtime that is bound, and these GPUs are of {others}"))
+    } else if api.is_none() {
         let why = driver.tried.first().map_or("it was not found", |t| t.why.as_str());
         Some(format!("no CUDA driver library ({why})"))
     } else if !DEVICES.iter().any(|d| Path::new(d).exists()) {
@@ -60,6 +65,13 @@ pub fn runtime(nvrtc: Option<&Path>) -> Runtime {
     };
     let nvrtc = nvrtc.map(Path::to_owned);
     Runtime { driver, without, cache: compiler::cache_folder(), api, nvrtc, major }
+}
+
+/// Vendors of the GPUs, if there are some and none is NVIDIA's.
+fn others(topology: &Topology) -> Option<String> {
+    let vendors: BTreeSet<&str> = topology.gpus.iter().map(|g| g.vendor.as_str()).collect();
+    let named = vendors.iter().filter(|v| !v.is_empty()).copied().collect::<Vec<_>>().join(", ");
+    (!named.is_empty() && !vendors.contains("nvidia")).then_some(named)
 }
 
 impl Runtime {
@@ -74,5 +86,23 @@ impl Runtime {
         let (found, _) = search::compiler(self.nvrtc.as_deref(), self.major);
         let compiler = found.map(|(api, version)| Compiler::new(api, version, self.cache));
         CudaDriver::open(api, compiler, host).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::Gpu;
+
+    #[test]
+    fn gpus_of_another_vendor_are_named_as_the_reason() {
+        let of = |vendors: &[&str]| {
+            let gpu = |v: &&str| Gpu { vendor: (*v).to_owned(), ..Gpu::default() };
+            let gpus = vendors.iter().map(gpu).collect();
+            others(&Topology { gpus, ..Topology::default() })
+        };
+        assert_eq!(of(&["amd", "amd"]).as_deref(), Some("amd"));
+        assert_eq!(of(&["amd", "nvidia"]), None);
+        assert_eq!(of(&[]), None);
     }
 }
