@@ -486,7 +486,7 @@ fn noted(journal: &Journal) -> Option<String> {
 }
 
 fn cut(journal: &Journal) -> Option<String> {
-    if crate::report::complete(journal) {
+    if crate::run::complete(journal) {
         return None;
     }
     let why = match &journal.end {

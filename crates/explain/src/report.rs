@@ -22,13 +22,8 @@ pub fn build(journal: &Journal, network: Option<&Network>) -> Report {
         notes: notes(journal),
         conditions: conditions(&run),
         state: state(journal),
-        complete: complete(journal),
+        complete: crate::run::complete(journal),
     }
-}
-
-/// Whether every planned case has its outcome and the run ended by itself.
-pub(crate) fn complete(journal: &Journal) -> bool {
-    journal.partial.is_empty() && journal.end.as_ref().is_some_and(|end| end.complete)
 }
 
 fn title(run: &Run) -> String {

@@ -424,3 +424,8 @@ fn stream_name(flow: &Flow) -> String {
         other => other.kind().to_owned(),
     }
 }
+
+/// Whether every planned case has its outcome and the run ended by itself.
+pub(crate) fn complete(journal: &Journal) -> bool {
+    journal.partial.is_empty() && journal.end.as_ref().is_some_and(|end| end.complete)
+}

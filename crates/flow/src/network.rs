@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Flow, Gpu, LinkKind, Node, Ns, NumaDomain, Rate, Topology};
+use pathline_schema::{Case, Flow, Gpu, LinkKind, Node, Ns, NumaDomain, Rate, Topology, Warning};
 
 use crate::model::{Cache, Model};
 use crate::path::{Built, build};
@@ -170,9 +170,6 @@ pub struct Network {
     pub(crate) unread_fabric: bool,
 }
 
-/// Code of the doubt that discovery has where GPUs are joined by links that it cannot see.
-const UNREAD_FABRIC: &str = "nvlink-not-read";
-
 impl Network {
     /// From a machine description, as it behaves under `switches`.
     ///
@@ -228,7 +225,7 @@ impl Network {
             lanes: BTreeMap::new(),
             routes: Routes::of(topology),
             used: BTreeMap::new(),
-            unread_fabric: topology.warnings.iter().any(|w| w.code == UNREAD_FABRIC),
+            unread_fabric: topology.doubts(Warning::NVLINK_NOT_READ),
         };
         topology.numa.iter().for_each(|numa| network.add_numa(numa, &topology.numa));
         topology.gpus.iter().enumerate().for_each(|(i, gpu)| network.add_gpu(i, gpu));

@@ -452,4 +452,16 @@ pub struct Warning {
     pub text: String,
 }
 
+impl Warning {
+    /// Code of the doubt that GPUs have NVLink, but not how it joins them.
+    pub const NVLINK_NOT_READ: &str = "nvlink-not-read";
+}
+
+impl Topology {
+    /// Whether a source raised this doubt.
+    pub fn doubts(&self, code: &str) -> bool {
+        self.warnings.iter().any(|warning| warning.code == code)
+    }
+}
+
 serde_as_text!(CpuSet, Node, LinkKind);

@@ -1,6 +1,6 @@
 //! NVIDIA GPUs and NVSwitches, as far as PCI and the driver's files in `/proc` show them.
 
-use pathline_schema::{Gpu, LinkKind, Node, PciDevice, Rate, Topology};
+use pathline_schema::{Gpu, LinkKind, Node, PciDevice, Rate, Topology, Warning};
 
 use crate::parse::field;
 use crate::pci::{NVIDIA, is_gpu_class, is_switch_class};
@@ -50,7 +50,7 @@ pub(crate) fn add_switch_links(topology: &mut Topology) {
              joined: NVLink paths are missing here; NVML, or a topology file of NCCL \
              (NCCL_TOPO_DUMP_FILE), has them"
         );
-        topology.warnings.push(warning("nvlink-not-read", "links", text));
+        topology.warnings.push(warning(Warning::NVLINK_NOT_READ, "links", text));
         return;
     }
     let mut new = Vec::new();
@@ -73,7 +73,7 @@ pub(crate) fn add_switch_links(topology: &mut Topology) {
          the real ones",
         links.iter().flatten().max().unwrap_or(&0)
     );
-    topology.warnings.push(warning("nvlink-not-read", "links", text));
+    topology.warnings.push(warning(Warning::NVLINK_NOT_READ, "links", text));
     topology.links.append(&mut new);
 }
 

@@ -1,6 +1,6 @@
 //! The map as text: where everything is, then what holds between each two GPUs.
 
-use pathline_schema::{Gpu, LinkKind, Node, Topology};
+use pathline_schema::{Gpu, LinkKind, Node, Topology, Warning};
 
 use super::pairs::{MOST_GPUS, Pairs, rate_cell, route_text};
 use super::parts::{
@@ -195,8 +195,11 @@ impl Matrix {
 fn matrices(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
     let pairs = Pairs::of(topology);
     if !pairs.has_fabric() {
-        let text = "No link between GPUs is known: what goes from one to another passes the host.";
-        out.push(text.into());
+        out.push(if topology.doubts(Warning::NVLINK_NOT_READ) {
+            "How the GPUs are joined is not known: see the doubts.".into()
+        } else {
+            "No link between GPUs is known: what goes from one to another passes the host.".into()
+        });
         out.push(String::new());
         host_peaks(out, paint, topology, &pairs);
         return;
