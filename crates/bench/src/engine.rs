@@ -33,6 +33,8 @@ pub fn default_settings(memory: Bytes) -> Settings {
 
 /// Share of a case's budget that warming up may take.
 const WARM_SHARE: f64 = 0.2;
+/// Fewest samples that a case ends with when its budget is spent.
+const MIN_FOR_INTERVAL: usize = 3;
 /// Samples of one visit; then the other cases of the group have their turn.
 const VISIT: u32 = 4;
 /// How long a reading of the machine's state stands for it.
@@ -419,9 +421,6 @@ impl<'a> Engine<'a> {
         })
     }
 }
-
-/// Fewest samples that a case ends with when its budget is spent.
-const MIN_FOR_INTERVAL: usize = 3;
 
 impl Running<'_> {
     fn samples(&self) -> usize {

@@ -22,7 +22,7 @@ pub struct Scope<'a> {
     pub simulated: bool,
     /// Why no GPU runtime can be used; none if one can.
     pub without_runtime: Option<&'a str>,
-    /// Most memory for buffers, host and each device.
+    /// Most host memory for buffers.
     pub memory: Bytes,
     /// Environment switches that were set.
     pub env: &'a BTreeMap<String, String>,
@@ -90,8 +90,14 @@ impl Plan {
                     group: 0,
                 }),
                 Pattern::Flow { .. } => {
+                    let among = if suites.is_empty() {
+                        String::new()
+                    } else {
+                        format!(" of {}", suites.join(", "))
+                    };
                     return Err(format!(
-                        "no case matches '{pattern}'; `pathline plan` lists the cases of this machine"
+                        "no case{among} matches '{pattern}'; `pathline plan` lists the cases of \
+                         this machine"
                     ));
                 }
             }
@@ -100,9 +106,18 @@ impl Plan {
         Ok(Self { entries })
     }
 
-    /// Cases that will be tried.
+    /// How many cases will be tried.
     pub fn runnable(&self) -> usize {
         self.entries.iter().filter(|e| e.skip.is_none()).count()
+    }
+
+    /// Suites that have cases in this plan, in display order, with their numbers of cases.
+    pub fn suites(&self) -> Vec<(&'static Suite, usize)> {
+        let present: BTreeSet<&str> =
+            self.entries.iter().flat_map(|e| e.suites.iter().map(String::as_str)).collect();
+        let count =
+            |name: &str| self.entries.iter().filter(|e| e.suites.iter().any(|s| s == name)).count();
+        SUITES.iter().filter(|s| present.contains(s.name)).map(|s| (s, count(s.name))).collect()
     }
 }
 
@@ -289,18 +304,6 @@ fn blocks_itself(case: &Case) -> Option<String> {
     })
 }
 
-/// Names of the suites in a plan, in display order.
-impl Plan {
-    /// Suites that have cases in this plan, in display order, with their numbers of cases.
-    pub fn suites(&self) -> Vec<(&'static Suite, usize)> {
-        let present: BTreeSet<&str> =
-            self.entries.iter().flat_map(|e| e.suites.iter().map(String::as_str)).collect();
-        let count =
-            |name: &str| self.entries.iter().filter(|e| e.suites.iter().any(|s| s == name)).count();
-        SUITES.iter().filter(|s| present.contains(s.name)).map(|s| (s, count(s.name))).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,6 +363,16 @@ mod tests {
     }
 
     #[test]
+    fn a_suite_lists_a_case_once_even_where_one_thread_is_all() {
+        let mut topology = topology();
+        topology.host.allowed_cpus = "0".parse().unwrap();
+        let memory_only = NumaDomain { id: 1, ..NumaDomain::default() };
+        topology.numa.push(memory_only);
+        let plan = plan(&topology, &["host"], &[]).unwrap();
+        assert!(plan.entries.iter().all(|e| e.suites == ["host"]));
+    }
+
+    #[test]
     fn pairs_count() {
         // 2 ordered pairs x 4 movers one way, and 1 unordered pair x 4 movers both ways.
         assert_eq!(plan(&topology(), &["pairs"], &[]).unwrap().entries.len(), 2 * 4 + 4);
@@ -378,6 +391,8 @@ mod tests {
     fn slips_are_named() {
         assert!(plan(&topology(), &["pears"], &[]).unwrap_err().contains("pairs"));
         assert!(plan(&topology(), &[], &["gpu7.*"]).unwrap_err().contains("gpu7.*"));
+        let elsewhere = plan(&topology(), &["pairs", "local"], &["numa0.huge"]).unwrap_err();
+        assert!(elsewhere.contains("no case of pairs, local matches"), "{elsewhere}");
     }
 
     #[test]

@@ -191,13 +191,19 @@ fn ladder(all: u32) -> Vec<u32> {
     counts
 }
 
+/// One thread and all of them.
+fn ends(all: u32) -> Vec<u32> {
+    let mut ends = vec![1, all];
+    ends.dedup();
+    ends
+}
+
 fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases: &mut Vec<Case>) {
     let (memory, regs) = (numa(id, Mem::Huge), numa(id, Mem::Reg));
     let simd = widest(topology);
     let mut stores = vec![simd];
     stores.extend(streaming(simd));
-    let mut ends = vec![1, threads];
-    ends.dedup();
+    let ends = ends(threads);
     for &bytes in sizes {
         // By operation first: what is compared is sampled in turn, in the same buffers.
         for &how in copies(topology) {
@@ -234,7 +240,7 @@ fn host_pair(topology: &Topology, memory: u32, cores: u32, threads: u32, cases: 
         (numa(memory, Mem::Huge), numa(cores, Mem::Huge), numa(cores, Mem::Reg));
     let simd = widest(topology);
     let streaming = streaming(simd);
-    for t in [1, threads] {
+    for t in ends(threads) {
         cases.push(Case::single(far, regs, cpu(cores, CpuOp::Read, simd, t), BULK));
         cases.push(Case::single(regs, far, cpu(cores, CpuOp::Write, simd, t), BULK));
         cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, CpuHow::Memcpy, t), BULK));
