@@ -57,7 +57,7 @@ pub(crate) struct SelectArgs {
     /// 'gpu0.* > gpu*.vram by dma'. May be given several times.
     #[arg(long, short, value_name = "CASE")]
     pub(crate) case: Vec<Pattern>,
-    /// Memory that buffers may take, on the host and on each GPU; half of what is free by default.
+    /// Host memory that buffers may take; half of what is free by default.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
 }
@@ -70,8 +70,11 @@ pub(crate) struct RunArgs {
     /// Folder to write into; a new one under runs/ by default.
     #[arg(long, short, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Go on with a run that was cut: its folder or journal. Cases that are done stay as they are.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["machine", "suite", "case", "out"])]
+    /// Go on with a run that was cut: its folder or journal. Cases that are done stay as they are;
+    /// which cases there are and how they are measured is as it was.
+    #[arg(long, value_name = "RUN", conflicts_with_all = [
+        "machine", "suite", "case", "memory", "out", "precision", "case_budget", "seed",
+    ])]
     pub(crate) resume: Option<PathBuf>,
     /// Stop after this many seconds, with what there is.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]

@@ -108,6 +108,10 @@ fn slips_are_answered_with_code_2_and_a_way_out() {
         (vec!["run", "--machine", text(&broken)], "broken.toml:2"),
         (vec!["run", "--suite", "pears"], "pairs"),
         (vec!["run", "--case", "gpu0 to gpu1"], "SRC"),
+        // Through switches no GPU lies between two others.
+        (vec!["run", "--machine", "hgx-h200", "--suite", "routes"], "pathline topo"),
+        // A resumed run is measured as it was begun.
+        (vec!["run", "--resume", "run", "--precision", "2"], "--precision"),
         (vec!["run", "--time-limit", "0"], "--time-limit"),
         (vec!["report", "/nonexistent"], "run.jsonl"),
         (vec!["topo", "--from", "/nonexistent"], "/nonexistent"),

@@ -82,7 +82,7 @@ pub struct Settings {
     pub min_sample: Ns,
     /// Most time for the whole run; 0 is no limit.
     pub time_limit: Ns,
-    /// Most memory in use at once for buffers, host and device each.
+    /// Most host memory in use at once for buffers.
     pub memory: Bytes,
     /// Seed of what a simulated machine draws: its spread of times, garbage in fresh memory.
     pub seed: u64,

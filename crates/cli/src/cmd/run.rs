@@ -34,6 +34,12 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         env: &switches,
     };
     let plan = plan::make_in(&scope, &args.select)?;
+    if plan.entries.is_empty() {
+        let of = args.select.suite.join(", ");
+        return Err(anyhow!(
+            "nothing to measure: {of} has no case on {name}; `pathline topo` shows what it is made of"
+        ));
+    }
     let header = Header {
         host: env::hostname(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -73,7 +79,7 @@ fn judge(outcomes: &[Outcome]) -> Exit {
 }
 
 /// With `--resume`, the cases that the run was begun with, on the machine as it was described then;
-/// how long and how loud is said anew.
+/// how long and how loud is said anew, and where the compiler is now, if that is said.
 fn taken_up(args: RunArgs) -> Result<RunArgs> {
     let Some(run) = &args.resume else { return Ok(args) };
     let begin = files::read(run)?.begin;
@@ -91,6 +97,7 @@ fn taken_up(args: RunArgs) -> Result<RunArgs> {
         precision: first.precision,
         case_budget: first.case_budget,
         seed: first.seed,
+        nvrtc: args.nvrtc.or(first.nvrtc),
         ..args
     })
 }
