@@ -197,9 +197,12 @@ pub(crate) struct MachinesArgs {
     pub(crate) name: Option<String>,
 }
 
+/// More than anybody waits for; beyond, times in nanoseconds leave what JSON can hold.
+const MOST: f64 = 1e9;
+
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
-        _ => Err("a number above 0".to_owned()),
+        Ok(number) if number > 0.0 && number <= MOST => Ok(number),
+        _ => Err("a number above 0 and up to 1000000000".to_owned()),
     }
 }

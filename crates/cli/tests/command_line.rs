@@ -113,6 +113,7 @@ fn slips_are_answered_with_code_2_and_a_way_out() {
         // A resumed run is measured as it was begun.
         (vec!["run", "--resume", "run", "--precision", "2"], "--precision"),
         (vec!["run", "--time-limit", "0"], "--time-limit"),
+        (vec!["run", "--case-budget", "1e300"], "up to 1000000000"),
         (vec!["report", "/nonexistent"], "run.jsonl"),
         (vec!["topo", "--from", "/nonexistent"], "/nonexistent"),
     ] {
