@@ -19,29 +19,13 @@ pub(crate) struct SimHost {
     pub(crate) rank: Rank,
 }
 
-/// All instruction choices, in the order in which they are offered.
-const CHOICES: [CpuHow; 13] = [
-    CpuHow::Plain,
-    CpuHow::Memcpy,
-    CpuHow::Movsb,
-    CpuHow::Avx2,
-    CpuHow::Avx2Nt,
-    CpuHow::Avx2Nta,
-    CpuHow::Avx2Nt4,
-    CpuHow::Avx512,
-    CpuHow::Avx512Nt,
-    CpuHow::Avx512Nta,
-    CpuHow::Avx512Nt4,
-    CpuHow::Neon,
-    CpuHow::NeonNt,
-];
 /// Pages where the description names no size.
 const PAGE: u64 = 4 << 10;
 const HUGE_PAGE: u64 = 2 << 20;
 
 fn instructions(world: &World) -> impl Iterator<Item = CpuHow> + '_ {
     let has = |feature: &str| world.topology.host.features.iter().any(|f| f == feature);
-    CHOICES.into_iter().filter(move |how| how.feature().is_none_or(has))
+    CpuHow::ALL.iter().copied().filter(move |how| how.feature().is_none_or(has))
 }
 
 fn page(world: &World, mem: Mem) -> u64 {
