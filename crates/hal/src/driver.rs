@@ -143,7 +143,7 @@ pub trait Driver {
         bytes: Bytes,
         engine: CopyEngine,
     ) -> Result<()>;
-    /// What [`CopyEngine::Auto`] is for this pair, in words for the record: `copy engine`.
+    /// What carries such a copy between this pair, in words for the record: `copy engine`.
     fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String;
     /// Compiles if need be and loads a kernel.
     fn kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId>;

@@ -74,9 +74,8 @@ fn devices(machine: &Machine) -> usize {
 
 /// Runs every check that applies, one line each.
 fn conforms(machine: &Machine) -> bool {
-    let gpu = if machine.driver.is_some() { conformance::gpu_checks() } else { &[] };
     let mut good = true;
-    for (name, check) in conformance::host_checks().iter().chain(gpu) {
+    for (name, check) in conformance::checks(machine) {
         match check(machine) {
             Ok(()) => outln!("ok     {name}"),
             Err(failure) => {

@@ -1,4 +1,4 @@
-//! What every machine must do: simulated, stub library, or hardware.
+//! What every machine must do, simulated or real.
 //!
 //! Each check is a function over a [`Machine`]; a machine's crate runs them as its tests:
 //!
@@ -32,23 +32,16 @@ impl From<CallError> for Failure {
 /// A check by its name, `host: gate holds until released`.
 pub type Check = (&'static str, fn(&Machine) -> std::result::Result<(), Failure>);
 
-/// Checks of the clock, the host's memory and its threads. Every machine passes them.
-pub fn host_checks() -> &'static [Check] {
-    host::CHECKS
+/// The checks that apply to `machine`: those of the clock, the host's memory and its threads, and
+/// those of the GPU runtime where it has one.
+pub fn checks(machine: &Machine) -> impl Iterator<Item = &'static Check> {
+    let gpu = if machine.driver.is_some() { gpu::CHECKS } else { &[] };
+    host::CHECKS.iter().chain(gpu)
 }
 
-/// Checks of the GPU runtime. Machines with a driver pass them.
-pub fn gpu_checks() -> &'static [Check] {
-    gpu::CHECKS
-}
-
-/// Runs all checks that apply to `machine`, those of GPUs where it has a driver. One line for each
-/// failure, with the name of the check.
+/// Runs all of them. One line for each failure, with the name of the check.
 pub fn failures(machine: &Machine) -> Vec<String> {
-    let gpu = if machine.driver.is_some() { gpu_checks() } else { &[] };
-    host_checks()
-        .iter()
-        .chain(gpu)
+    checks(machine)
         .filter_map(|(name, check)| Some(format!("{name}: {}", check(machine).err()?)))
         .collect()
 }

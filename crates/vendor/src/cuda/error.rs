@@ -12,8 +12,9 @@ fn severity(code: i32) -> Severity {
     match code {
         // CUDA_ERROR_OUT_OF_MEMORY
         2 => Severity::Exhausted,
-        // Stub library, no or invalid device, no licence, unmappable, no binary for the GPU, bad PTX, peer
-        // access, unsupported limit, PTX version, missing JIT, system or driver not ready, not supported
+        // Stub library, no or invalid device, no licence, unmappable, no binary for the GPU, bad PTX,
+        // peer access, unsupported limit, PTX version, missing JIT, system or driver not ready, not
+        // supported
         34 | 100..=102 | 205 | 209 | 215 | 217..=218 | 221..=224 | 801..=804 => {
             Severity::Unsupported
         }
@@ -29,7 +30,7 @@ fn severity(code: i32) -> Severity {
 
 fn way_out(code: i32) -> &'static str {
     match code {
-        2 => "take smaller sizes, or --memory, or end other programs on this GPU",
+        2 => "take smaller sizes, or end other programs on this GPU",
         34 => {
             "a toolkit's stub was found in place of the driver's library: take it out of LD_LIBRARY_PATH"
         }
