@@ -221,16 +221,23 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
     if of_gpu && let Some(why) = scope.without_runtime {
         return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
     }
-    match flow.by {
-        Mover::Cpu { at, work, threads } => cannot_cpu(topology, at, work.how.feature(), threads),
-        Mover::Migrate { how: MigrateHow::Fault, .. } if scope.env.get("HSA_XNACK").is_some_and(|v| v == "0") => {
-            Some("HSA_XNACK=0: pages do not migrate on a fault; unset it or set it to 1".to_owned())
+    // HSA switches are read by AMD's runtime only.
+    let of_amd = topology.gpus.iter().any(|g| g.vendor == "amd");
+    let xnack = scope.env.get("HSA_XNACK").map(String::as_str).filter(|_| of_amd);
+    let why = match flow.by {
+        Mover::Cpu { at, work, threads } => {
+            return cannot_cpu(topology, at, work.how.feature(), threads);
         }
-        Mover::Kernel { .. } if zero_copy(flow) && scope.env.get("HSA_XNACK").is_some_and(|v| v == "1") => {
-            Some("HSA_XNACK=1: managed pages migrate at the first touch, so there is no zero-copy; unset it or set it to 0".to_owned())
+        Mover::Migrate { how: MigrateHow::Fault, .. } if xnack == Some("0") => {
+            "HSA_XNACK=0: pages do not migrate on a fault; unset it or set it to 1"
         }
-        _ => None,
-    }
+        Mover::Kernel { .. } if zero_copy(flow) && xnack == Some("1") => {
+            "HSA_XNACK=1: managed pages migrate at the first touch, so there is no zero-copy; \
+             unset it or set it to 0"
+        }
+        _ => return None,
+    };
+    Some(why.to_owned())
 }
 
 /// Whether a kernel touches managed memory that is homed elsewhere.
@@ -413,8 +420,9 @@ mod tests {
 
     #[test]
     fn switches_of_the_runtime_skip() {
-        let topology = topology();
-        let why = |value: &str, case: &str| {
+        let why = |vendor: &str, value: &str, case: &str| {
+            let mut topology = topology();
+            topology.gpus.iter_mut().for_each(|g| g.vendor = vendor.to_owned());
             let env = BTreeMap::from([("HSA_XNACK".to_owned(), value.to_owned())]);
             let memory = Bytes::gib(1);
             let (simulated, without_runtime) = (false, None);
@@ -425,8 +433,9 @@ mod tests {
         };
         let migrate = "numa0.managed > gpu0.managed by migrate@gpu0[fault] x 1MiB";
         let zero_copy = "numa0.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 1MiB";
-        assert!(why("0", migrate) && !why("1", migrate));
-        assert!(why("1", zero_copy) && !why("0", zero_copy));
+        assert!(why("amd", "0", migrate) && !why("amd", "1", migrate));
+        assert!(why("amd", "1", zero_copy) && !why("amd", "0", zero_copy));
+        assert!(!why("nvidia", "0", migrate) && !why("nvidia", "1", zero_copy));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! A failed call, with a way out.
 
+use std::fmt;
+
 use pathline_schema::Severity;
 
 /// A call to a machine that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{call} on {thing}: {reason}{}{}", if .code == &0 { String::new() } else { format!(" ({code})") }, if .way_out.is_empty() { String::new() } else { format!("; {way_out}") })]
 pub struct CallError {
     /// The function that failed, by the name its manual uses.
     pub call: String,
@@ -18,6 +19,17 @@ pub struct CallError {
     pub way_out: String,
     /// How bad it is.
     pub severity: Severity,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { call, thing, code, reason, way_out, .. } = self;
+        write!(f, "{call} on {thing}: {reason}")?;
+        if *code != 0 {
+            write!(f, " ({code})")?;
+        }
+        if way_out.is_empty() { Ok(()) } else { write!(f, "; {way_out}") }
+    }
 }
 
 /// The outcome of a call to a machine.
