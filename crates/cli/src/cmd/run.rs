@@ -34,7 +34,7 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         env: &switches,
     };
     let plan = plan::make_in(&scope, &args.select)?;
-    if plan.entries.is_empty() {
+    if plan.entries.is_empty() && !args.select.suite.is_empty() {
         let of = args.select.suite.join(", ");
         return Err(anyhow!(
             "nothing to measure: {of} has no case on {name}; `pathline topo` shows what it is made of"
