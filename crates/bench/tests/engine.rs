@@ -229,7 +229,8 @@ fn interrupted_anywhere_and_resumed_each_case_is_measured_once() {
             (calls.get() >= asked).then(|| "enough".to_owned())
         };
         run(Session::create(&path).unwrap(), &first, &chosen, &interrupt);
-        assert!(!read(&path).end.unwrap().complete, "asked {asked} times");
+        let cut = read(&path);
+        assert!(!cut.end.unwrap().complete, "asked {asked} times");
 
         let second = machine(&Options::default());
         let session = Session::resume(&path, &second, "test").unwrap();
@@ -241,7 +242,13 @@ fn interrupted_anywhere_and_resumed_each_case_is_measured_once() {
             .filter(|m| matches!(m, Message::Measured(_)))
             .count();
         assert_eq!(finished, all, "asked {asked} times");
-        assert!(read(&path).end.unwrap().complete);
+        let whole = read(&path);
+        for visit in &cut.partial {
+            let m = measured(&whole).find(|m| m.case == visit.case).unwrap();
+            let (kept, all) = (&visit.series[0].samples_ns, &m.series[0].samples_ns);
+            assert_eq!(kept[..], all[..kept.len()], "samples of the first part are kept");
+        }
+        assert!(whole.end.unwrap().complete);
     }
 }
 

@@ -467,7 +467,7 @@ fn unsettled(journal: &Journal) -> Option<String> {
     let (_, worst) = figures::extremes(&wide);
     (!wide.is_empty()).then(|| {
         format!(
-            "{} of {total} did not settle to {} in their time; the widest interval is +-{}.",
+            "{} of {total} ended on their time, short of {} or of samples; the widest interval is +-{}.",
             words::count(wide.len(), "case"),
             words::percent(journal.settings().precision),
             words::percent(worst)

@@ -279,7 +279,7 @@ fn what_is_doubtful_is_said() {
     assert!(!report.complete);
     assert_eq!(report.simulated.as_deref(), Some("mi250x"));
     assert!(headline(&report, "cut off").contains("--resume"));
-    assert!(headline(&report, "did not settle").contains("widest interval is +-7 %"));
+    assert!(headline(&report, "ended on their time").contains("widest interval is +-7 %"));
     assert!(headline(&report, "failed").contains("out of memory"));
     assert!(report.absences[0].faulted);
     let warns = report.headlines.iter().filter(|h| h.tone == Tone::Warn).count();

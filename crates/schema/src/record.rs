@@ -139,13 +139,12 @@ impl Series {
 pub enum StopReason {
     /// The interval of the median is within the wanted precision.
     Precise,
-    /// The case's time or number of samples is spent; the interval is wider than wanted.
+    /// The case's time or number of samples is spent; the interval is wider than wanted, or of fewer
+    /// samples.
     Budget,
-    /// The run was interrupted or its time limit came; what had been sampled is kept.
-    Interrupted,
 }
 words!(StopReason, "stop reason", {
-    Precise => "precise", Budget => "budget", Interrupted => "interrupted",
+    Precise => "precise", Budget => "budget",
 });
 serde_as_text!(StopReason);
 
