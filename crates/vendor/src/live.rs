@@ -37,22 +37,31 @@ pub struct Opened {
     pub without: Option<String>,
 }
 
+/// How the names of GPUs begin that are none: figures from them are a model's.
+const STAND_IN_NAME: &str = "stub ";
+
 /// The machine that this process runs on, with its GPU runtime if that starts.
 pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
     let mut without = runtime.without.clone();
     let origin = Origin::now();
     let host = LiveHost::new(&topology, origin);
     let mut driver: Option<Box<dyn Driver>> = None;
+    let mut world = World::Real;
+    let stands_in = runtime.stands_in;
     match runtime.open(Rc::clone(&host.memory)) {
         Ok(Some(cuda)) => {
             let infos = cuda.infos();
             complete(&mut topology, &infos);
+            // A library over another one that stands in is told by the names of its GPUs.
+            if stands_in || infos.iter().any(|i| i.name.starts_with(STAND_IN_NAME)) {
+                world = World::Simulated("stub".into());
+            }
             driver = Some(Box::new(cuda));
         }
         Ok(None) => {}
         Err(error) => without = Some(error.to_string()),
     }
-    Opened { machine: assemble(topology, origin, host, driver), without }
+    Opened { machine: Machine { world, ..assemble(topology, origin, host, driver) }, without }
 }
 
 /// The machine that this process runs on, without its GPUs. `topology` says which CPUs belong to

@@ -31,6 +31,8 @@ pub struct Runtime {
     pub without: Option<String>,
     /// Where compiled kernels are kept; none without a home folder.
     pub cache: Option<PathBuf>,
+    /// Whether the driver's library is one that stands in for it in tests.
+    pub stands_in: bool,
     api: Option<api::Cuda>,
     /// File or folder of the run-time compiler, as asked for.
     nvrtc: Option<PathBuf>,
@@ -46,6 +48,8 @@ const DEVICES: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/
 /// them is that, not a library that such a node has no use for.
 pub fn runtime(topology: &Topology, nvrtc: Option<&Path>) -> Runtime {
     let (api, driver) = search::driver();
+    let stands_in = api.is_some_and(|(_, stands_in)| stands_in);
+    let api = api.map(|(api, _)| api);
     let mut version = 0;
     if let Some(api) = &api {
         // SAFETY: stores one number; it may be called before cuInit.
@@ -58,13 +62,13 @@ pub fn runtime(topology: &Topology, nvrtc: Option<&Path>) -> Runtime {
     } else if api.is_none() {
         let why = driver.tried.first().map_or("it was not found", |t| t.why.as_str());
         Some(format!("no CUDA driver library ({why})"))
-    } else if !DEVICES.iter().any(|d| Path::new(d).exists()) {
+    } else if !stands_in && !DEVICES.iter().any(|d| Path::new(d).exists()) {
         Some("the CUDA driver library is here, but no device file /dev/nvidia*".to_owned())
     } else {
         None
     };
     let nvrtc = nvrtc.map(Path::to_owned);
-    Runtime { driver, without, cache: compiler::cache_folder(), api, nvrtc, major }
+    Runtime { driver, without, cache: compiler::cache_folder(), stands_in, api, nvrtc, major }
 }
 
 /// Vendors of the GPUs, if there are some and none is NVIDIA's.

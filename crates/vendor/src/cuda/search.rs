@@ -11,8 +11,14 @@ const COMPILER: &str = "libnvrtc.so";
 /// A compiler's functions with its major and minor version.
 pub(crate) type Bound = (Nvrtc, (i32, i32));
 
+/// Exported by the libraries that stand in for a driver in tests: what runs on them is a model.
+pub(crate) const STAND_IN: &str = "pathline_stub";
+
+/// A driver's functions, and whether it only stands in for one.
+pub(crate) type Driver = (Cuda, bool);
+
 /// The driver's library with its functions, and how the search went.
-pub(crate) fn driver() -> (Option<Cuda>, Found) {
+pub(crate) fn driver() -> (Option<Driver>, Found) {
     let known = [
         "/usr/lib/x86_64-linux-gnu",
         "/usr/lib/aarch64-linux-gnu",
@@ -38,12 +44,12 @@ fn bare(name: &str) -> Option<PathBuf> {
     (!shadowed).then(|| name.into())
 }
 
-fn driver_at(places: Vec<PathBuf>) -> (Option<Cuda>, Found) {
+fn driver_at(places: Vec<PathBuf>) -> (Option<Driver>, Found) {
     let (found, tried) = library::first(places, |library| {
-        let api = Cuda::load(&library)?;
+        let api = (Cuda::load(&library)?, library.symbol(STAND_IN).is_some());
         let mut version = 0;
         // SAFETY: stores one number; it may be called before cuInit.
-        let code = unsafe { (api.driver_version)(&raw mut version) };
+        let code = unsafe { (api.0.driver_version)(&raw mut version) };
         let text = if code == 0 { dotted(version) } else { "unknown".to_owned() };
         Ok((api, library.path, text))
     });
