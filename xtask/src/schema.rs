@@ -78,6 +78,7 @@ fn examples() -> Result<Vec<Message>> {
         verdict: Verdict::Verified,
         before: Conditions(BTreeMap::from([("gpu0_temperature_c".to_owned(), 41.0)])),
         after: Conditions(BTreeMap::from([("gpu0_temperature_c".to_owned(), 44.0)])),
+        env: BTreeMap::new(),
     };
     let why = "peer_access on gpu0, gpu1: unsupported: no link joins them".to_owned();
     let error = "check on 256MiB at r0.gpu1.vram: byte 4096 is not what was sent".to_owned();

@@ -365,6 +365,7 @@ impl<'a> Engine<'a> {
             verdict,
             before: case.before,
             after: self.conditions(),
+            env: BTreeMap::new(),
         };
         for note in doubt::about(&measured, &self.overhead_ns) {
             sink.put(Message::Note(note))?;

@@ -205,6 +205,10 @@ pub struct Measured {
     pub before: Conditions,
     /// The machine's state after.
     pub after: Conditions,
+    /// Environment switches that pathline itself set for this case, since runtimes read them at
+    /// their start; those that were set for all cases are in [`Begin::env`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
 }
 
 /// A case that cannot be measured here.

@@ -71,6 +71,7 @@ fn outcome(case: Case, suites: &[&str], series: Vec<Series>) -> Outcome {
         verdict: Verdict::Verified,
         before: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 3000.0)])),
         after: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 2900.0)])),
+        env: BTreeMap::new(),
     }))
 }
 

@@ -220,8 +220,9 @@ fn measured() -> impl Strategy<Value = Measured> {
     );
     let verdict =
         prop_oneof![Just(Verdict::Verified), any::<String>().prop_map(Verdict::Unverified)];
-    (case(), words(), vec(series(), 0..3), stop, verdict, conditions(), conditions()).prop_map(
-        |(case, suites, series, stop, verdict, before, after)| Measured {
+    let env = btree_map(any::<String>(), any::<String>(), 0..2);
+    (case(), words(), vec(series(), 0..3), stop, verdict, conditions(), conditions(), env).prop_map(
+        |(case, suites, series, stop, verdict, before, after, env)| Measured {
             case,
             suites,
             series,
@@ -229,6 +230,7 @@ fn measured() -> impl Strategy<Value = Measured> {
             verdict,
             before,
             after,
+            env,
         },
     )
 }
