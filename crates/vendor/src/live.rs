@@ -19,8 +19,8 @@ use pathline_schema::{
 
 use crate::clock::{LiveClock, Origin};
 use crate::conditions::Probe;
-use crate::cuda::Runtime;
 use crate::gate::{Barrier, StartLine};
+use crate::gpu::Runtime;
 use crate::memory::{self, Chain, Mapping, Memory};
 use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
 use crate::{chase, cpus, loops, pattern};
@@ -49,14 +49,14 @@ pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
     let mut world = World::Real;
     let stands_in = runtime.stands_in;
     match runtime.open(Rc::clone(&host.memory)) {
-        Ok(Some(cuda)) => {
-            let infos = cuda.infos();
+        Ok(Some(gpu)) => {
+            let infos = gpu.infos();
             complete(&mut topology, &infos);
             // A library over another one that stands in is told by the names of its GPUs.
             if stands_in || infos.iter().any(|i| i.name.starts_with(STAND_IN_NAME)) {
                 world = World::Simulated("stub".into());
             }
-            driver = Some(Box::new(cuda));
+            driver = Some(Box::new(gpu));
         }
         Ok(None) => {}
         Err(error) => without = Some(error.to_string()),
@@ -107,6 +107,7 @@ fn complete(topology: &mut Topology, infos: &[DeviceInfo]) {
                 pci: info.pci.clone(),
                 numa: known.numa.or(info.numa),
                 memory: info.memory,
+                memory_peak: known.memory_peak.or(info.memory_peak),
                 compute_units: info.compute_units,
                 ..known
             }
