@@ -9,6 +9,7 @@ mod lane;
 mod plan;
 mod session;
 mod suites;
+mod watch;
 
 pub use engine::{Interrupt, default_settings};
 pub use plan::{Entry, Plan, Scope};

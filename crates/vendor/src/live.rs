@@ -84,6 +84,7 @@ fn assemble(
         clock: Box::new(LiveClock::new(origin)),
         host: Box::new(host),
         driver,
+        monitor: None,
     }
 }
 
