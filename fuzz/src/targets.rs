@@ -38,6 +38,9 @@ const TEXT: &[&str] = &[
     "blit@",
     "kernel@gpu0[copy-w16-u4-nt-b256-g2sm]",
     "migrate@gpu0[fault]",
+    "staged@gpu0[numa0]",
+    "batch@gpu0[64]",
+    "call@gpu0[alloc]",
     "cpu@numa0[chase-avx512-nt-t2]",
     "[",
     "]",
@@ -291,6 +294,9 @@ fn texts() -> Vec<Vec<u8>> {
         "r2.gpu3.vram-fine",
         "kernel@gpu0[copy-w16-u4-nt-b256-g2sm]",
         "migrate@numa0[prefetch]",
+        "staged@gpu0[numa3]",
+        "batch@gpu0[256]",
+        "call@gpu0[launch-sync]",
     ])
 }
 

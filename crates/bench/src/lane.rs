@@ -8,11 +8,13 @@ use pathline_hal::{
     Stream, Team, Work,
 };
 use pathline_schema::{
-    Bytes, Cadence, Case, CpuOp, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, Timer, Unit,
-    Verdict,
+    Bytes, Cadence, Case, CpuOp, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, RuntimeCall,
+    Timer, Unit, Verdict,
 };
 
+use crate::calls::Calls;
 use crate::plan::{is_blocking, zero_copy};
+use crate::staged::Staged;
 
 /// What a lane did in one sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,9 +57,9 @@ pub(crate) trait Lane {
 pub(crate) const MAX_REPS: u64 = 1 << 20;
 
 /// Pattern that sources hold.
-const SOURCE_SEED: u64 = 0x5061_7468;
+pub(crate) const SOURCE_SEED: u64 = 0x5061_7468;
 /// Pattern that destinations hold before an operation.
-const SPOILT_SEED: u64 = 0x6c69_6e65;
+pub(crate) const SPOILT_SEED: u64 = 0x6c69_6e65;
 
 /// Which end of a flow a buffer serves. Sources of one place and size are never written, so lanes
 /// share them; destinations are shared by lanes that are not timed at once.
@@ -78,7 +80,9 @@ pub(crate) struct Key {
     /// Managed memory remembers who used it, in residency and advice: it is not shared between
     /// kinds of movers or between units.
     user: Option<(&'static str, Unit)>,
-    /// Number of the lane in its case: lanes of one case run at once and share nothing.
+    /// Number of the lane in its case: lanes of one case run at once and share nothing but device
+    /// memory that all of them read. Host memory is not shared, since the CPUs' caches would serve
+    /// what one has read to the next.
     nth: usize,
 }
 
@@ -123,18 +127,28 @@ pub(crate) fn buffers(case: &Case) -> impl Iterator<Item = (Key, Bytes)> + '_ {
 }
 
 fn source(flow: &Flow, nth: usize) -> Option<Key> {
+    if let Mover::Call { call, .. } = flow.by {
+        // Pageable memory that is page-locked and let go; other calls bring their own.
+        let locks = matches!(call, RuntimeCall::Register | RuntimeCall::Unregister);
+        let place = flow.subject().filter(|_| locks)?;
+        return Some(Key { place, bytes: flow.bytes, role: Role::Source, user: None, nth });
+    }
     let (bytes, role) = match flow.by {
         _ if flow.by.is_chase() => (flow.bytes, Role::Chain),
         _ if is_triad(&flow.by) => (Bytes(flow.bytes.0.saturating_mul(2)), Role::Source),
         _ => (flow.bytes, Role::Source),
     };
     let (place, user) = (flow.src, user(flow, flow.src));
+    let shared = role == Role::Source && place.mem == Mem::Vram;
+    let nth = if shared { 0 } else { nth };
     (place.mem != Mem::Reg).then_some(Key { place, bytes, role, user, nth })
 }
 
-/// Migrated pages change their place, not their buffer: a migration has no destination.
+/// Migrated pages change their place, not their buffer: a migration has no destination. Nor has a
+/// call.
 fn destination(flow: &Flow, nth: usize) -> Option<Key> {
-    let stored = flow.dst.mem != Mem::Reg && !matches!(flow.by, Mover::Migrate { .. });
+    let keeps = matches!(flow.by, Mover::Migrate { .. } | Mover::Call { .. });
+    let stored = flow.dst.mem != Mem::Reg && !keeps;
     let (place, bytes, role) = (flow.dst, flow.bytes, Role::Destination);
     stored.then_some(Key { place, bytes, role, user: user(flow, place), nth })
 }
@@ -176,6 +190,16 @@ pub(crate) fn bind<'m>(
             let gpu = at.gpu().or(flow.src.unit.gpu()).ok_or_else(|| no_fit(flow))?;
             streamed(Unit::Gpu(gpu), ends, Job::Migrate { to: flow.dst, how }, true)
         }
+        Mover::Staged { via, .. } => {
+            let ends = ends.both().ok_or_else(|| no_fit(flow))?;
+            let isolated = cadence == Cadence::Isolated;
+            Ok(Box::new(Staged::new(machine, flow, via, ends, isolated)?))
+        }
+        Mover::Batch { at, copies } => {
+            let copies = pieces(&ends, flow.bytes, copies);
+            streamed(at, ends, Job::Batch { copies }, true)
+        }
+        Mover::Call { call, .. } => Ok(Box::new(Calls::new(machine, flow, call, ends.src)?)),
         Mover::Cpu { at, work, threads } => {
             let numa = at.numa().ok_or_else(|| no_fit(flow))?;
             let work = Work {
@@ -189,6 +213,17 @@ pub(crate) fn bind<'m>(
             Ok(Box::new(Threaded { team: machine.team(numa, threads)?, ends, work }))
         }
     }
+}
+
+/// Equal parts of the bytes; the last has what is left.
+fn pieces(ends: &Ends<'_>, bytes: Bytes, copies: u32) -> Vec<(u64, u64, Bytes)> {
+    let each = bytes.0 / u64::from(copies);
+    let piece = |nth: u32| {
+        let offset = u64::from(nth) * each;
+        let bytes = if nth + 1 == copies { bytes.0 - offset } else { each };
+        (ends.dst() + offset, ends.src() + offset, Bytes(bytes))
+    };
+    (0..copies).map(piece).collect()
 }
 
 fn no_fit(flow: &Flow) -> CallError {
@@ -226,6 +261,9 @@ impl<'m> Ends<'m> {
     fn src(&self) -> u64 {
         self.src.as_ref().map_or(0, |b| b.address())
     }
+    fn both(self) -> Option<(Rc<Buffer<'m>>, Rc<Buffer<'m>>)> {
+        self.src.zip(self.dst)
+    }
     fn dst(&self) -> u64 {
         self.dst.as_ref().map_or(0, |b| b.address())
     }
@@ -250,6 +288,7 @@ fn enable_peer(machine: &Machine, at: u32, unit: Unit) -> Result<()> {
 
 enum Job<'m> {
     Copy { engine: CopyEngine },
+    Batch { copies: Vec<(u64, u64, Bytes)> },
     Kernel { kernel: Kernel<'m>, launch: Launch, steps: u64 },
     Migrate { to: Place, how: MigrateHow },
 }
@@ -287,6 +326,10 @@ impl<'m> Streamed<'m> {
             Job::Copy { engine } => {
                 machine.driver()?.copy_engine_name(ends.dst(), ends.src(), *engine)
             }
+            Job::Batch { .. } => {
+                let auto = CopyEngine::Auto;
+                machine.driver()?.copy_engine_name(ends.dst(), ends.src(), auto)
+            }
             Job::Kernel { .. } => "kernel".to_owned(),
             Job::Migrate { how, .. } => format!("page migration by {how}"),
         };
@@ -312,6 +355,7 @@ impl<'m> Streamed<'m> {
             Job::Copy { engine } => {
                 self.stream.copy(self.ends.dst(), self.ends.src(), self.bytes, *engine)
             }
+            Job::Batch { copies } => self.stream.copy_batch(copies),
             Job::Kernel { kernel, launch, .. } => self.stream.launch(kernel, launch),
             Job::Migrate { to, how } => match &self.ends.src {
                 Some(buffer) => self.stream.migrate(buffer, *to, *how),
@@ -377,7 +421,11 @@ impl Lane for Streamed<'_> {
 
     fn most(&self) -> u64 {
         match self.machine.driver() {
-            Ok(driver) if !self.blocking => driver.queue_depth().min(MAX_REPS),
+            Ok(driver) if !self.blocking => {
+                let each =
+                    if let Job::Batch { copies } = &self.job { copies.len() as u64 } else { 1 };
+                (driver.queue_depth() / each.max(1)).clamp(1, MAX_REPS)
+            }
             _ => MAX_REPS,
         }
     }
@@ -396,7 +444,7 @@ impl Lane for Streamed<'_> {
     }
 }
 
-fn nothing_to_compare() -> Verdict {
+pub(crate) fn nothing_to_compare() -> Verdict {
     Verdict::Unverified("it copies nothing that could be compared".to_owned())
 }
 

@@ -3,13 +3,14 @@
 //!
 //! Names no vendor: everything goes through `pathline_hal`.
 
+mod calls;
 mod doubt;
 mod engine;
 mod lane;
 mod plan;
 mod session;
+mod staged;
 mod suites;
-mod watch;
 
 pub use engine::{Interrupt, default_settings};
 pub use plan::{Entry, Plan, Scope};

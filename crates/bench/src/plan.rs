@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, CpuOp, Flow, Mem, MigrateHow, Mover, Pattern, Place, Topology, Unit,
+    Bytes, Case, CpuOp, Flow, Mem, MigrateHow, Mover, Pattern, Place, STAGED_CHUNK, STAGED_CHUNKS,
+    Topology, Unit,
 };
 
 use crate::suites::{SUITES, Suite};
@@ -149,7 +150,9 @@ fn comparable(entry: &Entry) -> (String, Vec<(&'static str, &'static str, Bytes,
         let op = match f.by {
             Mover::Cpu { work, .. } => work.op.word(),
             Mover::Kernel { variant, .. } => variant.op.word(),
-            Mover::Dma { .. } | Mover::Blit { .. } => "copy",
+            Mover::Dma { .. } | Mover::Blit { .. } | Mover::Staged { .. } => "copy",
+            Mover::Batch { .. } => "batch",
+            Mover::Call { call, .. } => call.word(),
             Mover::Migrate { how, .. } => how.word(),
         };
         (f.by.kind(), op, f.bytes, f.by.at() == f.src.unit)
@@ -174,7 +177,20 @@ fn number_groups(entries: &mut [Entry]) {
 /// Bytes that a case needs at each unit.
 pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
     let mut needs: BTreeMap<Unit, Bytes> = BTreeMap::new();
+    let mut need = |unit: Unit, bytes: u64| {
+        let sum = needs.entry(unit).or_default();
+        *sum = Bytes(sum.0.saturating_add(bytes));
+    };
     for flow in case.flows() {
+        match flow.by {
+            // What is page-locked is there once; a call about no memory needs none.
+            Mover::Call { .. } => {
+                flow.subject().inspect(|place| need(place.unit, flow.bytes.0));
+                continue;
+            }
+            Mover::Staged { via, .. } => need(via, STAGED_CHUNK.0 * STAGED_CHUNKS),
+            _ => {}
+        }
         let double = match flow.by {
             Mover::Cpu { work, .. } => work.op == CpuOp::Triad,
             Mover::Kernel { variant, .. } => variant.op == pathline_schema::KernelOp::Triad,
@@ -184,8 +200,7 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
         let migrates = matches!(flow.by, Mover::Migrate { .. });
         for (place, bytes) in [(flow.src, src), (flow.dst, flow.bytes)] {
             if place.mem != Mem::Reg && !(migrates && place == flow.dst) {
-                let sum = needs.entry(place.unit).or_default();
-                *sum = Bytes(sum.0.saturating_add(bytes.0));
+                need(place.unit, bytes.0);
             }
         }
     }
@@ -207,7 +222,11 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
             return Some(format!("{place}: this run has one process, rank 0"));
         }
     }
-    for unit in [flow.src.unit, flow.dst.unit, flow.by.at()] {
+    if let Some(why) = flow.misfit() {
+        return Some(why.to_owned());
+    }
+    let via = if let Mover::Staged { via, .. } = flow.by { via } else { flow.by.at() };
+    for unit in [flow.src.unit, flow.dst.unit, flow.by.at(), via] {
         let exists = match unit {
             Unit::Gpu(n) => topology.gpus.iter().any(|g| g.index == n),
             Unit::Numa(n) => topology.numa.iter().any(|d| d.id == n),
@@ -304,10 +323,13 @@ pub(crate) fn is_blocking(flow: &Flow) -> bool {
 }
 
 fn blocks_itself(case: &Case) -> Option<String> {
-    let blocking = case.flows().filter(|f| is_blocking(f)).count();
-    (blocking > 0 && case.flows().count() > 1).then(|| {
-        "a pageable copy blocks the calling thread, so nothing can be timed beside it from one process"
-            .to_owned()
+    let call = |f: &Flow| matches!(f.by, Mover::Call { .. });
+    let blocks = case.flows().find(|f| is_blocking(f) || call(f))?;
+    let what = if call(blocks) { "a runtime call" } else { "a pageable copy" };
+    (case.flows().count() > 1).then(|| {
+        format!(
+            "{what} blocks the calling thread, so nothing can be timed beside it from one process"
+        )
     })
 }
 

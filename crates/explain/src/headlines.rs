@@ -446,7 +446,7 @@ fn unverified(journal: &Journal) -> Option<String> {
         m.case.timed.iter().any(|f| {
             let effect = f.by.effect(f.bytes);
             let stored = f.src.mem != Mem::Reg && f.dst.mem != Mem::Reg;
-            stored && effect.reads == effect.writes
+            stored && effect.writes.0 > 0 && effect.reads == effect.writes
         })
     };
     let mut doubtful = measured(journal).filter(copies).filter_map(|m| match &m.verdict {

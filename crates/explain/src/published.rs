@@ -183,7 +183,8 @@ fn flow_key(flow: &Flow) -> String {
         Mover::Kernel { variant, .. } => variant.op.word(),
         Mover::Cpu { work, .. } => work.op.word(),
         Mover::Migrate { how, .. } => how.word(),
-        Mover::Dma { .. } | Mover::Blit { .. } => "",
+        Mover::Call { call, .. } => call.word(),
+        Mover::Dma { .. } | Mover::Blit { .. } | Mover::Staged { .. } | Mover::Batch { .. } => "",
     };
     format!(
         "{}>{} {}@{} {how}",

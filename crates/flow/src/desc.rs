@@ -11,8 +11,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::model::{
-    CopyEngine, Cpu, Fabric, GpuMemory, HostLink, Kernel, Migration, Model, Pageable, Time, bytes,
-    count, gbs, gib,
+    CallCost, CopyEngine, Cpu, Fabric, GpuMemory, HostLink, Kernel, Migration, Model, Pageable,
+    Time, bytes, count, gbs, gib,
 };
 
 /// The longest description that is read; the presets have 10 KiB.
@@ -105,6 +105,8 @@ struct File {
     migration: Migration,
     cpu: Cpu,
     time: Spanned<Time>,
+    #[serde(default)]
+    calls: Vec<CallCost>,
 }
 
 #[derive(Deserialize)]
@@ -248,6 +250,7 @@ impl MachineDesc {
             migration: raw.migration,
             cpu: raw.cpu,
             time: raw.time.into_inner(),
+            calls: raw.calls,
         };
         Ok(Self { name: raw.name, about: raw.about, file: file.to_string(), topology, model })
     }
@@ -292,6 +295,7 @@ fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
         ("nics", raw.nics.len(), MAX_UNITS),
         ("pageable", raw.pageable.len(), 16),
         ("cpu.cache", raw.cpu.cache.len(), 8),
+        ("calls", raw.calls.len(), 256),
     ] {
         if n > max {
             return Err(

@@ -4,6 +4,7 @@
 //! bandwidth went.
 
 mod batch;
+mod calls;
 mod cpu;
 mod desc;
 mod model;

@@ -3,6 +3,7 @@
 //! Every field is checked as it is read, so that an error names the line. Efficiencies are shares
 //! of a theoretical peak, counted in payload.
 
+use pathline_schema::{Mem, RuntimeCall};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -40,6 +41,9 @@ fn duplex<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
 fn time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (0.0..=MAX_TIME).contains(&v), "a time from 0 to 1e9")
 }
+fn maybe_time<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    time(d).map(Some)
+}
 fn some_time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-3..=MAX_TIME).contains(&v), "a time from 0.001 to 1e9")
 }
@@ -75,6 +79,23 @@ pub(crate) struct Model {
     pub migration: Migration,
     pub cpu: Cpu,
     pub time: Time,
+    pub calls: Vec<CallCost>,
+}
+
+/// One `[[calls]]` row: what a call of the runtime costs the host.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CallCost {
+    pub call: RuntimeCall,
+    /// Kind of memory that it is about; none for calls about no memory.
+    #[serde(default)]
+    pub mem: Option<Mem>,
+    /// Whatever the size.
+    #[serde(deserialize_with = "time")]
+    pub us: f64,
+    /// On top, for each MiB.
+    #[serde(default, deserialize_with = "time")]
+    pub us_per_mib: f64,
 }
 
 /// `[gpu_memory]`: the device's own memory.
@@ -279,6 +300,9 @@ pub(crate) struct Time {
     pub copy_call_us: f64,
     #[serde(deserialize_with = "time")]
     pub launch_call_us: f64,
+    /// Host time of a call that enqueues many copies; none if the runtime has no such call.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub batch_call_us: Option<f64>,
     /// Device time of a copy before its first byte: inside a GPU, to a neighbour, more for each
     /// GPU passed, to or from the host.
     #[serde(deserialize_with = "time")]
@@ -355,6 +379,7 @@ impl Model {
             time: Time {
                 copy_call_us: 0.0,
                 launch_call_us: 0.0,
+                batch_call_us: Some(0.0),
                 local_copy_us: 0.0,
                 peer_copy_us: 0.0,
                 hop_copy_us: 0.0,
@@ -362,6 +387,7 @@ impl Model {
                 kernel_us: 0.0,
                 copy_us_matrix: Vec::new(),
             },
+            calls: Vec::new(),
         }
     }
 }

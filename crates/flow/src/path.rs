@@ -6,6 +6,7 @@ use pathline_schema::{
     Flow, Grid, KernelOp, Mem, MigrateHow, Mover, Node, Ns, Place, Rate, Unit, Variant,
 };
 
+use crate::calls;
 use crate::cpu;
 use crate::model::{Pageable, Verb};
 use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name};
@@ -20,7 +21,7 @@ pub(crate) struct Built {
 
 /// What moves the bytes of a leg: it decides what the link gives.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Hand {
+pub(crate) enum Hand {
     Engine,
     Read,
     Write,
@@ -30,7 +31,7 @@ enum Hand {
 pub(crate) struct Way<'a> {
     pub net: &'a Network,
     uses: BTreeMap<u32, f64>,
-    cap: f64,
+    pub cap: f64,
     limit: String,
     stages: Vec<Stage>,
     /// Bytes of each memory for a byte of payload.
@@ -48,6 +49,9 @@ pub(crate) struct Way<'a> {
 
 /// Works out the way of a flow.
 pub(crate) fn build(net: &Network, flow: &Flow) -> Result<Built, NoPath> {
+    if let Some(why) = flow.misfit() {
+        return no(why);
+    }
     check_place(net, flow.src, flow.by)?;
     check_place(net, flow.dst, flow.by)?;
     match flow.by {
@@ -56,10 +60,13 @@ pub(crate) fn build(net: &Network, flow: &Flow) -> Result<Built, NoPath> {
         Mover::Kernel { at, variant } => kernel(net, flow, at, variant),
         Mover::Cpu { at, work, threads } => cpu::build(net, flow, at, work, threads),
         Mover::Migrate { at, how } => migrate(net, flow, at, how),
+        Mover::Staged { via, .. } => calls::staged(net, flow, via),
+        Mover::Batch { at, .. } => calls::batch(net, flow, at),
+        Mover::Call { call, .. } => calls::call(net, flow, call),
     }
 }
 
-fn no<T>(reason: impl Into<String>) -> Result<T, NoPath> {
+pub(crate) fn no<T>(reason: impl Into<String>) -> Result<T, NoPath> {
     Err(NoPath(reason.into()))
 }
 
@@ -82,7 +89,8 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
         | Mem::Huge => !on_gpu,
         Mem::Managed => true,
         Mem::Reg => {
-            let computes = matches!(by, Mover::Kernel { .. } | Mover::Cpu { .. });
+            let computes =
+                matches!(by, Mover::Kernel { .. } | Mover::Cpu { .. } | Mover::Call { .. });
             if !computes || by.at() != place.unit {
                 return no(format!("{by} has no registers of {} to use", place.unit));
             }
@@ -92,13 +100,13 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
     if fits { Ok(()) } else { no(format!("{} has no {} memory", place.unit, place.mem)) }
 }
 
-fn gpu_at(net: &Network, at: Unit) -> Result<(u32, &GpuNode), NoPath> {
+pub(crate) fn gpu_at(net: &Network, at: Unit) -> Result<(u32, &GpuNode), NoPath> {
     let gpu = at.gpu().and_then(|g| Some((g, net.gpus.get(&g)?)));
     gpu.ok_or_else(|| NoPath(format!("this machine has no {at} with copy engines")))
 }
 
 /// The runtime's copy: by engine, or by its kernel where it is asked for or the switches say so.
-fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<Built, NoPath> {
+pub(crate) fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<Built, NoPath> {
     let (g, gpu) = gpu_at(net, at)?;
     let (src, dst) = (flow.src.unit, flow.dst.unit);
     if blit && !gpu.blits {
@@ -252,7 +260,7 @@ fn migrate(net: &Network, flow: &Flow, at: Unit, how: MigrateHow) -> Result<Buil
 
 /// Whether a leg leads to the moving GPU or away from it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Hop {
+pub(crate) enum Hop {
     In,
     Out,
 }
@@ -276,7 +284,7 @@ impl<'a> Way<'a> {
 
     /// Between the GPU that works and a unit, `ratio` bytes for a byte of payload. The unit's
     /// memory is passed `passes` times if it is the host's.
-    fn leg(
+    pub(crate) fn leg(
         &mut self,
         g: u32,
         unit: Unit,
@@ -467,7 +475,7 @@ impl<'a> Way<'a> {
 
     /// The memories at the ends. `of_gpu` is the share of a GPU's peak that is reached, if it is
     /// not that of kernels.
-    fn memories(&mut self, of_gpu: Option<f64>) {
+    pub(crate) fn memories(&mut self, of_gpu: Option<f64>) {
         self.memories_at(of_gpu, self.net.model.host_link.memory_efficiency);
     }
 
@@ -525,7 +533,7 @@ impl<'a> Way<'a> {
     }
 
     /// The engine of the GPU that issues the copy.
-    fn engine(&mut self, g: u32, gpu: &GpuNode, between_gpus: bool) {
+    pub(crate) fn engine(&mut self, g: u32, gpu: &GpuNode, between_gpus: bool) {
         let model = &self.net.model.copy_engine;
         let resource = if between_gpus { gpu.peer_engines } else { gpu.host_engines };
         self.take(resource, 1.0);

@@ -1,9 +1,9 @@
 //! The thin, object-safe face of a GPU runtime. Handles are plain words; the facade gives them
 //! owners.
 
-use pathline_schema::{Bytes, MigrateHow, Ns, Place, Rate, Variant};
+use pathline_schema::{Bytes, MigrateHow, Ns, Place, Variant};
 
-use crate::Result;
+use crate::{CallError, Result};
 
 macro_rules! handle {
     ($($(#[$doc:meta])* $name:ident),+) => {$(
@@ -38,8 +38,6 @@ pub struct DeviceInfo {
     pub numa: Option<u32>,
     /// Device memory.
     pub memory: Bytes,
-    /// Theoretical peak of its memory, from its clock and bus; none if the runtime does not say.
-    pub memory_peak: Option<Rate>,
     /// Compute units or multiprocessors.
     pub compute_units: u32,
     /// Whether kernels can demand-fault managed pages (XNACK, concurrent managed access).
@@ -145,6 +143,12 @@ pub trait Driver {
         bytes: Bytes,
         engine: CopyEngine,
     ) -> Result<()>;
+    /// Enqueues many copies, each `(dst, src, bytes)`, by one call of the runtime. They may run in
+    /// any order. Unsupported where the runtime has no such call.
+    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> Result<()> {
+        let thing = format!("{} copies on stream {}", copies.len(), stream.0);
+        Err(CallError::unsupported("copy_batch", thing, "this runtime has no call for a batch"))
+    }
     /// What carries such a copy between this pair, in words for the record: `copy engine`.
     fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String;
     /// Compiles if need be and loads a kernel.

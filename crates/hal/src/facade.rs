@@ -72,6 +72,10 @@ impl Stream<'_> {
     pub fn copy(&self, dst: u64, src: u64, bytes: Bytes, engine: CopyEngine) -> Result<()> {
         self.driver.copy(self.id, dst, src, bytes, engine)
     }
+    /// Enqueues copies `(dst, src, bytes)` by one call.
+    pub fn copy_batch(&self, copies: &[(u64, u64, Bytes)]) -> Result<()> {
+        self.driver.copy_batch(self.id, copies)
+    }
     /// Enqueues a kernel.
     pub fn launch(&self, kernel: &Kernel<'_>, launch: &Launch) -> Result<()> {
         self.driver.launch(self.id, kernel.id, launch)

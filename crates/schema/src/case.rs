@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Bytes, Mover, ParseError, Place, serde_as_text, words};
+use crate::{Bytes, Mem, Mover, ParseError, Place, RuntimeCall, Unit, serde_as_text, words};
 
 /// The most flows that a case may hold; a text with more is refused, not swallowed.
 const MAX_FLOWS: usize = 4096;
@@ -19,6 +19,68 @@ pub struct Flow {
     pub by: Mover,
     /// How many, for one repetition. For a pointer chase: the span that the chain covers.
     pub bytes: Bytes,
+}
+
+impl Flow {
+    /// The memory that a runtime call is about: what is allocated, freed, or pageable and to be
+    /// page-locked. None for other movers and for calls about no memory.
+    pub fn subject(&self) -> Option<Place> {
+        let Mover::Call { call, .. } = self.by else { return None };
+        match call {
+            RuntimeCall::Alloc | RuntimeCall::Unregister => Some(self.dst),
+            RuntimeCall::Free | RuntimeCall::Register => Some(self.src),
+            _ => None,
+        }
+    }
+
+    /// Why its mover and its places can belong together on no machine; none if they can.
+    pub fn misfit(&self) -> Option<&'static str> {
+        let on_gpu = |p: &Place| matches!(p.unit, Unit::Gpu(_)) && p.mem != Mem::Reg;
+        let pageable = |p: &Place| matches!(p.mem, Mem::Paged | Mem::Huge);
+        match self.by {
+            Mover::Staged { at, .. } => {
+                let fits = on_gpu(&self.src) && on_gpu(&self.dst) && self.src.unit == at;
+                (!fits || self.src.unit == self.dst.unit)
+                    .then_some("a staged copy goes from the GPU that it names to another GPU")
+            }
+            Mover::Batch { copies, .. } => {
+                let ends = [self.src, self.dst];
+                if ends.iter().any(|p| p.mem == Mem::Reg || pageable(p)) {
+                    return Some("a batch copies between memories that are not pageable");
+                }
+                (u64::from(copies) > self.bytes.0).then_some("a batch has a byte for each copy")
+            }
+            Mover::Call { at, call } => self.call_misfit(at, call),
+            _ => None,
+        }
+    }
+
+    fn call_misfit(&self, at: Unit, call: RuntimeCall) -> Option<&'static str> {
+        let regs = |p: &Place| p.mem == Mem::Reg && p.unit == at;
+        let pageable = |p: &Place| matches!(p.mem, Mem::Paged | Mem::Huge);
+        let given = |p: &Place| !pageable(p) && !matches!(p.mem, Mem::Reg | Mem::Registered);
+        let locks = |from: &Place, to: &Place| {
+            pageable(from) && to.mem == Mem::Registered && from.unit == to.unit
+        };
+        let (src, dst) = (&self.src, &self.dst);
+        let (fits, why) = match call {
+            RuntimeCall::Alloc => {
+                (regs(src) && given(dst), "alloc goes from gpuN.reg to a memory of the runtime")
+            }
+            RuntimeCall::Free => {
+                (given(src) && regs(dst), "free goes from a memory of the runtime to gpuN.reg")
+            }
+            RuntimeCall::Register => {
+                (locks(src, dst), "register goes from pageable to registered memory of one domain")
+            }
+            RuntimeCall::Unregister => (
+                locks(dst, src),
+                "unregister goes from registered to pageable memory of one domain",
+            ),
+            _ => (regs(src) && regs(dst), "a call about no memory goes from gpuN.reg to gpuN.reg"),
+        };
+        (!fits).then_some(why)
+    }
 }
 
 impl fmt::Display for Flow {
@@ -133,3 +195,40 @@ impl FromStr for Case {
 }
 
 serde_as_text!(Flow, Case, Cadence);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn misfit(flow: &str) -> bool {
+        flow.parse::<Flow>().unwrap().misfit().is_some()
+    }
+
+    #[test]
+    fn calls_fit_their_places() {
+        for fits in [
+            "gpu0.reg > numa0.pinned by call@gpu0[alloc] x 1MiB",
+            "gpu0.managed > gpu0.reg by call@gpu0[free] x 1MiB",
+            "numa0.huge > numa0.registered by call@gpu0[register] x 1MiB",
+            "numa0.registered > numa0.paged by call@gpu0[unregister] x 1MiB",
+            "gpu0.reg > gpu0.reg by call@gpu0[launch] x 1B",
+            "gpu0.vram > gpu1.vram by staged@gpu0[numa1] x 1MiB",
+            "numa0.pinned > gpu0.vram by batch@gpu0[16] x 16B",
+        ] {
+            assert!(!misfit(fits), "{fits}");
+        }
+        for wrong in [
+            "gpu0.reg > numa0.paged by call@gpu0[alloc] x 1MiB",
+            "gpu1.reg > numa0.pinned by call@gpu0[alloc] x 1MiB",
+            "numa0.pinned > numa0.registered by call@gpu0[register] x 1MiB",
+            "numa0.paged > numa1.registered by call@gpu0[register] x 1MiB",
+            "gpu0.vram > gpu0.reg by call@gpu0[sync] x 1B",
+            "gpu0.vram > gpu0.vram by staged@gpu0[numa1] x 1MiB",
+            "gpu1.vram > gpu0.vram by staged@gpu0[numa1] x 1MiB",
+            "numa0.paged > gpu0.vram by batch@gpu0[16] x 16B",
+            "numa0.pinned > gpu0.vram by batch@gpu0[17] x 16B",
+        ] {
+            assert!(misfit(wrong), "{wrong}");
+        }
+    }
+}

@@ -4,7 +4,6 @@
 //! `Display` and `FromStr` are inverse of each other.
 
 mod case;
-mod gpu;
 mod journal;
 mod mover;
 mod place;
@@ -15,9 +14,10 @@ mod units;
 mod variant;
 
 pub use case::{Cadence, Case, Flow};
-pub use gpu::{GpuFacts, GpuReadings, GpuState};
 pub use journal::{Journal, JournalError};
-pub use mover::{CpuHow, CpuOp, CpuWork, MigrateHow, Mover};
+pub use mover::{
+    CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
+};
 pub use place::{Mem, Place, Rank, Unit};
 pub use record::{
     Begin, Conditions, End, Fault, Measured, Message, Note, Outcome, SCHEMA_VERSION, Sampled,

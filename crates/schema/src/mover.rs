@@ -1,4 +1,5 @@
-//! What carries the bytes: an engine of a GPU, a kernel, CPU threads, the page fault handler.
+//! What carries the bytes: an engine of a GPU, a kernel, CPU threads, the page fault handler. Or
+//! what is called in between.
 
 use std::fmt;
 use std::str::FromStr;
@@ -132,6 +133,55 @@ pub enum MigrateHow {
 }
 words!(MigrateHow, "migration", { Fault => "fault", Prefetch => "prefetch" });
 
+/// A call of the GPU runtime whose own cost to the host is timed.
+///
+/// The places of the flow say what it is about: `gpu0.reg > numa0.pinned by call@gpu0[alloc]`,
+/// `numa0.paged > numa0.registered by call@gpu0[register]`. A call about no memory has registers of
+/// the GPU at both ends and a size of 1 B.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RuntimeCall {
+    /// Allocates the memory of the destination.
+    Alloc,
+    /// Frees the memory of the source.
+    Free,
+    /// Page-locks the pageable memory of the source.
+    Register,
+    /// Takes that back; the destination is the pageable memory.
+    Unregister,
+    /// Enqueues a kernel of one thread on an idle stream; the call only.
+    Launch,
+    /// The same, and waits for its end.
+    LaunchSync,
+    /// Waits for a stream that is idle.
+    Sync,
+    /// Records an event on an idle stream.
+    Event,
+    /// Creates a stream.
+    Stream,
+}
+words!(RuntimeCall, "runtime call", {
+    Alloc => "alloc", Free => "free", Register => "register", Unregister => "unregister",
+    Launch => "launch", LaunchSync => "launch-sync", Sync => "sync", Event => "event",
+    Stream => "stream",
+});
+
+impl RuntimeCall {
+    /// The kernel that launches are timed with: one thread that stores one word.
+    pub const KERNEL: Variant = Variant { op: KernelOp::Write, ..Variant::chase() };
+    /// The payload of that kernel.
+    pub const KERNEL_BYTES: Bytes = Bytes(8);
+
+    /// Whether its cost may grow with the bytes that it is about.
+    pub const fn is_sized(self) -> bool {
+        matches!(self, Self::Alloc | Self::Free | Self::Register | Self::Unregister)
+    }
+}
+
+/// Bytes of one chunk of a copy that is staged through host memory by this program.
+pub const STAGED_CHUNK: Bytes = Bytes::mib(4);
+/// Chunks of pinned memory that such a copy goes round: while some are filled others are emptied.
+pub const STAGED_CHUNKS: u64 = 4;
+
 /// Who moves the bytes of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mover {
@@ -169,10 +219,33 @@ pub enum Mover {
         /// What makes them move.
         how: MigrateHow,
     },
+    /// Copies of ours from GPU to GPU through pinned host memory, chunk by chunk: while one GPU
+    /// writes a chunk out, the other reads the one before.
+    Staged {
+        /// The GPU that the bytes come from.
+        at: Unit,
+        /// The NUMA domain that they pass.
+        via: Unit,
+    },
+    /// Many copies that are handed to the runtime in one call.
+    Batch {
+        /// The GPU whose stream issues them.
+        at: Unit,
+        /// How many, at least 1; each has an equal part of the bytes.
+        copies: u32,
+    },
+    /// A call of the runtime that moves nothing.
+    Call {
+        /// The GPU that it is made for.
+        at: Unit,
+        /// Which one.
+        call: RuntimeCall,
+    },
 }
 
 impl Mover {
-    /// The first word of its text: `dma`, `blit`, `kernel`, `cpu`, `migrate`.
+    /// The first word of its text: `dma`, `blit`, `kernel`, `cpu`, `migrate`, `staged`, `batch`,
+    /// `call`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Dma { .. } => "dma",
@@ -180,6 +253,9 @@ impl Mover {
             Self::Kernel { .. } => "kernel",
             Self::Cpu { .. } => "cpu",
             Self::Migrate { .. } => "migrate",
+            Self::Staged { .. } => "staged",
+            Self::Batch { .. } => "batch",
+            Self::Call { .. } => "call",
         }
     }
     /// The unit that does the work.
@@ -189,7 +265,10 @@ impl Mover {
             | Self::Blit { at }
             | Self::Kernel { at, .. }
             | Self::Cpu { at, .. }
-            | Self::Migrate { at, .. } => at,
+            | Self::Migrate { at, .. }
+            | Self::Staged { at, .. }
+            | Self::Batch { at, .. }
+            | Self::Call { at, .. } => at,
         }
     }
     /// What one pass over a payload of `bytes` reads and writes.
@@ -197,9 +276,12 @@ impl Mover {
         match self {
             Self::Kernel { variant, .. } => variant.effect(bytes),
             Self::Cpu { work, .. } => work.effect(bytes),
-            Self::Dma { .. } | Self::Blit { .. } | Self::Migrate { .. } => {
-                Effect { reads: bytes, writes: bytes, chain: 0 }
-            }
+            Self::Dma { .. }
+            | Self::Blit { .. }
+            | Self::Migrate { .. }
+            | Self::Staged { .. }
+            | Self::Batch { .. } => Effect { reads: bytes, writes: bytes, chain: 0 },
+            Self::Call { .. } => Effect { reads: Bytes(0), writes: Bytes(0), chain: 0 },
         }
     }
     /// Whether its figure is a latency (a chain of dependent loads) rather than a rate.
@@ -220,6 +302,9 @@ impl fmt::Display for Mover {
             Self::Kernel { variant, .. } => write!(f, "[{variant}]"),
             Self::Cpu { work, threads, .. } => write!(f, "[{work}-t{threads}]"),
             Self::Migrate { how, .. } => write!(f, "[{how}]"),
+            Self::Staged { via, .. } => write!(f, "[{via}]"),
+            Self::Batch { copies, .. } => write!(f, "[{copies}]"),
+            Self::Call { call, .. } => write!(f, "[{call}]"),
         }
     }
 }
@@ -231,7 +316,8 @@ impl FromStr for Mover {
             ParseError::new(
                 "mover",
                 s,
-                "dma@gpuN, blit@gpuN, kernel@gpuN[VARIANT], cpu@numaN[OP-HOW-tN] or migrate@UNIT[fault|prefetch]",
+                "dma@gpuN, blit@gpuN, kernel@gpuN[VARIANT], cpu@numaN[OP-HOW-tN], \
+                 migrate@UNIT[fault|prefetch], staged@gpuN[numaN], batch@gpuN[COPIES] or call@gpuN[CALL]",
             )
         };
         let (kind, rest) = s.split_once('@').ok_or_else(bad)?;
@@ -252,9 +338,18 @@ impl FromStr for Mover {
                 Ok(Self::Cpu { at, work, threads })
             }
             ("migrate", _, Some(args)) => Ok(Self::Migrate { at, how: args.parse()? }),
+            ("staged", Unit::Gpu(_), Some(args)) => match args.parse()? {
+                via @ Unit::Numa(_) => Ok(Self::Staged { at, via }),
+                Unit::Gpu(_) => Err(bad()),
+            },
+            ("batch", Unit::Gpu(_), Some(args)) => {
+                let copies = number(args).filter(|&n| n >= 1).ok_or_else(bad)?;
+                Ok(Self::Batch { at, copies })
+            }
+            ("call", Unit::Gpu(_), Some(args)) => Ok(Self::Call { at, call: args.parse()? }),
             _ => Err(bad()),
         }
     }
 }
 
-serde_as_text!(Mover);
+serde_as_text!(Mover, RuntimeCall);

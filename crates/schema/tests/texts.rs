@@ -27,6 +27,7 @@ fn word_soup() -> impl Strategy<Value = String> {
             "r0.gpu0.vram", "gpu1.vram", "numa0.pinned-nc", ">", "by", "x", "&", "while",
             "isolated", "dma@gpu0", "kernel@gpu0[copy-w16-u4-b256-g2sm]", "256MiB", "*", "?",
             "cpu@numa0[read-avx512-t1]", "migrate@gpu0[fault]", "[", "]", "@", ".", "",
+            "staged@gpu0[numa0]", "batch@gpu0[64]", "call@gpu0[alloc]",
             "99999999999999999999", "r.gpu.vram", "gpu-1", "\u{1F980}", "\t",
         ]).prop_map(str::to_owned),
         1 => "\\PC{0,8}",
@@ -120,6 +121,10 @@ fn canonical_texts() {
         "gpu1.vram > gpu7.vram by dma@gpu1 x 256MiB while gpu0.vram > gpu6.vram by dma@gpu0 x 4GiB",
         "numa0.huge > numa1.huge by cpu@numa0[copy-avx512-nt-t2] x 64M",
         "numa0.huge > numa0.reg by cpu@numa0[chase-plain-t1] x 32KiB",
+        "gpu0.vram > gpu1.vram by staged@gpu0[numa1] x 256MiB",
+        "numa0.pinned > gpu0.vram by batch@gpu0[256] x 16MiB",
+        "numa0.paged > numa0.registered by call@gpu0[register] x 256MiB isolated",
+        "gpu0.reg > gpu0.reg by call@gpu0[launch-sync] x 1B isolated",
     ];
     let sizes = ["0", "1000", "4096B", "1536KiB", "1GB", "2Ti", "18446744073709551615"];
     let sets = ["0-3,8,10-11", "3,2,1,0", "", "5,5,5"];
@@ -147,6 +152,9 @@ fn errors_name_the_slip_and_the_way_out() {
         "gpu0.vram > gpu1.vram by dma@numa0 x 1MiB",
         "gpu0.vram > gpu1.vram by kernel@gpu0[copy-w3-u4-b256-g1] x 1MiB",
         "gpu0.vram > gpu1.vram by cpu@numa0[copy-avx512-nt] x 1MiB",
+        "gpu0.vram > gpu1.vram by staged@gpu0[gpu1] x 1MiB",
+        "gpu0.vram > gpu1.vram by batch@gpu0[0] x 1MiB",
+        "gpu0.reg > gpu0.reg by call@gpu0[lunch] x 1B",
         "gpu0.vram > gpu1.vram by dma@gpu0 x 1.5MiB",
         "gpu0.vram > gpu1.vram by dma@gpu0 x 0B",
         "gpu0.vram > gpu1.vram by dma@gpu0 x 99999999999TiB",

@@ -9,7 +9,8 @@ use pathline_hal::{
     Result, StreamId,
 };
 use pathline_schema::{
-    Bytes, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, Rank, Severity, Unit, Variant,
+    Bytes, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, Rank, RuntimeCall, Severity, Unit,
+    Variant,
 };
 
 use crate::memory::{self, Spot};
@@ -188,7 +189,6 @@ impl Driver for SimDriver {
             pci: gpu.pci.clone(),
             numa: gpu.numa,
             memory: gpu.memory,
-            memory_peak: gpu.memory_peak,
             compute_units: gpu.compute_units,
             demand_migration,
         });
@@ -247,20 +247,24 @@ impl Driver for SimDriver {
         if room.is_none() {
             return Err(no_such("alloc", &place.unit.to_string()));
         }
-        world
+        let address = world
             .memory
             .alloc(place, bytes.0, memory::Owner::Driver)
-            .ok_or_else(|| out_of_memory("alloc", bytes, place.unit, room))
+            .ok_or_else(|| out_of_memory("alloc", bytes, place.unit, room))?;
+        world.charge_call(self.rank, RuntimeCall::Alloc, Some(place.mem), bytes);
+        Ok(address)
     }
 
     fn free(&self, address: u64) -> Result<()> {
         let mut world = self.world.borrow_mut();
         let struck = world.enter(self.rank, "free", None);
-        let owned = |b: &memory::Allocation| b.owner == memory::Owner::Driver;
-        if !world.memory.buffer(address).is_some_and(owned) {
+        let owned = |b: &&memory::Allocation| b.owner == memory::Owner::Driver;
+        let Some(buffer) = world.memory.buffer(address).filter(owned) else {
             return Err(no_such("free", &format!("buffer {address:#x}")));
-        }
+        };
+        let (mem, bytes) = (buffer.place.mem, Bytes(buffer.bytes));
         world.free(self.rank, "free", address)?;
+        world.charge_call(self.rank, RuntimeCall::Free, Some(mem), bytes);
         struck.map(|_| ())
     }
 
@@ -277,6 +281,8 @@ impl Driver for SimDriver {
             return Err(CallError::new(Severity::Transient, "register", thing, reason));
         };
         buffer.registered = true;
+        let mem = buffer.place.mem;
+        world.charge_call(self.rank, RuntimeCall::Register, Some(mem), bytes);
         Ok(())
     }
 
@@ -285,7 +291,10 @@ impl Driver for SimDriver {
         world.enter(self.rank, "unregister", None)?;
         let buffer = world.memory.buffer_mut(address).filter(|b| b.registered);
         let thing = || format!("registered buffer {address:#x}");
-        buffer.ok_or_else(|| no_such("unregister", &thing()))?.registered = false;
+        let buffer = buffer.ok_or_else(|| no_such("unregister", &thing()))?;
+        buffer.registered = false;
+        let (mem, bytes) = (buffer.place.mem, Bytes(buffer.bytes));
+        world.charge_call(self.rank, RuntimeCall::Unregister, Some(mem), bytes);
         Ok(())
     }
 
@@ -311,6 +320,7 @@ impl Driver for SimDriver {
     fn stream_create(&self, gpu: u32) -> Result<StreamId> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "stream_create", Some(gpu))?;
+        world.charge_call(self.rank, RuntimeCall::Stream, None, Bytes(0));
         Ok(StreamId(world.timeline.lane_create(Owner::Stream(gpu))))
     }
 
@@ -327,6 +337,12 @@ impl Driver for SimDriver {
         let mut world = self.world.borrow_mut();
         let (gpu, _) = self.enter_stream(&mut world, "stream_wait", stream)?;
         let thing = format!("stream {} of gpu{gpu}", stream.0);
+        // A wait that has to wait ends with the stream: its own cost is hidden.
+        world.catch_up(self.rank);
+        if world.timeline.lane_idle(stream.0).is_some() {
+            world.charge_call(self.rank, RuntimeCall::Sync, None, Bytes(0));
+            return Ok(());
+        }
         world.block(self.rank, "stream_wait", &thing, |w| w.timeline.lane_idle(stream.0))
     }
 
@@ -356,6 +372,7 @@ impl Driver for SimDriver {
     fn event_record(&self, event: EventId, stream: StreamId) -> Result<()> {
         let mut world = self.world.borrow_mut();
         self.event_enter(&mut world, "event_record", event, stream)?;
+        world.charge_call(self.rank, RuntimeCall::Event, None, Bytes(0));
         let issued = world.clock(self.rank);
         world.timeline.event_record(event.0, stream.0, issued);
         Ok(())
@@ -442,6 +459,34 @@ impl Driver for SimDriver {
             world.release(&effect);
         }
         arrived
+    }
+
+    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let (gpu, damages) = self.enter_stream(&mut world, "copy_batch", stream)?;
+        let Some(call) = world.batch_call() else {
+            let thing = format!("{} copies on gpu{gpu}", copies.len());
+            let reason = "this runtime has no call for a batch";
+            return Err(CallError::unsupported("copy_batch", thing, reason)
+                .or_try("copy one after the other"));
+        };
+        let mut ready = Vec::new();
+        for &(dst, src, bytes) in copies.iter().filter(|(_, _, bytes)| bytes.0 > 0) {
+            let spots =
+                (world.find("copy_batch", dst, bytes)?, world.find("copy_batch", src, bytes)?);
+            let operation = Self::copy_operation(&mut world, spots, bytes, gpu, CopyEngine::Auto)?;
+            ready.push((spots, bytes, operation));
+        }
+        world.charge(self.rank, call.0);
+        for (nth, ((dst, src), bytes, operation)) in ready.into_iter().enumerate() {
+            let does = Does::Copy;
+            let effect = Effect { src: Some(src), dst: Some(dst), bytes: bytes.0, does, damages };
+            // The engine is started once; then it goes down the list.
+            let passes = if nth == 0 { 1.0 } else { 0.0 };
+            let load = Load { passes, ..Load::once(bytes) };
+            world.enqueue(self.rank, stream.0, operation, load, effect);
+        }
+        Ok(())
     }
 
     fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use pathline_flow::{MachineDesc, Network, Operation, Switches};
 use pathline_hal::{CallError, Result, pattern};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, Mover, Ns, Place, Rank, Severity, Topology,
-    Unit, Variant,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, Mover, Ns, Place, Rank, RuntimeCall,
+    Severity, Topology, Unit, Variant,
 };
 
 use crate::Options;
@@ -126,6 +126,21 @@ impl World {
         if let Some(clock) = self.clocks.get_mut(rank.0 as usize) {
             *clock += time.max(0.0);
         }
+    }
+    /// Lets the host spend what a call costs, where the description says so.
+    pub(crate) fn charge_call(
+        &mut self,
+        rank: Rank,
+        call: RuntimeCall,
+        mem: Option<Mem>,
+        bytes: Bytes,
+    ) {
+        let time = self.network.call_time(call, mem, bytes).unwrap_or(Ns::ZERO);
+        self.charge(rank, time.0);
+    }
+    /// Host time of the call that enqueues many copies; none if this runtime has none.
+    pub(crate) fn batch_call(&self) -> Option<Ns> {
+        self.network.batch_call()
     }
     /// A call enters the world: it costs at least a nanosecond, and may be struck by a fault.
     /// Whether what it writes is damaged.

@@ -219,6 +219,9 @@ fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
         Mover::Kernel { .. } => "kernel",
         Mover::Cpu { .. } => "threads",
         Mover::Migrate { .. } => "page migration",
+        Mover::Staged { .. } => "staged copies",
+        Mover::Batch { .. } => "batch of copies",
+        Mover::Call { .. } => "runtime call",
     }
 }
 

@@ -13,6 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("gpu: impossible allocations are errors", impossible_allocations),
     ("gpu: fill and check, every kind of memory", fill_and_check),
     ("gpu: copy moves exactly the bytes, every direction and engine", copy),
+    ("gpu: a batch moves exactly its copies", batch),
     ("gpu: a stream keeps its order", stream_order),
     ("gpu: an event orders two streams", event_orders_streams),
     ("gpu: events are monotone and add up", event_times),
@@ -192,6 +193,37 @@ fn copy_once(machine: &Machine, from: Place, to: Place, engine: CopyEngine, byte
     let found = wrong(machine, &dst, bytes, TAIL, 33)?;
     ensure!(found.is_none(), "byte {found:?} past the end was written");
     expect(&src, 31, "the source changed")
+}
+
+/// Three copies of different lengths by one call, with gaps between them that stay as they were.
+fn batch(machine: &Machine) -> Outcome {
+    let (_, gpu, numa) = first(machine)?;
+    let (at, lengths) = ([0_u64, 40_000, 90_000], [33_333_u64, 1, 10_007]);
+    let bytes = 100_007;
+    let src = memory(machine, Place::new(Unit::Numa(numa), Mem::Pinned), bytes)?;
+    let dst = memory(machine, vram(gpu), bytes)?;
+    dst.fill(34, false)?;
+    let mut copies = Vec::new();
+    for ((&at, &length), seed) in at.iter().zip(&lengths).zip(35..) {
+        put(machine, &src, at, length, seed)?;
+        put(machine, &dst, at, length, seed + 10)?;
+        copies.push((dst.address() + at, src.address() + at, Bytes(length)));
+    }
+    let stream = machine.gpu(gpu)?.stream()?;
+    let gap = 40_001..90_000;
+    let kept = Bytes(gap.end - gap.start);
+    put(machine, &dst, gap.start, kept.0, 99)?;
+    if or_unsupported(stream.copy_batch(&copies))?.is_none() {
+        return Ok(());
+    }
+    stream.wait()?;
+    for ((&at, &length), seed) in at.iter().zip(&lengths).zip(35..) {
+        let found = wrong(machine, &dst, at, length, seed)?;
+        ensure!(found.is_none(), "byte {found:?} of the copy at {at} did not arrive");
+    }
+    let found = wrong(machine, &dst, gap.start, kept.0, 99)?;
+    ensure!(found.is_none(), "byte {found:?} between two copies was written");
+    Ok(())
 }
 
 fn stream_order(machine: &Machine) -> Outcome {

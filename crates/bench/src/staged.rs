@@ -1,0 +1,143 @@
+//! Lanes of copies from GPU to GPU that this program stages through pinned host memory.
+
+use std::rc::Rc;
+
+use pathline_hal::{Buffer, CallError, CopyEngine, Event, Gate, Machine, Result, Stream};
+use pathline_schema::{Bytes, Flow, Mem, Place, STAGED_CHUNK, STAGED_CHUNKS, Timer, Unit, Verdict};
+
+use crate::lane::{Lane, Lap, SOURCE_SEED, SPOILT_SEED};
+
+/// A chunk of pinned memory and who may have it.
+struct Slot<'m> {
+    memory: Buffer<'m>,
+    /// Its bytes have come from the source; of the source's GPU.
+    filled: Event<'m>,
+    /// Its bytes have gone on; of the destination's GPU.
+    emptied: Event<'m>,
+}
+
+/// Two streams that hand chunks to each other: one writes out of the source, one into the
+/// destination.
+pub(crate) struct Staged<'m> {
+    machine: &'m Machine,
+    out: Stream<'m>,
+    into: Stream<'m>,
+    start: Event<'m>,
+    end: Event<'m>,
+    slots: Vec<Slot<'m>>,
+    src: Rc<Buffer<'m>>,
+    dst: Rc<Buffer<'m>>,
+    bytes: Bytes,
+    isolated: bool,
+    pending: u64,
+}
+
+impl<'m> Staged<'m> {
+    pub(crate) fn new(
+        machine: &'m Machine,
+        flow: &Flow,
+        via: Unit,
+        (src, dst): (Rc<Buffer<'m>>, Rc<Buffer<'m>>),
+        isolated: bool,
+    ) -> Result<Self> {
+        let gpu = |unit: Unit| {
+            let index = unit.gpu().ok_or_else(|| {
+                let why = flow.misfit().unwrap_or("it does not go from GPU to GPU");
+                CallError::unsupported("bind", flow.to_string(), why)
+            })?;
+            machine.gpu(index)
+        };
+        let (from, to) = (gpu(flow.src.unit)?, gpu(flow.dst.unit)?);
+        let chunk = STAGED_CHUNK.min(flow.bytes);
+        let slot = |_| {
+            let memory = machine.buffer(Place::new(via, Mem::Pinned), chunk)?;
+            Ok(Slot { memory, filled: from.event()?, emptied: to.event()? })
+        };
+        Ok(Self {
+            machine,
+            out: from.stream()?,
+            into: to.stream()?,
+            start: from.event()?,
+            end: from.event()?,
+            slots: (0..STAGED_CHUNKS).map(slot).collect::<Result<_>>()?,
+            src,
+            dst,
+            bytes: flow.bytes,
+            isolated,
+            pending: 0,
+        })
+    }
+
+    fn chunks(&self) -> u64 {
+        self.bytes.0.div_ceil(STAGED_CHUNK.0)
+    }
+
+    /// All chunks of one operation. A chunk's memory is not written before its last bytes have
+    /// gone on, nor read before its new bytes have come.
+    fn enqueue(&self) -> Result<()> {
+        let engine = CopyEngine::Auto;
+        for (nth, slot) in (0..self.chunks()).zip(self.slots.iter().cycle()) {
+            let offset = nth * STAGED_CHUNK.0;
+            let bytes = STAGED_CHUNK.min(Bytes(self.bytes.0 - offset));
+            let memory = slot.memory.address();
+            // The first time round the memory is free, and a wait for an event that was never
+            // recorded is none.
+            self.out.wait_event(&slot.emptied)?;
+            self.out.copy(memory, self.src.address() + offset, bytes, engine)?;
+            self.out.record(&slot.filled)?;
+            self.into.wait_event(&slot.filled)?;
+            self.into.copy(self.dst.address() + offset, memory, bytes, engine)?;
+            self.into.record(&slot.emptied)?;
+        }
+        Ok(())
+    }
+}
+
+impl Lane for Staged<'_> {
+    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()> {
+        self.pending = reps;
+        self.out.hold(gate)?;
+        self.out.record(&self.start)?;
+        for _ in 0..reps {
+            self.enqueue()?;
+        }
+        // Both events are of the GPU that the bytes come from, so that they can be compared.
+        for slot in &self.slots {
+            self.out.wait_event(&slot.emptied)?;
+        }
+        self.out.record(&self.end)
+    }
+
+    fn wait(&mut self) -> Result<Lap> {
+        let reps = std::mem::take(&mut self.pending);
+        self.into.wait()?;
+        self.out.wait()?;
+        Ok(Lap { elapsed: self.end.since(&self.start)?, steps: reps })
+    }
+
+    fn timer(&self) -> Timer {
+        Timer::DeviceEvents
+    }
+
+    fn engine(&self) -> String {
+        "copies staged through the host".to_owned()
+    }
+
+    fn repeats(&self) -> bool {
+        !self.isolated
+    }
+
+    fn most(&self) -> u64 {
+        // A wait, a copy and a record on each stream for every chunk.
+        let depth = self.machine.driver().map_or(u64::MAX, |driver| driver.queue_depth());
+        (depth / (3 * self.chunks())).max(1)
+    }
+
+    fn spoil(&mut self) -> Result<()> {
+        self.dst.fill(SPOILT_SEED, false)
+    }
+
+    fn check(&self) -> Result<Verdict> {
+        self.dst.check(SOURCE_SEED, self.bytes).map(|()| Verdict::Verified)
+    }
+}
