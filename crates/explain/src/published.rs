@@ -1,12 +1,13 @@
 //! What others have published for the same paths of the same machine.
 //!
 //! Facts only, each with its source; the rows lie in `data/published/*.csv`. They are shown beside
-//! figures of a node whose GPUs are numbered and linked as in the source, real or simulated.
+//! figures of a node like that of the source, real or simulated: numbered and linked alike, or, where
+//! a switch makes all GPUs equal, of the same GPUs.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use pathline_schema::{Bytes, Cadence, Case, Flow, LinkKind, Mover, Node, Place, Topology};
+use pathline_schema::{Bytes, Cadence, Case, Flow, LinkKind, Mover, Node, Place, Topology, Unit};
 
 use crate::figure::Published;
 
@@ -15,7 +16,11 @@ const MI250X: &str = include_str!("../data/published/mi250x.csv");
 /// Hops between its GPUs: `gpu,peer,hops,source`, each pair once.
 const MI250X_HOPS: &str = include_str!("../data/published/mi250x-hops.csv");
 
-/// The links of such a node: GCD, GCD, number of xGMI links (ORNL Frontier user guide; LUMI
+/// What nvbandwidth and a plain program found on nodes of H200s behind NVSwitch. A row of one pair
+/// holds for every pair.
+const H200: &str = include_str!("../data/published/h200.csv");
+
+/// The links of an MI250X node: GCD, GCD, number of xGMI links (ORNL Frontier user guide; LUMI
 /// documentation; KFD dumps of LUMI nodes).
 const MI250X_LINKS: [(u32, u32, u32); 12] = [
     (0, 1, 4),
@@ -50,6 +55,8 @@ pub enum Metric {
     Ratio,
     /// Time of one operation, us.
     Latency,
+    /// Time of one dependent load, ns.
+    Load,
     /// Share of the theoretical peak, 0 to 1.
     Fraction,
 }
@@ -61,6 +68,7 @@ impl Metric {
             "traffic" => Self::Traffic,
             "ratio" => Self::Ratio,
             "latency" => Self::Latency,
+            "load" => Self::Load,
             "fraction" => Self::Fraction,
             _ => return None,
         })
@@ -69,6 +77,7 @@ impl Metric {
         let mut sizes = case.timed.iter().map(|f| f.bytes);
         match self {
             Self::Latency => case.cadence == Cadence::Isolated && sizes.all(|b| b == TINY),
+            Self::Load => case.timed.iter().all(|f| f.by.is_chase()),
             _ => case.cadence == Cadence::Streaming && sizes.all(|b| b >= BULK),
         }
     }
@@ -80,6 +89,23 @@ pub struct Table {
     rows: HashMap<(String, Metric), Vec<Row>>,
     /// Hops between two GPUs, the lower number first.
     hops: HashMap<(u32, u32), Published>,
+    names: Names,
+}
+
+/// What units are called in the key of a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Names {
+    /// By their numbers.
+    #[default]
+    Numbers,
+    /// By the order in which a case names them: all units of a kind are equal.
+    Order,
+}
+
+/// Makes the keys under which rows are found.
+struct Keys {
+    names: Names,
+    seen: Vec<Unit>,
 }
 
 #[derive(Debug)]
@@ -92,8 +118,16 @@ struct Row {
 impl Table {
     /// The values that hold for a node: those of its kind, if its links are numbered alike.
     pub fn for_node(topology: &Topology) -> Option<&'static Self> {
-        static TABLE: OnceLock<Table> = OnceLock::new();
-        is_mi250x(topology).then(|| TABLE.get_or_init(|| Self::parse(MI250X, MI250X_HOPS)))
+        static MI250X_TABLE: OnceLock<Table> = OnceLock::new();
+        static H200_TABLE: OnceLock<Table> = OnceLock::new();
+        if is_mi250x(topology) {
+            let parse = || Self::parse(MI250X, MI250X_HOPS, Names::Numbers);
+            Some(MI250X_TABLE.get_or_init(parse))
+        } else if is_h200(topology) {
+            Some(H200_TABLE.get_or_init(|| Self::parse(H200, "", Names::Order)))
+        } else {
+            None
+        }
     }
 
     /// The value for a case, if somebody has published one. `engine` is what moved the bytes, as
@@ -102,7 +136,7 @@ impl Table {
         if !case.background.is_empty() || !metric.fits(case) {
             return None;
         }
-        let key = case.timed.iter().map(flow_key).collect::<Vec<_>>().join(" & ");
+        let key = Keys::new(self.names).of_case(case);
         let fits = |row: &&Row| {
             row.engine.is_empty()
                 || row.engine == engine
@@ -128,14 +162,14 @@ impl Table {
     }
 
     /// Rows that do not parse are left out; a test counts them.
-    fn parse(text: &str, hops: &str) -> Self {
-        let mut table = Self { hops: parse_hops(hops), ..Self::default() };
+    fn parse(text: &str, hops: &str, names: Names) -> Self {
+        let mut table = Self { hops: parse_hops(hops), names, ..Self::default() };
         let mut reader = ::csv::Reader::from_reader(text.as_bytes());
         for record in reader.records().flatten() {
             let field = |n: usize| record.get(n).unwrap_or_default();
             let Some(metric) = Metric::parse(field(1)) else { continue };
             let Ok(value) = field(2).parse() else { continue };
-            let Some(key) = pattern_key(field(0)) else { continue };
+            let Some(key) = Keys::new(names).of_row(field(0)) else { continue };
             let source = match field(6) {
                 "" => field(5).to_owned(),
                 figure => format!("{}, {figure}", field(5)),
@@ -158,45 +192,70 @@ fn parse_hops(text: &str) -> HashMap<(u32, u32), Published> {
     ::csv::Reader::from_reader(text.as_bytes()).records().flatten().filter_map(row).collect()
 }
 
-/// The key of a row's case text, in which a kernel's variant is cut to its operation: `[copy-*]`.
-fn pattern_key(case: &str) -> Option<String> {
-    let case = case.strip_suffix(" isolated").unwrap_or(case);
-    let flows: Option<Vec<String>> = case
-        .split(" & ")
-        .map(|flow| {
+impl Keys {
+    fn new(names: Names) -> Self {
+        Self { names, seen: Vec::new() }
+    }
+
+    /// The key of a row's case text, in which a kernel's variant is cut to its operation: `[copy-*]`.
+    fn of_row(&mut self, case: &str) -> Option<String> {
+        let case = case.strip_suffix(" isolated").unwrap_or(case);
+        let mut flows = Vec::new();
+        for flow in case.split(" & ") {
             let (way, by) = flow.split_once(" by ")?;
             let (src, dst) = way.split_once(" > ")?;
-            let (at, how) = by.split_once('[').unwrap_or((by, ""));
+            let (kind, at) = by.split_once('@')?;
+            let (at, how) = at.split_once('[').unwrap_or((at, ""));
             let how = how.trim_end_matches(']').split('-').next().unwrap_or_default();
-            Some(format!(
-                "{}>{} {at} {how}",
-                place_key(&src.parse().ok()?),
-                place_key(&dst.parse().ok()?)
-            ))
-        })
-        .collect();
-    Some(flows?.join(" & "))
+            let ends = (src.parse().ok()?, dst.parse().ok()?);
+            flows.push(self.flow(ends, kind, at.parse().ok()?, how));
+        }
+        Some(flows.join(" & "))
+    }
+
+    fn of_case(&mut self, case: &Case) -> String {
+        let mut flows = Vec::new();
+        for Flow { src, dst, by, .. } in &case.timed {
+            let how = match by {
+                Mover::Kernel { variant, .. } => variant.op.word(),
+                Mover::Cpu { work, .. } => work.op.word(),
+                Mover::Migrate { how, .. } => how.word(),
+                Mover::Call { call, .. } => call.word(),
+                Mover::Dma { .. }
+                | Mover::Blit { .. }
+                | Mover::Staged { .. }
+                | Mover::Batch { .. } => "",
+            };
+            flows.push(self.flow((*src, *dst), by.kind(), by.at(), how));
+        }
+        flows.join(" & ")
+    }
+
+    fn flow(&mut self, (src, dst): (Place, Place), kind: &str, at: Unit, how: &str) -> String {
+        let (from, to) = (self.unit(src.unit), self.unit(dst.unit));
+        let at = self.unit(at);
+        format!("{from}.{}>{to}.{} {kind}@{at} {how}", src.mem, dst.mem)
+    }
+
+    fn unit(&mut self, unit: Unit) -> String {
+        if self.names == Names::Numbers {
+            return unit.to_string();
+        }
+        let nth = self.seen.iter().position(|u| *u == unit).unwrap_or_else(|| {
+            self.seen.push(unit);
+            self.seen.len() - 1
+        });
+        match unit {
+            Unit::Gpu(_) => format!("gpu {nth}"),
+            Unit::Numa(_) => format!("numa {nth}"),
+        }
+    }
 }
 
-fn flow_key(flow: &Flow) -> String {
-    let how = match &flow.by {
-        Mover::Kernel { variant, .. } => variant.op.word(),
-        Mover::Cpu { work, .. } => work.op.word(),
-        Mover::Migrate { how, .. } => how.word(),
-        Mover::Call { call, .. } => call.word(),
-        Mover::Dma { .. } | Mover::Blit { .. } | Mover::Staged { .. } | Mover::Batch { .. } => "",
-    };
-    format!(
-        "{}>{} {}@{} {how}",
-        place_key(&flow.src),
-        place_key(&flow.dst),
-        flow.by.kind(),
-        flow.by.at()
-    )
-}
-
-fn place_key(place: &Place) -> String {
-    format!("{}.{}", place.unit, place.mem)
+/// H200s that reach each other through NVSwitch, where every pair is like every other, or one H200.
+fn is_h200(topology: &Topology) -> bool {
+    let ours = |gpu: &pathline_schema::Gpu| gpu.vendor == "nvidia" && gpu.name.contains("H200");
+    !topology.gpus.is_empty() && topology.gpus.iter().all(ours)
 }
 
 fn is_mi250x(topology: &Topology) -> bool {
@@ -245,10 +304,36 @@ mod tests {
 
     #[test]
     fn every_row_is_read() {
-        let table = Table::parse(MI250X, MI250X_HOPS);
+        let table = Table::parse(MI250X, MI250X_HOPS, Names::Numbers);
         // 8 x 7 / 2 pairs of GCDs.
         assert_eq!(table.hops.len(), 28);
         assert_eq!(table.len(), MI250X.lines().count() - 1);
+        assert_eq!(Table::parse(H200, "", Names::Order).len(), H200.lines().count() - 1);
+    }
+
+    #[test]
+    fn behind_a_switch_a_row_of_one_pair_holds_for_all() {
+        let gpu = |index| Gpu {
+            index,
+            vendor: "nvidia".into(),
+            name: "NVIDIA H200".into(),
+            ..Gpu::default()
+        };
+        let node = Topology { gpus: (0..4).map(gpu).collect(), ..Topology::default() };
+        let table = Table::for_node(&node).unwrap();
+        let value = |case: &str, metric| {
+            table.lookup(&case.parse().unwrap(), metric, "copy engine").map(|p| p.value)
+        };
+        let (there, back) = ("gpu3.vram > gpu2.vram by dma", "gpu2.vram > gpu3.vram by dma");
+        let bandwidth = |case: &str| value(case, Metric::Bandwidth);
+        assert_eq!(bandwidth(&format!("{there}@gpu3 x 2GiB")), Some(396.12));
+        assert_eq!(bandwidth(&format!("{there}@gpu2 x 2GiB")), Some(393.8));
+        let both = format!("{there}@gpu3 x 2GiB & {back}@gpu2 x 2GiB");
+        assert_eq!(bandwidth(&both), Some(783.56));
+        assert_eq!(bandwidth("gpu3.vram > gpu3.vram by dma@gpu3 x 2GiB"), None);
+        let chase = "gpu1.vram > gpu3.reg by kernel@gpu3[chase-w8-u1-b1-g1] x 16MiB";
+        assert_eq!(value(chase, Metric::Load), Some(827.0));
+        assert_eq!(value(chase, Metric::Bandwidth), None);
     }
 
     #[test]

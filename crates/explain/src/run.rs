@@ -38,7 +38,7 @@ impl Quantity {
             Self::Payload => Some(Metric::Bandwidth),
             Self::Traffic => Some(Metric::Traffic),
             Self::StepUs => Some(Metric::Latency),
-            Self::StepNs => None,
+            Self::StepNs => Some(Metric::Load),
         }
     }
 }
