@@ -39,13 +39,23 @@ fn collect(value: &Value, names: &mut BTreeSet<String>) {
         Value::Object(fields) => {
             for (name, value) in fields {
                 names.insert(name.clone());
-                if !MAPS.contains(&name.as_str()) {
+                if let ("gpus", Value::Object(units)) = (name.as_str(), value) {
+                    units.values().for_each(|of| collect_unit(of, names));
+                } else if !MAPS.contains(&name.as_str()) {
                     collect(value, names);
                 }
             }
         }
         Value::Array(items) => items.iter().for_each(|item| collect(item, names)),
         _ => {}
+    }
+}
+
+/// Of one GPU: its facts, or its readings, whose `before` and `after` are no maps.
+fn collect_unit(of: &Value, names: &mut BTreeSet<String>) {
+    for (name, value) in of.as_object().into_iter().flatten() {
+        names.insert(name.clone());
+        collect(value, names);
     }
 }
 
@@ -76,8 +86,10 @@ fn examples() -> Result<Vec<Message>> {
         series,
         stop,
         verdict: Verdict::Verified,
-        before: Conditions(BTreeMap::from([("gpu0_temperature_c".to_owned(), 41.0)])),
-        after: Conditions(BTreeMap::from([("gpu0_temperature_c".to_owned(), 44.0)])),
+        before: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 3000.0)])),
+        after: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 2990.0)])),
+        env: BTreeMap::new(),
+        gpus: BTreeMap::from([(Unit::Gpu(0), readings())]),
     };
     let why = "peer_access on gpu0, gpu1: unsupported: no link joins them".to_owned();
     let error = "check on 256MiB at r0.gpu1.vram: byte 4096 is not what was sent".to_owned();
@@ -124,7 +136,44 @@ fn begin() -> Begin {
             seed: 1,
         },
         overhead_ns: BTreeMap::from([("device-events".to_owned(), 900.0)]),
+        gpus: BTreeMap::from([(Unit::Gpu(0), facts())]),
     }
+}
+
+fn facts() -> GpuFacts {
+    GpuFacts {
+        source: "NVML 550.54".to_owned(),
+        max_sm_clock_mhz: Some(1980),
+        max_memory_clock_mhz: Some(3201),
+        power_limit_w: Some(700.0),
+        ecc: Some(true),
+        mig: Some(false),
+        persistence: Some(true),
+        compute_mode: Some("default".to_owned()),
+        nvlinks: Some((18, 18)),
+        fabric: Some("completed".to_owned()),
+    }
+}
+
+/// A GPU under load, which had one PCIe packet sent again.
+fn readings() -> GpuReadings {
+    let counters = |pcie_replays| GpuState {
+        ecc_corrected: Some(0),
+        ecc_uncorrected: Some(0),
+        nvlink_errors: Some(0),
+        pcie_replays: Some(pcie_replays),
+        ..GpuState::default()
+    };
+    let during = GpuState {
+        sm_clock_mhz: Some(1980),
+        memory_clock_mhz: Some(3201),
+        power_w: Some(214.5),
+        temperature_c: Some(41.0),
+        throttle: Some(Vec::new()),
+        pcie: Some(PcieLink { speed_gts: 32.0, width: 16, max_speed_gts: 32.0, max_width: 16 }),
+        ..GpuState::default()
+    };
+    GpuReadings { before: counters(0), during: Some(during), after: counters(1) }
 }
 
 /// One of everything that a topology can hold.
@@ -197,7 +246,9 @@ mod tests {
     #[test]
     fn fields_are_those_of_the_records() {
         let fields = fields();
-        for field in ["schema", "samples_ns", "half_width", "via", "peak", "max_speed_gts", "why"] {
+        for field in
+            ["schema", "samples_ns", "half_width", "via", "peak", "max_speed_gts", "pcie_replays"]
+        {
             assert!(fields.contains(field), "{field}");
         }
         assert!(!fields.contains("HSA_XNACK"), "keys of maps are data");

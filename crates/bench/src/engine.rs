@@ -5,14 +5,15 @@ use std::io;
 
 use pathline_hal::{CallError, Gate, Machine, Result};
 use pathline_schema::{
-    Bytes, Case, Conditions, Fault, Measured, Message, Ns, Rank, Sampled, Series, Settings,
-    Severity, Skip, Stop, StopReason, Unit, Verdict,
+    Bytes, Case, Conditions, Fault, GpuReadings, Measured, Message, Ns, Rank, Sampled, Series,
+    Settings, Severity, Skip, Stop, StopReason, Timer, Unit, Verdict,
 };
 use pathline_stats::{Progress, StopRule, half_width};
 
 use crate::doubt;
 use crate::lane::{self, Lane, Lap, Pool};
 use crate::plan::Entry;
+use crate::watch::Watch;
 
 /// Says why the run must end now, if it must. Asked between samples.
 pub type Interrupt<'a> = &'a dyn Fn() -> Option<String>;
@@ -63,6 +64,8 @@ pub(crate) struct Engine<'a> {
     pub(crate) state: Option<(Ns, Conditions)>,
     /// Units that failed for good, and the error that showed it.
     pub(crate) retired: BTreeMap<Unit, String>,
+    /// Reads the state of GPUs.
+    pub(crate) watch: Watch<'a>,
 }
 
 /// A case that is being sampled.
@@ -79,6 +82,7 @@ struct Running<'m> {
     warmup: u32,
     spent: Ns,
     before: Conditions,
+    gpus: BTreeMap<Unit, GpuReadings>,
 }
 
 impl<'a> Engine<'a> {
@@ -205,6 +209,7 @@ impl<'a> Engine<'a> {
             warmup: 0,
             spent: Ns::ZERO,
             before,
+            gpus: self.watch.before(&entry.case),
         };
         // Allocation and first touch belong to no case; only repeated work counts against it.
         let bound = self.machine.clock.now();
@@ -293,6 +298,15 @@ impl<'a> Engine<'a> {
 
     /// One sample: everything is enqueued behind one gate and released together.
     fn sample(&self, case: &mut Running<'_>) -> Result<Vec<Lap>> {
+        self.sample_while(case, &mut || ())
+    }
+
+    /// One sample; something else is done between its release and its end.
+    fn sample_while(
+        &self,
+        case: &mut Running<'_>,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Vec<Lap>> {
         for lane in &mut case.lanes {
             lane.prepare()?;
         }
@@ -302,6 +316,7 @@ impl<'a> Engine<'a> {
             lane.issue(&gate, reps)?;
         }
         gate.release()?;
+        meanwhile();
         case.lanes.iter_mut().map(|lane| lane.wait()).collect()
     }
 
@@ -351,6 +366,7 @@ impl<'a> Engine<'a> {
             Ok(verdict) => verdict,
             Err(error) => return self.failed(case.entry, &error, sink),
         };
+        self.watch.after(&mut case.gpus);
         let stop = Stop {
             reason,
             warmup: case.warmup,
@@ -365,6 +381,8 @@ impl<'a> Engine<'a> {
             verdict,
             before: case.before,
             after: self.conditions(),
+            env: BTreeMap::new(),
+            gpus: case.gpus,
         };
         for note in doubt::about(&measured, &self.overhead_ns) {
             sink.put(Message::Note(note))?;
@@ -372,14 +390,20 @@ impl<'a> Engine<'a> {
         sink.put(Message::Measured(Box::new(measured)))
     }
 
-    /// Spoils every destination, runs the operation once more, and compares every byte.
-    fn verify(&self, case: &mut Running<'_>) -> Result<Verdict> {
+    /// Spoils every destination, runs the operation once more, and compares every byte. While it
+    /// runs, or if it is over too soon a sample of several, the GPUs are read: neither is recorded.
+    fn verify(&mut self, case: &mut Running<'_>) -> Result<Verdict> {
+        let reps = self.reps_to_look(case);
+        if let Some(reps) = reps.filter(|&reps| reps > 1) {
+            self.look(case, reps)?;
+        }
         for lane in &mut case.lanes {
             lane.spoil()?;
         }
-        let reps = std::mem::replace(&mut case.reps, 1);
-        self.sample(case)?;
-        case.reps = reps;
+        match reps {
+            Some(1) => self.look(case, 1)?,
+            _ => drop(self.once(case, 1, &mut || ())?),
+        }
         let mut verdict = Verdict::Verified;
         for lane in &case.lanes[..case.timed] {
             if let unverified @ Verdict::Unverified(_) = lane.check()? {
@@ -387,6 +411,59 @@ impl<'a> Engine<'a> {
             }
         }
         Ok(verdict)
+    }
+
+    /// Repetitions that last as long as the GPUs of a case take to be read. None if nothing reads
+    /// them, or no stream of theirs works while the host is free to.
+    fn reps_to_look(&self, case: &Running<'_>) -> Option<u64> {
+        let timed = || case.lanes.iter().take(case.timed).zip(&case.series);
+        let each = timed()
+            .filter(|(lane, _)| lane.timer() == Timer::DeviceEvents)
+            .filter_map(|(_, s)| Some(s.samples_ns.last()? / s.reps.max(1) as f64))
+            .reduce(f64::min)?;
+        if case.gpus.is_empty() {
+            return None;
+        }
+        let wanted = (self.watch.needs(case.gpus.len()).0 / each.max(1.0)).ceil().max(1.0) as u64;
+        let most = timed().map(|(lane, _)| if lane.repeats() { lane.most() } else { 1 }).min()?;
+        Some(wanted.min(most).max(1))
+    }
+
+    /// A sample that is not kept, while which the GPUs are read. A reading that took longer than the
+    /// operations is dropped.
+    fn look(&mut self, case: &mut Running<'_>, reps: u64) -> Result<()> {
+        let units: Vec<Unit> = case.gpus.keys().copied().collect();
+        let mut watch = std::mem::replace(&mut self.watch, Watch::new(self.machine));
+        let mut read = None;
+        let laps = self.once(case, reps, &mut || read = Some(watch.now(&units)));
+        self.watch = watch;
+        let device = case.lanes.iter().zip(laps?).filter(|(l, _)| l.timer() == Timer::DeviceEvents);
+        let shortest = device.map(|(_, lap)| lap.elapsed.0).reduce(f64::min);
+        if let (Some((states, took)), Some(shortest)) = (read, shortest)
+            && took.0 < shortest
+        {
+            for (readings, state) in case.gpus.values_mut().zip(states) {
+                readings.during = state;
+            }
+        }
+        Ok(())
+    }
+
+    /// A sample of so many repetitions that is not recorded, with background to match.
+    fn once(
+        &self,
+        case: &mut Running<'_>,
+        reps: u64,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Vec<Lap>> {
+        let kept = (case.reps, case.background_reps);
+        let most = case.lanes.iter().skip(case.timed).map(|l| l.most()).min().unwrap_or(1);
+        let longer = (reps as f64 / kept.0 as f64).max(1.0);
+        case.background_reps = ((kept.1 as f64 * longer).ceil() as u64).min(most.max(kept.1));
+        case.reps = reps;
+        let laps = self.sample_while(case, meanwhile);
+        (case.reps, case.background_reps) = kept;
+        laps
     }
 
     /// What a failed case becomes: a skip if it cannot be done here, else a fault. A device that

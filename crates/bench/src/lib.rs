@@ -11,6 +11,7 @@ mod plan;
 mod session;
 mod staged;
 mod suites;
+mod watch;
 
 pub use engine::{Interrupt, default_settings};
 pub use plan::{Entry, Plan, Scope};

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use pathline_hal::{Machine, Work};
 use pathline_schema::{
-    Begin, Bytes, Case, CpuHow, CpuOp, CpuWork, End, Journal, JournalError, Message, Ns, Outcome,
-    SCHEMA_VERSION, Settings, Skip,
+    Begin, Bytes, Case, CpuHow, CpuOp, CpuWork, End, GpuFacts, Journal, JournalError, Message, Ns,
+    Outcome, SCHEMA_VERSION, Settings, Skip, Unit,
 };
 
 use crate::engine::{Engine, Interrupt, Sink};
 use crate::lane::Pool;
 use crate::plan::{Entry, Plan};
+use crate::watch::Watch;
 
 /// Why a run could not be written down or taken up again.
 #[derive(Debug, thiserror::Error)]
@@ -164,6 +165,7 @@ impl Session {
             carried: std::mem::take(&mut self.carried),
             state: None,
             retired: BTreeMap::new(),
+            watch: Watch::new(machine),
         };
         let begin = Begin {
             schema: SCHEMA_VERSION,
@@ -175,6 +177,7 @@ impl Session {
             env: header.env,
             settings: header.settings,
             overhead_ns,
+            gpus: facts(machine),
         };
         let path = self.path.clone();
         let todo: Vec<&Entry> =
@@ -245,6 +248,13 @@ impl Sink for Writer<'_, '_> {
         (self.show)(Event::Outcome { outcome: &outcome, done: *self.done, total: self.total });
         Ok(())
     }
+}
+
+/// What each GPU says of itself.
+fn facts(machine: &Machine) -> BTreeMap<Unit, GpuFacts> {
+    let Some(monitor) = &machine.monitor else { return BTreeMap::new() };
+    let gpus = machine.topology.gpus.iter();
+    gpus.filter_map(|g| Some((Unit::Gpu(g.index), monitor.facts(g.index)?))).collect()
 }
 
 /// What an empty operation costs by each timer: the least of several, so that only the harness

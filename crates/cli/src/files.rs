@@ -1,11 +1,12 @@
 //! Where a run lies on disk.
 
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use crate::say::out;
 use anyhow::{Context, Result};
+use flate2::bufread::MultiGzDecoder;
 use pathline_schema::Journal;
 
 /// Name of the journal in a run's folder.
@@ -15,9 +16,14 @@ pub(crate) const MACHINE: &str = "machine.toml";
 /// Name of the page in a run's folder.
 pub(crate) const PAGE: &str = "report.html";
 
-/// The journal of a run that is named by its folder or by the journal itself.
+/// The journal of a run that is named by its folder or by the journal itself. In a folder, the
+/// packed one is taken where only that is there.
 pub(crate) fn journal_path(run: &Path) -> PathBuf {
-    if run.is_dir() { run.join(JOURNAL) } else { run.to_owned() }
+    if !run.is_dir() {
+        return run.to_owned();
+    }
+    let (plain, packed) = (run.join(JOURNAL), run.join(format!("{JOURNAL}.gz")));
+    if packed.exists() && !plain.exists() { packed } else { plain }
 }
 
 /// Reads a run.
@@ -25,7 +31,16 @@ pub(crate) fn read(run: &Path) -> Result<Journal> {
     let path = journal_path(run);
     let file = File::open(&path)
         .with_context(|| format!("{}: expected a run's folder or its {JOURNAL}", path.display()))?;
-    Journal::read(BufReader::new(file)).with_context(|| path.display().to_string())
+    unpacked(BufReader::new(file))
+        .map_err(Into::into)
+        .and_then(Journal::read)
+        .with_context(|| path.display().to_string())
+}
+
+/// The text of a journal, unpacked if it is in gzip's format (RFC 1952: it starts with 1f 8b).
+fn unpacked(mut file: BufReader<File>) -> io::Result<Box<dyn BufRead>> {
+    let packed = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) })
 }
 
 /// Makes the folder of a new run: `dir`, or a fresh one under `runs/` that is named after the

@@ -1,7 +1,7 @@
 //! What a user meets: commands, files, exit codes, and runs that are cut.
 
 use std::fs;
-use std::io::BufReader;
+use std::io::{BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -52,6 +52,32 @@ fn without_a_command_ten_lines() {
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert_eq!(out(&output).lines().count(), 10, "{}", out(&output));
     assert!(out(&output).contains("pathline run"));
+}
+
+#[test]
+fn a_packed_journal_is_read_like_a_plain_one() {
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
+    let args = ["run", "--machine", "mi250x", "--suite", "latency", "-q", "--out", text(&run)];
+    assert_eq!(code(&pathline(&args)), 0);
+    let plain = pathline(&["report", text(&run), "--csv", "-"]);
+    let journal = fs::read(run.join("run.jsonl")).unwrap();
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packer.write_all(&journal).unwrap();
+    let packed = packer.finish().unwrap();
+    assert!(packed.len() * 2 < journal.len());
+    fs::write(run.join("run.jsonl.gz"), &packed).unwrap();
+    fs::remove_file(run.join("run.jsonl")).unwrap();
+    let unpacked = pathline(&["report", text(&run), "--csv", "-"]);
+    assert_eq!((code(&unpacked), out(&unpacked)), (0, out(&plain)));
+
+    let refused = pathline(&["run", "--resume", text(&run)]);
+    assert_eq!(code(&refused), 2);
+    assert!(err(&refused).contains("gunzip"), "{}", err(&refused));
+    // A packed file that ends too early is a cut run or an error, never a panic.
+    fs::write(run.join("run.jsonl.gz"), &packed[..packed.len() / 2]).unwrap();
+    let cut = pathline(&["report", text(&run)]);
+    assert_eq!(code(&cut), 2, "{}", err(&cut));
 }
 
 #[test]

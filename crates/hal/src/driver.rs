@@ -1,7 +1,7 @@
 //! The thin, object-safe face of a GPU runtime. Handles are plain words; the facade gives them
 //! owners.
 
-use pathline_schema::{Bytes, MigrateHow, Ns, Place, Variant};
+use pathline_schema::{Bytes, MigrateHow, Ns, Place, Rate, Variant};
 
 use crate::{CallError, Result};
 
@@ -38,6 +38,8 @@ pub struct DeviceInfo {
     pub numa: Option<u32>,
     /// Device memory.
     pub memory: Bytes,
+    /// Theoretical peak of its memory, from its clock and bus; none if the runtime does not say.
+    pub memory_peak: Option<Rate>,
     /// Compute units or multiprocessors.
     pub compute_units: u32,
     /// Whether kernels can demand-fault managed pages (XNACK, concurrent managed access).

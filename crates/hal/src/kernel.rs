@@ -156,8 +156,12 @@ fn helpers(word: u8) -> &'static str {
 /// Loads and stores are of the variant's word at `src` and `dst`, which must be multiples of it.
 /// A triad reads its second array at `src + bytes`; if that is no multiple of the word, it goes
 /// byte by byte.
+///
+/// The first line is a comment with the variant's key, so that a cached file and a test library
+/// can tell what they hold. The number of blocks is no part of the text and is 1 there.
 pub fn source(variant: &Variant) -> String {
-    let mut text = format!("#define PL_BLOCK {}\n", variant.block);
+    let key = Variant { grid: Grid::Blocks(1), ..*variant };
+    let mut text = format!("// {key}\n#define PL_BLOCK {}\n", variant.block);
     if variant.op == KernelOp::Chase {
         text.push_str(CHASE);
         return text;
@@ -214,6 +218,8 @@ mod tests {
     fn a_source_says_what_its_key_says() {
         let mut variant = Variant::standard(KernelOp::Copy);
         let text = source(&variant);
+        assert!(text.starts_with("// copy-w16-u4-b256-g1\n"));
+        assert_eq!(text, source(&Variant { grid: Grid::PerSm(7), ..variant }));
         assert!(text.contains("#define PL_BLOCK 256") && text.contains("#define PL_UNROLL 4"));
         assert!(text.contains("typedef pl_w16 pl_word") && !text.contains("pl_load_nt"));
         assert!(!text.contains("PL_TILE") && !text.contains("PL_LOADS"));

@@ -9,6 +9,7 @@ mod facade;
 mod host;
 pub mod kernel;
 mod machine;
+mod monitor;
 pub mod pattern;
 
 pub mod conformance;
@@ -20,3 +21,4 @@ pub use error::{CallError, Result};
 pub use facade::{Buffer, Event, Gate, Gpu, Kernel, Stream, Team};
 pub use host::{Host, HostDomain, Reaped, TeamId, Work};
 pub use machine::{Clock, Machine};
+pub use monitor::Monitor;

@@ -2,7 +2,7 @@
 
 use pathline_schema::{Ns, Topology, World};
 
-use crate::{Driver, Host};
+use crate::{Driver, Host, Monitor};
 
 /// A clock of the host: real or virtual.
 pub trait Clock {
@@ -27,6 +27,8 @@ pub struct Machine {
     pub host: Box<dyn Host>,
     /// Its GPU runtime, if it has one.
     pub driver: Option<Box<dyn Driver>>,
+    /// What reads the state of its GPUs, if something does.
+    pub monitor: Option<Box<dyn Monitor>>,
 }
 
 impl std::fmt::Debug for Machine {

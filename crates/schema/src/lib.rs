@@ -4,6 +4,7 @@
 //! `Display` and `FromStr` are inverse of each other.
 
 mod case;
+mod gpu;
 mod journal;
 mod mover;
 mod place;
@@ -14,6 +15,7 @@ mod units;
 mod variant;
 
 pub use case::{Cadence, Case, Flow};
+pub use gpu::{GpuFacts, GpuReadings, GpuState};
 pub use journal::{Journal, JournalError};
 pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Case, Flow, Ns, Rank, Rate, Topology, serde_as_text, words};
+use crate::{
+    Bytes, Case, Flow, GpuFacts, GpuReadings, Ns, Rank, Rate, Topology, Unit, serde_as_text, words,
+};
 
 /// Version of the journal's format. It grows when an older reader would misread a newer file.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -65,6 +67,9 @@ pub struct Begin {
     pub settings: Settings,
     /// What the harness itself costs: an empty operation timed like any other, by timer.
     pub overhead_ns: BTreeMap<String, f64>,
+    /// What each GPU says of itself before anything is measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpus: BTreeMap<Unit, GpuFacts>,
 }
 
 /// What the engine was told.
@@ -172,7 +177,7 @@ pub enum Verdict {
 }
 
 /// Readings of the machine's state around a case, by name with its unit:
-/// `core_to_core_ns`, `cpu_mhz`, `gpu0_temperature_c`.
+/// `core_to_core_ns`, `cpu_mhz`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Conditions(pub BTreeMap<String, f64>);
@@ -205,6 +210,13 @@ pub struct Measured {
     pub before: Conditions,
     /// The machine's state after.
     pub after: Conditions,
+    /// Environment switches that pathline itself set for this case, since runtimes read them at
+    /// their start; those that were set for all cases are in [`Begin::env`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// State of the GPUs that the case names, where they can be read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpus: BTreeMap<Unit, GpuReadings>,
 }
 
 /// A case that cannot be measured here.

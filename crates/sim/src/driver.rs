@@ -189,6 +189,7 @@ impl Driver for SimDriver {
             pci: gpu.pci.clone(),
             numa: gpu.numa,
             memory: gpu.memory,
+            memory_peak: gpu.memory_peak,
             compute_units: gpu.compute_units,
             demand_migration,
         });

@@ -12,6 +12,7 @@ mod fault;
 mod fluid;
 mod host;
 mod memory;
+mod monitor;
 mod ranges;
 mod timeline;
 mod world;
@@ -20,7 +21,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pathline_flow::{DescError, MachineDesc, Switches};
-use pathline_hal::{Driver, Machine};
+use pathline_hal::{Driver, Machine, Monitor};
 use pathline_schema::Rank;
 
 pub use fault::{Fault, Mishap};
@@ -65,6 +66,7 @@ pub fn machine_with(
     let topology = world.topology.clone();
     let (world, rank) = (Rc::new(RefCell::new(world)), Rank(0));
     let has_gpus = !topology.gpus.is_empty();
+    let monitor = monitor::SimMonitor { world: Rc::clone(&world), rank };
     let driver = driver::SimDriver { world: Rc::clone(&world), rank };
     Ok(Machine {
         world: pathline_schema::World::Simulated(desc.name.clone()),
@@ -72,5 +74,6 @@ pub fn machine_with(
         clock: Box::new(clock::SimClock { world: Rc::clone(&world), rank }),
         host: Box::new(host::SimHost { world, rank }),
         driver: has_gpus.then(|| Box::new(driver) as Box<dyn Driver>),
+        monitor: has_gpus.then(|| Box::new(monitor) as Box<dyn Monitor>),
     })
 }

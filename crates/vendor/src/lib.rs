@@ -1,15 +1,15 @@
 //! The live host, its GPU runtime and the real clock. All unsafe code of pathline is here, behind
 //! the traits of `hal`: memory of chosen pages on a chosen NUMA domain, threads pinned to cores,
-//! the loops they run, each in the instructions that it is named after, and the CUDA driver.
+//! the loops they run, each in the instructions that it is named after, and the GPU runtimes.
 #![allow(unsafe_code)]
 
 mod chase;
 mod clock;
 mod conditions;
 mod cpus;
-mod cuda;
 mod files;
 mod gate;
+mod gpu;
 mod library;
 mod limits;
 mod live;
@@ -18,6 +18,6 @@ mod memory;
 mod pattern;
 mod team;
 
-pub use cuda::{Runtime, runtime};
+pub use gpu::{Runtime, runtime};
 pub use library::{Found, Tried};
 pub use live::{Opened, live, open};

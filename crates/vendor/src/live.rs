@@ -19,8 +19,8 @@ use pathline_schema::{
 
 use crate::clock::{LiveClock, Origin};
 use crate::conditions::Probe;
-use crate::cuda::Runtime;
 use crate::gate::{Barrier, StartLine};
+use crate::gpu::Runtime;
 use crate::memory::{self, Chain, Mapping, Memory};
 use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
 use crate::{chase, cpus, loops, pattern};
@@ -37,22 +37,31 @@ pub struct Opened {
     pub without: Option<String>,
 }
 
+/// How the names of GPUs begin that are none: figures from them are a model's.
+const STAND_IN_NAME: &str = "stub ";
+
 /// The machine that this process runs on, with its GPU runtime if that starts.
 pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
     let mut without = runtime.without.clone();
     let origin = Origin::now();
     let host = LiveHost::new(&topology, origin);
     let mut driver: Option<Box<dyn Driver>> = None;
+    let mut world = World::Real;
+    let stands_in = runtime.stands_in;
     match runtime.open(Rc::clone(&host.memory)) {
-        Ok(Some(cuda)) => {
-            let infos = cuda.infos();
+        Ok(Some(gpu)) => {
+            let infos = gpu.infos();
             complete(&mut topology, &infos);
-            driver = Some(Box::new(cuda));
+            // A library over another one that stands in is told by the names of its GPUs.
+            if stands_in || infos.iter().any(|i| i.name.starts_with(STAND_IN_NAME)) {
+                world = World::Simulated("stub".into());
+            }
+            driver = Some(Box::new(gpu));
         }
         Ok(None) => {}
         Err(error) => without = Some(error.to_string()),
     }
-    Opened { machine: assemble(topology, origin, host, driver), without }
+    Opened { machine: Machine { world, ..assemble(topology, origin, host, driver) }, without }
 }
 
 /// The machine that this process runs on, without its GPUs. `topology` says which CPUs belong to
@@ -75,6 +84,7 @@ fn assemble(
         clock: Box::new(LiveClock::new(origin)),
         host: Box::new(host),
         driver,
+        monitor: None,
     }
 }
 
@@ -98,6 +108,7 @@ fn complete(topology: &mut Topology, infos: &[DeviceInfo]) {
                 pci: info.pci.clone(),
                 numa: known.numa.or(info.numa),
                 memory: info.memory,
+                memory_peak: known.memory_peak.or(info.memory_peak),
                 compute_units: info.compute_units,
                 ..known
             }

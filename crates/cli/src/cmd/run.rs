@@ -124,6 +124,9 @@ fn settings(args: &RunArgs, memory: Bytes) -> Settings {
 fn open(args: &RunArgs, machine: &Machine, host: &str, name: &str) -> Result<(PathBuf, Session)> {
     if let Some(run) = &args.resume {
         let path = files::journal_path(run);
+        if path.extension().is_some_and(|e| e == "gz") {
+            return Err(anyhow!("{}: to go on with it, gunzip it first", path.display()));
+        }
         let folder = path.parent().map(PathBuf::from).unwrap_or_default();
         return Ok((folder, Session::resume(&path, machine, host)?));
     }

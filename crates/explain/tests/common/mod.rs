@@ -30,6 +30,7 @@ pub(crate) fn begin(world: World) -> Begin {
             seed: 1,
         },
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.0)]),
+        gpus: BTreeMap::new(),
     }
 }
 
@@ -71,6 +72,8 @@ fn outcome(case: Case, suites: &[&str], series: Vec<Series>) -> Outcome {
         verdict: Verdict::Verified,
         before: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 3000.0)])),
         after: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 2900.0)])),
+        env: BTreeMap::new(),
+        gpus: BTreeMap::new(),
     }))
 }
 

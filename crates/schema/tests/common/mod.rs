@@ -156,6 +156,7 @@ pub fn begin() -> impl Strategy<Value = Begin> {
             env,
             settings,
             overhead_ns,
+            gpus: BTreeMap::from([(Unit::Gpu(3), facts())]),
         },
     )
 }
@@ -223,8 +224,9 @@ fn measured() -> impl Strategy<Value = Measured> {
     );
     let verdict =
         prop_oneof![Just(Verdict::Verified), any::<String>().prop_map(Verdict::Unverified)];
-    (case(), words(), vec(series(), 0..3), stop, verdict, conditions(), conditions()).prop_map(
-        |(case, suites, series, stop, verdict, before, after)| Measured {
+    let env = btree_map(any::<String>(), any::<String>(), 0..2);
+    (case(), words(), vec(series(), 0..3), stop, verdict, conditions(), conditions(), env).prop_map(
+        |(case, suites, series, stop, verdict, before, after, env)| Measured {
             case,
             suites,
             series,
@@ -232,8 +234,39 @@ fn measured() -> impl Strategy<Value = Measured> {
             verdict,
             before,
             after,
+            env,
+            gpus: BTreeMap::from([(Unit::Gpu(3), readings(stop.warmup, stop.half_width))]),
         },
     )
+}
+
+/// One of everything that a GPU can say of itself.
+pub fn facts() -> GpuFacts {
+    GpuFacts {
+        source: "NVML 550.54".to_owned(),
+        max_sm_clock_mhz: Some(1980),
+        max_memory_clock_mhz: Some(3201),
+        power_limit_w: Some(700.0),
+        ecc: Some(true),
+        mig: Some(false),
+        persistence: None,
+        compute_mode: Some("default".to_owned()),
+        nvlinks: Some((17, 18)),
+        fabric: Some("completed".to_owned()),
+    }
+}
+
+pub fn readings(number: u32, value: f64) -> GpuReadings {
+    let state = GpuState {
+        sm_clock_mhz: Some(number),
+        power_w: Some(value),
+        throttle: Some(vec!["power cap".to_owned()]),
+        pcie_replays: Some(u64::from(number)),
+        pcie: Some(PcieLink { speed_gts: 32.0, width: 16, ..PcieLink::default() }),
+        ..GpuState::default()
+    };
+    let during = (number % 2 == 0).then(|| state.clone());
+    GpuReadings { before: state, during, after: GpuState::default() }
 }
 
 pub fn message() -> impl Strategy<Value = Message> {
@@ -284,5 +317,6 @@ pub fn plain_begin(world: World) -> Message {
             seed: 1,
         },
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.5)]),
+        gpus: BTreeMap::new(),
     })
 }

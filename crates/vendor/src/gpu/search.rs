@@ -2,17 +2,32 @@
 
 use std::path::{Path, PathBuf};
 
-use super::api::{Cuda, Nvrtc};
+use super::cuda::{self, dotted};
+use super::dialect::Dialect;
+use super::table::{Api, Rtc};
 use crate::library::{self, Found, Library, Tried};
 
 const DRIVER: &str = "libcuda.so.1";
 const COMPILER: &str = "libnvrtc.so";
 
 /// A compiler's functions with its major and minor version.
-pub(crate) type Bound = (Nvrtc, (i32, i32));
+pub(crate) type Bound = (Rtc, (i32, i32));
+/// A runtime that is bound.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) api: Api,
+    pub(crate) dialect: Box<dyn Dialect>,
+    /// The version of CUDA that the driver takes code of; 0 if it does not say.
+    pub(crate) version: i32,
+    /// Whether it only stands in for the real one.
+    pub(crate) stands_in: bool,
+}
+
+/// Exported by the libraries that stand in for a driver in tests: what runs on them is a model.
+pub(crate) const STAND_IN: &str = "pathline_stub";
 
 /// The driver's library with its functions, and how the search went.
-pub(crate) fn driver() -> (Option<Cuda>, Found) {
+pub(crate) fn driver() -> (Option<Driver>, Found) {
     let known = [
         "/usr/lib/x86_64-linux-gnu",
         "/usr/lib/aarch64-linux-gnu",
@@ -38,14 +53,12 @@ fn bare(name: &str) -> Option<PathBuf> {
     (!shadowed).then(|| name.into())
 }
 
-fn driver_at(places: Vec<PathBuf>) -> (Option<Cuda>, Found) {
+fn driver_at(places: Vec<PathBuf>) -> (Option<Driver>, Found) {
     let (found, tried) = library::first(places, |library| {
-        let api = Cuda::load(&library)?;
-        let mut version = 0;
-        // SAFETY: stores one number; it may be called before cuInit.
-        let code = unsafe { (api.driver_version)(&raw mut version) };
-        let text = if code == 0 { dotted(version) } else { "unknown".to_owned() };
-        Ok((api, library.path, text))
+        let (api, cuda, version) = cuda::load(&library)?;
+        let stands_in = library.symbol(STAND_IN).is_some();
+        let driver = Driver { api, dialect: Box::new(cuda), version, stands_in };
+        Ok((driver, library.path, dotted(version)))
     });
     let (api, path, version) = match found {
         Some((api, path, version)) => (Some(api), Some(path), version),
@@ -62,11 +75,6 @@ fn driver_at(places: Vec<PathBuf>) -> (Option<Cuda>, Found) {
     (api, found)
 }
 
-/// `12040` as `12.4`.
-fn dotted(version: i32) -> String {
-    format!("CUDA {}.{}", version / 1000, version % 1000 / 10)
-}
-
 /// The run-time compiler with its functions, major and minor version, and how the search went.
 /// `asked` is a file or folder; nothing else is then looked at. A compiler of a newer major than the
 /// driver makes code that the driver does not load.
@@ -79,10 +87,10 @@ pub(crate) fn compiler(asked: Option<&Path>, driver_major: i32) -> (Option<Bound
         None => candidates(driver_major),
     };
     let (found, tried) = library::first(places, |library| {
-        let api = Nvrtc::load(&library)?;
+        let api = Rtc::bind(&|symbol| (symbol.nvidia.0, library.symbol(symbol.nvidia.0)))?;
         let (mut major, mut minor) = (0, 0);
         // SAFETY: stores two numbers.
-        let code = unsafe { (api.version)(&raw mut major, &raw mut minor) };
+        let code = unsafe { (api.version.at)(&raw mut major, &raw mut minor) };
         if code != 0 {
             return Err(format!("nvrtcVersion returns {code}"));
         }
@@ -201,7 +209,6 @@ mod tests {
         let files = best_first(library::starting_with(folder.path(), COMPILER));
         let majors: Vec<_> = files.iter().map(|f| major(f)).collect();
         assert_eq!(majors, [Some(13), Some(12), Some(11)]);
-        assert_eq!(dotted(12040), "CUDA 12.4");
     }
 
     #[test]

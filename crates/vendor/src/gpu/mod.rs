@@ -1,14 +1,16 @@
-//! NVIDIA GPUs, through the CUDA driver API bound at run time.
+//! GPUs, through a runtime of their vendor that is bound at run time.
 
-mod api;
 mod compiler;
+mod cuda;
 mod device;
+mod dialect;
 mod driver;
 mod error;
 mod gate;
 mod kernels;
 mod memory;
 mod search;
+mod table;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,7 @@ use pathline_schema::Topology;
 use crate::library::Found;
 use crate::memory::Memory;
 use compiler::Compiler;
-pub(crate) use driver::CudaDriver;
+pub(crate) use driver::GpuDriver;
 
 /// What a node offers for measuring NVIDIA GPUs, found without opening one.
 #[derive(Debug)]
@@ -31,7 +33,9 @@ pub struct Runtime {
     pub without: Option<String>,
     /// Where compiled kernels are kept; none without a home folder.
     pub cache: Option<PathBuf>,
-    api: Option<api::Cuda>,
+    /// Whether the driver's library is one that stands in for it in tests.
+    pub stands_in: bool,
+    api: Option<search::Driver>,
     /// File or folder of the run-time compiler, as asked for.
     nvrtc: Option<PathBuf>,
     /// Major version of CUDA that the driver takes code of.
@@ -46,25 +50,22 @@ const DEVICES: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/
 /// them is that, not a library that such a node has no use for.
 pub fn runtime(topology: &Topology, nvrtc: Option<&Path>) -> Runtime {
     let (api, driver) = search::driver();
-    let mut version = 0;
-    if let Some(api) = &api {
-        // SAFETY: stores one number; it may be called before cuInit.
-        unsafe { (api.driver_version)(&raw mut version) };
-    }
+    let stands_in = api.as_ref().is_some_and(|bound| bound.stands_in);
     // Without a driver the compiler is still shown, whatever its version.
+    let version = api.as_ref().map_or(0, |bound| bound.version);
     let major = if version > 0 { version / 1000 } else { i32::MAX };
     let without = if let Some(others) = others(topology) {
         Some(format!("CUDA is the only runtime that is bound, and these GPUs are of {others}"))
     } else if api.is_none() {
         let why = driver.tried.first().map_or("it was not found", |t| t.why.as_str());
         Some(format!("no CUDA driver library ({why})"))
-    } else if !DEVICES.iter().any(|d| Path::new(d).exists()) {
+    } else if !stands_in && !DEVICES.iter().any(|d| Path::new(d).exists()) {
         Some("the CUDA driver library is here, but no device file /dev/nvidia*".to_owned())
     } else {
         None
     };
     let nvrtc = nvrtc.map(Path::to_owned);
-    Runtime { driver, without, cache: compiler::cache_folder(), api, nvrtc, major }
+    Runtime { driver, without, cache: compiler::cache_folder(), stands_in, api, nvrtc, major }
 }
 
 /// Vendors of the GPUs, if there are some and none is NVIDIA's.
@@ -81,11 +82,13 @@ impl Runtime {
     }
 
     /// Starts the driver. Device memory is not touched before the first call that needs it.
-    pub(crate) fn open(self, host: Rc<Memory>) -> Result<Option<CudaDriver>> {
-        let Some(api) = self.api.filter(|_| self.without.is_none()) else { return Ok(None) };
+    pub(crate) fn open(self, host: Rc<Memory>) -> Result<Option<GpuDriver>> {
+        let Some(bound) = self.api.filter(|_| self.without.is_none()) else {
+            return Ok(None);
+        };
         let (found, _) = search::compiler(self.nvrtc.as_deref(), self.major);
         let compiler = found.map(|(api, version)| Compiler::new(api, version, self.cache));
-        CudaDriver::open(api, compiler, host).map(Some)
+        GpuDriver::open(bound.api, bound.dialect, compiler, host).map(Some)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Memory of every kind that CUDA has, the pages of it that move, and the patterns in it.
+//! Memory of every kind that a runtime has, the pages of it that move, and the patterns in it.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -6,22 +6,22 @@ use std::ffi::c_void;
 use pathline_hal::{CallError, Driver, Result};
 use pathline_schema::{Bytes, Mem, MigrateHow, Place, Severity, Unit};
 
-use super::api::{Handle, Location};
-use super::driver::{CudaDriver, cuda, no_such};
+use super::driver::{GpuDriver, call, no_such};
+use super::table::{Handle, Location};
 use crate::{chase, limits, pattern};
 
-// Flags of cuMemHostAlloc and cuMemHostRegister: known to all contexts, mapped, write-combined.
+// Numbers that both runtimes have alike.
+// Flags of registration: known to all contexts, mapped.
 const PORTABLE: u32 = 1;
 const MAPPED: u32 = 2;
-const WRITE_COMBINED: u32 = 4;
-/// `CU_MEM_ATTACH_GLOBAL`
+/// `CU_MEM_ATTACH_GLOBAL`, `hipMemAttachGlobal`
 const GLOBAL: u32 = 1;
-// `CUmem_advise`
+// `CUmem_advise`, `hipMemoryAdvise`
 const PREFERRED_LOCATION: i32 = 3;
 const ACCESSED_BY: i32 = 5;
-/// `CU_DEVICE_CPU`
+/// `CU_DEVICE_CPU`, `hipCpuDeviceId`
 const CPU: i32 = -1;
-// `CUmemLocationType`
+// `CUmemLocationType`, `hipMemLocationType`
 const AT_DEVICE: i32 = 1;
 const AT_NUMA: i32 = 3;
 /// Left free when managed memory is taken: a GPU that runs out of it swaps or hangs.
@@ -74,32 +74,32 @@ fn unknown(call: &str, address: u64) -> CallError {
     CallError::unsupported(call, format!("{address:#x}"), "no buffer of this driver lies there")
 }
 
-impl CudaDriver {
+impl GpuDriver {
     fn own(&self, call: &str, address: u64, bytes: Bytes) -> Result<Block> {
         self.blocks.borrow().range(call, address, bytes.0)?.ok_or_else(|| unknown(call, address))
     }
 
     /// Whether a range of a copy is memory of this driver; if not, it is pageable memory of the host.
     pub(crate) fn reaches_copy(&self, address: u64, bytes: Bytes) -> Result<bool> {
-        if self.blocks.borrow().range("cuMemcpyAsync", address, bytes.0)?.is_some() {
+        if self.blocks.borrow().range(self.dialect.copy_name(), address, bytes.0)?.is_some() {
             return Ok(true);
         }
-        self.host.range("cuMemcpyAsync", address, bytes.0).map(|_| false)
+        self.host.range(self.dialect.copy_name(), address, bytes.0).map(|_| false)
     }
 
     /// Checks that a kernel of `gpu` may touch a range: a fault would end the process's context.
     pub(crate) fn reaches_kernel(&self, gpu: u32, address: u64, bytes: Bytes) -> Result<()> {
-        const CALL: &str = "cuLaunchKernel";
-        let Some(block) = self.blocks.borrow().range(CALL, address, bytes.0)? else {
-            let pageable = self.device(CALL, gpu)?.pageable;
-            let mapping = self.host.range(CALL, address, bytes.0)?;
+        let name = self.api.launch.name;
+        let Some(block) = self.blocks.borrow().range(name, address, bytes.0)? else {
+            let pageable = self.device(name, gpu)?.pageable;
+            let mapping = self.host.range(name, address, bytes.0)?;
             drop(mapping);
             if pageable {
                 return Ok(());
             }
             let thing = format!("pageable memory from gpu{gpu}");
             return Err(CallError::unsupported(
-                CALL,
+                name,
                 thing,
                 "this GPU cannot reach pageable memory of the host",
             ));
@@ -109,7 +109,7 @@ impl CudaDriver {
                 if owner != gpu && !self.peers.borrow().contains(&(gpu, owner)) =>
             {
                 let thing = format!("memory of gpu{owner} from gpu{gpu}");
-                Err(CallError::new(Severity::Transient, CALL, thing, "peer access is not enabled")
+                Err(CallError::new(Severity::Transient, name, thing, "peer access is not enabled")
                     .or_try("enable_peer first"))
             }
             _ => Ok(()),
@@ -138,69 +138,65 @@ impl CudaDriver {
         }
         let address = match (place.unit, place.mem) {
             (Unit::Gpu(gpu), Mem::Vram) => self.vram(gpu, bytes, &thing())?,
-            (Unit::Numa(numa), Mem::Pinned) => {
+            (Unit::Numa(numa), Mem::Pinned | Mem::PinnedWc | Mem::PinnedNonCoherent) => {
                 self.near_any_gpu(numa)?;
-                self.pinned_on(numa, bytes.0, 0, &thing())?
-            }
-            (Unit::Numa(numa), Mem::PinnedWc) => {
-                self.near_any_gpu(numa)?;
-                self.pinned_on(numa, bytes.0, WRITE_COMBINED, &thing())?
+                self.pinned_on(numa, bytes.0, place.mem, &thing())?
             }
             (Unit::Gpu(_), Mem::Managed) | (Unit::Numa(_), Mem::Managed) => {
                 self.managed(place, bytes)?
             }
-            (_, Mem::PinnedNonCoherent) => {
-                return refuse("CUDA's pinned memory is always coherent; numaN.pinned measures it");
-            }
-            (_, Mem::VramFine) => {
-                return refuse("CUDA has one kind of device memory; use gpuN.vram");
-            }
-            _ => return refuse("CUDA has no such memory there"),
+            (_, Mem::VramFine) => return refuse(self.dialect.about().vram_fine),
+            _ => return refuse("the runtime has no such memory there"),
         };
         self.blocks.borrow_mut().0.insert(address, Block { bytes: bytes.0, place, chain: None });
         Ok(address)
     }
 
     fn vram(&self, gpu: u32, bytes: Bytes, thing: &str) -> Result<u64> {
-        const CALL: &str = "cuMemAlloc";
-        self.enter(CALL, gpu)?;
-        let total = self.device(CALL, gpu)?.info.memory;
+        let name = self.api.mem_alloc.name;
+        self.enter(name, gpu)?;
+        let total = self.device(name, gpu)?.info.memory;
         if bytes > total {
             return Err(CallError::new(
                 Severity::Exhausted,
-                CALL,
+                name,
                 thing,
                 format!("the GPU has {}", total.rounded()),
             )
             .or_try("take smaller sizes"));
         }
         let mut address = 0;
-        cuda!(self, mem_alloc, "cuMemAlloc", thing, &raw mut address, bytes.0 as usize)?;
+        call!(self, mem_alloc, thing, &raw mut address, bytes.0 as usize)?;
         Ok(address)
     }
 
     /// Makes the context of a GPU of that domain current, if there is one: a driver may take what
     /// is nearest to its device. Refuses a domain that the host lacks.
     fn near_any_gpu(&self, numa: u32) -> Result<()> {
-        const CALL: &str = "cuMemHostAlloc";
+        let name = self.api.host_alloc.name;
         if !self.host.domains().contains(&numa) {
-            return Err(no_such(CALL, &format!("numa{numa}")));
+            return Err(no_such(name, &format!("numa{numa}")));
         }
         let near = self.devices.iter().find(|d| d.info.numa == Some(numa));
-        self.enter(CALL, near.or(self.devices.first()).map_or(0, |d| d.info.index))
+        self.enter(name, near.or(self.devices.first()).map_or(0, |d| d.info.index))
     }
 
     /// Pinned memory on a domain: the driver's pages follow the policy of the calling thread.
-    fn pinned_on(&self, numa: u32, bytes: u64, flags: u32, thing: &str) -> Result<u64> {
+    fn pinned_on(&self, numa: u32, bytes: u64, mem: Mem, thing: &str) -> Result<u64> {
         if self.host.domains().len() < 2 {
-            return self.pinned(bytes, flags, thing);
+            return self.pinned(bytes, mem, thing);
         }
         let free = self.host.free(numa);
         if bytes > free.0 {
             // A bound allocation that finds no page ends a process.
             let reason = format!("numa{numa} has {} free", free.rounded());
-            return Err(CallError::new(Severity::Exhausted, "cuMemHostAlloc", thing, reason)
-                .or_try("take smaller sizes, or --memory"));
+            return Err(CallError::new(
+                Severity::Exhausted,
+                self.api.host_alloc.name,
+                thing,
+                reason,
+            )
+            .or_try("take smaller sizes, or --memory"));
         }
         let policy = |mode: i32, mask: &[u64]| {
             let bits = mask.len() * 64 + usize::from(!mask.is_empty());
@@ -218,47 +214,43 @@ impl CudaDriver {
                 .with_code(e.raw_os_error().unwrap_or(0).into())
                 .or_try("container runtimes forbid it: run under numactl --membind, or allow set_mempolicy")
         })?;
-        let address = self.pinned(bytes, flags, thing);
+        let address = self.pinned(bytes, mem, thing);
         // It was allowed a moment ago; if not, only where later pages lie is affected.
         let _ = policy(libc::MPOL_DEFAULT, &[]);
         address
     }
 
-    pub(crate) fn pinned(&self, bytes: u64, flags: u32, thing: &str) -> Result<u64> {
+    pub(crate) fn pinned(&self, bytes: u64, mem: Mem, thing: &str) -> Result<u64> {
+        let flags = self
+            .dialect
+            .host_flags(mem)
+            .map_err(|reason| CallError::unsupported(self.api.host_alloc.name, thing, reason))?;
         let free = limits::anywhere().unwrap_or(u64::MAX);
         if bytes > free {
             return Err(CallError::new(
                 Severity::Exhausted,
-                "cuMemHostAlloc",
+                self.api.host_alloc.name,
                 thing,
                 format!("{} are free", Bytes(free).rounded()),
             )
             .or_try("take smaller sizes, or --memory"));
         }
         let mut address = 0;
-        cuda!(
-            self,
-            host_alloc,
-            "cuMemHostAlloc",
-            thing,
-            &raw mut address,
-            bytes as usize,
-            PORTABLE | MAPPED | flags
-        )?;
+        call!(self, host_alloc, thing, &raw mut address, bytes as usize, flags)?;
         Ok(address)
     }
 
     /// Managed memory at its home: never more than every open GPU has free.
     fn managed(&self, place: Place, bytes: Bytes) -> Result<u64> {
-        const CALL: &str = "cuMemAllocManaged";
+        let name = self.api.managed_alloc.name;
         let thing = format!("{bytes} at {place}");
         match place.unit {
             Unit::Numa(numa) => self.near_any_gpu(numa)?,
-            Unit::Gpu(gpu) => self.enter(CALL, gpu)?,
+            Unit::Gpu(gpu) => self.enter(name, gpu)?,
         }
-        if !self.devices.iter().all(|d| d.info.demand_migration) {
+        if !self.devices.iter().all(|d| d.concurrent) {
             let reason = "host and GPU may not touch managed memory at the same time here";
-            return Err(CallError::unsupported(CALL, thing, reason));
+            return Err(CallError::unsupported(name, thing, reason));
         }
         let held: u64 = self
             .blocks
@@ -273,26 +265,18 @@ impl CudaDriver {
             if held.saturating_add(bytes.0).saturating_add(MANAGED_MARGIN) > free.0 {
                 let reason =
                     format!("gpu{gpu} has {} free, and pages may all move there", free.rounded());
-                return Err(CallError::new(Severity::Exhausted, CALL, thing, reason)
+                return Err(CallError::new(Severity::Exhausted, name, thing, reason)
                     .or_try("take smaller sizes"));
             }
         }
         let mut address = 0;
-        cuda!(
-            self,
-            managed_alloc,
-            "cuMemAllocManaged",
-            thing,
-            &raw mut address,
-            bytes.0 as usize,
-            GLOBAL
-        )?;
+        call!(self, managed_alloc, thing, &raw mut address, bytes.0 as usize, GLOBAL)?;
         let settled = match place.unit {
             Unit::Gpu(gpu) => self.keep_at(address, bytes, gpu),
             Unit::Numa(_) => Ok(()),
         };
         if let Err(error) = settled {
-            let _ = cuda!(self, mem_free, "cuMemFree", thing, address);
+            let _ = call!(self, mem_free, thing, address);
             return Err(error);
         }
         Ok(address)
@@ -300,94 +284,79 @@ impl CudaDriver {
 
     /// Managed memory that is at home on a GPU.
     fn keep_at(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
-        let device = self.device("cuMemAdvise", gpu)?.handle;
+        let device = self.device(self.api.advise.name, gpu)?.handle;
         let thing = format!("{bytes} to gpu{gpu}");
-        cuda!(
-            self,
-            advise,
-            "cuMemAdvise",
-            thing,
-            address,
-            bytes.0 as usize,
-            PREFERRED_LOCATION,
-            device
-        )?;
+        call!(self, advise, thing, address, bytes.0 as usize, PREFERRED_LOCATION, device)?;
         self.on_stream(gpu, |stream| self.prefetch(stream, (address, bytes), Unit::Gpu(gpu)))
     }
 
     pub(crate) fn release(&self, address: u64) -> Result<()> {
         let block = self.blocks.borrow().0.get(&address).copied();
         let Some(block) = block.filter(|b| b.place.mem != Mem::Registered) else {
-            return Err(unknown("cuMemFree", address));
+            return Err(unknown(self.api.mem_free.name, address));
         };
         let gpu = block.place.unit.gpu().or_else(|| self.opened().first().copied()).unwrap_or(0);
-        self.enter("cuMemFree", gpu)?;
+        self.enter(self.api.mem_free.name, gpu)?;
         self.blocks.borrow_mut().0.remove(&address);
         let thing = format!("{} at {}", Bytes(block.bytes), block.place);
         match block.place.mem {
-            Mem::Pinned | Mem::PinnedWc => cuda!(self, host_free, "cuMemFreeHost", thing, address),
-            _ => cuda!(self, mem_free, "cuMemFree", thing, address),
+            Mem::Pinned | Mem::PinnedWc | Mem::PinnedNonCoherent => {
+                call!(self, host_free, thing, address)
+            }
+            _ => call!(self, mem_free, thing, address),
         }
     }
 
     pub(crate) fn lock_pages(&self, address: u64, bytes: Bytes) -> Result<()> {
-        const CALL: &str = "cuMemHostRegister";
-        let numa = self.host.range(CALL, address, bytes.0)?.numa;
+        let name = self.api.host_register.name;
+        let numa = self.host.range(name, address, bytes.0)?.numa;
         self.near_any_gpu(numa)?;
         let place = Place::new(Unit::Numa(numa), Mem::Registered);
         let thing = format!("{bytes} at {place}");
-        cuda!(
-            self,
-            host_register,
-            "cuMemHostRegister",
-            thing,
-            address,
-            bytes.0 as usize,
-            PORTABLE | MAPPED
-        )?;
+        call!(self, host_register, thing, address, bytes.0 as usize, PORTABLE | MAPPED)?;
         self.blocks.borrow_mut().0.insert(address, Block { bytes: bytes.0, place, chain: None });
         Ok(())
     }
 
     pub(crate) fn unlock_pages(&self, address: u64) -> Result<()> {
-        const CALL: &str = "cuMemHostUnregister";
+        let name = self.api.host_unregister.name;
         let known = self.blocks.borrow().0.get(&address).copied();
         if known.is_none_or(|b| b.place.mem != Mem::Registered) {
-            return Err(unknown(CALL, address));
+            return Err(unknown(name, address));
         }
-        self.enter(CALL, self.opened().first().copied().unwrap_or(0))?;
+        self.enter(name, self.opened().first().copied().unwrap_or(0))?;
         self.blocks.borrow_mut().0.remove(&address);
-        cuda!(self, host_unregister, "cuMemHostUnregister", format!("{address:#x}"), address)
+        call!(self, host_unregister, format!("{address:#x}"), address)
     }
 
     pub(crate) fn stay_home(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
-        const CALL: &str = "cuMemAdvise";
-        let block = self.own(CALL, address, bytes)?;
+        let name = self.api.advise.name;
+        let block = self.own(name, address, bytes)?;
         let thing = format!("{bytes} at {} for gpu{gpu}", block.place);
         let Unit::Numa(_) = block.place.unit else {
-            return Err(CallError::unsupported(CALL, thing, "its home is not the host")
+            return Err(CallError::unsupported(name, thing, "its home is not the host")
                 .or_try("use numaN.managed"));
         };
         if block.place.mem != Mem::Managed {
-            return Err(CallError::unsupported(CALL, thing, "it is no managed memory")
+            return Err(CallError::unsupported(name, thing, "it is no managed memory")
                 .or_try("use numaN.managed"));
         }
-        let device = self.device(CALL, gpu)?.handle;
-        self.enter(CALL, gpu)?;
+        let device = self.device(name, gpu)?.handle;
+        self.enter(name, gpu)?;
         let size = bytes.0 as usize;
-        cuda!(self, advise, "cuMemAdvise", thing, address, size, PREFERRED_LOCATION, CPU)?;
-        cuda!(self, advise, "cuMemAdvise", thing, address, size, ACCESSED_BY, device)?;
+        call!(self, advise, thing, address, size, PREFERRED_LOCATION, CPU)?;
+        call!(self, advise, thing, address, size, ACCESSED_BY, device)?;
         self.on_stream(gpu, |stream| self.prefetch(stream, (address, bytes), block.place.unit))
     }
 
     /// Enqueues the move of managed pages.
     fn prefetch(&self, stream: Handle, (address, bytes): (u64, Bytes), to: Unit) -> Result<()> {
-        const CALL: &str = "cuMemPrefetchAsync";
+        let name = self.api.prefetch.name;
         let thing = format!("{bytes} to {to}");
         let size = bytes.0 as usize;
         let (kind, id, older) = match to {
             Unit::Gpu(gpu) => {
-                let device = self.device(CALL, gpu)?.handle;
+                let device = self.device(name, gpu)?.handle;
                 (AT_DEVICE, device, device)
             }
             Unit::Numa(numa) => (AT_NUMA, numa.cast_signed(), CPU),
@@ -397,11 +366,11 @@ impl CudaDriver {
             Some(call) => {
                 let at = Location { kind, id };
                 // SAFETY: a range inside a buffer of this driver and a live stream.
-                let code = unsafe { call(address, size, at, 0, stream) };
-                super::error::outcome(&self.api, code, CALL, &|| thing.clone())
+                let code = unsafe { (call.at)(address, size, at, 0, stream) };
+                self.outcome((call.name, code), &|| thing.clone())
             }
             None => {
-                cuda!(self, prefetch, "cuMemPrefetchAsync", thing, address, size, older, stream)
+                call!(self, prefetch, thing, address, size, older, stream)
             }
         }
     }
@@ -414,11 +383,11 @@ impl CudaDriver {
         to: Place,
         how: MigrateHow,
     ) -> Result<()> {
-        const CALL: &str = "cuMemPrefetchAsync";
-        let block = self.own(CALL, address, bytes)?;
+        let name = self.api.prefetch.name;
+        let block = self.own(name, address, bytes)?;
         let thing = format!("{bytes} of {} to {to}", block.place);
         if block.place.mem != Mem::Managed {
-            return Err(CallError::unsupported(CALL, thing, "only managed memory migrates")
+            return Err(CallError::unsupported(name, thing, "only managed memory migrates")
                 .or_try("use numaN.managed"));
         }
         match how {
@@ -427,7 +396,7 @@ impl CudaDriver {
                 self.touch(gpu, stream, address, bytes)
             }
             MigrateHow::Fault => Err(CallError::unsupported(
-                CALL,
+                name,
                 thing,
                 "faults of a kernel bring pages to its own GPU",
             )
@@ -476,10 +445,9 @@ impl CudaDriver {
                     seed,
                 );
             };
-            cuda!(
+            call!(
                 self,
                 copy_in,
-                "cuMemcpyHtoD",
                 "a pattern",
                 address + offset,
                 stage.as_ptr().cast::<c_void>(),
@@ -505,10 +473,9 @@ impl CudaDriver {
             if wrong.is_some() {
                 return Ok(());
             }
-            cuda!(
+            call!(
                 self,
                 copy_out,
-                "cuMemcpyDtoH",
                 "a pattern",
                 stage.as_mut_ptr().cast::<c_void>(),
                 address + offset,
@@ -574,10 +541,9 @@ impl CudaDriver {
                     *word = target.to_le_bytes();
                 }
             }
-            cuda!(
+            call!(
                 self,
                 copy_in,
-                "cuMemcpyHtoD",
                 "a chain",
                 address + offset,
                 stage.as_ptr().cast::<c_void>(),

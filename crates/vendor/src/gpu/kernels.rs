@@ -6,8 +6,8 @@ use std::ffi::{CString, c_void};
 use pathline_hal::{CallError, KernelId, Launch, Result, kernel};
 use pathline_schema::{Bytes, KernelOp, Mem, Variant};
 
-use super::api::Handle;
-use super::driver::{CudaDriver, cuda, no_such};
+use super::driver::{GpuDriver, call, no_such};
+use super::table::Handle;
 
 /// Blocks that patterns are written and checked with, for each multiprocessor.
 const PATTERN_BLOCKS: u32 = 8;
@@ -23,7 +23,7 @@ pub(crate) struct Loaded {
     own: BTreeMap<u32, (Handle, u64)>,
 }
 
-impl CudaDriver {
+impl GpuDriver {
     /// The function of a source on a GPU; loaded at once, since the driver's lazy way would wait
     /// for streams that a gate may hold.
     fn function(&self, gpu: u32, source: &str, name: &'static str) -> Result<Handle> {
@@ -31,40 +31,22 @@ impl CudaDriver {
         if let Some(&(_, function)) = self.loaded.borrow().functions.get(&key) {
             return Ok(function);
         }
-        let arch = &self.device("kernel", gpu)?.info.arch;
+        let arch = &self.device("kernel", gpu)?.target;
         let compiler = self.compiler.as_ref().ok_or_else(|| {
-            CallError::unsupported("kernel", arch.as_str(), "no run-time compiler (NVRTC) was found")
-                .or_try("pip install nvidia-cuda-nvrtc-cu12, or name its file with --nvrtc; `pathline doctor` shows where it was looked for")
+            let about = self.dialect.about();
+            CallError::unsupported("kernel", arch.as_str(), about.no_compiler.0)
+                .or_try(about.no_compiler.1)
         })?;
         let mut code = compiler.code(source, arch)?;
         // PTX is text, and the driver reads it to its zero byte.
         code.push(0);
-        self.enter("cuModuleLoadData", gpu)?;
+        self.enter(self.api.module_load.name, gpu)?;
         let thing = || format!("a kernel for {arch}");
         let (mut module, mut function) = (0, 0);
-        cuda!(
-            self,
-            module_load,
-            "cuModuleLoadData",
-            thing(),
-            &raw mut module,
-            code.as_ptr().cast::<c_void>()
-        )?;
+        call!(self, module_load, thing(), &raw mut module, code.as_ptr().cast::<c_void>())?;
         let entry = CString::new(name).unwrap_or_default();
-        cuda!(
-            self,
-            function,
-            "cuModuleGetFunction",
-            thing(),
-            &raw mut function,
-            module,
-            entry.as_ptr()
-        )?;
-        if let Some(load) = self.api.function_load {
-            // SAFETY: a live function.
-            let code = unsafe { load(function) };
-            super::error::outcome(&self.api, code, "cuFuncLoad", &thing)?;
-        }
+        call!(self, function, thing(), &raw mut function, module, entry.as_ptr())?;
+        self.outcome(self.dialect.load_now(function), &thing)?;
         self.loaded.borrow_mut().functions.insert(key, (module, function));
         Ok(function)
     }
@@ -84,7 +66,7 @@ impl CudaDriver {
         }
         let stream = self.new_stream(gpu)?;
         let mut word = 0;
-        cuda!(self, mem_alloc, "cuMemAlloc", format!("8 B at gpu{gpu}"), &raw mut word, 8)?;
+        call!(self, mem_alloc, format!("8 B at gpu{gpu}"), &raw mut word, 8)?;
         self.loaded.borrow_mut().own.insert(gpu, (stream, word));
         Ok((stream, word))
     }
@@ -96,9 +78,9 @@ impl CudaDriver {
         work: impl FnOnce(Handle) -> Result<()>,
     ) -> Result<()> {
         let (stream, _) = self.own_work(gpu)?;
-        self.enter("cuStreamSynchronize", gpu)?;
+        self.enter(self.api.stream_wait.name, gpu)?;
         work(stream)?;
-        cuda!(self, stream_wait, "cuStreamSynchronize", format!("gpu{gpu}"), stream)
+        call!(self, stream_wait, format!("gpu{gpu}"), stream)
     }
 
     /// Launches with up to four parameters of 8 bytes.
@@ -112,10 +94,9 @@ impl CudaDriver {
         let mut pointers: Vec<*mut c_void> =
             parameters.iter_mut().map(|p| (p as *mut u64).cast()).collect();
         let none = std::ptr::null_mut();
-        cuda!(
+        call!(
             self,
             launch,
-            "cuLaunchKernel",
             format!("{blocks} blocks of {threads}"),
             function,
             blocks,
@@ -139,12 +120,12 @@ impl CudaDriver {
         kernel: KernelId,
         launch: &Launch,
     ) -> Result<()> {
-        const CALL: &str = "cuLaunchKernel";
+        let name = self.api.launch.name;
         let known = self.loaded.borrow().kernels.get(&kernel.0).copied();
         let (owner, variant, function) =
-            known.ok_or_else(|| no_such(CALL, &format!("kernel {}", kernel.0)))?;
+            known.ok_or_else(|| no_such(name, &format!("kernel {}", kernel.0)))?;
         let thing = || format!("{variant} over {} on gpu{gpu}", launch.bytes);
-        let refuse = |reason: &str| Err(CallError::unsupported(CALL, thing(), reason));
+        let refuse = |reason: &str| Err(CallError::unsupported(name, thing(), reason));
         if owner != gpu {
             return refuse("it was loaded on another GPU");
         }
@@ -173,7 +154,7 @@ impl CudaDriver {
         (variant, function): (&Variant, Handle),
         launch: &Launch,
     ) -> Result<()> {
-        let units = self.device("cuLaunchKernel", gpu)?.info.compute_units;
+        let units = self.device(self.api.launch.name, gpu)?.info.compute_units;
         let (_, sink) = self.own_work(gpu)?;
         let shape = (kernel::blocks(variant, launch.bytes, units), u32::from(variant.block));
         self.enqueue(stream, function, shape, &mut [launch.src, launch.dst, launch.bytes.0, sink])
@@ -227,11 +208,11 @@ impl CudaDriver {
         let (_, word) = self.own_work(gpu)?;
         self.enter("check", gpu)?;
         let mut first = u64::MAX;
-        cuda!(self, copy_in, "cuMemcpyHtoD", "8 B", word, (&raw const first).cast::<c_void>(), 8)?;
+        call!(self, copy_in, "8 B", word, (&raw const first).cast::<c_void>(), 8)?;
         self.on_stream(gpu, |stream| {
             self.enqueue(stream, function, shape, &mut [address, bytes.0, seed, word])
         })?;
-        cuda!(self, copy_out, "cuMemcpyDtoH", "8 B", (&raw mut first).cast::<c_void>(), word, 8)?;
+        call!(self, copy_out, "8 B", (&raw mut first).cast::<c_void>(), word, 8)?;
         Ok((first != u64::MAX).then_some(first))
     }
 
@@ -239,13 +220,13 @@ impl CudaDriver {
     pub(crate) fn unload(&self) {
         let loaded = std::mem::take(&mut *self.loaded.borrow_mut());
         for ((gpu, ..), (module, _)) in loaded.functions {
-            let _ = self.enter("cuModuleUnload", gpu);
-            let _ = cuda!(self, module_unload, "cuModuleUnload", "a kernel", module);
+            let _ = self.enter(self.api.module_unload.name, gpu);
+            let _ = call!(self, module_unload, "a kernel", module);
         }
         for (gpu, (stream, word)) in loaded.own {
-            let _ = self.enter("cuStreamDestroy", gpu);
-            let _ = cuda!(self, stream_destroy, "cuStreamDestroy", "own stream", stream);
-            let _ = cuda!(self, mem_free, "cuMemFree", "8 B", word);
+            let _ = self.enter(self.api.stream_destroy.name, gpu);
+            let _ = call!(self, stream_destroy, "own stream", stream);
+            let _ = call!(self, mem_free, "8 B", word);
         }
     }
 }

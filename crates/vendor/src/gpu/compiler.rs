@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use pathline_hal::{CallError, Result};
 use pathline_schema::Severity;
 
-use super::api::{Handle, Nvrtc};
+use super::table::{Call, Handle, Rtc};
 
 /// What `hal::kernel` expects of a dialect.
 const DIALECT: &str = r#"
@@ -31,13 +31,13 @@ const MAGIC: &str = "pathline kernel 1";
 /// The compiler, and where its results are kept.
 #[derive(Debug)]
 pub(crate) struct Compiler {
-    api: Nvrtc,
+    api: Rtc,
     version: (i32, i32),
     cache: Option<PathBuf>,
 }
 
 impl Compiler {
-    pub(crate) fn new(api: Nvrtc, version: (i32, i32), cache: Option<PathBuf>) -> Self {
+    pub(crate) fn new(api: Rtc, version: (i32, i32), cache: Option<PathBuf>) -> Self {
         Self { api, version, cache }
     }
 
@@ -86,10 +86,10 @@ impl Compiler {
         };
         let mut number = 0;
         // SAFETY: stores one number.
-        let code = unsafe { count(&raw mut number) };
+        let code = unsafe { (count.at)(&raw mut number) };
         let mut archs = vec![0; usize::try_from(number).unwrap_or(0)];
         // SAFETY: stores as many numbers as it has just said.
-        if code != 0 || archs.is_empty() || unsafe { list(archs.as_mut_ptr()) } != 0 {
+        if code != 0 || archs.is_empty() || unsafe { (list.at)(archs.as_mut_ptr()) } != 0 {
             return Vec::new();
         }
         archs
@@ -115,7 +115,7 @@ impl Compiler {
         let none = std::ptr::null();
         // SAFETY: source and name are C strings that live through the call; no headers are given.
         let code = unsafe {
-            (self.api.create)(
+            (self.api.create.at)(
                 &raw mut program,
                 source.as_ptr(),
                 c"pathline.cu".as_ptr(),
@@ -129,48 +129,49 @@ impl Compiler {
         }
         let program = Program { api: &self.api, handle: program };
         // SAFETY: the program exists; the options are C strings that live through the call.
-        let code =
-            unsafe { (self.api.compile)(program.handle, pointers.len() as i32, pointers.as_ptr()) };
+        let code = unsafe {
+            (self.api.compile.at)(program.handle, pointers.len() as i32, pointers.as_ptr())
+        };
         if code != 0 {
             let log = program.fetch(self.api.log_size, self.api.log).unwrap_or_default();
             return Err(fails(code, String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n'])));
         }
-        let (size, get) = if real {
-            (self.api.cubin_size, self.api.cubin)
-        } else {
-            (self.api.ptx_size, self.api.ptx)
+        let code = match (real, self.api.ptx_size, self.api.ptx) {
+            (true, ..) => program.fetch(self.api.code_size, self.api.code),
+            (false, Some(size), Some(get)) => program.fetch(size, get),
+            (false, ..) => None,
         };
-        program.fetch(size, get).filter(|c| !c.is_empty()).ok_or_else(|| fails(0, ""))
+        code.filter(|c| !c.is_empty()).ok_or_else(|| fails(0, ""))
     }
 }
 
 /// A program that is given back.
 struct Program<'a> {
-    api: &'a Nvrtc,
+    api: &'a Rtc,
     handle: Handle,
 }
 
 impl Program<'_> {
     fn fetch(
         &self,
-        size: unsafe extern "C" fn(Handle, *mut usize) -> i32,
-        get: unsafe extern "C" fn(Handle, *mut std::ffi::c_char) -> i32,
+        size: Call<unsafe extern "C" fn(Handle, *mut usize) -> i32>,
+        get: Call<unsafe extern "C" fn(Handle, *mut std::ffi::c_char) -> i32>,
     ) -> Option<Vec<u8>> {
         let mut length = 0;
         // SAFETY: the program exists; one number is stored.
-        if unsafe { size(self.handle, &raw mut length) } != 0 {
+        if unsafe { (size.at)(self.handle, &raw mut length) } != 0 {
             return None;
         }
         let mut bytes = vec![0u8; length];
         // SAFETY: the program exists, and as many bytes are stored as it has just said.
-        (unsafe { get(self.handle, bytes.as_mut_ptr().cast()) } == 0).then_some(bytes)
+        (unsafe { (get.at)(self.handle, bytes.as_mut_ptr().cast()) } == 0).then_some(bytes)
     }
 }
 
 impl Drop for Program<'_> {
     fn drop(&mut self) {
         // SAFETY: the program exists and is not used after this.
-        unsafe { (self.api.destroy)(&raw mut self.handle) };
+        unsafe { (self.api.destroy.at)(&raw mut self.handle) };
     }
 }
 

@@ -1,4 +1,4 @@
-//! `hal::Driver` over the CUDA driver API.
+//! `hal::Driver` over either runtime.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,75 +8,85 @@ use pathline_hal::{
     CallError, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, PeerAccess,
     Result, StreamId,
 };
-use pathline_schema::{Bytes, MigrateHow, Ns, Place, Severity, Variant};
+use pathline_schema::{Bytes, Mem, MigrateHow, Ns, Place, Severity, Variant};
 
-use super::api::{Cuda, Handle};
 use super::compiler::Compiler;
 use super::device::{self, Device};
+use super::dialect::Dialect;
 use super::error::outcome;
 use super::gate::{self, Gates, SLOTS};
 use super::kernels::Loaded;
 use super::memory::Blocks;
+use super::table::{Api, Handle, Status};
 use crate::memory::Memory;
 
 /// Operations that fit into a stream that is held; with one more the call waits for the stream, and
 /// whoever would open the gate waits for the call. The hardware queue has 1024 entries.
 const QUEUE: u64 = 500;
-/// `CU_STREAM_NON_BLOCKING`: no order with the legacy stream.
+/// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
 const NON_BLOCKING: u32 = 1;
-/// `CU_STREAM_WAIT_VALUE_GEQ`.
-const WAIT_GEQ: u32 = 0;
-const NOT_SUPPORTED: i32 = 801;
 const NOT_READY: i32 = 600;
 const PEER_ALREADY_ENABLED: i32 = 704;
 
-/// Calls the driver and names the function in the error. Its arguments are handles that this driver
+/// Calls the runtime and names the function in the error. Its arguments are handles that this driver
 /// holds, addresses that were looked up, and pointers to locals; that is what makes it sound.
-macro_rules! cuda {
-    ($self:expr, $field:ident, $name:literal, $thing:expr, $($arg:expr),*) => {{
+macro_rules! call {
+    ($self:expr, $field:ident, $thing:expr, $($arg:expr),*) => {{
+        let call = &$self.api.$field;
         // SAFETY: arguments are live handles of this driver, ranges inside buffers that it or the
         // host holds, or pointers to locals that outlive the call.
-        let code = unsafe { ($self.api.$field)($($arg),*) };
-        $crate::cuda::error::outcome(&$self.api, code, $name, &|| $thing.to_string())
+        let code = unsafe { (call.at)($($arg),*) };
+        $self.outcome((call.name, code), &|| $thing.to_string())
     }};
 }
-pub(crate) use cuda;
+pub(crate) use call;
 
-/// The CUDA runtime of this process.
-pub(crate) struct CudaDriver {
-    pub(crate) api: Cuda,
+/// The GPU runtime of this process.
+pub(crate) struct GpuDriver {
+    pub(crate) api: Api,
+    pub(crate) dialect: Box<dyn Dialect>,
     pub(crate) devices: Vec<Device>,
     pub(crate) compiler: Option<Compiler>,
     pub(crate) host: Rc<Memory>,
     pub(crate) blocks: RefCell<Blocks>,
     pub(crate) loaded: RefCell<Loaded>,
     pub(crate) peers: RefCell<BTreeSet<(u32, u32)>>,
-    contexts: RefCell<BTreeMap<u32, Handle>>,
+    opened: RefCell<BTreeSet<u32>>,
     streams: RefCell<BTreeMap<u64, (u32, Handle)>>,
     events: RefCell<BTreeMap<u64, (u32, Handle)>>,
     gates: RefCell<Gates>,
     made: Cell<u64>,
 }
 
-impl CudaDriver {
-    pub(crate) fn open(api: Cuda, compiler: Option<Compiler>, host: Rc<Memory>) -> Result<Self> {
+impl GpuDriver {
+    pub(crate) fn open(
+        api: Api,
+        dialect: Box<dyn Dialect>,
+        compiler: Option<Compiler>,
+        host: Rc<Memory>,
+    ) -> Result<Self> {
         // SAFETY: the first call of the library; it may be made again.
-        let code = unsafe { (api.init)(0) };
-        outcome(&api, code, "cuInit", &|| "this machine".into())?;
+        let code = unsafe { (api.init.at)(0) };
+        outcome(&*dialect, (api.init.name, code), &|| "this machine".into())?;
         Ok(Self {
-            devices: device::all(&api)?,
+            devices: device::all(&api, &*dialect)?,
             api,
+            dialect,
             compiler,
             host,
             blocks: RefCell::default(),
             loaded: RefCell::default(),
             peers: RefCell::default(),
-            contexts: RefCell::default(),
+            opened: RefCell::default(),
             streams: RefCell::default(),
             events: RefCell::default(),
             gates: RefCell::default(),
             made: Cell::new(0),
         })
+    }
+
+    pub(crate) fn outcome(&self, status: Status, thing: &dyn Fn() -> String) -> Result<()> {
+        outcome(&*self.dialect, status, thing)
     }
 
     /// What each GPU says of itself.
@@ -93,32 +103,17 @@ impl CudaDriver {
         self.devices.get(gpu as usize).ok_or_else(|| no_such(call, &format!("gpu{gpu}")))
     }
 
-    /// Makes a GPU's primary context, which other libraries of the process share, the current one.
+    /// Makes a GPU the one that the calls of this thread go to.
     pub(crate) fn enter(&self, call: &str, gpu: u32) -> Result<()> {
         let handle = self.device(call, gpu)?.handle;
-        let known = self.contexts.borrow().get(&gpu).copied();
-        let context = match known {
-            Some(context) => context,
-            None => {
-                let mut context = 0;
-                cuda!(
-                    self,
-                    retain,
-                    "cuDevicePrimaryCtxRetain",
-                    format!("gpu{gpu}"),
-                    &raw mut context,
-                    handle
-                )?;
-                self.contexts.borrow_mut().insert(gpu, context);
-                context
-            }
-        };
-        cuda!(self, set_current, "cuCtxSetCurrent", format!("gpu{gpu}"), context)
+        self.outcome(self.dialect.enter(handle), &|| format!("gpu{gpu}"))?;
+        self.opened.borrow_mut().insert(gpu);
+        Ok(())
     }
 
-    /// GPUs that have a context.
+    /// GPUs that have been entered.
     pub(crate) fn opened(&self) -> Vec<u32> {
-        self.contexts.borrow().keys().copied().collect()
+        self.opened.borrow().iter().copied().collect()
     }
 
     /// A stream's GPU and handle; the GPU's context is then current.
@@ -136,16 +131,9 @@ impl CudaDriver {
 
     /// A new stream of a GPU.
     pub(crate) fn new_stream(&self, gpu: u32) -> Result<Handle> {
-        self.enter("cuStreamCreate", gpu)?;
+        self.enter(self.api.stream_create.name, gpu)?;
         let mut stream = 0;
-        cuda!(
-            self,
-            stream_create,
-            "cuStreamCreate",
-            format!("gpu{gpu}"),
-            &raw mut stream,
-            NON_BLOCKING
-        )?;
+        call!(self, stream_create, format!("gpu{gpu}"), &raw mut stream, NON_BLOCKING)?;
         Ok(stream)
     }
 }
@@ -154,9 +142,9 @@ pub(crate) fn no_such(call: &str, thing: &str) -> CallError {
     CallError::unsupported(call, thing, "there is none of that number")
 }
 
-impl Driver for CudaDriver {
+impl Driver for GpuDriver {
     fn name(&self) -> &str {
-        "cuda"
+        self.dialect.family().name()
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
@@ -168,52 +156,42 @@ impl Driver for CudaDriver {
     }
 
     fn memory(&self, gpu: u32) -> Result<(Bytes, Bytes)> {
-        self.enter("cuMemGetInfo", gpu)?;
+        self.enter(self.api.mem_info.name, gpu)?;
         let (mut free, mut total) = (0usize, 0usize);
-        cuda!(self, mem_info, "cuMemGetInfo", format!("gpu{gpu}"), &raw mut free, &raw mut total)?;
+        call!(self, mem_info, format!("gpu{gpu}"), &raw mut free, &raw mut total)?;
         Ok((Bytes(free as u64), Bytes(total as u64)))
     }
 
     fn peer_access(&self, from: u32, to: u32) -> Result<PeerAccess> {
-        const CALL: &str = "cuDeviceCanAccessPeer";
-        let (a, b) = (self.device(CALL, from)?.handle, self.device(CALL, to)?.handle);
+        let name = self.api.can_access_peer.name;
+        let (a, b) = (self.device(name, from)?.handle, self.device(name, to)?.handle);
         let mut can = i32::from(from == to);
         if from != to {
-            cuda!(
-                self,
-                can_access_peer,
-                "cuDeviceCanAccessPeer",
-                format!("gpu{from} to gpu{to}"),
-                &raw mut can,
-                a,
-                b
-            )?;
+            call!(self, can_access_peer, format!("gpu{from} to gpu{to}"), &raw mut can, a, b)?;
         }
         Ok(if can != 0 { PeerAccess::Direct } else { PeerAccess::Staged })
     }
 
     fn enable_peer(&self, from: u32, to: u32) -> Result<()> {
-        const CALL: &str = "cuCtxEnablePeerAccess";
+        let name = self.api.can_access_peer.name;
         let thing = || format!("gpu{from} to gpu{to}");
         if self.peer_access(from, to)? == PeerAccess::Staged {
             return Err(CallError::unsupported(
-                CALL,
+                name,
                 thing(),
                 "the driver gives no direct access between them",
             )
-            .or_try("see `nvidia-smi topo -p2p r`"));
+            .or_try(self.dialect.about().peers));
         }
         if from == to || self.peers.borrow().contains(&(from, to)) {
             return Ok(());
         }
-        self.enter(CALL, to)?;
-        let context =
-            self.contexts.borrow().get(&to).copied().ok_or_else(|| no_such(CALL, &thing()))?;
-        self.enter(CALL, from)?;
-        // SAFETY: a live context.
-        let code = unsafe { (self.api.enable_peer)(context, 0) };
-        if code != PEER_ALREADY_ENABLED {
-            outcome(&self.api, code, CALL, &thing)?;
+        self.enter(name, to)?;
+        let (here, there) = (self.device(name, from)?.handle, self.device(name, to)?.handle);
+        let status = self.dialect.enable_peer(here, there);
+        self.opened.borrow_mut().insert(from);
+        if status.1 != PEER_ALREADY_ENABLED {
+            self.outcome(status, &thing)?;
         }
         self.peers.borrow_mut().insert((from, to));
         Ok(())
@@ -243,82 +221,66 @@ impl Driver for CudaDriver {
         Ok(StreamId(id))
     }
     fn stream_destroy(&self, stream: StreamId) -> Result<()> {
-        let (gpu, handle) = self.stream("cuStreamDestroy", stream)?;
+        let (gpu, handle) = self.stream(self.api.stream_destroy.name, stream)?;
         self.streams.borrow_mut().remove(&stream.0);
         // What is pending completes; its memory may be freed next, which waits for it.
-        cuda!(self, stream_destroy, "cuStreamDestroy", format!("a stream of gpu{gpu}"), handle)
+        call!(self, stream_destroy, format!("a stream of gpu{gpu}"), handle)
     }
     fn stream_wait(&self, stream: StreamId) -> Result<()> {
-        let (gpu, handle) = self.stream("cuStreamSynchronize", stream)?;
-        cuda!(self, stream_wait, "cuStreamSynchronize", format!("a stream of gpu{gpu}"), handle)
+        let (gpu, handle) = self.stream(self.api.stream_wait.name, stream)?;
+        call!(self, stream_wait, format!("a stream of gpu{gpu}"), handle)
     }
     fn stream_idle(&self, stream: StreamId) -> Result<bool> {
-        let (gpu, handle) = self.stream("cuStreamQuery", stream)?;
+        let (gpu, handle) = self.stream(self.api.stream_query.name, stream)?;
+        let query = self.api.stream_query;
         // SAFETY: a live stream.
-        let code = unsafe { (self.api.stream_query)(handle) };
+        let code = unsafe { (query.at)(handle) };
         if code == NOT_READY {
             return Ok(false);
         }
-        outcome(&self.api, code, "cuStreamQuery", &|| format!("a stream of gpu{gpu}"))
-            .map(|()| true)
+        self.outcome((query.name, code), &|| format!("a stream of gpu{gpu}")).map(|()| true)
     }
 
     fn event_create(&self, gpu: u32) -> Result<EventId> {
-        self.enter("cuEventCreate", gpu)?;
+        self.enter(self.api.event_create.name, gpu)?;
         let mut event = 0;
-        cuda!(self, event_create, "cuEventCreate", format!("gpu{gpu}"), &raw mut event, 0)?;
+        call!(self, event_create, format!("gpu{gpu}"), &raw mut event, 0)?;
         let id = self.id();
         self.events.borrow_mut().insert(id, (gpu, event));
         Ok(EventId(id))
     }
     fn event_destroy(&self, event: EventId) -> Result<()> {
-        let (gpu, handle) = self.event("cuEventDestroy", event)?;
+        let (gpu, handle) = self.event(self.api.event_destroy.name, event)?;
         self.events.borrow_mut().remove(&event.0);
-        self.enter("cuEventDestroy", gpu)?;
-        cuda!(self, event_destroy, "cuEventDestroy", format!("an event of gpu{gpu}"), handle)
+        self.enter(self.api.event_destroy.name, gpu)?;
+        call!(self, event_destroy, format!("an event of gpu{gpu}"), handle)
     }
     fn event_record(&self, event: EventId, stream: StreamId) -> Result<()> {
-        let (_, event) = self.event("cuEventRecord", event)?;
-        let (gpu, stream) = self.stream("cuEventRecord", stream)?;
-        cuda!(self, event_record, "cuEventRecord", format!("a stream of gpu{gpu}"), event, stream)
+        let (_, event) = self.event(self.api.event_record.name, event)?;
+        let (gpu, stream) = self.stream(self.api.event_record.name, stream)?;
+        call!(self, event_record, format!("a stream of gpu{gpu}"), event, stream)
     }
     fn stream_wait_event(&self, stream: StreamId, event: EventId) -> Result<()> {
-        let (_, event) = self.event("cuStreamWaitEvent", event)?;
-        let (gpu, stream) = self.stream("cuStreamWaitEvent", stream)?;
-        cuda!(
-            self,
-            stream_wait_event,
-            "cuStreamWaitEvent",
-            format!("a stream of gpu{gpu}"),
-            stream,
-            event,
-            0
-        )
+        let (_, event) = self.event(self.api.stream_wait_event.name, event)?;
+        let (gpu, stream) = self.stream(self.api.stream_wait_event.name, stream)?;
+        call!(self, stream_wait_event, format!("a stream of gpu{gpu}"), stream, event, 0)
     }
     fn event_elapsed(&self, start: EventId, end: EventId) -> Result<Ns> {
-        let (_, start) = self.event("cuEventElapsedTime", start)?;
-        let (gpu, end) = self.event("cuEventElapsedTime", end)?;
-        self.enter("cuEventElapsedTime", gpu)?;
+        let (_, start) = self.event(self.api.event_elapsed.name, start)?;
+        let (gpu, end) = self.event(self.api.event_elapsed.name, end)?;
+        self.enter(self.api.event_elapsed.name, gpu)?;
         let mut ms = 0f32;
-        cuda!(
-            self,
-            event_elapsed,
-            "cuEventElapsedTime",
-            format!("two events of gpu{gpu}"),
-            &raw mut ms,
-            start,
-            end
-        )?;
+        call!(self, event_elapsed, format!("two events of gpu{gpu}"), &raw mut ms, start, end)?;
         Ok(Ns::ms(f64::from(ms)))
     }
 
     fn gate_create(&self) -> Result<GateId> {
-        const CALL: &str = "cuMemHostAlloc";
+        let name = self.api.host_alloc.name;
         let mut gates = self.gates.borrow_mut();
         if gates.page == 0 {
             let first = self.opened().first().copied().unwrap_or(0);
-            self.enter(CALL, first)?;
-            gates.adopt(self.pinned(SLOTS * 4, 0, "gates")?);
+            self.enter(name, first)?;
+            gates.adopt(self.pinned(SLOTS * 4, Mem::Pinned, "gates")?);
         }
         let id = self.id();
         let full =
@@ -327,31 +289,26 @@ impl Driver for CudaDriver {
         Ok(GateId(id))
     }
     fn gate_hold(&self, gate: GateId, stream: StreamId) -> Result<()> {
-        const CALL: &str = "cuStreamWaitValue32";
+        let name = "gate_hold";
         let slot = self.gates.borrow().made.get(&gate.0).copied();
-        let slot = slot.ok_or_else(|| no_such(CALL, &format!("gate {}", gate.0)))?;
-        let (gpu, stream) = self.stream(CALL, stream)?;
+        let slot = slot.ok_or_else(|| no_such(name, &format!("gate {}", gate.0)))?;
+        let (gpu, stream) = self.stream(name, stream)?;
         let thing = || format!("a stream of gpu{gpu}");
-        if let Some(wait) = self.api.wait_value {
-            // SAFETY: a live stream, and a word that lives as long as the driver. With unified
-            // addressing the device reaches portable pinned memory by the host's own address.
-            let code = unsafe { wait(stream, slot.address, slot.opens_at, WAIT_GEQ) };
-            if code != NOT_SUPPORTED {
-                return outcome(&self.api, code, CALL, &thing);
-            }
+        if let Some(status) = self.dialect.wait_word(stream, slot.address, slot.opens_at) {
+            return self.outcome(status, &thing);
         }
         let Some(call) = self.api.host_function else {
-            return Err(CallError::unsupported(CALL, thing(), "this driver cannot hold a stream")
-                .or_try("a driver of CUDA 11.7 or newer is needed"));
+            return Err(CallError::unsupported(name, thing(), "this driver cannot hold a stream")
+                .or_try("a newer driver is needed"));
         };
         let raw = Box::into_raw(Box::new(slot));
         // SAFETY: the function takes the box back, once.
-        let code = unsafe { call(stream, gate::wait, raw.cast()) };
+        let code = unsafe { (call.at)(stream, gate::wait, raw.cast()) };
         if code != 0 {
             // SAFETY: it was not enqueued, so the box is still ours.
             drop(unsafe { Box::from_raw(raw) });
         }
-        outcome(&self.api, code, "cuLaunchHostFunc", &thing)
+        self.outcome((call.name, code), &thing)
     }
     fn gate_release(&self, gate: GateId) -> Result<()> {
         let slot = self.gates.borrow().made.get(&gate.0).copied();
@@ -370,28 +327,28 @@ impl Driver for CudaDriver {
         bytes: Bytes,
         engine: CopyEngine,
     ) -> Result<()> {
-        const CALL: &str = "cuMemcpyAsync";
-        let (gpu, stream) = self.stream(CALL, stream)?;
+        let name = self.dialect.copy_name();
+        let (gpu, stream) = self.stream(name, stream)?;
         let thing = || format!("{bytes} by gpu{gpu}");
         if engine == CopyEngine::Blit {
-            let reason = "CUDA has no switch that makes its copies run as kernels";
-            return Err(CallError::unsupported(CALL, thing(), reason)
+            let reason = self.dialect.about().blit;
+            return Err(CallError::unsupported(name, thing(), reason)
                 .or_try("kernel[copy-...] measures the same by a kernel"));
         }
         let ours = [self.reaches_copy(dst, bytes)?, self.reaches_copy(src, bytes)?];
         if ours == [false; 2] {
             let reason = "neither end is memory of a GPU or known to one";
-            return Err(CallError::unsupported(CALL, thing(), reason));
+            return Err(CallError::unsupported(name, thing(), reason));
         }
         self.overwritten(dst);
-        cuda!(self, copy, "cuMemcpyAsync", thing(), dst, src, bytes.0 as usize, stream)
+        self.outcome(self.dialect.copy(dst, src, bytes.0 as usize, stream), &thing)
     }
     fn copy_engine_name(&self, dst: u64, src: u64, _: CopyEngine) -> String {
         // Inside one GPU the driver takes an engine or a kernel of its own, and does not say which.
         let blocks = self.blocks.borrow();
         let owner = |address| blocks.holding(address).and_then(|(_, b)| b.place.unit.gpu());
         let local = owner(dst).is_some() && owner(dst) == owner(src);
-        if local { "cuMemcpyAsync" } else { "copy engine" }.to_owned()
+        if local { self.dialect.copy_name() } else { "copy engine" }.to_owned()
     }
     fn kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId> {
         self.make_kernel(gpu, variant)
@@ -402,7 +359,7 @@ impl Driver for CudaDriver {
         gone.map(|_| ()).ok_or_else(|| no_such("kernel_unload", &format!("kernel {}", kernel.0)))
     }
     fn launch(&self, stream: StreamId, kernel: KernelId, launch: &Launch) -> Result<()> {
-        let (gpu, handle) = self.stream("cuLaunchKernel", stream)?;
+        let (gpu, handle) = self.stream(self.api.launch.name, stream)?;
         self.pass(gpu, handle, kernel, launch)
     }
     fn migrate(
@@ -413,7 +370,7 @@ impl Driver for CudaDriver {
         to: Place,
         how: MigrateHow,
     ) -> Result<()> {
-        let (gpu, handle) = self.stream("cuMemPrefetchAsync", stream)?;
+        let (gpu, handle) = self.stream(self.api.prefetch.name, stream)?;
         self.move_pages(gpu, handle, (address, bytes), to, how)
     }
     fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()> {
@@ -424,7 +381,7 @@ impl Driver for CudaDriver {
     }
 }
 
-impl Drop for CudaDriver {
+impl Drop for GpuDriver {
     /// Streams before what they use, memory before contexts. A failure has nobody to tell.
     fn drop(&mut self) {
         let gates: Vec<u64> = self.gates.borrow().made.keys().copied().collect();
@@ -447,12 +404,11 @@ impl Drop for CudaDriver {
         }
         let page = self.gates.borrow().page;
         if page != 0 {
-            let _ = cuda!(self, host_free, "cuMemFreeHost", "gates", page);
+            let _ = call!(self, host_free, "gates", page);
         }
         for gpu in self.opened() {
             if let Some(device) = self.devices.get(gpu as usize) {
-                let _ =
-                    cuda!(self, release, "cuDevicePrimaryCtxRelease", "a context", device.handle);
+                self.dialect.leave(device.handle);
             }
         }
     }

@@ -1,0 +1,75 @@
+//! The state of the GPUs that a case uses: error counters around it, clocks while it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_hal::Machine;
+use pathline_schema::{Case, GpuReadings, GpuState, Ns, Unit};
+
+/// How many times as long as a reading the operations run that it is taken in.
+const MARGIN: f64 = 2.0;
+/// What a reading of one GPU is taken to last until one was timed.
+const FIRST_GUESS: Ns = Ns(500_000.0);
+/// The most that operations are made to run for a reading of one GPU.
+const MOST: Ns = Ns(5_000_000.0);
+
+/// Reads the GPUs of cases and knows how long that takes.
+pub(crate) struct Watch<'a> {
+    machine: &'a Machine,
+    /// The slowest GPU of the last reading.
+    slowest: Option<Ns>,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(machine: &'a Machine) -> Self {
+        Self { machine, slowest: None }
+    }
+
+    /// Counters of every GPU that the case names and that can be read.
+    pub(crate) fn before(&self, case: &Case) -> BTreeMap<Unit, GpuReadings> {
+        let Some(monitor) = &self.machine.monitor else { return BTreeMap::new() };
+        let reading = |unit: Unit| {
+            let before = monitor.counters(unit.gpu()?)?;
+            Some((unit, GpuReadings { before, ..GpuReadings::default() }))
+        };
+        units(case).into_iter().filter_map(reading).collect()
+    }
+
+    /// Counters again, after the case.
+    pub(crate) fn after(&self, readings: &mut BTreeMap<Unit, GpuReadings>) {
+        for (unit, reading) in readings {
+            reading.after = self.read(*unit, true).unwrap_or_default();
+        }
+    }
+
+    /// How long operations must run for a reading of so many GPUs to end before they do.
+    pub(crate) fn needs(&self, gpus: usize) -> Ns {
+        let each = self.slowest.unwrap_or(FIRST_GUESS) * MARGIN;
+        Ns(each.0.min(MOST.0)) * gpus as f64
+    }
+
+    /// State of each GPU now, and how long it took to read them all.
+    pub(crate) fn now(&mut self, units: &[Unit]) -> (Vec<Option<GpuState>>, Ns) {
+        let begun = self.machine.clock.now();
+        let (mut last, mut slowest) = (begun, Ns::ZERO);
+        let mut states = Vec::new();
+        for &unit in units {
+            states.push(self.read(unit, false));
+            let now = self.machine.clock.now();
+            slowest = Ns(slowest.0.max((now - last).0));
+            last = now;
+        }
+        self.slowest = Some(slowest);
+        (states, last - begun)
+    }
+
+    fn read(&self, unit: Unit, counters: bool) -> Option<GpuState> {
+        let (monitor, gpu) = (self.machine.monitor.as_ref()?, unit.gpu()?);
+        if counters { monitor.counters(gpu) } else { monitor.state(gpu) }
+    }
+}
+
+/// GPUs that hold memory of the case or move its bytes.
+fn units(case: &Case) -> BTreeSet<Unit> {
+    let units = case.flows().flat_map(|f| [f.src.unit, f.dst.unit, f.by.at()]);
+    units.filter(|u| u.gpu().is_some()).collect()
+}

@@ -1,0 +1,92 @@
+//! What a GPU says of itself, at the start of a run and around each case.
+//!
+//! A field that the driver, the product or a virtual machine does not offer is none: never 0.
+
+use serde::{Deserialize, Serialize};
+
+use crate::PcieLink;
+
+/// What does not change during a run, unless somebody changes it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GpuFacts {
+    /// Who says so: `NVML 550.54`, `amdgpu sysfs`, `model`.
+    #[serde(default)]
+    pub source: String,
+    /// Highest clock of the compute units, MHz.
+    #[serde(default)]
+    pub max_sm_clock_mhz: Option<u32>,
+    /// Highest clock of the memory, MHz.
+    #[serde(default)]
+    pub max_memory_clock_mhz: Option<u32>,
+    /// Power that the driver holds the GPU to, W.
+    #[serde(default)]
+    pub power_limit_w: Option<f64>,
+    /// Whether memory is protected by ECC.
+    #[serde(default)]
+    pub ecc: Option<bool>,
+    /// Whether it is split into instances (MIG).
+    #[serde(default)]
+    pub mig: Option<bool>,
+    /// Whether the driver stays loaded when nobody uses the GPU.
+    #[serde(default)]
+    pub persistence: Option<bool>,
+    /// Who may compute: `default`, `exclusive process`, `prohibited`.
+    #[serde(default)]
+    pub compute_mode: Option<String>,
+    /// NVLinks that carry traffic, and NVLinks that the product has.
+    #[serde(default)]
+    pub nvlinks: Option<(u32, u32)>,
+    /// Registration with the NVLink fabric: `completed`, `in progress`, `not started`.
+    #[serde(default)]
+    pub fabric: Option<String>,
+}
+
+/// What changes from moment to moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GpuState {
+    /// Clock of the compute units, MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_clock_mhz: Option<u32>,
+    /// Clock of the memory, MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_clock_mhz: Option<u32>,
+    /// Power drawn, W. Where the driver averages (NVIDIA from Ampere on: over one second), so is
+    /// this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_w: Option<f64>,
+    /// Temperature of the die, degrees Celsius.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_c: Option<f64>,
+    /// Why clocks are held below their highest, in words: `power cap`, `thermal slowdown`. An idle
+    /// GPU's low clocks are no reason. None if the driver does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<Vec<String>>,
+    /// Memory errors corrected since the driver was loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ecc_corrected: Option<u64>,
+    /// Memory errors not corrected since the driver was loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ecc_uncorrected: Option<u64>,
+    /// NVLink errors since the driver was loaded, all links: replays, recoveries, CRC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvlink_errors: Option<u64>,
+    /// PCIe packets sent again since the driver was loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_replays: Option<u64>,
+    /// The PCIe link as trained now, and its highest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie: Option<PcieLink>,
+}
+
+/// A GPU's state around one case.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GpuReadings {
+    /// Error counters before the case was bound.
+    pub before: GpuState,
+    /// Clocks, power and the like while its operations ran, in a sample that is not recorded. None if the operations were over
+    /// before the reading was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub during: Option<GpuState>,
+    /// Error counters after its last sample.
+    pub after: GpuState,
+}

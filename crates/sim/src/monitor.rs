@@ -1,0 +1,60 @@
+//! What the GPUs of a simulated machine say of themselves: what the description states, and no
+//! error, ever.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pathline_hal::Monitor;
+use pathline_schema::{Gpu, GpuFacts, GpuState, LinkKind, Node, Ns, Rank};
+
+use crate::world::World;
+
+/// What a reading of one GPU costs its host: some ten calls into a driver.
+const READING: Ns = Ns(20_000.0);
+
+pub(crate) struct SimMonitor {
+    pub(crate) world: Rc<RefCell<World>>,
+    pub(crate) rank: Rank,
+}
+
+impl SimMonitor {
+    fn read<T>(&self, gpu: u32, of: impl FnOnce(&World, &Gpu) -> T) -> Option<T> {
+        let mut world = self.world.borrow_mut();
+        world.charge(self.rank, READING.0);
+        let found = world.topology.gpus.iter().find(|g| g.index == gpu)?;
+        Some(of(&world, found))
+    }
+}
+
+impl Monitor for SimMonitor {
+    fn facts(&self, gpu: u32) -> Option<GpuFacts> {
+        self.read(gpu, |world, _| {
+            let links = world.topology.links.iter().filter(|link| {
+                link.kind == LinkKind::Nvlink && [link.a, link.b].contains(&Node::Gpu(gpu))
+            });
+            let nvlinks: u32 = links.map(|link| link.width).sum();
+            GpuFacts {
+                source: "model".to_owned(),
+                nvlinks: (nvlinks > 0).then_some((nvlinks, nvlinks)),
+                ..GpuFacts::default()
+            }
+        })
+    }
+
+    fn state(&self, gpu: u32) -> Option<GpuState> {
+        self.read(gpu, |_, found| GpuState {
+            throttle: Some(Vec::new()),
+            pcie: found.host_link,
+            ..GpuState::default()
+        })
+    }
+
+    fn counters(&self, gpu: u32) -> Option<GpuState> {
+        self.read(gpu, |_, _| GpuState {
+            ecc_corrected: Some(0),
+            ecc_uncorrected: Some(0),
+            pcie_replays: Some(0),
+            ..GpuState::default()
+        })
+    }
+}

@@ -1,0 +1,296 @@
+//! The CUDA driver API.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr::NonNull;
+
+use pathline_schema::{Mem, Severity};
+
+use super::dialect::{About, Attributes, Dialect, Family};
+use super::table::{Api, Handle, Status, Symbol, nvidia, table};
+use crate::library::Library;
+
+table!(
+    /// What CUDA has in its own way.
+    Own {
+        required {
+            driver_version = nvidia("cuDriverGetVersion", 2020) => (*mut i32);
+            retain = nvidia("cuDevicePrimaryCtxRetain", 7000) => (*mut Handle, i32);
+            release = nvidia("cuDevicePrimaryCtxRelease", 11000) => (i32);
+            set_current = nvidia("cuCtxSetCurrent", 4000) => (Handle);
+            enable_peer = nvidia("cuCtxEnablePeerAccess", 4000) => (Handle, u32);
+            attribute = nvidia("cuDeviceGetAttribute", 2000) => (*mut i32, i32, i32);
+            copy = nvidia("cuMemcpyAsync", 4000) => (u64, u64, usize, Handle);
+            error_name = nvidia("cuGetErrorName", 6000) => (i32, *mut *const c_char);
+            error_text = nvidia("cuGetErrorString", 6000) => (i32, *mut *const c_char);
+        }
+        optional {
+            wait_value = nvidia("cuStreamWaitValue32", 11070) => (Handle, u64, u32, u32);
+            function_load = nvidia("cuFuncLoad", 12040) => (Handle);
+        }
+    }
+);
+
+/// Numbers of `CUdevice_attribute`.
+const ATTRIBUTES: Attributes = Attributes {
+    multiprocessors: 16,
+    pageable_access: 88,
+    concurrent_managed: 89,
+    memory_clock: 36,
+    memory_bus: 37,
+};
+const ABOUT: About = About {
+    peers: "see `nvidia-smi topo -p2p r`",
+    blit: "CUDA has no switch that makes its copies run as kernels",
+    vram_fine: "CUDA has one kind of device memory; use gpuN.vram",
+    no_compiler: (
+        "no run-time compiler (NVRTC) was found",
+        "pip install nvidia-cuda-nvrtc-cu12, or name its file with --nvrtc; `pathline doctor` shows where it was looked for",
+    ),
+};
+const MAJOR: i32 = 75;
+const MINOR: i32 = 76;
+// Flags of cuMemHostAlloc: known to all contexts, mapped, write-combined.
+const PORTABLE: u32 = 1;
+const MAPPED: u32 = 2;
+const WRITE_COMBINED: u32 = 4;
+/// `CU_STREAM_WAIT_VALUE_GEQ`
+const WAIT_GEQ: u32 = 0;
+const NOT_SUPPORTED: i32 = 801;
+
+/// CUDA's dialect.
+#[derive(Debug)]
+pub(crate) struct Cuda {
+    own: Own,
+    /// Primary contexts by device, which other libraries of the process share.
+    contexts: RefCell<BTreeMap<i32, Handle>>,
+}
+
+/// Binds every function at its version through `cuGetProcAddress`: plain names in the library itself
+/// are the oldest signatures. Gives the version of CUDA that the driver takes code of, 12040 for
+/// 12.4; 0 if it does not say.
+pub(crate) fn load(library: &Library) -> Result<(Api, Cuda, i32), String> {
+    type Newer = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut i32) -> i32;
+    type Older = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64) -> i32;
+    let newer = library.symbol("cuGetProcAddress_v2").map(|at| {
+        // SAFETY: the symbol has this signature since CUDA 12.0.
+        unsafe { std::mem::transmute::<*mut c_void, Newer>(at.as_ptr()) }
+    });
+    let older = library.symbol("cuGetProcAddress").map(|at| {
+        // SAFETY: the symbol has this signature since CUDA 11.3.
+        unsafe { std::mem::transmute::<*mut c_void, Older>(at.as_ptr()) }
+    });
+    if newer.is_none() && older.is_none() {
+        return Err(
+            "it has no cuGetProcAddress: a driver of CUDA 11.3 (465) or newer is needed".into()
+        );
+    }
+    let find = |symbol: Symbol| {
+        let (name, version) = symbol.nvidia;
+        let find = || {
+            let name = CString::new(name).ok()?;
+            let mut at = std::ptr::null_mut();
+            let mut status = 0;
+            // SAFETY: the name and both results live through the call.
+            let code = unsafe {
+                match (newer, older) {
+                    (Some(find), _) => {
+                        find(name.as_ptr(), &raw mut at, version, 0, &raw mut status)
+                    }
+                    (None, Some(find)) => find(name.as_ptr(), &raw mut at, version, 0),
+                    (None, None) => return None,
+                }
+            };
+            // An unknown name is a success with a null pointer.
+            NonNull::new(at).filter(|_| code == 0)
+        };
+        (name, find())
+    };
+    let cuda = Cuda { own: Own::bind(&find)?, contexts: RefCell::default() };
+    let mut version = 0;
+    // SAFETY: stores one number; it may be called before cuInit.
+    let code = unsafe { (cuda.own.driver_version.at)(&raw mut version) };
+    Ok((Api::bind(&find)?, cuda, if code == 0 { version } else { 0 }))
+}
+
+/// `12040` as `CUDA 12.4`.
+pub(crate) fn dotted(version: i32) -> String {
+    match version {
+        0 => "unknown".to_owned(),
+        _ => format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
+    }
+}
+
+impl Cuda {
+    /// The primary context of a device, made if need be.
+    fn context(&self, device: i32) -> Result<Handle, Status> {
+        if let Some(&context) = self.contexts.borrow().get(&device) {
+            return Ok(context);
+        }
+        let mut context = 0;
+        // SAFETY: stores one handle.
+        let code = unsafe { (self.own.retain.at)(&raw mut context, device) };
+        if code != 0 {
+            return Err((self.own.retain.name, code));
+        }
+        self.contexts.borrow_mut().insert(device, context);
+        Ok(context)
+    }
+}
+
+impl Dialect for Cuda {
+    fn family(&self) -> Family {
+        Family::Cuda
+    }
+    fn attributes(&self) -> &'static Attributes {
+        &ATTRIBUTES
+    }
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+    fn words(&self, code: i32) -> String {
+        let words = |get: unsafe extern "C" fn(i32, *mut *const c_char) -> i32| {
+            let mut text: *const c_char = std::ptr::null();
+            // SAFETY: stores one pointer; the text is the library's own and static.
+            unsafe {
+                if get(code, &raw mut text) != 0 || text.is_null() {
+                    return "unknown status".to_owned();
+                }
+                CStr::from_ptr(text).to_string_lossy().into_owned()
+            }
+        };
+        format!("{}: {}", words(self.own.error_name.at), words(self.own.error_text.at))
+    }
+    fn severity(&self, code: i32) -> Severity {
+        severity(code)
+    }
+    fn way_out(&self, code: i32) -> &'static str {
+        match code {
+            2 => "take smaller sizes, or end other programs on this GPU",
+            34 => {
+                "a toolkit's stub was found in place of the driver's library: take it out of LD_LIBRARY_PATH"
+            }
+            46 | 101 => "another process holds it exclusively, or MIG hides it: see `nvidia-smi`",
+            100 => "see `nvidia-smi` and CUDA_VISIBLE_DEVICES",
+            802 => {
+                "the fabric manager is not running or still starts: see `systemctl status nvidia-fabricmanager`"
+            }
+            803 | 804 => {
+                "library and kernel module are of different drivers: reboot, or rebuild the container"
+            }
+            _ => "",
+        }
+    }
+    fn target(&self, device: i32) -> Result<String, Status> {
+        let attribute = |which: i32| {
+            let mut value = 0;
+            // SAFETY: stores one number.
+            let code = unsafe { (self.own.attribute.at)(&raw mut value, which, device) };
+            if code == 0 { Ok(value) } else { Err((self.own.attribute.name, code)) }
+        };
+        Ok(format!("sm_{}{}", attribute(MAJOR)?, attribute(MINOR)?))
+    }
+    fn faults(&self, _: &str) -> bool {
+        true
+    }
+    fn enter(&self, device: i32) -> Status {
+        let context = match self.context(device) {
+            Ok(context) => context,
+            Err(status) => return status,
+        };
+        // SAFETY: a live context.
+        (self.own.set_current.name, unsafe { (self.own.set_current.at)(context) })
+    }
+    fn leave(&self, device: i32) {
+        if self.contexts.borrow_mut().remove(&device).is_some() {
+            // SAFETY: retained once, released once.
+            unsafe { (self.own.release.at)(device) };
+        }
+    }
+    fn enable_peer(&self, from: i32, to: i32) -> Status {
+        let there = match self.context(to) {
+            Ok(context) => context,
+            Err(status) => return status,
+        };
+        match self.enter(from) {
+            // SAFETY: a live context.
+            (_, 0) => (self.own.enable_peer.name, unsafe { (self.own.enable_peer.at)(there, 0) }),
+            failed => failed,
+        }
+    }
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status {
+        // SAFETY: the caller has looked both ranges up, and the stream is live.
+        (self.own.copy.name, unsafe { (self.own.copy.at)(dst, src, bytes, stream) })
+    }
+    fn copy_name(&self) -> &'static str {
+        self.own.copy.name
+    }
+    fn host_flags(&self, mem: Mem) -> Result<u32, &'static str> {
+        match mem {
+            Mem::Pinned => Ok(PORTABLE | MAPPED),
+            Mem::PinnedWc => Ok(PORTABLE | MAPPED | WRITE_COMBINED),
+            Mem::PinnedNonCoherent => {
+                Err("CUDA's pinned memory is always coherent; numaN.pinned measures it")
+            }
+            _ => Err("CUDA has no such memory there"),
+        }
+    }
+    fn wait_word(&self, stream: Handle, address: u64, value: u32) -> Option<Status> {
+        let wait = self.own.wait_value?;
+        // SAFETY: a live stream, and a word that lives as long as the driver. With unified
+        // addressing the device reaches portable pinned memory by the host's own address.
+        let code = unsafe { (wait.at)(stream, address, value, WAIT_GEQ) };
+        (code != NOT_SUPPORTED).then_some((wait.name, code))
+    }
+    fn load_now(&self, function: Handle) -> Status {
+        match self.own.function_load {
+            // SAFETY: a live function.
+            Some(load) => (load.name, unsafe { (load.at)(function) }),
+            None => ("cuFuncLoad", 0),
+        }
+    }
+}
+
+/// How bad a status is. Numbers: `CUresult` in `cuda.h`.
+fn severity(code: i32) -> Severity {
+    match code {
+        // CUDA_ERROR_OUT_OF_MEMORY
+        2 => Severity::Exhausted,
+        // Stub library, no or invalid device, no licence, unmappable, no binary for the GPU, bad PTX,
+        // peer access, unsupported limit, PTX version, missing JIT, system or driver not ready, not
+        // supported
+        34 | 100..=102 | 205 | 209 | 215 | 217..=218 | 221..=224 | 801..=804 => {
+            Severity::Unsupported
+        }
+        // Deinitialised, device unavailable, uncorrectable ECC and NVLink errors, contained errors,
+        // illegal address, launch time-out, context destroyed, assertion, hardware stack error to
+        // launch failure, unknown
+        4 | 46 | 214 | 220 | 226 | 700 | 702 | 709..=710 | 714..=719 | 721 | 999 => {
+            Severity::Sticky
+        }
+        _ => Severity::Transient,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_costs_what_it_must() {
+        let cases = [
+            (1, Severity::Transient),
+            (2, Severity::Exhausted),
+            (100, Severity::Unsupported),
+            (700, Severity::Sticky),
+            (716, Severity::Sticky),
+            (719, Severity::Sticky),
+            (801, Severity::Unsupported),
+        ];
+        for (code, expected) in cases {
+            assert_eq!(severity(code), expected, "{code}");
+        }
+        assert_eq!(dotted(12040), "CUDA 12.4");
+    }
+}

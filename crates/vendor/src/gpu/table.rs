@@ -1,0 +1,164 @@
+//! Tables of functions, bound by name. One row names a function in both runtimes: an address, a
+//! `CUdeviceptr` and a `void *` are the same word to the machine, so most rows serve both.
+
+use std::ffi::{c_char, c_void};
+use std::ptr::NonNull;
+
+/// A context, stream, event, module, function or program of a library.
+pub(crate) type Handle = usize;
+
+/// A status with the name of the function that gave it.
+pub(crate) type Status = (&'static str, i32);
+
+/// Where pages are to lie: `CUmemLocation`, `hipMemLocation`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Location {
+    pub(crate) kind: i32,
+    pub(crate) id: i32,
+}
+
+/// A function of a library, with the name that its manual has for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<F> {
+    pub(crate) name: &'static str,
+    pub(crate) at: F,
+}
+
+/// The names of a function.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Symbol {
+    /// Its name in NVIDIA's library, and the version of CUDA that introduced the signature.
+    pub(crate) nvidia: (&'static str, i32),
+    /// Its name in AMD's library.
+    #[expect(dead_code, reason = "HIP is bound next")]
+    pub(crate) amd: &'static str,
+}
+
+const fn both(nvidia: &'static str, version: i32, amd: &'static str) -> Symbol {
+    Symbol { nvidia: (nvidia, version), amd }
+}
+pub(super) const fn nvidia(name: &'static str, version: i32) -> Symbol {
+    Symbol { nvidia: (name, version), amd: "" }
+}
+
+/// Finds a symbol in a library: the name it has there, and where it is, if it is there.
+pub(crate) type Find<'a> = &'a dyn Fn(Symbol) -> (&'static str, Option<NonNull<c_void>>);
+
+/// A table of functions: field, symbol, parameters. All return a status.
+macro_rules! table {
+    ($(#[$doc:meta])* $name:ident {
+        required { $($field:ident = $symbol:expr => ($($arg:ty),*);)* }
+        optional { $($ofield:ident = $osymbol:expr => ($($oarg:ty),*);)* }
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct $name {
+            $(pub(crate) $field: $crate::gpu::table::Call<unsafe extern "C" fn($($arg),*) -> i32>,)*
+            $(pub(crate) $ofield: Option<$crate::gpu::table::Call<unsafe extern "C" fn($($oarg),*) -> i32>>,)*
+        }
+        impl $name {
+            /// Binds all functions; the names of required ones that are missing are the error.
+            pub(crate) fn bind(find: $crate::gpu::table::Find<'_>) -> Result<Self, String> {
+                use $crate::gpu::table::Call;
+                let mut missing: Vec<&str> = Vec::new();
+                $(let $field = find($symbol);
+                  if $field.1.is_none() { missing.push($field.0); })*
+                if !missing.is_empty() {
+                    return Err(format!("it lacks {}", missing.join(", ")));
+                }
+                Ok(Self {
+                    $($field: match $field {
+                        (name, Some(at)) => Call {
+                            name,
+                            // SAFETY: the library defines this symbol with this signature, which its
+                            // vendor's headers fix for the version that was asked for.
+                            at: unsafe { std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($arg),*) -> i32>(at.as_ptr()) },
+                        },
+                        (name, None) => return Err(format!("it lacks {name}")),
+                    },)*
+                    $($ofield: {
+                        let (name, at) = find($osymbol);
+                        at.map(|at| Call {
+                            name,
+                            // SAFETY: as above.
+                            at: unsafe { std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($oarg),*) -> i32>(at.as_ptr()) },
+                        })
+                    },)*
+                })
+            }
+        }
+    };
+}
+pub(super) use table;
+
+table!(
+    /// What both runtimes have alike. Versions are those at which CUDA introduced a signature
+    /// (`cudaTypedefs.h` of CUDA 13); signatures of HIP are those of `hip_runtime_api.h` 5.2 to 7.2.
+    Api {
+        required {
+            init = both("cuInit", 2000, "hipInit") => (u32);
+            device_count = both("cuDeviceGetCount", 2000, "hipGetDeviceCount") => (*mut i32);
+            device_get = both("cuDeviceGet", 2000, "hipDeviceGet") => (*mut i32, i32);
+            device_name = both("cuDeviceGetName", 2000, "hipDeviceGetName") => (*mut c_char, i32, i32);
+            device_total = both("cuDeviceTotalMem", 3020, "hipDeviceTotalMem") => (*mut usize, i32);
+            device_attribute = both("cuDeviceGetAttribute", 2000, "hipDeviceGetAttribute") => (*mut i32, i32, i32);
+            device_pci = both("cuDeviceGetPCIBusId", 4010, "hipDeviceGetPCIBusId") => (*mut c_char, i32, i32);
+            mem_info = both("cuMemGetInfo", 3020, "hipMemGetInfo") => (*mut usize, *mut usize);
+            mem_alloc = both("cuMemAlloc", 3020, "hipMalloc") => (*mut u64, usize);
+            mem_free = both("cuMemFree", 3020, "hipFree") => (u64);
+            host_alloc = both("cuMemHostAlloc", 2020, "hipHostMalloc") => (*mut u64, usize, u32);
+            host_free = both("cuMemFreeHost", 2000, "hipHostFree") => (u64);
+            host_register = both("cuMemHostRegister", 6050, "hipHostRegister") => (u64, usize, u32);
+            host_unregister = both("cuMemHostUnregister", 4000, "hipHostUnregister") => (u64);
+            managed_alloc = both("cuMemAllocManaged", 6000, "hipMallocManaged") => (*mut u64, usize, u32);
+            advise = both("cuMemAdvise", 8000, "hipMemAdvise") => (u64, usize, i32, i32);
+            prefetch = both("cuMemPrefetchAsync", 8000, "hipMemPrefetchAsync") => (u64, usize, i32, Handle);
+            can_access_peer = both("cuDeviceCanAccessPeer", 4000, "hipDeviceCanAccessPeer") => (*mut i32, i32, i32);
+            stream_create = both("cuStreamCreate", 2000, "hipStreamCreateWithFlags") => (*mut Handle, u32);
+            stream_destroy = both("cuStreamDestroy", 4000, "hipStreamDestroy") => (Handle);
+            stream_wait = both("cuStreamSynchronize", 2000, "hipStreamSynchronize") => (Handle);
+            stream_query = both("cuStreamQuery", 2000, "hipStreamQuery") => (Handle);
+            stream_wait_event = both("cuStreamWaitEvent", 3020, "hipStreamWaitEvent") => (Handle, Handle, u32);
+            event_create = both("cuEventCreate", 2000, "hipEventCreateWithFlags") => (*mut Handle, u32);
+            event_destroy = both("cuEventDestroy", 4000, "hipEventDestroy") => (Handle);
+            event_record = both("cuEventRecord", 2000, "hipEventRecord") => (Handle, Handle);
+            event_elapsed = both("cuEventElapsedTime", 2000, "hipEventElapsedTime") => (*mut f32, Handle, Handle);
+            copy_in = both("cuMemcpyHtoD", 3020, "hipMemcpyHtoD") => (u64, *const c_void, usize);
+            copy_out = both("cuMemcpyDtoH", 3020, "hipMemcpyDtoH") => (*mut c_void, u64, usize);
+            module_load = both("cuModuleLoadData", 2000, "hipModuleLoadData") => (*mut Handle, *const c_void);
+            module_unload = both("cuModuleUnload", 2000, "hipModuleUnload") => (Handle);
+            function = both("cuModuleGetFunction", 2000, "hipModuleGetFunction") => (*mut Handle, Handle, *const c_char);
+            launch = both("cuLaunchKernel", 4000, "hipModuleLaunchKernel") => (
+                Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut *mut c_void, *mut *mut c_void);
+        }
+        optional {
+            host_function = both("cuLaunchHostFunc", 10000, "hipLaunchHostFunc") => (Handle, unsafe extern "C" fn(*mut c_void), *mut c_void);
+            prefetch_to = both("cuMemPrefetchAsync", 12020, "hipMemPrefetchAsync_v2") => (u64, usize, Location, u32, Handle);
+        }
+    }
+);
+
+table!(
+    /// NVRTC and hipRTC, the run-time compilers: the same functions but for the prefix, and for how
+    /// the code is fetched.
+    Rtc {
+        required {
+            version = both("nvrtcVersion", 0, "hiprtcVersion") => (*mut i32, *mut i32);
+            create = both("nvrtcCreateProgram", 0, "hiprtcCreateProgram") => (
+                *mut Handle, *const c_char, *const c_char, i32, *const *const c_char, *const *const c_char);
+            destroy = both("nvrtcDestroyProgram", 0, "hiprtcDestroyProgram") => (*mut Handle);
+            compile = both("nvrtcCompileProgram", 0, "hiprtcCompileProgram") => (Handle, i32, *const *const c_char);
+            log_size = both("nvrtcGetProgramLogSize", 0, "hiprtcGetProgramLogSize") => (Handle, *mut usize);
+            log = both("nvrtcGetProgramLog", 0, "hiprtcGetProgramLog") => (Handle, *mut c_char);
+            code_size = both("nvrtcGetCUBINSize", 0, "hiprtcGetCodeSize") => (Handle, *mut usize);
+            code = both("nvrtcGetCUBIN", 0, "hiprtcGetCode") => (Handle, *mut c_char);
+        }
+        optional {
+            ptx_size = nvidia("nvrtcGetPTXSize", 0) => (Handle, *mut usize);
+            ptx = nvidia("nvrtcGetPTX", 0) => (Handle, *mut c_char);
+            arch_count = nvidia("nvrtcGetNumSupportedArchs", 0) => (*mut i32);
+            archs = nvidia("nvrtcGetSupportedArchs", 0) => (*mut i32);
+        }
+    }
+);
