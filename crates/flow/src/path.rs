@@ -565,8 +565,7 @@ impl<'a> Way<'a> {
             Grid::Blocks(n) => f64::from(n),
             Grid::PerSm(n) => f64::from(n) * f64::from(gpu.compute_units),
         };
-        let thread = f64::from(variant.word) * f64::from(variant.unroll);
-        let bytes = launched.min(held) * f64::from(variant.block) * thread;
+        let bytes = launched.min(held) * variant.in_flight().as_f64();
         self.cap(bytes / load_ns / ratio, "loads in flight over their latency");
     }
 

@@ -12,11 +12,15 @@
 //! | `pl_load_nt`, `pl_store_nt` | streaming load and store of any of these words |
 //! | `PL_MIN(address, value)` | atomic minimum of 64-bit words |
 //!
+//! Bulk copies and [`Hint::NoAllocate`] are written in PTX and so are for NVIDIA alone:
+//! [`unsupported`] says where there are none. The first line of every source is a comment with the
+//! key of its variant for a grid of one block, or with `pattern`.
+//!
 //! Device memory of one kernel is not written by anybody else while it runs.
 
 use std::fmt::Write as _;
 
-use pathline_schema::{Bytes, Grid, Hint, KernelOp, Variant};
+use pathline_schema::{Access, Bytes, FMA_PER_BYTE, Grid, Hint, KernelOp, Order, Variant};
 
 /// Name of the kernel that [`source`] defines. Parameters: source, destination, payload in bytes,
 /// and 8 bytes that take what would otherwise be optimised away.
@@ -32,7 +36,7 @@ pub const PATTERN_BLOCK: u32 = 256;
 
 /// Writes and checks [`crate::pattern`]: `(address, bytes, seed)` and `(address, bytes, seed, result)`.
 /// Any address; aligned ones are served in whole words.
-pub const PATTERN: &str = r#"
+pub const PATTERN: &str = r#"// pattern
 typedef unsigned long long u64;
 static __device__ u64 pl_word(u64 seed, u64 index) {
     u64 z = seed + (index + 1) * 0x9e3779b97f4a7c15ull;
@@ -67,24 +71,132 @@ extern "C" PL_KERNEL(256) pathline_check(const unsigned char *p, u64 bytes, u64 
 }
 "#;
 
-/// What all passes share: whole tiles of `PL_BLOCK` threads and `PL_UNROLL` words in flight each,
-/// taken by the blocks in turn, then the words and bytes that are left.
+/// What all passes share: whole tiles, taken by the blocks in the order of the variant, then the
+/// words and bytes that are left.
 const PASS: &str = r#"
 extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
     const u64 me = blockIdx.x * (u64)blockDim.x + threadIdx.x, all = gridDim.x * (u64)blockDim.x;
-    const u64 tile = (u64)PL_BLOCK * PL_UNROLL, words = PL_WORDS(bytes), tiles = words / tile;
+    const u64 tile = PL_TILE_WORDS, words = PL_WORDS(bytes), tiles = words / tile;
     const pl_word *a = (const pl_word *)src;
     pl_word *z = (pl_word *)dst;
+    PL_SHARE
     PL_BEGIN
-    for (u64 t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const u64 at = t * tile + threadIdx.x;
-        PL_TILE
-    }
+    PL_TILES
     for (u64 i = tiles * tile + me; i < words; i += all) { PL_ONE }
     for (u64 i = words * sizeof(pl_word) + me; i < bytes; i += all) { PL_BYTE }
     PL_END
 }
 "#;
+
+/// Tiles of a block: `first`, `first + step` and so on below `last`.
+const INTERLEAVED: &str = "const u64 first = blockIdx.x, last = tiles, step = gridDim.x;";
+/// See [`INTERLEAVED`].
+const SEGMENTS: &str =
+    "const u64 share = (tiles + gridDim.x - 1) / gridDim.x, first = blockIdx.x * share, step = 1;
+    const u64 last = first + share < tiles ? first + share : tiles;";
+
+/// Tiles by loads and stores of every thread.
+const WORDS: &str = "for (u64 t = first; t < last; t += step) {
+        const u64 at = t * tile + threadIdx.x;
+        PL_TILE
+    }";
+
+/// Bulk asynchronous copies of one chunk, and the barriers that loads report to. `PL_HINT`,
+/// `PL_POLICY` and `PL_WITH` are the cache policy, where there is one.
+const BULK: &str = r#"
+extern __shared__ __align__(128) char ring[];
+static __device__ unsigned pl_shared(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+static __device__ u64 pl_global(const void *p) { return (u64)__cvta_generic_to_global(p); }
+static __device__ void pl_start(u64 *full) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(pl_shared(full)) : "memory");
+}
+static __device__ void pl_fetch(u64 *full, char *to, const char *from, u64 policy) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(pl_shared(full)), "n"(PL_CHUNK) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes" PL_HINT " [%0], [%1], %2, [%3]" PL_POLICY("%4") ";"
+        :: "r"(pl_shared(to)), "l"(pl_global(from)), "n"(PL_CHUNK), "r"(pl_shared(full)) PL_WITH : "memory");
+}
+static __device__ void pl_await(u64 *full, unsigned parity) {
+    unsigned done;
+    do {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+            : "=r"(done) : "r"(pl_shared(full)), "r"(parity) : "memory");
+    } while (!done);
+}
+static __device__ void pl_put(char *to, const char *from, u64 policy) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group" PL_HINT " [%0], [%1], %2" PL_POLICY("%3") "; cp.async.bulk.commit_group;"
+        :: "l"(pl_global(to)), "r"(pl_shared(from)), "n"(PL_CHUNK) PL_WITH : "memory");
+}
+template <int PENDING> static __device__ void pl_drain() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory");
+}
+static __device__ void pl_finish() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+static __device__ u64 pl_policy() {
+    u64 policy = 0;
+    PL_MAKE_POLICY
+    return policy;
+}
+"#;
+
+/// One thread keeps loads and stores of chunks under way. A load of chunk `i + PL_AHEAD` takes the
+/// stage of chunk `i + PL_AHEAD - PL_STAGES`, whose store has read it once no more than the
+/// `PL_STAGES - PL_AHEAD` stores after it are pending.
+const DRIVE: [&str; 3] = [
+    // copy
+    r#"__shared__ u64 full[PL_STAGES];
+    if (threadIdx.x == 0) {
+        const u64 policy = pl_policy();
+        for (int s = 0; s < PL_STAGES; s++) pl_start(full + s);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        u64 next = first;
+        unsigned into = 0, from = 0, parity = 0;
+        for (int s = 0; s < PL_AHEAD && next < last; s++, next += step, into++)
+            pl_fetch(full + into, ring + into * PL_CHUNK, src + next * PL_CHUNK, policy);
+        if (into == PL_STAGES) into = 0;
+        for (u64 t = first; t < last; t += step) {
+            pl_await(full + from, parity);
+            pl_put(dst + t * PL_CHUNK, ring + from * PL_CHUNK, policy);
+            if (++from == PL_STAGES) { from = 0; parity ^= 1; }
+            if (next < last) {
+                pl_drain<PL_STAGES - PL_AHEAD>();
+                pl_fetch(full + into, ring + into * PL_CHUNK, src + next * PL_CHUNK, policy);
+                if (++into == PL_STAGES) into = 0;
+                next += step;
+            }
+        }
+        pl_finish();
+    }"#,
+    // read: what arrives is not used, and its stage is free at once
+    r#"__shared__ u64 full[PL_STAGES];
+    if (threadIdx.x == 0) {
+        const u64 policy = pl_policy();
+        for (int s = 0; s < PL_STAGES; s++) pl_start(full + s);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        u64 next = first;
+        for (int s = 0; s < PL_STAGES && next < last; s++, next += step)
+            pl_fetch(full + s, ring + s * PL_CHUNK, src + next * PL_CHUNK, policy);
+        unsigned from = 0, parity = 0;
+        for (u64 t = first; t < last; t += step) {
+            pl_await(full + from, parity);
+            if (next < last) {
+                pl_fetch(full + from, ring + from * PL_CHUNK, src + next * PL_CHUNK, policy);
+                next += step;
+            }
+            if (++from == PL_STAGES) { from = 0; parity ^= 1; }
+        }
+    }"#,
+    // write: one chunk, stored again and again
+    r#"for (unsigned i = threadIdx.x; i < PL_CHUNK / sizeof(pl_word); i += PL_BLOCK) ((pl_word *)ring)[i] = c;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const u64 policy = pl_policy();
+        for (u64 t = first; t < last; t += step) {
+            pl_put(dst + t * PL_CHUNK, ring, policy);
+            pl_drain<PL_STAGES - 1>();
+        }
+        pl_finish();
+    }"#,
+];
 
 const CHASE: &str = r#"
 typedef unsigned long long u64;
@@ -94,6 +206,22 @@ extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u
     const u64 *at = (const u64 *)src;
     for (u64 i = 0; i < steps; i++) at = (const u64 *)*at;
     *sink = (u64)at;
+}
+"#;
+
+/// Chains of fused multiply-adds in registers; the values tend to 2 and none of them is stored.
+const FMA: &str = r#"
+typedef unsigned long long u64;
+extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
+    const u64 threads = gridDim.x * (u64)blockDim.x;
+    const u64 rounds = bytes * PL_FMA_PER_BYTE / (threads * PL_UNROLL) + 1;
+    pl_real v[PL_UNROLL], sum = 0;
+    _Pragma("unroll") for (int j = 0; j < PL_UNROLL; j++) v[j] = (pl_real)(threadIdx.x + j);
+    for (u64 r = 0; r < rounds; r++) {
+        _Pragma("unroll") for (int j = 0; j < PL_UNROLL; j++) v[j] = v[j] * (pl_real)0.5 + (pl_real)1;
+    }
+    _Pragma("unroll") for (int j = 0; j < PL_UNROLL; j++) sum += v[j];
+    if (sum == (pl_real)-1) *sink = rounds;
 }
 "#;
 
@@ -121,7 +249,7 @@ fn parts(op: KernelOp) -> [&'static str; 4] {
             "PL_STORE(z + i, c);",
             "dst[i] = 0x50;",
         ],
-        KernelOp::Triad | KernelOp::Chase => [
+        KernelOp::Triad | KernelOp::Chase | KernelOp::Fma => [
             "const pl_word *b = (const pl_word *)(src + bytes);",
             "PL_LOADS pl_word w[PL_UNROLL];\n_Pragma(\"unroll\") for (int j = 0; j < PL_UNROLL; j++) w[j] = PL_LOAD(b + at + j * PL_BLOCK);\n_Pragma(\"unroll\") for (int j = 0; j < PL_UNROLL; j++) PL_STORE(z + at + j * PL_BLOCK, pl_triad(v[j], w[j]));",
             "PL_STORE(z + i, pl_triad(PL_LOAD(a + i), PL_LOAD(b + i)));",
@@ -151,23 +279,93 @@ fn helpers(word: u8) -> &'static str {
     }
 }
 
+/// Loads and stores that leave no line in the first-level cache, for the words and the numbers of
+/// one size.
+fn no_allocate(word: u8) -> String {
+    // Register letter, type and parts of both kinds of word.
+    let kinds: [(&str, &str, &str, &[&str]); 2] = match word {
+        16 => [
+            ("pl_w16", "r", "v4.u32", &["v.x", "v.y", "v.z", "v.w"]),
+            ("pl_f16", "d", "v2.f64", &["v.x", "v.y"]),
+        ],
+        8 => [("pl_w8", "l", "u64", &["v"]), ("pl_f8", "d", "f64", &["v"])],
+        _ => [("pl_w4", "r", "u32", &["v"]), ("pl_f4", "f", "f32", &["v"])],
+    };
+    let mut text = String::new();
+    for (name, letter, kind, parts) in kinds {
+        let list = |from: usize| {
+            let all: Vec<_> = (from..from + parts.len()).map(|n| format!("%{n}")).collect();
+            if all.len() == 1 { all.concat() } else { format!("{{{}}}", all.join(", ")) }
+        };
+        let bound = |sign: &str| {
+            let all: Vec<_> = parts.iter().map(|p| format!("\"{sign}{letter}\"({p})")).collect();
+            all.join(", ")
+        };
+        let _ = write!(
+            text,
+            "static __device__ {name} pl_load_na(const {name} *p) {{ {name} v; asm volatile(\"ld.global.L1::no_allocate.L2::256B.{kind} {}, [%{}];\" : {} : \"l\"(__cvta_generic_to_global(p)) : \"memory\"); return v; }}\n\
+             static __device__ void pl_store_na({name} *p, {name} v) {{ asm volatile(\"st.global.L1::no_allocate.{kind} [%0], {};\" :: \"l\"(__cvta_generic_to_global(p)), {} : \"memory\"); }}\n",
+            list(0),
+            parts.len(),
+            bound("="),
+            list(1),
+            bound(""),
+        );
+    }
+    text
+}
+
+/// The text before a bulk pass: sizes, cache policy and the copies themselves.
+fn bulk(variant: &Variant, chunk: u8, stages: u8) -> String {
+    let ahead = if stages == 1 { 1 } else { stages - (stages / 4).max(1) };
+    let (hint, operand, with, policy) = match variant.hint {
+        Hint::Nt => (
+            "\".L2::cache_hint\"",
+            "\", \" n",
+            ", \"l\"(policy)",
+            "asm volatile(\"createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\" : \"=l\"(policy));",
+        ),
+        Hint::Plain | Hint::NoAllocate => ("\"\"", "\"\"", "", ""),
+    };
+    format!(
+        "#define PL_CHUNK ({chunk} * 1024)\n#define PL_STAGES {stages}\n#define PL_AHEAD {ahead}\n\
+         #define PL_HINT {hint}\n#define PL_POLICY(n) {operand}\n#define PL_WITH {with}\n\
+         #define PL_MAKE_POLICY {policy}\n{BULK}"
+    )
+}
+
 /// The source of a variant, to be put behind a dialect. It defines [`ENTRY`].
 ///
-/// Loads and stores are of the variant's word at `src` and `dst`, which must be multiples of it.
-/// A triad reads its second array at `src + bytes`; if that is no multiple of the word, it goes
-/// byte by byte.
-///
-/// The first line is a comment with the variant's key, so that a cached file and a test library
-/// can tell what they hold. The number of blocks is no part of the text and is 1 there.
+/// Loads and stores are at `src` and `dst`, which must be multiples of [`Variant::align`]. A triad
+/// reads its second array at `src + bytes`; if that is no multiple of the word, it goes byte by
+/// byte. Launched with [`Variant::shared`] bytes of dynamic shared memory.
 pub fn source(variant: &Variant) -> String {
+    // How many blocks are launched makes no difference to the code, nor to the name it is kept by.
     let key = Variant { grid: Grid::Blocks(1), ..*variant };
     let mut text = format!("// {key}\n#define PL_BLOCK {}\n", variant.block);
-    if variant.op == KernelOp::Chase {
-        text.push_str(CHASE);
-        return text;
+    let (word, unroll) = match variant.access {
+        Access::Words { word, unroll } => (word, unroll),
+        Access::Bulk { .. } => (16, 1),
+    };
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "#define PL_UNROLL {unroll}");
+    match variant.op {
+        KernelOp::Chase => text.push_str(CHASE),
+        KernelOp::Fma => {
+            let real = if word == 8 { "double" } else { "float" };
+            let _ = write!(
+                text,
+                "#define PL_FMA_PER_BYTE {FMA_PER_BYTE}\ntypedef {real} pl_real;{FMA}"
+            );
+        }
+        _ => pass(&mut text, variant, word),
     }
+    text
+}
+
+/// Adds a kernel that goes over its payload.
+fn pass(text: &mut String, variant: &Variant, word: u8) {
     let kind = if variant.op == KernelOp::Triad { 'f' } else { 'w' };
-    let nt = variant.hint == Hint::Nt;
     let words = match variant.op {
         KernelOp::Triad => "((n) % sizeof(pl_word) ? 0 : (n) / sizeof(pl_word))",
         _ => "((n) / sizeof(pl_word))",
@@ -175,27 +373,80 @@ pub fn source(variant: &Variant) -> String {
     let [begin, tile, one, byte] = parts(variant.op);
     let end =
         if variant.op == KernelOp::Read { "if (sum == 0x6c696e65u) *sink = sum;" } else { "" };
-    // Writing to a string does not fail.
     let _ = write!(
         text,
-        "#define PL_UNROLL {}\n#define PL_WORDS(n) {words}\n\
+        "#define PL_WORDS(n) {words}\n\
          typedef unsigned long long u64;\ntypedef pl_{kind}{word} pl_word;\n{}",
-        variant.unroll,
-        helpers(variant.word),
-        word = variant.word,
+        helpers(word),
     );
-    text.push_str(if nt {
-        "#define PL_LOAD(p) pl_load_nt(p)\n#define PL_STORE(p, v) pl_store_nt(p, v)\n"
-    } else {
-        "#define PL_LOAD(p) (*(p))\n#define PL_STORE(p, v) (*(p) = (v))\n"
+    // The words that bulk copies leave over need no hint.
+    let suffix = match (variant.access, variant.hint) {
+        (Access::Bulk { .. }, _) | (_, Hint::Plain) => "",
+        (_, Hint::Nt) => "_nt",
+        (_, Hint::NoAllocate) => "_na",
+    };
+    if suffix == "_na" {
+        text.push_str(&no_allocate(word));
+    }
+    text.push_str(&match suffix {
+        "" => "#define PL_LOAD(p) (*(p))\n#define PL_STORE(p, v) (*(p) = (v))\n".to_owned(),
+        hint => format!(
+            "#define PL_LOAD(p) pl_load{hint}(p)\n#define PL_STORE(p, v) pl_store{hint}(p, v)\n"
+        ),
     });
+    let share = match variant.order {
+        Order::Interleaved => INTERLEAVED,
+        Order::Segments => SEGMENTS,
+    };
+    let (tiles, tile_words) = match variant.access {
+        Access::Words { .. } => (WORDS, "((u64)PL_BLOCK * PL_UNROLL)"),
+        Access::Bulk { chunk, stages } => {
+            text.push_str(&bulk(variant, chunk, stages));
+            let drive = match variant.op {
+                KernelOp::Read => DRIVE[1],
+                KernelOp::Write => DRIVE[2],
+                _ => DRIVE[0],
+            };
+            (drive, "((u64)PL_CHUNK / sizeof(pl_word))")
+        }
+    };
     let tile = tile.replace("PL_LOADS", LOADS);
-    let body = [("PL_BEGIN", begin), ("PL_TILE", &tile), ("PL_ONE", one), ("PL_BYTE", byte)];
-    let pass = body
-        .iter()
-        .fold(PASS.replace("PL_END", end), |text, (name, part)| text.replace(name, part));
+    let body = [
+        ("PL_TILE_WORDS", tile_words),
+        ("PL_SHARE", share),
+        ("PL_BEGIN", begin),
+        ("PL_TILES", tiles),
+        ("PL_TILE", &tile),
+        ("PL_ONE", one),
+        ("PL_BYTE", byte),
+        ("PL_END", end),
+    ];
+    let pass = body.iter().fold(PASS.to_owned(), |text, (name, part)| text.replace(name, part));
     text.push_str(&pass);
-    text
+}
+
+/// Why there is no such kernel for a target (`sm_90`, `gfx90a`); none if there is one.
+pub fn unsupported(variant: &Variant, target: &str) -> Option<&'static str> {
+    let nvidia = target.strip_prefix("sm_");
+    let generation: u32 = nvidia
+        .map(|n| n.trim_end_matches(|c: char| !c.is_ascii_digit()))
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0);
+    match (variant.access, variant.hint) {
+        (Access::Bulk { .. }, _) if nvidia.is_none() => {
+            Some("bulk asynchronous copies are instructions of NVIDIA GPUs")
+        }
+        (Access::Bulk { .. }, _) if generation < 90 => {
+            Some("GPUs before sm_90 have no bulk asynchronous copies")
+        }
+        (_, Hint::NoAllocate) if nvidia.is_none() => {
+            Some("loads that allocate no cache line are instructions of NVIDIA GPUs")
+        }
+        (_, Hint::NoAllocate) if generation < 80 => {
+            Some("GPUs before sm_80 have no loads that fetch 256 B into the second-level cache")
+        }
+        _ => None,
+    }
 }
 
 /// How many blocks a pass over `bytes` is launched with: those of the variant, but no more than
@@ -205,8 +456,7 @@ pub fn blocks(variant: &Variant, bytes: Bytes, compute_units: u32) -> u32 {
         Grid::Blocks(n) => n,
         Grid::PerSm(n) => n.saturating_mul(compute_units),
     };
-    let tile = u64::from(variant.word) * u64::from(variant.unroll) * u64::from(variant.block);
-    let useful = u32::try_from(bytes.0.div_ceil(tile.max(1))).unwrap_or(u32::MAX);
+    let useful = u32::try_from(bytes.0.div_ceil(variant.tile().0.max(1))).unwrap_or(u32::MAX);
     wanted.min(useful).max(1)
 }
 
@@ -224,7 +474,7 @@ mod tests {
         assert!(text.contains("typedef pl_w16 pl_word") && !text.contains("pl_load_nt"));
         assert!(!text.contains("PL_TILE") && !text.contains("PL_LOADS"));
         variant.hint = Hint::Nt;
-        variant.word = 8;
+        variant.access = Access::Words { word: 8, unroll: 4 };
         assert!(source(&variant).contains("pl_load_nt"));
         assert!(source(&variant).contains("typedef pl_w8 pl_word"));
         assert!(source(&Variant::standard(KernelOp::Triad)).contains("typedef pl_f16 pl_word"));

@@ -31,7 +31,7 @@ pub use topology::{
     PciDevice, PcieLink, Route, Topology, Warning,
 };
 pub use units::{Bytes, Ns, Rate};
-pub use variant::{Effect, Grid, Hint, KernelOp, Variant};
+pub use variant::{Access, Effect, FMA_PER_BYTE, Grid, Hint, KernelOp, Order, SHARED_KIB, Variant};
 
 /// What was wrong with a text, and what would have been right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -19,9 +19,13 @@ pub enum KernelOp {
     Triad,
     /// Follows a chain of dependent loads, one thread.
     Chase,
+    /// [`FMA_PER_BYTE`] fused multiply-adds for each byte of payload, in registers alone: work that
+    /// a copy is to overlap with. It touches no memory.
+    Fma,
 }
 words!(KernelOp, "kernel operation", {
     Read => "read", Write => "write", Copy => "copy", Triad => "triad", Chase => "chase",
+    Fma => "fma",
 });
 
 /// The cache hint on a kernel's loads and stores.
@@ -31,7 +35,44 @@ pub enum Hint {
     Plain,
     /// Non-temporal: streaming, evict first.
     Nt,
+    /// Loads and stores that take no line of the first-level cache; loads fetch 256 B into the
+    /// second level. NVIDIA only.
+    NoAllocate,
 }
+words!(Hint, "cache hint", { Plain => "plain", Nt => "nt", NoAllocate => "na" });
+
+/// In which order the blocks of a kernel take the tiles of its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Order {
+    /// In turn: neighbouring tiles are of different blocks.
+    Interleaved,
+    /// Each block has one contiguous piece.
+    Segments,
+}
+
+/// How a kernel gets at memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// Every thread loads and stores words.
+    Words {
+        /// Bytes of one load or store: 4, 8 or 16.
+        word: u8,
+        /// Words in flight in each thread: 1 to 64.
+        unroll: u8,
+    },
+    /// One thread of a block has bulk asynchronous copies made between global and shared memory.
+    /// NVIDIA, from sm_90 on.
+    Bulk {
+        /// KiB of one copy: 1 to 64.
+        chunk: u8,
+        /// Chunks of shared memory: 1 to 64, of at most [`SHARED_KIB`] together.
+        stages: u8,
+    },
+}
+
+/// Shared memory that one block can have, in KiB: that of sm_90 and sm_100 (227), less what
+/// barriers take.
+pub const SHARED_KIB: u32 = 226;
 
 /// How many blocks are launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,17 +83,17 @@ pub enum Grid {
     PerSm(u32),
 }
 
-/// One kernel: `copy-w16-u4-nt-b256-g2sm`.
+/// One kernel: `copy-w16-u4-nt-b256-g2sm`, `copy-bulk16k-s8-b32-g1sm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Variant {
     /// What it does.
     pub op: KernelOp,
-    /// Bytes of one load or store: 4, 8 or 16.
-    pub word: u8,
-    /// Words in flight in each thread: 1 to 64.
-    pub unroll: u8,
+    /// How it gets at memory.
+    pub access: Access,
     /// Cache hint.
     pub hint: Hint,
+    /// Order of access.
+    pub order: Order,
     /// Threads of a block: 1 to 1024.
     pub block: u16,
     /// Number of blocks.
@@ -74,22 +115,90 @@ pub struct Effect {
 /// prefetcher brings nothing that is wanted.
 pub(crate) const CHAIN_STRIDE: u64 = 128;
 
+/// Fused multiply-adds of [`KernelOp::Fma`] for each byte of payload: 256 MiB are 17.2e9 of them,
+/// half a millisecond of a GPU that does 67 TFLOP/s.
+pub const FMA_PER_BYTE: u64 = 64;
+
 impl Variant {
     /// A plain variant of `op`: 16 B words, four in flight, two blocks of 256 a compute unit.
     pub const fn standard(op: KernelOp) -> Self {
-        Self { op, word: 16, unroll: 4, hint: Hint::Plain, block: 256, grid: Grid::PerSm(2) }
+        Self {
+            op,
+            access: Access::Words { word: 16, unroll: 4 },
+            hint: Hint::Plain,
+            order: Order::Interleaved,
+            block: 256,
+            grid: Grid::PerSm(2),
+        }
     }
     /// A pointer chase: one thread, 8 B loads.
     pub const fn chase() -> Self {
-        let (word, unroll) = (8, 1);
         Self {
-            op: KernelOp::Chase,
-            word,
-            unroll,
-            hint: Hint::Plain,
+            access: Access::Words { word: 8, unroll: 1 },
             block: 1,
             grid: Grid::Blocks(1),
+            ..Self::standard(KernelOp::Chase)
         }
+    }
+    /// Register-only arithmetic that keeps every compute unit busy: eight independent chains of
+    /// single precision in each of 1024 threads a unit.
+    pub const fn compute() -> Self {
+        Self {
+            access: Access::Words { word: 4, unroll: 8 },
+            grid: Grid::PerSm(4),
+            ..Self::standard(KernelOp::Fma)
+        }
+    }
+    /// Bytes that source and destination must be multiples of.
+    pub const fn align(&self) -> u64 {
+        match self.access {
+            Access::Words { word, .. } => word as u64,
+            Access::Bulk { .. } => 16,
+        }
+    }
+    /// Bytes that one block takes at a time.
+    pub const fn tile(&self) -> Bytes {
+        Bytes(match self.access {
+            Access::Words { word, unroll } => word as u64 * unroll as u64 * self.block as u64,
+            Access::Bulk { chunk, .. } => chunk as u64 * 1024,
+        })
+    }
+    /// Bytes that one block has in flight at most.
+    pub const fn in_flight(&self) -> Bytes {
+        match self.access {
+            Access::Words { .. } => self.tile(),
+            Access::Bulk { stages, .. } => Bytes(self.tile().0 * stages as u64),
+        }
+    }
+    /// Shared memory of one block, without barriers: the ring of a bulk kernel, or the one chunk
+    /// that a bulk write stores again and again.
+    pub const fn shared(&self) -> Bytes {
+        match (self.access, self.op) {
+            (Access::Words { .. }, _) => Bytes(0),
+            (Access::Bulk { .. }, KernelOp::Write) => self.tile(),
+            (Access::Bulk { .. }, _) => self.in_flight(),
+        }
+    }
+    /// Whether there is such a kernel: the ranges of its parts, and bulk copies only where a
+    /// kernel reads, writes or copies.
+    fn is_sane(&self) -> bool {
+        let (Grid::Blocks(blocks) | Grid::PerSm(blocks)) = self.grid;
+        let bulk_op = matches!(self.op, KernelOp::Read | KernelOp::Write | KernelOp::Copy);
+        let access = match self.access {
+            Access::Words { word, unroll } => {
+                [4, 8, 16].contains(&word)
+                    && (1..=64).contains(&unroll)
+                    && (self.op != KernelOp::Fma || word < 16)
+            }
+            Access::Bulk { chunk, stages } => {
+                bulk_op
+                    && (1..=64).contains(&chunk)
+                    && (1..=64).contains(&stages)
+                    && self.shared().0 <= u64::from(SHARED_KIB) * 1024
+                    && self.hint != Hint::NoAllocate
+            }
+        };
+        access && (1..=1024).contains(&self.block) && (1..=1 << 20).contains(&blocks)
     }
     /// What one pass over a payload of `bytes` does.
     pub fn effect(&self, bytes: Bytes) -> Effect {
@@ -99,6 +208,7 @@ impl Variant {
             KernelOp::Write => (none, bytes, 0),
             KernelOp::Copy => (bytes, bytes, 0),
             KernelOp::Triad => (Bytes(bytes.0.saturating_mul(2)), bytes, 0),
+            KernelOp::Fma => (none, none, 0),
             KernelOp::Chase => (bytes, none, (bytes.0 / CHAIN_STRIDE).max(1)),
         };
         Effect { reads, writes, chain }
@@ -107,9 +217,15 @@ impl Variant {
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-w{}-u{}", self.op, self.word, self.unroll)?;
-        if self.hint == Hint::Nt {
-            write!(f, "-nt")?;
+        match self.access {
+            Access::Words { word, unroll } => write!(f, "{}-w{word}-u{unroll}", self.op)?,
+            Access::Bulk { chunk, stages } => write!(f, "{}-bulk{chunk}k-s{stages}", self.op)?,
+        }
+        if self.hint != Hint::Plain {
+            write!(f, "-{}", self.hint)?;
+        }
+        if self.order == Order::Segments {
+            write!(f, "-seg")?;
         }
         write!(f, "-b{}", self.block)?;
         match self.grid {
@@ -126,29 +242,37 @@ impl FromStr for Variant {
             ParseError::new(
                 "kernel variant",
                 s,
-                "OP-wN-uN[-nt]-bN-gN[sm], such as copy-w16-u4-nt-b256-g2sm",
+                "OP-wN-uN[-nt|-na][-seg]-bN-gN[sm] or OP-bulkNk-sN[-nt][-seg]-bN-gN[sm], such as copy-w16-u4-nt-b256-g2sm",
             )
         };
         let mut parts = s.split('-').peekable();
         let op = parts.next().ok_or_else(bad)?.parse()?;
-        let word: u8 = parts.next().and_then(|p| number(p.strip_prefix('w')?)).ok_or_else(bad)?;
-        let unroll: u8 = parts.next().and_then(|p| number(p.strip_prefix('u')?)).ok_or_else(bad)?;
-        let hint = if parts.next_if_eq(&"nt").is_some() { Hint::Nt } else { Hint::Plain };
-        let block: u16 = parts.next().and_then(|p| number(p.strip_prefix('b')?)).ok_or_else(bad)?;
+        let size = parts.next().ok_or_else(bad)?;
+        let depth = parts.next().ok_or_else(bad)?;
+        let access = match size.strip_prefix("bulk").and_then(|n| n.strip_suffix('k')) {
+            Some(chunk) => Access::Bulk {
+                chunk: number(chunk).ok_or_else(bad)?,
+                stages: depth.strip_prefix('s').and_then(number).ok_or_else(bad)?,
+            },
+            None => Access::Words {
+                word: size.strip_prefix('w').and_then(number).ok_or_else(bad)?,
+                unroll: depth.strip_prefix('u').and_then(number).ok_or_else(bad)?,
+            },
+        };
+        let hint =
+            parts.next_if(|p| matches!(*p, "nt" | "na")).map_or(Ok(Hint::Plain), str::parse)?;
+        let order = match parts.next_if_eq(&"seg") {
+            Some(_) => Order::Segments,
+            None => Order::Interleaved,
+        };
+        let block = parts.next().and_then(|p| number(p.strip_prefix('b')?)).ok_or_else(bad)?;
         let grid = parts.next().and_then(|p| p.strip_prefix('g')).ok_or_else(bad)?;
         let grid = match grid.strip_suffix("sm") {
             Some(n) => Grid::PerSm(number(n).ok_or_else(bad)?),
             None => Grid::Blocks(number(grid).ok_or_else(bad)?),
         };
-        let blocks = match grid {
-            Grid::Blocks(n) | Grid::PerSm(n) => n,
-        };
-        let sane = [4, 8, 16].contains(&word)
-            && (1..=64).contains(&unroll)
-            && (1..=1024).contains(&block)
-            && (1..=1 << 20).contains(&blocks)
-            && parts.next().is_none();
-        sane.then_some(Self { op, word, unroll, hint, block, grid }).ok_or_else(bad)
+        let variant = Self { op, access, hint, order, block, grid };
+        (parts.next().is_none() && variant.is_sane()).then_some(variant).ok_or_else(bad)
     }
 }
 

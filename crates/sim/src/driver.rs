@@ -550,7 +550,7 @@ impl Driver for SimDriver {
         let operation = world.operation("launch", flow)?;
         world.charge(self.rank, operation.call.0);
         let does = match variant.op {
-            KernelOp::Read | KernelOp::Chase => Does::Read,
+            KernelOp::Read | KernelOp::Chase | KernelOp::Fma => Does::Read,
             KernelOp::Copy => Does::Copy,
             KernelOp::Write | KernelOp::Triad => Does::Scramble,
         };

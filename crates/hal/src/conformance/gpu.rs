@@ -336,6 +336,7 @@ fn kernels(machine: &Machine) -> Outcome {
             put(machine, &dst, bytes, TAIL, 63)?;
             let (from, to) = match op {
                 KernelOp::Read | KernelOp::Chase => (src.address(), 0),
+                KernelOp::Fma => (0, 0),
                 KernelOp::Write => (0, dst.address()),
                 KernelOp::Copy | KernelOp::Triad => (src.address(), dst.address()),
             };
@@ -348,7 +349,7 @@ fn kernels(machine: &Machine) -> Outcome {
             let expected = match op {
                 KernelOp::Copy => 61,
                 KernelOp::Read | KernelOp::Chase => 62,
-                KernelOp::Write | KernelOp::Triad => continue,
+                KernelOp::Write | KernelOp::Triad | KernelOp::Fma => continue,
             };
             let found = wrong(machine, &dst, 0, bytes, expected)?;
             ensure!(found.is_none(), "{op} of {bytes} B: byte {found:?} of its destination");

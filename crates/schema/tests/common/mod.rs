@@ -51,11 +51,24 @@ pub fn variant() -> impl Strategy<Value = Variant> {
         (1..=1_u32 << 20).prop_map(Grid::Blocks),
         (1..=1_u32 << 20).prop_map(Grid::PerSm),
     ];
-    let hint = select(vec![Hint::Plain, Hint::Nt]);
-    let word = select(vec![4_u8, 8, 16]);
-    (select(KernelOp::ALL), word, 1..=64_u8, hint, 1..=1024_u16, grid).prop_map(
-        |(op, word, unroll, hint, block, grid)| Variant { op, word, unroll, hint, block, grid },
-    )
+    let access = prop_oneof![
+        (select(vec![4_u8, 8, 16]), 1..=64_u8)
+            .prop_map(|(word, unroll)| Access::Words { word, unroll }),
+        (1..=64_u8, 1..=64_u8).prop_map(|(chunk, stages)| Access::Bulk { chunk, stages }),
+    ];
+    let order = select(vec![Order::Interleaved, Order::Segments]);
+    let rest = (select(Hint::ALL), order, 1..=1024_u16, grid);
+    (select(KernelOp::ALL), access, rest)
+        .prop_map(|(op, access, (hint, order, block, grid))| Variant {
+            op,
+            access,
+            hint,
+            order,
+            block,
+            grid,
+        })
+        // What no kernel can be has a text, but it is not read back.
+        .prop_filter("there is such a kernel", |v| v.to_string().parse::<Variant>().is_ok())
 }
 
 pub fn mover() -> impl Strategy<Value = Mover> {

@@ -233,16 +233,23 @@ mod tests {
     #[test]
     fn every_kind_of_kernel_compiles_for_every_target() {
         let Some(compiler) = compiler(None) else { return };
-        let mut sources = vec![kernel::PATTERN.to_owned(), kernel::source(&Variant::chase())];
+        let mut variants = vec![Variant::chase(), Variant::compute()];
         for op in [KernelOp::Read, KernelOp::Write, KernelOp::Copy, KernelOp::Triad] {
-            for (word, unroll, hint) in
-                [(16, 4, Hint::Plain), (16, 8, Hint::Nt), (8, 1, Hint::Nt), (4, 2, Hint::Plain)]
+            for shape in
+                ["w16-u4", "w16-u8-nt", "w8-u1-nt", "w4-u2-na-seg", "w8-u8-na", "w16-u8-na"]
             {
-                let variant = Variant { word, unroll, hint, ..Variant::standard(op) };
-                sources.push(kernel::source(&variant));
+                variants.push(format!("{op}-{shape}-b256-g2sm").parse().unwrap());
+            }
+        }
+        for op in [KernelOp::Read, KernelOp::Write, KernelOp::Copy] {
+            for shape in ["bulk16k-s8", "bulk4k-s1-nt-seg", "bulk1k-s64"] {
+                variants.push(format!("{op}-{shape}-b64-g1sm").parse().unwrap());
             }
         }
         for arch in ["sm_80", "sm_90", "sm_100"] {
+            let mine = variants.iter().filter(|v| kernel::unsupported(v, arch).is_none());
+            let sources: Vec<_> =
+                [kernel::PATTERN.to_owned()].into_iter().chain(mine.map(kernel::source)).collect();
             for source in &sources {
                 let code =
                     compiler.code(source, arch).unwrap_or_else(|e| panic!("{arch}: {e}\n{source}"));

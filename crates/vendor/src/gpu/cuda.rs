@@ -27,6 +27,7 @@ table!(
         }
         optional {
             wait_value = nvidia("cuStreamWaitValue32", 11070) => (Handle, u64, u32, u32);
+            function_attribute = nvidia("cuFuncSetAttribute", 9000) => (Handle, i32, i32);
             function_load = nvidia("cuFuncLoad", 12040) => (Handle);
         }
     }
@@ -242,6 +243,18 @@ impl Dialect for Cuda {
         // addressing the device reaches portable pinned memory by the host's own address.
         let code = unsafe { (wait.at)(stream, address, value, WAIT_GEQ) };
         (code != NOT_SUPPORTED).then_some((wait.name, code))
+    }
+    fn allow_shared(&self, function: Handle, bytes: u32) -> Status {
+        const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        match self.own.function_attribute {
+            Some(set) => {
+                // SAFETY: a live function, and two numbers.
+                let code = unsafe { (set.at)(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes) };
+                (set.name, code)
+            }
+            None => ("cuFuncSetAttribute", NOT_SUPPORTED),
+        }
     }
     fn load_now(&self, function: Handle) -> Status {
         match self.own.function_load {

@@ -86,6 +86,8 @@ pub(crate) trait Dialect: Debug {
     fn host_flags(&self, mem: Mem) -> Result<u32, &'static str>;
     /// Enqueues a wait until the word at `address` is `value` or more; none if the hardware cannot.
     fn wait_word(&self, stream: Handle, address: u64, value: u32) -> Option<Status>;
+    /// Lets launches of a function ask for that many bytes of dynamic shared memory.
+    fn allow_shared(&self, function: Handle, bytes: u32) -> Status;
     /// Has a function loaded now and not at its first launch.
     fn load_now(&self, function: Handle) -> Status;
 }

@@ -12,6 +12,14 @@ use super::table::Handle;
 /// Blocks that patterns are written and checked with, for each multiprocessor.
 const PATTERN_BLOCKS: u32 = 8;
 
+/// Bytes of shared memory that a launch may ask for without further ado, on every GPU.
+const SHARED_ALWAYS: u64 = 40 << 10;
+
+/// Bytes of dynamic shared memory that a variant is launched with.
+fn shared(variant: &Variant) -> u32 {
+    u32::try_from(variant.shared().0).unwrap_or(u32::MAX)
+}
+
 /// What is loaded on the GPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
@@ -52,7 +60,20 @@ impl GpuDriver {
     }
 
     pub(crate) fn make_kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId> {
+        let target = &self.device("kernel", gpu)?.target;
+        if let Some(reason) = kernel::unsupported(variant, target) {
+            return Err(CallError::unsupported(
+                "kernel",
+                format!("{variant} for {target}"),
+                reason,
+            ));
+        }
         let function = self.function(gpu, &kernel::source(variant), kernel::ENTRY)?;
+        if variant.shared().0 > SHARED_ALWAYS {
+            self.enter(self.api.function.name, gpu)?;
+            let status = self.dialect.allow_shared(function, shared(variant));
+            self.outcome(status, &|| format!("{variant} on gpu{gpu}"))?;
+        }
         self.own_work(gpu)?;
         let id = self.id();
         self.loaded.borrow_mut().kernels.insert(id, (gpu, *variant, function));
@@ -88,7 +109,7 @@ impl GpuDriver {
         &self,
         stream: Handle,
         function: Handle,
-        (blocks, threads): (u32, u32),
+        (blocks, threads, shared): (u32, u32, u32),
         parameters: &mut [u64],
     ) -> Result<()> {
         let mut pointers: Vec<*mut c_void> =
@@ -105,7 +126,7 @@ impl GpuDriver {
             threads,
             1,
             1,
-            0,
+            shared,
             stream,
             pointers.as_mut_ptr(),
             none
@@ -133,8 +154,8 @@ impl GpuDriver {
         for (address, bytes) in [(launch.src, effect.reads), (launch.dst, effect.writes)] {
             if bytes.0 > 0 {
                 self.reaches_kernel(gpu, address, bytes)?;
-                if !address.is_multiple_of(u64::from(variant.word)) {
-                    return refuse("its memory does not start on a multiple of its word");
+                if !address.is_multiple_of(variant.align()) {
+                    return refuse("its memory does not start on a multiple of its words");
                 }
             }
         }
@@ -156,7 +177,8 @@ impl GpuDriver {
     ) -> Result<()> {
         let units = self.device(self.api.launch.name, gpu)?.info.compute_units;
         let (_, sink) = self.own_work(gpu)?;
-        let shape = (kernel::blocks(variant, launch.bytes, units), u32::from(variant.block));
+        let blocks = kernel::blocks(variant, launch.bytes, units);
+        let shape = (blocks, u32::from(variant.block), shared(variant));
         self.enqueue(stream, function, shape, &mut [launch.src, launch.dst, launch.bytes.0, sink])
     }
 
@@ -181,10 +203,11 @@ impl GpuDriver {
         self.run(gpu, stream, (&variant, function), &Launch { src: address, dst: 0, bytes })
     }
 
-    fn pattern_shape(&self, gpu: u32) -> Result<(u32, u32)> {
+    fn pattern_shape(&self, gpu: u32) -> Result<(u32, u32, u32)> {
         Ok((
             self.device("fill", gpu)?.info.compute_units.max(1) * PATTERN_BLOCKS,
             kernel::PATTERN_BLOCK,
+            0,
         ))
     }
 
