@@ -160,7 +160,7 @@ fn readings() -> GpuReadings {
     let counters = |pcie_replays| GpuState {
         ecc_corrected: Some(0),
         ecc_uncorrected: Some(0),
-        nvlink_errors: Some(0),
+        link_errors: Some(0),
         pcie_replays: Some(pcie_replays),
         ..GpuState::default()
     };

@@ -9,7 +9,8 @@ use pathline_bench::Scope;
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
 use pathline_schema::{Bytes, Topology};
-use pathline_vendor::{Opened, Runtime};
+use pathline_topo::Snapshot;
+use pathline_vendor::{Management, Opened, Runtime, management};
 
 /// Largest machine description that is read.
 const MAX_DESCRIPTION: u64 = 4 << 20;
@@ -37,7 +38,7 @@ impl World {
     pub(crate) fn new(machine: Option<&str>, nvrtc: Option<&PathBuf>) -> Result<Self> {
         match machine {
             None => {
-                let topology = pathline_topo::live();
+                let topology = pathline_topo::from_snapshot("live", &snapshot(&management()));
                 let runtime = pathline_vendor::runtime(&topology, nvrtc.map(PathBuf::as_path));
                 Ok(Self::Real(topology, Box::new(runtime)))
             }
@@ -123,6 +124,11 @@ impl World {
             }
         }
     }
+}
+
+/// What this host says of itself, in plain files. No GPU is touched.
+pub(crate) fn snapshot(management: &Management) -> Snapshot {
+    pathline_topo::live(management.files())
 }
 
 /// A preset by name, or a description in a file; with its text.

@@ -67,9 +67,10 @@ pub struct GpuState {
     /// Memory errors not corrected since the driver was loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ecc_uncorrected: Option<u64>,
-    /// NVLink errors since the driver was loaded, all links: replays, recoveries, CRC.
+    /// Errors of all links to other GPUs since the driver was loaded: replays, recoveries and CRC of
+    /// NVLink, corrected and uncorrected of xGMI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nvlink_errors: Option<u64>,
+    pub link_errors: Option<u64>,
     /// PCIe packets sent again since the driver was loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie_replays: Option<u64>,

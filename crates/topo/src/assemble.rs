@@ -11,7 +11,7 @@ use crate::pci::{AMD, is_gpu_class, narrowest, near_gpus};
 use crate::peaks::amd_product;
 use crate::snapshot::Snapshot;
 use crate::warn::{numa_distances, numa_memory, pcie_degraded, warning};
-use crate::{block, cache, host, kfd, net, numa, nvidia, pci};
+use crate::{block, cache, host, kfd, net, numa, nvidia, nvlink, pci};
 
 /// The most GPUs, domains and switches of one node that are believed.
 const MAX_UNITS: usize = 1024;
@@ -60,7 +60,9 @@ pub fn from_snapshot(source: &str, snapshot: &Snapshot) -> Topology {
         pci,
         warnings,
     };
-    nvidia::add_switch_links(&mut topology);
+    if !nvlink::add(&mut topology, snapshot) {
+        nvidia::add_switch_links(&mut topology);
+    }
     finish(&mut topology);
     topology
 }

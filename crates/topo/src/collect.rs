@@ -68,6 +68,8 @@ const TREES: &[(&str, &str, &[&str])] = &[
     ("sys/class/net", "", &["speed", "type", "operstate"]),
     ("sys/class/infiniband", "", &["ports/1/rate", "ports/1/state"]),
     ("sys/class/nvme", "nvme", &["model"]),
+    // Not of the system: what `pathline topo --save` put beside it.
+    ("nvml", "", &["nvlink"]),
     ("sys/block", "", &["size", "device/model", "queue/rotational"]),
 ];
 

@@ -46,6 +46,28 @@ fn an_mi250x_node() {
     assert_eq!(validate("live", &t), Ok(()));
 }
 
+/// What NVML says of links lies in the snapshot as plain files, and survives being saved.
+#[test]
+fn nvlinks_of_a_saved_snapshot() {
+    let mut saved = h200();
+    let gpus = from_snapshot("live", &saved).gpus;
+    for gpu in &gpus {
+        let line = |link| format!("link={link} active=1 mbps=26562 remote=switch\n");
+        saved.insert(format!("nvml/{}/nvlink", gpu.pci), (0..18).map(line).collect::<String>());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    saved.save_dir(folder.path()).unwrap();
+    saved.save_file(&folder.path().join("host.json")).unwrap();
+    for path in [folder.path().to_owned(), folder.path().join("host.json")] {
+        let t = from_path(&path).unwrap();
+        let nvlinks: Vec<_> = t.links.iter().filter(|l| l.kind == LinkKind::Nvlink).collect();
+        assert_eq!(nvlinks.len(), gpus.len());
+        assert!(nvlinks.iter().all(|l| l.width == 18 && l.b == Node::Switch(0)), "{nvlinks:?}");
+        assert!(!t.doubts(pathline_schema::Warning::NVLINK_NOT_READ));
+        assert_eq!(validate("saved", &t), Ok(()));
+    }
+}
+
 #[test]
 fn an_h200_node() {
     let t = from_snapshot("live", &h200());
@@ -93,7 +115,7 @@ fn saved_on_one_machine_the_same_picture_on_another() {
 /// The same on the machine that runs the test, whatever it is.
 #[test]
 fn this_host_is_described_and_survives_saving() {
-    let topology = live();
+    let topology = from_snapshot("live", &live([]));
     assert_eq!(validate("live", &topology), Ok(()));
     assert!(!topology.host.cpus.is_empty());
     assert!(!topology.numa.is_empty());

@@ -14,6 +14,13 @@ pub(crate) fn text(path: impl AsRef<Path>) -> Option<String> {
     Some(text)
 }
 
+/// Up to `most` bytes of a file, or nothing where it is absent or unreadable.
+pub(crate) fn bytes(path: impl AsRef<Path>, most: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 /// The one number that a file holds.
 pub(crate) fn number(path: impl AsRef<Path>) -> Option<u64> {
     text(path)?.trim().parse().ok()

@@ -15,9 +15,11 @@ mod limits;
 mod live;
 mod loops;
 mod memory;
+mod monitor;
 mod pattern;
 mod team;
 
 pub use gpu::{Runtime, runtime};
 pub use library::{Found, Tried};
 pub use live::{Opened, live, open};
+pub use monitor::{Management, management};

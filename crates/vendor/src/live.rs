@@ -23,7 +23,7 @@ use crate::gate::{Barrier, StartLine};
 use crate::gpu::Runtime;
 use crate::memory::{self, Chain, Mapping, Memory};
 use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
-use crate::{chase, cpus, loops, pattern};
+use crate::{chase, cpus, loops, monitor, pattern};
 
 /// Below this a fill or check is done by the calling thread: starting others costs more.
 const ALONE: u64 = 4 << 20;
@@ -61,7 +61,10 @@ pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
         Ok(None) => {}
         Err(error) => without = Some(error.to_string()),
     }
-    Opened { machine: Machine { world, ..assemble(topology, origin, host, driver) }, without }
+    let watch = || monitor::management().watch(&topology.gpus);
+    let monitor = driver.as_ref().and_then(|_| watch());
+    let machine = Machine { world, monitor, ..assemble(topology, origin, host, driver) };
+    Opened { machine, without }
 }
 
 /// The machine that this process runs on, without its GPUs. `topology` says which CPUs belong to

@@ -2,20 +2,27 @@
 
 use anyhow::Result;
 use pathline_hal::{Machine, conformance};
-use pathline_vendor::{Found, Opened, runtime};
+use pathline_vendor::{Found, Opened, management, runtime};
 
 use super::Exit;
 use crate::args::DoctorArgs;
 use crate::say::outln;
+use crate::world::snapshot;
 
 /// Fine if every GPU that was discovered can be measured by engines and kernels, or there is none;
 /// wrong if something is missing or a check fails.
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
-    let topology = pathline_topo::live();
+    let management = management();
+    let topology = pathline_topo::from_snapshot("live", &snapshot(&management));
     let runtime = runtime(&topology, args.nvrtc.as_deref());
     let gpus = topology.gpus.len();
     let libraries = [runtime.driver.clone(), runtime.compiler()];
     libraries.iter().for_each(library);
+    // Nothing is unmeasured without it: it is shown and does not decide.
+    library(&management.nvml);
+    if management.nvml.path.is_some() {
+        outln!("    it reads {} GPUs", management.gpus());
+    }
     match &runtime.cache {
         Some(folder) => outln!("compiled kernels are kept in {}", folder.display()),
         None => outln!("compiled kernels are not kept: neither HOME nor XDG_CACHE_HOME is set"),

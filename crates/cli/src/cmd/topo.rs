@@ -1,16 +1,14 @@
 //! `pathline topo`.
 
-use std::path::Path;
-
 use anyhow::Result;
 use pathline_schema::Topology;
-use pathline_topo::Snapshot;
+use pathline_vendor::management;
 
 use super::{Exit, colour};
 use crate::args::TopoArgs;
 use crate::files;
 use crate::say::{out, outln};
-use crate::world::World;
+use crate::world::{World, snapshot};
 
 pub(super) fn run(args: &TopoArgs) -> Result<Exit> {
     let topology = topology(args)?;
@@ -35,7 +33,7 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
     if args.machine.is_some() {
         return Ok(World::new(args.machine.as_deref(), None)?.topology().clone());
     }
-    let snapshot = Snapshot::collect(Path::new("/"));
+    let snapshot = snapshot(&management());
     if let Some(path) = &args.save {
         if path.extension().is_some_and(|e| e == "json") {
             snapshot.save_file(path)?;

@@ -23,6 +23,7 @@ use crate::library::Found;
 use crate::memory::Memory;
 use compiler::Compiler;
 pub(crate) use driver::GpuDriver;
+pub(crate) use search::beside_driver;
 
 /// What a node offers for measuring NVIDIA GPUs, found without opening one.
 #[derive(Debug)]

@@ -26,8 +26,8 @@ pub(crate) struct Driver {
 /// Exported by the libraries that stand in for a driver in tests: what runs on them is a model.
 pub(crate) const STAND_IN: &str = "pathline_stub";
 
-/// The driver's library with its functions, and how the search went.
-pub(crate) fn driver() -> (Option<Driver>, Found) {
+/// Where a library that comes with NVIDIA's driver may be, in order.
+pub(crate) fn beside_driver(name: &str) -> Vec<PathBuf> {
     let known = [
         "/usr/lib/x86_64-linux-gnu",
         "/usr/lib/aarch64-linux-gnu",
@@ -39,11 +39,16 @@ pub(crate) fn driver() -> (Option<Driver>, Found) {
         "/run/opengl-driver/lib",
     ];
     let mut places: Vec<PathBuf> =
-        library::folders("LD_LIBRARY_PATH").iter().map(|f| f.join(DRIVER)).collect();
+        library::folders("LD_LIBRARY_PATH").iter().map(|f| f.join(name)).collect();
     places.retain(|p| p.exists());
-    places.extend(bare(DRIVER));
-    places.extend(known.iter().map(|f| Path::new(f).join(DRIVER)).filter(|p| p.exists()));
-    driver_at(places)
+    places.extend(bare(name));
+    places.extend(known.iter().map(|f| Path::new(f).join(name)).filter(|p| p.exists()));
+    places
+}
+
+/// The driver's library with its functions, and how the search went.
+pub(crate) fn driver() -> (Option<Driver>, Found) {
+    driver_at(beside_driver(DRIVER))
 }
 
 /// A name for the linker to find; none if it would find a file of LD_LIBRARY_PATH, which is looked

@@ -1,0 +1,129 @@
+//! What GPUs say of themselves: NVIDIA's through NVML, AMD's through files of their driver.
+//!
+//! Neither makes a context on a GPU. NVML opens the driver's control device.
+
+mod amd;
+mod nvidia;
+mod nvml;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::rc::Rc;
+
+use pathline_hal::Monitor;
+use pathline_schema::{Gpu, GpuFacts, GpuState};
+
+use crate::library::Found;
+
+const PCI: &str = "/sys/bus/pci/devices";
+
+/// What NVML shows of this host, found without making a context on a GPU.
+#[derive(Debug)]
+pub struct Management {
+    /// The library.
+    pub nvml: Found,
+    devices: Vec<nvidia::Device>,
+}
+
+/// Looks for NVML and starts it.
+pub fn management() -> Management {
+    let (library, found) = nvml::search();
+    Management::of(library, found)
+}
+
+impl Management {
+    fn of(library: Option<nvml::Nvml>, nvml: Found) -> Self {
+        let all = |library| nvidia::Device::all(&Rc::new(library));
+        Self { nvml, devices: library.map(all).unwrap_or_default() }
+    }
+
+    /// How many GPUs it opens.
+    pub fn gpus(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// What discovery needs of it, as plain files to lie in a snapshot beside those of /sys:
+    /// `nvml/PCI-ADDRESS/nvlink`, one line a link: `link=0 active=1 version=4 mbps=26562
+    /// remote=switch pci=0000:05:00.0`. What is not known is left out. GPUs without NVLink have no
+    /// file.
+    pub fn files(&self) -> Vec<(String, String)> {
+        let file = |device: &nvidia::Device| {
+            let ports = device.ports();
+            let path = format!("nvml/{}/nvlink", device.pci);
+            (!ports.is_empty()).then(|| (path, ports.iter().map(line).collect()))
+        };
+        self.devices.iter().filter_map(file).collect()
+    }
+
+    /// What reads the GPUs of a topology while they work; none if nothing reads any.
+    pub fn watch(self, gpus: &[Gpu]) -> Option<Box<dyn Monitor>> {
+        self.watch_in(gpus, Path::new(PCI))
+    }
+
+    fn watch_in(self, gpus: &[Gpu], pci: &Path) -> Option<Box<dyn Monitor>> {
+        let mut nvidia: BTreeMap<String, nvidia::Device> =
+            self.devices.into_iter().map(|d| (d.pci.clone(), d)).collect();
+        let read = |gpu: &Gpu| {
+            let source = match nvidia.remove(&gpu.pci) {
+                Some(device) => Source::Nvidia(device),
+                None if gpu.vendor == "amd" => Source::Amd(amd::Device::at(pci, &gpu.pci)?),
+                None => return None,
+            };
+            Some((gpu.index, source))
+        };
+        let sources: BTreeMap<u32, Source> = gpus.iter().filter_map(read).collect();
+        (!sources.is_empty()).then(|| Box::new(Live { sources }) as Box<dyn Monitor>)
+    }
+}
+
+fn line(port: &nvidia::Port) -> String {
+    let mut line = format!("link={} active={}", port.link, u32::from(port.active));
+    // Writing to a string does not fail.
+    let mut add = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let _ = write!(line, " {key}={value}");
+        }
+    };
+    add("version", port.version.map(|v| v.to_string()));
+    add("mbps", port.mbps.map(|v| v.to_string()));
+    add("remote", port.remote.map(str::to_owned));
+    add("pci", port.pci.clone());
+    line + "\n"
+}
+
+enum Source {
+    Nvidia(nvidia::Device),
+    Amd(amd::Device),
+}
+
+/// The GPUs of this host by their numbers.
+struct Live {
+    sources: BTreeMap<u32, Source>,
+}
+
+impl Monitor for Live {
+    fn facts(&self, gpu: u32) -> Option<GpuFacts> {
+        Some(match self.sources.get(&gpu)? {
+            Source::Nvidia(device) => device.facts(),
+            Source::Amd(device) => device.facts(),
+        })
+    }
+
+    fn state(&self, gpu: u32) -> Option<GpuState> {
+        Some(match self.sources.get(&gpu)? {
+            Source::Nvidia(device) => device.state(),
+            Source::Amd(device) => device.state(),
+        })
+    }
+
+    fn counters(&self, gpu: u32) -> Option<GpuState> {
+        Some(match self.sources.get(&gpu)? {
+            Source::Nvidia(device) => device.counters(),
+            Source::Amd(device) => device.counters(),
+        })
+    }
+}

@@ -1,0 +1,300 @@
+//! NVML, the management library of NVIDIA's driver, bound at run time: its functions by name.
+//!
+//! Names, signatures, structures and numbers: `nvml.h`, API version 13. Everything but starting,
+//! counting and finding GPUs is optional; what is missing costs its own field.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::path::PathBuf;
+use std::ptr::NonNull;
+
+use crate::library::{self, Found, Library};
+
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// `nvmlDevice_t`.
+pub(super) type Handle = usize;
+
+/// `nvmlPciInfo_t` since NVML 9; its text fields are 16 and 32 bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PciInfo {
+    legacy: [u8; 16],
+    pub(super) domain: u32,
+    pub(super) bus: u32,
+    pub(super) device: u32,
+    pub(super) ids: u32,
+    subsystem: u32,
+    text: [u8; 32],
+}
+
+impl PciInfo {
+    #[cfg(test)]
+    pub(super) fn new(domain: u32, bus: u32, device: u32) -> Self {
+        Self { domain, bus, device, ids: 0x2335_10de, ..Self::default() }
+    }
+
+    /// As /sys spells it; NVML's functions are all number 0. None for what is no address: zeros, or
+    /// ones where a virtual machine hides the other end.
+    pub(super) fn address(&self) -> Option<String> {
+        let Self { domain, bus, device, ids, .. } = *self;
+        let known = (domain, bus, device, ids) != (0, 0, 0, 0) && bus < 256 && device < 32;
+        let known = known && domain < 0x1000_0000;
+        known.then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.0"))
+    }
+}
+
+/// `nvmlFieldValue_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FieldValue {
+    pub(super) field: u32,
+    /// Number of the link, for fields of links.
+    pub(super) scope: u32,
+    timestamp: i64,
+    latency: i64,
+    pub(super) kind: i32,
+    pub(super) code: i32,
+    pub(super) value: [u8; 8],
+}
+
+impl FieldValue {
+    pub(super) fn ask(field: u32, scope: u32) -> Self {
+        // Not 0, which would be success should the library leave a field alone.
+        Self { field, scope, code: NOT_SUPPORTED, ..Self::default() }
+    }
+
+    /// The number, if the field could be read and is none below 0.
+    pub(super) fn number(&self) -> Option<u64> {
+        let word = u64::from_ne_bytes(self.value);
+        let [a, b, c, d, ..] = self.value;
+        let half = u32::from_ne_bytes([a, b, c, d]);
+        let number = match self.kind {
+            1 => Some(u64::from(half)),
+            2 | 3 => Some(word),
+            4 => u64::try_from(i64::from_ne_bytes(self.value)).ok(),
+            5 => u64::try_from(half as i32).ok(),
+            6 => Some(u64::from(u16::from_ne_bytes([a, b]))),
+            // A rate or count as floating point.
+            0 => Some(f64::from_ne_bytes(self.value)).filter(|v| *v >= 0.0).map(|v| v as u64),
+            _ => None,
+        };
+        number.filter(|_| self.code == 0)
+    }
+}
+
+/// `nvmlGpuFabricInfo_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FabricInfo {
+    cluster: [u8; 16],
+    status: i32,
+    clique: u32,
+    pub(super) state: u8,
+}
+
+pub(super) const NOT_SUPPORTED: i32 = 3;
+/// `NVML_NVLINK_MAX_LINKS`.
+pub(super) const MAX_LINKS: u32 = 36;
+// Numbers of `nvmlClockType_t`.
+pub(super) const SM: i32 = 1;
+pub(super) const MEMORY: i32 = 2;
+// Numbers of fields; the scope of all is a link, but of the first.
+pub(super) const SPEED_COMMON: u32 = 90;
+pub(super) const SPEED: u32 = 164;
+/// Replays, recoveries, CRC (up to Hopper); received errors and recoveries (from Blackwell on).
+pub(super) const LINK_ERRORS: [u32; 5] = [161, 162, 163, 208, 215];
+
+/// The table: field, symbol, parameters. All return `nvmlReturn_t`.
+macro_rules! table {
+    (required { $($field:ident = $symbol:literal ($($arg:ty),*);)* }
+     optional { $($ofield:ident = $osymbol:literal $(or $older:literal)? ($($oarg:ty),*);)* }) => {
+        #[derive(Debug, Clone, Copy)]
+        pub(super) struct Api {
+            $(pub(super) $field: unsafe extern "C" fn($($arg),*) -> i32,)*
+            $(pub(super) $ofield: Option<unsafe extern "C" fn($($oarg),*) -> i32>,)*
+        }
+        impl Api {
+            /// Binds all functions that `find` has.
+            ///
+            /// # Safety
+            /// What `find` gives for a name has the signature that the table states for it.
+            pub(super) unsafe fn bind(
+                find: &dyn Fn(&str) -> Option<NonNull<c_void>>,
+            ) -> Result<Self, String> {
+                let need = |name: &str| find(name).ok_or_else(|| format!("it lacks {name}"));
+                Ok(Self {
+                    // SAFETY: the caller's.
+                    $($field: unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> i32>(need($symbol)?.as_ptr()) },)*
+                    // SAFETY: the caller's.
+                    $($ofield: find($osymbol)$(.or_else(|| find($older)))?.map(|at| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($oarg),*) -> i32>(at.as_ptr()) }),)*
+                })
+            }
+        }
+    };
+}
+
+type Number = *mut u32;
+
+table! {
+    required {
+        init = "nvmlInit_v2" ();
+        count = "nvmlDeviceGetCount_v2" (Number);
+        by_index = "nvmlDeviceGetHandleByIndex_v2" (u32, *mut Handle);
+        pci = "nvmlDeviceGetPciInfo_v3" (Handle, *mut PciInfo);
+    }
+    optional {
+        driver_version = "nvmlSystemGetDriverVersion" (*mut c_char, u32);
+        link_state = "nvmlDeviceGetNvLinkState" (Handle, u32, Number);
+        link_pci = "nvmlDeviceGetNvLinkRemotePciInfo_v2" (Handle, u32, *mut PciInfo);
+        link_remote = "nvmlDeviceGetNvLinkRemoteDeviceType" (Handle, u32, Number);
+        link_version = "nvmlDeviceGetNvLinkVersion" (Handle, u32, Number);
+        fields = "nvmlDeviceGetFieldValues" (Handle, i32, *mut FieldValue);
+        clock = "nvmlDeviceGetClockInfo" (Handle, i32, Number);
+        max_clock = "nvmlDeviceGetMaxClockInfo" (Handle, i32, Number);
+        // The newer name came with driver 535.
+        throttle = "nvmlDeviceGetCurrentClocksEventReasons"
+            or "nvmlDeviceGetCurrentClocksThrottleReasons" (Handle, *mut u64);
+        power = "nvmlDeviceGetPowerUsage" (Handle, Number);
+        power_limit = "nvmlDeviceGetEnforcedPowerLimit" (Handle, Number);
+        temperature = "nvmlDeviceGetTemperature" (Handle, i32, Number);
+        ecc_errors = "nvmlDeviceGetTotalEccErrors" (Handle, i32, i32, *mut u64);
+        ecc_mode = "nvmlDeviceGetEccMode" (Handle, Number, Number);
+        pcie_replays = "nvmlDeviceGetPcieReplayCounter" (Handle, Number);
+        pcie_generation = "nvmlDeviceGetCurrPcieLinkGeneration" (Handle, Number);
+        pcie_width = "nvmlDeviceGetCurrPcieLinkWidth" (Handle, Number);
+        pcie_max_generation = "nvmlDeviceGetMaxPcieLinkGeneration" (Handle, Number);
+        pcie_max_width = "nvmlDeviceGetMaxPcieLinkWidth" (Handle, Number);
+        mig = "nvmlDeviceGetMigMode" (Handle, Number, Number);
+        compute_mode = "nvmlDeviceGetComputeMode" (Handle, Number);
+        persistence = "nvmlDeviceGetPersistenceMode" (Handle, Number);
+        fabric = "nvmlDeviceGetGpuFabricInfo" (Handle, *mut FabricInfo);
+    }
+}
+
+/// A library that was started.
+#[derive(Debug, Clone)]
+pub(super) struct Nvml {
+    pub(super) api: Api,
+    /// Version of the driver; empty if it does not say.
+    pub(super) version: String,
+}
+
+impl Nvml {
+    /// Starts what is bound. NVML counts its starts: a second one costs nothing.
+    pub(super) fn start(api: Api) -> Result<Self, String> {
+        // SAFETY: takes nothing and may be called at any time.
+        let code = unsafe { (api.init)() };
+        if code != 0 {
+            return Err(format!("nvmlInit returns {code} ({})", words(code)));
+        }
+        let mut text = [0 as c_char; 96];
+        let version = api.driver_version.and_then(|call| {
+            // SAFETY: stores a C string of at most 95 bytes.
+            let code = unsafe { call(text.as_mut_ptr(), 95) };
+            // SAFETY: the last byte is still zero.
+            let text = unsafe { CStr::from_ptr(text.as_ptr()) };
+            (code == 0).then(|| text.to_string_lossy().into_owned())
+        });
+        Ok(Self { api, version: version.unwrap_or_default() })
+    }
+
+    /// GPUs with their PCI addresses. One that cannot be opened is left out: it may be another
+    /// user's, or lost.
+    pub(super) fn devices(&self) -> Vec<(Handle, String)> {
+        let mut count = 0;
+        // SAFETY: stores one number.
+        let code = unsafe { (self.api.count)(&raw mut count) };
+        let one = |nth| {
+            let (mut handle, mut pci) = (0, PciInfo::default());
+            // SAFETY: stores one handle.
+            let opened = unsafe { (self.api.by_index)(nth, &raw mut handle) } == 0;
+            // SAFETY: the handle is open; fills one structure of this layout.
+            let named = opened && unsafe { (self.api.pci)(handle, &raw mut pci) } == 0;
+            Some((handle, pci.address().filter(|_| named)?))
+        };
+        (0..count).filter(|_| code == 0).filter_map(one).collect()
+    }
+}
+
+/// Of the codes that a start gives.
+fn words(code: i32) -> &'static str {
+    match code {
+        4 => "no permission",
+        9 => "the driver is not loaded",
+        12 => "a library of the driver is missing",
+        15 => "a GPU is lost",
+        17 => "the system blocks the control device",
+        18 => "driver and library are of different versions",
+        _ => "see nvmlReturn_t",
+    }
+}
+
+/// The library, and how the search went.
+pub(super) fn search() -> (Option<Nvml>, Found) {
+    search_in(crate::gpu::beside_driver(LIBRARY))
+}
+
+fn search_in(places: Vec<PathBuf>) -> (Option<Nvml>, Found) {
+    let (found, tried) = library::first(places, |library: Library| {
+        // SAFETY: a library of this name has NVML's symbols, whose signatures nvml.h fixes.
+        let api = unsafe { Api::bind(&|name| library.symbol(name)) }?;
+        Ok((Nvml::start(api)?, library.path))
+    });
+    let (nvml, path) = found.map_or((None, None), |(nvml, path)| (Some(nvml), Some(path)));
+    let version = nvml.as_ref().map_or(String::new(), |n| format!("driver {}", n.version));
+    let found = Found {
+        what: "GPU management (NVML)",
+        path,
+        version,
+        tried,
+        costs: "NVLinks of NVIDIA GPUs are not seen, so pairs have no ceiling; clocks, throttling \
+                and error counters are not recorded",
+        way_out: "it comes with the NVIDIA driver; in a container, start it with \
+                  NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    };
+    (nvml, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_layout_of_the_header() {
+        assert_eq!(size_of::<PciInfo>(), 16 + 5 * 4 + 32);
+        assert_eq!(size_of::<FieldValue>(), 40);
+        // 16 + 4 + 4 + 1, rounded up to 4.
+        assert_eq!(size_of::<FabricInfo>(), 28);
+    }
+
+    #[test]
+    fn addresses_are_spelled_as_in_sys() {
+        let address = |d, b, n| PciInfo::new(d, b, n).address();
+        assert_eq!(address(0, 0x19, 0).as_deref(), Some("0000:19:00.0"));
+        assert_eq!(address(0x10000, 1, 31).as_deref(), Some("10000:01:1f.0"));
+        assert_eq!(address(u32::MAX, 0, 0), None);
+        assert_eq!(PciInfo::default().address(), None);
+    }
+
+    #[test]
+    fn a_field_counts_only_if_it_was_read() {
+        let value = |kind, code, value: u64| {
+            FieldValue { kind, code, value: value.to_ne_bytes(), ..FieldValue::ask(90, 0) }.number()
+        };
+        assert_eq!(value(3, 0, 26_562), Some(26_562));
+        assert_eq!(value(1, 0, 26_562), Some(26_562));
+        assert_eq!(value(4, 0, u64::MAX), None);
+        assert_eq!(value(0, 0, 1.5f64.to_bits()), Some(1));
+        assert_eq!(value(3, NOT_SUPPORTED, 26_562), None);
+        assert_eq!(FieldValue::ask(90, 0).number(), None);
+        assert_eq!(value(99, 0, 1), None);
+    }
+
+    #[test]
+    fn what_is_no_nvml_is_said_with_its_reason() {
+        let (nvml, found) = search_in(vec!["libc.so.6".into(), "/none/libnvidia-ml.so.1".into()]);
+        assert!(nvml.is_none() && found.path.is_none() && found.version.is_empty());
+        assert!(found.tried[0].why.contains("lacks nvmlInit_v2"), "{:?}", found.tried);
+        assert!(found.tried[1].why.contains("No such file"), "{:?}", found.tried);
+    }
+}

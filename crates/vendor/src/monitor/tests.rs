@@ -1,0 +1,247 @@
+//! NVML by functions of this file: two H200 of an HGX board, and ways in which a library has less.
+
+use std::ffi::{c_char, c_void};
+use std::path::Path;
+use std::ptr::NonNull;
+
+use pathline_schema::{Gpu, GpuState, PcieLink};
+
+use super::nvml::{Api, FieldValue, Handle, NOT_SUPPORTED, Nvml, PciInfo};
+use super::{Found, Management};
+
+type Number = *mut u32;
+const LINKS: u32 = 18;
+const INVALID: i32 = 2;
+
+fn put<T>(to: *mut T, value: T) -> i32 {
+    // SAFETY: every test hands over a pointer to one writable value.
+    unsafe { to.write(value) };
+    0
+}
+
+extern "C" fn init() -> i32 {
+    0
+}
+extern "C" fn init_without_driver() -> i32 {
+    9
+}
+extern "C" fn version(text: *mut c_char, length: u32) -> i32 {
+    assert!(length >= 10);
+    for (at, byte) in b"550.54.15\0".iter().enumerate() {
+        // SAFETY: the text has room for at least 10 bytes.
+        unsafe { text.add(at).write(*byte as c_char) };
+    }
+    0
+}
+extern "C" fn count(number: Number) -> i32 {
+    put(number, 3)
+}
+/// The third GPU is lost.
+extern "C" fn by_index(nth: u32, handle: *mut Handle) -> i32 {
+    if nth == 2 { 15 } else { put(handle, 100 + nth as usize) }
+}
+extern "C" fn pci(handle: Handle, info: *mut PciInfo) -> i32 {
+    put(info, PciInfo::new(0, if handle == 100 { 0x19 } else { 0x3b }, 0))
+}
+/// Link 7 of the second GPU is down.
+extern "C" fn link_state(handle: Handle, link: u32, active: Number) -> i32 {
+    if link >= LINKS { INVALID } else { put(active, u32::from((handle, link) != (101, 7))) }
+}
+extern "C" fn link_pci(_: Handle, link: u32, info: *mut PciInfo) -> i32 {
+    put(info, PciInfo::new(0, 5 + link % 4, 0))
+}
+extern "C" fn link_remote(_: Handle, _: u32, kind: Number) -> i32 {
+    put(kind, 2)
+}
+extern "C" fn link_version(_: Handle, _: u32, version: Number) -> i32 {
+    put(version, 4)
+}
+/// Speeds, and one CRC error on each link; counters of Blackwell are not supported.
+extern "C" fn fields(_: Handle, count: i32, values: *mut FieldValue) -> i32 {
+    // SAFETY: the caller hands over as many as it says.
+    let values = unsafe { std::slice::from_raw_parts_mut(values, count as usize) };
+    for value in values {
+        (value.kind, value.code) = (3, 0);
+        value.value = match value.field {
+            90 | 164 => 26_562u64,
+            161 | 162 => 0,
+            163 => 1,
+            _ => {
+                value.code = NOT_SUPPORTED;
+                continue;
+            }
+        }
+        .to_ne_bytes();
+    }
+    0
+}
+extern "C" fn clock(_: Handle, which: i32, number: Number) -> i32 {
+    put(number, if which == 1 { 1755 } else { 3201 })
+}
+extern "C" fn max_clock(_: Handle, which: i32, number: Number) -> i32 {
+    put(number, if which == 1 { 1980 } else { 3201 })
+}
+/// Idle, by the multiprocessors, and held by the power cap.
+extern "C" fn throttle(_: Handle, reasons: *mut u64) -> i32 {
+    put(reasons, 0x1 | 0x4)
+}
+extern "C" fn power(_: Handle, number: Number) -> i32 {
+    put(number, 214_500)
+}
+extern "C" fn temperature(_: Handle, sensor: i32, number: Number) -> i32 {
+    assert_eq!(sensor, 0);
+    put(number, 41)
+}
+extern "C" fn ecc_errors(_: Handle, kind: i32, _: i32, number: *mut u64) -> i32 {
+    put(number, if kind == 0 { 3 } else { 0 })
+}
+extern "C" fn on(_: Handle, now: Number, next: Number) -> i32 {
+    put(now, 1);
+    put(next, 0)
+}
+extern "C" fn not_supported(_: Handle, _: Number) -> i32 {
+    NOT_SUPPORTED
+}
+extern "C" fn five(_: Handle, number: Number) -> i32 {
+    put(number, 5)
+}
+extern "C" fn sixteen(_: Handle, number: Number) -> i32 {
+    put(number, 16)
+}
+extern "C" fn eight(_: Handle, number: Number) -> i32 {
+    put(number, 8)
+}
+extern "C" fn default_mode(_: Handle, number: Number) -> i32 {
+    put(number, 0)
+}
+
+fn whole(name: &str) -> Option<NonNull<c_void>> {
+    let at = match name {
+        "nvmlInit_v2" => init as *const c_void,
+        "nvmlSystemGetDriverVersion" => version as *const c_void,
+        "nvmlDeviceGetCount_v2" => count as *const c_void,
+        "nvmlDeviceGetHandleByIndex_v2" => by_index as *const c_void,
+        "nvmlDeviceGetPciInfo_v3" => pci as *const c_void,
+        "nvmlDeviceGetNvLinkState" => link_state as *const c_void,
+        "nvmlDeviceGetNvLinkRemotePciInfo_v2" => link_pci as *const c_void,
+        "nvmlDeviceGetNvLinkRemoteDeviceType" => link_remote as *const c_void,
+        "nvmlDeviceGetNvLinkVersion" => link_version as *const c_void,
+        "nvmlDeviceGetFieldValues" => fields as *const c_void,
+        "nvmlDeviceGetClockInfo" => clock as *const c_void,
+        "nvmlDeviceGetMaxClockInfo" => max_clock as *const c_void,
+        // The name before driver 535.
+        "nvmlDeviceGetCurrentClocksThrottleReasons" => throttle as *const c_void,
+        "nvmlDeviceGetPowerUsage" => power as *const c_void,
+        "nvmlDeviceGetTemperature" => temperature as *const c_void,
+        "nvmlDeviceGetTotalEccErrors" => ecc_errors as *const c_void,
+        "nvmlDeviceGetEccMode" => on as *const c_void,
+        "nvmlDeviceGetPcieReplayCounter" => five as *const c_void,
+        "nvmlDeviceGetCurrPcieLinkGeneration" => five as *const c_void,
+        "nvmlDeviceGetCurrPcieLinkWidth" => eight as *const c_void,
+        "nvmlDeviceGetMaxPcieLinkGeneration" => five as *const c_void,
+        "nvmlDeviceGetMaxPcieLinkWidth" => sixteen as *const c_void,
+        "nvmlDeviceGetComputeMode" => default_mode as *const c_void,
+        "nvmlDeviceGetPersistenceMode" => not_supported as *const c_void,
+        _ => return None,
+    };
+    NonNull::new(at.cast_mut())
+}
+
+/// What starts, counts and names GPUs, and nothing else: a virtual machine at its worst.
+fn bare(name: &str) -> Option<NonNull<c_void>> {
+    const LEFT: [&str; 4] = [
+        "nvmlInit_v2",
+        "nvmlDeviceGetCount_v2",
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetPciInfo_v3",
+    ];
+    LEFT.contains(&name).then(|| whole(name)).flatten()
+}
+
+fn start(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Result<Nvml, String> {
+    // SAFETY: the functions of this file have the signatures of the table.
+    Nvml::start(unsafe { Api::bind(find) }?)
+}
+
+fn management(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Management {
+    let found = Found {
+        what: "GPU management (NVML)",
+        path: None,
+        version: String::new(),
+        tried: Vec::new(),
+        costs: "",
+        way_out: "",
+    };
+    Management::of(start(find).ok(), found)
+}
+
+fn gpu(index: u32, pci: &str) -> Gpu {
+    Gpu { index, pci: pci.into(), vendor: "nvidia".into(), ..Gpu::default() }
+}
+
+#[test]
+fn links_become_files_of_a_snapshot() {
+    let files = management(&whole).files();
+    let paths: Vec<&str> = files.iter().map(|f| f.0.as_str()).collect();
+    assert_eq!(paths, ["nvml/0000:19:00.0/nvlink", "nvml/0000:3b:00.0/nvlink"]);
+    let lines: Vec<&str> = files[1].1.lines().collect();
+    assert_eq!(lines.len(), 18);
+    assert_eq!(lines[6], "link=6 active=1 version=4 mbps=26562 remote=switch pci=0000:07:00.0");
+    assert!(lines[7].starts_with("link=7 active=0 "), "{}", lines[7]);
+}
+
+#[test]
+fn the_state_of_a_gpu_is_read_by_its_number() {
+    let gpus = [gpu(4, "0000:3b:00.0"), gpu(5, "0000:ff:00.0")];
+    let monitor = management(&whole).watch_in(&gpus, Path::new("/none")).unwrap();
+    assert!(monitor.state(0).is_none() && monitor.state(5).is_none());
+    let facts = monitor.facts(4).unwrap();
+    assert_eq!(facts.source, "NVML 550.54.15");
+    assert_eq!((facts.max_sm_clock_mhz, facts.nvlinks), (Some(1980), Some((17, 18))));
+    assert_eq!((facts.ecc, facts.persistence, facts.mig), (Some(true), None, None));
+    assert_eq!(facts.compute_mode.as_deref(), Some("default"));
+    let link = PcieLink { speed_gts: 32.0, width: 8, max_speed_gts: 32.0, max_width: 16 };
+    let state = GpuState {
+        sm_clock_mhz: Some(1755),
+        memory_clock_mhz: Some(3201),
+        power_w: Some(214.5),
+        temperature_c: Some(41.0),
+        throttle: Some(vec!["power cap".into()]),
+        pcie: Some(link),
+        ..GpuState::default()
+    };
+    assert_eq!(monitor.state(4), Some(state));
+    // One error on each of 18 links; replays and recoveries are 0.
+    let counters = GpuState {
+        ecc_corrected: Some(3),
+        ecc_uncorrected: Some(0),
+        link_errors: Some(18),
+        pcie_replays: Some(5),
+        ..GpuState::default()
+    };
+    assert_eq!(monitor.counters(4), Some(counters));
+}
+
+#[test]
+fn a_library_with_nothing_but_gpus_says_nothing_of_them() {
+    assert!(management(&bare).files().is_empty());
+    let monitor = management(&bare).watch_in(&[gpu(0, "0000:19:00.0")], Path::new("/none"));
+    let monitor = monitor.unwrap();
+    assert_eq!(monitor.state(0), Some(GpuState::default()));
+    assert_eq!(monitor.counters(0), Some(GpuState::default()));
+    let facts = monitor.facts(0).unwrap();
+    assert_eq!((facts.source.as_str(), facts.nvlinks, facts.ecc), ("NVML", None, None));
+}
+
+#[test]
+fn a_driver_that_is_not_loaded_and_a_lost_gpu_are_no_gpus() {
+    let unloaded = |name: &str| match name {
+        "nvmlInit_v2" => NonNull::new((init_without_driver as *const c_void).cast_mut()),
+        _ => whole(name),
+    };
+    let why = start(&unloaded).unwrap_err();
+    assert_eq!(why, "nvmlInit returns 9 (the driver is not loaded)");
+    assert_eq!(management(&whole).gpus(), 2);
+    let without = |name: &str| if name.contains("Count") { None } else { whole(name) };
+    assert!(start(&without).unwrap_err().contains("lacks nvmlDeviceGetCount_v2"));
+}
