@@ -10,13 +10,10 @@ use pathline_schema::{
 };
 use pathline_stats::{Progress, StopRule, half_width};
 
-use crate::doubt;
+use crate::crew::{Doing, Interrupt, Task, Word};
 use crate::lane::{self, Lane, Lap, Pool};
 use crate::plan::Entry;
 use crate::watch::Watch;
-
-/// Says why the run must end now, if it must. Asked between samples.
-pub type Interrupt<'a> = &'a dyn Fn() -> Option<String>;
 
 /// Settings of a run without options: 1 % precision, at most a quarter of a second a case.
 pub fn default_settings(memory: Bytes) -> Settings {
@@ -46,26 +43,20 @@ const FIRST_PAYS: f64 = 20.0;
 /// How much longer a background flow is made to run than the timed ones.
 const BACKGROUND_MARGIN: f64 = 2.0;
 
-/// Where messages go.
-pub(crate) trait Sink {
-    fn put(&mut self, message: Message) -> io::Result<()>;
-}
+/// Where words go. Its error ends the work.
+type Tell<'t> = &'t mut dyn FnMut(Word) -> io::Result<()>;
 
 /// What all groups of a run share.
 pub(crate) struct Engine<'a> {
-    pub(crate) machine: &'a Machine,
-    pub(crate) pool: Pool<'a>,
-    pub(crate) settings: Settings,
-    /// Cost of an empty operation by timer, for the doubts.
-    pub(crate) overhead_ns: BTreeMap<String, f64>,
-    /// Samples of an earlier, cut run, by case.
-    pub(crate) carried: BTreeMap<Case, Sampled>,
+    machine: &'a Machine,
+    pool: Pool<'a>,
+    settings: Settings,
+    /// Samples that cases of this task already have.
+    carried: BTreeMap<Case, Sampled>,
     /// The machine's state when it was last read.
-    pub(crate) state: Option<(Ns, Conditions)>,
-    /// Units that failed for good, and the error that showed it.
-    pub(crate) retired: BTreeMap<Unit, String>,
+    state: Option<(Ns, Conditions)>,
     /// Reads the state of GPUs.
-    pub(crate) watch: Watch<'a>,
+    watch: Watch<'a>,
 }
 
 /// A case that is being sampled.
@@ -86,18 +77,29 @@ struct Running<'m> {
 }
 
 impl<'a> Engine<'a> {
-    /// Measures a group of cases in turn. The error is the sink's; a case's own error is its
-    /// outcome. Ends early, with what it has, when `interrupt` says so.
+    pub(crate) fn new(machine: &'a Machine, settings: Settings) -> Self {
+        let (pool, carried) = (Pool::new(machine), BTreeMap::new());
+        let watch = Watch::new(machine);
+        Self { machine, pool, settings, carried, state: None, watch }
+    }
+
+    /// Measures cases in turn. The error is that of `tell`; a case's own error is its outcome.
+    /// Ends early, with what it has, when `interrupt` says so.
     pub(crate) fn measure(
         &mut self,
-        entries: Vec<Entry>,
+        task: &Task,
         interrupt: Interrupt<'_>,
-        sink: &mut dyn Sink,
+        tell: Tell<'_>,
     ) -> io::Result<()> {
-        let mut waiting: VecDeque<Entry> = entries.into();
+        self.carried = task.carried.iter().map(|s| (s.case.clone(), s.clone())).collect();
+        let mut waiting: VecDeque<Entry> = task.entries.iter().cloned().collect();
         while !waiting.is_empty() && interrupt().is_none() {
             let batch = self.take_batch(&mut waiting);
-            self.measure_batch(batch, interrupt, sink)?;
+            let short = self.measure_batch(batch, interrupt, tell)?;
+            // Alone, a case has all memory that there is.
+            for entry in short {
+                self.measure_alone(entry, interrupt, tell)?;
+            }
         }
         Ok(())
     }
@@ -133,28 +135,63 @@ impl<'a> Engine<'a> {
         })
     }
 
+    /// Measures cases that fit together. Those that memory ran out for after all, since others use
+    /// the machine, too.
     fn measure_batch(
         &mut self,
         batch: Vec<Entry>,
         interrupt: Interrupt<'_>,
-        sink: &mut dyn Sink,
-    ) -> io::Result<()> {
-        let needed = batch.iter().flat_map(|entry| lane::buffers(&entry.case)).collect();
+        tell: Tell<'_>,
+    ) -> io::Result<Vec<Entry>> {
+        let needed: BTreeMap<_, _> = batch.iter().flat_map(|e| lane::buffers(&e.case)).collect();
         self.pool.keep(&needed);
-        let mut running = Vec::new();
+        let (mut running, mut short) = (Vec::new(), Vec::new());
         for entry in batch {
+            now(&entry, Doing::Bind, tell)?;
             if interrupt().is_some() {
                 break;
             }
-            match self.start(&entry) {
-                Ok(case) => running.extend(self.take_turn(case, interrupt, sink)?),
-                Err(error) => self.failed(entry, &error, sink)?,
+            match self.bind(&entry) {
+                Ok(case) => running.extend(self.take_turn(case, interrupt, tell)?),
+                Err(error) if error.severity == Severity::Exhausted => short.push(entry),
+                Err(error) => failed(entry, &error, tell)?,
             }
         }
+        self.take_turns(running, interrupt, tell)?;
+        Ok(short)
+    }
+
+    /// Measures one case in memory that nothing else is in.
+    fn measure_alone(
+        &mut self,
+        entry: Entry,
+        interrupt: Interrupt<'_>,
+        tell: Tell<'_>,
+    ) -> io::Result<()> {
+        now(&entry, Doing::Bind, tell)?;
+        if interrupt().is_some() {
+            return Ok(());
+        }
+        self.pool.keep(&BTreeMap::new());
+        match self.bind(&entry) {
+            Ok(case) => {
+                let open = self.take_turn(case, interrupt, tell)?;
+                self.take_turns(open.into_iter().collect(), interrupt, tell)
+            }
+            Err(error) => failed(entry, &error, tell),
+        }
+    }
+
+    fn take_turns(
+        &mut self,
+        mut running: Vec<Running<'a>>,
+        interrupt: Interrupt<'_>,
+        tell: Tell<'_>,
+    ) -> io::Result<()> {
         while !running.is_empty() {
             let mut open = Vec::new();
             for case in running {
-                open.extend(self.take_turn(case, interrupt, sink)?);
+                open.extend(self.take_turn(case, interrupt, tell)?);
             }
             running = open;
         }
@@ -166,19 +203,20 @@ impl<'a> Engine<'a> {
         &mut self,
         mut case: Running<'a>,
         interrupt: Interrupt<'_>,
-        sink: &mut dyn Sink,
+        tell: Tell<'_>,
     ) -> io::Result<Option<Running<'a>>> {
+        now(&case.entry, Doing::Visit, tell)?;
         // Its samples are in the journal, where a resumed run takes them up. To finish it now would
         // mean to compare its bytes first: seconds, for gigabytes of every open case.
         if interrupt().is_some() {
             return Ok(None);
         }
         match self.visit(&mut case) {
-            Err(error) => self.failed(case.entry, &error, sink).map(|()| None),
+            Err(error) => failed(case.entry, &error, tell).map(|()| None),
             Ok(()) => match self.stop(&case) {
-                Some(reason) => self.finish(case, reason, sink).map(|()| None),
+                Some(reason) => self.finish(case, reason, tell).map(|()| None),
                 None => {
-                    sink.put(Message::Sampled(case.unwritten()))?;
+                    tell(Word::Say(Message::Sampled(case.unwritten())))?;
                     Ok(Some(case))
                 }
             },
@@ -186,13 +224,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Binds, calibrates and warms a case.
-    fn start(&mut self, entry: &Entry) -> Result<Running<'a>> {
-        if let Some((unit, why)) = self.retired_unit(&entry.case) {
-            let thing = unit.to_string();
-            return Err(CallError::new(Severity::Sticky, "use", thing, why.clone()).or_try(
-                "the unit was retired from this run after that error; run its cases alone",
-            ));
-        }
+    fn bind(&mut self, entry: &Entry) -> Result<Running<'a>> {
         let before = self.conditions();
         let mut lanes = Vec::new();
         for (nth, flow) in entry.case.flows().enumerate() {
@@ -238,12 +270,6 @@ impl<'a> Engine<'a> {
                 state
             }
         }
-    }
-
-    fn retired_unit(&self, case: &Case) -> Option<(Unit, &String)> {
-        case.flows()
-            .flat_map(|f| [f.src.unit, f.dst.unit, f.by.at()])
-            .find_map(|unit| self.retired.get(&unit).map(|why| (unit, why)))
     }
 
     /// Finds the repetitions that make a sample long enough for its timer. How long the last
@@ -360,11 +386,12 @@ impl<'a> Engine<'a> {
         &mut self,
         mut case: Running<'_>,
         reason: StopReason,
-        sink: &mut dyn Sink,
+        tell: Tell<'_>,
     ) -> io::Result<()> {
+        now(&case.entry, Doing::Verify, tell)?;
         let verdict = match self.verify(&mut case) {
             Ok(verdict) => verdict,
-            Err(error) => return self.failed(case.entry, &error, sink),
+            Err(error) => return failed(case.entry, &error, tell),
         };
         self.watch.after(&mut case.gpus);
         let stop = Stop {
@@ -384,10 +411,7 @@ impl<'a> Engine<'a> {
             env: BTreeMap::new(),
             gpus: case.gpus,
         };
-        for note in doubt::about(&measured, &self.overhead_ns) {
-            sink.put(Message::Note(note))?;
-        }
-        sink.put(Message::Measured(Box::new(measured)))
+        tell(Word::Say(Message::Measured(Box::new(measured))))
     }
 
     /// Spoils every destination, runs the operation once more, and compares every byte. While it
@@ -465,30 +489,24 @@ impl<'a> Engine<'a> {
         (case.reps, case.background_reps) = kept;
         laps
     }
+}
 
-    /// What a failed case becomes: a skip if it cannot be done here, else a fault. A device that
-    /// is beyond use is retired.
-    fn failed(&mut self, entry: Entry, error: &CallError, sink: &mut dyn Sink) -> io::Result<()> {
-        let Entry { case, suites, .. } = entry;
-        if error.severity == Severity::Sticky {
-            let mut units: Vec<Unit> = case.flows().map(|f| f.by.at()).collect();
-            units.retain(|u| u.gpu().is_some());
-            for unit in units {
-                self.retired.entry(unit).or_insert_with(|| error.to_string());
-            }
+fn now(entry: &Entry, doing: Doing, tell: Tell<'_>) -> io::Result<()> {
+    tell(Word::Now { case: entry.case.clone(), doing })
+}
+
+/// What a failed case becomes: a skip if it cannot be done here, else a fault.
+fn failed(entry: Entry, error: &CallError, tell: Tell<'_>) -> io::Result<()> {
+    let Entry { case, suites, .. } = entry;
+    let (error, severity) = (error.to_string(), error.severity);
+    tell(Word::Say(match severity {
+        Severity::Unsupported | Severity::Exhausted => {
+            Message::Skipped(Skip { case, suites, why: error })
         }
-        sink.put(match error.severity {
-            Severity::Unsupported | Severity::Exhausted => {
-                Message::Skipped(Skip { case, suites, why: error.to_string() })
-            }
-            Severity::Transient | Severity::Sticky | Severity::Corrupt => Message::Faulted(Fault {
-                case,
-                suites,
-                error: error.to_string(),
-                severity: error.severity,
-            }),
-        })
-    }
+        Severity::Transient | Severity::Sticky | Severity::Corrupt => {
+            Message::Faulted(Fault { case, suites, error, severity })
+        }
+    }))
 }
 
 impl Running<'_> {

@@ -4,16 +4,23 @@
 //! Names no vendor: everything goes through `pathline_hal`.
 
 mod calls;
+mod crew;
+mod deadline;
 mod doubt;
 mod engine;
 mod lane;
+mod overhead;
 mod plan;
 mod session;
 mod staged;
+mod strikes;
 mod suites;
 mod watch;
 
-pub use engine::{Interrupt, default_settings};
+pub use crew::{About, Crew, Doing, Ended, Here, Interrupt, Loss, Task, Word};
+pub use deadline::deadline;
+pub use engine::default_settings;
+pub use overhead::Overhead;
 pub use plan::{Entry, Plan, Scope};
 pub use session::{Event, Header, Session, SessionError};
 pub use suites::{SUITES, Suite};

@@ -8,6 +8,7 @@ use pathline_schema::{
     Bytes, Case, CpuOp, Flow, Mem, MigrateHow, Mover, Pattern, Place, STAGED_CHUNK, STAGED_CHUNKS,
     Topology, Unit,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::suites::{SUITES, Suite};
 
@@ -30,7 +31,7 @@ pub struct Scope<'a> {
 }
 
 /// One case of a run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// The case.
     pub case: Case,
@@ -40,6 +41,8 @@ pub struct Entry {
     pub skip: Option<String>,
     /// Cases of one group are sampled in turn, so that drift is not taken for a difference.
     pub group: usize,
+    /// Environment switches that the process must be started with, beside those that are set.
+    pub env: BTreeMap<String, String>,
 }
 
 /// The cases of a run, in order.
@@ -77,6 +80,7 @@ impl Plan {
                         suites: vec![suite.to_owned()],
                         case,
                         group: 0,
+                        env: BTreeMap::new(),
                     });
                 }
             }
@@ -89,6 +93,7 @@ impl Plan {
                     suites: Vec::new(),
                     case: case.clone(),
                     group: 0,
+                    env: BTreeMap::new(),
                 }),
                 Pattern::Flow { .. } => {
                     let among = if suites.is_empty() {
@@ -235,9 +240,9 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
             return Some(format!("there is no {unit} here"));
         }
     }
-    let on_device = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg);
-    let of_gpu = flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device);
-    if of_gpu && let Some(why) = scope.without_runtime {
+    if needs_driver(flow)
+        && let Some(why) = scope.without_runtime
+    {
         return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
     }
     // HSA switches are read by AMD's runtime only.
@@ -257,6 +262,16 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
         _ => return None,
     };
     Some(why.to_owned())
+}
+
+/// Whether nothing of a case can be done without a GPU runtime.
+pub(crate) fn needs_runtime(case: &Case) -> bool {
+    case.flows().any(needs_driver)
+}
+
+fn needs_driver(flow: &Flow) -> bool {
+    let on_device = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg);
+    flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device)
 }
 
 /// Whether a kernel touches managed memory that is homed elsewhere.

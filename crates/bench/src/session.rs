@@ -1,20 +1,21 @@
-//! A run from its first line to its last: plan, journal, resume, time limit.
+//! A run from its first line to its last: plan, journal, resume, time limit, and what a lost crew
+//! costs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use pathline_hal::{Machine, Work};
+use pathline_hal::CallError;
 use pathline_schema::{
-    Begin, Bytes, Case, CpuHow, CpuOp, CpuWork, End, GpuFacts, Journal, JournalError, Message, Ns,
-    Outcome, SCHEMA_VERSION, Settings, Skip, Unit,
+    Begin, Case, End, Fault, Journal, JournalError, Message, Note, Outcome, SCHEMA_VERSION,
+    Sampled, Settings, Severity, Skip, World,
 };
 
-use crate::engine::{Engine, Interrupt, Sink};
-use crate::lane::Pool;
-use crate::plan::{Entry, Plan};
-use crate::watch::Watch;
+use crate::crew::{About, Crew, Ended, Interrupt, Loss, Task};
+use crate::doubt;
+use crate::plan::{Entry, Plan, needs_runtime};
+use crate::strikes::Strikes;
 
 /// Why a run could not be written down or taken up again.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +69,7 @@ pub struct Session {
     path: PathBuf,
     file: File,
     done: BTreeSet<Case>,
-    carried: BTreeMap<Case, pathline_schema::Sampled>,
+    carried: BTreeMap<Case, Sampled>,
     resumed: bool,
 }
 
@@ -108,20 +109,20 @@ impl Session {
     ///
     /// # Errors
     /// The file cannot be read, is no journal, or is of another machine.
-    pub fn resume(path: &Path, machine: &Machine, host: &str) -> Result<Self, SessionError> {
+    pub fn resume(path: &Path, world: &World, host: &str) -> Result<Self, SessionError> {
         let file = File::open(path).map_err(|e| at(path, e))?;
         let journal = Journal::read(BufReader::new(file))
             .map_err(|source| SessionError::Journal { path: path.to_owned(), source })?;
-        let same_host = journal.begin.host == host || machine.world != pathline_schema::World::Real;
-        if journal.begin.world != machine.world || !same_host {
-            let name = |world: &pathline_schema::World, host: &str| match world {
-                pathline_schema::World::Real => format!("host {host}"),
-                pathline_schema::World::Simulated(name) => format!("simulated machine {name}"),
+        let same_host = journal.begin.host == host || *world != World::Real;
+        if journal.begin.world != *world || !same_host {
+            let name = |world: &World, host: &str| match world {
+                World::Real => format!("host {host}"),
+                World::Simulated(name) => format!("simulated machine {name}"),
             };
             return Err(SessionError::OtherMachine {
                 path: path.to_owned(),
                 there: name(&journal.begin.world, &journal.begin.host),
-                here: name(&machine.world, host),
+                here: name(world, host),
             });
         }
         let mut file = OpenOptions::new().write(true).open(path).map_err(|e| at(path, e))?;
@@ -148,72 +149,62 @@ impl Session {
     /// The journal cannot be written. A case's failure is its outcome, not an error.
     pub fn run(
         mut self,
-        machine: &Machine,
+        crew: &mut dyn Crew,
         plan: &Plan,
         header: Header,
         now: &dyn Fn() -> String,
         interrupt: Interrupt<'_>,
         show: &mut dyn FnMut(Event<'_>),
     ) -> Result<End, SessionError> {
-        let begun = machine.clock.now();
-        let overhead_ns = overhead(machine);
-        let mut engine = Engine {
-            machine,
-            pool: Pool::new(machine),
-            settings: header.settings,
-            overhead_ns: overhead_ns.clone(),
-            carried: std::mem::take(&mut self.carried),
-            state: None,
-            retired: BTreeMap::new(),
-            watch: Watch::new(machine),
-        };
+        let begun = crew.now();
+        let About { world, topology, overhead_ns, gpus, .. } = crew.about().clone();
         let begin = Begin {
             schema: SCHEMA_VERSION,
             version: header.version,
-            world: machine.world.clone(),
+            world,
             host: header.host,
             started: now(),
             command: header.command,
             env: header.env,
             settings: header.settings,
-            overhead_ns,
-            gpus: facts(machine),
+            overhead_ns: overhead_ns.clone(),
+            gpus,
         };
         let path = self.path.clone();
         let todo: Vec<&Entry> =
             plan.entries.iter().filter(|e| !self.done.contains(&e.case)).collect();
-        let (total, mut done) = (plan.entries.len(), plan.entries.len() - todo.len());
-        let mut writer = Writer { file: &mut self.file, show, total, done: &mut done };
-        let mut run = || -> io::Result<End> {
-            writer.put(Message::Begin(begin.clone()))?;
+        let total = plan.entries.len();
+        let written = plan.entries.len() - todo.len();
+        let mut run = Run {
+            crew,
+            interrupt,
+            writer: Writer { file: &mut self.file, show, total, done: written },
+            without: None,
+            gone: None,
+            overhead_ns,
+            carried: std::mem::take(&mut self.carried),
+            finished: BTreeSet::new(),
+            strikes: Strikes::default(),
+        };
+        let mut all = || -> io::Result<End> {
+            run.writer.put(Message::Begin(begin.clone()))?;
             if !self.resumed {
-                writer.put(Message::Topology(Box::new(machine.topology.clone())))?;
+                run.writer.put(Message::Topology(Box::new(topology.clone())))?;
             }
             for group in todo.chunk_by(|a, b| a.group == b.group) {
                 if interrupt().is_some() {
                     break;
                 }
-                let mut runnable = Vec::new();
-                for entry in group {
-                    match &entry.skip {
-                        None => runnable.push((*entry).clone()),
-                        Some(why) => writer.put(Message::Skipped(Skip {
-                            case: entry.case.clone(),
-                            suites: entry.suites.clone(),
-                            why: why.clone(),
-                        }))?,
-                    }
-                }
-                engine.measure(runnable, interrupt, &mut writer)?;
+                run.group(group)?;
             }
-            let complete = *writer.done == total;
+            let complete = run.writer.done == total;
             let why = interrupt().filter(|_| !complete);
-            let elapsed = machine.clock.now() - begun;
+            let elapsed = run.crew.now() - begun;
             let end = End { ended: now(), elapsed, complete, why };
-            writer.put(Message::End(end.clone()))?;
+            run.writer.put(Message::End(end.clone()))?;
             Ok(end)
         };
-        run().map_err(|e| at(&path, e))
+        all().map_err(|e| at(&path, e))
     }
 }
 
@@ -221,15 +212,174 @@ fn at(path: &Path, source: io::Error) -> SessionError {
     SessionError::Io { path: path.to_owned(), source }
 }
 
+/// A run that goes on.
+struct Run<'a, 's> {
+    crew: &'a mut dyn Crew,
+    interrupt: Interrupt<'a>,
+    writer: Writer<'a, 's>,
+    /// Why GPUs cannot be measured any more, though they could when the plan was made.
+    without: Option<String>,
+    /// Why nothing can be measured any more.
+    gone: Option<String>,
+    overhead_ns: BTreeMap<String, f64>,
+    /// Samples of cases without an outcome.
+    carried: BTreeMap<Case, Sampled>,
+    finished: BTreeSet<Case>,
+    strikes: Strikes,
+}
+
+impl Run<'_, '_> {
+    /// Measures a group of cases, by as many crews as it takes.
+    fn group(&mut self, group: &[&Entry]) -> io::Result<()> {
+        let mut left = Vec::new();
+        for &entry in group {
+            match entry.skip.clone() {
+                None => left.push(entry.clone()),
+                Some(why) => {
+                    let Entry { case, suites, .. } = entry.clone();
+                    self.writer.put(Message::Skipped(Skip { case, suites, why }))?;
+                }
+            }
+        }
+        loop {
+            left = self.usable(left)?;
+            if left.is_empty() || (self.interrupt)().is_some() {
+                return Ok(());
+            }
+            let carried = left.iter().filter_map(|e| self.carried.get(&e.case).cloned()).collect();
+            let task = Task { entries: left.clone(), carried };
+            let ended = self.measure(&task)?;
+            left.retain(|entry| !self.finished.contains(&entry.case));
+            match ended {
+                Ended::Done => return Ok(()),
+                Ended::Lost(loss) => self.lost(loss, &mut left)?,
+                Ended::Gone(why) => self.gone = Some(why),
+            }
+        }
+    }
+
+    /// Gives the cases that cannot be measured any more their outcome; the others.
+    fn usable(&mut self, entries: Vec<Entry>) -> io::Result<Vec<Entry>> {
+        if entries.is_empty() {
+            return Ok(entries);
+        }
+        let mut usable = Vec::new();
+        for entry in entries {
+            let error = if let Some(why) = &self.gone {
+                CallError::new(Severity::Sticky, "start", "a worker process", why.as_str())
+            } else if let Some(why) = self.without.as_ref().filter(|_| needs_runtime(&entry.case)) {
+                CallError::new(Severity::Sticky, "open", "the GPU runtime", why.as_str())
+                    .or_try("the run went on without GPUs; see `pathline doctor`")
+            } else if let Some((unit, why)) = self.strikes.retired(&entry.case) {
+                CallError::new(Severity::Sticky, "use", unit.to_string(), why).or_try(
+                    "the unit was retired from this run after it failed again; run its cases alone",
+                )
+            } else {
+                usable.push(entry);
+                continue;
+            };
+            self.fault(&entry, error.to_string(), Severity::Sticky)?;
+        }
+        Ok(usable)
+    }
+
+    fn measure(&mut self, task: &Task) -> io::Result<Ended> {
+        let Self { crew, writer, carried, finished, strikes, .. } = self;
+        let before = crew.about().without.clone();
+        let (env, overhead_ns) = (task.env(), &self.overhead_ns);
+        let mut tell = |message: Message| -> io::Result<()> {
+            match message {
+                Message::Sampled(visit) => {
+                    match carried.get_mut(&visit.case) {
+                        Some(earlier) => earlier.add(visit.clone()),
+                        None => drop(carried.insert(visit.case.clone(), visit.clone())),
+                    }
+                    writer.put(Message::Sampled(visit))
+                }
+                Message::Measured(mut measured) => {
+                    finished.insert(measured.case.clone());
+                    measured.env.clone_from(&env);
+                    for note in doubt::about(&measured, overhead_ns) {
+                        writer.put(Message::Note(note))?;
+                    }
+                    writer.put(Message::Measured(measured))
+                }
+                Message::Skipped(skip) => {
+                    finished.insert(skip.case.clone());
+                    writer.put(Message::Skipped(skip))
+                }
+                Message::Faulted(fault) => {
+                    finished.insert(fault.case.clone());
+                    writer.put(Message::Faulted(fault.clone()))?;
+                    if fault.severity == Severity::Sticky {
+                        retire(strikes, &fault.case, &fault.error, writer)?;
+                    }
+                    Ok(())
+                }
+                other => writer.put(other),
+            }
+        };
+        let ended = crew.measure(task, self.interrupt, &mut tell)?;
+        let after = &self.crew.about().without;
+        if let (None, Some(why)) = (before, after) {
+            let text = format!("the run goes on without GPUs: {why}");
+            self.without = Some(why.clone());
+            self.writer.put(Message::Note(Note {
+                code: "without-gpus".to_owned(),
+                subject: "run".to_owned(),
+                text,
+            }))?;
+        }
+        Ok(ended)
+    }
+
+    /// The case in flight has its outcome by that, and its GPUs a strike.
+    fn lost(&mut self, loss: Loss, left: &mut Vec<Entry>) -> io::Result<()> {
+        let Some(at) = left.iter().position(|e| Some(&e.case) == loss.case.as_ref()) else {
+            return Ok(());
+        };
+        let entry = left.remove(at);
+        let severity = if loss.blame { Severity::Sticky } else { Severity::Transient };
+        self.fault(&entry, loss.error.clone(), severity)?;
+        if loss.blame {
+            retire(&mut self.strikes, &entry.case, &loss.error, &mut self.writer)?;
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, entry: &Entry, error: String, severity: Severity) -> io::Result<()> {
+        let Entry { case, suites, .. } = entry.clone();
+        self.finished.insert(case.clone());
+        self.writer.put(Message::Faulted(Fault { case, suites, error, severity }))
+    }
+}
+
+/// Counts an error against the GPUs of a case, and says which are retired by it.
+fn retire(
+    strikes: &mut Strikes,
+    case: &Case,
+    error: &str,
+    writer: &mut Writer<'_, '_>,
+) -> io::Result<()> {
+    for (unit, first) in strikes.count(case, error) {
+        writer.put(Message::Note(Note {
+            code: "retired".to_owned(),
+            subject: unit.to_string(),
+            text: format!("failed for good twice and is not used any more; first: {first}"),
+        }))?;
+    }
+    Ok(())
+}
+
 /// Writes a line at a time and tells whoever watches.
 struct Writer<'a, 's> {
     file: &'a mut File,
     show: &'a mut (dyn FnMut(Event<'_>) + 's),
     total: usize,
-    done: &'a mut usize,
+    done: usize,
 }
 
-impl Sink for Writer<'_, '_> {
+impl Writer<'_, '_> {
     fn put(&mut self, message: Message) -> io::Result<()> {
         let mut line = serde_json::to_vec(&message)?;
         line.push(b'\n');
@@ -244,60 +394,8 @@ impl Sink for Writer<'_, '_> {
                 return Ok(());
             }
         };
-        *self.done += 1;
-        (self.show)(Event::Outcome { outcome: &outcome, done: *self.done, total: self.total });
+        self.done += 1;
+        (self.show)(Event::Outcome { outcome: &outcome, done: self.done, total: self.total });
         Ok(())
     }
-}
-
-/// What each GPU says of itself.
-fn facts(machine: &Machine) -> BTreeMap<Unit, GpuFacts> {
-    let Some(monitor) = &machine.monitor else { return BTreeMap::new() };
-    let gpus = machine.topology.gpus.iter();
-    gpus.filter_map(|g| Some((Unit::Gpu(g.index), monitor.facts(g.index)?))).collect()
-}
-
-/// What an empty operation costs by each timer: the least of several, so that only the harness
-/// itself is in it. Timers that cannot be measured are left out.
-fn overhead(machine: &Machine) -> BTreeMap<String, f64> {
-    const TRIES: usize = 15;
-    let least = |mut once: Box<dyn FnMut() -> Option<Ns> + '_>| {
-        (0..TRIES).filter_map(|_| once()).map(|ns| ns.0).reduce(f64::min)
-    };
-    let clock = least(Box::new(|| {
-        let start = machine.clock.now();
-        Some(machine.clock.now() - start)
-    }));
-    let threads = machine.host.domains().first().and_then(|domain| {
-        let team = machine.team(domain.id, 1).ok()?;
-        let empty = Work {
-            work: CpuWork { op: CpuOp::Read, how: CpuHow::Plain },
-            src: 0,
-            dst: 0,
-            bytes: Bytes(0),
-            reps: 1,
-            isolated: false,
-        };
-        least(Box::new(move || {
-            let gate = machine.gate().ok()?;
-            team.submit(&gate, &empty).ok()?;
-            gate.release().ok()?;
-            Some(team.reap().ok()?.elapsed)
-        }))
-    });
-    let events = machine.topology.gpus.first().and_then(|gpu| {
-        let gpu = machine.gpu(gpu.index).ok()?;
-        let (stream, start, end) = (gpu.stream().ok()?, gpu.event().ok()?, gpu.event().ok()?);
-        least(Box::new(move || {
-            stream.record(&start).ok()?;
-            stream.record(&end).ok()?;
-            stream.wait().ok()?;
-            end.since(&start).ok()
-        }))
-    });
-    use pathline_schema::Timer;
-    [(Timer::Host, clock), (Timer::Threads, threads), (Timer::DeviceEvents, events)]
-        .into_iter()
-        .filter_map(|(timer, ns)| Some((timer.word().to_owned(), ns?)))
-        .collect()
 }

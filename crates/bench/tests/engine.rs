@@ -9,7 +9,9 @@ use std::fs;
 use std::io::BufReader;
 use std::path::Path;
 
-use pathline_bench::{Event, Header, Plan, Scope, Session, default_settings};
+use pathline_bench::{
+    About, Event, Header, Here, Overhead, Plan, Scope, Session, default_settings,
+};
 use pathline_flow::{MachineDesc, Switches};
 use pathline_hal::Machine;
 use pathline_schema::{
@@ -43,7 +45,9 @@ fn header() -> Header {
 
 fn run(session: Session, machine: &Machine, plan: &Plan, interrupt: &dyn Fn() -> Option<String>) {
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    session.run(machine, plan, header(), &now, interrupt, &mut |_: Event<'_>| {}).unwrap();
+    let about = About::of(machine, None, Overhead::All);
+    let mut crew = Here::new(machine, about, header().settings);
+    session.run(&mut crew, plan, header(), &now, interrupt, &mut |_: Event<'_>| {}).unwrap();
 }
 
 fn read(path: &Path) -> Journal {
@@ -233,7 +237,7 @@ fn interrupted_anywhere_and_resumed_each_case_is_measured_once() {
         assert!(!cut.end.unwrap().complete, "asked {asked} times");
 
         let second = machine(&Options::default());
-        let session = Session::resume(&path, &second, "test").unwrap();
+        let session = Session::resume(&path, &second.world, "test").unwrap();
         run(session, &second, &chosen, &|| None);
         let text = fs::read_to_string(&path).unwrap();
         let finished = text
@@ -261,6 +265,6 @@ fn a_journal_of_another_machine_is_not_resumed() {
     run(Session::create(&path).unwrap(), &mi250x, &chosen, &|| None);
     let desc = MachineDesc::preset("hgx-h200").unwrap();
     let other = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
-    let error = Session::resume(&path, &other, "test").err().unwrap().to_string();
+    let error = Session::resume(&path, &other.world, "test").err().unwrap().to_string();
     assert!(error.contains("mi250x") && error.contains("hgx-h200"), "{error}");
 }

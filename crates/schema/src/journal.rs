@@ -1,12 +1,13 @@
 //! Reading a journal, whole or torn.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, BufRead, Read};
 
 use serde::Deserialize;
 
 use crate::{
-    Begin, End, Message, Note, Outcome, SCHEMA_VERSION, Sampled, Series, Settings, Topology, World,
+    Begin, End, Message, Note, Outcome, SCHEMA_VERSION, Sampled, Settings, Topology, World,
 };
 
 /// The longest line that is read: a topology of thousands of devices fits, a runaway file does not.
@@ -181,7 +182,10 @@ impl Journal {
                 return Ok(());
             }
             Message::Sampled(visit) => {
-                merge(partial, visit);
+                match partial.entry(visit.case.to_string()) {
+                    Entry::Occupied(mut earlier) => earlier.get_mut().add(visit),
+                    Entry::Vacant(first) => drop(first.insert(visit)),
+                }
                 return Ok(());
             }
             Message::Note(note) => {
@@ -239,24 +243,4 @@ struct HeadData {
 fn newer(text: &[u8]) -> Option<JournalError> {
     let HeadData { schema, version } = serde_json::from_slice::<Head>(text).ok()?.data;
     (schema > SCHEMA_VERSION).then_some(JournalError::Newer { found: schema, version })
-}
-
-/// Adds the samples of a visit to those of earlier visits. A visit with other repetitions starts
-/// the case anew: its samples cannot be pooled.
-fn merge(partial: &mut BTreeMap<String, Sampled>, visit: Sampled) {
-    let key = visit.case.to_string();
-    let same = |a: &Series, b: &Series| a.flow == b.flow && a.reps == b.reps && a.timer == b.timer;
-    match partial.get_mut(&key) {
-        Some(so_far)
-            if so_far.series.len() == visit.series.len()
-                && so_far.series.iter().zip(&visit.series).all(|(a, b)| same(a, b)) =>
-        {
-            for (all, new) in so_far.series.iter_mut().zip(visit.series) {
-                all.samples_ns.extend(new.samples_ns);
-            }
-        }
-        _ => {
-            partial.insert(key, visit);
-        }
-    }
 }

@@ -193,6 +193,24 @@ pub struct Sampled {
     pub series: Vec<Series>,
 }
 
+impl Sampled {
+    /// Adds the samples of a later visit. A visit with other repetitions starts the case anew: its
+    /// samples cannot be pooled.
+    pub fn add(&mut self, visit: Self) {
+        let same =
+            |a: &Series, b: &Series| a.flow == b.flow && a.reps == b.reps && a.timer == b.timer;
+        let fits = self.series.len() == visit.series.len()
+            && self.series.iter().zip(&visit.series).all(|(a, b)| same(a, b));
+        if fits {
+            for (all, new) in self.series.iter_mut().zip(visit.series) {
+                all.samples_ns.extend(new.samples_ns);
+            }
+        } else {
+            *self = visit;
+        }
+    }
+}
+
 /// A case that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {

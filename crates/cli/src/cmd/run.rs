@@ -1,12 +1,13 @@
 //! `pathline run`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
-use pathline_bench::{Header, Plan, Scope, Session, default_settings};
-use pathline_hal::Machine;
+use pathline_bench::{About, Crew, Header, Here, Overhead, Plan, Scope, Session, default_settings};
+use pathline_flow::Network;
 use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
 
 use super::{Exit, colour, plan, report};
@@ -22,40 +23,52 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let stopper = Stopper::new(begun, args.time_limit);
     let switches = env::switches();
     let world = World::new(args.select.machine.as_deref(), args.nvrtc.as_ref())?;
-    let name = world.name().to_owned();
     let memory = world.memory(args.select.memory);
-    let description = world.description().map(str::to_owned);
-    let Open { machine, without, network } = world.open(&switches, args.seed)?;
-    let scope = Scope {
-        topology: &machine.topology,
-        simulated: matches!(machine.world, pathline_schema::World::Simulated(_)),
-        without_runtime: without.as_deref(),
-        memory,
-        env: &switches,
+    let start = Start {
+        name: world.name().to_owned(),
+        description: world.description().map(str::to_owned),
+        settings: settings(&args, memory),
+        switches,
+        args,
+        stopper,
     };
-    let plan = plan::make_in(&scope, &args.select)?;
-    if plan.entries.is_empty() && !args.select.suite.is_empty() {
-        let of = args.select.suite.join(", ");
-        return Err(anyhow!(
-            "nothing to measure: {of} has no case on {name}; `pathline topo` shows what it is made of"
-        ));
-    }
+    let Open { machine, without, network } = world.open(&start.switches, start.args.seed)?;
+    let about = About::of(&machine, without, Overhead::All);
+    let mut crew = Here::new(&machine, about, start.settings);
+    go(start, &mut crew, &network)
+}
+
+/// What a run is begun with.
+struct Start {
+    args: RunArgs,
+    stopper: Stopper,
+    switches: BTreeMap<String, String>,
+    /// Name of the machine.
+    name: String,
+    /// Text of its description, if it is a model.
+    description: Option<String>,
+    settings: Settings,
+}
+
+/// Plans, measures and reports.
+fn go(start: Start, crew: &mut dyn Crew, network: &Network) -> Result<Exit> {
+    let Start { args, stopper, switches, name, description, settings } = start;
+    let plan = plan_for(crew.about(), &args, settings.memory, &switches, &name)?;
     let header = Header {
         host: env::hostname(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: command_line(),
         env: switches,
-        settings: settings(&args, memory),
+        settings,
     };
-    let (folder, session) = open(&args, &machine, &header.host, &name)?;
+    let (folder, session) = open(&args, &crew.about().world, &header.host, &name)?;
     if let Some(text) = description.filter(|_| args.resume.is_none()) {
         files::write(&folder.join(files::MACHINE), &text)?;
     }
-    let end = measure(session, &machine, &plan, header, &stopper, args.quiet)?;
-    drop(machine);
+    let end = measure(session, crew, &plan, header, &stopper, args.quiet)?;
     let journal = files::read(&folder)?;
     let page = folder.join(files::PAGE);
-    let summary = report::write(&journal, &network, &page, colour(args.color))?;
+    let summary = report::write(&journal, network, &page, colour(args.color))?;
     if !args.quiet {
         out!("{summary}");
         outln!("\n{} · {}", page.display(), folder.join(files::JOURNAL).display());
@@ -64,6 +77,30 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         }
     }
     Ok(judge(&journal.outcomes))
+}
+
+fn plan_for(
+    about: &About,
+    args: &RunArgs,
+    memory: Bytes,
+    switches: &BTreeMap<String, String>,
+    name: &str,
+) -> Result<Plan> {
+    let scope = Scope {
+        topology: &about.topology,
+        simulated: about.world != pathline_schema::World::Real,
+        without_runtime: about.without.as_deref(),
+        memory,
+        env: switches,
+    };
+    let plan = plan::make_in(&scope, &args.select)?;
+    if plan.entries.is_empty() && !args.select.suite.is_empty() {
+        let of = args.select.suite.join(", ");
+        return Err(anyhow!(
+            "nothing to measure: {of} has no case on {name}; `pathline topo` shows what it is made of"
+        ));
+    }
+    Ok(plan)
 }
 
 /// Something failed: 1. Nothing was measured: 3. Else 0, even if a time limit cut the run.
@@ -121,14 +158,19 @@ fn settings(args: &RunArgs, memory: Bytes) -> Settings {
     }
 }
 
-fn open(args: &RunArgs, machine: &Machine, host: &str, name: &str) -> Result<(PathBuf, Session)> {
+fn open(
+    args: &RunArgs,
+    world: &pathline_schema::World,
+    host: &str,
+    name: &str,
+) -> Result<(PathBuf, Session)> {
     if let Some(run) = &args.resume {
         let path = files::journal_path(run);
         if path.extension().is_some_and(|e| e == "gz") {
             return Err(anyhow!("{}: to go on with it, gunzip it first", path.display()));
         }
         let folder = path.parent().map(PathBuf::from).unwrap_or_default();
-        return Ok((folder, Session::resume(&path, machine, host)?));
+        return Ok((folder, Session::resume(&path, world, host)?));
     }
     let folder = files::new_folder(args.out.as_deref(), name)?;
     let path = folder.join(files::JOURNAL);
@@ -144,7 +186,7 @@ fn open(args: &RunArgs, machine: &Machine, host: &str, name: &str) -> Result<(Pa
 
 fn measure(
     session: Session,
-    machine: &Machine,
+    crew: &mut dyn Crew,
     plan: &Plan,
     header: Header,
     stopper: &Stopper,
@@ -152,7 +194,7 @@ fn measure(
 ) -> Result<End> {
     let mut progress = Progress::new(plan.entries.len(), session.done(), quiet);
     let end = session
-        .run(machine, plan, header, &env::now, &|| stopper.reason(), &mut |event| {
+        .run(crew, plan, header, &env::now, &|| stopper.reason(), &mut |event| {
             progress.show(event);
         })
         .context("the run ended early; what was measured is in its journal");

@@ -1,0 +1,194 @@
+//! Who measures: this process, or another one that does it for this one.
+//!
+//! A session knows what is to be measured and writes down what became of it; a crew has the machine.
+//! What passes between them is data, so that it can pass through a pipe.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use pathline_hal::Machine;
+use pathline_schema::{Case, GpuFacts, Message, Ns, Sampled, Settings, Topology, Unit, World};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Engine;
+use crate::overhead::{Overhead, overhead};
+use crate::plan::Entry;
+
+/// Says why the run must end now, if it must. Asked between visits.
+pub type Interrupt<'a> = &'a dyn Fn() -> Option<String>;
+
+/// The machine that a crew has opened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// Hardware or model.
+    pub world: World,
+    /// What it is made of, as its GPU runtime completes it.
+    pub topology: Topology,
+    /// Why nothing on GPUs can be measured; none if a runtime is bound.
+    pub without: Option<String>,
+    /// What an empty operation costs, in ns, by timer.
+    pub overhead_ns: BTreeMap<String, f64>,
+    /// What each GPU says of itself, of those that can be asked.
+    pub gpus: BTreeMap<Unit, GpuFacts>,
+}
+
+impl About {
+    /// Looks at an open machine. `without` says why its GPUs cannot be measured, if so.
+    pub fn of(machine: &Machine, without: Option<String>, how: Overhead) -> Self {
+        Self {
+            world: machine.world.clone(),
+            topology: machine.topology.clone(),
+            without,
+            overhead_ns: overhead(machine, how),
+            gpus: facts(machine),
+        }
+    }
+}
+
+fn facts(machine: &Machine) -> BTreeMap<Unit, GpuFacts> {
+    let Some(monitor) = &machine.monitor else { return BTreeMap::new() };
+    let gpus = machine.topology.gpus.iter();
+    gpus.filter_map(|g| Some((Unit::Gpu(g.index), monitor.facts(g.index)?))).collect()
+}
+
+/// Cases to be sampled in turn: one group, or what is left of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// The cases. All want the same environment.
+    pub entries: Vec<Entry>,
+    /// Samples that some of them already have.
+    pub carried: Vec<Sampled>,
+}
+
+impl Task {
+    /// Environment switches that the process must have been started with.
+    pub fn env(&self) -> BTreeMap<String, String> {
+        self.entries.first().map(|entry| entry.env.clone()).unwrap_or_default()
+    }
+}
+
+/// What is being done with a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Doing {
+    /// Memory is made and filled, kernels are compiled, repetitions are found, the case is warmed.
+    Bind,
+    /// A few samples.
+    Visit,
+    /// One more operation, and every byte is compared.
+    Verify,
+}
+
+impl Doing {
+    /// In one word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Bind => "bind",
+            Self::Visit => "visit",
+            Self::Verify => "verify",
+        }
+    }
+}
+
+/// What is heard of a crew at work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Word {
+    /// This begins now. Who hears nothing more knows where it stopped.
+    Now {
+        /// The case.
+        case: Case,
+        /// The step.
+        doing: Doing,
+    },
+    /// A line for the journal.
+    Say(Message),
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// Every case has its outcome, or the run was interrupted.
+    Done,
+    /// What measured is lost, and can be had anew for the cases that have no outcome yet.
+    Lost(Loss),
+    /// What measured is lost for good, and why.
+    Gone(String),
+}
+
+/// What a lost process costs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loss {
+    /// The case in flight, which caused the loss or was met by it; none if it has its outcome.
+    pub case: Option<Case>,
+    /// What happened, and the way out.
+    pub error: String,
+    /// Whether the machine may be to blame. It is not where somebody else ended the process.
+    pub blame: bool,
+}
+
+/// Measures cases on a machine that it has opened.
+pub trait Crew {
+    /// The machine as it is now known.
+    fn about(&self) -> &About;
+    /// Time since the machine was opened first.
+    fn now(&self) -> Ns;
+    /// Measures the cases of a task in turn, and tells each line of the journal when it is known.
+    ///
+    /// # Errors
+    /// Those of `tell` only: a case's failure is its outcome.
+    fn measure(
+        &mut self,
+        task: &Task,
+        interrupt: Interrupt<'_>,
+        tell: &mut dyn FnMut(Message) -> io::Result<()>,
+    ) -> io::Result<Ended>;
+}
+
+/// The crew that is this process.
+pub struct Here<'m> {
+    machine: &'m Machine,
+    about: About,
+    engine: Engine<'m>,
+}
+
+impl<'m> Here<'m> {
+    /// On an open machine.
+    pub fn new(machine: &'m Machine, about: About, settings: Settings) -> Self {
+        Self { machine, about, engine: Engine::new(machine, settings) }
+    }
+
+    /// Like [`Crew::measure`], for who also wants to know what begins when.
+    ///
+    /// # Errors
+    /// Those of `tell`.
+    pub fn work(
+        &mut self,
+        task: &Task,
+        interrupt: Interrupt<'_>,
+        tell: &mut dyn FnMut(Word) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.engine.measure(task, interrupt, tell)
+    }
+}
+
+impl Crew for Here<'_> {
+    fn about(&self) -> &About {
+        &self.about
+    }
+    fn now(&self) -> Ns {
+        self.machine.clock.now()
+    }
+    fn measure(
+        &mut self,
+        task: &Task,
+        interrupt: Interrupt<'_>,
+        tell: &mut dyn FnMut(Message) -> io::Result<()>,
+    ) -> io::Result<Ended> {
+        self.work(task, interrupt, &mut |word| match word {
+            Word::Now { .. } => Ok(()),
+            Word::Say(message) => tell(message),
+        })?;
+        Ok(Ended::Done)
+    }
+}

@@ -1,0 +1,76 @@
+//! How long a step may take before it is taken for hung.
+
+use pathline_schema::{Bytes, Case, Flow, Ns, Settings};
+
+use crate::crew::Doing;
+use crate::lane;
+use crate::plan::needs_runtime;
+
+/// Any step may take this long: a first touch of a GPU that was asleep, a machine that swaps.
+const AT_LEAST: Ns = Ns::secs(20.0);
+/// A kernel that is compiled and loaded: hipRTC takes seconds for one, several at once take turns.
+const COMPILE: Ns = Ns::secs(60.0);
+/// A case's time is a soft bound: a visit is not cut, and calibration comes before it is counted.
+const BUDGETS: f64 = 10.0;
+/// Bytes per ns, 0.25 GB/s: a tenth of what the slowest known path of whole buffers moves, pages
+/// that migrate one fault at a time (2.8 GB/s on MI250X).
+const SLOWEST: f64 = 0.25;
+/// A dependent step; the slowest known takes 1.2 us (a GPU that reads host memory).
+const SLOWEST_STEP: Ns = Ns::us(4.0);
+
+/// How long a step of a case may take, in any state of a working machine. Generous on purpose: a
+/// case that is cut without need costs more than the wait for one that hangs.
+pub fn deadline(case: &Case, doing: Doing, settings: &Settings) -> Ns {
+    // How often all of its memory is gone through.
+    let passes = match doing {
+        // Filled, then twice to thrice to calibrate, then until its samples settle.
+        Doing::Bind => 6.0,
+        Doing::Visit => 5.0,
+        // Spoilt, written, compared.
+        Doing::Verify => 3.0,
+    };
+    let stored: u64 =
+        lane::buffers(case).map(|(_, Bytes(bytes))| bytes).fold(0, u64::saturating_add);
+    let moved: u64 = case.flows().map(|flow| flow.bytes.0).fold(0, u64::saturating_add);
+    let through = (stored.saturating_add(moved)) as f64 / SLOWEST * passes;
+    let chased: f64 = case.flows().map(|flow| steps(flow) as f64 * SLOWEST_STEP.0 * passes).sum();
+    let compiles = doing == Doing::Bind && needs_runtime(case);
+    let compile = if compiles { COMPILE } else { Ns::ZERO };
+    Ns(AT_LEAST.0 + settings.case_budget.0 * BUDGETS + compile.0 + through + chased)
+}
+
+fn steps(flow: &Flow) -> u64 {
+    flow.by.effect(flow.bytes).chain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::default_settings;
+
+    fn secs(case: &str, doing: Doing) -> f64 {
+        deadline(&case.parse().unwrap(), doing, &default_settings(Bytes::gib(1))).as_secs()
+    }
+
+    #[test]
+    fn a_deadline_follows_from_what_is_done() {
+        // 20 s and ten budgets of 0.25 s.
+        let base = 22.5;
+        let tiny = "gpu0.vram > gpu1.vram by dma@gpu0 x 16B isolated";
+        assert!((secs(tiny, Doing::Visit) - base).abs() < 0.01);
+        // 1 GB of source, as much of destination, and as much that moves: 3e9 B at 0.25 GB/s, five
+        // times, are 60 s.
+        let copy = "gpu0.vram > gpu1.vram by dma@gpu0 x 1000000000B";
+        assert!(
+            (secs(copy, Doing::Visit) - base - 60.0).abs() < 0.01,
+            "{}",
+            secs(copy, Doing::Visit)
+        );
+        assert!((secs(copy, Doing::Verify) - base - 36.0).abs() < 0.01);
+        let kernel = "gpu0.vram > gpu1.vram by kernel@gpu0[copy-w16-u4-b256-g2sm] x 16B";
+        assert!((secs(kernel, Doing::Bind) - base - 60.0).abs() < 0.01);
+        assert!((secs(kernel, Doing::Visit) - base).abs() < 0.01);
+        let huge = "gpu0.vram > gpu1.vram by dma@gpu0 x 18446744073709551615B";
+        assert!(secs(huge, Doing::Bind).is_finite());
+    }
+}
