@@ -1,0 +1,237 @@
+//! What operations do to bytes. They do it in order, when the simulated stream is past them.
+
+use pathline_hal::pattern;
+use pathline_schema::KernelOp;
+
+use crate::memory::Blocks;
+
+/// One operation on real bytes. Ranges lie in blocks or, for copies, in memory of the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    Copy {
+        dst: u64,
+        src: u64,
+        bytes: u64,
+    },
+    Set {
+        dst: u64,
+        bytes: u64,
+        value: u8,
+    },
+    Fill {
+        dst: u64,
+        bytes: u64,
+        seed: u64,
+    },
+    Check {
+        src: u64,
+        bytes: u64,
+        seed: u64,
+        first: u64,
+    },
+    /// A pass of a kernel that stores what nobody compares: a constant, or `b + 3 c`.
+    Pass {
+        op: KernelOp,
+        word: u8,
+        src: u64,
+        dst: u64,
+        bytes: u64,
+    },
+    Chase {
+        src: u64,
+        steps: u64,
+        sink: u64,
+    },
+    /// One wrong byte in the middle of what was written before.
+    Damage {
+        dst: u64,
+        bytes: u64,
+    },
+}
+
+impl Act {
+    /// What is read, with its length.
+    fn source(&self) -> Option<u64> {
+        match *self {
+            Self::Copy { src, .. }
+            | Self::Check { src, .. }
+            | Self::Pass { src, .. }
+            | Self::Chase { src, .. } => Some(src),
+            Self::Set { .. } | Self::Fill { .. } | Self::Damage { .. } => None,
+        }
+    }
+    /// What is written.
+    fn target(&self) -> u64 {
+        match *self {
+            Self::Copy { dst, .. }
+            | Self::Set { dst, .. }
+            | Self::Fill { dst, .. }
+            | Self::Pass { dst, .. }
+            | Self::Damage { dst, .. } => dst,
+            Self::Check { first, .. } => first,
+            Self::Chase { sink, .. } => sink,
+        }
+    }
+}
+
+/// A state of a block: how often it was written, and since when nobody else could have written it.
+type Stamp = (u64, u64);
+
+/// The act that made a block what it is, with the states of source and target behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Made {
+    act: Act,
+    states: [Option<Stamp>; 2],
+}
+
+/// The state of the block at an address; none if it is no block. The host may write its own memory
+/// between two calls, which is what an epoch is.
+fn stamp(blocks: &Blocks, address: u64, epoch: u64) -> Option<Stamp> {
+    let (_, block) = blocks.find(address, 1)?;
+    Some((block.version, if block.is_private() { 0 } else { epoch }))
+}
+
+/// Does it, unless that would change nothing: a sample repeats one copy many times.
+///
+/// # Safety
+/// Ranges in blocks were checked when it was enqueued, and no block is freed before its queue is
+/// empty. Memory of the caller is the caller's promise.
+pub(crate) unsafe fn apply(blocks: &mut Blocks, act: Act, epoch: u64) {
+    let states = |blocks: &Blocks| {
+        let source = act.source().map(|at| stamp(blocks, at, epoch));
+        [source.unwrap_or(Some((0, 0))), stamp(blocks, act.target(), epoch)]
+    };
+    let before = Some(Made { act, states: states(blocks) });
+    let start = |address| blocks.find(address, 1).map(|(start, _)| start);
+    // Inside one block the source itself may have changed.
+    let apart = act.source().is_none_or(|source| start(source) != start(act.target()));
+    let known = before.as_ref().is_some_and(|m| m.states.iter().all(Option::is_some));
+    if known && apart && blocks.find(act.target(), 1).is_some_and(|(_, b)| b.made == before) {
+        return;
+    }
+    // SAFETY: as this function's.
+    unsafe { act.run(blocks) };
+    if let Some(block) = blocks.find_mut(act.target()) {
+        block.version += 1;
+    }
+    let made = Some(Made { act, states: states(blocks) });
+    if let Some(block) = blocks.find_mut(act.target()) {
+        block.made = made;
+    }
+}
+
+impl Act {
+    /// # Safety
+    /// As [`apply`].
+    unsafe fn run(self, blocks: &Blocks) {
+        // SAFETY: the ranges are checked; copies may overlap.
+        unsafe {
+            match self {
+                Self::Copy { dst, src, bytes } => {
+                    std::ptr::copy(src as *const u8, dst as *mut u8, bytes as usize);
+                }
+                Self::Set { dst, bytes, value } => {
+                    std::ptr::write_bytes(dst as *mut u8, value, bytes as usize);
+                }
+                Self::Fill { dst, bytes, seed } => fill(dst, bytes, seed),
+                Self::Check { src, bytes, seed, first } => {
+                    let first = first as *mut u64;
+                    if let Some(wrong) = first_wrong(src, bytes, seed) {
+                        first.write_unaligned(wrong.min(first.read_unaligned()));
+                    }
+                }
+                Self::Pass { op: KernelOp::Write, word, dst, bytes, .. } => {
+                    store(dst, bytes, word);
+                }
+                Self::Pass { word, src, dst, bytes, .. } => triad(src, dst, bytes, word),
+                Self::Chase { src, steps, sink } => {
+                    let mut at = src;
+                    for _ in 0..steps {
+                        // Where the chain leads out of memory the hardware would fault.
+                        if blocks.find(at, 8).is_none() {
+                            break;
+                        }
+                        at = (at as *const u64).read_unaligned();
+                    }
+                    (sink as *mut u64).write_unaligned(at);
+                }
+                Self::Damage { dst, bytes } => {
+                    let at = (dst + bytes / 2) as *mut u8;
+                    at.write(!at.read());
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `bytes` at `dst` may be written.
+unsafe fn fill(dst: u64, bytes: u64, seed: u64) {
+    // SAFETY: all offsets are below `bytes`.
+    unsafe {
+        for nth in 0..bytes / 8 {
+            ((dst + nth * 8) as *mut u64).write_unaligned(pattern::word(seed, nth));
+        }
+        for at in bytes / 8 * 8..bytes {
+            ((dst + at) as *mut u8).write(pattern::byte(seed, at));
+        }
+    }
+}
+
+/// # Safety
+/// `bytes` at `src` may be read.
+unsafe fn first_wrong(src: u64, bytes: u64, seed: u64) -> Option<u64> {
+    // SAFETY: all offsets are below `bytes`.
+    unsafe {
+        let word = |nth: u64| ((src + nth * 8) as *const u64).read_unaligned();
+        let byte = |at: u64| ((src + at) as *const u8).read();
+        let differs = (0..bytes / 8).find(|&nth| word(nth) != pattern::word(seed, nth));
+        let from = differs.map_or(bytes / 8 * 8, |nth| nth * 8);
+        (from..bytes).find(|&at| byte(at) != pattern::byte(seed, at))
+    }
+}
+
+/// What a write kernel stores: one 32-bit constant over whole words, one byte over the rest.
+///
+/// # Safety
+/// `bytes` at `dst` may be written.
+unsafe fn store(dst: u64, bytes: u64, word: u8) {
+    const WORD: [u8; 4] = 0x5061_7468u32.to_le_bytes();
+    let whole = bytes / u64::from(word) * u64::from(word);
+    // SAFETY: all offsets are below `bytes`; a word is a multiple of 4.
+    unsafe {
+        for at in (0..whole).step_by(4) {
+            ((dst + at) as *mut [u8; 4]).write(WORD);
+        }
+        for at in whole..bytes {
+            ((dst + at) as *mut u8).write(0x50);
+        }
+    }
+}
+
+/// `dst = b + 3 c` with `b` at `src` and `c` behind it: in `float` for words of 4 bytes, in
+/// `double` for longer ones, byte by byte where the payload is no multiple of the word.
+///
+/// # Safety
+/// `2 * bytes` at `src` may be read and `bytes` at `dst` written.
+unsafe fn triad(src: u64, dst: u64, bytes: u64, word: u8) {
+    macro_rules! over {
+        ($kind:ty, $sum:expr) => {
+            for at in (0..bytes).step_by(size_of::<$kind>()) {
+                // SAFETY: offsets are below `bytes`, which is a multiple of the type's size.
+                unsafe {
+                    let b = ((src + at) as *const $kind).read_unaligned();
+                    let c = ((src + bytes + at) as *const $kind).read_unaligned();
+                    ((dst + at) as *mut $kind).write_unaligned($sum(b, c));
+                }
+            }
+        };
+    }
+    match word {
+        _ if !bytes.is_multiple_of(u64::from(word)) => {
+            over!(u8, |b: u8, c: u8| b.wrapping_add(c.wrapping_mul(3)));
+        }
+        4 => over!(f32, |b: f32, c: f32| b + 3.0 * c),
+        _ => over!(f64, |b: f64, c: f64| b + 3.0 * c),
+    }
+}

@@ -1,0 +1,401 @@
+//! What calls do, as far as CUDA and HIP do the same.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use pathline_schema::{Mem, Place, Unit};
+
+use crate::entry;
+use crate::node::{Handle, Node, Outcome};
+use crate::queue::Wait;
+use crate::{image, status};
+
+/// Stores a result.
+///
+/// # Safety
+/// `out` is null or points to a place for it.
+pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
+    if out.is_null() {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+/// Stores a C string, cut to the room that there is.
+///
+/// # Safety
+/// `out` is null or points to `room` bytes.
+pub(crate) unsafe fn put_text(out: *mut c_char, room: i32, text: &str) -> Outcome {
+    let room = usize::try_from(room).unwrap_or(0);
+    if out.is_null() || room == 0 {
+        return Err(status::INVALID_VALUE);
+    }
+    let length = text.len().min(room - 1);
+    // SAFETY: `length + 1` bytes fit.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), length);
+        out.add(length).write(0);
+    }
+    Ok(())
+}
+
+// Every function below is `unsafe` for its pointers: they are null or what the vendor's function of
+// the same name takes there.
+
+pub(crate) unsafe fn device_count(node: &mut Node, out: *mut i32) -> Outcome {
+    // SAFETY: as above.
+    unsafe { put(out, node.gpus.len() as i32) }
+}
+
+pub(crate) unsafe fn device_get(node: &mut Node, out: *mut i32, nth: i32) -> Outcome {
+    node.device(nth)?;
+    // SAFETY: as above.
+    unsafe { put(out, nth) }
+}
+
+pub(crate) unsafe fn device_name(
+    node: &mut Node,
+    out: *mut c_char,
+    room: i32,
+    gpu: i32,
+) -> Outcome {
+    // SAFETY: as above.
+    unsafe { put_text(out, room, &node.device(gpu)?.name) }
+}
+
+pub(crate) unsafe fn device_pci(node: &mut Node, out: *mut c_char, room: i32, gpu: i32) -> Outcome {
+    // SAFETY: as above.
+    unsafe { put_text(out, room, &node.device(gpu)?.pci.to_ascii_uppercase()) }
+}
+
+pub(crate) unsafe fn device_uuid(node: &mut Node, out: *mut [u8; 16], gpu: i32) -> Outcome {
+    node.device(gpu)?;
+    let mut uuid = *b"pathline stub 00";
+    uuid[15] += gpu as u8;
+    // SAFETY: as above.
+    unsafe { put(out, uuid) }
+}
+
+pub(crate) unsafe fn device_total(node: &mut Node, out: *mut usize, gpu: i32) -> Outcome {
+    // SAFETY: as above.
+    unsafe { put(out, node.device(gpu)?.memory.0 as usize) }
+}
+
+pub(crate) unsafe fn can_access(node: &mut Node, out: *mut i32, from: i32, to: i32) -> Outcome {
+    let (from, to) = (node.device(from)?.index, node.device(to)?.index);
+    let direct = from != to
+        && matches!(node.sim()?.peer_access(from, to), Ok(pathline_hal::PeerAccess::Direct));
+    // SAFETY: as above.
+    unsafe { put(out, direct.into()) }
+}
+
+/// Lets the current GPU reach another.
+pub(crate) fn enable_peer(node: &mut Node, to: u32) -> Outcome {
+    node.device(to as i32)?;
+    let pair = (node.gpu, to);
+    if pair.0 == pair.1 {
+        return Err(status::INVALID_DEVICE);
+    }
+    if node.peers.contains(&pair) {
+        return Err(status::PEER_ALREADY_ENABLED);
+    }
+    node.sim()?.enable_peer(pair.0, pair.1).map_err(|_| status::PEER_UNSUPPORTED)?;
+    node.peers.push(pair);
+    Ok(())
+}
+
+pub(crate) fn disable_peer(node: &mut Node, to: u32) -> Outcome {
+    let pair = (node.gpu, to);
+    let at = node.peers.iter().position(|p| *p == pair).ok_or(status::PEER_NOT_ENABLED)?;
+    node.peers.swap_remove(at);
+    Ok(())
+}
+
+pub(crate) unsafe fn mem_info(node: &mut Node, free: *mut usize, total: *mut usize) -> Outcome {
+    let room = node.room(node.gpu)?;
+    // SAFETY: as above.
+    unsafe {
+        put(free, room.0 as usize)?;
+        put(total, room.1 as usize)
+    }
+}
+
+pub(crate) unsafe fn alloc_as(
+    node: &mut Node,
+    out: *mut u64,
+    bytes: usize,
+    unit: Unit,
+    mem: Mem,
+) -> Outcome {
+    let address = node.allocate(Place::new(unit, mem), bytes as u64)?;
+    // SAFETY: as above.
+    unsafe { put(out, address) }
+}
+
+pub(crate) unsafe fn mem_alloc(node: &mut Node, out: *mut u64, bytes: usize) -> Outcome {
+    // SAFETY: as above.
+    unsafe { alloc_as(node, out, bytes, Unit::Gpu(node.gpu), Mem::Vram) }
+}
+
+pub(crate) unsafe fn managed_alloc(
+    node: &mut Node,
+    out: *mut u64,
+    bytes: usize,
+    flags: u32,
+) -> Outcome {
+    if !matches!(flags, 1 | 2) {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: as above.
+    unsafe { alloc_as(node, out, bytes, Unit::Numa(node.near()), Mem::Managed) }
+}
+
+pub(crate) fn mem_free(node: &mut Node, address: u64) -> Outcome {
+    if address == 0 {
+        return Ok(());
+    }
+    node.release(address, &[Mem::Vram, Mem::VramFine, Mem::Managed])
+}
+
+pub(crate) fn host_free(node: &mut Node, address: u64) -> Outcome {
+    node.release(address, &[Mem::Pinned, Mem::PinnedNonCoherent, Mem::PinnedWc])
+}
+
+pub(crate) fn host_register(node: &mut Node, address: u64, bytes: usize, _flags: u32) -> Outcome {
+    node.register(address, bytes as u64)
+}
+
+pub(crate) fn host_unregister(node: &mut Node, address: u64) -> Outcome {
+    node.unregister(address)
+}
+
+pub(crate) unsafe fn host_pointer(
+    node: &mut Node,
+    out: *mut u64,
+    address: u64,
+    _flags: u32,
+) -> Outcome {
+    node.blocks.find(address, 1).ok_or(status::INVALID_VALUE)?;
+    // SAFETY: as above.
+    unsafe { put(out, address) }
+}
+
+/// Advice: 3 is the preferred location, 5 who accesses it; the processor is -1.
+pub(crate) fn advise(
+    node: &mut Node,
+    address: u64,
+    bytes: usize,
+    advice: i32,
+    device: i32,
+) -> Outcome {
+    node.managed(address, bytes as u64)?;
+    match (advice, device) {
+        (5, gpu) if gpu >= 0 => {
+            let gpu = node.device(gpu)?.index;
+            node.stays_home(address, bytes as u64, gpu)
+        }
+        (3 | 5, -1) => Ok(()),
+        (3, gpu) => node.device(gpu).map(|_| ()),
+        (1 | 2 | 4 | 6, _) => Ok(()),
+        // HIP: coarse grain, and back.
+        (100 | 101, _) if node.api == crate::node::Api::Hip => Ok(()),
+        _ => Err(status::INVALID_VALUE),
+    }
+}
+
+/// To a GPU, or to the processor's memory (-1) that is nearest to the current GPU.
+pub(crate) fn prefetch(
+    node: &mut Node,
+    address: u64,
+    bytes: usize,
+    device: i32,
+    stream: Handle,
+) -> Outcome {
+    let to = match device {
+        -1 => Unit::Numa(node.near()),
+        gpu => Unit::Gpu(node.device(gpu)?.index),
+    };
+    node.prefetch(stream, address, bytes as u64, to)
+}
+
+pub(crate) unsafe fn stream_create(node: &mut Node, out: *mut Handle, flags: u32) -> Outcome {
+    if flags > 1 {
+        return Err(status::INVALID_VALUE);
+    }
+    let stream = node.stream_create(flags == 0)?;
+    // SAFETY: as above.
+    unsafe { put(out, stream) }
+}
+
+pub(crate) fn stream_destroy(node: &mut Node, stream: Handle) -> Outcome {
+    node.stream_destroy(stream)
+}
+
+pub(crate) fn stream_wait(node: &mut Node, stream: Handle) -> Outcome {
+    let stream = node.stream(stream)?;
+    node.drain(stream)
+}
+
+pub(crate) fn stream_query(node: &mut Node, stream: Handle) -> Outcome {
+    let stream = node.stream(stream)?;
+    if node.is_idle(stream)? { Ok(()) } else { Err(status::NOT_READY) }
+}
+
+pub(crate) fn stream_await(node: &mut Node, stream: Handle, event: Handle, _flags: u32) -> Outcome {
+    node.stream_await(stream, event)
+}
+
+pub(crate) fn wait_value(
+    node: &mut Node,
+    stream: Handle,
+    address: u64,
+    value: u32,
+    flags: u32,
+    mask: u32,
+) -> Outcome {
+    // Bit 30 asks for a flush of remote writes.
+    if address == 0 || !address.is_multiple_of(4) || flags & !(1 << 30) > 3 {
+        return Err(status::INVALID_VALUE);
+    }
+    node.blocks.find(address, 4).ok_or(status::INVALID_VALUE)?;
+    node.hold(stream, Wait { address, value, mask, how: flags & 3 })
+}
+
+pub(crate) fn host_function(
+    node: &mut Node,
+    stream: Handle,
+    function: Option<unsafe extern "C" fn(*mut c_void)>,
+    data: *mut c_void,
+) -> Outcome {
+    let function = function.ok_or(status::INVALID_VALUE)?;
+    node.call(stream, function, data as usize)
+}
+
+/// Flag 2 makes an event without a time.
+pub(crate) unsafe fn event_create(node: &mut Node, out: *mut Handle, flags: u32) -> Outcome {
+    let event = node.event_create(flags & 2 == 0)?;
+    // SAFETY: as above.
+    unsafe { put(out, event) }
+}
+
+pub(crate) fn event_destroy(node: &mut Node, event: Handle) -> Outcome {
+    node.event_destroy(event)
+}
+
+pub(crate) fn event_record(node: &mut Node, event: Handle, stream: Handle) -> Outcome {
+    node.event_record(event, stream)
+}
+
+pub(crate) fn event_query(node: &mut Node, event: Handle) -> Outcome {
+    if node.event_happened(event)? { Ok(()) } else { Err(status::NOT_READY) }
+}
+
+pub(crate) fn event_wait(node: &mut Node, event: Handle) -> Outcome {
+    node.event_wait(event)
+}
+
+pub(crate) unsafe fn event_elapsed(
+    node: &mut Node,
+    out: *mut f32,
+    start: Handle,
+    end: Handle,
+) -> Outcome {
+    let time = node.event_elapsed(start, end)?;
+    // SAFETY: as above.
+    unsafe { put(out, time) }
+}
+
+pub(crate) fn copy_async(
+    node: &mut Node,
+    dst: u64,
+    src: u64,
+    bytes: usize,
+    stream: Handle,
+) -> Outcome {
+    node.copy(stream, dst, src, bytes as u64)
+}
+
+/// On the legacy stream, and waits.
+pub(crate) fn copy_now(node: &mut Node, dst: u64, src: u64, bytes: usize) -> Outcome {
+    node.copy(0, dst, src, bytes as u64)?;
+    stream_wait(node, 0)
+}
+
+pub(crate) fn set_now(node: &mut Node, dst: u64, value: u8, bytes: usize) -> Outcome {
+    node.set(0, dst, value, bytes as u64)?;
+    stream_wait(node, 0)
+}
+
+pub(crate) fn set_async(
+    node: &mut Node,
+    dst: u64,
+    value: u8,
+    bytes: usize,
+    stream: Handle,
+) -> Outcome {
+    node.set(stream, dst, value, bytes as u64)
+}
+
+pub(crate) fn synchronize(node: &mut Node) -> Outcome {
+    node.drain_all()
+}
+
+pub(crate) unsafe fn module_load(
+    node: &mut Node,
+    out: *mut Handle,
+    code: *const c_void,
+) -> Outcome {
+    // SAFETY: as above.
+    unsafe { put(out, node.load(image::unpack(code))?) }
+}
+
+pub(crate) fn module_unload(node: &mut Node, module: Handle) -> Outcome {
+    node.unload(module)
+}
+
+pub(crate) unsafe fn module_function(
+    node: &mut Node,
+    out: *mut Handle,
+    module: Handle,
+    name: *const c_char,
+) -> Outcome {
+    if name.is_null() {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: as above.
+    unsafe {
+        let name = CStr::from_ptr(name).to_str().map_err(|_| status::INVALID_VALUE)?;
+        put(out, node.function(module, name)?)
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the vendors' own parameters")]
+pub(crate) unsafe fn launch(
+    node: &mut Node,
+    function: Handle,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    _shared: u32,
+    stream: Handle,
+    parameters: *const *const c_void,
+    _extra: *const *const c_void,
+) -> Outcome {
+    let shape = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    // SAFETY: as above.
+    unsafe { node.launch(function, shape, stream, parameters) }
+}
+
+/// Whether a device may be opened by this process.
+pub(crate) fn open(node: &mut Node, gpu: i32) -> Outcome<Handle> {
+    let gpu = node.device(gpu)?.index;
+    if node.spec.exclusive {
+        return Err(status::UNAVAILABLE);
+    }
+    *node.retained.entry(gpu).or_default() += 1;
+    Ok(entry::context(gpu))
+}

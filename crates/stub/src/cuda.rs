@@ -1,0 +1,390 @@
+//! The CUDA driver API: exported under the names that libcuda has, and found by
+//! `cuGetProcAddress` under the names and versions of its headers.
+#![allow(non_snake_case)]
+
+use std::ffi::{CStr, c_char, c_void};
+
+use pathline_schema::{Mem, Unit};
+
+use crate::calls::{self, put};
+use crate::entry::{self, Needs, enter};
+use crate::node::{Api, Handle, Node, Outcome};
+use crate::status;
+
+/// Version of CUDA that the library has unless it is told another.
+const VERSION: i32 = 13000;
+
+/// A function: name, version of its signature, address.
+type Entry = (&'static str, i32, *const c_void);
+
+/// Defines functions with their bodies, exports them, and makes the table that they are looked up
+/// in. What is exported calls what is in the table and not the other way round: an export that
+/// `lay_out` hides is then missed by nobody inside.
+macro_rules! export {
+    ($($symbol:ident = $name:literal @ $version:literal $needs:ident
+        ($($arg:ident: $kind:ty),*) => $body:expr;)*) => {
+        mod found {
+            use super::*;
+            $(
+                pub(super) unsafe extern "C" fn $symbol($($arg: $kind),*) -> i32 {
+                    #[allow(unused_unsafe)]
+                    enter(Api::Cuda, $name, Needs::$needs, |node: &mut Node| -> Outcome {
+                        // SAFETY: the arguments are what the vendor's function of this name takes.
+                        unsafe { ($body)(node, $($arg),*) }
+                    })
+                }
+            )*
+        }
+        $(
+            // SAFETY: the name is the vendor's, for whose library this one stands in.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $symbol($($arg: $kind),*) -> i32 {
+                // SAFETY: the caller's promise.
+                unsafe { found::$symbol($($arg),*) }
+            }
+        )*
+        fn table() -> Vec<Entry> {
+            vec![$(($name, $version, found::$symbol as *const c_void)),*]
+        }
+    };
+}
+
+/// A place of pages, as the newer prefetch takes it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Location {
+    kind: i32,
+    id: i32,
+}
+
+impl Location {
+    /// Kinds: device 1, host 2, NUMA node 3, the current NUMA node 4.
+    fn unit(self, node: &Node) -> Outcome<Unit> {
+        match self.kind {
+            1 => Ok(Unit::Gpu(node.device(self.id)?.index)),
+            2 | 4 => Ok(Unit::Numa(node.near())),
+            3 => u32::try_from(self.id).map(Unit::Numa).map_err(|_| status::INVALID_VALUE),
+            _ => Err(status::INVALID_VALUE),
+        }
+    }
+}
+
+/// `CUhostFn`
+type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
+
+export! {
+    cuInit = "cuInit" @ 2000 Nothing (_flags: u32) => |node: &mut Node, _| node.initialise();
+    cuDriverGetVersion = "cuDriverGetVersion" @ 2020 Nothing (out: *mut i32) =>
+        |node: &mut Node, out| put(out, node.spec.driver.unwrap_or(VERSION));
+    cuDeviceGetCount = "cuDeviceGetCount" @ 2000 Init (out: *mut i32) => calls::device_count;
+    cuDeviceGet = "cuDeviceGet" @ 2000 Init (out: *mut i32, nth: i32) => calls::device_get;
+    cuDeviceGetName = "cuDeviceGetName" @ 2000 Init (out: *mut c_char, room: i32, gpu: i32) =>
+        calls::device_name;
+    cuDeviceGetPCIBusId = "cuDeviceGetPCIBusId" @ 4010 Init
+        (out: *mut c_char, room: i32, gpu: i32) => calls::device_pci;
+    cuDeviceGetUuid_v2 = "cuDeviceGetUuid" @ 11040 Init (out: *mut [u8; 16], gpu: i32) =>
+        calls::device_uuid;
+    cuDeviceTotalMem_v2 = "cuDeviceTotalMem" @ 3020 Init (out: *mut usize, gpu: i32) =>
+        calls::device_total;
+    cuDeviceGetAttribute = "cuDeviceGetAttribute" @ 2000 Init
+        (out: *mut i32, which: i32, gpu: i32) =>
+        |node: &mut Node, out, which, gpu| put(out, attribute(node, which, gpu)?);
+    cuDeviceCanAccessPeer = "cuDeviceCanAccessPeer" @ 4000 Init
+        (out: *mut i32, from: i32, to: i32) => calls::can_access;
+    cuDeviceGetP2PAttribute = "cuDeviceGetP2PAttribute" @ 8000 Init
+        (out: *mut i32, which: i32, from: i32, to: i32) =>
+        |node: &mut Node, out, which, from, to| match which {
+            1 => put(out, 0),
+            2..=4 => calls::can_access(node, out, from, to),
+            _ => Err(status::INVALID_VALUE),
+        };
+    cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain" @ 7000 Init
+        (out: *mut Handle, gpu: i32) => |node: &mut Node, out, gpu| put(out, calls::open(node, gpu)?);
+    cuDevicePrimaryCtxRelease_v2 = "cuDevicePrimaryCtxRelease" @ 11000 Init (gpu: i32) => release;
+    cuCtxSetCurrent = "cuCtxSetCurrent" @ 4000 Init (context: Handle) => set_current;
+    cuCtxGetCurrent = "cuCtxGetCurrent" @ 4000 Init (out: *mut Handle) =>
+        |_: &mut Node, out| put(out, entry::current());
+    cuCtxSynchronize = "cuCtxSynchronize" @ 2000 Context () => calls::synchronize;
+    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" @ 4000 Context (to: Handle, _flags: u32) =>
+        |node: &mut Node, to, _| calls::enable_peer(node, opened(node, to)?);
+    cuCtxDisablePeerAccess = "cuCtxDisablePeerAccess" @ 4000 Context (to: Handle) =>
+        |node: &mut Node, to| calls::disable_peer(node, opened(node, to)?);
+    cuMemGetInfo_v2 = "cuMemGetInfo" @ 3020 Context (free: *mut usize, total: *mut usize) =>
+        calls::mem_info;
+    cuMemAlloc_v2 = "cuMemAlloc" @ 3020 Context (out: *mut u64, bytes: usize) => calls::mem_alloc;
+    cuMemFree_v2 = "cuMemFree" @ 3020 Context (address: u64) => calls::mem_free;
+    cuMemHostAlloc = "cuMemHostAlloc" @ 2020 Context (out: *mut u64, bytes: usize, flags: u32) =>
+        host_alloc;
+    cuMemFreeHost = "cuMemFreeHost" @ 2000 Context (address: u64) => calls::host_free;
+    cuMemHostRegister_v2 = "cuMemHostRegister" @ 6050 Context
+        (address: u64, bytes: usize, flags: u32) => calls::host_register;
+    cuMemHostUnregister = "cuMemHostUnregister" @ 4000 Context (address: u64) =>
+        calls::host_unregister;
+    cuMemHostGetDevicePointer_v2 = "cuMemHostGetDevicePointer" @ 3020 Context
+        (out: *mut u64, address: u64, flags: u32) => calls::host_pointer;
+    cuMemAllocManaged = "cuMemAllocManaged" @ 6000 Context
+        (out: *mut u64, bytes: usize, flags: u32) => calls::managed_alloc;
+    cuMemAdvise = "cuMemAdvise" @ 8000 Context
+        (address: u64, bytes: usize, advice: i32, device: i32) => calls::advise;
+    cuMemPrefetchAsync = "cuMemPrefetchAsync" @ 8000 Context
+        (address: u64, bytes: usize, device: i32, stream: Handle) => calls::prefetch;
+    cuMemPrefetchAsync_v2 = "cuMemPrefetchAsync" @ 12020 Context
+        (address: u64, bytes: usize, to: Location, _flags: u32, stream: Handle) =>
+        |node: &mut Node, address, bytes: usize, to: Location, _, stream| {
+            let unit = to.unit(node)?;
+            node.prefetch(stream, address, bytes as u64, unit)
+        };
+    cuStreamCreate = "cuStreamCreate" @ 2000 Context (out: *mut Handle, flags: u32) =>
+        calls::stream_create;
+    cuStreamDestroy_v2 = "cuStreamDestroy" @ 4000 Context (stream: Handle) =>
+        calls::stream_destroy;
+    cuStreamSynchronize = "cuStreamSynchronize" @ 2000 Context (stream: Handle) =>
+        calls::stream_wait;
+    cuStreamQuery = "cuStreamQuery" @ 2000 Context (stream: Handle) => calls::stream_query;
+    cuStreamWaitEvent = "cuStreamWaitEvent" @ 3020 Context
+        (stream: Handle, event: Handle, flags: u32) => calls::stream_await;
+    cuStreamWaitValue32_v2 = "cuStreamWaitValue32" @ 11070 Context
+        (stream: Handle, address: u64, value: u32, flags: u32) =>
+        |node: &mut Node, stream, address, value, flags| {
+            calls::wait_value(node, stream, address, value, flags, u32::MAX)
+        };
+    cuLaunchHostFunc = "cuLaunchHostFunc" @ 10000 Context
+        (stream: Handle, function: HostFunction, data: *mut c_void) => calls::host_function;
+    cuEventCreate = "cuEventCreate" @ 2000 Context (out: *mut Handle, flags: u32) =>
+        calls::event_create;
+    cuEventDestroy_v2 = "cuEventDestroy" @ 4000 Context (event: Handle) => calls::event_destroy;
+    cuEventRecord = "cuEventRecord" @ 2000 Context (event: Handle, stream: Handle) =>
+        calls::event_record;
+    cuEventQuery = "cuEventQuery" @ 2000 Context (event: Handle) => calls::event_query;
+    cuEventSynchronize = "cuEventSynchronize" @ 2000 Context (event: Handle) => calls::event_wait;
+    cuEventElapsedTime = "cuEventElapsedTime" @ 2000 Context
+        (out: *mut f32, start: Handle, end: Handle) => calls::event_elapsed;
+    cuEventElapsedTime_v2 = "cuEventElapsedTime" @ 12080 Context
+        (out: *mut f32, start: Handle, end: Handle) => calls::event_elapsed;
+    cuMemcpy = "cuMemcpy" @ 4000 Context (dst: u64, src: u64, bytes: usize) => calls::copy_now;
+    cuMemcpyAsync = "cuMemcpyAsync" @ 4000 Context
+        (dst: u64, src: u64, bytes: usize, stream: Handle) => calls::copy_async;
+    cuMemcpyHtoD_v2 = "cuMemcpyHtoD" @ 3020 Context (dst: u64, src: u64, bytes: usize) =>
+        calls::copy_now;
+    cuMemcpyDtoH_v2 = "cuMemcpyDtoH" @ 3020 Context (dst: u64, src: u64, bytes: usize) =>
+        calls::copy_now;
+    cuMemcpyDtoD_v2 = "cuMemcpyDtoD" @ 3020 Context (dst: u64, src: u64, bytes: usize) =>
+        calls::copy_now;
+    cuMemcpyHtoDAsync_v2 = "cuMemcpyHtoDAsync" @ 3020 Context
+        (dst: u64, src: u64, bytes: usize, stream: Handle) => calls::copy_async;
+    cuMemcpyDtoHAsync_v2 = "cuMemcpyDtoHAsync" @ 3020 Context
+        (dst: u64, src: u64, bytes: usize, stream: Handle) => calls::copy_async;
+    cuMemcpyDtoDAsync_v2 = "cuMemcpyDtoDAsync" @ 3020 Context
+        (dst: u64, src: u64, bytes: usize, stream: Handle) => calls::copy_async;
+    cuMemcpyPeerAsync = "cuMemcpyPeerAsync" @ 4000 Context
+        (dst: u64, to: Handle, src: u64, from: Handle, bytes: usize, stream: Handle) =>
+        |node: &mut Node, dst, to, src, from, bytes, stream| {
+            opened(node, to)?;
+            opened(node, from)?;
+            calls::copy_async(node, dst, src, bytes, stream)
+        };
+    cuMemcpyBatchAsync = "cuMemcpyBatchAsync" @ 12080 Context
+        (dsts: *const u64, srcs: *const u64, sizes: *const usize, count: usize,
+         attributes: *const c_void, at: *const usize, attribute_count: usize,
+         failed: *mut usize, stream: Handle) =>
+        |node: &mut Node, dsts, srcs, sizes, count, _, _, _, failed: *mut usize, stream| {
+            batch(node, (dsts, srcs, sizes), count, failed, stream)
+        };
+    cuMemcpyBatchAsync_v2 = "cuMemcpyBatchAsync" @ 13000 Context
+        (dsts: *const u64, srcs: *const u64, sizes: *const usize, count: usize,
+         attributes: *const c_void, at: *const usize, attribute_count: usize, stream: Handle) =>
+        |node: &mut Node, dsts, srcs, sizes, count, _, _, _, stream| {
+            batch(node, (dsts, srcs, sizes), count, std::ptr::null_mut(), stream)
+        };
+    cuMemsetD8_v2 = "cuMemsetD8" @ 3020 Context (dst: u64, value: u8, bytes: usize) =>
+        calls::set_now;
+    cuMemsetD8Async = "cuMemsetD8Async" @ 3020 Context
+        (dst: u64, value: u8, bytes: usize, stream: Handle) => calls::set_async;
+    cuModuleLoadData = "cuModuleLoadData" @ 2000 Context (out: *mut Handle, code: *const c_void) =>
+        calls::module_load;
+    cuModuleUnload = "cuModuleUnload" @ 2000 Context (module: Handle) => calls::module_unload;
+    cuModuleGetFunction = "cuModuleGetFunction" @ 2000 Context
+        (out: *mut Handle, module: Handle, name: *const c_char) => calls::module_function;
+    cuFuncLoad = "cuFuncLoad" @ 12040 Context (function: Handle) => known_function;
+    cuFuncGetAttribute = "cuFuncGetAttribute" @ 2020 Context
+        (out: *mut i32, which: i32, function: Handle) =>
+        |node: &mut Node, out, _, function| known_function(node, function).and(put(out, 0));
+    cuFuncSetAttribute = "cuFuncSetAttribute" @ 9000 Context
+        (function: Handle, which: i32, value: i32) =>
+        |node: &mut Node, function, _, _| known_function(node, function);
+    cuLaunchKernel = "cuLaunchKernel" @ 4000 Context
+        (function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
+         block_z: u32, shared: u32, stream: Handle, parameters: *const *const c_void,
+         extra: *const *const c_void) => calls::launch;
+    cuGetErrorName = "cuGetErrorName" @ 6000 Nothing (code: i32, out: *mut *const c_char) =>
+        |_: &mut Node, code, out| word(code, out, |(name, _, _)| name);
+    cuGetErrorString = "cuGetErrorString" @ 6000 Nothing (code: i32, out: *mut *const c_char) =>
+        |_: &mut Node, code, out| word(code, out, |(_, _, text)| text);
+}
+
+/// # Safety
+/// `out` is null or points to a place for a pointer.
+unsafe fn word(
+    code: i32,
+    out: *mut *const c_char,
+    which: impl Fn((&'static CStr, &'static CStr, &'static CStr)) -> &'static CStr,
+) -> Outcome {
+    let known = status::words(code).ok_or(status::INVALID_VALUE)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(out, which(known).as_ptr()) }
+}
+
+/// # Safety
+/// The lists have `count` entries; `failed` is null or takes a number.
+unsafe fn batch(
+    node: &mut Node,
+    (dsts, srcs, sizes): (*const u64, *const u64, *const usize),
+    count: usize,
+    failed: *mut usize,
+    stream: Handle,
+) -> Outcome {
+    if stream <= 2 || dsts.is_null() || srcs.is_null() || sizes.is_null() {
+        return Err(status::INVALID_VALUE);
+    }
+    for nth in 0..count {
+        // SAFETY: the caller's promise.
+        let (dst, src, bytes) =
+            unsafe { (dsts.add(nth).read(), srcs.add(nth).read(), sizes.add(nth).read()) };
+        let copied = calls::copy_async(node, dst, src, bytes, stream);
+        if copied.is_err() && !failed.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { failed.write(nth) };
+        }
+        copied?;
+    }
+    Ok(())
+}
+
+unsafe fn host_alloc(node: &mut Node, out: *mut u64, bytes: usize, flags: u32) -> Outcome {
+    const WRITE_COMBINED: u32 = 4;
+    if flags > 7 {
+        return Err(status::INVALID_VALUE);
+    }
+    let mem = if flags & WRITE_COMBINED != 0 { Mem::PinnedWc } else { Mem::Pinned };
+    // SAFETY: `out` is null or takes an address.
+    unsafe { calls::alloc_as(node, out, bytes, Unit::Numa(node.near()), mem) }
+}
+
+fn release(node: &mut Node, gpu: i32) -> Outcome {
+    let gpu = node.device(gpu)?.index;
+    match node.retained.get_mut(&gpu) {
+        Some(held) if *held > 0 => {
+            *held -= 1;
+            Ok(())
+        }
+        _ => Err(status::INVALID_CONTEXT),
+    }
+}
+
+/// The GPU of a context that is held.
+fn opened(node: &Node, context: Handle) -> Outcome<u32> {
+    let held = |gpu: &u32| node.retained.get(gpu).is_some_and(|held| *held > 0);
+    entry::gpu_of(context).filter(held).ok_or(status::INVALID_CONTEXT)
+}
+
+fn set_current(node: &mut Node, context: Handle) -> Outcome {
+    if context != 0 {
+        opened(node, context)?;
+    }
+    entry::set_current(context);
+    Ok(())
+}
+
+fn known_function(node: &mut Node, function: Handle) -> Outcome {
+    node.functions.contains_key(&function).then_some(()).ok_or(status::INVALID_HANDLE)
+}
+
+/// Numbers of `CUdevice_attribute`; what programs may ask and nobody here knows is 0.
+fn attribute(node: &Node, which: i32, gpu: i32) -> Outcome<i32> {
+    let gpu = node.device(gpu)?;
+    let part = |range: std::ops::Range<usize>| {
+        gpu.pci.get(range).and_then(|hex| i32::from_str_radix(hex, 16).ok()).unwrap_or(0)
+    };
+    let arch: i32 = gpu.arch.trim_start_matches("sm_").parse().unwrap_or(0);
+    Ok(match which {
+        1 => 1024,
+        10 => 32,
+        16 => i32::try_from(gpu.compute_units).unwrap_or(i32::MAX),
+        // Compute mode: default, or one process.
+        20 => i32::from(node.spec.exclusive) * 3,
+        // PCI bus, device, domain.
+        33 => part(5..7),
+        34 => part(8..10),
+        50 => part(0..4),
+        39 => 2048,
+        40 => 3,
+        75 => arch / 10,
+        76 => arch % 10,
+        // Unified addressing, managed memory, concurrent managed access, registration, stream waits.
+        41 | 83 | 89 | 92 | 94 | 99 => 1,
+        0..=200 => 0,
+        _ => return Err(status::INVALID_VALUE),
+    })
+}
+
+/// The function of a name whose signature is the newest up to a version.
+fn find(node: &Node, name: &str, version: i32) -> Option<*const c_void> {
+    let newest = version.min(node.spec.driver.unwrap_or(VERSION));
+    if node.spec.missing.iter().any(|missing| missing == name) {
+        return None;
+    }
+    let of_name = table().into_iter().filter(|(known, v, _)| *known == name && *v <= newest);
+    of_name.max_by_key(|(_, v, _)| *v).map(|(.., at)| at)
+}
+
+/// Looks a function up. What is not found is a null pointer and no error.
+///
+/// # Safety
+/// `name` is null or a C string, `out` takes a pointer, `found` is null or takes a number.
+unsafe fn look_up(
+    name: *const c_char,
+    out: *mut *const c_void,
+    version: i32,
+    found: *mut i32,
+) -> i32 {
+    enter(Api::Cuda, "cuGetProcAddress", Needs::Nothing, |node| {
+        if name.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let name = CStr::from_ptr(name).to_str().unwrap_or_default();
+            let at = find(node, name, version);
+            if !found.is_null() {
+                found.write(i32::from(at.is_none()));
+            }
+            put(out, at.unwrap_or(std::ptr::null()))
+        }
+    })
+}
+
+// SAFETY: the name is the vendor's, for whose library this one stands in.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetProcAddress_v2(
+    name: *const c_char,
+    out: *mut *const c_void,
+    version: i32,
+    _flags: u64,
+    found: *mut i32,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { look_up(name, out, version, found) }
+}
+
+/// The older one, which does not say how it went.
+// SAFETY: the name is the vendor's, for whose library this one stands in.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetProcAddress(
+    name: *const c_char,
+    out: *mut *const c_void,
+    version: i32,
+    _flags: u64,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { look_up(name, out, version, std::ptr::null_mut()) }
+}

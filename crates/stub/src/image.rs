@@ -1,0 +1,81 @@
+//! What this library's compiler makes and its loader takes: a target, and the source itself.
+
+use std::ffi::c_void;
+
+use pathline_schema::Variant;
+
+/// First line of an image.
+const MAGIC: &[u8] = b"pathline stub image\n";
+
+/// A loaded image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) arch: String,
+    pub(crate) source: String,
+}
+
+/// An image as bytes.
+pub(crate) fn pack(arch: &str, source: &str) -> Vec<u8> {
+    [MAGIC, format!("{arch}\n{}\n{source}", source.len()).as_bytes()].concat()
+}
+
+/// Reads what a program gives to the loader; none if it is something else.
+///
+/// # Safety
+/// `at` must be null, or point to an image, to machine code or to text that ends with a zero, as
+/// the vendors' functions ask for.
+pub(crate) unsafe fn unpack(at: *const c_void) -> Option<Image> {
+    if at.is_null() {
+        return None;
+    }
+    let mut at = at.cast::<u8>();
+    let mut next = || {
+        // SAFETY: reading stops at the first byte that no image has there, at a line's end, or after
+        // as many bytes as the image says that it has.
+        let byte = unsafe { at.read() };
+        at = at.wrapping_add(1);
+        byte
+    };
+    if !MAGIC.iter().all(|&wanted| next() == wanted) {
+        return None;
+    }
+    let mut line = || {
+        let mut line = Vec::new();
+        loop {
+            match next() {
+                b'\n' => return String::from_utf8(line).ok(),
+                0 => return None,
+                byte => line.push(byte),
+            }
+        }
+    };
+    let (arch, length) = (line()?, line()?.parse().ok()?);
+    let source = (0..length).map(|_: usize| next()).collect();
+    Some(Image { arch, source: String::from_utf8(source).ok()? })
+}
+
+/// The variant that a source is of: its key is a comment line of its own.
+pub(crate) fn variant(source: &str) -> Option<Variant> {
+    source.lines().find_map(|line| line.strip_prefix("// ")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{Grid, KernelOp};
+
+    #[test]
+    fn an_image_is_read_back_and_nothing_else_is_one() {
+        let source = pathline_hal::kernel::source(&Variant::standard(KernelOp::Triad));
+        let packed = pack("sm_90", &source);
+        // SAFETY: an image, and two texts that end with a zero.
+        let read = |bytes: &[u8]| unsafe { unpack(bytes.as_ptr().cast()) };
+        let image = read(&packed).unwrap();
+        assert_eq!((image.arch.as_str(), &image.source), ("sm_90", &source));
+        assert_eq!(read(b"\x7fELF\0"), None);
+        assert_eq!(read(b"pathline stub image\nsm_90\0"), None);
+        let expected = Variant { grid: Grid::Blocks(1), ..Variant::standard(KernelOp::Triad) };
+        assert_eq!(variant(&format!("#define A\n{source}")), Some(expected));
+        assert_eq!(variant("// a comment\nint main() {}"), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! Finds the built library and lays it out under the names of the vendors' libraries.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A set of libraries as a driver and toolkit of one version install them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vendor {
+    /// `libcuda.so.1` and `libnvrtc.so.13`.
+    Cuda,
+    /// The HIP runtime of a major version: 5 and 6 have the compiler's functions in the runtime's
+    /// library, from 6 on there is one of its own.
+    Hip(u32),
+}
+
+impl Vendor {
+    /// File names, each with the prefixes of the functions that it has.
+    fn files(self) -> Vec<(String, &'static [&'static str])> {
+        match self {
+            Self::Cuda => vec![
+                ("libcuda.so.1".to_owned(), &["cu"]),
+                ("libnvrtc.so.13".to_owned(), &["nvrtc"]),
+            ],
+            Self::Hip(5) => vec![("libamdhip64.so.5".to_owned(), &["hip"])],
+            Self::Hip(6) => vec![
+                ("libamdhip64.so.6".to_owned(), &["hip"]),
+                ("libhiprtc.so.6".to_owned(), &["hiprtc"]),
+            ],
+            Self::Hip(major) => vec![
+                (format!("libamdhip64.so.{major}"), &["hip"]),
+                (format!("libhiprtc.so.{major}"), &["hiprtc"]),
+            ],
+        }
+    }
+
+    /// Whether a library of this set exports a function.
+    fn has(self, prefixes: &[&str], name: &str) -> bool {
+        if !prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+            return false;
+        }
+        let newer = ["hipMemcpyBatchAsync", "hipMemAdvise_v2", "hipMemPrefetchAsync_v2"];
+        match self {
+            Self::Cuda => true,
+            Self::Hip(5) => !newer.contains(&name) && !name.contains("PropertiesR0"),
+            Self::Hip(6) => !newer.contains(&name),
+            // The compiler's functions left the runtime's library.
+            Self::Hip(_) => prefixes == ["hiprtc"] || !name.starts_with("hiprtc"),
+        }
+    }
+}
+
+/// Names that every library keeps.
+const KEPT: &str = "pathline_stub";
+
+/// Lays the libraries of some vendors out in a folder, without the functions in `missing`. Where
+/// programs look for libraries in `LD_LIBRARY_PATH`, that is what it must name.
+///
+/// # Errors
+/// The built library is not found, or the folder cannot be written.
+pub fn lay_out(folder: &Path, vendors: &[Vendor], missing: &[&str]) -> io::Result<()> {
+    let image = fs::read(built("pathline_stub")?)?;
+    fs::create_dir_all(folder)?;
+    for vendor in vendors {
+        for (file, prefixes) in vendor.files() {
+            let mut image = image.clone();
+            hide(&mut image, |name| {
+                name != KEPT && (!vendor.has(prefixes, name) || missing.contains(&name))
+            });
+            fs::write(folder.join(file), image)?;
+        }
+    }
+    Ok(())
+}
+
+/// A `cdylib` of this workspace, as cargo built it for the running test.
+///
+/// # Errors
+/// It is not beside the test: its crate must be a dev-dependency.
+pub fn built(name: &str) -> io::Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let file = format!("lib{name}.so");
+    let found = test.ancestors().skip(1).take(2).map(|f| f.join(&file)).find(|f| f.is_file());
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{file} is not built")))
+}
+
+/// Renames exported functions of a shared object, so that nobody finds them. Layout: System V ABI,
+/// chapter 4 (sections) and 5 (the dynamic symbol table); little-endian ELF64.
+fn hide(image: &mut [u8], hidden: impl Fn(&str) -> bool) {
+    let number = |image: &[u8], at: usize, length: usize| {
+        let bytes = image.get(at..at + length).unwrap_or_default();
+        bytes.iter().rev().fold(0usize, |n, &byte| n << 8 | usize::from(byte))
+    };
+    let section = |image: &[u8], nth: usize| number(image, 40, 8) + nth * number(image, 58, 2);
+    const DYNAMIC_SYMBOLS: usize = 11;
+    let all = 0..number(image, 60, 2);
+    let Some(table) =
+        all.map(|nth| section(image, nth)).find(|&at| number(image, at + 4, 4) == DYNAMIC_SYMBOLS)
+    else {
+        return;
+    };
+    let names = number(image, section(image, number(image, table + 40, 4)) + 24, 8);
+    let (start, size) = (number(image, table + 24, 8), number(image, table + 32, 8));
+    for symbol in (start..start + size).step_by(24) {
+        let defined = number(image, symbol + 6, 2) != 0;
+        let at = names + number(image, symbol, 4);
+        let text = image.get(at..).and_then(|rest| rest.split(|&byte| byte == 0).next());
+        let name = text.and_then(|text| std::str::from_utf8(text).ok());
+        if defined && name.is_some_and(|name| !name.is_empty() && hidden(name)) {
+            image[at] = b'!';
+        }
+    }
+}

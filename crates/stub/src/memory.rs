@@ -1,0 +1,217 @@
+//! Memory: real bytes, each block with a twin in the simulated machine.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Bytes, Mem, Place, Unit};
+
+use crate::acts::Made;
+use crate::node::{Node, Outcome};
+use crate::status;
+
+/// A block of memory.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) bytes: u64,
+    /// Address of its twin.
+    pub(crate) twin: u64,
+    /// As it was asked for.
+    pub(crate) place: Place,
+    /// Bytes that were mapped for it; 0 where they are the caller's.
+    mapped: usize,
+    /// How often it was written through this library.
+    pub(crate) version: u64,
+    /// What wrote it last, if all of it is still so.
+    pub(crate) made: Option<Made>,
+}
+
+impl Block {
+    /// Whether only calls of this library can write it.
+    pub(crate) fn is_private(&self) -> bool {
+        matches!(self.place.mem, Mem::Vram | Mem::VramFine)
+    }
+}
+
+/// All blocks by address, and twins of pageable memory that copies were given.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    by_start: BTreeMap<u64, Block>,
+    /// A twin in each NUMA domain, with its size.
+    pageable: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Blocks {
+    /// The block that holds all of a range, with its start.
+    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<(u64, &Block)> {
+        let (&start, block) = self.by_start.range(..=address).next_back()?;
+        let end = (address - start).checked_add(bytes)?;
+        (end <= block.bytes && address - start < block.bytes).then_some((start, block))
+    }
+    pub(crate) fn find_mut(&mut self, address: u64) -> Option<&mut Block> {
+        let (&start, block) = self.by_start.range_mut(..=address).next_back()?;
+        (address - start < block.bytes).then_some(block)
+    }
+    /// Whether some block has a byte in a range.
+    fn touches(&self, address: u64, bytes: u64) -> bool {
+        let before = self.by_start.range(..address.saturating_add(bytes)).next_back();
+        before.is_some_and(|(&start, block)| start + block.bytes > address)
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// Pages of zeroes.
+fn map(bytes: u64) -> Outcome<(u64, usize)> {
+    let bytes = usize::try_from(bytes).map_err(|_| status::OUT_OF_MEMORY)?;
+    let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(status::OUT_OF_MEMORY)?;
+    let (access, how) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+    );
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), mapped, access, how, -1, 0) };
+    if at == libc::MAP_FAILED { Err(status::OUT_OF_MEMORY) } else { Ok((at as u64, mapped)) }
+}
+
+fn unmap(address: u64, mapped: usize) {
+    if mapped > 0 {
+        // SAFETY: the mapping was made by `map`, is given back once, and what was enqueued over it
+        // has ended.
+        unsafe { libc::munmap(address as *mut libc::c_void, mapped) };
+    }
+}
+
+impl Node {
+    /// Free and total memory of a GPU.
+    pub(crate) fn room(&self, gpu: u32) -> Outcome<(u64, u64)> {
+        let (free, total) = self.sim()?.memory(gpu).map_err(|e| status::of(&e))?;
+        let limit = self.gpus.get(gpu as usize).map_or(total, |g| g.memory);
+        Ok((limit.0.saturating_sub(total.0 - free.0), limit.0))
+    }
+
+    /// Allocates real memory with its twin.
+    pub(crate) fn allocate(&mut self, place: Place, bytes: u64) -> Outcome<u64> {
+        if bytes == 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        if let Unit::Gpu(gpu) = place.unit
+            && self.room(gpu)?.0 < bytes
+        {
+            return Err(status::OUT_OF_MEMORY);
+        }
+        let twin = self.sim()?.alloc(place, Bytes(bytes)).map_err(|e| status::of(&e))?;
+        let (address, mapped) = map(bytes).inspect_err(|_| {
+            // It was made a moment ago.
+            let _ = self.sim().map(|sim| sim.free(twin));
+        })?;
+        let block = Block { bytes, twin, place, mapped, version: 0, made: None };
+        self.blocks.by_start.insert(address, block);
+        Ok(address)
+    }
+
+    /// Frees a block of one of some kinds, after everything that was enqueued has ended, as the
+    /// runtimes do.
+    pub(crate) fn release(&mut self, address: u64, kinds: &[Mem]) -> Outcome {
+        let known = self.blocks.by_start.get(&address).map(|b| b.place.mem);
+        if !known.is_some_and(|mem| kinds.contains(&mem)) {
+            return Err(status::INVALID_VALUE);
+        }
+        self.drain_all()?;
+        let Some(block) = self.blocks.by_start.remove(&address) else {
+            return Err(status::INVALID_VALUE);
+        };
+        unmap(address, block.mapped);
+        self.sim()?.free(block.twin).map_err(|e| status::of(&e))
+    }
+
+    /// Takes memory of the caller as page-locked.
+    pub(crate) fn register(&mut self, address: u64, bytes: u64) -> Outcome {
+        if address == 0 || bytes == 0 {
+            return Err(status::INVALID_VALUE);
+        }
+        if self.blocks.touches(address, bytes) {
+            return Err(status::ALREADY_REGISTERED);
+        }
+        let numa = self.near();
+        let twin = self.host().alloc(numa, Mem::Paged, Bytes(bytes)).map_err(|e| status::of(&e))?;
+        self.sim()?.register(twin, Bytes(bytes)).map_err(|e| status::of(&e))?;
+        let place = Place::new(Unit::Numa(numa), Mem::Registered);
+        let block = Block { bytes, twin, place, mapped: 0, version: 0, made: None };
+        self.blocks.by_start.insert(address, block);
+        Ok(())
+    }
+
+    /// Takes `register` back.
+    pub(crate) fn unregister(&mut self, address: u64) -> Outcome {
+        let known = self.blocks.by_start.get(&address);
+        if known.is_none_or(|b| b.place.mem != Mem::Registered) {
+            return Err(status::NOT_REGISTERED);
+        }
+        self.drain_all()?;
+        if let Some(block) = self.blocks.by_start.remove(&address) {
+            self.sim()?.unregister(block.twin).map_err(|e| status::of(&e))?;
+            self.host().free(block.twin).map_err(|e| status::of(&e))?;
+        }
+        Ok(())
+    }
+
+    /// The simulated NUMA domain that new host memory lies in: the one that the calling thread is
+    /// bound to, else the one that is nearest to its GPU.
+    pub(crate) fn near(&self) -> u32 {
+        let domains = self.host().domains();
+        let bound = bound_to().filter(|numa| domains.iter().any(|d| d.id == *numa));
+        let nearest = self.gpus.get(self.gpu as usize).and_then(|g| g.numa);
+        bound.or(nearest).unwrap_or(0)
+    }
+
+    /// The twin of an address, of a range that a copy may touch: blocks, else pageable memory.
+    /// Whether it is pageable.
+    pub(crate) fn twin_for_copy(&mut self, address: u64, bytes: u64) -> Outcome<(u64, bool)> {
+        if let Some((start, block)) = self.blocks.find(address, bytes) {
+            return Ok((block.twin + (address - start), false));
+        }
+        if address == 0 || self.blocks.touches(address, bytes) {
+            return Err(status::INVALID_VALUE);
+        }
+        let numa = self.near();
+        if let Some(&(twin, _)) = self.blocks.pageable.get(&numa).filter(|(_, size)| *size >= bytes)
+        {
+            return Ok((twin, true));
+        }
+        let size = bytes.next_power_of_two().max(1 << 20);
+        let twin = self.host().alloc(numa, Mem::Paged, Bytes(size)).map_err(|e| status::of(&e))?;
+        if let Some((old, _)) = self.blocks.pageable.insert(numa, (twin, size)) {
+            self.host().free(old).map_err(|e| status::of(&e))?;
+        }
+        Ok((twin, true))
+    }
+
+    /// The twin of a range that a kernel of `gpu` touches; none where the hardware would fault.
+    pub(crate) fn twin_for_kernel(&self, gpu: u32, address: u64, bytes: u64) -> Option<u64> {
+        let (start, block) = self.blocks.find(address, bytes)?;
+        if let Unit::Gpu(owner) = block.place.unit
+            && owner != gpu
+            && block.is_private()
+            && !self.peers.contains(&(gpu, owner))
+        {
+            return None;
+        }
+        Some(block.twin + (address - start))
+    }
+}
+
+/// The only NUMA domain that the calling thread's memory is bound to, if it is bound to one.
+fn bound_to() -> Option<u32> {
+    let mut mode = 0i32;
+    let mut mask = [0u64; 16];
+    let bits = mask.len() * 64;
+    // SAFETY: the kernel stores one number and at most that many bits.
+    let code = unsafe {
+        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, mask.as_mut_ptr(), bits, 0, 0)
+    };
+    let set: u32 = mask.iter().map(|word| word.count_ones()).sum();
+    if code != 0 || mode != libc::MPOL_BIND || set != 1 {
+        return None;
+    }
+    let (nth, word) = (0..).zip(mask).find(|(_, word)| *word != 0)?;
+    Some(nth * 64 + word.trailing_zeros())
+}

@@ -1,0 +1,165 @@
+//! The node that a library pretends to drive: a simulated machine, and what was made on it.
+
+use std::collections::BTreeMap;
+
+use pathline_flow::{MachineDesc, Switches};
+use pathline_hal::{Driver, KernelId, Machine};
+use pathline_schema::{Gpu, Variant};
+
+use crate::memory::Blocks;
+use crate::queue::Queues;
+use crate::spec::{Blow, Spec};
+use crate::status;
+
+/// How a call ends: with a status unless it succeeds.
+pub(crate) type Outcome<T = ()> = Result<T, i32>;
+
+/// A context, stream, event, module or function. 0 is none.
+pub(crate) type Handle = usize;
+
+/// Whose functions the library has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Api {
+    Cuda,
+    Hip,
+}
+
+/// Names of GPUs begin so, that nobody takes figures from them for a real one's.
+const PREFIX: &str = "stub ";
+
+/// PCI domain of all GPUs: one that no host has, so that nothing under /sys is taken for them.
+pub(crate) const PCI_DOMAIN: i32 = 0xfade;
+
+/// A loaded image.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) gpu: u32,
+    pub(crate) source: String,
+}
+
+/// What a function of a module does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    Pass(Variant),
+    Fill,
+    Check,
+}
+
+/// The node and everything on it.
+pub(crate) struct Node {
+    pub(crate) api: Api,
+    pub(crate) spec: Spec,
+    /// What is wrong with the spec, if it could not be read.
+    pub(crate) wrong: Option<String>,
+    machine: Machine,
+    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) initialised: bool,
+    /// GPU of the calling thread's context; set when a call enters.
+    pub(crate) gpu: u32,
+    /// How often each primary context is held.
+    pub(crate) retained: BTreeMap<u32, u32>,
+    /// GPUs whose context an error has made useless, with its status.
+    pub(crate) sticky: BTreeMap<u32, i32>,
+    pub(crate) blocks: Blocks,
+    pub(crate) queues: Queues,
+    pub(crate) modules: BTreeMap<Handle, Module>,
+    pub(crate) functions: BTreeMap<Handle, (Handle, Kernel)>,
+    pub(crate) kernels: BTreeMap<(u32, Variant), KernelId>,
+    /// From, to.
+    pub(crate) peers: Vec<(u32, u32)>,
+    /// The next operation that is enqueued writes a wrong byte.
+    pub(crate) corrupt: bool,
+    calls: BTreeMap<&'static str, u64>,
+    made: Handle,
+}
+
+impl Node {
+    /// The node that the environment describes; as it is by default where that cannot be read.
+    pub(crate) fn new(api: Api) -> Self {
+        let (spec, mut wrong) = match Spec::from_env() {
+            Ok(spec) => (spec, None),
+            Err(why) => (Spec::default(), Some(why)),
+        };
+        let usual = match api {
+            Api::Cuda => "hgx-h200",
+            Api::Hip => "mi250x",
+        };
+        let machine = build(spec.machine.as_deref().unwrap_or(usual)).unwrap_or_else(|why| {
+            wrong.get_or_insert(why);
+            build(usual).expect("a preset is a machine")
+        });
+        let mut gpus = machine.topology.gpus.clone();
+        gpus.truncate(if spec.no_device { 0 } else { spec.gpus.unwrap_or(gpus.len()) });
+        for gpu in &mut gpus {
+            gpu.name.insert_str(0, PREFIX);
+            let behind = gpu.pci.split_once(':').map_or("", |(_, behind)| behind);
+            gpu.pci = format!("{PCI_DOMAIN:04x}:{behind}");
+            gpu.memory = spec.memory.map_or(gpu.memory, |limit| limit.min(gpu.memory));
+        }
+        Self {
+            api,
+            spec,
+            wrong,
+            machine,
+            gpus,
+            initialised: false,
+            gpu: 0,
+            retained: BTreeMap::new(),
+            sticky: BTreeMap::new(),
+            blocks: Blocks::default(),
+            queues: Queues::default(),
+            modules: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            kernels: BTreeMap::new(),
+            peers: Vec::new(),
+            corrupt: false,
+            calls: BTreeMap::new(),
+            made: 0x5b_0000,
+        }
+    }
+
+    /// The simulated runtime.
+    pub(crate) fn sim(&self) -> Outcome<&dyn Driver> {
+        self.machine.driver.as_deref().ok_or(status::NO_DEVICE)
+    }
+    /// The simulated host.
+    pub(crate) fn host(&self) -> &dyn pathline_hal::Host {
+        self.machine.host.as_ref()
+    }
+
+    /// A handle that nothing else has.
+    pub(crate) fn handle(&mut self) -> Handle {
+        self.made += 8;
+        self.made
+    }
+
+    /// A GPU by the number that programs give it.
+    pub(crate) fn device(&self, number: i32) -> Outcome<&Gpu> {
+        let index = usize::try_from(number).map_err(|_| status::INVALID_DEVICE)?;
+        self.gpus.get(index).ok_or(status::INVALID_DEVICE)
+    }
+
+    /// Counts a call: what strikes it.
+    pub(crate) fn strike(&mut self, call: &'static str) -> Option<Blow> {
+        let nth = self.calls.entry(call).or_default();
+        *nth += 1;
+        let struck = |f: &&crate::spec::Fault| f.call == call && (f.first..=f.last).contains(nth);
+        let blow = self.spec.faults.iter().find(struck)?.blow.clone();
+        match &self.spec.once {
+            // Whoever makes the file is struck.
+            Some(file) => std::fs::File::create_new(file).ok().map(|_| blow),
+            None => Some(blow),
+        }
+    }
+
+    /// The context of a GPU is useless from here on.
+    pub(crate) fn ruin(&mut self, gpu: u32, code: i32) {
+        self.sticky.entry(gpu).or_insert(code);
+    }
+}
+
+fn build(name: &str) -> Result<Machine, String> {
+    let desc = MachineDesc::preset(name).map_err(|e| e.to_string())?;
+    let switches = Switches::from_env(&std::env::vars().collect());
+    pathline_sim::machine(&desc, switches, 1).map_err(|e| e.to_string())
+}

@@ -1,0 +1,404 @@
+//! Streams and events: what is enqueued is timed by the simulated machine, and what it does to
+//! bytes waits in the stream's own queue until the simulated stream is past it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use pathline_hal::{EventId, GateId, StreamId};
+
+use crate::acts::{self, Act};
+use crate::node::{Handle, Node, Outcome};
+use crate::status;
+
+/// A place in a stream that was passed or not; later ones are greater.
+type Mark = u64;
+
+#[derive(Debug)]
+enum Step {
+    Act(Act),
+    Mark(Mark),
+    /// Another stream must have passed a mark.
+    Await(Handle, Mark),
+}
+
+/// A stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) gpu: u32,
+    pub(crate) sim: StreamId,
+    /// Ordered with the legacy stream of its GPU.
+    blocking: bool,
+    steps: VecDeque<Step>,
+    passed: Mark,
+    /// Destroyed; it ends when its work has.
+    doomed: bool,
+}
+
+/// An event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) sim: EventId,
+    timed: bool,
+    /// Where it was recorded last.
+    at: Option<(Handle, Mark)>,
+}
+
+/// When a word lets a stream go on, as the flags of the vendors' calls number it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Wait {
+    pub(crate) address: u64,
+    pub(crate) value: u32,
+    pub(crate) mask: u32,
+    pub(crate) how: u32,
+}
+
+impl Wait {
+    fn is_over(&self) -> bool {
+        // SAFETY: who waits for a word promises that it is one, aligned, for as long.
+        let word = unsafe { AtomicU32::from_ptr(self.address as *mut u32) };
+        let found = word.load(Ordering::Acquire) & self.mask;
+        let value = self.value & self.mask;
+        match self.how & 3 {
+            0 => found.wrapping_sub(value).cast_signed() >= 0,
+            1 => found == value,
+            2 => found & value != 0,
+            _ => !(found | value) != 0,
+        }
+    }
+}
+
+type HostFunction = unsafe extern "C" fn(*mut c_void);
+
+/// A function of the host that a stream calls and waits for.
+#[derive(Debug)]
+struct Call {
+    stream: Handle,
+    mark: Mark,
+    /// Happens when the stream gets there.
+    reached: EventId,
+    /// Holds the stream until the function returns.
+    gate: GateId,
+    function: HostFunction,
+    data: usize,
+    running: Option<Arc<AtomicBool>>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    pub(crate) streams: BTreeMap<Handle, Stream>,
+    events: BTreeMap<Handle, Event>,
+    /// Gates that hold streams until a word says so.
+    waits: BTreeMap<Wait, GateId>,
+    calls: Vec<Call>,
+    /// The legacy stream of each GPU, once it is used.
+    legacy: BTreeMap<u32, Handle>,
+    marks: Mark,
+    /// Counts returns to the host, which may then write its own memory.
+    pub(crate) epoch: u64,
+}
+
+/// Operations that a held stream takes; with one more the call waits for the stream.
+const DEPTH: usize = 1024;
+
+fn sim<T>(result: pathline_hal::Result<T>) -> Outcome<T> {
+    result.map_err(|error| status::of(&error))
+}
+
+impl Node {
+    pub(crate) fn stream_create(&mut self, blocking: bool) -> Outcome<Handle> {
+        let id = sim(self.sim()?.stream_create(self.gpu))?;
+        let handle = self.handle();
+        let stream = Stream {
+            gpu: self.gpu,
+            sim: id,
+            blocking,
+            steps: VecDeque::new(),
+            passed: 0,
+            doomed: false,
+        };
+        self.queues.streams.insert(handle, stream);
+        Ok(handle)
+    }
+
+    /// The stream behind a handle of a program; 0, 1 and 2 are the default ones.
+    pub(crate) fn stream(&mut self, handle: Handle) -> Outcome<Handle> {
+        if handle > 2 {
+            let known = self.queues.streams.get(&handle).is_some_and(|s| !s.doomed);
+            return if known { Ok(handle) } else { Err(status::INVALID_HANDLE) };
+        }
+        if let Some(&legacy) = self.queues.legacy.get(&self.gpu) {
+            return Ok(legacy);
+        }
+        let legacy = self.stream_create(false)?;
+        self.queues.legacy.insert(self.gpu, legacy);
+        Ok(legacy)
+    }
+
+    fn at(&self, stream: Handle) -> Outcome<&Stream> {
+        self.queues.streams.get(&stream).ok_or(status::INVALID_HANDLE)
+    }
+
+    /// Before an operation is enqueued: the stream with its GPU, ordered with the legacy stream,
+    /// and with room in its queue.
+    pub(crate) fn ready(&mut self, handle: Handle) -> Outcome<(Handle, u32, StreamId)> {
+        let stream = self.stream(handle)?;
+        let (gpu, blocking) = (self.at(stream)?.gpu, self.at(stream)?.blocking);
+        let legacy = self.queues.legacy.get(&gpu).copied();
+        if legacy == Some(stream) {
+            let others = self.queues.streams.iter().filter(|(_, s)| s.blocking && s.gpu == gpu);
+            let others: Vec<Handle> = others.map(|(&h, _)| h).collect();
+            others.into_iter().try_for_each(|other| self.drain(other))?;
+        } else if let Some(legacy) = legacy.filter(|_| blocking) {
+            self.drain(legacy)?;
+        }
+        if self.at(stream)?.steps.len() >= DEPTH {
+            self.drain(stream)?;
+        }
+        Ok((stream, gpu, self.at(stream)?.sim))
+    }
+
+    /// Enqueues what an operation does to bytes.
+    pub(crate) fn push(&mut self, stream: Handle, act: Act) {
+        if let Some(stream) = self.queues.streams.get_mut(&stream) {
+            stream.steps.push_back(Step::Act(act));
+        }
+    }
+
+    fn mark(&mut self, stream: Handle) -> Mark {
+        self.queues.marks += 1;
+        if let Some(stream) = self.queues.streams.get_mut(&stream) {
+            stream.steps.push_back(Step::Mark(self.queues.marks));
+        }
+        self.queues.marks
+    }
+
+    /// Opens what the world has opened, and ends what has ended. Done when any call enters.
+    pub(crate) fn poll(&mut self) -> Outcome {
+        let over: Vec<Wait> = self.queues.waits.keys().filter(|w| w.is_over()).copied().collect();
+        for wait in over {
+            if let Some(gate) = self.queues.waits.remove(&wait) {
+                sim(self.sim()?.gate_destroy(gate))?;
+            }
+        }
+        let calls = std::mem::take(&mut self.queues.calls);
+        for call in calls {
+            if let Some(call) = self.progress(call)? {
+                self.queues.calls.push(call);
+            }
+        }
+        let doomed = self.queues.streams.iter().filter(|(_, s)| s.doomed);
+        let doomed: Vec<(Handle, StreamId)> = doomed.map(|(&h, s)| (h, s.sim)).collect();
+        for (handle, id) in doomed {
+            if sim(self.sim()?.stream_idle(id))? {
+                self.apply(handle, Mark::MAX);
+                self.queues.streams.remove(&handle);
+                sim(self.sim()?.stream_destroy(id))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a function of the host when its stream has got there, and lets the stream go on when
+    /// it has returned. The call again if it is not over.
+    fn progress(&mut self, mut call: Call) -> Outcome<Option<Call>> {
+        match &call.running {
+            Some(over) if over.load(Ordering::Acquire) => {
+                sim(self.sim()?.gate_destroy(call.gate))?;
+                sim(self.sim()?.event_destroy(call.reached))?;
+                return Ok(None);
+            }
+            Some(_) => return Ok(Some(call)),
+            None => {}
+        }
+        if self.sim()?.event_elapsed(call.reached, call.reached).is_err() {
+            return Ok(Some(call));
+        }
+        self.apply(call.stream, call.mark);
+        let over = Arc::new(AtomicBool::new(false));
+        let (function, data, done) = (call.function, call.data, Arc::clone(&over));
+        std::thread::spawn(move || {
+            // SAFETY: the caller of the launch function promised that it may be called once, from
+            // any thread, with this pointer.
+            unsafe { function(data as *mut c_void) };
+            done.store(true, Ordering::Release);
+        });
+        call.running = Some(over);
+        Ok(Some(call))
+    }
+
+    /// Waits until a stream is idle; for ever, if what holds it never opens.
+    pub(crate) fn drain(&mut self, stream: Handle) -> Outcome {
+        let Ok(id) = self.at(stream).map(|s| s.sim) else { return Ok(()) };
+        loop {
+            self.poll()?;
+            if self.at(stream).is_err() {
+                return Ok(());
+            }
+            match self.sim()?.stream_wait(id) {
+                Ok(()) => {
+                    self.apply(stream, Mark::MAX);
+                    return Ok(());
+                }
+                Err(_) if self.is_held() => rest(),
+                Err(error) => return Err(status::of(&error)),
+            }
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        !self.queues.waits.is_empty() || !self.queues.calls.is_empty()
+    }
+
+    /// Waits until every stream is idle.
+    pub(crate) fn drain_all(&mut self) -> Outcome {
+        let all: Vec<Handle> = self.queues.streams.keys().copied().collect();
+        all.into_iter().try_for_each(|stream| self.drain(stream))
+    }
+
+    /// Whether a stream is idle.
+    pub(crate) fn is_idle(&mut self, stream: Handle) -> Outcome<bool> {
+        let idle = sim(self.sim()?.stream_idle(self.at(stream)?.sim))?;
+        if idle {
+            self.apply(stream, Mark::MAX);
+        }
+        Ok(idle)
+    }
+
+    /// Does to bytes what a stream does up to a mark.
+    fn apply(&mut self, stream: Handle, until: Mark) {
+        let epoch = self.queues.epoch;
+        while let Some(s) = self.queues.streams.get_mut(&stream) {
+            if s.passed >= until {
+                return;
+            }
+            match s.steps.pop_front() {
+                None => return,
+                Some(Step::Mark(mark)) => s.passed = mark,
+                Some(Step::Await(other, mark)) => self.apply(other, mark),
+                // SAFETY: the ranges were checked when it was enqueued, and nothing is freed or
+                // unregistered before all streams are idle.
+                Some(Step::Act(act)) => unsafe { acts::apply(&mut self.blocks, act, epoch) },
+            }
+        }
+    }
+
+    pub(crate) fn stream_destroy(&mut self, handle: Handle) -> Outcome {
+        if handle <= 2 {
+            return Err(status::INVALID_HANDLE);
+        }
+        let stream = self.stream(handle)?;
+        if let Some(stream) = self.queues.streams.get_mut(&stream) {
+            stream.doomed = true;
+        }
+        self.poll()
+    }
+
+    /// Holds a stream until a word says so.
+    pub(crate) fn hold(&mut self, handle: Handle, wait: Wait) -> Outcome {
+        let (_, _, id) = self.ready(handle)?;
+        if wait.is_over() {
+            return Ok(());
+        }
+        let gate = match self.queues.waits.get(&wait) {
+            Some(&gate) => gate,
+            None => {
+                let gate = sim(self.sim()?.gate_create())?;
+                self.queues.waits.insert(wait, gate);
+                gate
+            }
+        };
+        sim(self.sim()?.gate_hold(gate, id))
+    }
+
+    /// Enqueues a call of a function of the host.
+    pub(crate) fn call(&mut self, handle: Handle, function: HostFunction, data: usize) -> Outcome {
+        let (stream, gpu, id) = self.ready(handle)?;
+        let driver = self.sim()?;
+        let (reached, gate) = (sim(driver.event_create(gpu))?, sim(driver.gate_create())?);
+        sim(driver.event_record(reached, id))?;
+        sim(driver.gate_hold(gate, id))?;
+        let mark = self.mark(stream);
+        self.queues.calls.push(Call { stream, mark, reached, gate, function, data, running: None });
+        Ok(())
+    }
+
+    pub(crate) fn event_create(&mut self, timed: bool) -> Outcome<Handle> {
+        let id = sim(self.sim()?.event_create(self.gpu))?;
+        let handle = self.handle();
+        self.queues.events.insert(handle, Event { sim: id, timed, at: None });
+        Ok(handle)
+    }
+
+    fn event(&self, event: Handle) -> Outcome<&Event> {
+        self.queues.events.get(&event).ok_or(status::INVALID_HANDLE)
+    }
+
+    pub(crate) fn event_destroy(&mut self, event: Handle) -> Outcome {
+        let gone = self.queues.events.remove(&event).ok_or(status::INVALID_HANDLE)?;
+        sim(self.sim()?.event_destroy(gone.sim))
+    }
+
+    pub(crate) fn event_record(&mut self, event: Handle, handle: Handle) -> Outcome {
+        let event_id = self.event(event)?.sim;
+        let (stream, _, id) = self.ready(handle)?;
+        sim(self.sim()?.event_record(event_id, id))?;
+        let mark = self.mark(stream);
+        if let Some(event) = self.queues.events.get_mut(&event) {
+            event.at = Some((stream, mark));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stream_await(&mut self, handle: Handle, event: Handle) -> Outcome {
+        let (event_id, at) = (self.event(event)?.sim, self.event(event)?.at);
+        let (stream, _, id) = self.ready(handle)?;
+        sim(self.sim()?.stream_wait_event(id, event_id))?;
+        if let (Some((other, mark)), Some(s)) = (at, self.queues.streams.get_mut(&stream)) {
+            s.steps.push_back(Step::Await(other, mark));
+        }
+        Ok(())
+    }
+
+    /// Whether an event has happened; one that was never recorded has.
+    pub(crate) fn event_happened(&mut self, event: Handle) -> Outcome<bool> {
+        let (id, at) = (self.event(event)?.sim, self.event(event)?.at);
+        let Some((stream, mark)) = at else { return Ok(true) };
+        let happened = self.sim()?.event_elapsed(id, id).is_ok();
+        if happened {
+            self.apply(stream, mark);
+        }
+        Ok(happened)
+    }
+
+    /// Waits for an event.
+    pub(crate) fn event_wait(&mut self, event: Handle) -> Outcome {
+        let Some((stream, _)) = self.event(event)?.at else { return Ok(()) };
+        // Its stream may go on behind it; virtual time lets it, and nobody waits longer for that.
+        self.drain(stream)?;
+        self.event_happened(event).map(|_| ())
+    }
+
+    /// Milliseconds between two events.
+    pub(crate) fn event_elapsed(&mut self, start: Handle, end: Handle) -> Outcome<f32> {
+        for event in [start, end] {
+            let known = self.event(event)?;
+            if !known.timed || known.at.is_none() {
+                return Err(status::INVALID_HANDLE);
+            }
+            if !self.event_happened(event)? {
+                return Err(status::NOT_READY);
+            }
+        }
+        let (start, end) = (self.event(start)?.sim, self.event(end)?.sim);
+        let time = self.sim()?.event_elapsed(start, end).map_err(|_| status::NOT_READY)?;
+        Ok((time.0 / 1e6) as f32)
+    }
+}
+
+/// Lets whoever is waited for have the core.
+fn rest() {
+    std::thread::park_timeout(std::time::Duration::from_micros(50));
+}

@@ -1,0 +1,340 @@
+//! The run-time compilers. One body under two prefixes; what comes out is the source itself.
+#![allow(non_snake_case)]
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char};
+use std::sync::{Mutex, PoisonError};
+
+use pathline_hal::kernel;
+
+use crate::image;
+use crate::node::Handle;
+use crate::spec::Spec;
+
+const INVALID_INPUT: i32 = 3;
+const INVALID_PROGRAM: i32 = 4;
+const INVALID_OPTION: i32 = 5;
+const COMPILATION: i32 = 6;
+
+/// Versions that no real compiler has: what this one makes must not be taken from a cache for what
+/// a real one made.
+const VERSION: (i32, i32) = (13, 999);
+
+/// Targets of CUDA 13.0.
+const ARCHS: [i32; 11] = [75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120];
+/// Targets of ROCm 7 that have a matrix unit, and some that have none.
+const GFX: [&str; 8] =
+    ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
+
+#[derive(Debug, Default)]
+struct Program {
+    source: String,
+    log: String,
+    code: Vec<u8>,
+    /// Whether the code is for a real target.
+    real: bool,
+}
+
+static PROGRAMS: Mutex<BTreeMap<Handle, Program>> = Mutex::new(BTreeMap::new());
+
+fn with<T>(body: impl FnOnce(&mut BTreeMap<Handle, Program>) -> T) -> T {
+    body(&mut PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A compiler's dialect of options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Cuda,
+    Hip,
+}
+
+/// # Safety
+/// `source` is null or a C string, `out` null or a place for a handle.
+unsafe fn create(out: *mut Handle, source: *const c_char) -> i32 {
+    if out.is_null() || source.is_null() {
+        return INVALID_INPUT;
+    }
+    // SAFETY: the caller's promise.
+    let source = unsafe { CStr::from_ptr(source) }.to_string_lossy().into_owned();
+    let handle = with(|programs| {
+        let handle = programs.last_key_value().map_or(1, |(last, _)| last + 1);
+        programs.insert(handle, Program { source, ..Program::default() });
+        handle
+    });
+    // SAFETY: the caller's promise.
+    unsafe { out.write(handle) };
+    0
+}
+
+/// # Safety
+/// `program` is null or points to a handle.
+unsafe fn destroy(program: *mut Handle) -> i32 {
+    if program.is_null() {
+        return INVALID_PROGRAM;
+    }
+    // SAFETY: the caller's promise.
+    let handle = unsafe { program.replace(0) };
+    if with(|programs| programs.remove(&handle)).is_some() { 0 } else { INVALID_PROGRAM }
+}
+
+/// # Safety
+/// `options` has `count` C strings.
+unsafe fn compile(
+    dialect: Dialect,
+    program: Handle,
+    count: i32,
+    options: *const *const c_char,
+) -> i32 {
+    let count = if options.is_null() { 0 } else { usize::try_from(count).unwrap_or(0) };
+    let options: Vec<String> = (0..count)
+        .map(|nth| {
+            // SAFETY: the caller's promise.
+            unsafe { CStr::from_ptr(options.add(nth).read()) }.to_string_lossy().into_owned()
+        })
+        .collect();
+    with(|programs| {
+        let Some(program) = programs.get_mut(&program) else { return INVALID_PROGRAM };
+        match program.compile(dialect, &options) {
+            Ok(()) => 0,
+            Err((code, log)) => {
+                program.log = log;
+                code
+            }
+        }
+    })
+}
+
+impl Program {
+    fn compile(&mut self, dialect: Dialect, options: &[String]) -> Result<(), (i32, String)> {
+        let target = target(dialect, options)?;
+        let ours = self.source.contains(kernel::FILL) || image::variant(&self.source).is_some();
+        if !ours || !self.source.contains("extern \"C\"") {
+            let line = self.source.lines().next().unwrap_or_default();
+            return Err((COMPILATION, format!("pathline.cu(1): error: '{line}' is no kernel")));
+        }
+        self.code = image::pack(&target, &self.source);
+        self.real = !target.starts_with("compute_");
+        Ok(())
+    }
+}
+
+/// The target that the options name, if they are all known.
+fn target(dialect: Dialect, options: &[String]) -> Result<String, (i32, String)> {
+    let mut target = None;
+    let harmless = ["--std=", "-std=", "-default-device", "-D", "-O", "-I", "--use_fast_math"];
+    for option in options {
+        let named = ["--gpu-architecture=", "-arch=", "--offload-arch="]
+            .iter()
+            .find_map(|prefix| option.strip_prefix(prefix));
+        match named {
+            Some(name) => target = Some(name.to_owned()),
+            None if harmless.iter().any(|known| option.starts_with(known)) => {}
+            None => return Err((INVALID_OPTION, format!("unrecognized option {option}"))),
+        }
+    }
+    match dialect {
+        Dialect::Cuda => {
+            let target = target.unwrap_or_else(|| "compute_75".to_owned());
+            let number = target.strip_prefix("sm_").or(target.strip_prefix("compute_"));
+            let known = number.and_then(|n| n.parse().ok()).is_some_and(|n| ARCHS.contains(&n));
+            let unknown = || (INVALID_OPTION, "invalid value for --gpu-architecture".to_owned());
+            known.then_some(target).ok_or_else(unknown)
+        }
+        Dialect::Hip => {
+            // Without a target the log is empty, in all of 5.2 to 7.2.
+            let target = target.ok_or((COMPILATION, String::new()))?;
+            let name = target.split(':').next().unwrap_or_default();
+            if GFX.contains(&name) {
+                return Ok(target);
+            }
+            // Versions before 7 die of a target that they do not know.
+            if crate::hip::major(&Spec::from_env().unwrap_or_default()) < 7 {
+                crate::entry::crash();
+            }
+            Err((COMPILATION, format!("error: unknown target '{name}'")))
+        }
+    }
+}
+
+/// # Safety
+/// `size` is null or takes a number.
+unsafe fn size_of(program: Handle, size: *mut usize, of: fn(&Program) -> usize) -> i32 {
+    let Some(found) = with(|programs| programs.get(&program).map(of)) else {
+        return INVALID_PROGRAM;
+    };
+    if size.is_null() {
+        return INVALID_INPUT;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { size.write(found) };
+    0
+}
+
+/// # Safety
+/// `out` is null or has as much room as the size function of the same thing says.
+unsafe fn fetch(program: Handle, out: *mut c_char, of: fn(&Program) -> Vec<u8>) -> i32 {
+    let Some(found) = with(|programs| programs.get(&program).map(of)) else {
+        return INVALID_PROGRAM;
+    };
+    if out.is_null() {
+        return INVALID_INPUT;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out.cast(), found.len()) };
+    0
+}
+
+fn log(program: &Program) -> Vec<u8> {
+    [program.log.as_bytes(), &[0]].concat()
+}
+fn code(program: &Program) -> Vec<u8> {
+    if program.real { program.code.clone() } else { Vec::new() }
+}
+/// PTX ends with a zero.
+fn portable(program: &Program) -> Vec<u8> {
+    [&program.code, &[0][..]].concat()
+}
+
+fn words(code: i32) -> &'static CStr {
+    match code {
+        0 => c"stub: success",
+        INVALID_INPUT => c"stub: invalid input",
+        INVALID_PROGRAM => c"stub: invalid program",
+        INVALID_OPTION => c"stub: invalid option",
+        COMPILATION => c"stub: compilation error",
+        _ => c"stub: unknown error",
+    }
+}
+
+/// The functions that both compilers have, under the names of one.
+macro_rules! export {
+    ($dialect:ident $version:expr, $($name:ident)*) => { export!(@ $dialect $version, $($name),*); };
+    (@ $dialect:ident $version:expr, $create:ident, $destroy:ident, $compile:ident, $log_size:ident,
+        $log:ident, $numbers:ident, $words:ident) => {
+        /// # Safety
+        /// As of the vendor's function.
+        // SAFETY: the name is the vendor's, for whose library this one stands in.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $create(
+            out: *mut Handle,
+            source: *const c_char,
+            _name: *const c_char,
+            _headers: i32,
+            _texts: *const *const c_char,
+            _names: *const *const c_char,
+        ) -> i32 {
+            // SAFETY: the caller's promise.
+            unsafe { create(out, source) }
+        }
+        /// # Safety
+        /// As of the vendor's function.
+        // SAFETY: the name is the vendor's, for whose library this one stands in.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $destroy(program: *mut Handle) -> i32 {
+            // SAFETY: the caller's promise.
+            unsafe { destroy(program) }
+        }
+        /// # Safety
+        /// As of the vendor's function.
+        // SAFETY: the name is the vendor's, for whose library this one stands in.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $compile(
+            program: Handle,
+            count: i32,
+            options: *const *const c_char,
+        ) -> i32 {
+            // SAFETY: the caller's promise.
+            unsafe { compile(Dialect::$dialect, program, count, options) }
+        }
+        /// # Safety
+        /// As of the vendor's function.
+        // SAFETY: the name is the vendor's, for whose library this one stands in.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $log_size(program: Handle, size: *mut usize) -> i32 {
+            // SAFETY: the caller's promise.
+            unsafe { size_of(program, size, |p| log(p).len()) }
+        }
+        /// # Safety
+        /// As of the vendor's function.
+        // SAFETY: the name is the vendor's, for whose library this one stands in.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $log(program: Handle, out: *mut c_char) -> i32 {
+            // SAFETY: the caller's promise.
+            unsafe { fetch(program, out, log) }
+        }
+        /// # Safety
+        /// As of the vendor's function.
+        // SAFETY: the name is the vendor's, for whose library this one stands in.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $numbers(major: *mut i32, minor: *mut i32) -> i32 {
+            let (a, b): (i32, i32) = $version;
+            // SAFETY: both take a number.
+            unsafe {
+                major.write(a);
+                minor.write(b);
+            }
+            0
+        }
+        // SAFETY: the name is the vendor's, for whose library this one stands in.
+        #[unsafe(no_mangle)]
+        extern "C" fn $words(code: i32) -> *const c_char {
+            words(code).as_ptr()
+        }
+    };
+}
+
+export!(Cuda VERSION, nvrtcCreateProgram nvrtcDestroyProgram nvrtcCompileProgram
+    nvrtcGetProgramLogSize nvrtcGetProgramLog nvrtcVersion nvrtcGetErrorString);
+// Every version of hipRTC says 9.0.
+export!(Hip (9, 0), hiprtcCreateProgram hiprtcDestroyProgram hiprtcCompileProgram
+    hiprtcGetProgramLogSize hiprtcGetProgramLog hiprtcVersion hiprtcGetErrorString);
+
+/// Size and fetch functions of what a compiler makes.
+macro_rules! results {
+    ($($size:ident $fetch:ident $what:ident;)*) => {$(
+        /// # Safety
+        /// As of the vendor's function.
+        // SAFETY: the name is the vendor's, for whose library this one stands in.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $size(program: Handle, size: *mut usize) -> i32 {
+            // SAFETY: the caller's promise.
+            unsafe { size_of(program, size, |p| $what(p).len()) }
+        }
+        /// # Safety
+        /// As of the vendor's function.
+        // SAFETY: the name is the vendor's, for whose library this one stands in.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $fetch(program: Handle, out: *mut c_char) -> i32 {
+            // SAFETY: the caller's promise.
+            unsafe { fetch(program, out, $what) }
+        }
+    )*};
+}
+
+results! {
+    nvrtcGetCUBINSize nvrtcGetCUBIN code;
+    nvrtcGetPTXSize nvrtcGetPTX portable;
+    hiprtcGetCodeSize hiprtcGetCode code;
+}
+
+/// # Safety
+/// `count` takes a number.
+// SAFETY: the name is the vendor's, for whose library this one stands in.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut i32) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { count.write(ARCHS.len() as i32) };
+    0
+}
+
+/// # Safety
+/// `list` takes as many numbers as the function above says.
+// SAFETY: the name is the vendor's, for whose library this one stands in.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvrtcGetSupportedArchs(list: *mut i32) -> i32 {
+    for (nth, arch) in ARCHS.into_iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { list.add(nth).write(arch) };
+    }
+    0
+}

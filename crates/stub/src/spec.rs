@@ -1,0 +1,198 @@
+//! What the library is told by its environment variable: what it pretends to be, and what goes
+//! wrong.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use pathline_schema::Bytes;
+
+/// Name of the environment variable.
+pub const VARIABLE: &str = "PATHLINE_STUB";
+
+/// What strikes a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Blow {
+    /// It returns this status; one that is sticky stays.
+    Fails(i32),
+    /// It never returns.
+    Hangs,
+    /// The process dies of SIGSEGV.
+    Crashes,
+    /// It returns this many milliseconds late.
+    Slow(u64),
+    /// It succeeds, and one byte that it writes is wrong.
+    Corrupts,
+}
+
+/// A fault on order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The function, as its manual names it.
+    pub(crate) call: String,
+    /// Calls of that name that are struck, counted from 1.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) blow: Blow,
+}
+
+/// The whole of it. The text is words between commas:
+///
+/// | word | what |
+/// |---|---|
+/// | `gpus=4` | number of GPUs, at most those of the preset |
+/// | `memory=2GiB` | memory of each GPU |
+/// | `machine=mi250x` | preset of the simulator |
+/// | `driver=12040` | version of CUDA; functions that came later are not there |
+/// | `hip=7` | major version of HIP; by the file's name if not said |
+/// | `layout=r0000` | the only layout of HIP's properties that is filled, whatever the version |
+/// | `no=cuFoo` | a function that cuGetProcAddress does not find, or that is not supported |
+/// | `nodevice`, `perm` | no GPU is there, or none may be opened |
+/// | `exclusive` | another process holds every GPU |
+/// | `fail=cuFoo@5:700` | the fifth call returns 700; without `@5` every call, with `@5+` from there on |
+/// | `oom=cuFoo@5` | the same with the status for memory that is used up |
+/// | `hang=`, `crash=`, `corrupt=` | the call never returns, kills the process, writes a wrong byte |
+/// | `slow=cuFoo@5:20` | the call takes 20 ms longer |
+/// | `once=FILE` | faults strike as long as the file is not there, and make it |
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Spec {
+    pub(crate) gpus: Option<usize>,
+    pub(crate) memory: Option<Bytes>,
+    pub(crate) machine: Option<String>,
+    pub(crate) driver: Option<i32>,
+    pub(crate) hip: Option<i32>,
+    pub(crate) newer_layout: Option<bool>,
+    pub(crate) missing: Vec<String>,
+    pub(crate) no_device: bool,
+    pub(crate) no_permission: bool,
+    pub(crate) exclusive: bool,
+    pub(crate) once: Option<PathBuf>,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl Spec {
+    /// Reads the variable; the text that is wrong is the error.
+    pub(crate) fn from_env() -> Result<Self, String> {
+        std::env::var(VARIABLE).map_or(Ok(Self::default()), |text| text.parse())
+    }
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("'{text}' is no number"))
+}
+
+/// `cuFoo@5+` as name, first and last call.
+fn calls(text: &str) -> Result<(String, u64, u64), String> {
+    let (call, first, last) = match text.split_once('@') {
+        None => (text, 1, u64::MAX),
+        Some((call, nth)) => match nth.strip_suffix('+') {
+            Some(from) => (call, number(from)?, u64::MAX),
+            None => (call, number(nth)?, number(nth)?),
+        },
+    };
+    if call.is_empty() {
+        return Err("a fault needs the name of a function".to_owned());
+    }
+    Ok((call.to_owned(), first, last))
+}
+
+/// A fault's calls and the number behind the colon, if it takes one.
+fn fault(kind: &str, value: &str) -> Result<Fault, String> {
+    let tail = || value.split_once(':').ok_or_else(|| format!("{kind}={value}: no ':NUMBER'"));
+    let (calls_text, blow) = match kind {
+        "fail" => (tail()?.0, Blow::Fails(number(tail()?.1)?)),
+        "slow" => (tail()?.0, Blow::Slow(number(tail()?.1)?)),
+        "oom" => (value, Blow::Fails(crate::status::OUT_OF_MEMORY)),
+        "hang" => (value, Blow::Hangs),
+        "crash" => (value, Blow::Crashes),
+        "corrupt" => (value, Blow::Corrupts),
+        _ => return Err(format!("{kind}= is not known")),
+    };
+    let (call, first, last) = calls(calls_text)?;
+    Ok(Fault { call, first, last, blow })
+}
+
+impl FromStr for Spec {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut spec = Self::default();
+        for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            match key {
+                "gpus" => spec.gpus = Some(number(value)?),
+                "memory" => spec.memory = Some(value.parse().map_err(|_| format!("{word}?"))?),
+                "machine" => spec.machine = Some(value.to_owned()),
+                "driver" => spec.driver = Some(number(value)?),
+                "hip" => spec.hip = Some(number(value)?),
+                "layout" => {
+                    spec.newer_layout = Some(match value {
+                        "r0000" => false,
+                        "r0600" => true,
+                        _ => return Err(format!("{word}: r0000 or r0600")),
+                    });
+                }
+                "no" => spec.missing.push(value.to_owned()),
+                "nodevice" => spec.no_device = true,
+                "perm" => spec.no_permission = true,
+                "exclusive" => spec.exclusive = true,
+                "once" => spec.once = Some(value.into()),
+                kind => spec.faults.push(fault(kind, value)?),
+            }
+        }
+        Ok(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn words_are_what_the_table_says() {
+        let spec: Spec = "gpus=4, memory=2GiB,fail=cuMemcpyAsync@120:700,hang=cuStreamSynchronize,\
+                          crash=cuLaunchKernel@50+,slow=cuInit@1:20,oom=cuMemAlloc@3,no=cuFuncLoad,\
+                          layout=r0000,nodevice,once=struck"
+            .parse()
+            .unwrap();
+        assert_eq!(spec.gpus, Some(4));
+        assert_eq!(spec.memory, Some(Bytes::gib(2)));
+        assert_eq!(spec.newer_layout, Some(false));
+        assert_eq!(spec.missing, ["cuFuncLoad"]);
+        assert!(spec.no_device && !spec.no_permission);
+        assert_eq!(spec.once, Some("struck".into()));
+        let got: Vec<_> = spec.faults.iter().map(|f| (f.first, f.last, f.blow.clone())).collect();
+        let all = u64::MAX;
+        let (hangs, crashes) = (Blow::Hangs, Blow::Crashes);
+        assert_eq!(
+            got,
+            [
+                (120, 120, Blow::Fails(700)),
+                (1, all, hangs),
+                (50, all, crashes),
+                (1, 1, Blow::Slow(20)),
+                (3, 3, Blow::Fails(2)),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for (text, why) in [
+            ("gpus=many", "'many' is no number"),
+            ("fail=cuInit", "no ':NUMBER'"),
+            ("fail=@1:2", "name of a function"),
+            ("layout=new", "r0000 or r0600"),
+            ("party=cuInit", "party= is not known"),
+        ] {
+            let error = text.parse::<Spec>().unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_it(text in "[a-z0-9=@:+, ]{0,60}") {
+            let _ = text.parse::<Spec>();
+        }
+    }
+}

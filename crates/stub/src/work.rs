@@ -1,0 +1,266 @@
+//! Copies, kernels and migrations: timed by the simulated machine, with what they do to bytes.
+
+use std::ffi::c_void;
+
+use pathline_hal::{CopyEngine, Launch, StreamId, kernel};
+use pathline_schema::{Bytes, Grid, KernelOp, Mem, MigrateHow, Place, Severity, Unit, Variant};
+
+use crate::acts::Act;
+use crate::image;
+use crate::node::{Handle, Kernel, Module, Node, Outcome};
+use crate::status;
+
+impl Node {
+    /// Enqueues an act, with its damage if that is on order.
+    fn enqueue(&mut self, stream: Handle, act: Act, dst: u64, bytes: u64) {
+        self.push(stream, act);
+        if std::mem::take(&mut self.corrupt) && bytes > 0 {
+            self.push(stream, Act::Damage { dst, bytes });
+        }
+    }
+
+    /// Enqueues a copy. Where an end is pageable it waits, as the runtimes do.
+    pub(crate) fn copy(&mut self, handle: Handle, dst: u64, src: u64, bytes: u64) -> Outcome {
+        let (stream, _, id) = self.ready(handle)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (to, to_pageable) = self.twin_for_copy(dst, bytes)?;
+        let (from, from_pageable) = self.twin_for_copy(src, bytes)?;
+        self.timed_copy((stream, id), (to, from), bytes)?;
+        self.enqueue(stream, Act::Copy { dst, src, bytes }, dst, bytes);
+        if to_pageable || from_pageable { self.drain(stream) } else { Ok(()) }
+    }
+
+    fn timed_copy(
+        &mut self,
+        (stream, id): (Handle, StreamId),
+        (to, from): (u64, u64),
+        bytes: u64,
+    ) -> Outcome {
+        if to == from {
+            // Both ends are pageable: the processor does it.
+            return self.drain(stream);
+        }
+        let bytes = Bytes(bytes);
+        match self.sim()?.copy(id, to, from, bytes, CopyEngine::Auto) {
+            Ok(()) => Ok(()),
+            // It would wait for the stream, and the stream waits for a word.
+            Err(error) if error.severity == Severity::Transient => {
+                self.drain(stream)?;
+                let again = self.sim()?.copy(id, to, from, bytes, CopyEngine::Auto);
+                again.map_err(|e| status::of(&e))
+            }
+            Err(error) => Err(status::of(&error)),
+        }
+    }
+
+    /// Enqueues a fill with one byte.
+    pub(crate) fn set(&mut self, handle: Handle, dst: u64, value: u8, bytes: u64) -> Outcome {
+        let (stream, gpu, id) = self.ready(handle)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let twin = self.twin_for_kernel(gpu, dst, bytes).ok_or(status::INVALID_VALUE)?;
+        self.timed(id, gpu, Variant::standard(KernelOp::Write), (0, twin), bytes)?;
+        self.enqueue(stream, Act::Set { dst, bytes, value }, dst, bytes);
+        Ok(())
+    }
+
+    /// Time of a pass of a kernel.
+    fn timed(
+        &mut self,
+        stream: StreamId,
+        gpu: u32,
+        variant: Variant,
+        (src, dst): (u64, u64),
+        bytes: u64,
+    ) -> Outcome {
+        let kernel = match self.kernels.get(&(gpu, variant)) {
+            Some(&kernel) => kernel,
+            None => {
+                let new = self.sim()?.kernel(gpu, &variant).map_err(|e| status::of(&e))?;
+                self.kernels.insert((gpu, variant), new);
+                new
+            }
+        };
+        let launch = Launch { src, dst, bytes: Bytes(bytes) };
+        let driver = self.sim()?;
+        let mut launched = driver.launch(stream, kernel, &launch);
+        if variant.op == KernelOp::Chase && launched.is_err() {
+            // The twin of memory that the program has laid a chain in does not know of it.
+            let laid = driver.fill(src, Bytes(bytes), 0, true);
+            launched = laid.and_then(|()| driver.launch(stream, kernel, &launch));
+        }
+        launched.map_err(|e| status::of(&e))
+    }
+
+    /// Loads an image.
+    pub(crate) fn load(&mut self, code: Option<image::Image>) -> Outcome<Handle> {
+        let image = code.ok_or(status::INVALID_IMAGE)?;
+        let arch = self.gpus.get(self.gpu as usize).map(|g| g.arch.as_str());
+        let target = |name: &str| name.split(':').next().unwrap_or_default().to_owned();
+        let virtual_one = image.arch.starts_with("compute_");
+        if !virtual_one && arch.map(target) != Some(target(&image.arch)) {
+            return Err(status::NO_BINARY);
+        }
+        let handle = self.handle();
+        self.modules.insert(handle, Module { gpu: self.gpu, source: image.source });
+        Ok(handle)
+    }
+
+    /// A function of an image by its name.
+    pub(crate) fn function(&mut self, module: Handle, name: &str) -> Outcome<Handle> {
+        let source = &self.modules.get(&module).ok_or(status::INVALID_HANDLE)?.source;
+        let kernel = match name {
+            kernel::ENTRY => image::variant(source).map(Kernel::Pass),
+            kernel::FILL => source.contains(kernel::FILL).then_some(Kernel::Fill),
+            kernel::CHECK => source.contains(kernel::CHECK).then_some(Kernel::Check),
+            _ => None,
+        };
+        let kernel = kernel.ok_or(status::NOT_FOUND)?;
+        let handle = self.handle();
+        self.functions.insert(handle, (module, kernel));
+        Ok(handle)
+    }
+
+    pub(crate) fn unload(&mut self, module: Handle) -> Outcome {
+        self.modules.remove(&module).ok_or(status::INVALID_HANDLE)?;
+        self.functions.retain(|_, (of, _)| *of != module);
+        Ok(())
+    }
+
+    /// Launches a kernel. What it touches and may not makes the context useless, behind the call.
+    ///
+    /// # Safety
+    /// `parameters` points to as many pointers to words of 8 bytes as the kernel has parameters.
+    pub(crate) unsafe fn launch(
+        &mut self,
+        function: Handle,
+        (grid, block): ([u32; 3], [u32; 3]),
+        handle: Handle,
+        parameters: *const *const c_void,
+    ) -> Outcome {
+        let &(module, kernel) = self.functions.get(&function).ok_or(status::INVALID_HANDLE)?;
+        let (stream, gpu, id) = self.ready(handle)?;
+        let owner = self.modules.get(&module).map(|m| m.gpu);
+        if owner != Some(gpu) {
+            return Err(status::INVALID_HANDLE);
+        }
+        if parameters.is_null() || grid.contains(&0) || block.contains(&0) {
+            return Err(status::INVALID_VALUE);
+        }
+        let most = match kernel {
+            Kernel::Pass(variant) => u32::from(variant.block),
+            Kernel::Fill | Kernel::Check => kernel::PATTERN_BLOCK,
+        };
+        if block.iter().product::<u32>() > most {
+            return Err(status::OUT_OF_RESOURCES);
+        }
+        let count = if kernel == Kernel::Fill { 3 } else { 4 };
+        let mut words = [0u64; 4];
+        for (nth, word) in words.iter_mut().enumerate().take(count) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let at = parameters.add(nth).read().cast::<u64>();
+                if at.is_null() {
+                    return Err(status::INVALID_VALUE);
+                }
+                *word = at.read_unaligned();
+            }
+        }
+        match self.run(kernel, (stream, gpu, id), grid[0], words) {
+            Err(status::ILLEGAL_ADDRESS) => {
+                self.ruin(gpu, status::ILLEGAL_ADDRESS);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn run(
+        &mut self,
+        kernel: Kernel,
+        (stream, gpu, id): (Handle, u32, StreamId),
+        blocks: u32,
+        [a, b, c, d]: [u64; 4],
+    ) -> Outcome {
+        let twin = |node: &Self, address, bytes| {
+            if bytes == 0 {
+                return Ok(0);
+            }
+            node.twin_for_kernel(gpu, address, bytes).ok_or(status::ILLEGAL_ADDRESS)
+        };
+        match kernel {
+            Kernel::Fill => {
+                let (dst, bytes, seed) = (a, b, c);
+                let to = twin(self, dst, bytes)?;
+                self.timed(id, gpu, Variant::standard(KernelOp::Write), (0, to), bytes)?;
+                self.enqueue(stream, Act::Fill { dst, bytes, seed }, dst, bytes);
+            }
+            Kernel::Check => {
+                let (src, bytes, seed, first) = (a, b, c, d);
+                let from = twin(self, src, bytes)?;
+                twin(self, first, 8)?;
+                self.timed(id, gpu, Variant::standard(KernelOp::Read), (from, 0), bytes)?;
+                self.push(stream, Act::Check { src, bytes, seed, first });
+            }
+            Kernel::Pass(variant) => {
+                let (src, dst, bytes, sink) = (a, b, c, d);
+                let variant = Variant { grid: Grid::Blocks(blocks), ..variant };
+                let effect = variant.effect(Bytes(bytes));
+                let from = twin(self, src, effect.reads.0)?;
+                let to = twin(self, dst, effect.writes.0)?;
+                twin(self, sink, 8)?;
+                let word = u64::from(variant.word);
+                let odd = |address: u64, bytes: u64| bytes > 0 && !address.is_multiple_of(word);
+                if odd(src, effect.reads.0) || odd(dst, effect.writes.0) {
+                    // A misaligned address; the hardware has a status of its own for it.
+                    self.ruin(gpu, 716);
+                    return Ok(());
+                }
+                self.timed(id, gpu, variant, (from, to), bytes)?;
+                let (op, word) = (variant.op, variant.word);
+                let act = match op {
+                    // A checksum that nobody looks at.
+                    KernelOp::Read => return Ok(()),
+                    KernelOp::Copy => Act::Copy { dst, src, bytes },
+                    KernelOp::Chase => Act::Chase { src, steps: effect.chain, sink },
+                    KernelOp::Write | KernelOp::Triad => Act::Pass { op, word, src, dst, bytes },
+                };
+                self.enqueue(stream, act, dst, effect.writes.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Managed memory is to be reached in place by a GPU, from its home on the host.
+    pub(crate) fn stays_home(&mut self, address: u64, bytes: u64, gpu: u32) -> Outcome {
+        let twin = self.managed(address, bytes)?;
+        self.sim()?.advise_zero_copy(twin, Bytes(bytes), gpu).map_err(|e| status::of(&e))
+    }
+
+    /// Enqueues the move of managed pages.
+    pub(crate) fn prefetch(
+        &mut self,
+        handle: Handle,
+        address: u64,
+        bytes: u64,
+        to: Unit,
+    ) -> Outcome {
+        let (_, _, id) = self.ready(handle)?;
+        let twin = self.managed(address, bytes)?;
+        let to = Place::new(to, Mem::Managed);
+        let moved = self.sim()?.migrate(id, twin, Bytes(bytes), to, MigrateHow::Prefetch);
+        moved.map_err(|e| status::of(&e))
+    }
+
+    /// The twin of a range of managed memory.
+    pub(crate) fn managed(&self, address: u64, bytes: u64) -> Outcome<u64> {
+        let (start, block) = self.blocks.find(address, bytes).ok_or(status::INVALID_VALUE)?;
+        if block.place.mem != Mem::Managed {
+            return Err(status::INVALID_VALUE);
+        }
+        Ok(block.twin + (address - start))
+    }
+}
