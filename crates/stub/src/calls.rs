@@ -2,11 +2,11 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use pathline_schema::{Mem, Place, Unit};
+use pathline_schema::{Gpu, Mem, Place, Unit};
 
 use crate::entry;
 use crate::node::{Handle, Node, Outcome};
-use crate::queue::Wait;
+use crate::queue::{HostFunction, Wait};
 use crate::{image, status};
 
 /// Stores a result.
@@ -265,7 +265,7 @@ pub(crate) fn wait_value(
 pub(crate) fn host_function(
     node: &mut Node,
     stream: Handle,
-    function: Option<unsafe extern "C" fn(*mut c_void)>,
+    function: Option<HostFunction>,
     data: *mut c_void,
 ) -> Outcome {
     let function = function.ok_or(status::INVALID_VALUE)?;
@@ -380,22 +380,57 @@ pub(crate) unsafe fn launch(
     block_x: u32,
     block_y: u32,
     block_z: u32,
-    _shared: u32,
+    shared: u32,
     stream: Handle,
     parameters: *const *const c_void,
     _extra: *const *const c_void,
 ) -> Outcome {
-    let shape = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    let shape = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared);
     // SAFETY: as above.
     unsafe { node.launch(function, shape, stream, parameters) }
 }
 
-/// Whether a device may be opened by this process.
-pub(crate) fn open(node: &mut Node, gpu: i32) -> Outcome<Handle> {
+/// The GPU of a number, if another process does not hold it.
+pub(crate) fn may_open(node: &Node, gpu: i32) -> Outcome<u32> {
     let gpu = node.device(gpu)?.index;
-    if node.spec.exclusive {
-        return Err(status::UNAVAILABLE);
-    }
+    if node.spec.exclusive { Err(status::UNAVAILABLE) } else { Ok(gpu) }
+}
+
+/// Domain, bus and device of a GPU's PCI address.
+pub(crate) fn pci(gpu: &Gpu, nth: usize) -> i32 {
+    let part = gpu.pci.split([':', '.']).nth(nth);
+    part.and_then(|hex| i32::from_str_radix(hex, 16).ok()).unwrap_or(0)
+}
+
+/// Holds the primary context of a GPU once more.
+pub(crate) fn open(node: &mut Node, gpu: i32) -> Outcome<Handle> {
+    let gpu = may_open(node, gpu)?;
     *node.retained.entry(gpu).or_default() += 1;
     Ok(entry::context(gpu))
+}
+
+/// # Safety
+/// The lists have `count` entries; `failed` is null or takes a number.
+pub(crate) unsafe fn batch(
+    node: &mut Node,
+    (dsts, srcs, sizes): (*const u64, *const u64, *const usize),
+    count: usize,
+    failed: *mut usize,
+    stream: Handle,
+) -> Outcome {
+    if stream <= 2 || dsts.is_null() || srcs.is_null() || sizes.is_null() {
+        return Err(status::INVALID_VALUE);
+    }
+    for nth in 0..count {
+        // SAFETY: the caller's promise.
+        let (dst, src, bytes) =
+            unsafe { (dsts.add(nth).read(), srcs.add(nth).read(), sizes.add(nth).read()) };
+        let copied = copy_async(node, dst, src, bytes, stream);
+        if copied.is_err() && !failed.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { failed.write(nth) };
+        }
+        copied?;
+    }
+    Ok(())
 }

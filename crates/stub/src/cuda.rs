@@ -9,6 +9,7 @@ use pathline_schema::{Mem, Unit};
 use crate::calls::{self, put};
 use crate::entry::{self, Needs, enter};
 use crate::node::{Api, Handle, Node, Outcome};
+use crate::queue::HostFunction;
 use crate::status;
 
 /// Version of CUDA that the library has unless it is told another.
@@ -52,14 +53,14 @@ macro_rules! export {
 /// A place of pages, as the newer prefetch takes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Location {
+pub(crate) struct Location {
     kind: i32,
     id: i32,
 }
 
 impl Location {
     /// Kinds: device 1, host 2, NUMA node 3, the current NUMA node 4.
-    fn unit(self, node: &Node) -> Outcome<Unit> {
+    pub(crate) fn unit(self, node: &Node) -> Outcome<Unit> {
         match self.kind {
             1 => Ok(Unit::Gpu(node.device(self.id)?.index)),
             2 | 4 => Ok(Unit::Numa(node.near())),
@@ -68,9 +69,6 @@ impl Location {
         }
     }
 }
-
-/// `CUhostFn`
-type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
 
 export! {
     cuInit = "cuInit" @ 2000 Nothing (_flags: u32) => |node: &mut Node, _| node.initialise();
@@ -149,7 +147,7 @@ export! {
             calls::wait_value(node, stream, address, value, flags, u32::MAX)
         };
     cuLaunchHostFunc = "cuLaunchHostFunc" @ 10000 Context
-        (stream: Handle, function: HostFunction, data: *mut c_void) => calls::host_function;
+        (stream: Handle, function: Option<HostFunction>, data: *mut c_void) => calls::host_function;
     cuEventCreate = "cuEventCreate" @ 2000 Context (out: *mut Handle, flags: u32) =>
         calls::event_create;
     cuEventDestroy_v2 = "cuEventDestroy" @ 4000 Context (event: Handle) => calls::event_destroy;
@@ -188,13 +186,13 @@ export! {
          attributes: *const c_void, at: *const usize, attribute_count: usize,
          failed: *mut usize, stream: Handle) =>
         |node: &mut Node, dsts, srcs, sizes, count, _, _, _, failed: *mut usize, stream| {
-            batch(node, (dsts, srcs, sizes), count, failed, stream)
+            calls::batch(node, (dsts, srcs, sizes), count, failed, stream)
         };
     cuMemcpyBatchAsync_v2 = "cuMemcpyBatchAsync" @ 13000 Context
         (dsts: *const u64, srcs: *const u64, sizes: *const usize, count: usize,
          attributes: *const c_void, at: *const usize, attribute_count: usize, stream: Handle) =>
         |node: &mut Node, dsts, srcs, sizes, count, _, _, _, stream| {
-            batch(node, (dsts, srcs, sizes), count, std::ptr::null_mut(), stream)
+            calls::batch(node, (dsts, srcs, sizes), count, std::ptr::null_mut(), stream)
         };
     cuMemsetD8_v2 = "cuMemsetD8" @ 3020 Context (dst: u64, value: u8, bytes: usize) =>
         calls::set_now;
@@ -211,7 +209,7 @@ export! {
         |node: &mut Node, out, _, function| known_function(node, function).and(put(out, 0));
     cuFuncSetAttribute = "cuFuncSetAttribute" @ 9000 Context
         (function: Handle, which: i32, value: i32) =>
-        |node: &mut Node, function, _, _| known_function(node, function);
+        set_attribute;
     cuLaunchKernel = "cuLaunchKernel" @ 4000 Context
         (function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
          block_z: u32, shared: u32, stream: Handle, parameters: *const *const c_void,
@@ -232,32 +230,6 @@ unsafe fn word(
     let known = status::words(code).ok_or(status::INVALID_VALUE)?;
     // SAFETY: the caller's promise.
     unsafe { put(out, which(known).as_ptr()) }
-}
-
-/// # Safety
-/// The lists have `count` entries; `failed` is null or takes a number.
-unsafe fn batch(
-    node: &mut Node,
-    (dsts, srcs, sizes): (*const u64, *const u64, *const usize),
-    count: usize,
-    failed: *mut usize,
-    stream: Handle,
-) -> Outcome {
-    if stream <= 2 || dsts.is_null() || srcs.is_null() || sizes.is_null() {
-        return Err(status::INVALID_VALUE);
-    }
-    for nth in 0..count {
-        // SAFETY: the caller's promise.
-        let (dst, src, bytes) =
-            unsafe { (dsts.add(nth).read(), srcs.add(nth).read(), sizes.add(nth).read()) };
-        let copied = calls::copy_async(node, dst, src, bytes, stream);
-        if copied.is_err() && !failed.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { failed.write(nth) };
-        }
-        copied?;
-    }
-    Ok(())
 }
 
 unsafe fn host_alloc(node: &mut Node, out: *mut u64, bytes: usize, flags: u32) -> Outcome {
@@ -295,6 +267,20 @@ fn set_current(node: &mut Node, context: Handle) -> Outcome {
     Ok(())
 }
 
+/// Attribute 8 is the most dynamic shared memory.
+fn set_attribute(node: &mut Node, function: Handle, which: i32, value: i32) -> Outcome {
+    // What a block of sm_90 can have.
+    const MOST: u32 = 227 << 10;
+    known_function(node, function)?;
+    let value = u32::try_from(value).map_err(|_| status::INVALID_VALUE)?;
+    match (which, node.functions.get_mut(&function)) {
+        (8, Some(function)) if value <= MOST => function.shared = value,
+        (8, _) => return Err(status::INVALID_VALUE),
+        _ => {}
+    }
+    Ok(())
+}
+
 fn known_function(node: &mut Node, function: Handle) -> Outcome {
     node.functions.contains_key(&function).then_some(()).ok_or(status::INVALID_HANDLE)
 }
@@ -302,9 +288,6 @@ fn known_function(node: &mut Node, function: Handle) -> Outcome {
 /// Numbers of `CUdevice_attribute`; what programs may ask and nobody here knows is 0.
 fn attribute(node: &Node, which: i32, gpu: i32) -> Outcome<i32> {
     let gpu = node.device(gpu)?;
-    let part = |range: std::ops::Range<usize>| {
-        gpu.pci.get(range).and_then(|hex| i32::from_str_radix(hex, 16).ok()).unwrap_or(0)
-    };
     let arch: i32 = gpu.arch.trim_start_matches("sm_").parse().unwrap_or(0);
     Ok(match which {
         1 => 1024,
@@ -313,9 +296,9 @@ fn attribute(node: &Node, which: i32, gpu: i32) -> Outcome<i32> {
         // Compute mode: default, or one process.
         20 => i32::from(node.spec.exclusive) * 3,
         // PCI bus, device, domain.
-        33 => part(5..7),
-        34 => part(8..10),
-        50 => part(0..4),
+        33 => calls::pci(gpu, 1),
+        34 => calls::pci(gpu, 2),
+        50 => calls::pci(gpu, 0),
         39 => 2048,
         40 => 3,
         75 => arch / 10,

@@ -50,6 +50,9 @@ pub(crate) fn gpu_of(context: Handle) -> Option<u32> {
 pub(crate) fn set_current(context: Handle) {
     CURRENT.set(context);
 }
+pub(crate) fn set_device(gpu: u32) {
+    DEVICE.set(gpu);
+}
 pub(crate) fn current() -> Handle {
     CURRENT.get()
 }

@@ -45,6 +45,15 @@ pub(crate) enum Kernel {
     Check,
 }
 
+/// A function of a module.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Function {
+    pub(crate) module: Handle,
+    pub(crate) kernel: Kernel,
+    /// Dynamic shared memory that it may be launched with, in bytes.
+    pub(crate) shared: u32,
+}
+
 /// The node and everything on it.
 pub(crate) struct Node {
     pub(crate) api: Api,
@@ -63,7 +72,7 @@ pub(crate) struct Node {
     pub(crate) blocks: Blocks,
     pub(crate) queues: Queues,
     pub(crate) modules: BTreeMap<Handle, Module>,
-    pub(crate) functions: BTreeMap<Handle, (Handle, Kernel)>,
+    pub(crate) functions: BTreeMap<Handle, Function>,
     pub(crate) kernels: BTreeMap<(u32, Variant), KernelId>,
     /// From, to.
     pub(crate) peers: Vec<(u32, u32)>,

@@ -69,7 +69,8 @@ impl Wait {
     }
 }
 
-type HostFunction = unsafe extern "C" fn(*mut c_void);
+/// `CUhostFn`, `hipHostFn_t`.
+pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
 /// A function of the host that a stream calls and waits for.
 #[derive(Debug)]

@@ -37,6 +37,7 @@ const ROWS: &[Row] = &[
     (2, c"CUDA_ERROR_OUT_OF_MEMORY", c"hipErrorOutOfMemory", c"stub: out of memory"),
     (3, c"CUDA_ERROR_NOT_INITIALIZED", c"hipErrorNotInitialized", c"stub: not initialized"),
     (4, c"CUDA_ERROR_DEINITIALIZED", c"hipErrorDeinitialized", c"stub: shutting down"),
+    (21, c"CUDA_ERROR_UNKNOWN", c"hipErrorInvalidMemcpyDirection", c"stub: invalid copy direction"),
     (34, c"CUDA_ERROR_STUB_LIBRARY", c"hipErrorUnknown", c"stub: a toolkit's stub library"),
     (
         46,

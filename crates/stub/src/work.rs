@@ -7,8 +7,11 @@ use pathline_schema::{Bytes, Grid, KernelOp, Mem, MigrateHow, Place, Severity, U
 
 use crate::acts::Act;
 use crate::image;
-use crate::node::{Handle, Kernel, Module, Node, Outcome};
+use crate::node::{Function, Handle, Kernel, Module, Node, Outcome};
 use crate::status;
+
+/// Dynamic shared memory that a block may have without asking for more.
+const SHARED: u32 = 48 << 10;
 
 impl Node {
     /// Enqueues an act, with its damage if that is on order.
@@ -120,13 +123,14 @@ impl Node {
         };
         let kernel = kernel.ok_or(status::NOT_FOUND)?;
         let handle = self.handle();
-        self.functions.insert(handle, (module, kernel));
+        let function = Function { module, kernel, shared: SHARED };
+        self.functions.insert(handle, function);
         Ok(handle)
     }
 
     pub(crate) fn unload(&mut self, module: Handle) -> Outcome {
         self.modules.remove(&module).ok_or(status::INVALID_HANDLE)?;
-        self.functions.retain(|_, (of, _)| *of != module);
+        self.functions.retain(|_, function| function.module != module);
         Ok(())
     }
 
@@ -137,17 +141,18 @@ impl Node {
     pub(crate) unsafe fn launch(
         &mut self,
         function: Handle,
-        (grid, block): ([u32; 3], [u32; 3]),
+        (grid, block, shared): ([u32; 3], [u32; 3], u32),
         handle: Handle,
         parameters: *const *const c_void,
     ) -> Outcome {
-        let &(module, kernel) = self.functions.get(&function).ok_or(status::INVALID_HANDLE)?;
+        let &Function { module, kernel, shared: most_shared } =
+            self.functions.get(&function).ok_or(status::INVALID_HANDLE)?;
         let (stream, gpu, id) = self.ready(handle)?;
         let owner = self.modules.get(&module).map(|m| m.gpu);
         if owner != Some(gpu) {
             return Err(status::INVALID_HANDLE);
         }
-        if parameters.is_null() || grid.contains(&0) || block.contains(&0) {
+        if parameters.is_null() || grid.contains(&0) || block.contains(&0) || shared > most_shared {
             return Err(status::INVALID_VALUE);
         }
         let most = match kernel {
@@ -156,6 +161,13 @@ impl Node {
         };
         if block.iter().product::<u32>() > most {
             return Err(status::OUT_OF_RESOURCES);
+        }
+        if let Kernel::Pass(variant) = kernel
+            && u64::from(shared) < variant.shared().0
+        {
+            // It would run over the end of its shared memory.
+            self.ruin(gpu, status::ILLEGAL_ADDRESS);
+            return Ok(());
         }
         let count = if kernel == Kernel::Fill { 3 } else { 4 };
         let mut words = [0u64; 4];
@@ -212,18 +224,18 @@ impl Node {
                 let from = twin(self, src, effect.reads.0)?;
                 let to = twin(self, dst, effect.writes.0)?;
                 twin(self, sink, 8)?;
-                let word = u64::from(variant.word);
-                let odd = |address: u64, bytes: u64| bytes > 0 && !address.is_multiple_of(word);
+                let align = variant.align();
+                let odd = |address: u64, bytes: u64| bytes > 0 && !address.is_multiple_of(align);
                 if odd(src, effect.reads.0) || odd(dst, effect.writes.0) {
                     // A misaligned address; the hardware has a status of its own for it.
                     self.ruin(gpu, 716);
                     return Ok(());
                 }
                 self.timed(id, gpu, variant, (from, to), bytes)?;
-                let (op, word) = (variant.op, variant.word);
+                let (op, word) = (variant.op, align as u8);
                 let act = match op {
-                    // A checksum that nobody looks at.
-                    KernelOp::Read => return Ok(()),
+                    // A checksum that nobody looks at, and arithmetic in registers.
+                    KernelOp::Read | KernelOp::Fma => return Ok(()),
                     KernelOp::Copy => Act::Copy { dst, src, bytes },
                     KernelOp::Chase => Act::Chase { src, steps: effect.chain, sink },
                     KernelOp::Write | KernelOp::Triad => Act::Pass { op, word, src, dst, bytes },
