@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Flow, Grid, KernelOp, Mem, MigrateHow, Mover, Node, Ns, Place, Rate, Unit, Variant,
+    Access, FMA_PER_BYTE, Flow, Grid, KernelOp, Mem, MigrateHow, Mover, Node, Ns, Place, Rate,
+    SHARED_KIB, Unit, Variant,
 };
 
 use crate::calls;
@@ -194,6 +195,11 @@ fn kernel(net: &Network, flow: &Flow, at: Unit, variant: Variant) -> Result<Buil
         }
     }
     let mut way = Way::new(net, flow);
+    let time = &net.model.time;
+    if variant.op == KernelOp::Fma {
+        way.cap(arithmetic(gpu, &variant), "arithmetic");
+        return way.finish("kernel", time.kernel_us, time.launch_call_us, false, 0.0);
+    }
     if reads > 0.0 {
         way.leg(g, flow.src.unit, Hop::In, Hand::Read, reads, 1.0)?;
     }
@@ -214,8 +220,21 @@ fn kernel(net: &Network, flow: &Flow, at: Unit, variant: Variant) -> Result<Buil
     } else {
         way.in_flight_over(gpu, &variant, ratio, load_ns);
     }
-    let time = &net.model.time;
     way.finish("kernel", time.kernel_us, time.launch_call_us, false, step)
+}
+
+/// Payload of a compute kernel per ns, where nothing else runs on the GPU.
+///
+/// Fused multiply-adds of a unit and clock: 64 of either precision on CDNA 2 at 1.7 GHz (AMD's
+/// white paper); 128 of single and 64 of double precision on Hopper at 1.98 GHz (NVIDIA's).
+fn arithmetic(gpu: &GpuNode, variant: &Variant) -> f64 {
+    let double = matches!(variant.access, Access::Words { word: 8, .. });
+    let each = match (gpu.amd, double) {
+        (true, _) => 64.0 * 1.7,
+        (false, true) => 64.0 * 1.98,
+        (false, false) => 128.0 * 1.98,
+    };
+    f64::from(gpu.compute_units.max(1)) * each / FMA_PER_BYTE as f64
 }
 
 /// Latency of a load by a kernel at `at` from memory of `unit`.
@@ -559,11 +578,15 @@ impl<'a> Way<'a> {
             return;
         }
         let threads_held = self.net.model.kernel.threads_per_unit;
+        let shared_held = u64::from(SHARED_KIB) * 1024 / variant.shared().0.max(1);
         let held = f64::from(gpu.compute_units)
-            * f64::from(threads_held / u32::from(variant.block).max(1)).max(1.0);
+            * f64::from(threads_held / u32::from(variant.block).max(1))
+                .min(shared_held as f64)
+                .max(1.0);
         let launched = match variant.grid {
             Grid::Blocks(n) => f64::from(n),
             Grid::PerSm(n) => f64::from(n) * f64::from(gpu.compute_units),
+            Grid::Tiles => f64::INFINITY,
         };
         let bytes = launched.min(held) * variant.in_flight().as_f64();
         self.cap(bytes / load_ns / ratio, "loads in flight over their latency");

@@ -198,14 +198,25 @@ const DRIVE: [&str; 3] = [
     }"#,
 ];
 
+/// The chain is followed through addresses that are known to be of global memory: a generic load
+/// would have to look first.
 const CHASE: &str = r#"
 typedef unsigned long long u64;
+#ifdef __CUDACC_RTC__
+static __device__ u64 pl_next(u64 at) {
+    u64 next;
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(next) : "l"(at) : "memory");
+    return next;
+}
+#else
+static __device__ u64 pl_next(u64 at) { return *(const __attribute__((address_space(1))) u64 *)at; }
+#endif
 extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
     if (blockIdx.x | threadIdx.x) return;
-    const u64 steps = bytes / 128 ? bytes / 128 : 1;
-    const u64 *at = (const u64 *)src;
-    for (u64 i = 0; i < steps; i++) at = (const u64 *)*at;
-    *sink = (u64)at;
+    const unsigned steps = bytes / 128 ? bytes / 128 : 1;
+    u64 at = (u64)src;
+    _Pragma("unroll 16") for (unsigned i = 0; i < steps; i++) at = pl_next(at);
+    *sink = at;
 }
 "#;
 
@@ -336,11 +347,13 @@ fn bulk(variant: &Variant, chunk: u8, stages: u8) -> String {
 
 /// The source of a variant, to be put behind a dialect. It defines [`ENTRY`].
 ///
+/// The first line is a comment with the variant's key, so that a cached file and a test library
+/// can tell what they hold. The number of blocks is no part of the text and is 1 there.
+///
 /// Loads and stores are at `src` and `dst`, which must be multiples of [`Variant::align`]. A triad
 /// reads its second array at `src + bytes`; if that is no multiple of the word, it goes byte by
 /// byte. Launched with [`Variant::shared`] bytes of dynamic shared memory.
 pub fn source(variant: &Variant) -> String {
-    // How many blocks are launched makes no difference to the code, nor to the name it is kept by.
     let key = Variant { grid: Grid::Blocks(1), ..*variant };
     let mut text = format!("// {key}\n#define PL_BLOCK {}\n", variant.block);
     let (word, unroll) = match variant.access {
@@ -455,9 +468,12 @@ pub fn blocks(variant: &Variant, bytes: Bytes, compute_units: u32) -> u32 {
     let wanted = match variant.grid {
         Grid::Blocks(n) => n,
         Grid::PerSm(n) => n.saturating_mul(compute_units),
+        Grid::Tiles => u32::MAX,
     };
+    // CUDA takes 2^31 - 1 blocks, HIP 2^32 - 1 threads; the blocks there are take several tiles.
+    let most = u32::MAX / u32::from(variant.block).max(2);
     let useful = u32::try_from(bytes.0.div_ceil(variant.tile().0.max(1))).unwrap_or(u32::MAX);
-    wanted.min(useful).max(1)
+    wanted.min(useful).min(most).max(1)
 }
 
 #[cfg(test)]
@@ -487,6 +503,10 @@ mod tests {
         assert_eq!(blocks(&variant, Bytes::mib(256), 132), 264);
         assert_eq!(blocks(&variant, Bytes::kib(64), 132), 4);
         assert_eq!(blocks(&variant, Bytes(1), 132), 1);
+        // One block a tile: 256 MiB are 16 384 of 16 KiB, and 2^46 B more than can be launched.
+        let tiles = Variant { grid: Grid::Tiles, ..variant };
+        assert_eq!(blocks(&tiles, Bytes::mib(256), 132), 16_384);
+        assert_eq!(blocks(&tiles, Bytes(1 << 50), 132), 16_777_215);
         assert_eq!(blocks(&Variant::chase(), Bytes::mib(256), 132), 1);
     }
 }

@@ -81,6 +81,9 @@ pub enum Grid {
     Blocks(u32),
     /// This many blocks for each multiprocessor or compute unit.
     PerSm(u32),
+    /// A block for each tile, so that the hardware hands the tiles out: a unit that is nearer to
+    /// the memory gets more of them.
+    Tiles,
 }
 
 /// One kernel: `copy-w16-u4-nt-b256-g2sm`, `copy-bulk16k-s8-b32-g1sm`.
@@ -182,7 +185,10 @@ impl Variant {
     /// Whether there is such a kernel: the ranges of its parts, and bulk copies only where a
     /// kernel reads, writes or copies.
     fn is_sane(&self) -> bool {
-        let (Grid::Blocks(blocks) | Grid::PerSm(blocks)) = self.grid;
+        let blocks = match self.grid {
+            Grid::Blocks(n) | Grid::PerSm(n) => n,
+            Grid::Tiles => 1,
+        };
         let bulk_op = matches!(self.op, KernelOp::Read | KernelOp::Write | KernelOp::Copy);
         let access = match self.access {
             Access::Words { word, unroll } => {
@@ -231,6 +237,7 @@ impl fmt::Display for Variant {
         match self.grid {
             Grid::Blocks(n) => write!(f, "-g{n}"),
             Grid::PerSm(n) => write!(f, "-g{n}sm"),
+            Grid::Tiles => write!(f, "-gt"),
         }
     }
 }
@@ -242,7 +249,7 @@ impl FromStr for Variant {
             ParseError::new(
                 "kernel variant",
                 s,
-                "OP-wN-uN[-nt|-na][-seg]-bN-gN[sm] or OP-bulkNk-sN[-nt][-seg]-bN-gN[sm], such as copy-w16-u4-nt-b256-g2sm",
+                "OP-wN-uN[-nt|-na][-seg]-bN-gN[sm] or OP-bulkNk-sN[-nt][-seg]-bN-gN[sm] (or -gt, a block a tile), such as copy-w16-u4-nt-b256-g2sm",
             )
         };
         let mut parts = s.split('-').peekable();
@@ -268,6 +275,7 @@ impl FromStr for Variant {
         let block = parts.next().and_then(|p| number(p.strip_prefix('b')?)).ok_or_else(bad)?;
         let grid = parts.next().and_then(|p| p.strip_prefix('g')).ok_or_else(bad)?;
         let grid = match grid.strip_suffix("sm") {
+            _ if grid == "t" => Grid::Tiles,
             Some(n) => Grid::PerSm(number(n).ok_or_else(bad)?),
             None => Grid::Blocks(number(grid).ok_or_else(bad)?),
         };

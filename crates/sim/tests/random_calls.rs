@@ -13,8 +13,6 @@ fn pick(from: &[u64], n: u64) -> u64 {
     from.get(n as usize % (from.len() + 1)).copied().unwrap_or(n)
 }
 
-const KERNELS: [KernelOp; 5] =
-    [KernelOp::Read, KernelOp::Write, KernelOp::Copy, KernelOp::Triad, KernelOp::Chase];
 const LOOPS: [CpuOp; 6] =
     [CpuOp::Read, CpuOp::Write, CpuOp::Copy, CpuOp::Triad, CpuOp::Chase, CpuOp::Touch];
 
@@ -66,7 +64,7 @@ proptest! {
                 14 => drop(d.stream_wait(stream)),
                 15 => drop(d.stream_idle(stream)),
                 16 => {
-                    let variant = Variant::standard(KERNELS[usize::from(b % 5)]);
+                    let variant = Variant::standard(KernelOp::ALL[usize::from(b) % KernelOp::ALL.len()]);
                     kernels.extend(d.kernel(gpu, &variant).map(|k| k.0));
                 }
                 17 => drop(d.launch(stream, KernelId(pick(&kernels, y)), &Launch { src, dst, bytes })),

@@ -270,6 +270,35 @@ fn a_kernel_needs_peer_access() {
     stream.wait().unwrap();
 }
 
+/// Arithmetic uses no link and no memory: a copy beside it takes as long as alone, and the longer
+/// of both decides. 64 fused multiply-adds a byte at 110 units x 64 lanes x 1.7 GHz are 187 GB/s.
+#[test]
+fn arithmetic_runs_beside_a_copy() {
+    let m = exact(Switches::default());
+    let (src, dst) = (m.buffer(vram(0), SIZE).unwrap(), m.buffer(vram(1), SIZE).unwrap());
+    let gpu = m.gpu(0).unwrap();
+    let kernel = gpu.kernel(&Variant::compute()).unwrap();
+    let (one, two) = (gpu.stream().unwrap(), gpu.stream().unwrap());
+    let copy = || one.copy(dst.address(), src.address(), SIZE, CopyEngine::Auto).unwrap();
+    let work = Launch { src: 0, dst: 0, bytes: SIZE };
+    let timed = |start: &dyn Fn()| {
+        let begun = m.clock.now();
+        start();
+        one.wait().unwrap();
+        two.wait().unwrap();
+        m.clock.now() - begun
+    };
+    let alone = timed(&copy);
+    let arithmetic = timed(&|| two.launch(&kernel, &work).unwrap());
+    let both = timed(&|| {
+        copy();
+        two.launch(&kernel, &work).unwrap();
+    });
+    let expected = SIZE.as_f64() / (110.0 * 64.0 * 1.7 / 64.0);
+    assert!((arithmetic.0 - expected).abs() < 20e3, "{arithmetic} for {expected} ns");
+    assert!(both < alone.max(arithmetic) + Ns::us(20.0), "{both}: {alone} and {arithmetic}");
+}
+
 /// Work behind a buffer's end, on freed memory, and a chase over what is no chain are refused.
 #[test]
 fn memory_errors() {

@@ -322,11 +322,36 @@ fn polling(machine: &Machine) -> Outcome {
     Ok(())
 }
 
+/// Kernels of every other order, hint, grid and way of access, with chunks and tiles that the
+/// lengths of the checks are no multiples of.
+const KERNEL_SHAPES: [&str; 10] = [
+    "copy-w8-u2-nt-seg-b64-g3",
+    "copy-w16-u1-b128-gt",
+    "copy-w16-u2-na-b64-g2",
+    "triad-w8-u2-na-seg-b32-g5",
+    "copy-bulk1k-s1-b32-g2",
+    "copy-bulk1k-s5-seg-b64-g3",
+    "copy-bulk16k-s8-nt-b32-g1sm",
+    "copy-bulk2k-s2-b32-gt",
+    "read-bulk4k-s3-b32-g2",
+    "write-bulk4k-s3-nt-b32-g2",
+];
+
 fn kernels(machine: &Machine) -> Outcome {
     let (_, index, _) = first(machine)?;
     let gpu = machine.gpu(index)?;
-    for op in [KernelOp::Copy, KernelOp::Read, KernelOp::Write, KernelOp::Triad] {
-        let kernel = gpu.kernel(&Variant::standard(op))?;
+    let standard =
+        [KernelOp::Copy, KernelOp::Read, KernelOp::Write, KernelOp::Triad].map(Variant::standard);
+    let shapes = KERNEL_SHAPES.iter().filter_map(|key| key.parse().ok());
+    for variant in standard.into_iter().chain([Variant::compute()]).chain(shapes) {
+        let op = variant.op;
+        let kernel = match gpu.kernel(&variant) {
+            // Some are instructions of some GPUs only.
+            Err(e) if e.severity == Severity::Unsupported && !standard.contains(&variant) => {
+                continue;
+            }
+            made => made?,
+        };
         let stream = gpu.stream()?;
         for bytes in LENGTHS {
             let src = memory(machine, vram(index), 2 * bytes)?;

@@ -50,6 +50,7 @@ pub fn variant() -> impl Strategy<Value = Variant> {
     let grid = prop_oneof![
         (1..=1_u32 << 20).prop_map(Grid::Blocks),
         (1..=1_u32 << 20).prop_map(Grid::PerSm),
+        Just(Grid::Tiles),
     ];
     let access = prop_oneof![
         (select(vec![4_u8, 8, 16]), 1..=64_u8)
@@ -278,7 +279,7 @@ pub fn readings(number: u32, value: f64) -> GpuReadings {
         pcie: Some(PcieLink { speed_gts: 32.0, width: 16, ..PcieLink::default() }),
         ..GpuState::default()
     };
-    let during = (number % 2 == 0).then(|| state.clone());
+    let during = (number.is_multiple_of(2)).then(|| state.clone());
     GpuReadings { before: state, during, after: GpuState::default() }
 }
 
