@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Measured, Note, Series};
+use pathline_schema::{
+    Flow, GpuFacts, GpuReadings, GpuState, Measured, Note, PcieLink, Series, Unit,
+};
 
 /// A sample should be this many times as long as what its harness costs.
 const OVERHEAD_FACTOR: f64 = 50.0;
@@ -10,7 +12,11 @@ const OVERHEAD_FACTOR: f64 = 50.0;
 const DRIFT: f64 = 0.05;
 
 /// Doubts about a measured case.
-pub(crate) fn about(measured: &Measured, overhead_ns: &BTreeMap<String, f64>) -> Vec<Note> {
+pub(crate) fn about(
+    measured: &Measured,
+    overhead_ns: &BTreeMap<String, f64>,
+    facts: &BTreeMap<Unit, GpuFacts>,
+) -> Vec<Note> {
     let subject = measured.case.to_string();
     let note =
         |code: &str, text: String| Note { code: code.to_owned(), subject: subject.clone(), text };
@@ -25,7 +31,77 @@ pub(crate) fn about(measured: &Measured, overhead_ns: &BTreeMap<String, f64>) ->
             notes.push(note("overhead", text));
         }
     }
+    for (unit, readings) in &measured.gpus {
+        let said = [
+            ("gpu-errors", errors(readings)),
+            ("gpu-throttled", throttled(readings, facts.get(unit))),
+            ("pcie-below-max", narrow(readings).filter(|_| uses_host_link(measured, *unit))),
+        ];
+        for (code, text) in said {
+            notes.extend(text.map(|text| note(code, format!("{unit}: {text}"))));
+        }
+    }
     notes
+}
+
+/// Counters that grew. Cases of a group are sampled in turn, so that another of them may be it.
+fn errors(readings: &GpuReadings) -> Option<String> {
+    type Count = fn(&GpuState) -> Option<u64>;
+    const COUNTERS: [(&str, Count); 4] = [
+        ("memory errors that ECC corrected", |s| s.ecc_corrected),
+        ("memory errors that ECC could not correct", |s| s.ecc_uncorrected),
+        ("errors of links to other GPUs", |s| s.link_errors),
+        ("PCIe replays", |s| s.pcie_replays),
+    ];
+    let grown = |(name, of): &(&str, Count)| {
+        let more = of(&readings.after)?.checked_sub(of(&readings.before)?)?;
+        (more > 0).then(|| format!("{more} {name}"))
+    };
+    let grown: Vec<String> = COUNTERS.iter().filter_map(grown).collect();
+    (!grown.is_empty()).then(|| {
+        format!("{} during this case, or others that ran in turn with it", grown.join(", "))
+    })
+}
+
+fn throttled(readings: &GpuReadings, facts: Option<&GpuFacts>) -> Option<String> {
+    let state = readings.during.as_ref()?;
+    let reasons = state.throttle.as_ref().filter(|reasons| !reasons.is_empty())?;
+    let clock = |now: Option<u32>, most: Option<u32>, name: &str| match (now, most) {
+        (Some(now), Some(most)) if now < most => format!("; {name} at {now} of {most} MHz"),
+        _ => String::new(),
+    };
+    let most = facts.cloned().unwrap_or_default();
+    Some(format!(
+        "clocks are held down while it runs by {}{}{}",
+        reasons.join(", "),
+        clock(state.sm_clock_mhz, most.max_sm_clock_mhz, "multiprocessors"),
+        clock(state.memory_clock_mhz, most.max_memory_clock_mhz, "memory"),
+    ))
+}
+
+/// A PCIe link that is below its highest under load, when no saving of power explains it.
+fn narrow(readings: &GpuReadings) -> Option<String> {
+    let link = readings.during.as_ref()?.pcie?;
+    let (now, most) = (link.peak(), link.max_peak());
+    let PcieLink { speed_gts, width, max_speed_gts, max_width } = link;
+    (now.gbs() < most.gbs() * 0.99).then(|| {
+        format!(
+            "its PCIe link is at {speed_gts} GT/s x{width} under load, {:.1} GB/s each way, and \
+             could be at {max_speed_gts} GT/s x{max_width}, {:.1} GB/s: see that it is seated well \
+             and what its slot can do",
+            now.gbs(),
+            most.gbs(),
+        )
+    })
+}
+
+/// Whether bytes of a case go between this GPU and the host.
+fn uses_host_link(measured: &Measured, gpu: Unit) -> bool {
+    let crosses = |flow: &Flow| {
+        let units = [flow.src.unit, flow.dst.unit, flow.by.at()];
+        units.contains(&gpu) && units.iter().any(|unit| unit.numa().is_some())
+    };
+    measured.case.flows().any(crosses)
 }
 
 fn two_modes(series: &Series) -> Option<String> {

@@ -324,26 +324,7 @@ impl<'a> Engine<'a> {
 
     /// One sample: everything is enqueued behind one gate and released together.
     fn sample(&self, case: &mut Running<'_>) -> Result<Vec<Lap>> {
-        self.sample_while(case, &mut || ())
-    }
-
-    /// One sample; something else is done between its release and its end.
-    fn sample_while(
-        &self,
-        case: &mut Running<'_>,
-        meanwhile: &mut dyn FnMut(),
-    ) -> Result<Vec<Lap>> {
-        for lane in &mut case.lanes {
-            lane.prepare()?;
-        }
-        let gate: Gate<'_> = self.machine.gate()?;
-        for (nth, lane) in case.lanes.iter_mut().enumerate() {
-            let reps = if nth < case.timed { case.reps } else { case.background_reps };
-            lane.issue(&gate, reps)?;
-        }
-        gate.release()?;
-        meanwhile();
-        case.lanes.iter_mut().map(|lane| lane.wait()).collect()
+        sample_while(self.machine, case, &mut || ())
     }
 
     /// A few samples.
@@ -426,7 +407,7 @@ impl<'a> Engine<'a> {
         }
         match reps {
             Some(1) => self.look(case, 1)?,
-            _ => drop(self.once(case, 1, &mut || ())?),
+            _ => drop(once(self.machine, case, 1, &mut || ())?),
         }
         let mut verdict = Verdict::Verified;
         for lane in &case.lanes[..case.timed] {
@@ -457,11 +438,9 @@ impl<'a> Engine<'a> {
     /// operations is dropped.
     fn look(&mut self, case: &mut Running<'_>, reps: u64) -> Result<()> {
         let units: Vec<Unit> = case.gpus.keys().copied().collect();
-        let mut watch = std::mem::replace(&mut self.watch, Watch::new(self.machine));
         let mut read = None;
-        let laps = self.once(case, reps, &mut || read = Some(watch.now(&units)));
-        self.watch = watch;
-        let device = case.lanes.iter().zip(laps?).filter(|(l, _)| l.timer() == Timer::DeviceEvents);
+        let laps = once(self.machine, case, reps, &mut || read = Some(self.watch.now(&units)))?;
+        let device = case.lanes.iter().zip(laps).filter(|(l, _)| l.timer() == Timer::DeviceEvents);
         let shortest = device.map(|(_, lap)| lap.elapsed.0).reduce(f64::min);
         if let (Some((states, took)), Some(shortest)) = (read, shortest)
             && took.0 < shortest
@@ -471,23 +450,6 @@ impl<'a> Engine<'a> {
             }
         }
         Ok(())
-    }
-
-    /// A sample of so many repetitions that is not recorded, with background to match.
-    fn once(
-        &self,
-        case: &mut Running<'_>,
-        reps: u64,
-        meanwhile: &mut dyn FnMut(),
-    ) -> Result<Vec<Lap>> {
-        let kept = (case.reps, case.background_reps);
-        let most = case.lanes.iter().skip(case.timed).map(|l| l.most()).min().unwrap_or(1);
-        let longer = (reps as f64 / kept.0 as f64).max(1.0);
-        case.background_reps = ((kept.1 as f64 * longer).ceil() as u64).min(most.max(kept.1));
-        case.reps = reps;
-        let laps = self.sample_while(case, meanwhile);
-        (case.reps, case.background_reps) = kept;
-        laps
     }
 }
 
@@ -507,6 +469,42 @@ fn failed(entry: Entry, error: &CallError, tell: Tell<'_>) -> io::Result<()> {
             Message::Faulted(Fault { case, suites, error, severity })
         }
     }))
+}
+
+/// One sample; something else is done between its release and its end.
+fn sample_while(
+    machine: &Machine,
+    case: &mut Running<'_>,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<Vec<Lap>> {
+    for lane in &mut case.lanes {
+        lane.prepare()?;
+    }
+    let gate: Gate<'_> = machine.gate()?;
+    for (nth, lane) in case.lanes.iter_mut().enumerate() {
+        let reps = if nth < case.timed { case.reps } else { case.background_reps };
+        lane.issue(&gate, reps)?;
+    }
+    gate.release()?;
+    meanwhile();
+    case.lanes.iter_mut().map(|lane| lane.wait()).collect()
+}
+
+/// A sample of so many repetitions that is not recorded, with background to match.
+fn once(
+    machine: &Machine,
+    case: &mut Running<'_>,
+    reps: u64,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<Vec<Lap>> {
+    let kept = (case.reps, case.background_reps);
+    let most = case.lanes.iter().skip(case.timed).map(|l| l.most()).min().unwrap_or(1);
+    let longer = (reps as f64 / kept.0 as f64).max(1.0);
+    case.background_reps = ((kept.1 as f64 * longer).ceil() as u64).min(most.max(kept.1));
+    case.reps = reps;
+    let laps = sample_while(machine, case, meanwhile);
+    (case.reps, case.background_reps) = kept;
+    laps
 }
 
 impl Running<'_> {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use pathline_hal::CallError;
 use pathline_schema::{
-    Begin, Case, End, Fault, Journal, JournalError, Message, Note, Outcome, SCHEMA_VERSION,
-    Sampled, Settings, Severity, Skip, World,
+    Begin, Case, End, Fault, GpuFacts, Journal, JournalError, Message, Note, Outcome,
+    SCHEMA_VERSION, Sampled, Settings, Severity, Skip, Unit, World,
 };
 
 use crate::crew::{About, Crew, Ended, Interrupt, Loss, Task};
@@ -168,7 +168,7 @@ impl Session {
             env: header.env,
             settings: header.settings,
             overhead_ns: overhead_ns.clone(),
-            gpus,
+            gpus: gpus.clone(),
         };
         let path = self.path.clone();
         let todo: Vec<&Entry> =
@@ -182,6 +182,7 @@ impl Session {
             without: None,
             gone: None,
             overhead_ns,
+            gpus,
             carried: std::mem::take(&mut self.carried),
             finished: BTreeSet::new(),
             strikes: Strikes::default(),
@@ -222,6 +223,8 @@ struct Run<'a, 's> {
     /// Why nothing can be measured any more.
     gone: Option<String>,
     overhead_ns: BTreeMap<String, f64>,
+    /// What each GPU says of itself.
+    gpus: BTreeMap<Unit, GpuFacts>,
     /// Samples of cases without an outcome.
     carried: BTreeMap<Case, Sampled>,
     finished: BTreeSet<Case>,
@@ -286,7 +289,7 @@ impl Run<'_, '_> {
     fn measure(&mut self, task: &Task) -> io::Result<Ended> {
         let Self { crew, writer, carried, finished, strikes, .. } = self;
         let before = crew.about().without.clone();
-        let (env, overhead_ns) = (task.env(), &self.overhead_ns);
+        let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
         let mut tell = |message: Message| -> io::Result<()> {
             match message {
                 Message::Sampled(visit) => {
@@ -299,7 +302,7 @@ impl Run<'_, '_> {
                 Message::Measured(mut measured) => {
                     finished.insert(measured.case.clone());
                     measured.env.clone_from(&env);
-                    for note in doubt::about(&measured, overhead_ns) {
+                    for note in doubt::about(&measured, overhead_ns, gpus) {
                         writer.put(Message::Note(note))?;
                     }
                     writer.put(Message::Measured(measured))

@@ -11,34 +11,56 @@ const MARGIN: f64 = 2.0;
 const FIRST_GUESS: Ns = Ns(500_000.0);
 /// The most that operations are made to run for a reading of one GPU.
 const MOST: Ns = Ns(5_000_000.0);
+/// Counters stand for so many times as long as it took to read them: a GPU costs 2 % at most.
+const COUNTERS_KEEP: f64 = 50.0;
+
+/// Counters of a GPU, when they were read, and how long that took.
+struct Counted {
+    at: Ns,
+    took: Ns,
+    state: GpuState,
+}
 
 /// Reads the GPUs of cases and knows how long that takes.
 pub(crate) struct Watch<'a> {
     machine: &'a Machine,
     /// The slowest GPU of the last reading.
     slowest: Option<Ns>,
+    counted: BTreeMap<Unit, Counted>,
 }
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(machine: &'a Machine) -> Self {
-        Self { machine, slowest: None }
+        Self { machine, slowest: None, counted: BTreeMap::new() }
     }
 
     /// Counters of every GPU that the case names and that can be read.
-    pub(crate) fn before(&self, case: &Case) -> BTreeMap<Unit, GpuReadings> {
-        let Some(monitor) = &self.machine.monitor else { return BTreeMap::new() };
+    pub(crate) fn before(&mut self, case: &Case) -> BTreeMap<Unit, GpuReadings> {
         let reading = |unit: Unit| {
-            let before = monitor.counters(unit.gpu()?)?;
+            let before = self.counters(unit)?;
             Some((unit, GpuReadings { before, ..GpuReadings::default() }))
         };
         units(case).into_iter().filter_map(reading).collect()
     }
 
     /// Counters again, after the case.
-    pub(crate) fn after(&self, readings: &mut BTreeMap<Unit, GpuReadings>) {
+    pub(crate) fn after(&mut self, readings: &mut BTreeMap<Unit, GpuReadings>) {
         for (unit, reading) in readings {
-            reading.after = self.read(*unit, true).unwrap_or_default();
+            reading.after = self.counters(*unit).unwrap_or_default();
         }
+    }
+
+    fn counters(&mut self, unit: Unit) -> Option<GpuState> {
+        let begun = self.machine.clock.now();
+        if let Some(known) = self.counted.get(&unit)
+            && (begun - known.at).0 < known.took.0 * COUNTERS_KEEP
+        {
+            return Some(known.state.clone());
+        }
+        let state = self.machine.monitor.as_ref()?.counters(unit.gpu()?)?;
+        let at = self.machine.clock.now();
+        self.counted.insert(unit, Counted { at, took: at - begun, state: state.clone() });
+        Some(state)
     }
 
     /// How long operations must run for a reading of so many GPUs to end before they do.
@@ -53,18 +75,14 @@ impl<'a> Watch<'a> {
         let (mut last, mut slowest) = (begun, Ns::ZERO);
         let mut states = Vec::new();
         for &unit in units {
-            states.push(self.read(unit, false));
+            let monitor = self.machine.monitor.as_ref();
+            states.push(monitor.zip(unit.gpu()).and_then(|(monitor, gpu)| monitor.state(gpu)));
             let now = self.machine.clock.now();
             slowest = Ns(slowest.0.max((now - last).0));
             last = now;
         }
         self.slowest = Some(slowest);
         (states, last - begun)
-    }
-
-    fn read(&self, unit: Unit, counters: bool) -> Option<GpuState> {
-        let (monitor, gpu) = (self.machine.monitor.as_ref()?, unit.gpu()?);
-        if counters { monitor.counters(gpu) } else { monitor.state(gpu) }
     }
 }
 
