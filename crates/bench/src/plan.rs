@@ -351,6 +351,7 @@ fn blocks_itself(case: &Case) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pathline_flow::MachineDesc;
     use pathline_schema::{Gpu, HostInfo, Link, LinkKind, Node, NumaDomain};
 
     /// Two GPUs joined by a link, one domain of four CPUs of which two may be used.
@@ -418,8 +419,50 @@ mod tests {
 
     #[test]
     fn pairs_count() {
-        // 2 ordered pairs x 4 movers one way, and 1 unordered pair x 4 movers both ways.
-        assert_eq!(plan(&topology(), &["pairs"], &[]).unwrap().entries.len(), 2 * 4 + 4);
+        // 2 ordered pairs x 4 movers one way, 1 unordered pair x 4 movers both ways, 1 class staged.
+        assert_eq!(plan(&topology(), &["pairs"], &[]).unwrap().entries.len(), 2 * 4 + 4 + 1);
+    }
+
+    /// Cases of each suite on the node of 8 H200s, whose default run is to end within 180 s.
+    #[test]
+    fn suites_of_eight_gpus_behind_switches() {
+        let topology = MachineDesc::preset("hgx-h200").unwrap().topology();
+        let count = |suite: &str| plan(&topology, &[suite], &[]).unwrap().entries.len();
+        // Dma, copy, read, write, triad, chase.
+        assert_eq!(count("local"), 8 * 6);
+        // 16 a GPU; registered and write-combined in and out, three kinds read and written, once.
+        assert_eq!(count("host-link"), 8 * 16 + 2 * 2 + 3 * 2);
+        // Engine, kernel read, kernel write; one class.
+        assert_eq!(count("pairs"), 56 * 3 + 28 * 3 + 1);
+        // 16 B: all to all, to and from the host; chases: peers, host.
+        assert_eq!(count("latency"), 64 + 2 * 8 + 56 + 8);
+        // 14 sizes of 3 paths within device memory; 12 to 1 GiB of 4 host paths; 11 by faults.
+        assert_eq!(count("sweep"), 14 * 3 + 12 * 4 + 11);
+        // In, out, both, STREAM on 1, 2, 4, 8 GPUs.
+        assert_eq!(count("fan"), 4 * 4);
+        assert_eq!(count("patterns"), 6 * 2);
+        // 7 ways of 4 sizes.
+        assert_eq!(count("managed"), 7 * 4);
+        // 5 calls about nothing; 6 kinds x 3 sizes allocated and freed; pages in 3 sizes and huge
+        // pages in 2 locked and let go; 2 batches, each beside the same one by one.
+        assert_eq!(count("overhead"), 5 + 6 * 3 * 2 + (3 + 2) * 2 + 2 * 2);
+        // 5 copies and 2 kernels alone, and 2 cases of each pair of them.
+        assert_eq!(count("overlap"), 5 + 2 + 5 * 2 * 2);
+        // 2 domains x 8 GPUs, and registered memory for the first GPU; in and out.
+        assert_eq!(count("numa-gpu"), 2 * 8 * 2 + 2 * 2);
+        assert_eq!(plan(&topology, &["routes"], &[]).unwrap().entries.len(), 0);
+    }
+
+    #[test]
+    fn a_ring_follows_the_links() {
+        let topology = MachineDesc::preset("mi250x").unwrap().topology();
+        let plan = plan(&topology, &["patterns"], &[]).unwrap();
+        let ring = &plan.entries.iter().find(|e| e.case.timed.len() == 8).unwrap().case;
+        let linked = |f: &Flow| {
+            let ends = [Node::from(f.src.unit), Node::from(f.dst.unit)];
+            topology.links.iter().any(|l| ends.contains(&l.a) && ends.contains(&l.b))
+        };
+        assert!(ring.timed.iter().all(linked), "{ring}");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The suites, in display order. A suite is a name and the cases it makes of a topology.
 
+mod at_once;
+mod memory;
+
 use crate::plan::Scope;
 use pathline_flow::routes::Routes;
 use pathline_schema::{
-    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, Mem, MigrateHow, Mover, Node,
-    NumaDomain, Place, Topology, Unit, Variant,
+    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, MigrateHow, Mover, Node, NumaDomain,
+    Place, Topology, Unit, Variant,
 };
 
 /// A named set of cases.
@@ -21,12 +24,19 @@ pub struct Suite {
 }
 
 /// All suites.
+///
+/// A run without `--suite` on a node of 8 GPUs is to end within 180 s. A bandwidth case takes 60 to
+/// 100 ms there (a sample of 0.7 to 5 ms some ten to twenty times, its buffers, its check), one over
+/// the host link or of page migration up to three times that, a pointer chase 0.2 s (3 s over local
+/// memory). On 8 GPUs behind NVLink switches with two NUMA domains that makes, in seconds: local
+/// 40 x 0.1 + 8 x 3 = 28, host-link 138 x 0.15 = 21, pairs 253 x 0.08 = 20, latency 80 x 0.05 +
+/// 64 x 0.2 = 17, sweep 92 x 0.2 = 18, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed 28 x 0.2 =
+/// 6, overhead 55 x 0.3 = 16, overlap 27 x 0.1 = 3, numa-gpu 36 x 0.15 = 5: 144 s.
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "host",
         about: "CPU threads: read, write, copy, triad, load latency, first touch, per NUMA pair",
-        // A model's CPU loops say nothing that its description does not: they run when asked for.
-        by_default: |scope| !scope.simulated || scope.topology.gpus.is_empty(),
+        by_default: host_by_default,
         cases: host,
     },
     Suite {
@@ -37,19 +47,19 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "host-link",
-        about: "host to GPU and back: pageable, pinned, zero-copy, page migration; both ways",
+        about: "host to GPU and back: every kind of memory, zero-copy, page migration; both ways",
         by_default: has_gpus,
         cases: host_link,
     },
     Suite {
         name: "pairs",
-        about: "every ordered pair of GPUs: copy engine, blit, kernel read and write; both ways",
+        about: "every ordered pair of GPUs: copy engine, blit, kernels, staged; both ways",
         by_default: has_gpus,
         cases: pairs,
     },
     Suite {
         name: "latency",
-        about: "16 B copies between all GPUs, one at a time",
+        about: "16 B copies and pointer chases between all GPUs and with the host",
         by_default: has_gpus,
         cases: latency,
     },
@@ -63,7 +73,38 @@ pub const SUITES: &[Suite] = &[
         name: "fan",
         about: "1, 2, 4, all GPUs at once against host memory: same package and spread",
         by_default: has_gpus,
-        cases: fan,
+        cases: at_once::fan,
+    },
+    Suite {
+        name: "patterns",
+        about: "GPUs at once: all to one, one to all, ring, halves, all to all",
+        by_default: has_gpus,
+        cases: at_once::patterns,
+    },
+    Suite {
+        name: "managed",
+        about: "managed memory: in place, by faults, by prefetch, back, GPU to GPU, once there",
+        by_default: has_gpus,
+        cases: memory::managed,
+    },
+    Suite {
+        name: "overhead",
+        about: "runtime calls: alloc, free, register, launch, synchronise; a batch of copies",
+        by_default: has_gpus,
+        cases: memory::overhead,
+    },
+    Suite {
+        name: "overlap",
+        about: "copies beside kernels of the same GPU, and what each loses by it",
+        by_default: has_gpus,
+        cases: at_once::overlap,
+    },
+    Suite {
+        name: "numa-gpu",
+        about: "pinned memory of every NUMA domain to and from every GPU",
+        // With one domain host-link has these cases.
+        by_default: |scope| has_gpus(scope) && scope.topology.numa.len() > 1,
+        cases: memory::numa_gpu,
     },
     Suite {
         name: "routes",
@@ -73,12 +114,33 @@ pub const SUITES: &[Suite] = &[
     },
 ];
 
+/// The most GPUs beside which the host's own suite has its time in a run of 180 s: it takes a
+/// minute.
+const GPUS_BESIDE_HOST: usize = 4;
+
+/// A model's CPU loops say nothing that its description does not: they run when asked for.
+fn host_by_default(scope: &Scope<'_>) -> bool {
+    let gpus = if scope.without_runtime.is_some() { 0 } else { scope.topology.gpus.len() };
+    match scope.simulated {
+        true => scope.topology.gpus.is_empty(),
+        false => gpus <= GPUS_BESIDE_HOST,
+    }
+}
+
 fn has_gpus(scope: &Scope<'_>) -> bool {
     !scope.topology.gpus.is_empty()
 }
 
 /// Payload of a bandwidth case: past every cache, and long beside any start-up.
 const BULK: Bytes = Bytes::mib(256);
+
+/// Span of a pointer chase in a GPU's own memory: past its caches. A pass over twice as much takes
+/// more than a second.
+const CHASED: Bytes = Bytes::mib(128);
+
+/// Span of a pointer chase over a link, where every load is far whatever the span: that of
+/// nvbandwidth. A pass takes 14 ms at 830 ns a load.
+const CHASED_FAR: Bytes = Bytes::mib(2);
 
 fn gpu(index: u32, mem: Mem) -> Place {
     Place::new(Unit::Gpu(index), mem)
@@ -92,11 +154,19 @@ fn dma(at: u32) -> Mover {
 fn blit(at: u32) -> Mover {
     Mover::Blit { at: Unit::Gpu(at) }
 }
+fn chase(at: u32) -> Mover {
+    Mover::Kernel { at: Unit::Gpu(at), variant: Variant::chase() }
+}
 fn kernel(at: u32, op: KernelOp) -> Mover {
     Mover::Kernel { at: Unit::Gpu(at), variant: Variant::standard(op) }
 }
 fn cpu(at: u32, op: CpuOp, how: CpuHow, threads: u32) -> Mover {
     Mover::Cpu { at: Unit::Numa(at), work: CpuWork { op, how }, threads }
+}
+
+/// Whether some GPU's runtime may have a copy kernel that can be asked for; CUDA has none.
+fn has_copy_kernel(topology: &Topology) -> bool {
+    topology.gpus.iter().any(|g| g.vendor != "nvidia")
 }
 
 /// Sizes of a sweep: powers of four from `from` to `to`, and `to` itself.
@@ -262,8 +332,7 @@ fn local(topology: &Topology) -> Vec<Case> {
         cases.push(Case::single(memory, regs, kernel(g, KernelOp::Read), BULK));
         cases.push(Case::single(regs, memory, kernel(g, KernelOp::Write), BULK));
         cases.push(Case::single(memory, memory, kernel(g, KernelOp::Triad), BULK));
-        let chase = Mover::Kernel { at: Unit::Gpu(g), variant: Variant::chase() };
-        cases.push(Case::single(memory, regs, chase, BULK));
+        cases.push(Case::single(memory, regs, chase(g), CHASED));
     }
     cases
 }
@@ -288,6 +357,17 @@ fn host_link(topology: &Topology) -> Vec<Case> {
         for mem in [Mem::Pinned, Mem::Managed] {
             cases.push(Case::single(numa(h, mem), regs, read, BULK));
             cases.push(Case::single(regs, numa(h, mem), write, BULK));
+        }
+        // What kinds of memory differ by is not the GPU's: the rarer ones once.
+        if Some(g) == topology.gpus.first().map(|g| g.index) {
+            for mem in [Mem::Registered, Mem::PinnedWc] {
+                cases.push(Case::single(numa(h, mem), vram, dma(g), BULK));
+                cases.push(Case::single(vram, numa(h, mem), dma(g), BULK));
+            }
+            for mem in [Mem::Registered, Mem::PinnedWc, Mem::PinnedNonCoherent] {
+                cases.push(Case::single(numa(h, mem), regs, read, BULK));
+                cases.push(Case::single(regs, numa(h, mem), write, BULK));
+            }
         }
         cases.push(Case::single(numa(h, Mem::Pinned), vram, copy, BULK));
         cases.push(Case::single(vram, numa(h, Mem::Pinned), copy, BULK));
@@ -315,33 +395,51 @@ fn ordered_pairs(topology: &Topology) -> impl Iterator<Item = (u32, u32)> + '_ {
 }
 
 /// The ways to move data between two GPUs, as movers for the direction `a` to `b`.
-fn pair_movers(a: u32, b: u32) -> [Mover; 4] {
-    [dma(a), blit(a), kernel(b, KernelOp::Copy), kernel(a, KernelOp::Copy)]
+fn pair_movers(topology: &Topology, a: u32, b: u32) -> Vec<Mover> {
+    let mut movers = vec![dma(a)];
+    if has_copy_kernel(topology) {
+        movers.push(blit(a));
+    }
+    movers.extend([kernel(b, KernelOp::Copy), kernel(a, KernelOp::Copy)]);
+    movers
 }
 
 fn pairs(topology: &Topology) -> Vec<Case> {
     let flow = |a, b, by| Flow { src: gpu(a, Mem::Vram), dst: gpu(b, Mem::Vram), by, bytes: BULK };
+    let by = |(a, b): (u32, u32), nth: usize| pair_movers(topology, a, b).into_iter().nth(nth);
     let mut cases = Vec::new();
     // By mover first, so that a whole matrix is sampled interleaved.
-    for nth in 0..pair_movers(0, 0).len() {
-        let one = |(a, b): (u32, u32)| Case::together(vec![flow(a, b, pair_movers(a, b)[nth])]);
-        cases.extend(ordered_pairs(topology).map(one));
-        let both = |(a, b): (u32, u32)| {
-            let (there, back) = (pair_movers(a, b)[nth], pair_movers(b, a)[nth]);
-            Case::together(vec![flow(a, b, there), flow(b, a, back)])
+    for nth in 0..pair_movers(topology, 0, 0).len() {
+        let one = |(a, b)| Some(Case::together(vec![flow(a, b, by((a, b), nth)?)]));
+        cases.extend(ordered_pairs(topology).filter_map(one));
+        let both = |(a, b)| {
+            let (there, back) = (by((a, b), nth)?, by((b, a), nth)?);
+            Some(Case::together(vec![flow(a, b, there), flow(b, a, back)]))
         };
-        cases.extend(ordered_pairs(topology).filter(|(a, b)| a < b).map(both));
+        cases.extend(ordered_pairs(topology).filter(|(a, b)| a < b).filter_map(both));
+    }
+    // Through the host all pairs are alike, but for what the direct way is.
+    for (a, b) in pairs_of_each_class(topology) {
+        let via = Unit::Numa(home(topology, a));
+        let by = Mover::Staged { at: Unit::Gpu(a), via };
+        cases.push(Case::together(vec![flow(a, b, by)]));
     }
     cases
 }
 
 fn latency(topology: &Topology) -> Vec<Case> {
     let indices = || topology.gpus.iter().map(|g| g.index);
+    let tiny = |src, dst, at| Case::single(src, dst, dma(at), Bytes(16)).isolated();
+    let vram = |g| gpu(g, Mem::Vram);
+    let pinned = |g| numa(home(topology, g), Mem::Pinned);
     let all = indices().flat_map(|a| indices().map(move |b| (a, b)));
-    all.map(|(a, b)| {
-        Case::single(gpu(a, Mem::Vram), gpu(b, Mem::Vram), dma(a), Bytes(16)).isolated()
-    })
-    .collect()
+    let mut cases: Vec<Case> = all.map(|(a, b)| tiny(vram(a), vram(b), a)).collect();
+    cases.extend(indices().map(|g| tiny(pinned(g), vram(g), g)));
+    cases.extend(indices().map(|g| tiny(vram(g), pinned(g), g)));
+    let load = |src, g| Case::single(src, gpu(g, Mem::Reg), chase(g), CHASED_FAR);
+    cases.extend(ordered_pairs(topology).map(|(a, b)| load(vram(b), a)));
+    cases.extend(indices().map(|g| load(pinned(g), g)));
+    cases
 }
 
 fn sweep(topology: &Topology) -> Vec<Case> {
@@ -365,59 +463,46 @@ fn sweep(topology: &Topology) -> Vec<Case> {
         paths.push((vram(first), vram(peer), dma(first)));
         paths.push((vram(peer), vram(first), copy));
     }
+    // Page-locking or faulting in gigabytes takes longer than to copy them.
+    let largest = |src: Place, dst: Place| match (src.mem, dst.mem) {
+        (Mem::Vram, Mem::Vram) => Bytes::gib(8),
+        (_, Mem::Managed) => BULK,
+        _ => Bytes::gib(1),
+    };
     let mut cases = Vec::new();
-    for bytes in sizes(Bytes(256), Bytes::gib(8)) {
-        cases.extend(paths.iter().map(|&(src, dst, by)| Case::single(src, dst, by, bytes)));
+    for bytes in coarse_first(&sizes(Bytes(256), Bytes::gib(8))) {
+        let fits = paths.iter().filter(|&&(src, dst, _)| bytes <= largest(src, dst));
+        cases.extend(fits.map(|&(src, dst, by)| Case::single(src, dst, by, bytes)));
     }
     cases
 }
 
 /// One peer for each width and length of route from `first`, nearest class first.
 fn peers_of_each_class(topology: &Topology, first: u32) -> Vec<u32> {
+    let from_first = ordered_pairs(topology).filter(|&(a, _)| a == first);
+    first_of_each_class(topology, from_first).into_iter().map(|(_, b)| b).collect()
+}
+
+/// One pair for each width and length of route.
+fn pairs_of_each_class(topology: &Topology) -> Vec<(u32, u32)> {
+    first_of_each_class(topology, ordered_pairs(topology).filter(|(a, b)| a < b))
+}
+
+fn first_of_each_class(
+    topology: &Topology,
+    pairs: impl Iterator<Item = (u32, u32)>,
+) -> Vec<(u32, u32)> {
     let routes = Routes::of(topology);
     let mut seen = Vec::new();
-    let mut peers = Vec::new();
-    for (_, b) in ordered_pairs(topology).filter(|&(a, _)| a == first) {
-        let class = routes.in_use(Node::Gpu(first), Node::Gpu(b)).map(|r| (r.hops, r.width));
+    let mut firsts = Vec::new();
+    for (a, b) in pairs {
+        let class = routes.in_use(Node::Gpu(a), Node::Gpu(b)).map(|r| (r.hops, r.width));
         if !seen.contains(&class) {
             seen.push(class);
-            peers.push(b);
+            firsts.push((a, b));
         }
     }
-    peers
-}
-
-fn fan(topology: &Topology) -> Vec<Case> {
-    let stream = |g: u32| {
-        let memory = numa(home(topology, g), Mem::Managed);
-        Flow { src: memory, dst: memory, by: kernel(g, KernelOp::Copy), bytes: Bytes::gib(1) }
-    };
-    let groups = fan_groups(topology);
-    groups.into_iter().map(|g| Case::together(g.into_iter().map(stream).collect())).collect()
-}
-
-/// One GPU; two of a package; one a package for 2, 4 ... packages; all.
-fn fan_groups(topology: &Topology) -> Vec<Vec<u32>> {
-    let package = |g: &Gpu| g.package.unwrap_or(1_000_000 + g.index);
-    let mut heads: Vec<(u32, u32)> = Vec::new();
-    let mut twins = None;
-    for g in &topology.gpus {
-        match heads.iter().find(|(p, _)| *p == package(g)) {
-            Some(&(_, head)) => twins = twins.or(Some(vec![head, g.index])),
-            None => heads.push((package(g), g.index)),
-        }
-    }
-    let heads: Vec<u32> = heads.into_iter().map(|(_, g)| g).collect();
-    let mut groups: Vec<Vec<u32>> = ladder(heads.len() as u32)
-        .into_iter()
-        .map(|n| heads.iter().copied().take(n as usize).collect())
-        .collect();
-    groups.extend(twins);
-    groups.push(topology.gpus.iter().map(|g| g.index).collect());
-    groups.sort_by_key(Vec::len);
-    groups.dedup();
-    groups.retain(|g| !g.is_empty());
-    groups
+    firsts
 }
 
 /// For every routed pair, its copy alone and beside a copy over each link of each route that it

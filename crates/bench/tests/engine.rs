@@ -30,7 +30,9 @@ fn plan(machine: &Machine, patterns: &[&str]) -> Plan {
     let (topology, memory) = (&machine.topology, Bytes::gib(64));
     let scope = Scope { topology, simulated: true, without_runtime: None, memory, env: &env };
     let patterns: Vec<_> = patterns.iter().map(|p| p.parse().unwrap()).collect();
-    Plan::new(&scope, &[], &patterns).unwrap()
+    // Suites of single flows: a pattern would also choose cases of many.
+    let suites = ["local", "host-link", "pairs", "latency"].map(str::to_owned);
+    Plan::new(&scope, &suites, &patterns).unwrap()
 }
 
 fn header() -> Header {
@@ -267,4 +269,38 @@ fn a_journal_of_another_machine_is_not_resumed() {
     let other = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
     let error = Session::resume(&path, &other.world, "test").err().unwrap().to_string();
     assert!(error.contains("mi250x") && error.contains("hgx-h200"), "{error}");
+}
+
+/// Every mover that takes more than one call, and calls themselves: measured, and verified where
+/// bytes arrive.
+#[test]
+fn staged_copies_batches_and_calls_are_cases_like_others() {
+    let staged = "gpu0.vram > gpu2.vram by staged@gpu0[numa3] x 256MiB";
+    let register = "numa3.paged > numa3.registered by call@gpu0[register] x 16MiB isolated";
+    let launch = "gpu0.reg > gpu0.reg by call@gpu0[launch-sync] x 1B isolated";
+    let batch = "numa3.pinned > gpu0.vram by batch@gpu0[64] x 16MiB";
+    let exact = Options { jitter: 0.0, ..Options::default() };
+    let (_, journal) = journal_of(&exact, &[staged, register, launch, batch]);
+    let of = |case: &str| {
+        let case = case.parse().unwrap();
+        let found = journal.outcomes.iter().find(|o| *o.case() == case);
+        found.unwrap_or_else(|| panic!("no outcome of {case}"))
+    };
+    let step = |case: &str| match of(case) {
+        Outcome::Measured(m) => {
+            (m.series[0].samples_ns[0] / m.series[0].steps as f64, m.verdict.clone())
+        }
+        other => panic!("{other:?}"),
+    };
+    // Out over 36 x 0.72 = 25.92 GB/s: 4 MiB take 8 us + 161.8 us = 169.8 us, and 64 of them
+    // follow each other; the last goes in over 28.3 GB/s, 8 us + 148.2 us, behind them.
+    let (time, verdict) = step(staged);
+    assert!((time / 11_024e3 - 1.0).abs() < 0.01, "{time} ns");
+    assert_eq!(verdict, Verdict::Verified);
+    // 25 us + 16 x 64 us, and a nanosecond for the call and for reading the clock.
+    assert!((step(register).0 - 1_049_000.0).abs() <= 2.0, "{}", step(register).0);
+    // 2 us for the call, 2.5 us for the start, 600 ns for the store of one thread.
+    let launched = step(launch).0;
+    assert!((4_500.0..6_500.0).contains(&launched), "{launched} ns");
+    assert!(matches!(of(batch), Outcome::Skipped(s) if s.why.contains("no call for a batch")));
 }

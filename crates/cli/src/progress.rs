@@ -111,7 +111,7 @@ impl Progress {
 
 /// A case and its figure in one line.
 fn latest(case: &Case, series: &[Series]) -> String {
-    let Some(series) = series.first() else { return case.to_string() };
+    let Some(series) = series.first() else { return short(case) };
     let figure = if series.flow.by.is_chase() || series.moved_bytes.0 < 4096 {
         Summary::of(&series.latencies().map(|ns| ns.0).collect::<Vec<_>>())
             .map(|s| pathline_schema::Ns(s.median).to_string())
@@ -119,5 +119,13 @@ fn latest(case: &Case, series: &[Series]) -> String {
         Summary::of(&series.rates().map(|r| r.0).collect::<Vec<_>>())
             .map(|s| pathline_schema::Rate(s.median).to_string())
     };
-    format!("{:>10}  {}", figure.unwrap_or_default(), case)
+    format!("{:>10}  {}", figure.unwrap_or_default(), short(case))
+}
+
+/// A case in a line: of many flows, the first.
+fn short(case: &Case) -> String {
+    match case.timed.as_slice() {
+        [first, rest @ ..] if rest.len() > 1 => format!("{first} & {} more", rest.len()),
+        _ => case.to_string(),
+    }
 }

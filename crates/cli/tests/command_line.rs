@@ -88,8 +88,9 @@ fn a_simulated_run_writes_journal_and_page() {
         pathline(&["run", "--machine", "mi250x", "--suite", "latency", "--out", text(&run)]);
     assert_eq!(code(&output), 0, "{}", err(&output));
     let journal = journal(&run);
-    // 8 GCDs, each to each and to itself.
-    assert_eq!(journal.outcomes.len(), 64);
+    // Of 8 GCDs, copies each to each and to itself, to and from the host; loads from 7 peers each,
+    // and from the host.
+    assert_eq!(journal.outcomes.len(), 64 + 2 * 8 + 56 + 8);
     assert!(journal.end.expect("an end").complete);
     let page = fs::read_to_string(run.join("report.html")).unwrap();
     assert!(page.contains("simulated") || page.contains("Simulated"));
@@ -115,8 +116,9 @@ fn a_pasted_case_runs_exactly_that_case() {
 fn plan_lists_and_explains_without_a_device() {
     let output = pathline(&["plan", "--machine", "mi250x", "--suite", "pairs", "--json"]);
     assert_eq!(code(&output), 0);
-    // 56 ordered pairs x 4 movers, 28 pairs x 4 movers both ways.
-    assert_eq!(out(&output).lines().count(), 56 * 4 + 28 * 4);
+    // 56 ordered pairs x 4 movers, 28 pairs x 4 movers both ways; staged one of each class: 1, 2
+    // and 4 links, 2 hops over 1 and 2, and 3 hops.
+    assert_eq!(out(&output).lines().count(), 56 * 4 + 28 * 4 + 6);
     let forbidden = command(&["plan", "--machine", "mi250x", "--suite", "host-link"])
         .env("HSA_XNACK", "0")
         .output()

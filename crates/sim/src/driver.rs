@@ -226,12 +226,13 @@ impl Driver for SimDriver {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "alloc", place.unit.gpu())?;
         let thing = || format!("{bytes} at {place}");
-        let gives = match place.unit {
-            Unit::Gpu(_) => matches!(place.mem, Mem::Vram | Mem::VramFine | Mem::Managed),
-            Unit::Numa(_) => matches!(
-                place.mem,
-                Mem::Pinned | Mem::PinnedNonCoherent | Mem::PinnedWc | Mem::Managed
-            ),
+        // CUDA knows one kind of device memory and one coherence of pinned memory.
+        let hip = world.topology.gpus.iter().any(|g| g.vendor != "nvidia");
+        let gives = match (place.unit, place.mem) {
+            (Unit::Gpu(_), Mem::Vram | Mem::Managed) => true,
+            (Unit::Numa(_), Mem::Pinned | Mem::PinnedWc | Mem::Managed) => true,
+            (Unit::Gpu(_), Mem::VramFine) | (Unit::Numa(_), Mem::PinnedNonCoherent) => hip,
+            _ => false,
         };
         if !gives {
             let reason = "the runtime has no such memory there";

@@ -1,0 +1,111 @@
+//! Suites of memory kinds and runtime calls: managed memory, what calls cost, every NUMA domain.
+
+use pathline_schema::{
+    Bytes, Case, Flow, KernelOp, Mem, MigrateHow, Mover, Place, RuntimeCall, Topology, Unit,
+};
+
+use super::{BULK, dma, gpu, home, kernel, numa};
+
+/// Sizes of managed memory: a page, a fault's block of CUDA, a huge page, and bulk.
+const MANAGED: [Bytes; 4] = [Bytes::kib(4), Bytes::kib(64), Bytes::mib(2), BULK];
+
+/// Sizes that are allocated, freed and page-locked.
+const ALLOCATED: [Bytes; 3] = [Bytes::kib(4), Bytes::mib(2), BULK];
+
+/// Copies of a batch, and bytes of each.
+const BATCHES: [(u32, Bytes); 2] = [(256, Bytes::kib(4)), (256, Bytes::kib(64))];
+
+/// The first GPU and managed memory: in place, on the move by faults and by prefetch, to the host
+/// and to another GPU, and once it is there.
+pub(super) fn managed(topology: &Topology) -> Vec<Case> {
+    let mut gpus = topology.gpus.iter().map(|g| g.index);
+    let Some(first) = gpus.next() else { return Vec::new() };
+    let (here, regs) = (gpu(first, Mem::Managed), gpu(first, Mem::Reg));
+    let host = numa(home(topology, first), Mem::Managed);
+    let to = |place: Place, how| Mover::Migrate { at: place.unit, how };
+    let (fault, prefetch) = (MigrateHow::Fault, MigrateHow::Prefetch);
+    let mut ways = vec![
+        (host, regs, kernel(first, KernelOp::Read)),
+        (here, regs, kernel(first, KernelOp::Read)),
+        (host, here, to(here, fault)),
+        (host, here, to(here, prefetch)),
+        (here, host, to(host, prefetch)),
+    ];
+    if let Some(peer) = gpus.next() {
+        let there = gpu(peer, Mem::Managed);
+        ways.extend([(there, here, to(here, fault)), (there, here, to(here, prefetch))]);
+    }
+    let way = |&(src, dst, by): &(Place, Place, Mover)| {
+        MANAGED.map(|bytes| Case::single(src, dst, by, bytes))
+    };
+    ways.iter().flat_map(way).collect()
+}
+
+/// What calls of the runtime cost for the first GPU, and many small copies by one call beside the
+/// same one by one.
+pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
+    let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };
+    let (regs, h) = (gpu(first, Mem::Reg), home(topology, first));
+    let call = |call| Mover::Call { at: Unit::Gpu(first), call };
+    let one = |src, dst, what, bytes| Case::single(src, dst, call(what), bytes).isolated();
+    let about_nothing = [
+        RuntimeCall::Launch,
+        RuntimeCall::LaunchSync,
+        RuntimeCall::Sync,
+        RuntimeCall::Event,
+        RuntimeCall::Stream,
+    ];
+    let mut cases: Vec<Case> =
+        about_nothing.map(|what| one(regs, regs, what, Bytes(1))).into_iter().collect();
+    let given = [
+        gpu(first, Mem::Vram),
+        gpu(first, Mem::VramFine),
+        numa(h, Mem::Pinned),
+        numa(h, Mem::PinnedNonCoherent),
+        numa(h, Mem::PinnedWc),
+        numa(h, Mem::Managed),
+    ];
+    for (place, bytes) in given.iter().flat_map(|&p| ALLOCATED.map(|bytes| (p, bytes))) {
+        cases.push(one(regs, place, RuntimeCall::Alloc, bytes));
+        cases.push(one(place, regs, RuntimeCall::Free, bytes));
+    }
+    let locked = numa(h, Mem::Registered);
+    for (mem, bytes) in [Mem::Paged, Mem::Huge].iter().flat_map(|&m| ALLOCATED.map(|b| (m, b))) {
+        // Less than a huge page is none.
+        if mem == Mem::Paged || bytes >= Bytes::mib(2) {
+            cases.push(one(numa(h, mem), locked, RuntimeCall::Register, bytes));
+            cases.push(one(locked, numa(h, mem), RuntimeCall::Unregister, bytes));
+        }
+    }
+    let (pinned, vram) = (numa(h, Mem::Pinned), gpu(first, Mem::Vram));
+    for (copies, each) in BATCHES {
+        let by = Mover::Batch { at: Unit::Gpu(first), copies };
+        cases.push(Case::single(pinned, vram, dma(first), each));
+        cases.push(Case::single(pinned, vram, by, Bytes(each.0 * u64::from(copies))));
+    }
+    cases
+}
+
+/// Pinned memory of every NUMA domain and every GPU, in and out by the copy engine. For the first
+/// GPU also pageable memory that was placed by page and page-locked afterwards: the other way to
+/// have pinned memory in a chosen domain.
+pub(super) fn numa_gpu(topology: &Topology) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let domains = || topology.numa.iter().map(|d| d.id);
+    let gpus = || topology.gpus.iter().map(|g| g.index);
+    let case = |d: u32, g: u32, mem: Mem, inward: bool| {
+        let (host, vram) = (numa(d, mem), gpu(g, Mem::Vram));
+        let (src, dst) = if inward { (host, vram) } else { (vram, host) };
+        Case::together(vec![Flow { src, dst, by: dma(g), bytes: BULK }])
+    };
+    // Domain after domain: page-locking a buffer takes longer than to copy it, and the GPUs share it.
+    for inward in [true, false] {
+        cases.extend(domains().flat_map(|d| gpus().map(move |g| case(d, g, Mem::Pinned, inward))));
+    }
+    if let Some(first) = gpus().next().filter(|_| topology.numa.len() > 1) {
+        for inward in [true, false] {
+            cases.extend(domains().map(|d| case(d, first, Mem::Registered, inward)));
+        }
+    }
+    cases
+}
