@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use pathline_schema::{Bytes, Pattern};
 
+use crate::worker::Inject;
+
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
 #[command(name = "pathline", version, max_term_width = 100, disable_help_subcommand = true)]
@@ -42,6 +44,9 @@ pub(crate) enum Command {
     },
     /// Print the manual page (roff).
     Man,
+    /// Measure for a run that started this process.
+    #[command(hide = true)]
+    Worker,
 }
 
 /// Which cases, and on which machine.
@@ -85,9 +90,19 @@ pub(crate) struct RunArgs {
     /// Time for one case, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 250.0, value_parser = positive)]
     pub(crate) case_budget: f64,
+    /// Take a step of a case for hung after this many seconds; by default it follows from the
+    /// case's size, and is 20 or more.
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub(crate) case_deadline: Option<f64>,
     /// NVIDIA's run-time compiler: the file libnvrtc.so.N or its folder; searched by default.
     #[arg(long, value_name = "PATH", env = "PATHLINE_NVRTC")]
     pub(crate) nvrtc: Option<PathBuf>,
+    /// Measure a simulated machine in a worker process, too.
+    #[arg(long, hide = true)]
+    pub(crate) worker: bool,
+    /// Let something go wrong in the worker process.
+    #[arg(long, hide = true, value_name = "MISHAP")]
+    pub(crate) inject: Vec<Inject>,
     /// Seed of simulated noise.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

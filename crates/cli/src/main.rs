@@ -6,6 +6,7 @@ mod env;
 mod files;
 mod progress;
 mod say;
+mod worker;
 mod world;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@ use pathline_bench::Scope;
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
 use pathline_schema::{Bytes, Topology};
+use pathline_sim::{Fault, Options};
 use pathline_topo::Snapshot;
 use pathline_vendor::{Management, Opened, Runtime, management};
 
@@ -57,14 +58,6 @@ impl World {
         }
     }
 
-    /// Short name, for files and titles.
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Self::Real(topology, _) => &topology.host.hostname,
-            Self::Simulated(desc, _) => &desc.0.name,
-        }
-    }
-
     /// The physics that figures are held against.
     pub(crate) fn network(&self, env: &BTreeMap<String, String>) -> Result<Network> {
         match self {
@@ -73,20 +66,9 @@ impl World {
         }
     }
 
-    /// The text of the machine description, to keep with the run; none for this host.
-    pub(crate) fn description(&self) -> Option<&str> {
-        match self {
-            Self::Real(..) => None,
-            Self::Simulated(desc, _) => Some(&desc.1),
-        }
-    }
-
     /// Memory that buffers may take: as asked, else half of what is free.
     pub(crate) fn memory(&self, asked: Option<Bytes>) -> Bytes {
-        let topology = self.topology();
-        let described = || topology.numa.iter().map(|d| d.memory.0).sum();
-        let free = Some(topology.host.available.0).filter(|&a| a > 0).unwrap_or_else(described);
-        asked.unwrap_or(Bytes(free / 2))
+        asked.unwrap_or_else(|| half_of_free(self.topology()))
     }
 
     /// Why nothing on GPUs can be measured; none if nothing is known against it.
@@ -119,11 +101,35 @@ impl World {
             }
             Self::Simulated(desc, _) => {
                 let network = Network::new(&desc.0, Switches::from_env(env))?;
-                let machine = pathline_sim::machine(&desc.0, Switches::from_env(env), seed)?;
+                let machine = simulate(&desc.0, env, seed, Vec::new())?;
                 Ok(Open { machine, without: None, network })
             }
         }
     }
+}
+
+/// Memory that buffers may take where nobody says how much: half of what is free.
+pub(crate) fn half_of_free(topology: &Topology) -> Bytes {
+    let described = || topology.numa.iter().map(|d| d.memory.0).sum();
+    let free = Some(topology.host.available.0).filter(|&a| a > 0).unwrap_or_else(described);
+    Bytes(free / 2)
+}
+
+/// A model in virtual time, with mishaps on order.
+pub(crate) fn simulate(
+    desc: &MachineDesc,
+    env: &BTreeMap<String, String>,
+    seed: u64,
+    faults: Vec<Fault>,
+) -> Result<Machine> {
+    let options = Options { seed, faults, ..Options::default() };
+    Ok(pathline_sim::machine_with(desc, Switches::from_env(env), &options)?)
+}
+
+/// This host, with no library of GPUs opened or asked.
+pub(crate) fn without_gpus() -> Machine {
+    let snapshot = pathline_topo::live(Vec::new());
+    pathline_vendor::live(pathline_topo::from_snapshot("live", &snapshot))
 }
 
 /// What this host says of itself, in plain files. No GPU is touched.

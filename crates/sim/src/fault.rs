@@ -1,6 +1,6 @@
 //! Faults on order, so that every error path can be walked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_hal::CallError;
 use pathline_schema::Severity;
@@ -24,6 +24,8 @@ pub struct Fault {
     pub call: String,
     /// Which call of that name; 1 is the first.
     pub nth: u64,
+    /// Only calls on this GPU count; all if none.
+    pub gpu: Option<u32>,
     /// What goes wrong.
     pub mishap: Mishap,
 }
@@ -32,11 +34,15 @@ impl Fault {
     /// The `nth` call of `call` fails.
     pub fn fails(call: &str, nth: u64, severity: Severity) -> Self {
         let reason = format!("fault on order in call {nth}");
-        Self { call: call.to_owned(), nth, mishap: Mishap::Fails(severity, reason) }
+        Self { call: call.to_owned(), nth, gpu: None, mishap: Mishap::Fails(severity, reason) }
     }
     /// The `nth` call of `call` writes wrong bytes.
     pub fn corrupts(call: &str, nth: u64) -> Self {
-        Self { call: call.to_owned(), nth, mishap: Mishap::Corrupts }
+        Self { call: call.to_owned(), nth, gpu: None, mishap: Mishap::Corrupts }
+    }
+    /// The same, of the calls on one GPU.
+    pub fn on(self, gpu: u32) -> Self {
+        Self { gpu: Some(gpu), ..self }
     }
 }
 
@@ -44,7 +50,8 @@ impl Fault {
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     faults: Vec<Fault>,
-    counts: BTreeMap<&'static str, u64>,
+    /// Calls by name: of each GPU, and of all and none.
+    counts: BTreeMap<(&'static str, Option<u32>), u64>,
 }
 
 impl Script {
@@ -61,9 +68,14 @@ impl Script {
         if self.faults.is_empty() {
             return Ok(false);
         }
-        let count = self.counts.entry(call).or_default();
-        *count += 1;
-        let struck = self.faults.iter().find(|f| f.call == call && f.nth == *count);
+        for of in BTreeSet::from([None, gpu]) {
+            *self.counts.entry((call, of)).or_default() += 1;
+        }
+        let is_due = |f: &Fault| {
+            let counts = f.gpu.is_none() || f.gpu == gpu;
+            f.call == call && counts && self.counts.get(&(call, f.gpu)) == Some(&f.nth)
+        };
+        let struck = self.faults.iter().find(|f| is_due(f));
         match struck.map(|fault| &fault.mishap) {
             None => Ok(false),
             Some(Mishap::Corrupts) => Ok(true),

@@ -17,6 +17,7 @@ use clap::CommandFactory;
 
 use crate::args::{Args, Colour, Command};
 use crate::say::out;
+use crate::worker;
 
 /// How a command went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     match args.command {
         None => hello::run(),
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Worker) => worker::run().map(|()| Exit::Fine),
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Report(args)) => report::run(&args),

@@ -1,41 +1,80 @@
 //! `pathline run`.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use pathline_bench::{About, Crew, Header, Here, Overhead, Plan, Scope, Session, default_settings};
-use pathline_flow::Network;
+use pathline_flow::{MachineDesc, Network, Switches};
+use pathline_hal::Machine;
 use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
 
 use super::{Exit, colour, plan, report};
 use crate::args::{Args, Command, RunArgs};
 use crate::progress::{Progress, Stopper};
 use crate::say::{out, outln};
-use crate::world::{Open, World};
+use crate::worker::{NoWorker, Opening, Worker};
+use crate::world::{Open, World, describe, half_of_free, without_gpus};
 use crate::{env, files};
 
 pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let begun = Instant::now();
     let args = taken_up(args)?;
     let stopper = Stopper::new(begun, args.time_limit);
-    let switches = env::switches();
-    let world = World::new(args.select.machine.as_deref(), args.nvrtc.as_ref())?;
-    let memory = world.memory(args.select.memory);
-    let start = Start {
-        name: world.name().to_owned(),
-        description: world.description().map(str::to_owned),
-        settings: settings(&args, memory),
-        switches,
-        args,
-        stopper,
+    let model = args.select.machine.as_deref().map(describe).transpose()?;
+    let start = Start { stopper, switches: env::switches(), model, args };
+    if start.model.is_some() && !start.args.worker {
+        return run_here(&start);
+    }
+    let args = &start.args;
+    let limit = args.case_deadline.map(Duration::from_secs_f64);
+    let opened = Worker::open(start.opening(), settings(args), limit, &|| start.stopper.reason());
+    let mut worker = match opened {
+        Ok(worker) => worker,
+        Err(NoWorker::Spawn(error)) => return run_without_worker(&start, &error),
+        Err(NoWorker::Open(why)) => return Err(anyhow!("this machine cannot be opened: {why}")),
+        Err(NoWorker::Interrupted) => {
+            return Err(anyhow!("interrupted before anything was measured"));
+        }
     };
+    let settings = start.settings(worker.about());
+    worker.set_memory(settings.memory);
+    let network = start.network(worker.about())?;
+    let measured = measure(&start, settings, &mut worker)?;
+    // It gives back its memory and devices before the report is made.
+    drop(worker);
+    report(&start.args, &measured, &network)
+}
+
+/// A model runs in this process: it cannot crash it, and is done before another one is started.
+fn run_here(start: &Start) -> Result<Exit> {
+    let world = World::new(start.args.select.machine.as_deref(), None)?;
     let Open { machine, without, network } = world.open(&start.switches, start.args.seed)?;
-    let about = About::of(&machine, without, Overhead::All);
-    let mut crew = Here::new(&machine, about, start.settings);
-    go(start, &mut crew, &network)
+    measure_on(start, &machine, without, &network)
+}
+
+/// Where no process can be started, there is still what needs none: the host.
+fn run_without_worker(start: &Start, error: &io::Error) -> Result<Exit> {
+    let machine = without_gpus();
+    let why = format!("no worker process can be started ({error}); see `ulimit -u`");
+    let network = Network::from_topology(&machine.topology);
+    measure_on(start, &machine, Some(why), &network)
+}
+
+fn measure_on(
+    start: &Start,
+    machine: &Machine,
+    without: Option<String>,
+    network: &Network,
+) -> Result<Exit> {
+    let about = About::of(machine, without, Overhead::All);
+    let settings = start.settings(&about);
+    let mut crew = Here::new(machine, about, settings);
+    let measured = measure(start, settings, &mut crew)?;
+    report(&start.args, &measured, network)
 }
 
 /// What a run is begun with.
@@ -43,30 +82,81 @@ struct Start {
     args: RunArgs,
     stopper: Stopper,
     switches: BTreeMap<String, String>,
-    /// Name of the machine.
-    name: String,
-    /// Text of its description, if it is a model.
-    description: Option<String>,
-    settings: Settings,
+    /// Description of a model, with its text.
+    model: Option<(MachineDesc, String)>,
 }
 
-/// Plans, measures and reports.
-fn go(start: Start, crew: &mut dyn Crew, network: &Network) -> Result<Exit> {
-    let Start { args, stopper, switches, name, description, settings } = start;
-    let plan = plan_for(crew.about(), &args, settings.memory, &switches, &name)?;
+impl Start {
+    /// Name of the machine.
+    fn name(&self, about: &About) -> String {
+        match &self.model {
+            Some((desc, _)) => desc.name.clone(),
+            None => about.topology.host.hostname.clone(),
+        }
+    }
+
+    fn settings(&self, about: &About) -> Settings {
+        let memory = self.args.select.memory.unwrap_or_else(|| half_of_free(&about.topology));
+        Settings { memory, ..settings(&self.args) }
+    }
+
+    /// The physics that figures are held against.
+    fn network(&self, about: &About) -> Result<Network> {
+        match &self.model {
+            Some((desc, _)) => Ok(Network::new(desc, Switches::from_env(&self.switches))?),
+            None => Ok(Network::from_topology(&about.topology)),
+        }
+    }
+
+    fn opening(&self) -> Opening {
+        let name = self.args.select.machine.clone().unwrap_or_default();
+        Opening {
+            parent: std::process::id(),
+            model: self.model.as_ref().map(|(_, text)| (name, text.clone())),
+            seed: self.args.seed,
+            nvrtc: self.args.nvrtc.clone(),
+            without: None,
+            overhead: Overhead::All,
+            inject: self.args.inject.clone(),
+        }
+    }
+}
+
+/// What was measured: the folder of the run, and how it ended.
+struct Measured {
+    folder: PathBuf,
+    end: End,
+}
+
+/// Plans and measures.
+fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Measured> {
+    let Start { args, stopper, switches, model } = start;
+    let name = start.name(crew.about());
+    let plan = plan_for(crew.about(), args, settings.memory, switches, &name)?;
     let header = Header {
         host: env::hostname(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: command_line(),
-        env: switches,
+        env: switches.clone(),
         settings,
     };
-    let (folder, session) = open(&args, &crew.about().world, &header.host, &name)?;
-    if let Some(text) = description.filter(|_| args.resume.is_none()) {
-        files::write(&folder.join(files::MACHINE), &text)?;
+    let (folder, session) = open(args, &crew.about().world, &header.host, &name)?;
+    if let Some((_, text)) = model.as_ref().filter(|_| args.resume.is_none()) {
+        files::write(&folder.join(files::MACHINE), text)?;
     }
-    let end = measure(session, crew, &plan, header, &stopper, args.quiet)?;
-    let journal = files::read(&folder)?;
+    let mut progress = Progress::new(plan.entries.len(), session.done(), args.quiet);
+    let end = session
+        .run(crew, &plan, header, &env::now, &|| stopper.reason(), &mut |event| {
+            progress.show(event);
+        })
+        .context("the run ended early; what was measured is in its journal");
+    progress.end();
+    Ok(Measured { folder, end: end? })
+}
+
+fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit> {
+    let Measured { folder, end } = measured;
+    let journal = files::read(folder)?;
     let page = folder.join(files::PAGE);
     let summary = report::write(&journal, network, &page, colour(args.color))?;
     if !args.quiet {
@@ -148,13 +238,14 @@ fn command_line() -> Vec<String> {
     words
 }
 
-fn settings(args: &RunArgs, memory: Bytes) -> Settings {
+/// Settings without the memory that buffers may take, which follows from the machine.
+fn settings(args: &RunArgs) -> Settings {
     Settings {
         precision: args.precision / 100.0,
         case_budget: Ns::ms(args.case_budget),
         time_limit: Ns::secs(args.time_limit.unwrap_or(0.0)),
         seed: args.seed,
-        ..default_settings(memory)
+        ..default_settings(Bytes(0))
     }
 }
 
@@ -182,22 +273,4 @@ fn open(
         ));
     }
     Ok((folder, Session::create(&path)?))
-}
-
-fn measure(
-    session: Session,
-    crew: &mut dyn Crew,
-    plan: &Plan,
-    header: Header,
-    stopper: &Stopper,
-    quiet: bool,
-) -> Result<End> {
-    let mut progress = Progress::new(plan.entries.len(), session.done(), quiet);
-    let end = session
-        .run(crew, plan, header, &env::now, &|| stopper.reason(), &mut |event| {
-            progress.show(event);
-        })
-        .context("the run ended early; what was measured is in its journal");
-    progress.end();
-    end
 }

@@ -1,0 +1,100 @@
+//! The worker's side: opens the machine and measures what it is told.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context, Result, anyhow};
+use pathline_bench::{About, Here, Task, Word};
+use pathline_flow::MachineDesc;
+use pathline_hal::Machine;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use super::inject::{self, Inject};
+use super::link::{Heard, Link, Opening, Order, Reply, Report};
+use crate::env;
+use crate::say::errln;
+use crate::world::{self, Open, World};
+
+/// Works until its supervisor closes the socket.
+pub(crate) fn run() -> Result<()> {
+    // The supervisor decides when work ends; who ends all processes of a job at once must not take
+    // the last sample from it.
+    if let Err(error) = ctrlc::set_handler(|| {}) {
+        errln!("cannot leave signals to the supervisor: {error}");
+    }
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let socket = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+    // Processes that libraries start, such as compilers, must not hold the socket open.
+    if let Ok(null) = std::fs::File::open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&null);
+    }
+    let mut link = Link::new(UnixStream::from(socket), None)
+        .context("this command is for `pathline run`, which starts it with a socket")?;
+    let Heard::Line(Order::Open(opening)) = link.listen()? else {
+        return Err(anyhow!("expected the order to open a machine"));
+    };
+    // A parent that ended before the signal was asked for is gone unnoticed.
+    if getppid().is_none_or(|pid| pid.as_raw_pid().cast_unsigned() != opening.parent) {
+        return Ok(());
+    }
+    inject::at_open(&opening.inject);
+    let (machine, without) = open(&opening)?;
+    let about = About::of(&machine, without, opening.overhead);
+    link.send(&Report::Opened(Box::new(about.clone())))?;
+    let mut here: Option<Here<'_>> = None;
+    while let Heard::Line(order) = link.listen()? {
+        let Order::Measure(order) = order else { return Err(anyhow!("a machine is open")) };
+        let (task, settings) = *order;
+        let here = here.get_or_insert_with(|| Here::new(&machine, about.clone(), settings));
+        measure(here, &task, &mut link, &opening.inject)?;
+        link.send(&Report::Done)?;
+    }
+    Ok(())
+}
+
+fn open(opening: &Opening) -> Result<(Machine, Option<String>)> {
+    let switches = env::switches();
+    if let Some((name, text)) = &opening.model {
+        let desc = MachineDesc::parse(name, text)?;
+        let faults = opening.inject.iter().filter_map(fault).collect();
+        return Ok((world::simulate(&desc, &switches, opening.seed, faults)?, None));
+    }
+    if let Some(why) = &opening.without {
+        return Ok((world::without_gpus(), Some(why.clone())));
+    }
+    let world = World::new(None, opening.nvrtc.as_ref())?;
+    let Open { machine, without, .. } = world.open(&switches, opening.seed)?;
+    Ok((machine, without))
+}
+
+fn fault(inject: &Inject) -> Option<pathline_sim::Fault> {
+    let Inject::Call { call, nth, severity, gpu } = inject else { return None };
+    let fault = pathline_sim::Fault::fails(call, *nth, *severity);
+    Some(gpu.map_or(fault.clone(), |gpu| fault.on(gpu)))
+}
+
+fn measure(
+    here: &mut Here<'_>,
+    task: &Task,
+    link: &mut Link,
+    ordered: &[Inject],
+) -> io::Result<()> {
+    let stop = Cell::new(false);
+    let interrupt = || stop.get().then(|| "the supervisor said so".to_owned());
+    here.work(task, &interrupt, &mut |word: Word| {
+        let mishap = inject::at(ordered, &word);
+        link.send(&Report::Word(Box::new(word)))?;
+        match link.listen()? {
+            Heard::Line(Reply::Go) => {}
+            Heard::Line(Reply::Stop) => stop.set(true),
+            // Nobody reads any more.
+            Heard::Nothing | Heard::End => return Err(io::ErrorKind::BrokenPipe.into()),
+        }
+        if let Some(mishap) = mishap {
+            mishap.happen();
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,127 @@
+//! Mishaps on order, so that the ways out of them can be tested on any machine.
+
+use std::fmt;
+use std::str::FromStr;
+
+use pathline_bench::{Doing, Word};
+use pathline_schema::Severity;
+use serde::{Deserialize, Serialize};
+
+/// What goes wrong in a worker process: `WHAT STEP TEXT`, or `fails CALL NTH SEVERITY [GPU]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Inject {
+    /// The process ends, or hangs, at a step of a case.
+    At {
+        /// How.
+        what: Mishap,
+        /// The step.
+        doing: Doing,
+        /// Part of the text of the case.
+        text: String,
+    },
+    /// A call to a simulated machine fails, once in each process.
+    Call {
+        /// Name of the call.
+        call: String,
+        /// Which one; 1 is the first.
+        nth: u64,
+        /// How bad it is.
+        severity: Severity,
+        /// Only calls on this GPU count.
+        gpu: Option<u32>,
+    },
+    /// The process ends, or hangs, while it opens the machine.
+    Open(Mishap),
+}
+
+/// How a process stops to work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Mishap {
+    /// By a signal.
+    Crash,
+    /// By an exit of its own.
+    Exit,
+    /// It does nothing any more.
+    Hang,
+}
+
+impl FromStr for Inject {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!(
+                "'{text}' is no mishap: crash|exit|hang open|bind|visit|verify TEXT, or fails CALL NTH SEVERITY [GPU]"
+            )
+        };
+        let (first, rest) = text.split_once(' ').ok_or_else(bad)?;
+        let what = match first {
+            "crash" => Mishap::Crash,
+            "exit" => Mishap::Exit,
+            "hang" => Mishap::Hang,
+            "fails" => {
+                let words: Vec<&str> = rest.split(' ').collect();
+                let &[call, nth, severity, ref gpu @ ..] = words.as_slice() else {
+                    return Err(bad());
+                };
+                return Ok(Self::Call {
+                    call: call.to_owned(),
+                    nth: nth.parse().map_err(|_| bad())?,
+                    severity: severity.parse().map_err(|_| bad())?,
+                    gpu: gpu.first().map(|g| g.parse()).transpose().map_err(|_| bad())?,
+                });
+            }
+            _ => return Err(bad()),
+        };
+        let (step, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        let doing = match step {
+            "open" => return Ok(Self::Open(what)),
+            "bind" => Doing::Bind,
+            "visit" => Doing::Visit,
+            "verify" => Doing::Verify,
+            _ => return Err(bad()),
+        };
+        Ok(Self::At { what, doing, text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Mishap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+impl Mishap {
+    pub(super) fn happen(self) {
+        // Its last words are part of what the run tells.
+        crate::say::errln!("pathline: {self} on order");
+        match self {
+            Self::Crash => std::process::abort(),
+            Self::Exit => std::process::exit(3),
+            Self::Hang => loop {
+                std::thread::sleep(std::time::Duration::from_secs(3600));
+            },
+        }
+    }
+}
+
+/// Lets happen what was ordered for the opening of the machine.
+pub(super) fn at_open(ordered: &[Inject]) {
+    for inject in ordered {
+        if let Inject::Open(what) = inject {
+            what.happen();
+        }
+    }
+}
+
+/// What was ordered for what begins now.
+pub(super) fn at(ordered: &[Inject], word: &Word) -> Option<Mishap> {
+    let Word::Now { case, doing } = word else { return None };
+    ordered.iter().find_map(|inject| match inject {
+        Inject::At { what, doing: when, text }
+            if when == doing && case.to_string().contains(text) =>
+        {
+            Some(*what)
+        }
+        _ => None,
+    })
+}

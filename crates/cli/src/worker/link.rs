@@ -1,0 +1,171 @@
+//! What passes between a run and its worker process: one JSON value a line, over a socket that is the
+//! worker's standard input. Its standard output stays free for what libraries print.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pathline_bench::{About, Overhead, Task, Word};
+use pathline_schema::Settings;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::inject::Inject;
+
+/// What a worker is told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// Open the machine. First of all, once.
+    Open(Box<Opening>),
+    /// Measure. Each word of it is answered with a [`Reply`] before the work goes on.
+    Measure(Box<(Task, Settings)>),
+}
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Report {
+    /// The machine is open.
+    Opened(Box<About>),
+    /// Something of the task at hand.
+    Word(Box<Word>),
+    /// The task has ended.
+    Done,
+}
+
+/// Whether the work goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Reply {
+    /// It does.
+    Go,
+    /// It ends as soon as it can.
+    Stop,
+}
+
+/// Which machine to open, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Opening {
+    /// The process that started the worker, which must not outlive it.
+    pub(crate) parent: u32,
+    /// Name and description of a model; none for this host.
+    pub(crate) model: Option<(String, String)>,
+    /// Seed of what a model draws.
+    pub(crate) seed: u64,
+    /// Where the run-time compiler is, if that was said.
+    pub(crate) nvrtc: Option<PathBuf>,
+    /// Why the GPUs are to be left alone, if they are.
+    pub(crate) without: Option<String>,
+    /// Which timers to look at.
+    pub(crate) overhead: Overhead,
+    /// What goes wrong on order.
+    pub(crate) inject: Vec<Inject>,
+}
+
+/// Longer lines are nobody's of ours: the topology of thousands of devices fits.
+const MAX_LINE: usize = 64 << 20;
+/// A line that is not taken in this time has nobody who would.
+const TAKEN: Duration = Duration::from_secs(20);
+
+/// One end of the socket.
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: UnixStream,
+    read: Vec<u8>,
+}
+
+/// What was heard.
+#[derive(Debug)]
+pub(crate) enum Heard<T> {
+    /// A line.
+    Line(T),
+    /// Nothing yet.
+    Nothing,
+    /// The other end is closed.
+    End,
+}
+
+impl Link {
+    /// An end that waits for `patience` at most where it listens; as long as it takes if none.
+    pub(crate) fn new(stream: UnixStream, patience: Option<Duration>) -> io::Result<Self> {
+        stream.set_read_timeout(patience)?;
+        stream.set_write_timeout(Some(TAKEN))?;
+        Ok(Self { stream, read: Vec::new() })
+    }
+
+    /// Sends a line.
+    pub(crate) fn send(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(value)?;
+        line.push(b'\n');
+        self.stream.write_all(&line)
+    }
+
+    /// Says that nothing more will be said. The other end hears of it.
+    pub(crate) fn close(&self) {
+        // One that is closed already is closed.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Waits for a line.
+    pub(crate) fn listen<T: DeserializeOwned>(&mut self) -> io::Result<Heard<T>> {
+        let mut looked = 0;
+        loop {
+            if let Some(at) = self.read[looked..].iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=looked + at).collect();
+                return Ok(Heard::Line(serde_json::from_slice(&line)?));
+            }
+            looked = self.read.len();
+            if looked > MAX_LINE {
+                return Err(io::Error::new(ErrorKind::InvalidData, "a line without an end"));
+            }
+            let mut some = [0; 1 << 14];
+            match self.stream.read(&mut some) {
+                Ok(0) => return Ok(Heard::End),
+                Ok(read) => self.read.extend_from_slice(&some[..read]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Ok(Heard::Nothing);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(Heard::End),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Link, Link) {
+        let (a, b) = UnixStream::pair().unwrap();
+        let patience = Some(Duration::from_millis(20));
+        (Link::new(a, patience).unwrap(), Link::new(b, patience).unwrap())
+    }
+
+    #[test]
+    fn lines_arrive_whole_and_in_order_however_they_are_cut() {
+        let (mut a, mut b) = pair();
+        a.send(&Reply::Go).unwrap();
+        a.send(&Reply::Stop).unwrap();
+        a.stream.write_all(b"\"g").unwrap();
+        assert!(matches!(b.listen().unwrap(), Heard::Line(Reply::Go)));
+        assert!(matches!(b.listen().unwrap(), Heard::Line(Reply::Stop)));
+        assert!(matches!(b.listen::<Reply>().unwrap(), Heard::Nothing));
+        a.stream.write_all(b"o\"\n").unwrap();
+        assert!(matches!(b.listen().unwrap(), Heard::Line(Reply::Go)));
+        drop(a);
+        assert!(matches!(b.listen::<Reply>().unwrap(), Heard::End));
+        assert!(b.send(&Reply::Go).is_err());
+    }
+
+    #[test]
+    fn what_is_no_line_of_ours_is_an_error() {
+        let (mut a, mut b) = pair();
+        a.stream.write_all(b"hello\n").unwrap();
+        assert!(b.listen::<Reply>().is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! A worker process: started, heard, killed, reaped, and what its death tells.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, BufRead, BufReader, PipeReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+
+/// How often who waits looks for other reasons to stop.
+pub(super) const TICK: Duration = Duration::from_millis(50);
+/// How long a process that was killed may take to be gone. One that the kernel holds in a driver
+/// takes longer, and is left behind.
+const KILLED: Duration = Duration::from_secs(5);
+/// How long one that may go may take to give back memory and devices.
+const DISMISSED: Duration = Duration::from_secs(10);
+/// Lines of its output that are kept.
+const LINES: usize = 8;
+/// Characters of such a line that are kept.
+const LINE: usize = 400;
+
+/// What a process printed last.
+type Words = Arc<Mutex<VecDeque<String>>>;
+
+/// A running worker.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    pub(super) link: Link,
+    /// Switches that it was started with beside those of this process.
+    pub(super) env: BTreeMap<String, String>,
+    words: Words,
+    gone: Option<ExitStatus>,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub(super) struct Death {
+    /// In words, with what it printed last.
+    pub(super) text: String,
+    /// Whether it ended by its own doing rather than by a signal that people and kernels send.
+    pub(super) own: bool,
+}
+
+impl Process {
+    /// Starts this program once more, as a worker.
+    pub(super) fn start(env: &BTreeMap<String, String>) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let (output, input) = io::pipe()?;
+        let mut command = Command::new(program());
+        command
+            .arg("worker")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(input.try_clone()?)
+            .stderr(input)
+            .envs(env)
+            // Ctrl-C is for the supervisor, and Ctrl-Z must not look like a hang.
+            .process_group(0);
+        let child = command.spawn()?;
+        // The command holds the other ends open.
+        drop(command);
+        let words = Words::default();
+        let kept = Arc::clone(&words);
+        // Without it the process would block once the pipe is full.
+        std::thread::Builder::new()
+            .name("worker-output".into())
+            .spawn(move || keep(output, &kept))?;
+        let link = Link::new(ours, Some(TICK))?;
+        Ok(Self { child, link, env: env.clone(), words, gone: None })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended already.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.reap(Duration::ZERO)
+    }
+
+    /// The last line that it printed, as a clause; empty if none.
+    pub(super) fn last_words(&self) -> String {
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.back().map(|line| format!("; it last said: {line}")).unwrap_or_default()
+    }
+
+    /// Waits for the end of one that has closed its socket, and says how it came.
+    pub(super) fn death(mut self) -> Death {
+        let closed_only = !self.reap(KILLED);
+        if closed_only {
+            self.kill();
+        }
+        // What it printed is read to the end by another thread.
+        std::thread::sleep(TICK / 10);
+        let words = self.last_words();
+        let Some(status) = self.gone.filter(|_| !closed_only) else {
+            return Death { text: format!("closed its socket and went on{words}"), own: true };
+        };
+        let (how, own) = match (status.signal(), status.code()) {
+            (Some(signal), _) => (format!("was ended by {}", name(signal)), is_own(signal)),
+            (None, code) => (format!("ended with code {}", code.unwrap_or(-1)), true),
+        };
+        Death { text: format!("{how}{words}"), own }
+    }
+
+    /// Ends it at once. False if the kernel would not let it go in time.
+    pub(super) fn kill(&mut self) -> bool {
+        // It may be gone already.
+        let _ = self.child.kill();
+        self.reap(KILLED)
+    }
+
+    fn reap(&mut self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        while self.gone.is_none() {
+            match self.child.try_wait() {
+                Ok(Some(status)) => self.gone = Some(status),
+                Ok(None) if begun.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Ok(None) | Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Process {
+    /// Lets it go in peace, if it does so in time.
+    fn drop(&mut self) {
+        self.link.close();
+        if !self.reap(DISMISSED) {
+            self.kill();
+        }
+    }
+}
+
+/// This program, also where it was replaced since, or where nothing tells its path.
+fn program() -> PathBuf {
+    let proc = Path::new("/proc/self/exe");
+    match std::env::current_exe() {
+        Ok(path) if path.is_file() => path,
+        _ if proc.exists() => proc.to_owned(),
+        _ => std::env::args_os().next().map_or_else(|| PathBuf::from("pathline"), PathBuf::from),
+    }
+}
+
+/// Keeps the last lines of an output.
+fn keep(output: PipeReader, words: &Words) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    while let Ok(1..) = output.read_until(b'\n', &mut line) {
+        let text: String = String::from_utf8_lossy(&line).trim_end().chars().take(LINE).collect();
+        line.clear();
+        let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        if !text.is_empty() {
+            words.push_back(text);
+        }
+        if words.len() > LINES {
+            words.pop_front();
+        }
+    }
+}
+
+/// Signals by number on Linux, of those that end processes.
+const SIGNALS: &[(i32, &str)] = &[
+    (1, "SIGHUP"),
+    (2, "SIGINT"),
+    (4, "SIGILL"),
+    (5, "SIGTRAP"),
+    (6, "SIGABRT"),
+    (7, "SIGBUS"),
+    (8, "SIGFPE"),
+    (9, "SIGKILL, which people and the kernel's out-of-memory killer send"),
+    (11, "SIGSEGV"),
+    (13, "SIGPIPE"),
+    (15, "SIGTERM"),
+    (31, "SIGSYS"),
+];
+
+fn name(signal: i32) -> String {
+    match SIGNALS.iter().find(|(number, _)| *number == signal) {
+        Some((number, name)) => format!("signal {number} ({name})"),
+        None => format!("signal {signal}"),
+    }
+}
+
+/// Whether a process brings it on itself: SIGHUP, SIGINT, SIGKILL and SIGTERM come from others.
+fn is_own(signal: i32) -> bool {
+    ![1, 2, 9, 15].contains(&signal)
+}

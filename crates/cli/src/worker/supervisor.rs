@@ -1,0 +1,364 @@
+//! The run's side: keeps a worker process at work, and watches it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use pathline_bench::{About, Crew, Doing, Ended, Interrupt, Loss, Overhead, Task, Word, deadline};
+use pathline_hal::CallError;
+use pathline_schema::{Bytes, Case, Message, Ns, Settings, Severity, Topology, World};
+
+use super::link::{Heard, Opening, Order, Reply, Report};
+use super::process::Process;
+
+/// To open a machine, or to give back what one group held, may take this long: a driver that wakes
+/// eight GPUs takes half a minute, hundreds of gigabytes of pinned memory take seconds.
+const BETWEEN: Duration = Duration::from_secs(120);
+/// After a request to stop, the step at hand may take this long.
+const STOPPING: Duration = Duration::from_secs(10);
+/// Losses in a row that take no case with them. After so many the machine is used with less of it.
+const MOST_IDLE: u32 = 2;
+/// The same for processes that somebody else ends.
+const MOST_ENDED: u32 = 100;
+
+/// A crew in a process of its own.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    opening: Opening,
+    about: About,
+    settings: Settings,
+    /// Instead of what follows from each step, if the user said so.
+    limit: Option<Duration>,
+    begun: Instant,
+    process: Option<Process>,
+    idle: Idle,
+}
+
+/// Why there is no worker.
+#[derive(Debug)]
+pub(crate) enum NoWorker {
+    /// No process can be started here.
+    Spawn(io::Error),
+    /// It does not open the machine, even without GPUs.
+    Open(String),
+    /// The run is to end.
+    Interrupted,
+}
+
+/// Losses in a row at which no case was in flight.
+#[derive(Debug, Clone, Copy, Default)]
+struct Idle {
+    /// By what the process did itself.
+    own: u32,
+    /// By others.
+    ended: u32,
+}
+
+impl Idle {
+    fn count(&mut self, own: bool) {
+        if own { self.own += 1 } else { self.ended += 1 }
+    }
+    fn is_too_many(self) -> bool {
+        self.own >= MOST_IDLE || self.ended >= MOST_ENDED
+    }
+}
+
+/// Why a process is of no use any more.
+struct Failure {
+    text: String,
+    own: bool,
+}
+
+impl Worker {
+    /// Starts a worker that opens the machine.
+    pub(crate) fn open(
+        opening: Opening,
+        settings: Settings,
+        limit: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Self, NoWorker> {
+        let about = About {
+            world: World::Real,
+            topology: Topology::default(),
+            without: None,
+            overhead_ns: BTreeMap::new(),
+            gpus: BTreeMap::new(),
+        };
+        let (begun, process, idle) = (Instant::now(), None, Idle::default());
+        let mut worker = Self { opening, about, settings, limit, begun, process, idle };
+        let (process, about) = worker.start(&BTreeMap::new(), interrupt)?;
+        worker.process = Some(process);
+        worker.about = about;
+        worker.opening.overhead = Overhead::Known;
+        Ok(worker)
+    }
+
+    /// A process that has opened the machine: as it is, else with its GPUs untouched until a case
+    /// needs them, else without its GPUs.
+    fn start(
+        &mut self,
+        env: &BTreeMap<String, String>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<(Process, About), NoWorker> {
+        loop {
+            let process = Process::start(env).map_err(NoWorker::Spawn)?;
+            let failure = match self.try_open(process, interrupt) {
+                Ok(Some(opened)) => return Ok(opened),
+                Ok(None) => return Err(NoWorker::Interrupted),
+                Err(failure) => failure,
+            };
+            if self.opening.overhead == Overhead::All {
+                self.opening.overhead = Overhead::Host;
+            }
+            self.lost_idle(&failure).map_err(NoWorker::Open)?;
+        }
+    }
+
+    /// Counts a loss that took no case with it. After too many, GPUs are left alone; if that does
+    /// not help, the error.
+    fn lost_idle(&mut self, failure: &Failure) -> Result<(), String> {
+        self.idle.count(failure.own);
+        if !self.idle.is_too_many() {
+            return Ok(());
+        }
+        let why = format!("worker processes fail one after another; the last one {}", failure.text);
+        if self.opening.without.is_some() {
+            return Err(why);
+        }
+        self.opening.without = Some(why);
+        self.idle = Idle::default();
+        Ok(())
+    }
+
+    fn try_open(
+        &self,
+        mut process: Process,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<(Process, About)>, Failure> {
+        let begun = Instant::now();
+        let limit = self.limit.unwrap_or(BETWEEN);
+        if process.link.send(&Order::Open(Box::new(self.opening.clone()))).is_err() {
+            return Err(ended(process));
+        }
+        loop {
+            match process.link.listen() {
+                Ok(Heard::Line(Report::Opened(about))) => {
+                    return self.accept(process, *about).map(Some);
+                }
+                Ok(Heard::Nothing) if interrupt().is_some() => {
+                    process.kill();
+                    return Ok(None);
+                }
+                Ok(Heard::Nothing) if begun.elapsed() > limit => {
+                    return Err(hung(process, "it opened the machine", limit));
+                }
+                Ok(Heard::Nothing) if !process.has_ended() => {}
+                Ok(Heard::Nothing | Heard::End) => return Err(ended(process)),
+                Ok(Heard::Line(_)) | Err(_) => return Err(garbled(process)),
+            }
+        }
+    }
+
+    /// A machine whose GPUs have other numbers than before is another one: figures would be written
+    /// down for the wrong GPU.
+    fn accept(&self, process: Process, about: About) -> Result<(Process, About), Failure> {
+        let names = |about: &About| -> Vec<(u32, String)> {
+            about.topology.gpus.iter().map(|gpu| (gpu.index, gpu.pci.clone())).collect()
+        };
+        let first = self.about.topology == Topology::default();
+        if first || about.without.is_some() || names(&about) == names(&self.about) {
+            return Ok((process, about));
+        }
+        let list = |about: &About| {
+            names(about).iter().map(|(_, pci)| pci.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let text =
+            format!("found other GPUs ({}) than before ({})", list(&about), list(&self.about));
+        Err(Failure { text, own: true })
+    }
+
+    /// Has a process that was started for `env`; the reason if there is none.
+    fn ready(
+        &mut self,
+        env: &BTreeMap<String, String>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Process, NoWorker> {
+        if let Some(process) = self.process.take().filter(|process| process.env == *env) {
+            return Ok(process);
+        }
+        let (process, about) = self.start(env, interrupt)?;
+        self.about.without = about.without;
+        Ok(process)
+    }
+
+    /// Sets how much memory buffers may take, which follows from the machine.
+    pub(crate) fn set_memory(&mut self, memory: Bytes) {
+        self.settings.memory = memory;
+    }
+
+    /// How long a step may take.
+    fn limit(&self, case: &Case, doing: Doing) -> Duration {
+        self.limit.unwrap_or_else(|| {
+            let limit = deadline(case, doing, &self.settings);
+            Duration::try_from_secs_f64(limit.as_secs()).unwrap_or(Duration::MAX)
+        })
+    }
+}
+
+impl Crew for Worker {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn now(&self) -> Ns {
+        Ns::secs(self.begun.elapsed().as_secs_f64())
+    }
+
+    fn measure(
+        &mut self,
+        task: &Task,
+        interrupt: Interrupt<'_>,
+        tell: &mut dyn FnMut(Message) -> io::Result<()>,
+    ) -> io::Result<Ended> {
+        let mut process = match self.ready(&task.env(), interrupt) {
+            Ok(process) => process,
+            Err(NoWorker::Interrupted) => return Ok(Ended::Done),
+            Err(NoWorker::Spawn(error)) => return Ok(Ended::Gone(error.to_string())),
+            Err(NoWorker::Open(why)) => return Ok(Ended::Gone(why)),
+        };
+        if process.link.send(&Order::Measure(Box::new((task.clone(), self.settings)))).is_err() {
+            let failure = ended(process);
+            return Ok(self.lost(None, failure));
+        }
+        let mut watch = Watch::new(self.limit.unwrap_or(BETWEEN));
+        loop {
+            let word = match process.link.listen() {
+                Ok(Heard::Line(Report::Word(word))) => word,
+                Ok(Heard::Line(Report::Done)) => {
+                    self.process = Some(process);
+                    return Ok(Ended::Done);
+                }
+                Ok(Heard::Nothing) if watch.has_stopped_waiting(interrupt) => {
+                    process.kill();
+                    return Ok(Ended::Done);
+                }
+                Ok(Heard::Nothing) if watch.since.elapsed() > watch.limit => {
+                    let failure = hung(process, &watch.step(), watch.limit);
+                    return Ok(self.lost(watch.at, failure));
+                }
+                Ok(Heard::Nothing) if !process.has_ended() => continue,
+                Ok(Heard::Nothing | Heard::End) => {
+                    let failure = ended(process);
+                    return Ok(self.lost(watch.at, failure));
+                }
+                Ok(Heard::Line(Report::Opened(_))) | Err(_) => {
+                    let failure = garbled(process);
+                    return Ok(self.lost(watch.at, failure));
+                }
+            };
+            watch.since = Instant::now();
+            match *word {
+                Word::Now { case, doing } => {
+                    watch.limit = self.limit(&case, doing);
+                    watch.at = Some((case, doing));
+                }
+                Word::Say(message) => {
+                    let sticky = matches!(&message, Message::Faulted(fault)
+                        if fault.severity == Severity::Sticky);
+                    if !matches!(message, Message::Sampled(_) | Message::Note(_)) {
+                        watch.at = None;
+                        watch.limit = self.limit.unwrap_or(BETWEEN);
+                        self.idle = Idle::default();
+                    }
+                    tell(message)?;
+                    if sticky {
+                        // Its runtime is beyond use: nothing that it could still say matters.
+                        process.kill();
+                        let (case, error, blame) = (None, String::new(), true);
+                        return Ok(Ended::Lost(Loss { case, error, blame }));
+                    }
+                }
+            }
+            let reply = if interrupt().is_some() { Reply::Stop } else { Reply::Go };
+            if process.link.send(&reply).is_err() {
+                let failure = ended(process);
+                return Ok(self.lost(watch.at, failure));
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// What the end of a process costs.
+    fn lost(&mut self, at: Option<(Case, Doing)>, failure: Failure) -> Ended {
+        let Some((case, doing)) = at else {
+            return match self.lost_idle(&failure) {
+                Ok(()) => Ended::Lost(Loss { case: None, error: failure.text, blame: failure.own }),
+                Err(why) => Ended::Gone(why),
+            };
+        };
+        let severity = if failure.own { Severity::Sticky } else { Severity::Transient };
+        let error = CallError::new(severity, doing.word(), "the worker process", failure.text)
+            .or_try("the run went on in a new one; run this case alone to see whether it repeats")
+            .to_string();
+        Ended::Lost(Loss { case: Some(case), error, blame: failure.own })
+    }
+}
+
+/// What is in flight.
+struct Watch {
+    at: Option<(Case, Doing)>,
+    since: Instant,
+    limit: Duration,
+    /// Since when the run is to end.
+    stopping: Option<Instant>,
+}
+
+impl Watch {
+    fn new(limit: Duration) -> Self {
+        Self { at: None, since: Instant::now(), limit, stopping: None }
+    }
+
+    /// Whether the run is to end and the step at hand has had its time for that.
+    fn has_stopped_waiting(&mut self, interrupt: Interrupt<'_>) -> bool {
+        if self.stopping.is_none() {
+            self.stopping = interrupt().map(|_| Instant::now());
+        }
+        self.stopping.is_some_and(|since| since.elapsed() > STOPPING)
+    }
+
+    fn step(&self) -> String {
+        match &self.at {
+            Some((_, doing)) => format!("the step '{}' went on", doing.word()),
+            None => "it had no case in hand".to_owned(),
+        }
+    }
+}
+
+fn ended(process: Process) -> Failure {
+    let id = process.id();
+    let death = process.death();
+    Failure { text: format!("process {id} {}", death.text), own: death.own }
+}
+
+fn hung(mut process: Process, step: &str, limit: Duration) -> Failure {
+    let id = process.id();
+    let words = process.last_words();
+    let killed = process.kill();
+    let fate = if killed { "was killed" } else { "could not even be killed" };
+    let limit = limit.as_secs_f64();
+    Failure {
+        text: format!(
+            "process {id} hung: {step} and nothing was heard of it for {limit:.0} s \
+             (--case-deadline), so it {fate}{words}"
+        ),
+        own: true,
+    }
+}
+
+fn garbled(mut process: Process) -> Failure {
+    let id = process.id();
+    let words = process.last_words();
+    process.kill();
+    Failure { text: format!("process {id} sent what cannot be read{words}"), own: true }
+}
