@@ -61,6 +61,8 @@ pub struct Cell {
     pub absent: Option<String>,
     /// The case that was measured.
     pub case: Option<Case>,
+    /// What its GPUs said of themselves while it ran, one text a GPU.
+    pub gpus: Vec<String>,
 }
 
 /// The way of a case, and where its bandwidth goes on it.
@@ -183,6 +185,8 @@ pub struct Report {
     pub notes: Vec<Doubt>,
     /// Conditions of the run: label and value, in display order.
     pub conditions: Vec<(String, String)>,
+    /// What GPUs say of themselves: which of them, and what.
+    pub gpus: Vec<(String, String)>,
     /// State of the machine over the run: first and last reading.
     pub state: Option<(Conditions, Conditions)>,
     /// Whether the run ended as planned.

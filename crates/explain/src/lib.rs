@@ -10,6 +10,7 @@ pub mod report;
 pub mod terminal;
 
 mod figures;
+mod gpus;
 mod headlines;
 mod run;
 mod way;

@@ -21,6 +21,7 @@ pub fn build(journal: &Journal, network: Option<&Network>) -> Report {
         absences: absences(journal),
         notes: notes(journal),
         conditions: conditions(&run),
+        gpus: crate::gpus::rows(journal),
         state: state(journal),
         complete: crate::run::complete(journal),
     }

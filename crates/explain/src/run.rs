@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::Network;
 use pathline_schema::{
-    Bytes, Case, CpuOp, Flow, Journal, Mem, Mover, Outcome, Series, Topology, Unit, World,
+    Bytes, Case, CpuOp, Flow, GpuReadings, Journal, Mem, Mover, Outcome, Series, Topology, Unit,
+    World,
 };
 use pathline_stats::Summary;
 
@@ -58,6 +59,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) case: &'a Case,
     pub(crate) suites: &'a [String],
     pub(crate) state: State<'a>,
+    /// State of its GPUs.
+    pub(crate) gpus: Option<&'a BTreeMap<Unit, GpuReadings>>,
 }
 
 impl<'a> Entry<'a> {
@@ -162,13 +165,18 @@ impl<'a> Run<'a> {
                     Outcome::Skipped(s) => (&s.suites, State::Absent(&s.why)),
                     Outcome::Faulted(f) => (&f.suites, State::Absent(&f.error)),
                 };
-                Entry { case: outcome.case(), suites, state }
+                let gpus = match outcome {
+                    Outcome::Measured(m) => Some(&m.gpus),
+                    _ => None,
+                };
+                Entry { case: outcome.case(), suites, state, gpus }
             })
             .collect();
         entries.extend(journal.partial.iter().map(|p| Entry {
             case: &p.case,
             suites: &p.suites,
             state: State::Sampled(&p.series),
+            gpus: None,
         }));
         let published = Table::for_node(&journal.topology);
         let mut run = Self { journal, entries, network, published, best: BTreeMap::new() };
@@ -221,6 +229,7 @@ impl<'a> Run<'a> {
             published: self.published(entry, quantity.metric()),
             absent,
             case: Some(entry.case.clone()),
+            gpus: entry.gpus.map(crate::gpus::during).unwrap_or_default(),
         }
     }
 

@@ -25,6 +25,9 @@ const MATRICES: [&str; 10] = [
 /// Figures that would say the same again.
 const LEFT_OUT: [&str; 4] = ["fan", "local-latency", "host-threads", "routes"];
 
+/// The most kinds of GPUs that are told apart; the page has them all.
+const MOST_GPUS: usize = 4;
+
 /// The most kinds of doubts that are shown; the page has them all.
 const MOST_NOTES: usize = 4;
 
@@ -55,6 +58,11 @@ fn title(page: &mut Page, report: &Report) {
         let room = page.width - 2;
         page.line(&page.paint.banner(&text.chars().take(room).collect::<String>()));
     }
+    for (gpus, words) in report.gpus.iter().take(MOST_GPUS) {
+        let indent = gpus.chars().count();
+        page.wrapped(&page.paint.dim(gpus), indent, words);
+    }
+    more(page, report.gpus.len(), MOST_GPUS, "kind of GPU");
     if !report.complete {
         page.line(
             &page.paint.warn("The run did not end as planned: these are the figures so far."),

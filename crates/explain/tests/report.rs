@@ -400,3 +400,27 @@ fn reasons_that_name_their_case_count_as_one() {
     let report = report::build(&journal(World::Real, mi250x(), outcomes), None);
     assert_eq!(headline(&report, "skipped"), "3 cases skipped; no copy kernel here");
 }
+
+/// A fabric that NVML showed: pairs have their ceiling, GPUs their state.
+#[test]
+fn gpus_that_were_read_are_told_with_their_links_and_clocks() {
+    let journal = h200_run();
+    let network = Network::from_topology(&journal.topology);
+    let report = report::build(&journal, Some(&network));
+    let labels: Vec<&str> = report.gpus.iter().map(|(label, _)| label.as_str()).collect();
+    assert_eq!(labels, ["gpu0,2", "gpu1"]);
+    let Body::Matrix(matrix) = &figure(&report, "pairs-dma").body else { panic!() };
+    let cells: Vec<&Cell> = matrix.cells.iter().flatten().filter(|c| c.value.is_some()).collect();
+    // gpu0 to gpu1, over 17 links: 17 x 26.562 = 451.6 GB/s; gpu0 to gpu2, over 18: 478.1 GB/s.
+    close(cells[0].ceiling, 451.6);
+    close(cells[1].ceiling, 478.1);
+    // 478.1 x 25 / 26.562 x 16/17 = 423.5 GB/s.
+    close(cells[1].bound, 423.5);
+    assert_eq!(cells[1].gpus[0], "gpu0 1980 MHz, memory 3201 MHz, 214 W, 41 °C");
+    let page = pathline_explain::html::render(&report, &journal.topology, "");
+    assert!(page.contains("while it ran: gpu0 1980 MHz"));
+    assert!(page.contains("<dt>gpu1</dt><dd>NVIDIA H200: up to 1980 MHz"));
+    let text = terminal::summary(&report, 100, false);
+    fits(&text, 100);
+    insta::assert_snapshot!(text);
+}

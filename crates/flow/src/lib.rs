@@ -9,6 +9,7 @@ mod cpu;
 mod desc;
 mod model;
 mod network;
+mod nvlink;
 mod path;
 pub mod routes;
 mod solve;

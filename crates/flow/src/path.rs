@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Access, FMA_PER_BYTE, Flow, Grid, KernelOp, Mem, MigrateHow, Mover, Node, Ns, Place, Rate,
-    SHARED_KIB, Unit, Variant,
+    Access, FMA_PER_BYTE, Flow, Grid, KernelOp, LinkKind, Mem, MigrateHow, Mover, Node, Ns, Place,
+    Rate, SHARED_KIB, Unit, Variant,
 };
 
 use crate::calls;
-use crate::cpu;
 use crate::model::{Pageable, Verb};
 use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name};
 use crate::routes::total_width;
+use crate::{cpu, nvlink};
 
 /// An operation, and the name of what its own cap comes from.
 #[derive(Debug, Clone)]
@@ -409,8 +409,15 @@ impl<'a> Way<'a> {
             _ if used.width == 1 => (verb.routed_single, verb.duplex_routed),
             _ => (verb.routed_wide, verb.duplex_routed),
         };
-        let share = verb.efficiency * routed;
+        let mut share = verb.efficiency * routed;
         let mut why = format!("{what}: {:.0} % is payload", verb.efficiency * 100.0);
+        // A described machine says what its links give; of others the protocol is known.
+        let kinds = first.nodes.iter().zip(first.nodes.iter().skip(1));
+        let mut kinds = kinds.filter_map(|(&a, &b)| self.net.lanes.get(&(a, b)));
+        let is_nvlink = kinds.all(|lane| lane.bundle.kind == LinkKind::Nvlink);
+        if let Some(peak) = used.peak.filter(|_| !self.net.described && is_nvlink) {
+            (share, why) = nvlink::payload(peak * (1.0 / f64::from(used.width.max(1))));
+        }
         if routed < 1.0 {
             why += &format!(", {:.0} % of that through another GPU", routed * 100.0);
         }

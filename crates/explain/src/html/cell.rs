@@ -70,6 +70,9 @@ impl Judge<'_> {
         if let Some(why) = &cell.absent {
             lines.push(format!("no value: {why}"));
         }
+        if !cell.gpus.is_empty() {
+            lines.push(format!("while it ran: {}", cell.gpus.join("; ")));
+        }
         if let Some(case) = &cell.case {
             lines.push(format!("case: {case}"));
         }

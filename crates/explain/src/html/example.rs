@@ -80,6 +80,7 @@ fn dma_pairs() -> Figure {
             published: published(base, "paper, figure 6c"),
             absent: None,
             case: Some(case(&text)),
+            gpus: vec![format!("gpu{a} 800 MHz, memory 1600 MHz, 312 W")],
         }
     };
     let finding = "Two levels, 50 and 37 to 38 GB/s, whatever the width of the route: the copy engine \
@@ -161,6 +162,7 @@ fn host_link() -> Figure {
             published: published(pub_value, "paper, figure 2"),
             absent: None,
             case: Some(case(text)),
+            gpus: Vec::new(),
         },
     };
     let absent = Cell {
@@ -367,6 +369,7 @@ pub(super) fn host() -> (Report, Topology) {
             ("started".into(), "2026-01-02T03:04:05Z".into()),
             ("precision".into(), "1 %".into()),
         ],
+        gpus: Vec::new(),
         state: Some((
             Conditions(
                 [("cpu_mhz".to_owned(), 2900.0), ("core_to_core_ns".to_owned(), 52.0)].into(),
@@ -429,6 +432,7 @@ pub(super) fn node() -> (Report, Topology) {
             ("machine".into(), "mi250x (built in)".into()),
             ("HSA_XNACK".into(), "0".into()),
         ],
+        gpus: vec![("gpu0-7".into(), "up to 1700 MHz, ECC on (amdgpu sysfs)".into())],
         state: None,
         complete: false,
     };

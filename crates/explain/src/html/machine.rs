@@ -6,7 +6,7 @@ use super::build::Html;
 use super::number::{count, num, signed_percent};
 
 /// Writes the map and what the node is made of.
-pub(super) fn write(h: &mut Html, topology: &Topology, map_svg: &str) {
+pub(super) fn write(h: &mut Html, topology: &Topology, gpus: &[(String, String)], map_svg: &str) {
     // The map is drawn by this program, which escapes its labels; anything else is no picture.
     if let Some(picture) = picture(map_svg) {
         h.el("div", &[("class", &"map scroll")], |h| {
@@ -15,6 +15,11 @@ pub(super) fn write(h: &mut Html, topology: &Topology, map_svg: &str) {
     }
     h.el("dl", &[("class", &"facts")], |h| {
         for (name, words) in facts(topology) {
+            h.el("div", &[], |h| {
+                h.leaf("dt", &[], name).leaf("dd", &[], words);
+            });
+        }
+        for (name, words) in gpus {
             h.el("div", &[], |h| {
                 h.leaf("dt", &[], name).leaf("dd", &[], words);
             });
@@ -179,7 +184,7 @@ mod tests {
         assert_eq!(picture(" <?xml version=\"1.0\"?>\n<svg></svg>"), Some("<svg></svg>"));
         assert_eq!(picture("<script></script><svg></svg>"), None);
         let mut h = Html::default();
-        write(&mut h, &Topology::default(), "<script>alert(1)</script>");
+        write(&mut h, &Topology::default(), &[], "<script>alert(1)</script>");
         assert!(!h.finish().contains("script"));
     }
 

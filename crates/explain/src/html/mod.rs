@@ -185,7 +185,7 @@ fn write_top(h: &mut Html, report: &Report, topology: &Topology, map: &str) {
         h.leaf("p", &[("class", &"lead")], lead(report));
         write_headlines(h, &report.headlines);
     });
-    section(h, SECTIONS[0], |h| machine::write(h, topology, map));
+    section(h, SECTIONS[0], |h| machine::write(h, topology, &report.gpus, map));
 }
 
 fn write_body(h: &mut Html, report: &Report, plan: &Plan<'_>) {

@@ -203,6 +203,7 @@ fn an_empty_report_is_a_page() {
         absences: vec![],
         notes: vec![],
         conditions: vec![],
+        gpus: vec![],
         state: None,
         complete: true,
     };

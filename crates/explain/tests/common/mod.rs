@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Begin, Bytes, CacheGroup, Case, Conditions, CpuSet, End, Fault, Gpu, HostInfo, Journal, Link,
-    LinkKind, Measured, Node, Note, Ns, NumaDomain, Outcome, Rank, Rate, Route, SCHEMA_VERSION,
-    Series, Settings, Severity, Skip, Stop, StopReason, Timer, Topology, Verdict, World,
+    Begin, Bytes, CacheGroup, Case, Conditions, CpuSet, End, Fault, Gpu, GpuFacts, GpuReadings,
+    GpuState, HostInfo, Journal, Link, LinkKind, Measured, Node, Note, Ns, NumaDomain, Outcome,
+    Rank, Rate, Route, SCHEMA_VERSION, Series, Settings, Severity, Skip, Stop, StopReason, Timer,
+    Topology, Unit, Verdict, World,
 };
 
 pub(crate) fn begin(world: World) -> Begin {
@@ -358,4 +359,63 @@ pub(crate) fn mi250x_run() -> Journal {
     let wc = "numa3.pinned-wc > gpu0.vram by dma@gpu0 x 256MiB";
     outcomes.push(faulted("host-link", wc, "hipHostMalloc of 256MiB: out of memory (2)"));
     journal(World::Simulated("mi250x".into()), mi250x(), outcomes)
+}
+
+/// Two H200 on one fabric of 18 links each, one of which is down on gpu1; a copy by the engine at
+/// 393 GB/s, while which the GPUs were read.
+pub(crate) fn h200_run() -> Journal {
+    let gpu = |index| Gpu {
+        index,
+        vendor: "nvidia".into(),
+        name: "NVIDIA H200".into(),
+        arch: "sm_90".into(),
+        memory_peak: Some(Rate(4917.0)),
+        ..Gpu::default()
+    };
+    let link = |gpu, width: u32| Link {
+        a: Node::Gpu(gpu),
+        b: Node::Switch(0),
+        kind: LinkKind::Nvlink,
+        width,
+        peak: Some(Rate(26.562 * f64::from(width))),
+    };
+    let topology = Topology {
+        source: "live".into(),
+        gpus: (0..3).map(gpu).collect(),
+        links: vec![link(0, 18), link(1, 17), link(2, 18)],
+        ..Topology::default()
+    };
+    let state = |sm_clock_mhz| GpuState {
+        sm_clock_mhz: Some(sm_clock_mhz),
+        memory_clock_mhz: Some(3201),
+        power_w: Some(214.5),
+        temperature_c: Some(41.0),
+        throttle: Some(Vec::new()),
+        ..GpuState::default()
+    };
+    let mut outcomes = Vec::new();
+    for (a, b, rate) in [(0, 2, 393.0), (2, 0, 392.0), (0, 1, 371.0)] {
+        let case = format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 256MiB");
+        let mut outcome = at_rate("pairs", &case, rate);
+        if let Outcome::Measured(m) = &mut outcome {
+            let readings = |clock| GpuReadings { during: Some(state(clock)), ..Default::default() };
+            m.gpus = [(Unit::Gpu(a), readings(1980)), (Unit::Gpu(b), readings(345))].into();
+        }
+        outcomes.push(outcome);
+    }
+    let mut journal = journal(World::Real, topology, outcomes);
+    let facts = |active| GpuFacts {
+        source: "NVML 550.54".into(),
+        max_sm_clock_mhz: Some(1980),
+        max_memory_clock_mhz: Some(3201),
+        power_limit_w: Some(700.0),
+        ecc: Some(true),
+        mig: Some(false),
+        persistence: Some(true),
+        compute_mode: Some("default".into()),
+        nvlinks: Some((active, 18)),
+        fabric: Some("completed".into()),
+    };
+    journal.begin.gpus = [(0, 18), (1, 17), (2, 18)].map(|(g, n)| (Unit::Gpu(g), facts(n))).into();
+    journal
 }
