@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use pathline_schema::{Bytes, Pattern};
+use pathline_vendor::{Asked, COMPILE_COMMAND, Compile};
+use serde::{Deserialize, Serialize};
 
 use crate::worker::Inject;
 
@@ -47,6 +49,9 @@ pub(crate) enum Command {
     /// Measure for a run that started this process.
     #[command(hide = true)]
     Worker,
+    /// Compile kernels for the process that started this one.
+    #[command(name = COMPILE_COMMAND, hide = true)]
+    Compile,
 }
 
 /// Which cases, and on which machine.
@@ -65,6 +70,45 @@ pub(crate) struct SelectArgs {
     /// Host memory that buffers may take; half of what is free by default.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
+}
+
+/// Which GPU runtime to use, and where its libraries are.
+#[derive(Debug, Clone, Default, Parser, Serialize, Deserialize)]
+pub(crate) struct LibraryArgs {
+    /// Measure by CUDA, with this driver: the file libcuda.so.1 or its folder; `search` looks for it.
+    /// By default the runtime is that of the GPUs that are here.
+    #[arg(long, value_name = "PATH", env = "PATHLINE_CUDA")]
+    pub(crate) cuda: Option<PathBuf>,
+    /// Measure by HIP, with this runtime: the file libamdhip64.so.N or its folder; `search` looks
+    /// for it.
+    #[arg(long, value_name = "PATH", env = "PATHLINE_HIP")]
+    pub(crate) hip: Option<PathBuf>,
+    /// NVIDIA's run-time compiler: the file libnvrtc.so.N or its folder; searched by default.
+    #[arg(long, value_name = "PATH", env = "PATHLINE_NVRTC")]
+    pub(crate) nvrtc: Option<PathBuf>,
+}
+
+impl LibraryArgs {
+    /// What the environment says.
+    pub(crate) fn from_env() -> Self {
+        Self::try_parse_from(["pathline"]).unwrap_or_default()
+    }
+
+    /// What is said here, and else what was said there.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            cuda: self.cuda.or(other.cuda),
+            hip: self.hip.or(other.hip),
+            nvrtc: self.nvrtc.or(other.nvrtc),
+        }
+    }
+
+    /// The same for the crate that opens them. Kernels are compiled in a process of this program.
+    pub(crate) fn asked(&self) -> Asked {
+        let Self { cuda, hip, nvrtc } = self.clone();
+        // The link stands for this very program, even if the file was replaced since.
+        Asked { cuda, hip, nvrtc, compile: Compile::Child("/proc/self/exe".into()) }
+    }
 }
 
 /// How to measure.
@@ -94,15 +138,14 @@ pub(crate) struct RunArgs {
     /// case's size, and is 20 or more.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub(crate) case_deadline: Option<f64>,
-    /// NVIDIA's run-time compiler: the file libnvrtc.so.N or its folder; searched by default.
-    #[arg(long, value_name = "PATH", env = "PATHLINE_NVRTC")]
-    pub(crate) nvrtc: Option<PathBuf>,
     /// Measure a simulated machine in a worker process, too.
     #[arg(long, hide = true)]
     pub(crate) worker: bool,
     /// Let something go wrong in the worker process.
     #[arg(long, hide = true, value_name = "MISHAP")]
     pub(crate) inject: Vec<Inject>,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
     /// Seed of simulated noise.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -158,6 +201,8 @@ pub(crate) struct TopoArgs {
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
     /// Print JSON: a line a case.
     #[arg(long)]
     pub(crate) json: bool,
@@ -197,9 +242,8 @@ pub(crate) struct DiffArgs {
 /// Where to look.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct DoctorArgs {
-    /// NVIDIA's run-time compiler: the file libnvrtc.so.N or its folder; searched by default.
-    #[arg(long, value_name = "PATH", env = "PATHLINE_NVRTC")]
-    pub(crate) nvrtc: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
     /// Also run the checks that every machine must pass, on the host and its GPUs; seconds.
     #[arg(long)]
     pub(crate) conformance: bool,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::Scope;
@@ -12,6 +12,8 @@ use pathline_schema::{Bytes, Topology};
 use pathline_sim::{Fault, Options};
 use pathline_topo::Snapshot;
 use pathline_vendor::{Management, Opened, Runtime, management};
+
+use crate::args::LibraryArgs;
 
 /// Largest machine description that is read.
 const MAX_DESCRIPTION: u64 = 4 << 20;
@@ -36,11 +38,11 @@ pub(crate) struct Open {
 
 impl World {
     /// This host, or the machine of that name or file.
-    pub(crate) fn new(machine: Option<&str>, nvrtc: Option<&PathBuf>) -> Result<Self> {
+    pub(crate) fn new(machine: Option<&str>, libraries: &LibraryArgs) -> Result<Self> {
         match machine {
             None => {
                 let topology = pathline_topo::from_snapshot("live", &snapshot(&management()));
-                let runtime = pathline_vendor::runtime(&topology, nvrtc.map(PathBuf::as_path));
+                let runtime = pathline_vendor::runtime(&topology, &libraries.asked());
                 Ok(Self::Real(topology, Box::new(runtime)))
             }
             Some(name) => {
@@ -76,6 +78,16 @@ impl World {
         match self {
             Self::Real(_, runtime) => runtime.without.as_deref(),
             Self::Simulated(..) => None,
+        }
+    }
+
+    /// What is to be known of how GPUs are chosen and numbered here.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        match self {
+            Self::Real(_, runtime) => {
+                runtime.note.clone().into_iter().chain(runtime.numbering()).collect()
+            }
+            Self::Simulated(..) => Vec::new(),
         }
     }
 

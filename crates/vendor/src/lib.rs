@@ -19,7 +19,10 @@ mod monitor;
 mod pattern;
 mod team;
 
-pub use gpu::{Runtime, runtime};
+pub use gpu::{
+    Asked, COMPILE_COMMAND, Compile, Family, Runtime, beside, other_runtime, runtime,
+    serve_compilations, writable,
+};
 pub use library::{Found, Tried};
 pub use live::{Opened, live, open};
 pub use monitor::{Management, management};

@@ -69,6 +69,11 @@ impl Library {
         NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) })
     }
 
+    /// The same; none for no name.
+    pub(crate) fn named(&self, name: &str) -> Option<NonNull<c_void>> {
+        (!name.is_empty()).then(|| self.symbol(name)).flatten()
+    }
+
     /// The file behind a bare name.
     fn real_path(&self) -> Option<PathBuf> {
         /// The public start of glibc's `struct link_map`.

@@ -20,7 +20,7 @@ use pathline_schema::{
 use crate::clock::{LiveClock, Origin};
 use crate::conditions::Probe;
 use crate::gate::{Barrier, StartLine};
-use crate::gpu::Runtime;
+use crate::gpu::{About, Runtime};
 use crate::memory::{self, Chain, Mapping, Memory};
 use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
 use crate::{chase, cpus, loops, monitor, pattern};
@@ -43,6 +43,10 @@ const STAND_IN_NAME: &str = "stub ";
 /// The machine that this process runs on, with its GPU runtime if that starts.
 pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
     let mut without = runtime.without.clone();
+    if let Some(text) = runtime.note.clone() {
+        let (code, subject) = ("two-runtimes".into(), "gpus".into());
+        topology.warnings.push(Warning { code, subject, text });
+    }
     let origin = Origin::now();
     let host = LiveHost::new(&topology, origin);
     let mut driver: Option<Box<dyn Driver>> = None;
@@ -51,7 +55,7 @@ pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
     match runtime.open(Rc::clone(&host.memory)) {
         Ok(Some(gpu)) => {
             let infos = gpu.infos();
-            complete(&mut topology, &infos);
+            complete(&mut topology, &infos, gpu.about());
             // A library over another one that stands in is told by the names of its GPUs.
             if stands_in || infos.iter().any(|i| i.name.starts_with(STAND_IN_NAME)) {
                 world = World::Simulated("stub".into());
@@ -92,8 +96,8 @@ fn assemble(
 }
 
 /// Puts the GPUs that a runtime lists in place of all that discovery found: it may use fewer
-/// (CUDA_VISIBLE_DEVICES), and it knows their memory and targets.
-fn complete(topology: &mut Topology, infos: &[DeviceInfo]) {
+/// (`About::visible`), and it knows their memory and targets.
+fn complete(topology: &mut Topology, infos: &[DeviceInfo], about: &About) {
     if infos.is_empty() {
         return;
     }
@@ -103,7 +107,8 @@ fn complete(topology: &mut Topology, infos: &[DeviceInfo]) {
         .iter()
         .map(|info| {
             let known = found.iter().find(|g| g.pci == info.pci).cloned();
-            let known = known.unwrap_or_else(|| Gpu { vendor: "nvidia".into(), ..Gpu::default() });
+            let known =
+                known.unwrap_or_else(|| Gpu { vendor: about.vendor.into(), ..Gpu::default() });
             Gpu {
                 index: info.index,
                 name: info.name.clone(),
@@ -123,7 +128,8 @@ fn complete(topology: &mut Topology, infos: &[DeviceInfo]) {
             code: "gpus-not-listed".into(),
             subject: "gpus".into(),
             text: format!(
-                "GPUs on the bus that the runtime does not list: {hidden}; see CUDA_VISIBLE_DEVICES"
+                "GPUs on the bus that the runtime does not list: {hidden}; see {}",
+                about.visible
             ),
         });
     }

@@ -1,8 +1,12 @@
 //! `pathline doctor`.
 
+use std::path::Path;
+
 use anyhow::Result;
 use pathline_hal::{Machine, conformance};
-use pathline_vendor::{Found, Opened, management, runtime};
+use pathline_vendor::{
+    Found, Opened, Runtime, beside, management, other_runtime, runtime, writable,
+};
 
 use super::Exit;
 use crate::args::DoctorArgs;
@@ -14,27 +18,26 @@ use crate::world::snapshot;
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
     let management = management();
     let topology = pathline_topo::from_snapshot("live", &snapshot(&management));
-    let runtime = runtime(&topology, args.nvrtc.as_deref());
+    let runtime = runtime(&topology, &args.libraries.asked());
     let gpus = topology.gpus.len();
-    let libraries = [runtime.driver.clone(), runtime.compiler()];
+    let libraries = runtime.libraries();
     libraries.iter().for_each(library);
     // Nothing is unmeasured without it: it is shown and does not decide.
     library(&management.nvml);
     if management.nvml.path.is_some() {
         outln!("    it reads {} GPUs", management.gpus());
     }
-    match &runtime.cache {
-        Some(folder) => outln!("compiled kernels are kept in {}", folder.display()),
-        None => outln!("compiled kernels are not kept: neither HOME nor XDG_CACHE_HOME is set"),
-    }
+    others(&runtime);
+    folders(&runtime);
+    runtime.note.iter().chain(&runtime.numbering()).for_each(|note| outln!("note: {note}"));
     let Opened { machine, without } = pathline_vendor::open(topology, runtime);
     let listed = devices(&machine);
     if let Some(why) = &without {
         outln!("GPUs: {gpus} on the bus, none can be measured: {why}");
     }
     let failed = args.conformance && !conforms(&machine);
-    let has_nvidia = listed > 0 || machine.topology.gpus.iter().any(|g| g.vendor == "nvidia");
-    let missing = has_nvidia && (without.is_some() || libraries.iter().any(|l| l.path.is_none()));
+    let wanted = listed > 0 || machine.topology.gpus.iter().any(|g| !g.vendor.is_empty());
+    let missing = wanted && (without.is_some() || libraries.iter().any(|l| l.path.is_none()));
     let unmeasured = gpus > 0 && listed == 0;
     Ok(if failed || missing || unmeasured { Exit::Wrong } else { Exit::Fine })
 }
@@ -49,7 +52,56 @@ fn library(found: &Found) {
         }
     }
     for tried in &found.tried {
-        outln!("    not {}: {}", tried.place.display(), tried.why);
+        // Names that the linker does not know are of no interest once another is found.
+        if found.path.is_none() || tried.place.is_absolute() {
+            outln!("    not {}: {}", tried.place.display(), tried.why);
+        }
+    }
+}
+
+/// One line for each library that this machine's GPUs do not need.
+fn others(runtime: &Runtime) {
+    let other = other_runtime(runtime);
+    match &other.path {
+        Some(path) => {
+            outln!("{}: {} ({}); not used here", other.what, other.version, path.display())
+        }
+        None => outln!("{}: not found, and not needed for the GPUs here", other.what),
+    }
+    for (name, file) in beside() {
+        match file {
+            Some(file) => outln!("{name}: {}", file.display()),
+            None => outln!("{name}: not found"),
+        }
+    }
+}
+
+/// Where files go.
+fn folders(runtime: &Runtime) {
+    match &runtime.cache {
+        Some(folder) => {
+            let made = std::fs::create_dir_all(folder)
+                .map_err(|error| format!("{} cannot be made: {error}", folder.display()));
+            match made.and_then(|()| writable(folder)) {
+                Ok(()) => {
+                    outln!("compiled kernels are kept in {}{}", folder.display(), kept(folder))
+                }
+                Err(why) => outln!("compiled kernels are not kept: {why}; each run compiles anew"),
+            }
+        }
+        None => outln!("compiled kernels are not kept: neither HOME nor XDG_CACHE_HOME is set"),
+    }
+    match writable(&std::env::temp_dir()) {
+        Ok(()) => outln!("temporary files go to {}", std::env::temp_dir().display()),
+        Err(why) => outln!("TMPDIR: {why}; hipRTC needs it to compile"),
+    }
+}
+
+/// How many files a folder holds.
+fn kept(folder: &Path) -> String {
+    match std::fs::read_dir(folder).map(Iterator::count) {
+        Ok(files) => format!(" ({files} so far)"),
+        Err(_) => String::new(),
     }
 }
 
@@ -60,7 +112,7 @@ fn devices(machine: &Machine) -> usize {
         Ok(devices) => {
             for d in &devices {
                 outln!(
-                    "gpu{}: {} · {} · {} · {} · {} multiprocessors{}",
+                    "gpu{}: {} · {} · {} · {} · {} compute units{}",
                     d.index,
                     d.name,
                     d.arch,

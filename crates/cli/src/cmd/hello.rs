@@ -5,13 +5,14 @@ use pathline_bench::Plan;
 use pathline_flow::MachineDesc;
 
 use super::Exit;
+use crate::args::LibraryArgs;
 use crate::env;
 use crate::say::outln;
 use crate::world::World;
 
 pub(super) fn run() -> Result<Exit> {
     let switches = env::switches();
-    let world = World::new(None, None)?;
+    let world = World::new(None, &LibraryArgs::from_env())?;
     let topology = world.topology();
     let memory = world.memory(None);
     let plan = Plan::new(&world.scope(memory, &switches), &[], &[]).map_err(anyhow::Error::msg)?;

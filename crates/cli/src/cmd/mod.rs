@@ -61,6 +61,10 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
             out!("{}", String::from_utf8_lossy(&script));
             Ok(Exit::Fine)
         }
+        Some(Command::Compile) => {
+            pathline_vendor::serve_compilations()?;
+            Ok(Exit::Fine)
+        }
         Some(Command::Man) => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Args::command()).render(&mut page)?;

@@ -27,7 +27,7 @@ pub(super) fn make_in(scope: &Scope<'_>, select: &SelectArgs) -> Result<Plan> {
 }
 
 pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
-    let world = World::new(args.select.machine.as_deref(), None)?;
+    let world = World::new(args.select.machine.as_deref(), &args.libraries)?;
     let plan = make(&world, &args.select, &env::switches())?;
     if args.json {
         for entry in &plan.entries {
@@ -46,6 +46,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
     for (suite, cases) in plan.suites() {
         outln!("{:<10} {cases:>5} cases  {}", suite.name, suite.about);
     }
+    world.notes().iter().for_each(|note| outln!("note: {note}"));
     let (all, runnable) = (plan.entries.len(), plan.runnable());
     outln!("{:<10} {all:>5} cases, {runnable} to measure, {} skipped", "in all", all - runnable);
     Ok(Exit::Fine)

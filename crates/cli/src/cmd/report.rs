@@ -7,7 +7,7 @@ use pathline_flow::Network;
 use pathline_schema::{Journal, World as Recorded};
 
 use super::{Exit, colour};
-use crate::args::ReportArgs;
+use crate::args::{LibraryArgs, ReportArgs};
 use crate::files;
 use crate::say::{out, outln};
 use crate::world::World;
@@ -56,7 +56,7 @@ fn network(journal: &Journal, path: &Path) -> Result<Network> {
         && description.is_file()
         && let Some(name) = description.to_str()
     {
-        return World::new(Some(name), None)?.network(&journal.begin.env);
+        return World::new(Some(name), &LibraryArgs::default())?.network(&journal.begin.env);
     }
     Ok(Network::from_topology(&journal.topology))
 }

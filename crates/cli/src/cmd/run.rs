@@ -51,7 +51,7 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
 
 /// A model runs in this process: it cannot crash it, and is done before another one is started.
 fn run_here(start: &Start) -> Result<Exit> {
-    let world = World::new(start.args.select.machine.as_deref(), None)?;
+    let world = World::new(start.args.select.machine.as_deref(), &start.args.libraries)?;
     let Open { machine, without, network } = world.open(&start.switches, start.args.seed)?;
     measure_on(start, &machine, without, &network)
 }
@@ -114,7 +114,7 @@ impl Start {
             parent: std::process::id(),
             model: self.model.as_ref().map(|(_, text)| (name, text.clone())),
             seed: self.args.seed,
-            nvrtc: self.args.nvrtc.clone(),
+            libraries: self.args.libraries.clone(),
             without: None,
             overhead: Overhead::All,
             inject: self.args.inject.clone(),
@@ -224,7 +224,7 @@ fn taken_up(args: RunArgs) -> Result<RunArgs> {
         precision: first.precision,
         case_budget: first.case_budget,
         seed: first.seed,
-        nvrtc: args.nvrtc.or(first.nvrtc),
+        libraries: args.libraries.or(first.libraries),
         ..args
     })
 }

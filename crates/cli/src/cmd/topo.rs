@@ -5,7 +5,7 @@ use pathline_schema::Topology;
 use pathline_vendor::management;
 
 use super::{Exit, colour};
-use crate::args::TopoArgs;
+use crate::args::{LibraryArgs, TopoArgs};
 use crate::files;
 use crate::say::{out, outln};
 use crate::world::{World, snapshot};
@@ -31,7 +31,9 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
         return Ok(pathline_topo::from_path(path)?);
     }
     if args.machine.is_some() {
-        return Ok(World::new(args.machine.as_deref(), None)?.topology().clone());
+        return Ok(World::new(args.machine.as_deref(), &LibraryArgs::default())?
+            .topology()
+            .clone());
     }
     let snapshot = snapshot(&management());
     if let Some(path) = &args.save {

@@ -64,7 +64,7 @@ fn open(opening: &Opening) -> Result<(Machine, Option<String>)> {
     if let Some(why) = &opening.without {
         return Ok((world::without_gpus(), Some(why.clone())));
     }
-    let world = World::new(None, opening.nvrtc.as_ref())?;
+    let world = World::new(None, &opening.libraries)?;
     let Open { machine, without, .. } = world.open(&switches, opening.seed)?;
     Ok((machine, without))
 }

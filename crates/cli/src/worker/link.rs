@@ -4,7 +4,6 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use pathline_bench::{About, Overhead, Task, Word};
@@ -13,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::inject::Inject;
+use crate::args::LibraryArgs;
 
 /// What a worker is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,8 +55,8 @@ pub(crate) struct Opening {
     pub(crate) model: Option<(String, String)>,
     /// Seed of what a model draws.
     pub(crate) seed: u64,
-    /// Where the run-time compiler is, if that was said.
-    pub(crate) nvrtc: Option<PathBuf>,
+    /// Which GPU runtime, and where its libraries are, as far as that was said.
+    pub(crate) libraries: LibraryArgs,
     /// Why the GPUs are to be left alone, if they are.
     pub(crate) without: Option<String>,
     /// Which timers to look at.

@@ -1,216 +1,129 @@
-//! Kernel text to machine code, with what was compiled once kept on disk.
-//!
-//! NVRTC runs in this process: a bad option, an unknown target and bad source are clean statuses
-//! with a log in every version from 12.0 to 13.5.
+//! Kernel text to machine code.
 
-use std::ffi::CString;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pathline_hal::{CallError, Result};
-use pathline_schema::Severity;
 
-use super::table::{Call, Handle, Rtc};
+use super::cache;
+use super::child::{DEADLINE, Request, Worker};
+use super::dialect::Family;
+use super::rtc::Bound;
 
-/// What `hal::kernel` expects of a dialect.
+/// What `hal::kernel` expects of a dialect, for both languages: a text of HIP's may be compiled by
+/// NVRTC, where a library carries HIP over CUDA.
 const DIALECT: &str = r#"
 #define PL_KERNEL(block) __global__ void __launch_bounds__(block)
 typedef unsigned int pl_w4;
 typedef unsigned long long pl_w8;
-typedef uint4 pl_w16;
 typedef float pl_f4;
 typedef double pl_f8;
+#if defined(__HIP__) || defined(__HIPCC_RTC__)
+typedef unsigned int pl_w16 __attribute__((ext_vector_type(4)));
+typedef double pl_f16 __attribute__((ext_vector_type(2)));
+template <class T> static __device__ T pl_load_nt(const T *p) { return __builtin_nontemporal_load(p); }
+template <class T> static __device__ void pl_store_nt(T *p, T v) { __builtin_nontemporal_store(v, p); }
+#else
+typedef uint4 pl_w16;
 typedef double2 pl_f16;
 template <class T> static __device__ T pl_load_nt(const T *p) { return __ldcs(p); }
 template <class T> static __device__ void pl_store_nt(T *p, T v) { __stcs(p, v); }
+#endif
 #define PL_MIN(address, value) atomicMin(address, value)
 "#;
 
-/// First line of a cached file.
-const MAGIC: &str = "pathline kernel 1";
+/// Where kernels are compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compile {
+    /// In this process: an abort of the compiler is its end.
+    InProcess,
+    /// In a process of this program, which serves [`super::serve_compilations`] when its argument is
+    /// [`super::COMPILE_COMMAND`].
+    Child(PathBuf),
+}
 
 /// The compiler, and where its results are kept.
 #[derive(Debug)]
 pub(crate) struct Compiler {
-    api: Rtc,
-    version: (i32, i32),
+    bound: Bound,
+    family: Family,
+    /// Its name and version, which cached code is told apart by.
+    label: String,
     cache: Option<PathBuf>,
+    compile: Compile,
+    worker: RefCell<Option<Worker>>,
+    deadline: Duration,
 }
 
 impl Compiler {
-    pub(crate) fn new(api: Rtc, version: (i32, i32), cache: Option<PathBuf>) -> Self {
-        Self { api, version, cache }
+    pub(crate) fn new(
+        family: Family,
+        bound: Bound,
+        label: String,
+        cache: Option<PathBuf>,
+        compile: Compile,
+    ) -> Self {
+        let worker = RefCell::default();
+        Self { bound, family, label, cache, compile, worker, deadline: DEADLINE }
     }
 
-    /// Code for `arch` (`sm_90`): machine code, or PTX where this compiler does not know the
-    /// target. From the cache if it was compiled before.
-    pub(crate) fn code(&self, source: &str, arch: &str) -> Result<Vec<u8>> {
+    /// Code for a target: machine code, or PTX where this compiler does not know the target. From
+    /// the cache if it was compiled before.
+    pub(crate) fn code(&self, source: &str, target: &str) -> Result<Vec<u8>> {
         let text = format!("{DIALECT}{source}");
-        let key = format!("NVRTC {}.{} {arch}\n{text}", self.version.0, self.version.1);
-        let file = self.cache.as_deref().map(|folder| folder.join(file_name(&key)));
-        if let Some(code) = file.as_deref().and_then(|file| read(file, &key)) {
+        let key = format!("{} {target}\n{text}", self.label);
+        let file = self.cache.as_deref().map(|folder| folder.join(cache::file_name(&key)));
+        if let Some(code) = file.as_deref().and_then(|file| cache::read(file, &key)) {
             return Ok(code);
         }
-        let code = self.compile(&text, arch)?;
+        let code = self.compile(&text, target)?;
         if let Some(file) = file {
             // A cache that cannot be written costs time at the next start, and nothing else.
-            let _ = write(&file, &key, &code);
+            let _ = cache::write(&file, &key, &code);
         }
         Ok(code)
     }
 
-    /// The target to compile for, and whether it is a real one: the highest virtual one that this
-    /// compiler knows stands in for a newer GPU.
-    fn target(&self, arch: &str) -> Result<(String, bool)> {
-        let wanted: i32 = arch.trim_start_matches("sm_").parse().unwrap_or(0);
-        let known = self.known();
-        if known.is_empty() || known.contains(&wanted) {
-            return Ok((format!("sm_{wanted}"), true));
+    fn compile(&self, text: &str, target: &str) -> Result<Vec<u8>> {
+        if self.family == Family::Hip {
+            // Its failure would be a failed compilation with an empty log.
+            writable(&std::env::temp_dir()).map_err(|why| {
+                CallError::unsupported("hiprtcCompileProgram", target, why)
+                    .or_try("set TMPDIR to a folder that can be written")
+            })?;
         }
-        match known.iter().filter(|&&a| a < wanted).max() {
-            Some(older) => Ok((format!("compute_{older}"), false)),
-            None => Err(CallError::unsupported(
-                "nvrtcCompileProgram",
-                arch,
-                format!(
-                    "NVRTC {}.{} does not know this GPU any more",
-                    self.version.0, self.version.1
-                ),
-            )
-            .or_try("use an older NVRTC: pip install nvidia-cuda-nvrtc-cu12, and --nvrtc")),
+        match &self.compile {
+            Compile::InProcess => self.bound.compile(text, target),
+            Compile::Child(program) => self.in_child(program, text, target),
         }
     }
 
-    fn known(&self) -> Vec<i32> {
-        let (Some(count), Some(list)) = (self.api.arch_count, self.api.archs) else {
-            return Vec::new();
-        };
-        let mut number = 0;
-        // SAFETY: stores one number.
-        let code = unsafe { (count.at)(&raw mut number) };
-        let mut archs = vec![0; usize::try_from(number).unwrap_or(0)];
-        // SAFETY: stores as many numbers as it has just said.
-        if code != 0 || archs.is_empty() || unsafe { (list.at)(archs.as_mut_ptr()) } != 0 {
-            return Vec::new();
-        }
-        archs
-    }
-
-    fn compile(&self, text: &str, arch: &str) -> Result<Vec<u8>> {
-        let (target, real) = self.target(arch)?;
-        let fails = |code: i32, log: &str| {
-            let reason = if log.is_empty() { "the compiler gives no reason" } else { log };
-            CallError::new(Severity::Unsupported, "nvrtcCompileProgram", target.as_str(), reason)
-                .with_code(code.into())
-        };
-        let no_nul = |s: &str| CString::new(s).map_err(|e| fails(0, &e.to_string()));
-        let source = no_nul(text)?;
-        let options = [
-            format!("--gpu-architecture={target}"),
-            "--std=c++17".into(),
-            "-default-device".into(),
-        ];
-        let options = options.iter().map(|o| no_nul(o)).collect::<Result<Vec<_>>>()?;
-        let pointers: Vec<_> = options.iter().map(|o| o.as_ptr()).collect();
-        let mut program: Handle = 0;
-        let none = std::ptr::null();
-        // SAFETY: source and name are C strings that live through the call; no headers are given.
-        let code = unsafe {
-            (self.api.create.at)(
-                &raw mut program,
-                source.as_ptr(),
-                c"pathline.cu".as_ptr(),
-                0,
-                none,
-                none,
+    fn in_child(&self, program: &Path, text: &str, target: &str) -> Result<Vec<u8>> {
+        let lost = |reason: String| {
+            let thing = format!("a kernel for {target}");
+            CallError::unsupported("the compiling process", thing, reason).or_try(
+                "`pathline doctor` shows the compiler and the targets that it knows; another version of it may do",
             )
         };
-        if code != 0 {
-            return Err(fails(code, ""));
-        }
-        let program = Program { api: &self.api, handle: program };
-        // SAFETY: the program exists; the options are C strings that live through the call.
-        let code = unsafe {
-            (self.api.compile.at)(program.handle, pointers.len() as i32, pointers.as_ptr())
+        let mut worker = self.worker.borrow_mut();
+        let mut alive = match worker.take() {
+            Some(alive) => alive,
+            None => Worker::start(program).map_err(|e| lost(format!("it does not start: {e}")))?,
         };
-        if code != 0 {
-            let log = program.fetch(self.api.log_size, self.api.log).unwrap_or_default();
-            return Err(fails(code, String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n'])));
-        }
-        let code = match (real, self.api.ptx_size, self.api.ptx) {
-            (true, ..) => program.fetch(self.api.code_size, self.api.code),
-            (false, Some(size), Some(get)) => program.fetch(size, get),
-            (false, ..) => None,
-        };
-        code.filter(|c| !c.is_empty()).ok_or_else(|| fails(0, ""))
+        let request = Request { family: self.family, library: &self.bound.path, target, text };
+        let outcome = alive.compile(request, self.deadline).map_err(lost)?;
+        // Only one that has answered is asked again.
+        *worker = Some(alive);
+        outcome
     }
 }
 
-/// A program that is given back.
-struct Program<'a> {
-    api: &'a Rtc,
-    handle: Handle,
-}
-
-impl Program<'_> {
-    fn fetch(
-        &self,
-        size: Call<unsafe extern "C" fn(Handle, *mut usize) -> i32>,
-        get: Call<unsafe extern "C" fn(Handle, *mut std::ffi::c_char) -> i32>,
-    ) -> Option<Vec<u8>> {
-        let mut length = 0;
-        // SAFETY: the program exists; one number is stored.
-        if unsafe { (size.at)(self.handle, &raw mut length) } != 0 {
-            return None;
-        }
-        let mut bytes = vec![0u8; length];
-        // SAFETY: the program exists, and as many bytes are stored as it has just said.
-        (unsafe { (get.at)(self.handle, bytes.as_mut_ptr().cast()) } == 0).then_some(bytes)
-    }
-}
-
-impl Drop for Program<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the program exists and is not used after this.
-        unsafe { (self.api.destroy.at)(&raw mut self.handle) };
-    }
-}
-
-/// The folder for compiled kernels: below XDG_CACHE_HOME or ~/.cache.
-pub(crate) fn cache_folder() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(base.join("pathline").join("kernels"))
-}
-
-/// A name by content (64-bit FNV-1a). Two keys of one name do no harm: a file holds its whole key.
-fn file_name(key: &str) -> String {
-    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("{hash:016x}.cubin")
-}
-
-fn head(key: &str, length: usize) -> String {
-    format!("{MAGIC}\n{} {length}\n{key}\n", key.len())
-}
-
-/// The code of a file that was written for this key, if it is whole.
-fn read(file: &Path, key: &str) -> Option<Vec<u8>> {
-    let bytes = std::fs::read(file).ok()?;
-    let lengths = std::str::from_utf8(bytes.splitn(3, |&b| b == b'\n').nth(1)?).ok()?;
-    let length = lengths.split_once(' ')?.1.parse().ok()?;
-    let code = bytes.strip_prefix(head(key, length).as_bytes())?;
-    (code.len() == length).then(|| code.to_owned())
-}
-
-fn write(file: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
-    if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    // Other processes see the old file, the new one or none.
-    let new = file.with_extension(format!("{}.new", std::process::id()));
-    std::fs::write(&new, [head(key, code.len()).as_bytes(), code].concat())?;
-    std::fs::rename(&new, file)
+/// Why a folder cannot be written.
+pub(crate) fn writable(folder: &Path) -> std::result::Result<(), String> {
+    let file = folder.join(format!(".pathline-{}", std::process::id()));
+    let written = std::fs::write(&file, "").and_then(|()| std::fs::remove_file(&file));
+    written.map_err(|error| format!("{} cannot be written: {error}", folder.display()))
 }
 
 #[cfg(test)]
@@ -219,20 +132,30 @@ mod tests {
     use pathline_schema::{Hint, KernelOp, Variant};
 
     use super::*;
+    use crate::gpu::search;
 
-    /// The compiler of this machine, whatever its driver; none if there is none.
-    fn compiler(cache: Option<PathBuf>) -> Option<Compiler> {
-        let asked = std::env::var_os("PATHLINE_NVRTC").map(PathBuf::from);
-        let (api, found) = super::super::search::compiler(asked.as_deref(), i32::MAX);
-        if api.is_none() {
-            eprintln!("skipped: no NVRTC here; {}", found.way_out);
+    /// A compiler of this machine, whatever its driver; none if there is none. `PATHLINE_NVRTC` and
+    /// `PATHLINE_HIP` say where to look.
+    fn compiler(family: Family) -> Option<Compiler> {
+        let asked = |name| std::env::var_os(name).map(PathBuf::from);
+        let (bound, found) = match family {
+            Family::Cuda => {
+                let nvrtc = asked("PATHLINE_NVRTC");
+                search::compiler(family, nvrtc.as_deref(), None, 0)
+            }
+            Family::Hip => {
+                let (driver, found) = search::driver(family, asked("PATHLINE_HIP").as_deref());
+                let release = driver.map_or(0, |d| d.major);
+                search::compiler(family, None, found.path.as_deref(), release)
+            }
+        };
+        if bound.is_none() {
+            eprintln!("skipped: no {}; {}", found.what, found.way_out);
         }
-        api.map(|(api, version)| Compiler::new(api, version, cache))
+        Some(Compiler::new(family, bound?, found.version, None, Compile::InProcess))
     }
 
-    #[test]
-    fn every_kind_of_kernel_compiles_for_every_target() {
-        let Some(compiler) = compiler(None) else { return };
+    fn variants() -> Vec<Variant> {
         let mut variants = vec![Variant::chase(), Variant::compute()];
         for op in [KernelOp::Read, KernelOp::Write, KernelOp::Copy, KernelOp::Triad] {
             for shape in
@@ -246,14 +169,23 @@ mod tests {
                 variants.push(format!("{op}-{shape}-b64-g1sm").parse().unwrap());
             }
         }
+        variants
+    }
+
+    /// All texts that a target can have.
+    fn sources(target: &str) -> Vec<String> {
+        let mine = variants().into_iter().filter(|v| kernel::unsupported(v, target).is_none());
+        [kernel::PATTERN.to_owned()].into_iter().chain(mine.map(|v| kernel::source(&v))).collect()
+    }
+
+    #[test]
+    fn every_kind_of_kernel_compiles_for_nvidia() {
+        let Some(compiler) = compiler(Family::Cuda) else { return };
         for arch in ["sm_80", "sm_90", "sm_100"] {
-            let mine = variants.iter().filter(|v| kernel::unsupported(v, arch).is_none());
-            let sources: Vec<_> =
-                [kernel::PATTERN.to_owned()].into_iter().chain(mine.map(kernel::source)).collect();
-            for source in &sources {
+            for source in &sources(arch) {
                 let code =
                     compiler.code(source, arch).unwrap_or_else(|e| panic!("{arch}: {e}\n{source}"));
-                let real = compiler.target(arch).unwrap().1;
+                let real = compiler.bound.stand_in(arch).unwrap().1;
                 assert_eq!(code.starts_with(b"\x7fELF"), real, "{arch}");
             }
         }
@@ -263,46 +195,50 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_kernel_compiles_for_amd() {
+        let Some(compiler) = compiler(Family::Hip) else { return };
+        for source in &sources("gfx90a") {
+            let code = compiler
+                .code(source, "gfx90a:sramecc+:xnack-")
+                .unwrap_or_else(|e| panic!("{e}\n{source}"));
+            // A bundle of code objects, or one of them alone.
+            assert!(
+                code.starts_with(b"\x7fELF") || code.starts_with(b"__CLANG_OFFLOAD_BUNDLE__"),
+                "{:?}",
+                code.get(..24)
+            );
+        }
+        let error = compiler.code("not a kernel", "gfx90a").unwrap_err();
+        assert_eq!(error.code, 6, "{error}");
+        // An architecture that there never was ends the process where nobody asks first.
+        let error = compiler.code("", "gfx1").unwrap_err();
+        assert!(error.reason.contains("does not know gfx1"), "{error}");
+        assert!(compiler.code("", "").unwrap_err().reason.contains("does not say"));
+    }
+
+    #[test]
     fn wide_words_and_hints_reach_the_code() {
-        let Some(compiler) = compiler(None) else { return };
+        let Some(compiler) = compiler(Family::Cuda) else { return };
         let variant = Variant { hint: Hint::Nt, ..Variant::standard(KernelOp::Copy) };
         for (hint, load, store) in [
             (Hint::Plain, "ld.global.v4.u32", "st.global.v4.u32"),
             (Hint::Nt, "ld.global.cs.v4.u32", "st.global.cs.v4.u32"),
         ] {
-            let text = format!("{DIALECT}{}", kernel::source(&Variant { hint, ..variant }));
-            let target = Compiler { version: (0, 0), cache: None, ..compiler.copy() };
-            let ptx = String::from_utf8(target.ptx(&text)).unwrap();
+            let source = kernel::source(&Variant { hint, ..variant });
+            // A target that no compiler knows is served in PTX of the newest that it knows.
+            let ptx = String::from_utf8(compiler.code(&source, "sm_9999").unwrap()).unwrap();
             // Four words in flight: four loads before the first store, in the tile.
             let count = |what: &str| ptx.matches(what).count();
             assert!(count(load) >= 4 && count(store) >= 4, "{hint:?}: {ptx}");
         }
     }
 
-    impl Compiler {
-        fn copy(&self) -> Self {
-            Self { api: self.api, version: self.version, cache: None }
-        }
-        /// PTX of a text for compute_90.
-        fn ptx(&self, text: &str) -> Vec<u8> {
-            // A target that no compiler knows is served in PTX of the newest that it knows.
-            self.compile(text, "sm_9999").unwrap()
-        }
-    }
-
     #[test]
-    fn the_cache_gives_back_what_was_stored_and_nothing_else() {
+    fn a_folder_that_cannot_be_written_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("deep").join(file_name("key"));
-        assert_eq!(read(&file, "key"), None);
-        write(&file, "key", b"code\nof bytes").unwrap();
-        assert_eq!(read(&file, "key").as_deref(), Some(&b"code\nof bytes"[..]));
-        assert_eq!(read(&file, "another key"), None);
-        let whole = std::fs::read(&file).unwrap();
-        for cut in 0..whole.len() {
-            std::fs::write(&file, &whole[..cut]).unwrap();
-            assert_eq!(read(&file, "key"), None, "cut at {cut}");
-        }
-        assert_ne!(file_name("a"), file_name("b"));
+        writable(folder.path()).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        let why = writable(&folder.path().join("none")).unwrap_err();
+        assert!(why.contains("none cannot be written: No such file"), "{why}");
     }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::NonNull;
 
+use pathline_hal::CopyEngine;
 use pathline_schema::{Mem, Severity};
 
-use super::dialect::{About, Attributes, Dialect, Family};
+use super::dialect::{About, Attributes, Dialect, Ends, Family, Refusal};
 use super::table::{Api, Handle, Status, Symbol, nvidia, table};
 use crate::library::Library;
 
@@ -42,13 +43,16 @@ const ATTRIBUTES: Attributes = Attributes {
     memory_bus: 37,
 };
 const ABOUT: About = About {
+    vendor: "nvidia",
+    visible: "CUDA_VISIBLE_DEVICES",
     peers: "see `nvidia-smi topo -p2p r`",
-    blit: "CUDA has no switch that makes its copies run as kernels",
-    vram_fine: "CUDA has one kind of device memory; use gpuN.vram",
+    no_fine: "CUDA has one kind of device memory; use gpuN.vram",
+    no_faults: ("faults of kernels bring no pages here", "use migrate[prefetch]"),
     no_compiler: (
         "no run-time compiler (NVRTC) was found",
         "pip install nvidia-cuda-nvrtc-cu12, or name its file with --nvrtc; `pathline doctor` shows where it was looked for",
     ),
+    managed_lies_where_bound: false,
 };
 const MAJOR: i32 = 75;
 const MINOR: i32 = 76;
@@ -227,7 +231,19 @@ impl Dialect for Cuda {
     fn copy_name(&self) -> &'static str {
         self.own.copy.name
     }
-    fn host_flags(&self, mem: Mem) -> Result<u32, &'static str> {
+    fn engine(&self, ends: Ends, asked: CopyEngine) -> Result<&'static str, Refusal> {
+        match (asked, ends) {
+            (CopyEngine::Blit, _) => Err((
+                "CUDA has no switch that makes its copies run as kernels",
+                "kernel[copy-...] measures the same by a kernel",
+            )),
+            // The driver takes an engine or a kernel of its own, and does not say which.
+            (CopyEngine::Auto, Ends::SameGpu) => Ok(self.own.copy.name),
+            (CopyEngine::Auto, Ends::Pageable) => Ok("staged copy"),
+            (CopyEngine::Auto, Ends::TwoGpus | Ends::Host) => Ok("copy engine"),
+        }
+    }
+    fn host_flags(&self, mem: Mem, _: bool) -> Result<u32, &'static str> {
         match mem {
             Mem::Pinned => Ok(PORTABLE | MAPPED),
             Mem::PinnedWc => Ok(PORTABLE | MAPPED | WRITE_COMBINED),
@@ -237,7 +253,14 @@ impl Dialect for Cuda {
             _ => Err("CUDA has no such memory there"),
         }
     }
-    fn wait_word(&self, stream: Handle, address: u64, value: u32) -> Option<Status> {
+    fn fine_alloc(&self, _: usize) -> Option<(Status, u64)> {
+        None
+    }
+    fn signal_word(&self) -> Option<u64> {
+        None
+    }
+    fn signal_free(&self, _: u64) {}
+    fn wait_word(&self, stream: Handle, address: u64, value: u32, _: bool) -> Option<Status> {
         let wait = self.own.wait_value?;
         // SAFETY: a live stream, and a word that lives as long as the driver. With unified
         // addressing the device reaches portable pinned memory by the host's own address.

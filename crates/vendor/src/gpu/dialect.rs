@@ -2,14 +2,14 @@
 
 use std::fmt::Debug;
 
+use pathline_hal::CopyEngine;
 use pathline_schema::{Mem, Severity};
 
 use super::table::{Handle, Status};
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(dead_code, reason = "HIP is bound next")]
-pub(crate) enum Family {
+pub enum Family {
     /// NVIDIA's driver API.
     Cuda,
     /// AMD's runtime.
@@ -18,7 +18,7 @@ pub(crate) enum Family {
 
 impl Family {
     /// As `hal::Driver::name` has it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Cuda => "cuda",
             Self::Hip => "hip",
@@ -40,17 +40,38 @@ pub(crate) struct Attributes {
     pub(crate) memory_bus: i32,
 }
 
-/// Reasons and ways out in the words of one runtime's users.
+/// Where the ends of a copy are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ends {
+    SameGpu,
+    TwoGpus,
+    /// At least one in pinned or managed memory of the host.
+    Host,
+    /// At least one in memory that the runtime does not know.
+    Pageable,
+}
+
+/// Why something is not done, and the way out.
+pub(crate) type Refusal = (&'static str, &'static str);
+
+/// Reasons and ways out in the words of one runtime's users, and what a flag decides.
 #[derive(Debug)]
 pub(crate) struct About {
+    /// Whose GPUs they are.
+    pub(crate) vendor: &'static str,
+    /// Variables that hide GPUs from a process.
+    pub(crate) visible: &'static str,
     /// Where to look when two GPUs do not reach each other.
     pub(crate) peers: &'static str,
-    /// Why a copy cannot be made to run as a kernel.
-    pub(crate) blit: &'static str,
     /// Why there is no fine-grained device memory.
-    pub(crate) vram_fine: &'static str,
+    pub(crate) no_fine: &'static str,
+    /// Why the faults of kernels bring no pages.
+    pub(crate) no_faults: Refusal,
     /// That there is no compiler, and how to get one.
-    pub(crate) no_compiler: (&'static str, &'static str),
+    pub(crate) no_compiler: Refusal,
+    /// Whether managed pages of the host lie where the policy of their range says; else they are
+    /// moved there by name.
+    pub(crate) managed_lies_where_bound: bool,
 }
 
 /// What one runtime does in its own way. Each call gives the name of the function with its status.
@@ -81,11 +102,19 @@ pub(crate) trait Dialect: Debug {
     fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status;
     /// The name of what `copy` calls.
     fn copy_name(&self) -> &'static str;
-    /// Flags that pinned memory of a kind is allocated with, `near` the thread's own NUMA policy
-    /// where that can be asked for; why not, if there is no such memory.
-    fn host_flags(&self, mem: Mem) -> Result<u32, &'static str>;
+    /// What carries a copy, in words for the record.
+    fn engine(&self, ends: Ends, asked: CopyEngine) -> Result<&'static str, Refusal>;
+    /// Flags that pinned memory of a kind is allocated with; `bound` if its pages are to follow the
+    /// NUMA policy of the calling thread. Why not, if there is no such memory.
+    fn host_flags(&self, mem: Mem, bound: bool) -> Result<u32, &'static str>;
+    /// Takes fine-grained memory of the device that was entered; none if there is no such call.
+    fn fine_alloc(&self, bytes: usize) -> Option<(Status, u64)>;
+    /// A zeroed word that streams can wait for, where that takes memory of its own kind.
+    fn signal_word(&self) -> Option<u64>;
+    /// Gives such a word back.
+    fn signal_free(&self, address: u64);
     /// Enqueues a wait until the word at `address` is `value` or more; none if the hardware cannot.
-    fn wait_word(&self, stream: Handle, address: u64, value: u32) -> Option<Status>;
+    fn wait_word(&self, stream: Handle, address: u64, value: u32, signal: bool) -> Option<Status>;
     /// Lets launches of a function ask for that many bytes of dynamic shared memory.
     fn allow_shared(&self, function: Handle, bytes: u32) -> Status;
     /// Has a function loaded now and not at its first launch.

@@ -8,11 +8,11 @@ use pathline_hal::{
     CallError, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, PeerAccess,
     Result, StreamId,
 };
-use pathline_schema::{Bytes, Mem, MigrateHow, Ns, Place, Severity, Variant};
+use pathline_schema::{Bytes, Mem, MigrateHow, Ns, Place, Severity, Unit, Variant};
 
 use super::compiler::Compiler;
 use super::device::{self, Device};
-use super::dialect::Dialect;
+use super::dialect::{About, Dialect, Ends};
 use super::error::outcome;
 use super::gate::{self, Gates, SLOTS};
 use super::kernels::Loaded;
@@ -89,6 +89,11 @@ impl GpuDriver {
         outcome(&*self.dialect, status, thing)
     }
 
+    /// What its users call things.
+    pub(crate) fn about(&self) -> &'static About {
+        self.dialect.about()
+    }
+
     /// What each GPU says of itself.
     pub(crate) fn infos(&self) -> Vec<DeviceInfo> {
         self.devices.iter().map(|d| d.info.clone()).collect()
@@ -127,6 +132,18 @@ impl GpuDriver {
     fn event(&self, call: &str, event: EventId) -> Result<(u32, Handle)> {
         let known = self.events.borrow().get(&event.0).copied();
         known.ok_or_else(|| no_such(call, &format!("event {}", event.0)))
+    }
+
+    /// Where the ends of a copy are.
+    fn ends(&self, dst: u64, src: u64) -> Ends {
+        let blocks = self.blocks.borrow();
+        let unit = |address| blocks.holding(address).map(|(_, block)| block.place.unit);
+        match (unit(dst), unit(src)) {
+            (Some(Unit::Gpu(a)), Some(Unit::Gpu(b))) if a == b => Ends::SameGpu,
+            (Some(Unit::Gpu(_)), Some(Unit::Gpu(_))) => Ends::TwoGpus,
+            (Some(_), Some(_)) => Ends::Host,
+            _ => Ends::Pageable,
+        }
     }
 
     /// A new stream of a GPU.
@@ -181,7 +198,7 @@ impl Driver for GpuDriver {
                 thing(),
                 "the driver gives no direct access between them",
             )
-            .or_try(self.dialect.about().peers));
+            .or_try(self.about().peers));
         }
         if from == to || self.peers.borrow().contains(&(from, to)) {
             return Ok(());
@@ -275,12 +292,21 @@ impl Driver for GpuDriver {
     }
 
     fn gate_create(&self) -> Result<GateId> {
-        let name = self.api.host_alloc.name;
         let mut gates = self.gates.borrow_mut();
-        if gates.page == 0 {
+        if !gates.ready() && gates.page == 0 {
             let first = self.opened().first().copied().unwrap_or(0);
-            self.enter(name, first)?;
-            gates.adopt(self.pinned(SLOTS * 4, Mem::Pinned, "gates")?);
+            self.enter("gate_create", first)?;
+            // A word at a time: few gates are open at once, and signals are scarce.
+            match Some(())
+                .filter(|()| gates.signals.len() < SLOTS as usize)
+                .and_then(|()| self.dialect.signal_word())
+            {
+                Some(word) => gates.adopt_signal(word),
+                None if gates.signals.is_empty() => {
+                    gates.adopt(self.pinned(SLOTS * 4, Mem::Pinned, false, "gates")?);
+                }
+                None => {}
+            }
         }
         let id = self.id();
         let full =
@@ -294,7 +320,9 @@ impl Driver for GpuDriver {
         let slot = slot.ok_or_else(|| no_such(name, &format!("gate {}", gate.0)))?;
         let (gpu, stream) = self.stream(name, stream)?;
         let thing = || format!("a stream of gpu{gpu}");
-        if let Some(status) = self.dialect.wait_word(stream, slot.address, slot.opens_at) {
+        if let Some(status) =
+            self.dialect.wait_word(stream, slot.address, slot.opens_at, slot.signal)
+        {
             return self.outcome(status, &thing);
         }
         let Some(call) = self.api.host_function else {
@@ -330,11 +358,9 @@ impl Driver for GpuDriver {
         let name = self.dialect.copy_name();
         let (gpu, stream) = self.stream(name, stream)?;
         let thing = || format!("{bytes} by gpu{gpu}");
-        if engine == CopyEngine::Blit {
-            let reason = self.dialect.about().blit;
-            return Err(CallError::unsupported(name, thing(), reason)
-                .or_try("kernel[copy-...] measures the same by a kernel"));
-        }
+        self.dialect
+            .engine(self.ends(dst, src), engine)
+            .map_err(|(why, way_out)| CallError::unsupported(name, thing(), why).or_try(way_out))?;
         let ours = [self.reaches_copy(dst, bytes)?, self.reaches_copy(src, bytes)?];
         if ours == [false; 2] {
             let reason = "neither end is memory of a GPU or known to one";
@@ -343,12 +369,8 @@ impl Driver for GpuDriver {
         self.overwritten(dst);
         self.outcome(self.dialect.copy(dst, src, bytes.0 as usize, stream), &thing)
     }
-    fn copy_engine_name(&self, dst: u64, src: u64, _: CopyEngine) -> String {
-        // Inside one GPU the driver takes an engine or a kernel of its own, and does not say which.
-        let blocks = self.blocks.borrow();
-        let owner = |address| blocks.holding(address).and_then(|(_, b)| b.place.unit.gpu());
-        let local = owner(dst).is_some() && owner(dst) == owner(src);
-        if local { self.dialect.copy_name() } else { "copy engine" }.to_owned()
+    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String {
+        self.dialect.engine(self.ends(dst, src), engine).unwrap_or("blit kernel").to_owned()
     }
     fn kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId> {
         self.make_kernel(gpu, variant)
@@ -406,6 +428,8 @@ impl Drop for GpuDriver {
         if page != 0 {
             let _ = call!(self, host_free, "gates", page);
         }
+        let signals = std::mem::take(&mut self.gates.borrow_mut().signals);
+        signals.into_iter().for_each(|signal| self.dialect.signal_free(signal));
         for gpu in self.opened() {
             if let Some(device) = self.devices.get(gpu as usize) {
                 self.dialect.leave(device.handle);

@@ -1,4 +1,4 @@
-//! Gates: words in pinned memory that streams wait for.
+//! Gates: words that streams wait for, in pinned memory or each a signal of its own.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -13,12 +13,14 @@ pub(crate) const SLOTS: u64 = 1024;
 pub(crate) struct Slot {
     pub(crate) address: u64,
     pub(crate) opens_at: u32,
+    /// Whether the word is a signal of the runtime.
+    pub(crate) signal: bool,
 }
 
 impl Slot {
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the address is of an aligned word in a pinned page that the driver frees only
-        // after its last gate; host and devices touch it as an atomic word alone.
+        // SAFETY: the address is of an aligned word in a pinned page or signal that the driver frees
+        // only after its last gate; host and devices touch it as an atomic word alone.
         unsafe { AtomicU32::from_ptr(self.address as *mut u32) }
     }
     pub(crate) fn open(&self) {
@@ -29,24 +31,36 @@ impl Slot {
 /// Gates by number, and the words that serve them.
 #[derive(Debug, Default)]
 pub(crate) struct Gates {
-    /// The pinned page; 0 before the first gate.
+    /// The pinned page; 0 before the first gate, and where gates are signals.
     pub(crate) page: u64,
+    /// Signals that were taken.
+    pub(crate) signals: Vec<u64>,
     pub(crate) made: BTreeMap<u64, Slot>,
-    /// Words that no gate uses, with the value that they have.
-    free: Vec<(u64, u32)>,
+    /// Words that no gate uses, open.
+    free: Vec<Slot>,
 }
 
 impl Gates {
+    /// Whether a gate can be made.
+    pub(crate) fn ready(&self) -> bool {
+        !self.free.is_empty()
+    }
     /// Takes over a pinned page of [`SLOTS`] zeroed words.
     pub(crate) fn adopt(&mut self, page: u64) {
         self.page = page;
-        self.free = (0..SLOTS).rev().map(|nth| (page + nth * 4, 0)).collect();
+        let slot = |nth| Slot { address: page + nth * 4, opens_at: 0, signal: false };
+        self.free = (0..SLOTS).rev().map(slot).collect();
+    }
+    /// Takes over a zeroed signal.
+    pub(crate) fn adopt_signal(&mut self, address: u64) {
+        self.signals.push(address);
+        self.free.push(Slot { address, opens_at: 0, signal: true });
     }
     /// A word for a new gate, if one is left.
     pub(crate) fn make(&mut self, id: u64) -> Option<()> {
-        let (address, value) = self.free.pop()?;
+        let slot = self.free.pop()?;
         // Waits compare as signed differences; a word that came around would confuse them.
-        self.made.insert(id, Slot { address, opens_at: value.wrapping_add(1) });
+        self.made.insert(id, Slot { opens_at: slot.opens_at.wrapping_add(1), ..slot });
         Some(())
     }
     /// Opens a gate and takes its word back.
@@ -54,7 +68,7 @@ impl Gates {
         let slot = self.made.remove(&id)?;
         slot.open();
         // The word that was used longest ago is used next.
-        self.free.insert(0, (slot.address, slot.opens_at));
+        self.free.insert(0, slot);
         Some(())
     }
 }

@@ -29,6 +29,49 @@ const MANAGED_MARGIN: u64 = 1 << 30;
 /// Bytes that go through the host at a time where no kernel can write a pattern.
 const STAGE: u64 = 8 << 20;
 
+/// Sets the NUMA policy of this thread.
+fn policy(mode: i32, mask: &[u64]) -> std::io::Result<()> {
+    let bits = mask.len() * 64 + usize::from(!mask.is_empty());
+    let at = if mask.is_empty() { std::ptr::null() } else { mask.as_ptr() };
+    // SAFETY: the kernel reads the mask, which lives through the call.
+    let code = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, at, bits) };
+    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Sets the NUMA policy of the pages of a range, before they are there.
+fn bind((address, bytes): (u64, u64), numa: u32, page: u64) -> std::io::Result<()> {
+    let start = address / page * page;
+    let (mask, bits) = (one(numa), 16 * 64 + 1);
+    // SAFETY: the kernel reads the mask, which lives through the call; what the pages hold stays.
+    let code = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            start,
+            address + bytes - start,
+            libc::MPOL_BIND,
+            mask.as_ptr(),
+            bits,
+            0,
+        )
+    };
+    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// A mask of one domain.
+fn one(numa: u32) -> [u64; 16] {
+    let mut mask = [0; 16];
+    if let Some(word) = mask.get_mut(numa as usize / 64) {
+        *word = 1 << (numa % 64);
+    }
+    mask
+}
+
+fn forbidden(call: &str, thing: &str, error: &std::io::Error) -> CallError {
+    CallError::unsupported(call, thing, error.to_string())
+        .with_code(error.raw_os_error().unwrap_or(0).into())
+        .or_try("container runtimes forbid it: run under numactl --membind, or allow set_mempolicy and mbind")
+}
+
 /// A buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
@@ -105,7 +148,7 @@ impl GpuDriver {
             ));
         };
         match (block.place.mem, block.place.unit.gpu()) {
-            (Mem::Vram, Some(owner))
+            (Mem::Vram | Mem::VramFine, Some(owner))
                 if owner != gpu && !self.peers.borrow().contains(&(gpu, owner)) =>
             {
                 let thing = format!("memory of gpu{owner} from gpu{gpu}");
@@ -137,7 +180,9 @@ impl GpuDriver {
             return refuse("nothing was asked for");
         }
         let address = match (place.unit, place.mem) {
-            (Unit::Gpu(gpu), Mem::Vram) => self.vram(gpu, bytes, &thing())?,
+            (Unit::Gpu(gpu), Mem::Vram | Mem::VramFine) => {
+                self.vram(gpu, place.mem, bytes, &thing())?
+            }
             (Unit::Numa(numa), Mem::Pinned | Mem::PinnedWc | Mem::PinnedNonCoherent) => {
                 self.near_any_gpu(numa)?;
                 self.pinned_on(numa, bytes.0, place.mem, &thing())?
@@ -145,14 +190,13 @@ impl GpuDriver {
             (Unit::Gpu(_), Mem::Managed) | (Unit::Numa(_), Mem::Managed) => {
                 self.managed(place, bytes)?
             }
-            (_, Mem::VramFine) => return refuse(self.dialect.about().vram_fine),
             _ => return refuse("the runtime has no such memory there"),
         };
         self.blocks.borrow_mut().0.insert(address, Block { bytes: bytes.0, place, chain: None });
         Ok(address)
     }
 
-    fn vram(&self, gpu: u32, bytes: Bytes, thing: &str) -> Result<u64> {
+    fn vram(&self, gpu: u32, mem: Mem, bytes: Bytes, thing: &str) -> Result<u64> {
         let name = self.api.mem_alloc.name;
         self.enter(name, gpu)?;
         let total = self.device(name, gpu)?.info.memory;
@@ -164,6 +208,12 @@ impl GpuDriver {
                 format!("the GPU has {}", total.rounded()),
             )
             .or_try("take smaller sizes"));
+        }
+        if mem == Mem::VramFine {
+            let refused = || CallError::unsupported(name, thing, self.about().no_fine);
+            let (status, address) =
+                self.dialect.fine_alloc(bytes.0 as usize).ok_or_else(refused)?;
+            return self.outcome(status, &|| thing.to_owned()).map(|()| address);
         }
         let mut address = 0;
         call!(self, mem_alloc, thing, &raw mut address, bytes.0 as usize)?;
@@ -184,7 +234,7 @@ impl GpuDriver {
     /// Pinned memory on a domain: the driver's pages follow the policy of the calling thread.
     fn pinned_on(&self, numa: u32, bytes: u64, mem: Mem, thing: &str) -> Result<u64> {
         if self.host.domains().len() < 2 {
-            return self.pinned(bytes, mem, thing);
+            return self.pinned(bytes, mem, false, thing);
         }
         let free = self.host.free(numa);
         if bytes > free.0 {
@@ -198,32 +248,18 @@ impl GpuDriver {
             )
             .or_try("take smaller sizes, or --memory"));
         }
-        let policy = |mode: i32, mask: &[u64]| {
-            let bits = mask.len() * 64 + usize::from(!mask.is_empty());
-            let at = if mask.is_empty() { std::ptr::null() } else { mask.as_ptr() };
-            // SAFETY: the kernel reads the mask, which lives through the call.
-            let code = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, at, bits) };
-            if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-        };
-        let mut mask = [0u64; 16];
-        if let Some(word) = mask.get_mut(numa as usize / 64) {
-            *word = 1 << (numa % 64);
-        }
-        policy(libc::MPOL_BIND, &mask).map_err(|e| {
-            CallError::unsupported("set_mempolicy", thing, e.to_string())
-                .with_code(e.raw_os_error().unwrap_or(0).into())
-                .or_try("container runtimes forbid it: run under numactl --membind, or allow set_mempolicy")
-        })?;
-        let address = self.pinned(bytes, mem, thing);
+        policy(libc::MPOL_BIND, &one(numa)).map_err(|e| forbidden("set_mempolicy", thing, &e))?;
+        let address = self.pinned(bytes, mem, true, thing);
         // It was allowed a moment ago; if not, only where later pages lie is affected.
         let _ = policy(libc::MPOL_DEFAULT, &[]);
         address
     }
 
-    pub(crate) fn pinned(&self, bytes: u64, mem: Mem, thing: &str) -> Result<u64> {
+    /// `bound` if the pages are to follow the NUMA policy of this thread.
+    pub(crate) fn pinned(&self, bytes: u64, mem: Mem, bound: bool, thing: &str) -> Result<u64> {
         let flags = self
             .dialect
-            .host_flags(mem)
+            .host_flags(mem, bound)
             .map_err(|reason| CallError::unsupported(self.api.host_alloc.name, thing, reason))?;
         let free = limits::anywhere().unwrap_or(u64::MAX);
         if bytes > free {
@@ -273,6 +309,12 @@ impl GpuDriver {
         call!(self, managed_alloc, thing, &raw mut address, bytes.0 as usize, GLOBAL)?;
         let settled = match place.unit {
             Unit::Gpu(gpu) => self.keep_at(address, bytes, gpu),
+            Unit::Numa(numa)
+                if self.about().managed_lies_where_bound && self.host.domains().len() > 1 =>
+            {
+                bind((address, bytes.0), numa, self.host.page() as u64)
+                    .map_err(|e| forbidden("mbind", &thing, &e))
+            }
             Unit::Numa(_) => Ok(()),
         };
         if let Err(error) = settled {
@@ -346,7 +388,18 @@ impl GpuDriver {
         let size = bytes.0 as usize;
         call!(self, advise, thing, address, size, PREFERRED_LOCATION, CPU)?;
         call!(self, advise, thing, address, size, ACCESSED_BY, device)?;
-        self.on_stream(gpu, |stream| self.prefetch(stream, (address, bytes), block.place.unit))
+        let back =
+            self.on_stream(gpu, |stream| self.prefetch(stream, (address, bytes), block.place.unit));
+        match back {
+            // Pages that do not migrate have never left the host.
+            Err(error)
+                if error.severity == Severity::Unsupported
+                    && self.about().managed_lies_where_bound =>
+            {
+                Ok(())
+            }
+            back => back,
+        }
     }
 
     /// Enqueues the move of managed pages.
@@ -392,6 +445,10 @@ impl GpuDriver {
         }
         match how {
             MigrateHow::Prefetch => self.prefetch(stream, (address, bytes), to.unit),
+            MigrateHow::Fault if !self.device(name, gpu)?.info.demand_migration => {
+                let (why, way_out) = self.about().no_faults;
+                Err(CallError::unsupported(name, thing, why).or_try(way_out))
+            }
             MigrateHow::Fault if to.unit == Unit::Gpu(gpu) => {
                 self.touch(gpu, stream, address, bytes)
             }

@@ -1,18 +1,22 @@
-//! GPUs, through a runtime of their vendor that is bound at run time.
+//! GPUs, through the runtime of their vendor, which is bound at run time.
 
+mod cache;
+mod child;
 mod compiler;
 mod cuda;
 mod device;
 mod dialect;
 mod driver;
 mod error;
+mod frame;
 mod gate;
+mod hip;
 mod kernels;
 mod memory;
+mod rtc;
 mod search;
 mod table;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -21,76 +25,260 @@ use pathline_schema::Topology;
 
 use crate::library::Found;
 use crate::memory::Memory;
+pub use child::{COMPILE_COMMAND, serve_compilations};
+pub use compiler::Compile;
 use compiler::Compiler;
+pub(crate) use dialect::About;
+pub use dialect::Family;
 pub(crate) use driver::GpuDriver;
 pub(crate) use search::beside_driver;
 
-/// What a node offers for measuring NVIDIA GPUs, found without opening one.
+/// Where to look for libraries, and how to compile.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// CUDA's driver, file or folder; [`Asked::SEARCH`] to look for it and use it.
+    pub cuda: Option<PathBuf>,
+    /// The HIP runtime, file or folder; [`Asked::SEARCH`] to look for it and use it.
+    pub hip: Option<PathBuf>,
+    /// NVIDIA's run-time compiler, file or folder.
+    pub nvrtc: Option<PathBuf>,
+    /// Where kernels are compiled.
+    pub compile: Compile,
+}
+
+impl Asked {
+    /// The word in the place of a path that chooses a runtime and leaves its place open.
+    pub const SEARCH: &'static str = "search";
+
+    /// Everything is searched for.
+    pub fn new(compile: Compile) -> Self {
+        Self { cuda: None, hip: None, nvrtc: None, compile }
+    }
+
+    fn runtime(&self, family: Family) -> Option<&Path> {
+        match family {
+            Family::Cuda => self.cuda.as_deref(),
+            Family::Hip => self.hip.as_deref(),
+        }
+    }
+    /// The place that was asked for.
+    fn place(&self, family: Family) -> Option<&Path> {
+        self.runtime(family).filter(|path| *path != Path::new(Self::SEARCH))
+    }
+}
+
+/// What a node offers for measuring GPUs, found without opening one.
 #[derive(Debug)]
 pub struct Runtime {
-    /// The driver's library.
+    /// Which runtime was chosen.
+    pub family: Family,
+    /// Its library.
     pub driver: Found,
-    /// Why no driver can be opened; none if nothing is known against it.
+    /// Why it cannot be opened; none if nothing is known against it.
     pub without: Option<String>,
+    /// What is to be known of the choice, if there was one to make.
+    pub note: Option<String>,
     /// Where compiled kernels are kept; none without a home folder.
     pub cache: Option<PathBuf>,
     /// Whether the driver's library is one that stands in for it in tests.
     pub stands_in: bool,
-    api: Option<search::Driver>,
-    /// File or folder of the run-time compiler, as asked for.
-    nvrtc: Option<PathBuf>,
-    /// Major version of CUDA that the driver takes code of.
-    major: i32,
+    bound: Option<search::Driver>,
+    asked: Asked,
 }
 
-/// Files that exist where the driver's kernel module is loaded and this process may see its GPUs.
-const DEVICES: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl-gpu"];
+/// What is here of one vendor.
+#[derive(Debug, Clone, Copy, Default)]
+struct Presence {
+    /// GPUs on the bus.
+    gpus: usize,
+    /// A device file by which a process reaches them.
+    file: bool,
+}
 
-/// Looks for the driver's library and device files. `nvrtc` names the run-time compiler's file or
-/// folder. No device is opened. Where `topology` has GPUs and none is NVIDIA's, the reason against
-/// them is that, not a library that such a node has no use for.
-pub fn runtime(topology: &Topology, nvrtc: Option<&Path>) -> Runtime {
-    let (api, driver) = search::driver();
-    let stands_in = api.as_ref().is_some_and(|bound| bound.stands_in);
-    // Without a driver the compiler is still shown, whatever its version.
-    let version = api.as_ref().map_or(0, |bound| bound.version);
-    let major = if version > 0 { version / 1000 } else { i32::MAX };
-    let without = if let Some(others) = others(topology) {
-        Some(format!("CUDA is the only runtime that is bound, and these GPUs are of {others}"))
-    } else if api.is_none() {
-        let why = driver.tried.first().map_or("it was not found", |t| t.why.as_str());
-        Some(format!("no CUDA driver library ({why})"))
-    } else if !stands_in && !DEVICES.iter().any(|d| Path::new(d).exists()) {
-        Some("the CUDA driver library is here, but no device file /dev/nvidia*".to_owned())
-    } else {
-        None
+impl Family {
+    /// Files that exist where the kernel module is loaded and this process may see its GPUs.
+    fn device_files(self) -> &'static [&'static str] {
+        match self {
+            Self::Cuda => &["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl-gpu"],
+            Self::Hip => &["/dev/kfd"],
+        }
+    }
+    /// Variables by which its runtime is told to list fewer GPUs, or others first.
+    fn hiding(self) -> &'static [&'static str] {
+        match self {
+            Self::Cuda => &["CUDA_VISIBLE_DEVICES"],
+            Self::Hip => &[
+                "ROCR_VISIBLE_DEVICES",
+                "HIP_VISIBLE_DEVICES",
+                "CUDA_VISIBLE_DEVICES",
+                "GPU_DEVICE_ORDINAL",
+            ],
+        }
+    }
+    fn vendor(self) -> &'static str {
+        match self {
+            Self::Cuda => "nvidia",
+            Self::Hip => "amd",
+        }
+    }
+    fn presence(self, topology: &Topology) -> Presence {
+        let gpus = topology.gpus.iter().filter(|g| g.vendor == self.vendor()).count();
+        let file = self.device_files().iter().any(|file| Path::new(file).exists());
+        Presence { gpus, file }
+    }
+    /// Why device files do not let this process reach the GPUs.
+    fn unreachable(self) -> Option<String> {
+        let files = self.device_files();
+        let Some(file) = files.iter().find(|file| Path::new(file).exists()) else {
+            let module = match self {
+                Self::Cuda => "the kernel module is not loaded, or the container was not given it",
+                Self::Hip => "amdgpu is not loaded, or the container was not given it",
+            };
+            return Some(format!("no device file {}: {module}", files[0]));
+        };
+        let open = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+        let error = rustix::fs::access(*file, open).err()?;
+        let groups = match self {
+            Self::Cuda => "see its owner and mode",
+            Self::Hip => "this user has to be of the groups render and video",
+        };
+        Some(format!("{file}: {error}; {groups}"))
+    }
+}
+
+/// Which runtime to use, and what to say of the choice: the one that was asked for; else the one
+/// whose device files are here; of both, the one with more GPUs.
+fn choose(asked: &Asked, nvidia: Presence, amd: Presence) -> (Family, Option<String>) {
+    let more = if amd.gpus > nvidia.gpus { Family::Hip } else { Family::Cuda };
+    match (asked.cuda.is_some(), asked.hip.is_some()) {
+        (true, false) => return (Family::Cuda, None),
+        (false, true) => return (Family::Hip, None),
+        _ => {}
+    }
+    match (nvidia.file, amd.file) {
+        (true, false) => (Family::Cuda, None),
+        (false, true) => (Family::Hip, None),
+        (false, false) => (more, None),
+        (true, true) if nvidia.gpus == 0 || amd.gpus == 0 => (more, None),
+        (true, true) => {
+            let (used, other) = match more {
+                Family::Cuda => ("NVIDIA's", "--hip search"),
+                Family::Hip => ("AMD's", "--cuda search"),
+            };
+            let text = format!(
+                "{} GPUs of NVIDIA and {} of AMD: {used} are measured; {other} measures the others",
+                nvidia.gpus, amd.gpus
+            );
+            (more, Some(text))
+        }
+    }
+}
+
+/// Looks for a runtime's library and device files. No device is opened. Where `topology` has GPUs
+/// and none is of a vendor whose runtime can be bound, the reason against them is that, not a
+/// library that such a node has no use for.
+pub fn runtime(topology: &Topology, asked: &Asked) -> Runtime {
+    let presence = |family: Family| family.presence(topology);
+    let (family, note) = choose(asked, presence(Family::Cuda), presence(Family::Hip));
+    let (bound, driver) = search::driver(family, asked.place(family));
+    let stands_in = bound.as_ref().is_some_and(|bound| bound.stands_in);
+    let explicit = asked.runtime(family).is_some();
+    let without = match (others(topology), &bound) {
+        (Some(others), _) if !explicit => Some(format!(
+            "CUDA and HIP are the runtimes that can be bound, and these GPUs are of {others}"
+        )),
+        (_, None) => {
+            let why = driver.tried.first().map_or("it was not found", |t| t.why.as_str());
+            Some(format!("no {} ({why})", driver.what))
+        }
+        (_, Some(_)) if stands_in || explicit => None,
+        (_, Some(_)) => family.unreachable(),
     };
-    let nvrtc = nvrtc.map(Path::to_owned);
-    Runtime { driver, without, cache: compiler::cache_folder(), stands_in, api, nvrtc, major }
+    let cache = cache::folder();
+    Runtime { family, driver, without, note, cache, stands_in, bound, asked: asked.clone() }
 }
 
-/// Vendors of the GPUs, if there are some and none is NVIDIA's.
+/// Vendors of the GPUs, if there are some and no runtime is known for any.
 fn others(topology: &Topology) -> Option<String> {
-    let vendors: BTreeSet<&str> = topology.gpus.iter().map(|g| g.vendor.as_str()).collect();
-    let named = vendors.iter().filter(|v| !v.is_empty()).copied().collect::<Vec<_>>().join(", ");
-    (!named.is_empty() && !vendors.contains("nvidia")).then_some(named)
+    let known = [Family::Cuda, Family::Hip].map(Family::vendor);
+    let mut vendors: Vec<&str> =
+        topology.gpus.iter().map(|g| g.vendor.as_str()).filter(|v| !v.is_empty()).collect();
+    vendors.sort_unstable();
+    vendors.dedup();
+    (!vendors.is_empty() && !vendors.iter().any(|v| known.contains(v))).then(|| vendors.join(", "))
 }
 
 impl Runtime {
-    /// Looks for the run-time compiler.
-    pub fn compiler(&self) -> Found {
-        search::compiler(self.nvrtc.as_deref(), self.major).1
+    fn compiler(&self) -> (Option<rtc::Bound>, Found) {
+        let asked = self.asked.nvrtc.as_deref().filter(|_| self.family == Family::Cuda);
+        let major = self.bound.as_ref().map_or(0, |bound| bound.major);
+        search::compiler(self.family, asked, self.driver.path.as_deref(), major)
+    }
+
+    /// That a plan made without opening the runtime may number GPUs in another way than a run, if
+    /// a variable says so.
+    pub fn numbering(&self) -> Option<String> {
+        let set = |name: &&&str| std::env::var_os(name).is_some();
+        let names: Vec<&str> = self.family.hiding().iter().filter(set).copied().collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "{} set: a run numbers the GPUs that the runtime then lists, this numbers all that are on the bus",
+                names.join(", ")
+            )
+        })
+    }
+
+    /// All libraries that the chosen runtime needs: itself, its compiler and what that needs.
+    pub fn libraries(&self) -> Vec<Found> {
+        let (_, compiler) = self.compiler();
+        let helper = search::helper(self.family, &compiler);
+        let mut all = vec![self.driver.clone(), compiler];
+        // Without a compiler there is nothing for it to help.
+        all.extend(Some(helper).filter(|_| all.last().is_some_and(|c| c.path.is_some())));
+        all
     }
 
     /// Starts the driver. Device memory is not touched before the first call that needs it.
-    pub(crate) fn open(self, host: Rc<Memory>) -> Result<Option<GpuDriver>> {
-        let Some(bound) = self.api.filter(|_| self.without.is_none()) else {
+    pub(crate) fn open(mut self, host: Rc<Memory>) -> Result<Option<GpuDriver>> {
+        let Some(driver) = self.bound.take().filter(|_| self.without.is_none()) else {
             return Ok(None);
         };
-        let (found, _) = search::compiler(self.nvrtc.as_deref(), self.major);
-        let compiler = found.map(|(api, version)| Compiler::new(api, version, self.cache));
-        GpuDriver::open(bound.api, bound.dialect, compiler, host).map(Some)
+        let asked = self.asked.nvrtc.as_deref().filter(|_| self.family == Family::Cuda);
+        let place = self.driver.path.as_deref();
+        let (found, about) = search::compiler(self.family, asked, place, driver.major);
+        let compiler = found.map(|bound| {
+            let label = match self.family {
+                Family::Cuda => format!("NVRTC {}", about.version),
+                // hipRTC says the same version of itself in every release.
+                Family::Hip => format!("hipRTC of {}", self.driver.version),
+            };
+            Compiler::new(self.family, bound, label, self.cache, self.asked.compile)
+        });
+        GpuDriver::open(driver.api, driver.dialect, compiler, host).map(Some)
     }
+}
+
+/// The library of the runtime that was not chosen, for a list of all that can be bound.
+pub fn other_runtime(runtime: &Runtime) -> Found {
+    let other = match runtime.family {
+        Family::Cuda => Family::Hip,
+        Family::Hip => Family::Cuda,
+    };
+    search::driver(other, runtime.asked.place(other)).1
+}
+
+/// Libraries of collectives by name, with the file if one is where they are usually installed. None
+/// is opened.
+pub fn beside() -> Vec<(&'static str, Option<PathBuf>)> {
+    search::beside()
+}
+
+/// Why a folder cannot be written.
+///
+/// # Errors
+/// The reason, with the folder.
+pub fn writable(folder: &Path) -> std::result::Result<(), String> {
+    compiler::writable(folder)
 }
 
 #[cfg(test)]
@@ -98,15 +286,55 @@ mod tests {
     use super::*;
     use pathline_schema::Gpu;
 
+    fn asked() -> Asked {
+        Asked::new(Compile::InProcess)
+    }
+
     #[test]
     fn gpus_of_another_vendor_are_named_as_the_reason() {
         let of = |vendors: &[&str]| {
             let gpu = |v: &&str| Gpu { vendor: (*v).to_owned(), ..Gpu::default() };
             let gpus = vendors.iter().map(gpu).collect();
-            others(&Topology { gpus, ..Topology::default() })
+            Topology { gpus, ..Topology::default() }
         };
-        assert_eq!(of(&["amd", "amd"]).as_deref(), Some("amd"));
-        assert_eq!(of(&["amd", "nvidia"]), None);
-        assert_eq!(of(&[]), None);
+        assert_eq!(others(&of(&["intel", "intel"])).as_deref(), Some("intel"));
+        assert_eq!(others(&of(&["intel", "nvidia"])), None);
+        assert_eq!(others(&of(&["amd"])), None);
+        assert_eq!(others(&of(&[])), None);
+        assert_eq!(Family::Hip.presence(&of(&["amd", "nvidia", "amd"])).gpus, 2);
+    }
+
+    #[test]
+    fn the_runtime_is_that_of_the_gpus_that_are_here() {
+        let here = |gpus| Presence { gpus, file: true };
+        let gone = |gpus| Presence { gpus, file: false };
+        let family = |nvidia, amd| choose(&asked(), nvidia, amd).0;
+        assert_eq!(family(here(8), gone(0)), Family::Cuda);
+        assert_eq!(family(gone(0), here(8)), Family::Hip);
+        // A driver that is not loaded is no reason to take another vendor's.
+        assert_eq!(family(gone(0), gone(2)), Family::Hip);
+        assert_eq!(family(gone(0), gone(0)), Family::Cuda);
+        // Files may be left over from a card that is gone.
+        assert_eq!(choose(&asked(), here(0), here(4)), (Family::Hip, None));
+        let (more, note) = choose(&asked(), here(2), here(4));
+        assert_eq!(more, Family::Hip);
+        let note = note.unwrap();
+        assert!(note.contains("2 GPUs of NVIDIA and 4 of AMD"), "{note}");
+        assert!(note.contains("--cuda search"), "{note}");
+        let search = Some(PathBuf::from(Asked::SEARCH));
+        let cuda = Asked { cuda: search.clone(), ..asked() };
+        assert_eq!(choose(&cuda, here(2), here(4)), (Family::Cuda, None));
+        assert_eq!(cuda.place(Family::Cuda), None);
+        let hip = Asked { hip: search, ..asked() };
+        assert_eq!(choose(&hip, here(8), gone(0)), (Family::Hip, None));
+    }
+
+    #[test]
+    fn a_path_is_used_without_looking_at_device_files() {
+        let none = Asked { hip: Some("/nowhere/libamdhip64.so".into()), ..asked() };
+        let runtime = runtime(&Topology::default(), &none);
+        assert_eq!(runtime.family, Family::Hip);
+        assert!(runtime.without.unwrap().contains("No such file"));
+        assert_eq!(runtime.driver.tried.len(), 1);
     }
 }

@@ -28,10 +28,10 @@ pub(crate) struct Call<F> {
 /// The names of a function.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Symbol {
-    /// Its name in NVIDIA's library, and the version of CUDA that introduced the signature.
+    /// Its name in NVIDIA's library, and the version of CUDA that introduced the signature; empty if
+    /// it is AMD's alone.
     pub(crate) nvidia: (&'static str, i32),
-    /// Its name in AMD's library.
-    #[expect(dead_code, reason = "HIP is bound next")]
+    /// Its name in AMD's library; empty if it is NVIDIA's alone.
     pub(crate) amd: &'static str,
 }
 
@@ -40,6 +40,10 @@ const fn both(nvidia: &'static str, version: i32, amd: &'static str) -> Symbol {
 }
 pub(super) const fn nvidia(name: &'static str, version: i32) -> Symbol {
     Symbol { nvidia: (name, version), amd: "" }
+}
+
+pub(super) const fn amd(name: &'static str) -> Symbol {
+    Symbol { nvidia: ("", 0), amd: name }
 }
 
 /// Finds a symbol in a library: the name it has there, and where it is, if it is there.
@@ -134,7 +138,7 @@ table!(
         }
         optional {
             host_function = both("cuLaunchHostFunc", 10000, "hipLaunchHostFunc") => (Handle, unsafe extern "C" fn(*mut c_void), *mut c_void);
-            prefetch_to = both("cuMemPrefetchAsync", 12020, "hipMemPrefetchAsync_v2") => (u64, usize, Location, u32, Handle);
+            prefetch_to = nvidia("cuMemPrefetchAsync", 12020) => (u64, usize, Location, u32, Handle);
         }
     }
 );

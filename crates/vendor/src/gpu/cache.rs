@@ -1,0 +1,65 @@
+//! What was compiled once, kept on disk.
+
+use std::path::{Path, PathBuf};
+
+/// First line of a cached file.
+const MAGIC: &str = "pathline kernel 1";
+
+/// The folder for compiled kernels: below XDG_CACHE_HOME or ~/.cache.
+pub(crate) fn folder() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(base.join("pathline").join("kernels"))
+}
+
+/// A name by content (64-bit FNV-1a). Two keys of one name do no harm: a file holds its whole key.
+pub(crate) fn file_name(key: &str) -> String {
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}.cubin")
+}
+
+fn head(key: &str, length: usize) -> String {
+    format!("{MAGIC}\n{} {length}\n{key}\n", key.len())
+}
+
+/// The code of a file that was written for this key, if it is whole.
+pub(crate) fn read(file: &Path, key: &str) -> Option<Vec<u8>> {
+    let bytes = std::fs::read(file).ok()?;
+    let lengths = std::str::from_utf8(bytes.splitn(3, |&b| b == b'\n').nth(1)?).ok()?;
+    let length = lengths.split_once(' ')?.1.parse().ok()?;
+    let code = bytes.strip_prefix(head(key, length).as_bytes())?;
+    (code.len() == length).then(|| code.to_owned())
+}
+
+pub(crate) fn write(file: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // Other processes see the old file, the new one or none.
+    let new = file.with_extension(format!("{}.new", std::process::id()));
+    std::fs::write(&new, [head(key, code.len()).as_bytes(), code].concat())?;
+    std::fs::rename(&new, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_gives_back_what_was_stored_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("deep").join(file_name("key"));
+        assert_eq!(read(&file, "key"), None);
+        write(&file, "key", b"code\nof bytes").unwrap();
+        assert_eq!(read(&file, "key").as_deref(), Some(&b"code\nof bytes"[..]));
+        assert_eq!(read(&file, "another key"), None);
+        let whole = std::fs::read(&file).unwrap();
+        for cut in 0..whole.len() {
+            std::fs::write(&file, &whole[..cut]).unwrap();
+            assert_eq!(read(&file, "key"), None, "cut at {cut}");
+        }
+        assert_ne!(file_name("a"), file_name("b"));
+    }
+}
