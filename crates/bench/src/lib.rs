@@ -15,6 +15,7 @@ mod session;
 mod staged;
 mod strikes;
 mod suites;
+mod tuned;
 mod watch;
 
 pub use crew::{About, Crew, Doing, Ended, Here, Interrupt, Loss, Task, Word};
@@ -24,3 +25,4 @@ pub use overhead::Overhead;
 pub use plan::{Entry, Plan, Scope};
 pub use session::{Event, Header, Session, SessionError};
 pub use suites::{SUITES, Suite};
+pub use tuned::{Best, KNOWN, PathClass, Tuned};

@@ -11,6 +11,7 @@ use pathline_schema::{
 use serde::{Deserialize, Serialize};
 
 use crate::suites::{SUITES, Suite};
+use crate::tuned::Tuned;
 
 /// Most cases that are sampled in turn. More would put the first figure of a group too far away.
 const GROUP: usize = 16;
@@ -28,6 +29,8 @@ pub struct Scope<'a> {
     pub memory: Bytes,
     /// Environment switches that were set.
     pub env: &'a BTreeMap<String, String>,
+    /// The kernels that suites take.
+    pub tuned: &'a Tuned,
 }
 
 /// One case of a run.
@@ -60,7 +63,7 @@ impl Plan {
     /// # Errors
     /// Names a suite that does not exist, or a pattern that chooses nothing.
     pub fn new(scope: &Scope, suites: &[String], patterns: &[Pattern]) -> Result<Self, String> {
-        let listed = list(scope.topology, &chosen(scope, suites, patterns)?);
+        let listed = list(scope, &chosen(scope, suites, patterns)?);
         let mut entries: Vec<Entry> = Vec::new();
         let mut at: BTreeMap<Case, usize> = BTreeMap::new();
         let mut used = vec![false; patterns.len()];
@@ -145,8 +148,13 @@ fn chosen(
     Ok(SUITES.iter().filter(|s| names.iter().any(|n| n == s.name)).collect())
 }
 
-fn list(topology: &Topology, suites: &[&'static Suite]) -> Vec<(&'static str, Case)> {
-    suites.iter().flat_map(|s| (s.cases)(topology).into_iter().map(|c| (s.name, c))).collect()
+fn list(scope: &Scope<'_>, suites: &[&'static Suite]) -> Vec<(&'static str, Case)> {
+    let tuned = |case| scope.tuned.apply(scope.topology, case);
+    let cases = |s: &&'static Suite| {
+        let name = s.name;
+        (s.cases)(scope.topology).into_iter().map(move |c| (name, tuned(c)))
+    };
+    suites.iter().flat_map(cases).collect()
 }
 
 /// Cases that a reader compares with each other: same suite, same kind of work, same sizes.
@@ -385,6 +393,7 @@ mod tests {
             without_runtime: None,
             memory: Bytes::mib(600),
             env: &BTreeMap::new(),
+            tuned: &Tuned::plain(),
         };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let patterns: Vec<Pattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
@@ -506,8 +515,14 @@ mod tests {
             let env = BTreeMap::from([("HSA_XNACK".to_owned(), value.to_owned())]);
             let memory = Bytes::gib(1);
             let (simulated, without_runtime) = (false, None);
-            let scope =
-                Scope { topology: &topology, simulated, without_runtime, memory, env: &env };
+            let scope = Scope {
+                topology: &topology,
+                simulated,
+                without_runtime,
+                memory,
+                env: &env,
+                tuned: &Tuned::plain(),
+            };
             let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
             plan.entries[0].skip.is_some()
         };

@@ -10,7 +10,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use pathline_bench::{
-    About, Event, Header, Here, Overhead, Plan, Scope, Session, default_settings,
+    About, Event, Header, Here, Overhead, Plan, Scope, Session, Tuned, default_settings,
 };
 use pathline_flow::{MachineDesc, Switches};
 use pathline_hal::Machine;
@@ -28,7 +28,15 @@ fn machine(options: &Options) -> Machine {
 fn plan(machine: &Machine, patterns: &[&str]) -> Plan {
     let env = BTreeMap::new();
     let (topology, memory) = (&machine.topology, Bytes::gib(64));
-    let scope = Scope { topology, simulated: true, without_runtime: None, memory, env: &env };
+    let tuned = Tuned::plain();
+    let scope = Scope {
+        topology,
+        simulated: true,
+        without_runtime: None,
+        memory,
+        env: &env,
+        tuned: &tuned,
+    };
     let patterns: Vec<_> = patterns.iter().map(|p| p.parse().unwrap()).collect();
     // Suites of single flows: a pattern would also choose cases of many.
     let suites = ["local", "host-link", "pairs", "latency"].map(str::to_owned);

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::BufReader;
 
 use pathline_bench::{
-    About, Event, Header, Here, Overhead, Plan, Scope, Session, default_settings,
+    About, Event, Header, Here, KNOWN, Overhead, Plan, Scope, Session, default_settings,
 };
 use pathline_flow::{MachineDesc, Switches};
 use pathline_hal::{Machine, Monitor};
@@ -49,7 +49,14 @@ fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
     change(&mut machine);
     let env = BTreeMap::new();
     let (topology, memory) = (&machine.topology, Bytes::gib(64));
-    let scope = Scope { topology, simulated: true, without_runtime: None, memory, env: &env };
+    let scope = Scope {
+        topology,
+        simulated: true,
+        without_runtime: None,
+        memory,
+        env: &env,
+        tuned: &KNOWN,
+    };
     let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
     assert!(!plan.entries.is_empty(), "{case}");
     let dir = TempDir::new().unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use pathline_bench::Scope;
+use pathline_bench::{KNOWN, Scope};
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
 use pathline_schema::{Bytes, Topology};
@@ -99,7 +99,7 @@ impl World {
     ) -> Scope<'a> {
         let simulated = matches!(self, Self::Simulated(..));
         let without_runtime = self.without_gpus();
-        Scope { topology: self.topology(), simulated, without_runtime, memory, env }
+        Scope { topology: self.topology(), simulated, without_runtime, memory, env, tuned: &KNOWN }
     }
 
     /// Opens the machine. The GPU runtime completes what discovery knew of the node, so the plan

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
-use pathline_bench::{About, Crew, Header, Here, Overhead, Plan, Scope, Session, default_settings};
+use pathline_bench::{
+    About, Crew, Header, Here, KNOWN, Overhead, Plan, Scope, Session, default_settings,
+};
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
 use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
@@ -182,6 +184,7 @@ fn plan_for(
         without_runtime: about.without.as_deref(),
         memory,
         env: switches,
+        tuned: &KNOWN,
     };
     let plan = plan::make_in(&scope, &args.select)?;
     if plan.entries.is_empty() && !args.select.suite.is_empty() {
