@@ -66,8 +66,15 @@ fn a_live_host_gives_the_line_rate_and_no_guess() {
     let unknown = peak(&Network::from_topology(&topology), pair).unwrap_err();
     assert_eq!(unknown, "not known: the peak of NVLink gpu0-gpu1, 4 links");
     topology.links = vec![nvlink(Some(Rate(100.0)))];
-    let (gbs, name) = peak(&Network::from_topology(&topology), pair).unwrap();
-    assert_eq!((gbs, name.as_str()), (100.0, "NVLink gpu0-gpu1, 4 links"));
+    let case: Case = pair.parse().unwrap();
+    let explained = Network::from_topology(&topology).explain(&case.timed[0]).unwrap();
+    assert_eq!(
+        (explained.peak.gbs(), explained.narrowest.as_str()),
+        (100.0, "NVLink gpu0-gpu1, 4 links")
+    );
+    // Of which packet headers leave 16/17: 94.1 GB/s.
+    let (bound, _) = explained.bound.unwrap();
+    assert!((bound.gbs() - 94.118).abs() < 0.001, "{bound}");
 }
 
 #[test]
