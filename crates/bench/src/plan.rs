@@ -439,8 +439,8 @@ mod tests {
         let count = |suite: &str| plan(&topology, &[suite], &[]).unwrap().entries.len();
         // Dma, copy, read, write, triad, chase.
         assert_eq!(count("local"), 8 * 6);
-        // 16 a GPU; registered and write-combined in and out, three kinds read and written, once.
-        assert_eq!(count("host-link"), 8 * 16 + 2 * 2 + 3 * 2);
+        // 14 a GPU; registered and write-combined in, out, read and written, once.
+        assert_eq!(count("host-link"), 8 * 14 + 2 * 4);
         // Engine, kernel read, kernel write; one class.
         assert_eq!(count("pairs"), 56 * 3 + 28 * 3 + 1);
         // 16 B: all to all, to and from the host; chases: peers, host.
@@ -452,9 +452,9 @@ mod tests {
         assert_eq!(count("patterns"), 6 * 2);
         // 7 ways of 4 sizes.
         assert_eq!(count("managed"), 7 * 4);
-        // 5 calls about nothing; 6 kinds x 3 sizes allocated and freed; pages in 3 sizes and huge
+        // 5 calls about nothing; 4 kinds x 3 sizes allocated and freed; pages in 3 sizes and huge
         // pages in 2 locked and let go; 2 batches, each beside the same one by one.
-        assert_eq!(count("overhead"), 5 + 6 * 3 * 2 + (3 + 2) * 2 + 2 * 2);
+        assert_eq!(count("overhead"), 5 + 4 * 3 * 2 + (3 + 2) * 2 + 2 * 2);
         // 5 copies and 2 kernels alone, and 2 cases of each pair of them.
         assert_eq!(count("overlap"), 5 + 2 + 5 * 2 * 2);
         // 2 domains x 8 GPUs, and registered memory for the first GPU; in and out.

@@ -29,9 +29,9 @@ pub struct Suite {
 /// 100 ms there (a sample of 0.7 to 5 ms some ten to twenty times, its buffers, its check), one over
 /// the host link or of page migration up to three times that, a pointer chase 0.2 s (3 s over local
 /// memory). On 8 GPUs behind NVLink switches with two NUMA domains that makes, in seconds: local
-/// 40 x 0.1 + 8 x 3 = 28, host-link 138 x 0.15 = 21, pairs 253 x 0.08 = 20, latency 80 x 0.05 +
-/// 64 x 0.2 = 17, sweep 92 x 0.2 = 18, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed 28 x 0.2 =
-/// 6, overhead 55 x 0.3 = 16, overlap 27 x 0.1 = 3, numa-gpu 36 x 0.15 = 5: 144 s.
+/// 40 x 0.1 + 8 x 3 = 28, host-link 120 x 0.15 = 18, pairs 253 x 0.08 = 20, latency 80 x 0.05 +
+/// 64 x 0.2 = 17, sweep 101 x 0.2 = 20, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed 28 x 0.2 =
+/// 6, overhead 43 x 0.3 = 13, overlap 27 x 0.1 = 3, numa-gpu 36 x 0.15 = 5: 140 s.
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "host",
@@ -157,6 +157,9 @@ fn blit(at: u32) -> Mover {
 fn chase(at: u32) -> Mover {
     Mover::Kernel { at: Unit::Gpu(at), variant: Variant::chase() }
 }
+fn compute(at: u32) -> Mover {
+    Mover::Kernel { at: Unit::Gpu(at), variant: Variant::compute() }
+}
 fn kernel(at: u32, op: KernelOp) -> Mover {
     Mover::Kernel { at: Unit::Gpu(at), variant: Variant::standard(op) }
 }
@@ -164,8 +167,9 @@ fn cpu(at: u32, op: CpuOp, how: CpuHow, threads: u32) -> Mover {
     Mover::Cpu { at: Unit::Numa(at), work: CpuWork { op, how }, threads }
 }
 
-/// Whether some GPU's runtime may have a copy kernel that can be asked for; CUDA has none.
-fn has_copy_kernel(topology: &Topology) -> bool {
+/// Whether some GPU's runtime may be another than CUDA, which has no copy kernel that could be asked
+/// for, one kind of device memory and one coherence of pinned memory.
+fn beyond_cuda(topology: &Topology) -> bool {
     topology.gpus.iter().any(|g| g.vendor != "nvidia")
 }
 
@@ -348,7 +352,8 @@ fn host_link(topology: &Topology) -> Vec<Case> {
     for g in topology.gpus.iter().map(|g| g.index) {
         let h = home(topology, g);
         let (vram, regs) = (gpu(g, Mem::Vram), gpu(g, Mem::Reg));
-        for mem in [Mem::Paged, Mem::Pinned, Mem::PinnedNonCoherent] {
+        let rare = beyond_cuda(topology).then_some(Mem::PinnedNonCoherent);
+        for mem in [Mem::Paged, Mem::Pinned].into_iter().chain(rare) {
             cases.push(Case::single(numa(h, mem), vram, dma(g), BULK));
             cases.push(Case::single(vram, numa(h, mem), dma(g), BULK));
         }
@@ -364,7 +369,7 @@ fn host_link(topology: &Topology) -> Vec<Case> {
                 cases.push(Case::single(numa(h, mem), vram, dma(g), BULK));
                 cases.push(Case::single(vram, numa(h, mem), dma(g), BULK));
             }
-            for mem in [Mem::Registered, Mem::PinnedWc, Mem::PinnedNonCoherent] {
+            for mem in [Mem::Registered, Mem::PinnedWc].into_iter().chain(rare) {
                 cases.push(Case::single(numa(h, mem), regs, read, BULK));
                 cases.push(Case::single(regs, numa(h, mem), write, BULK));
             }
@@ -397,7 +402,7 @@ fn ordered_pairs(topology: &Topology) -> impl Iterator<Item = (u32, u32)> + '_ {
 /// The ways to move data between two GPUs, as movers for the direction `a` to `b`.
 fn pair_movers(topology: &Topology, a: u32, b: u32) -> Vec<Mover> {
     let mut movers = vec![dma(a)];
-    if has_copy_kernel(topology) {
+    if beyond_cuda(topology) {
         movers.push(blit(a));
     }
     movers.extend([kernel(b, KernelOp::Copy), kernel(a, KernelOp::Copy)]);

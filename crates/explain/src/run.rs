@@ -291,6 +291,19 @@ impl<'a> Run<'a> {
         (Some(peak), bound.filter(|b| b.is_finite() && *b > 0.0 && *b < peak * 0.9999))
     }
 
+    /// What flows that all last as long can move at once, by the peaks of the links alone and by
+    /// what is known beyond them: as often the slowest flow as there are flows.
+    pub(crate) fn slowest_limits(&self, case: &Case) -> (Option<f64>, Option<f64>) {
+        let all = |network: &Network| {
+            let flows = network.predict(case).ok()?;
+            let slowest = flows.iter().map(|p| p.rate.gbs()).reduce(f64::min)?;
+            Some(slowest * flows.len() as f64).filter(|rate| rate.is_finite() && *rate > 0.0)
+        };
+        let peak = all(&Network::from_topology(self.topology()));
+        let bound = self.network.and_then(all);
+        (peak, bound.filter(|b| peak.is_none_or(|peak| *b < peak * 0.9999)))
+    }
+
     /// Payload that the peak of a GPU's own memory allows, for a case that stays inside it.
     fn own_memory_peak(&self, case: &Case) -> Option<f64> {
         let [flow] = case.timed.as_slice() else { return None };

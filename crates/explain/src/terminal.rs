@@ -9,7 +9,7 @@ use crate::words;
 use draw::{Page, Paint};
 
 /// Matrices that are shown; the sums of both ways but of the runtime's copy are left to the page.
-const MATRICES: [&str; 10] = [
+const MATRICES: [&str; 13] = [
     "host-numa-read",
     "host-numa-write",
     "host-numa-latency",
@@ -18,12 +18,16 @@ const MATRICES: [&str; 10] = [
     "pairs-write",
     "pairs-blit",
     "latency",
+    "latency-load",
+    "overhead-memory",
+    "numa-gpu-in",
     "pairs-dma-both",
     "pairs-blit-pull",
 ];
 
 /// Figures that would say the same again.
-const LEFT_OUT: [&str; 4] = ["fan", "local-latency", "host-threads", "routes"];
+const LEFT_OUT: [&str; 6] =
+    ["fan", "local-latency", "host-threads", "routes", "latency-host", "overhead-batch"];
 
 /// The most kinds of GPUs that are told apart; the page has them all.
 const MOST_GPUS: usize = 4;

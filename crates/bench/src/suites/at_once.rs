@@ -4,7 +4,9 @@
 use pathline_flow::routes::Routes;
 use pathline_schema::{Case, Flow, Gpu, KernelOp, Mem, Mover, Node, Topology};
 
-use super::{BULK, blit, dma, gpu, has_copy_kernel, home, kernel, ladder, numa, ordered_pairs};
+use super::{
+    BULK, beyond_cuda, blit, compute, dma, gpu, home, kernel, ladder, numa, ordered_pairs,
+};
 use pathline_schema::Bytes;
 
 /// The most GPUs for which a ring over links is searched: a search tries every order.
@@ -102,9 +104,9 @@ pub(super) fn patterns(topology: &Topology) -> Vec<Case> {
         Case::together(pattern.edges.iter().map(flow).collect())
     };
     let engine = |a, _, _| dma(a);
-    let compute = |a, b, push| kernel(if push { a } else { b }, KernelOp::Copy);
+    let by_kernel = |a, b, push| kernel(if push { a } else { b }, KernelOp::Copy);
     let mut cases: Vec<Case> = patterns.iter().map(|p| case(p, &engine)).collect();
-    cases.extend(patterns.iter().map(|p| case(p, &compute)));
+    cases.extend(patterns.iter().map(|p| case(p, &by_kernel)));
     cases
 }
 
@@ -136,7 +138,8 @@ fn close(way: &mut Vec<u32>, rest: &[u32], linked: &dyn Fn(u32, u32) -> bool) ->
     None
 }
 
-/// Copies of the first GPU beside kernels of it: each alone, the copy while the kernel runs, and
+/// Copies of the first GPU beside kernels of it, one that only computes and one that only waits for
+/// memory: each alone, the copy while the kernel runs, and
 /// the kernel while the copy runs.
 pub(super) fn overlap(topology: &Topology) -> Vec<Case> {
     let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };
@@ -149,14 +152,11 @@ pub(super) fn overlap(topology: &Topology) -> Vec<Case> {
         let there = gpu(peer, Mem::Vram);
         copies.push(flow(vram, there, dma(first)));
         copies.push(flow(vram, there, kernel(first, KernelOp::Copy)));
-        if has_copy_kernel(topology) {
+        if beyond_cuda(topology) {
             copies.push(flow(vram, there, blit(first)));
         }
     }
-    let work = [
-        flow(vram, vram, kernel(first, KernelOp::Triad)),
-        flow(vram, regs, kernel(first, KernelOp::Read)),
-    ];
+    let work = [flow(regs, regs, compute(first)), flow(vram, vram, kernel(first, KernelOp::Triad))];
     let beside = |timed: Flow, background: Flow| {
         let mut case = Case::together(vec![timed]);
         case.background = vec![background];

@@ -4,7 +4,7 @@ use pathline_schema::{
     Bytes, Case, Flow, KernelOp, Mem, MigrateHow, Mover, Place, RuntimeCall, Topology, Unit,
 };
 
-use super::{BULK, dma, gpu, home, kernel, numa};
+use super::{BULK, beyond_cuda, dma, gpu, home, kernel, numa};
 
 /// Sizes of managed memory: a page, a fault's block of CUDA, a huge page, and bulk.
 const MANAGED: [Bytes; 4] = [Bytes::kib(4), Bytes::kib(64), Bytes::mib(2), BULK];
@@ -57,14 +57,15 @@ pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
     ];
     let mut cases: Vec<Case> =
         about_nothing.map(|what| one(regs, regs, what, Bytes(1))).into_iter().collect();
-    let given = [
+    let mut given = vec![
         gpu(first, Mem::Vram),
-        gpu(first, Mem::VramFine),
         numa(h, Mem::Pinned),
-        numa(h, Mem::PinnedNonCoherent),
         numa(h, Mem::PinnedWc),
         numa(h, Mem::Managed),
     ];
+    if beyond_cuda(topology) {
+        given.extend([gpu(first, Mem::VramFine), numa(h, Mem::PinnedNonCoherent)]);
+    }
     for (place, bytes) in given.iter().flat_map(|&p| ALLOCATED.map(|bytes| (p, bytes))) {
         cases.push(one(regs, place, RuntimeCall::Alloc, bytes));
         cases.push(one(place, regs, RuntimeCall::Free, bytes));

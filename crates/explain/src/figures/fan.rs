@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Topology, Unit};
+use pathline_schema::{Mover, Topology, Unit};
 
-use super::{Bar, Bars, Better, Body, Cell, Figure, published_words, shares};
+use super::{Bar, Bars, Better, Body, Cell, Figure, bars_figure, published_words, share, shares};
 use crate::figure::{Published, Way};
 use crate::published::Metric;
 use crate::run::{Entry, Quantity, Run};
@@ -12,6 +12,24 @@ use crate::way::losses;
 use crate::words;
 
 const SUITE: &str = "fan";
+
+/// Which way the copy engines carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+    Both,
+}
+
+impl Direction {
+    fn words(self) -> &'static str {
+        match self {
+            Self::In => "into",
+            Self::Out => "out of",
+            Self::Both => "both ways of",
+        }
+    }
+}
 
 /// GPUs that stream at once.
 #[derive(Debug, Clone)]
@@ -27,6 +45,8 @@ pub(crate) struct Fan<'a> {
     pub(crate) entry: Entry<'a>,
     /// Read + written, GB/s.
     pub(crate) value: Option<f64>,
+    /// Which way copy engines carry; none for kernels that read and write the host's memory.
+    direction: Option<Direction>,
     /// Times the rate of the one GPU.
     pub(crate) ratio: Option<f64>,
 }
@@ -46,9 +66,10 @@ impl Fan<'_> {
     }
 }
 
-/// What the suite measured, fewest GPUs first.
+/// Kernels that stream over host memory, fewest GPUs first.
 pub(crate) fn fans<'a>(run: &Run<'a>) -> Vec<Fan<'a>> {
     let mut fans: Vec<Fan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
+    fans.retain(|f| f.direction.is_none());
     fans.sort_by_key(|f| (f.gpus.len(), !f.same_package));
     let one = fans.iter().find(|f| f.gpus.len() == 1).and_then(|f| f.value);
     for fan in &mut fans {
@@ -61,19 +82,32 @@ fn fan<'a>(run: &Run<'a>, entry: Entry<'a>) -> Option<Fan<'a>> {
     let flows = &entry.case.timed;
     let gpus: BTreeSet<u32> = flows.iter().filter_map(|f| f.by.at().gpu()).collect();
     let host = |u: Unit| u.numa().is_some();
-    let on_host = flows.iter().all(|f| host(f.src.unit) && host(f.dst.unit));
-    if !on_host || gpus.len() != flows.len() || !entry.case.background.is_empty() {
+    let count = |src: bool, dst: bool| {
+        flows.iter().filter(|f| (host(f.src.unit), host(f.dst.unit)) == (src, dst)).count()
+    };
+    let copies = flows.iter().all(|f| matches!(f.by, Mover::Dma { .. }));
+    let n = gpus.len();
+    let direction = match (count(true, true), count(true, false), count(false, true)) {
+        (on_host, 0, 0) if on_host == n => None,
+        (0, into, 0) if into == n && copies => Some(Direction::In),
+        (0, 0, out) if out == n && copies => Some(Direction::Out),
+        (0, into, out) if into == n && out == n && copies => Some(Direction::Both),
+        _ => return None,
+    };
+    if !entry.case.background.is_empty() || n == 0 {
         return None;
     }
+    let home = |f: &pathline_schema::Flow| if host(f.src.unit) { f.src.unit } else { f.dst.unit };
     let gpus: Vec<u32> = gpus.into_iter().collect();
     let all = gpus.len() > 1 && gpus.len() == run.topology().gpus.len();
     let packages = packages(run.topology(), &gpus);
     Some(Fan {
         same_package: packages.iter().collect::<BTreeSet<_>>().len() < packages.len(),
         packaged: packages.len() == gpus.len(),
-        domains: flows.iter().map(|f| f.src.unit).collect::<BTreeSet<_>>().len(),
+        domains: flows.iter().map(home).collect::<BTreeSet<_>>().len(),
         all,
         value: run.value(&entry, Quantity::Traffic),
+        direction,
         ratio: None,
         gpus,
         entry,
@@ -87,9 +121,10 @@ fn packages(topology: &Topology, gpus: &[u32]) -> Vec<u32> {
 }
 
 pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let engines = engines(run);
     let fans = fans(run);
     if fans.is_empty() {
-        return Vec::new();
+        return engines.into_iter().collect();
     }
     let bar = |f: &Fan, cell: Cell| Bar { label: f.label(), cell };
     let rates: Vec<Bar> =
@@ -126,7 +161,40 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
             body: Body::Bars(Bars { unit: "x".into(), bars: ratios, better: Better::Higher }),
         });
     }
+    figures.extend(engines);
     figures
+}
+
+/// Copies in, out and both ways of several GPUs at once.
+fn engines(run: &Run) -> Option<Figure> {
+    let mut fans: Vec<Fan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
+    fans.sort_by_key(|f| (f.gpus.len(), !f.same_package));
+    let mut bars = Vec::new();
+    let mut most = Vec::new();
+    for direction in [Direction::In, Direction::Out, Direction::Both] {
+        let of = fans.iter().filter(|f| f.direction == Some(direction));
+        let of: Vec<Bar> = of
+            .map(|f| {
+                let label = format!("{} {}", direction.words(), f.label());
+                let cell = run.cell(&f.entry, Quantity::Payload);
+                let (ceiling, bound) = (cell.ceiling, run.slowest_limits(f.entry.case).1);
+                Bar { label, cell: Cell { ceiling, bound: bound.or(cell.bound), ..cell } }
+            })
+            .collect();
+        let last = of.iter().rev().find_map(|b| Some((b, b.cell.value?)));
+        most.extend(last.map(|(bar, value)| {
+            let of = share(&bar.cell)
+                .map_or(String::new(), |s| format!(" ({} of their links)", words::percent(s)));
+            format!("{} {}{of}", words::gbs(value), bar.label)
+        }));
+        bars.extend(of);
+    }
+    let published = published_words(bars.iter().map(|b| &b.cell));
+    let finding = format!("Pinned memory: {}.{published}", words::list(&most));
+    let title = "Copies between host memory and several GPUs at once, sum".to_owned();
+    let command = run.command(SUITE, "* > * by dma");
+    let unit = ("GB/s", Better::Higher);
+    bars_figure(("fan-engine", SUITE, title), finding, command, unit, bars)
 }
 
 fn ratio_cell(run: &Run, fan: &Fan) -> Cell {

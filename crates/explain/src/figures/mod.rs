@@ -3,8 +3,14 @@
 mod fan;
 mod host;
 mod host_link;
+mod latency;
 mod local;
+mod managed;
+mod numa_gpu;
+mod overhead;
+mod overlap;
 mod pairs;
+mod patterns;
 mod routes;
 mod sweep;
 
@@ -19,7 +25,13 @@ use crate::words;
 pub(crate) use fan::{fans, sentence as fan_sentence};
 pub(crate) use host::{chase_points, crossovers, touch_cost};
 pub(crate) use host_link::{Way, ways};
+pub(crate) use managed::sentence as managed_sentence;
+pub(crate) use numa_gpu::sentence as numa_gpu_sentence;
+pub(crate) use overhead::sentence as overhead_sentence;
+pub(crate) use overlap::sentence as overlap_sentence;
+pub(crate) use pairs::staged_sentence;
 pub(crate) use pairs::{Verb, levels_words, pairs};
+pub(crate) use patterns::sentence as patterns_sentence;
 pub(crate) use routes::{Slowdown, slowdowns};
 
 /// All figures, in the order of the suites; last what no suite's figure shows.
@@ -29,8 +41,14 @@ pub(crate) fn all(run: &Run) -> Vec<Figure> {
     figures.extend(host_link::figures(run));
     figures.extend(pairs::figures(run));
     figures.extend(pairs::latency(run));
+    figures.extend(latency::figures(run));
     figures.extend(sweep::figures(run));
     figures.extend(fan::figures(run));
+    figures.extend(patterns::figures(run));
+    figures.extend(managed::figures(run));
+    figures.extend(overhead::figures(run));
+    figures.extend(overlap::figures(run));
+    figures.extend(numa_gpu::figures(run));
     figures.extend(routes::figures(run));
     let rest = others(run, &figures);
     figures.extend(rest);
@@ -223,6 +241,25 @@ fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
         Mover::Batch { .. } => "batch of copies",
         Mover::Call { .. } => "runtime call",
     }
+}
+
+/// A figure of bars, if there is one with a case.
+fn bars_figure(
+    (id, suite, title): (&str, &str, String),
+    finding: String,
+    command: String,
+    (unit, better): (&str, Better),
+    bars: Vec<Bar>,
+) -> Option<Figure> {
+    let bars: Vec<Bar> = bars.into_iter().filter(|b| b.cell.case.is_some()).collect();
+    (!bars.is_empty()).then(|| Figure {
+        id: id.into(),
+        suite: suite.into(),
+        title,
+        finding,
+        command,
+        body: Body::Bars(Bars { unit: unit.into(), bars, better }),
+    })
 }
 
 fn is_host(unit: Unit) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Cadence, Flow, Mem, Mover};
 
-use super::{Better, Body, Cell, Figure, grid, published_words, shares, values};
+use super::{Bar, Better, Body, Cell, Figure, bars_figure, grid, published_words, shares, values};
 use crate::run::{Entry, Quantity, Run};
 use crate::way::losses;
 use crate::words;
@@ -118,7 +118,54 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
             }
         }
     }
+    figures.extend(staged(run));
     figures
+}
+
+/// Copies that this program stages through the host, with the direct copy of the same pair.
+fn staged_pairs(run: &Run) -> Vec<(Flow, Cell, Option<Cell>)> {
+    let cell = |e: &Entry| run.cell(e, Quantity::Payload);
+    let staged = run.suite("pairs").filter_map(|e| {
+        let flow = *e.lone().filter(|f| matches!(f.by, Mover::Staged { .. }))?;
+        let direct = run.suite("pairs").find(|d| {
+            let same = |f: &&Flow| (f.src, f.dst, f.bytes) == (flow.src, flow.dst, flow.bytes);
+            d.lone().filter(same).is_some_and(|f| matches!(f.by, Mover::Dma { .. }))
+        });
+        Some((flow, cell(e), direct.map(cell)))
+    });
+    staged.collect()
+}
+
+fn staged(run: &Run) -> Option<Figure> {
+    let mut bars = Vec::new();
+    for (flow, staged, direct) in staged_pairs(run) {
+        let Mover::Staged { via, .. } = flow.by else { continue };
+        let (src, dst) = (flow.src.unit, flow.dst.unit);
+        bars.extend(direct.map(|cell| Bar { label: format!("{src} to {dst}, direct"), cell }));
+        bars.push(Bar { label: format!("{src} to {dst}, through {via}"), cell: staged });
+    }
+    let title = "Copies between GPUs, direct and staged through the host".to_owned();
+    let command = run.command("pairs", "gpu*.vram > gpu*.vram by staged");
+    let finding = staged_sentence(run).unwrap_or_default();
+    let unit = ("GB/s", Better::Higher);
+    bars_figure(("pairs-staged", "pairs", title), finding, command, unit, bars)
+}
+
+/// How much the direct way gains over the host, at least and at most.
+pub(crate) fn staged_sentence(run: &Run) -> Option<String> {
+    let both =
+        |(_, staged, direct): (Flow, Cell, Option<Cell>)| Some((staged.value?, direct?.value?));
+    let pairs: Vec<(f64, f64)> = staged_pairs(run).into_iter().filter_map(both).collect();
+    let (low, high) = super::extremes(&pairs.iter().map(|p| p.1 / p.0).collect::<Vec<_>>());
+    let (least, most) = super::extremes(&pairs.iter().map(|p| p.0).collect::<Vec<_>>());
+    (!pairs.is_empty()).then(|| {
+        format!(
+            "Staged through the host, copies between GPUs reach {} GB/s; the direct copy has {} times as \
+             much.",
+            words::range(least, most),
+            words::range(low, high)
+        )
+    })
 }
 
 fn figure(run: &Run, verb: Verb, both: bool, pairs: &[&Pair]) -> Figure {

@@ -1,0 +1,75 @@
+//! Managed memory: in place, on the move, and once it is there.
+
+use pathline_schema::{Bytes, Flow, MigrateHow, Mover, Unit};
+
+use super::{Better, Body, Cell, Curves, Figure, lines};
+use crate::run::{Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "managed";
+
+fn way(flow: &Flow) -> Option<String> {
+    let end = |unit: Unit| if unit.numa().is_some() { "host".to_owned() } else { unit.to_string() };
+    let (from, to) = (end(flow.src.unit), end(flow.dst.unit));
+    Some(match flow.by {
+        Mover::Migrate { how: MigrateHow::Fault, .. } => format!("{from} to {to}, page faults"),
+        Mover::Migrate { how: MigrateHow::Prefetch, .. } => format!("{from} to {to}, prefetch"),
+        Mover::Kernel { at, .. } if at == flow.src.unit => format!("{at} reads what is there"),
+        Mover::Kernel { at, .. } => format!("{at} reads the host's in place"),
+        _ => return None,
+    })
+}
+
+fn points(run: &Run) -> Vec<(String, Bytes, Cell)> {
+    run.suite(SUITE)
+        .filter_map(|e| {
+            let flow = e.lone()?;
+            // A ceiling a way would be a line each: the cell keeps it for its own words.
+            Some((way(flow)?, flow.bytes, run.cell(e, Quantity::Payload)))
+        })
+        .collect()
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let points = points(run);
+    if points.is_empty() {
+        return Vec::new();
+    }
+    let named = points.into_iter().map(|(name, bytes, cell)| (name, bytes.as_f64(), cell));
+    vec![Figure {
+        id: SUITE.into(),
+        suite: SUITE.into(),
+        title: "Managed memory, by size".into(),
+        finding: sentence(run).unwrap_or_default(),
+        command: run.command(SUITE, ""),
+        body: Body::Curves(Curves {
+            x_unit: "B".into(),
+            y_unit: "GB/s".into(),
+            lines: lines(named),
+            ceilings: Vec::new(),
+            marks: Vec::new(),
+            better: Better::Higher,
+        }),
+    }]
+}
+
+/// What the largest size gets in each way.
+pub(crate) fn sentence(run: &Run) -> Option<String> {
+    let points = points(run);
+    let largest = points.iter().map(|p| p.1).max()?;
+    let value = |want: &dyn Fn(&str) -> bool| {
+        points.iter().find(|p| p.1 == largest && want(&p.0)).and_then(|p| p.2.value)
+    };
+    let parts: Vec<String> = [
+        ("read where it is", value(&|w| w.ends_with("in place"))),
+        ("moved in by faults", value(&|w| w.starts_with("host to") && w.ends_with("faults"))),
+        ("by prefetch", value(&|w| w.starts_with("host to") && w.ends_with("prefetch"))),
+        ("back by prefetch", value(&|w| w.contains("to host"))),
+        ("read once it is there", value(&|w| w.ends_with("there"))),
+    ]
+    .into_iter()
+    .filter_map(|(what, value)| Some(format!("{} {what}", words::gbs(value?))))
+    .collect();
+    let size = largest.rounded();
+    (parts.len() > 1).then(|| format!("Managed memory, {size}: {}.", words::list(&parts)))
+}

@@ -1,0 +1,173 @@
+//! What calls of the runtime cost, and what a batch saves.
+
+use pathline_schema::{Bytes, Flow, Mem, Mover, RuntimeCall};
+
+use super::{Bar, Better, Body, Cell, Figure, bars_figure, grid, mem_words, values};
+use crate::run::{Entry, Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "overhead";
+
+fn call(flow: &Flow) -> Option<RuntimeCall> {
+    if let Mover::Call { call, .. } = flow.by { Some(call) } else { None }
+}
+
+fn words_of(call: RuntimeCall) -> &'static str {
+    match call {
+        RuntimeCall::Alloc => "allocate",
+        RuntimeCall::Free => "free",
+        RuntimeCall::Register => "page-lock",
+        RuntimeCall::Unregister => "unlock",
+        RuntimeCall::Launch => "launch a kernel",
+        RuntimeCall::LaunchSync => "launch a kernel and wait for it",
+        RuntimeCall::Sync => "wait for an idle stream",
+        RuntimeCall::Event => "record an event",
+        RuntimeCall::Stream => "create a stream",
+    }
+}
+
+fn memory_words(mem: Mem) -> String {
+    match mem {
+        Mem::Huge => "huge pages".to_owned(),
+        Mem::Vram | Mem::VramFine => mem_words(mem).to_owned(),
+        _ => format!("{} memory", mem_words(mem)),
+    }
+}
+
+/// A call with the kind of memory that it is about, its size and its entry.
+type Sized<'b, 'a> = (RuntimeCall, Mem, Bytes, &'b Entry<'a>);
+
+fn sized<'b, 'a>(run: &'b Run<'a>) -> Vec<Sized<'b, 'a>> {
+    run.suite(SUITE)
+        .filter_map(|e| {
+            let flow = e.lone()?;
+            Some((call(flow)?, flow.subject()?.mem, flow.bytes, e))
+        })
+        .collect()
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    [calls(run), memory(run), batches(run)].into_iter().flatten().collect()
+}
+
+fn calls(run: &Run) -> Option<Figure> {
+    let bars: Vec<Bar> = run
+        .suite(SUITE)
+        .filter_map(|e| {
+            let call = e.lone().and_then(call).filter(|call| !call.is_sized())?;
+            Some(Bar { label: words_of(call).into(), cell: run.cell(e, Quantity::StepUs) })
+        })
+        .collect();
+    let finding = "Host time of one call, made while the GPU is idle.".to_owned();
+    let title = "What runtime calls cost".to_owned();
+    let command = run.command(SUITE, "gpu*.reg > gpu*.reg by call");
+    bars_figure(("overhead-calls", SUITE, title), finding, command, ("us", Better::Lower), bars)
+}
+
+fn memory(run: &Run) -> Option<Figure> {
+    let sized = sized(run);
+    let mut rows: Vec<(RuntimeCall, Mem)> = Vec::new();
+    let mut cols: Vec<Bytes> = Vec::new();
+    for (call, mem, bytes, _) in &sized {
+        if !rows.contains(&(*call, *mem)) {
+            rows.push((*call, *mem));
+        }
+        if !cols.contains(bytes) {
+            cols.push(*bytes);
+        }
+    }
+    cols.sort_unstable();
+    let cell = |(call, mem): (RuntimeCall, Mem), bytes: Bytes| {
+        let found = sized.iter().find(|s| (s.0, s.1, s.2) == (call, mem, bytes));
+        found.map_or_else(Cell::default, |s| run.cell(s.3, Quantity::StepUs))
+    };
+    let matrix = grid(
+        ("call", &rows),
+        ("size", &cols),
+        ("us", Better::Lower),
+        (
+            |(call, mem)| format!("{} {}", words_of(call), memory_words(mem)),
+            |bytes: Bytes| bytes.rounded().to_string(),
+        ),
+        cell,
+    );
+    (!values(matrix.cells.iter().flatten()).is_empty()).then(|| Figure {
+        id: "overhead-memory".into(),
+        suite: SUITE.into(),
+        title: "What memory costs to have and to give back".into(),
+        finding: sentence(run).unwrap_or_default(),
+        command: run.command(SUITE, "* > * by call"),
+        body: Body::Matrix(matrix),
+    })
+}
+
+/// Time for a copy of a batch, beside copies of the same size queued one by one.
+fn batches(run: &Run) -> Option<Figure> {
+    let mut bars = Vec::new();
+    let mut gains = Vec::new();
+    for entry in run.suite(SUITE) {
+        let Some(flow) = entry.lone() else { continue };
+        let Mover::Batch { copies, .. } = flow.by else { continue };
+        let each = Bytes(flow.bytes.0 / u64::from(copies));
+        let single = run.suite(SUITE).find(|e| {
+            let same = |f: &&Flow| (f.src, f.dst, f.bytes) == (flow.src, flow.dst, each);
+            e.lone().filter(same).is_some_and(|f| matches!(f.by, Mover::Dma { .. }))
+        });
+        let whole = run.cell(entry, Quantity::StepUs);
+        let part = 1.0 / f64::from(copies);
+        let cell = Cell {
+            value: whole.value.map(|v| v * part),
+            half_width: whole.half_width * part,
+            ..whole
+        };
+        if let Some(single) = single {
+            let one = run.cell(single, Quantity::StepUs);
+            gains.extend(one.value.zip(cell.value).map(|(one, batch)| {
+                format!("{} of {each} is {} times as fast", copies, words::number(one / batch))
+            }));
+            bars.push(Bar { label: format!("{each}, one by one"), cell: one });
+        }
+        bars.push(Bar { label: format!("{each}, {copies} in one call"), cell });
+    }
+    let finding = if gains.is_empty() {
+        "This runtime has no call for a batch of copies.".to_owned()
+    } else {
+        format!("By one call, a copy of {}.", words::list(&gains))
+    };
+    let title = "Time of a small copy into the GPU, queued one by one and in a batch".to_owned();
+    let command = run.command(SUITE, "*.pinned > gpu*.vram");
+    bars_figure(("overhead-batch", SUITE, title), finding, command, ("us", Better::Lower), bars)
+}
+
+/// Milliseconds for a GiB of the largest size, and what a launch costs.
+pub(crate) fn sentence(run: &Run) -> Option<String> {
+    let sized = sized(run);
+    let largest = sized.iter().map(|s| s.2).max()?;
+    let per_gib = |call: RuntimeCall, mem: Mem| {
+        let found = sized.iter().find(|s| (s.0, s.1, s.2) == (call, mem, largest))?;
+        let us = run.value(found.3, Quantity::StepUs)?;
+        Some(us / 1e3 * Bytes::gib(1).as_f64() / largest.as_f64())
+    };
+    let parts: Vec<String> = [
+        ("page-lock", RuntimeCall::Register, Mem::Paged),
+        ("unlock", RuntimeCall::Unregister, Mem::Paged),
+        ("page-lock in huge pages", RuntimeCall::Register, Mem::Huge),
+        ("allocate pinned", RuntimeCall::Alloc, Mem::Pinned),
+        ("allocate on the GPU", RuntimeCall::Alloc, Mem::Vram),
+    ]
+    .into_iter()
+    .filter_map(|(what, call, mem)| {
+        Some(format!("{} ms to {what}", words::number(per_gib(call, mem)?)))
+    })
+    .collect();
+    let time = |wanted: RuntimeCall| {
+        let found = run.suite(SUITE).find(|e| e.lone().and_then(call) == Some(wanted))?;
+        run.value(found, Quantity::StepUs)
+    };
+    let launch = time(RuntimeCall::Launch).zip(time(RuntimeCall::LaunchSync));
+    let launch = launch.map_or(String::new(), |(call, whole)| {
+        let (call, whole) = (words::number(call), words::number(whole));
+        format!(" A launch takes {call} us, {whole} us until it is done.")
+    });
+    (!parts.is_empty()).then(|| format!("A GiB takes {}.{launch}", words::list(&parts)))
+}

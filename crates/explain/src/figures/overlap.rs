@@ -1,0 +1,146 @@
+//! Copies beside kernels of the same GPU: what each keeps of its rate.
+
+use pathline_schema::{Flow, KernelOp, Mover};
+
+use super::{Better, Body, Cell, Figure, grid, is_host, mover_words, values};
+use crate::figure::Way;
+use crate::run::{Entry, Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "overlap";
+
+/// A copy and a kernel at once, one of which is timed.
+struct Beside<'b, 'a> {
+    copy: &'a Flow,
+    work: &'a Flow,
+    /// Whether the copy is timed.
+    of_copy: bool,
+    entry: &'b Entry<'a>,
+    /// Share of its rate alone, in per cent.
+    cell: Cell,
+}
+
+fn is_work(flow: &Flow) -> bool {
+    let op = if let Mover::Kernel { variant, .. } = flow.by { Some(variant.op) } else { None };
+    op.is_some_and(|op| op != KernelOp::Copy)
+}
+
+fn work_words(flow: &Flow) -> String {
+    match flow.by {
+        Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma => "compute".into(),
+        Mover::Kernel { variant, .. } => variant.op.word().into(),
+        by => by.kind().into(),
+    }
+}
+
+fn copy_words(flow: &Flow, engine: &str) -> String {
+    let end = |unit: pathline_schema::Unit| {
+        if is_host(unit) { "host".to_owned() } else { unit.to_string() }
+    };
+    let by = mover_words(&flow.by, engine);
+    format!("{} to {}, {by}", end(flow.src.unit), end(flow.dst.unit))
+}
+
+fn kept<'b, 'a>(run: &'b Run<'a>) -> Vec<Beside<'b, 'a>> {
+    run.suite(SUITE)
+        .filter_map(|entry| {
+            let ([timed], [background]) =
+                (entry.case.timed.as_slice(), entry.case.background.as_slice())
+            else {
+                return None;
+            };
+            let alone = run.suite(SUITE).find(|e| e.lone() == Some(timed));
+            // A kernel that moves no bytes has no rate; its time says as much.
+            let alone = alone.and_then(|e| run.value(e, Quantity::StepNs));
+            let cell = run.cell(entry, Quantity::StepNs);
+            let share = alone.zip(cell.value).map(|(alone, now)| 100.0 * alone / now);
+            let relative = cell.value.map_or(0.0, |v| cell.half_width / v);
+            let cell = Cell {
+                value: share,
+                half_width: share.unwrap_or(0.0) * relative,
+                ceiling: Some(100.0),
+                bound: None,
+                published: None,
+                way: cell.way.map(|way| Way { losses: Vec::new(), ..way }),
+                ..cell
+            };
+            let of_copy = is_work(background);
+            let (copy, work) = if of_copy { (timed, background) } else { (background, timed) };
+            Some(Beside { copy, work, of_copy, entry, cell })
+        })
+        .collect()
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let kept = kept(run);
+    let mut copies: Vec<(&Flow, String)> = Vec::new();
+    let mut works: Vec<&Flow> = Vec::new();
+    for beside in kept.iter().filter(|b| b.of_copy) {
+        if !copies.iter().any(|(flow, _)| *flow == beside.copy) {
+            copies.push((beside.copy, copy_words(beside.copy, beside.entry.engine())));
+        }
+        if !works.contains(&beside.work) {
+            works.push(beside.work);
+        }
+    }
+    if copies.is_empty() {
+        return Vec::new();
+    }
+    let rows: Vec<usize> = (0..copies.len()).collect();
+    // Of each kernel two columns: what the copy keeps, and what the kernel keeps.
+    let cols: Vec<(&Flow, bool)> = works.iter().flat_map(|&w| [(w, true), (w, false)]).collect();
+    let cell = |row: usize, (work, of_copy): (&Flow, bool)| {
+        let wanted = (copies[row].0, work, of_copy);
+        let found = kept.iter().find(|b| (b.copy, b.work, b.of_copy) == wanted);
+        found.map_or_else(Cell::default, |b| b.cell.clone())
+    };
+    let name = |(work, of_copy): (&Flow, bool)| {
+        let work = work_words(work);
+        if of_copy { format!("copy beside {work}") } else { format!("{work} beside copy") }
+    };
+    let matrix = grid(
+        ("copy", &rows),
+        ("what keeps its rate", &cols),
+        ("% of alone", Better::Higher),
+        (|row: usize| copies[row].1.clone(), name),
+        cell,
+    );
+    let finding = sentence(run).unwrap_or_default();
+    let has = !values(matrix.cells.iter().flatten()).is_empty();
+    let figure = Figure {
+        id: SUITE.into(),
+        suite: SUITE.into(),
+        title: "Copies beside kernels of the same GPU: what each keeps of its rate".into(),
+        finding,
+        command: run.command(SUITE, ""),
+        body: Body::Matrix(matrix),
+    };
+    has.then_some(figure).into_iter().collect()
+}
+
+/// The worst of each: what a copy keeps beside a kernel, and what a kernel keeps beside a copy.
+pub(crate) fn sentence(run: &Run) -> Option<String> {
+    let kept = kept(run);
+    let least = |by_engine: bool, of_copy: bool| {
+        let engine = |f: &Flow| matches!(f.by, Mover::Dma { .. });
+        let fits = |b: &&Beside| b.of_copy == of_copy && engine(b.copy) == by_engine;
+        let found = kept.iter().filter(fits).filter_map(|b| Some((b.work, b.cell.value?)));
+        let (work, value) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some((work_words(work), value / 100.0))
+    };
+    let part = |name: &str, by_engine: bool| {
+        let (_, copy) = least(by_engine, true)?;
+        let (work, rest) = least(by_engine, false)?;
+        Some(format!(
+            "{name} keep {} of their rate, and {work} keeps {}",
+            words::percent(copy),
+            words::percent(rest)
+        ))
+    };
+    let parts: Vec<String> = [part("runtime copies", true), part("copies by kernels", false)]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!parts.is_empty())
+        .then(|| format!("Beside kernels of the same GPU, at the worst {}.", parts.join("; ")))
+}

@@ -1,0 +1,121 @@
+//! All GPUs at once, in the patterns that collectives are made of.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Flow, Mover};
+
+use super::{Bar, Better, Cell, Figure, bars_figure, mover_words, published_words, share};
+use crate::figure::Way;
+use crate::run::{Entry, Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "patterns";
+
+/// Who sends to whom, in words; none if it is no pattern of this suite.
+fn name(flows: &[Flow]) -> Option<String> {
+    let edges: BTreeSet<(u32, u32)> =
+        flows.iter().filter_map(|f| Some((f.src.unit.gpu()?, f.dst.unit.gpu()?))).collect();
+    let (from, to): (BTreeSet<u32>, BTreeSet<u32>) = edges.iter().copied().unzip();
+    let all = from.union(&to).count();
+    if edges.len() != flows.len() || all < 3 {
+        return None;
+    }
+    let mutual = edges.iter().all(|&(a, b)| edges.contains(&(b, a)));
+    let partners = |g: u32| edges.iter().filter(|e| e.0 == g).count();
+    Some(match (from.len(), to.len()) {
+        (1, _) => format!("one to {}", all - 1),
+        (_, 1) => format!("{} to one", all - 1),
+        _ if edges.len() == all * (all - 1) => format!("all {all} to all"),
+        _ if mutual && from.iter().all(|&g| partners(g) == 1) => {
+            format!("halves of {all}, both ways")
+        }
+        _ if mutual => format!("ring of {all}, both ways"),
+        _ => format!("ring of {all}"),
+    })
+}
+
+struct Pattern<'a> {
+    name: String,
+    entry: Entry<'a>,
+    cell: Cell,
+}
+
+fn patterns<'a>(run: &Run<'a>) -> Vec<Pattern<'a>> {
+    run.suite(SUITE)
+        .filter(|e| e.case.background.is_empty())
+        .filter_map(|e| {
+            let name = name(&e.case.timed)?;
+            let (ceiling, bound) = run.slowest_limits(e.case);
+            let cell = run.cell(e, Quantity::Payload);
+            // What is lost is told from the sum of the links; here they are shared.
+            let way = cell.way.map(|way| Way { losses: Vec::new(), ..way });
+            Some(Pattern { name, entry: *e, cell: Cell { ceiling, bound, way, ..cell } })
+        })
+        .collect()
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let patterns = patterns(run);
+    let bar = |p: &Pattern| {
+        let by = p.entry.case.timed.first().map(|f| mover_words(&f.by, p.entry.engine()));
+        Bar { label: format!("{}, {}", p.name, by.unwrap_or_default()), cell: p.cell.clone() }
+    };
+    let bars: Vec<Bar> = patterns.iter().map(bar).collect();
+    let finding = format!(
+        "{} The ceiling is what the links of the routes in use allow if all flows of a pattern end together.{}",
+        sentence(run).unwrap_or_default(),
+        published_words(patterns.iter().map(|p| &p.cell))
+    );
+    let title = "GPUs at once, sum of all flows".to_owned();
+    let command = run.command(SUITE, "");
+    let unit = ("GB/s", Better::Higher);
+    bars_figure((SUITE, SUITE, title), finding.trim().to_owned(), command, unit, bars)
+        .into_iter()
+        .collect()
+}
+
+/// The fastest way for all to all, and what is left of the links then.
+pub(crate) fn sentence(run: &Run) -> Option<String> {
+    let patterns = patterns(run);
+    let value = |p: &Pattern| p.cell.value.unwrap_or(0.0);
+    let all = patterns.iter().filter(|p| p.name.ends_with("to all") && p.cell.value.is_some());
+    let best = all.max_by(|a, b| value(a).total_cmp(&value(b)))?;
+    let by = match best.entry.case.timed.first()?.by {
+        Mover::Kernel { .. } => "kernels",
+        _ => "runtime copies",
+    };
+    let gpus = best.entry.case.timed.iter().map(|f| f.src.unit).collect::<BTreeSet<_>>().len();
+    let of = share(&best.cell).map_or(String::new(), |share| {
+        format!(", {} of what the links of their routes allow", words::percent(share))
+    });
+    Some(format!(
+        "All to all at once, {gpus} GPUs move {} by {by}, {} each{of}.",
+        words::gbs(value(best)),
+        words::gbs(value(best) / gpus as f64)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(edges: &[(u32, u32)]) -> Option<String> {
+        let flow = |(a, b): &(u32, u32)| {
+            format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 1MiB").parse().unwrap()
+        };
+        name(&edges.iter().map(flow).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn patterns_have_names() {
+        let name = |edges: &[(u32, u32)]| of(edges).unwrap();
+        assert_eq!(name(&[(1, 0), (2, 0), (3, 0)]), "3 to one");
+        assert_eq!(name(&[(0, 1), (0, 2), (0, 3)]), "one to 3");
+        assert_eq!(name(&[(0, 1), (1, 3), (3, 2), (2, 0)]), "ring of 4");
+        assert_eq!(name(&[(0, 2), (1, 3), (2, 0), (3, 1)]), "halves of 4, both ways");
+        let ring = [(0, 1), (1, 2), (2, 3), (3, 0), (1, 0), (2, 1), (3, 2), (0, 3)];
+        assert_eq!(name(&ring), "ring of 4, both ways");
+        assert_eq!(name(&[(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]), "all 3 to all");
+        assert_eq!(of(&[(0, 1), (1, 0)]), None);
+    }
+}
