@@ -9,7 +9,7 @@ use pathline_hal::CopyEngine;
 use pathline_schema::{Mem, Severity};
 
 use super::dialect::{About, Attributes, Dialect, Ends, Family, Refusal};
-use super::table::{Api, Handle, Status, Symbol, nvidia, table};
+use super::table::{Api, Batch, CopyAttributes, Handle, Status, Symbol, nvidia, table};
 use crate::library::Library;
 
 table!(
@@ -29,6 +29,11 @@ table!(
         optional {
             wait_value = nvidia("cuStreamWaitValue32", 11070) => (Handle, u64, u32, u32);
             function_attribute = nvidia("cuFuncSetAttribute", 9000) => (Handle, i32, i32);
+            batch = nvidia("cuMemcpyBatchAsync", 13000) => (
+                *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, Handle);
+            batch_of_12 = nvidia("cuMemcpyBatchAsync", 12080) => (
+                *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, *mut usize,
+                Handle);
             function_load = nvidia("cuFuncLoad", 12040) => (Handle);
         }
     }
@@ -47,6 +52,7 @@ const ABOUT: About = About {
     visible: "CUDA_VISIBLE_DEVICES",
     peers: "see `nvidia-smi topo -p2p r`",
     no_fine: "CUDA has one kind of device memory; use gpuN.vram",
+    no_batch: ("this driver has no call for a batch of copies", "CUDA 12.8 (driver 570) has one"),
     no_faults: ("faults of kernels bring no pages here", "use migrate[prefetch]"),
     no_compiler: (
         "no run-time compiler (NVRTC) was found",
@@ -227,6 +233,22 @@ impl Dialect for Cuda {
     fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status {
         // SAFETY: the caller has looked both ranges up, and the stream is live.
         (self.own.copy.name, unsafe { (self.own.copy.at)(dst, src, bytes, stream) })
+    }
+    fn copy_batch(&self, batch: &mut Batch, stream: Handle) -> Option<Status> {
+        let (mut how, mut first, mut failed) = (CopyAttributes::STREAM, 0usize, 0usize);
+        let (how, first) = (&raw mut how, &raw mut first);
+        let (count, to, from, bytes) = batch.parts();
+        if let Some(call) = self.own.batch {
+            // SAFETY: arrays of `count`, one set of attributes that begins with the first copy, and
+            // ranges that the caller has looked up.
+            let code = unsafe { (call.at)(to, from, bytes, count, how, first, 1, stream) };
+            return Some((call.name, code));
+        }
+        let call = self.own.batch_of_12?;
+        // SAFETY: the same, and a number is stored.
+        let code =
+            unsafe { (call.at)(to, from, bytes, count, how, first, 1, &raw mut failed, stream) };
+        Some((call.name, code))
     }
     fn copy_name(&self) -> &'static str {
         self.own.copy.name

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use pathline_hal::CopyEngine;
 use pathline_schema::{Mem, Severity};
 
-use super::table::{Handle, Status};
+use super::table::{Batch, Handle, Status};
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub(crate) struct About {
     pub(crate) peers: &'static str,
     /// Why there is no fine-grained device memory.
     pub(crate) no_fine: &'static str,
+    /// Since when there is a call for a batch of copies.
+    pub(crate) no_batch: Refusal,
     /// Why the faults of kernels bring no pages.
     pub(crate) no_faults: Refusal,
     /// That there is no compiler, and how to get one.
@@ -100,6 +102,8 @@ pub(crate) trait Dialect: Debug {
     fn enable_peer(&self, from: i32, to: i32) -> Status;
     /// Enqueues a copy; addresses say where the ends are.
     fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status;
+    /// Enqueues copies by one call; none if there is no such call.
+    fn copy_batch(&self, batch: &mut Batch, stream: Handle) -> Option<Status>;
     /// The name of what `copy` calls.
     fn copy_name(&self) -> &'static str;
     /// What carries a copy, in words for the record.

@@ -17,7 +17,7 @@ use super::error::outcome;
 use super::gate::{self, Gates, SLOTS};
 use super::kernels::Loaded;
 use super::memory::Blocks;
-use super::table::{Api, Handle, Status};
+use super::table::{Api, Batch, Handle, Status};
 use crate::memory::Memory;
 
 /// Operations that fit into a stream that is held; with one more the call waits for the stream, and
@@ -144,6 +144,23 @@ impl GpuDriver {
             (Some(_), Some(_)) => Ends::Host,
             _ => Ends::Pageable,
         }
+    }
+
+    /// Checks the ends of a copy, and forgets what the destination held.
+    fn check_copy(
+        &self,
+        dst: u64,
+        src: u64,
+        bytes: Bytes,
+        thing: &dyn Fn() -> String,
+    ) -> Result<()> {
+        let ours = [self.reaches_copy(dst, bytes)?, self.reaches_copy(src, bytes)?];
+        if ours == [false; 2] {
+            let reason = "neither end is memory of a GPU or known to one";
+            return Err(CallError::unsupported(self.dialect.copy_name(), thing(), reason));
+        }
+        self.overwritten(dst);
+        Ok(())
     }
 
     /// A new stream of a GPU.
@@ -361,13 +378,27 @@ impl Driver for GpuDriver {
         self.dialect
             .engine(self.ends(dst, src), engine)
             .map_err(|(why, way_out)| CallError::unsupported(name, thing(), why).or_try(way_out))?;
-        let ours = [self.reaches_copy(dst, bytes)?, self.reaches_copy(src, bytes)?];
-        if ours == [false; 2] {
-            let reason = "neither end is memory of a GPU or known to one";
-            return Err(CallError::unsupported(name, thing(), reason));
-        }
-        self.overwritten(dst);
+        self.check_copy(dst, src, bytes, &thing)?;
         self.outcome(self.dialect.copy(dst, src, bytes.0 as usize, stream), &thing)
+    }
+    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> Result<()> {
+        let name = self.dialect.copy_name();
+        let (gpu, stream) = self.stream(name, stream)?;
+        let thing = || format!("{} copies by gpu{gpu}", copies.len());
+        let mut batch = Batch::default();
+        for &(dst, src, bytes) in copies {
+            self.check_copy(dst, src, bytes, &thing)?;
+            batch.to.push(dst);
+            batch.from.push(src);
+            batch.bytes.push(bytes.0 as usize);
+        }
+        match self.dialect.copy_batch(&mut batch, stream) {
+            Some(status) => self.outcome(status, &thing),
+            None => {
+                let (why, way_out) = self.about().no_batch;
+                Err(CallError::unsupported("copy_batch", thing(), why).or_try(way_out))
+            }
+        }
     }
     fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String {
         self.dialect.engine(self.ends(dst, src), engine).unwrap_or("blit kernel").to_owned()

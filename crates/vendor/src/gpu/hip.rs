@@ -7,7 +7,7 @@ use pathline_hal::CopyEngine;
 use pathline_schema::{Mem, Severity};
 
 use super::dialect::{About, Attributes, Dialect, Ends, Family, Refusal};
-use super::table::{Api, Call, Handle, Status, Symbol, amd, table};
+use super::table::{Api, Batch, Call, CopyAttributes, Handle, Status, Symbol, amd, table};
 use crate::library::Library;
 
 table!(
@@ -23,6 +23,9 @@ table!(
         }
         optional {
             wait_value = amd("hipStreamWaitValue32") => (Handle, u64, u32, u32, u32);
+            batch = amd("hipMemcpyBatchAsync") => (
+                *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, *mut usize,
+                Handle);
             alloc_with_flags = amd("hipExtMallocWithFlags") => (*mut u64, usize, u32);
             properties_r0600 = amd("hipGetDevicePropertiesR0600") => (*mut u8, i32);
             properties_r0000 = amd("hipGetDevicePropertiesR0000") => (*mut u8, i32);
@@ -46,6 +49,7 @@ const ABOUT: About = About {
     visible: "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES",
     peers: "see `rocm-smi --showtopo`",
     no_fine: "this runtime has no hipExtMallocWithFlags; use gpuN.vram",
+    no_batch: ("this runtime has no call for a batch of copies", "ROCm 7.1 has one"),
     no_faults: (
         "faults of kernels bring no pages in this process",
         "runs in a process started with HSA_XNACK=1, on GPUs that have it; migrate[prefetch] needs none",
@@ -268,6 +272,17 @@ impl Dialect for Hip {
         let call = self.own.copy;
         // SAFETY: the caller has looked both ranges up, and the stream is live.
         (call.name, unsafe { (call.at)(dst, src, bytes, COPY_DEFAULT, stream) })
+    }
+    fn copy_batch(&self, batch: &mut Batch, stream: Handle) -> Option<Status> {
+        let call = self.own.batch?;
+        let (mut how, mut first, mut failed) = (CopyAttributes::STREAM, 0usize, 0usize);
+        let (how, first) = (&raw mut how, &raw mut first);
+        let (count, to, from, bytes) = batch.parts();
+        // SAFETY: arrays of `count`, one set of attributes that begins with the first copy, ranges
+        // that the caller has looked up, and a number that is stored.
+        let code =
+            unsafe { (call.at)(to, from, bytes, count, how, first, 1, &raw mut failed, stream) };
+        Some((call.name, code))
     }
     fn copy_name(&self) -> &'static str {
         self.own.copy.name

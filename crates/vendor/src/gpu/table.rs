@@ -18,6 +18,42 @@ pub(crate) struct Location {
     pub(crate) id: i32,
 }
 
+/// How the copies of a batch are done: `CUmemcpyAttributes`, `hipMemcpyAttributes`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CopyAttributes {
+    pub(crate) source_order: i32,
+    pub(crate) source: Location,
+    pub(crate) destination: Location,
+    pub(crate) flags: u32,
+}
+
+impl CopyAttributes {
+    /// Sources are read in the order of the stream, as by single copies.
+    pub(crate) const STREAM: Self = Self {
+        source_order: 1,
+        source: Location { kind: 0, id: 0 },
+        destination: Location { kind: 0, id: 0 },
+        flags: 0,
+    };
+}
+
+/// Copies of a batch: destinations, sources, bytes. The functions take them as not constant.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) to: Vec<u64>,
+    pub(crate) from: Vec<u64>,
+    pub(crate) bytes: Vec<usize>,
+}
+
+impl Batch {
+    /// How many, and the three arrays.
+    pub(crate) fn parts(&mut self) -> (usize, *mut u64, *mut u64, *mut usize) {
+        let count = self.to.len().min(self.from.len()).min(self.bytes.len());
+        (count, self.to.as_mut_ptr(), self.from.as_mut_ptr(), self.bytes.as_mut_ptr())
+    }
+}
+
 /// A function of a library, with the name that its manual has for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<F> {

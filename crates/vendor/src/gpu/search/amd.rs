@@ -61,7 +61,15 @@ pub(super) fn compiler(
         (None, None) => candidates.extend(places(&roots(), COMPILER, &[7, 6])),
     }
     let (found, tried) = library::first(candidates, |library| Bound::new(Family::Hip, library));
-    let at = found.as_ref().map(|bound| (bound.path.clone(), "of the same release".to_owned()));
+    // What it says of itself is 9.0 in every release.
+    let version = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match name.strip_prefix(COMPILER) {
+            Some(number) => number.trim_start_matches('.').to_owned(),
+            None => "in the runtime's library".to_owned(),
+        }
+    };
+    let at = found.as_ref().map(|bound| (bound.path.clone(), version(&bound.path)));
     let about = About {
         what: "run-time compiler (hipRTC)",
         costs: "no kernels: copies by engines are measured, loads and stores of kernels, latency of \
