@@ -94,6 +94,11 @@ impl LibraryArgs {
         Self::try_parse_from(["pathline"]).unwrap_or_default()
     }
 
+    /// Whether anything is said.
+    pub(crate) fn any(&self) -> bool {
+        self.cuda.is_some() || self.hip.is_some() || self.nvrtc.is_some()
+    }
+
     /// What is said here, and else what was said there.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {

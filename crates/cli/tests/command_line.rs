@@ -291,6 +291,31 @@ fn completions_and_manual_come_from_the_argument_table() {
     assert!(out(&pathline(&["man"])).contains(".TH pathline"));
 }
 
+/// A message to the process that compiles: fields with their lengths before them.
+fn message(fields: &[&[u8]]) -> Vec<u8> {
+    let word = |n: usize| (n as u32).to_le_bytes();
+    let mut bytes = word(fields.len()).to_vec();
+    for field in fields {
+        bytes.extend(word(field.len()));
+        bytes.extend(*field);
+    }
+    bytes
+}
+
+#[test]
+fn the_process_that_compiles_answers_each_request_and_ends_with_its_input() {
+    let request = message(&[b"cuda", b"/nowhere/libnvrtc.so.12", b"sm_90", b"a kernel"]);
+    let output =
+        assert_cmd::Command::from(command(&["__compile"])).write_stdin(request.repeat(2)).unwrap();
+    let answer = output.stdout.split_at(output.stdout.len() / 2);
+    assert_eq!(answer.0, answer.1, "the same twice");
+    assert!(out(&output).contains("No such file"), "{}", out(&output));
+    let output =
+        assert_cmd::Command::from(command(&["__compile"])).write_stdin("a kernel").output();
+    assert_eq!(code(&output.unwrap()), 2);
+    assert!(!out(&pathline(&["--help"])).contains("__compile"));
+}
+
 #[test]
 fn doctor_says_what_was_looked_for_and_why_it_is_of_no_use() {
     let dir = TempDir::new().unwrap();
@@ -306,5 +331,21 @@ fn doctor_says_what_was_looked_for_and_why_it_is_of_no_use() {
     assert!(said.contains(&format!("not {}: cut off", text(&broken))), "{said}");
     assert!(said.contains("run-time compiler (NVRTC): not found"), "{said}");
     assert!(said.contains("pip install nvidia-cuda-nvrtc-cu12"), "{said}");
+    let runtime = dir.path().join("libamdhip64.so.6");
+    fs::write(&runtime, "no library").unwrap();
+    let nowhere = dir.path().join("none");
+    let hip = command(&["doctor", "--hip", text(dir.path())])
+        .env("XDG_CACHE_HOME", text(&broken))
+        .env("TMPDIR", &nowhere)
+        .env("ROCR_VISIBLE_DEVICES", "1")
+        .output()
+        .unwrap();
+    let said = out(&hip);
+    assert!(said.contains(&format!("not {}: no 64-bit shared object", text(&runtime))), "{said}");
+    assert!(said.contains("so:  no GPU of AMD can be measured"), "{said}");
+    // A file is in the place of the folder, and no folder is where temporary files would go.
+    assert!(said.contains("compiled kernels are not kept:"), "{said}");
+    assert!(said.contains(&format!("TMPDIR: {} cannot be written", text(&nowhere))), "{said}");
+    assert!(said.contains("note: ROCR_VISIBLE_DEVICES set: a run numbers"), "{said}");
     assert!([0, 1].contains(&code(&output)), "{}", err(&output));
 }

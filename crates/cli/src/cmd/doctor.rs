@@ -21,9 +21,11 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
     let runtime = runtime(&topology, &args.libraries.asked());
     let gpus = topology.gpus.len();
     let libraries = runtime.libraries();
-    libraries.iter().for_each(library);
+    // Of hardware that is not here, one line is enough.
+    let brief = gpus == 0 && !args.libraries.any();
+    libraries.iter().for_each(|found| library(found, brief));
     // Nothing is unmeasured without it: it is shown and does not decide.
-    library(&management.nvml);
+    library(&management.nvml, topology.gpus.iter().all(|g| g.vendor != "nvidia"));
     if management.nvml.path.is_some() {
         outln!("    it reads {} GPUs", management.gpus());
     }
@@ -42,20 +44,32 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
     Ok(if failed || missing || unmeasured { Exit::Wrong } else { Exit::Fine })
 }
 
-fn library(found: &Found) {
+fn library(found: &Found, brief: bool) {
     match &found.path {
         Some(path) => outln!("{}: {} ({})", found.what, found.version, path.display()),
-        None => {
-            outln!("{}: not found", found.what);
-            outln!("    so:  {}", found.costs);
-            outln!("    try: {}", found.way_out);
-        }
+        None => outln!("{}: not found", found.what),
     }
-    for tried in &found.tried {
-        // Names that the linker does not know are of no interest once another is found.
-        if found.path.is_none() || tried.place.is_absolute() {
-            outln!("    not {}: {}", tried.place.display(), tried.why);
-        }
+    if found.path.is_none() && !brief {
+        outln!("    so:  {}", found.costs);
+        outln!("    try: {}", found.way_out);
+    }
+    let (files, names): (Vec<_>, Vec<_>) =
+        found.tried.iter().partition(|tried| tried.place.is_absolute());
+    for tried in files {
+        outln!("    not {}: {}", tried.place.display(), tried.why);
+    }
+    // Names that the linker does not know are of no interest once another is found.
+    let unknown = |why: &str| why.contains("No such file");
+    for tried in names.iter().filter(|tried| !unknown(&tried.why)) {
+        outln!("    not {}: {}", tried.place.display(), tried.why);
+    }
+    let names: Vec<String> = names
+        .iter()
+        .filter(|tried| unknown(&tried.why))
+        .map(|tried| tried.place.display().to_string())
+        .collect();
+    if found.path.is_none() && !brief && !names.is_empty() {
+        outln!("    the linker does not find {}", names.join(", "));
     }
 }
 
@@ -64,9 +78,9 @@ fn others(runtime: &Runtime) {
     let other = other_runtime(runtime);
     match &other.path {
         Some(path) => {
-            outln!("{}: {} ({}); not used here", other.what, other.version, path.display())
+            outln!("{}: {} ({}); not used here", other.what, other.version, path.display());
         }
-        None => outln!("{}: not found, and not needed for the GPUs here", other.what),
+        None => outln!("{}: not found; not needed here", other.what),
     }
     for (name, file) in beside() {
         match file {
