@@ -8,6 +8,7 @@ mod crew;
 mod deadline;
 mod doubt;
 mod engine;
+mod environment;
 mod lane;
 mod overhead;
 mod plan;

@@ -174,12 +174,17 @@ fn comparable(entry: &Entry) -> (String, Vec<(&'static str, &'static str, Bytes,
     (suite, entry.case.timed.iter().map(kind).collect())
 }
 
-fn number_groups(entries: &mut [Entry]) {
+/// Numbers the groups: what is compared, up to [`GROUP`] cases, in one environment.
+pub(crate) fn number_groups(entries: &mut [Entry]) {
     let mut group = 0;
     let mut members = 0;
+    if let Some(first) = entries.first_mut() {
+        first.group = group;
+    }
     for i in 1..entries.len() {
         members += 1;
-        if members == GROUP || comparable(&entries[i]) != comparable(&entries[i - 1]) {
+        let together = |a: &Entry, b: &Entry| a.env == b.env && comparable(a) == comparable(b);
+        if members == GROUP || !together(&entries[i], &entries[i - 1]) {
             group += 1;
             members = 0;
         }

@@ -54,6 +54,13 @@ fn is_whole(journal: &Journal, cases: usize) {
     assert!(journal.end.as_ref().unwrap().complete);
 }
 
+/// How many cases a plan has.
+fn planned(args: &[&str]) -> usize {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+    let output = command.args(["plan", "--json"]).args(args).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().count()
+}
+
 /// Children of a process.
 fn children(pid: u32) -> Vec<u32> {
     let parent = |stat: &str| -> Option<u32> {
@@ -112,11 +119,7 @@ fn killed_at_twenty_moments_only_cases_in_flight_are_lost() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("run");
     let case = ["--case", "gpu*.vram > gpu*.vram by kernel", "--machine", "mi250x", "--worker"];
-    let planned = Command::new(assert_cmd::cargo::cargo_bin!("pathline"))
-        .args(["plan", "--json", "--machine", "mi250x", "--case", case[1]])
-        .output()
-        .unwrap();
-    let planned = String::from_utf8(planned.stdout).unwrap().lines().count();
+    let planned = planned(&["--machine", "mi250x", "--case", case[1]]);
     assert!(planned > 150, "{planned} cases are too few to be killed in 20 times");
     let (mut child, _) = begun(&case, &out);
     let (mut seed, mut killed) = (42, 0);
@@ -184,12 +187,11 @@ fn a_hang_is_cut_by_its_deadline() {
         "--suite",
         "latency",
         "--inject",
-        "hang visit gpu3.vram > r0.gpu5",
+        "hang visit gpu3.vram > r0.gpu5.vram by dma",
         "--case-deadline",
         "0.5",
     ]);
-    // 8 GCDs, each to each and to itself.
-    is_whole(&journal, 64);
+    is_whole(&journal, planned(&["--machine", "mi250x", "--suite", "latency"]));
     let lost = faults(&journal);
     assert_eq!(lost.len(), 1);
     let error = &lost[0].error;
@@ -255,11 +257,48 @@ fn cases_that_were_interleaved_keep_their_samples() {
 fn a_machine_that_cannot_be_opened_ends_the_run_with_its_reason() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("run");
-    let args = ["--machine", "mi250x", "--worker", "--inject", "exit open"];
+    let args = ["--machine", "mi250x", "--worker", "--inject", "exit start"];
     let output = command(&args, &out).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("cannot be opened") && said.contains("ended with code 3"), "{said}");
+}
+
+#[test]
+fn gpus_that_cannot_be_opened_leave_the_host() {
+    let host = "numa0.huge > numa0.huge by cpu@numa0[copy-avx2-t1] x 64MiB";
+    let gpu = |mib: u32| format!("gpu0.vram > gpu1.vram by dma@gpu0 x {mib}MiB");
+    let (first, second) = (gpu(10), gpu(11));
+    let cases = ["--case", &first, "--case", &second, "--case", host];
+    let args = [&["--machine", "mi250x", "--worker"], &cases[..]].concat();
+    let why = |outcome: &Outcome| match outcome {
+        Outcome::Measured(_) => "measured".to_owned(),
+        Outcome::Skipped(skip) => format!("skipped: {}", skip.why),
+        Outcome::Faulted(fault) => format!("faulted: {}", fault.error),
+    };
+    let outcomes = |inject: &[&str]| -> BTreeMap<String, String> {
+        let (_, journal) = run(&[&args[..], inject].concat());
+        is_whole(&journal, 3);
+        journal
+            .outcomes
+            .iter()
+            .map(|o| (o.case().flows().next().unwrap().bytes.to_string(), why(o)))
+            .collect()
+    };
+    // From the beginning: the plan knows of no GPU, so its cases are skipped.
+    let never = outcomes(&["--inject", "exit open"]);
+    assert_eq!(never["64MiB"], "measured");
+    for bytes in ["10MiB", "11MiB"] {
+        assert!(never[bytes].starts_with("skipped: no GPU runtime"), "{}", never[bytes]);
+        assert!(never[bytes].contains("ended with code 3"), "{}", never[bytes]);
+    }
+    // Half-way: one case crashes, and after that the GPUs do not come back.
+    let inject = ["--inject", "crash visit x 10MiB", "--inject", "exit reopen"];
+    let lost = outcomes(&inject);
+    assert_eq!(lost["64MiB"], "measured");
+    assert!(lost["10MiB"].contains("signal 6"), "{}", lost["10MiB"]);
+    assert!(lost["11MiB"].starts_with("faulted: open on the GPU runtime"), "{}", lost["11MiB"]);
+    assert!(lost["11MiB"].contains("ended with code 3"), "{}", lost["11MiB"]);
 }
 
 #[test]

@@ -134,7 +134,11 @@ struct Measured {
 fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Measured> {
     let Start { args, stopper, switches, model } = start;
     let name = start.name(crew.about());
-    let plan = plan_for(crew.about(), args, settings.memory, switches, &name)?;
+    let mut plan = plan_for(crew.about(), args, settings.memory, switches, &name)?;
+    if model.is_none() {
+        // A model gives each case what it needs.
+        plan = plan.with_environments(&crew.about().topology, switches);
+    }
     let header = Header {
         host: env::hostname(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

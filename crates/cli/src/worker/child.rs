@@ -39,7 +39,7 @@ pub(crate) fn run() -> Result<()> {
     if getppid().is_none_or(|pid| pid.as_raw_pid().cast_unsigned() != opening.parent) {
         return Ok(());
     }
-    inject::at_open(&opening.inject);
+    inject::at_open(&opening);
     let (machine, without) = open(&opening)?;
     let about = About::of(&machine, without, opening.overhead);
     link.send(&Report::Opened(Box::new(about.clone())))?;
@@ -59,7 +59,11 @@ fn open(opening: &Opening) -> Result<(Machine, Option<String>)> {
     if let Some((name, text)) = &opening.model {
         let desc = MachineDesc::parse(name, text)?;
         let faults = opening.inject.iter().filter_map(fault).collect();
-        return Ok((world::simulate(&desc, &switches, opening.seed, faults)?, None));
+        let mut machine = world::simulate(&desc, &switches, opening.seed, faults)?;
+        if opening.without.is_some() {
+            machine.driver = None;
+        }
+        return Ok((machine, opening.without.clone()));
     }
     if let Some(why) = &opening.without {
         return Ok((world::without_gpus(), Some(why.clone())));

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pathline_bench::{Doing, Word};
+use pathline_bench::{Doing, Overhead, Word};
 use pathline_schema::Severity;
 use serde::{Deserialize, Serialize};
+
+use super::link::Opening;
 
 /// What goes wrong in a worker process: `WHAT STEP TEXT`, or `fails CALL NTH SEVERITY [GPU]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +33,18 @@ pub(crate) enum Inject {
         gpu: Option<u32>,
     },
     /// The process ends, or hangs, while it opens the machine.
-    Open(Mishap),
+    Open(Mishap, Opens),
+}
+
+/// Which openings go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Opens {
+    /// All.
+    Any,
+    /// Those with GPUs.
+    WithGpus,
+    /// Those with GPUs after the first that went well.
+    Again,
 }
 
 /// How a process stops to work.
@@ -50,7 +63,7 @@ impl FromStr for Inject {
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = || {
             format!(
-                "'{text}' is no mishap: crash|exit|hang open|bind|visit|verify TEXT, or fails CALL NTH SEVERITY [GPU]"
+                "'{text}' is no mishap: crash|exit|hang start|open|reopen|bind|visit|verify TEXT, or fails CALL NTH SEVERITY [GPU]"
             )
         };
         let (first, rest) = text.split_once(' ').ok_or_else(bad)?;
@@ -74,7 +87,9 @@ impl FromStr for Inject {
         };
         let (step, text) = rest.split_once(' ').unwrap_or((rest, ""));
         let doing = match step {
-            "open" => return Ok(Self::Open(what)),
+            "start" => return Ok(Self::Open(what, Opens::Any)),
+            "open" => return Ok(Self::Open(what, Opens::WithGpus)),
+            "reopen" => return Ok(Self::Open(what, Opens::Again)),
             "bind" => Doing::Bind,
             "visit" => Doing::Visit,
             "verify" => Doing::Verify,
@@ -105,10 +120,14 @@ impl Mishap {
 }
 
 /// Lets happen what was ordered for the opening of the machine.
-pub(super) fn at_open(ordered: &[Inject]) {
-    for inject in ordered {
-        if let Inject::Open(what) = inject {
-            what.happen();
+pub(super) fn at_open(opening: &Opening) {
+    let (gpus, again) = (opening.without.is_none(), opening.overhead == Overhead::Known);
+    for inject in &opening.inject {
+        match inject {
+            Inject::Open(what, Opens::Any) => what.happen(),
+            Inject::Open(what, Opens::WithGpus) if gpus => what.happen(),
+            Inject::Open(what, Opens::Again) if gpus && again => what.happen(),
+            _ => {}
         }
     }
 }

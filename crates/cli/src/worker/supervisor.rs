@@ -220,12 +220,18 @@ impl Crew for Worker {
         interrupt: Interrupt<'_>,
         tell: &mut dyn FnMut(Message) -> io::Result<()>,
     ) -> io::Result<Ended> {
+        let had_gpus = self.about.without.is_none();
         let mut process = match self.ready(&task.env(), interrupt) {
             Ok(process) => process,
             Err(NoWorker::Interrupted) => return Ok(Ended::Done),
             Err(NoWorker::Spawn(error)) => return Ok(Ended::Gone(error.to_string())),
             Err(NoWorker::Open(why)) => return Ok(Ended::Gone(why)),
         };
+        if let Some(why) = self.about.without.clone().filter(|_| had_gpus) {
+            // The task was made for another machine: who gave it must know first.
+            self.process = Some(process);
+            return Ok(Ended::Lost(Loss { case: None, error: why, blame: true }));
+        }
         if process.link.send(&Order::Measure(Box::new((task.clone(), self.settings)))).is_err() {
             let failure = ended(process);
             return Ok(self.lost(None, failure));

@@ -1,0 +1,155 @@
+//! Switches that runtimes read at their start, so that a case needs a process of its own kind.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Case, Flow, MigrateHow, Mover, Topology};
+
+use crate::plan::{Plan, number_groups, zero_copy};
+
+/// Whether the runtime's copies are given to the SDMA engines (1, as by default) or to its own copy
+/// kernels. HSA runtime, environment variables:
+/// <https://rocm.docs.amd.com/projects/ROCR-Runtime/en/latest/environment_variables.html>
+const SDMA: &str = "HSA_ENABLE_SDMA";
+/// Whether a GPU's touch of a page that it does not hold is a fault that can be served. Without it
+/// managed memory of the host is read where it is. The default depends on the GPU and the kernel.
+const XNACK: &str = "HSA_XNACK";
+/// Values that need not be set.
+const DEFAULTS: &[(&str, &str)] = &[(SDMA, "1")];
+
+impl Plan {
+    /// Gives each case the switches that its process is to be started with on this node, beside
+    /// those in `set`, which stay as they are; a case that needs two values at once is skipped.
+    /// Cases of one environment follow each other. Only AMD's runtime has such switches.
+    pub fn with_environments(
+        mut self,
+        topology: &Topology,
+        set: &BTreeMap<String, String>,
+    ) -> Self {
+        if !topology.gpus.iter().any(|gpu| gpu.vendor == "amd") {
+            return self;
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.skip.is_none()) {
+            match environment(&entry.case) {
+                Ok(mut env) => {
+                    env.retain(|name, _| !set.contains_key(name));
+                    entry.env = env;
+                }
+                Err(why) => entry.skip = Some(why),
+            }
+        }
+        // Stable: within an environment the order is that of the suites.
+        self.entries.sort_by(|a, b| a.env.cmp(&b.env));
+        number_groups(&mut self.entries);
+        self
+    }
+}
+
+/// What a case needs otherwise than by default.
+fn environment(case: &Case) -> Result<BTreeMap<String, String>, String> {
+    let mut needs: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, value) in case.flows().filter_map(need) {
+        if needs.insert(name, value).is_some_and(|other| other != value) {
+            return Err(format!(
+                "its flows need {name}=0 and {name}=1, which one process cannot have; measure \
+                 them one by one"
+            ));
+        }
+    }
+    needs.retain(|name, value| !DEFAULTS.contains(&(*name, *value)));
+    Ok(needs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+fn need(flow: &Flow) -> Option<(&'static str, &'static str)> {
+    match flow.by {
+        // Inside one GPU the runtime copies by a kernel whatever is set.
+        Mover::Dma { .. } | Mover::Blit { .. } if flow.src.unit == flow.dst.unit => None,
+        Mover::Dma { .. } | Mover::Batch { .. } | Mover::Staged { .. } => Some((SDMA, "1")),
+        Mover::Blit { .. } => Some((SDMA, "0")),
+        Mover::Migrate { how: MigrateHow::Fault, .. } => Some((XNACK, "1")),
+        Mover::Kernel { .. } if zero_copy(flow) => Some((XNACK, "0")),
+        Mover::Kernel { .. } | Mover::Migrate { .. } | Mover::Cpu { .. } | Mover::Call { .. } => {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Scope;
+    use pathline_schema::{Bytes, Gpu, NumaDomain};
+
+    const BLIT: &str = "gpu0.vram > gpu1.vram by blit@gpu0 x 1MiB";
+    const DMA: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB";
+    const FAULT: &str = "numa0.managed > gpu0.managed by migrate@gpu0[fault] x 1MiB";
+    const ZERO_COPY: &str = "numa0.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 1MiB";
+    const LOCAL: &str = "gpu0.vram > gpu0.vram by blit@gpu0 x 1MiB";
+
+    /// Switches and skip of each case, in order.
+    fn plan(vendor: &str, cases: &[&str], set: &[(&str, &str)]) -> Vec<(String, String, bool)> {
+        let gpu = |index| Gpu {
+            index,
+            vendor: vendor.to_owned(),
+            memory: Bytes::gib(1),
+            ..Gpu::default()
+        };
+        let topology = Topology {
+            gpus: vec![gpu(0), gpu(1)],
+            numa: vec![NumaDomain::default()],
+            ..Topology::default()
+        };
+        let env = BTreeMap::new();
+        let scope = Scope {
+            topology: &topology,
+            simulated: false,
+            without_runtime: None,
+            memory: Bytes::gib(1),
+            env: &env,
+        };
+        let patterns: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
+        let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let plan = Plan::new(&scope, &[], &patterns).unwrap().with_environments(&topology, &set);
+        let wanted: Vec<Case> = cases.iter().map(|c| c.parse().unwrap()).collect();
+        let of_ours = plan.entries.iter().filter(|e| wanted.contains(&e.case));
+        let switches = |env: &BTreeMap<String, String>| {
+            env.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" ")
+        };
+        of_ours.map(|e| (e.case.to_string(), switches(&e.env), e.skip.is_some())).collect()
+    }
+
+    fn switches(vendor: &str, case: &str, set: &[(&str, &str)]) -> String {
+        plan(vendor, &[case], set)[0].1.clone()
+    }
+
+    #[test]
+    fn a_case_has_the_switches_that_it_needs_and_no_other() {
+        assert_eq!(switches("amd", BLIT, &[]), "HSA_ENABLE_SDMA=0");
+        assert_eq!(switches("amd", DMA, &[]), "");
+        assert_eq!(switches("amd", LOCAL, &[]), "");
+        assert_eq!(switches("amd", FAULT, &[]), "HSA_XNACK=1");
+        assert_eq!(switches("amd", ZERO_COPY, &[]), "HSA_XNACK=0");
+        for case in [BLIT, FAULT, ZERO_COPY] {
+            assert_eq!(switches("nvidia", case, &[]), "");
+        }
+    }
+
+    #[test]
+    fn what_the_user_has_set_stays() {
+        assert_eq!(switches("amd", BLIT, &[("HSA_ENABLE_SDMA", "1")]), "");
+        assert_eq!(switches("amd", FAULT, &[("HSA_ENABLE_SDMA", "1")]), "HSA_XNACK=1");
+    }
+
+    #[test]
+    fn two_values_at_once_are_a_skip() {
+        let both = format!("{BLIT} & gpu1.vram > gpu0.vram by dma@gpu1 x 1MiB");
+        assert!(plan("amd", &[&both], &[])[0].2);
+        assert!(!plan("nvidia", &[&both], &[])[0].2);
+    }
+
+    #[test]
+    fn cases_of_one_environment_follow_each_other() {
+        let cases = [BLIT, DMA, FAULT, LOCAL, ZERO_COPY];
+        let order: Vec<String> = plan("amd", &cases, &[]).into_iter().map(|(_, s, _)| s).collect();
+        assert_eq!(order, ["", "", "HSA_ENABLE_SDMA=0", "HSA_XNACK=0", "HSA_XNACK=1"]);
+    }
+}

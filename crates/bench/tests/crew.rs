@@ -1,0 +1,166 @@
+//! A session whose crew is lost: what that costs, and what it does not.
+
+// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io::{self, BufReader};
+
+use pathline_bench::{
+    About, Crew, Ended, Header, Here, Interrupt, Loss, Overhead, Plan, Scope, Session, Task,
+    default_settings,
+};
+use pathline_flow::{MachineDesc, Switches};
+use pathline_schema::{Bytes, Journal, Message, Ns, Outcome, Severity};
+use tempfile::TempDir;
+
+/// How a task ends.
+enum End {
+    /// As it would.
+    Well,
+    /// Lost with so many of its cases measured, the next one in flight.
+    LostAt { measured: usize, blame: bool },
+    /// Lost with nothing in flight and nothing measured.
+    LostIdle,
+    /// There is nobody any more.
+    Gone,
+}
+
+/// A crew that is lost on order.
+struct Shaky<'m> {
+    here: Here<'m>,
+    ends: VecDeque<End>,
+    /// Cases of each task that it was given.
+    tasks: Vec<usize>,
+}
+
+impl Crew for Shaky<'_> {
+    fn about(&self) -> &About {
+        self.here.about()
+    }
+    fn now(&self) -> Ns {
+        self.here.now()
+    }
+    fn measure(
+        &mut self,
+        task: &Task,
+        interrupt: Interrupt<'_>,
+        tell: &mut dyn FnMut(Message) -> io::Result<()>,
+    ) -> io::Result<Ended> {
+        self.tasks.push(task.entries.len());
+        let loss = |case, blame| {
+            Ok(Ended::Lost(Loss { case, error: "the process ended".to_owned(), blame }))
+        };
+        match self.ends.pop_front().unwrap_or(End::Well) {
+            End::Well => self.here.measure(task, interrupt, tell),
+            End::LostIdle => loss(None, true),
+            End::Gone => Ok(Ended::Gone("nobody can be started".to_owned())),
+            End::LostAt { measured, blame } => {
+                let part = Task { entries: task.entries[..measured].to_vec(), carried: Vec::new() };
+                self.here.measure(&part, interrupt, tell)?;
+                loss(Some(task.entries[measured].case.clone()), blame)
+            }
+        }
+    }
+}
+
+/// Runs four cases of GPU 0 and one between 1 and 2, in one group each; the tasks and the journal.
+fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let machine = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
+    let env = BTreeMap::new();
+    let memory = Bytes::gib(64);
+    let scope = Scope {
+        topology: &machine.topology,
+        simulated: true,
+        without_runtime: None,
+        memory,
+        env: &env,
+    };
+    let cases = [
+        "gpu0.vram > gpu3.vram by dma@gpu0 x 10MiB",
+        "gpu0.vram > gpu4.vram by dma@gpu0 x 10MiB",
+        "gpu0.vram > gpu5.vram by dma@gpu0 x 10MiB",
+        "gpu0.vram > gpu6.vram by dma@gpu0 x 10MiB",
+        "gpu1.vram > gpu2.vram by dma@gpu1 x 11MiB",
+    ];
+    let plan = Plan::new(&scope, &[], &cases.map(|c| c.parse().unwrap())).unwrap();
+    assert_eq!(plan.entries.iter().map(|e| e.group).collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
+    let settings = default_settings(memory);
+    let about = About::of(&machine, None, Overhead::All);
+    let here = Here::new(&machine, about, settings);
+    let mut crew = Shaky { here, ends: ends.into(), tasks: Vec::new() };
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run.jsonl");
+    let header = Header {
+        host: "test".to_owned(),
+        version: "0".to_owned(),
+        command: vec!["pathline".to_owned()],
+        env,
+        settings,
+    };
+    let now = || "2026-01-01T00:00:00Z".to_owned();
+    let session = Session::create(&path).unwrap();
+    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
+    let journal = Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap();
+    assert_eq!(journal.outcomes.len(), cases.len());
+    assert!(journal.end.as_ref().unwrap().complete);
+    (crew.tasks, journal)
+}
+
+/// What became of each case, in the order of the plan: `m`easured, or `f`aulted.
+fn fates(journal: &Journal) -> String {
+    let mut fates: Vec<(String, char)> = journal
+        .outcomes
+        .iter()
+        .map(|o| (o.case().to_string(), if matches!(o, Outcome::Measured(_)) { 'm' } else { 'f' }))
+        .collect();
+    fates.sort();
+    fates.into_iter().map(|(_, fate)| fate).collect()
+}
+
+#[test]
+fn a_lost_crew_costs_the_case_in_flight() {
+    let (tasks, journal) = run(vec![End::LostAt { measured: 2, blame: true }]);
+    assert_eq!(fates(&journal), "mmfmm");
+    // The first two have their outcome, the third is lost, one is left of the group.
+    assert_eq!(tasks, [4, 1, 1]);
+}
+
+#[test]
+fn the_second_loss_retires_the_gpu_and_others_go_on() {
+    let lost = || End::LostAt { measured: 0, blame: true };
+    let (tasks, journal) = run(vec![lost(), lost()]);
+    assert_eq!(fates(&journal), "ffffm");
+    assert_eq!(tasks, [4, 3, 1], "the last two of GPU 0 are not even tried");
+    assert!(journal.notes.iter().any(|n| n.code == "retired" && n.subject == "gpu0"));
+}
+
+#[test]
+fn who_is_ended_by_others_has_no_strike() {
+    let lost = || End::LostAt { measured: 0, blame: false };
+    let (_, journal) = run(vec![lost(), lost(), lost()]);
+    assert_eq!(fates(&journal), "fffmm");
+    let severity = |o: &Outcome| match o {
+        Outcome::Faulted(fault) => Some(fault.severity),
+        _ => None,
+    };
+    assert!(journal.outcomes.iter().filter_map(severity).all(|s| s == Severity::Transient));
+}
+
+#[test]
+fn a_loss_with_nothing_in_flight_costs_no_case() {
+    let (tasks, journal) = run(vec![End::LostIdle, End::LostIdle]);
+    assert_eq!(fates(&journal), "mmmmm");
+    assert_eq!(tasks, [4, 4, 4, 1]);
+}
+
+#[test]
+fn with_nobody_left_every_case_says_so() {
+    let (tasks, journal) = run(vec![End::LostAt { measured: 1, blame: true }, End::Gone]);
+    assert_eq!(fates(&journal), "mffff");
+    assert_eq!(tasks, [4, 2]);
+    let Outcome::Faulted(last) = &journal.outcomes[4] else { panic!("not faulted") };
+    assert!(last.error.contains("nobody can be started"), "{}", last.error);
+}
