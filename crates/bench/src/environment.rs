@@ -105,6 +105,7 @@ mod tests {
             without_runtime: None,
             memory: Bytes::gib(1),
             env: &env,
+            tuned: &crate::tuned::KNOWN,
         };
         let patterns: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
         let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

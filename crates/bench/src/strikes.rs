@@ -8,31 +8,38 @@ use pathline_schema::{Case, Unit};
 /// after it.
 const MOST: usize = 2;
 
-/// Errors after which nothing more worked, by the GPUs that were involved.
+/// Errors after which nothing more worked, with the GPUs that were involved.
 #[derive(Debug, Default)]
-pub(crate) struct Strikes(BTreeMap<Unit, Vec<String>>);
+pub(crate) struct Strikes {
+    errors: Vec<(BTreeSet<Unit>, String)>,
+    retired: BTreeMap<Unit, String>,
+}
 
 impl Strikes {
     /// Counts an error against the GPUs of a case: those that move its bytes and those that they
-    /// come from and go to. The units that are retired by it, with the error that showed it first.
+    /// come from and go to. An error that a retired GPU explains counts against no other. The units
+    /// that are retired by it, with the error that showed it first.
     pub(crate) fn count(&mut self, case: &Case, error: &str) -> Vec<(Unit, String)> {
-        let mut retired = Vec::new();
-        for unit in gpus(case) {
-            let errors = self.0.entry(unit).or_default();
-            errors.push(error.to_owned());
-            if errors.len() == MOST {
-                retired.extend(errors.first().map(|first| (unit, first.clone())));
-            }
-        }
+        let gpus = gpus(case);
+        self.errors.push((gpus.clone(), error.to_owned()));
+        let against = |unit: &Unit| {
+            let unexplained = self
+                .errors
+                .iter()
+                .filter(|(gpus, _)| gpus.contains(unit))
+                .filter(|(gpus, _)| gpus.iter().all(|gpu| !self.retired.contains_key(gpu)));
+            let all: Vec<&String> = unexplained.map(|(_, error)| error).collect();
+            all.first().filter(|_| all.len() >= MOST).map(|&first| (*unit, first.clone()))
+        };
+        let retired: Vec<(Unit, String)> = gpus.iter().filter_map(against).collect();
+        self.retired.extend(retired.iter().cloned());
         retired
     }
 
     /// A retired unit that the case needs, with the error that showed it first.
     pub(crate) fn retired(&self, case: &Case) -> Option<(Unit, &str)> {
-        gpus(case).into_iter().find_map(|unit| {
-            let errors = self.0.get(&unit).filter(|errors| errors.len() >= MOST)?;
-            Some((unit, errors.first()?.as_str()))
-        })
+        let of = |unit| Some((unit, self.retired.get(&unit)?.as_str()));
+        gpus(case).into_iter().find_map(of)
     }
 }
 
@@ -64,6 +71,9 @@ mod tests {
         assert!(strikes.retired(&to(0, 1)).is_none());
         // It is retired once.
         assert_eq!(strikes.count(&to(7, 7), "third"), []);
+        // Both errors are explained by GPU 7: GPUs 0 and 1 have none of their own.
+        assert_eq!(strikes.count(&to(0, 1), "fourth"), []);
+        assert_eq!(strikes.count(&to(0, 2), "fifth"), [(Unit::Gpu(0), "fourth".to_owned())]);
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
         without_runtime: None,
         memory,
         env: &env,
+        tuned: &pathline_bench::KNOWN,
     };
     let cases = [
         "gpu0.vram > gpu3.vram by dma@gpu0 x 10MiB",
