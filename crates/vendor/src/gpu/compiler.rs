@@ -1,6 +1,7 @@
 //! Kernel text to machine code.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub(crate) struct Compiler {
     cache: Option<PathBuf>,
     compile: Compile,
     worker: RefCell<Option<Worker>>,
+    /// By target and text: a node's GPUs are alike, and the folder may not be there.
+    compiled: RefCell<BTreeMap<(String, String), Vec<u8>>>,
     deadline: Duration,
 }
 
@@ -64,13 +67,23 @@ impl Compiler {
         cache: Option<PathBuf>,
         compile: Compile,
     ) -> Self {
-        let worker = RefCell::default();
-        Self { bound, family, label, cache, compile, worker, deadline: DEADLINE }
+        let (worker, compiled) = (RefCell::default(), RefCell::default());
+        Self { bound, family, label, cache, compile, worker, compiled, deadline: DEADLINE }
     }
 
-    /// Code for a target: machine code, or PTX where this compiler does not know the target. From
-    /// the cache if it was compiled before.
+    /// Code for a target: machine code, or PTX where this compiler does not know the target. Of one
+    /// text it is made once, by this process or by one before it.
     pub(crate) fn code(&self, source: &str, target: &str) -> Result<Vec<u8>> {
+        let known = (target.to_owned(), source.to_owned());
+        if let Some(code) = self.compiled.borrow().get(&known) {
+            return Ok(code.clone());
+        }
+        let code = self.kept_or_made(source, target)?;
+        self.compiled.borrow_mut().insert(known, code.clone());
+        Ok(code)
+    }
+
+    fn kept_or_made(&self, source: &str, target: &str) -> Result<Vec<u8>> {
         let text = format!("{DIALECT}{source}");
         let key = format!("{} {target}\n{text}", self.label);
         let file = self.cache.as_deref().map(|folder| folder.join(cache::file_name(&key)));
@@ -135,7 +148,8 @@ mod tests {
     use crate::gpu::search;
 
     /// A compiler of this machine, whatever its driver; none if there is none. `PATHLINE_NVRTC` and
-    /// `PATHLINE_HIP` say where to look.
+    /// `PATHLINE_HIP` say where to look, and `PATHLINE_PROGRAM` which program compiles in a process of
+    /// its own.
     fn compiler(family: Family) -> Option<Compiler> {
         let asked = |name| std::env::var_os(name).map(PathBuf::from);
         let (bound, found) = match family {
@@ -152,7 +166,8 @@ mod tests {
         if bound.is_none() {
             eprintln!("skipped: no {}; {}", found.what, found.way_out);
         }
-        Some(Compiler::new(family, bound?, found.version, None, Compile::InProcess))
+        let compile = asked("PATHLINE_PROGRAM").map_or(Compile::InProcess, Compile::Child);
+        Some(Compiler::new(family, bound?, found.version, None, compile))
     }
 
     fn variants() -> Vec<Variant> {
