@@ -16,6 +16,7 @@ mod session;
 mod staged;
 mod strikes;
 mod suites;
+mod tune;
 mod tuned;
 mod watch;
 
@@ -26,4 +27,5 @@ pub use overhead::Overhead;
 pub use plan::{Entry, Plan, Scope};
 pub use session::{Event, Header, Session, SessionError};
 pub use suites::{SUITES, Suite};
+pub use tune::{Stamp, searches, tune};
 pub use tuned::{Best, KNOWN, PathClass, Tuned};

@@ -31,7 +31,7 @@ impl PathClass {
     /// For readers: `from a peer`.
     pub const fn words(self) -> &'static str {
         match self {
-            Self::Local => "local",
+            Self::Local => "within the GPU",
             Self::PeerRead => "from a peer",
             Self::PeerWrite => "to a peer",
             Self::HostRead => "from the host",

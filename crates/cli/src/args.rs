@@ -70,6 +70,10 @@ pub(crate) struct SelectArgs {
     /// Host memory that buffers may take; half of what is free by default.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
+    /// Take the same plain kernels everywhere: neither what --tune found here nor what was measured
+    /// best on other GPUs of the kind.
+    #[arg(long)]
+    pub(crate) standard_kernels: bool,
 }
 
 /// Which GPU runtime to use, and where its libraries are.
@@ -128,8 +132,12 @@ pub(crate) struct RunArgs {
     /// which cases there are and how they are measured is as it was.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "machine", "suite", "case", "memory", "out", "precision", "case_budget", "seed",
+        "standard_kernels",
     ])]
     pub(crate) resume: Option<PathBuf>,
+    /// Search the best kernel of each path first, on one GPU of each kind; later runs remember it.
+    #[arg(long, conflicts_with_all = ["resume", "standard_kernels"])]
+    pub(crate) tune: bool,
     /// Stop after this many seconds, with what there is.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub(crate) time_limit: Option<f64>,

@@ -4,6 +4,7 @@ mod args;
 mod cmd;
 mod env;
 mod files;
+mod kernels;
 mod progress;
 mod say;
 mod worker;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use pathline_bench::{Entry, Plan, Scope};
+use pathline_bench::{Entry, Plan, Scope, Tuned};
 use serde_json::json;
 
 use super::Exit;
 use crate::args::{PlanArgs, SelectArgs};
-use crate::env;
 use crate::say::outln;
 use crate::world::World;
+use crate::{env, kernels};
 
 /// The cases that the arguments choose on a machine.
 pub(super) fn make(
@@ -18,7 +18,12 @@ pub(super) fn make(
     select: &SelectArgs,
     switches: &BTreeMap<String, String>,
 ) -> Result<Plan> {
-    make_in(&world.scope(world.memory(select.memory), switches), select)
+    let tuned = match world {
+        _ if select.standard_kernels => Tuned::plain(),
+        World::Real(..) => kernels::remembered(),
+        World::Simulated(..) => Tuned::known(),
+    };
+    make_in(&world.scope(world.memory(select.memory), switches, &tuned), select)
 }
 
 /// The same in a scope.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use pathline_bench::{
-    About, Crew, Header, Here, KNOWN, Overhead, Plan, Scope, Session, default_settings,
+    About, Best, Crew, Header, Here, Overhead, Plan, Scope, Session, Stamp, Tuned,
+    default_settings, searches, tune,
 };
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
@@ -17,10 +18,10 @@ use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
 use super::{Exit, colour, plan, report};
 use crate::args::{Args, Command, RunArgs};
 use crate::progress::{Progress, Stopper};
-use crate::say::{out, outln};
+use crate::say::{errln, out, outln};
 use crate::worker::{NoWorker, Opening, Worker};
 use crate::world::{Open, World, describe, half_of_free, without_gpus};
-use crate::{env, files};
+use crate::{env, files, kernels};
 
 pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let begun = Instant::now();
@@ -128,13 +129,80 @@ impl Start {
 struct Measured {
     folder: PathBuf,
     end: End,
+    /// What was searched for, and where it is remembered.
+    found: Option<Found>,
+}
+
+/// Winners of a search, and where they are remembered; nowhere if they are a model's.
+struct Found {
+    best: Vec<Best>,
+    kept: Option<Result<PathBuf, String>>,
+}
+
+/// The kernels of a run.
+struct Kernels {
+    tuned: Tuned,
+    found: Option<Found>,
+}
+
+/// The kernels that suites take: those of the run that is gone on with, or what is remembered,
+/// searched for anew if that is asked for.
+fn kernels_for(start: &Start, memory: Bytes, crew: &mut dyn Crew) -> Result<Kernels> {
+    let Start { args, stopper, switches, model } = start;
+    let mut tuned = if args.select.standard_kernels {
+        Tuned::plain()
+    } else if let Some(run) = &args.resume {
+        kernels::of_run(files::journal_path(run).parent().unwrap_or(Path::new("")))
+    } else if model.is_some() {
+        Tuned::known()
+    } else {
+        kernels::remembered()
+    };
+    if !args.tune {
+        return Ok(Kernels { tuned, found: None });
+    }
+    let about = crew.about().clone();
+    let plain = Tuned::plain();
+    let scope = scope(&about, memory, switches, &plain);
+    let stamp = Stamp { date: env::now(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let (all, mut best) = (searches(&scope), Vec::new());
+    tune(crew, &scope, &mut tuned, &stamp, &|| stopper.reason(), &mut |found| {
+        best.push(found.clone());
+        if !args.quiet {
+            errln!("{}/{all}  {}", best.len(), kernels::line(found));
+        }
+    })
+    .context("the search for kernels ended early")?;
+    let kept = (model.is_none() && !best.is_empty()).then(|| kernels::remember(&best));
+    Ok(Kernels { tuned, found: Some(Found { best, kept }) })
+}
+
+/// What a plan needs to know of an open machine.
+fn scope<'a>(
+    about: &'a About,
+    memory: Bytes,
+    switches: &'a BTreeMap<String, String>,
+    tuned: &'a Tuned,
+) -> Scope<'a> {
+    Scope {
+        topology: &about.topology,
+        simulated: about.world != pathline_schema::World::Real,
+        without_runtime: about.without.as_deref(),
+        memory,
+        env: switches,
+        tuned,
+    }
 }
 
 /// Plans and measures.
 fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Measured> {
     let Start { args, stopper, switches, model } = start;
     let name = start.name(crew.about());
-    let mut plan = plan_for(crew.about(), args, settings.memory, switches, &name)?;
+    let Kernels { tuned, found } = kernels_for(start, settings.memory, crew)?;
+    let mut plan = {
+        let scope = scope(crew.about(), settings.memory, switches, &tuned);
+        plan_for(&scope, args, &name)?
+    };
     if model.is_none() {
         // A model gives each case what it needs.
         plan = plan.with_environments(&crew.about().topology, switches);
@@ -150,6 +218,9 @@ fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Mea
     if let Some((_, text)) = model.as_ref().filter(|_| args.resume.is_none()) {
         files::write(&folder.join(files::MACHINE), text)?;
     }
+    if args.resume.is_none() && !tuned.best().is_empty() {
+        files::write(&folder.join(kernels::KERNELS), &tuned.text())?;
+    }
     let mut progress = Progress::new(plan.entries.len(), session.done(), args.quiet);
     let end = session
         .run(crew, &plan, header, &env::now, &|| stopper.reason(), &mut |event| {
@@ -157,16 +228,19 @@ fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Mea
         })
         .context("the run ended early; what was measured is in its journal");
     progress.end();
-    Ok(Measured { folder, end: end? })
+    Ok(Measured { folder, end: end?, found })
 }
 
 fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit> {
-    let Measured { folder, end } = measured;
+    let Measured { folder, end, found } = measured;
     let journal = files::read(folder)?;
     let page = folder.join(files::PAGE);
     let summary = report::write(&journal, network, &page, colour(args.color))?;
     if !args.quiet {
         out!("{summary}");
+        if let Some(Found { best, kept }) = found {
+            kernels::summary(best, kept.as_ref());
+        }
         outln!("\n{} · {}", page.display(), folder.join(files::JOURNAL).display());
         if !end.complete {
             outln!("this run was cut; `pathline run --resume {}` goes on", folder.display());
@@ -175,22 +249,8 @@ fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit
     Ok(judge(&journal.outcomes))
 }
 
-fn plan_for(
-    about: &About,
-    args: &RunArgs,
-    memory: Bytes,
-    switches: &BTreeMap<String, String>,
-    name: &str,
-) -> Result<Plan> {
-    let scope = Scope {
-        topology: &about.topology,
-        simulated: about.world != pathline_schema::World::Real,
-        without_runtime: about.without.as_deref(),
-        memory,
-        env: switches,
-        tuned: &KNOWN,
-    };
-    let plan = plan::make_in(&scope, &args.select)?;
+fn plan_for(scope: &Scope<'_>, args: &RunArgs, name: &str) -> Result<Plan> {
+    let plan = plan::make_in(scope, &args.select)?;
     if plan.entries.is_empty() && !args.select.suite.is_empty() {
         let of = args.select.suite.join(", ");
         return Err(anyhow!(

@@ -1,0 +1,311 @@
+//! A search for the best kernel of each path: every candidate is measured as a case like any other,
+//! the better ones again with more payload, until one is left.
+//!
+//! Rounds grow the payload instead of repeating it: start and drain of a kernel are a share of a
+//! short pass, so a short round tells what is hopeless and only a long one what is best.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use pathline_hal::kernel;
+use pathline_schema::{
+    Bytes, Case, Flow, Gpu, KernelOp, Mem, Message, Mover, Place, Unit, Variant, Verdict,
+};
+use pathline_stats::Summary;
+
+use crate::crew::{Crew, Ended, Interrupt, Task};
+use crate::plan::{Entry, Scope};
+use crate::tuned::{Best, PathClass, Tuned};
+
+/// What is tried, without the operation. Each dimension is varied about what is good somewhere:
+/// one tile a block in one to eight words in flight; persistent blocks, from few to as many as fit;
+/// hints; contiguous pieces; and bulk copies from 2 to 64 KiB, in rings and one a block.
+const SHAPES: [&str; 40] = [
+    "w16-u4-b256-g2sm",
+    "w16-u1-b128-gt",
+    "w16-u1-b256-gt",
+    "w16-u1-b512-gt",
+    "w16-u2-b256-gt",
+    "w16-u2-b512-gt",
+    "w16-u4-b256-gt",
+    "w16-u8-b256-gt",
+    "w16-u1-nt-b256-gt",
+    "w16-u4-nt-b256-gt",
+    "w16-u1-na-b256-gt",
+    "w8-u2-b256-gt",
+    "w16-u4-b256-g8sm",
+    "w16-u8-b256-g4sm",
+    "w16-u4-b512-g4sm",
+    "w16-u8-b512-g1sm",
+    "w16-u8-b512-g2sm",
+    "w16-u8-nt-b512-g2sm",
+    "w16-u4-na-b512-g4sm",
+    "w16-u8-seg-b512-g2sm",
+    "w16-u4-seg-b1024-g2sm",
+    "w16-u2-b1024-g2sm",
+    "w16-u16-b128-g4sm",
+    "w8-u8-b512-g2sm",
+    "w16-u8-b512-g16",
+    "w16-u8-b512-g32",
+    "bulk2k-s1-b32-gt",
+    "bulk4k-s1-b32-gt",
+    "bulk16k-s1-b32-gt",
+    "bulk4k-s8-b32-g1sm",
+    "bulk4k-s16-b32-g1sm",
+    "bulk8k-s4-b32-g96",
+    "bulk8k-s8-seg-b32-g1sm",
+    "bulk8k-s8-b32-g2sm",
+    "bulk16k-s4-b32-g64",
+    "bulk16k-s4-nt-b32-g2sm",
+    "bulk16k-s8-b32-g1sm",
+    "bulk16k-s8-b32-g16",
+    "bulk32k-s6-b32-g1sm",
+    "bulk64k-s3-b32-g1sm",
+];
+
+/// How many candidates a round leaves to the next.
+const LEAVES: [usize; 3] = [8, 3, 1];
+/// What share of the last round's payload a round has, as a divisor.
+const SHARES: [u64; 3] = [8, 2, 1];
+/// A winner that is no better than this over the plain kernel is chance, and the plain one is kept:
+/// medians of two runs differ by that much.
+const TELLS: f64 = 1.003;
+/// Lost crews after which a round is given up.
+const MOST_LOSSES: usize = 3;
+
+/// What a search is told beside the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    /// Now, as RFC 3339 has it.
+    pub date: String,
+    /// Version of pathline.
+    pub version: String,
+}
+
+/// A path whose kernels are searched.
+#[derive(Debug, Clone, Copy)]
+struct Path<'a> {
+    gpu: &'a Gpu,
+    class: PathClass,
+    op: KernelOp,
+    src: Place,
+    dst: Place,
+    /// Payload of the last round.
+    payload: Bytes,
+}
+
+impl Path<'_> {
+    fn case(&self, variant: Variant, share: u64) -> Case {
+        let by = Mover::Kernel { at: Unit::Gpu(self.gpu.index), variant };
+        let bytes = Bytes((self.payload.0 / share).max(1 << 20));
+        Case::together(vec![Flow { src: self.src, dst: self.dst, by, bytes }])
+    }
+
+    /// What is tried here, the plain kernel first.
+    fn candidates(&self) -> Vec<Variant> {
+        let all = SHAPES.iter().filter_map(|shape| format!("{}-{shape}", self.op).parse().ok());
+        all.filter(|v| kernel::unsupported(v, &self.gpu.arch).is_none()).collect()
+    }
+}
+
+/// The paths of every kind of GPU: on the first of its kind, to the next GPU and to its own host
+/// memory.
+fn paths<'a>(scope: &Scope<'a>) -> Vec<Path<'a>> {
+    let topology = scope.topology;
+    let kind = |g: &Gpu| (g.name.clone(), g.arch.clone());
+    let mut firsts: Vec<&Gpu> = Vec::new();
+    for gpu in &topology.gpus {
+        if !firsts.iter().any(|first| kind(first) == kind(gpu)) {
+            firsts.push(gpu);
+        }
+    }
+    let mut paths = Vec::new();
+    for gpu in firsts {
+        let peer = topology.gpus.iter().find(|g| g.index != gpu.index);
+        let numa = gpu.numa.or(topology.numa.first().map(|d| d.id));
+        let here = |mem| Place::new(Unit::Gpu(gpu.index), mem);
+        let host = numa.map(|id| Place::new(Unit::Numa(id), Mem::Pinned));
+        let there = peer.map(|g| Place::new(Unit::Gpu(g.index), Mem::Vram));
+        for class in PathClass::ALL {
+            let far = match class {
+                PathClass::Local => Some(here(Mem::Vram)),
+                PathClass::PeerRead | PathClass::PeerWrite => there,
+                PathClass::HostRead | PathClass::HostWrite => host,
+            };
+            let Some(far) = far else { continue };
+            let writes = matches!(class, PathClass::PeerWrite | PathClass::HostWrite);
+            for &op in class.ops() {
+                let (mut src, mut dst) =
+                    if writes { (here(Mem::Vram), far) } else { (far, here(Mem::Vram)) };
+                match op {
+                    KernelOp::Read => dst = here(Mem::Reg),
+                    KernelOp::Write => src = here(Mem::Reg),
+                    _ => {}
+                }
+                let payload = payload(scope, gpu, class, op);
+                paths.push(Path { gpu, class, op, src, dst, payload });
+            }
+        }
+    }
+    paths
+}
+
+/// Payload of the last round: long beside start and drain, and no more than an eighth of a GPU's
+/// memory or a quarter of what the host's may be used.
+fn payload(scope: &Scope<'_>, gpu: &Gpu, class: PathClass, op: KernelOp) -> Bytes {
+    let wanted = match (class, op) {
+        (PathClass::Local, KernelOp::Triad) => Bytes::gib(1),
+        (PathClass::Local, _) => Bytes::gib(2),
+        (PathClass::PeerRead | PathClass::PeerWrite, _) => Bytes::gib(1),
+        (PathClass::HostRead | PathClass::HostWrite, _) => Bytes::mib(256),
+    };
+    let on_host = matches!(class, PathClass::HostRead | PathClass::HostWrite);
+    let host = if on_host { scope.memory.0 / 4 } else { u64::MAX };
+    let device = if gpu.memory.0 == 0 { 1 << 30 } else { gpu.memory.0 / 8 };
+    let mib = wanted.0.min(host).min(device) >> 20;
+    Bytes(mib.max(1) << 20)
+}
+
+/// How many searches [`tune`] makes on a machine.
+pub fn searches(scope: &Scope<'_>) -> usize {
+    paths(scope).len()
+}
+
+/// Searches every path of the machine that `scope` describes, puts the winners into `tuned`, and
+/// tells each when it is found. What an interrupt cuts is not taken.
+///
+/// # Errors
+/// Those of a crew that cannot be spoken to.
+pub fn tune(
+    crew: &mut dyn Crew,
+    scope: &Scope<'_>,
+    tuned: &mut Tuned,
+    stamp: &Stamp,
+    interrupt: Interrupt<'_>,
+    found: &mut dyn FnMut(&Best),
+) -> io::Result<()> {
+    for path in paths(scope) {
+        let best = search(crew, &path, interrupt, stamp)?;
+        if interrupt().is_some() {
+            return Ok(());
+        }
+        if let Some(best) = best {
+            found(&best);
+            tuned.set(best);
+        }
+    }
+    Ok(())
+}
+
+/// The best kernel of a path; none if nothing could be measured there.
+fn search(
+    crew: &mut dyn Crew,
+    path: &Path<'_>,
+    interrupt: Interrupt<'_>,
+    stamp: &Stamp,
+) -> io::Result<Option<Best>> {
+    let plain = Variant::standard(path.op);
+    let mut left = path.candidates();
+    let mut figures = BTreeMap::new();
+    for (leaves, share) in LEAVES.into_iter().zip(SHARES) {
+        figures = round(crew, path, &left, share, interrupt)?;
+        left.retain(|v| figures.contains_key(v));
+        left.sort_by(|a, b| figures[b].total_cmp(&figures[a]));
+        let beaten: Vec<Variant> = left.split_off(leaves.min(left.len()));
+        if beaten.contains(&plain) && share > 1 {
+            left.push(plain);
+        }
+    }
+    let Some((&first, plain_gbs)) = left.first().zip(figures.get(&plain)) else { return Ok(None) };
+    let variant = if figures[&first] > plain_gbs * TELLS { first } else { plain };
+    Ok(Some(Best {
+        gpu: path.gpu.name.clone(),
+        arch: path.gpu.arch.clone(),
+        class: path.class,
+        variant,
+        gbs: figures[&variant],
+        plain_gbs: *plain_gbs,
+        payload: path.payload,
+        date: stamp.date.clone(),
+        version: stamp.version.clone(),
+    }))
+}
+
+/// Rates of kernels on a path, in GB/s of payload. Those that fail have none.
+fn round(
+    crew: &mut dyn Crew,
+    path: &Path<'_>,
+    variants: &[Variant],
+    share: u64,
+    interrupt: Interrupt<'_>,
+) -> io::Result<BTreeMap<Variant, f64>> {
+    let entry = |&variant: &Variant| Entry {
+        case: path.case(variant, share),
+        suites: Vec::new(),
+        skip: None,
+        group: 0,
+        env: BTreeMap::new(),
+    };
+    let mut entries: Vec<Entry> = variants.iter().map(entry).collect();
+    let mut figures = BTreeMap::new();
+    for _ in 0..=MOST_LOSSES {
+        let mut over: Vec<Case> = Vec::new();
+        let mut tell = |message: Message| {
+            match message {
+                Message::Measured(measured) => {
+                    // Only a copy can be compared, and then it has been.
+                    let sound = path.op != KernelOp::Copy || measured.verdict == Verdict::Verified;
+                    let series = measured.series.first().filter(|_| sound);
+                    let rates: Vec<f64> =
+                        series.iter().flat_map(|s| s.rates()).map(|r| r.0).collect();
+                    if let (Some(Mover::Kernel { variant, .. }), Some(rate)) =
+                        (measured.case.timed.first().map(|f| f.by), Summary::of(&rates))
+                    {
+                        figures.insert(variant, rate.median);
+                    }
+                    over.push(measured.case);
+                }
+                Message::Skipped(skip) => over.push(skip.case),
+                Message::Faulted(fault) => over.push(fault.case),
+                _ => {}
+            }
+            Ok(())
+        };
+        let task = Task { entries: entries.clone(), carried: Vec::new() };
+        let ended = crew.measure(&task, interrupt, &mut tell)?;
+        match ended {
+            Ended::Done | Ended::Gone(_) => break,
+            Ended::Lost(loss) => over.extend(loss.case),
+        }
+        entries.retain(|e| !over.contains(&e.case));
+        if entries.is_empty() {
+            break;
+        }
+    }
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shape_is_a_kernel_of_some_operation() {
+        let gpu = |arch: &str| Gpu { arch: arch.to_owned(), ..Gpu::default() };
+        let place = Place::new(Unit::Gpu(0), Mem::Vram);
+        let count = |arch: &str, op: KernelOp| {
+            let gpu = gpu(arch);
+            let class = PathClass::Local;
+            let path = Path { gpu: &gpu, class, op, src: place, dst: place, payload: Bytes(1) };
+            let all = path.candidates();
+            assert_eq!(all.first(), Some(&Variant::standard(op)), "the plain kernel is tried");
+            all.len()
+        };
+        // 14 shapes are bulk copies, which a triad and older or other GPUs have not; 2 hints are
+        // NVIDIA's own.
+        assert_eq!(count("sm_90", KernelOp::Copy), 40);
+        assert_eq!(count("sm_90", KernelOp::Triad), 26);
+        assert_eq!(count("sm_80", KernelOp::Copy), 26);
+        assert_eq!(count("gfx90a", KernelOp::Write), 24);
+    }
+}

@@ -1,0 +1,146 @@
+//! A search for kernels on models, whose kernels are all alike until one is made faster.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io;
+
+use pathline_bench::{
+    About, Crew, Ended, Here, Interrupt, Loss, Overhead, PathClass, Scope, Stamp, Task, Tuned,
+    default_settings, searches, tune,
+};
+use pathline_flow::{MachineDesc, Switches};
+use pathline_hal::Machine;
+use pathline_schema::{Bytes, Case, KernelOp, Message, Mover, Ns, Variant};
+
+/// A crew that makes one kernel twice as fast as it is, and is lost at another.
+struct Meddler<'m> {
+    here: Here<'m>,
+    fast: Variant,
+    deadly: Option<Variant>,
+    /// Cases of each task.
+    tasks: Vec<usize>,
+}
+
+fn variant(case: &Case) -> Option<Variant> {
+    match case.timed.first()?.by {
+        Mover::Kernel { variant, .. } => Some(variant),
+        _ => None,
+    }
+}
+
+impl Crew for Meddler<'_> {
+    fn about(&self) -> &About {
+        self.here.about()
+    }
+    fn now(&self) -> Ns {
+        self.here.now()
+    }
+    fn measure(
+        &mut self,
+        task: &Task,
+        interrupt: Interrupt<'_>,
+        tell: &mut dyn FnMut(Message) -> io::Result<()>,
+    ) -> io::Result<Ended> {
+        self.tasks.push(task.entries.len());
+        let deadly = task.entries.iter().position(|e| variant(&e.case) == self.deadly);
+        let mut task = task.clone();
+        let lost = deadly.filter(|_| self.deadly.is_some()).map(|at| task.entries.remove(at).case);
+        let fast = self.fast;
+        let ended = self.here.measure(&task, interrupt, &mut |message| match message {
+            Message::Measured(mut measured) if variant(&measured.case) == Some(fast) => {
+                let series = measured.series.iter_mut();
+                series.flat_map(|s| &mut s.samples_ns).for_each(|ns| *ns /= 2.0);
+                tell(Message::Measured(measured))
+            }
+            other => tell(other),
+        })?;
+        let loss = |case| Loss { case: Some(case), error: "it ended".to_owned(), blame: true };
+        Ok(lost.map_or(ended, |case| Ended::Lost(loss(case))))
+    }
+}
+
+fn machine(name: &str) -> Machine {
+    let desc = MachineDesc::preset(name).unwrap();
+    pathline_sim::machine(&desc, Switches::default(), 1).unwrap()
+}
+
+/// Searches with a meddler; its tasks, the winners, and how many searches there were to be.
+fn search(
+    machine: &Machine,
+    fast: &str,
+    deadly: Option<&str>,
+    interrupt: Interrupt<'_>,
+) -> (Vec<usize>, Tuned, usize) {
+    let about = About::of(machine, None, Overhead::Known);
+    let memory = Bytes::gib(8);
+    let (topology, env, plain) = (about.topology.clone(), BTreeMap::new(), Tuned::plain());
+    let here = Here::new(machine, about, default_settings(memory));
+    let deadly = deadly.map(|key| key.parse().unwrap());
+    let mut crew = Meddler { here, fast: fast.parse().unwrap(), deadly, tasks: Vec::new() };
+    let without_runtime = None;
+    let scope = Scope {
+        topology: &topology,
+        simulated: true,
+        without_runtime,
+        memory,
+        env: &env,
+        tuned: &plain,
+    };
+    let stamp = Stamp { date: "2026-11-21T03:00:00Z".to_owned(), version: "0".to_owned() };
+    let mut tuned = Tuned::plain();
+    tune(&mut crew, &scope, &mut tuned, &stamp, interrupt, &mut |_| ()).unwrap();
+    (crew.tasks, tuned, searches(&scope))
+}
+
+/// 12 paths: 4 operations within a GPU, 2 from and 2 to a peer and the host each. A GPU of AMD has
+/// 24 candidates; the best 8, then the best 3 go on, and the plain kernel with them.
+#[test]
+fn the_fastest_kernel_wins_and_the_others_stay_plain() {
+    let machine = machine("mi250x");
+    let fast = "copy-w16-u8-b512-g1sm";
+    let (tasks, tuned, searches) = search(&machine, fast, None, &|| None);
+    assert_eq!((searches, tuned.best().len(), tasks.len()), (12, 12, 36));
+    for rounds in tasks.chunks(3) {
+        assert_eq!(rounds[0], 24);
+        assert!((8..=9).contains(&rounds[1]) && (3..=4).contains(&rounds[2]), "{rounds:?}");
+    }
+    let fast: Variant = fast.parse().unwrap();
+    for best in tuned.best() {
+        if best.variant.op == KernelOp::Copy {
+            assert_eq!(best.variant, fast, "{best:?}");
+            let gain = best.gbs / best.plain_gbs;
+            assert!((1.8..2.2).contains(&gain), "{best:?}");
+        } else {
+            // A model knows of too few loads in flight and of nothing else that tells kernels apart.
+            assert!(best.gbs < best.plain_gbs * 1.05, "{best:?}");
+        }
+    }
+    let gpu = &machine.topology.gpus[5];
+    assert_eq!(tuned.variant_for(gpu, PathClass::PeerWrite, KernelOp::Copy), fast);
+}
+
+/// A kernel that ends the process that measures is out, and the search goes on.
+#[test]
+fn a_kernel_that_kills_its_process_costs_only_itself() {
+    let machine = machine("hgx-h200");
+    let fast = "copy-bulk16k-s8-b32-g1sm";
+    let (tasks, tuned, _) = search(&machine, fast, Some("copy-bulk2k-s1-b32-gt"), &|| None);
+    // 5 searches are of copies: the one that is lost is told in the first round and is out then.
+    assert_eq!(tasks.len(), 36);
+    let copies = tuned.best().iter().filter(|b| b.variant.op == KernelOp::Copy);
+    let winners: Vec<String> = copies.map(|b| b.variant.to_string()).collect();
+    assert_eq!(winners, [fast; 5]);
+}
+
+/// An interrupt ends it within a search, and no half a search counts.
+#[test]
+fn an_interrupted_search_keeps_what_is_whole() {
+    let machine = machine("mi250x");
+    let asked = Cell::new(0);
+    let interrupt = || {
+        asked.set(asked.get() + 1);
+        (asked.get() > 600).then(|| "enough".to_owned())
+    };
+    let (_, tuned, searches) = search(&machine, "copy-w16-u8-b512-g1sm", None, &interrupt);
+    assert!(!tuned.best().is_empty() && tuned.best().len() < searches, "{}", tuned.best().len());
+}

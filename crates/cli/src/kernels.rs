@@ -1,0 +1,95 @@
+//! The kernels of a run: winners of a search, kept where later runs find them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use pathline_bench::{Best, Tuned};
+use pathline_schema::Variant;
+
+use crate::say::{errln, outln};
+
+/// Name of the winners in the folder of a run that took them.
+pub(crate) const KERNELS: &str = "kernels.json";
+
+/// Where winners are remembered: below `XDG_CACHE_HOME` or `~/.cache`. None if there is no home.
+fn file() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(base.join("pathline").join("tuned.json"))
+}
+
+/// What earlier searches found. A file that cannot be read is as good as none, and it is said so.
+pub(crate) fn remembered() -> Tuned {
+    file().and_then(|path| read(&path)).unwrap_or(Tuned::known())
+}
+
+/// The kernels that a run was begun with, which is to be gone on with.
+pub(crate) fn of_run(folder: &Path) -> Tuned {
+    read(&folder.join(KERNELS)).unwrap_or(Tuned::known())
+}
+
+fn read(path: &Path) -> Option<Tuned> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            errln!(
+                "pathline: {}: {error}; kernels are taken as if it were not there",
+                path.display()
+            );
+            return None;
+        }
+    };
+    Tuned::parse(&text)
+        .inspect_err(|why| {
+            errln!(
+                "pathline: {}: {why}; kernels are taken as if it were not there (--tune writes it anew)",
+                path.display()
+            );
+        })
+        .ok()
+}
+
+/// Adds winners to those that are remembered. Where, or why that failed.
+pub(crate) fn remember(found: &[Best]) -> Result<PathBuf, String> {
+    let path = file().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
+    let mut all = read(&path).unwrap_or(Tuned::known());
+    found.iter().cloned().for_each(|best| all.set(best));
+    let write = || -> io::Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        // Who reads meanwhile sees the old file or the new one.
+        let new = path.with_extension(format!("{}.new", std::process::id()));
+        fs::write(&new, all.text())?;
+        fs::rename(&new, &path)
+    };
+    write().map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(path)
+}
+
+/// One line on a winner: what it was before, and what it is.
+pub(crate) fn line(best: &Best) -> String {
+    let Best { variant, class, gbs, plain_gbs, .. } = best;
+    let what = format!("{} {}", variant.op, class.words());
+    if *variant == Variant::standard(variant.op) {
+        return format!(
+            "tuned: {what} {plain_gbs:.1} GB/s, nothing is faster than the plain kernel"
+        );
+    }
+    format!("tuned: {what} {plain_gbs:.1} -> {gbs:.1} GB/s ({variant})")
+}
+
+/// What a search came to, for the end of a run.
+pub(crate) fn summary(found: &[Best], kept: Option<&Result<PathBuf, String>>) {
+    outln!("");
+    for best in found {
+        outln!("{}", line(best));
+    }
+    match kept {
+        Some(Ok(path)) => outln!("later runs take these kernels: {}", path.display()),
+        Some(Err(why)) => outln!("later runs do not know of them: {why}"),
+        None => outln!("a model's winners are not remembered"),
+    }
+}
