@@ -53,6 +53,7 @@ impl Act {
     /// What is read, with its length.
     fn source(&self) -> Option<u64> {
         match *self {
+            Self::Pass { op: KernelOp::Write, .. } => None,
             Self::Copy { src, .. }
             | Self::Check { src, .. }
             | Self::Pass { src, .. }
@@ -197,11 +198,14 @@ unsafe fn first_wrong(src: u64, bytes: u64, seed: u64) -> Option<u64> {
 /// `bytes` at `dst` may be written.
 unsafe fn store(dst: u64, bytes: u64, word: u8) {
     const WORD: [u8; 4] = 0x5061_7468u32.to_le_bytes();
+    const PIECE: u64 = 4096;
+    let piece = WORD.repeat(PIECE as usize / 4);
     let whole = bytes / u64::from(word) * u64::from(word);
-    // SAFETY: all offsets are below `bytes`; a word is a multiple of 4.
+    // SAFETY: all offsets are below `bytes`; a word is a multiple of 4, and so is a piece.
     unsafe {
-        for at in (0..whole).step_by(4) {
-            ((dst + at) as *mut [u8; 4]).write(WORD);
+        for at in (0..whole).step_by(PIECE as usize) {
+            let length = PIECE.min(whole - at) as usize;
+            std::ptr::copy_nonoverlapping(piece.as_ptr(), (dst + at) as *mut u8, length);
         }
         for at in whole..bytes {
             ((dst + at) as *mut u8).write(0x50);

@@ -291,7 +291,8 @@ fn attribute(node: &Node, which: i32, gpu: i32) -> Outcome<i32> {
         87 => 64,
         // Managed memory, at the same time from both sides, unified addressing, waits for values.
         9 | 24 | 85 | 90 => 1,
-        10013 | 10016 => 1,
+        10013 => i32::from(!node.spec.missing.iter().any(|m| m == "hipStreamWaitValue32")),
+        10016 => 1,
         0..=20000 => 0,
         _ => return Err(status::INVALID_VALUE),
     })

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 /// A set of libraries as a driver and toolkit of one version install them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vendor {
-    /// `libcuda.so.1` and `libnvrtc.so.13`.
+    /// `libcuda.so.1`, and `libnvrtc.so.13` with its builtins, which have nothing in them.
     Cuda,
     /// The HIP runtime of a major version: 5 and 6 have the compiler's functions in the runtime's
     /// library, from 6 on there is one of its own.
     Hip(u32),
+    /// HIP by calls of CUDA (`crates/hip-over-cuda`, which must be a dev-dependency as well) under
+    /// the name of HIP 6, over whatever CUDA the process then finds.
+    HipOverCuda,
 }
 
 impl Vendor {
@@ -21,7 +24,9 @@ impl Vendor {
             Self::Cuda => vec![
                 ("libcuda.so.1".to_owned(), &["cu"]),
                 ("libnvrtc.so.13".to_owned(), &["nvrtc"]),
+                ("libnvrtc-builtins.so.13.0".to_owned(), &[]),
             ],
+            Self::HipOverCuda => vec![("libamdhip64.so.6".to_owned(), &["hip"])],
             Self::Hip(5) => vec![("libamdhip64.so.5".to_owned(), &["hip"])],
             Self::Hip(6) => vec![
                 ("libamdhip64.so.6".to_owned(), &["hip"]),
@@ -41,7 +46,7 @@ impl Vendor {
         }
         let newer = ["hipMemcpyBatchAsync", "hipMemAdvise_v2", "hipMemPrefetchAsync_v2"];
         match self {
-            Self::Cuda => true,
+            Self::Cuda | Self::HipOverCuda => true,
             Self::Hip(5) => !newer.contains(&name) && !name.contains("PropertiesR0"),
             Self::Hip(6) => !newer.contains(&name),
             // The compiler's functions left the runtime's library.
@@ -59,9 +64,13 @@ const KEPT: &str = "pathline_stub";
 /// # Errors
 /// The built library is not found, or the folder cannot be written.
 pub fn lay_out(folder: &Path, vendors: &[Vendor], missing: &[&str]) -> io::Result<()> {
-    let image = fs::read(built("pathline_stub")?)?;
     fs::create_dir_all(folder)?;
     for vendor in vendors {
+        let library = match vendor {
+            Vendor::HipOverCuda => "pathline_hip_over_cuda",
+            Vendor::Cuda | Vendor::Hip(_) => "pathline_stub",
+        };
+        let image = fs::read(built(library)?)?;
         for (file, prefixes) in vendor.files() {
             let mut image = image.clone();
             hide(&mut image, |name| {

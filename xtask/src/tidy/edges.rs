@@ -19,7 +19,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "stats", uses: &[], tests_use: &[] },
     Crate { name: "flow", uses: &["schema"], tests_use: &[] },
     Crate { name: "hal", uses: &["schema"], tests_use: &[] },
-    Crate { name: "vendor", uses: &["schema", "hal"], tests_use: &["stub"] },
+    Crate { name: "vendor", uses: &["schema", "hal"], tests_use: &["stub", "hip-over-cuda"] },
     Crate { name: "sim", uses: &["schema", "hal", "flow"], tests_use: &[] },
     Crate { name: "topo", uses: &["schema"], tests_use: &[] },
     Crate { name: "bench", uses: &["schema", "stats", "flow", "hal"], tests_use: &["sim"] },
@@ -29,8 +29,9 @@ const CRATES: &[Crate] = &[
         uses: &["schema", "stats", "flow", "hal", "vendor", "sim", "topo", "bench", "explain"],
         tests_use: &["stub"],
     },
-    // Never shipped: only tests may use it.
+    // Never shipped: only tests may use them.
     Crate { name: "stub", uses: &["schema", "hal", "flow", "sim"], tests_use: &[] },
+    Crate { name: "hip-over-cuda", uses: &[], tests_use: &[] },
 ];
 
 /// Development tools beside the crates; nothing may use them.

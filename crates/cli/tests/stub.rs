@@ -1,0 +1,230 @@
+//! Runs on GPUs that are not there: the real program over libraries that stand in for a driver's.
+
+use std::fs;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use pathline_schema::{Journal, Measured, Outcome, Verdict, World};
+use pathline_stub::{VARIABLE, Vendor, lay_out};
+use tempfile::TempDir;
+
+/// Libraries laid out, and a folder for what the program writes.
+struct Node {
+    folder: TempDir,
+    vendor: Vendor,
+    /// What the libraries are told.
+    spec: String,
+}
+
+impl Node {
+    fn new(spec: &str) -> Self {
+        Self::of(Vendor::Cuda, spec, &[])
+    }
+    fn of(vendor: Vendor, spec: &str, missing: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        lay_out(&folder.path().join("lib"), &[vendor], missing).unwrap();
+        Self { folder, vendor, spec: spec.to_owned() }
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+    fn pathline(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+        command.args(args).stdin(Stdio::null());
+        command.env("LD_LIBRARY_PATH", self.path("lib")).env("XDG_CACHE_HOME", self.path("cache"));
+        for name in ["HSA_XNACK", "HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA", "PATHLINE_NVRTC"] {
+            command.env_remove(name);
+        }
+        let chosen = if self.vendor == Vendor::Cuda { "PATHLINE_CUDA" } else { "PATHLINE_HIP" };
+        command.env(chosen, self.path("lib"));
+        command.env(VARIABLE, &self.spec).output().unwrap()
+    }
+    /// Runs some cases; they end with that code.
+    fn run(&self, args: &[&str], code: i32) -> Journal {
+        let out = self.path("run");
+        let out_text = out.to_str().unwrap();
+        let output = self.pathline(&[&["run", "--quiet", "--out", out_text], args].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        let file = fs::File::open(out.join("run.jsonl")).unwrap();
+        Journal::read(BufReader::new(file)).unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+fn measured(journal: &Journal) -> impl Iterator<Item = &Measured> {
+    journal
+        .outcomes
+        .iter()
+        .filter_map(|o| if let Outcome::Measured(m) = o { Some(&**m) } else { None })
+}
+
+/// GB/s of the first flow of a case: what one sample moves over the median of the samples.
+fn rate(journal: &Journal, case: &str) -> f64 {
+    let found = measured(journal).find(|m| m.case.to_string() == case);
+    let series = &found.unwrap_or_else(|| panic!("{case}")).series[0];
+    let mut samples = series.samples_ns.clone();
+    samples.sort_by(f64::total_cmp);
+    series.moved_bytes.as_f64() / samples[samples.len() / 2]
+}
+
+/// What was said of the one case of a run that did not end well.
+fn trouble(journal: &Journal) -> String {
+    let said = |o: &Outcome| match o {
+        Outcome::Measured(_) => None,
+        Outcome::Skipped(skip) => Some(format!("skipped: {}", skip.why)),
+        Outcome::Faulted(fault) => Some(format!("faulted: {fault:?}")),
+    };
+    journal.outcomes.iter().find_map(said).unwrap_or_else(|| "all measured".to_owned())
+}
+
+const PAIR: &str = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB";
+const KERNEL: &str = "r0.gpu0.vram > r0.gpu1.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 1MiB";
+
+#[test]
+fn a_run_has_the_figures_of_the_model_and_does_not_pass_for_a_real_one() {
+    let node = Node::new("gpus=2");
+    let journal = node.run(&["--suite", "pairs", "--suite", "latency"], 0);
+    assert_eq!(journal.begin.world, World::Simulated("stub".into()));
+    assert!(journal.end.as_ref().unwrap().complete);
+    assert!(journal.topology.gpus.iter().all(|g| g.name.starts_with("stub ")));
+    // NVLink 4 by the engine: 450 GB/s x 0.878 = 395, less its start-up.
+    let pair = rate(&journal, "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB");
+    assert!((380.0..396.0).contains(&pair), "{pair} GB/s");
+    for one in measured(&journal) {
+        let copies = one.case.timed.iter().all(|f| f.src.mem == f.dst.mem);
+        assert!(
+            !copies || one.verdict == Verdict::Verified || one.case.to_string().contains("triad"),
+            "{}: {:?}",
+            one.case,
+            one.verdict
+        );
+    }
+    let faults = journal.outcomes.iter().filter(|o| matches!(o, Outcome::Faulted(_))).count();
+    assert_eq!(faults, 0, "{}", trouble(&journal));
+}
+
+#[test]
+fn host_memory_of_every_kind_is_copied_and_verified() {
+    let copy = "kernel@gpu0[copy-w16-u4-b256-g2sm]";
+    let paths = [
+        ("numa0.pinned", "gpu0.vram", "dma@gpu0"),
+        ("gpu0.vram", "numa0.pinned", "dma@gpu0"),
+        ("numa0.paged", "gpu0.vram", "dma@gpu0"),
+        ("gpu0.vram", "numa0.paged", "dma@gpu0"),
+        ("numa0.pinned", "gpu0.vram", copy),
+        ("gpu0.vram", "numa0.pinned", copy),
+        ("numa0.managed", "gpu0.vram", copy),
+        ("numa0.managed", "gpu0.managed", "migrate@gpu0[fault]"),
+        ("numa0.managed", "gpu0.managed", "migrate@gpu0[prefetch]"),
+    ];
+    let text = |(src, dst, by)| format!("r0.{src} > r0.{dst} by {by} x 16MiB");
+    let both = [text(paths[0]), text(paths[1])].join(" & ");
+    let cases: Vec<String> = paths.into_iter().map(text).chain([both]).collect();
+    let args: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
+    let journal = Node::new("gpus=1").run(&args, 0);
+    assert_eq!(trouble(&journal), "all measured");
+    assert_eq!(journal.outcomes.len(), cases.len());
+    assert!(measured(&journal).all(|m| m.verdict == Verdict::Verified));
+    // PCIe 5 x16 as the preset has it: 55 GB/s and a start-up of a few us in 300.
+    let pinned = rate(&journal, &cases[0]);
+    assert!((50.0..56.0).contains(&pinned), "{pinned} GB/s");
+}
+
+#[test]
+fn doctor_runs_every_check_on_it() {
+    let node = Node::new("gpus=3");
+    let output = node.pathline(&["doctor", "--conformance"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("gpu2: stub NVIDIA H200") && !said.contains("FAILED"), "{said}");
+}
+
+#[test]
+fn doctor_says_why_there_is_no_gpu() {
+    for (spec, why) in [
+        ("nodevice", "CUDA_ERROR_NO_DEVICE"),
+        ("perm", "CUDA_ERROR_OPERATING_SYSTEM"),
+        ("fail=cuInit:802", "CUDA_ERROR_SYSTEM_NOT_READY"),
+        ("gpus=many", "CUDA_ERROR_UNKNOWN"),
+    ] {
+        let output = Node::new(spec).pathline(&["doctor"]);
+        let said = text(&output.stdout);
+        assert!(said.contains("none can be measured") && said.contains(why), "{spec}: {said}");
+    }
+}
+
+#[test]
+fn what_goes_wrong_is_named() {
+    let cases = ["--case", PAIR];
+    for (spec, code, words) in [
+        ("exclusive", 1, &["faulted", "CUDA_ERROR_DEVICE_UNAVAILABLE", "46"][..]),
+        ("fail=cuMemcpyAsync@5:700", 1, &["faulted", "CUDA_ERROR_ILLEGAL_ADDRESS", "700"]),
+        ("corrupt=cuMemcpyAsync@7+", 1, &["faulted", "offset 524288", "Corrupt"]),
+        ("oom=cuMemAlloc", 3, &["skipped", "CUDA_ERROR_OUT_OF_MEMORY"]),
+        ("no=cuStreamWaitValue32", 0, &["all measured"]),
+        ("fail=cuStreamWaitValue32:801", 0, &["all measured"]),
+        ("no=cuFuncLoad,driver=13000,slow=cuInit:5", 0, &["all measured"]),
+    ] {
+        let journal = Node::new(spec).run(&cases, code);
+        let said = trouble(&journal);
+        assert!(words.iter().all(|w| said.contains(w)), "{spec}: {said}");
+    }
+}
+
+#[test]
+fn without_a_fitting_compiler_the_copy_engine_is_still_measured() {
+    for (spec, missing) in [("driver=12040", &[][..]), ("gpus=2", &["nvrtcCompileProgram"])] {
+        let journal =
+            Node::of(Vendor::Cuda, spec, missing).run(&["--case", PAIR, "--case", KERNEL], 0);
+        assert_eq!(measured(&journal).count(), 1);
+        let said = trouble(&journal);
+        assert!(said.contains("skipped") && said.contains("NVRTC"), "{spec}: {said}");
+    }
+}
+
+/// One case is struck, and what is said of it; the other, on other GPUs, is measured.
+fn costs_its_case(spec: &str, words: &[&str]) {
+    let other = "r0.gpu2.vram > r0.gpu3.vram by dma@gpu2 x 1MiB";
+    let node = Node::new("");
+    let spec = format!("gpus=4,once={},{spec}", node.path("struck").display());
+    let node = Node { spec, ..node };
+    let journal = node.run(&["--case", PAIR, "--case", other, "--case-deadline", "2"], 1);
+    let said = trouble(&journal);
+    assert!(words.iter().all(|w| said.contains(w)), "{said}");
+    assert!(measured(&journal).any(|m| m.case.to_string() == other));
+    assert!(journal.end.unwrap().complete);
+}
+
+#[test]
+fn a_crash_costs_its_case() {
+    costs_its_case("crash=cuMemcpyAsync@6", &["faulted", "SIGSEGV"]);
+}
+
+#[test]
+fn a_hang_costs_its_case() {
+    costs_its_case("hang=cuStreamSynchronize@30", &["faulted", "hung"]);
+}
+
+#[test]
+fn a_sticky_error_costs_its_case() {
+    costs_its_case("fail=cuStreamSynchronize@6:719", &["faulted", "CUDA_ERROR_LAUNCH_FAILED"]);
+}
+
+#[test]
+fn hip_has_the_figures_of_its_model() {
+    let copy = "r0.gpu0.vram > r0.gpu1.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 64MiB";
+    let dma = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 64MiB";
+    let pinned = "r0.numa0.pinned-nc > r0.gpu0.vram by dma@gpu0 x 16MiB";
+    let args = ["--case", copy, "--case", dma, "--case", pinned];
+    let journal = Node::of(Vendor::Hip(6), "gpus=2", &[]).run(&args, 0);
+    assert_eq!(journal.begin.world, World::Simulated("stub".into()));
+    assert_eq!(trouble(&journal), "all measured");
+    assert!(measured(&journal).all(|m| m.verdict == Verdict::Verified));
+    // Two GCDs of a package: an SDMA engine reaches 50 GB/s, a kernel all four links of 50.
+    let (by_engine, by_kernel) = (rate(&journal, dma), rate(&journal, copy));
+    assert!((40.0..52.0).contains(&by_engine), "{by_engine} GB/s");
+    assert!((130.0..200.0).contains(&by_kernel), "{by_kernel} GB/s");
+}

@@ -1,0 +1,120 @@
+//! What HIP says of a device.
+
+use std::ffi::{CStr, c_char};
+
+use crate::names::INVALID_VALUE;
+use crate::{cuda, started, store};
+
+/// What follows a GPU's name.
+const SUFFIX: &str = " (HIP over CUDA)";
+/// A target of AMD's with demand faults, as NVIDIA's GPUs have them.
+const ARCH: &str = "gfx90a:xnack+:pathline-over-cuda";
+
+pub(crate) fn count(out: *mut i32) -> i32 {
+    let code = started(|| cuda!("cuDeviceGetCount" @ 2000 (out => *mut i32)));
+    if code != 0 {
+        store(out, 0);
+    }
+    code
+}
+
+fn name_of(gpu: i32) -> Result<String, i32> {
+    let mut text = [0 as c_char; 128];
+    let code = started(
+        || cuda!("cuDeviceGetName" @ 2000 (text.as_mut_ptr() => *mut c_char, 127 => i32, gpu => i32)),
+    );
+    if code != 0 {
+        return Err(code);
+    }
+    // SAFETY: the driver wrote at most 127 bytes; the last is still zero.
+    let text = unsafe { CStr::from_ptr(text.as_ptr()) };
+    Ok(format!("{}{SUFFIX}", text.to_string_lossy()))
+}
+
+pub(crate) fn name(out: *mut c_char, room: i32, gpu: i32) -> i32 {
+    let name = match name_of(gpu) {
+        Ok(name) => name,
+        Err(code) => return code,
+    };
+    let room = usize::try_from(room).unwrap_or(0);
+    if out.is_null() || room == 0 {
+        return INVALID_VALUE;
+    }
+    let length = name.len().min(room - 1);
+    // SAFETY: `length + 1` bytes fit, by the caller's word.
+    unsafe {
+        std::ptr::copy_nonoverlapping(name.as_ptr(), out.cast(), length);
+        out.add(length).write(0);
+    }
+    0
+}
+
+/// Numbers of `hipDeviceAttribute_t` and of `CUdevice_attribute`.
+const ATTRIBUTES: &[(i32, i32)] = &[
+    (0, 32),
+    (2, 40),
+    (5, 13),
+    (6, 20),
+    (9, 89),
+    (13, 101),
+    (15, 86),
+    (16, 18),
+    (19, 38),
+    (23, 75),
+    (24, 83),
+    (56, 1),
+    (57, 39),
+    (59, 37),
+    (60, 36),
+    (61, 76),
+    (63, 16),
+    (65, 88),
+    (66, 100),
+    (67, 33),
+    (68, 34),
+    (69, 50),
+    (74, 8),
+    (85, 41),
+    (87, 10),
+    (89, 102),
+    (90, 99),
+];
+
+pub(crate) fn attribute(out: *mut i32, which: i32, gpu: i32) -> i32 {
+    /// `hipDeviceAttributeCanUseStreamWaitValue`
+    const CAN_WAIT: i32 = 10013;
+    if which == CAN_WAIT {
+        return store(out, i32::from(crate::driver::find("cuStreamWaitValue32", 11070) != 0));
+    }
+    let Some(&(_, which)) = ATTRIBUTES.iter().find(|(hip, _)| *hip == which) else {
+        return INVALID_VALUE;
+    };
+    started(|| cuda!("cuDeviceGetAttribute" @ 2000 (out => *mut i32, which => i32, gpu => i32)))
+}
+
+/// Fills what is read of the properties: name, memory, architecture. In the layout of 6.0 and later
+/// or in the older one.
+pub(crate) fn properties(out: *mut u8, gpu: i32, newer: bool) -> i32 {
+    let (size, memory_at, arch_at) = if newer { (1472, 288, 1160) } else { (792, 256, 396) };
+    if out.is_null() {
+        return INVALID_VALUE;
+    }
+    let name = match name_of(gpu) {
+        Ok(name) => name,
+        Err(code) => return code,
+    };
+    let mut memory = 0usize;
+    match cuda!("cuDeviceTotalMem" @ 3020 (&raw mut memory => *mut usize, gpu => i32)) {
+        0 => {}
+        failed => return failed,
+    }
+    let mut all = vec![0u8; size];
+    for (at, bytes) in
+        [(0, name.as_bytes()), (memory_at, &memory.to_ne_bytes()[..]), (arch_at, ARCH.as_bytes())]
+    {
+        all[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    // SAFETY: the caller gave room for the layout that the function's name says.
+    unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), out, size) };
+    0
+}
