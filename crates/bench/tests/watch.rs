@@ -109,7 +109,9 @@ fn the_gpus_of_a_case_are_read_while_it_runs() {
     let gpus = &measured(&journal).gpus;
     assert_eq!(gpus.keys().copied().collect::<Vec<_>>(), [Unit::Gpu(0), Unit::Gpu(1)]);
     for readings in gpus.values() {
-        assert_eq!(readings.during.as_ref().unwrap().throttle, Some(Vec::new()));
+        let during = readings.during.as_ref().unwrap();
+        assert_eq!((during.sm_clock_mhz, during.memory_clock_mhz), (Some(1980), Some(3201)));
+        assert_eq!(during.throttle, Some(Vec::new()));
         assert_eq!(readings.before.pcie_replays, Some(0));
         assert_eq!(readings.after.ecc_corrected, Some(0));
     }

@@ -72,6 +72,15 @@ fn nvlinks(topology: &Topology, unit: Unit, (active, all): (u32, u32)) -> String
     }
 }
 
+/// What a GPU says of itself now: its facts, then its state.
+pub fn words(topology: &Topology, gpu: u32, facts: &GpuFacts, now: &GpuState) -> String {
+    let facts = facts_of(topology, Unit::Gpu(gpu), facts).unwrap_or_else(|| facts.source.clone());
+    match state(now) {
+        now if now.is_empty() => facts,
+        now => format!("{facts}; now {now}"),
+    }
+}
+
 /// States while a case ran, one text a GPU: `gpu0 1980 MHz, memory 3201 MHz, 214 W, 41 °C`.
 pub(crate) fn during(readings: &BTreeMap<Unit, GpuReadings>) -> Vec<String> {
     let one = |(unit, of): (&Unit, &GpuReadings)| {

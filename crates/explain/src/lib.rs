@@ -3,6 +3,7 @@
 pub mod csv;
 pub mod diff;
 pub mod figure;
+pub mod gpus;
 pub mod html;
 pub mod map;
 pub mod published;
@@ -10,7 +11,6 @@ pub mod report;
 pub mod terminal;
 
 mod figures;
-mod gpus;
 mod headlines;
 mod run;
 mod way;

@@ -67,6 +67,8 @@ pub struct MachineDesc {
     pub about: String,
     /// The file that it was read from.
     pub file: String,
+    /// Clocks of its GPUs under load, of compute units and of memory, MHz, where it states them.
+    pub clocks_mhz: (Option<u32>, Option<u32>),
     pub(crate) topology: Topology,
     pub(crate) model: Model,
 }
@@ -149,6 +151,11 @@ struct RawGpus {
     memory_gib: u64,
     #[serde(deserialize_with = "gbs")]
     memory_gbs: f64,
+    /// Clocks under load, for the record; no rate follows from them.
+    #[serde(default)]
+    sm_clock_mhz: Option<u32>,
+    #[serde(default)]
+    memory_clock_mhz: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -252,7 +259,14 @@ impl MachineDesc {
             time: raw.time.into_inner(),
             calls: raw.calls,
         };
-        Ok(Self { name: raw.name, about: raw.about, file: file.to_string(), topology, model })
+        Ok(Self {
+            name: raw.name,
+            about: raw.about,
+            file: file.to_string(),
+            clocks_mhz: (raw.gpus.sm_clock_mhz, raw.gpus.memory_clock_mhz),
+            topology,
+            model,
+        })
     }
 
     /// Names and texts of the descriptions that come with the program; a text can be saved,

@@ -66,7 +66,8 @@ pub fn machine_with(
     let topology = world.topology.clone();
     let (world, rank) = (Rc::new(RefCell::new(world)), Rank(0));
     let has_gpus = !topology.gpus.is_empty();
-    let monitor = monitor::SimMonitor { world: Rc::clone(&world), rank };
+    let (clocks_mhz, world_too) = (desc.clocks_mhz, Rc::clone(&world));
+    let monitor = monitor::SimMonitor { world: world_too, rank, clocks_mhz };
     let driver = driver::SimDriver { world: Rc::clone(&world), rank };
     Ok(Machine {
         world: pathline_schema::World::Simulated(desc.name.clone()),

@@ -15,6 +15,8 @@ const READING: Ns = Ns(20_000.0);
 pub(crate) struct SimMonitor {
     pub(crate) world: Rc<RefCell<World>>,
     pub(crate) rank: Rank,
+    /// Clocks of compute units and memory, MHz, as described.
+    pub(crate) clocks_mhz: (Option<u32>, Option<u32>),
 }
 
 impl SimMonitor {
@@ -35,6 +37,8 @@ impl Monitor for SimMonitor {
             let nvlinks: u32 = links.map(|link| link.width).sum();
             GpuFacts {
                 source: "model".to_owned(),
+                max_sm_clock_mhz: self.clocks_mhz.0,
+                max_memory_clock_mhz: self.clocks_mhz.1,
                 nvlinks: (nvlinks > 0).then_some((nvlinks, nvlinks)),
                 ..GpuFacts::default()
             }
@@ -43,6 +47,8 @@ impl Monitor for SimMonitor {
 
     fn state(&self, gpu: u32) -> Option<GpuState> {
         self.read(gpu, |_, found| GpuState {
+            sm_clock_mhz: self.clocks_mhz.0,
+            memory_clock_mhz: self.clocks_mhz.1,
             throttle: Some(Vec::new()),
             pcie: found.host_link,
             ..GpuState::default()

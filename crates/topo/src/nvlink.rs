@@ -72,7 +72,8 @@ pub(crate) fn add(topology: &mut Topology, snapshot: &Snapshot) -> bool {
                 None => hidden += 1,
             }
         }
-        warnings.extend(down(gpu, ports));
+        // A GPU by itself has nothing to copy to.
+        warnings.extend(down(gpu, ports).filter(|_| topology.gpus.len() > 1));
     }
     let guessed = stated.iter().flat_map(|s| &s.1).filter(|p| p.active && p.remote.is_none());
     if guessed.filter(|p| p.pci.is_none_or(|pci| !gpus.contains_key(pci))).count() > 0 {
@@ -259,9 +260,11 @@ mod tests {
         let [doubt] = topology.warnings.as_slice() else { panic!("{:?}", topology.warnings) };
         assert_eq!((doubt.code.as_str(), doubt.subject.as_str()), ("nvlink-down", "gpu1"));
         assert!(doubt.text.starts_with("17 of its 18 NVLinks are up"), "{}", doubt.text);
-        let (topology, any) = node(1, |_| lines(18, |_| "active=0".into()));
+        let (topology, any) = node(2, |_| lines(18, |_| "active=0".into()));
         assert!(any && topology.links.is_empty());
-        assert!(topology.warnings[0].text.starts_with("none of its 18"));
+        assert!(topology.warnings[1].text.starts_with("none of its 18"));
+        let (topology, any) = node(1, |_| lines(18, |_| "active=0".into()));
+        assert!(any && topology.links.is_empty() && topology.warnings.is_empty());
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
     runtime.note.iter().chain(&runtime.numbering()).for_each(|note| outln!("note: {note}"));
     let Opened { machine, without } = pathline_vendor::open(topology, runtime);
     let listed = devices(&machine);
+    states(&machine);
     if let Some(why) = &without {
         outln!("GPUs: {gpus} on the bus, none can be measured: {why}");
     }
@@ -142,6 +143,21 @@ fn devices(machine: &Machine) -> usize {
             outln!("GPUs: {error}");
             0
         }
+    }
+}
+
+/// Prints what the GPUs say of themselves, and how long it takes to read that.
+fn states(machine: &Machine) {
+    let Some(monitor) = &machine.monitor else { return };
+    for gpu in &machine.topology.gpus {
+        let Some(facts) = monitor.facts(gpu.index) else { continue };
+        let begun = machine.clock.now();
+        let state = monitor.state(gpu.index).unwrap_or_default();
+        let read = machine.clock.now() - begun;
+        drop(monitor.counters(gpu.index));
+        let counted = machine.clock.now() - begun - read;
+        let words = pathline_explain::gpus::words(&machine.topology, gpu.index, &facts, &state);
+        outln!("gpu{}: {words}; read in {read}, its error counters in {counted}", gpu.index);
     }
 }
 
