@@ -236,13 +236,13 @@ mod tests {
         let Some(compiler) = compiler(Family::Cuda) else { return };
         let variant = Variant { hint: Hint::Nt, ..Variant::standard(KernelOp::Copy) };
         for (hint, load, store) in [
-            (Hint::Plain, "ld.global.v4.u32", "st.global.v4.u32"),
-            (Hint::Nt, "ld.global.cs.v4.u32", "st.global.cs.v4.u32"),
+            (Hint::Plain, "ld.global.v4.", "st.global.v4."),
+            (Hint::Nt, "ld.global.cs.v4.", "st.global.cs.v4."),
         ] {
             let source = kernel::source(&Variant { hint, ..variant });
             // A target that no compiler knows is served in PTX of the newest that it knows.
             let ptx = String::from_utf8(compiler.code(&source, "sm_9999").unwrap()).unwrap();
-            // Four words in flight: four loads before the first store, in the tile.
+            // Words of 32 bits are u32 or b32 by version. Four in flight: four loads before the first store, in the tile.
             let count = |what: &str| ptx.matches(what).count();
             assert!(count(load) >= 4 && count(store) >= 4, "{hint:?}: {ptx}");
         }

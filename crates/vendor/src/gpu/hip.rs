@@ -291,13 +291,7 @@ impl Dialect for Hip {
         self.sdma.engine(ends, asked)
     }
     fn host_flags(&self, mem: Mem, bound: bool) -> Result<u32, &'static str> {
-        let flags = match mem {
-            Mem::Pinned => PORTABLE | COHERENT,
-            Mem::PinnedNonCoherent => PORTABLE | NON_COHERENT,
-            Mem::PinnedWc => PORTABLE | WRITE_COMBINED | COHERENT,
-            _ => return Err("HIP has no such memory there"),
-        };
-        Ok(if bound { flags | NUMA_USER } else { flags })
+        host_flags(mem, bound)
     }
     fn fine_alloc(&self, bytes: usize) -> Option<(Status, u64)> {
         let call = self.own.alloc_with_flags?;
@@ -336,6 +330,17 @@ impl Dialect for Hip {
     fn load_now(&self, _: Handle) -> Status {
         ("hipModuleLoadData", 0)
     }
+}
+
+/// Flags of hipHostMalloc for a kind of memory.
+fn host_flags(mem: Mem, bound: bool) -> Result<u32, &'static str> {
+    let flags = match mem {
+        Mem::Pinned => PORTABLE | COHERENT,
+        Mem::PinnedNonCoherent => PORTABLE | NON_COHERENT,
+        Mem::PinnedWc => PORTABLE | WRITE_COMBINED | COHERENT,
+        _ => return Err("HIP has no such memory there"),
+    };
+    Ok(if bound { flags | NUMA_USER } else { flags })
 }
 
 /// How bad a status is. Numbers: `hipError_t` in `hip_runtime_api.h`, the same from 5.2 to 7.2 and
@@ -378,6 +383,24 @@ mod tests {
         for (code, expected) in cases {
             assert_eq!(severity(code), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn pinned_memory_always_says_whether_it_is_coherent() {
+        for mem in [Mem::Pinned, Mem::PinnedNonCoherent, Mem::PinnedWc] {
+            for bound in [false, true] {
+                let flags = host_flags(mem, bound).unwrap();
+                let said = [COHERENT, NON_COHERENT].map(|flag| flags & flag != 0);
+                let coherent = mem != Mem::PinnedNonCoherent;
+                assert_eq!(said, [coherent, !coherent], "{mem}: {flags:#x}");
+                assert_eq!(flags & NUMA_USER != 0, bound, "{mem}");
+                assert_eq!(flags & WRITE_COMBINED != 0, mem == Mem::PinnedWc, "{mem}");
+            }
+        }
+        // Portable 1, coherent 0x40000000; non-coherent 0x80000000, of the user's policy 0x20000000.
+        assert_eq!(host_flags(Mem::Pinned, false), Ok(0x4000_0001));
+        assert_eq!(host_flags(Mem::PinnedNonCoherent, true), Ok(0xa000_0001));
+        assert!(host_flags(Mem::Vram, false).is_err());
     }
 
     #[test]
