@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::say::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pathline_bench::Event;
-use pathline_schema::{Case, Message, Outcome, Series};
+use pathline_schema::{Case, Message, Mover, Outcome, Series};
 use pathline_stats::Summary;
 
 /// Says when a run must end: Ctrl-C, or its time limit.
@@ -112,7 +112,8 @@ impl Progress {
 /// A case and its figure in one line.
 fn latest(case: &Case, series: &[Series]) -> String {
     let Some(series) = series.first() else { return short(case) };
-    let figure = if series.flow.by.is_chase() || series.moved_bytes.0 < 4096 {
+    let call = matches!(series.flow.by, Mover::Call { .. });
+    let figure = if call || series.flow.by.is_chase() || series.moved_bytes.0 < 4096 {
         Summary::of(&series.latencies().map(|ns| ns.0).collect::<Vec<_>>())
             .map(|s| pathline_schema::Ns(s.median).to_string())
     } else {

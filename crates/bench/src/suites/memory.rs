@@ -61,7 +61,8 @@ pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
         gpu(first, Mem::Vram),
         numa(h, Mem::Pinned),
         numa(h, Mem::PinnedWc),
-        numa(h, Mem::Managed),
+        // At the GPU, which touches it before it is freed; a core would take seconds for that.
+        gpu(first, Mem::Managed),
     ];
     if beyond_cuda(topology) {
         given.extend([gpu(first, Mem::VramFine), numa(h, Mem::PinnedNonCoherent)]);
