@@ -19,7 +19,7 @@ const OLDEST: i32 = 5;
 pub(super) fn driver(asked: Option<&Path>) -> (Option<Driver>, Found) {
     let places = match asked {
         Some(path) => in_asked(path, RUNTIME),
-        None => places(&roots(), RUNTIME, &[7, 6, 5]),
+        None => places(&Trees::here(), RUNTIME, &[7, 6, 5]),
     };
     let (found, tried) = library::first(places, |library| {
         let (api, hip, version) = hip::load(&library)?;
@@ -58,7 +58,7 @@ pub(super) fn compiler(
             candidates.extend(bare(&format!("{COMPILER}.{release}")));
             candidates.extend(bare(COMPILER));
         }
-        (None, None) => candidates.extend(places(&roots(), COMPILER, &[7, 6])),
+        (None, None) => candidates.extend(places(&Trees::here(), COMPILER, &[7, 6])),
     }
     let (found, tried) = library::first(candidates, |library| Bound::new(Family::Hip, library));
     // What it says of itself is 9.0 in every release.
@@ -93,7 +93,7 @@ pub(crate) fn comgr(beside: Option<&Path>) -> (Vec<String>, Found) {
     if let Some(folder) = beside {
         candidates.extend(newest_first(library::starting_with(folder, COMGR), COMGR));
     }
-    candidates.extend(places(&roots(), COMGR, &[3, 2]));
+    candidates.extend(places(&Trees::here(), COMGR, &[3, 2]));
     let (found, tried) =
         library::first(candidates, |library: Library| match rtc::instruction_sets(&library) {
             sets if sets.is_empty() => Err("it does not say which targets it knows".to_owned()),
@@ -110,12 +110,19 @@ pub(crate) fn comgr(beside: Option<&Path>) -> (Vec<String>, Found) {
     (sets, about.found(at, tried))
 }
 
-/// Roots of ROCm trees, those that were named first.
-fn roots() -> Vec<PathBuf> {
-    let named = ["ROCM_PATH", "HIP_PATH", "ROCM_HOME"].into_iter().filter_map(variable);
-    let mut roots: Vec<PathBuf> = named.collect();
-    roots.extend(installed(Path::new("/opt")));
-    roots
+/// Roots of ROCm trees.
+struct Trees {
+    /// By a variable.
+    named: Vec<PathBuf>,
+    /// In their usual place.
+    installed: Vec<PathBuf>,
+}
+
+impl Trees {
+    fn here() -> Self {
+        let named = ["ROCM_PATH", "HIP_PATH", "ROCM_HOME"].into_iter().filter_map(variable);
+        Self { named: named.collect(), installed: installed(Path::new("/opt")) }
+    }
 }
 
 /// `/opt/rocm`, then `/opt/rocm-7.1.0` and its like, the newest first.
@@ -135,7 +142,7 @@ fn installed(opt: &Path) -> Vec<PathBuf> {
 
 /// Files that exist and bare names for the linker to find, in order: what was asked for by a
 /// variable, what the linker finds, what is installed, what Python brought.
-fn places(roots: &[PathBuf], name: &str, known: &[i32]) -> Vec<PathBuf> {
+fn places(trees: &Trees, name: &str, known: &[i32]) -> Vec<PathBuf> {
     let of = |folder: &Path| newest_first(library::starting_with(folder, name), name);
     let in_root = |root: &PathBuf| {
         ["lib", "lib64", "hip/lib"]
@@ -144,13 +151,11 @@ fn places(roots: &[PathBuf], name: &str, known: &[i32]) -> Vec<PathBuf> {
             .flat_map(|f| of(f))
             .collect::<Vec<_>>()
     };
-    let (named, installed): (Vec<PathBuf>, Vec<PathBuf>) =
-        roots.iter().cloned().partition(|root| !root.starts_with("/opt"));
-    let mut places: Vec<PathBuf> = named.iter().flat_map(in_root).collect();
+    let mut places: Vec<PathBuf> = trees.named.iter().flat_map(in_root).collect();
     places.extend(library::folders("LD_LIBRARY_PATH").iter().flat_map(|f| of(f)));
     places.extend(known.iter().filter_map(|number| bare(&format!("{name}.{number}"))));
     places.extend(bare(name));
-    places.extend(installed.iter().flat_map(in_root));
+    places.extend(trees.installed.iter().flat_map(in_root));
     for folder in ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"] {
         places.extend(of(Path::new(folder)));
     }
@@ -180,11 +185,21 @@ mod tests {
         for file in ["libamdhip64.so.5", "libamdhip64.so.10", "libamdhip64.so", "libhiprtc.so.7"] {
             std::fs::write(lib.join(file), "").unwrap();
         }
-        let places = places(&[opt.path().join("rocm")], RUNTIME, &[7, 6, 5]);
+        let rocm = vec![opt.path().join("rocm")];
+        let of = |named: &[PathBuf], installed: &[PathBuf]| {
+            let trees = Trees { named: named.to_vec(), installed: installed.to_vec() };
+            places(&trees, RUNTIME, &[7, 6, 5])
+        };
         let expected = ["libamdhip64.so.10", "libamdhip64.so.5", "libamdhip64.so"];
-        assert_eq!(places[..3], expected.map(|file| lib.join(file)));
-        // Then the linker's own, by the numbers that are known.
-        assert_eq!(places[3], Path::new("libamdhip64.so.7"));
+        let expected = expected.map(|file| lib.join(file));
+        let bare: &[_] =
+            &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"].map(PathBuf::from);
+        // A tree that a variable names comes before what the linker finds, which comes before a tree
+        // that is only installed.
+        let named = of(&rocm, &rocm);
+        assert_eq!((&named[..3], &named[3..6]), (&expected[..], bare));
+        let installed = of(&[], &rocm);
+        assert_eq!((&installed[..3], &installed[4..7]), (bare, &expected[..]));
     }
 
     #[test]
