@@ -110,7 +110,8 @@ impl Sdma {
             Ends::Pageable => return Ok("staged copy"),
         };
         match (asked, by_engine) {
-            (CopyEngine::Auto, true) => Ok("SDMA engine"),
+            // The word of the records for it, here an SDMA engine.
+            (CopyEngine::Auto, true) => Ok("copy engine"),
             (_, false) => Ok("blit kernel"),
             (CopyEngine::Blit, true) => Err((
                 "this process was started to copy by SDMA engines",
@@ -441,12 +442,12 @@ mod tests {
         let (usual, none) = (sdma(&[]), sdma(&[("HSA_ENABLE_SDMA", "0")]));
         let not_peers = sdma(&[("HSA_ENABLE_PEER_SDMA", "0")]);
         let auto = |s: Sdma, ends| s.engine(ends, CopyEngine::Auto).unwrap();
-        assert_eq!(auto(usual, Ends::TwoGpus), "SDMA engine");
-        assert_eq!(auto(usual, Ends::Host), "SDMA engine");
+        assert_eq!(auto(usual, Ends::TwoGpus), "copy engine");
+        assert_eq!(auto(usual, Ends::Host), "copy engine");
         assert_eq!(auto(usual, Ends::SameGpu), "blit kernel");
         assert_eq!(auto(usual, Ends::Pageable), "staged copy");
         assert_eq!(auto(not_peers, Ends::TwoGpus), "blit kernel");
-        assert_eq!(auto(not_peers, Ends::Host), "SDMA engine");
+        assert_eq!(auto(not_peers, Ends::Host), "copy engine");
         assert_eq!(auto(none, Ends::TwoGpus), "blit kernel");
         assert_eq!(none.engine(Ends::Host, CopyEngine::Blit), Ok("blit kernel"));
         assert_eq!(not_peers.engine(Ends::TwoGpus, CopyEngine::Blit), Ok("blit kernel"));
