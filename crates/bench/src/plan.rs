@@ -446,8 +446,8 @@ mod tests {
         assert_eq!(count("local"), 8 * 6);
         // 14 a GPU; registered and write-combined in, out, read and written, once.
         assert_eq!(count("host-link"), 8 * 14 + 2 * 4);
-        // Engine, kernel read, kernel write; one class.
-        assert_eq!(count("pairs"), 56 * 3 + 28 * 3 + 1);
+        // Engine at the source and at the destination, kernel read, kernel write; one class.
+        assert_eq!(count("pairs"), 56 * 4 + 28 * 4 + 1);
         // 16 B: all to all, to and from the host; chases: peers, host.
         assert_eq!(count("latency"), 64 + 2 * 8 + 56 + 8);
         // 14 sizes of 3 paths within device memory; 12 to 1 GiB of 4 host paths; 11 by faults.

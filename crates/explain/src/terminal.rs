@@ -9,11 +9,12 @@ use crate::words;
 use draw::{Page, Paint};
 
 /// Matrices that are shown; the sums of both ways but of the runtime's copy are left to the page.
-const MATRICES: [&str; 13] = [
+const MATRICES: [&str; 14] = [
     "host-numa-read",
     "host-numa-write",
     "host-numa-latency",
     "pairs-dma",
+    "pairs-dma-pull",
     "pairs-read",
     "pairs-write",
     "pairs-blit",

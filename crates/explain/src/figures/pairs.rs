@@ -12,8 +12,10 @@ use crate::words;
 /// How data goes from one GPU to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
-    /// The runtime's copy.
+    /// The runtime's copy, issued at the source.
     Dma,
+    /// The runtime's copy, issued at the destination.
+    DmaPull,
     /// The runtime's copy kernel at the source.
     Blit,
     /// The runtime's copy kernel at the destination.
@@ -25,11 +27,13 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 5] = [Self::Dma, Self::Blit, Self::BlitPull, Self::Read, Self::Write];
+    const ALL: [Self; 6] =
+        [Self::Dma, Self::DmaPull, Self::Blit, Self::BlitPull, Self::Read, Self::Write];
 
     fn of(flow: &Flow) -> Option<Self> {
         let at = flow.by.at();
         match flow.by {
+            Mover::Dma { .. } if at == flow.dst.unit => Some(Self::DmaPull),
             Mover::Dma { .. } => Some(Self::Dma),
             Mover::Blit { .. } if at == flow.src.unit => Some(Self::Blit),
             Mover::Blit { .. } if at == flow.dst.unit => Some(Self::BlitPull),
@@ -41,6 +45,7 @@ impl Verb {
     fn id(self) -> &'static str {
         match self {
             Self::Dma => "dma",
+            Self::DmaPull => "dma-pull",
             Self::Blit => "blit",
             Self::BlitPull => "blit-pull",
             Self::Read => "read",
@@ -51,6 +56,8 @@ impl Verb {
         match self {
             Self::Dma if engine.is_empty() => "Copies by the runtime".into(),
             Self::Dma => format!("Copies by {engine}"),
+            Self::DmaPull if engine.is_empty() => "Copies by the runtime at the destination".into(),
+            Self::DmaPull => format!("Copies by {engine} at the destination"),
             Self::Blit => "Blit kernel at the source".into(),
             Self::BlitPull => "Blit kernel at the destination".into(),
             Self::Read => "Kernel reads from the peer".into(),
@@ -59,7 +66,7 @@ impl Verb {
     }
     fn pattern(self) -> &'static str {
         match self {
-            Self::Dma => "gpu*.vram > gpu*.vram by dma",
+            Self::Dma | Self::DmaPull => "gpu*.vram > gpu*.vram by dma",
             Self::Blit | Self::BlitPull => "gpu*.vram > gpu*.vram by blit",
             Self::Read | Self::Write => "gpu*.vram > gpu*.vram by kernel",
         }
