@@ -178,6 +178,21 @@ fn every_fault_costs_its_own_case_only() {
     }
 }
 
+/// Another program may hold the memory for a moment, or the other cases of the group do.
+#[test]
+fn memory_that_runs_out_once_costs_nothing() {
+    for nth in [1, 2, 5] {
+        let faults = vec![Fault::fails("alloc", nth, Severity::Exhausted)];
+        let (plan, journal) = journal_of(&Options { faults, ..Options::default() }, &[COPIES]);
+        assert_eq!(measured(&journal).count(), plan.entries.len(), "allocation {nth}");
+    }
+    // Twice for one case: the first time, and when nothing else is allocated.
+    let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
+    let faults = [1, 2].map(|nth| Fault::fails("alloc", nth, Severity::Exhausted)).to_vec();
+    let (_, journal) = journal_of(&Options { faults, ..Options::default() }, &[case]);
+    assert!(matches!(&journal.outcomes[0], Outcome::Skipped(skip) if skip.why.contains("alloc")));
+}
+
 const KERNELS: &str = "gpu1.vram > gpu0.vram by kernel x 256MiB";
 
 /// Managed pages stay where a migration put them; a zero-copy case after it has pages of its own.

@@ -10,6 +10,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use super::link::Link;
 
 /// How often who waits looks for other reasons to stop.
@@ -108,8 +110,14 @@ impl Process {
         Death { text: format!("{how}{words}"), own }
     }
 
-    /// Ends it at once. False if the kernel would not let it go in time.
+    /// Ends it at once, and the compilers that it may wait for. False if the kernel would not let it
+    /// go in time.
     pub(super) fn kill(&mut self) -> bool {
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        // Its number is its own, and that of its group, until it is reaped.
+        if let Some(group) = group.filter(|_| !self.has_ended()) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         // It may be gone already.
         let _ = self.child.kill();
         self.reap(KILLED)

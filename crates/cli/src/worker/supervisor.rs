@@ -154,7 +154,8 @@ impl Worker {
                 }
                 Ok(Heard::Nothing) if !process.has_ended() => {}
                 Ok(Heard::Nothing | Heard::End) => return Err(ended(process)),
-                Ok(Heard::Line(_)) | Err(_) => return Err(garbled(process)),
+                Ok(Heard::Line(_)) => return Err(garbled(process, "not what was asked for")),
+                Err(error) => return Err(garbled(process, &error.to_string())),
             }
         }
     }
@@ -257,8 +258,12 @@ impl Crew for Worker {
                     let failure = ended(process);
                     return Ok(self.lost(watch.at, failure));
                 }
-                Ok(Heard::Line(Report::Opened(_))) | Err(_) => {
-                    let failure = garbled(process);
+                Ok(Heard::Line(Report::Opened(_))) => {
+                    let failure = garbled(process, "a machine in place of figures");
+                    return Ok(self.lost(watch.at, failure));
+                }
+                Err(error) => {
+                    let failure = garbled(process, &error.to_string());
                     return Ok(self.lost(watch.at, failure));
                 }
             };
@@ -362,9 +367,9 @@ fn hung(mut process: Process, step: &str, limit: Duration) -> Failure {
     }
 }
 
-fn garbled(mut process: Process) -> Failure {
+fn garbled(mut process: Process, why: &str) -> Failure {
     let id = process.id();
     let words = process.last_words();
     process.kill();
-    Failure { text: format!("process {id} sent what cannot be read{words}"), own: true }
+    Failure { text: format!("process {id} sent what cannot be used ({why}){words}"), own: true }
 }
