@@ -15,7 +15,7 @@ use pathline_stats::Summary;
 
 use crate::crew::{Crew, Ended, Interrupt, Task};
 use crate::plan::{Entry, Scope};
-use crate::tuned::{Best, PathClass, Tuned};
+use crate::tuned::{Best, PathClass, Tuned, measured_elsewhere};
 
 /// What is tried, without the operation. Each dimension is varied about what is good somewhere:
 /// one tile a block in one to eight words in flight; persistent blocks, from few to as many as fit;
@@ -164,6 +164,15 @@ fn payload(scope: &Scope<'_>, gpu: &Gpu, class: PathClass, op: KernelOp) -> Byte
     let device = if gpu.memory.0 == 0 { 1 << 30 } else { gpu.memory.0 / 8 };
     let mib = wanted.0.min(host).min(device) >> 20;
     Bytes(mib.max(1) << 20)
+}
+
+/// Every kernel that a suite takes somewhere or a search tries, as far as there is such a kernel.
+pub fn kernels_in_use() -> Vec<Variant> {
+    let ops = [KernelOp::Copy, KernelOp::Read, KernelOp::Write, KernelOp::Triad];
+    let tried = ops.iter().flat_map(|op| SHAPES.iter().map(move |shape| format!("{op}-{shape}")));
+    let all = tried.chain(measured_elsewhere().map(str::to_owned));
+    let fixed = [Variant::chase(), Variant::compute()];
+    all.filter_map(|key| key.parse().ok()).chain(fixed).collect()
 }
 
 /// How many searches [`tune`] makes on a machine.

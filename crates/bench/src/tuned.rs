@@ -126,6 +126,11 @@ const MEASURED: &[(&str, PathClass, &str)] = &[
     ("sm_90", PathClass::HostWrite, "write-w16-u8-b512-g16"),
 ];
 
+/// Keys of the kernels that kinds of GPUs have.
+pub(crate) fn measured_elsewhere() -> impl Iterator<Item = &'static str> {
+    MEASURED.iter().map(|(.., key)| *key)
+}
+
 /// [`Tuned::known`], for who has nothing else.
 pub static KNOWN: Tuned = Tuned::known();
 

@@ -199,7 +199,8 @@ const DRIVE: [&str; 3] = [
 ];
 
 /// The chain is followed through addresses that are known to be of global memory: a generic load
-/// would have to look first.
+/// would have to look first. What hangs on the number of the thread is not taken through AMD's cache
+/// of scalars, which data has nothing to do with.
 const CHASE: &str = r#"
 typedef unsigned long long u64;
 #ifdef __CUDACC_RTC__
@@ -214,7 +215,7 @@ static __device__ u64 pl_next(u64 at) { return *(const __attribute__((address_sp
 extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
     if (blockIdx.x | threadIdx.x) return;
     const unsigned steps = bytes / 128 ? bytes / 128 : 1;
-    u64 at = (u64)src;
+    u64 at = (u64)src + threadIdx.x;
     _Pragma("unroll 16") for (unsigned i = 0; i < steps; i++) at = pl_next(at);
     *sink = at;
 }
