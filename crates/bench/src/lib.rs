@@ -27,5 +27,5 @@ pub use overhead::Overhead;
 pub use plan::{Entry, Plan, Scope};
 pub use session::{Event, Header, Session, SessionError};
 pub use suites::{SUITES, Suite};
-pub use tune::{Stamp, kernels_in_use, searches, tune};
+pub use tune::{Stamp, searches, tune};
 pub use tuned::{Best, KNOWN, PathClass, Tuned};

@@ -15,53 +15,7 @@ use pathline_stats::Summary;
 
 use crate::crew::{Crew, Ended, Interrupt, Task};
 use crate::plan::{Entry, Scope};
-use crate::tuned::{Best, PathClass, Tuned, measured_elsewhere};
-
-/// What is tried, without the operation. Each dimension is varied about what is good somewhere:
-/// one tile a block in one to eight words in flight; persistent blocks, from few to as many as fit;
-/// hints; contiguous pieces; and bulk copies from 2 to 64 KiB, in rings and one a block.
-const SHAPES: [&str; 40] = [
-    "w16-u4-b256-g2sm",
-    "w16-u1-b128-gt",
-    "w16-u1-b256-gt",
-    "w16-u1-b512-gt",
-    "w16-u2-b256-gt",
-    "w16-u2-b512-gt",
-    "w16-u4-b256-gt",
-    "w16-u8-b256-gt",
-    "w16-u1-nt-b256-gt",
-    "w16-u4-nt-b256-gt",
-    "w16-u1-na-b256-gt",
-    "w8-u2-b256-gt",
-    "w16-u4-b256-g8sm",
-    "w16-u8-b256-g4sm",
-    "w16-u4-b512-g4sm",
-    "w16-u8-b512-g1sm",
-    "w16-u8-b512-g2sm",
-    "w16-u8-nt-b512-g2sm",
-    "w16-u4-na-b512-g4sm",
-    "w16-u8-seg-b512-g2sm",
-    "w16-u4-seg-b1024-g2sm",
-    "w16-u2-b1024-g2sm",
-    "w16-u16-b128-g4sm",
-    "w8-u8-b512-g2sm",
-    "w16-u8-b512-g16",
-    "w16-u8-b512-g32",
-    "bulk2k-s1-b32-gt",
-    "bulk4k-s1-b32-gt",
-    "bulk16k-s1-b32-gt",
-    "bulk4k-s8-b32-g1sm",
-    "bulk4k-s16-b32-g1sm",
-    "bulk8k-s4-b32-g96",
-    "bulk8k-s8-seg-b32-g1sm",
-    "bulk8k-s8-b32-g2sm",
-    "bulk16k-s4-b32-g64",
-    "bulk16k-s4-nt-b32-g2sm",
-    "bulk16k-s8-b32-g1sm",
-    "bulk16k-s8-b32-g16",
-    "bulk32k-s6-b32-g1sm",
-    "bulk64k-s3-b32-g1sm",
-];
+use crate::tuned::{Best, PathClass, Tuned};
 
 /// How many candidates a round leaves to the next.
 const LEAVES: [usize; 3] = [8, 3, 1];
@@ -103,7 +57,8 @@ impl Path<'_> {
 
     /// What is tried here, the plain kernel first.
     fn candidates(&self) -> Vec<Variant> {
-        let all = SHAPES.iter().filter_map(|shape| format!("{}-{shape}", self.op).parse().ok());
+        let all =
+            kernel::SHAPES.iter().filter_map(|shape| format!("{}-{shape}", self.op).parse().ok());
         all.filter(|v| kernel::unsupported(v, &self.gpu.arch).is_none()).collect()
     }
 }
@@ -164,15 +119,6 @@ fn payload(scope: &Scope<'_>, gpu: &Gpu, class: PathClass, op: KernelOp) -> Byte
     let device = if gpu.memory.0 == 0 { 1 << 30 } else { gpu.memory.0 / 8 };
     let mib = wanted.0.min(host).min(device) >> 20;
     Bytes(mib.max(1) << 20)
-}
-
-/// Every kernel that a suite takes somewhere or a search tries, as far as there is such a kernel.
-pub fn kernels_in_use() -> Vec<Variant> {
-    let ops = [KernelOp::Copy, KernelOp::Read, KernelOp::Write, KernelOp::Triad];
-    let tried = ops.iter().flat_map(|op| SHAPES.iter().map(move |shape| format!("{op}-{shape}")));
-    let all = tried.chain(measured_elsewhere().map(str::to_owned));
-    let fixed = [Variant::chase(), Variant::compute()];
-    all.filter_map(|key| key.parse().ok()).chain(fixed).collect()
 }
 
 /// How many searches [`tune`] makes on a machine.

@@ -126,11 +126,6 @@ const MEASURED: &[(&str, PathClass, &str)] = &[
     ("sm_90", PathClass::HostWrite, "write-w16-u8-b512-g16"),
 ];
 
-/// Keys of the kernels that kinds of GPUs have.
-pub(crate) fn measured_elsewhere() -> impl Iterator<Item = &'static str> {
-    MEASURED.iter().map(|(.., key)| *key)
-}
-
 /// [`Tuned::known`], for who has nothing else.
 pub static KNOWN: Tuned = Tuned::known();
 
@@ -236,6 +231,8 @@ mod tests {
             assert_eq!(variant.to_string(), *key);
             assert!(class.ops().contains(&variant.op), "{key}");
             assert_eq!(pathline_hal::kernel::unsupported(&variant, arch), None, "{key}");
+            let shape = key.split_once('-').unwrap().1;
+            assert!(pathline_hal::kernel::SHAPES.contains(&shape), "{key} is compiled by no test");
             assert_eq!(Tuned::known().variant_for(&gpu(arch), *class, variant.op), variant);
         }
     }

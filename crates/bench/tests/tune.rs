@@ -60,8 +60,8 @@ impl Crew for Meddler<'_> {
 }
 
 fn machine(name: &str) -> Machine {
-    let desc = MachineDesc::preset(name).unwrap();
-    pathline_sim::machine(&desc, Switches::default(), 1).unwrap()
+    let desc = MachineDesc::preset(name).expect("it parses");
+    pathline_sim::machine(&desc, Switches::default(), 1).expect("it makes a machine")
 }
 
 /// Searches with a meddler; its tasks, the winners, and how many searches there were to be.
@@ -75,8 +75,8 @@ fn search(
     let memory = Bytes::gib(8);
     let (topology, env, plain) = (about.topology.clone(), BTreeMap::new(), Tuned::plain());
     let here = Here::new(machine, about, default_settings(memory));
-    let deadly = deadly.map(|key| key.parse().unwrap());
-    let mut crew = Meddler { here, fast: fast.parse().unwrap(), deadly, tasks: Vec::new() };
+    let deadly = deadly.map(|key| key.parse().expect("a key"));
+    let mut crew = Meddler { here, fast: fast.parse().expect("a key"), deadly, tasks: Vec::new() };
     let without_runtime = None;
     let scope = Scope {
         topology: &topology,
@@ -88,7 +88,7 @@ fn search(
     };
     let stamp = Stamp { date: "2026-11-21T03:00:00Z".to_owned(), version: "0".to_owned() };
     let mut tuned = Tuned::plain();
-    tune(&mut crew, &scope, &mut tuned, &stamp, interrupt, &mut |_| ()).unwrap();
+    tune(&mut crew, &scope, &mut tuned, &stamp, interrupt, &mut |_| ()).expect("the crew answers");
     (crew.tasks, tuned, searches(&scope))
 }
 

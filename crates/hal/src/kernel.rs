@@ -240,6 +240,52 @@ extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u
 /// The words of a tile, all in flight before the first is used.
 const LOADS: &str = "pl_word v[PL_UNROLL];\n_Pragma(\"unroll\") for (int j = 0; j < PL_UNROLL; j++) v[j] = PL_LOAD(a + at + j * PL_BLOCK);\n";
 
+/// Shapes of kernels that are best somewhere or may be, without their operation: what a search tries. Each dimension is varied about what is good somewhere:
+/// one tile a block in one to eight words in flight; persistent blocks, from few to as many as fit;
+/// hints; contiguous pieces; and bulk copies from 2 to 64 KiB, in rings and one a block.
+pub const SHAPES: [&str; 40] = [
+    "w16-u4-b256-g2sm",
+    "w16-u1-b128-gt",
+    "w16-u1-b256-gt",
+    "w16-u1-b512-gt",
+    "w16-u2-b256-gt",
+    "w16-u2-b512-gt",
+    "w16-u4-b256-gt",
+    "w16-u8-b256-gt",
+    "w16-u1-nt-b256-gt",
+    "w16-u4-nt-b256-gt",
+    "w16-u1-na-b256-gt",
+    "w8-u2-b256-gt",
+    "w16-u4-b256-g8sm",
+    "w16-u8-b256-g4sm",
+    "w16-u4-b512-g4sm",
+    "w16-u8-b512-g1sm",
+    "w16-u8-b512-g2sm",
+    "w16-u8-nt-b512-g2sm",
+    "w16-u4-na-b512-g4sm",
+    "w16-u8-seg-b512-g2sm",
+    "w16-u4-seg-b1024-g2sm",
+    "w16-u2-b1024-g2sm",
+    "w16-u16-b128-g4sm",
+    "w8-u8-b512-g2sm",
+    "w16-u8-b512-g16",
+    "w16-u8-b512-g32",
+    "bulk2k-s1-b32-gt",
+    "bulk4k-s1-b32-gt",
+    "bulk16k-s1-b32-gt",
+    "bulk4k-s8-b32-g1sm",
+    "bulk4k-s16-b32-g1sm",
+    "bulk8k-s4-b32-g96",
+    "bulk8k-s8-seg-b32-g1sm",
+    "bulk8k-s8-b32-g2sm",
+    "bulk16k-s4-b32-g64",
+    "bulk16k-s4-nt-b32-g2sm",
+    "bulk16k-s8-b32-g1sm",
+    "bulk16k-s8-b32-g16",
+    "bulk32k-s6-b32-g1sm",
+    "bulk64k-s3-b32-g1sm",
+];
+
 /// The parts of a pass that its operation decides: begin, tile, one word, one byte.
 fn parts(op: KernelOp) -> [&'static str; 4] {
     match op {

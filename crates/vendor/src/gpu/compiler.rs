@@ -140,5 +140,4 @@ pub(crate) fn writable(folder: &Path) -> std::result::Result<(), String> {
 }
 
 #[cfg(test)]
-#[cfg(test)]
 mod tests;

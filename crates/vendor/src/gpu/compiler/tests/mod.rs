@@ -39,6 +39,9 @@ fn compiler(family: Family) -> Option<Compiler> {
     Some(Compiler::new(family, bound?, found.version, None, compile))
 }
 
+/// What goes over memory.
+const OPS: [KernelOp; 4] = [KernelOp::Read, KernelOp::Write, KernelOp::Copy, KernelOp::Triad];
+
 fn variant(key: &str) -> Variant {
     key.parse().unwrap_or_else(|e| panic!("{key}: {e}"))
 }
@@ -46,7 +49,7 @@ fn variant(key: &str) -> Variant {
 /// Every value of every dimension at least once with every operation.
 fn dimensions() -> Vec<Variant> {
     let mut all = vec![Variant::chase(), Variant::compute(), variant("fma-w8-u4-b128-g2")];
-    for op in [KernelOp::Read, KernelOp::Write, KernelOp::Copy, KernelOp::Triad] {
+    for op in OPS {
         for shape in ["w16-u4", "w16-u8-nt", "w8-u1-nt", "w4-u2-na-seg", "w8-u8-na", "w16-u8-na"] {
             all.push(variant(&format!("{op}-{shape}-b256-g2sm")));
         }
@@ -57,6 +60,13 @@ fn dimensions() -> Vec<Variant> {
         }
     }
     all
+}
+
+/// Every shape that runs take or a search tries.
+fn shapes(ops: &[KernelOp]) -> Vec<Variant> {
+    let keys = ops.iter().flat_map(|op| kernel::SHAPES.iter().map(move |s| format!("{op}-{s}")));
+    // There are no triads by bulk copies.
+    keys.filter_map(|key| key.parse().ok()).collect()
 }
 
 /// The texts that variants have on a target. Kernels that differ in their grid are one.
@@ -70,7 +80,7 @@ fn sources(target: &str, variants: &[Variant]) -> BTreeSet<String> {
 #[test]
 fn every_kind_of_kernel_compiles_for_nvidia() {
     let Some(compiler) = compiler(Family::Cuda) else { return };
-    let all = [dimensions(), pathline_bench::kernels_in_use()].concat();
+    let all = [dimensions(), shapes(&OPS)].concat();
     for (arch, variants) in [("sm_80", &dimensions()), ("sm_90", &all), ("sm_100", &dimensions())] {
         for source in &sources(arch, variants) {
             let code =
@@ -88,8 +98,7 @@ fn every_kind_of_kernel_compiles_for_nvidia() {
 fn every_kind_of_kernel_compiles_for_amd() {
     let Some(compiler) = compiler(Family::Hip) else { return };
     // Every shape that is searched, as a copy; the other operations in every dimension.
-    let copies = pathline_bench::kernels_in_use().into_iter().filter(|v| v.op == KernelOp::Copy);
-    let all: Vec<Variant> = dimensions().into_iter().chain(copies).collect();
+    let all = [dimensions(), shapes(&[KernelOp::Copy])].concat();
     for source in &sources("gfx90a", &all) {
         let code = compiler
             .code(source, "gfx90a:sramecc+:xnack-")
