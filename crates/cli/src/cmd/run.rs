@@ -235,7 +235,9 @@ fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit
     let Measured { folder, end, found } = measured;
     let journal = files::read(folder)?;
     let page = folder.join(files::PAGE);
-    let summary = report::write(&journal, network, &page, colour(args.color))?;
+    let summary = report::write(&journal, network, &page, colour(args.color)).context(
+        "the run is in its journal, its report is not written; `pathline report` or another --out writes it",
+    )?;
     if !args.quiet {
         out!("{summary}");
         if let Some(Found { best, kept }) = found {
