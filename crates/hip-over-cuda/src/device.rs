@@ -7,9 +7,6 @@ use crate::{cuda, started, store};
 
 /// What follows a GPU's name.
 const SUFFIX: &str = " (HIP over CUDA)";
-/// A target of AMD's with demand faults, as NVIDIA's GPUs have them.
-const ARCH: &str = "gfx90a:xnack+:pathline-over-cuda";
-
 pub(crate) fn count(out: *mut i32) -> i32 {
     let code = started(|| cuda!("cuDeviceGetCount" @ 2000 (out => *mut i32)));
     if code != 0 {
@@ -47,6 +44,19 @@ pub(crate) fn name(out: *mut c_char, room: i32, gpu: i32) -> i32 {
         out.add(length).write(0);
     }
     0
+}
+
+/// A target of AMD's with demand faults, as NVIDIA's GPUs have them; then the real one, so that code
+/// which is kept by this name is never taken for that of another GPU. A library below that stands
+/// in for a driver is another target too.
+fn architecture(name: &str, gpu: i32) -> String {
+    let number = |which: i32| {
+        let mut value = 0;
+        cuda!("cuDeviceGetAttribute" @ 2000 (&raw mut value => *mut i32, which => i32, gpu => i32));
+        value
+    };
+    let below = if name.starts_with("stub ") { "stub" } else { "cuda" };
+    format!("gfx90a:xnack+:over-{below}-sm_{}{}", number(75), number(76))
 }
 
 /// Numbers of `hipDeviceAttribute_t` and of `CUdevice_attribute`.
@@ -108,9 +118,10 @@ pub(crate) fn properties(out: *mut u8, gpu: i32, newer: bool) -> i32 {
         0 => {}
         failed => return failed,
     }
+    let arch = architecture(&name, gpu);
     let mut all = vec![0u8; size];
     for (at, bytes) in
-        [(0, name.as_bytes()), (memory_at, &memory.to_ne_bytes()[..]), (arch_at, ARCH.as_bytes())]
+        [(0, name.as_bytes()), (memory_at, &memory.to_ne_bytes()[..]), (arch_at, arch.as_bytes())]
     {
         all[at..at + bytes.len()].copy_from_slice(bytes);
     }

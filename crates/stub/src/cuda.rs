@@ -360,7 +360,7 @@ unsafe fn look_up(
 
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuGetProcAddress_v2(
+pub(crate) unsafe extern "C" fn cuGetProcAddress_v2(
     name: *const c_char,
     out: *mut *const c_void,
     version: i32,

@@ -120,3 +120,42 @@ fn hide(image: &mut [u8], hidden: impl Fn(&str) -> bool) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Functions that a file exports.
+    fn exported(file: &Path) -> Vec<String> {
+        let mut image = fs::read(file).unwrap();
+        let names = std::cell::RefCell::new(Vec::new());
+        hide(&mut image, |name| {
+            names.borrow_mut().push(name.to_owned());
+            false
+        });
+        names.into_inner()
+    }
+
+    #[test]
+    fn each_library_exports_what_its_version_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = [Vendor::Cuda, Vendor::Hip(5), Vendor::Hip(6), Vendor::Hip(7)];
+        lay_out(folder.path(), &all, &["cuFuncLoad"]).unwrap();
+        let of = |name: &str| exported(&folder.path().join(name));
+        let has = |file: &str, name: &str| of(file).iter().any(|n| n == name);
+        for file in ["libcuda.so.1", "libnvrtc.so.13", "libamdhip64.so.5", "libhiprtc.so.7"] {
+            assert!(has(file, KEPT), "{file}");
+        }
+        assert!(has("libcuda.so.1", "cuGetProcAddress_v2") && !has("libcuda.so.1", "hipMalloc"));
+        assert!(!has("libcuda.so.1", "nvrtcVersion") && !has("libcuda.so.1", "cuFuncLoad"));
+        for (file, compiles, newer) in [
+            ("libamdhip64.so.5", true, false),
+            ("libamdhip64.so.6", true, true),
+            ("libamdhip64.so.7", false, true),
+        ] {
+            assert!(has(file, "hipGetDeviceProperties"), "{file}");
+            assert_eq!(has(file, "hiprtcCompileProgram"), compiles, "{file}");
+            assert_eq!(has(file, "hipGetDevicePropertiesR0600"), newer, "{file}");
+        }
+    }
+}

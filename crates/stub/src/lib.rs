@@ -30,6 +30,8 @@ mod queue;
 mod rtc;
 mod spec;
 mod status;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use layout::{Vendor, built, lay_out};

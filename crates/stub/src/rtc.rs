@@ -338,3 +338,43 @@ unsafe extern "C" fn nvrtcGetSupportedArchs(list: *mut i32) -> i32 {
     }
     0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{KernelOp, Variant};
+
+    fn compile(dialect: Dialect, source: &str, options: &[&str]) -> Result<Program, (i32, String)> {
+        let mut program = Program { source: source.to_owned(), ..Program::default() };
+        let options: Vec<String> = options.iter().map(|o| (*o).to_owned()).collect();
+        program.compile(dialect, &options).map(|()| program)
+    }
+
+    #[test]
+    fn what_a_compiler_refuses_has_its_code_and_a_log() {
+        let source = kernel::source(&Variant::standard(KernelOp::Read));
+        let (cuda, hip) = (Dialect::Cuda, Dialect::Hip);
+        for (dialect, text, options, code, log) in [
+            (cuda, source.as_str(), &["--gpu-architecture=sm_70"][..], 5, "gpu-architecture"),
+            (cuda, &source, &["--gpu-architecture=sm_90", "--no-such-option"], 5, "unrecognized"),
+            (cuda, "not a kernel", &["--gpu-architecture=sm_90"], 6, "'not a kernel' is no kernel"),
+            (hip, &source, &["--std=c++17", "-O3"], 6, ""),
+            (hip, "int x;", &["--offload-arch=gfx90a:xnack-"], 6, "error"),
+        ] {
+            let (found, said) = compile(dialect, text, options).unwrap_err();
+            assert!(found == code && said.contains(log), "{options:?}: {found} {said}");
+            assert!(!log.is_empty() || said.is_empty(), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_target_has_portable_code_only() {
+        let program = |arch: &str| {
+            compile(Dialect::Cuda, kernel::PATTERN, &[&format!("--gpu-architecture={arch}")])
+                .unwrap()
+        };
+        let (real, virtual_one) = (program("sm_90"), program("compute_90"));
+        assert!(!code(&real).is_empty() && code(&virtual_one).is_empty());
+        assert_eq!(portable(&virtual_one).last(), Some(&0));
+    }
+}
