@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Journal, Outcome, Series, World};
+use pathline_schema::{Case, Flow, Journal, Mover, Outcome, Series, Variant, World};
 use pathline_stats::{Judgement, Summary, compare};
 
 use crate::words;
@@ -123,14 +123,76 @@ pub fn diff(first: &Journal, second: &Journal, tolerance: f64) -> Result<Diff, D
         return Err(DiffError::Worlds { first: world(first), second: world(second) });
     }
     let (a, b) = (sides(first), sides(second));
+    let (pairs, b) = other_kernels(&a, b);
     let mut texts: Vec<&String> =
         a.keys().chain(b.keys().filter(|k| !a.contains_key(*k))).collect();
     texts.sort();
     let mut rows: Vec<Row> =
         texts.into_iter().filter_map(|k| row(a.get(k), b.get(k), tolerance)).collect();
+    for row in &mut rows {
+        if let Some(kernels) = pairs.get(&row.case.to_string()) {
+            row.why.clone_from(kernels);
+        }
+    }
     let size = |r: &Row| r.effect.map_or(0.0, |e| e.0.max(f64::MIN_POSITIVE).ln().abs());
     rows.sort_by(|x, y| x.change.cmp(&y.change).then(size(y).total_cmp(&size(x))));
     Ok(Diff { rows, tolerance, conditions: conditions(first, second) })
+}
+
+/// Cases of the second run that differ from one of the first in their kernels alone, under the text of
+/// that one; and which kernels those are. Only where either run has one such case is it clear which two
+/// belong together.
+fn other_kernels<'j>(
+    a: &BTreeMap<String, Side<'_>>,
+    mut b: BTreeMap<String, Side<'j>>,
+) -> (BTreeMap<String, String>, BTreeMap<String, Side<'j>>) {
+    let (paths, others) = (by_path(a), by_path(&b));
+    let mut pairs = BTreeMap::new();
+    for (path, texts) in paths {
+        let ([one], Some([other])) = (texts.as_slice(), others.get(&path).map(Vec::as_slice))
+        else {
+            continue;
+        };
+        if one == other {
+            continue;
+        }
+        if let (Some(first), Some(second)) = (a.get(one), b.remove(other)) {
+            pairs.insert(one.clone(), format!("{} -> {}", kernels(first), kernels(&second)));
+            b.insert(one.clone(), second);
+        }
+    }
+    (pairs, b)
+}
+
+/// Texts of the cases with kernels, by what they are without them.
+fn by_path(sides: &BTreeMap<String, Side<'_>>) -> BTreeMap<Case, Vec<String>> {
+    let mut paths: BTreeMap<Case, Vec<String>> = BTreeMap::new();
+    for (text, side) in sides {
+        if !kernels(side).is_empty() {
+            paths.entry(without_kernels(side.case)).or_default().push(text.clone());
+        }
+    }
+    paths
+}
+
+/// The kernels of a case.
+fn kernels(side: &Side<'_>) -> String {
+    let of = |flow: &Flow| match flow.by {
+        Mover::Kernel { variant, .. } => Some(variant.to_string()),
+        _ => None,
+    };
+    side.case.flows().filter_map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// A case with plain kernels of the same operations.
+fn without_kernels(case: &Case) -> Case {
+    let mut case = case.clone();
+    for flow in case.timed.iter_mut().chain(&mut case.background) {
+        if let Mover::Kernel { variant, .. } = &mut flow.by {
+            *variant = Variant::standard(variant.op);
+        }
+    }
+    case
 }
 
 fn world(journal: &Journal) -> String {

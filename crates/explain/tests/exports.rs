@@ -89,6 +89,32 @@ fn changes_are_told_with_their_interval() {
     insta::assert_snapshot!(found.to_string());
 }
 
+/// A path whose kernel a search has changed is one path; where a run has two kernels on it, nobody
+/// knows which belongs to which.
+#[test]
+fn another_kernel_on_the_same_path_is_compared_and_named() {
+    let case =
+        |to: &str, kernel: &str| format!("gpu0.vram > {to}.vram by kernel@gpu0[{kernel}] x 1GiB");
+    let (plain, tuned) = ("copy-w16-u4-b256-g2sm", "copy-w16-u1-b256-gt");
+    let first = run_of(vec![
+        at_rate("local", &case("gpu0", plain), 1904.0),
+        at_rate("pairs", &case("gpu1", plain), 374.0),
+        at_rate("pairs", &case("gpu1", "copy-w8-u4-b256-g2sm"), 371.0),
+    ]);
+    let second = run_of(vec![
+        at_rate("local", &case("gpu0", tuned), 2144.0),
+        at_rate("pairs", &case("gpu1", tuned), 375.0),
+    ]);
+    let found = diff(&first, &second, 0.02).unwrap();
+    let changed: Vec<_> = found.rows.iter().map(|r| (r.change, r.why.as_str())).collect();
+    let named = format!("{plain} -> {tuned}");
+    assert_eq!(changed[2], (Change::Faster, named.as_str()), "{changed:?}");
+    assert!((found.rows[2].effect.unwrap().0 - 2144.0 / 1904.0).abs() < 1e-9);
+    assert_eq!(found.count(Change::OnlyFirst), 2);
+    assert_eq!(found.count(Change::OnlySecond), 1);
+    assert!(found.to_string().contains(&named), "{found}");
+}
+
 #[test]
 fn a_run_is_the_same_as_itself() {
     let found = diff(&mi250x_run(), &mi250x_run(), 0.02).unwrap();
