@@ -55,7 +55,7 @@ fn run(set: &[(&str, &str)]) -> (BTreeMap<String, String>, Journal) {
 #[test]
 fn each_case_is_measured_in_a_process_with_its_switches() {
     let (fates, journal) = run(&[]);
-    assert_eq!(fates[DMA], "[] SDMA engine");
+    assert_eq!(fates[DMA], "[] copy engine");
     assert_eq!(fates[BLIT], "[HSA_ENABLE_SDMA=0] blit kernel");
     assert!(fates[FAULT].starts_with("[HSA_XNACK=1] page migration"), "{}", fates[FAULT]);
     assert!(fates[ZERO_COPY].starts_with("[HSA_XNACK=0] kernel"), "{}", fates[ZERO_COPY]);
