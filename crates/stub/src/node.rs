@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_flow::{MachineDesc, Switches};
 use pathline_hal::{Driver, KernelId, Machine};
-use pathline_schema::{Gpu, Variant};
+use pathline_schema::{Bytes, Gpu, Variant};
 
 use crate::memory::Blocks;
 use crate::queue::Queues;
@@ -29,6 +29,9 @@ const PREFIX: &str = "stub ";
 
 /// PCI domain of all GPUs: one that no host has, so that nothing under /sys is taken for them.
 pub(crate) const PCI_DOMAIN: i32 = 0xfade;
+
+/// Memory of each GPU: its bytes are this process's, and suites take larger payloads of larger GPUs.
+const MEMORY: Bytes = Bytes::gib(8);
 
 /// A loaded image.
 #[derive(Debug)]
@@ -103,7 +106,7 @@ impl Node {
             gpu.name.insert_str(0, PREFIX);
             let behind = gpu.pci.split_once(':').map_or("", |(_, behind)| behind);
             gpu.pci = format!("{PCI_DOMAIN:04x}:{behind}");
-            gpu.memory = spec.memory.map_or(gpu.memory, |limit| limit.min(gpu.memory));
+            gpu.memory = gpu.memory.min(spec.memory.unwrap_or(MEMORY));
         }
         Self {
             api,

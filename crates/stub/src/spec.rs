@@ -40,7 +40,7 @@ pub(crate) struct Fault {
 /// | word | what |
 /// |---|---|
 /// | `gpus=4` | number of GPUs, at most those of the preset |
-/// | `memory=2GiB` | memory of each GPU |
+/// | `memory=2GiB` | memory of each GPU; 8 GiB without |
 /// | `machine=mi250x` | preset of the simulator |
 /// | `driver=12040` | version of CUDA; functions that came later are not there |
 /// | `hip=7` | major version of HIP; by the file's name if not said |
