@@ -122,12 +122,13 @@ fn host_memory_of_every_kind_is_copied_and_verified() {
         ("numa0.managed", "gpu0.vram", copy),
         ("numa0.managed", "gpu0.managed", "migrate@gpu0[fault]"),
         ("numa0.managed", "gpu0.managed", "migrate@gpu0[prefetch]"),
+        ("gpu1.managed", "gpu0.managed", "migrate@gpu0[fault]"),
     ];
     let text = |(src, dst, by)| format!("r0.{src} > r0.{dst} by {by} x 16MiB");
     let both = [text(paths[0]), text(paths[1])].join(" & ");
     let cases: Vec<String> = paths.into_iter().map(text).chain([both]).collect();
     let args: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
-    let journal = Node::new("gpus=1").run(&args, 0);
+    let journal = Node::new("gpus=2").run(&args, 0);
     assert_eq!(trouble(&journal), "all measured");
     assert_eq!(journal.outcomes.len(), cases.len());
     assert!(measured(&journal).all(|m| m.verdict == Verdict::Verified));

@@ -111,8 +111,10 @@ impl SimDriver {
     ) -> Result<Place> {
         let here = Unit::Gpu(gpu);
         let place = world.place(spot);
+        // Managed pages of another GPU are reached or moved without it.
         if let Unit::Gpu(owner) = place.unit
             && owner != gpu
+            && place.mem != Mem::Managed
             && !world.peers.contains(&(gpu, owner))
         {
             let thing = format!("memory of gpu{owner} from gpu{gpu}");
