@@ -195,7 +195,7 @@ fn costs_its_case(spec: &str, words: &[&str]) {
     let node = Node::new("");
     let spec = format!("gpus=4,once={},{spec}", node.path("struck").display());
     let node = Node { spec, ..node };
-    let journal = node.run(&["--case", PAIR, "--case", other, "--case-deadline", "2"], 1);
+    let journal = node.run(&["--case", PAIR, "--case", other, "--case-deadline", "5"], 1);
     let said = trouble(&journal);
     assert!(words.iter().all(|w| said.contains(w)), "{said}");
     assert!(measured(&journal).any(|m| m.case.to_string() == other));
