@@ -35,6 +35,10 @@ pub(crate) trait Lane {
     fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()>;
     /// After the gate's release: waits for the end.
     fn wait(&mut self) -> Result<Lap>;
+    /// The GPU whose events time it, and the events at its start and its end.
+    fn events(&self) -> Option<(u32, &Event<'_>, &Event<'_>)> {
+        None
+    }
     /// Which clock times it.
     fn timer(&self) -> Timer;
     /// What moves the bytes, in words for the record.
@@ -296,6 +300,7 @@ enum Job<'m> {
 /// A lane on a stream of a GPU.
 struct Streamed<'m> {
     machine: &'m Machine,
+    gpu: u32,
     stream: Stream<'m>,
     start: Event<'m>,
     end: Event<'m>,
@@ -335,6 +340,7 @@ impl<'m> Streamed<'m> {
         };
         Ok(Self {
             machine,
+            gpu: gpu.index(),
             stream: gpu.stream()?,
             start: gpu.event()?,
             end: gpu.event()?,
@@ -405,6 +411,10 @@ impl Lane for Streamed<'_> {
             self.end.since(&self.start)?
         };
         Ok(Lap { elapsed, steps: reps * self.steps() })
+    }
+
+    fn events(&self) -> Option<(u32, &Event<'_>, &Event<'_>)> {
+        (!self.blocking).then_some((self.gpu, &self.start, &self.end))
     }
 
     fn timer(&self) -> Timer {

@@ -145,8 +145,8 @@ struct Payloads {
     local: Bytes,
     /// Between two, by an engine.
     pair: Bytes,
-    /// Between two, by a kernel.
-    pair_kernel: Bytes,
+    /// Between two, by a kernel; by an engine both ways at once.
+    pair_long: Bytes,
 }
 
 impl Payloads {
@@ -155,13 +155,14 @@ impl Payloads {
         let large = |m: Bytes| m == Bytes(0) || m >= Bytes::gib(64);
         let fast = |g: &Gpu| g.vendor == "nvidia" && large(g.memory);
         if topology.gpus.iter().all(fast) {
-            Self { local: Bytes::gib(4), pair: Bytes::gib(1), pair_kernel: Bytes::gib(2) }
+            Self { local: Bytes::gib(4), pair: Bytes::gib(1), pair_long: Bytes::gib(2) }
         } else {
-            Self { local: BULK, pair: BULK, pair_kernel: BULK }
+            Self { local: BULK, pair: BULK, pair_long: BULK }
         }
     }
-    fn between(&self, by: &Mover) -> Bytes {
-        if matches!(by, Mover::Kernel { .. }) { self.pair_kernel } else { self.pair }
+    fn between(&self, by: &Mover, both_ways: bool) -> Bytes {
+        let long = both_ways || matches!(by, Mover::Kernel { .. });
+        if long { self.pair_long } else { self.pair }
     }
 }
 
@@ -442,19 +443,19 @@ fn pair_movers(topology: &Topology, a: u32, b: u32) -> Vec<Mover> {
 
 fn pairs(topology: &Topology) -> Vec<Case> {
     let payloads = Payloads::of(topology);
-    let flow = |a, b, by| {
-        let bytes = payloads.between(&by);
+    let flow = |a, b, by, both_ways| {
+        let bytes = payloads.between(&by, both_ways);
         Flow { src: gpu(a, Mem::Vram), dst: gpu(b, Mem::Vram), by, bytes }
     };
     let by = |(a, b): (u32, u32), nth: usize| pair_movers(topology, a, b).into_iter().nth(nth);
     let mut cases = Vec::new();
     // By mover first, so that a whole matrix is sampled interleaved.
     for nth in 0..pair_movers(topology, 0, 0).len() {
-        let one = |(a, b)| Some(Case::together(vec![flow(a, b, by((a, b), nth)?)]));
+        let one = |(a, b)| Some(Case::together(vec![flow(a, b, by((a, b), nth)?, false)]));
         cases.extend(ordered_pairs(topology).filter_map(one));
         let both = |(a, b)| {
             let (there, back) = (by((a, b), nth)?, by((b, a), nth)?);
-            Some(Case::together(vec![flow(a, b, there), flow(b, a, back)]))
+            Some(Case::together(vec![flow(a, b, there, true), flow(b, a, back, true)]))
         };
         cases.extend(ordered_pairs(topology).filter(|(a, b)| a < b).filter_map(both));
     }
@@ -462,7 +463,7 @@ fn pairs(topology: &Topology) -> Vec<Case> {
     for (a, b) in pairs_of_each_class(topology) {
         let via = Unit::Numa(home(topology, a));
         let by = Mover::Staged { at: Unit::Gpu(a), via };
-        let staged = Flow { bytes: BULK, ..flow(a, b, by) };
+        let staged = Flow { bytes: BULK, ..flow(a, b, by, false) };
         cases.push(Case::together(vec![staged]));
     }
     cases

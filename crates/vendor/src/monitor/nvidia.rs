@@ -106,14 +106,10 @@ impl Device {
 
     /// Its NVLinks, in order.
     pub(super) fn ports(&self) -> Vec<Port> {
-        let links = self.links();
-        let asked: Vec<(u32, u32)> = std::iter::once((SPEED_COMMON, 0))
-            .chain(links.iter().map(|&(link, _)| (SPEED, link)))
-            .collect();
-        let speeds = self.fields(&asked);
-        let common = speeds.first().copied().flatten();
-        let own = speeds.into_iter().skip(1);
-        links.into_iter().zip(own).map(|(link, own)| self.port(link, own.or(common))).collect()
+        // One at a time: with the common speed, which an H200 does not support, 580 gave none at all.
+        let one = |field, link| self.fields(&[(field, link)]).into_iter().flatten().next();
+        let speed = |link| one(SPEED, link).or_else(|| one(SPEED_COMMON, 0));
+        self.links().into_iter().map(|link| self.port(link, speed(link.0))).collect()
     }
 
     fn port(&self, (link, active): (u32, bool), mbps: Option<u64>) -> Port {
