@@ -107,22 +107,22 @@ const FORMAT: u32 = 1;
 
 /// Kernels of more than one GPU's worth of experience, by target and path.
 ///
-/// `sm_90`: two H200s of one node, payloads of 1 and 2 GiB, 2026-11-21, GB/s of payload. Copies:
-/// local 2144 (plain kernel 1904), from a peer 375.2 (374.3), to a peer 372.0 (369.6), from the
-/// host 51.38 (51.17), to the host 52.65 (52.58). Read 4590, write 4619, triad 1432 (1371 with
-/// persistent blocks). Why these: `docs/method.md`.
+/// `sm_90`: two H200s of one node, payloads of 2 and 4 GiB, 2026-11-21, GB/s of payload. Copies:
+/// local 2140 (plain kernel 1904), from a peer 376.1 (374.3), to a peer 373.7 (369.6), from the
+/// host 51.4 (51.2), to the host 52.7 (52.6). Within the GPU, read 4692, write 4691, triad 1466. Why
+/// these: `docs/method.md`.
 const MEASURED: &[(&str, PathClass, &str)] = &[
-    ("sm_90", PathClass::Local, "copy-w16-u1-b256-gt"),
-    ("sm_90", PathClass::Local, "read-w16-u4-b256-gt"),
-    ("sm_90", PathClass::Local, "write-w16-u4-b256-gt"),
-    ("sm_90", PathClass::Local, "triad-w16-u4-b256-gt"),
-    ("sm_90", PathClass::PeerRead, "copy-w16-u8-b512-g2sm"),
+    ("sm_90", PathClass::Local, "copy-w16-u1-nt-b256-gt"),
+    ("sm_90", PathClass::Local, "read-w16-u8-b256-gt"),
+    ("sm_90", PathClass::Local, "write-w16-u1-b256-gt"),
+    ("sm_90", PathClass::Local, "triad-w16-u1-b256-gt"),
+    ("sm_90", PathClass::PeerRead, "copy-bulk16k-s4-b32-g64"),
     ("sm_90", PathClass::PeerRead, "read-w16-u4-b512-g4sm"),
-    ("sm_90", PathClass::PeerWrite, "copy-bulk4k-s16-b32-g1sm"),
-    ("sm_90", PathClass::PeerWrite, "write-bulk4k-s16-b32-g1sm"),
+    ("sm_90", PathClass::PeerWrite, "copy-w16-u1-b256-gt"),
+    ("sm_90", PathClass::PeerWrite, "write-w16-u1-b256-gt"),
     ("sm_90", PathClass::HostRead, "copy-w16-u8-b512-g2sm"),
     ("sm_90", PathClass::HostRead, "read-w16-u4-b512-g4sm"),
-    ("sm_90", PathClass::HostWrite, "copy-w16-u8-b512-g32"),
+    ("sm_90", PathClass::HostWrite, "copy-w16-u1-b256-gt"),
     ("sm_90", PathClass::HostWrite, "write-w16-u8-b512-g16"),
 ];
 
@@ -248,7 +248,7 @@ mod tests {
             tuned.variant_for(&gpu(arch), PathClass::Local, op).to_string()
         };
         assert_eq!(of(&tuned, "sm_90", KernelOp::Copy), "copy-w16-u8-b128-gt");
-        assert_eq!(of(&tuned, "sm_90", KernelOp::Write), "write-w16-u4-b256-gt");
+        assert_eq!(of(&tuned, "sm_90", KernelOp::Write), "write-w16-u1-b256-gt");
         assert_eq!(of(&tuned, "gfx90a", KernelOp::Copy), "copy-w16-u4-b256-g2sm");
         assert_eq!(of(&Tuned::plain(), "sm_90", KernelOp::Copy), "copy-w16-u4-b256-g2sm");
         assert_eq!(Tuned::parse(&tuned.text()).unwrap(), tuned);
@@ -269,10 +269,10 @@ mod tests {
         };
         let plain = "copy-w16-u4-b256-g2sm";
         let cases = [
-            ("gpu0.vram > gpu0.vram by kernel@gpu0", "copy-w16-u1-b256-gt"),
-            ("gpu0.vram > gpu1.vram by kernel@gpu0", "copy-bulk4k-s16-b32-g1sm"),
-            ("gpu0.vram > gpu1.vram by kernel@gpu1", "copy-w16-u8-b512-g2sm"),
-            ("gpu0.vram > numa0.pinned by kernel@gpu0", "copy-w16-u8-b512-g32"),
+            ("gpu0.vram > gpu0.vram by kernel@gpu0", "copy-w16-u1-nt-b256-gt"),
+            ("gpu0.vram > gpu1.vram by kernel@gpu0", "copy-w16-u1-b256-gt"),
+            ("gpu0.vram > gpu1.vram by kernel@gpu1", "copy-bulk16k-s4-b32-g64"),
+            ("gpu0.vram > numa0.pinned by kernel@gpu0", "copy-w16-u1-b256-gt"),
             ("numa0.managed > numa0.managed by kernel@gpu0", plain),
         ];
         for (flow, variant) in cases {

@@ -106,7 +106,7 @@ impl Device {
 
     /// Its NVLinks, in order.
     pub(super) fn ports(&self) -> Vec<Port> {
-        // One at a time: with the common speed, which an H200 does not support, 580 gave none at all.
+        // The common speed is none of an H200's fields.
         let one = |field, link| self.fields(&[(field, link)]).into_iter().flatten().next();
         let speed = |link| one(SPEED, link).or_else(|| one(SPEED_COMMON, 0));
         self.links().into_iter().map(|link| self.port(link, speed(link.0))).collect()

@@ -59,8 +59,9 @@ pub(super) struct FieldValue {
 
 impl FieldValue {
     pub(super) fn ask(field: u32, scope: u32) -> Self {
-        // Not 0, which would be success should the library leave a field alone.
-        Self { field, scope, code: NOT_SUPPORTED, ..Self::default() }
+        // No kind of NVML's, should the library leave a field alone. Not a code other than 0: with one,
+        // 580 takes the field for done and leaves it.
+        Self { field, scope, kind: -1, ..Self::default() }
     }
 
     /// The number, if the field could be read and is none below 0.
@@ -92,6 +93,7 @@ pub(super) struct FabricInfo {
     pub(super) state: u8,
 }
 
+#[cfg(test)]
 pub(super) const NOT_SUPPORTED: i32 = 3;
 /// `NVML_NVLINK_MAX_LINKS`.
 pub(super) const MAX_LINKS: u32 = 36;

@@ -56,12 +56,13 @@ extern "C" fn link_remote(_: Handle, _: u32, kind: Number) -> i32 {
 extern "C" fn link_version(_: Handle, _: u32, version: Number) -> i32 {
     put(version, 4)
 }
-/// Speeds, and one CRC error on each link; counters of Blackwell are not supported.
+/// Speeds, and one CRC error on each link; counters of Blackwell are not supported. Fields that come
+/// with a code are left as they are, which is what 580.159 did on an H200.
 extern "C" fn fields(_: Handle, count: i32, values: *mut FieldValue) -> i32 {
     // SAFETY: the caller hands over as many as it says.
     let values = unsafe { std::slice::from_raw_parts_mut(values, count as usize) };
-    for value in values {
-        (value.kind, value.code) = (3, 0);
+    for value in values.iter_mut().filter(|value| value.code == 0) {
+        value.kind = 3;
         value.value = match value.field {
             90 | 164 => 26_562u64,
             161 | 162 => 0,
