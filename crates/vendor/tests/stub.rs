@@ -146,3 +146,24 @@ fn a_kernel_that_reaches_too_far_ruins_its_context() {
         there.check(3, Bytes(64)).unwrap();
     });
 }
+
+#[test]
+fn a_driver_of_12_8_gets_batches_in_its_own_words() {
+    // Its only cuMemcpyBatchAsync takes nine arguments, the one that came with 13.0 eight.
+    let spec = "gpus=2,driver=12080";
+    inside("a_driver_of_12_8_gets_batches_in_its_own_words", &[Vendor::Cuda], spec, || {
+        let machine = machine();
+        let bytes = Bytes::kib(64);
+        let buffer = |gpu, seed| {
+            let place = Place::new(Unit::Gpu(gpu), Mem::Vram);
+            let buffer = machine.buffer(place, bytes).unwrap();
+            buffer.fill(seed, false).unwrap();
+            buffer
+        };
+        let (src, dst) = (buffer(0, 1), buffer(1, 2));
+        let stream = machine.gpu(0).unwrap().stream().unwrap();
+        stream.copy_batch(&[(dst.address(), src.address(), bytes)]).unwrap();
+        stream.wait().unwrap();
+        dst.check(1, bytes).unwrap();
+    });
+}

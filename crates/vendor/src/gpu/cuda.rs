@@ -16,7 +16,6 @@ table!(
     /// What CUDA has in its own way.
     Own {
         required {
-            driver_version = nvidia("cuDriverGetVersion", 2020) => (*mut i32);
             retain = nvidia("cuDevicePrimaryCtxRetain", 7000) => (*mut Handle, i32);
             release = nvidia("cuDevicePrimaryCtxRelease", 11000) => (i32);
             set_current = nvidia("cuCtxSetCurrent", 4000) => (Handle);
@@ -97,8 +96,7 @@ pub(crate) fn load(library: &Library) -> Result<(Api, Cuda, i32), String> {
             "it has no cuGetProcAddress: a driver of CUDA 11.3 (465) or newer is needed".into()
         );
     }
-    let find = |symbol: Symbol| {
-        let (name, version) = symbol.nvidia;
+    let look = |(name, version): (&'static str, i32)| {
         let find = || {
             let name = CString::new(name).ok()?;
             let mut at = std::ptr::null_mut();
@@ -118,11 +116,26 @@ pub(crate) fn load(library: &Library) -> Result<(Api, Cuda, i32), String> {
         };
         (name, find())
     };
+    let version = look(DRIVER_VERSION.nvidia).1.map_or(0, driver_version);
+    // Asked for a version that it does not have, a driver gives the newest that it has, which may
+    // take other arguments.
+    let find = |symbol: Symbol| match symbol.nvidia {
+        (name, since) if version > 0 && since > version => (name, None),
+        known => look(known),
+    };
     let cuda = Cuda { own: Own::bind(&find)?, contexts: RefCell::default() };
+    Ok((Api::bind(&find)?, cuda, version))
+}
+
+const DRIVER_VERSION: Symbol = nvidia("cuDriverGetVersion", 2020);
+
+/// What `cuDriverGetVersion` at this address gives; 0 if it does not say.
+fn driver_version(at: NonNull<c_void>) -> i32 {
+    type Get = unsafe extern "C" fn(*mut i32) -> i32;
     let mut version = 0;
-    // SAFETY: stores one number; it may be called before cuInit.
-    let code = unsafe { (cuda.own.driver_version.at)(&raw mut version) };
-    Ok((Api::bind(&find)?, cuda, if code == 0 { version } else { 0 }))
+    // SAFETY: the symbol has this signature since CUDA 2.2, and may be called before cuInit.
+    let code = unsafe { std::mem::transmute::<*mut c_void, Get>(at.as_ptr())(&raw mut version) };
+    if code == 0 { version } else { 0 }
 }
 
 /// `12040` as `CUDA 12.4`.
