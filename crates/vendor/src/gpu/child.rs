@@ -1,10 +1,12 @@
 //! Compiling in a process of its own: the code generator behind hipRTC ends the process on some
 //! targets and sources, and any of them may hang.
 
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::fd::FromRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -95,7 +97,7 @@ impl Worker {
         deadline: Duration,
     ) -> std::result::Result<Result<Vec<u8>>, String> {
         let Request { family, library, target, text } = request;
-        let path = std::os::unix::ffi::OsStrExt::as_bytes(library.as_os_str());
+        let path = library.as_os_str().as_bytes();
         let fields = [family.name().as_bytes(), path, target.as_bytes(), text.as_bytes()];
         let sent = match &mut self.requests {
             Some(requests) => frame::write(requests, &fields),
@@ -219,9 +221,8 @@ fn served(
     let target = String::from_utf8_lossy(target);
     if !known {
         let which = if family == b"hip" { Family::Hip } else { Family::Cuda };
-        let path =
-            PathBuf::from(std::ffi::OsString::from(String::from_utf8_lossy(library).into_owned()));
-        let bound = Bound::open(which, &path)
+        let path = Path::new(OsStr::from_bytes(library));
+        let bound = Bound::open(which, path)
             .map_err(|why| CallError::unsupported("dlopen", path.display().to_string(), why))?;
         *open = Some((family.to_vec(), library.to_vec(), bound));
     }
@@ -234,6 +235,7 @@ fn served(
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
 
     use super::*;
 
