@@ -45,11 +45,12 @@ impl Gates {
     pub(crate) fn ready(&self) -> bool {
         !self.free.is_empty()
     }
-    /// Takes over a pinned page of [`SLOTS`] zeroed words.
+    /// Takes over a pinned page of [`SLOTS`] words, which may hold what a buffer there held before.
     pub(crate) fn adopt(&mut self, page: u64) {
         self.page = page;
         let slot = |nth| Slot { address: page + nth * 4, opens_at: 0, signal: false };
         self.free = (0..SLOTS).rev().map(slot).collect();
+        self.free.iter().for_each(Slot::open);
     }
     /// Takes over a zeroed signal.
     pub(crate) fn adopt_signal(&mut self, address: u64) {
@@ -91,9 +92,13 @@ mod tests {
 
     #[test]
     fn a_word_is_open_for_every_gate_it_has_served() {
-        let words = vec![0u32; SLOTS as usize];
+        // What a pattern left there.
+        let mut words = vec![0x8765_4321u32; SLOTS as usize];
         let mut gates = Gates::default();
-        gates.adopt(words.as_ptr() as u64);
+        gates.adopt(words.as_mut_ptr() as u64);
+        gates.make(SLOTS * 3).unwrap();
+        assert_eq!(gates.made[&(SLOTS * 3)].word().load(Ordering::Relaxed), 0);
+        gates.destroy(SLOTS * 3).unwrap();
         let mut first = None;
         // Twice around all words: each then serves its third gate.
         for id in 0..2 * SLOTS + 1 {
@@ -112,9 +117,9 @@ mod tests {
 
     #[test]
     fn words_run_out_with_an_answer() {
-        let words = vec![0u32; SLOTS as usize];
+        let mut words = vec![0u32; SLOTS as usize];
         let mut gates = Gates::default();
-        gates.adopt(words.as_ptr() as u64);
+        gates.adopt(words.as_mut_ptr() as u64);
         assert!((0..SLOTS).all(|id| gates.make(id).is_some()));
         assert!(gates.make(SLOTS).is_none());
     }

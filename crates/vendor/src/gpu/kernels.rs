@@ -50,13 +50,24 @@ impl GpuDriver {
         code.push(0);
         self.enter(self.api.module_load.name, gpu)?;
         let thing = || format!("a kernel for {arch}");
-        let (mut module, mut function) = (0, 0);
+        let mut module = 0;
         call!(self, module_load, thing(), &raw mut module, code.as_ptr().cast::<c_void>())?;
+        let found = self.entry(module, name, &thing);
+        match found {
+            Ok(function) => {
+                self.loaded.borrow_mut().functions.insert(key, (module, function));
+            }
+            Err(_) => drop(call!(self, module_unload, thing(), module)),
+        }
+        found
+    }
+
+    /// A function of a module, loaded.
+    fn entry(&self, module: Handle, name: &str, thing: &dyn Fn() -> String) -> Result<Handle> {
         let entry = CString::new(name).unwrap_or_default();
+        let mut function = 0;
         call!(self, function, thing(), &raw mut function, module, entry.as_ptr())?;
-        self.outcome(self.dialect.load_now(function), &thing)?;
-        self.loaded.borrow_mut().functions.insert(key, (module, function));
-        Ok(function)
+        self.outcome(self.dialect.load_now(function), thing).map(|()| function)
     }
 
     pub(crate) fn make_kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId> {
@@ -87,7 +98,10 @@ impl GpuDriver {
         }
         let stream = self.new_stream(gpu)?;
         let mut word = 0;
-        call!(self, mem_alloc, format!("8 B at gpu{gpu}"), &raw mut word, 8)?;
+        if let Err(error) = call!(self, mem_alloc, format!("8 B at gpu{gpu}"), &raw mut word, 8) {
+            let _ = call!(self, stream_destroy, format!("gpu{gpu}"), stream);
+            return Err(error);
+        }
         self.loaded.borrow_mut().own.insert(gpu, (stream, word));
         Ok((stream, word))
     }

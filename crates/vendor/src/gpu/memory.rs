@@ -91,6 +91,11 @@ impl Blocks {
         let (&start, block) = self.0.range(..=address).next_back()?;
         (address - start < block.bytes).then_some((start, block))
     }
+    /// The same, to change it.
+    fn holding_mut(&mut self, address: u64) -> Option<&mut Block> {
+        let (&start, block) = self.0.range_mut(..=address).next_back()?;
+        (address - start < block.bytes).then_some(block)
+    }
     pub(crate) fn any(&self, is: impl Fn(&Block) -> bool) -> bool {
         self.0.values().any(is)
     }
@@ -167,8 +172,7 @@ impl GpuDriver {
 
     /// Forgets the chain of a buffer that is written.
     pub(crate) fn overwritten(&self, address: u64) {
-        let mut blocks = self.blocks.borrow_mut();
-        if let Some(block) = blocks.0.range_mut(..=address).next_back().map(|(_, b)| b) {
+        if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
             block.chain = None;
         }
     }
@@ -477,8 +481,7 @@ impl GpuDriver {
         self.overwritten(address);
         if chain {
             self.lay(&block, address, bytes, seed)?;
-            let mut blocks = self.blocks.borrow_mut();
-            if let Some(block) = blocks.0.range_mut(..=address).next_back().map(|(_, b)| b) {
+            if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
                 block.chain = Some((address, bytes.0));
             }
             return Ok(());
@@ -622,6 +625,7 @@ mod tests {
         blocks.0.insert(2000, Block { bytes: 1, place, chain: None });
         assert_eq!(blocks.holding(1099).map(|(s, _)| s), Some(1000));
         assert!(blocks.holding(999).is_none() && blocks.holding(1100).is_none());
+        assert!(blocks.holding_mut(1099).is_some() && blocks.holding_mut(1100).is_none());
         assert!(blocks.range("x", 1000, 100).unwrap().is_some());
         assert!(blocks.range("x", 1500, 1).unwrap().is_none());
         let error = blocks.range("x", 1050, 51).unwrap_err();
