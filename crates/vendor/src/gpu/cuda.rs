@@ -329,9 +329,9 @@ fn severity(code: i32) -> Severity {
         // CUDA_ERROR_OUT_OF_MEMORY
         2 => Severity::Exhausted,
         // Stub library, no or invalid device, no licence, unmappable, no binary for the GPU, bad PTX,
-        // peer access, unsupported limit, PTX version, missing JIT, system or driver not ready, not
-        // supported
-        34 | 100..=102 | 205 | 209 | 215 | 217..=218 | 221..=224 | 801..=804 => {
+        // peer access, unsupported limit, PTX version, missing JIT, too many peers, system or driver
+        // not ready, not supported
+        34 | 100..=102 | 205 | 209 | 215 | 217..=218 | 221..=224 | 711 | 801..=804 => {
             Severity::Unsupported
         }
         // Deinitialised, device unavailable, uncorrectable ECC and NVLink errors, contained errors,
@@ -355,6 +355,7 @@ mod tests {
             (2, Severity::Exhausted),
             (100, Severity::Unsupported),
             (700, Severity::Sticky),
+            (711, Severity::Unsupported),
             (716, Severity::Sticky),
             (719, Severity::Sticky),
             (801, Severity::Unsupported),

@@ -159,7 +159,7 @@ impl GpuDriver {
             let reason = "neither end is memory of a GPU or known to one";
             return Err(CallError::unsupported(self.dialect.copy_name(), thing(), reason));
         }
-        self.overwritten(dst);
+        self.overwritten(dst, bytes);
         Ok(())
     }
 

@@ -177,7 +177,7 @@ impl GpuDriver {
             return refuse("no chain of that span lies there");
         }
         if effect.writes.0 > 0 {
-            self.overwritten(launch.dst);
+            self.overwritten(launch.dst, effect.writes);
         }
         self.run(gpu, stream, (&variant, function), launch)
     }

@@ -38,6 +38,20 @@ fn policy(mode: i32, mask: &[u64]) -> std::io::Result<()> {
     if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// The NUMA policy of this thread; the default one where that is not said.
+fn own_policy() -> (i32, Vec<u64>) {
+    let (mut mode, mut mask) = (libc::MPOL_DEFAULT, vec![0u64; 16]);
+    let bits = mask.len() * 64;
+    // SAFETY: the kernel stores one number and at most that many bits.
+    let code = unsafe {
+        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, mask.as_mut_ptr(), bits, 0, 0)
+    };
+    if code != 0 || mask.iter().all(|word| *word == 0) {
+        return (if code == 0 { mode } else { libc::MPOL_DEFAULT }, Vec::new());
+    }
+    (mode, mask)
+}
+
 /// Sets the NUMA policy of the pages of a range, before they are there.
 fn bind((address, bytes): (u64, u64), numa: u32, page: u64) -> std::io::Result<()> {
     let start = address / page * page;
@@ -170,10 +184,16 @@ impl GpuDriver {
         blocks.holding(address).is_some_and(|(_, b)| b.chain == Some((address, bytes.0)))
     }
 
-    /// Forgets the chain of a buffer that is written.
-    pub(crate) fn overwritten(&self, address: u64) {
+    /// Forgets the chain of a buffer that is written; of one that the host allocated, so does the host.
+    pub(crate) fn overwritten(&self, address: u64, bytes: Bytes) {
         if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
             block.chain = None;
+            if block.place.mem != Mem::Registered {
+                return;
+            }
+        }
+        if let Ok(mapping) = self.host.range(self.dialect.copy_name(), address, bytes.0) {
+            mapping.note_written(address + bytes.0);
         }
     }
 
@@ -252,10 +272,11 @@ impl GpuDriver {
             )
             .or_try("take smaller sizes, or --memory"));
         }
+        let (mode, mask) = own_policy();
         policy(libc::MPOL_BIND, &one(numa)).map_err(|e| forbidden("set_mempolicy", thing, &e))?;
         let address = self.pinned(bytes, mem, true, thing);
         // It was allowed a moment ago; if not, only where later pages lie is affected.
-        let _ = policy(libc::MPOL_DEFAULT, &[]);
+        let _ = policy(mode, &mask);
         address
     }
 
@@ -478,7 +499,7 @@ impl GpuDriver {
         chain: bool,
     ) -> Result<()> {
         let block = self.own("fill", address, bytes)?;
-        self.overwritten(address);
+        self.overwritten(address, bytes);
         if chain {
             self.lay(&block, address, bytes, seed)?;
             if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
@@ -616,6 +637,21 @@ impl GpuDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_gets_its_policy_back() {
+        let before = own_policy();
+        if policy(libc::MPOL_BIND, &one(0)).is_err() {
+            // The container forbids it.
+            return;
+        }
+        let bound = own_policy();
+        assert_eq!((bound.0, bound.1[0]), (libc::MPOL_BIND, 1));
+        policy(bound.0, &bound.1).unwrap();
+        assert_eq!(own_policy(), bound);
+        policy(before.0, &before.1).unwrap();
+        assert_eq!(own_policy(), before);
+    }
 
     #[test]
     fn an_address_finds_its_buffer() {
