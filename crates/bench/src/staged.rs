@@ -7,6 +7,9 @@ use pathline_schema::{Bytes, Flow, Mem, Place, STAGED_CHUNK, STAGED_CHUNKS, Time
 
 use crate::lane::{Lane, Lap, SOURCE_SEED, SPOILT_SEED};
 
+/// A wait, a copy and a record: on each stream for every chunk.
+const OPERATIONS: u64 = 3;
+
 /// A chunk of pinned memory and who may have it.
 struct Slot<'m> {
     memory: Buffer<'m>,
@@ -48,6 +51,13 @@ impl<'m> Staged<'m> {
             machine.gpu(index)
         };
         let (from, to) = (gpu(flow.src.unit)?, gpu(flow.dst.unit)?);
+        let most = machine.driver()?.queue_depth() / OPERATIONS;
+        if flow.bytes.0.div_ceil(STAGED_CHUNK.0) > most {
+            // The call that enqueues the next one would wait for a gate that is opened after it.
+            let why = "it has more chunks than fit into a stream that is held";
+            let way_out = format!("take at most {}", Bytes(most.saturating_mul(STAGED_CHUNK.0)));
+            return Err(CallError::unsupported("bind", flow.to_string(), why).or_try(way_out));
+        }
         let chunk = STAGED_CHUNK.min(flow.bytes);
         let slot = |_| {
             let memory = machine.buffer(Place::new(via, Mem::Pinned), chunk)?;
@@ -128,9 +138,8 @@ impl Lane for Staged<'_> {
     }
 
     fn most(&self) -> u64 {
-        // A wait, a copy and a record on each stream for every chunk.
         let depth = self.machine.driver().map_or(u64::MAX, |driver| driver.queue_depth());
-        (depth / (3 * self.chunks())).max(1)
+        (depth / (OPERATIONS * self.chunks())).max(1)
     }
 
     fn spoil(&mut self) -> Result<()> {
