@@ -85,6 +85,7 @@ pub(crate) unsafe fn device_total(node: &mut Node, out: *mut usize, gpu: i32) ->
 pub(crate) unsafe fn can_access(node: &mut Node, out: *mut i32, from: i32, to: i32) -> Outcome {
     let (from, to) = (node.device(from)?.index, node.device(to)?.index);
     let direct = from != to
+        && !node.spec.no_peer
         && matches!(node.sim()?.peer_access(from, to), Ok(pathline_hal::PeerAccess::Direct));
     // SAFETY: as above.
     unsafe { put(out, direct.into()) }
@@ -99,6 +100,9 @@ pub(crate) fn enable_peer(node: &mut Node, to: u32) -> Outcome {
     }
     if node.peers.contains(&pair) {
         return Err(status::PEER_ALREADY_ENABLED);
+    }
+    if node.spec.no_peer {
+        return Err(status::PEER_UNSUPPORTED);
     }
     node.sim()?.enable_peer(pair.0, pair.1).map_err(|_| status::PEER_UNSUPPORTED)?;
     node.peers.push(pair);

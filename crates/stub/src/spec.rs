@@ -48,6 +48,7 @@ pub(crate) struct Fault {
 /// | `no=cuFoo` | a function that cuGetProcAddress does not find, or that is not supported |
 /// | `nodevice`, `perm` | no GPU is there, or none may be opened |
 /// | `exclusive` | another process holds every GPU |
+/// | `nopeer` | no GPU addresses the memory of another |
 /// | `fail=cuFoo@5:700` | the fifth call returns 700; without `@5` every call, with `@5+` from there on |
 /// | `oom=cuFoo@5` | the same with the status for memory that is used up |
 /// | `hang=`, `crash=`, `corrupt=` | the call never returns, kills the process, writes a wrong byte |
@@ -65,6 +66,7 @@ pub(crate) struct Spec {
     pub(crate) no_device: bool,
     pub(crate) no_permission: bool,
     pub(crate) exclusive: bool,
+    pub(crate) no_peer: bool,
     pub(crate) once: Option<PathBuf>,
     pub(crate) faults: Vec<Fault>,
 }
@@ -134,6 +136,7 @@ impl FromStr for Spec {
                 "nodevice" => spec.no_device = true,
                 "perm" => spec.no_permission = true,
                 "exclusive" => spec.exclusive = true,
+                "nopeer" => spec.no_peer = true,
                 "once" => spec.once = Some(value.into()),
                 kind => spec.faults.push(fault(kind, value)?),
             }

@@ -86,6 +86,8 @@ conformance! {
         "hip", "stub AMD Instinct MI250X", "gfx90a";
     cuda_without_waits_for_values_does: [Vendor::Cuda], "gpus=3,no=cuStreamWaitValue32" =>
         "cuda", "stub NVIDIA H200", "sm_90";
+    cuda_without_peer_access_does: [Vendor::Cuda], "gpus=3,nopeer" =>
+        "cuda", "stub NVIDIA H200", "sm_90";
     hip_over_cuda_does_what_every_machine_must_do: [Vendor::Cuda, Vendor::HipOverCuda], "gpus=3" =>
         "hip", "stub NVIDIA H200 (HIP over CUDA)", "gfx90a";
 }
@@ -165,5 +167,27 @@ fn a_driver_of_12_8_gets_batches_in_its_own_words() {
         stream.copy_batch(&[(dst.address(), src.address(), bytes)]).unwrap();
         stream.wait().unwrap();
         dst.check(1, bytes).unwrap();
+    });
+}
+
+#[test]
+fn a_kernel_without_peer_access_is_refused_and_ruins_nothing() {
+    let test = "a_kernel_without_peer_access_is_refused_and_ruins_nothing";
+    inside(test, &[Vendor::Cuda], "gpus=2,nopeer", || {
+        let machine = machine();
+        let bytes = Bytes::kib(64);
+        let [here, there] = [0, 1].map(|gpu| {
+            let buffer = machine.buffer(Place::new(Unit::Gpu(gpu), Mem::Vram), bytes).unwrap();
+            buffer.fill(4, false).unwrap();
+            buffer
+        });
+        let gpu = machine.gpu(0).unwrap();
+        let kernel = gpu.kernel(&Variant::standard(KernelOp::Copy)).unwrap();
+        let stream = gpu.stream().unwrap();
+        let launch = Launch { src: there.address(), dst: here.address(), bytes };
+        let error = stream.launch(&kernel, &launch).unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+        assert!(error.way_out.contains("topo -p2p"), "{error}");
+        here.check(4, bytes).unwrap();
     });
 }

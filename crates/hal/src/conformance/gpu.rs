@@ -158,7 +158,8 @@ fn copy(machine: &Machine) -> Outcome {
     let count = driver.devices()?.len() as u32;
     for peer in [1, count - 1] {
         if peer != gpu && peer < count {
-            driver.enable_peer(gpu, peer)?;
+            // Without it the runtime stages the copy.
+            or_unsupported(driver.enable_peer(gpu, peer))?;
             ways.extend([(vram(gpu), vram(peer)), (vram(peer), vram(gpu))]);
         }
     }

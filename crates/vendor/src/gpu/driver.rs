@@ -163,6 +163,14 @@ impl GpuDriver {
         Ok(())
     }
 
+    /// That a GPU cannot address the memory of another.
+    pub(crate) fn no_peer(&self, from: u32, to: u32) -> CallError {
+        let thing = format!("gpu{from} to gpu{to}");
+        let reason = "the driver gives no direct access between them";
+        CallError::unsupported(self.api.can_access_peer.name, thing, reason)
+            .or_try(self.about().peers)
+    }
+
     /// A new stream of a GPU.
     pub(crate) fn new_stream(&self, gpu: u32) -> Result<Handle> {
         self.enter(self.api.stream_create.name, gpu)?;
@@ -210,12 +218,7 @@ impl Driver for GpuDriver {
         let name = self.api.can_access_peer.name;
         let thing = || format!("gpu{from} to gpu{to}");
         if self.peer_access(from, to)? == PeerAccess::Staged {
-            return Err(CallError::unsupported(
-                name,
-                thing(),
-                "the driver gives no direct access between them",
-            )
-            .or_try(self.about().peers));
+            return Err(self.no_peer(from, to));
         }
         if from == to || self.peers.borrow().contains(&(from, to)) {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-use pathline_hal::{CallError, Driver, Result};
+use pathline_hal::{CallError, Driver, PeerAccess, Result};
 use pathline_schema::{Bytes, Mem, MigrateHow, Place, Severity, Unit};
 
 use super::driver::{GpuDriver, call, no_such};
@@ -170,6 +170,9 @@ impl GpuDriver {
             (Mem::Vram | Mem::VramFine, Some(owner))
                 if owner != gpu && !self.peers.borrow().contains(&(gpu, owner)) =>
             {
+                if self.peer_access(gpu, owner)? == PeerAccess::Staged {
+                    return Err(self.no_peer(gpu, owner));
+                }
                 let thing = format!("memory of gpu{owner} from gpu{gpu}");
                 Err(CallError::new(Severity::Transient, name, thing, "peer access is not enabled")
                     .or_try("enable_peer first"))
