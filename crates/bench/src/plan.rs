@@ -91,13 +91,18 @@ impl Plan {
         for (pattern, used) in patterns.iter().zip(used) {
             match pattern {
                 _ if used => {}
-                Pattern::Exact(case) => entries.push(Entry {
-                    skip: cannot(scope, case),
-                    suites: Vec::new(),
-                    case: case.clone(),
-                    group: 0,
-                    env: BTreeMap::new(),
-                }),
+                // The same text may be given twice.
+                Pattern::Exact(case) if at.contains_key(case) => {}
+                Pattern::Exact(case) => {
+                    at.insert(case.clone(), entries.len());
+                    entries.push(Entry {
+                        skip: cannot(scope, case),
+                        suites: Vec::new(),
+                        case: case.clone(),
+                        group: 0,
+                        env: BTreeMap::new(),
+                    });
+                }
                 Pattern::Flow { .. } => {
                     let among = if suites.is_empty() {
                         String::new()
@@ -486,6 +491,12 @@ mod tests {
         let wanted =
             |f: &Flow| f.src.unit == Unit::Gpu(0) && f.dst.mem == Mem::Vram && f.by.kind() == "dma";
         assert!(plan.entries.iter().all(|e| e.case.timed.iter().any(wanted)));
+    }
+
+    #[test]
+    fn a_case_that_is_pasted_twice_is_there_once() {
+        let pasted = "gpu0.vram > gpu1.vram by dma@gpu0 x 3MiB";
+        assert_eq!(plan(&topology(), &[], &[pasted, pasted]).unwrap().entries.len(), 1);
     }
 
     #[test]
