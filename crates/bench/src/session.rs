@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use pathline_hal::CallError;
 use pathline_schema::{
     Begin, Case, End, Fault, GpuFacts, Journal, JournalError, Message, Note, Outcome,
-    SCHEMA_VERSION, Sampled, Settings, Severity, Skip, Unit, World,
+    SCHEMA_VERSION, Sampled, Settings, Severity, Skip, Topology, Unit, World,
 };
 
 use crate::crew::{About, Crew, Ended, Interrupt, Loss, Task};
@@ -46,6 +46,16 @@ pub enum SessionError {
         /// World and host of this run.
         here: String,
     },
+    /// The same host shows other GPUs, or in another order.
+    #[error("{}: its GPUs were {there}, and now they are {here}: figures would be written down for the wrong ones; set the variables that choose GPUs as they were (`env` in the first line of the journal)", path.display())]
+    OtherGpus {
+        /// The file.
+        path: PathBuf,
+        /// PCI addresses of the journal's, in order.
+        there: String,
+        /// PCI addresses of this run's, in order.
+        here: String,
+    },
 }
 
 /// What happens in a run, for whoever shows it.
@@ -70,7 +80,8 @@ pub struct Session {
     file: File,
     done: BTreeSet<Case>,
     carried: BTreeMap<Case, Sampled>,
-    resumed: bool,
+    /// Whether the journal says already what the machine is made of.
+    has_topology: bool,
 }
 
 /// What a run is told beside its plan.
@@ -100,7 +111,7 @@ impl Session {
             file,
             done: BTreeSet::new(),
             carried: BTreeMap::new(),
-            resumed: false,
+            has_topology: false,
         })
     }
 
@@ -108,8 +119,9 @@ impl Session {
     /// of a case in flight are kept, and a torn last line is cut off.
     ///
     /// # Errors
-    /// The file cannot be read, is no journal, or is of another machine.
-    pub fn resume(path: &Path, world: &World, host: &str) -> Result<Self, SessionError> {
+    /// The file cannot be read, is no journal, or is of another machine or other GPUs of it.
+    pub fn resume(path: &Path, about: &About, host: &str) -> Result<Self, SessionError> {
+        let world = &about.world;
         let file = File::open(path).map_err(|e| at(path, e))?;
         let journal = Journal::read(BufReader::new(file))
             .map_err(|source| SessionError::Journal { path: path.to_owned(), source })?;
@@ -125,6 +137,15 @@ impl Session {
                 here: name(world, host),
             });
         }
+        let (there, here) = (addresses(&journal.topology), addresses(&about.topology));
+        if about.without.is_none() && !there.is_empty() && there != here {
+            let path = path.to_owned();
+            let list = |gpus: &[(u32, &str)]| {
+                gpus.iter().map(|(index, pci)| format!("gpu{index} {pci}")).collect::<Vec<_>>()
+            };
+            let (there, here) = (list(&there).join(", "), list(&here).join(", "));
+            return Err(SessionError::OtherGpus { path, there, here });
+        }
         let mut file = OpenOptions::new().write(true).open(path).map_err(|e| at(path, e))?;
         file.set_len(journal.whole_bytes).map_err(|e| at(path, e))?;
         file.seek(SeekFrom::End(0)).map_err(|e| at(path, e))?;
@@ -133,7 +154,7 @@ impl Session {
             file,
             done: journal.outcomes.iter().map(|o| o.case().clone()).collect(),
             carried: journal.partial.into_iter().map(|s| (s.case.clone(), s)).collect(),
-            resumed: true,
+            has_topology: journal.topology != Topology::default(),
         })
     }
 
@@ -189,7 +210,7 @@ impl Session {
         };
         let mut all = || -> io::Result<End> {
             run.writer.put(Message::Begin(begin.clone()))?;
-            if !self.resumed {
+            if !self.has_topology {
                 run.writer.put(Message::Topology(Box::new(topology.clone())))?;
             }
             for group in todo.chunk_by(|a, b| a.group == b.group) {
@@ -207,6 +228,11 @@ impl Session {
         };
         all().map_err(|e| at(&path, e))
     }
+}
+
+/// Number and PCI address of each GPU.
+fn addresses(topology: &Topology) -> Vec<(u32, &str)> {
+    topology.gpus.iter().map(|gpu| (gpu.index, gpu.pci.as_str())).collect()
 }
 
 fn at(path: &Path, source: io::Error) -> SessionError {

@@ -53,10 +53,13 @@ fn header() -> Header {
     }
 }
 
+fn about(machine: &Machine) -> About {
+    About::of(machine, None, Overhead::All)
+}
+
 fn run(session: Session, machine: &Machine, plan: &Plan, interrupt: &dyn Fn() -> Option<String>) {
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    let about = About::of(machine, None, Overhead::All);
-    let mut crew = Here::new(machine, about, header().settings);
+    let mut crew = Here::new(machine, about(machine), header().settings);
     session.run(&mut crew, plan, header(), &now, interrupt, &mut |_: Event<'_>| {}).unwrap();
 }
 
@@ -262,7 +265,7 @@ fn interrupted_anywhere_and_resumed_each_case_is_measured_once() {
         assert!(!cut.end.unwrap().complete, "asked {asked} times");
 
         let second = machine(&Options::default());
-        let session = Session::resume(&path, &second.world, "test").unwrap();
+        let session = Session::resume(&path, &about(&second), "test").unwrap();
         run(session, &second, &chosen, &|| None);
         let text = fs::read_to_string(&path).unwrap();
         let finished = text
@@ -290,8 +293,40 @@ fn a_journal_of_another_machine_is_not_resumed() {
     run(Session::create(&path).unwrap(), &mi250x, &chosen, &|| None);
     let desc = MachineDesc::preset("hgx-h200").unwrap();
     let other = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
-    let error = Session::resume(&path, &other.world, "test").err().unwrap().to_string();
+    let error = Session::resume(&path, &about(&other), "test").err().unwrap().to_string();
     assert!(error.contains("mi250x") && error.contains("hgx-h200"), "{error}");
+}
+
+#[test]
+fn a_journal_of_other_gpus_of_the_host_is_not_resumed() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run.jsonl");
+    let mi250x = machine(&Options::default());
+    let chosen = plan(&mi250x, &[COPIES]);
+    run(Session::create(&path).unwrap(), &mi250x, &chosen, &|| None);
+    let mut fewer = about(&mi250x);
+    fewer.topology.gpus.pop();
+    let error = Session::resume(&path, &fewer, "test").err().unwrap().to_string();
+    assert!(error.contains("gpu7") && error.contains("variables that choose GPUs"), "{error}");
+    // Without a runtime nothing of GPUs is measured, so nothing can be mixed up.
+    fewer.without = Some("no driver".to_owned());
+    assert!(Session::resume(&path, &fewer, "test").is_ok());
+}
+
+/// The first line of a run is on disk before the second: what is missing comes with the resumption.
+#[test]
+fn a_journal_that_was_cut_before_its_topology_gets_it() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run.jsonl");
+    let first = machine(&Options::default());
+    let chosen = plan(&first, &[COPIES]);
+    run(Session::create(&path).unwrap(), &first, &chosen, &|| None);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.lines().next().unwrap().to_owned() + "\n").unwrap();
+    let second = machine(&Options::default());
+    let session = Session::resume(&path, &about(&second), "test").unwrap();
+    run(session, &second, &chosen, &|| None);
+    assert_eq!(read(&path).topology, second.topology);
 }
 
 /// Every mover that takes more than one call, and calls themselves: measured, and verified where

@@ -173,7 +173,9 @@ fn kernels_for(start: &Start, memory: Bytes, crew: &mut dyn Crew) -> Result<Kern
         }
     })
     .context("the search for kernels ended early")?;
-    let kept = (model.is_none() && !best.is_empty()).then(|| kernels::remember(&best));
+    // Libraries that stand in for a runtime are a model, too.
+    let real = about.world == pathline_schema::World::Real;
+    let kept = (real && !best.is_empty()).then(|| kernels::remember(&best));
     Ok(Kernels { tuned, found: Some(Found { best, kept }) })
 }
 
@@ -214,7 +216,7 @@ fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Mea
         env: switches.clone(),
         settings,
     };
-    let (folder, session) = open(args, &crew.about().world, &header.host, &name)?;
+    let (folder, session) = open(args, crew.about(), &header.host, &name)?;
     if let Some((_, text)) = model.as_ref().filter(|_| args.resume.is_none()) {
         files::write(&folder.join(files::MACHINE), text)?;
     }
@@ -318,19 +320,14 @@ fn settings(args: &RunArgs) -> Settings {
     }
 }
 
-fn open(
-    args: &RunArgs,
-    world: &pathline_schema::World,
-    host: &str,
-    name: &str,
-) -> Result<(PathBuf, Session)> {
+fn open(args: &RunArgs, about: &About, host: &str, name: &str) -> Result<(PathBuf, Session)> {
     if let Some(run) = &args.resume {
         let path = files::journal_path(run);
         if path.extension().is_some_and(|e| e == "gz") {
             return Err(anyhow!("{}: to go on with it, gunzip it first", path.display()));
         }
         let folder = path.parent().map(PathBuf::from).unwrap_or_default();
-        return Ok((folder, Session::resume(&path, world, host)?));
+        return Ok((folder, Session::resume(&path, about, host)?));
     }
     let folder = files::new_folder(args.out.as_deref(), name)?;
     let path = folder.join(files::JOURNAL);
