@@ -517,16 +517,22 @@ fn once(
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Vec<Lap>> {
     let kept = (case.reps, case.background_reps);
-    let most = case.lanes.iter().skip(case.timed).map(|l| l.most()).min().unwrap_or(1);
-    let longer = (reps as f64 / kept.0 as f64).max(1.0);
-    case.background_reps = ((kept.1 as f64 * longer).ceil() as u64).min(most.max(kept.1));
-    case.reps = reps;
+    case.repeat(reps);
     let laps = sample_while(machine, case, meanwhile);
     (case.reps, case.background_reps) = kept;
     laps
 }
 
 impl Running<'_> {
+    /// Sets the repetitions of a sample; a background that was long enough for fewer is made longer.
+    fn repeat(&mut self, reps: u64) {
+        let most = self.lanes.iter().skip(self.timed).map(|l| l.most()).min().unwrap_or(1);
+        let longer = (reps as f64 / self.reps.max(1) as f64).max(1.0);
+        let wanted = (self.background_reps as f64 * longer).ceil() as u64;
+        self.background_reps = wanted.min(most.max(self.background_reps));
+        self.reps = reps;
+    }
+
     fn samples(&self) -> usize {
         self.series.first().map_or(0, |s| s.samples_ns.len())
     }
@@ -557,7 +563,7 @@ impl Running<'_> {
         let fits = earlier.series.len() == self.series.len()
             && earlier.series.iter().zip(&self.series).all(|(a, b)| a.timer == b.timer);
         if let (true, Some(first)) = (fits, earlier.series.first()) {
-            self.reps = first.reps;
+            self.repeat(first.reps);
             self.written = first.samples_ns.len();
             self.series.clone_from(&earlier.series);
         }
