@@ -64,8 +64,11 @@ impl Path<'_> {
 }
 
 /// The paths of every kind of GPU: on the first of its kind, to the next GPU and to its own host
-/// memory.
+/// memory. None where nothing on GPUs can be measured.
 fn paths<'a>(scope: &Scope<'a>) -> Vec<Path<'a>> {
+    if scope.without_runtime.is_some() {
+        return Vec::new();
+    }
     let topology = scope.topology;
     let kind = |g: &Gpu| (g.name.clone(), g.arch.clone());
     let mut firsts: Vec<&Gpu> = Vec::new();

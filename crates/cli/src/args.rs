@@ -147,8 +147,8 @@ pub(crate) struct RunArgs {
     /// Time for one case, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 250.0, value_parser = positive)]
     pub(crate) case_budget: f64,
-    /// Take a step of a case for hung after this many seconds; by default it follows from the
-    /// case's size, and is 20 or more.
+    /// Take a step of a case, or the opening of the machine, for hung after this many seconds; by
+    /// default it follows from the case's size and is 20 or more, and 120 for the opening.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub(crate) case_deadline: Option<f64>,
     /// Measure a simulated machine in a worker process, too.

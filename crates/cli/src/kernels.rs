@@ -84,6 +84,13 @@ pub(crate) fn line(best: &Best) -> String {
 /// What a search came to, for the end of a run.
 pub(crate) fn summary(found: &[Best], kept: Option<&Result<PathBuf, String>>) {
     outln!("");
+    if found.is_empty() {
+        outln!(
+            "--tune found no kernel: it needs a GPU that can be measured (`pathline doctor`) and \
+             time for a search"
+        );
+        return;
+    }
     for best in found {
         outln!("{}", line(best));
     }

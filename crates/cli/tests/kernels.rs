@@ -72,3 +72,17 @@ fn a_file_of_winners_that_cannot_be_read_is_named_and_passed_over() {
     fs::write(&file, "{\"format\":1,\"kernels\":[]}").unwrap();
     assert_eq!(err(&pathline(&cache, &["plan", "--suite", "host"])), "");
 }
+
+/// A search on a machine whose GPUs cannot be opened finds nothing, says so, and costs the host
+/// nothing.
+#[test]
+fn a_search_without_gpus_says_what_it_needs() {
+    let (cache, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let run = dir.path().join("run").to_string_lossy().into_owned();
+    let host = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB";
+    let lost = ["--worker", "--inject", "crash open"];
+    let args = ["run", "--machine", "mi250x", "--case", host, "--tune", "--out", &run];
+    let output = pathline(&cache, &[&args[..], &lost[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(out(&output).contains("--tune found no kernel: it needs a GPU"), "{}", out(&output));
+}
