@@ -245,7 +245,7 @@ impl GpuDriver {
         let (_, word) = self.own_work(gpu)?;
         self.enter("check", gpu)?;
         let mut first = u64::MAX;
-        call!(self, copy_in, "8 B", word, (&raw const first).cast::<c_void>(), 8)?;
+        self.copy_in("8 B", word, &first.to_ne_bytes())?;
         self.on_stream(gpu, |stream| {
             self.enqueue(stream, function, shape, &mut [address, bytes.0, seed, word])
         })?;

@@ -308,10 +308,11 @@ impl GpuDriver {
     fn managed(&self, place: Place, bytes: Bytes) -> Result<u64> {
         let name = self.api.managed_alloc.name;
         let thing = format!("{bytes} at {place}");
-        match place.unit {
-            Unit::Numa(numa) => self.near_any_gpu(numa)?,
-            Unit::Gpu(gpu) => self.enter(name, gpu)?,
-        }
+        let enter = || match place.unit {
+            Unit::Numa(numa) => self.near_any_gpu(numa),
+            Unit::Gpu(gpu) => self.enter(name, gpu),
+        };
+        enter()?;
         if !self.devices.iter().all(|d| d.concurrent) {
             let reason = "host and GPU may not touch managed memory at the same time here";
             return Err(CallError::unsupported(name, thing, reason));
@@ -333,6 +334,8 @@ impl GpuDriver {
                     .or_try("take smaller sizes"));
             }
         }
+        // Asking the others has entered them.
+        enter()?;
         let mut address = 0;
         call!(self, managed_alloc, thing, &raw mut address, bytes.0 as usize, GLOBAL)?;
         let settled = match place.unit {
@@ -529,14 +532,7 @@ impl GpuDriver {
                     seed,
                 );
             };
-            call!(
-                self,
-                copy_in,
-                "a pattern",
-                address + offset,
-                stage.as_ptr().cast::<c_void>(),
-                stage.len()
-            )
+            self.copy_in("a pattern", address + offset, stage)
         })
     }
 
@@ -577,6 +573,15 @@ impl GpuDriver {
             Ok(())
         })?;
         Ok(wrong)
+    }
+
+    /// Copies bytes of the host to the GPU that was entered, and waits until they are there: the call
+    /// by itself returns while they are on their way (CUDA driver API, "API synchronization
+    /// behavior"), and streams of this driver are not ordered with it.
+    pub(crate) fn copy_in(&self, thing: &str, to: u64, from: &[u8]) -> Result<()> {
+        call!(self, copy_in, thing, to, from.as_ptr().cast::<c_void>(), from.len())?;
+        const LEGACY_STREAM: Handle = 0;
+        call!(self, stream_wait, thing, LEGACY_STREAM)
     }
 
     /// Goes over a range of device memory piece by piece with a buffer of the host. Pieces start on
@@ -625,14 +630,7 @@ impl GpuDriver {
                     *word = target.to_le_bytes();
                 }
             }
-            call!(
-                self,
-                copy_in,
-                "a chain",
-                address + offset,
-                stage.as_ptr().cast::<c_void>(),
-                stage.len()
-            )
+            self.copy_in("a chain", address + offset, stage)
         })
     }
 }
