@@ -240,9 +240,10 @@ extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u
 /// The words of a tile, all in flight before the first is used.
 const LOADS: &str = "pl_word v[PL_UNROLL];\n_Pragma(\"unroll\") for (int j = 0; j < PL_UNROLL; j++) v[j] = PL_LOAD(a + at + j * PL_BLOCK);\n";
 
-/// Shapes of kernels that are best somewhere or may be, without their operation: what a search tries. Each dimension is varied about what is good somewhere:
-/// one tile a block in one to eight words in flight; persistent blocks, from few to as many as fit;
-/// hints; contiguous pieces; and bulk copies from 2 to 64 KiB, in rings and one a block.
+/// Shapes of kernels that are best somewhere or may be, without their operation: what a search
+/// tries. Each dimension is varied about what is good somewhere: one tile a block in one to eight
+/// words in flight; persistent blocks, from few to as many as fit; hints; contiguous pieces; and
+/// bulk copies from 2 to 64 KiB, in rings and one a block.
 pub const SHAPES: [&str; 40] = [
     "w16-u4-b256-g2sm",
     "w16-u1-b128-gt",

@@ -84,8 +84,8 @@ pub struct GpuState {
 pub struct GpuReadings {
     /// Error counters before the case was bound.
     pub before: GpuState,
-    /// Clocks, power and the like while its operations ran, in a sample that is not recorded. None if the operations were over
-    /// before the reading was.
+    /// Clocks, power and the like while its operations ran, in a sample that is not recorded. None
+    /// if the operations were over before the reading was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub during: Option<GpuState>,
     /// Error counters after its last sample.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    About, Driver, STAND_IN, bare, in_asked, in_prefixes, major, newest_first, prefixes, variable,
+    Driver, STAND_IN, Sought, bare, in_asked, in_prefixes, major, newest_first, prefixes, variable,
 };
 use crate::gpu::dialect::Family;
 use crate::gpu::hip;
@@ -32,13 +32,13 @@ pub(super) fn driver(asked: Option<&Path>) -> (Option<Driver>, Found) {
         Ok((driver, (library.path, hip::dotted(version))))
     });
     let (driver, at) = found.unzip();
-    let about = About {
+    let sought = Sought {
         what: "HIP runtime (libamdhip64)",
         costs: "no GPU of AMD can be measured",
         way_out: "install ROCm 5 or later, set ROCM_PATH, or name the file or its folder with --hip \
                   (PATHLINE_HIP)",
     };
-    (driver, about.found(at, tried))
+    (driver, sought.found(at, tried))
 }
 
 /// hipRTC of the release that the runtime is of: from beside it, or in it, where it was until 6.x.
@@ -70,13 +70,13 @@ pub(super) fn compiler(
         }
     };
     let at = found.as_ref().map(|bound| (bound.path.clone(), version(&bound.path)));
-    let about = About {
+    let sought = Sought {
         what: "run-time compiler (hipRTC)",
         costs: "no kernels: copies by engines are measured, loads and stores of kernels, latency of \
                 loads and migration by faults are not",
         way_out: "install hip-runtime-amd (ROCm) whole, or Debian's libhiprtc",
     };
-    (found, about.found(at, tried))
+    (found, sought.found(at, tried))
 }
 
 /// Files of the compiler in a folder, those of the runtime's release alone.
@@ -102,12 +102,12 @@ pub(crate) fn comgr(beside: Option<&Path>) -> (Vec<String>, Found) {
     let (sets, path) = found.unzip();
     let sets = sets.unwrap_or_default();
     let at = path.map(|path| (path, format!("{} targets: {}", sets.len(), sets.join(" "))));
-    let about = About {
+    let sought = Sought {
         what: "code generator of hipRTC (libamd_comgr)",
         costs: "no kernel compiles",
         way_out: "install comgr (ROCm), or Debian's libamd-comgr2",
     };
-    (sets, about.found(at, tried))
+    (sets, sought.found(at, tried))
 }
 
 /// Roots of ROCm trees.

@@ -135,13 +135,13 @@ pub(crate) fn beside() -> Vec<(&'static str, Option<PathBuf>)> {
 }
 
 /// What is said of a library that is found or not.
-struct About {
+struct Sought {
     what: &'static str,
     costs: &'static str,
     way_out: &'static str,
 }
 
-impl About {
+impl Sought {
     fn found(self, at: Option<(PathBuf, String)>, tried: Vec<Tried>) -> Found {
         let (path, version) = at.map_or((None, String::new()), |(p, v)| (Some(p), v));
         let Self { what, costs, way_out } = self;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    About, Driver, STAND_IN, bare, in_asked, in_prefixes, major, newest_first, prefixes, variable,
+    Driver, STAND_IN, Sought, bare, in_asked, in_prefixes, major, newest_first, prefixes, variable,
 };
 use crate::gpu::cuda;
 use crate::gpu::dialect::Family;
@@ -50,12 +50,12 @@ fn driver_at(places: Vec<PathBuf>) -> (Option<Driver>, Found) {
         Ok((driver, (library.path, cuda::dotted(version))))
     });
     let (driver, at) = found.unzip();
-    let about = About {
+    let sought = Sought {
         what: "CUDA driver (libcuda)",
         costs: "no GPU of NVIDIA can be measured",
         way_out: "install the NVIDIA driver; in a container, start it with --gpus all or --nv",
     };
-    (driver, about.found(at, tried))
+    (driver, sought.found(at, tried))
 }
 
 /// NVRTC of a major that the driver takes: a newer one makes code that the driver does not load.
@@ -76,14 +76,14 @@ pub(super) fn compiler(asked: Option<&Path>, driver_major: i32) -> (Option<Bound
     });
     passed.extend(tried);
     let at = found.as_ref().map(|b| (b.path.clone(), format!("{}.{}", b.version.0, b.version.1)));
-    let about = About {
+    let sought = Sought {
         what: "run-time compiler (NVRTC)",
         costs: "no kernels: copies by the copy engine are measured, loads and stores of kernels, \
                 latency of loads and migration by faults are not",
         way_out: "pip install nvidia-cuda-nvrtc-cu12, or name the file or its folder with --nvrtc \
                   (PATHLINE_NVRTC)",
     };
-    (found, about.found(at, passed))
+    (found, sought.found(at, passed))
 }
 
 /// The second library of the compiler that was found.
@@ -99,12 +99,12 @@ pub(super) fn builtins(compiler: Option<&Path>) -> Found {
         (None, Some(folder)) => vec![Tried { place: folder.join(BUILTINS), why }],
         _ => Vec::new(),
     };
-    let about = About {
+    let sought = Sought {
         what: "builtins of the compiler (libnvrtc-builtins)",
         costs: "every kernel fails to compile, with code 7",
         way_out: "take libnvrtc-builtins.so of the same version from where NVRTC came from",
     };
-    about.found(file.map(|f| (f.clone(), version(&f))), tried)
+    sought.found(file.map(|f| (f.clone(), version(&f))), tried)
 }
 
 /// Loads the compiler's second library from beside it. NVRTC opens it by its bare name, and 13.0
@@ -137,7 +137,8 @@ fn candidates(driver_major: i32) -> (Vec<PathBuf>, Vec<Tried>) {
 fn folders() -> Vec<PathBuf> {
     let mut folders = library::folders("LD_LIBRARY_PATH");
     for root in ["CUDA_HOME", "CUDA_PATH", "NVHPC_ROOT"].into_iter().filter_map(variable) {
-        folders.push(root.join("lib64"));
+        // NVIDIA's HPC SDK has its toolkit one folder further down.
+        folders.extend(["lib64", "cuda/lib64"].map(|sub| root.join(sub)));
         folders.extend(
             library::starting_with(&root.join("targets"), "").iter().map(|t| t.join("lib")),
         );
