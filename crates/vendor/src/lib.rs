@@ -17,6 +17,7 @@ mod loops;
 mod memory;
 mod monitor;
 mod pattern;
+mod spread;
 mod team;
 
 pub use gpu::{

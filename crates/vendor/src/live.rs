@@ -2,12 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::thread::ScopedJoinHandle;
 
 use pathline_hal::{
     CallError, DeviceInfo, Driver, GateId, Host, HostDomain, Machine, Reaped, Result, TeamId, Work,
@@ -23,10 +21,7 @@ use crate::gate::{Barrier, StartLine};
 use crate::gpu::{About, Runtime};
 use crate::memory::{self, Chain, Mapping, Memory};
 use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
-use crate::{chase, cpus, loops, monitor, pattern};
-
-/// Below this a fill or check is done by the calling thread: starting others costs more.
-const ALONE: u64 = 4 << 20;
+use crate::{chase, cpus, loops, monitor, spread};
 
 /// A live machine, and why it has no GPU runtime if it has none.
 #[derive(Debug)]
@@ -191,7 +186,7 @@ impl LiveHost {
             domains = vec![domain(id, &allowed)];
         }
         domains.sort_by_key(|d| d.id);
-        let memory = Rc::new(Memory::new(domains.iter().map(|d| d.id).collect()));
+        let memory = Rc::new(Memory::new(domains.iter().map(|d| (d.id, d.cpus.clone())).collect()));
         let first = domains.iter().find(|d| !d.cpus.is_empty());
         let (probed, numa) = first.map_or((&[][..], 0), |d| (d.cpus.as_slice(), d.id));
         let probe = Probe::new(origin, probed, numa);
@@ -217,40 +212,6 @@ impl LiveHost {
     fn id(&self) -> u64 {
         *self.made.borrow_mut() += 1;
         *self.made.borrow()
-    }
-
-    /// Runs `part` over pieces of a range on threads of the domain that holds it; each gives a
-    /// result, in order.
-    fn spread<T: Send>(
-        &self,
-        mapping: &Mapping,
-        bytes: u64,
-        part: impl Fn(Piece) -> T + Sync,
-    ) -> Vec<T> {
-        let cpus = self.domains.iter().find(|d| d.id == mapping.numa).map_or(&[][..], |d| &d.cpus);
-        if bytes < ALONE || cpus.len() < 2 {
-            return vec![part(Piece { offset: 0, len: bytes })];
-        }
-        let pieces = split(bytes, cpus.len() as u32, mapping.grain as u64);
-        std::thread::scope(|scope| {
-            let thread = |(piece, &cpu): (Piece, &u32)| {
-                let part = &part;
-                let pinned = move || {
-                    // Unpinned it is as right, only slower.
-                    let _ = cpus::pin(cpu);
-                    part(piece)
-                };
-                (piece, std::thread::Builder::new().spawn_scoped(scope, pinned))
-            };
-            let threads: Vec<_> = pieces.into_iter().zip(cpus).map(thread).collect();
-            // Where no more threads may be started, this one does their parts.
-            let join = |(piece, thread): (Piece, io::Result<ScopedJoinHandle<'_, T>>)| match thread
-            {
-                Ok(thread) => thread.join().ok(),
-                Err(_) => Some(part(piece)),
-            };
-            threads.into_iter().filter_map(join).collect()
-        })
     }
 
     /// Checks a piece of work against the memory it names and makes a job of it.
@@ -447,13 +408,9 @@ impl Host for LiveHost {
         mapping.note_written(address + bytes.0);
         let base = address as usize;
         if !chain {
-            self.spread(&mapping, bytes.0, |piece| {
-                // SAFETY: the piece lies in a mapping that is held and that no job uses; pieces are
-                // disjoint and start on multiples of 8.
-                unsafe {
-                    pattern::fill(base as *mut u8, piece.offset as usize, piece.len as usize, seed)
-                };
-            });
+            let grain = mapping.grain as u64;
+            // SAFETY: the range lies in a mapping that is held and that no job uses.
+            unsafe { spread::fill(self.memory.cpus(mapping.numa), address, bytes.0, grain, seed) };
             return Ok(());
         }
         let refuse = |reason| {
@@ -477,14 +434,9 @@ impl Host for LiveHost {
     fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
         let mapping = self.memory.range("check", address, bytes.0)?;
         memory::at_rest("check", &mapping)?;
-        let base = address as usize;
-        let wrong = self.spread(&mapping, bytes.0, |piece| {
-            // SAFETY: the piece lies in a mapping that is held and that no running job stores to.
-            unsafe {
-                pattern::check(base as *const u8, piece.offset as usize, piece.len as usize, seed)
-            }
-        });
-        Ok(wrong.into_iter().flatten().min())
+        let (cpus, grain) = (self.memory.cpus(mapping.numa), mapping.grain as u64);
+        // SAFETY: the range lies in a mapping that is held and that no running job stores to.
+        Ok(unsafe { spread::check(cpus, address, bytes.0, grain, seed) })
     }
 
     fn team_create(&self, numa: u32, threads: u32) -> Result<TeamId> {

@@ -90,22 +90,29 @@ impl Drop for Mapping {
 pub(crate) struct Memory {
     buffers: RefCell<BTreeMap<u64, Arc<Mapping>>>,
     domains: Vec<u32>,
+    /// CPUs of each domain that this process may use.
+    cpus: BTreeMap<u32, Vec<u32>>,
     page: usize,
     huge: usize,
 }
 
 impl Memory {
-    /// For the domains of a machine; with a single one no policy is set, so that nothing depends
+    /// For the CPUs of each domain; with a single domain no policy is set, so that nothing depends
     /// on `mbind`, which container runtimes often forbid.
-    pub(crate) fn new(domains: Vec<u32>) -> Self {
+    pub(crate) fn new(cpus: BTreeMap<u32, Vec<u32>>) -> Self {
+        let domains = cpus.keys().copied().collect();
         let huge = files::number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
         // 512 MiB, with base pages of 64 KiB, is no size to round buffers up to.
         let huge = huge.filter(|h| h.is_power_of_two() && *h <= 32 << 20).unwrap_or(2 << 20);
-        Self { buffers: RefCell::default(), domains, page: page_size(), huge: huge as usize }
+        Self { buffers: RefCell::default(), domains, cpus, page: page_size(), huge: huge as usize }
     }
     /// Numbers of the NUMA domains.
     pub(crate) fn domains(&self) -> &[u32] {
         &self.domains
+    }
+    /// CPUs of a domain that this process may use; none if there is no such domain.
+    pub(crate) fn cpus(&self, numa: u32) -> &[u32] {
+        self.cpus.get(&numa).map_or(&[], Vec::as_slice)
     }
     pub(crate) fn page(&self) -> usize {
         self.page
@@ -364,7 +371,7 @@ mod tests {
     use super::*;
 
     fn memory() -> Memory {
-        Memory::new(vec![0])
+        Memory::new(BTreeMap::from([(0, vec![0])]))
     }
 
     #[test]

@@ -8,7 +8,7 @@ use pathline_schema::{Bytes, Mem, MigrateHow, Place, Severity, Unit};
 
 use super::driver::{GpuDriver, call, no_such};
 use super::table::{Handle, Location};
-use crate::{chase, limits, pattern};
+use crate::{chase, limits, pattern, spread};
 
 // Numbers that both runtimes have alike.
 // Flags of registration: known to all contexts, mapped.
@@ -497,6 +497,12 @@ impl GpuDriver {
         matches!(block.place.unit, Unit::Numa(_))
     }
 
+    /// CPUs of the domain of a host's buffer, and the size of a page.
+    fn near(&self, block: &Block) -> (&[u32], u64) {
+        let cpus = block.place.unit.numa().map_or(&[][..], |numa| self.host.cpus(numa));
+        (cpus, self.host.page() as u64)
+    }
+
     pub(crate) fn write_pattern(
         &self,
         address: u64,
@@ -514,8 +520,9 @@ impl GpuDriver {
             return Ok(());
         }
         if Self::by_host(&block) {
+            let (cpus, page) = self.near(&block);
             // SAFETY: the range lies in a live buffer that the host may write.
-            unsafe { pattern::fill(address as *mut u8, 0, bytes.0 as usize, seed) };
+            unsafe { spread::fill(cpus, address, bytes.0, page, seed) };
             return Ok(());
         }
         let gpu = block.place.unit.gpu().unwrap_or(0);
@@ -541,8 +548,9 @@ impl GpuDriver {
         // The processor reads write-combined memory a hundred times slower than a GPU does.
         let slow = block.place.mem == Mem::PinnedWc && self.compiler.is_some();
         if Self::by_host(&block) && !slow {
+            let (cpus, page) = self.near(&block);
             // SAFETY: the range lies in a live buffer that the host may read.
-            return Ok(unsafe { pattern::check(address as *const u8, 0, bytes.0 as usize, seed) });
+            return Ok(unsafe { spread::check(cpus, address, bytes.0, page, seed) });
         }
         let gpu = block.place.unit.gpu().or_else(|| self.opened().first().copied()).unwrap_or(0);
         if self.compiler.is_some() {
