@@ -191,3 +191,26 @@ fn a_kernel_without_peer_access_is_refused_and_ruins_nothing() {
         here.check(4, bytes).unwrap();
     });
 }
+
+#[test]
+fn a_chain_in_registered_memory_is_followed_until_a_gpu_writes_there() {
+    let test = "a_chain_in_registered_memory_is_followed_until_a_gpu_writes_there";
+    inside(test, &[Vendor::Cuda], "gpus=1", || {
+        let machine = machine();
+        let bytes = Bytes::kib(64);
+        let numa = machine.host.domains()[0].id;
+        let chain = machine.buffer(Place::new(Unit::Numa(numa), Mem::Registered), bytes).unwrap();
+        chain.fill(5, true).unwrap();
+        let vram = machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), bytes).unwrap();
+        vram.fill(6, false).unwrap();
+        let gpu = machine.gpu(0).unwrap();
+        let (kernel, stream) = (gpu.kernel(&Variant::chase()).unwrap(), gpu.stream().unwrap());
+        let launch = Launch { src: chain.address(), dst: 0, bytes };
+        stream.launch(&kernel, &launch).unwrap();
+        stream.wait().unwrap();
+        stream.copy(chain.address(), vram.address(), bytes, CopyEngine::Auto).unwrap();
+        let error = stream.launch(&kernel, &launch).unwrap_err();
+        assert!(error.reason.contains("no chain"), "{error}");
+        stream.wait().unwrap();
+    });
+}

@@ -183,8 +183,13 @@ impl GpuDriver {
 
     /// Whether a chain of exactly that span lies there.
     pub(crate) fn has_chain(&self, address: u64, bytes: Bytes) -> bool {
-        let blocks = self.blocks.borrow();
-        blocks.holding(address).is_some_and(|(_, b)| b.chain == Some((address, bytes.0)))
+        let laid = self.blocks.borrow().holding(address).and_then(|(_, block)| block.chain);
+        // In its own memory the host lays them, page-locked or not.
+        let by_host = || {
+            let mapping = self.host.range(self.api.launch.name, address, bytes.0).ok()?;
+            mapping.chain().map(|chain| (chain.address, chain.bytes))
+        };
+        laid.or_else(by_host) == Some((address, bytes.0))
     }
 
     /// Forgets the chain of a buffer that is written; of one that the host allocated, so does the host.
