@@ -1,0 +1,88 @@
+//! Reports and comparisons of kept runs of real machines.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(format!("{name}.jsonl.gz"))
+}
+
+fn pathline(args: &[&str]) -> Output {
+    Command::new(assert_cmd::cargo::cargo_bin!("pathline")).args(args).output().expect("it runs")
+}
+
+/// Summary and table of a kept run; a row is a series, by the names of its columns.
+fn report(name: &str) -> (String, Vec<BTreeMap<String, String>>) {
+    let dir = TempDir::new().unwrap();
+    let (page, table) = (dir.path().join("report.html"), dir.path().join("table.csv"));
+    let of = |path: &Path| path.to_str().unwrap().to_owned();
+    let run = of(&fixture(name));
+    let output = pathline(&["report", &run, "--html", &of(&page), "--csv", &of(&table)]);
+    let summary = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.trim_end().ends_with("</html>") && !html.contains("NaN"), "a whole page");
+    let mut reader = csv::Reader::from_path(&table).unwrap();
+    (summary, reader.deserialize().map(|row| row.unwrap()).collect())
+}
+
+/// Medians of the series whose case holds all of these words.
+fn medians(rows: &[BTreeMap<String, String>], words: &[&str]) -> Vec<f64> {
+    rows.iter()
+        .filter(|row| row["outcome"] == "measured" && words.iter().all(|w| row["case"].contains(w)))
+        .filter(|row| !row["case"].contains('&') && !row["case"].contains("while"))
+        .map(|row| row["median"].parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_node_of_four_h200s_is_told() {
+    let (summary, rows) = report("h200-x4");
+    // 18 NVLinks of 26.562 GB/s.
+    for words in ["4 x NVIDIA H200", "18 NVLinks", "83 % of 478 GB/s", "published"] {
+        assert!(summary.contains(words), "{words}: {summary}");
+    }
+    let engine = medians(&rows, &["vram > r0.gpu", "vram by dma@", "x 1GiB"]);
+    // 4 x 3 ordered pairs, by the engine of either end.
+    assert_eq!(engine.len(), 24);
+    assert!(engine.iter().all(|gbs| (394.0..398.0).contains(gbs)), "{engine:?}");
+    let kernels = medians(&rows, &["vram > r0.gpu", "kernel@", "x 2GiB"]);
+    assert!(kernels.len() >= 24 && kernels.iter().all(|gbs| *gbs > 370.0), "{kernels:?}");
+    let verified = rows.iter().filter(|r| r["verdict"] == "verified").count();
+    assert!(verified > 200, "{verified} of {}", rows.len());
+}
+
+#[test]
+fn two_runs_minutes_apart_differ_by_less_than_a_percent() {
+    let files = [fixture("h200-x4"), fixture("h200-x4-again")];
+    let [before, after] = files.each_ref().map(|f| f.to_str().unwrap());
+    let output = pathline(&["diff", before, after, "--tolerance", "1"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Cases that only one run has are for the reader to judge.
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    // 97 cases in both: 73 of pairs, 24 of local.
+    assert!(text.starts_with("401 cases, tolerance 1 %: 95 same, 2 unclear"), "{text}");
+}
+
+#[test]
+fn a_worker_that_was_killed_costs_what_it_was_at() {
+    let (summary, rows) = report("h200-x4-killed");
+    let faults: Vec<_> = rows.iter().filter(|r| r["outcome"] == "faulted").collect();
+    assert!((1..=20).contains(&faults.len()), "{} faults of 20 kills", faults.len());
+    assert!(faults.iter().all(|r| r["why"].contains("signal 9")), "{faults:?}");
+    let cases: std::collections::BTreeSet<&str> = rows.iter().map(|r| r["case"].as_str()).collect();
+    // local 24, host-link 64, pairs 73, latency 40, sweep 94.
+    assert_eq!(cases.len(), 295, "{summary}");
+}
+
+#[test]
+fn hip_over_cuda_moved_real_bytes() {
+    let (summary, rows) = report("h200-x4-hip-over-cuda");
+    assert!(summary.contains("HIP over CUDA"), "{summary}");
+    let engine = medians(&rows, &["vram > r0.gpu", "vram by dma@", "x 1GiB"]);
+    assert_eq!(engine.len(), 24);
+    assert!(engine.iter().all(|gbs| (394.0..398.0).contains(gbs)), "{engine:?}");
+}
