@@ -135,7 +135,7 @@ fn staged_pairs(run: &Run) -> Vec<(Flow, Cell, Option<Cell>)> {
     let staged = run.suite("pairs").filter_map(|e| {
         let flow = *e.lone().filter(|f| matches!(f.by, Mover::Staged { .. }))?;
         let direct = run.suite("pairs").find(|d| {
-            let same = |f: &&Flow| (f.src, f.dst, f.bytes) == (flow.src, flow.dst, flow.bytes);
+            let same = |f: &&Flow| (f.src, f.dst) == (flow.src, flow.dst) && f.bytes >= flow.bytes;
             d.lone().filter(same).is_some_and(|f| matches!(f.by, Mover::Dma { .. }))
         });
         Some((flow, cell(e), direct.map(cell)))
