@@ -472,6 +472,16 @@ mod tests {
         assert_eq!(plan(&topology, &["routes"], &[]).unwrap().entries.len(), 0);
     }
 
+    /// 14 kinds of paths of all 8 GPUs, and 8 of the first alone: page-locking for each case anew
+    /// would take longer than the cases.
+    #[test]
+    fn host_links_of_all_gpus_are_compared_in_one_group() {
+        let topology = MachineDesc::preset("hgx-h200").unwrap().topology();
+        let plan = plan(&topology, &["host-link"], &[]).unwrap();
+        let groups: BTreeSet<usize> = plan.entries.iter().map(|e| e.group).collect();
+        assert_eq!(groups.len(), 14 + 8);
+    }
+
     #[test]
     fn a_ring_follows_the_links() {
         let topology = MachineDesc::preset("mi250x").unwrap().topology();
