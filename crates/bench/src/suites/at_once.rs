@@ -139,8 +139,7 @@ fn close(way: &mut Vec<u32>, rest: &[u32], linked: &dyn Fn(u32, u32) -> bool) ->
 }
 
 /// Copies of the first GPU beside kernels of it, one that only computes and one that only waits for
-/// memory: each alone, the copy while the kernel runs, and
-/// the kernel while the copy runs.
+/// memory: each alone, the copy while the kernel runs, and the kernel while the copy runs.
 pub(super) fn overlap(topology: &Topology) -> Vec<Case> {
     let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };
     let (vram, regs) = (gpu(first, Mem::Vram), gpu(first, Mem::Reg));
