@@ -65,10 +65,11 @@ fn spread<T: Send>(
         let threads: Vec<_> = pieces.into_iter().zip(cpus).map(thread).collect();
         // Where no more threads may be started, this one does their parts.
         let join = |(piece, thread): (Piece, io::Result<ScopedJoinHandle<'_, T>>)| match thread {
-            Ok(thread) => thread.join().ok(),
-            Err(_) => Some(part(piece)),
+            // A piece that nobody compared must not pass for one without a difference.
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => part(piece),
         };
-        threads.into_iter().filter_map(join).collect()
+        threads.into_iter().map(join).collect()
     })
 }
 
