@@ -16,17 +16,17 @@ fn pathline(args: &[&str]) -> Output {
 
 /// Summary and table of a kept run; a row is a series, by the names of its columns.
 fn report(name: &str) -> (String, Vec<BTreeMap<String, String>>) {
-    let dir = TempDir::new().unwrap();
+    let dir = TempDir::new().expect("a folder");
     let (page, table) = (dir.path().join("report.html"), dir.path().join("table.csv"));
-    let of = |path: &Path| path.to_str().unwrap().to_owned();
+    let of = |path: &Path| path.to_str().expect("a printable path").to_owned();
     let run = of(&fixture(name));
     let output = pathline(&["report", &run, "--html", &of(&page), "--csv", &of(&table)]);
-    let summary = String::from_utf8(output.stdout).unwrap();
+    let summary = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let html = std::fs::read_to_string(&page).unwrap();
+    let html = std::fs::read_to_string(&page).expect("a page");
     assert!(html.trim_end().ends_with("</html>") && !html.contains("NaN"), "a whole page");
-    let mut reader = csv::Reader::from_path(&table).unwrap();
-    (summary, reader.deserialize().map(|row| row.unwrap()).collect())
+    let mut reader = csv::Reader::from_path(&table).expect("a table");
+    (summary, reader.deserialize().map(|row| row.expect("a row")).collect())
 }
 
 /// Medians of the series whose case holds all of these words.
@@ -34,7 +34,7 @@ fn medians(rows: &[BTreeMap<String, String>], words: &[&str]) -> Vec<f64> {
     rows.iter()
         .filter(|row| row["outcome"] == "measured" && words.iter().all(|w| row["case"].contains(w)))
         .filter(|row| !row["case"].contains('&') && !row["case"].contains("while"))
-        .map(|row| row["median"].parse().unwrap())
+        .map(|row| row["median"].parse().expect("a number"))
         .collect()
 }
 
