@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Flow, GpuFacts, GpuReadings, GpuState, Measured, Note, PcieLink, Series, Unit,
+    Bytes, Flow, GpuFacts, GpuReadings, GpuState, Measured, MigrateHow, Mover, Note, Ns, PcieLink,
+    Rate, Series, Unit,
 };
 
 /// A sample should be this many times as long as what its harness costs.
 const OVERHEAD_FACTOR: f64 = 50.0;
 /// A trend below this is not worth a reader's time.
 const DRIFT: f64 = 0.05;
+
+/// A page fault brings at most this much at once, the largest page of a GPU, ...
+const FAULTED: Bytes = Bytes::mib(2);
+/// ... and takes no less than this: faults of an H200 on the host's pages take 270 us for as much.
+const FAULT: Ns = Ns::us(10.0);
 
 /// Doubts about a measured case.
 pub(crate) fn about(
@@ -29,6 +35,9 @@ pub(crate) fn about(
         }
         if let Some(text) = short(series, overhead_ns) {
             notes.push(note("overhead", text));
+        }
+        if let Some(text) = stayed(series) {
+            notes.push(note("not-migrated", text));
         }
     }
     for (unit, readings) in &measured.gpus {
@@ -125,6 +134,20 @@ fn drift(series: &Series) -> Option<String> {
     })
 }
 
+/// Pages that came faster than faults can move them. Two H200s gave 372 GB/s between them, which is
+/// what a kernel reads over their links.
+fn stayed(series: &Series) -> Option<String> {
+    let by_faults = matches!(series.flow.by, Mover::Migrate { how: MigrateHow::Fault, .. });
+    let middle = pathline_stats::Summary::of(&series.samples_ns)?.median;
+    let rate = Rate::of(series.moved_bytes, Ns(middle));
+    (by_faults && rate > Rate::of(FAULTED, FAULT)).then(|| {
+        format!(
+            "{:.0} GB/s is more than page faults can move: the pages were read where they were",
+            rate.gbs()
+        )
+    })
+}
+
 fn short(series: &Series, overhead_ns: &BTreeMap<String, f64>) -> Option<String> {
     let overhead = *overhead_ns.get(series.timer.word())?;
     let shortest = series.samples_ns.iter().copied().fold(f64::INFINITY, f64::min);
@@ -132,4 +155,30 @@ fn short(series: &Series, overhead_ns: &BTreeMap<String, f64>) -> Option<String>
     let single = series.reps == 1;
     (!single && shortest < overhead * OVERHEAD_FACTOR)
         .then(|| format!("a sample lasts {shortest:.0} ns and its harness costs {overhead:.0} ns"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{Rank, Timer};
+
+    #[test]
+    fn pages_that_come_too_fast_for_faults_were_not_moved() {
+        let series = |by: &str, us: f64| Series {
+            flow: format!("gpu1.managed > gpu0.managed by migrate@gpu0[{by}] x 256MiB")
+                .parse()
+                .unwrap(),
+            rank: Rank(0),
+            timer: Timer::DeviceEvents,
+            engine: String::new(),
+            reps: 1,
+            steps: 1,
+            moved_bytes: Bytes::mib(256),
+            samples_ns: vec![us * 1e3; 7],
+        };
+        // 128 faults of 10 us are 1280 us; 268 MB in 720 us are 373 GB/s.
+        assert!(stayed(&series("fault", 720.0)).is_some_and(|t| t.contains("373 GB/s")));
+        assert_eq!(stayed(&series("fault", 1290.0)), None);
+        assert_eq!(stayed(&series("prefetch", 720.0)), None);
+    }
 }
