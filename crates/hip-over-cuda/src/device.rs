@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::names::INVALID_VALUE;
-use crate::{cuda, started, store};
+use crate::{cuda, started, store, store_all};
 
 /// What follows a GPU's name.
 const SUFFIX: &str = " (HIP over CUDA)";
@@ -16,34 +16,28 @@ pub(crate) fn count(out: *mut i32) -> i32 {
 }
 
 fn name_of(gpu: i32) -> Result<String, i32> {
-    let mut text = [0 as c_char; 128];
-    let code = started(
-        || cuda!("cuDeviceGetName" @ 2000 (text.as_mut_ptr() => *mut c_char, 127 => i32, gpu => i32)),
-    );
+    let mut text = [0u8; 128];
+    let at = text.as_mut_ptr().cast();
+    let code =
+        started(|| cuda!("cuDeviceGetName" @ 2000 (at => *mut c_char, 127 => i32, gpu => i32)));
     if code != 0 {
         return Err(code);
     }
-    // SAFETY: the driver wrote at most 127 bytes; the last is still zero.
-    let text = unsafe { CStr::from_ptr(text.as_ptr()) };
+    let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
     Ok(format!("{}{SUFFIX}", text.to_string_lossy()))
 }
 
 pub(crate) fn name(out: *mut c_char, room: i32, gpu: i32) -> i32 {
-    let name = match name_of(gpu) {
-        Ok(name) => name,
+    let mut name = match name_of(gpu) {
+        Ok(name) => name.into_bytes(),
         Err(code) => return code,
     };
-    let room = usize::try_from(room).unwrap_or(0);
-    if out.is_null() || room == 0 {
+    let Some(most) = usize::try_from(room).ok().and_then(|room| room.checked_sub(1)) else {
         return INVALID_VALUE;
-    }
-    let length = name.len().min(room - 1);
-    // SAFETY: `length + 1` bytes fit, by the caller's word.
-    unsafe {
-        std::ptr::copy_nonoverlapping(name.as_ptr(), out.cast(), length);
-        out.add(length).write(0);
-    }
-    0
+    };
+    name.truncate(most);
+    name.push(0);
+    store_all(out.cast(), &name)
 }
 
 /// A target of AMD's with demand faults, as NVIDIA's GPUs have them; then the real one, so that code
@@ -106,9 +100,6 @@ pub(crate) fn attribute(out: *mut i32, which: i32, gpu: i32) -> i32 {
 /// or in the older one.
 pub(crate) fn properties(out: *mut u8, gpu: i32, newer: bool) -> i32 {
     let (size, memory_at, arch_at) = if newer { (1472, 288, 1160) } else { (792, 256, 396) };
-    if out.is_null() {
-        return INVALID_VALUE;
-    }
     let name = match name_of(gpu) {
         Ok(name) => name,
         Err(code) => return code,
@@ -125,7 +116,5 @@ pub(crate) fn properties(out: *mut u8, gpu: i32, newer: bool) -> i32 {
     {
         all[at..at + bytes.len()].copy_from_slice(bytes);
     }
-    // SAFETY: the caller gave room for the layout that the function's name says.
-    unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), out, size) };
-    0
+    store_all(out, &all)
 }

@@ -189,10 +189,7 @@ export! {
     context hipModuleUnload(module: Handle) cuda!("cuModuleUnload" @ 2000 (module => Handle));
     // HIP loads with the module; CUDA may put it off until a launch, which would then wait.
     context hipModuleGetFunction(out: *mut Handle, module: Handle, name: *const c_char)
-        match cuda!("cuModuleGetFunction" @ 2000 (out => *mut Handle, module => Handle, name => *const c_char)) {
-            0 => load_now(out),
-            failed => failed,
-        };
+        get_function(out, module, name);
     context hipModuleLaunchKernel(
         function: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32,
         stream: Handle, parameters: *const *const c_void, extra: *const *const c_void)
@@ -232,6 +229,17 @@ fn store<T>(out: *mut T, value: T) -> i32 {
     0
 }
 
+/// Stores bytes; `out` is null or takes as many.
+fn store_all(out: *mut u8, bytes: &[u8]) -> i32 {
+    if out.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller of the exported function gave room: for as many as it said, or for the
+    // layout that the function's name says.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
+    0
+}
+
 /// Calls the driver after it has started.
 fn started(call: impl FnOnce() -> i32) -> i32 {
     match driver::init() {
@@ -261,12 +269,14 @@ fn with_flags(out: *mut u64, bytes: usize, flags: u32) -> i32 {
     const SIGNAL: u32 = 2;
     match flags {
         SIGNAL if bytes == 8 => {
-            let code = host_malloc(out, bytes, 0);
-            if code == 0 {
-                // SAFETY: the call has just stored it there.
-                signals(|all| all.insert(unsafe { out.read() }));
+            let mut address = 0;
+            match host_malloc(&raw mut address, bytes, 0) {
+                0 => {
+                    signals(|all| all.insert(address));
+                    store(out, address)
+                }
+                failed => failed,
             }
-            code
         }
         0 | 1 | 3 | 4 => cuda!("cuMemAlloc" @ 3020 (out => *mut u64, bytes => usize)),
         _ => INVALID_VALUE,
@@ -283,13 +293,18 @@ fn free(address: u64) -> i32 {
     }
 }
 
-/// Loads the function that was stored there; older drivers load with the module.
-fn load_now(function: *const Handle) -> i32 {
-    // SAFETY: the driver has just stored it there.
-    let function = unsafe { function.read() };
+/// Finds a function and loads it at once; older drivers load with the module.
+fn get_function(out: *mut Handle, module: Handle, name: *const c_char) -> i32 {
+    let mut function = 0;
+    let at = &raw mut function;
+    match cuda!("cuModuleGetFunction" @ 2000 (at => *mut Handle, module => Handle, name => *const c_char))
+    {
+        0 => {}
+        failed => return failed,
+    }
     match cuda!("cuFuncLoad" @ 12040 (function => Handle)) {
-        NOT_SUPPORTED => 0,
-        code => code,
+        0 | NOT_SUPPORTED => store(out, function),
+        failed => failed,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::cuda;
 use crate::driver::{self, open, symbol};
-use crate::{Handle, started};
+use crate::{Handle, started, store};
 
 /// `HIPRTC_ERROR_INTERNAL_ERROR`
 const INTERNAL: i32 = 11;
@@ -94,11 +94,8 @@ export! {
 unsafe extern "C" fn hiprtcVersion(major: *mut i32, minor: *mut i32) -> i32 {
     let code = nvrtc!("nvrtcVersion" (major => *mut i32, minor => *mut i32));
     if code == 0 {
-        // SAFETY: NVRTC has just written there.
-        unsafe {
-            major.write(9);
-            minor.write(0);
-        }
+        store(major, 9);
+        store(minor, 0);
     }
     code
 }

@@ -1,4 +1,4 @@
-//! The live host, its GPU runtime and the real clock. All unsafe code of pathline is here, behind
+//! The live host, its GPU runtime and the real clock. All unsafe code that ships is here, behind
 //! the traits of `hal`: memory of chosen pages on a chosen NUMA domain, threads pinned to cores,
 //! the loops they run, each in the instructions that it is named after, and the GPU runtimes.
 #![allow(unsafe_code)]
