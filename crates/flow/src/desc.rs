@@ -10,6 +10,7 @@ use pathline_schema::{
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::Software;
 use crate::model::{
     CallCost, CopyEngine, Cpu, Fabric, GpuMemory, HostLink, Kernel, Migration, Model, Pageable,
     Time, bytes, count, gbs, gib,
@@ -69,6 +70,8 @@ pub struct MachineDesc {
     pub file: String,
     /// Clocks of its GPUs under load, of compute units and of memory, MHz, where it states them.
     pub clocks_mhz: (Option<u32>, Option<u32>),
+    /// What the message libraries of the machine cost.
+    pub software: Software,
     pub(crate) topology: Topology,
     pub(crate) model: Model,
 }
@@ -109,6 +112,8 @@ struct File {
     time: Spanned<Time>,
     #[serde(default)]
     calls: Vec<CallCost>,
+    #[serde(default)]
+    software: Software,
 }
 
 #[derive(Deserialize)]
@@ -264,6 +269,7 @@ impl MachineDesc {
             about: raw.about,
             file: file.to_string(),
             clocks_mhz: (raw.gpus.sm_clock_mhz, raw.gpus.memory_clock_mhz),
+            software: raw.software,
             topology,
             model,
         })

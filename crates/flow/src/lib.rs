@@ -12,9 +12,11 @@ mod network;
 mod nvlink;
 mod path;
 pub mod routes;
+mod software;
 mod solve;
 
 pub use batch::{Batch, NONE, Shares};
 pub use desc::{DescError, MachineDesc, Switches};
 pub use network::{Explanation, Network, NoPath, Operation, Prediction, Resource, Stage, Use};
+pub use software::{Ccl, Mpi, NetworkCost, Software};
 pub use solve::Solver;

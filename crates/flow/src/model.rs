@@ -28,7 +28,7 @@ fn float<'de, D: Deserializer<'de>>(
 pub(crate) fn gbs<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-6..=MAX_GBS).contains(&v), "a rate in GB/s from 1e-6 to 1e6")
 }
-fn share<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+pub(crate) fn share<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-3..=1.0).contains(&v), "a share from 0.001 to 1")
 }
 fn duplex<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
@@ -38,13 +38,13 @@ fn duplex<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
         "a share from 0.5 (one way at a time) to 1 (full duplex)",
     )
 }
-fn time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+pub(crate) fn time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (0.0..=MAX_TIME).contains(&v), "a time from 0 to 1e9")
 }
 fn maybe_time<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
     time(d).map(Some)
 }
-fn some_time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+pub(crate) fn some_time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-3..=MAX_TIME).contains(&v), "a time from 0.001 to 1e9")
 }
 

@@ -1,0 +1,115 @@
+//! What message libraries add to the fabric: the `[software.*]` sections of a machine description.
+//!
+//! The times and sizes of software, and nothing of hardware: rates come from links, engines and
+//! memories. Every section is optional; a library without one cannot be asked about.
+
+use serde::Deserialize;
+
+use crate::model::{bytes, count, share, some_time, time};
+
+/// `[software]`: the message libraries that are described.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Software {
+    /// HPE's MPI.
+    #[serde(default, rename = "cray-mpich")]
+    pub cray_mpich: Option<Mpi>,
+    /// An MPI over UCX.
+    #[serde(default)]
+    pub ucx: Option<Mpi>,
+    /// AMD's collectives.
+    #[serde(default)]
+    pub rccl: Option<Ccl>,
+    /// NVIDIA's collectives.
+    #[serde(default)]
+    pub nccl: Option<Ccl>,
+    /// What messages between nodes get of an adapter.
+    #[serde(default)]
+    pub network: Option<NetworkCost>,
+}
+
+/// `[software.cray-mpich]`, `[software.ucx]`: an MPI that takes device pointers.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mpi {
+    /// Smallest message, in bytes, that is copied from GPU to GPU directly. Smaller ones are loaded
+    /// and stored by the CPU and go through memory that the processes share.
+    #[serde(deserialize_with = "bytes")]
+    pub ipc_from_bytes: u64,
+    /// Time of such a small message within a node before its bytes count, in us.
+    #[serde(deserialize_with = "some_time")]
+    pub host_message_us: f64,
+    /// What the bytes of a small message go at, all copies together, in GB/s.
+    #[serde(deserialize_with = "crate::model::gbs")]
+    pub host_message_gbs: f64,
+    /// What the library adds to a direct copy that somebody waits for: the handshake, in us.
+    #[serde(deserialize_with = "time")]
+    pub handshake_us: f64,
+    /// Start of the copy kernel, in us; copies queued behind each other pay it, too.
+    #[serde(deserialize_with = "time")]
+    pub blit_us: f64,
+    /// Start of a copy engine that has the next copy queued, in us. One that is idle takes what the
+    /// machine's own copy latencies say.
+    #[serde(deserialize_with = "time")]
+    pub engine_us: f64,
+    /// Time of a message between nodes before its bytes count, in us.
+    #[serde(deserialize_with = "some_time")]
+    pub net_us: f64,
+    /// Smallest host message, in bytes, that a CPU copies once, out of the sender's memory.
+    #[serde(deserialize_with = "bytes")]
+    pub single_copy_from_bytes: u64,
+    /// Fan-out of the tree that every broadcast takes. Without it the sizes of MPICH decide.
+    #[serde(default, deserialize_with = "maybe_count")]
+    pub broadcast_radix: Option<u32>,
+}
+
+/// `[software.rccl]`, `[software.nccl]`: collectives by kernels on rings and trees.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ccl {
+    /// What an operation costs whatever it does: launch, channels, last flag. In us.
+    #[serde(deserialize_with = "some_time")]
+    pub base_us: f64,
+    /// A step to a neighbour with whole chunks behind one flag (protocol Simple), in us.
+    #[serde(deserialize_with = "some_time")]
+    pub step_us: f64,
+    /// A step with a flag in every word (protocol LL), in us.
+    #[serde(deserialize_with = "some_time")]
+    pub ll_step_us: f64,
+    /// Share of the rate of whole chunks that LL gets.
+    #[serde(deserialize_with = "share")]
+    pub ll_share: f64,
+    /// Steps to another node, Simple and LL, in us.
+    #[serde(deserialize_with = "some_time")]
+    pub net_step_us: f64,
+    #[serde(deserialize_with = "some_time")]
+    /// The same for LL.
+    pub net_ll_step_us: f64,
+    /// Bytes that a neighbour is handed at once, Simple.
+    #[serde(deserialize_with = "bytes")]
+    pub chunk_bytes: u64,
+    /// The same for LL.
+    #[serde(deserialize_with = "bytes")]
+    pub ll_chunk_bytes: u64,
+    /// The most rings that are looked for, both directions counted.
+    #[serde(deserialize_with = "count")]
+    pub max_channels: u32,
+}
+
+/// `[software.network]`: what a message between nodes gets of its adapter.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkCost {
+    /// Share of the line rate that is payload.
+    #[serde(deserialize_with = "share")]
+    pub payload_share: f64,
+}
+
+fn maybe_count<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
+    let n = count(d)?;
+    if n >= 2 {
+        Ok(Some(n))
+    } else {
+        Err(serde::de::Error::custom("1 is out of range; expected a fan-out of at least 2"))
+    }
+}
