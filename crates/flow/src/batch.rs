@@ -213,7 +213,7 @@ fn settle<const K: usize>(listed: &[u32], level: f64, pools: &mut [Pool]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Solver, Use};
+    use crate::{Demand, Solver, Use};
     use proptest::prelude::*;
 
     /// Four senders of 4 to one receiver of 10; sender 0 also sends to another receiver of 10.
@@ -267,8 +267,8 @@ mod tests {
                 .iter()
                 .map(|f| f.iter().map(|&resource| Use { resource, weight: 1.0 }).collect())
                 .collect();
-            let small: Vec<(&[Use], f64)> =
-                uses.iter().map(|u| (u.as_slice(), f64::INFINITY)).collect();
+            let small: Vec<Demand<'_>> =
+                uses.iter().map(|u| Demand::new(u, f64::INFINITY)).collect();
             let mut rates = Vec::new();
             Solver::default().rates(&capacities, &small, &mut rates);
             for (i, rate) in rates.iter().enumerate() {

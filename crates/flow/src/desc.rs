@@ -5,12 +5,13 @@ use std::ops::Range;
 
 use pathline_schema::{
     Bytes, CacheGroup, CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain, PcieLink,
-    Rate, Route, Topology,
+    Rate, Route, Topology, Unit,
 };
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::Software;
+use crate::measured::{self, Measured, Parts, RawMeasured, RawPath, RawQueue, RawShared};
 use crate::model::{
     CallCost, CopyEngine, Cpu, Fabric, GpuMemory, HostLink, Kernel, Migration, Model, Pageable,
     Time, bytes, count, gbs, gib,
@@ -72,6 +73,10 @@ pub struct MachineDesc {
     pub clocks_mhz: (Option<u32>, Option<u32>),
     /// What the message libraries of the machine cost.
     pub software: Software,
+    /// What was measured of it, if that is what it states.
+    pub measured: Measured,
+    /// Whether it says how its parts work, so that flows that were not measured can be modelled.
+    pub modelled: bool,
     pub(crate) topology: Topology,
     pub(crate) model: Model,
 }
@@ -100,18 +105,26 @@ struct File {
     routes: Vec<RawRoute>,
     #[serde(default)]
     nics: Vec<RawNic>,
-    gpu_memory: GpuMemory,
-    fabric: Fabric,
-    copy_engine: CopyEngine,
-    kernel: Kernel,
-    host_link: HostLink,
+    // These are there or `[[path]]` is.
+    gpu_memory: Option<GpuMemory>,
+    fabric: Option<Fabric>,
+    copy_engine: Option<CopyEngine>,
+    kernel: Option<Kernel>,
+    host_link: Option<HostLink>,
     #[serde(default)]
     pageable: Vec<Pageable>,
-    migration: Migration,
-    cpu: Cpu,
-    time: Spanned<Time>,
+    migration: Option<Migration>,
+    cpu: Option<Cpu>,
+    time: Option<Spanned<Time>>,
     #[serde(default)]
     calls: Vec<CallCost>,
+    measured: Option<RawMeasured>,
+    #[serde(default)]
+    path: Vec<RawPath>,
+    #[serde(default)]
+    shared: Vec<RawShared>,
+    #[serde(default)]
+    queue: Vec<RawQueue>,
     #[serde(default)]
     software: Software,
 }
@@ -251,17 +264,21 @@ impl MachineDesc {
         let raw: File = toml::from_str(text)
             .map_err(|e| source.error(e.span(), e.message().trim().replace('\n', ", ")))?;
         check(&source, &raw)?;
+        let modelled = check_sections(&source, &raw)?;
+        let measured = read_measured(&source, &raw)?;
         let topology = topology(&raw);
+        // What a twin leaves out is never asked for, or free: the time that a call takes the host.
+        let ideal = Model::ideal();
         let model = Model {
-            gpu_memory: raw.gpu_memory,
-            fabric: raw.fabric,
-            copy_engine: raw.copy_engine,
-            kernel: raw.kernel,
-            host_link: raw.host_link,
+            gpu_memory: raw.gpu_memory.unwrap_or(ideal.gpu_memory),
+            fabric: raw.fabric.unwrap_or(ideal.fabric),
+            copy_engine: raw.copy_engine.unwrap_or(ideal.copy_engine),
+            kernel: raw.kernel.unwrap_or(ideal.kernel),
+            host_link: raw.host_link.unwrap_or(ideal.host_link),
             pageable: raw.pageable,
-            migration: raw.migration,
-            cpu: raw.cpu,
-            time: raw.time.into_inner(),
+            migration: raw.migration.unwrap_or(ideal.migration),
+            cpu: raw.cpu.unwrap_or(ideal.cpu),
+            time: raw.time.map_or(ideal.time, Spanned::into_inner),
             calls: raw.calls,
         };
         Ok(Self {
@@ -270,6 +287,8 @@ impl MachineDesc {
             file: file.to_string(),
             clocks_mhz: (raw.gpus.sm_clock_mhz, raw.gpus.memory_clock_mhz),
             software: raw.software,
+            measured,
+            modelled,
             topology,
             model,
         })
@@ -314,7 +333,7 @@ fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
         ("routes", raw.routes.len(), MAX_LINKS),
         ("nics", raw.nics.len(), MAX_UNITS),
         ("pageable", raw.pageable.len(), 16),
-        ("cpu.cache", raw.cpu.cache.len(), 8),
+        ("cpu.cache", raw.cpu.as_ref().map_or(0, |cpu| cpu.cache.len()), 8),
         ("calls", raw.calls.len(), 256),
     ] {
         if n > max {
@@ -428,18 +447,60 @@ fn check_order(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
     if !rising(raw.pageable.iter().map(|p| p.up_to_bytes).collect()) {
         return Err(source.error(None, "pageable: expected rising up_to_bytes"));
     }
-    if !rising(raw.cpu.cache.iter().map(|c| c.bytes).collect()) {
+    let caches = raw.cpu.iter().flat_map(|cpu| &cpu.cache);
+    if !rising(caches.map(|c| c.bytes).collect()) {
         return Err(source.error(None, "cpu.cache: expected rising sizes"));
     }
-    let matrix = &raw.time.get_ref().copy_us_matrix;
+    let Some(time) = &raw.time else { return Ok(()) };
+    let matrix = &time.get_ref().copy_us_matrix;
     let n = raw.gpu.len();
     let sane = |us: &f64| us.is_finite() && (0.0..=1e6).contains(us);
     let fits = matrix.len() == n && matrix.iter().all(|row| row.len() == n && row.iter().all(sane));
     if !matrix.is_empty() && !fits {
         let reason = format!("copy_us_matrix: expected {n} rows of {n} times from 0 to 1e6");
-        return Err(source.error(Some(raw.time.span()), reason));
+        return Err(source.error(Some(time.span()), reason));
     }
     Ok(())
+}
+
+/// Whether all sections are there that say how the parts work. A file without measured paths needs
+/// them all.
+fn check_sections(source: &Source<'_>, raw: &File) -> Result<bool, DescError> {
+    let sections = [
+        ("gpu_memory", raw.gpu_memory.is_some()),
+        ("fabric", raw.fabric.is_some()),
+        ("copy_engine", raw.copy_engine.is_some()),
+        ("kernel", raw.kernel.is_some()),
+        ("host_link", raw.host_link.is_some()),
+        ("migration", raw.migration.is_some()),
+        ("cpu", raw.cpu.is_some()),
+        ("time", raw.time.is_some()),
+    ];
+    let missing = sections.iter().find(|(_, there)| !there);
+    match missing {
+        Some((name, _)) if raw.path.is_empty() => {
+            let reason = format!("no [{name}]; expected it, or [[path]] of measured paths");
+            Err(source.error(None, reason))
+        }
+        missing => Ok(missing.is_none()),
+    }
+}
+
+fn read_measured(source: &Source<'_>, raw: &File) -> Result<Measured, DescError> {
+    let gpus: BTreeSet<u32> = raw.gpu.iter().map(|g| *g.id.get_ref()).collect();
+    let numas: BTreeSet<u32> = raw.numa.iter().map(|n| *n.id.get_ref()).collect();
+    let exists = |unit: Unit| match unit {
+        Unit::Gpu(g) => gpus.contains(&g),
+        Unit::Numa(n) => numas.contains(&n),
+    };
+    let parts = Parts {
+        about: raw.measured.as_ref(),
+        paths: &raw.path,
+        shared: &raw.shared,
+        queues: &raw.queue,
+        exists: &exists,
+    };
+    measured::read(&parts).map_err(|(span, reason)| source.error(span, reason))
 }
 
 fn topology(raw: &File) -> Topology {
@@ -545,7 +606,7 @@ fn gpu(raw: &File, gpu: &RawGpu) -> Gpu {
 /// Cache groups: CPUs of a domain in order, so many to a cache.
 fn caches(raw: &File) -> Vec<CacheGroup> {
     let mut groups = Vec::new();
-    for cache in &raw.cpu.cache {
+    for cache in raw.cpu.iter().flat_map(|cpu| &cpu.cache) {
         for numa in &raw.numa {
             for cpus in numa.cpus.get_ref().as_slice().chunks(cache.shared_by as usize) {
                 groups.push(CacheGroup {

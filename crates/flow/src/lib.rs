@@ -7,6 +7,7 @@ mod batch;
 mod calls;
 mod cpu;
 mod desc;
+mod measured;
 mod model;
 mod network;
 mod nvlink;
@@ -17,6 +18,7 @@ mod solve;
 
 pub use batch::{Batch, NONE, Shares};
 pub use desc::{DescError, MachineDesc, Switches};
+pub use measured::{Known, Measured, PathAlone, PathKey, Queue, Shared};
 pub use network::{Explanation, Network, NoPath, Operation, Prediction, Resource, Stage, Use};
 pub use software::{Ccl, Mpi, NetworkCost, Software};
-pub use solve::Solver;
+pub use solve::{Demand, Solver};

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Case, Flow, Gpu, LinkKind, Node, Ns, NumaDomain, Rate, Topology, Warning};
 
+use crate::measured::{Book, Measured};
 use crate::model::{Cache, Model};
 use crate::path::{Built, build};
 use crate::routes::{Bundle, InUse, Routes};
+use crate::solve::Demand;
 use crate::{DescError, MachineDesc, Solver, Switches};
 
 /// Up to so many GPUs the routes of all pairs are worked out once; beyond, when asked for.
@@ -51,6 +53,12 @@ pub struct Operation {
     pub uses: Vec<Use>,
     /// The most that the flow can reach alone, whatever is free.
     pub cap: Rate,
+    /// Its weight where rates are shared out: of two flows that wait for the same resource, one of
+    /// 0.5 gets half of what one of 1 gets.
+    pub share: f64,
+    /// The engine that serves one stream of operations at a time, if this is for such a one: index
+    /// into [`Network::queues`].
+    pub queue: Option<u32>,
     /// Device time before the first byte moves.
     pub alpha: Ns,
     /// Host time of the call that enqueues it.
@@ -168,6 +176,12 @@ pub struct Network {
     /// Whether GPUs may be joined by links that discovery could not see, so that a way through the
     /// host is no ceiling.
     pub(crate) unread_fabric: bool,
+    /// What was measured of this node, which counts before what the model says.
+    pub(crate) book: Book,
+    /// Whether flows that were not measured can be modelled.
+    pub(crate) modelled: bool,
+    /// Names of the engines that serve one stream at a time.
+    queues: Vec<String>,
 }
 
 impl Network {
@@ -176,10 +190,13 @@ impl Network {
     /// # Errors
     /// Two GPUs that neither a link nor the host joins.
     pub fn new(desc: &MachineDesc, switches: Switches) -> Result<Self, DescError> {
-        let network = Self::of(&desc.topology, desc.model.clone(), switches, true);
+        let mut network = Self::of(&desc.topology, desc.model.clone(), switches, true);
+        network.modelled = desc.modelled;
+        network.add_measured(desc.measured.clone());
         for (&g, gpu) in &network.gpus {
             let joined = network.routes.neighbours(Node::Gpu(g)).next().is_some();
-            if !joined && gpu.port.is_none() {
+            // A twin needs no links: what was measured between two places is a path.
+            if !joined && gpu.port.is_none() && network.modelled {
                 let reason = format!("gpu{g} has no link; expected one to a NUMA domain or a GPU");
                 return Err(DescError { file: desc.file.clone(), reason });
             }
@@ -226,6 +243,9 @@ impl Network {
             routes: Routes::of(topology),
             used: BTreeMap::new(),
             unread_fabric: topology.doubts(Warning::NVLINK_NOT_READ),
+            book: Book::default(),
+            modelled: true,
+            queues: Vec::new(),
         };
         topology.numa.iter().for_each(|numa| network.add_numa(numa, &topology.numa));
         topology.gpus.iter().enumerate().for_each(|(i, gpu)| network.add_gpu(i, gpu));
@@ -341,6 +361,27 @@ impl Network {
         u32::try_from(self.resources.len() - 1).ok()
     }
 
+    /// What was measured: what is shared after the resources of the model, queues after its.
+    fn add_measured(&mut self, measured: Measured) {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let (resource, queue) = (count(self.resources.len()), count(self.queues.len()));
+        let shared = measured.shared.iter();
+        self.resources
+            .extend(shared.map(|s| Resource { name: s.name.clone(), capacity: s.known.rate }));
+        self.queues.extend(measured.queues.iter().map(|q| q.name.clone()));
+        self.book = Book::new(measured, resource, queue);
+    }
+
+    /// What was measured of this node; empty if its description models it.
+    pub fn measured(&self) -> &Measured {
+        &self.book.measured
+    }
+
+    /// Names of the engines that serve one stream of operations at a time.
+    pub fn queues(&self) -> &[String] {
+        &self.queues
+    }
+
     /// What flows share.
     pub fn resources(&self) -> &[Resource] {
         &self.resources
@@ -390,8 +431,9 @@ impl Network {
     /// # Errors
     /// As [`Self::operation`], for any flow of the case.
     pub fn predict(&self, case: &Case) -> Result<Vec<Prediction>, NoPath> {
-        let built: Vec<Built> =
+        let mut built: Vec<Built> =
             case.flows().map(|flow| build(self, flow)).collect::<Result<_, _>>()?;
+        built.iter_mut().for_each(|built| self.take_turns(&mut built.operation));
         let rates = self.solve(&built);
         let loads: Vec<(&Built, Rate)> = built.iter().zip(rates.iter().copied()).collect();
         let predict = |(flow, &(built, rate)): (&Flow, &(&Built, Rate))| {
@@ -402,29 +444,58 @@ impl Network {
         Ok(case.timed.iter().zip(&loads).map(predict).collect())
     }
 
+    /// Flows of one queue take turns: on average each has so much of the engine's time as it would
+    /// have of a resource that they share, whose capacity is 1 and of which a byte takes as long as
+    /// it takes alone.
+    fn take_turns(&self, operation: &mut Operation) {
+        let Some(queue) = operation.queue else { return };
+        let weight = 1.0 / operation.cap.0;
+        if let Ok(resource) = u32::try_from(self.resources.len() + queue as usize)
+            && weight.is_finite()
+        {
+            operation.uses.push(Use { resource, weight });
+        }
+    }
+
+    /// Name and capacity of a resource, queues after those that have rates.
+    fn shared(&self, resource: u32) -> Option<(&str, f64)> {
+        let (at, rates) = (resource as usize, self.resources.len());
+        match self.resources.get(at) {
+            Some(resource) => Some((&resource.name, resource.capacity.0)),
+            None => Some((self.queues.get(at.checked_sub(rates)?)?, 1.0)),
+        }
+    }
+
     fn solve(&self, built: &[Built]) -> Vec<Rate> {
-        let capacities: Vec<f64> = self.resources.iter().map(|r| r.capacity.0).collect();
-        let flows: Vec<(&[Use], f64)> =
-            built.iter().map(|b| (b.operation.uses.as_slice(), b.operation.cap.0)).collect();
+        let turns = self.queues.iter().map(|_| 1.0);
+        let capacities: Vec<f64> =
+            self.resources.iter().map(|r| r.capacity.0).chain(turns).collect();
+        let flows: Vec<Demand<'_>> = built.iter().map(|b| Demand::of(&b.operation)).collect();
         let mut rates = Vec::new();
         Solver::default().rates(&capacities, &flows, &mut rates);
         rates.into_iter().map(Rate).collect()
     }
 
-    /// The flow's own cap, or the full resource that it takes the most of.
+    /// The flow's own cap, or what max-min fairness says: the full resource where no other flow has
+    /// more for its share; of several the one that it takes the most of.
     fn bound_by(&self, of: &Built, rate: Rate, loads: &[(&Built, Rate)]) -> String {
         const NEARLY: f64 = 1.0 - 1e-9;
         if rate.0 >= of.operation.cap.0 * NEARLY {
             return of.limit.clone();
         }
+        let level = rate.0 / of.operation.share;
         let full = |u: &&Use| {
-            let used: f64 = loads
-                .iter()
-                .flat_map(|(b, rate)| b.operation.uses.iter().map(move |v| (v, rate)))
-                .filter(|(v, _)| v.resource == u.resource)
-                .map(|(v, rate)| v.weight * rate.0)
-                .sum();
-            self.resources.get(u.resource as usize).is_some_and(|r| used >= r.capacity.0 * NEARLY)
+            let (mut used, mut highest) = (0.0, 0.0f64);
+            for (b, rate) in loads {
+                let takes = b.operation.uses.iter().filter(|v| v.resource == u.resource);
+                let weight: f64 = takes.map(|v| v.weight).sum();
+                used += weight * rate.0;
+                if weight > 0.0 {
+                    highest = highest.max(rate.0 / b.operation.share);
+                }
+            }
+            let shared = self.shared(u.resource);
+            shared.is_some_and(|(_, c)| used >= c * NEARLY) && level >= highest * NEARLY
         };
         let most = of
             .operation
@@ -432,8 +503,8 @@ impl Network {
             .iter()
             .filter(full)
             .max_by(|a, b| a.weight.total_cmp(&b.weight))
-            .and_then(|u| self.resources.get(u.resource as usize));
-        most.map_or_else(|| of.limit.clone(), |r| r.name.clone())
+            .and_then(|u| self.shared(u.resource));
+        most.map_or_else(|| of.limit.clone(), |(name, _)| name.to_string())
     }
 }
 

@@ -8,6 +8,7 @@ use pathline_schema::{
 };
 
 use crate::calls;
+use crate::measured::PathKey;
 use crate::model::{Pageable, Verb};
 use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name};
 use crate::routes::total_width;
@@ -55,6 +56,15 @@ pub(crate) fn build(net: &Network, flow: &Flow) -> Result<Built, NoPath> {
     }
     check_place(net, flow.src, flow.by)?;
     check_place(net, flow.dst, flow.by)?;
+    if let Some(built) = net.book.build(flow, &net.model.time) {
+        return Ok(built);
+    }
+    if !net.modelled {
+        return no(format!(
+            "not measured: {}; calibrate from a run that has it",
+            PathKey::of(flow)
+        ));
+    }
     match flow.by {
         Mover::Dma { at } => copy(net, flow, at, false),
         Mover::Blit { at } => copy(net, flow, at, true),
@@ -618,6 +628,8 @@ impl<'a> Way<'a> {
         let operation = Operation {
             uses: uses.collect(),
             cap: Rate(self.cap),
+            share: 1.0,
+            queue: None,
             alpha: Ns::us(alpha_us),
             call: Ns::us(call_us),
             blocking,

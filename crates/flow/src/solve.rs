@@ -1,13 +1,47 @@
 //! Max-min fair rates of a case: few flows, weights, caps. For millions of flows see
 //! [`crate::Batch`].
 
-use crate::Use;
+use crate::{Operation, Use};
 
-/// Computes max-min fair rates by progressive filling; keeps its buffers between calls.
+/// The smallest weight that a flow may have where rates are shared out; the largest is its inverse.
+pub(crate) const MIN_SHARE: f64 = 1e-3;
+
+/// What a flow asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Demand<'a> {
+    /// What it takes of which resource. Uses whose weight is not above 0, and uses of resources
+    /// that do not exist, are free.
+    pub uses: &'a [Use],
+    /// The most that it can use, in GB/s.
+    pub cap: f64,
+    /// Its weight where rates are shared out, 1 by default; not above 0 or no number counts as 1.
+    pub share: f64,
+}
+
+impl<'a> Demand<'a> {
+    /// Of weight 1.
+    pub const fn new(uses: &'a [Use], cap: f64) -> Self {
+        Self { uses, cap, share: 1.0 }
+    }
+    /// Of an operation.
+    pub fn of(operation: &'a Operation) -> Self {
+        Self { uses: &operation.uses, cap: operation.cap.0, share: operation.share }
+    }
+    fn weight(&self) -> f64 {
+        if self.share > 0.0 && self.share.is_finite() { self.share } else { 1.0 }
+    }
+    /// The level at which it has all it can use.
+    fn capped_at(&self) -> f64 {
+        sane(self.cap) / self.weight()
+    }
+}
+
+/// Computes weighted max-min fair rates by progressive filling; keeps its buffers between calls.
 ///
-/// All rates rise together. Where a resource is full, the flows that use it stay at the rate they
-/// have; a flow stays at its cap; the others rise on. A flow of weight 2 on a resource takes twice
-/// its rate of it. (Bertsekas and Gallager, Data Networks, 6.5.2, with weighted uses.)
+/// All rates rise together, each in proportion to its flow's share. Where a resource is full, the
+/// flows that use it stay at the rate they have; a flow stays at its cap; the others rise on. A flow
+/// that takes 2 bytes of a resource for a byte takes twice its rate of it. (Bertsekas and Gallager,
+/// Data Networks, 6.5.2, with weighted uses.)
 #[derive(Debug, Default)]
 pub struct Solver {
     pools: Vec<Pool>,
@@ -22,14 +56,14 @@ pub struct Solver {
 struct Pool {
     /// Capacity that settled flows leave.
     left: f64,
-    /// Sum of the weights of uses by rising flows.
+    /// Sum over the uses by rising flows: bytes taken for a byte, times the flow's share.
     weight: f64,
     /// Number of those uses: exact, where the sum is rounded.
     uses: u32,
 }
 
 impl Pool {
-    /// The common rate at which it is full; infinite if nothing rises in it.
+    /// The common level at which it is full; infinite if nothing rises in it.
     fn full_at(&self) -> f64 {
         if self.uses == 0 { f64::INFINITY } else { (self.left / self.weight).max(0.0) }
     }
@@ -40,10 +74,9 @@ const SAME: f64 = 1e-11;
 
 impl Solver {
     /// Rates of flows that each use some resources up to an own cap. `capacities` and caps in
-    /// GB/s; `uses` of flow `i` are `flows[i].0`. A flow with neither cap nor uses gets an
-    /// infinite rate. Uses whose weight is not above 0, and uses of resources that do not exist,
-    /// are free; a capacity or cap that is negative or no number counts as 0.
-    pub fn rates(&mut self, capacities: &[f64], flows: &[(&[Use], f64)], rates: &mut Vec<f64>) {
+    /// GB/s. A flow with neither cap nor uses gets an infinite rate; a capacity or cap that is
+    /// negative or no number counts as 0.
+    pub fn rates(&mut self, capacities: &[f64], flows: &[Demand<'_>], rates: &mut Vec<f64>) {
         self.start(capacities, flows);
         rates.clear();
         rates.resize(flows.len(), 0.0);
@@ -53,26 +86,25 @@ impl Solver {
             let Self { pools, rising, settled } = self;
             settled.clear();
             rising.retain(|&i| {
-                let (Some((uses, cap)), Some(rate)) = (flows.get(i), rates.get_mut(i)) else {
+                let (Some(flow), Some(rate)) = (flows.get(i), rates.get_mut(i)) else {
                     return false;
                 };
-                let cap = sane(*cap);
-                let capped = cap <= reached;
-                let full = || counted(uses).any(|u| is_full(pools, u, reached));
+                let capped = flow.capped_at() <= reached;
+                let full = || counted(flow.uses).any(|u| is_full(pools, u, reached));
                 let settles = capped || level.is_infinite() || full();
                 if settles {
-                    *rate = if capped { cap } else { level };
+                    *rate = if capped { sane(flow.cap) } else { level * flow.weight() };
                     settled.push(i);
                 }
                 !settles
             });
             // Taken off only after the round: a pool that is full is full for all its users.
             for &i in settled.iter() {
-                let (Some((uses, _)), Some(&rate)) = (flows.get(i), rates.get(i)) else { continue };
-                for u in counted(uses) {
+                let (Some(flow), Some(&rate)) = (flows.get(i), rates.get(i)) else { continue };
+                for u in counted(flow.uses) {
                     if let Some(pool) = pools.get_mut(u.resource as usize) {
                         pool.left = (pool.left - rate * u.weight).max(0.0);
-                        pool.weight -= u.weight;
+                        pool.weight -= u.weight * flow.weight();
                         pool.uses -= 1;
                     }
                 }
@@ -83,24 +115,26 @@ impl Solver {
         }
     }
 
-    fn start(&mut self, capacities: &[f64], flows: &[(&[Use], f64)]) {
+    fn start(&mut self, capacities: &[f64], flows: &[Demand<'_>]) {
         let empty = |&c: &f64| Pool { left: sane(c), weight: 0.0, uses: 0 };
         self.pools.clear();
         self.pools.extend(capacities.iter().map(empty));
         self.rising.clear();
         self.rising.extend(0..flows.len());
-        for u in flows.iter().flat_map(|(uses, _)| counted(uses)) {
-            if let Some(pool) = self.pools.get_mut(u.resource as usize) {
-                pool.weight += u.weight;
-                pool.uses += 1;
+        for flow in flows {
+            for u in counted(flow.uses) {
+                if let Some(pool) = self.pools.get_mut(u.resource as usize) {
+                    pool.weight += u.weight * flow.weight();
+                    pool.uses += 1;
+                }
             }
         }
     }
 
     /// The lowest common rate at which a pool is full or a rising flow is at its cap.
-    fn level(&self, flows: &[(&[Use], f64)]) -> f64 {
+    fn level(&self, flows: &[Demand<'_>]) -> f64 {
         let pools = self.pools.iter().map(Pool::full_at);
-        let caps = self.rising.iter().filter_map(|&i| flows.get(i)).map(|&(_, cap)| sane(cap));
+        let caps = self.rising.iter().filter_map(|&i| flows.get(i)).map(Demand::capped_at);
         pools.chain(caps).fold(f64::INFINITY, f64::min)
     }
 }
@@ -130,7 +164,7 @@ mod tests {
                 (uses.iter().map(|&(resource, weight)| Use { resource, weight }).collect(), *cap)
             })
             .collect();
-        let flows: Vec<(&[Use], f64)> = uses.iter().map(|(u, c)| (u.as_slice(), *c)).collect();
+        let flows: Vec<Demand<'_>> = uses.iter().map(|(u, c)| Demand::new(u, *c)).collect();
         let mut rates = Vec::new();
         Solver::default().rates(capacities, &flows, &mut rates);
         rates

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pathline_flow::{Operation, Solver};
+use pathline_flow::{Demand, Operation, Solver};
 
 /// A flow that moves bytes now.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl Fluid {
                 .connected
                 .iter()
                 .filter_map(active)
-                .map(|flow| (flow.operation.uses.as_slice(), flow.operation.cap.0))
+                .map(|flow| Demand::of(&flow.operation))
                 .collect();
             self.solver.rates(&self.capacities, &flows, &mut self.rates);
         }
@@ -187,6 +187,8 @@ mod tests {
         Rc::new(Operation {
             uses: uses.iter().map(|&(resource, weight)| Use { resource, weight }).collect(),
             cap: Rate(cap),
+            share: 1.0,
+            queue: None,
             alpha: Ns::ZERO,
             call: Ns(1.0),
             blocking: false,

@@ -502,6 +502,8 @@ mod tests {
         let operation = Operation {
             uses: vec![Use { resource: 0, weight: 1.0 }],
             cap: Rate(99.0),
+            share: 1.0,
+            queue: None,
             alpha: Ns(50.0),
             call: Ns(1.0),
             blocking: false,
