@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// List the machines that can be simulated, or print the description of one.
     Machines(MachinesArgs),
+    /// Hold a simulated machine against published values, row by row as their tools make them.
+    Validate(ValidateArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -260,6 +262,37 @@ pub(crate) struct DoctorArgs {
     /// Also run the checks that every machine must pass, on the host and its GPUs; seconds.
     #[arg(long)]
     pub(crate) conformance: bool,
+}
+
+/// Which machine to hold against which values, and how near they must be.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct ValidateArgs {
+    /// The machine: a name from `pathline machines`, or a TOML file.
+    #[arg(long, short, value_name = "NAME|FILE", default_value = "mi250x")]
+    pub(crate) machine: String,
+    /// A table of published values (CSV; docs/validate.md has its columns and words). By default
+    /// that which comes with the machine.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
+    /// Rows of this system are of this machine, too. May be given several times.
+    #[arg(long, value_name = "SYSTEM")]
+    pub(crate) system: Vec<String>,
+    /// What is allowed, in percent: TARGET=MEDIAN[,P95] such as bandwidth=2,6. Targets are bandwidth,
+    /// sweeps, messages, topology. One that is missed ends with exit code 1.
+    #[arg(long, value_name = "TARGET=MEDIAN[,P95]")]
+    pub(crate) within: Vec<String>,
+    /// Show every row, not the farthest only.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Write a page with pictures of predicted over published values.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write a table with a row a value; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    pub(crate) color: Colour,
 }
 
 /// Which description to print.

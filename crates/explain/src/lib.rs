@@ -1,5 +1,6 @@
 //! From records to understanding: ceilings, comparison, pictures. Reaches no device.
 
+pub mod agreement;
 pub mod csv;
 pub mod diff;
 pub mod figure;

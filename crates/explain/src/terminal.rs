@@ -1,5 +1,6 @@
 //! The summary on a terminal: sentences first, then small pictures.
 
+pub(crate) mod agreement;
 mod draw;
 
 use std::collections::BTreeMap;

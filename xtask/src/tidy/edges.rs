@@ -23,10 +23,14 @@ const CRATES: &[Crate] = &[
     Crate { name: "sim", uses: &["schema", "hal", "flow"], tests_use: &[] },
     Crate { name: "topo", uses: &["schema"], tests_use: &[] },
     Crate { name: "bench", uses: &["schema", "stats", "flow", "hal"], tests_use: &["sim"] },
-    Crate { name: "explain", uses: &["schema", "stats", "flow"], tests_use: &[] },
+    Crate { name: "validate", uses: &["schema", "flow"], tests_use: &[] },
+    Crate { name: "explain", uses: &["schema", "stats", "flow", "validate"], tests_use: &[] },
     Crate {
         name: "cli",
-        uses: &["schema", "stats", "flow", "hal", "vendor", "sim", "topo", "bench", "explain"],
+        uses: &[
+            "schema", "stats", "flow", "hal", "vendor", "sim", "topo", "bench", "explain",
+            "validate",
+        ],
         tests_use: &["stub"],
     },
     // Never shipped: only tests may use them.
@@ -37,7 +41,7 @@ const CRATES: &[Crate] = &[
 /// Development tools beside the crates; nothing may use them.
 const TOOLS: &[Crate] = &[
     Crate { name: "xtask", uses: &["schema"], tests_use: &[] },
-    Crate { name: "fuzz", uses: &["schema", "flow", "topo"], tests_use: &[] },
+    Crate { name: "fuzz", uses: &["schema", "flow", "topo", "validate"], tests_use: &[] },
 ];
 
 /// Manifests with the crate that each belongs to.

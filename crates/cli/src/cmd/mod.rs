@@ -8,6 +8,7 @@ mod plan;
 mod report;
 mod run;
 mod topo;
+mod validate;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         Some(Command::Diff(args)) => diff::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Machines(args)) => machines::run(&args),
+        Some(Command::Validate(args)) => validate::run(&args),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "pathline", &mut script);

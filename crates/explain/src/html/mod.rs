@@ -4,6 +4,7 @@
 //! itself any request, so that a hostile host name or error text can load and send nothing.
 
 mod absences;
+pub(crate) mod agreement;
 mod bars;
 mod build;
 mod cell;

@@ -1,0 +1,188 @@
+//! `pathline validate`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use pathline_bench::{About, Crew, Entry, Here, Overhead, Plan, Task, default_settings};
+use pathline_explain::agreement;
+use pathline_flow::{MachineDesc, Switches};
+use pathline_schema::{Bytes, Case, Measured, Message, Rate, Settings};
+use pathline_sim::Options;
+use pathline_stats::Summary;
+use pathline_validate::score::Target;
+use pathline_validate::{Ask, Got, Plan as Table, Report, TARGETS};
+
+use super::{Exit, colour};
+use crate::args::ValidateArgs;
+use crate::files;
+use crate::say::{out, outln};
+use crate::world::describe;
+
+/// Columns of the summary.
+const WIDTH: usize = 100;
+/// Largest table that is read.
+const MAX_TABLE: u64 = 64 << 20;
+
+/// Answers by what was asked.
+type Answers = BTreeMap<Ask, Result<Got, String>>;
+
+pub(super) fn run(args: &ValidateArgs) -> Result<Exit> {
+    let (desc, _) = describe(&args.machine)?;
+    let (name, text) = table(args, &desc)?;
+    let rows = pathline_validate::read(&text).map_err(|e| anyhow!("{name}: {e}"))?;
+    let table = Table::new(rows, &desc, &args.system)?;
+    let answers = answers(&desc, &table.asks())?;
+    let of = |ask: &Ask| {
+        answers.get(ask).cloned().unwrap_or_else(|| Err(format!("{ask} was not asked")))
+    };
+    let report = table.score(&desc.name, &targets(&args.within)?, &of);
+    if let Some(file) = &args.csv {
+        files::write(file, &agreement::csv(&report))?;
+    }
+    if let Some(file) = &args.html {
+        files::write(file, &agreement::page(&report, &name))?;
+    }
+    let piped = [&args.csv, &args.html].into_iter().flatten().any(|f| f == Path::new("-"));
+    if !piped {
+        out!("{}", agreement::summary(&report, &name, args.all, WIDTH, colour(args.color)));
+        if let Some(file) = &args.html {
+            outln!("\n{}", file.display());
+        }
+    }
+    Ok(judge(&report))
+}
+
+/// A target is missed: 1. No row has a prediction: 3.
+fn judge(report: &Report) -> Exit {
+    if report.compared.is_empty() {
+        Exit::CouldNotJudge
+    } else if report.met() {
+        Exit::Fine
+    } else {
+        Exit::Wrong
+    }
+}
+
+/// The table that is named, or the one that comes with the machine.
+fn table(args: &ValidateArgs, desc: &MachineDesc) -> Result<(String, String)> {
+    let Some(path) = &args.against else {
+        let shipped = (desc.name == "mi250x").then_some(pathline_validate::MI250X);
+        let name = format!("the published values of {}", desc.name);
+        return shipped.map(|text| (name, text.to_owned())).ok_or_else(|| {
+            anyhow!(
+                "no published values of '{}' come with pathline; name a table with --against",
+                desc.name
+            )
+        });
+    };
+    let name = path.display().to_string();
+    let size = fs::metadata(path).with_context(|| name.clone())?.len();
+    if size > MAX_TABLE {
+        return Err(anyhow!("{name}: {size} bytes are too many for a table of published values"));
+    }
+    let bytes = fs::read(path).with_context(|| name.clone())?;
+    let text = String::from_utf8(bytes).map_err(|_| anyhow!("{name}: it is not UTF-8"))?;
+    Ok((name, text))
+}
+
+/// The targets, with what `--within TARGET=MEDIAN[,P95]` says in percent.
+fn targets(within: &[String]) -> Result<Vec<Target>> {
+    let mut targets = TARGETS.to_vec();
+    for text in within {
+        let bad = || {
+            let names: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
+            anyhow!(
+                "--within '{text}': expected TARGET=MEDIAN[,P95] in percent, such as bandwidth=2,6; \
+                 targets are {}",
+                names.join(", ")
+            )
+        };
+        let (name, bounds) = text.split_once('=').ok_or_else(bad)?;
+        let target = targets.iter_mut().find(|t| t.name == name.trim()).ok_or_else(bad)?;
+        let percent = |text: &str| {
+            let value = text.trim().trim_end_matches('%').trim_end().parse::<f64>().ok();
+            value.filter(|v| (0.0..=1e6).contains(v)).map(|v| v / 100.0).ok_or_else(bad)
+        };
+        (target.median, target.p95) = match bounds.split_once(',') {
+            Some((median, p95)) => (percent(median)?, Some(percent(p95)?)),
+            None => (percent(bounds)?, None),
+        };
+    }
+    Ok(targets)
+}
+
+/// Asks the machine, each thing once.
+fn answers(desc: &MachineDesc, asks: &BTreeSet<&Ask>) -> Result<Answers> {
+    let mut answers = Answers::new();
+    let mut entries = Vec::new();
+    for ask in asks {
+        match ask {
+            Ask::Case(case) => entries.push(entry(case)),
+            Ask::Exchange(_) => {
+                let why = "message layers (MPI, RCCL) are not simulated yet";
+                answers.insert((*ask).clone(), Err(why.to_owned()));
+            }
+        }
+    }
+    // What the runtime must be started with is known by case; here no process has to be.
+    let plan = Plan { entries }.with_environments(&desc.topology(), &BTreeMap::new());
+    for entry in plan.entries.iter().filter(|e| e.skip.is_some()) {
+        let why = entry.skip.clone().unwrap_or_default();
+        answers.insert(Ask::Case(entry.case.clone()), Err(why));
+    }
+    let todo: Vec<Entry> = plan.entries.into_iter().filter(|e| e.skip.is_none()).collect();
+    for of_env in todo.chunk_by(|a, b| a.env == b.env) {
+        measure(desc, of_env, &mut answers)?;
+    }
+    Ok(answers)
+}
+
+fn entry(case: &Case) -> Entry {
+    Entry { case: case.clone(), suites: Vec::new(), skip: None, group: 0, env: BTreeMap::new() }
+}
+
+/// Measures cases of one environment by the engine of `pathline run`. The spread that a simulated
+/// run has is left out: what is judged is the model, not a draw.
+fn measure(desc: &MachineDesc, entries: &[Entry], answers: &mut Answers) -> Result<()> {
+    let Some(first) = entries.first() else { return Ok(()) };
+    let options = Options { jitter: 0.0, ..Options::default() };
+    let machine = pathline_sim::machine_with(desc, Switches::from_env(&first.env), &options)?;
+    let about = About::of(&machine, None, Overhead::Known);
+    let memory = Bytes(machine.topology.numa.iter().map(|n| n.memory.0).sum());
+    // Without a spread the samples are alike.
+    let settings = Settings { min_samples: 3, ..default_settings(memory) };
+    let mut crew = Here::new(&machine, about, settings);
+    for group in entries.chunk_by(|a, b| a.group == b.group) {
+        let task = Task { entries: group.to_vec(), carried: Vec::new() };
+        crew.measure(&task, &|| None, &mut |message| {
+            let (case, answer) = match message {
+                Message::Measured(measured) => {
+                    let answer = got(&measured);
+                    (measured.case, answer)
+                }
+                Message::Skipped(skip) => (skip.case, Err(skip.why)),
+                Message::Faulted(fault) => (fault.case, Err(fault.error)),
+                _ => return Ok(()),
+            };
+            answers.insert(Ask::Case(case), answer);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The figures of a case: the sum of its flows' rates, the time of the slowest.
+fn got(measured: &Measured) -> Result<Got, String> {
+    let mut all = Got { rate: 0.0, time_us: 0.0, bus: 0.0 };
+    for series in &measured.series {
+        let Some(Summary { median: middle, .. }) = Summary::of(&series.samples_ns) else {
+            return Err("it has no sample".to_owned());
+        };
+        all.rate += Rate::of(series.moved_bytes, pathline_schema::Ns(middle)).gbs();
+        all.time_us = all.time_us.max(middle / series.steps.max(1) as f64 / 1e3);
+    }
+    all.bus = all.rate;
+    Ok(all)
+}

@@ -1,0 +1,172 @@
+//! Predictions beside what was published: a summary for the terminal, a page, a table.
+//!
+//! The parts that show scores know no rows, so that a fitted model's predictions beside what was
+//! measured are shown alike: [`classes_table`], [`targets_lines`] and [`picture`].
+
+use std::fmt::Write;
+
+use pathline_validate::Report;
+use pathline_validate::score::{Compared, Judged, Summary};
+
+pub use crate::html::agreement::{page, picture};
+pub use crate::terminal::agreement::summary;
+
+use crate::words;
+
+/// A table with a row a compared value, then a row a value that was left out.
+pub fn csv(report: &Report) -> String {
+    let mut out = ::csv::Writer::from_writer(Vec::new());
+    let head = [
+        "class",
+        "row",
+        "predicted",
+        "low",
+        "high",
+        "unit",
+        "error",
+        "data",
+        "targets",
+        "source",
+        "how",
+    ];
+    // Writing to memory fails in no way that a reader could do something about.
+    let _ = out.write_record(head);
+    for c in &report.compared {
+        let _ = out.write_record([
+            c.class.clone(),
+            c.label.clone(),
+            c.predicted.to_string(),
+            c.measured.low.to_string(),
+            c.measured.high.to_string(),
+            c.unit.clone(),
+            c.error().to_string(),
+            c.data.to_string(),
+            c.targets.join(" "),
+            c.source.clone(),
+            c.how.clone(),
+        ]);
+    }
+    for l in &report.left_out {
+        let why = format!("left out: {}", l.reason);
+        let empty = String::new;
+        let record = [
+            empty(),
+            l.label.clone(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            why,
+        ];
+        let _ = out.write_record(record);
+    }
+    out.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+}
+
+/// A relative error with its sign.
+pub(crate) fn signed(error: f64) -> String {
+    let percent = error * 100.0;
+    if !percent.is_finite() || percent.abs() >= 999.5 {
+        let sign = if error < 0.0 { '-' } else { '+' };
+        return format!("{sign}>999 %");
+    }
+    if percent.abs() < 0.05 { "0.0 %".to_owned() } else { format!("{percent:+.1} %") }
+}
+
+/// A relative error without sign.
+pub(crate) fn share(error: f64) -> String {
+    signed(error).trim_start_matches(['+', '-']).to_owned()
+}
+
+/// A published or measured value: a figure, a range, or a bound.
+pub(crate) fn value(value: &pathline_validate::Value) -> String {
+    match (value.low.is_finite(), value.high.is_finite()) {
+        (true, true) => words::range(value.low, value.high),
+        (true, false) => format!(">={}", words::number(value.low)),
+        _ => format!("<={}", words::number(value.high)),
+    }
+}
+
+/// Errors by class, as lines of a table.
+pub fn classes_table(classes: &[Summary]) -> String {
+    let wide = classes.iter().map(|c| c.name.chars().count()).max().unwrap_or(0).max(5);
+    let mut text = format!("{:<wide$}     n   median      p95    worst\n", "class");
+    for c in classes {
+        let (median, p95, worst) = (share(c.median), share(c.p95), share(c.worst));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{:<wide$} {:>5} {median:>8} {p95:>8} {worst:>8}", c.name, c.n);
+    }
+    text
+}
+
+/// Each target with what is allowed and what there is, and whether it is met.
+pub fn targets_lines(judged: &[Judged]) -> Vec<(bool, String)> {
+    let line = |j: &Judged| {
+        let most = |bound: f64| format!(" (at most {})", share(bound));
+        let Some(got) = &j.got else { return (true, format!("{}: no row", j.target.name)) };
+        let p95 =
+            j.target.p95.map_or(String::new(), |p| format!(", p95 {}{}", share(got.p95), most(p)));
+        let rows = words::count(got.n, "row");
+        let median = format!("{}{}", share(got.median), most(j.target.median));
+        (j.met(), format!("{}: median {median}{p95}, {rows}", j.target.name))
+    };
+    judged.iter().map(line).collect()
+}
+
+/// Compared values, the farthest first; of equals in their order.
+pub(crate) fn farthest(compared: &[Compared]) -> Vec<&Compared> {
+    let mut all: Vec<&Compared> = compared.iter().collect();
+    all.sort_by(|a, b| b.error().abs().total_cmp(&a.error().abs()));
+    all
+}
+
+/// Rows that were left out, by reason: the most frequent first.
+pub(crate) fn reasons(report: &Report) -> Vec<(&str, Vec<&pathline_validate::LeftOut>)> {
+    let mut by_reason: Vec<(&str, Vec<&pathline_validate::LeftOut>)> = Vec::new();
+    for row in &report.left_out {
+        match by_reason.iter_mut().find(|(reason, _)| *reason == row.reason) {
+            Some((_, rows)) => rows.push(row),
+            None => by_reason.push((&row.reason, vec![row])),
+        }
+    }
+    by_reason.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
+    by_reason
+}
+
+/// A contradiction in a sentence.
+pub(crate) fn contradiction(c: &pathline_validate::Contradiction) -> String {
+    let values: Vec<String> = c
+        .values
+        .iter()
+        .map(|(value, bytes, who)| {
+            let size = pathline_schema::Bytes(*bytes).rounded();
+            format!("{} at {size} by {who}", words::number(*value))
+        })
+        .collect();
+    format!(
+        "{}: {}. Of {} and {} no one model can be nearer to both than {}.",
+        c.what,
+        values.join("; "),
+        words::number(c.low),
+        words::number(c.high),
+        share(c.least_error)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_written_with_one_decimal() {
+        assert_eq!(
+            [0.0123, -0.5, 0.0001, 12.0].map(signed),
+            ["+1.2 %", "-50.0 %", "0.0 %", "+>999 %"]
+        );
+        assert_eq!([-0.0123, f64::INFINITY].map(share), ["1.2 %", ">999 %"]);
+    }
+}

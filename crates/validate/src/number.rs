@@ -1,0 +1,179 @@
+//! How a published number is formed from what is measured: a small expression over cases.
+
+use std::fmt;
+
+use pathline_schema::Case;
+
+use crate::exchange::Exchange;
+
+/// What is asked of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ask {
+    /// A case, run as `pathline run` runs it.
+    Case(Case),
+    /// An operation of a message library.
+    Exchange(Exchange),
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Case(case) => case.fmt(f),
+            Self::Exchange(exchange) => exchange.fmt(f),
+        }
+    }
+}
+
+/// What a machine answers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Got {
+    /// Payload of all timed flows, GB/s. Of a collective: its algorithm bandwidth.
+    pub rate: f64,
+    /// Time of one operation of the slowest flow, us; of a chase, of one load.
+    pub time_us: f64,
+    /// Bus bandwidth of a collective, GB/s; else as `rate`.
+    pub bus: f64,
+}
+
+/// A number to be formed, in the units used inside: GB/s, us, 1, GiB, a count.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Number {
+    /// Known beforehand: from the wiring of the node, from the row.
+    Known(f64),
+    /// [`Got::rate`].
+    Rate(Ask),
+    /// [`Got::time_us`].
+    Time(Ask),
+    /// [`Got::bus`].
+    Bus(Ask),
+    /// So many times a number.
+    Scaled(f64, Box<Number>),
+    /// The sum.
+    Sum(Vec<Number>),
+    /// The first less the second.
+    Less(Box<Number>, Box<Number>),
+    /// The first over the second.
+    Over(Box<Number>, Box<Number>),
+    /// The greatest.
+    Most(Vec<Number>),
+    /// The least.
+    Least(Vec<Number>),
+    /// The middle one; of an even number the mean of the middle two.
+    Median(Vec<Number>),
+}
+
+impl Number {
+    /// So many times it.
+    pub(crate) fn times(self, by: f64) -> Self {
+        if by == 1.0 { self } else { Self::Scaled(by, Box::new(self)) }
+    }
+    pub(crate) fn less(self, other: Self) -> Self {
+        Self::Less(Box::new(self), Box::new(other))
+    }
+    pub(crate) fn over(self, other: Self) -> Self {
+        Self::Over(Box::new(self), Box::new(other))
+    }
+
+    /// Everything that it asks.
+    pub fn asks(&self) -> Vec<&Ask> {
+        match self {
+            Self::Known(_) => Vec::new(),
+            Self::Rate(ask) | Self::Time(ask) | Self::Bus(ask) => vec![ask],
+            Self::Scaled(_, number) => number.asks(),
+            Self::Less(a, b) | Self::Over(a, b) => [a.asks(), b.asks()].concat(),
+            Self::Sum(all) | Self::Most(all) | Self::Least(all) | Self::Median(all) => {
+                all.iter().flat_map(Self::asks).collect()
+            }
+        }
+    }
+
+    /// Its value, with the answers that `of` gives.
+    ///
+    /// # Errors
+    /// The first reason for which an answer is missing.
+    pub fn value(&self, of: &dyn Fn(&Ask) -> Result<Got, String>) -> Result<f64, String> {
+        let all = |numbers: &[Self]| -> Result<Vec<f64>, String> {
+            let mut values: Vec<f64> =
+                numbers.iter().map(|n| n.value(of)).collect::<Result<_, _>>()?;
+            values.sort_by(f64::total_cmp);
+            Ok(values)
+        };
+        Ok(match self {
+            Self::Known(value) => *value,
+            Self::Rate(ask) => of(ask)?.rate,
+            Self::Time(ask) => of(ask)?.time_us,
+            Self::Bus(ask) => of(ask)?.bus,
+            Self::Scaled(by, number) => by * number.value(of)?,
+            Self::Sum(numbers) => all(numbers)?.iter().sum(),
+            Self::Less(a, b) => a.value(of)? - b.value(of)?,
+            Self::Over(a, b) => a.value(of)? / b.value(of)?,
+            Self::Most(numbers) => all(numbers)?.last().copied().unwrap_or(f64::NAN),
+            Self::Least(numbers) => all(numbers)?.first().copied().unwrap_or(f64::NAN),
+            Self::Median(numbers) => crate::score::median(&all(numbers)?).unwrap_or(f64::NAN),
+        })
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |numbers: &[Self]| {
+            let ends = [numbers.first(), numbers.last()].into_iter().flatten();
+            let mut texts: Vec<String> = ends.map(Self::to_string).collect();
+            texts.dedup();
+            texts.join("; .. ")
+        };
+        match self {
+            Self::Known(value) => write!(f, "{value}"),
+            Self::Rate(ask) => write!(f, "rate({ask})"),
+            Self::Time(ask) => write!(f, "time({ask})"),
+            Self::Bus(ask) => write!(f, "busbw({ask})"),
+            Self::Scaled(by, number) => write!(f, "{by} x {number}"),
+            Self::Sum(all) => {
+                f.write_str(&all.iter().map(Self::to_string).collect::<Vec<_>>().join(" + "))
+            }
+            Self::Less(a, b) => write!(f, "({a} - {b})"),
+            Self::Over(a, b) => write!(f, "{a} / {b}"),
+            Self::Most(all) => write!(f, "most of {}: {}", all.len(), list(all)),
+            Self::Least(all) => write!(f, "least of {}: {}", all.len(), list(all)),
+            Self::Median(all) => write!(f, "median of {}: {}", all.len(), list(all)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(bytes: &str) -> Ask {
+        Ask::Case(format!("gpu0.vram > gpu1.vram by dma@gpu0 x {bytes}").parse().unwrap())
+    }
+
+    #[test]
+    fn expressions_have_the_value_of_their_arithmetic() {
+        // 1 MiB runs at 10 GB/s in 5 us, 2 MiB at 20 in 6.
+        let of = |a: &Ask| {
+            let big = *a == ask("2MiB");
+            Ok(if big {
+                Got { rate: 20.0, time_us: 6.0, bus: 20.0 }
+            } else {
+                Got { rate: 10.0, time_us: 5.0, bus: 10.0 }
+            })
+        };
+        let (small, big) = (|| Number::Rate(ask("1MiB")), || Number::Rate(ask("2MiB")));
+        for (number, value) in [
+            (small().times(2.0), 20.0),
+            (big().over(small()), 2.0),
+            (Number::Known(1.0).less(small().over(big())), 0.5),
+            (Number::Most(vec![big(), small()]), 20.0),
+            (Number::Least(vec![big(), small()]), 10.0),
+            (Number::Median(vec![big(), small(), small()]), 10.0),
+            (Number::Sum(vec![Number::Time(ask("1MiB")), Number::Time(ask("2MiB"))]), 11.0),
+            (Number::Bus(ask("2MiB")), 20.0),
+        ] {
+            assert_eq!(number.value(&of), Ok(value), "{number}");
+        }
+        assert_eq!(big().over(small()).asks().len(), 2);
+        let none = |_: &Ask| Err("gone".to_owned());
+        assert_eq!(big().value(&none), Err("gone".to_owned()));
+    }
+}

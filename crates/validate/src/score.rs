@@ -1,0 +1,200 @@
+//! Predictions against what was published or measured: errors, their summary by class, targets.
+//!
+//! Nothing here knows what a row is, so that predictions of a fitted model are judged alike.
+
+use crate::value::Value;
+
+/// A prediction beside what it is held against, in one unit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    /// What it is about.
+    pub label: String,
+    /// Its class in the summary.
+    pub class: String,
+    /// What was predicted.
+    pub predicted: f64,
+    /// What was published or measured: a figure, or the interval of one.
+    pub measured: Value,
+    /// `GB/s`, `us`.
+    pub unit: String,
+    /// Where the figure comes from.
+    pub source: String,
+    /// How the prediction was formed.
+    pub how: String,
+    /// Names of the targets that it counts for.
+    pub targets: Vec<&'static str>,
+    /// Whether the model carries the figure as data, so that it agrees by construction.
+    pub data: bool,
+}
+
+impl Compared {
+    /// Relative and signed; 0 within the interval.
+    pub fn error(&self) -> f64 {
+        self.measured.error(self.predicted)
+    }
+}
+
+/// Errors of one class, relative and without sign.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// The class or target.
+    pub name: String,
+    /// How many.
+    pub n: usize,
+    /// The middle one.
+    pub median: f64,
+    /// 95 of 100 are no greater.
+    pub p95: f64,
+    /// The greatest.
+    pub worst: f64,
+    /// What has the greatest.
+    pub worst_label: String,
+}
+
+/// The middle value of a sorted list; of an even number the mean of the middle two.
+pub fn median(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = *sorted.get((sorted.len() - 1) / 2)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+/// The least value that at least `share` of a sorted list do not exceed (nearest rank).
+pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
+    sorted.get(rank.min(sorted.len()).checked_sub(1)?).copied()
+}
+
+/// Summarises what is given; nothing of nothing.
+pub fn summary<'a>(
+    name: &str,
+    compared: impl IntoIterator<Item = &'a Compared>,
+) -> Option<Summary> {
+    let mut all: Vec<(f64, &Compared)> =
+        compared.into_iter().map(|c| (c.error().abs(), c)).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let errors: Vec<f64> = all.iter().map(|(error, _)| *error).collect();
+    let (worst, at) = *all.last()?;
+    Some(Summary {
+        name: name.to_owned(),
+        n: all.len(),
+        median: median(&errors)?,
+        p95: quantile(&errors, 0.95)?,
+        worst,
+        worst_label: at.label.clone(),
+    })
+}
+
+/// A summary of each class, in the order in which classes are met.
+pub fn by_class(compared: &[Compared]) -> Vec<Summary> {
+    let mut classes: Vec<&str> = Vec::new();
+    for one in compared {
+        if !classes.contains(&one.class.as_str()) {
+            classes.push(&one.class);
+        }
+    }
+    let of = |class: &&str| summary(class, compared.iter().filter(|c| c.class == **class));
+    classes.iter().filter_map(of).collect()
+}
+
+/// What errors are allowed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Target {
+    /// Its name; rows name it in [`Compared::targets`].
+    pub name: &'static str,
+    /// Greatest median, relative.
+    pub median: f64,
+    /// Greatest 95th percentile, relative, if it is bounded.
+    pub p95: Option<f64>,
+}
+
+/// A target and how it is met.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// What is allowed.
+    pub target: Target,
+    /// What there is; none if no row counts for it.
+    pub got: Option<Summary>,
+}
+
+impl Judged {
+    /// Whether it is met. Without a row nothing misses it.
+    pub fn met(&self) -> bool {
+        self.got.as_ref().is_none_or(|got| {
+            got.median <= self.target.median && self.target.p95.is_none_or(|most| got.p95 <= most)
+        })
+    }
+}
+
+/// Holds rows against targets. What is carried as data counts for none.
+pub fn judge(compared: &[Compared], targets: &[Target]) -> Vec<Judged> {
+    let judged = |target: &Target| {
+        let counts = |c: &&Compared| !c.data && c.targets.contains(&target.name);
+        let got = summary(target.name, compared.iter().filter(counts));
+        Judged { target: *target, got }
+    };
+    targets.iter().map(judged).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(class: &str, predicted: f64, measured: f64) -> Compared {
+        Compared {
+            label: format!("{predicted} for {measured}"),
+            class: class.to_owned(),
+            predicted,
+            measured: Value::exactly(measured),
+            unit: "GB/s".to_owned(),
+            source: String::new(),
+            how: String::new(),
+            targets: vec!["all"],
+            data: false,
+        }
+    }
+
+    #[test]
+    fn a_summary_is_of_errors_without_sign() {
+        // Errors: -10 %, +5 %, 0, +20 %: sorted 0, 5, 10, 20. Median (5 + 10) / 2, p95 is the
+        // value of rank ceil(0.95 x 4) = 4.
+        let all = [
+            compared("a", 90.0, 100.0),
+            compared("a", 105.0, 100.0),
+            compared("a", 7.0, 7.0),
+            compared("a", 120.0, 100.0),
+        ];
+        let s = summary("a", &all).unwrap();
+        assert_eq!((s.n, s.worst_label.as_str()), (4, "120 for 100"));
+        for (got, expected) in [(s.median, 0.075), (s.p95, 0.2), (s.worst, 0.2)] {
+            assert!((got - expected).abs() < 1e-12, "{s:?}");
+        }
+        assert_eq!(summary("none", &[]), None);
+    }
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(quantile(&hundred, 0.95), Some(95.0));
+        // ceil(0.95 x 21) = ceil(19.95) = 20: one of 21 may be anything.
+        let few: Vec<f64> = (1..=21).map(f64::from).collect();
+        assert_eq!(quantile(&few, 0.95), Some(20.0));
+        assert_eq!(quantile(&[3.0], 0.95), Some(3.0));
+        assert_eq!(quantile(&[], 0.95), None);
+    }
+
+    #[test]
+    fn classes_keep_their_order_and_targets_leave_out_data() {
+        let mut all =
+            vec![compared("b", 1.0, 1.0), compared("a", 2.0, 1.0), compared("b", 3.0, 2.0)];
+        let names: Vec<String> = by_class(&all).into_iter().map(|s| s.name).collect();
+        assert_eq!(names, ["b", "a"]);
+        let target = Target { name: "all", median: 0.5, p95: Some(0.9) };
+        // Errors 0, 100 %, 50 %: the median is met, the greatest is not.
+        assert!(!judge(&all, &[target])[0].met());
+        all[1].data = true;
+        let judged = &judge(&all, &[target])[0];
+        assert!(judged.met() && judged.got.as_ref().unwrap().n == 2);
+        let other = Target { name: "other", ..target };
+        assert_eq!(judge(&all, &[other])[0].got, None);
+    }
+}

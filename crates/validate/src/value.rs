@@ -1,0 +1,277 @@
+//! What a cell says in figures: values, units, sizes.
+
+/// A published value: a figure, a range, or a bound.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Value {
+    /// The least that agrees with it.
+    pub low: f64,
+    /// The most that agrees with it.
+    pub high: f64,
+}
+
+/// The greatest number of bytes that a row may name: 1 TiB, more than any memory of a node.
+const MOST_BYTES: f64 = 1_099_511_627_776.0;
+
+impl Value {
+    /// One figure.
+    pub const fn exactly(value: f64) -> Self {
+        Self { low: value, high: value }
+    }
+
+    /// The figure that is drawn: the middle, or the end that is known.
+    pub fn middle(&self) -> f64 {
+        match (self.low.is_finite(), self.high.is_finite()) {
+            (true, true) => f64::midpoint(self.low, self.high),
+            (true, false) => self.low,
+            _ => self.high,
+        }
+    }
+
+    /// The same in another unit.
+    pub fn scaled(self, by: f64) -> Self {
+        Self { low: self.low * by, high: self.high * by }
+    }
+
+    /// How far a prediction is from it, relative and signed: 0 inside, else to the nearer end.
+    pub fn error(&self, predicted: f64) -> f64 {
+        let end = if predicted < self.low {
+            self.low
+        } else if predicted > self.high {
+            self.high
+        } else {
+            return if predicted.is_nan() { f64::INFINITY } else { 0.0 };
+        };
+        if end == 0.0 { f64::INFINITY } else { (predicted - end) / end.abs() }
+    }
+
+    /// Reads `37.6`, `0.43-0.44`, `10..15`, `2.85/1.9`, `<50`, `>=9`, `~17.4`. Of two figures the
+    /// row holds for whatever lies between them.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        for (sign, below) in
+            [("<=", true), (">=", false), ("<", true), (">", false), ("≤", true), ("≥", false)]
+        {
+            if let Some(rest) = text.strip_prefix(sign) {
+                let end = number(rest)?;
+                let (low, high) =
+                    if below { (f64::NEG_INFINITY, end) } else { (end, f64::INFINITY) };
+                return Some(Self { low, high });
+            }
+        }
+        let text = text.trim_start_matches(['~', '≈']);
+        if let Some(value) = number(text) {
+            return Some(Self::exactly(value));
+        }
+        for between in ["..", "/", "–", "-"] {
+            // A sign or an exponent has a minus, too: any place may be the one between two figures.
+            let halves = text.match_indices(between).find_map(|(at, _)| {
+                Some((number(&text[..at])?, number(&text[at + between.len()..])?))
+            });
+            if let Some((a, b)) = halves {
+                return Some(Self { low: a.min(b), high: a.max(b) });
+            }
+        }
+        None
+    }
+}
+
+/// A finite figure.
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let figures = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+    text.parse::<f64>().ok().filter(|v| figures && v.is_finite())
+}
+
+/// What a unit measures. A row's metric must be of the same kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes over time; GB/s inside.
+    Rate,
+    /// Time; us inside.
+    Time,
+    /// A share or a ratio; 1 inside.
+    Plain,
+    /// Bytes of a memory; GiB inside. Capacities are binary by custom: 64 GB of HBM are 64 GiB.
+    Capacity,
+    /// Links, hops, a count.
+    Count,
+}
+
+/// A unit: what it measures, and how many of the unit used inside it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Unit {
+    /// What it measures.
+    pub kind: Kind,
+    /// Factor to the unit inside.
+    pub factor: f64,
+}
+
+/// Every unit of the vocabulary.
+pub const UNITS: &[(&str, Unit)] = &[
+    ("GB/s", Unit { kind: Kind::Rate, factor: 1.0 }),
+    ("GiB/s", Unit { kind: Kind::Rate, factor: 1.073_741_824 }),
+    ("MB/s", Unit { kind: Kind::Rate, factor: 1e-3 }),
+    ("MiB/s", Unit { kind: Kind::Rate, factor: 1.048_576e-3 }),
+    ("TB/s", Unit { kind: Kind::Rate, factor: 1e3 }),
+    ("ns", Unit { kind: Kind::Time, factor: 1e-3 }),
+    ("us", Unit { kind: Kind::Time, factor: 1.0 }),
+    ("ms", Unit { kind: Kind::Time, factor: 1e3 }),
+    ("s", Unit { kind: Kind::Time, factor: 1e6 }),
+    ("x", Unit { kind: Kind::Plain, factor: 1.0 }),
+    ("ratio", Unit { kind: Kind::Plain, factor: 1.0 }),
+    ("%", Unit { kind: Kind::Plain, factor: 0.01 }),
+    ("GB", Unit { kind: Kind::Capacity, factor: 1.0 }),
+    ("MB", Unit { kind: Kind::Capacity, factor: 1.0 / 1024.0 }),
+    ("KB", Unit { kind: Kind::Capacity, factor: 1.0 / 1_048_576.0 }),
+    ("links", Unit { kind: Kind::Count, factor: 1.0 }),
+    ("hops", Unit { kind: Kind::Count, factor: 1.0 }),
+    ("count", Unit { kind: Kind::Count, factor: 1.0 }),
+];
+
+/// A unit by its name.
+pub(crate) fn unit(name: &str) -> Option<Unit> {
+    UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit)
+}
+
+/// The sizes that a value holds for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// The row names none: the tool's default.
+    Default,
+    /// One size, in bytes.
+    One(u64),
+    /// The best over these sizes: least and greatest, in bytes.
+    Best(u64, u64),
+}
+
+impl Size {
+    /// Reads `16777216`, `8e9`, `64KiB`, `256..8e9`, `up to 8e9`; empty is the default.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if text.is_empty() || text == "-" {
+            return Some(Self::Default);
+        }
+        if let Some(most) = text.strip_prefix("up to ") {
+            let most = bytes(most)?;
+            return Some(Self::Best(most.min(256), most));
+        }
+        match text.split_once("..") {
+            Some((least, most)) => {
+                let (least, most) = (bytes(least)?, bytes(most)?);
+                (least <= most).then_some(Self::Best(least, most))
+            }
+            None => bytes(text).map(Self::One),
+        }
+    }
+
+    /// The sizes to try: one, or the powers of two within the range and its ends.
+    pub fn each(self, default: u64) -> Vec<u64> {
+        match self {
+            Self::Default => vec![default],
+            Self::One(bytes) => vec![bytes],
+            Self::Best(least, most) => {
+                let powers = (0..=40).map(|n| 1u64 << n).filter(|b| *b > least && *b < most);
+                let mut sizes: Vec<u64> = [least].into_iter().chain(powers).collect();
+                if most > least {
+                    sizes.push(most);
+                }
+                sizes
+            }
+        }
+    }
+
+    /// The greatest of them.
+    pub fn most(self, default: u64) -> u64 {
+        match self {
+            Self::Default => default,
+            Self::One(bytes) | Self::Best(_, bytes) => bytes,
+        }
+    }
+}
+
+/// A number of bytes: a figure (`8e9`), or one with a binary or decimal unit (`64KiB`, `16 MiB`).
+fn bytes(text: &str) -> Option<u64> {
+    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    if let Some(value) = number(&text) {
+        let whole = value.fract() == 0.0 && (1.0..=MOST_BYTES).contains(&value);
+        return whole.then_some(value as u64);
+    }
+    let bytes = text.parse::<pathline_schema::Bytes>().ok()?.0;
+    (1..=MOST_BYTES as u64).contains(&bytes).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<(f64, f64)> {
+        Value::parse(text).map(|v| (v.low, v.high))
+    }
+
+    #[test]
+    fn values_ranges_and_bounds() {
+        let inf = f64::INFINITY;
+        for (text, ends) in [
+            ("37.6", (37.6, 37.6)),
+            ("1e-3", (0.001, 0.001)),
+            ("-2", (-2.0, -2.0)),
+            ("0.43-0.44", (0.43, 0.44)),
+            ("10-15", (10.0, 15.0)),
+            ("14.0-14.1", (14.0, 14.1)),
+            ("1e-3-2e-3", (0.001, 0.002)),
+            ("10..15", (10.0, 15.0)),
+            ("2.85/1.9", (1.9, 2.85)),
+            ("<50", (-inf, 50.0)),
+            (">=8.7", (8.7, inf)),
+            ("~17.4", (17.4, 17.4)),
+        ] {
+            assert_eq!(read(text), Some(ends), "{text}");
+        }
+        for text in ["", "-", "fast", "inf", "nan", "1-2-3", "1/0/2", "<", "1e999"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_that_to_the_nearer_end() {
+        let range = Value { low: 10.0, high: 15.0 };
+        assert_eq!(
+            [9.0, 10.0, 12.0, 15.0, 18.0].map(|p| range.error(p)),
+            [-0.1, 0.0, 0.0, 0.0, 0.2]
+        );
+        let below = Value::parse("<50").unwrap();
+        assert_eq!((below.error(49.0), below.error(55.0)), (0.0, 0.1));
+        assert_eq!(Value::exactly(0.0).error(1.0), f64::INFINITY);
+        assert_eq!(Value::exactly(1.0).error(f64::NAN), f64::INFINITY);
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, size) in [
+            ("", Size::Default),
+            ("16777216", Size::One(1 << 24)),
+            ("8e9", Size::One(8_000_000_000)),
+            ("64KiB", Size::One(1 << 16)),
+            ("16 MiB", Size::One(1 << 24)),
+            ("4e3..1e9", Size::Best(4000, 1_000_000_000)),
+            ("up to 8e9", Size::Best(256, 8_000_000_000)),
+        ] {
+            assert_eq!(Size::parse(text), Some(size), "{text}");
+        }
+        for text in ["0", "-1", "1.5", "8..4", "1e30", "large", "up to"] {
+            assert_eq!(Size::parse(text), None, "{text}");
+        }
+        assert_eq!(Size::Best(256, 1500).each(1), [256, 512, 1024, 1500]);
+        assert_eq!(Size::Best(64, 64).each(1), [64]);
+        assert_eq!(Size::Default.each(7), [7]);
+    }
+
+    #[test]
+    fn units_say_what_they_measure() {
+        // 1 GiB/s is 2^30 / 1e9 GB/s.
+        assert_eq!(unit("GiB/s").map(|u| u.factor), Some((1u64 << 30) as f64 / 1e9));
+        assert_eq!(unit("MiB/s").map(|u| u.factor), Some((1u64 << 20) as f64 / 1e9));
+        assert_eq!(unit("furlongs"), None);
+        assert_eq!(unit("gb/s"), None, "case tells GB from Gb");
+    }
+}
