@@ -18,6 +18,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "schema", uses: &[], tests_use: &[] },
     Crate { name: "stats", uses: &[], tests_use: &[] },
     Crate { name: "flow", uses: &["schema"], tests_use: &[] },
+    Crate { name: "message", uses: &["schema", "flow"], tests_use: &[] },
     Crate { name: "hal", uses: &["schema"], tests_use: &[] },
     Crate { name: "vendor", uses: &["schema", "hal"], tests_use: &["stub", "hip-over-cuda"] },
     Crate { name: "sim", uses: &["schema", "hal", "flow"], tests_use: &[] },

@@ -1,0 +1,497 @@
+//! An exchange: what ranks do together, with which library. Its text is its identity.
+
+use std::fmt;
+use std::str::FromStr;
+
+use pathline_schema::{Bytes, ParseError};
+
+/// The most ranks of one exchange.
+const MAX_RANKS: usize = 1024;
+/// Messages that are in flight at once where the text does not say: OSU's window.
+pub const WINDOW: u32 = 64;
+
+/// A process with a GPU of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member {
+    /// Which of several equal nodes; 0 is the one that is described.
+    pub node: u32,
+    /// Its GPU's number on that node.
+    pub gpu: u32,
+}
+
+impl Member {
+    /// GPU `gpu` of the described node.
+    pub const fn here(gpu: u32) -> Self {
+        Self { node: 0, gpu }
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.node {
+            0 => write!(f, "gpu{}", self.gpu),
+            node => write!(f, "n{node}.gpu{}", self.gpu),
+        }
+    }
+}
+
+impl FromStr for Member {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad = || wrong("rank", s, "gpuN, or nN.gpuN on another node, such as gpu3 or n1.gpu3");
+        let (node, gpu) = match s.split_once('.') {
+            Some((node, gpu)) => (number(node.strip_prefix('n').ok_or_else(bad)?), gpu),
+            None => (Some(0), s),
+        };
+        let gpu = number(gpu.strip_prefix("gpu").ok_or_else(bad)?);
+        let (node, gpu) = node.zip(gpu).ok_or_else(bad)?;
+        Ok(Self { node, gpu })
+    }
+}
+
+/// A collective operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// The first member's bytes to all.
+    Broadcast,
+    /// The sum of all members' bytes to the first.
+    Reduce,
+    /// The sum to all.
+    AllReduce,
+    /// To each a part of the sum.
+    ReduceScatter,
+    /// To all every member's part.
+    AllGather,
+    /// From each to each a part.
+    AllToAll,
+}
+
+impl Op {
+    /// Every operation, in the order of texts and tables.
+    pub const ALL: [Self; 6] = [
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllReduce,
+        Self::ReduceScatter,
+        Self::AllGather,
+        Self::AllToAll,
+    ];
+
+    /// Its word in texts: `all_reduce`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::AllReduce => "all_reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllGather => "all_gather",
+            Self::AllToAll => "all_to_all",
+        }
+    }
+
+    /// How often the data crosses the group: a result that depends on all and goes to all needs
+    /// two passes, in the paper's count also where parts are gathered or scattered.
+    pub const fn passes(self) -> u32 {
+        match self {
+            Self::Broadcast | Self::Reduce => 1,
+            Self::AllReduce | Self::ReduceScatter | Self::AllGather | Self::AllToAll => 2,
+        }
+    }
+
+    /// nccl-tests' factor from the rate of an algorithm to that of a bus, for `n` members.
+    pub fn bus_factor(self, n: usize) -> f64 {
+        let n = n.max(1) as f64;
+        match self {
+            Self::Broadcast | Self::Reduce => 1.0,
+            Self::AllReduce => 2.0 * (n - 1.0) / n,
+            Self::ReduceScatter | Self::AllGather | Self::AllToAll => (n - 1.0) / n,
+        }
+    }
+
+    /// Bytes of an exchange for the size that OSU's benchmark of this operation prints: it counts
+    /// what one rank gives to one other (all_gather, all_to_all), pathline and nccl-tests the
+    /// larger of a rank's two buffers.
+    pub fn of_osu_size(self, size: Bytes, n: usize) -> Bytes {
+        match self {
+            Self::AllGather | Self::AllToAll => Bytes(size.0.saturating_mul(n as u64)),
+            _ => size,
+        }
+    }
+}
+
+/// What is exchanged.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum What {
+    /// Pairs of a sender and a receiver, each with so many messages in flight, as osu_bw and
+    /// osu_mbw_mr do.
+    Send {
+        /// Who sends to whom.
+        pairs: Vec<(Member, Member)>,
+        /// Messages in flight of each pair.
+        window: u32,
+    },
+    /// The same pairs with one message there and back; half of it counts, as in osu_latency.
+    Ping {
+        /// Who plays with whom.
+        pairs: Vec<(Member, Member)>,
+    },
+    /// A collective; the first member is the root.
+    Collective {
+        /// Which.
+        op: Op,
+        /// In the order of their ranks.
+        over: Vec<Member>,
+    },
+}
+
+/// Who moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Library {
+    /// HPE's MPI; direct copies by copy engine, or by the runtime's copy kernel
+    /// (`HSA_ENABLE_SDMA=0`).
+    CrayMpich {
+        /// By copy engine.
+        sdma: bool,
+    },
+    /// An MPI over UCX, in the same way.
+    Ucx {
+        /// By copy engine.
+        sdma: bool,
+    },
+    /// AMD's collectives.
+    Rccl,
+    /// NVIDIA's collectives.
+    Nccl,
+}
+
+impl Library {
+    /// Its word, without what moves the bytes: the name of its section of the machine file.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::CrayMpich { .. } => "cray-mpich",
+            Self::Ucx { .. } => "ucx",
+            Self::Rccl => "rccl",
+            Self::Nccl => "nccl",
+        }
+    }
+
+    /// Whether it is an MPI.
+    pub const fn is_mpi(self) -> bool {
+        matches!(self, Self::CrayMpich { .. } | Self::Ucx { .. })
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CrayMpich { sdma: false } | Self::Ucx { sdma: false } => {
+                write!(f, "{}[blit]", self.word())
+            }
+            _ => f.write_str(self.word()),
+        }
+    }
+}
+
+impl FromStr for Library {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        Ok(match s {
+            "cray-mpich" | "cray-mpich[sdma]" => Self::CrayMpich { sdma: true },
+            "cray-mpich[blit]" => Self::CrayMpich { sdma: false },
+            "ucx" | "ucx[sdma]" => Self::Ucx { sdma: true },
+            "ucx[blit]" => Self::Ucx { sdma: false },
+            "rccl" => Self::Rccl,
+            "nccl" => Self::Nccl,
+            _ => {
+                let expected = "cray-mpich, cray-mpich[blit], ucx, ucx[blit], rccl or nccl";
+                return Err(wrong("library", s, expected));
+            }
+        })
+    }
+}
+
+/// Where the buffers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Buffers {
+    /// In the memory of each rank's GPU.
+    #[default]
+    Vram,
+    /// In host memory near each rank's GPU.
+    Host,
+}
+
+/// What ranks do together: `all_reduce over gpu0-gpu7 by rccl x 1MiB`,
+/// `send over gpu0>gpu1,gpu2>gpu3 by cray-mpich[blit] x 16MiB window 64`. Host buffers are said at
+/// the end: ` from host`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Exchange {
+    /// What is done, and between whom.
+    pub what: What,
+    /// By which library.
+    pub by: Library,
+    /// Of a message; of a collective the larger of a rank's buffers, as nccl-tests counts.
+    pub bytes: Bytes,
+    /// Where the buffers are.
+    pub buffers: Buffers,
+}
+
+impl Exchange {
+    /// A collective of device memory over GPUs of the described node.
+    pub fn collective(op: Op, gpus: impl IntoIterator<Item = u32>, by: Library, b: Bytes) -> Self {
+        let over = gpus.into_iter().map(Member::here).collect();
+        let what = What::Collective { op, over };
+        Self { what, by, bytes: b, buffers: Buffers::Vram }
+    }
+
+    /// Messages of device memory from one GPU of the described node to another.
+    pub fn send(from: u32, to: u32, by: Library, bytes: Bytes) -> Self {
+        let pairs = vec![(Member::here(from), Member::here(to))];
+        Self { what: What::Send { pairs, window: WINDOW }, by, bytes, buffers: Buffers::Vram }
+    }
+
+    /// All ranks, in order.
+    pub fn members(&self) -> Vec<Member> {
+        match &self.what {
+            What::Send { pairs, .. } | What::Ping { pairs } => {
+                pairs.iter().flat_map(|&(a, b)| [a, b]).collect()
+            }
+            What::Collective { over, .. } => over.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, over, window) = match &self.what {
+            What::Send { pairs, window } => ("send", show_pairs(pairs), Some(window)),
+            What::Ping { pairs } => ("ping", show_pairs(pairs), None),
+            What::Collective { op, over } => (op.word(), show_ranks(over), None),
+        };
+        write!(f, "{word} over {over} by {} x {}", self.by, self.bytes)?;
+        if let Some(window) = window {
+            write!(f, " window {window}")?;
+        }
+        match self.buffers {
+            Buffers::Vram => Ok(()),
+            Buffers::Host => f.write_str(" from host"),
+        }
+    }
+}
+
+impl FromStr for Exchange {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad = |expected: &str| wrong("exchange", s, expected);
+        const FORM: &str = "WHAT over RANKS by LIBRARY x SIZE, such as all_reduce over gpu0-gpu7 by \
+                            rccl x 1MiB or send over gpu0>gpu1 by cray-mpich x 16MiB window 64";
+        let words: Vec<&str> = s.split_whitespace().take(13).collect();
+        let [word, "over", ranks, "by", by, "x", bytes, rest @ ..] = words.as_slice() else {
+            return Err(bad(FORM));
+        };
+        let (window, rest) = match rest {
+            ["window", n, rest @ ..] => {
+                let n = number(n).filter(|n| (1..=1 << 16).contains(n));
+                (Some(n.ok_or_else(|| bad("a window of 1 to 65536 messages"))?), rest)
+            }
+            rest => (None, rest),
+        };
+        let buffers = match rest {
+            [] => Buffers::Vram,
+            ["from", "host"] => Buffers::Host,
+            _ => return Err(bad("window N, from host or nothing after the size")),
+        };
+        let op = Op::ALL.into_iter().find(|op| op.word() == *word);
+        let what = match (*word, op) {
+            ("send", _) => {
+                What::Send { pairs: read_pairs(ranks)?, window: window.unwrap_or(WINDOW) }
+            }
+            ("ping", _) => What::Ping { pairs: read_pairs(ranks)? },
+            (_, Some(op)) => What::Collective { op, over: read_ranks(ranks)? },
+            _ => return Err(bad(&format!("send, ping, {}", Op::ALL.map(Op::word).join(", ")))),
+        };
+        if window.is_some() && !matches!(what, What::Send { .. }) {
+            return Err(bad("a window only for send"));
+        }
+        let bytes: Bytes = bytes.parse()?;
+        if bytes.0 == 0 || bytes.0 > 1 << 50 {
+            return Err(bad("a size of 1 byte to 1024 TiB"));
+        }
+        Ok(Self { what, by: by.parse()?, bytes, buffers })
+    }
+}
+
+fn wrong(what: &'static str, text: &str, expected: impl Into<String>) -> ParseError {
+    let mut cut: String = text.chars().take(80).collect();
+    if cut.len() < text.len() {
+        cut.push('…');
+    }
+    ParseError { what, text: cut, expected: expected.into() }
+}
+
+/// Digits only, without a sign and without leading zeros, so that each number has one text.
+fn number(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let plain = text == "0" || !text.starts_with('0');
+    (digits && plain).then(|| text.parse().ok()).flatten().filter(|n| *n < 1 << 16)
+}
+
+fn show_pairs(pairs: &[(Member, Member)]) -> String {
+    pairs.iter().map(|(a, b)| format!("{a}>{b}")).collect::<Vec<_>>().join(",")
+}
+
+/// Rising runs of one node as `gpu0-gpu7`.
+fn show_ranks(ranks: &[Member]) -> String {
+    let mut runs: Vec<(Member, Member)> = Vec::new();
+    for &rank in ranks {
+        match runs.last_mut() {
+            Some((_, end)) if end.node == rank.node && end.gpu.checked_add(1) == Some(rank.gpu) => {
+                *end = rank;
+            }
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let show = |(a, b): &(Member, Member)| {
+        if a == b { a.to_string() } else { format!("{a}-gpu{}", b.gpu) }
+    };
+    runs.iter().map(show).collect::<Vec<_>>().join(",")
+}
+
+fn read_pairs(text: &str) -> Result<Vec<(Member, Member)>, ParseError> {
+    let bad = || wrong("set of pairs", text, "different ranks, such as gpu0>gpu1,gpu2>gpu3");
+    let pairs: Vec<(Member, Member)> = match text.split_once(',') {
+        // Two ranks without an arrow are one pair.
+        Some((a, b)) if !text.contains('>') => vec![(a.parse()?, b.parse()?)],
+        _ => text
+            .split(',')
+            .take(MAX_RANKS)
+            .map(|pair| {
+                let (a, b) = pair.split_once('>').ok_or_else(bad)?;
+                Ok((a.parse()?, b.parse()?))
+            })
+            .collect::<Result<_, ParseError>>()?,
+    };
+    if pairs.len() >= MAX_RANKS || pairs.iter().any(|(a, b)| a == b) {
+        return Err(bad());
+    }
+    Ok(pairs)
+}
+
+fn read_ranks(text: &str) -> Result<Vec<Member>, ParseError> {
+    let bad =
+        || wrong("set of ranks", text, "2 to 1024 different ranks, such as gpu0-gpu3,n1.gpu0-gpu3");
+    let mut ranks: Vec<Member> = Vec::new();
+    for part in text.split(',').take(MAX_RANKS + 1) {
+        let Some((first, last)) = part.split_once('-') else {
+            ranks.push(part.parse()?);
+            continue;
+        };
+        let (first, last): (Member, Member) = (first.parse()?, last.parse()?);
+        // The node may be left out of a range's end, or repeated.
+        let same = last.node == first.node || last.node == 0;
+        let long = last.gpu.saturating_sub(first.gpu) as usize >= MAX_RANKS;
+        if !same || last.gpu <= first.gpu || long || ranks.len() > MAX_RANKS {
+            return Err(bad());
+        }
+        ranks.extend((first.gpu..=last.gpu).map(|gpu| Member { node: first.node, gpu }));
+    }
+    let different: std::collections::BTreeSet<&Member> = ranks.iter().collect();
+    if !(2..=MAX_RANKS).contains(&ranks.len()) || different.len() != ranks.len() {
+        return Err(bad());
+    }
+    Ok(ranks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts_are_canonical() {
+        for text in [
+            "all_reduce over gpu0-gpu7 by rccl x 1MiB",
+            "all_to_all over gpu0,gpu2,gpu4-gpu5 by nccl x 1000B",
+            "broadcast over gpu3,gpu1 by ucx x 4B from host",
+            "all_reduce over gpu0-gpu3,n1.gpu0-gpu3 by cray-mpich x 4B",
+            "send over gpu0>gpu1 by cray-mpich[blit] x 16MiB window 64",
+            "send over gpu0>gpu1,gpu2>n1.gpu3 by ucx[blit] x 1B window 1 from host",
+            "ping over gpu7>gpu0 by cray-mpich x 8B",
+        ] {
+            assert_eq!(text.parse::<Exchange>().unwrap().to_string(), text);
+        }
+        for (text, canonical) in [
+            (
+                "send over gpu0,gpu1 by ucx[sdma] x 1MiB",
+                "send over gpu0>gpu1 by ucx x 1MiB window 64",
+            ),
+            ("reduce over gpu0,gpu1 by rccl x 1024KiB", "reduce over gpu0-gpu1 by rccl x 1MiB"),
+            ("reduce over n1.gpu0-n1.gpu1 by rccl x 1B", "reduce over n1.gpu0-gpu1 by rccl x 1B"),
+        ] {
+            assert_eq!(text.parse::<Exchange>().unwrap().to_string(), canonical);
+        }
+    }
+
+    #[test]
+    fn wrong_texts_say_what_is_expected() {
+        for (text, says) in [
+            ("", "WHAT over RANKS"),
+            ("gather over gpu0-gpu1 by rccl x 1B", "send, ping, broadcast"),
+            ("reduce over gpu0 by rccl x 1B", "2 to 1024 different ranks"),
+            ("reduce over gpu0,gpu0 by rccl x 1B", "2 to 1024 different ranks"),
+            ("reduce over gpu1-gpu0 by rccl x 1B", "2 to 1024 different ranks"),
+            ("reduce over gpu0-gpu65535 by rccl x 1B", "2 to 1024 different ranks"),
+            ("reduce over numa0,gpu0 by rccl x 1B", "gpuN"),
+            ("reduce over gpu00,gpu1 by rccl x 1B", "gpuN"),
+            ("send over gpu0>gpu0 by ucx x 1B", "different ranks"),
+            ("send over gpu0 by ucx x 1B", "different ranks"),
+            ("send over gpu0>gpu1 by mpi x 1B", "cray-mpich"),
+            ("send over gpu0>gpu1 by ucx x 0B", "a size of 1 byte"),
+            ("send over gpu0>gpu1 by ucx x 1B window 0", "1 to 65536"),
+            ("ping over gpu0>gpu1 by ucx x 1B window 2", "only for send"),
+            ("ping over gpu0>gpu1 by ucx x 1B from disk", "from host"),
+            ("ping over gpu0>gpu1 by ucx x 1X", "KiB"),
+        ] {
+            let error = text.parse::<Exchange>().unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    fn exchanges() -> impl Strategy<Value = Exchange> {
+        let members = prop::collection::btree_set((0u32..3, 0u32..9), 2..12);
+        let library = prop::sample::select(vec![
+            Library::CrayMpich { sdma: true },
+            Library::CrayMpich { sdma: false },
+            Library::Ucx { sdma: true },
+            Library::Ucx { sdma: false },
+            Library::Rccl,
+            Library::Nccl,
+        ]);
+        (members, library, 0usize..8, 1u64..1 << 50, 1u32..=1 << 16, any::<bool>()).prop_map(
+            |(members, by, kind, bytes, window, host)| {
+                let over: Vec<Member> =
+                    members.into_iter().map(|(node, gpu)| Member { node, gpu }).collect();
+                let pairs = over.chunks_exact(2).map(|p| (p[0], p[1])).collect();
+                let what = match kind {
+                    6 => What::Send { pairs, window },
+                    7 => What::Ping { pairs },
+                    kind => What::Collective { op: Op::ALL[kind], over },
+                };
+                let buffers = if host { Buffers::Host } else { Buffers::Vram };
+                Exchange { what, by, bytes: Bytes(bytes), buffers }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_value_are_inverse(exchange in exchanges()) {
+            let text = exchange.to_string();
+            prop_assert_eq!(text.parse::<Exchange>().unwrap(), exchange);
+        }
+
+        #[test]
+        fn no_text_panics(text in "[a-z0-9_>,. -]{0,60}") {
+            let _ = text.parse::<Exchange>();
+        }
+    }
+}
