@@ -5,5 +5,7 @@
 //! `[software.*]`, and its algorithms, which are code here. Pure: no clock, no device, no file.
 
 mod exchange;
+mod rings;
 
 pub use exchange::{Buffers, Exchange, Library, Member, Op, WINDOW, What};
+pub use rings::{Ring, rings};
