@@ -4,8 +4,19 @@
 //! fairness; a library adds start times, thresholds and chunk sizes from the machine file's
 //! `[software.*]`, and its algorithms, which are code here. Pure: no clock, no device, no file.
 
+mod bounds;
+mod ccl;
 mod exchange;
+mod fluid;
+mod layer;
+mod mpi;
 mod rings;
+mod scene;
+mod schedule;
+mod told;
 
+pub use bounds::Bounds;
 pub use exchange::{Buffers, Exchange, Library, Member, Op, WINDOW, What};
+pub use layer::Layer;
 pub use rings::{Ring, rings};
+pub use told::Told;

@@ -1,0 +1,254 @@
+//! What no library can beat: cuts of the links, and the paper's count of passes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pathline_flow::MachineDesc;
+use pathline_flow::routes::Routes;
+use pathline_schema::{Node, Ns};
+
+use crate::exchange::{Exchange, Member, Op, What};
+use crate::scene::{Hand, Machine};
+
+/// A stretch between two units, one direction.
+type Lane = (Node, Node);
+/// A stretch of a pair's way, the part of the pair's bytes that it carries, and its peak in GB/s.
+type Part = (Lane, f64, f64);
+type Parts = Arc<Vec<Part>>;
+
+const NOTHING: &str = "nothing that is known";
+
+/// Up to so many GPUs of a node all its cuts are tried; beyond, those around single GPUs.
+const CUT_GPUS: usize = 12;
+
+/// Lower bounds of the time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bounds {
+    /// Passes times the smallest copy latency between two GPUs of the node: the paper's bound for
+    /// what is done by the runtime's copies. Host-staged messages and flags in device memory may
+    /// be below it at small sizes. 0 for a window of messages.
+    pub latency: Ns,
+    /// The bytes that must cross some cut of the links over the peak of that cut; for all_to_all
+    /// and messages over the routes that the fabric uses.
+    pub flow: Ns,
+    /// The cut or the link.
+    pub flow_by: String,
+}
+
+/// Peaks of the machine, and the smallest latency of a copy.
+#[derive(Debug)]
+pub(crate) struct Peaks {
+    routes: Routes,
+    parts: Mutex<HashMap<(u32, u32), Parts>>,
+    smallest_copy_ns: f64,
+    /// GPUs with the peak of the links to each neighbour, GB/s; the host is a neighbour.
+    links: Vec<(u32, Vec<(Node, f64)>)>,
+    /// All adapters of a node, GB/s.
+    adapters_gbs: f64,
+}
+
+impl Peaks {
+    pub(crate) fn new(desc: &MachineDesc, machine: &Machine) -> Self {
+        let topology = desc.topology();
+        let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
+        let pairs = gpus.iter().flat_map(|&a| gpus.iter().map(move |&b| (a, b)));
+        let latencies = pairs
+            .filter(|(a, b)| a != b)
+            .filter_map(|(a, b)| machine.peer(Hand::Engine, a, b).ok())
+            .map(|way| way.alpha);
+        let smallest = latencies.fold(f64::INFINITY, f64::min);
+        let routes = machine.network.routes();
+        let links = gpus
+            .iter()
+            .map(|&g| {
+                let near = routes.neighbours(Node::Gpu(g));
+                let mut peaks: Vec<(Node, f64)> =
+                    near.map(|(n, b)| (n, b.peak.map_or(f64::INFINITY, |p| p.0))).collect();
+                let linked = peaks.iter().any(|(n, _)| matches!(n, Node::Numa(_)));
+                let own = topology.gpus.iter().find(|x| x.index == g).and_then(|x| x.host_link);
+                if let (Some(link), false) = (own, linked) {
+                    peaks.push((Node::Numa(0), link.peak().0));
+                }
+                (g, peaks)
+            })
+            .collect();
+        let rate = |mbits: Option<u64>| mbits.map_or(f64::INFINITY, |m| m as f64 / 8e3);
+        Self {
+            smallest_copy_ns: if smallest.is_finite() { smallest } else { 0.0 },
+            links,
+            adapters_gbs: topology.nics.iter().map(|n| rate(n.speed_mbits)).sum(),
+            routes: routes.clone(),
+            parts: Mutex::default(),
+        }
+    }
+
+    /// The bounds of one operation; of a window for each of its messages.
+    pub(crate) fn of(&self, exchange: &Exchange) -> Bounds {
+        let bytes = exchange.bytes.as_f64();
+        let (passes, (flow, flow_by)) = match &exchange.what {
+            What::Send { pairs, .. } => (0, self.routed(pairs, bytes)),
+            What::Ping { pairs } => {
+                // Pairs take turns on a shared link, so each alone bounds it.
+                let mut worst = (0.0, String::new());
+                for pair in pairs {
+                    let one = self.routed(std::slice::from_ref(pair), bytes);
+                    if one.0 > worst.0 {
+                        worst = one;
+                    }
+                }
+                (1, worst)
+            }
+            What::Collective { op, over } => {
+                let mut cut = self.cut(*op, over, bytes);
+                if *op == Op::AllToAll {
+                    let pairs: Vec<_> = over
+                        .iter()
+                        .flat_map(|&a| over.iter().map(move |&b| (a, b)))
+                        .filter(|(a, b)| a != b)
+                        .collect();
+                    let routed = self.routed(&pairs, bytes / over.len().max(1) as f64);
+                    if routed.0 > cut.0 {
+                        cut = routed;
+                    }
+                }
+                (op.passes(), cut)
+            }
+        };
+        let latency = Ns(f64::from(passes) * self.smallest_copy_ns);
+        Bounds { latency, flow: Ns(flow), flow_by }
+    }
+
+    /// Every pair's bytes over the fabric's own routes, equal parts where there are equal routes:
+    /// the fullest stretch decides.
+    fn routed(&self, pairs: &[(Member, Member)], bytes: f64) -> (f64, String) {
+        let mut load: BTreeMap<(u32, Lane), (f64, f64)> = BTreeMap::new();
+        let mut add = |node: u32, lane: Lane, bytes: f64, peak: f64| {
+            load.entry((node, lane)).or_insert((0.0, peak)).0 += bytes;
+        };
+        let mut between = BTreeMap::new();
+        for &(a, b) in pairs {
+            if a.node != b.node {
+                *between.entry((a.node, true)).or_insert(0.0) += bytes;
+                *between.entry((b.node, false)).or_insert(0.0) += bytes;
+                continue;
+            }
+            for &(lane, part, peak) in self.route(a.gpu, b.gpu).iter() {
+                add(a.node, lane, part * bytes, peak);
+            }
+        }
+        let mut worst = (0.0, NOTHING.to_string());
+        for (&(_, (x, y)), (bytes, peak)) in &load {
+            if bytes / peak > worst.0 * (1.0 + 1e-9) {
+                worst = (bytes / peak, format!("{x}>{y}"));
+            }
+        }
+        for ((node, out), bytes) in between {
+            if bytes / self.adapters_gbs > worst.0 {
+                let way = if out { "out of" } else { "into" };
+                worst = (bytes / self.adapters_gbs, format!("adapters {way} node {node}"));
+            }
+        }
+        worst
+    }
+
+    /// Stretches of a pair's way, the part of its bytes on each, and their peaks.
+    fn route(&self, a: u32, b: u32) -> Parts {
+        let mut known = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(parts) = known.get(&(a, b)) {
+            return parts.clone();
+        }
+        let mut parts = Vec::new();
+        let (from, to) = (Node::Gpu(a), Node::Gpu(b));
+        if let Some(used) = self.routes.in_use(from, to).filter(|used| !used.through_host) {
+            let n = used.paths.len().max(1) as f64;
+            let ends = used.peak.filter(|_| used.striped);
+            for lane in [(from, Node::Switch(0)), (Node::Switch(0), to)] {
+                parts.extend(ends.map(|peak| (lane, 1.0, peak.0)));
+            }
+            for path in used.paths.iter().filter(|_| !used.striped) {
+                for (&x, &y) in path.nodes.iter().zip(path.nodes.iter().skip(1)) {
+                    let peak = self.routes.direct(x, y).and_then(|bundle| bundle.peak);
+                    parts.extend(peak.map(|peak| ((x, y), 1.0 / n, peak.0)));
+                }
+            }
+        }
+        let parts = Arc::new(parts);
+        known.insert((a, b), parts.clone());
+        parts
+    }
+
+    /// The cut that takes longest.
+    fn cut(&self, op: Op, over: &[Member], bytes: f64) -> (f64, String) {
+        let n = over.len() as f64;
+        let Some(root) = over.first() else { return (0.0, String::new()) };
+        let mut worst = (0.0, NOTHING.to_string());
+        let nodes: BTreeSet<u32> = over.iter().map(|m| m.node).collect();
+        for &node in &nodes {
+            for side in self.sides() {
+                let inside = |m: &&Member| m.node == node && side.contains(&m.gpu);
+                let k = over.iter().filter(inside).count() as f64;
+                if k == 0.0 || k == n {
+                    continue;
+                }
+                let has_root = inside(&root);
+                // What must leave the side and what must enter it; every link has both ways.
+                let (out, into) = crossing(op, bytes, k, n, has_root);
+                let whole = side.len() == self.links.len();
+                let mut peak = self.boundary(&side);
+                if nodes.len() > 1 && (whole || peak.is_finite()) {
+                    peak += self.adapters_gbs;
+                }
+                let time = out.max(into) / peak;
+                if time > worst.0 * (1.0 + 1e-9) {
+                    let names: Vec<String> = side.iter().map(|g| format!("gpu{g}")).collect();
+                    worst = (time, format!("links around {}", names.join(" ")));
+                }
+            }
+        }
+        worst
+    }
+
+    /// Sets of GPUs of a node to cut off from all else.
+    fn sides(&self) -> Vec<Vec<u32>> {
+        let gpus: Vec<u32> = self.links.iter().map(|(g, _)| *g).collect();
+        if gpus.len() > CUT_GPUS {
+            return gpus.iter().map(|&g| vec![g]).chain([gpus.clone()]).collect();
+        }
+        let bit = |set: u32, i: usize| set >> i & 1 == 1;
+        let pick = |set: u32| {
+            gpus.iter().enumerate().filter(|(i, _)| bit(set, *i)).map(|(_, &g)| g).collect()
+        };
+        (1u32..1 << gpus.len()).map(pick).collect()
+    }
+
+    /// Peak of the links that lead out of a set of GPUs, one direction, GB/s. Those to the host
+    /// count, too, unless the set is the whole node.
+    fn boundary(&self, side: &[u32]) -> f64 {
+        let whole = side.len() == self.links.len();
+        let own = self.links.iter().filter(|(g, _)| side.contains(g)).flat_map(|(_, near)| near);
+        own.filter(|(to, _)| match to {
+            Node::Gpu(g) => !side.contains(g),
+            Node::Numa(_) | Node::Switch(_) => !whole,
+        })
+        .map(|(_, peak)| peak)
+        .sum()
+    }
+}
+
+/// Bytes that must leave and enter a side with `k` of `n` members.
+fn crossing(op: Op, bytes: f64, k: f64, n: f64, has_root: bool) -> (f64, f64) {
+    let others = (n - k) / n;
+    match op {
+        Op::Broadcast if has_root => (bytes, 0.0),
+        Op::Broadcast => (0.0, bytes),
+        Op::Reduce if has_root => (0.0, bytes),
+        Op::Reduce => (bytes, 0.0),
+        // Each side's sum has to reach the other.
+        Op::AllReduce => (bytes, bytes),
+        Op::ReduceScatter | Op::AllGather => {
+            let (a, b) = (others * bytes, k / n * bytes);
+            if op == Op::AllGather { (b, a) } else { (a, b) }
+        }
+        Op::AllToAll => (k * others * bytes, k * others * bytes),
+    }
+}

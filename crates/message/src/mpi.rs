@@ -1,0 +1,176 @@
+//! MPI: how one message goes, and windows and ping-pongs of messages.
+//!
+//! Small messages of device memory are loaded and stored by the CPU and go through shared memory;
+//! larger ones are copied from GPU to GPU, by the sender's copy engine or by the runtime's copy
+//! kernel there, which writes. Messages between nodes go from memory to memory by the adapters.
+
+use std::sync::Arc;
+
+use pathline_flow::{Demand, Mpi, NoPath};
+use pathline_schema::Bytes;
+
+use crate::exchange::{Buffers, Member};
+use crate::fluid::{Way, rates};
+use crate::scene::{Hand, Scene};
+use crate::told::{Outcome, us};
+
+/// An MPI on a machine.
+pub(crate) struct Library<'a> {
+    pub scene: &'a Scene<'a>,
+    pub mpi: &'a Mpi,
+    /// By copy engine; else by the runtime's copy kernel.
+    pub sdma: bool,
+}
+
+/// How one message goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub way: Arc<Way>,
+    /// Bytes that pass for a byte of payload.
+    pub weight: f64,
+    /// From an idle start to the first byte, ns.
+    pub start: f64,
+    /// The same with the message before still under way, ns.
+    pub queued: f64,
+    /// What carries it, in words.
+    pub by: &'static str,
+    /// Whether the CPU that sends is busy with it all along.
+    pub by_cpu: bool,
+}
+
+impl Library<'_> {
+    /// The way of a message of `bytes`.
+    pub(crate) fn message(
+        &self,
+        a: Member,
+        b: Member,
+        bytes: f64,
+        buffers: Buffers,
+    ) -> Result<Message, NoPath> {
+        let mpi = self.mpi;
+        let small = mpi.host_message_us * 1e3;
+        let handshake = mpi.handshake_us * 1e3;
+        if a.node != b.node {
+            let way = self.scene.device(Hand::Kernel, a, b)?;
+            let start = mpi.net_us * 1e3;
+            let by = "network adapter";
+            // The adapter works through its queue while the next message is announced.
+            return Ok(Message { way, weight: 1.0, start, queued: 0.0, by, by_cpu: false });
+        }
+        if buffers == Buffers::Host {
+            let once = bytes >= mpi.single_copy_from_bytes as f64;
+            let way = self.scene.host(a, b, bytes as u64)?;
+            let (weight, start, by) = if once {
+                (1.0, small + handshake, "CPU, copied once")
+            } else {
+                (2.0, small, "CPU, through shared memory")
+            };
+            return Ok(Message { way, weight, start, queued: start, by, by_cpu: true });
+        }
+        if bytes < mpi.ipc_from_bytes as f64 {
+            let way = Arc::new(Way {
+                uses: Vec::new(),
+                cap: mpi.host_message_gbs,
+                alpha: 0.0,
+                share: 1.0,
+            });
+            let by = "CPU loads and stores, through shared memory";
+            let (start, queued) = (small, small);
+            return Ok(Message { way, weight: 1.0, start, queued, by, by_cpu: true });
+        }
+        let (hand, by) = match self.sdma {
+            true => (Hand::Engine, "copy engine of the sender"),
+            false => (Hand::Blit, "copy kernel on the sender, which writes"),
+        };
+        let way = self.scene.device(hand, a, b)?;
+        let (idle, queued) = match self.sdma {
+            true => (way.alpha, mpi.engine_us * 1e3),
+            false => (mpi.blit_us * 1e3, mpi.blit_us * 1e3),
+        };
+        Ok(Message { way, weight: 1.0, start: handshake + idle, queued, by, by_cpu: false })
+    }
+
+    /// Windows of messages of all pairs at once, as osu_bw and osu_mbw_mr count them.
+    pub(crate) fn window(
+        &self,
+        pairs: &[(Member, Member)],
+        window: u32,
+        bytes: f64,
+        buffers: Buffers,
+    ) -> Result<Outcome, NoPath> {
+        let messages: Vec<Message> = pairs
+            .iter()
+            .map(|&(a, b)| self.message(a, b, bytes, buffers))
+            .collect::<Result<_, _>>()?;
+        let flows: Vec<Demand<'_>> = messages.iter().map(|m| m.way.demand()).collect();
+        let rates = rates(&self.scene.capacities, &flows);
+        let full = self.scene.full(&flows, &rates);
+        let reply = self.mpi.host_message_us * 1e3;
+        let mut outcome = Outcome { pairs: pairs.len(), bound_by: full, ..Outcome::default() };
+        let mut sum = 0.0;
+        for ((m, rate), (a, b)) in messages.iter().zip(&rates).zip(pairs) {
+            let each = m.queued + bytes * m.weight / rate;
+            // The first message finds nothing under way, and the last is answered.
+            let once = m.start - m.queued + if a.node == b.node { reply } else { m.start };
+            let time = each + once.max(0.0) / f64::from(window);
+            sum += time;
+            outcome.steps.push(format!(
+                "{a}>{b}: {} B at {rate:.1} GB/s after {} each, by {}",
+                bytes as u64,
+                us(m.queued),
+                m.by
+            ));
+            if time > outcome.time {
+                outcome.time = time;
+                outcome.algorithm = format!("window of {window}, by {}", m.by);
+            }
+            if bytes * m.weight / rate < m.queued {
+                outcome.bound_by.clear();
+            }
+        }
+        outcome.mean = sum / pairs.len().max(1) as f64;
+        Ok(outcome)
+    }
+
+    /// One message of each pair there and back.
+    pub(crate) fn ping(
+        &self,
+        pairs: &[(Member, Member)],
+        bytes: f64,
+        buffers: Buffers,
+    ) -> Result<Outcome, NoPath> {
+        let mut outcome = Outcome { pairs: pairs.len(), ..Outcome::default() };
+        let mut times = vec![0.0; pairs.len()];
+        for back in [false, true] {
+            let turned = |&(a, b): &(Member, Member)| if back { (b, a) } else { (a, b) };
+            let messages: Vec<Message> = pairs
+                .iter()
+                .map(turned)
+                .map(|(a, b)| self.message(a, b, bytes, buffers))
+                .collect::<Result<_, _>>()?;
+            let flows: Vec<Demand<'_>> = messages.iter().map(|m| m.way.demand()).collect();
+            let rates = rates(&self.scene.capacities, &flows);
+            for (((m, rate), time), pair) in messages.iter().zip(rates).zip(&mut times).zip(pairs) {
+                let one = m.start + bytes * m.weight / rate;
+                *time += one / 2.0;
+                let (a, b) = turned(pair);
+                outcome.steps.push(format!(
+                    "{a}>{b}: {} to start, {} in all",
+                    us(m.start),
+                    us(one)
+                ));
+                outcome.algorithm = format!("one at a time, by {}", m.by);
+            }
+        }
+        outcome.time = times.iter().copied().fold(0.0, f64::max);
+        outcome.mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
+        Ok(outcome)
+    }
+
+    /// What summing `bytes` takes a CPU core, ns: a copy reads and writes them once, a sum reads
+    /// two buffers and writes one.
+    pub(crate) fn sum(&self, m: Member, bytes: f64) -> Result<f64, NoPath> {
+        let copy = self.scene.host(m, m, Bytes(bytes as u64).0.max(1))?;
+        Ok(1.5 * bytes / copy.cap)
+    }
+}

@@ -1,0 +1,285 @@
+//! The machine, or several equal ones, as the ways of messages over it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pathline_flow::{Demand, MachineDesc, Network, NoPath, Use};
+use pathline_schema::{
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, Mover, Place, Topology, Unit, Variant,
+};
+
+use crate::exchange::Member;
+use crate::fluid::Way;
+
+/// What carries the bytes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Hand {
+    /// The copy engine of the sender.
+    Engine,
+    /// The runtime's copy kernel on the sender: it writes.
+    Blit,
+    /// A kernel of the library on the sender: it writes.
+    Kernel,
+}
+
+/// An adapter of the node.
+#[derive(Debug, Clone)]
+pub(crate) struct Adapter {
+    name: String,
+    /// The GPU that it hangs on.
+    near: Option<u32>,
+    numa: Option<u32>,
+    /// Payload, GB/s; 0 if unknown.
+    gbs: f64,
+}
+
+/// One node and what its parts let through.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub name: String,
+    pub network: Network,
+    pub topology: Topology,
+    /// Capacities of one node: the network's resources, each adapter out and in, queues.
+    capacities: Vec<f64>,
+    names: Vec<String>,
+    pub adapters: Vec<Adapter>,
+    ways: Mutex<HashMap<(Hand, u32, u32), Arc<Way>>>,
+}
+
+impl Machine {
+    pub(crate) fn new(desc: &MachineDesc, network: Network) -> Self {
+        let topology = desc.topology();
+        let share = desc.software.network.as_ref().map_or(1.0, |n| n.payload_share);
+        let mut capacities: Vec<f64> = network.resources().iter().map(|r| r.capacity.0).collect();
+        let mut names: Vec<String> = network.resources().iter().map(|r| r.name.clone()).collect();
+        let adapters: Vec<Adapter> = topology
+            .nics
+            .iter()
+            .map(|nic| Adapter {
+                name: nic.name.clone(),
+                near: nic.near_gpu,
+                numa: nic.numa,
+                gbs: nic.speed_mbits.unwrap_or(0) as f64 / 8e3 * share,
+            })
+            .collect();
+        for adapter in &adapters {
+            for way in ["out", "in"] {
+                capacities.push(adapter.gbs);
+                names.push(format!("{} {way}", adapter.name));
+            }
+        }
+        for queue in network.queues() {
+            capacities.push(1.0);
+            names.push(queue.clone());
+        }
+        let (name, ways) = (desc.name.clone(), Mutex::default());
+        Self { name, network, topology, capacities, names, adapters, ways }
+    }
+
+    /// Capacities of `nodes` equal nodes.
+    pub(crate) fn capacities(&self, nodes: usize) -> Vec<f64> {
+        self.capacities.repeat(nodes)
+    }
+
+    /// The name of a resource, with its node where there are several.
+    pub(crate) fn resource_name(&self, resource: u32, nodes: usize) -> String {
+        let per_node = self.names.len().max(1);
+        let name = self.names.get(resource as usize % per_node).cloned().unwrap_or_default();
+        match nodes {
+            0 | 1 => name,
+            _ => format!("n{} {name}", resource as usize / per_node),
+        }
+    }
+
+    pub(crate) fn has_gpu(&self, gpu: u32) -> bool {
+        self.topology.gpus.iter().any(|g| g.index == gpu)
+    }
+
+    /// The NUMA domain that a GPU hangs on.
+    pub(crate) fn home(&self, gpu: u32) -> Result<u32, NoPath> {
+        let found = self.topology.gpus.iter().find(|g| g.index == gpu).and_then(|g| g.numa);
+        found.ok_or_else(|| NoPath(format!("the NUMA domain of gpu{gpu} is not known")))
+    }
+
+    /// From GPU to GPU of one node.
+    pub(crate) fn peer(&self, hand: Hand, src: u32, dst: u32) -> Result<Arc<Way>, NoPath> {
+        let key = (hand, src, dst);
+        let known = |ways: &HashMap<_, Arc<Way>>| ways.get(&key).cloned();
+        if let Some(way) = known(&self.ways.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(way);
+        }
+        let at = Unit::Gpu(src);
+        let by = match hand {
+            Hand::Engine => Mover::Dma { at },
+            Hand::Blit => Mover::Blit { at },
+            Hand::Kernel => Mover::Kernel { at, variant: Variant::standard(KernelOp::Copy) },
+        };
+        let place = |gpu| Place::new(Unit::Gpu(gpu), Mem::Vram);
+        // The size matters only for host memory.
+        let flow = Flow { src: place(src), dst: place(dst), by, bytes: Bytes::mib(1) };
+        let way = Arc::new(self.way(&flow)?);
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(ways.entry(key).or_insert(way).clone())
+    }
+
+    /// Between a GPU and pinned memory of its own NUMA domain, by copy engine.
+    pub(crate) fn staging(&self, gpu: u32, out: bool, bytes: u64) -> Result<Way, NoPath> {
+        let device = Place::new(Unit::Gpu(gpu), Mem::Vram);
+        let host = Place::new(Unit::Numa(self.home(gpu)?), Mem::Pinned);
+        let (src, dst) = if out { (device, host) } else { (host, device) };
+        let by = Mover::Dma { at: Unit::Gpu(gpu) };
+        self.way(&Flow { src, dst, by, bytes: Bytes(bytes.max(1)) })
+    }
+
+    /// One core of the receiver's domain copies what the sender's domain holds.
+    pub(crate) fn by_cpu(&self, src: u32, dst: u32, bytes: u64) -> Result<Way, NoPath> {
+        let (from, to) = (self.home(src)?, self.home(dst)?);
+        let place = |n| Place::new(Unit::Numa(n), Mem::Huge);
+        let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Memcpy };
+        let by = Mover::Cpu { at: Unit::Numa(to), work, threads: 1 };
+        self.way(&Flow { src: place(from), dst: place(to), by, bytes: Bytes(bytes.max(1)) })
+    }
+
+    /// Queues stand after the network's resources and the adapters, with a capacity of 1.
+    fn first_queue(&self) -> usize {
+        self.network.resources().len() + 2 * self.adapters.len()
+    }
+
+    fn way(&self, flow: &Flow) -> Result<Way, NoPath> {
+        let op = self.network.operation(flow)?;
+        let (cap, mut uses) = (op.cap.0, op.uses);
+        // Operations of one queue take turns: each has the part of the engine's time that it needs.
+        if let Some(queue) = op.queue {
+            let resource = (self.first_queue() + queue as usize) as u32;
+            uses.push(Use { resource, weight: 1.0 / cap });
+        }
+        Ok(Way { uses, cap, alpha: op.alpha.0, share: op.share })
+    }
+
+    /// The adapter that messages of a GPU leave and enter by: the one on the GPU itself, else on a
+    /// GPU that the widest links join, else of its NUMA domain.
+    pub(crate) fn adapter(&self, gpu: u32) -> Result<usize, NoPath> {
+        let home = self.home(gpu).ok();
+        let routes = self.network.routes();
+        let key = |a: &Adapter| match a.near {
+            Some(near) if near == gpu => (0, 0),
+            Some(near) => {
+                let (a, b) = (pathline_schema::Node::Gpu(gpu), pathline_schema::Node::Gpu(near));
+                (1, u32::MAX - routes.link_count(a, b))
+            }
+            None if a.numa.is_some() && a.numa == home => (2, 0),
+            None => (3, 0),
+        };
+        let known = self.adapters.iter().enumerate().filter(|(_, a)| a.gbs > 0.0);
+        known.min_by_key(|&(i, a)| (key(a), i)).map(|(i, _)| i).ok_or_else(|| {
+            NoPath(format!(
+                "{} lists no network adapter with its rate, so that nothing is known of messages \
+                 between nodes; add [[nics]]",
+                self.name
+            ))
+        })
+    }
+}
+
+/// A machine with the nodes that one exchange is about.
+pub(crate) struct Scene<'a> {
+    pub machine: &'a Machine,
+    /// Place of each node's resources.
+    nodes: BTreeMap<u32, usize>,
+    pub capacities: Vec<f64>,
+}
+
+impl<'a> Scene<'a> {
+    pub(crate) fn new(machine: &'a Machine, members: &[Member]) -> Result<Self, NoPath> {
+        if let Some(m) = members.iter().find(|m| !machine.has_gpu(m.gpu)) {
+            return Err(NoPath(format!("{} has no gpu{}", machine.name, m.gpu)));
+        }
+        let mut nodes: BTreeMap<u32, usize> = members.iter().map(|m| (m.node, 0)).collect();
+        nodes.values_mut().enumerate().for_each(|(i, at)| *at = i);
+        let capacities = machine.capacities(nodes.len());
+        Ok(Self { machine, nodes, capacities })
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn resource_name(&self, resource: u32) -> String {
+        self.machine.resource_name(resource, self.nodes())
+    }
+
+    /// Moves a way to the resources of `node`.
+    fn on(&self, node: u32, way: &Way) -> Way {
+        let per_node = self.capacities.len() / self.nodes().max(1);
+        let at = self.nodes.get(&node).copied().unwrap_or(0) * per_node;
+        let shift = |u: &Use| Use { resource: u.resource + at as u32, weight: u.weight };
+        Way { uses: way.uses.iter().map(shift).collect(), ..*way }
+    }
+
+    /// From device to device, over the network if they are of different nodes.
+    pub(crate) fn device(&self, hand: Hand, a: Member, b: Member) -> Result<Arc<Way>, NoPath> {
+        if a.node != b.node {
+            return self.between_nodes(a, b);
+        }
+        let way = self.machine.peer(hand, a.gpu, b.gpu)?;
+        Ok(if self.nodes() == 1 { way } else { Arc::new(self.on(a.node, &way)) })
+    }
+
+    /// Device to host memory near it, or back.
+    pub(crate) fn staging(&self, m: Member, out: bool, bytes: u64) -> Result<Arc<Way>, NoPath> {
+        Ok(Arc::new(self.on(m.node, &self.machine.staging(m.gpu, out, bytes)?)))
+    }
+
+    /// Host memory to host memory by the receiver's core, or over the network.
+    pub(crate) fn host(&self, a: Member, b: Member, bytes: u64) -> Result<Arc<Way>, NoPath> {
+        if a.node != b.node {
+            return self.between_nodes(a, b);
+        }
+        Ok(Arc::new(self.on(a.node, &self.machine.by_cpu(a.gpu, b.gpu, bytes)?)))
+    }
+
+    /// Out of the adapter near one GPU into that near the other. Adapters read and write device
+    /// memory, over the links to the GPU that they hang on.
+    fn between_nodes(&self, a: Member, b: Member) -> Result<Arc<Way>, NoPath> {
+        let machine = self.machine;
+        let fixed = machine.network.resources().len();
+        let mut whole = Way { uses: Vec::new(), cap: f64::INFINITY, alpha: 0.0, share: 1.0 };
+        for (member, out) in [(a, true), (b, false)] {
+            let i = machine.adapter(member.gpu)?;
+            let Some(adapter) = machine.adapters.get(i) else { continue };
+            let resource = (fixed + 2 * i + usize::from(!out)) as u32;
+            let mut way = Way {
+                uses: vec![Use { resource, weight: 1.0 }],
+                cap: adapter.gbs,
+                alpha: 0.0,
+                share: 1.0,
+            };
+            if let Some(near) = adapter.near.filter(|&near| near != member.gpu) {
+                let ends = if out { (member.gpu, near) } else { (near, member.gpu) };
+                let link = machine.peer(Hand::Kernel, ends.0, ends.1)?;
+                way.uses.extend(&link.uses);
+                way.cap = way.cap.min(link.cap);
+            }
+            let way = self.on(member.node, &way);
+            whole.uses.extend(way.uses);
+            whole.cap = whole.cap.min(way.cap);
+        }
+        Ok(Arc::new(whole))
+    }
+
+    /// What binds flows at these rates: full resources, by name.
+    pub(crate) fn full(&self, flows: &[Demand<'_>], rates: &[f64]) -> Vec<String> {
+        let mut used = vec![0.0; self.capacities.len()];
+        for (flow, rate) in flows.iter().zip(rates) {
+            for u in flow.uses {
+                if let Some(sum) = used.get_mut(u.resource as usize) {
+                    *sum += u.weight * rate;
+                }
+            }
+        }
+        let full = used.iter().zip(&self.capacities).enumerate();
+        full.filter(|(_, (used, cap))| **used >= **cap * (1.0 - 1e-6))
+            .map(|(i, _)| self.resource_name(i as u32))
+            .collect()
+    }
+}

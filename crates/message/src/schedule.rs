@@ -1,0 +1,424 @@
+//! MPI collectives: the textbook algorithms by size, as schedules of messages.
+
+use pathline_flow::NoPath;
+
+use crate::exchange::{Buffers, Member, Op};
+use crate::fluid::{Transfer, ends};
+use crate::mpi::Library;
+use crate::told::{Outcome, us};
+
+/// Sizes at which MPICH changes its algorithm (its control variables' defaults), in bytes.
+const BROADCAST_SHORT: f64 = 12_288.0;
+const BROADCAST_MIN_RANKS: usize = 8;
+const REDUCE_SHORT: f64 = 2_048.0;
+const REDUCE_SCATTER_LONG: f64 = 524_288.0;
+const ALL_GATHER_SHORT: f64 = 81_920.0;
+const ALL_GATHER_LONG: f64 = 524_288.0;
+const ALL_TO_ALL_SHORT: f64 = 256.0;
+const ALL_TO_ALL_MEDIUM: f64 = 32_768.0;
+
+/// A schedule under construction. Ranks are places in `over`.
+struct Plan<'a> {
+    library: &'a Library<'a>,
+    over: &'a [Member],
+    buffers: Buffers,
+    transfers: Vec<Transfer>,
+    /// What each rank's next message waits for.
+    ready: Vec<Vec<usize>>,
+    /// What has been planned, in words, with the first transfer of each step.
+    steps: Vec<(String, usize)>,
+    /// Bytes of every message, for the steps.
+    carried_by: &'static str,
+}
+
+/// One message of a round: from, to, bytes.
+type Send = (usize, usize, f64);
+
+impl<'a> Plan<'a> {
+    fn new(library: &'a Library<'a>, over: &'a [Member], buffers: Buffers) -> Self {
+        let ready = vec![Vec::new(); over.len()];
+        let (transfers, steps) = (Vec::new(), Vec::new());
+        Self { library, over, buffers, transfers, ready, steps, carried_by: "" }
+    }
+
+    fn n(&self) -> usize {
+        self.over.len()
+    }
+
+    fn step(&mut self, what: impl Into<String>) {
+        self.steps.push((what.into(), self.transfers.len()));
+    }
+
+    /// Messages that are posted at once: each waits for what both its ends did before.
+    fn round(&mut self, sends: &[Send], sums: bool) -> Result<(), NoPath> {
+        let mut next: Vec<Vec<usize>> = vec![Vec::new(); self.n()];
+        for &(from, to, bytes) in sends {
+            let (Some(&a), Some(&b)) = (self.over.get(from), self.over.get(to)) else { continue };
+            if bytes <= 0.0 || a == b {
+                continue;
+            }
+            let m = self.library.message(a, b, bytes, self.buffers)?;
+            let tail = if sums { self.library.sum(b, bytes)? } else { 0.0 };
+            let mut after: Vec<usize> =
+                [from, to].iter().filter_map(|&r| self.ready.get(r)).flatten().copied().collect();
+            after.sort_unstable();
+            after.dedup();
+            let id = self.transfers.len();
+            self.carried_by = m.by;
+            let bytes = bytes * m.weight;
+            self.transfers.push(Transfer { way: m.way, bytes, start: m.start, tail, after });
+            for rank in [from, to] {
+                if let Some(list) = next.get_mut(rank) {
+                    list.push(id);
+                }
+            }
+        }
+        for (ready, next) in self.ready.iter_mut().zip(next) {
+            if !next.is_empty() {
+                *ready = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// All ranks' buffers to host memory, or back from there.
+    fn stage(&mut self, ranks: &[usize], out: bool, bytes: f64) -> Result<(), NoPath> {
+        let words = if out { "to host memory" } else { "back to device memory" };
+        self.step(format!("{bytes:.0} B {words}"));
+        for &rank in ranks {
+            let (Some(&m), Some(ready)) = (self.over.get(rank), self.ready.get_mut(rank)) else {
+                continue;
+            };
+            let way = self.library.scene.staging(m, out, bytes as u64)?;
+            let (start, after) = (way.alpha, std::mem::take(ready));
+            *ready = vec![self.transfers.len()];
+            self.transfers.push(Transfer { way, bytes, start, tail: 0.0, after });
+        }
+        Ok(())
+    }
+
+    /// Ends of all transfers and of all ranks.
+    fn outcome(self, algorithm: &str) -> Outcome {
+        let ends = ends(&self.library.scene.capacities, &self.transfers);
+        let end = |&id: &usize| ends.get(id).copied().unwrap_or(0.0);
+        let done: Vec<f64> =
+            self.ready.iter().map(|ids| ids.iter().map(end).fold(0.0, f64::max)).collect();
+        let time = done.iter().copied().fold(0.0, f64::max);
+        let mut steps = Vec::new();
+        for (i, (words, first)) in self.steps.iter().enumerate() {
+            let until = self.steps.get(i + 1).map_or(self.transfers.len(), |(_, next)| *next);
+            let end =
+                ends.get(*first..until).unwrap_or_default().iter().copied().fold(0.0, f64::max);
+            steps.push(format!("{words}: done at {}", us(end)));
+        }
+        steps.push(format!("messages by {}", self.carried_by));
+        Outcome {
+            time,
+            mean: done.iter().sum::<f64>() / done.len().max(1) as f64,
+            pairs: 1,
+            algorithm: algorithm.into(),
+            steps,
+            ..Outcome::default()
+        }
+    }
+
+    /// From the first of `group` to all of it: every rank sends to up to `radix - 1` others at each
+    /// distance, the farthest first, all posted at once.
+    fn tree(&mut self, group: &[usize], radix: usize, bytes: f64) -> Result<(), NoPath> {
+        for sends in tree_rounds(group, radix) {
+            let sends: Vec<Send> = sends.into_iter().map(|(a, b)| (a, b, bytes)).collect();
+            self.round(&sends, false)?;
+        }
+        Ok(())
+    }
+
+    /// The same tree upwards, with sums.
+    fn tree_up(&mut self, group: &[usize], radix: usize, bytes: f64) -> Result<(), NoPath> {
+        for sends in tree_rounds(group, radix).into_iter().rev() {
+            let sends: Vec<Send> = sends.into_iter().map(|(a, b)| (b, a, bytes)).collect();
+            self.round(&sends, true)?;
+        }
+        Ok(())
+    }
+
+    /// Ranks beyond a power of two hand their bytes to a neighbour; those that go on are returned.
+    fn fold(&mut self, bytes: f64) -> Result<Vec<usize>, NoPath> {
+        let n = self.n();
+        let power = 1usize << n.max(1).ilog2();
+        let extra = n - power;
+        let sends: Vec<Send> = (0..extra).map(|i| (2 * i, 2 * i + 1, bytes)).collect();
+        if extra > 0 {
+            self.step(format!("{extra} ranks beyond a power of two hand theirs on"));
+            self.round(&sends, true)?;
+        }
+        Ok((0..extra).map(|i| 2 * i + 1).chain(2 * extra..n).collect())
+    }
+
+    fn unfold(&mut self, bytes: f64) -> Result<(), NoPath> {
+        let n = self.n();
+        let extra = n - (1usize << n.max(1).ilog2());
+        let sends: Vec<Send> = (0..extra).map(|i| (2 * i + 1, 2 * i, bytes)).collect();
+        self.round(&sends, false)
+    }
+
+    /// Pairs at each distance of `group`, a power of two of ranks, exchange bytes both ways.
+    fn pairs(
+        &mut self,
+        group: &[usize],
+        distances: &[usize],
+        bytes: impl Fn(usize) -> f64,
+        sums: bool,
+    ) -> Result<(), NoPath> {
+        for (k, &distance) in distances.iter().enumerate() {
+            let sends: Vec<Send> = (0..group.len())
+                .filter_map(|i| Some((*group.get(i)?, *group.get(i ^ distance)?, bytes(k))))
+                .collect();
+            self.round(&sends, sums)?;
+        }
+        Ok(())
+    }
+
+    /// Each rank to the one `by` places further, one round for each of `by`.
+    fn shifts(
+        &mut self,
+        by: impl Iterator<Item = usize>,
+        bytes: f64,
+        sums: bool,
+    ) -> Result<(), NoPath> {
+        let n = self.n();
+        for shift in by {
+            let sends: Vec<Send> = (0..n).map(|i| (i, (i + shift) % n, bytes)).collect();
+            self.round(&sends, sums)?;
+        }
+        Ok(())
+    }
+}
+
+/// Who sends to whom in each round of a tree of `radix` from the first of `group`.
+fn tree_rounds(group: &[usize], radix: usize) -> Vec<Vec<(usize, usize)>> {
+    let n = group.len();
+    let mut distances = Vec::new();
+    let mut distance = 1usize;
+    while distance < n {
+        distances.push(distance);
+        distance = distance.saturating_mul(radix.max(2));
+    }
+    let mut rounds = Vec::new();
+    for &distance in distances.iter().rev() {
+        let parents = (0..n).step_by(distance.saturating_mul(radix.max(2)));
+        let sends = parents.flat_map(|p| (1..radix.max(2)).map(move |i| (p, p + i * distance)));
+        let known = sends.filter_map(|(p, c)| Some((*group.get(p)?, *group.get(c)?)));
+        rounds.push(known.collect());
+    }
+    rounds
+}
+
+/// The time of a collective of an MPI.
+pub(crate) fn collective(
+    library: &Library<'_>,
+    op: Op,
+    over: &[Member],
+    bytes: f64,
+    buffers: Buffers,
+) -> Result<Outcome, NoPath> {
+    let mut plan = Plan::new(library, over, buffers);
+    let all: Vec<usize> = (0..over.len()).collect();
+    let algorithm = match op {
+        Op::Broadcast => broadcast(&mut plan, bytes)?,
+        Op::AllGather => all_gather(&mut plan, bytes)?,
+        Op::AllToAll => all_to_all(&mut plan, bytes)?,
+        // Sums are made by the CPU: device buffers go to host memory first, and back after.
+        Op::Reduce | Op::AllReduce | Op::ReduceScatter => {
+            let staged = buffers == Buffers::Vram && bytes >= library.mpi.ipc_from_bytes as f64;
+            if staged {
+                plan.stage(&all, true, bytes)?;
+                plan.buffers = Buffers::Host;
+            }
+            let algorithm = match op {
+                Op::Reduce => reduce(&mut plan, bytes)?,
+                Op::AllReduce => all_reduce(&mut plan, bytes)?,
+                _ => reduce_scatter(&mut plan, bytes)?,
+            };
+            match op {
+                _ if !staged => {}
+                Op::Reduce => plan.stage(&[0], false, bytes)?,
+                Op::AllReduce => plan.stage(&all, false, bytes)?,
+                _ => plan.stage(&all, false, bytes / over.len() as f64)?,
+            }
+            let how = if staged { "in host memory, " } else { "" };
+            return Ok(plan.outcome(&format!("{how}{algorithm}")));
+        }
+    };
+    Ok(plan.outcome(algorithm))
+}
+
+fn broadcast(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+    let n = plan.n();
+    if let Some(radix) = plan.library.mpi.broadcast_radix {
+        // First from node to node, then within each.
+        let mut nodes: Vec<(u32, Vec<usize>)> = Vec::new();
+        for (rank, m) in plan.over.iter().enumerate() {
+            match nodes.iter_mut().find(|(node, _)| *node == m.node) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => nodes.push((m.node, vec![rank])),
+            }
+        }
+        let leaders: Vec<usize> = nodes.iter().filter_map(|(_, r)| r.first().copied()).collect();
+        plan.step(format!("tree of fan-out {radix}, all {bytes:.0} B on every edge"));
+        plan.tree(&leaders, radix as usize, bytes)?;
+        for (_, ranks) in &nodes {
+            plan.tree(ranks, radix as usize, bytes)?;
+        }
+        return Ok("tree");
+    }
+    let all: Vec<usize> = (0..n).collect();
+    if bytes < BROADCAST_SHORT || n < BROADCAST_MIN_RANKS {
+        plan.step(format!("binomial tree, all {bytes:.0} B on every edge"));
+        plan.tree(&all, 2, bytes)?;
+        return Ok("binomial tree");
+    }
+    plan.step("scatter over a binomial tree");
+    let part = bytes / n as f64;
+    let mut distance = n.next_power_of_two() / 2;
+    while distance > 0 {
+        let sends: Vec<Send> = (0..n)
+            .step_by(2 * distance)
+            .filter(|i| i + distance < n)
+            .map(|i| (i, i + distance, part * distance.min(n - i - distance) as f64))
+            .collect();
+        plan.round(&sends, false)?;
+        distance /= 2;
+    }
+    if bytes < ALL_GATHER_LONG && n.is_power_of_two() {
+        plan.step("all_gather by doubling");
+        plan.pairs(&all, &powers(n), |k| part * (1u64 << k) as f64, false)?;
+        return Ok("scatter and all_gather by doubling");
+    }
+    plan.step("all_gather around a ring");
+    plan.shifts(std::iter::repeat_n(1, n - 1), part, false)?;
+    Ok("scatter and all_gather around a ring")
+}
+
+fn powers(n: usize) -> Vec<usize> {
+    (0..n.max(1).ilog2()).map(|k| 1 << k).collect()
+}
+
+fn all_gather(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+    let n = plan.n();
+    let part = bytes / n as f64;
+    if bytes < ALL_GATHER_LONG && n.is_power_of_two() {
+        plan.step("distances double, and what is exchanged does");
+        let all: Vec<usize> = (0..n).collect();
+        plan.pairs(&all, &powers(n), |k| part * (1u64 << k) as f64, false)?;
+        return Ok("recursive doubling");
+    }
+    if bytes < ALL_GATHER_SHORT {
+        plan.step("distances double, to one side");
+        let mut have = 1;
+        while have < n {
+            let parts = have.min(n - have) as f64;
+            plan.shifts(std::iter::once(n - have), part * parts, false)?;
+            have *= 2;
+        }
+        return Ok("Bruck");
+    }
+    plan.step(format!("{} steps around a ring with {part:.0} B", n - 1));
+    plan.shifts(std::iter::repeat_n(1, n - 1), part, false)?;
+    Ok("ring")
+}
+
+fn all_to_all(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+    let n = plan.n();
+    let part = bytes / n as f64;
+    if part <= ALL_TO_ALL_SHORT && n >= 8 {
+        plan.step("distances double, with half of all parts");
+        let shifts = std::iter::successors(Some(1usize), |d| Some(d * 2)).take_while(|d| *d < n);
+        plan.shifts(shifts, bytes / 2.0, false)?;
+        return Ok("Bruck");
+    }
+    let probe = plan.over.first().zip(plan.over.get(1));
+    let by_cpu = match probe {
+        Some((&a, &b)) => plan.library.message(a, b, part, plan.buffers)?.by_cpu,
+        None => false,
+    };
+    if part <= ALL_TO_ALL_MEDIUM && !by_cpu {
+        plan.step(format!("all messages of {part:.0} B at once"));
+        let pairs = (1..n).flat_map(|d| (0..n).map(move |i| (i, (i + d) % n)));
+        let sends: Vec<Send> = pairs.map(|(a, b)| (a, b, part)).collect();
+        plan.round(&sends, false)?;
+        return Ok("all at once");
+    }
+    plan.step(format!("{} rounds of pairs with {part:.0} B", n - 1));
+    if n.is_power_of_two() {
+        let all: Vec<usize> = (0..n).collect();
+        let distances: Vec<usize> = (1..n).collect();
+        plan.pairs(&all, &distances, |_| part, false)?;
+    } else {
+        plan.shifts(1..n, part, false)?;
+    }
+    Ok("pairwise")
+}
+
+/// Reduce and scatter by halving over a power of two of ranks: half, then a quarter, and so on.
+fn halving(plan: &mut Plan<'_>, group: &[usize], bytes: f64) -> Result<(), NoPath> {
+    plan.step("sums of halves, quarters and so on");
+    plan.pairs(group, &powers(group.len()), |k| bytes / (2u64 << k) as f64, true)
+}
+
+fn all_reduce(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+    let group = plan.fold(bytes)?;
+    if bytes <= REDUCE_SHORT {
+        plan.step("all bytes to ranks at doubling distances");
+        plan.pairs(&group, &powers(group.len()), |_| bytes, true)?;
+        plan.unfold(bytes)?;
+        return Ok("recursive doubling");
+    }
+    halving(plan, &group, bytes)?;
+    plan.step("the sums to all, by doubling");
+    let distances: Vec<usize> = powers(group.len()).into_iter().rev().collect();
+    let parts = group.len() as f64;
+    plan.pairs(&group, &distances, |k| bytes / parts * (1u64 << k) as f64, false)?;
+    plan.unfold(bytes)?;
+    Ok("halving and doubling")
+}
+
+fn reduce(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+    if bytes <= REDUCE_SHORT {
+        let all: Vec<usize> = (0..plan.n()).collect();
+        plan.step("sums up a binomial tree");
+        plan.tree_up(&all, 2, bytes)?;
+        return Ok("binomial tree");
+    }
+    let group = plan.fold(bytes)?;
+    halving(plan, &group, bytes)?;
+    plan.step("the sums to the root, over a tree");
+    // Halving began with the nearest ranks and half of the bytes, so the way back begins with the
+    // farthest and one part.
+    let m = group.len();
+    let part = bytes / m as f64;
+    for distance in powers(m).into_iter().rev() {
+        let parts = (m / (2 * distance)) as f64;
+        let sends: Vec<Send> = (0..distance)
+            .filter_map(|i| Some((*group.get(i + distance)?, *group.get(i)?, part * parts)))
+            .collect();
+        plan.round(&sends, false)?;
+    }
+    if let Some(&first) = group.first().filter(|&&first| first != 0) {
+        plan.round(&[(first, 0, bytes)], false)?;
+    }
+    Ok("halving and a tree")
+}
+
+fn reduce_scatter(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+    let n = plan.n();
+    let part = bytes / n as f64;
+    if bytes < REDUCE_SCATTER_LONG {
+        let group = plan.fold(bytes)?;
+        halving(plan, &group, bytes)?;
+        plan.unfold(part)?;
+        return Ok("halving");
+    }
+    plan.step(format!("{} rounds of pairs with {part:.0} B", n - 1));
+    plan.shifts(1..n, part, true)?;
+    Ok("pairwise")
+}

@@ -1,0 +1,67 @@
+//! What is told of an exchange.
+
+use pathline_schema::{Bytes, Ns, Rate};
+
+use crate::Bounds;
+use crate::rings::Ring;
+
+/// How long an exchange takes, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    /// Until the last rank is done. Of a window of messages the time of each message; of a ping
+    /// half of the round trip.
+    pub time: Ns,
+    /// The mean over the ranks, which is what OSU's collectives print.
+    pub mean: Ns,
+    /// Payload of all pairs over the time, as osu_bw and osu_mbw_mr count; for collectives bytes
+    /// over time (nccl-tests' algbw).
+    pub algbw: Rate,
+    /// algbw times nccl-tests' factor of the operation.
+    pub busbw: Rate,
+    /// Algorithm and protocol in a few words: `ring, Simple`.
+    pub algorithm: String,
+    /// What happens, step by step, with times.
+    pub steps: Vec<String>,
+    /// The rings that carry it, if any do.
+    pub rings: Vec<Ring>,
+    /// Links and engines that are full while most bytes move; empty if starts decide.
+    pub bound_by: Vec<String>,
+    /// What no library can beat.
+    pub bounds: Bounds,
+}
+
+/// What an algorithm says of itself; the layer adds rates and bounds.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// ns.
+    pub time: f64,
+    pub mean: f64,
+    /// How many senders' payload counts.
+    pub pairs: usize,
+    pub algorithm: String,
+    pub steps: Vec<String>,
+    pub rings: Vec<Ring>,
+    pub bound_by: Vec<String>,
+}
+
+impl Outcome {
+    pub(crate) fn told(self, bytes: Bytes, bus_factor: f64, bounds: Bounds) -> Told {
+        let algbw = Rate(bytes.as_f64() * self.pairs.max(1) as f64 / self.time);
+        Told {
+            time: Ns(self.time),
+            mean: Ns(self.mean),
+            algbw,
+            busbw: algbw * bus_factor,
+            algorithm: self.algorithm,
+            steps: self.steps,
+            rings: self.rings,
+            bound_by: self.bound_by,
+            bounds,
+        }
+    }
+}
+
+/// A time in ns for people.
+pub(crate) fn us(ns: f64) -> String {
+    Ns(ns).to_string()
+}
