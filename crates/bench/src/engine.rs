@@ -144,7 +144,13 @@ impl<'a> Engine<'a> {
         tell: Tell<'_>,
     ) -> io::Result<Vec<Entry>> {
         let needed: BTreeMap<_, _> = batch.iter().flat_map(|e| lane::buffers(&e.case)).collect();
-        self.pool.keep(&needed);
+        // Probes are many and alike: what one page-locked serves others that do not follow at once.
+        let probes = batch.iter().all(|e| e.budget.is_some());
+        let mut with = needed.clone();
+        with.extend(self.pool.held());
+        if !probes || !self.fits(&with) {
+            self.pool.keep(&needed);
+        }
         let (mut running, mut short) = (Vec::new(), Vec::new());
         for entry in batch {
             now(&entry, Doing::Bind, tell)?;
@@ -247,7 +253,7 @@ impl<'a> Engine<'a> {
         let bound = self.machine.clock.now();
         let sample = self.calibrate(&mut case)?;
         // An operation that long has warmed itself up by being calibrated.
-        if sample < self.settings.case_budget * WARM_SHARE {
+        if sample < self.budget(&case) * WARM_SHARE {
             self.warm(&mut case)?;
         }
         case.spent = self.machine.clock.now() - bound;
@@ -311,7 +317,7 @@ impl<'a> Engine<'a> {
     fn warm(&self, case: &mut Running<'_>) -> Result<()> {
         let begun = self.machine.clock.now();
         let mut seen: Vec<f64> = Vec::new();
-        while self.machine.clock.now() - begun < self.settings.case_budget * WARM_SHARE {
+        while self.machine.clock.now() - begun < self.budget(case) * WARM_SHARE {
             let laps = self.sample(case)?;
             case.warmup += 1;
             seen.push(laps[..case.timed].iter().map(|l| l.elapsed.0).fold(0.0, f64::max));
@@ -320,6 +326,11 @@ impl<'a> Engine<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The time of a case, warm-up included.
+    fn budget(&self, case: &Running<'_>) -> Ns {
+        case.entry.budget.unwrap_or(self.settings.case_budget)
     }
 
     /// One sample: everything is enqueued behind one gate and released together.
@@ -337,7 +348,7 @@ impl<'a> Engine<'a> {
                 series.steps = lap.steps;
             }
             let spent = case.spent + (self.machine.clock.now() - begun);
-            if spent > self.settings.case_budget && case.samples() >= MIN_FOR_INTERVAL {
+            if spent > self.budget(case) && case.samples() >= MIN_FOR_INTERVAL {
                 break;
             }
         }
@@ -357,7 +368,7 @@ impl<'a> Engine<'a> {
         if progress.iter().all(|&p| p == Progress::Precise) {
             return Some(StopReason::Precise);
         }
-        let spent = case.spent >= self.settings.case_budget && case.samples() >= MIN_FOR_INTERVAL;
+        let spent = case.spent >= self.budget(case) && case.samples() >= MIN_FOR_INTERVAL;
         let full = progress.contains(&Progress::Spent);
         (spent || full).then_some(StopReason::Budget)
     }

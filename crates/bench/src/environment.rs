@@ -106,6 +106,7 @@ mod tests {
             memory: Bytes::gib(1),
             env: &env,
             tuned: &crate::tuned::KNOWN,
+            draw: crate::Draw::default(),
         };
         let patterns: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
         let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

@@ -106,6 +106,11 @@ impl<'m> Pool<'m> {
         self.buffers.retain(|key, _| needed.contains_key(key));
     }
 
+    /// The buffers that there are, with their sizes.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (Key, Bytes)> + '_ {
+        self.buffers.keys().map(|key| (*key, key.bytes))
+    }
+
     fn get(&mut self, key: Key) -> Result<Rc<Buffer<'m>>> {
         if let Some(buffer) = self.buffers.get(&key) {
             return Ok(Rc::clone(buffer));

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, CpuOp, Flow, Mem, MigrateHow, Mover, Pattern, Place, STAGED_CHUNK, STAGED_CHUNKS,
-    Topology, Unit,
+    Bytes, Case, CpuOp, Flow, Mem, MigrateHow, Mover, Ns, Pattern, Place, STAGED_CHUNK,
+    STAGED_CHUNKS, Topology, Unit,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::suites::{SUITES, Suite};
+use crate::suites::{Draw, PROBE_BUDGET, SUITES, Suite};
 use crate::tuned::Tuned;
 
 /// Most cases that are sampled in turn. More would put the first figure of a group too far away.
@@ -31,6 +31,8 @@ pub struct Scope<'a> {
     pub env: &'a BTreeMap<String, String>,
     /// The kernels that suites take.
     pub tuned: &'a Tuned,
+    /// What random sets are drawn from.
+    pub draw: Draw,
 }
 
 /// One case of a run.
@@ -46,6 +48,9 @@ pub struct Entry {
     pub group: usize,
     /// Environment switches that the process must be started with, beside those that are set.
     pub env: BTreeMap<String, String>,
+    /// Its time, if it is a probe; else it has that of the settings.
+    #[serde(default)]
+    pub budget: Option<Ns>,
 }
 
 /// The cases of a run, in order.
@@ -68,6 +73,8 @@ impl Plan {
         let mut at: BTreeMap<Case, usize> = BTreeMap::new();
         let mut used = vec![false; patterns.len()];
         for (suite, case) in listed {
+            let budget = suite.cases.are_probes().then_some(PROBE_BUDGET);
+            let suite = suite.name;
             let hits: Vec<usize> =
                 (0..patterns.len()).filter(|&i| patterns[i].matches(&case)).collect();
             hits.iter().for_each(|&i| used[i] = true);
@@ -75,7 +82,11 @@ impl Plan {
                 continue;
             }
             match at.get(&case) {
-                Some(&i) => entries[i].suites.push(suite.to_owned()),
+                Some(&i) => {
+                    entries[i].suites.push(suite.to_owned());
+                    // Who asks for the most time gets it.
+                    entries[i].budget = entries[i].budget.and(budget);
+                }
                 None => {
                     at.insert(case.clone(), entries.len());
                     entries.push(Entry {
@@ -84,6 +95,7 @@ impl Plan {
                         case,
                         group: 0,
                         env: BTreeMap::new(),
+                        budget,
                     });
                 }
             }
@@ -101,6 +113,7 @@ impl Plan {
                         case: case.clone(),
                         group: 0,
                         env: BTreeMap::new(),
+                        budget: None,
                     });
                 }
                 Pattern::Flow { .. } => {
@@ -118,6 +131,12 @@ impl Plan {
         }
         number_groups(&mut entries);
         Ok(Self { entries })
+    }
+
+    /// The same cases with another time for each probe.
+    pub fn with_probe_budget(mut self, budget: Ns) -> Self {
+        self.entries.iter_mut().filter_map(|e| e.budget.as_mut()).for_each(|b| *b = budget);
+        self
     }
 
     /// How many cases will be tried.
@@ -144,7 +163,8 @@ fn chosen(
 ) -> Result<Vec<&'static Suite>, String> {
     if names.is_empty() {
         let every = !patterns.is_empty();
-        return Ok(SUITES.iter().filter(|s| every || (s.by_default)(scope)).collect());
+        let taken = |s: &&Suite| (every && !s.cases.are_probes()) || (s.by_default)(scope);
+        return Ok(SUITES.iter().filter(taken).collect());
     }
     let known: Vec<&str> = SUITES.iter().map(|s| s.name).collect();
     if let Some(name) = names.iter().find(|n| !known.contains(&n.as_str())) {
@@ -153,11 +173,10 @@ fn chosen(
     Ok(SUITES.iter().filter(|s| names.iter().any(|n| n == s.name)).collect())
 }
 
-fn list(scope: &Scope<'_>, suites: &[&'static Suite]) -> Vec<(&'static str, Case)> {
+fn list(scope: &Scope<'_>, suites: &[&'static Suite]) -> Vec<(&'static Suite, Case)> {
     let tuned = |case| scope.tuned.apply(scope.topology, case);
-    let cases = |s: &&'static Suite| {
-        let name = s.name;
-        (s.cases)(scope.topology).into_iter().map(move |c| (name, tuned(c)))
+    let cases = |&s: &&'static Suite| {
+        s.cases.of(scope.topology, scope.draw).into_iter().map(move |c| (s, tuned(c)))
     };
     suites.iter().flat_map(cases).collect()
 }
@@ -404,6 +423,7 @@ mod tests {
             memory: Bytes::mib(600),
             env: &BTreeMap::new(),
             tuned: &Tuned::plain(),
+            draw: crate::Draw::default(),
         };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let patterns: Vec<Pattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
@@ -503,6 +523,26 @@ mod tests {
         assert!(plan.entries.iter().all(|e| e.case.timed.iter().any(wanted)));
     }
 
+    /// Every probe of 8 GPUs would match such a pattern.
+    #[test]
+    fn probes_are_taken_by_name_and_have_a_time_of_their_own() {
+        let pattern = ["gpu0.* > gpu*.vram by dma"];
+        let probes = ["contention", "concurrent"].map(str::to_owned);
+        let probe = |e: &&Entry| e.suites.iter().any(|s| probes.contains(s));
+        let among_all = plan(&topology(), &[], &pattern).unwrap();
+        assert_eq!(among_all.entries.iter().filter(probe).count(), 0);
+        assert!(plan(&topology(), &[], &[]).unwrap().entries.iter().all(|e| e.budget.is_none()));
+        let named = plan(&topology(), &["contention"], &pattern).unwrap();
+        assert!(named.entries.iter().all(|e| e.budget == Some(PROBE_BUDGET)));
+        let other = named.with_probe_budget(Ns::ms(80.0));
+        assert!(other.entries.iter().all(|e| e.budget == Some(Ns::ms(80.0))));
+        // The start-up of a pair is a case of both suites: it has the time of the other one.
+        let both = plan(&topology(), &["contention", "latency"], &[]).unwrap();
+        let shared: Vec<&Entry> = both.entries.iter().filter(|e| e.suites.len() == 2).collect();
+        assert_eq!(shared.len(), 2 + 2 + 2);
+        assert!(shared.iter().all(|e| e.budget.is_none()));
+    }
+
     #[test]
     fn a_case_that_is_pasted_twice_is_there_once() {
         let pasted = "gpu0.vram > gpu1.vram by dma@gpu0 x 3MiB";
@@ -548,6 +588,7 @@ mod tests {
                 memory,
                 env: &env,
                 tuned: &Tuned::plain(),
+                draw: crate::Draw::default(),
             };
             let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
             plan.entries[0].skip.is_some()

@@ -1,12 +1,15 @@
 //! The suites, in display order. A suite is a name and the cases it makes of a topology.
 
 mod at_once;
+mod contention;
 mod memory;
 
 use crate::plan::Scope;
+pub use contention::Draw;
+pub(crate) use contention::queue;
 use pathline_flow::routes::Routes;
 use pathline_schema::{
-    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, Mem, MigrateHow, Mover, Node,
+    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, Mem, MigrateHow, Mover, Node, Ns,
     NumaDomain, Place, Topology, Unit, Variant,
 };
 
@@ -20,8 +23,37 @@ pub struct Suite {
     /// Whether a run without `--suite` takes it there.
     pub by_default: fn(&Scope<'_>) -> bool,
     /// Its cases on a topology, without regard to what can be done there.
-    pub cases: fn(&Topology) -> Vec<Case>,
+    pub cases: Cases,
 }
+
+/// How a suite makes its cases.
+#[derive(Debug, Clone, Copy)]
+pub enum Cases {
+    /// Each is a figure of its own.
+    Figures(fn(&Topology) -> Vec<Case>),
+    /// Hundreds that a model is made of or held against. They are taken only if their suite is
+    /// named, not by a pattern, and have [`PROBE_BUDGET`] each.
+    Probes(fn(&Topology, Draw) -> Vec<Case>),
+}
+
+impl Cases {
+    /// The cases on a topology.
+    pub fn of(&self, topology: &Topology, draw: Draw) -> Vec<Case> {
+        match self {
+            Self::Figures(cases) => cases(topology),
+            Self::Probes(cases) => cases(topology, draw),
+        }
+    }
+
+    /// Whether they are probes.
+    pub const fn are_probes(&self) -> bool {
+        matches!(self, Self::Probes(_))
+    }
+}
+
+/// Time for one probe, unless `--case-budget` says otherwise: 16 samples of the longest of them
+/// (four H200s take 3.3 ms for copies in of all of them), 40 of a path alone.
+pub const PROBE_BUDGET: Ns = Ns::ms(60.0);
 
 /// All suites.
 ///
@@ -38,80 +70,92 @@ pub const SUITES: &[Suite] = &[
         name: "host",
         about: "CPU threads: read, write, copy, triad, load latency, first touch, per NUMA pair",
         by_default: host_by_default,
-        cases: host,
+        cases: Cases::Figures(host),
     },
     Suite {
         name: "local",
         about: "each GPU's own memory: copy engine, read, write, copy, triad",
         by_default: has_gpus,
-        cases: local,
+        cases: Cases::Figures(local),
     },
     Suite {
         name: "host-link",
         about: "host to GPU and back: every kind of memory, zero-copy, page migration; both ways",
         by_default: has_gpus,
-        cases: host_link,
+        cases: Cases::Figures(host_link),
     },
     Suite {
         name: "pairs",
         about: "every ordered pair of GPUs: copy engine, blit, kernels, staged; both ways",
         by_default: has_gpus,
-        cases: pairs,
+        cases: Cases::Figures(pairs),
     },
     Suite {
         name: "latency",
         about: "16 B copies and pointer chases between all GPUs and with the host",
         by_default: has_gpus,
-        cases: latency,
+        cases: Cases::Figures(latency),
     },
     Suite {
         name: "sweep",
         about: "one path of each class over 256 B to 8 GiB",
         by_default: has_gpus,
-        cases: sweep,
+        cases: Cases::Figures(sweep),
     },
     Suite {
         name: "fan",
         about: "1, 2, 4, all GPUs at once against host memory: same package and spread",
         by_default: has_gpus,
-        cases: at_once::fan,
+        cases: Cases::Figures(at_once::fan),
     },
     Suite {
         name: "patterns",
         about: "GPUs at once: all to one, one to all, ring, halves, all to all",
         by_default: has_gpus,
-        cases: at_once::patterns,
+        cases: Cases::Figures(at_once::patterns),
     },
     Suite {
         name: "managed",
         about: "managed memory: in place, by faults, by prefetch, back, GPU to GPU, once there",
         by_default: has_gpus,
-        cases: memory::managed,
+        cases: Cases::Figures(memory::managed),
     },
     Suite {
         name: "overhead",
         about: "runtime calls: alloc, free, register, launch, synchronise; a batch of copies",
         by_default: has_gpus,
-        cases: memory::overhead,
+        cases: Cases::Figures(memory::overhead),
     },
     Suite {
         name: "overlap",
         about: "copies beside kernels of the same GPU, and what each loses by it",
         by_default: has_gpus,
-        cases: at_once::overlap,
+        cases: Cases::Figures(at_once::overlap),
     },
     Suite {
         name: "numa-gpu",
         about: "pinned memory of every NUMA domain to and from every GPU",
         // With one domain host-link has these cases.
         by_default: |scope| has_gpus(scope) && scope.topology.numa.len() > 1,
-        cases: memory::numa_gpu,
+        cases: Cases::Figures(memory::numa_gpu),
     },
     Suite {
         name: "routes",
         about: "which links a routed copy takes, shown by loading one of them meanwhile",
         by_default: has_gpus,
-        cases: routes,
+        cases: Cases::Figures(routes),
+    },
+    Suite {
+        name: "contention",
+        about: "for a twin: every path of the copy engines alone, and chosen sets of them at once",
+        by_default: |_| false,
+        cases: Cases::Probes(contention::contention),
+    },
+    Suite {
+        name: "concurrent",
+        about: "random sets of 2 to 16 copies at once, which a prediction can be held against",
+        by_default: |_| false,
+        cases: Cases::Probes(contention::concurrent),
     },
 ];
 

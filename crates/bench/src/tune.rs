@@ -198,6 +198,7 @@ fn round(
     interrupt: Interrupt<'_>,
 ) -> io::Result<BTreeMap<Variant, f64>> {
     let entry = |&variant: &Variant| Entry {
+        budget: None,
         case: path.case(variant, share),
         suites: Vec::new(),
         skip: None,

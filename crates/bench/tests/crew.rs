@@ -78,6 +78,7 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
         memory,
         env: &env,
         tuned: &pathline_bench::KNOWN,
+        draw: pathline_bench::Draw::default(),
     };
     let cases = [
         "gpu0.vram > gpu3.vram by dma@gpu0 x 10MiB",

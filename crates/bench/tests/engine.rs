@@ -36,6 +36,7 @@ fn plan(machine: &Machine, patterns: &[&str]) -> Plan {
         memory,
         env: &env,
         tuned: &tuned,
+        draw: pathline_bench::Draw::default(),
     };
     let patterns: Vec<_> = patterns.iter().map(|p| p.parse().unwrap()).collect();
     // Suites of single flows: a pattern would also choose cases of many.

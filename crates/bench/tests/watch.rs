@@ -56,6 +56,7 @@ fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
         memory,
         env: &env,
         tuned: &KNOWN,
+        draw: pathline_bench::Draw::default(),
     };
     let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
     assert!(!plan.entries.is_empty(), "{case}");

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use pathline_bench::Draw;
 use pathline_schema::{Bytes, Pattern};
 use pathline_vendor::{Asked, COMPILE_COMMAND, Compile};
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,20 @@ pub(crate) struct SelectArgs {
     /// best on other GPUs of the kind.
     #[arg(long)]
     pub(crate) standard_kernels: bool,
+    /// Seed of the sets that suite concurrent draws, and of simulated noise.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// How many sets suite concurrent draws.
+    #[arg(long, value_name = "NUMBER", default_value_t = Draw::default().sets,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) sets: u32,
+}
+
+impl SelectArgs {
+    /// What random sets are drawn from.
+    pub(crate) fn draw(&self) -> Draw {
+        Draw { seed: self.seed, sets: self.sets }
+    }
 }
 
 /// Which GPU runtime to use, and where its libraries are.
@@ -134,7 +149,7 @@ pub(crate) struct RunArgs {
     /// which cases there are and how they are measured is as it was.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "machine", "suite", "case", "memory", "out", "precision", "case_budget", "seed",
-        "standard_kernels",
+        "sets", "standard_kernels",
     ])]
     pub(crate) resume: Option<PathBuf>,
     /// Search the best kernel of each path first, on one GPU of each kind; later runs remember it.
@@ -146,9 +161,9 @@ pub(crate) struct RunArgs {
     /// Wanted half width of the 95 % interval of the median, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = positive)]
     pub(crate) precision: f64,
-    /// Time for one case, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 250.0, value_parser = positive)]
-    pub(crate) case_budget: f64,
+    /// Time for one case, in milliseconds: 250, and 60 for one of contention or concurrent.
+    #[arg(long, value_name = "MS", value_parser = positive)]
+    pub(crate) case_budget: Option<f64>,
     /// Take a step of a case, or the opening of the machine, for hung after this many seconds; by
     /// default it follows from the case's size and is 20 or more, and 120 for the opening.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
@@ -161,9 +176,6 @@ pub(crate) struct RunArgs {
     pub(crate) inject: Vec<Inject>,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
-    /// Seed of simulated noise.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
     /// No progress and no summary; errors still show.
     #[arg(long, short)]
     pub(crate) quiet: bool,

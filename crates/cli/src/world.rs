@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use pathline_bench::{Scope, Tuned};
+use pathline_bench::{Draw, Scope, Tuned};
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
 use pathline_schema::{Bytes, Topology};
@@ -97,10 +97,11 @@ impl World {
         memory: Bytes,
         env: &'a BTreeMap<String, String>,
         tuned: &'a Tuned,
+        draw: Draw,
     ) -> Scope<'a> {
         let simulated = matches!(self, Self::Simulated(..));
         let without_runtime = self.without_gpus();
-        Scope { topology: self.topology(), simulated, without_runtime, memory, env, tuned }
+        Scope { topology: self.topology(), simulated, without_runtime, memory, env, tuned, draw }
     }
 
     /// Opens the machine. The GPU runtime completes what discovery knew of the node, so the plan

@@ -89,7 +89,8 @@ pub struct Settings {
     pub time_limit: Ns,
     /// Most host memory in use at once for buffers.
     pub memory: Bytes,
-    /// Seed of what a simulated machine draws: its spread of times, garbage in fresh memory.
+    /// Seed of what is drawn: the sets of suite concurrent; a simulated machine's spread of times and
+    /// garbage in fresh memory.
     pub seed: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Without a command: what can be done here, in ten lines.
 
 use anyhow::Result;
-use pathline_bench::{KNOWN, Plan};
+use pathline_bench::{Draw, KNOWN, Plan};
 use pathline_flow::MachineDesc;
 
 use super::Exit;
@@ -15,8 +15,8 @@ pub(super) fn run() -> Result<Exit> {
     let world = World::new(None, &LibraryArgs::from_env())?;
     let topology = world.topology();
     let memory = world.memory(None);
-    let plan =
-        Plan::new(&world.scope(memory, &switches, &KNOWN), &[], &[]).map_err(anyhow::Error::msg)?;
+    let plan = Plan::new(&world.scope(memory, &switches, &KNOWN, Draw::default()), &[], &[])
+        .map_err(anyhow::Error::msg)?;
     let gpus = match topology.gpus.len() {
         0 => "no GPU".to_owned(),
         n => match world.without_gpus() {

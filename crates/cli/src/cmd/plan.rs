@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use pathline_bench::{Entry, Plan, Scope, Tuned};
+use pathline_bench::{Entry, Plan, Scope, Tuned, time_of_probes};
+use pathline_schema::Ns;
 use serde_json::json;
 
 use super::Exit;
@@ -23,7 +24,8 @@ pub(super) fn make(
         World::Real(..) => kernels::remembered(),
         World::Simulated(..) => Tuned::known(),
     };
-    make_in(&world.scope(world.memory(select.memory), switches, &tuned), select)
+    let scope = world.scope(world.memory(select.memory), switches, &tuned, select.draw());
+    make_in(&scope, select)
 }
 
 /// The same in a scope.
@@ -50,6 +52,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
     outln!("");
     for (suite, cases) in plan.suites() {
         outln!("{:<10} {cases:>5} cases  {}", suite.name, suite.about);
+    }
+    let probes = time_of_probes(&plan, world.topology());
+    if probes > Ns::ZERO {
+        outln!("{:<10} about {:.0} s of the probes on hardware", "", probes.as_secs());
     }
     world.notes().iter().for_each(|note| outln!("note: {note}"));
     let (all, runnable) = (plan.entries.len(), plan.runnable());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use pathline_bench::{
-    About, Best, Crew, Header, Here, Overhead, Plan, Scope, Session, Stamp, Tuned,
+    About, Best, Crew, Draw, Header, Here, Overhead, Plan, Scope, Session, Stamp, Tuned,
     default_settings, searches, tune,
 };
 use pathline_flow::{MachineDesc, Network, Switches};
@@ -55,7 +55,7 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
 /// A model runs in this process: it cannot crash it, and is done before another one is started.
 fn run_here(start: &Start) -> Result<Exit> {
     let world = World::new(start.args.select.machine.as_deref(), &start.args.libraries)?;
-    let Open { machine, without, network } = world.open(&start.switches, start.args.seed)?;
+    let Open { machine, without, network } = world.open(&start.switches, start.args.select.seed)?;
     measure_on(start, &machine, without, &network)
 }
 
@@ -116,7 +116,7 @@ impl Start {
         Opening {
             parent: std::process::id(),
             model: self.model.as_ref().map(|(_, text)| (name, text.clone())),
-            seed: self.args.seed,
+            seed: self.args.select.seed,
             libraries: self.args.libraries.clone(),
             without: None,
             overhead: Overhead::All,
@@ -163,7 +163,7 @@ fn kernels_for(start: &Start, memory: Bytes, crew: &mut dyn Crew) -> Result<Kern
     }
     let about = crew.about().clone();
     let plain = Tuned::plain();
-    let scope = scope(&about, memory, switches, &plain);
+    let scope = scope(&about, memory, switches, &plain, args.select.draw());
     let stamp = Stamp { date: env::now(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let (all, mut best) = (searches(&scope), Vec::new());
     tune(crew, &scope, &mut tuned, &stamp, &|| stopper.reason(), &mut |found| {
@@ -185,6 +185,7 @@ fn scope<'a>(
     memory: Bytes,
     switches: &'a BTreeMap<String, String>,
     tuned: &'a Tuned,
+    draw: Draw,
 ) -> Scope<'a> {
     Scope {
         topology: &about.topology,
@@ -193,6 +194,7 @@ fn scope<'a>(
         memory,
         env: switches,
         tuned,
+        draw,
     }
 }
 
@@ -202,9 +204,12 @@ fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Mea
     let name = start.name(crew.about());
     let Kernels { tuned, found } = kernels_for(start, settings.memory, crew)?;
     let mut plan = {
-        let scope = scope(crew.about(), settings.memory, switches, &tuned);
+        let scope = scope(crew.about(), settings.memory, switches, &tuned, args.select.draw());
         plan_for(&scope, args, &name)?
     };
+    if let Some(budget) = args.case_budget {
+        plan = plan.with_probe_budget(Ns::ms(budget));
+    }
     if model.is_none() {
         // A model gives each case what it needs.
         plan = plan.with_environments(&crew.about().topology, switches);
@@ -294,7 +299,6 @@ fn taken_up(args: RunArgs) -> Result<RunArgs> {
         select,
         precision: first.precision,
         case_budget: first.case_budget,
-        seed: first.seed,
         libraries: args.libraries.or(first.libraries),
         ..args
     })
@@ -311,12 +315,13 @@ fn command_line() -> Vec<String> {
 
 /// Settings without the memory that buffers may take, which follows from the machine.
 fn settings(args: &RunArgs) -> Settings {
+    let usual = default_settings(Bytes(0));
     Settings {
         precision: args.precision / 100.0,
-        case_budget: Ns::ms(args.case_budget),
+        case_budget: args.case_budget.map_or(usual.case_budget, Ns::ms),
         time_limit: Ns::secs(args.time_limit.unwrap_or(0.0)),
-        seed: args.seed,
-        ..default_settings(Bytes(0))
+        seed: args.select.seed,
+        ..usual
     }
 }
 

@@ -140,7 +140,14 @@ fn answers(desc: &MachineDesc, asks: &BTreeSet<&Ask>) -> Result<Answers> {
 }
 
 fn entry(case: &Case) -> Entry {
-    Entry { case: case.clone(), suites: Vec::new(), skip: None, group: 0, env: BTreeMap::new() }
+    Entry {
+        case: case.clone(),
+        suites: Vec::new(),
+        skip: None,
+        group: 0,
+        env: BTreeMap::new(),
+        budget: None,
+    }
 }
 
 /// Measures cases of one environment by the engine of `pathline run`. The spread that a simulated

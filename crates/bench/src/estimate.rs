@@ -1,0 +1,125 @@
+//! How long probes will take, before any of them was measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_flow::Network;
+use pathline_schema::{Bytes, Case, Flow, Mem, Ns, Rate, Topology};
+
+use crate::lane;
+use crate::plan::{Entry, Plan};
+use crate::suites::queue;
+
+/// Operations of a case that is soon precise: to calibrate, to warm, samples, the one that is
+/// verified. Paths alone and pairs between GPUs took 14 to 16 on four H200s.
+const OPERATIONS: f64 = 15.0;
+/// The fewest of any case: two to calibrate, three samples, the one that is verified.
+const FEWEST: f64 = 6.0;
+/// What a case costs beside its operations: streams, spoiling and comparing its bytes, the states of
+/// its GPUs; 451 cases on four H200s took 12 to 20 ms each beside what page-locking took.
+const HANDLING: Ns = Ns::ms(20.0);
+/// Page-locking, ns a byte: 353 ms a GiB on a node of H200s.
+const LOCKING: f64 = 353e6 / (1u64 << 30) as f64;
+/// Host links whose rates host memory gives at once: four H200s of 55 GB/s got 163 in all.
+const HOST_LINKS: f64 = 3.0;
+/// Rate of a path of which nothing is known, GB/s.
+const UNKNOWN: Rate = Rate(50.0);
+
+/// How long the probes of a plan will take, where peaks are what the topology says; zero if it has
+/// none. Page-locked buffers are kept, so each is paid for once.
+pub fn probes(plan: &Plan, topology: &Topology) -> Ns {
+    let network = Network::from_topology(topology);
+    let mut rates: BTreeMap<String, Rate> = BTreeMap::new();
+    let mut rate = |flow: &Flow| {
+        let path = format!("{} > {} by {}", flow.src, flow.dst, flow.by);
+        let ceiling = |flow| network.explain(flow).ok().map(|e| e.bound.map_or(e.peak, |b| b.0));
+        *rates.entry(path).or_insert_with(|| ceiling(flow).unwrap_or(UNKNOWN))
+    };
+    let mut locked = BTreeSet::new();
+    let mut total = Ns::ZERO;
+    for Entry { case, budget, .. } in plan.entries.iter().filter(|e| e.skip.is_none()) {
+        let Some(budget) = budget else { continue };
+        let once = once(case, &mut rate);
+        let host = case.flows().filter(|f| is_host(f)).count();
+        // Copies that share host memory are seldom precise within their time.
+        let wanted = if host > 1 { budget.0 } else { (once.0 * OPERATIONS).min(budget.0) };
+        let new: u64 = lane::buffers(case)
+            .filter(|(key, _)| key.place.mem == Mem::Pinned && locked.insert(*key))
+            .map(|(_, Bytes(bytes))| bytes)
+            .sum();
+        total = total + Ns((once.0 * FEWEST).max(wanted)) + HANDLING + Ns(new as f64 * LOCKING);
+    }
+    total
+}
+
+fn is_host(flow: &Flow) -> bool {
+    [flow.src, flow.dst].iter().any(|place| place.unit.numa().is_some())
+}
+
+/// How long one operation of all flows lasts: what waits in one queue or shares host memory takes
+/// the sum.
+fn once(case: &Case, rate: &mut impl FnMut(&Flow) -> Rate) -> Ns {
+    let mut queues: BTreeMap<_, f64> = BTreeMap::new();
+    let mut host = 0.0;
+    for flow in case.flows() {
+        let alone = rate(flow).time(flow.bytes).0;
+        *queues.entry(queue(flow)).or_default() += alone;
+        if is_host(flow) {
+            host += alone / HOST_LINKS;
+        }
+    }
+    Ns(queues.into_values().fold(host, f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use pathline_flow::MachineDesc;
+
+    use super::*;
+    use crate::{Draw, Scope, Tuned};
+
+    fn estimate(topology: &Topology, suites: &[&str], cases: &[&str]) -> f64 {
+        let scope = Scope {
+            topology,
+            simulated: true,
+            without_runtime: None,
+            memory: Bytes::gib(256),
+            env: &BTreeMap::new(),
+            tuned: &Tuned::plain(),
+            draw: Draw::default(),
+        };
+        let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
+        let cases: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
+        probes(&Plan::new(&scope, &suites, &cases).unwrap(), topology).as_secs()
+    }
+
+    fn hgx(gpus: usize) -> Topology {
+        let mut topology = MachineDesc::preset("hgx-h200").unwrap().topology();
+        topology.gpus.truncate(gpus);
+        topology
+    }
+
+    #[test]
+    fn a_twin_is_measured_within_a_minute() {
+        let seconds = [2, 4, 8].map(|gpus| estimate(&hgx(gpus), &["contention"], &[]));
+        // About 27, 100 and 575 cases of 20 to 80 ms.
+        assert!((1.0..4.0).contains(&seconds[0]), "{seconds:?}");
+        assert!((4.0..15.0).contains(&seconds[1]), "{seconds:?}");
+        assert!((20.0..60.0).contains(&seconds[2]), "{seconds:?}");
+        let mi250x = MachineDesc::preset("mi250x").unwrap().topology();
+        assert!(estimate(&mi250x, &["contention"], &[]) < 60.0);
+        assert_eq!(estimate(&hgx(8), &["pairs"], &[]), 0.0);
+    }
+
+    /// One copy of 64 MiB in over PCIe 5 at its peak of 63 GB/s, or somewhat less by what its packets
+    /// cost: 1.06 to 1.3 ms, 15 times; 20 ms of handling; 64 MiB page-locked at 353 ms a GiB: 22.1 ms.
+    #[test]
+    fn of_one_case() {
+        let case = "numa0.pinned > gpu0.vram by dma@gpu0 x 64MiB";
+        let once = |cases| estimate(&hgx(1), &["contention"], cases);
+        let seconds = once(&[case]);
+        let least = 15.0 * 1.06e-3 + 0.020 + 0.022;
+        assert!((least..least + 15.0 * 0.24e-3).contains(&seconds), "{seconds}");
+    }
+}

@@ -1,0 +1,687 @@
+//! What a twin of a node is fitted from and judged by: every path of the copy engines alone, chosen
+//! sets of them at once (`contention`), and random sets (`concurrent`).
+//!
+//! Alone a path shows only its narrowest point. What several paths share shows in pairs where it is
+//! narrower than two of them, and else only in groups: so there are pairs, and groups of every size.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_flow::routes::Routes;
+use pathline_hal::pattern;
+use pathline_schema::{Bytes, Case, Flow, Mem, Node, Topology};
+
+use super::{dma, gpu, home, numa, ordered_pairs};
+
+/// What suites draw their random sets from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draw {
+    /// The same seed gives the same sets.
+    pub seed: u64,
+    /// How many sets.
+    pub sets: u32,
+}
+
+impl Default for Draw {
+    /// 240 sets: with 20 of them beyond it, the 90th percentile of their errors is still known.
+    fn default() -> Self {
+        Self { seed: 1, sets: 240 }
+    }
+}
+
+/// Payload of a copy between host and GPU: 1.2 ms over PCIe 5. Smaller host buffers contend less
+/// (four H200s fed at once took 163 GB/s in all from buffers of 64 MiB, more from 4 to 16 MiB), so
+/// size is a part of what is measured, and all probes have one.
+const HOST: Bytes = Bytes::mib(64);
+/// Peak of a host link that nobody states, GB/s: 16 lanes of PCIe 5. It only chooses payloads.
+const HOST_PEAK: f64 = 63.0;
+/// The most that a payload between GPUs is larger than one over the host link, in powers of two.
+const MOST_DOUBLINGS: f64 = 4.0;
+/// Payload of an operation that is all start-up.
+const TINY: Bytes = Bytes(16);
+
+/// The most pairs of one kind: on more than 8 GPUs not all are taken, since they grow with the
+/// fourth power of the number of GPUs. On 8 there are 120 pairs of host paths.
+const MOST_PAIRS: usize = 120;
+/// The same of pairs that share an end or a link; on 8 GPUs there are 48 of each kind of end.
+const MOST_NEIGHBOURS: usize = 64;
+/// Pairs between GPUs that share nothing that is known.
+const STRANGERS: usize = 24;
+/// Random groups of GPUs that copy in, as many out, as many both ways, and as many mixed.
+const GROUPS: usize = 10;
+/// Seed of what is sampled here: the suite is the same in every run, so that runs can be compared.
+const SAMPLED: u64 = 0x7477_696e;
+
+/// Pseudo-random numbers: the words of a pattern, one after the other.
+struct Dice {
+    seed: u64,
+    thrown: u64,
+}
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self { seed, thrown: 0 }
+    }
+
+    /// A number below `n`; 0 if there is none.
+    fn below(&mut self, n: usize) -> usize {
+        let word = pattern::word(self.seed, self.thrown);
+        self.thrown += 1;
+        // The top bits times n: even to 1 in 2^53 for the sizes here.
+        ((u128::from(word) * n as u128) >> 64) as usize
+    }
+
+    /// Some of `from` in a random order; all of them if there are not that many.
+    fn some<T: Copy>(&mut self, from: &[T], n: usize) -> Vec<T> {
+        let mut left = from.to_vec();
+        let mut taken = Vec::new();
+        while taken.len() < n && !left.is_empty() {
+            taken.push(left.swap_remove(self.below(left.len())));
+        }
+        taken
+    }
+}
+
+/// A set of copies, as numbers into the list of paths, in their order.
+type Set = Vec<usize>;
+
+/// The paths of the copy engines of a node.
+struct Paths<'a> {
+    topology: &'a Topology,
+    routes: Routes,
+    gpus: Vec<u32>,
+    /// From and to each GPU's home domain, then its other domains, then between GPUs. All have the
+    /// payload of their class.
+    flows: Vec<Flow>,
+}
+
+impl<'a> Paths<'a> {
+    fn of(topology: &'a Topology) -> Self {
+        let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
+        let (routes, flows) = (Routes::of(topology), Vec::new());
+        let mut paths = Self { topology, routes, gpus, flows };
+        let home_of = |g: u32| home(topology, g);
+        let mut flows: Vec<Flow> = Vec::new();
+        flows.extend(paths.gpus.iter().map(|&g| into(g, home_of(g))));
+        flows.extend(paths.gpus.iter().map(|&g| out(g, home_of(g))));
+        let domains = || topology.numa.iter().map(|d| d.id);
+        let far = |&g: &u32| domains().filter(move |&d| d != home_of(g)).map(move |d| (g, d));
+        flows.extend(paths.gpus.iter().flat_map(far).map(|(g, d)| into(g, d)));
+        flows.extend(paths.gpus.iter().flat_map(far).map(|(g, d)| out(g, d)));
+        flows.extend(ordered_pairs(topology).map(|(a, b)| paths.peer(a, b)));
+        paths.flows = flows;
+        paths
+    }
+
+    /// A copy between two GPUs, pushed by the one that has the data, as long as one over the host
+    /// link would last.
+    fn peer(&self, a: u32, b: u32) -> Flow {
+        let (src, dst) = (gpu(a, Mem::Vram), gpu(b, Mem::Vram));
+        Flow { src, dst, by: dma(a), bytes: Bytes(HOST.0 << self.doublings(a, b)) }
+    }
+
+    /// How often [`HOST`] is doubled for a pair: by what the links of its route are faster than the
+    /// host's. An engine of AMD copies some 50 GB/s, however wide the links are.
+    fn doublings(&self, a: u32, b: u32) -> u32 {
+        let amd = self.topology.gpus.iter().any(|g| g.index == a && g.vendor == "amd");
+        let peak = |from, to| self.routes.in_use(from, to)?.peak.map(|p| p.0);
+        let Some(links) = peak(Node::Gpu(a), Node::Gpu(b)).filter(|_| !amd) else { return 0 };
+        let host = peak(Node::Numa(home(self.topology, a)), Node::Gpu(a)).unwrap_or(HOST_PEAK);
+        let times = (links / host).log2().round().clamp(0.0, MOST_DOUBLINGS);
+        // Of no number, as of 0 / 0, nothing follows.
+        if times.is_nan() { 0 } else { times as u32 }
+    }
+
+    /// Numbers of the paths that `wanted` says.
+    fn which(&self, wanted: impl Fn(&Flow) -> bool) -> Vec<usize> {
+        (0..self.flows.len()).filter(|&i| wanted(&self.flows[i])).collect()
+    }
+    fn number(&self, flow: &Flow) -> Option<usize> {
+        self.flows.iter().position(|f| f == flow)
+    }
+    fn at_home(&self, flow: &Flow) -> bool {
+        let host = flow.src.unit.numa().or(flow.dst.unit.numa());
+        host.is_some_and(|d| self.of_gpu(flow).is_some_and(|g| home(self.topology, g) == d))
+    }
+    /// The GPU of a path between host and GPU.
+    fn of_gpu(&self, flow: &Flow) -> Option<u32> {
+        if is_peer(flow) { None } else { flow.by.at().gpu() }
+    }
+    fn case(&self, set: &[usize]) -> Case {
+        Case::together(set.iter().map(|&i| self.flows[i]).collect())
+    }
+}
+
+/// From host memory into a GPU.
+fn into(g: u32, domain: u32) -> Flow {
+    Flow { src: numa(domain, Mem::Pinned), dst: gpu(g, Mem::Vram), by: dma(g), bytes: HOST }
+}
+fn out(g: u32, domain: u32) -> Flow {
+    let way = into(g, domain);
+    Flow { src: way.dst, dst: way.src, ..way }
+}
+fn is_peer(flow: &Flow) -> bool {
+    flow.src.unit.gpu().is_some() && flow.dst.unit.gpu().is_some()
+}
+fn is_in(flow: &Flow) -> bool {
+    flow.src.unit.numa().is_some()
+}
+fn is_out(flow: &Flow) -> bool {
+    flow.dst.unit.numa().is_some()
+}
+
+/// The engine queue that a copy waits in: as found on H200s, an engine has one for copies to other
+/// GPUs, one in and one out, each of which serves a stream at a time.
+pub(crate) fn queue(flow: &Flow) -> (Option<u32>, bool, bool) {
+    (flow.by.at().gpu(), is_in(flow), is_out(flow))
+}
+
+/// Paths alone, their start-up, pairs, groups.
+pub(super) fn contention(topology: &Topology, _: Draw) -> Vec<Case> {
+    let paths = Paths::of(topology);
+    let mut sets: Vec<Set> = (0..paths.flows.len()).map(|i| vec![i]).collect();
+    sets.extend(host_pairs(&paths));
+    sets.extend(far_pairs(&paths));
+    sets.extend(peer_pairs(&paths));
+    sets.extend(mixed_pairs(&paths));
+    sets.extend(host_groups(&paths));
+    sets.extend(peer_groups(&paths));
+    let mut seen = BTreeSet::new();
+    sets.retain(|set| !set.is_empty() && seen.insert(set.clone()));
+    let mut cases: Vec<Case> = sets.iter().map(|set| paths.case(set)).collect();
+    cases.extend(start_ups(&paths));
+    cases
+}
+
+/// The same 16 B copies as of suite `latency`: a case that both list is measured once.
+fn start_ups(paths: &Paths<'_>) -> Vec<Case> {
+    let near = paths.which(|f| is_peer(f) || paths.at_home(f));
+    // Beyond 8 GPUs they are alike but for their class, which a part of them shows.
+    let near = Dice::new(SAMPLED).some(&near, 2 * MOST_PAIRS);
+    let mut near: Vec<usize> = near;
+    near.sort_unstable();
+    let tiny = |&i: &usize| {
+        let Flow { src, dst, by, .. } = paths.flows[i];
+        Case::single(src, dst, by, TINY).isolated()
+    };
+    near.iter().map(tiny).collect()
+}
+
+/// All pairs of a list, `a` before `b`.
+fn all_pairs(of: &[usize]) -> Vec<(usize, usize)> {
+    let after = |at: usize| of.iter().skip(at + 1).copied();
+    of.iter().enumerate().flat_map(|(at, &a)| after(at).map(move |b| (a, b))).collect()
+}
+
+/// At most so many of some pairs, as sets, in order.
+fn at_most(pairs: &[(usize, usize)], most: usize) -> Vec<Set> {
+    let mut some = Dice::new(SAMPLED).some(pairs, most);
+    some.sort_unstable();
+    some.into_iter().map(|(a, b)| vec![a.min(b), a.max(b)]).collect()
+}
+
+/// Home paths of the host, each beside each other; those of one GPU in any case.
+fn host_pairs(paths: &Paths<'_>) -> Vec<Set> {
+    let near = paths.which(|f| paths.at_home(f));
+    let gpu = |&i: &usize| paths.of_gpu(&paths.flows[i]);
+    let (own, others): (Vec<_>, Vec<_>) =
+        all_pairs(&near).into_iter().partition(|(a, b)| gpu(a) == gpu(b));
+    let mut sets = at_most(&own, usize::MAX);
+    sets.extend(at_most(&others, MOST_PAIRS));
+    sets
+}
+
+/// Host memory of another domain: beside a home path of that domain, with which it shares memory,
+/// and beside another far path between the same domains, with which it shares what joins them.
+fn far_pairs(paths: &Paths<'_>) -> Vec<Set> {
+    let domains = |f: &Flow| {
+        let host = f.src.unit.numa().or(f.dst.unit.numa())?;
+        Some((host, home(paths.topology, paths.of_gpu(f)?)))
+    };
+    let mut pairs = Vec::new();
+    for inward in [true, false] {
+        let mut by_way: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
+        for i in paths.which(|f| is_in(f) == inward && !is_peer(f)) {
+            if let Some(way) = domains(&paths.flows[i]) {
+                by_way.entry(way).or_default().push(i);
+            }
+        }
+        for (&(host, near), ways) in by_way.iter().filter(|((host, near), _)| host != near) {
+            let homes = by_way.get(&(host, host)).and_then(|homes| homes.first());
+            pairs.extend(ways.first().zip(homes).map(|(&a, &b)| (a, b)));
+            pairs.extend(ways.first().zip(ways.get(1)).map(|(&a, &b)| (a, b)));
+            let back = by_way.get(&(near, host)).and_then(|back| back.first());
+            pairs.extend(ways.first().zip(back).map(|(&a, &b)| (a, b)));
+        }
+    }
+    at_most(&pairs, MOST_NEIGHBOURS)
+}
+
+/// Between GPUs: same source, same destination, opposite, over a common link, and some of the rest.
+fn peer_pairs(paths: &Paths<'_>) -> Vec<Set> {
+    let peers = paths.which(is_peer);
+    let flow = |i: usize| &paths.flows[i];
+    // Which of its copies an engine queues shows from neighbours in a row: a queue is transitive.
+    let mut from: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    let mut to: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for &i in &peers {
+        from.entry(flow(i).src.unit.gpu().unwrap_or_default()).or_default().push(i);
+        to.entry(flow(i).dst.unit.gpu().unwrap_or_default()).or_default().push(i);
+    }
+    let rows = |of: &BTreeMap<u32, Vec<usize>>| -> Vec<(usize, usize)> {
+        of.values()
+            .flat_map(|ways| ways.iter().copied().zip(ways.iter().copied().skip(1)))
+            .collect()
+    };
+    let opposite =
+        |&(a, b): &(usize, usize)| flow(a).src == flow(b).dst && flow(a).dst == flow(b).src;
+    let ends = |i: usize| [flow(i).src.unit, flow(i).dst.unit];
+    let strangers = |&(a, b): &(usize, usize)| !ends(a).iter().any(|end| ends(b).contains(end));
+    let all = all_pairs(&peers);
+    let of = |wanted: &dyn Fn(&(usize, usize)) -> bool| -> Vec<(usize, usize)> {
+        all.iter().copied().filter(wanted).collect()
+    };
+    let mut sets = at_most(&rows(&from), MOST_NEIGHBOURS);
+    sets.extend(at_most(&rows(&to), MOST_NEIGHBOURS));
+    sets.extend(at_most(&of(&opposite), MOST_NEIGHBOURS));
+    sets.extend(at_most(&over_one_link(paths, &peers), MOST_NEIGHBOURS));
+    sets.extend(at_most(&of(&strangers), STRANGERS));
+    sets
+}
+
+/// For each link that several routes in use pass, one way, the first of its copies (the direct one,
+/// where there is one) beside each other one. Ports of GPUs at a switch are left out: who shares
+/// one has an end in common.
+fn over_one_link(paths: &Paths<'_>, peers: &[usize]) -> Vec<(usize, usize)> {
+    let mut over: BTreeMap<(Node, Node), Vec<(usize, usize)>> = BTreeMap::new();
+    for &i in peers {
+        let (src, dst) = (Node::from(paths.flows[i].src.unit), Node::from(paths.flows[i].dst.unit));
+        let Some(used) = paths.routes.in_use(src, dst) else { continue };
+        for path in &used.paths {
+            for hop in path.nodes.windows(2) {
+                let &[a, b] = hop else { continue };
+                let port = |n: Node| matches!(n, Node::Gpu(_)) && used.paths.len() == 1;
+                let switched = [a, b].iter().any(|n| !matches!(n, Node::Gpu(_)));
+                if !(switched && (port(a) || port(b)) || used.striped) {
+                    over.entry((a, b)).or_default().push((path.nodes.len(), i));
+                }
+            }
+        }
+    }
+    let mut pairs = Vec::new();
+    for ways in over.values_mut() {
+        ways.sort_unstable();
+        ways.dedup_by_key(|&mut (_, i)| i);
+        if let Some((&(_, first), rest)) = ways.split_first() {
+            pairs.extend(rest.iter().map(|&(_, i)| (first.min(i), first.max(i))));
+        }
+    }
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
+}
+
+/// A host path beside a copy from or to another GPU of the same GPU.
+fn mixed_pairs(paths: &Paths<'_>) -> Vec<Set> {
+    let next = |g: u32| {
+        let at = paths.gpus.iter().position(|&other| other == g)?;
+        paths.gpus.get((at + 1) % paths.gpus.len()).copied().filter(|&other| other != g)
+    };
+    let mut sets = Vec::new();
+    for i in paths.which(|f| paths.at_home(f)) {
+        let Some(g) = paths.of_gpu(&paths.flows[i]) else { continue };
+        let Some(other) = next(g) else { continue };
+        for peer in [paths.peer(g, other), paths.peer(other, g)] {
+            sets.extend(paths.number(&peer).map(|peer| vec![i, peer]));
+        }
+    }
+    sets
+}
+
+/// Groups of GPUs that copy in, out and both ways: all, halves, quarters, all but one, random ones.
+fn host_groups(paths: &Paths<'_>) -> Vec<Set> {
+    let gpus = &paths.gpus;
+    let n = gpus.len();
+    let mut groups: Vec<Vec<u32>> = vec![gpus.clone()];
+    for parts in [2, 4] {
+        groups.extend(gpus.chunks(n.div_ceil(parts).max(1)).map(<[u32]>::to_vec));
+    }
+    let but = |left_out: u32| gpus.iter().copied().filter(|&g| g != left_out).collect();
+    groups.extend(gpus.iter().map(|&g| but(g)));
+    let mut dice = Dice::new(SAMPLED);
+    for _ in 0..GROUPS {
+        let size = 3 + dice.below(n.saturating_sub(3));
+        let mut group = dice.some(gpus, size);
+        group.sort_unstable();
+        groups.push(group);
+    }
+    let near = |wanted: &dyn Fn(u32, &Flow) -> bool| -> Set {
+        paths.which(|f| paths.at_home(f) && paths.of_gpu(f).is_some_and(|g| wanted(g, f)))
+    };
+    let mut sets: Vec<Set> = Vec::new();
+    for way in [is_in, is_out, |_: &Flow| true] {
+        sets.extend(groups.iter().map(|group| near(&|g, f| group.contains(&g) && way(f))));
+    }
+    // Each GPU in, out, both ways or not at all, by two bits of a number.
+    for _ in 0..GROUPS {
+        let ways: Vec<usize> = gpus.iter().map(|_| dice.below(4)).collect();
+        let bits = |g: u32| gpus.iter().position(|&other| other == g).and_then(|at| ways.get(at));
+        let chosen =
+            |g: u32, f: &Flow| bits(g).is_some_and(|b| b & (1 << usize::from(is_in(f))) != 0);
+        sets.push(near(&chosen));
+    }
+    sets.retain(|set| set.len() > 2);
+    sets
+}
+
+/// Many GPUs at once: all to one, one to all, permutations in which each engine copies once (the
+/// ring is the first of them), and all of them with all host paths.
+fn peer_groups(paths: &Paths<'_>) -> Vec<Set> {
+    let n = paths.gpus.len();
+    let peers = paths.which(is_peer);
+    let flow = |i: usize| &paths.flows[i];
+    let at = |i: usize, of: &dyn Fn(&Flow) -> Option<u32>| {
+        of(flow(i)).and_then(|g| paths.gpus.iter().position(|&other| other == g)).unwrap_or(n)
+    };
+    let (src, dst) = (|f: &Flow| f.src.unit.gpu(), |f: &Flow| f.dst.unit.gpu());
+    let of = |wanted: &dyn Fn(usize, usize) -> bool| -> Set {
+        peers.iter().copied().filter(|&i| wanted(at(i, &src), at(i, &dst))).collect()
+    };
+    let mut sets: Vec<Set> = Vec::new();
+    sets.extend((0..n).map(|one| of(&|_, to| to == one)));
+    sets.extend((0..n).map(|one| of(&|from, _| from == one)));
+    let shifts: Vec<Set> = (1..n).map(|shift| of(&|from, to| (from + shift) % n == to)).collect();
+    sets.extend(shifts.iter().cloned());
+    let host = paths.which(|f| paths.at_home(f));
+    let (inward, outward): (Set, Set) = host.iter().partition(|&&i| is_in(flow(i)));
+    for with in [inward, outward, host] {
+        sets.extend(shifts.first().map(|ring| with.iter().chain(ring).copied().collect::<Set>()));
+    }
+    // Halves against each other: copies across what joins two halves, one way.
+    sets.push(of(&|from, to| from < n / 2 && to == from + n / 2));
+    sets.push(of(&|from, to| to < n / 2 && from == to + n / 2));
+    sets.retain(|set| set.len() > 2);
+    sets
+}
+
+/// The fewest and the most copies of a random set.
+const COPIES: (usize, usize) = (2, 16);
+/// How often a set is drawn anew that was there already; small nodes run out of sets.
+const TRIES: u32 = 32;
+/// Number of a set that may have all kinds of copies, none of which waits.
+const ANY_COPIES: u32 = 2;
+
+/// Random sets: a third of them between host and GPUs, a third between GPUs, a third of both; in
+/// three of four no engine queue has two copies, since in which order it would take them is not
+/// known; payloads of three octaves.
+pub(super) fn concurrent(topology: &Topology, draw: Draw) -> Vec<Case> {
+    let paths = Paths::of(topology);
+    let mut seen = BTreeSet::new();
+    let mut cases = Vec::new();
+    for nth in 0..draw.sets {
+        let mut dice = Dice::new(pattern::word(draw.seed, u64::from(nth)));
+        let drawn = (0..2 * TRIES).find_map(|nth_try| {
+            // Two GPUs have 9 sets of copies between them: then it is one of any copies.
+            let kind = if nth_try < TRIES { nth } else { ANY_COPIES };
+            let case = random_set(&paths, &mut dice, kind)?;
+            // The same copies in another order are the same set.
+            let mut set = case.timed.clone();
+            set.sort_unstable();
+            seen.insert(set).then_some(case)
+        });
+        cases.extend(drawn);
+    }
+    cases
+}
+
+/// The `nth` set: its number says which kinds of copies it has and whether they may wait for each
+/// other, so that every number of sets has all kinds in proportion.
+fn random_set(paths: &Paths<'_>, dice: &mut Dice, nth: u32) -> Option<Case> {
+    let kind = nth % 3;
+    let (host, peers) = (kind != 1, kind != 0);
+    let queued = (nth / 3) % 4 == 3;
+    let all = paths.which(|f| if is_peer(f) { peers } else { host });
+    let mut order = dice.some(&all, all.len());
+    if paths.topology.numa.len() > 1 {
+        // Copies of the home domain are what programs do: three of four of the host's.
+        let far: Vec<usize> = order
+            .iter()
+            .copied()
+            .filter(|&i| !is_peer(&paths.flows[i]) && !paths.at_home(&paths.flows[i]))
+            .filter(|_| dice.below(4) != 0)
+            .collect();
+        order.retain(|i| !far.contains(i));
+    }
+    let mut queues = BTreeSet::new();
+    order.retain(|&i| queues.insert(queue(&paths.flows[i])) || queued);
+    let most = order.len().min(COPIES.1);
+    let size = COPIES.0 + dice.below((most + 1).saturating_sub(COPIES.0));
+    order.truncate(size);
+    if order.len() < COPIES.0 {
+        return None;
+    }
+    let mut flows: Vec<Flow> = order.iter().map(|&i| paths.flows[i]).collect();
+    for flow in &mut flows {
+        flow.bytes = Bytes((flow.bytes.0 / 2) << dice.below(3));
+    }
+    // Host copies first and by size: sets so share page-locked buffers, which cost 353 ms a GiB to
+    // make. The order of the others is as drawn.
+    flows.sort_by_key(|f| if is_peer(f) { (2, 0) } else { (u64::from(is_out(f)), f.bytes.0) });
+    Some(Case::together(flows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_flow::MachineDesc;
+    use pathline_schema::{Gpu, Link, LinkKind, NumaDomain, Rate};
+
+    /// GPUs behind one NVLink switch of 478 GB/s a port, spread over some domains; nobody says what
+    /// joins them to the host.
+    fn behind_a_switch(gpus: u32, domains: u32) -> Topology {
+        let per_domain = gpus.div_ceil(domains);
+        let gpu = |index| Gpu {
+            index,
+            vendor: "nvidia".to_owned(),
+            numa: Some(index / per_domain),
+            memory: Bytes::gib(141),
+            ..Gpu::default()
+        };
+        let link = |g| Link {
+            a: Node::Gpu(g),
+            b: Node::Switch(0),
+            kind: LinkKind::Nvlink,
+            width: 18,
+            peak: Some(Rate(478.1)),
+        };
+        Topology {
+            numa: (0..domains).map(|id| NumaDomain { id, ..NumaDomain::default() }).collect(),
+            gpus: (0..gpus).map(gpu).collect(),
+            links: (0..gpus).map(link).collect(),
+            ..Topology::default()
+        }
+    }
+
+    fn preset(name: &str) -> Topology {
+        MachineDesc::preset(name).unwrap().topology()
+    }
+
+    fn mixed(case: &Case) -> bool {
+        case.timed.iter().any(is_peer) && !case.timed.iter().all(is_peer)
+    }
+
+    /// Sets of a suite by how many copies they have: alone and start-up, pairs, groups.
+    fn counts(topology: &Topology) -> [usize; 4] {
+        let cases = contention(topology, Draw::default());
+        let count = |wanted: &dyn Fn(&Case) -> bool| cases.iter().filter(|c| wanted(c)).count();
+        let tiny = |c: &Case| c.timed[0].bytes == TINY;
+        [
+            count(&|c| c.timed.len() == 1 && !tiny(c)),
+            count(&|c| tiny(c)),
+            count(&|c| c.timed.len() == 2),
+            count(&|c| c.timed.len() > 2),
+        ]
+    }
+
+    /// One domain, n GPUs: 2n paths of the host and n (n - 1) between GPUs, alone and as start-up;
+    /// all pairs of host paths, n (n - 2) neighbours from one source and as many to one
+    /// destination, n (n - 1) / 2 opposite ones, strangers, 4n of a host path and a peer.
+    #[test]
+    fn cases_on_nodes_of_every_size() {
+        // Two GPUs: 6 pairs of 4 host paths, 1 opposite, 8 mixed. Groups: all 4 host paths, some of
+        // the 4 sets of 3 of them; the ring with 2 in, with 2 out, with all 4.
+        let [alone, tiny, pairs, groups] = counts(&behind_a_switch(2, 1));
+        assert_eq!([alone, tiny, pairs], [6, 6, 6 + 1 + 8]);
+        assert!((1 + 3..=1 + 4 + 3).contains(&groups), "{groups}");
+        // Four: 28 host pairs; 8, 8 and 6 between GPUs; of strangers each 2 of 4 GPUs in 2 x 2
+        // directions, 3 ways to choose: 12; 16 mixed.
+        let [alone, tiny, pairs, groups] = counts(&behind_a_switch(4, 1));
+        assert_eq!([alone, tiny, pairs], [8 + 12, 8 + 12, 28 + 8 + 8 + 6 + 12 + 16]);
+        // In, out and both each: all, 4 without one, whose 4 groups of 3 every random one repeats;
+        // both ways also halves, which are 4 paths. Between GPUs: 4 to one, 4 from one, 3 shifts,
+        // 3 with the host. Of 10 mixtures some are empty or there already.
+        let sure = (1 + 4) * 3 + 2 + 4 + 4 + 3 + 3;
+        assert!((sure + 3..=sure + GROUPS).contains(&groups), "{groups} of {sure}");
+        // Eight: 120 host pairs; 48, 48, 28 and 24 between GPUs; 32 mixed.
+        let [alone, tiny, pairs, groups] = counts(&behind_a_switch(8, 1));
+        assert_eq!([alone, tiny, pairs], [72, 72, 120 + 48 + 48 + 28 + STRANGERS + 32]);
+        // In and out: all, halves, 8 without one; both ways quarters as well. Between GPUs: 8, 8,
+        // 7 shifts, 3 with the host, 2 halves.
+        let sure = (1 + 2 + 8) * 3 + 4 + 8 + 8 + 7 + 3 + 2;
+        assert!((sure + 3 * GROUPS..=sure + 4 * GROUPS).contains(&groups), "{groups} of {sure}");
+        // Sixteen: every kind is at its limit.
+        let [alone, tiny, pairs, _] = counts(&behind_a_switch(16, 1));
+        assert_eq!([alone, tiny], [32 + 240, 2 * MOST_PAIRS]);
+        assert_eq!(pairs, 16 + MOST_PAIRS + 3 * MOST_NEIGHBOURS + STRANGERS + 64);
+    }
+
+    #[test]
+    fn a_single_gpu_has_both_ways_and_none_has_nothing() {
+        // In, out, their start-ups, both.
+        assert_eq!(counts(&behind_a_switch(1, 1)), [2, 2, 1, 0]);
+        assert!(contention(&Topology::default(), Draw::default()).is_empty());
+        assert!(concurrent(&Topology::default(), Draw::default()).is_empty());
+    }
+
+    /// Two domains: each GPU's other one, in and out; and of each direction between the two
+    /// domains, in and out: with a home path there, with a neighbour on the way, and both ways.
+    #[test]
+    fn memory_of_other_domains() {
+        let [alone_near, _, pairs_near, _] = counts(&behind_a_switch(8, 1));
+        let [alone, _, pairs, _] = counts(&behind_a_switch(8, 2));
+        assert_eq!(alone, alone_near + 16);
+        // 0 > 1 beside 1 > 0 is found from both sides.
+        assert_eq!(pairs, pairs_near + 2 * (2 * 2 + 1));
+    }
+
+    #[test]
+    fn every_case_reads_back_and_is_there_once() {
+        let topologies =
+            [behind_a_switch(3, 1), behind_a_switch(16, 4), preset("mi250x"), preset("hgx-h200")];
+        for topology in topologies {
+            for cases in [contention, concurrent].map(|suite| suite(&topology, Draw::default())) {
+                let texts: BTreeSet<String> = cases.iter().map(Case::to_string).collect();
+                assert_eq!(texts.len(), cases.len());
+                for case in cases {
+                    assert_eq!(case.to_string().parse::<Case>().unwrap(), case);
+                    assert!(case.timed.iter().all(|f| f.misfit().is_none()), "{case}");
+                }
+            }
+        }
+    }
+
+    /// 478 / 63 is 7.6, and 8 is nearer to it than 4; an engine of AMD is no faster than a host link.
+    #[test]
+    fn copies_that_meet_last_equally_long() {
+        let bytes = |topology: &Topology| {
+            let peers = Paths::of(topology).flows.into_iter().filter(is_peer);
+            peers.map(|f| f.bytes).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(bytes(&behind_a_switch(4, 1)), BTreeSet::from([Bytes(HOST.0 * 8)]));
+        assert_eq!(bytes(&preset("mi250x")), BTreeSet::from([HOST]));
+    }
+
+    /// On the MI250X node 0 > 2 goes over 0 > 6, 6 > 4 ... or others: whatever a routed copy passes,
+    /// the direct copy over that link is measured beside it.
+    #[test]
+    fn routed_copies_are_measured_beside_those_over_their_links() {
+        let topology = preset("mi250x");
+        let paths = Paths::of(&topology);
+        let pairs: BTreeSet<(usize, usize)> =
+            over_one_link(&paths, &paths.which(is_peer)).into_iter().collect();
+        let mut routed = 0;
+        for (i, flow) in paths.flows.iter().enumerate().filter(|(_, f)| is_peer(f)) {
+            let used = paths.routes.in_use(flow.src.unit.into(), flow.dst.unit.into()).unwrap();
+            for hop in used.paths.iter().filter(|p| p.hops() > 1).flat_map(|p| p.nodes.windows(2)) {
+                let &[Node::Gpu(a), Node::Gpu(b)] = hop else { panic!("{hop:?}") };
+                let direct = paths.number(&paths.peer(a, b)).unwrap();
+                assert!(pairs.contains(&(i.min(direct), i.max(direct))), "{flow} over {a}-{b}");
+                routed += 1;
+            }
+        }
+        // 56 ordered pairs, of which 24 are direct: the others pass two links or more.
+        assert!(routed >= 2 * 32, "{routed}");
+    }
+
+    #[test]
+    fn random_sets_come_from_their_seed() {
+        let topology = behind_a_switch(8, 2);
+        let of = |seed, sets| concurrent(&topology, Draw { seed, sets });
+        assert_eq!(of(7, 40), of(7, 40));
+        assert_ne!(of(7, 40), of(8, 40));
+        // More sets begin with the same ones.
+        assert_eq!(of(7, 40)[..], of(7, 60)[..40]);
+        assert_eq!(of(7, 240).len(), 240);
+    }
+
+    #[test]
+    fn random_sets_are_as_stated() {
+        let cases = concurrent(&behind_a_switch(8, 1), Draw::default());
+        let waits = |case: &Case| {
+            let mut queues = BTreeSet::new();
+            !case.timed.iter().all(|f| queues.insert(queue(f)))
+        };
+        let host = |c: &Case| !c.timed.iter().any(is_peer);
+        // Of 240: 80 of the host alone, 80 between GPUs, 80 that may have both, of which a few of
+        // two or three copies are of one kind by chance.
+        let with_both = cases.iter().filter(|c| mixed(c)).count();
+        assert!((65..=80).contains(&with_both), "{with_both}");
+        // One in four may have several in a queue. With one domain a GPU has one path in and one
+        // out, so that sets of the host alone never do.
+        let waiting: Vec<&Case> = cases.iter().filter(|c| waits(c)).collect();
+        assert!((25..=40).contains(&waiting.len()), "{}", waiting.len());
+        assert!(waiting.iter().all(|c| !host(c)));
+        for case in &cases {
+            assert!((COPIES.0..=COPIES.1).contains(&case.timed.len()), "{case}");
+            let paths: BTreeSet<_> = case.timed.iter().map(|f| (f.src, f.dst)).collect();
+            assert_eq!(paths.len(), case.timed.len(), "a path twice in {case}");
+        }
+        let sizes: BTreeSet<u64> = cases
+            .iter()
+            .filter(|c| host(c))
+            .flat_map(|c| &c.timed)
+            .map(|f| f.bytes.0 >> 20)
+            .collect();
+        assert_eq!(sizes, BTreeSet::from([32, 64, 128]));
+    }
+
+    /// Two GPUs have 6 paths: sets of 2 to 6 of them, of which 3 x 3 are between GPUs alone.
+    #[test]
+    fn small_nodes_have_small_sets() {
+        let cases = concurrent(&behind_a_switch(2, 1), Draw::default());
+        assert!(cases.iter().all(|c| (2..=6).contains(&c.timed.len())));
+        assert_eq!(cases.len(), 240);
+        assert_eq!(cases.iter().filter(|c| c.timed.iter().all(is_peer)).count(), 9);
+    }
+
+    /// 8000 throws of ten faces: each 800 on average, with a standard deviation of 27.
+    #[test]
+    fn dice_are_fair() {
+        let mut dice = Dice::new(5);
+        let mut faces = [0; 10];
+        for _ in 0..8000 {
+            faces[dice.below(10)] += 1;
+        }
+        assert!(faces.iter().all(|n| (680..=920).contains(n)), "{faces:?}");
+        assert_eq!(dice.below(0), 0);
+    }
+}
