@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-use pathline_hal::{CallError, Gate, Machine, Result};
+use pathline_hal::{CallError, Machine, Result};
 use pathline_schema::{
     Bytes, Case, Conditions, Fault, GpuReadings, Measured, Message, Ns, Rank, Sampled, Series,
     Settings, Severity, Skip, Stop, StopReason, Timer, Unit, Verdict,
@@ -13,6 +13,7 @@ use pathline_stats::{Progress, StopRule, half_width};
 use crate::crew::{Doing, Interrupt, Task, Word};
 use crate::lane::{self, Lane, Lap, Pool};
 use crate::plan::Entry;
+use crate::start::Starts;
 use crate::watch::Watch;
 
 /// Settings of a run without options: 1 % precision, at most a quarter of a second a case.
@@ -333,7 +334,7 @@ impl<'a> Engine<'a> {
         case.entry.budget.unwrap_or(self.settings.case_budget)
     }
 
-    /// One sample: everything is enqueued behind one gate and released together.
+    /// One sample: everything is enqueued behind gates and released together.
     fn sample(&self, case: &mut Running<'_>) -> Result<Vec<Lap>> {
         sample_while(self.machine, case, &mut || ())
     }
@@ -491,33 +492,16 @@ fn sample_while(
     for lane in &mut case.lanes {
         lane.prepare()?;
     }
-    let gate: Gate<'_> = machine.gate()?;
-    for (nth, lane) in case.lanes.iter_mut().enumerate() {
+    let mut starts = Starts::new(machine, case.entry.case.flows())?;
+    for (nth, (lane, gate)) in case.lanes.iter_mut().zip(starts.gates()).enumerate() {
         let reps = if nth < case.timed { case.reps } else { case.background_reps };
-        lane.issue(&gate, reps)?;
+        lane.issue(gate, reps)?;
     }
-    gate.release()?;
+    starts.release()?;
     meanwhile();
     let mut laps = case.lanes.iter_mut().map(|lane| lane.wait()).collect::<Result<Vec<_>>>()?;
-    from_one_start(&case.lanes, &mut laps)?;
+    starts.from_one(&case.lanes, &mut laps)?;
     Ok(laps)
-}
-
-/// Times all lanes of a GPU from the first of their starts: the gate lets them go at once, but where
-/// an engine takes its streams in turn, a stream records its own start only when its turn comes.
-/// Three copies out of one H200 took 683 us each by their own starts, which would be 1180 GB/s over
-/// links of 478.
-fn from_one_start(lanes: &[Box<dyn Lane + '_>], laps: &mut [Lap]) -> Result<()> {
-    for (lane, lap) in lanes.iter().zip(laps) {
-        let Some((gpu, _, end)) = lane.events() else { continue };
-        for (_, start, _) in lanes.iter().filter_map(|l| l.events()).filter(|e| e.0 == gpu) {
-            let since = end.since(start)?;
-            if since > lap.elapsed {
-                lap.elapsed = since;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// A sample of so many repetitions that is not recorded, with background to match.
@@ -593,73 +577,5 @@ impl Running<'_> {
             suites: self.entry.suites.clone(),
             series: self.series.iter().map(tail).collect(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use pathline_flow::{MachineDesc, Switches};
-    use pathline_hal::{CopyEngine, Event};
-    use pathline_schema::{Mem, Place, Timer};
-
-    /// A lane that has run.
-    struct Ran<'m> {
-        start: Event<'m>,
-        end: Event<'m>,
-    }
-
-    impl Lane for Ran<'_> {
-        fn issue(&mut self, _: &Gate<'_>, _: u64) -> Result<()> {
-            Ok(())
-        }
-        fn wait(&mut self) -> Result<Lap> {
-            Ok(Lap { elapsed: self.end.since(&self.start)?, steps: 1 })
-        }
-        fn events(&self) -> Option<(u32, &Event<'_>, &Event<'_>)> {
-            Some((0, &self.start, &self.end))
-        }
-        fn timer(&self) -> Timer {
-            Timer::DeviceEvents
-        }
-        fn engine(&self) -> String {
-            String::new()
-        }
-        fn spoil(&mut self) -> Result<()> {
-            Ok(())
-        }
-        fn check(&self) -> Result<Verdict> {
-            Ok(Verdict::Verified)
-        }
-    }
-
-    #[test]
-    fn a_lane_that_waits_for_its_engine_is_timed_from_the_common_start() {
-        let desc = MachineDesc::preset("hgx-h200").unwrap();
-        let machine = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
-        let gpu = machine.gpu(0).unwrap();
-        let vram = Place::new(Unit::Gpu(0), Mem::Vram);
-        let bytes = Bytes::mib(256);
-        let (a, b) = (machine.buffer(vram, bytes).unwrap(), machine.buffer(vram, bytes).unwrap());
-        let streams = [gpu.stream().unwrap(), gpu.stream().unwrap()];
-        let lane = || Ran { start: gpu.event().unwrap(), end: gpu.event().unwrap() };
-        let (first, second) = (lane(), lane());
-        for (stream, lane) in streams.iter().zip([&first, &second]) {
-            // The engine takes the second stream when the first is through.
-            if std::ptr::eq(lane, &second) {
-                stream.wait_event(&first.end).unwrap();
-            }
-            stream.record(&lane.start).unwrap();
-            stream.copy(b.address(), a.address(), bytes, CopyEngine::Auto).unwrap();
-            stream.record(&lane.end).unwrap();
-        }
-        let mut lanes: Vec<Box<dyn Lane + '_>> = vec![Box::new(first), Box::new(second)];
-        streams.iter().for_each(|s| s.wait().unwrap());
-        let mut laps: Vec<Lap> = lanes.iter_mut().map(|l| l.wait().unwrap()).collect();
-        let own: Vec<f64> = laps.iter().map(|l| l.elapsed.0).collect();
-        from_one_start(&lanes, &mut laps).unwrap();
-        // The first keeps its time; the second has both, and no less.
-        assert_eq!(laps[0].elapsed.0, own[0]);
-        assert!((laps[1].elapsed.0 / (own[0] + own[1]) - 1.0).abs() < 0.01, "{laps:?} of {own:?}");
     }
 }

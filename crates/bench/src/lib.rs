@@ -15,6 +15,7 @@ mod overhead;
 mod plan;
 mod session;
 mod staged;
+mod start;
 mod strikes;
 mod suites;
 mod tune;
