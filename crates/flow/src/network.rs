@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Case, Flow, Gpu, LinkKind, Node, Ns, NumaDomain, Rate, Topology, Warning};
 
-use crate::measured::{Book, Measured};
+use crate::measured::{Book, Known, Measured};
 use crate::model::{Cache, Model};
 use crate::path::{Built, build};
 use crate::routes::{Bundle, InUse, Routes};
@@ -375,6 +375,13 @@ impl Network {
     /// What was measured of this node; empty if its description models it.
     pub fn measured(&self) -> &Measured {
         &self.book.measured
+    }
+
+    /// Capacity and interval of a resource, if it was measured.
+    pub(crate) fn known(&self, resource: u32) -> Option<&Known> {
+        let first = self.resources.len() - self.book.measured.shared.len();
+        let at = (resource as usize).checked_sub(first)?;
+        self.book.measured.shared.get(at).map(|shared| &shared.known)
     }
 
     /// Names of the engines that serve one stream of operations at a time.

@@ -1,0 +1,447 @@
+//! How long a set of flows takes that start together, and how well that is known.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use pathline_schema::{Case, Flow, Mover, Ns, Rate};
+
+use crate::measured::Known;
+use crate::network::{Network, NoPath, Use};
+use crate::path::build;
+use crate::race::{Hold, Race, Runner};
+use crate::solve::Demand;
+
+/// Up to so many orders of queues are tried, all if there are no more.
+const ORDERS: u64 = 64;
+/// Operations that are kept between predictions.
+const KEPT: usize = 1 << 14;
+
+/// A time and the interval that it is expected within.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Span {
+    /// What is expected: the median over the orders; of an even number the lower.
+    pub typical: Ns,
+    /// The shortest that is expected.
+    pub low: Ns,
+    /// The longest.
+    pub high: Ns,
+}
+
+/// Orders in which engines may serve the flows of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Orders {
+    /// How many there are; saturated.
+    pub possible: u64,
+    /// How many were tried.
+    pub tried: u64,
+}
+
+/// What intervals come from. None of it: a time is a point, and how far to trust it is not known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Doubt {
+    /// Orders of queues.
+    pub orders: Orders,
+    /// Whether capacities have intervals.
+    pub capacities: bool,
+    /// 95th percentile of the description's error on the sets that it was made from, as a share.
+    pub error: Option<f64>,
+}
+
+impl Doubt {
+    /// Whether anything widens an interval.
+    pub fn any(&self) -> bool {
+        self.orders.possible > 1 || self.capacities || self.error.is_some()
+    }
+}
+
+/// What is expected of one timed flow of a set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FlowTime {
+    /// Its rate alone.
+    pub alone: Rate,
+    /// From the common start to its end.
+    pub time: Span,
+    /// Its bytes over that time.
+    pub rate: Rate,
+    /// What holds it for most of its time, if engines serve in the order of the case.
+    pub bound_by: String,
+}
+
+/// What is expected of a set of flows that start together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Durations {
+    /// The timed flows, in the order of the case.
+    pub flows: Vec<FlowTime>,
+    /// From the start to the last end of a timed flow.
+    pub set: Span,
+    /// What the intervals come from.
+    pub doubt: Doubt,
+}
+
+/// Which end of the intervals of capacities.
+#[derive(Debug, Clone, Copy)]
+enum Level {
+    Low,
+    Taken,
+    High,
+}
+
+impl Level {
+    fn of(self, known: &Known) -> f64 {
+        match self {
+            Self::Low => known.low.0,
+            Self::Taken => known.rate.0,
+            Self::High => known.high.0,
+        }
+    }
+}
+
+/// What a prediction needs of an operation.
+#[derive(Debug)]
+struct Leg {
+    uses: Vec<Use>,
+    cap: Known,
+    share: f64,
+    start: f64,
+    queue: Option<u32>,
+    limit: String,
+}
+
+/// A flow of the set that is at hand.
+#[derive(Debug)]
+struct Entrant {
+    leg: Rc<Leg>,
+    /// Its part of `Predictor::uses`.
+    uses: std::ops::Range<usize>,
+    bytes: f64,
+}
+
+/// Predicts sets of flows; keeps what it worked out for later ones.
+#[derive(Debug)]
+pub struct Predictor<'n> {
+    network: &'n Network,
+    kept: HashMap<Flow, Rc<Leg>>,
+    race: Race,
+    /// Timed flows first.
+    entrants: Vec<Entrant>,
+    timed: usize,
+    /// Uses by numbers of `resources`, so that what the set leaves alone costs nothing.
+    uses: Vec<Use>,
+    /// Numbers that the resources of the set have in the network.
+    resources: Vec<u32>,
+    /// And the other way round; `u32::MAX` for others.
+    numbered: Vec<u32>,
+    capacities: Vec<f64>,
+    /// Flows of each queue in which the set has any.
+    queues: Vec<(u32, Vec<usize>)>,
+    lines: Vec<Vec<usize>>,
+    ends: Vec<f64>,
+}
+
+impl Network {
+    /// How long the flows of `case` take that start together, and how well that is known.
+    ///
+    /// Flows that are timed do each of their bytes once; of a sample of several repetitions this is
+    /// the time for one. Background flows run throughout, and where they share a queue with timed
+    /// flows they are served last. The cadence does not matter: what the host adds between isolated
+    /// operations is not the flow's.
+    ///
+    /// # Errors
+    /// As [`Self::operation`] for any flow of the case, and for flows that move no bytes.
+    pub fn durations(&self, case: &Case) -> Result<Durations, NoPath> {
+        Predictor::new(self).durations(case)
+    }
+}
+
+impl<'n> Predictor<'n> {
+    /// On a network.
+    pub fn new(network: &'n Network) -> Self {
+        Self {
+            network,
+            kept: HashMap::new(),
+            race: Race::default(),
+            entrants: Vec::new(),
+            timed: 0,
+            uses: Vec::new(),
+            resources: Vec::new(),
+            numbered: vec![u32::MAX; network.resources().len()],
+            capacities: Vec::new(),
+            queues: Vec::new(),
+            lines: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    /// When each timed flow of `case` ends, in ns, if engines serve in the order of the case.
+    ///
+    /// # Errors
+    /// As [`Network::durations`].
+    pub fn ends(&mut self, case: &Case) -> Result<&[f64], NoPath> {
+        self.enter(case)?;
+        self.line_up(0, 1);
+        self.race(Level::Taken);
+        Ok(self.ends.get(..self.timed).unwrap_or(&[]))
+    }
+
+    /// When each timed flow of `case` ends, in ns, for each order that is tried.
+    ///
+    /// # Errors
+    /// As [`Network::durations`].
+    pub fn each_order(
+        &mut self,
+        case: &Case,
+        mut tell: impl FnMut(&[f64]),
+    ) -> Result<Orders, NoPath> {
+        self.enter(case)?;
+        let orders = self.orders();
+        for nth in 0..orders.tried {
+            self.line_up(nth, orders.possible);
+            self.race(Level::Taken);
+            tell(self.ends.get(..self.timed).unwrap_or(&[]));
+        }
+        Ok(orders)
+    }
+
+    /// As [`Network::durations`].
+    ///
+    /// # Errors
+    /// As [`Network::durations`].
+    pub fn durations(&mut self, case: &Case) -> Result<Durations, NoPath> {
+        self.enter(case)?;
+        let measured = self.network.measured();
+        let doubt = Doubt {
+            orders: self.orders(),
+            capacities: self.has_intervals(),
+            error: measured.error.map(|(_, most)| most).filter(|&e| e > 0.0),
+        };
+        // Of each flow, and last of the set: its times over the orders, and the ends of them all.
+        let mut times = vec![Vec::new(); self.timed + 1];
+        let mut range = vec![(f64::INFINITY, 0.0f64); self.timed + 1];
+        let levels: &[Level] = if doubt.capacities {
+            &[Level::Taken, Level::Low, Level::High]
+        } else {
+            &[Level::Taken]
+        };
+        for nth in 0..doubt.orders.tried {
+            self.line_up(nth, doubt.orders.possible);
+            for &level in levels {
+                self.race(level);
+                let flows = self.ends.get(..self.timed).unwrap_or(&[]);
+                let last = flows.iter().copied().fold(0.0, f64::max);
+                let ends = flows.iter().copied().chain([last]);
+                for ((end, times), (low, high)) in ends.zip(&mut times).zip(&mut range) {
+                    if matches!(level, Level::Taken) {
+                        times.push(end);
+                    }
+                    (*low, *high) = (low.min(end), high.max(end));
+                }
+            }
+        }
+        let wider = 1.0 + doubt.error.unwrap_or(0.0);
+        let mut spans = times.iter_mut().zip(&range).map(|(times, &(low, high))| Span {
+            typical: Ns(median(times)),
+            low: Ns(low / wider),
+            high: Ns(high * wider),
+        });
+        let bounds = self.bounds();
+        let spans: Vec<Span> = spans.by_ref().collect();
+        let flow = |((entrant, &time), bound_by): ((&Entrant, &Span), String)| FlowTime {
+            alone: self.alone(entrant),
+            time,
+            rate: Rate(entrant.bytes / time.typical.0),
+            bound_by,
+        };
+        let flows = self.entrants.iter().take(self.timed).zip(&spans).zip(bounds).map(flow);
+        let flows: Vec<FlowTime> = flows.collect();
+        let set =
+            spans.last().copied().unwrap_or(Span { typical: Ns(0.0), low: Ns(0.0), high: Ns(0.0) });
+        Ok(Durations { flows, set, doubt })
+    }
+
+    /// Takes up the flows of a case.
+    fn enter(&mut self, case: &Case) -> Result<(), NoPath> {
+        for &r in &self.resources {
+            if let Some(number) = self.numbered.get_mut(r as usize) {
+                *number = u32::MAX;
+            }
+        }
+        self.entrants.clear();
+        self.uses.clear();
+        self.resources.clear();
+        self.queues.clear();
+        self.timed = case.timed.len();
+        for (i, flow) in case.flows().enumerate() {
+            let leg = self.leg(flow)?;
+            let bytes = if i < self.timed { flow.bytes.as_f64() } else { f64::INFINITY };
+            let first = self.uses.len();
+            for u in &leg.uses {
+                let Some(number) = self.numbered.get_mut(u.resource as usize) else { continue };
+                if *number == u32::MAX {
+                    *number = self.resources.len() as u32;
+                    self.resources.push(u.resource);
+                }
+                self.uses.push(Use { resource: *number, weight: u.weight });
+            }
+            if let Some(queue) = leg.queue {
+                match self.queues.iter_mut().find(|(q, _)| *q == queue) {
+                    Some((_, flows)) => flows.push(i),
+                    None => self.queues.push((queue, vec![i])),
+                }
+            }
+            let uses = first..self.uses.len();
+            self.entrants.push(Entrant { leg, uses, bytes });
+        }
+        Ok(())
+    }
+
+    fn leg(&mut self, flow: &Flow) -> Result<Rc<Leg>, NoPath> {
+        if let Some(leg) = self.kept.get(flow) {
+            return Ok(Rc::clone(leg));
+        }
+        if flow.by.is_chase() || matches!(flow.by, Mover::Call { .. }) {
+            return Err(NoPath(format!(
+                "{} has a time of its own and moves no bytes beside others; expected flows that do",
+                flow.by
+            )));
+        }
+        let built = build(self.network, flow)?;
+        let op = built.operation;
+        let path = self.network.book.find(flow).map(|(path, ..)| path.known);
+        let leg = Rc::new(Leg {
+            cap: path.unwrap_or(Known { rate: op.cap, low: op.cap, high: op.cap }),
+            share: op.share,
+            start: op.alpha.0,
+            queue: op.queue,
+            uses: op.uses,
+            limit: built.limit,
+        });
+        if self.kept.len() >= KEPT {
+            self.kept.clear();
+        }
+        self.kept.insert(*flow, Rc::clone(&leg));
+        Ok(leg)
+    }
+
+    /// How many orders there are. Background flows are last in theirs, however many there are.
+    fn orders(&self) -> Orders {
+        let ways = |(_, flows): &(u32, Vec<usize>)| {
+            let timed = flows.iter().filter(|&&i| i < self.timed).count() as u64;
+            (1..=timed).fold(1u64, u64::saturating_mul)
+        };
+        let possible = self.queues.iter().map(ways).fold(1, u64::saturating_mul);
+        Orders { possible, tried: possible.min(ORDERS) }
+    }
+
+    /// Puts the flows of the queues in the `nth` order; the first is that of the case. All orders
+    /// follow each other if there are few, else they are drawn, the same ones each time.
+    fn line_up(&mut self, nth: u64, possible: u64) {
+        let drawn = possible > ORDERS && nth > 0;
+        let mut random = Random(nth);
+        let mut rest = nth;
+        self.lines.resize(self.queues.len(), Vec::new());
+        for (line, (_, flows)) in self.lines.iter_mut().zip(&self.queues) {
+            line.clear();
+            line.extend(flows);
+            let timed = flows.iter().filter(|&&i| i < self.timed).count();
+            // Numbers of base 1, 2, 3, ...: each order once, 0 the one that is there.
+            for at in 1..timed {
+                let ways = at as u64 + 1;
+                let back = if drawn { random.below(ways) } else { rest % ways };
+                rest /= ways;
+                line.swap(at, at - back as usize);
+            }
+        }
+    }
+
+    fn race(&mut self, level: Level) {
+        self.run(level, None);
+    }
+
+    fn run(&mut self, level: Level, told: Option<crate::race::Told<'_>>) {
+        let Self { network, entrants, uses, resources, capacities, lines, race, ends, .. } = self;
+        capacities.clear();
+        let capacity = |&r: &u32| match network.known(r) {
+            Some(known) => level.of(known),
+            None => network.resources().get(r as usize).map_or(f64::INFINITY, |r| r.capacity.0),
+        };
+        capacities.extend(resources.iter().map(capacity));
+        let runner = |entrant: &Entrant| Runner {
+            demand: Demand {
+                uses: uses.get(entrant.uses.clone()).unwrap_or(&[]),
+                cap: level.of(&entrant.leg.cap),
+                share: entrant.leg.share,
+            },
+            start: entrant.leg.start,
+            bytes: entrant.bytes,
+        };
+        let runners: Vec<Runner<'_>> = entrants.iter().map(runner).collect();
+        race.run(capacities, &runners, lines, ends, told);
+    }
+
+    fn has_intervals(&self) -> bool {
+        let wide = |known: &Known| known.low < known.high;
+        self.entrants.iter().any(|e| wide(&e.leg.cap))
+            || self.resources.iter().filter_map(|&r| self.network.known(r)).any(wide)
+    }
+
+    /// What holds each timed flow for most of its time, engines serving in the order of the case.
+    fn bounds(&mut self) -> Vec<String> {
+        let mut held: Vec<Vec<(Hold, f64)>> = vec![Vec::new(); self.entrants.len()];
+        self.line_up(0, 1);
+        let mut tell = |i: usize, hold: Hold, time: f64| {
+            let Some(held) = held.get_mut(i) else { return };
+            match held.iter_mut().find(|(h, _)| *h == hold) {
+                Some((_, sum)) => *sum += time,
+                None => held.push((hold, time)),
+            }
+        };
+        self.run(Level::Taken, Some(&mut tell));
+        let longest =
+            |held: &Vec<(Hold, f64)>| held.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+        let named = |(entrant, held): (&Entrant, &Vec<(Hold, f64)>)| match longest(held) {
+            None | Some((Hold::Cap, _)) => entrant.leg.limit.clone(),
+            Some((Hold::Start, _)) => "its start".into(),
+            Some((Hold::Turn, _)) => {
+                let queue = entrant.leg.queue.and_then(|q| self.network.queues().get(q as usize));
+                format!("waiting for {}", queue.map_or("its queue", String::as_str))
+            }
+            Some((Hold::Full(r), _)) => {
+                let resource = self.resources.get(r as usize);
+                let resource = resource.and_then(|&r| self.network.resources().get(r as usize));
+                resource.map_or_else(String::new, |r| r.name.clone())
+            }
+        };
+        self.entrants.iter().zip(&held).take(self.timed).map(named).collect()
+    }
+
+    fn alone(&self, entrant: &Entrant) -> Rate {
+        let leg = &entrant.leg;
+        let limit = |u: &Use| {
+            let same = leg.uses.iter().filter(|v| v.resource == u.resource);
+            let weight: f64 = same.map(|v| v.weight).sum();
+            let resource = self.network.resources().get(u.resource as usize);
+            resource.map_or(f64::INFINITY, |r| r.capacity.0 / weight)
+        };
+        Rate(leg.uses.iter().map(limit).fold(leg.cap.rate.0, f64::min))
+    }
+}
+
+/// The middle one; of an even number the lower, since that is a time that can be: the mean of two
+/// orders' times is the time of none.
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
+}
+
+/// SplitMix64 (Steele, Lea, Flood, 2014): enough for drawing orders, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n.max(1)
+    }
+}
