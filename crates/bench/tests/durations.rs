@@ -87,8 +87,9 @@ fn sets(seed: u64, n: usize) -> Vec<String> {
     sets
 }
 
-/// 16 MiB at 50 GB/s take 336 us, beside which the times that the simulator adds (a start of some
-/// us in each repetition, in which others get more; the clock of events) are a few us.
+/// Two programs that share the rates and nothing else: the engine's samples on the simulator's
+/// calendar, and the race. They agree to 4e-12; 1e-6 leaves room for samples of several repetitions,
+/// whose starts interleave.
 #[test]
 fn predicted_is_measured() {
     for preset in ["mi250x", "hgx-h200"] {
@@ -98,6 +99,7 @@ fn predicted_is_measured() {
         let measured = measure(&desc, &cases);
         assert_eq!(measured.len(), cases.len());
         let mut worst: (f64, String) = (0.0, String::new());
+        let mut compared = 0;
         for m in &measured {
             let case: &Case = &m.case;
             let predicted = network.durations(case).unwrap();
@@ -107,6 +109,7 @@ fn predicted_is_measured() {
                 continue;
             }
             for (flow, series) in predicted.flows.iter().zip(&m.series) {
+                compared += 1;
                 let mut samples = series.samples_ns.clone();
                 samples.sort_by(f64::total_cmp);
                 let time = samples[samples.len() / 2] / series.reps as f64;
@@ -116,8 +119,7 @@ fn predicted_is_measured() {
                 }
             }
         }
-        assert!(worst.0 > 0.0, "nothing was compared");
-        assert!(worst.0 < 0.02, "{preset}: {worst:?}");
-        eprintln!("{preset}: {worst:?}");
+        assert!(compared > 40, "{compared} compared");
+        assert!(worst.0 < 1e-6, "{preset}: {worst:?}");
     }
 }

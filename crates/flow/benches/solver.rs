@@ -1,12 +1,8 @@
-//! The max-min solver at the size of a cluster: `cargo bench -p pathline-flow`.
+//! The max-min solver at the size of a cluster: `cargo bench -p pathline-flow --bench solver`.
 //!
 //! All-to-all over `n` GPUs: each flow passes its sender's port and its receiver's port. Making the
-//! flows is not timed, listing and solving them is. `PATHLINE_BENCH_GPUS` sets the largest size
-//! (default 10000: 1e8 flows, 2 GB).
-//!
-//! Measured single-threaded on a virtual machine of two Intel Xeon cores that was busy with other
-//! work (load average 7 to 8, so these are low), 10000 GPUs, median of 3: uneven ports 17.3 million
-//! flows/s (5.8 s), equal ports 18.5 million flows/s (5.4 s), at 20 B a flow.
+//! flows is timed with the rest. `PATHLINE_BENCH_GPUS` sets the largest size (default 10240: 104.8
+//! million flows). Figures are in docs/model.md, "Speed".
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -16,11 +12,21 @@ fn main() {
     // Nothing else prints the memory; divan counts only what the allocator sees.
     println!("state per flow: {} B (2 resources each)", Batch::<2>::bytes_per_flow());
     divan::main();
+    if let Some(peak) = peak_memory() {
+        println!("peak memory of this process: {peak}");
+    }
+}
+
+/// The most memory that this process had at once, as the kernel counts it.
+fn peak_memory() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    Some(line.trim().to_owned())
 }
 
 fn sizes() -> Vec<u32> {
     let largest = std::env::var("PATHLINE_BENCH_GPUS").ok().and_then(|n| n.parse().ok());
-    vec![100, 1000, largest.unwrap_or(10_000)]
+    vec![100, 1000, largest.unwrap_or(10_240)]
 }
 
 /// Every GPU sends to every other.
@@ -34,22 +40,30 @@ fn all_to_all(n: u32) -> Batch<2> {
     batch
 }
 
+fn flows(n: u32) -> ItemsCount {
+    ItemsCount::new(u64::from(n) * u64::from(n - 1))
+}
+
 /// The same port everywhere: one level settles all.
 #[divan::bench(args = sizes(), sample_count = 3, sample_size = 1)]
 fn uniform(bencher: Bencher, n: u32) {
-    let batch = all_to_all(n);
     let capacities = vec![50.0; 2 * n as usize];
-    bencher.counter(ItemsCount::new(batch.len())).bench_local(|| batch.solve(&capacities));
+    bencher.counter(flows(n)).bench_local(|| all_to_all(n).solve(&capacities));
 }
 
 /// Each port has its own capacity, 25 to 50 GB/s: thousands of levels.
 #[divan::bench(args = sizes(), sample_count = 3, sample_size = 1)]
 fn uneven(bencher: Bencher, n: u32) {
-    let batch = all_to_all(n);
     let capacities: Vec<f64> = (0..2 * n)
         .map(|port| {
             25.0 + f64::from(port.wrapping_mul(2_654_435_761) >> 8) * 25.0 / f64::from(1 << 24)
         })
         .collect();
-    bencher.counter(ItemsCount::new(batch.len())).bench_local(|| batch.solve(&capacities));
+    bencher.counter(flows(n)).bench_local(|| all_to_all(n).solve(&capacities));
+}
+
+/// Making the flows alone, which the others include.
+#[divan::bench(args = sizes(), sample_count = 3, sample_size = 1)]
+fn build(bencher: Bencher, n: u32) {
+    bencher.counter(flows(n)).bench_local(|| all_to_all(n));
 }

@@ -165,7 +165,7 @@ impl Race {
                 return false;
             };
             *left -= rate * step;
-            if *left > runner.bytes * NOTHING {
+            if left.is_infinite() || *left > runner.bytes * NOTHING {
                 return true;
             }
             if let Some(end) = ends.get_mut(i) {
