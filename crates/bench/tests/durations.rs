@@ -29,6 +29,7 @@ fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<Measured> {
         memory: Bytes::gib(64),
         env: &env,
         tuned: &tuned,
+        draw: pathline_bench::Draw::default(),
     };
     let patterns: Vec<Pattern> = cases.iter().map(|c| c.parse().unwrap()).collect();
     let plan = Plan::new(&scope, &[], &patterns).unwrap();
