@@ -8,7 +8,7 @@ use pathline_schema::{
     Rate, Route, Topology, Unit,
 };
 use serde::Deserialize;
-use toml::Spanned;
+use toml::{Spanned, Table};
 
 use crate::Software;
 use crate::measured::{self, Measured, Parts, RawMeasured, RawPath, RawQueue, RawShared};
@@ -16,6 +16,7 @@ use crate::model::{
     CallCost, CopyEngine, Cpu, Fabric, GpuMemory, HostLink, Kernel, Migration, Model, Pageable,
     Time, bytes, count, gbs, gib,
 };
+use crate::origin::{self, Constant, Misfit, Numbering, RawNumbering, RawOrigin};
 
 /// The longest description that is read; the presets have 10 KiB.
 const MAX_TEXT: usize = 4 << 20;
@@ -79,6 +80,8 @@ pub struct MachineDesc {
     pub modelled: bool,
     pub(crate) topology: Topology,
     pub(crate) model: Model,
+    constants: Vec<Constant>,
+    numberings: Vec<Numbering>,
 }
 
 /// The descriptions that come with the program: name and text.
@@ -107,8 +110,8 @@ struct File {
     nics: Vec<RawNic>,
     // These are there or `[[path]]` is.
     gpu_memory: Option<GpuMemory>,
-    fabric: Option<Fabric>,
-    copy_engine: Option<CopyEngine>,
+    fabric: Option<Spanned<Fabric>>,
+    copy_engine: Option<Spanned<CopyEngine>>,
     kernel: Option<Kernel>,
     host_link: Option<HostLink>,
     #[serde(default)]
@@ -127,6 +130,10 @@ struct File {
     queue: Vec<RawQueue>,
     #[serde(default)]
     software: Software,
+    #[serde(default)]
+    numbering: Vec<RawNumbering>,
+    #[serde(default)]
+    origin: RawOrigin,
 }
 
 #[derive(Deserialize)]
@@ -266,13 +273,20 @@ impl MachineDesc {
         check(&source, &raw)?;
         let modelled = check_sections(&source, &raw)?;
         let measured = read_measured(&source, &raw)?;
+        let misfit = |m: Misfit| source.error(Some(m.span), m.reason);
+        // Once more as a plain table: what is listed in [origin] are keys of the file, not fields.
+        let table: Table =
+            toml::from_str(text).map_err(|e| source.error(e.span(), e.message().to_owned()))?;
+        let constants = origin::constants(&table, &raw.origin).map_err(misfit)?;
+        let gpus: Vec<u32> = raw.gpu.iter().map(|g| *g.id.get_ref()).collect();
         let topology = topology(&raw);
+        let numberings = origin::numberings(raw.numbering, &gpus).map_err(misfit)?;
         // What a twin leaves out is never asked for, or free: the time that a call takes the host.
         let ideal = Model::ideal();
         let model = Model {
             gpu_memory: raw.gpu_memory.unwrap_or(ideal.gpu_memory),
-            fabric: raw.fabric.unwrap_or(ideal.fabric),
-            copy_engine: raw.copy_engine.unwrap_or(ideal.copy_engine),
+            fabric: raw.fabric.map_or(ideal.fabric, Spanned::into_inner),
+            copy_engine: raw.copy_engine.map_or(ideal.copy_engine, Spanned::into_inner),
             kernel: raw.kernel.unwrap_or(ideal.kernel),
             host_link: raw.host_link.unwrap_or(ideal.host_link),
             pageable: raw.pageable,
@@ -291,6 +305,8 @@ impl MachineDesc {
             modelled,
             topology,
             model,
+            constants,
+            numberings,
         })
     }
 
@@ -315,6 +331,16 @@ impl MachineDesc {
         }
     }
 
+    /// The numbers of the physics and the peaks, with their origins.
+    pub fn constants(&self) -> &[Constant] {
+        &self.constants
+    }
+
+    /// Other numberings of the same GPUs that sources use.
+    pub fn numberings(&self) -> &[Numbering] {
+        &self.numberings
+    }
+
     /// What the described node looks like.
     pub fn topology(&self) -> Topology {
         self.topology.clone()
@@ -335,6 +361,7 @@ fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
         ("pageable", raw.pageable.len(), 16),
         ("cpu.cache", raw.cpu.as_ref().map_or(0, |cpu| cpu.cache.len()), 8),
         ("calls", raw.calls.len(), 256),
+        ("numbering", raw.numbering.len(), 16),
     ] {
         if n > max {
             return Err(
@@ -451,6 +478,7 @@ fn check_order(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
     if !rising(caches.map(|c| c.bytes).collect()) {
         return Err(source.error(None, "cpu.cache: expected rising sizes"));
     }
+    check_protocol(source, raw)?;
     let Some(time) = &raw.time else { return Ok(()) };
     let matrix = &time.get_ref().copy_us_matrix;
     let n = raw.gpu.len();
@@ -459,6 +487,34 @@ fn check_order(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
     if !matrix.is_empty() && !fits {
         let reason = format!("copy_us_matrix: expected {n} rows of {n} times from 0 to 1e6");
         return Err(source.error(Some(time.span()), reason));
+    }
+    Ok(())
+}
+
+/// What the bytes of packets and the engines say of each other.
+fn check_protocol(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
+    if let Some(spanned) = &raw.fabric {
+        let fabric = spanned.get_ref();
+        for (name, verb) in [("read", &fabric.read), ("write", &fabric.write)] {
+            let besides = verb.header_bytes + fabric.forwarded_bytes;
+            if fabric.apart_bytes > besides {
+                let reason = format!(
+                    "apart_bytes: {} of the {besides} bytes besides the payload of a forwarded {name}; expected at most that many",
+                    fabric.apart_bytes
+                );
+                return Err(source.error(Some(spanned.span()), reason));
+            }
+        }
+    }
+    if let Some(spanned) = &raw.copy_engine {
+        let engine = spanned.get_ref();
+        let (gang, peer, host) = (engine.gang, engine.peer_engines, engine.host_engines);
+        if gang > peer.max(host) {
+            let reason = format!(
+                "gang: {gang} engines on one copy, but {peer} to peers and {host} to the host; expected at most that many"
+            );
+            return Err(source.error(Some(spanned.span()), reason));
+        }
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the parts of a node do to a transfer: the sections of a machine description.
 //!
-//! Every field is checked as it is read, so that an error names the line. Efficiencies are shares
-//! of a theoretical peak, counted in payload.
+//! Every field is checked as it is read, so that an error names the line. What a protocol costs is
+//! stated in bytes for a packet of payload; an efficiency is a share of a theoretical peak.
 
 use pathline_schema::{Mem, RuntimeCall};
 use serde::de::Error as _;
@@ -31,12 +31,14 @@ pub(crate) fn gbs<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
 pub(crate) fn share<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-3..=1.0).contains(&v), "a share from 0.001 to 1")
 }
-fn duplex<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
-    float(
-        d,
-        |v| (0.5..=1.0).contains(&v),
-        "a share from 0.5 (one way at a time) to 1 (full duplex)",
-    )
+fn payload<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    float(d, |v| (1.0..=65536.0).contains(&v), "bytes of payload in a packet, from 1 to 65536")
+}
+fn overhead<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    float(d, |v| (0.0..=65536.0).contains(&v), "bytes for each packet, from 0 to 65536")
+}
+fn one() -> u32 {
+    1
 }
 pub(crate) fn time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (0.0..=MAX_TIME).contains(&v), "a time from 0 to 1e9")
@@ -112,34 +114,65 @@ pub(crate) struct GpuMemory {
     pub local_copy_by_kernel: bool,
 }
 
-/// What one kind of transfer gets out of a link.
+/// What one kind of transfer puts on a link besides its payload.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Verb {
-    /// Share of the link's peak that is payload, on a direct link.
-    #[serde(deserialize_with = "share")]
-    pub efficiency: f64,
-    /// Factor on it where the route passes another GPU over bundles of one link.
-    #[serde(deserialize_with = "share")]
-    pub routed_single: f64,
-    /// The same over wider bundles.
-    #[serde(deserialize_with = "share")]
-    pub routed_wide: f64,
-    /// Sum of two opposite transfers over twice one of them, direct.
-    #[serde(deserialize_with = "duplex")]
-    pub duplex: f64,
-    /// The same where the route passes another GPU.
-    #[serde(deserialize_with = "duplex")]
-    pub duplex_routed: f64,
+    /// Bytes besides the payload of each packet, in the direction of the payload.
+    #[serde(deserialize_with = "overhead")]
+    pub header_bytes: f64,
+    /// Bytes that each packet of payload causes in the other direction: requests,
+    /// acknowledgements.
+    #[serde(deserialize_with = "overhead")]
+    pub reverse_bytes: f64,
 }
 
-/// `[fabric.*]`: links between GPUs, by what moves the bytes.
+/// `[fabric]`: links between GPUs, by what moves the bytes.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fabric {
+    /// Payload of a packet.
+    #[serde(deserialize_with = "payload")]
+    pub payload_bytes: f64,
+    /// How much longer a packet is, in either direction, if it passes another GPU; once, however
+    /// many it passes. Not for the copy engine, whose cost of a GPU passed is a time.
+    #[serde(default, deserialize_with = "overhead")]
+    pub forwarded_bytes: f64,
+    /// Bytes for each packet that go with the payload where the other direction takes the same
+    /// links, and against it where it takes others. Not for the copy engine.
+    #[serde(default, deserialize_with = "overhead")]
+    pub apart_bytes: f64,
+    /// Copies by a copy engine.
     pub engine: Verb,
+    /// Loads by a kernel, and the runtime's copy kernel where it pulls.
     pub read: Verb,
+    /// Stores by a kernel, and the runtime's copy kernel where it pushes.
     pub write: Verb,
+}
+
+/// What a byte of payload puts on the links of its way, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Wire {
+    /// In its own direction.
+    pub forward: f64,
+    /// In the other direction.
+    pub reverse: f64,
+    /// Length of a packet, in bytes, of which `Fabric::payload_bytes` are payload.
+    pub packet: f64,
+}
+
+impl Fabric {
+    /// For packets that pass another GPU or not, and whose answers take other links or not.
+    pub(crate) fn wire(&self, verb: &Verb, forwards: bool, apart: bool) -> Wire {
+        let extra = if forwards { self.forwarded_bytes } else { 0.0 };
+        let moved = if apart { self.apart_bytes } else { 0.0 };
+        let packet = self.payload_bytes + (verb.header_bytes + extra - moved).max(0.0);
+        Wire {
+            forward: packet / self.payload_bytes,
+            reverse: (verb.reverse_bytes + extra + moved) / self.payload_bytes,
+            packet,
+        }
+    }
 }
 
 /// `[copy_engine]`: the DMA engines of a GPU.
@@ -149,9 +182,13 @@ pub(crate) struct CopyEngine {
     /// The most that one transfer gets from its engine.
     #[serde(deserialize_with = "gbs")]
     pub gbs: f64,
-    /// Factor on it for each GPU that the route passes between the ends.
+    /// Factor on what a transfer by an engine gets, for each GPU that the route passes between the
+    /// ends: an engine has so many bytes under way, and a longer way takes longer.
     #[serde(deserialize_with = "share")]
     pub per_hop: f64,
+    /// Engines that the runtime puts on one copy.
+    #[serde(default = "one", deserialize_with = "count")]
+    pub gang: u32,
     /// Engines that serve transfers between GPUs.
     #[serde(deserialize_with = "count")]
     pub peer_engines: u32,
@@ -179,30 +216,33 @@ pub(crate) struct Kernel {
     pub host_load_ns: f64,
 }
 
-/// `[host_link]`: between GPU and host memory.
+/// `[host_link]`: between GPU and host memory. `*_header_bytes` are bytes besides the payload of
+/// each packet, in the direction of the payload.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HostLink {
+    /// Payload of a packet.
+    #[serde(deserialize_with = "payload")]
+    pub payload_bytes: f64,
+    /// Bytes that each packet of payload causes in the other direction.
+    #[serde(deserialize_with = "overhead")]
+    pub reverse_bytes: f64,
     /// Copy engine, host to GPU.
-    #[serde(deserialize_with = "share")]
-    pub engine_in: f64,
+    #[serde(deserialize_with = "overhead")]
+    pub engine_in_header_bytes: f64,
     /// Copy engine, GPU to host.
-    #[serde(deserialize_with = "share")]
-    pub engine_out: f64,
+    #[serde(deserialize_with = "overhead")]
+    pub engine_out_header_bytes: f64,
     /// Kernel that loads from host memory.
-    #[serde(deserialize_with = "share")]
-    pub kernel_read: f64,
-    /// Kernel that loads what the CPUs' caches hold, and the largest buffer of which that is so.
-    #[serde(deserialize_with = "share")]
-    pub kernel_read_cached: f64,
+    #[serde(deserialize_with = "overhead")]
+    pub kernel_read_header_bytes: f64,
+    /// Kernel that stores to host memory.
+    #[serde(deserialize_with = "overhead")]
+    pub kernel_write_header_bytes: f64,
+    /// The largest buffer of which the CPUs' caches hold enough that a kernel loads it as fast as
+    /// an engine copies.
     #[serde(deserialize_with = "bytes")]
     pub cached_up_to_bytes: u64,
-    /// Kernel that stores to host memory.
-    #[serde(deserialize_with = "share")]
-    pub kernel_write: f64,
-    /// The most payload that both directions carry together, GB/s.
-    #[serde(deserialize_with = "gbs")]
-    pub both_gbs: f64,
     /// Share of the peak of a NUMA domain's memory that GPUs get out of it.
     #[serde(deserialize_with = "share")]
     pub memory_efficiency: f64,
@@ -316,6 +356,10 @@ pub(crate) struct Time {
     /// Device time of a kernel before its first byte.
     #[serde(deserialize_with = "time")]
     pub kernel_us: f64,
+    /// Device time of the runtime's copy kernel beside its bytes: its start, and the flush of the
+    /// caches at its end that makes them visible to others. As `kernel_us` if it is left out.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub blit_us: Option<f64>,
     /// Measured copy latencies, row = source GPU, column = destination, in the order of the GPUs;
     /// they count instead of the classes above.
     #[serde(default)]
@@ -326,13 +370,7 @@ impl Model {
     /// Links and memories that lose nothing, engines without limits, no latencies: what theory
     /// allows.
     pub(crate) fn ideal() -> Self {
-        let verb = Verb {
-            efficiency: 1.0,
-            routed_single: 1.0,
-            routed_wide: 1.0,
-            duplex: 1.0,
-            duplex_routed: 1.0,
-        };
+        let verb = Verb { header_bytes: 0.0, reverse_bytes: 0.0 };
         const FREE: f64 = f64::INFINITY;
         Self {
             gpu_memory: GpuMemory {
@@ -340,8 +378,21 @@ impl Model {
                 local_copy_gbs: FREE,
                 local_copy_by_kernel: false,
             },
-            fabric: Fabric { engine: verb.clone(), read: verb.clone(), write: verb },
-            copy_engine: CopyEngine { gbs: FREE, per_hop: 1.0, peer_engines: 1, host_engines: 1 },
+            fabric: Fabric {
+                payload_bytes: 64.0,
+                forwarded_bytes: 0.0,
+                apart_bytes: 0.0,
+                engine: verb.clone(),
+                read: verb.clone(),
+                write: verb,
+            },
+            copy_engine: CopyEngine {
+                gbs: FREE,
+                per_hop: 1.0,
+                gang: 1,
+                peer_engines: 1,
+                host_engines: 1,
+            },
             kernel: Kernel {
                 threads_per_unit: 1 << 16,
                 local_load_ns: 0.0,
@@ -350,13 +401,13 @@ impl Model {
                 host_load_ns: 0.0,
             },
             host_link: HostLink {
-                engine_in: 1.0,
-                engine_out: 1.0,
-                kernel_read: 1.0,
-                kernel_read_cached: 1.0,
+                payload_bytes: 64.0,
+                reverse_bytes: 0.0,
+                engine_in_header_bytes: 0.0,
+                engine_out_header_bytes: 0.0,
+                kernel_read_header_bytes: 0.0,
+                kernel_write_header_bytes: 0.0,
                 cached_up_to_bytes: 1,
-                kernel_write: 1.0,
-                both_gbs: FREE,
                 memory_efficiency: 1.0,
             },
             pageable: Vec::new(),
@@ -385,6 +436,7 @@ impl Model {
                 hop_copy_us: 0.0,
                 host_copy_us: 0.0,
                 kernel_us: 0.0,
+                blit_us: None,
                 copy_us_matrix: Vec::new(),
             },
             calls: Vec::new(),

@@ -7,7 +7,7 @@ use pathline_schema::{Case, Flow, Gpu, LinkKind, Node, Ns, NumaDomain, Rate, Top
 use crate::measured::{Book, Known, Measured};
 use crate::model::{Cache, Model};
 use crate::path::{Built, build};
-use crate::routes::{Bundle, InUse, Routes};
+use crate::routes::{Bundle, InUse, Path, Routes};
 use crate::solve::Demand;
 use crate::{DescError, MachineDesc, Solver, Switches};
 
@@ -111,7 +111,10 @@ pub struct Explanation {
 pub(crate) struct Lane {
     /// Its resource; none if its peak is not known.
     pub one_way: Option<u32>,
-    /// The resource that both directions share.
+    /// Both directions together. What a flow puts on either counts here, so that two opposite flows
+    /// hold each other where a flow alone is held by its own direction. (Answers are no use of the
+    /// other direction itself: under max-min fairness a flow would then wait there for a share as
+    /// large as those of the flows whose payload fills it, though it wants a tenth of that.)
     pub both: Option<u32>,
     pub bundle: Bundle,
 }
@@ -173,6 +176,9 @@ pub struct Network {
     pub(crate) lanes: BTreeMap<(Node, Node), Lane>,
     routes: Routes,
     used: BTreeMap<(Node, Node), InUse>,
+    /// Of pairs whose two directions take different links, the lower GPU first: what holds two
+    /// opposite flows, which share no bundle but meet each other's answers on both.
+    apart: BTreeMap<(Node, Node), u32>,
     /// Whether GPUs may be joined by links that discovery could not see, so that a way through the
     /// host is no ceiling.
     pub(crate) unread_fabric: bool,
@@ -242,6 +248,7 @@ impl Network {
             lanes: BTreeMap::new(),
             routes: Routes::of(topology),
             used: BTreeMap::new(),
+            apart: BTreeMap::new(),
             unread_fabric: topology.doubts(Warning::NVLINK_NOT_READ),
             book: Book::default(),
             modelled: true,
@@ -251,6 +258,7 @@ impl Network {
         topology.gpus.iter().enumerate().for_each(|(i, gpu)| network.add_gpu(i, gpu));
         network.add_lanes(topology);
         network.route_all();
+        network.part_routes();
         network
     }
 
@@ -300,7 +308,7 @@ impl Network {
                 (gpu.numa, format!("PCIe {at}-host"), Some(link.peak()))
             }
         };
-        let both = known(peak).map(|_| Rate(self.model.host_link.both_gbs));
+        let both = known(peak).map(|peak| peak * 2.0);
         Some(Port {
             home,
             peak: known(peak),
@@ -343,6 +351,30 @@ impl Network {
                 }
             }
         }
+    }
+
+    /// Resources of the pairs whose two directions take different routes.
+    fn part_routes(&mut self) {
+        let low = self.used.keys().copied().filter(|&(a, b)| a < b).collect::<Vec<_>>();
+        for (a, b) in low {
+            let (Some(there), Some(back)) = (self.used.get(&(a, b)), self.used.get(&(b, a))) else {
+                continue;
+            };
+            let alone = !there.striped && !back.striped && !there.through_host;
+            let (Some(x), Some(y)) = (taken(there, a, b), taken(back, b, a)) else { continue };
+            if !alone || x.nodes.iter().eq(y.nodes.iter().rev()) {
+                continue;
+            }
+            let twice = there.peak.zip(back.peak).map(|(x, y)| Rate(x.0 + y.0));
+            if let Some(both) = self.resource(format!("{a}<>{b} xGMI over two routes"), twice) {
+                self.apart.insert((a, b), both);
+            }
+        }
+    }
+
+    /// What holds two opposite flows of a pair whose two directions take different routes.
+    pub(crate) fn apart(&self, a: Node, b: Node) -> Option<u32> {
+        self.apart.get(&(a.min(b), a.max(b))).copied()
     }
 
     /// The route in use between two GPUs.
@@ -513,6 +545,13 @@ impl Network {
             .and_then(|u| self.shared(u.resource));
         most.map_or_else(|| of.limit.clone(), |(name, _)| name.to_string())
     }
+}
+
+/// Of equal routes the one that a transfer takes: from the lower number to the higher the first, back
+/// the last. No source says which the fabric takes; a description can. That the two directions take
+/// different ones is what published figures suggest: docs/model.md, "Two equal routes".
+pub(crate) fn taken(used: &InUse, src: Node, dst: Node) -> Option<&Path> {
+    if src < dst || used.striped { used.paths.first() } else { used.paths.last() }
 }
 
 /// A peak that says something: above 0 and a number.

@@ -10,7 +10,7 @@ use pathline_schema::{
 use crate::calls;
 use crate::measured::PathKey;
 use crate::model::{Pageable, Verb};
-use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name};
+use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name, taken};
 use crate::routes::total_width;
 use crate::{cpu, nvlink};
 
@@ -159,7 +159,7 @@ pub(crate) fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<B
     let time = &net.model.time;
     let alpha_us = match regime {
         Some(regime) => regime.start_us,
-        None if by_kernel && !local => time.kernel_us,
+        None if by_kernel && (blit || !local) => time.blit_us.unwrap_or(time.kernel_us),
         None if between_gpus => copy_latency_us(net, src, dst, way.passed),
         None => time.host_copy_us,
     };
@@ -410,35 +410,38 @@ impl<'a> Way<'a> {
             Hand::Read => (&fabric.read, "remote read"),
             Hand::Write => (&fabric.write, "remote write"),
         };
-        // Of equal routes the first: no source says which one the fabric takes, a description can.
-        let Some(first) = used.paths.first() else { return no("no route is known") };
-        let inner = first.nodes.iter().filter(|n| matches!(n, Node::Gpu(_))).count();
+        let Some(route) = taken(&used, src, dst) else { return no("no route is known") };
+        let inner = route.nodes.iter().filter(|n| matches!(n, Node::Gpu(_))).count();
         let passed = inner.saturating_sub(2) as u32;
-        let (routed, duplex) = match passed {
-            0 => (1.0, verb.duplex),
-            _ if used.width == 1 => (verb.routed_single, verb.duplex_routed),
-            _ => (verb.routed_wide, verb.duplex_routed),
-        };
-        let mut share = verb.efficiency * routed;
-        let mut why = format!("{what}: {:.0} % is payload", verb.efficiency * 100.0);
+        let apart = self.net.apart(src, dst);
+        let on_engine = hand == Hand::Engine;
+        let mut wire = fabric.wire(verb, passed > 0 && !on_engine, apart.is_some() && !on_engine);
+        let mut why = packets(what, fabric.payload_bytes, wire.packet);
+        if on_engine && passed > 0 {
+            let slower = self.net.model.copy_engine.per_hop.powi(passed as i32);
+            wire.forward /= slower;
+            if slower < 1.0 {
+                why += &format!(", {:.1} % of that through another GPU", slower * 100.0);
+            }
+        }
         // A described machine says what its links give; of others the protocol is known.
-        let kinds = first.nodes.iter().zip(first.nodes.iter().skip(1));
+        let kinds = route.nodes.iter().zip(route.nodes.iter().skip(1));
         let mut kinds = kinds.filter_map(|(&a, &b)| self.net.lanes.get(&(a, b)));
         let is_nvlink = kinds.all(|lane| lane.bundle.kind == LinkKind::Nvlink);
         if let Some(peak) = used.peak.filter(|_| !self.net.described && is_nvlink) {
-            (share, why) = nvlink::payload(peak * (1.0 / f64::from(used.width.max(1))));
+            let (share, protocol) = nvlink::payload(peak * (1.0 / f64::from(used.width.max(1))));
+            (wire.forward, why) = (1.0 / share, protocol);
         }
-        if routed < 1.0 {
-            why += &format!(", {:.0} % of that through another GPU", routed * 100.0);
-        }
-        let paths = if used.striped { used.paths.as_slice() } else { std::slice::from_ref(first) };
+        let share = 1.0 / wire.forward;
+        let paths = if used.striped { used.paths.as_slice() } else { std::slice::from_ref(route) };
         let total = total_width(paths);
         for path in paths {
             let part = ratio * f64::from(path.width) / f64::from(total.max(1));
             for (&a, &b) in path.nodes.iter().zip(path.nodes.iter().skip(1)) {
                 let Some(lane) = self.net.lanes.get(&(a, b)) else { continue };
-                self.take(lane.one_way, part / share);
-                self.take(lane.both, part / (share * duplex));
+                self.take(lane.one_way, part * wire.forward);
+                let answers = if apart.is_none() { wire.reverse } else { 0.0 };
+                self.take(lane.both, part * (wire.forward + answers));
                 if !used.striped {
                     let (kind, width) = (kind_name(lane.bundle.kind), lane.bundle.width);
                     let name = format!("{kind} {a}-{b}, {}", links(width));
@@ -446,13 +449,26 @@ impl<'a> Way<'a> {
                 }
             }
         }
+        if apart.is_some() {
+            self.answers_apart(src, dst, ratio * wire.reverse);
+            self.take(apart, ratio * (wire.forward + wire.reverse));
+        }
         if used.striped {
             let name = format!("{src}-switches-{dst}, {}", links(used.width));
             self.stage(name, used.peak, share, ratio, why);
         }
         self.passed = self.passed.max(passed);
-        self.pass(&first.nodes);
+        self.pass(&route.nodes);
         Ok(())
+    }
+
+    /// Answers to a flow from `src` to `dst` that take the route of the other direction.
+    fn answers_apart(&mut self, src: Node, dst: Node, weight: f64) {
+        let Some(back) = self.net.route(dst, src) else { return };
+        let Some(route) = taken(&back, dst, src) else { return };
+        for (&a, &b) in route.nodes.iter().zip(route.nodes.iter().skip(1)) {
+            self.take(self.net.lanes.get(&(a, b)).and_then(|lane| lane.both), weight);
+        }
     }
 
     /// Between a GPU and the host; to memory of domain `numa`, if that is where it ends.
@@ -470,19 +486,24 @@ impl<'a> Way<'a> {
             return no(format!("the way from gpu{g} to the host is not known"));
         };
         let model = &self.net.model.host_link;
-        let (share, what) = match (hop, hand) {
-            (Hop::In, Hand::Engine) => (model.engine_in, "copy engine, into the GPU"),
-            (Hop::Out, Hand::Engine) => (model.engine_out, "copy engine, out of the GPU"),
-            (Hop::In, _) if self.bytes <= model.cached_up_to_bytes => {
-                (model.kernel_read_cached, "kernel that loads from the host's cache")
+        let (header, what) = match (hop, hand) {
+            (Hop::In, Hand::Engine) => (model.engine_in_header_bytes, "copy engine, into the GPU"),
+            (Hop::Out, Hand::Engine) => {
+                (model.engine_out_header_bytes, "copy engine, out of the GPU")
             }
-            (Hop::In, _) => (model.kernel_read, "kernel that loads from the host"),
-            (Hop::Out, _) => (model.kernel_write, "kernel that stores to the host"),
+            (Hop::In, _) if self.bytes <= model.cached_up_to_bytes => {
+                (model.engine_in_header_bytes, "kernel that loads from the host's cache")
+            }
+            (Hop::In, _) => (model.kernel_read_header_bytes, "kernel that loads from the host"),
+            (Hop::Out, _) => (model.kernel_write_header_bytes, "kernel that stores to the host"),
         };
-        self.take(if hop == Hop::In { *into_gpu } else { *out_of_gpu }, ratio / share);
-        self.take(*both, ratio);
-        let why = format!("{what}: {:.0} % is payload", share * 100.0);
-        self.stage(name.clone(), *peak, share, ratio, why);
+        let packet = model.payload_bytes + header;
+        let forward = packet / model.payload_bytes;
+        let reverse = model.reverse_bytes / model.payload_bytes;
+        self.take(if hop == Hop::In { *into_gpu } else { *out_of_gpu }, ratio * forward);
+        self.take(*both, ratio * (forward + reverse));
+        let why = packets(what, model.payload_bytes, packet);
+        self.stage(name.clone(), *peak, 1.0 / forward, ratio, why);
         let mut nodes = vec![Node::Gpu(g)];
         nodes.extend(home.map(Node::Numa));
         if let (Some(home), Some(numa)) = (*home, numa.filter(|n| Some(*n) != *home)) {
@@ -573,8 +594,13 @@ impl<'a> Way<'a> {
         let model = &self.net.model.copy_engine;
         let resource = if between_gpus { gpu.peer_engines } else { gpu.host_engines };
         self.take(resource, 1.0);
-        let cap = model.gbs * model.per_hop.powi(self.passed as i32);
-        self.cap(cap, &format!("copy engine of gpu{g}"));
+        let gang = f64::from(model.gang);
+        let cap = gang * model.gbs * model.per_hop.powi(self.passed as i32);
+        let name = match model.gang {
+            1 => format!("copy engine of gpu{g}"),
+            n => format!("{n} copy engines of gpu{g}"),
+        };
+        self.cap(cap, &name);
     }
 
     fn pageable(&mut self, regime: &Pageable, into_gpu: bool) {
@@ -640,6 +666,14 @@ impl<'a> Way<'a> {
         };
         Ok(Built { operation, limit: self.limit })
     }
+}
+
+/// What a packet carries: `copy engine: 75 % is payload, 64 B in packets of 85 B`.
+fn packets(what: &str, payload: f64, packet: f64) -> String {
+    let share = payload / packet * 100.0;
+    let tenths = |bytes: f64| (bytes * 10.0).round() / 10.0;
+    let (payload, packet) = (tenths(payload), tenths(packet));
+    format!("{what}: {share:.0} % is payload, {payload} B in packets of {packet} B")
 }
 
 fn links(width: u32) -> String {

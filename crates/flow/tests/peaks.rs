@@ -102,6 +102,6 @@ fn presets_look_like_their_nodes() {
     let node = MachineDesc::preset("hgx-h200").unwrap().topology();
     let network = Network::from_topology(&node);
     let used = network.routes().in_use(Node::Gpu(0), Node::Gpu(7)).unwrap();
-    assert_eq!((used.width, used.peak, used.hops), (18, Some(Rate(450.0)), 2));
+    assert_eq!((used.width, used.peak, used.hops), (18, Some(Rate(478.125)), 2));
     assert!((node.gpus[0].host_link.unwrap().peak().gbs() - 63.0).abs() < 0.1);
 }

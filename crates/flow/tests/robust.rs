@@ -2,8 +2,8 @@
 //! never helps, and a changed description is either read or refused with a line.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_schema::{Case, Topology};
+use pathline_flow::{MachineDesc, Network, Origin, Switches};
+use pathline_schema::{Case, Node, Topology};
 use proptest::prelude::*;
 
 fn networks() -> Vec<Network> {
@@ -227,6 +227,70 @@ proptest! {
     }
 }
 
+/// Every number of the physics of a preset has one origin.
+#[test]
+fn constants_have_an_origin() {
+    for (name, _) in MachineDesc::presets() {
+        let desc = MachineDesc::preset(name).unwrap();
+        for constant in desc.constants() {
+            assert!(constant.origin.is_some(), "{name}: {constant:?}");
+            assert!(!constant.values.is_empty(), "{name}: {constant:?}");
+        }
+        let key = |key: &str| desc.constants().iter().find(|c| c.key == key).unwrap();
+        assert_eq!(key("time.local_copy_us").values.len(), 1);
+        assert_eq!(key("cpu.cache.bytes").values.len(), 3);
+    }
+    // A number that is new and listed nowhere has none.
+    let (_, text) = MachineDesc::presets()[0];
+    let text = text.replacen("copy_call_us = 1.5", "copy_call_us = 1.5\nbatch_call_us = 2.5", 1);
+    let desc = MachineDesc::parse("f", &text).unwrap();
+    let new = desc.constants().iter().filter(|c| c.origin.is_none()).collect::<Vec<_>>();
+    assert_eq!(new.iter().map(|c| c.key.as_str()).collect::<Vec<_>>(), ["time.batch_call_us"]);
+}
+
+/// The count in docs/model.md is the preset's; that of message libraries is counted apart.
+#[test]
+fn the_count_of_constants_is_documented() {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let count = |origin| {
+        let of = desc.constants().iter().filter(|c| c.origin == Some(origin));
+        let of = of.filter(|c| !c.is_software());
+        of.map(|c| c.values.len()).sum::<usize>()
+    };
+    let [datasheet, fitted, data, assumed] = Origin::ALL.map(count);
+    let told = format!(
+        "**{fitted} free constants (fitted), {data} values carried as data, {assumed} assumed, {datasheet} from data sheets**"
+    );
+    let document = include_str!("../../../docs/model.md");
+    assert!(document.contains(&told), "docs/model.md: expected {told}");
+}
+
+/// The reference enumeration: their dual pairs are 0-4 and 2-6, their three-hop pairs 1-5 and 3-7,
+/// their single links 0-6 1-3 1-7 2-4 3-5 5-7 (AMD's listing).
+#[test]
+fn another_numbering_of_the_same_graph() {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let [reference] = desc.numberings() else { panic!("expected one numbering") };
+    assert_eq!(reference.name, "reference enumeration");
+    let network = Network::new(&desc, Switches::default()).unwrap();
+    let route = |a: u32, b: u32| {
+        let ours = |n: u32| Node::Gpu(reference.ours(n).unwrap());
+        let used = network.routes().in_use(ours(a), ours(b)).unwrap();
+        (used.hops, used.width)
+    };
+    let class = |hops: u32, width: u32| {
+        let pairs = (0..8).flat_map(|a| (a + 1..8).map(move |b| (a, b)));
+        let of = pairs.filter(|&(a, b)| route(a, b) == (hops, width));
+        of.map(|(a, b)| format!("{a}-{b}")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(class(1, 4), "0-1 2-3 4-5 6-7");
+    assert_eq!(class(1, 2), "0-4 2-6");
+    assert_eq!(class(1, 1), "0-6 1-3 1-7 2-4 3-5 5-7");
+    assert_eq!(class(3, 2), "1-5 3-7");
+    assert_eq!(class(2, 2), "0-5 1-4 2-7 3-6");
+    assert_eq!(reference.ours(8), None);
+}
+
 /// What an engineer is told.
 #[test]
 fn errors_name_the_line_and_what_was_expected() {
@@ -235,8 +299,8 @@ fn errors_name_the_line_and_what_was_expected() {
     for (from, to, at, expected) in [
         ("gbs = 50.4 ", "gbs = -1 ", "gbs = 50.4 ", "expected a rate in GB/s"),
         ("gbs = 50.4 ", "gbs = nan ", "gbs = 50.4 ", "expected a rate in GB/s"),
-        ("per_hop = 0.987 ", "per_hop = 1.2 ", "per_hop = 0.987", "expected a share"),
-        ("per_hop = 0.987 ", "per_hops = 0.987 ", "per_hop = 0.987", "unknown field"),
+        ("per_hop = 0.988 ", "per_hop = 1.2 ", "per_hop = 0.988", "expected a share"),
+        ("per_hop = 0.988 ", "per_hops = 0.988 ", "per_hop = 0.988", "unknown field"),
         ("compute_units = 110", "compute_units = 0", "compute_units", "from 1 to 65536"),
         ("fault_us = 1.318", "fault_us = \"x\"", "fault_us = 1.318", "expected"),
         (
@@ -257,6 +321,34 @@ fn errors_name_the_line_and_what_was_expected() {
             "distances = [10]",
             "distances = [10, 12",
             "expected 4 numbers",
+        ),
+        ("each_gbs = 50 }", "each_gbs = 0 }", "each_gbs = 50 }", "expected a rate in GB/s"),
+        ("width = 4,", "width = 0,", "width = 4,", "from 1 to 65536"),
+        ("memory_gib = 64", "memory_gib = 0", "memory_gib = 64", "expected a size in GiB"),
+        ("memory_gbs = 1600", "memory_gbs = 0", "memory_gbs = 1600", "expected a rate in GB/s"),
+        ("memory_gib = 64\n", "", "[gpus]", "missing field `memory_gib`"),
+        ("payload_bytes = 64 ", "payload_bytes = 0 ", "payload_bytes = 64 ", "bytes of payload"),
+        ("forwarded_bytes = 7 ", "forwarded_bytes = -7 ", "forwarded_bytes = 7", "from 0 to 65536"),
+        ("apart_bytes = 3.5 ", "apart_bytes = 20 ", "[fabric]", "16 bytes besides the payload"),
+        ("gang = 1 ", "gang = 9 ", "[copy_engine]", "9 engines on one copy, but 3 to peers"),
+        ("copy_us_matrix = [\n", "copy_us_matrix = [\n  [1.0],\n", "[time]", "8 rows of 8 times"),
+        (
+            "gpus = [0, 1, 4, 5, 6, 7, 2, 3]",
+            "gpus = [0, 1, 4, 5, 6, 7, 2, 2]",
+            "gpus = [0, 1, 4",
+            "each of the 8 GPUs of this file once",
+        ),
+        (
+            "\"gpu_memory.kernel_efficiency\",",
+            "\"gpu_memory.kernel_eficiency\",",
+            "\"gpu_memory.kernel_efficiency\",",
+            "no number of this file is called",
+        ),
+        (
+            "\"host_link.cached_up_to_bytes\",",
+            "\"host_link.cached_up_to_bytes\", \"fabric.read\",",
+            "\"host_link.cached_up_to_bytes\",",
+            "fabric.read.header_bytes is listed twice, as fitted",
         ),
     ] {
         assert!(text.contains(from), "{from}");

@@ -1,0 +1,236 @@
+//! Where the constants of a machine description come from: `[origin]`, checked against the file, and
+//! counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::Deserialize;
+use toml::{Spanned, Table, Value};
+
+/// The sections whose numbers are physics; peaks of links and memories stand beside them.
+const SECTIONS: [&str; 11] = [
+    "gpu_memory",
+    "fabric",
+    "copy_engine",
+    "kernel",
+    "host_link",
+    "pageable",
+    "migration",
+    "cpu",
+    "time",
+    "calls",
+    "software",
+];
+const PEAKS: [(&str, &str); 4] =
+    [("links", "width"), ("links", "each_gbs"), ("numa", "memory_gbs"), ("gpus", "memory_gbs")];
+
+/// How a constant came into a description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// From a manual, or from what the hardware says of itself.
+    Datasheet,
+    /// Free: chosen so that the mechanism meets measurements of other cases than one.
+    Fitted,
+    /// One measurement, carried as it is; no mechanism is claimed.
+    Data,
+    /// Of the right size, but neither measured nor stated by any source.
+    Assumed,
+}
+
+impl Origin {
+    /// All of them, in the order of reports.
+    pub const ALL: [Self; 4] = [Self::Datasheet, Self::Fitted, Self::Data, Self::Assumed];
+
+    /// As it is written in `[origin]`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Datasheet => "datasheet",
+            Self::Fitted => "fitted",
+            Self::Data => "data",
+            Self::Assumed => "assumed",
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The numbers under one key of a machine description.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Constant {
+    /// Sections and name: `fabric.read.header_bytes`. Rows of one table share a key.
+    pub key: String,
+    /// In the order of the file; of the peaks of links and memories each different one once. In the
+    /// unit that the key names.
+    pub values: Vec<f64>,
+    /// None where the description does not say.
+    pub origin: Option<Origin>,
+}
+
+impl Constant {
+    /// Whether it is of a message library, not of the hardware and its runtime.
+    pub fn is_software(&self) -> bool {
+        is_under(&self.key, "software")
+    }
+}
+
+/// `[origin]`: keys by origin. A key names a number, or a section with all that is in it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawOrigin {
+    #[serde(default)]
+    datasheet: Vec<Spanned<String>>,
+    #[serde(default)]
+    fitted: Vec<Spanned<String>>,
+    #[serde(default)]
+    data: Vec<Spanned<String>>,
+    #[serde(default)]
+    assumed: Vec<Spanned<String>>,
+}
+
+impl RawOrigin {
+    fn listed(&self) -> impl Iterator<Item = (Origin, &Spanned<String>)> {
+        [
+            (Origin::Datasheet, &self.datasheet),
+            (Origin::Fitted, &self.fitted),
+            (Origin::Data, &self.data),
+            (Origin::Assumed, &self.assumed),
+        ]
+        .into_iter()
+        .flat_map(|(origin, keys)| keys.iter().map(move |key| (origin, key)))
+    }
+}
+
+/// What is wrong with an entry of `[origin]`, and where.
+pub(crate) struct Misfit {
+    pub span: std::ops::Range<usize>,
+    pub reason: String,
+}
+
+/// The constants of a description with their origins. `table` is the whole file.
+pub(crate) fn constants(table: &Table, origin: &RawOrigin) -> Result<Vec<Constant>, Misfit> {
+    let mut all = found(table);
+    let mut known: BTreeMap<String, (Origin, &str)> = BTreeMap::new();
+    for (origin, listed) in origin.listed() {
+        let key = listed.get_ref().as_str();
+        let misfit = |reason: String| Misfit { span: listed.span(), reason };
+        let mut covers = false;
+        for constant in all.iter_mut().filter(|c| is_under(&c.key, key)) {
+            covers = true;
+            if let Some((other, by)) = known.insert(constant.key.clone(), (origin, key)) {
+                return Err(misfit(format!(
+                    "origin: {} is listed twice, as {other} by '{by}' and as {origin} by '{key}'",
+                    constant.key
+                )));
+            }
+            constant.origin = Some(origin);
+        }
+        if !covers {
+            return Err(misfit(format!(
+                "origin: no number of this file is called '{key}'; expected the key of a number or of a section, as 'fabric.read.header_bytes'"
+            )));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether `key` is `section` or lies in it.
+fn is_under(key: &str, section: &str) -> bool {
+    key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// All numbers of the physics, by key, sections in the order of [`SECTIONS`].
+fn found(table: &Table) -> Vec<Constant> {
+    let mut all: Vec<Constant> = Vec::new();
+    for (section, name) in PEAKS {
+        let mut values = Vec::new();
+        if let Some(value) = table.get(section) {
+            collect(value, section, &mut |key, value| {
+                if key.strip_prefix(section).and_then(|k| k.strip_prefix('.')) == Some(name) {
+                    values.push(value);
+                }
+            });
+        }
+        let mut seen = BTreeSet::new();
+        values.retain(|v: &f64| seen.insert(v.to_bits()));
+        if !values.is_empty() {
+            all.push(Constant { key: format!("{section}.{name}"), values, origin: None });
+        }
+    }
+    for section in SECTIONS {
+        let Some(value) = table.get(section) else { continue };
+        let first = all.len();
+        collect(value, section, &mut |key, value| {
+            let same = all.iter_mut().skip(first).find(|c| c.key == key);
+            match same {
+                Some(constant) => constant.values.push(value),
+                None => all.push(Constant { key: key.into(), values: vec![value], origin: None }),
+            }
+        });
+    }
+    all
+}
+
+/// Calls `each` with every number under `value`; entries of a list have the key of the list.
+fn collect(value: &Value, key: &str, each: &mut impl FnMut(&str, f64)) {
+    match value {
+        Value::Integer(number) => each(key, *number as f64),
+        Value::Float(number) => each(key, *number),
+        Value::Array(values) => values.iter().for_each(|value| collect(value, key, each)),
+        Value::Table(table) => {
+            table.iter().for_each(|(name, value)| collect(value, &format!("{key}.{name}"), each));
+        }
+        Value::String(_) | Value::Boolean(_) | Value::Datetime(_) => {}
+    }
+}
+
+/// Another numbering of the same GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Numbering {
+    /// What sources call it: `reference enumeration`.
+    pub name: String,
+    /// Their GPU n is our `gpus[n]`.
+    pub gpus: Vec<u32>,
+}
+
+impl Numbering {
+    /// Our number of their GPU `n`; none if they have no such GPU.
+    pub fn ours(&self, n: u32) -> Option<u32> {
+        self.gpus.get(n as usize).copied()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawNumbering {
+    pub name: String,
+    pub gpus: Spanned<Vec<u32>>,
+}
+
+/// Checks that each list names each of `gpus` once.
+pub(crate) fn numberings(raw: Vec<RawNumbering>, gpus: &[u32]) -> Result<Vec<Numbering>, Misfit> {
+    let mut ours = gpus.to_vec();
+    ours.sort_unstable();
+    let mut all: Vec<Numbering> = Vec::new();
+    for RawNumbering { name, gpus } in raw {
+        let span = gpus.span();
+        let mut theirs = gpus.get_ref().clone();
+        theirs.sort_unstable();
+        if theirs != ours {
+            let reason = format!(
+                "numbering '{name}': expected each of the {} GPUs of this file once",
+                ours.len()
+            );
+            return Err(Misfit { span, reason });
+        }
+        if name.is_empty() || all.iter().any(|n| n.name == name) {
+            let reason = format!("numbering '{name}': expected a name that is there once");
+            return Err(Misfit { span, reason });
+        }
+        all.push(Numbering { name, gpus: gpus.into_inner() });
+    }
+    Ok(all)
+}
