@@ -312,6 +312,9 @@ pub(crate) struct ValidateArgs {
 pub(crate) struct MachinesArgs {
     /// Print the description of this machine, to copy and change.
     pub(crate) name: Option<String>,
+    /// Print its constants instead, by origin, and how many of them are free. NAME may be a file.
+    #[arg(long, requires = "name")]
+    pub(crate) constants: bool,
 }
 
 /// More than anybody waits for; beyond, times in nanoseconds leave what JSON can hold.

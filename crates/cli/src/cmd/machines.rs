@@ -1,13 +1,18 @@
 //! `pathline machines`.
 
 use anyhow::Result;
-use pathline_flow::MachineDesc;
+use pathline_flow::{Constant, MachineDesc, Origin};
 
 use super::Exit;
 use crate::args::MachinesArgs;
 use crate::say::{out, outln};
+use crate::world;
 
 pub(super) fn run(args: &MachinesArgs) -> Result<Exit> {
+    if let Some(name) = args.name.as_ref().filter(|_| args.constants) {
+        print_constants(&world::describe(name)?.0);
+        return Ok(Exit::Fine);
+    }
     if let Some(name) = &args.name {
         MachineDesc::preset(name)?;
     }
@@ -23,4 +28,48 @@ pub(super) fn run(args: &MachinesArgs) -> Result<Exit> {
     }
     outln!("\n`pathline machines NAME > mine.toml`, change it, and `--machine mine.toml` runs it.");
     Ok(Exit::Fine)
+}
+
+/// The constants by origin, and the count: what is free stands first.
+fn print_constants(desc: &MachineDesc) {
+    let constants = desc.constants();
+    let of = |origin: Option<Origin>| constants.iter().filter(move |c| c.origin == origin);
+    let width = constants.iter().map(|c| c.key.len()).max().unwrap_or(0);
+    for (what, software) in [("", false), (", message libraries", true)] {
+        let count = |origin: Origin| {
+            let some = of(Some(origin)).filter(|c| c.is_software() == software);
+            some.map(|c| c.values.len()).sum::<usize>()
+        };
+        let [datasheet, fitted, data, assumed] = Origin::ALL.map(count);
+        if !software || datasheet + fitted + data + assumed > 0 {
+            outln!(
+                "{}{what}: {fitted} free constants (fitted), {data} values carried as data, {assumed} assumed, {datasheet} from data sheets",
+                desc.name
+            );
+        }
+    }
+    let order = [Origin::Fitted, Origin::Data, Origin::Assumed, Origin::Datasheet];
+    for origin in order.map(Some).into_iter().chain([None]) {
+        let mut rows = of(origin).peekable();
+        if rows.peek().is_none() {
+            continue;
+        }
+        let title = origin.map_or("without an origin", Origin::name);
+        outln!("\n{title}");
+        for constant in rows {
+            outln!("  {:<width$}  {}", constant.key, values(constant));
+        }
+    }
+}
+
+/// The values, or their number and range where they are many.
+fn values(constant: &Constant) -> String {
+    const SHOWN: usize = 6;
+    let all = &constant.values;
+    if all.len() <= SHOWN {
+        return all.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
+    }
+    let low = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{} values, {low} to {high}", all.len())
 }
