@@ -8,6 +8,7 @@
 
 mod clock;
 mod driver;
+mod engines;
 mod fault;
 mod fluid;
 mod host;

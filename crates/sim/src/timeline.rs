@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use pathline_flow::Operation;
 
+use crate::engines::Engines;
 use crate::fluid::{End, Fluid};
 
 /// Bytes on their way, or dependent steps.
@@ -52,7 +53,7 @@ enum State {
     Idle,
     /// A turn of it is on the calendar.
     Due,
-    /// It waits for a gate or an event, which will wake it.
+    /// It waits for a gate, an event or an engine, which will wake it.
     Parked,
     /// Its bytes move; their end is on the calendar, unless the rate is 0.
     Moving,
@@ -101,6 +102,8 @@ enum Turn {
     Move(u64),
     /// The lane's head is done.
     Done(u64),
+    /// An engine that is free takes the transfer of one of those that wait for it.
+    Serve(u32),
     /// A flow ends, if its rate has not changed.
     End(End),
 }
@@ -138,11 +141,23 @@ pub(crate) struct Timeline<E> {
     calendar: BinaryHeap<Entry>,
     orders: u64,
     fluid: Fluid,
+    engines: Engines,
     ends: Vec<End>,
     lanes: BTreeMap<u64, Lane<E>>,
     gates: BTreeMap<u64, Gate>,
     events: BTreeMap<u64, Event>,
     handles: u64,
+}
+
+/// The engine that the head of a queue waits for: that of a transfer with one, or of recordings and
+/// such a transfer, if all are issued. As found on H200s, a stream records its start when its engine
+/// turns to it.
+fn asks<E>(queue: &VecDeque<(f64, Op<E>)>, now: f64) -> Option<u32> {
+    let mut issued = queue.iter().take_while(|(at, _)| *at <= now).map(|(_, op)| op);
+    match issued.find(|op| !matches!(op, Op::Record(..)))? {
+        Op::Transfer(transfer) => transfer.operation.queue,
+        _ => None,
+    }
 }
 
 impl<E> Timeline<E> {
@@ -153,12 +168,19 @@ impl<E> Timeline<E> {
             calendar: BinaryHeap::new(),
             orders: 0,
             fluid: Fluid::new(capacities),
+            engines: Engines::default(),
             ends: Vec::new(),
             lanes: BTreeMap::new(),
             gates: BTreeMap::new(),
             events: BTreeMap::new(),
             handles: 0,
         }
+    }
+
+    /// The same, where the seed decides in which order engines serve what becomes ready at once.
+    pub(crate) fn with_orders_of(mut self, seed: u64) -> Self {
+        self.engines.reseed(seed);
+        self
     }
 
     /// How far the world has come.
@@ -235,6 +257,14 @@ impl<E> Timeline<E> {
         let begun = l.queue.len() == 1 && l.state == State::Moving;
         let op = if begun { None } else { l.queue.pop_back() };
         let (_, op) = op?;
+        let left = l.queue.len();
+        if self.engines.waits(lane) {
+            self.leave(lane);
+            if let Some(l) = self.lanes.get_mut(&lane) {
+                l.state = if left > 0 { State::Due } else { State::Idle };
+            }
+            self.put(self.now, Turn::Look(lane));
+        }
         self.pass(&op);
         if let Op::Transfer(transfer) = op { Some(transfer.effect) } else { None }
     }
@@ -243,6 +273,7 @@ impl<E> Timeline<E> {
         let Some(gone) = self.lanes.remove(&lane) else { return Vec::new() };
         self.fluid.abandon(self.now, lane, &mut self.ends);
         self.put_ends();
+        self.leave(lane);
         let mut left = Vec::new();
         for (_, op) in gone.queue {
             self.pass(&op);
@@ -251,6 +282,13 @@ impl<E> Timeline<E> {
             }
         }
         left
+    }
+
+    /// Leaves the engines that a lane holds or waits for to others.
+    fn leave(&mut self, lane: u64) {
+        for queue in self.engines.forget(lane) {
+            self.put(self.now, Turn::Serve(queue));
+        }
     }
 
     /// A new gate, closed.
@@ -346,6 +384,13 @@ impl<E> Timeline<E> {
                 None
             }
             Turn::Done(lane) => self.done(lane),
+            Turn::Serve(queue) => {
+                if let Some(lane) = self.engines.next(queue) {
+                    self.record_starts(lane);
+                    self.begin(lane);
+                }
+                None
+            }
             Turn::End(end) => {
                 let lane = self.fluid.end(end, &mut self.ends);
                 self.put_ends();
@@ -384,14 +429,20 @@ impl<E> Timeline<E> {
                         }
                         _ => None,
                     },
-                    Op::Record(..) => None,
-                    Op::Transfer(transfer) => {
-                        l.began = now;
-                        l.state = State::Due;
-                        let at = now + transfer.alpha;
-                        self.put(at, Turn::Move(lane));
-                        return;
-                    }
+                    Op::Record(..) | Op::Transfer(_) => match asks(&l.queue, now) {
+                        Some(queue) => {
+                            // Its turn is after all that becomes ready at this instant.
+                            l.state = State::Parked;
+                            self.engines.ask(queue, lane, now);
+                            self.put(now, Turn::Serve(queue));
+                            return;
+                        }
+                        None if matches!(op, Op::Transfer(_)) => {
+                            self.begin(lane);
+                            return;
+                        }
+                        None => None,
+                    },
                 }
             };
             if let Some(at) = until {
@@ -444,6 +495,26 @@ impl<E> Timeline<E> {
         }
     }
 
+    /// What is recorded before a transfer that an engine takes happens when its turn comes.
+    fn record_starts(&mut self, lane: u64) {
+        while let Some(l) = self.lanes.get_mut(&lane)
+            && let Some((_, Op::Record(..))) = l.queue.front()
+            && let Some((_, op)) = l.queue.pop_front()
+        {
+            self.happen(&op);
+            self.pass(&op);
+        }
+    }
+
+    /// The transfer at the head of a lane begins.
+    fn begin(&mut self, lane: u64) {
+        let Some(l) = self.lanes.get_mut(&lane) else { return };
+        let Some((_, Op::Transfer(transfer))) = l.queue.front() else { return };
+        (l.began, l.state) = (self.now, State::Due);
+        let at = self.now + transfer.alpha;
+        self.put(at, Turn::Move(lane));
+    }
+
     fn begin_moving(&mut self, lane: u64) {
         let Some(l) = self.lanes.get_mut(&lane) else { return };
         let Some((_, Op::Transfer(transfer))) = l.queue.front() else { return };
@@ -462,7 +533,17 @@ impl<E> Timeline<E> {
         let l = self.lanes.get_mut(&lane)?;
         l.ended = self.now;
         let head = l.queue.pop_front();
+        let queue = match &head {
+            Some((_, Op::Transfer(transfer))) => transfer.operation.queue,
+            _ => None,
+        };
+        if let Some(queue) = queue {
+            self.engines.done(queue, lane);
+        }
         self.look(lane);
+        if let Some(queue) = queue {
+            self.put(self.now, Turn::Serve(queue));
+        }
         match head {
             Some((_, Op::Transfer(transfer))) => Some(transfer.effect),
             _ => None,
@@ -477,6 +558,9 @@ impl<E> Timeline<E> {
                 Op::Hold(gate) => format!("gate {gate}, which nobody has released"),
                 Op::Await(event, _) => format!("event {event}, which will not happen"),
                 Op::Record(..) => "its turn".to_owned(),
+                Op::Transfer(t) if lane.state == State::Parked => {
+                    format!("its turn at the {}", t.operation.engine)
+                }
                 Op::Transfer(t) => format!("bytes that cannot move ({})", t.operation.engine),
             };
             Some(match lane.owner {
@@ -491,170 +575,4 @@ impl<E> Timeline<E> {
 }
 
 #[cfg(test)]
-mod tests {
-    use pathline_flow::Use;
-    use pathline_schema::{Ns, Rate};
-
-    use super::*;
-
-    /// `bytes` over resource 0, after 50 ns.
-    fn transfer(bytes: f64, effect: u32) -> Op<u32> {
-        let operation = Operation {
-            uses: vec![Use { resource: 0, weight: 1.0 }],
-            cap: Rate(99.0),
-            share: 1.0,
-            queue: None,
-            alpha: Ns(50.0),
-            call: Ns(1.0),
-            blocking: false,
-            step: Ns::ZERO,
-            route: Vec::new(),
-            engine: "wire".into(),
-            stages: Vec::new(),
-        };
-        let operation = Rc::new(operation);
-        Op::Transfer(Transfer { alpha: 50.0, amount: bytes, steps: 0.0, operation, effect })
-    }
-
-    /// Steps to the end: the effects in order.
-    fn run(timeline: &mut Timeline<u32>) -> Vec<u32> {
-        let mut effects = Vec::new();
-        while timeline.next().is_some() {
-            effects.extend(timeline.step());
-        }
-        effects
-    }
-
-    /// 1000 bytes at 10 take 50 + 100. Issued at 7 and 8, the second begins when the first ends:
-    /// 157, 307. A third, issued at 1000, ends at 1150.
-    #[test]
-    fn a_lane_is_a_queue() {
-        let mut t = Timeline::new(vec![10.0]);
-        let lane = t.lane_create(Owner::Stream(0));
-        for (issued, effect) in [(7.0, 1), (8.0, 2), (1000.0, 3)] {
-            t.push(lane, issued, transfer(1000.0, effect));
-        }
-        assert_eq!(t.lane_idle(lane), None);
-        assert_eq!(run(&mut t), [1, 2, 3]);
-        assert_eq!(t.lane_idle(lane), Some(1150.0));
-        assert_eq!(t.lane_busy_time(lane), 150.0);
-    }
-
-    /// Two lanes behind a gate that opens at 500: both wait 50, share 10, end at 500 + 50 + 200.
-    /// One of them has been parked at the gate; the other's turn comes after the gate was opened
-    /// by a host that is ahead of the world.
-    #[test]
-    fn a_gate_opens_when_it_was_released() {
-        let mut t = Timeline::new(vec![10.0]);
-        let gate = t.gate_create();
-        let lanes = [0, 1].map(|gpu| t.lane_create(Owner::Stream(gpu)));
-        for lane in lanes {
-            t.push(lane, 3.0, Op::Hold(gate));
-            t.push(lane, 4.0, transfer(1000.0, 0));
-        }
-        t.step();
-        assert_eq!(t.next(), Some(3.0), "the second lane still has its turn");
-        t.gate_destroy(gate, 500.0);
-        assert!(!t.gate_exists(gate));
-        run(&mut t);
-        assert_eq!(lanes.map(|lane| t.lane_idle(lane)), [Some(750.0); 2]);
-        assert!(t.gates.is_empty(), "forgotten when the last lane has passed");
-    }
-
-    /// The event is recorded at 150 behind a transfer; the other stream begins there: 300.
-    #[test]
-    fn an_event_orders_two_lanes() {
-        let mut t = Timeline::new(vec![10.0]);
-        let event = t.event_create();
-        let (a, b) = (t.lane_create(Owner::Stream(0)), t.lane_create(Owner::Stream(1)));
-        t.push(a, 0.0, transfer(1000.0, 1));
-        t.event_record(event, a, 0.0);
-        t.event_await(event, b, 0.0);
-        t.push(b, 0.0, transfer(1000.0, 2));
-        assert_eq!(t.event_time(event), None);
-        assert_eq!(run(&mut t), [1, 2]);
-        assert_eq!(t.event_time(event), Some(150.0));
-        assert_eq!(t.lane_idle(b), Some(300.0));
-        t.event_destroy(event);
-        assert!(t.events.is_empty());
-    }
-
-    /// An event that was never recorded holds nobody up; one that is recorded again has no time
-    /// until that has happened.
-    #[test]
-    fn recordings_of_an_event() {
-        let mut t = Timeline::new(vec![10.0]);
-        let event = t.event_create();
-        let lane = t.lane_create(Owner::Stream(0));
-        t.event_await(event, lane, 0.0);
-        t.event_record(event, lane, 0.0);
-        run(&mut t);
-        assert_eq!(t.event_time(event), Some(0.0));
-        t.push(lane, 10.0, transfer(1000.0, 0));
-        t.event_record(event, lane, 10.0);
-        assert_eq!(t.event_time(event), None);
-        run(&mut t);
-        assert_eq!(t.event_time(event), Some(160.0));
-    }
-
-    /// Recorded on a lane behind a gate, then on a free one: the second recording happens first
-    /// and stays the one that counts, for its time and for who waits.
-    #[test]
-    fn an_earlier_recording_that_happens_later() {
-        let mut t = Timeline::new(vec![10.0]);
-        let (event, gate) = (t.event_create(), t.gate_create());
-        let lanes = [0, 1, 2].map(|gpu| t.lane_create(Owner::Stream(gpu)));
-        t.push(lanes[0], 0.0, Op::Hold(gate));
-        t.event_record(event, lanes[0], 0.0);
-        t.push(lanes[1], 0.0, transfer(1000.0, 0));
-        t.event_record(event, lanes[1], 0.0);
-        t.gate_open(gate, 400.0);
-        run(&mut t);
-        t.event_await(event, lanes[2], 500.0);
-        run(&mut t);
-        assert_eq!(t.event_time(event), Some(150.0));
-        assert_eq!(t.lane_idle(lanes[2]), Some(500.0));
-    }
-
-    #[test]
-    fn who_waits_for_a_closed_gate_is_named() {
-        let mut t = Timeline::new(vec![10.0]);
-        let gate = t.gate_create();
-        let lane = t.lane_create(Owner::Team(2, 4));
-        t.push(lane, 0.0, Op::Hold(gate));
-        t.push(lane, 0.0, transfer(1000.0, 7));
-        run(&mut t);
-        let text = t.who_waits();
-        assert_eq!(
-            text,
-            format!(
-                "team {lane} of 4 threads on numa2 waits for gate {gate}, which nobody has released"
-            )
-        );
-        assert_eq!(t.take_back(lane), Some(7));
-        t.push(lane, 0.0, transfer(1000.0, 8));
-        assert_eq!(t.lane_destroy(lane), [8]);
-        t.gate_destroy(gate, 1.0);
-        assert!(t.gates.is_empty());
-        assert_eq!(run(&mut t).len(), 0);
-    }
-
-    /// A lane that goes in the middle of a transfer leaves its share to the other: both at 5 from
-    /// 50 on; at 150 the first goes, the other has 500 left at 10: 200.
-    #[test]
-    fn a_destroyed_lane_moves_nothing() {
-        let mut t = Timeline::new(vec![10.0]);
-        let lanes = [0, 1].map(|gpu| t.lane_create(Owner::Stream(gpu)));
-        for lane in lanes {
-            t.push(lane, 0.0, transfer(1000.0, 9));
-        }
-        let clock = t.lane_create(Owner::Stream(2));
-        t.push(clock, 150.0, Op::Record(0, 0));
-        while t.next().is_some_and(|at| at <= 150.0) {
-            t.step();
-        }
-        assert_eq!(t.lane_destroy(lanes[0]), [9]);
-        assert_eq!(run(&mut t), [9]);
-        assert_eq!(t.lane_idle(lanes[1]), Some(200.0));
-    }
-}
+mod tests;

@@ -99,7 +99,7 @@ impl World {
         let capacities = network.resources().iter().map(|r| r.capacity.0).collect();
         Ok(Self {
             clocks: vec![0.0],
-            timeline: Timeline::new(capacities),
+            timeline: Timeline::new(capacities).with_orders_of(options.seed),
             memory,
             topology,
             switches,
