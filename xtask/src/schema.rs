@@ -134,6 +134,7 @@ fn begin() -> Begin {
             time_limit: Ns::ZERO,
             memory: Bytes::gib(4),
             seed: 1,
+            noise: Some(0.01),
         },
         overhead_ns: BTreeMap::from([("device-events".to_owned(), 900.0)]),
         gpus: BTreeMap::from([(Unit::Gpu(0), facts())]),

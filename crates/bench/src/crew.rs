@@ -93,6 +93,7 @@ impl Doing {
 /// What is heard of a crew at work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[allow(clippy::large_enum_variant, reason = "one at a time is on its way, into a file or a pipe")]
 pub enum Word {
     /// This begins now. Who hears nothing more knows where it stopped.
     Now {

@@ -27,6 +27,7 @@ pub fn default_settings(memory: Bytes) -> Settings {
         time_limit: Ns::ZERO,
         memory,
         seed: 1,
+        noise: None,
     }
 }
 

@@ -149,7 +149,7 @@ pub(crate) struct RunArgs {
     /// which cases there are and how they are measured is as it was.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "machine", "suite", "case", "memory", "out", "precision", "case_budget", "seed",
-        "sets", "standard_kernels",
+        "noise", "sets", "standard_kernels",
     ])]
     pub(crate) resume: Option<PathBuf>,
     /// Search the best kernel of each path first, on one GPU of each kind; later runs remember it.
@@ -164,6 +164,10 @@ pub(crate) struct RunArgs {
     /// Time for one case, in milliseconds: 250, and 60 for one of contention or concurrent.
     #[arg(long, value_name = "MS", value_parser = positive)]
     pub(crate) case_budget: Option<f64>,
+    /// Spread of a simulated machine's times: standard deviation of each operation, in percent, at
+    /// most 20; 0 for none. Without it, 0.2.
+    #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine")]
+    pub(crate) noise: Option<f64>,
     /// Take a step of a case, or the opening of the machine, for hung after this many seconds; by
     /// default it follows from the case's size and is 20 or more, and 120 for the opening.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
@@ -319,6 +323,14 @@ pub(crate) struct MachinesArgs {
 
 /// More than anybody waits for; beyond, times in nanoseconds leave what JSON can hold.
 const MOST: f64 = 1e9;
+
+/// Times depart by up to three deviations: with more than this, some would be next to nothing.
+fn noise(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if (0.0..=20.0).contains(&number) => Ok(number),
+        _ => Err("a number from 0 to 20".to_owned()),
+    }
+}
 
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

@@ -12,6 +12,7 @@ use pathline_schema::{Bytes, Topology};
 use pathline_sim::{Fault, Options};
 use pathline_topo::Snapshot;
 use pathline_vendor::{Management, Opened, Runtime, management};
+use serde::{Deserialize, Serialize};
 
 use crate::args::LibraryArgs;
 
@@ -24,6 +25,16 @@ pub(crate) enum World {
     Real(Topology, Box<Runtime>),
     /// A machine description with its text, and the node that it describes.
     Simulated(Box<(MachineDesc, String)>, Topology),
+}
+
+/// What a model draws its times from.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Spread {
+    /// The same seed gives the same times.
+    pub(crate) seed: u64,
+    /// Standard deviation of each operation's time, relative, if it is asked for.
+    #[serde(default)]
+    pub(crate) noise: Option<f64>,
 }
 
 /// An open machine.
@@ -106,7 +117,7 @@ impl World {
 
     /// Opens the machine. The GPU runtime completes what discovery knew of the node, so the plan
     /// and the physics of a run are made of what this gives.
-    pub(crate) fn open(self, env: &BTreeMap<String, String>, seed: u64) -> Result<Open> {
+    pub(crate) fn open(self, env: &BTreeMap<String, String>, spread: Spread) -> Result<Open> {
         match self {
             Self::Real(topology, runtime) => {
                 let Opened { machine, without } = pathline_vendor::open(topology, *runtime);
@@ -115,7 +126,7 @@ impl World {
             }
             Self::Simulated(desc, _) => {
                 let network = Network::new(&desc.0, Switches::from_env(env))?;
-                let machine = simulate(&desc.0, env, seed, Vec::new())?;
+                let machine = simulate(&desc.0, env, spread, Vec::new())?;
                 Ok(Open { machine, without: None, network })
             }
         }
@@ -133,10 +144,12 @@ pub(crate) fn half_of_free(topology: &Topology) -> Bytes {
 pub(crate) fn simulate(
     desc: &MachineDesc,
     env: &BTreeMap<String, String>,
-    seed: u64,
+    spread: Spread,
     faults: Vec<Fault>,
 ) -> Result<Machine> {
-    let options = Options { seed, faults, ..Options::default() };
+    let Spread { seed, noise } = spread;
+    let usual = Options::default();
+    let options = Options { seed, faults, jitter: noise.unwrap_or(usual.jitter) };
     Ok(pathline_sim::machine_with(desc, Switches::from_env(env), &options)?)
 }
 

@@ -121,6 +121,9 @@ fn conditions(run: &Run) -> Vec<(String, String)> {
         begin.overhead_ns.iter().map(|(t, ns)| format!("{t} {}", Ns(*ns))).collect();
     rows.push(("Harness overhead", overhead.join(", ")));
     rows.push(("Seed", settings.seed.to_string()));
+    let noise =
+        settings.noise.map(|n| format!("{} of each operation's time, put in", words::percent(n)));
+    rows.push(("Noise", noise.unwrap_or_default()));
     rows.push(("Version", format!("pathline {}, journal format {}", begin.version, begin.schema)));
     rows.retain(|(_, value)| !value.trim().is_empty());
     rows.into_iter().map(|(label, value)| (label.to_owned(), value)).collect()

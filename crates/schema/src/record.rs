@@ -92,6 +92,10 @@ pub struct Settings {
     /// Seed of what is drawn: the sets of suite concurrent; a simulated machine's spread of times and
     /// garbage in fresh memory.
     pub seed: u64,
+    /// Standard deviation of the time of each operation of a simulated machine, relative, where one
+    /// was asked for; 0.002 otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<f64>,
 }
 
 /// Which clock timed a series.

@@ -20,7 +20,7 @@ use crate::args::{Args, Command, RunArgs};
 use crate::progress::{Progress, Stopper};
 use crate::say::{errln, out, outln};
 use crate::worker::{NoWorker, Opening, Worker};
-use crate::world::{Open, World, describe, half_of_free, without_gpus};
+use crate::world::{Open, Spread, World, describe, half_of_free, without_gpus};
 use crate::{env, files, kernels};
 
 pub(super) fn run(args: RunArgs) -> Result<Exit> {
@@ -55,7 +55,7 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
 /// A model runs in this process: it cannot crash it, and is done before another one is started.
 fn run_here(start: &Start) -> Result<Exit> {
     let world = World::new(start.args.select.machine.as_deref(), &start.args.libraries)?;
-    let Open { machine, without, network } = world.open(&start.switches, start.args.select.seed)?;
+    let Open { machine, without, network } = world.open(&start.switches, spread(&start.args))?;
     measure_on(start, &machine, without, &network)
 }
 
@@ -116,7 +116,7 @@ impl Start {
         Opening {
             parent: std::process::id(),
             model: self.model.as_ref().map(|(_, text)| (name, text.clone())),
-            seed: self.args.select.seed,
+            spread: spread(&self.args),
             libraries: self.args.libraries.clone(),
             without: None,
             overhead: Overhead::All,
@@ -299,6 +299,7 @@ fn taken_up(args: RunArgs) -> Result<RunArgs> {
         select,
         precision: first.precision,
         case_budget: first.case_budget,
+        noise: first.noise,
         libraries: args.libraries.or(first.libraries),
         ..args
     })
@@ -313,6 +314,11 @@ fn command_line() -> Vec<String> {
     words
 }
 
+/// What a model's times are drawn from.
+fn spread(args: &RunArgs) -> Spread {
+    Spread { seed: args.select.seed, noise: args.noise.map(|percent| percent / 100.0) }
+}
+
 /// Settings without the memory that buffers may take, which follows from the machine.
 fn settings(args: &RunArgs) -> Settings {
     let usual = default_settings(Bytes(0));
@@ -321,6 +327,7 @@ fn settings(args: &RunArgs) -> Settings {
         case_budget: args.case_budget.map_or(usual.case_budget, Ns::ms),
         time_limit: Ns::secs(args.time_limit.unwrap_or(0.0)),
         seed: args.select.seed,
+        noise: spread(args).noise,
         ..usual
     }
 }

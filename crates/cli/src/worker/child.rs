@@ -59,7 +59,7 @@ fn open(opening: &Opening) -> Result<(Machine, Option<String>)> {
     if let Some((name, text)) = &opening.model {
         let desc = MachineDesc::parse(name, text)?;
         let faults = opening.inject.iter().filter_map(fault).collect();
-        let mut machine = world::simulate(&desc, &switches, opening.seed, faults)?;
+        let mut machine = world::simulate(&desc, &switches, opening.spread, faults)?;
         if opening.without.is_some() {
             machine.driver = None;
         }
@@ -69,7 +69,7 @@ fn open(opening: &Opening) -> Result<(Machine, Option<String>)> {
         return Ok((world::without_gpus(), Some(why.clone())));
     }
     let world = World::new(None, &opening.libraries)?;
-    let Open { machine, without, .. } = world.open(&switches, opening.seed)?;
+    let Open { machine, without, .. } = world.open(&switches, opening.spread)?;
     Ok((machine, without))
 }
 

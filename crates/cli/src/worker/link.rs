@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inject::Inject;
 use crate::args::LibraryArgs;
+use crate::world::Spread;
 
 /// What a worker is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,8 +54,8 @@ pub(crate) struct Opening {
     pub(crate) parent: u32,
     /// Name and description of a model; none for this host.
     pub(crate) model: Option<(String, String)>,
-    /// Seed of what a model draws.
-    pub(crate) seed: u64,
+    /// What a model draws its times from.
+    pub(crate) spread: Spread,
     /// Which GPU runtime, and where its libraries are, as far as that was said.
     pub(crate) libraries: LibraryArgs,
     /// Why the GPUs are to be left alone, if they are.

@@ -29,6 +29,7 @@ pub(crate) fn begin(world: World) -> Begin {
             time_limit: Ns::ZERO,
             memory: Bytes::gib(4),
             seed: 1,
+            noise: None,
         },
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.0)]),
         gpus: BTreeMap::new(),

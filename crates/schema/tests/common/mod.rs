@@ -151,6 +151,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             time_limit: Ns(times.2),
             memory,
             seed,
+            noise: (seed % 2 == 0).then_some(times.0),
         }
     })
 }
@@ -329,6 +330,7 @@ pub fn plain_begin(world: World) -> Message {
             time_limit: Ns::ZERO,
             memory: Bytes::gib(1),
             seed: 1,
+            noise: None,
         },
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.5)]),
         gpus: BTreeMap::new(),
