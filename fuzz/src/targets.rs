@@ -4,6 +4,7 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use pathline_flow::{MachineDesc, Network, Switches};
+use pathline_message::{Exchange, Layer};
 use pathline_schema::{Bytes, Case, CpuSet, Journal, Mover, Node, Pattern, Place, Topology, Unit};
 use pathline_topo::Snapshot;
 
@@ -152,9 +153,32 @@ const CSV: &[&str] = &[
     "4,0,1,15,50000,50000\n",
 ];
 
+const EXCHANGE: &[&str] = &[
+    "send",
+    "ping",
+    "all_reduce",
+    "all_to_all",
+    " over ",
+    "gpu0-gpu7",
+    "n1.gpu0",
+    "gpu0>gpu1",
+    ",",
+    "-",
+    " by ",
+    "rccl",
+    "cray-mpich[blit]",
+    "ucx",
+    " x ",
+    "1MiB",
+    " window 64",
+    " from host",
+    "65535",
+];
+
 /// Every parser, in display order.
 pub const TARGETS: &[Target] = &[
     Target { name: "case", seeds: texts, words: TEXT, run: case },
+    Target { name: "exchange", seeds: exchanges, words: EXCHANGE, run: exchange },
     Target { name: "pattern", seeds: texts, words: TEXT, run: pattern },
     Target { name: "words", seeds: texts, words: TEXT, run: words },
     Target { name: "journal", seeds: journals, words: JSON, run: journal },
@@ -218,6 +242,31 @@ fn journal(input: &[u8]) -> String {
                 assert!(!outcome.case().timed.is_empty());
             }
             format!("read, torn {}, {} outcomes", journal.torn, journal.outcomes.len().min(3))
+        }
+    }
+}
+
+/// A text that is read is written as one that gives it back, and the model of a node has a time for
+/// it or a reason.
+fn exchange(input: &[u8]) -> String {
+    static LAYER: std::sync::OnceLock<Layer> = std::sync::OnceLock::new();
+    let layer = LAYER.get_or_init(|| {
+        let desc = MachineDesc::preset("mi250x").unwrap_or_else(|error| panic!("{error}"));
+        Layer::new(&desc).unwrap_or_else(|error| panic!("{error}"))
+    });
+    let text = utf8(input);
+    let read = match text.parse::<Exchange>() {
+        Err(error) => return error.to_string(),
+        Ok(read) => read,
+    };
+    let written = read.to_string();
+    assert_eq!(written.parse::<Exchange>().ok().as_ref(), Some(&read), "{written}");
+    match layer.time(&read) {
+        Err(error) => error.to_string(),
+        Ok(told) => {
+            assert!(told.time.0.is_finite() && told.time.0 > 0.0, "{written}: {told:?}");
+            assert!(told.time.0 >= told.bounds.flow.0 * (1.0 - 1e-9), "{written}: {told:?}");
+            format!("{}, bound: {}", told.algorithm, !told.bound_by.is_empty())
         }
     }
 }
@@ -311,6 +360,16 @@ fn journals() -> Vec<Vec<u8>> {
     let half = whole[..whole.len() / 2].to_owned();
     let resumed = format!("{whole}{whole}");
     vec![whole.into_bytes(), half.into_bytes(), resumed.into_bytes()]
+}
+
+fn exchanges() -> Vec<Vec<u8>> {
+    own(&[
+        "all_reduce over gpu0-gpu7 by rccl x 1MiB",
+        "broadcast over gpu0,gpu3,gpu5 by cray-mpich[blit] x 64KiB",
+        "all_to_all over gpu0-gpu3,n1.gpu0-gpu3 by ucx x 4KiB from host",
+        "send over gpu0>gpu1,gpu2>n1.gpu3 by ucx[blit] x 16MiB window 64",
+        "ping over gpu7>gpu0 by cray-mpich x 8B",
+    ])
 }
 
 fn machines() -> Vec<Vec<u8>> {

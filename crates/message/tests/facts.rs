@@ -233,6 +233,27 @@ fn a_ring_of_four_equal_links_by_hand() {
     assert!((told.busbw.gbs() - busbw).abs() < 1e-9);
 }
 
+/// NCCL 2.28 without NVLS on eight H200 (nccl-tests, one process), 1 GiB: the rates come out of the
+/// links alone. Of small sizes only the all_reduce was used; others took 55 to 91 us, for reasons
+/// that the model does not have.
+#[test]
+fn nccl_on_a_switched_node() {
+    let layer = Layer::new(&MachineDesc::preset("hgx-h200").unwrap()).unwrap();
+    for (op, busbw) in [
+        (Op::AllReduce, 358.6),
+        (Op::AllGather, 344.6),
+        (Op::ReduceScatter, 345.5),
+        (Op::Broadcast, 357.9),
+        (Op::Reduce, 361.6),
+        (Op::AllToAll, 331.4),
+    ] {
+        let told = collective(&layer, op, 8, Library::Nccl, 1 << 30);
+        near(op.word(), told.busbw.gbs(), busbw, 0.12);
+    }
+    let small = collective(&layer, Op::AllReduce, 8, Library::Nccl, 8);
+    near("all_reduce of 8 B", small.time.0 / 1e3, 56.5, 0.01);
+}
+
 #[test]
 fn what_cannot_be_told_says_why() {
     let layer = mi250x();
@@ -277,6 +298,48 @@ fn more_bytes_take_more_time() {
             }
         }
     }
+}
+
+/// Partners 2 to 8 at 1 MiB, whole us: the table of figures 11 and 12.
+#[test]
+fn partners_two_to_eight() {
+    let layer = mi250x();
+    let mut table = String::new();
+    for op in Op::ALL {
+        for by in [Library::Rccl, CRAY, CRAY_BLIT] {
+            let us = (2..=8).map(|n| {
+                let told = collective(&layer, op, n, by, MIB);
+                format!("{:5.0}", told.mean.0 / 1e3)
+            });
+            let us: Vec<String> = us.collect();
+            table += &format!("{:15}{:17}{}\n", op.word(), by.to_string(), us.concat());
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+/// What is told of one exchange, in words.
+#[test]
+fn an_exchange_explains_itself() {
+    let layer = mi250x();
+    let mut text = String::new();
+    for exchange in [
+        "all_reduce over gpu0-gpu6 by rccl x 1MiB",
+        "all_reduce over gpu0-gpu7 by cray-mpich x 1MiB",
+        "send over gpu0>gpu6 by ucx[blit] x 16MiB window 64",
+        "ping over gpu0>gpu1 by cray-mpich x 8B",
+    ] {
+        let told = told(&layer, exchange);
+        text += &format!("{exchange}\n  {}: {}\n", told.algorithm, told.time);
+        told.steps.iter().for_each(|step| text += &format!("  {step}\n"));
+        for ring in &told.rings {
+            text += &format!("  ring {:?} at {} GB/s peak\n", ring.gpus, ring.peak_gbs);
+        }
+        text += &format!("  bound by {}\n", told.bound_by.join(", "));
+        let bounds = told.bounds;
+        text += &format!("  at least {} ({})\n", bounds.flow, bounds.flow_by);
+    }
+    insta::assert_snapshot!(text);
 }
 
 proptest! {
