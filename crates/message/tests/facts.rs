@@ -97,20 +97,27 @@ fn small_sums_and_other_nodes() {
     near("16 dies", told(&layer, rings).busbw.gbs(), 85.0, 0.08);
 }
 
-/// KTH Fig 11, 12 at 1 MiB: RCCL is below MPI for all but broadcast, at least where more than two
-/// take part; OSU counts the mean over the ranks, and for all_gather and all_to_all the bytes of
-/// one rank for one other.
+/// KTH Fig 11, 12 at 1 MiB: RCCL is below MPI for all but broadcast, here from three partners on,
+/// whatever moves MPI's bytes and whether sizes are OSU's (mean over the ranks, and for all_gather
+/// and all_to_all the bytes of one rank for one other) or nccl-tests'. One is a tie: broadcast to
+/// six by copy engine.
 #[test]
 fn rccl_is_below_mpi_but_for_broadcast() {
     let layer = mi250x();
     for n in 3..=8 {
         for op in Op::ALL {
-            let rccl = collective(&layer, op, n, Library::Rccl, MIB).time;
+            let rccl = collective(&layer, op, n, Library::Rccl, MIB).time.0;
             let osu = op.of_osu_size(Bytes(MIB), n as usize).0;
-            for (by, bytes) in [(CRAY, MIB), (CRAY_BLIT, MIB), (CRAY, osu)] {
-                let mpi = collective(&layer, op, n, by, bytes).mean;
-                let below = rccl.0 < mpi.0;
-                assert_eq!(below, op != Op::Broadcast, "{op:?} {n} by {by}: {rccl} {mpi}");
+            for (by, bytes) in [(CRAY, MIB), (CRAY_BLIT, MIB), (CRAY, osu), (CRAY_BLIT, osu)] {
+                let mpi = collective(&layer, op, n, by, bytes).mean.0;
+                let what = format!("{op:?} {n} by {by}: RCCL {rccl}, MPI {mpi}");
+                match op {
+                    Op::Broadcast if n == 6 && by == CRAY => {
+                        assert!((mpi / rccl - 1.0).abs() < 0.05, "{what}");
+                    }
+                    Op::Broadcast => assert!(mpi < rccl, "{what}"),
+                    _ => assert!(rccl < mpi, "{what}"),
+                }
             }
         }
     }
@@ -170,13 +177,13 @@ fn pairs_share_links() {
 
 /// Two ranks, by hand. A message of 1 MiB by copy engine from 0 to 1: handshake 1 us, the pair's
 /// 10.74 us, and 1 MiB at what the engine gives; a broadcast is just that. By the copy kernel the
-/// start is 9 us instead.
+/// start is 11 us instead.
 #[test]
 fn two_ranks_by_hand() {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let (layer, network) = (mi250x(), Network::new(&desc, Switches::default()).unwrap());
     for (by, mover, start_us) in
-        [(CRAY, "dma@gpu0", 1.0 + 10.74), (CRAY_BLIT, "blit@gpu0", 1.0 + 9.0)]
+        [(CRAY, "dma@gpu0", 1.0 + 10.74), (CRAY_BLIT, "blit@gpu0", 1.0 + 11.0)]
     {
         let case: Case = format!("gpu0.vram > gpu1.vram by {mover} x 1MiB").parse().unwrap();
         let rate = network.predict(&case).unwrap()[0].rate;
@@ -335,7 +342,8 @@ fn an_exchange_explains_itself() {
         for ring in &told.rings {
             text += &format!("  ring {:?} at {} GB/s peak\n", ring.gpus, ring.peak_gbs);
         }
-        text += &format!("  bound by {}\n", told.bound_by.join(", "));
+        let full = told.bound_by.join(", ");
+        text += &format!("  full: {}\n", if full.is_empty() { "nothing" } else { &full });
         let bounds = told.bounds;
         text += &format!("  at least {} ({})\n", bounds.flow, bounds.flow_by);
     }
