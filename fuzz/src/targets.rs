@@ -266,7 +266,7 @@ fn exchange(input: &[u8]) -> String {
         Ok(told) => {
             assert!(told.time.0.is_finite() && told.time.0 > 0.0, "{written}: {told:?}");
             assert!(told.time.0 >= told.bounds.flow.0 * (1.0 - 1e-9), "{written}: {told:?}");
-            format!("{}, bound: {}", told.algorithm, !told.bound_by.is_empty())
+            format!("read: {}, bound: {}", told.algorithm, !told.bound_by.is_empty())
         }
     }
 }
