@@ -42,7 +42,11 @@ const CRATES: &[Crate] = &[
 /// Development tools beside the crates; nothing may use them.
 const TOOLS: &[Crate] = &[
     Crate { name: "xtask", uses: &["schema"], tests_use: &[] },
-    Crate { name: "fuzz", uses: &["schema", "flow", "message", "topo", "validate"], tests_use: &[] },
+    Crate {
+        name: "fuzz",
+        uses: &["schema", "flow", "message", "topo", "validate"],
+        tests_use: &[],
+    },
 ];
 
 /// Manifests with the crate that each belongs to.
