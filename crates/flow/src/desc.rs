@@ -14,7 +14,7 @@ use crate::Software;
 use crate::measured::{self, Measured, Parts, RawMeasured, RawPath, RawQueue, RawShared};
 use crate::model::{
     CallCost, CopyEngine, Cpu, Fabric, GpuMemory, HostLink, Kernel, Migration, Model, Pageable,
-    Time, bytes, count, gbs, gib,
+    Time, bytes, count, gbs, gib, maybe_gbs,
 };
 use crate::origin::{self, Constant, Misfit, Numbering, RawNumbering, RawOrigin};
 
@@ -158,8 +158,9 @@ struct RawNuma {
     cpus: Spanned<CpuSet>,
     #[serde(deserialize_with = "gib")]
     memory_gib: u64,
-    #[serde(deserialize_with = "gbs")]
-    memory_gbs: f64,
+    /// Theoretical peak; may be left out where `[[path]]` says what is measured.
+    #[serde(default, deserialize_with = "maybe_gbs")]
+    memory_gbs: Option<f64>,
     /// To every domain, in the order of their ids.
     distances: Option<Spanned<Vec<u32>>>,
 }
@@ -174,8 +175,8 @@ struct RawGpus {
     compute_units: u32,
     #[serde(deserialize_with = "gib")]
     memory_gib: u64,
-    #[serde(deserialize_with = "gbs")]
-    memory_gbs: f64,
+    #[serde(default, deserialize_with = "maybe_gbs")]
+    memory_gbs: Option<f64>,
     /// Clocks under load, for the record; no rate follows from them.
     #[serde(default)]
     sm_clock_mhz: Option<u32>,
@@ -532,6 +533,11 @@ fn check_sections(source: &Source<'_>, raw: &File) -> Result<bool, DescError> {
         ("cpu", raw.cpu.is_some()),
         ("time", raw.time.is_some()),
     ];
+    let peaks = raw.gpus.memory_gbs.is_some() && raw.numa.iter().all(|n| n.memory_gbs.is_some());
+    if !peaks && raw.path.is_empty() {
+        let reason = "memory_gbs is missing; expected it in [gpus] and each [[numa]], or [[path]] of measured paths";
+        return Err(source.error(None, reason));
+    }
     let missing = sections.iter().find(|(_, there)| !there);
     match missing {
         Some((name, _)) if raw.path.is_empty() => {
@@ -615,7 +621,7 @@ fn domain(numa: &RawNuma) -> NumaDomain {
         memory: Bytes::gib(numa.memory_gib),
         free: Bytes::gib(numa.memory_gib),
         distances: numa.distances.as_ref().map(|d| d.get_ref().clone()).unwrap_or_default(),
-        peak: Some(Rate(numa.memory_gbs)),
+        peak: numa.memory_gbs.map(Rate),
     }
 }
 
@@ -648,7 +654,7 @@ fn gpu(raw: &File, gpu: &RawGpu) -> Gpu {
         numa: Some(*gpu.numa.get_ref()),
         package: gpu.package,
         memory: Bytes::gib(raw.gpus.memory_gib),
-        memory_peak: Some(Rate(raw.gpus.memory_gbs)),
+        memory_peak: raw.gpus.memory_gbs.map(Rate),
         compute_units: raw.gpus.compute_units,
         host_link: pcie.map(|p| PcieLink {
             speed_gts: p.gts,

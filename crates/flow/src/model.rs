@@ -28,6 +28,9 @@ fn float<'de, D: Deserializer<'de>>(
 pub(crate) fn gbs<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-6..=MAX_GBS).contains(&v), "a rate in GB/s from 1e-6 to 1e6")
 }
+pub(crate) fn maybe_gbs<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    gbs(d).map(Some)
+}
 pub(crate) fn share<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-3..=1.0).contains(&v), "a share from 0.001 to 1")
 }

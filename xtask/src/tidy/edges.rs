@@ -27,6 +27,11 @@ const CRATES: &[Crate] = &[
     Crate { name: "validate", uses: &["schema", "flow"], tests_use: &[] },
     Crate { name: "explain", uses: &["schema", "stats", "flow", "validate"], tests_use: &[] },
     Crate {
+        name: "calibrate",
+        uses: &["schema", "stats", "flow"],
+        tests_use: &["hal", "sim", "bench"],
+    },
+    Crate {
         name: "cli",
         uses: &[
             "schema", "stats", "flow", "hal", "vendor", "sim", "topo", "bench", "explain",

@@ -1,0 +1,320 @@
+//! What paths might share: groups that a node could have, before any is believed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_flow::routes::Routes;
+use pathline_schema::{Node, Topology};
+
+use crate::data::{Data, Ends};
+
+/// Where a group is known from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Found {
+    /// A part that the topology shows.
+    Topology,
+    /// Nothing shows it but that its flows slow each other.
+    Interference,
+}
+
+impl Found {
+    /// Its word in the file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Topology => "topology",
+            Self::Interference => "interference",
+        }
+    }
+}
+
+/// A group of paths that might share something.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Candidate {
+    /// Name for people.
+    pub name: String,
+    /// Where it is known from.
+    pub found: Found,
+    /// Its paths, ascending.
+    pub members: Vec<usize>,
+    /// Paths that may or may not belong to it: of several equal routes one passes it.
+    pub maybe: Vec<usize>,
+    /// How many groups of its family there are: one of many needs more to be believed.
+    pub of: usize,
+}
+
+/// Which flows of a group of GPUs are meant.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Traffic {
+    Host,
+    Peers,
+    All,
+}
+
+/// Which way they go, seen from the GPUs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    In,
+    Out,
+    Both,
+}
+
+const TRAFFIC: [Traffic; 3] = [Traffic::Host, Traffic::Peers, Traffic::All];
+const WAYS: [Way; 3] = [Way::In, Way::Out, Way::Both];
+/// All groups of GPUs are tried up to so many; beyond, those that lie side by side.
+const ALL_GROUPS: usize = 8;
+/// The most paths of one link whose routes are open that are tried in all combinations.
+const MOST_OPEN: usize = 6;
+
+/// All groups worth a try; each set of paths once, under the name that says most.
+pub(crate) fn all(data: &Data) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    parts(data, &mut found);
+    links(data, &mut found);
+    domains(data, &mut found);
+    hidden(data, &mut found);
+    let mut seen = BTreeSet::new();
+    found.retain(|c: &Candidate| {
+        c.members.len() + c.maybe.len() >= 2 && seen.insert((c.members.clone(), c.maybe.clone()))
+    });
+    found
+}
+
+fn members(data: &Data, belongs: impl Fn(&Ends) -> bool) -> Vec<usize> {
+    let path = data.paths.iter().enumerate();
+    path.filter(|(_, p)| belongs(&p.ends)).map(|(i, _)| i).collect()
+}
+
+/// Flows between a group of GPUs and what lies outside of it.
+fn crossing(data: &Data, group: &[u32], traffic: Traffic, way: Way) -> Vec<usize> {
+    let inside = |gpu: &u32| group.contains(gpu);
+    let (host, peers) = (traffic != Traffic::Peers, traffic != Traffic::Host);
+    let (into, out) = (way != Way::Out, way != Way::In);
+    members(data, |ends| match ends {
+        Ends::In { gpu, .. } => host && into && inside(gpu),
+        Ends::Out { gpu, .. } => host && out && inside(gpu),
+        Ends::Peer { src, dst } => {
+            peers && ((into && inside(dst) && !inside(src)) || (out && inside(src) && !inside(dst)))
+        }
+        Ends::Within => false,
+    })
+}
+
+fn say(group: &[u32], all: bool, traffic: Traffic, way: Way) -> String {
+    let who = match group {
+        _ if all => format!("all {} GPUs", group.len()),
+        [gpu] => format!("gpu{gpu}"),
+        _ => group.iter().map(|g| format!("gpu{g}")).collect::<Vec<_>>().join(" "),
+    };
+    let one = group.len() == 1;
+    let what = match (traffic, one) {
+        (Traffic::Host, _) => "host traffic",
+        (Traffic::Peers, true) => "traffic with GPUs",
+        (Traffic::Peers, false) => "traffic with other GPUs",
+        (Traffic::All, true) => "all traffic",
+        (Traffic::All, false) => "all traffic from outside",
+    };
+    let way = match (way, one) {
+        (Way::In, true) => " into the GPU",
+        (Way::In, false) => " into the GPUs",
+        (Way::Out, true) => " out of the GPU",
+        (Way::Out, false) => " out of the GPUs",
+        (Way::Both, _) => ", both ways",
+    };
+    format!("{who}: {what}{way}")
+}
+
+/// What every GPU has: a way in, a way out, engines.
+fn parts(data: &Data, found: &mut Vec<Candidate>) {
+    let gpus: Vec<u32> = data.topology.gpus.iter().map(|g| g.index).collect();
+    for &gpu in &gpus {
+        for traffic in TRAFFIC {
+            for way in WAYS {
+                found.push(Candidate {
+                    name: say(&[gpu], false, traffic, way),
+                    found: Found::Topology,
+                    members: crossing(data, &[gpu], traffic, way),
+                    maybe: Vec::new(),
+                    of: 1,
+                });
+            }
+        }
+        let issued = data.paths.iter().enumerate().filter(|(_, p)| {
+            matches!(p.ends, Ends::Peer { .. }) && p.key.by.at().gpu() == Some(gpu)
+        });
+        found.push(Candidate {
+            name: format!("gpu{gpu}: copies with GPUs that it issues"),
+            found: Found::Topology,
+            members: issued.map(|(i, _)| i).collect(),
+            maybe: Vec::new(),
+            of: 1,
+        });
+    }
+}
+
+/// Paths over one direction of a link between units: surely, and by one of several equal routes.
+type Over = BTreeMap<(Node, Node), (BTreeSet<usize>, BTreeSet<usize>)>;
+
+fn over(data: &Data) -> Over {
+    let routes = Routes::of(&data.topology);
+    let mut over = Over::new();
+    for (i, path) in data.paths.iter().enumerate() {
+        let Ends::Peer { src, dst } = path.ends else { continue };
+        let used = routes.in_use(Node::Gpu(src), Node::Gpu(dst));
+        let Some(used) = used.filter(|u| !u.through_host) else { continue };
+        let steps = |nodes: &[Node]| -> BTreeSet<(Node, Node)> {
+            nodes.iter().copied().zip(nodes.iter().copied().skip(1)).collect()
+        };
+        let ways: Vec<BTreeSet<(Node, Node)>> = used.paths.iter().map(|p| steps(&p.nodes)).collect();
+        let union: BTreeSet<(Node, Node)> = ways.iter().flatten().copied().collect();
+        for step in union {
+            let sure = used.striped || ways.iter().all(|w| w.contains(&step));
+            let (surely, maybe) = over.entry(step).or_default();
+            if sure { surely.insert(i) } else { maybe.insert(i) };
+        }
+    }
+    over
+}
+
+/// Links between GPUs and switches that the topology shows: each direction, and both.
+fn links(data: &Data, found: &mut Vec<Candidate>) {
+    let over = over(data);
+    let list = |set: &BTreeSet<usize>| set.iter().copied().collect::<Vec<_>>();
+    for (&(a, b), (surely, maybe)) in &over {
+        // Which of the paths with several equal routes pass it: all answers, where they are few.
+        let open = list(maybe);
+        let answers = if open.len() <= MOST_OPEN { 1usize << open.len() } else { 1 };
+        for answer in 0..answers {
+            let chosen = open.iter().enumerate().filter(|(i, _)| answer >> i & 1 == 1);
+            let mut members = list(surely);
+            members.extend(chosen.map(|(_, p)| *p));
+            members.sort_unstable();
+            found.push(Candidate {
+                name: format!("link {a}>{b}"),
+                found: Found::Topology,
+                members,
+                maybe: open.clone(),
+                of: answers,
+            });
+        }
+        let Some((back, maybe_back)) = over.get(&(b, a)).filter(|_| a < b) else { continue };
+        found.push(Candidate {
+            name: format!("link {a}<>{b}, both ways"),
+            found: Found::Topology,
+            members: list(&surely.union(back).copied().collect()),
+            maybe: list(&maybe.union(maybe_back).copied().collect()),
+            of: 1,
+        });
+    }
+}
+
+/// Memories of NUMA domains, and the ways between them that the host's own traffic with a GPU of
+/// another domain takes.
+fn domains(data: &Data, found: &mut Vec<Candidate>) {
+    for domain in &data.topology.numa {
+        let id = domain.id;
+        for (way, text) in WAYS.into_iter().zip(["read by GPUs", "written by GPUs", "both ways"]) {
+            let of = members(data, |ends| match ends {
+                Ends::In { numa, .. } => way != Way::Out && *numa == id,
+                Ends::Out { numa, .. } => way != Way::In && *numa == id,
+                _ => false,
+            });
+            found.push(Candidate {
+                name: format!("memory of numa{id}, {text}"),
+                found: Found::Topology,
+                members: of,
+                maybe: Vec::new(),
+                of: 1,
+            });
+        }
+    }
+    let homes = homes(&data.topology);
+    let step = |ends: &Ends| match *ends {
+        Ends::In { numa, gpu } => Some((numa, *homes.get(&gpu)?)),
+        Ends::Out { gpu, numa } => Some((*homes.get(&gpu)?, numa)),
+        _ => None,
+    };
+    let steps: BTreeSet<(u32, u32)> =
+        data.paths.iter().filter_map(|p| step(&p.ends)).filter(|(a, b)| a != b).collect();
+    for &(a, b) in &steps {
+        let ways = [(format!("numa{a}>numa{b}"), false), (format!("numa{a}<>numa{b}, both ways"), true)];
+        for (name, both) in ways {
+            found.push(Candidate {
+                name: format!("between domains {name}"),
+                found: Found::Topology,
+                members: members(data, |e| {
+                    step(e) == Some((a, b)) || (both && step(e) == Some((b, a)))
+                }),
+                maybe: Vec::new(),
+                of: 1,
+            });
+        }
+    }
+}
+
+fn homes(topology: &Topology) -> BTreeMap<u32, u32> {
+    topology.gpus.iter().filter_map(|g| Some((g.index, g.numa?))).collect()
+}
+
+/// Groups of GPUs behind something that nothing shows: a PCIe switch, a socket, a fabric.
+fn hidden(data: &Data, found: &mut Vec<Candidate>) {
+    let gpus: Vec<u32> = data.topology.gpus.iter().map(|g| g.index).collect();
+    let groups = groups(&gpus);
+    // Nine kinds of traffic from outside, and two with what stays inside.
+    let all = 11 * groups.len();
+    for group in groups.iter().filter(|g| g.len() > 1) {
+        for traffic in TRAFFIC {
+            for way in WAYS {
+                found.push(Candidate {
+                    name: say(group, group.len() == gpus.len(), traffic, way),
+                    found: Found::Interference,
+                    members: crossing(data, group, traffic, way),
+                    maybe: Vec::new(),
+                    of: all,
+                });
+            }
+        }
+        let inside = |gpu: &u32| group.contains(gpu);
+        let who = match group.len() == gpus.len() {
+            true => format!("all {} GPUs", gpus.len()),
+            false => group.iter().map(|g| format!("gpu{g}")).collect::<Vec<_>>().join(" "),
+        };
+        found.push(Candidate {
+            name: format!("{who}: traffic among them"),
+            found: Found::Interference,
+            members: members(data, |ends| match ends {
+                Ends::Peer { src, dst } => inside(src) && inside(dst),
+                _ => false,
+            }),
+            maybe: Vec::new(),
+            of: all,
+        });
+        found.push(Candidate {
+            name: format!("{who}: all traffic"),
+            found: Found::Interference,
+            members: members(data, |ends| match ends {
+                Ends::Peer { src, dst } => inside(src) && inside(dst),
+                Ends::In { gpu, .. } | Ends::Out { gpu, .. } => inside(gpu),
+                Ends::Within => false,
+            }),
+            maybe: Vec::new(),
+            of: all,
+        });
+    }
+}
+
+/// Groups of GPUs: all of them up to a number of GPUs, beyond it halves, quarters and so on.
+fn groups(gpus: &[u32]) -> Vec<Vec<u32>> {
+    let n = gpus.len();
+    if n <= ALL_GROUPS {
+        let chosen = |mask: usize| {
+            gpus.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1).map(|(_, g)| *g).collect()
+        };
+        return (1..1usize << n).map(chosen).collect();
+    }
+    let mut groups = Vec::new();
+    let mut size = n;
+    while size > 1 {
+        groups.extend(gpus.chunks(size).map(<[u32]>::to_vec));
+        size = size.div_ceil(2);
+    }
+    groups
+}

@@ -1,0 +1,432 @@
+//! What the records of runs say of paths and of sets of flows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_flow::PathKey;
+use pathline_flow::routes::Routes;
+use pathline_schema::{Begin, Cadence, Case, Flow, Journal, KernelOp, Measured, Mem, Mover, Node};
+use pathline_schema::{Outcome, Series, Topology, Unit, World};
+use pathline_stats::Summary;
+
+use crate::fluid::Job;
+
+/// A run, and what to call it in messages.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Its file or folder.
+    pub name: String,
+    /// Its records.
+    pub journal: Journal,
+}
+
+/// Why nothing can be fitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CalibrateError {
+    /// No run was given.
+    #[error("no run to calibrate from; expected the folder of at least one run of this node")]
+    NoRun,
+    /// Two runs that cannot be put together.
+    #[error("{first} and {second} are not runs of one node: {why}; calibrate each by itself")]
+    OtherNode {
+        /// One run.
+        first: String,
+        /// The other.
+        second: String,
+        /// What differs.
+        why: String,
+    },
+    /// There is no flow alone.
+    #[error(
+        "{name} has no path that was measured alone ({left_out}); expected copies of one flow, as \
+         `pathline run --suite contention` measures them"
+    )]
+    NoPaths {
+        /// The runs.
+        name: String,
+        /// What the runs have instead.
+        left_out: String,
+    },
+}
+
+/// What lies at the ends of a path: the class that groups of paths are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ends {
+    /// From a NUMA domain into a GPU.
+    In {
+        /// The NUMA domain.
+        numa: u32,
+        /// The GPU.
+        gpu: u32,
+    },
+    /// Out of a GPU into a NUMA domain.
+    Out {
+        /// The GPU.
+        gpu: u32,
+        /// The NUMA domain.
+        numa: u32,
+    },
+    /// From GPU to GPU.
+    Peer {
+        /// The GPU that is read.
+        src: u32,
+        /// The GPU that is written.
+        dst: u32,
+    },
+    /// Inside one GPU, or among NUMA domains.
+    Within,
+}
+
+/// A path, and what it does alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Path {
+    /// Which.
+    pub key: PathKey,
+    /// What lies at its ends.
+    pub ends: Ends,
+    /// Rate of its largest payload, GB/s, the start taken off.
+    pub gbs: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Time before the first byte, where several sizes say so.
+    pub start_ns: Option<f64>,
+    /// Sizes that it was measured at alone, by payload of a repetition; none where it is only known
+    /// beside others, whose `gbs` is then the most that was seen.
+    pub sizes: Vec<u64>,
+}
+
+impl Path {
+    /// Whether it was measured alone.
+    pub fn alone(&self) -> bool {
+        !self.sizes.is_empty()
+    }
+}
+
+/// Flows that were measured at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Set {
+    /// The case.
+    pub case: Case,
+    /// Its flows, timed ones first.
+    pub jobs: Vec<Job>,
+    /// Median end of each timed flow, ns. Where a queue had a choice, of the samples that served
+    /// the commonest order.
+    pub ends: Vec<f64>,
+    /// Median over the samples of the end of the last flow, ns.
+    pub total: f64,
+    /// Ends of each timed flow in each sample, ns.
+    pub samples: Vec<Vec<f64>>,
+    /// Spread of one sample about its median, relative (1.48 times the median deviation).
+    pub noise: f64,
+}
+
+impl Set {
+    /// Payload of the timed flows.
+    pub fn payload(&self) -> f64 {
+        self.jobs.iter().filter(|j| !j.background).map(Job::payload).sum()
+    }
+}
+
+/// What the runs say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Data {
+    /// Names of the runs.
+    pub runs: Vec<String>,
+    /// How the first run began.
+    pub begin: Begin,
+    /// The node.
+    pub topology: Topology,
+    /// Paths, in the order of their keys.
+    pub paths: Vec<Path>,
+    /// Sets of two flows or more.
+    pub sets: Vec<Set>,
+    /// Cases that say nothing about rates, by reason.
+    pub left_out: BTreeMap<String, usize>,
+    /// What is doubtful about the runs themselves.
+    pub doubts: Vec<String>,
+}
+
+/// Samples of a case with these repetitions.
+type Pooled = BTreeMap<(String, u64), (Case, Vec<Series>)>;
+
+impl Data {
+    /// Takes the records apart.
+    ///
+    /// # Errors
+    /// No run, runs of different nodes, or no path that was measured alone.
+    pub fn of(runs: &[Run]) -> Result<Self, CalibrateError> {
+        let Some(first) = runs.first() else { return Err(CalibrateError::NoRun) };
+        let mut data = Self {
+            runs: runs.iter().map(|r| r.name.clone()).collect(),
+            begin: first.journal.begin.clone(),
+            topology: first.journal.topology.clone(),
+            paths: Vec::new(),
+            sets: Vec::new(),
+            left_out: BTreeMap::new(),
+            doubts: Vec::new(),
+        };
+        let mut alone: BTreeMap<PathKey, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
+        let mut together = Vec::new();
+        for run in runs {
+            if let Some(why) = differs(&first.journal, &run.journal) {
+                let (first, second) = (first.name.clone(), run.name.clone());
+                return Err(CalibrateError::OtherNode { first, second, why });
+            }
+            data.doubt_run(run);
+            for (case, series) in data.pool(run).into_values() {
+                match (case.timed.as_slice(), series.as_slice()) {
+                    ([flow], [series]) if case.background.is_empty() => {
+                        let each = series.samples_ns.iter().map(|ns| ns / series.reps as f64);
+                        let sizes = alone.entry(PathKey::of(flow)).or_default();
+                        sizes.entry(flow.bytes.0).or_default().extend(each);
+                    }
+                    _ => together.push((case, series)),
+                }
+            }
+        }
+        if alone.is_empty() {
+            let left_out = data.left_out.iter().map(|(why, n)| format!("{n} cases: {why}"));
+            let left_out = left_out.collect::<Vec<_>>().join("; ");
+            let left_out = if left_out.is_empty() { "it has no case".into() } else { left_out };
+            return Err(CalibrateError::NoPaths { name: data.runs.join(", "), left_out });
+        }
+        data.add_paths(&alone, &together);
+        data.add_sets(&together);
+        Ok(data)
+    }
+
+    /// The index of a path.
+    pub fn path(&self, key: PathKey) -> Option<usize> {
+        self.paths.binary_search_by_key(&key, |p| p.key).ok()
+    }
+
+    fn doubt_run(&mut self, run: &Run) {
+        let journal = &run.journal;
+        let unfinished = journal.partial.len();
+        if journal.torn || !journal.end.as_ref().is_some_and(|e| e.complete) {
+            self.doubts.push(format!(
+                "{} was cut short ({unfinished} cases unfinished): what is missing is not known",
+                run.name
+            ));
+        }
+    }
+
+    fn leave_out(&mut self, why: &str) {
+        *self.left_out.entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// Cases of a run whose flows are rates; samples of equal cases together.
+    fn pool(&mut self, run: &Run) -> Pooled {
+        let mut pooled = Pooled::new();
+        for outcome in &run.journal.outcomes {
+            match outcome {
+                Outcome::Skipped(_) => self.leave_out("skipped"),
+                Outcome::Faulted(_) => self.leave_out("failed"),
+                Outcome::Measured(m) => match unusable(m) {
+                    Some(why) => self.leave_out(why),
+                    None => {
+                        let reps = m.series.first().map_or(1, |s| s.reps);
+                        let key = (m.case.to_string(), reps);
+                        pooled.insert(key, (m.case.clone(), m.series.clone()));
+                    }
+                },
+            }
+        }
+        pooled
+    }
+
+    fn add_paths(
+        &mut self,
+        alone: &BTreeMap<PathKey, BTreeMap<u64, Vec<f64>>>,
+        together: &[(Case, Vec<Series>)],
+    ) {
+        let beside = together.iter().flat_map(|(case, _)| case.flows().map(PathKey::of));
+        let keys: BTreeSet<PathKey> = alone.keys().copied().chain(beside).collect();
+        for key in keys {
+            let path = match alone.get(&key) {
+                Some(sizes) => Path::alone_at(key, sizes),
+                None => Path::beside(key, together),
+            };
+            self.paths.extend(path);
+        }
+    }
+
+    fn add_sets(&mut self, together: &[(Case, Vec<Series>)]) {
+        for (case, series) in together {
+            let job = |(i, flow): (usize, &Flow)| {
+                Some(Job {
+                    path: self.path(PathKey::of(flow))?,
+                    bytes: flow.bytes.as_f64(),
+                    reps: series.first().map_or(1, |s| s.reps.max(1)),
+                    background: i >= case.timed.len(),
+                    turn: 0,
+                })
+            };
+            let Some(jobs) = case.flows().enumerate().map(job).collect::<Option<Vec<_>>>() else {
+                continue;
+            };
+            let samples: Vec<Vec<f64>> = series.iter().map(|s| s.samples_ns.clone()).collect();
+            let lasts = lasts(&samples);
+            let Some(total) = Summary::of(&lasts) else { continue };
+            self.sets.push(Set {
+                case: case.clone(),
+                jobs,
+                ends: samples.iter().map(|s| median(s)).collect(),
+                total: total.median,
+                samples,
+                noise: 1.4826 * total.mad / total.median,
+            });
+        }
+    }
+}
+
+/// The end of the last flow in each sample.
+pub(crate) fn lasts(samples: &[Vec<f64>]) -> Vec<f64> {
+    let n = samples.iter().map(Vec::len).min().unwrap_or(0);
+    let last = |k: usize| samples.iter().filter_map(|s| s.get(k)).copied().fold(0.0, f64::max);
+    (0..n).map(last).collect()
+}
+
+/// The median; 0 of nothing.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// A quantile by linear interpolation; 0 of nothing.
+pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let at = q * sorted.len().saturating_sub(1) as f64;
+    let (below, part) = (at.floor() as usize, at.fract());
+    let Some(&low) = sorted.get(below) else { return 0.0 };
+    let high = sorted.get(below + 1).copied().unwrap_or(low);
+    low + (high - low) * part
+}
+
+/// Why a case says nothing about rates; none if it does.
+fn unusable(m: &Measured) -> Option<&'static str> {
+    let of = |flow: &Flow| match flow.by {
+        Mover::Call { .. } => Some("calls of the runtime"),
+        Mover::Batch { .. } => Some("batches of small copies"),
+        Mover::Staged { .. } => Some("staged copies, which are several at once"),
+        Mover::Migrate { .. } => Some("migrated pages"),
+        Mover::Cpu { .. } => Some("loops of the processor"),
+        _ if flow.by.is_chase() => Some("chains of loads, which have no rate"),
+        Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma => Some("arithmetic"),
+        _ if [flow.src.mem, flow.dst.mem].contains(&Mem::Managed) => Some("managed memory"),
+        _ => None,
+    };
+    if let Some(why) = m.case.flows().find_map(of) {
+        return Some(why);
+    }
+    if m.case.cadence == Cadence::Isolated {
+        return Some("one operation at a time, with what the host adds");
+    }
+    let bad = |s: &Series| {
+        s.samples_ns.is_empty() || s.samples_ns.iter().any(|t| !t.is_finite() || *t <= 0.0)
+    };
+    if m.series.len() != m.case.timed.len() || m.series.iter().any(bad) {
+        return Some("no usable sample");
+    }
+    None
+}
+
+/// What makes two journals ones of different nodes.
+fn differs(a: &Journal, b: &Journal) -> Option<String> {
+    let world = |w: &World| match w {
+        World::Real => "hardware".to_owned(),
+        World::Simulated(name) => format!("the model {name}"),
+    };
+    if a.begin.world != b.begin.world {
+        return Some(format!("{} and {}", world(&a.begin.world), world(&b.begin.world)));
+    }
+    let gpus = |j: &Journal| -> Vec<(u32, String)> {
+        j.topology.gpus.iter().map(|g| (g.index, g.name.clone())).collect()
+    };
+    if gpus(a) != gpus(b) {
+        let say = |j: &Journal| match j.topology.gpus.first() {
+            Some(gpu) => format!("{} x {}", j.topology.gpus.len(), gpu.name),
+            None => "no GPU".to_owned(),
+        };
+        return Some(format!("{} and {}", say(a), say(b)));
+    }
+    let domains = |j: &Journal| -> Vec<u32> { j.topology.numa.iter().map(|n| n.id).collect() };
+    if domains(a) != domains(b) {
+        return Some(format!("{} and {} NUMA domains", domains(a).len(), domains(b).len()));
+    }
+    (a.topology.host.cpu_model != b.topology.host.cpu_model).then(|| {
+        format!("{:?} and {:?}", a.topology.host.cpu_model, b.topology.host.cpu_model)
+    })
+}
+
+/// What lies at the ends of a path.
+fn ends(key: PathKey) -> Ends {
+    match (key.src.unit, key.dst.unit) {
+        (Unit::Numa(numa), Unit::Gpu(gpu)) => Ends::In { numa, gpu },
+        (Unit::Gpu(gpu), Unit::Numa(numa)) => Ends::Out { gpu, numa },
+        (Unit::Gpu(src), Unit::Gpu(dst)) if src != dst => Ends::Peer { src, dst },
+        _ => Ends::Within,
+    }
+}
+
+/// A start is worked out where the largest payload is at least so many times the smallest.
+const APART: f64 = 8.0;
+
+impl Path {
+    /// From times of a repetition by size. The rate is that of the largest; what the smallest takes
+    /// beyond its bytes at that rate is the start. Sizes between are not used: on real machines
+    /// they lie on no one line.
+    fn alone_at(key: PathKey, sizes: &BTreeMap<u64, Vec<f64>>) -> Option<Self> {
+        let of = |(&bytes, times): (&u64, &Vec<f64>)| Some((bytes as f64, Summary::of(times)?));
+        let (small, first) = sizes.first_key_value().and_then(of)?;
+        let (large, last) = sizes.last_key_value().and_then(of)?;
+        let mut start_ns = None;
+        if large >= APART * small {
+            // first = a + small / b and last = a + large / b.
+            let per_byte = (last.median - first.median) / (large - small);
+            start_ns = Some((first.median - small * per_byte).clamp(0.0, first.median));
+        }
+        let start = start_ns.unwrap_or(0.0);
+        let rate = |time: f64| large / (time - start).max(time * 1e-3);
+        Some(Self {
+            key,
+            ends: ends(key),
+            gbs: rate(last.median),
+            low: rate(last.high),
+            high: rate(last.low.max(last.median * 0.5)),
+            start_ns,
+            sizes: sizes.keys().copied().collect(),
+        })
+    }
+
+    /// A path that is only known beside others: the most that it was seen to do.
+    fn beside(key: PathKey, together: &[(Case, Vec<Series>)]) -> Option<Self> {
+        let rates = together.iter().flat_map(|(case, series)| {
+            let of = case.timed.iter().zip(series).filter(|(f, _)| PathKey::of(f) == key);
+            of.map(|(_, s)| s.moved_bytes.as_f64() / median(&s.samples_ns)).collect::<Vec<_>>()
+        });
+        let gbs = rates.fold(0.0, f64::max);
+        (gbs > 0.0).then(|| Self {
+            key,
+            ends: ends(key),
+            gbs,
+            low: gbs,
+            high: gbs,
+            start_ns: None,
+            sizes: Vec::new(),
+        })
+    }
+}
+
+impl Data {
+    /// Links that each path between GPUs passes; 1 where that is not known.
+    pub(crate) fn hops(&self) -> Vec<u32> {
+        let routes = Routes::of(&self.topology);
+        let hops = |p: &Path| match p.ends {
+            Ends::Peer { src, dst } => routes.hops(Node::Gpu(src), Node::Gpu(dst)).unwrap_or(1),
+            _ => 1,
+        };
+        self.paths.iter().map(hops).collect()
+    }
+}

@@ -1,0 +1,875 @@
+//! The search for what paths share.
+//!
+//! A set of flows is run forward on what is believed so far, and what was measured later than that
+//! is unexplained. Of all groups of paths that could share something, the one is taken that
+//! explains most for its price; again and again, until none is worth its price. Then what has
+//! become needless is taken out, and capacities, weights and routes are brought to their best.
+
+use crate::candidates::{self, Candidate, Found};
+use crate::data::{Data, Ends, median};
+use crate::fluid::{Course, Plant, Runner, Shared};
+use crate::queues::{self, Queue};
+
+/// A group that is believed to share something; its capacity and what its paths take are those of
+/// the part of the plant with the same index.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// Name for people.
+    pub name: String,
+    /// Where it is known from.
+    pub found: Found,
+    /// How many such groups there are.
+    pub of: usize,
+    /// Paths that may or may not belong to it, by one of several equal routes.
+    pub maybe: Vec<usize>,
+    /// Lower end of the 95 % interval of its capacity, GB/s.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Sets that it slows by more than a percent.
+    pub slows: usize,
+    /// Names of groups that explain the sets about as well.
+    pub rivals: Vec<String>,
+}
+
+/// What is told while it goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What is being done.
+    pub doing: &'static str,
+    /// Groups found so far.
+    pub groups: usize,
+    /// Median error of the sets so far, as a share.
+    pub error: f64,
+}
+
+/// A fitted node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fitted {
+    /// Rates, queues and what is shared.
+    pub plant: Plant,
+    /// What is known of each part of the plant that is shared.
+    pub groups: Vec<Group>,
+    /// Engines that serve one stream at a time.
+    pub queues: Vec<Queue>,
+}
+
+/// Deviations up to about this share count in full (0.3 squared); larger ones less and less, so
+/// that a set that nothing explains does not rule the fit.
+const LARGE: f64 = 0.1;
+/// What no fit can explain: starts that overlap, clocks of several GPUs.
+const FLOOR: f64 = 0.002;
+/// Candidates that are tried out in each round, of those that promise most.
+const TRIED: usize = 12;
+/// Rounds of the search, at most.
+const ROUNDS: usize = 200;
+/// The least that a group must slow some set.
+const LEAST_EFFECT: f64 = 0.007;
+/// Rates nearer than this may be the same: what two measurements of one path differ by.
+const SAME_RATE: f64 = 0.005;
+/// Sets that a group must slow if nothing else shows it: one set is explained by any group.
+const RESTS_ON: usize = 2;
+/// Scores nearer than this are the same: the likelihoods differ by less than a factor of e.
+const SAME_SCORE: f64 = 2.0;
+
+/// A candidate and the sets that it could slow.
+struct Prospect {
+    candidate: Candidate,
+    /// Paths that are taken to belong to it.
+    members: Vec<usize>,
+    /// The most that was ever measured to pass it, GB/s: it cannot be less.
+    seen: f64,
+    /// Sets whose flows could fill it, with their flows that belong to it as bits.
+    sets: Vec<(usize, u64)>,
+}
+
+/// Fitting at work.
+pub(crate) struct Fitter<'a> {
+    data: &'a Data,
+    /// Sets that count; of the others nothing is asked.
+    used: Vec<bool>,
+    pub(crate) plant: Plant,
+    pub(crate) groups: Vec<Group>,
+    /// For each set: what the plant makes of it, and how far off that is.
+    courses: Vec<Course>,
+    off: Vec<f64>,
+    floor: f64,
+    runner: Runner,
+    course: Course,
+    /// For each group, where in the list of prospects it stands.
+    taken: Vec<usize>,
+    /// Links that each path between GPUs passes.
+    hops: Vec<u32>,
+}
+
+/// The plant before anything is shared.
+pub(crate) fn bare(data: &Data, queue_of: &[Option<usize>]) -> Plant {
+    Plant {
+        caps: data.paths.iter().map(|p| p.gbs).collect(),
+        starts: data.paths.iter().map(|p| p.start_ns.unwrap_or(0.0)).collect(),
+        shares: vec![1.0; data.paths.len()],
+        queues: queue_of.to_vec(),
+        shared: Vec::new(),
+    }
+}
+
+/// Which queue each path is served by.
+pub(crate) fn queue_of(data: &Data, queues: &[Queue]) -> Vec<Option<usize>> {
+    let of = |path: usize| queues.iter().position(|q| q.paths.contains(&path));
+    (0..data.paths.len()).map(of).collect()
+}
+
+/// How far a course is from what was measured: the square of the logarithm of the whole duration's
+/// ratio, and the mean of those of the single ends.
+fn deviation(data: &Data, set: usize, course: &Course) -> f64 {
+    let measured = &data.sets[set].ends;
+    let square = |a: f64, b: f64| (a / b).ln().powi(2);
+    let last = measured.iter().copied().fold(0.0, f64::max);
+    let each: f64 = measured.iter().zip(&course.ends).map(|(m, p)| square(*m, *p)).sum();
+    square(last, course.total()) + each / measured.len().max(1) as f64
+}
+
+fn bounded(deviation: f64) -> f64 {
+    if deviation.is_finite() { deviation / (1.0 + deviation / LARGE) } else { LARGE }
+}
+
+/// Fits; `used` says which sets may be looked at.
+pub(crate) fn fit(
+    data: &Data,
+    queues: &[Queue],
+    used: Vec<bool>,
+    tell: &mut dyn FnMut(&Step),
+) -> Fitted {
+    let queue_of = queue_of(data, queues);
+    let mut fitter = Fitter::new(data, bare(data, &queue_of), used);
+    let prospects = fitter.prospects();
+    fitter.search_all(&prospects, tell);
+    if fitter.weigh_classes() {
+        // What seemed to be shared may have been an unequal share: once more from the start.
+        fitter.forget_groups();
+        fitter.search_all(&prospects, tell);
+    }
+    fitter.settle(&prospects, tell);
+    fitter.doubt(&prospects);
+    Fitted { plant: fitter.plant, groups: fitter.groups, queues: queues.to_vec() }
+}
+
+impl<'a> Fitter<'a> {
+    pub(crate) fn new(data: &'a Data, plant: Plant, used: Vec<bool>) -> Self {
+        let n = data.sets.len();
+        let noises: Vec<f64> = data
+            .sets
+            .iter()
+            .map(|s| s.noise / (s.samples.first().map_or(1, Vec::len).max(1) as f64).sqrt())
+            .collect();
+        let floor = FLOOR.max(1.25 * median(&noises));
+        let mut fitter = Self {
+            data,
+            used,
+            plant,
+            groups: Vec::new(),
+            courses: vec![Course::default(); n],
+            off: vec![0.0; n],
+            floor,
+            runner: Runner::default(),
+            course: Course::default(),
+            taken: Vec::new(),
+            hops: data.hops(),
+        };
+        fitter.rerun(0..n);
+        fitter
+    }
+
+    /// The figures of a fitted node, fitted anew to some of the sets; its groups as they are.
+    pub(crate) fn again(data: &'a Data, fitted: &Fitted, used: Vec<bool>) -> Plant {
+        let mut fitter = Self::new(data, fitted.plant.clone(), used);
+        fitter.groups.clone_from(&fitted.groups);
+        for g in 0..fitter.groups.len() {
+            fitter.refine(g, 0.03, 6);
+        }
+        fitter.weigh_classes();
+        for g in 0..fitter.groups.len() {
+            fitter.refine(g, 0.01, 6);
+        }
+        fitter.plant
+    }
+
+    /// Runs sets anew on the plant as it is.
+    fn rerun(&mut self, sets: impl IntoIterator<Item = usize>) {
+        for s in sets {
+            if self.used[s] {
+                self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.courses[s]);
+                self.off[s] = bounded(deviation(self.data, s, &self.courses[s]));
+            }
+        }
+    }
+
+    fn price(&self, of: usize) -> f64 {
+        (self.count().max(3.0)).ln() + (of.max(1) as f64).ln()
+    }
+
+    fn count(&self) -> f64 {
+        self.used.iter().filter(|u| **u).count() as f64
+    }
+
+    /// The score of a sum of deviations, prices apart: the lower the better.
+    fn score(&self, sum: f64) -> f64 {
+        let n = self.count().max(1.0);
+        n * (sum / n + self.floor * self.floor).ln()
+    }
+
+    fn sum(&self) -> f64 {
+        self.off.iter().zip(&self.used).filter(|(_, u)| **u).map(|(o, _)| o).sum()
+    }
+
+    /// The sum of deviations of some sets on the plant as it is, which their courses need not be of.
+    fn try_sum(&mut self, sets: &[usize]) -> f64 {
+        let mut sum = 0.0;
+        for &s in sets {
+            self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
+            sum += bounded(deviation(self.data, s, &self.course));
+        }
+        sum
+    }
+
+    fn known_sum(&self, sets: &[usize]) -> f64 {
+        sets.iter().map(|&s| self.off[s]).sum()
+    }
+
+    /// Sets that could fill a pool.
+    fn sets_of(&self, shared: &Shared, capacity: f64) -> Vec<usize> {
+        let could = |s: usize| {
+            let load = |j: &crate::fluid::Job| shared.takes[j.path] * self.plant.caps[j.path];
+            self.data.sets[s].jobs.iter().map(load).sum::<f64>() > capacity
+        };
+        (0..self.data.sets.len()).filter(|&s| self.used[s] && could(s)).collect()
+    }
+
+    fn prospects(&self) -> Vec<Prospect> {
+        candidates::all(self.data).into_iter().filter_map(|c| self.prospect(c)).collect()
+    }
+
+    /// What was seen of a candidate. None if no set could fill it.
+    fn prospect(&self, candidate: Candidate) -> Option<Prospect> {
+        let mut members = candidate.members.clone();
+        if members.len() < 2 {
+            members.extend(&candidate.maybe);
+        }
+        let mut belongs = vec![false; self.data.paths.len()];
+        members.iter().for_each(|&m| belongs[m] = true);
+        let (mut seen, mut sets): (f64, _) = (0.0, Vec::new());
+        for (s, set) in self.data.sets.iter().enumerate().filter(|(s, _)| self.used[*s]) {
+            let of = |(i, j): (usize, &crate::fluid::Job)| if belongs[j.path] { 1u64 << (i & 63) } else { 0 };
+            let mask = set.jobs.iter().enumerate().take(64).map(of).sum::<u64>();
+            if mask.count_ones() < 2 {
+                continue;
+            }
+            sets.push((s, mask));
+            seen = seen.max(passed(self.data, s, mask));
+        }
+        let could = |&(s, mask): &(usize, u64)| {
+            let load = |(_, j): (usize, &crate::fluid::Job)| self.plant.caps[j.path];
+            let of = self.data.sets[s].jobs.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1);
+            of.map(load).sum::<f64>() > seen * 1.003
+        };
+        sets.retain(could);
+        (!sets.is_empty() && seen > 0.0).then_some(Prospect { candidate, members, seen, sets })
+    }
+
+    /// What a prospect promises, by the rates of each set while most of its flows ran.
+    fn promise(&self, prospect: &Prospect) -> f64 {
+        let mut gain = 0.0;
+        for &(s, mask) in &prospect.sets {
+            let course = &self.courses[s];
+            let bits = (0..course.peak.len().min(64)).filter(|i| mask >> i & 1 == 1);
+            let load: f64 = bits.clone().map(|i| course.peak[i]).sum();
+            if load <= prospect.seen * 1.003 {
+                continue;
+            }
+            let ends = &self.data.sets[s].ends;
+            let late = |i: usize| Some((ends.get(i)? / course.ends[i]).ln());
+            let lates: Vec<f64> = bits.filter_map(late).collect();
+            let late = lates.iter().sum::<f64>() / lates.len().max(1) as f64;
+            let after = late - (load / prospect.seen).ln();
+            gain += bounded(late * late) - bounded(after * after);
+        }
+        gain
+    }
+
+    /// First what the topology shows, which needs no luck to be there; then all else.
+    fn search_all(&mut self, prospects: &[Prospect], tell: &mut dyn FnMut(&Step)) {
+        self.search(prospects, Some(Found::Topology), tell);
+        self.weigh_members();
+        self.search(prospects, None, tell);
+    }
+
+    /// Adds groups until none is worth its price.
+    fn search(
+        &mut self,
+        prospects: &[Prospect],
+        only: Option<Found>,
+        tell: &mut dyn FnMut(&Step),
+    ) {
+        let worth = |fitter: &Self, promise: f64| {
+            let all = fitter.sum();
+            fitter.score(all) - fitter.score((all - 2.0 * promise).max(0.0)) > SAME_SCORE
+        };
+        // Those that were tried in vain stand back until all others had their turn.
+        let mut vain = vec![false; prospects.len()];
+        let mut again = false;
+        for _ in 0..ROUNDS {
+            let mut promising: Vec<(f64, usize)> = (0..prospects.len())
+                .filter(|&p| only.is_none_or(|found| prospects[p].candidate.found == found))
+                .filter(|p| !vain[*p] && !self.taken.contains(p))
+                .map(|p| (self.promise(&prospects[p]), p))
+                .filter(|(promise, _)| *promise > 0.0 && worth(self, *promise))
+                .collect();
+            promising.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            promising.truncate(TRIED);
+            if promising.is_empty() {
+                if !again {
+                    break;
+                }
+                vain.fill(false);
+                again = false;
+                continue;
+            }
+            let mut tried = Vec::new();
+            for (_, p) in promising {
+                match self.attempt(prospects, p).filter(|t| t.gain > 0.0) {
+                    Some(trial) => tried.push(trial),
+                    None => vain[p] = true,
+                }
+            }
+            if !tried.is_empty() {
+                again = true;
+                self.take_best(prospects, tried);
+                tell(&Step { doing: "search", groups: self.groups.len(), error: self.error() });
+            }
+        }
+    }
+
+    /// Median error of the sets as a share.
+    fn error(&self) -> f64 {
+        let used = (0..self.off.len()).filter(|&s| self.used[s]);
+        let errors: Vec<f64> = used
+            .map(|s| {
+                let last = self.data.sets[s].ends.iter().copied().fold(0.0, f64::max);
+                (self.courses[s].total() / last - 1.0).abs()
+            })
+            .collect();
+        median(&errors)
+    }
+
+    /// Tries a prospect out: its best capacity, and what it gains.
+    fn attempt(&mut self, prospects: &[Prospect], p: usize) -> Option<Trial> {
+        let prospect = &prospects[p];
+        let mut takes = vec![0.0; self.data.paths.len()];
+        prospect.members.iter().for_each(|&m| takes[m] = 1.0);
+        let shared = Shared { capacity: prospect.seen, takes };
+        let sets = self.sets_of(&shared, prospect.seen * 0.9);
+        let before = self.known_sum(&sets);
+        let all = self.sum();
+        self.plant.shared.push(shared);
+        let at = self.plant.shared.len() - 1;
+        let (capacity, sum) = self.best_capacity(at, &sets, prospect.seen, 0.12, 9);
+        self.plant.shared[at].capacity = capacity;
+        let mut effects = 0;
+        let mut changed = Vec::new();
+        for &s in &sets {
+            self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
+            let slower = self.course.total() / self.courses[s].total() - 1.0;
+            effects += usize::from(slower >= LEAST_EFFECT);
+            if slower.abs() > 1e-4 {
+                changed.push(s);
+            }
+        }
+        self.plant.shared.pop();
+        let price = self.price(prospect.candidate.of);
+        let gain = self.score(all) - self.score(all - before + sum) - price;
+        let enough = if prospect.candidate.found == Found::Interference { RESTS_ON } else { 1 };
+        (effects >= enough).then_some(Trial { prospect: p, capacity, gain, changed })
+    }
+
+    /// The capacity of a shared part that leaves the least unexplained, near `around`, by golden
+    /// section on its logarithm.
+    fn best_capacity(
+        &mut self,
+        at: usize,
+        sets: &[usize],
+        around: f64,
+        within: f64,
+        steps: usize,
+    ) -> (f64, f64) {
+        let least = self.least(at);
+        let (best, sum) = minimum(around.max(least), within, steps, &mut |capacity| {
+            self.plant.shared[at].capacity = capacity.max(least);
+            self.try_sum(sets)
+        });
+        (best.max(least), sum)
+    }
+
+    /// The least that a shared part can carry: what its greediest path takes of it alone.
+    fn least(&self, at: usize) -> f64 {
+        let takes = self.plant.shared[at].takes.iter().zip(&self.plant.caps);
+        takes.map(|(t, cap)| t * cap).fold(0.0, f64::max) * (1.0 - SAME_RATE)
+    }
+
+    /// Takes the best trial and those that touch no set that it changes. Of trials that are as good
+    /// the one of the fewest paths.
+    fn take_best(&mut self, prospects: &[Prospect], mut tried: Vec<Trial>) {
+        tried.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.prospect.cmp(&b.prospect)));
+        let mut touched = vec![false; self.data.sets.len()];
+        let mut added = Vec::new();
+        while let Some(best) = tried.first() {
+            let nearly = best.gain - SAME_SCORE.min(best.gain * 0.5);
+            let simplest = (0..tried.len())
+                .filter(|&t| tried[t].gain >= nearly)
+                .min_by_key(|&t| (prospects[tried[t].prospect].members.len(), t));
+            let Some(simplest) = simplest else { break };
+            let trial = tried.remove(simplest);
+            trial.changed.iter().for_each(|&s| touched[s] = true);
+            added.push(self.add(prospects, &trial));
+            tried.retain(|t| !t.changed.iter().any(|&s| touched[s]));
+        }
+        for at in added {
+            self.choose_routes(at);
+            self.refine_near(at);
+        }
+    }
+
+    fn add(&mut self, prospects: &[Prospect], trial: &Trial) -> usize {
+        let prospect = &prospects[trial.prospect];
+        let mut takes = vec![0.0; self.data.paths.len()];
+        prospect.members.iter().for_each(|&m| takes[m] = 1.0);
+        self.plant.shared.push(Shared { capacity: trial.capacity, takes });
+        let Candidate { name, found, maybe, of, .. } = prospect.candidate.clone();
+        let (low, high) = (trial.capacity, trial.capacity);
+        let rivals = Vec::new();
+        self.groups.push(Group { name, found, of, maybe, low, high, slows: 0, rivals });
+        self.taken.push(trial.prospect);
+        self.rerun(trial.changed.iter().copied());
+        self.groups.len() - 1
+    }
+
+    /// Whether paths with several equal routes pass this group: what explains more.
+    fn choose_routes(&mut self, at: usize) {
+        for path in self.groups[at].maybe.clone() {
+            let before = self.plant.shared[at].takes[path];
+            let both = if before > 0.0 { 0.0 } else { 1.0 };
+            let sets: Vec<usize> = (0..self.data.sets.len())
+                .filter(|&s| self.used[s] && self.data.sets[s].jobs.iter().any(|j| j.path == path))
+                .collect();
+            let known = self.known_sum(&sets);
+            self.plant.shared[at].takes[path] = both;
+            let sum = self.try_sum(&sets);
+            let all = self.sum();
+            if self.score(all) - self.score(all - known + sum) > SAME_SCORE / 2.0 {
+                self.rerun(sets);
+            } else {
+                self.plant.shared[at].takes[path] = before;
+            }
+        }
+    }
+
+    /// Brings the capacities of a group, and of those that share paths with it, to their best.
+    fn refine_near(&mut self, at: usize) {
+        let touches = |a: &Shared, b: &Shared| {
+            a.takes.iter().zip(&b.takes).filter(|(x, y)| **x > 0.0 && **y > 0.0).count() >= 2
+        };
+        let near: Vec<usize> = (0..self.groups.len())
+            .filter(|&g| g == at || touches(&self.plant.shared[g], &self.plant.shared[at]))
+            .collect();
+        for g in near {
+            self.refine(g, 0.03, 6);
+        }
+    }
+
+    /// Brings one capacity to its best.
+    fn refine(&mut self, at: usize, within: f64, steps: usize) {
+        let capacity = self.plant.shared[at].capacity;
+        let sets = self.sets_of(&self.plant.shared[at], capacity * (1.0 - within));
+        let known = self.known_sum(&sets);
+        let (best, sum) = self.best_capacity(at, &sets, capacity, within, steps);
+        self.plant.shared[at].capacity = if sum < known { best } else { capacity };
+        if sum < known {
+            self.rerun(sets);
+        }
+    }
+
+    fn forget_groups(&mut self) {
+        self.plant.shared.clear();
+        self.groups.clear();
+        self.taken.clear();
+        self.rerun(0..self.data.sets.len());
+    }
+
+    /// Whether flows into GPUs get another share than flows out of them where both wait for the
+    /// same thing: the best weight, if it explains enough.
+    fn weigh_classes(&mut self) -> bool {
+        let is_in = |p: &crate::data::Path| matches!(p.ends, Ends::In { .. });
+        let ins: Vec<usize> = (0..self.data.paths.len())
+            .filter(|&p| is_in(&self.data.paths[p]))
+            .collect();
+        let Some(before) = ins.first().map(|&p| self.plant.shares[p]) else { return false };
+        let sets: Vec<usize> = (0..self.data.sets.len())
+            .filter(|&s| self.used[s] && self.data.sets[s].jobs.iter().any(|j| ins.contains(&j.path)))
+            .collect();
+        let (all, known) = (self.sum(), self.known_sum(&sets));
+        let (best, sum) = minimum(before, 1.2, 14, &mut |share| {
+            ins.iter().for_each(|&p| self.plant.shares[p] = share);
+            self.try_sum(&sets)
+        });
+        let worth = self.score(all) - self.score(all - known + sum) > self.price(1);
+        let share = if worth { (best * 1000.0).round() / 1000.0 } else { before };
+        ins.iter().for_each(|&p| self.plant.shares[p] = share);
+        self.rerun(sets);
+        worth
+    }
+
+    /// Takes out what is needless, swaps what another group explains better, and refines, until
+    /// nothing changes.
+    fn settle(&mut self, prospects: &[Prospect], tell: &mut dyn FnMut(&Step)) {
+        for _ in 0..3 {
+            let before = self.total_score();
+            for g in 0..self.groups.len() {
+                self.refine(g, 0.02, 8);
+            }
+            self.weigh_classes();
+            self.weigh_members();
+            self.prune();
+            self.swap(prospects);
+            tell(&Step { doing: "settle", groups: self.groups.len(), error: self.error() });
+            self.search(prospects, None, tell);
+            if before - self.total_score() < SAME_SCORE {
+                break;
+            }
+        }
+        for g in 0..self.groups.len() {
+            self.refine(g, 0.01, 10);
+        }
+    }
+
+    fn total_score(&self) -> f64 {
+        self.score(self.sum()) + self.groups.iter().map(|g| self.price(g.of)).sum::<f64>()
+    }
+
+    /// Removes groups that explain less than their price.
+    fn prune(&mut self) {
+        let mut g = 0;
+        while g < self.groups.len() {
+            let sets = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
+            let known = self.known_sum(&sets);
+            let shared = self.plant.shared.remove(g);
+            let sum = self.try_sum(&sets);
+            let all = self.sum();
+            let loses = self.score(all - known + sum) - self.score(all);
+            let idle = sets.iter().all(|&s| {
+                self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
+                self.courses[s].total() < (1.0 + LEAST_EFFECT) * self.course.total()
+            });
+            if idle || loses < self.price(self.groups[g].of) {
+                self.groups.remove(g);
+                self.taken.remove(g);
+                self.rerun(sets);
+            } else {
+                self.plant.shared.insert(g, shared);
+                g += 1;
+            }
+        }
+    }
+
+    /// Puts another group in the place of one where that explains more.
+    fn swap(&mut self, prospects: &[Prospect]) {
+        for g in 0..self.groups.len() {
+            let rivals = self.rivals(prospects, g);
+            let Some(best) = rivals.first().filter(|r| r.gain > SAME_SCORE) else { continue };
+            let prospect = &prospects[best.prospect];
+            let old = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
+            let mut takes = vec![0.0; self.data.paths.len()];
+            prospect.members.iter().for_each(|&m| takes[m] = 1.0);
+            self.plant.shared[g] = Shared { capacity: best.capacity, takes };
+            let Candidate { name, found, maybe, of, .. } = prospect.candidate.clone();
+            self.groups[g] = Group { name, found, maybe, of, ..self.groups[g].clone() };
+            self.taken[g] = best.prospect;
+            let new = self.sets_of(&self.plant.shared[g], best.capacity);
+            self.rerun(old.into_iter().chain(new));
+            self.choose_routes(g);
+        }
+    }
+
+    /// Groups that could stand in the place of one, best first; the gain is over that one.
+    fn rivals(&mut self, prospects: &[Prospect], g: usize) -> Vec<Trial> {
+        let shared = self.plant.shared[g].clone();
+        let old = self.sets_of(&shared, shared.capacity);
+        let mine: Vec<usize> = shared.members().collect();
+        let alike = |p: &Prospect| {
+            let common = p.members.iter().filter(|m| shared.takes[**m] > 0.0).count();
+            let union = p.members.len() + mine.len() - common;
+            common * 10 >= union * 3 && p.members != mine
+        };
+        let all = self.sum();
+        let mut near: Vec<(f64, usize)> = (0..prospects.len())
+            .filter(|&p| !self.taken.contains(&p) && alike(&prospects[p]))
+            .map(|p| ((prospects[p].seen / shared.capacity).ln().abs(), p))
+            .filter(|(far, _)| *far < 0.25)
+            .collect();
+        near.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        near.truncate(TRIED);
+        let mut found = Vec::new();
+        for (_, p) in near {
+            let prospect = &prospects[p];
+            let mut takes = vec![0.0; self.data.paths.len()];
+            prospect.members.iter().for_each(|&m| takes[m] = 1.0);
+            let new = Shared { capacity: prospect.seen, takes };
+            let mut sets = self.sets_of(&new, prospect.seen * 0.9);
+            sets.extend(&old);
+            sets.sort_unstable();
+            sets.dedup();
+            let known = self.known_sum(&sets);
+            self.plant.shared[g] = new;
+            let (capacity, sum) = self.best_capacity(g, &sets, prospect.seen, 0.1, 8);
+            let cheaper = self.price(self.groups[g].of) - self.price(prospect.candidate.of);
+            let gain = self.score(all) - self.score(all - known + sum) + cheaper;
+            found.push(Trial { prospect: p, capacity, gain, changed: Vec::new() });
+        }
+        self.plant.shared[g] = shared;
+        found.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.prospect.cmp(&b.prospect)));
+        found
+    }
+
+    /// Whether a class of a group's paths takes more of it for a byte than the others do: paths
+    /// that go round a corner, or that go the other way. The capacity is fitted to sets that have
+    /// paths of the first class only; then what each other class takes; then all of it.
+    fn weigh_members(&mut self) {
+        for g in 0..self.groups.len() {
+            let (first, others) = self.classes(g);
+            if others.is_empty() {
+                continue;
+            }
+            let before = self.plant.shared[g].clone();
+            let sets = self.sets_of(&before, before.capacity * 0.7);
+            let (all, known) = (self.sum(), self.known_sum(&sets));
+            let members = |s: usize| {
+                let jobs = self.data.sets[s].jobs.iter();
+                jobs.map(|j| j.path).filter(|&p| before.takes[p] > 0.0).collect::<Vec<_>>()
+            };
+            let pure: Vec<usize> = sets
+                .iter()
+                .copied()
+                .filter(|&s| members(s).len() > 1 && members(s).iter().all(|p| first.contains(p)))
+                .collect();
+            if !pure.is_empty() {
+                let (capacity, _) = self.best_capacity(g, &pure, before.capacity, 0.15, 8);
+                self.plant.shared[g].capacity = capacity;
+            }
+            for class in &others {
+                let mixed: Vec<usize> = sets
+                    .iter()
+                    .copied()
+                    .filter(|&s| self.data.sets[s].jobs.iter().any(|j| class.contains(&j.path)))
+                    .collect();
+                let capacity = self.plant.shared[g].capacity;
+                let top = class.iter().map(|&p| self.plant.caps[p]).fold(0.0, f64::max);
+                // Alone each of them was not slowed.
+                let most = (capacity / top).max(1.0);
+                let (take, _) = minimum(1.0, 0.3, 10, &mut |take| {
+                    let take = take.min(most);
+                    class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take);
+                    self.try_sum(&mixed)
+                });
+                let take = take.min(most);
+                class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take);
+            }
+            let capacity = self.plant.shared[g].capacity;
+            let (capacity, sum) = self.best_capacity(g, &sets, capacity, 0.02, 8);
+            self.plant.shared[g].capacity = capacity;
+            let price = self.price(1) * others.len() as f64;
+            let gain = self.score(all) - self.score(all - known + sum);
+            let was_equal = before.members().all(|p| before.takes[p] == 1.0);
+            if gain > if was_equal { price } else { 0.0 } {
+                self.rerun(sets);
+            } else {
+                self.plant.shared[g] = before;
+            }
+        }
+    }
+
+    /// Classes of a group's paths, by way and by the number of links passed: the first, the others.
+    fn classes(&self, g: usize) -> (Vec<usize>, Vec<Vec<usize>>) {
+        let mut classes: std::collections::BTreeMap<(u8, u32), Vec<usize>> =
+            std::collections::BTreeMap::new();
+        for p in self.plant.shared[g].members() {
+            let class = match self.data.paths[p].ends {
+                Ends::In { .. } => (0, 0),
+                Ends::Out { .. } => (1, 0),
+                Ends::Peer { .. } => (2, self.hops[p]),
+                Ends::Within => (3, 0),
+            };
+            classes.entry(class).or_default().push(p);
+        }
+        let mut classes = classes.into_values();
+        (classes.next().unwrap_or_default(), classes.collect())
+    }
+
+    /// Intervals of the capacities, sets that each slows, groups that explain as much.
+    fn doubt(&mut self, prospects: &[Prospect]) {
+        for g in 0..self.groups.len() {
+            let (low, high) = self.interval(g);
+            (self.groups[g].low, self.groups[g].high) = (low, high);
+            self.groups[g].slows = self.slows(g);
+            let rivals = self.rivals(prospects, g);
+            self.groups[g].rivals = rivals
+                .iter()
+                .filter(|r| r.gain > -SAME_SCORE)
+                .map(|r| prospects[r.prospect].candidate.name.clone())
+                .collect();
+        }
+    }
+
+    /// Where the score of a capacity is worse by 3.84, which 95 % of a chi-square of one degree of
+    /// freedom lies below; the other capacities held.
+    fn interval(&mut self, g: usize) -> (f64, f64) {
+        const WORSE: f64 = 3.84;
+        let best = self.plant.shared[g].capacity;
+        let sets = self.sets_of(&self.plant.shared[g], best * 0.7);
+        let (all, known) = (self.sum(), self.known_sum(&sets));
+        let base = self.score(all);
+        let mut end = |sign: f64| {
+            let mut step = 0.0005;
+            while step < 0.5 {
+                self.plant.shared[g].capacity = best * f64::exp(sign * step);
+                let sum = self.try_sum(&sets);
+                if self.score(all - known + sum) - base > WORSE {
+                    break;
+                }
+                step *= 1.5;
+            }
+            best * f64::exp(sign * step)
+        };
+        let (low, high) = (end(-1.0), end(1.0));
+        self.plant.shared[g].capacity = best;
+        (low, high)
+    }
+
+    fn slows(&mut self, g: usize) -> usize {
+        let sets = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
+        let capacity = std::mem::replace(&mut self.plant.shared[g].capacity, f64::INFINITY);
+        let mut slows = 0;
+        for s in sets {
+            self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
+            slows += usize::from(self.courses[s].total() > 1.01 * self.course.total());
+        }
+        self.plant.shared[g].capacity = capacity;
+        slows
+    }
+}
+
+/// A prospect that was tried out.
+struct Trial {
+    prospect: usize,
+    capacity: f64,
+    /// What the score gains, its price taken off.
+    gain: f64,
+    /// Sets that it changes.
+    changed: Vec<usize>,
+}
+
+/// The most that passed a group in a set, over any time from the common start on: bytes of those
+/// of its flows that had ended, over that time. What it carries cannot be less.
+fn passed(data: &Data, set: usize, mask: u64) -> f64 {
+    let set = &data.sets[set];
+    let ended = |(i, end): (usize, &f64)| {
+        (mask >> i & 1 == 1).then(|| (*end, set.jobs[i].payload()))
+    };
+    let mut ends: Vec<(f64, f64)> =
+        set.ends.iter().enumerate().take(64).filter_map(ended).collect();
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut bytes, mut most): (f64, f64) = (0.0, 0.0);
+    for (end, payload) in ends {
+        bytes += payload;
+        most = most.max(bytes / end);
+    }
+    most
+}
+
+/// The least value of `of` near `around`, on a logarithmic scale: a coarse look at seven points,
+/// then golden section about the best.
+fn minimum(around: f64, within: f64, steps: usize, of: &mut dyn FnMut(f64) -> f64) -> (f64, f64) {
+    const GOLDEN: f64 = 0.618_033_988_749_894_9;
+    let middle = around.ln();
+    let mut best = (middle, of(around));
+    let look = |x: f64, best: &mut (f64, f64), of: &mut dyn FnMut(f64) -> f64| {
+        let value = of(x.exp());
+        if value < best.1 {
+            *best = (x, value);
+        }
+        value
+    };
+    let step = within / 3.0;
+    for k in [-3.0, -2.0, -1.0, 1.0, 2.0, 3.0] {
+        look(middle + k * step, &mut best, of);
+    }
+    let (mut low, mut high) = (best.0 - step, best.0 + step);
+    let (mut a, mut b) = (high - GOLDEN * (high - low), low + GOLDEN * (high - low));
+    let (mut at_a, mut at_b) = (look(a, &mut best, of), look(b, &mut best, of));
+    for _ in 0..steps {
+        if at_a <= at_b {
+            (high, b, at_b) = (b, a, at_a);
+            a = high - GOLDEN * (high - low);
+            at_a = look(a, &mut best, of);
+        } else {
+            (low, a, at_a) = (a, b, at_b);
+            b = low + GOLDEN * (high - low);
+            at_b = look(b, &mut best, of);
+        }
+    }
+    (best.0.exp(), best.1)
+}
+
+/// Finds queues, gives sets their turns.
+pub(crate) fn prepare(data: &mut Data) -> Vec<Queue> {
+    let found = queues::find(data);
+    let of = queue_of(data, &found);
+    queues::take_turns(data, &of);
+    found
+}
+
+/// Parts that the topology shows, and all GPUs together, whose capacity no set reached: the most
+/// that passed them. Those whose paths alone say so already are left out.
+pub(crate) fn at_least(data: &Data, fitted: &Fitted) -> Vec<crate::twin::AtLeast> {
+    let plant = bare(data, &fitted.plant.queues);
+    let fitter = Fitter::new(data, plant, vec![true; data.sets.len()]);
+    let mut found = Vec::new();
+    for candidate in candidates::all(data) {
+        let whole = candidate.of == 1 || candidate.name.starts_with("all ");
+        let known = |s: &Shared| candidate.members.iter().all(|&m| s.takes[m] > 0.0);
+        if !whole || candidate.members.len() < 2 || fitted.plant.shared.iter().any(known) {
+            continue;
+        }
+        let top = candidate.members.iter().map(|&m| data.paths[m].gbs).fold(0.0, f64::max);
+        let name = candidate.name.clone();
+        let gbs = fitter.most_passed(&candidate);
+        if gbs > 1.05 * top {
+            found.push(crate::twin::AtLeast { name, gbs });
+        }
+    }
+    // A few that say most: the widest groups.
+    found.sort_by(|a, b| b.gbs.total_cmp(&a.gbs).then(a.name.cmp(&b.name)));
+    found.truncate(12);
+    found
+}
+
+impl Fitter<'_> {
+    fn most_passed(&self, candidate: &Candidate) -> f64 {
+        let mut most: f64 = 0.0;
+        for (s, set) in self.data.sets.iter().enumerate() {
+            let of = |(i, j): (usize, &crate::fluid::Job)| {
+                if candidate.members.contains(&j.path) { 1u64 << i } else { 0 }
+            };
+            let mask = set.jobs.iter().enumerate().take(64).map(of).sum::<u64>();
+            most = most.max(passed(self.data, s, mask));
+        }
+        most
+    }
+}

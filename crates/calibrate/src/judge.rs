@@ -1,0 +1,190 @@
+//! How far a fitted node is off: on the sets that it was made from, and on sets kept from it.
+
+use std::collections::BTreeMap;
+
+use crate::data::{Data, Ends, lasts, median, quantile};
+use crate::fit::{Fitted, Fitter};
+use crate::fluid::{Course, Job, Plant, Runner};
+use crate::queues::has_choice;
+
+/// Kinds of sets that are judged apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Only flows between the host and GPUs.
+    Host,
+    /// Only flows between GPUs.
+    Peers,
+    /// Both.
+    Mixed,
+    /// Several copies wait for one engine, in an order that is not known beforehand.
+    Order,
+}
+
+impl Kind {
+    /// What people call it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Host => "host and GPUs",
+            Self::Peers => "GPU to GPU",
+            Self::Mixed => "host and GPU to GPU",
+            Self::Order => "several wait for an engine",
+        }
+    }
+}
+
+/// One set: what was predicted, and what was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// Index of the set in the data.
+    pub set: usize,
+    /// Its kind.
+    pub kind: Kind,
+    /// Predicted duration, ns; over all orders the median.
+    pub predicted: f64,
+    /// Shortest and longest prediction over orders.
+    pub range: (f64, f64),
+    /// Measured duration, ns.
+    pub measured: f64,
+}
+
+impl Judged {
+    /// Predicted over measured, less 1.
+    pub fn error(&self) -> f64 {
+        self.predicted / self.measured - 1.0
+    }
+    /// Whether what was measured lies within the predictions of all orders, `by` beyond them.
+    pub fn covered(&self, by: f64) -> bool {
+        self.range.0 * (1.0 - by) <= self.measured && self.measured <= self.range.1 * (1.0 + by)
+    }
+}
+
+/// Errors of some sets, as shares.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Errors {
+    /// How many sets.
+    pub n: usize,
+    /// Median of the errors' sizes.
+    pub p50: f64,
+    /// Their 95th percentile.
+    pub p95: f64,
+    /// The largest.
+    pub worst: f64,
+}
+
+impl Errors {
+    /// Of some sets.
+    pub fn of<'a>(judged: impl Iterator<Item = &'a Judged>) -> Self {
+        let sizes: Vec<f64> = judged.map(|j| j.error().abs()).collect();
+        Self {
+            n: sizes.len(),
+            p50: median(&sizes),
+            p95: quantile(&sizes, 0.95),
+            worst: sizes.iter().copied().fold(0.0, f64::max),
+        }
+    }
+}
+
+/// Orders that are tried of a set whose queues have a choice.
+const ORDERS: usize = 64;
+
+/// Pseudo-random numbers for orders: the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `n` (xorshift64*, G. Marsaglia, "Xorshift RNGs", 2003).
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let word = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        (word as usize * n.max(1)) >> 32
+    }
+}
+
+/// Durations of a set over orders of its queues: median, shortest, longest.
+fn durations(plant: &Plant, jobs: &[Job], choice: bool, runner: &mut Runner) -> (f64, f64, f64) {
+    let mut course = Course::default();
+    if !choice {
+        runner.run(plant, jobs, &mut course);
+        let total = course.total();
+        return (total, total, total);
+    }
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut jobs = jobs.to_vec();
+    let mut totals = Vec::new();
+    for _ in 0..ORDERS {
+        for i in (1..jobs.len()).rev() {
+            let k = dice.below(i + 1);
+            (jobs[i].turn, jobs[k].turn) = (jobs[k].turn, jobs[i].turn);
+        }
+        runner.run(plant, &jobs, &mut course);
+        totals.push(course.total());
+    }
+    let (low, high) =
+        totals.iter().fold((f64::INFINITY, 0.0f64), |(l, h), t| (l.min(*t), h.max(*t)));
+    (median(&totals), low, high)
+}
+
+/// Judges sets of `data` by a plant whose paths are those of `of`. Sets with paths that it does not
+/// have are left out.
+pub fn judge(of: &Data, plant: &Plant, data: &Data) -> Vec<Judged> {
+    let mut runner = Runner::default();
+    let mut judged = Vec::new();
+    for (s, set) in data.sets.iter().enumerate() {
+        let known = |j: &Job| Some(Job { path: of.path(data.paths[j.path].key)?, ..*j });
+        let Some(mut jobs) = set.jobs.iter().map(known).collect::<Option<Vec<_>>>() else {
+            continue;
+        };
+        let choice = has_choice(&jobs, &plant.queues);
+        if choice {
+            jobs.iter_mut().enumerate().for_each(|(i, j)| j.turn = i as u32);
+        }
+        let kind = if choice { Kind::Order } else { kind(of, &jobs) };
+        let (predicted, low, high) = durations(plant, &jobs, choice, &mut runner);
+        let measured = median(&lasts(&set.samples));
+        judged.push(Judged { set: s, kind, predicted, range: (low, high), measured });
+    }
+    judged
+}
+
+fn kind(data: &Data, jobs: &[Job]) -> Kind {
+    let peer = |j: &&Job| matches!(data.paths[j.path].ends, Ends::Peer { .. });
+    match jobs.iter().filter(peer).count() {
+        0 => Kind::Host,
+        n if n == jobs.len() => Kind::Peers,
+        _ => Kind::Mixed,
+    }
+}
+
+/// Errors by kind, and of all sets whose course is one.
+pub fn by_kind(judged: &[Judged]) -> (Errors, BTreeMap<Kind, Errors>) {
+    let mut kinds = BTreeMap::new();
+    for kind in [Kind::Host, Kind::Peers, Kind::Mixed, Kind::Order] {
+        let errors = Errors::of(judged.iter().filter(|j| j.kind == kind));
+        if errors.n > 0 {
+            kinds.insert(kind, errors);
+        }
+    }
+    (Errors::of(judged.iter().filter(|j| j.kind != Kind::Order)), kinds)
+}
+
+/// How many parts the sets are split into.
+const FOLDS: usize = 5;
+/// Fewer sets than this are not split.
+const FEWEST: usize = 20;
+
+/// Errors on sets kept from the fit: each fifth of the sets is predicted by figures fitted to the
+/// other four. The groups are those that all sets gave; only capacities, weights and shares are
+/// fitted again.
+pub(crate) fn crossed(data: &Data, fitted: &Fitted) -> Option<Errors> {
+    if data.sets.len() < FEWEST {
+        return None;
+    }
+    let mut all = Vec::new();
+    for fold in 0..FOLDS {
+        let used: Vec<bool> = (0..data.sets.len()).map(|s| s % FOLDS != fold).collect();
+        let plant = Fitter::again(data, fitted, used);
+        all.extend(judge(data, &plant, data).into_iter().filter(|j| j.set % FOLDS == fold));
+    }
+    Some(Errors::of(all.iter().filter(|j| j.kind != Kind::Order)))
+}

@@ -1,0 +1,22 @@
+//! A twin of a node, fitted from the records of its runs: what each path does alone, and what the
+//! paths share, found from which of them slow each other.
+//!
+//! Pure: records in, a machine file and a report out.
+
+mod candidates;
+mod data;
+mod fit;
+mod fluid;
+mod judge;
+mod queues;
+mod report;
+mod twin;
+mod write;
+
+pub use candidates::Found;
+pub use data::{CalibrateError, Data, Ends, Path, Run, Set};
+pub use fit::{Fitted, Group, Step};
+pub use fluid::{Course, Job, Plant, Runner, Shared};
+pub use judge::{Errors, Judged, Kind, by_kind, judge};
+pub use queues::Queue;
+pub use twin::{AtLeast, Twin, calibrate};

@@ -1,0 +1,157 @@
+//! Engines that serve one stream of copies at a time, found from pairs.
+//!
+//! Two copies that share a link end late, both of them. Two that wait for one engine do not: one
+//! runs as if it were alone, and the other ends when both are done. Which of them goes first is
+//! drawn anew, so every sample is looked at by itself.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Mover, Unit};
+
+use crate::data::{Data, Ends, Set, median};
+use crate::fluid::Job;
+
+/// A queue and the paths that it serves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Queue {
+    /// Name for people: `copy engine of gpu0, to GPUs`.
+    pub name: String,
+    /// Indices of its paths.
+    pub paths: Vec<usize>,
+    /// Pairs of its paths that were seen one after the other.
+    pub pairs: usize,
+    /// Pairs of its paths that were not measured and are taken to be so.
+    pub assumed: usize,
+    /// Pairs of its paths that ran at once.
+    pub against: usize,
+}
+
+/// How far the first of two may be from its time alone.
+const FIRST: f64 = 0.10;
+/// How far the second may be from the time of both, one after the other.
+const BOTH: f64 = 0.06;
+/// The least part of the time of both that each must have for the two ways to look different.
+const TELLS: f64 = 0.2;
+/// Share of the samples that must show one after the other.
+const MOST: f64 = 0.7;
+
+/// How two flows ran.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Seen {
+    OneByOne,
+    AtOnce,
+    Unclear,
+}
+
+/// Whether the two flows of a set ran one after the other.
+fn seen(data: &Data, set: &Set) -> Seen {
+    let alone = |i: usize| {
+        let (job, path) = (&set.jobs[i], &data.paths[set.jobs[i].path]);
+        job.reps as f64 * (path.start_ns.unwrap_or(0.0) + job.bytes / path.gbs)
+    };
+    let (a, b) = (alone(0), alone(1));
+    if a.min(b) < TELLS * (a + b) {
+        return Seen::Unclear;
+    }
+    let (Some(first), Some(second)) = (set.samples.first(), set.samples.get(1)) else {
+        return Seen::Unclear;
+    };
+    let near = |time: f64, expected: f64, by: f64| (time / expected - 1.0).abs() <= by;
+    let serial = |(x, y): (&f64, &f64)| {
+        let order = |(early, late): (f64, f64), alone: f64| {
+            near(early, alone, FIRST) && near(late, a + b, BOTH)
+        };
+        order((*x, *y), a) || order((*y, *x), b)
+    };
+    let n = first.len().min(second.len());
+    let one_by_one = first.iter().zip(second).filter(|s| serial(*s)).count();
+    if one_by_one as f64 >= MOST * n as f64 { Seen::OneByOne } else { Seen::AtOnce }
+}
+
+/// The engine class that a copy belongs to: its GPU and which way it goes.
+fn class(data: &Data, path: usize) -> Option<(Unit, u8)> {
+    let p = &data.paths[path];
+    let Mover::Dma { at } = p.key.by else { return None };
+    match p.ends {
+        Ends::In { .. } => Some((at, 0)),
+        Ends::Out { .. } => Some((at, 1)),
+        Ends::Peer { src, .. } if at.gpu() == Some(src) => Some((at, 2)),
+        Ends::Peer { .. } => Some((at, 3)),
+        Ends::Within => None,
+    }
+}
+
+/// Queues, by class of engine. A class of which most pairs that were measured ran one after the
+/// other is a queue.
+pub(crate) fn find(data: &Data) -> Vec<Queue> {
+    let mut classes: BTreeMap<(Unit, u8), (Vec<usize>, usize, usize)> = BTreeMap::new();
+    for path in 0..data.paths.len() {
+        if let Some(class) = class(data, path) {
+            classes.entry(class).or_default().0.push(path);
+        }
+    }
+    for set in data.sets.iter().filter(|s| s.jobs.len() == 2 && s.ends.len() == 2) {
+        let (a, b) = (class(data, set.jobs[0].path), class(data, set.jobs[1].path));
+        let Some(of) = a.filter(|_| a == b).and_then(|c| classes.get_mut(&c)) else { continue };
+        match seen(data, set) {
+            Seen::OneByOne => of.1 += 1,
+            Seen::AtOnce => of.2 += 1,
+            Seen::Unclear => {}
+        }
+    }
+    let queue = |((at, way), (paths, pairs, against)): ((Unit, u8), (Vec<usize>, usize, usize))| {
+        let way = ["into the GPU", "out of the GPU", "to GPUs", "from GPUs"].get(usize::from(way));
+        let name = format!("copy engine of {at}, {}", way.unwrap_or(&""));
+        let n = paths.len();
+        let all = n * n.saturating_sub(1) / 2;
+        let assumed = all.saturating_sub(pairs + against);
+        Queue { name, paths, pairs, assumed, against }
+    };
+    classes
+        .into_iter()
+        .filter(|(_, (_, pairs, against))| *pairs > 0 && *pairs > 2 * *against)
+        .map(queue)
+        .collect()
+}
+
+/// Gives the flows of each set their turns: in queues by the order in which they were seen to end.
+/// Samples of other orders are left out of the ends, so that what is compared with a prediction of
+/// one order is of that order.
+pub(crate) fn take_turns(data: &mut Data, queue_of: &[Option<usize>]) {
+    for set in &mut data.sets {
+        let timed = set.ends.len();
+        let rivals = |i: usize| {
+            let queue = queue_of[set.jobs[i].path];
+            queue.is_some()
+                && set.jobs.iter().filter(|j| queue_of[j.path] == queue).count() > 1
+        };
+        let waiting: Vec<usize> = (0..timed).filter(|&i| rivals(i)).collect();
+        if waiting.is_empty() {
+            continue;
+        }
+        let n = set.samples.iter().map(Vec::len).min().unwrap_or(0);
+        let mut orders: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
+        for k in 0..n {
+            let mut order = waiting.clone();
+            order.sort_by(|&a, &b| {
+                let queue = |i: usize| queue_of[set.jobs[i].path];
+                queue(a).cmp(&queue(b)).then(set.samples[a][k].total_cmp(&set.samples[b][k]))
+            });
+            orders.entry(order).or_default().push(k);
+        }
+        let Some((order, of)) = orders.into_iter().max_by_key(|(_, of)| of.len()) else { continue };
+        for (turn, &i) in order.iter().enumerate() {
+            set.jobs[i].turn = turn as u32;
+        }
+        for (end, samples) in set.ends.iter_mut().zip(&set.samples) {
+            let chosen: Vec<f64> = of.iter().filter_map(|&k| samples.get(k).copied()).collect();
+            *end = median(&chosen);
+        }
+    }
+}
+
+/// Whether a queue has a choice in this set, so that its course is one of several.
+pub(crate) fn has_choice(jobs: &[Job], queue_of: &[Option<usize>]) -> bool {
+    let queues: Vec<usize> = jobs.iter().filter_map(|j| queue_of[j.path]).collect();
+    queues.iter().enumerate().any(|(i, q)| queues.iter().skip(i + 1).any(|other| other == q))
+}

@@ -1,0 +1,155 @@
+//! The twin told on the terminal.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::data::Ends;
+use crate::judge::{Errors, Kind, by_kind};
+use crate::twin::Twin;
+
+impl fmt::Display for Twin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tell_paths(f)?;
+        self.tell_shared(f)?;
+        self.tell_queues(f)?;
+        self.tell_errors(f)?;
+        self.tell_undecided(f)
+    }
+}
+
+/// Classes of paths in the order in which they are told.
+fn class(ends: Ends) -> &'static str {
+    match ends {
+        Ends::In { .. } => "host to GPU",
+        Ends::Out { .. } => "GPU to host",
+        Ends::Peer { .. } => "GPU to GPU",
+        Ends::Within => "within a unit",
+    }
+}
+
+impl Twin {
+    fn tell_paths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Paths alone")?;
+        let mut classes: BTreeMap<(&str, &str), Vec<&crate::data::Path>> = BTreeMap::new();
+        for path in self.data.paths.iter().filter(|p| p.alone()) {
+            classes.entry((class(path.ends), path.key.by.kind())).or_default().push(path);
+        }
+        for ((class, by), paths) in classes {
+            let rates = paths.iter().map(|p| p.gbs);
+            let (low, high) = rates.fold((f64::INFINITY, 0.0f64), |(l, h), r| (l.min(r), h.max(r)));
+            let starts: Vec<f64> = paths.iter().filter_map(|p| p.start_ns).collect();
+            let start = if starts.is_empty() {
+                "start not known".to_owned()
+            } else {
+                format!("start {:.1} us", crate::data::median(&starts) / 1e3)
+            };
+            let rates = if high / low < 1.005 {
+                format!("{high:.1}")
+            } else {
+                format!("{low:.1} to {high:.1}")
+            };
+            writeln!(f, "  {:>3} x {class} by {by:<7} {rates} GB/s, {start}", paths.len())?;
+        }
+        for (way, word) in [("in", 0), ("out", 1)] {
+            let of = |e: &Ends| match e {
+                Ends::In { .. } => word == 0,
+                Ends::Out { .. } => word == 1,
+                _ => false,
+            };
+            let mut paths = self.data.paths.iter().zip(&self.fitted.plant.shares);
+            let share = paths.find(|(p, share)| of(&p.ends) && **share != 1.0).map(|(_, s)| *s);
+            if let Some(share) = share {
+                writeln!(
+                    f,
+                    "  where flows wait for the same thing, those {way} get {share:.2} of what \
+                     others get"
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_shared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nShared, found from which flows slow each other")?;
+        if self.fitted.groups.is_empty() {
+            return writeln!(f, "  nothing");
+        }
+        writeln!(f, "  {:>8}  {:^17}  {:>5} {:>6}  what", "GB/s", "95 % interval", "paths", "slows")?;
+        let mut rows: Vec<_> = self.fitted.groups.iter().zip(&self.fitted.plant.shared).collect();
+        rows.sort_by_key(|(group, _)| std::cmp::Reverse(group.slows));
+        for (group, shared) in rows {
+            writeln!(
+                f,
+                "  {:>8.2}  {:>8.2}{:>9.2}  {:>5} {:>6}  {} ({})",
+                shared.capacity,
+                group.low,
+                group.high,
+                shared.members().count(),
+                group.slows,
+                group.name,
+                group.found.word()
+            )?;
+        }
+        Ok(())
+    }
+
+    fn tell_queues(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.fitted.queues.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nEngines that serve one stream of copies at a time")?;
+        for queue in &self.fitted.queues {
+            writeln!(f, "  {} ({} paths)", queue.name, queue.paths.len())?;
+        }
+        Ok(())
+    }
+
+    fn tell_errors(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.judged.is_empty() {
+            return Ok(());
+        }
+        let (all, kinds) = by_kind(&self.judged);
+        writeln!(f, "\nError of predicted durations, %")?;
+        writeln!(f, "  {:<28} {:>5} {:>8} {:>8} {:>8}", "sets", "n", "median", "95th", "worst")?;
+        let mut row = |name: &str, e: &Errors| {
+            let (p50, p95, worst) = (e.p50 * 100.0, e.p95 * 100.0, e.worst * 100.0);
+            writeln!(f, "  {name:<28} {:>5} {p50:>8.2} {p95:>8.2} {worst:>8.2}", e.n)
+        };
+        for (kind, errors) in &kinds {
+            row(kind.words(), errors)?;
+        }
+        if all.n > 0 {
+            row("all but the last kind", &all)?;
+        }
+        if let Some(crossed) = &self.crossed {
+            row("the same, kept from the fit", crossed)?;
+        }
+        let order: Vec<_> = self.judged.iter().filter(|j| j.kind == Kind::Order).collect();
+        if !order.is_empty() {
+            let within = order.iter().filter(|j| j.covered(self.errors.p95)).count();
+            writeln!(
+                f,
+                "  the order in which an engine serves is not known: {within} of {} such sets lie \
+                 within the predictions of all orders",
+                order.len()
+            )?;
+        }
+        Ok(())
+    }
+
+    fn tell_undecided(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.data.left_out.is_empty() {
+            let left: Vec<String> =
+                self.data.left_out.iter().map(|(why, n)| format!("{n} {why}")).collect();
+            writeln!(f, "\nCases left out: {}", left.join(", "))?;
+        }
+        if self.undecided.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nNot decided by these runs")?;
+        for sentence in &self.undecided {
+            writeln!(f, "  - {sentence}")?;
+        }
+        Ok(())
+    }
+}

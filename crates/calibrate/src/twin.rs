@@ -1,0 +1,173 @@
+//! The twin: what was fitted, how well, and what the data do not decide.
+
+use crate::candidates::Found;
+use crate::data::{CalibrateError, Data, Ends, Run};
+use crate::fit::{self, Fitted, Step};
+use crate::judge::{Errors, Judged, by_kind, crossed, judge};
+
+/// A node as its runs show it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Twin {
+    /// What the runs say.
+    pub data: Data,
+    /// What was fitted to it.
+    pub fitted: Fitted,
+    /// Each set that it was fitted to, judged.
+    pub judged: Vec<Judged>,
+    /// Errors of those sets whose course is one.
+    pub errors: Errors,
+    /// Errors on sets kept from the fit; none of too few sets.
+    pub crossed: Option<Errors>,
+    /// Capacities that were never reached.
+    pub at_least: Vec<AtLeast>,
+    /// What the data do not decide, a sentence each.
+    pub undecided: Vec<String>,
+}
+
+/// A group whose capacity was never reached.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AtLeast {
+    /// Its name.
+    pub name: String,
+    /// The most that was measured to pass it, GB/s.
+    pub gbs: f64,
+}
+
+/// Fits a twin to runs of one node.
+///
+/// # Errors
+/// No run, runs of different nodes or worlds, or no path that was measured alone.
+pub fn calibrate(runs: &[Run], tell: &mut dyn FnMut(&Step)) -> Result<Twin, CalibrateError> {
+    let mut data = Data::of(runs)?;
+    let queues = fit::prepare(&mut data);
+    let used = vec![true; data.sets.len()];
+    let fitted = fit::fit(&data, &queues, used, tell);
+    let judged = judge(&data, &fitted.plant, &data);
+    let (errors, _) = by_kind(&judged);
+    let crossed = crossed(&data, &fitted);
+    let at_least = fit::at_least(&data, &fitted);
+    let undecided = undecided(&data, &fitted, &at_least);
+    Ok(Twin { data, fitted, judged, errors, crossed, at_least, undecided })
+}
+
+/// A start that is not known stands for no more than this of a copy.
+const MOST_LISTED: usize = 6;
+
+/// What the data do not decide.
+fn undecided(data: &Data, fitted: &Fitted, at_least: &[AtLeast]) -> Vec<String> {
+    let mut found = data.doubts.clone();
+    let names = |paths: &[usize]| {
+        let texts: Vec<String> =
+            paths.iter().take(MOST_LISTED).map(|&p| data.paths[p].key.to_string()).collect();
+        let more = paths.len().saturating_sub(MOST_LISTED);
+        texts.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+    };
+    let paths = |what: &dyn Fn(&crate::data::Path) -> bool| -> Vec<usize> {
+        (0..data.paths.len()).filter(|&p| what(&data.paths[p])).collect()
+    };
+    let beside = paths(&|p| !p.alone());
+    if !beside.is_empty() {
+        found.push(format!(
+            "{} paths were not measured alone; the most that they did beside others stands for \
+             their rate: {}",
+            beside.len(),
+            names(&beside)
+        ));
+    }
+    let startless = paths(&|p| p.alone() && p.start_ns.is_none());
+    if !startless.is_empty() {
+        found.push(format!(
+            "the start of {} paths is not known, since they were measured alone at sizes that are \
+             too near: their rates contain it, and small copies are predicted too fast",
+            startless.len()
+        ));
+    }
+    let noisy = paths(&|p| p.alone() && p.high / p.low > 1.1);
+    if !noisy.is_empty() {
+        found.push(format!(
+            "the rate of {} paths is known to no better than 10 %: {}",
+            noisy.len(),
+            names(&noisy)
+        ));
+    }
+    missing_gpus(data, &mut found);
+    pairs(data, &mut found);
+    for group in &fitted.groups {
+        if group.high / group.low > 1.1 {
+            found.push(format!(
+                "{}: its capacity is known only from {:.4} to {:.4} GB/s",
+                group.name, group.low, group.high
+            ));
+        }
+        if !group.rivals.is_empty() {
+            found.push(format!("{}: might as well be {}", group.name, group.rivals.join(", or ")));
+        }
+        if group.slows < 2 && group.found == Found::Interference {
+            found.push(format!("{}: rests on a single set of flows", group.name));
+        }
+    }
+    for queue in fitted.queues.iter().filter(|q| q.assumed > 0 || q.against > 0) {
+        found.push(format!(
+            "{}: {} pairs of its copies ran one after the other, {} at once, {} were not told apart",
+            queue.name, queue.pairs, queue.against, queue.assumed
+        ));
+    }
+    let reach: Vec<String> =
+        at_least.iter().map(|a| format!("{} at least {:.1}", a.name, a.gbs)).collect();
+    if !reach.is_empty() {
+        found.push(format!("capacities that no set reached, in GB/s: {}", reach.join("; ")));
+    }
+    found
+}
+
+fn missing_gpus(data: &Data, found: &mut Vec<String>) {
+    let touched = |gpu: u32| {
+        data.paths.iter().any(|p| match p.ends {
+            Ends::In { gpu: g, .. } | Ends::Out { gpu: g, .. } => g == gpu,
+            Ends::Peer { src, dst } => src == gpu || dst == gpu,
+            Ends::Within => p.key.by.at().gpu() == Some(gpu),
+        })
+    };
+    let missing: Vec<String> = data
+        .topology
+        .gpus
+        .iter()
+        .filter(|g| !touched(g.index))
+        .map(|g| format!("gpu{}", g.index))
+        .collect();
+    if !missing.is_empty() {
+        found.push(format!("nothing was measured of {}", missing.join(", ")));
+    }
+}
+
+fn pairs(data: &Data, found: &mut Vec<String>) {
+    if data.sets.is_empty() {
+        found.push(
+            "no two flows were measured at once: what paths share is not known, and sets are \
+             predicted as if they shared nothing; `pathline run --suite contention` measures it"
+                .to_owned(),
+        );
+        return;
+    }
+    let across: Vec<usize> =
+        (0..data.paths.len()).filter(|&p| data.paths[p].ends != Ends::Within).collect();
+    let mut met = std::collections::BTreeSet::new();
+    for set in &data.sets {
+        for (i, a) in set.jobs.iter().enumerate() {
+            for b in set.jobs.iter().skip(i + 1) {
+                met.insert((a.path.min(b.path), a.path.max(b.path)));
+            }
+        }
+    }
+    let n = across.len();
+    let all = n * n.saturating_sub(1) / 2;
+    let among = |(a, b): &(usize, usize)| a != b && across.contains(a) && across.contains(b);
+    let met = met.iter().filter(|pair| among(pair)).count();
+    if met < all {
+        found.push(format!(
+            "{} of {all} pairs of paths were never measured at once, alone or with others: what \
+             only such a pair shares is not known",
+            all - met
+        ));
+    }
+}

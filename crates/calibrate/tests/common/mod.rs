@@ -1,0 +1,178 @@
+//! Runs of simulated machines: what is measured, by the engine that measures real ones.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "each test takes what it needs, and may unwrap")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::BufReader;
+
+use pathline_bench::{About, Event, Header, Here, Overhead, Plan, Scope, Session, Tuned};
+use pathline_calibrate::Run;
+use pathline_flow::routes::Routes;
+use pathline_flow::{MachineDesc, Network, Switches};
+use pathline_schema::{Bytes, Case, Flow, Journal, Mem, Mover, Node, Ns, Place, Settings, Unit};
+use pathline_sim::Options;
+
+/// Measures cases on a machine with so much noise: 0.01 is 1 % of each operation's time.
+pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64) -> Run {
+    let options = Options { seed, jitter: noise, ..Options::default() };
+    let machine = pathline_sim::machine_with(desc, Switches::default(), &options).unwrap();
+    let (env, tuned) = (BTreeMap::new(), Tuned::plain());
+    let scope = Scope {
+        topology: &machine.topology,
+        simulated: true,
+        without_runtime: None,
+        memory: Bytes::gib(256),
+        env: &env,
+        tuned: &tuned,
+    };
+    let patterns: Vec<_> = cases.iter().map(|c| c.to_string().parse().unwrap()).collect();
+    let plan = Plan::new(&scope, &["overhead".to_owned()], &patterns).unwrap();
+    let settings = Settings {
+        case_budget: Ns::ms(60.0),
+        max_samples: 20,
+        ..pathline_bench::default_settings(Bytes::gib(256))
+    };
+    let header = Header {
+        host: "test".to_owned(),
+        version: "0".to_owned(),
+        command: vec!["pathline".to_owned()],
+        env: BTreeMap::new(),
+        settings,
+    };
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("run.jsonl");
+    let about = About::of(&machine, None, Overhead::All);
+    let mut crew = Here::new(&machine, about, settings);
+    let now = || "2026-01-01T00:00:00Z".to_owned();
+    let session = Session::create(&path).unwrap();
+    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: Event<'_>| {}).unwrap();
+    let journal = Journal::read(BufReader::new(std::fs::File::open(&path).unwrap())).unwrap();
+    Run { name: desc.name.clone(), journal }
+}
+
+/// All paths of copy engines: host in and out of every GPU at its home, and GPU to GPU, pushed.
+pub(crate) fn paths(desc: &MachineDesc) -> Vec<Flow> {
+    let topology = desc.topology();
+    let home = |g: u32| topology.gpus.iter().find(|x| x.index == g).unwrap().numa.unwrap_or(0);
+    let vram = |g: u32| Place::new(Unit::Gpu(g), Mem::Vram);
+    let host = |g: u32| Place::new(Unit::Numa(home(g)), Mem::Pinned);
+    let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
+    let mut flows = Vec::new();
+    let mut add = |src, dst, at| {
+        let by = Mover::Dma { at: Unit::Gpu(at) };
+        flows.push(Flow { src, dst, by, bytes: Bytes::mib(64) });
+    };
+    for &g in &gpus {
+        add(host(g), vram(g), g);
+        add(vram(g), host(g), g);
+        gpus.iter().filter(|&&d| d != g).for_each(|&d| add(vram(g), vram(d), g));
+    }
+    // As long as 64 MiB at 55 GB/s, by what each does alone.
+    let network = Network::new(desc, Switches::default()).unwrap();
+    for flow in &mut flows {
+        let op = network.operation(flow).unwrap();
+        let alone = op
+            .uses
+            .iter()
+            .map(|u| network.resources()[u.resource as usize].capacity.0 / u.weight)
+            .fold(op.cap.0, f64::min);
+        flow.bytes = Bytes::mib((alone * 64.0 / 55.0).round().max(1.0) as u64);
+    }
+    flows
+}
+
+fn case(flows: &[Flow]) -> Case {
+    Case::together(flows.to_vec())
+}
+
+/// What a twin is fitted from: paths alone at two sizes, pairs that may share something, groups.
+pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
+    let flows = paths(desc);
+    let topology = desc.topology();
+    let routes = Routes::of(&topology);
+    let steps = |f: &Flow| -> BTreeSet<(Node, Node)> {
+        let (Some(s), Some(d)) = (f.src.unit.gpu(), f.dst.unit.gpu()) else {
+            return BTreeSet::new();
+        };
+        let used = routes.in_use(Node::Gpu(s), Node::Gpu(d));
+        let ways = used.map(|u| u.paths).unwrap_or_default();
+        let pair = |p: &pathline_flow::routes::Path| -> Vec<(Node, Node)> {
+            p.nodes.iter().copied().zip(p.nodes.iter().copied().skip(1)).collect()
+        };
+        ways.iter().flat_map(pair).flat_map(|(a, b)| [(a, b), (b, a)]).collect()
+    };
+    let is_host = |f: &Flow| f.src.unit.numa().is_some() || f.dst.unit.numa().is_some();
+    let mut cases = Vec::new();
+    for flow in &flows {
+        cases.push(case(&[*flow]));
+        cases.push(case(&[Flow { bytes: Bytes(4096), ..*flow }]));
+    }
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for (i, a) in flows.iter().enumerate() {
+        for b in &flows[i + 1..] {
+            let ends = |f: &Flow| [f.src.unit, f.dst.unit];
+            let meet = ends(a).iter().any(|u| ends(b).contains(u));
+            let link = steps(a).intersection(&steps(b)).next().is_some();
+            let wanted = (is_host(a) && is_host(b)) || link || (meet && rng.f64() < 0.3);
+            if wanted || rng.f64() < 0.02 {
+                cases.push(case(&[*a, *b]));
+            }
+        }
+    }
+    let gpus = topology.gpus.len() as u32;
+    let host = |way: u8, group: u64| -> Vec<Flow> {
+        let of = |f: &&Flow| {
+            let (src, dst) = (f.src.unit.gpu(), f.dst.unit.gpu());
+            let chosen = |g: Option<u32>| g.is_some_and(|g| group >> g & 1 == 1);
+            is_host(f) && ((way & 1 != 0 && chosen(dst)) || (way & 2 != 0 && chosen(src)))
+        };
+        flows.iter().filter(of).copied().collect()
+    };
+    let whole = (1u64 << gpus) - 1;
+    let mut groups = vec![whole];
+    groups.extend((0..gpus).map(|g| whole & !(1 << g)));
+    for size in [2, 4].into_iter().filter(|s| *s < gpus) {
+        groups.extend((0..gpus / size).map(|k| ((1 << size) - 1) << (k * size)));
+    }
+    groups.extend((0..12).map(|_| rng.u64(1..=whole)));
+    for group in groups {
+        cases.extend((1..=3).map(|way| host(way, group)).filter(|f| f.len() > 1).map(|f| case(&f)));
+    }
+    let peers: Vec<Flow> = flows.iter().filter(|f| !is_host(f)).copied().collect();
+    for g in 0..gpus {
+        let from = |f: &&Flow| f.src.unit == Unit::Gpu(g);
+        let to = |f: &&Flow| f.dst.unit == Unit::Gpu(g);
+        cases.push(case(&peers.iter().filter(from).copied().collect::<Vec<_>>()));
+        cases.push(case(&peers.iter().filter(to).copied().collect::<Vec<_>>()));
+    }
+    for _ in 0..40 {
+        cases.push(random(&flows, &mut rng, 3..=2 * gpus as usize));
+    }
+    distinct(cases)
+}
+
+fn random(flows: &[Flow], rng: &mut fastrand::Rng, n: std::ops::RangeInclusive<usize>) -> Case {
+    let n = rng.usize(n).min(flows.len());
+    let mut left: Vec<Flow> = flows.to_vec();
+    rng.shuffle(&mut left);
+    left.truncate(n);
+    for flow in &mut left {
+        flow.bytes = Bytes(flow.bytes.0 * [1, 2, 4][rng.usize(0..3)] / 2);
+    }
+    case(&left)
+}
+
+/// Sets of 3 to 8 flows that the twin has not seen: half of them of the host only.
+pub(crate) fn unseen(desc: &MachineDesc, n: usize, seed: u64) -> Vec<Case> {
+    let flows = paths(desc);
+    let is_host = |f: &&Flow| f.src.unit.numa().is_some() || f.dst.unit.numa().is_some();
+    let host: Vec<Flow> = flows.iter().filter(is_host).copied().collect();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let of = |k: usize| if k % 3 == 0 { &host } else { &flows };
+    distinct((0..n).map(|k| random(of(k), &mut rng, 3..=8)).collect())
+}
+
+fn distinct(cases: Vec<Case>) -> Vec<Case> {
+    let mut seen = BTreeSet::new();
+    cases.into_iter().filter(|c| !c.timed.is_empty() && seen.insert(c.to_string())).collect()
+}
