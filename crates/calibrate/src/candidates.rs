@@ -163,12 +163,17 @@ fn over(data: &Data) -> Over {
         let steps = |nodes: &[Node]| -> BTreeSet<(Node, Node)> {
             nodes.iter().copied().zip(nodes.iter().copied().skip(1)).collect()
         };
-        let ways: Vec<BTreeSet<(Node, Node)>> = used.paths.iter().map(|p| steps(&p.nodes)).collect();
+        let ways: Vec<BTreeSet<(Node, Node)>> =
+            used.paths.iter().map(|p| steps(&p.nodes)).collect();
         let union: BTreeSet<(Node, Node)> = ways.iter().flatten().copied().collect();
         for step in union {
             let sure = used.striped || ways.iter().all(|w| w.contains(&step));
             let (surely, maybe) = over.entry(step).or_default();
-            if sure { surely.insert(i) } else { maybe.insert(i) };
+            if sure {
+                surely.insert(i)
+            } else {
+                maybe.insert(i)
+            };
         }
     }
     over
@@ -235,7 +240,8 @@ fn domains(data: &Data, found: &mut Vec<Candidate>) {
     let steps: BTreeSet<(u32, u32)> =
         data.paths.iter().filter_map(|p| step(&p.ends)).filter(|(a, b)| a != b).collect();
     for &(a, b) in &steps {
-        let ways = [(format!("numa{a}>numa{b}"), false), (format!("numa{a}<>numa{b}, both ways"), true)];
+        let ways =
+            [(format!("numa{a}>numa{b}"), false), (format!("numa{a}<>numa{b}, both ways"), true)];
         for (name, both) in ways {
             found.push(Candidate {
                 name: format!("between domains {name}"),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::PathKey;
 use pathline_flow::routes::Routes;
 use pathline_schema::{Begin, Cadence, Case, Flow, Journal, KernelOp, Measured, Mem, Mover, Node};
-use pathline_schema::{Outcome, Series, Topology, Unit, World};
+use pathline_schema::{Outcome, Series, Timer, Topology, Unit, World};
 use pathline_stats::Summary;
 
 use crate::fluid::Job;
@@ -147,6 +147,9 @@ pub struct Data {
     pub doubts: Vec<String>,
 }
 
+/// Times of a repetition of paths alone, ns, by size.
+type Alone = BTreeMap<PathKey, BTreeMap<u64, Vec<f64>>>;
+
 /// Samples of a case with these repetitions.
 type Pooled = BTreeMap<(String, u64), (Case, Vec<Series>)>;
 
@@ -166,7 +169,8 @@ impl Data {
             left_out: BTreeMap::new(),
             doubts: Vec::new(),
         };
-        let mut alone: BTreeMap<PathKey, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
+        let mut alone = Alone::new();
+        let mut tiny = Alone::new();
         let mut together = Vec::new();
         for run in runs {
             if let Some(why) = differs(&first.journal, &run.journal) {
@@ -175,6 +179,7 @@ impl Data {
             }
             data.doubt_run(run);
             for (case, series) in data.pool(run).into_values() {
+                let alone = if case.cadence == Cadence::Isolated { &mut tiny } else { &mut alone };
                 match (case.timed.as_slice(), series.as_slice()) {
                     ([flow], [series]) if case.background.is_empty() => {
                         let each = series.samples_ns.iter().map(|ns| ns / series.reps as f64);
@@ -191,7 +196,7 @@ impl Data {
             let left_out = if left_out.is_empty() { "it has no case".into() } else { left_out };
             return Err(CalibrateError::NoPaths { name: data.runs.join(", "), left_out });
         }
-        data.add_paths(&alone, &together);
+        data.add_paths(&alone, &tiny, &together);
         data.add_sets(&together);
         Ok(data)
     }
@@ -236,16 +241,20 @@ impl Data {
         pooled
     }
 
-    fn add_paths(
-        &mut self,
-        alone: &BTreeMap<PathKey, BTreeMap<u64, Vec<f64>>>,
-        together: &[(Case, Vec<Series>)],
-    ) {
+    fn add_paths(&mut self, alone: &Alone, tiny: &Alone, together: &[(Case, Vec<Series>)]) {
         let beside = together.iter().flat_map(|(case, _)| case.flows().map(PathKey::of));
         let keys: BTreeSet<PathKey> = alone.keys().copied().chain(beside).collect();
         for key in keys {
             let path = match alone.get(&key) {
-                Some(sizes) => Path::alone_at(key, sizes),
+                Some(sizes) => {
+                    // One small copy at a time shows its start where sizes do not.
+                    let smallest = tiny.get(&key).and_then(|t| t.first_key_value());
+                    let mut sizes = sizes.clone();
+                    if let (Some((&bytes, times)), 1) = (smallest, sizes.len()) {
+                        sizes.entry(bytes).or_insert_with(|| times.clone());
+                    }
+                    Path::alone_at(key, &sizes)
+                }
                 None => Path::beside(key, together),
             };
             self.paths.extend(path);
@@ -320,7 +329,7 @@ fn unusable(m: &Measured) -> Option<&'static str> {
     if let Some(why) = m.case.flows().find_map(of) {
         return Some(why);
     }
-    if m.case.cadence == Cadence::Isolated {
+    if m.case.cadence == Cadence::Isolated && !tells_start(m) {
         return Some("one operation at a time, with what the host adds");
     }
     let bad = |s: &Series| {
@@ -330,6 +339,16 @@ fn unusable(m: &Measured) -> Option<&'static str> {
         return Some("no usable sample");
     }
     None
+}
+
+/// The largest copy whose time is its start.
+const SMALL: u64 = 64 << 10;
+
+/// Whether a case of one operation at a time is a small copy that the GPU itself timed.
+fn tells_start(m: &Measured) -> bool {
+    let [flow] = m.case.timed.as_slice() else { return false };
+    let timed = |s: &Series| s.timer == Timer::DeviceEvents;
+    m.case.background.is_empty() && flow.bytes.0 <= SMALL && m.series.iter().all(timed)
 }
 
 /// What makes two journals ones of different nodes.
@@ -355,9 +374,8 @@ fn differs(a: &Journal, b: &Journal) -> Option<String> {
     if domains(a) != domains(b) {
         return Some(format!("{} and {} NUMA domains", domains(a).len(), domains(b).len()));
     }
-    (a.topology.host.cpu_model != b.topology.host.cpu_model).then(|| {
-        format!("{:?} and {:?}", a.topology.host.cpu_model, b.topology.host.cpu_model)
-    })
+    (a.topology.host.cpu_model != b.topology.host.cpu_model)
+        .then(|| format!("{:?} and {:?}", a.topology.host.cpu_model, b.topology.host.cpu_model))
 }
 
 /// What lies at the ends of a path.

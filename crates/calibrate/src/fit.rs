@@ -5,6 +5,9 @@
 //! explains most for its price; again and again, until none is worth its price. Then what has
 //! become needless is taken out, and capacities, weights and routes are brought to their best.
 
+pub(crate) mod doubt;
+mod settle;
+
 use crate::candidates::{self, Candidate, Found};
 use crate::data::{Data, Ends, median};
 use crate::fluid::{Course, Plant, Runner, Shared};
@@ -54,9 +57,8 @@ pub struct Fitted {
     pub queues: Vec<Queue>,
 }
 
-/// Deviations up to about this share count in full (0.3 squared); larger ones less and less, so
-/// that a set that nothing explains does not rule the fit.
-const LARGE: f64 = 0.1;
+/// Spread that is allowed for in the first round, as a share: only what is larger is looked for.
+const COARSE: f64 = 0.03;
 /// What no fit can explain: starts that overlap, clocks of several GPUs.
 const FLOOR: f64 = 0.002;
 /// Candidates that are tried out in each round, of those that promise most.
@@ -93,7 +95,9 @@ pub(crate) struct Fitter<'a> {
     /// For each set: what the plant makes of it, and how far off that is.
     courses: Vec<Course>,
     off: Vec<f64>,
-    floor: f64,
+    /// Spread that is allowed for, and the least that it can be, as shares.
+    spread: f64,
+    finest: f64,
     runner: Runner,
     course: Course,
     /// For each group, where in the list of prospects it stands.
@@ -129,8 +133,12 @@ fn deviation(data: &Data, set: usize, course: &Course) -> f64 {
     square(last, course.total()) + each / measured.len().max(1) as f64
 }
 
-fn bounded(deviation: f64) -> f64 {
-    if deviation.is_finite() { deviation / (1.0 + deviation / LARGE) } else { LARGE }
+/// Minus twice the logarithm of the likelihood of a deviation, by Cauchy's distribution of this
+/// spread. Its tails are heavy: a set that nothing explains does not rule the fit, and one that is
+/// explained counts as much whatever the others are.
+fn loss(deviation: f64, spread: f64) -> f64 {
+    const MOST: f64 = 1e6;
+    2.0 * (deviation / (spread * spread)).min(MOST).ln_1p()
 }
 
 /// Fits; `used` says which sets may be looked at.
@@ -149,6 +157,8 @@ pub(crate) fn fit(
         fitter.forget_groups();
         fitter.search_all(&prospects, tell);
     }
+    fitter.sharpen();
+    fitter.search_all(&prospects, tell);
     fitter.settle(&prospects, tell);
     fitter.doubt(&prospects);
     Fitted { plant: fitter.plant, groups: fitter.groups, queues: queues.to_vec() }
@@ -162,7 +172,7 @@ impl<'a> Fitter<'a> {
             .iter()
             .map(|s| s.noise / (s.samples.first().map_or(1, Vec::len).max(1) as f64).sqrt())
             .collect();
-        let floor = FLOOR.max(1.25 * median(&noises));
+        let finest = FLOOR.max(1.25 * median(&noises));
         let mut fitter = Self {
             data,
             used,
@@ -170,7 +180,8 @@ impl<'a> Fitter<'a> {
             groups: Vec::new(),
             courses: vec![Course::default(); n],
             off: vec![0.0; n],
-            floor,
+            spread: COARSE.max(finest),
+            finest,
             runner: Runner::default(),
             course: Course::default(),
             taken: Vec::new(),
@@ -184,6 +195,7 @@ impl<'a> Fitter<'a> {
     pub(crate) fn again(data: &'a Data, fitted: &Fitted, used: Vec<bool>) -> Plant {
         let mut fitter = Self::new(data, fitted.plant.clone(), used);
         fitter.groups.clone_from(&fitted.groups);
+        fitter.sharpen();
         for g in 0..fitter.groups.len() {
             fitter.refine(g, 0.03, 6);
         }
@@ -199,23 +211,26 @@ impl<'a> Fitter<'a> {
         for s in sets {
             if self.used[s] {
                 self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.courses[s]);
-                self.off[s] = bounded(deviation(self.data, s, &self.courses[s]));
+                self.off[s] = loss(deviation(self.data, s, &self.courses[s]), self.spread);
             }
         }
     }
 
     fn price(&self, of: usize) -> f64 {
-        (self.count().max(3.0)).ln() + (of.max(1) as f64).ln()
+        (self.count().max(3.0)).ln() + 2.0 * (of.max(1) as f64).ln()
     }
 
     fn count(&self) -> f64 {
         self.used.iter().filter(|u| **u).count() as f64
     }
 
-    /// The score of a sum of deviations, prices apart: the lower the better.
-    fn score(&self, sum: f64) -> f64 {
-        let n = self.count().max(1.0);
-        n * (sum / n + self.floor * self.floor).ln()
+    /// Allows for no more spread than half of the sets show, or than the samples have.
+    fn sharpen(&mut self) {
+        let used = (0..self.off.len()).filter(|&s| self.used[s]);
+        let sizes: Vec<f64> =
+            used.map(|s| deviation(self.data, s, &self.courses[s]).sqrt()).collect();
+        self.spread = self.finest.max(median(&sizes)).min(COARSE.max(self.finest));
+        self.rerun(0..self.data.sets.len());
     }
 
     fn sum(&self) -> f64 {
@@ -227,7 +242,7 @@ impl<'a> Fitter<'a> {
         let mut sum = 0.0;
         for &s in sets {
             self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
-            sum += bounded(deviation(self.data, s, &self.course));
+            sum += loss(deviation(self.data, s, &self.course), self.spread);
         }
         sum
     }
@@ -259,7 +274,9 @@ impl<'a> Fitter<'a> {
         members.iter().for_each(|&m| belongs[m] = true);
         let (mut seen, mut sets): (f64, _) = (0.0, Vec::new());
         for (s, set) in self.data.sets.iter().enumerate().filter(|(s, _)| self.used[*s]) {
-            let of = |(i, j): (usize, &crate::fluid::Job)| if belongs[j.path] { 1u64 << (i & 63) } else { 0 };
+            let of = |(i, j): (usize, &crate::fluid::Job)| {
+                if belongs[j.path] { 1u64 << (i & 63) } else { 0 }
+            };
             let mask = set.jobs.iter().enumerate().take(64).map(of).sum::<u64>();
             if mask.count_ones() < 2 {
                 continue;
@@ -291,7 +308,7 @@ impl<'a> Fitter<'a> {
             let lates: Vec<f64> = bits.filter_map(late).collect();
             let late = lates.iter().sum::<f64>() / lates.len().max(1) as f64;
             let after = late - (load / prospect.seen).ln();
-            gain += bounded(late * late) - bounded(after * after);
+            gain += loss(2.0 * late * late, self.spread) - loss(2.0 * after * after, self.spread);
         }
         gain
     }
@@ -304,16 +321,7 @@ impl<'a> Fitter<'a> {
     }
 
     /// Adds groups until none is worth its price.
-    fn search(
-        &mut self,
-        prospects: &[Prospect],
-        only: Option<Found>,
-        tell: &mut dyn FnMut(&Step),
-    ) {
-        let worth = |fitter: &Self, promise: f64| {
-            let all = fitter.sum();
-            fitter.score(all) - fitter.score((all - 2.0 * promise).max(0.0)) > SAME_SCORE
-        };
+    fn search(&mut self, prospects: &[Prospect], only: Option<Found>, tell: &mut dyn FnMut(&Step)) {
         // Those that were tried in vain stand back until all others had their turn.
         let mut vain = vec![false; prospects.len()];
         let mut again = false;
@@ -322,7 +330,7 @@ impl<'a> Fitter<'a> {
                 .filter(|&p| only.is_none_or(|found| prospects[p].candidate.found == found))
                 .filter(|p| !vain[*p] && !self.taken.contains(p))
                 .map(|p| (self.promise(&prospects[p]), p))
-                .filter(|(promise, _)| *promise > 0.0 && worth(self, *promise))
+                .filter(|(promise, _)| *promise > SAME_SCORE)
                 .collect();
             promising.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
             promising.truncate(TRIED);
@@ -369,7 +377,6 @@ impl<'a> Fitter<'a> {
         let shared = Shared { capacity: prospect.seen, takes };
         let sets = self.sets_of(&shared, prospect.seen * 0.9);
         let before = self.known_sum(&sets);
-        let all = self.sum();
         self.plant.shared.push(shared);
         let at = self.plant.shared.len() - 1;
         let (capacity, sum) = self.best_capacity(at, &sets, prospect.seen, 0.12, 9);
@@ -386,7 +393,7 @@ impl<'a> Fitter<'a> {
         }
         self.plant.shared.pop();
         let price = self.price(prospect.candidate.of);
-        let gain = self.score(all) - self.score(all - before + sum) - price;
+        let gain = before - sum - price;
         let enough = if prospect.candidate.found == Found::Interference { RESTS_ON } else { 1 };
         (effects >= enough).then_some(Trial { prospect: p, capacity, gain, changed })
     }
@@ -463,8 +470,7 @@ impl<'a> Fitter<'a> {
             let known = self.known_sum(&sets);
             self.plant.shared[at].takes[path] = both;
             let sum = self.try_sum(&sets);
-            let all = self.sum();
-            if self.score(all) - self.score(all - known + sum) > SAME_SCORE / 2.0 {
+            if known - sum > SAME_SCORE / 2.0 {
                 self.rerun(sets);
             } else {
                 self.plant.shared[at].takes[path] = before;
@@ -508,260 +514,24 @@ impl<'a> Fitter<'a> {
     /// same thing: the best weight, if it explains enough.
     fn weigh_classes(&mut self) -> bool {
         let is_in = |p: &crate::data::Path| matches!(p.ends, Ends::In { .. });
-        let ins: Vec<usize> = (0..self.data.paths.len())
-            .filter(|&p| is_in(&self.data.paths[p]))
-            .collect();
+        let ins: Vec<usize> =
+            (0..self.data.paths.len()).filter(|&p| is_in(&self.data.paths[p])).collect();
         let Some(before) = ins.first().map(|&p| self.plant.shares[p]) else { return false };
         let sets: Vec<usize> = (0..self.data.sets.len())
-            .filter(|&s| self.used[s] && self.data.sets[s].jobs.iter().any(|j| ins.contains(&j.path)))
+            .filter(|&s| {
+                self.used[s] && self.data.sets[s].jobs.iter().any(|j| ins.contains(&j.path))
+            })
             .collect();
-        let (all, known) = (self.sum(), self.known_sum(&sets));
+        let known = self.known_sum(&sets);
         let (best, sum) = minimum(before, 1.2, 14, &mut |share| {
             ins.iter().for_each(|&p| self.plant.shares[p] = share);
             self.try_sum(&sets)
         });
-        let worth = self.score(all) - self.score(all - known + sum) > self.price(1);
+        let worth = known - sum > self.price(1);
         let share = if worth { (best * 1000.0).round() / 1000.0 } else { before };
         ins.iter().for_each(|&p| self.plant.shares[p] = share);
         self.rerun(sets);
         worth
-    }
-
-    /// Takes out what is needless, swaps what another group explains better, and refines, until
-    /// nothing changes.
-    fn settle(&mut self, prospects: &[Prospect], tell: &mut dyn FnMut(&Step)) {
-        for _ in 0..3 {
-            let before = self.total_score();
-            for g in 0..self.groups.len() {
-                self.refine(g, 0.02, 8);
-            }
-            self.weigh_classes();
-            self.weigh_members();
-            self.prune();
-            self.swap(prospects);
-            tell(&Step { doing: "settle", groups: self.groups.len(), error: self.error() });
-            self.search(prospects, None, tell);
-            if before - self.total_score() < SAME_SCORE {
-                break;
-            }
-        }
-        for g in 0..self.groups.len() {
-            self.refine(g, 0.01, 10);
-        }
-    }
-
-    fn total_score(&self) -> f64 {
-        self.score(self.sum()) + self.groups.iter().map(|g| self.price(g.of)).sum::<f64>()
-    }
-
-    /// Removes groups that explain less than their price.
-    fn prune(&mut self) {
-        let mut g = 0;
-        while g < self.groups.len() {
-            let sets = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
-            let known = self.known_sum(&sets);
-            let shared = self.plant.shared.remove(g);
-            let sum = self.try_sum(&sets);
-            let all = self.sum();
-            let loses = self.score(all - known + sum) - self.score(all);
-            let idle = sets.iter().all(|&s| {
-                self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
-                self.courses[s].total() < (1.0 + LEAST_EFFECT) * self.course.total()
-            });
-            if idle || loses < self.price(self.groups[g].of) {
-                self.groups.remove(g);
-                self.taken.remove(g);
-                self.rerun(sets);
-            } else {
-                self.plant.shared.insert(g, shared);
-                g += 1;
-            }
-        }
-    }
-
-    /// Puts another group in the place of one where that explains more.
-    fn swap(&mut self, prospects: &[Prospect]) {
-        for g in 0..self.groups.len() {
-            let rivals = self.rivals(prospects, g);
-            let Some(best) = rivals.first().filter(|r| r.gain > SAME_SCORE) else { continue };
-            let prospect = &prospects[best.prospect];
-            let old = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
-            let mut takes = vec![0.0; self.data.paths.len()];
-            prospect.members.iter().for_each(|&m| takes[m] = 1.0);
-            self.plant.shared[g] = Shared { capacity: best.capacity, takes };
-            let Candidate { name, found, maybe, of, .. } = prospect.candidate.clone();
-            self.groups[g] = Group { name, found, maybe, of, ..self.groups[g].clone() };
-            self.taken[g] = best.prospect;
-            let new = self.sets_of(&self.plant.shared[g], best.capacity);
-            self.rerun(old.into_iter().chain(new));
-            self.choose_routes(g);
-        }
-    }
-
-    /// Groups that could stand in the place of one, best first; the gain is over that one.
-    fn rivals(&mut self, prospects: &[Prospect], g: usize) -> Vec<Trial> {
-        let shared = self.plant.shared[g].clone();
-        let old = self.sets_of(&shared, shared.capacity);
-        let mine: Vec<usize> = shared.members().collect();
-        let alike = |p: &Prospect| {
-            let common = p.members.iter().filter(|m| shared.takes[**m] > 0.0).count();
-            let union = p.members.len() + mine.len() - common;
-            common * 10 >= union * 3 && p.members != mine
-        };
-        let all = self.sum();
-        let mut near: Vec<(f64, usize)> = (0..prospects.len())
-            .filter(|&p| !self.taken.contains(&p) && alike(&prospects[p]))
-            .map(|p| ((prospects[p].seen / shared.capacity).ln().abs(), p))
-            .filter(|(far, _)| *far < 0.25)
-            .collect();
-        near.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        near.truncate(TRIED);
-        let mut found = Vec::new();
-        for (_, p) in near {
-            let prospect = &prospects[p];
-            let mut takes = vec![0.0; self.data.paths.len()];
-            prospect.members.iter().for_each(|&m| takes[m] = 1.0);
-            let new = Shared { capacity: prospect.seen, takes };
-            let mut sets = self.sets_of(&new, prospect.seen * 0.9);
-            sets.extend(&old);
-            sets.sort_unstable();
-            sets.dedup();
-            let known = self.known_sum(&sets);
-            self.plant.shared[g] = new;
-            let (capacity, sum) = self.best_capacity(g, &sets, prospect.seen, 0.1, 8);
-            let cheaper = self.price(self.groups[g].of) - self.price(prospect.candidate.of);
-            let gain = self.score(all) - self.score(all - known + sum) + cheaper;
-            found.push(Trial { prospect: p, capacity, gain, changed: Vec::new() });
-        }
-        self.plant.shared[g] = shared;
-        found.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.prospect.cmp(&b.prospect)));
-        found
-    }
-
-    /// Whether a class of a group's paths takes more of it for a byte than the others do: paths
-    /// that go round a corner, or that go the other way. The capacity is fitted to sets that have
-    /// paths of the first class only; then what each other class takes; then all of it.
-    fn weigh_members(&mut self) {
-        for g in 0..self.groups.len() {
-            let (first, others) = self.classes(g);
-            if others.is_empty() {
-                continue;
-            }
-            let before = self.plant.shared[g].clone();
-            let sets = self.sets_of(&before, before.capacity * 0.7);
-            let (all, known) = (self.sum(), self.known_sum(&sets));
-            let members = |s: usize| {
-                let jobs = self.data.sets[s].jobs.iter();
-                jobs.map(|j| j.path).filter(|&p| before.takes[p] > 0.0).collect::<Vec<_>>()
-            };
-            let pure: Vec<usize> = sets
-                .iter()
-                .copied()
-                .filter(|&s| members(s).len() > 1 && members(s).iter().all(|p| first.contains(p)))
-                .collect();
-            if !pure.is_empty() {
-                let (capacity, _) = self.best_capacity(g, &pure, before.capacity, 0.15, 8);
-                self.plant.shared[g].capacity = capacity;
-            }
-            for class in &others {
-                let mixed: Vec<usize> = sets
-                    .iter()
-                    .copied()
-                    .filter(|&s| self.data.sets[s].jobs.iter().any(|j| class.contains(&j.path)))
-                    .collect();
-                let capacity = self.plant.shared[g].capacity;
-                let top = class.iter().map(|&p| self.plant.caps[p]).fold(0.0, f64::max);
-                // Alone each of them was not slowed.
-                let most = (capacity / top).max(1.0);
-                let (take, _) = minimum(1.0, 0.3, 10, &mut |take| {
-                    let take = take.min(most);
-                    class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take);
-                    self.try_sum(&mixed)
-                });
-                let take = take.min(most);
-                class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take);
-            }
-            let capacity = self.plant.shared[g].capacity;
-            let (capacity, sum) = self.best_capacity(g, &sets, capacity, 0.02, 8);
-            self.plant.shared[g].capacity = capacity;
-            let price = self.price(1) * others.len() as f64;
-            let gain = self.score(all) - self.score(all - known + sum);
-            let was_equal = before.members().all(|p| before.takes[p] == 1.0);
-            if gain > if was_equal { price } else { 0.0 } {
-                self.rerun(sets);
-            } else {
-                self.plant.shared[g] = before;
-            }
-        }
-    }
-
-    /// Classes of a group's paths, by way and by the number of links passed: the first, the others.
-    fn classes(&self, g: usize) -> (Vec<usize>, Vec<Vec<usize>>) {
-        let mut classes: std::collections::BTreeMap<(u8, u32), Vec<usize>> =
-            std::collections::BTreeMap::new();
-        for p in self.plant.shared[g].members() {
-            let class = match self.data.paths[p].ends {
-                Ends::In { .. } => (0, 0),
-                Ends::Out { .. } => (1, 0),
-                Ends::Peer { .. } => (2, self.hops[p]),
-                Ends::Within => (3, 0),
-            };
-            classes.entry(class).or_default().push(p);
-        }
-        let mut classes = classes.into_values();
-        (classes.next().unwrap_or_default(), classes.collect())
-    }
-
-    /// Intervals of the capacities, sets that each slows, groups that explain as much.
-    fn doubt(&mut self, prospects: &[Prospect]) {
-        for g in 0..self.groups.len() {
-            let (low, high) = self.interval(g);
-            (self.groups[g].low, self.groups[g].high) = (low, high);
-            self.groups[g].slows = self.slows(g);
-            let rivals = self.rivals(prospects, g);
-            self.groups[g].rivals = rivals
-                .iter()
-                .filter(|r| r.gain > -SAME_SCORE)
-                .map(|r| prospects[r.prospect].candidate.name.clone())
-                .collect();
-        }
-    }
-
-    /// Where the score of a capacity is worse by 3.84, which 95 % of a chi-square of one degree of
-    /// freedom lies below; the other capacities held.
-    fn interval(&mut self, g: usize) -> (f64, f64) {
-        const WORSE: f64 = 3.84;
-        let best = self.plant.shared[g].capacity;
-        let sets = self.sets_of(&self.plant.shared[g], best * 0.7);
-        let (all, known) = (self.sum(), self.known_sum(&sets));
-        let base = self.score(all);
-        let mut end = |sign: f64| {
-            let mut step = 0.0005;
-            while step < 0.5 {
-                self.plant.shared[g].capacity = best * f64::exp(sign * step);
-                let sum = self.try_sum(&sets);
-                if self.score(all - known + sum) - base > WORSE {
-                    break;
-                }
-                step *= 1.5;
-            }
-            best * f64::exp(sign * step)
-        };
-        let (low, high) = (end(-1.0), end(1.0));
-        self.plant.shared[g].capacity = best;
-        (low, high)
-    }
-
-    fn slows(&mut self, g: usize) -> usize {
-        let sets = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
-        let capacity = std::mem::replace(&mut self.plant.shared[g].capacity, f64::INFINITY);
-        let mut slows = 0;
-        for s in sets {
-            self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
-            slows += usize::from(self.courses[s].total() > 1.01 * self.course.total());
-        }
-        self.plant.shared[g].capacity = capacity;
-        slows
     }
 }
 
@@ -779,9 +549,8 @@ struct Trial {
 /// of its flows that had ended, over that time. What it carries cannot be less.
 fn passed(data: &Data, set: usize, mask: u64) -> f64 {
     let set = &data.sets[set];
-    let ended = |(i, end): (usize, &f64)| {
-        (mask >> i & 1 == 1).then(|| (*end, set.jobs[i].payload()))
-    };
+    let ended =
+        |(i, end): (usize, &f64)| (mask >> i & 1 == 1).then(|| (*end, set.jobs[i].payload()));
     let mut ends: Vec<(f64, f64)> =
         set.ends.iter().enumerate().take(64).filter_map(ended).collect();
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -833,43 +602,4 @@ pub(crate) fn prepare(data: &mut Data) -> Vec<Queue> {
     let of = queue_of(data, &found);
     queues::take_turns(data, &of);
     found
-}
-
-/// Parts that the topology shows, and all GPUs together, whose capacity no set reached: the most
-/// that passed them. Those whose paths alone say so already are left out.
-pub(crate) fn at_least(data: &Data, fitted: &Fitted) -> Vec<crate::twin::AtLeast> {
-    let plant = bare(data, &fitted.plant.queues);
-    let fitter = Fitter::new(data, plant, vec![true; data.sets.len()]);
-    let mut found = Vec::new();
-    for candidate in candidates::all(data) {
-        let whole = candidate.of == 1 || candidate.name.starts_with("all ");
-        let known = |s: &Shared| candidate.members.iter().all(|&m| s.takes[m] > 0.0);
-        if !whole || candidate.members.len() < 2 || fitted.plant.shared.iter().any(known) {
-            continue;
-        }
-        let top = candidate.members.iter().map(|&m| data.paths[m].gbs).fold(0.0, f64::max);
-        let name = candidate.name.clone();
-        let gbs = fitter.most_passed(&candidate);
-        if gbs > 1.05 * top {
-            found.push(crate::twin::AtLeast { name, gbs });
-        }
-    }
-    // A few that say most: the widest groups.
-    found.sort_by(|a, b| b.gbs.total_cmp(&a.gbs).then(a.name.cmp(&b.name)));
-    found.truncate(12);
-    found
-}
-
-impl Fitter<'_> {
-    fn most_passed(&self, candidate: &Candidate) -> f64 {
-        let mut most: f64 = 0.0;
-        for (s, set) in self.data.sets.iter().enumerate() {
-            let of = |(i, j): (usize, &crate::fluid::Job)| {
-                if candidate.members.contains(&j.path) { 1u64 << i } else { 0 }
-            };
-            let mask = set.jobs.iter().enumerate().take(64).map(of).sum::<u64>();
-            most = most.max(passed(self.data, s, mask));
-        }
-        most
-    }
 }

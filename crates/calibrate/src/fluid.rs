@@ -318,7 +318,8 @@ mod tests {
     }
 
     fn jobs(bytes: &[f64]) -> Vec<Job> {
-        let job = |(path, &bytes)| Job { path, bytes, reps: 1, background: false, turn: path as u32 };
+        let job =
+            |(path, &bytes)| Job { path, bytes, reps: 1, background: false, turn: path as u32 };
         bytes.iter().enumerate().map(job).collect()
     }
 

@@ -122,8 +122,7 @@ pub(crate) fn take_turns(data: &mut Data, queue_of: &[Option<usize>]) {
         let timed = set.ends.len();
         let rivals = |i: usize| {
             let queue = queue_of[set.jobs[i].path];
-            queue.is_some()
-                && set.jobs.iter().filter(|j| queue_of[j.path] == queue).count() > 1
+            queue.is_some() && set.jobs.iter().filter(|j| queue_of[j.path] == queue).count() > 1
         };
         let waiting: Vec<usize> = (0..timed).filter(|&i| rivals(i)).collect();
         if waiting.is_empty() {

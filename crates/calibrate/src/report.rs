@@ -74,7 +74,11 @@ impl Twin {
         if self.fitted.groups.is_empty() {
             return writeln!(f, "  nothing");
         }
-        writeln!(f, "  {:>8}  {:^17}  {:>5} {:>6}  what", "GB/s", "95 % interval", "paths", "slows")?;
+        writeln!(
+            f,
+            "  {:>8}  {:^17}  {:>5} {:>6}  what",
+            "GB/s", "95 % interval", "paths", "slows"
+        )?;
         let mut rows: Vec<_> = self.fitted.groups.iter().zip(&self.fitted.plant.shared).collect();
         rows.sort_by_key(|(group, _)| std::cmp::Reverse(group.slows));
         for (group, shared) in rows {

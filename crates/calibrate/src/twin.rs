@@ -45,7 +45,7 @@ pub fn calibrate(runs: &[Run], tell: &mut dyn FnMut(&Step)) -> Result<Twin, Cali
     let judged = judge(&data, &fitted.plant, &data);
     let (errors, _) = by_kind(&judged);
     let crossed = crossed(&data, &fitted);
-    let at_least = fit::at_least(&data, &fitted);
+    let at_least = fit::doubt::at_least(&data, &fitted);
     let undecided = undecided(&data, &fitted, &at_least);
     Ok(Twin { data, fitted, judged, errors, crossed, at_least, undecided })
 }

@@ -236,11 +236,8 @@ impl Twin {
         let all = self.fitted.groups.iter().zip(&self.fitted.plant.shared);
         for (group, shared) in all {
             let members: Vec<usize> = shared.members().collect();
-            let _ = writeln!(
-                out,
-                "# It slows {} of the measured sets by more than 1 %.",
-                group.slows
-            );
+            let _ =
+                writeln!(out, "# It slows {} of the measured sets by more than 1 %.", group.slows);
             if !group.rivals.is_empty() {
                 let _ = writeln!(out, "# Explains as much: {}.", group.rivals.join(", or "));
             }

@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// List the machines that can be simulated, or print the description of one.
     Machines(MachinesArgs),
+    /// Fit a twin of a node, a machine file, to the records of its runs.
+    Calibrate(CalibrateArgs),
     /// Hold a simulated machine against published values, row by row as their tools make them.
     Validate(ValidateArgs),
     /// Print a completion script for a shell.
@@ -278,6 +280,20 @@ pub(crate) struct DoctorArgs {
     /// Also run the checks that every machine must pass, on the host and its GPUs; seconds.
     #[arg(long)]
     pub(crate) conformance: bool,
+}
+
+/// Which runs to fit to, and where the twin goes.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct CalibrateArgs {
+    /// Runs of one node, folders or journals; suite contention measures what a twin needs.
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Write the machine file here; - is standard output, which then has no report.
+    #[arg(long, short, value_name = "FILE", default_value = "machine.toml")]
+    pub(crate) out: PathBuf,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 }
 
 /// Which machine to hold against which values, and how near they must be.

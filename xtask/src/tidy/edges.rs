@@ -34,7 +34,16 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "cli",
         uses: &[
-            "schema", "stats", "flow", "hal", "vendor", "sim", "topo", "bench", "explain",
+            "schema",
+            "stats",
+            "flow",
+            "hal",
+            "vendor",
+            "sim",
+            "topo",
+            "bench",
+            "explain",
+            "calibrate",
             "validate",
         ],
         tests_use: &["stub"],

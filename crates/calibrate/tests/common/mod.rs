@@ -24,6 +24,7 @@ pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64)
         memory: Bytes::gib(256),
         env: &env,
         tuned: &tuned,
+        draw: pathline_bench::Draw::default(),
     };
     let patterns: Vec<_> = cases.iter().map(|c| c.to_string().parse().unwrap()).collect();
     let plan = Plan::new(&scope, &["overhead".to_owned()], &patterns).unwrap();
@@ -90,7 +91,7 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
     let flows = paths(desc);
     let topology = desc.topology();
     let routes = Routes::of(&topology);
-    let steps = |f: &Flow| -> BTreeSet<(Node, Node)> {
+    let one_way = |f: &Flow| -> BTreeSet<(Node, Node)> {
         let (Some(s), Some(d)) = (f.src.unit.gpu(), f.dst.unit.gpu()) else {
             return BTreeSet::new();
         };
@@ -99,7 +100,10 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
         let pair = |p: &pathline_flow::routes::Path| -> Vec<(Node, Node)> {
             p.nodes.iter().copied().zip(p.nodes.iter().copied().skip(1)).collect()
         };
-        ways.iter().flat_map(pair).flat_map(|(a, b)| [(a, b), (b, a)]).collect()
+        ways.iter().flat_map(pair).collect()
+    };
+    let steps = |f: &Flow| -> BTreeSet<(Node, Node)> {
+        one_way(f).into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect()
     };
     let is_host = |f: &Flow| f.src.unit.numa().is_some() || f.dst.unit.numa().is_some();
     let mut cases = Vec::new();
@@ -113,8 +117,8 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
             let ends = |f: &Flow| [f.src.unit, f.dst.unit];
             let meet = ends(a).iter().any(|u| ends(b).contains(u));
             let link = steps(a).intersection(&steps(b)).next().is_some();
-            let wanted = (is_host(a) && is_host(b)) || link || (meet && rng.f64() < 0.3);
-            if wanted || rng.f64() < 0.02 {
+            let wanted = (is_host(a) && is_host(b)) || link || (meet && rng.f64() < 0.2);
+            if wanted || rng.f64() < 0.01 {
                 cases.push(case(&[*a, *b]));
             }
         }
@@ -140,10 +144,30 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
     }
     let peers: Vec<Flow> = flows.iter().filter(|f| !is_host(f)).copied().collect();
     for g in 0..gpus {
+        for left_out in (0..gpus).filter(|&o| o != g) {
+            let from = |f: &&Flow| f.src.unit == Unit::Gpu(g) && f.dst.unit != Unit::Gpu(left_out);
+            cases.push(case(&peers.iter().filter(from).copied().collect::<Vec<_>>()));
+        }
         let from = |f: &&Flow| f.src.unit == Unit::Gpu(g);
         let to = |f: &&Flow| f.dst.unit == Unit::Gpu(g);
         cases.push(case(&peers.iter().filter(from).copied().collect::<Vec<_>>()));
         cases.push(case(&peers.iter().filter(to).copied().collect::<Vec<_>>()));
+    }
+    // What lies on a link, one way and both: all of it, and all but one.
+    let links: BTreeSet<(Node, Node)> = flows.iter().flat_map(|f| steps(f)).collect();
+    for link in links.iter().filter(|(a, b)| a < b) {
+        let passes = |f: &&Flow, link: &(Node, Node)| one_way(f).contains(link);
+        let over: Vec<Flow> = flows.iter().filter(|f| passes(f, link)).copied().collect();
+        let back: Vec<Flow> =
+            flows.iter().filter(|f| passes(f, &(link.1, link.0))).copied().collect();
+        for set in [over.clone(), back.clone(), [over, back].concat()] {
+            cases.push(case(&set));
+            let mut fewer = set;
+            if fewer.len() > 3 {
+                fewer.remove(rng.usize(0..fewer.len()));
+                cases.push(case(&fewer));
+            }
+        }
     }
     for _ in 0..40 {
         cases.push(random(&flows, &mut rng, 3..=2 * gpus as usize));

@@ -1,5 +1,6 @@
 //! The commands. Each takes its arguments and says how it went.
 
+mod calibrate;
 mod diff;
 mod doctor;
 mod hello;
@@ -56,6 +57,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         Some(Command::Diff(args)) => diff::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Machines(args)) => machines::run(&args),
+        Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Validate(args)) => validate::run(&args),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();

@@ -1,0 +1,193 @@
+//! What was found is brought to its best: needless groups out, better ones in, weights of members.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Candidate, Fitter, Group, LEAST_EFFECT, Prospect, SAME_SCORE, Shared, Step, TRIED, Trial,
+    minimum,
+};
+use crate::data::Ends;
+
+impl Fitter<'_> {
+    /// Takes out what is needless, swaps what another group explains better, and refines, until
+    /// nothing changes.
+    pub(super) fn settle(&mut self, prospects: &[Prospect], tell: &mut dyn FnMut(&Step)) {
+        for _ in 0..3 {
+            let before = self.total_score();
+            for g in 0..self.groups.len() {
+                self.refine(g, 0.02, 8);
+            }
+            self.weigh_classes();
+            self.weigh_members();
+            self.prune();
+            self.swap(prospects);
+            tell(&Step { doing: "settle", groups: self.groups.len(), error: self.error() });
+            self.search(prospects, None, tell);
+            if before - self.total_score() < SAME_SCORE {
+                break;
+            }
+        }
+        for g in 0..self.groups.len() {
+            self.refine(g, 0.01, 10);
+        }
+    }
+
+    fn total_score(&self) -> f64 {
+        self.sum() + self.groups.iter().map(|g| self.price(g.of)).sum::<f64>()
+    }
+
+    /// Removes groups that explain less than their price.
+    fn prune(&mut self) {
+        let mut g = 0;
+        while g < self.groups.len() {
+            let sets = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
+            let known = self.known_sum(&sets);
+            let shared = self.plant.shared.remove(g);
+            let sum = self.try_sum(&sets);
+            let loses = sum - known;
+            let idle = sets.iter().all(|&s| {
+                self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
+                self.courses[s].total() < (1.0 + LEAST_EFFECT) * self.course.total()
+            });
+            if idle || loses < self.price(self.groups[g].of) {
+                self.groups.remove(g);
+                self.taken.remove(g);
+                self.rerun(sets);
+            } else {
+                self.plant.shared.insert(g, shared);
+                g += 1;
+            }
+        }
+    }
+
+    /// Puts another group in the place of one where that explains more.
+    fn swap(&mut self, prospects: &[Prospect]) {
+        for g in 0..self.groups.len() {
+            let rivals = self.rivals(prospects, g);
+            let Some(best) = rivals.first().filter(|r| r.gain > SAME_SCORE) else { continue };
+            let prospect = &prospects[best.prospect];
+            let old = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
+            let mut takes = vec![0.0; self.data.paths.len()];
+            prospect.members.iter().for_each(|&m| takes[m] = 1.0);
+            self.plant.shared[g] = Shared { capacity: best.capacity, takes };
+            let Candidate { name, found, maybe, of, .. } = prospect.candidate.clone();
+            self.groups[g] = Group { name, found, maybe, of, ..self.groups[g].clone() };
+            self.taken[g] = best.prospect;
+            let new = self.sets_of(&self.plant.shared[g], best.capacity);
+            self.rerun(old.into_iter().chain(new));
+            self.choose_routes(g);
+        }
+    }
+
+    /// Groups that could stand in the place of one, best first; the gain is over that one.
+    pub(super) fn rivals(&mut self, prospects: &[Prospect], g: usize) -> Vec<Trial> {
+        let shared = self.plant.shared[g].clone();
+        let old = self.sets_of(&shared, shared.capacity);
+        let mine: Vec<usize> = shared.members().collect();
+        let alike = |p: &Prospect| {
+            let common = p.members.iter().filter(|m| shared.takes[**m] > 0.0).count();
+            let union = p.members.len() + mine.len() - common;
+            common * 10 >= union * 3 && p.members != mine
+        };
+        let mut near: Vec<(f64, usize)> = (0..prospects.len())
+            .filter(|&p| !self.taken.contains(&p) && alike(&prospects[p]))
+            .map(|p| ((prospects[p].seen / shared.capacity).ln().abs(), p))
+            .filter(|(far, _)| *far < 0.25)
+            .collect();
+        near.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        near.truncate(TRIED);
+        let mut found = Vec::new();
+        for (_, p) in near {
+            let prospect = &prospects[p];
+            let mut takes = vec![0.0; self.data.paths.len()];
+            prospect.members.iter().for_each(|&m| takes[m] = 1.0);
+            let new = Shared { capacity: prospect.seen, takes };
+            let mut sets = self.sets_of(&new, prospect.seen * 0.9);
+            sets.extend(&old);
+            sets.sort_unstable();
+            sets.dedup();
+            let known = self.known_sum(&sets);
+            self.plant.shared[g] = new;
+            let (capacity, sum) = self.best_capacity(g, &sets, prospect.seen, 0.1, 8);
+            let cheaper = self.price(self.groups[g].of) - self.price(prospect.candidate.of);
+            let gain = known - sum + cheaper;
+            found.push(Trial { prospect: p, capacity, gain, changed: Vec::new() });
+        }
+        self.plant.shared[g] = shared;
+        found.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.prospect.cmp(&b.prospect)));
+        found
+    }
+
+    /// Whether a class of a group's paths takes more of it for a byte than the others do: paths
+    /// that go round a corner, or that go the other way. The capacity is fitted to sets that have
+    /// paths of the first class only; then what each other class takes; then all of it.
+    pub(super) fn weigh_members(&mut self) {
+        for g in 0..self.groups.len() {
+            let (first, others) = self.classes(g);
+            if others.is_empty() {
+                continue;
+            }
+            let before = self.plant.shared[g].clone();
+            let sets = self.sets_of(&before, before.capacity * 0.7);
+            let known = self.known_sum(&sets);
+            let members = |s: usize| {
+                let jobs = self.data.sets[s].jobs.iter();
+                jobs.map(|j| j.path).filter(|&p| before.takes[p] > 0.0).collect::<Vec<_>>()
+            };
+            let pure: Vec<usize> = sets
+                .iter()
+                .copied()
+                .filter(|&s| members(s).len() > 1 && members(s).iter().all(|p| first.contains(p)))
+                .collect();
+            if !pure.is_empty() {
+                let (capacity, _) = self.best_capacity(g, &pure, before.capacity, 0.15, 8);
+                self.plant.shared[g].capacity = capacity;
+            }
+            for class in &others {
+                let mixed: Vec<usize> = sets
+                    .iter()
+                    .copied()
+                    .filter(|&s| self.data.sets[s].jobs.iter().any(|j| class.contains(&j.path)))
+                    .collect();
+                let capacity = self.plant.shared[g].capacity;
+                let top = class.iter().map(|&p| self.plant.caps[p]).fold(0.0, f64::max);
+                // Alone each of them was not slowed.
+                let most = (capacity / top).max(1.0);
+                let (take, _) = minimum(1.0, 0.3, 10, &mut |take| {
+                    let take = take.min(most);
+                    class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take);
+                    self.try_sum(&mixed)
+                });
+                let take = take.min(most);
+                class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take);
+            }
+            let capacity = self.plant.shared[g].capacity;
+            let (capacity, sum) = self.best_capacity(g, &sets, capacity, 0.02, 8);
+            self.plant.shared[g].capacity = capacity;
+            let price = self.price(1) * others.len() as f64;
+            let gain = known - sum;
+            let was_equal = before.members().all(|p| before.takes[p] == 1.0);
+            if gain > if was_equal { price } else { 0.0 } {
+                self.rerun(sets);
+            } else {
+                self.plant.shared[g] = before;
+            }
+        }
+    }
+
+    /// Classes of a group's paths, by way and by the number of links passed: the first, the others.
+    fn classes(&self, g: usize) -> (Vec<usize>, Vec<Vec<usize>>) {
+        let mut classes: BTreeMap<(u8, u32), Vec<usize>> = BTreeMap::new();
+        for p in self.plant.shared[g].members() {
+            let class = match self.data.paths[p].ends {
+                Ends::In { .. } => (0, 0),
+                Ends::Out { .. } => (1, 0),
+                Ends::Peer { .. } => (2, self.hops[p]),
+                Ends::Within => (3, 0),
+            };
+            classes.entry(class).or_default().push(p);
+        }
+        let mut classes = classes.into_values();
+        (classes.next().unwrap_or_default(), classes.collect())
+    }
+}
