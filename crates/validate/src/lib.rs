@@ -4,7 +4,6 @@
 //! formed, and answers become scores. Nothing here runs a case, prints, or knows a file name.
 
 mod class;
-mod exchange;
 mod map;
 mod number;
 mod report;
@@ -15,7 +14,6 @@ mod value;
 mod words;
 
 pub use class::{BANDWIDTH, Class, FACTS, MESSAGES, SWEEPS, TARGETS};
-pub use exchange::{Collective, Exchange, Library, What};
 pub use map::{Hardware, Mapper, Wanted};
 pub use number::{Ask, Got, Number};
 pub use report::{Contradiction, LeftOut, Plan, Report};

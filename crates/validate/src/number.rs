@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use pathline_message::Exchange;
 use pathline_schema::Case;
-
-use crate::exchange::Exchange;
 
 /// What is asked of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +30,8 @@ pub struct Got {
     pub rate: f64,
     /// Time of one operation of the slowest flow, us; of a chase, of one load.
     pub time_us: f64,
+    /// The same, the mean over the ranks of a collective; else as `time_us`.
+    pub mean_us: f64,
     /// Bus bandwidth of a collective, GB/s; else as `rate`.
     pub bus: f64,
 }
@@ -44,6 +45,8 @@ pub enum Number {
     Rate(Ask),
     /// [`Got::time_us`].
     Time(Ask),
+    /// [`Got::mean_us`].
+    Mean(Ask),
     /// [`Got::bus`].
     Bus(Ask),
     /// So many times a number.
@@ -78,7 +81,7 @@ impl Number {
     pub fn asks(&self) -> Vec<&Ask> {
         match self {
             Self::Known(_) => Vec::new(),
-            Self::Rate(ask) | Self::Time(ask) | Self::Bus(ask) => vec![ask],
+            Self::Rate(ask) | Self::Time(ask) | Self::Mean(ask) | Self::Bus(ask) => vec![ask],
             Self::Scaled(_, number) => number.asks(),
             Self::Less(a, b) | Self::Over(a, b) => [a.asks(), b.asks()].concat(),
             Self::Sum(all) | Self::Most(all) | Self::Least(all) | Self::Median(all) => {
@@ -102,6 +105,7 @@ impl Number {
             Self::Known(value) => *value,
             Self::Rate(ask) => of(ask)?.rate,
             Self::Time(ask) => of(ask)?.time_us,
+            Self::Mean(ask) => of(ask)?.mean_us,
             Self::Bus(ask) => of(ask)?.bus,
             Self::Scaled(by, number) => by * number.value(of)?,
             Self::Sum(numbers) => all(numbers)?.iter().sum(),
@@ -126,12 +130,15 @@ impl fmt::Display for Number {
             Self::Known(value) => write!(f, "{value}"),
             Self::Rate(ask) => write!(f, "rate({ask})"),
             Self::Time(ask) => write!(f, "time({ask})"),
+            Self::Mean(ask) => write!(f, "mean time({ask})"),
             Self::Bus(ask) => write!(f, "busbw({ask})"),
             Self::Scaled(by, number) => write!(f, "{by} x {number}"),
             Self::Sum(all) => {
-                f.write_str(&all.iter().map(Self::to_string).collect::<Vec<_>>().join(" + "))
+                let terms: Vec<String> = all.iter().map(Self::to_string).collect();
+                write!(f, "({})", terms.join(" + "))
             }
             Self::Less(a, b) => write!(f, "({a} - {b})"),
+            Self::Over(a, b) if matches!(**b, Self::Over(..)) => write!(f, "{a} / ({b})"),
             Self::Over(a, b) => write!(f, "{a} / {b}"),
             Self::Most(all) => write!(f, "most of {}: {}", all.len(), list(all)),
             Self::Least(all) => write!(f, "least of {}: {}", all.len(), list(all)),
@@ -154,9 +161,9 @@ mod tests {
         let of = |a: &Ask| {
             let big = *a == ask("2MiB");
             Ok(if big {
-                Got { rate: 20.0, time_us: 6.0, bus: 20.0 }
+                Got { rate: 20.0, time_us: 6.0, mean_us: 5.5, bus: 20.0 }
             } else {
-                Got { rate: 10.0, time_us: 5.0, bus: 10.0 }
+                Got { rate: 10.0, time_us: 5.0, mean_us: 5.0, bus: 10.0 }
             })
         };
         let (small, big) = (|| Number::Rate(ask("1MiB")), || Number::Rate(ask("2MiB")));
@@ -169,6 +176,7 @@ mod tests {
             (Number::Median(vec![big(), small(), small()]), 10.0),
             (Number::Sum(vec![Number::Time(ask("1MiB")), Number::Time(ask("2MiB"))]), 11.0),
             (Number::Bus(ask("2MiB")), 20.0),
+            (Number::Mean(ask("2MiB")), 5.5),
         ] {
             assert_eq!(number.value(&of), Ok(value), "{number}");
         }

@@ -236,3 +236,134 @@ fn rate_of(row: &Row, value: Value) -> Option<f64> {
     }
     Some(middle)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::read;
+    use proptest::prelude::*;
+
+    const HEAD: &str = "system,tool,interface,src,dst,size_bytes,direction,metric,value,unit\n";
+
+    fn plan(rows: &[&str]) -> Plan {
+        let desc = MachineDesc::preset("mi250x").expect("the preset");
+        let text = rows.iter().map(|row| format!("mi250x,{row}\n")).collect::<String>();
+        let rows = read(&format!("{HEAD}{text}")).expect("a table");
+        Plan::new(rows, &desc, &[]).expect("a network")
+    }
+
+    fn always(rate: f64) -> impl Fn(&Ask) -> Result<Got, String> {
+        move |_| Ok(Got { rate, time_us: rate, mean_us: rate, bus: rate })
+    }
+
+    fn copy(tool: &str, size: &str, value: f64) -> String {
+        format!("{tool},SDMA,GCD0,GCD2,{size},uni,bandwidth,{value},GB/s")
+    }
+
+    /// Of 36 and 42 the best is p = 2 x 36 x 42 / 78 = 38.77: 38.77 / 36 - 1 = 1 - 38.77 / 42 = 6 / 78.
+    #[test]
+    fn two_values_leave_no_model_nearer_than_their_difference_over_their_sum() {
+        let least = least_error(36.0, 42.0);
+        assert!((least - 6.0 / 78.0).abs() < 1e-12);
+        let worst = |p: f64| (p / 36.0 - 1.0).abs().max((1.0 - p / 42.0).abs());
+        let best = 2.0 * 36.0 * 42.0 / 78.0;
+        assert!((worst(best) - least).abs() < 1e-12);
+        for p in [36.0, 38.0, 38.7, 38.8, 39.0, 42.0] {
+            assert!(worst(p) > least, "{p}");
+        }
+    }
+
+    #[test]
+    fn values_that_size_explains_do_not_contradict() {
+        let found = |rows: &[String]| {
+            let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+            plan(&rows).score("m", &[], &always(1.0)).contradictions
+        };
+        let (p2p, cs) = ("p2pBandwidthLatencyTest", "Comm|Scope");
+        // More at a larger size: a start explains it.
+        assert_eq!(found(&[copy(cs, "16777216", 36.0), copy(p2p, "160e6", 37.6)]), []);
+        // More at a smaller one, and two values of one size: nothing does.
+        let smaller = found(&[copy(cs, "16777216", 42.0), copy(p2p, "160e6", 37.6)]);
+        assert_eq!(smaller[0].what, "copy engine gpu0 > gpu2");
+        assert!((smaller[0].least_error - 4.4 / 79.6).abs() < 1e-12);
+        let three = found(&[copy(cs, "1e9", 36.0), copy(p2p, "1e9", 37.0), copy(cs, "1e9", 42.0)]);
+        assert_eq!((three[0].low, three[0].high, three[0].values.len()), (36.0, 42.0, 3));
+        // 0.5 % apart: a model between them misses both by 0.25 %.
+        assert_eq!(found(&[copy(cs, "1e9", 36.0), copy(p2p, "1e9", 36.18)]), []);
+    }
+
+    #[test]
+    fn three_sizes_of_a_path_are_a_sweep() {
+        let rows: Vec<String> =
+            ["4096", "1048576", "1073741824"].iter().map(|s| copy("Comm|Scope", s, 2.0)).collect();
+        let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+        let report = plan(&rows).score("m", &crate::TARGETS, &always(2.0));
+        assert!(report.compared.iter().all(|c| c.class == "sweep"));
+        // The one of 1 GiB counts as a bandwidth, too.
+        let counted: Vec<usize> =
+            report.judged.iter().map(|j| j.got.as_ref().map_or(0, |g| g.n)).collect();
+        assert_eq!(counted, [1, 3, 0, 0]);
+        let two = plan(&rows[1..]).score("m", &[], &always(2.0));
+        let classes: Vec<&str> = two.compared.iter().map(|c| c.class.as_str()).collect();
+        assert_eq!(classes, ["sweep", "GPU-GPU bandwidth"]);
+    }
+
+    #[test]
+    fn rows_without_an_answer_are_left_out_with_its_reason() {
+        let row = copy("Comm|Scope", "4096", 2.0);
+        let report = plan(&[&row]).score("m", &[], &|_| Err("no such path".into()));
+        assert_eq!(report.left_out[0].reason, "no such path");
+        let report = plan(&[&row]).score("m", &[], &always(f64::NAN));
+        assert_eq!(report.left_out[0].reason, "its number has no finite value");
+    }
+
+    #[test]
+    fn the_shipped_table_is_mapped_but_for_what_is_not_of_this_node() {
+        let desc = MachineDesc::preset("mi250x").unwrap();
+        let rows = read(crate::MI250X).unwrap();
+        assert_eq!(rows.len(), 355);
+        let report = Plan::new(rows, &desc, &[]).unwrap().score("m", &[], &always(1.0));
+        // Other systems 11 (elbencho's V100 and MI100), GPU caches 2, messages through shared
+        // memory 1, the host link of the reference server 1.
+        assert_eq!(report.left_out.len(), 11 + 2 + 1 + 1);
+        assert!(report.left_out.iter().all(|row| !row.unreadable));
+        let of_copies = report.contradictions.iter().filter(|c| c.what.starts_with("copy engine"));
+        assert_eq!(of_copies.count(), 4, "SDMA over single links: 36, 37.6 and 42 by stack");
+    }
+
+    proptest! {
+        /// Any text is a table or an error, any cell a word or a reason; nothing panics.
+        #[test]
+        fn any_cells_are_mapped_or_say_why(
+            tool in "(p2pBandwidthLatencyTest|Comm\\|Scope|STREAM copy|osu_bw|rccl-tests|topology|-|\\PC{0,6})",
+            interface in "(SDMA|blit|kernel_read|hipMemcpy pinned|zero-copy|RCCL|MPI blit|\\PC{0,8})",
+            src in "(GCD[0-9]{0,3}|host|NUMA[0-9]|[0-9]{0,3} (GCDs|ranks|nodes)|each|\\PC{0,5})",
+            dst in "(GCD[0-9,-]{0,4}|host|quad|each|[0-9]{0,2} (GCDs|nodes)|\\PC{0,5})",
+            size in "([0-9]{0,12}|[0-9]e[0-9]{1,2}|up to [0-9]e[0-9]|\\PC{0,6})",
+            direction in "(uni|bi_sum|bi_2N|local|local_2N|coll)",
+            metric in "(bandwidth|latency|busbw|hops|links|ratio to [0-9]|fraction of bidirectional peak|\\PC{0,6})",
+            value in "(-?[0-9.]{0,4}[-/]?[0-9.]{0,3}|\\PC{0,6})",
+            unit in "(GB/s|us|x|%|links|hops|\\PC{0,3})",
+        ) {
+            let cells = [&tool, &interface, &src, &dst, &size, &direction, &metric, &value, &unit];
+            let quoted: Vec<String> =
+                cells.iter().map(|c| format!("\"{}\"", c.replace('"', "\"\""))).collect();
+            let text = format!("{HEAD}mi250x,{}\n", quoted.join(","));
+            if let Ok(rows) = read(&text) {
+                let desc = MachineDesc::preset("mi250x").expect("the preset");
+                let plan = Plan::new(rows, &desc, &[]).expect("a network");
+                let asks = plan.asks().len();
+                let report = plan.score("m", &crate::TARGETS, &always(1.0));
+                prop_assert!(report.compared.len() + report.left_out.len() <= 1);
+                // A row without a case asks nothing.
+                prop_assert!(asks == 0 || report.left_out.iter().all(|l| l.reason.contains("finite")));
+            }
+        }
+
+        #[test]
+        fn any_text_is_a_table_or_an_error(text in "\\PC{0,200}", head in any::<bool>()) {
+            let text = if head { format!("{HEAD}{text}") } else { text };
+            let _ = read(&text);
+        }
+    }
+}

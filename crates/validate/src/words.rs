@@ -2,7 +2,7 @@
 //!
 //! A word that is not here is an error that names it; nothing is guessed.
 
-use crate::exchange::{Collective, Library};
+use pathline_message::{Library, Op};
 
 /// Why a row has no case: what is said, in words that are alike for rows of one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +46,13 @@ pub(crate) enum Tool {
     OsuLatency,
     /// OSU: several pairs at once.
     OsuMultiple,
-    /// OSU or rccl-tests: a collective; which, if the tool's name says it.
-    Collective(Option<Collective>),
+    /// OSU or rccl-tests: a collective.
+    Collective {
+        /// Which, if the tool's name says it.
+        op: Option<Op>,
+        /// Whether it is OSU's.
+        osu: bool,
+    },
     /// Case texts of this program in the column of the interface.
     Pathline,
     /// Facts of the node's wiring.
@@ -69,6 +74,28 @@ pub(crate) enum StreamOp {
     Read,
     /// `a = s`: writes alone.
     Write,
+}
+
+/// The words that name collectives in tools and metrics; the longer ones first, since `reduce` is
+/// a part of three of them.
+const COLLECTIVES: [(&str, Op); 11] = [
+    ("reducescatter", Op::ReduceScatter),
+    ("reduce_scatter", Op::ReduceScatter),
+    ("allreduce", Op::AllReduce),
+    ("all_reduce", Op::AllReduce),
+    ("allgather", Op::AllGather),
+    ("all_gather", Op::AllGather),
+    ("alltoall", Op::AllToAll),
+    ("all_to_all", Op::AllToAll),
+    ("reduce", Op::Reduce),
+    ("bcast", Op::Broadcast),
+    ("broadcast", Op::Broadcast),
+];
+
+/// The collective that a text names.
+pub(crate) fn collective(text: &str) -> Option<Op> {
+    let text = text.to_lowercase().replace(['-', ' '], "_");
+    COLLECTIVES.iter().find(|(name, _)| text.contains(name)).map(|(_, op)| *op)
 }
 
 impl Tool {
@@ -107,7 +134,7 @@ impl Tool {
             _ if begins("osu_latency") => Self::OsuLatency,
             _ if begins("osu_mbw_mr") => Self::OsuMultiple,
             _ if begins("osu") || has("ccl-tests") || has("_perf") => {
-                Self::Collective(Collective::named(&name))
+                Self::Collective { op: collective(&name), osu: begins("osu") }
             }
             _ => return None,
         })
@@ -157,8 +184,8 @@ pub(crate) enum Means {
     Chase,
     /// Inside one GPU, as the tool does it.
     Local,
-    /// A message library, and whether its copies go to SDMA engines.
-    Message(Library, bool),
+    /// A message library.
+    Message(Library),
     /// What the tool does by default.
     Default,
 }
@@ -184,11 +211,16 @@ impl Means {
             return no("messages through shared memory of the host are not simulated");
         }
         if has(&["rccl", "nccl"]) {
-            return Ok(Self::Message(Library::Rccl, false));
+            let amd = has(&["rccl"]);
+            return Ok(Self::Message(if amd { Library::Rccl } else { Library::Nccl }));
         }
         if has(&["mpi", "ucx"]) {
-            let library = if has(&["ucx", "open"]) { Library::Ucx } else { Library::Cray };
-            return Ok(Self::Message(library, !has(&["blit", "hsa_enable_sdma=0"])));
+            let sdma = !has(&["blit", "hsa_enable_sdma=0"]);
+            return Ok(Self::Message(if has(&["ucx", "open"]) {
+                Library::Ucx { sdma }
+            } else {
+                Library::CrayMpich { sdma }
+            }));
         }
         let managed = host == Some(HostMemory::Managed);
         if has(&["prefetch"]) {
@@ -267,6 +299,8 @@ pub(crate) enum End {
     Count(u32),
     /// So many nodes.
     Nodes(u32),
+    /// So many network adapters.
+    Adapters(u32),
     /// A GPU of another node.
     Elsewhere,
     /// Nothing is said.
@@ -295,7 +329,7 @@ impl End {
             let rest = lower.split_once(' ').map_or("", |(_, rest)| rest);
             return Ok(match rest.split([' ', ',']).next().unwrap_or_default() {
                 "node" | "nodes" => Self::Nodes(count),
-                "nic" | "nics" => Self::Elsewhere,
+                "nic" | "nics" => Self::Adapters(count),
                 _ if rest.contains("one gpu") || rest.contains("same") => Self::Together(count),
                 _ if rest.contains("spread") => Self::Spread(count),
                 "gcd" | "gcds" | "gpu" | "gpus" | "rank" | "ranks" | "thread" | "threads"
@@ -466,10 +500,10 @@ mod tests {
             ("osu_bibw", Tool::OsuBibw),
             ("osu_latency", Tool::OsuLatency),
             ("osu_mbw_mr", Tool::OsuMultiple),
-            ("OSU_allreduce 7.0", Tool::Collective(Some(Collective::AllReduce))),
-            ("rccl-tests all_reduce", Tool::Collective(Some(Collective::AllReduce))),
-            ("rccl-tests", Tool::Collective(None)),
-            ("alltoall_perf", Tool::Collective(Some(Collective::AllToAll))),
+            ("OSU_allreduce 7.0", Tool::Collective { op: Some(Op::AllReduce), osu: true }),
+            ("rccl-tests all_reduce", Tool::Collective { op: Some(Op::AllReduce), osu: false }),
+            ("rccl-tests", Tool::Collective { op: None, osu: false }),
+            ("alltoall_perf", Tool::Collective { op: Some(Op::AllToAll), osu: false }),
             ("topology", Tool::Topology),
             ("KFD weight/15", Tool::Topology),
             ("min cut", Tool::Topology),
@@ -514,17 +548,37 @@ mod tests {
             ("local copy", Means::Local),
             ("local", Means::Local),
             ("-", Means::Default),
-            ("RCCL", Means::Message(Library::Rccl, false)),
-            ("MPI cray-mpich", Means::Message(Library::Cray, true)),
-            ("MPI SDMA (UCX, HSA_ENABLE_SDMA=1)", Means::Message(Library::Ucx, true)),
-            ("MPI blit (UCX, HSA_ENABLE_SDMA=0)", Means::Message(Library::Ucx, false)),
-            ("MPI blit (cray-mpich 8.1.18, ROCm 5.2.3)", Means::Message(Library::Cray, false)),
+            ("RCCL", Means::Message(Library::Rccl)),
+            ("MPI cray-mpich", Means::Message(Library::CrayMpich { sdma: true })),
+            ("MPI SDMA (UCX, HSA_ENABLE_SDMA=1)", Means::Message(Library::Ucx { sdma: true })),
+            ("MPI blit (UCX, HSA_ENABLE_SDMA=0)", Means::Message(Library::Ucx { sdma: false })),
+            (
+                "MPI blit (cray-mpich 8.1.18, ROCm 5.2.3)",
+                Means::Message(Library::CrayMpich { sdma: false }),
+            ),
         ] {
             assert_eq!(Means::parse(interface), Ok(means), "{interface}");
         }
         let why = Means::parse("carrier pigeon").unwrap_err().reason;
         assert_eq!(why, "interface 'carrier pigeon' is not in the vocabulary");
         assert!(Means::parse("shared-memory non-temporal").unwrap_err().reason.contains("shared"));
+    }
+
+    #[test]
+    fn collectives_by_any_of_their_names() {
+        for (text, op) in [
+            ("OSU_allreduce 7.0", Op::AllReduce),
+            ("reduce-scatter", Op::ReduceScatter),
+            ("osu_reduce_scatter", Op::ReduceScatter),
+            ("latency reduce", Op::Reduce),
+            ("all to all", Op::AllToAll),
+            ("osu_bcast", Op::Broadcast),
+            ("Broadcast", Op::Broadcast),
+            ("AllGather", Op::AllGather),
+        ] {
+            assert_eq!(collective(text), Some(op), "{text}");
+        }
+        assert_eq!(collective("latency"), None);
     }
 
     #[test]
@@ -550,7 +604,7 @@ mod tests {
             ("2 nodes x4", End::Nodes(2)),
             ("GCD node A", End::Elsewhere),
             ("GCD remote node", End::Elsewhere),
-            ("4 NIC", End::Elsewhere),
+            ("4 NIC", End::Adapters(4)),
             ("", End::Nothing),
         ] {
             assert_eq!(End::parse(text), Ok(end), "{text}");

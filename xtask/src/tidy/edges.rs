@@ -24,7 +24,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "sim", uses: &["schema", "hal", "flow"], tests_use: &[] },
     Crate { name: "topo", uses: &["schema"], tests_use: &[] },
     Crate { name: "bench", uses: &["schema", "stats", "flow", "hal"], tests_use: &["sim"] },
-    Crate { name: "validate", uses: &["schema", "flow"], tests_use: &[] },
+    Crate { name: "validate", uses: &["schema", "flow", "message"], tests_use: &[] },
     Crate { name: "explain", uses: &["schema", "stats", "flow", "validate"], tests_use: &[] },
     Crate {
         name: "calibrate",
@@ -44,6 +44,7 @@ const CRATES: &[Crate] = &[
             "bench",
             "explain",
             "calibrate",
+            "message",
             "validate",
         ],
         tests_use: &["stub"],

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use pathline_bench::{About, Crew, Entry, Here, Overhead, Plan, Task, default_settings};
 use pathline_explain::agreement;
 use pathline_flow::{MachineDesc, Switches};
+use pathline_message::Layer;
 use pathline_schema::{Bytes, Case, Measured, Message, Rate, Settings};
 use pathline_sim::Options;
 use pathline_stats::Summary;
@@ -117,12 +118,18 @@ fn targets(within: &[String]) -> Result<Vec<Target>> {
 fn answers(desc: &MachineDesc, asks: &BTreeSet<&Ask>) -> Result<Answers> {
     let mut answers = Answers::new();
     let mut entries = Vec::new();
+    let layer = Layer::new(desc)?;
     for ask in asks {
         match ask {
             Ask::Case(case) => entries.push(entry(case)),
-            Ask::Exchange(_) => {
-                let why = "message layers (MPI, RCCL) are not simulated yet";
-                answers.insert((*ask).clone(), Err(why.to_owned()));
+            Ask::Exchange(exchange) => {
+                let told = layer.time(exchange).map(|told| Got {
+                    rate: told.algbw.gbs(),
+                    time_us: told.time.0 / 1e3,
+                    mean_us: told.mean.0 / 1e3,
+                    bus: told.busbw.gbs(),
+                });
+                answers.insert((*ask).clone(), told.map_err(|why| why.to_string()));
             }
         }
     }
@@ -182,7 +189,7 @@ fn measure(desc: &MachineDesc, entries: &[Entry], answers: &mut Answers) -> Resu
 
 /// The figures of a case: the sum of its flows' rates, the time of the slowest.
 fn got(measured: &Measured) -> Result<Got, String> {
-    let mut all = Got { rate: 0.0, time_us: 0.0, bus: 0.0 };
+    let mut all = Got { rate: 0.0, time_us: 0.0, mean_us: 0.0, bus: 0.0 };
     for series in &measured.series {
         let Some(Summary { median: middle, .. }) = Summary::of(&series.samples_ns) else {
             return Err("it has no sample".to_owned());
@@ -190,6 +197,6 @@ fn got(measured: &Measured) -> Result<Got, String> {
         all.rate += Rate::of(series.moved_bytes, pathline_schema::Ns(middle)).gbs();
         all.time_us = all.time_us.max(middle / series.steps.max(1) as f64 / 1e3);
     }
-    all.bus = all.rate;
+    (all.bus, all.mean_us) = (all.rate, all.time_us);
     Ok(all)
 }

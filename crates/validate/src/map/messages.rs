@@ -1,57 +1,43 @@
-//! Rows of MPI and RCCL.
+//! Rows of MPI and of libraries of collectives.
 
-use pathline_schema::Bytes;
+use pathline_message::{Buffers, Exchange, Library, Member, Op, WINDOW, What};
+use pathline_schema::{Bytes, KernelOp, Variant};
 
 use super::ops::default_size;
 use super::{Asked, Mapper};
-use crate::exchange::{Collective, Exchange, Library, What};
 use crate::number::{Ask, Number};
 use crate::value::Kind;
-use crate::words::{End, Metric, Tool, Unmapped, no};
+use crate::words::{End, Metric, Tool, Unmapped, collective, no};
 
-/// Messages that OSU's bandwidth tests have under way.
-const WINDOW: u32 = 64;
 /// The STREAM copy that MPI is held against: 1 GiB, which start-up does not show in.
 const STREAM_BYTES: u64 = 1 << 30;
 
 impl Mapper<'_> {
-    pub(super) fn message(
-        &self,
-        asked: &Asked<'_>,
-        library: Library,
-        sdma: bool,
-    ) -> Result<Number, Unmapped> {
-        for end in [&asked.src, &asked.dst] {
-            if matches!(end, End::Elsewhere) || matches!(end, End::Nodes(n) if *n > 1) {
-                return no("messages between nodes: one node is simulated");
-            }
-        }
+    pub(super) fn message(&self, asked: &Asked<'_>, by: Library) -> Result<Number, Unmapped> {
         let numbers: Vec<Number> = match asked.tool {
-            Tool::Collective(op) => {
+            Tool::Collective { op, osu } => {
                 let op = self.operation(asked, op)?;
                 let over = self.partners(asked)?;
-                vec![self.ask(asked, What::Collective(op), &over, library, sdma)?]
+                let n = over.len();
+                let bytes = |b: u64| if osu { op.of_osu_size(Bytes(b), n) } else { Bytes(b) };
+                vec![self.ask(asked, What::Collective { op, over }, by, &bytes)?]
             }
+            Tool::OsuMultiple => vec![self.sends(asked, self.all_pairs(asked)?, by)?],
             Tool::OsuBw | Tool::OsuBibw | Tool::OsuLatency => {
-                let what = match asked.tool {
-                    Tool::OsuBw => What::Send(WINDOW),
-                    Tool::OsuBibw => What::Exchange(WINDOW),
-                    _ => What::PingPong,
-                };
-                let pairs = self.pairs(asked)?;
-                let of = |(a, b): &(u32, u32)| {
-                    let number = self.ask(asked, what, &[*a, *b], library, sdma)?;
+                let numbers = self.one_by_one(asked)?.into_iter().map(|(a, b)| {
+                    let number = self.sends(asked, vec![(a, b)], by)?;
                     if asked.metric == Metric::Deficit {
-                        return Ok(Number::Known(1.0).less(number.over(stream(*a, *b)?)));
+                        let stream = stream(a.gpu, b.gpu)?;
+                        return Ok(Number::Known(1.0).less(number.over(stream)));
                     }
                     Ok(number)
-                };
-                pairs.iter().map(of).collect::<Result<_, Unmapped>>()?
+                });
+                numbers.collect::<Result<_, Unmapped>>()?
             }
             _ => {
+                let tool = &asked.row.tool;
                 return no(format!(
-                    "tool '{}' with a message library is not in the vocabulary",
-                    asked.row.tool
+                    "tool '{tool}' with a message library is not in the vocabulary"
                 ));
             }
         };
@@ -63,20 +49,39 @@ impl Mapper<'_> {
         })
     }
 
+    /// Messages of these pairs, as the tool sends them.
+    fn sends(
+        &self,
+        asked: &Asked<'_>,
+        mut pairs: Vec<(Member, Member)>,
+        by: Library,
+    ) -> Result<Number, Unmapped> {
+        let what = match asked.tool {
+            Tool::OsuLatency => What::Ping { pairs },
+            Tool::OsuBibw => {
+                pairs.extend(pairs.clone().into_iter().map(|(a, b)| (b, a)));
+                What::Send { pairs, window: WINDOW }
+            }
+            _ => What::Send { pairs, window: WINDOW },
+        };
+        self.ask(asked, what, by, &Bytes)
+    }
+
     fn ask(
         &self,
         asked: &Asked<'_>,
         what: What,
-        over: &[u32],
         by: Library,
-        sdma: bool,
+        bytes: &dyn Fn(u64) -> Bytes,
     ) -> Result<Number, Unmapped> {
-        let of = |bytes: u64| {
-            let over = over.to_vec();
-            let ask = Ask::Exchange(Exchange { what, over, by, bytes: Bytes(bytes), sdma });
-            match (&asked.metric, asked.kind) {
-                (Metric::BusBandwidth, _) => Number::Bus(ask),
-                (_, Kind::Time) => Number::Time(ask),
+        let of = |size: u64| {
+            let (what, bytes) = (what.clone(), bytes(size));
+            let ask = Ask::Exchange(Exchange { what, by, bytes, buffers: Buffers::Vram });
+            match (&asked.metric, asked.kind, asked.tool) {
+                (Metric::BusBandwidth, ..) => Number::Bus(ask),
+                // OSU prints the mean over the ranks.
+                (_, Kind::Time, Tool::Collective { osu: true, .. }) => Number::Mean(ask),
+                (_, Kind::Time, _) => Number::Time(ask),
                 _ => Number::Rate(ask),
             }
         };
@@ -89,52 +94,91 @@ impl Mapper<'_> {
         })
     }
 
+    /// The pairs that a row is about, which are measured one by one.
+    fn one_by_one(&self, asked: &Asked<'_>) -> Result<Vec<(Member, Member)>, Unmapped> {
+        let ((End::Elsewhere, from) | (from, End::Elsewhere)) = (&asked.src, &asked.dst) else {
+            let pairs = self.pairs(asked)?.into_iter();
+            return Ok(pairs.map(|(a, b)| (Member::here(a), Member::here(b))).collect());
+        };
+        let gpu = match from {
+            End::Gpus(gpus) => gpus.first().copied().unwrap_or(0),
+            End::Elsewhere => 0,
+            _ => return no("to another node goes a GPU"),
+        };
+        let gpu = self.gpu(asked, gpu)?;
+        Ok(vec![(Member::here(gpu), Member { node: 1, gpu })])
+    }
+
+    /// The pairs of a row that are measured at once.
+    fn all_pairs(&self, asked: &Asked<'_>) -> Result<Vec<(Member, Member)>, Unmapped> {
+        match (&asked.src, &asked.dst) {
+            // The GPUs that adapters are near to, each with its like on the other node.
+            (End::Adapters(n), End::Adapters(m)) if n == m => {
+                let near: Vec<u32> =
+                    self.topology.nics.iter().filter_map(|nic| nic.near_gpu).collect();
+                let Some(gpus) = near.get(..*n as usize) else {
+                    return no(format!("this machine has no {n} adapters near GPUs"));
+                };
+                let pair = |&gpu: &u32| (Member::here(gpu), Member { node: 1, gpu });
+                Ok(gpus.iter().map(pair).collect())
+            }
+            (End::Gpus(from), End::Gpus(to)) if from.len() == to.len() => from
+                .iter()
+                .zip(to)
+                .map(|(a, b)| {
+                    Ok((Member::here(self.gpu(asked, *a)?), Member::here(self.gpu(asked, *b)?)))
+                })
+                .collect(),
+            _ => no("pairs at once are as many GPUs, or adapters of two nodes, at either end"),
+        }
+    }
+
     /// The operation, from the first cell that names one.
-    fn operation(
-        &self,
-        asked: &Asked<'_>,
-        of_tool: Option<Collective>,
-    ) -> Result<Collective, Unmapped> {
+    fn operation(&self, asked: &Asked<'_>, of_tool: Option<Op>) -> Result<Op, Unmapped> {
         let row = asked.row;
         if let Some(op) = of_tool {
             return Ok(op);
         }
         if asked.metric == Metric::TwoPassLatency {
-            // All collectives of two passes are meant; the one that both libraries have first.
-            return Ok(Collective::AllReduce);
+            // All collectives of two passes are meant; the best known stands for them.
+            return Ok(Op::AllReduce);
         }
         let cells = [&row.interface, &row.metric, &row.figure, &row.note];
-        match cells.into_iter().find_map(|cell| Collective::named(cell)) {
+        match cells.into_iter().find_map(|cell| collective(cell)) {
             Some(op) => Ok(op),
             None => no("no cell of the row names a collective operation"),
         }
     }
 
-    /// The GPUs that take part: as many as either end counts, by their numbers.
-    fn partners(&self, asked: &Asked<'_>) -> Result<Vec<u32>, Unmapped> {
+    /// Those that take part: as many as either end counts, by their numbers, spread evenly over
+    /// as many nodes.
+    fn partners(&self, asked: &Asked<'_>) -> Result<Vec<Member>, Unmapped> {
+        let ends = [&asked.src, &asked.dst];
+        if let Some(End::Gpus(gpus)) =
+            ends.into_iter().find(|end| matches!(end, End::Gpus(gpus) if gpus.len() > 1))
+        {
+            return gpus.iter().map(|g| Ok(Member::here(self.gpu(asked, *g)?))).collect();
+        }
         let count = |end: &End| match end {
             End::Count(n) | End::Spread(n) | End::Together(n) => Some(*n),
             _ => None,
         };
-        if let End::Gpus(gpus) = &asked.src
-            && gpus.len() > 1
-        {
-            return gpus.iter().map(|g| self.gpu(asked, *g)).collect();
-        }
-        let n = [&asked.src, &asked.dst].into_iter().filter_map(count).max();
-        let Some(n) = n.filter(|n| *n > 1) else {
+        let nodes = ends.iter().filter_map(|e| if let End::Nodes(n) = e { Some(*n) } else { None });
+        let nodes = nodes.max().unwrap_or(1);
+        let Some(n) = ends.into_iter().filter_map(count).max().filter(|n| *n > 1) else {
             return no("no end of the row says how many take part");
         };
-        match self.first(n) {
-            Some(gpus) => Ok(gpus),
-            None => no(format!("this machine has no {n} GPUs")),
+        match self.first(n / nodes).filter(|_| n % nodes == 0) {
+            Some(gpus) => Ok((0..nodes)
+                .flat_map(|node| gpus.iter().map(move |&gpu| Member { node, gpu }))
+                .collect()),
+            None => no(format!("{n} on {nodes} nodes of this machine have no GPU each")),
         }
     }
 }
 
 /// The STREAM copy between two GPUs, by a kernel on the first.
 fn stream(a: u32, b: u32) -> Result<Number, Unmapped> {
-    use pathline_schema::{KernelOp, Variant};
     let copy = Variant::standard(KernelOp::Copy);
     let text =
         format!("gpu{b}.vram > gpu{a}.vram by kernel@gpu{a}[{copy}] x {STREAM_BYTES}B isolated");

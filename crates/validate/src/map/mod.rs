@@ -3,6 +3,8 @@
 mod facts;
 mod messages;
 mod ops;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -150,7 +152,7 @@ impl<'a> Mapper<'a> {
             (Tool::Pathline, _) => self.own(asked),
             (Tool::Topology | Tool::Datasheet, _) => self.fact(asked),
             (Tool::NoTool, _) if asked.metric != Metric::EngineLimit => self.fact(asked),
-            (_, Means::Message(library, sdma)) => self.message(asked, *library, *sdma),
+            (_, Means::Message(library)) => self.message(asked, *library),
             _ => self.path(asked),
         }
     }
@@ -206,7 +208,7 @@ impl<'a> Mapper<'a> {
             (_, Tool::Topology | Tool::Datasheet) => Class::Fact,
             (Metric::Links | Metric::Hops | Metric::Peak(_), _) => Class::Fact,
             (Metric::CutBound | Metric::RouteBound, _) => Class::Fact,
-            (_, Tool::Collective(_)) => Class::Collective,
+            (_, Tool::Collective { .. }) => Class::Collective,
             _ if matches!(asked.means, Means::Message(..)) => Class::Message,
             (Metric::RatioTo(_), _) => Class::Ratio,
             (Metric::Latency, Tool::P2p) => Class::LatencyMatrix,

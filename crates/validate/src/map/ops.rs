@@ -1,5 +1,6 @@
 //! One operation of a tool as a case, and what of it the tool counts.
 
+use pathline_message::Library;
 use pathline_schema::{
     Bytes, Case, Flow, KernelOp, Mem, MigrateHow, Mover, Place, RuntimeCall, Unit, Variant,
 };
@@ -62,7 +63,8 @@ impl Mapper<'_> {
             (End::Gpus(gpus), End::Host | End::Numa(_)) => {
                 self.each_gpu(asked, gpus, &asked.dst, false, kind)?
             }
-            (End::Elsewhere | End::Nodes(_), _) | (_, End::Elsewhere | End::Nodes(_)) => {
+            (End::Elsewhere | End::Nodes(_) | End::Adapters(_), _)
+            | (_, End::Elsewhere | End::Nodes(_) | End::Adapters(_)) => {
                 return no("the other end is on another node; one node is simulated");
             }
             _ => {
@@ -437,11 +439,13 @@ impl Mapper<'_> {
         let plain =
             matches!(asked.metric, Metric::Bandwidth | Metric::Latency | Metric::OfOneWayPeak);
         let who = match (&asked.means, asked.tool) {
-            (Means::Message(library, sdma), Tool::OsuBw)
-                if *library != crate::exchange::Library::Rccl =>
-            {
-                // What MPI's copies ask of the hardware.
-                if *sdma { "copy engine" } else { "kernel that pushes" }
+            // What MPI's copies ask of the hardware.
+            (Means::Message(Library::CrayMpich { sdma } | Library::Ucx { sdma }), Tool::OsuBw) => {
+                if *sdma {
+                    "copy engine"
+                } else {
+                    "kernel that pushes"
+                }
             }
             (Means::Copy(_), _) => "copy engine",
             (Means::Blit(_), Tool::RocmBandwidthTest) => "kernel that pushes",
@@ -480,7 +484,7 @@ pub(super) fn default_size(asked: &Asked<'_>) -> u64 {
         Tool::Stream(_) => 8_000_000_000,
         Tool::OsuBw | Tool::OsuBibw | Tool::OsuMultiple => 16 * MIB,
         Tool::OsuLatency => 8,
-        Tool::Collective(_) => MIB,
+        Tool::Collective { .. } => MIB,
         _ if asked.kind == Kind::Time => 16,
         _ => 1024 * MIB,
     }
