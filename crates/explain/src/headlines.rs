@@ -49,7 +49,7 @@ pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
         plain(route(run)),
         plain(loads(run)),
         plain(latency(figures)),
-        published(figures),
+        published(run, figures),
         warn(faults(run.journal)),
         plain(skips(run.journal)),
         warn(unverified(run.journal)),
@@ -381,7 +381,7 @@ fn latency(figures: &[Figure]) -> Option<String> {
 }
 
 /// How the figures compare with published ones.
-fn published(figures: &[Figure]) -> Option<Headline> {
+fn published(run: &Run, figures: &[Figure]) -> Option<Headline> {
     // A path counts once, however many figures and sizes show it.
     let mut seen = BTreeSet::new();
     let mut pairs: Vec<(f64, &Cell)> = figures
@@ -404,8 +404,14 @@ fn published(figures: &[Figure]) -> Option<Headline> {
         format!(" ({} to {} by {})", f.src.unit, f.dst.unit, f.by.kind())
     });
     let source = cell.published.as_ref().map_or("", |p| p.source.as_str());
+    // Those agree by construction, which says nothing of the model.
+    let carried = pairs.iter().filter(|(_, c)| c.case.as_ref().is_some_and(|c| run.carries(c)));
+    let carried = match carried.count() {
+        0 => String::new(),
+        n => format!(", {n} of which the model carries as data"),
+    };
     let text = format!(
-        "{close} of {} lie within {}; the farthest is {}{} off{where_}: {source}.",
+        "{close} of {} lie within {}{carried}; the farthest is {}{} off{where_}: {source}.",
         words::count(pairs.len(), "published value"),
         words::percent(AGREES),
         if *worst > 0.0 { "+" } else { "" },

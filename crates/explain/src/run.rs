@@ -193,6 +193,21 @@ impl<'a> Run<'a> {
         self.published?.hops(a, b).cloned()
     }
 
+    /// Whether the model of a simulated machine carries the figure of a case as data: the time of
+    /// a smallest copy among GPUs.
+    pub(crate) fn carries(&self, case: &Case) -> bool {
+        let on_gpu = |place: &pathline_schema::Place| place.unit.gpu().is_some();
+        let smallest = |f: &pathline_schema::Flow| {
+            f.bytes == Bytes(16)
+                && matches!(f.by, Mover::Dma { .. })
+                && on_gpu(&f.src)
+                && on_gpu(&f.dst)
+        };
+        let alone = case.cadence == pathline_schema::Cadence::Isolated && case.timed.len() == 1;
+        let model = self.network.filter(|_| self.simulated().is_some());
+        alone && case.timed.iter().all(smallest) && model.is_some_and(Network::carries_latencies)
+    }
+
     /// Name of the simulated machine.
     pub(crate) fn simulated(&self) -> Option<&'a str> {
         match &self.journal.begin.world {

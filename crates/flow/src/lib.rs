@@ -5,6 +5,7 @@
 
 mod batch;
 mod calls;
+mod carried;
 mod cpu;
 mod desc;
 mod duration;
