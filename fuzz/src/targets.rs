@@ -187,8 +187,68 @@ pub const TARGETS: &[Target] = &[
     Target { name: "hwloc", seeds: hwloc, words: XML, run: topology },
     Target { name: "kfd", seeds: kfd, words: CSV, run: topology },
     Target { name: "topology", seeds: topologies, words: JSON, run: topology },
+    Target { name: "published", seeds: published, words: PUBLISHED, run: validate },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
 ];
+
+/// Words of a table of published values.
+const PUBLISHED: &[&str] = &[
+    ",",
+    "\n",
+    "\"",
+    "mi250x,",
+    "p2pBandwidthLatencyTest,",
+    "STREAM copy,",
+    "rccl-tests,",
+    "osu_bw,",
+    "GCD0,GCD1,6,7",
+    "quad",
+    "each",
+    "host",
+    "NUMA9",
+    "8 GCDs",
+    "2 nodes x4",
+    "256..8e9",
+    "up to 1e12",
+    "1e308",
+    "bi_sum",
+    "local_2N",
+    "ratio to 4 GCDs",
+    "fraction of bidirectional peak",
+    "0.43-0.44",
+    "GiB/s",
+    "links",
+];
+
+/// The head and each tenth row of the shipped table.
+fn published() -> Vec<Vec<u8>> {
+    let lines: Vec<&str> = pathline_validate::MI250X.lines().collect();
+    let head = lines.iter().take(2).copied().collect::<Vec<_>>().join("\n");
+    let row = |row: &&str| format!("{head}\n{row}\n").into_bytes();
+    lines.iter().skip(2).step_by(10).map(row).collect()
+}
+
+/// A table is mapped onto a node, or says why not; every row has a case or a reason.
+fn validate(input: &[u8]) -> String {
+    let rows = match pathline_validate::read(&utf8(input)) {
+        Ok(rows) => rows,
+        Err(error) => return error.to_string(),
+    };
+    let all = rows.len();
+    let desc = match MachineDesc::preset("mi250x") {
+        Ok(desc) => desc,
+        Err(error) => return error.to_string(),
+    };
+    let plan = match pathline_validate::Plan::new(rows, &desc, &[]) {
+        Ok(plan) => plan,
+        Err(error) => return error.to_string(),
+    };
+    let got = pathline_validate::Got { rate: 1.0, time_us: 1.0, mean_us: 1.0, bus: 1.0 };
+    let report = plan.score("mi250x", &pathline_validate::TARGETS, &|_| Ok(got));
+    assert_eq!(report.compared.len() + report.left_out.len(), all);
+    let why = report.left_out.first().map_or("", |row| row.reason.as_str());
+    format!("read {} {why}", report.compared.len())
+}
 
 fn utf8(input: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(input)

@@ -222,6 +222,9 @@ impl Means {
                 Library::CrayMpich { sdma }
             }));
         }
+        if has(&["p2p disabled", "p2p=disabled", "peer access off", "without peer access"]) {
+            return no("copies with peer access off are not simulated");
+        }
         let managed = host == Some(HostMemory::Managed);
         if has(&["prefetch"]) {
             return Ok(Self::Prefetch);
@@ -561,6 +564,7 @@ mod tests {
         }
         let why = Means::parse("carrier pigeon").unwrap_err().reason;
         assert_eq!(why, "interface 'carrier pigeon' is not in the vocabulary");
+        assert!(Means::parse("SDMA (P2P disabled)").unwrap_err().reason.contains("peer access"));
         assert!(Means::parse("shared-memory non-temporal").unwrap_err().reason.contains("shared"));
     }
 

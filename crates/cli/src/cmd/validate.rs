@@ -7,9 +7,11 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::{About, Crew, Entry, Here, Overhead, Plan, Task, default_settings};
 use pathline_explain::agreement;
-use pathline_flow::{MachineDesc, Switches};
+use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_message::Layer;
-use pathline_schema::{Bytes, Case, Measured, Message, Rate, Settings};
+use pathline_schema::{
+    Bytes, Case, Flow, Measured, Message, MigrateHow, Mover, Rate, Settings, Unit,
+};
 use pathline_sim::Options;
 use pathline_stats::Summary;
 use pathline_validate::score::Target;
@@ -119,8 +121,12 @@ fn answers(desc: &MachineDesc, asks: &BTreeSet<&Ask>) -> Result<Answers> {
     let mut answers = Answers::new();
     let mut entries = Vec::new();
     let layer = Layer::new(desc)?;
+    let network = Network::new(desc, Switches::default())?;
     for ask in asks {
         match ask {
+            Ask::Case(case) if by_cpu_fault(case) => {
+                answers.insert((*ask).clone(), predicted(&network, case));
+            }
             Ask::Case(case) => entries.push(entry(case)),
             Ask::Exchange(exchange) => {
                 let told = layer.time(exchange).map(|told| Got {
@@ -155,6 +161,26 @@ fn entry(case: &Case) -> Entry {
         env: BTreeMap::new(),
         budget: None,
     }
+}
+
+/// Whether CPU threads fetch pages from a GPU by touching them. No case of the engine does that:
+/// pages fault on GPUs there. The physics knows what a fault costs, whoever has it.
+fn by_cpu_fault(case: &Case) -> bool {
+    let faults =
+        |f: &Flow| matches!(f.by, Mover::Migrate { at: Unit::Numa(_), how: MigrateHow::Fault });
+    case.timed.iter().any(faults)
+}
+
+/// The figures of a case by the physics alone.
+fn predicted(network: &Network, case: &Case) -> Result<Got, String> {
+    let flows = network.predict(case).map_err(|why| why.to_string())?;
+    let mut all = Got { rate: 0.0, time_us: 0.0, mean_us: 0.0, bus: 0.0 };
+    for (flow, told) in case.timed.iter().zip(flows) {
+        all.rate += Rate::of(flow.bytes, told.time).gbs();
+        all.time_us = all.time_us.max(told.time.0 / 1e3);
+    }
+    (all.bus, all.mean_us) = (all.rate, all.time_us);
+    Ok(all)
 }
 
 /// Measures cases of one environment by the engine of `pathline run`. The spread that a simulated

@@ -92,7 +92,7 @@ impl<'a> Mapper<'a> {
                 }
             }
         }
-        let latency_data = desc.name == "mi250x";
+        let latency_data = network.carries_latencies();
         Ok(Self { desc, topology, routes, systems: systems.to_vec(), latency_data })
     }
 

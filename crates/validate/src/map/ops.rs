@@ -52,7 +52,14 @@ impl Mapper<'_> {
         }
         let kind = if asked.kind == Kind::Plain { Kind::Rate } else { asked.kind };
         let local = matches!(asked.direction, Direction::Local | Direction::Local2N);
+        let every: Vec<u32> = self.topology.gpus.iter().map(|g| g.index).collect();
         let numbers: Vec<Number> = match (&asked.src, &asked.dst) {
+            (End::Host | End::Numa(_), End::Each) => {
+                self.each_gpu(asked, &every, &asked.src, true, kind)?
+            }
+            (End::Each, End::Host | End::Numa(_)) => {
+                self.each_gpu(asked, &every, &asked.dst, false, kind)?
+            }
             (End::Gpus(gpus), _) if local => gpus
                 .iter()
                 .map(|g| self.over_sizes(asked, kind, &|n| self.local(asked, *g, n)))
@@ -204,8 +211,7 @@ impl Mapper<'_> {
         match &asked.means {
             Means::Kernel { .. } | Means::Default if matches!(asked.tool, Tool::Stream(_)) => {
                 let writes = matches!(asked.means, Means::Kernel { verb: Verb::Write, .. });
-                let in_peer = matches!(asked.means, Means::Kernel { both: true, .. })
-                    || asked.direction == Direction::Both2N;
+                let in_peer = matches!(asked.means, Means::Kernel { both: true, .. });
                 match (in_peer, writes) {
                     (true, _) => self.stream(asked, vram(b), vram(b), at, bytes),
                     (false, true) => self.stream(asked, vram(a), vram(b), at, bytes),

@@ -145,6 +145,17 @@ fn stream_is_timed_by_the_host() {
     ] {
         assert_eq!(formed(cells), number, "{cells}");
     }
+    // Read over the link and written at home: payload one way is N, read + written 2N.
+    let read = |direction: &str| {
+        formed(&format!(
+            "STREAM copy,\"kernel on GCD0, peer arrays\",GCD0,GCD1,1e9,{direction},bandwidth,1,GB/s"
+        ))
+    };
+    assert!(read("uni").starts_with("1000000 / (time(r0.gpu1.vram > r0.gpu0.vram by"));
+    assert!(read("bi_2N").starts_with("2000000 / (time(r0.gpu1.vram > r0.gpu0.vram by"));
+    let both =
+        "STREAM copy,\"kernel, both arrays in the peer\",GCD0,GCD1,1e9,bi_2N,bandwidth,1,GB/s";
+    assert!(formed(both).starts_with("2000000 / (time(r0.gpu1.vram > r0.gpu1.vram by"));
     let triad = formed("STREAM triad,kernel local,GCD0,GCD0,1e9,local_2N,bandwidth,1,GB/s");
     assert!(triad.starts_with("3000000 / (time(") && triad.contains("triad-"), "{triad}");
 }
@@ -213,6 +224,7 @@ fn copies_with_the_host() {
     for (interface, src, dst, number) in cases {
         assert_eq!(of(interface, src, dst, "uni"), number, "{interface}");
     }
+    assert!(of("hipMemcpy pinned", "host", "each", "uni").starts_with("median of 8: "));
     assert_eq!(
         of("hipMemcpy pinned", "host", "GCD0", "bi_sum"),
         "rate(r0.numa3.pinned > r0.gpu0.vram by dma@gpu0 x 1MiB & \
