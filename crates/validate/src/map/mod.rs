@@ -71,7 +71,7 @@ struct Asked<'a> {
     metric: Metric,
     value: Value,
     kind: Kind,
-    numbering: &'static [u32],
+    numbering: &'a [u32],
 }
 
 impl<'a> Mapper<'a> {
@@ -128,18 +128,22 @@ impl<'a> Mapper<'a> {
         })
     }
 
-    /// The numbering of a system, and why only its pairs count, if so.
-    fn system(&self, name: &str) -> Result<(&'static [u32], Option<&'static str>), Unmapped> {
+    /// The numbering of a system (none if it is the description's own), and why only its pairs
+    /// count, if so.
+    fn system(&self, name: &str) -> Result<(&'a [u32], Option<&'static str>), Unmapped> {
         let lower = name.to_lowercase();
+        let numberings = self.desc.numberings().iter();
+        let numbering = numberings.filter(|n| lower.contains(&n.name.to_lowercase()));
+        let numbering = numbering.map(|n| n.gpus.as_slice()).next().unwrap_or_default();
         let mine = |known: &String| known.eq_ignore_ascii_case(name);
         if self.desc.name.eq_ignore_ascii_case(name) || self.systems.iter().any(mine) {
-            return Ok((&[], None));
+            return Ok((numbering, None));
         }
         let known = SYSTEMS.iter().find(|s| {
             s.machine == self.desc.name && lower.starts_with(s.begins) && lower.contains(s.holds)
         });
         match known {
-            Some(system) => Ok((system.numbering, system.pairs_only)),
+            Some(system) => Ok((numbering, system.pairs_only)),
             None => no(format!(
                 "system '{name}' is not the machine '{}'; --system '{name}' says that it is",
                 self.desc.name
@@ -235,7 +239,7 @@ impl<'a> Mapper<'a> {
 }
 
 /// Reads the cells of a row.
-fn read<'a>(row: &'a Row, numbering: &'static [u32]) -> Result<Asked<'a>, Unmapped> {
+fn read<'a>(row: &'a Row, numbering: &'a [u32]) -> Result<Asked<'a>, Unmapped> {
     let Some(of) = unit(&row.unit) else {
         return unreadable(format!("unit '{}' is not in the vocabulary", row.unit));
     };
