@@ -501,7 +501,7 @@ fn sample_while(
     starts.release()?;
     meanwhile();
     let mut laps = case.lanes.iter_mut().map(|lane| lane.wait()).collect::<Result<Vec<_>>>()?;
-    starts.from_one(&case.lanes, &mut laps)?;
+    starts.count_waits(&case.lanes, &mut laps)?;
     Ok(laps)
 }
 

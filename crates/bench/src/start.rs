@@ -53,7 +53,7 @@ impl<'m> Starts<'m> {
     /// recorded its start only when its turn came: it is timed from the first start on its GPU. By
     /// their own starts three copies out of one H200 took 683 us each, which would be 1180 GB/s over
     /// links of 478.
-    pub(crate) fn from_one(&self, lanes: &[Box<dyn Lane + '_>], laps: &mut [Lap]) -> Result<()> {
+    pub(crate) fn count_waits(&self, lanes: &[Box<dyn Lane + '_>], laps: &mut [Lap]) -> Result<()> {
         let opened = |nth: usize| {
             self.turns.get(nth).and_then(|&turn| self.opened.get(turn)).copied().unwrap_or_default()
         };
@@ -168,7 +168,7 @@ mod tests {
         );
         let mut starts = Starts::new(&machine, flows.iter()).unwrap();
         starts.release().unwrap();
-        starts.from_one(&lanes, &mut laps).unwrap();
+        starts.count_waits(&lanes, &mut laps).unwrap();
         // The first keeps its time; the second has both, and no less.
         assert_eq!(laps[0].elapsed.0, own[0]);
         assert!((laps[1].elapsed.0 / (own[0] + own[1]) - 1.0).abs() < 0.01, "{laps:?} of {own:?}");
