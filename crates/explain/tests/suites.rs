@@ -180,3 +180,46 @@ fn loads_over_links_are_a_matrix_with_the_host_last() {
     close(m.cells[0][0].value, 830.0);
     close(m.cells[0][1].value, 1200.0);
 }
+
+/// 64 MiB copies; GPUs 0 and 1 share 30 in, 0 and 2 nothing. Alone 25 each.
+#[test]
+fn what_host_paths_share_is_told() {
+    let into = |g: u32| format!("numa0.pinned > gpu{g}.vram by dma@gpu{g} x 64MiB");
+    let out = |g: u32| format!("gpu{g}.vram > numa0.pinned by dma@gpu{g} x 64MiB");
+    let set = |flows: &[String], rate: f64| at_rate("contention", &flows.join(" & "), rate);
+    let mut outcomes: Vec<Outcome> =
+        (0..3).flat_map(|g| [set(&[into(g)], 25.0), set(&[out(g)], 20.0)]).collect();
+    outcomes.push(set(&[into(0), into(1)], 15.0));
+    outcomes.push(set(&[into(0), into(2)], 25.0));
+    outcomes.push(set(&[into(1), into(2)], 25.0));
+    outcomes.push(set(&[out(0), out(1)], 20.0));
+    outcomes.push(set(&[into(0), into(1), into(2)], 15.0));
+    outcomes.push(set(&[into(0), out(0), into(1), out(1), into(2), out(2)], 13.5));
+    outcomes.push(at_rate("concurrent", &[into(0), into(1)].join(" & "), 16.0));
+    let report = report::build(&run(outcomes), None);
+    let Body::Matrix(m) = &figure(&report, "contention-pairs").body else { panic!() };
+    assert_eq!(m.rows[..3], ["gpu0 in numa0", "gpu1 in numa0", "gpu2 in numa0"]);
+    // 15 of 25, beside each other; 25 of 25; itself.
+    close(m.cells[0][1].value, 60.0);
+    close(m.cells[1][0].value, 60.0);
+    close(m.cells[2][0].value, 100.0);
+    assert_eq!(m.cells[0][0].value, None);
+    let finding = &figure(&report, "contention-pairs").finding;
+    assert!(finding.starts_with("In 1 of 4 pairs one path loses more than 7.0 %"), "{finding}");
+    assert!(finding.ends_with("By twos, gpu0 and gpu1 share 30.0 GB/s in."), "{finding}");
+    let groups = figure(&report, "contention-groups");
+    close(bar(groups, "2 GPUs in, fastest: 0 2").value, 50.0);
+    close(bar(groups, "2 GPUs in, slowest: 0 1").value, 30.0);
+    close(bar(groups, "3 GPUs both ways").value, 6.0 * 13.5);
+    // 45 of 75; 81 of 75 + 60.
+    let text = "Copies of 3 GPUs with the host at once get in 45.0 GB/s (60 %) and both ways 81.0 GB/s \
+                (60 %); in brackets, of what they have alone.";
+    assert!(says(&report, text), "{:#?}", report.headlines);
+    let Body::Matrix(m) = &figure(&report, "contention-alone").body else { panic!() };
+    assert_eq!(m.rows, ["gpu0", "gpu1", "gpu2", "numa0"]);
+    close(m.cells[3][0].value, 25.0);
+    close(
+        bar(figure(&report, "concurrent"), "2 to 4 copies with the host, the median of 1").value,
+        32.0,
+    );
+}

@@ -1,5 +1,6 @@
 //! From outcomes to figures, suite by suite.
 
+mod contention;
 mod fan;
 mod host;
 mod host_link;
@@ -22,6 +23,7 @@ use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Doubt, Figure, Line, 
 use crate::run::{Entry, Quantity, Run, State};
 use crate::words;
 
+pub(crate) use contention::sentence as contention_sentence;
 pub(crate) use fan::{fans, sentence as fan_sentence};
 pub(crate) use host::{chase_points, crossovers, touch_cost};
 pub(crate) use host_link::{Way, ways};
@@ -50,6 +52,7 @@ pub(crate) fn all(run: &Run) -> Vec<Figure> {
     figures.extend(overlap::figures(run));
     figures.extend(numa_gpu::figures(run));
     figures.extend(routes::figures(run));
+    figures.extend(contention::figures(run));
     let rest = others(run, &figures);
     figures.extend(rest);
     figures

@@ -1,0 +1,380 @@
+//! What paths of the copy engines share: each alone, pairs of the host's, groups, random sets.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Bytes, Flow, Mover, Unit};
+use pathline_stats::Summary;
+
+use super::{Bar, Better, Body, Cell, Figure, bars_figure, grid};
+use crate::run::{Entry, Quantity, Run, State};
+use crate::words;
+
+const SUITE: &str = "contention";
+const RANDOM: &str = "concurrent";
+
+/// A path that keeps less than this beside another one shares something with it. On four H200s both
+/// ways of one GPU kept 88 to 92 %, paths of different GPUs, which share host memory, 94 % or more.
+const FELT: f64 = 0.93;
+
+/// Groups of one size whose rates differ by no more than this are alike.
+const ALIKE: f64 = 0.97;
+
+/// Which way a copy of the host's goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    In,
+    Out,
+}
+
+impl Way {
+    fn words(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+        }
+    }
+}
+
+/// A path between a GPU and the memory of a domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct HostPath {
+    way: Way,
+    gpu: u32,
+    domain: u32,
+}
+
+impl HostPath {
+    fn of(flow: &Flow) -> Option<Self> {
+        let Mover::Dma { at: Unit::Gpu(gpu) } = flow.by else { return None };
+        match (flow.src.unit, flow.dst.unit) {
+            (Unit::Numa(domain), Unit::Gpu(_)) => Some(Self { way: Way::In, gpu, domain }),
+            (Unit::Gpu(_), Unit::Numa(domain)) => Some(Self { way: Way::Out, gpu, domain }),
+            _ => None,
+        }
+    }
+}
+
+/// What the suite measured.
+struct Found<'b, 'a> {
+    alone: Vec<(&'a Flow, &'b Entry<'a>)>,
+    /// Several copies at once.
+    sets: Vec<&'b Entry<'a>>,
+}
+
+fn found<'b, 'a>(run: &'b Run<'a>, suite: &'b str) -> Found<'b, 'a> {
+    let payload = run.suite(SUITE).filter_map(Entry::lone).map(|f| f.bytes).max();
+    let tiny = Bytes::kib(64).min(payload.unwrap_or_default());
+    let alone = run.suite(SUITE).filter_map(|e| Some((e.lone()?, e)));
+    Found {
+        alone: alone.filter(|(f, _)| f.bytes >= tiny).collect(),
+        sets: run.suite(suite).filter(|e| e.case.timed.len() > 1).collect(),
+    }
+}
+
+/// Rate of the `nth` flow of a case, GB/s.
+fn rate(entry: &Entry<'_>, nth: usize) -> Option<f64> {
+    let State::Sampled(series) = entry.state else { return None };
+    let series = series.get(nth)?;
+    let ns = Summary::of(&series.samples_ns)?.median;
+    Some(series.moved_bytes.as_f64() / ns).filter(|r| r.is_finite())
+}
+
+/// What each of two host paths keeps of its rate alone while the other one runs.
+struct Pair<'b, 'a> {
+    paths: [HostPath; 2],
+    keeps: [f64; 2],
+    /// Both together, GB/s.
+    sum: f64,
+    entry: &'b Entry<'a>,
+}
+
+fn host_pairs<'b, 'a>(found: &Found<'b, 'a>) -> Vec<Pair<'b, 'a>> {
+    let alone: BTreeMap<HostPath, f64> =
+        found.alone.iter().filter_map(|(f, e)| Some((HostPath::of(f)?, rate(e, 0)?))).collect();
+    let pair = |&entry: &&'b Entry<'a>| {
+        let [a, b] = entry.case.timed.as_slice() else { return None };
+        let paths = [HostPath::of(a)?, HostPath::of(b)?];
+        let rates = [rate(entry, 0)?, rate(entry, 1)?];
+        let keeps = [rates[0] / alone.get(&paths[0])?, rates[1] / alone.get(&paths[1])?];
+        Some(Pair { paths, keeps, sum: rates[0] + rates[1], entry })
+    };
+    found.sets.iter().filter_map(pair).collect()
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let of = found(run, SUITE);
+    [alone(run, &of), interference(run, &of), groups(run, &of), random(run)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Every path alone, by where it begins and ends.
+fn alone(run: &Run, found: &Found) -> Option<Figure> {
+    let mut units: Vec<Unit> =
+        found.alone.iter().flat_map(|(f, _)| [f.src.unit, f.dst.unit]).collect();
+    units.sort_unstable();
+    units.dedup();
+    let cell = |from: Unit, to: Unit| {
+        let entry = found.alone.iter().find(|(f, _)| (f.src.unit, f.dst.unit) == (from, to));
+        entry.map_or_else(Cell::default, |(_, e)| run.cell(e, Quantity::Payload))
+    };
+    if units.is_empty() {
+        return None;
+    }
+    let labels = (|u: Unit| u.to_string(), |u: Unit| u.to_string());
+    let matrix = grid(("from", &units), ("to", &units), ("GB/s", Better::Higher), labels, cell);
+    Some(Figure {
+        id: "contention-alone".into(),
+        suite: SUITE.into(),
+        title: "Every path of the copy engines alone".into(),
+        finding: format!(
+            "{} of the copy engines, each alone; between GPUs the source pushes.",
+            words::sentence(&words::count(found.alone.len(), "path"))
+        ),
+        command: run.command(SUITE, ""),
+        body: Body::Matrix(matrix),
+    })
+}
+
+/// What the host's paths leave each other.
+fn interference(run: &Run, found: &Found) -> Option<Figure> {
+    let pairs = host_pairs(found);
+    let mut paths: Vec<HostPath> = pairs.iter().flat_map(|p| p.paths).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    if paths.is_empty() {
+        return None;
+    }
+    let several = run.topology().numa.len() > 1;
+    let label = |p: HostPath| match several {
+        true => format!("gpu{} {} numa{}", p.gpu, p.way.words(), p.domain),
+        false => format!("gpu{} {}", p.gpu, p.way.words()),
+    };
+    let cell = |row: HostPath, col: HostPath| {
+        let of = |p: &&Pair| p.paths == [row, col] || p.paths == [col, row];
+        let Some(pair) = pairs.iter().find(of) else { return Cell::default() };
+        let keeps = pair.keeps[usize::from(pair.paths[0] != row)];
+        Cell { value: Some(100.0 * keeps), case: Some(pair.entry.case.clone()), ..Cell::default() }
+    };
+    let matrix = grid(
+        ("path", &paths),
+        ("beside", &paths),
+        ("% of alone", Better::Higher),
+        (label, label),
+        cell,
+    );
+    let felt = pairs.iter().filter(|p| p.keeps.iter().any(|&k| k < FELT)).count();
+    Some(Figure {
+        id: "contention-pairs".into(),
+        suite: SUITE.into(),
+        title: "What a path of the host keeps of its rate beside another one".into(),
+        finding: format!(
+            "In {felt} of {} one path loses more than {} by the other. {}",
+            words::count(pairs.len(), "pair"),
+            words::percent(1.0 - FELT),
+            shared_sentence(&pairs).unwrap_or_default()
+        )
+        .trim()
+        .to_owned(),
+        command: run.command(SUITE, ""),
+        body: Body::Matrix(matrix),
+    })
+}
+
+/// GPUs of which every two slow each other, one way, and what two of them have together.
+fn shared_sentence(pairs: &[Pair]) -> Option<String> {
+    let mut told = Vec::new();
+    for way in [Way::In, Way::Out] {
+        let same: Vec<&Pair> = pairs
+            .iter()
+            .filter(|p| p.paths.iter().all(|path| path.way == way))
+            .filter(|p| p.paths[0].gpu != p.paths[1].gpu)
+            .collect();
+        let slow = |a: u32, b: u32| {
+            let of = |p: &&&Pair| {
+                let gpus = [p.paths[0].gpu, p.paths[1].gpu];
+                gpus.contains(&a) && gpus.contains(&b)
+            };
+            same.iter().find(of).filter(|p| p.keeps.iter().sum::<f64>() < 2.0 * FELT).copied()
+        };
+        let mut gpus: Vec<u32> =
+            same.iter().flat_map(|p| [p.paths[0].gpu, p.paths[1].gpu]).collect();
+        gpus.sort_unstable();
+        gpus.dedup();
+        let mut groups: Vec<(Vec<u32>, Vec<f64>)> = Vec::new();
+        for &g in &gpus {
+            let joins = |(group, _): &&mut (Vec<u32>, Vec<f64>)| {
+                group.iter().all(|&other| slow(g, other).is_some())
+            };
+            match groups.iter_mut().find(joins) {
+                Some((group, sums)) => {
+                    sums.extend(group.iter().filter_map(|&other| Some(slow(g, other)?.sum)));
+                    group.push(g);
+                }
+                None => groups.push((vec![g], Vec::new())),
+            }
+        }
+        for (group, sums) in groups.iter().filter(|(group, _)| group.len() > 1) {
+            let names: Vec<String> = group.iter().map(|g| format!("gpu{g}")).collect();
+            let (low, high) = super::extremes(sums);
+            told.push(format!(
+                "{} share {} GB/s {}",
+                words::list(&names),
+                words::range(low, high),
+                way.words()
+            ));
+        }
+    }
+    const MOST: usize = 8;
+    let more = told.len().saturating_sub(MOST);
+    told.truncate(MOST);
+    let rest = if more > 0 { format!("; and {more} more groups") } else { String::new() };
+    let all = told.join("; ");
+    (!told.is_empty()).then(|| format!("By twos, {all}{rest}."))
+}
+
+/// Groups of GPUs that copy one way or both, by their size: the slowest and the fastest.
+struct Group<'b, 'a> {
+    ways: &'static str,
+    gpus: Vec<u32>,
+    sum: f64,
+    entry: &'b Entry<'a>,
+}
+
+fn host_groups<'b, 'a>(run: &Run, found: &Found<'b, 'a>) -> Vec<Group<'b, 'a>> {
+    let group = |&entry: &&'b Entry<'a>| {
+        let paths: Vec<HostPath> =
+            entry.case.timed.iter().map(HostPath::of).collect::<Option<_>>()?;
+        let of = |way: Way| -> Vec<u32> {
+            paths.iter().filter(|p| p.way == way).map(|p| p.gpu).collect()
+        };
+        let (ways, gpus) = match (of(Way::In), of(Way::Out)) {
+            (inward, out) if out.is_empty() => ("in", inward),
+            (inward, out) if inward.is_empty() => ("out", out),
+            (inward, out) if inward == out => ("both ways", inward),
+            _ => return None,
+        };
+        Some(Group { ways, gpus, sum: run.value(entry, Quantity::Payload)?, entry })
+    };
+    found
+        .sets
+        .iter()
+        .filter_map(group)
+        .filter(|g| g.gpus.len() > 1 || g.ways == "both ways")
+        .collect()
+}
+
+fn groups(run: &Run, found: &Found) -> Option<Figure> {
+    let groups = host_groups(run, found);
+    let mut sizes: BTreeMap<(usize, &str), Vec<&Group>> = BTreeMap::new();
+    for group in &groups {
+        sizes.entry((group.gpus.len(), group.ways)).or_default().push(group);
+    }
+    let mut bars = Vec::new();
+    for ways in ["in", "out", "both ways"] {
+        for ((size, _), of) in sizes.iter().filter(|((_, w), _)| *w == ways) {
+            let mut of = of.clone();
+            of.sort_by(|a, b| a.sum.total_cmp(&b.sum));
+            let (Some(low), Some(high)) = (of.first(), of.last()) else { continue };
+            let noun = words::count(*size, "GPU");
+            let names = |g: &Group| g.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+            let bar = |label: String, g: &Group| Bar {
+                label,
+                cell: Cell { way: None, ..run.cell(g.entry, Quantity::Payload) },
+            };
+            if low.sum > ALIKE * high.sum {
+                bars.push(bar(format!("{noun} {ways}"), high));
+            } else {
+                bars.push(bar(format!("{noun} {ways}, fastest: {}", names(high)), high));
+                bars.push(bar(format!("{noun} {ways}, slowest: {}", names(low)), low));
+            }
+        }
+    }
+    let finding = format!(
+        "{} All flows of a group move equally much; its rate is their sum over the slowest's time. Where \
+         groups of one size differ, what they share differs.",
+        sentence(run).unwrap_or_default()
+    );
+    bars_figure(
+        ("contention-groups", SUITE, "GPUs at once with the host, sum of all copies".to_owned()),
+        finding.trim().to_owned(),
+        run.command(SUITE, ""),
+        ("GB/s", Better::Higher),
+        bars,
+    )
+}
+
+/// All GPUs at once with the host: what they get in all, and of what they have alone.
+pub(crate) fn sentence(run: &Run) -> Option<String> {
+    let found = found(run, SUITE);
+    let groups = host_groups(run, &found);
+    let all = groups.iter().map(|g| g.gpus.len()).max().filter(|&n| n > 1)?;
+    let alone = |way: Way| -> f64 {
+        let rates = found.alone.iter().filter_map(|(f, e)| Some((HostPath::of(f)?, rate(e, 0)?)));
+        let mut best: BTreeMap<u32, f64> = BTreeMap::new();
+        for (path, rate) in rates.filter(|(p, _)| p.way == way) {
+            let known = best.entry(path.gpu).or_default();
+            *known = known.max(rate);
+        }
+        best.into_values().sum()
+    };
+    let part = |ways: &str| {
+        let group = groups.iter().find(|g| g.gpus.len() == all && g.ways == ways)?;
+        let most = match ways {
+            "in" => alone(Way::In),
+            "out" => alone(Way::Out),
+            _ => alone(Way::In) + alone(Way::Out),
+        };
+        Some(format!("{ways} {} ({})", words::gbs(group.sum), words::percent(group.sum / most)))
+    };
+    let parts: Vec<String> = ["in", "out", "both ways"].into_iter().filter_map(part).collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "Copies of {all} GPUs with the host at once get {}; in brackets, of what they have alone.",
+            words::list(&parts)
+        )
+    })
+}
+
+/// Random sets by kind and size: the one in the middle of each.
+fn random(run: &Run) -> Option<Figure> {
+    let sets = found(run, RANDOM).sets;
+    let kind = |e: &Entry| {
+        let host = e.case.timed.iter().filter(|f| HostPath::of(f).is_some()).count();
+        match host {
+            0 => "between GPUs",
+            n if n == e.case.timed.len() => "with the host",
+            _ => "of both",
+        }
+    };
+    const SIZES: [(usize, usize); 3] = [(2, 4), (5, 8), (9, 16)];
+    let mut bars = Vec::new();
+    for wanted in ["with the host", "between GPUs", "of both"] {
+        for (low, high) in SIZES {
+            let mut of: Vec<(f64, &Entry)> = sets
+                .iter()
+                .filter(|e| kind(e) == wanted && (low..=high).contains(&e.case.timed.len()))
+                .filter_map(|e| Some((run.value(e, Quantity::Payload)?, *e)))
+                .collect();
+            of.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let Some((_, entry)) = of.get(of.len() / 2) else { continue };
+            bars.push(Bar {
+                label: format!("{low} to {high} copies {wanted}, the median of {}", of.len()),
+                cell: Cell { way: None, ..run.cell(entry, Quantity::Payload) },
+            });
+        }
+    }
+    let finding = format!(
+        "{} A set's rate is the sum of its bytes over the time of the slowest copy; sizes differ, so that \
+         it is no bound. `pathline predict --against` holds them against a description.",
+        words::sentence(&words::count(sets.len(), "random set"))
+    );
+    bars_figure(
+        (RANDOM, RANDOM, "Random sets of copies at once".to_owned()),
+        finding,
+        run.command(RANDOM, ""),
+        ("GB/s", Better::Higher),
+        bars,
+    )
+}
