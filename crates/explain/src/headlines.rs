@@ -43,6 +43,7 @@ pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
         plain(figures::patterns_sentence(run)),
         plain(fan(run)),
         plain(figures::contention_sentence(run)),
+        plain(figures::contention_shared(run)),
         plain(figures::numa_gpu_sentence(run)),
         plain(figures::managed_sentence(run)),
         plain(figures::overlap_sentence(run)),

@@ -326,15 +326,20 @@ pub(crate) fn sentence(run: &Run) -> Option<String> {
             "out" => alone(Way::Out),
             _ => alone(Way::In) + alone(Way::Out),
         };
-        Some(format!("{ways} {} ({})", words::gbs(group.sum), words::percent(group.sum / most)))
+        Some(format!("{} {ways}, {}", words::gbs(group.sum), words::percent(group.sum / most)))
     };
     let parts: Vec<String> = ["in", "out", "both ways"].into_iter().filter_map(part).collect();
     (!parts.is_empty()).then(|| {
         format!(
-            "Copies of {all} GPUs with the host at once get {}; in brackets, of what they have alone.",
-            words::list(&parts)
+            "Copying with the host at once, {all} GPUs move {} of what they have alone.",
+            parts.join("; ")
         )
     })
+}
+
+/// Which GPUs slow each other by twos.
+pub(crate) fn shared(run: &Run) -> Option<String> {
+    shared_sentence(&host_pairs(&found(run, SUITE)))
 }
 
 /// Random sets by kind and size: the one in the middle of each.

@@ -23,7 +23,7 @@ use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Doubt, Figure, Line, 
 use crate::run::{Entry, Quantity, Run, State};
 use crate::words;
 
-pub(crate) use contention::sentence as contention_sentence;
+pub(crate) use contention::{sentence as contention_sentence, shared as contention_shared};
 pub(crate) use fan::{fans, sentence as fan_sentence};
 pub(crate) use host::{chase_points, crossovers, touch_cost};
 pub(crate) use host_link::{Way, ways};
