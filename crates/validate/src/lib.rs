@@ -16,7 +16,7 @@ mod words;
 pub use class::{BANDWIDTH, Class, FACTS, MESSAGES, SWEEPS, TARGETS};
 pub use map::{Hardware, Mapper, Wanted};
 pub use number::{Ask, Got, Number};
-pub use report::{Contradiction, LeftOut, Plan, Report};
+pub use report::{Contradiction, LeftOut, Plan, Report, Told};
 pub use row::{Row, TableError, read};
 pub use value::{Kind, Size, UNITS, Unit, Value};
 pub use words::Unmapped;

@@ -37,13 +37,16 @@ pub struct LeftOut {
     pub unreadable: bool,
 }
 
+/// A published value, the bytes of its operation, and what published it.
+pub type Told = (f64, u64, String);
+
 /// Published values that no model can meet together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contradiction {
     /// What the hardware is asked.
     pub what: String,
     /// Each value with its size and what published it, in ascending order.
-    pub values: Vec<(f64, u64, String)>,
+    pub values: Vec<Told>,
     /// The least of them that cannot be met together with the greatest.
     pub low: f64,
     /// The greatest.
@@ -199,7 +202,7 @@ pub(crate) fn least_error(a: f64, b: f64) -> f64 {
 /// differ, or if a rate of the smaller size is the greater one (a time: of the larger size the
 /// smaller one), since a larger transfer is neither slower nor sooner done.
 fn contradictions(rows: &[(Row, Result<Wanted, Unmapped>)]) -> Vec<Contradiction> {
-    let mut by_what: BTreeMap<(&str, bool), Vec<(f64, u64, String)>> = BTreeMap::new();
+    let mut by_what: BTreeMap<(&str, bool), Vec<Told>> = BTreeMap::new();
     for (row, wanted) in rows {
         let Ok(Wanted { asked: Some(asked), published, .. }) = wanted else { continue };
         let Some(value) = rate_of(row, *published) else { continue };

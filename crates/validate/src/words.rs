@@ -60,7 +60,7 @@ pub(crate) enum Tool {
     /// Facts of a datasheet.
     Datasheet,
     /// No program: computed, or said in a text.
-    NoTool,
+    Nothing,
 }
 
 /// Kernels of STREAM.
@@ -107,7 +107,7 @@ impl Tool {
         Some(match name.as_str() {
             "topology" | "kfd weight/15" | "min cut" | "edge load" => Self::Topology,
             "datasheet" => Self::Datasheet,
-            "-" | "" | "text" => Self::NoTool,
+            "-" | "" | "text" => Self::Nothing,
             "pathline" => Self::Pathline,
             _ if begins("p2pbandwidthlatencytest") => Self::P2p,
             _ if begins("comm|scope") || begins("comm_scope") || begins("commscope") => {
@@ -513,7 +513,7 @@ mod tests {
             ("edge load", Tool::Topology),
             ("datasheet", Tool::Datasheet),
             ("pathline", Tool::Pathline),
-            ("-", Tool::NoTool),
+            ("-", Tool::Nothing),
         ] {
             assert_eq!(Tool::parse(name), Some(tool), "{name}");
         }

@@ -155,7 +155,7 @@ impl<'a> Mapper<'a> {
         match (asked.tool, &asked.means) {
             (Tool::Pathline, _) => self.own(asked),
             (Tool::Topology | Tool::Datasheet, _) => self.fact(asked),
-            (Tool::NoTool, _) if asked.metric != Metric::EngineLimit => self.fact(asked),
+            (Tool::Nothing, _) if asked.metric != Metric::EngineLimit => self.fact(asked),
             (_, Means::Message(library)) => self.message(asked, *library),
             _ => self.path(asked),
         }
@@ -255,7 +255,7 @@ fn read<'a>(row: &'a Row, numbering: &'a [u32]) -> Result<Asked<'a>, Unmapped> {
     let metric = Metric::parse(&row.metric);
     let factual = match tool {
         Tool::Topology | Tool::Datasheet | Tool::Pathline => true,
-        Tool::NoTool => metric != Ok(Metric::EngineLimit),
+        Tool::Nothing => metric != Ok(Metric::EngineLimit),
         _ => false,
     };
     // What moved the bytes is the better reason, where neither is known.
