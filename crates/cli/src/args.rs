@@ -44,6 +44,9 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// Hold a simulated machine against published values, row by row as their tools make them.
     Validate(ValidateArgs),
+    /// Say how long flows take that start together, and what binds them; or hold a machine against
+    /// what a run measured.
+    Predict(PredictArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -321,6 +324,41 @@ pub(crate) struct ValidateArgs {
     pub(crate) html: Option<PathBuf>,
     /// Write a table with a row a value; `-` is standard output.
     #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    pub(crate) color: Colour,
+}
+
+/// Which flows to predict, or which run to hold predictions against.
+#[derive(Debug, Clone, Parser)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["case", "against"]))]
+pub(crate) struct PredictArgs {
+    /// The machine: a name from `pathline machines`, or a TOML file, such as one that was calibrated.
+    #[arg(long, short, value_name = "NAME|FILE")]
+    pub(crate) machine: String,
+    /// Flows that start together, with their sizes, joined by ' & '; flows that run throughout after
+    /// ' while '. May be given several times.
+    #[arg(long, short, value_name = "CASE")]
+    pub(crate) case: Vec<String>,
+    /// Predict the cases of this run and compare: its folder or journal.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) against: Option<PathBuf>,
+    /// Leave out the cases that this run has, too: that which the machine was calibrated from. May be
+    /// given several times.
+    #[arg(long, value_name = "RUN", requires = "against")]
+    pub(crate) only_unseen: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long, conflicts_with = "against")]
+    pub(crate) json: bool,
+    /// Show every set, not the farthest only.
+    #[arg(long, requires = "against")]
+    pub(crate) all: bool,
+    /// Write a page with pictures of predicted over measured durations.
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write a table with a row a set; `-` is standard output.
+    #[arg(long, value_name = "FILE", requires = "against")]
     pub(crate) csv: Option<PathBuf>,
     /// When to use colour.
     #[arg(long, value_enum, default_value_t = Colour::Auto)]

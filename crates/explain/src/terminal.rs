@@ -2,6 +2,7 @@
 
 pub(crate) mod agreement;
 mod draw;
+pub(crate) mod held;
 
 use std::collections::BTreeMap;
 

@@ -13,6 +13,8 @@ use crate::solve::Demand;
 
 /// Up to so many orders of queues are tried, all if there are no more.
 const ORDERS: u64 = 64;
+/// No number.
+const NOWHERE: u32 = u32::MAX;
 /// Operations that are kept between predictions.
 const KEPT: usize = 1 << 14;
 
@@ -125,12 +127,14 @@ pub struct Predictor<'n> {
     /// Timed flows first.
     entrants: Vec<Entrant>,
     timed: usize,
-    /// Uses by numbers of `resources`, so that what the set leaves alone costs nothing.
+    /// Uses by numbers of `resources`.
     uses: Vec<Use>,
-    /// Numbers that the resources of the set have in the network.
+    /// Numbers that the resources that can be full have in the network.
     resources: Vec<u32>,
-    /// And the other way round; `u32::MAX` for others.
+    /// And the other way round while a case is taken up; [`NOWHERE`] for others.
     numbered: Vec<u32>,
+    /// What the flows of the set would take of each resource, each alone.
+    wanted: Vec<f64>,
     capacities: Vec<f64>,
     /// Flows of each queue in which the set has any.
     queues: Vec<(u32, Vec<usize>)>,
@@ -164,7 +168,8 @@ impl<'n> Predictor<'n> {
             timed: 0,
             uses: Vec::new(),
             resources: Vec::new(),
-            numbered: vec![u32::MAX; network.resources().len()],
+            numbered: vec![NOWHERE; network.resources().len()],
+            wanted: Vec::new(),
             capacities: Vec::new(),
             queues: Vec::new(),
             lines: Vec::new(),
@@ -260,38 +265,73 @@ impl<'n> Predictor<'n> {
 
     /// Takes up the flows of a case.
     fn enter(&mut self, case: &Case) -> Result<(), NoPath> {
-        for &r in &self.resources {
-            if let Some(number) = self.numbered.get_mut(r as usize) {
-                *number = u32::MAX;
-            }
-        }
         self.entrants.clear();
-        self.uses.clear();
-        self.resources.clear();
         self.queues.clear();
         self.timed = case.timed.len();
         for (i, flow) in case.flows().enumerate() {
             let leg = self.leg(flow)?;
             let bytes = if i < self.timed { flow.bytes.as_f64() } else { f64::INFINITY };
-            let first = self.uses.len();
-            for u in &leg.uses {
-                let Some(number) = self.numbered.get_mut(u.resource as usize) else { continue };
-                if *number == u32::MAX {
-                    *number = self.resources.len() as u32;
-                    self.resources.push(u.resource);
-                }
-                self.uses.push(Use { resource: *number, weight: u.weight });
-            }
             if let Some(queue) = leg.queue {
                 match self.queues.iter_mut().find(|(q, _)| *q == queue) {
                     Some((_, flows)) => flows.push(i),
                     None => self.queues.push((queue, vec![i])),
                 }
             }
-            let uses = first..self.uses.len();
-            self.entrants.push(Entrant { leg, uses, bytes });
+            self.entrants.push(Entrant { leg, uses: 0..0, bytes });
         }
+        self.number();
         Ok(())
+    }
+
+    /// Numbers the resources that can be full while the flows run. A resource that could carry all
+    /// of them, each as fast as it is alone, holds nobody: of the resources of a described node that
+    /// is most, and what is left is what costs time.
+    fn number(&mut self) {
+        let Self { network, entrants, uses, resources, numbered, wanted, .. } = self;
+        resources.clear();
+        wanted.clear();
+        for entrant in entrants.iter() {
+            for u in &entrant.leg.uses {
+                let Some(number) = numbered.get_mut(u.resource as usize) else { continue };
+                if *number == NOWHERE {
+                    *number = resources.len() as u32;
+                    resources.push(u.resource);
+                    wanted.push(0.0);
+                }
+                if let Some(wanted) = wanted.get_mut(*number as usize) {
+                    *wanted += u.weight * entrant.leg.cap.high.0;
+                }
+            }
+        }
+        let mut wanted = wanted.iter();
+        let mut kept = 0;
+        resources.retain(|&r| {
+            let capacity = match network.known(r) {
+                Some(known) => Some(known.low.0),
+                None => network.resources().get(r as usize).map(|r| r.capacity.0),
+            };
+            let full = wanted.next().zip(capacity).is_some_and(|(wanted, c)| *wanted > c);
+            if let Some(number) = numbered.get_mut(r as usize) {
+                *number = if full { kept } else { NOWHERE };
+            }
+            kept += u32::from(full);
+            full
+        });
+        uses.clear();
+        for entrant in entrants.iter_mut() {
+            let first = uses.len();
+            let number = |u: &Use| {
+                let resource = *numbered.get(u.resource as usize)?;
+                (resource != NOWHERE).then_some(Use { resource, weight: u.weight })
+            };
+            uses.extend(entrant.leg.uses.iter().filter_map(number));
+            entrant.uses = first..uses.len();
+        }
+        for &r in resources.iter() {
+            if let Some(number) = numbered.get_mut(r as usize) {
+                *number = NOWHERE;
+            }
+        }
     }
 
     fn leg(&mut self, flow: &Flow) -> Result<Rc<Leg>, NoPath> {

@@ -60,6 +60,8 @@ struct Pool {
     weight: f64,
     /// Number of those uses: exact, where the sum is rounded.
     uses: u32,
+    /// [`Self::full_at`] of this round.
+    full: f64,
 }
 
 impl Pool {
@@ -90,7 +92,10 @@ impl Solver {
                     return false;
                 };
                 let capped = flow.capped_at() <= reached;
-                let full = || counted(flow.uses).any(|u| is_full(pools, u, reached));
+                let is_full = |u: &Use| {
+                    pools.get(u.resource as usize).is_some_and(|pool| pool.full <= reached)
+                };
+                let full = || counted(flow.uses).any(is_full);
                 let settles = capped || level.is_infinite() || full();
                 if settles {
                     *rate = if capped { sane(flow.cap) } else { level * flow.weight() };
@@ -116,7 +121,7 @@ impl Solver {
     }
 
     fn start(&mut self, capacities: &[f64], flows: &[Demand<'_>]) {
-        let empty = |&c: &f64| Pool { left: sane(c), weight: 0.0, uses: 0 };
+        let empty = |&c: &f64| Pool { left: sane(c), weight: 0.0, uses: 0, full: f64::INFINITY };
         self.pools.clear();
         self.pools.extend(capacities.iter().map(empty));
         self.rising.clear();
@@ -132,15 +137,12 @@ impl Solver {
     }
 
     /// The lowest common rate at which a pool is full or a rising flow is at its cap.
-    fn level(&self, flows: &[Demand<'_>]) -> f64 {
-        let pools = self.pools.iter().map(Pool::full_at);
+    fn level(&mut self, flows: &[Demand<'_>]) -> f64 {
+        self.pools.iter_mut().for_each(|pool| pool.full = pool.full_at());
+        let pools = self.pools.iter().map(|pool| pool.full);
         let caps = self.rising.iter().filter_map(|&i| flows.get(i)).map(Demand::capped_at);
         pools.chain(caps).fold(f64::INFINITY, f64::min)
     }
-}
-
-fn is_full(pools: &[Pool], u: &Use, reached: f64) -> bool {
-    pools.get(u.resource as usize).is_some_and(|pool| pool.full_at() <= reached)
 }
 
 fn counted(uses: &[Use]) -> impl Iterator<Item = &Use> {

@@ -6,6 +6,7 @@ mod doctor;
 mod hello;
 mod machines;
 mod plan;
+mod predict;
 mod report;
 mod run;
 mod topo;
@@ -53,6 +54,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         Some(Command::Worker) => worker::run().map(|()| Exit::Fine),
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
+        Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Diff(args)) => diff::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),

@@ -318,7 +318,7 @@ fn write_legend(h: &mut Html, classes: &[&str]) {
     });
 }
 
-fn head(h: &mut Html, columns: &[&str]) {
+pub(super) fn head(h: &mut Html, columns: &[&str]) {
     h.el("thead", &[], |h| {
         h.el("tr", &[], |h| {
             for column in columns {

@@ -10,6 +10,7 @@ mod build;
 mod cell;
 mod colour;
 mod curves;
+pub(crate) mod held;
 mod machine;
 mod matrix;
 mod number;

@@ -1,0 +1,89 @@
+//! `pathline predict`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use pathline_explain::{held, predicted};
+use pathline_flow::{MachineDesc, Network, Predictor, Switches};
+use pathline_schema::{Case, World as Recorded};
+
+use super::{Exit, colour};
+use crate::args::PredictArgs;
+use crate::files;
+use crate::say::{out, outln};
+use crate::world::describe;
+
+/// Columns of the summary.
+const WIDTH: usize = 110;
+
+pub(super) fn run(args: &PredictArgs) -> Result<Exit> {
+    let (desc, _) = describe(&args.machine)?;
+    match &args.against {
+        Some(run) => against(args, &desc, run),
+        None => cases(args, &desc),
+    }
+}
+
+/// Predicts the cases that are named.
+fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<Exit> {
+    let network = Network::new(desc, Switches::default())?;
+    let mut predictor = Predictor::new(&network);
+    let mut all = Vec::new();
+    for text in &args.case {
+        let case: Case = text.parse().map_err(|e| anyhow!("{text}: {e}"))?;
+        let durations = predictor
+            .durations(&case)
+            .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;
+        all.push((case, durations));
+    }
+    if args.json {
+        let values = all.iter().map(|(case, d)| predicted::json(&network, case, d));
+        let text = serde_json::to_string_pretty(&values.collect::<Vec<_>>())?;
+        outln!("{text}");
+        return Ok(Exit::Fine);
+    }
+    for (nth, (case, durations)) in all.iter().enumerate() {
+        if nth > 0 {
+            outln!("");
+        }
+        out!("{}", predicted::table(case, durations));
+    }
+    Ok(Exit::Fine)
+}
+
+/// Holds the machine against a run.
+fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<Exit> {
+    let journal = files::read(run)?;
+    let seen = args.only_unseen.iter().map(|run| files::read(run)).collect::<Result<Vec<_>>>()?;
+    if let Some(other) = seen.iter().position(|s| s.begin.world != journal.begin.world) {
+        let other = args.only_unseen.get(other).map(|p| p.display().to_string());
+        bail!(
+            "{} is a run of another world than {}; real and simulated figures cannot be mixed",
+            other.unwrap_or_default(),
+            run.display()
+        );
+    }
+    let network = Network::new(desc, Switches::from_env(&journal.begin.env))?;
+    let gpus = desc.topology().gpus.len();
+    let held = held::hold(&desc.name, &network, gpus, &journal, &seen)
+        .with_context(|| run.display().to_string())?;
+    let name = run.display().to_string();
+    if let Some(file) = &args.csv {
+        files::write(file, &held.csv())?;
+    }
+    if let Some(file) = &args.html {
+        let world = match &journal.begin.world {
+            Recorded::Real => "on hardware".to_owned(),
+            Recorded::Simulated(machine) => format!("on the simulator, as {machine}"),
+        };
+        files::write(file, &held::page(&held, &name, &world))?;
+    }
+    let piped = [&args.csv, &args.html].into_iter().flatten().any(|f| f == Path::new("-"));
+    if !piped {
+        out!("{}", held::summary(&held, &name, args.all, WIDTH, colour(args.color)));
+        if let Some(file) = &args.html {
+            outln!("\n{}", file.display());
+        }
+    }
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,209 @@
+//! `pathline predict` on models and twins.
+
+// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn pathline(args: &[&str]) -> Output {
+    Command::new(assert_cmd::cargo::cargo_bin!("pathline")).args(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Exit code 2, and what is said.
+fn refused(args: &[&str]) -> String {
+    let output = pathline(args);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Two GPUs: 50 GB/s in, of which both together get 80; 400 from each to the other.
+const TWIN: &str = r#"
+name = "pair"
+
+[host]
+cpu_model = "some CPU"
+arch = "x86_64"
+sockets = 1
+page_bytes = 4096
+huge_page_bytes = 2097152
+
+[[numa]]
+id = 0
+cpus = "0-7"
+memory_gib = 64
+memory_gbs = 100
+
+[gpus]
+vendor = "nvidia"
+name = "GPU"
+arch = "sm_90"
+compute_units = 132
+memory_gib = 139
+memory_gbs = 4800
+
+[[gpu]]
+id = 0
+numa = 0
+
+[[gpu]]
+id = 1
+numa = 0
+
+[measured]
+from = "a test"
+error_p50 = 1
+error_p95 = 5
+
+[[path]]
+flow = "numa0.pinned > gpu0.vram by dma@gpu0"
+gbs = 50
+low = 49
+high = 51
+
+[[path]]
+flow = "numa0.pinned > gpu1.vram by dma@gpu1"
+gbs = 50
+
+[[path]]
+flow = "gpu0.vram > gpu1.vram by dma@gpu0"
+gbs = 400
+
+[[path]]
+flow = "gpu1.vram > gpu0.vram by dma@gpu1"
+gbs = 400
+
+[[shared]]
+name = "host memory, into both"
+gbs = 80
+found = "interference"
+flows = ["numa0.pinned > gpu0.vram by dma@gpu0", "numa0.pinned > gpu1.vram by dma@gpu1"]
+"#;
+
+const IN_0: &str = "numa0.pinned > gpu0.vram by dma@gpu0 x 64MiB";
+const IN_1: &str = "numa0.pinned > gpu1.vram by dma@gpu1 x 32MiB";
+const PEER: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 512MiB";
+
+fn twin(dir: &Path) -> String {
+    let file = dir.join("pair.toml");
+    fs::write(&file, TWIN).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// 64 and 32 MiB in at 40 each: the second ends at 33554432 / 40 = 838.9 us; the first has as much
+/// left and gets 50: 671.1 us more, 1510 us in all. All at the low ends, 49 alone, divided and
+/// multiplied by 1.05.
+#[test]
+fn a_case_by_hand() {
+    let dir = TempDir::new().unwrap();
+    let (twin, case) = (twin(dir.path()), format!("{IN_0} & {IN_1}"));
+    let text = stdout(&pathline(&["predict", "--machine", &twin, "--case", &case]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("flow ") && lines[0].ends_with("bound by"), "{text}");
+    assert!(lines[1].contains("1.51 ms (1.43 to 1.6"), "{text}");
+    assert!(lines[1].contains("44.4") && lines[1].contains("host memory, into both"), "{text}");
+    assert!(lines[2].contains("839 us (799 us to 881 us)"), "{text}");
+    assert!(lines[3].starts_with("all done after 1.51 ms"), "{text}");
+    assert!(lines[3].contains("the intervals of what was measured and the 5 %"), "{text}");
+    let json = stdout(&pathline(&["predict", "--machine", &twin, "--case", &case, "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let number = |path: &str| json.pointer(path).and_then(serde_json::Value::as_f64).unwrap();
+    assert!((number("/0/duration/typical_us") - (838.8608 + 671.08864)).abs() < 1e-6);
+    assert!((number("/0/flows/1/duration/high_us") - 838.8608 * 1.05).abs() < 1e-6);
+    assert!((number("/0/flows/0/alone_gbs") - 50.0).abs() < 1e-9);
+    assert_eq!(number("/0/interval_from/error_p95"), 0.05);
+    assert_eq!(number("/0/interval_from/orders_possible"), 1.0);
+}
+
+#[test]
+fn a_preset_has_points() {
+    let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB";
+    let text = stdout(&pathline(&["predict", "--machine", "mi250x", "--case", case]));
+    assert!(text.contains("a point: this machine states no intervals"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let dir = TempDir::new().unwrap();
+    let twin = twin(dir.path());
+    let of = |case: &str| refused(&["predict", "--machine", &twin, "--case", case]);
+    let other = "gpu1.vram > numa0.pinned by dma@gpu1 x 1MiB";
+    let said = of(other);
+    assert!(said.contains("pair cannot predict 'gpu1.vram > numa0.pinned"), "{said}");
+    assert!(said.contains("not measured: gpu1.vram > numa0.pinned by dma@gpu1; calib"), "{said}");
+    let said = of("gpu0.vram > gpu1.vram by dma@gpu0");
+    assert!(said.contains("expected SRC > DST by MOVER x SIZE"), "{said}");
+    let said = of("gpu0.vram > gpu7.vram by dma@gpu0 x 1MiB");
+    assert!(said.contains("this machine has no gpu7"), "{said}");
+    let said = refused(&["predict", "--machine", &twin]);
+    assert!(said.contains("--case"), "{said}");
+    let said = refused(&["predict", "--machine", &twin, "--against", "no-such-run"]);
+    assert!(said.contains("no-such-run"), "{said}");
+}
+
+/// A twin runs on the simulator, and what it measures there is what it predicts. What it does not
+/// know is skipped with the reason, and what was seen is not counted.
+#[test]
+fn a_twin_against_a_run_of_itself() {
+    let dir = TempDir::new().unwrap();
+    let twin = twin(dir.path());
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (run, seen) = (path("run"), path("seen"));
+    let set = format!("{IN_0} & {IN_1} & {PEER}");
+    let unknown = "gpu1.vram > numa0.pinned by dma@gpu1 x 1MiB";
+    let ran = |out: &str, cases: &[&str]| {
+        let mut args = vec!["run", "--machine", &twin, "--out", out, "--quiet"];
+        cases.iter().for_each(|case| args.extend(["--case", case]));
+        stdout(&pathline(&args))
+    };
+    ran(&run, &[IN_0, PEER, &format!("{IN_0} & {IN_1}"), &set, unknown]);
+    ran(&seen, &[IN_0, PEER]);
+    let journal = fs::read_to_string(dir.path().join("run/run.jsonl")).unwrap();
+    assert!(journal.contains("not measured: gpu1.vram > numa0.pinned by dma@gpu1"), "{journal}");
+    let (page, table) = (path("page.html"), path("table.csv"));
+    let text = stdout(&pathline(&[
+        "predict",
+        "--machine",
+        &twin,
+        "--against",
+        &run,
+        "--only-unseen",
+        &seen,
+        "--html",
+        &page,
+        "--csv",
+        &table,
+    ]));
+    assert!(text.contains("2 sets; 2 cases not counted"), "{text}");
+    let rows: Vec<csv::StringRecord> =
+        csv::Reader::from_path(&table).unwrap().into_records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    for row in &rows {
+        // The simulator's times spread by 0.2 %.
+        let error: f64 = row[7].parse().unwrap();
+        assert!(error.abs() < 0.005, "{row:?}");
+        assert_eq!(&row[8], "true", "{row:?}");
+    }
+    let mixed = rows.iter().find(|row| &row[0] == "mixed").unwrap();
+    assert_eq!(&mixed[1], "3");
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.trim_end().ends_with("</html>") && !html.contains("NaN"));
+    // Another node.
+    let said = refused(&["predict", "--machine", "mi250x", "--against", &run]);
+    assert!(
+        said.contains("the run is of a node of 2 GPUs and mi250x has 8: another node"),
+        "{said}"
+    );
+    // Nothing is left.
+    let said =
+        refused(&["predict", "--machine", &twin, "--against", &seen, "--only-unseen", &seen]);
+    assert!(said.contains("no case of the run can be predicted"), "{said}");
+}

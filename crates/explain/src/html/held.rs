@@ -1,0 +1,128 @@
+//! Predicted durations of sets beside measured ones, as a page.
+
+use super::agreement::{head, picture};
+use super::build::Html;
+use super::number::{count, num};
+use super::{POLICY, SCRIPT, STYLE};
+use crate::agreement::{share, signed};
+use crate::held::{Class, Held};
+use crate::words;
+
+/// A page of its own: pictures, errors by class, every set. `against` names the run, `world` says
+/// whether it was measured on hardware or on the simulator.
+pub fn page(held: &Held, against: &str, world: &str) -> String {
+    let mut h = Html::default();
+    h.trusted("<!doctype html>\n");
+    h.el("html", &[("lang", &"en")], |h| {
+        h.el("head", &[], |h| {
+            h.trusted("<meta charset=\"utf-8\">");
+            h.void("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
+            h.trusted(
+                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+                 <meta name=\"color-scheme\" content=\"light dark\">",
+            );
+            h.leaf("title", &[], format!("{} against {against} - pathline", held.machine));
+            h.el("style", &[], |h| {
+                h.trusted(STYLE);
+            });
+        });
+        h.el("body", &[], |h| {
+            h.el("div", &[("class", &"banner simulated"), ("role", &"note")], |h| {
+                h.leaf("strong", &[], "Predicted").text(" ");
+                let text = format!(
+                    "Durations are those of the model of {}; what they are held against was \
+                     measured {world}.",
+                    held.machine
+                );
+                h.leaf("span", &[], text);
+            });
+            h.el("main", &[("class", &"top")], |h| write_main(h, held, against));
+            h.trusted("<div id=\"tip\" role=\"status\" hidden></div>");
+            h.el("script", &[], |h| {
+                h.trusted(SCRIPT);
+            });
+        });
+    });
+    h.finish()
+}
+
+fn write_main(h: &mut Html, held: &Held, against: &str) {
+    h.leaf("h1", &[], format!("{} against {against}", held.machine));
+    h.leaf("p", &[("class", &"lead")], held.lead());
+    h.leaf("h2", &[], "Predicted against measured durations");
+    h.trusted(&picture(&held.compared(), "measured"));
+    h.leaf("h2", &[], "Errors by what a set is made of");
+    write_classes(h, held.known.iter().chain(&held.kinds));
+    h.leaf("h2", &[], "Errors by number of flows, where the order is known");
+    write_classes(h, held.sizes.iter());
+    h.leaf("h2", &[], "Every set, the farthest first");
+    write_sets(h, held);
+    if !held.left_out.is_empty() {
+        h.leaf("h2", &[], "Left out");
+        h.el("ul", &[], |h| {
+            for (case, why) in &held.left_out {
+                h.leaf("li", &[], format!("{case}: {why}"));
+            }
+        });
+    }
+}
+
+fn write_classes<'a>(h: &mut Html, classes: impl Iterator<Item = &'a Class>) {
+    h.el("div", &[("class", &"scroll")], |h| {
+        h.el("table", &[("class", &"rows")], |h| {
+            let inside = "in the interval";
+            head(h, &["class", "sets", "median", "p95", "worst", inside, "flows: median", "p95"]);
+            h.el("tbody", &[], |h| {
+                for c in classes {
+                    h.el("tr", &[], |h| {
+                        h.leaf("th", &[("scope", &"row")], &c.sets.name);
+                        h.leaf("td", &[("class", &"n")], c.sets.n);
+                        for error in [c.sets.median, c.sets.p95, c.sets.worst] {
+                            h.leaf("td", &[("class", &"n")], share(error));
+                        }
+                        let inside = c.inside.map_or_else(|| "-".to_owned(), words::percent);
+                        h.leaf("td", &[("class", &"n")], inside);
+                        for error in c.flows.iter().flat_map(|f| [f.median, f.p95]) {
+                            h.leaf("td", &[("class", &"n")], share(error));
+                        }
+                    });
+                }
+            });
+        });
+    });
+}
+
+fn write_sets(h: &mut Html, held: &Held) {
+    h.leaf("p", &[("class", &"finding")], count(held.sets.len(), "set"));
+    h.el("div", &[("class", &"scroll tall")], |h| {
+        h.el("table", &[("class", &"rows")], |h| {
+            head(
+                h,
+                &[
+                    "class",
+                    "predicted us",
+                    "interval us",
+                    "measured us",
+                    "error",
+                    "bound by",
+                    "set",
+                ],
+            );
+            h.el("tbody", &[], |h| {
+                for s in &held.sets {
+                    let set = s.predicted.set;
+                    h.el("tr", &[], |h| {
+                        h.leaf("td", &[], s.kind.name());
+                        h.leaf("td", &[("class", &"n")], num(set.typical.0 / 1e3));
+                        let interval = words::range(set.low.0 / 1e3, set.high.0 / 1e3);
+                        h.leaf("td", &[("class", &"n")], interval);
+                        h.leaf("td", &[("class", &"n")], num(s.measured.0 / 1e3));
+                        h.leaf("td", &[("class", &"n")], signed(s.error()));
+                        h.leaf("td", &[("class", &"words")], s.bounds());
+                        h.leaf("td", &[("class", &"words case")], &s.case);
+                    });
+                }
+            });
+        });
+    });
+}

@@ -1,0 +1,124 @@
+//! What is expected of flows that start together, for people and for programs.
+
+use pathline_flow::{Doubt, Durations, Network};
+use pathline_schema::{Case, Ns};
+use serde_json::{Value, json};
+
+use crate::words;
+
+/// Where an interval comes from, or that there is none.
+pub fn doubt(doubt: &Doubt) -> String {
+    let orders = doubt.orders;
+    let mut from = Vec::new();
+    if orders.possible > 1 {
+        let of = if orders.tried < orders.possible {
+            format!("{} of {} orders", orders.tried, many(orders.possible))
+        } else {
+            format!("all {} orders", orders.possible)
+        };
+        from.push(format!("{of} in which engines may serve"));
+    }
+    if doubt.capacities {
+        from.push("the intervals of what was measured".to_owned());
+    }
+    if let Some(error) = doubt.error {
+        let error = words::percent(error);
+        from.push(format!("the {error} that the description errs by on its own sets (p95)"));
+    }
+    if from.is_empty() {
+        return "a point: this machine states no intervals".to_owned();
+    }
+    let only = doubt.error.is_none() && !doubt.capacities;
+    let note = if only { "; the machine states no other intervals" } else { "" };
+    format!("interval from {}{note}", words::list(&from))
+}
+
+/// A count that may be beyond what is counted.
+fn many(n: u64) -> String {
+    if n >= 1_000_000 { format!("{:.0e}", n as f64) } else { n.to_string() }
+}
+
+fn span(typical: Ns, low: Ns, high: Ns) -> String {
+    if low == high {
+        return typical.to_string();
+    }
+    format!("{typical} ({low} to {high})")
+}
+
+/// A table of one case: rate alone, duration, rate, what binds; then the set.
+pub fn table(case: &Case, durations: &Durations) -> String {
+    let rows: Vec<[String; 5]> = durations
+        .flows
+        .iter()
+        .zip(&case.timed)
+        .map(|(flow, of)| {
+            let time = flow.time;
+            [
+                of.to_string(),
+                words::number(flow.alone.0),
+                span(time.typical, time.low, time.high),
+                words::number(flow.rate.0),
+                flow.bound_by.clone(),
+            ]
+        })
+        .collect();
+    let head = ["flow", "alone GB/s", "duration", "GB/s", "bound by"].map(str::to_owned);
+    let all = || std::iter::once(&head).chain(&rows);
+    let wide = |column: usize| {
+        all().filter_map(|row| row.get(column)).map(|t| t.chars().count()).max().unwrap_or(0)
+    };
+    let (flow, time) = (wide(0), wide(2));
+    let mut text = String::new();
+    for [of, alone, duration, rate, bound] in all() {
+        text += &format!("{of:<flow$}  {alone:>10}  {duration:<time$}  {rate:>6}  {bound}\n");
+    }
+    for of in &case.background {
+        text += &format!("{of:<flow$}  runs throughout\n");
+    }
+    let set = durations.set;
+    let together = if durations.flows.len() > 1 { "all done after" } else { "done after" };
+    text += &format!(
+        "{together} {}; {}\n",
+        span(set.typical, set.low, set.high),
+        doubt(&durations.doubt)
+    );
+    text
+}
+
+/// The same for programs. Times in us, rates in GB/s.
+pub fn json(network: &Network, case: &Case, durations: &Durations) -> Value {
+    let span = |span: &pathline_flow::Span| {
+        json!({
+            "typical_us": span.typical.0 / 1e3,
+            "low_us": span.low.0 / 1e3,
+            "high_us": span.high.0 / 1e3,
+        })
+    };
+    let flows: Vec<Value> = durations
+        .flows
+        .iter()
+        .zip(&case.timed)
+        .map(|(flow, of)| {
+            json!({
+                "flow": of.to_string(),
+                "alone_gbs": flow.alone.0,
+                "duration": span(&flow.time),
+                "gbs": flow.rate.0,
+                "bound_by": flow.bound_by,
+            })
+        })
+        .collect();
+    let doubt = durations.doubt;
+    json!({
+        "case": case.to_string(),
+        "duration": span(&durations.set),
+        "flows": flows,
+        "interval_from": {
+            "orders_possible": doubt.orders.possible,
+            "orders_tried": doubt.orders.tried,
+            "capacities": doubt.capacities,
+            "error_p95": doubt.error,
+        },
+        "measured_from": network.measured().from,
+    })
+}
