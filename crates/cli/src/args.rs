@@ -332,7 +332,7 @@ pub(crate) struct ValidateArgs {
 
 /// Which flows to predict, or which run to hold predictions against.
 #[derive(Debug, Clone, Parser)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["case", "against"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "exchange", "against"]))]
 pub(crate) struct PredictArgs {
     /// The machine: a name from `pathline machines`, or a TOML file, such as one that was calibrated.
     #[arg(long, short, value_name = "NAME|FILE")]
@@ -341,8 +341,12 @@ pub(crate) struct PredictArgs {
     /// ' while '. May be given several times.
     #[arg(long, short, value_name = "CASE")]
     pub(crate) case: Vec<String>,
+    /// An exchange of messages, such as 'all_reduce over gpu0-gpu7 by rccl x 1MiB'. May be given
+    /// several times.
+    #[arg(long, value_name = "EXCHANGE")]
+    pub(crate) exchange: Vec<String>,
     /// Predict the cases of this run and compare: its folder or journal.
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["case", "exchange"])]
     pub(crate) against: Option<PathBuf>,
     /// Leave out the cases that this run has, too: that which the machine was calibrated from. May be
     /// given several times.

@@ -130,6 +130,16 @@ fn a_preset_has_points() {
     assert!(text.contains("a point: this machine states no intervals"), "{text}");
 }
 
+/// What is told is the message layer's business; here it arrives, and what it lacks is named.
+#[test]
+fn an_exchange() {
+    let exchange = "all_reduce over gpu0-gpu7 by rccl x 1MiB";
+    let text = stdout(&pathline(&["predict", "--machine", "mi250x", "--exchange", exchange]));
+    assert!(text.contains("done after") && text.contains("no library takes less than"), "{text}");
+    let args = ["predict", "--machine", "hgx-h200", "--exchange", exchange];
+    assert!(refused(&args).contains("rccl"), "{}", refused(&args));
+}
+
 #[test]
 fn what_is_wrong_is_named() {
     let dir = TempDir::new().unwrap();

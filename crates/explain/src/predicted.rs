@@ -1,6 +1,7 @@
 //! What is expected of flows that start together, for people and for programs.
 
 use pathline_flow::{Doubt, Durations, Network};
+use pathline_message::{Exchange, Told};
 use pathline_schema::{Case, Ns};
 use serde_json::{Value, json};
 
@@ -85,7 +86,47 @@ pub fn table(case: &Case, durations: &Durations) -> String {
     text
 }
 
-/// The same for programs. Times in us, rates in GB/s.
+/// What is told of an exchange by a library: time, rates, algorithm, what binds, what no library
+/// can beat.
+pub fn exchange(exchange: &Exchange, told: &Told) -> String {
+    let mut text = format!("{exchange}\ndone after {}", told.time);
+    if told.mean != told.time {
+        text += &format!(", {} in the mean over the ranks", told.mean);
+    }
+    let (alg, bus) = (words::number(told.algbw.0), words::number(told.busbw.0));
+    text += &format!("; {alg} GB/s, on the bus {bus}; {}\n", told.algorithm);
+    for step in &told.steps {
+        text += &format!("  {step}\n");
+    }
+    if !told.bound_by.is_empty() {
+        text += &format!("full: {}\n", words::list(&told.bound_by));
+    }
+    let bounds = &told.bounds;
+    text += &format!("no library takes less than {} ({})", bounds.flow, bounds.flow_by);
+    if bounds.latency.0 > 0.0 {
+        text += &format!("; by copies of the runtime not less than {}", bounds.latency);
+    }
+    text + "\na point: what libraries cost has no intervals\n"
+}
+
+/// The same for programs.
+pub fn exchange_json(exchange: &Exchange, told: &Told) -> Value {
+    json!({
+        "exchange": exchange.to_string(),
+        "us": told.time.0 / 1e3,
+        "mean_us": told.mean.0 / 1e3,
+        "algbw_gbs": told.algbw.0,
+        "busbw_gbs": told.busbw.0,
+        "algorithm": told.algorithm,
+        "steps": told.steps,
+        "bound_by": told.bound_by,
+        "bound_us": told.bounds.flow.0 / 1e3,
+        "bound_from": told.bounds.flow_by,
+        "latency_bound_us": told.bounds.latency.0 / 1e3,
+    })
+}
+
+/// What is expected of a case, for programs. Times in us, rates in GB/s.
 pub fn json(network: &Network, case: &Case, durations: &Durations) -> Value {
     let span = |span: &pathline_flow::Span| {
         json!({

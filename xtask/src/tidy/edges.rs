@@ -25,7 +25,11 @@ const CRATES: &[Crate] = &[
     Crate { name: "topo", uses: &["schema"], tests_use: &[] },
     Crate { name: "bench", uses: &["schema", "stats", "flow", "hal"], tests_use: &["sim"] },
     Crate { name: "validate", uses: &["schema", "flow", "message"], tests_use: &[] },
-    Crate { name: "explain", uses: &["schema", "stats", "flow", "validate"], tests_use: &[] },
+    Crate {
+        name: "explain",
+        uses: &["schema", "stats", "flow", "message", "validate"],
+        tests_use: &[],
+    },
     Crate {
         name: "calibrate",
         uses: &["schema", "stats", "flow"],

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use pathline_explain::{held, predicted};
 use pathline_flow::{MachineDesc, Network, Predictor, Switches};
+use pathline_message::{Exchange, Layer};
 use pathline_schema::{Case, World as Recorded};
 
 use super::{Exit, colour};
@@ -24,29 +25,34 @@ pub(super) fn run(args: &PredictArgs) -> Result<Exit> {
     }
 }
 
-/// Predicts the cases that are named.
+/// Predicts the cases and exchanges that are named.
 fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<Exit> {
     let network = Network::new(desc, Switches::default())?;
     let mut predictor = Predictor::new(&network);
-    let mut all = Vec::new();
+    let (mut texts, mut values) = (Vec::new(), Vec::new());
     for text in &args.case {
         let case: Case = text.parse().map_err(|e| anyhow!("{text}: {e}"))?;
         let durations = predictor
             .durations(&case)
             .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;
-        all.push((case, durations));
+        texts.push(predicted::table(&case, &durations));
+        values.push(predicted::json(&network, &case, &durations));
+    }
+    if !args.exchange.is_empty() {
+        let layer = Layer::new(desc)?;
+        for text in &args.exchange {
+            let exchange: Exchange = text.parse().map_err(|e| anyhow!("{text}: {e}"))?;
+            let told = layer
+                .time(&exchange)
+                .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;
+            texts.push(predicted::exchange(&exchange, &told));
+            values.push(predicted::exchange_json(&exchange, &told));
+        }
     }
     if args.json {
-        let values = all.iter().map(|(case, d)| predicted::json(&network, case, d));
-        let text = serde_json::to_string_pretty(&values.collect::<Vec<_>>())?;
-        outln!("{text}");
-        return Ok(Exit::Fine);
-    }
-    for (nth, (case, durations)) in all.iter().enumerate() {
-        if nth > 0 {
-            outln!("");
-        }
-        out!("{}", predicted::table(case, durations));
+        outln!("{}", serde_json::to_string_pretty(&values)?);
+    } else {
+        out!("{}", texts.join("\n"));
     }
     Ok(Exit::Fine)
 }
