@@ -100,27 +100,29 @@ fn predicted_is_measured() {
         let measured = measure(&desc, &cases);
         assert_eq!(measured.len(), cases.len());
         let mut worst: (f64, String) = (0.0, String::new());
-        let mut compared = 0;
+        let (mut compared, mut exact) = (0, 0);
         for m in &measured {
             let case: &Case = &m.case;
             let predicted = network.durations(case).unwrap();
-            // The order of an engine that serves one at a time is not known: only those sets whose
-            // order does not matter are held against the figure.
-            if predicted.doubt.orders.possible > 1 {
-                continue;
-            }
+            // Copies of one engine are let go 20 us apart, and each is timed from there: where they run
+            // beside each other, that is a difference of so much for each of them.
+            let movers: Vec<_> = case.timed.iter().map(|f| (f.by, f.dst.unit.gpu())).collect();
+            let of_one =
+                |at: usize| movers.iter().filter(|m| m.0 == movers[at].0).count() as f64 - 1.0;
+            let apart = (0..movers.len()).map(of_one).fold(0.0, f64::max) * 20e3;
             for (flow, series) in predicted.flows.iter().zip(&m.series) {
                 compared += 1;
                 let mut samples = series.samples_ns.clone();
                 samples.sort_by(f64::total_cmp);
                 let time = samples[samples.len() / 2] / series.reps as f64;
-                let error = (flow.time.typical.0 / time - 1.0).abs();
+                let error = ((flow.time.typical.0 - time).abs() - apart).max(0.0) / time;
+                exact += usize::from(apart == 0.0);
                 if error > worst.0 {
                     worst = (error, format!("{}: {} for {time}", case, flow.time.typical.0));
                 }
             }
         }
-        assert!(compared > 40, "{compared} compared");
+        assert!(compared > 100 && exact > 20, "{compared} compared, {exact} exactly");
         assert!(worst.0 < 1e-6, "{preset}: {worst:?}");
     }
 }

@@ -352,6 +352,10 @@ pub(crate) struct PredictArgs {
     /// given several times.
     #[arg(long, value_name = "RUN", requires = "against")]
     pub(crate) only_unseen: Vec<PathBuf>,
+    /// Engines that serve one copy at a time may do so in any order, as they do for a program that
+    /// has all copies ready at one instant. By default they serve in the order of the case.
+    #[arg(long)]
+    pub(crate) any_order: bool,
     /// Print JSON.
     #[arg(long, conflicts_with = "against")]
     pub(crate) json: bool,

@@ -31,8 +31,7 @@ pub enum Kind {
     Device,
     /// Both.
     Mixed,
-    /// Some engine has several flows that it serves one after the other, in an order that nothing
-    /// tells.
+    /// Some engine has several flows that it serves one after the other.
     Queued,
 }
 
@@ -44,7 +43,7 @@ impl Kind {
             Self::Host => "host with GPUs",
             Self::Device => "GPUs",
             Self::Mixed => "mixed",
-            Self::Queued => "order unknown",
+            Self::Queued => "several of an engine",
         }
     }
 
@@ -145,9 +144,9 @@ pub struct Held {
     pub sets: Vec<Set>,
     /// By what the sets are made of.
     pub kinds: Vec<Class>,
-    /// By number of flows, of sets whose order is known.
+    /// By number of flows, of sets with no more than one flow of each engine.
     pub sizes: Vec<Class>,
-    /// All sets of several flows whose order is known.
+    /// All sets of several flows with no more than one of each engine.
     pub known: Option<Class>,
     /// Cases that could not be predicted, and why.
     pub left_out: Vec<(Case, String)>,
@@ -176,7 +175,9 @@ pub enum HeldError {
     },
 }
 
-/// Predicts every case of `journal` that moves bytes, but those that `seen` has, too.
+/// Predicts every case of `journal` that moves bytes, but those that `seen` has, too. With
+/// `any_order` engines may have served flows in any order: in runs before copies of one engine were
+/// let go one after the other.
 ///
 /// # Errors
 /// The run is of another node, or nothing of it can be predicted.
@@ -186,6 +187,7 @@ pub fn hold(
     described: usize,
     journal: &Journal,
     seen: &[Journal],
+    any_order: bool,
 ) -> Result<Held, HeldError> {
     let run = journal.topology.gpus.len();
     if run != described {
@@ -193,6 +195,9 @@ pub fn hold(
     }
     let known: BTreeSet<Vec<Flow>> = seen.iter().flat_map(measured).map(|m| key(&m.case)).collect();
     let mut predictor = Predictor::new(network);
+    if any_order {
+        predictor = predictor.any_order();
+    }
     let (mut sets, mut left_out, mut skipped) = (Vec::new(), Vec::new(), 0);
     for m in measured(journal).filter(|m| moves_bytes(&m.case)) {
         if known.contains(&key(&m.case)) {
@@ -218,7 +223,7 @@ pub fn hold(
         from: network.measured().from.clone(),
         kinds: kinds.collect(),
         sizes: sizes.collect(),
-        known: class("several flows, order known", known().filter(|s| s.kind != Kind::Alone)),
+        known: class("sets, one flow an engine", known().filter(|s| s.kind != Kind::Alone)),
         sets,
         left_out,
         seen: skipped,

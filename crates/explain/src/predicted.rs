@@ -11,7 +11,7 @@ use crate::words;
 pub fn doubt(doubt: &Doubt) -> String {
     let orders = doubt.orders;
     let mut from = Vec::new();
-    if orders.possible > 1 {
+    if orders.tried > 1 {
         let of = if orders.tried < orders.possible {
             format!("{} of {} orders", orders.tried, many(orders.possible))
         } else {
@@ -26,12 +26,17 @@ pub fn doubt(doubt: &Doubt) -> String {
         let error = words::percent(error);
         from.push(format!("the {error} that the description errs by on its own sets (p95)"));
     }
+    let served = if orders.possible > 1 && orders.tried == 1 {
+        "; engines serve in the order of the case (--any-order for any)"
+    } else {
+        ""
+    };
     if from.is_empty() {
-        return "a point: this machine states no intervals".to_owned();
+        return format!("a point: this machine states no intervals{served}");
     }
     let only = doubt.error.is_none() && !doubt.capacities;
     let note = if only { "; the machine states no other intervals" } else { "" };
-    format!("interval from {}{note}", words::list(&from))
+    format!("interval from {}{note}{served}", words::list(&from))
 }
 
 /// A count that may be beyond what is counted.

@@ -21,7 +21,8 @@ const KEPT: usize = 1 << 14;
 /// A time and the interval that it is expected within.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
-    /// What is expected: the median over the orders; of an even number the lower.
+    /// What is expected; the median over the orders, if engines may serve in any; of an even number
+    /// the lower.
     pub typical: Ns,
     /// The shortest that is expected.
     pub low: Ns,
@@ -34,7 +35,7 @@ pub struct Span {
 pub struct Orders {
     /// How many there are; saturated.
     pub possible: u64,
-    /// How many were tried.
+    /// How many were tried: that of the case only, unless engines may serve in any.
     pub tried: u64,
 }
 
@@ -52,7 +53,7 @@ pub struct Doubt {
 impl Doubt {
     /// Whether anything widens an interval.
     pub fn any(&self) -> bool {
-        self.orders.possible > 1 || self.capacities || self.error.is_some()
+        self.orders.tried > 1 || self.capacities || self.error.is_some()
     }
 }
 
@@ -65,7 +66,7 @@ pub struct FlowTime {
     pub time: Span,
     /// Its bytes over that time.
     pub rate: Rate,
-    /// What holds it for most of its time, if engines serve in the order of the case.
+    /// What holds it for most of its time, engines serving in the order of the case.
     pub bound_by: String,
 }
 
@@ -122,6 +123,7 @@ struct Entrant {
 #[derive(Debug)]
 pub struct Predictor<'n> {
     network: &'n Network,
+    any_order: bool,
     kept: HashMap<Flow, Rc<Leg>>,
     race: Race,
     /// Timed flows first.
@@ -148,7 +150,9 @@ impl Network {
     /// Flows that are timed do each of their bytes once; of a sample of several repetitions this is
     /// the time for one. Background flows run throughout, and where they share a queue with timed
     /// flows they are served last. The cadence does not matter: what the host adds between isolated
-    /// operations is not the flow's.
+    /// operations is not the flow's. Engines that serve one stream at a time serve in the order of
+    /// the case, as the engine of this program lets flows go; for others see
+    /// [`Predictor::any_order`].
     ///
     /// # Errors
     /// As [`Self::operation`] for any flow of the case, and for flows that move no bytes.
@@ -162,6 +166,7 @@ impl<'n> Predictor<'n> {
     pub fn new(network: &'n Network) -> Self {
         Self {
             network,
+            any_order: false,
             kept: HashMap::new(),
             race: Race::default(),
             entrants: Vec::new(),
@@ -177,6 +182,12 @@ impl<'n> Predictor<'n> {
         }
     }
 
+    /// The same, where engines may serve flows in any order: those of a program that has them all
+    /// ready at one instant, and does not let them go one after the other.
+    pub fn any_order(self) -> Self {
+        Self { any_order: true, ..self }
+    }
+
     /// When each timed flow of `case` ends, in ns, if engines serve in the order of the case.
     ///
     /// # Errors
@@ -188,7 +199,8 @@ impl<'n> Predictor<'n> {
         Ok(self.ends.get(..self.timed).unwrap_or(&[]))
     }
 
-    /// When each timed flow of `case` ends, in ns, for each order that is tried.
+    /// When each timed flow of `case` ends, in ns, for each order in which engines may serve, up to
+    /// 64 of them.
     ///
     /// # Errors
     /// As [`Network::durations`].
@@ -198,7 +210,7 @@ impl<'n> Predictor<'n> {
         mut tell: impl FnMut(&[f64]),
     ) -> Result<Orders, NoPath> {
         self.enter(case)?;
-        let orders = self.orders();
+        let orders = self.orders(true);
         for nth in 0..orders.tried {
             self.line_up(nth, orders.possible);
             self.race(Level::Taken);
@@ -215,7 +227,7 @@ impl<'n> Predictor<'n> {
         self.enter(case)?;
         let measured = self.network.measured();
         let doubt = Doubt {
-            orders: self.orders(),
+            orders: self.orders(self.any_order),
             capacities: self.has_intervals(),
             error: measured.error.map(|(_, most)| most).filter(|&e| e > 0.0),
         };
@@ -363,13 +375,13 @@ impl<'n> Predictor<'n> {
     }
 
     /// How many orders there are. Background flows are last in theirs, however many there are.
-    fn orders(&self) -> Orders {
+    fn orders(&self, any: bool) -> Orders {
         let ways = |(_, flows): &(u32, Vec<usize>)| {
             let timed = flows.iter().filter(|&&i| i < self.timed).count() as u64;
             (1..=timed).fold(1u64, u64::saturating_mul)
         };
         let possible = self.queues.iter().map(ways).fold(1, u64::saturating_mul);
-        Orders { possible, tried: possible.min(ORDERS) }
+        Orders { possible, tried: if any { possible.min(ORDERS) } else { 1 } }
     }
 
     /// Puts the flows of the queues in the `nth` order; the first is that of the case. All orders

@@ -82,7 +82,8 @@ fn two_engines_in_any_order() {
     for (got, expected) in sets.iter().zip([5407.0, 5407.0, 8073.0, 8073.0]) {
         assert_eq!((got / 1e3).round(), expected);
     }
-    let durations = network.durations(&case).unwrap();
+    let mut predictor = predictor.any_order();
+    let durations = predictor.durations(&case).unwrap();
     let set = durations.set;
     near(set.typical.0, 2.0 * ALONE + HALF);
     near(set.low.0, 2.0 * ALONE + HALF);
@@ -101,6 +102,11 @@ fn two_engines_in_any_order() {
     near(time.high.0, 3.0 * HALF);
     near(durations.flows[3].rate.0, 199.5);
     near(durations.flows[3].alone.0, 395.3);
+    // In the order of the case there is one time.
+    let ordered = network.durations(&case).unwrap();
+    near(ordered.set.high.0, 2.0 * ALONE + HALF);
+    assert_eq!((ordered.doubt.orders.possible, ordered.doubt.orders.tried), (4, 1));
+    near(ordered.flows[3].rate.0, 536_870_912.0 / (2.0 * ALONE + HALF));
 }
 
 /// Five flows of one engine have 120 orders, of which 64 are drawn; all end when the sum is done.
@@ -108,7 +114,8 @@ fn two_engines_in_any_order() {
 fn many_orders_are_drawn() {
     let network = four("");
     let case = copies(&[(0, 1, 64), (0, 2, 128), (0, 3, 256), (0, 1, 512), (0, 2, 1024)]);
-    let durations = network.durations(&case).unwrap();
+    let mut predictor = Predictor::new(&network).any_order();
+    let durations = predictor.durations(&case).unwrap();
     let orders = durations.doubt.orders;
     assert_eq!((orders.possible, orders.tried), (120, 64));
     // 1984 MiB = 3.875 x 512 MiB.
@@ -118,7 +125,7 @@ fn many_orders_are_drawn() {
     let first = durations.flows[0].time;
     near(first.low.0, ALONE / 8.0);
     near(first.high.0, 3.875 * ALONE);
-    assert_eq!(durations, network.durations(&case).unwrap(), "the same draws each time");
+    assert_eq!(durations, predictor.durations(&case).unwrap(), "the same draws each time");
 }
 
 /// 440 kB at 55 after 10 us: 18 us; at 54 to 56: 10 + 8.148 and 10 + 7.857. The description's own

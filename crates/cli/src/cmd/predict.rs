@@ -29,6 +29,9 @@ pub(super) fn run(args: &PredictArgs) -> Result<Exit> {
 fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<Exit> {
     let network = Network::new(desc, Switches::default())?;
     let mut predictor = Predictor::new(&network);
+    if args.any_order {
+        predictor = predictor.any_order();
+    }
     let (mut texts, mut values) = (Vec::new(), Vec::new());
     for text in &args.case {
         let case: Case = text.parse().map_err(|e| anyhow!("{text}: {e}"))?;
@@ -71,7 +74,7 @@ fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<Exit> {
     }
     let network = Network::new(desc, Switches::from_env(&journal.begin.env))?;
     let gpus = desc.topology().gpus.len();
-    let held = held::hold(&desc.name, &network, gpus, &journal, &seen)
+    let held = held::hold(&desc.name, &network, gpus, &journal, &seen, args.any_order)
         .with_context(|| run.display().to_string())?;
     let name = run.display().to_string();
     if let Some(file) = &args.csv {

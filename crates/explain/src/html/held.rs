@@ -53,7 +53,7 @@ fn write_main(h: &mut Html, held: &Held, against: &str) {
     h.trusted(&picture(&held.compared(), "measured"));
     h.leaf("h2", &[], "Errors by what a set is made of");
     write_classes(h, held.known.iter().chain(&held.kinds));
-    h.leaf("h2", &[], "Errors by number of flows, where the order is known");
+    h.leaf("h2", &[], "Errors by number of flows, where no engine has several");
     write_classes(h, held.sizes.iter());
     h.leaf("h2", &[], "Every set, the farthest first");
     write_sets(h, held);

@@ -20,7 +20,7 @@ pub fn summary(held: &Held, against: &str, all: bool, width: usize, colour: bool
     page.gap();
     write_classes(&mut page, "of", held.known.iter().chain(&held.kinds));
     page.gap();
-    write_classes(&mut page, "order known, by number", held.sizes.iter());
+    write_classes(&mut page, "of those, by number", held.sizes.iter());
     page.gap();
     write_sets(&mut page, held, all);
     write_left_out(&mut page, held);
