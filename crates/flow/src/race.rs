@@ -339,7 +339,11 @@ mod tests {
         near(&ends(&capacities, &runners, &[vec![1, 0]]), &[both + alone, both, both]);
     }
 
-    fn race() -> impl Strategy<Value = (Vec<f64>, Vec<(Vec<Use>, f64, f64, f64, f64)>, Vec<u8>)> {
+    /// What it uses, cap, share, start, bytes.
+    type Flow = (Vec<Use>, f64, f64, f64, f64);
+
+    /// Capacities, flows, and the queue of each; 3 is none.
+    fn race() -> impl Strategy<Value = (Vec<f64>, Vec<Flow>, Vec<u8>)> {
         let uses = prop::collection::vec((0u32..6, 0.2f64..3.0), 0..4).prop_map(|uses| {
             uses.into_iter().map(|(resource, weight)| Use { resource, weight }).collect()
         });

@@ -130,7 +130,7 @@ pub fn picture(compared: &[Compared], measured: &str) -> String {
         }
         h.el("article", &[("class", &"figure errors")], |h| {
             h.leaf("h3", &[], "Errors");
-            write_histogram(h, compared, &ink);
+            write_histogram(h, compared, measured, &ink);
         });
     });
     write_legend(&mut h, &classes);
@@ -247,7 +247,12 @@ fn write_point(h: &mut Html, c: &Compared, (x, y): (Scale, Scale), ink: usize) {
 }
 
 /// Errors in steps of a percent, stacked by class; what is beyond lies at the ends.
-fn write_histogram(h: &mut Html, compared: &[Compared], ink: &dyn Fn(&str) -> usize) {
+fn write_histogram(
+    h: &mut Html,
+    compared: &[Compared],
+    measured: &str,
+    ink: &dyn Fn(&str) -> usize,
+) {
     let mut bins: BTreeMap<i32, BTreeMap<usize, usize>> = BTreeMap::new();
     for c in compared.iter().filter(|c| !c.data) {
         // The bar of 0 holds errors from -0.5 to 0.5 %.
@@ -294,8 +299,8 @@ fn write_histogram(h: &mut Html, compared: &[Compared], ink: &dyn Fn(&str) -> us
             }
         }
         line(h, "axis", (LEFT, foot), (right, foot));
-        let name = "predicted above or below what was published, in percent";
-        words(h, "mid name", (f64::midpoint(LEFT, right), foot + 38.0), name);
+        let name = format!("predicted above or below what was {measured}, in percent");
+        words(h, "mid name", (f64::midpoint(LEFT, right), foot + 38.0), &name);
     });
 }
 
