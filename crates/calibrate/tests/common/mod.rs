@@ -154,7 +154,7 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
         cases.push(case(&peers.iter().filter(to).copied().collect::<Vec<_>>()));
     }
     // What lies on a link, one way and both: all of it, and all but one.
-    let links: BTreeSet<(Node, Node)> = flows.iter().flat_map(|f| steps(f)).collect();
+    let links: BTreeSet<(Node, Node)> = flows.iter().flat_map(steps).collect();
     for link in links.iter().filter(|(a, b)| a < b) {
         let passes = |f: &&Flow, link: &(Node, Node)| one_way(f).contains(link);
         let over: Vec<Flow> = flows.iter().filter(|f| passes(f, link)).copied().collect();
@@ -192,7 +192,7 @@ pub(crate) fn unseen(desc: &MachineDesc, n: usize, seed: u64) -> Vec<Case> {
     let is_host = |f: &&Flow| f.src.unit.numa().is_some() || f.dst.unit.numa().is_some();
     let host: Vec<Flow> = flows.iter().filter(is_host).copied().collect();
     let mut rng = fastrand::Rng::with_seed(seed);
-    let of = |k: usize| if k % 3 == 0 { &host } else { &flows };
+    let of = |k: usize| if k.is_multiple_of(3) { &host } else { &flows };
     distinct((0..n).map(|k| random(of(k), &mut rng, 3..=8)).collect())
 }
 
