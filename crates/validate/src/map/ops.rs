@@ -185,7 +185,11 @@ impl Mapper<'_> {
             }
             Means::Chase => Ok(chase(vram, at, bytes)),
             Means::Copy(_) | Means::Blit(_) | Means::Local | Means::Default => {
-                let by = Mover::Dma { at };
+                // rocm-bandwidth-test asks HSA, whose copy inside a GPU is a kernel of its own with
+                // the start of one.
+                let by_kernel =
+                    matches!(asked.means, Means::Blit(_)) || asked.tool == Tool::RocmBandwidthTest;
+                let by = if by_kernel { Mover::Blit { at } } else { Mover::Dma { at } };
                 let flow = Flow { src: vram, dst: vram, by, bytes: Bytes(bytes) };
                 Ok(Op { case: paced(asked, vec![flow]), counts: both, host_clock: false })
             }
