@@ -37,6 +37,8 @@ pub(crate) struct Candidate {
     pub members: Vec<usize>,
     /// Paths that may or may not belong to it: of several equal routes one passes it.
     pub maybe: Vec<usize>,
+    /// The link that it is, and whether it is both directions of it.
+    pub link: Option<(Node, Node, bool)>,
     /// How many groups of its family there are: one of many needs more to be believed.
     pub of: usize,
 }
@@ -133,6 +135,7 @@ fn parts(data: &Data, found: &mut Vec<Candidate>) {
                     found: Found::Topology,
                     members: crossing(data, &[gpu], traffic, way),
                     maybe: Vec::new(),
+                    link: None,
                     of: 1,
                 });
             }
@@ -145,6 +148,7 @@ fn parts(data: &Data, found: &mut Vec<Candidate>) {
             found: Found::Topology,
             members: issued.map(|(i, _)| i).collect(),
             maybe: Vec::new(),
+            link: None,
             of: 1,
         });
     }
@@ -197,6 +201,7 @@ fn links(data: &Data, found: &mut Vec<Candidate>) {
                 found: Found::Topology,
                 members,
                 maybe: open.clone(),
+                link: Some((a, b, false)),
                 of: answers,
             });
         }
@@ -206,6 +211,7 @@ fn links(data: &Data, found: &mut Vec<Candidate>) {
             found: Found::Topology,
             members: list(&surely.union(back).copied().collect()),
             maybe: list(&maybe.union(maybe_back).copied().collect()),
+            link: Some((a, b, true)),
             of: 1,
         });
     }
@@ -227,6 +233,7 @@ fn domains(data: &Data, found: &mut Vec<Candidate>) {
                 found: Found::Topology,
                 members: of,
                 maybe: Vec::new(),
+                link: None,
                 of: 1,
             });
         }
@@ -250,6 +257,7 @@ fn domains(data: &Data, found: &mut Vec<Candidate>) {
                     step(e) == Some((a, b)) || (both && step(e) == Some((b, a)))
                 }),
                 maybe: Vec::new(),
+                link: None,
                 of: 1,
             });
         }
@@ -274,6 +282,7 @@ fn hidden(data: &Data, found: &mut Vec<Candidate>) {
                     found: Found::Interference,
                     members: crossing(data, group, traffic, way),
                     maybe: Vec::new(),
+                    link: None,
                     of: all,
                 });
             }
@@ -291,6 +300,7 @@ fn hidden(data: &Data, found: &mut Vec<Candidate>) {
                 _ => false,
             }),
             maybe: Vec::new(),
+            link: None,
             of: all,
         });
         found.push(Candidate {
@@ -302,6 +312,7 @@ fn hidden(data: &Data, found: &mut Vec<Candidate>) {
                 Ends::Within => false,
             }),
             maybe: Vec::new(),
+            link: None,
             of: all,
         });
     }

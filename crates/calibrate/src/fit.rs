@@ -12,6 +12,7 @@ use crate::candidates::{self, Candidate, Found};
 use crate::data::{Data, Ends, median};
 use crate::fluid::{Course, Plant, Runner, Shared};
 use crate::queues::{self, Queue};
+use pathline_schema::Node;
 
 /// A group that is believed to share something; its capacity and what its paths take are those of
 /// the part of the plant with the same index.
@@ -25,6 +26,8 @@ pub struct Group {
     pub of: usize,
     /// Paths that may or may not belong to it, by one of several equal routes.
     pub maybe: Vec<usize>,
+    /// The link that it is, and whether it is both directions of it.
+    pub link: Option<(Node, Node, bool)>,
     /// Lower end of the 95 % interval of its capacity, GB/s.
     pub low: f64,
     /// Upper end.
@@ -67,8 +70,6 @@ const TRIED: usize = 12;
 const ROUNDS: usize = 200;
 /// The least that a group must slow some set.
 const LEAST_EFFECT: f64 = 0.007;
-/// Rates nearer than this may be the same: what two measurements of one path differ by.
-const SAME_RATE: f64 = 0.005;
 /// Sets that a group must slow if nothing else shows it: one set is explained by any group.
 const RESTS_ON: usize = 2;
 /// Scores nearer than this are the same: the likelihoods differ by less than a factor of e.
@@ -328,7 +329,7 @@ impl<'a> Fitter<'a> {
         for _ in 0..ROUNDS {
             let mut promising: Vec<(f64, usize)> = (0..prospects.len())
                 .filter(|&p| only.is_none_or(|found| prospects[p].candidate.found == found))
-                .filter(|p| !vain[*p] && !self.taken.contains(p))
+                .filter(|&p| !vain[p] && !self.has(prospects, p))
                 .map(|p| (self.promise(&prospects[p]), p))
                 .filter(|(promise, _)| *promise > SAME_SCORE)
                 .collect();
@@ -355,6 +356,12 @@ impl<'a> Fitter<'a> {
                 tell(&Step { doing: "search", groups: self.groups.len(), error: self.error() });
             }
         }
+    }
+
+    /// Whether a prospect is taken already, or is another answer for a link that is.
+    fn has(&self, prospects: &[Prospect], p: usize) -> bool {
+        let link = prospects[p].candidate.link;
+        self.taken.contains(&p) || (link.is_some() && self.groups.iter().any(|g| g.link == link))
     }
 
     /// Median error of the sets as a share.
@@ -418,8 +425,8 @@ impl<'a> Fitter<'a> {
 
     /// The least that a shared part can carry: what its greediest path takes of it alone.
     fn least(&self, at: usize) -> f64 {
-        let takes = self.plant.shared[at].takes.iter().zip(&self.plant.caps);
-        takes.map(|(t, cap)| t * cap).fold(0.0, f64::max) * (1.0 - SAME_RATE)
+        let takes = self.plant.shared[at].takes.iter().zip(&self.data.paths);
+        takes.map(|(t, path)| t * path.low.min(path.gbs)).fold(0.0, f64::max)
     }
 
     /// Takes the best trial and those that touch no set that it changes. Of trials that are as good
@@ -450,17 +457,29 @@ impl<'a> Fitter<'a> {
         let mut takes = vec![0.0; self.data.paths.len()];
         prospect.members.iter().for_each(|&m| takes[m] = 1.0);
         self.plant.shared.push(Shared { capacity: trial.capacity, takes });
-        let Candidate { name, found, maybe, of, .. } = prospect.candidate.clone();
+        let Candidate { name, found, maybe, link, of, .. } = prospect.candidate.clone();
         let (low, high) = (trial.capacity, trial.capacity);
         let rivals = Vec::new();
-        self.groups.push(Group { name, found, of, maybe, low, high, slows: 0, rivals });
+        self.groups.push(Group { name, found, of, maybe, link, low, high, slows: 0, rivals });
         self.taken.push(trial.prospect);
         self.rerun(trial.changed.iter().copied());
         self.groups.len() - 1
     }
 
-    /// Whether paths with several equal routes pass this group: what explains more.
+    /// Whether paths with several equal routes pass this group: what explains more. What passes a
+    /// link in one direction passes both directions together.
     fn choose_routes(&mut self, at: usize) {
+        if let Some((a, b, true)) = self.groups[at].link {
+            let one_way = |l| [Some((a, b, false)), Some((b, a, false))].contains(&l);
+            for g in (0..self.groups.len()).filter(|&g| one_way(self.groups[g].link)) {
+                for path in self.groups[at].maybe.clone() {
+                    if self.plant.shared[g].takes[path] > 0.0 {
+                        self.plant.shared[at].takes[path] = 1.0;
+                    }
+                }
+            }
+            self.rerun(0..self.data.sets.len());
+        }
         for path in self.groups[at].maybe.clone() {
             let before = self.plant.shared[at].takes[path];
             let both = if before > 0.0 { 0.0 } else { 1.0 };

@@ -82,9 +82,17 @@ impl Twin {
         let mut rows: Vec<_> = self.fitted.groups.iter().zip(&self.fitted.plant.shared).collect();
         rows.sort_by_key(|(group, _)| std::cmp::Reverse(group.slows));
         for (group, shared) in rows {
+            let takes: Vec<f64> = shared.takes.iter().copied().filter(|t| *t > 0.0).collect();
+            let (low, high) =
+                takes.iter().fold((f64::INFINITY, 0.0f64), |(l, h), t| (l.min(*t), h.max(*t)));
+            let takes = if high > low {
+                format!(", a byte of payload takes {low:.3} to {high:.3}")
+            } else {
+                String::new()
+            };
             writeln!(
                 f,
-                "  {:>8.2}  {:>8.2}{:>9.2}  {:>5} {:>6}  {} ({})",
+                "  {:>8.2}  {:>8.2}{:>9.2}  {:>5} {:>6}  {} ({}){takes}",
                 shared.capacity,
                 group.low,
                 group.high,

@@ -50,12 +50,12 @@ fn rates(plant: &Plant, paths: &[usize]) -> Vec<f64> {
 /// calls it or splits it into; so the flows of a set that use it run by themselves, in the truth,
 /// where they must fill it as they do within the set, and in the twin, and what they get in all is
 /// compared.
-fn capacities_back(desc: &MachineDesc, twin: &Twin) -> BTreeMap<String, (usize, f64)> {
+fn capacities_back(desc: &MachineDesc, twin: &Twin) -> BTreeMap<String, Back> {
     let (truth, names) = truth(desc, twin);
     let mut fitted = twin.fitted.plant.clone();
     fitted.starts.fill(0.0);
     fitted.queues.fill(None);
-    let mut back: BTreeMap<String, (usize, f64)> = BTreeMap::new();
+    let mut back: BTreeMap<String, Back> = BTreeMap::new();
     for set in &twin.data.sets {
         for (shared, name) in truth.shared.iter().zip(&names) {
             let mut users: Vec<usize> = set.jobs.iter().map(|j| j.path).collect();
@@ -64,7 +64,9 @@ fn capacities_back(desc: &MachineDesc, twin: &Twin) -> BTreeMap<String, (usize, 
             if load < 0.9999 * shared.capacity {
                 continue;
             }
-            users.retain(|&p| shared.takes[p] > 0.0);
+            // Answers take a sixteenth of what payload takes: what they are held to is no capacity.
+            let most = shared.takes.iter().copied().fold(0.0, f64::max);
+            users.retain(|&p| shared.takes[p] > 0.5 * most);
             let true_rates = rates(&truth, &users);
             let load: f64 = users.iter().zip(&true_rates).map(|(&p, r)| shared.takes[p] * r).sum();
             if users.len() < 2 || load < 0.9999 * shared.capacity {
@@ -77,9 +79,10 @@ fn capacities_back(desc: &MachineDesc, twin: &Twin) -> BTreeMap<String, (usize, 
                 continue;
             }
             let found: f64 = rates(&fitted, &users).iter().sum();
-            let (sets, off) = back.entry(name.clone()).or_default();
-            *sets += 1;
-            *off = off.max((found / all - 1.0).abs());
+            let back = back.entry(name.clone()).or_default();
+            back.sets += 1;
+            back.off = back.off.max((found / all - 1.0).abs());
+            back.answers = shared.takes.iter().any(|t| *t > 0.0 && *t <= 0.5 * most);
         }
     }
     back
@@ -89,17 +92,36 @@ fn capacities_back(desc: &MachineDesc, twin: &Twin) -> BTreeMap<String, (usize, 
 /// of their flows, and which it is remains undecided, as the twin says itself.
 const ENOUGH: usize = 6;
 
-fn reached(back: &BTreeMap<String, (usize, f64)>) -> impl Iterator<Item = f64> {
-    // What all copies that a GPU of an MI250X issues share is only full where at least four of them
-    // run over links that are nearly full, too: a twin explains those sets in other ways as well.
-    let told = |name: &str| !name.contains("copy engines to peers");
-    back.iter().filter(move |(name, (sets, _))| *sets >= ENOUGH && told(name)).map(|(_, b)| b.1)
+/// A true capacity: sets that fill it, how far it is off, and whether some paths take a little of it
+/// for their answers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Back {
+    sets: usize,
+    off: f64,
+    answers: bool,
+}
+
+fn reached(back: &BTreeMap<String, Back>) -> impl Iterator<Item = (&String, &Back)> {
+    back.iter().filter(|(_, back)| back.sets >= ENOUGH)
+}
+
+/// How far it may be off: as far as asked, with two exceptions, which docs/model.md tells.
+fn allowed(name: &str, back: &Back, bound: f64) -> f64 {
+    if back.answers {
+        // A path whose answers take a sixteenth of a link is held there to the rate of the payload.
+        // A twin has no such paths among a link's, and makes up for them.
+        bound.max(0.04)
+    } else if name.contains("copy engines to peers") {
+        // Full only where at least four copies of a GPU run over links that are nearly full, too.
+        bound.max(0.02)
+    } else {
+        bound
+    }
 }
 
 struct Outcome {
     twin: Twin,
-    /// Of each capacity: sets that reach it, and how far it is off.
-    back: BTreeMap<String, (usize, f64)>,
+    back: BTreeMap<String, Back>,
     unseen: Errors,
     text: String,
 }
@@ -115,7 +137,7 @@ fn round_trip(desc: &MachineDesc, noise: f64) -> Outcome {
     let judged = judge(&twin.data, &twin.fitted.plant, &other);
     let (errors, _) = by_kind(&judged);
     let mut text = format!("{}, noise {} %\n{twin}", desc.name, noise * 100.0);
-    for (name, (sets, off)) in &back {
+    for (name, Back { sets, off, .. }) in &back {
         let _ = writeln!(text, "  {name}: {sets} sets, {:.2} % off", off * 100.0);
     }
     let mut worst: Vec<_> = judged.iter().filter(|j| j.kind != Kind::Order).collect();
@@ -130,7 +152,7 @@ fn round_trip(desc: &MachineDesc, noise: f64) -> Outcome {
         noise * 100.0,
         back.len(),
         reached(&back).count(),
-        reached(&back).fold(0.0, f64::max) * 100.0,
+        reached(&back).map(|(_, b)| b.off).fold(0.0, f64::max) * 100.0,
         errors.n,
         errors.p50 * 100.0,
         errors.p95 * 100.0
@@ -144,7 +166,7 @@ fn check(desc: &MachineDesc, noise: f64, bound: f64, capacities: usize) {
     let Outcome { back, unseen, text, .. } = &outcome;
     let n = reached(back).count();
     assert!(n >= capacities, "{n} capacities were reached\n{text}");
-    assert!(reached(back).all(|off| off <= bound), "{text}");
+    assert!(reached(back).all(|(name, b)| b.off <= allowed(name, b, bound)), "{text}");
     assert!(unseen.n >= 60 && unseen.p50 <= 0.02 && unseen.p95 <= 0.06, "{text}");
     let read = MachineDesc::parse("twin.toml", &outcome.twin.toml()).unwrap();
     assert_eq!(read.measured.paths.len(), outcome.twin.data.paths.len());

@@ -18,6 +18,11 @@ impl Fitter<'_> {
                 self.refine(g, 0.02, 8);
             }
             self.weigh_classes();
+            for g in 0..self.groups.len() {
+                if !self.groups[g].maybe.is_empty() {
+                    self.choose_routes(g);
+                }
+            }
             self.weigh_members();
             self.prune();
             self.swap(prospects);
@@ -70,8 +75,8 @@ impl Fitter<'_> {
             let mut takes = vec![0.0; self.data.paths.len()];
             prospect.members.iter().for_each(|&m| takes[m] = 1.0);
             self.plant.shared[g] = Shared { capacity: best.capacity, takes };
-            let Candidate { name, found, maybe, of, .. } = prospect.candidate.clone();
-            self.groups[g] = Group { name, found, maybe, of, ..self.groups[g].clone() };
+            let Candidate { name, found, maybe, link, of, .. } = prospect.candidate.clone();
+            self.groups[g] = Group { name, found, maybe, link, of, ..self.groups[g].clone() };
             self.taken[g] = best.prospect;
             let new = self.sets_of(&self.plant.shared[g], best.capacity);
             self.rerun(old.into_iter().chain(new));
@@ -139,31 +144,26 @@ impl Fitter<'_> {
                 .copied()
                 .filter(|&s| members(s).len() > 1 && members(s).iter().all(|p| first.contains(p)))
                 .collect();
+            // Weights and capacity trade, so that one is not found without the other: several
+            // capacities are begun from.
+            let top = first.iter().map(|&p| self.plant.caps[p]).fold(0.0, f64::max);
+            let mut starts = vec![before.capacity, before.capacity.max(top)];
+            starts.extend([1.01, 1.02].map(|by| before.capacity * by));
             if !pure.is_empty() {
-                let (capacity, _) = self.best_capacity(g, &pure, before.capacity, 0.15, 8);
+                starts.push(self.best_capacity(g, &pure, before.capacity, 0.15, 8).0);
+            }
+            let mut best = (before.clone(), f64::INFINITY);
+            for start in starts {
+                self.plant.shared[g] = Shared { capacity: start, ..before.clone() };
+                self.weigh_from(g, &others, &sets);
+                let (capacity, sum) = self.best_capacity(g, &sets, start, 0.01, 6);
                 self.plant.shared[g].capacity = capacity;
+                if sum < best.1 {
+                    best = (self.plant.shared[g].clone(), sum);
+                }
             }
-            for class in &others {
-                let mixed: Vec<usize> = sets
-                    .iter()
-                    .copied()
-                    .filter(|&s| self.data.sets[s].jobs.iter().any(|j| class.contains(&j.path)))
-                    .collect();
-                let capacity = self.plant.shared[g].capacity;
-                let top = class.iter().map(|&p| self.plant.caps[p]).fold(0.0, f64::max);
-                // Alone each of them was not slowed.
-                let most = (capacity / top).max(1.0);
-                let (take, _) = minimum(1.0, 0.3, 10, &mut |take| {
-                    let take = take.min(most);
-                    class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take);
-                    self.try_sum(&mixed)
-                });
-                let take = take.min(most);
-                class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take);
-            }
-            let capacity = self.plant.shared[g].capacity;
-            let (capacity, sum) = self.best_capacity(g, &sets, capacity, 0.02, 8);
-            self.plant.shared[g].capacity = capacity;
+            let (shared, sum) = best;
+            self.plant.shared[g] = shared;
             let price = self.price(1) * others.len() as f64;
             let gain = known - sum;
             let was_equal = before.members().all(|p| before.takes[p] == 1.0);
@@ -172,6 +172,23 @@ impl Fitter<'_> {
             } else {
                 self.plant.shared[g] = before;
             }
+        }
+    }
+
+    /// The best weights of some classes of a group's paths, one after the other.
+    fn weigh_from(&mut self, g: usize, classes: &[Vec<usize>], sets: &[usize]) {
+        for class in classes {
+            let touches =
+                |s: &usize| self.data.sets[*s].jobs.iter().any(|j| class.contains(&j.path));
+            let mixed: Vec<usize> = sets.iter().copied().filter(touches).collect();
+            let top = class.iter().map(|&p| self.data.paths[p].low).fold(0.0, f64::max);
+            // Alone each of them was not slowed.
+            let most = (self.plant.shared[g].capacity / top).max(1.0);
+            let (take, _) = minimum(1.0, 0.3, 8, &mut |take| {
+                class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take.min(most));
+                self.try_sum(&mixed)
+            });
+            class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take.min(most));
         }
     }
 
