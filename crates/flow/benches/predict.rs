@@ -48,8 +48,11 @@ fn parse(flows: &[String]) -> Case {
 /// of two, four and all GPUs for host traffic.
 fn twin() -> String {
     let (_, preset) = MachineDesc::presets()[1];
+    // Without the model, and without what is said of where its numbers come from.
     let (head, _) = preset.split_once("[gpu_memory]").expect("the sections");
-    let mut text = head.to_string();
+    let (links, rest) = head.split_once("[origin]").expect("the origins");
+    let (_, parts) = rest.split_once("[host]").expect("the parts");
+    let mut text = format!("{links}[host]{parts}");
     let into = |g: u32| format!("numa0.pinned > gpu{g}.vram by dma@gpu{g}");
     let out = |g: u32| format!("gpu{g}.vram > numa0.pinned by dma@gpu{g}");
     let peer = |a: u32, b: u32| format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a}");
