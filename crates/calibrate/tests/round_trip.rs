@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use pathline_calibrate::{Course, Data, Errors, Job, Kind, Plant, Runner, Shared, Twin};
@@ -33,6 +33,7 @@ fn truth(desc: &MachineDesc, twin: &Twin) -> (Plant, Vec<String>) {
         }
         plant.caps.push(alone);
         plant.shares.push(op.share);
+        plant.queues[p] = op.queue.map(|queue| queue as usize);
     }
     (plant, names)
 }
@@ -59,6 +60,9 @@ fn capacities_back(desc: &MachineDesc, twin: &Twin) -> BTreeMap<String, Back> {
     for set in &twin.data.sets {
         for (shared, name) in truth.shared.iter().zip(&names) {
             let mut users: Vec<usize> = set.jobs.iter().map(|j| j.path).collect();
+            // Of what takes turns at an engine one moves at a time.
+            let mut engines = BTreeSet::new();
+            users.retain(|&p| truth.queues[p].is_none_or(|engine| engines.insert(engine)));
             let within = rates(&truth, &users);
             let load: f64 = users.iter().zip(&within).map(|(&p, r)| shared.takes[p] * r).sum();
             if load < 0.9999 * shared.capacity {

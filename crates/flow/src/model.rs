@@ -198,6 +198,10 @@ pub(crate) struct CopyEngine {
     /// Engines that serve transfers with the host.
     #[serde(deserialize_with = "count")]
     pub host_engines: u32,
+    /// Whether a GPU's copies to others, its copies in and its copies out run one stream after the
+    /// other each, instead of sharing.
+    #[serde(default)]
+    pub serial: bool,
 }
 
 /// `[kernel]`: what limits a kernel besides bandwidth.
@@ -395,6 +399,7 @@ impl Model {
                 gang: 1,
                 peer_engines: 1,
                 host_engines: 1,
+                serial: false,
             },
             kernel: Kernel {
                 threads_per_unit: 1 << 16,

@@ -147,6 +147,8 @@ pub(crate) struct GpuNode {
     pub blits: bool,
     /// Row and column in a matrix of latencies.
     pub order: usize,
+    /// Queues of its copy engines, if they serve one stream at a time: to other GPUs, in, out.
+    pub queues: Option<[u32; 3]>,
 }
 
 /// A NUMA domain and its resources.
@@ -279,7 +281,14 @@ impl Network {
         let engine = &self.model.copy_engine;
         let all = |engines: u32| Some(Rate(engine.gbs * f64::from(engines)));
         let (peer, host) = (all(engine.peer_engines), all(engine.host_engines));
+        let serial = engine.serial;
+        let mut queue = |what: &str| {
+            self.queues.push(format!("gpu{g} copy engine {what}"));
+            u32::try_from(self.queues.len() - 1).unwrap_or(u32::MAX)
+        };
+        let queues = serial.then(|| ["to GPUs", "in", "out"].map(&mut queue));
         let node = GpuNode {
+            queues,
             memory: self.resource(format!("gpu{g} HBM"), gpu.memory_peak),
             memory_peak: known(gpu.memory_peak),
             peer_engines: self.resource(format!("gpu{g} copy engines to peers"), peer),

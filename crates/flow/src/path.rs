@@ -168,7 +168,12 @@ pub(crate) fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<B
         (_, true) => "blit kernel",
         (_, false) => "copy engine",
     };
-    way.finish(engine, alpha_us, time.copy_call_us, pageable, 0.0)
+    let mut built = way.finish(engine, alpha_us, time.copy_call_us, pageable, 0.0)?;
+    if let Some([peers, inward, outward]) = gpu.queues.filter(|_| !by_kernel && !local) {
+        let of_host = if dst == at { inward } else { outward };
+        built.operation.queue = Some(if between_gpus { peers } else { of_host });
+    }
+    Ok(built)
 }
 
 /// The measured latency of the pair, if there is a matrix; else that of its class.

@@ -411,8 +411,8 @@ const TRIES: u32 = 32;
 const ANY_COPIES: u32 = 2;
 
 /// Random sets: a third of them between host and GPUs, a third between GPUs, a third of both; in
-/// three of four no engine queue has two copies, since in which order it would take them is not
-/// known; payloads of three octaves.
+/// three of four no engine queue has two copies, so that none waits for another one to end; payloads
+/// of three octaves.
 pub(super) fn concurrent(topology: &Topology, draw: Draw) -> Vec<Case> {
     let paths = Paths::of(topology);
     let mut seen = BTreeSet::new();
@@ -464,7 +464,7 @@ fn random_set(paths: &Paths<'_>, dice: &mut Dice, nth: u32) -> Option<Case> {
         flow.bytes = Bytes((flow.bytes.0 / 2) << dice.below(3));
     }
     // Host copies first and by size: sets so share page-locked buffers, which cost 353 ms a GiB to
-    // make. The order of the others is as drawn.
+    // make. The others are in the order that was drawn, in which an engine takes them.
     flows.sort_by_key(|f| if is_peer(f) { (2, 0) } else { (u64::from(is_out(f)), f.bytes.0) });
     Some(Case::together(flows))
 }

@@ -371,7 +371,7 @@ fn random(run: &Run) -> Option<Figure> {
         }
     }
     let finding = format!(
-        "{} A set's rate is the sum of its bytes over the time of the slowest copy; sizes differ, so that \
+        "{}. A set's rate is the sum of its bytes over the time of the slowest copy; sizes differ, so that \
          it is no bound. `pathline predict --against` holds them against a description.",
         words::sentence(&words::count(sets.len(), "random set"))
     );
