@@ -75,6 +75,7 @@ fn examples() -> Result<Vec<Message>> {
             steps: 4,
             moved_bytes: Bytes::gib(1),
             samples_ns: vec![21_521_000.0, 21_530_500.0],
+            by_rank: BTreeMap::new(),
         })
         .collect();
     let sampled = Sampled { case: case.clone(), suites: suites.clone(), series: series.clone() };
@@ -138,6 +139,17 @@ fn begin() -> Begin {
         },
         overhead_ns: BTreeMap::from([("device-events".to_owned(), 900.0)]),
         gpus: BTreeMap::from([(Unit::Gpu(0), facts())]),
+        ranks: Vec::from([Member {
+            rank: Rank(0),
+            host: "node1".to_owned(),
+            node: 0,
+            pid: 4242,
+            gpus: vec![0],
+            numa: 0,
+            cpus: "0-7".to_owned(),
+            ways: BTreeMap::from([(Via::Mpi, "MPICH 5.0.2".to_owned())]),
+            without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+        }]),
     }
 }
 

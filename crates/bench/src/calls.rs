@@ -129,7 +129,7 @@ impl Lane for Calls<'_> {
         for _ in 0..reps {
             elapsed = elapsed + self.once()?;
         }
-        Ok(Lap { elapsed, steps: reps })
+        Ok(Lap::of(elapsed, reps))
     }
 
     fn timer(&self) -> Timer {

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::io;
 
 use pathline_hal::Machine;
-use pathline_schema::{Case, GpuFacts, Message, Ns, Sampled, Settings, Topology, Unit, World};
+use pathline_schema::{
+    Case, GpuFacts, Member, Message, Ns, Sampled, Settings, Topology, Unit, World,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
@@ -30,6 +32,9 @@ pub struct About {
     pub overhead_ns: BTreeMap<String, f64>,
     /// What each GPU says of itself, of those that can be asked.
     pub gpus: BTreeMap<Unit, GpuFacts>,
+    /// The processes that measure together; none in a run of one process.
+    #[serde(default)]
+    pub ranks: Vec<Member>,
 }
 
 impl About {
@@ -41,6 +46,7 @@ impl About {
             without,
             overhead_ns: overhead(machine, how),
             gpus: facts(machine),
+            ranks: machine.ranks.as_ref().map_or_else(Vec::new, |r| r.members().to_vec()),
         }
     }
 }

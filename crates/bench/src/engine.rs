@@ -15,6 +15,7 @@ use crate::lane::{self, Lane, Lap, Pool};
 use crate::plan::Entry;
 use crate::start::Starts;
 use crate::watch::Watch;
+use crate::wires;
 
 /// Settings of a run without options: 1 % precision, at most a quarter of a second a case.
 pub fn default_settings(memory: Bytes) -> Settings {
@@ -235,8 +236,12 @@ impl<'a> Engine<'a> {
     fn bind(&mut self, entry: &Entry) -> Result<Running<'a>> {
         let before = self.conditions();
         let mut lanes = Vec::new();
-        for (nth, flow) in entry.case.flows().enumerate() {
-            lanes.push(lane::bind(&mut self.pool, flow, entry.case.cadence, nth)?);
+        if wires::is_between(&entry.case) {
+            lanes = wires::bind(self.machine, &entry.case)?;
+        } else {
+            for (nth, flow) in entry.case.flows().enumerate() {
+                lanes.push(lane::bind(&mut self.pool, flow, entry.case.cadence, nth)?);
+            }
         }
         let mut case = Running {
             timed: entry.case.timed.len(),
@@ -348,6 +353,9 @@ impl<'a> Engine<'a> {
             for (series, lap) in case.series.iter_mut().zip(laps) {
                 series.samples_ns.push(lap.elapsed.0);
                 series.steps = lap.steps;
+                for (rank, took) in lap.by_rank {
+                    series.by_rank.entry(rank).or_default().push(took.0);
+                }
             }
             let spent = case.spent + (self.machine.clock.now() - begun);
             if spent > self.budget(case) && case.samples() >= MIN_FOR_INTERVAL {
@@ -548,8 +556,9 @@ impl Running<'_> {
             engine: lane.engine(),
             reps,
             steps: reps,
-            moved_bytes: Bytes(flow.bytes.0.saturating_mul(reps)),
+            moved_bytes: Bytes(flow.bytes.0.saturating_mul(reps).saturating_mul(lane.messages())),
             samples_ns: Vec::new(),
+            by_rank: BTreeMap::new(),
         });
         self.series = open.collect();
     }
@@ -571,6 +580,11 @@ impl Running<'_> {
         let from = std::mem::replace(&mut self.written, all);
         let tail = |s: &Series| Series {
             samples_ns: s.samples_ns.iter().skip(from).copied().collect(),
+            by_rank: s
+                .by_rank
+                .iter()
+                .map(|(&rank, all)| (rank, all.iter().skip(from).copied().collect()))
+                .collect(),
             ..s.clone()
         };
         Sampled {

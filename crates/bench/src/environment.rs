@@ -67,9 +67,11 @@ fn need(flow: &Flow) -> Option<(&'static str, &'static str)> {
         Mover::Blit { .. } => Some((SDMA, "0")),
         Mover::Migrate { how: MigrateHow::Fault, .. } => Some((XNACK, "1")),
         Mover::Kernel { .. } if zero_copy(flow) => Some((XNACK, "0")),
-        Mover::Kernel { .. } | Mover::Migrate { .. } | Mover::Cpu { .. } | Mover::Call { .. } => {
-            None
-        }
+        Mover::Kernel { .. }
+        | Mover::Migrate { .. }
+        | Mover::Cpu { .. }
+        | Mover::Call { .. }
+        | Mover::Wire { .. } => None,
     }
 }
 
@@ -107,6 +109,7 @@ mod tests {
             env: &env,
             tuned: &crate::tuned::KNOWN,
             draw: crate::Draw::default(),
+            ranks: &[],
         };
         let patterns: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
         let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

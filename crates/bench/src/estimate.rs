@@ -88,6 +88,7 @@ mod tests {
             env: &BTreeMap::new(),
             tuned: &Tuned::plain(),
             draw: Draw::default(),
+            ranks: &[],
         };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let cases: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();

@@ -8,8 +8,8 @@ use pathline_hal::{
     Stream, Team, Work,
 };
 use pathline_schema::{
-    Bytes, Cadence, Case, CpuOp, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, RuntimeCall,
-    Timer, Unit, Verdict,
+    Bytes, Cadence, Case, CpuOp, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, Rank,
+    RuntimeCall, Timer, Unit, Verdict,
 };
 
 use crate::calls::Calls;
@@ -17,12 +17,21 @@ use crate::plan::{is_blocking, zero_copy};
 use crate::staged::Staged;
 
 /// What a lane did in one sample.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Lap {
     /// How long.
     pub(crate) elapsed: Ns,
     /// Dependent steps.
     pub(crate) steps: u64,
+    /// How long by each of several processes.
+    pub(crate) by_rank: BTreeMap<Rank, Ns>,
+}
+
+impl Lap {
+    /// One process's.
+    pub(crate) fn of(elapsed: Ns, steps: u64) -> Self {
+        Self { elapsed, steps, by_rank: BTreeMap::new() }
+    }
 }
 
 /// A flow, bound to a machine.
@@ -50,6 +59,10 @@ pub(crate) trait Lane {
     /// Most operations in a sample: a stream that is held takes only so many.
     fn most(&self) -> u64 {
         MAX_REPS
+    }
+    /// Payloads that one operation moves.
+    fn messages(&self) -> u64 {
+        1
     }
     /// Makes the destination wrong, so that only the operation can make it right.
     fn spoil(&mut self) -> Result<()>;
@@ -128,7 +141,9 @@ impl<'m> Pool<'m> {
 
 /// The buffers that a case needs, with their sizes.
 pub(crate) fn buffers(case: &Case) -> impl Iterator<Item = (Key, Bytes)> + '_ {
+    // What goes between processes is in their memory, not in this one's.
     case.flows()
+        .filter(|flow| flow.by.wire().is_none())
         .enumerate()
         .flat_map(|(nth, flow)| [source(flow, nth), destination(flow, nth)])
         .flatten()
@@ -208,6 +223,7 @@ pub(crate) fn bind<'m>(
             let copies = pieces(&ends, flow.bytes, copies);
             streamed(at, ends, Job::Batch { copies }, true)
         }
+        Mover::Wire { .. } => Err(no_fit(flow)),
         Mover::Call { call, .. } => Ok(Box::new(Calls::new(machine, flow, call, ends.src)?)),
         Mover::Cpu { at, work, threads } => {
             let numa = at.numa().ok_or_else(|| no_fit(flow))?;
@@ -415,7 +431,7 @@ impl Lane for Streamed<'_> {
             self.stream.wait()?;
             self.end.since(&self.start)?
         };
-        Ok(Lap { elapsed, steps: reps * self.steps() })
+        Ok(Lap::of(elapsed, reps * self.steps()))
     }
 
     fn events(&self) -> Option<(u32, &Event<'_>, &Event<'_>)> {
@@ -484,7 +500,7 @@ impl Lane for Threaded<'_> {
 
     fn wait(&mut self) -> Result<Lap> {
         let reaped = self.team.reap()?;
-        Ok(Lap { elapsed: reaped.elapsed, steps: reaped.steps })
+        Ok(Lap::of(reaped.elapsed, reaped.steps))
     }
 
     fn timer(&self) -> Timer {

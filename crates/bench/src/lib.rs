@@ -21,6 +21,7 @@ mod suites;
 mod tune;
 mod tuned;
 mod watch;
+mod wires;
 
 pub use crew::{About, Crew, Doing, Ended, Here, Interrupt, Loss, Task, Word};
 pub use deadline::deadline;

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, CpuOp, Flow, Mem, MigrateHow, Mover, Ns, Pattern, Place, STAGED_CHUNK,
+    Bytes, Case, CpuOp, Flow, Mem, Member, MigrateHow, Mover, Ns, Pattern, Place, STAGED_CHUNK,
     STAGED_CHUNKS, Topology, Unit,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::suites::{Draw, PROBE_BUDGET, SUITES, Suite};
+use crate::suites::{Draw, PROBE_BUDGET, SUITES, Suite, between};
 use crate::tuned::Tuned;
 
 /// Most cases that are sampled in turn. More would put the first figure of a group too far away.
@@ -33,6 +33,8 @@ pub struct Scope<'a> {
     pub tuned: &'a Tuned,
     /// What random sets are drawn from.
     pub draw: Draw,
+    /// The processes that measure together; none in a run of one process.
+    pub ranks: &'a [Member],
 }
 
 /// One case of a run.
@@ -175,9 +177,7 @@ fn chosen(
 
 fn list(scope: &Scope<'_>, suites: &[&'static Suite]) -> Vec<(&'static Suite, Case)> {
     let tuned = |case| scope.tuned.apply(scope.topology, case);
-    let cases = |&s: &&'static Suite| {
-        s.cases.of(scope.topology, scope.draw).into_iter().map(move |c| (s, tuned(c)))
-    };
+    let cases = |&s: &&'static Suite| s.cases.of(scope).into_iter().map(move |c| (s, tuned(c)));
     suites.iter().flat_map(cases).collect()
 }
 
@@ -191,6 +191,7 @@ fn comparable(entry: &Entry) -> (String, Vec<(&'static str, &'static str, Bytes,
             Mover::Batch { .. } => "batch",
             Mover::Call { call, .. } => call.word(),
             Mover::Migrate { how, .. } => how.word(),
+            Mover::Wire { wire, .. } => wire.op.kind(),
         };
         (f.by.kind(), op, f.bytes, f.by.at() == f.src.unit)
     };
@@ -223,7 +224,7 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
         let sum = needs.entry(unit).or_default();
         *sum = Bytes(sum.0.saturating_add(bytes));
     };
-    for flow in case.flows() {
+    for flow in case.flows().filter(|flow| flow.by.wire().is_none()) {
         match flow.by {
             // What is page-locked is there once; a call about no memory needs none.
             Mover::Call { .. } => {
@@ -251,6 +252,10 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
 
 /// Why a case cannot be measured on such a machine; none if nothing is known against it.
 fn cannot(scope: &Scope, case: &Case) -> Option<String> {
+    let wired = case.flows().filter(|flow| flow.by.wire().is_some()).count();
+    if wired > 0 && wired < case.flows().count() {
+        return Some("messages between processes are measured without other flows".to_owned());
+    }
     case.flows()
         .find_map(|flow| cannot_flow(scope, flow))
         .or_else(|| too_big(scope, case))
@@ -259,13 +264,16 @@ fn cannot(scope: &Scope, case: &Case) -> Option<String> {
 
 fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
     let topology = scope.topology;
-    for place in [flow.src, flow.dst] {
-        if place.rank.0 != 0 {
-            return Some(format!("{place}: this run has one process, rank 0"));
-        }
-    }
     if let Some(why) = flow.misfit() {
         return Some(why.to_owned());
+    }
+    if let Some(wire) = flow.by.wire() {
+        return between::cannot(scope, flow, wire);
+    }
+    for place in [flow.src, flow.dst] {
+        if place.rank.0 != 0 {
+            return Some(format!("{place}: only messages are measured between processes"));
+        }
     }
     let via = if let Mover::Staged { via, .. } = flow.by { via } else { flow.by.at() };
     for unit in [flow.src.unit, flow.dst.unit, flow.by.at(), via] {
@@ -424,6 +432,7 @@ mod tests {
             env: &BTreeMap::new(),
             tuned: &Tuned::plain(),
             draw: crate::Draw::default(),
+            ranks: &[],
         };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let patterns: Vec<Pattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
@@ -589,6 +598,7 @@ mod tests {
                 env: &env,
                 tuned: &Tuned::plain(),
                 draw: crate::Draw::default(),
+                ranks: &[],
             };
             let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
             plan.entries[0].skip.is_some()

@@ -122,7 +122,7 @@ impl Lane for Staged<'_> {
         let reps = std::mem::take(&mut self.pending);
         self.into.wait()?;
         self.out.wait()?;
-        Ok(Lap { elapsed: self.end.since(&self.start)?, steps: reps })
+        Ok(Lap::of(self.end.since(&self.start)?, reps))
     }
 
     fn timer(&self) -> Timer {

@@ -120,7 +120,7 @@ mod tests {
             Ok(())
         }
         fn wait(&mut self) -> Result<Lap> {
-            Ok(Lap { elapsed: self.end.since(&self.start)?, steps: 1 })
+            Ok(Lap::of(self.end.since(&self.start)?, 1))
         }
         fn events(&self) -> Option<(u32, &Event<'_>, &Event<'_>)> {
             Some((0, &self.start, &self.end))

@@ -1,6 +1,7 @@
 //! The suites, in display order. A suite is a name and the cases it makes of a topology.
 
 mod at_once;
+pub(crate) mod between;
 mod contention;
 mod memory;
 
@@ -10,7 +11,7 @@ pub(crate) use contention::queue;
 use pathline_flow::routes::Routes;
 use pathline_schema::{
     Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, Mem, MigrateHow, Mover, Node, Ns,
-    NumaDomain, Place, Topology, Unit, Variant,
+    NumaDomain, Place, Topology, Unit, Variant, Via,
 };
 
 /// A named set of cases.
@@ -34,14 +35,17 @@ pub enum Cases {
     /// Hundreds that a model is made of or held against. They are taken only if their suite is
     /// named, not by a pattern, and have [`PROBE_BUDGET`] each.
     Probes(fn(&Topology, Draw) -> Vec<Case>),
+    /// What goes between the processes of the run.
+    Between(fn(&Scope<'_>) -> Vec<Case>),
 }
 
 impl Cases {
-    /// The cases on a topology.
-    pub fn of(&self, topology: &Topology, draw: Draw) -> Vec<Case> {
+    /// The cases of a machine.
+    pub fn of(&self, scope: &Scope<'_>) -> Vec<Case> {
         match self {
-            Self::Figures(cases) => cases(topology),
-            Self::Probes(cases) => cases(topology, draw),
+            Self::Figures(cases) => cases(scope.topology),
+            Self::Probes(cases) => cases(scope.topology, scope.draw),
+            Self::Between(cases) => cases(scope),
         }
     }
 
@@ -157,6 +161,72 @@ pub const SUITES: &[Suite] = &[
         by_default: |_| false,
         cases: Cases::Probes(contention::concurrent),
     },
+    Suite {
+        name: "mpi-latency",
+        about: "MPI: a message there and back, 1 B to 4 MiB, from every kind of memory",
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
+        cases: Cases::Between(between::mpi_latency),
+    },
+    Suite {
+        name: "mpi-bandwidth",
+        about: "MPI: windows of messages, 1 B to 1 GiB, from every kind of memory",
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
+        cases: Cases::Between(between::mpi_bandwidth),
+    },
+    Suite {
+        name: "mpi-both-ways",
+        about: "MPI: the same both ways at once",
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
+        cases: Cases::Between(between::mpi_both_ways),
+    },
+    Suite {
+        name: "mpi-one-sided",
+        about: "MPI: put and get",
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
+        cases: Cases::Between(between::mpi_one_sided),
+    },
+    Suite {
+        name: "mpi-pairs",
+        about: "MPI: every ordered pair of ranks, 8 B there and back and 1 MiB in windows",
+        by_default: |scope| scope.ranks.len() >= 3 && between::has(scope, Via::Mpi),
+        cases: Cases::Between(between::mpi_pairs),
+    },
+    Suite {
+        name: "mpi-concurrent",
+        about: "MPI: 1, 2, 4 and all pairs at once",
+        by_default: |scope| scope.ranks.len() >= 4 && between::has(scope, Via::Mpi),
+        cases: Cases::Between(between::mpi_concurrent),
+    },
+    Suite {
+        name: "mpi-collectives",
+        about: "MPI: reduce, broadcast, all_reduce and the others over 2 to all ranks",
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
+        cases: Cases::Between(between::mpi_collectives),
+    },
+    Suite {
+        name: "ccl-collectives",
+        about: "NCCL, RCCL: collectives over 2 to all GPUs, streaming, isolated and as graphs",
+        by_default: |scope| scope.ranks.len() >= 1 && between::has(scope, Via::Ccl),
+        cases: Cases::Between(between::ccl_collectives),
+    },
+    Suite {
+        name: "ccl-pairs",
+        about: "NCCL, RCCL: send and receive between every ordered pair of GPUs",
+        by_default: |scope| scope.ranks.len() >= 1 && between::has(scope, Via::Ccl),
+        cases: Cases::Between(between::ccl_pairs),
+    },
+    Suite {
+        name: "ucx",
+        about: "UCX: tagged messages, put and get, from every kind of memory",
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Ucx),
+        cases: Cases::Between(between::ucx),
+    },
+    Suite {
+        name: "shm",
+        about: "processes of one node: copies through shared memory, by the kernel, by xpmem",
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Shm),
+        cases: Cases::Between(between::shm),
+    },
 ];
 
 /// The most GPUs beside which the host's own suite has its time in a run of 180 s: it takes a
@@ -165,6 +235,9 @@ const GPUS_BESIDE_HOST: usize = 4;
 
 /// A model's CPU loops say nothing that its description does not: they run when asked for.
 fn host_by_default(scope: &Scope<'_>) -> bool {
+    if is_group(scope) {
+        return false;
+    }
     let gpus = if scope.without_runtime.is_some() { 0 } else { scope.topology.gpus.len() };
     match scope.simulated {
         true => scope.topology.gpus.is_empty(),
@@ -172,8 +245,13 @@ fn host_by_default(scope: &Scope<'_>) -> bool {
     }
 }
 
+/// Several processes measure what goes between them, unless a suite of one is named.
+fn is_group(scope: &Scope<'_>) -> bool {
+    scope.ranks.len() > 1
+}
+
 fn has_gpus(scope: &Scope<'_>) -> bool {
-    !scope.topology.gpus.is_empty()
+    !is_group(scope) && !scope.topology.gpus.is_empty()
 }
 
 /// Payload of a bandwidth case: past every cache, and long beside any start-up.

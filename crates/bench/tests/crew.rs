@@ -79,6 +79,7 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
         env: &env,
         tuned: &pathline_bench::KNOWN,
         draw: pathline_bench::Draw::default(),
+        ranks: &[],
     };
     let cases = [
         "gpu0.vram > gpu3.vram by dma@gpu0 x 10MiB",

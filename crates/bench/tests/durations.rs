@@ -30,6 +30,7 @@ fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<Measured> {
         env: &env,
         tuned: &tuned,
         draw: pathline_bench::Draw::default(),
+        ranks: &[],
     };
     let patterns: Vec<Pattern> = cases.iter().map(|c| c.parse().unwrap()).collect();
     let plan = Plan::new(&scope, &[], &patterns).unwrap();

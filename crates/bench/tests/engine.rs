@@ -37,6 +37,7 @@ fn plan(machine: &Machine, patterns: &[&str]) -> Plan {
         env: &env,
         tuned: &tuned,
         draw: pathline_bench::Draw::default(),
+        ranks: &[],
     };
     let patterns: Vec<_> = patterns.iter().map(|p| p.parse().unwrap()).collect();
     // Suites of single flows: a pattern would also choose cases of many.

@@ -86,6 +86,7 @@ fn search(
         env: &env,
         tuned: &plain,
         draw: pathline_bench::Draw::default(),
+        ranks: &[],
     };
     let stamp = Stamp { date: "2026-11-21T03:00:00Z".to_owned(), version: "0".to_owned() };
     let mut tuned = Tuned::plain();

@@ -57,6 +57,7 @@ fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
         env: &env,
         tuned: &KNOWN,
         draw: pathline_bench::Draw::default(),
+        ranks: &[],
     };
     let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
     assert!(!plan.entries.is_empty(), "{case}");

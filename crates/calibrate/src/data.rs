@@ -321,6 +321,7 @@ fn unusable(m: &Measured) -> Option<&'static str> {
         Mover::Staged { .. } => Some("staged copies, which are several at once"),
         Mover::Migrate { .. } => Some("migrated pages"),
         Mover::Cpu { .. } => Some("loops of the processor"),
+        Mover::Wire { .. } => Some("messages between processes"),
         _ if flow.by.is_chase() => Some("chains of loads, which have no rate"),
         Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma => Some("arithmetic"),
         _ if [flow.src.mem, flow.dst.mem].contains(&Mem::Managed) => Some("managed memory"),

@@ -112,7 +112,8 @@ impl World {
     ) -> Scope<'a> {
         let simulated = matches!(self, Self::Simulated(..));
         let without_runtime = self.without_gpus();
-        Scope { topology: self.topology(), simulated, without_runtime, memory, env, tuned, draw }
+        let (topology, ranks) = (self.topology(), &[]);
+        Scope { topology, simulated, without_runtime, memory, env, tuned, draw, ranks }
     }
 
     /// Opens the machine. The GPU runtime completes what discovery knew of the node, so the plan

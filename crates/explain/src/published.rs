@@ -224,7 +224,8 @@ impl Keys {
                 Mover::Dma { .. }
                 | Mover::Blit { .. }
                 | Mover::Staged { .. }
-                | Mover::Batch { .. } => "",
+                | Mover::Batch { .. }
+                | Mover::Wire { .. } => "",
             };
             flows.push(self.flow((*src, *dst), by.kind(), by.at(), how));
         }

@@ -74,6 +74,9 @@ pub(crate) fn build(net: &Network, flow: &Flow) -> Result<Built, NoPath> {
         Mover::Staged { via, .. } => calls::staged(net, flow, via),
         Mover::Batch { at, .. } => calls::batch(net, flow, at),
         Mover::Call { call, .. } => calls::call(net, flow, call),
+        Mover::Wire { .. } => {
+            no("what goes between processes is a library's, not the node's alone")
+        }
     }
 }
 

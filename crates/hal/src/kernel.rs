@@ -39,6 +39,7 @@ pub const PATTERN_BLOCK: u32 = 256;
 pub const PATTERN: &str = r#"// pattern
 typedef unsigned long long u64;
 static __device__ u64 pl_word(u64 seed, u64 index) {
+    if (!seed) return 0;
     u64 z = seed + (index + 1) * 0x9e3779b97f4a7c15ull;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;

@@ -11,6 +11,7 @@ pub mod kernel;
 mod machine;
 mod monitor;
 pub mod pattern;
+mod ranks;
 
 pub mod conformance;
 
@@ -22,3 +23,4 @@ pub use facade::{Buffer, Event, Gate, Gpu, Kernel, Stream, Team};
 pub use host::{Host, HostDomain, Reaped, TeamId, Work};
 pub use machine::{Clock, Machine};
 pub use monitor::Monitor;
+pub use ranks::{ExchangeId, Meeting, Pace, Part, Port, Ranks, Span, Took, no_exchange};

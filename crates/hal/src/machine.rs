@@ -2,7 +2,7 @@
 
 use pathline_schema::{Ns, Topology, World};
 
-use crate::{Driver, Host, Monitor};
+use crate::{Driver, Host, Monitor, Ranks};
 
 /// A clock of the host: real or virtual.
 pub trait Clock {
@@ -29,6 +29,9 @@ pub struct Machine {
     pub driver: Option<Box<dyn Driver>>,
     /// What reads the state of its GPUs, if something does.
     pub monitor: Option<Box<dyn Monitor>>,
+    /// The processes that measure together, if there are several or if one opens libraries between
+    /// GPUs.
+    pub ranks: Option<Box<dyn Ranks>>,
 }
 
 impl std::fmt::Debug for Machine {

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Bytes, Mem, Mover, ParseError, Place, RuntimeCall, Unit, serde_as_text, words};
+use crate::{
+    Bytes, Collective, Mem, Mover, ParseError, Place, RuntimeCall, Unit, Via, Wire, serde_as_text,
+    words,
+};
 
 /// The most flows that a case may hold; a text with more is refused, not swallowed.
 const MAX_FLOWS: usize = 4096;
@@ -51,8 +54,26 @@ impl Flow {
                 (u64::from(copies) > self.bytes.0).then_some("a batch has a byte for each copy")
             }
             Mover::Call { at, call } => self.call_misfit(at, call),
+            Mover::Wire { at, wire } => self.wire_misfit(at, &wire),
             _ => None,
         }
+    }
+
+    fn wire_misfit(&self, at: Unit, wire: &Wire) -> Option<&'static str> {
+        let (src, dst) = (&self.src, &self.dst);
+        let Some(op) = wire.op.collective() else {
+            let one_process = src.rank == dst.rank && wire.via != Via::Ccl;
+            return (one_process || src == dst || src.unit != at)
+                .then_some("a message goes from the unit that it names to another rank");
+        };
+        if src.mem != dst.mem || src.unit != at || src.rank > dst.rank || src == dst {
+            return Some("a collective is written from its first rank to its last, in one memory");
+        }
+        if (op == Collective::Barrier) != (src.mem == Mem::Reg) {
+            return Some("a barrier is of registers, and other collectives are not");
+        }
+        let whole_words = self.bytes.0.is_multiple_of(8);
+        (op.reduces() && !whole_words).then_some("what is summed is a multiple of 8 bytes")
     }
 
     fn call_misfit(&self, at: Unit, call: RuntimeCall) -> Option<&'static str> {
@@ -117,12 +138,16 @@ pub enum Cadence {
     Streaming,
     /// One at a time: the next is issued after the last one has completed.
     Isolated,
+    /// Recorded once as a graph of the GPU runtime, which is then launched back to back.
+    Graph,
 }
-words!(Cadence, "cadence", { Streaming => "streaming", Isolated => "isolated" });
+words!(Cadence, "cadence", {
+    Streaming => "streaming", Isolated => "isolated", Graph => "graph",
+});
 
 /// What is measured at once. Its text is its identity:
 /// `r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB`, flows joined by ` & `, background flows
-/// after ` while `, and ` isolated` at the end if operations are not queued.
+/// after ` while `, and ` isolated` or ` graph` at the end if operations are not simply queued.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Case {
     /// The flows that are timed, released by one gate. Never empty.
@@ -164,6 +189,7 @@ impl fmt::Display for Case {
         match self.cadence {
             Cadence::Streaming => Ok(()),
             Cadence::Isolated => f.write_str(" isolated"),
+            Cadence::Graph => f.write_str(" graph"),
         }
     }
 }
@@ -172,10 +198,11 @@ impl FromStr for Case {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let text = s.trim();
-        let (text, cadence) = match text.strip_suffix(" isolated") {
-            Some(rest) => (rest, Cadence::Isolated),
-            None => (text, Cadence::Streaming),
-        };
+        let ends = [(" isolated", Cadence::Isolated), (" graph", Cadence::Graph)];
+        let (text, cadence) = ends
+            .into_iter()
+            .find_map(|(end, cadence)| Some((text.strip_suffix(end)?, cadence)))
+            .unwrap_or((text, Cadence::Streaming));
         let (timed, background) = match text.split_once(" while ") {
             Some((timed, background)) => (timed, Some(background)),
             None => (text, None),
@@ -202,6 +229,33 @@ mod tests {
 
     fn misfit(flow: &str) -> bool {
         flow.parse::<Flow>().unwrap().misfit().is_some()
+    }
+
+    #[test]
+    fn messages_fit_their_ranks() {
+        for fits in [
+            "r0.numa0.paged > r1.numa0.paged by mpi@numa0[send-w64] x 1MiB",
+            "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1GiB",
+            "r0.gpu0.vram > r0.gpu7.vram by ccl@gpu0[all_gather-inplace] x 1GiB",
+            "r0.numa0.reg > r3.numa0.reg by mpi@numa0[barrier] x 1B",
+            "r1.numa0.paged > r0.numa0.paged by shm@numa0[ping,avx512-nt+memcpy,same-l3] x 4KiB",
+            "r1.numa0.paged > r0.numa0.paged by cma@numa0[consume,read] x 4KiB",
+        ] {
+            assert!(!misfit(fits), "{fits}");
+            assert_eq!(fits.parse::<Flow>().unwrap().to_string(), fits);
+        }
+        for wrong in [
+            "r0.numa0.paged > r0.numa0.paged by mpi@numa0[send-w64] x 1MiB",
+            "r0.numa0.paged > r1.numa1.paged by mpi@numa1[ping] x 1MiB",
+            "r7.gpu7.vram > r0.gpu0.vram by ccl@gpu7[all_reduce] x 1GiB",
+            "r0.numa0.paged > r3.numa0.paged by mpi@numa0[barrier] x 1B",
+            "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 12B",
+        ] {
+            assert!(misfit(wrong), "{wrong}");
+        }
+        for no in ["mpi@numa0[send-w0]", "shm@numa0[ping]", "cma@numa0[ping,memcpy+memcpy]"] {
+            assert!(no.parse::<Mover>().is_err(), "{no}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod case;
 mod gpu;
 mod journal;
+mod member;
 mod mover;
 mod place;
 mod record;
@@ -13,10 +14,12 @@ mod select;
 mod topology;
 mod units;
 mod variant;
+mod wire;
 
 pub use case::{Cadence, Case, Flow};
 pub use gpu::{GpuFacts, GpuReadings, GpuState};
 pub use journal::{Journal, JournalError};
+pub use member::Member;
 pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
 };
@@ -32,6 +35,8 @@ pub use topology::{
 };
 pub use units::{Bytes, Ns, Rate};
 pub use variant::{Access, Effect, FMA_PER_BYTE, Grid, Hint, KernelOp, Order, SHARED_KIB, Variant};
+
+pub use wire::{Collective, Copies, Near, Via, Wire, WireOp};
 
 /// What was wrong with a text, and what would have been right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::place::number;
 use crate::variant::CHAIN_STRIDE;
-use crate::{Bytes, Effect, KernelOp, ParseError, Unit, Variant, serde_as_text, words};
+use crate::{Bytes, Effect, KernelOp, ParseError, Unit, Variant, Via, Wire, serde_as_text, words};
 
 /// What CPU threads do with the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -241,11 +241,18 @@ pub enum Mover {
         /// Which one.
         call: RuntimeCall,
     },
+    /// A message between processes, or what a group of them does together.
+    Wire {
+        /// The unit of the source's rank that acts.
+        at: Unit,
+        /// With what, and how.
+        wire: Wire,
+    },
 }
 
 impl Mover {
     /// The first word of its text: `dma`, `blit`, `kernel`, `cpu`, `migrate`, `staged`, `batch`,
-    /// `call`.
+    /// `call`, or the way between processes: `mpi`, `ccl`, `ucx`, `shm`, `cma`, `xpmem`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Dma { .. } => "dma",
@@ -256,6 +263,7 @@ impl Mover {
             Self::Staged { .. } => "staged",
             Self::Batch { .. } => "batch",
             Self::Call { .. } => "call",
+            Self::Wire { wire, .. } => wire.via.word(),
         }
     }
     /// The unit that does the work.
@@ -268,7 +276,8 @@ impl Mover {
             | Self::Migrate { at, .. }
             | Self::Staged { at, .. }
             | Self::Batch { at, .. }
-            | Self::Call { at, .. } => at,
+            | Self::Call { at, .. }
+            | Self::Wire { at, .. } => at,
         }
     }
     /// What one pass over a payload of `bytes` reads and writes.
@@ -280,9 +289,14 @@ impl Mover {
             | Self::Blit { .. }
             | Self::Migrate { .. }
             | Self::Staged { .. }
-            | Self::Batch { .. } => Effect { reads: bytes, writes: bytes, chain: 0 },
+            | Self::Batch { .. }
+            | Self::Wire { .. } => Effect { reads: bytes, writes: bytes, chain: 0 },
             Self::Call { .. } => Effect { reads: Bytes(0), writes: Bytes(0), chain: 0 },
         }
+    }
+    /// What goes on between processes, if that is its way.
+    pub fn wire(&self) -> Option<&Wire> {
+        if let Self::Wire { wire, .. } = self { Some(wire) } else { None }
     }
     /// Whether its figure is a latency (a chain of dependent loads) rather than a rate.
     pub fn is_chase(&self) -> bool {
@@ -305,6 +319,7 @@ impl fmt::Display for Mover {
             Self::Staged { via, .. } => write!(f, "[{via}]"),
             Self::Batch { copies, .. } => write!(f, "[{copies}]"),
             Self::Call { call, .. } => write!(f, "[{call}]"),
+            Self::Wire { wire, .. } => write!(f, "[{wire}]"),
         }
     }
 }
@@ -317,7 +332,8 @@ impl FromStr for Mover {
                 "mover",
                 s,
                 "dma@gpuN, blit@gpuN, kernel@gpuN[VARIANT], cpu@numaN[OP-HOW-tN], \
-                 migrate@UNIT[fault|prefetch], staged@gpuN[numaN], batch@gpuN[COPIES] or call@gpuN[CALL]",
+                 migrate@UNIT[fault|prefetch], staged@gpuN[numaN], batch@gpuN[COPIES], call@gpuN[CALL], or \
+                 mpi, ccl, ucx, shm, cma, xpmem @UNIT[OPERATION]",
             )
         };
         let (kind, rest) = s.split_once('@').ok_or_else(bad)?;
@@ -347,6 +363,10 @@ impl FromStr for Mover {
                 Ok(Self::Batch { at, copies })
             }
             ("call", Unit::Gpu(_), Some(args)) => Ok(Self::Call { at, call: args.parse()? }),
+            (_, _, Some(args)) => {
+                let via: Via = kind.parse().map_err(|_| bad())?;
+                Ok(Self::Wire { at, wire: Wire::parse(via, args)? })
+            }
             _ => Err(bad()),
         }
     }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, Case, Flow, GpuFacts, GpuReadings, Ns, Rank, Rate, Topology, Unit, serde_as_text, words,
+    Bytes, Case, Flow, GpuFacts, GpuReadings, Member, Ns, Rank, Rate, Topology, Unit,
+    serde_as_text, words,
 };
 
 /// Version of the journal's format. It grows when an older reader would misread a newer file.
@@ -70,6 +71,9 @@ pub struct Begin {
     /// What each GPU says of itself before anything is measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gpus: BTreeMap<Unit, GpuFacts>,
+    /// The processes that measure together; none in a run of one process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<Member>,
 }
 
 /// What the engine was told.
@@ -131,6 +135,10 @@ pub struct Series {
     pub moved_bytes: Bytes,
     /// Duration of each sample.
     pub samples_ns: Vec<f64>,
+    /// Duration of each sample by each of several ranks that took part. The sample itself is the sum
+    /// over repetitions of the latest rank's time, so it is no less than any of these.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_rank: BTreeMap<Rank, Vec<f64>>,
 }
 
 impl Series {
@@ -209,6 +217,9 @@ impl Sampled {
         if fits {
             for (all, new) in self.series.iter_mut().zip(visit.series) {
                 all.samples_ns.extend(new.samples_ns);
+                for (rank, samples) in new.by_rank {
+                    all.by_rank.entry(rank).or_default().extend(samples);
+                }
             }
         } else {
             *self = visit;

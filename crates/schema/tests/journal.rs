@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 
 use common::*;
@@ -38,6 +39,7 @@ fn sampled(reps: u64, samples_ns: &[f64]) -> Message {
         steps: reps,
         moved_bytes: Bytes::mib(reps),
         samples_ns: samples_ns.to_vec(),
+        by_rank: BTreeMap::new(),
     };
     Message::Sampled(Sampled { case, suites: Vec::new(), series: vec![series] })
 }

@@ -77,5 +77,6 @@ pub fn machine_with(
         host: Box::new(host::SimHost { world, rank }),
         driver: has_gpus.then(|| Box::new(driver) as Box<dyn Driver>),
         monitor: has_gpus.then(|| Box::new(monitor) as Box<dyn Monitor>),
+        ranks: None,
     })
 }

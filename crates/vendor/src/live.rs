@@ -87,6 +87,7 @@ fn assemble(
         host: Box::new(host),
         driver,
         monitor: None,
+        ranks: None,
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64)
         env: &env,
         tuned: &tuned,
         draw: pathline_bench::Draw::default(),
+        ranks: &[],
     };
     let patterns: Vec<_> = cases.iter().map(|c| c.to_string().parse().unwrap()).collect();
     let plan = Plan::new(&scope, &["overhead".to_owned()], &patterns).unwrap();

@@ -195,6 +195,7 @@ fn scope<'a>(
         env: switches,
         tuned,
         draw,
+        ranks: &about.ranks,
     }
 }
 

@@ -83,6 +83,7 @@ impl Worker {
             without: None,
             overhead_ns: BTreeMap::new(),
             gpus: BTreeMap::new(),
+            ranks: Vec::new(),
         };
         let (begun, process, idle) = (Instant::now(), None, Idle::default());
         let mut worker = Self { opening, about, settings, limit, begun, process, idle };

@@ -243,6 +243,7 @@ fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
         Mover::Staged { .. } => "staged copies",
         Mover::Batch { .. } => "batch of copies",
         Mover::Call { .. } => "runtime call",
+        Mover::Wire { wire, .. } => wire.via.word(),
     }
 }
 

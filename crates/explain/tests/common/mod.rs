@@ -33,6 +33,7 @@ pub(crate) fn begin(world: World) -> Begin {
         },
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.0)]),
         gpus: BTreeMap::new(),
+        ranks: Vec::new(),
     }
 }
 
@@ -102,6 +103,7 @@ pub(crate) fn at_rate(suite: &str, case: &str, rate: f64) -> Outcome {
             steps: 1,
             moved_bytes: flow.bytes,
             samples_ns: ripple(flow.bytes.as_f64() / rate),
+            by_rank: BTreeMap::new(),
         })
         .collect();
     outcome(case, &[suite], series)
@@ -120,6 +122,7 @@ pub(crate) fn at_latency(suite: &str, case: &str, ns: f64) -> Outcome {
         steps: 100,
         moved_bytes: flow.bytes,
         samples_ns: ripple(100.0 * ns),
+        by_rank: BTreeMap::new(),
     };
     outcome(case, &[suite], vec![series])
 }

@@ -88,7 +88,40 @@ pub fn mover() -> impl Strategy<Value = Mover> {
         (gpu(), any::<u32>()).prop_map(|(at, n)| Mover::Staged { at, via: Unit::Numa(n) }),
         (gpu(), 1..=u32::MAX).prop_map(|(at, copies)| Mover::Batch { at, copies }),
         (gpu(), select(RuntimeCall::ALL)).prop_map(|(at, call)| Mover::Call { at, call }),
+        (unit(), wire()).prop_map(|(at, wire)| Mover::Wire { at, wire }),
     ]
+}
+
+fn wire_op() -> impl Strategy<Value = WireOp> {
+    let window = 1..=u32::MAX;
+    prop_oneof![
+        Just(WireOp::Ping),
+        Just(WireOp::Consume),
+        window.clone().prop_map(|window| WireOp::Send { window }),
+        window.clone().prop_map(|window| WireOp::Put { window }),
+        window.prop_map(|window| WireOp::Get { window }),
+        (select(Collective::ALL), any::<bool>())
+            .prop_map(|(op, in_place)| WireOp::Group { op, in_place }),
+    ]
+}
+
+/// Every way between processes, with who copies where it takes that.
+fn wire() -> impl Strategy<Value = Wire> {
+    let how = || select(CpuHow::ALL);
+    let way = prop_oneof![
+        select(&[Via::Mpi, Via::Ccl, Via::Ucx][..]).prop_map(|via| (via, None)),
+        (how(), how()).prop_map(|(copy_in, copy_out)| {
+            (Via::Shm, Some(Copies::InOut { copy_in, copy_out }))
+        }),
+        select(&[Copies::Read, Copies::Write][..]).prop_map(|copies| (Via::Cma, Some(copies))),
+        how().prop_map(|how| (Via::Xpmem, Some(Copies::Single(how)))),
+    ];
+    (way, wire_op(), option::of(select(Near::ALL))).prop_map(|((via, copies), op, near)| Wire {
+        via,
+        op,
+        copies,
+        near,
+    })
 }
 
 pub fn flow() -> impl Strategy<Value = Flow> {
@@ -172,6 +205,17 @@ pub fn begin() -> impl Strategy<Value = Begin> {
             settings,
             overhead_ns,
             gpus: BTreeMap::from([(Unit::Gpu(3), facts())]),
+            ranks: Vec::from([Member {
+                rank: Rank(0),
+                host: "node1".to_owned(),
+                node: 0,
+                pid: 4242,
+                gpus: vec![0],
+                numa: 0,
+                cpus: "0-7".to_owned(),
+                ways: BTreeMap::from([(Via::Mpi, "MPICH 5.0.2".to_owned())]),
+                without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+            }]),
         },
     )
 }
@@ -223,6 +267,7 @@ fn series() -> impl Strategy<Value = Series> {
             reps,
             steps,
             moved_bytes,
+            by_rank: BTreeMap::from([(Rank(1), samples_ns.clone())]),
             samples_ns,
         },
     )
@@ -334,5 +379,6 @@ pub fn plain_begin(world: World) -> Message {
         },
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.5)]),
         gpus: BTreeMap::new(),
+        ranks: Vec::new(),
     })
 }

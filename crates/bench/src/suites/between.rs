@@ -1,0 +1,411 @@
+//! Suites of what goes between processes: MPI, NCCL and RCCL, UCX, shared memory.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{
+    Bytes, Cadence, Case, Collective, Copies, CpuHow, Flow, Mem, Member, Mover, Near, Place, Rank,
+    Unit, Via, Wire, WireOp,
+};
+
+use super::{coarse_first, copies, sizes};
+use crate::plan::Scope;
+
+/// OSU's window: messages in flight of a pair.
+const WINDOW: u32 = 64;
+/// A window of large messages: its answer costs nothing beside them.
+const SMALL_WINDOW: u32 = 4;
+/// From this size on messages are large.
+const LARGE: Bytes = Bytes::mib(8);
+
+fn window(bytes: Bytes) -> u32 {
+    if bytes < LARGE { WINDOW } else { SMALL_WINDOW }
+}
+
+fn by(at: Unit, wire: Wire) -> Mover {
+    Mover::Wire { at, wire }
+}
+
+/// A flow of one message or window between two places.
+fn flow(src: Place, dst: Place, via: Via, op: WireOp, bytes: Bytes) -> Flow {
+    Flow { src, dst, by: by(src.unit, Wire::new(via, op)), bytes }
+}
+
+fn one(flow: Flow) -> Case {
+    Case::together(vec![flow])
+}
+
+/// Whether all processes have a way.
+pub(super) fn has(scope: &Scope<'_>, via: Via) -> bool {
+    !scope.ranks.is_empty() && scope.ranks.iter().all(|m| m.ways.contains_key(&via))
+}
+
+/// Kinds of memory that messages are sent from: of the host, and of GPUs where every process has
+/// one.
+fn memories(ranks: &[Member]) -> Vec<Mem> {
+    let gpus = !ranks.is_empty() && ranks.iter().all(|m| !m.gpus.is_empty());
+    let of_gpus = [Mem::Vram, Mem::Pinned, Mem::Managed];
+    [Mem::Paged].into_iter().chain(of_gpus.into_iter().filter(|_| gpus)).collect()
+}
+
+/// Memory of a kind of a process.
+fn place(member: &Member, mem: Mem) -> Option<Place> {
+    match mem {
+        Mem::Vram | Mem::Managed => member.gpu_memory(mem),
+        _ => Some(member.host_memory(mem)),
+    }
+}
+
+/// The first two processes with that memory: a pair that says what a message costs.
+fn first_pair(ranks: &[Member], mem: Mem) -> Option<(Place, Place)> {
+    let [a, b, ..] = ranks else { return None };
+    Some((place(a, mem)?, place(b, mem)?))
+}
+
+fn messages(from: Bytes, to: Bytes) -> Vec<Bytes> {
+    coarse_first(&sizes(from, to))
+}
+
+fn latency(scope: &Scope<'_>, via: Via) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for mem in memories(scope.ranks) {
+        let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
+        // 8 B is what latency is quoted at.
+        let all = messages(Bytes(1), Bytes::mib(4)).into_iter().chain([Bytes(8)]);
+        cases.extend(all.map(|bytes| one(flow(a, b, via, WireOp::Ping, bytes))));
+    }
+    cases
+}
+
+fn bandwidth(scope: &Scope<'_>, via: Via, both_ways: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for mem in memories(scope.ranks) {
+        let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
+        for bytes in messages(Bytes(1), Bytes::gib(1)) {
+            let op = WireOp::Send { window: window(bytes) };
+            let there = flow(a, b, via, op, bytes);
+            let back = both_ways.then(|| flow(b, a, via, op, bytes));
+            cases.push(Case::together([there].into_iter().chain(back).collect()));
+        }
+    }
+    cases
+}
+
+pub(super) fn mpi_latency(scope: &Scope<'_>) -> Vec<Case> {
+    latency(scope, Via::Mpi)
+}
+
+pub(super) fn mpi_bandwidth(scope: &Scope<'_>) -> Vec<Case> {
+    bandwidth(scope, Via::Mpi, false)
+}
+
+pub(super) fn mpi_both_ways(scope: &Scope<'_>) -> Vec<Case> {
+    bandwidth(scope, Via::Mpi, true)
+}
+
+/// One-sided, between the first two.
+pub(super) fn mpi_one_sided(scope: &Scope<'_>) -> Vec<Case> {
+    one_sided(scope, Via::Mpi)
+}
+
+fn one_sided(scope: &Scope<'_>, via: Via) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for mem in memories(scope.ranks) {
+        let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
+        for bytes in messages(Bytes(8), Bytes::mib(128)) {
+            for window in BTreeSet::from([1, window(bytes)]) {
+                cases.push(one(flow(a, b, via, WireOp::Put { window }, bytes)));
+                cases.push(one(flow(a, b, via, WireOp::Get { window }, bytes)));
+            }
+        }
+    }
+    cases
+}
+
+/// Every ordered pair of processes: a small message there and back, and large ones.
+pub(super) fn mpi_pairs(scope: &Scope<'_>) -> Vec<Case> {
+    let ranks = scope.ranks;
+    let mut cases = Vec::new();
+    for mem in memories(ranks).into_iter().filter(|&mem| matches!(mem, Mem::Paged | Mem::Vram)) {
+        let ends = |a: &Member, b: &Member| Some((place(a, mem)?, place(b, mem)?));
+        let pairs = || {
+            let all = ranks.iter().flat_map(|a| ranks.iter().map(move |b| (a, b)));
+            all.filter(|(a, b)| a.rank != b.rank).filter_map(|(a, b)| ends(a, b))
+        };
+        let send = WireOp::Send { window: WINDOW };
+        cases.extend(pairs().map(|(a, b)| one(flow(a, b, Via::Mpi, WireOp::Ping, Bytes(8)))));
+        cases.extend(pairs().map(|(a, b)| one(flow(a, b, Via::Mpi, send, Bytes::mib(1)))));
+    }
+    cases
+}
+
+/// 1, 2, 4 ... and all pairs at once: each process of the first half with one of the second.
+pub(super) fn mpi_concurrent(scope: &Scope<'_>) -> Vec<Case> {
+    let (first, second) = scope.ranks.split_at(scope.ranks.len() / 2);
+    let all = u32::try_from(first.len()).unwrap_or(u32::MAX);
+    let mut cases = Vec::new();
+    if all == 0 {
+        return cases;
+    }
+    for mem in memories(scope.ranks) {
+        for bytes in [Bytes(8), Bytes::kib(64), Bytes::mib(4)] {
+            for pairs in super::ladder(all) {
+                let op = WireOp::Send { window: window(bytes) };
+                let pair = |(a, b): (&Member, &Member)| {
+                    Some(flow(place(a, mem)?, place(b, mem)?, Via::Mpi, op, bytes))
+                };
+                let flows: Vec<Flow> =
+                    first.iter().zip(second).take(pairs as usize).filter_map(pair).collect();
+                cases.push(Case::together(flows));
+            }
+        }
+    }
+    cases
+}
+
+/// The ends of groups of 2, 4 ... and all processes, or GPUs of the one process, with their number.
+fn groups(ranks: &[Member], mem: Mem) -> Vec<(Place, Place, usize)> {
+    let all: Vec<Place> = match ranks {
+        [alone] => {
+            let place = |&gpu: &u32| Place { rank: Rank(0), unit: Unit::Gpu(gpu), mem };
+            if mem == Mem::Vram { alone.gpus.iter().map(place).collect() } else { Vec::new() }
+        }
+        several => several.iter().filter_map(|m| place(m, mem)).collect(),
+    };
+    let Some(&first) = all.first() else { return Vec::new() };
+    let mut counts: Vec<usize> = (2..=all.len().min(8)).collect();
+    counts.extend((4..).map(|n| 1usize << n).take_while(|&n| n < all.len()));
+    if all.len() > 8 {
+        counts.push(all.len());
+    }
+    counts.into_iter().filter_map(|n| Some((first, *all.get(n - 1)?, n))).collect()
+}
+
+/// The next size that all parts of `n` have an equal share of, in whole words.
+fn divisible(op: Collective, bytes: Bytes, n: usize) -> Bytes {
+    let unit = match op {
+        Collective::Broadcast | Collective::Barrier => return bytes,
+        Collective::Reduce | Collective::AllReduce => 8,
+        _ => 8 * n as u64,
+    };
+    Bytes((bytes.0 / unit).max(1) * unit)
+}
+
+fn collectives(scope: &Scope<'_>, via: Via, mem: Mem, cadences: &[Cadence]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let computing = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
+    for &op in computing {
+        let wire = |in_place| Wire::new(via, WireOp::Group { op, in_place });
+        for (src, dst, n) in groups(scope.ranks, mem) {
+            let of = |bytes, in_place| Flow {
+                src,
+                dst,
+                by: by(src.unit, wire(in_place)),
+                bytes: divisible(op, bytes, n),
+            };
+            let whole = n == groups(scope.ranks, mem).last().map_or(0, |g| g.2);
+            // Every size for the whole group, and what is quoted for smaller ones.
+            let chosen = if whole {
+                messages(Bytes(8), Bytes::gib(1))
+            } else {
+                vec![Bytes(8), Bytes::mib(1), Bytes::mib(256)]
+            };
+            for bytes in chosen {
+                for &cadence in cadences {
+                    let case = one(of(bytes, false));
+                    cases.push(Case { cadence, ..case });
+                }
+            }
+            if via == Via::Ccl && whole && op == Collective::AllReduce {
+                cases.extend([Bytes(8), Bytes::gib(1)].map(|bytes| one(of(bytes, true))));
+            }
+        }
+    }
+    cases.dedup();
+    cases
+}
+
+pub(super) fn mpi_collectives(scope: &Scope<'_>) -> Vec<Case> {
+    let cadences = [Cadence::Streaming];
+    let mut cases: Vec<Case> = memories(scope.ranks)
+        .into_iter()
+        .flat_map(|mem| collectives(scope, Via::Mpi, mem, &cadences))
+        .collect();
+    for (src, dst, _) in groups(scope.ranks, Mem::Paged) {
+        let (src, dst) = (Place { mem: Mem::Reg, ..src }, Place { mem: Mem::Reg, ..dst });
+        let op = WireOp::Group { op: Collective::Barrier, in_place: false };
+        cases.push(one(flow(src, dst, Via::Mpi, op, Bytes(1))));
+    }
+    cases
+}
+
+pub(super) fn ccl_collectives(scope: &Scope<'_>) -> Vec<Case> {
+    let all = [Cadence::Streaming, Cadence::Graph, Cadence::Isolated];
+    // Cadences differ where a call costs as much as the bytes.
+    collectives(scope, Via::Ccl, Mem::Vram, &all)
+        .into_iter()
+        .filter(|c| {
+            let small = c.timed.iter().all(|f| f.bytes <= Bytes::mib(1));
+            c.cadence == Cadence::Streaming || small
+        })
+        .collect()
+}
+
+/// Every ordered pair of GPUs by send and receive.
+pub(super) fn ccl_pairs(scope: &Scope<'_>) -> Vec<Case> {
+    let places: Vec<Place> = match scope.ranks {
+        [alone] => {
+            let place = |&gpu: &u32| Place { rank: Rank(0), unit: Unit::Gpu(gpu), mem: Mem::Vram };
+            alone.gpus.iter().map(place).collect()
+        }
+        several => several.iter().filter_map(|m| m.gpu_memory(Mem::Vram)).collect(),
+    };
+    let pairs = || {
+        let all = places.iter().flat_map(|a| places.iter().map(move |b| (*a, *b)));
+        all.filter(|(a, b)| a != b)
+    };
+    let mut cases: Vec<Case> =
+        pairs().map(|(a, b)| one(flow(a, b, Via::Ccl, WireOp::Ping, Bytes(8)))).collect();
+    let send = WireOp::Send { window: 1 };
+    cases.extend(pairs().map(|(a, b)| one(flow(a, b, Via::Ccl, send, Bytes::mib(256)))));
+    cases
+}
+
+pub(super) fn ucx(scope: &Scope<'_>) -> Vec<Case> {
+    let mut cases = latency(scope, Via::Ucx);
+    cases.extend(bandwidth(scope, Via::Ucx, false));
+    cases.extend(one_sided(scope, Via::Ucx));
+    cases
+}
+
+/// The loops and calls by which processes of one node can copy.
+fn ways(scope: &Scope<'_>) -> Vec<(Via, Copies)> {
+    let both = |how| Copies::InOut { copy_in: how, copy_out: how };
+    let mut ways: Vec<(Via, Copies)> =
+        copies(scope.topology).iter().map(|&how| (Via::Shm, both(how))).collect();
+    // Streaming stores on one side only: which side should have the data in its cache afterwards?
+    for &how in copies(scope.topology).iter().filter(|how| how.is_streaming()) {
+        let memcpy = CpuHow::Memcpy;
+        ways.push((Via::Shm, Copies::InOut { copy_in: how, copy_out: memcpy }));
+        ways.push((Via::Shm, Copies::InOut { copy_in: memcpy, copy_out: how }));
+    }
+    ways.extend([(Via::Cma, Copies::Read), (Via::Cma, Copies::Write)]);
+    ways.push((Via::Xpmem, Copies::Single(CpuHow::Memcpy)));
+    ways
+}
+
+/// Largest last-level cache, 32 MiB where none is known.
+fn cache(scope: &Scope<'_>) -> Bytes {
+    let sizes = scope.topology.caches.iter().filter(|c| c.level == 3).map(|c| c.size);
+    sizes.max().filter(|&b| b > Bytes(0)).unwrap_or(Bytes::mib(32))
+}
+
+/// Distances between cores that this node has.
+fn distances(scope: &Scope<'_>) -> Vec<Near> {
+    let l3: Vec<_> = scope.topology.caches.iter().filter(|c| c.level == 3).collect();
+    let mut near = vec![Near::SameL3];
+    near.extend((l3.len() > 1).then_some(Near::OtherL3));
+    near
+}
+
+/// Two processes of one node over shared memory: every way to copy, what a message costs, what its
+/// receiver then pays to load it; several pairs at once.
+pub(super) fn shm(scope: &Scope<'_>) -> Vec<Case> {
+    let ranks: Vec<&Member> = scope.ranks.iter().filter(|m| m.node == 0).collect();
+    let [a, b, ..] = ranks[..] else { return Vec::new() };
+    let top = Bytes(cache(scope).0.saturating_mul(4).min(Bytes::gib(1).0));
+    let mut cases = Vec::new();
+    for near in distances(scope) {
+        for bytes in messages(Bytes::kib(4), top) {
+            for op in [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Consume] {
+                for (via, copies) in ways(scope) {
+                    let wire = Wire { via, op, copies: Some(copies), near: Some(near) };
+                    let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
+                    cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes }));
+                }
+            }
+        }
+        let small = Copies::InOut { copy_in: CpuHow::Memcpy, copy_out: CpuHow::Memcpy };
+        let wire = Wire { via: Via::Shm, op: WireOp::Ping, copies: Some(small), near: Some(near) };
+        let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
+        cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes: Bytes(8) }));
+    }
+    cases.extend(shm_at_once(scope, &ranks));
+    cases
+}
+
+/// Several pairs at once, by the ways that differ.
+fn shm_at_once(scope: &Scope<'_>, ranks: &[&Member]) -> Vec<Case> {
+    let (first, second) = ranks.split_at(ranks.len() / 2);
+    let all = u32::try_from(first.len()).unwrap_or(u32::MAX);
+    let mut cases = Vec::new();
+    if all < 2 {
+        return cases;
+    }
+    for (via, copies) in ways(scope) {
+        for pairs in super::ladder(all).into_iter().filter(|&n| n > 1) {
+            let wire =
+                Wire { via, op: WireOp::Send { window: 1 }, copies: Some(copies), near: None };
+            let pair = |(a, b): (&&Member, &&Member)| {
+                let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
+                Flow { src, dst, by: by(src.unit, wire), bytes: Bytes::mib(16) }
+            };
+            cases.push(Case::together(
+                first.iter().zip(second).take(pairs as usize).map(pair).collect(),
+            ));
+        }
+    }
+    cases
+}
+
+/// Why a flow between processes cannot be measured in such a run; none if nothing is known against
+/// it.
+pub(crate) fn cannot(scope: &Scope<'_>, flow: &Flow, wire: &Wire) -> Option<String> {
+    let group: Vec<Rank> = match wire.op.collective() {
+        Some(_) => (flow.src.rank.0..=flow.dst.rank.0).map(Rank).collect(),
+        None => vec![flow.src.rank, flow.dst.rank],
+    };
+    for rank in group {
+        let Some(member) = scope.ranks.iter().find(|m| m.rank == rank) else {
+            return Some(match scope.ranks.len() {
+                0 | 1 => format!(
+                    "rank {}: this run has one process; start it with --ranks {} or under mpirun",
+                    rank.0,
+                    rank.0 + 1
+                ),
+                n => format!("rank {}: this run has {n} processes", rank.0),
+            });
+        };
+        if let Some(why) = member.without.get(&wire.via) {
+            return Some(format!("no {} in rank {}: {why}", wire.via, rank.0));
+        }
+    }
+    for place in [flow.src, flow.dst] {
+        let Some(member) = scope.ranks.iter().find(|m| m.rank == place.rank) else { continue };
+        if let Unit::Gpu(gpu) = place.unit
+            && !member.gpus.contains(&gpu)
+        {
+            return Some(format!("rank {} has no gpu{gpu}", place.rank.0));
+        }
+    }
+    let needs_driver = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg);
+    if [flow.src, flow.dst].iter().any(needs_driver)
+        && let Some(why) = scope.without_runtime
+    {
+        return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_equal_parts() {
+        // 1 MiB over 3: parts of 349520 B = 43690 words; 8 B over 8: 8 B for each.
+        let gathered = divisible(Collective::AllGather, Bytes::mib(1), 3);
+        assert_eq!(gathered, Bytes(3 * 8 * (1_048_576 / 24)));
+        assert_eq!(divisible(Collective::AllToAll, Bytes(8), 8), Bytes(64));
+        assert_eq!(divisible(Collective::AllReduce, Bytes(8), 8), Bytes(8));
+    }
+}

@@ -1,0 +1,110 @@
+//! Flows between processes as lanes: the flows of a case are bound, run and checked as one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pathline_hal::{CallError, ExchangeId, Gate, Machine, Ranks, Result, Took};
+use pathline_schema::{Case, Ns, Rank, Timer, Verdict, Wire, WireOp};
+
+use crate::lane::{Lane, Lap};
+
+/// What all flows of a case share.
+struct Exchange<'m> {
+    ranks: &'m dyn Ranks,
+    id: ExchangeId,
+    reps: Cell<u64>,
+    took: RefCell<Vec<Took>>,
+    verdict: RefCell<Option<Verdict>>,
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        // Ranks that cannot give it back are lost, which the next step finds out.
+        let _ = self.ranks.release(self.id);
+    }
+}
+
+/// One flow of it. The first one acts for all.
+struct WireLane<'m> {
+    exchange: Rc<Exchange<'m>>,
+    nth: usize,
+    wire: Wire,
+}
+
+/// Whether the flows of a case go between processes. Either all do or none.
+pub(crate) fn is_between(case: &Case) -> bool {
+    case.flows().all(|flow| flow.by.wire().is_some())
+}
+
+/// Binds all flows of a case.
+pub(crate) fn bind<'m>(machine: &'m Machine, case: &Case) -> Result<Vec<Box<dyn Lane + 'm>>> {
+    let ranks = machine.ranks.as_deref().ok_or_else(|| {
+        CallError::unsupported("bind", case.to_string(), "this run has one process")
+            .or_try("start it with --ranks N or under mpirun")
+    })?;
+    let id = ranks.bind(case)?;
+    let (reps, took, verdict) = (Cell::new(1), RefCell::default(), RefCell::default());
+    let exchange = Rc::new(Exchange { ranks, id, reps, took, verdict });
+    let wires = case.timed.iter().filter_map(|flow| flow.by.wire()).enumerate();
+    Ok(wires
+        .map(|(nth, &wire)| {
+            let exchange = Rc::clone(&exchange);
+            Box::new(WireLane { exchange, nth, wire }) as Box<dyn Lane>
+        })
+        .collect())
+}
+
+impl Lane for WireLane<'_> {
+    fn issue(&mut self, _: &Gate<'_>, reps: u64) -> Result<()> {
+        self.exchange.reps.set(reps);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<Lap> {
+        let Exchange { ranks, id, reps, took, .. } = &*self.exchange;
+        let reps = reps.get();
+        if self.nth == 0 {
+            *took.borrow_mut() = ranks.run(*id, reps)?;
+        }
+        let Some(Took { elapsed, by_rank }) = took.borrow().get(self.nth).cloned() else {
+            return Err(CallError::unsupported("run", "an exchange", "a flow has no time"));
+        };
+        // What counts of a round trip is one way.
+        let ways = if self.wire.op == WireOp::Ping { 2.0 } else { 1.0 };
+        let one_way = |ns: Ns| Ns(ns.0 / ways);
+        let by_rank: BTreeMap<Rank, Ns> =
+            by_rank.into_iter().map(|(rank, ns)| (rank, one_way(ns))).collect();
+        let steps = reps * u64::from(self.wire.op.window());
+        Ok(Lap { elapsed: one_way(elapsed), steps, by_rank })
+    }
+
+    fn timer(&self) -> Timer {
+        Timer::Host
+    }
+
+    fn engine(&self) -> String {
+        self.exchange.ranks.engine(self.exchange.id)
+    }
+
+    fn messages(&self) -> u64 {
+        u64::from(self.wire.op.window())
+    }
+
+    fn spoil(&mut self) -> Result<()> {
+        if self.nth == 0 {
+            self.exchange.verdict.take();
+            return self.exchange.ranks.spoil(self.exchange.id);
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<Verdict> {
+        if let Some(verdict) = self.exchange.verdict.borrow().clone() {
+            return Ok(verdict);
+        }
+        let verdict = self.exchange.ranks.check(self.exchange.id)?;
+        *self.exchange.verdict.borrow_mut() = Some(verdict.clone());
+        Ok(verdict)
+    }
+}

@@ -1,0 +1,131 @@
+//! Processes that measure together: the whole as the engine sees it ([`Ranks`]), and what one
+//! process can do with one library ([`Port`]).
+//!
+//! All control flow is collective, and one place has it: whoever implements [`Ranks`] tells every
+//! rank each step and goes on when all have answered. A port therefore never decides whether to go
+//! on; it does its part of a step and says what became of it.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Case, Collective, Member, Ns, Rank, Unit, Verdict, Via, Wire};
+
+use crate::{CallError, Result};
+
+/// A case that ranks have bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExchangeId(pub u64);
+
+/// What a timed flow of a case took in one sample.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Took {
+    /// Sum over the repetitions of the time of the rank that was last in each. Streaming
+    /// repetitions are timed as one.
+    pub elapsed: Ns,
+    /// The time of each rank that took part, all repetitions.
+    pub by_rank: BTreeMap<Rank, Ns>,
+}
+
+/// The processes of a run. Every call is about all of them.
+pub trait Ranks {
+    /// Who they are, by rank.
+    fn members(&self) -> &[Member];
+    /// Allocates the memory of a case's flows, fills what is sent, and connects. All flows of the
+    /// case are between processes.
+    fn bind(&self, case: &Case) -> Result<ExchangeId>;
+    /// Does what was bound so many times, and says how long each timed flow took.
+    fn run(&self, id: ExchangeId, reps: u64) -> Result<Vec<Took>>;
+    /// Makes every destination wrong, and every source right.
+    fn spoil(&self, id: ExchangeId) -> Result<()>;
+    /// Compares every byte of every destination.
+    fn check(&self, id: ExchangeId) -> Result<Verdict>;
+    /// What carried the bytes, in words for the record: library, protocol, algorithm.
+    fn engine(&self, id: ExchangeId) -> String;
+    /// Gives back what was bound.
+    fn release(&self, id: ExchangeId) -> Result<()>;
+}
+
+/// A piece of memory of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// Its address; 0 if this rank has none for this end.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// One process's part of a timed flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// What is to be done.
+    pub wire: Wire,
+    /// Payload: of a message, or of a collective the larger of a rank's two buffers, as nccl-tests
+    /// counts.
+    pub bytes: u64,
+    /// Who takes part, in order: sender and receiver, or all of a collective, the root first.
+    /// A process with several GPUs is named once for each.
+    pub group: Vec<(Rank, Unit)>,
+    /// Positions of this process in the group; none if it takes no part.
+    pub mine: Vec<usize>,
+    /// What each of these sends from.
+    pub send: Vec<Span>,
+    /// What each of these receives into. The same as it sends from, if the operation is in place.
+    /// In a [`pathline_schema::WireOp::Ping`] both ends have both.
+    pub recv: Vec<Span>,
+}
+
+impl Part {
+    /// The collective, if it is one.
+    pub fn collective(&self) -> Option<Collective> {
+        self.wire.op.collective()
+    }
+    /// Whether this process has anything to do.
+    pub fn is_idle(&self) -> bool {
+        self.mine.is_empty()
+    }
+}
+
+/// How the repetitions of a sample follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Back to back, timed as one: one time for each part.
+    Streaming,
+    /// All ranks meet before each repetition, untimed; a time for each repetition.
+    Isolated,
+    /// Launched back to back as a recorded graph, timed as one.
+    Graph,
+}
+
+/// A place where all ranks of a case meet. Nobody leaves it before all have come.
+pub trait Meeting {
+    /// Comes and waits. An error if somebody does not come in time.
+    fn meet(&self) -> Result<()>;
+}
+
+/// What one process can do with one way between processes.
+///
+/// Binding takes two steps, so that processes can tell each other addresses and keys: each gives
+/// what the others must know, and each is given what all gave.
+pub trait Port {
+    /// Which way it is.
+    fn via(&self) -> Via;
+    /// Library, version and file, for the record.
+    fn library(&self) -> String;
+    /// Makes this process's part of a case, timed parts in order. Every process is told every part,
+    /// also those that it has no part in.
+    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)>;
+    /// Takes what every rank gave, by rank. Afterwards the exchange can run.
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()>;
+    /// Meets the others, runs all parts at once so many times, and gives for each part the times in
+    /// ns: one for all repetitions, or of [`Pace::Isolated`] one for each. No times for parts that
+    /// this process has no part in. A ping's time is that of the whole round trip.
+    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>>;
+    /// What carried the bytes, as far as the library tells: protocol, algorithm, channels.
+    fn engine(&self, id: ExchangeId) -> String;
+    /// Gives back what was bound. All ranks do so, after the last of them has run.
+    fn release(&mut self, id: ExchangeId) -> Result<()>;
+}
+
+/// The error of an exchange that was never bound.
+pub fn no_exchange(call: &str, id: ExchangeId) -> CallError {
+    CallError::unsupported(call, format!("exchange {}", id.0), "it is not bound")
+}

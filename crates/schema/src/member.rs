@@ -1,0 +1,43 @@
+//! The processes of a run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Mem, Place, Rank, Unit, Via};
+
+/// A process that takes part in a run, as it describes itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its number.
+    pub rank: Rank,
+    /// Name of its host.
+    pub host: String,
+    /// Which of the run's hosts that is; 0 is that of rank 0.
+    pub node: u32,
+    /// Its process number there; 0 for a model's.
+    pub pid: u32,
+    /// Its GPUs by the numbers of its host, first the one that its cases use. All GPUs of the host,
+    /// if it is the only process there.
+    pub gpus: Vec<u32>,
+    /// The NUMA domain that it runs on.
+    pub numa: u32,
+    /// Logical CPUs that it may run on, as the kernel writes lists: `0-3,8`.
+    pub cpus: String,
+    /// The library behind each way that it has, with its version.
+    pub ways: BTreeMap<Via, String>,
+    /// Why it has not the others, and the way out.
+    pub without: BTreeMap<Via, String>,
+}
+
+impl Member {
+    /// Its host memory.
+    pub fn host_memory(&self, mem: Mem) -> Place {
+        Place { rank: self.rank, unit: Unit::Numa(self.numa), mem }
+    }
+    /// Memory of its first GPU, if it has one.
+    pub fn gpu_memory(&self, mem: Mem) -> Option<Place> {
+        let gpu = *self.gpus.first()?;
+        Some(Place { rank: self.rank, unit: Unit::Gpu(gpu), mem })
+    }
+}

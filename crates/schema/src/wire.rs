@@ -1,0 +1,287 @@
+//! Movers between processes: which library carries the bytes, and what it is asked to do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::place::number;
+use crate::{CpuHow, ParseError, serde_as_text, words};
+
+/// What carries bytes between processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Via {
+    /// An MPI library.
+    Mpi,
+    /// NCCL or RCCL.
+    Ccl,
+    /// UCX's libucp.
+    Ucx,
+    /// Copies of ours into and out of a POSIX shared memory segment.
+    Shm,
+    /// `process_vm_readv` and `process_vm_writev`: one copy, by the kernel.
+    Cma,
+    /// xpmem: one copy of ours between attached address spaces.
+    Xpmem,
+}
+words!(Via, "way between processes", {
+    Mpi => "mpi", Ccl => "ccl", Ucx => "ucx", Shm => "shm", Cma => "cma", Xpmem => "xpmem",
+});
+
+/// An operation of a group of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Collective {
+    /// The first rank's bytes to all.
+    Broadcast,
+    /// The sum of all ranks' bytes to the first.
+    Reduce,
+    /// The sum to all.
+    AllReduce,
+    /// To each a part of the sum.
+    ReduceScatter,
+    /// To all every rank's part.
+    AllGather,
+    /// From each to each a part.
+    AllToAll,
+    /// Nobody leaves before all have come.
+    Barrier,
+}
+words!(Collective, "collective", {
+    Broadcast => "broadcast", Reduce => "reduce", AllReduce => "all_reduce",
+    ReduceScatter => "reduce_scatter", AllGather => "all_gather", AllToAll => "all_to_all",
+    Barrier => "barrier",
+});
+
+impl Collective {
+    /// nccl-tests' factor from the rate of an algorithm to that of a bus, for `n` ranks.
+    /// Source: nccl-tests, doc/PERFORMANCE.md.
+    pub fn bus_factor(self, n: usize) -> f64 {
+        let n = n.max(1) as f64;
+        match self {
+            Self::Broadcast | Self::Reduce | Self::Barrier => 1.0,
+            Self::AllReduce => 2.0 * (n - 1.0) / n,
+            Self::ReduceScatter | Self::AllGather | Self::AllToAll => (n - 1.0) / n,
+        }
+    }
+    /// Whether it computes.
+    pub const fn reduces(self) -> bool {
+        matches!(self, Self::Reduce | Self::AllReduce | Self::ReduceScatter)
+    }
+}
+
+/// What a library is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WireOp {
+    /// A message there and one back; half of the time counts.
+    Ping,
+    /// So many messages in flight from the source to the destination, and one small answer after
+    /// each such window.
+    Send {
+        /// Messages of a window, at least 1.
+        window: u32,
+    },
+    /// The source writes into the destination's memory, so many times before it waits.
+    Put {
+        /// Operations of a window, at least 1.
+        window: u32,
+    },
+    /// The destination reads the source's memory, so many times before it waits.
+    Get {
+        /// Operations of a window, at least 1.
+        window: u32,
+    },
+    /// One message; the receiver then loads every byte of it, and the time ends after that.
+    Consume,
+    /// All ranks from that of the source to that of the destination; of one process, all its GPUs
+    /// between the two.
+    Group {
+        /// Which operation.
+        op: Collective,
+        /// Whether a rank's result overwrites what it brought.
+        in_place: bool,
+    },
+}
+
+impl WireOp {
+    /// Operations in flight before one waits.
+    pub const fn window(self) -> u32 {
+        match self {
+            Self::Send { window } | Self::Put { window } | Self::Get { window } => window,
+            _ => 1,
+        }
+    }
+    /// Its word, without windows and places.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Send { .. } => "send",
+            Self::Put { .. } => "put",
+            Self::Get { .. } => "get",
+            Self::Consume => "consume",
+            Self::Group { op, .. } => op.word(),
+        }
+    }
+    /// The collective, if it is one.
+    pub const fn collective(self) -> Option<Collective> {
+        if let Self::Group { op, .. } = self { Some(op) } else { None }
+    }
+}
+
+impl fmt::Display for WireOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ping => f.write_str("ping"),
+            Self::Send { window } => write!(f, "send-w{window}"),
+            Self::Put { window } => write!(f, "put-w{window}"),
+            Self::Get { window } => write!(f, "get-w{window}"),
+            Self::Consume => f.write_str("consume"),
+            Self::Group { op, in_place: false } => write!(f, "{op}"),
+            Self::Group { op, in_place: true } => write!(f, "{op}-inplace"),
+        }
+    }
+}
+
+impl FromStr for WireOp {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad = || {
+            ParseError::new(
+                "operation between processes",
+                s,
+                "ping, send-wN, put-wN, get-wN, consume, or a collective such as all_reduce, \
+                 with -inplace if the result overwrites",
+            )
+        };
+        if let Some((kind, window)) = s.split_once("-w") {
+            let window = number(window).filter(|&n| n >= 1).ok_or_else(bad)?;
+            return match kind {
+                "send" => Ok(Self::Send { window }),
+                "put" => Ok(Self::Put { window }),
+                "get" => Ok(Self::Get { window }),
+                _ => Err(bad()),
+            };
+        }
+        let (op, in_place) = s.strip_suffix("-inplace").map_or((s, false), |op| (op, true));
+        match op {
+            "ping" if !in_place => Ok(Self::Ping),
+            "consume" if !in_place => Ok(Self::Consume),
+            _ => Ok(Self::Group { op: op.parse().map_err(|_| bad())?, in_place }),
+        }
+    }
+}
+
+/// Who copies what, where processes of one node share memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Copies {
+    /// The sender copies into a shared segment, the receiver out of it.
+    InOut {
+        /// The sender's loop.
+        copy_in: CpuHow,
+        /// The receiver's loop.
+        copy_out: CpuHow,
+    },
+    /// One copy, by a loop of the receiver.
+    Single(CpuHow),
+    /// One copy, by a call of the receiver.
+    Read,
+    /// One copy, by a call of the sender.
+    Write,
+}
+
+impl fmt::Display for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InOut { copy_in, copy_out } => write!(f, "{copy_in}+{copy_out}"),
+            Self::Single(how) => write!(f, "{how}"),
+            Self::Read => f.write_str("read"),
+            Self::Write => f.write_str("write"),
+        }
+    }
+}
+
+impl FromStr for Copies {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s {
+            "read" => Ok(Self::Read),
+            "write" => Ok(Self::Write),
+            _ => match s.split_once('+') {
+                Some((a, b)) => Ok(Self::InOut { copy_in: a.parse()?, copy_out: b.parse()? }),
+                None => Ok(Self::Single(s.parse()?)),
+            },
+        }
+    }
+}
+
+/// How near the cores of two processes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Near {
+    /// Different cores behind one last-level cache.
+    SameL3,
+    /// Cores behind different last-level caches of the same or another NUMA domain: the places say
+    /// which.
+    OtherL3,
+}
+words!(Near, "nearness", { SameL3 => "same-l3", OtherL3 => "other-l3" });
+
+/// How bytes go from process to process: `mpi@numa0[send-w64]`, `ccl@gpu0[all_reduce]`,
+/// `shm@numa0[ping,avx512-nt+memcpy,same-l3]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Wire {
+    /// What carries them.
+    pub via: Via,
+    /// What is done.
+    pub op: WireOp,
+    /// Who copies, where pathline itself does.
+    pub copies: Option<Copies>,
+    /// Which cores the processes run on; those that they were started on if none.
+    pub near: Option<Near>,
+}
+
+impl Wire {
+    /// An operation of a library, on the cores that the ranks were started on.
+    pub const fn new(via: Via, op: WireOp) -> Self {
+        Self { via, op, copies: None, near: None }
+    }
+
+    /// What stands in brackets.
+    pub(crate) fn parse(via: Via, args: &str) -> Result<Self, ParseError> {
+        let bad = || {
+            ParseError::new(
+                "operation between processes",
+                args,
+                "an operation such as send-w64; for shm, cma and xpmem who copies \
+                 (memcpy+avx512-nt, read, write); then same-l3 or other-l3",
+            )
+        };
+        let mut words = args.split(',');
+        let op = words.next().unwrap_or_default().parse()?;
+        let rest: Vec<&str> = words.collect();
+        let ours = matches!(via, Via::Shm | Via::Cma | Via::Xpmem);
+        let (copies, near) = match (ours, rest.as_slice()) {
+            (true, [copies]) => (Some(copies.parse()?), None),
+            (true, [copies, near]) => (Some(copies.parse()?), Some(near.parse()?)),
+            (false, []) => (None, None),
+            (false, [near]) => (None, Some(near.parse()?)),
+            _ => return Err(bad()),
+        };
+        let fits = match (via, copies) {
+            (Via::Shm, Some(Copies::InOut { .. }))
+            | (Via::Cma, Some(Copies::Read | Copies::Write))
+            | (Via::Xpmem, Some(Copies::Single(_)))
+            | (Via::Mpi | Via::Ccl | Via::Ucx, None) => true,
+            _ => false,
+        };
+        fits.then_some(Self { via, op, copies, near }).ok_or_else(bad)
+    }
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.op)?;
+        if let Some(copies) = self.copies {
+            write!(f, ",{copies}")?;
+        }
+        self.near.map_or(Ok(()), |near| write!(f, ",{near}"))
+    }
+}
+
+serde_as_text!(Via, Collective, WireOp, Near);
