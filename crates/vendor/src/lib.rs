@@ -16,6 +16,7 @@ mod live;
 mod loops;
 mod memory;
 mod monitor;
+mod mpi;
 mod pattern;
 mod spread;
 mod team;
@@ -27,3 +28,4 @@ pub use gpu::{
 pub use library::{Found, Tried};
 pub use live::{Opened, live, open};
 pub use monitor::{Management, management};
+pub use mpi::{Launched, launched};
