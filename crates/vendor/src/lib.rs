@@ -18,6 +18,7 @@ mod memory;
 mod monitor;
 mod mpi;
 mod pattern;
+mod shm;
 mod spread;
 mod team;
 
@@ -29,3 +30,4 @@ pub use library::{Found, Tried};
 pub use live::{Opened, live, open};
 pub use monitor::{Management, management};
 pub use mpi::{Launched, launched};
+pub use shm::{MeetingRoom, SharedMeeting};

@@ -298,7 +298,7 @@ fn unknown(call: &str, address: u64) -> CallError {
     CallError::unsupported(call, format!("{address:#x}"), "no buffer of this host lies there")
 }
 
-fn page_size() -> usize {
+pub(crate) fn page_size() -> usize {
     // SAFETY: sysconf reads no memory of ours.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(page).ok().filter(|p| p.is_power_of_two()).unwrap_or(4096)
