@@ -57,6 +57,13 @@ pub(crate) enum Command {
     /// Measure for a run that started this process.
     #[command(hide = true)]
     Worker,
+    /// Be one of several processes that measure together.
+    #[command(hide = true)]
+    Rank {
+        /// Where their conductor listens; at standard input by default.
+        #[arg(long)]
+        at: Option<String>,
+    },
     /// Compile kernels for the process that started this one.
     #[command(name = COMPILE_COMMAND, hide = true)]
     Compile,
@@ -154,12 +161,16 @@ pub(crate) struct RunArgs {
     /// which cases there are and how they are measured is as it was.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "machine", "suite", "case", "memory", "out", "precision", "case_budget", "seed",
-        "noise", "sets", "standard_kernels",
+        "noise", "sets", "standard_kernels", "ranks",
     ])]
     pub(crate) resume: Option<PathBuf>,
     /// Search the best kernel of each path first, on one GPU of each kind; later runs remember it.
     #[arg(long, conflicts_with_all = ["resume", "standard_kernels"])]
     pub(crate) tune: bool,
+    /// Measure between this many processes of this node, started by pathline itself: shared memory,
+    /// UCX, NCCL or RCCL. For MPI start pathline under mpirun or srun instead.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) ranks: Option<u32>,
     /// Stop after this many seconds, with what there is.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub(crate) time_limit: Option<f64>,

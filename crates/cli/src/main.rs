@@ -6,6 +6,7 @@ mod env;
 mod files;
 mod kernels;
 mod progress;
+mod ranks;
 mod say;
 mod worker;
 mod world;

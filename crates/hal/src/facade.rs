@@ -252,14 +252,36 @@ impl<'m> Buffer<'m> {
             self.machine.driver()?.fill(self.address, self.bytes, seed, chain)
         }
     }
+    /// Writes a pattern, counted from there, to a part of it.
+    pub fn fill_part(&self, offset: u64, bytes: Bytes, seed: u64) -> Result<()> {
+        let address = self.part("fill", offset, bytes)?;
+        if self.is_the_hosts() {
+            self.machine.host.fill(address, bytes, seed, false)
+        } else {
+            self.machine.driver()?.fill(address, bytes, seed, false)
+        }
+    }
+    /// The address of a part of it, which must lie inside.
+    fn part(&self, call: &str, offset: u64, bytes: Bytes) -> Result<u64> {
+        let inside = offset.checked_add(bytes.0).is_some_and(|end| end <= self.bytes.0);
+        inside.then_some(self.address + offset).ok_or_else(|| {
+            let thing = format!("{bytes} at offset {offset} of {} at {}", self.bytes, self.place);
+            CallError::unsupported(call, thing, "that is beyond its end")
+        })
+    }
     /// Reads the first `bytes` of a pattern back; a wrong byte is an error.
     pub fn check(&self, seed: u64, bytes: Bytes) -> Result<()> {
+        self.check_part(0, bytes, seed)
+    }
+    /// Reads a pattern back that was counted from `offset`; a wrong byte is an error.
+    pub fn check_part(&self, offset: u64, bytes: Bytes, seed: u64) -> Result<()> {
+        let address = self.part("verify", offset, bytes)?;
         let wrong = if self.is_the_hosts() {
-            self.machine.host.check(self.address, bytes, seed)?
+            self.machine.host.check(address, bytes, seed)?
         } else {
-            self.machine.driver()?.check(self.address, bytes, seed)?
+            self.machine.driver()?.check(address, bytes, seed)?
         };
-        match wrong {
+        match wrong.map(|at| offset + at) {
             None => Ok(()),
             Some(offset) => Err(CallError::new(
                 Severity::Corrupt,

@@ -263,13 +263,13 @@ impl Wire {
             (false, [near]) => (None, Some(near.parse()?)),
             _ => return Err(bad()),
         };
-        let fits = match (via, copies) {
+        let fits = matches!(
+            (via, copies),
             (Via::Shm, Some(Copies::InOut { .. }))
-            | (Via::Cma, Some(Copies::Read | Copies::Write))
-            | (Via::Xpmem, Some(Copies::Single(_)))
-            | (Via::Mpi | Via::Ccl | Via::Ucx, None) => true,
-            _ => false,
-        };
+                | (Via::Cma, Some(Copies::Read | Copies::Write))
+                | (Via::Xpmem, Some(Copies::Single(_)))
+                | (Via::Mpi | Via::Ccl | Via::Ucx, None)
+        );
         fits.then_some(Self { via, op, copies, near }).ok_or_else(bad)
     }
 }

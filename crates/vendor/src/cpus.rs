@@ -60,11 +60,51 @@ pub(crate) fn order(topology: &Topology, cpus: &CpuSet) -> Vec<u32> {
     order
 }
 
+/// Restricts this thread, and those that it starts, to one of `shares` equal shares of a domain's
+/// usable CPUs, cores before their SMT siblings; to a CPU that others use, too, if there are fewer
+/// than shares. The CPUs.
+///
+/// # Errors
+/// The domain has no usable CPU, or the kernel refuses.
+pub fn keep_to_share(
+    topology: &Topology,
+    numa: u32,
+    nth: usize,
+    shares: usize,
+) -> io::Result<CpuSet> {
+    let none = || io::Error::other(format!("numa{numa} has no CPU that may be used"));
+    let domain = topology.numa.iter().find(|d| d.id == numa).ok_or_else(none)?;
+    let cpus = share(&order(topology, &domain.cpus.intersect(&allowed()?)), nth, shares);
+    if cpus.is_empty() {
+        return Err(none());
+    }
+    restrict(&cpus).map(|()| cpus)
+}
+
+/// One of `shares` equal shares of a list.
+fn share(cpus: &[u32], nth: usize, shares: usize) -> CpuSet {
+    let each = cpus.len() / shares.max(1);
+    match each {
+        0 => CpuSet::new(cpus.get(nth % cpus.len().max(1)).copied()),
+        _ => CpuSet::new(cpus.iter().skip(nth * each).take(each).copied()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use pathline_schema::CacheGroup;
 
     use super::*;
+
+    #[test]
+    fn shares_do_not_overlap_while_there_are_enough() {
+        let cpus = [0, 2, 4, 6, 1, 3, 5];
+        assert_eq!(share(&cpus, 0, 3), CpuSet::new([0, 2]));
+        assert_eq!(share(&cpus, 2, 3), CpuSet::new([1, 3]));
+        // Nine shares of seven: the eighth has the first's.
+        assert_eq!(share(&cpus, 7, 9), CpuSet::new([0]));
+        assert!(share(&[], 0, 2).is_empty());
+    }
 
     #[test]
     fn each_core_is_taken_once_before_a_sibling_is() {

@@ -18,10 +18,12 @@ mod memory;
 mod monitor;
 mod mpi;
 mod pattern;
+mod ports;
 mod shm;
 mod spread;
 mod team;
 
+pub use cpus::keep_to_share;
 pub use gpu::{
     Asked, COMPILE_COMMAND, Compile, Family, Runtime, beside, other_runtime, runtime,
     serve_compilations, writable,
@@ -30,4 +32,5 @@ pub use library::{Found, Tried};
 pub use live::{Opened, live, open};
 pub use monitor::{Management, management};
 pub use mpi::{Launched, launched};
+pub use ports::{OpenedPort, PortContext, ports};
 pub use shm::{MeetingRoom, SharedMeeting};

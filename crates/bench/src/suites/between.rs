@@ -375,7 +375,8 @@ pub(crate) fn cannot(scope: &Scope<'_>, flow: &Flow, wire: &Wire) -> Option<Stri
                 n => format!("rank {}: this run has {n} processes", rank.0),
             });
         };
-        if let Some(why) = member.without.get(&wire.via) {
+        if !member.ways.contains_key(&wire.via) {
+            let why = member.without.get(&wire.via).map_or("not here", String::as_str);
             return Some(format!("no {} in rank {}: {why}", wire.via, rank.0));
         }
     }

@@ -20,7 +20,7 @@ use clap::CommandFactory;
 
 use crate::args::{Args, Colour, Command};
 use crate::say::out;
-use crate::worker;
+use crate::{ranks, worker};
 
 /// How a command went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,9 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         None => hello::run(),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Worker) => worker::run().map(|()| Exit::Fine),
+        Some(Command::Rank { at }) => {
+            ranks::run(at.map(ranks::Place::Node).as_ref()).map(|()| Exit::Fine)
+        }
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),

@@ -18,17 +18,28 @@ use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
 use super::{Exit, colour, plan, report};
 use crate::args::{Args, Command, RunArgs};
 use crate::progress::{Progress, Stopper};
+use crate::ranks::{self, Job};
 use crate::say::{errln, out, outln};
-use crate::worker::{NoWorker, Opening, Worker};
+use crate::worker::{NoWorker, Opening, Process, Worker};
 use crate::world::{Open, Spread, World, describe, half_of_free, without_gpus};
 use crate::{env, files, kernels};
 
 pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let begun = Instant::now();
     let args = taken_up(args)?;
+    let joined = ranks::joined().filter(|_| args.select.machine.is_none());
+    if let Some((launched, Job::Joined { at, .. })) = &joined
+        && launched.rank > 0
+    {
+        // Rank 0 has the journal and the last word.
+        return ranks::run(Some(at)).map(|()| Exit::Fine);
+    }
+    let job = job(&args, joined.map(|(_, job)| job))?;
+    // It outlives the process that conducts, which may have to be replaced.
+    let _first = first_rank(job.as_ref())?;
     let stopper = Stopper::new(begun, args.time_limit);
     let model = args.select.machine.as_deref().map(describe).transpose()?;
-    let start = Start { stopper, switches: env::switches(), model, args };
+    let start = Start { stopper, switches: env::switches(), model, job, args };
     if start.model.is_some() && !start.args.worker {
         return run_here(&start);
     }
@@ -87,6 +98,27 @@ struct Start {
     switches: BTreeMap<String, String>,
     /// Description of a model, with its text.
     model: Option<(MachineDesc, String)>,
+    /// The processes that measure together, if there are several.
+    job: Option<Job>,
+}
+
+/// The processes of a run: those that a launcher started, or those that are asked for.
+fn job(args: &RunArgs, joined: Option<Job>) -> Result<Option<Job>> {
+    match (joined, args.ranks) {
+        (Some(joined), None) => Ok(Some(joined)),
+        (Some(joined), Some(_)) => Err(anyhow!(
+            "--ranks beside {} processes that a launcher started: leave one of the two out",
+            joined.count()
+        )),
+        (None, asked) => Ok(asked.map(|count| Job::Own { count })),
+    }
+}
+
+/// The rank of a launched job that has this process's place in it.
+fn first_rank(job: Option<&Job>) -> Result<Option<Process>> {
+    let Some(Job::Joined { at: ranks::Place::Node(name), .. }) = job else { return Ok(None) };
+    let process = Process::start(&["rank", "--at", name], &BTreeMap::new());
+    process.map(Some).context("rank 0 cannot be started; see `ulimit -u`")
 }
 
 impl Start {
@@ -117,6 +149,7 @@ impl Start {
             parent: std::process::id(),
             model: self.model.as_ref().map(|(_, text)| (name, text.clone())),
             spread: spread(&self.args),
+            job: self.job.clone(),
             libraries: self.args.libraries.clone(),
             without: None,
             overhead: Overhead::All,
@@ -148,7 +181,7 @@ struct Kernels {
 /// The kernels that suites take: those of the run that is gone on with, or what is remembered,
 /// searched for anew if that is asked for.
 fn kernels_for(start: &Start, memory: Bytes, crew: &mut dyn Crew) -> Result<Kernels> {
-    let Start { args, stopper, switches, model } = start;
+    let Start { args, stopper, switches, model, .. } = start;
     let mut tuned = if args.select.standard_kernels {
         Tuned::plain()
     } else if let Some(run) = &args.resume {
@@ -201,7 +234,7 @@ fn scope<'a>(
 
 /// Plans and measures.
 fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Measured> {
-    let Start { args, stopper, switches, model } = start;
+    let Start { args, stopper, switches, model, .. } = start;
     let name = start.name(crew.about());
     let Kernels { tuned, found } = kernels_for(start, settings.memory, crew)?;
     let mut plan = {
@@ -297,6 +330,7 @@ fn taken_up(args: RunArgs) -> Result<RunArgs> {
         select.machine = Some(description.to_string_lossy().into_owned());
     }
     Ok(RunArgs {
+        ranks: first.ranks,
         select,
         precision: first.precision,
         case_budget: first.case_budget,

@@ -14,6 +14,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use super::inject::{self, Inject};
 use super::link::{Heard, Link, Opening, Order, Reply, Report};
 use crate::env;
+use crate::ranks::Processes;
 use crate::say::errln;
 use crate::world::{self, Open, World};
 
@@ -40,7 +41,10 @@ pub(crate) fn run() -> Result<()> {
         return Ok(());
     }
     inject::at_open(&opening);
-    let (machine, without) = open(&opening)?;
+    let (mut machine, without) = open(&opening)?;
+    if let Some(job) = opening.job.as_ref().filter(|_| machine.ranks.is_none()) {
+        machine.ranks = Some(Box::new(Processes::open(job, &opening.libraries)?));
+    }
     let about = About::of(&machine, without, opening.overhead);
     link.send(&Report::Opened(Box::new(about.clone())))?;
     let mut here: Option<Here<'_>> = None;

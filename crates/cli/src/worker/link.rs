@@ -1,8 +1,8 @@
-//! What passes between a run and its worker process: one JSON value a line, over a socket that is the
-//! worker's standard input. Its standard output stays free for what libraries print.
+//! What passes between processes of this program: one JSON value a line, over a socket. A worker's
+//! is its standard input; its standard output stays free for what libraries print.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inject::Inject;
 use crate::args::LibraryArgs;
+use crate::ranks::Job;
 use crate::world::Spread;
 
 /// What a worker is told.
@@ -56,6 +57,8 @@ pub(crate) struct Opening {
     pub(crate) model: Option<(String, String)>,
     /// What a model draws its times from.
     pub(crate) spread: Spread,
+    /// The processes that measure together, if there are several.
+    pub(crate) job: Option<Job>,
     /// Which GPU runtime, and where its libraries are, as far as that was said.
     pub(crate) libraries: LibraryArgs,
     /// Why the GPUs are to be left alone, if they are.
@@ -71,10 +74,65 @@ const MAX_LINE: usize = 64 << 20;
 /// A line that is not taken in this time has nobody who would.
 const TAKEN: Duration = Duration::from_secs(20);
 
-/// One end of the socket.
+/// A socket of either kind.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    /// On one node.
+    Unix(UnixStream),
+    /// Over a network.
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(s) => s.set_read_timeout(read).and_then(|()| s.set_write_timeout(write)),
+            Self::Tcp(s) => {
+                // A line waits for an answer: nothing is held back to be sent with the next.
+                s.set_nodelay(true)?;
+                s.set_read_timeout(read).and_then(|()| s.set_write_timeout(write))
+            }
+        }
+    }
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unix(s) => Self::Unix(s.try_clone()?),
+            Self::Tcp(s) => Self::Tcp(s.try_clone()?),
+        })
+    }
+    fn shutdown(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(s) => s.shutdown(Shutdown::Both),
+            Self::Tcp(s) => s.shutdown(Shutdown::Both),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(s) => s.read(to),
+            Self::Tcp(s) => s.read(to),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(s) => s.write(from),
+            Self::Tcp(s) => s.write(from),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One end of a socket.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: UnixStream,
+    stream: Socket,
     read: Vec<u8>,
 }
 
@@ -92,9 +150,23 @@ pub(crate) enum Heard<T> {
 impl Link {
     /// An end that waits for `patience` at most where it listens; as long as it takes if none.
     pub(crate) fn new(stream: UnixStream, patience: Option<Duration>) -> io::Result<Self> {
-        stream.set_read_timeout(patience)?;
-        stream.set_write_timeout(Some(TAKEN))?;
+        Self::over(Socket::Unix(stream), patience)
+    }
+
+    /// The same of either kind of socket.
+    pub(crate) fn over(stream: Socket, patience: Option<Duration>) -> io::Result<Self> {
+        stream.set_timeouts(patience, Some(TAKEN))?;
         Ok(Self { stream, read: Vec::new() })
+    }
+
+    /// The same end once more, for another thread: one listens, the other sends.
+    pub(crate) fn twin(&self) -> io::Result<Self> {
+        Ok(Self { stream: self.stream.try_clone()?, read: Vec::new() })
+    }
+
+    /// Listens as long as it takes from here on.
+    pub(crate) fn wait_for_ever(&self) -> io::Result<()> {
+        self.stream.set_timeouts(None, Some(TAKEN))
     }
 
     /// Sends a line.
@@ -107,7 +179,7 @@ impl Link {
     /// Says that nothing more will be said. The other end hears of it.
     pub(crate) fn close(&self) {
         // One that is closed already is closed.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = self.stream.shutdown();
     }
 
     /// Waits for a line.

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::link::Link;
 
 /// How often who waits looks for other reasons to stop.
-pub(super) const TICK: Duration = Duration::from_millis(50);
+pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// How long a process that was killed may take to be gone. One that the kernel holds in a driver
 /// takes longer, and is left behind.
 const KILLED: Duration = Duration::from_secs(5);
@@ -31,9 +31,9 @@ type Words = Arc<Mutex<VecDeque<String>>>;
 
 /// A running worker.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
-    pub(super) link: Link,
+    pub(crate) link: Link,
     /// Switches that it was started with beside those of this process.
     pub(super) env: BTreeMap<String, String>,
     words: Words,
@@ -42,21 +42,21 @@ pub(super) struct Process {
 
 /// How a process ended.
 #[derive(Debug)]
-pub(super) struct Death {
+pub(crate) struct Death {
     /// In words, with what it printed last.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// Whether it ended by its own doing rather than by a signal that people and kernels send.
-    pub(super) own: bool,
+    pub(crate) own: bool,
 }
 
 impl Process {
-    /// Starts this program once more, as a worker.
-    pub(super) fn start(env: &BTreeMap<String, String>) -> io::Result<Self> {
+    /// Starts this program once more, with a hidden command.
+    pub(crate) fn start(words: &[&str], env: &BTreeMap<String, String>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let (output, input) = io::pipe()?;
         let mut command = Command::new(program());
         command
-            .arg("worker")
+            .args(words)
             .stdin(OwnedFd::from(theirs))
             .stdout(input.try_clone()?)
             .stderr(input)
@@ -76,23 +76,23 @@ impl Process {
         Ok(Self { child, link, env: env.clone(), words, gone: None })
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Whether it has ended already.
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.reap(Duration::ZERO)
     }
 
     /// The last line that it printed, as a clause; empty if none.
-    pub(super) fn last_words(&self) -> String {
+    pub(crate) fn last_words(&self) -> String {
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         words.back().map(|line| format!("; it last said: {line}")).unwrap_or_default()
     }
 
     /// Waits for the end of one that has closed its socket, and says how it came.
-    pub(super) fn death(mut self) -> Death {
+    pub(crate) fn death(mut self) -> Death {
         let closed_only = !self.reap(KILLED);
         if closed_only {
             self.kill();
@@ -112,7 +112,7 @@ impl Process {
 
     /// Ends it at once, and the compilers that it may wait for. False if the kernel would not let it
     /// go in time.
-    pub(super) fn kill(&mut self) -> bool {
+    pub(crate) fn kill(&mut self) -> bool {
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         // Its number is its own, and that of its group, until it is reaped.
         if let Some(group) = group.filter(|_| !self.has_ended()) {

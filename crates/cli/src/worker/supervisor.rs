@@ -102,7 +102,7 @@ impl Worker {
         interrupt: Interrupt<'_>,
     ) -> Result<(Process, About), NoWorker> {
         loop {
-            let process = Process::start(env).map_err(NoWorker::Spawn)?;
+            let process = Process::start(&["worker"], env).map_err(NoWorker::Spawn)?;
             let failure = match self.try_open(process, interrupt) {
                 Ok(Some(opened)) => return Ok(opened),
                 Ok(None) => return Err(NoWorker::Interrupted),

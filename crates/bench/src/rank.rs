@@ -1,0 +1,455 @@
+//! One process's side of what goes between processes: memory, patterns, and the ports that move them.
+
+use std::collections::BTreeMap;
+
+use pathline_hal::{
+    Buffer, CallError, ExchangeId, Machine, Meeting, Pace, Part, Port, Result, Span, no_exchange,
+    pattern,
+};
+use pathline_schema::{
+    Bytes, Cadence, Case, Collective, Flow, Mem, Member, Place, Rank, Unit, Verdict, Via, WireOp,
+};
+
+use crate::lane::SPOILT_SEED;
+
+/// A process that does its part of each step. Whoever drives it calls the same on every rank, and
+/// each step only after the last one has ended everywhere.
+pub struct RankSide<'m> {
+    machine: &'m Machine,
+    me: Rank,
+    members: Vec<Member>,
+    ports: BTreeMap<Via, Box<dyn Port + 'm>>,
+    bound: BTreeMap<ExchangeId, Bound<'m>>,
+}
+
+/// A case that is bound.
+struct Bound<'m> {
+    via: Via,
+    /// The port's own number.
+    inner: ExchangeId,
+    ends: Vec<End<'m>>,
+    /// Whether there is something to compare, of all ranks.
+    moves: bool,
+}
+
+/// Memory of one position in the group of one flow.
+struct End<'m> {
+    buffer: Buffer<'m>,
+    /// Stretches to fill before an operation: offset, bytes, seed.
+    fills: Vec<(u64, u64, u64)>,
+    /// Stretches to compare afterwards.
+    checks: Vec<(u64, u64, u64)>,
+}
+
+impl<'m> RankSide<'m> {
+    /// Rank `me`, with the ports that it has.
+    pub fn new(machine: &'m Machine, me: Rank, ports: Vec<Box<dyn Port + 'm>>) -> Self {
+        let ports = ports.into_iter().map(|port| (port.via(), port)).collect();
+        Self { machine, me, members: Vec::new(), ports, bound: BTreeMap::new() }
+    }
+
+    /// Learns who measures together.
+    pub fn know(&mut self, members: Vec<Member>) {
+        self.members = members;
+    }
+
+    /// Gives everything back that is bound, where nobody will order it any more.
+    pub fn release_all(&mut self) {
+        for id in self.bound.keys().copied().collect::<Vec<_>>() {
+            // What a port cannot give back it keeps; the next binding is another one.
+            let _ = self.release(id);
+        }
+    }
+
+    /// Allocates this rank's memory of a case and fills it; what the others must know of it. The
+    /// number is the same on all ranks.
+    ///
+    /// # Errors
+    /// The allocation's or the port's.
+    pub fn bind(&mut self, id: ExchangeId, case: &Case) -> Result<Vec<u8>> {
+        let no = |why: &str| CallError::unsupported("bind", case.to_string(), why);
+        let first = case.timed.first().and_then(|flow| flow.by.wire());
+        let via = first.map(|wire| wire.via).ok_or_else(|| no("no way between processes"))?;
+        let (mut parts, mut ends, mut moves) = (Vec::new(), Vec::new(), false);
+        for (nth, flow) in case.timed.iter().enumerate() {
+            let (part, mine) = self.part(flow, nth)?;
+            moves |= part.collective() != Some(Collective::Barrier);
+            parts.push(part);
+            ends.extend(mine);
+        }
+        let pace = match case.cadence {
+            Cadence::Streaming => Pace::Streaming,
+            Cadence::Isolated => Pace::Isolated,
+            Cadence::Graph => Pace::Graph,
+        };
+        for end in &ends {
+            end.fill(&end.fills)?;
+        }
+        let port = self.ports.get_mut(&via).ok_or_else(|| no("no library for it in this rank"))?;
+        let (inner, offer) = port.bind(&parts, pace)?;
+        self.bound.insert(id, Bound { via, inner, ends, moves });
+        Ok(offer)
+    }
+
+    /// Takes what all ranks gave.
+    ///
+    /// # Errors
+    /// The port's.
+    pub fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+        let (port, inner) = self.port("join", id)?;
+        port.join(inner, offers)
+    }
+
+    /// Runs it so many times; the times of each flow, as the port gives them.
+    ///
+    /// # Errors
+    /// The port's.
+    pub fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn Meeting,
+    ) -> Result<Vec<Vec<f64>>> {
+        let (port, inner) = self.port("run", id)?;
+        port.run(inner, reps, meeting)
+    }
+
+    /// Makes every destination wrong and every source right.
+    ///
+    /// # Errors
+    /// The write's.
+    pub fn spoil(&self, id: ExchangeId) -> Result<()> {
+        let bound = self.bound.get(&id).ok_or_else(|| no_exchange("spoil", id))?;
+        for end in &bound.ends {
+            // A buffer in place is both: what is not filled is wrong.
+            if !end.checks.is_empty() {
+                end.buffer.fill(SPOILT_SEED, false)?;
+            }
+            end.fill(&end.fills)?;
+        }
+        Ok(())
+    }
+
+    /// Compares every byte of this rank's destinations.
+    ///
+    /// # Errors
+    /// A byte that is wrong, or a failed read.
+    pub fn check(&self, id: ExchangeId) -> Result<Verdict> {
+        let bound = self.bound.get(&id).ok_or_else(|| no_exchange("check", id))?;
+        for end in &bound.ends {
+            for &(offset, bytes, seed) in &end.checks {
+                end.buffer.check_part(offset, Bytes(bytes), seed)?;
+            }
+        }
+        let nothing = || Verdict::Unverified("a barrier moves nothing".to_owned());
+        Ok(if bound.moves { Verdict::Verified } else { nothing() })
+    }
+
+    /// What carried the bytes.
+    pub fn engine(&self, id: ExchangeId) -> String {
+        let bound = self.bound.get(&id);
+        let port = bound.and_then(|b| Some((self.ports.get(&b.via)?, b.inner)));
+        port.map_or_else(String::new, |(port, inner)| port.engine(inner))
+    }
+
+    /// Gives everything of it back.
+    ///
+    /// # Errors
+    /// The port's; the memory is given back all the same. What was never bound is none.
+    pub fn release(&mut self, id: ExchangeId) -> Result<()> {
+        let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
+        match self.ports.get_mut(&bound.via) {
+            Some(port) => port.release(bound.inner),
+            None => Ok(()),
+        }
+    }
+
+    fn port(&mut self, call: &str, id: ExchangeId) -> Result<(&mut (dyn Port + 'm), ExchangeId)> {
+        let bound = self.bound.get(&id).ok_or_else(|| no_exchange(call, id))?;
+        let port = self.ports.get_mut(&bound.via).ok_or_else(|| no_exchange(call, id))?;
+        Ok((port.as_mut(), bound.inner))
+    }
+
+    /// This rank's part of a flow, and the memory that it takes.
+    fn part(&self, flow: &Flow, nth: usize) -> Result<(Part, Vec<End<'m>>)> {
+        let no = |why: &str| CallError::unsupported("bind", flow.to_string(), why);
+        let wire = *flow.by.wire().ok_or_else(|| no("no way between processes"))?;
+        let group = group(flow, &self.members)
+            .ok_or_else(|| no("a rank or GPU of its group is not in this run"))?;
+        let places: Vec<Place> = (0..group.len()).map(|at| place(flow, &group, at)).collect();
+        let of_me = |at: &usize| group.get(*at).is_some_and(|(rank, _)| *rank == self.me);
+        let mine: Vec<usize> = (0..group.len()).filter(of_me).collect();
+        let (mut send, mut recv, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        for &at in &mine {
+            let layout = Layout::of(wire.op, at, group.len(), flow.bytes.0, nth)
+                .ok_or_else(|| no("its bytes have no equal parts for all, in whole words"))?;
+            let (sends, receives) = self.allocate(&layout, places[at], &mut ends)?;
+            send.push(sends);
+            recv.push(receives);
+        }
+        Ok((Part { wire, bytes: flow.bytes.0, group, mine, send, recv }, ends))
+    }
+
+    fn allocate(
+        &self,
+        layout: &Layout,
+        place: Place,
+        ends: &mut Vec<End<'m>>,
+    ) -> Result<(Span, Span)> {
+        let Layout { send, recv, fills, checks, in_place } = layout;
+        let mut make = |bytes: u64, fills: &[_], checks: &[_]| -> Result<Span> {
+            if bytes == 0 {
+                return Ok(Span::default());
+            }
+            // On this rank's node the rank of the place says nothing.
+            let place = Place { rank: Rank(0), ..place };
+            let buffer = self.machine.buffer(place, Bytes(bytes))?;
+            buffer.fill(SPOILT_SEED, false)?;
+            let address = buffer.address();
+            ends.push(End { buffer, fills: fills.to_vec(), checks: checks.to_vec() });
+            Ok(Span { address, bytes })
+        };
+        match *in_place {
+            None => Ok((make(*send, fills, &[])?, make(*recv, &[], checks)?)),
+            Some((send_at, recv_at)) => {
+                let whole = make((send_at + send).max(recv_at + recv), fills, checks)?;
+                let part = |at, bytes| Span { address: whole.address + at, bytes };
+                Ok((part(send_at, *send), part(recv_at, *recv)))
+            }
+        }
+    }
+}
+
+impl End<'_> {
+    fn fill(&self, fills: &[(u64, u64, u64)]) -> Result<()> {
+        for &(offset, bytes, seed) in fills {
+            self.buffer.fill_part(offset, Bytes(bytes), seed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Who takes part in a flow, in order; none if one of them is not in the run.
+fn group(flow: &Flow, members: &[Member]) -> Option<Vec<(Rank, Unit)>> {
+    let (src, dst) = (flow.src, flow.dst);
+    let here = |rank: Rank| members.iter().find(|m| m.rank == rank);
+    if flow.by.wire()?.op.collective().is_none() {
+        here(src.rank).and(here(dst.rank))?;
+        return Some(vec![(src.rank, src.unit), (dst.rank, dst.unit)]);
+    }
+    if src.rank == dst.rank {
+        let gpus = &here(src.rank)?.gpus;
+        let at = |unit: Unit| gpus.iter().position(|&gpu| Unit::Gpu(gpu) == unit);
+        let (from, to) = (at(src.unit)?, at(dst.unit)?);
+        let between = gpus.get(from..=to)?;
+        return Some(between.iter().map(|&gpu| (src.rank, Unit::Gpu(gpu))).collect());
+    }
+    let unit = |rank: Rank| -> Option<Unit> {
+        let member = here(rank)?;
+        match src.unit {
+            _ if rank == src.rank => Some(src.unit),
+            _ if rank == dst.rank => Some(dst.unit),
+            Unit::Gpu(_) => member.gpus.first().map(|&gpu| Unit::Gpu(gpu)),
+            Unit::Numa(_) => Some(Unit::Numa(member.numa)),
+        }
+    };
+    (src.rank.0..=dst.rank.0).map(Rank).map(|rank| Some((rank, unit(rank)?))).collect()
+}
+
+/// The memory of one position: the kind that its end of the flow names.
+fn place(flow: &Flow, group: &[(Rank, Unit)], at: usize) -> Place {
+    let (rank, unit) = group[at];
+    let mem = if at == 0 { flow.src.mem } else { flow.dst.mem };
+    Place { rank, unit, mem }
+}
+
+/// What one position of a group sends from and receives into, and the bytes that tell whether it
+/// arrived. Stretches are offset, bytes and seed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Layout {
+    send: u64,
+    recv: u64,
+    fills: Vec<(u64, u64, u64)>,
+    checks: Vec<(u64, u64, u64)>,
+    /// Offsets of the two in one buffer, if they share one.
+    in_place: Option<(u64, u64)>,
+}
+
+impl Layout {
+    /// None if the bytes cannot be split so.
+    fn of(op: WireOp, at: usize, n: usize, bytes: u64, flow: usize) -> Option<Self> {
+        let at_u = at as u64;
+        let one = |from: u64| seed(flow, from, 0);
+        let WireOp::Group { op, in_place } = op else {
+            let (sends, receives) = match op {
+                WireOp::Ping => (true, true),
+                _ => (at == 0, at == 1),
+            };
+            let mut layout = Self::default();
+            if sends {
+                layout.send = bytes;
+                layout.fills = vec![(0, bytes, one(at_u))];
+            }
+            if receives {
+                layout.recv = bytes;
+                layout.checks = vec![(0, bytes, one(1 - at_u.min(1)))];
+            }
+            return Some(layout);
+        };
+        let (parts, root) = (n as u64, at == 0);
+        let each = bytes / parts.max(1);
+        let split =
+            matches!(op, Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll);
+        if (split && each * parts != bytes) || (op.reduces() && bytes % 8 != 0) {
+            return None;
+        }
+        let part = |p: u64| p * each;
+        let mut layout = match op {
+            Collective::Barrier => Self::default(),
+            Collective::Broadcast if root => {
+                Self { send: bytes, fills: vec![(0, bytes, one(0))], ..Self::default() }
+            }
+            Collective::Broadcast => {
+                Self { recv: bytes, checks: vec![(0, bytes, one(0))], ..Self::default() }
+            }
+            Collective::Reduce | Collective::AllReduce => {
+                let has = root || op == Collective::AllReduce;
+                let checks = if has { vec![(0, bytes, one(0))] } else { Vec::new() };
+                let recv = if has { bytes } else { 0 };
+                let fills = share(0, bytes, one(0), at_u, parts);
+                Self { send: bytes, recv, fills, checks, in_place: None }
+            }
+            Collective::ReduceScatter => {
+                if each % 8 != 0 {
+                    return None;
+                }
+                let fills =
+                    (0..parts).flat_map(|p| share(part(p), each, one(p), at_u, parts)).collect();
+                let checks = vec![(0, each, one(at_u))];
+                Self { send: bytes, recv: each, fills, checks, in_place: None }
+            }
+            Collective::AllGather => Self {
+                send: each,
+                recv: bytes,
+                fills: vec![(0, each, one(at_u))],
+                checks: (0..parts).map(|p| (part(p), each, one(p))).collect(),
+                in_place: None,
+            },
+            Collective::AllToAll => Self {
+                send: bytes,
+                recv: bytes,
+                fills: (0..parts).map(|p| (part(p), each, seed(flow, at_u, p))).collect(),
+                checks: (0..parts).map(|p| (part(p), each, seed(flow, p, at_u))).collect(),
+                in_place: None,
+            },
+        };
+        if in_place {
+            let shift = |list: &mut Vec<(u64, u64, u64)>, by| {
+                list.iter_mut().for_each(|stretch| stretch.0 += by);
+            };
+            match op {
+                Collective::AllReduce => layout.in_place = Some((0, 0)),
+                Collective::AllGather => {
+                    shift(&mut layout.fills, part(at_u));
+                    layout.in_place = Some((part(at_u), 0));
+                }
+                Collective::ReduceScatter => {
+                    shift(&mut layout.checks, part(at_u));
+                    layout.in_place = Some((0, part(at_u)));
+                }
+                _ => return None,
+            }
+        }
+        Some(layout)
+    }
+}
+
+/// The seed of what `from` sends, as part `part`, in the `flow`-th flow. Never that of zeros.
+fn seed(flow: usize, from: u64, part: u64) -> u64 {
+    pattern::word(0x7261_6e6b, (flow as u64) << 42 | from << 21 | part) | 1
+}
+
+/// What rank `at` of `n` brings to a sum that is to come out as the pattern: the words of its own
+/// stripe, and zeros. Every rank's stripe is needed once, and twice is as wrong as never.
+fn share(offset: u64, bytes: u64, seed: u64, at: u64, n: u64) -> Vec<(u64, u64, u64)> {
+    let words = bytes / 8;
+    let begin = |nth: u64| (words * nth / n) * 8;
+    let (from, to) = (begin(at), begin(at + 1));
+    let whole = (offset, bytes, seed);
+    let before = (offset, from, pattern::ZERO);
+    let after = (offset + to, bytes - to, pattern::ZERO);
+    [whole, before, after].into_iter().filter(|&(_, bytes, _)| bytes > 0).collect()
+}
+
+/// Host memory that a rank needs for a case, the most of all of them.
+pub fn host_bytes(case: &Case) -> Bytes {
+    let of = |flow: &Flow| {
+        let device = matches!(flow.src.mem, Mem::Vram | Mem::VramFine);
+        if device { 0 } else { flow.bytes.0.saturating_mul(2) }
+    };
+    Bytes(case.timed.iter().map(of).fold(0, u64::saturating_add))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(op: &str, at: usize, n: usize, bytes: u64) -> Option<Layout> {
+        Layout::of(op.parse().unwrap(), at, n, bytes, 0)
+    }
+
+    /// Words that a list of stretches writes, over what lies there.
+    fn written(fills: &[(u64, u64, u64)], bytes: u64) -> Vec<u64> {
+        let mut words = vec![0xbad; usize::try_from(bytes / 8).unwrap()];
+        for &(offset, len, seed) in fills {
+            for i in 0..len / 8 {
+                words[usize::try_from(offset / 8 + i).unwrap()] = pattern::word(seed, i);
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn what_all_bring_adds_up_to_the_pattern() {
+        for (n, words) in [(2, 1), (3, 7), (8, 64), (8, 5)] {
+            let bytes = words * 8;
+            let mut sum = vec![0u64; usize::try_from(words).unwrap()];
+            for at in 0..n {
+                let brought = written(&layout("all_reduce", at, n, bytes).unwrap().fills, bytes);
+                sum.iter_mut().zip(brought).for_each(|(s, b)| *s = s.wrapping_add(b));
+            }
+            let expected = layout("all_reduce", 0, n, bytes).unwrap().checks;
+            assert_eq!(sum, written(&expected, bytes), "{n} ranks, {words} words");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_reduce_scatter_have_their_own_pattern() {
+        // Four ranks, 4 words each: what all bring to part 2 adds up to what rank 2 looks for.
+        let bytes = 4 * 4 * 8;
+        let mut sum = vec![0u64; 16];
+        for at in 0..4 {
+            let brought = written(&layout("reduce_scatter", at, 4, bytes).unwrap().fills, bytes);
+            sum.iter_mut().zip(brought).for_each(|(s, b)| *s = s.wrapping_add(b));
+        }
+        let third = layout("reduce_scatter", 2, 4, bytes).unwrap();
+        assert_eq!(third.recv, 32);
+        assert_eq!(sum[8..12], written(&third.checks, 32)[..]);
+        let in_place = layout("reduce_scatter-inplace", 2, 4, bytes).unwrap();
+        assert_eq!(in_place.in_place, Some((0, 64)));
+        assert_eq!(in_place.checks, [(64, 32, third.checks[0].2)]);
+    }
+
+    #[test]
+    fn what_one_sends_the_other_looks_for() {
+        let (a, b) = (layout("ping", 0, 2, 24).unwrap(), layout("ping", 1, 2, 24).unwrap());
+        assert_eq!((a.fills.clone(), b.fills.clone()), (b.checks, a.checks));
+        let (a, b) =
+            (layout("all_to_all", 1, 3, 48).unwrap(), layout("all_to_all", 2, 3, 48).unwrap());
+        // Part 2 of rank 1 is part 1 of what rank 2 receives.
+        assert_eq!(a.fills[2].2, b.checks[1].2);
+        assert_ne!(a.fills[1].2, a.fills[2].2);
+        assert!(layout("all_gather", 0, 3, 16).is_none());
+        assert!(layout("send-w64", 0, 2, 5).unwrap().checks.is_empty());
+    }
+}

@@ -1,0 +1,15 @@
+//! Processes that measure together.
+//!
+//! One process conducts: it tells every rank each step over a socket and goes on when all have
+//! answered, so no rank ever decides alone, and one that dies or hangs is named. The ranks are
+//! children of the conductor (`--ranks N`), or were started by a launcher such as mpirun and join
+//! it.
+
+mod job;
+mod processes;
+mod side;
+mod words;
+
+pub(crate) use job::{Job, Place, joined};
+pub(crate) use processes::Processes;
+pub(crate) use side::run;

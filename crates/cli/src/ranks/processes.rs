@@ -1,0 +1,433 @@
+//! The conductor's side: starts or gathers the ranks, tells them each step, and hears from all.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took};
+use pathline_schema::{Case, Member, Ns, Rank, Severity, Verdict};
+
+use pathline_vendor::MeetingRoom;
+
+use super::job::Job;
+use super::words::{Answer, Enter, Failure, Hello, Order};
+use crate::args::LibraryArgs;
+use crate::worker::{Heard, Link, Process};
+
+/// Opening a machine and its libraries may take this long: MPI on hundreds of ranks, eight GPUs that
+/// wake.
+const OPENED: Duration = Duration::from_secs(90);
+/// Any step may take this long, whatever it moves.
+const AT_LEAST: Duration = Duration::from_secs(15);
+/// Bytes per second below which nothing that works is. As for steps of one process, 0.25 GB/s.
+const SLOWEST: f64 = 0.25e9;
+
+/// What came from a rank.
+enum Word {
+    Said(Answer),
+    Ended,
+    Garbled(String),
+}
+
+/// A rank as its conductor sees it.
+struct Player {
+    link: Link,
+    /// Its process, if this one started it.
+    process: Option<Process>,
+    name: String,
+}
+
+/// The ranks of a run.
+pub(crate) struct Processes {
+    members: Vec<Member>,
+    players: RefCell<Vec<Player>>,
+    heard: Receiver<(usize, Word)>,
+    bound: RefCell<BTreeMap<ExchangeId, Case>>,
+    /// Where ranks of one node meet.
+    room: RefCell<Option<MeetingRoom>>,
+    made: Cell<u64>,
+    /// Why no step can be taken any more.
+    lost: RefCell<Option<CallError>>,
+}
+
+impl Processes {
+    /// Starts or gathers the ranks of a job, and has each open the machine.
+    ///
+    /// # Errors
+    /// Names the rank that did not come or that cannot take part, and the way out.
+    pub(crate) fn open(job: &Job, libraries: &LibraryArgs) -> anyhow::Result<Self> {
+        let (tell, heard) = channel();
+        let players = match job {
+            Job::Own { count } => start(*count, &tell, &heard)?,
+            Job::Joined { .. } => gather(job, &tell)?,
+        };
+        let mut processes = Self {
+            members: Vec::new(),
+            players: RefCell::new(players),
+            heard,
+            bound: RefCell::default(),
+            room: RefCell::new(None),
+            made: Cell::new(0),
+            lost: RefCell::new(None),
+        };
+        let size = job.count();
+        let enter = |rank: u32| {
+            let local = matches!(job, Job::Own { .. }).then_some((rank, size));
+            Order::Open(Box::new(Enter { rank, size, local, libraries: libraries.clone() }))
+        };
+        let all = processes.each(&|rank| enter(rank), OPENED)?;
+        let mut members: Vec<Member> = all
+            .into_iter()
+            .filter_map(|answer| if let Answer::Opened(m) = answer { Some(*m) } else { None })
+            .collect();
+        number_nodes(&mut members);
+        processes.members = members;
+        processes.tell_all(&Order::Know(processes.members.clone()), OPENED)?;
+        processes.meet()?;
+        Ok(processes)
+    }
+
+    /// Gives ranks of one node a place to meet.
+    fn meet(&self) -> Result<()> {
+        let nodes: BTreeSet<u32> = self.members.iter().map(|m| m.node).collect();
+        if nodes.len() > 1 {
+            let why = "ranks of several nodes cannot meet in shared memory";
+            return Err(CallError::unsupported("meet", "the ranks", why));
+        }
+        let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let room = MeetingRoom::create(count)?;
+        self.tell_all(&Order::Meet(room.address()), OPENED)?;
+        self.room.replace(Some(room));
+        Ok(())
+    }
+
+    /// Gives every rank an order and hears all answers, by rank.
+    fn each(&self, order: &dyn Fn(u32) -> Order, patience: Duration) -> Result<Vec<Answer>> {
+        let count = self.players.borrow().len();
+        let all: Vec<usize> = (0..count).collect();
+        let to = &all[..];
+        if let Some(error) = self.lost.borrow().clone() {
+            return Err(error);
+        }
+        let mut step = "";
+        for &nth in to {
+            let order = order(u32::try_from(nth).unwrap_or(u32::MAX));
+            step = order.word();
+            let sent = self.players.borrow_mut()[nth].link.send(&order);
+            if sent.is_err() {
+                return Err(self.lose(step, &[nth], "has gone"));
+            }
+        }
+        let mut answers: BTreeMap<usize, Answer> = BTreeMap::new();
+        let begun = Instant::now();
+        while answers.len() < to.len() {
+            let left = patience.saturating_sub(begun.elapsed());
+            let missing = || to.iter().copied().filter(|nth| !answers.contains_key(nth)).collect();
+            let missing: Vec<usize> = missing();
+            match self.heard.recv_timeout(left) {
+                Ok((nth, Word::Said(answer))) => drop(answers.insert(nth, answer)),
+                Ok((nth, Word::Ended)) => return Err(self.lose(step, &[nth], "ended")),
+                Ok((nth, Word::Garbled(why))) => {
+                    let why = format!("sent what cannot be used ({why})");
+                    return Err(self.lose(step, &[nth], &why));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let why = format!("did not answer for {:.0} s", patience.as_secs_f64());
+                    return Err(self.lose(step, &missing, &why));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.lose(step, &missing, "has gone"));
+                }
+            }
+        }
+        self.first_failure(&mut answers)?;
+        Ok(answers.into_values().collect())
+    }
+
+    fn tell_all(&self, order: &Order, patience: Duration) -> Result<Vec<Answer>> {
+        self.each(&|_| order.clone(), patience)
+    }
+
+    /// An error of some rank is that of the step; of several the worst, since the others may only
+    /// have waited for it in vain.
+    fn first_failure(&self, answers: &mut BTreeMap<usize, Answer>) -> Result<()> {
+        let failed = |answer: &Answer| matches!(answer, Answer::Failed(_));
+        let ranks: Vec<usize> =
+            answers.iter().filter(|(_, a)| failed(a)).map(|(&nth, _)| nth).collect();
+        let mut errors = Vec::new();
+        for nth in ranks {
+            if let Some(Answer::Failed(failure)) = answers.remove(&nth) {
+                let name = self.players.borrow()[nth].name.clone();
+                errors.push(Failure::of(failure, &name));
+            }
+        }
+        let waited = |e: &CallError| e.call == "meet";
+        errors.sort_by_key(waited);
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Names the ranks that are lost. Nothing can be measured with the rest.
+    fn lose(&self, step: &str, ranks: &[usize], why: &str) -> CallError {
+        let mut players = self.players.borrow_mut();
+        let mut names = Vec::new();
+        for &nth in ranks {
+            let player = &mut players[nth];
+            let fate = match player.process.take() {
+                Some(mut process) => {
+                    let hung = !process.has_ended() && why.starts_with("did not");
+                    if hung {
+                        process.kill();
+                        ", so it was killed".to_owned()
+                    } else {
+                        format!(": it {}", process.death().text)
+                    }
+                }
+                None => String::new(),
+            };
+            names.push(format!("{}{fate}", player.name));
+        }
+        let error = CallError::new(Severity::Sticky, step, names.join(", "), why)
+            .or_try("run this case alone to see whether it repeats");
+        *self.lost.borrow_mut() = Some(error.clone());
+        error
+    }
+
+    /// How long a step of a case may take.
+    fn patience(&self, id: ExchangeId) -> Duration {
+        let bound = self.bound.borrow();
+        let moved = |case: &Case| -> f64 {
+            let of = |flow: &pathline_schema::Flow| {
+                let window = flow.by.wire().map_or(1, |wire| wire.op.window());
+                flow.bytes.as_f64() * f64::from(window)
+            };
+            case.timed.iter().map(of).sum()
+        };
+        // Filled and compared, and as often as a sample has it when it is made long enough.
+        let passes = 4.0 * self.players.borrow().len() as f64;
+        let secs = bound.get(&id).map_or(0.0, moved) * passes / SLOWEST;
+        AT_LEAST + Duration::try_from_secs_f64(secs).unwrap_or(Duration::ZERO)
+    }
+}
+
+impl Ranks for Processes {
+    fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    fn bind(&self, case: &Case) -> Result<ExchangeId> {
+        self.made.set(self.made.get() + 1);
+        let id = ExchangeId(self.made.get());
+        self.bound.borrow_mut().insert(id, case.clone());
+        let bound = self.tell_all(&Order::Bind(id.0, Box::new(case.clone())), self.patience(id));
+        let joined = bound.and_then(|answers| {
+            let offers = answers
+                .into_iter()
+                .map(|answer| if let Answer::Bound(offer) = answer { offer } else { Vec::new() })
+                .collect();
+            self.tell_all(&Order::Join(id.0, offers), self.patience(id))
+        });
+        match joined {
+            Ok(_) => Ok(id),
+            Err(error) => {
+                // Ranks that could, have bound it.
+                let _ = self.release(id);
+                Err(error)
+            }
+        }
+    }
+
+    fn run(&self, id: ExchangeId, reps: u64) -> Result<Vec<Took>> {
+        let ran = self.tell_all(&Order::Run(id.0, reps), self.patience(id));
+        if ran.is_err() && self.lost.borrow().is_none() {
+            // A meeting that somebody missed is over for all.
+            self.meet()?;
+        }
+        let answers = ran?;
+        let by_rank: Vec<Vec<Vec<f64>>> = answers
+            .into_iter()
+            .map(|answer| if let Answer::Ran(times) = answer { times } else { Vec::new() })
+            .collect();
+        let flows = self.bound.borrow().get(&id).map_or(0, |case| case.timed.len());
+        Ok((0..flows).map(|flow| took(&by_rank, flow)).collect())
+    }
+
+    fn spoil(&self, id: ExchangeId) -> Result<()> {
+        self.tell_all(&Order::Spoil(id.0), self.patience(id)).map(drop)
+    }
+
+    fn check(&self, id: ExchangeId) -> Result<Verdict> {
+        let answers = self.tell_all(&Order::Check(id.0), self.patience(id))?;
+        let unverified = answers.into_iter().find_map(|answer| match answer {
+            Answer::Checked(verdict) if verdict != Verdict::Verified => Some(verdict),
+            _ => None,
+        });
+        Ok(unverified.unwrap_or(Verdict::Verified))
+    }
+
+    fn engine(&self, id: ExchangeId) -> String {
+        let answers = self.tell_all(&Order::Engine(id.0), AT_LEAST).unwrap_or_default();
+        let words: BTreeSet<String> = answers
+            .into_iter()
+            .filter_map(|a| if let Answer::Engine(text) = a { Some(text) } else { None })
+            .filter(|text| !text.is_empty())
+            .collect();
+        words.into_iter().collect::<Vec<_>>().join(" | ")
+    }
+
+    fn release(&self, id: ExchangeId) -> Result<()> {
+        let patience = self.patience(id);
+        self.bound.borrow_mut().remove(&id);
+        self.tell_all(&Order::Release(id.0), patience).map(drop)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        // Dropping a process waits for its end.
+        for player in self.players.borrow_mut().iter_mut() {
+            // One that has gone needs no telling.
+            let _ = player.link.send(&Order::End);
+            player.link.close();
+        }
+    }
+}
+
+/// The latest rank of each repetition, summed; and each rank's own sum.
+fn took(by_rank: &[Vec<Vec<f64>>], flow: usize) -> Took {
+    let times = || by_rank.iter().map(|flows| flows.get(flow).map_or(&[][..], Vec::as_slice));
+    let most = times().map(<[f64]>::len).max().unwrap_or(0);
+    let latest =
+        |nth: usize| times().filter_map(|all| all.get(nth)).copied().fold(0.0_f64, f64::max);
+    let own = times().enumerate().filter(|(_, all)| !all.is_empty());
+    let by_rank = own
+        .map(|(rank, all)| (Rank(u32::try_from(rank).unwrap_or(u32::MAX)), Ns(all.iter().sum())))
+        .collect();
+    Took { elapsed: Ns((0..most).map(latest).sum()), by_rank }
+}
+
+/// Numbers the hosts in the order of their first ranks.
+fn number_nodes(members: &mut [Member]) {
+    let mut hosts: Vec<String> = Vec::new();
+    for member in members {
+        let known = hosts.iter().position(|host| *host == member.host);
+        let node = known.unwrap_or_else(|| {
+            hosts.push(member.host.clone());
+            hosts.len() - 1
+        });
+        member.node = u32::try_from(node).unwrap_or(u32::MAX);
+    }
+}
+
+/// Listens to a rank until it ends.
+fn listen(mut link: Link, nth: usize, tell: Sender<(usize, Word)>) -> std::io::Result<()> {
+    std::thread::Builder::new().name(format!("rank-{nth}")).spawn(move || {
+        loop {
+            let word = match link.listen() {
+                Ok(Heard::Line(answer)) => Word::Said(answer),
+                Ok(Heard::Nothing) => continue,
+                Ok(Heard::End) => Word::Ended,
+                Err(error) => Word::Garbled(error.to_string()),
+            };
+            let last = !matches!(word, Word::Said(_));
+            if tell.send((nth, word)).is_err() || last {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Starts ranks as children of this process.
+fn start(
+    count: u32,
+    tell: &Sender<(usize, Word)>,
+    heard: &Receiver<(usize, Word)>,
+) -> anyhow::Result<Vec<Player>> {
+    let mut players = Vec::new();
+    for rank in 0..count {
+        let process = Process::start(&["rank"], &BTreeMap::new())
+            .map_err(|e| anyhow::anyhow!("rank {rank} cannot be started: {e}; see `ulimit -u`"))?;
+        listen(process.link.twin()?, rank as usize, tell.clone())?;
+        let link = process.link.twin()?;
+        let name = format!("rank {rank}, process {}", process.id());
+        players.push(Player { link, process: Some(process), name });
+    }
+    let mut hello = BTreeSet::new();
+    let begun = Instant::now();
+    while hello.len() < players.len() {
+        match heard.recv_timeout(OPENED.saturating_sub(begun.elapsed())) {
+            Ok((nth, Word::Said(Answer::Hello(_)))) => drop(hello.insert(nth)),
+            Ok((nth, _)) => return Err(anyhow::anyhow!("{} ended at once", players[nth].name)),
+            Err(_) => {
+                let missing = (0..players.len()).find(|nth| !hello.contains(nth)).unwrap_or(0);
+                return Err(anyhow::anyhow!("{} does not answer", players[missing].name));
+            }
+        }
+    }
+    Ok(players)
+}
+
+/// Waits for the ranks that a launcher started.
+fn gather(job: &Job, tell: &Sender<(usize, Word)>) -> anyhow::Result<Vec<Player>> {
+    let Job::Joined { count, at, by } = job else { return Ok(Vec::new()) };
+    let mut come: BTreeMap<u32, (Link, Hello)> = BTreeMap::new();
+    let gathered = at.gather(*count, &mut |socket| {
+        let mut link = Link::over(socket, Some(AT_LEAST))?;
+        let Heard::Line(Answer::Hello(hello)) = link.listen()? else { return Ok(false) };
+        Ok(come.insert(hello.rank, (link, hello)).is_none())
+    });
+    if let Err(error) = gathered {
+        let missing: Vec<String> =
+            (0..*count).filter(|r| !come.contains_key(r)).map(|r| r.to_string()).collect();
+        return Err(anyhow::anyhow!(
+            "of the {count} processes that {by} started, rank {} did not come ({error}); start \
+             pathline itself on all of them, as in `mpirun -n {count} pathline run`, or use \
+             --ranks {count}",
+            missing.join(", ")
+        ));
+    }
+    agree(&come)?;
+    let mut players = Vec::new();
+    for (rank, (link, hello)) in come {
+        let twin = link.twin()?;
+        twin.wait_for_ever()?;
+        listen(twin, rank as usize, tell.clone())?;
+        let name = format!("rank {rank}, process {} on {}", hello.pid, hello.host);
+        players.push(Player { link, process: None, name });
+    }
+    Ok(players)
+}
+
+/// Ranks of different programs would misread each other.
+fn agree(come: &BTreeMap<u32, (Link, Hello)>) -> anyhow::Result<()> {
+    let Some((_, first)) = come.values().next() else { return Ok(()) };
+    for (rank, (_, hello)) in come {
+        if hello.version != first.version {
+            return Err(anyhow::anyhow!(
+                "rank {rank} on {} is pathline {}, rank 0 on {} is {}; start the same program on \
+                 all nodes",
+                hello.host,
+                hello.version,
+                first.host,
+                first.version
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_rank_of_each_repetition_counts() {
+        // Repetition 1: ranks take 3 and 5; repetition 2: 4 and 1. 5 + 4 = 9, though neither rank
+        // took more than 7 by itself. Rank 2 has no part.
+        let by_rank = vec![vec![vec![3.0, 4.0]], vec![vec![5.0, 1.0]], vec![vec![]]];
+        let took = took(&by_rank, 0);
+        assert_eq!(took.elapsed, Ns(9.0));
+        assert_eq!(took.by_rank, BTreeMap::from([(Rank(0), Ns(7.0)), (Rank(1), Ns(6.0))]));
+    }
+}

@@ -1,0 +1,219 @@
+//! A rank's side: opens the machine and its libraries, and does its part of each step.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use pathline_bench::RankSide;
+use pathline_hal::{CallError, ExchangeId, Meeting, Port};
+use pathline_schema::{Member, Rank, Topology};
+use pathline_vendor::{Launched, PortContext, SharedMeeting, keep_to_share, ports};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::job::{Place, joined};
+use super::words::{Answer, Enter, Failure, Hello, Order};
+use crate::env;
+use crate::say::errln;
+use crate::worker::{Heard, Link, Socket};
+use crate::world::{Open, Spread, World};
+
+/// How long the others may take to come where all meet: what they did before, they did in this time.
+const MET: Duration = Duration::from_secs(12);
+
+/// How a rank comes to its conductor.
+enum Way<'a> {
+    /// It is its child, with a socket as standard input.
+    Child(Option<Link>),
+    /// It goes there, and again if another one conducts after the first was lost.
+    Comes(&'a Place),
+}
+
+impl Way<'_> {
+    /// A link to whoever conducts; none if nobody does any more.
+    fn link(&mut self, first: bool) -> Result<Option<Link>> {
+        match self {
+            Self::Child(link) => Ok(link.take()),
+            Self::Comes(place) => match place.come(first) {
+                Ok(socket) => Ok(Some(Link::over(socket, None)?)),
+                Err(error) if first => Err(error).context("no run conducts this job"),
+                Err(_) => Ok(None),
+            },
+        }
+    }
+}
+
+/// Works until its conductor ends it: the process that started it, or one to which it goes.
+pub(crate) fn run(at: Option<&Place>) -> Result<()> {
+    // The conductor decides when work ends.
+    if let Err(error) = ctrlc::set_handler(|| {}) {
+        errln!("cannot leave signals to the run: {error}");
+    }
+    let _ = at.is_none().then(|| set_parent_process_death_signal(Some(Signal::KILL)));
+    let mut way = match at {
+        Some(place) => Way::Comes(place),
+        None => Way::Child(Some(standard_input()?)),
+    };
+    let launched = joined().map(|(launched, _)| launched);
+    let Some(mut link) = way.link(true)? else { return Ok(()) };
+    let Some(enter) = enter(&mut link, launched.as_ref())? else { return Ok(()) };
+    let told = launched.as_ref().and_then(|l| Some((l.local_rank?, l.local_size?)));
+    let local = enter.local.or(told);
+    let world = World::new(None, &enter.libraries)?;
+    let Open { machine, .. } = world.open(&env::switches(), Spread::default())?;
+    let mut member = describe(enter.rank, local.unwrap_or((0, 1)), &machine.topology);
+    if let Some(local) = enter.local {
+        keep_near(&machine.topology, &mut member, local);
+    }
+    let context = PortContext {
+        machine: &machine,
+        rank: enter.rank,
+        size: enter.size,
+        launched: launched.is_some(),
+        libraries: enter.libraries.asked(),
+    };
+    let mut opened: Vec<Box<dyn Port + '_>> = Vec::new();
+    for (via, port) in ports(&context) {
+        match port {
+            Ok(port) => {
+                member.ways.insert(via, port.library());
+                opened.push(port);
+            }
+            Err(why) => drop(member.without.insert(via, why)),
+        }
+    }
+    let mut side = RankSide::new(&machine, Rank(enter.rank), opened);
+    loop {
+        link.send(&Answer::Opened(Box::new(member.clone())))?;
+        let Heard::Line(Order::Know(members)) = link.listen()? else { return Ok(()) };
+        side.know(members);
+        link.send(&Answer::Done)?;
+        if serve(&mut link, &mut side, &enter)? == Ended::ForGood {
+            return Ok(());
+        }
+        match way.link(false)? {
+            Some(next) => link = next,
+            None => return Ok(()),
+        }
+        if self::enter(&mut link, launched.as_ref())?.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// The socket that a conductor gives its children. Processes that libraries start must not hold it.
+fn standard_input() -> Result<Link> {
+    let socket = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+    if let Ok(null) = std::fs::File::open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&null);
+    }
+    Link::over(Socket::Unix(UnixStream::from(socket)), None)
+        .context("this command is for `pathline run`, which starts it with a socket")
+}
+
+/// Says who this is, and hears how to begin; none if the run is over.
+fn enter(link: &mut Link, launched: Option<&Launched>) -> Result<Option<Box<Enter>>> {
+    link.send(&Answer::Hello(Hello {
+        rank: launched.map_or(0, |l| l.rank),
+        size: launched.and_then(|l| l.size).unwrap_or(1),
+        version: version(),
+        host: env::hostname(),
+        pid: std::process::id(),
+    }))?;
+    match link.listen()? {
+        Heard::Line(Order::Open(enter)) => Ok(Some(enter)),
+        _ => Ok(None),
+    }
+}
+
+/// How a conductor left.
+#[derive(PartialEq, Eq)]
+enum Ended {
+    /// There is nothing more to do.
+    ForGood,
+    /// It is lost; another one may come.
+    Lost,
+}
+
+fn serve(link: &mut Link, side: &mut RankSide<'_>, enter: &Enter) -> Result<Ended> {
+    let mut meeting: Box<dyn Meeting> = Box::new(Nowhere);
+    while let Heard::Line(order) = link.listen()? {
+        let answer = match order {
+            Order::Meet(room) => SharedMeeting::open(&room, Rank(enter.rank), MET).map(|place| {
+                meeting = Box::new(place);
+                Answer::Done
+            }),
+            Order::Bind(id, case) => side.bind(ExchangeId(id), &case).map(Answer::Bound),
+            Order::Join(id, offers) => side.join(ExchangeId(id), &offers).map(|()| Answer::Done),
+            Order::Run(id, reps) => {
+                side.run(ExchangeId(id), reps, meeting.as_ref()).map(Answer::Ran)
+            }
+            Order::Spoil(id) => side.spoil(ExchangeId(id)).map(|()| Answer::Done),
+            Order::Check(id) => side.check(ExchangeId(id)).map(Answer::Checked),
+            Order::Engine(id) => Ok(Answer::Engine(side.engine(ExchangeId(id)))),
+            Order::Release(id) => side.release(ExchangeId(id)).map(|()| Answer::Done),
+            Order::End => return Ok(Ended::ForGood),
+            Order::Open(_) | Order::Know(_) => return Err(anyhow!("a machine is open")),
+        };
+        link.send(&answer.unwrap_or_else(|error| Answer::Failed(Failure::from(error))))?;
+    }
+    side.release_all();
+    Ok(Ended::Lost)
+}
+
+/// Ranks that were never told where they meet.
+struct Nowhere;
+
+impl Meeting for Nowhere {
+    fn meet(&self) -> pathline_hal::Result<()> {
+        Err(CallError::unsupported("meet", "the ranks", "they have no place to meet"))
+    }
+}
+
+/// What has to be the same on all ranks.
+fn version() -> String {
+    format!("{} ({})", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
+}
+
+/// This process among those of its node: its share of the GPUs, and the domain beside them.
+fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topology) -> Member {
+    let (gpus, numa) = share_of(topology, local, locals);
+    Member {
+        rank: Rank(rank),
+        host: env::hostname(),
+        node: 0,
+        pid: std::process::id(),
+        gpus,
+        numa,
+        cpus: topology.host.allowed_cpus.to_string(),
+        ways: BTreeMap::new(),
+        without: BTreeMap::new(),
+    }
+}
+
+/// GPUs and domain of one of a node's ranks: a GPU each in turn, and all if it is the only one.
+fn share_of(topology: &Topology, local: u32, locals: u32) -> (Vec<u32>, u32) {
+    let all: Vec<u32> = topology.gpus.iter().map(|gpu| gpu.index).collect();
+    let gpus = match (locals, all.len()) {
+        (0 | 1, _) | (_, 0) => all,
+        (_, count) => vec![all[local as usize % count]],
+    };
+    let first = gpus.first().and_then(|first| topology.gpus.iter().find(|g| g.index == *first));
+    let domains: Vec<u32> =
+        topology.numa.iter().filter(|d| !d.cpus.is_empty()).map(|d| d.id).collect();
+    let spread = domains.get(local as usize % domains.len().max(1)).copied();
+    (gpus, first.and_then(|gpu| gpu.numa).or(spread).unwrap_or(0))
+}
+
+/// Keeps a rank that no launcher has placed to CPUs of its own in its domain, as far as there are
+/// enough.
+fn keep_near(topology: &Topology, member: &mut Member, (local, locals): (u32, u32)) {
+    let beside = |of: &u32| share_of(topology, *of, locals).1 == member.numa;
+    let (nth, shares) = ((0..local).filter(beside).count(), (0..locals).filter(beside).count());
+    match keep_to_share(topology, member.numa, nth, shares) {
+        Ok(cpus) => member.cpus = cpus.to_string(),
+        Err(error) => errln!("rank {}: not kept to its CPUs: {error}", member.rank.0),
+    }
+}

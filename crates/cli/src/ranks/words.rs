@@ -1,0 +1,129 @@
+//! What passes between the conductor and a rank: one JSON value a line.
+
+use pathline_hal::CallError;
+use pathline_schema::{Case, Member, Severity, Verdict};
+use serde::{Deserialize, Serialize};
+
+use crate::args::LibraryArgs;
+
+/// What a rank is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Order {
+    /// Open the machine and the libraries. First of all, once.
+    Open(Box<Enter>),
+    /// These are all of us.
+    Know(Vec<Member>),
+    /// Open the place where all meet, which the first rank has made.
+    Meet(String),
+    /// Allocate and fill.
+    Bind(u64, Box<Case>),
+    /// Connect.
+    Join(u64, Vec<Vec<u8>>),
+    /// Run so often.
+    Run(u64, u64),
+    /// Spoil what is to be received.
+    Spoil(u64),
+    /// Compare it.
+    Check(u64),
+    /// Say what carried the bytes.
+    Engine(u64),
+    /// Give it back.
+    Release(u64),
+    /// There is nothing more to do.
+    End,
+}
+
+impl Order {
+    /// In one word, for errors.
+    pub(super) const fn word(&self) -> &'static str {
+        match self {
+            Self::Open(_) => "open",
+            Self::Know(_) | Self::Meet(_) => "meet",
+            Self::Bind(..) => "bind",
+            Self::Join(..) => "join",
+            Self::Run(..) => "run",
+            Self::Spoil(_) => "spoil",
+            Self::Check(_) => "check",
+            Self::Engine(_) => "engine",
+            Self::Release(_) => "release",
+            Self::End => "end",
+        }
+    }
+}
+
+/// How a rank begins.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Enter {
+    /// Its number.
+    pub(super) rank: u32,
+    /// How many there are.
+    pub(super) size: u32,
+    /// Which of its node's ranks it is, and of how many; none if it knows better.
+    pub(super) local: Option<(u32, u32)>,
+    /// Where libraries are.
+    pub(super) libraries: LibraryArgs,
+}
+
+/// What a rank answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Answer {
+    /// Who it is, before anything else.
+    Hello(Hello),
+    /// The machine is open.
+    Opened(Box<Member>),
+    /// Done.
+    Done,
+    /// What the others must know.
+    Bound(Vec<u8>),
+    /// Times by flow.
+    Ran(Vec<Vec<f64>>),
+    /// What was compared.
+    Checked(Verdict),
+    /// What carried the bytes.
+    Engine(String),
+    /// It did not work.
+    Failed(Failure),
+}
+
+/// Who a process says it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Hello {
+    /// Its number, as its launcher says.
+    pub(super) rank: u32,
+    /// How many there are, as its launcher says.
+    pub(super) size: u32,
+    /// Its program.
+    pub(super) version: String,
+    /// Its host and process number there.
+    pub(super) host: String,
+    pub(super) pid: u32,
+}
+
+/// A failed call, as it passes between processes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Failure {
+    call: String,
+    thing: String,
+    code: i64,
+    reason: String,
+    way_out: String,
+    severity: Severity,
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        let CallError { call, thing, code, reason, way_out, severity } = error;
+        Self { call, thing, code, reason, way_out, severity }
+    }
+}
+
+impl Failure {
+    /// The error, with the rank that it comes from.
+    pub(super) fn of(self, rank: &str) -> CallError {
+        let Self { call, thing, code, reason, way_out, severity } = self;
+        let thing = format!("{thing} ({rank})");
+        CallError { call, thing, code, reason, way_out, severity }
+    }
+}
