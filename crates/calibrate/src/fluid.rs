@@ -86,8 +86,12 @@ pub struct Runner {
     active: Vec<usize>,
     rising: Vec<usize>,
     pools: Vec<Pool>,
-    /// For each pool, what each flow of the set takes of it.
-    takes: Vec<f64>,
+    /// Which pools each flow of the set uses, and what it takes of them for a byte: those of flow `i`
+    /// are `uses[users[i]..users[i + 1]]`.
+    uses: Vec<(u32, f64)>,
+    users: Vec<usize>,
+    /// Pools of the plant that the set can fill.
+    fillable: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -152,16 +156,24 @@ impl Runner {
 
     /// Pools that this set can fill, and what its flows take of them.
     fn gather(&mut self, plant: &Plant, jobs: &[Job]) {
-        self.pools.clear();
-        self.takes.clear();
-        for shared in &plant.shared {
-            let take = |j: &Job| shared.takes[j.path];
-            let most: f64 = jobs.iter().map(|j| take(j) * plant.caps[j.path]).sum();
-            if most > shared.capacity * (1.0 + SAME) {
-                let capacity = shared.capacity;
-                self.pools.push(Pool { capacity, left: 0.0, weight: 0.0, users: 0, full: false });
-                self.takes.extend(jobs.iter().map(take));
+        let Self { pools, uses, users, fillable, .. } = self;
+        pools.clear();
+        fillable.clear();
+        for (k, Shared { capacity, takes }) in plant.shared.iter().enumerate() {
+            let most: f64 = jobs.iter().map(|j| takes[j.path] * plant.caps[j.path]).sum();
+            if most > capacity * (1.0 + SAME) {
+                let capacity = *capacity;
+                pools.push(Pool { capacity, left: 0.0, weight: 0.0, users: 0, full: false });
+                fillable.push(k);
             }
+        }
+        uses.clear();
+        users.clear();
+        users.push(0);
+        for job in jobs {
+            let take = |(k, &s): (usize, &usize)| (k as u32, plant.shared[s].takes[job.path]);
+            uses.extend(fillable.iter().enumerate().map(take).filter(|(_, take)| *take > 0.0));
+            users.push(uses.len());
         }
     }
 
@@ -251,17 +263,20 @@ impl Runner {
     /// Weighted max-min rates of the flows that move, by progressive filling: all rise in
     /// proportion to their weights until a pool is full or a flow is at its cap.
     fn share(&mut self, plant: &Plant, jobs: &[Job]) {
-        let Self { rates, active, rising, pools, takes, .. } = self;
-        let n = jobs.len();
+        let Self { rates, active, rising, pools, uses, users, .. } = self;
+        let uses_of = |i: usize| &uses[users[i]..users[i + 1]];
         rates.clear();
-        rates.resize(n, 0.0);
+        rates.resize(jobs.len(), 0.0);
         rising.clear();
         rising.extend_from_slice(active);
-        for (k, pool) in pools.iter_mut().enumerate() {
+        for pool in pools.iter_mut() {
             pool.left = pool.capacity;
             (pool.weight, pool.users) = (0.0, 0);
-            for &i in active.iter().filter(|&&i| takes[k * n + i] > 0.0) {
-                pool.weight += takes[k * n + i] * plant.shares[jobs[i].path];
+        }
+        for &i in active.iter() {
+            for &(k, take) in uses_of(i) {
+                let pool = &mut pools[k as usize];
+                pool.weight += take * plant.shares[jobs[i].path];
                 pool.users += 1;
             }
         }
@@ -276,19 +291,16 @@ impl Runner {
             }
             let before = rising.len();
             rising.retain(|&i| {
-                let crosses = |(k, p): (usize, &Pool)| p.full && takes[k * n + i] > 0.0;
-                if top(&i) > reached && !pools.iter().enumerate().any(crosses) {
+                if top(&i) > reached && !uses_of(i).iter().any(|(k, _)| pools[*k as usize].full) {
                     return true;
                 }
                 let share = plant.shares[jobs[i].path];
                 rates[i] = (level * share).min(plant.caps[jobs[i].path]);
-                for (k, pool) in pools.iter_mut().enumerate() {
-                    let take = takes[k * n + i];
-                    if take > 0.0 {
-                        pool.left = (pool.left - take * rates[i]).max(0.0);
-                        pool.weight -= take * share;
-                        pool.users -= 1;
-                    }
+                for &(k, take) in uses_of(i) {
+                    let pool = &mut pools[k as usize];
+                    pool.left = (pool.left - take * rates[i]).max(0.0);
+                    pool.weight -= take * share;
+                    pool.users -= 1;
                 }
                 false
             });
