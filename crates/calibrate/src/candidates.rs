@@ -41,6 +41,9 @@ pub(crate) struct Candidate {
     pub link: Option<(Node, Node, bool)>,
     /// How many groups of its family there are: one of many needs more to be believed.
     pub of: usize,
+    /// What else has the very same paths, at another place of the node: no record can tell the two
+    /// apart.
+    pub also: Option<String>,
 }
 
 /// Which flows of a group of GPUs are meant.
@@ -137,6 +140,7 @@ fn parts(data: &Data, found: &mut Vec<Candidate>) {
                     maybe: Vec::new(),
                     link: None,
                     of: 1,
+                    also: None,
                 });
             }
         }
@@ -150,6 +154,7 @@ fn parts(data: &Data, found: &mut Vec<Candidate>) {
             maybe: Vec::new(),
             link: None,
             of: 1,
+            also: None,
         });
     }
 }
@@ -203,6 +208,7 @@ fn links(data: &Data, found: &mut Vec<Candidate>) {
                 maybe: open.clone(),
                 link: Some((a, b, false)),
                 of: answers,
+                also: None,
             });
         }
         let Some((back, maybe_back)) = over.get(&(b, a)).filter(|_| a < b) else { continue };
@@ -213,6 +219,7 @@ fn links(data: &Data, found: &mut Vec<Candidate>) {
             maybe: list(&maybe.union(maybe_back).copied().collect()),
             link: Some((a, b, true)),
             of: 1,
+            also: None,
         });
     }
 }
@@ -231,6 +238,7 @@ fn domains(data: &Data, found: &mut Vec<Candidate>) {
             found.push(Candidate {
                 name: format!("memory of numa{id}, {text}"),
                 found: Found::Topology,
+                also: before_memory(data, &of, way),
                 members: of,
                 maybe: Vec::new(),
                 link: None,
@@ -259,9 +267,24 @@ fn domains(data: &Data, found: &mut Vec<Candidate>) {
                 maybe: Vec::new(),
                 link: None,
                 of: 1,
+                also: None,
             });
         }
     }
+}
+
+/// The GPUs whose host traffic, all of it, is the traffic of a memory: then what they share may as
+/// well be a switch or a link on the way there.
+fn before_memory(data: &Data, members: &[usize], way: Way) -> Option<String> {
+    let of = |&m: &usize| match data.paths[m].ends {
+        Ends::In { gpu, .. } | Ends::Out { gpu, .. } => Some(gpu),
+        _ => None,
+    };
+    let gpus: Vec<u32> =
+        members.iter().filter_map(of).collect::<BTreeSet<_>>().into_iter().collect();
+    let same = crossing(data, &gpus, Traffic::Host, way) == members;
+    let all = gpus.len() == data.topology.gpus.len();
+    (same && !gpus.is_empty()).then(|| say(&gpus, all && gpus.len() > 1, Traffic::Host, way))
 }
 
 fn homes(topology: &Topology) -> BTreeMap<u32, u32> {
@@ -284,6 +307,7 @@ fn hidden(data: &Data, found: &mut Vec<Candidate>) {
                     maybe: Vec::new(),
                     link: None,
                     of: all,
+                    also: None,
                 });
             }
         }
@@ -302,6 +326,7 @@ fn hidden(data: &Data, found: &mut Vec<Candidate>) {
             maybe: Vec::new(),
             link: None,
             of: all,
+            also: None,
         });
         found.push(Candidate {
             name: format!("{who}: all traffic"),
@@ -314,6 +339,7 @@ fn hidden(data: &Data, found: &mut Vec<Candidate>) {
             maybe: Vec::new(),
             link: None,
             of: all,
+            also: None,
         });
     }
 }

@@ -36,6 +36,8 @@ pub struct Group {
     pub slows: usize,
     /// Names of groups that explain the sets about as well.
     pub rivals: Vec<String>,
+    /// What else has the very same paths, at another place of the node.
+    pub also: Option<String>,
 }
 
 /// What is told while it goes on.
@@ -294,8 +296,10 @@ impl<'a> Fitter<'a> {
         (!sets.is_empty() && seen > 0.0).then_some(Prospect { candidate, members, seen, sets })
     }
 
-    /// What a prospect promises, by the rates of each set while most of its flows ran.
-    fn promise(&self, prospect: &Prospect) -> f64 {
+    /// What a prospect promises, by the rates of each set while most of its flows ran: that its
+    /// flows are as late as the load is above what was seen to pass. On the whole they are; where
+    /// shares are unequal some run as if alone, and it is the latest that says so.
+    fn promise(&self, prospect: &Prospect, late: Late) -> f64 {
         let mut gain = 0.0;
         for &(s, mask) in &prospect.sets {
             let course = &self.courses[s];
@@ -305,13 +309,27 @@ impl<'a> Fitter<'a> {
                 continue;
             }
             let ends = &self.data.sets[s].ends;
-            let late = |i: usize| Some((ends.get(i)? / course.ends[i]).ln());
-            let lates: Vec<f64> = bits.filter_map(late).collect();
-            let late = lates.iter().sum::<f64>() / lates.len().max(1) as f64;
+            let lates = bits.filter_map(|i| Some((ends.get(i)? / course.ends[i]).ln()));
+            let late = match late {
+                Late::All => {
+                    let lates: Vec<f64> = lates.collect();
+                    lates.iter().sum::<f64>() / lates.len().max(1) as f64
+                }
+                Late::Last => lates.reduce(f64::max).unwrap_or(0.0),
+            };
             let after = late - (load / prospect.seen).ln();
             gain += loss(2.0 * late * late, self.spread) - loss(2.0 * after * after, self.spread);
         }
         gain
+    }
+
+    /// What a prospect must promise to be tried. The latest flow promises too much, so that what it
+    /// promises must at least pay.
+    fn least_promise(&self, prospect: &Prospect, late: Late) -> f64 {
+        match late {
+            Late::All => SAME_SCORE,
+            Late::Last => self.price(prospect.candidate.of),
+        }
     }
 
     /// First what the topology shows, which needs no luck to be there; then all else.
@@ -321,23 +339,27 @@ impl<'a> Fitter<'a> {
         self.search(prospects, None, tell);
     }
 
-    /// Adds groups until none is worth its price.
+    /// Adds groups until none is worth its price. By the latest flow only what is left then is looked
+    /// at: where many things are unexplained, one of a group's flows is late for many reasons.
     fn search(&mut self, prospects: &[Prospect], only: Option<Found>, tell: &mut dyn FnMut(&Step)) {
         // Those that were tried in vain stand back until all others had their turn.
         let mut vain = vec![false; prospects.len()];
-        let mut again = false;
+        let (mut again, mut late) = (false, Late::All);
         for _ in 0..ROUNDS {
             let mut promising: Vec<(f64, usize)> = (0..prospects.len())
                 .filter(|&p| only.is_none_or(|found| prospects[p].candidate.found == found))
                 .filter(|&p| !vain[p] && !self.has(prospects, p))
-                .map(|p| (self.promise(&prospects[p]), p))
-                .filter(|(promise, _)| *promise > SAME_SCORE)
+                .map(|p| (self.promise(&prospects[p], late), p))
+                .filter(|&(promise, p)| promise > self.least_promise(&prospects[p], late))
                 .collect();
             promising.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
             promising.truncate(TRIED);
             if promising.is_empty() {
-                if !again {
+                if !again && (late == Late::Last || only.is_some()) {
                     break;
+                }
+                if !again {
+                    late = Late::Last;
                 }
                 vain.fill(false);
                 again = false;
@@ -457,10 +479,10 @@ impl<'a> Fitter<'a> {
         let mut takes = vec![0.0; self.data.paths.len()];
         prospect.members.iter().for_each(|&m| takes[m] = 1.0);
         self.plant.shared.push(Shared { capacity: trial.capacity, takes });
-        let Candidate { name, found, maybe, link, of, .. } = prospect.candidate.clone();
+        let Candidate { name, found, maybe, link, of, also, .. } = prospect.candidate.clone();
         let (low, high) = (trial.capacity, trial.capacity);
         let rivals = Vec::new();
-        self.groups.push(Group { name, found, of, maybe, link, low, high, slows: 0, rivals });
+        self.groups.push(Group { name, found, of, maybe, link, low, high, slows: 0, rivals, also });
         self.taken.push(trial.prospect);
         self.rerun(trial.changed.iter().copied());
         self.groups.len() - 1
@@ -552,6 +574,15 @@ impl<'a> Fitter<'a> {
         self.rerun(sets);
         worth
     }
+}
+
+/// Which flows of a group must be late for it to promise something.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Late {
+    /// All of them, on average.
+    All,
+    /// One of them.
+    Last,
 }
 
 /// A prospect that was tried out.

@@ -102,6 +102,13 @@ fn undecided(data: &Data, fitted: &Fitted, at_least: &[AtLeast]) -> Vec<String> 
         if !group.rivals.is_empty() {
             found.push(format!("{}: might as well be {}", group.name, group.rivals.join(", or ")));
         }
+        if let Some(also) = &group.also {
+            found.push(format!(
+                "{}: has the same paths as {also}, so that this memory and a switch or a link on \
+                 the way to it cannot be told apart",
+                group.name
+            ));
+        }
         if group.slows < 2 && group.found == Found::Interference {
             found.push(format!("{}: rests on a single set of flows", group.name));
         }

@@ -75,8 +75,8 @@ impl Fitter<'_> {
             let mut takes = vec![0.0; self.data.paths.len()];
             prospect.members.iter().for_each(|&m| takes[m] = 1.0);
             self.plant.shared[g] = Shared { capacity: best.capacity, takes };
-            let Candidate { name, found, maybe, link, of, .. } = prospect.candidate.clone();
-            self.groups[g] = Group { name, found, maybe, link, of, ..self.groups[g].clone() };
+            let Candidate { name, found, maybe, link, of, also, .. } = prospect.candidate.clone();
+            self.groups[g] = Group { name, found, maybe, link, of, also, ..self.groups[g].clone() };
             self.taken[g] = best.prospect;
             let new = self.sets_of(&self.plant.shared[g], best.capacity);
             self.rerun(old.into_iter().chain(new));

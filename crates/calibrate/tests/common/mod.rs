@@ -14,10 +14,30 @@ use pathline_sim::Options;
 
 /// Measures cases on a machine with so much noise: 0.01 is 1 % of each operation's time.
 pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64) -> Run {
+    let patterns: Vec<_> = cases.iter().map(|c| c.to_string().parse().unwrap()).collect();
+    run(desc, noise, seed, &|scope| Plan::new(scope, &["overhead".to_owned()], &patterns).unwrap())
+}
+
+/// Measures the cases of a suite that `wanted` says.
+pub(crate) fn measure_suite(
+    desc: &MachineDesc,
+    suite: &str,
+    wanted: &dyn Fn(&Case) -> bool,
+    noise: f64,
+    seed: u64,
+) -> Run {
+    run(desc, noise, seed, &|scope| {
+        let mut plan = Plan::new(scope, &[suite.to_owned()], &[]).unwrap();
+        plan.entries.retain(|entry| wanted(&entry.case));
+        plan
+    })
+}
+
+fn run(desc: &MachineDesc, noise: f64, seed: u64, plan: &dyn Fn(&Scope<'_>) -> Plan) -> Run {
     let options = Options { seed, jitter: noise, ..Options::default() };
     let machine = pathline_sim::machine_with(desc, Switches::default(), &options).unwrap();
     let (env, tuned) = (BTreeMap::new(), Tuned::plain());
-    let scope = Scope {
+    let plan = plan(&Scope {
         topology: &machine.topology,
         simulated: true,
         without_runtime: None,
@@ -26,9 +46,7 @@ pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64)
         tuned: &tuned,
         draw: pathline_bench::Draw::default(),
         ranks: &[],
-    };
-    let patterns: Vec<_> = cases.iter().map(|c| c.to_string().parse().unwrap()).collect();
-    let plan = Plan::new(&scope, &["overhead".to_owned()], &patterns).unwrap();
+    });
     let settings = Settings {
         case_budget: Ns::ms(60.0),
         max_samples: 20,
