@@ -44,8 +44,7 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         return run_here(&start);
     }
     let args = &start.args;
-    let limit = args.case_deadline.map(Duration::from_secs_f64);
-    let opened = Worker::open(start.opening(), settings(args), limit, &|| start.stopper.reason());
+    let opened = Worker::open(start.opening(), settings(args), start.limit(), &|| start.stopper.reason());
     let mut worker = match opened {
         Ok(worker) => worker,
         Err(NoWorker::Spawn(error)) => return run_without_worker(&start, &error),
@@ -135,6 +134,11 @@ impl Start {
         Settings { memory, ..settings(&self.args) }
     }
 
+    /// How long a step may take, if that was said.
+    fn limit(&self) -> Option<Duration> {
+        self.args.case_deadline.map(Duration::from_secs_f64)
+    }
+
     /// The physics that figures are held against.
     fn network(&self, about: &About) -> Result<Network> {
         match &self.model {
@@ -150,6 +154,7 @@ impl Start {
             model: self.model.as_ref().map(|(_, text)| (name, text.clone())),
             spread: spread(&self.args),
             job: self.job.clone(),
+            limit: self.limit(),
             libraries: self.args.libraries.clone(),
             without: None,
             overhead: Overhead::All,

@@ -99,10 +99,11 @@ impl Place {
     /// Waits for `count` processes to come.
     ///
     /// # Errors
-    /// Nobody can meet there, or the reason from `gave_up` once it has one.
+    /// Nobody can meet there, or some did not come in time.
     pub(super) fn gather(
         &self,
         count: u32,
+        limit: Option<Duration>,
         come: &mut dyn FnMut(Socket) -> io::Result<bool>,
     ) -> io::Result<()> {
         let Self::Node(name) = self;
@@ -116,7 +117,7 @@ impl Place {
                     here += u32::from(come(Socket::Unix(stream))?);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    if begun.elapsed() > GATHERED {
+                    if begun.elapsed() > limit.unwrap_or(GATHERED) {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     std::thread::sleep(Duration::from_millis(2));

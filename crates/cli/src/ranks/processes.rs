@@ -20,6 +20,8 @@ use crate::worker::{Heard, Link, Process};
 const OPENED: Duration = Duration::from_secs(90);
 /// Any step may take this long, whatever it moves.
 const AT_LEAST: Duration = Duration::from_secs(15);
+/// A rank that hangs is named here before who watches this process takes it for hung as a whole.
+const OF_ALL: f64 = 0.6;
 /// Bytes per second below which nothing that works is. As for steps of one process, 0.25 GB/s.
 const SLOWEST: f64 = 0.25e9;
 
@@ -47,6 +49,8 @@ pub(crate) struct Processes {
     /// Where ranks of one node meet.
     room: RefCell<Option<MeetingRoom>>,
     made: Cell<u64>,
+    /// How long a step may take, if the user said so.
+    limit: Option<Duration>,
     /// Why no step can be taken any more.
     lost: RefCell<Option<CallError>>,
 }
@@ -56,11 +60,16 @@ impl Processes {
     ///
     /// # Errors
     /// Names the rank that did not come or that cannot take part, and the way out.
-    pub(crate) fn open(job: &Job, libraries: &LibraryArgs) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        job: &Job,
+        libraries: &LibraryArgs,
+        limit: Option<Duration>,
+    ) -> anyhow::Result<Self> {
+        let limit = limit.map(|all| all.mul_f64(OF_ALL));
         let (tell, heard) = channel();
         let players = match job {
             Job::Own { count } => start(*count, &tell, &heard)?,
-            Job::Joined { .. } => gather(job, &tell)?,
+            Job::Joined { .. } => gather(job, limit, &tell)?,
         };
         let mut processes = Self {
             members: Vec::new(),
@@ -69,6 +78,7 @@ impl Processes {
             bound: RefCell::default(),
             room: RefCell::new(None),
             made: Cell::new(0),
+            limit,
             lost: RefCell::new(None),
         };
         let size = job.count();
@@ -76,14 +86,15 @@ impl Processes {
             let local = matches!(job, Job::Own { .. }).then_some((rank, size));
             Order::Open(Box::new(Enter { rank, size, local, libraries: libraries.clone() }))
         };
-        let all = processes.each(&|rank| enter(rank), OPENED)?;
+        let opening = limit.unwrap_or(OPENED);
+        let all = processes.each(&|rank| enter(rank), opening)?;
         let mut members: Vec<Member> = all
             .into_iter()
             .filter_map(|answer| if let Answer::Opened(m) = answer { Some(*m) } else { None })
             .collect();
         number_nodes(&mut members);
         processes.members = members;
-        processes.tell_all(&Order::Know(processes.members.clone()), OPENED)?;
+        processes.tell_all(&Order::Know(processes.members.clone()), opening)?;
         processes.meet()?;
         Ok(processes)
     }
@@ -195,6 +206,9 @@ impl Processes {
 
     /// How long a step of a case may take.
     fn patience(&self, id: ExchangeId) -> Duration {
+        if let Some(limit) = self.limit {
+            return limit;
+        }
         let bound = self.bound.borrow();
         let moved = |case: &Case| -> f64 {
             let of = |flow: &pathline_schema::Flow| {
@@ -369,10 +383,14 @@ fn start(
 }
 
 /// Waits for the ranks that a launcher started.
-fn gather(job: &Job, tell: &Sender<(usize, Word)>) -> anyhow::Result<Vec<Player>> {
+fn gather(
+    job: &Job,
+    limit: Option<Duration>,
+    tell: &Sender<(usize, Word)>,
+) -> anyhow::Result<Vec<Player>> {
     let Job::Joined { count, at, by } = job else { return Ok(Vec::new()) };
     let mut come: BTreeMap<u32, (Link, Hello)> = BTreeMap::new();
-    let gathered = at.gather(*count, &mut |socket| {
+    let gathered = at.gather(*count, limit, &mut |socket| {
         let mut link = Link::over(socket, Some(AT_LEAST))?;
         let Heard::Line(Answer::Hello(hello)) = link.listen()? else { return Ok(false) };
         Ok(come.insert(hello.rank, (link, hello)).is_none())

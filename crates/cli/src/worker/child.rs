@@ -43,7 +43,10 @@ pub(crate) fn run() -> Result<()> {
     inject::at_open(&opening);
     let (mut machine, without) = open(&opening)?;
     if let Some(job) = opening.job.as_ref().filter(|_| machine.ranks.is_none()) {
-        machine.ranks = Some(Box::new(Processes::open(job, &opening.libraries)?));
+        match Processes::open(job, &opening.libraries, opening.limit) {
+            Ok(ranks) => machine.ranks = Some(Box::new(ranks)),
+            Err(error) => return Ok(link.send(&Report::Incomplete(format!("{error:#}")))?),
+        }
     }
     let about = About::of(&machine, without, opening.overhead);
     link.send(&Report::Opened(Box::new(about.clone())))?;

@@ -32,6 +32,8 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The machine is open.
     Opened(Box<About>),
+    /// Those that measure together are not complete, which another process cannot change.
+    Incomplete(String),
     /// Something of the task at hand.
     Word(Box<Word>),
     /// The task has ended.
@@ -59,6 +61,9 @@ pub(crate) struct Opening {
     pub(crate) spread: Spread,
     /// The processes that measure together, if there are several.
     pub(crate) job: Option<Job>,
+    /// How long a step may take, if the user said so.
+    #[serde(default)]
+    pub(crate) limit: Option<Duration>,
     /// Which GPU runtime, and where its libraries are, as far as that was said.
     pub(crate) libraries: LibraryArgs,
     /// Why the GPUs are to be left alone, if they are.

@@ -69,6 +69,20 @@ struct Failure {
     own: bool,
 }
 
+/// Why a process has not opened the machine.
+enum NotOpen {
+    /// Another one may.
+    Lost(Failure),
+    /// None will.
+    ForGood(NoWorker),
+}
+
+impl From<Failure> for NotOpen {
+    fn from(failure: Failure) -> Self {
+        Self::Lost(failure)
+    }
+}
+
 impl Worker {
     /// Starts a worker that opens the machine.
     pub(crate) fn open(
@@ -104,9 +118,9 @@ impl Worker {
         loop {
             let process = Process::start(&["worker"], env).map_err(NoWorker::Spawn)?;
             let failure = match self.try_open(process, interrupt) {
-                Ok(Some(opened)) => return Ok(opened),
-                Ok(None) => return Err(NoWorker::Interrupted),
-                Err(failure) => failure,
+                Ok(opened) => return Ok(opened),
+                Err(NotOpen::ForGood(why)) => return Err(why),
+                Err(NotOpen::Lost(failure)) => failure,
             };
             if self.opening.overhead == Overhead::All {
                 self.opening.overhead = Overhead::Host;
@@ -135,29 +149,33 @@ impl Worker {
         &self,
         mut process: Process,
         interrupt: Interrupt<'_>,
-    ) -> Result<Option<(Process, About)>, Failure> {
+    ) -> Result<(Process, About), NotOpen> {
         let begun = Instant::now();
         let limit = self.limit.unwrap_or(BETWEEN);
         if process.link.send(&Order::Open(Box::new(self.opening.clone()))).is_err() {
-            return Err(ended(process));
+            return Err(ended(process).into());
         }
         loop {
-            match process.link.listen() {
+            let failure = match process.link.listen() {
                 Ok(Heard::Line(Report::Opened(about))) => {
-                    return self.accept(process, *about).map(Some);
+                    return Ok(self.accept(process, *about)?);
+                }
+                Ok(Heard::Line(Report::Incomplete(why))) => {
+                    return Err(NotOpen::ForGood(NoWorker::Open(why)));
                 }
                 Ok(Heard::Nothing) if interrupt().is_some() => {
                     process.kill();
-                    return Ok(None);
+                    return Err(NotOpen::ForGood(NoWorker::Interrupted));
                 }
                 Ok(Heard::Nothing) if begun.elapsed() > limit => {
-                    return Err(hung(process, "it opened the machine", limit));
+                    hung(process, "it opened the machine", limit)
                 }
-                Ok(Heard::Nothing) if !process.has_ended() => {}
-                Ok(Heard::Nothing | Heard::End) => return Err(ended(process)),
-                Ok(Heard::Line(_)) => return Err(garbled(process, "not what was asked for")),
-                Err(error) => return Err(garbled(process, &error.to_string())),
-            }
+                Ok(Heard::Nothing) if !process.has_ended() => continue,
+                Ok(Heard::Nothing | Heard::End) => ended(process),
+                Ok(Heard::Line(_)) => garbled(process, "not what was asked for"),
+                Err(error) => garbled(process, &error.to_string()),
+            };
+            return Err(failure.into());
         }
     }
 
@@ -259,7 +277,7 @@ impl Crew for Worker {
                     let failure = ended(process);
                     return Ok(self.lost(watch.at, failure));
                 }
-                Ok(Heard::Line(Report::Opened(_))) => {
+                Ok(Heard::Line(Report::Opened(_) | Report::Incomplete(_))) => {
                     let failure = garbled(process, "a machine in place of figures");
                     return Ok(self.lost(watch.at, failure));
                 }

@@ -1,0 +1,205 @@
+//! Processes that measure together: how they find each other, what one of them costs that dies or
+//! hangs, and what is said of one that never came.
+
+// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use pathline_schema::{Fault, Journal, Outcome, Verdict};
+use tempfile::TempDir;
+
+/// Far more than any run here takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Copies that need no feature of the processor, of three sizes.
+const CASES: [&str; 4] = [
+    "r0.numa0.huge > r1.numa0.huge by shm@numa0[ping,memcpy+memcpy,same-l3] x 8B",
+    "r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 1MiB",
+    "r0.numa0.huge > r1.numa0.huge by shm@numa0[consume,plain+plain] x 64KiB",
+    "r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 64KiB & \
+     r1.numa0.huge > r0.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 64KiB",
+];
+
+fn command(args: &[&str], out: &Path) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+    command.arg("run").args(args).arg("--quiet").arg("--out").arg(out).stdin(Stdio::null());
+    command
+}
+
+/// The same with all [`CASES`].
+fn of_all_cases<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    args.iter().copied().chain(CASES.iter().flat_map(|case| ["--case", case])).collect()
+}
+
+fn journal(out: &Path) -> Journal {
+    let file = fs::File::open(out.join("run.jsonl")).unwrap();
+    Journal::read(BufReader::new(file)).unwrap()
+}
+
+fn faults(journal: &Journal) -> Vec<&Fault> {
+    let faulted = |o| if let &Outcome::Faulted(ref fault) = o { Some(fault) } else { None };
+    journal.outcomes.iter().filter_map(faulted).collect()
+}
+
+/// Each case has one outcome, and the run says that it is complete.
+fn is_whole(journal: &Journal, cases: usize) {
+    let once: BTreeSet<String> = journal.outcomes.iter().map(|o| o.case().to_string()).collect();
+    assert_eq!((once.len(), journal.outcomes.len()), (cases, cases));
+    assert!(journal.end.as_ref().unwrap().complete);
+}
+
+fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Starts a process as a launcher would that counts `size` processes.
+fn launched(rank: u32, size: u32, args: &[&str], out: &Path) -> Child {
+    let mut command = command(args, out);
+    command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", size.to_string());
+    command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Processes of the run that measure, by their numbers.
+fn ranks_of(run: u32) -> Vec<u32> {
+    let all = || fs::read_dir("/proc").unwrap().flatten();
+    let number = |entry: &fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let parent = |pid: u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let is_rank = |pid: u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&b| b == 0).nth(1) == Some(b"rank")
+    };
+    let grandchild = |pid: u32| parent(pid).and_then(parent) == Some(run);
+    all().filter_map(|e| number(&e)).filter(|&pid| is_rank(pid) && grandchild(pid)).collect()
+}
+
+fn signal(pid: u32, name: &str) {
+    // It may be gone already.
+    let _ = Command::new("kill").args([name, &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+/// Waits until a run has ranks.
+fn has_ranks(run: &Child, count: usize) -> Vec<u32> {
+    let begun = Instant::now();
+    loop {
+        let ranks = ranks_of(run.id());
+        if ranks.len() == count {
+            return ranks;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no ranks came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn two_ranks_move_bytes_that_are_compared() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("run");
+    let output =
+        command(&of_all_cases(&["--ranks", "2", "--case-budget", "50"]), &out).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let journal = journal(&out);
+    is_whole(&journal, CASES.len());
+    let ranks = &journal.begin.ranks;
+    assert_eq!(ranks.iter().map(|m| m.rank.0).collect::<Vec<_>>(), [0, 1]);
+    for outcome in &journal.outcomes {
+        let Outcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(measured.verdict, Verdict::Verified, "{}", measured.case);
+        for series in &measured.series {
+            // The latest rank of each repetition counts: no rank alone took longer than a sample.
+            assert_eq!(series.by_rank.len(), 2);
+            for own in series.by_rank.values() {
+                let longer = own.iter().zip(&series.samples_ns).any(|(own, all)| own > all);
+                assert!(!longer, "{}", measured.case);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_costs_its_case_and_no_other() {
+    let dir = TempDir::new().unwrap();
+    for nth in 0..6_u64 {
+        let out = dir.path().join(format!("run{nth}"));
+        let args = of_all_cases(&["--ranks", "2", "--case-budget", "300", "--precision", "0.001"]);
+        let mut run = command(&args, &out).stderr(Stdio::null()).spawn().unwrap();
+        let ranks = has_ranks(&run, 2);
+        // Some moment of a run of more than a second.
+        std::thread::sleep(Duration::from_millis(97 * nth));
+        signal(ranks[usize::try_from(nth).unwrap() % 2], "-KILL");
+        let begun = Instant::now();
+        while run.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < PATIENCE, "the run did not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let journal = journal(&out);
+        is_whole(&journal, CASES.len());
+        let faults = faults(&journal);
+        assert!(faults.len() <= 1, "{faults:?}");
+        for fault in faults {
+            assert!(fault.error.contains("rank "), "{}", fault.error);
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_is_named() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("run");
+    let args = of_all_cases(&["--ranks", "2", "--case-budget", "400", "--case-deadline", "4"]);
+    let mut run = command(&args, &out).stderr(Stdio::null()).spawn().unwrap();
+    let ranks = has_ranks(&run, 2);
+    std::thread::sleep(Duration::from_millis(300));
+    signal(ranks[0], "-STOP");
+    let begun = Instant::now();
+    while run.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "the run did not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let journal = journal(&out);
+    is_whole(&journal, CASES.len());
+    let faults = faults(&journal);
+    let stopped = format!("process {}", ranks[0]);
+    assert!(
+        faults.iter().any(|f| f.error.contains(&stopped) || f.error.contains("rank 0")),
+        "{faults:?} do not name {stopped}"
+    );
+    assert!(faults.len() <= 1, "{faults:?}");
+}
+
+#[test]
+fn processes_of_a_launcher_find_each_other() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("run");
+    let args = of_all_cases(&["--case-budget", "50"]);
+    let other = launched(1, 2, &args, &out);
+    let first = launched(0, 2, &args, &out);
+    let (first, other) = (first.wait_with_output().unwrap(), other.wait_with_output().unwrap());
+    assert!(first.status.success() && other.status.success(), "{}", words(&first));
+    assert!(other.stdout.is_empty());
+    is_whole(&journal(&out), CASES.len());
+}
+
+#[test]
+fn a_rank_that_never_came_is_named_with_the_way_out() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("run");
+    let args = of_all_cases(&["--case-deadline", "3"]);
+    let other = launched(2, 3, &args, &out);
+    let output = launched(0, 3, &args, &out).wait_with_output().unwrap();
+    let words = words(&output);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("rank 1 did not come") && words.contains("--ranks 3"), "{words}");
+    let mut other = other;
+    signal(other.id(), "-TERM");
+    signal(other.id(), "-KILL");
+    other.wait().unwrap();
+}
