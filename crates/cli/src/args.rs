@@ -171,6 +171,10 @@ pub(crate) struct RunArgs {
     /// UCX, NCCL or RCCL. For MPI start pathline under mpirun or srun instead.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) ranks: Option<u32>,
+    /// Where ranks that a launcher started on several hosts meet: the host of rank 0 and a free port.
+    /// Under Slurm, and on one host, they find each other by themselves.
+    #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS")]
+    pub(crate) rendezvous: Option<String>,
     /// Stop after this many seconds, with what there is.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub(crate) time_limit: Option<f64>,

@@ -53,7 +53,8 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Worker) => worker::run().map(|()| Exit::Fine),
         Some(Command::Rank { at }) => {
-            ranks::run(at.map(ranks::Place::Node).as_ref()).map(|()| Exit::Fine)
+            let at = at.map(|place| serde_json::from_str(&place)).transpose()?;
+            ranks::run(at.as_ref()).map(|()| Exit::Fine)
         }
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),

@@ -27,7 +27,10 @@ use crate::{env, files, kernels};
 pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let begun = Instant::now();
     let args = taken_up(args)?;
-    let joined = ranks::joined().filter(|_| args.select.machine.is_none());
+    let joined = match args.select.machine {
+        None => ranks::joined(args.rendezvous.as_deref())?,
+        Some(_) => None,
+    };
     if let Some((launched, Job::Joined { at, .. })) = &joined
         && launched.rank > 0
     {
@@ -44,7 +47,8 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         return run_here(&start);
     }
     let args = &start.args;
-    let opened = Worker::open(start.opening(), settings(args), start.limit(), &|| start.stopper.reason());
+    let opened =
+        Worker::open(start.opening(), settings(args), start.limit(), &|| start.stopper.reason());
     let mut worker = match opened {
         Ok(worker) => worker,
         Err(NoWorker::Spawn(error)) => return run_without_worker(&start, &error),
@@ -115,8 +119,9 @@ fn job(args: &RunArgs, joined: Option<Job>) -> Result<Option<Job>> {
 
 /// The rank of a launched job that has this process's place in it.
 fn first_rank(job: Option<&Job>) -> Result<Option<Process>> {
-    let Some(Job::Joined { at: ranks::Place::Node(name), .. }) = job else { return Ok(None) };
-    let process = Process::start(&["rank", "--at", name], &BTreeMap::new());
+    let Some(Job::Joined { at, .. }) = job else { return Ok(None) };
+    let at = serde_json::to_string(at)?;
+    let process = Process::start(&["rank", "--at", &at], &BTreeMap::new());
     process.map(Some).context("rank 0 cannot be started; see `ulimit -u`")
 }
 

@@ -1,10 +1,13 @@
 //! Which processes measure together, and how they find each other.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use anyhow::anyhow;
 use pathline_vendor::{Launched, launched};
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +15,14 @@ use crate::worker::Socket;
 
 /// How long the ranks of a job may take to come. Launchers start hundreds of processes in seconds.
 const GATHERED: Duration = Duration::from_secs(60);
-
 /// How long a conductor that was lost may take to be replaced.
 const REPLACED: Duration = Duration::from_secs(10);
+/// Ports that a job's number chooses among: registered ones that no system hands out by itself
+/// (Linux takes 32768 and up). Source: ip-sysctl, ip_local_port_range.
+const PORTS: std::ops::Range<u64> = 20_000..32_000;
+
+/// Looks up a variable of the environment.
+type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The processes of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,21 +59,80 @@ impl Job {
 pub(crate) enum Place {
     /// An abstract socket of this node, by name.
     Node(String),
+    /// A port of the first rank's host.
+    Net {
+        /// Name or address of that host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
 }
 
 /// This process's part in a job that a launcher started: its number and the job. None if it was
 /// started alone.
-pub(crate) fn joined() -> Option<(Launched, Job)> {
-    let found = launched(&|name| std::env::var(name).ok())?;
-    let count = found.size.filter(|&size| size > 1)?;
-    let at = Place::Node(format!("pathline-{}", name_of(&|name| std::env::var(name).ok())));
+///
+/// # Errors
+/// The job has several hosts and nothing says where they meet.
+pub(crate) fn joined(rendezvous: Option<&str>) -> anyhow::Result<Option<(Launched, Job)>> {
+    let env = |name: &str| std::env::var(name).ok();
+    let Some(found) = launched(&env) else { return Ok(None) };
+    let Some(count) = found.size.filter(|&size| size > 1) else { return Ok(None) };
+    let at = place(&env, &found, rendezvous)?;
     let job = Job::Joined { count, at, by: found.by.to_owned() };
-    Some((found, job))
+    Ok(Some((found, job)))
+}
+
+/// Who this process is in its job; none if it was started alone.
+pub(super) fn me() -> Option<Launched> {
+    launched(&|name| std::env::var(name).ok())
+}
+
+fn place(env: Env<'_>, found: &Launched, rendezvous: Option<&str>) -> anyhow::Result<Place> {
+    if let Some(text) = rendezvous {
+        let bad = || anyhow!("--rendezvous {text}: expected HOST:PORT, with the host of rank 0");
+        let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
+        return Ok(Place::Net { host: host.to_owned(), port: port.parse().map_err(|_| bad())? });
+    }
+    let several = match env("SLURM_STEP_NUM_NODES").or_else(|| env("SLURM_NNODES")) {
+        Some(nodes) if found.by == "Slurm" => nodes != "1",
+        _ => found.local_size.is_some_and(|local| Some(local) != found.size),
+    };
+    if !several {
+        return Ok(Place::Node(format!("pathline-{}", name_of(env))));
+    }
+    let list = env("SLURM_STEP_NODELIST").or_else(|| env("SLURM_JOB_NODELIST"));
+    let host = list.as_deref().and_then(first_host).ok_or_else(|| {
+        anyhow!(
+            "{} started processes on several hosts and does not say which is rank 0's: add \
+             --rendezvous HOST:PORT, with that host and a free port",
+            found.by
+        )
+    })?;
+    let mut hash = DefaultHasher::new();
+    name_of(env).hash(&mut hash);
+    let port = PORTS.start + hash.finish() % (PORTS.end - PORTS.start);
+    Ok(Place::Net { host, port: u16::try_from(port).unwrap_or(u16::MAX) })
+}
+
+/// The first host of a list as Slurm writes it: `node[003-007,9],login1` begins with node003.
+/// Source: scontrol(1), hostlist expressions.
+fn first_host(list: &str) -> Option<String> {
+    let first = list.trim();
+    let end = first.find([',', '[']).unwrap_or(first.len());
+    let (name, rest) = first.split_at(end);
+    let Some(range) = rest.strip_prefix('[') else {
+        return (!name.is_empty()).then(|| name.to_owned());
+    };
+    let inside = range.split(']').next()?;
+    let number = inside.split([',', '-']).next()?;
+    let after = range.split_once(']')?.1;
+    let tail = &after[..after.find(',').unwrap_or(after.len())];
+    Some(format!("{name}{number}{tail}"))
 }
 
 /// What is the same in all processes of a job on this node, and in no other: the job's name where
 /// its launcher gives one, else its launcher's process.
-fn name_of(env: &dyn Fn(&str) -> Option<String>) -> String {
+fn name_of(env: Env<'_>) -> String {
     let user = rustix::process::getuid().as_raw();
     let named = [
         &["SLURM_JOB_ID", "SLURM_STEP_ID"][..],
@@ -91,12 +158,46 @@ fn begun(pid: i32) -> Option<String> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
 }
 
-impl Place {
-    fn address(name: &str) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(name)
+/// What waits for processes to come.
+enum Door {
+    Node(UnixListener),
+    Net(TcpListener),
+}
+
+impl Door {
+    fn open(place: &Place) -> io::Result<Self> {
+        match place {
+            Place::Node(name) => {
+                let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Node(listener))
+            }
+            Place::Net { port, .. } => {
+                let listener = TcpListener::bind(("0.0.0.0", *port))?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Net(listener))
+            }
+        }
     }
 
-    /// Waits for `count` processes to come.
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Node(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                Ok(Socket::Unix(stream))
+            }
+            Self::Net(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                Ok(Socket::Tcp(stream))
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Waits for `count` processes to come; `come` says of each whether it counts.
     ///
     /// # Errors
     /// Nobody can meet there, or some did not come in time.
@@ -106,16 +207,11 @@ impl Place {
         limit: Option<Duration>,
         come: &mut dyn FnMut(Socket) -> io::Result<bool>,
     ) -> io::Result<()> {
-        let Self::Node(name) = self;
-        let listener = UnixListener::bind_addr(&Self::address(name)?)?;
-        listener.set_nonblocking(true)?;
+        let door = Door::open(self)?;
         let (begun, mut here) = (Instant::now(), 0);
         while here < count {
-            match listener.accept() {
-                Ok((stream, _)) => {
-                    stream.set_nonblocking(false)?;
-                    here += u32::from(come(Socket::Unix(stream))?);
-                }
+            match door.accept() {
+                Ok(socket) => here += u32::from(come(socket)?),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     if begun.elapsed() > limit.unwrap_or(GATHERED) {
                         return Err(io::ErrorKind::TimedOut.into());
@@ -133,15 +229,32 @@ impl Place {
     /// # Errors
     /// Nobody conducts there in time.
     pub(super) fn come(&self, first: bool) -> io::Result<Socket> {
-        let Self::Node(name) = self;
         let (begun, patience) = (Instant::now(), if first { GATHERED } else { REPLACED });
         loop {
-            match UnixStream::connect_addr(&Self::address(name)?) {
-                Ok(stream) => return Ok(Socket::Unix(stream)),
+            match self.knock() {
+                Ok(socket) => return Ok(socket),
                 Err(_) if begun.elapsed() < patience => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn knock(&self) -> io::Result<Socket> {
+        match self {
+            Self::Node(name) => {
+                UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?).map(Socket::Unix)
+            }
+            Self::Net { host, port } => {
+                let mut last = io::Error::from(io::ErrorKind::NotFound);
+                for address in (host.as_str(), *port).to_socket_addrs()? {
+                    match TcpStream::connect_timeout(&address, Duration::from_secs(2)) {
+                        Ok(stream) => return Ok(Socket::Tcp(stream)),
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
             }
         }
     }
@@ -162,5 +275,47 @@ mod tests {
         let own = name_of(&|_| None);
         assert_eq!(own, name_of(&|_| None));
         assert!(own.split('-').nth(1).is_some_and(|job| job.contains('.')), "{own}");
+    }
+
+    #[test]
+    fn the_first_host_of_a_list_is_rank_0s() {
+        for (list, first) in [
+            ("node1", "node1"),
+            ("node[003-007,9],login1", "node003"),
+            ("a,b", "a"),
+            ("rack[2]n-x,other", "rack2n-x"),
+        ] {
+            assert_eq!(first_host(list).as_deref(), Some(first), "{list}");
+        }
+        assert_eq!(first_host(""), None);
+        assert_eq!(first_host("node[3"), None);
+    }
+
+    #[test]
+    fn several_hosts_meet_at_rank_0s() {
+        let slurm = |nodes: &'static str| {
+            move |name: &str| match name {
+                "SLURM_PROCID" => Some("5".to_owned()),
+                "SLURM_STEP_NUM_TASKS" => Some("16".to_owned()),
+                "SLURM_JOB_ID" => Some("77".to_owned()),
+                "SLURM_STEP_ID" => Some("0".to_owned()),
+                "SLURM_STEP_NUM_NODES" => Some(nodes.to_owned()),
+                "SLURM_STEP_NODELIST" => Some("nid[001-002]".to_owned()),
+                _ => None,
+            }
+        };
+        let place_of = |nodes| {
+            let env = slurm(nodes);
+            place(&env, &launched(&env).unwrap(), None).unwrap()
+        };
+        assert!(matches!(place_of("1"), Place::Node(_)));
+        let Place::Net { host, port } = place_of("2") else { panic!("one host") };
+        assert_eq!(host, "nid001");
+        assert!(PORTS.contains(&u64::from(port)));
+        let env = slurm("2");
+        let found = launched(&env).unwrap();
+        assert!(place(&env, &found, Some("nid001")).is_err());
+        let asked = place(&env, &found, Some("10.0.0.1:4000")).unwrap();
+        assert_eq!(asked, Place::Net { host: "10.0.0.1".to_owned(), port: 4000 });
     }
 }

@@ -10,6 +10,6 @@ mod processes;
 mod side;
 mod words;
 
-pub(crate) use job::{Job, Place, joined};
+pub(crate) use job::{Job, joined};
 pub(crate) use processes::Processes;
 pub(crate) use side::run;

@@ -99,16 +99,15 @@ impl Processes {
         Ok(processes)
     }
 
-    /// Gives ranks of one node a place to meet.
+    /// Gives ranks of one node a place to meet. Those of several meet over their links.
     fn meet(&self) -> Result<()> {
         let nodes: BTreeSet<u32> = self.members.iter().map(|m| m.node).collect();
         if nodes.len() > 1 {
-            let why = "ranks of several nodes cannot meet in shared memory";
-            return Err(CallError::unsupported("meet", "the ranks", why));
+            return self.tell_all(&Order::Meet(None), OPENED).map(drop);
         }
         let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let room = MeetingRoom::create(count)?;
-        self.tell_all(&Order::Meet(room.address()), OPENED)?;
+        self.tell_all(&Order::Meet(Some(room.address())), OPENED)?;
         self.room.replace(Some(room));
         Ok(())
     }
@@ -131,12 +130,14 @@ impl Processes {
             }
         }
         let mut answers: BTreeMap<usize, Answer> = BTreeMap::new();
+        let mut here: BTreeSet<usize> = BTreeSet::new();
         let begun = Instant::now();
         while answers.len() < to.len() {
             let left = patience.saturating_sub(begun.elapsed());
             let missing = || to.iter().copied().filter(|nth| !answers.contains_key(nth)).collect();
             let missing: Vec<usize> = missing();
             match self.heard.recv_timeout(left) {
+                Ok((nth, Word::Said(Answer::Here))) => drop(here.insert(nth)),
                 Ok((nth, Word::Said(answer))) => drop(answers.insert(nth, answer)),
                 Ok((nth, Word::Ended)) => return Err(self.lose(step, &[nth], "ended")),
                 Ok((nth, Word::Garbled(why))) => {
@@ -151,9 +152,23 @@ impl Processes {
                     return Err(self.lose(step, &missing, "has gone"));
                 }
             }
+            self.let_go(&mut here, &answers, to.len());
         }
         self.first_failure(&mut answers)?;
         Ok(answers.into_values().collect())
+    }
+
+    /// Lets those go on that wait for each other, once all have come; or stops them, once one will
+    /// not.
+    fn let_go(&self, here: &mut BTreeSet<usize>, answers: &BTreeMap<usize, Answer>, all: usize) {
+        let failed = answers.values().any(|answer| matches!(answer, Answer::Failed(_)));
+        let order = if failed { Order::Stop } else { Order::Go };
+        if failed || (!here.is_empty() && here.len() == all) {
+            for nth in std::mem::take(here) {
+                // One that has gone is heard of by its link.
+                let _ = self.players.borrow_mut()[nth].link.send(&order);
+            }
+        }
     }
 
     fn tell_all(&self, order: &Order, patience: Duration) -> Result<Vec<Answer>> {

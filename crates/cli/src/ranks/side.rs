@@ -1,5 +1,6 @@
 //! A rank's side: opens the machine and its libraries, and does its part of each step.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -9,11 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::RankSide;
 use pathline_hal::{CallError, ExchangeId, Meeting, Port};
-use pathline_schema::{Member, Rank, Topology};
+use pathline_schema::{Member, Rank, Severity, Topology};
 use pathline_vendor::{Launched, PortContext, SharedMeeting, keep_to_share, ports};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::job::{Place, joined};
+use super::job::{Place, me};
 use super::words::{Answer, Enter, Failure, Hello, Order};
 use crate::env;
 use crate::say::errln;
@@ -56,7 +57,7 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
         Some(place) => Way::Comes(place),
         None => Way::Child(Some(standard_input()?)),
     };
-    let launched = joined().map(|(launched, _)| launched);
+    let launched = me().filter(|_| at.is_some());
     let Some(mut link) = way.link(true)? else { return Ok(()) };
     let Some(enter) = enter(&mut link, launched.as_ref())? else { return Ok(()) };
     let told = launched.as_ref().and_then(|l| Some((l.local_rank?, l.local_size?)));
@@ -90,7 +91,7 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
         let Heard::Line(Order::Know(members)) = link.listen()? else { return Ok(()) };
         side.know(members);
         link.send(&Answer::Done)?;
-        if serve(&mut link, &mut side, &enter)? == Ended::ForGood {
+        if serve(&RefCell::new(link), &mut side, &enter)? == Ended::ForGood {
             return Ok(());
         }
         match way.link(false)? {
@@ -137,14 +138,24 @@ enum Ended {
     Lost,
 }
 
-fn serve(link: &mut Link, side: &mut RankSide<'_>, enter: &Enter) -> Result<Ended> {
-    let mut meeting: Box<dyn Meeting> = Box::new(Nowhere);
-    while let Heard::Line(order) = link.listen()? {
+fn serve(link: &RefCell<Link>, side: &mut RankSide<'_>, enter: &Enter) -> Result<Ended> {
+    let mut meeting: Box<dyn Meeting + '_> = Box::new(OverLink(link));
+    loop {
+        let heard = link.borrow_mut().listen()?;
+        let Heard::Line(order) = heard else { break };
         let answer = match order {
-            Order::Meet(room) => SharedMeeting::open(&room, Rank(enter.rank), MET).map(|place| {
-                meeting = Box::new(place);
-                Answer::Done
-            }),
+            Order::Meet(None) => {
+                meeting = Box::new(OverLink(link));
+                Ok(Answer::Done)
+            }
+            Order::Meet(Some(room)) => {
+                SharedMeeting::open(&room, Rank(enter.rank), MET).map(|place| {
+                    meeting = Box::new(place);
+                    Answer::Done
+                })
+            }
+            // Of a step that is over for this rank.
+            Order::Go | Order::Stop => continue,
             Order::Bind(id, case) => side.bind(ExchangeId(id), &case).map(Answer::Bound),
             Order::Join(id, offers) => side.join(ExchangeId(id), &offers).map(|()| Answer::Done),
             Order::Run(id, reps) => {
@@ -157,18 +168,27 @@ fn serve(link: &mut Link, side: &mut RankSide<'_>, enter: &Enter) -> Result<Ende
             Order::End => return Ok(Ended::ForGood),
             Order::Open(_) | Order::Know(_) => return Err(anyhow!("a machine is open")),
         };
-        link.send(&answer.unwrap_or_else(|error| Answer::Failed(Failure::from(error))))?;
+        let answer = answer.unwrap_or_else(|error| Answer::Failed(Failure::from(error)));
+        link.borrow_mut().send(&answer)?;
     }
     side.release_all();
     Ok(Ended::Lost)
 }
 
-/// Ranks that were never told where they meet.
-struct Nowhere;
+/// Ranks of several nodes meet at their conductor.
+struct OverLink<'l>(&'l RefCell<Link>);
 
-impl Meeting for Nowhere {
+impl Meeting for OverLink<'_> {
     fn meet(&self) -> pathline_hal::Result<()> {
-        Err(CallError::unsupported("meet", "the ranks", "they have no place to meet"))
+        let lost = |why: &str| CallError::new(Severity::Transient, "meet", "the ranks", why);
+        let mut link = self.0.borrow_mut();
+        link.send(&Answer::Here).map_err(|error| lost(&error.to_string()))?;
+        match link.listen() {
+            Ok(Heard::Line(Order::Go)) => Ok(()),
+            Ok(Heard::Line(_)) => Err(lost("another rank could not go on")),
+            Ok(_) => Err(lost("the run has ended")),
+            Err(error) => Err(lost(&error.to_string())),
+        }
     }
 }
 

@@ -14,8 +14,12 @@ pub(super) enum Order {
     Open(Box<Enter>),
     /// These are all of us.
     Know(Vec<Member>),
-    /// Open the place where all meet, which the first rank has made.
-    Meet(String),
+    /// Meet there, on one node; over the links, if there is no such place.
+    Meet(Option<String>),
+    /// All have come, in the middle of a step.
+    Go,
+    /// Somebody will not come.
+    Stop,
     /// Allocate and fill.
     Bind(u64, Box<Case>),
     /// Connect.
@@ -39,7 +43,7 @@ impl Order {
     pub(super) const fn word(&self) -> &'static str {
         match self {
             Self::Open(_) => "open",
-            Self::Know(_) | Self::Meet(_) => "meet",
+            Self::Know(_) | Self::Meet(_) | Self::Go | Self::Stop => "meet",
             Self::Bind(..) => "bind",
             Self::Join(..) => "join",
             Self::Run(..) => "run",
@@ -73,6 +77,8 @@ pub(super) enum Answer {
     Hello(Hello),
     /// The machine is open.
     Opened(Box<Member>),
+    /// Here, in the middle of a step, waiting for the others.
+    Here,
     /// Done.
     Done,
     /// What the others must know.
