@@ -149,6 +149,10 @@ fn begin() -> Begin {
             cpus: "0-7".to_owned(),
             ways: BTreeMap::from([(Via::Mpi, "MPICH 5.0.2".to_owned())]),
             without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+            host_only: BTreeMap::from([(
+                Via::Mpi,
+                "a child that sent device memory died of SIGSEGV".to_owned(),
+            )]),
         }]),
     }
 }

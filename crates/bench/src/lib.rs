@@ -3,6 +3,7 @@
 //!
 //! Names no vendor: everything goes through `pathline_hal`.
 
+mod bounce;
 mod calls;
 mod crew;
 mod deadline;

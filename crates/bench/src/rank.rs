@@ -10,6 +10,7 @@ use pathline_schema::{
     Bytes, Cadence, Case, Collective, Flow, Mem, Member, Place, Rank, Unit, Verdict, Via, WireOp,
 };
 
+use crate::bounce::Bounce;
 use crate::lane::SPOILT_SEED;
 
 /// A process that does its part of each step. Whoever drives it calls the same on every rank, and
@@ -25,11 +26,18 @@ pub struct RankSide<'m> {
 /// A case that is bound.
 struct Bound<'m> {
     via: Via,
-    /// The port's own number.
-    inner: ExchangeId,
+    carrier: Carrier<'m>,
     ends: Vec<End<'m>>,
     /// Whether there is something to compare, of all ranks.
     moves: bool,
+}
+
+/// What has a case at the port.
+enum Carrier<'m> {
+    /// The port alone, by its own number.
+    Port(ExchangeId),
+    /// The port with host memory, and copies of ours beside it.
+    Bounce(Bounce<'m>),
 }
 
 /// Memory of one position in the group of one flow.
@@ -85,9 +93,17 @@ impl<'m> RankSide<'m> {
         for end in &ends {
             end.fill(&end.fills)?;
         }
-        let port = self.ports.get_mut(&via).ok_or_else(|| no("no library for it in this rank"))?;
-        let (inner, offer) = port.bind(&parts, pace)?;
-        self.bound.insert(id, Bound { via, inner, ends, moves });
+        let (machine, numa) = (self.machine, self.numa());
+        let port = self.ports.get_mut(&via.carrier());
+        let port = port.ok_or_else(|| no("no library for it in this rank"))?.as_mut();
+        let (carrier, offer) = if via == Via::MpiStaged {
+            let (bounce, offer) = Bounce::bind(machine, numa, port, &parts, pace)?;
+            (Carrier::Bounce(bounce), offer)
+        } else {
+            let (inner, offer) = port.bind(&parts, pace)?;
+            (Carrier::Port(inner), offer)
+        };
+        self.bound.insert(id, Bound { via, carrier, ends, moves });
         Ok(offer)
     }
 
@@ -96,8 +112,10 @@ impl<'m> RankSide<'m> {
     /// # Errors
     /// The port's.
     pub fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
-        let (port, inner) = self.port("join", id)?;
-        port.join(inner, offers)
+        match self.port("join", id)? {
+            (port, Carrier::Port(inner)) => port.join(*inner, offers),
+            (port, Carrier::Bounce(bounce)) => bounce.join(port, offers),
+        }
     }
 
     /// Runs it so many times; the times of each flow, as the port gives them.
@@ -110,8 +128,10 @@ impl<'m> RankSide<'m> {
         reps: u64,
         meeting: &dyn Meeting,
     ) -> Result<Vec<Vec<f64>>> {
-        let (port, inner) = self.port("run", id)?;
-        port.run(inner, reps, meeting)
+        match self.port("run", id)? {
+            (port, Carrier::Port(inner)) => port.run(*inner, reps, meeting),
+            (port, Carrier::Bounce(bounce)) => bounce.run(port, reps, meeting),
+        }
     }
 
     /// Makes every destination wrong and every source right.
@@ -147,9 +167,12 @@ impl<'m> RankSide<'m> {
 
     /// What carried the bytes.
     pub fn engine(&self, id: ExchangeId) -> String {
-        let bound = self.bound.get(&id);
-        let port = bound.and_then(|b| Some((self.ports.get(&b.via)?, b.inner)));
-        port.map_or_else(String::new, |(port, inner)| port.engine(inner))
+        let Some(bound) = self.bound.get(&id) else { return String::new() };
+        let Some(port) = self.ports.get(&bound.via.carrier()) else { return String::new() };
+        match &bound.carrier {
+            Carrier::Port(inner) => port.engine(*inner),
+            Carrier::Bounce(bounce) => bounce.engine(port.as_ref()),
+        }
     }
 
     /// Gives everything of it back.
@@ -158,16 +181,22 @@ impl<'m> RankSide<'m> {
     /// The port's; the memory is given back all the same. What was never bound is none.
     pub fn release(&mut self, id: ExchangeId) -> Result<()> {
         let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
-        match self.ports.get_mut(&bound.via) {
-            Some(port) => port.release(bound.inner),
-            None => Ok(()),
+        let Some(port) = self.ports.get_mut(&bound.via.carrier()) else { return Ok(()) };
+        match bound.carrier {
+            Carrier::Port(inner) => port.release(inner),
+            Carrier::Bounce(bounce) => bounce.release(port.as_mut()),
         }
     }
 
-    fn port(&mut self, call: &str, id: ExchangeId) -> Result<(&mut (dyn Port + 'm), ExchangeId)> {
+    fn port(&mut self, call: &str, id: ExchangeId) -> Result<(&mut (dyn Port + 'm), &Carrier<'m>)> {
         let bound = self.bound.get(&id).ok_or_else(|| no_exchange(call, id))?;
-        let port = self.ports.get_mut(&bound.via).ok_or_else(|| no_exchange(call, id))?;
-        Ok((port.as_mut(), bound.inner))
+        let port = self.ports.get_mut(&bound.via.carrier()).ok_or_else(|| no_exchange(call, id))?;
+        Ok((port.as_mut(), &bound.carrier))
+    }
+
+    /// The domain beside this rank.
+    fn numa(&self) -> u32 {
+        self.members.iter().find(|m| m.rank == self.me).map_or(0, |m| m.numa)
     }
 
     /// This rank's part of a flow, and the memory that it takes.

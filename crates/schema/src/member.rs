@@ -28,6 +28,9 @@ pub struct Member {
     pub ways: BTreeMap<Via, String>,
     /// Why it has not the others, and the way out.
     pub without: BTreeMap<Via, String>,
+    /// Ways whose library takes host memory only, and how that was found out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_only: BTreeMap<Via, String>,
 }
 
 impl Member {

@@ -11,6 +11,9 @@ use crate::{CpuHow, ParseError, serde_as_text, words};
 pub enum Via {
     /// An MPI library.
     Mpi,
+    /// The same with device memory that pathline copies through pinned host memory, since the library
+    /// takes no other.
+    MpiStaged,
     /// NCCL or RCCL.
     Ccl,
     /// UCX's libucp.
@@ -23,7 +26,7 @@ pub enum Via {
     Xpmem,
 }
 words!(Via, "way between processes", {
-    Mpi => "mpi", Ccl => "ccl", Ucx => "ucx", Shm => "shm", Cma => "cma", Xpmem => "xpmem",
+    Mpi => "mpi", MpiStaged => "mpi-staged", Ccl => "ccl", Ucx => "ucx", Shm => "shm", Cma => "cma", Xpmem => "xpmem",
 });
 
 /// An operation of a group of ranks.
@@ -186,6 +189,13 @@ pub enum Copies {
     Write,
 }
 
+impl Via {
+    /// The way whose library carries it.
+    pub const fn carrier(self) -> Self {
+        if let Self::MpiStaged = self { Self::Mpi } else { self }
+    }
+}
+
 impl fmt::Display for Copies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -268,7 +278,7 @@ impl Wire {
             (Via::Shm, Some(Copies::InOut { .. }))
                 | (Via::Cma, Some(Copies::Read | Copies::Write))
                 | (Via::Xpmem, Some(Copies::Single(_)))
-                | (Via::Mpi | Via::Ccl | Via::Ucx, None)
+                | (Via::Mpi | Via::MpiStaged | Via::Ccl | Via::Ucx, None)
         );
         fits.then_some(Self { via, op, copies, near }).ok_or_else(bad)
     }

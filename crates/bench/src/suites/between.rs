@@ -65,9 +65,19 @@ fn messages(from: Bytes, to: Bytes) -> Vec<Bytes> {
     coarse_first(&sizes(from, to))
 }
 
+/// Ways of a library, each with a kind of memory: device memory also staged by pathline, where the
+/// library is an MPI.
+fn kinds(ranks: &[Member], via: Via) -> Vec<(Via, Mem)> {
+    let mut kinds: Vec<(Via, Mem)> = memories(ranks).into_iter().map(|mem| (via, mem)).collect();
+    if via == Via::Mpi && kinds.contains(&(via, Mem::Vram)) {
+        kinds.push((Via::MpiStaged, Mem::Vram));
+    }
+    kinds
+}
+
 fn latency(scope: &Scope<'_>, via: Via) -> Vec<Case> {
     let mut cases = Vec::new();
-    for mem in memories(scope.ranks) {
+    for (via, mem) in kinds(scope.ranks, via) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
         // 8 B is what latency is quoted at.
         let all = messages(Bytes(1), Bytes::mib(4)).into_iter().chain([Bytes(8)]);
@@ -78,7 +88,7 @@ fn latency(scope: &Scope<'_>, via: Via) -> Vec<Case> {
 
 fn bandwidth(scope: &Scope<'_>, via: Via, both_ways: bool) -> Vec<Case> {
     let mut cases = Vec::new();
-    for mem in memories(scope.ranks) {
+    for (via, mem) in kinds(scope.ranks, via) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
         for bytes in messages(Bytes(1), Bytes::gib(1)) {
             let op = WireOp::Send { window: window(bytes) };
@@ -226,9 +236,9 @@ fn collectives(scope: &Scope<'_>, via: Via, mem: Mem, cadences: &[Cadence]) -> V
 
 pub(super) fn mpi_collectives(scope: &Scope<'_>) -> Vec<Case> {
     let cadences = [Cadence::Streaming];
-    let mut cases: Vec<Case> = memories(scope.ranks)
+    let mut cases: Vec<Case> = kinds(scope.ranks, Via::Mpi)
         .into_iter()
-        .flat_map(|mem| collectives(scope, Via::Mpi, mem, &cadences))
+        .flat_map(|(via, mem)| collectives(scope, via, mem, &cadences))
         .collect();
     for (src, dst, _) in groups(scope.ranks, Mem::Paged) {
         let (src, dst) = (Place { mem: Mem::Reg, ..src }, Place { mem: Mem::Reg, ..dst });
@@ -375,8 +385,9 @@ pub(crate) fn cannot(scope: &Scope<'_>, flow: &Flow, wire: &Wire) -> Option<Stri
                 n => format!("rank {}: this run has {n} processes", rank.0),
             });
         };
-        if !member.ways.contains_key(&wire.via) {
-            let why = member.without.get(&wire.via).map_or("not here", String::as_str);
+        let carrier = wire.via.carrier();
+        if !member.ways.contains_key(&carrier) {
+            let why = member.without.get(&carrier).map_or("not here", String::as_str);
             return Some(format!("no {} in rank {}: {why}", wire.via, rank.0));
         }
     }
@@ -387,6 +398,15 @@ pub(crate) fn cannot(scope: &Scope<'_>, flow: &Flow, wire: &Wire) -> Option<Stri
         {
             return Some(format!("rank {} has no gpu{gpu}", place.rank.0));
         }
+    }
+    let ends = [flow.src, flow.dst];
+    let on_gpu = |p: &Place| p.unit.gpu().is_some();
+    if wire.via == Via::MpiStaged && !ends.iter().all(|p| p.mem == Mem::Vram) {
+        return Some("what is staged goes from device memory to device memory".to_owned());
+    }
+    let host_only = scope.ranks.iter().find_map(|m| m.host_only.get(&wire.via));
+    if let Some(why) = host_only.filter(|_| ends.iter().any(on_gpu)) {
+        return Some(format!("this {} takes host memory only: {why}", wire.via));
     }
     let needs_driver = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg);
     if [flow.src, flow.dst].iter().any(needs_driver)

@@ -210,6 +210,7 @@ fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topology) -> Memb
         cpus: topology.host.allowed_cpus.to_string(),
         ways: BTreeMap::new(),
         without: BTreeMap::new(),
+        host_only: BTreeMap::new(),
     }
 }
 

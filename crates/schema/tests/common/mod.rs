@@ -215,6 +215,7 @@ pub fn begin() -> impl Strategy<Value = Begin> {
                 cpus: "0-7".to_owned(),
                 ways: BTreeMap::from([(Via::Mpi, "MPICH 5.0.2".to_owned())]),
                 without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+                host_only: BTreeMap::from([(Via::Mpi, "a child died of it".to_owned())]),
             }]),
         },
     )

@@ -1,0 +1,227 @@
+//! Device memory through a library that takes host memory only: out of the GPU into pinned memory,
+//! a message, and into the other GPU. What a program does that has no GPU-aware MPI.
+
+use std::collections::BTreeMap;
+
+use pathline_hal::{
+    Buffer, CopyEngine, ExchangeId, Machine, Meeting, Pace, Part, Port, Result, Span, Stream,
+};
+use pathline_schema::{Bytes, Collective, Mem, Place, Rank, Unit, Via, Wire, WireOp};
+
+/// A case that is bound through the host.
+pub(crate) struct Bounce<'m> {
+    machine: &'m Machine,
+    pace: Pace,
+    parts: Vec<Half<'m>>,
+    /// Exchanges of the port: one, or there and back of a round trip.
+    inner: Vec<ExchangeId>,
+    streams: BTreeMap<u32, Stream<'m>>,
+}
+
+/// Copies: GPU whose stream makes it, destination, source, bytes.
+type Copies = Vec<(u32, u64, u64, Bytes)>;
+
+/// This process's half of one part.
+struct Half<'m> {
+    idle: bool,
+    /// Whether it answers a round trip rather than begins it.
+    answers: bool,
+    /// Those of one repetition, out of and into GPUs.
+    out: Copies,
+    back: Copies,
+    /// Held for the addresses in the copies.
+    _host: Vec<Buffer<'m>>,
+}
+
+/// Repetitions are let go by who has counted them already.
+struct Alone;
+
+impl Meeting for Alone {
+    fn meet(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<'m> Bounce<'m> {
+    /// Binds parts of device memory to a port, by way of memory of `numa`; what the other ranks must
+    /// know of it.
+    pub(crate) fn bind(
+        machine: &'m Machine,
+        numa: u32,
+        port: &mut dyn Port,
+        parts: &[Part],
+        pace: Pace,
+    ) -> Result<(Self, Vec<u8>)> {
+        let (mut halves, mut streams) = (Vec::new(), BTreeMap::new());
+        let mut through: Vec<Part> = Vec::new();
+        for part in parts {
+            let (half, host) = half(machine, numa, part)?;
+            for &(gpu, ..) in half.out.iter().chain(&half.back) {
+                if !streams.contains_key(&gpu) {
+                    streams.insert(gpu, machine.gpu(gpu)?.stream()?);
+                }
+            }
+            halves.push(half);
+            through.push(host);
+        }
+        let round_trip = parts.iter().any(|part| part.wire.op == WireOp::Ping);
+        let legs = if round_trip {
+            vec![one_way(&through, false), one_way(&through, true)]
+        } else {
+            vec![through]
+        };
+        let (mut inner, mut offers) = (Vec::new(), Vec::new());
+        for leg in &legs {
+            let (id, offer) = port.bind(leg, Pace::Streaming)?;
+            inner.push(id);
+            offers.push(offer);
+        }
+        let offer = serde_json::to_vec(&offers).unwrap_or_default();
+        Ok((Self { machine, pace, parts: halves, inner, streams }, offer))
+    }
+
+    /// Takes what every rank gave.
+    pub(crate) fn join(&self, port: &mut dyn Port, offers: &[Vec<u8>]) -> Result<()> {
+        let of_rank =
+            |offer: &Vec<u8>| serde_json::from_slice::<Vec<Vec<u8>>>(offer).unwrap_or_default();
+        let all: Vec<Vec<Vec<u8>>> = offers.iter().map(of_rank).collect();
+        for (leg, &id) in self.inner.iter().enumerate() {
+            let of_leg: Vec<Vec<u8>> =
+                all.iter().map(|offers| offers.get(leg).cloned().unwrap_or_default()).collect();
+            port.join(id, &of_leg)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Port::run`].
+    pub(crate) fn run(
+        &self,
+        port: &mut dyn Port,
+        reps: u64,
+        meeting: &dyn Meeting,
+    ) -> Result<Vec<Vec<f64>>> {
+        let mut times = Vec::new();
+        meeting.meet()?;
+        let clock = &self.machine.clock;
+        let mut begun = clock.now();
+        for rep in 0..reps {
+            if self.pace == Pace::Isolated {
+                if rep > 0 {
+                    meeting.meet()?;
+                }
+                begun = clock.now();
+            }
+            self.once(port)?;
+            if self.pace == Pace::Isolated {
+                times.push((clock.now() - begun).0);
+            }
+        }
+        if self.pace != Pace::Isolated {
+            times.push((clock.now() - begun).0);
+        }
+        let of = |half: &Half<'_>| if half.idle { Vec::new() } else { times.clone() };
+        Ok(self.parts.iter().map(of).collect())
+    }
+
+    /// Gives it back.
+    pub(crate) fn release(self, port: &mut dyn Port) -> Result<()> {
+        self.inner.iter().try_for_each(|&id| port.release(id))
+    }
+
+    /// What carried the bytes.
+    pub(crate) fn engine(&self, port: &dyn Port) -> String {
+        let library = self.inner.first().map_or_else(String::new, |&id| port.engine(id));
+        format!("copy engine, pinned memory, {library}, pinned memory, copy engine")
+    }
+
+    fn once(&self, port: &mut dyn Port) -> Result<()> {
+        let mut leg = |nth: usize| match self.inner.get(nth) {
+            Some(&id) => port.run(id, 1, &Alone).map(drop),
+            None => Ok(()),
+        };
+        if self.inner.len() < 2 {
+            self.copy(|half| &half.out)?;
+            leg(0)?;
+            return self.copy(|half| &half.back);
+        }
+        let answers = self.parts.iter().any(|half| half.answers);
+        if answers {
+            leg(0)?;
+            self.copy(|half| &half.back)?;
+            self.copy(|half| &half.out)?;
+            leg(1)
+        } else {
+            self.copy(|half| &half.out)?;
+            leg(0)?;
+            leg(1)?;
+            self.copy(|half| &half.back)
+        }
+    }
+
+    fn copy(&self, which: for<'h> fn(&'h Half<'m>) -> &'h Copies) -> Result<()> {
+        for half in &self.parts {
+            for &(gpu, dst, src, bytes) in which(half) {
+                if let Some(stream) = self.streams.get(&gpu) {
+                    stream.copy(dst, src, bytes, CopyEngine::Auto)?;
+                }
+            }
+        }
+        self.streams.values().try_for_each(Stream::wait)
+    }
+}
+
+/// A part's copies, and the same part in host memory.
+fn half<'m>(machine: &'m Machine, numa: u32, part: &Part) -> Result<(Half<'m>, Part)> {
+    let mut host = Vec::new();
+    let mut beside = |span: Span| -> Result<Span> {
+        if span.bytes == 0 {
+            return Ok(span);
+        }
+        let place = Place { rank: Rank(0), unit: Unit::Numa(numa), mem: Mem::Pinned };
+        let buffer = machine.buffer(place, Bytes(span.bytes))?;
+        let address = buffer.address();
+        host.push(buffer);
+        Ok(Span { address, bytes: span.bytes })
+    };
+    let mut through = Part { wire: Wire { via: Via::Mpi, ..part.wire }, ..part.clone() };
+    let (mut out, mut back) = (Vec::new(), Vec::new());
+    // Each message of a window is copied, as it would be if they were different ones.
+    let times = part.wire.op.window() as usize;
+    for (nth, &at) in part.mine.iter().enumerate() {
+        let gpu = part.group.get(at).and_then(|(_, unit)| unit.gpu()).unwrap_or(0);
+        let (send, recv) = (part.send[nth], part.recv[nth]);
+        let sends = beside(send)?;
+        let overlaps = matches!(part.wire.op, WireOp::Group { in_place: true, .. });
+        let receives = if overlaps { sends } else { beside(recv)? };
+        if send.bytes > 0 {
+            let copy = (gpu, sends.address, send.address, Bytes(send.bytes));
+            out.extend(std::iter::repeat_n(copy, times));
+        }
+        if recv.bytes > 0 {
+            let copy = (gpu, recv.address, receives.address, Bytes(recv.bytes));
+            back.extend(std::iter::repeat_n(copy, times));
+        }
+        (through.send[nth], through.recv[nth]) = (sends, receives);
+    }
+    let answers = part.wire.op == WireOp::Ping && part.mine.contains(&1);
+    let half = Half { idle: part.is_idle(), answers, out, back, _host: host };
+    Ok((half, through))
+}
+
+/// The way there, or back, of round trips: a broadcast of two has no answer.
+fn one_way(parts: &[Part], back: bool) -> Vec<Part> {
+    let broadcast = WireOp::Group { op: Collective::Broadcast, in_place: false };
+    let leg = |part: &Part| {
+        let mut leg = Part { wire: Wire { op: broadcast, ..part.wire }, ..part.clone() };
+        if back {
+            leg.group.reverse();
+            leg.mine.iter_mut().for_each(|at| *at = 1 - (*at).min(1));
+        }
+        for (nth, &at) in leg.mine.iter().enumerate() {
+            let none = Span::default();
+            if at == 0 { leg.recv[nth] = none } else { leg.send[nth] = none }
+        }
+        leg
+    };
+    parts.iter().map(leg).collect()
+}
