@@ -33,4 +33,4 @@ pub use live::{Opened, live, open};
 pub use monitor::{Management, management};
 pub use mpi::{Launched, launched};
 pub use ports::{OpenedPort, PortContext, ports};
-pub use shm::{MeetingRoom, SharedMeeting};
+pub use shm::{MeetingRoom, SharedMeeting, cma_port, shm_port, xpmem_port};

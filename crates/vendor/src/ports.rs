@@ -1,9 +1,11 @@
 //! Every way between processes that this host may have, in one table.
 
-use pathline_hal::{Machine, Port};
-use pathline_schema::Via;
+use std::time::Duration;
 
-use crate::Asked;
+use pathline_hal::{Machine, Port};
+use pathline_schema::{Rank, Via};
+
+use crate::{Asked, shm};
 
 /// What a port may need to know of the process that it is opened in.
 #[derive(Debug)]
@@ -28,6 +30,16 @@ pub fn ports<'m>(context: &PortContext<'m>) -> Vec<(Via, OpenedPort<'m>)> {
     Via::ALL.iter().filter_map(|&via| Some((via, open(via, context)?))).collect()
 }
 
-fn open<'m>(_via: Via, _context: &PortContext<'m>) -> Option<OpenedPort<'m>> {
-    None
+/// The longest that a copy of ours waits for another process to go on. Whoever started the ranks
+/// ends a case sooner; this ends ranks that nobody looks after any more.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn open<'m>(via: Via, context: &PortContext<'m>) -> Option<OpenedPort<'m>> {
+    let me = Rank(context.rank);
+    match via {
+        Via::Shm => Some(shm::shm_port(me, PATIENCE)),
+        Via::Cma => Some(shm::cma_port(me, PATIENCE)),
+        Via::Xpmem => Some(shm::xpmem_port(me, PATIENCE)),
+        _ => None,
+    }
 }

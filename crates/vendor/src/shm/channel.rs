@@ -1,0 +1,171 @@
+//! A segment through which messages of one size go from one process to another.
+//!
+//! Every word that one side stores and the other polls has a cache line of its own.
+
+use std::sync::atomic::AtomicU64;
+
+use pathline_hal::{CallError, Result};
+
+use super::segment::{LINE, Segment};
+
+/// Pieces that the receiver has taken out of the ring.
+const TAKEN: usize = 0;
+/// Windows that the receiver has answered.
+const ANSWERED: usize = LINE;
+/// Messages that lie ready where whoever copies finds them.
+const READY: usize = 2 * LINE;
+/// Not 0 when one side has given up.
+const BROKEN: usize = 3 * LINE;
+/// Where the ring begins.
+const RING: usize = 4 * LINE;
+
+/// Bytes that a flag leaves of its cache line: a message of so many arrives with it, as one line.
+const INLINE: usize = 56;
+/// Up to this size a piece lies right behind its flag; larger ones begin on pages.
+const NEAR: usize = 2048;
+
+/// How a ring is laid out. Both sides compute it from the size of the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Bytes of a piece.
+    pub(super) piece: usize,
+    /// Pieces that the ring holds.
+    pub(super) depth: usize,
+    flag_stride: usize,
+    data: usize,
+    data_stride: usize,
+}
+
+impl Shape {
+    /// For copies in and out of messages of `bytes`.
+    pub(super) fn of(bytes: u64) -> Self {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
+        let piece = bytes.min(piece(bytes));
+        let depth = (RING_BYTES / piece).clamp(LEAST, MOST);
+        if piece <= INLINE {
+            return Self { piece, depth, flag_stride: 64, data: RING + 8, data_stride: 64 };
+        }
+        if piece <= NEAR {
+            let stride = 64 + piece.next_multiple_of(64);
+            let (flag_stride, data_stride) = (stride, stride);
+            return Self { piece, depth, flag_stride, data: RING + 64, data_stride };
+        }
+        let data = (RING + depth * LINE).next_multiple_of(4096);
+        let data_stride = piece.next_multiple_of(4096);
+        Self { piece, depth, flag_stride: LINE, data, data_stride }
+    }
+
+    /// For messages that do not go through the segment.
+    pub(super) const NONE: Self =
+        Self { piece: 0, depth: 0, flag_stride: 0, data: RING, data_stride: 0 };
+
+    fn len(&self) -> usize {
+        // An inline piece ends with its line.
+        self.data + self.depth * self.data_stride
+    }
+}
+
+/// Bytes that pieces in flight may take: a half of the smallest second-level cache in use, so that
+/// what the sender wrote is still near when the receiver comes for it.
+const RING_BYTES: usize = 256 << 10;
+/// Fewest and most pieces of a ring.
+const LEAST: usize = 4;
+const MOST: usize = 64;
+
+/// Bytes of a piece of a message.
+fn piece(bytes: usize) -> usize {
+    (bytes / 8).next_power_of_two().clamp(8 << 10, 32 << 10)
+}
+
+/// One way from a process to another.
+#[derive(Debug)]
+pub(super) struct Channel {
+    segment: Segment,
+    pub(super) shape: Shape,
+}
+
+impl Channel {
+    /// Makes it. The receiver does, so that its pages are near who reads.
+    pub(super) fn create(shape: Shape) -> Result<Self> {
+        Ok(Self { segment: Segment::create(shape.len())?, shape })
+    }
+
+    /// Opens what the other side made.
+    pub(super) fn open(address: &str, shape: Shape) -> Result<Self> {
+        let segment = Segment::open(address)?;
+        if segment.len() < shape.len() {
+            let reason = format!("{} B where {} B were expected", segment.len(), shape.len());
+            return Err(CallError::unsupported("open", address, reason)
+                .or_try("start all ranks from the same program"));
+        }
+        Ok(Self { segment, shape })
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.segment.address()
+    }
+
+    pub(super) fn taken(&self) -> &AtomicU64 {
+        self.segment.long(TAKEN)
+    }
+    pub(super) fn answered(&self) -> &AtomicU64 {
+        self.segment.long(ANSWERED)
+    }
+    pub(super) fn ready(&self) -> &AtomicU64 {
+        self.segment.long(READY)
+    }
+    pub(super) fn broken(&self) -> &AtomicU64 {
+        self.segment.long(BROKEN)
+    }
+
+    /// The flag of a piece's slot; it holds the number of the piece in it, plus 1.
+    pub(super) fn flag(&self, piece: u64) -> &AtomicU64 {
+        self.segment.long(RING + self.slot(piece) * self.shape.flag_stride)
+    }
+
+    /// Where that slot's bytes begin: `shape.piece` of them lie there.
+    pub(super) fn data(&self, piece: u64) -> *mut u8 {
+        let offset = self.shape.data + self.slot(piece) * self.shape.data_stride;
+        // All slots lie inside: `create` and `open` saw to the length.
+        self.segment.at(offset, self.shape.piece).unwrap_or(std::ptr::null_mut())
+    }
+
+    fn slot(&self, piece: u64) -> usize {
+        (piece % self.shape.depth.max(1) as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_every_shape_lie_apart_and_inside() {
+        for bytes in [1, 8, 56, 57, 64, 100, 2048, 2049, 4096, 65_536, 1 << 20, (1 << 30) + 1] {
+            let shape = Shape::of(bytes);
+            let channel = Channel::create(shape).unwrap();
+            let base = channel.taken().as_ptr() as usize;
+            let mut ends: Vec<(usize, usize)> = vec![(base, base + RING)];
+            for piece in 0..shape.depth as u64 {
+                let flag = channel.flag(piece).as_ptr() as usize;
+                let data = channel.data(piece) as usize;
+                assert!(data != 0, "{bytes}");
+                ends.extend([(flag, flag + 8), (data, data + shape.piece)]);
+                // No other process polls a line of the data, but where it arrives with its flag.
+                assert!(data.is_multiple_of(64) || (data == flag + 8 && shape.piece <= 56));
+                assert_eq!(channel.data(piece + shape.depth as u64) as usize, data);
+            }
+            ends.sort_unstable();
+            assert!(ends.windows(2).all(|w| w[0].1 <= w[1].0), "{bytes}: {ends:?}");
+            assert!(ends.last().unwrap().1 <= base + channel.segment.len());
+        }
+    }
+
+    #[test]
+    fn a_segment_that_is_too_small_is_refused() {
+        let small = Channel::create(Shape::NONE).unwrap();
+        assert!(Channel::open(&small.address(), Shape::NONE).is_ok());
+        let error = Channel::open(&small.address(), Shape::of(1 << 20)).unwrap_err();
+        assert!(error.reason.contains("were expected"), "{error}");
+    }
+}

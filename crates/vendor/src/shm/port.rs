@@ -1,0 +1,551 @@
+//! What one process does for messages to others of its node.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::Duration;
+
+use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, Span, no_exchange};
+use pathline_schema::{
+    Copies, CpuHow, CpuOp, CpuSet, CpuWork, Near, Rank, Severity, Unit, Via, WireOp,
+};
+
+use super::channel::{Channel, Shape};
+use super::cores::{Cores, Pair, Pinned, possible};
+use super::ends::{Call, Giving, In, Out, Remote, Taking, Turn, carry};
+use super::offer::Offer;
+use super::patience::Patience;
+use super::peer::Peer;
+use super::xpmem::{Attached, Calls, Exposed};
+use crate::clock::Origin;
+use crate::loops::{self, Loop};
+
+/// One process's way to the others.
+pub(super) struct NodePort {
+    pub(super) via: Via,
+    pub(super) me: Rank,
+    pub(super) library: String,
+    /// The longest wait for another process.
+    pub(super) most: Duration,
+    pub(super) xpmem: Option<Calls>,
+    cpus: CpuSet,
+    exchanges: BTreeMap<ExchangeId, Exchange>,
+    next: u64,
+}
+
+/// A case that is bound here.
+struct Exchange {
+    parts: Vec<Part>,
+    pace: Pace,
+    /// What this process made for others, until they have opened it and longer.
+    made: Made,
+    /// This process's role in each part; filled by `join`.
+    roles: Vec<Option<Role>>,
+    /// The CPU to run on.
+    cpu: Option<u32>,
+    joined: bool,
+    /// Whether an earlier run failed, after which the two sides no longer agree what comes next.
+    broken: bool,
+}
+
+#[derive(Default)]
+struct Made {
+    channels: BTreeMap<(usize, usize), Rc<Channel>>,
+    /// Held, not looked at: memory is exposed for as long as this lives.
+    exposed: Vec<Exposed>,
+}
+
+/// A step of a repetition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Give,
+    Take,
+    /// Loads what was taken.
+    Load,
+    /// Answers the sender.
+    Answer,
+    /// Hears the receiver's answer.
+    Hear,
+}
+
+/// What this process does in a part.
+struct Role {
+    script: Vec<Step>,
+    step: usize,
+    /// Repetitions that are left of a run.
+    left: u64,
+    ended_ns: u64,
+    out: Option<Out>,
+    into: Option<In>,
+    read: Loop,
+    other: (Rank, Peer),
+}
+
+/// Directions of a part in which messages go: from the group's first to its second, and back.
+fn ways(op: WireOp) -> &'static [usize] {
+    if op == WireOp::Ping { &[0, 1] } else { &[0] }
+}
+
+fn script(op: WireOp, position: usize) -> Vec<Step> {
+    let window = op.window() as usize;
+    let (message, last): (Step, &[Step]) = match (op, position) {
+        (WireOp::Ping, 0) => return vec![Step::Give, Step::Take],
+        (WireOp::Ping, _) => return vec![Step::Take, Step::Give],
+        (_, 0) => (Step::Give, &[Step::Hear]),
+        (WireOp::Consume, _) => (Step::Take, &[Step::Load, Step::Answer]),
+        _ => (Step::Take, &[Step::Answer]),
+    };
+    let mut script = vec![message; window];
+    script.extend_from_slice(last);
+    script
+}
+
+impl Role {
+    /// Goes on, or finds that the other side has to. `now` is asked when all is done.
+    fn turn(&mut self, begun: Origin) -> Result<bool> {
+        let Some(&step) = self.script.get(self.step) else { return Ok(false) };
+        if self.left == 0 {
+            return Ok(false);
+        }
+        let turn = match (step, &mut self.out, &mut self.into) {
+            (Step::Give, Some(out), _) => out.give()?,
+            (Step::Hear, Some(out), _) => out.hear(),
+            (Step::Take, _, Some(into)) => into.take()?,
+            (Step::Load, _, Some(into)) => {
+                into.load(self.read);
+                Turn::Done
+            }
+            (Step::Answer, _, Some(into)) => {
+                into.answer();
+                Turn::Done
+            }
+            // `join` made the ends that the script needs.
+            _ => Turn::Done,
+        };
+        if turn == Turn::Done {
+            self.step += 1;
+            if self.step == self.script.len() {
+                self.step = 0;
+                self.left -= 1;
+                if self.left == 0 {
+                    self.ended_ns = begun.ns();
+                }
+            }
+        }
+        Ok(turn != Turn::Blocked)
+    }
+
+    fn channels(&self) -> impl Iterator<Item = &Rc<Channel>> {
+        let out = self.out.iter().map(|out| &out.channel);
+        out.chain(self.into.iter().map(|into| &into.channel))
+    }
+}
+
+impl NodePort {
+    pub(super) fn new(via: Via, me: Rank, library: String, most: Duration) -> Self {
+        let (cpus, exchanges) = (possible(), BTreeMap::new());
+        Self { via, me, library, most, xpmem: None, cpus, exchanges, next: 1 }
+    }
+
+    /// Why this part cannot be done here, if so.
+    fn refuse(&self, part: &Part, pace: Pace) -> Result<()> {
+        let thing = part.wire.to_string();
+        let refuse = |reason: String, way_out: &str| {
+            Err(CallError::unsupported("bind", thing.clone(), reason).or_try(way_out))
+        };
+        if part.wire.via != self.via {
+            return refuse(format!("this is the port of {}", self.via), "ask the other port");
+        }
+        if pace == Pace::Graph {
+            return refuse("processors have no graphs".into(), "take another cadence");
+        }
+        let op = part.wire.op;
+        if !matches!(op, WireOp::Ping | WireOp::Send { .. } | WireOp::Consume) {
+            return refuse(format!("{} does not do {op}", self.via), "ping, send-wN or consume");
+        }
+        let [(a, first), (b, second)] = part.group[..] else {
+            return refuse(format!("a group of {}", part.group.len()), "name two processes");
+        };
+        if a == b {
+            return refuse(format!("rank {} with itself", a.0), "name two processes");
+        }
+        if ![first, second].iter().all(|unit| matches!(unit, Unit::Numa(_))) {
+            return refuse(
+                "processors copy memory of the host".into(),
+                "numaN.paged or numaN.huge",
+            );
+        }
+        for how in hows(part) {
+            find(CpuOp::Copy, how)?;
+        }
+        let Some(&position) = part.mine.first() else { return Ok(()) };
+        for (sender, spans, what) in [(0, &part.send, "send from"), (1, &part.recv, "receive into")]
+        {
+            let span = spans.first().copied().unwrap_or_default();
+            if (position == sender || op == WireOp::Ping) && !holds(span, part.bytes) {
+                return refuse(format!("{} B to {what}", span.bytes), "give it a buffer");
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what the others need of this process for one direction of a part.
+    fn make(&self, nth: usize, part: &Part, offer: &mut Offer, made: &mut Made) -> Result<()> {
+        for &way in ways(part.wire.op) {
+            let Some(&position) = part.mine.first() else { continue };
+            let receives = position != way;
+            if receives {
+                let channel = Channel::create(shape(part))?;
+                offer.segments.insert((nth, way), channel.address());
+                made.channels.insert((nth, way), Rc::new(channel));
+            }
+            let exposes = match part.wire.copies {
+                Some(Copies::Read | Copies::Single(_)) => !receives,
+                Some(Copies::Write) => receives,
+                _ => false,
+            };
+            if exposes {
+                let spans = if receives { &part.recv } else { &part.send };
+                let span = mine(spans, part);
+                let number = match self.xpmem {
+                    Some(calls) => {
+                        let exposed = Exposed::new(calls, span)?;
+                        let number = exposed.segment;
+                        made.exposed.push(exposed);
+                        number
+                    }
+                    None => 0,
+                };
+                offer.spans.insert((nth, way), (span, number));
+            }
+        }
+        Ok(())
+    }
+
+    /// This process's role in a part, with what the others offered.
+    fn role(
+        &self,
+        nth: usize,
+        part: &Part,
+        made: &Made,
+        offers: &BTreeMap<Rank, Offer>,
+    ) -> Result<Option<Role>> {
+        let Some(&position) = part.mine.first() else { return Ok(None) };
+        let other = part.group[1 - position].0;
+        let missing = |what: &str| {
+            let reason = format!("rank {} offered no {what} for part {nth}", other.0);
+            CallError::unsupported("join", part.wire.to_string(), reason)
+                .or_try("start all ranks from the same program")
+        };
+        let theirs = offers.get(&other).ok_or_else(|| missing("anything"))?;
+        if offers.get(&self.me).is_some_and(|mine| mine.host != theirs.host) {
+            let thing = format!("ranks {} and {}", self.me.0, other.0);
+            let reason = "they run on different hosts or in different PID namespaces";
+            return Err(CallError::unsupported("join", thing, reason)
+                .or_try("choose ranks of one node, or run them in one container"));
+        }
+        let remote = |way| {
+            let (span, number) = *theirs.spans.get(&(nth, way)).ok_or_else(|| missing("memory"))?;
+            Ok((Remote { pid: theirs.process.pid, span }, number))
+        };
+        let (mut out, mut into) = (None, None);
+        for &way in ways(part.wire.op) {
+            let how = part.wire.copies;
+            if position == way {
+                let address = theirs.segments.get(&(nth, way)).ok_or_else(|| missing("segment"))?;
+                let channel = Rc::new(Channel::open(address, shape(part))?);
+                let giving = match how {
+                    Some(Copies::InOut { copy_in, .. }) => {
+                        Giving::Ring(find(CpuOp::Copy, copy_in)?)
+                    }
+                    Some(Copies::Write) => Giving::Write(probed(Call::Write, remote(way)?.0)?),
+                    _ => Giving::Post,
+                };
+                out = Some(Out::new(channel, giving, mine(&part.send, part)));
+            } else {
+                let channel = made.channels.get(&(nth, way)).ok_or_else(|| missing("segment"))?;
+                let taking = match how {
+                    Some(Copies::InOut { copy_out, .. }) => {
+                        Taking::Ring(find(CpuOp::Copy, copy_out)?)
+                    }
+                    Some(Copies::Read) => Taking::Read(probed(Call::Read, remote(way)?.0)?),
+                    Some(Copies::Single(how)) => self.attach(how, remote(way)?)?,
+                    _ => Taking::Wait,
+                };
+                into = Some(In::new(Rc::clone(channel), taking, mine(&part.recv, part)));
+            }
+        }
+        let script = script(part.wire.op, position);
+        let read = widest_read()?;
+        let other = (other, theirs.process);
+        Ok(Some(Role { script, step: 0, left: 0, ended_ns: 0, out, into, read, other }))
+    }
+
+    fn attach(&self, how: CpuHow, (remote, number): (Remote, i64)) -> Result<Taking> {
+        let Some(calls) = self.xpmem else {
+            return Err(CallError::unsupported("join", "xpmem", "its library is not open"));
+        };
+        let attached = Attached::new(calls, number, remote.span)?;
+        Ok(Taking::Attached(find(CpuOp::Copy, how)?, attached))
+    }
+
+    /// Where this process is to run, where parts say how near processes are to be.
+    fn cpu(&self, parts: &[Part], offers: &BTreeMap<Rank, Offer>) -> Result<Option<u32>> {
+        let pairs: Vec<Pair> = parts.iter().filter_map(|p| pair(p, p.wire.near?)).collect();
+        if pairs.is_empty() {
+            return Ok(None);
+        }
+        let possible: BTreeMap<Rank, CpuSet> =
+            offers.iter().map(|(rank, offer)| (*rank, offer.cpus.clone())).collect();
+        let all = CpuSet::new(possible.values().flat_map(|c| c.as_slice().iter().copied()));
+        let cores = Cores::read(Path::new("/sys"), &all);
+        let chosen = cores.choose(&pairs, &possible).map_err(|why| {
+            CallError::unsupported("join", "cores for the processes", why)
+                .or_try("start fewer ranks, or on more cores")
+        })?;
+        Ok(chosen.get(&self.me).copied())
+    }
+}
+
+fn pair(part: &Part, near: Near) -> Option<Pair> {
+    let [(a, Unit::Numa(first)), (b, Unit::Numa(second))] = part.group[..] else { return None };
+    Some(Pair { ends: [(a, first), (b, second)], near })
+}
+
+/// Whether memory is enough for a message.
+fn holds(span: Span, bytes: u64) -> bool {
+    span.address != 0 && bytes > 0 && span.bytes >= bytes
+}
+
+/// The part of this process's buffer that a message fills. `refuse` saw that it is there.
+fn mine(spans: &[Span], part: &Part) -> Span {
+    Span { bytes: part.bytes, ..spans.first().copied().unwrap_or_default() }
+}
+
+fn shape(part: &Part) -> Shape {
+    match part.wire.copies {
+        Some(Copies::InOut { .. }) => Shape::of(part.bytes),
+        _ => Shape::NONE,
+    }
+}
+
+/// The loops that a part names.
+fn hows(part: &Part) -> Vec<CpuHow> {
+    match part.wire.copies {
+        Some(Copies::InOut { copy_in, copy_out }) => vec![copy_in, copy_out],
+        Some(Copies::Single(how)) => vec![how],
+        _ => Vec::new(),
+    }
+}
+
+fn find(op: CpuOp, how: CpuHow) -> Result<Loop> {
+    loops::find(CpuWork { op, how }).ok_or_else(|| {
+        let reason = format!("this processor has no {op} by {how}");
+        CallError::unsupported("bind", how.to_string(), reason)
+            .or_try(format!("choose one of {}", loops::choices(op)))
+    })
+}
+
+/// The loop that loads most in a turn.
+fn widest_read() -> Result<Loop> {
+    let wide = [CpuHow::Avx512, CpuHow::Avx2, CpuHow::Neon];
+    let find_read = |how| loops::find(CpuWork { op: CpuOp::Read, how });
+    wide.into_iter().find_map(find_read).map_or_else(|| find(CpuOp::Read, CpuHow::Plain), Ok)
+}
+
+/// Whether the kernel lets this process copy there: one byte fetched, which changes nothing, also
+/// where bytes will be written.
+fn probed(call: Call, remote: Remote) -> Result<Remote> {
+    let mut byte = 0_u8;
+    let mine = Span { address: (&raw mut byte) as u64, bytes: 1 };
+    let first = Span { bytes: 1, ..remote.span };
+    carry(Call::Read, mine, Remote { span: first, ..remote }).map_err(|mut error| {
+        error.call = call.name().into();
+        error
+    })?;
+    Ok(remote)
+}
+
+impl Exchange {
+    /// Lets all roles go on until none has anything left.
+    fn drive(&mut self, reps: u64, begun: Origin, patience: &Patience) -> Result<()> {
+        let mut roles: Vec<&mut Role> = self.roles.iter_mut().flatten().collect();
+        let mut others = Vec::new();
+        for role in &mut roles {
+            role.left = reps;
+            others.push((role.other, role.channels().cloned().collect::<Vec<_>>()));
+        }
+        while roles.iter().any(|role| role.left > 0) {
+            let mut failed = None;
+            let pass = || {
+                let mut moved = false;
+                for role in &mut roles {
+                    match role.turn(begun) {
+                        Ok(turn) => moved |= turn,
+                        Err(error) => failed = Some(error),
+                    }
+                }
+                moved || failed.is_some()
+            };
+            let waited = patience.until(pass, |over| worry(&others, over, patience));
+            if let Err(error) = failed.map_or(waited, Err) {
+                // The others need not wait for their own deadline.
+                for channel in others.iter().flat_map(|(_, channels)| channels) {
+                    channel.broken().store(1, Release);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who is waited for, and the channels to it.
+type Other = ((Rank, Peer), Vec<Rc<Channel>>);
+
+/// Looks after those who are waited for.
+fn worry(others: &[Other], time_is_over: bool, patience: &Patience) -> Result<()> {
+    let failed = |rank: Rank, peer: Peer, what: &str, way_out: &str| {
+        let thing = format!("rank {} (process {})", rank.0, peer.pid);
+        Err(CallError::new(Severity::Sticky, "run", thing, what).or_try(way_out))
+    };
+    for ((rank, peer), channels) in others {
+        if channels.iter().any(|channel| channel.broken().load(Acquire) != 0) {
+            return failed(*rank, *peer, "it gave up", "see what it says");
+        }
+        if peer.is_gone() {
+            let way_out = "see what ended it: a signal, or the memory ran out";
+            return failed(*rank, *peer, "it has ended", way_out);
+        }
+    }
+    match others.first() {
+        Some(((rank, peer), _)) if time_is_over => {
+            let waited = format!("nothing came within {} s", patience.most().as_secs_f64());
+            failed(*rank, *peer, &waited, "see what it does (gdb -p), or allow more time")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Port for NodePort {
+    fn via(&self) -> Via {
+        self.via
+    }
+
+    fn library(&self) -> String {
+        self.library.clone()
+    }
+
+    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+        let mut offer = Offer::new(self.cpus.clone());
+        let mut made = Made::default();
+        for (nth, part) in parts.iter().enumerate() {
+            self.refuse(part, pace)?;
+            self.make(nth, part, &mut offer, &mut made)?;
+        }
+        let id = ExchangeId(self.next);
+        self.next += 1;
+        let exchange = Exchange {
+            parts: parts.to_vec(),
+            pace,
+            made,
+            roles: Vec::new(),
+            cpu: None,
+            joined: false,
+            broken: false,
+        };
+        self.exchanges.insert(id, exchange);
+        Ok((id, offer.encode()))
+    }
+
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+        let exchange = self.exchanges.get(&id).ok_or_else(|| no_exchange("join", id))?;
+        // Only who takes part has to have made an offer of this kind.
+        let wanted = |rank: Rank| {
+            let mut groups = exchange.parts.iter().flat_map(|part| &part.group);
+            groups.any(|(member, _)| *member == rank)
+        };
+        let mut decoded = BTreeMap::new();
+        for (rank, bytes) in (0..).map(Rank).zip(offers).filter(|(rank, _)| wanted(*rank)) {
+            decoded.insert(rank, Offer::decode(rank, bytes)?);
+        }
+        let mut roles = Vec::new();
+        for (nth, part) in exchange.parts.iter().enumerate() {
+            roles.push(self.role(nth, part, &exchange.made, &decoded)?);
+        }
+        let cpu = self.cpu(&exchange.parts, &decoded)?;
+        if let Some(exchange) = self.exchanges.get_mut(&id) {
+            (exchange.roles, exchange.cpu, exchange.joined) = (roles, cpu, true);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+        let most = self.most;
+        let exchange = self.exchanges.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
+        let thing = format!("exchange {}", id.0);
+        if !exchange.joined || exchange.broken {
+            let reason = if exchange.broken { "an earlier run failed" } else { "nobody joined it" };
+            return Err(CallError::unsupported("run", thing, reason).or_try("bind it anew"));
+        }
+        let _pinned = match exchange.cpu.map(Pinned::to).transpose() {
+            Ok(pinned) => pinned,
+            Err(error) => {
+                return Err(CallError::new(
+                    Severity::Transient,
+                    "sched_setaffinity",
+                    exchange.cpu.map_or(thing, |cpu| format!("cpu{cpu}")),
+                    error.to_string(),
+                )
+                .with_code(error.raw_os_error().unwrap_or(0).into())
+                .or_try("the CPUs of this process have changed since it began: start again"));
+            }
+        };
+        let members: std::collections::BTreeSet<Rank> =
+            exchange.parts.iter().flat_map(|part| &part.group).map(|(rank, _)| *rank).collect();
+        let patience = Patience::new(most, u32::try_from(members.len()).unwrap_or(u32::MAX));
+        let (rounds, each) = match exchange.pace {
+            Pace::Isolated => (reps, 1),
+            _ => (1, reps),
+        };
+        let mut times = vec![Vec::new(); exchange.parts.len()];
+        for _ in 0..rounds {
+            meeting.meet()?;
+            let begun = Origin::now();
+            if let Err(error) = exchange.drive(each, begun, &patience) {
+                exchange.broken = true;
+                return Err(error);
+            }
+            for (times, role) in times.iter_mut().zip(&exchange.roles) {
+                times.extend(role.as_ref().map(|role| role.ended_ns as f64));
+            }
+        }
+        Ok(times)
+    }
+
+    fn engine(&self, id: ExchangeId) -> String {
+        let Some(exchange) = self.exchanges.get(&id) else { return String::new() };
+        let of_ring = |part: &Part| {
+            let Shape { piece, depth, .. } = shape(part);
+            format!("ring of {depth} x {piece} B")
+        };
+        let mut text = match self.via {
+            Via::Shm => exchange.parts.first().map_or(String::new(), of_ring),
+            Via::Cma => "one call a message".into(),
+            _ => "attached memory".into(),
+        };
+        if let Some(cpu) = exchange.cpu {
+            text.push_str(&format!(", on cpu{cpu}"));
+        }
+        text
+    }
+
+    fn release(&mut self, id: ExchangeId) -> Result<()> {
+        let gone = self.exchanges.remove(&id).ok_or_else(|| no_exchange("release", id))?;
+        // Roles hold memory that others expose, and go first.
+        drop(gone.roles);
+        drop(gone.made);
+        Ok(())
+    }
+}
