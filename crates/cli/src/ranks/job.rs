@@ -45,6 +45,10 @@ pub(crate) enum Job {
 }
 
 impl Job {
+    /// Whether pathline started the processes and can do so again.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Own { .. })
+    }
     /// How many ranks.
     pub(crate) fn count(&self) -> u32 {
         match *self {

@@ -45,6 +45,8 @@ pub(crate) fn run() -> Result<()> {
     if let Some(job) = opening.job.as_ref().filter(|_| machine.ranks.is_none()) {
         match Processes::open(job, &opening.libraries, opening.limit) {
             Ok(ranks) => machine.ranks = Some(Box::new(ranks)),
+            // Children that were lost can be had anew; those of a launcher cannot.
+            Err(error) if job.is_own() => return Err(error),
             Err(error) => return Ok(link.send(&Report::Incomplete(format!("{error:#}")))?),
         }
     }
