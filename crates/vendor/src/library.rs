@@ -45,13 +45,23 @@ pub struct Found {
 impl Library {
     /// Opens a file, or asks the dynamic linker for a bare name.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        Self::open_with(path, libc::RTLD_LOCAL)
+    }
+
+    /// The same, and libraries that are opened later find its symbols: what plug-ins need that do
+    /// not name the library they belong to.
+    pub(crate) fn open_for_all(path: &Path) -> Result<Self, String> {
+        Self::open_with(path, libc::RTLD_GLOBAL)
+    }
+
+    fn open_with(path: &Path, scope: libc::c_int) -> Result<Self, String> {
         if path.components().count() > 1 {
             whole(path)?;
         }
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
         // SAFETY: the name is a C string that lives through the call. Initialisers of the library
         // run here, as with any program that is linked against it.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | scope) };
         match NonNull::new(handle) {
             Some(handle) => {
                 let mut library = Self { handle, path: path.to_owned() };

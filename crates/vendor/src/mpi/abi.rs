@@ -1,0 +1,221 @@
+//! The binary interfaces of MPI libraries: which one a library has, and its constants.
+
+use std::ffi::{c_char, c_int};
+use std::fmt;
+
+use super::table::{Handle, Memory};
+use crate::library::Library;
+
+/// How handles and constants look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Abi {
+    /// MPICH since 3.1, Intel MPI, Cray MPICH, MVAPICH: handles are numbers of 32 bits.
+    Mpich,
+    /// Open MPI: handles are addresses of symbols.
+    OpenMpi,
+    /// The ABI of MPI 5.0: handles are pointers with small values.
+    Standard,
+}
+
+impl fmt::Display for Abi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mpich => "MPICH's ABI",
+            Self::OpenMpi => "Open MPI's ABI",
+            Self::Standard => "standard ABI",
+        })
+    }
+}
+
+/// Whose code it is, which decides by what it can be launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    /// MPICH and what was made of it.
+    Mpich,
+    /// Open MPI.
+    OpenMpi,
+}
+
+impl Abi {
+    /// Finds out which one a library has. None if it is no MPI library.
+    ///
+    /// `MPI_Abi_get_version` alone proves nothing: native libraries of MPICH 5 and Intel have it,
+    /// too, and answer -1.
+    pub(super) fn of(library: &Library) -> Option<Self> {
+        library.symbol("MPI_Init_thread")?;
+        if library.symbol("ompi_mpi_comm_world").is_some() {
+            return Some(Self::OpenMpi);
+        }
+        let Some(ask) = library.symbol("MPI_Abi_get_version") else { return Some(Self::Mpich) };
+        type Ask = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
+        let (mut major, mut minor) = (-1, -1);
+        // SAFETY: MPI 5.0 fixes the signature, and that it may be called before MPI_Init; it writes
+        // two numbers, which live through the call.
+        let code = unsafe {
+            std::mem::transmute::<*mut std::ffi::c_void, Ask>(ask.as_ptr())(
+                &raw mut major,
+                &raw mut minor,
+            )
+        };
+        Some(if code == 0 && major >= 1 { Self::Standard } else { Self::Mpich })
+    }
+}
+
+/// What a library says that it is. It may be asked before `MPI_Init`.
+pub(super) fn version_text(library: &Library) -> Option<String> {
+    /// `MPI_MAX_LIBRARY_VERSION_STRING` is 256 to 8192 by ABI; one byte more for those that end a
+    /// text of that length with a zero.
+    const LONGEST: usize = 8193;
+    type Ask = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
+    let ask = library.symbol("MPI_Get_library_version")?;
+    let mut text = vec![0u8; LONGEST];
+    let mut length = 0;
+    // SAFETY: the signature is MPI's; the buffer is as long as any ABI's longest text.
+    let code = unsafe {
+        std::mem::transmute::<*mut std::ffi::c_void, Ask>(ask.as_ptr())(
+            text.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    let length = usize::try_from(length).ok().filter(|&n| code == 0 && n <= text.len())?;
+    text.truncate(length);
+    Some(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
+}
+
+/// Name and version of a library's own text, and whose code it is.
+pub(super) fn known_as(text: &str) -> (String, Family) {
+    let first = text.lines().next().unwrap_or_default();
+    if let Some((open, _)) = first.split_once(',')
+        && open.starts_with("Open MPI")
+    {
+        return (open.trim().to_owned(), Family::OpenMpi);
+    }
+    let family = if text.contains("Open MPI") { Family::OpenMpi } else { Family::Mpich };
+    // `MPICH Version:      5.0.2`, `MVAPICH Version: ...`
+    if let Some((name, version)) = first.split_once("Version:") {
+        return (format!("{} {}", name.trim(), version.trim()), family);
+    }
+    // `MPI VERSION    : CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)`
+    let name = first.split_once("VERSION").map_or(first, |(_, rest)| rest.trim_start());
+    (name.trim_start_matches(':').trim().to_owned(), family)
+}
+
+/// The constants that this program passes to MPI.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Constants<H: Handle> {
+    pub(super) world: H,
+    pub(super) of_itself: H,
+    pub(super) no_info: H,
+    pub(super) no_request: H,
+    pub(super) no_comm: H,
+    pub(super) byte: H,
+    pub(super) uint64: H,
+    pub(super) sum: H,
+    pub(super) in_place: Memory,
+    pub(super) ignore_status: Memory,
+    pub(super) shared_memory: c_int,
+    pub(super) funneled: c_int,
+}
+
+/// Those of the MPICH family. Source: `mpi.h` of MPICH 4.0.2, MPICH 5.0.2 and Intel MPI 2021.18.1,
+/// which agree.
+pub(super) fn mpich() -> Constants<c_int> {
+    Constants {
+        world: 0x4400_0000,
+        of_itself: 0x4400_0001,
+        no_info: 0x1c00_0000,
+        no_request: 0x2c00_0000,
+        no_comm: 0x0400_0000,
+        byte: 0x4c00_010d,
+        uint64: 0x4c00_083e,
+        sum: 0x5800_0003,
+        in_place: std::ptr::without_provenance_mut(usize::MAX),
+        ignore_status: std::ptr::without_provenance_mut(1),
+        shared_memory: 1,
+        funneled: 1,
+    }
+}
+
+/// Those of the standard ABI. Source: MPI 5.0, appendix A; `mpi_abi.h` of MPICH 5.0.2.
+pub(super) fn standard() -> Constants<usize> {
+    Constants {
+        world: 0x101,
+        of_itself: 0x102,
+        no_info: 0x130,
+        no_request: 0x180,
+        no_comm: 0x100,
+        byte: 0x247,
+        uint64: 0x259,
+        sum: 0x21,
+        in_place: std::ptr::without_provenance_mut(1),
+        ignore_status: std::ptr::null_mut(),
+        shared_memory: 221,
+        // 1 in drafts before March 2025, which no library with this ABI's version has.
+        funneled: 1024,
+    }
+}
+
+/// Those of Open MPI, where an address is the handle; the names that are missing are the error.
+pub(super) fn open_mpi(library: &Library) -> Result<Constants<usize>, String> {
+    // The address alone counts; what is there is the library's own.
+    let at = |name: &str| {
+        let symbol = library.symbol(name).ok_or_else(|| format!("it lacks {name}"))?;
+        Ok::<usize, String>(symbol.as_ptr().expose_provenance())
+    };
+    Ok(Constants {
+        world: at("ompi_mpi_comm_world")?,
+        of_itself: at("ompi_mpi_comm_self")?,
+        no_info: at("ompi_mpi_info_null")?,
+        no_request: at("ompi_request_null")?,
+        no_comm: at("ompi_mpi_comm_null")?,
+        byte: at("ompi_mpi_byte")?,
+        uint64: at("ompi_mpi_uint64_t")?,
+        sum: at("ompi_mpi_op_sum")?,
+        in_place: std::ptr::without_provenance_mut(1),
+        ignore_status: std::ptr::null_mut(),
+        shared_memory: 0,
+        funneled: 1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_known_by_what_they_say() {
+        for (text, name, family) in [
+            (
+                "Open MPI v5.0.11, package: Open MPI root@x Distribution, ident: 5.0.11, repo rev: v5",
+                "Open MPI v5.0.11",
+                Family::OpenMpi,
+            ),
+            (
+                "MPICH Version:      5.0.2\nMPICH Release date: Mon\nMPICH ABI: 17:2:5\n",
+                "MPICH 5.0.2",
+                Family::Mpich,
+            ),
+            (
+                "Intel(R) MPI Library 2021.18 for Linux* OS\n",
+                "Intel(R) MPI Library 2021.18 for Linux* OS",
+                Family::Mpich,
+            ),
+            (
+                "MPI VERSION    : CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)\nMPI BUILD INFO : x\n",
+                "CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)",
+                Family::Mpich,
+            ),
+            ("", "", Family::Mpich),
+        ] {
+            assert_eq!(known_as(text), (name.to_owned(), family));
+        }
+    }
+
+    #[test]
+    fn what_is_no_mpi_has_no_abi() {
+        let libc = Library::open(std::path::Path::new("libc.so.6")).unwrap();
+        assert_eq!(Abi::of(&libc), None);
+        assert_eq!(version_text(&libc), None);
+        assert!(open_mpi(&libc).unwrap_err().contains("ompi_mpi_comm_world"));
+    }
+}

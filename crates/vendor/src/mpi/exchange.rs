@@ -1,0 +1,668 @@
+//! One case as calls of MPI: what a process posts, waits for and answers in each repetition.
+
+use std::ffi::{c_int, c_void};
+
+use pathline_hal::{Meeting, Pace, Part, Result, Span};
+use pathline_schema::{Collective, WireOp};
+
+use super::parts::{blocks, is_passive, rank, refused};
+use super::table::{Handle, Memory};
+use super::world::{Failed, World, ok};
+use crate::clock::Origin;
+
+type Outcome = std::result::Result<(), Failed>;
+
+/// Bytes of an answer to a window, as OSU's bandwidth tests have it.
+const ANSWER: usize = 4;
+
+/// A buffer with a peer of the world.
+#[derive(Debug, Clone, Copy)]
+struct Message<H> {
+    at: Memory,
+    count: c_int,
+    kind: H,
+    peer: c_int,
+    tag: c_int,
+}
+
+/// Puts or gets of one part.
+#[derive(Debug, Clone, Copy)]
+struct Remote<H> {
+    window: H,
+    ours: Memory,
+    count: c_int,
+    kind: H,
+    /// The other's rank in the communicator of the two.
+    peer: c_int,
+    times: u32,
+    get: bool,
+}
+
+/// A collective of one part.
+#[derive(Debug, Clone, Copy)]
+struct Group<H> {
+    op: Collective,
+    comm: H,
+    send: Memory,
+    recv: Memory,
+    /// Of the type, for each rank where ranks have parts.
+    count: i64,
+    kind: H,
+}
+
+/// What one process does in each repetition, in this order.
+#[derive(Debug)]
+struct Steps<H> {
+    /// A ping that is alone: whether this process begins, and its message out and back.
+    ping: Option<(bool, Message<H>, Message<H>)>,
+    receive: Vec<Message<H>>,
+    /// Received once the first wait is over: answers, and what comes back.
+    receive_late: Vec<Message<H>>,
+    send: Vec<Message<H>>,
+    remote: Vec<Remote<H>>,
+    groups: Vec<Group<H>>,
+    /// Sent once all has come that was waited for first.
+    answer: Vec<Message<H>>,
+    /// What is loaded, byte by byte, once it has come.
+    consume: Vec<Span>,
+    /// After the time: a word to those whose memory was read or written, who wait for it inside of
+    /// MPI, where many libraries serve such requests only.
+    token_to: Vec<c_int>,
+    token_from: Vec<c_int>,
+}
+
+impl<H> Default for Steps<H> {
+    fn default() -> Self {
+        Self {
+            ping: None,
+            receive: Vec::new(),
+            receive_late: Vec::new(),
+            send: Vec::new(),
+            remote: Vec::new(),
+            groups: Vec::new(),
+            answer: Vec::new(),
+            consume: Vec::new(),
+            token_to: Vec::new(),
+            token_from: Vec::new(),
+        }
+    }
+}
+
+/// A bound case.
+#[derive(Debug)]
+pub(super) struct Exchange<H: Handle> {
+    parts: Vec<Part>,
+    pace: Pace,
+    steps: Steps<H>,
+    /// Those who take part in any of it, who meet before each time.
+    active: Option<H>,
+    requests: Vec<H>,
+    windows: Vec<H>,
+    kinds: Vec<H>,
+    /// What answers are read from and written into.
+    answers: Box<[u8; 2 * ANSWER]>,
+}
+
+/// The last tag that every library has is 32767.
+fn tag(nth: usize, answer: bool) -> c_int {
+    c_int::try_from(2 * nth + usize::from(answer)).unwrap_or(c_int::MAX)
+}
+const TOKEN: c_int = 32_767;
+
+fn address(span: Span) -> Memory {
+    std::ptr::with_exposed_provenance_mut::<c_void>(span.address as usize)
+}
+
+impl<H: Handle> Exchange<H> {
+    /// Keeps the parts; nothing is asked of MPI before all processes have done so.
+    pub(super) fn new(parts: &[Part], pace: Pace) -> Self {
+        Self {
+            parts: parts.to_vec(),
+            pace,
+            steps: Steps::default(),
+            active: None,
+            requests: Vec::new(),
+            windows: Vec::new(),
+            kinds: Vec::new(),
+            answers: Box::new([0; 2 * ANSWER]),
+        }
+    }
+
+    /// Makes communicators, windows and types, which all who take part do together.
+    pub(super) fn join(&mut self, world: &mut World<H>) -> Result<()> {
+        let mut active: Vec<i32> =
+            self.parts.iter().flat_map(|p| &p.group).filter_map(|(r, _)| rank(r.0)).collect();
+        active.sort_unstable();
+        active.dedup();
+        if !active.contains(&world.rank) {
+            return Ok(());
+        }
+        self.active = Some(world.group(&active)?);
+        let parts = std::mem::take(&mut self.parts);
+        let mut steps = Steps::default();
+        for (nth, part) in parts.iter().enumerate() {
+            let Some(&me) = part.mine.first() else { continue };
+            self.add(&mut steps, world, nth, part, me)?;
+        }
+        if let [part] = &parts[..]
+            && part.wire.op == WireOp::Ping
+            && let Some(&me) = part.mine.first()
+        {
+            let (begins, out, back) = match me {
+                0 => (true, steps.send.first(), steps.receive_late.first()),
+                _ => (false, steps.answer.first(), steps.receive.first()),
+            };
+            steps.ping = out.zip(back).map(|(out, back)| (begins, *out, *back));
+        }
+        let most = steps.receive.len() + steps.receive_late.len() + steps.send.len();
+        self.requests = vec![world.constants.no_request; most + steps.answer.len()];
+        self.steps = steps;
+        self.parts = parts;
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        steps: &mut Steps<H>,
+        world: &mut World<H>,
+        nth: usize,
+        part: &Part,
+        me: usize,
+    ) -> Result<()> {
+        let (send, recv) = (
+            address(part.send.first().copied().unwrap_or_default()),
+            address(part.recv.first().copied().unwrap_or_default()),
+        );
+        let other = part.group.get(1 - me.min(1)).and_then(|(r, _)| rank(r.0)).unwrap_or(0);
+        let times = part.wire.op.window() as usize;
+        match part.wire.op {
+            WireOp::Ping | WireOp::Send { .. } | WireOp::Consume => {
+                let (count, kind) = self.counted(world, part, part.bytes)?;
+                let message =
+                    |at, answer| Message { at, count, kind, peer: other, tag: tag(nth, answer) };
+                let (byte, scratch) = (world.constants.byte, self.answers.as_mut_ptr());
+                let short = |offset| Message {
+                    // Within the scratch, which has two answers.
+                    at: scratch.wrapping_add(offset).cast(),
+                    count: ANSWER as c_int,
+                    kind: byte,
+                    peer: other,
+                    tag: tag(nth, true),
+                };
+                match (part.wire.op, me) {
+                    (WireOp::Ping, 0) => {
+                        steps.send.push(message(send, false));
+                        steps.receive_late.push(message(recv, true));
+                    }
+                    (WireOp::Ping, _) => {
+                        steps.receive.push(message(recv, false));
+                        steps.answer.push(message(send, true));
+                    }
+                    (WireOp::Consume, 0) => steps.send.push(message(send, false)),
+                    (WireOp::Consume, _) => {
+                        steps.receive.push(message(recv, false));
+                        steps.consume.extend(part.recv.first());
+                    }
+                    (_, 0) => {
+                        steps.send.extend(std::iter::repeat_n(message(send, false), times));
+                        steps.receive_late.push(short(0));
+                    }
+                    _ => {
+                        steps.receive.extend(std::iter::repeat_n(message(recv, false), times));
+                        steps.answer.push(short(ANSWER));
+                    }
+                }
+            }
+            WireOp::Put { window: times } | WireOp::Get { window: times } => {
+                let get = matches!(part.wire.op, WireOp::Get { .. });
+                let (count, kind) = self.counted(world, part, part.bytes)?;
+                // The passive end exposes what is written or read; the other an empty window.
+                let origin = me == usize::from(get);
+                let ours = if me == 0 { send } else { recv };
+                let exposed = (!origin).then_some((ours, part.bytes));
+                let window = self.window(world, part, exposed)?;
+                if origin {
+                    let peer = 1 - me as c_int;
+                    steps.remote.push(Remote { window, ours, count, kind, peer, times, get });
+                    steps.token_to.push(other);
+                } else {
+                    steps.token_from.push(other);
+                }
+            }
+            WireOp::Group { op, in_place } => {
+                steps.groups.push(self.group(world, part, me, op, in_place)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The arguments of a collective.
+    fn group(
+        &mut self,
+        world: &mut World<H>,
+        part: &Part,
+        me: usize,
+        op: Collective,
+        in_place: bool,
+    ) -> Result<Group<H>> {
+        let ranks: Vec<i32> = part.group.iter().filter_map(|(r, _)| rank(r.0)).collect();
+        let comm = world.group(&ranks)?;
+        let n = ranks.len().max(1) as u64;
+        let at = |spans: &[Span]| address(spans.first().copied().unwrap_or_default());
+        let (mut send, mut recv) = (at(&part.send), at(&part.recv));
+        let of_a_rank = match op {
+            Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => {
+                part.bytes / n
+            }
+            _ => part.bytes,
+        };
+        let (count, kind) = if op.reduces() {
+            // Predefined sums are of predefined types: many need calls with long counts.
+            let count = (of_a_rank / 8) as i64;
+            let f = &world.fns;
+            let long = match op {
+                Collective::Reduce => f.reduce_c.is_some(),
+                Collective::AllReduce => f.allreduce_c.is_some(),
+                _ => f.reduce_scatter_block_c.is_some(),
+            };
+            if count > i64::from(c_int::MAX) && !long {
+                let why = format!("{} has no calls for counts over {}", world.version, c_int::MAX);
+                return Err(refused(part, why));
+            }
+            (count, world.constants.uint64)
+        } else if op == Collective::Barrier {
+            (0, world.constants.byte)
+        } else {
+            let (count, kind) = self.counted(world, part, of_a_rank)?;
+            (count.into(), kind)
+        };
+        match op {
+            // One buffer, whoever has it filled.
+            Collective::Broadcast => recv = if me == 0 { send } else { recv },
+            Collective::Reduce if in_place && me == 0 => send = world.constants.in_place,
+            Collective::AllReduce | Collective::AllGather | Collective::AllToAll if in_place => {
+                send = world.constants.in_place;
+            }
+            _ => {}
+        }
+        Ok(Group { op, comm, send, recv, count, kind })
+    }
+
+    /// So many bytes as a count that fits: of bytes, or of a type of as many bytes as it takes.
+    fn counted(&mut self, world: &World<H>, part: &Part, bytes: u64) -> Result<(c_int, H)> {
+        if let Ok(count) = c_int::try_from(bytes) {
+            return Ok((count, world.constants.byte));
+        }
+        let Some((count, each)) = blocks(bytes) else {
+            let why = format!("{bytes} B are over {} and have no factor of two", c_int::MAX);
+            return Err(refused(part, why).or_try("ask for an even number of bytes"));
+        };
+        let mut kind = world.constants.byte;
+        // SAFETY: the handle is written by the first call and lives through both.
+        let made = unsafe {
+            ok("MPI_Type_contiguous", {
+                (world.fns.type_contiguous)(each, world.constants.byte, &raw mut kind)
+            })
+            .and_then(|()| ok("MPI_Type_commit", (world.fns.type_commit)(&raw mut kind)))
+        };
+        made.and_then(|()| world.unfailed("MPI_Type_contiguous"))
+            .map_err(|f| world.error(f, &format!("a type of {each} B")))?;
+        self.kinds.push(kind);
+        Ok((count, kind))
+    }
+
+    /// A window of the two ends of a part, with an epoch that lasts until it is released.
+    fn window(
+        &mut self,
+        world: &mut World<H>,
+        part: &Part,
+        exposed: Option<(Memory, u64)>,
+    ) -> Result<H> {
+        let ranks: Vec<i32> = part.group.iter().filter_map(|(r, _)| rank(r.0)).collect();
+        let comm = world.group(&ranks)?;
+        let f = world.fns;
+        let (Some(create), Some(lock), Some(handler), Some(set)) =
+            (f.win_create, f.win_lock_all, f.win_create_errhandler, f.win_set_errhandler)
+        else {
+            return Err(refused(part, "the library lacks MPI_Win_create or what goes with it"));
+        };
+        let (base, bytes) = exposed.unwrap_or((std::ptr::null_mut(), 0));
+        let bytes = isize::try_from(bytes).unwrap_or(isize::MAX);
+        let (mut window, mut own) = (H::default(), H::default());
+        let no_info = world.constants.no_info;
+        // SAFETY: the memory is the case's, which keeps it until all have released it; handles are
+        // written before they are used. The handler ignores all arguments but two.
+        let made = unsafe {
+            let code = create(base, bytes, 1, no_info, comm, &raw mut window);
+            ok("MPI_Win_create", code)
+                .and_then(|()| world.unfailed("MPI_Win_create"))
+                .and_then(|()| {
+                    ok("MPI_Win_create_errhandler", handler(world.window_handler(), &raw mut own))
+                })
+                .and_then(|()| ok("MPI_Win_set_errhandler", set(window, own)))
+                .and_then(|()| ok("MPI_Win_lock_all", lock(0, window)))
+                .and_then(|()| world.unfailed("MPI_Win_lock_all"))
+        };
+        made.map_err(|f| world.error(f, &format!("{bytes} B of ranks {ranks:?}")))?;
+        self.windows.push(window);
+        Ok(window)
+    }
+
+    /// Runs all parts so many times.
+    pub(super) fn run(
+        &mut self,
+        world: &World<H>,
+        clock: Origin,
+        reps: u64,
+        meeting: &dyn Meeting,
+    ) -> Result<Vec<Vec<f64>>> {
+        let samples = if self.pace == Pace::Isolated { reps } else { 1 };
+        let mut times = Vec::with_capacity(usize::try_from(samples).unwrap_or(0));
+        let inside = reps / samples.max(1);
+        for _ in 0..samples {
+            meeting.meet()?;
+            times.extend(self.sample(world, clock, inside).map_err(|failed| {
+                let what: Vec<String> =
+                    self.parts.iter().map(|p| format!("mpi[{}] x {}B", p.wire, p.bytes)).collect();
+                world.error(failed, &what.join(" & "))
+            })?);
+        }
+        let timed = |part: &Part| part.mine.first().is_some_and(|&me| !is_passive(part, me));
+        Ok(self.parts.iter().map(|p| if timed(p) { times.clone() } else { Vec::new() }).collect())
+    }
+
+    /// The time of so many repetitions in ns; none if this process has no part in them.
+    fn sample(
+        &mut self,
+        world: &World<H>,
+        clock: Origin,
+        reps: u64,
+    ) -> std::result::Result<Option<f64>, Failed> {
+        let Some(active) = self.active else { return Ok(None) };
+        self.sync(world)?;
+        // Whoever meets elsewhere leaves that place at different moments: MPI's own barrier lets
+        // the others go within about one message.
+        // SAFETY: the communicator is this world's, and all its members come here.
+        unsafe { ok("MPI_Barrier", (world.fns.barrier)(active))? };
+        let begun = clock.ns();
+        match self.steps.ping {
+            Some(ping) => pings(world, ping, reps)?,
+            None => {
+                for _ in 0..reps {
+                    self.once(world)?;
+                }
+            }
+        }
+        let took = clock.ns().wrapping_sub(begun);
+        self.tokens(world)?;
+        self.sync(world)?;
+        // Which call it was, MPICH says in its words.
+        world.unfailed("MPI")?;
+        Ok(Some(took as f64))
+    }
+
+    /// What others wrote into windows becomes what this process reads, and the other way round.
+    fn sync(&self, world: &World<H>) -> Outcome {
+        for &window in &self.windows {
+            if let Some(sync) = world.fns.win_sync {
+                // SAFETY: the window is open.
+                ok("MPI_Win_sync", unsafe { sync(window) })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tokens(&mut self, world: &World<H>) -> Outcome {
+        let (f, k) = (&world.fns, &world.constants);
+        let at: Memory = self.answers.as_mut_ptr().cast();
+        // SAFETY: one byte of the scratch, which lives as long as the exchange; the calls block.
+        unsafe {
+            for &peer in &self.steps.token_to {
+                ok("MPI_Send", (f.send)(at, 1, k.byte, peer, TOKEN, k.world))?;
+            }
+            for &peer in &self.steps.token_from {
+                let code = (f.recv)(at, 1, k.byte, peer, TOKEN, k.world, k.ignore_status);
+                ok("MPI_Recv", code)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One repetition of everything but a lone ping.
+    #[inline]
+    fn once(&mut self, world: &World<H>) -> Outcome {
+        let steps = &self.steps;
+        // One way, as OSU has it: who only sends takes answers by blocking receives, who only
+        // receives gives them by blocking sends. Both at once post answers beforehand, so that no
+        // answer waits for another.
+        let both = !steps.receive.is_empty() && !steps.send.is_empty();
+        let (late, early) = if both {
+            (&steps.receive_late[..0], &steps.receive_late[..])
+        } else {
+            (&steps.receive_late[..], &steps.receive_late[..0])
+        };
+        let first = steps.receive.len() + steps.send.len();
+        let requests = &mut self.requests[..];
+        let (now, then) = requests.split_at_mut(first.min(requests.len()));
+        let (incoming, outgoing) = now.split_at_mut(steps.receive.len().min(now.len()));
+        receive_all(world, &steps.receive, incoming)?;
+        receive_all(world, early, then)?;
+        send_all(world, &steps.send, outgoing)?;
+        for remote in &steps.remote {
+            issue(world, remote)?;
+        }
+        for group in &steps.groups {
+            together(world, group)?;
+        }
+        wait_all(world, now)?;
+        for span in &steps.consume {
+            load(*span);
+        }
+        if both {
+            let (back, answers) = then.split_at_mut(early.len().min(then.len()));
+            send_all(world, &steps.answer, answers)?;
+            wait_all(world, answers)?;
+            wait_all(world, back)?;
+        } else {
+            for message in &steps.answer {
+                send(world, message)?;
+            }
+            for message in late {
+                receive(world, message)?;
+            }
+        }
+        for remote in &steps.remote {
+            let Some(flush) = world.fns.win_flush else { continue };
+            // SAFETY: the window is open, and the peer one of its two members.
+            ok("MPI_Win_flush", unsafe { flush(remote.peer, remote.window) })?;
+        }
+        Ok(())
+    }
+
+    /// Closes windows and frees types.
+    pub(super) fn release(&mut self, world: &World<H>) -> Outcome {
+        let f = &world.fns;
+        for mut window in self.windows.drain(..) {
+            if let (Some(unlock), Some(free)) = (f.win_unlock_all, f.win_free) {
+                // SAFETY: the window is open, its epoch too, and it is dropped here.
+                unsafe {
+                    ok("MPI_Win_unlock_all", unlock(window))?;
+                    ok("MPI_Win_free", free(&raw mut window))?;
+                }
+            }
+        }
+        for mut kind in self.kinds.drain(..) {
+            // SAFETY: made by `counted`, dropped here; no request uses it any more.
+            ok("MPI_Type_free", unsafe { (f.type_free)(&raw mut kind) })?;
+        }
+        world.unfailed("MPI_Win_free")
+    }
+
+    /// The calls that carry it, for the record.
+    pub(super) fn calls(&self) -> Vec<&'static str> {
+        let alone = self.parts.len() == 1;
+        let mut calls: Vec<&str> = self
+            .parts
+            .iter()
+            .map(|part| match part.wire.op {
+                WireOp::Ping if alone => "MPI_Send, MPI_Recv",
+                WireOp::Ping | WireOp::Send { .. } | WireOp::Consume => {
+                    "MPI_Isend, MPI_Irecv, MPI_Waitall"
+                }
+                WireOp::Put { .. } => "MPI_Put, MPI_Win_flush",
+                WireOp::Get { .. } => "MPI_Get, MPI_Win_flush",
+                WireOp::Group { op, .. } => match op {
+                    Collective::Broadcast => "MPI_Bcast",
+                    Collective::Reduce => "MPI_Reduce",
+                    Collective::AllReduce => "MPI_Allreduce",
+                    Collective::ReduceScatter => "MPI_Reduce_scatter_block",
+                    Collective::AllGather => "MPI_Allgather",
+                    Collective::AllToAll => "MPI_Alltoall",
+                    Collective::Barrier => "MPI_Barrier",
+                },
+            })
+            .collect();
+        calls.sort_unstable();
+        calls.dedup();
+        calls
+    }
+}
+
+fn receive_all<H: Handle>(world: &World<H>, all: &[Message<H>], requests: &mut [H]) -> Outcome {
+    let (f, comm) = (&world.fns, world.constants.world);
+    for (&Message { at, count, kind, peer, tag }, request) in all.iter().zip(requests) {
+        // SAFETY: the buffer has `count` of the type, as `sound` has checked, and lives until the
+        // case is released; the request is waited for before the repetition ends.
+        let code = unsafe { (f.irecv)(at, count, kind, peer, tag, comm, request) };
+        ok("MPI_Irecv", code)?;
+    }
+    Ok(())
+}
+
+fn send_all<H: Handle>(world: &World<H>, all: &[Message<H>], requests: &mut [H]) -> Outcome {
+    let (f, comm) = (&world.fns, world.constants.world);
+    for (&Message { at, count, kind, peer, tag }, request) in all.iter().zip(requests) {
+        // SAFETY: as of receives.
+        let code = unsafe { (f.isend)(at, count, kind, peer, tag, comm, request) };
+        ok("MPI_Isend", code)?;
+    }
+    Ok(())
+}
+
+fn wait_all<H: Handle>(world: &World<H>, requests: &mut [H]) -> Outcome {
+    let ignore = world.constants.ignore_status;
+    match requests {
+        [] => Ok(()),
+        // What fails in a wait for one says why; a wait for several refers to their statuses.
+        [one] => ok("MPI_Wait", {
+            // SAFETY: a request of this library or null.
+            unsafe { (world.fns.wait)(one, ignore) }
+        }),
+        all => {
+            let count = c_int::try_from(all.len()).unwrap_or(c_int::MAX);
+            // SAFETY: as many requests as the slice has, each of this library or null.
+            ok("MPI_Waitall", unsafe { (world.fns.waitall)(count, all.as_mut_ptr(), ignore) })
+        }
+    }
+}
+
+#[inline(always)]
+fn send<H: Handle>(world: &World<H>, m: &Message<H>) -> Outcome {
+    let comm = world.constants.world;
+    // SAFETY: as of receives; the call blocks.
+    ok("MPI_Send", unsafe { (world.fns.send)(m.at, m.count, m.kind, m.peer, m.tag, comm) })
+}
+
+#[inline(always)]
+fn receive<H: Handle>(world: &World<H>, m: &Message<H>) -> Outcome {
+    let (comm, ignore) = (world.constants.world, world.constants.ignore_status);
+    // SAFETY: as above.
+    let code = unsafe { (world.fns.recv)(m.at, m.count, m.kind, m.peer, m.tag, comm, ignore) };
+    ok("MPI_Recv", code)
+}
+
+/// Round trips of two processes that do nothing else.
+fn pings<H: Handle>(
+    world: &World<H>,
+    (begins, out, back): (bool, Message<H>, Message<H>),
+    reps: u64,
+) -> Outcome {
+    if begins {
+        for _ in 0..reps {
+            send(world, &out)?;
+            receive(world, &back)?;
+        }
+    } else {
+        for _ in 0..reps {
+            receive(world, &back)?;
+            send(world, &out)?;
+        }
+    }
+    Ok(())
+}
+
+fn issue<H: Handle>(world: &World<H>, remote: &Remote<H>) -> Outcome {
+    let &Remote { window, ours, count, kind, peer, times, get } = remote;
+    let (name, call) = if get { ("MPI_Get", world.fns.get) } else { ("MPI_Put", world.fns.put) };
+    let Some(call) = call else { return Ok(()) };
+    for _ in 0..times {
+        // SAFETY: our buffer and the peer's window have `count` of the type; both live until the
+        // case is released, and the repetition ends with a flush.
+        ok(name, unsafe { call(ours, count, kind, peer, 0, count, kind, window) })?;
+    }
+    Ok(())
+}
+
+fn together<H: Handle>(world: &World<H>, group: &Group<H>) -> Outcome {
+    let (f, k) = (&world.fns, &world.constants);
+    let &Group { op, comm, send, recv, count, kind } = group;
+    let short = c_int::try_from(count);
+    let int = short.unwrap_or(c_int::MAX);
+    // SAFETY: buffers have as many of the type as `sound` has checked for this position, or are
+    // MPI's own mark for in place; the communicator is that of the group, all of which comes here.
+    unsafe {
+        match op {
+            Collective::Broadcast => ok("MPI_Bcast", (f.bcast)(recv, int, kind, 0, comm)),
+            Collective::Reduce => ok(
+                "MPI_Reduce",
+                match (short, f.reduce_c) {
+                    (Err(_), Some(long)) => long(send, recv, count, kind, k.sum, 0, comm),
+                    _ => (f.reduce)(send, recv, int, kind, k.sum, 0, comm),
+                },
+            ),
+            Collective::AllReduce => ok(
+                "MPI_Allreduce",
+                match (short, f.allreduce_c) {
+                    (Err(_), Some(long)) => long(send, recv, count, kind, k.sum, comm),
+                    _ => (f.allreduce)(send, recv, int, kind, k.sum, comm),
+                },
+            ),
+            Collective::ReduceScatter => ok(
+                "MPI_Reduce_scatter_block",
+                match (short, f.reduce_scatter_block_c) {
+                    (Err(_), Some(long)) => long(send, recv, count, kind, k.sum, comm),
+                    _ => (f.reduce_scatter_block)(send, recv, int, kind, k.sum, comm),
+                },
+            ),
+            Collective::AllGather => {
+                ok("MPI_Allgather", (f.allgather)(send, int, kind, recv, int, kind, comm))
+            }
+            Collective::AllToAll => {
+                ok("MPI_Alltoall", (f.alltoall)(send, int, kind, recv, int, kind, comm))
+            }
+            Collective::Barrier => ok("MPI_Barrier", (f.barrier)(comm)),
+        }
+    }
+}
+
+/// Loads every byte of what has come.
+fn load(span: Span) {
+    let at = std::ptr::with_exposed_provenance::<u8>(span.address as usize);
+    let length = usize::try_from(span.bytes).unwrap_or(0);
+    // SAFETY: the span is memory of the host, filled, which nobody writes between two messages.
+    let bytes = unsafe { std::slice::from_raw_parts(at, length) };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let sum = words.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
+    let rest = rest.iter().fold(0u64, |sum, &byte| sum.wrapping_add(byte.into()));
+    std::hint::black_box(sum.wrapping_add(rest));
+}

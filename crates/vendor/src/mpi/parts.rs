@@ -1,0 +1,126 @@
+//! Everything about the parts of a case that can be told without MPI.
+
+use std::ffi::c_int;
+
+use pathline_hal::{CallError, Part, Result};
+use pathline_schema::{Collective, Unit, WireOp};
+
+/// A part that MPI cannot do.
+pub(super) fn refused(part: &Part, reason: impl Into<String>) -> CallError {
+    let Part { wire, bytes, .. } = part;
+    CallError::unsupported("bind", format!("mpi[{wire}] x {bytes}B"), reason)
+}
+
+/// Everything about a part that can be told without MPI: its group and its memory.
+pub(super) fn sound(part: &Part, rank: i32, size: i32, has_windows: bool) -> Result<()> {
+    let no = |why: String| Err(refused(part, why));
+    let mut ranks: Vec<u32> = part.group.iter().map(|(rank, _)| rank.0).collect();
+    let n = ranks.len();
+    if let Some(far) = ranks.iter().find(|&&r| i64::from(r) >= i64::from(size)) {
+        return no(format!("rank {far} of {size} takes part"));
+    }
+    ranks.sort_unstable();
+    ranks.dedup();
+    if ranks.len() < n {
+        return no("a process of MPI takes part once, not for each of its GPUs".to_owned());
+    }
+    let position = part.group.iter().position(|(r, _)| i64::from(r.0) == i64::from(rank));
+    if part.mine != Vec::from_iter(position) {
+        let mine = &part.mine;
+        return no(format!("rank {rank} is told to be at {mine:?} of {:?}", part.group));
+    }
+    match part.wire.op {
+        WireOp::Put { .. } | WireOp::Get { .. } if !has_windows => {
+            return no("the library lacks MPI_Win_create or what goes with it".to_owned());
+        }
+        WireOp::Consume if part.group.iter().any(|(_, unit)| matches!(unit, Unit::Gpu(_))) => {
+            return no("a CPU does not load from a GPU's memory".to_owned());
+        }
+        WireOp::Group { op: Collective::ReduceScatter, in_place: true } => {
+            return no(
+                "MPI leaves the part of each rank at the start of its buffer, not in its place"
+                    .to_owned(),
+            );
+        }
+        WireOp::Group { .. } if n < 1 => return no("nobody takes part".to_owned()),
+        WireOp::Group { op, .. } => {
+            let unit = match op {
+                Collective::AllGather | Collective::AllToAll => n as u64,
+                Collective::Reduce | Collective::AllReduce => 8,
+                Collective::ReduceScatter => 8 * n as u64,
+                Collective::Broadcast | Collective::Barrier => 1,
+            };
+            if !part.bytes.is_multiple_of(unit) {
+                return no(format!("its bytes are no multiple of {unit} for {n} ranks"));
+            }
+        }
+        _ if n != 2 => return no(format!("a message has two ends, not {n}")),
+        _ => {}
+    }
+    let Some(me) = position else { return Ok(()) };
+    let (send, recv) = needs(part, me);
+    for (what, spans, bytes) in [("send", &part.send, send), ("receive", &part.recv, recv)] {
+        let span = spans.first().copied().unwrap_or_default();
+        if bytes > 0 && (span.address == 0 || span.bytes < bytes) {
+            return no(format!(
+                "rank {rank} is to {what} {bytes} B and has a buffer of {} B",
+                span.bytes
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that position `me` sends from and receives into.
+fn needs(part: &Part, me: usize) -> (u64, u64) {
+    let (all, n) = (part.bytes, part.group.len().max(1) as u64);
+    let first = |yes: bool| if yes { all } else { 0 };
+    match part.wire.op {
+        WireOp::Ping => (all, all),
+        WireOp::Send { .. } | WireOp::Consume | WireOp::Put { .. } | WireOp::Get { .. } => {
+            (first(me == 0), first(me == 1))
+        }
+        WireOp::Group { op, .. } => match op {
+            Collective::Broadcast => (first(me == 0), first(me != 0)),
+            Collective::Reduce => (all, first(me == 0)),
+            Collective::AllReduce | Collective::AllToAll => (all, all),
+            Collective::ReduceScatter => (all, all / n),
+            Collective::AllGather => (all / n, all),
+            Collective::Barrier => (0, 0),
+        },
+    }
+}
+
+/// Whether a position's memory is read or written by the other end and it calls nothing itself.
+pub(super) fn is_passive(part: &Part, me: usize) -> bool {
+    match part.wire.op {
+        WireOp::Put { .. } => me == 1,
+        WireOp::Get { .. } => me == 0,
+        _ => false,
+    }
+}
+
+pub(super) fn rank(rank: u32) -> Option<i32> {
+    i32::try_from(rank).ok()
+}
+
+/// So many bytes as blocks of a power of two, both of which fit a C int: the largest blocks that do.
+pub(super) fn blocks(bytes: u64) -> Option<(c_int, c_int)> {
+    let each = 1u64 << bytes.trailing_zeros().min(30);
+    Some((c_int::try_from(bytes / each).ok()?, c_int::try_from(each).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_blocks_of_a_power_of_two() {
+        // 3 GiB are 3 blocks of 1 GiB; 2 GiB + 1 MiB are 2049 of 1 MiB.
+        assert_eq!(blocks(3 << 30), Some((3, 1 << 30)));
+        assert_eq!(blocks((2 << 30) + (1 << 20)), Some((2049, 1 << 20)));
+        assert_eq!(blocks((1 << 31) + 2), Some(((1 << 30) + 1, 2)));
+        // An odd number has no such block but a byte, of which there are too many.
+        assert_eq!(blocks((1 << 31) + 1), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! MPI as a way between processes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange};
+use pathline_schema::{Severity, Via};
+
+use super::abi::{self, Abi};
+use super::exchange::Exchange;
+use super::launcher::{Launched, launched};
+use super::parts::sound;
+use super::search::{Candidate, Here, beside};
+use super::table::{Fns, Handle};
+use super::world::World;
+use crate::clock::Origin;
+
+/// What a library says about itself, once it is initialised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MpiFacts {
+    /// This process's rank in the world of MPI.
+    pub rank: u32,
+    /// Processes of that world.
+    pub size: u32,
+    /// Its number among those that share its memory, by MPI's own count.
+    pub local_rank: u32,
+    /// How many those are.
+    pub local_size: u32,
+    /// Name and version: `Open MPI v5.0.11`.
+    pub version: String,
+    /// Which binary interface it has: `MPICH's ABI`, `Open MPI's ABI`, `standard ABI`.
+    pub abi: String,
+    /// Whether it says that it takes addresses of CUDA devices; none if it says nothing. Only
+    /// trying shows whether it does: a library under it may do so unasked, or not at all.
+    pub says_cuda: Option<bool>,
+    /// The same of ROCm devices.
+    pub says_rocm: Option<bool>,
+}
+
+/// MPI of this process. Dropping it finalises MPI, which waits for the other processes.
+///
+/// Its waits are MPI's own and have no deadline: MPI cannot take a posted request of a peer that is
+/// gone back. Whoever watches this process ends it.
+pub struct MpiPort {
+    inner: Box<dyn Inner>,
+    facts: MpiFacts,
+}
+
+impl std::fmt::Debug for MpiPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MpiPort").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// What is the same whatever handles are.
+trait Inner: Port {
+    fn facts(&self, abi: Abi) -> MpiFacts;
+    fn abort(&self, code: i32);
+}
+
+struct Live<H: Handle> {
+    world: World<H>,
+    exchanges: BTreeMap<u64, Exchange<H>>,
+    next: u64,
+    clock: Origin,
+}
+
+impl MpiPort {
+    /// Its rank in the world of MPI, and the size of that.
+    pub fn rank_size(&self) -> (u32, u32) {
+        (self.facts.rank, self.facts.size)
+    }
+    /// What the library says about itself.
+    pub fn facts(&self) -> &MpiFacts {
+        &self.facts
+    }
+    /// Ends all processes of the world at once, this one included.
+    pub fn abort(&self, code: i32) {
+        self.inner.abort(code);
+    }
+    /// Finalises MPI, which waits for the other processes.
+    pub fn finish(self) {}
+    /// Leaves MPI as it is: after an error nothing is promised any more, and finalising may wait
+    /// for processes that are gone. Launchers then take this process for one that failed.
+    pub fn abandon(self) {
+        std::mem::forget(self);
+    }
+}
+
+/// Finds an MPI library, initialises it and checks that what it computes is right. `asked` is a file
+/// or a folder, which otherwise `PATHLINE_MPI` names. The error is why there is none, and what to do.
+///
+/// Collective over all processes of the launch, once in a process.
+pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
+    let env = |name: &str| std::env::var(name).ok();
+    let Some(launch) = launched(&env) else {
+        return Err("no launcher of MPI started this process; start it with mpirun -n N, srun or \
+                    flux run"
+            .to_owned());
+    };
+    let (candidate, tried) = Here { launched: Some(&launch), env: &env }.find(asked);
+    let Some(candidate) = candidate else {
+        let tried: Vec<String> =
+            tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why)).collect();
+        return Err(format!(
+            "no MPI library is of use ({}); load its module, or name the file or folder in \
+             PATHLINE_MPI",
+            tried.join("; ")
+        ));
+    };
+    let abi = candidate.abi;
+    let inner: Box<dyn Inner> = match abi {
+        Abi::Mpich => Live::begin(&candidate, abi::mpich())?,
+        Abi::Standard => Live::begin(&candidate, abi::standard())?,
+        Abi::OpenMpi => {
+            // Its plug-ins may want its symbols without naming it.
+            let _ = crate::library::Library::open_for_all(&candidate.library.path);
+            let constants = abi::open_mpi(&candidate.library)?;
+            Live::begin(&candidate, constants)?
+        }
+    };
+    let facts = inner.facts(abi);
+    if let Some(why) = strangers(&facts, &launch, &candidate) {
+        return Err(why);
+    }
+    Ok(MpiPort { inner, facts })
+}
+
+/// Why the world of MPI is not what the launcher started; none if it is. A library that cannot talk
+/// to the launcher makes a world of one of each process, without a word.
+fn strangers(facts: &MpiFacts, launch: &Launched, candidate: &Candidate) -> Option<String> {
+    let MpiFacts { rank, size, version, .. } = facts;
+    let same = launch.size.is_none_or(|n| n == *size) && launch.rank == *rank;
+    if same {
+        return None;
+    }
+    let started = match launch.size {
+        Some(n) => format!("rank {} of {n}", launch.rank),
+        None => format!("rank {}", launch.rank),
+    };
+    let n = launch.size.unwrap_or(2);
+    let how = match launch.by {
+        "Slurm" => {
+            "srun --mpi=pmix, or the --mpi of `srun --mpi=list` that it was built for".into()
+        }
+        _ => match beside(&candidate.library.path, "mpirun") {
+            Some(mpirun) => format!("{} -n {n}", mpirun.display()),
+            None => {
+                format!("the mpirun of {version}, or name the launcher's library in PATHLINE_MPI")
+            }
+        },
+    };
+    Some(format!(
+        "{version} says that this is rank {rank} of {size}, and {by} started {started}: the library \
+         and the launcher do not know each other; start with {how}",
+        by = launch.by
+    ))
+}
+
+impl<H: Handle> Live<H> {
+    fn begin(
+        candidate: &Candidate,
+        constants: abi::Constants<H>,
+    ) -> std::result::Result<Box<dyn Inner>, String> {
+        let fns = Fns::bind(&candidate.library)?;
+        let (version, path) = (candidate.version.clone(), candidate.library.path.clone());
+        let world = World::begin(fns, constants, version, path)?;
+        Ok(Box::new(Self { world, exchanges: BTreeMap::new(), next: 0, clock: Origin::now() }))
+    }
+
+    fn has_windows(&self) -> bool {
+        let f = &self.world.fns;
+        f.win_create.is_some()
+            && f.win_free.is_some()
+            && f.win_lock_all.is_some()
+            && f.win_unlock_all.is_some()
+            && f.win_flush.is_some()
+            && f.win_create_errhandler.is_some()
+            && f.win_set_errhandler.is_some()
+            && f.put.is_some()
+            && f.get.is_some()
+    }
+}
+
+impl<H: Handle> Inner for Live<H> {
+    fn facts(&self, abi: Abi) -> MpiFacts {
+        let (says_cuda, says_rocm) = self.world.says_gpus();
+        let number = |n: i32| u32::try_from(n).unwrap_or(0);
+        MpiFacts {
+            rank: number(self.world.rank),
+            size: number(self.world.size),
+            local_rank: number(self.world.node.0),
+            local_size: number(self.world.node.1),
+            version: self.world.version.clone(),
+            abi: abi.to_string(),
+            says_cuda,
+            says_rocm,
+        }
+    }
+    fn abort(&self, code: i32) {
+        self.world.abort(code);
+    }
+}
+
+impl<H: Handle> Port for Live<H> {
+    fn via(&self) -> Via {
+        Via::Mpi
+    }
+
+    fn library(&self) -> String {
+        format!("{}, {}", self.world.version, self.world.path.display())
+    }
+
+    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+        if pace == Pace::Graph {
+            return Err(CallError::unsupported("bind", "mpi", "MPI records no graphs"));
+        }
+        for part in parts {
+            sound(part, self.world.rank, self.world.size, self.has_windows())?;
+        }
+        let id = self.next;
+        self.next += 1;
+        self.exchanges.insert(id, Exchange::new(parts, pace));
+        Ok((ExchangeId(id), self.world.version.as_bytes().to_vec()))
+    }
+
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+        let ours = self.world.version.as_bytes();
+        if let Some((rank, other)) = offers.iter().enumerate().find(|(_, o)| o.as_slice() != ours) {
+            let reason = format!(
+                "rank {rank} has {}, rank {} has {}",
+                String::from_utf8_lossy(other),
+                self.world.rank,
+                self.world.version
+            );
+            return Err(CallError::new(Severity::Sticky, "join", "mpi", reason)
+                .or_try("load the same MPI on every host, or name it in PATHLINE_MPI"));
+        }
+        let exchange = self.exchanges.get_mut(&id.0).ok_or_else(|| no_exchange("join", id))?;
+        exchange.join(&mut self.world)
+    }
+
+    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+        let exchange = self.exchanges.get_mut(&id.0).ok_or_else(|| no_exchange("run", id))?;
+        exchange.run(&self.world, self.clock, reps, meeting)
+    }
+
+    fn engine(&self, id: ExchangeId) -> String {
+        let calls = self.exchanges.get(&id.0).map(|e| e.calls().join(", ")).unwrap_or_default();
+        let chosen = chosen();
+        let with = if chosen.is_empty() { String::new() } else { format!(" with {chosen}") };
+        format!("{}: {calls}{with}", self.world.version)
+    }
+
+    fn release(&mut self, id: ExchangeId) -> Result<()> {
+        let mut exchange =
+            self.exchanges.remove(&id.0).ok_or_else(|| no_exchange("release", id))?;
+        let released = exchange.release(&self.world);
+        released.map_err(|failed| self.world.error(failed, &format!("exchange {}", id.0)))
+    }
+}
+
+/// Variables by which users choose what carries messages, as they are set.
+fn chosen() -> String {
+    const STARTS: &[&str] = &[
+        "OMPI_MCA_pml",
+        "OMPI_MCA_btl",
+        "OMPI_MCA_mtl",
+        "OMPI_MCA_osc",
+        "OMPI_MCA_coll",
+        "OMPI_MCA_smsc",
+        "MPIR_CVAR_",
+        "MPICH_",
+        "I_MPI_FABRICS",
+        "I_MPI_SHM",
+        "I_MPI_OFFLOAD",
+        "I_MPI_ADJUST",
+        "UCX_",
+        "FI_PROVIDER",
+        "MV2_",
+    ];
+    let mut set: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| STARTS.iter().any(|start| name.starts_with(start)))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    set.sort_unstable();
+    set.join(" ")
+}
+
+impl Port for MpiPort {
+    fn via(&self) -> Via {
+        self.inner.via()
+    }
+    fn library(&self) -> String {
+        format!("{}, {}", self.inner.library(), self.facts.abi)
+    }
+    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+        self.inner.bind(parts, pace)
+    }
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+        self.inner.join(id, offers)
+    }
+    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+        self.inner.run(id, reps, meeting)
+    }
+    fn engine(&self, id: ExchangeId) -> String {
+        self.inner.engine(id)
+    }
+    fn release(&mut self, id: ExchangeId) -> Result<()> {
+        self.inner.release(id)
+    }
+}

@@ -1,0 +1,320 @@
+//! Where MPI libraries are, which of them the launcher of this process can serve, and what must be
+//! loaded before them.
+
+use std::path::{Path, PathBuf};
+
+use super::abi::{Abi, Family, known_as, version_text};
+use super::launcher::Launched;
+use crate::library::{Found, Library, Tried, first, folders, starting_with};
+
+/// A file or folder that is to be used instead of a search.
+const ASKED: &str = "PATHLINE_MPI";
+
+/// A library that can be initialised.
+pub(super) struct Candidate {
+    pub(super) library: Library,
+    pub(super) abi: Abi,
+    pub(super) family: Family,
+    /// Name and version, as it says itself.
+    pub(super) version: String,
+}
+
+/// Names with the version of their interface: the bare `libmpi.so` comes with headers only and is
+/// whatever the system's alternatives are set to.
+const MPICH: &[&str] = &["libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12"];
+const OPEN_MPI: &[&str] = &["libmpi.so.40"];
+const STANDARD: &[&str] = &["libmpi_abi.so.1", "libmpi_abi.so.0"];
+
+/// What this process knows about where it is.
+pub(super) struct Here<'a> {
+    pub(super) launched: Option<&'a Launched>,
+    pub(super) env: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Here<'_> {
+    /// Whether processes of PMIx, which Open MPI needs, were told how to reach each other.
+    fn has_pmix(&self) -> bool {
+        (self.env)("PMIX_RANK").is_some() || (self.env)("OMPI_COMM_WORLD_RANK").is_some()
+    }
+    fn has_pmi(&self) -> bool {
+        ["PMI_FD", "PMI_PORT", "PMI_RANK"].iter().any(|name| (self.env)(name).is_some())
+    }
+    fn by(&self) -> &'static str {
+        self.launched.map_or("nobody", |l| l.by)
+    }
+
+    /// Names in the order in which they are likely to fit.
+    fn names(&self) -> Vec<&'static str> {
+        let order = match self.by() {
+            "Open MPI" | "PMIx" => [OPEN_MPI, STANDARD, MPICH],
+            "Hydra" | "PALS" | "PMI" => [MPICH, STANDARD, OPEN_MPI],
+            _ => [STANDARD, OPEN_MPI, MPICH],
+        };
+        order.concat()
+    }
+
+    /// Why a library would not find its fellows in such a launch. To be known before it is
+    /// initialised: Open MPI without PMIx starts as many worlds of one process, and MPICH that is
+    /// offered PMIx alone ends the process.
+    fn misfit(&self, candidate: &Candidate) -> Option<String> {
+        let by = self.by();
+        let lone = match candidate.family {
+            Family::OpenMpi => matches!(by, "Hydra" | "PALS" | "PMI") && !self.has_pmix(),
+            Family::Mpich => {
+                let speaks_pmix = candidate.library.symbol("PMIx_Init").is_some();
+                matches!(by, "Open MPI" | "PMIx") && !self.has_pmi() && !speaks_pmix
+            }
+        };
+        lone.then(|| {
+            let Candidate { version, .. } = candidate;
+            let how = beside(&candidate.library.path, "mpirun").map_or_else(
+                || format!("the mpirun of {version}"),
+                |mpirun| mpirun.display().to_string(),
+            );
+            format!("{version} cannot be launched by {by}; start with {how}")
+        })
+    }
+
+    /// All places, likely ones first.
+    fn places(&self) -> Vec<PathBuf> {
+        let names = self.names();
+        let inside = |folder: PathBuf| {
+            names.iter().map(move |name| folder.join(name)).filter(|path| path.exists())
+        };
+        let mut places = loaded();
+        places.extend(prefixes().into_iter().flat_map(|p| libraries_of(&p)).flat_map(inside));
+        places.extend(names.iter().map(PathBuf::from));
+        // Cray's names carry the compiler: libmpi_gnu_123.so.12.
+        let cray = starting_with(Path::new("/opt/cray/pe/lib64"), "libmpi_");
+        places.extend(cray.into_iter().filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.ends_with(".so.12") && !name.contains("gtl")
+        }));
+        places.push("libmpi.so".into());
+        places.dedup();
+        places
+    }
+
+    fn candidate(&self, library: Library) -> Result<Candidate, String> {
+        let abi = Abi::of(&library).ok_or("it has no MPI_Init_thread: no MPI library")?;
+        if library.path.to_string_lossy().contains("ilp64") {
+            return Err("its integers have 64 bits, which is another interface".to_owned());
+        }
+        let text = version_text(&library).ok_or("it does not say what it is")?;
+        let (version, family) = known_as(&text);
+        let candidate = Candidate { library, abi, family, version };
+        match self.misfit(&candidate) {
+            Some(why) => Err(why),
+            None => Ok(candidate),
+        }
+    }
+
+    /// Looks for a library of use: at the place that is asked for and nowhere else, or everywhere.
+    pub(super) fn find(&self, asked: Option<&Path>) -> (Option<Candidate>, Vec<Tried>) {
+        let by_variable = (self.env)(ASKED).filter(|text| !text.is_empty()).map(PathBuf::from);
+        let places = match asked.map(Path::to_owned).or(by_variable) {
+            Some(folder) if folder.is_dir() => {
+                let names = self.names();
+                let all = libraries_of(&folder);
+                let files: Vec<PathBuf> = std::iter::once(&folder)
+                    .chain(&all)
+                    .flat_map(|folder| names.iter().map(|name| folder.join(name)))
+                    .filter(|path| path.exists())
+                    .collect();
+                if files.is_empty() {
+                    let why = format!("no {} in it", names.join(", "));
+                    return (None, vec![Tried { place: folder, why }]);
+                }
+                files
+            }
+            Some(file) => vec![file],
+            None => self.places(),
+        };
+        if let Err(why) = self.preload() {
+            return (None, vec![Tried { place: "libmpi_gtl".into(), why }]);
+        }
+        first(places, |library| self.candidate(library))
+    }
+
+    /// Cray MPICH that is to take addresses of GPUs ends the process in `MPI_Init` unless its
+    /// transport layer is there already.
+    fn preload(&self) -> Result<(), String> {
+        const SWITCH: &str = "MPICH_GPU_SUPPORT_ENABLED";
+        let wanted = (self.env)(SWITCH).is_some_and(|text| text.trim() == "1");
+        if !wanted {
+            return Ok(());
+        }
+        let names = ["libmpi_gtl_hsa.so", "libmpi_gtl_cuda.so"];
+        let places = ["", "/opt/cray/pe/lib64"];
+        let all = places.iter().flat_map(|p| names.iter().map(|name| Path::new(p).join(name)));
+        let mut why = Vec::new();
+        for place in all {
+            match Library::open_for_all(&place) {
+                Ok(_) => return Ok(()),
+                Err(reason) => why.push(format!("{}: {reason}", place.display())),
+            }
+        }
+        Err(format!(
+            "{SWITCH}=1 asks for Cray's layer for GPUs, which does not open ({}); load its module \
+             or set {SWITCH}=0",
+            why.join("; ")
+        ))
+    }
+}
+
+/// Folders of a prefix that libraries are in.
+fn libraries_of(prefix: &Path) -> Vec<PathBuf> {
+    ["lib", "lib64", "lib/release"].iter().map(|name| prefix.join(name)).collect()
+}
+
+/// Where the launchers among this process's ancestors are installed, then the `mpirun` that a shell
+/// would find.
+fn prefixes() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut process = std::process::id().to_string();
+    // A launcher is a few steps up: a shell or a wrapper may stand between.
+    for _ in 0..8 {
+        let Some(parent) = parent_of(&process) else { break };
+        if let Ok(program) = std::fs::read_link(format!("/proc/{parent}/exe"))
+            && is_launcher(&program)
+        {
+            found.extend(program.parent().and_then(Path::parent).map(Path::to_owned));
+        }
+        process = parent;
+    }
+    for folder in folders("PATH") {
+        if let Ok(program) = folder.join("mpirun").canonicalize() {
+            found.extend(program.parent().and_then(Path::parent).map(Path::to_owned));
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    found.retain(|prefix| seen.insert(prefix.clone()));
+    found
+}
+
+fn is_launcher(program: &Path) -> bool {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    ["mpirun", "mpiexec", "hydra", "orte", "prte"].iter().any(|start| name.starts_with(start))
+}
+
+/// The parent of a process, from its `stat`: behind the name in brackets stand state and parent.
+fn parent_of(process: &str) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(1).filter(|&p| p != "0").map(str::to_owned)
+}
+
+/// MPI libraries that are in this process already.
+fn loaded() -> Vec<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut found: Vec<PathBuf> = maps
+        .lines()
+        .filter_map(|line| line.find('/').and_then(|at| line.get(at..)))
+        .map(PathBuf::from)
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            ["libmpi.so", "libmpich.so", "libmpi_abi.so"].iter().any(|n| name.starts_with(n))
+        })
+        .collect();
+    found.dedup();
+    found
+}
+
+/// A program of the installation that a library belongs to.
+pub(super) fn beside(library: &Path, program: &str) -> Option<PathBuf> {
+    library.ancestors().skip(2).take(3).map(|p| p.join("bin").join(program)).find(|p| p.exists())
+}
+
+/// What the search for MPI finds, without initialising it.
+pub fn mpi_library(asked: Option<&Path>) -> Found {
+    let env = |name: &str| std::env::var(name).ok();
+    let launched = super::launched(&env);
+    let here = Here { launched: launched.as_ref(), env: &env };
+    let (candidate, tried) = here.find(asked);
+    let version =
+        candidate.as_ref().map_or_else(String::new, |c| format!("{} ({})", c.version, c.abi));
+    Found {
+        what: "MPI",
+        path: candidate.map(|c| c.library.path),
+        version,
+        tried,
+        costs: "messages and collectives by MPI",
+        way_out: "load its module, name the file or folder in PATHLINE_MPI, or put its mpirun on \
+                  PATH",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here<'a>(
+        launched: Option<&'a Launched>,
+        env: &'a dyn Fn(&str) -> Option<String>,
+    ) -> Here<'a> {
+        Here { launched, env }
+    }
+
+    fn by(by: &'static str) -> Launched {
+        Launched { rank: 0, size: Some(2), local_rank: None, local_size: None, by }
+    }
+
+    #[test]
+    fn the_launchers_own_family_comes_first() {
+        let none = |_: &str| None;
+        for (launcher, name) in
+            [("Open MPI", "libmpi.so.40"), ("Hydra", "libmpi.so.12"), ("Slurm", "libmpi_abi.so.1")]
+        {
+            let launched = by(launcher);
+            assert_eq!(here(Some(&launched), &none).names().first(), Some(&name), "{launcher}");
+        }
+    }
+
+    #[test]
+    fn a_library_that_would_start_alone_is_told() {
+        let none = |_: &str| None;
+        let pmix = |name: &str| (name == "PMIX_RANK").then(|| "0".to_owned());
+        let candidate = |family, version: &str| Candidate {
+            library: Library::open(Path::new("libc.so.6")).unwrap(),
+            abi: Abi::Standard,
+            family,
+            version: version.to_owned(),
+        };
+        let open = candidate(Family::OpenMpi, "Open MPI v5.0.11");
+        let mpich = candidate(Family::Mpich, "MPICH 5.0.2");
+        let (hydra, prterun) = (by("Hydra"), by("PMIx"));
+        let why = here(Some(&hydra), &none).misfit(&open).unwrap();
+        assert!(why.starts_with("Open MPI v5.0.11 cannot be launched by Hydra"), "{why}");
+        assert!(here(Some(&hydra), &none).misfit(&mpich).is_none());
+        // libc has no PMIx_Init, as MPICH's wheel has none.
+        let why = here(Some(&prterun), &pmix).misfit(&mpich).unwrap();
+        assert!(why.starts_with("MPICH 5.0.2 cannot be launched by PMIx"), "{why}");
+        assert!(here(Some(&prterun), &pmix).misfit(&open).is_none());
+    }
+
+    #[test]
+    fn what_is_asked_for_is_not_replaced() {
+        let none = |_: &str| None;
+        let folder = tempfile::tempdir().unwrap();
+        let (found, tried) = here(None, &none).find(Some(folder.path()));
+        assert!(found.is_none());
+        assert!(tried[0].why.contains("no libmpi_abi.so.1"), "{tried:?}");
+        let (found, tried) = here(None, &none).find(Some(Path::new("libc.so.6")));
+        assert!(found.is_none() && tried.len() == 1);
+        assert!(tried[0].why.contains("no MPI library"), "{tried:?}");
+        let gpu = |name: &str| (name == "MPICH_GPU_SUPPORT_ENABLED").then(|| "1".to_owned());
+        let (found, tried) = here(None, &gpu).find(Some(Path::new("libc.so.6")));
+        assert!(found.is_none());
+        assert!(tried[0].why.contains("set MPICH_GPU_SUPPORT_ENABLED=0"), "{tried:?}");
+    }
+
+    #[test]
+    fn ancestors_are_followed() {
+        let parent = parent_of("self").unwrap();
+        // SAFETY: it takes nothing and cannot fail.
+        assert_eq!(parent, unsafe { libc::getppid() }.to_string());
+        assert!(is_launcher(Path::new("/usr/bin/hydra_pmi_proxy")));
+        assert!(is_launcher(Path::new("/opt/bin/prterun")));
+        assert!(!is_launcher(Path::new("/usr/bin/bash")));
+    }
+}

@@ -1,0 +1,116 @@
+//! The functions of MPI, over the type of its handles: a C `int` in the MPICH family, a pointer
+//! elsewhere. One list makes both tables, so that arrays of handles, handles that are written
+//! through pointers and those that are passed on the stack are right by type.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::library::Library;
+
+/// A handle of MPI: a communicator, datatype, request, window ...
+pub(super) trait Handle: Copy + PartialEq + Default + std::fmt::Debug + 'static {}
+impl Handle for c_int {}
+impl Handle for usize {}
+
+/// What MPI calls when a call of its fails. The standard has further arguments behind the two,
+/// which the C ABIs of Linux let a callee ignore.
+pub(super) type OnError<H> = unsafe extern "C" fn(*mut H, *mut c_int);
+
+/// Addresses as MPI takes them.
+pub(super) type Memory = *mut c_void;
+
+macro_rules! functions {
+    (
+        required { $($field:ident = $symbol:literal ($($arg:ty),*);)* }
+        optional { $($ofield:ident = $osymbol:literal ($($oarg:ty),*);)* }
+    ) => {
+        /// MPI's functions. All return a code.
+        #[derive(Debug, Clone, Copy)]
+        pub(super) struct Fns<H: Handle> {
+            $(pub(super) $field: unsafe extern "C" fn($($arg),*) -> c_int,)*
+            $(pub(super) $ofield: Option<unsafe extern "C" fn($($oarg),*) -> c_int>,)*
+        }
+
+        impl<H: Handle> Fns<H> {
+            /// Binds all; the names of required ones that are missing are the error.
+            pub(super) fn bind(library: &Library) -> Result<Self, String> {
+                let missing: Vec<&str> =
+                    [$($symbol),*].into_iter().filter(|s| library.symbol(s).is_none()).collect();
+                if !missing.is_empty() {
+                    return Err(format!("it lacks {}", missing.join(", ")));
+                }
+                Ok(Self {
+                    $($field: {
+                        let at = library.symbol($symbol).ok_or(concat!("it lacks ", $symbol))?;
+                        // SAFETY: the MPI standard fixes the signature of this symbol; `H` is what
+                        // handles are in this library, which its caller found out.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> c_int>(at.as_ptr())
+                        }
+                    },)*
+                    $($ofield: library.symbol($osymbol).map(|at| {
+                        // SAFETY: as above.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($oarg),*) -> c_int>(at.as_ptr())
+                        }
+                    }),)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    required {
+        init_thread = "MPI_Init_thread" (*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
+        initialized = "MPI_Initialized" (*mut c_int);
+        finalize = "MPI_Finalize" ();
+        abort = "MPI_Abort" (H, c_int);
+        comm_rank = "MPI_Comm_rank" (H, *mut c_int);
+        comm_size = "MPI_Comm_size" (H, *mut c_int);
+        comm_group = "MPI_Comm_group" (H, *mut H);
+        group_incl = "MPI_Group_incl" (H, c_int, *const c_int, *mut H);
+        group_free = "MPI_Group_free" (*mut H);
+        comm_create_group = "MPI_Comm_create_group" (H, H, c_int, *mut H);
+        comm_split_type = "MPI_Comm_split_type" (H, c_int, c_int, H, *mut H);
+        comm_free = "MPI_Comm_free" (*mut H);
+        comm_create_errhandler = "MPI_Comm_create_errhandler" (OnError<H>, *mut H);
+        comm_set_errhandler = "MPI_Comm_set_errhandler" (H, H);
+        error_string = "MPI_Error_string" (c_int, *mut c_char, *mut c_int);
+        barrier = "MPI_Barrier" (H);
+        send = "MPI_Send" (Memory, c_int, H, c_int, c_int, H);
+        recv = "MPI_Recv" (Memory, c_int, H, c_int, c_int, H, Memory);
+        isend = "MPI_Isend" (Memory, c_int, H, c_int, c_int, H, *mut H);
+        irecv = "MPI_Irecv" (Memory, c_int, H, c_int, c_int, H, *mut H);
+        wait = "MPI_Wait" (*mut H, Memory);
+        waitall = "MPI_Waitall" (c_int, *mut H, Memory);
+        bcast = "MPI_Bcast" (Memory, c_int, H, c_int, H);
+        reduce = "MPI_Reduce" (Memory, Memory, c_int, H, H, c_int, H);
+        allreduce = "MPI_Allreduce" (Memory, Memory, c_int, H, H, H);
+        reduce_scatter_block = "MPI_Reduce_scatter_block" (Memory, Memory, c_int, H, H, H);
+        allgather = "MPI_Allgather" (Memory, c_int, H, Memory, c_int, H, H);
+        alltoall = "MPI_Alltoall" (Memory, c_int, H, Memory, c_int, H, H);
+        type_contiguous = "MPI_Type_contiguous" (c_int, H, *mut H);
+        type_commit = "MPI_Type_commit" (*mut H);
+        type_free = "MPI_Type_free" (*mut H);
+    }
+    optional {
+        reduce_c = "MPI_Reduce_c" (Memory, Memory, i64, H, H, c_int, H);
+        allreduce_c = "MPI_Allreduce_c" (Memory, Memory, i64, H, H, H);
+        reduce_scatter_block_c = "MPI_Reduce_scatter_block_c" (Memory, Memory, i64, H, H, H);
+        win_create = "MPI_Win_create" (Memory, isize, c_int, H, H, *mut H);
+        win_free = "MPI_Win_free" (*mut H);
+        win_lock_all = "MPI_Win_lock_all" (c_int, H);
+        win_unlock_all = "MPI_Win_unlock_all" (H);
+        win_flush = "MPI_Win_flush" (c_int, H);
+        win_sync = "MPI_Win_sync" (H);
+        win_create_errhandler = "MPI_Win_create_errhandler" (OnError<H>, *mut H);
+        win_set_errhandler = "MPI_Win_set_errhandler" (H, H);
+        put = "MPI_Put" (Memory, c_int, H, c_int, isize, c_int, H, H);
+        get = "MPI_Get" (Memory, c_int, H, c_int, isize, c_int, H, H);
+        // What a library says about itself; of no standard.
+        query_cuda = "MPIX_Query_cuda_support" ();
+        query_rocm = "MPIX_Query_rocm_support" ();
+        query_hip = "MPIX_Query_hip_support" ();
+        query_gpu = "MPIX_GPU_query_support" (c_int, *mut c_int);
+    }
+}

@@ -1,0 +1,310 @@
+//! MPI of one process, initialised: its errors, its groups, and whether its values are right.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use pathline_hal::{CallError, Result};
+use pathline_schema::Severity;
+
+use super::abi::Constants;
+use super::table::{Fns, Handle, OnError};
+
+/// A failed call: its name and its code.
+pub(super) type Failed = (&'static str, c_int);
+
+/// The code of the first call that failed since somebody looked. MPICH 5.0.2 returns success from a
+/// failed call once its handler has run, so that what a call returns is not enough.
+static FIRST_FAILURE: AtomicI32 = AtomicI32::new(0);
+
+fn note(code: *mut c_int) {
+    // SAFETY: MPI gives its error handlers the address of a code, or null at worst.
+    let code = unsafe { code.as_ref() }.copied().unwrap_or(-1);
+    // What fails after the first failure follows from it; only the first one counts.
+    let _ = FIRST_FAILURE.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// The handler of errors. The predefined ones do not do: libraries of the standard ABI disagree on
+/// which constant means to return and which to end the process.
+unsafe extern "C" fn remember<H: Handle>(_: *mut H, code: *mut c_int) {
+    note(code);
+}
+
+/// Code 0, or the name of the call with its code.
+#[inline(always)]
+pub(super) fn ok(call: &'static str, code: c_int) -> std::result::Result<(), Failed> {
+    if code == 0 { Ok(()) } else { Err((call, code)) }
+}
+
+/// MPI, initialised. Finalises when dropped.
+#[derive(Debug)]
+pub(super) struct World<H: Handle> {
+    pub(super) fns: Fns<H>,
+    pub(super) constants: Constants<H>,
+    pub(super) rank: i32,
+    pub(super) size: i32,
+    /// Its number among the processes that share its memory, and how many those are.
+    pub(super) node: (i32, i32),
+    /// Name and version, as the library says.
+    pub(super) version: String,
+    pub(super) path: PathBuf,
+    handler: H,
+    /// Communicators by ranks of the world, in order.
+    groups: BTreeMap<Vec<i32>, H>,
+}
+
+impl<H: Handle> World<H> {
+    /// Initialises MPI, once in a process, and checks that what it computes is right.
+    pub(super) fn begin(
+        fns: Fns<H>,
+        constants: Constants<H>,
+        version: String,
+        path: PathBuf,
+    ) -> std::result::Result<Self, String> {
+        let mut already = 0;
+        // SAFETY: callable before MPI_Init; it writes one number.
+        if unsafe { (fns.initialized)(&raw mut already) } == 0 && already != 0 {
+            return Err(format!("{version} is initialised in this process already"));
+        }
+        let mut given = 0;
+        let none = std::ptr::null_mut();
+        // SAFETY: MPI takes null for arguments that are not to be parsed, and writes one number.
+        let code =
+            unsafe { (fns.init_thread)(none, none.cast(), constants.funneled, &raw mut given) };
+        if code != 0 {
+            return Err(format!("MPI_Init_thread of {version} fails ({code})"));
+        }
+        let groups = BTreeMap::new();
+        let handler = H::default();
+        let mut world =
+            Self { fns, constants, rank: 0, size: 1, node: (0, 1), version, path, handler, groups };
+        world.settle().and_then(|()| world.prove()).map_err(|failed| world.words(failed))?;
+        Ok(world)
+    }
+
+    /// Own error handler, and who this is.
+    fn settle(&mut self) -> std::result::Result<(), Failed> {
+        let (f, k) = (&self.fns, &self.constants);
+        let on_error: OnError<H> = remember::<H>;
+        // SAFETY: handles are this library's own, and numbers are written to fields that live
+        // through the calls. The handler takes the first two of the arguments that it is given.
+        unsafe {
+            let create = (f.comm_create_errhandler)(on_error, &raw mut self.handler);
+            ok("MPI_Comm_create_errhandler", create)?;
+            for comm in [k.world, k.of_itself] {
+                ok("MPI_Comm_set_errhandler", (f.comm_set_errhandler)(comm, self.handler))?;
+            }
+            ok("MPI_Comm_rank", (f.comm_rank)(k.world, &raw mut self.rank))?;
+            ok("MPI_Comm_size", (f.comm_size)(k.world, &raw mut self.size))?;
+            let mut node = k.no_comm;
+            let kind = k.shared_memory;
+            let split = (f.comm_split_type)(k.world, kind, self.rank, k.no_info, &raw mut node);
+            ok("MPI_Comm_split_type", split)?;
+            ok("MPI_Comm_rank", (f.comm_rank)(node, &raw mut self.node.0))?;
+            ok("MPI_Comm_size", (f.comm_size)(node, &raw mut self.node.1))?;
+            ok("MPI_Comm_free", (f.comm_free)(&raw mut node))?;
+        }
+        self.unfailed("MPI_Comm_split_type")
+    }
+
+    /// An error if any call has failed since the last time that this was asked.
+    pub(super) fn unfailed(&self, call: &'static str) -> std::result::Result<(), Failed> {
+        ok(call, FIRST_FAILURE.swap(0, Ordering::Relaxed))
+    }
+
+    /// Small operations with known results: a constant that is another one in this library shows
+    /// here, not as a wrong figure.
+    fn prove(&self) -> std::result::Result<(), Failed> {
+        let (f, k, world) = (&self.fns, &self.constants, self.constants.world);
+        let (n, me) = (self.size.max(1) as u64, self.rank.max(0) as u64);
+        let each = n as usize;
+        let wrong = |call, right| if right { Ok(()) } else { Err((call, WRONG_VALUES)) };
+        // Sums over ranks r: of r + 1 it is n (n + 1) / 2; the upper half shows 32-bit sums.
+        let mine = [me + 1, (me + 1) << 33];
+        let total = n * (n + 1) / 2;
+        let mut sums = [0u64; 2];
+        let from = |words: &[u64]| words.as_ptr().cast_mut().cast::<c_void>();
+        let to = |words: &mut [u64]| words.as_mut_ptr().cast::<c_void>();
+        // SAFETY: buffers have as many words as the counts say (two, one for each rank, or one),
+        // and live through the calls, which block.
+        unsafe {
+            let (src, dst) = (from(&mine), to(&mut sums));
+            ok("MPI_Allreduce", (f.allreduce)(src, dst, 2, k.uint64, k.sum, world))?;
+            wrong("MPI_Allreduce", sums == [total, total << 33])?;
+            let mut sums = mine;
+            let dst = to(&mut sums);
+            ok("MPI_Allreduce", (f.allreduce)(k.in_place, dst, 2, k.uint64, k.sum, world))?;
+            wrong("MPI_Allreduce with MPI_IN_PLACE", sums == [total, total << 33])?;
+            let mut all = vec![0u64; each];
+            let word = [me * 3 + 7];
+            let (src, dst) = (from(&word), to(&mut all));
+            ok("MPI_Allgather", (f.allgather)(src, 8, k.byte, dst, 8, k.byte, world))?;
+            wrong("MPI_Allgather", (0..n).map(|r| r * 3 + 7).eq(all.iter().copied()))?;
+            // To rank i goes me << 20 | i.
+            let out: Vec<u64> = (0..n).map(|i| me << 20 | i).collect();
+            let (src, dst) = (from(&out), to(&mut all));
+            ok("MPI_Alltoall", (f.alltoall)(src, 8, k.byte, dst, 8, k.byte, world))?;
+            wrong("MPI_Alltoall", (0..n).map(|r| r << 20 | me).eq(all.iter().copied()))?;
+            // Rank r brings r + i for rank i: the sum is that of all r and n times i.
+            let out: Vec<u64> = (0..n).map(|i| me + i).collect();
+            let mut part = [0u64];
+            let (src, dst) = (from(&out), to(&mut part));
+            let code = (f.reduce_scatter_block)(src, dst, 1, k.uint64, k.sum, world);
+            ok("MPI_Reduce_scatter_block", code)?;
+            wrong("MPI_Reduce_scatter_block", part == [n * (n - 1) / 2 + n * me])?;
+            let mut word = [if me == 0 { 0x5a } else { 0 }];
+            ok("MPI_Bcast", (f.bcast)(to(&mut word), 8, k.byte, 0, world))?;
+            wrong("MPI_Bcast", word == [0x5a])?;
+        }
+        self.prove_ring()?;
+        self.unfailed("MPI_Bcast")
+    }
+
+    /// A word from each process to the next, with requests in an array: the width of handles.
+    fn prove_ring(&self) -> std::result::Result<(), Failed> {
+        let (f, k) = (&self.fns, &self.constants);
+        let (next, last) = ((self.rank + 1) % self.size, (self.rank + self.size - 1) % self.size);
+        let (mut out, mut back) = ([self.rank as u64; 2], [u64::MAX; 2]);
+        let mut requests = [k.no_request; 4];
+        // SAFETY: four requests of one word each; words and requests live until they are waited
+        // for.
+        unsafe {
+            for nth in 0..2 {
+                let tag = nth as c_int;
+                let at = (&raw mut back[nth]).cast();
+                let request = &raw mut requests[nth];
+                ok("MPI_Irecv", (f.irecv)(at, 8, k.byte, last, tag, k.world, request))?;
+            }
+            for nth in 0..2 {
+                let tag = nth as c_int;
+                let at = (&raw mut out[nth]).cast();
+                let request = &raw mut requests[2 + nth];
+                ok("MPI_Isend", (f.isend)(at, 8, k.byte, next, tag, k.world, request))?;
+            }
+            ok("MPI_Waitall", (f.waitall)(4, requests.as_mut_ptr(), k.ignore_status))?;
+        }
+        let right = back == [last as u64; 2];
+        if right { Ok(()) } else { Err(("MPI_Waitall", WRONG_VALUES)) }
+    }
+
+    /// What a code means, in the library's words.
+    fn meaning(&self, code: c_int) -> String {
+        if code == WRONG_VALUES {
+            return "its result is wrong: this program and the library disagree on the library's \
+                    interface"
+                .to_owned();
+        }
+        // MPI_MAX_ERROR_STRING is at most 512.
+        let mut text = vec![0u8; 1024];
+        let mut length = 0;
+        // SAFETY: the buffer is longer than any ABI's longest text.
+        let told =
+            unsafe { (self.fns.error_string)(code, text.as_mut_ptr().cast(), &raw mut length) };
+        // Asking for the text of a code that is none is an error, too, and not the one to keep.
+        FIRST_FAILURE.store(0, Ordering::Relaxed);
+        let length = usize::try_from(length).unwrap_or(0).min(text.len());
+        if told != 0 || length == 0 {
+            return "the library has no words for it".to_owned();
+        }
+        text.truncate(length);
+        String::from_utf8_lossy(&text).trim_matches(['\0', '\n', ' ']).replace('\n', ": ")
+    }
+
+    /// A failure as a sentence.
+    fn words(&self, (call, code): Failed) -> String {
+        format!("{call} of {}: {} ({code})", self.version, self.meaning(code))
+    }
+
+    /// A failure of a call on something. After an error MPI promises nothing any more, so that
+    /// nothing further is asked of this process.
+    pub(super) fn error(&self, (call, code): Failed, thing: &str) -> CallError {
+        // The code that the handler was given is the better one: MPICH's names arguments.
+        let stored = FIRST_FAILURE.swap(0, Ordering::Relaxed);
+        let code = if stored == 0 { code } else { stored };
+        CallError::new(Severity::Sticky, call, thing, self.meaning(code))
+            .with_code(code.into())
+            .or_try(format!("a C program with the mpicc of {} shows if it is MPI's", self.version))
+    }
+
+    /// The communicator of some ranks of the world, in that order. Made when first asked for, which
+    /// all of them must do.
+    pub(super) fn group(&mut self, ranks: &[i32]) -> Result<H> {
+        let whole = ranks.len() == self.size as usize && ranks.iter().copied().eq(0..self.size);
+        if whole {
+            return Ok(self.constants.world);
+        }
+        if let Some(&comm) = self.groups.get(ranks) {
+            return Ok(comm);
+        }
+        let comm = self.new_group(ranks).map_err(|f| self.error(f, &format!("ranks {ranks:?}")))?;
+        self.groups.insert(ranks.to_vec(), comm);
+        Ok(comm)
+    }
+
+    fn new_group(&self, ranks: &[i32]) -> std::result::Result<H, Failed> {
+        let (f, k) = (&self.fns, &self.constants);
+        let count = c_int::try_from(ranks.len()).unwrap_or(c_int::MAX);
+        let (mut all, mut some, mut comm) = (H::default(), H::default(), k.no_comm);
+        // SAFETY: handles are this library's own or are written by it; `ranks` has `count` numbers.
+        unsafe {
+            ok("MPI_Comm_group", (f.comm_group)(k.world, &raw mut all))?;
+            ok("MPI_Group_incl", (f.group_incl)(all, count, ranks.as_ptr(), &raw mut some))?;
+            let made = (f.comm_create_group)(k.world, some, 0, &raw mut comm);
+            ok("MPI_Comm_create_group", made)?;
+            self.unfailed("MPI_Comm_create_group")?;
+            ok("MPI_Group_free", (f.group_free)(&raw mut some))?;
+            ok("MPI_Group_free", (f.group_free)(&raw mut all))?;
+            ok("MPI_Comm_set_errhandler", (f.comm_set_errhandler)(comm, self.handler))?;
+        }
+        Ok(comm)
+    }
+
+    /// Whether the library says that it takes addresses of CUDA's and of ROCm's devices; none if it
+    /// says nothing.
+    pub(super) fn says_gpus(&self) -> (Option<bool>, Option<bool>) {
+        let f = &self.fns;
+        // SAFETY: these take nothing, or a number and where to write one.
+        let plain =
+            |ask: Option<unsafe extern "C" fn() -> c_int>| ask.map(|ask| unsafe { ask() } == 1);
+        let kind = |kind: c_int| {
+            let ask = f.query_gpu?;
+            let mut is = 0;
+            // SAFETY: as above.
+            let code = unsafe { ask(kind, &raw mut is) };
+            (code == 0).then_some(is != 0)
+        };
+        // MPICH's kinds: 0 CUDA, 2 HIP. Source: its mpi.h.
+        let says = (
+            plain(f.query_cuda).or_else(|| kind(0)),
+            plain(f.query_rocm).or(plain(f.query_hip)).or_else(|| kind(2)),
+        );
+        FIRST_FAILURE.store(0, Ordering::Relaxed);
+        says
+    }
+
+    /// Ends all processes of the world.
+    pub(super) fn abort(&self, code: c_int) {
+        // SAFETY: the communicator is the world's.
+        unsafe { (self.fns.abort)(self.constants.world, code) };
+    }
+
+    /// The handler of errors of windows, whose own default ends the process.
+    pub(super) fn window_handler(&self) -> OnError<H> {
+        remember::<H>
+    }
+}
+
+impl<H: Handle> Drop for World<H> {
+    fn drop(&mut self) {
+        for comm in self.groups.values_mut() {
+            // SAFETY: made by this library, freed once.
+            unsafe { (self.fns.comm_free)(comm) };
+        }
+        // SAFETY: initialised once, by `begin`, on this thread: the type cannot be sent.
+        unsafe { (self.fns.finalize)() };
+    }
+}
+
+/// Stands for a result that is not the one that arithmetic gives; no library's code is negative.
+const WRONG_VALUES: c_int = c_int::MIN;
