@@ -289,6 +289,8 @@ impl<'a> Engine<'a> {
     /// sample was.
     fn calibrate(&self, case: &mut Running<'_>) -> Result<Ns> {
         let mut last = Ns::ZERO;
+        let lanes = case.lanes.iter().take(case.timed);
+        let shortest = lanes.map(|l| l.min_sample().0).fold(self.settings.min_sample.0, f64::max);
         let most = |lanes: &[Box<dyn Lane + '_>]| {
             lanes.iter().map(|l| l.most()).fold(lane::MAX_REPS, u64::min).max(1)
         };
@@ -300,7 +302,7 @@ impl<'a> Engine<'a> {
             let longest = laps[..case.timed].iter().map(|l| l.elapsed.0).fold(1.0, f64::max);
             last = Ns(longest);
             let repeats = case.lanes[..case.timed].iter().all(|l| l.repeats());
-            let wanted = if repeats { (self.settings.min_sample.0 / longest).ceil() } else { 1.0 };
+            let wanted = if repeats { (shortest / longest).ceil() } else { 1.0 };
             let each = longest / case.reps as f64;
             if let Some(slowest) = laps[case.timed..]
                 .iter()
@@ -311,7 +313,7 @@ impl<'a> Engine<'a> {
                 case.background_reps =
                     ((span / slowest.max(1.0)).ceil() as u64).clamp(1, most_background);
             }
-            let tells = round > 0 || longest > self.settings.min_sample.0 * FIRST_PAYS;
+            let tells = round > 0 || longest > shortest * FIRST_PAYS;
             if wanted <= 1.0 && tells {
                 break;
             }

@@ -60,6 +60,10 @@ pub(crate) trait Lane {
     fn most(&self) -> u64 {
         MAX_REPS
     }
+    /// Shortest sample, if it needs longer ones than others do.
+    fn min_sample(&self) -> Ns {
+        Ns::ZERO
+    }
     /// Payloads that one operation moves.
     fn messages(&self) -> u64 {
         1

@@ -63,6 +63,9 @@ pub(crate) enum Command {
         /// Where their conductor listens; at standard input by default.
         #[arg(long)]
         at: Option<String>,
+        /// Try whether MPI takes device memory, and end.
+        #[arg(long, conflicts_with = "at")]
+        probe: bool,
     },
     /// Compile kernels for the process that started this one.
     #[command(name = COMPILE_COMMAND, hide = true)]

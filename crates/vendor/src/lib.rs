@@ -31,6 +31,6 @@ pub use gpu::{
 pub use library::{Found, Tried};
 pub use live::{Opened, live, open};
 pub use monitor::{Management, management};
-pub use mpi::{Launched, MpiFacts, MpiPort, launched, mpi_library, open_mpi};
+pub use mpi::{Launched, MpiFacts, MpiPort, launched, mpi_library, mpirun, open_mpi};
 pub use ports::{OpenedPort, PortContext, ports};
 pub use shm::{MeetingRoom, SharedMeeting, cma_port, shm_port, xpmem_port};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathline_hal::{Machine, Port};
 use pathline_schema::{Rank, Via};
 
-use crate::{Asked, shm};
+use crate::{Asked, mpi, shm};
 
 /// What a port may need to know of the process that it is opened in.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 fn open<'m>(via: Via, context: &PortContext<'m>) -> Option<OpenedPort<'m>> {
     let me = Rank(context.rank);
     match via {
+        Via::Mpi => Some(mpi::open_mpi(None).map(|port| Box::new(port) as Box<dyn Port>)),
         Via::Shm => Some(shm::shm_port(me, PATIENCE)),
         Via::Cma => Some(shm::cma_port(me, PATIENCE)),
         Via::Xpmem => Some(shm::xpmem_port(me, PATIENCE)),

@@ -293,7 +293,8 @@ fn ways(scope: &Scope<'_>) -> Vec<(Via, Copies)> {
     let mut ways: Vec<(Via, Copies)> =
         copies(scope.topology).iter().map(|&how| (Via::Shm, both(how))).collect();
     // Streaming stores on one side only: which side should have the data in its cache afterwards?
-    for &how in copies(scope.topology).iter().filter(|how| how.is_streaming()) {
+    let streaming = [widest_streaming(scope), prefetching(scope)];
+    for how in streaming.into_iter().flatten() {
         let memcpy = CpuHow::Memcpy;
         ways.push((Via::Shm, Copies::InOut { copy_in: how, copy_out: memcpy }));
         ways.push((Via::Shm, Copies::InOut { copy_in: memcpy, copy_out: how }));
@@ -301,6 +302,27 @@ fn ways(scope: &Scope<'_>) -> Vec<(Via, Copies)> {
     ways.extend([(Via::Cma, Copies::Read), (Via::Cma, Copies::Write)]);
     ways.push((Via::Xpmem, Copies::Single(CpuHow::Memcpy)));
     ways
+}
+
+/// Streaming stores as wide as the processor has them.
+fn widest_streaming(scope: &Scope<'_>) -> Option<CpuHow> {
+    super::streaming(super::widest(scope.topology))
+}
+
+/// The same behind loads that leave the caches as they are.
+fn prefetching(scope: &Scope<'_>) -> Option<CpuHow> {
+    match super::widest(scope.topology) {
+        CpuHow::Avx512 => Some(CpuHow::Avx512Nta),
+        CpuHow::Avx2 => Some(CpuHow::Avx2Nta),
+        _ => None,
+    }
+}
+
+/// Ways whose latency is of interest: what is usual, the widest, what streams, and single copies.
+fn tells_latency(scope: &Scope<'_>, (_, copies): &(Via, Copies)) -> bool {
+    let Copies::InOut { copy_in, copy_out } = *copies else { return true };
+    let told = [Some(CpuHow::Memcpy), Some(super::widest(scope.topology)), widest_streaming(scope)];
+    copy_in == copy_out && told.contains(&Some(copy_in))
 }
 
 /// Largest last-level cache, 32 MiB where none is known.
@@ -327,7 +349,8 @@ pub(super) fn shm(scope: &Scope<'_>) -> Vec<Case> {
     for near in distances(scope) {
         for bytes in messages(Bytes::kib(4), top) {
             for op in [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Consume] {
-                for (via, copies) in ways(scope) {
+                let told = |way: &(Via, Copies)| op != WireOp::Ping || tells_latency(scope, way);
+                for (via, copies) in ways(scope).into_iter().filter(told) {
                     let wire = Wire { via, op, copies: Some(copies), near: Some(near) };
                     let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
                     cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes }));

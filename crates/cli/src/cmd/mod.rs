@@ -52,7 +52,8 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         None => hello::run(),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Worker) => worker::run().map(|()| Exit::Fine),
-        Some(Command::Rank { at }) => {
+        Some(Command::Rank { probe: true, .. }) => ranks::probe().map(|()| Exit::Fine),
+        Some(Command::Rank { at, .. }) => {
             let at = at.map(|place| serde_json::from_str(&place)).transpose()?;
             ranks::run(at.as_ref()).map(|()| Exit::Fine)
         }

@@ -6,10 +6,12 @@
 //! it.
 
 mod job;
+mod probe;
 mod processes;
 mod side;
 mod words;
 
 pub(crate) use job::{Job, joined};
+pub(crate) use probe::run as probe;
 pub(crate) use processes::Processes;
 pub(crate) use side::run;

@@ -6,11 +6,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took};
-use pathline_schema::{Case, Member, Ns, Rank, Severity, Verdict};
+use pathline_schema::{Case, Member, Ns, Rank, Severity, Verdict, Via};
 
 use pathline_vendor::MeetingRoom;
 
 use super::job::Job;
+use super::probe::no_device_memory;
 use super::words::{Answer, Enter, Failure, Hello, Order};
 use crate::args::LibraryArgs;
 use crate::worker::{Heard, Link, Process};
@@ -93,6 +94,7 @@ impl Processes {
             .filter_map(|answer| if let Answer::Opened(m) = answer { Some(*m) } else { None })
             .collect();
         number_nodes(&mut members);
+        ask_for_device_memory(&mut members);
         processes.members = members;
         processes.tell_all(&Order::Know(processes.members.clone()), opening)?;
         processes.meet()?;
@@ -301,7 +303,12 @@ impl Ranks for Processes {
             .filter_map(|a| if let Answer::Engine(text) = a { Some(text) } else { None })
             .filter(|text| !text.is_empty())
             .collect();
-        words.into_iter().collect::<Vec<_>>().join(" | ")
+        // A rank may know less of it than another.
+        let parts = |text: &str| text.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
+        let told = |less: &String| {
+            words.iter().any(|more| more != less && parts(more).is_superset(&parts(less)))
+        };
+        words.iter().filter(|w| !told(w)).cloned().collect::<Vec<_>>().join(" | ")
     }
 
     fn release(&self, id: ExchangeId) -> Result<()> {
@@ -333,6 +340,19 @@ fn took(by_rank: &[Vec<Vec<f64>>], flow: usize) -> Took {
         .map(|(rank, all)| (Rank(u32::try_from(rank).unwrap_or(u32::MAX)), Ns(all.iter().sum())))
         .collect();
     Took { elapsed: Ns((0..most).map(latest).sum()), by_rank }
+}
+
+/// Finds out whether MPI takes device memory, where there is both.
+fn ask_for_device_memory(members: &mut [Member]) {
+    let has_both = |m: &Member| m.ways.contains_key(&Via::Mpi) && !m.gpus.is_empty();
+    if members.len() < 2 || !members.iter().all(has_both) {
+        return;
+    }
+    if let Some(why) = no_device_memory() {
+        for member in members {
+            member.host_only.insert(Via::Mpi, why.clone());
+        }
+    }
 }
 
 /// Numbers the hosts in the order of their first ranks.

@@ -94,12 +94,14 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
         if serve(&RefCell::new(link), &mut side, &enter)? == Ended::ForGood {
             return Ok(());
         }
-        match way.link(false)? {
+        let next = match way.link(false)? {
+            Some(mut next) => self::enter(&mut next, launched.as_ref())?.map(|_| next),
+            None => None,
+        };
+        match next {
             Some(next) => link = next,
-            None => return Ok(()),
-        }
-        if self::enter(&mut link, launched.as_ref())?.is_none() {
-            return Ok(());
+            // Libraries would wait for ranks that are gone if they were left in peace.
+            None => std::process::exit(1),
         }
     }
 }
@@ -198,7 +200,7 @@ fn version() -> String {
 }
 
 /// This process among those of its node: its share of the GPUs, and the domain beside them.
-fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topology) -> Member {
+pub(super) fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topology) -> Member {
     let (gpus, numa) = share_of(topology, local, locals);
     Member {
         rank: Rank(rank),

@@ -15,4 +15,4 @@ mod world;
 
 pub use launcher::{Launched, launched};
 pub use port::{MpiFacts, MpiPort, open_mpi};
-pub use search::mpi_library;
+pub use search::{mpi_library, mpirun};

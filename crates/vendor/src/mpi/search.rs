@@ -225,6 +225,18 @@ pub(super) fn beside(library: &Path, program: &str) -> Option<PathBuf> {
     library.ancestors().skip(2).take(3).map(|p| p.join("bin").join(program)).find(|p| p.exists())
 }
 
+/// The launcher of the library that would be taken: beside it, or what PATH has.
+pub fn mpirun() -> Option<PathBuf> {
+    let library = mpi_library(None).path?;
+    let names = ["mpirun", "mpiexec"];
+    let beside_it = names.iter().find_map(|name| beside(&library, name));
+    let on_path = || {
+        let all = folders("PATH").into_iter().flat_map(|f| names.map(|name| f.join(name)));
+        all.into_iter().find(|path| path.exists())
+    };
+    beside_it.or_else(on_path)
+}
+
 /// What the search for MPI finds, without initialising it.
 pub fn mpi_library(asked: Option<&Path>) -> Found {
     let env = |name: &str| std::env::var(name).ok();
