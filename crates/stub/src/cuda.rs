@@ -8,6 +8,7 @@ use pathline_schema::{Mem, Unit};
 
 use crate::calls::{self, put};
 use crate::entry::{self, Needs, enter};
+use crate::graph;
 use crate::node::{Api, Handle, Node, Outcome};
 use crate::queue::HostFunction;
 use crate::status;
@@ -148,6 +149,17 @@ export! {
         };
     cuLaunchHostFunc = "cuLaunchHostFunc" @ 10000 Context
         (stream: Handle, function: Option<HostFunction>, data: *mut c_void) => calls::host_function;
+    cuStreamBeginCapture_v2 = "cuStreamBeginCapture" @ 10010 Context
+        (stream: Handle, mode: i32) => graph::begin;
+    cuStreamEndCapture = "cuStreamEndCapture" @ 10000 Context
+        (stream: Handle, out: *mut Handle) => graph::end;
+    cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags" @ 11040 Context
+        (out: *mut Handle, graph: Handle, flags: u64) =>
+        |node: &mut Node, out, graph, _| graph::make(node, out, graph);
+    cuGraphLaunch = "cuGraphLaunch" @ 10000 Context (graph: Handle, stream: Handle) =>
+        graph::launch;
+    cuGraphDestroy = "cuGraphDestroy" @ 10000 Context (graph: Handle) => graph::free;
+    cuGraphExecDestroy = "cuGraphExecDestroy" @ 10000 Context (graph: Handle) => graph::free;
     cuEventCreate = "cuEventCreate" @ 2000 Context (out: *mut Handle, flags: u32) =>
         calls::event_create;
     cuEventDestroy_v2 = "cuEventDestroy" @ 4000 Context (event: Handle) => calls::event_destroy;

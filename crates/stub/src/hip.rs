@@ -8,6 +8,7 @@ use pathline_schema::{Mem, Unit};
 use crate::calls::{self, put};
 use crate::cuda::Location;
 use crate::entry::{self, Needs, enter};
+use crate::graph;
 use crate::node::{Api, Handle, Node, Outcome};
 use crate::queue::HostFunction;
 use crate::spec::Spec;
@@ -140,6 +141,14 @@ export! {
         (stream: Handle, address: u64, value: u32, flags: u32, mask: u32) => calls::wait_value;
     hipLaunchHostFunc = Context
         (stream: Handle, function: Option<HostFunction>, data: *mut c_void) => calls::host_function;
+    hipStreamBeginCapture = Context (stream: Handle, mode: i32) => graph::begin;
+    hipStreamEndCapture = Context (stream: Handle, out: *mut Handle) => graph::end;
+    hipGraphInstantiate = Context
+        (out: *mut Handle, graph: Handle, failed: *mut Handle, text: *mut c_char, room: usize) =>
+        |node: &mut Node, out, graph, _, _, _| graph::make(node, out, graph);
+    hipGraphLaunch = Context (graph: Handle, stream: Handle) => graph::launch;
+    hipGraphDestroy = Context (graph: Handle) => graph::free;
+    hipGraphExecDestroy = Context (graph: Handle) => graph::free;
     hipEventCreate = Context (out: *mut Handle) =>
         |node: &mut Node, out| calls::event_create(node, out, 0);
     hipEventCreateWithFlags = Context (out: *mut Handle, flags: u32) => calls::event_create;

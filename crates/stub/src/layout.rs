@@ -12,6 +12,10 @@ pub enum Vendor {
     /// The HIP runtime of a major version: 5 and 6 have the compiler's functions in the runtime's
     /// library, from 6 on there is one of its own.
     Hip(u32),
+    /// `libnccl.so.2`, in its spelling of functions.
+    Nccl,
+    /// `librccl.so.1`, in its spelling of functions.
+    Rccl,
     /// HIP by calls of CUDA (`crates/hip-over-cuda`, which must be a dev-dependency as well) under
     /// the name of HIP 6, over whatever CUDA the process then finds.
     HipOverCuda,
@@ -26,6 +30,8 @@ impl Vendor {
                 ("libnvrtc.so.13".to_owned(), &["nvrtc"]),
                 ("libnvrtc-builtins.so.13.0".to_owned(), &[]),
             ],
+            Self::Nccl => vec![("libnccl.so.2".to_owned(), &["nccl"])],
+            Self::Rccl => vec![("librccl.so.1".to_owned(), &["nccl"])],
             Self::HipOverCuda => vec![("libamdhip64.so.6".to_owned(), &["hip"])],
             Self::Hip(5) => vec![("libamdhip64.so.5".to_owned(), &["hip"])],
             Self::Hip(6) => vec![
@@ -47,6 +53,8 @@ impl Vendor {
         let newer = ["hipMemcpyBatchAsync", "hipMemAdvise_v2", "hipMemPrefetchAsync_v2"];
         match self {
             Self::Cuda | Self::HipOverCuda => true,
+            Self::Nccl => name != "ncclAllToAll",
+            Self::Rccl => name != "ncclAlltoAll",
             Self::Hip(5) => !newer.contains(&name) && !name.contains("PropertiesR0"),
             Self::Hip(6) => !newer.contains(&name),
             // The compiler's functions left the runtime's library.
@@ -68,7 +76,7 @@ pub fn lay_out(folder: &Path, vendors: &[Vendor], missing: &[&str]) -> io::Resul
     for vendor in vendors {
         let library = match vendor {
             Vendor::HipOverCuda => "pathline_hip_over_cuda",
-            Vendor::Cuda | Vendor::Hip(_) => "pathline_stub",
+            Vendor::Cuda | Vendor::Hip(_) | Vendor::Nccl | Vendor::Rccl => "pathline_stub",
         };
         let image = fs::read(built(library)?)?;
         for (file, prefixes) in vendor.files() {
@@ -139,7 +147,14 @@ mod tests {
     #[test]
     fn each_library_exports_what_its_version_does() {
         let folder = tempfile::tempdir().unwrap();
-        let all = [Vendor::Cuda, Vendor::Hip(5), Vendor::Hip(6), Vendor::Hip(7)];
+        let all = [
+            Vendor::Cuda,
+            Vendor::Hip(5),
+            Vendor::Hip(6),
+            Vendor::Hip(7),
+            Vendor::Nccl,
+            Vendor::Rccl,
+        ];
         lay_out(folder.path(), &all, &["cuFuncLoad"]).unwrap();
         let of = |name: &str| exported(&folder.path().join(name));
         let has = |file: &str, name: &str| of(file).iter().any(|n| n == name);
@@ -148,6 +163,10 @@ mod tests {
         }
         assert!(has("libcuda.so.1", "cuGetProcAddress_v2") && !has("libcuda.so.1", "hipMalloc"));
         assert!(!has("libcuda.so.1", "nvrtcVersion") && !has("libcuda.so.1", "cuFuncLoad"));
+        // Each library has its own spelling.
+        assert!(has("libnccl.so.2", "ncclAlltoAll") && !has("libnccl.so.2", "ncclAllToAll"));
+        assert!(has("librccl.so.1", "ncclAllToAll") && !has("librccl.so.1", "ncclAlltoAll"));
+        assert!(has("librccl.so.1", "ncclSend") && !has("librccl.so.1", "hipMalloc"));
         for (file, compiles, newer) in [
             ("libamdhip64.so.5", true, false),
             ("libamdhip64.so.6", true, true),

@@ -14,6 +14,10 @@
 //! says which kernel it is. A kernel that touches what the hardware would not let it touch ruins
 //! its context, as there.
 //!
+//! `nccl*` is a library of its own that moves and sums real bytes between the GPUs of one process. It
+//! knows nothing of the others but `cuLaunchHostFunc` or `hipLaunchHostFunc`, which put what it does
+//! into streams.
+//!
 //! The environment variable [`VARIABLE`] says what the library pretends to be and what goes wrong.
 #![allow(unsafe_code)]
 
@@ -21,10 +25,12 @@ mod acts;
 mod calls;
 mod cuda;
 mod entry;
+mod graph;
 mod hip;
 mod image;
 mod layout;
 mod memory;
+mod nccl;
 mod node;
 mod queue;
 mod rtc;

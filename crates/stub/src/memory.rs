@@ -50,6 +50,13 @@ impl Blocks {
         let (&start, block) = self.by_start.range_mut(..=address).next_back()?;
         (address - start < block.bytes).then_some(block)
     }
+    /// Somebody else may have written any block.
+    pub(crate) fn touch(&mut self) {
+        for block in self.by_start.values_mut() {
+            block.version += 1;
+            block.made = None;
+        }
+    }
     /// Whether some block has a byte in a range.
     fn touches(&self, address: u64, bytes: u64) -> bool {
         let before = self.by_start.range(..address.saturating_add(bytes)).next_back();

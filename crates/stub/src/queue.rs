@@ -72,6 +72,10 @@ impl Wait {
 /// `CUhostFn`, `hipHostFn_t`.
 pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
+/// What a stream was given while it was recorded: functions of the host, which is what the
+/// library of collectives gives it.
+pub(crate) type Graph = Vec<(HostFunction, usize)>;
+
 /// A function of the host that a stream calls and waits for.
 #[derive(Debug)]
 struct Call {
@@ -97,6 +101,9 @@ pub(crate) struct Queues {
     /// The legacy stream of each GPU, once it is used.
     legacy: BTreeMap<u32, Handle>,
     marks: Mark,
+    /// Streams that are recorded, and what was recorded.
+    pub(crate) recording: BTreeMap<Handle, Graph>,
+    pub(crate) graphs: BTreeMap<Handle, Graph>,
     /// Counts returns to the host, which may then write its own memory.
     pub(crate) epoch: u64,
 }
@@ -146,6 +153,9 @@ impl Node {
     /// and with room in its queue.
     pub(crate) fn ready(&mut self, handle: Handle) -> Outcome<(Handle, u32, StreamId)> {
         let stream = self.stream(handle)?;
+        if self.queues.recording.contains_key(&stream) {
+            return Err(status::CAPTURE_UNSUPPORTED);
+        }
         let (gpu, blocking) = (self.at(stream)?.gpu, self.at(stream)?.blocking);
         let legacy = self.queues.legacy.get(&gpu).copied();
         if legacy == Some(stream) {
@@ -207,6 +217,8 @@ impl Node {
     fn progress(&mut self, mut call: Call) -> Outcome<Option<Call>> {
         match &call.running {
             Some(over) if over.load(Ordering::Acquire) => {
+                // It may have written anywhere.
+                self.blocks.touch();
                 sim(self.sim()?.gate_destroy(call.gate))?;
                 sim(self.sim()?.event_destroy(call.reached))?;
                 return Ok(None);
@@ -316,6 +328,11 @@ impl Node {
 
     /// Enqueues a call of a function of the host.
     pub(crate) fn call(&mut self, handle: Handle, function: HostFunction, data: usize) -> Outcome {
+        let stream = self.stream(handle)?;
+        if let Some(graph) = self.queues.recording.get_mut(&stream) {
+            graph.push((function, data));
+            return Ok(());
+        }
         let (stream, gpu, id) = self.ready(handle)?;
         let driver = self.sim()?;
         let (reached, gate) = (sim(driver.event_create(gpu))?, sim(driver.gate_create())?);

@@ -53,6 +53,8 @@ pub(crate) struct Fault {
 /// | `oom=cuFoo@5` | the same with the status for memory that is used up |
 /// | `hang=`, `crash=`, `corrupt=` | the call never returns, kills the process, writes a wrong byte |
 /// | `slow=cuFoo@5:20` | the call takes 20 ms longer |
+/// | `hang=ncclAllReduce@2` | the call returns, and what it put into the stream never ends |
+/// | `fail=ncclCommGetAsyncError@3:6` | the third look at a communicator finds error 6 |
 /// | `once=FILE` | faults strike as long as the file is not there, and make it |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Spec {

@@ -26,6 +26,7 @@ pub(crate) const PEER_NOT_ENABLED: i32 = 705;
 pub(crate) const ALREADY_REGISTERED: i32 = 712;
 pub(crate) const NOT_REGISTERED: i32 = 713;
 pub(crate) const NOT_SUPPORTED: i32 = 801;
+pub(crate) const CAPTURE_UNSUPPORTED: i32 = 900;
 pub(crate) const UNKNOWN: i32 = 999;
 
 /// Number, name of CUDA, name of HIP, words.
@@ -116,6 +117,12 @@ const ROWS: &[Row] = &[
     (719, c"CUDA_ERROR_LAUNCH_FAILED", c"hipErrorLaunchFailure", c"stub: launch failure"),
     (801, c"CUDA_ERROR_NOT_SUPPORTED", c"hipErrorNotSupported", c"stub: operation not supported"),
     (802, c"CUDA_ERROR_SYSTEM_NOT_READY", c"hipErrorUnknown", c"stub: system not yet initialized"),
+    (
+        900,
+        c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        c"hipErrorStreamCaptureUnsupported",
+        c"stub: a stream that is recorded takes functions of the host only",
+    ),
     (999, c"CUDA_ERROR_UNKNOWN", c"hipErrorUnknown", c"stub: unknown error"),
 ];
 

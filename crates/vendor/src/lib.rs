@@ -3,6 +3,7 @@
 //! the loops they run, each in the instructions that it is named after, and the GPU runtimes.
 #![allow(unsafe_code)]
 
+mod ccl;
 mod chase;
 mod clock;
 mod conditions;
@@ -23,6 +24,7 @@ mod shm;
 mod spread;
 mod team;
 
+pub use ccl::{CclAsked, open_ccl};
 pub use cpus::keep_to_share;
 pub use gpu::{
     Asked, COMPILE_COMMAND, Compile, Family, Runtime, beside, other_runtime, runtime,

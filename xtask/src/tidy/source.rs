@@ -46,7 +46,8 @@ impl Source {
             functions: Vec::new(),
             tests: Vec::new(),
         };
-        if path.contains("/tests/") || path.contains("/benches/") {
+        // Examples are tools for whoever works on a crate, as tests are.
+        if ["/tests/", "/benches/", "/examples/"].iter().any(|folder| path.contains(folder)) {
             source.tests.push(1..=usize::MAX);
         }
         if let Ok(stream) = text.parse::<TokenStream>() {

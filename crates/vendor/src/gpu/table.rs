@@ -71,7 +71,7 @@ pub(crate) struct Symbol {
     pub(crate) amd: &'static str,
 }
 
-const fn both(nvidia: &'static str, version: i32, amd: &'static str) -> Symbol {
+pub(crate) const fn both(nvidia: &'static str, version: i32, amd: &'static str) -> Symbol {
     Symbol { nvidia: (nvidia, version), amd }
 }
 pub(super) const fn nvidia(name: &'static str, version: i32) -> Symbol {
@@ -99,7 +99,7 @@ macro_rules! table {
         }
         impl $name {
             /// Binds all functions; the names of required ones that are missing are the error.
-            pub(crate) fn bind(find: $crate::gpu::table::Find<'_>) -> Result<Self, String> {
+            pub(crate) fn bind(find: $crate::gpu::table::Find<'_>) -> std::result::Result<Self, String> {
                 use $crate::gpu::table::Call;
                 let mut missing: Vec<&str> = Vec::new();
                 $(let $field = find($symbol);
@@ -130,7 +130,7 @@ macro_rules! table {
         }
     };
 }
-pub(super) use table;
+pub(crate) use table;
 
 table!(
     /// What both runtimes have alike. Versions are those at which CUDA introduced a signature
@@ -174,6 +174,15 @@ table!(
         }
         optional {
             host_function = both("cuLaunchHostFunc", 10000, "hipLaunchHostFunc") => (Handle, unsafe extern "C" fn(*mut c_void), *mut c_void);
+            capture_begin = both("cuStreamBeginCapture", 10010, "hipStreamBeginCapture") => (Handle, i32);
+            capture_end = both("cuStreamEndCapture", 10000, "hipStreamEndCapture") => (Handle, *mut Handle);
+            graph_make = both("cuGraphInstantiateWithFlags", 11040, "hipGraphInstantiateWithFlags") => (
+                *mut Handle, Handle, u64);
+            graph_make_older = amd("hipGraphInstantiate") => (
+                *mut Handle, Handle, *mut Handle, *mut c_char, usize);
+            graph_launch = both("cuGraphLaunch", 10000, "hipGraphLaunch") => (Handle, Handle);
+            graph_free = both("cuGraphDestroy", 10000, "hipGraphDestroy") => (Handle);
+            graph_unmake = both("cuGraphExecDestroy", 10000, "hipGraphExecDestroy") => (Handle);
             prefetch_to = nvidia("cuMemPrefetchAsync", 12020) => (u64, usize, Location, u32, Handle);
         }
     }

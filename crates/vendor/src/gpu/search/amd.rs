@@ -125,6 +125,13 @@ impl Trees {
     }
 }
 
+/// Roots of the ROCm trees that are here, those that a variable names first.
+pub(super) fn trees() -> Vec<PathBuf> {
+    let Trees { mut named, installed } = Trees::here();
+    named.extend(installed);
+    named
+}
+
 /// `/opt/rocm`, then `/opt/rocm-7.1.0` and its like, the newest first.
 fn installed(opt: &Path) -> Vec<PathBuf> {
     let mut trees = library::starting_with(opt, "rocm");

@@ -1,6 +1,7 @@
 //! Where the runtimes' libraries and their compilers are looked for.
 
 mod amd;
+mod ccl;
 mod nvidia;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use super::table::Api;
 use crate::library::{self, Found, Tried};
 
 pub(crate) use amd::comgr;
+pub(crate) use ccl::collectives;
 pub(crate) use nvidia::{beside_driver, keep_builtins};
 
 /// A runtime that is bound.

@@ -1,0 +1,51 @@
+//! Streams that are recorded, and what becomes of the record.
+
+use crate::calls::put;
+use crate::node::{Handle, Node, Outcome};
+use crate::status;
+
+/// Begins to record a stream. Modes: global, of the thread, relaxed.
+pub(crate) fn begin(node: &mut Node, stream: Handle, mode: i32) -> Outcome {
+    let stream = node.stream(stream)?;
+    if !(0..=2).contains(&mode) || node.queues.recording.contains_key(&stream) {
+        return Err(status::INVALID_VALUE);
+    }
+    node.queues.recording.insert(stream, Vec::new());
+    Ok(())
+}
+
+/// Ends it.
+///
+/// # Safety
+/// `out` is null or takes a handle.
+pub(crate) unsafe fn end(node: &mut Node, stream: Handle, out: *mut Handle) -> Outcome {
+    let stream = node.stream(stream)?;
+    let graph = node.queues.recording.remove(&stream).ok_or(status::INVALID_VALUE)?;
+    let handle = node.handle();
+    node.queues.graphs.insert(handle, graph);
+    // SAFETY: the caller's promise.
+    unsafe { put(out, handle) }
+}
+
+/// Makes a graph that can be launched.
+///
+/// # Safety
+/// `out` is null or takes a handle.
+pub(crate) unsafe fn make(node: &mut Node, out: *mut Handle, graph: Handle) -> Outcome {
+    let graph = node.queues.graphs.get(&graph).ok_or(status::INVALID_HANDLE)?.clone();
+    let handle = node.handle();
+    node.queues.graphs.insert(handle, graph);
+    // SAFETY: the caller's promise.
+    unsafe { put(out, handle) }
+}
+
+/// Enqueues what was recorded.
+pub(crate) fn launch(node: &mut Node, graph: Handle, stream: Handle) -> Outcome {
+    let graph = node.queues.graphs.get(&graph).ok_or(status::INVALID_HANDLE)?.clone();
+    graph.into_iter().try_for_each(|(function, data)| node.call(stream, function, data))
+}
+
+/// Forgets one of either kind.
+pub(crate) fn free(node: &mut Node, graph: Handle) -> Outcome {
+    node.queues.graphs.remove(&graph).map(|_| ()).ok_or(status::INVALID_HANDLE)
+}

@@ -1,0 +1,690 @@
+//! NCCL and RCCL, bound at run time, as a way between processes.
+//!
+//! A communicator is made for each group of GPUs that a case names and kept for later cases. Its
+//! identity is made by the process of the group's first GPU and told to the others by whoever tells
+//! them the case: neither MPI nor any variable is needed. A process with several GPUs drives each
+//! by a thread.
+//!
+//! Repetitions are enqueued back to back on one stream of each GPU and waited for once, on the
+//! host's clock, as nccl-tests does; or they are isolated; or they are recorded as graphs of up to
+//! 64 repetitions. A message needs no answer to be timed: the receiver's stream is over when the
+//! message is there, and of the times of all ranks the longest counts.
+
+mod api;
+mod plan;
+mod seat;
+mod told;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange};
+use pathline_schema::{Severity, Via};
+
+use crate::clock::Origin;
+use crate::gpu::dialect::Family;
+use crate::gpu::{Runtime, device, search};
+use api::UniqueId;
+use plan::{Group, Plan, named};
+use seat::{News, Sample, Seat, Setting, Turn};
+use told::Log;
+
+/// What a user can say of the library.
+#[derive(Debug, Clone)]
+pub struct CclAsked {
+    /// The library, file or folder; it is searched for if none.
+    pub library: Option<PathBuf>,
+    /// How long a step may take beyond what its bytes take at 1 GB/s.
+    pub patience: Duration,
+    /// Whether buffers are registered with communicators, where the library has a call for it.
+    pub register: bool,
+}
+
+impl Default for CclAsked {
+    fn default() -> Self {
+        Self { library: None, patience: Duration::from_secs(60), register: true }
+    }
+}
+
+/// Communicators that are kept although no case uses them.
+const KEPT: usize = 8;
+/// Exchanges that the library is asked about: older versions leave a file open for each.
+const ASKED: u64 = 400;
+
+/// Opens the library that goes with a GPU runtime, for all GPUs that the runtime lists.
+///
+/// # Errors
+/// Why there is none, and the way out.
+pub fn open_ccl(runtime: &Runtime, asked: &CclAsked) -> std::result::Result<Box<dyn Port>, String> {
+    let family = runtime.family;
+    if let Some(why) = &runtime.without {
+        return Err(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
+    }
+    let Some(file) = &runtime.driver.path else {
+        return Err("no GPU runtime was found; `pathline doctor` says what is missing".to_owned());
+    };
+    // RCCL is linked against the runtime, which must be in the process before it.
+    let (driver, _) = search::driver(family, Some(file));
+    let Some(driver) = driver else {
+        return Err(format!("{} cannot be opened again", file.display()));
+    };
+    // SAFETY: the first call of the library; it may be made again.
+    let code = unsafe { (driver.api.init.at)(0) };
+    let status = (driver.api.init.name, code);
+    crate::gpu::error::outcome(&*driver.dialect, status, &|| "this machine".into())
+        .map_err(|e| e.to_string())?;
+    let devices = device::all(&driver.api, &*driver.dialect).map_err(|e| e.to_string())?;
+    if devices.is_empty() {
+        return Err("the GPU runtime lists no GPU".to_owned());
+    }
+    let library = asked.library.as_deref();
+    let (calls, found) = search::collectives(family, library, Some(file), |library| {
+        let calls = api::load(library, family)?;
+        Ok((calls, calls.version()))
+    });
+    let (Some(calls), Some(path)) = (calls, found.path.as_ref()) else {
+        let tried = found.tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why));
+        let tried = tried.collect::<Vec<_>>().join("; ");
+        let tried = if tried.is_empty() { "it was not found".to_owned() } else { tried };
+        return Err(format!("no {} ({tried}); {}", found.what, found.way_out));
+    };
+    let name = match family {
+        Family::Cuda => "NCCL",
+        Family::Hip => "RCCL",
+    };
+    let short = format!("{name} {}", calls.version());
+    let set = Setting { family, runtime: file.clone(), calls, register: asked.register };
+    Ok(Box::new(CclPort {
+        library: format!("{short} ({})", path.display()),
+        short,
+        devices: devices.iter().map(|d| d.handle).collect(),
+        patience: asked.patience,
+        set,
+        hands: BTreeMap::new(),
+        known: Vec::new(),
+        exchanges: BTreeMap::new(),
+        made: 0,
+        lost: None,
+    }))
+}
+
+type Job = Box<dyn FnOnce(&mut Seat) + Send>;
+
+/// The thread of a seat.
+struct Hand {
+    jobs: Sender<Job>,
+    /// Disconnected when the thread has ended.
+    gone: Receiver<()>,
+}
+
+/// A group that was met.
+struct Known {
+    group: Group,
+    /// The identity of its communicator; 0 if this process has none.
+    print: u64,
+    /// Exchanges that are bound on it.
+    users: u32,
+    via: BTreeSet<String>,
+}
+
+struct Exchange {
+    plan: Plan,
+    pace: Pace,
+    how: BTreeSet<String>,
+    registered: Option<bool>,
+    joined: bool,
+}
+
+struct CclPort {
+    library: String,
+    short: String,
+    /// The runtime's handles of all GPUs.
+    devices: Vec<i32>,
+    patience: Duration,
+    set: Setting,
+    hands: BTreeMap<u32, Hand>,
+    /// Groups, the one that was used longest ago first. Every process knows all of them, so that
+    /// all forget the same one.
+    known: Vec<Known>,
+    exchanges: BTreeMap<u64, Exchange>,
+    made: u64,
+    /// Why no call is made any more.
+    lost: Option<String>,
+}
+
+/// Time left of a limit.
+fn left(begun: Origin, limit: Duration) -> Duration {
+    limit.saturating_sub(Duration::from_nanos(begun.ns()))
+}
+
+/// What a process tells the others of one group.
+struct Offer {
+    /// The identity of the communicator that it has; 0 if it has none.
+    print: u64,
+    /// One for a new communicator, from the process of the group's first GPU.
+    identity: Option<UniqueId>,
+}
+
+const OFFER: usize = 8 + 1 + UniqueId::BYTES;
+
+impl Offer {
+    fn write(&self, to: &mut Vec<u8>) {
+        to.extend(self.print.to_le_bytes());
+        to.push(self.identity.is_some().into());
+        to.extend(self.identity.map_or([0; UniqueId::BYTES], |id| id.0));
+    }
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let print = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let identity = bytes.get(9..OFFER)?.try_into().ok().map(UniqueId);
+        Some(Self { print, identity: identity.filter(|_| bytes[8] == 1) })
+    }
+}
+
+/// A meeting of this process alone.
+struct Alone;
+
+impl Meeting for Alone {
+    fn meet(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl CclPort {
+    fn alive(&self, call: &str) -> Result<()> {
+        match &self.lost {
+            None => Ok(()),
+            Some(why) => Err(CallError::new(Severity::Sticky, call, &self.short, why)
+                .or_try("a new process is needed")),
+        }
+    }
+
+    /// The thread of a GPU, started if need be.
+    fn hand(&mut self, gpu: u32) -> Result<&Hand> {
+        if !self.hands.contains_key(&gpu) {
+            let Some(&device) = self.devices.get(gpu as usize) else {
+                let why = format!("the runtime lists {} GPUs", self.devices.len());
+                return Err(CallError::unsupported("bind", format!("gpu{gpu}"), why));
+            };
+            let (jobs, inbox) = channel::<Job>();
+            let (ending, gone) = channel();
+            let (opened, answer) = channel();
+            let set = self.set.clone();
+            let start = move || {
+                // Dropped last: the seat is then gone.
+                let _ending = ending;
+                let mut seat = match Seat::open(gpu, device, set) {
+                    Ok(seat) => seat,
+                    Err(error) => {
+                        let _ = opened.send(Err(error));
+                        return;
+                    }
+                };
+                let _ = opened.send(Ok(()));
+                for job in inbox {
+                    job(&mut seat);
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("ccl gpu{gpu}")).spawn(start);
+            if let Err(error) = thread {
+                let thing = format!("the thread of gpu{gpu}");
+                return Err(CallError::new(Severity::Exhausted, "spawn", thing, error.to_string()));
+            }
+            match answer.recv_timeout(self.patience) {
+                Ok(outcome) => outcome?,
+                Err(_) => return Err(self.lose("open", &format!("gpu{gpu}"))),
+            }
+            self.hands.insert(gpu, Hand { jobs, gone });
+        }
+        self.hands.get(&gpu).ok_or_else(|| CallError::unsupported("bind", "a GPU", "it is gone"))
+    }
+
+    /// A thread does not answer: nothing can be done with this library any more.
+    fn lose(&mut self, call: &str, thing: &str) -> CallError {
+        let why = format!("{thing} gave no answer in {} s", self.patience.as_secs());
+        self.lost = Some(why.clone());
+        CallError::new(Severity::Sticky, call, thing, why).or_try(
+            "another rank may not have come, or a GPU does not answer; a new process is needed",
+        )
+    }
+
+    /// Has seats do something each at the same time, and gives what each says.
+    fn ask<R: Send + 'static>(
+        &mut self,
+        call: &str,
+        jobs: Vec<(u32, Box<dyn FnOnce(&mut Seat) -> R + Send>)>,
+    ) -> Result<Vec<R>> {
+        let (count, begun) = (jobs.len(), Origin::now());
+        let (answers, answered) = channel();
+        let gpus: Vec<u32> = jobs.iter().map(|(gpu, _)| *gpu).collect();
+        for (nth, (gpu, job)) in jobs.into_iter().enumerate() {
+            let answers = answers.clone();
+            let job: Job = Box::new(move |seat| {
+                let _ = answers.send((nth, job(seat)));
+            });
+            if self.hand(gpu)?.jobs.send(job).is_err() {
+                return Err(self.lose(call, &format!("gpu{gpu}")));
+            }
+        }
+        drop(answers);
+        let mut all: Vec<Option<R>> = (0..count).map(|_| None).collect();
+        for _ in 0..count {
+            match answered.recv_timeout(left(begun, self.patience)) {
+                Ok((nth, answer)) => all[nth] = Some(answer),
+                Err(_) => {
+                    let silent = all.iter().zip(&gpus).find(|(a, _)| a.is_none());
+                    let gpu = silent.map_or(0, |(_, gpu)| *gpu);
+                    return Err(self.lose(call, &format!("gpu{gpu}")));
+                }
+            }
+        }
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    /// Notes that a group is used, and gives its place.
+    fn meet_group(&mut self, group: &Group) {
+        let known = match self.known.iter().position(|k| k.group == *group) {
+            Some(at) => self.known.remove(at),
+            None => Known { group: group.clone(), print: 0, users: 0, via: BTreeSet::new() },
+        };
+        self.known.push(known);
+    }
+
+    fn known(&mut self, group: &Group) -> Option<&mut Known> {
+        self.known.iter_mut().find(|k| k.group == *group)
+    }
+
+    /// Closes communicators that were not used for long, beyond what is kept.
+    fn forget(&mut self) -> Result<()> {
+        let idle = self.known.iter().filter(|k| k.users == 0).count();
+        for _ in KEPT..idle {
+            let Some(at) = self.known.iter().position(|k| k.users == 0) else { break };
+            let known = self.known.remove(at);
+            if known.print != 0 {
+                self.on_all("ncclCommDestroy", known.group, Seat::close)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does something with a group on every seat.
+    fn on_all(&mut self, call: &str, group: Group, act: fn(&mut Seat, &Group)) -> Result<()> {
+        let gpus: Vec<u32> = self.hands.keys().copied().collect();
+        let job = |gpu: u32| {
+            let group = group.clone();
+            let job: Box<dyn FnOnce(&mut Seat) + Send> = Box::new(move |seat| act(seat, &group));
+            (gpu, job)
+        };
+        self.ask(call, gpus.into_iter().map(job).collect()).map(|_| ())
+    }
+
+    /// Ends the communicator of a group after an error.
+    fn give_up(&mut self, group: &Group) {
+        if let Some(known) = self.known(group) {
+            known.print = 0;
+        }
+        if self.lost.is_none() {
+            // Where this fails nothing is asked of the library again.
+            let _ = self.on_all("ncclCommAbort", group.clone(), Seat::give_up);
+        }
+    }
+
+    fn identity(&self) -> Result<UniqueId> {
+        let (calls, mut identity) = (&self.set.calls, UniqueId([0; UniqueId::BYTES]));
+        let call = calls.ccl.unique_id;
+        // SAFETY: stores 128 bytes.
+        let code = unsafe { (call.at)(&raw mut identity) };
+        calls.outcome((call.name, code), 0, &|| "this host".to_owned())?;
+        Ok(identity)
+    }
+
+    /// The new identity of a group, or none if all its processes have the same communicator.
+    fn agree(&mut self, group: &Group, offers: &[Option<Offer>]) -> Result<Option<UniqueId>> {
+        let thing = || named(group);
+        let members: BTreeSet<usize> = group.iter().map(|(rank, _)| rank.0 as usize).collect();
+        let mut of_members = Vec::new();
+        for &rank in &members {
+            let offer = offers.get(rank).and_then(Option::as_ref).ok_or_else(|| {
+                let why = format!("rank {rank} said nothing of it");
+                CallError::new(Severity::Transient, "join", thing(), why)
+                    .or_try("all ranks must run the same version of this program")
+            })?;
+            of_members.push(offer);
+        }
+        let mine = self.known(group).map_or(0, |k| k.print);
+        if mine != 0 && of_members.iter().all(|o| o.print == mine) {
+            return Ok(None);
+        }
+        let first = group.first().and_then(|(rank, _)| offers.get(rank.0 as usize));
+        let identity = first.and_then(Option::as_ref).and_then(|o| o.identity);
+        match identity.filter(|_| of_members.iter().all(|o| o.print == 0)) {
+            Some(identity) => Ok(Some(identity)),
+            None => {
+                self.give_up(group);
+                let why = "not all its ranks still have the communicator";
+                Err(CallError::new(Severity::Transient, "join", thing(), why)
+                    .or_try("the next case makes it anew"))
+            }
+        }
+    }
+
+    /// Runs and gives for each part the times in ns.
+    fn sample(&mut self, sample: Sample, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+        let Some(exchange) = self.exchanges.get(&sample.id) else {
+            return Err(no_exchange("run", ExchangeId(sample.id)));
+        };
+        let parts = exchange.plan.parts.clone();
+        let gpus: Vec<u32> = exchange.plan.seats.iter().map(|s| s.gpu).collect();
+        let rounds = if sample.pace == Pace::Isolated { sample.reps } else { 1 };
+        let turn = Arc::new(Turn::default());
+        let (news, heard) = channel();
+        for (nth, &gpu) in gpus.iter().enumerate() {
+            let (shared, news) = (Arc::clone(&turn), news.clone());
+            let job: Job = Box::new(move |seat| {
+                seat.run(sample, &shared, &|what| {
+                    let _ = news.send((nth, what));
+                });
+            });
+            if self.hand(gpu)?.jobs.send(job).is_err() {
+                turn.failed.store(true, Ordering::Release);
+                return Err(self.lose("run", &format!("gpu{gpu}")));
+            }
+        }
+        drop(news);
+        let limit = Duration::from_nanos(sample.limit) + self.patience;
+        let mut round = Round { heard, gpus: &gpus, over: vec![false; gpus.len()], limit };
+        let outcome = round.all(rounds, &turn, meeting);
+        if outcome.is_err() {
+            turn.failed.store(true, Ordering::Release);
+        }
+        let silent = round.ended();
+        if let Some(gpu) = silent {
+            return Err(self.lose("run", &format!("gpu{gpu}")));
+        }
+        let seats = outcome?;
+        // Of the GPUs of this process the slowest counts.
+        let slowest = |seats_of: &Vec<usize>| -> Vec<f64> {
+            if seats_of.is_empty() {
+                return Vec::new();
+            }
+            let at =
+                |round: &Vec<u64>| seats_of.iter().filter_map(|&s| round.get(s)).max().copied();
+            seats.iter().filter_map(at).map(|ns| ns as f64).collect()
+        };
+        Ok(parts.iter().map(slowest).collect())
+    }
+
+    fn limit(&self, bytes: u64, reps: u64) -> u64 {
+        let patience = u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX);
+        patience.saturating_add(bytes.saturating_mul(reps))
+    }
+
+    /// The communicators of an exchange, its buffers, and one repetition that nobody times: the
+    /// library makes its connections then.
+    fn connect(&mut self, id: u64, offers: &[Vec<u8>]) -> Result<()> {
+        let Some(exchange) = self.exchanges.get(&id) else {
+            return Err(no_exchange("join", ExchangeId(id)));
+        };
+        let plan = exchange.plan.clone();
+        let used: BTreeSet<usize> = plan.seats.iter().map(|s| s.group).collect();
+        let mut identities = BTreeMap::new();
+        for &at in &used {
+            let of =
+                |bytes: &Vec<u8>| Offer::read(bytes.get(at * OFFER..at.saturating_add(1) * OFFER)?);
+            let offers: Vec<Option<Offer>> = offers.iter().map(of).collect();
+            let group = &plan.groups[at];
+            identities.insert(at, self.agree(group, &offers)?);
+        }
+        let jobs = plan.seats.iter().map(|seating| {
+            let (seating, group) = (seating.clone(), plan.groups[seating.group].clone());
+            let identity = identities.get(&seating.group).copied().flatten();
+            let gpu = seating.gpu;
+            let job: Box<dyn FnOnce(&mut Seat) -> Result<Option<bool>> + Send> =
+                Box::new(move |seat| seat.bind(id, &group, &seating, identity));
+            (gpu, job)
+        });
+        let bound = self.ask("ncclCommInitRank", jobs.collect())?;
+        let failed = bound.iter().find_map(|b| b.as_ref().err().cloned());
+        if let Some(error) = failed {
+            used.iter().for_each(|&at| self.give_up(&plan.groups[at]));
+            return Err(error);
+        }
+        for (at, identity) in identities {
+            if let (Some(identity), Some(known)) = (identity, self.known(&plan.groups[at])) {
+                known.print = identity.print();
+            }
+        }
+        let registered: Vec<bool> = bound.into_iter().flatten().flatten().collect();
+        let log = if id <= ASKED { Log::begin(&self.set.calls, id) } else { None };
+        let limit = self.limit(plan.bytes, 1);
+        let first = Sample { id, reps: 1, pace: Pace::Streaming, limit };
+        let outcome = self.sample(first, &Alone);
+        let told = log.map(Log::end).unwrap_or_default();
+        for &at in &used {
+            if outcome.is_err() {
+                self.give_up(&plan.groups[at]);
+            } else if let Some(known) = self.known(&plan.groups[at]) {
+                known.via.extend(told.via.iter().cloned());
+            }
+        }
+        outcome?;
+        if let Some(exchange) = self.exchanges.get_mut(&id) {
+            exchange.how = told.how;
+            let all = !registered.is_empty() && registered.iter().all(|whole| *whole);
+            exchange.registered = (!registered.is_empty()).then_some(all);
+            exchange.joined = true;
+        }
+        Ok(())
+    }
+}
+
+/// A sample as the thread of the port sees it.
+struct Round<'a> {
+    heard: Receiver<(usize, News)>,
+    gpus: &'a [u32],
+    over: Vec<bool>,
+    limit: Duration,
+}
+
+impl Round<'_> {
+    /// What the next seat says that says something.
+    fn next(&mut self, begun: Origin) -> Result<(usize, News)> {
+        let said = self.heard.recv_timeout(left(begun, self.limit)).map_err(|_| {
+            CallError::new(Severity::Sticky, "run", "a GPU", "its thread gave no answer")
+        })?;
+        if let (nth, News::Over(outcome)) = &said {
+            self.over[*nth] = true;
+            outcome.clone()?;
+        }
+        Ok(said)
+    }
+
+    /// All rounds; of each, the time of each seat.
+    fn all(&mut self, rounds: u64, turn: &Turn, meeting: &dyn Meeting) -> Result<Vec<Vec<u64>>> {
+        let (count, begun) = (self.gpus.len(), Origin::now());
+        let mut ready = 0;
+        while ready < count {
+            ready += usize::from(matches!(self.next(begun)?.1, News::Ready));
+        }
+        let mut all = Vec::new();
+        for round in 1..=rounds {
+            meeting.meet()?;
+            turn.go.store(round, Ordering::Release);
+            let (begun, mut times, mut done) = (Origin::now(), vec![0; count], 0);
+            while done < count {
+                if let (nth, News::Done(ns)) = self.next(begun)? {
+                    times[nth] = ns;
+                    done += 1;
+                }
+            }
+            all.push(times);
+        }
+        let begun = Origin::now();
+        while self.over.contains(&false) {
+            self.next(begun)?;
+        }
+        Ok(all)
+    }
+
+    /// Waits until all seats are through. The one that is not, if time is up.
+    fn ended(&mut self) -> Option<u32> {
+        let begun = Origin::now();
+        while let Some(nth) = self.over.iter().position(|over| !over) {
+            match self.heard.recv_timeout(left(begun, self.limit)) {
+                Ok((nth, News::Over(_))) => self.over[nth] = true,
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Some(self.gpus[nth]);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Port for CclPort {
+    fn via(&self) -> Via {
+        Via::Ccl
+    }
+
+    fn library(&self) -> String {
+        self.library.clone()
+    }
+
+    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+        self.alive("bind")?;
+        let plan = plan::build(parts)?;
+        for seat in &plan.seats {
+            self.hand(seat.gpu)?;
+        }
+        let mut offers = Vec::new();
+        for (group, &leads) in plan.groups.iter().zip(&plan.leads) {
+            self.meet_group(group);
+            let print = self.known(group).map_or(0, |k| k.print);
+            let identity = if leads && print == 0 { Some(self.identity()?) } else { None };
+            Offer { print, identity }.write(&mut offers);
+        }
+        for group in &plan.groups {
+            if let Some(known) = self.known(group) {
+                known.users += 1;
+            }
+        }
+        self.made += 1;
+        let (how, registered, joined) = (BTreeSet::new(), None, false);
+        self.exchanges.insert(self.made, Exchange { plan, pace, how, registered, joined });
+        Ok((ExchangeId(self.made), offers))
+    }
+
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+        self.alive("join")?;
+        self.forget()?;
+        let idle = self.exchanges.get(&id.0).map(|e| e.plan.seats.is_empty());
+        match idle {
+            None => Err(no_exchange("join", id)),
+            Some(true) => Ok(()),
+            Some(false) => self.connect(id.0, offers),
+        }
+    }
+
+    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+        self.alive("run")?;
+        let Some(exchange) = self.exchanges.get(&id.0) else {
+            return Err(no_exchange("run", id));
+        };
+        let (pace, joined) = (exchange.pace, exchange.joined);
+        if exchange.plan.seats.is_empty() {
+            // Others meet as often; who has no part comes too.
+            let rounds = if pace == Pace::Isolated { reps } else { 1 };
+            (0..rounds).try_for_each(|_| meeting.meet())?;
+            return Ok(vec![Vec::new(); exchange.plan.parts.len()]);
+        }
+        if !joined {
+            return Err(CallError::unsupported("run", format!("exchange {}", id.0), "not joined"));
+        }
+        let groups = exchange.plan.groups.clone();
+        let limit = self.limit(exchange.plan.bytes, reps);
+        let outcome = self.sample(Sample { id: id.0, reps, pace, limit }, meeting);
+        if outcome.is_err() {
+            groups.iter().for_each(|group| self.give_up(group));
+        }
+        outcome
+    }
+
+    fn engine(&self, id: ExchangeId) -> String {
+        let Some(exchange) = self.exchanges.get(&id.0) else { return self.short.clone() };
+        let mut text = self.short.clone();
+        if !exchange.how.is_empty() {
+            let how: Vec<&str> = exchange.how.iter().map(String::as_str).collect();
+            text.push_str(&format!(", {}", how.join(" and ")));
+        }
+        let used = exchange.plan.seats.iter().map(|s| &exchange.plan.groups[s.group]);
+        let known = used.filter_map(|group| self.known.iter().find(|k| k.group == *group));
+        let via: BTreeSet<&str> = known.flat_map(|k| &k.via).map(String::as_str).collect();
+        if !via.is_empty() {
+            text.push_str(&format!(", via {}", via.into_iter().collect::<Vec<_>>().join(" and ")));
+        }
+        match exchange.registered {
+            Some(true) => text.push_str(", buffers registered"),
+            Some(false) => text.push_str(", not all buffers registered"),
+            None => {}
+        }
+        text
+    }
+
+    fn release(&mut self, id: ExchangeId) -> Result<()> {
+        let Some(exchange) = self.exchanges.remove(&id.0) else {
+            return Err(no_exchange("release", id));
+        };
+        for group in &exchange.plan.groups {
+            if let Some(known) = self.known(group) {
+                known.users = known.users.saturating_sub(1);
+            }
+        }
+        self.alive("release")?;
+        let gpus = exchange.plan.seats.iter().map(|s| s.gpu);
+        let job = |gpu: u32| {
+            let job: Box<dyn FnOnce(&mut Seat) -> Result<()> + Send> =
+                Box::new(move |seat| seat.release(id.0));
+            (gpu, job)
+        };
+        let jobs = gpus.map(job).collect();
+        self.ask("release", jobs)?.into_iter().collect()
+    }
+}
+
+impl Drop for CclPort {
+    /// Waits for the threads, but not for one that never answers.
+    fn drop(&mut self) {
+        let begun = Origin::now();
+        let gone: Vec<Receiver<()>> =
+            std::mem::take(&mut self.hands).into_values().map(|hand| hand.gone).collect();
+        if self.lost.is_some() {
+            return;
+        }
+        for gone in gone {
+            // Nothing is ever sent: it ends with the thread or with time.
+            let _ = gone.recv_timeout(left(begun, self.patience));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ranks_tell_each_other_comes_back() {
+        let mut bytes = Vec::new();
+        Offer { print: 0, identity: Some(UniqueId([9; 128])) }.write(&mut bytes);
+        Offer { print: 77, identity: None }.write(&mut bytes);
+        assert_eq!(bytes.len(), 2 * OFFER);
+        let first = Offer::read(&bytes[..OFFER]).unwrap();
+        assert_eq!((first.print, first.identity), (0, Some(UniqueId([9; 128]))));
+        let second = Offer::read(&bytes[OFFER..]).unwrap();
+        assert_eq!((second.print, second.identity), (77, None));
+        assert!(Offer::read(&bytes[..100]).is_none());
+    }
+}

@@ -1,0 +1,357 @@
+//! What each GPU of this process has to call, from the parts of a case. Nothing here reaches a
+//! device.
+
+use std::collections::BTreeSet;
+
+use pathline_hal::{CallError, Part, Result, Span};
+use pathline_schema::{Bytes, Collective, Rank, Unit, WireOp};
+
+/// Who shares a communicator, in the order of its ranks.
+pub(super) type Group = Vec<(Rank, Unit)>;
+
+/// One call of the library. Peers and roots are ranks of the communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    Send { to: i32, at: u64, bytes: u64 },
+    Recv { from: i32, at: u64, bytes: u64 },
+    AllReduce { send: u64, recv: u64, bytes: u64 },
+    Reduce { send: u64, recv: u64, bytes: u64 },
+    Broadcast { send: u64, recv: u64, bytes: u64 },
+    ReduceScatter { send: u64, recv: u64, each: u64 },
+    AllGather { send: u64, recv: u64, each: u64 },
+    AllToAll { send: u64, recv: u64, each: u64 },
+}
+
+/// What one GPU does in each repetition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seating {
+    pub(super) gpu: u32,
+    /// Its group, by its place in [`Plan::groups`].
+    pub(super) group: usize,
+    /// Its rank in that group.
+    pub(super) rank: i32,
+    /// Calls that are made as one, one set after the other.
+    pub(super) steps: Vec<Vec<Act>>,
+    /// What it sends from and receives into.
+    pub(super) spans: Vec<Span>,
+}
+
+/// What this process does in an exchange.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// All groups of the exchange, also those that this process has no part in.
+    pub(super) groups: Vec<Group>,
+    /// The GPUs of this process that take part.
+    pub(super) seats: Vec<Seating>,
+    /// Of each part, the seats that take part in it.
+    pub(super) parts: Vec<Vec<usize>>,
+    /// Whether the first of each group is of this process.
+    pub(super) leads: Vec<bool>,
+    /// Payload of a repetition, for deadlines.
+    pub(super) bytes: u64,
+}
+
+fn refused(what: impl Into<String>, why: &str, way_out: &str) -> CallError {
+    CallError::unsupported("bind", what, why).or_try(way_out)
+}
+
+fn name((rank, unit): (Rank, Unit)) -> String {
+    format!("r{}.{unit}", rank.0)
+}
+
+/// A group in words.
+pub(super) fn named(group: &Group) -> String {
+    let all: Vec<String> = group.iter().map(|&member| name(member)).collect();
+    all.join(", ")
+}
+
+/// All messages of a case go over one communicator of everybody who sends or receives: their calls
+/// are then one group of the library, which starts them together.
+fn of_messages(parts: &[Part]) -> Group {
+    let messages = parts.iter().filter(|p| p.collective().is_none());
+    let all: BTreeSet<(Rank, Unit)> = messages.flat_map(|p| p.group.iter().copied()).collect();
+    all.into_iter().collect()
+}
+
+/// Plans an exchange.
+pub(super) fn build(parts: &[Part]) -> Result<Plan> {
+    let messages = of_messages(parts);
+    let mut plan = Plan {
+        groups: Vec::new(),
+        seats: Vec::new(),
+        parts: Vec::new(),
+        leads: Vec::new(),
+        bytes: 0,
+    };
+    let mut mine = BTreeSet::new();
+    for part in parts {
+        let distinct: BTreeSet<_> = part.group.iter().collect();
+        if distinct.len() != part.group.len() || part.group.len() < 2 {
+            let why = "a communicator takes at least two GPUs, each once";
+            return Err(refused(named(&part.group), why, "name different GPUs"));
+        }
+        let group = if part.collective().is_some() { &part.group } else { &messages };
+        let at = plan.groups.iter().position(|g| g == group).unwrap_or_else(|| {
+            plan.groups.push(group.clone());
+            plan.groups.len() - 1
+        });
+        plan.bytes += part.bytes * u64::from(part.wire.op.window());
+        let mut seats = Vec::new();
+        for (nth, &position) in part.mine.iter().enumerate() {
+            let member = *part.group.get(position).ok_or_else(|| {
+                refused(format!("position {position}"), "the group has no such one", "")
+            })?;
+            mine.insert(member);
+            let seat = plan.seat(member, at)?;
+            seats.push(seat);
+            let none = Span::default();
+            let ends = (
+                part.send.get(nth).copied().unwrap_or(none),
+                part.recv.get(nth).copied().unwrap_or(none),
+            );
+            let peers = |who: (Rank, Unit)| {
+                group.iter().position(|g| *g == who).and_then(|at| i32::try_from(at).ok())
+            };
+            let steps = steps(part, position, ends, &peers)?;
+            let seat = &mut plan.seats[seat];
+            for (nth, step) in steps.into_iter().enumerate() {
+                if seat.steps.len() <= nth {
+                    seat.steps.push(Vec::new());
+                }
+                seat.steps[nth].extend(step);
+            }
+            let used = [ends.0, ends.1].into_iter().filter(|s| s.address != 0 && s.bytes > 0);
+            seat.spans.extend(used);
+        }
+        plan.parts.push(seats);
+    }
+    plan.leads = plan.groups.iter().map(|g| g.first().is_some_and(|f| mine.contains(f))).collect();
+    Ok(plan)
+}
+
+impl Plan {
+    /// The seat of a GPU of this process, made if need be.
+    fn seat(&mut self, member: (Rank, Unit), group: usize) -> Result<usize> {
+        let Unit::Gpu(gpu) = member.1 else {
+            let why = "NCCL and RCCL move memory of GPUs";
+            return Err(refused(name(member), why, "mpi, ucx and shm move memory of the host"));
+        };
+        let known = self.seats.iter().position(|s| s.gpu == gpu);
+        if let Some(at) = known {
+            if self.seats[at].group != group {
+                let why = "it would be in two communicators at once, whose kernels may wait for each other for ever";
+                return Err(refused(name(member), why, "measure them one after the other"));
+            }
+            return Ok(at);
+        }
+        let rank = self.groups[group].iter().position(|m| *m == member).unwrap_or(0);
+        let rank = i32::try_from(rank).unwrap_or(i32::MAX);
+        self.seats.push(Seating { gpu, group, rank, steps: Vec::new(), spans: Vec::new() });
+        Ok(self.seats.len() - 1)
+    }
+}
+
+/// The address of an end that must hold so many bytes.
+fn end(part: &Part, span: Span, bytes: u64, what: &str) -> Result<u64> {
+    if span.address == 0 || span.bytes < bytes {
+        let thing = format!("{} of {}", part.wire, Bytes(part.bytes));
+        let why = format!("what it {what} has {} and needs {}", Bytes(span.bytes), Bytes(bytes));
+        return Err(refused(thing, &why, ""));
+    }
+    Ok(span.address)
+}
+
+/// What a member of a part calls.
+fn steps(
+    part: &Part,
+    position: usize,
+    (send, recv): (Span, Span),
+    rank_of: &dyn Fn((Rank, Unit)) -> Option<i32>,
+) -> Result<Vec<Vec<Act>>> {
+    let bytes = part.bytes;
+    let thing = || format!("{} of {}", part.wire, Bytes(bytes));
+    let from = || end(part, send, bytes, "sends from");
+    let into = || end(part, recv, bytes, "receives into");
+    if let Some(op) = part.collective() {
+        return collective(part, op, position, (send, recv)).map(|act| vec![vec![act]]);
+    }
+    let (sends, peer) = match (position, &part.group[..]) {
+        (0, &[_, to]) => (true, rank_of(to)),
+        (1, &[from, _]) => (false, rank_of(from)),
+        _ => return Err(refused(thing(), "a message goes between two", "")),
+    };
+    let peer = peer.ok_or_else(|| refused(thing(), "its peer is in no group", ""))?;
+    match (part.wire.op, sends) {
+        (WireOp::Ping, _) => {
+            let send = Act::Send { to: peer, at: from()?, bytes };
+            let recv = Act::Recv { from: peer, at: into()?, bytes };
+            Ok(if sends { vec![vec![send], vec![recv]] } else { vec![vec![recv], vec![send]] })
+        }
+        (WireOp::Send { window }, true) => {
+            Ok(vec![vec![Act::Send { to: peer, at: from()?, bytes }; window as usize]])
+        }
+        (WireOp::Send { window }, false) => {
+            Ok(vec![vec![Act::Recv { from: peer, at: into()?, bytes }; window as usize]])
+        }
+        _ => Err(refused(
+            thing(),
+            "NCCL and RCCL have messages that both sides take part in and collectives",
+            "ucx and mpi put and get",
+        )),
+    }
+}
+
+/// The call of a collective.
+fn collective(
+    part: &Part,
+    op: Collective,
+    position: usize,
+    (send, recv): (Span, Span),
+) -> Result<Act> {
+    let (bytes, n, root) = (part.bytes, part.group.len() as u64, position == 0);
+    let thing = || format!("{} of {}", part.wire, Bytes(bytes));
+    let unit = match op {
+        Collective::Barrier => {
+            let why = "NCCL and RCCL have no barrier";
+            return Err(refused(thing(), why, "all_reduce of 8 B is the nearest thing"));
+        }
+        Collective::Broadcast => 1,
+        Collective::Reduce | Collective::AllReduce => 8,
+        Collective::ReduceScatter => 8 * n,
+        Collective::AllGather | Collective::AllToAll => n,
+    };
+    if bytes == 0 || !bytes.is_multiple_of(unit) {
+        let why = format!("{} is no multiple of {unit} B", Bytes(bytes));
+        return Err(refused(thing(), &why, "sums are of 8-byte integers, and parts are equal"));
+    }
+    let each = bytes / n;
+    let from = |bytes| end(part, send, bytes, "sends from");
+    let into = |bytes| end(part, recv, bytes, "receives into");
+    Ok(match op {
+        // The library looks at both addresses of the root alone.
+        Collective::Broadcast if root => {
+            let at = from(bytes)?;
+            Act::Broadcast { send: at, recv: at, bytes }
+        }
+        Collective::Broadcast => {
+            let at = into(bytes)?;
+            Act::Broadcast { send: at, recv: at, bytes }
+        }
+        Collective::Reduce if root => Act::Reduce { send: from(bytes)?, recv: into(bytes)?, bytes },
+        Collective::Reduce => {
+            let at = from(bytes)?;
+            Act::Reduce { send: at, recv: at, bytes }
+        }
+        Collective::AllReduce => Act::AllReduce { send: from(bytes)?, recv: into(bytes)?, bytes },
+        Collective::ReduceScatter => {
+            Act::ReduceScatter { send: from(bytes)?, recv: into(each)?, each }
+        }
+        Collective::AllGather => Act::AllGather { send: from(each)?, recv: into(bytes)?, each },
+        Collective::AllToAll | Collective::Barrier => {
+            Act::AllToAll { send: from(bytes)?, recv: into(bytes)?, each }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{Via, Wire};
+
+    fn gpu(rank: u32, gpu: u32) -> (Rank, Unit) {
+        (Rank(rank), Unit::Gpu(gpu))
+    }
+
+    fn part(op: WireOp, group: &[(Rank, Unit)], mine: &[usize], bytes: u64) -> Part {
+        // The sender of position p sends from 0x1000 + p and receives into 0x2000 + p.
+        let span = |base: u64| mine.iter().map(move |&p| Span { address: base + p as u64, bytes });
+        Part {
+            wire: Wire::new(Via::Ccl, op),
+            bytes,
+            group: group.to_vec(),
+            mine: mine.to_vec(),
+            send: span(0x1000).collect(),
+            recv: span(0x2000).collect(),
+        }
+    }
+
+    fn group(op: Collective) -> WireOp {
+        WireOp::Group { op, in_place: false }
+    }
+
+    #[test]
+    fn both_ways_are_one_communicator_and_one_set_of_calls() {
+        let (a, b) = (gpu(0, 0), gpu(1, 1));
+        let send = WireOp::Send { window: 2 };
+        // This process is rank 1 and has GPU 1: it receives the first and sends the second.
+        let parts = [part(send, &[a, b], &[1], 64), part(send, &[b, a], &[0], 64)];
+        let plan = build(&parts).unwrap();
+        assert_eq!(plan.groups, [vec![a, b]]);
+        assert_eq!((plan.leads.as_slice(), plan.seats.len()), (&[false][..], 1));
+        let seat = &plan.seats[0];
+        assert_eq!((seat.gpu, seat.rank), (1, 1));
+        let (recv, send) = (
+            Act::Recv { from: 0, at: 0x2001, bytes: 64 },
+            Act::Send { to: 0, at: 0x1000, bytes: 64 },
+        );
+        assert_eq!(seat.steps, [vec![recv, recv, send, send]]);
+        assert_eq!(plan.parts, [vec![0], vec![0]]);
+        // 2 parts x 2 messages x 64 B.
+        assert_eq!(plan.bytes, 256);
+    }
+
+    #[test]
+    fn a_ping_is_two_calls_after_each_other() {
+        let (a, b) = (gpu(0, 0), gpu(0, 1));
+        let plan = build(&[part(WireOp::Ping, &[a, b], &[0, 1], 8)]).unwrap();
+        assert_eq!(plan.leads, [true]);
+        let kinds: Vec<Vec<bool>> = plan
+            .seats
+            .iter()
+            .map(|s| s.steps.iter().map(|acts| matches!(acts[0], Act::Send { .. })).collect())
+            .collect();
+        assert_eq!(kinds, [[true, false], [false, true]]);
+    }
+
+    #[test]
+    fn parts_of_a_collective_are_equal() {
+        let all: Group = (0..3).map(|n| gpu(0, n)).collect();
+        let plan = build(&[part(group(Collective::ReduceScatter), &all, &[0, 1, 2], 48)]).unwrap();
+        // 48 B over 3 ranks: 16 B, two words, for each.
+        assert_eq!(
+            plan.seats[2].steps,
+            [[Act::ReduceScatter { send: 0x1002, recv: 0x2002, each: 16 }]]
+        );
+        let error = build(&[part(group(Collective::ReduceScatter), &all, &[0], 40)]).unwrap_err();
+        assert!(error.reason.contains("multiple of 24 B"), "{error}");
+        let error = build(&[part(group(Collective::AllGather), &all, &[0], 40)]).unwrap_err();
+        assert!(error.reason.contains("multiple of 3 B"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_reason() {
+        let (a, b, c) = (gpu(0, 0), gpu(0, 1), gpu(0, 2));
+        let why = |parts: &[Part]| build(parts).unwrap_err().to_string();
+        let put = WireOp::Put { window: 1 };
+        assert!(why(&[part(put, &[a, b], &[0], 8)]).contains("ucx and mpi put and get"));
+        let barrier = part(group(Collective::Barrier), &[a, b], &[0], 1);
+        assert!(why(&[barrier]).contains("no barrier"));
+        let twice = part(group(Collective::AllReduce), &[a, a], &[0], 8);
+        assert!(why(&[twice]).contains("each once"));
+        let host = (Rank(0), Unit::Numa(0));
+        assert!(why(&[part(WireOp::Ping, &[a, host], &[1], 8)]).contains("memory of GPUs"));
+        let op = group(Collective::AllReduce);
+        let two = [part(op, &[a, b], &[0, 1], 8), part(op, &[b, c], &[0, 1], 8)];
+        assert!(why(&two).contains("two communicators"));
+        let mut short = part(op, &[a, b], &[0], 64);
+        short.recv[0].bytes = 8;
+        assert!(why(&[short]).contains("receives into has 8B and needs 64B"));
+    }
+
+    #[test]
+    fn who_has_no_part_still_knows_the_groups() {
+        let all: Group = (0..2).map(|n| gpu(n, n)).collect();
+        let plan = build(&[part(group(Collective::AllReduce), &all, &[], 8)]).unwrap();
+        assert_eq!((plan.groups.len(), plan.seats.len(), plan.leads[0]), (1, 0, false));
+    }
+}
