@@ -64,6 +64,13 @@ fn memory(machine: &Machine) -> Memory<'_> {
     Memory { driver, gpus: (0..gpus).collect(), a: all(), b: all() }
 }
 
+/// Two of the GPUs.
+fn pair<'m>(all: &Memory<'m>, which: [usize; 2]) -> Memory<'m> {
+    let some = |all: &[u64]| which.iter().map(|&nth| all[nth]).collect();
+    let gpus = which.iter().map(|&nth| all.gpus[nth]).collect();
+    Memory { driver: all.driver, gpus, a: some(&all.a), b: some(&all.b) }
+}
+
 /// Runs a check so many times at a pace, and compares; the times and what carried it.
 fn once(
     port: &mut dyn Port,
@@ -318,7 +325,7 @@ fn more_groups_than_are_kept_come_and_go() {
         for _ in 0..2 {
             for a in 0..6 {
                 for b in a + 1..6 {
-                    let pair = memory.of(&[a, b]);
+                    let pair = pair(&memory, [a, b]);
                     let check = checks::collective(&pair, Collective::AllGather, false, 64);
                     once(&mut *port, &pair, &check, (Pace::Streaming, 1), &Alone).unwrap();
                 }

@@ -45,15 +45,6 @@ pub(crate) struct Check {
     pub(crate) factor: f64,
 }
 
-impl Memory<'_> {
-    /// That of some of the GPUs.
-    pub(crate) fn of(&self, which: &[usize]) -> Self {
-        let some = |all: &[u64]| which.iter().map(|&nth| all[nth]).collect();
-        let gpus = which.iter().map(|&nth| self.gpus[nth]).collect();
-        Memory { driver: self.driver, gpus, a: some(&self.a), b: some(&self.b) }
-    }
-}
-
 fn span(address: u64, bytes: u64) -> Span {
     Span { address, bytes }
 }
@@ -183,13 +174,18 @@ pub(crate) fn wrong(memory: &Memory<'_>, check: &Check) -> Result<Option<String>
 
 /// All of them, of about that many bytes.
 pub(crate) fn all(memory: &Memory<'_>, bytes: u64) -> Vec<Check> {
-    let unit = 8 * memory.a.len() as u64;
-    let whole = (bytes / unit).max(1) * unit;
+    let whole = |op: Collective| {
+        let parts = match op {
+            Collective::Broadcast | Collective::Reduce | Collective::AllReduce => 1,
+            _ => memory.a.len() as u64,
+        };
+        (bytes / (8 * parts)).max(1) * 8 * parts
+    };
     let mut all = Vec::new();
     for &op in Collective::ALL.iter().filter(|&&op| op != Collective::Barrier) {
-        all.push(collective(memory, op, false, whole));
+        all.push(collective(memory, op, false, whole(op)));
         if matches!(op, Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter) {
-            all.push(collective(memory, op, true, whole));
+            all.push(collective(memory, op, true, whole(op)));
         }
     }
     let send = |window| WireOp::Send { window };
