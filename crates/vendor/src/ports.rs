@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathline_hal::{Machine, Port};
 use pathline_schema::{Rank, Via};
 
-use crate::{Asked, mpi, shm};
+use crate::{Asked, CclAsked, mpi, open_ccl, runtime, shm};
 
 /// What a port may need to know of the process that it is opened in.
 #[derive(Debug)]
@@ -34,10 +34,20 @@ pub fn ports<'m>(context: &PortContext<'m>) -> Vec<(Via, OpenedPort<'m>)> {
 /// ends a case sooner; this ends ranks that nobody looks after any more.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// The longest that a GPU or its peers may take to answer beyond what the bytes take. Whoever started
+/// the ranks gives a step a little more, so that what hangs is named by who knows it.
+const ANSWERED: Duration = Duration::from_secs(12);
+
 fn open<'m>(via: Via, context: &PortContext<'m>) -> Option<OpenedPort<'m>> {
     let me = Rank(context.rank);
     match via {
         Via::Mpi => Some(mpi::open_mpi(None).map(|port| Box::new(port) as Box<dyn Port>)),
+        Via::Ccl => {
+            // Bound for itself: its threads each have a table of functions of their own.
+            let runtime = runtime(&context.machine.topology, &context.libraries);
+            let asked = CclAsked { patience: ANSWERED, ..CclAsked::default() };
+            Some(open_ccl(&runtime, &asked))
+        }
         Via::Shm => Some(shm::shm_port(me, PATIENCE)),
         Via::Cma => Some(shm::cma_port(me, PATIENCE)),
         Via::Xpmem => Some(shm::xpmem_port(me, PATIENCE)),
