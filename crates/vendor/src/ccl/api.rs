@@ -17,7 +17,7 @@ pub(super) struct UniqueId(pub(super) [u8; Self::BYTES]);
 impl UniqueId {
     pub(super) const BYTES: usize = 128;
     /// Tells two of them apart; never 0. FNV-1a.
-    pub(super) fn print(&self) -> u64 {
+    pub(super) fn mark(&self) -> u64 {
         let mix = |h: u64, &b: &u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
         self.0.iter().fold(0xcbf2_9ce4_8422_2325, mix).max(1)
     }
@@ -203,10 +203,10 @@ mod tests {
     #[test]
     fn identities_are_told_apart() {
         let (a, mut b) = (UniqueId([7; 128]), UniqueId([7; 128]));
-        assert_eq!(a.print(), b.print());
+        assert_eq!(a.mark(), b.mark());
         b.0[127] = 8;
-        assert_ne!(a.print(), b.print());
-        assert_ne!(UniqueId([0; 128]).print(), 0);
+        assert_ne!(a.mark(), b.mark());
+        assert_ne!(UniqueId([0; 128]).mark(), 0);
     }
 
     #[test]

@@ -125,7 +125,7 @@ struct Hand {
 struct Known {
     group: Group,
     /// The identity of its communicator; 0 if this process has none.
-    print: u64,
+    mark: u64,
     /// Exchanges that are bound on it.
     users: u32,
     via: BTreeSet<String>,
@@ -164,7 +164,7 @@ fn left(begun: Origin, limit: Duration) -> Duration {
 /// What a process tells the others of one group.
 struct Offer {
     /// The identity of the communicator that it has; 0 if it has none.
-    print: u64,
+    mark: u64,
     /// One for a new communicator, from the process of the group's first GPU.
     identity: Option<UniqueId>,
 }
@@ -173,14 +173,14 @@ const OFFER: usize = 8 + 1 + UniqueId::BYTES;
 
 impl Offer {
     fn write(&self, to: &mut Vec<u8>) {
-        to.extend(self.print.to_le_bytes());
+        to.extend(self.mark.to_le_bytes());
         to.push(self.identity.is_some().into());
         to.extend(self.identity.map_or([0; UniqueId::BYTES], |id| id.0));
     }
     fn read(bytes: &[u8]) -> Option<Self> {
-        let print = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let mark = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
         let identity = bytes.get(9..OFFER)?.try_into().ok().map(UniqueId);
-        Some(Self { print, identity: identity.filter(|_| bytes[8] == 1) })
+        Some(Self { mark, identity: identity.filter(|_| bytes[8] == 1) })
     }
 }
 
@@ -288,7 +288,7 @@ impl CclPort {
     fn meet_group(&mut self, group: &Group) {
         let known = match self.known.iter().position(|k| k.group == *group) {
             Some(at) => self.known.remove(at),
-            None => Known { group: group.clone(), print: 0, users: 0, via: BTreeSet::new() },
+            None => Known { group: group.clone(), mark: 0, users: 0, via: BTreeSet::new() },
         };
         self.known.push(known);
     }
@@ -303,7 +303,7 @@ impl CclPort {
         for _ in KEPT..idle {
             let Some(at) = self.known.iter().position(|k| k.users == 0) else { break };
             let known = self.known.remove(at);
-            if known.print != 0 {
+            if known.mark != 0 {
                 self.on_all("ncclCommDestroy", known.group, Seat::close)?;
             }
         }
@@ -324,7 +324,7 @@ impl CclPort {
     /// Ends the communicator of a group after an error.
     fn give_up(&mut self, group: &Group) {
         if let Some(known) = self.known(group) {
-            known.print = 0;
+            known.mark = 0;
         }
         if self.lost.is_none() {
             // Where this fails nothing is asked of the library again.
@@ -354,13 +354,13 @@ impl CclPort {
             })?;
             of_members.push(offer);
         }
-        let mine = self.known(group).map_or(0, |k| k.print);
-        if mine != 0 && of_members.iter().all(|o| o.print == mine) {
+        let mine = self.known(group).map_or(0, |k| k.mark);
+        if mine != 0 && of_members.iter().all(|o| o.mark == mine) {
             return Ok(None);
         }
         let first = group.first().and_then(|(rank, _)| offers.get(rank.0 as usize));
         let identity = first.and_then(Option::as_ref).and_then(|o| o.identity);
-        match identity.filter(|_| of_members.iter().all(|o| o.print == 0)) {
+        match identity.filter(|_| of_members.iter().all(|o| o.mark == 0)) {
             Some(identity) => Ok(Some(identity)),
             None => {
                 self.give_up(group);
@@ -454,7 +454,7 @@ impl CclPort {
         }
         for (at, identity) in identities {
             if let (Some(identity), Some(known)) = (identity, self.known(&plan.groups[at])) {
-                known.print = identity.print();
+                known.mark = identity.mark();
             }
         }
         let registered: Vec<bool> = bound.into_iter().flatten().flatten().collect();
@@ -563,9 +563,9 @@ impl Port for CclPort {
         let mut offers = Vec::new();
         for (group, &leads) in plan.groups.iter().zip(&plan.leads) {
             self.meet_group(group);
-            let print = self.known(group).map_or(0, |k| k.print);
-            let identity = if leads && print == 0 { Some(self.identity()?) } else { None };
-            Offer { print, identity }.write(&mut offers);
+            let mark = self.known(group).map_or(0, |k| k.mark);
+            let identity = if leads && mark == 0 { Some(self.identity()?) } else { None };
+            Offer { mark, identity }.write(&mut offers);
         }
         for group in &plan.groups {
             if let Some(known) = self.known(group) {
@@ -678,13 +678,13 @@ mod tests {
     #[test]
     fn what_ranks_tell_each_other_comes_back() {
         let mut bytes = Vec::new();
-        Offer { print: 0, identity: Some(UniqueId([9; 128])) }.write(&mut bytes);
-        Offer { print: 77, identity: None }.write(&mut bytes);
+        Offer { mark: 0, identity: Some(UniqueId([9; 128])) }.write(&mut bytes);
+        Offer { mark: 77, identity: None }.write(&mut bytes);
         assert_eq!(bytes.len(), 2 * OFFER);
         let first = Offer::read(&bytes[..OFFER]).unwrap();
-        assert_eq!((first.print, first.identity), (0, Some(UniqueId([9; 128]))));
+        assert_eq!((first.mark, first.identity), (0, Some(UniqueId([9; 128]))));
         let second = Offer::read(&bytes[OFFER..]).unwrap();
-        assert_eq!((second.print, second.identity), (77, None));
+        assert_eq!((second.mark, second.identity), (77, None));
         assert!(Offer::read(&bytes[..100]).is_none());
     }
 }
