@@ -39,7 +39,7 @@ pub(crate) enum Body {
 #[derive(Clone, Copy)]
 pub(crate) struct Loop {
     body: Body,
-    /// Bytes of one turn of the body; a multiple of 8, or 1.
+    /// Bytes of one turn of the body; a multiple of 8, or 1. These three are powers of two.
     block: usize,
     /// What the address of the destination must be a multiple of.
     align: usize,
@@ -49,6 +49,7 @@ pub(crate) struct Loop {
 
 impl Loop {
     const fn new(body: Body, block: usize, align: usize) -> Self {
+        assert!(block.is_power_of_two() && align.is_power_of_two());
         Self { body, block, align, words: 1 }
     }
 
@@ -92,22 +93,22 @@ impl Loop {
         }
     }
 
-    /// How many bytes go before the blocks, and how many in blocks.
+    /// How many bytes go before the blocks, and how many in blocks. Divisions by what the compiler
+    /// does not know would take three times 15 ns on a Xeon, and blocks are powers of two.
     fn cut(&self, span: Span) -> (usize, usize) {
         let reads = matches!(self.body, Body::Read(_));
-        let head = if reads { 0 } else { (span.dst as usize).wrapping_neg() % self.align };
+        let head = if reads { 0 } else { (span.dst as usize).wrapping_neg() & (self.align - 1) };
         let whole_doubles = !matches!(self.body, Body::Triad(_)) || head.is_multiple_of(8);
         let (src, other) = (span.src as usize + head, span.other as usize + head);
         let on_words = match self.body {
-            Body::Read(_) => src.is_multiple_of(self.words),
+            Body::Read(_) | Body::Copy(_) => src & (self.words - 1) == 0,
             Body::Write(_) => true,
-            Body::Copy(_) => src.is_multiple_of(self.words),
-            Body::Triad(_) => (src | other).is_multiple_of(self.words),
+            Body::Triad(_) => (src | other) & (self.words - 1) == 0,
         };
         if head > span.len || !whole_doubles || !on_words {
             return (0, 0);
         }
-        (head, (span.len - head) / self.block * self.block)
+        (head, (span.len - head) & !(self.block - 1))
     }
 }
 

@@ -24,6 +24,9 @@ use segment::Segment;
 
 use crate::{OpenedPort, files};
 
+#[cfg(test)]
+mod tests;
+
 /// Copies of ours into and out of shared segments, as a rank that waits at most `most` for another.
 pub fn shm_port(me: Rank, most: Duration) -> OpenedPort<'static> {
     let made = Segment::create(1).map_err(|error| error.to_string())?;

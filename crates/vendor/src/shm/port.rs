@@ -1,6 +1,6 @@
 //! What one process does for messages to others of its node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -11,7 +11,7 @@ use pathline_schema::{
     Copies, CpuHow, CpuOp, CpuSet, CpuWork, Near, Rank, Severity, Unit, Via, WireOp,
 };
 
-use super::channel::{Channel, Shape};
+use super::channel::{Channel, PAGED_PIECE, PIECE, Shape};
 use super::cores::{Cores, Pair, Pinned, possible};
 use super::ends::{Call, Giving, In, Out, Remote, Taking, Turn, carry};
 use super::offer::Offer;
@@ -325,7 +325,11 @@ fn mine(spans: &[Span], part: &Part) -> Span {
 
 fn shape(part: &Part) -> Shape {
     match part.wire.copies {
-        Some(Copies::InOut { .. }) => Shape::of(part.bytes),
+        Some(Copies::InOut { copy_in, copy_out }) => {
+            let paged = [CpuHow::Avx2Nt4, CpuHow::Avx512Nt4];
+            let any = paged.iter().any(|how| [copy_in, copy_out].contains(how));
+            Shape::of(part.bytes, if any { PAGED_PIECE } else { PIECE })
+        }
         _ => Shape::NONE,
     }
 }
@@ -502,7 +506,7 @@ impl Port for NodePort {
                 .or_try("the CPUs of this process have changed since it began: start again"));
             }
         };
-        let members: std::collections::BTreeSet<Rank> =
+        let members: BTreeSet<Rank> =
             exchange.parts.iter().flat_map(|part| &part.group).map(|(rank, _)| *rank).collect();
         let patience = Patience::new(most, u32::try_from(members.len()).unwrap_or(u32::MAX));
         let (rounds, each) = match exchange.pace {
