@@ -131,21 +131,51 @@ fn one_sided(scope: &Scope<'_>, via: Via) -> Vec<Case> {
     cases
 }
 
-/// Every ordered pair of processes: a small message there and back, and large ones.
+/// Every ordered pair of processes: a small message there and back, and large ones. Of several nodes
+/// the pairs inside each, and between the first processes of each two: alone, and all nodes at once
+/// with the node so many places on, so that every node sends and receives and none waits.
 pub(super) fn mpi_pairs(scope: &Scope<'_>) -> Vec<Case> {
     let ranks = scope.ranks;
+    let send = WireOp::Send { window: WINDOW };
     let mut cases = Vec::new();
     for mem in memories(ranks).into_iter().filter(|&mem| matches!(mem, Mem::Paged | Mem::Vram)) {
-        let ends = |a: &Member, b: &Member| Some((place(a, mem)?, place(b, mem)?));
-        let pairs = || {
-            let all = ranks.iter().flat_map(|a| ranks.iter().map(move |b| (a, b)));
-            all.filter(|(a, b)| a.rank != b.rank).filter_map(|(a, b)| ends(a, b))
+        let ends = |(a, b): (&Member, &Member)| Some((place(a, mem)?, place(b, mem)?));
+        let message = |op, bytes| {
+            move |(a, b): (Place, Place)| flow(a, b, Via::Mpi, op, bytes)
         };
-        let send = WireOp::Send { window: WINDOW };
-        cases.extend(pairs().map(|(a, b)| one(flow(a, b, Via::Mpi, WireOp::Ping, Bytes(8)))));
-        cases.extend(pairs().map(|(a, b)| one(flow(a, b, Via::Mpi, send, Bytes::mib(1)))));
+        let pairs: Vec<(Place, Place)> = pairs_of(ranks).into_iter().filter_map(ends).collect();
+        for (op, bytes) in [(WireOp::Ping, Bytes(8)), (send, Bytes::mib(1))] {
+            cases.extend(pairs.iter().copied().map(message(op, bytes)).map(one));
+            for shift in ring_shifts(ranks) {
+                let flows = shift.into_iter().filter_map(ends).map(message(op, bytes));
+                cases.push(Case::together(flows.collect()));
+            }
+        }
     }
     cases
+}
+
+/// The first process of each node.
+fn firsts(ranks: &[Member]) -> Vec<&Member> {
+    let mut nodes = BTreeSet::new();
+    ranks.iter().filter(|m| nodes.insert(m.node)).collect()
+}
+
+/// Ordered pairs of different processes of one node, and of the first ones of different nodes.
+fn pairs_of(ranks: &[Member]) -> Vec<(&Member, &Member)> {
+    let all = ranks.iter().flat_map(|a| ranks.iter().map(move |b| (a, b)));
+    let inside = all.filter(|(a, b)| a.node == b.node && a.rank != b.rank);
+    let firsts = firsts(ranks);
+    let apart = firsts.iter().flat_map(|a| firsts.iter().map(move |b| (*a, *b)));
+    inside.chain(apart.filter(|(a, b)| a.node != b.node)).collect()
+}
+
+/// For each distance, every node's first process with that of the node so many places on. Two nodes
+/// have one such pair each way, which is a case of both ways.
+fn ring_shifts(ranks: &[Member]) -> Vec<Vec<(&Member, &Member)>> {
+    let firsts = firsts(ranks);
+    let n = firsts.len();
+    (1..n).map(|k| (0..n).map(|i| (firsts[i], firsts[(i + k) % n])).collect()).collect()
 }
 
 /// 1, 2, 4 ... and all pairs at once: each process of the first half with one of the second.
@@ -443,6 +473,38 @@ pub(crate) fn cannot(scope: &Scope<'_>, flow: &Flow, wire: &Wire) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn member(rank: u32, node: u32) -> Member {
+        Member {
+            rank: Rank(rank),
+            host: format!("n{node}"),
+            node,
+            pid: 0,
+            gpus: Vec::new(),
+            numa: 0,
+            cpus: String::new(),
+            ways: [(Via::Mpi, String::new())].into(),
+            without: [].into(),
+            host_only: [].into(),
+        }
+    }
+
+    #[test]
+    fn nodes_are_paired_by_their_first_ranks() {
+        // Three nodes of two ranks: 3 x 2 pairs inside, 3 x 2 between nodes, two shifts of three.
+        let ranks: Vec<Member> = (0..6).map(|rank| member(rank, rank / 2)).collect();
+        let pairs: Vec<(u32, u32)> =
+            pairs_of(&ranks).iter().map(|(a, b)| (a.rank.0, b.rank.0)).collect();
+        let inside = [(0, 1), (1, 0), (2, 3), (3, 2), (4, 5), (5, 4)];
+        let apart = [(0, 2), (0, 4), (2, 0), (2, 4), (4, 0), (4, 2)];
+        assert_eq!(pairs, [inside, apart].concat());
+        let shifts: Vec<Vec<(u32, u32)>> = ring_shifts(&ranks)
+            .iter()
+            .map(|shift| shift.iter().map(|(a, b)| (a.rank.0, b.rank.0)).collect())
+            .collect();
+        assert_eq!(shifts, [[(0, 2), (2, 4), (4, 0)], [(0, 4), (2, 0), (4, 2)]]);
+        assert!(ring_shifts(&ranks[..2]).is_empty());
+    }
 
     #[test]
     fn sizes_have_equal_parts() {
