@@ -140,9 +140,7 @@ pub(super) fn mpi_pairs(scope: &Scope<'_>) -> Vec<Case> {
     let mut cases = Vec::new();
     for mem in memories(ranks).into_iter().filter(|&mem| matches!(mem, Mem::Paged | Mem::Vram)) {
         let ends = |(a, b): (&Member, &Member)| Some((place(a, mem)?, place(b, mem)?));
-        let message = |op, bytes| {
-            move |(a, b): (Place, Place)| flow(a, b, Via::Mpi, op, bytes)
-        };
+        let message = |op, bytes| move |(a, b): (Place, Place)| flow(a, b, Via::Mpi, op, bytes);
         let pairs: Vec<(Place, Place)> = pairs_of(ranks).into_iter().filter_map(ends).collect();
         for (op, bytes) in [(WireOp::Ping, Bytes(8)), (send, Bytes::mib(1))] {
             cases.extend(pairs.iter().copied().map(message(op, bytes)).map(one));

@@ -216,7 +216,13 @@ impl Processes {
             names.push(format!("{}{fate}", player.name));
         }
         let error = CallError::new(Severity::Sticky, step, names.join(", "), why)
-            .or_try("run this case alone to see whether it repeats");
+            .or_try(match step {
+                "open" => {
+                    "its library of MPI may have ended it: name another one in PATHLINE_MPI, or leave \
+                     MPI out with PATHLINE_MPI=none"
+                }
+                _ => "run this case alone to see whether it repeats",
+            });
         *self.lost.borrow_mut() = Some(error.clone());
         error
     }

@@ -93,6 +93,9 @@ impl MpiPort {
 /// Collective over all processes of the launch, once in a process.
 pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
     let env = |name: &str| std::env::var(name).ok();
+    if asked.is_none() && env(super::search::ASKED).is_some_and(|text| text == "none") {
+        return Err("left out by PATHLINE_MPI=none".to_owned());
+    }
     let Some(launch) = launched(&env) else {
         return Err("no launcher of MPI started this process; start it with mpirun -n N, srun or \
                     flux run"

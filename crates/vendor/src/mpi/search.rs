@@ -8,7 +8,7 @@ use super::launcher::Launched;
 use crate::library::{Found, Library, Tried, first, folders, starting_with};
 
 /// A file or folder that is to be used instead of a search.
-const ASKED: &str = "PATHLINE_MPI";
+pub(super) const ASKED: &str = "PATHLINE_MPI";
 
 /// A library that can be initialised.
 pub(super) struct Candidate {
@@ -59,19 +59,25 @@ impl Here<'_> {
     fn misfit(&self, candidate: &Candidate) -> Option<String> {
         let by = self.by();
         let lone = match candidate.family {
-            Family::OpenMpi => matches!(by, "Hydra" | "PALS" | "PMI") && !self.has_pmix(),
+            Family::OpenMpi => matches!(by, "Hydra" | "PALS" | "PMI" | "Slurm") && !self.has_pmix(),
             Family::Mpich => {
                 let speaks_pmix = candidate.library.symbol("PMIx_Init").is_some();
-                matches!(by, "Open MPI" | "PMIx") && !self.has_pmi() && !speaks_pmix
+                let speaks = self.has_pmi() || (speaks_pmix && self.has_pmix());
+                matches!(by, "Open MPI" | "PMIx" | "Slurm") && !speaks
             }
         };
         lone.then(|| {
             let Candidate { version, .. } = candidate;
-            let how = beside(&candidate.library.path, "mpirun").map_or_else(
+            let mpirun = beside(&candidate.library.path, "mpirun").map_or_else(
                 || format!("the mpirun of {version}"),
                 |mpirun| mpirun.display().to_string(),
             );
-            format!("{version} cannot be launched by {by}; start with {how}")
+            let how = match (by, candidate.family) {
+                ("Slurm", Family::OpenMpi) => format!("srun --mpi=pmix, or {mpirun}"),
+                ("Slurm", Family::Mpich) => format!("srun --mpi=pmi2, or {mpirun}"),
+                _ => mpirun,
+            };
+            format!("{version} cannot be launched by {by} like this; start with {how}")
         })
     }
 
