@@ -23,6 +23,7 @@ mod ports;
 mod shm;
 mod spread;
 mod team;
+mod ucx;
 
 pub use ccl::{CclAsked, open_ccl};
 pub use cpus::keep_to_share;

@@ -72,6 +72,17 @@ impl Library {
         }
     }
 
+    /// A library that is in this process already, by its bare name.
+    pub(crate) fn loaded(name: &str) -> Option<Self> {
+        let c_name = CString::new(name).ok()?;
+        // SAFETY: the name is a C string that lives through the call; nothing is loaded, so no
+        // initialiser runs.
+        let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        let mut library = Self { handle: NonNull::new(handle)?, path: name.into() };
+        library.path = library.real_path().unwrap_or(library.path);
+        Some(library)
+    }
+
     /// The address of a symbol.
     pub(crate) fn symbol(&self, name: &str) -> Option<NonNull<c_void>> {
         let name = CString::new(name).ok()?;
@@ -204,6 +215,8 @@ mod tests {
         assert!(library.symbol("malloc").is_some());
         assert!(library.symbol("no_such_function").is_none());
         assert!(library.path.is_absolute(), "{}", library.path.display());
+        assert_eq!(Library::loaded("libc.so.6").map(|l| l.path), Some(library.path));
+        assert!(Library::loaded("libno_such.so.1").is_none());
     }
 
     #[test]

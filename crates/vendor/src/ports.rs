@@ -1,11 +1,12 @@
 //! Every way between processes that this host may have, in one table.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pathline_hal::{Machine, Port};
 use pathline_schema::{Rank, Via};
 
-use crate::{Asked, CclAsked, mpi, open_ccl, runtime, shm};
+use crate::{Asked, CclAsked, mpi, open_ccl, runtime, shm, ucx};
 
 /// What a port may need to know of the process that it is opened in.
 #[derive(Debug)]
@@ -47,6 +48,10 @@ fn open<'m>(via: Via, context: &PortContext<'m>) -> Option<OpenedPort<'m>> {
             let runtime = runtime(&context.machine.topology, &context.libraries);
             let asked = CclAsked { patience: ANSWERED, ..CclAsked::default() };
             Some(open_ccl(&runtime, &asked))
+        }
+        Via::Ucx => {
+            let named = std::env::var_os("PATHLINE_UCX").map(PathBuf::from);
+            Some(ucx::open(named.as_deref()).map(|port| Box::new(port) as Box<dyn Port>))
         }
         Via::Shm => Some(shm::shm_port(me, PATIENCE)),
         Via::Cma => Some(shm::cma_port(me, PATIENCE)),

@@ -63,13 +63,13 @@ pub(crate) fn helper(family: Family, compiler: &Found) -> Found {
 
 /// A name for the linker to find; none if it would find a file of LD_LIBRARY_PATH, which is looked
 /// at by itself and, where it is cut off, must not be opened.
-fn bare(name: &str) -> Option<PathBuf> {
+pub(crate) fn bare(name: &str) -> Option<PathBuf> {
     let shadowed = library::folders("LD_LIBRARY_PATH").iter().any(|f| f.join(name).exists());
     (!shadowed).then(|| name.into())
 }
 
 /// Files of a library in a folder, or the file itself if a file was asked for.
-fn in_asked(path: &Path, name: &str) -> Vec<PathBuf> {
+pub(crate) fn in_asked(path: &Path, name: &str) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];
     }
@@ -90,12 +90,12 @@ fn newest_first(mut files: Vec<PathBuf>, name: &str) -> Vec<PathBuf> {
 }
 
 /// An absolute path that a variable holds.
-fn variable(name: &str) -> Option<PathBuf> {
+pub(crate) fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute())
 }
 
 /// Roots that hold a `lib`: beside this program, and of Python environments.
-fn prefixes() -> Vec<PathBuf> {
+pub(crate) fn prefixes() -> Vec<PathBuf> {
     let mut prefixes = Vec::new();
     if let Some(bin) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
         prefixes.extend(bin.parent().map(Path::to_owned));
@@ -111,7 +111,7 @@ fn prefixes() -> Vec<PathBuf> {
 }
 
 /// `lib` of each prefix, and the folders that wheels put libraries into, under the names of packages.
-fn in_prefixes(prefixes: &[PathBuf], packages: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn in_prefixes(prefixes: &[PathBuf], packages: &[&str]) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for prefix in prefixes {
         folders.push(prefix.join("lib"));

@@ -1,0 +1,280 @@
+//! The calls of libucp, written down by hand from its public headers.
+//!
+//! Structures that callers fill carry a mask that says which of their fields are set, and grow at
+//! their end only: offsets are the same in the headers of 1.13 and 1.22. A library that knows more
+//! fields does not look at them, since their bits are not set.
+
+use std::ffi::{c_char, c_void};
+
+use crate::library::Library;
+
+/// A pointer that the library hands out.
+pub(super) type Handle = usize;
+/// `ucs_status_t`: an enumeration that is packed into one byte.
+pub(super) type Status = i8;
+/// `ucs_status_ptr_t`: nothing if the operation is done, a status in the last 100 values, or a
+/// request.
+pub(super) type Posted = usize;
+
+/// Done.
+pub(super) const OK: Status = 0;
+/// Not yet done.
+pub(super) const IN_PROGRESS: Status = 1;
+/// `UCS_ERR_LAST`: the lowest status.
+const LAST_ERROR: isize = -100;
+
+/// What became of a posted operation: none if it is done.
+pub(super) fn posted(what: Posted) -> Result<Option<Handle>, Status> {
+    let signed = what.cast_signed();
+    match signed {
+        0 => Ok(None),
+        LAST_ERROR..0 => Err(Status::try_from(signed).unwrap_or(Status::MIN)),
+        _ => Ok(Some(what)),
+    }
+}
+
+/// The API whose fields are used. A library may be newer.
+pub(super) const API: (u32, u32) = (1, 13);
+
+/// `ucp_params_t`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct Params {
+    mask: u64,
+    features: u64,
+    request: [usize; 3],
+    tag_sender_mask: u64,
+    mt_workers_shared: i32,
+    estimated_eps: usize,
+    estimated_ppn: usize,
+    rest: [usize; 4],
+}
+impl Params {
+    /// Features, endpoints, processes of the node.
+    const MASK: u64 = 1 | 1 << 6 | 1 << 7;
+    /// Features: tag matching and remote memory.
+    const TAG_AND_RMA: u64 = 1 | 2;
+
+    /// Of a process that talks to so many others of its node.
+    pub(super) fn new(others: usize) -> Self {
+        Self {
+            mask: Self::MASK,
+            features: Self::TAG_AND_RMA,
+            estimated_eps: others,
+            estimated_ppn: others + 1,
+            ..Self::default()
+        }
+    }
+}
+
+/// `ucp_worker_params_t`. Its thread mode, if not set, is that of one thread.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct WorkerParams {
+    mask: u64,
+    rest: [u64; 28],
+}
+
+/// `ucp_ep_params_t`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct EpParams {
+    mask: u64,
+    address: usize,
+    rest: [u64; 16],
+}
+impl EpParams {
+    /// To a worker, by its address, which has to outlive this.
+    pub(super) fn new(address: &[u8]) -> Self {
+        Self { mask: 1, address: address.as_ptr() as usize, ..Self::default() }
+    }
+}
+
+/// `ucp_mem_map_params_t`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct MapParams {
+    mask: u64,
+    address: usize,
+    length: usize,
+    rest: [u64; 8],
+}
+impl MapParams {
+    /// Of so many bytes at an address.
+    pub(super) fn new(address: usize, length: usize) -> Self {
+        Self { mask: 1 | 2, address, length, ..Self::default() }
+    }
+}
+
+/// `ucp_mem_attr_t`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct MapAttr {
+    mask: u64,
+    address: usize,
+    length: usize,
+    pub(super) memory_type: i32,
+    rest: [u64; 8],
+}
+impl MapAttr {
+    /// Asks for the memory type.
+    pub(super) fn of_type() -> Self {
+        Self { mask: 1 << 2, ..Self::default() }
+    }
+}
+
+/// `ucp_request_param_t`: how an operation is posted. Without a datatype it is bytes.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct How {
+    mask: u32,
+    flags: u32,
+    rest: [u64; 15],
+}
+impl How {
+    /// As it is.
+    pub(super) const fn plain() -> Self {
+        Self { mask: 0, flags: 0, rest: [0; 15] }
+    }
+    /// One of several in flight: `UCP_OP_ATTR_FLAG_MULTI_SEND`.
+    pub(super) const fn of_many() -> Self {
+        Self { mask: 1 << 19, flags: 0, rest: [0; 15] }
+    }
+    /// With a request even if it is done at once, so that it can be asked how it went:
+    /// `UCP_OP_ATTR_FLAG_NO_IMM_CMPL`.
+    pub(super) const fn to_be_asked(many: bool) -> Self {
+        Self { mask: 1 << 16 | (many as u32) << 19, flags: 0, rest: [0; 15] }
+    }
+}
+
+/// `ucp_request_attr_t`.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct RequestAttr {
+    mask: u64,
+    text: *mut c_char,
+    text_bytes: usize,
+    status: Status,
+    memory_type: i32,
+    rest: [u64; 8],
+}
+impl RequestAttr {
+    /// Asks for the text, which goes into that room.
+    pub(super) fn of_text(room: &mut [u8]) -> Self {
+        Self {
+            mask: 1 | 2,
+            text: room.as_mut_ptr().cast(),
+            text_bytes: room.len(),
+            status: OK,
+            memory_type: 0,
+            rest: [0; 8],
+        }
+    }
+}
+
+/// Lists the functions: field, symbol and signature, all of them plain C.
+macro_rules! functions {
+    ($($field:ident = $name:literal: $type:ty;)*) => {
+        /// The functions of a library that is open and never closed.
+        #[derive(Debug, Clone, Copy)]
+        pub(super) struct Api { $(pub(super) $field: $type,)* }
+        impl Api {
+            /// Finds all of them.
+            ///
+            /// # Errors
+            /// Names the one that is missing.
+            pub(super) fn bind(library: &Library) -> Result<Self, String> {
+                Ok(Self { $($field: {
+                    let at = library.symbol($name).ok_or(concat!("it lacks ", $name))?;
+                    // SAFETY: the symbol is this function in every release since 1.13, and the
+                    // signature is that of its header.
+                    unsafe { std::mem::transmute::<*mut c_void, $type>(at.as_ptr()) }
+                },)* })
+            }
+        }
+    };
+}
+
+functions! {
+    get_version = "ucp_get_version":
+        unsafe extern "C" fn(*mut u32, *mut u32, *mut u32);
+    status_string = "ucs_status_string": unsafe extern "C" fn(Status) -> *const c_char;
+    config_read = "ucp_config_read":
+        unsafe extern "C" fn(*const c_char, *const c_char, *mut Handle) -> Status;
+    config_release = "ucp_config_release": unsafe extern "C" fn(Handle);
+    init_version = "ucp_init_version":
+        unsafe extern "C" fn(u32, u32, *const Params, Handle, *mut Handle) -> Status;
+    cleanup = "ucp_cleanup": unsafe extern "C" fn(Handle);
+    worker_create = "ucp_worker_create":
+        unsafe extern "C" fn(Handle, *const WorkerParams, *mut Handle) -> Status;
+    worker_destroy = "ucp_worker_destroy": unsafe extern "C" fn(Handle);
+    worker_get_address = "ucp_worker_get_address":
+        unsafe extern "C" fn(Handle, *mut Handle, *mut usize) -> Status;
+    worker_release_address = "ucp_worker_release_address":
+        unsafe extern "C" fn(Handle, Handle);
+    worker_progress = "ucp_worker_progress": unsafe extern "C" fn(Handle) -> u32;
+    ep_create = "ucp_ep_create":
+        unsafe extern "C" fn(Handle, *const EpParams, *mut Handle) -> Status;
+    ep_close = "ucp_ep_close_nbx": unsafe extern "C" fn(Handle, *const How) -> Posted;
+    ep_flush = "ucp_ep_flush_nbx": unsafe extern "C" fn(Handle, *const How) -> Posted;
+    ep_print_info = "ucp_ep_print_info": unsafe extern "C" fn(Handle, *mut libc::FILE);
+    mem_map = "ucp_mem_map":
+        unsafe extern "C" fn(Handle, *const MapParams, *mut Handle) -> Status;
+    mem_unmap = "ucp_mem_unmap": unsafe extern "C" fn(Handle, Handle) -> Status;
+    mem_query = "ucp_mem_query": unsafe extern "C" fn(Handle, *mut MapAttr) -> Status;
+    rkey_pack = "ucp_rkey_pack":
+        unsafe extern "C" fn(Handle, Handle, *mut Handle, *mut usize) -> Status;
+    rkey_buffer_release = "ucp_rkey_buffer_release": unsafe extern "C" fn(Handle);
+    rkey_unpack = "ucp_ep_rkey_unpack":
+        unsafe extern "C" fn(Handle, *const u8, *mut Handle) -> Status;
+    rkey_destroy = "ucp_rkey_destroy": unsafe extern "C" fn(Handle);
+    tag_send = "ucp_tag_send_nbx":
+        unsafe extern "C" fn(Handle, *const c_void, usize, u64, *const How) -> Posted;
+    tag_receive = "ucp_tag_recv_nbx":
+        unsafe extern "C" fn(Handle, *mut c_void, usize, u64, u64, *const How) -> Posted;
+    put = "ucp_put_nbx":
+        unsafe extern "C" fn(Handle, *const c_void, usize, u64, Handle, *const How) -> Posted;
+    get = "ucp_get_nbx":
+        unsafe extern "C" fn(Handle, *mut c_void, usize, u64, Handle, *const How) -> Posted;
+    request_status = "ucp_request_check_status": unsafe extern "C" fn(Handle) -> Status;
+    request_query = "ucp_request_query":
+        unsafe extern "C" fn(Handle, *mut RequestAttr) -> Status;
+    request_free = "ucp_request_free": unsafe extern "C" fn(Handle);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{offset_of, size_of};
+
+    #[test]
+    fn offsets_are_those_of_the_headers() {
+        // Printed by a C program with the headers of 1.13.1 and of 1.22.0: both the same.
+        assert_eq!(offset_of!(Params, features), 8);
+        assert_eq!(offset_of!(Params, estimated_eps), 56);
+        assert_eq!(offset_of!(Params, estimated_ppn), 64);
+        assert_eq!(offset_of!(EpParams, address), 8);
+        assert_eq!((offset_of!(MapParams, address), offset_of!(MapParams, length)), (8, 16));
+        assert_eq!(offset_of!(MapAttr, memory_type), 24);
+        assert_eq!(offset_of!(How, flags), 4);
+        assert_eq!(offset_of!(RequestAttr, text), 8);
+        assert_eq!(offset_of!(RequestAttr, text_bytes), 16);
+        assert_eq!(
+            (offset_of!(RequestAttr, status), offset_of!(RequestAttr, memory_type)),
+            (24, 28)
+        );
+        // Sizes are at least those of 1.22, which reads no further than the mask tells.
+        assert!(size_of::<Params>() >= 88 && size_of::<WorkerParams>() >= 200);
+        assert!(size_of::<EpParams>() >= 104 && size_of::<MapParams>() >= 48);
+        assert!(size_of::<MapAttr>() >= 32 && size_of::<How>() >= 96);
+        assert!(size_of::<RequestAttr>() >= 32);
+    }
+
+    #[test]
+    fn a_posted_operation_is_done_failed_or_a_request() {
+        assert_eq!(posted(0), Ok(None));
+        assert_eq!(posted((-6_isize).cast_unsigned()), Err(-6));
+        assert_eq!(posted((-100_isize).cast_unsigned()), Err(-100));
+        assert_eq!(posted(0x7f00_1234_5678), Ok(Some(0x7f00_1234_5678)));
+    }
+}

@@ -1,0 +1,333 @@
+//! What one process does in one part of a case.
+
+use std::rc::Rc;
+
+use pathline_hal::{CallError, Part, Result, Span};
+use pathline_schema::WireOp;
+
+use super::api::{Handle, How};
+use super::offer::Offer;
+use super::tell;
+use super::worker::{Key, Request, Worker};
+
+/// Bytes of an answer, and of what says that all is done.
+const SMALL: usize = 1;
+static PLAIN: How = How::plain();
+static OF_MANY: How = How::of_many();
+
+/// What a message is for.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Data,
+    Answer,
+    End,
+}
+
+/// What a process does in a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Sends, and waits for the reply.
+    Ping,
+    /// Waits, and replies.
+    Pong,
+    /// Sends a window, and waits for the answer.
+    Send,
+    /// Receives a window, and answers.
+    Receive,
+    /// Writes a window, and waits until it is there.
+    Put,
+    /// Reads a window.
+    Get,
+    /// Has its memory written or read. It works on what UCX needs of it until the other says that
+    /// all is done.
+    Exposed,
+}
+
+/// A part of this process that is not yet connected.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) part: usize,
+    pub(super) role: Role,
+    pub(super) window: u32,
+    /// Its position in the group, and the other's.
+    pub(super) here: usize,
+    pub(super) other: usize,
+    /// The other's rank.
+    pub(super) rank: usize,
+    pub(super) send: Span,
+    pub(super) recv: Span,
+}
+
+/// The same, connected.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) part: usize,
+    pub(super) role: Role,
+    pub(super) window: u32,
+    pub(super) send: Span,
+    pub(super) recv: Span,
+    pub(super) endpoint: Handle,
+    /// Tags of data, answer and end: of what goes out, and of what comes in.
+    to: [u64; 3],
+    from: [u64; 3],
+    remote: Option<(u64, Key)>,
+    /// Answers: what is sent, and where another's goes.
+    small: Box<[u8; 16]>,
+    pending: Vec<Request>,
+    /// Whether the last step of a repetition is under way.
+    last: bool,
+    /// Whether the repetition is over, and when that was, if there was a clock.
+    pub(super) is_over: bool,
+    pub(super) over: u64,
+    /// Whether the next operation is to be asked what was chosen for it.
+    asks: bool,
+    /// What UCX said of the first operation.
+    pub(super) told: Option<String>,
+}
+
+impl Role {
+    /// What the process at a position does, and which end of it others reach.
+    fn of(op: WireOp, position: usize) -> Option<(Self, bool)> {
+        Some(match (op, position) {
+            (WireOp::Ping, 0) => (Self::Ping, false),
+            (WireOp::Ping, _) => (Self::Pong, false),
+            (WireOp::Send { .. }, 0) => (Self::Send, false),
+            (WireOp::Send { .. }, _) => (Self::Receive, false),
+            (WireOp::Put { .. }, 0) => (Self::Put, false),
+            (WireOp::Get { .. }, 1) => (Self::Get, false),
+            (WireOp::Put { .. } | WireOp::Get { .. }, _) => (Self::Exposed, true),
+            _ => return None,
+        })
+    }
+}
+
+impl Role {
+    /// What endpoints call it where they print of themselves.
+    pub(super) fn operation(self) -> &'static str {
+        match self {
+            Self::Put => "put[0]",
+            Self::Get => "get[0]",
+            _ => "tag_send",
+        }
+    }
+}
+
+/// What this process does in a part, and the span that others reach, if they do.
+pub(super) fn drafts(nth: usize, part: &Part) -> Result<Vec<(Draft, Option<Span>)>> {
+    let no = |why: &str| CallError::unsupported("bind", format!("ucx {}", part.wire.op), why);
+    let mut drafts = Vec::new();
+    for (at, &here) in part.mine.iter().enumerate() {
+        let (role, exposed) = Role::of(part.wire.op, here).ok_or_else(|| {
+            no("libucp has no such operation").or_try("mpi and ccl have collectives, shm consumes")
+        })?;
+        let other = 1 - here.min(1);
+        let rank = part.group.get(other).ok_or_else(|| no("it takes two"))?.0.0 as usize;
+        let span = |of: &[Span]| of.get(at).copied().unwrap_or_default();
+        let (send, recv) = (span(&part.send), span(&part.recv));
+        let reached = exposed.then_some(if here == 0 { send } else { recv });
+        let window = part.wire.op.window();
+        drafts.push((Draft { part: nth, role, window, here, other, rank, send, recv }, reached));
+    }
+    Ok(drafts)
+}
+
+/// The tags of what goes to a position of a part: they are the receiver's, who numbers its own
+/// exchanges, so that what was left of an earlier one is never taken for this one's.
+fn tags(serial: u32, part: usize, position: usize) -> [u64; 3] {
+    let tag = |kind: Kind| {
+        u64::from(serial) << 32
+            | (part as u64 & 0xff_ffff) << 8
+            | (position as u64 & 15) << 4
+            | kind as u64
+    };
+    [tag(Kind::Data), tag(Kind::Answer), tag(Kind::End)]
+}
+
+impl Lane {
+    /// Connects to the other end, by what it gave.
+    pub(super) fn new(
+        worker: &Rc<Worker>,
+        serial: u32,
+        draft: Draft,
+        offer: &Offer,
+    ) -> Result<Self> {
+        let Draft { part, role, window, here, other, rank, send, recv } = draft;
+        let endpoint = worker.endpoint(&offer.address)?;
+        let exposed = offer.exposed.iter().find(|e| (e.part, e.position) == (part, other));
+        let remote = match (role, exposed) {
+            (Role::Put | Role::Get, Some(exposed)) => {
+                Some((exposed.address, worker.unpack(endpoint, &exposed.key)?))
+            }
+            (Role::Put | Role::Get, None) => {
+                let thing = format!("what rank {rank} gave");
+                return Err(CallError::unsupported("join", thing, "it exposes no memory"));
+            }
+            _ => None,
+        };
+        Ok(Self {
+            part,
+            role,
+            window,
+            send,
+            recv,
+            endpoint,
+            to: tags(offer.serial, part, other),
+            from: tags(serial, part, here),
+            remote,
+            small: Box::new([0; 16]),
+            pending: Vec::with_capacity(window as usize + 2),
+            last: false,
+            is_over: false,
+            over: 0,
+            asks: false,
+            told: None,
+        })
+    }
+
+    /// Has the next operation asked what was chosen for it.
+    pub(super) fn ask(&mut self) {
+        self.asks = true;
+    }
+
+    /// Begins a repetition.
+    #[inline]
+    pub(super) fn start(&mut self, worker: &Worker) -> Result<()> {
+        (self.last, self.is_over) = (true, false);
+        match self.role {
+            Role::Ping => {
+                // The reply comes last, so it is looked for first.
+                self.data(worker, Role::Send)?;
+                self.data(worker, Role::Receive)
+            }
+            Role::Pong => {
+                self.last = false;
+                self.data(worker, Role::Receive)
+            }
+            Role::Send => {
+                let answer =
+                    worker.receive(self.small(8), self.from[Kind::Answer as usize], &PLAIN)?;
+                self.pending.extend(answer);
+                self.data(worker, Role::Send)
+            }
+            Role::Receive => {
+                self.last = false;
+                self.data(worker, Role::Receive)
+            }
+            Role::Put => {
+                self.data(worker, Role::Put)?;
+                self.pending.extend(worker.flush(self.endpoint)?);
+                Ok(())
+            }
+            Role::Get => self.data(worker, Role::Get),
+            Role::Exposed => Ok(()),
+        }
+    }
+
+    /// Whether the repetition is over; goes on with it if something is done.
+    #[inline]
+    pub(super) fn go_on(&mut self, worker: &Worker) -> Result<bool> {
+        if !worker.settle(&mut self.pending)? {
+            return Ok(false);
+        }
+        if !self.last {
+            self.last = true;
+            match self.role {
+                Role::Pong => self.data(worker, Role::Send)?,
+                _ => self.word(worker, Kind::Answer)?,
+            }
+            if !worker.settle(&mut self.pending)? {
+                return Ok(false);
+            }
+        }
+        self.is_over = true;
+        Ok(true)
+    }
+
+    /// Begins to end what was repeated: who reached another's memory says that it is done, and what
+    /// was sent is brought out of this process.
+    pub(super) fn finish(&mut self, worker: &Worker) -> Result<()> {
+        match self.role {
+            Role::Exposed => {
+                let end = worker.receive(self.small(8), self.from[Kind::End as usize], &PLAIN)?;
+                self.pending.extend(end);
+                return Ok(());
+            }
+            Role::Put | Role::Get => self.word(worker, Kind::End)?,
+            _ => {}
+        }
+        self.pending.extend(worker.flush(self.endpoint)?);
+        Ok(())
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn has_settled(&mut self, worker: &Worker) -> Result<bool> {
+        worker.settle(&mut self.pending)
+    }
+
+    /// Sends a small message.
+    #[inline]
+    fn word(&mut self, worker: &Worker, kind: Kind) -> Result<()> {
+        let sent = worker.send(self.endpoint, self.small(0), self.to[kind as usize], &PLAIN)?;
+        self.pending.extend(sent);
+        Ok(())
+    }
+
+    fn small(&self, offset: usize) -> Span {
+        let address = self.small.as_ptr() as u64 + offset as u64;
+        Span { address, bytes: SMALL as u64 }
+    }
+
+    /// Posts a window of what carries the payload.
+    #[inline]
+    fn data(&mut self, worker: &Worker, role: Role) -> Result<()> {
+        for nth in 0..self.window {
+            let asked = self.asks && nth == 0 && role != Role::Receive;
+            let how = match (asked, self.window > 1) {
+                (true, many) => &How::to_be_asked(many),
+                (false, true) => &OF_MANY,
+                (false, false) => &PLAIN,
+            };
+            let request = match (role, &self.remote) {
+                (Role::Receive, _) => {
+                    worker.receive(self.recv, self.from[Kind::Data as usize], how)?
+                }
+                (Role::Put, Some((at, key))) => {
+                    worker.put(self.endpoint, self.send, (*at, key), how)?
+                }
+                (Role::Get, Some((at, key))) => {
+                    worker.get(self.endpoint, self.recv, (*at, key), how)?
+                }
+                _ => worker.send(self.endpoint, self.send, self.to[Kind::Data as usize], how)?,
+            };
+            if asked {
+                self.asks = false;
+                let text = request.as_ref().and_then(|request| worker.ask(request));
+                self.told = text.map(|text| tell::protocol(&text));
+            }
+            self.pending.extend(request);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_messages_of_a_rank_have_the_same_tag() {
+        let mut all = Vec::new();
+        for serial in [1, 2, u32::MAX] {
+            for part in [0, 1, 300] {
+                for position in [0, 1] {
+                    all.extend(tags(serial, part, position));
+                }
+            }
+        }
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        // 3 exchanges x 3 parts x 2 positions x 3 kinds.
+        assert_eq!((all.len(), count), (54, 54));
+    }
+}

@@ -1,0 +1,160 @@
+//! UCX, bound at run time: messages by tag, and memory of other processes written and read.
+
+mod api;
+mod exchange;
+mod lane;
+mod offer;
+mod search;
+mod tell;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+
+use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange};
+use pathline_schema::{Severity, Via};
+
+use exchange::Exchange;
+use search::Ucp;
+use worker::Worker;
+
+/// A process's way by libucp.
+///
+/// Its worker is made at the first case that needs it: UCX then changes code of the C library to see
+/// memory come and go, which the other ways of this process are not to be measured with.
+#[derive(Debug)]
+pub(crate) struct UcxPort {
+    /// Before what they were made in.
+    bound: BTreeMap<ExchangeId, Exchange>,
+    worker: Option<Rc<Worker>>,
+    ucp: Ucp,
+    /// UCX_ variables that are set, which may change anything.
+    settings: Vec<String>,
+    made: u32,
+    /// Why nothing can be done any more.
+    broken: Option<CallError>,
+}
+
+/// Opens libucp. `asked` is a file or folder; nothing else is then looked at.
+///
+/// # Errors
+/// Why it is not there, and the way out.
+pub(crate) fn open(asked: Option<&Path>) -> std::result::Result<UcxPort, String> {
+    let ucp = search::open(asked)?;
+    let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
+    let mut settings: Vec<String> = std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .filter(|(name, _)| name.starts_with("UCX_"))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    settings.sort();
+    let (bound, worker, made, broken) = (BTreeMap::new(), None, 0, None);
+    Ok(UcxPort { bound, worker, ucp, settings, made, broken })
+}
+
+impl UcxPort {
+    fn worker(&mut self, others: usize) -> Result<Rc<Worker>> {
+        if let Some(worker) = &self.worker {
+            return Ok(Rc::clone(worker));
+        }
+        let others = u32::try_from(others).unwrap_or(u32::MAX);
+        let made = Rc::new(Worker::new(&self.ucp, others)?);
+        self.worker = Some(Rc::clone(&made));
+        Ok(made)
+    }
+
+    /// What failed halfway has left messages under way, which cannot be called back: the memory they
+    /// use may go, so UCX must not work any more in this process.
+    fn end_after<T>(&mut self, did: Result<T>) -> Result<T> {
+        did.map_err(|error| {
+            let error = CallError { severity: Severity::Sticky, ..error };
+            self.broken = Some(error.clone());
+            error
+        })
+    }
+}
+
+impl Drop for UcxPort {
+    fn drop(&mut self) {
+        if self.broken.is_some() {
+            std::mem::forget((std::mem::take(&mut self.bound), self.worker.take()));
+        }
+    }
+}
+
+impl Port for UcxPort {
+    fn via(&self) -> Via {
+        Via::Ucx
+    }
+
+    fn library(&self) -> String {
+        let file = self.ucp.path.display();
+        let set = if self.settings.is_empty() { "" } else { ", with " };
+        format!("UCX {} ({file}){set}{}", self.ucp.version, self.settings.join(" "))
+    }
+
+    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        if pace == Pace::Graph {
+            let why = "UCX has no graphs";
+            return Err(CallError::unsupported("bind", "a case by ucx", why));
+        }
+        self.made += 1;
+        let (serial, id) = (self.made, ExchangeId(u64::from(self.made)));
+        let (exchange, offer) = if parts.iter().all(Part::is_idle) {
+            (Exchange::idle(parts.len(), pace), Vec::new())
+        } else {
+            let worker = self.worker(parts.len())?;
+            let (exchange, offer) = Exchange::new(&worker, serial, parts, pace)?;
+            (exchange, offer.write())
+        };
+        self.bound.insert(id, exchange);
+        Ok((id, offer))
+    }
+
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+        let exchange = self.bound.get_mut(&id).ok_or_else(|| no_exchange("join", id))?;
+        let joined = exchange.join(offers);
+        self.end_after(joined)
+    }
+
+    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let exchange = self.bound.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
+        let ran = exchange.run(reps, meeting);
+        match &ran {
+            // Nothing was under way when somebody did not come.
+            Err(error) if error.call == "meet" => ran,
+            _ => self.end_after(ran),
+        }
+    }
+
+    fn engine(&self, id: ExchangeId) -> String {
+        let engine = self.bound.get(&id).map_or("", Exchange::engine);
+        if engine.is_empty() {
+            String::new()
+        } else {
+            format!("UCX {}: {engine}", self.ucp.version)
+        }
+    }
+
+    fn release(&mut self, id: ExchangeId) -> Result<()> {
+        match self.bound.remove(&id) {
+            Some(exchange) => {
+                if self.broken.is_some() {
+                    // What is under way still uses it.
+                    std::mem::forget(exchange);
+                }
+                Ok(())
+            }
+            None => Err(no_exchange("release", id)),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What UCX says of what it does, in short.
+
+use std::collections::BTreeSet;
+use std::ffi::c_char;
+
+/// The text that `print` writes into a stream.
+pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> Option<String> {
+    let (mut text, mut bytes): (*mut c_char, usize) = (std::ptr::null_mut(), 0);
+    // SAFETY: both outlive the stream, which stores into them when it is closed.
+    let stream = unsafe { libc::open_memstream(&raw mut text, &raw mut bytes) };
+    if stream.is_null() {
+        return None;
+    }
+    print(stream);
+    // SAFETY: it is open and not used any more. So many bytes are then at `text`, which is ours to
+    // free.
+    unsafe {
+        libc::fclose(stream);
+        if text.is_null() {
+            return None;
+        }
+        let copy = std::slice::from_raw_parts(text.cast::<u8>(), bytes).to_vec();
+        libc::free(text.cast());
+        Some(String::from_utf8_lossy(&copy).into_owned())
+    }
+}
+
+/// The name of a `ucs_memory_type_t`. Numbers from 5 on differ between releases.
+pub(super) fn memory_type(number: i32) -> String {
+    match number {
+        0 => "host".to_owned(),
+        1 => "cuda".to_owned(),
+        2 => "cuda-managed".to_owned(),
+        3 => "rocm".to_owned(),
+        4 => "rocm-managed".to_owned(),
+        _ => format!("memory type {number}"),
+    }
+}
+
+/// Transports of an endpoint's lanes, in order, without repetition, from what it prints:
+///
+/// ```text
+/// #                 lane[0]:  4:posix/memory.0 md[3]       -> md[3]/posix/sysdev[255] seg 8256 am
+/// ```
+pub(super) fn lanes(printed: &str) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let of = |line: &str| -> Option<String> {
+        let rest = line.split_once("lane[")?.1.split_once("]:")?.1.trim_start();
+        let resource = rest.split_once(':')?.1.split_whitespace().next()?;
+        Some(resource.rsplit_once('.').map_or(resource, |(name, _)| name).to_owned())
+    };
+    printed.lines().filter_map(of).filter(|name| seen.insert(name.clone())).collect()
+}
+
+/// Up to which sizes older releases, before their second generation of protocols, take which one, from
+/// what an endpoint prints:
+///
+/// ```text
+/// #                tag_send: 0..<egr/short>..93..<egr/bcopy>..8256..<rndv>..(inf)
+/// ```
+pub(super) fn thresholds(printed: &str, operation: &str) -> Option<String> {
+    let of = |line: &str| {
+        let rest = line.trim_start_matches(['#', ' ']).strip_prefix(operation)?;
+        Some(rest.strip_prefix(':')?.trim().to_owned())
+    };
+    printed.lines().find_map(of)
+}
+
+/// What is worth keeping of a request's own text. The first generation of protocols gives flags, a
+/// length, the function that goes on with it if one is left, and a lane, which is that of control
+/// messages:
+///
+/// ```text
+/// flags:0x44000 send length 1048576 ucp_proto_progress_tag_rndv_rts() lane[0]: 4:sysv/memory.0
+/// ```
+///
+/// The second one gives flags in braces, the protocol, and the rate and the time that UCX expects,
+/// of which the rate is that of the time.
+pub(super) fn protocol(text: &str) -> String {
+    let text = text.split(" lane[").next().unwrap_or_default().trim();
+    let rest = match (text.starts_with('{'), text.split_once('}')) {
+        (true, Some((_, rest))) => rest,
+        _ => text,
+    };
+    let said = |word: &&str| !word.starts_with("flags:") && *word != "???()";
+    let words: Vec<&str> = rest.split_whitespace().filter(said).collect();
+    match words.as_slice() {
+        [before @ .., _, "MB/s", time, "us"] => {
+            format!("{} (expects {time} us)", before.join(" "))
+        }
+        _ => words.join(" "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_into_a_stream_is_a_text() {
+        let text = printed(|stream| {
+            // SAFETY: the stream is open and the text is a C string.
+            unsafe { libc::fputs(c"lanes\nand more".as_ptr(), stream) };
+        });
+        assert_eq!(text.as_deref(), Some("lanes\nand more"));
+    }
+
+    #[test]
+    fn lanes_are_those_of_the_printed_endpoint() {
+        // As 1.22.0 prints them, and a line that is none.
+        let printed = "#\n# UCP endpoint\n\
+            #                 lane[0]:  4:posix/memory.0 md[3]  -> md[3]/posix/sysdev[255] seg 8256 am\n\
+            #                 lane[1]:  5:cma/memory.0 md[4]    -> md[4]/cma/sysdev[255] seg 524288\n\
+            #                 lane[2]:  5:cma/memory.1 md[4]    -> md[4]/cma/sysdev[255] seg 524288\n\
+            #                tag_send: 0..<egr/short>..92\n";
+        assert_eq!(lanes(printed), ["posix/memory", "cma/memory"]);
+        assert_eq!(thresholds(printed, "tag_send").as_deref(), Some("0..<egr/short>..92"));
+        assert_eq!(thresholds(printed, "put[0]"), None);
+    }
+
+    #[test]
+    fn the_protocol_is_kept_and_the_expected_rate_left_out() {
+        let text = "{proto-send} tag_send from host memory length 1048576 rendezvous zero-copy \
+                    read from remote cma/memory  11087.1 MB/s 90.20 us";
+        let short = "tag_send from host memory length 1048576 rendezvous zero-copy read from remote \
+                     cma/memory (expects 90.20 us)";
+        // 1048576 B in 90.20 us are 11087 MiB/s.
+        assert_eq!(protocol(text), short);
+        // As 1.13.1 has it: of a message that is gone, and of one that waits for its reader.
+        let lane = "lane[0]: 4:sysv/memory.0 md[2] -> md[2]/sysv/sysdev[255] am am_bw#0host memory";
+        let gone = format!("flags:0x4001 send length 8 ???() {lane}");
+        assert_eq!(protocol(&gone), "send length 8");
+        let waits =
+            format!("flags:0x44000 send length 8192 ucp_proto_progress_tag_rndv_rts() {lane}");
+        assert_eq!(protocol(&waits), "send length 8192 ucp_proto_progress_tag_rndv_rts()");
+    }
+}
