@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -59,6 +61,8 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
     };
     let launched = me().filter(|_| at.is_some());
     let Some(mut link) = way.link(true)? else { return Ok(()) };
+    let links = Arc::new(AtomicUsize::new(0));
+    watch(&link, &links)?;
     let Some(enter) = enter(&mut link, launched.as_ref())? else { return Ok(()) };
     let told = launched.as_ref().and_then(|l| Some((l.local_rank?, l.local_size?)));
     let local = enter.local.or(told);
@@ -91,7 +95,9 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
         let Heard::Line(Order::Know(members)) = link.listen()? else { return Ok(()) };
         side.know(members);
         link.send(&Answer::Done)?;
-        if serve(&RefCell::new(link), &mut side, &enter)? == Ended::ForGood {
+        let ended = serve(&RefCell::new(link), &mut side, &enter)?;
+        links.fetch_add(1, Ordering::SeqCst);
+        if ended == Ended::ForGood {
             return Ok(());
         }
         let next = match way.link(false)? {
@@ -99,11 +105,36 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
             None => None,
         };
         match next {
-            Some(next) => link = next,
+            Some(next) => {
+                watch(&next, &links)?;
+                link = next;
+            }
             // Libraries would wait for ranks that are gone if they were left in peace.
             None => std::process::exit(1),
         }
     }
+}
+
+/// After the end of its conductor a rank has this long to end the step at hand.
+const GIVEN_UP: Duration = Duration::from_secs(5);
+
+/// Ends this process if its conductor has gone and the step at hand does not end: a library that
+/// waits for a rank that is no more would wait for ever. `links` counts the conductors so far.
+fn watch(link: &Link, links: &Arc<AtomicUsize>) -> Result<()> {
+    let (twin, links) = (link.twin()?, Arc::clone(links));
+    let mine = links.load(Ordering::SeqCst);
+    let watch = move || {
+        if twin.wait_for_end().is_err() {
+            return;
+        }
+        std::thread::sleep(GIVEN_UP);
+        if links.load(Ordering::SeqCst) == mine {
+            errln!("pathline: the run has ended, and a library still waits for other ranks");
+            std::process::exit(1);
+        }
+    };
+    std::thread::Builder::new().name("end-of-run".into()).spawn(watch)?;
+    Ok(())
 }
 
 /// The socket that a conductor gives its children. Processes that libraries start must not hold it.

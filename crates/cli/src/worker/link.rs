@@ -3,11 +3,13 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use pathline_bench::{About, Overhead, Task, Word};
 use pathline_schema::Settings;
+use rustix::event::{PollFd, PollFlags, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -172,6 +174,17 @@ impl Link {
     /// Listens as long as it takes from here on.
     pub(crate) fn wait_for_ever(&self) -> io::Result<()> {
         self.stream.set_timeouts(None, Some(TAKEN))
+    }
+
+    /// Waits until the other end is closed, without listening.
+    pub(crate) fn wait_for_end(&self) -> io::Result<()> {
+        let fd = match &self.stream {
+            Socket::Unix(s) => s.as_fd(),
+            Socket::Tcp(s) => s.as_fd(),
+        };
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
+        while poll(&mut fds, None)? == 0 {}
+        Ok(())
     }
 
     /// Sends a line.
