@@ -408,8 +408,8 @@ unsafe fn work(ranks: &[All]) -> bool {
             }
             "Reduce" => {
                 let total = sum(&sent(1));
-                let root = ranks.get(first.root as usize);
-                root.map(|r| write(r.recv, &total));
+                let Some(root) = ranks.get(first.root as usize) else { return false };
+                write(root.recv, &total);
             }
             "Broadcast" => {
                 let root = ranks.get(first.root as usize).map(|r| read(r.send, bytes));

@@ -74,7 +74,7 @@ pub(super) struct Calls {
     pub(super) ccl: Ccl,
     words: Option<Words>,
     last: Option<Last>,
-    /// Has the library read its environment for its log again.
+    /// Has the library read its environment for its log again: NCCL 2.24 and later.
     pub(super) reset_log: Option<Reset>,
     /// As the library encodes it.
     version: i32,

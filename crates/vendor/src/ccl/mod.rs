@@ -52,8 +52,6 @@ impl Default for CclAsked {
 
 /// Communicators that are kept although no case uses them.
 const KEPT: usize = 8;
-/// Exchanges that the library is asked about: older versions leave a file open for each.
-const ASKED: u64 = 400;
 
 /// Opens the library that goes with a GPU runtime, for all GPUs that the runtime lists.
 ///
@@ -112,7 +110,9 @@ pub fn open_ccl(runtime: &Runtime, asked: &CclAsked) -> std::result::Result<Box<
     }))
 }
 
-type Job = Box<dyn FnOnce(&mut Seat) + Send>;
+/// What a seat is asked to do, with what it answers.
+type Asking<R> = Box<dyn FnOnce(&mut Seat) -> R + Send>;
+type Job = Asking<()>;
 
 /// The thread of a seat.
 struct Hand {
@@ -255,7 +255,7 @@ impl CclPort {
     fn ask<R: Send + 'static>(
         &mut self,
         call: &str,
-        jobs: Vec<(u32, Box<dyn FnOnce(&mut Seat) -> R + Send>)>,
+        jobs: Vec<(u32, Asking<R>)>,
     ) -> Result<Vec<R>> {
         let (count, begun) = (jobs.len(), Origin::now());
         let (answers, answered) = channel();
@@ -315,7 +315,7 @@ impl CclPort {
         let gpus: Vec<u32> = self.hands.keys().copied().collect();
         let job = |gpu: u32| {
             let group = group.clone();
-            let job: Box<dyn FnOnce(&mut Seat) + Send> = Box::new(move |seat| act(seat, &group));
+            let job: Job = Box::new(move |seat| act(seat, &group));
             (gpu, job)
         };
         self.ask(call, gpus.into_iter().map(job).collect()).map(|_| ())
@@ -442,7 +442,7 @@ impl CclPort {
             let (seating, group) = (seating.clone(), plan.groups[seating.group].clone());
             let identity = identities.get(&seating.group).copied().flatten();
             let gpu = seating.gpu;
-            let job: Box<dyn FnOnce(&mut Seat) -> Result<Option<bool>> + Send> =
+            let job: Asking<Result<Option<bool>>> =
                 Box::new(move |seat| seat.bind(id, &group, &seating, identity));
             (gpu, job)
         });
@@ -458,7 +458,7 @@ impl CclPort {
             }
         }
         let registered: Vec<bool> = bound.into_iter().flatten().flatten().collect();
-        let log = if id <= ASKED { Log::begin(&self.set.calls, id) } else { None };
+        let log = Log::begin(&self.set.calls, id);
         let limit = self.limit(plan.bytes, 1);
         let first = Sample { id, reps: 1, pace: Pace::Streaming, limit };
         let outcome = self.sample(first, &Alone);
@@ -646,8 +646,7 @@ impl Port for CclPort {
         self.alive("release")?;
         let gpus = exchange.plan.seats.iter().map(|s| s.gpu);
         let job = |gpu: u32| {
-            let job: Box<dyn FnOnce(&mut Seat) -> Result<()> + Send> =
-                Box::new(move |seat| seat.release(id.0));
+            let job: Asking<Result<()>> = Box::new(move |seat| seat.release(id.0));
             (gpu, job)
         };
         let jobs = gpus.map(job).collect();

@@ -151,14 +151,14 @@ impl Line<'_> {
                     Some(Call { name, at }) => {
                         (name, at(send, recv, each as usize, BYTE, comm, stream))
                     }
-                    None => self.to_all(send, recv, each),
+                    None => self.each_to_each(send, recv, each),
                 },
             }
         }
     }
 
     /// All to all of libraries without a call for it: messages, in one group.
-    fn to_all(&self, send: u64, recv: u64, each: u64) -> Status {
+    fn each_to_each(&self, send: u64, recv: u64, each: u64) -> Status {
         for peer in 0..self.size {
             let to = i32::try_from(peer).unwrap_or(i32::MAX);
             let (out, into) = (send + peer * each, recv + peer * each);

@@ -33,9 +33,13 @@ fn set(name: &str, value: Option<&OsString>) {
 }
 
 impl Log {
-    /// Switches it on; none if the library cannot be told to.
+    /// Switches it on; none if the library cannot be told to, or if the user has it written into a
+    /// file, which would begin anew.
     pub(super) fn begin(calls: &Calls, nth: u64) -> Option<Self> {
         let reset = calls.reset_log?;
+        if std::env::var_os(FILE).is_some() {
+            return None;
+        }
         let name = format!("pathline-ccl-{}-{nth}.log", std::process::id());
         let file = std::env::temp_dir().join(name);
         // The library puts host and process in the place of % and letters.
