@@ -181,6 +181,7 @@ pub(super) fn contention(topology: &Topology, _: Draw) -> Vec<Case> {
     let mut sets: Vec<Set> = (0..paths.flows.len()).map(|i| vec![i]).collect();
     sets.extend(host_pairs(&paths));
     sets.extend(far_pairs(&paths));
+    sets.extend(near_and_far(&paths));
     sets.extend(peer_pairs(&paths));
     sets.extend(mixed_pairs(&paths));
     sets.extend(host_groups(&paths));
@@ -251,6 +252,21 @@ fn far_pairs(paths: &Paths<'_>) -> Vec<Set> {
             pairs.extend(ways.first().zip(ways.get(1)).map(|(&a, &b)| (a, b)));
             let back = by_way.get(&(near, host)).and_then(|back| back.first());
             pairs.extend(ways.first().zip(back).map(|(&a, &b)| (a, b)));
+        }
+    }
+    at_most(&pairs, MOST_NEIGHBOURS)
+}
+
+/// Memory of the home domain and of another one, the same way: what both have in common is the GPU's
+/// own link and engine. A twin that has not seen them at once takes them for strangers.
+fn near_and_far(paths: &Paths<'_>) -> Vec<Set> {
+    let mut pairs = Vec::new();
+    for &g in &paths.gpus {
+        for way in [is_in, is_out] {
+            let of = |f: &Flow| way(f) && paths.of_gpu(f) == Some(g);
+            let near = paths.which(|f| of(f) && paths.at_home(f)).first().copied();
+            let far = paths.which(|f| of(f) && !paths.at_home(f)).first().copied();
+            pairs.extend(near.zip(far));
         }
     }
     at_most(&pairs, MOST_NEIGHBOURS)
@@ -562,15 +578,16 @@ mod tests {
         assert!(concurrent(&Topology::default(), Draw::default()).is_empty());
     }
 
-    /// Two domains: each GPU's other one, in and out; and of each direction between the two
-    /// domains, in and out: with a home path there, with a neighbour on the way, and both ways.
+    /// Two domains: each GPU's other one, in and out, alone and beside its own; and of each direction
+    /// between the two domains, in and out: with a home path there, with a neighbour on the way, and
+    /// both ways.
     #[test]
     fn memory_of_other_domains() {
         let [alone_near, _, pairs_near, _] = counts(&behind_a_switch(8, 1));
         let [alone, _, pairs, _] = counts(&behind_a_switch(8, 2));
         assert_eq!(alone, alone_near + 16);
         // 0 > 1 beside 1 > 0 is found from both sides.
-        assert_eq!(pairs, pairs_near + 2 * (2 * 2 + 1));
+        assert_eq!(pairs, pairs_near + 2 * (2 * 2 + 1) + 16);
     }
 
     #[test]
