@@ -1,8 +1,10 @@
 //! What others have published for the same paths of the same machine.
 //!
-//! Facts only, each with its source; the rows lie in `data/published/*.csv`. They are shown beside
-//! figures of a node like that of the source, real or simulated: numbered and linked alike, or, where
-//! a switch makes all GPUs equal, of the same GPUs.
+//! Facts only, each with its source. The values of single copies between GPUs and the lengths of
+//! routes are those that `pathline validate` reads; `data/published/*.csv` has what statements of the
+//! sources mean for cases of a run. They are shown beside figures of a node like that of the source,
+//! real or simulated: numbered and linked alike, or, where a switch makes all GPUs equal, of the same
+//! GPUs.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -13,8 +15,6 @@ use crate::figure::Published;
 
 /// MI250X nodes numbered as LUMI, Frontier and Adastra number them.
 const MI250X: &str = include_str!("../data/published/mi250x.csv");
-/// Hops between its GPUs: `gpu,peer,hops,source`, each pair once.
-const MI250X_HOPS: &str = include_str!("../data/published/mi250x-hops.csv");
 
 /// What nvbandwidth and a plain program found on nodes of H200s behind NVSwitch. A row of one pair
 /// holds for every pair.
@@ -121,10 +121,9 @@ impl Table {
         static MI250X_TABLE: OnceLock<Table> = OnceLock::new();
         static H200_TABLE: OnceLock<Table> = OnceLock::new();
         if is_mi250x(topology) {
-            let parse = || Self::parse(MI250X, MI250X_HOPS, Names::Numbers);
-            Some(MI250X_TABLE.get_or_init(parse))
+            Some(MI250X_TABLE.get_or_init(Self::mi250x))
         } else if is_h200(topology) {
-            Some(H200_TABLE.get_or_init(|| Self::parse(H200, "", Names::Order)))
+            Some(H200_TABLE.get_or_init(|| Self::parse(H200, Names::Order)))
         } else {
             None
         }
@@ -161,9 +160,20 @@ impl Table {
         self.rows.is_empty()
     }
 
+    fn mi250x() -> Self {
+        let mut table = Self::parse(MI250X, Names::Numbers);
+        // A test holds that the file can be read.
+        let rows = pathline_validate::read(pathline_validate::MI250X).unwrap_or_default();
+        for row in &rows {
+            let _ = table.take_copy(row);
+            let _ = table.take_hops(row);
+        }
+        table
+    }
+
     /// Rows that do not parse are left out; a test counts them.
-    fn parse(text: &str, hops: &str, names: Names) -> Self {
-        let mut table = Self { hops: parse_hops(hops), names, ..Self::default() };
+    fn parse(text: &str, names: Names) -> Self {
+        let mut table = Self { names, ..Self::default() };
         let mut reader = ::csv::Reader::from_reader(text.as_bytes());
         for record in reader.records().flatten() {
             let field = |n: usize| record.get(n).unwrap_or_default();
@@ -179,17 +189,56 @@ impl Table {
         }
         table
     }
+
+    /// A copy between two GPUs, or inside one, issued by its source: what CUDA's sample
+    /// p2pBandwidthLatencyTest measures, whose number is that of a case as it is. None of other rows.
+    fn take_copy(&mut self, row: &pathline_validate::Row) -> Option<()> {
+        if !row.tool.starts_with("p2pBandwidthLatencyTest") {
+            return None;
+        }
+        let (src, dst) = (gcd(&row.src)?, gcd(&row.dst)?);
+        let metric = match (row.metric.as_str(), row.direction.as_str(), row.unit.as_str()) {
+            ("latency", "uni" | "local", "us") => Metric::Latency,
+            ("bandwidth", "uni", "GB/s") => Metric::Bandwidth,
+            ("bandwidth", "local_2N", "GB/s") => Metric::Traffic,
+            _ => return None,
+        };
+        let case = format!("gpu{src}.vram > gpu{dst}.vram by dma@gpu{src}");
+        let key = Keys::new(self.names).of_row(&case)?;
+        let engine = if row.interface.starts_with("SDMA") { "copy engine" } else { "" };
+        let published = published(row)?;
+        let row =
+            Row { value: published.value, engine: engine.to_owned(), source: published.source };
+        self.rows.entry((key, metric)).or_default().push(row);
+        Some(())
+    }
+
+    /// The length of a route; of GPUs that links join it is one. None of other rows.
+    fn take_hops(&mut self, row: &pathline_validate::Row) -> Option<()> {
+        let (a, b) = (gcd(&row.src)?, gcd(&row.dst)?);
+        let mut hops = published(row)?;
+        match row.metric.as_str() {
+            "hops" => {}
+            "links" => hops.value = 1.0,
+            _ => return None,
+        }
+        self.hops.insert((a.min(b), a.max(b)), hops);
+        Some(())
+    }
 }
 
-/// Rows `gpu,peer,hops,source`; those that do not parse are left out, and a test counts them.
-fn parse_hops(text: &str) -> HashMap<(u32, u32), Published> {
-    let row = |record: ::csv::StringRecord| {
-        let number = |n: usize| record.get(n)?.parse::<u32>().ok();
-        let published =
-            Published { value: f64::from(number(2)?), source: record.get(3)?.to_owned() };
-        Some(((number(0)?, number(1)?), published))
+/// The number of a GPU in a row.
+fn gcd(text: &str) -> Option<u32> {
+    text.strip_prefix("GCD")?.parse().ok()
+}
+
+/// A row's value, if it is one number, and where it is from.
+fn published(row: &pathline_validate::Row) -> Option<Published> {
+    let source = match row.figure.as_str() {
+        "" => row.source.clone(),
+        figure => format!("{}, {figure}", row.source),
     };
-    ::csv::Reader::from_reader(text.as_bytes()).records().flatten().filter_map(row).collect()
+    Some(Published { value: row.value.parse().ok()?, source })
 }
 
 impl Keys {
@@ -305,11 +354,15 @@ mod tests {
 
     #[test]
     fn every_row_is_read() {
-        let table = Table::parse(MI250X, MI250X_HOPS, Names::Numbers);
-        // 8 x 7 / 2 pairs of GCDs.
+        assert_eq!(Table::parse(MI250X, Names::Numbers).len(), MI250X.lines().count() - 1);
+        assert_eq!(Table::parse(H200, Names::Order).len(), H200.lines().count() - 1);
+        pathline_validate::read(pathline_validate::MI250X).expect("rows that come with it");
+        let table = Table::mi250x();
+        // 8 x 7 / 2 pairs of GCDs; a bandwidth and a latency from each of 8 GCDs to each of 8.
         assert_eq!(table.hops.len(), 28);
-        assert_eq!(table.len(), MI250X.lines().count() - 1);
-        assert_eq!(Table::parse(H200, "", Names::Order).len(), H200.lines().count() - 1);
+        assert_eq!(table.len(), MI250X.lines().count() - 1 + 2 * 64);
+        let hops = |a, b| table.hops(a, b).map(|hops| hops.value);
+        assert_eq!([hops(1, 0), hops(0, 3), hops(1, 7)], [1.0, 2.0, 3.0].map(Some));
     }
 
     #[test]

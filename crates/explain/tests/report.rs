@@ -138,7 +138,7 @@ fn pairs_make_a_matrix_with_levels_and_published_values() {
     close(both.cells[1][0].value, 95.0);
     let published = m.cells[0][1].published.as_ref().expect("a published value");
     assert_eq!(published.value, 50.3);
-    assert!(published.source.ends_with("Fig. 6c"), "{}", published.source);
+    assert!(published.source.ends_with("Fig 6c"), "{}", published.source);
     // 50 for the 16 + 8 ordered pairs that are wide, 37.5 for the others.
     let text = headline(&report, "Runtime copies");
     assert!(text.contains("2 levels: 37.5 GB/s (32 pairs) and 50.0 GB/s (24 pairs)"), "{text}");
@@ -384,8 +384,8 @@ fn a_run_of_one_case_is_told_in_a_sentence() {
     // Nine samples 0.2 % apart: the interval of the median is the 2nd to the 8th, +-0.6 %.
     assert_eq!(
         report.headlines[0].text,
-        "50.0 GB/s +-0.6 %, 25 % of 200 GB/s, published 50.3 (KTH-ScaLab/multi-gpu-comm@3ef8b25, \
-         figures/p2p-mat.py, Fig. 6c): r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB."
+        "50.0 GB/s +-0.6 %, 25 % of 200 GB/s, published 50.3 (KTH-ScaLab/multi-gpu-comm@3ef8b25 \
+         figures/p2p-mat.py (= Fig 6), Fig 6c): r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB."
     );
 }
 
