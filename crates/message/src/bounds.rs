@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pathline_flow::MachineDesc;
 use pathline_flow::routes::Routes;
-use pathline_schema::{Node, Ns};
+use pathline_schema::{Collective, Node, Ns};
 
-use crate::exchange::{Exchange, Member, Op, What};
+use crate::exchange::{Exchange, Member, What};
 use crate::scene::{Hand, Machine};
 
 /// A stretch between two units, one direction.
@@ -100,7 +100,7 @@ impl Peaks {
             }
             What::Collective { op, over } => {
                 let mut cut = self.cut(*op, over, bytes);
-                if *op == Op::AllToAll {
+                if *op == Collective::AllToAll {
                     let pairs: Vec<_> = over
                         .iter()
                         .flat_map(|&a| over.iter().map(move |&b| (a, b)))
@@ -111,7 +111,7 @@ impl Peaks {
                         cut = routed;
                     }
                 }
-                (op.passes(), cut)
+                (passes(*op), cut)
             }
         };
         let latency = Ns(f64::from(passes) * self.smallest_copy_ns);
@@ -178,7 +178,7 @@ impl Peaks {
     }
 
     /// The cut that takes longest.
-    fn cut(&self, op: Op, over: &[Member], bytes: f64) -> (f64, String) {
+    fn cut(&self, op: Collective, over: &[Member], bytes: f64) -> (f64, String) {
         let n = over.len() as f64;
         let Some(root) = over.first() else { return (0.0, String::new()) };
         let mut worst = (0.0, NOTHING.to_string());
@@ -235,20 +235,30 @@ impl Peaks {
     }
 }
 
+/// How often the data crosses the group: a result that depends on all and goes to all needs two
+/// passes, in the paper's count also where parts are gathered or scattered.
+const fn passes(op: Collective) -> u32 {
+    match op {
+        Collective::Broadcast | Collective::Reduce => 1,
+        _ => 2,
+    }
+}
+
 /// Bytes that must leave and enter a side with `k` of `n` members.
-fn crossing(op: Op, bytes: f64, k: f64, n: f64, has_root: bool) -> (f64, f64) {
+fn crossing(op: Collective, bytes: f64, k: f64, n: f64, has_root: bool) -> (f64, f64) {
     let others = (n - k) / n;
     match op {
-        Op::Broadcast if has_root => (bytes, 0.0),
-        Op::Broadcast => (0.0, bytes),
-        Op::Reduce if has_root => (0.0, bytes),
-        Op::Reduce => (bytes, 0.0),
+        Collective::Broadcast if has_root => (bytes, 0.0),
+        Collective::Broadcast => (0.0, bytes),
+        Collective::Reduce if has_root => (0.0, bytes),
+        Collective::Reduce => (bytes, 0.0),
         // Each side's sum has to reach the other.
-        Op::AllReduce => (bytes, bytes),
-        Op::ReduceScatter | Op::AllGather => {
+        Collective::AllReduce => (bytes, bytes),
+        Collective::Barrier => (0.0, 0.0),
+        Collective::ReduceScatter | Collective::AllGather => {
             let (a, b) = (others * bytes, k / n * bytes);
-            if op == Op::AllGather { (b, a) } else { (a, b) }
+            if op == Collective::AllGather { (b, a) } else { (a, b) }
         }
-        Op::AllToAll => (k * others * bytes, k * others * bytes),
+        Collective::AllToAll => (k * others * bytes, k * others * bytes),
     }
 }

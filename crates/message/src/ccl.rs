@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use pathline_flow::{Ccl, Demand, NoPath};
+use pathline_schema::Collective;
 
-use crate::exchange::{Member, Op};
+use crate::exchange::Member;
 use crate::fluid::{Transfer, Way, ends, rates};
 use crate::rings::Ring;
 use crate::scene::{Hand, Scene};
@@ -67,12 +68,17 @@ pub(crate) fn collective(
     scene: &Scene<'_>,
     ccl: &Ccl,
     rings: &[Ring],
-    op: Op,
+    op: Collective,
     over: &[Member],
     bytes: f64,
 ) -> Result<Outcome, NoPath> {
-    if op == Op::AllToAll {
-        return all_to_all(scene, ccl, over, bytes);
+    match op {
+        Collective::AllToAll => return all_to_all(scene, ccl, over, bytes),
+        Collective::Barrier => {
+            let why = "NCCL and RCCL have no barrier; an all_reduce of 8 B does as much";
+            return Err(NoPath(why.into()));
+        }
+        _ => {}
     }
     let nodes = by_node(over)?;
     let streams = Streams::new(scene, &nodes, rings)?;
@@ -100,7 +106,7 @@ pub(crate) fn collective(
         steps.truncate(1);
         steps.push(format!("up to the root and down again: {}", us(tree)));
     }
-    if matches!(op, Op::Reduce | Op::AllReduce | Op::ReduceScatter) {
+    if matches!(op, Collective::Reduce | Collective::AllReduce | Collective::ReduceScatter) {
         let why = "each step reads two buffers and writes one; memory has room for that";
         steps.push(why.into());
     }
@@ -109,12 +115,13 @@ pub(crate) fn collective(
     let moves = shape.moved() / rate >= 0.5 * time;
     let bound_by = if moves { streams.full } else { Vec::new() };
     let rings = rings.to_vec();
-    Ok(Outcome { time: total, mean: total, pairs: 1, algorithm, steps, rings, bound_by })
+    let each = vec![total; over.len()];
+    Ok(Outcome { time: total, mean: total, each, pairs: 1, algorithm, steps, rings, bound_by })
 }
 
 /// Numbers that decide a ring's time.
 struct Shape {
-    op: Op,
+    op: Collective,
     bytes: f64,
     ranks: f64,
     nodes: f64,
@@ -129,7 +136,7 @@ impl Shape {
         let around = self.ranks - 1.0;
         let crossings = if self.nodes > 1.0 { self.nodes } else { 0.0 };
         match self.op {
-            Op::AllReduce => (2.0 * around, 2.0 * crossings.min(around)),
+            Collective::AllReduce => (2.0 * around, 2.0 * crossings.min(around)),
             _ => (around, (crossings - 1.0).max(0.0)),
         }
     }
@@ -138,7 +145,7 @@ impl Shape {
     fn moved(&self) -> f64 {
         let of_ring = self.bytes / self.rings;
         match self.op {
-            Op::Broadcast | Op::Reduce => of_ring,
+            Collective::Broadcast | Collective::Reduce => of_ring,
             _ => of_ring * self.steps().0 / self.ranks,
         }
     }
@@ -150,7 +157,7 @@ impl Shape {
         let rate = self.rate * p.share;
         let latency = (steps - net) * p.step + net * p.net_step;
         match self.op {
-            Op::Broadcast | Op::Reduce => {
+            Collective::Broadcast | Collective::Reduce => {
                 let of_ring = self.bytes / self.rings;
                 let chunk = of_ring.min(p.chunk);
                 latency + (steps * chunk + (of_ring - chunk)) / rate
@@ -162,7 +169,7 @@ impl Shape {
     /// A chain in each node and a tree between them, up and down; each link carries all bytes
     /// once each way, and both ways together get what one ring gets.
     fn tree(&self, ll: Protocol) -> Option<f64> {
-        (self.op == Op::AllReduce && self.nodes > 1.0).then(|| {
+        (self.op == Collective::AllReduce && self.nodes > 1.0).then(|| {
             let chain = self.ranks / self.nodes - 1.0;
             let levels = self.nodes.log2().ceil();
             let latency = 2.0 * (chain * ll.step + levels * ll.net_step);
@@ -174,7 +181,7 @@ impl Shape {
         let (steps, net) = self.steps();
         let of_ring = self.bytes / self.rings;
         let what = match self.op {
-            Op::Broadcast | Op::Reduce => {
+            Collective::Broadcast | Collective::Reduce => {
                 let chunk = of_ring.min(p.chunk);
                 format!("chunks of {chunk:.0} B handed on {steps:.0} times")
             }
@@ -270,33 +277,61 @@ fn all_to_all(
     bytes: f64,
 ) -> Result<Outcome, NoPath> {
     let part = bytes / over.len().max(1) as f64;
+    let pairs: Vec<(Member, Member)> = over
+        .iter()
+        .flat_map(|&a| over.iter().filter(move |&&b| b != a).map(move |&b| (a, b)))
+        .collect();
+    let outcome = direct(scene, ccl, &pairs, part)?;
+    let each = vec![outcome.time; over.len()];
+    Ok(Outcome { mean: outcome.time, each, pairs: 1, ..outcome })
+}
+
+/// Messages of pairs, each launched on its own: calls on one stream follow each other, so a window
+/// of them is as many times one.
+pub(crate) fn messages(
+    scene: &Scene<'_>,
+    ccl: &Ccl,
+    pairs: &[(Member, Member)],
+    bytes: f64,
+) -> Result<Outcome, NoPath> {
+    direct(scene, ccl, pairs, bytes)
+}
+
+/// One kernel for all pairs at once, which writes over their own routes.
+fn direct(
+    scene: &Scene<'_>,
+    ccl: &Ccl,
+    pairs: &[(Member, Member)],
+    part: f64,
+) -> Result<Outcome, NoPath> {
     let mut best: Option<Outcome> = None;
     for p in protocols(ccl) {
         let mut transfers = Vec::new();
-        for &a in over {
-            for &b in over.iter().filter(|&&b| b != a) {
-                let start = if a.node == b.node { p.step } else { p.net_step };
-                // LL moves more than its payload; the rest is flags and waiting.
-                let bytes = part / p.share;
-                let way = scene.device(Hand::Kernel, a, b)?;
-                transfers.push(Transfer { way, bytes, start, tail: 0.0, after: Vec::new() });
-            }
+        for &(a, b) in pairs {
+            let start = if a.node == b.node { p.step } else { p.net_step };
+            // LL moves more than its payload; the rest is flags and waiting.
+            let bytes = part / p.share;
+            let way = scene.device(Hand::Kernel, a, b)?;
+            transfers.push(Transfer { way, bytes, start, tail: 0.0, after: Vec::new() });
         }
-        let moved = ends(&scene.capacities, &transfers).into_iter().fold(0.0, f64::max);
+        let base = ccl.base_us * 1e3;
+        let each: Vec<f64> =
+            ends(&scene.capacities, &transfers).into_iter().map(|end| base + end).collect();
+        let time = each.iter().copied().fold(0.0, f64::max);
         let flows: Vec<Demand<'_>> = transfers.iter().map(|t| t.way.demand()).collect();
         let full = scene.full(&flows, &rates(&scene.capacities, &flows));
-        let base = ccl.base_us * 1e3;
+        let moved = time - base;
         let steps = vec![
             format!("launch and channels: {}", us(base)),
             format!("{} transfers of {part:.0} B at once: {}", transfers.len(), us(moved)),
         ];
-        let time = base + moved;
         if best.as_ref().is_none_or(|best| time < best.time) {
             let moves = moved >= 2.0 * p.step;
             best = Some(Outcome {
                 time,
-                mean: time,
-                pairs: 1,
+                mean: each.iter().sum::<f64>() / each.len().max(1) as f64,
+                each,
+                pairs: pairs.len(),
                 algorithm: format!("direct, {}", p.name),
                 steps,
                 rings: Vec::new(),

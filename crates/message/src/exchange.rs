@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pathline_schema::{Bytes, ParseError};
+use pathline_schema::{Bytes, Collective, ParseError};
 
 /// The most ranks of one exchange.
 const MAX_RANKS: usize = 1024;
@@ -49,76 +49,6 @@ impl FromStr for Member {
     }
 }
 
-/// A collective operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Op {
-    /// The first member's bytes to all.
-    Broadcast,
-    /// The sum of all members' bytes to the first.
-    Reduce,
-    /// The sum to all.
-    AllReduce,
-    /// To each a part of the sum.
-    ReduceScatter,
-    /// To all every member's part.
-    AllGather,
-    /// From each to each a part.
-    AllToAll,
-}
-
-impl Op {
-    /// Every operation, in the order of texts and tables.
-    pub const ALL: [Self; 6] = [
-        Self::Broadcast,
-        Self::Reduce,
-        Self::AllReduce,
-        Self::ReduceScatter,
-        Self::AllGather,
-        Self::AllToAll,
-    ];
-
-    /// Its word in texts: `all_reduce`.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::AllReduce => "all_reduce",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::AllGather => "all_gather",
-            Self::AllToAll => "all_to_all",
-        }
-    }
-
-    /// How often the data crosses the group: a result that depends on all and goes to all needs
-    /// two passes, in the paper's count also where parts are gathered or scattered.
-    pub const fn passes(self) -> u32 {
-        match self {
-            Self::Broadcast | Self::Reduce => 1,
-            Self::AllReduce | Self::ReduceScatter | Self::AllGather | Self::AllToAll => 2,
-        }
-    }
-
-    /// nccl-tests' factor from the rate of an algorithm to that of a bus, for `n` members.
-    pub fn bus_factor(self, n: usize) -> f64 {
-        let n = n.max(1) as f64;
-        match self {
-            Self::Broadcast | Self::Reduce => 1.0,
-            Self::AllReduce => 2.0 * (n - 1.0) / n,
-            Self::ReduceScatter | Self::AllGather | Self::AllToAll => (n - 1.0) / n,
-        }
-    }
-
-    /// Bytes of an exchange for the size that OSU's benchmark of this operation prints: it counts
-    /// what one rank gives to one other (all_gather, all_to_all), pathline and nccl-tests the
-    /// larger of a rank's two buffers.
-    pub fn of_osu_size(self, size: Bytes, n: usize) -> Bytes {
-        match self {
-            Self::AllGather | Self::AllToAll => Bytes(size.0.saturating_mul(n as u64)),
-            _ => size,
-        }
-    }
-}
-
 /// What is exchanged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum What {
@@ -138,7 +68,7 @@ pub enum What {
     /// A collective; the first member is the root.
     Collective {
         /// Which.
-        op: Op,
+        op: Collective,
         /// In the order of their ranks.
         over: Vec<Member>,
     },
@@ -237,7 +167,12 @@ pub struct Exchange {
 
 impl Exchange {
     /// A collective of device memory over GPUs of the described node.
-    pub fn collective(op: Op, gpus: impl IntoIterator<Item = u32>, by: Library, b: Bytes) -> Self {
+    pub fn collective(
+        op: Collective,
+        gpus: impl IntoIterator<Item = u32>,
+        by: Library,
+        b: Bytes,
+    ) -> Self {
         let over = gpus.into_iter().map(Member::here).collect();
         let what = What::Collective { op, over };
         Self { what, by, bytes: b, buffers: Buffers::Vram }
@@ -300,14 +235,17 @@ impl FromStr for Exchange {
             ["from", "host"] => Buffers::Host,
             _ => return Err(bad("window N, from host or nothing after the size")),
         };
-        let op = Op::ALL.into_iter().find(|op| op.word() == *word);
+        let op = Collective::ALL.iter().copied().find(|op| op.word() == *word);
         let what = match (*word, op) {
             ("send", _) => {
                 What::Send { pairs: read_pairs(ranks)?, window: window.unwrap_or(WINDOW) }
             }
             ("ping", _) => What::Ping { pairs: read_pairs(ranks)? },
             (_, Some(op)) => What::Collective { op, over: read_ranks(ranks)? },
-            _ => return Err(bad(&format!("send, ping, {}", Op::ALL.map(Op::word).join(", ")))),
+            _ => {
+                let words: Vec<&str> = Collective::ALL.iter().map(|op| op.word()).collect();
+                return Err(bad(&format!("send, ping, {}", words.join(", "))));
+            }
         };
         if window.is_some() && !matches!(what, What::Send { .. }) {
             return Err(bad("a window only for send"));
@@ -466,15 +404,15 @@ mod tests {
             Library::Rccl,
             Library::Nccl,
         ]);
-        (members, library, 0usize..8, 1u64..1 << 50, 1u32..=1 << 16, any::<bool>()).prop_map(
+        (members, library, 0usize..9, 1u64..1 << 50, 1u32..=1 << 16, any::<bool>()).prop_map(
             |(members, by, kind, bytes, window, host)| {
                 let over: Vec<Member> =
                     members.into_iter().map(|(node, gpu)| Member { node, gpu }).collect();
                 let pairs = over.chunks_exact(2).map(|p| (p[0], p[1])).collect();
                 let what = match kind {
-                    6 => What::Send { pairs, window },
-                    7 => What::Ping { pairs },
-                    kind => What::Collective { op: Op::ALL[kind], over },
+                    7 => What::Send { pairs, window },
+                    8 => What::Ping { pairs },
+                    kind => What::Collective { op: Collective::ALL[kind], over },
                 };
                 let buffers = if host { Buffers::Host } else { Buffers::Vram };
                 Exchange { what, by, bytes: Bytes(bytes), buffers }

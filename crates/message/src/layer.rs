@@ -86,14 +86,16 @@ impl Layer {
                 if buffers == Buffers::Host {
                     return Err(NoPath(format!("{} takes device memory only", exchange.by)));
                 }
-                let What::Collective { op, over } = &exchange.what else {
-                    let why = "messages of a pair are modelled for MPI, not for collectives' \
-                               libraries";
-                    return Err(NoPath(why.into()));
-                };
-                let rings = self.rings(over, ccl.max_channels as usize);
-                let outcome = ccl::collective(&scene, ccl, &rings, *op, over, bytes)?;
-                (outcome, op.bus_factor(over.len()))
+                match &exchange.what {
+                    What::Send { pairs, .. } | What::Ping { pairs } => {
+                        (ccl::messages(&scene, ccl, pairs, bytes)?, 1.0)
+                    }
+                    What::Collective { op, over } => {
+                        let rings = self.rings(over, ccl.max_channels as usize);
+                        let outcome = ccl::collective(&scene, ccl, &rings, *op, over, bytes)?;
+                        (outcome, op.bus_factor(over.len()))
+                    }
+                }
             }
         };
         Ok(outcome.told(exchange.bytes, factor, bounds))

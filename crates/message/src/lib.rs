@@ -16,7 +16,7 @@ mod schedule;
 mod told;
 
 pub use bounds::Bounds;
-pub use exchange::{Buffers, Exchange, Library, Member, Op, WINDOW, What};
+pub use exchange::{Buffers, Exchange, Library, Member, WINDOW, What};
 pub use layer::Layer;
 pub use rings::{Ring, rings};
 pub use told::Told;

@@ -114,6 +114,7 @@ impl Library<'_> {
             let once = m.start - m.queued + if a.node == b.node { reply } else { m.start };
             let time = each + once.max(0.0) / f64::from(window);
             sum += time;
+            outcome.each.push(time);
             outcome.steps.push(format!(
                 "{a}>{b}: {} B at {rate:.1} GB/s after {} each, by {}",
                 bytes as u64,
@@ -164,6 +165,7 @@ impl Library<'_> {
         }
         outcome.time = times.iter().copied().fold(0.0, f64::max);
         outcome.mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
+        outcome.each = times;
         Ok(outcome)
     }
 

@@ -1,14 +1,17 @@
 //! MPI collectives: the textbook algorithms by size, as schedules of messages.
 
 use pathline_flow::NoPath;
+use pathline_schema::Collective;
 
-use crate::exchange::{Buffers, Member, Op};
+use crate::exchange::{Buffers, Member};
 use crate::fluid::{Transfer, ends};
 use crate::mpi::Library;
 use crate::told::{Outcome, us};
 
 /// Sizes at which MPICH changes its algorithm (its control variables' defaults), in bytes.
 const BROADCAST_SHORT: f64 = 12_288.0;
+/// Bytes of a message without payload: a schedule drops those that have none.
+const EMPTY: f64 = 1e-3;
 const BROADCAST_MIN_RANKS: usize = 8;
 const REDUCE_SHORT: f64 = 2_048.0;
 const REDUCE_SCATTER_LONG: f64 = 524_288.0;
@@ -115,6 +118,7 @@ impl<'a> Plan<'a> {
         Outcome {
             time,
             mean: done.iter().sum::<f64>() / done.len().max(1) as f64,
+            each: done,
             pairs: 1,
             algorithm: algorithm.into(),
             steps,
@@ -216,7 +220,7 @@ fn tree_rounds(group: &[usize], radix: usize) -> Vec<Vec<(usize, usize)>> {
 /// The time of a collective of an MPI.
 pub(crate) fn collective(
     library: &Library<'_>,
-    op: Op,
+    op: Collective,
     over: &[Member],
     bytes: f64,
     buffers: Buffers,
@@ -224,25 +228,26 @@ pub(crate) fn collective(
     let mut plan = Plan::new(library, over, buffers);
     let all: Vec<usize> = (0..over.len()).collect();
     let algorithm = match op {
-        Op::Broadcast => broadcast(&mut plan, bytes)?,
-        Op::AllGather => all_gather(&mut plan, bytes)?,
-        Op::AllToAll => all_to_all(&mut plan, bytes)?,
+        Collective::Broadcast => broadcast(&mut plan, bytes)?,
+        Collective::AllGather => all_gather(&mut plan, bytes)?,
+        Collective::AllToAll => all_to_all(&mut plan, bytes)?,
+        Collective::Barrier => barrier(&mut plan)?,
         // Sums are made by the CPU: device buffers go to host memory first, and back after.
-        Op::Reduce | Op::AllReduce | Op::ReduceScatter => {
+        Collective::Reduce | Collective::AllReduce | Collective::ReduceScatter => {
             let staged = buffers == Buffers::Vram && bytes >= library.mpi.ipc_from_bytes as f64;
             if staged {
                 plan.stage(&all, true, bytes)?;
                 plan.buffers = Buffers::Host;
             }
             let algorithm = match op {
-                Op::Reduce => reduce(&mut plan, bytes)?,
-                Op::AllReduce => all_reduce(&mut plan, bytes)?,
+                Collective::Reduce => reduce(&mut plan, bytes)?,
+                Collective::AllReduce => all_reduce(&mut plan, bytes)?,
                 _ => reduce_scatter(&mut plan, bytes)?,
             };
             match op {
                 _ if !staged => {}
-                Op::Reduce => plan.stage(&[0], false, bytes)?,
-                Op::AllReduce => plan.stage(&all, false, bytes)?,
+                Collective::Reduce => plan.stage(&[0], false, bytes)?,
+                Collective::AllReduce => plan.stage(&all, false, bytes)?,
                 _ => plan.stage(&all, false, bytes / over.len() as f64)?,
             }
             let how = if staged { "in host memory, " } else { "" };
@@ -250,6 +255,17 @@ pub(crate) fn collective(
         }
     };
     Ok(plan.outcome(algorithm))
+}
+
+/// Everybody tells one rank at each doubling distance, and hears of another: after the last round
+/// each has heard of all. The messages have no payload, so they are the smallest of host memory.
+fn barrier(plan: &mut Plan<'_>) -> Result<&'static str, NoPath> {
+    let n = plan.n();
+    plan.buffers = Buffers::Host;
+    plan.step("empty messages at doubling distances");
+    let shifts = std::iter::successors(Some(1usize), |d| Some(d * 2)).take_while(|d| *d < n);
+    plan.shifts(shifts, EMPTY, false)?;
+    Ok("dissemination")
 }
 
 fn broadcast(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {

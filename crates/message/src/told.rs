@@ -13,6 +13,8 @@ pub struct Told {
     pub time: Ns,
     /// The mean over the ranks, which is what OSU's collectives print.
     pub mean: Ns,
+    /// Of each pair, or until each rank of a collective is done, in order.
+    pub each: Vec<Ns>,
     /// Payload of all pairs over the time, as osu_bw and osu_mbw_mr count; for collectives bytes
     /// over time (nccl-tests' algbw).
     pub algbw: Rate,
@@ -36,6 +38,8 @@ pub(crate) struct Outcome {
     /// ns.
     pub time: f64,
     pub mean: f64,
+    /// By pair, or by rank.
+    pub each: Vec<f64>,
     /// How many senders' payload counts.
     pub pairs: usize,
     pub algorithm: String,
@@ -50,6 +54,7 @@ impl Outcome {
         Told {
             time: Ns(self.time),
             mean: Ns(self.mean),
+            each: self.each.into_iter().map(Ns).collect(),
             algbw,
             busbw: algbw * bus_factor,
             algorithm: self.algorithm,

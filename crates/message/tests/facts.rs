@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_message::{Exchange, Layer, Library, Op, Told};
-use pathline_schema::{Bytes, Case};
+use pathline_message::{Exchange, Layer, Library, Told};
+use pathline_schema::{Bytes, Case, Collective};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -17,8 +17,13 @@ fn told(layer: &Layer, text: &str) -> Told {
     layer.time(&exchange).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-fn collective(layer: &Layer, op: Op, n: u32, by: Library, bytes: u64) -> Told {
+fn collective(layer: &Layer, op: Collective, n: u32, by: Library, bytes: u64) -> Told {
     layer.time(&Exchange::collective(op, 0..n, by, Bytes(bytes))).unwrap()
+}
+
+/// All but the barrier, which moves nothing.
+fn summing_and_sharing() -> Vec<Collective> {
+    Collective::ALL.iter().copied().filter(|&op| op != Collective::Barrier).collect()
 }
 
 #[track_caller]
@@ -105,17 +110,17 @@ fn small_sums_and_other_nodes() {
 fn rccl_is_below_mpi_but_for_broadcast() {
     let layer = mi250x();
     for n in 3..=8 {
-        for op in Op::ALL {
+        for op in summing_and_sharing() {
             let rccl = collective(&layer, op, n, Library::Rccl, MIB).time.0;
             let osu = op.of_osu_size(Bytes(MIB), n as usize).0;
             for (by, bytes) in [(CRAY, MIB), (CRAY_BLIT, MIB), (CRAY, osu), (CRAY_BLIT, osu)] {
                 let mpi = collective(&layer, op, n, by, bytes).mean.0;
                 let what = format!("{op:?} {n} by {by}: RCCL {rccl}, MPI {mpi}");
                 match op {
-                    Op::Broadcast if n == 6 && by == CRAY => {
+                    Collective::Broadcast if n == 6 && by == CRAY => {
                         assert!((mpi / rccl - 1.0).abs() < 0.05, "{what}");
                     }
-                    Op::Broadcast => assert!(mpi < rccl, "{what}"),
+                    Collective::Broadcast => assert!(mpi < rccl, "{what}"),
                     _ => assert!(rccl < mpi, "{what}"),
                 }
             }
@@ -128,7 +133,9 @@ fn rccl_is_below_mpi_but_for_broadcast() {
 #[test]
 fn the_eighth_die_makes_rccl_faster() {
     let layer = mi250x();
-    for (op, at_least) in [(Op::Reduce, 0.15), (Op::Broadcast, 0.15), (Op::AllReduce, 0.03)] {
+    for (op, at_least) in
+        [(Collective::Reduce, 0.15), (Collective::Broadcast, 0.15), (Collective::AllReduce, 0.03)]
+    {
         let [seven, eight] = [7, 8].map(|n| collective(&layer, op, n, Library::Rccl, MIB));
         let gain = 1.0 - eight.time.0 / seven.time.0;
         assert!(gain > at_least, "{op:?}: {} {}", seven.time, eight.time);
@@ -141,11 +148,13 @@ fn the_eighth_die_makes_rccl_faster() {
 #[test]
 fn bounds_of_the_paper() {
     let layer = mi250x();
-    for (op, us) in [(Op::Reduce, 8.7), (Op::AllReduce, 17.4), (Op::AllGather, 17.4)] {
+    for (op, us) in
+        [(Collective::Reduce, 8.7), (Collective::AllReduce, 17.4), (Collective::AllGather, 17.4)]
+    {
         let told = collective(&layer, op, 2, Library::Rccl, MIB);
         assert!((told.bounds.latency.0 / 1e3 - us).abs() < 0.05, "{:?}", told.bounds);
     }
-    for op in [Op::AllGather, Op::ReduceScatter, Op::AllToAll] {
+    for op in [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll] {
         let us = collective(&layer, op, 2, Library::Rccl, MIB).time.0 / 1e3;
         assert!((17.4..18.3).contains(&us), "{op:?}: {us}");
     }
@@ -155,7 +164,7 @@ fn bounds_of_the_paper() {
 /// GB/s a die. RCCL's direct exchange stays below.
 #[test]
 fn all_to_all_is_bound_by_the_routes() {
-    let told = collective(&mi250x(), Op::AllToAll, 8, Library::Rccl, 1 << 30);
+    let told = collective(&mi250x(), Collective::AllToAll, 8, Library::Rccl, 1 << 30);
     let sent = 7.0 / 8.0 * (1u64 << 30) as f64;
     assert!((sent / told.bounds.flow.0 - 7.0 * 50.0 / 3.0).abs() < 1e-6, "{:?}", told.bounds);
     assert!(told.busbw.gbs() < 116.7 && told.busbw.gbs() > 50.0, "{}", told.busbw);
@@ -188,12 +197,12 @@ fn two_ranks_by_hand() {
         let case: Case = format!("gpu0.vram > gpu1.vram by {mover} x 1MiB").parse().unwrap();
         let rate = network.predict(&case).unwrap()[0].rate;
         let by_hand = start_us * 1e3 + rate.time(Bytes(MIB)).0;
-        let told = collective(&layer, Op::Broadcast, 2, by, MIB);
+        let told = collective(&layer, Collective::Broadcast, 2, by, MIB);
         assert!((told.time.0 - by_hand).abs() < 1.0, "{by}: {} {by_hand}", told.time);
         assert_eq!(told.mean, told.time, "both are done when the bytes are there");
     }
     // 4 B between two ranks: one host message and 4 B at 2.65 GB/s each way at once.
-    let small = collective(&layer, Op::AllReduce, 2, CRAY, 4).time.0;
+    let small = collective(&layer, Collective::AllReduce, 2, CRAY, 4).time.0;
     assert!((small - (415.0 + 4.0 / 2.65)).abs() < 2.0, "{small}");
 }
 
@@ -229,7 +238,7 @@ fn a_ring_of_four_equal_links_by_hand() {
             .parse()
             .unwrap();
     let rate = network.predict(&case).unwrap()[0].rate.gbs();
-    let told = collective(&layer, Op::AllReduce, 4, Library::Rccl, 4 * MIB);
+    let told = collective(&layer, Collective::AllReduce, 4, Library::Rccl, 4 * MIB);
     assert_eq!(told.rings.len(), 2);
     assert!(told.rings.iter().all(|r| r.routed == 0 && r.peak_gbs == 50.0));
     let by_hand = 10.4e3 + 6.0 * (3.6e3 + 524_288.0 / rate);
@@ -247,17 +256,17 @@ fn a_ring_of_four_equal_links_by_hand() {
 fn nccl_on_a_switched_node() {
     let layer = Layer::new(&MachineDesc::preset("hgx-h200").unwrap()).unwrap();
     for (op, busbw) in [
-        (Op::AllReduce, 358.6),
-        (Op::AllGather, 344.6),
-        (Op::ReduceScatter, 345.5),
-        (Op::Broadcast, 357.9),
-        (Op::Reduce, 361.6),
-        (Op::AllToAll, 331.4),
+        (Collective::AllReduce, 358.6),
+        (Collective::AllGather, 344.6),
+        (Collective::ReduceScatter, 345.5),
+        (Collective::Broadcast, 357.9),
+        (Collective::Reduce, 361.6),
+        (Collective::AllToAll, 331.4),
     ] {
         let told = collective(&layer, op, 8, Library::Nccl, 1 << 30);
         near(op.word(), told.busbw.gbs(), busbw, 0.12);
     }
-    let small = collective(&layer, Op::AllReduce, 8, Library::Nccl, 8);
+    let small = collective(&layer, Collective::AllReduce, 8, Library::Nccl, 8);
     near("all_reduce of 8 B", small.time.0 / 1e3, 56.5, 0.01);
 }
 
@@ -271,7 +280,7 @@ fn what_cannot_be_told_says_why() {
         ("all_reduce over gpu0-gpu8 by rccl x 1B", "mi250x has no gpu8"),
         ("all_reduce over gpu0-gpu1 by nccl x 1B", "no section [software.nccl]"),
         ("all_reduce over gpu0-gpu1 by rccl x 1B from host", "device memory only"),
-        ("send over gpu0>gpu1 by rccl x 1B", "modelled for MPI"),
+        ("barrier over gpu0-gpu1 by rccl x 1B", "have no barrier"),
         ("all_reduce over gpu0-gpu1,n1.gpu0 by rccl x 1B", "the same GPUs of each node"),
     ] {
         let error = err(&layer, text);
@@ -293,7 +302,7 @@ fn square_without_software() -> MachineDesc {
 fn more_bytes_take_more_time() {
     let layer = mi250x();
     for by in [Library::Rccl, CRAY, CRAY_BLIT, Library::Ucx { sdma: false }] {
-        for op in Op::ALL {
+        for op in summing_and_sharing() {
             for n in [2, 5, 8] {
                 let told: Vec<Told> =
                     (0..31).map(|k| collective(&layer, op, n, by, 1 << k)).collect();
@@ -307,12 +316,46 @@ fn more_bytes_take_more_time() {
     }
 }
 
+/// Nobody knows of all others before ceil(log2 n) rounds of empty messages of 0.415 us.
+#[test]
+fn a_barrier_takes_a_message_for_each_doubling() {
+    let layer = mi250x();
+    for (gpus, rounds) in [("gpu0-gpu1", 1.0), ("gpu0-gpu2", 2.0), ("gpu0-gpu7", 3.0)] {
+        let told = told(&layer, &format!("barrier over {gpus} by cray-mpich x 1B"));
+        near(gpus, told.time.0, rounds * 415.0, 0.01);
+        assert_eq!(
+            told.each.len(),
+            if rounds == 1.0 {
+                2
+            } else if rounds == 2.0 {
+                3
+            } else {
+                8
+            }
+        );
+    }
+}
+
+/// A pair by RCCL: launch 10.4 us and one step of LL, 0.8 us; of 1 GiB the write rate of 4 links.
+#[test]
+fn a_pair_by_kernels_is_a_launch_and_a_step() {
+    let layer = mi250x();
+    let small = told(&layer, "ping over gpu0>gpu1 by rccl x 8B");
+    near("8 B", small.time.0, 10_400.0 + 800.0, 0.01);
+    let large = told(&layer, "send over gpu0>gpu1 by rccl x 1GiB window 1");
+    let blit = told(&layer, "send over gpu0>gpu1 by cray-mpich[blit] x 1GiB");
+    near("1 GiB", large.algbw.gbs(), blit.algbw.gbs(), 0.05);
+    let both = told(&layer, "send over gpu0>gpu1,gpu2>gpu3 by rccl x 1GiB window 1");
+    near("two pairs", both.algbw.gbs(), 2.0 * large.algbw.gbs(), 0.01);
+    assert_eq!(both.each.len(), 2);
+}
+
 /// Partners 2 to 8 at 1 MiB, whole us: the table of figures 11 and 12.
 #[test]
 fn partners_two_to_eight() {
     let layer = mi250x();
     let mut table = String::new();
-    for op in Op::ALL {
+    for op in summing_and_sharing() {
         for by in [Library::Rccl, CRAY, CRAY_BLIT] {
             let us = (2..=8).map(|n| {
                 let told = collective(&layer, op, n, by, MIB);
@@ -357,7 +400,7 @@ proptest! {
     #[test]
     fn bounds_hold(
         gpus in prop::sample::subsequence((0u32..8).collect::<Vec<_>>(), 2..=8),
-        op in prop::sample::select(Op::ALL.to_vec()),
+        op in prop::sample::select(summing_and_sharing()),
         by in prop::sample::select(vec![Library::Rccl, CRAY, CRAY_BLIT, Library::Ucx { sdma: true }]),
         bytes in 1u64..1 << 31,
         shift in 0u32..31,

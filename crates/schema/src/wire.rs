@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::place::number;
-use crate::{CpuHow, ParseError, serde_as_text, words};
+use crate::{Bytes, CpuHow, ParseError, serde_as_text, words};
 
 /// What carries bytes between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +62,22 @@ impl Collective {
             Self::Broadcast | Self::Reduce | Self::Barrier => 1.0,
             Self::AllReduce => 2.0 * (n - 1.0) / n,
             Self::ReduceScatter | Self::AllGather | Self::AllToAll => (n - 1.0) / n,
+        }
+    }
+    /// Bytes of a case for the size that OSU's benchmark of this operation prints: it counts what
+    /// one rank gives to one other (all_gather, all_to_all), pathline and nccl-tests the larger of
+    /// a rank's two buffers.
+    pub fn of_osu_size(self, size: Bytes, n: usize) -> Bytes {
+        match self {
+            Self::AllGather | Self::AllToAll => Bytes(size.0.saturating_mul(n as u64)),
+            _ => size,
+        }
+    }
+    /// The size that OSU's benchmark prints for a case of so many bytes.
+    pub fn osu_size(self, bytes: Bytes, n: usize) -> Bytes {
+        match self {
+            Self::AllGather | Self::AllToAll => Bytes(bytes.0 / (n as u64).max(1)),
+            _ => bytes,
         }
     }
     /// Whether it computes.

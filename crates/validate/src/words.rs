@@ -2,7 +2,8 @@
 //!
 //! A word that is not here is an error that names it; nothing is guessed.
 
-use pathline_message::{Library, Op};
+use pathline_message::Library;
+use pathline_schema::Collective;
 
 /// Why a row has no case: what is said, in words that are alike for rows of one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub(crate) enum Tool {
     /// OSU or rccl-tests: a collective.
     Collective {
         /// Which, if the tool's name says it.
-        op: Option<Op>,
+        op: Option<Collective>,
         /// Whether it is OSU's.
         osu: bool,
     },
@@ -78,22 +79,22 @@ pub(crate) enum StreamOp {
 
 /// The words that name collectives in tools and metrics; the longer ones first, since `reduce` is
 /// a part of three of them.
-const COLLECTIVES: [(&str, Op); 11] = [
-    ("reducescatter", Op::ReduceScatter),
-    ("reduce_scatter", Op::ReduceScatter),
-    ("allreduce", Op::AllReduce),
-    ("all_reduce", Op::AllReduce),
-    ("allgather", Op::AllGather),
-    ("all_gather", Op::AllGather),
-    ("alltoall", Op::AllToAll),
-    ("all_to_all", Op::AllToAll),
-    ("reduce", Op::Reduce),
-    ("bcast", Op::Broadcast),
-    ("broadcast", Op::Broadcast),
+const COLLECTIVES: [(&str, Collective); 11] = [
+    ("reducescatter", Collective::ReduceScatter),
+    ("reduce_scatter", Collective::ReduceScatter),
+    ("allreduce", Collective::AllReduce),
+    ("all_reduce", Collective::AllReduce),
+    ("allgather", Collective::AllGather),
+    ("all_gather", Collective::AllGather),
+    ("alltoall", Collective::AllToAll),
+    ("all_to_all", Collective::AllToAll),
+    ("reduce", Collective::Reduce),
+    ("bcast", Collective::Broadcast),
+    ("broadcast", Collective::Broadcast),
 ];
 
 /// The collective that a text names.
-pub(crate) fn collective(text: &str) -> Option<Op> {
+pub(crate) fn collective(text: &str) -> Option<Collective> {
     let text = text.to_lowercase().replace(['-', ' '], "_");
     COLLECTIVES.iter().find(|(name, _)| text.contains(name)).map(|(_, op)| *op)
 }
@@ -503,10 +504,13 @@ mod tests {
             ("osu_bibw", Tool::OsuBibw),
             ("osu_latency", Tool::OsuLatency),
             ("osu_mbw_mr", Tool::OsuMultiple),
-            ("OSU_allreduce 7.0", Tool::Collective { op: Some(Op::AllReduce), osu: true }),
-            ("rccl-tests all_reduce", Tool::Collective { op: Some(Op::AllReduce), osu: false }),
+            ("OSU_allreduce 7.0", Tool::Collective { op: Some(Collective::AllReduce), osu: true }),
+            (
+                "rccl-tests all_reduce",
+                Tool::Collective { op: Some(Collective::AllReduce), osu: false },
+            ),
             ("rccl-tests", Tool::Collective { op: None, osu: false }),
-            ("alltoall_perf", Tool::Collective { op: Some(Op::AllToAll), osu: false }),
+            ("alltoall_perf", Tool::Collective { op: Some(Collective::AllToAll), osu: false }),
             ("topology", Tool::Topology),
             ("KFD weight/15", Tool::Topology),
             ("min cut", Tool::Topology),
@@ -571,14 +575,14 @@ mod tests {
     #[test]
     fn collectives_by_any_of_their_names() {
         for (text, op) in [
-            ("OSU_allreduce 7.0", Op::AllReduce),
-            ("reduce-scatter", Op::ReduceScatter),
-            ("osu_reduce_scatter", Op::ReduceScatter),
-            ("latency reduce", Op::Reduce),
-            ("all to all", Op::AllToAll),
-            ("osu_bcast", Op::Broadcast),
-            ("Broadcast", Op::Broadcast),
-            ("AllGather", Op::AllGather),
+            ("OSU_allreduce 7.0", Collective::AllReduce),
+            ("reduce-scatter", Collective::ReduceScatter),
+            ("osu_reduce_scatter", Collective::ReduceScatter),
+            ("latency reduce", Collective::Reduce),
+            ("all to all", Collective::AllToAll),
+            ("osu_bcast", Collective::Broadcast),
+            ("Broadcast", Collective::Broadcast),
+            ("AllGather", Collective::AllGather),
         ] {
             assert_eq!(collective(text), Some(op), "{text}");
         }

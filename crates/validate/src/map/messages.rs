@@ -1,7 +1,7 @@
 //! Rows of MPI and of libraries of collectives.
 
-use pathline_message::{Buffers, Exchange, Library, Member, Op, WINDOW, What};
-use pathline_schema::{Bytes, KernelOp, Variant};
+use pathline_message::{Buffers, Exchange, Library, Member, WINDOW, What};
+use pathline_schema::{Bytes, Collective, KernelOp, Variant};
 
 use super::ops::default_size;
 use super::{Asked, Mapper};
@@ -134,14 +134,18 @@ impl Mapper<'_> {
     }
 
     /// The operation, from the first cell that names one.
-    fn operation(&self, asked: &Asked<'_>, of_tool: Option<Op>) -> Result<Op, Unmapped> {
+    fn operation(
+        &self,
+        asked: &Asked<'_>,
+        of_tool: Option<Collective>,
+    ) -> Result<Collective, Unmapped> {
         let row = asked.row;
         if let Some(op) = of_tool {
             return Ok(op);
         }
         if asked.metric == Metric::TwoPassLatency {
             // All collectives of two passes are meant; the best known stands for them.
-            return Ok(Op::AllReduce);
+            return Ok(Collective::AllReduce);
         }
         let cells = [&row.interface, &row.metric, &row.figure, &row.note];
         match cells.into_iter().find_map(|cell| collective(cell)) {
