@@ -27,7 +27,7 @@ pub(crate) enum World {
     Simulated(Box<(MachineDesc, String)>, Topology),
 }
 
-/// What a model draws its times from.
+/// What a model draws its times from, and how many processes it has.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Spread {
     /// The same seed gives the same times.
@@ -35,6 +35,9 @@ pub(crate) struct Spread {
     /// Standard deviation of each operation's time, relative, if it is asked for.
     #[serde(default)]
     pub(crate) noise: Option<f64>,
+    /// How many processes measure together; 0 if none is asked for.
+    #[serde(default)]
+    pub(crate) ranks: u32,
 }
 
 /// An open machine.
@@ -148,9 +151,9 @@ pub(crate) fn simulate(
     spread: Spread,
     faults: Vec<Fault>,
 ) -> Result<Machine> {
-    let Spread { seed, noise } = spread;
+    let Spread { seed, noise, ranks } = spread;
     let usual = Options::default();
-    let options = Options { seed, faults, jitter: noise.unwrap_or(usual.jitter) };
+    let options = Options { seed, faults, jitter: noise.unwrap_or(usual.jitter), ranks };
     Ok(pathline_sim::machine_with(desc, Switches::from_env(env), &options)?)
 }
 

@@ -15,6 +15,7 @@ mod host;
 mod memory;
 mod monitor;
 mod ranges;
+mod ranks;
 mod timeline;
 mod world;
 
@@ -22,7 +23,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pathline_flow::{DescError, MachineDesc, Switches};
-use pathline_hal::{Driver, Machine, Monitor};
+use pathline_hal::{Driver, Machine, Monitor, Ranks};
 use pathline_schema::Rank;
 
 pub use fault::{Fault, Mishap};
@@ -37,12 +38,15 @@ pub struct Options {
     pub jitter: f64,
     /// What goes wrong on order.
     pub faults: Vec<Fault>,
+    /// How many processes measure together; none has libraries between processes if 0. One has
+    /// all GPUs, of several each has the GPU of its number, if there is one.
+    pub ranks: u32,
 }
 
 impl Default for Options {
-    /// A spread of 0.2 %, as of an idle machine, and no faults.
+    /// A spread of 0.2 %, as of an idle machine, no faults, and no libraries between processes.
     fn default() -> Self {
-        Self { seed: 0, jitter: 0.002, faults: Vec::new() }
+        Self { seed: 0, jitter: 0.002, faults: Vec::new(), ranks: 0 }
     }
 }
 
@@ -70,6 +74,10 @@ pub fn machine_with(
     let (clocks_mhz, world_too) = (desc.clocks_mhz, Rc::clone(&world));
     let monitor = monitor::SimMonitor { world: world_too, rank, clocks_mhz };
     let driver = driver::SimDriver { world: Rc::clone(&world), rank };
+    let ranks = match options.ranks {
+        0 => None,
+        n => Some(ranks::SimRanks::new(Rc::clone(&world), desc, switches, n)?),
+    };
     Ok(Machine {
         world: pathline_schema::World::Simulated(desc.name.clone()),
         topology,
@@ -77,6 +85,6 @@ pub fn machine_with(
         host: Box::new(host::SimHost { world, rank }),
         driver: has_gpus.then(|| Box::new(driver) as Box<dyn Driver>),
         monitor: has_gpus.then(|| Box::new(monitor) as Box<dyn Monitor>),
-        ranks: None,
+        ranks: ranks.map(|ranks| Box::new(ranks) as Box<dyn Ranks>),
     })
 }

@@ -274,7 +274,7 @@ impl World {
     }
 
     /// A factor near 1: the spread that any machine shows.
-    fn jitter(&mut self) -> f64 {
+    pub(crate) fn jitter(&mut self) -> f64 {
         if self.jitter == 0.0 {
             return 1.0;
         }

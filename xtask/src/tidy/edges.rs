@@ -21,7 +21,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "message", uses: &["schema", "flow"], tests_use: &[] },
     Crate { name: "hal", uses: &["schema"], tests_use: &[] },
     Crate { name: "vendor", uses: &["schema", "hal"], tests_use: &["stub", "hip-over-cuda"] },
-    Crate { name: "sim", uses: &["schema", "hal", "flow"], tests_use: &[] },
+    Crate { name: "sim", uses: &["schema", "hal", "flow", "message"], tests_use: &[] },
     Crate { name: "topo", uses: &["schema"], tests_use: &[] },
     Crate { name: "bench", uses: &["schema", "stats", "flow", "hal"], tests_use: &["sim"] },
     Crate { name: "validate", uses: &["schema", "flow", "message"], tests_use: &[] },

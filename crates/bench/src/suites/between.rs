@@ -14,6 +14,8 @@ use crate::plan::Scope;
 const WINDOW: u32 = 64;
 /// A window of large messages: its answer costs nothing beside them.
 const SMALL_WINDOW: u32 = 4;
+/// Sizes at which groups of any number of ranks are compared.
+const QUOTED: [Bytes; 3] = [Bytes(8), Bytes::mib(1), Bytes::mib(256)];
 /// From this size on messages are large.
 const LARGE: Bytes = Bytes::mib(8);
 
@@ -243,9 +245,10 @@ fn collectives(scope: &Scope<'_>, via: Via, mem: Mem, cadences: &[Cadence]) -> V
             let whole = n == groups(scope.ranks, mem).last().map_or(0, |g| g.2);
             // Every size for the whole group, and what is quoted for smaller ones.
             let chosen = if whole {
-                messages(Bytes(8), Bytes::gib(1))
+                let all = messages(Bytes(8), Bytes::gib(1));
+                all.into_iter().chain(QUOTED.into_iter().filter(|b| b.0 > 8)).collect()
             } else {
-                vec![Bytes(8), Bytes::mib(1), Bytes::mib(256)]
+                QUOTED.to_vec()
             };
             for bytes in chosen {
                 for &cadence in cadences {

@@ -359,9 +359,13 @@ fn command_line() -> Vec<String> {
     words
 }
 
-/// What a model's times are drawn from.
+/// What a model's times are drawn from, and its processes.
 fn spread(args: &RunArgs) -> Spread {
-    Spread { seed: args.select.seed, noise: args.noise.map(|percent| percent / 100.0) }
+    Spread {
+        seed: args.select.seed,
+        noise: args.noise.map(|percent| percent / 100.0),
+        ranks: args.ranks.unwrap_or(0),
+    }
 }
 
 /// Settings without the memory that buffers may take, which follows from the machine.

@@ -1,0 +1,314 @@
+//! Processes of a model, one for each GPU: what they send takes the time that the model of message
+//! libraries says, on the one virtual clock.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pathline_flow::{DescError, MachineDesc, Software, Switches};
+use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took, no_exchange};
+use pathline_message::{Buffers, Exchange, Layer, Library, Member as Seat, What};
+use pathline_schema::{
+    Cadence, Case, Flow, Mem, Member, Ns, Place, Rank, Topology, Unit, Verdict, Via, WireOp,
+};
+
+use crate::world::World;
+
+/// Why a way between processes is not there.
+const NO_SHARED_MEMORY: &str = "a model has no processes that share memory; measure a real node";
+
+/// The processes of a model.
+pub(crate) struct SimRanks {
+    world: Rc<RefCell<World>>,
+    layer: Layer,
+    software: Software,
+    sdma: bool,
+    members: Vec<Member>,
+    state: RefCell<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    bound: BTreeMap<ExchangeId, Bound>,
+}
+
+/// An exchange whose times are known.
+#[derive(Debug, Clone)]
+struct Bound {
+    /// Of each timed flow: ns of one repetition, and of each rank that takes part.
+    flows: Vec<(f64, BTreeMap<Rank, f64>)>,
+    engine: String,
+}
+
+impl SimRanks {
+    /// `count` of them on the node of `desc`, at least 1. One alone has all GPUs; of several each
+    /// has the one of its number.
+    pub(crate) fn new(
+        world: Rc<RefCell<World>>,
+        desc: &MachineDesc,
+        switches: Switches,
+        count: u32,
+    ) -> std::result::Result<Self, DescError> {
+        let layer = Layer::new(desc)?;
+        let software = desc.software.clone();
+        let members = {
+            let world = world.borrow();
+            members(&world.topology, &software, &desc.name, count)
+        };
+        // As elsewhere: unset means that copy engines copy.
+        let sdma = switches.sdma != Some(false) && switches.peer_sdma != Some(false);
+        let state = RefCell::default();
+        Ok(Self { world, layer, software, sdma, members, state })
+    }
+
+    /// The library behind a way of the model.
+    fn library(&self, via: Via) -> Option<Library> {
+        let (software, sdma) = (&self.software, self.sdma);
+        match via {
+            Via::Mpi if software.cray_mpich.is_some() => Some(Library::CrayMpich { sdma }),
+            Via::Mpi if software.ucx.is_some() => Some(Library::Ucx { sdma }),
+            Via::Ccl if software.rccl.is_some() => Some(Library::Rccl),
+            Via::Ccl if software.nccl.is_some() => Some(Library::Nccl),
+            _ => None,
+        }
+    }
+
+    /// Where a process stands in the model: at its GPU, host buffers beside it.
+    fn seat(&self, place: Place) -> Option<Seat> {
+        let member = self.members.iter().find(|m| m.rank == place.rank)?;
+        match place.unit {
+            Unit::Gpu(gpu) => member.gpus.contains(&gpu).then_some(Seat::here(gpu)),
+            Unit::Numa(_) => member.gpus.first().map(|&gpu| Seat::here(gpu)),
+        }
+    }
+
+    /// Who takes part in a collective, in order.
+    fn group(&self, flow: &Flow) -> Option<Vec<(Rank, Seat)>> {
+        let (src, dst) = (flow.src, flow.dst);
+        if src.rank == dst.rank {
+            let gpus = &self.members.iter().find(|m| m.rank == src.rank)?.gpus;
+            let at = |unit: Unit| gpus.iter().position(|&gpu| Unit::Gpu(gpu) == unit);
+            let between = gpus.get(at(src.unit)?..=at(dst.unit)?)?;
+            return Some(between.iter().map(|&gpu| (src.rank, Seat::here(gpu))).collect());
+        }
+        let seat = |rank: Rank| {
+            let member = self.members.iter().find(|m| m.rank == rank)?;
+            Some((rank, Seat::here(*member.gpus.first()?)))
+        };
+        (src.rank.0..=dst.rank.0).map(|rank| seat(Rank(rank))).collect()
+    }
+
+    /// The exchange that all timed flows of a case are, and the ranks of each flow.
+    fn exchange(&self, case: &Case) -> std::result::Result<(Exchange, Vec<Vec<Rank>>), String> {
+        let first = case.timed.first().ok_or("a case without flows")?;
+        let wire = first.by.wire().ok_or("a flow that is not between processes")?;
+        if !case.background.is_empty() {
+            return Err("the model of messages has no load beside them".into());
+        }
+        if case.cadence == Cadence::Graph {
+            return Err("the model does not tell what a graph saves of a launch".into());
+        }
+        let alike = |f: &Flow| {
+            f.by.wire() == Some(wire) && f.bytes == first.bytes && f.src.mem == first.src.mem
+        };
+        if !case.timed.iter().all(alike) || case.flows().any(|f| f.src.mem != f.dst.mem) {
+            return Err("the model has messages at once of one library, size and memory".into());
+        }
+        let via = wire.via;
+        let by = self.library(via).ok_or_else(|| format!("no {via} in this model"))?;
+        let buffers = match first.src.mem {
+            Mem::Vram => Buffers::Vram,
+            // A core copies pinned memory as it copies any.
+            Mem::Paged | Mem::Huge | Mem::Pinned | Mem::Registered | Mem::Reg => Buffers::Host,
+            mem => return Err(format!("messages of {mem} memory are not modelled")),
+        };
+        let nobody = || "a process or GPU of it is not in this run".to_owned();
+        let pairs = || -> std::result::Result<Vec<(Seat, Seat)>, String> {
+            let pair = |f: &Flow| Some((self.seat(f.src)?, self.seat(f.dst)?));
+            case.timed.iter().map(|f| pair(f).ok_or_else(nobody)).collect()
+        };
+        let mut ranks: Vec<Vec<Rank>> =
+            case.timed.iter().map(|f| vec![f.src.rank, f.dst.rank]).collect();
+        let what = match wire.op {
+            WireOp::Ping => What::Ping { pairs: pairs()? },
+            WireOp::Send { window } => What::Send { pairs: pairs()?, window },
+            WireOp::Group { in_place: true, .. } => {
+                return Err("the model does not tell an operation in place from any other".into());
+            }
+            WireOp::Group { op, .. } => {
+                if case.timed.len() > 1 {
+                    return Err("several collectives at once are not modelled".into());
+                }
+                let group = self.group(first).ok_or_else(nobody)?;
+                ranks = vec![group.iter().map(|(rank, _)| *rank).collect()];
+                What::Collective { op, over: group.into_iter().map(|(_, seat)| seat).collect() }
+            }
+            WireOp::Put { .. } | WireOp::Get { .. } => {
+                return Err("one-sided operations are not modelled".into());
+            }
+            WireOp::Consume => {
+                return Err("what a receiver pays to load its message is not modelled".into());
+            }
+        };
+        Ok((Exchange { what, by, bytes: first.bytes, buffers }, ranks))
+    }
+}
+
+/// The processes themselves.
+fn members(topology: &Topology, software: &Software, model: &str, count: u32) -> Vec<Member> {
+    let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
+    (0..count.max(1))
+        .map(|rank| {
+            let own = match count {
+                0 | 1 => gpus.clone(),
+                _ => gpus.get(rank as usize).copied().into_iter().collect(),
+            };
+            let home = own.first().and_then(|g| topology.gpus.iter().find(|x| x.index == *g));
+            let numa = home.and_then(|g| g.numa).unwrap_or(0);
+            let domain = topology.numa.iter().find(|d| d.id == numa);
+            let (ways, without) = ways(software, own.is_empty(), count, model);
+            Member {
+                rank: Rank(rank),
+                host: topology.host.hostname.clone(),
+                node: 0,
+                pid: 0,
+                gpus: own,
+                numa,
+                cpus: domain.map_or_else(String::new, |d| d.cpus.to_string()),
+                ways,
+                without,
+                host_only: BTreeMap::new(),
+            }
+        })
+        .collect()
+}
+
+type Ways = (BTreeMap<Via, String>, BTreeMap<Via, String>);
+
+fn ways(software: &Software, no_gpu: bool, count: u32, model: &str) -> Ways {
+    let (mut ways, mut without) = (BTreeMap::new(), BTreeMap::new());
+    let mpi = match (&software.cray_mpich, &software.ucx) {
+        (Some(_), _) => Ok("Cray MPICH, a model"),
+        (None, Some(_)) => Ok("an MPI over UCX, a model"),
+        (None, None) => Err("[software.cray-mpich] or [software.ucx]"),
+    };
+    let ccl = match (&software.rccl, &software.nccl) {
+        (Some(_), _) => Ok("RCCL, a model"),
+        (None, Some(_)) => Ok("NCCL, a model"),
+        (None, None) => Err("[software.rccl] or [software.nccl]"),
+    };
+    for (via, found) in [(Via::Mpi, mpi), (Via::Ccl, ccl)] {
+        let why = match found {
+            _ if no_gpu => format!(
+                "{model} has no GPU for this process, and its messages are those of processes with \
+                 a GPU each: take fewer --ranks"
+            ),
+            _ if via == Via::Mpi && count <= 1 => {
+                "one process sends to nobody: --ranks 2 or more".to_owned()
+            }
+            Ok(library) => {
+                ways.insert(via, library.to_owned());
+                continue;
+            }
+            Err(section) => format!(
+                "the description of {model} has no section {section}; add one, as `pathline machines \
+                 mi250x` has it"
+            ),
+        };
+        without.insert(via, why);
+    }
+    for via in [Via::Shm, Via::Cma, Via::Xpmem] {
+        without.insert(via, NO_SHARED_MEMORY.to_owned());
+    }
+    let why = "the model's MPI takes device memory";
+    without.insert(Via::MpiStaged, why.to_owned());
+    let why = "the model has MPI over UCX, and not UCX alone; --suite mpi-latency and others";
+    without.insert(Via::Ucx, why.to_owned());
+    (ways, without)
+}
+
+impl Ranks for SimRanks {
+    fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    fn bind(&self, case: &Case) -> Result<ExchangeId> {
+        self.world.borrow_mut().enter(Rank(0), "ranks.bind", None)?;
+        let no = |why: String| {
+            CallError::unsupported("ranks.bind", case.to_string(), why)
+                .or_try("measure it on a real node")
+        };
+        let (exchange, ranks) = self.exchange(case).map_err(no)?;
+        let told = self.layer.time(&exchange).map_err(|path| no(path.0))?;
+        // A window's time is told of each message, a ping's of half of its round trip.
+        let passes = match &exchange.what {
+            What::Send { window, .. } => f64::from(*window),
+            What::Ping { .. } => 2.0,
+            What::Collective { .. } => 1.0,
+        };
+        let each = |i: usize| told.each.get(i).map_or(told.time.0, |ns| ns.0) * passes;
+        let flows = ranks
+            .into_iter()
+            .enumerate()
+            .map(|(nth, ranks)| {
+                let mut by_rank = BTreeMap::new();
+                for (i, rank) in ranks.into_iter().enumerate() {
+                    let collective = matches!(exchange.what, What::Collective { .. });
+                    let time = each(if collective { i } else { nth });
+                    let slot = by_rank.entry(rank).or_insert(0.0);
+                    *slot = f64::max(*slot, time);
+                }
+                (by_rank.values().copied().fold(0.0, f64::max), by_rank)
+            })
+            .collect();
+        let engine = format!("{}: {}, a model", exchange.by, told.algorithm);
+        let mut state = self.state.borrow_mut();
+        state.next += 1;
+        let id = ExchangeId(state.next);
+        state.bound.insert(id, Bound { flows, engine });
+        Ok(id)
+    }
+
+    fn run(&self, id: ExchangeId, reps: u64) -> Result<Vec<Took>> {
+        let mut world = self.world.borrow_mut();
+        world.enter(Rank(0), "ranks.run", None)?;
+        let state = self.state.borrow();
+        let bound = state.bound.get(&id).ok_or_else(|| no_exchange("ranks.run", id))?;
+        let took: Vec<Took> = bound
+            .flows
+            .iter()
+            .map(|(time, by_rank)| {
+                let factor = world.jitter() * reps as f64;
+                let of = |ns: f64| Ns(ns * factor);
+                let by_rank = by_rank.iter().map(|(&rank, &ns)| (rank, of(ns))).collect();
+                Took { elapsed: of(*time), by_rank }
+            })
+            .collect();
+        let last = took.iter().map(|t| t.elapsed.0).fold(0.0, f64::max);
+        world.charge(Rank(0), last);
+        Ok(took)
+    }
+
+    fn spoil(&self, id: ExchangeId) -> Result<()> {
+        self.world.borrow_mut().enter(Rank(0), "ranks.spoil", None)?;
+        let known = self.state.borrow().bound.contains_key(&id);
+        known.then_some(()).ok_or_else(|| no_exchange("ranks.spoil", id))
+    }
+
+    fn check(&self, id: ExchangeId) -> Result<Verdict> {
+        self.world.borrow_mut().enter(Rank(0), "ranks.check", None)?;
+        let known = self.state.borrow().bound.contains_key(&id);
+        let verdict = || Verdict::Unverified("a model's messages carry no bytes".to_owned());
+        known.then(verdict).ok_or_else(|| no_exchange("ranks.check", id))
+    }
+
+    fn engine(&self, id: ExchangeId) -> String {
+        self.state.borrow().bound.get(&id).map_or_else(String::new, |b| b.engine.clone())
+    }
+
+    fn release(&self, id: ExchangeId) -> Result<()> {
+        self.state.borrow_mut().bound.remove(&id);
+        Ok(())
+    }
+}

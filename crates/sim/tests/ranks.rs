@@ -1,0 +1,134 @@
+//! Processes of a model: what they send takes what the model of message libraries says, and comes
+//! out as published.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use pathline_flow::{MachineDesc, Switches};
+use pathline_hal::{Machine, Ranks, Took};
+use pathline_message::Layer;
+use pathline_schema::{Case, Ns, Rank, Severity, Verdict, Via};
+use pathline_sim::{Options, machine_with};
+
+fn node(preset: &str, ranks: u32, switches: Switches) -> Machine {
+    let desc = MachineDesc::preset(preset).unwrap();
+    machine_with(&desc, switches, &Options { jitter: 0.0, ranks, ..Options::default() }).unwrap()
+}
+
+fn run(ranks: &dyn Ranks, case: &str, reps: u64) -> Vec<Took> {
+    let case: Case = case.parse().unwrap();
+    let id = ranks.bind(&case).unwrap_or_else(|e| panic!("{case}: {e}"));
+    let took = ranks.run(id, reps).unwrap();
+    assert!(matches!(ranks.check(id).unwrap(), Verdict::Unverified(_)));
+    ranks.release(id).unwrap();
+    took
+}
+
+fn told(exchange: &str) -> pathline_message::Told {
+    let layer = Layer::new(&MachineDesc::preset("mi250x").unwrap()).unwrap();
+    layer.time(&exchange.parse().unwrap()).unwrap()
+}
+
+#[track_caller]
+fn same(got: Ns, expected: f64) {
+    assert!((got.0 / expected - 1.0).abs() < 1e-9, "{got:?}, not {expected}");
+}
+
+/// osu_bw at 16 MiB from rank 0 to the others: AMD's blog by the copy kernel, to 5 %.
+#[test]
+fn windows_come_out_as_published() {
+    let blit = Switches { sdma: Some(false), ..Switches::default() };
+    let machine = node("mi250x", 8, blit);
+    let ranks = machine.ranks.as_deref().unwrap();
+    for (to, gbs) in [(1, 142.24), (2, 38.96), (3, 36.90), (5, 34.99), (6, 76.28)] {
+        let case = format!("r0.gpu0.vram > r{to}.gpu{to}.vram by mpi@gpu0[send-w64] x 16MiB");
+        let took = run(ranks, &case, 3);
+        // 3 windows of 64 messages.
+        let rate = 3.0 * 64.0 * (16u64 << 20) as f64 / took[0].elapsed.0;
+        assert!((rate / gbs - 1.0).abs() < 0.05, "to {to}: {rate}, published {gbs}");
+        let exchange = format!("send over gpu0>gpu{to} by cray-mpich[blit] x 16MiB window 64");
+        same(took[0].elapsed, 3.0 * 64.0 * told(&exchange).time.0);
+        assert_eq!(took[0].by_rank.keys().copied().collect::<Vec<_>>(), [Rank(0), Rank(to)]);
+    }
+}
+
+/// The time of a ping is that of the round trip; copy engines copy unless that is switched off.
+#[test]
+fn pings_and_collectives_take_what_the_library_takes() {
+    let machine = node("mi250x", 8, Switches::default());
+    let ranks = machine.ranks.as_deref().unwrap();
+    let ping = run(ranks, "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[ping] x 1MiB", 5);
+    same(ping[0].elapsed, 5.0 * 2.0 * told("ping over gpu0>gpu1 by cray-mpich x 1MiB").time.0);
+    let host = run(ranks, "r0.numa3.paged > r1.numa3.paged by mpi@numa3[ping] x 8B", 1);
+    same(host[0].elapsed, 2.0 * told("ping over gpu0>gpu1 by cray-mpich x 8B from host").time.0);
+    let sum = run(ranks, "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB", 2);
+    same(sum[0].elapsed, 2.0 * told("all_reduce over gpu0-gpu7 by rccl x 1MiB").time.0);
+    let cast = run(ranks, "r0.gpu0.vram > r3.gpu3.vram by mpi@gpu0[broadcast] x 8B", 1);
+    let exchange = told("broadcast over gpu0-gpu3 by cray-mpich x 8B");
+    // The latest rank decides, and each has its own time.
+    same(cast[0].elapsed, exchange.time.0);
+    for (rank, each) in exchange.each.iter().enumerate() {
+        same(cast[0].by_rank[&Rank(rank as u32)], each.0);
+    }
+    let barrier = run(ranks, "r0.numa3.reg > r7.numa2.reg by mpi@numa3[barrier] x 1B", 1);
+    same(barrier[0].elapsed, told("barrier over gpu0-gpu7 by cray-mpich x 1B").time.0);
+}
+
+/// Flows at once share what they pass, and each has its own time.
+#[test]
+fn pairs_at_once_are_one_exchange() {
+    let machine = node("mi250x", 8, Switches::default());
+    let ranks = machine.ranks.as_deref().unwrap();
+    let flow = |a: u32, b: u32| {
+        format!("r{a}.gpu{a}.vram > r{b}.gpu{b}.vram by mpi@gpu{a}[send-w4] x 64MiB")
+    };
+    let two = run(ranks, &format!("{} & {}", flow(0, 1), flow(2, 4)), 1);
+    let told = told("send over gpu0>gpu1,gpu2>gpu4 by cray-mpich x 64MiB window 4");
+    assert_eq!(two.len(), 2);
+    for (took, each) in two.iter().zip(&told.each) {
+        same(took.elapsed, 4.0 * each.0);
+    }
+    // The clock goes on by the slower of the two.
+    let before = machine.clock.now();
+    run(ranks, &format!("{} & {}", flow(0, 1), flow(2, 4)), 1);
+    let passed = machine.clock.now() - before;
+    assert!(passed.0 >= 4.0 * told.time.0, "{passed:?}");
+}
+
+/// One process has all GPUs, and its collectives go over those between the ends.
+#[test]
+fn a_process_alone_has_all_gpus() {
+    let machine = node("hgx-h200", 1, Switches::default());
+    let ranks = machine.ranks.as_deref().unwrap();
+    assert_eq!(ranks.members()[0].gpus, (0..8).collect::<Vec<_>>());
+    assert!(ranks.members()[0].ways[&Via::Ccl].starts_with("NCCL"));
+    assert!(ranks.members()[0].without[&Via::Mpi].contains("--ranks 2"));
+    let four = run(ranks, "r0.gpu0.vram > r0.gpu3.vram by ccl@gpu0[all_gather] x 1GiB", 1);
+    let eight = run(ranks, "r0.gpu0.vram > r0.gpu7.vram by ccl@gpu0[all_gather] x 1GiB", 1);
+    // 3/4 and 7/8 of the bytes cross the same links.
+    let ratio = eight[0].elapsed.0 / four[0].elapsed.0;
+    assert!((ratio / (7.0 / 6.0) - 1.0).abs() < 0.05, "{ratio}");
+}
+
+/// What the model cannot say is refused with a reason, and ways that it has not say why.
+#[test]
+fn what_is_not_modelled_is_refused() {
+    let machine = node("mi250x", 9, Switches::default());
+    let ranks = machine.ranks.as_deref().unwrap();
+    for (case, why) in [
+        ("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[put-w1] x 8B", "one-sided"),
+        ("r0.gpu0.managed > r1.gpu1.managed by mpi@gpu0[ping] x 8B", "managed memory"),
+        ("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce-inplace] x 8B", "in place"),
+        ("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 8B graph", "graph"),
+        ("r0.numa3.paged > r1.numa3.paged by ccl@numa3[ping] x 8B", "device memory only"),
+        ("r0.numa3.huge > r1.numa3.huge by shm@numa3[consume,memcpy+memcpy] x 8B", "no shm"),
+        ("r0.gpu0.vram > r8.gpu8.vram by mpi@gpu0[ping] x 8B", "not in this run"),
+    ] {
+        let case: Case = case.parse().unwrap();
+        let error = ranks.bind(&case).unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{case}");
+        assert!(error.reason.contains(why), "{case}: {error}");
+    }
+    let members = ranks.members();
+    assert_eq!((members[0].gpus.clone(), members[0].numa), (vec![0], 3));
+    assert!(members[0].without[&Via::Shm].contains("share memory"));
+    assert!(members[8].without[&Via::Mpi].contains("fewer --ranks"));
+}
