@@ -276,9 +276,22 @@ pub(crate) struct ReportArgs {
     /// Write a table with a row a raw sample; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv_raw: Option<PathBuf>,
+    /// Print messages and collectives as other tools do, for scripts that parse those, and nothing
+    /// else.
+    #[arg(long, value_enum, conflicts_with_all = ["html", "csv", "csv_raw"])]
+    pub(crate) format: Option<Format>,
     /// When to use colour.
     #[arg(long, value_enum, default_value_t = Colour::Auto)]
     pub(crate) color: Colour,
+}
+
+/// Whose columns are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// OSU micro-benchmarks: osu_latency, osu_bw, osu_allreduce -f and the others, for MPI.
+    Osu,
+    /// nccl-tests and rccl-tests: all_reduce_perf and the others, for NCCL and RCCL.
+    NcclTests,
 }
 
 /// Which runs to compare.

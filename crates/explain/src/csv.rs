@@ -92,7 +92,9 @@ fn series(
 ) {
     let entry = run.entries.iter().find(|e| e.case == case);
     for series in all {
-        let step = series.flow.by.is_chase() || case.cadence == pathline_schema::Cadence::Isolated;
+        let ping = series.flow.by.wire().is_some_and(|w| w.op == pathline_schema::WireOp::Ping);
+        let step =
+            ping || series.flow.by.is_chase() || case.cadence == pathline_schema::Cadence::Isolated;
         let (name, quantity) =
             if step { ("latency", Quantity::StepNs) } else { ("rate", Quantity::Payload) };
         let values: Vec<f64> = if step {

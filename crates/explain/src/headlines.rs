@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Cadence, Journal, Mem, MigrateHow, Node, Outcome, StopReason, Topology, Verdict,
+    Bytes, Cadence, Flow, Journal, Mem, MigrateHow, Node, Outcome, StopReason, Topology, Verdict,
+    Via, WireOp,
 };
 
 use crate::figure::{Body, Cell, Figure, Headline, Tone};
@@ -48,6 +49,12 @@ pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
         plain(figures::managed_sentence(run)),
         plain(figures::overlap_sentence(run)),
         plain(figures::overhead_sentence(run)),
+        plain(figures::messages_sentence(run, Via::Mpi)),
+        plain(figures::collectives_sentence(run, "mpi-collectives")),
+        plain(figures::messages_sentence(run, Via::Ccl)),
+        plain(figures::collectives_sentence(run, "ccl-collectives")),
+        plain(figures::messages_sentence(run, Via::Ucx)),
+        plain(figures::shared_memory_sentence(run)),
         plain(route(run)),
         plain(loads(run)),
         plain(latency(figures)),
@@ -75,7 +82,8 @@ fn single(run: &Run) -> Vec<String> {
     }
     let tell = |entry: &Entry| {
         let isolated = entry.case.cadence == Cadence::Isolated;
-        let step = isolated || entry.case.timed.iter().any(|f| f.by.is_chase());
+        let ping = |f: &Flow| f.by.wire().is_some_and(|w| w.op == WireOp::Ping);
+        let step = isolated || entry.case.timed.iter().any(|f| f.by.is_chase() || ping(f));
         let quantity = if step { Quantity::StepNs } else { Quantity::Payload };
         let cell = run.cell(entry, quantity);
         let value = cell.value?;

@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod csv;
 pub mod diff;
 pub mod figure;
+pub mod format;
 pub mod gpus;
 pub mod held;
 pub mod html;

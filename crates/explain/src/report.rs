@@ -1,7 +1,9 @@
 //! From a journal to everything that a report shows of it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use pathline_flow::Network;
-use pathline_schema::{Conditions, Journal, Ns, Outcome};
+use pathline_schema::{Conditions, Journal, Member, Ns, Outcome, Via};
 
 use crate::figure::{Absence, Doubt, Report};
 use crate::run::Run;
@@ -98,6 +100,7 @@ fn conditions(run: &Run) -> Vec<(String, String)> {
     rows.push(("Caches", caches(run)));
     rows.push(("Memory", memory(run)));
     rows.push(("GPUs", gpus(run)));
+    rows.extend(processes(&begin.ranks));
     rows.push(("Kernel", host.kernel.clone()));
     rows.push(("Virtualization", host.virtualization.clone().unwrap_or_default()));
     rows.push(("Started", begin.started.clone()));
@@ -127,6 +130,41 @@ fn conditions(run: &Run) -> Vec<(String, String)> {
     rows.push(("Version", format!("pathline {}, journal format {}", begin.version, begin.schema)));
     rows.retain(|(_, value)| !value.trim().is_empty());
     rows.into_iter().map(|(label, value)| (label.to_owned(), value)).collect()
+}
+
+/// The processes that measured together: how many and where, what each has, and their libraries.
+fn processes(ranks: &[Member]) -> Vec<(&'static str, String)> {
+    if ranks.is_empty() {
+        return Vec::new();
+    }
+    let hosts: BTreeSet<&str> = ranks.iter().map(|m| m.host.as_str()).collect();
+    let hosts = hosts.into_iter().collect::<Vec<_>>().join(", ");
+    let several = ranks.iter().any(|m| m.node > 0);
+    let one = |m: &Member| {
+        let gpus: Vec<String> = m.gpus.iter().map(|g| format!("gpu{g}")).collect();
+        let gpus = if gpus.is_empty() { "no GPU".to_owned() } else { gpus.join(" ") };
+        let host = if several { format!(" on {}", m.host) } else { String::new() };
+        format!("r{}{host}: {gpus}, numa{}, CPUs {}", m.rank.0, m.numa, m.cpus)
+    };
+    // What all say alike is said once.
+    let told = |of: fn(&Member) -> &BTreeMap<Via, String>| {
+        let mut words: BTreeMap<(Via, &str), usize> = BTreeMap::new();
+        for (via, text) in ranks.iter().flat_map(of) {
+            *words.entry((*via, text.as_str())).or_default() += 1;
+        }
+        let word = |((via, text), n): ((Via, &str), usize)| match n == ranks.len() {
+            true => format!("{via}: {text}"),
+            false => format!("{via} ({n} of {}): {text}", ranks.len()),
+        };
+        words.into_iter().map(word).collect::<Vec<_>>().join("; ")
+    };
+    vec![
+        ("Processes", format!("{} on {hosts}", ranks.len())),
+        ("Ranks", ranks.iter().map(one).collect::<Vec<_>>().join("; ")),
+        ("Libraries", told(|m| &m.ways)),
+        ("Host memory only", told(|m| &m.host_only)),
+        ("Without", told(|m| &m.without)),
+    ]
 }
 
 fn ended(journal: &Journal) -> String {

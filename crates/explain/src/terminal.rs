@@ -108,6 +108,7 @@ fn pictures(page: &mut Page, report: &Report) {
 fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
     let x = |v: f64| match curves.x_unit.as_str() {
         "B" => pathline_schema::Bytes(v as u64).rounded(),
+        unit if v.fract() == 0.0 => format!("{v} {unit}"),
         unit => format!("{} {unit}", words::number(v)),
     };
     let xs = || curves.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0));

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use pathline_flow::Network;
 use pathline_schema::{Journal, World as Recorded};
 
 use super::{Exit, colour};
-use crate::args::{LibraryArgs, ReportArgs};
+use crate::args::{Format, LibraryArgs, ReportArgs};
 use crate::files;
 use crate::say::{out, outln};
 use crate::world::World;
@@ -30,6 +30,14 @@ pub(super) fn write(
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
     let journal = files::read(&args.run)?;
+    if let Some(format) = args.format {
+        let text = match format {
+            Format::Osu => pathline_explain::format::osu(&journal),
+            Format::NcclTests => pathline_explain::format::nccl_tests(&journal),
+        };
+        out!("{}", text.map_err(|why| anyhow!(why))?);
+        return Ok(Exit::Fine);
+    }
     let path = files::journal_path(&args.run);
     let network = network(&journal, &path)?;
     let page = args.html.clone().unwrap_or_else(|| path.with_file_name(files::PAGE));

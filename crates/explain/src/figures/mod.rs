@@ -1,5 +1,7 @@
 //! From outcomes to figures, suite by suite.
 
+mod between;
+mod collectives;
 mod contention;
 mod fan;
 mod host;
@@ -7,12 +9,14 @@ mod host_link;
 mod latency;
 mod local;
 mod managed;
+mod messages;
 mod numa_gpu;
 mod overhead;
 mod overlap;
 mod pairs;
 mod patterns;
 mod routes;
+mod shared_memory;
 mod sweep;
 
 use std::collections::BTreeSet;
@@ -23,11 +27,14 @@ use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Doubt, Figure, Line, 
 use crate::run::{Entry, Quantity, Run, State};
 use crate::words;
 
+pub(crate) use between::{Counted, counted, library_of, partners};
+pub(crate) use collectives::sentence as collectives_sentence;
 pub(crate) use contention::{sentence as contention_sentence, shared as contention_shared};
 pub(crate) use fan::{fans, sentence as fan_sentence};
 pub(crate) use host::{chase_points, crossovers, touch_cost};
 pub(crate) use host_link::{Way, ways};
 pub(crate) use managed::sentence as managed_sentence;
+pub(crate) use messages::sentence as messages_sentence;
 pub(crate) use numa_gpu::sentence as numa_gpu_sentence;
 pub(crate) use overhead::sentence as overhead_sentence;
 pub(crate) use overlap::sentence as overlap_sentence;
@@ -35,6 +42,7 @@ pub(crate) use pairs::staged_sentence;
 pub(crate) use pairs::{Verb, levels_words, pairs};
 pub(crate) use patterns::sentence as patterns_sentence;
 pub(crate) use routes::{Slowdown, slowdowns};
+pub(crate) use shared_memory::sentence as shared_memory_sentence;
 
 /// All figures, in the order of the suites; last what no suite's figure shows.
 pub(crate) fn all(run: &Run) -> Vec<Figure> {
@@ -53,6 +61,9 @@ pub(crate) fn all(run: &Run) -> Vec<Figure> {
     figures.extend(numa_gpu::figures(run));
     figures.extend(routes::figures(run));
     figures.extend(contention::figures(run));
+    figures.extend(messages::figures(run));
+    figures.extend(collectives::figures(run));
+    figures.extend(shared_memory::figures(run));
     let rest = others(run, &figures);
     figures.extend(rest);
     figures

@@ -201,9 +201,14 @@ fn y_ticks(y: Scale) -> Vec<f64> {
     }
 }
 
+/// Whether a unit counts things, which come whole and double.
+fn is_count(unit: &str) -> bool {
+    ["threads", "ranks", "pairs"].contains(&unit)
+}
+
 fn x_ticks(x: Scale, unit: &str) -> Vec<f64> {
     match x.kind {
-        Kind::Log if unit == "B" || unit == "threads" => binary_ticks(x.domain, 12),
+        Kind::Log if unit == "B" || is_count(unit) => binary_ticks(x.domain, 12),
         Kind::Log => decimal_ticks(x.domain, 12),
         Kind::Linear => linear_ticks(x.domain, 10),
     }

@@ -1,0 +1,379 @@
+//! Collectives of an MPI and of NCCL or RCCL: time, bus bandwidth, partners, cadences.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Bytes, Cadence, Collective, Mem, Via};
+
+use super::between::{self, Chart, Kind, Sent, apart, memory, told};
+use super::{Better, Cell, Figure, published_words};
+use crate::run::{Quantity, Run};
+use crate::words;
+
+/// Sizes that tables beside other tools show; their own formats have all.
+const SHOWN: [u64; 7] = [8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30];
+
+const SUITES: [&str; 2] = ["mpi-collectives", "ccl-collectives"];
+
+/// A collective that was measured.
+#[derive(Clone, Copy)]
+struct Done<'b, 'a> {
+    sent: Sent<'b, 'a>,
+    op: Collective,
+    in_place: bool,
+    /// How many took part.
+    n: usize,
+}
+
+impl Done<'_, '_> {
+    fn cadence(&self) -> Cadence {
+        self.sent.entry.case.cadence
+    }
+    /// Whether its size is what became of `wanted` when all had to have equal parts of it.
+    fn is_of(&self, wanted: u64) -> bool {
+        let (size, unit) = (self.sent.size().0, 8 * self.n as u64);
+        size <= wanted.max(unit) && wanted < size + unit
+    }
+    /// nccl-tests' bus bandwidth.
+    fn bus(&self, run: &Run) -> Cell {
+        let cell = run.cell(self.sent.entry, Quantity::Payload);
+        let factor = self.op.bus_factor(self.n);
+        let by = |v: Option<f64>| v.map(|v| v * factor);
+        Cell { value: by(cell.value), half_width: cell.half_width * factor, ..cell }
+    }
+}
+
+fn of<'b, 'a>(run: &'b Run<'a>, suite: &'b str) -> Vec<Done<'b, 'a>> {
+    let done = |sent: Sent<'b, 'a>| {
+        let pathline_schema::WireOp::Group { op, in_place } = sent.wire.op else { return None };
+        Some(Done { sent, op, in_place, n: sent.partners() })
+    };
+    between::of(run, suite).into_iter().filter_map(done).collect()
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for suite in SUITES {
+        let all = of(run, suite);
+        let kinds: BTreeSet<Kind> =
+            all.iter().filter(|d| d.op != Collective::Barrier).map(|d| d.sent.kind()).collect();
+        for kind in kinds {
+            let chosen: Vec<Done> = all.iter().filter(|d| d.sent.kind() == kind).copied().collect();
+            let Some(n) = chosen.iter().map(|d| d.n).max() else { continue };
+            let about = About { run, suite, kind, n, all: &chosen };
+            figures.extend(about.time());
+            figures.extend(about.bus());
+            figures.extend(about.partners());
+            figures.extend(about.osu());
+            figures.extend(about.nccl_tests());
+            figures.extend(about.cadences());
+        }
+        figures.extend(barrier(run, suite, &all));
+    }
+    figures
+}
+
+/// The collectives of one memory of a suite, and the largest group.
+struct About<'b, 'a> {
+    run: &'b Run<'a>,
+    suite: &'static str,
+    kind: Kind,
+    n: usize,
+    all: &'b [Done<'b, 'a>],
+}
+
+impl<'b, 'a> About<'b, 'a> {
+    fn library(&self) -> String {
+        let via = self.all.first().map_or(Via::Mpi, |d| d.sent.wire.via);
+        between::library(self.run, via)
+    }
+
+    /// Those of the whole group, streaming, out of place.
+    fn whole(&self) -> impl Iterator<Item = &'b Done<'b, 'a>> {
+        let n = self.n;
+        self.all
+            .iter()
+            .filter(move |d| d.n == n && !d.in_place && d.cadence() == Cadence::Streaming)
+    }
+
+    fn chart<'c>(&self, id: &'c str, title: String, quantity: Quantity, x: &'c str) -> Chart<'c> {
+        Chart { id, suite: self.suite, title, quantity, x_unit: x, pattern: "" }
+    }
+
+    fn time(&self) -> Option<Figure> {
+        let (run, n) = (self.run, self.n);
+        let id = format!("{}-time-{}", self.suite, self.kind.id());
+        let title = format!("{} over {n} ranks, {}: time", self.library(), memory(self.kind));
+        let chart = self.chart(&id, title, Quantity::StepUs, "B");
+        let points = self.whole().map(|d| {
+            let cell = run.cell(d.sent.entry, Quantity::StepUs);
+            (d.op.to_string(), d.sent.size().as_f64(), cell)
+        });
+        chart.draw(run, points, |lines| {
+            let small: Vec<String> = lines
+                .iter()
+                .filter_map(|l| {
+                    let value = l.points.first()?.1.value?;
+                    Some(format!("{} {}", l.name, words::number(value)))
+                })
+                .collect();
+            let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
+            format!(
+                "Until the last rank is done, smallest sizes: {} us.{}",
+                words::list(&small),
+                published_words(all)
+            )
+        })
+    }
+
+    fn bus(&self) -> Option<Figure> {
+        let (run, n) = (self.run, self.n);
+        let id = format!("{}-bus-{}", self.suite, self.kind.id());
+        let memory = memory(self.kind);
+        let title = format!("{} over {n} ranks, {memory}: bus bandwidth", self.library());
+        let chart = self.chart(&id, title, Quantity::Payload, "B");
+        let name = |op: Collective| format!("{op} x {}", words::number(op.bus_factor(n)));
+        let points = self.whole().map(|d| (name(d.op), d.sent.size().as_f64(), d.bus(run)));
+        let figure = chart.draw(run, points, |_| String::new());
+        figure.map(|figure| Figure { finding: self.bus_words(), ..figure })
+    }
+
+    /// `1GiB: all_reduce in 13.5 ms is algbw 79.5 GB/s, times 1.75 busbw 139 GB/s.`
+    fn bus_words(&self) -> String {
+        let largest = self.whole().map(|d| d.sent.size()).max();
+        let one = |d: &Done| {
+            let alg = self.run.cell(d.sent.entry, Quantity::Payload).value?;
+            let factor = d.op.bus_factor(d.n);
+            Some(format!(
+                "{} {} times {} is {} GB/s",
+                d.op,
+                words::number(alg),
+                words::number(factor),
+                words::number(alg * factor)
+            ))
+        };
+        let Some(largest) = largest else { return String::new() };
+        let last = |d: &&Done| d.is_of(largest.0);
+        let texts: Vec<String> = self.whole().filter(last).filter_map(one).collect();
+        format!(
+            "Bytes of the larger buffer over the time, times nccl-tests' factor; at {}: {}.",
+            largest.rounded(),
+            words::list(&texts)
+        )
+    }
+
+    /// Time at 1 MiB over the number of ranks.
+    fn partners(&self) -> Option<Figure> {
+        const SIZE: u64 = 1 << 20;
+        let run = self.run;
+        let id = format!("{}-partners-{}", self.suite, self.kind.id());
+        let title = format!("{}, {}: time of 1 MiB by partners", self.library(), memory(self.kind));
+        let chart = self.chart(&id, title, Quantity::StepUs, "ranks");
+        let points = self
+            .all
+            .iter()
+            .filter(|d| d.is_of(SIZE) && !d.in_place && d.cadence() == Cadence::Streaming)
+            .map(|d| {
+                let cell = run.cell(d.sent.entry, Quantity::StepUs);
+                (d.op.to_string(), d.n as f64, cell)
+            });
+        let figure = chart.draw(run, points, |lines| {
+            let growth: Vec<String> = lines
+                .iter()
+                .filter_map(|l| {
+                    let ((a, first), (b, last)) = (l.points.first()?, l.points.last()?);
+                    let (x, y) = (first.value?, last.value?);
+                    let times = words::number(y / x);
+                    (b > a).then(|| format!("{} {times}", l.name))
+                })
+                .collect();
+            let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
+            format!(
+                "From the fewest ranks to the most the time grows by: {}.{}",
+                words::list(&growth),
+                published_words(all)
+            )
+        })?;
+        let super::Body::Curves(curves) = &figure.body else { return None };
+        curves.lines.iter().any(|l| l.points.len() > 1).then_some(figure)
+    }
+
+    /// Rows of a table: operation and one of the sizes that are shown.
+    fn rows(&self) -> Vec<&'b Done<'b, 'a>> {
+        let ops = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
+        ops.flat_map(|&op| SHOWN.iter().map(move |&size| (op, size)))
+            .filter_map(|(op, size)| self.whole().find(|d| d.op == op && d.is_of(size)))
+            .filter(|d| !between::series(d.sent.entry).is_empty())
+            .collect()
+    }
+
+    fn osu(&self) -> Option<Figure> {
+        let rows = self.rows();
+        if self.suite != "mpi-collectives" || rows.is_empty() {
+            return None;
+        }
+        let names: Vec<String> = rows
+            .iter()
+            .map(|d| format!("{} {}", d.op, d.op.osu_size(d.sent.size(), d.n)))
+            .collect();
+        let cols = ["median, latest rank", "OSU avg", "OSU min", "OSU max"].map(str::to_owned);
+        let cell = |row: usize, col: usize| {
+            let Some(done) = rows.get(row) else { return Cell::default() };
+            let counted = between::series(done.sent.entry).first().and_then(between::counted);
+            match col {
+                0 => self.run.cell(done.sent.entry, Quantity::StepUs),
+                1 => told(done.sent.entry, counted.map(|c| c.mean)),
+                2 => told(done.sent.entry, counted.map(|c| c.min)),
+                _ => told(done.sent.entry, counted.map(|c| c.max)),
+            }
+        };
+        let id = format!("{}-osu-{}", self.suite, self.kind.id());
+        let title =
+            format!("{}, {}: the same beside OSU's columns", self.library(), memory(self.kind));
+        let finding = "OSU prints the mean over ranks of each rank's mean time, and with -f the least \
+                       and the greatest of these; its sizes, here in the rows, are what one rank gives \
+                       to one other.";
+        let (unit, finding) = (("us", Better::Lower), finding.to_owned());
+        Some(between::table(
+            (&id, self.suite, title, finding),
+            self.run,
+            unit,
+            (&names, &cols),
+            cell,
+        ))
+    }
+
+    fn nccl_tests(&self) -> Option<Figure> {
+        let rows = self.rows();
+        if self.suite != "ccl-collectives" || rows.is_empty() {
+            return None;
+        }
+        let names: Vec<String> =
+            rows.iter().map(|d| format!("{} {}", d.op, d.sent.size())).collect();
+        let cols = ["algbw", "busbw", "nccl-tests algbw", "nccl-tests busbw"].map(str::to_owned);
+        let cell = |row: usize, col: usize| {
+            let Some(done) = rows.get(row) else { return Cell::default() };
+            let counted = between::series(done.sent.entry).first().and_then(between::counted);
+            let rate = counted.map(|c| done.sent.size().as_f64() / (c.mean * 1e3));
+            match col {
+                0 => self.run.cell(done.sent.entry, Quantity::Payload),
+                1 => done.bus(self.run),
+                2 => told(done.sent.entry, rate),
+                _ => told(done.sent.entry, rate.map(|r| r * done.op.bus_factor(done.n))),
+            }
+        };
+        let id = format!("{}-nccl-tests-{}", self.suite, self.kind.id());
+        let title = format!("{}: the same beside nccl-tests' columns", self.library());
+        let finding = "Ours is the median over samples of the latest rank's time; nccl-tests divides by \
+                       the mean time, over ranks where there are several processes.";
+        let (unit, finding) = (("GB/s", Better::Higher), finding.to_owned());
+        Some(between::table(
+            (&id, self.suite, title, finding),
+            self.run,
+            unit,
+            (&names, &cols),
+            cell,
+        ))
+    }
+
+    /// What all_reduce of small sizes takes queued, as a graph, one at a time, and in place.
+    fn cadences(&self) -> Option<Figure> {
+        let run = self.run;
+        let id = format!("{}-cadence-{}", self.suite, self.kind.id());
+        let title = format!("{}: all_reduce by cadence, time", self.library());
+        let chart = self.chart(&id, title, Quantity::StepUs, "B");
+        let chosen = || self.all.iter().filter(|d| d.op == Collective::AllReduce && d.n == self.n);
+        let kinds: BTreeSet<(Cadence, bool)> = chosen()
+            .filter(|d| !between::series(d.sent.entry).is_empty())
+            .map(|d| (d.cadence(), d.in_place))
+            .collect();
+        if kinds.len() < 2 {
+            return None;
+        }
+        let name =
+            |d: &Done| format!("{}{}", d.cadence(), if d.in_place { ", in place" } else { "" });
+        let small = chosen().filter(|d| d.sent.size() <= Bytes::mib(1));
+        let points = small.map(|d| {
+            let cell = run.cell(d.sent.entry, Quantity::StepUs);
+            (name(d), d.sent.size().as_f64(), cell)
+        });
+        chart.draw(run, points, |lines| {
+            let at = |name: &str| {
+                lines.iter().find(|l| l.name == name).and_then(|l| Some(&l.points.first()?.1))
+            };
+            let Some(streaming) = at("streaming") else { return String::new() };
+            let compare = |name: &str| {
+                let (other, alone) = (at(name)?, streaming.value?);
+                let value = words::number(other.value?);
+                let same = if apart(other, streaming) { "" } else { ", not told apart" };
+                let ratio = words::number(other.value? / alone);
+                Some(format!("{name} {value} us ({ratio} times{same})"))
+            };
+            let others: Vec<String> =
+                ["graph", "isolated"].into_iter().filter_map(compare).collect();
+            let alone = streaming.value.map_or(String::new(), words::number);
+            let rest = if others.is_empty() {
+                String::new()
+            } else {
+                format!(", {}", words::list(&others))
+            };
+            format!("Smallest size: streaming {alone} us{rest}.")
+        })
+    }
+}
+
+/// A barrier over the number of ranks.
+fn barrier(run: &Run, suite: &'static str, all: &[Done<'_, '_>]) -> Option<Figure> {
+    let barriers = || all.iter().filter(|d| d.op == Collective::Barrier);
+    let library = between::library(run, barriers().next()?.sent.wire.via);
+    let id = format!("{suite}-barrier");
+    let chart = Chart {
+        id: &id,
+        suite,
+        title: format!("{library}: a barrier by partners"),
+        quantity: Quantity::StepUs,
+        x_unit: "ranks",
+        pattern: "",
+    };
+    let points = barriers()
+        .map(|d| ("barrier".to_owned(), d.n as f64, run.cell(d.sent.entry, Quantity::StepUs)));
+    chart.draw(run, points, |lines| {
+        let ends = lines.first().and_then(|l| Some((l.points.first()?, l.points.last()?)));
+        let Some(((a, few), (b, many))) = ends else { return String::new() };
+        let number = |c: &Cell| c.value.map_or(String::new(), words::number);
+        format!("{} us over {a} ranks, {} us over {b}.", number(few), number(many))
+    })
+}
+
+/// What the largest all_reduce and the smallest take, in one sentence.
+pub(crate) fn sentence(run: &Run, suite: &str) -> Option<String> {
+    let all = of(run, suite);
+    let n = all.iter().map(|d| d.n).max()?;
+    // Device memory if there is some: what applications reduce.
+    let kind = all.iter().map(|d| d.sent.kind()).find(|k| *k == Kind::of(Mem::Vram));
+    let kind = kind.or(all.first().map(|d| d.sent.kind()))?;
+    let reduces = || {
+        all.iter().filter(|d| {
+            let plain = !d.in_place && d.cadence() == Cadence::Streaming;
+            let here = d.n == n && d.sent.kind() == kind;
+            here && plain
+                && d.op == Collective::AllReduce
+                && !between::series(d.sent.entry).is_empty()
+        })
+    };
+    let large = reduces().max_by_key(|d| d.sent.size())?;
+    let small = reduces().min_by_key(|d| d.sent.size())?;
+    let alg = run.value(large.sent.entry, Quantity::Payload)?;
+    let least = run.value(small.sent.entry, Quantity::StepUs)?;
+    let factor = large.op.bus_factor(n);
+    Some(format!(
+        "all_reduce by {} over {n} ranks, {}: {} in {} us, {} at {} of bus bandwidth ({} times {}).",
+        between::library(run, large.sent.wire.via),
+        memory(kind),
+        small.sent.size(),
+        words::number(least),
+        large.sent.size(),
+        words::gbs(alg * factor),
+        words::number(alg),
+        words::number(factor)
+    ))
+}

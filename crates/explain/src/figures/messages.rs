@@ -1,0 +1,365 @@
+//! Messages between two processes, between every two, and between several pairs at once.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Bytes, Mem, Rank, Via, WireOp};
+
+use super::between::{self, Chart, Kind, Sent, apart, memory, told};
+use super::{Better, Body, Cell, Figure, Line, grid, published_words, values};
+use crate::run::{Quantity, Run};
+use crate::words;
+
+/// A size at which rates are quoted where a run has it.
+const LARGE: u64 = 1 << 20;
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    figures.extend(latency(run, "mpi-latency", "mpi-latency"));
+    figures.extend(osu(run, "mpi-latency", "osu_latency"));
+    figures.extend(bandwidth(run, "mpi-bandwidth", "mpi-bandwidth"));
+    figures.extend(osu(run, "mpi-bandwidth", "osu_bw"));
+    figures.extend(both_ways(run));
+    figures.extend(osu(run, "mpi-both-ways", "osu_bibw"));
+    figures.extend(one_sided(run, "mpi-one-sided", "mpi-one-sided"));
+    figures.extend(matrices(run, "mpi-pairs"));
+    figures.extend(concurrent(run));
+    figures.extend(matrices(run, "ccl-pairs"));
+    figures.extend(latency(run, "ucx", "ucx-latency"));
+    figures.extend(bandwidth(run, "ucx", "ucx-bandwidth"));
+    figures.extend(one_sided(run, "ucx", "ucx-one-sided"));
+    figures
+}
+
+fn point(run: &Run, sent: &Sent<'_, '_>, name: String, quantity: Quantity) -> (String, f64, Cell) {
+    (name, sent.size().as_f64(), run.cell(sent.entry, quantity))
+}
+
+fn of_op<'b, 'a>(
+    run: &'b Run<'a>,
+    suite: &'b str,
+    wanted: impl Fn(&WireOp) -> bool,
+) -> Vec<Sent<'b, 'a>> {
+    between::of(run, suite).into_iter().filter(|s| wanted(&s.wire.op)).collect()
+}
+
+fn via(sent: &[Sent<'_, '_>]) -> Via {
+    sent.first().map_or(Via::Mpi, |s| s.wire.via)
+}
+
+fn latency(run: &Run, suite: &str, id: &str) -> Option<Figure> {
+    let all = of_op(run, suite, |op| *op == WireOp::Ping);
+    let library = between::library(run, via(&all));
+    let chart = Chart {
+        id,
+        suite,
+        title: format!("{library}: time of a message one way, by size"),
+        quantity: Quantity::StepUs,
+        x_unit: "B",
+        pattern: "",
+    };
+    let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
+    chart.draw(run, points, |lines| {
+        let texts: Vec<String> = lines.iter().filter_map(|l| smallest(l)).collect();
+        let text = words::list(&texts);
+        let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
+        format!("Half of a round trip: {text}.{}", published_words(all))
+    })
+}
+
+/// `8B take 0.42 us from host memory`.
+fn smallest(line: &Line) -> Option<String> {
+    let at = line.points.iter().find(|(x, _)| *x == 8.0).or(line.points.first())?;
+    let size = Bytes(at.0 as u64);
+    Some(format!("{size} take {} us from {}", words::number(at.1.value?), line.name))
+}
+
+fn bandwidth(run: &Run, suite: &str, id: &str) -> Option<Figure> {
+    let all: Vec<Sent> = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
+    let library = between::library(run, via(&all));
+    let chart = Chart {
+        id,
+        suite,
+        title: format!("{library}: windows of messages one way, by size"),
+        quantity: Quantity::Payload,
+        x_unit: "B",
+        pattern: "",
+    };
+    let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
+    chart.draw(run, points, |lines| {
+        let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
+        format!("{}{}", words::sentence(&tops(lines)), published_words(all))
+    })
+}
+
+/// The best rate of each line, and where half of it is reached.
+fn tops(lines: &[Line]) -> String {
+    let one = |line: &Line| {
+        let best = line
+            .points
+            .iter()
+            .filter_map(|(x, c)| Some((*x, c.value?)))
+            .max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let half = line.points.iter().find(|(_, c)| c.value.is_some_and(|v| 2.0 * v >= best.1))?;
+        let size = |x: f64| Bytes(x as u64).rounded();
+        Some(format!(
+            "{} reaches {} at {} and half of that from {}",
+            line.name,
+            words::gbs(best.1),
+            size(best.0),
+            size(half.0)
+        ))
+    };
+    let texts: Vec<String> = lines.iter().filter_map(one).collect();
+    if texts.is_empty() { String::new() } else { format!("{}.", words::list(&texts)) }
+}
+
+fn both_ways(run: &Run) -> Option<Figure> {
+    let suite = "mpi-both-ways";
+    let all = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
+    let library = between::library(run, via(&all));
+    let chart = Chart {
+        id: suite,
+        suite,
+        title: format!("{library}: windows of messages both ways at once, sum, by size"),
+        quantity: Quantity::Payload,
+        x_unit: "B",
+        pattern: "",
+    };
+    let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
+    let one_way = of_op(run, "mpi-bandwidth", |op| matches!(op, WireOp::Send { .. }));
+    chart.draw(run, points, |lines| {
+        let mut text = words::sentence(&tops(lines));
+        let gains: Vec<String> = lines
+            .iter()
+            .filter_map(|line| {
+                let (x, both) = line.points.last()?;
+                let alone = one_way
+                    .iter()
+                    .find(|s| memory(s.kind()) == line.name && s.size().as_f64() == *x)?;
+                let alone = run.cell(alone.entry, Quantity::Payload);
+                let ratio = both.value? / alone.value?;
+                let doubt = both.half_width / both.value? + alone.half_width / alone.value?;
+                let doubt = format!("{} +-{}", words::number(ratio), words::number(ratio * doubt));
+                Some(format!("{doubt} times in {}", line.name))
+            })
+            .collect();
+        if !gains.is_empty() {
+            text += &format!(" Against one way that is {}.", words::list(&gains));
+        }
+        text
+    })
+}
+
+fn one_sided(run: &Run, suite: &str, id: &str) -> Option<Figure> {
+    let all = of_op(run, suite, |op| matches!(op, WireOp::Put { .. } | WireOp::Get { .. }));
+    let library = between::library(run, via(&all));
+    let chart = Chart {
+        id,
+        suite,
+        title: format!("{library}: put and get, by size"),
+        quantity: Quantity::Payload,
+        x_unit: "B",
+        pattern: "",
+    };
+    let name = |s: &Sent| {
+        let pace = if s.wire.op.window() == 1 { "one at a time" } else { "in windows" };
+        format!("{}, {}, {pace}", s.wire.op.kind(), memory(s.kind()))
+    };
+    let points = all.iter().map(|s| point(run, s, name(s), chart.quantity));
+    chart.draw(run, points, |lines| words::sentence(&tops(lines)))
+}
+
+/// Beside ours what OSU's program prints: the mean of rank 0's own times.
+fn osu(run: &Run, suite: &str, program: &str) -> Option<Figure> {
+    let all = between::of(run, suite);
+    let sizes: BTreeSet<Bytes> = all.iter().map(Sent::size).collect();
+    let mems: BTreeSet<Kind> =
+        all.iter().filter(|s| !between::series(s.entry).is_empty()).map(Sent::kind).collect();
+    if mems.is_empty() {
+        return None;
+    }
+    let (sizes, mems): (Vec<Bytes>, Vec<Kind>) =
+        (sizes.into_iter().collect(), mems.into_iter().collect());
+    let cols: Vec<String> = mems
+        .iter()
+        .flat_map(|m| [memory(*m).to_owned(), format!("{}, {program}", memory(*m))])
+        .collect();
+    let ping = program == "osu_latency";
+    let quantity = if ping { Quantity::StepUs } else { Quantity::Payload };
+    let rows: Vec<String> = sizes.iter().map(|b| b.to_string()).collect();
+    let cell = |row: usize, col: usize| {
+        let found = all
+            .iter()
+            .find(|s| Some(&s.size()) == sizes.get(row) && Some(&s.kind()) == mems.get(col / 2));
+        let Some(sent) = found else { return Cell::default() };
+        match col % 2 {
+            0 => run.cell(sent.entry, quantity),
+            _ => told(sent.entry, between::osu_of_two(sent.entry)),
+        }
+    };
+    let (unit, better) = if ping { ("us", Better::Lower) } else { ("GB/s", Better::Higher) };
+    let finding = format!(
+        "Ours is the median over samples of the latest rank's time; {program} prints the mean of rank \
+         0's own times{}.",
+        if ping { "" } else { ", in MB/s of 1e6 B" }
+    );
+    let id = format!("{suite}-osu");
+    let title = format!("The same beside {program}'s column");
+    Some(between::table((&id, suite, title, finding), run, (unit, better), (&rows, &cols), cell))
+}
+
+/// Every ordered pair: small messages there and back, and large ones.
+fn matrices(run: &Run, suite: &str) -> Vec<Figure> {
+    let all = between::of(run, suite);
+    let kinds: BTreeSet<(bool, Kind)> =
+        all.iter().map(|s| (s.wire.op != WireOp::Ping, s.kind())).collect();
+    kinds.into_iter().filter_map(|(large, kind)| matrix(run, suite, &all, large, kind)).collect()
+}
+
+fn matrix(run: &Run, suite: &str, all: &[Sent<'_, '_>], large: bool, kind: Kind) -> Option<Figure> {
+    let chosen: Vec<&Sent> = all
+        .iter()
+        .filter(|s| (s.wire.op != WireOp::Ping) == large && s.kind() == kind && s.at_once == 1)
+        .collect();
+    let first = chosen.first()?;
+    // Of one process the GPUs are the partners.
+    let single = chosen.iter().all(|s| s.flow.src.rank == s.flow.dst.rank);
+    let ends = |s: &Sent| match (single, s.flow.src.unit.gpu(), s.flow.dst.unit.gpu()) {
+        (true, Some(a), Some(b)) => (a, b),
+        _ => (s.flow.src.rank.0, s.flow.dst.rank.0),
+    };
+    let partners: BTreeSet<u32> = chosen.iter().flat_map(|s| [ends(s).0, ends(s).1]).collect();
+    let partners: Vec<u32> = partners.into_iter().collect();
+    let quantity = if large { Quantity::Payload } else { Quantity::StepUs };
+    let cell = |a: u32, b: u32| {
+        let found = chosen.iter().find(|s| ends(s) == (a, b));
+        found.map_or_else(Cell::default, |s| run.cell(s.entry, quantity))
+    };
+    let label = |n: u32| if single { format!("gpu{n}") } else { name_of(run, n) };
+    let better = if large { Better::Higher } else { Better::Lower };
+    let matrix = grid(
+        ("from", &partners),
+        ("to", &partners),
+        (quantity.unit(), better),
+        (label, label),
+        cell,
+    );
+    let library = between::library(run, first.wire.via);
+    let (size, memory) = (first.size(), memory(kind));
+    let cells = || matrix.cells.iter().flatten();
+    let measured = values(cells());
+    if measured.is_empty() {
+        return None;
+    }
+    let (what, finding) = if large {
+        ("windows of", words::sentence(&super::levels_words(&measured)))
+    } else {
+        let (low, high) = super::extremes(&measured);
+        let pairs = words::count(measured.len(), "pair");
+        ("one way for", format!("{} us over {pairs}", words::range(low, high)))
+    };
+    let finding = format!("{finding}.{}", published_words(cells()));
+    Some(Figure {
+        id: format!("{suite}-{}-{}", if large { "rate" } else { "latency" }, kind.id()),
+        suite: suite.into(),
+        title: format!("{library}, every pair: {what} {size}, {memory}"),
+        finding,
+        command: between::command(run, suite, ""),
+        body: Body::Matrix(matrix),
+    })
+}
+
+/// A rank, with its host where there are several.
+fn name_of(run: &Run, rank: u32) -> String {
+    let members = &run.journal.begin.ranks;
+    let several = members.iter().any(|m| m.node > 0);
+    match members.iter().find(|m| m.rank == Rank(rank)).filter(|_| several) {
+        Some(member) => format!("{rank} {}", member.host),
+        None => rank.to_string(),
+    }
+}
+
+fn concurrent(run: &Run) -> Option<Figure> {
+    let suite = "mpi-concurrent";
+    let all = between::of(run, suite);
+    let library = between::library(run, via(&all));
+    let chart = Chart {
+        id: suite,
+        suite,
+        title: format!("{library}: several pairs at once, sum"),
+        quantity: Quantity::Payload,
+        x_unit: "pairs",
+        pattern: "",
+    };
+    let points = all.iter().map(|s| {
+        let name = format!("{}, {}", memory(s.kind()), s.size());
+        (name, s.at_once as f64, run.cell(s.entry, Quantity::Payload))
+    });
+    chart.draw(run, points, scaling)
+}
+
+/// What all pairs get against as often one pair.
+fn scaling(lines: &[Line]) -> String {
+    let one = |line: &Line| {
+        let ((first, one), (last, all)) = (line.points.first()?, line.points.last()?);
+        let ratio = (last > first).then_some(all.value? / one.value?)?;
+        let doubt = all.half_width / all.value? + one.half_width / one.value?;
+        Some((ratio / (last / first), ratio, doubt, *last, line.name.clone()))
+    };
+    let mut gains: Vec<_> = lines.iter().filter_map(one).collect();
+    gains.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let say = |(_, ratio, doubt, pairs, name): &(f64, f64, f64, f64, String)| {
+        format!(
+            "{pairs} pairs get {} +-{} times what one gets ({name})",
+            words::number(*ratio),
+            words::number(ratio * doubt)
+        )
+    };
+    match gains.as_slice() {
+        [] => String::new(),
+        [one] => format!("{}.", words::sentence(&say(one))),
+        [least, .., most] => format!("{}; {}.", words::sentence(&say(least)), say(most)),
+    }
+}
+
+/// Small and large messages of a library, in one sentence.
+pub(crate) fn sentence(run: &Run, via_: Via) -> Option<String> {
+    let (small, large) = match via_ {
+        Via::Mpi => ("mpi-latency", "mpi-bandwidth"),
+        Via::Ucx => ("ucx", "ucx"),
+        _ => ("ccl-pairs", "ccl-pairs"),
+    };
+    let mut parts = Vec::new();
+    let staged = Kind { mem: Mem::Vram, staged: true };
+    for kind in [Kind::of(Mem::Paged), Kind::of(Mem::Vram), staged] {
+        let pings = of_op(run, small, |op| *op == WireOp::Ping);
+        let pings = pings.iter().filter(|s| s.wire.via.carrier() == via_ && s.kind() == kind);
+        let of_8 = pings.filter(|s| s.size() == Bytes(8));
+        let least = of_8.map(|s| run.cell(s.entry, Quantity::StepUs)).filter(|c| c.value.is_some());
+        let sends = of_op(run, large, |op| matches!(op, WireOp::Send { .. }));
+        let sends = sends.iter().filter(|s| s.wire.via.carrier() == via_ && s.kind() == kind);
+        let big =
+            sends.filter(|s| s.size().0 >= LARGE).map(|s| run.cell(s.entry, Quantity::Payload));
+        let most = big.filter(|c| c.value.is_some());
+        let least = least.min_by(|a, b| a.value.unwrap_or(0.0).total_cmp(&b.value.unwrap_or(0.0)));
+        let most = most.max_by(|a, b| a.value.unwrap_or(0.0).total_cmp(&b.value.unwrap_or(0.0)));
+        let texts: Vec<String> = [
+            least.and_then(|c| Some(format!("8 B in {} us", words::number(c.value?)))),
+            most.and_then(|c| Some(words::gbs(c.value?))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if !texts.is_empty() {
+            parts.push(format!("{} between {}", words::list(&texts), memory(kind)));
+        }
+    }
+    let library = between::library(run, via_);
+    (!parts.is_empty()).then(|| format!("Messages by {library}: {}.", parts.join("; ")))
+}
+
+/// Whether a cell is better than another beyond both intervals.
+pub(super) fn beats(a: &Cell, b: &Cell, better: Better) -> bool {
+    let more = a.value > b.value;
+    apart(a, b) && (more == (better == Better::Higher))
+}

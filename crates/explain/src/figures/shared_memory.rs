@@ -1,0 +1,305 @@
+//! Copies between two processes of a node: which way is fastest at each size, and what the receiver
+//! pays for its data afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_schema::{Bytes, Copies, CpuHow, Near, Via, WireOp};
+
+use super::between::{self, Chart, Sent};
+use super::{Better, Cell, Figure};
+use crate::figures::messages::beats;
+use crate::run::{Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "shm";
+
+/// Copies of one kind at one distance.
+type Key = (Option<Near>, String);
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let all = between::of(run, SUITE);
+    let nears: BTreeSet<Option<Near>> =
+        all.iter().filter(|s| s.at_once == 1).map(|s| s.wire.near).collect();
+    let mut figures = Vec::new();
+    for near in nears {
+        let alone = || all.iter().filter(move |s| s.at_once == 1 && s.wire.near == near);
+        let ops = [(WireOp::Send { window: 1 }, "rate"), (WireOp::Consume, "consume")];
+        for (op, word) in ops {
+            let chosen: Vec<&Sent> = alone().filter(|s| s.wire.op == op).collect();
+            figures.extend(rates(run, near, word, &chosen));
+        }
+        let pings: Vec<&Sent> = alone().filter(|s| s.wire.op == WireOp::Ping).collect();
+        figures.extend(latency(run, near, &pings));
+        figures.extend(paid(run, near, &alone().collect::<Vec<_>>()));
+    }
+    figures.extend(at_once(run, &all));
+    figures
+}
+
+/// `memcpy`, `avx512-nt in, memcpy out`, `read by the kernel`.
+fn variant(sent: &Sent<'_, '_>) -> String {
+    match (sent.wire.via, sent.wire.copies) {
+        (_, Some(Copies::InOut { copy_in, copy_out })) if copy_in == copy_out => {
+            copy_in.to_string()
+        }
+        (_, Some(Copies::InOut { copy_in, copy_out })) => format!("{copy_in} in, {copy_out} out"),
+        (_, Some(Copies::Single(how))) => format!("xpmem, {how}"),
+        (_, Some(Copies::Read)) => "process_vm_readv".into(),
+        (_, Some(Copies::Write)) => "process_vm_writev".into(),
+        (via, None) => via.to_string(),
+    }
+}
+
+/// Whether stores of it bypass the caches, on either side.
+fn streams(sent: &Sent<'_, '_>) -> bool {
+    let streaming = |how: CpuHow| how.is_streaming();
+    match sent.wire.copies {
+        Some(Copies::InOut { copy_in, copy_out }) => streaming(copy_in) || streaming(copy_out),
+        Some(Copies::Single(how)) => streaming(how),
+        _ => false,
+    }
+}
+
+fn distance(near: Option<Near>) -> &'static str {
+    match near {
+        Some(Near::SameL3) => "cores of one L3",
+        Some(Near::OtherL3) => "cores of two L3",
+        None => "cores as started",
+    }
+}
+
+fn id(word: &str, near: Option<Near>) -> String {
+    near.map_or_else(|| format!("shm-{word}"), |near| format!("shm-{word}-{near}"))
+}
+
+fn rates(run: &Run, near: Option<Near>, word: &str, chosen: &[&Sent<'_, '_>]) -> Option<Figure> {
+    let (id, consumes) = (id(word, near), word == "consume");
+    let what = if consumes { "messages that the receiver then loads" } else { "messages" };
+    let chart = Chart {
+        id: &id,
+        suite: SUITE,
+        title: format!("Two processes, {}: {what}, by who copies how", distance(near)),
+        quantity: Quantity::Payload,
+        x_unit: "B",
+        pattern: "",
+    };
+    let points = chosen
+        .iter()
+        .map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, Quantity::Payload)));
+    chart.draw(run, points, |_| {
+        let mut text = winners(run, chosen).map_or(String::new(), |w| format!("Fastest: {w}."));
+        if let Some(size) = overtakes(run, chosen) {
+            text += &format!(" {size}");
+        }
+        text
+    })
+}
+
+fn latency(run: &Run, near: Option<Near>, chosen: &[&Sent<'_, '_>]) -> Option<Figure> {
+    let id = id("latency", near);
+    let chart = Chart {
+        id: &id,
+        suite: SUITE,
+        title: format!("Two processes, {}: time of a message one way", distance(near)),
+        quantity: Quantity::StepUs,
+        x_unit: "B",
+        pattern: "",
+    };
+    let points =
+        chosen.iter().map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, Quantity::StepUs)));
+    chart.draw(run, points, |lines| {
+        let least = lines.iter().filter_map(|l| {
+            let (x, cell) = l.points.first()?;
+            Some((cell.value?, *x, &l.name))
+        });
+        let least = least.min_by(|a, b| {
+            (a.1, a.0).partial_cmp(&(b.1, b.0)).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        least.map_or(String::new(), |(us, x, name)| {
+            format!("{} take {} us ({name}).", Bytes(x as u64), words::number(us))
+        })
+    })
+}
+
+/// The best copy of each size and those that cannot be told from it.
+fn best<'s, 'b, 'a>(
+    run: &Run,
+    chosen: &[&'s Sent<'b, 'a>],
+) -> BTreeMap<Bytes, Vec<(&'s Sent<'b, 'a>, Cell)>> {
+    let mut by_size: BTreeMap<Bytes, Vec<(&'s Sent<'b, 'a>, Cell)>> = BTreeMap::new();
+    for &sent in chosen {
+        let cell = run.cell(sent.entry, Quantity::Payload);
+        if cell.value.is_some() {
+            by_size.entry(sent.size()).or_default().push((sent, cell));
+        }
+    }
+    for cells in by_size.values_mut() {
+        cells.sort_by(|a, b| b.1.value.unwrap_or(0.0).total_cmp(&a.1.value.unwrap_or(0.0)));
+        if let Some(first) = cells.first().map(|(_, cell)| cell.clone()) {
+            cells.retain(|(_, cell)| !beats(&first, cell, Better::Higher));
+        }
+    }
+    by_size
+}
+
+/// `memcpy up to 256KiB, avx512-nt from 512KiB`: a copy stays named until another one is better
+/// beyond both intervals.
+fn winners(run: &Run, chosen: &[&Sent<'_, '_>]) -> Option<String> {
+    let mut runs: Vec<(String, Bytes, Bytes)> = Vec::new();
+    for (size, alike) in best(run, chosen) {
+        let names: Vec<String> = alike.iter().map(|(s, _)| variant(s)).collect();
+        match runs.last_mut() {
+            Some((name, _, to)) if names.contains(name) => *to = size,
+            _ => runs.push((names.first()?.clone(), size, size)),
+        }
+    }
+    const MOST: usize = 6;
+    let say = |(name, from, to): &(String, Bytes, Bytes)| match from == to {
+        true => format!("{name} at {from}"),
+        false => format!("{name} from {from} to {to}"),
+    };
+    let mut texts: Vec<String> = runs.iter().take(MOST).map(say).collect();
+    if runs.len() > MOST {
+        texts.push(format!("{} more changes", runs.len() - MOST));
+    }
+    (!texts.is_empty()).then(|| words::list(&texts))
+}
+
+/// From which size on streaming stores are better than every other loop, beyond both intervals.
+fn overtakes(run: &Run, chosen: &[&Sent<'_, '_>]) -> Option<String> {
+    let loops: Vec<&Sent> = chosen.iter().filter(|s| s.wire.via == Via::Shm).copied().collect();
+    if !loops.iter().any(|s| streams(s)) {
+        return None;
+    }
+    let mut from: Option<(Bytes, String, f64)> = None;
+    for (size, alike) in best(run, &loops) {
+        let all_stream = alike.iter().all(|(s, _)| streams(s));
+        if !all_stream {
+            from = None;
+        } else if from.is_none() {
+            let plain = loops.iter().filter(|s| s.size() == size && !streams(s));
+            let next = plain.filter_map(|s| run.value(s.entry, Quantity::Payload));
+            let next = next.fold(0.0, f64::max);
+            let (first, cell) = alike.first()?;
+            from = Some((size, variant(first), cell.value? / next));
+        }
+    }
+    Some(match from {
+        None => "Streaming stores never overtake all other loops for good.".into(),
+        Some((size, name, ratio)) => format!(
+            "Streaming stores overtake all other loops from {size} on ({name}, {} times there).",
+            words::number(ratio)
+        ),
+    })
+}
+
+/// Time that loading the message adds, over the time of the message alone.
+fn paid(run: &Run, near: Option<Near>, all: &[&Sent<'_, '_>]) -> Option<Figure> {
+    let id = id("paid", near);
+    let chart = Chart {
+        id: &id,
+        suite: SUITE,
+        title: format!(
+            "Two processes, {}: what the receiver pays to load its message",
+            distance(near)
+        ),
+        quantity: Quantity::StepUs,
+        x_unit: "B",
+        pattern: "",
+    };
+    let alone: BTreeMap<(Bytes, Key), Cell> = all
+        .iter()
+        .filter(|s| s.wire.op == WireOp::Send { window: 1 })
+        .map(|s| ((s.size(), (near, variant(s))), run.cell(s.entry, Quantity::StepUs)))
+        .collect();
+    let consumed = || all.iter().filter(|s| s.wire.op == WireOp::Consume);
+    let points: Vec<(String, f64, Cell)> = consumed()
+        .filter_map(|s| {
+            let with = run.cell(s.entry, Quantity::StepUs);
+            let without = alone.get(&(s.size(), (near, variant(s))))?;
+            let value = with.value? - without.value?;
+            let half_width = with.half_width.hypot(without.half_width);
+            // What lies within its own doubt is nothing that a logarithm could show.
+            let value = (value > half_width).then_some(value)?;
+            Some((variant(s), s.size().as_f64(), Cell { value: Some(value), half_width, ..with }))
+        })
+        .collect();
+    let sends: Vec<&Sent> =
+        all.iter().filter(|s| s.wire.op == WireOp::Send { window: 1 }).copied().collect();
+    let loads: Vec<&Sent> = consumed().copied().collect();
+    chart.draw(run, points, |_| {
+        // Where the order of the copies changes when the receiver uses what it got.
+        let (sent, used) = (best(run, &sends), best(run, &loads));
+        let changed: Vec<String> = sent
+            .iter()
+            .filter_map(|(size, fast)| {
+                let useful = used.get(size)?;
+                let names: BTreeSet<String> = useful.iter().map(|(s, _)| variant(s)).collect();
+                let first = variant(fast.first()?.0);
+                let other = variant(useful.first()?.0);
+                (!names.contains(&first)).then(|| format!("{size} ({other} instead of {first})"))
+            })
+            .collect();
+        let text = "Time with every byte loaded afterwards less the time without.";
+        match changed.as_slice() {
+            [] => {
+                format!("{text} The fastest copy stays among the fastest when its bytes are used.")
+            }
+            few => {
+                const MOST: usize = 4;
+                let more = few.len().saturating_sub(MOST);
+                let mut texts: Vec<String> = few.iter().take(MOST).cloned().collect();
+                if more > 0 {
+                    texts.push(words::count(more, "other size"));
+                }
+                format!(
+                    "{text} Another copy is the fastest once bytes are used at {}.",
+                    words::list(&texts)
+                )
+            }
+        }
+    })
+}
+
+fn at_once(run: &Run, all: &[Sent<'_, '_>]) -> Option<Figure> {
+    let several: Vec<&Sent> = all.iter().filter(|s| s.at_once > 1).collect();
+    let size = several.iter().map(|s| s.size()).max()?;
+    let chart = Chart {
+        id: "shm-at-once",
+        suite: SUITE,
+        title: format!("Several pairs of processes at once, {size} each, sum"),
+        quantity: Quantity::Payload,
+        x_unit: "pairs",
+        pattern: "",
+    };
+    // One pair on cores of one L3 stands for a pair alone.
+    let alone = all.iter().filter(|s| {
+        let send = s.wire.op == WireOp::Send { window: 1 };
+        s.at_once == 1 && s.size() == size && send && s.wire.near != Some(Near::OtherL3)
+    });
+    let points = alone
+        .chain(several)
+        .map(|s| (variant(s), s.at_once as f64, run.cell(s.entry, Quantity::Payload)));
+    chart.draw(run, points, |lines| {
+        let last = lines.iter().filter_map(|l| {
+            let (x, cell) = l.points.last()?;
+            Some((cell.value?, *x, &l.name))
+        });
+        let most = last.max_by(|a, b| {
+            (a.1, a.0).partial_cmp(&(b.1, b.0)).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        most.map_or(String::new(), |(rate, pairs, name)| {
+            format!("{pairs} pairs get {} in all at best ({name}).", words::gbs(rate))
+        })
+    })
+}
+
+/// Which copy is fastest, in one sentence.
+pub(crate) fn sentence(run: &Run) -> Option<String> {
+    let all = between::of(run, SUITE);
+    let send = |s: &&Sent| s.at_once == 1 && s.wire.op == WireOp::Send { window: 1 };
+    let near = all.iter().filter(send).map(|s| s.wire.near).min()?;
+    let chosen: Vec<&Sent> = all.iter().filter(send).filter(|s| s.wire.near == near).collect();
+    let winners = winners(run, &chosen)?;
+    Some(format!("Between two processes on {} the fastest copy is {winners}.", distance(near)))
+}
