@@ -20,6 +20,8 @@ pub(super) type Posted = usize;
 pub(super) const OK: Status = 0;
 /// Not yet done.
 pub(super) const IN_PROGRESS: Status = 1;
+/// `UCS_ERR_UNSUPPORTED`.
+pub(super) const UNSUPPORTED: Status = -22;
 /// `UCS_ERR_LAST`: the lowest status.
 const LAST_ERROR: isize = -100;
 

@@ -204,10 +204,12 @@ impl Exchange {
             }
         };
         for lane in &self.lanes {
-            let Some(told) = &lane.told else { continue };
+            let Some(operation) = lane.role.operation() else { continue };
             let printed = worker.describe(lane.endpoint).unwrap_or_default();
-            add(told.clone());
-            let operation = lane.role.operation();
+            add(lane
+                .told
+                .clone()
+                .unwrap_or_else(|| format!("{operation}, which UCX says nothing of")));
             if let Some(sizes) = tell::thresholds(&printed, operation) {
                 add(format!("{operation} {sizes}"));
             }

@@ -74,6 +74,9 @@ pub(super) struct Lane {
     /// Answers: what is sent, and where another's goes.
     small: Box<[u8; 16]>,
     pending: Vec<Request>,
+    /// What brings out everything that was sent, and whether the other was told that it is out.
+    flush: Option<Request>,
+    said: bool,
     /// Whether the last step of a repetition is under way.
     last: bool,
     /// Whether the repetition is over, and when that was, if there was a clock.
@@ -102,12 +105,14 @@ impl Role {
 }
 
 impl Role {
-    /// What endpoints call it where they print of themselves.
-    pub(super) fn operation(self) -> &'static str {
+    /// What endpoints call it where they print of themselves; none of those that carry no payload
+    /// away.
+    pub(super) fn operation(self) -> Option<&'static str> {
         match self {
-            Self::Put => "put[0]",
-            Self::Get => "get[0]",
-            _ => "tag_send",
+            Self::Put => Some("put[0]"),
+            Self::Get => Some("get[0]"),
+            Self::Ping | Self::Pong | Self::Send => Some("tag_send"),
+            Self::Receive | Self::Exposed => None,
         }
     }
 }
@@ -176,6 +181,8 @@ impl Lane {
             remote,
             small: Box::new([0; 16]),
             pending: Vec::with_capacity(window as usize + 2),
+            flush: None,
+            said: false,
             last: false,
             is_over: false,
             over: 0,
@@ -243,24 +250,29 @@ impl Lane {
         Ok(true)
     }
 
-    /// Begins to end what was repeated: who reached another's memory says that it is done, and what
-    /// was sent is brought out of this process.
+    /// Begins to end what was repeated. Both sides bring out what they sent, then say so, and wait
+    /// for the other to say it: until then one may need the other's work, be it to connect a lane
+    /// that has carried nothing yet.
     pub(super) fn finish(&mut self, worker: &Worker) -> Result<()> {
-        match self.role {
-            Role::Exposed => {
-                let end = worker.receive(self.small(8), self.from[Kind::End as usize], &PLAIN)?;
-                self.pending.extend(end);
-                return Ok(());
-            }
-            Role::Put | Role::Get => self.word(worker, Kind::End)?,
-            _ => {}
-        }
-        self.pending.extend(worker.flush(self.endpoint)?);
+        self.flush = worker.flush(self.endpoint)?;
+        self.said = false;
+        let end = worker.receive(self.small(8), self.from[Kind::End as usize], &PLAIN)?;
+        self.pending.extend(end);
         Ok(())
     }
 
-    /// Whether nothing is under way.
+    /// Whether that has ended.
     pub(super) fn has_settled(&mut self, worker: &Worker) -> Result<bool> {
+        if let Some(flush) = self.flush.take()
+            && !worker.is_done(&flush)?
+        {
+            self.flush = Some(flush);
+            return Ok(false);
+        }
+        if !self.said {
+            self.said = true;
+            self.word(worker, Kind::End)?;
+        }
         worker.settle(&mut self.pending)
     }
 
@@ -289,16 +301,16 @@ impl Lane {
             };
             let request = match (role, &self.remote) {
                 (Role::Receive, _) => {
-                    worker.receive(self.recv, self.from[Kind::Data as usize], how)?
+                    worker.receive(self.recv, self.from[Kind::Data as usize], how)
                 }
                 (Role::Put, Some((at, key))) => {
-                    worker.put(self.endpoint, self.send, (*at, key), how)?
+                    worker.put(self.endpoint, self.send, (*at, key), how)
                 }
                 (Role::Get, Some((at, key))) => {
-                    worker.get(self.endpoint, self.recv, (*at, key), how)?
+                    worker.get(self.endpoint, self.recv, (*at, key), how)
                 }
-                _ => worker.send(self.endpoint, self.send, self.to[Kind::Data as usize], how)?,
-            };
+                _ => worker.send(self.endpoint, self.send, self.to[Kind::Data as usize], how),
+            }?;
             if asked {
                 self.asks = false;
                 let text = request.as_ref().and_then(|request| worker.ask(request));

@@ -10,7 +10,7 @@ use pathline_schema::Severity;
 
 use super::api::{
     API, Api, EpParams, Handle, How, IN_PROGRESS, MapAttr, MapParams, OK, Params, Posted,
-    RequestAttr, Status, WorkerParams, posted,
+    RequestAttr, Status, UNSUPPORTED, WorkerParams, posted,
 };
 use super::search::Ucp;
 use super::tell;
@@ -212,6 +212,8 @@ impl Worker {
     fn request(&self, call: &'static str, what: Posted) -> Result<Option<Request>> {
         match posted(what) {
             Ok(at) => Ok(at.map(|at| Request { at, call })),
+            Err(UNSUPPORTED) => Err(error(&self.api, call, "another rank", UNSUPPORTED)
+                .or_try("recent releases put and get with UCX_PROTO_ENABLE=y only")),
             Err(status) => Err(error(&self.api, call, "another rank", status)),
         }
     }
