@@ -9,11 +9,13 @@ use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took};
 use pathline_schema::{Case, Member, Ns, Rank, Severity, Verdict, Via};
 
 use pathline_vendor::MeetingRoom;
+use rustix::process::{Signal, getpid, kill_process};
 
 use super::job::Job;
 use super::probe::no_device_memory;
 use super::words::{Answer, Enter, Failure, Hello, Order};
 use crate::args::LibraryArgs;
+use crate::say::errln;
 use crate::worker::{Heard, Link, Process};
 
 /// Opening a machine and its libraries may take this long: MPI on hundreds of ranks, eight GPUs that
@@ -198,7 +200,7 @@ impl Processes {
     /// Names the ranks that are lost. Nothing can be measured with the rest.
     fn lose(&self, step: &str, ranks: &[usize], why: &str) -> CallError {
         let mut players = self.players.borrow_mut();
-        let mut names = Vec::new();
+        let (mut names, mut own) = (Vec::new(), true);
         for &nth in ranks {
             let player = &mut players[nth];
             let fate = match player.process.take() {
@@ -208,7 +210,9 @@ impl Processes {
                         process.kill();
                         ", so it was killed".to_owned()
                     } else {
-                        format!(": it {}", process.death().text)
+                        let death = process.death();
+                        own &= death.own;
+                        format!(": it {}", death.text)
                     }
                 }
                 None => String::new(),
@@ -223,6 +227,12 @@ impl Processes {
                 }
                 _ => "run this case alone to see whether it repeats",
             });
+        if !own {
+            // Somebody else's signal says nothing against the machine. Whoever watches this process
+            // takes an end by such a signal for what it is, and goes on with a new one.
+            errln!("{error}");
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
         *self.lost.borrow_mut() = Some(error.clone());
         error
     }
