@@ -59,18 +59,22 @@ fn latency(run: &Run, suite: &str, id: &str) -> Option<Figure> {
     };
     let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
     chart.draw(run, points, |lines| {
-        let texts: Vec<String> = lines.iter().filter_map(|l| smallest(l)).collect();
-        let text = words::list(&texts);
+        let text = smallest(lines);
         let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
         format!("Half of a round trip: {text}.{}", published_words(all))
     })
 }
 
-/// `8B take 0.42 us from host memory`.
-fn smallest(line: &Line) -> Option<String> {
-    let at = line.points.iter().find(|(x, _)| *x == 8.0).or(line.points.first())?;
-    let size = Bytes(at.0 as u64);
-    Some(format!("{size} take {} us from {}", words::number(at.1.value?), line.name))
+/// `8B take 0.42 us from host memory and 1.31 us from device memory`.
+fn smallest(lines: &[Line]) -> String {
+    let of = |line: &Line| {
+        let (x, cell) = line.points.iter().find(|(x, _)| *x == 8.0).or(line.points.first())?;
+        Some((*x, format!("{} us from {}", words::number(cell.value?), line.name)))
+    };
+    let times: Vec<(f64, String)> = lines.iter().filter_map(of).collect();
+    let Some(&(size, _)) = times.first() else { return String::new() };
+    let same = times.into_iter().filter(|(x, _)| *x == size).map(|(_, text)| text);
+    format!("{} take {}", Bytes(size as u64), words::list(&same.collect::<Vec<_>>()))
 }
 
 fn bandwidth(run: &Run, suite: &str, id: &str) -> Option<Figure> {
