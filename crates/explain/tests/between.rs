@@ -133,7 +133,7 @@ fn other_tools_count_by_their_own_ranks() {
     close(at(nccl, "all_reduce 1MiB", "busbw").value, 98.304);
     close(at(nccl, "broadcast 1MiB", "nccl-tests busbw").value, 32.768);
     let bus = figure(&report, "ccl-collectives-bus-vram");
-    close(point(bus, "all_reduce x 1.50", 1048576.0).value, 98.304);
+    close(point(bus, "all_reduce x 1.5", 1048576.0).value, 98.304);
     let condition = |name: &str| {
         let found = report.conditions.iter().find(|(label, _)| label == name);
         found.map_or("", |(_, text)| text.as_str())

@@ -14,6 +14,11 @@ const SHOWN: [u64; 7] = [8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30
 
 const SUITES: [&str; 2] = ["mpi-collectives", "ccl-collectives"];
 
+/// A bus factor in full up to 8 ranks: `1.75`, `0.875`, `1`.
+fn factor_words(factor: f64) -> String {
+    format!("{factor:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// A collective that was measured.
 #[derive(Clone, Copy)]
 struct Done<'b, 'a> {
@@ -131,7 +136,7 @@ impl<'b, 'a> About<'b, 'a> {
         let memory = memory(self.kind);
         let title = format!("{} over {n} ranks, {memory}: bus bandwidth", self.library());
         let chart = self.chart(&id, title, Quantity::Payload, "B");
-        let name = |op: Collective| format!("{op} x {}", words::number(op.bus_factor(n)));
+        let name = |op: Collective| format!("{op} x {}", factor_words(op.bus_factor(n)));
         let points = self.whole().map(|d| (name(d.op), d.sent.size().as_f64(), d.bus(run)));
         let figure = chart.draw(run, points, |_| String::new());
         figure.map(|figure| Figure { finding: self.bus_words(), ..figure })
@@ -147,7 +152,7 @@ impl<'b, 'a> About<'b, 'a> {
                 "{} {} times {} is {} GB/s",
                 d.op,
                 words::number(alg),
-                words::number(factor),
+                factor_words(factor),
                 words::number(alg * factor)
             ))
         };
@@ -188,7 +193,7 @@ impl<'b, 'a> About<'b, 'a> {
                 .collect();
             let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
             format!(
-                "From the fewest ranks to the most the time grows by: {}.{}",
+                "From the fewest ranks to the most the time changes by the factors {}.{}",
                 words::list(&growth),
                 published_words(all)
             )
@@ -374,6 +379,6 @@ pub(crate) fn sentence(run: &Run, suite: &str) -> Option<String> {
         large.sent.size(),
         words::gbs(alg * factor),
         words::number(alg),
-        words::number(factor)
+        factor_words(factor)
     ))
 }
