@@ -113,8 +113,6 @@ pub(super) struct Constants<H: Handle> {
     pub(super) sum: H,
     pub(super) in_place: Memory,
     pub(super) ignore_status: Memory,
-    pub(super) shared_memory: c_int,
-    pub(super) funneled: c_int,
 }
 
 /// Those of the MPICH family. Source: `mpi.h` of MPICH 4.0.2, MPICH 5.0.2 and Intel MPI 2021.18.1,
@@ -131,8 +129,6 @@ pub(super) fn mpich() -> Constants<c_int> {
         sum: 0x5800_0003,
         in_place: std::ptr::without_provenance_mut(usize::MAX),
         ignore_status: std::ptr::without_provenance_mut(1),
-        shared_memory: 1,
-        funneled: 1,
     }
 }
 
@@ -149,9 +145,6 @@ pub(super) fn standard() -> Constants<usize> {
         sum: 0x21,
         in_place: std::ptr::without_provenance_mut(1),
         ignore_status: std::ptr::null_mut(),
-        shared_memory: 221,
-        // 1 in drafts before March 2025, which no library with this ABI's version has.
-        funneled: 1024,
     }
 }
 
@@ -173,8 +166,6 @@ pub(super) fn open_mpi(library: &Library) -> Result<Constants<usize>, String> {
         sum: at("ompi_mpi_op_sum")?,
         in_place: std::ptr::without_provenance_mut(1),
         ignore_status: std::ptr::null_mut(),
-        shared_memory: 0,
-        funneled: 1,
     })
 }
 

@@ -88,6 +88,19 @@ impl<H> Default for Steps<H> {
     }
 }
 
+/// How those who take part meet.
+#[derive(Debug, Clone, Copy)]
+enum Active<H> {
+    /// This process takes no part.
+    Idle,
+    /// Two processes, by a message there and one back: Open MPI polls more once it has made a
+    /// communicator. Whether this one begins, and the other. The source of the first part does not:
+    /// it leaves first, so that its message finds nobody who was timed while he waited for it.
+    Pair(bool, c_int),
+    /// Several, by a barrier of theirs.
+    Several(H),
+}
+
 /// A bound case.
 #[derive(Debug)]
 pub(super) struct Exchange<H: Handle> {
@@ -95,7 +108,7 @@ pub(super) struct Exchange<H: Handle> {
     pace: Pace,
     steps: Steps<H>,
     /// Those who take part in any of it, who meet before each time.
-    active: Option<H>,
+    active: Active<H>,
     requests: Vec<H>,
     windows: Vec<H>,
     kinds: Vec<H>,
@@ -120,7 +133,7 @@ impl<H: Handle> Exchange<H> {
             parts: parts.to_vec(),
             pace,
             steps: Steps::default(),
-            active: None,
+            active: Active::Idle,
             requests: Vec::new(),
             windows: Vec::new(),
             kinds: Vec::new(),
@@ -137,7 +150,14 @@ impl<H: Handle> Exchange<H> {
         if !active.contains(&world.rank) {
             return Ok(());
         }
-        self.active = Some(world.group(&active)?);
+        self.active = match active[..] {
+            [a, b] => {
+                let source = self.parts.iter().find_map(|p| rank(p.group.first()?.0.0));
+                let other = if a == world.rank { b } else { a };
+                Active::Pair(source != Some(world.rank), other)
+            }
+            _ => Active::Several(world.group(&active)?),
+        };
         let parts = std::mem::take(&mut self.parts);
         let mut steps = Steps::default();
         for (nth, part) in parts.iter().enumerate() {
@@ -378,12 +398,13 @@ impl<H: Handle> Exchange<H> {
         clock: Origin,
         reps: u64,
     ) -> std::result::Result<Option<f64>, Failed> {
-        let Some(active) = self.active else { return Ok(None) };
+        if matches!(self.active, Active::Idle) {
+            return Ok(None);
+        }
         self.sync(world)?;
-        // Whoever meets elsewhere leaves that place at different moments: MPI's own barrier lets
-        // the others go within about one message.
-        // SAFETY: the communicator is this world's, and all its members come here.
-        unsafe { ok("MPI_Barrier", (world.fns.barrier)(active))? };
+        // Whoever meets elsewhere leaves that place at different moments: MPI itself lets the
+        // others go within about one message.
+        self.meet(world)?;
         let begun = clock.ns();
         match self.steps.ping {
             Some(ping) => pings(world, ping, reps)?,
@@ -401,6 +422,22 @@ impl<H: Handle> Exchange<H> {
         Ok(Some(took as f64))
     }
 
+    fn meet(&mut self, world: &World<H>) -> Outcome {
+        let at = self.answers.as_mut_ptr().cast();
+        let token = |peer| Message { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
+        match self.active {
+            Active::Idle => Ok(()),
+            Active::Pair(true, peer) => {
+                send(world, &token(peer)).and_then(|()| receive(world, &token(peer)))
+            }
+            Active::Pair(false, peer) => {
+                receive(world, &token(peer)).and_then(|()| send(world, &token(peer)))
+            }
+            // SAFETY: the communicator is this world's, and all its members come here.
+            Active::Several(comm) => ok("MPI_Barrier", unsafe { (world.fns.barrier)(comm) }),
+        }
+    }
+
     /// What others wrote into windows becomes what this process reads, and the other way round.
     fn sync(&self, world: &World<H>) -> Outcome {
         for &window in &self.windows {
@@ -413,17 +450,13 @@ impl<H: Handle> Exchange<H> {
     }
 
     fn tokens(&mut self, world: &World<H>) -> Outcome {
-        let (f, k) = (&world.fns, &world.constants);
-        let at: Memory = self.answers.as_mut_ptr().cast();
-        // SAFETY: one byte of the scratch, which lives as long as the exchange; the calls block.
-        unsafe {
-            for &peer in &self.steps.token_to {
-                ok("MPI_Send", (f.send)(at, 1, k.byte, peer, TOKEN, k.world))?;
-            }
-            for &peer in &self.steps.token_from {
-                let code = (f.recv)(at, 1, k.byte, peer, TOKEN, k.world, k.ignore_status);
-                ok("MPI_Recv", code)?;
-            }
+        let at = self.answers.as_mut_ptr().cast();
+        let token = |peer| Message { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
+        for &peer in &self.steps.token_to {
+            send(world, &token(peer))?;
+        }
+        for &peer in &self.steps.token_from {
+            receive(world, &token(peer))?;
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ pub struct MpiFacts {
     pub rank: u32,
     /// Processes of that world.
     pub size: u32,
-    /// Its number among those that share its memory, by MPI's own count.
+    /// Its number among the ranks of its host: those with the same boot and host name.
     pub local_rank: u32,
     /// How many those are.
     pub local_size: u32,

@@ -170,7 +170,13 @@ impl Here<'_> {
 
 /// Folders of a prefix that libraries are in.
 fn libraries_of(prefix: &Path) -> Vec<PathBuf> {
-    ["lib", "lib64", "lib/release"].iter().map(|name| prefix.join(name)).collect()
+    let mut folders: Vec<PathBuf> = ["lib", "lib64", "lib/release"]
+        .iter()
+        .filter_map(|name| prefix.join(name).canonicalize().ok())
+        .collect();
+    // One may be a link to the other.
+    folders.dedup();
+    folders
 }
 
 /// Where the launchers among this process's ancestors are installed, then the `mpirun` that a shell

@@ -71,7 +71,6 @@ functions! {
         group_incl = "MPI_Group_incl" (H, c_int, *const c_int, *mut H);
         group_free = "MPI_Group_free" (*mut H);
         comm_create_group = "MPI_Comm_create_group" (H, H, c_int, *mut H);
-        comm_split_type = "MPI_Comm_split_type" (H, c_int, c_int, H, *mut H);
         comm_free = "MPI_Comm_free" (*mut H);
         comm_create_errhandler = "MPI_Comm_create_errhandler" (OnError<H>, *mut H);
         comm_set_errhandler = "MPI_Comm_set_errhandler" (H, H);
