@@ -143,16 +143,29 @@ pub(super) fn possible() -> CpuSet {
     asked.join().ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// While it lives, this thread runs on one CPU; then again where it ran before.
+/// While it lives, this thread runs on chosen CPUs; then again where it ran before.
 pub(super) struct Pinned {
     before: CpuSet,
 }
 
 impl Pinned {
     pub(super) fn to(cpu: u32) -> std::io::Result<Self> {
+        Self::within(&CpuSet::new([cpu]))
+    }
+
+    /// On any of these.
+    fn within(cpus: &CpuSet) -> std::io::Result<Self> {
         let before = cpus::allowed()?;
-        cpus::pin(cpu)?;
+        cpus::restrict(cpus)?;
         Ok(Self { before })
+    }
+
+    /// On the CPUs of a NUMA domain among those that are possible, so that pages that are taken
+    /// meanwhile are its own. None where that cannot be, and pages come from wherever this runs.
+    pub(super) fn at(sys: &Path, numa: u32, possible: &CpuSet) -> Option<Self> {
+        let list = files::text(sys.join(format!("devices/system/node/node{numa}/cpulist")))?;
+        let domain = list.parse::<CpuSet>().ok()?.intersect(possible);
+        if domain.is_empty() { None } else { Self::within(&domain).ok() }
     }
 }
 
@@ -255,5 +268,16 @@ mod tests {
         assert_eq!(cpus::allowed().unwrap(), CpuSet::new([last]));
         drop(pinned);
         assert_eq!(cpus::allowed().unwrap(), before);
+        // A domain whose list names the last CPU and one that this process cannot have.
+        let folder = tempfile::tempdir().unwrap();
+        let node = folder.path().join("devices/system/node/node3");
+        std::fs::create_dir_all(&node).unwrap();
+        std::fs::write(node.join("cpulist"), format!("{last},60000\n")).unwrap();
+        let pinned = Pinned::at(folder.path(), 3, &before).unwrap();
+        assert_eq!(cpus::allowed().unwrap(), CpuSet::new([last]));
+        drop(pinned);
+        assert_eq!(cpus::allowed().unwrap(), before);
+        assert!(Pinned::at(folder.path(), 4, &before).is_none());
+        assert!(Pinned::at(folder.path(), 3, &CpuSet::new([60_001])).is_none());
     }
 }

@@ -21,6 +21,9 @@ use super::xpmem::{Attached, Calls, Exposed};
 use crate::clock::Origin;
 use crate::loops::{self, Loop};
 
+/// What the kernel says of its processors.
+const SYS: &str = "/sys";
+
 /// One process's way to the others.
 pub(super) struct NodePort {
     pub(super) via: Via,
@@ -196,6 +199,11 @@ impl NodePort {
             let Some(&position) = part.mine.first() else { continue };
             let receives = position != way;
             if receives {
+                // The ring lies in the receiver's domain, wherever this thread happens to run.
+                let _there = match part.group.get(position) {
+                    Some((_, Unit::Numa(numa))) => Pinned::at(Path::new(SYS), *numa, &self.cpus),
+                    _ => None,
+                };
                 let channel = Channel::create(shape(part))?;
                 offer.segments.insert((nth, way), channel.address());
                 made.channels.insert((nth, way), Rc::new(channel));
@@ -299,7 +307,7 @@ impl NodePort {
         let possible: BTreeMap<Rank, CpuSet> =
             offers.iter().map(|(rank, offer)| (*rank, offer.cpus.clone())).collect();
         let all = CpuSet::new(possible.values().flat_map(|c| c.as_slice().iter().copied()));
-        let cores = Cores::read(Path::new("/sys"), &all);
+        let cores = Cores::read(Path::new(SYS), &all);
         let chosen = cores.choose(&pairs, &possible).map_err(|why| {
             CallError::unsupported("join", "cores for the processes", why)
                 .or_try("start fewer ranks, or on more cores")
