@@ -2,6 +2,7 @@
 //! a message, and into the other GPU. What a program does that has no GPU-aware MPI.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use pathline_hal::{
     Buffer, CopyEngine, ExchangeId, Machine, Meeting, Pace, Part, Port, Result, Span, Stream,
@@ -57,8 +58,8 @@ impl<'m> Bounce<'m> {
         for part in parts {
             let (half, host) = half(machine, numa, part)?;
             for &(gpu, ..) in half.out.iter().chain(&half.back) {
-                if !streams.contains_key(&gpu) {
-                    streams.insert(gpu, machine.gpu(gpu)?.stream()?);
+                if let Entry::Vacant(free) = streams.entry(gpu) {
+                    free.insert(machine.gpu(gpu)?.stream()?);
                 }
             }
             halves.push(half);

@@ -329,7 +329,7 @@ impl Layout {
         let each = bytes / parts.max(1);
         let split =
             matches!(op, Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll);
-        if (split && each * parts != bytes) || (op.reduces() && bytes % 8 != 0) {
+        if (split && each * parts != bytes) || (op.reduces() && !bytes.is_multiple_of(8)) {
             return None;
         }
         let part = |p: u64| p * each;
@@ -349,7 +349,7 @@ impl Layout {
                 Self { send: bytes, recv, fills, checks, in_place: None }
             }
             Collective::ReduceScatter => {
-                if each % 8 != 0 {
+                if !each.is_multiple_of(8) {
                     return None;
                 }
                 let fills =

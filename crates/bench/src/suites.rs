@@ -206,13 +206,13 @@ pub const SUITES: &[Suite] = &[
     Suite {
         name: "ccl-collectives",
         about: "NCCL, RCCL: collectives over 2 to all GPUs, streaming, isolated and as graphs",
-        by_default: |scope| scope.ranks.len() >= 1 && between::has(scope, Via::Ccl),
+        by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Via::Ccl),
         cases: Cases::Between(between::ccl_collectives),
     },
     Suite {
         name: "ccl-pairs",
         about: "NCCL, RCCL: send and receive between every ordered pair of GPUs",
-        by_default: |scope| scope.ranks.len() >= 1 && between::has(scope, Via::Ccl),
+        by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Via::Ccl),
         cases: Cases::Between(between::ccl_pairs),
     },
     Suite {

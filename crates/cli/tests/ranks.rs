@@ -43,7 +43,7 @@ fn journal(out: &Path) -> Journal {
 }
 
 fn faults(journal: &Journal) -> Vec<&Fault> {
-    let faulted = |o| if let &Outcome::Faulted(ref fault) = o { Some(fault) } else { None };
+    let faulted = |o| if let Outcome::Faulted(fault) = o { Some(fault) } else { None };
     journal.outcomes.iter().filter_map(faulted).collect()
 }
 
