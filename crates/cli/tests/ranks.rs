@@ -43,8 +43,13 @@ fn journal(out: &Path) -> Journal {
 }
 
 fn faults(journal: &Journal) -> Vec<&Fault> {
-    let faulted = |o| if let Outcome::Faulted(fault) = o { Some(fault) } else { None };
-    journal.outcomes.iter().filter_map(faulted).collect()
+    let mut faults = Vec::new();
+    for outcome in &journal.outcomes {
+        if let Outcome::Faulted(fault) = outcome {
+            faults.push(fault);
+        }
+    }
+    faults
 }
 
 /// Each case has one outcome, and the run says that it is complete.
