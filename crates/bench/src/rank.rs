@@ -456,7 +456,7 @@ mod tests {
     fn parts_of_a_reduce_scatter_have_their_own_pattern() {
         // Four ranks, 4 words each: what all bring to part 2 adds up to what rank 2 looks for.
         let bytes = 4 * 4 * 8;
-        let mut sum = vec![0u64; 16];
+        let mut sum = [0u64; 16];
         for at in 0..4 {
             let brought = written(&layout("reduce_scatter", at, 4, bytes).unwrap().fills, bytes);
             sum.iter_mut().zip(brought).for_each(|(s, b)| *s = s.wrapping_add(b));
