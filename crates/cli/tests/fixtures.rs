@@ -87,3 +87,48 @@ fn hip_over_cuda_moved_real_bytes() {
     assert_eq!(engine.len(), 24);
     assert!(engine.iter().all(|gbs| (394.0..398.0).contains(gbs)), "{engine:?}");
 }
+
+#[test]
+fn nccl_between_two_h200s_is_told_in_both_ways_of_counting() {
+    let (summary, rows) = report("h200-x2-nccl");
+    // nccl-tests printed 330.3 to 330.8 GB/s for all_reduce of 1 GiB on these two, and 16.6 us at 8 B.
+    assert!(summary.contains("all_reduce by NCCL 2.28.9 over 2 ranks"), "{summary}");
+    let all_reduce = medians(&rows, &["ccl@gpu0[all_reduce] x 1GiB"]);
+    assert!(all_reduce.len() == 1 && (326.0..333.0).contains(&all_reduce[0]), "{all_reduce:?}");
+    assert!(rows.iter().all(|row| row["verdict"] == "verified"), "every byte was compared");
+    let run = fixture("h200-x2-nccl");
+    let printed = pathline(&["report", run.to_str().expect("a path"), "--format", "nccl-tests"]);
+    let table = String::from_utf8(printed.stdout).expect("text");
+    let row = table.lines().find(|l| l.trim_start().starts_with("1073741824"));
+    // Size, count, type, operation, root, time, algbw, busbw: of the first operation, broadcast.
+    let numbers: Vec<&str> = row.expect("a row of 1 GiB").split_whitespace().collect();
+    let (time, bus): (f64, f64) = (numbers[5].parse().unwrap(), numbers[7].parse().unwrap());
+    assert!((1_073_741_824.0 / time / 1e3 - bus).abs() < 0.1, "{numbers:?}");
+}
+
+#[test]
+fn an_mpi_without_device_memory_is_told_and_staged() {
+    let (summary, rows) = report("h200-x2-mpi-host-only");
+    let skipped = rows.iter().filter(|row| row["outcome"] == "skipped").count();
+    assert_eq!(skipped, 58);
+    assert!(
+        rows.iter()
+            .filter(|r| r["outcome"] == "skipped")
+            .all(|r| { r["why"].contains("takes host memory only") && r["case"].contains("gpu0") })
+    );
+    assert!(summary.contains("staged through"), "{summary}");
+    let staged = medians(&rows, &["mpi-staged@gpu0[send-w4] x 256MiB"]);
+    // By way of UCX the same library moves device memory 100 times as fast.
+    let (_, aware) = report("h200-x2-mpi-ucx");
+    let direct = medians(&aware, &["vram by mpi@gpu0[send-w4] x 256MiB"]);
+    assert!(staged[0] < 5.0 && direct[0] > 380.0, "{staged:?} {direct:?}");
+}
+
+#[test]
+fn ucx_says_by_which_protocol_device_memory_went() {
+    let (_, rows) = report("h200-x2-ucx");
+    let device = |row: &&BTreeMap<String, String>| row["case"].contains("r1.gpu1.vram by ucx");
+    let engines: Vec<&String> = rows.iter().filter(device).map(|row| &row["engine"]).collect();
+    assert!(engines.len() > 40, "{}", engines.len());
+    assert!(engines.iter().all(|e| e.contains("UCX 1.22.0") && e.contains("cuda_ipc")));
+}

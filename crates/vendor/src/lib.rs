@@ -35,5 +35,5 @@ pub use library::{Found, Tried};
 pub use live::{Opened, live, open};
 pub use monitor::{Management, management};
 pub use mpi::{Launched, MpiFacts, MpiPort, launched, mpi_library, mpirun, open_mpi};
-pub use ports::{OpenedPort, PortContext, ports};
+pub use ports::{OpenedPort, PortContext, ports, ucx_library};
 pub use shm::{MeetingRoom, SharedMeeting, cma_port, shm_port, xpmem_port};

@@ -39,6 +39,19 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// the ranks gives a step a little more, so that what hangs is named by who knows it.
 const ANSWERED: Duration = Duration::from_secs(12);
 
+/// The UCX library that would be taken, without anything being started; or why there is none.
+///
+/// # Errors
+/// Where it was looked for, and the way out.
+pub fn ucx_library() -> Result<String, String> {
+    open_ucx().map(|port| port.library())
+}
+
+fn open_ucx() -> Result<ucx::UcxPort, String> {
+    let named = std::env::var_os("PATHLINE_UCX").map(PathBuf::from);
+    ucx::open(named.as_deref())
+}
+
 fn open<'m>(via: Via, context: &PortContext<'m>) -> Option<OpenedPort<'m>> {
     let me = Rank(context.rank);
     match via {
@@ -49,13 +62,11 @@ fn open<'m>(via: Via, context: &PortContext<'m>) -> Option<OpenedPort<'m>> {
             let asked = CclAsked { patience: ANSWERED, ..CclAsked::default() };
             Some(open_ccl(&runtime, &asked))
         }
-        Via::Ucx => {
-            let named = std::env::var_os("PATHLINE_UCX").map(PathBuf::from);
-            Some(ucx::open(named.as_deref()).map(|port| Box::new(port) as Box<dyn Port>))
-        }
+        Via::Ucx => Some(open_ucx().map(|port| Box::new(port) as Box<dyn Port>)),
         Via::Shm => Some(shm::shm_port(me, PATIENCE)),
         Via::Cma => Some(shm::cma_port(me, PATIENCE)),
         Via::Xpmem => Some(shm::xpmem_port(me, PATIENCE)),
-        _ => None,
+        // Its library is MPI's.
+        Via::MpiStaged => None,
     }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use pathline_hal::{Machine, conformance};
 use pathline_vendor::{
-    Found, Opened, Runtime, beside, management, other_runtime, runtime, writable,
+    Found, Opened, Runtime, beside, management, mpi_library, other_runtime, runtime, ucx_library,
+    writable,
 };
 
 use super::Exit;
@@ -30,6 +31,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
         outln!("    it reads {} GPUs", management.gpus());
     }
     others(&runtime);
+    between();
     folders(&runtime);
     runtime.note.iter().chain(&runtime.numbering()).for_each(|note| outln!("note: {note}"));
     let Opened { machine, without } = pathline_vendor::open(topology, runtime);
@@ -88,6 +90,15 @@ fn others(runtime: &Runtime) {
             Some(file) => outln!("{name}: {}", file.display()),
             None => outln!("{name}: not found"),
         }
+    }
+}
+
+/// Libraries that carry bytes between processes: a line each, since runs of one process need none.
+fn between() {
+    library(&mpi_library(None), true);
+    match ucx_library() {
+        Ok(found) => outln!("{found}"),
+        Err(why) => outln!("UCX: not found: {why}"),
     }
 }
 
