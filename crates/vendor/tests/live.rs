@@ -52,7 +52,7 @@ fn a_team_copies_every_byte_of_any_size_with_any_number_of_threads() {
         for (seed, how) in (1..).zip(machine.host.instructions()) {
             for threads in 1..=cores(&machine).min(3) {
                 src.fill(seed, false).unwrap();
-                dst.fill(0, false).unwrap();
+                dst.fill(!seed, false).unwrap();
                 assert!(dst.check(seed, bytes).is_err());
                 let copy = Work {
                     src: src.address(),
