@@ -16,7 +16,7 @@ pub enum Vendor {
     Nccl,
     /// `librccl.so.1`, in its spelling of functions.
     Rccl,
-    /// HIP by calls of CUDA (`crates/hip-over-cuda`, which must be a dev-dependency as well) under
+    /// HIP by calls of CUDA (an example of `crates/vendor`, which cargo builds before the tests of that crate) under
     /// the name of HIP 6, over whatever CUDA the process then finds.
     HipOverCuda,
 }
@@ -75,7 +75,7 @@ pub fn lay_out(folder: &Path, vendors: &[Vendor], missing: &[&str]) -> io::Resul
     fs::create_dir_all(folder)?;
     for vendor in vendors {
         let library = match vendor {
-            Vendor::HipOverCuda => "pathline_hip_over_cuda",
+            Vendor::HipOverCuda => "hip_over_cuda",
             Vendor::Cuda | Vendor::Hip(_) | Vendor::Nccl | Vendor::Rccl => "pathline_stub",
         };
         let image = fs::read(built(library)?)?;
@@ -90,15 +90,20 @@ pub fn lay_out(folder: &Path, vendors: &[Vendor], missing: &[&str]) -> io::Resul
     Ok(())
 }
 
-/// A `cdylib` of this workspace, as cargo built it for the running test.
+/// A `cdylib` of this workspace, as cargo built it for the running test: of a dev-dependency, or an
+/// example.
 ///
 /// # Errors
-/// It is not beside the test: its crate must be a dev-dependency.
+/// It is not beside the test.
 pub fn built(name: &str) -> io::Result<PathBuf> {
     let test = std::env::current_exe()?;
     let file = format!("lib{name}.so");
-    let found = test.ancestors().skip(1).take(2).map(|f| f.join(&file)).find(|f| f.is_file());
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{file} is not built")))
+    let folders = test.ancestors().skip(1).take(2);
+    let mut places = folders.flat_map(|f| [f.join(&file), f.join("examples").join(&file)]);
+    places.find(|f| f.is_file()).ok_or_else(|| {
+        let way_out = "`cargo test` of the whole crate builds it, `cargo build --examples` as well";
+        io::Error::new(io::ErrorKind::NotFound, format!("{file} is not built; {way_out}"))
+    })
 }
 
 /// Renames exported functions of a shared object, so that nobody finds them. Layout: System V ABI,

@@ -20,7 +20,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "flow", uses: &["schema"], tests_use: &[] },
     Crate { name: "message", uses: &["schema", "flow"], tests_use: &[] },
     Crate { name: "hal", uses: &["schema"], tests_use: &[] },
-    Crate { name: "vendor", uses: &["schema", "hal"], tests_use: &["stub", "hip-over-cuda"] },
+    Crate { name: "vendor", uses: &["schema", "hal"], tests_use: &["stub"] },
     Crate { name: "sim", uses: &["schema", "hal", "flow", "message"], tests_use: &[] },
     Crate { name: "topo", uses: &["schema"], tests_use: &[] },
     Crate { name: "bench", uses: &["schema", "stats", "flow", "hal"], tests_use: &["sim"] },
@@ -53,9 +53,8 @@ const CRATES: &[Crate] = &[
         ],
         tests_use: &["stub"],
     },
-    // Never shipped: only tests may use them.
+    // Never shipped: only tests may use it.
     Crate { name: "stub", uses: &["schema", "hal", "flow", "sim"], tests_use: &[] },
-    Crate { name: "hip-over-cuda", uses: &[], tests_use: &[] },
 ];
 
 /// Development tools beside the crates; nothing may use them.

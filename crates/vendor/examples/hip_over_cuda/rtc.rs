@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use crate::cuda;
 use crate::driver::{self, open, symbol};
+use crate::names::is_common;
 use crate::{Handle, started, store};
 
 /// `HIPRTC_ERROR_INTERNAL_ERROR`
@@ -129,11 +130,6 @@ unsafe extern "C" fn hiprtcCompileProgram(program: Handle, count: i32, options: 
         program => Handle, pointers.len() as i32 => i32, pointers.as_ptr() => Texts))
 }
 
-/// Options that both compilers take.
-fn is_common(option: &str) -> bool {
-    ["--std=", "-std=", "-D", "-I", "-default-device"].iter().any(|known| option.starts_with(known))
-}
-
 /// `--gpu-architecture=sm_90` for the thread's device.
 fn target() -> Option<String> {
     let number = |which: i32| {
@@ -145,16 +141,4 @@ fn target() -> Option<String> {
         (code == 0).then_some(value)
     };
     Some(format!("--gpu-architecture=sm_{}{}", number(75)?, number(76)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_of_one_compiler_are_kept_from_the_other() {
-        let kept = ["--std=c++17", "-DA=1", "-default-device"];
-        assert!(kept.iter().all(|o| is_common(o)));
-        assert!(!is_common("--offload-arch=gfx90a") && !is_common("-O3"));
-    }
 }

@@ -1,4 +1,4 @@
-//! Statuses of CUDA as HIP numbers and names them.
+//! Statuses of CUDA as HIP numbers and names them, and options that both compilers take.
 
 use std::ffi::CStr;
 
@@ -73,6 +73,11 @@ pub(crate) fn words(code: i32) -> &'static CStr {
     row(code).1
 }
 
+/// Options that both compilers take.
+pub(crate) fn is_common(option: &str) -> bool {
+    ["--std=", "-std=", "-D", "-I", "-default-device"].iter().any(|known| option.starts_with(known))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +90,12 @@ mod tests {
         }
         assert_eq!(name(704), c"hipErrorPeerAccessAlreadyEnabled");
         assert_eq!(words(12345), c"unknown error");
+    }
+
+    #[test]
+    fn options_of_one_compiler_are_kept_from_the_other() {
+        let kept = ["--std=c++17", "-DA=1", "-default-device"];
+        assert!(kept.iter().all(|o| is_common(o)));
+        assert!(!is_common("--offload-arch=gfx90a") && !is_common("-O3"));
     }
 }
