@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use pathline_hal::{
-    Buffer, CopyEngine, ExchangeId, Machine, Meeting, Pace, Part, Port, Result, Span, Stream,
+    Alone, Buffer, CopyEngine, ExchangeId, Machine, Meeting, Pace, Part, Port, Result, Span, Stream,
 };
 use pathline_schema::{Bytes, Collective, Mem, Place, Rank, Unit, Via, Wire, WireOp};
 
@@ -32,15 +32,6 @@ struct Half<'m> {
     back: Copies,
     /// Held for the addresses in the copies.
     _host: Vec<Buffer<'m>>,
-}
-
-/// Repetitions are let go by who has counted them already.
-struct Alone;
-
-impl Meeting for Alone {
-    fn meet(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 impl<'m> Bounce<'m> {

@@ -12,7 +12,7 @@ use pathline_stats::{Progress, StopRule, half_width};
 
 use crate::crew::{Doing, Interrupt, Task, Word};
 use crate::lane::{self, Lane, Lap, Pool};
-use crate::plan::Entry;
+use crate::plan::{Entry, needs};
 use crate::start::Starts;
 use crate::watch::Watch;
 use crate::wires;
@@ -45,6 +45,9 @@ const STATE_KEEPS: Ns = Ns::ms(200.0);
 const FIRST_PAYS: f64 = 20.0;
 /// How much longer a background flow is made to run than the timed ones.
 const BACKGROUND_MARGIN: f64 = 2.0;
+
+/// Bytes of each GPU's memory, and of the host's.
+type ByGpu = BTreeMap<Option<u32>, u64>;
 
 /// Where words go. Its error ends the work.
 type Tell<'t> = &'t mut dyn FnMut(Word) -> io::Result<()>;
@@ -110,21 +113,24 @@ impl<'a> Engine<'a> {
     /// As many cases as fit into memory together, at least one.
     fn take_batch(&self, waiting: &mut VecDeque<Entry>) -> Vec<Entry> {
         let mut batch = Vec::new();
-        let mut buffers = BTreeMap::new();
+        let (mut buffers, mut between) = (BTreeMap::new(), BTreeMap::new());
         while let Some(entry) = waiting.front() {
             let mut with = buffers.clone();
             with.extend(lane::buffers(&entry.case));
-            if !batch.is_empty() && !self.fits(&with) {
+            let mut ranks = between.clone();
+            add_ranks(&mut ranks, entry);
+            if !batch.is_empty() && !self.fits(&with, &ranks) {
                 break;
             }
-            buffers = with;
+            (buffers, between) = (with, ranks);
             batch.extend(waiting.pop_front());
         }
         batch
     }
 
-    fn fits(&self, buffers: &BTreeMap<lane::Key, Bytes>) -> bool {
-        let mut used: BTreeMap<Option<u32>, u64> = BTreeMap::new();
+    /// Whether buffers of this process and of ranks fit into the memory of the host and of each GPU.
+    fn fits(&self, buffers: &BTreeMap<lane::Key, Bytes>, ranks: &ByGpu) -> bool {
+        let mut used = ranks.clone();
         for (key, bytes) in buffers {
             *used.entry(key.place.unit.gpu()).or_default() += bytes.0;
         }
@@ -151,7 +157,9 @@ impl<'a> Engine<'a> {
         let probes = batch.iter().all(|e| e.budget.is_some());
         let mut with = needed.clone();
         with.extend(self.pool.held());
-        if !probes || !self.fits(&with) {
+        let mut ranks = ByGpu::new();
+        batch.iter().for_each(|entry| add_ranks(&mut ranks, entry));
+        if !probes || !self.fits(&with, &ranks) {
             self.pool.keep(&needed);
         }
         let (mut running, mut short) = (Vec::new(), Vec::new());
@@ -473,6 +481,16 @@ impl<'a> Engine<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// Adds what the ranks of a case hold, which is not this process's.
+fn add_ranks(used: &mut ByGpu, entry: &Entry) {
+    if wires::is_between(&entry.case) {
+        for (unit, bytes) in needs(&entry.case) {
+            let sum = used.entry(unit.gpu()).or_default();
+            *sum = sum.saturating_add(bytes.0);
+        }
     }
 }
 

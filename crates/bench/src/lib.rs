@@ -31,7 +31,7 @@ pub use engine::default_settings;
 pub use estimate::probes as time_of_probes;
 pub use overhead::Overhead;
 pub use plan::{Entry, Plan, Scope};
-pub use rank::{RankSide, host_bytes as host_bytes_of_rank};
+pub use rank::RankSide;
 pub use session::{Event, Header, Session, SessionError};
 pub use suites::{Cases, Draw, PROBE_BUDGET, SUITES, Suite};
 pub use tune::{Stamp, searches, tune};

@@ -224,7 +224,11 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
         let sum = needs.entry(unit).or_default();
         *sum = Bytes(sum.0.saturating_add(bytes));
     };
-    for flow in case.flows().filter(|flow| flow.by.wire().is_none()) {
+    for flow in case.flows() {
+        if let Some(wire) = flow.by.wire() {
+            between::needs(flow, wire).into_iter().for_each(|(unit, bytes)| need(unit, bytes.0));
+            continue;
+        }
         match flow.by {
             // What is page-locked is there once; a call about no memory needs none.
             Mover::Call { .. } => {

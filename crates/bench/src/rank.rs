@@ -7,7 +7,7 @@ use pathline_hal::{
     pattern,
 };
 use pathline_schema::{
-    Bytes, Cadence, Case, Collective, Flow, Mem, Member, Place, Rank, Unit, Verdict, Via, WireOp,
+    Bytes, Cadence, Case, Collective, Flow, Member, Place, Rank, Unit, Verdict, Via, WireOp,
 };
 
 use crate::bounce::Bounce;
@@ -408,15 +408,6 @@ fn share(offset: u64, bytes: u64, seed: u64, at: u64, n: u64) -> Vec<(u64, u64, 
     let before = (offset, from, pattern::ZERO);
     let after = (offset + to, bytes - to, pattern::ZERO);
     [whole, before, after].into_iter().filter(|&(_, bytes, _)| bytes > 0).collect()
-}
-
-/// Host memory that a rank needs for a case, the most of all of them.
-pub fn host_bytes(case: &Case) -> Bytes {
-    let of = |flow: &Flow| {
-        let device = matches!(flow.src.mem, Mem::Vram | Mem::VramFine);
-        if device { 0 } else { flow.bytes.0.saturating_mul(2) }
-    };
-    Bytes(case.timed.iter().map(of).fold(0, u64::saturating_add))
 }
 
 #[cfg(test)]

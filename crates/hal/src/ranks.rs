@@ -101,6 +101,16 @@ pub trait Meeting {
     fn meet(&self) -> Result<()>;
 }
 
+/// The meeting of who waits for nobody, where messages themselves order what is done.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Alone;
+
+impl Meeting for Alone {
+    fn meet(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// What one process can do with one way between processes.
 ///
 /// Binding takes two steps, so that processes can tell each other addresses and keys: each gives

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use pathline_bench::RankSide;
-use pathline_hal::{ExchangeId, Meeting};
+use pathline_hal::{Alone, ExchangeId};
 use pathline_schema::{Case, Mem, Member, Rank};
 use pathline_vendor::{mpirun, open_mpi};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -21,6 +21,7 @@ use super::side::describe;
 use crate::args::LibraryArgs;
 use crate::env;
 use crate::say::outln;
+use crate::worker::program;
 use crate::world::{Open, Spread, World};
 
 /// Such a launch takes a second or two; a library that does not know device memory may also hang.
@@ -44,12 +45,7 @@ pub(super) fn no_device_memory() -> Option<String> {
 
 fn attempt(mpirun: &Path) -> std::result::Result<(), String> {
     let mut command = Command::new(mpirun);
-    command.args(["-n", "2", "/proc/self/exe"]);
-    if let Ok(exe) = std::env::current_exe() {
-        command = Command::new(mpirun);
-        command.args(["-n", "2"]).arg(exe);
-    }
-    command.args(["rank", "--probe"]).process_group(0);
+    command.args(["-n", "2"]).arg(program()).args(["rank", "--probe"]).process_group(0);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         // How a user chooses transports is kept.
@@ -141,13 +137,4 @@ pub(crate) fn run() -> Result<()> {
         outln!("{CAME}");
     }
     Ok(())
-}
-
-/// Messages order the two by themselves.
-struct Alone;
-
-impl Meeting for Alone {
-    fn meet(&self) -> pathline_hal::Result<()> {
-        Ok(())
-    }
 }

@@ -149,7 +149,7 @@ impl Drop for Process {
 }
 
 /// This program, also where it was replaced since, or where nothing tells its path.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let proc = Path::new("/proc/self/exe");
     match std::env::current_exe() {
         Ok(path) if path.is_file() => path,
