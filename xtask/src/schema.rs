@@ -76,6 +76,8 @@ fn examples() -> Result<Vec<Message>> {
             moved_bytes: Bytes::gib(1),
             samples_ns: vec![21_521_000.0, 21_530_500.0],
             by_rank: BTreeMap::new(),
+            io: Vec::new(),
+            setup: BTreeMap::new(),
         })
         .collect();
     let sampled = Sampled { case: case.clone(), suites: suites.clone(), series: series.clone() };
@@ -154,6 +156,7 @@ fn begin() -> Begin {
                 "a child that sent device memory died of SIGSEGV".to_owned(),
             )]),
         }]),
+        stores: Vec::new(),
     }
 }
 

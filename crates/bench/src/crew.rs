@@ -8,7 +8,7 @@ use std::io;
 
 use pathline_hal::Machine;
 use pathline_schema::{
-    Case, GpuFacts, Member, Message, Ns, Sampled, Settings, Topology, Unit, World,
+    Case, GpuFacts, Member, Message, Ns, Sampled, Settings, StoreFacts, Topology, Unit, World,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,9 @@ pub struct About {
     /// The processes that measure together; none in a run of one process.
     #[serde(default)]
     pub ranks: Vec<Member>,
+    /// The places for files that the run was given, by number.
+    #[serde(default)]
+    pub stores: Vec<StoreFacts>,
 }
 
 impl About {
@@ -47,6 +50,7 @@ impl About {
             overhead_ns: overhead(machine, how),
             gpus: facts(machine),
             ranks: machine.ranks.as_ref().map_or_else(Vec::new, |r| r.members().to_vec()),
+            stores: machine.storage.as_ref().map_or_else(Vec::new, |s| s.stores()),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! How long a step may take before it is taken for hung.
 
-use pathline_schema::{Bytes, Case, Flow, Ns, Settings};
+use pathline_schema::{Bytes, Case, Flow, Io, IoFiles, Ns, Settings};
 
 use crate::crew::Doing;
+use crate::files;
 use crate::lane;
 use crate::plan::needs_runtime;
 
@@ -15,6 +16,8 @@ const BUDGETS: f64 = 10.0;
 /// Bytes per ns, 0.25 GB/s: a tenth of what the slowest known path of whole buffers moves, pages
 /// that migrate one fault at a time (2.8 GB/s on MI250X).
 const SLOWEST: f64 = 0.25;
+/// Bytes per ns of files that are written before they are read: 50 MB/s.
+const SLOWEST_DISK: f64 = 0.05;
 /// A dependent step; the slowest known takes 1.2 us (a GPU that reads host memory).
 const SLOWEST_STEP: Ns = Ns::us(4.0);
 
@@ -34,9 +37,19 @@ pub fn deadline(case: &Case, doing: Doing, settings: &Settings) -> Ns {
     let moved: u64 = case.flows().map(|flow| flow.bytes.0).fold(0, u64::saturating_add);
     let through = (stored.saturating_add(moved)) as f64 / SLOWEST * passes;
     let chased: f64 = case.flows().map(|flow| steps(flow) as f64 * SLOWEST_STEP.0 * passes).sum();
+    let laid: f64 = case.flows().filter_map(|flow| flow.by.io()).map(laid_out).sum();
+    let laid = if doing == Doing::Bind { laid / SLOWEST_DISK } else { 0.0 };
+    let budgets = case.flows().filter(|flow| flow.by.io().is_some()).map(|_| files::BUDGETS);
+    let budget = settings.case_budget.0 * budgets.fold(1.0, f64::max);
     let compiles = doing == Doing::Bind && needs_runtime(case);
     let compile = if compiles { COMPILE } else { Ns::ZERO };
-    Ns(AT_LEAST.0 + settings.case_budget.0 * BUDGETS + compile.0 + through + chased)
+    Ns(AT_LEAST.0 + budget * BUDGETS + compile.0 + through + chased + laid)
+}
+
+/// Bytes of the files that I/O needs.
+fn laid_out(io: &Io) -> f64 {
+    let files = if io.files == IoFiles::Own { io.threads } else { 1 };
+    io.span.as_f64() * f64::from(files)
 }
 
 fn steps(flow: &Flow) -> u64 {

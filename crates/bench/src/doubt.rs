@@ -176,6 +176,8 @@ mod tests {
             moved_bytes: Bytes::mib(256),
             samples_ns: vec![us * 1e3; 7],
             by_rank: BTreeMap::new(),
+            io: Vec::new(),
+            setup: BTreeMap::new(),
         };
         // 128 faults of 10 us are 1280 us; 268 MB in 720 us are 373 GB/s.
         assert!(stayed(&series("fault", 720.0)).is_some_and(|t| t.contains("373 GB/s")));

@@ -347,7 +347,8 @@ impl<'a> Engine<'a> {
 
     /// The time of a case, warm-up included.
     fn budget(&self, case: &Running<'_>) -> Ns {
-        case.entry.budget.unwrap_or(self.settings.case_budget)
+        let budgets = case.lanes.iter().map(|lane| lane.budgets()).fold(1.0, f64::max);
+        case.entry.budget.unwrap_or(self.settings.case_budget * budgets)
     }
 
     /// One sample: everything is enqueued behind gates and released together.
@@ -366,6 +367,7 @@ impl<'a> Engine<'a> {
                 for (rank, took) in lap.by_rank {
                     series.by_rank.entry(rank).or_default().push(took.0);
                 }
+                series.io.extend(lap.io);
             }
             let spent = case.spent + (self.machine.clock.now() - begun);
             if spent > self.budget(case) && case.samples() >= MIN_FOR_INTERVAL {
@@ -405,6 +407,12 @@ impl<'a> Engine<'a> {
             Ok(verdict) => verdict,
             Err(error) => return failed(case.entry, &error, tell),
         };
+        for (series, lane) in case.series.iter_mut().zip(&mut case.lanes) {
+            match lane.close() {
+                Ok(calls) => series.setup.extend(calls),
+                Err(error) => return failed(case.entry, &error, tell),
+            }
+        }
         self.watch.after(&mut case.gpus);
         let stop = Stop {
             reason,
@@ -436,7 +444,12 @@ impl<'a> Engine<'a> {
         for lane in &mut case.lanes {
             lane.spoil()?;
         }
+        let mut landed = false;
+        for lane in &mut case.lanes {
+            landed |= lane.land()?;
+        }
         match reps {
+            _ if landed => {}
             Some(1) => self.look(case, 1)?,
             _ => drop(once(self.machine, case, 1, &mut || ())?),
         }
@@ -579,6 +592,8 @@ impl Running<'_> {
             moved_bytes: Bytes(flow.bytes.0.saturating_mul(reps).saturating_mul(lane.messages())),
             samples_ns: Vec::new(),
             by_rank: BTreeMap::new(),
+            io: Vec::new(),
+            setup: BTreeMap::new(),
         });
         self.series = open.collect();
     }
@@ -605,6 +620,7 @@ impl Running<'_> {
                 .iter()
                 .map(|(&rank, all)| (rank, all.iter().skip(from).copied().collect()))
                 .collect(),
+            io: s.io.iter().skip(from).cloned().collect(),
             ..s.clone()
         };
         Sampled {

@@ -71,7 +71,8 @@ fn need(flow: &Flow) -> Option<(&'static str, &'static str)> {
         | Mover::Migrate { .. }
         | Mover::Cpu { .. }
         | Mover::Call { .. }
-        | Mover::Wire { .. } => None,
+        | Mover::Wire { .. }
+        | Mover::Io { .. } => None,
     }
 }
 
@@ -110,6 +111,7 @@ mod tests {
             tuned: &crate::tuned::KNOWN,
             draw: crate::Draw::default(),
             ranks: &[],
+            stores: &[],
         };
         let patterns: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
         let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

@@ -89,6 +89,7 @@ mod tests {
             tuned: &Tuned::plain(),
             draw: Draw::default(),
             ranks: &[],
+            stores: &[],
         };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let cases: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();

@@ -8,11 +8,12 @@ use pathline_hal::{
     Stream, Team, Work,
 };
 use pathline_schema::{
-    Bytes, Cadence, Case, CpuOp, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, Rank,
-    RuntimeCall, Timer, Unit, Verdict,
+    Bytes, Cadence, Case, CpuOp, Flow, Io, IoReading, KernelOp, Mem, MigrateHow, Mover, Ns, Place,
+    Rank, RuntimeCall, Tally, Timer, Unit, Verdict,
 };
 
 use crate::calls::Calls;
+use crate::files::{self, Files};
 use crate::plan::{is_blocking, zero_copy};
 use crate::staged::Staged;
 
@@ -25,12 +26,14 @@ pub(crate) struct Lap {
     pub(crate) steps: u64,
     /// How long by each of several processes.
     pub(crate) by_rank: BTreeMap<Rank, Ns>,
+    /// What I/O says beside.
+    pub(crate) io: Option<IoReading>,
 }
 
 impl Lap {
     /// One process's.
     pub(crate) fn of(elapsed: Ns, steps: u64) -> Self {
-        Self { elapsed, steps, by_rank: BTreeMap::new() }
+        Self { elapsed, steps, by_rank: BTreeMap::new(), io: None }
     }
 }
 
@@ -64,14 +67,26 @@ pub(crate) trait Lane {
     fn min_sample(&self) -> Ns {
         Ns::ZERO
     }
+    /// Case budgets that a case of it takes.
+    fn budgets(&self) -> f64 {
+        1.0
+    }
     /// Payloads that one operation moves.
     fn messages(&self) -> u64 {
         1
     }
     /// Makes the destination wrong, so that only the operation can make it right.
     fn spoil(&mut self) -> Result<()>;
+    /// Does once what is then checked, if that is another thing than an operation of a sample.
+    fn land(&mut self) -> Result<bool> {
+        Ok(false)
+    }
     /// Compares every byte of the destination.
     fn check(&self) -> Result<Verdict>;
+    /// Ends it, and says which calls it took to begin and to end it, by name.
+    fn close(&mut self) -> Result<BTreeMap<String, Tally>> {
+        Ok(BTreeMap::new())
+    }
 }
 
 /// Most repetitions in one sample.
@@ -154,7 +169,15 @@ pub(crate) fn buffers(case: &Case) -> impl Iterator<Item = (Key, Bytes)> + '_ {
         .map(|key| (key, key.bytes))
 }
 
+/// Memory that I/O goes through; what it holds is its lane's affair.
+fn of_io(flow: &Flow, io: &Io, place: Place, nth: usize) -> Key {
+    Key { place, bytes: files::slots(flow, io), role: Role::Destination, user: None, nth }
+}
+
 fn source(flow: &Flow, nth: usize) -> Option<Key> {
+    if let Mover::Io { io, .. } = &flow.by {
+        return Some(of_io(flow, io, files::host_memory(flow, io)?, nth));
+    }
     if let Mover::Call { call, .. } = flow.by {
         // Pageable memory that is page-locked and let go; other calls bring their own.
         let locks = matches!(call, RuntimeCall::Register | RuntimeCall::Unregister);
@@ -173,8 +196,11 @@ fn source(flow: &Flow, nth: usize) -> Option<Key> {
 }
 
 /// Migrated pages change their place, not their buffer: a migration has no destination. Nor has a
-/// call.
+/// call. Of I/O the source is the host's memory and the destination the GPU's, whichever way it goes.
 fn destination(flow: &Flow, nth: usize) -> Option<Key> {
+    if let Mover::Io { io, .. } = &flow.by {
+        return Some(of_io(flow, io, files::gpu_memory(flow)?, nth));
+    }
     let keeps = matches!(flow.by, Mover::Migrate { .. } | Mover::Call { .. });
     let stored = flow.dst.mem != Mem::Reg && !keeps;
     let (place, bytes, role) = (flow.dst, flow.bytes, Role::Destination);
@@ -228,6 +254,7 @@ pub(crate) fn bind<'m>(
             streamed(at, ends, Job::Batch { copies }, true)
         }
         Mover::Wire { .. } => Err(no_fit(flow)),
+        Mover::Io { io, .. } => Ok(Box::new(Files::new(machine, flow, io, ends.src, ends.dst)?)),
         Mover::Call { call, .. } => Ok(Box::new(Calls::new(machine, flow, call, ends.src)?)),
         Mover::Cpu { at, work, threads } => {
             let numa = at.numa().ok_or_else(|| no_fit(flow))?;

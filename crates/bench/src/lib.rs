@@ -11,6 +11,7 @@ mod doubt;
 mod engine;
 mod environment;
 mod estimate;
+mod files;
 mod lane;
 mod overhead;
 mod plan;

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
     Bytes, Case, CpuOp, Flow, Mem, Member, MigrateHow, Mover, Ns, Pattern, Place, STAGED_CHUNK,
-    STAGED_CHUNKS, Topology, Unit,
+    STAGED_CHUNKS, StoreFacts, Topology, Unit,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::files;
 use crate::suites::{Draw, PROBE_BUDGET, SUITES, Suite, between};
 use crate::tuned::Tuned;
 
@@ -35,6 +36,8 @@ pub struct Scope<'a> {
     pub draw: Draw,
     /// The processes that measure together; none in a run of one process.
     pub ranks: &'a [Member],
+    /// The places for files that the run was given, by number.
+    pub stores: &'a [StoreFacts],
 }
 
 /// One case of a run.
@@ -192,6 +195,8 @@ fn comparable(entry: &Entry) -> (String, Vec<(&'static str, &'static str, Bytes,
             Mover::Call { call, .. } => call.word(),
             Mover::Migrate { how, .. } => how.word(),
             Mover::Wire { wire, .. } => wire.op.kind(),
+            // Host and GPU, engine and engine are taken in turn: disks drift.
+            Mover::Io { .. } => return ("io", "", f.bytes, f.dst.mem == Mem::File),
         };
         (f.by.kind(), op, f.bytes, f.by.at() == f.src.unit)
     };
@@ -227,6 +232,12 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
     for flow in case.flows() {
         if let Some(wire) = flow.by.wire() {
             between::needs(flow, wire).into_iter().for_each(|(unit, bytes)| need(unit, bytes.0));
+            continue;
+        }
+        if let Some(io) = flow.by.io() {
+            let (host, gpu) = (files::host_memory(flow, io), files::gpu_memory(flow));
+            let bytes = files::slots(flow, io).0;
+            host.into_iter().chain(gpu).for_each(|place| need(place.unit, bytes));
             continue;
         }
         match flow.by {
@@ -284,6 +295,10 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
         let exists = match unit {
             Unit::Gpu(n) => topology.gpus.iter().any(|g| g.index == n),
             Unit::Numa(n) => topology.numa.iter().any(|d| d.id == n),
+            Unit::Store(_) if scope.stores.is_empty() => {
+                return Some("no place for files was named; name a folder with --store".to_owned());
+            }
+            Unit::Store(n) => scope.stores.len() > n as usize,
         };
         if !exists {
             return Some(format!("there is no {unit} here"));
@@ -293,6 +308,9 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
         && let Some(why) = scope.without_runtime
     {
         return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
+    }
+    if let Mover::Io { at, io } = flow.by {
+        return cannot_cpu(topology, at, None, io.threads);
     }
     // HSA switches are read by AMD's runtime only.
     let of_amd = topology.gpus.iter().any(|g| g.vendor == "amd");
@@ -319,7 +337,7 @@ pub(crate) fn needs_runtime(case: &Case) -> bool {
 }
 
 fn needs_driver(flow: &Flow) -> bool {
-    let on_device = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg);
+    let on_device = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg | Mem::File);
     flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device)
 }
 
@@ -357,6 +375,7 @@ fn too_big(scope: &Scope, case: &Case) -> Option<String> {
                 host = host.saturating_add(bytes.0);
                 continue;
             }
+            Unit::Store(_) => continue,
             Unit::Gpu(n) => {
                 let gpu = scope.topology.gpus.iter().find(|g| g.index == n);
                 gpu.map(|g| g.memory).filter(|m| m.0 > 0).unwrap_or(Bytes(u64::MAX))
@@ -437,6 +456,7 @@ mod tests {
             tuned: &Tuned::plain(),
             draw: crate::Draw::default(),
             ranks: &[],
+            stores: &[],
         };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let patterns: Vec<Pattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
@@ -603,6 +623,7 @@ mod tests {
                 tuned: &Tuned::plain(),
                 draw: crate::Draw::default(),
                 ranks: &[],
+                stores: &[],
             };
             let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
             plan.entries[0].skip.is_some()

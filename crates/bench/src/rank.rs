@@ -280,6 +280,7 @@ fn group(flow: &Flow, members: &[Member]) -> Option<Vec<(Rank, Unit)>> {
             _ if rank == dst.rank => Some(dst.unit),
             Unit::Gpu(_) => member.gpus.first().map(|&gpu| Unit::Gpu(gpu)),
             Unit::Numa(_) => Some(Unit::Numa(member.numa)),
+            Unit::Store(_) => None,
         }
     };
     (src.rank.0..=dst.rank.0).map(Rank).map(|rank| Some((rank, unit(rank)?))).collect()

@@ -178,7 +178,7 @@ impl Session {
         show: &mut dyn FnMut(Event<'_>),
     ) -> Result<End, SessionError> {
         let begun = crew.now();
-        let About { world, topology, overhead_ns, gpus, ranks, .. } = crew.about().clone();
+        let About { world, topology, overhead_ns, gpus, ranks, stores, .. } = crew.about().clone();
         let begin = Begin {
             schema: SCHEMA_VERSION,
             version: header.version,
@@ -191,6 +191,7 @@ impl Session {
             overhead_ns: overhead_ns.clone(),
             gpus: gpus.clone(),
             ranks,
+            stores,
         };
         let path = self.path.clone();
         let todo: Vec<&Entry> =

@@ -58,7 +58,7 @@ impl PathClass {
             (Some(Unit::Numa(_)), None) => Some(Self::HostRead),
             (None, Some(Unit::Gpu(_))) => Some(Self::PeerWrite),
             (None, Some(Unit::Numa(_))) => Some(Self::HostWrite),
-            (Some(_), Some(_)) => None,
+            _ => None,
         }
     }
 }

@@ -82,7 +82,7 @@ impl Lane for WireLane<'_> {
         let by_rank: BTreeMap<Rank, Ns> =
             by_rank.into_iter().map(|(rank, ns)| (rank, one_way(ns))).collect();
         let steps = reps * u64::from(self.wire.op.window());
-        Ok(Lap { elapsed: one_way(elapsed), steps, by_rank })
+        Ok(Lap { by_rank, ..Lap::of(one_way(elapsed), steps) })
     }
 
     fn timer(&self) -> Timer {

@@ -80,6 +80,7 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
         tuned: &pathline_bench::KNOWN,
         draw: pathline_bench::Draw::default(),
         ranks: &[],
+        stores: &[],
     };
     let cases = [
         "gpu0.vram > gpu3.vram by dma@gpu0 x 10MiB",

@@ -31,6 +31,7 @@ fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<Measured> {
         tuned: &tuned,
         draw: pathline_bench::Draw::default(),
         ranks: &[],
+        stores: &[],
     };
     let patterns: Vec<Pattern> = cases.iter().map(|c| c.parse().unwrap()).collect();
     let plan = Plan::new(&scope, &[], &patterns).unwrap();

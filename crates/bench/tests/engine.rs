@@ -38,6 +38,7 @@ fn plan(machine: &Machine, patterns: &[&str]) -> Plan {
         tuned: &tuned,
         draw: pathline_bench::Draw::default(),
         ranks: &[],
+        stores: &[],
     };
     let patterns: Vec<_> = patterns.iter().map(|p| p.parse().unwrap()).collect();
     // Suites of single flows: a pattern would also choose cases of many.

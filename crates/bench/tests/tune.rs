@@ -87,6 +87,7 @@ fn search(
         tuned: &plain,
         draw: pathline_bench::Draw::default(),
         ranks: &[],
+        stores: &[],
     };
     let stamp = Stamp { date: "2026-11-21T03:00:00Z".to_owned(), version: "0".to_owned() };
     let mut tuned = Tuned::plain();

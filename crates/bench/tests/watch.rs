@@ -58,6 +58,7 @@ fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
         tuned: &KNOWN,
         draw: pathline_bench::Draw::default(),
         ranks: &[],
+        stores: &[],
     };
     let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
     assert!(!plan.entries.is_empty(), "{case}");

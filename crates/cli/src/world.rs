@@ -115,8 +115,8 @@ impl World {
     ) -> Scope<'a> {
         let simulated = matches!(self, Self::Simulated(..));
         let without_runtime = self.without_gpus();
-        let (topology, ranks) = (self.topology(), &[]);
-        Scope { topology, simulated, without_runtime, memory, env, tuned, draw, ranks }
+        let (topology, ranks, stores) = (self.topology(), &[], &[]);
+        Scope { topology, simulated, without_runtime, memory, env, tuned, draw, ranks, stores }
     }
 
     /// Opens the machine. The GPU runtime completes what discovery knew of the node, so the plan

@@ -274,7 +274,8 @@ impl Keys {
                 | Mover::Blit { .. }
                 | Mover::Staged { .. }
                 | Mover::Batch { .. }
-                | Mover::Wire { .. } => "",
+                | Mover::Wire { .. }
+                | Mover::Io { .. } => "",
             };
             flows.push(self.flow((*src, *dst), by.kind(), by.at(), how));
         }
@@ -298,6 +299,7 @@ impl Keys {
         match unit {
             Unit::Gpu(_) => format!("gpu {nth}"),
             Unit::Numa(_) => format!("numa {nth}"),
+            Unit::Store(_) => format!("store {nth}"),
         }
     }
 }

@@ -554,6 +554,7 @@ fn read_measured(source: &Source<'_>, raw: &File) -> Result<Measured, DescError>
     let exists = |unit: Unit| match unit {
         Unit::Gpu(g) => gpus.contains(&g),
         Unit::Numa(n) => numas.contains(&n),
+        Unit::Store(_) => false,
     };
     let parts = Parts {
         about: raw.measured.as_ref(),
@@ -632,7 +633,7 @@ fn nic(raw: &File, nic: &RawNic) -> Nic {
             (Some(g), home.map(|gpu| *gpu.numa.get_ref()))
         }
         Node::Numa(n) => (None, Some(n)),
-        Node::Switch(_) => (None, None),
+        Node::Switch(_) | Node::Store(_) => (None, None),
     };
     let speed_mbits = Some(u64::from(nic.gbits) * 1000);
     Nic { name: nic.name.clone(), pci: String::new(), numa, speed_mbits, near_gpu }

@@ -428,7 +428,7 @@ impl Book {
             Mover::Kernel { .. } => ("kernel", time.launch_call_us),
             Mover::Migrate { .. } => ("migration", time.launch_call_us),
             Mover::Cpu { .. } | Mover::Call { .. } => ("CPU loop", 0.0),
-            Mover::Wire { .. } => return None,
+            Mover::Wire { .. } | Mover::Io { .. } => return None,
         };
         let limit = format!("{} alone", path.key);
         let stage = Stage { name: limit.clone(), peak: rate, cap: rate, why: String::new() };

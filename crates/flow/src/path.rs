@@ -77,6 +77,7 @@ pub(crate) fn build(net: &Network, flow: &Flow) -> Result<Built, NoPath> {
         Mover::Wire { .. } => {
             no("what goes between processes is a library's, not the node's alone")
         }
+        Mover::Io { .. } => no("what files take is their store's, not the node's alone"),
     }
 }
 
@@ -88,6 +89,7 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
     let exists = match place.unit {
         Unit::Gpu(g) => net.gpus.contains_key(&g),
         Unit::Numa(n) => net.numas.contains_key(&n),
+        Unit::Store(_) => false,
     };
     if !exists {
         return no(format!("this machine has no {}", place.unit));
@@ -102,6 +104,7 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
         | Mem::Paged
         | Mem::Huge => !on_gpu,
         Mem::Managed => true,
+        Mem::File => false,
         Mem::Reg => {
             let computes =
                 matches!(by, Mover::Kernel { .. } | Mover::Cpu { .. } | Mover::Call { .. });
@@ -261,7 +264,7 @@ fn load_ns(net: &Network, at: Unit, unit: Unit, passed: u32) -> f64 {
     match unit {
         _ if unit == at => kernel.local_load_ns,
         Unit::Gpu(_) => kernel.peer_load_ns + kernel.hop_load_ns * f64::from(passed),
-        Unit::Numa(_) => kernel.host_load_ns,
+        Unit::Numa(_) | Unit::Store(_) => kernel.host_load_ns,
     }
 }
 
@@ -348,6 +351,7 @@ impl<'a> Way<'a> {
                 self.demand(node, ratio * passes);
                 self.host(g, Some(n), hop, hand, ratio)
             }
+            Unit::Store(_) => no("a GPU has no way to files of its own"),
         }
     }
 
@@ -567,7 +571,7 @@ impl<'a> Way<'a> {
                     let Some(numa) = self.net.numas.get(&n) else { continue };
                     (numa.memory, numa.memory_peak, of_host, "DDR")
                 }
-                Node::Switch(_) => continue,
+                Node::Switch(_) | Node::Store(_) => continue,
             };
             self.memory_stage(node, what, resource, peak, share, ratio);
         }

@@ -95,6 +95,7 @@ impl Rules {
             _ if end(n) => true,
             Node::Switch(_) => true,
             Node::Numa(_) => self.through_host,
+            Node::Store(_) => false,
             Node::Gpu(_) => !self.through_host && bundle.kind == LinkKind::Xgmi,
         };
         // The ends may be entered only at the end: a route never comes back to its source.

@@ -3,7 +3,7 @@
 
 use pathline_schema::{Bytes, MigrateHow, Ns, Place, Rate, Variant};
 
-use crate::{CallError, Result};
+use crate::{CallError, Copier, Result};
 
 macro_rules! handle {
     ($($(#[$doc:meta])* $name:ident),+) => {$(
@@ -98,6 +98,10 @@ pub trait Driver {
     fn free(&self, address: u64) -> Result<()>;
     /// Page-locks host memory and makes it visible to GPUs.
     fn register(&self, address: u64, bytes: Bytes) -> Result<()>;
+    /// What the calls that register and unregister are called, for the record.
+    fn register_calls(&self) -> (&'static str, &'static str) {
+        ("register", "unregister")
+    }
     /// Takes `register` back.
     fn unregister(&self, address: u64) -> Result<()>;
     /// Advises that `gpu` accesses managed memory in place (zero-copy) and it stays at its home.
@@ -150,6 +154,11 @@ pub trait Driver {
     fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> Result<()> {
         let thing = format!("{} copies on stream {}", copies.len(), stream.0);
         Err(CallError::unsupported("copy_batch", thing, "this runtime has no call for a batch"))
+    }
+    /// Copies that a thread of its own makes to or from a GPU, with so many slots.
+    fn copier(&self, gpu: u32, slots: usize) -> Result<Box<dyn Copier>> {
+        let thing = format!("gpu{gpu}, {slots} slots");
+        Err(CallError::unsupported("copier", thing, "this runtime copies from one thread only"))
     }
     /// What carries such a copy between this pair, in words for the record: `copy engine`.
     fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String;

@@ -147,7 +147,7 @@ impl Drop for Kernel<'_> {
 pub struct Gate<'m> {
     machine: &'m Machine,
     on_streams: Option<GateId>,
-    on_teams: GateId,
+    pub(crate) on_teams: GateId,
 }
 
 impl<'m> Gate<'m> {

@@ -12,6 +12,7 @@ mod machine;
 mod monitor;
 pub mod pattern;
 mod ranks;
+mod storage;
 
 pub mod conformance;
 
@@ -24,3 +25,4 @@ pub use host::{Host, HostDomain, Reaped, TeamId, Work};
 pub use machine::{Clock, Machine};
 pub use monitor::Monitor;
 pub use ranks::{Alone, ExchangeId, Meeting, Pace, Part, Port, Ranks, Span, Took, no_exchange};
+pub use storage::{Copier, GpuEnd, IoDone, IoId, IoJob, OpenIo, Storage, no_io};

@@ -2,7 +2,7 @@
 
 use pathline_schema::{Ns, Topology, World};
 
-use crate::{Driver, Host, Monitor, Ranks};
+use crate::{Driver, Host, Monitor, Ranks, Storage};
 
 /// A clock of the host: real or virtual.
 pub trait Clock {
@@ -32,6 +32,8 @@ pub struct Machine {
     /// The processes that measure together, if there are several or if one opens libraries between
     /// GPUs.
     pub ranks: Option<Box<dyn Ranks>>,
+    /// The files that it may read and write, if it was given places for them.
+    pub storage: Option<Box<dyn Storage>>,
 }
 
 impl std::fmt::Debug for Machine {

@@ -228,7 +228,7 @@ impl Peaks {
         let own = self.links.iter().filter(|(g, _)| side.contains(g)).flat_map(|(_, near)| near);
         own.filter(|(to, _)| match to {
             Node::Gpu(g) => !side.contains(g),
-            Node::Numa(_) | Node::Switch(_) => !whole,
+            Node::Numa(_) | Node::Switch(_) | Node::Store(_) => !whole,
         })
         .map(|(_, peak)| peak)
         .sum()

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::{
-    Bytes, Collective, Mem, Mover, ParseError, Place, RuntimeCall, Unit, Via, Wire, serde_as_text,
-    words,
+    Bytes, Collective, Io, IoEngine, IoOp, Mem, Mover, ParseError, Place, RuntimeCall, Unit, Via,
+    Wire, serde_as_text, words,
 };
 
 /// The most flows that a case may hold; a text with more is refused, not swallowed.
@@ -55,7 +55,10 @@ impl Flow {
             }
             Mover::Call { at, call } => self.call_misfit(at, call),
             Mover::Wire { at, wire } => self.wire_misfit(at, &wire),
-            _ => None,
+            Mover::Io { io, .. } => self.io_misfit(&io),
+            _ => on_file(&self.src)
+                .or_else(|| on_file(&self.dst))
+                .map(|()| "files are read and written by uring, aio, sync or gds"),
         }
     }
 
@@ -74,6 +77,38 @@ impl Flow {
         }
         let whole_words = self.bytes.0.is_multiple_of(8);
         (op.reduces() && !whole_words).then_some("what is summed is a multiple of 8 bytes")
+    }
+
+    /// The end in files, and the one in memory.
+    pub fn io_ends(&self) -> (Place, Place) {
+        if self.src.mem == Mem::File { (self.src, self.dst) } else { (self.dst, self.src) }
+    }
+
+    fn io_misfit(&self, io: &Io) -> Option<&'static str> {
+        let (file, memory) = self.io_ends();
+        let writes_only = io.op == IoOp::Write;
+        let ends = file.unit.store().is_some()
+            && (self.dst == file) == writes_only
+            && memory.unit.store().is_none()
+            && !matches!(memory.mem, Mem::File | Mem::Reg);
+        if !ends {
+            return Some(
+                "reads and mixed I/O go from storeN.file to memory, writes to storeN.file",
+            );
+        }
+        let on_gpu = memory.unit.gpu().is_some();
+        if io.engine == IoEngine::Gds {
+            return (!on_gpu || io.stage.is_some())
+                .then_some("GPU direct is to or from a GPU, through no host memory")
+                .or_else(|| io.depth_misfit());
+        }
+        if on_gpu != io.stage.is_some() {
+            return Some("I/O of a GPU is staged, or by gds; that of host memory is neither");
+        }
+        if io.span < self.bytes {
+            return Some("a file has at least one block");
+        }
+        io.depth_misfit()
     }
 
     fn call_misfit(&self, at: Unit, call: RuntimeCall) -> Option<&'static str> {
@@ -102,6 +137,10 @@ impl Flow {
         };
         (!fits).then_some(why)
     }
+}
+
+fn on_file(place: &Place) -> Option<()> {
+    (place.mem == Mem::File || place.unit.store().is_some()).then_some(())
 }
 
 impl fmt::Display for Flow {
@@ -255,6 +294,41 @@ mod tests {
         }
         for no in ["mpi@numa0[send-w0]", "shm@numa0[ping]", "cma@numa0[ping,memcpy+memcpy]"] {
             assert!(no.parse::<Mover>().is_err(), "{no}");
+        }
+    }
+
+    #[test]
+    fn io_fits_its_ends() {
+        let io = |args: &str| format!("{args} x 4KiB");
+        for fits in [
+            "r0.store0.file > r0.numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q32,n8,t2]",
+            "r0.numa0.paged > r0.store1.file by sync@numa0[seq-write,cached,own,1GiB,q1,n1,t4]",
+            "r0.store0.file > r0.numa0.huge by aio@numa0[rand-mix70,direct,shared,1GiB,q4,n1,t1]",
+            "r0.store0.file > r0.gpu1.vram by uring@numa0[seq-read,direct,own,1GiB,q8,n1,t1,pipelined-pinned]",
+            "r0.gpu1.vram > r0.store0.file by gds@numa0[seq-write,direct,own,1GiB,q1,n1,t1]",
+        ] {
+            assert!(!misfit(&io(fits)), "{fits}");
+            assert_eq!(io(fits).parse::<Flow>().unwrap().to_string(), io(fits));
+        }
+        for wrong in [
+            // Written as it does not go, to no files, from registers.
+            "numa0.huge > store0.file by uring@numa0[rand-read,direct,shared,2GiB,q32,n8,t2]",
+            "store0.file > numa0.huge by uring@numa0[seq-write,direct,shared,2GiB,q32,n8,t2]",
+            "numa0.huge > numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q32,n8,t2]",
+            "store0.file > numa0.reg by uring@numa0[rand-read,direct,shared,2GiB,q32,n8,t2]",
+            "store0.huge > numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q32,n8,t2]",
+            // A GPU without a stage, a stage without a GPU, GPU direct through the host.
+            "store0.file > gpu0.vram by uring@numa0[rand-read,direct,shared,2GiB,q32,n8,t2]",
+            "store0.file > numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q1,n1,t1,blocking-paged]",
+            "store0.file > numa0.huge by gds@numa0[rand-read,direct,shared,2GiB,q1,n1,t1]",
+            // A batch larger than the depth, depth without asynchrony, a file without a block.
+            "store0.file > numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q4,n8,t2]",
+            "store0.file > numa0.huge by sync@numa0[rand-read,direct,shared,2GiB,q4,n1,t2]",
+            "store0.file > numa0.huge by sync@numa0[rand-read,direct,shared,2KiB,q1,n1,t2]",
+            // Files by what does not do I/O.
+            "store0.file > gpu0.vram by dma@gpu0",
+        ] {
+            assert!(misfit(&io(wrong)), "{wrong}");
         }
     }
 

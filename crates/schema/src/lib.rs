@@ -5,6 +5,7 @@
 
 mod case;
 mod gpu;
+mod io;
 mod journal;
 mod member;
 mod mover;
@@ -18,6 +19,9 @@ mod wire;
 
 pub use case::{Cadence, Case, Flow};
 pub use gpu::{GpuFacts, GpuReadings, GpuState};
+pub use io::{
+    Histogram, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoReading, IoStage, StoreFacts, Tally,
+};
 pub use journal::{Journal, JournalError};
 pub use member::Member;
 pub use mover::{

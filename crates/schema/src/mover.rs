@@ -6,7 +6,10 @@ use std::str::FromStr;
 
 use crate::place::number;
 use crate::variant::CHAIN_STRIDE;
-use crate::{Bytes, Effect, KernelOp, ParseError, Unit, Variant, Via, Wire, serde_as_text, words};
+use crate::{
+    Bytes, Effect, Io, IoEngine, KernelOp, ParseError, Unit, Variant, Via, Wire, serde_as_text,
+    words,
+};
 
 /// What CPU threads do with the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -248,11 +251,19 @@ pub enum Mover {
         /// With what, and how.
         wire: Wire,
     },
+    /// I/O of files.
+    Io {
+        /// The NUMA domain whose cores run the workers.
+        at: Unit,
+        /// By which calls, and how.
+        io: Io,
+    },
 }
 
 impl Mover {
     /// The first word of its text: `dma`, `blit`, `kernel`, `cpu`, `migrate`, `staged`, `batch`,
-    /// `call`, or the way between processes: `mpi`, `ccl`, `ucx`, `shm`, `cma`, `xpmem`.
+    /// `call`, or the way between processes: `mpi`, `ccl`, `ucx`, `shm`, `cma`, `xpmem`, or the calls
+    /// of I/O: `uring`, `uring-plain`, `uring-poll`, `aio`, `sync`, `gds`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Dma { .. } => "dma",
@@ -264,6 +275,7 @@ impl Mover {
             Self::Batch { .. } => "batch",
             Self::Call { .. } => "call",
             Self::Wire { wire, .. } => wire.via.word(),
+            Self::Io { io, .. } => io.engine.word(),
         }
     }
     /// The unit that does the work.
@@ -277,7 +289,8 @@ impl Mover {
             | Self::Staged { at, .. }
             | Self::Batch { at, .. }
             | Self::Call { at, .. }
-            | Self::Wire { at, .. } => at,
+            | Self::Wire { at, .. }
+            | Self::Io { at, .. } => at,
         }
     }
     /// What one pass over a payload of `bytes` reads and writes.
@@ -290,13 +303,18 @@ impl Mover {
             | Self::Migrate { .. }
             | Self::Staged { .. }
             | Self::Batch { .. }
-            | Self::Wire { .. } => Effect { reads: bytes, writes: bytes, chain: 0 },
+            | Self::Wire { .. }
+            | Self::Io { .. } => Effect { reads: bytes, writes: bytes, chain: 0 },
             Self::Call { .. } => Effect { reads: Bytes(0), writes: Bytes(0), chain: 0 },
         }
     }
     /// What goes on between processes, if that is its way.
     pub fn wire(&self) -> Option<&Wire> {
         if let Self::Wire { wire, .. } = self { Some(wire) } else { None }
+    }
+    /// The I/O, if it is some.
+    pub fn io(&self) -> Option<&Io> {
+        if let Self::Io { io, .. } = self { Some(io) } else { None }
     }
     /// Whether its figure is a latency (a chain of dependent loads) rather than a rate.
     pub fn is_chase(&self) -> bool {
@@ -320,6 +338,7 @@ impl fmt::Display for Mover {
             Self::Batch { copies, .. } => write!(f, "[{copies}]"),
             Self::Call { call, .. } => write!(f, "[{call}]"),
             Self::Wire { wire, .. } => write!(f, "[{wire}]"),
+            Self::Io { io, .. } => write!(f, "[{io}]"),
         }
     }
 }
@@ -332,8 +351,9 @@ impl FromStr for Mover {
                 "mover",
                 s,
                 "dma@gpuN, blit@gpuN, kernel@gpuN[VARIANT], cpu@numaN[OP-HOW-tN], \
-                 migrate@UNIT[fault|prefetch], staged@gpuN[numaN], batch@gpuN[COPIES], call@gpuN[CALL], or \
-                 mpi, ccl, ucx, shm, cma, xpmem @UNIT[OPERATION]",
+                 migrate@UNIT[fault|prefetch], staged@gpuN[numaN], batch@gpuN[COPIES], call@gpuN[CALL], \
+                 mpi, ccl, ucx, shm, cma, xpmem @UNIT[OPERATION], or \
+                 uring, uring-plain, uring-poll, aio, sync, gds @numaN[I/O]",
             )
         };
         let (kind, rest) = s.split_once('@').ok_or_else(bad)?;
@@ -356,13 +376,16 @@ impl FromStr for Mover {
             ("migrate", _, Some(args)) => Ok(Self::Migrate { at, how: args.parse()? }),
             ("staged", Unit::Gpu(_), Some(args)) => match args.parse()? {
                 via @ Unit::Numa(_) => Ok(Self::Staged { at, via }),
-                Unit::Gpu(_) => Err(bad()),
+                Unit::Gpu(_) | Unit::Store(_) => Err(bad()),
             },
             ("batch", Unit::Gpu(_), Some(args)) => {
                 let copies = number(args).filter(|&n| n >= 1).ok_or_else(bad)?;
                 Ok(Self::Batch { at, copies })
             }
             ("call", Unit::Gpu(_), Some(args)) => Ok(Self::Call { at, call: args.parse()? }),
+            (_, Unit::Numa(_), Some(args)) if kind.parse::<IoEngine>().is_ok() => {
+                Ok(Self::Io { at, io: Io::parse(kind.parse()?, args)? })
+            }
             (_, _, Some(args)) => {
                 let via: Via = kind.parse().map_err(|_| bad())?;
                 Ok(Self::Wire { at, wire: Wire::parse(via, args)? })

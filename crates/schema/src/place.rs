@@ -21,6 +21,8 @@ pub enum Unit {
     Gpu(u32),
     /// One NUMA domain of the host: its cores and its memory.
     Numa(u32),
+    /// A place for files that the run was given: a folder, a file or a block device.
+    Store(u32),
 }
 
 impl Unit {
@@ -32,6 +34,10 @@ impl Unit {
     pub fn numa(self) -> Option<u32> {
         if let Self::Numa(n) = self { Some(n) } else { None }
     }
+    /// The number of a place for files.
+    pub fn store(self) -> Option<u32> {
+        if let Self::Store(n) = self { Some(n) } else { None }
+    }
 }
 
 impl fmt::Display for Unit {
@@ -39,6 +45,7 @@ impl fmt::Display for Unit {
         match self {
             Self::Gpu(n) => f.pad(&format!("gpu{n}")),
             Self::Numa(n) => f.pad(&format!("numa{n}")),
+            Self::Store(n) => f.pad(&format!("store{n}")),
         }
     }
 }
@@ -54,7 +61,10 @@ impl FromStr for Unit {
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let gpu = s.strip_prefix("gpu").and_then(number).map(Self::Gpu);
         let numa = || s.strip_prefix("numa").and_then(number).map(Self::Numa);
-        gpu.or_else(numa).ok_or_else(|| ParseError::new("unit", s, "gpuN or numaN, such as gpu0"))
+        let store = || s.strip_prefix("store").and_then(number).map(Self::Store);
+        gpu.or_else(numa)
+            .or_else(store)
+            .ok_or_else(|| ParseError::new("unit", s, "gpuN, numaN or storeN, such as gpu0"))
     }
 }
 
@@ -81,12 +91,14 @@ pub enum Mem {
     Managed,
     /// The unit's registers: data is consumed or produced, not stored.
     Reg,
+    /// Files of a store.
+    File,
 }
 
 words!(Mem, "memory kind", {
     Vram => "vram", VramFine => "vram-fine", Pinned => "pinned", PinnedNonCoherent => "pinned-nc",
     PinnedWc => "pinned-wc", Registered => "registered", Paged => "paged", Huge => "huge",
-    Managed => "managed", Reg => "reg",
+    Managed => "managed", Reg => "reg", File => "file",
 });
 
 /// An address of memory: `r0.gpu3.vram`.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, Case, Flow, GpuFacts, GpuReadings, Member, Ns, Rank, Rate, Topology, Unit,
-    serde_as_text, words,
+    Bytes, Case, Flow, GpuFacts, GpuReadings, IoReading, Member, Ns, Rank, Rate, StoreFacts, Tally,
+    Topology, Unit, serde_as_text, words,
 };
 
 /// Version of the journal's format. It grows when an older reader would misread a newer file.
@@ -74,6 +74,9 @@ pub struct Begin {
     /// The processes that measure together; none in a run of one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<Member>,
+    /// The places for files that the run was given, by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stores: Vec<StoreFacts>,
 }
 
 /// What the engine was told.
@@ -139,6 +142,13 @@ pub struct Series {
     /// over repetitions of the latest rank's time, so it is no less than any of these.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_rank: BTreeMap<Rank, Vec<f64>>,
+    /// What each sample of I/O says beside its duration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub io: Vec<IoReading>,
+    /// Calls before the first sample and after the last, by name: files opened, memory registered
+    /// and let go.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub setup: BTreeMap<String, Tally>,
 }
 
 impl Series {
@@ -217,6 +227,10 @@ impl Sampled {
         if fits {
             for (all, new) in self.series.iter_mut().zip(visit.series) {
                 all.samples_ns.extend(new.samples_ns);
+                all.io.extend(new.io);
+                for (call, tally) in new.setup {
+                    all.setup.entry(call).or_default().add(tally);
+                }
                 for (rank, samples) in new.by_rank {
                     all.by_rank.entry(rank).or_default().extend(samples);
                 }

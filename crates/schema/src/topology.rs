@@ -362,6 +362,8 @@ pub enum Node {
     Numa(u32),
     /// A switch between units (NVSwitch, PCIe switch).
     Switch(u32),
+    /// A place for files.
+    Store(u32),
 }
 
 impl From<Unit> for Node {
@@ -369,6 +371,7 @@ impl From<Unit> for Node {
         match unit {
             Unit::Gpu(n) => Self::Gpu(n),
             Unit::Numa(n) => Self::Numa(n),
+            Unit::Store(n) => Self::Store(n),
         }
     }
 }
@@ -379,6 +382,7 @@ impl fmt::Display for Node {
             Self::Gpu(n) => f.pad(&format!("gpu{n}")),
             Self::Numa(n) => f.pad(&format!("numa{n}")),
             Self::Switch(n) => f.pad(&format!("switch{n}")),
+            Self::Store(n) => f.pad(&format!("store{n}")),
         }
     }
 }

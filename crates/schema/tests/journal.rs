@@ -40,6 +40,8 @@ fn sampled(reps: u64, samples_ns: &[f64]) -> Message {
         moved_bytes: Bytes::mib(reps),
         samples_ns: samples_ns.to_vec(),
         by_rank: BTreeMap::new(),
+        io: Vec::new(),
+        setup: BTreeMap::new(),
     };
     Message::Sampled(Sampled { case, suites: Vec::new(), series: vec![series] })
 }

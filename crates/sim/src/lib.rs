@@ -86,5 +86,6 @@ pub fn machine_with(
         driver: has_gpus.then(|| Box::new(driver) as Box<dyn Driver>),
         monitor: has_gpus.then(|| Box::new(monitor) as Box<dyn Monitor>),
         ranks: ranks.map(|ranks| Box::new(ranks) as Box<dyn Ranks>),
+        storage: None,
     })
 }

@@ -80,6 +80,7 @@ impl SimRanks {
         match place.unit {
             Unit::Gpu(gpu) => member.gpus.contains(&gpu).then_some(Seat::here(gpu)),
             Unit::Numa(_) => member.gpus.first().map(|&gpu| Seat::here(gpu)),
+            Unit::Store(_) => None,
         }
     }
 

@@ -339,6 +339,7 @@ impl World {
                 let work = CpuWork { op, how: CpuHow::Plain };
                 Mover::Cpu { at: place.unit, work, threads: 1 }
             }
+            Unit::Store(_) => return 0.0,
         };
         let registers = Place { mem: Mem::Reg, ..place };
         let (src, dst) = if writes { (registers, place) } else { (place, registers) };

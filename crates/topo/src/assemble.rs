@@ -198,6 +198,7 @@ pub fn validate(file: &str, topology: &Topology) -> Result<(), TopoError> {
         Node::Gpu(n) => gpus.contains(n),
         Node::Numa(n) => domains.contains(n),
         Node::Switch(n) => (*n as usize) < MAX_UNITS,
+        Node::Store(_) => false,
     };
     for link in &topology.links {
         if !exists(&link.a) || !exists(&link.b) {

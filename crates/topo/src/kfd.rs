@@ -53,7 +53,7 @@ impl Kfd {
     ) {
         let known = |node: Node| match node {
             Node::Numa(id) => numa.iter().any(|domain| domain.id == id),
-            Node::Gpu(_) | Node::Switch(_) => true,
+            Node::Gpu(_) | Node::Switch(_) | Node::Store(_) => true,
         };
         let before = self.links.len();
         self.links.retain(|link| known(link.a) && known(link.b));

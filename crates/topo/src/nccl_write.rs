@@ -187,7 +187,7 @@ impl<'a> Writer<'a> {
                 let address = self.switches.get(n as usize).copied().unwrap_or(HIDDEN_SWITCH);
                 Some((address, SWITCH_CLASS))
             }
-            Node::Numa(_) => None,
+            Node::Numa(_) | Node::Store(_) => None,
         }
     }
 }

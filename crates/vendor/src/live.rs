@@ -88,6 +88,7 @@ fn assemble(
         driver,
         monitor: None,
         ranks: None,
+        storage: None,
     }
 }
 

@@ -46,6 +46,7 @@ fn run(desc: &MachineDesc, noise: f64, seed: u64, plan: &dyn Fn(&Scope<'_>) -> P
         tuned: &tuned,
         draw: pathline_bench::Draw::default(),
         ranks: &[],
+        stores: &[],
     });
     let settings = Settings {
         case_budget: Ns::ms(60.0),

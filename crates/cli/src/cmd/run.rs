@@ -239,6 +239,7 @@ fn scope<'a>(
         tuned,
         draw,
         ranks: &about.ranks,
+        stores: &about.stores,
     }
 }
 

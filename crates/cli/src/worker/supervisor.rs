@@ -98,6 +98,7 @@ impl Worker {
             overhead_ns: BTreeMap::new(),
             gpus: BTreeMap::new(),
             ranks: Vec::new(),
+            stores: Vec::new(),
         };
         let (begun, process, idle) = (Instant::now(), None, Idle::default());
         let mut worker = Self { opening, about, settings, limit, begun, process, idle };

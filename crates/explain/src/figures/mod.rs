@@ -239,6 +239,7 @@ fn mem_words(mem: Mem) -> &'static str {
         Mem::Huge => "huge-page",
         Mem::Managed => "managed",
         Mem::Reg => "registers",
+        Mem::File => "files",
     }
 }
 
@@ -255,6 +256,7 @@ fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
         Mover::Batch { .. } => "batch of copies",
         Mover::Call { .. } => "runtime call",
         Mover::Wire { wire, .. } => wire.via.word(),
+        Mover::Io { io, .. } => io.engine.word(),
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn begin(world: World) -> Begin {
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.0)]),
         gpus: BTreeMap::new(),
         ranks: Vec::new(),
+        stores: Vec::new(),
     }
 }
 
@@ -104,6 +105,8 @@ pub(crate) fn at_rate(suite: &str, case: &str, rate: f64) -> Outcome {
             moved_bytes: flow.bytes,
             samples_ns: ripple(flow.bytes.as_f64() / rate),
             by_rank: BTreeMap::new(),
+            io: Vec::new(),
+            setup: BTreeMap::new(),
         })
         .collect();
     outcome(case, &[suite], series)
@@ -123,6 +126,8 @@ pub(crate) fn at_latency(suite: &str, case: &str, ns: f64) -> Outcome {
         moved_bytes: flow.bytes,
         samples_ns: ripple(100.0 * ns),
         by_rank: BTreeMap::new(),
+        io: Vec::new(),
+        setup: BTreeMap::new(),
     };
     outcome(case, &[suite], vec![series])
 }

@@ -27,7 +27,11 @@ pub fn bytes() -> impl Strategy<Value = Bytes> {
 }
 
 pub fn unit() -> impl Strategy<Value = Unit> {
-    prop_oneof![any::<u32>().prop_map(Unit::Gpu), any::<u32>().prop_map(Unit::Numa)]
+    prop_oneof![
+        any::<u32>().prop_map(Unit::Gpu),
+        any::<u32>().prop_map(Unit::Numa),
+        any::<u32>().prop_map(Unit::Store),
+    ]
 }
 
 fn gpu() -> impl Strategy<Value = Unit> {
@@ -89,7 +93,36 @@ pub fn mover() -> impl Strategy<Value = Mover> {
         (gpu(), 1..=u32::MAX).prop_map(|(at, copies)| Mover::Batch { at, copies }),
         (gpu(), select(RuntimeCall::ALL)).prop_map(|(at, call)| Mover::Call { at, call }),
         (unit(), wire()).prop_map(|(at, wire)| Mover::Wire { at, wire }),
+        (any::<u32>(), io()).prop_map(|(n, io)| Mover::Io { at: Unit::Numa(n), io }),
     ]
+}
+
+/// I/O of every kind.
+fn io() -> impl Strategy<Value = Io> {
+    let op = prop_oneof![
+        Just(IoOp::Read),
+        Just(IoOp::Write),
+        (1..=99_u8).prop_map(|reads| IoOp::Mix { reads }),
+    ];
+    let stage = (any::<bool>(), select(&[Mem::Pinned, Mem::Registered, Mem::Paged, Mem::Huge][..]))
+        .prop_map(|(pipelined, through)| IoStage { pipelined, through });
+    let kind = (select(IoEngine::ALL), op, select(IoOrder::ALL), select(IoCache::ALL));
+    let count = || 1..=u32::MAX;
+    let shape = (select(IoFiles::ALL), bytes(), count(), count(), count(), option::of(stage));
+    (kind, shape).prop_map(
+        |((engine, op, order, cache), (files, span, depth, batch, threads, stage))| Io {
+            engine,
+            op,
+            order,
+            cache,
+            files,
+            span,
+            depth,
+            batch,
+            threads,
+            stage,
+        },
+    )
 }
 
 fn wire_op() -> impl Strategy<Value = WireOp> {
@@ -217,6 +250,7 @@ pub fn begin() -> impl Strategy<Value = Begin> {
                 without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
                 host_only: BTreeMap::from([(Via::Mpi, "a child died of it".to_owned())]),
             }]),
+            stores: vec![store()],
         },
     )
 }
@@ -270,8 +304,42 @@ fn series() -> impl Strategy<Value = Series> {
             moved_bytes,
             by_rank: BTreeMap::from([(Rank(1), samples_ns.clone())]),
             samples_ns,
+            io: vec![io_reading()],
+            setup: BTreeMap::from([("io_uring_setup".to_owned(), tally(1, 42_000.0))]),
         },
     )
+}
+
+fn tally(count: u64, ns: f64) -> Tally {
+    Tally { count, ns }
+}
+
+fn io_reading() -> IoReading {
+    IoReading {
+        first_done_ns: 1.5e6,
+        first_done_ops: 96,
+        cpu_user_ns: 2.0e5,
+        cpu_system_ns: 4.0e5,
+        latency: Histogram::of([82_000, 91_000, 383_000]),
+        device: Histogram::of([80_000, 90_000, 370_000]),
+        copy: Histogram::of([1700, 1800, 13_000]),
+        calls: BTreeMap::from([("cuMemcpyAsync".to_owned(), tally(3, 14_000.0))]),
+        requests: Some(4),
+    }
+}
+
+fn store() -> StoreFacts {
+    StoreFacts {
+        path: "/scratch".to_owned(),
+        file_system: "ext4".to_owned(),
+        device: "nvme0n1".to_owned(),
+        scheduler: "none".to_owned(),
+        numa: Some(0),
+        queues: 16,
+        logical_block: Bytes(512),
+        without: Some("read-only".to_owned()),
+        ..StoreFacts::default()
+    }
 }
 
 fn measured() -> impl Strategy<Value = Measured> {
@@ -381,5 +449,6 @@ pub fn plain_begin(world: World) -> Message {
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.5)]),
         gpus: BTreeMap::new(),
         ranks: Vec::new(),
+        stores: Vec::new(),
     })
 }

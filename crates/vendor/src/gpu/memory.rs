@@ -316,6 +316,7 @@ impl GpuDriver {
         let enter = || match place.unit {
             Unit::Numa(numa) => self.near_any_gpu(numa),
             Unit::Gpu(gpu) => self.enter(name, gpu),
+            Unit::Store(_) => Err(no_memory(name, place.unit)),
         };
         enter()?;
         if !self.devices.iter().all(|d| d.concurrent) {
@@ -351,7 +352,7 @@ impl GpuDriver {
                 bind((address, bytes.0), numa, self.host.page() as u64)
                     .map_err(|e| forbidden("mbind", &thing, &e))
             }
-            Unit::Numa(_) => Ok(()),
+            Unit::Numa(_) | Unit::Store(_) => Ok(()),
         };
         if let Err(error) = settled {
             let _ = call!(self, mem_free, thing, address);
@@ -449,6 +450,7 @@ impl GpuDriver {
                 (AT_DEVICE, device, device)
             }
             Unit::Numa(numa) => (AT_NUMA, numa.cast_signed(), CPU),
+            Unit::Store(_) => return Err(no_memory(name, to)),
         };
         // On one domain the older call says the same; it also works where the kernel has no NUMA.
         match self.api.prefetch_to.filter(|_| kind == AT_NUMA && self.host.domains().len() > 1) {
@@ -646,6 +648,10 @@ impl GpuDriver {
             self.copy_in("a chain", address + offset, stage)
         })
     }
+}
+
+fn no_memory(call: &str, unit: Unit) -> CallError {
+    CallError::unsupported(call, unit.to_string(), "it has files and no memory")
 }
 
 #[cfg(test)]

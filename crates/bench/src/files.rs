@@ -1,0 +1,233 @@
+//! Lanes of I/O: blocks go between files and memory, through host memory where a GPU is the end.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pathline_hal::{Buffer, CallError, Gate, GpuEnd, IoDone, IoJob, Machine, OpenIo, Result, Span};
+use pathline_schema::{
+    Bytes, Flow, Io, IoEngine, IoFiles, IoOp, Mem, Ns, Place, Tally, Timer, Unit, Verdict,
+};
+
+use crate::lane::{Lane, Lap, SOURCE_SEED, SPOILT_SEED};
+
+/// Shortest sample: thousands of I/Os of a fast device, so that a sample has a distribution, and
+/// more than the pauses that file systems make.
+const SAMPLE: Ns = Ns(100_000_000.0);
+
+/// Case budgets that a case of I/O takes: with samples that long, ten of them.
+pub(crate) const BUDGETS: f64 = 4.0;
+
+/// Most bytes of memory that its slots may be.
+pub(crate) fn slots(flow: &Flow, io: &Io) -> Bytes {
+    Bytes(flow.bytes.0.saturating_mul(io.slots()))
+}
+
+/// The host memory that blocks pass on their way to or from a GPU, or that they are in themselves;
+/// none for GPU direct. Memory that is to be registered is pageable until then.
+pub(crate) fn host_memory(flow: &Flow, io: &Io) -> Option<Place> {
+    let (_, memory) = flow.io_ends();
+    let place = match io.stage {
+        Some(stage) => Place { unit: flow.by.at(), mem: stage.through, ..memory },
+        None if io.engine == IoEngine::Gds => return None,
+        None => memory,
+    };
+    let mem = if place.mem == Mem::Registered { Mem::Paged } else { place.mem };
+    Some(Place { mem, ..place })
+}
+
+/// The GPU's memory, if it is an end.
+pub(crate) fn gpu_memory(flow: &Flow) -> Option<Place> {
+    let (_, memory) = flow.io_ends();
+    memory.unit.gpu().map(|_| memory)
+}
+
+/// Host memory while it is page-locked for GPUs.
+struct Registered<'m> {
+    machine: &'m Machine,
+    address: u64,
+    calls: BTreeMap<String, Tally>,
+}
+
+impl<'m> Registered<'m> {
+    fn new(machine: &'m Machine, buffer: &Buffer<'m>) -> Result<Self> {
+        let address = buffer.address();
+        let driver = machine.driver()?;
+        let begun = machine.clock.now();
+        driver.register(address, buffer.bytes())?;
+        let ns = (machine.clock.now() - begun).0;
+        let calls =
+            BTreeMap::from([(driver.register_calls().0.to_owned(), Tally { count: 1, ns })]);
+        Ok(Self { machine, address, calls })
+    }
+
+    /// Lets it go, and says what both calls took.
+    fn release(mut self) -> Result<BTreeMap<String, Tally>> {
+        let driver = self.machine.driver()?;
+        let begun = self.machine.clock.now();
+        driver.unregister(std::mem::take(&mut self.address))?;
+        let ns = (self.machine.clock.now() - begun).0;
+        let mut calls = std::mem::take(&mut self.calls);
+        calls.insert(driver.register_calls().1.to_owned(), Tally { count: 1, ns });
+        Ok(calls)
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        if let (true, Some(driver)) = (self.address != 0, self.machine.driver.as_deref()) {
+            let _ = driver.unregister(self.address);
+        }
+    }
+}
+
+/// Blocks between files and memory. What was opened ends before the memory that it uses.
+pub(crate) struct Files<'m> {
+    open: Option<OpenIo<'m>>,
+    registered: Option<Registered<'m>>,
+    flow: Flow,
+    io: Io,
+    engine: String,
+    host: Option<Rc<Buffer<'m>>>,
+    gpu: Option<Rc<Buffer<'m>>>,
+}
+
+impl<'m> Files<'m> {
+    pub(crate) fn new(
+        machine: &'m Machine,
+        flow: &Flow,
+        io: Io,
+        host: Option<Rc<Buffer<'m>>>,
+        gpu: Option<Rc<Buffer<'m>>>,
+    ) -> Result<Self> {
+        let unfit = || {
+            let why = flow.misfit().unwrap_or("it does not go between files and memory");
+            CallError::unsupported("bind", flow.to_string(), why)
+        };
+        let (file, memory) = flow.io_ends();
+        let store = file.unit.store().ok_or_else(unfit)?;
+        let numa = flow.by.at().numa().ok_or_else(unfit)?;
+        let locks = io.stage.map_or(memory.mem, |stage| stage.through) == Mem::Registered;
+        let registered = match (&host, locks) {
+            (Some(buffer), true) => Some(Registered::new(machine, buffer)?),
+            _ => None,
+        };
+        let span =
+            |buffer: &Rc<Buffer<'m>>| Span { address: buffer.address(), bytes: buffer.bytes().0 };
+        let gpu_end = match (memory.unit, &gpu) {
+            (Unit::Gpu(index), Some(buffer)) => {
+                let slots = io.depth as usize;
+                let staged = io.stage.map_or(0, |_| io.threads);
+                let driver = machine.driver()?;
+                let copiers =
+                    (0..staged).map(|_| driver.copier(index, slots)).collect::<Result<_>>()?;
+                Some(GpuEnd { gpu: index, memory: span(buffer), copiers })
+            }
+            _ => None,
+        };
+        let job = IoJob {
+            io,
+            store,
+            block: flow.bytes,
+            numa,
+            host: host.as_ref().map(span).unwrap_or_default(),
+            gpu: gpu_end,
+        };
+        let mut files =
+            Self { open: None, registered, flow: *flow, io, engine: String::new(), host, gpu };
+        if io.writes() {
+            files.fill(SOURCE_SEED)?;
+        }
+        let open = machine.open_io(job, SOURCE_SEED)?;
+        files.engine = open.engine();
+        files.open = Some(open);
+        Ok(files)
+    }
+
+    /// The memory at the flow's end.
+    fn end(&self) -> Result<&Rc<Buffer<'m>>> {
+        self.gpu.as_ref().or(self.host.as_ref()).ok_or_else(|| {
+            CallError::unsupported("bind", self.flow.to_string(), "it has no memory")
+        })
+    }
+
+    fn opened(&self) -> Result<&OpenIo<'m>> {
+        self.open.as_ref().ok_or_else(|| {
+            CallError::unsupported("bind", self.flow.to_string(), "its files are closed")
+        })
+    }
+
+    /// What the slots of each file hold: their offset, their bytes, and which file it is.
+    fn parts(&self) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
+        let files = match self.io.files {
+            IoFiles::Shared => 1,
+            IoFiles::Own => u64::from(self.io.threads),
+        };
+        let each = slots(&self.flow, &self.io).0 / files;
+        (0..files).map(move |file| (file * each, Bytes(each), file))
+    }
+
+    fn fill(&self, seed: u64) -> Result<()> {
+        let end = self.end()?;
+        self.parts().try_for_each(|(offset, bytes, file)| end.fill_part(offset, bytes, seed + file))
+    }
+}
+
+impl Lane for Files<'_> {
+    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()> {
+        self.opened()?.submit(gate, reps)
+    }
+
+    fn wait(&mut self) -> Result<Lap> {
+        let IoDone { elapsed, ops, reading } = self.opened()?.reap()?;
+        Ok(Lap { io: Some(reading), ..Lap::of(elapsed, ops) })
+    }
+
+    fn timer(&self) -> Timer {
+        Timer::Threads
+    }
+
+    fn engine(&self) -> String {
+        self.engine.clone()
+    }
+
+    fn min_sample(&self) -> Ns {
+        SAMPLE
+    }
+
+    fn budgets(&self) -> f64 {
+        BUDGETS
+    }
+
+    /// What is written comes from memory that mixed I/O has read into.
+    fn spoil(&mut self) -> Result<()> {
+        if self.io.writes() {
+            self.fill(SOURCE_SEED)?;
+            self.opened()?.spoil()
+        } else {
+            self.fill(SPOILT_SEED)
+        }
+    }
+
+    fn land(&mut self) -> Result<bool> {
+        self.opened()?.land().map(|()| true)
+    }
+
+    fn check(&self) -> Result<Verdict> {
+        if self.io.op != IoOp::Read {
+            return self.opened()?.check(SOURCE_SEED);
+        }
+        let end = self.end()?;
+        for (offset, bytes, file) in self.parts() {
+            end.check_part(offset, bytes, SOURCE_SEED + file)?;
+        }
+        Ok(Verdict::Verified)
+    }
+
+    fn close(&mut self) -> Result<BTreeMap<String, Tally>> {
+        let mut calls = self.open.take().map(OpenIo::close).transpose()?.unwrap_or_default();
+        if let Some(registered) = self.registered.take() {
+            calls.extend(registered.release()?);
+        }
+        Ok(calls)
+    }
+}

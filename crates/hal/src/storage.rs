@@ -1,0 +1,170 @@
+//! Files of a machine, and the workers that read and write them.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Bytes, Io, IoReading, Ns, StoreFacts, Tally, Verdict};
+
+use crate::{CallError, Gate, GateId, Machine, Result, Span};
+
+/// I/O that has been opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IoId(pub u64);
+
+/// Copies between host memory and one GPU, made by one worker in its own thread.
+pub trait Copier: Send {
+    /// What its calls are called, for the record: `cuMemcpyAsync`.
+    fn call(&self) -> &'static str;
+    /// Makes the calling thread the one that copies. Before anything else, by that thread.
+    fn enter(&mut self) -> Result<()>;
+    /// Starts a copy of a slot and returns, as far as the memory's kind lets it. A slot has one copy
+    /// at a time.
+    fn start(&mut self, slot: usize, dst: u64, src: u64, bytes: Bytes) -> Result<()>;
+    /// Whether the copy of a slot has ended.
+    fn ended(&mut self, slot: usize) -> Result<bool>;
+    /// Waits for the copy of a slot.
+    fn wait(&mut self, slot: usize) -> Result<()>;
+    /// Copies by the call that returns when the bytes have arrived.
+    fn copy(&mut self, dst: u64, src: u64, bytes: Bytes) -> Result<()>;
+}
+
+/// The GPU's end of I/O.
+pub struct GpuEnd {
+    /// Which GPU.
+    pub gpu: u32,
+    /// Its memory: a block for each slot of each worker, in the order of [`IoJob::host`].
+    pub memory: Span,
+    /// A copier for each worker; none where the library of GPU direct itself moves the bytes.
+    pub copiers: Vec<Box<dyn Copier>>,
+}
+
+/// I/O to be opened.
+pub struct IoJob {
+    /// What is to be done.
+    pub io: Io,
+    /// In which store.
+    pub store: u32,
+    /// Bytes of one block.
+    pub block: Bytes,
+    /// NUMA domain whose cores run the workers.
+    pub numa: u32,
+    /// Host memory that is read into and written from: a block for each slot of each worker, worker
+    /// by worker. Of writes it holds the pattern already. Empty for GPU direct.
+    pub host: Span,
+    /// The GPU that the bytes go on to, or come from.
+    pub gpu: Option<GpuEnd>,
+}
+
+impl std::fmt::Debug for IoJob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { io, store, block, .. } = self;
+        write!(f, "{block} of store{store} by {}[{io}]", io.engine)
+    }
+}
+
+/// What workers did in one sample.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct IoDone {
+    /// From the start behind the gate to the last worker's end.
+    pub elapsed: Ns,
+    /// I/Os that were done: all that were submitted.
+    pub ops: u64,
+    /// The rest.
+    pub reading: IoReading,
+}
+
+/// The files that a machine may read and write. It writes to nothing but what it made itself or was
+/// told by name to write to, and takes back what it made.
+///
+/// What files hold: file `w` of worker `w` (file 0, if they share one) the pattern
+/// `seed + w` of [`crate::pattern`], counted from the file's start.
+pub trait Storage {
+    /// The places for files, by number, and what is under them.
+    fn stores(&self) -> Vec<StoreFacts>;
+    /// Why such I/O cannot be done here; none if nothing is known against it. Opens nothing.
+    fn cannot(&self, store: u32, io: &Io, block: Bytes) -> Option<String>;
+    /// Makes the files, with the pattern of `seed` where they are read, and starts the workers.
+    fn open(&self, job: IoJob, seed: u64) -> Result<IoId>;
+    /// Gives the workers so many I/Os, shared out evenly, that start when the gate opens. Returns at
+    /// once.
+    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> Result<()>;
+    /// Waits for their end.
+    fn reap(&self, id: IoId) -> Result<IoDone>;
+    /// Makes the first `threads * depth` blocks of the files wrong, past the engine. For writes.
+    fn spoil(&self, id: IoId) -> Result<()>;
+    /// Does one I/O for each slot, so that slot `s` of worker `w` has the block that it would have
+    /// if the slots of a file lay back to back from its start. By the engine, in whole: with a GPU
+    /// the bytes go all the way. Mixed I/O only writes.
+    fn land(&self, id: IoId) -> Result<()>;
+    /// Reads those blocks back past the engine and compares them with the pattern. For writes.
+    fn check(&self, id: IoId, seed: u64) -> Result<Verdict>;
+    /// Which calls and switches carry the I/O in fact, in words for the record: `io_uring, registered
+    /// buffers and files`; `cuFile, compatibility mode (not direct)`.
+    fn engine(&self, id: IoId) -> String;
+    /// Ends the workers, and says which calls it took to open and to close, by name. Files stay for
+    /// the next case until the machine is dropped.
+    fn close(&self, id: IoId) -> Result<BTreeMap<String, Tally>>;
+}
+
+/// The error of I/O that was never opened.
+pub fn no_io(call: &str, id: IoId) -> CallError {
+    CallError::unsupported(call, format!("I/O {}", id.0), "it is not open")
+}
+
+impl Machine {
+    /// Opens files, with the pattern of `seed` where they are read.
+    pub fn open_io(&self, job: IoJob, seed: u64) -> Result<OpenIo<'_>> {
+        let storage = self.storage.as_deref().ok_or_else(|| {
+            CallError::unsupported("open", format!("{job:?}"), "this run was given no files")
+                .or_try("name a folder with --store")
+        })?;
+        Ok(OpenIo { storage, id: Some(storage.open(job, seed)?) })
+    }
+}
+
+/// I/O that is open until it is dropped.
+pub struct OpenIo<'m> {
+    storage: &'m dyn Storage,
+    id: Option<IoId>,
+}
+
+impl OpenIo<'_> {
+    fn id(&self) -> Result<IoId> {
+        self.id.ok_or_else(|| CallError::unsupported("I/O", "these files", "they are closed"))
+    }
+    /// See [`Storage::submit`].
+    pub fn submit(&self, gate: &Gate<'_>, ops: u64) -> Result<()> {
+        self.storage.submit(self.id()?, gate.on_teams, ops)
+    }
+    /// See [`Storage::reap`].
+    pub fn reap(&self) -> Result<IoDone> {
+        self.storage.reap(self.id()?)
+    }
+    /// See [`Storage::spoil`].
+    pub fn spoil(&self) -> Result<()> {
+        self.storage.spoil(self.id()?)
+    }
+    /// See [`Storage::land`].
+    pub fn land(&self) -> Result<()> {
+        self.storage.land(self.id()?)
+    }
+    /// See [`Storage::check`].
+    pub fn check(&self, seed: u64) -> Result<Verdict> {
+        self.storage.check(self.id()?, seed)
+    }
+    /// See [`Storage::engine`].
+    pub fn engine(&self) -> String {
+        self.id.map_or_else(String::new, |id| self.storage.engine(id))
+    }
+    /// See [`Storage::close`].
+    pub fn close(mut self) -> Result<BTreeMap<String, Tally>> {
+        self.id.take().map_or_else(|| Ok(BTreeMap::new()), |id| self.storage.close(id))
+    }
+}
+
+impl Drop for OpenIo<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            let _ = self.storage.close(id);
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! What goes between files and memory: engine, pattern, depth, and how a GPU gets its bytes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::place::number;
+use crate::{Bytes, Mem, Ns, ParseError, serde_as_text, words};
+
+/// Which calls carry the I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IoEngine {
+    /// `io_uring` with registered buffers and files.
+    Uring,
+    /// `io_uring` without registration.
+    UringPlain,
+    /// `io_uring` that polls the device for completions (`IORING_SETUP_IOPOLL`), registered.
+    UringPoll,
+    /// Linux's native asynchronous I/O (`io_submit`), which libaio wraps.
+    Aio,
+    /// `pread` and `pwrite`, one at a time.
+    Sync,
+    /// GPU direct: cuFile or hipFile, the device and the GPU without host memory between.
+    Gds,
+}
+words!(IoEngine, "I/O engine", {
+    Uring => "uring", UringPlain => "uring-plain", UringPoll => "uring-poll", Aio => "aio",
+    Sync => "sync", Gds => "gds",
+});
+
+impl IoEngine {
+    /// Whether a worker can have more than one I/O in flight.
+    pub const fn is_asynchronous(self) -> bool {
+        !matches!(self, Self::Sync | Self::Gds)
+    }
+}
+
+/// What is done to the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IoOp {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Reads and writes, mixed at random by each worker.
+    Mix {
+        /// Reads in percent, 1 to 99.
+        reads: u8,
+    },
+}
+
+/// Which block is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IoOrder {
+    /// The following one; each worker of a shared file in a part of its own.
+    Seq,
+    /// Any block of the whole file.
+    Rand,
+}
+words!(IoOrder, "I/O order", { Seq => "seq", Rand => "rand" });
+
+/// Whether the page cache is in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IoCache {
+    /// `O_DIRECT`: past it.
+    Direct,
+    /// Through it, with the file's pages in it beforehand. A sample of writes ends when they are on
+    /// the device.
+    Cached,
+    /// Through it, with none of the file's pages in it beforehand.
+    Cold,
+}
+words!(IoCache, "use of the page cache", {
+    Direct => "direct", Cached => "cached", Cold => "cold",
+});
+
+/// How workers share files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IoFiles {
+    /// All in one file.
+    Shared,
+    /// Each has its own.
+    Own,
+}
+words!(IoFiles, "sharing of files", { Shared => "shared", Own => "own" });
+
+/// How bytes get from host memory to a GPU, or back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IoStage {
+    /// Whether a worker goes on with other blocks while one is copied. Else it copies each block by
+    /// a call that returns when it has arrived, as elbencho does.
+    pub pipelined: bool,
+    /// The kind of host memory that blocks pass.
+    pub through: Mem,
+}
+
+impl fmt::Display for IoStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.pipelined { "pipelined" } else { "blocking" };
+        write!(f, "{how}-{}", self.through)
+    }
+}
+
+impl FromStr for IoStage {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad = || {
+            ParseError::new(
+                "staging",
+                s,
+                "pipelined or blocking, and pinned, registered, paged, huge",
+            )
+        };
+        let (how, through) = s.split_once('-').ok_or_else(bad)?;
+        let pipelined = match how {
+            "pipelined" => true,
+            "blocking" => false,
+            _ => return Err(bad()),
+        };
+        let through: Mem = through.parse()?;
+        let on_host = matches!(through, Mem::Pinned | Mem::Registered | Mem::Paged | Mem::Huge);
+        on_host.then_some(Self { pipelined, through }).ok_or_else(bad)
+    }
+}
+
+/// I/O of one flow. The flow's size is that of one block:
+/// `store0.file > numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q32,n8,t2] x 4KiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Io {
+    /// By which calls.
+    pub engine: IoEngine,
+    /// What is done.
+    pub op: IoOp,
+    /// Which block is next.
+    pub order: IoOrder,
+    /// Whether the page cache is in the way.
+    pub cache: IoCache,
+    /// How workers share files.
+    pub files: IoFiles,
+    /// Size of each file.
+    pub span: Bytes,
+    /// I/Os that each worker has in flight, at least 1.
+    pub depth: u32,
+    /// I/Os that are submitted, and waited for, by one call; at least 1, at most the depth.
+    pub batch: u32,
+    /// Workers: threads pinned to cores of the mover's unit, at least 1.
+    pub threads: u32,
+    /// How bytes get to or from a GPU, where host memory is between.
+    pub stage: Option<IoStage>,
+}
+
+impl Io {
+    /// Blocks that all workers have in flight: what its memory holds.
+    pub fn slots(&self) -> u64 {
+        u64::from(self.threads) * u64::from(self.depth)
+    }
+    /// Whether bytes arrive in files.
+    pub const fn writes(&self) -> bool {
+        !matches!(self.op, IoOp::Read)
+    }
+
+    /// Why its numbers cannot belong together; none if they can.
+    pub(crate) fn depth_misfit(&self) -> Option<&'static str> {
+        if self.batch > self.depth {
+            return Some("a batch is of at most as many I/Os as are in flight");
+        }
+        (!self.engine.is_asynchronous() && self.depth > 1)
+            .then_some("sync and gds have one I/O in flight a worker")
+    }
+
+    /// What stands in brackets.
+    pub(crate) fn parse(engine: IoEngine, args: &str) -> Result<Self, ParseError> {
+        let bad = || {
+            ParseError::new(
+                "I/O",
+                args,
+                "ORDER-OP,CACHE,FILES,SPAN,qDEPTH,nBATCH,tTHREADS[,STAGING], such as \
+                 rand-read,direct,shared,2GiB,q32,n8,t2",
+            )
+        };
+        let words: Vec<&str> = args.split(',').take(9).collect();
+        let (words, stage) = match words.len() {
+            7 => (words.as_slice(), None),
+            8 => (&words[..7], Some(words[7].parse()?)),
+            _ => return Err(bad()),
+        };
+        let &[op, cache, files, span, depth, batch, threads] = words else { return Err(bad()) };
+        let (order, op) = op.split_once('-').ok_or_else(bad)?;
+        let count = |word: &str, letter: char| {
+            word.strip_prefix(letter).and_then(number::<u32>).filter(|&n| n >= 1).ok_or_else(bad)
+        };
+        let parsed: Bytes = span.parse()?;
+        if parsed.to_string() != span {
+            return Err(bad());
+        }
+        Ok(Self {
+            engine,
+            op: op.parse()?,
+            order: order.parse()?,
+            cache: cache.parse()?,
+            files: files.parse()?,
+            span: parsed,
+            depth: count(depth, 'q')?,
+            batch: count(batch, 'n')?,
+            threads: count(threads, 't')?,
+            stage,
+        })
+    }
+}
+
+impl fmt::Display for IoOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read => f.write_str("read"),
+            Self::Write => f.write_str("write"),
+            Self::Mix { reads } => write!(f, "mix{reads}"),
+        }
+    }
+}
+
+impl FromStr for IoOp {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let mix = || s.strip_prefix("mix").and_then(number).filter(|n| (1..=99).contains(n));
+        match s {
+            "read" => Ok(Self::Read),
+            "write" => Ok(Self::Write),
+            _ => mix().map(|reads| Self::Mix { reads }).ok_or_else(|| {
+                ParseError::new("I/O operation", s, "read, write, or mixN with N percent of reads")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Io {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, order, cache, files, span, depth, batch, threads, .. } = self;
+        write!(f, "{order}-{op},{cache},{files},{span},q{depth},n{batch},t{threads}")?;
+        self.stage.map_or(Ok(()), |stage| write!(f, ",{stage}"))
+    }
+}
+
+serde_as_text!(IoEngine, IoOp, IoOrder, IoCache, IoFiles, IoStage);
+
+/// Parts of an octave that [`Histogram`] tells apart.
+const PARTS: u32 = 64;
+const PART_BITS: u32 = PARTS.trailing_zeros();
+
+/// How many I/Os took how long. Buckets are 1/64 of an octave (1.1 %) wide, and exact below 64 ns.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Histogram {
+    /// The shortest; 0 if there is none.
+    pub min_ns: u64,
+    /// The longest; 0 if there is none.
+    pub max_ns: u64,
+    /// Sum of all.
+    pub sum_ns: u64,
+    /// Buckets that are not empty, in order, each with its number of I/Os.
+    pub counts: Vec<(u32, u64)>,
+}
+
+impl Histogram {
+    /// The bucket that a time falls into.
+    pub const fn bucket(ns: u64) -> u32 {
+        if ns < PARTS as u64 {
+            return ns as u32;
+        }
+        let octave = 63 - ns.leading_zeros();
+        let part = (ns >> (octave - PART_BITS)) as u32 & (PARTS - 1);
+        (octave - PART_BITS + 1) * PARTS + part
+    }
+
+    /// The shortest time of a bucket, in ns.
+    pub const fn floor(bucket: u32) -> u64 {
+        if bucket < PARTS {
+            return bucket as u64;
+        }
+        let shift = bucket / PARTS - 1;
+        if shift > 63 - PART_BITS {
+            return u64::MAX;
+        }
+        ((PARTS + bucket % PARTS) as u64) << shift
+    }
+
+    /// Of times in ns.
+    pub fn of(times: impl IntoIterator<Item = u64>) -> Self {
+        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+        let (mut min, mut max, mut sum) = (u64::MAX, 0, 0u64);
+        for ns in times {
+            *counts.entry(Self::bucket(ns)).or_default() += 1;
+            (min, max, sum) = (min.min(ns), max.max(ns), sum.saturating_add(ns));
+        }
+        let min = if counts.is_empty() { 0 } else { min };
+        Self { min_ns: min, max_ns: max, sum_ns: sum, counts: counts.into_iter().collect() }
+    }
+
+    /// How many I/Os there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, &(_, n)| sum.saturating_add(n))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// The mean.
+    pub fn mean(&self) -> Option<Ns> {
+        (!self.is_empty()).then(|| Ns(self.sum_ns as f64 / self.count().max(1) as f64))
+    }
+
+    /// With those of another.
+    pub fn add(&mut self, other: &Self) {
+        if other.is_empty() {
+            return;
+        }
+        if self.is_empty() {
+            self.clone_from(other);
+            return;
+        }
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        let mut counts: BTreeMap<u32, u64> = self.counts.iter().copied().collect();
+        for &(bucket, n) in &other.counts {
+            let sum = counts.entry(bucket).or_default();
+            *sum = sum.saturating_add(n);
+        }
+        self.counts = counts.into_iter().collect();
+    }
+
+    /// The time that a share of I/Os, 0 to 1, takes at most; inside a bucket as if they were spread
+    /// evenly. None of an empty one.
+    pub fn quantile(&self, share: f64) -> Option<Ns> {
+        let count = self.count();
+        if count == 0 {
+            return None;
+        }
+        let wanted = share.clamp(0.0, 1.0) * count as f64;
+        let mut below = 0.0;
+        for &(bucket, n) in &self.counts {
+            let here = n as f64;
+            if below + here >= wanted {
+                let (floor, next) = (Self::floor(bucket), Self::floor(bucket.saturating_add(1)));
+                let inside = if here > 0.0 { (wanted - below) / here } else { 0.0 };
+                let ns = floor as f64 + inside * next.saturating_sub(floor) as f64;
+                return Some(Ns(ns.clamp(self.min_ns as f64, self.max_ns as f64)));
+            }
+            below += here;
+        }
+        Some(Ns(self.max_ns as f64))
+    }
+}
+
+/// How often something was called, and how long all calls took.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// Calls.
+    pub count: u64,
+    /// Time of all of them, of all threads.
+    pub ns: f64,
+}
+
+impl Tally {
+    /// With another.
+    pub fn add(&mut self, other: Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.ns += other.ns;
+    }
+}
+
+/// What one sample of I/O says beside its duration.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct IoReading {
+    /// From the start until the first worker had done its part.
+    pub first_done_ns: f64,
+    /// I/Os that all workers together had completed then.
+    pub first_done_ops: u64,
+    /// Time of all workers in user mode.
+    pub cpu_user_ns: f64,
+    /// Time of all workers in the kernel.
+    pub cpu_system_ns: f64,
+    /// From handing an I/O to the kernel to seeing its end; with a GPU, to the bytes' arrival there
+    /// (of a write: from the start of the copy out of it).
+    pub latency: Histogram,
+    /// The part of that which is the I/O itself, where a copy to or from a GPU follows or precedes.
+    #[serde(default, skip_serializing_if = "Histogram::is_empty")]
+    pub device: Histogram,
+    /// The part which is the copy: from its call to its end seen.
+    #[serde(default, skip_serializing_if = "Histogram::is_empty")]
+    pub copy: Histogram,
+    /// Time of workers in calls, by the function's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: BTreeMap<String, Tally>,
+    /// Requests that the block device completed meanwhile, whoever made them, where it counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+}
+
+/// A place for files that a run was given, and what is under it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StoreFacts {
+    /// Folder, file or block device.
+    pub path: String,
+    /// Type of its file system: `ext4`, `lustre`; empty of a raw device.
+    #[serde(default)]
+    pub file_system: String,
+    /// Options that it is mounted with.
+    #[serde(default)]
+    pub options: String,
+    /// Block device under it, by kernel name; empty if there is none or several.
+    #[serde(default)]
+    pub device: String,
+    /// Its model.
+    #[serde(default)]
+    pub model: String,
+    /// NUMA domain that it hangs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa: Option<u32>,
+    /// I/O scheduler of the device: `none`, `mq-deadline`.
+    #[serde(default)]
+    pub scheduler: String,
+    /// Hardware queues; 0 if unknown.
+    #[serde(default)]
+    pub queues: u32,
+    /// Whether it has queues that can be polled.
+    #[serde(default)]
+    pub polls: bool,
+    /// Logical block; 0 if unknown.
+    #[serde(default)]
+    pub logical_block: Bytes,
+    /// Largest request; 0 if unknown.
+    #[serde(default)]
+    pub max_request: Bytes,
+    /// Most segments of memory in one request; 0 if unknown.
+    #[serde(default)]
+    pub max_segments: u32,
+    /// Free space when the run began.
+    #[serde(default)]
+    pub free: Bytes,
+    /// Why nothing can be measured there; none if nothing is known against it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_meet() {
+        // Below 64 ns each has its own; 64..128 in steps of 1, 128..256 in steps of 2.
+        assert_eq!(Histogram::bucket(63), 63);
+        assert_eq!(Histogram::bucket(64), 64);
+        assert_eq!(Histogram::bucket(127), 127);
+        assert_eq!((Histogram::bucket(128), Histogram::bucket(129)), (128, 128));
+        assert_eq!(Histogram::bucket(130), 129);
+        for ns in [0, 1, 63, 64, 127, 128, 1000, 382_000, u64::from(u32::MAX), u64::MAX] {
+            let bucket = Histogram::bucket(ns);
+            assert!(Histogram::floor(bucket) <= ns, "{ns}");
+            let next = Histogram::floor(bucket + 1);
+            assert!(next > ns || next == u64::MAX, "{ns}");
+            // A bucket is at most 1/64 of its floor wide.
+            assert!(
+                (next - Histogram::floor(bucket)) as f64 <= (ns as f64 / 64.0).max(1.0) * 1.001
+            );
+        }
+    }
+
+    #[test]
+    fn quantiles_of_a_hundred() {
+        // 1 to 100 us: the median is 50 us and the 99th percentile 99 us, to a bucket of 1.6 %.
+        let all = Histogram::of((1..=100).map(|us| us * 1000));
+        assert_eq!((all.count(), all.min_ns, all.max_ns), (100, 1000, 100_000));
+        assert_eq!(all.mean(), Some(Ns(50_500.0)));
+        for (share, us) in [(0.0, 1.0), (0.5, 50.0), (0.99, 99.0), (1.0, 100.0)] {
+            let ns = all.quantile(share).map_or(0.0, |ns| ns.0);
+            assert!((ns / (us * 1000.0) - 1.0).abs() < 0.016, "{share}: {ns}");
+        }
+        assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn two_add_up() {
+        let mut a = Histogram::of([100, 200]);
+        a.add(&Histogram::of([50, 200, 4000]));
+        assert_eq!(a, Histogram::of([100, 200, 50, 200, 4000]));
+        a.add(&Histogram::default());
+        assert_eq!(a.count(), 5);
+    }
+
+    #[test]
+    fn texts_are_canonical() {
+        let of = |args: &str| Io::parse(IoEngine::Uring, args);
+        for text in [
+            "rand-read,direct,shared,2GiB,q32,n8,t2",
+            "seq-write,cached,own,64MiB,q1,n1,t1",
+            "rand-mix70,cold,shared,1000B,q4,n1,t3,pipelined-pinned",
+            "seq-read,direct,own,1GiB,q8,n1,t1,blocking-paged",
+        ] {
+            assert_eq!(of(text).unwrap().to_string(), text);
+        }
+        for wrong in [
+            "rand-read,direct,shared,2048MiB,q32,n8,t2",
+            "rand-read,direct,shared,2GiB,q0,n8,t2",
+            "rand-read,direct,shared,2GiB,q32,n8",
+            "rand-mix100,direct,shared,2GiB,q32,n8,t2",
+            "rand-read,direct,shared,2GiB,q32,n8,t2,pipelined-vram",
+            "rand-read,direct,shared,2GiB,q32,n8,t2,pipelined-pinned,x",
+        ] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}
