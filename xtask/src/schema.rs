@@ -97,7 +97,7 @@ fn examples() -> Result<Vec<Message>> {
     let why = "peer_access on gpu0, gpu1: unsupported: no link joins them".to_owned();
     let error = "check on 256MiB at r0.gpu1.vram: byte 4096 is not what was sent".to_owned();
     Ok(vec![
-        Message::Begin(begin()),
+        Message::Begin(Box::new(begin())),
         Message::Topology(Box::new(topology()?)),
         Message::Sampled(sampled),
         Message::Measured(Box::new(measured)),

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, CpuOp, Flow, Mem, Member, MigrateHow, Mover, Ns, Pattern, Place, STAGED_CHUNK,
-    STAGED_CHUNKS, StoreFacts, Topology, Unit,
+    Bytes, Case, CpuOp, Flow, Io, IoCache, IoEngine, Mem, Member, MigrateHow, Mover, Ns, Pattern,
+    Place, STAGED_CHUNK, STAGED_CHUNKS, StoreFacts, Topology, Unit,
 };
 use serde::{Deserialize, Serialize};
 
@@ -310,7 +310,8 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
         return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
     }
     if let Mover::Io { at, io } = flow.by {
-        return cannot_cpu(topology, at, None, io.threads);
+        return cannot_cpu(topology, at, None, io.threads)
+            .or_else(|| cannot_io(scope.stores, flow, &io));
     }
     // HSA switches are read by AMD's runtime only.
     let of_amd = topology.gpus.iter().any(|g| g.vendor == "amd");
@@ -344,6 +345,31 @@ fn needs_driver(flow: &Flow) -> bool {
 /// Whether a kernel touches managed memory that is homed elsewhere.
 pub(crate) fn zero_copy(flow: &Flow) -> bool {
     [flow.src, flow.dst].iter().any(|p| p.mem == Mem::Managed && p.unit != flow.by.at())
+}
+
+/// What is known of a store against such I/O before it is opened.
+fn cannot_io(stores: &[StoreFacts], flow: &Flow, io: &Io) -> Option<String> {
+    let (file, _) = flow.io_ends();
+    let facts = stores.get(file.unit.store()? as usize)?;
+    if let Some(why) = &facts.without {
+        return Some(format!("{}: {why}", facts.path));
+    }
+    let unit = facts.logical_block.0;
+    if io.cache == IoCache::Direct && unit > 0 && !flow.bytes.0.is_multiple_of(unit) {
+        return Some(format!(
+            "{} is no multiple of the {} blocks of {}, which O_DIRECT needs; take another size, or \
+             cached",
+            flow.bytes, facts.logical_block, facts.path
+        ));
+    }
+    if io.engine == IoEngine::UringPoll && !facts.device.is_empty() && !facts.polls {
+        return Some(format!(
+            "{} has no queues that can be polled; an NVMe driver makes some if it is loaded with \
+             poll_queues=N",
+            facts.device
+        ));
+    }
+    None
 }
 
 fn cannot_cpu(
@@ -447,6 +473,15 @@ mod tests {
     }
 
     fn plan(topology: &Topology, suites: &[&str], patterns: &[&str]) -> Result<Plan, String> {
+        plan_with(topology, &[], suites, patterns)
+    }
+
+    fn plan_with(
+        topology: &Topology,
+        stores: &[StoreFacts],
+        suites: &[&str],
+        patterns: &[&str],
+    ) -> Result<Plan, String> {
         let scope = Scope {
             topology,
             simulated: false,
@@ -456,7 +491,7 @@ mod tests {
             tuned: &Tuned::plain(),
             draw: crate::Draw::default(),
             ranks: &[],
-            stores: &[],
+            stores,
         };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let patterns: Vec<Pattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
@@ -604,6 +639,74 @@ mod tests {
         assert!(skip(&t, "gpu0.vram > gpu1.vram by dma@gpu0 x 2GiB").contains("which has 1GiB"));
         let both = "numa0.paged > gpu0.vram by dma@gpu0 x 1MiB & gpu0.vram > numa0.paged by dma@gpu0 x 1MiB";
         assert!(skip(&t, both).contains("blocks the calling thread"));
+    }
+
+    fn disk() -> StoreFacts {
+        StoreFacts {
+            path: "/scratch".to_owned(),
+            device: "sda".to_owned(),
+            logical_block: Bytes(512),
+            span: Bytes::gib(1),
+            ..StoreFacts::default()
+        }
+    }
+
+    #[test]
+    fn storage_of_two_cpus_and_two_gpus() {
+        let count = |stores: &[StoreFacts]| {
+            plan_with(&topology(), stores, &["storage"], &[]).unwrap().entries.len()
+        };
+        // 1 and 2 workers x 4 depths, to the host and 3 ways to the first GPU.
+        let random = 2 * 4 * (1 + 3);
+        // Depth 128; 3 more engines x 3 depths; unbatched; 1 and 2 workers of pread; writes and a mix
+        // at 2 depths; files of their own; from the page cache.
+        let others = 1 + 3 * 3 + 1 + 2 + 2 * 2 + 1 + 1;
+        // Pages and huge pages by 2 engines, a call at a time, cached, 2 workers sharing or not; and
+        // reads of a cold cache.
+        let sequential = 2 * (2 * 2 + 1 + 1 + 2) + 1;
+        // From pinned memory and 3 ways to the GPU, both ways; GPU direct by 1 and 2 workers; copies
+        // of 2 sizes alone.
+        let streamed = 2 * (1 + 3) + 2 * 2 + 2 * 2;
+        // All GPUs at once.
+        let one = random + others + sequential + streamed + 1;
+        assert_eq!(count(&[disk()]), one);
+        // A second store has all of it again, but for the copies; then both are read at once.
+        assert_eq!(count(&[disk(), disk()]), 2 * one - 4 + 1);
+        let unusable = StoreFacts { without: Some("read-only".to_owned()), ..disk() };
+        assert_eq!(count(&[unusable]), 0);
+    }
+
+    /// What a cell of the heat map compares is sampled in turn.
+    #[test]
+    fn host_and_gpu_are_read_in_one_group() {
+        let plan = plan_with(&topology(), &[disk()], &["storage"], &[]).unwrap();
+        for cell in plan.entries[..32].chunks(4) {
+            assert!(cell.iter().all(|e| e.group == cell[0].group), "{}", cell[0].case);
+            assert!(cell[0].case.timed[0].dst.unit.numa().is_some());
+        }
+    }
+
+    #[test]
+    fn io_that_its_store_cannot_do_is_skipped() {
+        let why = |stores: &[StoreFacts], case: &str| {
+            let plan = plan_with(&topology(), stores, &[], &[case]).unwrap();
+            plan.entries[0].skip.clone().unwrap_or_default()
+        };
+        let read = |engine: &str, cache: &str, block: &str| {
+            format!(
+                "store0.file > numa0.paged by {engine}@numa0[rand-read,{cache},shared,1GiB,q1,n1,t1] x {block}"
+            )
+        };
+        let disks = [disk()];
+        assert_eq!(why(&disks, &read("uring", "direct", "4KiB")), "");
+        assert!(why(&[], &read("uring", "direct", "4KiB")).contains("--store"));
+        assert!(why(&disks, &read("uring", "direct", "1000B")).contains("no multiple of the 512B"));
+        assert_eq!(why(&disks, &read("sync", "cached", "1000B")), "");
+        assert!(why(&disks, &read("uring-poll", "direct", "4KiB")).contains("poll_queues"));
+        let polls = [StoreFacts { polls: true, ..disk() }];
+        assert_eq!(why(&polls, &read("uring-poll", "direct", "4KiB")), "");
+        let second = read("uring", "direct", "4KiB").replace("store0", "store1");
+        assert!(why(&disks, &second).contains("no store1"));
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl Session {
             strikes: Strikes::default(),
         };
         let mut all = || -> io::Result<End> {
-            run.writer.put(Message::Begin(begin.clone()))?;
+            run.writer.put(Message::Begin(Box::new(begin.clone())))?;
             if !self.has_topology {
                 run.writer.put(Message::Topology(Box::new(topology.clone())))?;
             }

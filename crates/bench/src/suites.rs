@@ -4,6 +4,7 @@ mod at_once;
 pub(crate) mod between;
 mod contention;
 mod memory;
+mod storage;
 
 use crate::plan::Scope;
 pub use contention::Draw;
@@ -35,8 +36,8 @@ pub enum Cases {
     /// Hundreds that a model is made of or held against. They are taken only if their suite is
     /// named, not by a pattern, and have [`PROBE_BUDGET`] each.
     Probes(fn(&Topology, Draw) -> Vec<Case>),
-    /// What goes between the processes of the run.
-    Between(fn(&Scope<'_>) -> Vec<Case>),
+    /// What depends on more than the node: processes of the run, places for files.
+    Scoped(fn(&Scope<'_>) -> Vec<Case>),
 }
 
 impl Cases {
@@ -45,7 +46,7 @@ impl Cases {
         match self {
             Self::Figures(cases) => cases(scope.topology),
             Self::Probes(cases) => cases(scope.topology, scope.draw),
-            Self::Between(cases) => cases(scope),
+            Self::Scoped(cases) => cases(scope),
         }
     }
 
@@ -165,67 +166,73 @@ pub const SUITES: &[Suite] = &[
         name: "mpi-latency",
         about: "MPI: a message there and back, 1 B to 4 MiB, from every kind of memory",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Between(between::mpi_latency),
+        cases: Cases::Scoped(between::mpi_latency),
     },
     Suite {
         name: "mpi-bandwidth",
         about: "MPI: windows of messages, 1 B to 1 GiB, from every kind of memory",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Between(between::mpi_bandwidth),
+        cases: Cases::Scoped(between::mpi_bandwidth),
     },
     Suite {
         name: "mpi-both-ways",
         about: "MPI: the same both ways at once",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Between(between::mpi_both_ways),
+        cases: Cases::Scoped(between::mpi_both_ways),
     },
     Suite {
         name: "mpi-one-sided",
         about: "MPI: put and get",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Between(between::mpi_one_sided),
+        cases: Cases::Scoped(between::mpi_one_sided),
     },
     Suite {
         name: "mpi-pairs",
         about: "MPI: every ordered pair of ranks, 8 B there and back and 1 MiB in windows",
         by_default: |scope| scope.ranks.len() >= 3 && between::has(scope, Via::Mpi),
-        cases: Cases::Between(between::mpi_pairs),
+        cases: Cases::Scoped(between::mpi_pairs),
     },
     Suite {
         name: "mpi-concurrent",
         about: "MPI: 1, 2, 4 and all pairs at once",
         by_default: |scope| scope.ranks.len() >= 4 && between::has(scope, Via::Mpi),
-        cases: Cases::Between(between::mpi_concurrent),
+        cases: Cases::Scoped(between::mpi_concurrent),
     },
     Suite {
         name: "mpi-collectives",
         about: "MPI: reduce, broadcast, all_reduce and the others over 2 to all ranks",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Between(between::mpi_collectives),
+        cases: Cases::Scoped(between::mpi_collectives),
     },
     Suite {
         name: "ccl-collectives",
         about: "NCCL, RCCL: collectives over 2 to all GPUs, streaming, isolated and as graphs",
         by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Via::Ccl),
-        cases: Cases::Between(between::ccl_collectives),
+        cases: Cases::Scoped(between::ccl_collectives),
     },
     Suite {
         name: "ccl-pairs",
         about: "NCCL, RCCL: send and receive between every ordered pair of GPUs",
         by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Via::Ccl),
-        cases: Cases::Between(between::ccl_pairs),
+        cases: Cases::Scoped(between::ccl_pairs),
     },
     Suite {
         name: "ucx",
         about: "UCX: tagged messages, put and get, from every kind of memory",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Ucx),
-        cases: Cases::Between(between::ucx),
+        cases: Cases::Scoped(between::ucx),
     },
     Suite {
         name: "shm",
         about: "processes of one node: copies through shared memory, by the kernel, by xpmem",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Shm),
-        cases: Cases::Between(between::shm),
+        cases: Cases::Scoped(between::shm),
+    },
+    Suite {
+        name: "storage",
+        about: "files of --store: engines, depth, workers; through host memory to and from GPUs",
+        by_default: |scope| !is_group(scope) && !scope.simulated && !scope.stores.is_empty(),
+        cases: Cases::Scoped(storage::storage),
     },
 ];
 

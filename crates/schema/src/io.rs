@@ -440,6 +440,10 @@ pub struct StoreFacts {
     /// Free space when the run began.
     #[serde(default)]
     pub free: Bytes,
+    /// Size of each file that the suite uses there: as asked, and no more than a named file or
+    /// device has.
+    #[serde(default)]
+    pub span: Bytes,
     /// Why nothing can be measured there; none if nothing is known against it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without: Option<String>,

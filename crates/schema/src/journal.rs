@@ -147,7 +147,7 @@ impl Journal {
         let Message::Begin(begin) = message else { return Err(JournalError::NoBegin) };
         check_version(&begin)?;
         Ok(Self {
-            begin,
+            begin: *begin,
             resumed: Vec::new(),
             topology: Topology::default(),
             outcomes: Vec::new(),
@@ -173,7 +173,7 @@ impl Journal {
                     let (first, second) = (self.begin.world.clone(), begin.world);
                     return Err(JournalError::Mixed { line, first, second });
                 }
-                self.resumed.push(begin);
+                self.resumed.push(*begin);
                 self.end = None;
                 return Ok(());
             }

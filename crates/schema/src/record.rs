@@ -19,7 +19,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[serde(tag = "type", content = "data", rename_all = "kebab-case")]
 pub enum Message {
     /// First line of a run; again, where a run was resumed.
-    Begin(Begin),
+    Begin(Box<Begin>),
     /// What was found before anything was measured.
     Topology(Box<Topology>),
     /// Samples of one visit to a case that is not finished yet. Superseded by the case's

@@ -414,7 +414,7 @@ pub fn message() -> impl Strategy<Value = Message> {
         },
     );
     prop_oneof![
-        begin().prop_map(Message::Begin),
+        begin().prop_map(|b| Message::Begin(Box::new(b))),
         topology().prop_map(|t| Message::Topology(Box::new(t))),
         sampled,
         measured().prop_map(|m| Message::Measured(Box::new(m))),
@@ -427,7 +427,7 @@ pub fn message() -> impl Strategy<Value = Message> {
 
 /// A begin of a real run with nothing remarkable.
 pub fn plain_begin(world: World) -> Message {
-    Message::Begin(Begin {
+    Message::Begin(Box::new(Begin {
         schema: SCHEMA_VERSION,
         version: "0.1.0".to_owned(),
         world,
@@ -450,5 +450,5 @@ pub fn plain_begin(world: World) -> Message {
         gpus: BTreeMap::new(),
         ranks: Vec::new(),
         stores: Vec::new(),
-    })
+    }))
 }

@@ -1,0 +1,216 @@
+//! Suite storage: files to host memory and to GPUs.
+
+use pathline_schema::{
+    Bytes, Case, CpuSet, Flow, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoStage, Mem, Mover,
+    Place, StoreFacts, Unit,
+};
+
+use super::{dma, gpu, ladder, numa, threads_of};
+use crate::plan::Scope;
+
+/// Block of random I/O.
+const PAGE: Bytes = Bytes::kib(4);
+/// Block of sequential I/O.
+const BLOCK: Bytes = Bytes::mib(1);
+/// From this depth on I/Os are submitted and reaped several at a time.
+const BATCHED_FROM: u32 = 16;
+/// So many: at depth 32 that takes a third off the CPU time of an I/O, and more takes little more.
+const BATCH: u32 = 8;
+/// Depth of sequential I/O.
+const STREAMED: u32 = 8;
+/// Most workers that a suite takes by itself.
+const MOST_THREADS: u32 = 8;
+/// Share of reads of mixed I/O, in percent: that of the usual database mix.
+const MIX: u8 = 70;
+
+/// What cases of one store share.
+struct At {
+    store: u32,
+    numa: u32,
+    threads: u32,
+    span: Bytes,
+}
+
+impl At {
+    fn of(scope: &Scope<'_>, store: u32, facts: &StoreFacts) -> Self {
+        let topology = scope.topology;
+        let with_cpus = topology.numa.iter().filter(|d| d.cpus != CpuSet::default());
+        let near = with_cpus.clone().find(|d| Some(d.id) == facts.numa);
+        let numa = near.or(with_cpus.clone().next()).map_or(0, |d| d.id);
+        let threads = threads_of(topology, numa).min(MOST_THREADS);
+        Self { store, numa, threads, span: facts.span }
+    }
+
+    fn file(&self) -> Place {
+        Place::new(Unit::Store(self.store), Mem::File)
+    }
+
+    /// Uring, straight to the device, one worker in a file that all share.
+    fn plain(&self, op: IoOp, order: IoOrder, depth: u32) -> Io {
+        Io {
+            engine: IoEngine::Uring,
+            op,
+            order,
+            cache: IoCache::Direct,
+            files: IoFiles::Shared,
+            span: self.span,
+            depth,
+            batch: if depth >= BATCHED_FROM { BATCH } else { 1 },
+            threads: 1,
+            stage: None,
+        }
+    }
+
+    fn flow(&self, memory: Place, io: Io, bytes: Bytes) -> Flow {
+        let by = Mover::Io { at: Unit::Numa(self.numa), io };
+        match io.op {
+            IoOp::Write => Flow { src: memory, dst: self.file(), by, bytes },
+            _ => Flow { src: self.file(), dst: memory, by, bytes },
+        }
+    }
+
+    fn case(&self, memory: Place, io: Io, bytes: Bytes) -> Case {
+        Case::together(vec![self.flow(memory, io, bytes)])
+    }
+
+    /// Random reads over depth and workers: host memory, and beside each the same to a GPU, so that
+    /// they are sampled in turn.
+    fn random_reads(&self, gpu_index: Option<u32>, cases: &mut Vec<Case>) {
+        for threads in ladder(self.threads) {
+            for depth in [1, 4, 16, 32] {
+                let io = Io { threads, ..self.plain(IoOp::Read, IoOrder::Rand, depth) };
+                cases.push(self.case(numa(self.numa, Mem::Paged), io, PAGE));
+                cases.extend(gpu_index.into_iter().flat_map(|index| self.staged(index, io, PAGE)));
+            }
+        }
+    }
+
+    /// The ways through host memory to a GPU, or out of it: overlapped, and as elbencho goes, from
+    /// pageable and from registered buffers.
+    fn staged(&self, index: u32, io: Io, bytes: Bytes) -> Vec<Case> {
+        [(true, Mem::Pinned), (false, Mem::Paged), (false, Mem::Registered)]
+            .map(|(pipelined, through)| {
+                let stage = Some(IoStage { pipelined, through });
+                self.case(gpu(index, Mem::Vram), Io { stage, ..io }, bytes)
+            })
+            .into()
+    }
+
+    /// Engines, writes, mixes and sharing of files at 4 KiB.
+    fn random_others(&self, cases: &mut Vec<Case>) {
+        let paged = numa(self.numa, Mem::Paged);
+        let mut push = |io: Io| cases.push(self.case(paged, io, PAGE));
+        push(self.plain(IoOp::Read, IoOrder::Rand, 128));
+        for engine in [IoEngine::UringPlain, IoEngine::UringPoll, IoEngine::Aio] {
+            for depth in [1, 32, 128] {
+                push(Io { engine, ..self.plain(IoOp::Read, IoOrder::Rand, depth) });
+            }
+        }
+        // One call an I/O: what batching is worth.
+        push(Io { batch: 1, ..self.plain(IoOp::Read, IoOrder::Rand, 32) });
+        for threads in ladder(self.threads) {
+            let engine = IoEngine::Sync;
+            push(Io { engine, threads, ..self.plain(IoOp::Read, IoOrder::Rand, 1) });
+        }
+        for op in [IoOp::Write, IoOp::Mix { reads: MIX }] {
+            for depth in [1, 32] {
+                push(self.plain(op, IoOrder::Rand, depth));
+            }
+        }
+        if self.threads > 1 {
+            let (files, threads) = (IoFiles::Own, self.threads);
+            push(Io { files, threads, ..self.plain(IoOp::Read, IoOrder::Rand, 32) });
+        }
+        let sync = Io { engine: IoEngine::Sync, ..self.plain(IoOp::Read, IoOrder::Rand, 1) };
+        push(Io { cache: IoCache::Cached, ..sync });
+    }
+
+    /// Whole blocks in order: pages and huge pages, engines, the page cache.
+    fn sequential(&self, cases: &mut Vec<Case>) {
+        let at = |mem: Mem| numa(self.numa, mem);
+        for op in [IoOp::Read, IoOp::Write] {
+            let io = self.plain(op, IoOrder::Seq, STREAMED);
+            for mem in [Mem::Paged, Mem::Huge] {
+                cases.push(self.case(at(mem), io, BLOCK));
+                cases.push(self.case(at(mem), Io { engine: IoEngine::Aio, ..io }, BLOCK));
+            }
+            let sync = Io { engine: IoEngine::Sync, depth: 1, ..io };
+            cases.push(self.case(at(Mem::Huge), sync, BLOCK));
+            cases.push(self.case(at(Mem::Huge), Io { cache: IoCache::Cached, ..sync }, BLOCK));
+            if op == IoOp::Read {
+                cases.push(self.case(at(Mem::Huge), Io { cache: IoCache::Cold, ..sync }, BLOCK));
+            }
+            if self.threads > 1 {
+                for files in [IoFiles::Shared, IoFiles::Own] {
+                    let io = Io { files, threads: self.threads, ..io };
+                    cases.push(self.case(at(Mem::Huge), io, BLOCK));
+                }
+            }
+        }
+    }
+
+    /// Whole blocks to and from a GPU, and what each stage of that takes alone.
+    fn streamed(&self, index: u32, cases: &mut Vec<Case>) {
+        let pinned = numa(self.numa, Mem::Pinned);
+        for op in [IoOp::Read, IoOp::Write] {
+            let io = self.plain(op, IoOrder::Seq, STREAMED);
+            cases.push(self.case(pinned, io, BLOCK));
+            cases.extend(self.staged(index, io, BLOCK));
+        }
+        for op in [IoOp::Read, IoOp::Write] {
+            for threads in [1, self.threads] {
+                let io = self.plain(op, IoOrder::Seq, 1);
+                let io = Io { engine: IoEngine::Gds, threads, ..io };
+                let case = self.case(gpu(index, Mem::Vram), io, BLOCK);
+                if !cases.contains(&case) {
+                    cases.push(case);
+                }
+            }
+        }
+        let vram = gpu(index, Mem::Vram);
+        for bytes in [PAGE, BLOCK] {
+            cases.push(Case::single(pinned, vram, dma(index), bytes));
+            cases.push(Case::single(vram, pinned, dma(index), bytes));
+        }
+    }
+
+    /// One of the flows that read at once.
+    fn beside(&self, memory: Place, stage: Option<IoStage>) -> Flow {
+        let io = self.plain(IoOp::Read, IoOrder::Seq, STREAMED);
+        self.flow(memory, Io { stage, ..io }, BLOCK)
+    }
+}
+
+/// Every store to host memory and to the first GPU, then all GPUs at once, then all stores at once.
+pub(super) fn storage(scope: &Scope<'_>) -> Vec<Case> {
+    let usable = |facts: &&StoreFacts| facts.without.is_none();
+    let stores: Vec<At> = (0..)
+        .zip(scope.stores)
+        .filter(|(_, facts)| usable(facts))
+        .map(|(store, facts)| At::of(scope, store, facts))
+        .collect();
+    let gpus: Vec<u32> = match scope.without_runtime {
+        None => scope.topology.gpus.iter().map(|g| g.index).collect(),
+        Some(_) => Vec::new(),
+    };
+    let first = gpus.first().copied();
+    let mut cases = Vec::new();
+    for at in &stores {
+        at.random_reads(first, &mut cases);
+        at.random_others(&mut cases);
+        at.sequential(&mut cases);
+        if let Some(index) = first {
+            at.streamed(index, &mut cases);
+        }
+        if gpus.len() > 1 {
+            let stage = Some(IoStage { pipelined: true, through: Mem::Pinned });
+            let each = gpus.iter().map(|&index| at.beside(gpu(index, Mem::Vram), stage));
+            cases.push(Case::together(each.collect()));
+        }
+    }
+    if stores.len() > 1 {
+        let each = stores.iter().map(|at| at.beside(numa(at.numa, Mem::Huge), None));
+        cases.push(Case::together(each.collect()));
+    }
+    cases
+}
