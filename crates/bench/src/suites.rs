@@ -223,6 +223,12 @@ pub const SUITES: &[Suite] = &[
         cases: Cases::Scoped(between::ucx),
     },
     Suite {
+        name: "ucx-switches",
+        about: "UCX: what each of its switches changes, by size and kind of memory",
+        by_default: |_| false,
+        cases: Cases::Scoped(between::ucx_switches),
+    },
+    Suite {
         name: "shm",
         about: "processes of one node: copies through shared memory, by the kernel, by xpmem",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Shm),

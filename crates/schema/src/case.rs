@@ -279,6 +279,8 @@ mod tests {
             "r0.numa0.reg > r3.numa0.reg by mpi@numa0[barrier] x 1B",
             "r1.numa0.paged > r0.numa0.paged by shm@numa0[ping,avx512-nt+memcpy,same-l3] x 4KiB",
             "r1.numa0.paged > r0.numa0.paged by cma@numa0[consume,read] x 4KiB",
+            "r0.gpu0.vram > r1.gpu1.vram by ucx@gpu0[send-w64,rndv-put] x 1MiB",
+            "r0.numa0.paged > r1.numa0.paged by ucx@numa0[ping,same-l3,proto-v1] x 8B",
         ] {
             assert!(!misfit(fits), "{fits}");
             assert_eq!(fits.parse::<Flow>().unwrap().to_string(), fits);
@@ -292,7 +294,16 @@ mod tests {
         ] {
             assert!(misfit(wrong), "{wrong}");
         }
-        for no in ["mpi@numa0[send-w0]", "shm@numa0[ping]", "cma@numa0[ping,memcpy+memcpy]"] {
+        for no in [
+            "mpi@numa0[send-w0]",
+            "shm@numa0[ping]",
+            "cma@numa0[ping,memcpy+memcpy]",
+            // Switches are of UCX, one at a time, and stand last.
+            "mpi@numa0[ping,rndv-put]",
+            "shm@numa0[ping,memcpy+memcpy,rndv-put]",
+            "ucx@numa0[ping,rndv-put,proto-v1]",
+            "ucx@numa0[ping,rndv-put,same-l3]",
+        ] {
             assert!(no.parse::<Mover>().is_err(), "{no}");
         }
     }

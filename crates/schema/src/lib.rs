@@ -12,6 +12,7 @@ mod mover;
 mod place;
 mod record;
 mod select;
+mod switch;
 mod topology;
 mod units;
 mod variant;
@@ -33,6 +34,7 @@ pub use record::{
     Series, Settings, Severity, Skip, Stop, StopReason, Timer, Verdict, World,
 };
 pub use select::Pattern;
+pub use switch::UcxSwitch;
 pub use topology::{
     BlockDevice, CacheGroup, CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain,
     PciDevice, PcieLink, Route, Topology, Warning,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::place::number;
-use crate::{Bytes, CpuHow, ParseError, serde_as_text, words};
+use crate::{Bytes, CpuHow, ParseError, UcxSwitch, serde_as_text, words};
 
 /// What carries bytes between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -249,7 +249,7 @@ pub enum Near {
 words!(Near, "nearness", { SameL3 => "same-l3", OtherL3 => "other-l3" });
 
 /// How bytes go from process to process: `mpi@numa0[send-w64]`, `ccl@gpu0[all_reduce]`,
-/// `shm@numa0[ping,avx512-nt+memcpy,same-l3]`.
+/// `shm@numa0[ping,avx512-nt+memcpy,same-l3]`, `ucx@gpu0[send-w64,rndv-put]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wire {
     /// What carries them.
@@ -260,12 +260,14 @@ pub struct Wire {
     pub copies: Option<Copies>,
     /// Which cores the processes run on; those that they were started on if none.
     pub near: Option<Near>,
+    /// What of UCX is set otherwise for it; as UCX was started if nothing.
+    pub switch: Option<UcxSwitch>,
 }
 
 impl Wire {
     /// An operation of a library, on the cores that the ranks were started on.
     pub const fn new(via: Via, op: WireOp) -> Self {
-        Self { via, op, copies: None, near: None }
+        Self { via, op, copies: None, near: None, switch: None }
     }
 
     /// What stands in brackets.
@@ -275,12 +277,20 @@ impl Wire {
                 "operation between processes",
                 args,
                 "an operation such as send-w64; for shm, cma and xpmem who copies \
-                 (memcpy+avx512-nt, read, write); then same-l3 or other-l3",
+                 (memcpy+avx512-nt, read, write); then same-l3 or other-l3; for ucx last a switch \
+                 such as rndv-put",
             )
         };
         let mut words = args.split(',');
         let op = words.next().unwrap_or_default().parse()?;
-        let rest: Vec<&str> = words.collect();
+        let mut rest: Vec<&str> = words.collect();
+        let switch = match (via, rest.last().map(|word| word.parse())) {
+            (Via::Ucx, Some(Ok(switch))) => {
+                rest.pop();
+                Some(switch)
+            }
+            _ => None,
+        };
         let ours = matches!(via, Via::Shm | Via::Cma | Via::Xpmem);
         let (copies, near) = match (ours, rest.as_slice()) {
             (true, [copies]) => (Some(copies.parse()?), None),
@@ -296,7 +306,7 @@ impl Wire {
                 | (Via::Xpmem, Some(Copies::Single(_)))
                 | (Via::Mpi | Via::MpiStaged | Via::Ccl | Via::Ucx, None)
         );
-        fits.then_some(Self { via, op, copies, near }).ok_or_else(bad)
+        fits.then_some(Self { via, op, copies, near, switch }).ok_or_else(bad)
     }
 }
 
@@ -306,7 +316,10 @@ impl fmt::Display for Wire {
         if let Some(copies) = self.copies {
             write!(f, ",{copies}")?;
         }
-        self.near.map_or(Ok(()), |near| write!(f, ",{near}"))
+        if let Some(near) = self.near {
+            write!(f, ",{near}")?;
+        }
+        self.switch.map_or(Ok(()), |switch| write!(f, ",{switch}"))
     }
 }
 

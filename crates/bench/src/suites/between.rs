@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{
     Bytes, Cadence, Case, Collective, Copies, CpuHow, Flow, Mem, Member, Mover, Near, Place, Rank,
-    Unit, Via, Wire, WireOp,
+    UcxSwitch, Unit, Via, Wire, WireOp,
 };
 
 use super::{coarse_first, copies, sizes};
@@ -318,6 +318,26 @@ pub(super) fn ucx(scope: &Scope<'_>) -> Vec<Case> {
     cases
 }
 
+/// What each switch of UCX changes: a small message, and windows of those sizes at which protocols
+/// change, of every kind of memory. Switches of transports for device memory only of such.
+pub(super) fn ucx_switches(scope: &Scope<'_>) -> Vec<Case> {
+    let sizes = [Bytes::kib(8), Bytes::kib(64), Bytes::mib(1), Bytes::mib(16), Bytes::mib(128)];
+    let windows = sizes.map(|bytes| (WireOp::Send { window: window(bytes) }, bytes));
+    let mut cases = Vec::new();
+    for mem in memories(scope.ranks) {
+        let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
+        let of_device = matches!(mem, Mem::Vram | Mem::Managed);
+        let switches = || UcxSwitch::ALL.iter().filter(|s| of_device || !s.is_of_devices());
+        for (op, bytes) in [(WireOp::Ping, Bytes(8))].into_iter().chain(windows) {
+            for switch in [None].into_iter().chain(switches().copied().map(Some)) {
+                let wire = Wire { switch, ..Wire::new(Via::Ucx, op) };
+                cases.push(one(Flow { src: a, dst: b, by: by(a.unit, wire), bytes }));
+            }
+        }
+    }
+    cases
+}
+
 /// The loops and calls by which processes of one node can copy.
 fn ways(scope: &Scope<'_>) -> Vec<(Via, Copies)> {
     let both = |how| Copies::InOut { copy_in: how, copy_out: how };
@@ -382,14 +402,16 @@ pub(super) fn shm(scope: &Scope<'_>) -> Vec<Case> {
             for op in [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Consume] {
                 let told = |way: &(Via, Copies)| op != WireOp::Ping || tells_latency(scope, way);
                 for (via, copies) in ways(scope).into_iter().filter(told) {
-                    let wire = Wire { via, op, copies: Some(copies), near: Some(near) };
+                    let (copies, near) = (Some(copies), Some(near));
+                    let wire = Wire { copies, near, ..Wire::new(via, op) };
                     let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
                     cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes }));
                 }
             }
         }
         let small = Copies::InOut { copy_in: CpuHow::Memcpy, copy_out: CpuHow::Memcpy };
-        let wire = Wire { via: Via::Shm, op: WireOp::Ping, copies: Some(small), near: Some(near) };
+        let (copies, near) = (Some(small), Some(near));
+        let wire = Wire { copies, near, ..Wire::new(Via::Shm, WireOp::Ping) };
         let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
         cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes: Bytes(8) }));
     }
@@ -407,8 +429,7 @@ fn shm_at_once(scope: &Scope<'_>, ranks: &[&Member]) -> Vec<Case> {
     }
     for (via, copies) in ways(scope) {
         for pairs in super::ladder(all).into_iter().filter(|&n| n > 1) {
-            let wire =
-                Wire { via, op: WireOp::Send { window: 1 }, copies: Some(copies), near: None };
+            let wire = Wire { copies: Some(copies), ..Wire::new(via, WireOp::Send { window: 1 }) };
             let pair = |(a, b): (&&Member, &&Member)| {
                 let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
                 Flow { src, dst, by: by(src.unit, wire), bytes: Bytes::mib(16) }

@@ -149,12 +149,13 @@ fn wire() -> impl Strategy<Value = Wire> {
         select(&[Copies::Read, Copies::Write][..]).prop_map(|copies| (Via::Cma, Some(copies))),
         how().prop_map(|how| (Via::Xpmem, Some(Copies::Single(how)))),
     ];
-    (way, wire_op(), option::of(select(Near::ALL))).prop_map(|((via, copies), op, near)| Wire {
-        via,
-        op,
-        copies,
-        near,
-    })
+    let switch = option::of(select(UcxSwitch::ALL));
+    (way, wire_op(), option::of(select(Near::ALL)), switch).prop_map(
+        |((via, copies), op, near, switch)| {
+            let switch = switch.filter(|_| via == Via::Ucx);
+            Wire { via, op, copies, near, switch }
+        },
+    )
 }
 
 pub fn flow() -> impl Strategy<Value = Flow> {

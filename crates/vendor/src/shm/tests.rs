@@ -48,7 +48,7 @@ fn rank(me: u32, address: &str, tell: &Sender<Vec<u8>>, hear: &Receiver<Vec<u8>>
         |bytes: &mut Vec<u8>| Span { address: bytes.as_mut_ptr() as u64, bytes: BYTES as u64 };
     let copies = Some(Copies::Single(CpuHow::Memcpy));
     let part = Part {
-        wire: Wire { via: Via::Xpmem, op: WireOp::Ping, copies, near: None },
+        wire: Wire { via: Via::Xpmem, op: WireOp::Ping, copies, near: None, switch: None },
         bytes: BYTES as u64,
         group: [0, 1].map(|rank| (Rank(rank), Unit::Numa(0))).to_vec(),
         mine: vec![me as usize],
