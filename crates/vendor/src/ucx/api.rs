@@ -204,6 +204,10 @@ functions! {
     config_read = "ucp_config_read":
         unsafe extern "C" fn(*const c_char, *const c_char, *mut Handle) -> Status;
     config_release = "ucp_config_release": unsafe extern "C" fn(Handle);
+    config_modify = "ucp_config_modify":
+        unsafe extern "C" fn(Handle, *const c_char, *const c_char) -> Status;
+    config_print = "ucp_config_print":
+        unsafe extern "C" fn(Handle, *mut libc::FILE, *const c_char, u32);
     init_version = "ucp_init_version":
         unsafe extern "C" fn(u32, u32, *const Params, Handle, *mut Handle) -> Status;
     cleanup = "ucp_cleanup": unsafe extern "C" fn(Handle);

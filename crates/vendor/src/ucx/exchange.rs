@@ -157,6 +157,11 @@ impl Exchange {
     pub(super) fn engine(&self) -> &str {
         &self.engine
     }
+
+    /// What of UCX is set for it alone.
+    pub(super) fn set(&self) -> Option<&str> {
+        self.worker.as_ref()?.set()
+    }
 }
 
 impl Exchange {

@@ -5,6 +5,7 @@ mod exchange;
 mod lane;
 mod offer;
 mod search;
+mod switch;
 mod tell;
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange};
-use pathline_schema::{Severity, Via};
+use pathline_schema::{Severity, UcxSwitch, Via};
 
 use exchange::Exchange;
 use search::Ucp;
@@ -29,7 +30,8 @@ use worker::Worker;
 pub(crate) struct UcxPort {
     /// Before what they were made in.
     bound: BTreeMap<ExchangeId, Exchange>,
-    worker: Option<Rc<Worker>>,
+    /// One for each switch that was asked for, and the one without any.
+    workers: BTreeMap<Option<UcxSwitch>, Rc<Worker>>,
     ucp: Ucp,
     /// UCX_ variables that are set, which may change anything.
     settings: Vec<String>,
@@ -51,18 +53,24 @@ pub(crate) fn open(asked: Option<&Path>) -> std::result::Result<UcxPort, String>
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     settings.sort();
-    let (bound, worker, made, broken) = (BTreeMap::new(), None, 0, None);
-    Ok(UcxPort { bound, worker, ucp, settings, made, broken })
+    let (bound, workers, made, broken) = (BTreeMap::new(), BTreeMap::new(), 0, None);
+    Ok(UcxPort { bound, workers, ucp, settings, made, broken })
 }
 
 impl UcxPort {
-    fn worker(&mut self, others: usize) -> Result<Rc<Worker>> {
-        if let Some(worker) = &self.worker {
+    fn worker(&mut self, others: usize, switch: Option<UcxSwitch>) -> Result<Rc<Worker>> {
+        if let Some(worker) = self.workers.get(&switch) {
             return Ok(Rc::clone(worker));
         }
+        if switch.is_some() {
+            // The first context loads the transports, whose variables are not known before.
+            self.worker(others, None)?;
+        }
         let others = u32::try_from(others).unwrap_or(u32::MAX);
-        let made = Rc::new(Worker::new(&self.ucp, others)?);
-        self.worker = Some(Rc::clone(&made));
+        let made = Rc::new(Worker::new(&self.ucp, others, |config| {
+            switch.map(|s| switch::set(&self.ucp, config, s, &self.settings)).transpose()
+        })?);
+        self.workers.insert(switch, Rc::clone(&made));
         Ok(made)
     }
 
@@ -80,7 +88,8 @@ impl UcxPort {
 impl Drop for UcxPort {
     fn drop(&mut self) {
         if self.broken.is_some() {
-            std::mem::forget((std::mem::take(&mut self.bound), self.worker.take()));
+            let workers = std::mem::take(&mut self.workers);
+            std::mem::forget((std::mem::take(&mut self.bound), workers));
         }
     }
 }
@@ -104,12 +113,17 @@ impl Port for UcxPort {
             let why = "UCX has no graphs";
             return Err(CallError::unsupported("bind", "a case by ucx", why));
         }
+        let switch = parts.first().and_then(|part| part.wire.switch);
+        if parts.iter().any(|part| part.wire.switch != switch) {
+            let why = "what goes at once goes by one context, which has one switch";
+            return Err(CallError::unsupported("bind", "a case by ucx", why));
+        }
         self.made += 1;
         let (serial, id) = (self.made, ExchangeId(u64::from(self.made)));
         let (exchange, offer) = if parts.iter().all(Part::is_idle) {
             (Exchange::idle(parts.len(), pace), Vec::new())
         } else {
-            let worker = self.worker(parts.len())?;
+            let worker = self.worker(parts.len(), switch)?;
             let (exchange, offer) = Exchange::new(&worker, serial, parts, pace)?;
             (exchange, offer.write())
         };
@@ -137,11 +151,11 @@ impl Port for UcxPort {
     }
 
     fn engine(&self, id: ExchangeId) -> String {
-        let engine = self.bound.get(&id).map_or("", Exchange::engine);
-        if engine.is_empty() {
-            String::new()
-        } else {
-            format!("UCX {}: {engine}", self.ucp.version)
+        let Some(exchange) = self.bound.get(&id) else { return String::new() };
+        match (exchange.engine(), exchange.set()) {
+            ("", _) => String::new(),
+            (engine, None) => format!("UCX {}: {engine}", self.ucp.version),
+            (engine, Some(set)) => format!("UCX {} with {set}: {engine}", self.ucp.version),
         }
     }
 

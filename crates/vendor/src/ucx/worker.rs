@@ -26,6 +26,8 @@ pub(super) struct Worker {
     context: Handle,
     worker: Handle,
     address: Vec<u8>,
+    /// What is set for it alone, by its full name, as UCX says it.
+    set: Option<String>,
     /// By the address of the other end.
     endpoints: RefCell<BTreeMap<Vec<u8>, Handle>>,
 }
@@ -53,8 +55,13 @@ pub(super) struct Key {
 }
 
 impl Worker {
-    /// Starts one, for so many other processes.
-    pub(super) fn new(ucp: &Ucp, others: u32) -> Result<Self> {
+    /// Starts one, for so many other processes. `change` changes the configuration, and says what
+    /// it set.
+    pub(super) fn new(
+        ucp: &Ucp,
+        others: u32,
+        change: impl FnOnce(Handle) -> Result<Option<String>>,
+    ) -> Result<Self> {
         let api = ucp.api;
         let failed = |call: &str, status| {
             error(&api, call, &format!("UCX {}", ucp.version), status).or_try(
@@ -68,6 +75,14 @@ impl Worker {
         if status != OK {
             return Err(failed("ucp_config_read", status));
         }
+        let set = match change(config) {
+            Ok(set) => set,
+            Err(error) => {
+                // SAFETY: it was read above and is not used any more.
+                unsafe { (api.config_release)(config) };
+                return Err(error);
+            }
+        };
         let params = Params::new(others.max(1) as usize);
         let mut context = 0;
         // SAFETY: the structure lives through the call and its mask names fields that are set.
@@ -88,7 +103,7 @@ impl Worker {
             return Err(failed("ucp_worker_create", status));
         }
         let endpoints = RefCell::default();
-        let mut made = Self { api, context, worker, address: Vec::new(), endpoints };
+        let mut made = Self { api, context, worker, address: Vec::new(), set, endpoints };
         let (mut address, mut bytes) = (0, 0);
         // SAFETY: stores a pointer and a length.
         let status = unsafe { (api.worker_get_address)(worker, &raw mut address, &raw mut bytes) };
@@ -101,6 +116,11 @@ impl Worker {
             (api.worker_release_address)(worker, address);
         }
         Ok(made)
+    }
+
+    /// What is set for it alone.
+    pub(super) fn set(&self) -> Option<&str> {
+        self.set.as_deref()
     }
 
     /// What other processes need to reach this one.

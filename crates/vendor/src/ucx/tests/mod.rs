@@ -10,9 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use pathline_hal::{Meeting, Pace, Part, Port, Result, Span};
-use pathline_schema::{Rank, Unit, Via, Wire, WireOp};
+use pathline_schema::{Rank, UcxSwitch, Unit, Via, Wire, WireOp};
 
-use super::{UcxPort, open};
+use super::worker::Worker;
+use super::{UcxPort, open, switch};
 use crate::clock::Origin;
 
 const SECOND: &str = "PATHLINE_TEST_UCX_SECOND";
@@ -295,4 +296,123 @@ impl Meeting for Met {
     fn meet(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// Whether a release hands variables of transports on to them, as 1.20 does.
+fn hands_on(port: &UcxPort) -> bool {
+    let minor = port.ucp.version.split('.').nth(1).unwrap().parse::<u32>().unwrap();
+    minor >= 20
+}
+
+/// What both do with every switch. Each is followed by the same without it, so that one which reached
+/// the wrong context would show.
+fn all_switches(side: &mut Side) {
+    let mut taken = Vec::new();
+    let bytes = 65_536;
+    for &switch in UcxSwitch::ALL {
+        let mut part = side.part("send-w16", 0, bytes);
+        let (plain, without) = side.exchange(&[part.clone()], Pace::Streaming, 3);
+        side.check_if_received(bytes);
+        assert!(plain[0][0] > 0.0 && !without.contains(" with UCX_"), "{without}");
+        part.wire.switch = Some(switch);
+        let (name, value) = switch.setting();
+        let set = format!("UCX_{name}=");
+        match side.port.bind(&[part.clone()], Pace::Streaming) {
+            Err(why) => {
+                let text = why.to_string();
+                assert_eq!(why.severity, pathline_schema::Severity::Unsupported, "{text}");
+                assert!(text.contains(&format!("{set}{value}")), "{text}");
+                if side.me == 0 {
+                    eprintln!("{switch}: {text}");
+                }
+            }
+            Ok((id, _)) => {
+                side.port.release(id).unwrap();
+                let (times, engine) = side.exchange(&[part], Pace::Streaming, 3);
+                side.check_if_received(bytes);
+                assert!(times[0][0] > 0.0 && engine.contains(&set), "{engine}");
+                taken.push(switch);
+                if side.me == 0 {
+                    let changed =
+                        engine.split_once(": ").unwrap().1 != without.split_once(": ").unwrap().1;
+                    eprintln!("{switch}: {}", if changed { &engine } else { "changes nothing" });
+                }
+                if switch == UcxSwitch::RndvPut && side.me == 0 && hands_on(&side.port) {
+                    assert!(engine.contains("write to remote"), "{engine}");
+                    assert!(without.contains("read from remote"), "{without}");
+                }
+            }
+        }
+    }
+    // UCP's own are known to every release; which generation it has already depends on it.
+    for known in [UcxSwitch::RndvGet, UcxSwitch::RndvPut, UcxSwitch::RndvAm, UcxSwitch::RndvNever] {
+        assert!(taken.contains(&known), "{known}: {taken:?}");
+    }
+    let generations = [UcxSwitch::ProtoV1, UcxSwitch::ProtoV2];
+    assert_eq!(generations.iter().filter(|s| taken.contains(s)).count(), 1, "{taken:?}");
+    // No build that is tested with here has a transport of ROCm.
+    assert!(!taken.contains(&UcxSwitch::RocmDmabuf));
+}
+
+impl Side {
+    fn check_if_received(&self, bytes: usize) {
+        if self.me == 1 {
+            self.check(bytes);
+        }
+    }
+}
+
+#[test]
+fn a_switch_is_of_its_case_alone() {
+    two(
+        "a_switch_is_of_its_case_alone",
+        |mut side, child| {
+            all_switches(&mut side);
+            let mut parts = [side.part("send-w2", 0, 8), side.part("send-w2", 1, 8)];
+            parts[1].wire.switch = Some(UcxSwitch::RndvPut);
+            let why = side.port.bind(&parts, Pace::Streaming).unwrap_err().to_string();
+            assert!(why.contains("one context"), "{why}");
+            drop(side);
+            assert!(child.wait().unwrap().success());
+        },
+        |mut side| all_switches(&mut side),
+    );
+}
+
+#[test]
+fn what_the_user_set_stays() {
+    let Some(library) = library() else { return };
+    let mut port = open(Some(&library)).unwrap();
+    port.settings = vec!["UCX_RNDV_SCHEME=am".to_owned()];
+    let why = port.worker(1, Some(UcxSwitch::RndvPut)).unwrap_err().to_string();
+    assert!(why.contains("UCX_RNDV_SCHEME=am is set for this run"), "{why}");
+    // Another variable whose name begins the same is another one.
+    port.settings = vec!["UCX_RNDV_SCHEME_OF_OTHERS=am".to_owned()];
+    assert!(port.worker(1, Some(UcxSwitch::RndvPut)).is_ok());
+}
+
+#[test]
+fn a_variable_of_a_transport_reaches_it_or_is_refused() {
+    let Some(library) = library() else { return };
+    let port = open(Some(&library)).unwrap();
+    let seen = |name: &str| {
+        Worker::new(&port.ucp, 1, |config| {
+            switch::set_to(&port.ucp, config, "TLS", "posix")?;
+            switch::set_to(&port.ucp, config, name, "16448").map(Some)
+        })
+        .map(|worker| {
+            let me = worker.endpoint(worker.address()).unwrap();
+            worker.describe(me).unwrap()
+        })
+    };
+    match seen("POSIX_SEG_SIZE") {
+        // Eager messages of one piece go up to its 8256 B less 8 of a header by default.
+        Ok(printed) => assert!(printed.contains("16440"), "{printed}"),
+        Err(why) => {
+            assert!(!hands_on(&port), "{why}");
+            assert!(why.to_string().contains("hands none on"), "{why}");
+        }
+    }
+    let why = seen("NO_SUCH_SIZE").unwrap_err().to_string();
+    assert!(why.contains("UCX_NO_SUCH_SIZE=16448"), "{why}");
 }

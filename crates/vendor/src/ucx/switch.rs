@@ -1,0 +1,101 @@
+//! What one context of UCX has set otherwise than the others.
+//!
+//! A configuration that was read is changed before a context is made of it. From 1.20 on UCX hands
+//! what is not its own on to the transports, and refuses names that none of them knows: a change
+//! that it takes has reached one. Older releases take every name, and drop what is not UCP's own. The
+//! environment would reach transports there too, but other threads of this process read it.
+
+use std::ffi::CString;
+
+use pathline_hal::{CallError, Result};
+use pathline_schema::UcxSwitch;
+
+use super::api::{Api, Handle, OK};
+use super::search::Ucp;
+use super::tell;
+
+/// A name that no release has.
+const NO_SUCH: (&str, &str) = ("PATHLINE_KNOWS_NO_SUCH_VARIABLE", "1");
+/// `UCS_CONFIG_PRINT_CONFIG`: names and values.
+const VALUES: u32 = 1;
+
+/// Sets a switch for the context that is made of a configuration next; what it is then, by its full
+/// name. `set` has what the user set, which stays.
+///
+/// # Errors
+/// The user set it; it is so already; or this UCX does not know it.
+pub(super) fn set(ucp: &Ucp, config: Handle, switch: UcxSwitch, set: &[String]) -> Result<String> {
+    let (name, value) = switch.setting();
+    let variable = format!("UCX_{name}=");
+    if let Some(own) = set.iter().find(|own| own.starts_with(&variable)) {
+        let why = format!("{own} is set for this run, which stays so");
+        return Err(refused(ucp, &format!("{variable}{value}"), &why)
+            .or_try(format!("start the run without UCX_{name}")));
+    }
+    set_to(ucp, config, name, value)
+}
+
+/// The same for any variable and value.
+pub(super) fn set_to(ucp: &Ucp, config: Handle, name: &str, value: &str) -> Result<String> {
+    let wanted = format!("UCX_{name}={value}");
+    let before = printed(&ucp.api, config, name);
+    if !modify(&ucp.api, config, name, value) {
+        let why = match &before {
+            Some(now) => format!("it has {now} and refuses {value}"),
+            None => format!("it knows no UCX_{name}"),
+        };
+        let way_out =
+            "a UCX that is built with such a transport has it; `ucx_info -c -a` lists them";
+        return Err(refused(ucp, &wanted, &why).or_try(way_out));
+    }
+    match (before, printed(&ucp.api, config, name)) {
+        (Some(before), Some(now)) if before == now => {
+            Err(refused(ucp, &wanted, &format!("it has {now} already, without any switch")))
+        }
+        (Some(_), Some(now)) => Ok(now),
+        _ if takes_anything(ucp) => {
+            let why = "this release takes every name, and hands none on to its transports";
+            Err(refused(ucp, &wanted, why).or_try(format!(
+                "start a run with {wanted} and `pathline diff` the two, or take UCX 1.20 or later"
+            )))
+        }
+        _ => Ok(wanted),
+    }
+}
+
+fn refused(ucp: &Ucp, wanted: &str, why: &str) -> CallError {
+    let thing = format!("UCX {} with {wanted}", ucp.version);
+    CallError::unsupported("ucp_config_modify", thing, why)
+}
+
+/// Whether the configuration took it.
+fn modify(api: &Api, config: Handle, name: &str, value: &str) -> bool {
+    let (Ok(name), Ok(value)) = (CString::new(name), CString::new(value)) else { return false };
+    // SAFETY: the configuration was read and is not released; both texts live through the call.
+    unsafe { (api.config_modify)(config, name.as_ptr(), value.as_ptr()) == OK }
+}
+
+/// `UCX_NAME=value` as a configuration prints it, if the variable is one of UCP's own.
+fn printed(api: &Api, config: Handle, name: &str) -> Option<String> {
+    let all = tell::printed(|stream| {
+        // SAFETY: the configuration is not released and the stream is open; there is no title.
+        unsafe { (api.config_print)(config, stream, std::ptr::null(), VALUES) };
+    })?;
+    let variable = format!("UCX_{name}=");
+    all.lines().find(|line| line.starts_with(&variable)).map(|line| line.trim_end().to_owned())
+}
+
+/// Whether a release takes names that do not exist.
+fn takes_anything(ucp: &Ucp) -> bool {
+    let mut config = 0;
+    // SAFETY: no prefix and no file are given as null; a handle is stored.
+    let status =
+        unsafe { (ucp.api.config_read)(std::ptr::null(), std::ptr::null(), &raw mut config) };
+    if status != OK {
+        return true;
+    }
+    let took = modify(&ucp.api, config, NO_SUCH.0, NO_SUCH.1);
+    // SAFETY: it was read above, and no context is made of it.
+    unsafe { (ucp.api.config_release)(config) };
+    took
+}
