@@ -7,6 +7,8 @@ use pathline_schema::{
     Rate, Series, Unit,
 };
 
+use crate::taken;
+
 /// A sample should be this many times as long as what its harness costs.
 const OVERHEAD_FACTOR: f64 = 50.0;
 /// A trend below this is not worth a reader's time.
@@ -39,6 +41,7 @@ pub(crate) fn about(
         if let Some(text) = stayed(series) {
             notes.push(note("not-migrated", text));
         }
+        notes.extend(taken::wrongly(series).into_iter().map(|text| note("memory-type", text)));
     }
     for (unit, readings) in &measured.gpus {
         let said = [

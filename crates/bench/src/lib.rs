@@ -21,6 +21,7 @@ mod staged;
 mod start;
 mod strikes;
 mod suites;
+mod taken;
 mod tune;
 mod tuned;
 mod watch;

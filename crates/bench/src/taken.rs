@@ -1,0 +1,181 @@
+//! What a library takes memory for, held against what it is.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Flow, Mem, Series, Via, WireOp};
+
+/// Kinds of memory that libraries tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Host,
+    Device,
+    Managed,
+}
+
+impl Kind {
+    /// What a place's memory is. Of pinned memory the processor copies as of any.
+    fn of(mem: Mem) -> Self {
+        match mem {
+            Mem::Vram | Mem::VramFine => Self::Device,
+            Mem::Managed => Self::Managed,
+            _ => Self::Host,
+        }
+    }
+
+    /// By UCX's name; none of a name that says nothing.
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "host" => Some(Self::Host),
+            "" | "unknown" => None,
+            _ if name.starts_with("memory type") => None,
+            _ if name.ends_with("-managed") => Some(Self::Managed),
+            _ => Some(Self::Device),
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Host => "host memory",
+            Self::Device => "device memory",
+            Self::Managed => "managed memory",
+        }
+    }
+}
+
+/// What follows for a message from or to memory that is one thing and taken for another.
+fn follows(is: Kind, taken: Kind) -> &'static str {
+    match (is, taken) {
+        (Kind::Managed, Kind::Host) => {
+            "the processor or the kernel copies it, which brings its pages to the host, and no path \
+             between GPUs is used"
+        }
+        (Kind::Device, Kind::Host) => {
+            "the processor loads and stores it over the host link if it can address it at all, and \
+             dies of it otherwise; UCX_TLS may leave out the transports of this GPU, or this UCX is \
+             built without them"
+        }
+        (Kind::Managed, Kind::Device) => {
+            "GPUs and copy engines address it where it lies, which may be the host"
+        }
+        (Kind::Device, Kind::Managed) => {
+            "it goes through buffers as if its pages could be elsewhere, and not from GPU to GPU"
+        }
+        (Kind::Host, _) => "GPUs or copy engines fetch what the processor could copy",
+        (Kind::Device, Kind::Device) | (Kind::Managed, Kind::Managed) => "nothing is wrong",
+    }
+}
+
+/// Why a figure is not of the memory that its case names: UCX takes an end for something else.
+pub(crate) fn wrongly(series: &Series) -> Vec<String> {
+    let Some(wire) = series.flow.by.wire().filter(|wire| wire.via == Via::Ucx) else {
+        return Vec::new();
+    };
+    let mut texts = Vec::new();
+    for (end, word) in [(true, "from"), (false, "to")] {
+        let truth = kinds(&series.flow, wire.op, end);
+        let named = detected(&series.engine, word);
+        let seen: BTreeSet<Kind> = named.iter().filter_map(|name| Kind::named(name)).collect();
+        // Which process said what is not told where both ends do the same.
+        let [is] = *Vec::from_iter(&truth) else { continue };
+        for taken in seen.into_iter().filter(|taken| taken != is) {
+            let names: Vec<&str> =
+                named.iter().copied().filter(|n| Kind::named(n) == Some(taken)).collect();
+            texts.push(format!(
+                "UCX takes the {} that messages go {word} for {} ({}): {}",
+                is.words(),
+                taken.words(),
+                names.join(", "),
+                follows(*is, taken)
+            ));
+        }
+    }
+    texts
+}
+
+/// What memory of one end is: of a message there and back both processes have one of each.
+fn kinds(flow: &Flow, op: WireOp, source: bool) -> BTreeSet<Kind> {
+    let both = [flow.src.mem, flow.dst.mem];
+    let own = if source { [flow.src.mem; 2] } else { [flow.dst.mem; 2] };
+    let mems = if op == WireOp::Ping { both } else { own };
+    mems.into_iter().map(Kind::of).collect()
+}
+
+/// What the processes say of that end: `memory from cuda, to cuda`, the last thing that each says.
+fn detected<'a>(engine: &'a str, word: &str) -> BTreeSet<&'a str> {
+    let of = |text: &'a str| text.rsplit_once("memory ").map(|(_, ends)| ends);
+    let name = |end: &'a str| end.trim().strip_prefix(word)?.strip_prefix(' ');
+    engine.split(" | ").filter_map(of).flat_map(|ends| ends.split(", ")).filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{Bytes, Rank, Timer};
+
+    fn series(flow: &str, engine: &str) -> Series {
+        Series {
+            flow: flow.parse().unwrap_or_else(|e| panic!("{flow}: {e}")),
+            rank: Rank(0),
+            timer: Timer::Host,
+            engine: engine.to_owned(),
+            reps: 1,
+            steps: 1,
+            moved_bytes: Bytes(8),
+            samples_ns: vec![1e3; 3],
+            by_rank: [].into(),
+        }
+    }
+
+    /// As two H200s and a UCX of ROCm would say it: each process has words of its own.
+    fn said(flow: &str, from: &str, to: &str) -> Vec<String> {
+        let engine = format!(
+            "UCX 1.22.0: memory to {to} | UCX 1.22.0 with UCX_RNDV_SCHEME=am: tag_send(multi) from \
+             host memory length 65536 eager (expects 5.55 us); lanes sysv/memory; memory from {from}"
+        );
+        wrongly(&series(flow, &engine))
+    }
+
+    #[test]
+    fn what_is_taken_for_what_it_is_is_no_doubt() {
+        for (mem, name) in [("vram", "cuda"), ("vram", "rocm"), ("managed", "cuda-managed")] {
+            let flow = format!("r0.gpu0.{mem} > r1.gpu1.{mem} by ucx@gpu0[send-w64] x 64KiB");
+            assert!(said(&flow, name, name).is_empty(), "{mem} {name}");
+        }
+        for mem in ["paged", "pinned", "huge", "registered"] {
+            let flow = format!("r0.numa0.{mem} > r1.numa0.{mem} by ucx@numa0[send-w64] x 64KiB");
+            assert!(said(&flow, "host", "host").is_empty(), "{mem}");
+        }
+        // A name that says nothing is no mistake.
+        let flow = "r0.gpu0.vram > r1.gpu1.vram by ucx@gpu0[send-w64] x 64KiB";
+        assert!(said(flow, "memory type 7", "unknown").is_empty());
+    }
+
+    #[test]
+    fn what_is_taken_for_something_else_is_told_with_what_follows() {
+        // As libucp with ROCm takes what hipMallocManaged gave.
+        let flow = "r0.gpu0.managed > r1.gpu1.managed by ucx@gpu0[send-w64,rndv-am] x 64KiB";
+        let texts = said(flow, "host", "host");
+        assert_eq!(texts.len(), 2, "{texts:?}");
+        assert!(
+            texts[0].starts_with("UCX takes the managed memory that messages go from for host")
+        );
+        assert!(texts[0].contains("pages to the host"), "{texts:?}");
+        // One end alone.
+        let flow = "r0.gpu0.vram > r1.numa0.paged by ucx@gpu0[send-w64] x 64KiB";
+        assert!(said(flow, "cuda", "host").is_empty());
+        let texts = said(flow, "host", "host");
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(texts[0].contains("device memory that messages go from for host memory (host)"));
+    }
+
+    #[test]
+    fn ends_of_a_round_trip_are_judged_where_both_are_alike() {
+        let engine = "UCX 1.22.0: tag_send from host memory; memory from host, to host";
+        let alike = "r0.gpu0.vram > r1.gpu1.vram by ucx@gpu0[ping] x 8B";
+        assert_eq!(wrongly(&series(alike, engine)).len(), 2);
+        let differ = "r0.gpu0.vram > r1.numa0.paged by ucx@gpu0[ping] x 8B";
+        assert!(wrongly(&series(differ, engine)).is_empty());
+        let other = "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[ping] x 8B";
+        assert!(wrongly(&series(other, engine)).is_empty());
+    }
+}
