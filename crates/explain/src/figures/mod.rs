@@ -18,6 +18,7 @@ mod patterns;
 mod routes;
 mod shared_memory;
 mod sweep;
+mod switches;
 
 use std::collections::BTreeSet;
 
@@ -62,6 +63,7 @@ pub(crate) fn all(run: &Run) -> Vec<Figure> {
     figures.extend(routes::figures(run));
     figures.extend(contention::figures(run));
     figures.extend(messages::figures(run));
+    figures.extend(switches::figures(run));
     figures.extend(collectives::figures(run));
     figures.extend(shared_memory::figures(run));
     let rest = others(run, &figures);

@@ -1,0 +1,139 @@
+//! What switches of UCX change: protocols by UCX's own words, and what was measured.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Bytes, UcxSwitch, WireOp};
+
+use super::between::{self, Kind, Sent, apart, memory};
+use super::{Better, Body, Cell, Figure, grid};
+use crate::run::{Quantity, Run, State};
+use crate::words;
+
+const SUITE: &str = "ucx-switches";
+/// Less than this between medians is no change, however narrow their intervals: other cases of a
+/// group differ by as much from one visit to the next.
+const CHANGE: f64 = 0.05;
+
+/// What a switch does at one size.
+struct Change {
+    size: Bytes,
+    /// Whether UCX describes the operation otherwise.
+    protocol: bool,
+    /// How many times better than without it, if that is beyond doubt.
+    gain: Option<f64>,
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let all = between::of(run, SUITE);
+    let kinds: BTreeSet<(bool, Kind)> =
+        all.iter().map(|s| (s.wire.op != WireOp::Ping, s.kind())).collect();
+    kinds.into_iter().filter_map(|(sends, kind)| figure(run, &all, sends, kind)).collect()
+}
+
+fn figure(run: &Run, all: &[Sent<'_, '_>], sends: bool, kind: Kind) -> Option<Figure> {
+    let chosen: Vec<&Sent> =
+        all.iter().filter(|s| (s.wire.op != WireOp::Ping) == sends && s.kind() == kind).collect();
+    let quantity = if sends { Quantity::Payload } else { Quantity::StepUs };
+    let better = if sends { Better::Higher } else { Better::Lower };
+    let find = |switch: Option<UcxSwitch>, size: Bytes| {
+        chosen.iter().find(|s| s.wire.switch == switch && s.size() == size).copied()
+    };
+    let measured = |s: &&&Sent| matches!(s.entry.state, State::Sampled(_));
+    let sizes: BTreeSet<Bytes> = chosen.iter().filter(measured).map(|s| s.size()).collect();
+    let rows: BTreeSet<Option<UcxSwitch>> =
+        chosen.iter().filter(measured).map(|s| s.wire.switch).collect();
+    let absent: BTreeSet<UcxSwitch> =
+        chosen.iter().filter_map(|s| s.wire.switch).filter(|s| !rows.contains(&Some(*s))).collect();
+    let (sizes, rows): (Vec<Bytes>, Vec<Option<UcxSwitch>>) =
+        (sizes.into_iter().collect(), rows.into_iter().collect());
+    let cell = |switch, size| {
+        find(switch, size).map_or_else(Cell::default, |s| run.cell(s.entry, quantity))
+    };
+    let changes = |switch: UcxSwitch| -> Vec<Change> {
+        let change = |&size: &Bytes| {
+            let (with, without) = (find(Some(switch), size)?, find(None, size)?);
+            let protocol = words_of(with) != words_of(without);
+            let (new, old) = (cell(Some(switch), size), cell(None, size));
+            let ratio = new.value? / old.value?;
+            let real = apart(&new, &old) && (ratio - 1.0).abs() >= CHANGE;
+            let ratio = if better == Better::Higher { ratio } else { 1.0 / ratio };
+            Some(Change { size, protocol, gain: real.then_some(ratio) })
+        };
+        sizes.iter().filter_map(change).collect()
+    };
+    let found: Vec<(UcxSwitch, Vec<Change>)> =
+        rows.iter().flatten().map(|&switch| (switch, changes(switch))).collect();
+    let finding = finding(&found, &absent);
+    let label = |switch: Option<UcxSwitch>| {
+        switch.map_or_else(
+            || "as started".to_owned(),
+            |s| format!("{s} ({}={})", s.setting().0, s.setting().1),
+        )
+    };
+    let matrix = grid(
+        ("switch", &rows),
+        ("size", &sizes),
+        (quantity.unit(), better),
+        (label, |size: Bytes| size.to_string()),
+        cell,
+    );
+    let library = between::library(run, pathline_schema::Via::Ucx);
+    let what = if sends { "windows of messages" } else { "time of a message one way" };
+    (!rows.is_empty()).then(|| Figure {
+        id: format!("ucx-switches-{}-{}", if sends { "rate" } else { "latency" }, kind.id()),
+        suite: SUITE.into(),
+        title: format!("{library}: what its switches change, {what}, {}", memory(kind)),
+        finding,
+        command: between::command(run, SUITE, ""),
+        body: Body::Matrix(matrix),
+    })
+}
+
+/// What UCX says of an operation, without what is set, and without the time that it expects.
+fn words_of(sent: &Sent<'_, '_>) -> BTreeSet<String> {
+    let one = |text: &str| {
+        let text = text.split_once(": ").map_or(text, |(_, rest)| rest);
+        match (text.find(" (expects "), text.find(" us)")) {
+            (Some(from), Some(to)) if from < to => format!("{}{}", &text[..from], &text[to + 4..]),
+            _ => text.to_owned(),
+        }
+    };
+    sent.entry.engine().split(" | ").map(one).collect()
+}
+
+fn finding(found: &[(UcxSwitch, Vec<Change>)], absent: &BTreeSet<UcxSwitch>) -> String {
+    let mut texts = Vec::new();
+    let of = |wanted: &dyn Fn(&[Change]) -> bool| -> Vec<String> {
+        let all = found.iter().filter(|(_, changes)| !changes.is_empty() && wanted(changes));
+        all.map(|(switch, _)| switch.to_string()).collect()
+    };
+    texts.extend(extreme(found, true).map(|most| format!("Most gained: {most}.")));
+    texts.extend(extreme(found, false).map(|most| format!("Most lost: {most}.")));
+    let still = |changes: &[Change]| changes.iter().all(|c| c.gain.is_none());
+    let same_words = |changes: &[Change]| changes.iter().all(|c| !c.protocol);
+    let mut say = |names: Vec<String>, text: &str| {
+        if !names.is_empty() {
+            texts.push(format!("{text}: {}.", words::list(&names)));
+        }
+    };
+    say(of(&|c| still(c) && same_words(c)), "Accepted, changes nothing");
+    say(of(&|c| still(c) && !same_words(c)), "Another protocol, as fast");
+    say(
+        of(&|c| !still(c) && same_words(c)),
+        "The same protocol by its words and another figure, so that UCX does not tell all or the \
+         machine was not steady",
+    );
+    let absent: Vec<String> = absent.iter().map(UcxSwitch::to_string).collect();
+    say(absent, "Not known to this UCX, or so already");
+    texts.join(" ")
+}
+
+/// The greatest gain or loss beyond doubt: `rndv-put, 1.31 times at 1MiB`.
+fn extreme(found: &[(UcxSwitch, Vec<Change>)], gains: bool) -> Option<String> {
+    let all = found.iter().flat_map(|(s, changes)| changes.iter().map(move |c| (s, c)));
+    let all = all.filter_map(|(s, c)| Some((s, c, c.gain.filter(|&g| (g > 1.0) == gains)?)));
+    let order = |a: f64, b: f64| if gains { a.total_cmp(&b) } else { b.total_cmp(&a) };
+    let (switch, change, gain) = all.max_by(|a, b| order(a.2, b.2))?;
+    let by = if change.protocol { "another protocol" } else { "the same protocol by its words" };
+    Some(format!("{switch}, {} times at {} ({by})", words::number(gain), change.size))
+}
