@@ -4,18 +4,16 @@
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+mod common;
+
 use std::fs;
-use std::io::BufReader;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Output, Stdio};
+use std::time::Duration;
 
-use pathline_schema::{Fault, Journal, Outcome, Verdict};
+use common::{command, faults, is_whole, journal, parent, processes, signal, wait_until};
+use pathline_schema::{Outcome, Verdict};
 use tempfile::TempDir;
-
-/// Far more than any run here takes, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Copies that need no feature of the processor, of three sizes.
 const CASES: [&str; 4] = [
@@ -26,37 +24,9 @@ const CASES: [&str; 4] = [
      r1.numa0.huge > r0.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 64KiB",
 ];
 
-fn command(args: &[&str], out: &Path) -> Command {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
-    command.arg("run").args(args).arg("--quiet").arg("--out").arg(out).stdin(Stdio::null());
-    command
-}
-
-/// The same with all [`CASES`].
+/// Arguments with all [`CASES`].
 fn of_all_cases<'a>(args: &[&'a str]) -> Vec<&'a str> {
     args.iter().copied().chain(CASES.iter().flat_map(|case| ["--case", case])).collect()
-}
-
-fn journal(out: &Path) -> Journal {
-    let file = fs::File::open(out.join("run.jsonl")).unwrap();
-    Journal::read(BufReader::new(file)).unwrap()
-}
-
-fn faults(journal: &Journal) -> Vec<&Fault> {
-    let mut faults = Vec::new();
-    for outcome in &journal.outcomes {
-        if let Outcome::Faulted(fault) = outcome {
-            faults.push(fault);
-        }
-    }
-    faults
-}
-
-/// Each case has one outcome, and the run says that it is complete.
-fn is_whole(journal: &Journal, cases: usize) {
-    let once: BTreeSet<String> = journal.outcomes.iter().map(|o| o.case().to_string()).collect();
-    assert_eq!((once.len(), journal.outcomes.len()), (cases, cases));
-    assert!(journal.end.as_ref().unwrap().complete);
 }
 
 fn words(output: &Output) -> String {
@@ -72,36 +42,27 @@ fn launched(rank: u32, size: u32, args: &[&str], out: &Path) -> Child {
 
 /// Processes of the run that measure, by their numbers.
 fn ranks_of(run: u32) -> Vec<u32> {
-    let all = || fs::read_dir("/proc").unwrap().flatten();
-    let number = |entry: &fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-    let parent = |pid: u32| -> Option<u32> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-    };
     let is_rank = |pid: u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|&b| b == 0).nth(1) == Some(b"rank")
     };
     let grandchild = |pid: u32| parent(pid).and_then(parent) == Some(run);
-    all().filter_map(|e| number(&e)).filter(|&pid| is_rank(pid) && grandchild(pid)).collect()
-}
-
-fn signal(pid: u32, name: &str) {
-    // It may be gone already.
-    let _ = Command::new("kill").args([name, &pid.to_string()]).stderr(Stdio::null()).status();
+    processes().into_iter().filter(|&pid| is_rank(pid) && grandchild(pid)).collect()
 }
 
 /// Waits until a run has ranks.
 fn has_ranks(run: &Child, count: usize) -> Vec<u32> {
-    let begun = Instant::now();
-    loop {
-        let ranks = ranks_of(run.id());
-        if ranks.len() == count {
-            return ranks;
-        }
-        assert!(begun.elapsed() < PATIENCE, "no ranks came");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut ranks = Vec::new();
+    wait_until("ranks", || {
+        ranks = ranks_of(run.id());
+        ranks.len() == count
+    });
+    ranks
+}
+
+/// Waits until a run has ended.
+fn has_ended(run: &mut Child) {
+    wait_until("the run's end", || run.try_wait().unwrap().is_some());
 }
 
 #[test]
@@ -140,11 +101,7 @@ fn a_rank_that_is_killed_costs_its_case_and_no_other() {
         // Some moment of a run of more than a second.
         std::thread::sleep(Duration::from_millis(97 * nth));
         signal(ranks[usize::try_from(nth).unwrap() % 2], "-KILL");
-        let begun = Instant::now();
-        while run.try_wait().unwrap().is_none() {
-            assert!(begun.elapsed() < PATIENCE, "the run did not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        has_ended(&mut run);
         let journal = journal(&out);
         is_whole(&journal, CASES.len());
         let faults = faults(&journal);
@@ -164,11 +121,7 @@ fn a_rank_that_hangs_is_named() {
     let ranks = has_ranks(&run, 2);
     std::thread::sleep(Duration::from_millis(300));
     signal(ranks[0], "-STOP");
-    let begun = Instant::now();
-    while run.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < PATIENCE, "the run did not end");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    has_ended(&mut run);
     let journal = journal(&out);
     is_whole(&journal, CASES.len());
     let faults = faults(&journal);

@@ -3,55 +3,26 @@
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
+mod common;
+
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use pathline_schema::{Fault, Journal, Outcome, Severity, Unit};
+use common::{command, faults, is_whole, journal, signal, wait_until};
+use pathline_schema::{Journal, Outcome, Severity, Unit};
 use tempfile::TempDir;
 
 /// Real cases that need no feature of the processor: one thread, 64 KiB.
 const HOST: &str = "numa0.huge > * by cpu@numa0[*-t1] x 64KiB";
-/// Far more than any run here takes, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn command(args: &[&str], out: &Path) -> Command {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
-    command.arg("run").args(args).arg("--quiet").arg("--out").arg(out).stdin(Stdio::null());
-    command
-}
-
 fn run(args: &[&str]) -> (Output, Journal) {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("run");
     let output = command(args, &out).output().unwrap();
     let journal = journal(&out);
     (output, journal)
-}
-
-fn journal(out: &Path) -> Journal {
-    let file = fs::File::open(out.join("run.jsonl")).unwrap();
-    Journal::read(BufReader::new(file)).unwrap()
-}
-
-fn faults(journal: &Journal) -> Vec<&Fault> {
-    let mut faults = Vec::new();
-    for outcome in &journal.outcomes {
-        if let Outcome::Faulted(fault) = outcome {
-            faults.push(fault);
-        }
-    }
-    faults
-}
-
-/// Each planned case has one outcome, and the run says that it is complete.
-fn is_whole(journal: &Journal, cases: usize) {
-    let once: BTreeSet<String> = journal.outcomes.iter().map(|o| o.case().to_string()).collect();
-    assert_eq!((once.len(), journal.outcomes.len()), (cases, cases));
-    assert!(journal.end.as_ref().unwrap().complete);
 }
 
 /// How many cases a plan has.
@@ -63,34 +34,12 @@ fn planned(args: &[&str]) -> usize {
 
 /// Children of a process.
 fn children(pid: u32) -> Vec<u32> {
-    let parent = |stat: &str| -> Option<u32> {
-        // The name in brackets may hold anything; state and parent follow it.
-        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-    };
-    let process = |entry: fs::DirEntry| -> Option<u32> {
-        let found = entry.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        (parent(&stat)? == pid).then_some(found)
-    };
-    fs::read_dir("/proc").unwrap().flatten().filter_map(process).collect()
-}
-
-fn signal(pid: u32, name: &str) {
-    // It may be gone already.
-    let _ = Command::new("kill").args([name, &pid.to_string()]).stderr(Stdio::null()).status();
+    common::processes().into_iter().filter(|&other| common::parent(other) == Some(pid)).collect()
 }
 
 fn is_alive(pid: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A run, and its worker once there is one.

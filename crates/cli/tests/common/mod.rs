@@ -1,0 +1,72 @@
+//! What tests of whole runs share: how one is started, waited for and read.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pathline_schema::{Fault, Journal, Outcome};
+
+/// Far more than any run here takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A run with these arguments, whose folder is `out`.
+pub(crate) fn command(args: &[&str], out: &Path) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+    command.arg("run").args(args).arg("--quiet").arg("--out").arg(out).stdin(Stdio::null());
+    command
+}
+
+/// The journal of a run.
+pub(crate) fn journal(out: &Path) -> Journal {
+    let file = fs::File::open(out.join("run.jsonl")).unwrap();
+    Journal::read(BufReader::new(file)).unwrap()
+}
+
+/// The cases that failed.
+pub(crate) fn faults(journal: &Journal) -> Vec<&Fault> {
+    let mut faults = Vec::new();
+    for outcome in &journal.outcomes {
+        if let Outcome::Faulted(fault) = outcome {
+            faults.push(fault);
+        }
+    }
+    faults
+}
+
+/// Each planned case has one outcome, and the run says that it is complete.
+pub(crate) fn is_whole(journal: &Journal, cases: usize) {
+    let once: BTreeSet<String> = journal.outcomes.iter().map(|o| o.case().to_string()).collect();
+    assert_eq!((once.len(), journal.outcomes.len()), (cases, cases));
+    assert!(journal.end.as_ref().unwrap().complete);
+}
+
+/// Who started a process; none if it has gone.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold anything; state and parent follow it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The numbers of all processes.
+pub(crate) fn processes() -> Vec<u32> {
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    fs::read_dir("/proc").unwrap().flatten().filter_map(number).collect()
+}
+
+/// Sends a signal, such as `-KILL`.
+pub(crate) fn signal(pid: u32, name: &str) {
+    // It may be gone already.
+    let _ = Command::new("kill").args([name, &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+/// Waits until it is done.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
