@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-use pathline_hal::{CallError, Machine, Result};
+use pathline_hal::{CallError, Machine, Result, Team};
 use pathline_schema::{
-    Bytes, Case, Conditions, Fault, GpuReadings, Measured, Message, Ns, Rank, Sampled, Series,
-    Settings, Severity, Skip, Stop, StopReason, Timer, Unit, Verdict,
+    Bytes, Case, Conditions, CpuSet, Fault, GpuReadings, Measured, Message, Ns, Rank, Sampled,
+    Series, Settings, Severity, Skip, Stop, StopReason, Timer, Unit, Verdict,
 };
 use pathline_stats::{Progress, StopRule, half_width};
 
 use crate::crew::{Doing, Interrupt, Task, Word};
 use crate::lane::{self, Lane, Lap, Pool};
-use crate::plan::{Entry, needs};
+use crate::plan::Entry;
 use crate::start::Starts;
+use crate::suites::between;
 use crate::watch::Watch;
 use crate::wires;
 
@@ -43,6 +44,9 @@ const STATE_KEEPS: Ns = Ns::ms(200.0);
 /// How many times as long as later ones a first operation may take: a chase through 1 MiB took 12
 /// times as long, and became a sample of 42 us.
 const FIRST_PAYS: f64 = 20.0;
+/// Operations of a background that threads are timed beside: of one, they could meet its beginning
+/// alone, with what the last sample left in the caches.
+const PASSES_BESIDE: f64 = 2.0;
 /// How much longer a background flow is made to run than the timed ones.
 const BACKGROUND_MARGIN: f64 = 2.0;
 
@@ -243,14 +247,7 @@ impl<'a> Engine<'a> {
     /// Binds, calibrates and warms a case.
     fn bind(&mut self, entry: &Entry) -> Result<Running<'a>> {
         let before = self.conditions();
-        let mut lanes = Vec::new();
-        if wires::is_between(&entry.case) {
-            lanes = wires::bind(self.machine, &entry.case)?;
-        } else {
-            for (nth, flow) in entry.case.flows().enumerate() {
-                lanes.push(lane::bind(&mut self.pool, flow, entry.case.cadence, nth)?);
-            }
-        }
+        let lanes = self.lanes(&entry.case)?;
         let mut case = Running {
             timed: entry.case.timed.len(),
             entry: entry.clone(),
@@ -279,6 +276,23 @@ impl<'a> Engine<'a> {
         Ok(case)
     }
 
+    /// A lane for each flow of a case.
+    fn lanes(&mut self, case: &Case) -> Result<Vec<Box<dyn Lane + 'a>>> {
+        let mut lanes: Vec<Box<dyn Lane + 'a>> = Vec::new();
+        for (nth, flow) in case.flows().enumerate().filter(|(_, f)| f.by.wire().is_none()) {
+            let beside = lanes.iter().find_map(|lane| lane.team()).map(Team::id);
+            lanes.push(lane::bind(&mut self.pool, flow, case.cadence, nth, beside)?);
+        }
+        if wires::is_between(case) {
+            // The plan lets through what is all between processes, or timed beside it: those flows
+            // come first.
+            let cpus = lanes.iter().filter_map(|lane| lane.team()).map(Team::cpus);
+            let cpus: CpuSet = CpuSet::new(cpus.flat_map(|c| c.as_slice().to_vec()));
+            lanes.extend(wires::bind(self.machine, case, &cpus)?);
+        }
+        Ok(lanes)
+    }
+
     /// The machine's state, read anew if the last reading is old: a reading takes milliseconds of
     /// both memory and cores, many times what a short case takes.
     fn conditions(&mut self) -> Conditions {
@@ -297,7 +311,9 @@ impl<'a> Engine<'a> {
     /// sample was.
     fn calibrate(&self, case: &mut Running<'_>) -> Result<Ns> {
         let mut last = Ns::ZERO;
-        let lanes = case.lanes.iter().take(case.timed);
+        // What is timed beside messages lasts as long as they have to: that they begin a little
+        // earlier or later is then nothing.
+        let lanes = case.lanes.iter();
         let shortest = lanes.map(|l| l.min_sample().0).fold(self.settings.min_sample.0, f64::max);
         let most = |lanes: &[Box<dyn Lane + '_>]| {
             lanes.iter().map(|l| l.most()).fold(lane::MAX_REPS, u64::min).max(1)
@@ -310,13 +326,14 @@ impl<'a> Engine<'a> {
             let longest = laps[..case.timed].iter().map(|l| l.elapsed.0).fold(1.0, f64::max);
             last = Ns(longest);
             let repeats = case.lanes[..case.timed].iter().all(|l| l.repeats());
+            let one = |l: &Lap| l.elapsed.0 / case.background_reps as f64;
+            let beside = laps[case.timed..].iter().map(one).fold(0.0, f64::max);
+            // Threads that are timed beside something see all of it a few times over.
+            let threads = case.lanes[..case.timed].iter().all(|l| l.team().is_some());
+            let shortest = if threads { shortest.max(beside * PASSES_BESIDE) } else { shortest };
             let wanted = if repeats { (shortest / longest).ceil() } else { 1.0 };
             let each = longest / case.reps as f64;
-            if let Some(slowest) = laps[case.timed..]
-                .iter()
-                .map(|l| l.elapsed.0 / case.background_reps as f64)
-                .reduce(f64::min)
-            {
+            if let Some(slowest) = laps[case.timed..].iter().map(one).reduce(f64::min) {
                 let span = each * (wanted * case.reps as f64) * BACKGROUND_MARGIN;
                 case.background_reps =
                     ((span / slowest.max(1.0)).ceil() as u64).clamp(1, most_background);
@@ -499,8 +516,9 @@ impl<'a> Engine<'a> {
 
 /// Adds what the ranks of a case hold, which is not this process's.
 fn add_ranks(used: &mut ByGpu, entry: &Entry) {
-    if wires::is_between(&entry.case) {
-        for (unit, bytes) in needs(&entry.case) {
+    for flow in entry.case.flows() {
+        let Some(wire) = flow.by.wire() else { continue };
+        for (unit, bytes) in between::needs(flow, wire) {
             let sum = used.entry(unit.gpu()).or_default();
             *sum = sum.saturating_add(bytes.0);
         }

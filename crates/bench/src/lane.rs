@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use pathline_hal::{
     Buffer, CallError, CopyEngine, Event, Gate, Kernel, Launch, Machine, PeerAccess, Result,
-    Stream, Team, Work,
+    Stream, Team, TeamId, Work,
 };
 use pathline_schema::{
     Bytes, Cadence, Case, CpuOp, Flow, Io, IoReading, KernelOp, Mem, MigrateHow, Mover, Ns, Place,
@@ -70,6 +70,10 @@ pub(crate) trait Lane {
     /// Case budgets that a case of it takes.
     fn budgets(&self) -> f64 {
         1.0
+    }
+    /// The threads that it has, if it is one of CPU threads.
+    fn team(&self) -> Option<&Team<'_>> {
+        None
     }
     /// Payloads that one operation moves.
     fn messages(&self) -> u64 {
@@ -162,8 +166,8 @@ impl<'m> Pool<'m> {
 pub(crate) fn buffers(case: &Case) -> impl Iterator<Item = (Key, Bytes)> + '_ {
     // What goes between processes is in their memory, not in this one's.
     case.flows()
-        .filter(|flow| flow.by.wire().is_none())
         .enumerate()
+        .filter(|(_, flow)| flow.by.wire().is_none())
         .flat_map(|(nth, flow)| [source(flow, nth), destination(flow, nth)])
         .flatten()
         .map(|key| (key, key.bytes))
@@ -219,12 +223,14 @@ fn is_triad(by: &Mover) -> bool {
     }
 }
 
-/// Binds a flow, the `nth` of its case: allocates, compiles, opens streams.
+/// Binds a flow, the `nth` of its case: allocates, compiles, opens streams. Its threads leave the
+/// CPUs of a team of the same case free, as far as there are others.
 pub(crate) fn bind<'m>(
     pool: &mut Pool<'m>,
     flow: &Flow,
     cadence: Cadence,
     nth: usize,
+    beside: Option<TeamId>,
 ) -> Result<Box<dyn Lane + 'm>> {
     let machine = pool.machine;
     let ends = Ends::new(pool, flow, nth)?;
@@ -266,7 +272,11 @@ pub(crate) fn bind<'m>(
                 reps: 1,
                 isolated: cadence == Cadence::Isolated,
             };
-            Ok(Box::new(Threaded { team: machine.team(numa, threads)?, ends, work }))
+            let team = match beside {
+                Some(other) => machine.team_beside(numa, threads, other)?,
+                None => machine.team(numa, threads)?,
+            };
+            Ok(Box::new(Threaded { team, ends, work }))
         }
     }
 }
@@ -540,6 +550,10 @@ impl Lane for Threaded<'_> {
 
     fn engine(&self) -> String {
         self.work.work.how.word().to_owned()
+    }
+
+    fn team(&self) -> Option<&Team<'_>> {
+        Some(&self.team)
     }
 
     fn repeats(&self) -> bool {

@@ -269,10 +269,18 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
 fn cannot(scope: &Scope, case: &Case) -> Option<String> {
     let wired = case.flows().filter(|flow| flow.by.wire().is_some()).count();
     if wired > 0 && wired < case.flows().count() {
-        return Some("messages between processes are measured without other flows".to_owned());
+        if !between::is_bystander(case) {
+            let why = "messages between processes are measured without other flows; only CPU \
+                       threads are timed while processes of one host copy (by shm, cma or xpmem)";
+            return Some(why.to_owned());
+        }
+        if let Some(why) = between::cannot_stand_by(scope, case) {
+            return Some(why);
+        }
     }
     case.flows()
         .find_map(|flow| cannot_flow(scope, flow))
+        .or_else(|| too_many_threads(scope.topology, case))
         .or_else(|| too_big(scope, case))
         .or_else(|| blocks_itself(case))
 }
@@ -378,19 +386,31 @@ fn cannot_cpu(
     feature: Option<&'static str>,
     threads: u32,
 ) -> Option<String> {
-    let host = &topology.host;
     if let Some(feature) = feature
-        && !host.features.iter().any(|f| f == feature)
+        && !topology.host.features.iter().any(|f| f == feature)
     {
         return Some(format!("this processor has no {feature}"));
     }
+    too_many(topology, at, threads)
+}
+
+fn too_many(topology: &Topology, at: Unit, threads: u32) -> Option<String> {
     let domain = topology.numa.iter().find(|d| Some(d.id) == at.numa())?;
-    let allowed = &host.allowed_cpus;
+    let allowed = &topology.host.allowed_cpus;
     let usable =
         if allowed.is_empty() { domain.cpus.clone() } else { domain.cpus.intersect(allowed) };
     (usable.len() < threads as usize).then(|| {
         format!("{threads} threads on {at}: this process may use {} of its CPUs", usable.len())
     })
+}
+
+/// Threads of flows that run at once are on different CPUs.
+fn too_many_threads(topology: &Topology, case: &Case) -> Option<String> {
+    let mut of_domain: BTreeMap<Unit, u32> = BTreeMap::new();
+    for flow in case.flows() {
+        *of_domain.entry(flow.by.at()).or_default() += flow.by.threads();
+    }
+    of_domain.into_iter().find_map(|(at, threads)| too_many(topology, at, threads))
 }
 
 fn too_big(scope: &Scope, case: &Case) -> Option<String> {

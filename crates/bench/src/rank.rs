@@ -7,7 +7,7 @@ use pathline_hal::{
     pattern,
 };
 use pathline_schema::{
-    Bytes, Cadence, Case, Collective, Flow, Member, Place, Rank, Unit, Verdict, Via, WireOp,
+    Bytes, Cadence, Case, Collective, CpuSet, Flow, Member, Place, Rank, Unit, Verdict, Via, WireOp,
 };
 
 use crate::bounce::Bounce;
@@ -70,16 +70,18 @@ impl<'m> RankSide<'m> {
     }
 
     /// Allocates this rank's memory of a case and fills it; what the others must know of it. The
-    /// number is the same on all ranks.
+    /// number is the same on all ranks. Flows of the case that are not between processes run on the
+    /// CPUs `beside`.
     ///
     /// # Errors
     /// The allocation's or the port's.
-    pub fn bind(&mut self, id: ExchangeId, case: &Case) -> Result<Vec<u8>> {
+    pub fn bind(&mut self, id: ExchangeId, case: &Case, beside: &CpuSet) -> Result<Vec<u8>> {
         let no = |why: &str| CallError::unsupported("bind", case.to_string(), why);
-        let first = case.timed.first().and_then(|flow| flow.by.wire());
+        let mut flows = case.flows().filter(|flow| flow.by.wire().is_some()).peekable();
+        let first = flows.peek().and_then(|flow| flow.by.wire());
         let via = first.map(|wire| wire.via).ok_or_else(|| no("no way between processes"))?;
         let (mut parts, mut ends, mut moves) = (Vec::new(), Vec::new(), false);
-        for (nth, flow) in case.timed.iter().enumerate() {
+        for (nth, flow) in flows.enumerate() {
             let (part, mine) = self.part(flow, nth)?;
             moves |= part.collective() != Some(Collective::Barrier);
             parts.push(part);
@@ -96,6 +98,7 @@ impl<'m> RankSide<'m> {
         let (machine, numa) = (self.machine, self.numa());
         let port = self.ports.get_mut(&via.carrier());
         let port = port.ok_or_else(|| no("no library for it in this rank"))?.as_mut();
+        port.keep_off(beside);
         let (carrier, offer) = if via == Via::MpiStaged {
             let (bounce, offer) = Bounce::bind(machine, numa, port, &parts, pace)?;
             (Carrier::Bounce(bounce), offer)

@@ -2,6 +2,7 @@
 
 mod at_once;
 pub(crate) mod between;
+mod bystander;
 mod contention;
 mod memory;
 mod storage;

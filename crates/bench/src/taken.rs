@@ -123,6 +123,8 @@ mod tests {
             moved_bytes: Bytes(8),
             samples_ns: vec![1e3; 3],
             by_rank: [].into(),
+            io: Vec::new(),
+            setup: [].into(),
         }
     }
 

@@ -1,11 +1,12 @@
-//! Flows between processes as lanes: the flows of a case are bound, run and checked as one.
+//! Flows between processes as lanes: those of a case are bound, run and checked as one. They are all
+//! that is timed, or the background of what is.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_hal::{CallError, ExchangeId, Gate, Machine, Ranks, Result, Took};
-use pathline_schema::{Cadence, Case, Ns, Rank, Timer, Verdict, Wire, WireOp};
+use pathline_schema::{Cadence, Case, CpuSet, Ns, Rank, Timer, Verdict, Wire, WireOp};
 
 use crate::lane::{Lane, Lap};
 
@@ -35,43 +36,53 @@ struct WireLane<'m> {
     nth: usize,
     wire: Wire,
     isolated: bool,
+    /// Whether other flows of the case are timed beside it.
+    beside: bool,
 }
 
-/// Whether the flows of a case go between processes. Either all do or none.
+/// Whether flows of a case go between processes.
 pub(crate) fn is_between(case: &Case) -> bool {
-    case.flows().all(|flow| flow.by.wire().is_some())
+    case.flows().any(|flow| flow.by.wire().is_some())
 }
 
-/// Binds all flows of a case.
-pub(crate) fn bind<'m>(machine: &'m Machine, case: &Case) -> Result<Vec<Box<dyn Lane + 'm>>> {
+/// Binds those flows of a case that go between processes. Others of it run on the CPUs `beside`.
+pub(crate) fn bind<'m>(
+    machine: &'m Machine,
+    case: &Case,
+    beside: &CpuSet,
+) -> Result<Vec<Box<dyn Lane + 'm>>> {
     let ranks = machine.ranks.as_deref().ok_or_else(|| {
         CallError::unsupported("bind", case.to_string(), "this run has one process")
             .or_try("start it with --ranks N or under mpirun")
     })?;
-    let id = ranks.bind(case)?;
+    let id = ranks.bind(case, beside)?;
     let (reps, took, verdict) = (Cell::new(1), RefCell::default(), RefCell::default());
     let exchange = Rc::new(Exchange { ranks, id, reps, took, verdict });
-    let wires = case.timed.iter().filter_map(|flow| flow.by.wire()).enumerate();
+    let wires = case.flows().filter_map(|flow| flow.by.wire()).enumerate();
     let isolated = case.cadence == Cadence::Isolated;
+    let beside = case.timed.iter().any(|flow| flow.by.wire().is_none());
     Ok(wires
         .map(|(nth, &wire)| {
             let exchange = Rc::clone(&exchange);
-            Box::new(WireLane { exchange, nth, wire, isolated }) as Box<dyn Lane>
+            Box::new(WireLane { exchange, nth, wire, isolated, beside }) as Box<dyn Lane>
         })
         .collect())
 }
 
 impl Lane for WireLane<'_> {
     fn issue(&mut self, _: &Gate<'_>, reps: u64) -> Result<()> {
-        self.exchange.reps.set(reps);
-        Ok(())
+        let Exchange { ranks, id, reps: wanted, .. } = &*self.exchange;
+        wanted.set(reps);
+        // What others are timed beside is under way when their gate opens.
+        if self.beside && self.nth == 0 { ranks.begin(*id, reps) } else { Ok(()) }
     }
 
     fn wait(&mut self) -> Result<Lap> {
         let Exchange { ranks, id, reps, took, .. } = &*self.exchange;
         let reps = reps.get();
         if self.nth == 0 {
-            *took.borrow_mut() = ranks.run(*id, reps)?;
+            *took.borrow_mut() =
+                if self.beside { ranks.end(*id)? } else { ranks.run(*id, reps)? };
         }
         let Some(Took { elapsed, by_rank }) = took.borrow().get(self.nth).cloned() else {
             return Err(CallError::unsupported("run", "an exchange", "a flow has no time"));

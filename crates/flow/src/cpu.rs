@@ -95,8 +95,13 @@ impl Team<'_> {
             | CpuHow::Avx2
             | CpuHow::Avx2Nt
             | CpuHow::Avx2Nta
-            | CpuHow::Avx2Nt4 => 32.0,
-            CpuHow::Avx512 | CpuHow::Avx512Nt | CpuHow::Avx512Nta | CpuHow::Avx512Nt4 => 64.0,
+            | CpuHow::Avx2Nt4
+            | CpuHow::Avx2Ntl => 32.0,
+            CpuHow::Avx512
+            | CpuHow::Avx512Nt
+            | CpuHow::Avx512Nta
+            | CpuHow::Avx512Nt4
+            | CpuHow::Avx512Ntl => 64.0,
         }
     }
 

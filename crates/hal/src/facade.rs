@@ -2,7 +2,7 @@
 //!
 //! A failed release has nobody to tell and nothing to save; the next call on the device reports it.
 
-use pathline_schema::{Bytes, Mem, MigrateHow, Ns, Place, Severity, Unit, Variant};
+use pathline_schema::{Bytes, CpuSet, Mem, MigrateHow, Ns, Place, Severity, Unit, Variant};
 
 use crate::{
     CallError, CopyEngine, Driver, EventId, GateId, KernelId, Launch, Machine, Reaped, Result,
@@ -32,6 +32,11 @@ impl Machine {
     /// Threads pinned to cores of `numa`.
     pub fn team(&self, numa: u32, threads: u32) -> Result<Team<'_>> {
         Ok(Team { machine: self, id: self.host.team_create(numa, threads)? })
+    }
+    /// The same beside another team: on CPUs that it leaves free and behind its last-level cache,
+    /// as far as there are such.
+    pub fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> Result<Team<'_>> {
+        Ok(Team { machine: self, id: self.host.team_beside(numa, threads, other)? })
     }
 }
 
@@ -185,6 +190,14 @@ impl Team<'_> {
     /// Gives it work that starts when the gate opens.
     pub fn submit(&self, gate: &Gate<'_>, work: &Work) -> Result<()> {
         self.machine.host.submit(self.id, gate.on_teams, work)
+    }
+    /// Its handle.
+    pub fn id(&self) -> TeamId {
+        self.id
+    }
+    /// The CPUs that its threads are pinned to; none where that means nothing.
+    pub fn cpus(&self) -> CpuSet {
+        self.machine.host.team_cpus(self.id)
     }
     /// Waits for the work to end.
     pub fn reap(&self) -> Result<Reaped> {

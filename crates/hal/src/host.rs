@@ -1,6 +1,6 @@
 //! The host's memory and the threads that move it.
 
-use pathline_schema::{Bytes, Conditions, CpuHow, CpuWork, Mem, Ns};
+use pathline_schema::{Bytes, Conditions, CpuHow, CpuSet, CpuWork, Mem, Ns};
 
 use crate::{GateId, Result};
 
@@ -72,6 +72,17 @@ pub trait Host {
 
     /// Starts `threads` threads pinned to different cores of `numa`.
     fn team_create(&self, numa: u32, threads: u32) -> Result<TeamId>;
+    /// The same for a team that works beside another one: on CPUs that it leaves free and behind
+    /// its last-level cache, as far as there are such.
+    fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> Result<TeamId> {
+        let _ = other;
+        self.team_create(numa, threads)
+    }
+    /// The CPUs that a team's threads are pinned to; none where that means nothing.
+    fn team_cpus(&self, team: TeamId) -> CpuSet {
+        let _ = team;
+        CpuSet::default()
+    }
     /// Ends them.
     fn team_destroy(&self, team: TeamId) -> Result<()>;
     /// Gives the team work that starts when the gate opens. Returns at once.

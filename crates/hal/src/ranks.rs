@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Collective, Member, Ns, Rank, Unit, Verdict, Via, Wire};
+use pathline_schema::{Case, Collective, CpuSet, Member, Ns, Rank, Unit, Verdict, Via, Wire};
 
 use crate::{CallError, Result};
 
@@ -29,11 +29,21 @@ pub struct Took {
 pub trait Ranks {
     /// Who they are, by rank.
     fn members(&self) -> &[Member];
-    /// Allocates the memory of a case's flows, fills what is sent, and connects. All flows of the
-    /// case are between processes.
-    fn bind(&self, case: &Case) -> Result<ExchangeId>;
-    /// Does what was bound so many times, and says how long each timed flow took.
+    /// Allocates the memory of a case's flows between processes, fills what is sent, and connects.
+    /// Other flows of the case run on the CPUs `beside`, which the processes leave to them.
+    fn bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId>;
+    /// Does what was bound so many times, and says how long each flow between processes took.
     fn run(&self, id: ExchangeId, reps: u64) -> Result<Vec<Took>>;
+    /// Has all begin with what was bound, so many times, and returns while they are at it. Nothing
+    /// else is asked of them before [`Ranks::end`].
+    fn begin(&self, id: ExchangeId, reps: u64) -> Result<()> {
+        let _ = reps;
+        Err(CallError::unsupported("begin", format!("exchange {}", id.0), "it runs beside nothing"))
+    }
+    /// Waits until what was begun is over, and says how long each flow took.
+    fn end(&self, id: ExchangeId) -> Result<Vec<Took>> {
+        Err(no_exchange("end", id))
+    }
     /// Makes every destination wrong, and every source right.
     fn spoil(&self, id: ExchangeId) -> Result<()>;
     /// Compares every byte of every destination.
@@ -120,6 +130,10 @@ pub trait Port {
     fn via(&self) -> Via;
     /// Library, version and file, for the record.
     fn library(&self) -> String;
+    /// CPUs that others use while what is bound next runs, to be kept off.
+    fn keep_off(&mut self, cpus: &CpuSet) {
+        let _ = cpus;
+    }
     /// Makes this process's part of a case, timed parts in order. Every process is told every part,
     /// also those that it has no part in.
     fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)>;

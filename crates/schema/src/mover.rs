@@ -33,7 +33,8 @@ words!(CpuOp, "CPU operation", {
 });
 
 /// Which instructions they use. `-nt` is streaming stores; `-nta` is streaming stores behind
-/// `prefetchnta` loads; `-nt4` is streaming stores to four pages in turn.
+/// `prefetchnta` loads; `-nt4` is streaming stores to four pages in turn; `-ntl` is loads behind
+/// `prefetchnta` and stores as always, as UCX's receiver copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuHow {
     /// 8-byte loads and stores, on any processor.
@@ -50,6 +51,8 @@ pub enum CpuHow {
     Avx2Nta,
     /// AVX2 with streaming stores to four pages in turn.
     Avx2Nt4,
+    /// AVX2 with `prefetchnta` loads and plain stores.
+    Avx2Ntl,
     /// 64-byte AVX-512 loads and stores.
     Avx512,
     /// AVX-512 with streaming stores.
@@ -58,6 +61,8 @@ pub enum CpuHow {
     Avx512Nta,
     /// AVX-512 with streaming stores to four pages in turn.
     Avx512Nt4,
+    /// AVX-512 with `prefetchnta` loads and plain stores.
+    Avx512Ntl,
     /// `ldp`/`stp` of 16-byte registers (aarch64).
     Neon,
     /// `ldnp`/`stnp` (aarch64).
@@ -65,8 +70,10 @@ pub enum CpuHow {
 }
 words!(CpuHow, "CPU instruction choice", {
     Plain => "plain", Memcpy => "memcpy", Movsb => "movsb", Avx2 => "avx2", Avx2Nt => "avx2-nt",
-    Avx2Nta => "avx2-nta", Avx2Nt4 => "avx2-nt4", Avx512 => "avx512", Avx512Nt => "avx512-nt",
-    Avx512Nta => "avx512-nta", Avx512Nt4 => "avx512-nt4", Neon => "neon", NeonNt => "neon-nt",
+    Avx2Nta => "avx2-nta", Avx2Nt4 => "avx2-nt4",
+    Avx2Ntl => "avx2-ntl", Avx512 => "avx512", Avx512Nt => "avx512-nt",
+    Avx512Nta => "avx512-nta", Avx512Nt4 => "avx512-nt4",
+    Avx512Ntl => "avx512-ntl", Neon => "neon", NeonNt => "neon-nt",
 });
 
 impl CpuHow {
@@ -75,8 +82,12 @@ impl CpuHow {
         match self {
             Self::Plain | Self::Memcpy => None,
             Self::Movsb => Some("erms"),
-            Self::Avx2 | Self::Avx2Nt | Self::Avx2Nta | Self::Avx2Nt4 => Some("avx2"),
-            Self::Avx512 | Self::Avx512Nt | Self::Avx512Nta | Self::Avx512Nt4 => Some("avx512f"),
+            Self::Avx2 | Self::Avx2Nt | Self::Avx2Nta | Self::Avx2Nt4 | Self::Avx2Ntl => {
+                Some("avx2")
+            }
+            Self::Avx512 | Self::Avx512Nt | Self::Avx512Nta | Self::Avx512Nt4 | Self::Avx512Ntl => {
+                Some("avx512f")
+            }
             Self::Neon | Self::NeonNt => Some("asimd"),
         }
     }
@@ -277,6 +288,10 @@ impl Mover {
             Self::Wire { wire, .. } => wire.via.word(),
             Self::Io { io, .. } => io.engine.word(),
         }
+    }
+    /// CPU threads that it takes: of flows at once each on a CPU of its own.
+    pub const fn threads(&self) -> u32 {
+        if let Self::Cpu { threads, .. } = *self { threads } else { 0 }
     }
     /// The unit that does the work.
     pub const fn at(&self) -> Unit {

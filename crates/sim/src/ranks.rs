@@ -9,7 +9,7 @@ use pathline_flow::{DescError, MachineDesc, Software, Switches};
 use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took, no_exchange};
 use pathline_message::{Buffers, Exchange, Layer, Library, Member as Seat, What};
 use pathline_schema::{
-    Cadence, Case, Flow, Mem, Member, Ns, Place, Rank, Topology, Unit, Verdict, Via, WireOp,
+    Cadence, Case, CpuSet, Flow, Mem, Member, Ns, Place, Rank, Topology, Unit, Verdict, Via, WireOp,
 };
 
 use crate::world::World;
@@ -234,7 +234,7 @@ impl Ranks for SimRanks {
         &self.members
     }
 
-    fn bind(&self, case: &Case) -> Result<ExchangeId> {
+    fn bind(&self, case: &Case, _: &CpuSet) -> Result<ExchangeId> {
         self.world.borrow_mut().enter(Rank(0), "ranks.bind", None)?;
         let no = |why: String| {
             CallError::unsupported("ranks.bind", case.to_string(), why)

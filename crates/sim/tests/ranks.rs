@@ -5,7 +5,7 @@
 use pathline_flow::{MachineDesc, Switches};
 use pathline_hal::{Machine, Ranks, Took};
 use pathline_message::Layer;
-use pathline_schema::{Case, Ns, Rank, Severity, Verdict, Via};
+use pathline_schema::{Case, CpuSet, Ns, Rank, Severity, Verdict, Via};
 use pathline_sim::{Options, machine_with};
 
 fn node(preset: &str, ranks: u32, switches: Switches) -> Machine {
@@ -15,7 +15,7 @@ fn node(preset: &str, ranks: u32, switches: Switches) -> Machine {
 
 fn run(ranks: &dyn Ranks, case: &str, reps: u64) -> Vec<Took> {
     let case: Case = case.parse().unwrap();
-    let id = ranks.bind(&case).unwrap_or_else(|e| panic!("{case}: {e}"));
+    let id = ranks.bind(&case, &CpuSet::default()).unwrap_or_else(|e| panic!("{case}: {e}"));
     let took = ranks.run(id, reps).unwrap();
     assert!(matches!(ranks.check(id).unwrap(), Verdict::Unverified(_)));
     ranks.release(id).unwrap();
@@ -123,7 +123,7 @@ fn what_is_not_modelled_is_refused() {
         ("r0.gpu0.vram > r8.gpu8.vram by mpi@gpu0[ping] x 8B", "not in this run"),
     ] {
         let case: Case = case.parse().unwrap();
-        let error = ranks.bind(&case).unwrap_err();
+        let error = ranks.bind(&case, &CpuSet::default()).unwrap_err();
         assert_eq!(error.severity, Severity::Unsupported, "{case}");
         assert!(error.reason.contains(why), "{case}: {error}");
     }

@@ -171,6 +171,8 @@ pub(crate) struct LiveHost {
     gates: RefCell<BTreeMap<GateId, Gate>>,
     made: RefCell<u64>,
     probe: Probe,
+    /// CPUs behind each last-level cache.
+    l3: Vec<CpuSet>,
 }
 
 impl LiveHost {
@@ -200,6 +202,7 @@ impl LiveHost {
             gates: RefCell::default(),
             made: RefCell::new(0),
             probe,
+            l3: topology.caches.iter().filter(|c| c.level == 3).map(|c| c.cpus.clone()).collect(),
         }
     }
 
@@ -209,6 +212,43 @@ impl LiveHost {
             CallError::unsupported(call, format!("numa{numa}"), "this host has no such NUMA domain")
                 .or_try(format!("use {}", known.join(", ")))
         })
+    }
+
+    /// Threads on CPUs that are used least; beside another team on others than its own, and behind
+    /// its last-level cache.
+    fn team(&self, numa: u32, threads: u32, beside: Option<TeamId>) -> Result<TeamId> {
+        let domain = self.domain("team_create", numa)?;
+        let usable = domain.cpus.len();
+        if threads == 0 || threads as usize > usable {
+            let thing = format!("{threads} threads on numa{numa}");
+            let reason =
+                format!("this process may use {usable} CPUs there, and each thread needs its own");
+            let way_out = match usable {
+                0 => "run them on another domain, or widen the affinity or cpuset of this process"
+                    .to_owned(),
+                _ => format!(
+                    "use 1 to {usable} threads, or widen the affinity or cpuset of this process"
+                ),
+            };
+            return Err(CallError::unsupported("team_create", thing, reason).or_try(way_out));
+        }
+        let mut teams = self.teams.borrow_mut();
+        // Teams that run at once take different CPUs as long as there are any.
+        let used = |cpu: u32| teams.values().filter(|t| t.cpus.contains(&cpu)).count();
+        let theirs = beside.and_then(|id| teams.get(&id)).map_or(&[][..], |t| &t.cpus);
+        let far = |cpu: u32| {
+            let shares = |l3: &CpuSet| l3.contains(cpu) && theirs.iter().any(|&c| l3.contains(c));
+            !theirs.is_empty() && !self.l3.iter().any(shares)
+        };
+        let mut cpus = domain.cpus.clone();
+        cpus.sort_by_key(|&cpu| (theirs.contains(&cpu), far(cpu), used(cpu)));
+        cpus.truncate(threads as usize);
+        let busy: usize = teams.values().map(|t| t.cpus.len()).sum();
+        let all: usize = self.domains.iter().map(|d| d.cpus.len()).sum();
+        let team = Team::new(cpus, busy + (threads as usize) < all)?;
+        let id = TeamId(self.id());
+        teams.insert(id, team);
+        Ok(id)
     }
 
     fn id(&self) -> u64 {
@@ -442,33 +482,16 @@ impl Host for LiveHost {
     }
 
     fn team_create(&self, numa: u32, threads: u32) -> Result<TeamId> {
-        let domain = self.domain("team_create", numa)?;
-        let usable = domain.cpus.len();
-        if threads == 0 || threads as usize > usable {
-            let thing = format!("{threads} threads on numa{numa}");
-            let reason =
-                format!("this process may use {usable} CPUs there, and each thread needs its own");
-            let way_out = match usable {
-                0 => "run them on another domain, or widen the affinity or cpuset of this process"
-                    .to_owned(),
-                _ => format!(
-                    "use 1 to {usable} threads, or widen the affinity or cpuset of this process"
-                ),
-            };
-            return Err(CallError::unsupported("team_create", thing, reason).or_try(way_out));
-        }
-        let mut teams = self.teams.borrow_mut();
-        // Teams that run at once take different CPUs as long as there are any.
-        let used = |cpu: u32| teams.values().filter(|t| t.cpus.contains(&cpu)).count();
-        let mut cpus = domain.cpus.clone();
-        cpus.sort_by_key(|&cpu| used(cpu));
-        cpus.truncate(threads as usize);
-        let busy: usize = teams.values().map(|t| t.cpus.len()).sum();
-        let all: usize = self.domains.iter().map(|d| d.cpus.len()).sum();
-        let team = Team::new(cpus, busy + (threads as usize) < all)?;
-        let id = TeamId(self.id());
-        teams.insert(id, team);
-        Ok(id)
+        self.team(numa, threads, None)
+    }
+
+    fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> Result<TeamId> {
+        self.team(numa, threads, Some(other))
+    }
+
+    fn team_cpus(&self, team: TeamId) -> CpuSet {
+        let teams = self.teams.borrow();
+        teams.get(&team).map_or_else(CpuSet::default, |t| CpuSet::new(t.cpus.iter().copied()))
     }
 
     fn team_destroy(&self, team: TeamId) -> Result<()> {

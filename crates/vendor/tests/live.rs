@@ -249,6 +249,27 @@ fn teams_behind_one_gate_overlap() {
 }
 
 #[test]
+fn a_team_beside_another_has_other_cpus() {
+    let machine = machine();
+    if cores(&machine) < 2 {
+        return;
+    }
+    let mut teams: Vec<_> = (0..2 * cores(&machine)).map(|_| machine.team(0, 1).unwrap()).collect();
+    let first = teams[0].cpus();
+    assert_eq!(first.len(), 1);
+    // Now one CPU is used by nobody, and the others twice: whoever comes next takes it.
+    teams.retain(|team| team.cpus() != first);
+    let other = machine.team(0, 1).unwrap();
+    assert_eq!(other.cpus(), first);
+    // It is still the one that is used least.
+    let beside = machine.team_beside(0, 1, other.id()).unwrap();
+    assert!(beside.cpus().intersect(&first).is_empty(), "{} and {first}", beside.cpus());
+    // Where every CPU is wanted, some are shared.
+    let all = machine.team_beside(0, cores(&machine), other.id()).unwrap();
+    assert_eq!(all.cpus().len(), cores(&machine) as usize);
+}
+
+#[test]
 fn too_many_threads_and_unknown_domains_are_errors_with_a_way_out() {
     let machine = machine();
     let usable = cores(&machine);

@@ -7,7 +7,7 @@ use pathline_schema::{
     UcxSwitch, Unit, Via, Wire, WireOp,
 };
 
-use super::{coarse_first, copies, sizes};
+use super::{bystander, coarse_first, copies, sizes};
 use crate::plan::Scope;
 
 /// OSU's window: messages in flight of a pair.
@@ -344,8 +344,11 @@ fn ways(scope: &Scope<'_>) -> Vec<(Via, Copies)> {
     let mut ways: Vec<(Via, Copies)> =
         copies(scope.topology).iter().map(|&how| (Via::Shm, both(how))).collect();
     // Streaming stores on one side only: which side should have the data in its cache afterwards?
-    let streaming = [widest_streaming(scope), prefetching(scope)];
-    for how in streaming.into_iter().flatten() {
+    // And loads past the caches with stores as always: which should not keep the ring in its own?
+    let loading = loading_past(scope);
+    ways.extend(loading.map(|how| (Via::Shm, both(how))));
+    let one_side = [widest_streaming(scope), prefetching(scope), loading];
+    for how in one_side.into_iter().flatten() {
         let memcpy = CpuHow::Memcpy;
         ways.push((Via::Shm, Copies::InOut { copy_in: how, copy_out: memcpy }));
         ways.push((Via::Shm, Copies::InOut { copy_in: memcpy, copy_out: how }));
@@ -369,6 +372,15 @@ fn prefetching(scope: &Scope<'_>) -> Option<CpuHow> {
     }
 }
 
+/// Plain stores behind loads that leave the caches as they are.
+fn loading_past(scope: &Scope<'_>) -> Option<CpuHow> {
+    match super::widest(scope.topology) {
+        CpuHow::Avx512 => Some(CpuHow::Avx512Ntl),
+        CpuHow::Avx2 => Some(CpuHow::Avx2Ntl),
+        _ => None,
+    }
+}
+
 /// Ways whose latency is of interest: what is usual, the widest, what streams, and single copies.
 fn tells_latency(scope: &Scope<'_>, (_, copies): &(Via, Copies)) -> bool {
     let Copies::InOut { copy_in, copy_out } = *copies else { return true };
@@ -377,7 +389,7 @@ fn tells_latency(scope: &Scope<'_>, (_, copies): &(Via, Copies)) -> bool {
 }
 
 /// Largest last-level cache, 32 MiB where none is known.
-fn cache(scope: &Scope<'_>) -> Bytes {
+pub(super) fn cache(scope: &Scope<'_>) -> Bytes {
     let sizes = scope.topology.caches.iter().filter(|c| c.level == 3).map(|c| c.size);
     sizes.max().filter(|&b| b > Bytes(0)).unwrap_or(Bytes::mib(32))
 }
@@ -391,7 +403,7 @@ fn distances(scope: &Scope<'_>) -> Vec<Near> {
 }
 
 /// Two processes of one node over shared memory: every way to copy, what a message costs, what its
-/// receiver then pays to load it; several pairs at once.
+/// receiver then pays to load it; several pairs at once; what it costs who stands by.
 pub(super) fn shm(scope: &Scope<'_>) -> Vec<Case> {
     let ranks: Vec<&Member> = scope.ranks.iter().filter(|m| m.node == 0).collect();
     let [a, b, ..] = ranks[..] else { return Vec::new() };
@@ -416,6 +428,7 @@ pub(super) fn shm(scope: &Scope<'_>) -> Vec<Case> {
         cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes: Bytes(8) }));
     }
     cases.extend(shm_at_once(scope, &ranks));
+    cases.extend(bystander::cases(scope, a, b));
     cases
 }
 
@@ -459,6 +472,34 @@ pub(crate) fn needs(flow: &Flow, wire: &Wire) -> Vec<(Unit, Bytes)> {
     // A copy of ours passes pinned memory of either end.
     needs.extend((wire.via == Via::MpiStaged).then(|| (Unit::Numa(0), times(buffers * ends))));
     needs
+}
+
+/// Whether a case times CPU threads while processes copy, which is all that can be timed beside
+/// messages.
+pub(crate) fn is_bystander(case: &Case) -> bool {
+    let copies = |flow: &Flow| {
+        let wire = flow.by.wire();
+        wire.is_some_and(|wire| matches!(wire.via, Via::Shm | Via::Cma | Via::Xpmem))
+    };
+    let threads = |flow: &Flow| matches!(flow.by, Mover::Cpu { .. });
+    case.timed.iter().all(threads) && case.background.iter().all(copies)
+}
+
+/// Why nobody can stand by; none if nothing is known against it.
+pub(crate) fn cannot_stand_by(scope: &Scope<'_>, case: &Case) -> Option<String> {
+    // Those of several hosts meet at who conducts, and that one waits for the threads.
+    if scope.ranks.iter().any(|member| member.node != 0) {
+        return Some("only processes of one host copy while something else is timed".to_owned());
+    }
+    let threads: u32 = case.timed.iter().map(|f| f.by.threads()).sum();
+    let ends = case.background.iter().flat_map(|flow| [flow.src.rank, flow.dst.rank]);
+    let ranks = ends.collect::<BTreeSet<_>>().len();
+    let at = case.timed.first().and_then(|flow| flow.by.at().numa())?;
+    let domain = scope.topology.numa.iter().find(|domain| domain.id == at)?;
+    let (wanted, there) = (threads as usize + ranks, domain.cpus.len());
+    (there < wanted).then(|| {
+        format!("who stands by and {ranks} processes need {wanted} cores; numa{at} has {there}")
+    })
 }
 
 /// Why a flow between processes cannot be measured in such a run; none if nothing is known against

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use pathline_bench::RankSide;
 use pathline_hal::{Alone, ExchangeId};
-use pathline_schema::{Case, Mem, Member, Rank};
+use pathline_schema::{Case, CpuSet, Mem, Member, Rank};
 use pathline_vendor::{mpirun, open_mpi};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -126,7 +126,7 @@ pub(crate) fn run() -> Result<()> {
     for (nth, bytes) in ["8B", "1MiB"].into_iter().enumerate() {
         let case: Case = format!("{a} > {b} by mpi@{}[ping] x {bytes}", a.unit).parse()?;
         let id = ExchangeId(nth as u64);
-        let offer = side.bind(id, &case)?;
+        let offer = side.bind(id, &case, &CpuSet::default())?;
         side.join(id, &vec![offer; size as usize])?;
         side.spoil(id)?;
         side.run(id, 1, &Alone)?;

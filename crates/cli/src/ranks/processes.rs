@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took};
-use pathline_schema::{Case, Member, Ns, Rank, Severity, Verdict, Via};
+use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took, no_exchange};
+use pathline_schema::{Case, CpuSet, Member, Ns, Rank, Severity, Verdict, Via};
 
 use pathline_vendor::MeetingRoom;
 use rustix::process::{Signal, getpid, kill_process};
@@ -54,6 +54,8 @@ pub(crate) struct Processes {
     made: Cell<u64>,
     /// How long a step may take, if the user said so.
     limit: Option<Duration>,
+    /// What all have begun with and nobody has waited for.
+    under_way: Cell<Option<ExchangeId>>,
     /// Why no step can be taken any more.
     lost: RefCell<Option<CallError>>,
 }
@@ -82,6 +84,7 @@ impl Processes {
             room: RefCell::new(None),
             made: Cell::new(0),
             limit,
+            under_way: Cell::new(None),
             lost: RefCell::new(None),
         };
         let size = job.count();
@@ -118,14 +121,22 @@ impl Processes {
 
     /// Gives every rank an order and hears all answers, by rank.
     fn each(&self, order: &dyn Fn(u32) -> Order, patience: Duration) -> Result<Vec<Answer>> {
-        let count = self.players.borrow().len();
-        let all: Vec<usize> = (0..count).collect();
-        let to = &all[..];
+        if let Some(id) = self.under_way.take() {
+            // What was begun and not waited for ends before anything else begins.
+            self.times(id, self.hear("run", patience))?;
+        }
+        let step = self.tell(order)?;
+        self.hear(step, patience)
+    }
+
+    /// Gives every rank an order. The step, for errors.
+    fn tell(&self, order: &dyn Fn(u32) -> Order) -> Result<&'static str> {
         if let Some(error) = self.lost.borrow().clone() {
             return Err(error);
         }
+        let count = self.players.borrow().len();
         let mut step = "";
-        for &nth in to {
+        for nth in 0..count {
             let order = order(u32::try_from(nth).unwrap_or(u32::MAX));
             step = order.word();
             let sent = self.players.borrow_mut()[nth].link.send(&order);
@@ -133,13 +144,18 @@ impl Processes {
                 return Err(self.lose(step, &[nth], "has gone"));
             }
         }
+        Ok(step)
+    }
+
+    /// Hears an answer of every rank.
+    fn hear(&self, step: &str, patience: Duration) -> Result<Vec<Answer>> {
+        let count = self.players.borrow().len();
         let mut answers: BTreeMap<usize, Answer> = BTreeMap::new();
         let mut here: BTreeSet<usize> = BTreeSet::new();
         let begun = Instant::now();
-        while answers.len() < to.len() {
+        while answers.len() < count {
             let left = patience.saturating_sub(begun.elapsed());
-            let missing = || to.iter().copied().filter(|nth| !answers.contains_key(nth)).collect();
-            let missing: Vec<usize> = missing();
+            let missing: Vec<usize> = (0..count).filter(|nth| !answers.contains_key(nth)).collect();
             match self.heard.recv_timeout(left) {
                 Ok((nth, Word::Said(Answer::Here))) => drop(here.insert(nth)),
                 Ok((nth, Word::Said(answer))) => drop(answers.insert(nth, answer)),
@@ -156,7 +172,7 @@ impl Processes {
                     return Err(self.lose(step, &missing, "has gone"));
                 }
             }
-            self.let_go(&mut here, &answers, to.len());
+            self.let_go(&mut here, &answers, count);
         }
         self.first_failure(&mut answers)?;
         Ok(answers.into_values().collect())
@@ -237,6 +253,21 @@ impl Processes {
         error
     }
 
+    /// The times of a run by flow, from what all ranks answered.
+    fn times(&self, id: ExchangeId, ran: Result<Vec<Answer>>) -> Result<Vec<Took>> {
+        if ran.is_err() && self.lost.borrow().is_none() {
+            // A meeting that somebody missed is over for all.
+            self.meet()?;
+        }
+        let by_rank: Vec<Vec<Vec<f64>>> = ran?
+            .into_iter()
+            .map(|answer| if let Answer::Ran(times) = answer { times } else { Vec::new() })
+            .collect();
+        let wires = |case: &Case| case.flows().filter(|flow| flow.by.wire().is_some()).count();
+        let flows = self.bound.borrow().get(&id).map_or(0, wires);
+        Ok((0..flows).map(|flow| took(&by_rank, flow)).collect())
+    }
+
     /// How long a step of a case may take.
     fn patience(&self, id: ExchangeId) -> Duration {
         if let Some(limit) = self.limit {
@@ -248,7 +279,7 @@ impl Processes {
                 let window = flow.by.wire().map_or(1, |wire| wire.op.window());
                 flow.bytes.as_f64() * f64::from(window)
             };
-            case.timed.iter().map(of).sum()
+            case.flows().map(of).sum()
         };
         // Filled and compared, and as often as a sample has it when it is made long enough.
         let passes = 4.0 * self.players.borrow().len() as f64;
@@ -262,11 +293,12 @@ impl Ranks for Processes {
         &self.members
     }
 
-    fn bind(&self, case: &Case) -> Result<ExchangeId> {
+    fn bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId> {
         self.made.set(self.made.get() + 1);
         let id = ExchangeId(self.made.get());
         self.bound.borrow_mut().insert(id, case.clone());
-        let bound = self.tell_all(&Order::Bind(id.0, Box::new(case.clone())), self.patience(id));
+        let order = Order::Bind(id.0, Box::new(case.clone()), beside.clone());
+        let bound = self.tell_all(&order, self.patience(id));
         let joined = bound.and_then(|answers| {
             let offers = answers
                 .into_iter()
@@ -285,18 +317,20 @@ impl Ranks for Processes {
     }
 
     fn run(&self, id: ExchangeId, reps: u64) -> Result<Vec<Took>> {
-        let ran = self.tell_all(&Order::Run(id.0, reps), self.patience(id));
-        if ran.is_err() && self.lost.borrow().is_none() {
-            // A meeting that somebody missed is over for all.
-            self.meet()?;
+        self.times(id, self.tell_all(&Order::Run(id.0, reps), self.patience(id)))
+    }
+
+    fn begin(&self, id: ExchangeId, reps: u64) -> Result<()> {
+        self.tell_all(&Order::Begin(id.0, reps), self.patience(id))?;
+        self.under_way.set(Some(id));
+        Ok(())
+    }
+
+    fn end(&self, id: ExchangeId) -> Result<Vec<Took>> {
+        if self.under_way.take() != Some(id) {
+            return Err(no_exchange("end", id));
         }
-        let answers = ran?;
-        let by_rank: Vec<Vec<Vec<f64>>> = answers
-            .into_iter()
-            .map(|answer| if let Answer::Ran(times) = answer { times } else { Vec::new() })
-            .collect();
-        let flows = self.bound.borrow().get(&id).map_or(0, |case| case.timed.len());
-        Ok((0..flows).map(|flow| took(&by_rank, flow)).collect())
+        self.times(id, self.hear("run", self.patience(id)))
     }
 
     fn spoil(&self, id: ExchangeId) -> Result<()> {

@@ -189,8 +189,14 @@ fn serve(link: &RefCell<Link>, side: &mut RankSide<'_>, enter: &Enter) -> Result
             }
             // Of a step that is over for this rank.
             Order::Go | Order::Stop => continue,
-            Order::Bind(id, case) => side.bind(ExchangeId(id), &case).map(Answer::Bound),
+            Order::Bind(id, case, beside) => {
+                side.bind(ExchangeId(id), &case, &beside).map(Answer::Bound)
+            }
             Order::Join(id, offers) => side.join(ExchangeId(id), &offers).map(|()| Answer::Done),
+            Order::Begin(id, reps) => {
+                link.borrow_mut().send(&Answer::Begun)?;
+                side.run(ExchangeId(id), reps, meeting.as_ref()).map(Answer::Ran)
+            }
             Order::Run(id, reps) => {
                 side.run(ExchangeId(id), reps, meeting.as_ref()).map(Answer::Ran)
             }

@@ -1,7 +1,7 @@
 //! What passes between the conductor and a rank: one JSON value a line.
 
 use pathline_hal::CallError;
-use pathline_schema::{Case, Member, Severity, Verdict};
+use pathline_schema::{Case, CpuSet, Member, Severity, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::args::LibraryArgs;
@@ -20,12 +20,14 @@ pub(super) enum Order {
     Go,
     /// Somebody will not come.
     Stop,
-    /// Allocate and fill.
-    Bind(u64, Box<Case>),
+    /// Allocate and fill. Flows of the case that are not between processes have these CPUs.
+    Bind(u64, Box<Case>, CpuSet),
     /// Connect.
     Join(u64, Vec<Vec<u8>>),
     /// Run so often.
     Run(u64, u64),
+    /// The same, and say so before.
+    Begin(u64, u64),
     /// Spoil what is to be received.
     Spoil(u64),
     /// Compare it.
@@ -46,7 +48,7 @@ impl Order {
             Self::Know(_) | Self::Meet(_) | Self::Go | Self::Stop => "meet",
             Self::Bind(..) => "bind",
             Self::Join(..) => "join",
-            Self::Run(..) => "run",
+            Self::Run(..) | Self::Begin(..) => "run",
             Self::Spoil(_) => "spoil",
             Self::Check(_) => "check",
             Self::Engine(_) => "engine",
@@ -83,6 +85,8 @@ pub(super) enum Answer {
     Done,
     /// What the others must know.
     Bound(Vec<u8>),
+    /// It begins, and says more when it is through.
+    Begun,
     /// Times by flow.
     Ran(Vec<Vec<f64>>),
     /// What was compared.

@@ -150,7 +150,7 @@ fn the_processor_has_what_its_name_says() {
         assert!(!super::available(CpuHow::Neon) && !super::available(CpuHow::NeonNt));
         let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = flags.lines().find(|l| l.starts_with("flags")).unwrap();
-        for how in [CpuHow::Movsb, CpuHow::Avx2Nt4, CpuHow::Avx512, CpuHow::Avx512Nt4] {
+        for how in [CpuHow::Movsb, CpuHow::Avx2Ntl, CpuHow::Avx512, CpuHow::Avx512Nt4] {
             let listed = flags.split_whitespace().any(|f| Some(f) == how.feature());
             assert_eq!(super::available(how), listed, "{how}");
         }

@@ -12,10 +12,14 @@ use super::{Body, Loop, SCALE, WRITTEN};
 pub(super) fn available(how: CpuHow) -> bool {
     match how {
         CpuHow::Movsb => is_x86_feature_detected!("ermsb"),
-        CpuHow::Avx2 | CpuHow::Avx2Nt | CpuHow::Avx2Nta | CpuHow::Avx2Nt4 => {
+        CpuHow::Avx2 | CpuHow::Avx2Nt | CpuHow::Avx2Nta | CpuHow::Avx2Nt4 | CpuHow::Avx2Ntl => {
             is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
         }
-        CpuHow::Avx512 | CpuHow::Avx512Nt | CpuHow::Avx512Nta | CpuHow::Avx512Nt4 => {
+        CpuHow::Avx512
+        | CpuHow::Avx512Nt
+        | CpuHow::Avx512Nta
+        | CpuHow::Avx512Nt4
+        | CpuHow::Avx512Ntl => {
             is_x86_feature_detected!("avx512f")
         }
         _ => false,
@@ -23,17 +27,22 @@ pub(super) fn available(how: CpuHow) -> bool {
 }
 
 pub(super) fn find(work: CpuWork) -> Option<Loop> {
-    use CpuHow::{Avx2, Avx2Nt, Avx2Nt4, Avx2Nta, Avx512, Avx512Nt, Avx512Nt4, Avx512Nta, Movsb};
+    use CpuHow::{
+        Avx2, Avx2Nt, Avx2Nt4, Avx2Nta, Avx2Ntl, Avx512, Avx512Nt, Avx512Nt4, Avx512Nta, Avx512Ntl,
+        Movsb,
+    };
     let (body, block, align) = match (work.op, work.how) {
         (CpuOp::Copy, Movsb) => (Body::Copy(movsb), 1, 1),
         (CpuOp::Copy, Avx2) => (Body::Copy(avx2::copy), avx2::BLOCK, 1),
         (CpuOp::Copy, Avx2Nt) => (Body::Copy(avx2::copy_nt), avx2::BLOCK, 64),
         (CpuOp::Copy, Avx2Nta) => (Body::Copy(avx2::copy_nta), avx2::BLOCK, 64),
         (CpuOp::Copy, Avx2Nt4) => (Body::Copy(avx2::copy_nt4), avx2::BLOCK, 64),
+        (CpuOp::Copy, Avx2Ntl) => (Body::Copy(avx2::copy_ntl), avx2::BLOCK, 1),
         (CpuOp::Copy, Avx512) => (Body::Copy(avx512::copy), avx512::BLOCK, 1),
         (CpuOp::Copy, Avx512Nt) => (Body::Copy(avx512::copy_nt), avx512::BLOCK, 64),
         (CpuOp::Copy, Avx512Nta) => (Body::Copy(avx512::copy_nta), avx512::BLOCK, 64),
         (CpuOp::Copy, Avx512Nt4) => (Body::Copy(avx512::copy_nt4), avx512::BLOCK, 64),
+        (CpuOp::Copy, Avx512Ntl) => (Body::Copy(avx512::copy_ntl), avx512::BLOCK, 1),
         (CpuOp::Read, Avx2) => (Body::Read(avx2::read), avx2::BLOCK, 1),
         (CpuOp::Read, Avx512) => (Body::Read(avx512::read), avx512::BLOCK, 1),
         (CpuOp::Write, Avx2) => (Body::Write(avx2::write), avx2::BLOCK, 1),
@@ -319,6 +328,10 @@ macro_rules! family {
                 ahead!("s"; $($far)+),
                 load!($load, $v, $w, "s"; 4 5 6 7),
                 store!("vmovntdq", $v, $w; 4 5 6 7));
+            copy_loop!(copy_ntl, $feature, $w, "";
+                ahead!("s"; $($near)+ $($far)+),
+                load!($load, $v, $w, "s"; 0 1 2 3 4 5 6 7),
+                store!($load, $v, $w; 0 1 2 3 4 5 6 7));
             paged_loop!($feature, $load, $v, $line; $($pages)+);
             triad_loop!(triad, $feature, $v, $w, "";
                 load!($load, $v, $w, "s"; 0 1 2 3 4 5 6 7),

@@ -58,11 +58,13 @@ impl Cores {
     }
 
     /// A CPU for each process of the pairs: no two on one core, and the two of a pair as near as
-    /// asked. All processes that ask the same get the same answer.
+    /// asked. Cores of the CPUs `off` are left to others, who are to be behind the same last-level
+    /// cache as pairs that share one. All processes that ask the same get the same answer.
     pub(super) fn choose(
         &self,
         pairs: &[Pair],
         possible: &BTreeMap<Rank, CpuSet>,
+        off: &CpuSet,
     ) -> Result<BTreeMap<Rank, u32>, String> {
         let mut chosen: BTreeMap<Rank, u32> = BTreeMap::new();
         for pair in pairs {
@@ -73,19 +75,28 @@ impl Cores {
                 }
                 continue;
             }
-            let taken: BTreeSet<u32> = chosen.values().copied().collect();
+            let taken: BTreeSet<u32> = chosen.values().chain(off.as_slice()).copied().collect();
             let candidates = pair.ends.map(|(rank, numa)| match chosen.get(&rank) {
                 Some(&cpu) => vec![cpu],
                 None => self.free(possible.get(&rank), numa, &taken),
             });
             let [first, second] = &candidates;
             let found = first.iter().find_map(|&a| {
-                let b = second.iter().find(|&&b| self.fits(pair.near, a, b))?;
+                let b = second.iter().find(|&&b| {
+                    self.fits(pair.near, a, b)
+                        && (pair.near == Near::OtherL3 || self.are_behind(a, off))
+                })?;
                 Some([a, *b])
             });
             let Some(found) = found else {
                 let [a, b] = candidates.map(|c| CpuSet::new(c).to_string());
-                return Err(self.none(pair, &format!("the one could have CPUs {a}, the other {b}")));
+                let beside = if off.is_empty() {
+                    String::new()
+                } else {
+                    format!(" beside CPU {off}, which another flow of the case has")
+                };
+                let why = format!("the one could have CPUs {a}, the other {b}{beside}");
+                return Err(self.none(pair, &why));
             };
             chosen.extend(pair.ends.iter().map(|(rank, _)| *rank).zip(found));
         }
@@ -117,6 +128,12 @@ impl Cores {
             }
         }
         free
+    }
+
+    /// Whether these CPUs are behind the same last-level cache as `cpu`.
+    fn are_behind(&self, cpu: u32, others: &CpuSet) -> bool {
+        let l3 = self.cpus.get(&cpu).and_then(|about| about.l3.as_ref());
+        others.as_slice().iter().all(|&other| l3.is_some_and(|l3| l3.contains(other)))
     }
 
     fn fits(&self, near: Near, a: u32, b: u32) -> bool {
@@ -222,7 +239,7 @@ mod tests {
         let cores = machine(folder.path());
         let all: BTreeMap<Rank, CpuSet> = (0..6).map(|r| (Rank(r), set("0-15"))).collect();
         let choose = |pairs: &[Pair]| {
-            let chosen = cores.choose(pairs, &all)?;
+            let chosen = cores.choose(pairs, &all, &CpuSet::default())?;
             Ok::<_, String>(chosen.into_values().collect::<Vec<_>>())
         };
         let (same, other) = (Near::SameL3, Near::OtherL3);
@@ -247,15 +264,33 @@ mod tests {
     }
 
     #[test]
+    fn pairs_leave_cores_to_who_works_beside_them_behind_one_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        // One L3 of cores 0+1 and one of 2+3 in domain 0; siblings are 8 further on.
+        let mut cores = machine(folder.path());
+        let all: BTreeMap<Rank, CpuSet> = (0..2).map(|r| (Rank(r), set("0-15"))).collect();
+        let near = [pair((0, 0), (1, 0), Near::SameL3)];
+        // Behind the cache of CPU 0 one core is left, and behind the other one nobody is beside it.
+        let why = cores.choose(&near, &all, &set("0")).unwrap_err();
+        assert!(why.contains("beside CPU 0"), "{why}");
+        // Four cores behind one L3: the sibling of CPU 8 is taken with it, 1 and 2 come next.
+        for cpu in [0_u32, 1, 2, 3, 8, 9, 10, 11] {
+            cores.cpus.get_mut(&cpu).unwrap().l3 = Some(set("0-3,8-11"));
+        }
+        let chosen = cores.choose(&near, &all, &set("8")).unwrap();
+        assert_eq!(chosen.into_values().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
     fn only_cpus_that_a_rank_may_have_are_chosen() {
         let folder = tempfile::tempdir().unwrap();
         let cores = machine(folder.path());
         // Rank 0 could have 1 and its sibling alone; 9 is no other core.
         let possible = BTreeMap::from([(Rank(0), set("1,9")), (Rank(1), set("0-3,8-11"))]);
         let near = [pair((0, 0), (1, 0), Near::SameL3)];
-        let chosen = cores.choose(&near, &possible).unwrap();
+        let chosen = cores.choose(&near, &possible, &CpuSet::default()).unwrap();
         assert_eq!(chosen, BTreeMap::from([(Rank(0), 1), (Rank(1), 0)]));
-        let why = Cores::default().choose(&near, &possible).unwrap_err();
+        let why = Cores::default().choose(&near, &possible, &CpuSet::default()).unwrap_err();
         assert!(why.contains("does not say"), "{why}");
     }
 

@@ -33,6 +33,8 @@ pub(super) struct NodePort {
     pub(super) most: Duration,
     pub(super) xpmem: Option<Calls>,
     cpus: CpuSet,
+    /// CPUs that others use beside what is bound next.
+    off: CpuSet,
     exchanges: BTreeMap<ExchangeId, Exchange>,
     next: u64,
 }
@@ -41,6 +43,8 @@ pub(super) struct NodePort {
 struct Exchange {
     parts: Vec<Part>,
     pace: Pace,
+    /// CPUs that others use meanwhile.
+    off: CpuSet,
     /// What this process made for others, until they have opened it and longer.
     made: Made,
     /// This process's role in each part; filled by `join`.
@@ -147,8 +151,8 @@ impl Role {
 
 impl NodePort {
     pub(super) fn new(via: Via, me: Rank, library: String, most: Duration) -> Self {
-        let (cpus, exchanges) = (possible(), BTreeMap::new());
-        Self { via, me, library, most, xpmem: None, cpus, exchanges, next: 1 }
+        let (cpus, off, exchanges) = (possible(), CpuSet::default(), BTreeMap::new());
+        Self { via, me, library, most, xpmem: None, cpus, off, exchanges, next: 1 }
     }
 
     /// Why this part cannot be done here, if so.
@@ -299,16 +303,21 @@ impl NodePort {
     }
 
     /// Where this process is to run, where parts say how near processes are to be.
-    fn cpu(&self, parts: &[Part], offers: &BTreeMap<Rank, Offer>) -> Result<Option<u32>> {
+    fn cpu(
+        &self,
+        Exchange { parts, off, .. }: &Exchange,
+        offers: &BTreeMap<Rank, Offer>,
+    ) -> Result<Option<u32>> {
         let pairs: Vec<Pair> = parts.iter().filter_map(|p| pair(p, p.wire.near?)).collect();
         if pairs.is_empty() {
             return Ok(None);
         }
         let possible: BTreeMap<Rank, CpuSet> =
             offers.iter().map(|(rank, offer)| (*rank, offer.cpus.clone())).collect();
-        let all = CpuSet::new(possible.values().flat_map(|c| c.as_slice().iter().copied()));
+        let sets = possible.values().chain([off]);
+        let all = CpuSet::new(sets.flat_map(|c| c.as_slice().iter().copied()));
         let cores = Cores::read(Path::new(SYS), &all);
-        let chosen = cores.choose(&pairs, &possible).map_err(|why| {
+        let chosen = cores.choose(&pairs, &possible, off).map_err(|why| {
             CallError::unsupported("join", "cores for the processes", why)
                 .or_try("start fewer ranks, or on more cores")
         })?;
@@ -449,6 +458,10 @@ impl Port for NodePort {
         self.library.clone()
     }
 
+    fn keep_off(&mut self, cpus: &CpuSet) {
+        self.off = cpus.clone();
+    }
+
     fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
         let mut offer = Offer::new(self.cpus.clone());
         let mut made = Made::default();
@@ -461,6 +474,7 @@ impl Port for NodePort {
         let exchange = Exchange {
             parts: parts.to_vec(),
             pace,
+            off: std::mem::take(&mut self.off),
             made,
             roles: Vec::new(),
             cpu: None,
@@ -486,7 +500,7 @@ impl Port for NodePort {
         for (nth, part) in exchange.parts.iter().enumerate() {
             roles.push(self.role(nth, part, &exchange.made, &decoded)?);
         }
-        let cpu = self.cpu(&exchange.parts, &decoded)?;
+        let cpu = self.cpu(exchange, &decoded)?;
         if let Some(exchange) = self.exchanges.get_mut(&id) {
             (exchange.roles, exchange.cpu, exchange.joined) = (roles, cpu, true);
         }

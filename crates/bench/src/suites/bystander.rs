@@ -1,0 +1,218 @@
+//! What copies cost somebody who works behind the same last-level cache and takes no part in them.
+//!
+//! A thread loads a working set that a cache of its own or the shared one holds, again and again, in
+//! a row or by dependent loads: alone, while a thread of one process copies, and while two processes
+//! pass messages. What is timed is the bystander; the copies are the background, and are timed alone
+//! beside it, since a slow copy disturbs less.
+
+use pathline_schema::{
+    Bytes, Case, Copies, CpuHow, CpuOp, Flow, Mem, Member, Mover, Near, Place, Rank, Via, Wire,
+    WireOp,
+};
+
+use super::{between, cpu, widest};
+use crate::plan::Scope;
+
+/// A message that fits the caches with whatever else is there.
+const SMALL: Bytes = Bytes::mib(1);
+/// Largest one, where a last-level cache is larger still.
+const LARGEST: Bytes = Bytes::mib(256);
+
+/// Where somebody stands by: a NUMA domain and the caches of its cores.
+struct Stand<'s> {
+    scope: &'s Scope<'s>,
+    ends: (Place, Place),
+    numa: u32,
+    /// What is loaded again and again.
+    sets: Vec<Bytes>,
+}
+
+/// Bystanders of copies between two processes of one host, and of copies of one process. A model
+/// does not know what others leave of a cache.
+pub(super) fn cases(scope: &Scope<'_>, a: &Member, b: &Member) -> Vec<Case> {
+    if scope.simulated {
+        return Vec::new();
+    }
+    let of_level = |level: u32| {
+        let sizes = scope.topology.caches.iter().filter(|c| c.level == level);
+        sizes.map(|c| c.size).max().filter(|&size| size > Bytes(0))
+    };
+    let ends = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
+    let part = |level, n| of_level(level).map(|size| Bytes(size.0 / n));
+    let sets = [part(2, 2), part(3, 8), part(3, 2)].into_iter().flatten().collect();
+    let stand = Stand { scope, ends, numa: a.numa, sets };
+    let messages = [SMALL, Bytes(between::cache(scope).0.min(LARGEST.0))];
+    let mut cases = Vec::new();
+    for bytes in messages {
+        cases.extend(stand.copies(bytes).into_iter().map(|flow| Case::together(vec![flow])));
+        cases.extend(stand.messages(bytes).into_iter().map(|flow| Case::together(vec![flow])));
+    }
+    for watched in stand.watched() {
+        cases.push(Case::together(vec![watched]));
+        for bytes in messages {
+            let flows = stand.copies(bytes).into_iter().chain(stand.messages(bytes));
+            cases.extend(
+                flows.map(|flow| Case { background: vec![flow], ..Case::together(vec![watched]) }),
+            );
+        }
+    }
+    cases
+}
+
+impl Stand<'_> {
+    /// Loads of half of each cache, and of an eighth of the shared one, which others may have part
+    /// of: in a row, and each after the last one.
+    fn watched(&self) -> Vec<Flow> {
+        let place = |mem| Place { rank: Rank(0), mem, ..self.ends.0 };
+        let ops = [(CpuOp::Read, widest(self.scope.topology)), (CpuOp::Chase, CpuHow::Plain)];
+        let flow = |bytes: Bytes, (op, how)| Flow {
+            src: place(Mem::Huge),
+            dst: place(Mem::Reg),
+            by: cpu(self.numa, op, how, 1),
+            // Whole pages.
+            bytes: Bytes(bytes.0.next_multiple_of(4096)),
+        };
+        self.sets.iter().flat_map(|&set| ops.map(|op| flow(set, op))).collect()
+    }
+
+    /// Loops that differ in what they leave in caches.
+    fn loops(&self) -> Vec<CpuHow> {
+        use CpuHow::{Avx2, Avx2Nt, Avx2Ntl, Avx512, Avx512Nt, Avx512Ntl};
+        let wide: &[CpuHow] = match widest(self.scope.topology) {
+            Avx512 => &[Avx512, Avx512Nt, Avx512Ntl],
+            Avx2 => &[Avx2, Avx2Nt, Avx2Ntl],
+            CpuHow::Neon => &[CpuHow::Neon, CpuHow::NeonNt],
+            _ => &[],
+        };
+        [CpuHow::Memcpy].into_iter().chain(wide.iter().copied()).collect()
+    }
+
+    /// One copy by a thread of one process: what a process does that has the other's memory mapped.
+    fn copies(&self, bytes: Bytes) -> Vec<Flow> {
+        let memory = Place { rank: Rank(0), ..self.ends.0 };
+        let flow =
+            |how| Flow { src: memory, dst: memory, by: cpu(self.numa, CpuOp::Copy, how, 1), bytes };
+        self.loops().into_iter().map(flow).collect()
+    }
+
+    /// Messages through the ring, with the same loop on both sides, and by one call of the kernel.
+    fn messages(&self, bytes: Bytes) -> Vec<Flow> {
+        let both = |how| (Via::Shm, Copies::InOut { copy_in: how, copy_out: how });
+        let ways = self.loops().into_iter().map(both).chain([(Via::Cma, Copies::Read)]);
+        let (src, dst) = self.ends;
+        let op = WireOp::Send { window: 1 };
+        ways.map(|(via, copies)| {
+            let near = Some(Near::SameL3);
+            let wire = Wire { copies: Some(copies), near, ..Wire::new(via, op) };
+            Flow { src, dst, by: Mover::Wire { at: src.unit, wire }, bytes }
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use pathline_schema::{CacheGroup, HostInfo, NumaDomain, Topology};
+
+    use super::*;
+    use crate::{Plan, Tuned};
+
+    /// One domain of so many CPUs with 1 MiB each behind 32 MiB.
+    fn topology(cpus: u32) -> Topology {
+        let all: pathline_schema::CpuSet = format!("0-{}", cpus - 1).parse().unwrap_or_default();
+        let cache = |level, size, cpus: &str| CacheGroup {
+            level,
+            size,
+            cpus: cpus.parse().unwrap_or_default(),
+            ..CacheGroup::default()
+        };
+        Topology {
+            source: "live".to_owned(),
+            host: HostInfo {
+                arch: "x86_64".to_owned(),
+                features: vec!["avx2".to_owned()],
+                allowed_cpus: all.clone(),
+                ..HostInfo::default()
+            },
+            numa: vec![NumaDomain { id: 0, cpus: all, ..NumaDomain::default() }],
+            caches: vec![cache(2, Bytes::mib(1), "0"), cache(3, Bytes::mib(32), "0-3")],
+            ..Topology::default()
+        }
+    }
+
+    fn member(rank: u32) -> Member {
+        let ways = [Via::Shm, Via::Cma].map(|via| (via, String::new()));
+        Member {
+            rank: Rank(rank),
+            host: "here".to_owned(),
+            node: 0,
+            pid: 0,
+            gpus: Vec::new(),
+            numa: 0,
+            cpus: String::new(),
+            ways: ways.into(),
+            without: [].into(),
+            host_only: [].into(),
+        }
+    }
+
+    /// Cases of the suite that have a background, and why they are skipped.
+    fn beside(topology: &Topology, ranks: &[Member]) -> Vec<(Case, Option<String>)> {
+        let (env, tuned, draw) = (BTreeMap::new(), Tuned::plain(), crate::Draw::default());
+        let (simulated, without_runtime, memory) = (false, None, Bytes::gib(8));
+        let scope = Scope {
+            topology,
+            simulated,
+            without_runtime,
+            memory,
+            env: &env,
+            tuned: &tuned,
+            draw,
+            ranks,
+            stores: &[],
+        };
+        let plan = Plan::new(&scope, &["shm".to_owned()], &[]).expect("a plan");
+        let entries = plan.entries.into_iter().filter(|e| !e.case.background.is_empty());
+        entries.map(|e| (e.case, e.skip)).collect()
+    }
+
+    #[test]
+    fn each_working_set_is_watched_beside_each_copy() {
+        let all = beside(&topology(4), &[member(0), member(1)]);
+        // Two operations over 512 KiB, 4 MiB and 16 MiB; messages of 1 and 32 MiB; four loops
+        // (memcpy, AVX2 plain, streaming, loading past the caches) of one thread and of two
+        // processes, and one call of the kernel.
+        assert_eq!(all.len(), 2 * 3 * 2 * (4 + 4 + 1));
+        assert!(all.iter().all(|(_, skip)| skip.is_none()), "{:?}", all[0]);
+        let text = "r0.numa0.huge > r0.numa0.reg by cpu@numa0[chase-plain-t1] x 4MiB while \
+                    r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,avx2-nt+avx2-nt,same-l3] x 32MiB";
+        assert!(all.iter().any(|(case, _)| case.to_string() == text));
+    }
+
+    #[test]
+    fn two_processes_and_a_bystander_need_three_cores() {
+        let skips = |cpus| {
+            let all = beside(&topology(cpus), &[member(0), member(1)]);
+            all.into_iter().filter_map(|(_, skip)| skip).collect::<Vec<_>>()
+        };
+        // On two, 2 x 3 x 2 times five ways of two processes.
+        let two = skips(2);
+        assert_eq!(two.len(), 60);
+        assert!(two[0].contains("need 3 cores; numa0 has 2"), "{}", two[0]);
+        assert!(skips(3).is_empty());
+        // On one, those of one process, too: each thread has a CPU.
+        let one = skips(1);
+        assert_eq!(one.len(), 108);
+        assert!(one[0].contains("2 threads on numa0: this process may use 1"), "{}", one[0]);
+    }
+
+    #[test]
+    fn ranks_of_another_host_would_wait_for_who_is_timed() {
+        let far = Member { node: 1, ..member(2) };
+        let all = beside(&topology(4), &[member(0), member(1), far]);
+        let told = |skip: &Option<String>| skip.as_ref().is_some_and(|w| w.contains("one host"));
+        assert_eq!(all.iter().filter(|(_, skip)| told(skip)).count(), 60);
+    }
+}

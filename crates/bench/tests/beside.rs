@@ -1,0 +1,150 @@
+//! Threads that are timed while processes copy: what is begun when, and what is written down.
+
+// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pathline_bench::{About, Here, Overhead, Plan, Scope, Session, Tuned, default_settings};
+use pathline_flow::{MachineDesc, Switches};
+use pathline_hal::{CallError, ExchangeId, Machine, Ranks, Result, Took};
+use pathline_schema::{Bytes, Case, CpuSet, Journal, Member, Ns, Outcome, Rank, Verdict, Via};
+
+const CASE: &str = "numa0.huge > numa0.reg by cpu@numa0[chase-plain-t1] x 1MiB while \
+                    r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 1MiB";
+
+/// Two processes that write down what they are asked.
+struct Told {
+    members: Vec<Member>,
+    asked: Rc<RefCell<Vec<String>>>,
+    /// Whether they cannot begin.
+    refuses: bool,
+}
+
+impl Told {
+    fn note(&self, word: impl Into<String>) {
+        self.asked.borrow_mut().push(word.into());
+    }
+}
+
+impl Ranks for Told {
+    fn members(&self) -> &[Member] {
+        &self.members
+    }
+    fn bind(&self, _: &Case, _: &CpuSet) -> Result<ExchangeId> {
+        self.note("bind");
+        Ok(ExchangeId(1))
+    }
+    fn run(&self, _: ExchangeId, _: u64) -> Result<Vec<Took>> {
+        self.note("run");
+        Ok(Vec::new())
+    }
+    fn begin(&self, _: ExchangeId, _: u64) -> Result<()> {
+        self.note("begin");
+        if self.refuses { Err(CallError::unsupported("begin", "all", "no")) } else { Ok(()) }
+    }
+    /// 2 ms an operation, whatever was asked.
+    fn end(&self, _: ExchangeId) -> Result<Vec<Took>> {
+        self.note("end");
+        Ok(vec![Took { elapsed: Ns::ms(2.0), by_rank: BTreeMap::new() }])
+    }
+    fn spoil(&self, _: ExchangeId) -> Result<()> {
+        Ok(())
+    }
+    fn check(&self, _: ExchangeId) -> Result<Verdict> {
+        self.note("check");
+        Ok(Verdict::Verified)
+    }
+    fn engine(&self, _: ExchangeId) -> String {
+        "told".to_owned()
+    }
+    fn release(&self, _: ExchangeId) -> Result<()> {
+        self.note("release");
+        Ok(())
+    }
+}
+
+fn member(rank: u32) -> Member {
+    Member {
+        rank: Rank(rank),
+        host: "here".to_owned(),
+        node: 0,
+        pid: 0,
+        gpus: Vec::new(),
+        numa: 0,
+        cpus: String::new(),
+        ways: [(Via::Shm, String::new())].into(),
+        without: [].into(),
+        host_only: [].into(),
+    }
+}
+
+/// The outcome of the case, and what the processes were asked.
+fn measured(refuses: bool) -> (Outcome, Vec<String>) {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let members = vec![member(0), member(1)];
+    let asked = Rc::new(RefCell::new(Vec::new()));
+    let told = Told { members: members.clone(), asked: Rc::clone(&asked), refuses };
+    let machine = Machine {
+        ranks: Some(Box::new(told)),
+        ..pathline_sim::machine(&desc, Switches::default(), 1).unwrap()
+    };
+    let (env, tuned) = (BTreeMap::new(), Tuned::plain());
+    let scope = Scope {
+        topology: &machine.topology,
+        simulated: true,
+        without_runtime: None,
+        memory: Bytes::gib(64),
+        env: &env,
+        tuned: &tuned,
+        draw: pathline_bench::Draw::default(),
+        ranks: &members,
+        stores: &[],
+    };
+    let plan = Plan::new(&scope, &[], &[CASE.parse().unwrap()]).unwrap();
+    assert_eq!((plan.entries.len(), plan.entries[0].skip.as_deref()), (1, None));
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("run.jsonl");
+    let header = pathline_bench::Header {
+        host: "test".to_owned(),
+        version: "0".to_owned(),
+        command: Vec::new(),
+        env: BTreeMap::new(),
+        settings: default_settings(Bytes::gib(64)),
+    };
+    let about = About::of(&machine, None, Overhead::All);
+    let mut crew = Here::new(&machine, about, header.settings.clone());
+    let now = || "2026-01-01T00:00:00Z".to_owned();
+    let session = Session::create(&path).unwrap();
+    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
+    let file = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
+    let outcome = Journal::read(file).unwrap().outcomes.remove(0);
+    let asked = asked.borrow().clone();
+    (outcome, asked)
+}
+
+#[test]
+fn processes_are_under_way_while_threads_are_timed() {
+    let (outcome, asked) = measured(false);
+    let Outcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
+    // What is timed is the bystander alone.
+    assert_eq!(measured.series.len(), 1);
+    assert!(measured.series[0].flow.to_string().contains("chase-plain"));
+    // Each sample is begun and waited for, and nothing of it is run by itself.
+    assert_eq!((asked[0].as_str(), asked[asked.len() - 1].as_str()), ("bind", "release"));
+    let samples = &asked[1..asked.len() - 1];
+    assert!(samples.len() >= 2 * measured.series[0].samples_ns.len());
+    assert!(samples.chunks(2).all(|pair| pair == ["begin", "end"]), "{samples:?}");
+    // The shortest sample beside messages is 10 ms.
+    assert!(measured.series[0].samples_ns.iter().all(|&ns| ns > 9e6), "{:?}", measured.series);
+}
+
+#[test]
+fn processes_that_cannot_begin_cost_the_case() {
+    let (outcome, asked) = measured(true);
+    let Outcome::Skipped(skip) = outcome else { panic!("{outcome:?}") };
+    assert!(skip.why.contains("begin"), "{}", skip.why);
+    assert_eq!(asked, ["bind", "begin", "release"]);
+}
