@@ -17,6 +17,7 @@ use crate::model::{
     Time, bytes, count, gbs, gib, maybe_gbs,
 };
 use crate::origin::{self, Constant, Misfit, Numbering, RawNumbering, RawOrigin};
+use crate::storage::{IoCosts, Store};
 
 /// The longest description that is read; the presets have 10 KiB.
 const MAX_TEXT: usize = 4 << 20;
@@ -78,6 +79,10 @@ pub struct MachineDesc {
     pub measured: Measured,
     /// Whether it says how its parts work, so that flows that were not measured can be modelled.
     pub modelled: bool,
+    /// The places for files that it has, by number.
+    pub stores: Vec<Store>,
+    /// What I/O costs its CPUs; it is there where there are stores.
+    pub io: Option<IoCosts>,
     pub(crate) topology: Topology,
     pub(crate) model: Model,
     constants: Vec<Constant>,
@@ -130,6 +135,9 @@ struct File {
     queue: Vec<RawQueue>,
     #[serde(default)]
     software: Software,
+    #[serde(default)]
+    store: Vec<Spanned<Store>>,
+    io: Option<IoCosts>,
     #[serde(default)]
     numbering: Vec<RawNumbering>,
     #[serde(default)]
@@ -304,6 +312,8 @@ impl MachineDesc {
             software: raw.software,
             measured,
             modelled,
+            stores: raw.store.into_iter().map(Spanned::into_inner).collect(),
+            io: raw.io,
             topology,
             model,
             constants,
@@ -363,6 +373,8 @@ fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
         ("cpu.cache", raw.cpu.as_ref().map_or(0, |cpu| cpu.cache.len()), 8),
         ("calls", raw.calls.len(), 256),
         ("numbering", raw.numbering.len(), 16),
+        ("store", raw.store.len(), 64),
+        ("io.engine", raw.io.as_ref().map_or(0, |io| io.engine.len()), 16),
     ] {
         if n > max {
             return Err(
@@ -376,8 +388,29 @@ fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
         let reason = format!("{} is no [[gpu]] and no [[numa]] of this file", nic.near.get_ref());
         return Err(source.error(Some(nic.near.span()), reason));
     }
+    check_stores(source, raw, &nodes)?;
     check_links(source, raw, &mut nodes)?;
     check_order(source, raw)
+}
+
+fn check_stores(source: &Source<'_>, raw: &File, nodes: &BTreeSet<Node>) -> Result<(), DescError> {
+    if let (Some(store), None) = (raw.store.first(), &raw.io) {
+        let reason = "[[store]] without [io]; expected what I/O costs the CPUs";
+        return Err(source.error(Some(store.span()), reason));
+    }
+    for spanned in &raw.store {
+        let store = spanned.get_ref();
+        let there = store.numa().is_some_and(|n| nodes.contains(&Node::Numa(n)));
+        if let (Some(near), false) = (&store.near, there) {
+            let reason = format!("near: {near} is no [[numa]] of this file");
+            return Err(source.error(Some(spanned.span()), reason));
+        }
+        if store.path.is_empty() || store.file_system.is_empty() {
+            let reason = "path and file_system: expected a name each";
+            return Err(source.error(Some(spanned.span()), reason));
+        }
+    }
+    Ok(())
 }
 
 fn check_units(

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Case, Flow, Gpu, LinkKind, Node, Ns, NumaDomain, Rate, Topology, Warning};
 
+use crate::files::{self, IoParts, StoreNode};
 use crate::measured::{Book, Known, Measured};
 use crate::model::{Cache, Model};
 use crate::path::{Built, build};
 use crate::routes::{Bundle, InUse, Path, Routes};
 use crate::solve::Demand;
+use crate::storage::{IoCosts, Store};
 use crate::{DescError, MachineDesc, Solver, Switches};
 
 /// Up to so many GPUs the routes of all pairs are worked out once; beyond, when asked for.
@@ -190,6 +192,10 @@ pub struct Network {
     pub(crate) modelled: bool,
     /// Names of the engines that serve one stream at a time.
     queues: Vec<String>,
+    /// Places for files, by number.
+    pub(crate) stores: Vec<StoreNode>,
+    /// What I/O costs its CPUs.
+    pub(crate) io: Option<IoCosts>,
 }
 
 impl Network {
@@ -200,6 +206,8 @@ impl Network {
     pub fn new(desc: &MachineDesc, switches: Switches) -> Result<Self, DescError> {
         let mut network = Self::of(&desc.topology, desc.model.clone(), switches, true);
         network.modelled = desc.modelled;
+        network.io.clone_from(&desc.io);
+        desc.stores.iter().for_each(|store| network.add_store(store));
         network.add_measured(desc.measured.clone());
         for (&g, gpu) in &network.gpus {
             let joined = network.routes.neighbours(Node::Gpu(g)).next().is_some();
@@ -255,6 +263,8 @@ impl Network {
             book: Book::default(),
             modelled: true,
             queues: Vec::new(),
+            stores: Vec::new(),
+            io: None,
         };
         topology.numa.iter().for_each(|numa| network.add_numa(numa, &topology.numa));
         topology.gpus.iter().enumerate().for_each(|(i, gpu)| network.add_gpu(i, gpu));
@@ -402,6 +412,13 @@ impl Network {
         u32::try_from(self.resources.len() - 1).ok()
     }
 
+    /// A place for files.
+    fn add_store(&mut self, store: &Store) {
+        let [bytes, requests] = StoreNode::resources(self.stores.len(), store)
+            .map(|(name, capacity)| self.resource(name, Some(capacity)));
+        self.stores.push(StoreNode { store: store.clone(), bytes, requests });
+    }
+
     /// What was measured: what is shared after the resources of the model, queues after its.
     fn add_measured(&mut self, measured: Measured) {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -447,6 +464,18 @@ impl Network {
     /// not known; in words for a skip.
     pub fn operation(&self, flow: &Flow) -> Result<Operation, NoPath> {
         build(self, flow).map(|built| built.operation)
+    }
+
+    /// What I/O takes, part by part.
+    ///
+    /// # Errors
+    /// No such store, or an engine that it does not have; in words for a skip.
+    pub fn io_parts(&self, flow: &Flow) -> Result<IoParts, NoPath> {
+        if let Some(why) = flow.misfit() {
+            return Err(NoPath(why.into()));
+        }
+        let io = flow.by.io().ok_or_else(|| NoPath("it is no I/O".into()))?;
+        files::parts(self, flow, io).map(|(_, parts)| parts)
     }
 
     /// The ceiling of `flow` alone.
@@ -514,7 +543,7 @@ impl Network {
         }
     }
 
-    fn solve(&self, built: &[Built]) -> Vec<Rate> {
+    pub(crate) fn solve(&self, built: &[Built]) -> Vec<Rate> {
         let turns = self.queues.iter().map(|_| 1.0);
         let capacities: Vec<f64> =
             self.resources.iter().map(|r| r.capacity.0).chain(turns).collect();

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::{Spanned, Table, Value};
 
 /// The sections whose numbers are physics; peaks of links and memories stand beside them.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 13] = [
     "gpu_memory",
     "fabric",
     "copy_engine",
@@ -19,6 +19,8 @@ const SECTIONS: [&str; 11] = [
     "cpu",
     "time",
     "calls",
+    "store",
+    "io",
     "software",
 ];
 const PEAKS: [(&str, &str); 4] =

@@ -12,7 +12,7 @@ use crate::measured::PathKey;
 use crate::model::{Pageable, Verb};
 use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name, taken};
 use crate::routes::total_width;
-use crate::{cpu, nvlink};
+use crate::{cpu, files, nvlink};
 
 /// An operation, and the name of what its own cap comes from.
 #[derive(Debug, Clone)]
@@ -77,7 +77,7 @@ pub(crate) fn build(net: &Network, flow: &Flow) -> Result<Built, NoPath> {
         Mover::Wire { .. } => {
             no("what goes between processes is a library's, not the node's alone")
         }
-        Mover::Io { .. } => no("what files take is their store's, not the node's alone"),
+        Mover::Io { io, .. } => files::build(net, flow, &io),
     }
 }
 
@@ -89,7 +89,7 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
     let exists = match place.unit {
         Unit::Gpu(g) => net.gpus.contains_key(&g),
         Unit::Numa(n) => net.numas.contains_key(&n),
-        Unit::Store(_) => false,
+        Unit::Store(n) => net.stores.len() > n as usize,
     };
     if !exists {
         return no(format!("this machine has no {}", place.unit));
@@ -102,9 +102,9 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
         | Mem::PinnedWc
         | Mem::Registered
         | Mem::Paged
-        | Mem::Huge => !on_gpu,
-        Mem::Managed => true,
-        Mem::File => false,
+        | Mem::Huge => place.unit.numa().is_some(),
+        Mem::Managed => place.unit.store().is_none(),
+        Mem::File => place.unit.store().is_some(),
         Mem::Reg => {
             let computes =
                 matches!(by, Mover::Kernel { .. } | Mover::Cpu { .. } | Mover::Call { .. });
@@ -364,7 +364,7 @@ impl<'a> Way<'a> {
         *self.memory.entry(memory).or_default() += ratio;
     }
 
-    fn take(&mut self, resource: Option<u32>, weight: f64) {
+    pub(crate) fn take(&mut self, resource: Option<u32>, weight: f64) {
         if let Some(resource) = resource {
             *self.uses.entry(resource).or_default() += weight;
         }

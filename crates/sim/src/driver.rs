@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use pathline_flow::Operation;
 use pathline_hal::{
-    CallError, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, PeerAccess,
-    Result, StreamId,
+    CallError, Copier, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch,
+    PeerAccess, Result, StreamId,
 };
 use pathline_schema::{
     Bytes, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, Rank, RuntimeCall, Severity, Unit,
@@ -21,6 +21,40 @@ use crate::world::{Does, Effect, Load, Loaded, World, no_such};
 pub(crate) struct SimDriver {
     pub(crate) world: Rc<RefCell<World>>,
     pub(crate) rank: Rank,
+}
+
+/// Says which call copies. The workers of a model have no threads, so nobody else calls it: their
+/// copies are part of the I/O that the world plays.
+struct SimCopier {
+    call: &'static str,
+}
+
+impl SimCopier {
+    fn no_thread<T>(&self) -> Result<T> {
+        let reason = "the workers of a model copy in virtual time, with their I/O";
+        Err(CallError::unsupported(self.call, "a thread of its own", reason))
+    }
+}
+
+impl Copier for SimCopier {
+    fn call(&self) -> &'static str {
+        self.call
+    }
+    fn enter(&mut self) -> Result<()> {
+        self.no_thread()
+    }
+    fn start(&mut self, _slot: usize, _dst: u64, _src: u64, _bytes: Bytes) -> Result<()> {
+        self.no_thread()
+    }
+    fn ended(&mut self, _slot: usize) -> Result<bool> {
+        self.no_thread()
+    }
+    fn wait(&mut self, _slot: usize) -> Result<()> {
+        self.no_thread()
+    }
+    fn copy(&mut self, _dst: u64, _src: u64, _bytes: Bytes) -> Result<()> {
+        self.no_thread()
+    }
 }
 
 const XNACK_OFF: &str = "unset HSA_XNACK or set it to 1";
@@ -300,6 +334,21 @@ impl Driver for SimDriver {
         let (mem, bytes) = (buffer.place.mem, Bytes(buffer.bytes));
         world.charge_call(self.rank, RuntimeCall::Unregister, Some(mem), bytes);
         Ok(())
+    }
+
+    fn register_calls(&self) -> (&'static str, &'static str) {
+        if self.world.borrow().is_amd() {
+            ("hipHostRegister", "hipHostUnregister")
+        } else {
+            ("cuMemHostRegister", "cuMemHostUnregister")
+        }
+    }
+
+    fn copier(&self, gpu: u32, _slots: usize) -> Result<Box<dyn Copier>> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "copier", Some(gpu))?;
+        let call = if world.is_amd() { "hipMemcpyAsync" } else { "cuMemcpyAsync" };
+        Ok(Box::new(SimCopier { call }))
     }
 
     fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {

@@ -16,6 +16,7 @@ mod memory;
 mod monitor;
 mod ranges;
 mod ranks;
+mod storage;
 mod timeline;
 mod world;
 
@@ -23,7 +24,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pathline_flow::{DescError, MachineDesc, Switches};
-use pathline_hal::{Driver, Machine, Monitor, Ranks};
+use pathline_hal::{Driver, Machine, Monitor, Ranks, Storage};
 use pathline_schema::Rank;
 
 pub use fault::{Fault, Mishap};
@@ -41,12 +42,14 @@ pub struct Options {
     /// How many processes measure together; none has libraries between processes if 0. One has
     /// all GPUs, of several each has the GPU of its number, if there is one.
     pub ranks: u32,
+    /// Whether it has the files of the stores that its description names.
+    pub files: bool,
 }
 
 impl Default for Options {
-    /// A spread of 0.2 %, as of an idle machine, no faults, and no libraries between processes.
+    /// A spread of 0.2 %, as of an idle machine, no faults, no libraries between processes, and all files.
     fn default() -> Self {
-        Self { seed: 0, jitter: 0.002, faults: Vec::new(), ranks: 0 }
+        Self { seed: 0, jitter: 0.002, faults: Vec::new(), ranks: 0, files: true }
     }
 }
 
@@ -78,6 +81,8 @@ pub fn machine_with(
         0 => None,
         n => Some(ranks::SimRanks::new(Rc::clone(&world), desc, switches, n)?),
     };
+    let has_files = options.files && !desc.stores.is_empty();
+    let storage = storage::SimStorage::new(Rc::clone(&world), rank);
     Ok(Machine {
         world: pathline_schema::World::Simulated(desc.name.clone()),
         topology,
@@ -86,6 +91,6 @@ pub fn machine_with(
         driver: has_gpus.then(|| Box::new(driver) as Box<dyn Driver>),
         monitor: has_gpus.then(|| Box::new(monitor) as Box<dyn Monitor>),
         ranks: ranks.map(|ranks| Box::new(ranks) as Box<dyn Ranks>),
-        storage: None,
+        storage: has_files.then(|| Box::new(storage) as Box<dyn Storage>),
     })
 }

@@ -49,6 +49,7 @@ impl Content {
 pub(crate) enum Owner {
     Host,
     Driver,
+    Storage,
 }
 
 /// A buffer.

@@ -44,6 +44,8 @@ pub(crate) enum Owner {
     Stream(u32),
     /// Threads of a NUMA domain.
     Team(u32, u32),
+    /// Workers on the files of a store.
+    Files(u32, u32),
 }
 
 /// What a lane is doing.
@@ -567,6 +569,9 @@ impl<E> Timeline<E> {
                 Owner::Stream(gpu) => format!("stream {id} of gpu{gpu} waits for {what}"),
                 Owner::Team(numa, threads) => {
                     format!("team {id} of {threads} threads on numa{numa} waits for {what}")
+                }
+                Owner::Files(store, threads) => {
+                    format!("{threads} workers on store{store} wait for {what}")
                 }
             })
         };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use pathline_flow::{MachineDesc, Network, Operation, Switches};
+use pathline_flow::{IoParts, MachineDesc, Network, Operation, Store, Switches};
 use pathline_hal::{CallError, Result, pattern};
 use pathline_schema::{
     Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, Mover, Ns, Place, Rank, RuntimeCall,
@@ -71,6 +71,7 @@ pub(crate) struct World {
     pub(crate) kernels: BTreeMap<u64, Loaded>,
     pub(crate) tasks: BTreeMap<u64, Task>,
     pub(crate) peers: BTreeSet<(u32, u32)>,
+    pub(crate) stores: Vec<Store>,
     network: Network,
     operations: HashMap<Flow, Rc<Operation>>,
     last: Option<(Flow, Rc<Operation>)>,
@@ -95,7 +96,8 @@ impl World {
         let switches = if amd { switches } else { Switches::default() };
         let gpus = topology.gpus.iter().map(|g| (Unit::Gpu(g.index), g.memory.0));
         let domains = topology.numa.iter().map(|d| (Unit::Numa(d.id), d.memory.0));
-        let memory = Memory::new(gpus.chain(domains), options.seed);
+        let stores = (0..).map(Unit::Store).zip(desc.stores.iter().map(|s| s.capacity().0));
+        let memory = Memory::new(gpus.chain(domains).chain(stores), options.seed);
         let capacities = network.resources().iter().map(|r| r.capacity.0).collect();
         Ok(Self {
             clocks: vec![0.0],
@@ -106,6 +108,7 @@ impl World {
             kernels: BTreeMap::new(),
             tasks: BTreeMap::new(),
             peers: BTreeSet::new(),
+            stores: desc.stores.clone(),
             network,
             operations: HashMap::new(),
             last: None,
@@ -161,6 +164,11 @@ impl World {
             self.lost.insert(gpu);
         }
         struck
+    }
+
+    /// Whether its runtime is AMD's.
+    pub(crate) fn is_amd(&self) -> bool {
+        self.topology.gpus.iter().any(|g| g.vendor == "amd")
     }
 
     /// The error unless there is such a GPU and it can be used.
@@ -287,6 +295,17 @@ impl World {
         1.0 + self.jitter * deviate
     }
 
+    /// A seed of its own for something that draws many numbers, and whether times spread.
+    pub(crate) fn chance(&mut self) -> (u64, bool) {
+        self.draws += 1;
+        (pattern::word(self.seed ^ 0x0066_696c_6573, self.draws), self.jitter > 0.0)
+    }
+
+    /// What I/O takes, part by part.
+    pub(crate) fn io_parts(&self, flow: &Flow) -> std::result::Result<IoParts, String> {
+        self.network.io_parts(flow).map_err(|no| no.0)
+    }
+
     /// Enqueues a transfer of `passes` times `bytes`, of which `amount` bytes in all must move.
     pub(crate) fn enqueue(
         &mut self,
@@ -296,12 +315,25 @@ impl World {
         load: Load,
         effect: Effect,
     ) {
+        let factor = self.jitter();
+        self.enqueue_as(rank, lane, operation, load, effect, factor);
+    }
+
+    /// The same, that takes so many times as long as the model says.
+    pub(crate) fn enqueue_as(
+        &mut self,
+        rank: Rank,
+        lane: u64,
+        operation: Rc<Operation>,
+        load: Load,
+        effect: Effect,
+        factor: f64,
+    ) {
         for spot in [effect.src, effect.dst].into_iter().flatten() {
             if let Some(buffer) = self.memory.buffer_mut(spot.base) {
                 buffer.pending += 1;
             }
         }
-        let factor = self.jitter();
         let transfer = Transfer {
             alpha: operation.alpha.0 * load.passes * factor,
             amount: load.amount * factor,

@@ -1,0 +1,494 @@
+//! Files of a simulated machine. What they hold is kept as patterns, what I/O takes is played event
+//! by event ([`queue`]), and beside other flows it gets what the shared resources leave.
+
+mod queue;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pathline_flow::{IoParts, Operation, Store, StoreKind};
+use pathline_hal::{CallError, GateId, IoDone, IoId, IoJob, Result, Storage, no_io};
+use pathline_schema::{
+    Bytes, Flow, Histogram, Io, IoCache, IoEngine, IoFiles, IoOp, IoReading, Mem, Mover, Ns, Place,
+    Rank, Rate, Severity, StoreFacts, Tally, Unit, Verdict,
+};
+
+use crate::memory::{Owner, Spot};
+use crate::timeline::{Op, Owner as LaneOwner};
+use crate::world::{Does, Effect, Load, World};
+use queue::{Job, Outcome, Stage};
+
+/// Sectors of the drives; I/O past the page cache has whole ones.
+const SECTOR: u64 = 512;
+/// The number of "no space left on device".
+const ENOSPC: i64 = 28;
+
+/// A file.
+#[derive(Debug, Clone, Copy)]
+struct File {
+    /// Where its contents are kept.
+    address: u64,
+    span: u64,
+    /// The pattern that all of it holds, if it does.
+    holds: Option<u64>,
+}
+
+/// I/O that is open.
+struct Open {
+    io: Io,
+    store: u32,
+    block: Bytes,
+    parts: IoParts,
+    operation: Operation,
+    stage: Option<Stage>,
+    host: Spot,
+    gpu: Option<Spot>,
+    lane: u64,
+    setup: BTreeMap<String, Tally>,
+    /// What was submitted and not reaped.
+    pending: Option<(Outcome, u64)>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    open: BTreeMap<IoId, Open>,
+    /// By store and number.
+    files: BTreeMap<(u32, u64), File>,
+}
+
+/// The files as one rank sees them.
+pub(crate) struct SimStorage {
+    world: Rc<RefCell<World>>,
+    rank: Rank,
+    state: RefCell<State>,
+}
+
+impl Open {
+    /// What its files and slots are: number, offset in memory, bytes in slots.
+    fn parts_of_memory(&self) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
+        let files = files_of(&self.io);
+        let each = self.block.0 * self.io.slots() / files;
+        (0..files).map(move |file| (file, file * each, each))
+    }
+
+    fn job(&self, ops: u64, (seed, spreads): (u64, bool), factor: f64) -> Job<'_> {
+        let cache = self.parts.cache_rate.map_or(0.0, |rate| rate.time(self.block).0);
+        Job {
+            io: self.io,
+            parts: &self.parts,
+            block: self.block.0,
+            stage: self.stage,
+            cache,
+            ops,
+            seed,
+            spreads,
+            factor,
+        }
+    }
+}
+
+fn files_of(io: &Io) -> u64 {
+    match io.files {
+        IoFiles::Shared => 1,
+        IoFiles::Own => u64::from(io.threads),
+    }
+}
+
+impl SimStorage {
+    pub(crate) fn new(world: Rc<RefCell<World>>, rank: Rank) -> Self {
+        Self { world, rank, state: RefCell::default() }
+    }
+
+    /// Why numbers of a case do not fit together or the store.
+    fn unfit(store: &Store, io: &Io, block: Bytes) -> Option<String> {
+        if io.cache == IoCache::Direct && !block.0.is_multiple_of(SECTOR) {
+            return Some(format!("{}: O_DIRECT takes whole sectors of {SECTOR} B", store.path));
+        }
+        let slots = block.0.saturating_mul(io.slots()) / files_of(io);
+        (slots > io.span.0).then(|| {
+            let slots = Bytes(slots);
+            format!("files of {} are smaller than the {slots} that are in flight in each", io.span)
+        })
+    }
+
+    /// The flow that a job is.
+    fn flow(&self, io: Io, store: u32, block: Bytes, numa: u32, memory: Place) -> Flow {
+        let file = Place { rank: self.rank, unit: Unit::Store(store), mem: Mem::File };
+        let by = Mover::Io { at: Unit::Numa(numa), io };
+        let (src, dst) = if io.op == IoOp::Write { (memory, file) } else { (file, memory) };
+        Flow { src, dst, by, bytes: block }
+    }
+
+    /// Makes or keeps the files of a job, with the pattern where they are read.
+    fn lay_out(&self, world: &mut World, io: &Io, store: u32, seed: u64) -> Result<u64> {
+        let unit = Unit::Store(store);
+        let files = &mut self.state.borrow_mut().files;
+        let mut made = 0;
+        for number in 0..files_of(io) {
+            let holds = (io.op != IoOp::Write).then_some(seed + number);
+            let key = (store, number);
+            if let Some(old) = files.get(&key).filter(|file| file.span < io.span.0) {
+                world.memory.free(old.address);
+                files.remove(&key);
+            }
+            let file = match files.get(&key) {
+                Some(file) => *file,
+                None => {
+                    let place = Place { rank: self.rank, unit, mem: Mem::File };
+                    let room = world.memory.room(unit).map_or(0, |(free, _)| free);
+                    let address = world.memory.alloc(place, io.span.0, Owner::Storage);
+                    let address = address.ok_or_else(|| no_space(world, store, io.span, room))?;
+                    made += io.span.0;
+                    File { address, span: io.span.0, holds: None }
+                }
+            };
+            let at = Spot { base: file.address, offset: 0 };
+            match holds {
+                Some(seed) if file.holds != Some(seed) => {
+                    world.memory.fill(at, file.span, seed, false);
+                    made += file.span;
+                }
+                _ => {}
+            }
+            files.insert(key, File { holds: holds.or(file.holds), ..file });
+        }
+        Ok(made)
+    }
+
+    /// The place of each file's contents, in order.
+    fn spots(&self, open: &Open) -> Vec<Spot> {
+        let files = &self.state.borrow().files;
+        let of = |number| files.get(&(open.store, number));
+        (0..files_of(&open.io))
+            .filter_map(|number| Some(Spot { base: of(number)?.address, offset: 0 }))
+            .collect()
+    }
+
+    /// What was written at random places: nobody knows what its files hold.
+    fn forget(&self, world: &mut World, store: u32, io: &Io) {
+        for number in 0..files_of(io) {
+            if let Some(file) = self.state.borrow_mut().files.get_mut(&(store, number)) {
+                file.holds = None;
+                world.memory.scramble(Spot { base: file.address, offset: 0 }, file.span);
+            }
+        }
+    }
+
+    fn with<T>(
+        &self,
+        call: &'static str,
+        id: IoId,
+        f: impl FnOnce(&mut World, &mut Open, bool) -> Result<T>,
+    ) -> Result<T> {
+        // Taken out meanwhile, as what is done may need the other files.
+        let mut open = self.state.borrow_mut().open.remove(&id).ok_or_else(|| no_io(call, id))?;
+        let mut world = self.world.borrow_mut();
+        let done = world
+            .enter(self.rank, call, None)
+            .and_then(|damages| f(&mut world, &mut open, damages));
+        self.state.borrow_mut().open.insert(id, open);
+        done
+    }
+}
+
+fn no_space(world: &World, store: u32, span: Bytes, room: u64) -> CallError {
+    let path = world.stores.get(store as usize).map_or("", |s| s.path.as_str());
+    let thing = format!("a file of {span} in {path} (store{store})");
+    let reason = format!("no space left on device: {} are free", Bytes(room).rounded());
+    CallError::new(Severity::Exhausted, "fallocate", thing, reason)
+        .with_code(ENOSPC)
+        .or_try("choose a smaller --span")
+}
+
+/// How blocks get to or from the GPU.
+fn stage(world: &World, io: &Io, parts: &IoParts, block: Bytes) -> Option<Stage> {
+    let (asked, copy) = (io.stage?, parts.stage.as_ref()?);
+    let pipelined = asked.pipelined && !copy.blocking;
+    let name = match (world.is_amd(), asked.pipelined) {
+        (true, true) => "hipMemcpyAsync",
+        (true, false) => "hipMemcpy",
+        (false, true) => "cuMemcpyAsync",
+        (false, false) => "cuMemcpy",
+    };
+    Some(Stage {
+        pipelined,
+        call: copy.call.0,
+        alpha: copy.alpha.0,
+        moving: parts.stage_rate.time(block).0,
+        serial: copy.queue.is_some(),
+        name,
+    })
+}
+
+/// What it takes to open, by the calls of the engine.
+fn setup(io: &Io, parts: &IoParts, memory: u64) -> BTreeMap<String, Tally> {
+    let (open, threads) = (parts.cpu.open.0, u64::from(io.threads));
+    let some = |count: u64, each: f64| Tally { count, ns: each * count as f64 };
+    let mut calls = BTreeMap::from([("openat".to_owned(), some(files_of(io), open))]);
+    let rings = match io.engine {
+        IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll => Some("io_uring_setup"),
+        IoEngine::Aio => Some("io_setup"),
+        IoEngine::Sync | IoEngine::Gds => None,
+    };
+    if let Some(name) = rings {
+        calls.insert(name.to_owned(), some(threads, open));
+    }
+    if matches!(io.engine, IoEngine::Uring | IoEngine::UringPoll) {
+        // Its buffers' pages are held once, and its files.
+        let pages = memory.div_ceil(parts.page.max(1)) as f64 / threads.max(1) as f64;
+        let each = parts.cpu.call.0 + pages * parts.cpu.hold.0;
+        calls.insert("io_uring_register".to_owned(), some(2 * threads, each / 2.0));
+    }
+    calls
+}
+
+impl Storage for SimStorage {
+    fn stores(&self) -> Vec<StoreFacts> {
+        let world = self.world.borrow();
+        let facts = |(n, store): (u32, &Store)| {
+            let nvme = store.kind == StoreKind::Nvme;
+            let free = world.memory.room(Unit::Store(n)).map_or(0, |(free, _)| free);
+            StoreFacts {
+                path: store.path.clone(),
+                file_system: store.file_system.clone(),
+                device: if nvme && store.targets == 1 { "nvme0n1" } else { "" }.to_owned(),
+                model: format!("simulated {}", if nvme { "NVMe" } else { "servers" }),
+                numa: store.numa(),
+                scheduler: if nvme { "none" } else { "" }.to_owned(),
+                queues: if nvme { store.queues } else { 0 },
+                polls: store.polls,
+                logical_block: Bytes(SECTOR),
+                max_request: Bytes(store.max_request_bytes),
+                max_segments: store.max_segments,
+                free: Bytes(free),
+                ..StoreFacts::default()
+            }
+        };
+        (0..).zip(&world.stores).map(facts).collect()
+    }
+
+    fn cannot(&self, store: u32, io: &Io, block: Bytes) -> Option<String> {
+        let world = self.world.borrow();
+        let Some(about) = world.stores.get(store as usize) else {
+            return Some(format!("there is no store{store} here"));
+        };
+        if let Some(why) = Self::unfit(about, io, block) {
+            return Some(why);
+        }
+        let numa = world.topology.numa.iter().max_by_key(|d| d.cpus.len())?.id;
+        let on_gpu = io.stage.is_some() || io.engine == IoEngine::Gds;
+        let memory = match world.topology.gpus.first().filter(|_| on_gpu) {
+            Some(gpu) => Place::new(Unit::Gpu(gpu.index), Mem::Vram),
+            None => Place::new(Unit::Numa(numa), Mem::Paged),
+        };
+        world.io_parts(&self.flow(*io, store, block, numa, memory)).err()
+    }
+
+    fn open(&self, job: IoJob, seed: u64) -> Result<IoId> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "storage.open", None)?;
+        let thing = format!("{job:?}");
+        let no = |why: String| CallError::unsupported("storage.open", thing.clone(), why);
+        let IoJob { io, store, block, numa, host, gpu } = job;
+        let about = world.stores.get(store as usize);
+        let about = about.ok_or_else(|| no(format!("there is no store{store} here")))?;
+        if let Some(why) = Self::unfit(about, &io, block) {
+            return Err(no(why).or_try("choose a larger --span, or another block"));
+        }
+        let bytes = Bytes(block.0.saturating_mul(io.slots()));
+        let spot = world.find("storage.open", host.address, bytes)?;
+        let on_gpu = match &gpu {
+            Some(end) => {
+                world.gpu_known("storage.open", end.gpu)?;
+                Some(world.find("storage.open", end.memory.address, bytes)?)
+            }
+            None => None,
+        };
+        let memory = world.place(on_gpu.unwrap_or(spot));
+        let flow = self.flow(io, store, block, numa, memory);
+        let parts = world.io_parts(&flow).map_err(&no)?;
+        let operation = Operation::clone(&*world.operation("storage.open", flow)?);
+        let made = self.lay_out(&mut world, &io, store, seed)?;
+        let time = parts.store.ceiling(true).0.time(Bytes(made));
+        let setup = setup(&io, &parts, bytes.0);
+        let calls: f64 = setup.values().map(|tally| tally.ns).sum();
+        world.charge(self.rank, time.0 + calls);
+        let stage = stage(&world, &io, &parts, block);
+        let lane = world.timeline.lane_create(LaneOwner::Files(store, io.threads));
+        let mut state = self.state.borrow_mut();
+        state.next += 1;
+        let id = IoId(state.next);
+        let (host, gpu, pending) = (spot, on_gpu, None);
+        let open =
+            Open { io, store, block, parts, operation, stage, host, gpu, lane, setup, pending };
+        state.open.insert(id, open);
+        Ok(id)
+    }
+
+    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> Result<()> {
+        self.with("storage.submit", id, |world, open, _| {
+            world.gate_known("storage.submit", gate.0)?;
+            if open.pending.is_some() {
+                let thing = format!("I/O {}", id.0);
+                let reason = "it has work that was not reaped";
+                return Err(CallError::new(Severity::Transient, "storage.submit", thing, reason)
+                    .or_try("reap first"));
+            }
+            let issued = world.clock(self.rank);
+            world.timeline.push(open.lane, issued, Op::Hold(gate.0));
+            let (chance, factor) = (world.chance(), world.jitter());
+            let outcome = queue::run(&open.job(ops, chance, factor));
+            if outcome.elapsed > 0.0 && ops > 0 {
+                let moved = Bytes(open.block.0.saturating_mul(ops));
+                // Alone it gets what the events say; beside others less.
+                let cap = Rate(moved.as_f64() / outcome.elapsed);
+                let operation = Rc::new(Operation { cap, ..open.operation.clone() });
+                let (src, dst, bytes) = (Some(open.host), open.gpu, open.block.0);
+                let effect = Effect { src, dst, bytes, does: Does::Read, damages: false };
+                world.enqueue_as(self.rank, open.lane, operation, Load::once(moved), effect, 1.0);
+            }
+            open.pending = Some((outcome, ops));
+            Ok(())
+        })
+    }
+
+    fn reap(&self, id: IoId) -> Result<IoDone> {
+        self.with("storage.reap", id, |world, open, _| {
+            let thing = format!("I/O {}", id.0);
+            let Some((outcome, ops)) = open.pending.take() else {
+                let reason = "it was given no work";
+                return Err(CallError::new(Severity::Transient, "storage.reap", thing, reason)
+                    .or_try("submit first"));
+            };
+            let lane = open.lane;
+            let ended =
+                world.block(self.rank, "storage.reap", &thing, |w| w.timeline.lane_idle(lane));
+            if let Err(error) = ended {
+                open.pending = Some((outcome, ops));
+                return Err(error);
+            }
+            if ops == 0 {
+                return Ok(IoDone::default());
+            }
+            let bytes = open.block.0 * open.io.slots();
+            if open.io.op != IoOp::Write {
+                world.memory.scramble(open.host, bytes);
+                if let Some(gpu) = open.gpu {
+                    world.memory.scramble(gpu, bytes);
+                }
+            }
+            if open.io.writes() {
+                self.forget(world, open.store, &open.io);
+            }
+            let elapsed = world.timeline.lane_busy_time(lane);
+            Ok(done(outcome, ops, elapsed))
+        })
+    }
+
+    fn spoil(&self, id: IoId) -> Result<()> {
+        self.with("storage.spoil", id, |world, open, _| {
+            for (spot, (_, _, bytes)) in self.spots(open).into_iter().zip(open.parts_of_memory()) {
+                world.memory.scramble(spot, bytes);
+            }
+            self.mark(open);
+            Ok(())
+        })
+    }
+
+    fn land(&self, id: IoId) -> Result<()> {
+        self.with("storage.land", id, |world, open, damages| {
+            let chance = world.chance();
+            let outcome = queue::run(&open.job(open.io.slots(), chance, 1.0));
+            world.charge(self.rank, outcome.elapsed);
+            let spots = self.spots(open);
+            for (file, (_, offset, bytes)) in spots.into_iter().zip(open.parts_of_memory()) {
+                let at = |spot: Spot| Spot { offset: spot.offset + offset, ..spot };
+                let (host, gpu) = (at(open.host), open.gpu.map(at));
+                let last = if open.io.op == IoOp::Read {
+                    world.memory.copy(host, file, bytes);
+                    gpu.inspect(|&gpu| world.memory.copy(gpu, host, bytes)).unwrap_or(host)
+                } else {
+                    if let Some(gpu) = gpu {
+                        world.memory.copy(host, gpu, bytes);
+                    }
+                    world.memory.copy(file, host, bytes);
+                    file
+                };
+                if damages {
+                    world.memory.damage(last, bytes);
+                }
+            }
+            if open.io.writes() {
+                self.mark(open);
+            }
+            Ok(())
+        })
+    }
+
+    fn check(&self, id: IoId, seed: u64) -> Result<Verdict> {
+        self.with("storage.check", id, |world, open, _| {
+            let all = open.block.0 * open.io.slots();
+            let time = open.parts.store.ceiling(false).0.time(Bytes(all));
+            world.charge(self.rank, time.0);
+            for (spot, (file, _, bytes)) in self.spots(open).into_iter().zip(open.parts_of_memory())
+            {
+                if let Some(at) = world.memory.check(spot, bytes, seed + file) {
+                    let path = &open.parts.store.path;
+                    let thing = format!("{} of file {file} in {path}", Bytes(bytes));
+                    let reason = format!("the byte at offset {at} is not the one that was written");
+                    return Err(CallError::new(Severity::Corrupt, "verify", thing, reason)
+                        .or_try("rerun this case alone; if it repeats, suspect the store"));
+                }
+            }
+            Ok(Verdict::Verified)
+        })
+    }
+
+    fn engine(&self, id: IoId) -> String {
+        self.state.borrow().open.get(&id).map_or_else(String::new, |o| o.operation.engine.clone())
+    }
+
+    fn close(&self, id: IoId) -> Result<BTreeMap<String, Tally>> {
+        let open = self.state.borrow_mut().open.remove(&id);
+        let open = open.ok_or_else(|| no_io("storage.close", id))?;
+        let mut world = self.world.borrow_mut();
+        let struck = world.enter(self.rank, "storage.close", None);
+        world.lane_end(self.rank, "storage.close", &format!("I/O {}", id.0), open.lane)?;
+        struck.map(|_| open.setup)
+    }
+}
+
+impl SimStorage {
+    /// The files of an open job hold no whole pattern any more.
+    fn mark(&self, open: &Open) {
+        for number in 0..files_of(&open.io) {
+            if let Some(file) = self.state.borrow_mut().files.get_mut(&(open.store, number)) {
+                file.holds = None;
+            }
+        }
+    }
+}
+
+/// What a sample says, slower by as much as others took of what it shares.
+fn done(outcome: Outcome, ops: u64, elapsed: f64) -> IoDone {
+    let slower = if outcome.elapsed > 0.0 { elapsed / outcome.elapsed } else { 1.0 };
+    let of = |times: &[f64]| Histogram::of(times.iter().map(|ns| (ns * slower).round() as u64));
+    let calls = outcome
+        .calls
+        .iter()
+        .map(|(&name, tally)| (name.to_owned(), Tally { ns: tally.ns * slower, ..*tally }));
+    let reading = IoReading {
+        first_done_ns: outcome.first_done * slower,
+        first_done_ops: outcome.first_done_ops,
+        cpu_user_ns: outcome.user,
+        cpu_system_ns: outcome.system,
+        latency: of(&outcome.latency),
+        device: of(&outcome.device),
+        copy: of(&outcome.copy),
+        calls: calls.collect(),
+        requests: Some(outcome.requests),
+    };
+    IoDone { elapsed: Ns(elapsed), ops, reading }
+}
