@@ -153,7 +153,8 @@ pub(crate) fn simulate(
 ) -> Result<Machine> {
     let Spread { seed, noise, ranks } = spread;
     let usual = Options::default();
-    let options = Options { seed, faults, jitter: noise.unwrap_or(usual.jitter), ranks, files: true };
+    let options =
+        Options { seed, faults, jitter: noise.unwrap_or(usual.jitter), ranks, files: true };
     Ok(pathline_sim::machine_with(desc, Switches::from_env(env), &options)?)
 }
 
