@@ -213,8 +213,10 @@ impl Lane for Files<'_> {
     }
 
     fn check(&self) -> Result<Verdict> {
-        if self.io.op != IoOp::Read {
-            return self.opened()?.check(SOURCE_SEED);
+        // Of what is read, whether the files hold the pattern at all; of what is written, all.
+        let verdict = self.opened()?.check(SOURCE_SEED)?;
+        if self.io.op != IoOp::Read || verdict != Verdict::Verified {
+            return Ok(verdict);
         }
         let end = self.end()?;
         for (offset, bytes, file) in self.parts() {

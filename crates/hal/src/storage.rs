@@ -14,6 +14,11 @@ pub struct IoId(pub u64);
 pub trait Copier: Send {
     /// What its calls are called, for the record: `cuMemcpyAsync`.
     fn call(&self) -> &'static str;
+    /// The same of those that return when the bytes have arrived: `cuMemcpyHtoD`.
+    fn blocking_call(&self, to_gpu: bool) -> &'static str {
+        let _ = to_gpu;
+        self.call()
+    }
     /// Makes the calling thread the one that copies. Before anything else, by that thread.
     fn enter(&mut self) -> Result<()>;
     /// Starts a copy of a slot and returns, as far as the memory's kind lets it. A slot has one copy
@@ -95,7 +100,9 @@ pub trait Storage {
     /// if the slots of a file lay back to back from its start. By the engine, in whole: with a GPU
     /// the bytes go all the way. Mixed I/O only writes.
     fn land(&self, id: IoId) -> Result<()>;
-    /// Reads those blocks back past the engine and compares them with the pattern. For writes.
+    /// Reads those blocks back past the engine and compares them with the pattern, after writes. Of
+    /// files that are read only: whether they hold the pattern at all, as files do not that were
+    /// named and may not be written to.
     fn check(&self, id: IoId, seed: u64) -> Result<Verdict>;
     /// Which calls and switches carry the I/O in fact, in words for the record: `io_uring, registered
     /// buffers and files`; `cuFile, compatibility mode (not direct)`.
