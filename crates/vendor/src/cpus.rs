@@ -43,6 +43,16 @@ pub(crate) fn restrict(cpus: &CpuSet) -> io::Result<()> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Time that this thread has spent in user mode and in the kernel, in ns.
+pub(crate) fn used() -> (f64, f64) {
+    // SAFETY: plain numbers, for which all zeros are a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel stores one structure, which lives through the call.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    let ns = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
+    (ns(usage.ru_utime), ns(usage.ru_stime))
+}
+
 /// The usable CPUs of a domain: one of each core first, then their SMT siblings.
 pub(crate) fn order(topology: &Topology, cpus: &CpuSet) -> Vec<u32> {
     let core = |cpu: u32| {

@@ -22,6 +22,7 @@ mod pattern;
 mod ports;
 mod shm;
 mod spread;
+pub mod storage;
 mod team;
 mod ucx;
 
@@ -32,7 +33,7 @@ pub use gpu::{
     serve_compilations, writable,
 };
 pub use library::{Found, Tried};
-pub use live::{Opened, live, open};
+pub use live::{Opened, live, live_with, open, open_with};
 pub use monitor::{Management, management};
 pub use mpi::{Launched, MpiFacts, MpiPort, launched, mpi_library, mpirun, open_mpi};
 pub use ports::{OpenedPort, PortContext, ports, ucx_library};

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use pathline_hal::{
-    CallError, DeviceInfo, Driver, GateId, Host, HostDomain, Machine, Reaped, Result, TeamId, Work,
+    CallError, DeviceInfo, Driver, GateId, Host, HostDomain, Machine, Reaped, Result, Storage,
+    TeamId, Work,
 };
 use pathline_schema::{
     Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, Gpu, Link, Mem, Node, Severity, Topology,
@@ -20,6 +21,7 @@ use crate::conditions::Probe;
 use crate::gate::{Barrier, StartLine};
 use crate::gpu::{About, Runtime};
 use crate::memory::{self, Chain, Mapping, Memory};
+use crate::storage::{Asked, Crew, LiveStorage};
 use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
 use crate::{chase, cpus, loops, monitor, spread};
 
@@ -36,7 +38,12 @@ pub struct Opened {
 const STAND_IN_NAME: &str = "stub ";
 
 /// The machine that this process runs on, with its GPU runtime if that starts.
-pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
+pub fn open(topology: Topology, runtime: Runtime) -> Opened {
+    open_with(topology, runtime, &[])
+}
+
+/// The same with places for files.
+pub fn open_with(mut topology: Topology, runtime: Runtime, stores: &[Asked]) -> Opened {
     let mut without = runtime.without.clone();
     if let Some(text) = runtime.note.clone() {
         let (code, subject) = ("two-runtimes".into(), "gpus".into());
@@ -62,16 +69,21 @@ pub fn open(mut topology: Topology, runtime: Runtime) -> Opened {
     }
     let watch = || monitor::management().watch(&topology.gpus);
     let monitor = driver.as_ref().and_then(|_| watch());
-    let machine = Machine { world, monitor, ..assemble(topology, origin, host, driver) };
+    let machine = Machine { world, monitor, ..assemble(topology, origin, host, driver, stores) };
     Opened { machine, without }
 }
 
 /// The machine that this process runs on, without its GPUs. `topology` says which CPUs belong to
 /// which NUMA domain; without any, the host is one domain.
 pub fn live(topology: Topology) -> Machine {
+    live_with(topology, &[])
+}
+
+/// The same with places for files.
+pub fn live_with(topology: Topology, stores: &[Asked]) -> Machine {
     let origin = Origin::now();
     let host = LiveHost::new(&topology, origin);
-    assemble(topology, origin, host, None)
+    assemble(topology, origin, host, None, stores)
 }
 
 fn assemble(
@@ -79,7 +91,12 @@ fn assemble(
     origin: Origin,
     host: LiveHost,
     driver: Option<Box<dyn Driver>>,
+    stores: &[Asked],
 ) -> Machine {
+    let storage: Option<Box<dyn Storage>> = (!stores.is_empty()).then(|| {
+        let (memory, gates) = (Rc::clone(&host.memory), Rc::clone(&host.gates));
+        Box::new(LiveStorage::new(stores, origin, memory, gates)) as Box<dyn Storage>
+    });
     Machine {
         world: World::Real,
         topology,
@@ -88,7 +105,7 @@ fn assemble(
         driver,
         monitor: None,
         ranks: None,
-        storage: None,
+        storage,
     }
 }
 
@@ -160,6 +177,32 @@ struct Domain {
 struct Gate {
     open: bool,
     held: Vec<TeamId>,
+    /// Workers of storage that it holds.
+    crews: Vec<Arc<Crew>>,
+}
+
+/// Gates, which teams of the host and workers of storage wait for.
+#[derive(Default)]
+pub(crate) struct Gates(RefCell<BTreeMap<GateId, Gate>>);
+
+impl Gates {
+    /// Has a gate hold workers that have been given work; an open one lets them go at once.
+    pub(crate) fn hold(&self, gate: GateId, crew: &Arc<Crew>) -> Result<()> {
+        let mut gates = self.0.borrow_mut();
+        let gate = gates.get_mut(&gate).ok_or_else(|| no_such("submit", "gate"))?;
+        if gate.open {
+            crew.start(&Arc::new(StartLine::new(crew.threads())));
+        } else {
+            gate.crews.push(Arc::clone(crew));
+        }
+        Ok(())
+    }
+    /// Has no gate hold these workers any more.
+    pub(crate) fn release(&self, crew: &Arc<Crew>) {
+        for gate in self.0.borrow_mut().values_mut() {
+            gate.crews.retain(|held| !Arc::ptr_eq(held, crew));
+        }
+    }
 }
 
 /// The live host.
@@ -168,7 +211,7 @@ pub(crate) struct LiveHost {
     domains: Vec<Domain>,
     memory: Rc<Memory>,
     teams: RefCell<BTreeMap<TeamId, Team>>,
-    gates: RefCell<BTreeMap<GateId, Gate>>,
+    gates: Rc<Gates>,
     made: RefCell<u64>,
     probe: Probe,
     /// CPUs behind each last-level cache.
@@ -199,7 +242,7 @@ impl LiveHost {
             domains,
             memory,
             teams: RefCell::default(),
-            gates: RefCell::default(),
+            gates: Rc::default(),
             made: RefCell::new(0),
             probe,
             l3: topology.caches.iter().filter(|c| c.level == 3).map(|c| c.cpus.clone()).collect(),
@@ -387,8 +430,11 @@ impl LiveHost {
         gate.open = true;
         let mut teams = self.teams.borrow_mut();
         let held: Vec<TeamId> = std::mem::take(&mut gate.held);
-        let threads = held.iter().filter_map(|id| teams.get(id)).map(|t| t.cpus.len() as u32).sum();
+        let crews = std::mem::take(&mut gate.crews);
+        let threads = held.iter().filter_map(|id| teams.get(id)).map(|t| t.cpus.len() as u32);
+        let threads = threads.chain(crews.iter().map(|crew| crew.threads())).sum();
         let line = Arc::new(StartLine::new(threads));
+        crews.iter().for_each(|crew| crew.start(&line));
         for id in held {
             let Some(team) = teams.get_mut(&id) else { continue };
             if let Some(pending) = &mut team.pending {
@@ -496,14 +542,14 @@ impl Host for LiveHost {
 
     fn team_destroy(&self, team: TeamId) -> Result<()> {
         let gone = self.teams.borrow_mut().remove(&team);
-        for gate in self.gates.borrow_mut().values_mut() {
+        for gate in self.gates.0.borrow_mut().values_mut() {
             gate.held.retain(|&held| held != team);
         }
         gone.map(drop).ok_or_else(|| no_such("team_destroy", "team"))
     }
 
     fn submit(&self, team: TeamId, gate: GateId, work: &Work) -> Result<()> {
-        let mut gates = self.gates.borrow_mut();
+        let mut gates = self.gates.0.borrow_mut();
         let gate = gates.get_mut(&gate).ok_or_else(|| no_such("submit", "gate"))?;
         let threads = match self.teams.borrow().get(&team) {
             None => return Err(no_such("submit", "team")),
@@ -535,20 +581,24 @@ impl Host for LiveHost {
 
     fn gate_create(&self) -> Result<GateId> {
         let id = GateId(self.id());
-        self.gates.borrow_mut().insert(id, Gate::default());
+        self.gates.0.borrow_mut().insert(id, Gate::default());
         Ok(id)
     }
 
     fn gate_release(&self, gate: GateId) -> Result<()> {
-        let mut gates = self.gates.borrow_mut();
+        let mut gates = self.gates.0.borrow_mut();
         let gate = gates.get_mut(&gate).ok_or_else(|| no_such("gate_release", "gate"))?;
         self.open(gate);
         Ok(())
     }
 
     fn gate_destroy(&self, gate: GateId) -> Result<()> {
-        let mut gate =
-            self.gates.borrow_mut().remove(&gate).ok_or_else(|| no_such("gate_destroy", "gate"))?;
+        let mut gate = self
+            .gates
+            .0
+            .borrow_mut()
+            .remove(&gate)
+            .ok_or_else(|| no_such("gate_destroy", "gate"))?;
         self.open(&mut gate);
         Ok(())
     }

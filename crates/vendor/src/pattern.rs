@@ -96,6 +96,33 @@ pub(crate) unsafe fn check(base: *const u8, from: usize, len: usize, seed: u64) 
     None
 }
 
+/// Fills `part` with the pattern's bytes from `offset` on, a multiple of 8.
+pub(crate) fn fill_part(part: &mut [u8], offset: u64, seed: u64) {
+    let words = part.len() / 8;
+    // SAFETY: so many words lie in the slice.
+    unsafe { fill_words(part.as_mut_ptr().cast(), words, seed, offset / 8) };
+    for (byte, at) in part.iter_mut().zip(offset..).skip(words * 8) {
+        *byte = pattern::byte(seed, at);
+    }
+}
+
+/// The place in the pattern of the first byte of `part` that differs from its bytes from `offset` on,
+/// a multiple of 8.
+pub(crate) fn check_part(part: &[u8], offset: u64, seed: u64) -> Option<u64> {
+    let (mut at, step) = (offset, BLOCK * 8);
+    for piece in part.chunks(step) {
+        let whole = piece.len() == step;
+        // SAFETY: so many words lie in the slice.
+        let same = whole && !unsafe { differs(piece.as_ptr().cast(), BLOCK, seed, at / 8) };
+        let wrong = |(byte, at): (&u8, u64)| (*byte != pattern::byte(seed, at)).then_some(at);
+        if !same && let Some(wrong) = piece.iter().zip(at..).find_map(wrong) {
+            return Some(wrong);
+        }
+        at += piece.len() as u64;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +153,22 @@ mod tests {
             bytes[at] ^= 1;
             // SAFETY: as above.
             assert_eq!(unsafe { check(bytes.as_ptr(), 0, 10_005, 1) }, Some(at as u64));
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_pattern_is_the_same_wherever_it_is_cut() {
+        for (offset, len) in [(0usize, 10_005usize), (4096, 8192), (8, 7), (16, 4097)] {
+            let mut part = vec![0; len];
+            fill_part(&mut part, offset as u64, 3);
+            for (byte, at) in part.iter().zip(offset as u64..) {
+                assert_eq!(*byte, pattern::byte(3, at), "{at}");
+            }
+            assert_eq!(check_part(&part, offset as u64, 3), None);
+            for at in [len - 1, len / 2, 0] {
+                part[at] ^= 1;
+                assert_eq!(check_part(&part, offset as u64, 3), Some((offset + at) as u64));
+            }
         }
     }
 }

@@ -1,0 +1,336 @@
+//! Workers of one open I/O: threads that sleep between rounds and start them together.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use pathline_hal::{CallError, IoDone, Result};
+use pathline_schema::{IoReading, Ns, Severity, Tally};
+
+use super::worker::{Progress, Report, Worker};
+use crate::clock::Origin;
+use crate::cpus;
+use crate::gate::{self, StartLine};
+use crate::memory::Mapping;
+
+/// Calls by name, with what they took.
+pub(super) type Tallies = BTreeMap<String, Tally>;
+
+/// Adds a call that took so long.
+pub(super) fn tally(calls: &mut Tallies, name: &str, count: u64, ns: f64) {
+    calls.entry(name.to_owned()).or_default().add(Tally { count, ns });
+}
+
+/// What all workers do next.
+struct Round {
+    ops: u64,
+    landing: bool,
+    line: OnceLock<Arc<StartLine>>,
+    progress: Progress,
+    reports: Mutex<Vec<Report>>,
+    /// Memory that the I/O uses, where this host allocated it.
+    _memory: Option<Arc<Mapping>>,
+}
+
+/// What threads look at.
+pub(crate) struct Crew {
+    epoch: AtomicU32,
+    stop: AtomicBool,
+    round: Mutex<Option<Arc<Round>>>,
+    done: AtomicU32,
+    threads: u32,
+    depth: u32,
+}
+
+impl Crew {
+    pub(crate) fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    /// Lets the threads have their round; they start when all who share the line are there.
+    pub(crate) fn start(&self, line: &Arc<StartLine>) {
+        let round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(round) = round.as_ref().filter(|round| round.line.set(Arc::clone(line)).is_ok())
+        else {
+            // Nobody will come for its part of the line.
+            line.cancel();
+            return;
+        };
+        debug_assert!(round.progress.done.len() == self.threads as usize);
+        self.done.store(0, Ordering::Relaxed);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        gate::wake(&self.epoch);
+    }
+
+    fn work(&self, worker: &mut Worker) {
+        let mut seen = 0;
+        loop {
+            gate::sleep_while(&self.epoch, seen, 0);
+            seen = self.epoch.load(Ordering::Acquire);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            let round = self.round.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let Some((round, line)) = round.and_then(|r| r.line.get().cloned().map(|l| (r, l)))
+            else {
+                continue;
+            };
+            let ops = if round.landing {
+                u64::from(self.depth)
+            } else {
+                share(round.ops, self.threads, worker.index)
+            };
+            line.meet();
+            let report = worker.round(&round.progress, ops, round.landing);
+            round.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+            drop(round);
+            if self.done.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+                gate::wake(&self.done);
+            }
+        }
+    }
+
+    fn wait(&self) {
+        loop {
+            let done = self.done.load(Ordering::Acquire);
+            if done >= self.threads {
+                return;
+            }
+            gate::sleep_while(&self.done, done, 0);
+        }
+    }
+}
+
+/// The I/Os of one of several workers.
+fn share(ops: u64, workers: u32, index: usize) -> u64 {
+    let workers = u64::from(workers.max(1));
+    ops / workers + u64::from((index as u64) < ops % workers)
+}
+
+/// What a thread needs to make its worker, by itself since rings and contexts belong to threads; and
+/// what it does when it ends.
+pub(super) trait Recruit: Send + 'static {
+    fn make(self: Box<Self>, calls: &mut Tallies) -> Result<Worker>;
+}
+
+/// Threads, until they are sent home.
+pub(super) struct Threads {
+    pub(super) crew: Arc<Crew>,
+    handles: Vec<JoinHandle<()>>,
+    closing: mpsc::Receiver<Tallies>,
+    /// Calls that it took to open.
+    pub(super) opening: Tallies,
+    /// Which switches the engine has, as the first worker says.
+    pub(super) words: String,
+    origin: Origin,
+}
+
+impl Threads {
+    /// Starts a thread for each recruit, on `cpus` in turn. `close` ends a worker.
+    pub(super) fn new(
+        recruits: Vec<Box<dyn Recruit>>,
+        cpus: &[u32],
+        depth: u32,
+        origin: Origin,
+        close: fn(Worker, Origin, &mut Tallies),
+    ) -> Result<Self> {
+        let crew = Arc::new(Crew {
+            epoch: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            round: Mutex::new(None),
+            done: AtomicU32::new(0),
+            threads: recruits.len() as u32,
+            depth,
+        });
+        let (tell, hear) = mpsc::channel();
+        let (tell_end, closing) = mpsc::channel();
+        let mut all = Self {
+            crew,
+            handles: Vec::new(),
+            closing,
+            opening: Tallies::new(),
+            words: String::new(),
+            origin,
+        };
+        let asked = recruits.len();
+        for (index, recruit) in recruits.into_iter().enumerate() {
+            let cpu = cpus.get(index % cpus.len().max(1)).copied();
+            let (crew, tell, tell_end) = (Arc::clone(&all.crew), tell.clone(), tell_end.clone());
+            let body = move || {
+                let mut calls = Tallies::new();
+                // Unpinned it would measure another path than the case says.
+                let pinned = cpu.map_or(Ok(()), cpus::pin).map_err(|error| {
+                    CallError::new(
+                        Severity::Transient,
+                        "sched_setaffinity",
+                        format!("worker {index}"),
+                        error.to_string(),
+                    )
+                    .or_try("the CPUs of this process have changed since it began: start again")
+                });
+                match pinned.and_then(|()| recruit.make(&mut calls)) {
+                    Ok(mut worker) => {
+                        let _ = tell.send(Ok((index, worker.engine.words(), calls)));
+                        drop(tell);
+                        crew.work(&mut worker);
+                        let mut calls = Tallies::new();
+                        close(worker, origin, &mut calls);
+                        let _ = tell_end.send(calls);
+                    }
+                    Err(error) => {
+                        let _ = tell.send(Err(error));
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("pathline-io{index}"))
+                .stack_size(256 << 10)
+                .spawn(body);
+            all.handles.push(thread.map_err(|error| {
+                CallError::new(
+                    Severity::Exhausted,
+                    "pthread_create",
+                    format!("worker {index} of {asked}"),
+                    error.to_string(),
+                )
+                .with_code(error.raw_os_error().unwrap_or(0).into())
+                .or_try("use fewer workers, or raise ulimit -u")
+            })?);
+        }
+        drop(tell);
+        let mut failure = None;
+        for told in hear {
+            match told {
+                Ok((index, words, calls)) => {
+                    if index == 0 {
+                        all.words = words;
+                    }
+                    merge(&mut all.opening, calls);
+                }
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(all), Err)
+    }
+
+    /// Readies a round, which starts with its line.
+    pub(super) fn give(&self, ops: u64, landing: bool, memory: Option<Arc<Mapping>>) -> Result<()> {
+        let mut round = self.crew.round.lock().unwrap_or_else(PoisonError::into_inner);
+        if round.is_some() {
+            let reason = "it has work that was not reaped";
+            return Err(CallError::new(Severity::Transient, "submit", "I/O", reason)
+                .or_try("reap it first"));
+        }
+        let workers = self.crew.threads as usize;
+        *round = Some(Arc::new(Round {
+            ops,
+            landing,
+            line: OnceLock::new(),
+            progress: Progress::new(self.origin, workers),
+            reports: Mutex::new(Vec::with_capacity(workers)),
+            _memory: memory,
+        }));
+        Ok(())
+    }
+
+    /// Takes back a round that has not been started.
+    pub(super) fn take_back(&self) {
+        *self.crew.round.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Waits for the end of the round.
+    pub(super) fn reap(&self) -> Result<IoDone> {
+        let refuse = |reason: &str| Err(CallError::unsupported("reap", "I/O", reason));
+        let round = self.crew.round.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(round) = round else { return refuse("it was given no work") };
+        if round.line.get().is_none() {
+            return refuse("its gate is closed, so it would never end");
+        }
+        self.crew.wait();
+        *self.crew.round.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Some(error) =
+            round.progress.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            return Err(error);
+        }
+        let reports =
+            std::mem::take(&mut *round.reports.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(sum_up(&round, &reports))
+    }
+
+    /// Sends the threads home. The calls that it took.
+    pub(super) fn end(mut self) -> Tallies {
+        self.dismiss();
+        let mut calls = std::mem::take(&mut self.opening);
+        self.closing.try_iter().for_each(|more| merge(&mut calls, more));
+        calls
+    }
+
+    fn dismiss(&mut self) {
+        let started = {
+            let round = self.crew.round.lock().unwrap_or_else(PoisonError::into_inner);
+            round.as_ref().is_some_and(|round| round.line.get().is_some())
+        };
+        if started {
+            self.crew.wait();
+        }
+        *self.crew.round.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.crew.stop.store(true, Ordering::Release);
+        self.crew.epoch.fetch_add(1, Ordering::AcqRel);
+        gate::wake(&self.crew.epoch);
+        for thread in self.handles.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if !self.handles.is_empty() {
+            self.dismiss();
+        }
+    }
+}
+
+fn merge(into: &mut Tallies, from: Tallies) {
+    for (name, calls) in from {
+        into.entry(name).or_default().add(calls);
+    }
+}
+
+fn sum_up(round: &Round, reports: &[Report]) -> IoDone {
+    let start = reports.iter().map(|r| r.start).min().unwrap_or(0);
+    let end = reports.iter().map(|r| r.end).max().unwrap_or(0);
+    let since = |at: u64| at.saturating_sub(start) as f64;
+    let (first, ops) = round.progress.first.get().copied().unwrap_or((end, 0));
+    let mut reading =
+        IoReading { first_done_ns: since(first), first_done_ops: ops, ..IoReading::default() };
+    for report in reports {
+        reading.cpu_user_ns += report.user;
+        reading.cpu_system_ns += report.system;
+        reading.latency.add(&report.latency);
+        reading.device.add(&report.device);
+        reading.copy.add(&report.copy);
+        for (name, calls) in &report.calls {
+            reading.calls.entry((*name).to_owned()).or_default().add(calls.tally());
+        }
+    }
+    let ops = round.progress.done.iter().map(|n| n.0.load(Ordering::Relaxed)).sum();
+    IoDone { elapsed: Ns(since(end)), ops, reading }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        // 10 over 4: 3, 3, 2, 2.
+        let of = |ops, workers| -> Vec<u64> {
+            (0..workers).map(|i| share(ops, workers, i as usize)).collect()
+        };
+        assert_eq!(of(10, 4), [3, 3, 2, 2]);
+        assert_eq!(of(1, 3), [1, 0, 0]);
+    }
+}

@@ -1,0 +1,99 @@
+//! What carries I/O: calls by which a worker hands blocks to the kernel and hears of their end.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// Where a worker's blocks lie: memory, one block a slot, and the file.
+#[derive(Debug, Clone)]
+pub(super) struct Blocks {
+    pub(super) file: Arc<File>,
+    /// Address of slot 0.
+    pub(super) memory: u64,
+    /// Bytes of one.
+    pub(super) block: u32,
+    pub(super) slots: u32,
+}
+
+impl Blocks {
+    #[inline]
+    pub(super) fn address(&self, slot: u32) -> u64 {
+        self.memory + u64::from(slot) * u64::from(self.block)
+    }
+}
+
+/// The end of one I/O: its slot, and the bytes that were moved or a negative error number.
+pub(super) type Ended = (u32, i32);
+
+/// A way to do I/O. One thread makes it and uses it.
+pub(super) trait Engine {
+    /// The call that hands over and waits.
+    fn call(&self) -> &'static str;
+    /// Which switches are on, in words for the record.
+    fn words(&self) -> String;
+    /// Notes an I/O of a slot that is free.
+    fn push(&mut self, slot: u32, write: bool, offset: u64);
+    /// Hands over what was noted and waits until `wait` I/Os have ended, which must be in flight.
+    /// Puts those that have ended, at least so many, behind the others in `ended`.
+    fn enter(&mut self, wait: u32, ended: &mut Vec<Ended>) -> io::Result<()>;
+    /// Lets go of memory that it has locked, if it has.
+    fn let_go(&mut self) -> bool {
+        false
+    }
+}
+
+/// `pread` and `pwrite`: an I/O ends before the call returns.
+#[derive(Debug)]
+pub(super) struct Sync {
+    blocks: Blocks,
+    writes: bool,
+    next: Option<(u32, bool, u64)>,
+}
+
+impl Sync {
+    pub(super) fn new(blocks: Blocks, writes: bool) -> Self {
+        Self { blocks, writes, next: None }
+    }
+}
+
+impl Engine for Sync {
+    fn call(&self) -> &'static str {
+        if self.writes { "pwrite" } else { "pread" }
+    }
+    fn words(&self) -> String {
+        "pread and pwrite".to_owned()
+    }
+    #[inline]
+    fn push(&mut self, slot: u32, write: bool, offset: u64) {
+        self.next = Some((slot, write, offset));
+    }
+    fn enter(&mut self, _: u32, ended: &mut Vec<Ended>) -> io::Result<()> {
+        let Some((slot, write, offset)) = self.next.take() else { return Ok(()) };
+        let (fd, len) = (self.blocks.file.as_raw_fd(), self.blocks.block as usize);
+        let at = self.blocks.address(slot) as *mut libc::c_void;
+        let offset = offset.cast_signed();
+        loop {
+            // SAFETY: the slot's block lies in memory that the round holds; only this thread has
+            // I/O on it. The kernel refuses addresses that are not mapped.
+            let done = unsafe {
+                if write {
+                    libc::pwrite(fd, at, len, offset)
+                } else {
+                    libc::pread(fd, at, len, offset)
+                }
+            };
+            if done >= 0 {
+                ended.push((slot, done as i32));
+                return Ok(());
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                code => {
+                    ended.push((slot, -code.unwrap_or(libc::EIO)));
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Files of this machine: workers that read and write them by `io_uring`, native asynchronous I/O or
+//! plain calls.
+
+mod aio;
+mod crew;
+mod engine;
+mod facts;
+mod fault;
+mod own;
+mod place;
+mod recruit;
+mod room;
+mod tally;
+mod uring;
+mod worker;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pathline_hal::{CallError, GateId, IoDone, IoId, IoJob, Result, Span, Storage, no_io, pattern};
+use pathline_schema::{
+    Bytes, Io, IoCache, IoEngine, IoFiles, IoOp, Severity, StoreFacts, Tally, Verdict,
+};
+
+use crate::clock::Origin;
+use crate::gate::StartLine;
+use crate::live::Gates;
+use crate::memory::Memory;
+pub(crate) use crew::Crew;
+use crew::Threads;
+use place::{Entry, Place, Wanted, What};
+use recruit::Recruits;
+
+pub use place::Asked;
+
+/// Most bytes of one block: system calls move at most 2 GiB.
+const LARGEST_BLOCK: u64 = 1 << 30;
+/// Most entries of a ring.
+const DEEPEST: u32 = 32_768;
+/// What files hold that must be found wrong.
+const SPOILT: u64 = 0x5b01_17ed_5b01_17ed;
+
+/// What is under a path. Nothing is written.
+pub fn facts(path: &Path) -> StoreFacts {
+    facts::facts(path)
+}
+
+/// Removes what processes that were killed have left in a folder. The folders.
+pub fn sweep(folder: &Path) -> Vec<std::path::PathBuf> {
+    own::Own::sweep(folder)
+}
+
+/// I/O that is open. Threads end before files are let go.
+struct Open {
+    threads: Threads,
+    files: Vec<Rc<Entry>>,
+    store: u32,
+    io: Io,
+    block: u64,
+    host: Span,
+    /// Requests of the device before the sample.
+    requests: Cell<Option<u64>>,
+    /// Whether the files hold the pattern of this seed.
+    pattern: Option<u64>,
+}
+
+/// The files of this machine.
+pub(crate) struct LiveStorage {
+    places: Vec<Place>,
+    memory: Rc<Memory>,
+    gates: Rc<Gates>,
+    origin: Origin,
+    open: RefCell<BTreeMap<IoId, Open>>,
+    made: Cell<u64>,
+    /// Why there are no rings; none if there are.
+    no_rings: OnceCell<Option<String>>,
+}
+
+impl LiveStorage {
+    pub(crate) fn new(
+        asked: &[Asked],
+        origin: Origin,
+        memory: Rc<Memory>,
+        gates: Rc<Gates>,
+    ) -> Self {
+        Self {
+            places: asked.iter().map(Place::new).collect(),
+            memory,
+            gates,
+            origin,
+            open: RefCell::default(),
+            made: Cell::new(0),
+            no_rings: OnceCell::new(),
+        }
+    }
+
+    /// Why rings are not to be had.
+    fn no_rings(&self) -> Option<&str> {
+        let why = self.no_rings.get_or_init(|| {
+            let error = uring::probe().err()?;
+            let text = error.to_string();
+            let reason = text.split(" (os error").next().unwrap_or(&text);
+            Some(match error.raw_os_error() {
+                Some(libc::ENOSYS) => format!("the kernel has no io_uring here ({reason}): Linux 5.6 is needed, and a seccomp profile that lets it through; aio and sync go on without"),
+                Some(libc::EPERM | libc::EACCES) => format!("io_uring is forbidden here ({reason}): set kernel.io_uring_disabled to 0, or take another seccomp profile; aio and sync go on without"),
+                _ => format!("no io_uring ({reason})"),
+            })
+        });
+        why.as_deref()
+    }
+
+    fn place(&self, store: u32) -> Option<&Place> {
+        self.places.get(store as usize)
+    }
+
+    fn with<T>(&self, call: &str, id: IoId, then: impl FnOnce(&Open) -> Result<T>) -> Result<T> {
+        self.open.borrow().get(&id).ok_or_else(|| no_io(call, id)).and_then(then)
+    }
+
+    fn unfit(&self, place: &Place, io: &Io, block: Bytes) -> Option<String> {
+        if let Some(why) = &place.facts.without {
+            return Some(why.clone());
+        }
+        if block.0 == 0 || block.0 > LARGEST_BLOCK {
+            return Some(format!("a block is 1 B to {}", Bytes(LARGEST_BLOCK)));
+        }
+        let a_file = match io.files {
+            IoFiles::Shared => io.slots(),
+            IoFiles::Own => u64::from(io.depth),
+        };
+        if a_file.saturating_mul(block.0) > io.span.0 {
+            return Some(format!(
+                "{a_file} blocks of {block} are in flight in a file of {}: use a larger --span",
+                io.span
+            ));
+        }
+        if io.depth > DEEPEST {
+            return Some(format!("a queue has at most {DEEPEST} entries"));
+        }
+        self.engine_unfit(place, io)
+            .or_else(|| cache_unfit(place, io, block))
+            .or_else(|| place_unfit(place, io))
+    }
+
+    fn engine_unfit(&self, place: &Place, io: &Io) -> Option<String> {
+        let rings =
+            matches!(io.engine, IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll);
+        if rings && let Some(why) = self.no_rings() {
+            return Some(why.to_owned());
+        }
+        if io.engine == IoEngine::UringPoll {
+            if io.cache != IoCache::Direct {
+                return Some("polled completions need direct I/O".into());
+            }
+            if !place.facts.polls {
+                return Some(format!(
+                    "{} has no queues that can be polled: it needs poll queues (nvme.poll_queues=N)",
+                    if place.facts.device.is_empty() { "it" } else { &place.facts.device }
+                ));
+            }
+        }
+        if io.engine == IoEngine::Gds {
+            return Some("GPU direct needs libcufile or libhipfile".into());
+        }
+        None
+    }
+
+    fn prepare(&self, job: &IoJob, seed: u64) -> Result<Vec<Rc<Entry>>> {
+        let place = self.place(job.store).ok_or_else(|| no_store(job.store))?;
+        let files = match job.io.files {
+            IoFiles::Shared => 1,
+            IoFiles::Own => u64::from(job.io.threads),
+        };
+        let span = job.io.span.0;
+        let files = place.files(Wanted { files, span, writes: job.io.writes(), seed })?;
+        for entry in &files {
+            // Pages that are left over would be in the way of direct I/O, and of cold.
+            let file = entry.open(false, false)?;
+            if job.io.cache == IoCache::Cached && job.io.op != IoOp::Write {
+                let room = crate::limits::anywhere().unwrap_or(u64::MAX);
+                if span.saturating_mul(files.len() as u64) > room / 2 {
+                    let thing = entry.path.display().to_string();
+                    let reason = format!(
+                        "{} of files do not fit into half of the {} of memory that are free",
+                        Bytes(span.saturating_mul(files.len() as u64)).rounded(),
+                        Bytes(room).rounded()
+                    );
+                    return Err(CallError::new(Severity::Exhausted, "open", thing, reason)
+                        .or_try("use a smaller --span, or direct"));
+                }
+                let brought = room::bring_in(&file, span);
+                brought.map_err(|error| fault::on("pread", &entry.path, &error))?;
+            } else {
+                let _ = file.sync_data();
+                place::forget(&file, span);
+            }
+        }
+        Ok(files)
+    }
+
+    /// The first blocks of each file: the file, its number, and where they end.
+    fn landed(open: &Open) -> impl Iterator<Item = (&Rc<Entry>, u64, u64)> {
+        let all = open.io.slots() * open.block;
+        let each = all / (open.files.len() as u64).max(1);
+        open.files.iter().zip(0..).map(move |(entry, file)| (entry, file, each))
+    }
+}
+
+fn no_store(store: u32) -> CallError {
+    CallError::unsupported("open", format!("store{store}"), "this run was given no such store")
+        .or_try("name it with --store")
+}
+
+/// Why the page cache, or passing it, does not fit.
+fn cache_unfit(place: &Place, io: &Io, block: Bytes) -> Option<String> {
+    if io.cache != IoCache::Direct {
+        return None;
+    }
+    let memory = ["tmpfs", "ramfs", "hugetlbfs"];
+    if memory.contains(&place.facts.file_system.as_str()) {
+        let kind = &place.facts.file_system;
+        return Some(format!("files of {kind} are page cache and nothing else: measure it cached"));
+    }
+    let logical = match place.facts.logical_block.0 {
+        0 => 512,
+        logical => logical,
+    };
+    (!block.0.is_multiple_of(logical)).then(|| {
+        format!("direct I/O takes multiples of {}: use such a block, or cached", Bytes(logical))
+    })
+}
+
+/// Why what was named does not fit.
+fn place_unfit(place: &Place, io: &Io) -> Option<String> {
+    let size = match place.what {
+        What::Folder => return None,
+        What::File(size) | What::Device(size) => size,
+    };
+    if io.files == IoFiles::Own && io.threads > 1 {
+        return Some("workers have files of their own in a folder only: name one".into());
+    }
+    if io.writes() && !place.writable() {
+        return Some("it was not made by this run: --overwrite lets it be written to".into());
+    }
+    (io.span.0 > size).then(|| place.too_short(size, io.span.0).reason)
+}
+
+impl Storage for LiveStorage {
+    fn stores(&self) -> Vec<StoreFacts> {
+        self.places.iter().map(|place| place.facts.clone()).collect()
+    }
+
+    fn cannot(&self, store: u32, io: &Io, block: Bytes) -> Option<String> {
+        match self.place(store) {
+            Some(place) => self.unfit(place, io, block),
+            None => Some(no_store(store).reason),
+        }
+    }
+
+    fn open(&self, job: IoJob, seed: u64) -> Result<IoId> {
+        if let Some(why) = self.cannot(job.store, &job.io, job.block) {
+            return Err(CallError::unsupported("open", format!("{job:?}"), why));
+        }
+        let files = self.prepare(&job, seed)?;
+        let held = files.iter().zip(0..).all(|(f, n)| f.holds(seed + n, job.io.span.0));
+        let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
+        let recruits = Recruits::of(job, &files, self.origin)?;
+        let cpus = self.memory.cpus(numa);
+        let threads = Threads::new(recruits.0, cpus, io.depth, self.origin, recruit::close)?;
+        self.made.set(self.made.get() + 1);
+        let id = IoId(self.made.get());
+        let pattern = held.then_some(seed);
+        let requests = Cell::new(None);
+        let open = Open { threads, files, store, io, block, host, requests, pattern };
+        self.open.borrow_mut().insert(id, open);
+        Ok(id)
+    }
+
+    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> Result<()> {
+        self.with("submit", id, |open| {
+            if open.io.cache == IoCache::Cold {
+                for entry in &open.files {
+                    let file = entry.open(false, false)?;
+                    // Dirty pages stay where they are.
+                    let synced = file.sync_data();
+                    synced.map_err(|error| fault::on("fdatasync", &entry.path, &error))?;
+                    place::forget(&file, open.io.span.0);
+                }
+            }
+            let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
+            open.threads.give(ops, false, memory)?;
+            let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
+            open.requests.set(facts::requests(device));
+            self.gates.hold(gate, &open.threads.crew).inspect_err(|_| open.threads.take_back())
+        })
+    }
+
+    fn reap(&self, id: IoId) -> Result<IoDone> {
+        self.with("reap", id, |open| {
+            let mut done = open.threads.reap()?;
+            let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
+            let after = facts::requests(device);
+            done.reading.requests =
+                after.zip(open.requests.take()).and_then(|(b, a)| b.checked_sub(a));
+            Ok(done)
+        })
+    }
+
+    fn spoil(&self, id: IoId) -> Result<()> {
+        self.with("spoil", id, |open| {
+            if !open.io.writes() {
+                return Ok(());
+            }
+            for (entry, _, end) in Self::landed(open) {
+                let file = entry.open(false, true)?;
+                let wrote = room::write(&file, 0, end, SPOILT).and_then(|()| file.sync_data());
+                wrote.map_err(|error| fault::on("pwrite", &entry.path, &error))?;
+                place::forget(&file, end);
+            }
+            Ok(())
+        })
+    }
+
+    fn land(&self, id: IoId) -> Result<()> {
+        self.with("land", id, |open| {
+            let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
+            open.threads.give(open.io.slots(), true, memory)?;
+            open.threads.crew.start(&Arc::new(StartLine::new(open.threads.crew.threads())));
+            open.threads.reap().map(drop)
+        })
+    }
+
+    fn check(&self, id: IoId, seed: u64) -> Result<Verdict> {
+        self.with("verify", id, |open| {
+            if !open.io.writes() {
+                return Ok(match open.pattern {
+                    Some(held) if held == seed => Verdict::Verified,
+                    _ => Verdict::Unverified("its contents are not pathline's".into()),
+                });
+            }
+            for (entry, number, end) in Self::landed(open) {
+                let file = entry.open(false, false)?;
+                // Bytes that only the page cache has are not on the device.
+                let _ = file.sync_data();
+                place::forget(&file, end);
+                let wrong = room::find_wrong(&file, 0, end, seed.wrapping_add(number))
+                    .map_err(|error| fault::on("pread", &entry.path, &error))?;
+                if let Some(offset) = wrong {
+                    let thing = format!("{} of {}", Bytes(end), entry.path.display());
+                    let reason =
+                        format!("the byte at offset {offset} is not the one that was written");
+                    return Err(CallError::new(Severity::Corrupt, "verify", thing, reason).or_try(
+                        "rerun this case alone; if it repeats, suspect the device or its file system",
+                    ));
+                }
+            }
+            Ok(Verdict::Verified)
+        })
+    }
+
+    fn engine(&self, id: IoId) -> String {
+        self.open.borrow().get(&id).map_or_else(String::new, |open| open.threads.words.clone())
+    }
+
+    fn close(&self, id: IoId) -> Result<BTreeMap<String, Tally>> {
+        let open = self.open.borrow_mut().remove(&id).ok_or_else(|| no_io("close", id))?;
+        self.gates.release(&open.threads.crew);
+        Ok(open.threads.end())
+    }
+}
+
+impl Drop for LiveStorage {
+    /// Workers end before the files that they use are taken back.
+    fn drop(&mut self) {
+        self.open.borrow_mut().clear();
+    }
+}
+
+/// A pattern is told from a spoilt file by every seed that a run uses.
+const _: () = assert!(pattern::word(SPOILT, 0) != 0);

@@ -1,0 +1,169 @@
+//! How workers come to be, each in its own thread, and how they end.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pathline_hal::{CallError, IoJob, Result};
+use pathline_schema::{Io, IoCache, IoEngine, IoFiles, Severity};
+
+use super::aio::Aio;
+use super::crew::{Recruit, Tallies, tally};
+use super::engine::{Blocks, Engine, Sync};
+use super::fault;
+use super::place::Entry;
+use super::uring::{Kind, Uring};
+use super::worker::{Parts, Path, Staging, Worker};
+use crate::clock::Origin;
+
+/// What a thread makes its worker of.
+struct One {
+    index: usize,
+    io: Io,
+    blocks: Blocks,
+    path: Path,
+    name: PathBuf,
+    staging: Option<Staging>,
+    origin: Origin,
+}
+
+/// One for each worker.
+pub(super) struct Recruits(pub(super) Vec<Box<dyn Recruit>>);
+
+impl Recruits {
+    pub(super) fn of(job: IoJob, files: &[Rc<Entry>], origin: Origin) -> Result<Self> {
+        let IoJob { io, block, host, gpu, .. } = job;
+        let bytes = io.slots().saturating_mul(block.0);
+        let unfit = |reason: String| CallError::unsupported("open", format!("{io:?}"), reason);
+        if host.bytes < bytes {
+            return Err(unfit(format!(
+                "its {} slots do not fit into {} B",
+                io.slots(),
+                host.bytes
+            )));
+        }
+        let direct = io.cache == IoCache::Direct;
+        let opened: Vec<(Arc<File>, PathBuf)> = files
+            .iter()
+            .map(|entry| Ok((entry.open(direct, io.writes())?, entry.path.clone())))
+            .collect::<Result<_>>()?;
+        let (memory, mut copiers) = match gpu {
+            Some(end) => (end.memory.address, end.copiers.into_iter()),
+            None => (0, Vec::new().into_iter()),
+        };
+        let each = u64::from(io.depth) * block.0;
+        let shared = io.files == IoFiles::Shared;
+        let all = io.span.0 / block.0;
+        let mut recruits: Vec<Box<dyn Recruit>> = Vec::new();
+        for (worker, index) in (0..u64::from(io.threads)).zip(0..) {
+            let at = if shared { 0 } else { index };
+            let (file, name) =
+                opened.get(at).cloned().ok_or_else(|| unfit("a worker has no file".into()))?;
+            let staging = match io.stage {
+                Some(stage) => Some(Staging {
+                    copier: copiers
+                        .next()
+                        .ok_or_else(|| unfit("a worker has nothing to copy with".into()))?,
+                    pipelined: stage.pipelined,
+                    memory: memory + worker * each,
+                }),
+                None => None,
+            };
+            let threads = u64::from(io.threads);
+            // Parts in whole blocks, none of them empty: there are at least as many blocks as slots.
+            let (first, end) = if shared {
+                (all * worker / threads, all * (worker + 1) / threads)
+            } else {
+                (0, all)
+            };
+            let landing = if shared { worker * u64::from(io.depth) } else { 0 };
+            let blocks = Blocks {
+                file,
+                memory: host.address + worker * each,
+                block: block.0 as u32,
+                slots: io.depth,
+            };
+            let path = Path { all, first, count: end - first, landing };
+            recruits.push(Box::new(One { index, io, blocks, path, name, staging, origin }));
+        }
+        Ok(Self(recruits))
+    }
+}
+
+impl One {
+    fn engine(&self, calls: &mut Tallies) -> Result<Box<dyn Engine>> {
+        let blocks = self.blocks.clone();
+        let begun = self.origin.ns();
+        let kind = match self.io.engine {
+            IoEngine::Sync => return Ok(Box::new(Sync::new(blocks, self.io.writes()))),
+            IoEngine::Aio => {
+                let made = Aio::new(blocks)
+                    .map_err(|error| fault::call("io_setup", format!("{}", self.io), &error))?;
+                tally(calls, "io_setup", 1, (self.origin.ns() - begun) as f64);
+                return Ok(Box::new(made));
+            }
+            IoEngine::Uring => Kind::Registered,
+            IoEngine::UringPlain => Kind::Plain,
+            IoEngine::UringPoll => Kind::Poll,
+            IoEngine::Gds => {
+                return Err(CallError::unsupported("open", "gds", "it is no engine of files"));
+            }
+        };
+        let ring = Uring::new(kind, blocks)
+            .map_err(|error| fault::call("io_uring_setup", self.io.to_string(), &error))?;
+        tally(calls, "io_uring_setup", 1, (self.origin.ns() - begun) as f64);
+        if kind != Kind::Plain {
+            let begun = self.origin.ns();
+            ring.register_buffers().map_err(|error| self.locked_out(&error))?;
+            tally(calls, REGISTER, 1, (self.origin.ns() - begun) as f64);
+        }
+        Ok(Box::new(ring))
+    }
+
+    fn locked_out(&self, error: &std::io::Error) -> CallError {
+        let mut failed = fault::call(REGISTER, self.io.to_string(), error);
+        if error.raw_os_error() == Some(libc::EFAULT)
+            || error.raw_os_error() == Some(libc::EOPNOTSUPP)
+        {
+            failed.severity = Severity::Unsupported;
+            failed = failed.or_try("the ring cannot lock this kind of memory: use uring-plain");
+        }
+        failed
+    }
+}
+
+/// Locking slots into place.
+const REGISTER: &str = "io_uring_register";
+/// Letting them go.
+const UNREGISTER: &str = "io_uring_unregister";
+
+impl Recruit for One {
+    fn make(mut self: Box<Self>, calls: &mut Tallies) -> Result<Worker> {
+        if let Some(staging) = self.staging.as_mut() {
+            staging.copier.enter()?;
+        }
+        let engine = self.engine(calls)?;
+        let flush = self.io.writes() && self.io.cache != IoCache::Direct;
+        let One { index, io, blocks, path, name, staging, .. } = *self;
+        Ok(Worker::new(Parts {
+            index,
+            io,
+            block: blocks.block,
+            memory: blocks.memory,
+            path,
+            file: name,
+            engine,
+            staging,
+            sync: flush.then_some(blocks.file),
+        }))
+    }
+}
+
+/// Ends a worker, in its thread.
+pub(super) fn close(mut worker: Worker, origin: Origin, calls: &mut Tallies) {
+    let begun = origin.ns();
+    if worker.engine.let_go() {
+        tally(calls, UNREGISTER, 1, (origin.ns() - begun) as f64);
+    }
+}
