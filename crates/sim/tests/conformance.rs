@@ -48,7 +48,9 @@ fn without_gpus() {
 #[test]
 fn damage_is_found() {
     // The first four submissions are refused ones.
-    for (call, nth) in [("copy", 3), ("launch", 3), ("migrate", 3), ("host.submit", 5)] {
+    let calls =
+        [("copy", 3), ("launch", 3), ("migrate", 3), ("host.submit", 5), ("storage.land", 9)];
+    for (call, nth) in calls {
         let faults = vec![Fault::corrupts(call, nth)];
         let options = Options { faults, ..Options::default() };
         let machine = preset("mi250x", Switches::default(), &options);

@@ -13,6 +13,7 @@
 
 mod gpu;
 mod host;
+mod storage;
 
 use pathline_schema::Bytes;
 
@@ -33,10 +34,11 @@ impl From<CallError> for Failure {
 pub type Check = (&'static str, fn(&Machine) -> std::result::Result<(), Failure>);
 
 /// The checks that apply to `machine`: those of the clock, the host's memory and its threads, and
-/// those of the GPU runtime where it has one.
+/// those of the GPU runtime and of files where it has them.
 pub fn checks(machine: &Machine) -> impl Iterator<Item = &'static Check> {
     let gpu = if machine.driver.is_some() { gpu::CHECKS } else { &[] };
-    host::CHECKS.iter().chain(gpu)
+    let storage = if machine.storage.is_some() { storage::CHECKS } else { &[] };
+    host::CHECKS.iter().chain(gpu).chain(storage)
 }
 
 /// Runs all of them. One line for each failure, with the name of the check.

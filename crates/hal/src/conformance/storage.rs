@@ -1,0 +1,396 @@
+//! Checks of files: bytes, counts and refusals. They take place in store 0, on files of 1 MiB.
+
+use pathline_schema::{
+    Bytes, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoStage, Mem, Ns, Place, Unit, Verdict,
+};
+
+use super::{Check, Failure, ensure, or_unsupported};
+use crate::{Buffer, GpuEnd, IoDone, IoId, IoJob, Machine, OpenIo, Span, Storage};
+
+pub(super) const CHECKS: &[Check] = &[
+    ("storage: stores say what they are", facts),
+    ("storage: reads bring what the files hold, every engine", reads),
+    ("storage: writes reach the files, every engine", writes),
+    ("storage: every I/O is counted", counts),
+    ("storage: the gate holds the workers", gate),
+    ("storage: fewer I/Os than workers, and sample after sample", few),
+    ("storage: two sets of files at once", two_at_once),
+    ("storage: files hold the pattern that is asked for, also after writes", patterns),
+    ("storage: blocks go on to a GPU and come from it", staged),
+    ("storage: nonsense is refused", nonsense),
+    ("storage: bad handles are errors", bad_handles),
+];
+
+type Outcome = Result<(), Failure>;
+
+/// Seed of the files.
+const SEED: u64 = 1009;
+/// Seed of memory that nothing has come to.
+const STALE: u64 = 5;
+const BLOCK: Bytes = Bytes::kib(4);
+/// A pause that no I/O of a few pages in memory takes.
+const PAUSE: Ns = Ns(200_000_000.0);
+
+const ENGINES: [IoEngine; 5] =
+    [IoEngine::Uring, IoEngine::UringPlain, IoEngine::UringPoll, IoEngine::Aio, IoEngine::Sync];
+
+fn storage(machine: &Machine) -> Result<&dyn Storage, Failure> {
+    machine.storage.as_deref().ok_or_else(|| Failure("there are no files".into()))
+}
+
+/// The domain that most threads can run on, and how many of them are used.
+fn domain(machine: &Machine) -> Result<(u32, u32), Failure> {
+    let domains = machine.host.domains();
+    let usable = domains.into_iter().filter(|d| d.threads > 0).max_by_key(|d| d.threads);
+    let usable = usable.ok_or_else(|| Failure("no domain can run threads".into()))?;
+    Ok((usable.id, usable.threads.min(2)))
+}
+
+/// Reads of host memory by `engine`, a few at a time.
+fn io(engine: IoEngine, op: IoOp, threads: u32) -> Io {
+    let (depth, batch) = if engine.is_asynchronous() { (4, 2) } else { (1, 1) };
+    Io {
+        engine,
+        op,
+        order: IoOrder::Rand,
+        cache: IoCache::Cached,
+        files: IoFiles::Own,
+        span: Bytes::mib(1),
+        depth,
+        batch,
+        threads,
+        stage: None,
+    }
+}
+
+/// I/O that is open, and its memory. Fields in this order, so that it closes first.
+struct Case<'m> {
+    open: OpenIo<'m>,
+    host: Buffer<'m>,
+    gpu: Option<Buffer<'m>>,
+    machine: &'m Machine,
+    io: Io,
+}
+
+/// Opens; none where the machine says that it cannot.
+fn open(machine: &Machine, io: Io, seed: u64) -> Result<Option<Case<'_>>, Failure> {
+    if let Some(why) = storage(machine)?.cannot(0, &io, BLOCK) {
+        ensure!(!why.is_empty(), "[{io}] cannot be, without a reason");
+        return Ok(None);
+    }
+    let (numa, _) = domain(machine)?;
+    let bytes = Bytes(BLOCK.0 * io.slots());
+    let span = |b: &Buffer<'_>| Span { address: b.address(), bytes: b.bytes().0 };
+    let mem = io.stage.map_or(Mem::Paged, |stage| stage.through);
+    let host = machine.buffer(Place::new(Unit::Numa(numa), mem), bytes)?;
+    let gpu = match io.stage {
+        Some(_) => Some(machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), bytes)?),
+        None => None,
+    };
+    let end = match &gpu {
+        Some(buffer) => {
+            let mut copiers = Vec::new();
+            for _ in 0..io.threads {
+                let copier = machine.driver()?.copier(0, io.depth as usize);
+                let Some(copier) = or_unsupported(copier)? else { return Ok(None) };
+                copiers.push(copier);
+            }
+            Some(GpuEnd { gpu: 0, memory: span(buffer), copiers })
+        }
+        None => None,
+    };
+    for (offset, part, file) in parts(&io) {
+        let seed = if io.writes() { seed + file } else { STALE };
+        gpu.as_ref().unwrap_or(&host).fill_part(offset, part, seed)?;
+    }
+    let job = IoJob { io, store: 0, block: BLOCK, numa, host: span(&host), gpu: end };
+    let opened = or_unsupported(machine.open_io(job, seed))?;
+    Ok(opened.map(|open| Case { open, host, gpu, machine, io }))
+}
+
+/// What the slots of each file are: offset in memory, bytes, number of the file.
+fn parts(io: &Io) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
+    let files = if io.files == IoFiles::Own { u64::from(io.threads) } else { 1 };
+    let each = BLOCK.0 * io.slots() / files;
+    (0..files).map(move |file| (file * each, Bytes(each), file))
+}
+
+impl Case<'_> {
+    fn end(&self) -> &Buffer<'_> {
+        self.gpu.as_ref().unwrap_or(&self.host)
+    }
+
+    fn sample(&self, ops: u64) -> Result<IoDone, Failure> {
+        let gate = self.machine.gate()?;
+        self.open.submit(&gate, ops)?;
+        gate.release()?;
+        let done = self.open.reap()?;
+        let (io, reading) = (&self.io, &done.reading);
+        ensure!(done.ops == ops, "[{io}] did {} I/Os, not {ops}", done.ops);
+        let counted = reading.latency.count();
+        ensure!(counted == ops, "[{io}]: {counted} of {ops} I/Os are in the distribution");
+        ensure!(done.elapsed > Ns::ZERO, "[{io}] took {}", done.elapsed);
+        let last = done.elapsed.0 * 1.000_001 + 1.0;
+        let first = reading.first_done_ns;
+        ensure!(0.0 < first && first <= last, "[{io}]: the first ended at {first}: {done:?}");
+        let by_then = reading.first_done_ops;
+        let share = ops / u64::from(io.threads);
+        ensure!((share..=ops).contains(&by_then), "[{io}]: {by_then} of {ops} I/Os by the first");
+        let longest = reading.latency.max_ns as f64;
+        ensure!(longest <= last, "[{io}]: an I/O took {longest} ns of {}", done.elapsed);
+        ensure!(reading.latency.min_ns > 0, "[{io}]: an I/O took no time");
+        ensure!(!reading.calls.is_empty(), "[{io}]: no call is named");
+        for (name, tally) in &reading.calls {
+            ensure!(tally.count > 0 && tally.ns > 0.0, "[{io}]: {name} {tally:?}");
+        }
+        Ok(done)
+    }
+
+    /// What the engine does once the samples are taken.
+    fn verify(&self, seed: u64) -> Outcome {
+        let (io, end) = (&self.io, self.end());
+        if io.writes() {
+            for (offset, part, file) in parts(io) {
+                end.fill_part(offset, part, seed + file)?;
+            }
+            self.open.spoil()?;
+            ensure!(self.open.check(seed).is_err(), "[{io}]: spoilt files pass");
+            self.open.land()?;
+            let verdict = self.open.check(seed)?;
+            ensure!(verdict == Verdict::Verified, "[{io}]: {verdict:?}");
+            let other = self.open.check(seed + 77);
+            ensure!(other.is_err(), "[{io}]: files of seed {seed} pass for another");
+            return Ok(());
+        }
+        for (offset, part, _) in parts(io) {
+            end.fill_part(offset, part, STALE)?;
+        }
+        self.open.land()?;
+        for (offset, part, file) in parts(io) {
+            end.check_part(offset, part, seed + file)?;
+        }
+        Ok(())
+    }
+
+    fn close(self) -> Outcome {
+        let calls = self.open.close()?;
+        ensure!(!calls.is_empty(), "[{}]: no call opened or closed anything", self.io);
+        Ok(())
+    }
+}
+
+fn facts(machine: &Machine) -> Outcome {
+    let stores = storage(machine)?.stores();
+    ensure!(!stores.is_empty(), "there is no store");
+    for store in stores {
+        ensure!(!store.path.is_empty(), "a store has no path: {store:?}");
+        let full = store.without.is_none() && store.free.0 == 0 && store.device.is_empty();
+        ensure!(!full, "{}: no room, and nothing said against it", store.path);
+    }
+    Ok(())
+}
+
+/// All of an operation: every engine, order and use of the page cache, one file and several.
+fn every(machine: &Machine, op: IoOp) -> Outcome {
+    let (_, threads) = domain(machine)?;
+    let mut opened = 0;
+    for engine in ENGINES {
+        for order in [IoOrder::Seq, IoOrder::Rand] {
+            for (cache, files) in [
+                (IoCache::Direct, IoFiles::Shared),
+                (IoCache::Direct, IoFiles::Own),
+                (IoCache::Cached, IoFiles::Own),
+                (IoCache::Cold, IoFiles::Shared),
+            ] {
+                let io = Io { order, cache, files, ..io(engine, op, threads) };
+                let Some(case) = open(machine, io, SEED)? else { continue };
+                opened += 1;
+                ensure!(!case.open.engine().is_empty(), "[{io}]: nothing says what carries it");
+                let told = |e: Failure| Failure(format!("{engine}[{io}]: {e}"));
+                case.sample(23).map_err(told)?;
+                case.verify(SEED).map_err(told)?;
+                case.close()?;
+            }
+        }
+    }
+    ensure!(opened > 0, "no engine does {op}");
+    Ok(())
+}
+
+fn reads(machine: &Machine) -> Outcome {
+    every(machine, IoOp::Read)
+}
+
+fn writes(machine: &Machine) -> Outcome {
+    every(machine, IoOp::Write)?;
+    every(machine, IoOp::Mix { reads: 40 })
+}
+
+/// The first engine that opens `io`, the plainest last.
+fn any(machine: &Machine, change: impl Fn(Io) -> Io, seed: u64) -> Result<Case<'_>, Failure> {
+    let (_, threads) = domain(machine)?;
+    for engine in ENGINES {
+        let io = change(io(engine, IoOp::Read, threads));
+        if let Some(case) = open(machine, io, seed)? {
+            return Ok(case);
+        }
+    }
+    Err(Failure("no engine reads files".into()))
+}
+
+/// So many I/Os that neither workers nor batches divide them, none lost and none twice.
+fn counts(machine: &Machine) -> Outcome {
+    let (_, threads) = domain(machine)?;
+    for engine in ENGINES {
+        for op in [IoOp::Read, IoOp::Write, IoOp::Mix { reads: 50 }] {
+            let Some(case) = open(machine, io(engine, op, threads), SEED)? else { continue };
+            for ops in [101, 7, 1003] {
+                case.sample(ops)?;
+            }
+            case.close()?;
+        }
+    }
+    Ok(())
+}
+
+fn gate(machine: &Machine) -> Outcome {
+    let case = any(machine, |io| io, SEED)?;
+    case.sample(8)?;
+    let gate = machine.gate()?;
+    let begun = machine.clock.now();
+    case.open.submit(&gate, 8)?;
+    let told = machine.clock.now() - begun;
+    ensure!(told < PAUSE, "submit took {told}: it waits for the gate");
+    machine.clock.sleep(PAUSE);
+    gate.release()?;
+    let done = case.open.reap()?;
+    ensure!(done.elapsed < PAUSE, "8 reads of pages in memory took {}", done.elapsed);
+    ensure!(done.ops == 8, "{} I/Os, not 8", done.ops);
+    case.close()
+}
+
+fn few(machine: &Machine) -> Outcome {
+    let case = any(machine, |io| io, SEED)?;
+    for ops in [1, 2, 1, 40, 1] {
+        let gate = machine.gate()?;
+        case.open.submit(&gate, ops)?;
+        gate.release()?;
+        let done = case.open.reap()?;
+        let counted = done.reading.latency.count();
+        ensure!(done.ops == ops && counted == ops, "{} and {counted} I/Os, not {ops}", done.ops);
+    }
+    case.verify(SEED)?;
+    case.close()
+}
+
+fn two_at_once(machine: &Machine) -> Outcome {
+    let a = any(machine, |io| Io { files: IoFiles::Own, ..io }, SEED)?;
+    let b = any(machine, |io| Io { files: IoFiles::Shared, order: IoOrder::Seq, ..io }, SEED)?;
+    let gate = machine.gate()?;
+    a.open.submit(&gate, 30)?;
+    b.open.submit(&gate, 50)?;
+    gate.release()?;
+    let (first, second) = (a.open.reap()?, b.open.reap()?);
+    ensure!((first.ops, second.ops) == (30, 50), "{} and {} I/Os", first.ops, second.ops);
+    a.verify(SEED)?;
+    b.verify(SEED)?;
+    a.close()?;
+    b.close()
+}
+
+fn patterns(machine: &Machine) -> Outcome {
+    for seed in [SEED, 31, SEED] {
+        let read = any(machine, |io| io, seed)?;
+        read.verify(seed)?;
+        read.close()?;
+        let write = any(machine, |io| Io { op: IoOp::Write, ..io }, seed)?;
+        write.sample(60)?;
+        write.close()?;
+    }
+    // A larger file than there was, and a smaller one.
+    for span in [Bytes::mib(3), Bytes::kib(64)] {
+        let read = any(machine, |io| Io { span, files: IoFiles::Shared, ..io }, SEED)?;
+        read.sample(20)?;
+        read.verify(SEED)?;
+        read.close()?;
+    }
+    Ok(())
+}
+
+fn staged(machine: &Machine) -> Outcome {
+    if machine.driver.is_none() {
+        return Ok(());
+    }
+    let (_, threads) = domain(machine)?;
+    for (pipelined, through) in
+        [(true, Mem::Pinned), (false, Mem::Pinned), (true, Mem::Paged), (false, Mem::Paged)]
+    {
+        for op in [IoOp::Read, IoOp::Write, IoOp::Mix { reads: 50 }] {
+            for engine in ENGINES {
+                let stage = Some(IoStage { pipelined, through });
+                let io = Io { stage, ..io(engine, op, threads) };
+                let Some(case) = open(machine, io, SEED)? else { continue };
+                let done = case.sample(41)?;
+                let copies = done.reading.copy.count();
+                ensure!(copies == 41, "[{io}]: {copies} copies of 41 blocks");
+                let own = done.reading.device.count();
+                ensure!(own == 41, "[{io}]: {own} of 41 I/Os without their copies");
+                case.verify(SEED)?;
+                case.close()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn nonsense(machine: &Machine) -> Outcome {
+    let files = storage(machine)?;
+    let (numa, threads) = domain(machine)?;
+    let host = machine.buffer(Place::new(Unit::Numa(numa), Mem::Paged), Bytes::mib(1))?;
+    let span = |bytes| Span { address: host.address(), bytes };
+    let plain = io(IoEngine::Sync, IoOp::Read, threads);
+    let beyond = u32::try_from(files.stores().len()).unwrap_or(u32::MAX);
+    let job = |store, io: Io, block: Bytes, bytes| IoJob {
+        io,
+        store,
+        block,
+        numa,
+        host: span(bytes),
+        gpu: None,
+    };
+    ensure!(files.cannot(beyond, &plain, BLOCK).is_some(), "store{beyond} is there");
+    let direct = Io { cache: IoCache::Direct, ..plain };
+    for (what, job) in [
+        ("a store that is not there", job(beyond, plain, BLOCK, 1 << 20)),
+        ("7 B past the page cache", job(0, direct, Bytes(7), 1 << 20)),
+        ("files smaller than a block", job(0, plain, Bytes::mib(2), 1 << 20)),
+    ] {
+        match machine.open_io(job, SEED) {
+            Ok(_) => return Err(Failure(format!("{what}: opened"))),
+            Err(error) => ensure!(!error.reason.is_empty(), "{what}: refused without a reason"),
+        }
+    }
+    Ok(())
+}
+
+fn bad_handles(machine: &Machine) -> Outcome {
+    let files = storage(machine)?;
+    let none = IoId(u64::MAX);
+    let gate = machine.host.gate_create()?;
+    ensure!(files.submit(none, gate, 1).is_err(), "I/O was given to nobody");
+    ensure!(files.reap(none).is_err(), "reaped from nobody");
+    ensure!(files.spoil(none).is_err() && files.land(none).is_err(), "files of nobody changed");
+    ensure!(files.check(none, SEED).is_err(), "files of nobody were compared");
+    ensure!(files.close(none).is_err(), "what was never open was closed");
+    machine.host.gate_destroy(gate)?;
+
+    let case = any(machine, |io| io, SEED)?;
+    ensure!(case.open.reap().is_err(), "reaped what was not submitted");
+    let gate = machine.gate()?;
+    case.open.submit(&gate, 4)?;
+    ensure!(case.open.submit(&gate, 4).is_err(), "submitted twice without reaping");
+    gate.release()?;
+    let done = case.open.reap()?;
+    ensure!(done.ops == 4, "{} I/Os, not 4", done.ops);
+    case.close()
+}
