@@ -14,6 +14,7 @@ use pathline_schema::{
 };
 
 use crate::memory::{self, Spot};
+use crate::storage::copy_calls;
 use crate::timeline::Owner;
 use crate::world::{Does, Effect, Load, Loaded, World, no_such};
 
@@ -26,19 +27,22 @@ pub(crate) struct SimDriver {
 /// Says which call copies. The workers of a model have no threads, so nobody else calls it: their
 /// copies are part of the I/O that the world plays.
 struct SimCopier {
-    call: &'static str,
+    calls: [&'static str; 3],
 }
 
 impl SimCopier {
     fn no_thread<T>(&self) -> Result<T> {
         let reason = "the workers of a model copy in virtual time, with their I/O";
-        Err(CallError::unsupported(self.call, "a thread of its own", reason))
+        Err(CallError::unsupported(self.call(), "a thread of its own", reason))
     }
 }
 
 impl Copier for SimCopier {
     fn call(&self) -> &'static str {
-        self.call
+        self.calls[0]
+    }
+    fn blocking_call(&self, to_gpu: bool) -> &'static str {
+        self.calls[if to_gpu { 1 } else { 2 }]
     }
     fn enter(&mut self) -> Result<()> {
         self.no_thread()
@@ -347,8 +351,7 @@ impl Driver for SimDriver {
     fn copier(&self, gpu: u32, _slots: usize) -> Result<Box<dyn Copier>> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "copier", Some(gpu))?;
-        let call = if world.is_amd() { "hipMemcpyAsync" } else { "cuMemcpyAsync" };
-        Ok(Box::new(SimCopier { call }))
+        Ok(Box::new(SimCopier { calls: copy_calls(world.is_amd()) }))
     }
 
     fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {

@@ -12,7 +12,7 @@ pub enum Mishap {
     /// unusable: every later call on it fails.
     Fails(Severity, String),
     /// The call succeeds and one cache line of what it writes is wrong. Only for `copy`, `launch`,
-    /// `migrate` and `host.submit`; on other calls nothing happens.
+    /// `migrate`, `host.submit` and `storage.land`; on other calls nothing happens.
     Corrupts,
 }
 
@@ -20,7 +20,7 @@ pub enum Mishap {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Name of the method of [`pathline_hal::Driver`], as `copy`, or of [`pathline_hal::Host`]
-    /// behind `host.`, as `host.alloc`.
+    /// behind `host.`, as `host.alloc`, or of [`pathline_hal::Storage`] behind `storage.`.
     pub call: String,
     /// Which call of that name; 1 is the first.
     pub nth: u64,
@@ -35,6 +35,11 @@ impl Fault {
     pub fn fails(call: &str, nth: u64, severity: Severity) -> Self {
         let reason = format!("fault on order in call {nth}");
         Self { call: call.to_owned(), nth, gpu: None, mishap: Mishap::Fails(severity, reason) }
+    }
+    /// The same with a reason of one's own: `input/output error (EIO)`.
+    pub fn says(call: &str, nth: u64, severity: Severity, reason: &str) -> Self {
+        let mishap = Mishap::Fails(severity, reason.to_owned());
+        Self { mishap, ..Self::fails(call, nth, severity) }
     }
     /// The `nth` call of `call` writes wrong bytes.
     pub fn corrupts(call: &str, nth: u64) -> Self {

@@ -202,23 +202,28 @@ fn no_space(world: &World, store: u32, span: Bytes, room: u64) -> CallError {
         .or_try("choose a smaller --span")
 }
 
+/// What the calls that copy are called: that which returns at once, and those that wait, in and out.
+pub(crate) fn copy_calls(amd: bool) -> [&'static str; 3] {
+    if amd {
+        ["hipMemcpyAsync", "hipMemcpyHtoD", "hipMemcpyDtoH"]
+    } else {
+        ["cuMemcpyAsync", "cuMemcpyHtoD", "cuMemcpyDtoH"]
+    }
+}
+
 /// How blocks get to or from the GPU.
 fn stage(world: &World, io: &Io, parts: &IoParts, block: Bytes) -> Option<Stage> {
     let (asked, copy) = (io.stage?, parts.stage.as_ref()?);
     let pipelined = asked.pipelined && !copy.blocking;
-    let name = match (world.is_amd(), asked.pipelined) {
-        (true, true) => "hipMemcpyAsync",
-        (true, false) => "hipMemcpy",
-        (false, true) => "cuMemcpyAsync",
-        (false, false) => "cuMemcpy",
-    };
+    let names = copy_calls(world.is_amd());
+    let names = if asked.pipelined { [names[0]; 2] } else { [names[1], names[2]] };
     Some(Stage {
         pipelined,
         call: copy.call.0,
         alpha: copy.alpha.0,
         moving: parts.stage_rate.time(block).0,
         serial: copy.queue.is_some(),
-        name,
+        names,
     })
 }
 

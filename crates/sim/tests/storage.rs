@@ -200,7 +200,7 @@ fn staging_overlaps_or_not() {
     close_to(done.elapsed.0, 100.0 * (io.0 + copy.0), 1e-3);
     // The copy alone: a call of 1.5 us, a start of 8 us, 1 MiB at 28.3 GB/s = 37.05 us.
     close_to(copy.0, 1500.0 + 8000.0 + 1048576.0 / 28.3, 0.01);
-    assert_eq!(done.reading.calls["hipMemcpy"].count, 100);
+    assert_eq!(done.reading.calls["hipMemcpyHtoD"].count, 100);
     // Even with 8 in flight, copies that the only thread waits for leave it 1 MiB each
     // 1.48 + 46.55 us and more, where the drive needs 262: the drive stays the limit.
     close_to(open(&machine, &case("blocking-pinned", 8)).unwrap().rate(800), 4.0, 0.03);
@@ -363,15 +363,19 @@ fn refusals() {
 fn faults_on_order() {
     let write = "r0.numa0.paged > r0.store0.file by uring@numa0[seq-write,direct,own,8MiB,q4,n1,t2] x 64KiB";
     let with = |fault| node(&Options { faults: vec![fault], ..still() });
-    let machine = with(Fault::fails("storage.reap", 1, Severity::Transient));
+    let machine =
+        with(Fault::says("storage.reap", 1, Severity::Transient, "input/output error (EIO)"));
     let bench = open(&machine, write).unwrap();
     let gate = machine.gate().unwrap();
     bench.open.submit(&gate, 10).unwrap();
     gate.release().unwrap();
-    assert!(bench.open.reap().is_err());
+    let error = bench.open.reap().unwrap_err();
+    assert_eq!(error.reason, "input/output error (EIO)");
     assert_eq!(bench.open.reap().unwrap().ops, 10);
-    let machine = with(Fault::fails("storage.open", 1, Severity::Exhausted));
-    assert!(open(&machine, write).is_err());
+    let full = Fault::says("storage.open", 1, Severity::Exhausted, "no space left on device");
+    let machine = with(full);
+    let error = open(&machine, write).map(|_| ()).unwrap_err();
+    assert!(error.reason.contains("no space left"), "{error}");
     open(&machine, write).unwrap().verify().unwrap();
     let machine = with(Fault::corrupts("storage.land", 1));
     let bench = open(&machine, write).unwrap();

@@ -25,8 +25,8 @@ pub(super) struct Stage {
     pub(super) moving: f64,
     /// Whether the engine is busy from the start on, not only while bytes move.
     pub(super) serial: bool,
-    /// What the call is called.
-    pub(super) name: &'static str,
+    /// What the calls are called, into the GPU and out of it.
+    pub(super) names: [&'static str; 2],
 }
 
 /// What is to be done.
@@ -458,9 +458,9 @@ impl Sim<'_> {
 
     /// Calls for the copy of a slot. The thread goes on after the call, or at the copy's end.
     fn copy(&mut self, worker: u32, slot: u32, stage: Stage, now: f64) {
-        if let Some(state) = self.slot(worker, slot) {
-            state.copying = now;
-        }
+        let Some(state) = self.slot(worker, slot) else { return };
+        state.copying = now;
+        let name = stage.names[usize::from(state.writes)];
         let ready = now + stage.call;
         let end = if stage.serial {
             self.engine.max(ready) + stage.alpha + stage.moving
@@ -474,7 +474,7 @@ impl Sim<'_> {
         self.put(end, What::Copied(worker, slot));
         let until = if stage.pipelined { ready } else { end };
         self.out.user += until - now;
-        self.tally(stage.name, until - now);
+        self.tally(name, until - now);
         self.put(until, What::Run(worker));
     }
 
