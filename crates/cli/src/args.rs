@@ -276,7 +276,7 @@ pub(crate) struct ReportArgs {
     /// Write a table with a row a raw sample; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv_raw: Option<PathBuf>,
-    /// Print messages and collectives as other tools do, for scripts that parse those, and nothing
+    /// Print messages, collectives and I/O as other tools do, for scripts that parse those, and nothing
     /// else.
     #[arg(long, value_enum, conflicts_with_all = ["html", "csv", "csv_raw"])]
     pub(crate) format: Option<Format>,
@@ -292,6 +292,8 @@ pub(crate) enum Format {
     Osu,
     /// nccl-tests and rccl-tests: all_reduce_perf and the others, for NCCL and RCCL.
     NcclTests,
+    /// elbencho: its table of first done and last done, for I/O of files.
+    Elbencho,
 }
 
 /// Which runs to compare.

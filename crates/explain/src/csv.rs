@@ -7,7 +7,7 @@ use pathline_stats::Summary;
 use crate::figure::Way;
 use crate::run::{Quantity, Run};
 
-const COLUMNS: [&str; 32] = [
+const COLUMNS: [&str; 41] = [
     "case",
     "suites",
     "world",
@@ -40,13 +40,26 @@ const COLUMNS: [&str; 32] = [
     "published",
     "published_source",
     "why",
+    "iops",
+    "first_done_iops",
+    "lat_min_us",
+    "lat_p50_us",
+    "lat_p99_us",
+    "lat_p999_us",
+    "lat_max_us",
+    "cpu_us_per_io",
+    "requests_per_io",
 ];
+
+/// Columns that only I/O has; they come last.
+const OF_IO: usize = 9;
 
 const RAW_COLUMNS: [&str; 10] =
     ["case", "world", "flow", "rank", "timer", "reps", "steps", "moved_bytes", "sample", "ns"];
 
 /// One row a series, and one for every case without figures. A rate is payload in GB/s (1e9 B/s),
-/// a latency is ns a step; `quantity` says which. The ceiling is that of the whole case.
+/// a latency is ns a step; `quantity` says which. The ceiling is that of the whole case. I/O of files
+/// has nine columns more, the last ones.
 pub fn export(journal: &Journal, network: Option<&Network>) -> String {
     let run = Run::new(journal, network);
     let mut table = Table::new(&COLUMNS);
@@ -54,8 +67,9 @@ pub fn export(journal: &Journal, network: Option<&Network>) -> String {
         let text = outcome.case().to_string();
         let plain = |suites: &[String], state: &str, why: &str| {
             let mut row = vec![text.clone(), suites.join(" "), world(journal), state.to_owned()];
-            row.resize(COLUMNS.len() - 1, String::new());
+            row.resize(COLUMNS.len() - OF_IO - 1, String::new());
             row.push(why.to_owned());
+            row.resize(COLUMNS.len(), String::new());
             row
         };
         match outcome {
@@ -121,8 +135,16 @@ fn series(
         row.push(maybe(published.as_ref().map(|p| p.value)));
         row.push(published.map_or(String::new(), |p| p.source));
         row.push(String::new());
+        row.extend(of_io(series).map(maybe));
         table.row(&row);
     }
+}
+
+/// Medians over samples; latencies of all samples together.
+fn of_io(series: &Series) -> [Option<f64>; OF_IO] {
+    let Some(told) = crate::figures::told(series) else { return [None; OF_IO] };
+    let [min, half, p99, p999, max] = told.latency;
+    [told.iops, told.first_iops, min, half, p99, p999, max, told.cpu_us, told.requests]
 }
 
 /// Route, narrowest hop, and what bounds the case in the end.

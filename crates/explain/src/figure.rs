@@ -28,6 +28,12 @@ pub enum Body {
     Curves(Curves),
     /// Values side by side.
     Bars(Bars),
+    /// Values of several units by row.
+    Sheet(Sheet),
+    /// Parts of a whole, one whole a row.
+    Stacks(Stacks),
+    /// Differences by row and column, of several statistics beside each other.
+    Gaps(Gaps),
 }
 
 /// Whether more or less is better.
@@ -166,6 +172,103 @@ pub struct Bar {
     pub label: String,
     /// Its value.
     pub cell: Cell,
+}
+
+/// Values of several units: one quantity a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sheet {
+    /// What the rows are.
+    pub row_axis: String,
+    /// Quantities, left to right.
+    pub columns: Vec<Column>,
+    /// Rows, top to bottom, each with a cell a column.
+    pub rows: Vec<(String, Vec<Cell>)>,
+}
+
+/// One quantity of a sheet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// What it is: `p99`.
+    pub name: String,
+    /// Its unit; empty of a mere number.
+    pub unit: String,
+    /// Which way is good.
+    pub better: Better,
+}
+
+/// Parts of a whole, one whole a row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stacks {
+    /// What the whole is: `time in calls`.
+    pub whole: String,
+    /// Rows, top to bottom.
+    pub stacks: Vec<Stack>,
+}
+
+/// One whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stack {
+    /// Its name.
+    pub label: String,
+    /// Its parts, the greatest first.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Its name: a function's.
+    pub name: String,
+    /// How often, and how long each: `1280 calls of 41.2 us`.
+    pub words: String,
+    /// Its share in percent.
+    pub cell: Cell,
+}
+
+/// What one thing takes more than another, by row and column, of several statistics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gaps {
+    /// `us`.
+    pub unit: String,
+    /// What is subtracted: `host`.
+    pub base: String,
+    /// From what: `gpu0`.
+    pub other: String,
+    /// What the rows are: `threads`.
+    pub row_axis: String,
+    /// What the columns are: `depth`.
+    pub col_axis: String,
+    /// Row labels.
+    pub rows: Vec<String>,
+    /// Column labels.
+    pub cols: Vec<String>,
+    /// Statistics: name, and its cells by row and column.
+    pub panels: Vec<(String, Vec<Vec<Gap>>)>,
+}
+
+/// One difference, from samples taken in turn.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Gap {
+    /// The median of the paired differences, and its interval.
+    pub cell: Cell,
+    /// What is subtracted, of all samples together.
+    pub base: Option<f64>,
+    /// From what.
+    pub other: Option<f64>,
+    /// Pairs of samples.
+    pub pairs: usize,
+    /// Whether the interval contains zero.
+    pub is_zero: bool,
+    /// Why the difference does not tell what it seems to: one of the two is saturated.
+    pub saturated: Option<String>,
+}
+
+impl Gap {
+    /// The difference over what is subtracted.
+    pub fn relative(&self) -> Option<f64> {
+        let base = self.base.filter(|b| *b > 0.0)?;
+        Some(self.cell.value? / base)
+    }
 }
 
 /// Everything that a report shows of one run.

@@ -1,7 +1,9 @@
-//! A run's messages and collectives as other tools print them, for scripts that parse those.
+//! A run's messages, collectives and I/O as other tools print them, for scripts that parse those.
 //!
 //! Numbers are made as the tools make them: means over repetitions of each rank's own time. What a
 //! record does not have is left out or written `N/A`, never made up.
+
+mod elbencho;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,6 +13,8 @@ use pathline_schema::{
 };
 
 use crate::figures::{Counted, counted, partners};
+
+pub use elbencho::elbencho;
 
 /// Version of the benchmarks whose columns are printed.
 const OSU: &str = "7.5";

@@ -31,6 +31,7 @@ pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
         let doubts = doubts.into_iter().chain([cut(run.journal)]).flat_map(warn);
         return told.chain(plain(skips(run.journal))).chain(doubts).collect();
     }
+    let [files, into_gpus, in_calls] = figures::storage_sentences(run);
     [
         plain(host_rates(run)),
         plain(crossover(run)),
@@ -55,6 +56,9 @@ pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
         plain(figures::collectives_sentence(run, "ccl-collectives")),
         plain(figures::messages_sentence(run, Via::Ucx)),
         plain(figures::shared_memory_sentence(run)),
+        plain(files),
+        plain(into_gpus),
+        plain(in_calls),
         plain(route(run)),
         plain(loads(run)),
         plain(latency(figures)),
@@ -93,8 +97,13 @@ fn single(run: &Run) -> Vec<String> {
         let published = cell.published.map_or(String::new(), |p| {
             format!(", published {} ({})", words::number(p.value), p.source)
         });
+        let io = match entry.state {
+            State::Sampled([series]) => figures::told(series),
+            _ => None,
+        };
+        let io = io.map_or(String::new(), |told| told.words());
         Some(format!(
-            "{} {} +-{}{of}{published}: {}.",
+            "{} {} +-{}{io}{of}{published}: {}.",
             words::number(value),
             quantity.unit(),
             words::percent(cell.half_width / value),

@@ -21,7 +21,7 @@ pub fn build(journal: &Journal, network: Option<&Network>) -> Report {
         headlines: headlines::all(&run, &figures),
         figures,
         absences: absences(journal),
-        notes: notes(journal),
+        notes: notes(&run),
         conditions: conditions(&run),
         gpus: crate::gpus::rows(journal),
         state: state(journal),
@@ -55,20 +55,21 @@ fn absences(journal: &Journal) -> Vec<Absence> {
     absences
 }
 
-/// Doubts of the run, then those of the topology.
-fn notes(journal: &Journal) -> Vec<Doubt> {
+/// Doubts of the run, then those of the topology and of its storage.
+fn notes(run: &Run) -> Vec<Doubt> {
+    let journal = run.journal;
     let doubt = |code: &str, subject: &str, text: &str| Doubt {
         code: code.into(),
         subject: subject.into(),
         text: text.into(),
     };
-    let run = journal.notes.iter().map(|n| doubt(&n.code, &n.subject, &n.text));
+    let noted = journal.notes.iter().map(|n| doubt(&n.code, &n.subject, &n.text));
     let warnings = journal.topology.warnings.iter();
     let topology = warnings.map(|w| doubt("topology", &w.subject, &w.text));
     let torn = journal
         .torn
         .then(|| doubt("torn", "journal", "The last line was cut off and is left out."));
-    run.chain(topology).chain(torn).collect()
+    noted.chain(topology).chain(torn).chain(figures::storage_doubts(run)).collect()
 }
 
 /// The first reading and the last one.
@@ -129,7 +130,10 @@ fn conditions(run: &Run) -> Vec<(String, String)> {
     rows.push(("Noise", noise.unwrap_or_default()));
     rows.push(("Version", format!("pathline {}, journal format {}", begin.version, begin.schema)));
     rows.retain(|(_, value)| !value.trim().is_empty());
-    rows.into_iter().map(|(label, value)| (label.to_owned(), value)).collect()
+    let mut rows: Vec<(String, String)> =
+        rows.into_iter().map(|(label, value)| (label.to_owned(), value)).collect();
+    rows.extend(figures::storage_conditions(run));
+    rows
 }
 
 /// The processes that measured together: how many and where, what each has, and their libraries.

@@ -3,6 +3,7 @@
 pub(crate) mod agreement;
 mod draw;
 pub(crate) mod held;
+mod storage;
 
 use std::collections::BTreeMap;
 
@@ -29,8 +30,15 @@ const MATRICES: [&str; 14] = [
 ];
 
 /// Figures that would say the same again.
-const LEFT_OUT: [&str; 6] =
-    ["fan", "local-latency", "host-threads", "routes", "latency-host", "overhead-batch"];
+const LEFT_OUT: [&str; 7] = [
+    "fan",
+    "local-latency",
+    "host-threads",
+    "routes",
+    "latency-host",
+    "overhead-batch",
+    "storage-latency",
+];
 
 /// The most kinds of GPUs that are told apart; the page has them all.
 const MOST_GPUS: usize = 4;
@@ -49,6 +57,7 @@ pub fn summary(report: &Report, width: usize, colour: bool) -> String {
     headlines(&mut page, report);
     pictures(&mut page, report);
     matrices(&mut page, report);
+    storage::gaps(&mut page, report);
     absences(&mut page, report);
     notes(&mut page, report);
     page.finish()
@@ -97,8 +106,15 @@ fn pictures(page: &mut Page, report: &Report) {
     let shown = |f: &&Figure| !LEFT_OUT.contains(&f.id.as_str());
     for figure in report.figures.iter().filter(shown).filter(|f| crate::figures::has_value(f)) {
         match &figure.body {
+            // Its bars are many, and their sum is its finding.
+            Body::Bars(_) if figure.id == "storage-stages" => {
+                page.heading(&figure.title, "");
+                page.wrapped(" ", 1, &figure.finding);
+            }
             Body::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
             Body::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
+            Body::Sheet(all) if !all.rows.is_empty() => storage::sheet(page, figure, all),
+            Body::Stacks(all) if !all.stacks.is_empty() => storage::stacks(page, figure, all),
             _ => {}
         }
     }
@@ -108,6 +124,7 @@ fn pictures(page: &mut Page, report: &Report) {
 fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
     let x = |v: f64| match curves.x_unit.as_str() {
         "B" => pathline_schema::Bytes(v as u64).rounded(),
+        "depth" => format!("depth {v}"),
         unit if v.fract() == 0.0 => format!("{v} {unit}"),
         unit => format!("{} {unit}", words::number(v)),
     };

@@ -228,6 +228,9 @@ proptest! {
             }
             pathline_explain::figure::Body::Bars(b) => b.bars.iter().map(|b| (0.0, &b.cell)).collect(),
             pathline_explain::figure::Body::Matrix(m) => m.cells.iter().flatten().map(|c| (0.0, c)).collect(),
+            pathline_explain::figure::Body::Sheet(_)
+            | pathline_explain::figure::Body::Stacks(_)
+            | pathline_explain::figure::Body::Gaps(_) => Vec::new(),
         }) {
             prop_assert!(x.is_finite());
             prop_assert!(cell.value.is_none_or(|v| v.is_finite() && v >= 0.0), "{cell:?}");

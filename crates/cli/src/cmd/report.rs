@@ -34,6 +34,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
         let text = match format {
             Format::Osu => pathline_explain::format::osu(&journal),
             Format::NcclTests => pathline_explain::format::nccl_tests(&journal),
+            Format::Elbencho => pathline_explain::format::elbencho(&journal),
         };
         out!("{}", text.map_err(|why| anyhow!(why))?);
         return Ok(Exit::Fine);

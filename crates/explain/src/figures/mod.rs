@@ -17,6 +17,7 @@ mod pairs;
 mod patterns;
 mod routes;
 mod shared_memory;
+mod storage;
 mod sweep;
 mod switches;
 
@@ -44,6 +45,10 @@ pub(crate) use pairs::{Verb, levels_words, pairs};
 pub(crate) use patterns::sentence as patterns_sentence;
 pub(crate) use routes::{Slowdown, slowdowns};
 pub(crate) use shared_memory::sentence as shared_memory_sentence;
+pub(crate) use storage::{
+    conditions as storage_conditions, doubts as storage_doubts, sentences as storage_sentences,
+    told,
+};
 
 /// All figures, in the order of the suites; last what no suite's figure shows.
 pub(crate) fn all(run: &Run) -> Vec<Figure> {
@@ -66,6 +71,7 @@ pub(crate) fn all(run: &Run) -> Vec<Figure> {
     figures.extend(switches::figures(run));
     figures.extend(collectives::figures(run));
     figures.extend(shared_memory::figures(run));
+    figures.extend(storage::figures(run));
     let rest = others(run, &figures);
     figures.extend(rest);
     figures
@@ -113,6 +119,11 @@ pub(crate) fn cells(figure: &Figure) -> Box<dyn Iterator<Item = &Cell> + '_> {
         Body::Matrix(m) => Box::new(m.cells.iter().flatten()),
         Body::Curves(c) => Box::new(c.lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1))),
         Body::Bars(b) => Box::new(b.bars.iter().map(|b| &b.cell)),
+        Body::Sheet(s) => Box::new(s.rows.iter().flat_map(|r| &r.1)),
+        Body::Stacks(s) => Box::new(s.stacks.iter().flat_map(|s| s.parts.iter().map(|p| &p.cell))),
+        Body::Gaps(g) => {
+            Box::new(g.panels.iter().flat_map(|p| p.1.iter().flatten().map(|g| &g.cell)))
+        }
     }
 }
 

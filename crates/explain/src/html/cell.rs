@@ -1,7 +1,9 @@
 //! What one cell says: its share of the ceiling, its distance from what was published, its words.
 
 use super::number::{median, num, percent, signed_percent};
-use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Loss, Matrix, Way};
+use crate::figure::{
+    Bar, Bars, Better, Body, Cell, Curves, Gaps, Loss, Matrix, Sheet, Stacks, Way,
+};
 
 use super::number::tick;
 
@@ -140,6 +142,9 @@ pub(super) fn key_names(body: &Body) -> Vec<String> {
         Body::Matrix(m) => vec![m.row_axis.clone(), m.col_axis.clone()],
         Body::Curves(c) => vec!["line".to_owned(), axis_name(&c.x_unit).to_owned()],
         Body::Bars(_) => vec!["what".to_owned()],
+        Body::Sheet(s) => vec![s.row_axis.clone(), "quantity".to_owned()],
+        Body::Stacks(_) => vec!["what".to_owned(), "call".to_owned(), "how often".to_owned()],
+        Body::Gaps(g) => vec!["statistic".to_owned(), g.row_axis.clone(), g.col_axis.clone()],
     }
 }
 
@@ -159,6 +164,9 @@ pub(super) fn entries(body: &Body) -> Vec<Entry<'_>> {
         Body::Matrix(m) => matrix_entries(m),
         Body::Curves(c) => curve_entries(c),
         Body::Bars(b) => bar_entries(b),
+        Body::Sheet(s) => sheet_entries(s),
+        Body::Stacks(s) => stack_entries(s),
+        Body::Gaps(g) => gap_entries(g),
     };
     all.into_iter().filter(|e| !is_blank(e.cell)).collect()
 }
@@ -209,6 +217,47 @@ fn bar_entries(b: &Bars) -> Vec<Entry<'_>> {
     entries
 }
 
+fn sheet_entries(s: &Sheet) -> Vec<Entry<'_>> {
+    let mut entries = Vec::new();
+    for (label, cells) in &s.rows {
+        for (column, cell) in s.columns.iter().zip(cells) {
+            let unit = match column.unit.as_str() {
+                "" => String::new(),
+                unit => format!(", {unit}"),
+            };
+            let keys = vec![label.clone(), format!("{}{unit}", column.name)];
+            entries.push(Entry { place: keys.join(", "), keys, cell });
+        }
+    }
+    entries
+}
+
+fn stack_entries(s: &Stacks) -> Vec<Entry<'_>> {
+    let mut entries = Vec::new();
+    for stack in &s.stacks {
+        for part in &stack.parts {
+            let keys = vec![stack.label.clone(), part.name.clone(), part.words.clone()];
+            let place = format!("{}, {}", stack.label, part.name);
+            entries.push(Entry { keys, place, cell: &part.cell });
+        }
+    }
+    entries
+}
+
+fn gap_entries(g: &Gaps) -> Vec<Entry<'_>> {
+    let label = |labels: &[String], i: usize| labels.get(i).cloned().unwrap_or_default();
+    let mut entries = Vec::new();
+    for (name, rows) in &g.panels {
+        for (r, row) in rows.iter().enumerate() {
+            for (c, gap) in row.iter().enumerate() {
+                let keys = vec![name.clone(), label(&g.rows, r), label(&g.cols, c)];
+                entries.push(Entry { place: keys.join(", "), keys, cell: &gap.cell });
+            }
+        }
+    }
+    entries
+}
+
 /// Whether a cell stands for nothing, such as the diagonal of a matrix of pairs.
 pub(super) fn is_blank(cell: &Cell) -> bool {
     cell.value.is_none() && cell.absent.is_none() && cell.case.is_none() && cell.published.is_none()
@@ -220,6 +269,9 @@ pub(super) fn judge(body: &Body) -> Judge<'_> {
         Body::Matrix(m) => Judge { unit: &m.unit, better: m.better },
         Body::Curves(c) => Judge { unit: &c.y_unit, better: c.better },
         Body::Bars(b) => Judge { unit: &b.unit, better: b.better },
+        Body::Sheet(_) => Judge { unit: "", better: Better::Neither },
+        Body::Stacks(_) => Judge { unit: "%", better: Better::Neither },
+        Body::Gaps(g) => Judge { unit: &g.unit, better: Better::Neither },
     }
 }
 

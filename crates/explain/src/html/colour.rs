@@ -30,10 +30,15 @@ pub(super) fn step(share: f64) -> usize {
 
 /// The colour of a step.
 fn rgb(step: usize) -> Rgb {
+    between(&VIRIDIS, step)
+}
+
+/// The colour of a step between colours that are given at every tenth of the way.
+fn between(tenths: &[Rgb; 11], step: usize) -> Rgb {
     let place = step.min(STEPS - 1) as f64 / (STEPS - 1) as f64 * 10.0;
     let below = (place.floor() as usize).min(9);
     let t = place - below as f64;
-    std::array::from_fn(|i| VIRIDIS[below][i] * (1.0 - t) + VIRIDIS[below + 1][i] * t)
+    std::array::from_fn(|i| tenths[below][i] * (1.0 - t) + tenths[below + 1][i] * t)
 }
 
 /// Relative luminance (WCAG 2.2).
@@ -61,9 +66,42 @@ fn hex(rgb: Rgb) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
+/// From far below zero to far above it at every tenth of the way, through a light middle: blue and red of equal
+/// lightness, which differ for the colour-blind as well (after ColorBrewer's RdBu, Cynthia Brewer,
+/// Apache-2.0).
+const DIVERGING: [Rgb; 11] = [
+    [5.0, 48.0, 97.0],
+    [33.0, 102.0, 172.0],
+    [67.0, 147.0, 195.0],
+    [146.0, 197.0, 222.0],
+    [209.0, 229.0, 240.0],
+    [247.0, 247.0, 247.0],
+    [253.0, 219.0, 199.0],
+    [244.0, 165.0, 130.0],
+    [214.0, 96.0, 77.0],
+    [178.0, 24.0, 43.0],
+    [103.0, 0.0, 31.0],
+];
+
+/// The step of a difference, -1 to 1; beyond these it is the first and the last.
+pub(super) fn signed_step(share: f64) -> usize {
+    step((share + 1.0) / 2.0)
+}
+
+/// The colour of a step of a difference.
+fn signed_rgb(step: usize) -> Rgb {
+    between(&DIVERGING, step)
+}
+
 /// Style rules of all steps, and of the legend's gradient.
 pub(super) fn rules() -> String {
     let mut css = String::new();
+    for i in 0..STEPS {
+        let (paper, ink) = (hex(signed_rgb(i)), ink(signed_rgb(i)));
+        let _ = writeln!(css, ".heat .v{i}{{background-color:{paper};color:{ink}}}");
+    }
+    let stops: Vec<String> = (0..STEPS).map(|i| hex(signed_rgb(i))).collect();
+    let _ = writeln!(css, ".signed{{background:linear-gradient(90deg,{})}}", stops.join(","));
     for i in 0..STEPS {
         // Writing to a string cannot fail.
         let _ = writeln!(css, ".heat .q{i}{{background:{};color:{}}}", hex(rgb(i)), ink(rgb(i)));
@@ -91,6 +129,19 @@ mod tests {
             // WCAG 2.2, 1.4.3 (AA): 4.5 to 1.
             assert!(contrast(luminance(paper), ink) >= 4.5, "step {i}");
         }
+    }
+
+    #[test]
+    fn differences_are_legible_and_darker_the_farther_from_zero() {
+        for i in 0..STEPS {
+            let paper = signed_rgb(i);
+            let ink = if ink(paper) == "#000" { 0.0 } else { 1.0 };
+            assert!(contrast(luminance(paper), ink) >= 4.5, "step {i}");
+        }
+        let y: Vec<f64> = (0..STEPS).map(|i| luminance(signed_rgb(i))).collect();
+        assert!(y[..11].windows(2).all(|w| w[0] < w[1]) && y[10..].windows(2).all(|w| w[0] > w[1]));
+        // Zero is the middle; a quarter of the way up is step 10 + 10 / 4.
+        assert_eq!([signed_step(-1.0), signed_step(0.0), signed_step(0.25)], [0, 10, 13]);
     }
 
     #[test]

@@ -203,7 +203,7 @@ fn y_ticks(y: Scale) -> Vec<f64> {
 
 /// Whether a unit counts things, which come whole and double.
 fn is_count(unit: &str) -> bool {
-    ["threads", "ranks", "pairs"].contains(&unit)
+    ["threads", "ranks", "pairs", "depth"].contains(&unit)
 }
 
 fn x_ticks(x: Scale, unit: &str) -> Vec<f64> {

@@ -5,8 +5,8 @@ use pathline_schema::{
 };
 
 use crate::figure::{
-    Absence, Bar, Bars, Better, Body, Cell, Curves, Doubt, Figure, Headline, Line, Matrix,
-    Published, Report, Tone,
+    Absence, Bar, Bars, Better, Body, Cell, Column, Curves, Doubt, Figure, Gap, Gaps, Headline,
+    Line, Matrix, Part, Published, Report, Sheet, Stack, Stacks, Tone,
 };
 
 fn case(text: &str) -> Case {
@@ -34,6 +34,57 @@ fn width(a: usize, b: usize) -> f64 {
         (0, 6) | (2, 4) | (0, 7) | (1, 6) | (2, 5) | (3, 4) | (1, 7) | (3, 5) => 2.0,
         _ => 1.0,
     }
+}
+
+fn reads() -> Figure {
+    let cell = |v: f64| Cell { value: Some(v), half_width: v / 50.0, ..Cell::default() };
+    let column = |name: &str, better| Column { name: name.into(), unit: "us".into(), better };
+    let body = Body::Sheet(Sheet {
+        row_axis: "case".into(),
+        columns: vec![column("last done", Better::Higher), column("p50", Better::Lower)],
+        rows: vec![
+            ("depth 1".into(), vec![cell(19_724.0), cell(50.7)]),
+            ("depth 4".into(), vec![cell(48_309.0), Cell::default()]),
+        ],
+    });
+    figure("storage", "storage-all", "Random reads", "Depth 4 gives 2.4 times as many.", body)
+}
+
+fn in_calls() -> Figure {
+    let part = |name: &str, share| Part {
+        name: name.into(),
+        words: "9000 calls of 47.0 us".into(),
+        cell: Cell { value: Some(share), ..Cell::default() },
+    };
+    let parts = vec![part("hipMemcpy", 54.0), part("hipHostUnregister", 45.0), part("pread", 1.0)];
+    let stacks = vec![Stack { label: "gpu0, blocking".into(), parts }];
+    let body = Body::Stacks(Stacks { whole: "time in calls".into(), stacks });
+    figure("storage", "storage-calls", "Time in calls", "hipMemcpy takes 54 %.", body)
+}
+
+fn added() -> Figure {
+    let gap = |v: f64, is_zero| Gap {
+        cell: Cell { value: Some(v), half_width: 1.0, ..Cell::default() },
+        base: Some(50.7),
+        other: Some(50.7 + v),
+        pairs: 9,
+        is_zero,
+        saturated: (v > 50.0).then(|| "host: no more".to_owned()),
+    };
+    let body = Body::Gaps(Gaps {
+        unit: "us".into(),
+        base: "host".into(),
+        other: "gpu0".into(),
+        row_axis: "threads".into(),
+        col_axis: "depth".into(),
+        rows: vec!["1".into()],
+        cols: ["1", "4", "16", "32"].map(str::to_owned).into(),
+        panels: vec![(
+            "p50".into(),
+            vec![vec![gap(14.0, false), gap(0.3, true), gap(88.0, false), Gap::default()]],
+        )],
+    });
+    figure("storage", "storage-gap", "gpu0 minus host", "gpu0 adds 14 us.", body)
 }
 
 /// A little of everything, the same every time.
@@ -358,7 +409,7 @@ pub(super) fn host() -> (Report, Topology) {
             text: "Streaming stores overtake memcpy from 2 MiB on, by 38 % at 1 GiB.".into(),
             tone: Tone::Good,
         }],
-        figures: vec![copies(), chase(), threads()],
+        figures: vec![copies(), chase(), threads(), reads(), in_calls(), added()],
         absences: absences.collect(),
         notes: vec![Doubt {
             code: "clock-step".into(),

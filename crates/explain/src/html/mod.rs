@@ -10,11 +10,14 @@ mod build;
 mod cell;
 mod colour;
 mod curves;
+mod gaps;
 pub(crate) mod held;
 mod machine;
 mod matrix;
 mod number;
 mod scale;
+mod sheet;
+mod stacks;
 mod table;
 
 #[cfg(test)]
@@ -271,6 +274,9 @@ fn write_figure(h: &mut Html, id: &str, figure: &Figure, simulated: bool) {
             Body::Matrix(m) => matrix::write(h, m, judge, &figure.title),
             Body::Curves(c) => curves::write(h, c, judge, &figure.title),
             Body::Bars(b) => bars::write(h, b, judge, &figure.title),
+            Body::Sheet(s) => sheet::write(h, s, &figure.title),
+            Body::Stacks(s) => stacks::write(h, s, &figure.title),
+            Body::Gaps(g) => gaps::write(h, g, &figure.title),
         }
         if let Some(agreement) = cell::agreement(&entries) {
             write_agreement(h, &agreement);

@@ -28,10 +28,12 @@ fn columns(judge: Judge<'_>) -> Vec<Column> {
     let share_name = if judge.better == Better::Lower { "bound / value" } else { "of ceiling" };
     let plain = Judge { unit: "", better: judge.better };
     let share = move |c: &Cell| plain.share(c).map(percent);
+    let median = match judge.unit {
+        "" => "median".to_owned(),
+        unit => format!("median, {unit}"),
+    };
     vec![
-        Column::new(format!("median, {}", judge.unit), "n", move |c| {
-            value(c).map(|v| plain.num(v))
-        }),
+        Column::new(median, "n", move |c| value(c).map(|v| plain.num(v))),
         Column::new("± 95 %", "n", |c| value(c).and(half_width(c)).map(num)),
         Column::new("ceiling", "n", |c| c.ceiling.map(num)),
         Column::new(share_name, "n", share),

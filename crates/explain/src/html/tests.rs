@@ -155,6 +155,38 @@ fn poison_figure(figure: &mut Figure) {
                 poison_cell(&mut bar.cell);
             }
         }
+        Body::Sheet(s) => {
+            s.row_axis = bad();
+            for column in &mut s.columns {
+                (column.name, column.unit) = (bad(), bad());
+            }
+            for (label, cells) in &mut s.rows {
+                *label = bad();
+                cells.iter_mut().for_each(poison_cell);
+            }
+        }
+        Body::Stacks(s) => {
+            s.whole = bad();
+            for stack in &mut s.stacks {
+                stack.label = bad();
+                for part in &mut stack.parts {
+                    (part.name, part.words) = (bad(), bad());
+                    poison_cell(&mut part.cell);
+                }
+            }
+        }
+        Body::Gaps(g) => {
+            (g.unit, g.base, g.other) = (bad(), bad(), bad());
+            (g.row_axis, g.col_axis) = (bad(), bad());
+            g.rows.iter_mut().chain(&mut g.cols).for_each(|label| *label = bad());
+            for (name, rows) in &mut g.panels {
+                *name = bad();
+                for gap in rows.iter_mut().flatten() {
+                    gap.saturated = Some(bad());
+                    poison_cell(&mut gap.cell);
+                }
+            }
+        }
     }
 }
 

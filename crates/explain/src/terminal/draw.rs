@@ -90,6 +90,18 @@ impl Paint {
             (None, _) => format!("{text:>4} "),
         }
     }
+    /// A difference in the colour of its share of what it is to: blue below, red above.
+    pub(super) fn signed(self, text: &str, share: Option<f64>) -> String {
+        let Some(share) = share.filter(|_| self.colour) else { return text.to_owned() };
+        let (back, front) = match share {
+            s if s >= 0.5 => (124, 255),
+            s if s >= 0.1 => (173, 16),
+            s if s >= 0.0 => (223, 16),
+            s if s > -0.1 => (153, 16),
+            _ => (25, 255),
+        };
+        format!("\x1b[48;5;{back};38;5;{front}m{text}\x1b[0m")
+    }
     /// What the shades mean, in 59 columns.
     pub(super) fn legend(self) -> String {
         let shades = if self.colour {

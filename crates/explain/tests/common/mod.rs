@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod storage;
+
 use std::collections::BTreeMap;
 
 use pathline_schema::{

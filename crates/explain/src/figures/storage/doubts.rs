@@ -1,0 +1,175 @@
+//! What is doubtful about I/O, and what is under the files.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Io, IoCache, IoEngine, StoreFacts};
+
+use super::{Asked, Job, jobs};
+use crate::figure::Doubt;
+use crate::run::{Run, State};
+use crate::words;
+
+/// An I/O that takes so many times the median is an outlier.
+const FAR: f64 = 100.0;
+
+/// The time that mq-deadline lets a read wait before it must be served, ns, unless told otherwise
+/// (Documentation/block/deadline-iosched in Linux: `read_expire` 500 ms).
+const EXPIRY_NS: (f64, f64) = (450e6, 650e6);
+
+/// Requests an I/O from which it is called split.
+const SPLIT: f64 = 1.2;
+
+fn facts<'a>(run: &Run<'a>, store: u32) -> Option<&'a StoreFacts> {
+    run.journal.begin.stores.get(store as usize)
+}
+
+/// What each store is: its path, file system, device, queues.
+pub(crate) fn conditions(run: &Run) -> Vec<(String, String)> {
+    let stores = run.journal.begin.stores.iter().enumerate();
+    stores.map(|(i, facts)| (format!("store{i}"), store_words(facts))).collect()
+}
+
+fn store_words(facts: &StoreFacts) -> String {
+    let mut parts = vec![facts.path.clone()];
+    let mut add = |text: String| parts.extend(Some(text).filter(|t| !t.is_empty()));
+    let named = |text: &str, name: &str| match text {
+        "" => String::new(),
+        text => format!("{name} {text}"),
+    };
+    add(facts.file_system.clone());
+    add(named(&facts.options, "options"));
+    add(named(&facts.device, "on"));
+    add(facts.model.clone());
+    add(facts.numa.map_or(String::new(), |n| format!("at numa{n}")));
+    add(named(&facts.scheduler, "scheduler"));
+    if facts.queues > 0 {
+        add(words::count(facts.queues as usize, "hardware queue"));
+        add(if facts.polls { "which can be polled".into() } else { "none polled".into() });
+    }
+    if facts.logical_block.0 > 0 {
+        add(format!("logical block {}", facts.logical_block));
+    }
+    if facts.max_request.0 > 0 {
+        add(format!("requests of at most {}", facts.max_request));
+    }
+    if facts.max_segments > 0 {
+        add(format!("in {}", words::count(facts.max_segments as usize, "segment")));
+    }
+    if facts.free.0 > 0 {
+        add(format!("{} free at the start", facts.free.rounded()));
+    }
+    if let Some(why) = &facts.without {
+        add(format!("not measured: {why}"));
+    }
+    parts.join(", ")
+}
+
+pub(crate) fn doubts(run: &Run) -> Vec<Doubt> {
+    let jobs = jobs(run);
+    let mut doubts: Vec<Doubt> = Vec::new();
+    let mut add = |code: &str, subject: String, text: String| {
+        doubts.push(Doubt { code: code.into(), subject, text });
+    };
+    for job in &jobs {
+        if let Some(text) = outliers(run, job) {
+            add("outliers", job.entry.case.to_string(), text);
+        }
+        if let Some(text) = indirect(job) {
+            add("not-direct", job.entry.case.to_string(), text);
+        }
+    }
+    for (store, (job, requests, n)) in split(&jobs) {
+        let limits = facts(run, store).map_or(String::new(), |f| {
+            let limit = |what: &str, text: String| format!("; the device takes {what} of {text}");
+            match (f.max_request.0, f.max_segments) {
+                (0, 0) => String::new(),
+                (0, n) => format!("; a request has at most {n} segments"),
+                (_, 0) => limit("requests", f.max_request.to_string()),
+                (_, n) => limit("requests", format!("{} in {n} segments", f.max_request)),
+            }
+        });
+        add(
+            "split",
+            format!("store{store}"),
+            format!(
+                "{} are split, at most into {} requests each ({}){limits}. What others did on the \
+                 device meanwhile counts, too.",
+                words::count(n, "case"),
+                words::number(requests),
+                job.work()
+            ),
+        );
+    }
+    for (why, n) in refused(run) {
+        add(
+            "no-polling",
+            "io_uring".into(),
+            format!("{} polled for completions not measured: {why}", words::count(n, "case")),
+        );
+    }
+    doubts
+}
+
+/// I/Os that took far longer than the median, and what their time looks like.
+fn outliers(run: &Run, job: &Job<'_, '_>) -> Option<String> {
+    let all = job.latencies();
+    let median = all.quantile(0.5)?.0;
+    let longest = all.max_ns as f64;
+    if longest <= FAR * median || median <= 0.0 {
+        return None;
+    }
+    let first = pathline_schema::Histogram::bucket((FAR * median) as u64);
+    let far: u64 = all.counts.iter().filter(|(bucket, _)| *bucket > first).map(|(_, n)| n).sum();
+    let scheduler = facts(run, job.store()).map_or("", |f| f.scheduler.as_str());
+    let at_expiry = longest >= EXPIRY_NS.0 && longest <= EXPIRY_NS.1;
+    let like = match (at_expiry, scheduler) {
+        (true, "mq-deadline") => {
+            "; that is near the 500 ms after which its scheduler, mq-deadline, serves a read that waits"
+        }
+        (true, _) => "; that is near the 500 ms after which mq-deadline serves a read that waits",
+        _ => "",
+    };
+    Some(format!(
+        "{} of {} took more than {FAR} times the median of {} us, the longest {} ms{like}.",
+        far.max(1),
+        words::count(usize::try_from(all.count()).unwrap_or(usize::MAX), "I/O"),
+        words::number(median / 1e3),
+        words::number(longest / 1e6),
+    ))
+}
+
+/// GPU direct that is not direct.
+fn indirect(job: &Job<'_, '_>) -> Option<String> {
+    let engine = job.entry.engine();
+    let compat = job.io.engine == IoEngine::Gds && engine.to_lowercase().contains("compat");
+    compat.then(|| {
+        format!("{engine}: the library staged the bytes through host memory itself; its rate is none of GPU direct")
+    })
+}
+
+/// Of each store how many cases are split into several requests, and which of them most.
+fn split<'j, 'b, 'a>(jobs: &'j [Job<'b, 'a>]) -> BTreeMap<u32, (&'j Job<'b, 'a>, f64, usize)> {
+    let mut split: BTreeMap<u32, (&Job, f64, usize)> = BTreeMap::new();
+    for job in jobs.iter().filter(|j| j.io.cache == IoCache::Direct) {
+        let Some(requests) = job.value(Asked::Requests).filter(|r| *r > SPLIT) else { continue };
+        let worst = split.entry(job.store()).or_insert((job, requests, 0));
+        worst.2 += 1;
+        if requests > worst.1 {
+            (worst.0, worst.1) = (job, requests);
+        }
+    }
+    split
+}
+
+/// Why cases that poll for completions have no figures.
+fn refused(run: &Run) -> BTreeMap<String, usize> {
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let polls = |io: &Io| io.engine == IoEngine::UringPoll;
+    for entry in &run.entries {
+        let State::Absent(why) = entry.state else { continue };
+        if entry.case.timed.iter().filter_map(|f| f.by.io()).any(polls) {
+            *reasons.entry(words::reason(entry.case, why).to_owned()).or_default() += 1;
+        }
+    }
+    reasons
+}

@@ -1,0 +1,252 @@
+//! What a GPU at the end adds to the latency of I/O, over depth and workers.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Io, IoEngine, IoStage, Mem, Place};
+use pathline_stats::{Summary, inflation};
+
+use super::{Asked, Job, SUITE, command};
+use crate::figure::{Body, Cell, Figure, Gap, Gaps};
+use crate::run::Run;
+use crate::words;
+
+/// Throughput that grows with less than this power of what is in flight no longer grows: twice as
+/// many in flight give less than 19 % more.
+const GROWS: f64 = 0.25;
+
+/// Statistics that are compared.
+const PANELS: [(&str, Asked); 4] = [
+    ("min", Asked::Min),
+    ("p50", Asked::Quantile(0.5)),
+    ("p99", Asked::Quantile(0.99)),
+    ("max", Asked::Max),
+];
+
+/// Whether a case of I/O with a GPU and one without do the same I/O.
+pub(super) fn same_io(gpu: &Job<'_, '_>, host: &Job<'_, '_>) -> bool {
+    let plain = |io: &Io| Io { stage: None, batch: 1, engine: IoEngine::Uring, ..*io };
+    let engines = gpu.io.engine == host.io.engine || gpu.io.engine == IoEngine::Gds;
+    host.gpu().is_none()
+        && gpu.gpu().is_some()
+        && engines
+        && plain(gpu.io) == plain(host.io)
+        && gpu.block() == host.block()
+        && gpu.store() == host.store()
+        && gpu.flow.by.at() == host.flow.by.at()
+}
+
+/// The same I/O with host memory at its end: at best with that which the blocks pass on their way.
+pub(super) fn host_of<'b, 'a>(gpu: &Job<'b, 'a>, jobs: &[Job<'b, 'a>]) -> Option<Job<'b, 'a>> {
+    let unlike = |host: &Job| {
+        let memory = match (gpu.io.stage.map(|stage| stage.through), host.flow.io_ends().1.mem) {
+            (Some(through), mem) if mem == through => 0,
+            // What is registered was pageable; what is pinned may be of large pages.
+            (Some(Mem::Registered), Mem::Paged) | (Some(Mem::Pinned) | None, Mem::Huge) => 1,
+            (_, Mem::Paged | Mem::Huge) => 2,
+            _ => 3,
+        };
+        (host.series().is_none(), host.io.batch != gpu.io.batch, memory)
+    };
+    jobs.iter().filter(|host| same_io(gpu, host)).min_by_key(|host| unlike(host)).copied()
+}
+
+/// What the cells of one map have in common.
+type Key = (Place, Place, Io, pathline_schema::Bytes, Option<IoStage>);
+
+fn key(job: &Job<'_, '_>) -> Key {
+    let io = Io { depth: 1, batch: 1, threads: 1, ..*job.io };
+    (job.flow.src, job.flow.dst, io, job.block(), job.io.stage)
+}
+
+pub(super) fn figures(run: &Run, jobs: &[Job<'_, '_>]) -> Vec<Figure> {
+    let mut keys: Vec<Key> = Vec::new();
+    for job in jobs.iter().filter(|j| j.gpu().is_some()) {
+        if !keys.contains(&key(job)) {
+            keys.push(key(job));
+        }
+    }
+    let of = |wanted: &Key| jobs.iter().filter(|j| key(j) == *wanted).copied().collect::<Vec<_>>();
+    keys.iter().filter_map(|wanted| figure(run, &of(wanted), jobs)).collect()
+}
+
+fn figure(run: &Run, gpu: &[Job<'_, '_>], jobs: &[Job<'_, '_>]) -> Option<Figure> {
+    let first = gpu.first()?;
+    let depths: Vec<u32> =
+        gpu.iter().map(|j| j.io.depth).collect::<BTreeSet<_>>().into_iter().collect();
+    let threads: Vec<u32> =
+        gpu.iter().map(|j| j.io.threads).collect::<BTreeSet<_>>().into_iter().collect();
+    let panel = |asked: Asked| -> Vec<Vec<Gap>> {
+        let cell = |t: u32, d: u32| {
+            let job = gpu.iter().find(|j| (j.io.threads, j.io.depth) == (t, d));
+            job.map_or_else(Gap::default, |job| gap(job, jobs, asked))
+        };
+        threads.iter().map(|&t| depths.iter().map(|&d| cell(t, d)).collect()).collect()
+    };
+    let panels: Vec<(String, Vec<Vec<Gap>>)> =
+        PANELS.iter().map(|(name, asked)| ((*name).to_owned(), panel(*asked))).collect();
+    let told = || panels.iter().flat_map(|p| p.1.iter().flatten());
+    // One cell is no map; the stages tell of it.
+    if told().filter(|g| g.cell.value.is_some()).count() < 2 * PANELS.len() {
+        return None;
+    }
+    let name = first.memory();
+    let staging = first.staging();
+    let io = first.io;
+    let word = match (io.stage, io.engine) {
+        (Some(stage), _) => stage.to_string(),
+        (None, engine) => engine.to_string(),
+    };
+    let at = first.flow.by.at();
+    Some(Figure {
+        id: format!(
+            "storage-gap-{name}-store{}-{at}-{}-{}-{}-{}-{}-{word}",
+            first.store(),
+            io.engine,
+            io.order,
+            io.op,
+            first.block(),
+            io.cache
+        ),
+        suite: SUITE.into(),
+        title: format!("{name} minus host: latency of {}, {staging}", first.work()),
+        finding: finding(&name, &panels, &depths, &threads),
+        command: command(run, ""),
+        body: Body::Gaps(Gaps {
+            unit: "us".into(),
+            base: "host".into(),
+            other: name,
+            row_axis: "threads".into(),
+            col_axis: "depth".into(),
+            rows: threads.iter().map(u32::to_string).collect(),
+            cols: depths.iter().map(u32::to_string).collect(),
+            panels,
+        }),
+    })
+}
+
+/// The median of the differences of samples taken in turn, and its interval, which is widened where
+/// neighbours resemble each other.
+fn gap(job: &Job<'_, '_>, jobs: &[Job<'_, '_>], asked: Asked) -> Gap {
+    let case = Some(job.entry.case.clone());
+    let absent = |why: String| Gap {
+        cell: Cell { absent: Some(why), case: case.clone(), ..Cell::default() },
+        ..Gap::default()
+    };
+    if let crate::run::State::Absent(why) = job.entry.state {
+        return absent(why.to_owned());
+    }
+    let Some(host) = host_of(job, jobs) else {
+        return absent("the same I/O with host memory is not in this run".into());
+    };
+    if let crate::run::State::Absent(why) = host.entry.state {
+        return absent(format!("the same I/O with host memory has no figure: {why}"));
+    }
+    let apart: Vec<f64> =
+        job.values(asked).into_iter().zip(host.values(asked)).map(|(a, b)| a - b).collect();
+    let Some(summary) = Summary::of(&apart) else {
+        return absent("no pair of samples has latencies".into());
+    };
+    let stretch = inflation(&apart);
+    let (below, above) = (summary.median - summary.low, summary.high - summary.median);
+    let is_zero =
+        summary.median - stretch * below <= 0.0 && summary.median + stretch * above >= 0.0;
+    let saturated = saturated(job, jobs)
+        .map(|why| format!("{}: {why}", job.memory()))
+        .or_else(|| saturated(&host, jobs).map(|why| format!("host: {why}")));
+    Gap {
+        cell: Cell {
+            value: Some(summary.median),
+            half_width: stretch * below.max(above),
+            case,
+            ..Cell::default()
+        },
+        base: host.value(asked),
+        other: job.value(asked),
+        pairs: apart.len(),
+        is_zero,
+        saturated,
+    }
+}
+
+/// Why the latency of a case is that of a queue: against the next fewer in flight it gained little
+/// throughput. None if it gained, or if there is nothing to hold it against.
+pub(super) fn saturated(job: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> Option<String> {
+    let here = job.value(Asked::Iops)?;
+    let alike = |other: &&Job| {
+        let plain = |io: &Io| Io { depth: 1, batch: 1, threads: 1, ..*io };
+        plain(other.io) == plain(job.io)
+            && (other.flow.src, other.flow.dst, other.flow.bytes)
+                == (job.flow.src, job.flow.dst, job.flow.bytes)
+    };
+    let lower = |fixed: fn(&Io) -> u32, varied: fn(&Io) -> u32| {
+        jobs.iter()
+            .filter(alike)
+            .filter(|o| fixed(o.io) == fixed(job.io) && varied(o.io) < varied(job.io))
+            .max_by_key(|o| varied(o.io))
+            .copied()
+    };
+    let less = [
+        (lower(|io| io.threads, |io| io.depth), "depth"),
+        (lower(|io| io.depth, |io| io.threads), "workers"),
+    ];
+    less.into_iter().find_map(|(other, what)| {
+        let other = other?;
+        let more = job.io.slots() as f64 / other.io.slots() as f64;
+        let ratio = here / other.value(Asked::Iops)?;
+        let power = ratio.ln() / more.ln();
+        (power < GROWS).then(|| {
+            format!(
+                "{} times the {what} {} the IOPS by {}",
+                words::number(more).trim_end_matches(".00").trim_end_matches(".0"),
+                if ratio >= 1.0 { "raise" } else { "lower" },
+                words::percent((ratio - 1.0).abs())
+            )
+        })
+    })
+}
+
+fn finding(
+    name: &str,
+    panels: &[(String, Vec<Vec<Gap>>)],
+    depths: &[u32],
+    threads: &[u32],
+) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for (statistic, rows) in panels {
+        let first = rows.first().and_then(|r| r.first()).filter(|g| g.cell.value.is_some());
+        let Some(gap) = first else { continue };
+        let value = gap.cell.value.unwrap_or(0.0);
+        parts.push(match gap.is_zero {
+            true => format!("no difference in {statistic} that can be told from zero"),
+            false => format!(
+                "{}{} +-{} us in {statistic}",
+                if value >= 0.0 { "+" } else { "" },
+                words::number(value),
+                words::number(gap.cell.half_width)
+            ),
+        });
+    }
+    let all = || panels.iter().flat_map(|p| p.1.iter().flatten());
+    let measured = all().filter(|g| g.cell.value.is_some()).count();
+    let zero = all().filter(|g| g.is_zero).count();
+    // Saturation is of a cell, whatever the statistic.
+    let first = panels.first().map(|p| &p.1);
+    let saturated = first.into_iter().flatten().flatten().filter(|g| g.saturated.is_some()).count();
+    let cells = first.into_iter().flatten().flatten().filter(|g| g.cell.value.is_some()).count();
+    let at = match (threads.first(), depths.first()) {
+        (Some(t), Some(d)) => format!("With {} at depth {d}", words::threads(*t)),
+        _ => String::new(),
+    };
+    let zero = match zero {
+        0 => format!("All {measured} differences can be told from zero."),
+        n => format!("{n} of {measured} differences cannot be told from zero."),
+    };
+    let queues = match saturated {
+        0 => String::new(),
+        n => format!(
+            " In {n} of {cells} cells throughput no longer grows: there the difference measures \
+             throughput, not the copy."
+        ),
+    };
+    format!("{at} {name} adds {}. {zero}{queues}", words::list(&parts))
+}

@@ -1,0 +1,122 @@
+//! Whole distributions of latency, of chosen cases.
+
+use pathline_schema::IoOrder;
+
+use super::{Asked, Job, Part, SUITE, command, gaps, labels};
+use crate::figure::{Better, Body, Cell, Curves, Figure, Line};
+use crate::run::Run;
+use crate::words;
+
+/// The most lines: more cannot be told apart.
+const MOST: usize = 8;
+
+/// Shares of I/Os that take longer than a point of the curve, in percent.
+const SLOWER: [f64; 20] = [
+    99.9, 99.0, 95.0, 90.0, 75.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01,
+    0.005, 0.002, 0.001,
+];
+
+/// How many I/Os take longer than a time: the tail reads as well as the middle.
+pub(super) fn figure(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
+    let chosen = chosen(jobs);
+    if chosen.is_empty() {
+        return None;
+    }
+    let names = labels(&chosen, &[Part::Batch]);
+    let lines: Vec<Line> =
+        chosen.iter().zip(names).map(|(job, name)| Line { name, points: points(job) }).collect();
+    let work = chosen.first().map(Job::work).unwrap_or_default();
+    Some(Figure {
+        id: "storage-latency".into(),
+        suite: SUITE.into(),
+        title: format!("Latency of {work}: how many take longer"),
+        finding: finding(&chosen, &lines),
+        command: command(run, ""),
+        body: Body::Curves(Curves {
+            x_unit: "us".into(),
+            y_unit: "% take longer".into(),
+            lines,
+            ceilings: Vec::new(),
+            marks: Vec::new(),
+            better: Better::Lower,
+        }),
+    })
+}
+
+/// With GPUs, host and GPU doing the same I/O with the fewest and the most in flight; without, the
+/// engines with one in flight and with the most.
+fn chosen<'b, 'a>(jobs: &[Job<'b, 'a>]) -> Vec<Job<'b, 'a>> {
+    let measured = || jobs.iter().filter(|j| !j.latencies().is_empty());
+    let random = |j: &&Job| j.io.order == IoOrder::Rand;
+    // Random work is where latency matters; else whatever there is.
+    let any = measured().any(|j| random(&j));
+    let pool: Vec<Job> = measured().filter(|j| !any || random(j)).copied().collect();
+    let gpu = pool.iter().filter(|j| gaps::host_of(j, &pool).is_some()).min_by_key(|j| j.gpu());
+    let Some(first) = gpu else { return of_engines(&pool) };
+    let alike: Vec<Job> = pool
+        .iter()
+        .filter(|j| j.gpu() == first.gpu() && j.work() == first.work())
+        .filter(|j| j.io.cache == first.io.cache && gaps::host_of(j, &pool).is_some())
+        .copied()
+        .collect();
+    ends(&alike)
+        .into_iter()
+        .flat_map(|slots| {
+            let here: Vec<Job> = alike.iter().filter(|j| j.io.slots() == slots).copied().collect();
+            let host = here.first().and_then(|j| gaps::host_of(j, &pool));
+            host.into_iter().chain(here)
+        })
+        .take(MOST)
+        .collect()
+}
+
+fn of_engines<'b, 'a>(pool: &[Job<'b, 'a>]) -> Vec<Job<'b, 'a>> {
+    let Some(first) = pool.first() else { return Vec::new() };
+    let alike: Vec<Job> = pool
+        .iter()
+        .filter(|j| j.work() == first.work() && j.io.cache == first.io.cache)
+        .filter(|j| j.store() == first.store() && j.memory() == first.memory())
+        .copied()
+        .collect();
+    let at = |slots: u64| alike.iter().filter(move |j| j.io.slots() == slots).copied();
+    ends(&alike).into_iter().flat_map(at).take(MOST).collect()
+}
+
+/// The fewest and the most in flight.
+fn ends(jobs: &[Job<'_, '_>]) -> Vec<u64> {
+    let slots = || jobs.iter().map(|j| j.io.slots());
+    let mut ends: Vec<u64> = slots().min().into_iter().chain(slots().max()).collect();
+    ends.dedup();
+    ends
+}
+
+fn points(job: &Job<'_, '_>) -> Vec<(f64, Cell)> {
+    let all = job.latencies();
+    let count = all.count() as f64;
+    let case = Some(job.entry.case.clone());
+    let cell = |percent: f64| Cell { value: Some(percent), case: case.clone(), ..Cell::default() };
+    let mut points = vec![(all.min_ns as f64 / 1e3, cell(100.0))];
+    for percent in SLOWER.into_iter().filter(|p| p / 100.0 * count >= 1.0) {
+        if let Some(ns) = all.quantile(1.0 - percent / 100.0) {
+            points.push((ns.0 / 1e3, cell(percent)));
+        }
+    }
+    // All but the longest are shorter than it.
+    points.push((all.max_ns as f64 / 1e3, cell(100.0 / count)));
+    points
+}
+
+fn finding(chosen: &[Job<'_, '_>], lines: &[Line]) -> String {
+    let one = |(job, line): (&Job, &Line)| {
+        let [half, most] = [0.5, 0.99].map(|q| job.value(Asked::Quantile(q)));
+        Some(format!(
+            "{} {} us, p99 {} us, longest {} us",
+            line.name,
+            words::number(half?),
+            words::number(most?),
+            words::number(job.value(Asked::Max)?)
+        ))
+    };
+    let texts: Vec<String> = chosen.iter().zip(lines).filter_map(one).collect();
+    format!("Medians: {}.", texts.join("; "))
+}

@@ -1,0 +1,379 @@
+//! Files to memory and back: how many, how fast, how long each, and what holds it up.
+
+mod calls;
+mod doubts;
+mod gaps;
+mod latency;
+mod rates;
+mod sentences;
+mod stages;
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{
+    Bytes, Flow, Histogram, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoReading, Series,
+};
+use pathline_stats::Summary;
+
+use super::{Cell, Figure};
+use crate::run::{Entry, Run, State};
+
+pub(crate) use doubts::{conditions, doubts};
+pub(crate) use sentences::sentences;
+
+const SUITE: &str = "storage";
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let jobs = jobs(run);
+    if jobs.is_empty() {
+        return Vec::new();
+    }
+    let mut figures = rates::figures(run, &jobs);
+    figures.extend(rates::pages(run, &jobs));
+    figures.extend(latency::figure(run, &jobs));
+    figures.extend(gaps::figures(run, &jobs));
+    figures.extend(stages::figure(run, &jobs));
+    figures.extend(calls::figure(run, &jobs));
+    figures.extend(rates::at_once(run, &jobs));
+    figures
+}
+
+/// A case of I/O by itself.
+#[derive(Clone, Copy)]
+struct Job<'b, 'a> {
+    entry: &'b Entry<'a>,
+    flow: &'a Flow,
+    io: &'a Io,
+}
+
+/// All that are alone, in the order of the run.
+fn jobs<'b, 'a>(run: &'b Run<'a>) -> Vec<Job<'b, 'a>> {
+    let job = |entry: &'b Entry<'a>| {
+        let flow = entry.lone()?;
+        Some(Job { entry, flow, io: flow.by.io()? })
+    };
+    run.entries.iter().filter_map(job).collect()
+}
+
+/// What is asked of I/O.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Asked {
+    /// I/Os a second.
+    Iops,
+    /// Payload, GB/s.
+    Rate,
+    /// I/Os a second until the first worker was done.
+    FirstIops,
+    /// Payload until then, GB/s.
+    FirstRate,
+    /// Latency, us; the shortest, a share of all, or the longest.
+    Min,
+    Quantile(f64),
+    Max,
+    /// Time of all workers on a core, us an I/O.
+    Cpu,
+    /// Requests of the block device an I/O.
+    Requests,
+}
+
+impl Asked {
+    /// Of one sample: its duration, what it says, its I/Os and their bytes.
+    fn of(self, ns: f64, reading: Option<&IoReading>, series: &Series) -> Option<f64> {
+        let ops = series.steps as f64;
+        let block = series.flow.bytes.as_f64();
+        let value = match (self, reading) {
+            (Self::Iops, _) => ops / ns * 1e9,
+            (Self::Rate, _) => series.moved_bytes.as_f64() / ns,
+            (Self::FirstIops, Some(r)) => r.first_done_ops as f64 / r.first_done_ns * 1e9,
+            (Self::FirstRate, Some(r)) => r.first_done_ops as f64 * block / r.first_done_ns,
+            (Self::Cpu, Some(r)) => (r.cpu_user_ns + r.cpu_system_ns) / ops / 1e3,
+            (Self::Requests, Some(r)) => r.requests? as f64 / ops,
+            (_, Some(r)) => self.of_histogram(&r.latency)?,
+            (_, None) => return None,
+        };
+        (value.is_finite() && value >= 0.0).then_some(value)
+    }
+
+    /// Of latencies, us.
+    fn of_histogram(self, all: &Histogram) -> Option<f64> {
+        let us = match self {
+            Self::Min => all.min_ns as f64,
+            Self::Max => all.max_ns as f64,
+            Self::Quantile(share) => all.quantile(share)?.0,
+            _ => return None,
+        };
+        (!all.is_empty()).then_some(us / 1e3)
+    }
+}
+
+impl<'a> Job<'_, 'a> {
+    fn series(&self) -> Option<&'a Series> {
+        match self.entry.state {
+            State::Sampled(all) => all.first(),
+            State::Absent(_) => None,
+        }
+    }
+
+    /// One value a sample, where it has one.
+    fn values(&self, asked: Asked) -> Vec<f64> {
+        let Some(series) = self.series() else { return Vec::new() };
+        values(series, asked)
+    }
+
+    /// Latencies of all samples together.
+    fn latencies(&self) -> Histogram {
+        self.series().map(merged).unwrap_or_default()
+    }
+
+    /// What was asked, with its interval. Latencies are those of all samples together, and their
+    /// interval is that of the samples' own.
+    fn cell(&self, asked: Asked) -> Cell {
+        let absent = match self.entry.state {
+            State::Absent(why) => Some(why.to_owned()),
+            State::Sampled(_) => None,
+        };
+        let summary = Summary::of(&self.values(asked));
+        let all = match asked {
+            Asked::Min | Asked::Quantile(_) | Asked::Max => asked.of_histogram(&self.latencies()),
+            _ => None,
+        };
+        // The extremes of all samples have no interval.
+        let has_interval = !matches!(asked, Asked::Min | Asked::Max);
+        let half_width = |s: Summary| (s.half_width_rel() * s.median).min(f64::MAX);
+        Cell {
+            value: all.or(summary.map(|s| s.median)),
+            half_width: summary.filter(|_| has_interval).map_or(0.0, half_width),
+            absent,
+            case: Some(self.entry.case.clone()),
+            ..Cell::default()
+        }
+    }
+
+    /// The rate as of every other case, with its ceilings and what GPUs said meanwhile.
+    fn rate(&self, run: &Run) -> Cell {
+        run.cell(self.entry, crate::run::Quantity::Payload)
+    }
+
+    fn value(&self, asked: Asked) -> Option<f64> {
+        self.cell(asked).value
+    }
+
+    /// The GPU that it goes to or comes from.
+    fn gpu(&self) -> Option<u32> {
+        self.flow.io_ends().1.unit.gpu()
+    }
+
+    fn store(&self) -> u32 {
+        self.flow.io_ends().0.unit.store().unwrap_or(0)
+    }
+
+    fn block(&self) -> Bytes {
+        self.flow.bytes
+    }
+
+    /// Share of the time that its workers were on a core, 0 to 1.
+    fn busy(&self) -> Option<f64> {
+        let series = self.series()?;
+        let threads = f64::from(self.io.threads);
+        let shares: Vec<f64> = series
+            .samples_ns
+            .iter()
+            .zip(&series.io)
+            .map(|(ns, r)| (r.cpu_user_ns + r.cpu_system_ns) / (ns * threads))
+            .collect();
+        Summary::of(&shares).map(|s| s.median)
+    }
+
+    /// `random reads of 4KiB`.
+    fn work(&self) -> String {
+        format!("{} {} of {}", order_words(self.io.order), op_words(self.io.op), self.block())
+    }
+
+    /// `huge pages`, `gpu0`.
+    fn memory(&self) -> String {
+        let (_, memory) = self.flow.io_ends();
+        match memory.unit.gpu() {
+            Some(gpu) => format!("gpu{gpu}"),
+            None => match memory.mem {
+                pathline_schema::Mem::Huge => "huge pages".into(),
+                mem => format!("{} memory", super::mem_words(mem)),
+            },
+        }
+    }
+
+    /// `pipelined, pinned`; empty without staging.
+    fn staging(&self) -> String {
+        match (self.io.stage, self.io.engine) {
+            (Some(stage), _) => {
+                let how = if stage.pipelined { "pipelined" } else { "blocking" };
+                format!("{how}, {}", super::mem_words(stage.through))
+            }
+            (None, IoEngine::Gds) => "GPU direct".into(),
+            (None, _) => String::new(),
+        }
+    }
+
+    /// What tells it from others, in the order of a label.
+    fn parts(&self) -> Vec<(Part, String)> {
+        let io = self.io;
+        let cache = match io.cache {
+            IoCache::Direct => "O_DIRECT",
+            IoCache::Cached => "page cache",
+            IoCache::Cold => "page cache, cold",
+        };
+        let files = match io.files {
+            IoFiles::Shared => "one file",
+            IoFiles::Own => "a file a worker",
+        };
+        let all = [
+            (Part::Store, format!("store{}", self.store())),
+            (Part::Memory, self.memory()),
+            (Part::Staging, self.staging()),
+            (Part::Order, order_words(io.order).to_owned()),
+            (Part::Op, op_words(io.op).trim_end_matches(',').to_owned()),
+            (Part::Block, self.block().to_string()),
+            (Part::Engine, engine_words(io.engine).to_owned()),
+            (Part::Cache, cache.to_owned()),
+            (Part::Files, files.to_owned()),
+            (Part::Span, io.span.to_string()),
+            (Part::Numa, format!("cores of {}", self.flow.by.at())),
+            (Part::Threads, crate::words::threads(io.threads)),
+            (Part::Depth, format!("depth {}", io.depth)),
+            (Part::Batch, format!("{} a call", io.batch)),
+        ];
+        all.into_iter().filter(|(_, text)| !text.is_empty()).collect()
+    }
+}
+
+/// A part of a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Store,
+    Memory,
+    Staging,
+    Order,
+    Op,
+    Block,
+    Engine,
+    Cache,
+    Files,
+    Span,
+    Numa,
+    Threads,
+    Depth,
+    Batch,
+}
+
+/// Labels of cases that are shown together: what they have in common is left out, and so are the
+/// parts that something else tells.
+fn labels(jobs: &[Job<'_, '_>], told: &[Part]) -> Vec<String> {
+    let parts: Vec<Vec<(Part, String)>> = jobs.iter().map(Job::parts).collect();
+    let differs = |part: Part| {
+        let of = |p: &Vec<(Part, String)>| {
+            p.iter().find(|(kind, _)| *kind == part).map(|(_, text)| text.clone())
+        };
+        parts.iter().map(of).collect::<BTreeSet<_>>().len() > 1
+    };
+    let label = |parts: &Vec<(Part, String)>, batches: bool| {
+        let kept: Vec<&str> = parts
+            .iter()
+            .filter(|(part, _)| !told.contains(part) && (*part != Part::Batch || batches))
+            .filter(|(part, _)| differs(*part))
+            .map(|(_, text)| text.as_str())
+            .collect();
+        kept.join(", ")
+    };
+    let plain: Vec<String> = parts.iter().map(|p| label(p, false)).collect();
+    // A batch mostly follows its depth: it is named where nothing else tells two cases apart.
+    let twice = |text: &String| plain.iter().filter(|t| *t == text).count() > 1;
+    let named = parts.iter().zip(&plain).map(|(parts, text)| label(parts, twice(text)));
+    named.zip(jobs).map(|(text, job)| if text.is_empty() { job.memory() } else { text }).collect()
+}
+
+fn order_words(order: IoOrder) -> &'static str {
+    match order {
+        IoOrder::Seq => "sequential",
+        IoOrder::Rand => "random",
+    }
+}
+
+fn op_words(op: IoOp) -> String {
+    match op {
+        IoOp::Read => "reads".into(),
+        IoOp::Write => "writes".into(),
+        IoOp::Mix { reads } => format!("I/Os, {reads} % reads,"),
+    }
+}
+
+fn engine_words(engine: IoEngine) -> &'static str {
+    match engine {
+        IoEngine::Uring => "io_uring",
+        IoEngine::UringPlain => "io_uring unregistered",
+        IoEngine::UringPoll => "io_uring polled",
+        IoEngine::Aio => "libaio",
+        IoEngine::Sync => "pread/pwrite",
+        IoEngine::Gds => "GPU direct",
+    }
+}
+
+fn values(series: &Series, asked: Asked) -> Vec<f64> {
+    let samples = series.samples_ns.iter().enumerate();
+    samples.filter_map(|(i, ns)| asked.of(*ns, series.io.get(i), series)).collect()
+}
+
+fn merged(series: &Series) -> Histogram {
+    let mut all = Histogram::default();
+    series.io.iter().for_each(|r| all.add(&r.latency));
+    all
+}
+
+/// What a table for other programs has of a series of I/O beside its rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) iops: Option<f64>,
+    pub(crate) first_iops: Option<f64>,
+    /// us: shortest, median, 99th, 99.9th percentile, longest.
+    pub(crate) latency: [Option<f64>; 5],
+    pub(crate) cpu_us: Option<f64>,
+    pub(crate) requests: Option<f64>,
+}
+
+impl Told {
+    /// `, 93741 IOPS, p50 1350 us, p99 1800 us, 2.80 us of CPU an I/O`.
+    pub(crate) fn words(&self) -> String {
+        let number = crate::words::number;
+        let [_, half, most, ..] = self.latency;
+        let parts = [
+            self.iops.map(|v| format!(", {} IOPS", number(v))),
+            half.map(|v| format!(", p50 {} us", number(v))),
+            most.map(|v| format!(", p99 {} us", number(v))),
+            self.cpu_us.map(|v| format!(", {} us of CPU an I/O", number(v))),
+        ];
+        parts.into_iter().flatten().collect()
+    }
+}
+
+/// The same of one series, if it is of I/O.
+pub(crate) fn told(series: &Series) -> Option<Told> {
+    series.flow.by.io()?;
+    let median = |asked| Summary::of(&values(series, asked)).map(|s| s.median);
+    let all = merged(series);
+    let quantile = |share| Asked::Quantile(share).of_histogram(&all);
+    Some(Told {
+        iops: median(Asked::Iops),
+        first_iops: median(Asked::FirstIops),
+        latency: [
+            Asked::Min.of_histogram(&all),
+            quantile(0.5),
+            quantile(0.99),
+            quantile(0.999),
+            Asked::Max.of_histogram(&all),
+        ],
+        cpu_us: median(Asked::Cpu),
+        requests: median(Asked::Requests),
+    })
+}
+
+fn command(run: &Run, pattern: &str) -> String {
+    run.command(SUITE, pattern)
+}

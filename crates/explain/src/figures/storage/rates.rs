@@ -1,0 +1,393 @@
+//! How many I/Os and how many bytes a second, over engine, depth and workers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_schema::{Bytes, Io, IoCache, IoOp, IoOrder, Mem};
+
+use super::{Asked, Job, Part, SUITE, command, labels};
+use crate::figure::{Bar, Better, Body, Cell, Column, Curves, Figure, Sheet};
+use crate::figures::{lines, values};
+use crate::run::{Quantity, Run};
+use crate::words;
+
+/// What is shown in one figure.
+type Key = (Bytes, IoOrder, IoOp, IoCache);
+
+/// The most rows of a table; the CSV has them all.
+const MOST_ROWS: usize = 64;
+
+/// Between host memory and files: for each kind of work curves over the depth, and all figures.
+pub(super) fn figures(run: &Run, jobs: &[Job<'_, '_>]) -> Vec<Figure> {
+    let mut kinds: BTreeMap<Key, Vec<Job>> = BTreeMap::new();
+    for job in jobs.iter().filter(|j| j.gpu().is_none()) {
+        kinds.entry((job.block(), job.io.order, job.io.op, job.io.cache)).or_default().push(*job);
+    }
+    let mut figures = Vec::new();
+    for (key, jobs) in &kinds {
+        figures.extend(curves(run, *key, jobs));
+    }
+    // Kinds with few cases share a table.
+    let mut few: Vec<Job> = Vec::new();
+    for (key, jobs) in &kinds {
+        let measured: Vec<Job> = jobs.iter().filter(|j| j.series().is_some()).copied().collect();
+        if measured.len() < OWN_TABLE {
+            few.extend(measured);
+        } else {
+            let heading = format!("{}: every figure", title(&measured));
+            figures.extend(sheet(run, &id("all", *key), heading, measured));
+        }
+    }
+    let heading = "Files and host memory: every figure of other I/O".to_owned();
+    figures.extend(sheet(run, "storage-all-other", heading, few));
+    figures
+}
+
+/// From so many measured cases on a kind of work has a table of its own.
+const OWN_TABLE: usize = 4;
+
+fn id(what: &str, (block, order, op, cache): Key) -> String {
+    format!("storage-{what}-{order}-{op}-{block}-{cache}")
+}
+
+fn title(jobs: &[Job<'_, '_>]) -> String {
+    let Some(first) = jobs.first() else { return String::new() };
+    let cache = match first.io.cache {
+        IoCache::Direct => "O_DIRECT",
+        IoCache::Cached => "from the page cache",
+        IoCache::Cold => "through a cold page cache",
+    };
+    words::sentence(&format!("{}, {cache}", first.work()))
+}
+
+/// The quantity that such work is quoted in.
+fn quantity(key: Key) -> (Asked, &'static str) {
+    if key.1 == IoOrder::Rand { (Asked::Iops, "IOPS") } else { (Asked::Rate, "GB/s") }
+}
+
+fn main_cell(run: &Run, job: &Job<'_, '_>, asked: Asked) -> Cell {
+    if asked == Asked::Rate { job.rate(run) } else { job.cell(asked) }
+}
+
+fn curves(run: &Run, key: Key, jobs: &[Job<'_, '_>]) -> Option<Figure> {
+    let (asked, unit) = quantity(key);
+    let depths: BTreeSet<u32> =
+        jobs.iter().filter(|j| j.series().is_some()).map(|j| j.io.depth).collect();
+    if depths.len() < 2 {
+        return None;
+    }
+    // Where one depth was tried with several batches, the line has the largest.
+    let larger = |job: &Job, other: &Job| {
+        siblings(job, other) && job.io.depth == other.io.depth && other.io.batch > job.io.batch
+    };
+    let shown: Vec<Job> =
+        jobs.iter().filter(|j| !jobs.iter().any(|o| larger(j, o))).copied().collect();
+    let names = labels(&shown, &[Part::Depth, Part::Batch]);
+    let points = shown
+        .iter()
+        .zip(names)
+        .map(|(job, name)| (name, f64::from(job.io.depth), main_cell(run, job, asked)));
+    let lines = lines(points);
+    let best = jobs
+        .iter()
+        .filter_map(|j| Some((main_cell(run, j, asked).value?, j)))
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let finding = format!(
+        "{} at most{}.{}",
+        with_unit(best.0, unit),
+        how(best.1),
+        plateau(jobs, asked).unwrap_or_default()
+    );
+    Some(Figure {
+        id: id("depth", key),
+        suite: SUITE.into(),
+        title: format!("{}, by I/Os in flight a worker", title(jobs)),
+        finding,
+        command: command(run, ""),
+        body: Body::Curves(Curves {
+            x_unit: "depth".into(),
+            y_unit: unit.into(),
+            lines,
+            ceilings: Vec::new(),
+            marks: Vec::new(),
+            better: Better::Higher,
+        }),
+    })
+}
+
+/// `93741 IOPS`, `2.91 GB/s`.
+fn with_unit(value: f64, unit: &str) -> String {
+    format!("{} {unit}", words::number(value))
+}
+
+/// ` by io_uring at depth 128 with 1 thread`.
+fn how(job: &Job<'_, '_>) -> String {
+    let Io { engine, depth, threads, .. } = *job.io;
+    let engine = super::engine_words(engine);
+    format!(" by {engine} at depth {depth} with {}", words::threads(threads))
+}
+
+/// From which depth on one worker of the best engine gains little by more.
+fn plateau(jobs: &[Job<'_, '_>], asked: Asked) -> Option<String> {
+    let best = jobs
+        .iter()
+        .filter_map(|j| Some((j.value(asked)?, j)))
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let mut alike: Vec<&Job> = jobs.iter().filter(|j| siblings(j, best.1)).collect();
+    alike.sort_by_key(|j| j.io.depth);
+    let at = alike.iter().find(|j| super::gaps::saturated(j, jobs).is_some())?;
+    let reached = at.value(asked)? / best.0;
+    Some(format!(
+        " From depth {} on more of them gain little: {} of that is there.",
+        at.io.depth,
+        words::percent(reached)
+    ))
+}
+
+/// Whether two differ in nothing but their depth and batch.
+fn siblings(a: &Job<'_, '_>, b: &Job<'_, '_>) -> bool {
+    let plain = |job: &Job| Io { depth: 1, batch: 1, ..*job.io };
+    plain(a) == plain(b) && (a.flow.src, a.flow.dst) == (b.flow.src, b.flow.dst)
+}
+
+fn column(name: &str, unit: &str, better: Better) -> Column {
+    Column { name: name.into(), unit: unit.into(), better }
+}
+
+/// Everything of each case.
+fn sheet(run: &Run, id: &str, title: String, mut jobs: Vec<Job<'_, '_>>) -> Option<Figure> {
+    let alike =
+        |a: &Job, b: &Job| (a.io.order, a.io.op, a.io.cache) == (b.io.order, b.io.op, b.io.cache);
+    let same = jobs.iter().all(|j| jobs.first().is_some_and(|first| alike(j, first)));
+    let random = jobs.iter().all(|j| j.io.order == IoOrder::Rand);
+    let (first, unit) =
+        if random { (Asked::FirstIops, "IOPS") } else { (Asked::FirstRate, "GB/s") };
+    jobs.sort_by_key(|j| {
+        (
+            j.store(),
+            j.io.order,
+            j.block(),
+            j.io.op,
+            j.io.cache,
+            j.io.engine,
+            j.io.threads,
+            j.io.depth,
+        )
+    });
+    let mut quantities = vec![
+        (Asked::Iops, column("last done", "IOPS", Better::Higher)),
+        (Asked::Rate, column("last done", "GB/s", Better::Higher)),
+        (first, column("first done", unit, Better::Higher)),
+        (Asked::Min, column("min", "us", Better::Lower)),
+        (Asked::Quantile(0.5), column("p50", "us", Better::Lower)),
+        (Asked::Quantile(0.99), column("p99", "us", Better::Lower)),
+        (Asked::Quantile(0.999), column("p99.9", "us", Better::Lower)),
+        (Asked::Max, column("max", "us", Better::Lower)),
+        (Asked::Cpu, column("CPU an I/O", "us", Better::Lower)),
+        (Asked::Requests, column("requests an I/O", "", Better::Lower)),
+    ];
+    quantities.retain(|(asked, _)| jobs.iter().any(|job| job.cell(*asked).value.is_some()));
+    let shown = &jobs[..jobs.len().min(MOST_ROWS)];
+    let rows: Vec<(String, Vec<Cell>)> = shown
+        .iter()
+        .zip(labels(shown, &[]))
+        .map(|(job, label)| {
+            (label, quantities.iter().map(|(asked, _)| main_cell(run, job, *asked)).collect())
+        })
+        .collect();
+    if rows.is_empty() {
+        return None;
+    }
+    // Of different work none is the best.
+    let column = |column: Column| match same {
+        true => column,
+        false => Column { better: Better::Neither, ..column },
+    };
+    let more = match jobs.len() - shown.len() {
+        0 => String::new(),
+        n => format!(" {n} more are in the CSV."),
+    };
+    Some(Figure {
+        id: id.into(),
+        suite: SUITE.into(),
+        title,
+        finding: format!(
+            "Last done: all I/Os over the time until the last worker ended; first done: those that \
+             all had completed when the first one ended. Latencies of all samples together.{}{more}",
+            processor(&jobs)
+        ),
+        command: command(run, ""),
+        body: Body::Sheet(Sheet {
+            row_axis: "case".into(),
+            columns: quantities.into_iter().map(|(_, c)| column(c)).collect(),
+            rows,
+        }),
+    })
+}
+
+/// Least and greatest CPU time an I/O.
+fn processor(jobs: &[Job<'_, '_>]) -> String {
+    let mut all: Vec<(f64, &Job)> =
+        jobs.iter().filter_map(|j| Some((j.value(Asked::Cpu)?, j))).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (Some(least), Some(most)) = (all.first(), all.last()) else { return String::new() };
+    if least.0 == most.0 || least.0 <= 0.0 {
+        return String::new();
+    }
+    format!(
+        " An I/O costs {} us of CPU time at least{} and {} at most{}.",
+        words::number(least.0),
+        how(least.1),
+        words::number(most.0),
+        how(most.1)
+    )
+}
+
+/// The same I/O with pageable and with huge-page memory.
+pub(super) fn pages(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
+    let memory = |job: &Job| job.flow.io_ends().1;
+    let twin = |job: &Job| {
+        jobs.iter()
+            .find(|other| {
+                other.io == job.io
+                    && other.block() == job.block()
+                    && memory(other).mem == Mem::Huge
+                    && memory(other).unit == memory(job).unit
+                    && other.store() == job.store()
+            })
+            .copied()
+    };
+    let pairs: Vec<(Job, Job)> = jobs
+        .iter()
+        .filter(|j| memory(j).mem == Mem::Paged && j.series().is_some())
+        .filter_map(|j| Some((*j, twin(j).filter(|t| t.series().is_some())?)))
+        .collect();
+    let small: Vec<Job> = pairs.iter().map(|p| p.0).collect();
+    let rows: Vec<(String, Vec<Cell>)> = pairs
+        .iter()
+        .zip(labels(&small, &[]))
+        .map(|((paged, huge), label)| {
+            let cells = vec![
+                paged.rate(run),
+                huge.rate(run),
+                gain(paged, huge),
+                paged.cell(Asked::Requests),
+                huge.cell(Asked::Requests),
+            ];
+            let text = if small.len() == 1 { paged.work() } else { label };
+            (text, cells)
+        })
+        .collect();
+    let best = rows
+        .iter()
+        .zip(&pairs)
+        .filter_map(|((_, cells), pair)| Some((cells.get(2)?.value?, cells, pair.0)))
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let requests = match (best.1.get(3).and_then(|c| c.value), best.1.get(4).and_then(|c| c.value))
+    {
+        (Some(a), Some(b)) => format!(
+            ", as {} requests of the device an I/O become {}",
+            words::number(a),
+            words::number(b)
+        ),
+        _ => String::new(),
+    };
+    Some(Figure {
+        id: "storage-pages".into(),
+        suite: SUITE.into(),
+        title: "What huge pages do: the same I/O with memory of small and of huge pages".into(),
+        finding: format!(
+            "Most: {} +-{} times the rate for {}{requests}. A block on small pages is scattered over \
+             memory, and the device takes only so many pieces in one request.",
+            words::number(best.0),
+            words::number(best.1.get(2).map_or(0.0, |c| c.half_width)),
+            best.2.work()
+        ),
+        command: command(run, "by * x 1MiB"),
+        body: Body::Sheet(Sheet {
+            row_axis: "case".into(),
+            columns: vec![
+                column("small pages", "GB/s", Better::Higher),
+                column("huge pages", "GB/s", Better::Higher),
+                column("huge / small", "", Better::Higher),
+                column("requests an I/O, small", "", Better::Lower),
+                column("requests an I/O, huge", "", Better::Lower),
+            ],
+            rows,
+        }),
+    })
+}
+
+/// The ratio of two rates, from samples taken in turn.
+fn gain(a: &Job<'_, '_>, b: &Job<'_, '_>) -> Cell {
+    let ratios: Vec<f64> = a
+        .values(Asked::Rate)
+        .into_iter()
+        .zip(b.values(Asked::Rate))
+        .map(|(a, b)| b / a)
+        .filter(|r| r.is_finite())
+        .collect();
+    let summary = pathline_stats::Summary::of(&ratios);
+    Cell {
+        value: summary.map(|s| s.median),
+        half_width: summary.map_or(0.0, |s| s.half_width_rel() * s.median),
+        case: Some(b.entry.case.clone()),
+        ..Cell::default()
+    }
+}
+
+/// Several files, stores or GPUs at once, held against the sum of each alone.
+pub(super) fn at_once(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
+    let several = run
+        .entries
+        .iter()
+        .filter(|e| e.case.timed.len() > 1 && e.case.timed.iter().all(|f| f.by.io().is_some()));
+    let mut shares = Vec::new();
+    let bars: Vec<Bar> = several
+        .map(|entry| {
+            let flows = &entry.case.timed;
+            let alone: Option<Vec<f64>> =
+                flows.iter().map(|f| jobs.iter().find(|j| j.flow == f)?.rate(run).value).collect();
+            let ceiling = alone.map(|rates| rates.iter().sum::<f64>());
+            let cell = Cell { ceiling, ..run.cell(entry, Quantity::Payload) };
+            let label = ends(flows);
+            if let (Some(value), Some(ceiling)) = (cell.value, ceiling.filter(|c| *c > 0.0)) {
+                shares.push((value / ceiling, label.clone()));
+            }
+            Bar { label, cell }
+        })
+        .collect();
+    if values(bars.iter().map(|b| &b.cell)).is_empty() {
+        return None;
+    }
+    shares.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let share = shares.first().map_or(String::new(), |(share, label)| {
+        format!(" The least of what each gets alone: {} ({label}).", words::percent(*share))
+    });
+    crate::figures::bars_figure(
+        ("storage-at-once", SUITE, "Several at once, sum".into()),
+        format!("The ceiling is the sum of what each gets alone.{share}"),
+        command(run, "* & *"),
+        ("GB/s", Better::Higher),
+        bars,
+    )
+}
+
+/// `store0 > gpu0, store1 > gpu1, sequential reads of 1MiB`.
+fn ends(flows: &[pathline_schema::Flow]) -> String {
+    let mut texts: Vec<(String, usize)> = Vec::new();
+    for flow in flows {
+        let text = format!("{} > {}", flow.src.unit, flow.dst.unit);
+        match texts.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, n)) => *n += 1,
+            None => texts.push((text, 1)),
+        }
+    }
+    let text = |(text, n): (String, usize)| if n > 1 { format!("{n} x {text}") } else { text };
+    let ends = texts.into_iter().map(text).collect::<Vec<_>>().join(", ");
+    let work = flows.first().and_then(|f| {
+        let io = f.by.io()?;
+        let (order, op) = (super::order_words(io.order), super::op_words(io.op));
+        Some(format!(", {order} {op} of {}, depth {}", f.bytes, io.depth))
+    });
+    format!("{ends}{}", work.unwrap_or_default())
+}

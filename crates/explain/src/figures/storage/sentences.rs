@@ -1,0 +1,109 @@
+//! Storage in the sentences that come first.
+
+use pathline_schema::{IoCache, IoOp, IoOrder, Mem};
+
+use super::{Asked, Job, calls, engine_words, jobs, labels, stages};
+use crate::run::Run;
+use crate::words;
+
+/// What files give to host memory, what to GPUs, and where the calls' time goes.
+pub(crate) fn sentences(run: &Run) -> [Option<String>; 3] {
+    let jobs = jobs(run);
+    [host(&jobs), gpus(run, &jobs), in_calls(&jobs)]
+}
+
+fn best<'j, 'b, 'a>(
+    jobs: &'j [Job<'b, 'a>],
+    asked: Asked,
+    wanted: impl Fn(&Job) -> bool,
+) -> Option<(f64, &'j Job<'b, 'a>)> {
+    jobs.iter()
+        .filter(|j| j.gpu().is_none() && j.io.cache == IoCache::Direct && wanted(j))
+        .filter_map(|j| Some((j.value(asked)?, j)))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+fn host(jobs: &[Job<'_, '_>]) -> Option<String> {
+    let random = |j: &Job| j.io.order == IoOrder::Rand && j.io.op == IoOp::Read;
+    let mut parts = Vec::new();
+    if let Some((iops, job)) = best(jobs, Asked::Iops, random) {
+        let cpu = job
+            .value(Asked::Cpu)
+            .map_or(String::new(), |us| format!(", {} us of CPU each", words::number(us)));
+        parts.push(format!(
+            "{} {} a second by {} at depth {} with {}{cpu}",
+            words::number(iops),
+            job.work(),
+            engine_words(job.io.engine),
+            job.io.depth,
+            words::threads(job.io.threads)
+        ));
+    }
+    let alone = |j: &Job| random(j) && j.io.slots() == 1;
+    let least = jobs
+        .iter()
+        .filter(|j| j.gpu().is_none() && j.io.cache == IoCache::Direct && alone(j))
+        .filter_map(|j| Some((j.value(Asked::Quantile(0.5))?, j)))
+        .min_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((us, job)) = least {
+        let tail = job
+            .value(Asked::Quantile(0.99))
+            .map_or(String::new(), |p99| format!(" (p99 {})", words::number(p99)));
+        parts.push(format!(
+            "one alone takes {} us{tail} by {}",
+            words::number(us),
+            engine_words(job.io.engine)
+        ));
+    }
+    for (op, word) in [(IoOp::Read, "read"), (IoOp::Write, "written")] {
+        let sequential = |j: &Job| j.io.order == IoOrder::Seq && j.io.op == op;
+        if let Some((rate, job)) = best(jobs, Asked::Rate, sequential) {
+            let memory = job.memory();
+            parts.push(format!("{} are {word} in sequence ({memory})", words::gbs(rate)));
+        }
+    }
+    (!parts.is_empty()).then(|| format!("Files: {}.", parts.join("; ")))
+}
+
+/// Pipelined and blocking staging against the host's rate.
+fn gpus(run: &Run, jobs: &[Job<'_, '_>]) -> Option<String> {
+    let all: Vec<stages::Stages> = stages::all(run, jobs)
+        .into_iter()
+        .filter(|s| s.job.io.order == IoOrder::Seq && s.host_rate().is_some())
+        .collect();
+    let first = all.iter().filter_map(|s| s.job.gpu()).min()?;
+    let chosen: Vec<&stages::Stages> =
+        all.iter().filter(|s| s.job.gpu() == Some(first) && s.job.io.op == IoOp::Read).collect();
+    let names = labels(&chosen.iter().map(|s| s.job).collect::<Vec<_>>(), &[]);
+    let one = |(stages, name): (&&stages::Stages, String)| {
+        let name = if chosen.len() == 1 { stages.job.staging() } else { name };
+        let (rate, host) = (stages.measured.value?, stages.host_rate()?);
+        Some(format!("{name} {} ({} of the host's)", words::gbs(rate), words::percent(rate / host)))
+    };
+    let texts: Vec<String> = chosen.iter().zip(names).filter_map(one).collect();
+    (!texts.is_empty()).then(|| format!("From files into gpu{first}: {}.", texts.join("; ")))
+}
+
+/// Of staging that blocks, the two calls that take most of the time in calls.
+fn in_calls(jobs: &[Job<'_, '_>]) -> Option<String> {
+    let blocking = |j: &&Job| j.io.stage.is_some_and(|s| !s.pipelined);
+    let (job, shares) = jobs
+        .iter()
+        .filter(blocking)
+        .map(|j| (j, calls::shares(j)))
+        .filter(|(_, shares)| !shares.is_empty())
+        // What is registered shows what that costs, too.
+        .min_by_key(|(j, _)| j.io.stage.map(|s| s.through) != Some(Mem::Registered))?;
+    let parts: Vec<String> = shares
+        .iter()
+        .take(2)
+        .map(|(name, share)| format!("{name} takes {}", words::percent(*share)))
+        .collect();
+    Some(format!(
+        "Of the time in calls of {} into {} ({}), {}.",
+        job.work(),
+        job.memory(),
+        job.staging(),
+        words::list(&parts)
+    ))
+}

@@ -1,0 +1,192 @@
+//! I/O of files as elbencho prints it.
+
+use std::fmt::{Display, Write as _};
+
+use pathline_schema::{Bytes, Histogram, IoOp, Journal, Outcome, Series};
+
+use super::{nothing, world};
+
+/// What elbencho 3 prints for the I/O of a run: a table for each case, as if each had been a run of
+/// its own, with a comment before that says which case it is. All samples of a case together are one
+/// phase: their I/Os over the sum of their times. Numbers are cut to whole ones as elbencho cuts
+/// them. Of mixed I/O the record has the sum of reads and writes, so only `total` is printed.
+///
+/// # Errors
+/// The run has no such case; in words.
+pub fn elbencho(journal: &Journal) -> Result<String, String> {
+    let mut text = String::new();
+    for outcome in &journal.outcomes {
+        let Outcome::Measured(m) = outcome else { continue };
+        if m.case.timed.iter().all(|flow| flow.by.io().is_some()) && m.case.background.is_empty() {
+            let _ = writeln!(text, "# pathline: {}{}", m.case, world(journal));
+            phase(&mut text, journal, &m.series);
+        }
+    }
+    if text.is_empty() {
+        return Err(nothing("I/O of files", "storage --store FOLDER"));
+    }
+    Ok(text)
+}
+
+/// Sums over samples and flows.
+#[derive(Default)]
+struct Sum {
+    ns: f64,
+    ops: f64,
+    bytes: f64,
+}
+
+impl Sum {
+    fn per_second(&self, of: f64) -> f64 {
+        if self.ns > 0.0 { of / self.ns * 1e9 } else { 0.0 }
+    }
+}
+
+fn row(text: &mut String, [phase, what]: [&str; 2], first: impl Display, last: impl Display) {
+    let sign =
+        if what.is_empty() || what == "RESULT TYPE" || what.starts_with('=') { "" } else { ":" };
+    let (first, last) = (first.to_string(), last.to_string());
+    let _ = writeln!(text, "{phase:<11} {what:<17}{sign:>1} {first:>11} {last:>11}");
+}
+
+fn phase(text: &mut String, journal: &Journal, all: &[Series]) {
+    let Some(series) = all.first() else { return };
+    let Some(io) = series.flow.by.io() else { return };
+    let mixed = matches!(io.op, IoOp::Mix { .. });
+    let name = match io.op {
+        IoOp::Read => "READ".to_owned(),
+        IoOp::Write => "WRITE".to_owned(),
+        IoOp::Mix { reads } => format!("RWMIX{reads}"),
+    };
+    let (first, last) = sums(all);
+    row(text, ["OPERATION", "RESULT TYPE"], "FIRST DONE", "LAST DONE");
+    row(text, ["===========", "================"], "==========", "=========");
+    row(text, [&name, "Elapsed time"], elapsed(first.ns), elapsed(last.ns));
+    let iops = |sum: &Sum| whole(sum.per_second(sum.ops));
+    row(text, ["", if mixed { "IOPS total" } else { "IOPS" }], iops(&first), iops(&last));
+    let mib = Bytes::mib(1).as_f64();
+    let rate = |sum: &Sum| whole(sum.per_second(sum.bytes) / mib);
+    let what = if mixed { "MiB/s total" } else { "Throughput MiB/s" };
+    row(text, ["", what], rate(&first), rate(&last));
+    row(text, ["", "Total MiB"], whole(first.bytes / mib), whole(last.bytes / mib));
+    processor(text, journal, all, &last);
+    let latency = merged(all);
+    latencies(text, &latency);
+    text.push_str("---\n\n");
+}
+
+/// What had been done when the first worker ended, and in the end. Flows at once end with the slowest.
+fn sums(all: &[Series]) -> (Sum, Sum) {
+    let (mut first, mut last) = (Sum::default(), Sum::default());
+    let samples = all.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
+    for i in 0..samples {
+        let at = |s: &Series| s.samples_ns.get(i).copied().unwrap_or(0.0);
+        last.ns += all.iter().map(at).fold(0.0, f64::max);
+        let done = |s: &Series| s.io.get(i).map_or(at(s), |r| r.first_done_ns);
+        let begun = all.iter().map(done).fold(f64::INFINITY, f64::min);
+        first.ns += begun;
+        for series in all {
+            let block = series.flow.bytes.as_f64();
+            last.ops += series.steps as f64;
+            last.bytes += series.moved_bytes.as_f64();
+            // Of another flow it is known only when its own first worker ended: its share until then.
+            let ops = series.io.get(i).map_or(0.0, |r| r.first_done_ops as f64);
+            let ops = if done(series) > 0.0 { ops * begun / done(series) } else { 0.0 };
+            first.ops += ops;
+            first.bytes += ops * block;
+        }
+    }
+    (first, last)
+}
+
+fn merged(all: &[Series]) -> Histogram {
+    let mut latency = Histogram::default();
+    all.iter().flat_map(|s| &s.io).for_each(|r| latency.add(&r.latency));
+    latency
+}
+
+/// CPU time of the workers alone, as a share of all CPUs of the machine; until the first worker ended
+/// it is known only where there is but one.
+fn processor(text: &mut String, journal: &Journal, all: &[Series], last: &Sum) {
+    let cpus = journal.topology.host.cpus.len().max(1) as f64;
+    let used: f64 = all.iter().flat_map(|s| &s.io).map(|r| r.cpu_user_ns + r.cpu_system_ns).sum();
+    if last.ns <= 0.0 {
+        return;
+    }
+    let percent = whole(100.0 * used / (last.ns * cpus));
+    let threads: u32 = all.iter().filter_map(|s| s.flow.by.io()).map(|io| io.threads).sum();
+    let first = if threads == 1 { percent.to_string() } else { "N/A".into() };
+    row(text, ["", "CPU util %"], first, percent);
+}
+
+fn latencies(text: &mut String, all: &Histogram) {
+    let Some(mean) = all.mean() else { return };
+    let us = |ns: f64| whole(ns / 1e3);
+    let left = |what: &str| format!("{:<11} {what:<17}:", "");
+    let _ = writeln!(
+        text,
+        "{} [ min={} avg={} max={} ]",
+        left("IO latency"),
+        human(us(all.min_ns as f64)),
+        human(us(mean.0)),
+        human(us(all.max_ns as f64))
+    );
+    let at = |share: f64| all.quantile(share).map_or(0, |ns| (ns.0 / 1e3).ceil() as u64);
+    let _ = writeln!(
+        text,
+        "{} [ 1%<={} 50%<={} 75%<={} 99%<={} 99.9%<={} ]",
+        left("IO lat % us"),
+        at(0.01),
+        at(0.5),
+        at(0.75),
+        at(0.99),
+        at(0.999)
+    );
+}
+
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// `482us`, `1.20ms`, `51.3ms`, `510ms`, `2.04s`.
+fn human(us: u64) -> String {
+    let (ms, s) = (us as f64 / 1e3, us as f64 / 1e6);
+    match us {
+        0..1_000 => format!("{us}us"),
+        1_000..10_000 => format!("{ms:.2}ms"),
+        10_000..100_000 => format!("{ms:.1}ms"),
+        100_000..1_000_000 => format!("{ms:.0}ms"),
+        1_000_000..10_000_000 => format!("{s:.2}s"),
+        10_000_000..100_000_000 => format!("{s:.1}s"),
+        _ => format!("{s:.0}s"),
+    }
+}
+
+/// `900ms`, `1.024s`, `2m3.004s`, `1h0m5s`.
+fn elapsed(ns: f64) -> String {
+    let ms = whole(ns / 1e6);
+    let (h, m, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
+    match (h, m, s) {
+        (0, 0, 0) => format!("{ms}ms"),
+        (0, 0, s) => format!("{s}.{:03}s", ms % 1000),
+        (0, m, s) => format!("{m}m{s}.{:03}s", ms % 1000),
+        (h, m, s) => format!("{h}h{m}m{s}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_scripts_know_them() {
+        assert_eq!(
+            [482, 1_204, 51_300, 510_000, 2_040_000].map(human),
+            ["482us", "1.20ms", "51.3ms", "510ms", "2.04s"]
+        );
+        assert_eq!(
+            [0.9e9, 1.024e9, 123.004e9, 3605e9].map(elapsed),
+            ["900ms", "1.024s", "2m3.004s", "1h0m5s"]
+        );
+    }
+}

@@ -1,0 +1,259 @@
+//! Figures of storage, from a journal made by hand.
+
+mod common;
+
+use common::storage::*;
+use common::*;
+use pathline_explain::figure::{Body, Cell, Doubt, Figure, Gap, Report};
+use pathline_explain::{csv, format, html, map, report, terminal};
+use pathline_flow::Network;
+use pathline_schema::Journal;
+
+fn built(journal: &Journal) -> Report {
+    report::build(journal, Some(&Network::from_topology(&journal.topology)))
+}
+
+fn figure<'a>(report: &'a Report, id: &str) -> &'a Figure {
+    let ids: Vec<&str> = report.figures.iter().map(|f| f.id.as_str()).collect();
+    report.figures.iter().find(|f| f.id == id).unwrap_or_else(|| panic!("no {id} in {ids:?}"))
+}
+
+fn point<'a>(figure: &'a Figure, line: &str, x: f64) -> &'a Cell {
+    let Body::Curves(curves) = &figure.body else { panic!("{} has no curves", figure.id) };
+    let names: Vec<&str> = curves.lines.iter().map(|l| l.name.as_str()).collect();
+    let line = curves.lines.iter().find(|l| l.name == line);
+    let line = line.unwrap_or_else(|| panic!("no such line in {names:?}"));
+    &line.points.iter().find(|p| p.0 == x).unwrap_or_else(|| panic!("{line:?}")).1
+}
+
+fn in_sheet<'a>(figure: &'a Figure, row: &str, column: &str, unit: &str) -> &'a Cell {
+    let Body::Sheet(sheet) = &figure.body else { panic!("{} has no sheet", figure.id) };
+    let names: Vec<&str> = sheet.rows.iter().map(|r| r.0.as_str()).collect();
+    let row = sheet.rows.iter().find(|r| r.0 == row).unwrap_or_else(|| panic!("{names:?}"));
+    let at = sheet.columns.iter().position(|c| c.name == column && c.unit == unit);
+    &row.1[at.unwrap_or_else(|| panic!("{:?}", sheet.columns))]
+}
+
+fn gap<'a>(figure: &'a Figure, panel: &str, threads: &str, depth: &str) -> &'a Gap {
+    let Body::Gaps(gaps) = &figure.body else { panic!("{} has no differences", figure.id) };
+    let panel = gaps.panels.iter().find(|p| p.0 == panel).expect("the statistic");
+    let find = |names: &[String], name: &str| names.iter().position(|n| n == name);
+    let row = find(&gaps.rows, threads).unwrap_or_else(|| panic!("{:?}", gaps.rows));
+    &panel.1[row][find(&gaps.cols, depth).unwrap_or_else(|| panic!("{:?}", gaps.cols))]
+}
+
+fn bar<'a>(figure: &'a Figure, label: &str) -> &'a Cell {
+    let Body::Bars(bars) = &figure.body else { panic!("{} has no bars", figure.id) };
+    let names: Vec<&str> = bars.bars.iter().map(|b| b.label.as_str()).collect();
+    &bars.bars.iter().find(|b| b.label == label).unwrap_or_else(|| panic!("{names:#?}")).cell
+}
+
+/// Buckets of latencies are 1/64 of an octave wide.
+#[track_caller]
+fn near(value: Option<f64>, expected: f64) {
+    let value = value.expect("a value");
+    assert!((value / expected - 1.0).abs() < 0.016, "{value}, not {expected}");
+}
+
+#[track_caller]
+fn close(value: Option<f64>, expected: f64) {
+    let value = value.expect("a value");
+    assert!((value / expected - 1.0).abs() < 1e-6, "{value}, not {expected}");
+}
+
+const GAP: &str = "storage-gap-gpu0-store0-numa0-uring-rand-read-4KiB-direct";
+
+#[test]
+fn rates_and_latencies_stand_beside_each_other() {
+    let report = built(&storage_run());
+    // 40 us + 10.7 us x 4 = 82.8 us: 4 / 82.8 us = 48,309 a second.
+    let depth = figure(&report, "storage-depth-rand-read-4KiB-direct");
+    close(point(depth, "io_uring, 1 thread", 4.0).value, 4.0 / 82.8e-6);
+    assert!(point(depth, "io_uring polled, 1 thread", 4.0).absent.is_some());
+    // With 4 workers 16 in flight give 75.8 thousand, 64 give 88.3 and 512 at last 92.8: 17 % more by
+    // four times as many, and 95 % of all.
+    assert!(
+        depth.finding.contains("From depth 16 on more of them gain little: 95 %"),
+        "{}",
+        depth.finding
+    );
+    let all = figure(&report, "storage-all-rand-read-4KiB-direct");
+    let row = "io_uring, 2 threads, depth 1";
+    // Two in flight take 61.4 us. The first worker ends at 95 % of the time, with 97 % done.
+    let iops = 2.0 / 61.4e-6;
+    close(in_sheet(all, row, "last done", "IOPS").value, iops);
+    close(in_sheet(all, row, "first done", "IOPS").value, iops * 0.97 / 0.95);
+    near(in_sheet(all, row, "p50", "us").value, 61.4);
+    near(in_sheet(all, row, "min", "us").value, 61.4 * 0.8 * 0.992);
+    // 0.8 + 0.2 x ln(100) / ln(2) = 2.129 medians.
+    near(in_sheet(all, row, "p99", "us").value, 61.4 * 2.129);
+    close(in_sheet(all, row, "CPU an I/O", "us").value, 1.7 + 9.0);
+}
+
+#[test]
+fn a_gpu_is_held_against_the_host_pair_by_pair() {
+    let report = built(&storage_run());
+    let pipelined = figure(&report, &format!("{GAP}-pipelined-pinned"));
+    // Each pair differs by 14 us in the median and 0.8 of that in the least, beside 50.7 us.
+    let alone = gap(pipelined, "p50", "1", "1");
+    near(alone.cell.value, 14.0);
+    near(alone.base, 50.7);
+    near(alone.other, 64.7);
+    assert!(!alone.is_zero && alone.saturated.is_none() && alone.pairs == SAMPLES);
+    near(gap(pipelined, "min", "1", "1").cell.value, 0.8 * 14.0);
+    // At depth 32 samples swing by 10 % of 382 us, out of step with the host's: 14 us are lost in it.
+    assert!(gap(pipelined, "p50", "1", "32").is_zero);
+    // 48.3 to 75.8 thousand by four times as many is a power of 0.33; 75.8 to 83.7 by twice 0.14.
+    assert!(gap(pipelined, "p50", "1", "16").saturated.is_none());
+    let queue = gap(pipelined, "p50", "1", "32").saturated.as_deref().expect("a queue");
+    assert!(queue.contains("2 times the depth raise the IOPS by"), "{queue}");
+    // One worker that waits 22 us for each copy ends at 45,455 a second, whatever the depth.
+    let blocking = figure(&report, &format!("{GAP}-blocking-paged"));
+    let waits = gap(blocking, "p50", "1", "128").saturated.as_deref().expect("the copy");
+    assert!(waits.starts_with("gpu0: 4 times the depth"), "{waits}");
+    assert!(pipelined.finding.contains("gpu0 adds +11.2"), "{}", pipelined.finding);
+}
+
+#[test]
+fn a_gpu_without_its_host_has_no_difference() {
+    let mut journal = storage_run();
+    journal.outcomes.retain(|o| {
+        !o.case()
+            .to_string()
+            .contains("> r0.numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q4,")
+    });
+    let report = built(&journal);
+    let map = figure(&report, &format!("{GAP}-pipelined-pinned"));
+    let why = gap(map, "p50", "1", "4").cell.absent.clone().expect("a reason");
+    assert!(why.contains("with host memory is not in this run"), "{why}");
+}
+
+#[test]
+fn stages_alone_give_the_whole() {
+    let report = built(&storage_run());
+    let stages = figure(&report, "storage-stages");
+    let mib = 1_048_576.0 / 1e9;
+    // 2800 blocks a second from files, 50,000 by copies: the pipeline is predicted at the files' rate.
+    let name = "gpu0, pipelined, pinned";
+    close(bar(stages, &format!("{name}: file and host memory alone")).value, 2800.0 * mib);
+    close(bar(stages, &format!("{name}: the copy alone")).value, 52.4);
+    let measured = bar(stages, &format!("{name}: measured (dashed: the slower of the two)"));
+    close(measured.value, 2750.0 * mib);
+    close(measured.ceiling, 2800.0 * mib);
+    // One after the other: 1 / (1 / (1300 MiB/s) + 1 / 9.04 GB/s).
+    let name = "gpu0, blocking, pageable";
+    let measured = bar(stages, &format!("{name}: measured (dashed: one after the other)"));
+    close(measured.ceiling, 1.0 / (1.0 / (1300.0 * mib) + 1.0 / 9.04));
+    assert!(stages.finding.contains("98 % of its slowest stage: the device"), "{}", stages.finding);
+    let pages = figure(&report, "storage-pages");
+    let row = "reads, 1 thread";
+    close(in_sheet(pages, row, "huge / small", "").value, 2800.0 / 1300.0);
+    close(in_sheet(pages, row, "requests an I/O, small", "").value, 2.02);
+}
+
+#[test]
+fn the_greatest_calls_are_named() {
+    let report = built(&storage_run());
+    let Body::Stacks(stacks) = &figure(&report, "storage-calls").body else { panic!("no stacks") };
+    let registered =
+        stacks.stacks.iter().find(|s| s.label.contains("blocking, registered")).expect("a bar");
+    // 9 x 1000 calls of 47 us are 423 ms, beside 352 ms and 5 ms once: of 780 ms 54.2, 45.1, 0.6 %.
+    let [first, second, ..] = registered.parts.as_slice() else { panic!("{registered:?}") };
+    assert_eq!((first.name.as_str(), second.name.as_str()), ("cudaMemcpy", "cudaHostUnregister"));
+    close(first.cell.value, 100.0 * 423.0 / 780.0);
+    close(second.cell.value, 100.0 * 352.0 / 780.0);
+    assert_eq!(first.words, "9000 calls of 47.0 us");
+    let told = report.headlines.iter().find(|h| h.text.starts_with("Of the time in calls"));
+    let text = &told.expect("a headline").text;
+    assert!(text.ends_with("cudaMemcpy takes 54 % and cudaHostUnregister takes 45 %."), "{text}");
+}
+
+#[test]
+fn what_is_doubtful_is_said() {
+    let report = built(&storage_run());
+    let of =
+        |code: &str| -> Vec<&Doubt> { report.notes.iter().filter(|n| n.code == code).collect() };
+    // 1.51 s beside a median of 12 ms.
+    let [outlier] = of("outliers")[..] else { panic!("{:?}", report.notes) };
+    assert!(outlier.text.starts_with("1 of 9001 I/Os took more than 100 times"), "{outlier:?}");
+    assert!(!outlier.text.contains("mq-deadline"), "1.51 s is no 500 ms: {outlier:?}");
+    let [split] = of("split")[..] else { panic!("{:?}", report.notes) };
+    assert!(split.text.starts_with("4 cases are split, at most into 2.02 requests"), "{split:?}");
+    assert!(split.text.contains("1280KiB in 254 segments"), "{split:?}");
+    let [polling] = of("no-polling")[..] else { panic!("{:?}", report.notes) };
+    assert!(
+        polling.text.contains("10 cases") && polling.text.contains("poll_queues"),
+        "{polling:?}"
+    );
+    assert_eq!(of("not-direct").len(), 2, "a case for each GPU");
+    let condition = report.conditions.iter().find(|c| c.0 == "store0").expect("the store");
+    assert!(condition.1.starts_with("/data, ext4, options rw,relatime, on vda"), "{condition:?}");
+    // 510 ms are: the scheduler's patience.
+    let case = read("numa0.huge", "uring", "rand-read,direct,shared,2GiB,q8,n1,t2", "4KiB");
+    let late = Does { outlier_us: 510_000.0, ..Does::new(80_000.0, 200.0) };
+    let report = built(&run_of(vec![io(&case, &late)]));
+    let text = &report.notes.iter().find(|n| n.code == "outliers").expect("a doubt").text;
+    assert!(text.contains("its scheduler, mq-deadline"), "{text}");
+}
+
+#[test]
+fn several_at_once_are_held_against_each_alone() {
+    let report = built(&storage_run());
+    let at_once = figure(&report, "storage-at-once");
+    let both = "store0 > gpu0, store0 > gpu1, sequential reads of 1MiB, depth 8";
+    // 1500 blocks a second each of 2750 alone.
+    close(bar(at_once, both).value, 3000.0 * 1_048_576.0 / 1e9);
+    close(bar(at_once, both).ceiling, 5500.0 * 1_048_576.0 / 1e9);
+    assert!(at_once.finding.contains("55 %"), "{}", at_once.finding);
+}
+
+#[test]
+fn elbencho_prints_its_own_table() {
+    let args = |op: &str, threads: u32| format!("{op},direct,shared,2GiB,q32,n8,t{threads}");
+    let cases = [
+        (read("numa0.huge", "uring", &args("rand-read", 2), "4KiB"), Does::new(80_000.0, 800.0)),
+        (read("numa0.huge", "uring", &args("rand-mix70", 1), "4KiB"), Does::new(70_000.0, 450.0)),
+        (
+            format!("numa0.huge > store0.file by uring@numa0[{}] x 1MiB", args("seq-write", 1)),
+            Does::new(3_000.0, 10_666.0),
+        ),
+    ];
+    let journal = run_of(cases.iter().map(|(case, does)| io(case, does)).collect());
+    insta::assert_snapshot!(format::elbencho(&journal).expect("I/O"));
+    let none = run_of(vec![at_rate("local", "gpu0.vram > gpu0.vram by dma@gpu0 x 1MiB", 600.0)]);
+    assert!(format::elbencho(&none).expect_err("no I/O").contains("--suite storage"));
+}
+
+#[test]
+fn the_table_for_programs_has_latencies() {
+    let case = read("numa0.huge", "uring", "rand-read,direct,shared,2GiB,q4,n1,t1", "4KiB");
+    let skip = read("numa0.huge", "uring-poll", "rand-read,direct,shared,2GiB,q4,n1,t1", "4KiB");
+    let outcomes =
+        vec![io(&case, &Does::new(50_000.0, 80.0)), skipped("storage", &skip, "no queues")];
+    let text = csv::export(&run_of(outcomes), None);
+    let mut lines = text.lines().map(|l| l.rsplit(',').take(10).collect::<Vec<_>>());
+    let head = lines.next().expect("a head");
+    assert_eq!(head[..2], ["requests_per_io", "cpu_us_per_io"]);
+    let row = lines.next().expect("a row");
+    assert_eq!(head[8], "iops");
+    close(row[8].parse().ok(), 50_000.0);
+    assert_eq!(head[5], "lat_p50_us");
+    near(row[5].parse().ok(), 80.0);
+    let skipped = lines.next().expect("a row");
+    assert_eq!((head[9], skipped[9]), ("why", "no queues"));
+}
+
+#[test]
+fn a_summary_and_a_page_show_all_of_it() {
+    let journal = storage_run();
+    let report = built(&journal);
+    insta::assert_snapshot!(terminal::summary(&report, 100, false));
+    let page = html::render(&report, &journal.topology, &map::svg(&journal.topology));
+    for words in ["class=\"gaps\"", "class=\"heat sheet\"", "class=\"bars stacks\"", "≈ 0"] {
+        assert!(page.contains(words), "{words}");
+    }
+    // For a look at it.
+    if let Ok(path) = std::env::var("PATHLINE_PAGE") {
+        std::fs::write(path, &page).expect("a page");
+    }
+}
