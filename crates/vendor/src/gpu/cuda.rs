@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use pathline_hal::CopyEngine;
 use pathline_schema::{Mem, Severity};
 
+use super::copier::Hands;
 use super::dialect::{About, Attributes, Dialect, Ends, Family, Refusal};
 use super::table::{Api, Batch, CopyAttributes, Handle, Status, Symbol, nvidia, table};
 use crate::library::Library;
@@ -146,6 +147,49 @@ pub(crate) fn dotted(version: i32) -> String {
     }
 }
 
+/// CUDA in a thread of its own. The driver holds the context as long as copiers are there.
+#[derive(Debug)]
+struct CudaHands {
+    own: Own,
+    context: Handle,
+}
+
+impl Hands for CudaHands {
+    fn enter(&self) -> Status {
+        // SAFETY: a live context.
+        (self.own.set_current.name, unsafe { (self.own.set_current.at)(self.context) })
+    }
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status {
+        // SAFETY: the worker copies between its slots, whose memory its round holds.
+        (self.own.copy.name, unsafe { (self.own.copy.at)(dst, src, bytes, stream) })
+    }
+    fn copy_name(&self) -> &'static str {
+        self.own.copy.name
+    }
+    fn words(&self, code: i32) -> String {
+        self.own.words(code)
+    }
+    fn severity(&self, code: i32) -> Severity {
+        severity(code)
+    }
+}
+
+impl Own {
+    fn words(&self, code: i32) -> String {
+        let words = |get: unsafe extern "C" fn(i32, *mut *const c_char) -> i32| {
+            let mut text: *const c_char = std::ptr::null();
+            // SAFETY: stores one pointer; the text is the library's own and static.
+            unsafe {
+                if get(code, &raw mut text) != 0 || text.is_null() {
+                    return "unknown status".to_owned();
+                }
+                CStr::from_ptr(text).to_string_lossy().into_owned()
+            }
+        };
+        format!("{}: {}", words(self.error_name.at), words(self.error_text.at))
+    }
+}
+
 impl Cuda {
     /// The primary context of a device, made if need be.
     fn context(&self, device: i32) -> Result<Handle, Status> {
@@ -174,17 +218,7 @@ impl Dialect for Cuda {
         &ABOUT
     }
     fn words(&self, code: i32) -> String {
-        let words = |get: unsafe extern "C" fn(i32, *mut *const c_char) -> i32| {
-            let mut text: *const c_char = std::ptr::null();
-            // SAFETY: stores one pointer; the text is the library's own and static.
-            unsafe {
-                if get(code, &raw mut text) != 0 || text.is_null() {
-                    return "unknown status".to_owned();
-                }
-                CStr::from_ptr(text).to_string_lossy().into_owned()
-            }
-        };
-        format!("{}: {}", words(self.own.error_name.at), words(self.own.error_text.at))
+        self.own.words(code)
     }
     fn severity(&self, code: i32) -> Severity {
         severity(code)
@@ -246,6 +280,9 @@ impl Dialect for Cuda {
     fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status {
         // SAFETY: the caller has looked both ranges up, and the stream is live.
         (self.own.copy.name, unsafe { (self.own.copy.at)(dst, src, bytes, stream) })
+    }
+    fn hands(&self, device: i32) -> Result<Box<dyn Hands>, Status> {
+        Ok(Box::new(CudaHands { own: self.own, context: self.context(device)? }))
     }
     fn copy_batch(&self, batch: &mut Batch, stream: Handle) -> Option<Status> {
         let (mut how, mut first, mut failed) = (CopyAttributes::STREAM, 0usize, 0usize);

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use pathline_hal::CopyEngine;
 use pathline_schema::{Mem, Severity};
 
+use super::copier::Hands;
 use super::table::{Batch, Handle, Status};
 
 /// Which of the two.
@@ -102,6 +103,8 @@ pub(crate) trait Dialect: Debug {
     fn enable_peer(&self, from: i32, to: i32) -> Status;
     /// Enqueues a copy; addresses say where the ends are.
     fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status;
+    /// What it does for a device in threads of their own, which it outlives.
+    fn hands(&self, device: i32) -> Result<Box<dyn Hands>, Status>;
     /// Enqueues copies by one call; none if there is no such call.
     fn copy_batch(&self, batch: &mut Batch, stream: Handle) -> Option<Status>;
     /// The name of what `copy` calls.

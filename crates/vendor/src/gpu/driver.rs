@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use pathline_hal::{
-    CallError, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, PeerAccess,
-    Result, StreamId,
+    CallError, Copier, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch,
+    PeerAccess, Result, StreamId,
 };
 use pathline_schema::{Bytes, Mem, MigrateHow, Ns, Place, Severity, Unit, Variant};
 
@@ -25,7 +25,7 @@ use crate::memory::Memory;
 const QUEUE: u64 = 500;
 /// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
 const NON_BLOCKING: u32 = 1;
-const NOT_READY: i32 = 600;
+pub(crate) const NOT_READY: i32 = 600;
 const PEER_ALREADY_ENABLED: i32 = 704;
 
 /// Calls the runtime and names the function in the error. Its arguments are handles that this driver
@@ -243,6 +243,9 @@ impl Driver for GpuDriver {
     fn register(&self, address: u64, bytes: Bytes) -> Result<()> {
         self.lock_pages(address, bytes)
     }
+    fn register_calls(&self) -> (&'static str, &'static str) {
+        (self.api.host_register.name, self.api.host_unregister.name)
+    }
     fn unregister(&self, address: u64) -> Result<()> {
         self.unlock_pages(address)
     }
@@ -402,6 +405,9 @@ impl Driver for GpuDriver {
                 Err(CallError::unsupported("copy_batch", thing(), why).or_try(way_out))
             }
         }
+    }
+    fn copier(&self, gpu: u32, slots: usize) -> Result<Box<dyn Copier>> {
+        self.new_copier(gpu, slots)
     }
     fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String {
         self.dialect.engine(self.ends(dst, src), engine).unwrap_or("blit kernel").to_owned()

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use pathline_hal::CopyEngine;
 use pathline_schema::{Mem, Severity};
 
+use super::copier::Hands;
 use super::dialect::{About, Attributes, Dialect, Ends, Family, Refusal};
 use super::table::{Api, Batch, Call, CopyAttributes, Handle, Status, Symbol, amd, table};
 use crate::library::Library;
@@ -166,6 +167,36 @@ pub(crate) fn major(version: i32) -> i32 {
     parts(version).0
 }
 
+/// HIP in a thread of its own.
+#[derive(Debug)]
+struct HipHands {
+    own: Own,
+    error_name: Option<Words>,
+    error_text: Option<Words>,
+    device: i32,
+}
+
+impl Hands for HipHands {
+    fn enter(&self) -> Status {
+        // SAFETY: takes a number.
+        (self.own.set_device.name, unsafe { (self.own.set_device.at)(self.device) })
+    }
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status {
+        let call = self.own.copy;
+        // SAFETY: the worker copies between its slots, whose memory its round holds.
+        (call.name, unsafe { (call.at)(dst, src, bytes, COPY_DEFAULT, stream) })
+    }
+    fn copy_name(&self) -> &'static str {
+        self.own.copy.name
+    }
+    fn words(&self, code: i32) -> String {
+        format!("{}: {}", text_of(self.error_name, code), text_of(self.error_text, code))
+    }
+    fn severity(&self, code: i32) -> Severity {
+        severity(code)
+    }
+}
+
 impl Hip {
     /// The properties of a device name its architecture with its features, and nothing else does.
     /// The unsuffixed function fills the layout of 5.x in every version.
@@ -273,6 +304,10 @@ impl Dialect for Hip {
         let call = self.own.copy;
         // SAFETY: the caller has looked both ranges up, and the stream is live.
         (call.name, unsafe { (call.at)(dst, src, bytes, COPY_DEFAULT, stream) })
+    }
+    fn hands(&self, device: i32) -> Result<Box<dyn Hands>, Status> {
+        let (own, error_name, error_text) = (self.own, self.error_name, self.error_text);
+        Ok(Box::new(HipHands { own, error_name, error_text, device }))
     }
     fn copy_batch(&self, batch: &mut Batch, stream: Handle) -> Option<Status> {
         let call = self.own.batch?;

@@ -113,6 +113,11 @@ impl Blocks {
     pub(crate) fn any(&self, is: impl Fn(&Block) -> bool) -> bool {
         self.0.values().any(is)
     }
+    /// Where memory of GPUs lies.
+    pub(crate) fn on_gpus(&self) -> Vec<std::ops::Range<u64>> {
+        let of_gpu = self.0.iter().filter(|(_, block)| block.place.unit.gpu().is_some());
+        of_gpu.map(|(&start, block)| start..start.saturating_add(block.bytes)).collect()
+    }
     pub(crate) fn starts(&self) -> Vec<u64> {
         self.0.keys().copied().collect()
     }

@@ -3,6 +3,7 @@
 mod cache;
 mod child;
 mod compiler;
+mod copier;
 mod cuda;
 pub(crate) mod device;
 pub(crate) mod dialect;

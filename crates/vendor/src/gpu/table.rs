@@ -183,6 +183,8 @@ table!(
             graph_launch = both("cuGraphLaunch", 10000, "hipGraphLaunch") => (Handle, Handle);
             graph_free = both("cuGraphDestroy", 10000, "hipGraphDestroy") => (Handle);
             graph_unmake = both("cuGraphExecDestroy", 10000, "hipGraphExecDestroy") => (Handle);
+            event_query = both("cuEventQuery", 2000, "hipEventQuery") => (Handle);
+            event_wait = both("cuEventSynchronize", 2000, "hipEventSynchronize") => (Handle);
             prefetch_to = nvidia("cuMemPrefetchAsync", 12020) => (u64, usize, Location, u32, Handle);
         }
     }
