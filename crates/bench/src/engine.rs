@@ -364,7 +364,7 @@ impl<'a> Engine<'a> {
 
     /// The time of a case, warm-up included.
     fn budget(&self, case: &Running<'_>) -> Ns {
-        let budgets = case.lanes.iter().map(|lane| lane.budgets()).fold(1.0, f64::max);
+        let budgets = case.lanes.iter().map(|lane| lane.budgets()).reduce(f64::max).unwrap_or(1.0);
         case.entry.budget.unwrap_or(self.settings.case_budget * budgets)
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use pathline_hal::{Buffer, CallError, Gate, GpuEnd, IoDone, IoJob, Machine, OpenIo, Result, Span};
 use pathline_schema::{
-    Bytes, Flow, Io, IoEngine, IoFiles, IoOp, Mem, Ns, Place, Tally, Timer, Unit, Verdict,
+    Bytes, Flow, Io, IoEngine, IoFiles, IoOp, Mem, Ns, Place, Tally, Timer, Unit, Verdict, World,
 };
 
 use crate::lane::{Lane, Lap, SOURCE_SEED, SPOILT_SEED};
@@ -13,9 +13,13 @@ use crate::lane::{Lane, Lap, SOURCE_SEED, SPOILT_SEED};
 /// Shortest sample: thousands of I/Os of a fast device, so that a sample has a distribution, and
 /// more than the pauses that file systems make.
 const SAMPLE: Ns = Ns(100_000_000.0);
+/// The same where time is virtual and nothing pauses.
+const SAMPLE_OF_MODEL: Ns = Ns(5_000_000.0);
 
 /// Case budgets that a case of I/O takes: with samples that long, ten of them.
 pub(crate) const BUDGETS: f64 = 4.0;
+/// The same where every I/O is an event that is played.
+const BUDGETS_OF_MODEL: f64 = 0.4;
 
 /// Most bytes of memory that its slots may be.
 pub(crate) fn slots(flow: &Flow, io: &Io) -> Bytes {
@@ -87,6 +91,7 @@ pub(crate) struct Files<'m> {
     flow: Flow,
     io: Io,
     engine: String,
+    real: bool,
     host: Option<Rc<Buffer<'m>>>,
     gpu: Option<Rc<Buffer<'m>>>,
 }
@@ -132,8 +137,16 @@ impl<'m> Files<'m> {
             host: host.as_ref().map(span).unwrap_or_default(),
             gpu: gpu_end,
         };
-        let mut files =
-            Self { open: None, registered, flow: *flow, io, engine: String::new(), host, gpu };
+        let mut files = Self {
+            open: None,
+            registered,
+            flow: *flow,
+            io,
+            engine: String::new(),
+            real: machine.world == World::Real,
+            host,
+            gpu,
+        };
         if io.writes() {
             files.fill(SOURCE_SEED)?;
         }
@@ -191,11 +204,11 @@ impl Lane for Files<'_> {
     }
 
     fn min_sample(&self) -> Ns {
-        SAMPLE
+        if self.real { SAMPLE } else { SAMPLE_OF_MODEL }
     }
 
     fn budgets(&self) -> f64 {
-        BUDGETS
+        if self.real { BUDGETS } else { BUDGETS_OF_MODEL }
     }
 
     /// What is written comes from memory that mixed I/O has read into.

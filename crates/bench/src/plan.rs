@@ -692,8 +692,12 @@ mod tests {
         assert_eq!(count(&[disk()]), one);
         // A second store has all of it again, but for the copies; then both are read at once.
         assert_eq!(count(&[disk(), disk()]), 2 * one - 4 + 1);
-        let unusable = StoreFacts { without: Some("read-only".to_owned()), ..disk() };
-        assert_eq!(count(&[unusable]), 0);
+        let unusable = StoreFacts { without: Some("it is read-only".to_owned()), ..disk() };
+        let plan = plan_with(&topology(), &[unusable], &["storage"], &[]).unwrap();
+        // Copies alone need no files.
+        assert_eq!((plan.entries.len(), plan.runnable()), (one, 4));
+        let whys: BTreeSet<_> = plan.entries.iter().filter_map(|e| e.skip.clone()).collect();
+        assert_eq!(whys.into_iter().collect::<Vec<_>>(), ["/scratch: it is read-only"]);
     }
 
     /// What a cell of the heat map compares is sampled in turn.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use pathline_bench::Draw;
 use pathline_schema::{Bytes, Pattern};
+use pathline_vendor::storage::Asked as Store;
 use pathline_vendor::{Asked, COMPILE_COMMAND, Compile};
 use serde::{Deserialize, Serialize};
 
@@ -99,9 +100,50 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = Draw::default().sets,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) sets: u32,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
+}
+
+/// The suite that needs places for files.
+const STORAGE: &str = "storage";
+
+/// Where suite storage has its files.
+#[derive(Debug, Clone, Default, Parser, Serialize, Deserialize)]
+pub(crate) struct StoreArgs {
+    /// Measure I/O here (suite storage): a folder, in which files are made and removed again; or a
+    /// file or block device, which is only read. Several are measured alone and at once.
+    #[arg(long, value_name = "PATH", conflicts_with = "machine")]
+    pub(crate) store: Vec<PathBuf>,
+    /// Size of each file; by default 1 GiB, and at most a quarter of what is free.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) span: Option<Bytes>,
+    /// Write to the files and devices of --store, which destroys what is in them.
+    #[arg(long, requires = "store")]
+    pub(crate) overwrite: bool,
+}
+
+impl StoreArgs {
+    /// The same for the crate that opens them.
+    pub(crate) fn asked(&self) -> Vec<Store> {
+        let Self { store, span, overwrite } = self;
+        let asked =
+            |path: &PathBuf| Store { path: path.clone(), span: *span, overwrite: *overwrite };
+        store.iter().map(asked).collect()
+    }
 }
 
 impl SelectArgs {
+    /// The places for files that are asked for: those that are named, and the current folder if
+    /// suite storage is and none are.
+    pub(crate) fn stores(&self) -> StoreArgs {
+        let mut stores = self.stores.clone();
+        let unsaid = stores.store.is_empty() && self.machine.is_none();
+        if unsaid && self.suite.iter().any(|suite| suite == STORAGE) {
+            stores.store.push(PathBuf::from("."));
+        }
+        stores
+    }
+
     /// What random sets are drawn from.
     pub(crate) fn draw(&self) -> Draw {
         Draw { seed: self.seed, sets: self.sets }
@@ -164,7 +206,7 @@ pub(crate) struct RunArgs {
     /// which cases there are and how they are measured is as it was.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "machine", "suite", "case", "memory", "out", "precision", "case_budget", "seed",
-        "noise", "sets", "standard_kernels", "ranks",
+        "noise", "sets", "standard_kernels", "ranks", "store", "span", "overwrite",
     ])]
     pub(crate) resume: Option<PathBuf>,
     /// Search the best kernel of each path first, on one GPU of each kind; later runs remember it.

@@ -8,13 +8,13 @@ use anyhow::{Context, Result, anyhow};
 use pathline_bench::{Draw, Scope, Tuned};
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
-use pathline_schema::{Bytes, Topology};
+use pathline_schema::{Bytes, StoreFacts, Topology};
 use pathline_sim::{Fault, Options};
 use pathline_topo::Snapshot;
 use pathline_vendor::{Management, Opened, Runtime, management};
 use serde::{Deserialize, Serialize};
 
-use crate::args::LibraryArgs;
+use crate::args::{LibraryArgs, StoreArgs};
 
 /// Largest machine description that is read.
 const MAX_DESCRIPTION: u64 = 4 << 20;
@@ -22,7 +22,7 @@ const MAX_DESCRIPTION: u64 = 4 << 20;
 /// What a command works on, before anything is opened.
 pub(crate) enum World {
     /// This host.
-    Real(Topology, Box<Runtime>),
+    Real(Topology, Box<Runtime>, StoreArgs),
     /// A machine description with its text, and the node that it describes.
     Simulated(Box<(MachineDesc, String)>, Topology),
 }
@@ -57,7 +57,7 @@ impl World {
             None => {
                 let topology = pathline_topo::from_snapshot("live", &snapshot(&management()));
                 let runtime = pathline_vendor::runtime(&topology, &libraries.asked());
-                Ok(Self::Real(topology, Box::new(runtime)))
+                Ok(Self::Real(topology, Box::new(runtime), StoreArgs::default()))
             }
             Some(name) => {
                 let (desc, text) = describe(name)?;
@@ -67,17 +67,38 @@ impl World {
         }
     }
 
+    /// The same host with places for files; a model has its own.
+    pub(crate) fn with_stores(self, stores: &StoreArgs) -> Self {
+        match self {
+            Self::Real(topology, runtime, _) => Self::Real(topology, runtime, stores.clone()),
+            model @ Self::Simulated(..) => model,
+        }
+    }
+
+    /// The places for files, as far as they can be known before they are opened.
+    pub(crate) fn stores(&self) -> Vec<StoreFacts> {
+        match self {
+            Self::Real(_, _, stores) => {
+                stores.asked().iter().map(pathline_vendor::storage::facts).collect()
+            }
+            Self::Simulated(desc, _) => {
+                let model = simulate(&desc.0, &BTreeMap::new(), Spread::default(), Vec::new());
+                model.ok().and_then(|m| m.storage).map_or_else(Vec::new, |s| s.stores())
+            }
+        }
+    }
+
     /// What the node is made of.
     pub(crate) fn topology(&self) -> &Topology {
         match self {
-            Self::Real(topology, _) | Self::Simulated(_, topology) => topology,
+            Self::Real(topology, ..) | Self::Simulated(_, topology) => topology,
         }
     }
 
     /// The physics that figures are held against.
     pub(crate) fn network(&self, env: &BTreeMap<String, String>) -> Result<Network> {
         match self {
-            Self::Real(topology, _) => Ok(Network::from_topology(topology)),
+            Self::Real(topology, ..) => Ok(Network::from_topology(topology)),
             Self::Simulated(desc, _) => Ok(Network::new(&desc.0, Switches::from_env(env))?),
         }
     }
@@ -90,7 +111,7 @@ impl World {
     /// Why nothing on GPUs can be measured; none if nothing is known against it.
     pub(crate) fn without_gpus(&self) -> Option<&str> {
         match self {
-            Self::Real(_, runtime) => runtime.without.as_deref(),
+            Self::Real(_, runtime, _) => runtime.without.as_deref(),
             Self::Simulated(..) => None,
         }
     }
@@ -98,7 +119,7 @@ impl World {
     /// What is to be known of how GPUs are chosen and numbered here.
     pub(crate) fn notes(&self) -> Vec<String> {
         match self {
-            Self::Real(_, runtime) => {
+            Self::Real(_, runtime, _) => {
                 runtime.note.clone().into_iter().chain(runtime.numbering()).collect()
             }
             Self::Simulated(..) => Vec::new(),
@@ -123,8 +144,9 @@ impl World {
     /// and the physics of a run are made of what this gives.
     pub(crate) fn open(self, env: &BTreeMap<String, String>, spread: Spread) -> Result<Open> {
         match self {
-            Self::Real(topology, runtime) => {
-                let Opened { machine, without } = pathline_vendor::open(topology, *runtime);
+            Self::Real(topology, runtime, stores) => {
+                let Opened { machine, without } =
+                    pathline_vendor::open_with(topology, *runtime, &stores.asked());
                 let network = Network::from_topology(&machine.topology);
                 Ok(Open { machine, without, network })
             }
@@ -159,9 +181,10 @@ pub(crate) fn simulate(
 }
 
 /// This host, with no library of GPUs opened or asked.
-pub(crate) fn without_gpus() -> Machine {
+pub(crate) fn without_gpus(stores: &StoreArgs) -> Machine {
     let snapshot = pathline_topo::live(Vec::new());
-    pathline_vendor::live(pathline_topo::from_snapshot("live", &snapshot))
+    let topology = pathline_topo::from_snapshot("live", &snapshot);
+    pathline_vendor::live_with(topology, &stores.asked())
 }
 
 /// What this host says of itself, in plain files. No GPU is touched.

@@ -96,6 +96,9 @@ impl Flow {
                 "reads and mixed I/O go from storeN.file to memory, writes to storeN.file",
             );
         }
+        if io.span < self.bytes {
+            return Some("a file has at least one block");
+        }
         let on_gpu = memory.unit.gpu().is_some();
         if io.engine == IoEngine::Gds {
             return (!on_gpu || io.stage.is_some())
@@ -104,9 +107,6 @@ impl Flow {
         }
         if on_gpu != io.stage.is_some() {
             return Some("I/O of a GPU is staged, or by gds; that of host memory is neither");
-        }
-        if io.span < self.bytes {
-            return Some("a file has at least one block");
         }
         io.depth_misfit()
     }

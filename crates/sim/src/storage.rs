@@ -19,6 +19,9 @@ use crate::timeline::{Op, Owner as LaneOwner};
 use crate::world::{Does, Effect, Load, World};
 use queue::{Job, Outcome, Stage};
 
+/// Size of a file of the suite: past any cache of a device.
+const USUAL_SPAN: Bytes = Bytes::gib(16);
+
 /// Sectors of the drives; I/O past the page cache has whole ones.
 const SECTOR: u64 = 512;
 /// The number of "no space left on device".
@@ -268,6 +271,7 @@ impl Storage for SimStorage {
                 max_request: Bytes(store.max_request_bytes),
                 max_segments: store.max_segments,
                 free: Bytes(free),
+                span: USUAL_SPAN.min(Bytes(free / 4)),
                 ..StoreFacts::default()
             }
         };

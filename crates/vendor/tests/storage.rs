@@ -19,7 +19,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn machine(path: &Path, overwrite: bool) -> Machine {
-    live_with(Topology::default(), &[Asked { path: path.to_owned(), overwrite }])
+    live_with(Topology::default(), &[Asked { path: path.to_owned(), span: None, overwrite }])
 }
 
 fn storage(machine: &Machine) -> &dyn Storage {
@@ -278,7 +278,7 @@ fn what_cannot_be_is_said_before_anything_is_opened() {
     assert!(IoEngine::Aio.is_asynchronous());
     let gone = live_with(
         Topology::default(),
-        &[Asked { path: dir.path().join("nothing"), overwrite: false }],
+        &[Asked { path: dir.path().join("nothing"), span: None, overwrite: false }],
     );
     assert!(facts(&gone).without.unwrap().contains("No such file"));
     assert!(names(dir.path()).is_empty());

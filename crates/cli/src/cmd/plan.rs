@@ -25,7 +25,7 @@ pub(super) fn make(
         World::Simulated(..) => Tuned::known(),
     };
     let scope = world.scope(world.memory(select.memory), switches, &tuned, select.draw());
-    make_in(&scope, select)
+    make_in(&Scope { stores: &world.stores(), ..scope }, select)
 }
 
 /// The same in a scope.
@@ -34,7 +34,8 @@ pub(super) fn make_in(scope: &Scope<'_>, select: &SelectArgs) -> Result<Plan> {
 }
 
 pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
-    let world = World::new(args.select.machine.as_deref(), &args.libraries)?;
+    let world = World::new(args.select.machine.as_deref(), &args.libraries)?
+        .with_stores(&args.select.stores());
     let plan = make(&world, &args.select, &env::switches())?;
     if args.json {
         for entry in &plan.entries {

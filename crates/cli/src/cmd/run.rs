@@ -75,7 +75,7 @@ fn run_here(start: &Start) -> Result<Exit> {
 
 /// Where no process can be started, there is still what needs none: the host.
 fn run_without_worker(start: &Start, error: &io::Error) -> Result<Exit> {
-    let machine = without_gpus();
+    let machine = without_gpus(&start.args.select.stores());
     let why = format!("no worker process can be started ({error}); see `ulimit -u`");
     let network = Network::from_topology(&machine.topology);
     measure_on(start, &machine, Some(why), &network)
@@ -160,6 +160,7 @@ impl Start {
             spread: spread(&self.args),
             job: self.job.clone(),
             limit: self.limit(),
+            stores: self.args.select.stores(),
             libraries: self.args.libraries.clone(),
             without: None,
             overhead: Overhead::All,

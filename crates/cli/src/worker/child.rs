@@ -75,9 +75,9 @@ fn open(opening: &Opening) -> Result<(Machine, Option<String>)> {
         return Ok((machine, opening.without.clone()));
     }
     if let Some(why) = &opening.without {
-        return Ok((world::without_gpus(), Some(why.clone())));
+        return Ok((world::without_gpus(&opening.stores), Some(why.clone())));
     }
-    let world = World::new(None, &opening.libraries)?;
+    let world = World::new(None, &opening.libraries)?.with_stores(&opening.stores);
     let Open { machine, without, .. } = world.open(&switches, opening.spread)?;
     Ok((machine, without))
 }

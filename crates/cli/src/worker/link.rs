@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::inject::Inject;
-use crate::args::LibraryArgs;
+use crate::args::{LibraryArgs, StoreArgs};
 use crate::ranks::Job;
 use crate::world::Spread;
 
@@ -66,6 +66,9 @@ pub(crate) struct Opening {
     /// How long a step may take, if the user said so.
     #[serde(default)]
     pub(crate) limit: Option<Duration>,
+    /// The places for files.
+    #[serde(default)]
+    pub(crate) stores: StoreArgs,
     /// Which GPU runtime, and where its libraries are, as far as that was said.
     pub(crate) libraries: LibraryArgs,
     /// Why the GPUs are to be left alone, if they are.

@@ -43,9 +43,9 @@ const DEEPEST: u32 = 32_768;
 /// What files hold that must be found wrong.
 const SPOILT: u64 = 0x5b01_17ed_5b01_17ed;
 
-/// What is under a path. Nothing is written.
-pub fn facts(path: &Path) -> StoreFacts {
-    facts::facts(path)
+/// What is under a place, and why nothing can be measured there. Nothing is written.
+pub fn facts(asked: &Asked) -> StoreFacts {
+    place::examine(asked).1
 }
 
 /// Removes what processes that were killed have left in a folder. The folders.

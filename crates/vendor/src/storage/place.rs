@@ -22,11 +22,18 @@ use crate::files;
 const RESERVE_SHARE: u64 = 20;
 const RESERVE_LEAST: u64 = 1 << 30;
 
+/// Size of a file where nobody says another, and the part of what is free that it may be.
+const USUAL_SPAN: Bytes = Bytes::gib(1);
+const FREE_PARTS: u64 = 4;
+const SPAN_UNIT: Bytes = Bytes::mib(1);
+
 /// A place for files that a run was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// A folder, a file or a block device.
     pub path: PathBuf,
+    /// Size of each file; a usual one if none.
+    pub span: Option<Bytes>,
     /// Whether what a file or device holds may be lost.
     pub overwrite: bool,
 }
@@ -47,6 +54,30 @@ enum Key {
     Write(u64),
     /// The file or device that was named.
     Given,
+}
+
+/// What is under a place, and why nothing can be measured there. Nothing is written.
+pub(super) fn examine(asked: &Asked) -> (What, StoreFacts) {
+    let mut facts = facts::facts(&asked.path);
+    let what = match what_is(&asked.path) {
+        Ok(what) => what,
+        Err(why) => {
+            facts.without = Some(why);
+            What::Folder
+        }
+    };
+    if let (What::Device(_), true, None) = (what, asked.overwrite, &facts.without) {
+        facts.without = in_use(&asked.path);
+    }
+    let usual = Bytes(facts.free.0 / FREE_PARTS).min(USUAL_SPAN);
+    let most = match what {
+        _ if facts.without.is_some() => asked.span.unwrap_or(USUAL_SPAN),
+        What::Folder => asked.span.unwrap_or(usual),
+        What::File(size) | What::Device(size) => asked.span.unwrap_or(USUAL_SPAN).min(Bytes(size)),
+    };
+    // Whole blocks of any usual size.
+    facts.span = if most > SPAN_UNIT { Bytes(most.0 / SPAN_UNIT.0 * SPAN_UNIT.0) } else { most };
+    (what, facts)
 }
 
 /// A file.
@@ -148,17 +179,7 @@ pub(super) struct Place {
 impl Place {
     /// Looks at a path. What stands against it is in its facts.
     pub(super) fn new(asked: &Asked) -> Self {
-        let mut facts = facts::facts(&asked.path);
-        let what = match what_is(&asked.path) {
-            Ok(what) => what,
-            Err(why) => {
-                facts.without = Some(why);
-                What::Folder
-            }
-        };
-        if let (What::Device(_), true, None) = (what, asked.overwrite, &facts.without) {
-            facts.without = in_use(&asked.path);
-        }
+        let (what, facts) = examine(asked);
         if what == What::Folder && facts.without.is_none() {
             Own::sweep(&asked.path);
         }
