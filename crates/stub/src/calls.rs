@@ -174,6 +174,29 @@ pub(crate) fn host_unregister(node: &mut Node, address: u64) -> Outcome {
     node.unregister(address)
 }
 
+/// A file as large as the memory, which has none of its bytes. Kind 1 is a dma-buf.
+pub(crate) unsafe fn export(
+    node: &mut Node,
+    out: *mut i32,
+    address: u64,
+    bytes: usize,
+    kind: i32,
+    _flags: u64,
+) -> Outcome {
+    let (_, block) = node.blocks.find(address, bytes as u64).ok_or(status::INVALID_VALUE)?;
+    if kind != 1 || !matches!(block.place.mem, Mem::Vram | Mem::VramFine) {
+        return Err(status::NOT_SUPPORTED);
+    }
+    // SAFETY: the name is a C string.
+    let file = unsafe { libc::memfd_create(c"dmabuf".as_ptr(), libc::MFD_CLOEXEC) };
+    // SAFETY: the file was opened above.
+    if file < 0 || unsafe { libc::ftruncate(file, bytes as libc::off_t) } != 0 {
+        return Err(status::OPERATING_SYSTEM);
+    }
+    // SAFETY: as above.
+    unsafe { put(out, file) }
+}
+
 pub(crate) unsafe fn host_pointer(
     node: &mut Node,
     out: *mut u64,

@@ -121,6 +121,8 @@ export! {
         calls::host_unregister;
     cuMemHostGetDevicePointer_v2 = "cuMemHostGetDevicePointer" @ 3020 Context
         (out: *mut u64, address: u64, flags: u32) => calls::host_pointer;
+    cuMemGetHandleForAddressRange = "cuMemGetHandleForAddressRange" @ 11070 Context
+        (out: *mut i32, address: u64, bytes: usize, kind: i32, flags: u64) => calls::export;
     cuMemAllocManaged = "cuMemAllocManaged" @ 6000 Context
         (out: *mut u64, bytes: usize, flags: u32) => calls::managed_alloc;
     cuMemAdvise = "cuMemAdvise" @ 8000 Context

@@ -16,6 +16,8 @@ pub enum Vendor {
     Nccl,
     /// `librccl.so.1`, in its spelling of functions.
     Rccl,
+    /// libibverbs.
+    Verbs,
     /// HIP by calls of CUDA (an example of `crates/vendor`, which cargo builds before the tests of that crate) under
     /// the name of HIP 6, over whatever CUDA the process then finds.
     HipOverCuda,
@@ -32,6 +34,7 @@ impl Vendor {
             ],
             Self::Nccl => vec![("libnccl.so.2".to_owned(), &["nccl"])],
             Self::Rccl => vec![("librccl.so.1".to_owned(), &["nccl"])],
+            Self::Verbs => vec![("libibverbs.so.1".to_owned(), &["ibv_"])],
             Self::HipOverCuda => vec![("libamdhip64.so.6".to_owned(), &["hip"])],
             Self::Hip(5) => vec![("libamdhip64.so.5".to_owned(), &["hip"])],
             Self::Hip(6) => vec![
@@ -50,9 +53,14 @@ impl Vendor {
         if !prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             return false;
         }
-        let newer = ["hipMemcpyBatchAsync", "hipMemAdvise_v2", "hipMemPrefetchAsync_v2"];
+        let newer = [
+            "hipMemcpyBatchAsync",
+            "hipMemAdvise_v2",
+            "hipMemPrefetchAsync_v2",
+            "hipMemGetHandleForAddressRange",
+        ];
         match self {
-            Self::Cuda | Self::HipOverCuda => true,
+            Self::Cuda | Self::HipOverCuda | Self::Verbs => true,
             Self::Nccl => name != "ncclAllToAll",
             Self::Rccl => name != "ncclAlltoAll",
             Self::Hip(5) => !newer.contains(&name) && !name.contains("PropertiesR0"),
@@ -76,7 +84,9 @@ pub fn lay_out(folder: &Path, vendors: &[Vendor], missing: &[&str]) -> io::Resul
     for vendor in vendors {
         let library = match vendor {
             Vendor::HipOverCuda => "hip_over_cuda",
-            Vendor::Cuda | Vendor::Hip(_) | Vendor::Nccl | Vendor::Rccl => "pathline_stub",
+            Vendor::Cuda | Vendor::Hip(_) | Vendor::Nccl | Vendor::Rccl | Vendor::Verbs => {
+                "pathline_stub"
+            }
         };
         let image = fs::read(built(library)?)?;
         for (file, prefixes) in vendor.files() {

@@ -18,6 +18,8 @@
 //! knows nothing of the others but `cuLaunchHostFunc` or `hipLaunchHostFunc`, which put what it does
 //! into streams.
 //!
+//! `ibv_*` is a library of its own as well: RDMA devices that register memory and send nothing.
+//!
 //! The environment variable [`VARIABLE`] says what the library pretends to be and what goes wrong.
 #![allow(unsafe_code)]
 
@@ -38,6 +40,7 @@ mod spec;
 mod status;
 #[cfg(test)]
 mod tests;
+mod verbs;
 mod work;
 
 pub use layout::{Vendor, built, lay_out};

@@ -55,6 +55,7 @@ pub(crate) struct Fault {
 /// | `slow=cuFoo@5:20` | the call takes 20 ms longer |
 /// | `hang=ncclAllReduce@2` | the call returns, and what it put into the stream never ends |
 /// | `fail=ncclCommGetAsyncError@3:6` | the third look at a communicator finds error 6 |
+/// | `rdma=mlx5_0+mlx5_1` | names of RDMA devices; none without |
 /// | `once=FILE` | faults strike as long as the file is not there, and make it |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Spec {
@@ -69,6 +70,7 @@ pub(crate) struct Spec {
     pub(crate) no_permission: bool,
     pub(crate) exclusive: bool,
     pub(crate) no_peer: bool,
+    pub(crate) rdma: Vec<String>,
     pub(crate) once: Option<PathBuf>,
     pub(crate) faults: Vec<Fault>,
 }
@@ -139,6 +141,7 @@ impl FromStr for Spec {
                 "perm" => spec.no_permission = true,
                 "exclusive" => spec.exclusive = true,
                 "nopeer" => spec.no_peer = true,
+                "rdma" => spec.rdma = value.split('+').map(str::to_owned).collect(),
                 "once" => spec.once = Some(value.into()),
                 kind => spec.faults.push(fault(kind, value)?),
             }
