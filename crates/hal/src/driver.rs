@@ -1,6 +1,8 @@
 //! The thin, object-safe face of a GPU runtime. Handles are plain words; the facade gives them
 //! owners.
 
+use std::os::fd::OwnedFd;
+
 use pathline_schema::{Bytes, MigrateHow, Ns, Place, Rate, Variant};
 
 use crate::{CallError, Copier, Result};
@@ -104,6 +106,16 @@ pub trait Driver {
     }
     /// Takes `register` back.
     fn unregister(&self, address: u64) -> Result<()>;
+    /// Exports device memory as a file that other drivers understand, and where in it the memory
+    /// begins. Closing the file ends that.
+    fn export_dmabuf(&self, address: u64, bytes: Bytes) -> Result<(OwnedFd, u64)> {
+        let thing = format!("{bytes} at {address:#x}");
+        Err(CallError::unsupported("export_dmabuf", thing, "this runtime exports no memory"))
+    }
+    /// What the call that exports memory is called, for the record.
+    fn export_call(&self) -> &'static str {
+        "export"
+    }
     /// Advises that `gpu` accesses managed memory in place (zero-copy) and it stays at its home.
     fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()>;
 

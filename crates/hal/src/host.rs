@@ -2,7 +2,7 @@
 
 use pathline_schema::{Bytes, Conditions, CpuHow, CpuSet, CpuWork, Mem, Ns};
 
-use crate::{GateId, Result};
+use crate::{CallError, GateId, Registrar, Result};
 
 /// Threads that are pinned, one to a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,6 +96,16 @@ pub trait Host {
     fn gate_release(&self, gate: GateId) -> Result<()>;
     /// Destroys a gate, opening it first if it is closed.
     fn gate_destroy(&self, gate: GateId) -> Result<()>;
+
+    /// What registers memory with network adapters.
+    ///
+    /// # Errors
+    /// There are none here, or nothing to reach them by.
+    fn registrar(&self) -> Result<&dyn Registrar> {
+        let why = "a model has no network adapters to register memory with";
+        Err(CallError::unsupported("registrar", "this machine", why)
+            .or_try("measure it on a node with an RDMA device"))
+    }
 
     /// Reads the machine's state: clock rate, core-to-core latency, and the like. Takes at most a
     /// few milliseconds.

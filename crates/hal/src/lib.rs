@@ -12,6 +12,7 @@ mod machine;
 mod monitor;
 pub mod pattern;
 mod ranks;
+mod registrar;
 mod storage;
 
 pub mod conformance;
@@ -25,4 +26,5 @@ pub use host::{Host, HostDomain, Reaped, TeamId, Work};
 pub use machine::{Clock, Machine};
 pub use monitor::Monitor;
 pub use ranks::{Alone, ExchangeId, Meeting, Pace, Part, Port, Ranks, Span, Took, no_exchange};
+pub use registrar::{RegionId, Registrar};
 pub use storage::{Copier, GpuEnd, IoDone, IoId, IoJob, OpenIo, Storage, no_io};

@@ -25,6 +25,7 @@ mod spread;
 pub mod storage;
 mod team;
 mod ucx;
+mod verbs;
 
 pub use ccl::{CclAsked, open_ccl};
 pub use cpus::keep_to_share;
@@ -38,3 +39,4 @@ pub use monitor::{Management, management};
 pub use mpi::{Launched, MpiFacts, MpiPort, launched, mpi_library, mpirun, open_mpi};
 pub use ports::{OpenedPort, PortContext, ports, ucx_library};
 pub use shm::{MeetingRoom, SharedMeeting, cma_port, shm_port, xpmem_port};
+pub use verbs::rdma_devices;

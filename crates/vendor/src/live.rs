@@ -1,6 +1,6 @@
 //! The host that this process runs on, behind `hal::Host`.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use pathline_hal::{
-    CallError, DeviceInfo, Driver, GateId, Host, HostDomain, Machine, Reaped, Result, Storage,
-    TeamId, Work,
+    CallError, DeviceInfo, Driver, GateId, Host, HostDomain, Machine, Reaped, Registrar, Result,
+    Storage, TeamId, Work,
 };
 use pathline_schema::{
     Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, Gpu, Link, Mem, Node, Severity, Topology,
@@ -23,6 +23,7 @@ use crate::gpu::{About, Runtime};
 use crate::memory::{self, Chain, Mapping, Memory};
 use crate::storage::{Asked, Crew, LiveStorage};
 use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
+use crate::verbs::Verbs;
 use crate::{chase, cpus, loops, monitor, spread};
 
 /// A live machine, and why it has no GPU runtime if it has none.
@@ -216,6 +217,9 @@ pub(crate) struct LiveHost {
     probe: Probe,
     /// CPUs behind each last-level cache.
     l3: Vec<CpuSet>,
+    /// Adapters are looked for at the first use: what this was made from, and what became of it.
+    topology: Topology,
+    verbs: OnceCell<std::result::Result<Verbs, String>>,
 }
 
 impl LiveHost {
@@ -246,6 +250,8 @@ impl LiveHost {
             made: RefCell::new(0),
             probe,
             l3: topology.caches.iter().filter(|c| c.level == 3).map(|c| c.cpus.clone()).collect(),
+            topology: topology.clone(),
+            verbs: OnceCell::new(),
         }
     }
 
@@ -460,6 +466,13 @@ fn no_such(call: &str, thing: &str) -> CallError {
 }
 
 impl Host for LiveHost {
+    fn registrar(&self) -> Result<&dyn Registrar> {
+        match self.verbs.get_or_init(|| Verbs::open(&self.topology)) {
+            Ok(verbs) => Ok(verbs),
+            Err(why) => Err(CallError::unsupported("registrar", "this machine", why)),
+        }
+    }
+
     fn domains(&self) -> Vec<HostDomain> {
         let domain = |d: &Domain| HostDomain {
             id: d.id,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::os::fd::AsFd;
 use std::process::{Command, Output};
 
 use pathline_hal::{CopyEngine, Launch, Machine};
@@ -27,7 +28,7 @@ fn inside(test: &str, vendors: &[Vendor], spec: &str, body: impl FnOnce()) {
     for name in ["HSA_XNACK", "HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA", "PATHLINE_NVRTC"] {
         command.env_remove(name);
     }
-    if vendors.iter().any(|vendor| *vendor != Vendor::Cuda) {
+    if vendors.iter().any(|vendor| !matches!(vendor, Vendor::Cuda | Vendor::Verbs)) {
         command.env("PATHLINE_HIP", folder.path());
     }
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -212,5 +213,106 @@ fn a_chain_in_registered_memory_is_followed_until_a_gpu_writes_there() {
         let error = stream.launch(&kernel, &launch).unwrap_err();
         assert!(error.reason.contains("no chain"), "{error}");
         stream.wait().unwrap();
+    });
+}
+
+/// Registers 2 MiB of a place with the adapter for it, by address and by file, and takes it back.
+fn registers(machine: &Machine, place: Place, by_file: bool) {
+    let bytes = Bytes::mib(2);
+    let registrar = machine.host.registrar().unwrap();
+    let buffer = machine.buffer(place, bytes).unwrap();
+    let (unit, address) = (place.unit, buffer.address());
+    assert_eq!(registrar.adapter(unit).unwrap(), "mlx5_0");
+    let region = match by_file {
+        false => registrar.register(unit, address, bytes),
+        true => {
+            let (file, offset) = machine.driver().unwrap().export_dmabuf(address, bytes).unwrap();
+            // One byte more than the file has is refused.
+            let more = Bytes(bytes.0 + 1);
+            let refused = registrar.register_dmabuf(unit, address, more, file.as_fd(), offset);
+            let error = refused.unwrap_err();
+            assert_eq!(error.code, 22, "{error}");
+            assert!(error.to_string().contains("Linux 5.12"), "{error}");
+            registrar.register_dmabuf(unit, address, bytes, file.as_fd(), offset)
+        }
+    };
+    let region = region.unwrap();
+    registrar.deregister(region).unwrap();
+    let error = registrar.deregister(region).unwrap_err();
+    assert!(error.reason.contains("nothing is registered"), "{error}");
+}
+
+#[test]
+fn memory_of_host_and_gpu_is_registered_with_an_adapter() {
+    let test = "memory_of_host_and_gpu_is_registered_with_an_adapter";
+    inside(test, &[Vendor::Cuda, Vendor::Verbs], "gpus=1,rdma=mlx5_0+mlx5_1", || {
+        let machine = machine();
+        let numa = machine.host.domains()[0].id;
+        for mem in [Mem::Paged, Mem::Huge, Mem::Pinned] {
+            registers(&machine, Place::new(Unit::Numa(numa), mem), false);
+        }
+        let vram = Place::new(Unit::Gpu(0), Mem::Vram);
+        registers(&machine, vram, false);
+        registers(&machine, vram, true);
+        let driver = machine.driver().unwrap();
+        assert_eq!(driver.export_call(), "cuMemGetHandleForAddressRange");
+        // Only memory of a GPU is exported.
+        let pinned =
+            machine.buffer(Place::new(Unit::Numa(numa), Mem::Pinned), Bytes::mib(2)).unwrap();
+        let error = driver.export_dmabuf(pinned.address(), Bytes::mib(2)).unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+    });
+}
+
+#[test]
+fn hip_exports_memory_where_it_has_a_call_for_it() {
+    let test = "hip_exports_memory_where_it_has_a_call_for_it";
+    inside(test, &[Vendor::Hip(7), Vendor::Verbs], "gpus=1,rdma=mlx5_0", || {
+        registers(&machine(), Place::new(Unit::Gpu(0), Mem::Vram), true);
+    });
+}
+
+#[test]
+fn hip_without_a_call_to_export_says_what_has_one() {
+    let test = "hip_without_a_call_to_export_says_what_has_one";
+    inside(test, &[Vendor::Hip(6), Vendor::Verbs], "gpus=1,rdma=mlx5_0", || {
+        let machine = machine();
+        let buffer = machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), Bytes::mib(2)).unwrap();
+        let driver = machine.driver().unwrap();
+        let error = driver.export_dmabuf(buffer.address(), Bytes::mib(2)).unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+        assert!(error.to_string().contains("hsa_amd_portable_export_dmabuf"), "{error}");
+    });
+}
+
+#[test]
+fn a_host_without_adapters_says_so() {
+    inside("a_host_without_adapters_says_so", &[Vendor::Cuda, Vendor::Verbs], "gpus=1", || {
+        let machine = machine();
+        let registrar = machine.host.registrar().unwrap();
+        let error = registrar.adapter(Unit::Gpu(0)).unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+        assert!(error.to_string().contains("no RDMA device"), "{error}");
+        assert!(error.to_string().contains("InfiniBand"), "{error}");
+    });
+}
+
+#[test]
+fn a_gpu_that_an_adapter_does_not_reach_is_named_with_the_module() {
+    let test = "a_gpu_that_an_adapter_does_not_reach_is_named_with_the_module";
+    // 14 is EFAULT, which the kernel gives for addresses that are no memory of the process.
+    let spec = "gpus=1,rdma=mlx5_0,fail=ibv_reg_mr@1:14,fail=ibv_open_device@1:13";
+    inside(test, &[Vendor::Cuda, Vendor::Verbs], spec, || {
+        let machine = machine();
+        let registrar = machine.host.registrar().unwrap();
+        let closed = registrar.adapter(Unit::Gpu(0)).unwrap_err();
+        assert!(closed.to_string().contains("/dev/infiniband/uverbs"), "{closed}");
+        let place = Place::new(Unit::Gpu(0), Mem::Vram);
+        let buffer = machine.buffer(place, Bytes::mib(2)).unwrap();
+        let register = || registrar.register(Unit::Gpu(0), buffer.address(), Bytes::mib(2));
+        let error = register().unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+        assert!(error.to_string().contains("nvidia-peermem"), "{error}");
+        registrar.deregister(register().unwrap()).unwrap();
     });
 }

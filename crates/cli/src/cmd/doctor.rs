@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use pathline_hal::{Machine, conformance};
 use pathline_vendor::{
-    Found, Opened, Runtime, beside, management, mpi_library, other_runtime, runtime, ucx_library,
-    writable,
+    Found, Opened, Runtime, beside, management, mpi_library, other_runtime, rdma_devices, runtime,
+    ucx_library, writable,
 };
 
 use super::Exit;
@@ -99,6 +99,10 @@ fn between() {
     match ucx_library() {
         Ok(found) => outln!("{found}"),
         Err(why) => outln!("UCX: not found: {why}"),
+    }
+    match rdma_devices() {
+        Ok(found) => outln!("{found}"),
+        Err(why) => outln!("libibverbs: not found: {why}"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use pathline_hal::{
@@ -248,6 +249,12 @@ impl Driver for GpuDriver {
     }
     fn unregister(&self, address: u64) -> Result<()> {
         self.unlock_pages(address)
+    }
+    fn export_dmabuf(&self, address: u64, bytes: Bytes) -> Result<(OwnedFd, u64)> {
+        self.export(address, bytes)
+    }
+    fn export_call(&self) -> &'static str {
+        self.export_name()
     }
     fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
         self.stay_home(address, bytes, gpu)

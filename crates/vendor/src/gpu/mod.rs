@@ -9,6 +9,7 @@ pub(crate) mod device;
 pub(crate) mod dialect;
 mod driver;
 pub(crate) mod error;
+mod export;
 mod frame;
 mod gate;
 mod hip;

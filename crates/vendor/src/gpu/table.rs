@@ -185,6 +185,8 @@ table!(
             graph_unmake = both("cuGraphExecDestroy", 10000, "hipGraphExecDestroy") => (Handle);
             event_query = both("cuEventQuery", 2000, "hipEventQuery") => (Handle);
             event_wait = both("cuEventSynchronize", 2000, "hipEventSynchronize") => (Handle);
+            handle_of_range = both("cuMemGetHandleForAddressRange", 11070, "hipMemGetHandleForAddressRange") => (
+                *mut c_void, u64, usize, i32, u64);
             prefetch_to = nvidia("cuMemPrefetchAsync", 12020) => (u64, usize, Location, u32, Handle);
         }
     }
