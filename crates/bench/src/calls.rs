@@ -1,9 +1,12 @@
 //! Lanes of runtime calls: what the call itself costs the host.
 
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use pathline_hal::{Buffer, CallError, Event, Gate, Gpu, Kernel, Launch, Machine, Result, Stream};
-use pathline_schema::{Bytes, Flow, Mem, Ns, Place, RuntimeCall, Timer, Unit, Verdict};
+use pathline_hal::{
+    Buffer, CallError, Event, Gate, Gpu, Kernel, Launch, Machine, Registrar, Result, Stream,
+};
+use pathline_schema::{Bytes, Flow, Mem, Mover, Ns, Place, RuntimeCall, Timer, Unit, Verdict};
 
 use crate::lane::{Lane, Lap, nothing_to_compare};
 
@@ -22,6 +25,10 @@ enum Setting<'m> {
     Stream(Stream<'m>, Event<'m>),
     /// Nothing.
     Gpu(Gpu<'m>),
+    /// Device memory that is exported.
+    Export(Rc<Buffer<'m>>),
+    /// Memory that an adapter is to reach, and what registers it.
+    Region(Rc<Buffer<'m>>, &'m dyn Registrar, Unit),
 }
 
 /// A lane that makes one call at a time and times it by the host's clock.
@@ -30,11 +37,22 @@ pub(crate) struct Calls<'m> {
     call: RuntimeCall,
     bytes: Bytes,
     setting: Setting<'m>,
+    engine: String,
     pending: u64,
 }
 
+/// Whether adapters of this machine can be asked at all; before memory is taken for it.
+pub(crate) fn has_adapter(machine: &Machine, flow: &Flow) -> Result<()> {
+    match flow.by {
+        Mover::Call { at, call } if call.is_of_adapters() && call != RuntimeCall::ExportDmabuf => {
+            machine.host.registrar()?.adapter(at).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
 impl<'m> Calls<'m> {
-    /// `pages` is the memory of a registration.
+    /// `pages` is the memory of a registration, with a GPU or with an adapter.
     pub(crate) fn new(
         machine: &'m Machine,
         flow: &Flow,
@@ -45,6 +63,11 @@ impl<'m> Calls<'m> {
             let why = flow.misfit().unwrap_or("it has nothing to be about");
             CallError::unsupported("bind", flow.to_string(), why)
         };
+        let engine = "runtime call".to_owned();
+        if call.is_of_adapters() {
+            let pages = pages.ok_or_else(no_fit)?;
+            return Self::of_adapter(machine, flow, call, pages);
+        }
         let at = flow.by.at().gpu().ok_or_else(no_fit)?;
         let gpu = machine.gpu(at)?;
         let setting = match call {
@@ -61,8 +84,36 @@ impl<'m> Calls<'m> {
             }
             RuntimeCall::Sync | RuntimeCall::Event => Setting::Stream(gpu.stream()?, gpu.event()?),
             RuntimeCall::Stream => Setting::Gpu(gpu),
+            _ => return Err(no_fit()),
         };
-        Ok(Self { machine, call, bytes: flow.bytes, setting, pending: 0 })
+        Ok(Self { machine, call, bytes: flow.bytes, setting, engine, pending: 0 })
+    }
+
+    fn of_adapter(
+        machine: &'m Machine,
+        flow: &Flow,
+        call: RuntimeCall,
+        pages: Rc<Buffer<'m>>,
+    ) -> Result<Self> {
+        let unit = flow.by.at();
+        let bytes = flow.bytes;
+        let (setting, engine) = if call == RuntimeCall::ExportDmabuf {
+            (Setting::Export(pages), machine.driver()?.export_call().to_owned())
+        } else {
+            let registrar = machine.host.registrar()?;
+            let adapter = registrar.adapter(unit)?;
+            let [register, by_file, deregister] = registrar.calls();
+            let name = match call {
+                RuntimeCall::NicRegister => register,
+                RuntimeCall::NicRegisterDmabuf => by_file,
+                _ => deregister,
+            };
+            (Setting::Region(pages, registrar, unit), format!("{name} on {adapter}"))
+        };
+        let made = Self { machine, call, bytes, setting, engine, pending: 0 };
+        // Once, untimed: what is refused is so at the first time.
+        made.once()?;
+        Ok(made)
     }
 
     fn time<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<(Ns, T)> {
@@ -93,7 +144,32 @@ impl<'m> Calls<'m> {
                 stream.wait().map(|()| time)
             }
             Setting::Gpu(gpu) => self.time(|| gpu.stream()).map(|(time, _stream)| time),
+            Setting::Export(pages) => {
+                let driver = self.machine.driver()?;
+                let export = || driver.export_dmabuf(pages.address(), self.bytes);
+                self.time(export).map(|(time, _file)| time)
+            }
+            Setting::Region(pages, registrar, unit) => {
+                self.region(pages.address(), *registrar, *unit)
+            }
         }
+    }
+
+    fn region(&self, address: u64, registrar: &dyn Registrar, unit: Unit) -> Result<Ns> {
+        let bytes = self.bytes;
+        let ((registered, region), _file) = if self.call.is_of_dmabuf() {
+            let (file, offset) = self.machine.driver()?.export_dmabuf(address, bytes)?;
+            let by = file.as_fd();
+            let register = || registrar.register_dmabuf(unit, address, bytes, by, offset);
+            let registered = self.time(register)?;
+            (registered, Some(file))
+        } else {
+            (self.time(|| registrar.register(unit, address, bytes))?, None)
+        };
+        let (taken_back, ()) = self.time(|| registrar.deregister(region))?;
+        let registers =
+            matches!(self.call, RuntimeCall::NicRegister | RuntimeCall::NicRegisterDmabuf);
+        Ok(if registers { registered } else { taken_back })
     }
 
     fn memory(&self, place: Place) -> Result<Ns> {
@@ -137,7 +213,7 @@ impl Lane for Calls<'_> {
     }
 
     fn engine(&self) -> String {
-        "runtime call".to_owned()
+        self.engine.clone()
     }
 
     fn most(&self) -> u64 {

@@ -12,7 +12,7 @@ use pathline_schema::{
     Rank, RuntimeCall, Tally, Timer, Unit, Verdict,
 };
 
-use crate::calls::Calls;
+use crate::calls::{self, Calls};
 use crate::files::{self, Files};
 use crate::plan::{is_blocking, zero_copy};
 use crate::staged::Staged;
@@ -183,9 +183,9 @@ fn source(flow: &Flow, nth: usize) -> Option<Key> {
         return Some(of_io(flow, io, files::host_memory(flow, io)?, nth));
     }
     if let Mover::Call { call, .. } = flow.by {
-        // Pageable memory that is page-locked and let go; other calls bring their own.
+        // Memory that is page-locked and let go, or registered; other calls bring their own.
         let locks = matches!(call, RuntimeCall::Register | RuntimeCall::Unregister);
-        let place = flow.subject().filter(|_| locks)?;
+        let place = flow.subject().filter(|_| locks || call.is_of_adapters())?;
         return Some(Key { place, bytes: flow.bytes, role: Role::Source, user: None, nth });
     }
     let (bytes, role) = match flow.by {
@@ -233,6 +233,7 @@ pub(crate) fn bind<'m>(
     beside: Option<TeamId>,
 ) -> Result<Box<dyn Lane + 'm>> {
     let machine = pool.machine;
+    calls::has_adapter(machine, flow)?;
     let ends = Ends::new(pool, flow, nth)?;
     let streamed = |at, ends, job, verified| -> Result<Box<dyn Lane + 'm>> {
         Ok(Box::new(Streamed::new(machine, at, flow, cadence, ends, job, verified)?))

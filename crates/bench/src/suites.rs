@@ -230,6 +230,12 @@ pub const SUITES: &[Suite] = &[
         cases: Cases::Scoped(between::ucx_switches),
     },
     Suite {
+        name: "registration",
+        about: "RDMA devices: what it costs to register memory of the host and of a GPU with them",
+        by_default: |_| false,
+        cases: Cases::Scoped(memory::registration),
+    },
+    Suite {
         name: "shm",
         about: "processes of one node: copies through shared memory, by the kernel, by xpmem",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Shm),

@@ -3,6 +3,7 @@
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -81,6 +82,38 @@ fn trouble(journal: &Journal) -> String {
         Outcome::Faulted(fault) => Some(format!("faulted: {fault:?}")),
     };
     journal.outcomes.iter().find_map(said).unwrap_or_else(|| "all measured".to_owned())
+}
+
+#[test]
+fn registration_costs_what_the_calls_take() {
+    let node = Node::new("gpus=1,rdma=mlx5_0,fail=ibv_reg_dmabuf_mr@1+:95");
+    lay_out(&node.path("lib"), &[Vendor::Verbs], &[]).unwrap();
+    let journal = node.run(&["--suite", "registration", "--case-budget", "0.02"], 0);
+    let engines: BTreeSet<&str> =
+        measured(&journal).flat_map(|m| &m.series).map(|s| s.engine.as_str()).collect();
+    let calls = ["cuMemGetHandleForAddressRange", "ibv_dereg_mr on mlx5_0", "ibv_reg_mr on mlx5_0"];
+    assert_eq!(engines, BTreeSet::from(calls));
+    // Host: 6 sizes of paged and of pinned memory, 4 of huge pages; 4 of the GPU: each registered
+    // and taken back, and those of the GPU exported.
+    assert_eq!(measured(&journal).count(), (6 + 6 + 4 + 4) * 2 + 4);
+    // 95 is EOPNOTSUPP: by file nothing is registered or taken back at those 4 sizes.
+    let skips = journal.outcomes.iter().filter(|o| matches!(o, Outcome::Skipped(_))).count();
+    assert_eq!(skips, 4 * 2, "{}", trouble(&journal));
+    assert!(trouble(&journal).contains("has no such call"), "{}", trouble(&journal));
+    let report = fs::read_to_string(node.path("run").join("report.html")).unwrap();
+    assert!(report.contains("What it costs to have mlx5_0 reach memory"));
+}
+
+#[test]
+fn a_host_without_rdma_devices_skips_registration() {
+    let node = Node::new("gpus=1");
+    lay_out(&node.path("lib"), &[Vendor::Verbs], &[]).unwrap();
+    let case = "numa0.paged > numa0.reg by call@numa0[nic-register] x 1GiB isolated";
+    let journal = node.run(&["--case", case], 0);
+    let said = trouble(&journal);
+    assert!(said.starts_with("skipped: ") && said.contains("no RDMA device"), "{said}");
+    let doctor = text(&node.pathline(&["doctor"]).stdout);
+    assert!(doctor.contains("libibverbs: no RDMA device ("), "{doctor}");
 }
 
 const PAIR: &str = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB";

@@ -270,3 +270,33 @@ fn a_switch_that_is_accepted_and_does_nothing_is_said_so() {
     close(put.value, 64.0 * 1_048_576.0 / 4e6);
     close(at(figure, "as started", "64KiB").value, 64.0 * 65_536.0 / 8e5);
 }
+
+#[test]
+fn registration_is_told_by_its_least_and_by_what_a_gib_more_costs() {
+    let case = |memory: &str, call: &str, size: &str| {
+        let unit = memory.split('.').next().expect("a unit");
+        format!("{memory} > {unit}.reg by call@{unit}[{call}] x {size} isolated")
+    };
+    let at = |memory: &str, call: &str, size: &str, us: f64, engine: &str| {
+        let outcome = at_latency("registration", &case(memory, call, size), us * 1e3);
+        let Outcome::Measured(mut measured) = outcome else { panic!("it is measured") };
+        measured.series.iter_mut().for_each(|series| series.engine = engine.to_owned());
+        Outcome::Measured(measured)
+    };
+    let register = "ibv_reg_mr on mlx5_0";
+    let outcomes = vec![
+        at("numa0.paged", "nic-register", "2MiB", 40.0, register),
+        at("numa0.paged", "nic-register", "1GiB", 40_000.0, register),
+        at("gpu0.vram", "export-dmabuf", "2MiB", 8.0, "cuMemGetHandleForAddressRange"),
+    ];
+    let report = report::build(&run(0, outcomes), None);
+    let figure = figure(&report, "registration");
+    assert_eq!(figure.title, "What it costs to have mlx5_0 reach memory");
+    // 39 960 us for 1022 MiB are 40.04 ms for 1024.
+    assert_eq!(
+        figure.finding,
+        "Pageable memory, register by address: 40.0 us at 2MiB, 40000 us at 1GiB, 40.0 ms a GiB \
+         more; device memory, export as dma-buf: 8.00 us at 2MiB."
+    );
+    close(point(figure, "device memory, export as dma-buf", 2_097_152.0).value, 8.0);
+}

@@ -32,6 +32,7 @@ impl Flow {
         match call {
             RuntimeCall::Alloc | RuntimeCall::Unregister => Some(self.dst),
             RuntimeCall::Free | RuntimeCall::Register => Some(self.src),
+            _ if call.is_of_adapters() => Some(self.src),
             _ => None,
         }
     }
@@ -133,6 +134,12 @@ impl Flow {
                 locks(dst, src),
                 "unregister goes from registered to pageable memory of one domain",
             ),
+            _ if call.is_of_adapters() => {
+                let device = matches!(src.mem, Mem::Vram | Mem::VramFine);
+                let known = src.mem != Mem::Reg && (device || !call.is_of_dmabuf());
+                let here = src.unit == at && regs(dst);
+                (known && here, "what adapters reach goes from memory to the registers of its unit")
+            }
             _ => (regs(src) && regs(dst), "a call about no memory goes from gpuN.reg to gpuN.reg"),
         };
         (!fits).then_some(why)
@@ -353,6 +360,9 @@ mod tests {
             "gpu0.reg > gpu0.reg by call@gpu0[launch] x 1B",
             "gpu0.vram > gpu1.vram by staged@gpu0[numa1] x 1MiB",
             "numa0.pinned > gpu0.vram by batch@gpu0[16] x 16B",
+            "numa0.huge > numa0.reg by call@numa0[nic-register] x 1MiB",
+            "gpu0.vram > gpu0.reg by call@gpu0[nic-deregister] x 1MiB",
+            "gpu0.vram > gpu0.reg by call@gpu0[nic-register-dmabuf] x 1MiB",
         ] {
             assert!(!misfit(fits), "{fits}");
         }
@@ -366,8 +376,15 @@ mod tests {
             "gpu1.vram > gpu0.vram by staged@gpu0[numa1] x 1MiB",
             "numa0.paged > gpu0.vram by batch@gpu0[16] x 16B",
             "numa0.pinned > gpu0.vram by batch@gpu0[17] x 16B",
+            "numa0.huge > numa0.reg by call@gpu0[nic-register] x 1MiB",
+            "gpu0.managed > gpu0.reg by call@gpu0[export-dmabuf] x 1MiB",
+            "numa0.reg > numa0.reg by call@numa0[nic-register] x 1MiB",
         ] {
             assert!(misfit(wrong), "{wrong}");
+        }
+        // A domain has no runtime, and exports nothing.
+        for no in ["call@numa0[alloc]", "call@numa0[sync]", "call@numa0[export-dmabuf]"] {
+            assert!(no.parse::<Mover>().is_err(), "{no}");
         }
     }
 }

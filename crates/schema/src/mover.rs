@@ -172,11 +172,24 @@ pub enum RuntimeCall {
     Event,
     /// Creates a stream.
     Stream,
+    /// Registers the memory of the source with a network adapter, which may then read and write it
+    /// by itself.
+    NicRegister,
+    /// Takes that back.
+    NicDeregister,
+    /// Has the runtime export device memory as a file that other drivers understand.
+    ExportDmabuf,
+    /// Registers device memory with a network adapter by such a file; the call only.
+    NicRegisterDmabuf,
+    /// Takes that back.
+    NicDeregisterDmabuf,
 }
 words!(RuntimeCall, "runtime call", {
     Alloc => "alloc", Free => "free", Register => "register", Unregister => "unregister",
     Launch => "launch", LaunchSync => "launch-sync", Sync => "sync", Event => "event",
-    Stream => "stream",
+    Stream => "stream", NicRegister => "nic-register", NicDeregister => "nic-deregister",
+    ExportDmabuf => "export-dmabuf", NicRegisterDmabuf => "nic-register-dmabuf",
+    NicDeregisterDmabuf => "nic-deregister-dmabuf",
 });
 
 impl RuntimeCall {
@@ -188,6 +201,16 @@ impl RuntimeCall {
     /// Whether its cost may grow with the bytes that it is about.
     pub const fn is_sized(self) -> bool {
         matches!(self, Self::Alloc | Self::Free | Self::Register | Self::Unregister)
+            || self.is_of_adapters()
+    }
+    /// Whether it is about memory that adapters are to reach, which may be the host's: no GPU need
+    /// be there.
+    pub const fn is_of_adapters(self) -> bool {
+        matches!(self, Self::NicRegister | Self::NicDeregister) || self.is_of_dmabuf()
+    }
+    /// Whether it is about the file that device memory is exported as.
+    pub const fn is_of_dmabuf(self) -> bool {
+        matches!(self, Self::ExportDmabuf | Self::NicRegisterDmabuf | Self::NicDeregisterDmabuf)
     }
 }
 
@@ -398,6 +421,11 @@ impl FromStr for Mover {
                 Ok(Self::Batch { at, copies })
             }
             ("call", Unit::Gpu(_), Some(args)) => Ok(Self::Call { at, call: args.parse()? }),
+            ("call", Unit::Numa(_), Some(args)) => {
+                let call: RuntimeCall = args.parse()?;
+                let of_host = call.is_of_adapters() && !call.is_of_dmabuf();
+                of_host.then_some(Self::Call { at, call }).ok_or_else(bad)
+            }
             (_, Unit::Numa(_), Some(args)) if kind.parse::<IoEngine>().is_ok() => {
                 Ok(Self::Io { at, io: Io::parse(kind.parse()?, args)? })
             }

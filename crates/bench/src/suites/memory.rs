@@ -4,6 +4,8 @@ use pathline_schema::{
     Bytes, Case, Flow, KernelOp, Mem, MigrateHow, Mover, Place, RuntimeCall, Topology, Unit,
 };
 
+use crate::plan::Scope;
+
 use super::{BULK, beyond_cuda, dma, gpu, home, kernel, numa};
 
 /// Sizes of managed memory: a page, a fault's block of CUDA, a huge page, and bulk.
@@ -84,6 +86,45 @@ pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
         let by = Mover::Batch { at: Unit::Gpu(first), copies };
         cases.push(Case::single(pinned, vram, dma(first), each));
         cases.push(Case::single(pinned, vram, by, Bytes(each.0 * u64::from(copies))));
+    }
+    cases
+}
+
+/// Sizes that are registered with network adapters.
+const REGISTERED: [Bytes; 6] =
+    [Bytes::kib(4), Bytes::kib(64), Bytes::mib(2), Bytes::mib(32), BULK, Bytes::gib(1)];
+
+/// What it costs to have an adapter reach memory, and to take that back: of the host beside the
+/// first adapter, and of the first GPU, by its address and by a file that it is exported as.
+pub(super) fn registration(scope: &Scope<'_>) -> Vec<Case> {
+    let topology = scope.topology;
+    let adapter = topology.nics.iter().find_map(|nic| nic.numa);
+    let domains = || topology.numa.iter().map(|d| d.id);
+    let h = adapter.filter(|&n| domains().any(|d| d == n)).or_else(|| domains().next());
+    let of = |place: Place, call: RuntimeCall, bytes: Bytes| {
+        let regs = Place { mem: Mem::Reg, ..place };
+        Case::single(place, regs, Mover::Call { at: place.unit, call }, bytes).isolated()
+    };
+    let first = topology.gpus.first().map(|g| g.index);
+    let mut cases = Vec::new();
+    let by_address = [RuntimeCall::NicRegister, RuntimeCall::NicDeregister];
+    for mem in [Mem::Paged, Mem::Huge, Mem::Pinned] {
+        let Some(h) = h.filter(|_| mem != Mem::Pinned || first.is_some()) else { continue };
+        // Less than a huge page is none.
+        let sizes = REGISTERED.into_iter().filter(|&b| mem != Mem::Huge || b >= Bytes::mib(2));
+        cases.extend(sizes.flat_map(|b| by_address.map(|call| of(numa(h, mem), call, b))));
+    }
+    let by_file = [
+        RuntimeCall::ExportDmabuf,
+        RuntimeCall::NicRegisterDmabuf,
+        RuntimeCall::NicDeregisterDmabuf,
+    ];
+    if let Some(first) = first {
+        let vram = gpu(first, Mem::Vram);
+        // Smaller blocks share a page of the GPU with others.
+        let sizes = || REGISTERED.into_iter().filter(|&b| b >= Bytes::mib(2));
+        cases.extend(sizes().flat_map(|b| by_address.map(|call| of(vram, call, b))));
+        cases.extend(sizes().flat_map(|b| by_file.map(|call| of(vram, call, b))));
     }
     cases
 }

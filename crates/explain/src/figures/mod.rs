@@ -15,6 +15,7 @@ mod overhead;
 mod overlap;
 mod pairs;
 mod patterns;
+mod registration;
 mod routes;
 mod shared_memory;
 mod storage;
@@ -69,6 +70,7 @@ pub(crate) fn all(run: &Run) -> Vec<Figure> {
     figures.extend(contention::figures(run));
     figures.extend(messages::figures(run));
     figures.extend(switches::figures(run));
+    figures.extend(registration::figures(run));
     figures.extend(collectives::figures(run));
     figures.extend(shared_memory::figures(run));
     figures.extend(storage::figures(run));

@@ -12,7 +12,7 @@ fn call(flow: &Flow) -> Option<RuntimeCall> {
     if let Mover::Call { call, .. } = flow.by { Some(call) } else { None }
 }
 
-fn words_of(call: RuntimeCall) -> &'static str {
+pub(super) fn words_of(call: RuntimeCall) -> &'static str {
     match call {
         RuntimeCall::Alloc => "allocate",
         RuntimeCall::Free => "free",
@@ -23,6 +23,11 @@ fn words_of(call: RuntimeCall) -> &'static str {
         RuntimeCall::Sync => "wait for an idle stream",
         RuntimeCall::Event => "record an event",
         RuntimeCall::Stream => "create a stream",
+        RuntimeCall::NicRegister => "register by address",
+        RuntimeCall::NicDeregister => "take that back",
+        RuntimeCall::ExportDmabuf => "export as dma-buf",
+        RuntimeCall::NicRegisterDmabuf => "register by dma-buf",
+        RuntimeCall::NicDeregisterDmabuf => "take the dma-buf back",
     }
 }
 

@@ -1,0 +1,73 @@
+//! What it costs to have network adapters reach memory.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Bytes, Mem, Mover, RuntimeCall};
+
+use super::between::Chart;
+use super::{Figure, Line, mem_words, overhead};
+use crate::run::{Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "registration";
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let all: Vec<_> = run
+        .suite(SUITE)
+        .filter_map(|entry| {
+            let flow = entry.lone()?;
+            let Mover::Call { call, .. } = flow.by else { return None };
+            Some((entry, call, flow.src.mem, flow.bytes))
+        })
+        .collect();
+    let adapters: BTreeSet<&str> =
+        all.iter().filter_map(|(e, ..)| Some(e.engine().split_once(" on ")?.1)).collect();
+    let adapters = words::list(&adapters.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    let chart = Chart {
+        id: SUITE,
+        suite: SUITE,
+        title: if adapters.is_empty() {
+            "What it costs to have an adapter reach memory".to_owned()
+        } else {
+            format!("What it costs to have {adapters} reach memory")
+        },
+        quantity: Quantity::StepUs,
+        x_unit: "B",
+        pattern: "",
+    };
+    let points = all.iter().map(|(entry, call, mem, bytes)| {
+        (name(*call, *mem), bytes.as_f64(), run.cell(entry, Quantity::StepUs))
+    });
+    chart.draw(run, points, |lines| finding(lines)).into_iter().collect()
+}
+
+fn name(call: RuntimeCall, mem: Mem) -> String {
+    let memory = match mem {
+        Mem::Vram | Mem::VramFine => mem_words(mem).to_owned(),
+        Mem::Huge => "huge pages".to_owned(),
+        _ => format!("{} memory", mem_words(mem)),
+    };
+    format!("{memory}, {}", overhead::words_of(call))
+}
+
+/// The smallest and the largest size of each way to register, and what a byte more costs.
+fn finding(lines: &[Line]) -> String {
+    let one = |line: &Line| {
+        let ((few, least), (many, most)) = (line.points.first()?, line.points.last()?);
+        let (least, most) = (least.value?, most.value?);
+        let size = |x: f64| Bytes(x as u64).rounded();
+        let mut text = format!("{}: {} us at {}", line.name, words::number(least), size(*few));
+        if many > few {
+            let per_gib = (most - least) / (many - few) * Bytes::gib(1).as_f64() / 1e3;
+            text += &format!(
+                ", {} us at {}, {} ms a GiB more",
+                words::number(most),
+                size(*many),
+                words::number(per_gib)
+            );
+        }
+        Some(text)
+    };
+    let texts: Vec<String> = lines.iter().filter_map(one).collect();
+    format!("{}.", words::sentence(&texts.join("; ")))
+}
