@@ -86,6 +86,9 @@ pub(crate) fn no<T>(reason: impl Into<String>) -> Result<T, NoPath> {
 }
 
 fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
+    if place.unit.store().is_some() && net.stores.is_empty() {
+        return no("what files take is their store's, of which nothing is known");
+    }
     let exists = match place.unit {
         Unit::Gpu(g) => net.gpus.contains_key(&g),
         Unit::Numa(n) => net.numas.contains_key(&n),

@@ -57,8 +57,8 @@ struct Open {
 struct State {
     next: u64,
     open: BTreeMap<IoId, Open>,
-    /// By store and number.
-    files: BTreeMap<(u32, u64), File>,
+    /// By store, whether they are written to, and number: those that are read keep their pattern.
+    files: BTreeMap<(u32, bool, u64), File>,
 }
 
 /// The files as one rank sees them.
@@ -76,7 +76,7 @@ impl Open {
         (0..files).map(move |file| (file, file * each, each))
     }
 
-    fn job(&self, ops: u64, (seed, spreads): (u64, bool), factor: f64) -> Job<'_> {
+    fn job(&self, ops: u64, (seed, spreads): (u64, bool)) -> Job<'_> {
         let cache = self.parts.cache_rate.map_or(0.0, |rate| rate.time(self.block).0);
         Job {
             io: self.io,
@@ -87,7 +87,6 @@ impl Open {
             ops,
             seed,
             spreads,
-            factor,
         }
     }
 }
@@ -131,7 +130,7 @@ impl SimStorage {
         let mut made = 0;
         for number in 0..files_of(io) {
             let holds = (io.op != IoOp::Write).then_some(seed + number);
-            let key = (store, number);
+            let key = (store, io.writes(), number);
             if let Some(old) = files.get(&key).filter(|file| file.span < io.span.0) {
                 world.memory.free(old.address);
                 files.remove(&key);
@@ -163,18 +162,18 @@ impl SimStorage {
     /// The place of each file's contents, in order.
     fn spots(&self, open: &Open) -> Vec<Spot> {
         let files = &self.state.borrow().files;
-        let of = |number| files.get(&(open.store, number));
+        let of = |number| files.get(&(open.store, open.io.writes(), number));
         (0..files_of(&open.io))
             .filter_map(|number| Some(Spot { base: of(number)?.address, offset: 0 }))
             .collect()
     }
 
-    /// What was written at random places: nobody knows what its files hold.
-    fn forget(&self, world: &mut World, store: u32, io: &Io) {
-        for number in 0..files_of(io) {
-            if let Some(file) = self.state.borrow_mut().files.get_mut(&(store, number)) {
+    /// The files of an open job hold no whole pattern any more.
+    fn mark(&self, open: &Open) {
+        let files = &mut self.state.borrow_mut().files;
+        for number in 0..files_of(&open.io) {
+            if let Some(file) = files.get_mut(&(open.store, open.io.writes(), number)) {
                 file.holds = None;
-                world.memory.scramble(Spot { base: file.address, offset: 0 }, file.span);
             }
         }
     }
@@ -347,8 +346,8 @@ impl Storage for SimStorage {
             }
             let issued = world.clock(self.rank);
             world.timeline.push(open.lane, issued, Op::Hold(gate.0));
-            let (chance, factor) = (world.chance(), world.jitter());
-            let outcome = queue::run(&open.job(ops, chance, factor));
+            let chance = world.chance();
+            let outcome = queue::run(&open.job(ops, chance));
             if outcome.elapsed > 0.0 && ops > 0 {
                 let moved = Bytes(open.block.0.saturating_mul(ops));
                 // Alone it gets what the events say; beside others less.
@@ -356,7 +355,8 @@ impl Storage for SimStorage {
                 let operation = Rc::new(Operation { cap, ..open.operation.clone() });
                 let (src, dst, bytes) = (Some(open.host), open.gpu, open.block.0);
                 let effect = Effect { src, dst, bytes, does: Does::Read, damages: false };
-                world.enqueue_as(self.rank, open.lane, operation, Load::once(moved), effect, 1.0);
+                let load = Load::once(moved);
+                world.enqueue(self.rank, open.lane, operation, load, effect);
             }
             open.pending = Some((outcome, ops));
             Ok(())
@@ -389,7 +389,11 @@ impl Storage for SimStorage {
                 }
             }
             if open.io.writes() {
-                self.forget(world, open.store, &open.io);
+                // At random places: nobody knows what they hold.
+                for spot in self.spots(open) {
+                    world.memory.scramble(spot, open.io.span.0);
+                }
+                self.mark(open);
             }
             let elapsed = world.timeline.lane_busy_time(lane);
             Ok(done(outcome, ops, elapsed))
@@ -409,7 +413,7 @@ impl Storage for SimStorage {
     fn land(&self, id: IoId) -> Result<()> {
         self.with("storage.land", id, |world, open, damages| {
             let chance = world.chance();
-            let outcome = queue::run(&open.job(open.io.slots(), chance, 1.0));
+            let outcome = queue::run(&open.job(open.io.slots(), chance));
             world.charge(self.rank, outcome.elapsed);
             let spots = self.spots(open);
             for (file, (_, offset, bytes)) in spots.into_iter().zip(open.parts_of_memory()) {
@@ -466,17 +470,6 @@ impl Storage for SimStorage {
         let struck = world.enter(self.rank, "storage.close", None);
         world.lane_end(self.rank, "storage.close", &format!("I/O {}", id.0), open.lane)?;
         struck.map(|_| open.setup)
-    }
-}
-
-impl SimStorage {
-    /// The files of an open job hold no whole pattern any more.
-    fn mark(&self, open: &Open) {
-        for number in 0..files_of(&open.io) {
-            if let Some(file) = self.state.borrow_mut().files.get_mut(&(open.store, number)) {
-                file.holds = None;
-            }
-        }
     }
 }
 

@@ -315,25 +315,12 @@ impl World {
         load: Load,
         effect: Effect,
     ) {
-        let factor = self.jitter();
-        self.enqueue_as(rank, lane, operation, load, effect, factor);
-    }
-
-    /// The same, that takes so many times as long as the model says.
-    pub(crate) fn enqueue_as(
-        &mut self,
-        rank: Rank,
-        lane: u64,
-        operation: Rc<Operation>,
-        load: Load,
-        effect: Effect,
-        factor: f64,
-    ) {
         for spot in [effect.src, effect.dst].into_iter().flatten() {
             if let Some(buffer) = self.memory.buffer_mut(spot.base) {
                 buffer.pending += 1;
             }
         }
+        let factor = self.jitter();
         let transfer = Transfer {
             alpha: operation.alpha.0 * load.passes * factor,
             amount: load.amount * factor,

@@ -42,8 +42,6 @@ pub(super) struct Job<'a> {
     pub(super) seed: u64,
     /// Whether times spread.
     pub(super) spreads: bool,
-    /// Factor on the store's times in this sample.
-    pub(super) factor: f64,
 }
 
 /// What became of it. Times are ns from the start.
@@ -263,7 +261,7 @@ impl Sim<'_> {
     /// Time of a request on its channel.
     fn latency(&mut self, writes: bool) -> f64 {
         let store = &self.job.parts.store;
-        let (mean, spread) = (store.latency(writes).0 * self.job.factor, store.spread);
+        let (mean, spread) = (store.latency(writes).0, store.spread);
         if !self.job.spreads || spread == 0.0 {
             return mean;
         }
@@ -287,7 +285,7 @@ impl Sim<'_> {
             What::Served(part) => {
                 let rate = self.job.parts.store.rate(part.writes).0;
                 let Some(target) = self.targets.get_mut(part.target as usize) else { return };
-                target.bus = target.bus.max(at) + part.bytes as f64 / rate * self.job.factor;
+                target.bus = target.bus.max(at) + part.bytes as f64 / rate;
                 let end = target.bus;
                 self.put(end, What::Sent(part));
             }
@@ -304,7 +302,7 @@ impl Sim<'_> {
     }
 
     fn arrive(&mut self, part: Part, at: f64) {
-        let turn = self.job.parts.store.turn(part.writes).0 * self.job.factor;
+        let turn = self.job.parts.store.turn(part.writes).0;
         let latency = self.latency(part.writes);
         let Some(target) = self.targets.get_mut(part.target as usize) else { return };
         target.front = target.front.max(at) + turn;
@@ -350,9 +348,11 @@ impl Sim<'_> {
         let Some(w) = self.workers.get(worker as usize) else { return };
         match w.waits {
             Waits::Sleeps(need, since) if w.done.len() >= need => {
-                let wake = self.job.parts.cpu.wake.0;
+                // Who waits by a call of its own has that to pay.
+                let (submits, name) = self.names();
+                let call = if submits == name { 0.0 } else { self.job.parts.cpu.call.0 };
+                let wake = self.job.parts.cpu.wake.0 + call;
                 self.out.system += wake;
-                let name = self.names().1;
                 self.out.calls.entry(name).or_default().ns += at + wake - since;
                 self.resume(worker, at + wake);
             }
@@ -633,7 +633,6 @@ impl Sim<'_> {
             } else {
                 w.waits = Waits::Sleeps(batch.min(w.asked), now);
                 if aio {
-                    self.out.system += self.job.parts.cpu.call.0;
                     self.out.calls.entry("io_getevents").or_default().count += 1;
                 }
             }
