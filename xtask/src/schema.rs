@@ -32,7 +32,7 @@ pub(crate) fn fields() -> BTreeSet<String> {
     names
 }
 
-const MAPS: [&str; 4] = ["env", "overhead_ns", "before", "after"];
+const MAPS: [&str; 6] = ["env", "overhead_ns", "before", "after", "calls", "setup"];
 
 fn collect(value: &Value, names: &mut BTreeSet<String>) {
     match value {
@@ -101,6 +101,7 @@ fn examples() -> Result<Vec<Message>> {
         Message::Topology(Box::new(topology()?)),
         Message::Sampled(sampled),
         Message::Measured(Box::new(measured)),
+        Message::Measured(Box::new(of_files()?)),
         Message::Skipped(Skip { case: case.clone(), suites: suites.clone(), why }),
         Message::Faulted(Fault { case: case.clone(), suites, error, severity: Severity::Corrupt }),
         Message::Note(Note {
@@ -156,8 +157,75 @@ fn begin() -> Begin {
                 "a child that sent device memory died of SIGSEGV".to_owned(),
             )]),
         }]),
-        stores: Vec::new(),
+        stores: vec![store()],
     }
+}
+
+fn store() -> StoreFacts {
+    StoreFacts {
+        path: "/data".to_owned(),
+        file_system: "ext4".to_owned(),
+        options: "rw,relatime".to_owned(),
+        device: "nvme0n1".to_owned(),
+        model: "Disk 9000".to_owned(),
+        numa: Some(0),
+        scheduler: "none".to_owned(),
+        queues: 16,
+        logical_block: Bytes(512),
+        max_request: Bytes::kib(1280),
+        max_segments: 127,
+        free: Bytes::gib(900),
+        span: Bytes::gib(1),
+        without: Some("read-only file system".to_owned()),
+        ..StoreFacts::default()
+    }
+}
+
+/// Two blocks from a file to a GPU, in one sample.
+fn of_files() -> Result<Measured> {
+    let case: Case = "store0.file > gpu0.vram by \
+                      uring@numa0[seq-read,direct,shared,1GiB,q8,n1,t1,pipelined-pinned] x 1MiB"
+        .parse()?;
+    let tally = |name: &str, count, ns| (name.to_owned(), Tally { count, ns });
+    let reading = IoReading {
+        first_done_ns: 800_000.0,
+        first_done_ops: 2,
+        cpu_user_ns: 9_000.0,
+        cpu_system_ns: 61_000.0,
+        latency: Histogram::of([360_000, 390_000]),
+        device: Histogram::of([340_000, 369_000]),
+        copy: Histogram::of([20_000, 21_000]),
+        calls: BTreeMap::from([tally("io_uring_enter", 2, 31_000.0)]),
+        requests: Some(2),
+    };
+    let series = case
+        .timed
+        .iter()
+        .map(|&flow| Series {
+            flow,
+            rank: Rank(0),
+            timer: Timer::Threads,
+            engine: "io_uring, registered buffers and files".to_owned(),
+            reps: 2,
+            steps: 2,
+            moved_bytes: Bytes::mib(2),
+            samples_ns: vec![800_000.0],
+            by_rank: BTreeMap::new(),
+            io: vec![reading.clone()],
+            setup: BTreeMap::from([tally("io_uring_register", 1, 410_000.0)]),
+        })
+        .collect();
+    Ok(Measured {
+        case,
+        suites: vec!["storage".to_owned()],
+        series,
+        stop: Stop { reason: StopReason::Budget, warmup: 1, half_width: 1.0, elapsed: Ns::secs(4.0) },
+        verdict: Verdict::Verified,
+        before: Conditions::default(),
+        after: Conditions::default(),
+        env: BTreeMap::new(),
+        gpus: BTreeMap::new(),
+    })
 }
 
 fn facts() -> GpuFacts {
