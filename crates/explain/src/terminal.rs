@@ -106,14 +106,14 @@ fn pictures(page: &mut Page, report: &Report) {
     let shown = |f: &&Figure| !LEFT_OUT.contains(&f.id.as_str());
     for figure in report.figures.iter().filter(shown).filter(|f| crate::figures::has_value(f)) {
         match &figure.body {
-            // Its bars are many, and their sum is its finding.
-            Body::Bars(_) if figure.id == "storage-stages" => {
-                page.heading(&figure.title, "");
-                page.wrapped(" ", 1, &figure.finding);
-            }
             Body::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
             Body::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
-            Body::Sheet(all) if !all.rows.is_empty() => storage::sheet(page, figure, all),
+            Body::Sheet(all) if !all.rows.is_empty() => {
+                storage::sheet(page, figure, all);
+                if figure.id == "storage-stages" {
+                    page.wrapped(" ", 1, &figure.finding);
+                }
+            }
             Body::Stacks(all) if !all.stacks.is_empty() => storage::stacks(page, figure, all),
             _ => {}
         }

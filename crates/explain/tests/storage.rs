@@ -133,17 +133,22 @@ fn stages_alone_give_the_whole() {
     let report = built(&storage_run());
     let stages = figure(&report, "storage-stages");
     let mib = 1_048_576.0 / 1e9;
-    // 2800 blocks a second from files, 50,000 by copies: the pipeline is predicted at the files' rate.
+    let of = |name: &str, column: &str| in_sheet(stages, name, column, "GB/s").value;
+    // 2800 blocks a second from files, 50,000 by copies: the pipeline follows the files.
     let name = "gpu0, pipelined, pinned";
-    close(bar(stages, &format!("{name}: file and host memory alone")).value, 2800.0 * mib);
-    close(bar(stages, &format!("{name}: the copy alone")).value, 52.4);
-    let measured = bar(stages, &format!("{name}: measured (dashed: the slower of the two)"));
-    close(measured.value, 2750.0 * mib);
-    close(measured.ceiling, 2800.0 * mib);
+    close(of(name, "file and host memory alone"), 2800.0 * mib);
+    close(of(name, "page cache alone"), 8000.0 * mib);
+    close(of(name, "copy alone"), 52.4);
+    close(of(name, "follows"), 2800.0 * mib);
+    close(of(name, "measured"), 2750.0 * mib);
     // One after the other: 1 / (1 / (1300 MiB/s) + 1 / 9.04 GB/s).
     let name = "gpu0, blocking, pageable";
-    let measured = bar(stages, &format!("{name}: measured (dashed: one after the other)"));
-    close(measured.ceiling, 1.0 / (1.0 / (1300.0 * mib) + 1.0 / 9.04));
+    let serial = 1.0 / (1.0 / (1300.0 * mib) + 1.0 / 9.04);
+    close(of(name, "follows"), serial);
+    let share = in_sheet(stages, name, "measured / follows", "%");
+    close(share.value, 100.0 * 1100.0 * mib / serial);
+    // 1 MiB at 9.04 GB/s.
+    close(in_sheet(stages, name, "copy", "us a block").value, 1048.576 / 9.04);
     assert!(stages.finding.contains("98 % of its slowest stage: the device"), "{}", stages.finding);
     let pages = figure(&report, "storage-pages");
     let row = "reads, 1 thread";

@@ -98,10 +98,10 @@ pub(super) fn rules() -> String {
     let mut css = String::new();
     for i in 0..STEPS {
         let (paper, ink) = (hex(signed_rgb(i)), ink(signed_rgb(i)));
-        let _ = writeln!(css, ".heat .v{i}{{background-color:{paper};color:{ink}}}");
+        let _ = writeln!(css, ".heat .v{i}{{--q:{paper};background:{paper};color:{ink}}}");
     }
     let stops: Vec<String> = (0..STEPS).map(|i| hex(signed_rgb(i))).collect();
-    let _ = writeln!(css, ".signed{{background:linear-gradient(90deg,{})}}", stops.join(","));
+    let _ = writeln!(css, ".signed{{--signed:linear-gradient(90deg,{})}}", stops.join(","));
     for i in 0..STEPS {
         // Writing to a string cannot fail.
         let _ = writeln!(css, ".heat .q{i}{{background:{};color:{}}}", hex(rgb(i)), ink(rgb(i)));

@@ -43,8 +43,8 @@ pub(super) fn figure(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
     })
 }
 
-/// With GPUs, host and GPU doing the same I/O with the fewest and the most in flight; without, the
-/// engines with one in flight and with the most.
+/// With GPUs, host and GPU doing the same I/O with the fewest in flight, and with the most that is no
+/// mere queue; without, the engines.
 fn chosen<'b, 'a>(jobs: &[Job<'b, 'a>]) -> Vec<Job<'b, 'a>> {
     let measured = || jobs.iter().filter(|j| !j.latencies().is_empty());
     let random = |j: &&Job| j.io.order == IoOrder::Rand;
@@ -82,10 +82,14 @@ fn of_engines<'b, 'a>(pool: &[Job<'b, 'a>]) -> Vec<Job<'b, 'a>> {
     ends(&alike).into_iter().flat_map(at).take(MOST).collect()
 }
 
-/// The fewest and the most in flight.
+/// The fewest in flight, and the most at which throughput still grew.
 fn ends(jobs: &[Job<'_, '_>]) -> Vec<u64> {
     let slots = || jobs.iter().map(|j| j.io.slots());
-    let mut ends: Vec<u64> = slots().min().into_iter().chain(slots().max()).collect();
+    let queue = |slots: u64| {
+        jobs.iter().any(|j| j.io.slots() == slots && gaps::saturated(j, jobs).is_some())
+    };
+    let most = slots().filter(|n| !queue(*n)).max();
+    let mut ends: Vec<u64> = slots().min().into_iter().chain(most).collect();
     ends.dedup();
     ends
 }
@@ -110,7 +114,7 @@ fn finding(chosen: &[Job<'_, '_>], lines: &[Line]) -> String {
     let one = |(job, line): (&Job, &Line)| {
         let [half, most] = [0.5, 0.99].map(|q| job.value(Asked::Quantile(q)));
         Some(format!(
-            "{} {} us, p99 {} us, longest {} us",
+            "{}: {} us, {}, {}",
             line.name,
             words::number(half?),
             words::number(most?),
@@ -118,5 +122,5 @@ fn finding(chosen: &[Job<'_, '_>], lines: &[Line]) -> String {
         ))
     };
     let texts: Vec<String> = chosen.iter().zip(lines).filter_map(one).collect();
-    format!("Medians: {}.", texts.join("; "))
+    format!("Median, 99th percentile and longest. {}.", words::sentence(&texts.join("; ")))
 }

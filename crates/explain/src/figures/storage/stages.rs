@@ -3,7 +3,7 @@
 use pathline_schema::{Cadence, IoCache, IoEngine, IoOp, IoOrder, IoStage, Mem, Mover};
 
 use super::{Asked, Job, SUITE, command, gaps, labels};
-use crate::figure::{Bar, Bars, Better, Body, Cell, Figure};
+use crate::figure::{Better, Body, Cell, Column, Figure, Sheet};
 use crate::run::{Entry, Quantity, Run, State};
 use crate::words;
 
@@ -17,7 +17,7 @@ pub(super) struct Stages<'b, 'a> {
     /// The same I/O with host memory at its end: the device and its file system.
     host: Option<(Job<'b, 'a>, Cell)>,
     /// The copy of a block between host and GPU alone.
-    copy: Option<(f64, Cell, &'static str)>,
+    copy: Option<(f64, Cell)>,
     /// The same I/O out of or into the page cache: the file system and the CPU.
     cached: Option<Cell>,
 }
@@ -47,7 +47,7 @@ impl Stages<'_, '_> {
     fn slowest(&self) -> Option<String> {
         let (host_job, host) = self.host.as_ref()?;
         let host = host.value?;
-        if let Some((copy, ..)) = self.copy.as_ref().filter(|(copy, ..)| *copy < host) {
+        if let Some((copy, _)) = self.copy.as_ref().filter(|(copy, _)| *copy < host) {
             return Some(format!("the copy of a block to or from the GPU, {}", words::gbs(*copy)));
         }
         if let Some(busy) = host_job.busy().filter(|busy| *busy >= EXPLAINS) {
@@ -137,7 +137,7 @@ fn stages<'b, 'a>(run: &'b Run<'a>, job: Job<'b, 'a>, jobs: &[Job<'b, 'a>]) -> S
 
 /// How fast blocks are copied alone: from the run, of the memory that they pass, one at a time where
 /// workers wait for each; else from what the case itself says of its copies, if they do not overlap.
-fn copy(run: &Run, job: &Job<'_, '_>) -> Option<(f64, Cell, &'static str)> {
+fn copy(run: &Run, job: &Job<'_, '_>) -> Option<(f64, Cell)> {
     let stage = job.io.stage?;
     let writes = job.io.op == IoOp::Write;
     let gpu = job.flow.io_ends().1.unit;
@@ -164,7 +164,7 @@ fn copy(run: &Run, job: &Job<'_, '_>) -> Option<(f64, Cell, &'static str)> {
     let alone = run.entries.iter().filter(fits).min_by_key(unlike).filter(|e| !unlike(e).0);
     if let Some(entry) = alone {
         let cell = run.cell(entry, Quantity::Payload);
-        return Some((cell.value?, cell, "the copy alone"));
+        return Some((cell.value?, cell));
     }
     if stage.pipelined {
         return None;
@@ -173,7 +173,7 @@ fn copy(run: &Run, job: &Job<'_, '_>) -> Option<(f64, Cell, &'static str)> {
     job.series()?.io.iter().for_each(|r| all.add(&r.copy));
     let rate = job.block().as_f64() / all.mean()?.0;
     let cell = Cell { value: Some(rate), case: Some(job.entry.case.clone()), ..Cell::default() };
-    Some((rate, cell, "a block over the mean time of its copies"))
+    Some((rate, cell))
 }
 
 /// Whether copies of a kind of memory stand for those that pass a stage.
@@ -192,13 +192,13 @@ pub(super) fn figure(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
         all.retain(sequential);
     }
     let names = labels(&all.iter().map(|s| s.job).collect::<Vec<_>>(), &[]);
-    let mut bars = Vec::new();
+    let mut rows = Vec::new();
     let mut told: Vec<String> = Vec::new();
     for (stages, name) in all.iter().zip(&names) {
-        bars.extend(bars_of(stages, name));
+        rows.push((name.clone(), cells(stages)));
         told.extend(stages.verdict().map(|verdict| format!("{name}: {verdict}")));
     }
-    if bars.is_empty() {
+    if rows.is_empty() {
         return None;
     }
     const MOST: usize = 4;
@@ -211,34 +211,51 @@ pub(super) fn figure(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
         id: "storage-stages".into(),
         suite: SUITE.into(),
         title: "Files to GPUs: each stage alone, what follows, and what was measured".into(),
-        finding: format!("{}.{more}", told.join(". ")),
+        finding: format!(
+            "{}.{more} What follows is the slowest stage where copies overlap with I/O, else both one \
+             after the other.",
+            told.join(". ")
+        ),
         command: command(run, ""),
-        body: Body::Bars(Bars { unit: "GB/s".into(), bars, better: Better::Higher }),
+        body: Body::Sheet(Sheet { row_axis: "way".into(), columns: columns(), rows }),
     })
 }
 
-fn bars_of(stages: &Stages<'_, '_>, name: &str) -> Vec<Bar> {
-    // A ceiling of the stage's own link or memory would be another one than that of the way.
-    let plain = |cell: &Cell| Cell { ceiling: None, bound: None, way: None, ..cell.clone() };
-    let mut bars = Vec::new();
-    let mut add = |what: &str, cell: Cell| {
-        bars.push(Bar { label: format!("{name}: {what}"), cell });
+fn columns() -> Vec<Column> {
+    let column = |name: &str, unit: &str| Column {
+        name: name.into(),
+        unit: unit.into(),
+        better: Better::Neither,
     };
-    if let Some((_, host)) = &stages.host {
-        add("file and host memory alone", plain(host));
-    }
-    if let Some(cached) = &stages.cached {
-        add("page cache and host memory alone", plain(cached));
-    }
-    if let Some((_, copy, how)) = &stages.copy {
-        add(how, plain(copy));
-    }
-    let predicted = stages.predicted();
-    let how = match stages.job.io.stage {
-        Some(stage) if stage.pipelined => "measured (dashed: the slower of the two)",
-        Some(_) => "measured (dashed: one after the other)",
-        None => "measured",
-    };
-    add(how, Cell { ceiling: predicted, ..plain(&stages.measured) });
-    bars
+    vec![
+        column("file and host memory alone", "GB/s"),
+        column("page cache alone", "GB/s"),
+        column("copy alone", "GB/s"),
+        column("follows", "GB/s"),
+        column("measured", "GB/s"),
+        column("measured / follows", "%"),
+        column("measured / host", "%"),
+        column("copy", "us a block"),
+        column("CPU", "us a block"),
+    ]
+}
+
+fn cells(stages: &Stages<'_, '_>) -> Vec<Cell> {
+    let case = Some(stages.job.entry.case.clone());
+    let derived = |value: Option<f64>| Cell { value, case: case.clone(), ..Cell::default() };
+    let (measured, predicted) = (stages.measured.value, stages.predicted());
+    let percent = |of: Option<f64>| measured.zip(of).map(|(m, of)| 100.0 * m / of);
+    let copy = stages.copy.as_ref();
+    let us = |rate: f64| stages.job.block().as_f64() / rate / 1e3;
+    vec![
+        stages.host.as_ref().map(|h| h.1.clone()).unwrap_or_default(),
+        stages.cached.clone().unwrap_or_default(),
+        copy.map(|c| c.1.clone()).unwrap_or_default(),
+        if predicted.is_some() { derived(predicted) } else { Cell::default() },
+        stages.measured.clone(),
+        if predicted.is_some() { derived(percent(predicted)) } else { Cell::default() },
+        derived(percent(stages.host_rate())),
+        copy.map_or_else(Cell::default, |c| derived(Some(us(c.0)))),
+        stages.job.cell(Asked::Cpu),
+    ]
 }
