@@ -219,7 +219,12 @@ fn of_files() -> Result<Measured> {
         case,
         suites: vec!["storage".to_owned()],
         series,
-        stop: Stop { reason: StopReason::Budget, warmup: 1, half_width: 1.0, elapsed: Ns::secs(4.0) },
+        stop: Stop {
+            reason: StopReason::Budget,
+            warmup: 1,
+            half_width: 1.0,
+            elapsed: Ns::secs(4.0),
+        },
         verdict: Verdict::Verified,
         before: Conditions::default(),
         after: Conditions::default(),
