@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use pathline_hal::{Buffer, CallError, Gate, GpuEnd, IoDone, IoJob, Machine, OpenIo, Result, Span};
 use pathline_schema::{
-    Bytes, Flow, Io, IoEngine, IoFiles, IoOp, Mem, Ns, Place, Tally, Timer, Unit, Verdict, World,
+    Bytes, Flow, Io, IoEngine, IoFiles, IoOp, Ns, Place, Tally, Timer, Unit, Verdict, World,
 };
 
 use crate::lane::{Lane, Lap, SOURCE_SEED, SPOILT_SEED};
@@ -35,8 +35,7 @@ pub(crate) fn host_memory(flow: &Flow, io: &Io) -> Option<Place> {
         None if io.engine == IoEngine::Gds => return None,
         None => memory,
     };
-    let mem = if place.mem == Mem::Registered { Mem::Paged } else { place.mem };
-    Some(Place { mem, ..place })
+    Some(Place { mem: place.mem.before_registration(), ..place })
 }
 
 /// The GPU's memory, if it is an end.
@@ -111,7 +110,7 @@ impl<'m> Files<'m> {
         let (file, memory) = flow.io_ends();
         let store = file.unit.store().ok_or_else(unfit)?;
         let numa = flow.by.at().numa().ok_or_else(unfit)?;
-        let locks = io.stage.map_or(memory.mem, |stage| stage.through) == Mem::Registered;
+        let locks = io.stage.map_or(memory.mem, |stage| stage.through).is_registered();
         let registered = match (&host, locks) {
             (Some(buffer), true) => Some(Registered::new(machine, buffer)?),
             _ => None,

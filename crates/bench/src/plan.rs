@@ -684,9 +684,9 @@ mod tests {
         // Pages and huge pages by 2 engines, a call at a time, cached, 2 workers sharing or not; and
         // reads of a cold cache.
         let sequential = 2 * (2 * 2 + 1 + 1 + 2) + 1;
-        // From pinned memory and 3 ways to the GPU, both ways; GPU direct by 1 and 2 workers; copies
+        // From pinned memory and 4 ways to the GPU, both ways; GPU direct by 1 and 2 workers; copies
         // of 2 sizes alone.
-        let streamed = 2 * (1 + 3) + 2 * 2 + 2 * 2;
+        let streamed = 2 * (1 + 4) + 2 * 2 + 2 * 2;
         // All GPUs at once.
         let one = random + others + sequential + streamed + 1;
         assert_eq!(count(&[disk()]), one);

@@ -104,6 +104,7 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
         | Mem::PinnedNonCoherent
         | Mem::PinnedWc
         | Mem::Registered
+        | Mem::RegisteredHuge
         | Mem::Paged
         | Mem::Huge => place.unit.numa().is_some(),
         Mem::Managed => place.unit.store().is_none(),

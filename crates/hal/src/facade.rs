@@ -225,16 +225,17 @@ impl<'m> Buffer<'m> {
             (Mem::Paged | Mem::Huge, Unit::Numa(numa)) => {
                 machine.host.alloc(numa, place.mem, bytes)?
             }
-            (Mem::Registered, Unit::Numa(numa)) => {
+            (mem, Unit::Numa(numa)) if mem.is_registered() => {
                 let driver = machine.driver()?;
-                let address = machine.host.alloc(numa, Mem::Paged, bytes)?;
+                let address = machine.host.alloc(numa, mem.before_registration(), bytes)?;
                 if let Err(error) = driver.register(address, bytes) {
                     let _ = machine.host.free(address);
                     return Err(error);
                 }
                 address
             }
-            (Mem::Paged | Mem::Huge | Mem::Registered, Unit::Gpu(_)) | (Mem::Reg, _) => {
+            (Mem::Paged | Mem::Huge | Mem::Registered | Mem::RegisteredHuge, Unit::Gpu(_))
+            | (Mem::Reg, _) => {
                 let reason = "no such memory there";
                 return Err(CallError::unsupported("alloc", place.to_string(), reason));
             }
@@ -255,7 +256,7 @@ impl<'m> Buffer<'m> {
         self.bytes
     }
     fn is_the_hosts(&self) -> bool {
-        matches!(self.place.mem, Mem::Paged | Mem::Huge | Mem::Registered)
+        matches!(self.place.mem.before_registration(), Mem::Paged | Mem::Huge)
     }
     /// Writes a pattern, or a pointer chain.
     pub fn fill(&self, seed: u64, chain: bool) -> Result<()> {
@@ -318,7 +319,7 @@ impl<'m> Buffer<'m> {
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
         if self.is_the_hosts() {
-            if self.place.mem == Mem::Registered
+            if self.place.mem.is_registered()
                 && let Some(driver) = self.machine.driver.as_deref()
             {
                 let _ = driver.unregister(self.address);

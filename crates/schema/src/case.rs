@@ -115,7 +115,7 @@ impl Flow {
     fn call_misfit(&self, at: Unit, call: RuntimeCall) -> Option<&'static str> {
         let regs = |p: &Place| p.mem == Mem::Reg && p.unit == at;
         let pageable = |p: &Place| matches!(p.mem, Mem::Paged | Mem::Huge);
-        let given = |p: &Place| !pageable(p) && !matches!(p.mem, Mem::Reg | Mem::Registered);
+        let given = |p: &Place| !pageable(p) && p.mem != Mem::Reg && !p.mem.is_registered();
         let locks = |from: &Place, to: &Place| {
             pageable(from) && to.mem == Mem::Registered && from.unit == to.unit
         };

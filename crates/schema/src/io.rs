@@ -110,7 +110,7 @@ impl FromStr for IoStage {
             ParseError::new(
                 "staging",
                 s,
-                "pipelined or blocking, and pinned, registered, paged, huge",
+                "pipelined or blocking, and pinned, registered, registered-huge, paged, huge",
             )
         };
         let (how, through) = s.split_once('-').ok_or_else(bad)?;
@@ -120,8 +120,8 @@ impl FromStr for IoStage {
             _ => return Err(bad()),
         };
         let through: Mem = through.parse()?;
-        let on_host = matches!(through, Mem::Pinned | Mem::Registered | Mem::Paged | Mem::Huge);
-        on_host.then_some(Self { pipelined, through }).ok_or_else(bad)
+        let pageable = matches!(through.before_registration(), Mem::Paged | Mem::Huge);
+        (pageable || through == Mem::Pinned).then_some(Self { pipelined, through }).ok_or_else(bad)
     }
 }
 
@@ -503,6 +503,7 @@ mod tests {
             "seq-write,cached,own,64MiB,q1,n1,t1",
             "rand-mix70,cold,shared,1000B,q4,n1,t3,pipelined-pinned",
             "seq-read,direct,own,1GiB,q8,n1,t1,blocking-paged",
+            "seq-read,direct,own,1GiB,q8,n1,t1,pipelined-registered-huge",
         ] {
             assert_eq!(of(text).unwrap().to_string(), text);
         }

@@ -83,6 +83,8 @@ pub enum Mem {
     PinnedWc,
     /// Pageable memory, page-locked afterwards by registration.
     Registered,
+    /// Pageable memory in huge pages, as far as the system grants them, page-locked afterwards.
+    RegisteredHuge,
     /// Pageable host memory in base pages (4 KiB on x86-64).
     Paged,
     /// Pageable host memory in huge pages, as far as the system grants them.
@@ -97,7 +99,8 @@ pub enum Mem {
 
 words!(Mem, "memory kind", {
     Vram => "vram", VramFine => "vram-fine", Pinned => "pinned", PinnedNonCoherent => "pinned-nc",
-    PinnedWc => "pinned-wc", Registered => "registered", Paged => "paged", Huge => "huge",
+    PinnedWc => "pinned-wc", Registered => "registered",
+    RegisteredHuge => "registered-huge", Paged => "paged", Huge => "huge",
     Managed => "managed", Reg => "reg", File => "file",
 });
 
@@ -110,6 +113,21 @@ pub struct Place {
     pub unit: Unit,
     /// Its kind.
     pub mem: Mem,
+}
+
+impl Mem {
+    /// What it is before it is page-locked by registration; itself, if it is not.
+    pub const fn before_registration(self) -> Self {
+        match self {
+            Self::Registered => Self::Paged,
+            Self::RegisteredHuge => Self::Huge,
+            other => other,
+        }
+    }
+    /// Whether it is page-locked by registration.
+    pub const fn is_registered(self) -> bool {
+        matches!(self, Self::Registered | Self::RegisteredHuge)
+    }
 }
 
 impl Place {

@@ -19,7 +19,7 @@ fn inside(test: &str, vendor: Vendor, spec: &str, body: impl FnOnce(&Machine)) {
         let mut asked = Asked::new(Compile::InProcess);
         asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
         let topology = Topology::default();
-        let store = Store { path: dir.path().to_owned(), overwrite: false };
+        let store = Store { path: dir.path().to_owned(), span: None, overwrite: false };
         let Opened { machine, without } =
             open_with(topology.clone(), runtime(&topology, &asked), &[store]);
         assert_eq!(without, None);

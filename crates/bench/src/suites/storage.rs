@@ -23,6 +23,10 @@ const MOST_THREADS: u32 = 8;
 /// Share of reads of mixed I/O, in percent: that of the usual database mix.
 const MIX: u8 = 70;
 
+/// The fastest way through host memory: copies beside the next I/Os, from blocks that the device
+/// has by one request each.
+const OVERLAPPED: IoStage = IoStage { pipelined: true, through: Mem::RegisteredHuge };
+
 /// What cases of one store share.
 struct At {
     store: u32,
@@ -154,6 +158,9 @@ impl At {
         let pinned = numa(self.numa, Mem::Pinned);
         for op in [IoOp::Read, IoOp::Write] {
             let io = self.plain(op, IoOrder::Seq, STREAMED);
+            cases.push(self.case(numa(self.numa, Mem::Huge), io, BLOCK));
+            let stage = Some(OVERLAPPED);
+            cases.push(self.case(gpu(index, Mem::Vram), Io { stage, ..io }, BLOCK));
             cases.push(self.case(pinned, io, BLOCK));
             cases.extend(self.staged(index, io, BLOCK));
         }
@@ -195,12 +202,12 @@ pub(super) fn storage(scope: &Scope<'_>) -> Vec<Case> {
     for at in &stores {
         at.random_reads(first, &mut cases);
         at.random_others(&mut cases);
-        at.sequential(&mut cases);
         if let Some(index) = first {
             at.streamed(index, &mut cases);
         }
+        at.sequential(&mut cases);
         if gpus.len() > 1 {
-            let stage = Some(IoStage { pipelined: true, through: Mem::Pinned });
+            let stage = Some(OVERLAPPED);
             let each = gpus.iter().map(|&index| at.beside(gpu(index, Mem::Vram), stage));
             cases.push(Case::together(each.collect()));
         }

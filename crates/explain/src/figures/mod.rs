@@ -250,6 +250,7 @@ fn mem_words(mem: Mem) -> &'static str {
         Mem::PinnedNonCoherent => "pinned non-coherent",
         Mem::PinnedWc => "pinned write-combined",
         Mem::Registered => "registered",
+        Mem::RegisteredHuge => "registered huge-page",
         Mem::Paged => "pageable",
         Mem::Huge => "huge-page",
         Mem::Managed => "managed",

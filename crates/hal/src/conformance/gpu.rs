@@ -57,7 +57,9 @@ fn expect(buffer: &Buffer<'_>, seed: u64, what: &str) -> Outcome {
 fn put(machine: &Machine, buffer: &Buffer<'_>, offset: u64, bytes: u64, seed: u64) -> Outcome {
     let at = buffer.address() + offset;
     match buffer.place().mem {
-        Mem::Paged | Mem::Huge | Mem::Registered => machine.host.put(at, bytes, seed)?,
+        Mem::Paged | Mem::Huge | Mem::Registered | Mem::RegisteredHuge => {
+            machine.host.put(at, bytes, seed)?
+        }
         _ => machine.driver()?.put(at, bytes, seed)?,
     }
     Ok(())
@@ -72,7 +74,9 @@ fn wrong(
 ) -> Result<Option<u64>, Failure> {
     let at = buffer.address() + offset;
     Ok(match buffer.place().mem {
-        Mem::Paged | Mem::Huge | Mem::Registered => machine.host.wrong(at, bytes, seed)?,
+        Mem::Paged | Mem::Huge | Mem::Registered | Mem::RegisteredHuge => {
+            machine.host.wrong(at, bytes, seed)?
+        }
         _ => machine.driver()?.wrong(at, bytes, seed)?,
     })
 }

@@ -41,7 +41,8 @@ pub(super) fn host_of<'b, 'a>(gpu: &Job<'b, 'a>, jobs: &[Job<'b, 'a>]) -> Option
         let memory = match (gpu.io.stage.map(|stage| stage.through), host.flow.io_ends().1.mem) {
             (Some(through), mem) if mem == through => 0,
             // What is registered was pageable; what is pinned may be of large pages.
-            (Some(Mem::Registered), Mem::Paged) | (Some(Mem::Pinned) | None, Mem::Huge) => 1,
+            (Some(through), mem) if mem == through.before_registration() => 1,
+            (Some(Mem::Pinned) | None, Mem::Huge) => 1,
             (_, Mem::Paged | Mem::Huge) => 2,
             _ => 3,
         };

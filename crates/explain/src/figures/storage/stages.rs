@@ -178,7 +178,7 @@ fn copy(run: &Run, job: &Job<'_, '_>) -> Option<(f64, Cell)> {
 
 /// Whether copies of a kind of memory stand for those that pass a stage.
 fn alike(mem: Mem, stage: IoStage) -> bool {
-    let locked = |mem| matches!(mem, Mem::Pinned | Mem::Registered);
+    let locked = |mem: Mem| mem == Mem::Pinned || mem.is_registered();
     mem == stage.through
         || locked(mem) && locked(stage.through)
         || !locked(mem) && !locked(stage.through)
