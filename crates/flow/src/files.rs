@@ -137,7 +137,7 @@ pub(crate) fn build(net: &Network, flow: &Flow, io: &Io) -> Result<Built, NoPath
     let host = host_place(flow, io);
     let mut way = Way::new(net, flow);
     let (file, memory) = flow.io_ends();
-    let mut nodes = vec![Node::from(file.unit), Node::from(host.unit), Node::from(memory.unit)];
+    let mut nodes = [Node::from(file.unit), Node::from(host.unit), Node::from(memory.unit)];
     if io.op == IoOp::Write {
         nodes.reverse();
     }

@@ -38,7 +38,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     let points = all.iter().map(|(entry, call, mem, bytes)| {
         (name(*call, *mem), bytes.as_f64(), run.cell(entry, Quantity::StepUs))
     });
-    chart.draw(run, points, |lines| finding(lines)).into_iter().collect()
+    chart.draw(run, points, finding).into_iter().collect()
 }
 
 fn name(call: RuntimeCall, mem: Mem) -> String {
