@@ -148,6 +148,7 @@ fn begin() -> Begin {
             node: 0,
             pid: 4242,
             gpus: vec![0],
+            gpu: Some(String::new()),
             numa: 0,
             cpus: "0-7".to_owned(),
             ways: BTreeMap::from([(Via::Mpi, "MPICH 5.0.2".to_owned())]),

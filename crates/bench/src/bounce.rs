@@ -202,7 +202,7 @@ fn half<'m>(machine: &'m Machine, numa: u32, part: &Part) -> Result<(Half<'m>, P
 
 /// The way there, or back, of round trips: a broadcast of two has no answer.
 fn one_way(parts: &[Part], back: bool) -> Vec<Part> {
-    let broadcast = WireOp::Group { op: Collective::Broadcast, in_place: false };
+    let broadcast = WireOp::group(Collective::Broadcast);
     let leg = |part: &Part| {
         let mut leg = Part { wire: Wire { op: broadcast, ..part.wire }, ..part.clone() };
         if back {

@@ -24,6 +24,7 @@ mod suites;
 mod taken;
 mod tune;
 mod tuned;
+mod unlike;
 mod watch;
 mod wires;
 

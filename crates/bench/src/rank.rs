@@ -313,7 +313,7 @@ impl Layout {
     fn of(op: WireOp, at: usize, n: usize, bytes: u64, flow: usize) -> Option<Self> {
         let at_u = at as u64;
         let one = |from: u64| seed(flow, from, 0);
-        let WireOp::Group { op, in_place } = op else {
+        let WireOp::Group { op, in_place, .. } = op else {
             let (sends, receives) = match op {
                 WireOp::Ping => (true, true),
                 _ => (at == 0, at == 1),

@@ -16,6 +16,7 @@ use crate::crew::{About, Crew, Ended, Interrupt, Loss, Task};
 use crate::doubt;
 use crate::plan::{Entry, Plan, needs_runtime};
 use crate::strikes::Strikes;
+use crate::unlike;
 
 /// Why a run could not be written down or taken up again.
 #[derive(Debug, thiserror::Error)]
@@ -193,6 +194,7 @@ impl Session {
             ranks,
             stores,
         };
+        let unlike = unlike::note(&begin.ranks);
         let path = self.path.clone();
         let todo: Vec<&Entry> =
             plan.entries.iter().filter(|e| !self.done.contains(&e.case)).collect();
@@ -214,6 +216,9 @@ impl Session {
             run.writer.put(Message::Begin(Box::new(begin.clone())))?;
             if !self.has_topology {
                 run.writer.put(Message::Topology(Box::new(topology.clone())))?;
+                if let Some(note) = &unlike {
+                    run.writer.put(Message::Note(note.clone()))?;
+                }
             }
             for group in todo.chunk_by(|a, b| a.group == b.group) {
                 if interrupt().is_some() {

@@ -77,6 +77,7 @@ fn member(rank: u32) -> Member {
         cpus: String::new(),
         ways: [(Via::Shm, String::new())].into(),
         without: [].into(),
+        gpu: None,
         host_only: [].into(),
     }
 }

@@ -34,6 +34,9 @@ impl Node {
         self.folder.path().join(name)
     }
     fn pathline(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
         command.args(args).stdin(Stdio::null());
         command.env("LD_LIBRARY_PATH", self.path("lib")).env("XDG_CACHE_HOME", self.path("cache"));
@@ -42,7 +45,8 @@ impl Node {
         }
         let chosen = if self.vendor == Vendor::Cuda { "PATHLINE_CUDA" } else { "PATHLINE_HIP" };
         command.env(chosen, self.path("lib"));
-        command.env(VARIABLE, &self.spec).output().unwrap()
+        command.env(VARIABLE, &self.spec);
+        command
     }
     /// Runs some cases; they end with that code.
     fn run(&self, args: &[&str], code: i32) -> Journal {
@@ -264,4 +268,42 @@ fn hip_has_the_figures_of_its_model() {
     let (by_engine, by_kernel) = (rate(&journal, dma), rate(&journal, copy));
     assert!((40.0..52.0).contains(&by_engine), "{by_engine} GB/s");
     assert!((130.0..200.0).contains(&by_kernel), "{by_kernel} GB/s");
+}
+
+/// Two processes of a launcher that see two GPUs, and one or none: `other` is what the second's
+/// libraries are told.
+fn unlike(other: &str) -> Journal {
+    let node = Node::new("gpus=2");
+    let out = node.path("run");
+    let case = "r0.numa0.huge > r1.numa0.huge by shm@numa0[ping,memcpy+memcpy] x 8B";
+    let args = ["run", "--quiet", "--out", out.to_str().unwrap(), "--case", case];
+    let start = |rank: &str| {
+        let mut command = node.command(&args);
+        command.env("PMI_RANK", rank).env("PMI_SIZE", "2");
+        if rank == "1" {
+            command.env(VARIABLE, other);
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let both = [start("1"), start("0")];
+    for process in both {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let file = fs::File::open(out.join("run.jsonl")).unwrap();
+    Journal::read(BufReader::new(file)).unwrap()
+}
+
+#[test]
+fn ranks_whose_gpus_differ_are_named_before_anything_is_measured() {
+    let note = |journal: &Journal| {
+        let found = journal.notes.iter().find(|note| note.code == "unlike-ranks");
+        found.map(|note| note.text.clone())
+    };
+    let fewer = note(&unlike("gpus=1")).unwrap();
+    assert!(fewer.contains("rank 0 has stub ") && fewer.contains(", 2 on its host"), "{fewer}");
+    assert!(fewer.contains("rank 1 has stub ") && fewer.contains(", 1 on its host"), "{fewer}");
+    let none = note(&unlike("gpus=0")).unwrap();
+    assert!(none.contains("rank 1 has no GPU: messages of device memory are left out"), "{none}");
+    assert_eq!(note(&unlike("gpus=2")), None);
 }

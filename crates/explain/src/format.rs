@@ -97,7 +97,7 @@ fn block(row: &Row<'_>) -> Option<Block> {
         WireOp::Get { window } if window > 1 => (5, None),
         WireOp::Put { .. } => (6, None),
         WireOp::Get { .. } => (7, None),
-        WireOp::Group { op, in_place: false } => (8, Some(op)),
+        WireOp::Group { op, in_place: false, .. } => (8, Some(op)),
         WireOp::Group { .. } | WireOp::Consume => return None,
     };
     // Of every pair, that of the first two ranks is what OSU's programs of two ranks measure.
@@ -243,7 +243,8 @@ pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
     type Key = (Collective, usize, Cadence);
     let mut tables: BTreeMap<Key, BTreeMap<Bytes, [Option<Row<'_>>; 2]>> = BTreeMap::new();
     for row in rows(journal).filter(|r| r.wire.via == Via::Ccl) {
-        let WireOp::Group { op, in_place } = row.wire.op else { continue };
+        // What nccl-tests would register or not is its own option; one table has one of the two.
+        let WireOp::Group { op, in_place, unregistered: false } = row.wire.op else { continue };
         let sizes = tables.entry((op, partners(row.flow), row.cadence)).or_default();
         let places = sizes.entry(row.flow.bytes).or_default();
         if let Some(place) = places.get_mut(usize::from(in_place)) {

@@ -24,6 +24,7 @@ fn member(rank: u32) -> Member {
             (Via::Ccl, "RCCL 2.22, librccl.so".to_owned()),
         ]),
         without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+        gpu: None,
         host_only: BTreeMap::new(),
     }
 }
@@ -216,6 +217,66 @@ fn the_fastest_copy_is_named_by_size_and_by_use() {
     let report = report::build(&run(2, close_by), None);
     let finding = &figure(&report, "shm-rate-same-l3").finding;
     assert!(finding.starts_with("Fastest: memcpy from 64KiB to 4MiB and avx512-nt"), "{finding}");
+}
+
+#[test]
+fn what_a_bystander_keeps_is_told_by_how_copies_store() {
+    let chase = "r0.numa0.huge > r0.numa0.reg by cpu@numa0[chase-plain-t1] x 4MiB";
+    let one =
+        |how: &str| format!("r0.numa0.huge > r0.numa0.huge by cpu@numa0[copy-{how}-t1] x 32MiB");
+    let two = |how: &str| {
+        format!("r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,{how}+{how},same-l3] x 32MiB")
+    };
+    let beside = |copy: String, us| timed("shm", &format!("{chase} while {copy}"), us, &[]);
+    let outcomes = vec![
+        timed("shm", chase, 1000.0, &[]),
+        // 32 MiB in 4 ms.
+        timed("shm", &one("avx512"), 4000.0, &[]),
+        beside(one("avx512"), 2000.0),
+        beside(one("avx512-ntl"), 1600.0),
+        beside(one("avx512-nt"), 1250.0),
+        beside(two("avx512-nt"), 1500.0),
+    ];
+    let report = report::build(&run(2, outcomes), None);
+    let figure = figure(&report, "shm-bystander");
+    // 33554432 B / 4e6 ns = 8.39 GB/s; 1000 us alone are 50 % of 2000.
+    let row = "avx512 by a thread x 32MiB, 8.39 GB/s alone";
+    let col = "dependent loads over 4MiB";
+    close(at(figure, row, col).value, 50.0);
+    close(at(figure, "avx512-nt by two processes x 32MiB", col).value, 100.0 / 1.5);
+    assert_eq!(
+        figure.finding,
+        "Of all, dependent loads over 4MiB lose most. Of their rate alone they keep, beside copies \
+         that store as always 50.0-62.5 % and beside streaming ones 66.7-80.0 %; each copies 32MiB \
+         at a time."
+    );
+}
+
+#[test]
+fn registered_buffers_stand_beside_others() {
+    let case =
+        |op: &str, size: &str| format!("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[{op}] x {size}");
+    let outcomes = vec![
+        timed("ccl-collectives", &case("all_reduce", "256MiB"), 4000.0, &[]),
+        timed("ccl-collectives", &case("all_reduce-unregistered", "256MiB"), 5000.0, &[]),
+        timed("ccl-collectives", &case("all_reduce", "1GiB"), 10_000.0, &[]),
+    ];
+    let journal = run(8, outcomes);
+    let report = report::build(&journal, None);
+    let figure = figure(&report, "ccl-collectives-registration-vram");
+    // 268435456 B in 4 ms are 67.1 GB/s, times 1.75 for eight ranks.
+    close(point(figure, "registered", 268_435_456.0).value, 268.435_456 / 4.0 * 1.75);
+    close(point(figure, "not", 268_435_456.0).value, 268.435_456 / 5.0 * 1.75);
+    assert_eq!(
+        figure.finding,
+        "Registered buffers have, of the rate of others: 256MiB 1.25 times."
+    );
+    // The other figures and tables have those that are registered.
+    let bus = self::figure(&report, "ccl-collectives-bus-vram");
+    let Body::Curves(curves) = &bus.body else { panic!("{} has no curves", bus.id) };
+    assert_eq!(curves.lines.iter().map(|l| l.points.len()).sum::<usize>(), 2);
+    let text = format::nccl_tests(&journal).expect("collectives");
+    assert_eq!(text.lines().filter(|l| l.trim_start().starts_with("268435456")).count(), 1);
 }
 
 /// As one would be measured whose operations UCX describes so.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::{
     Bytes, Collective, Io, IoEngine, IoOp, Mem, Mover, ParseError, Place, RuntimeCall, Unit, Via,
-    Wire, serde_as_text, words,
+    Wire, WireOp, serde_as_text, words,
 };
 
 /// The most flows that a case may hold; a text with more is refused, not swallowed.
@@ -70,6 +70,9 @@ impl Flow {
             return (one_process || src == dst || src.unit != at)
                 .then_some("a message goes from the unit that it names to another rank");
         };
+        if wire.via != Via::Ccl && matches!(wire.op, WireOp::Group { unregistered: true, .. }) {
+            return Some("buffers are registered with NCCL and RCCL alone");
+        }
         if src.mem != dst.mem || src.unit != at || src.rank > dst.rank || src == dst {
             return Some("a collective is written from its first rank to its last, in one memory");
         }
@@ -283,6 +286,8 @@ mod tests {
             "r0.numa0.paged > r1.numa0.paged by mpi@numa0[send-w64] x 1MiB",
             "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1GiB",
             "r0.gpu0.vram > r0.gpu7.vram by ccl@gpu0[all_gather-inplace] x 1GiB",
+            "r0.gpu0.vram > r0.gpu7.vram by ccl@gpu0[all_reduce-unregistered] x 1GiB",
+            "r0.gpu0.vram > r0.gpu7.vram by ccl@gpu0[all_gather-inplace-unregistered] x 1GiB",
             "r0.numa0.reg > r3.numa0.reg by mpi@numa0[barrier] x 1B",
             "r1.numa0.paged > r0.numa0.paged by shm@numa0[ping,avx512-nt+memcpy,same-l3] x 4KiB",
             "r1.numa0.paged > r0.numa0.paged by cma@numa0[consume,read] x 4KiB",
@@ -298,12 +303,14 @@ mod tests {
             "r7.gpu7.vram > r0.gpu0.vram by ccl@gpu7[all_reduce] x 1GiB",
             "r0.numa0.paged > r3.numa0.paged by mpi@numa0[barrier] x 1B",
             "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 12B",
+            "r0.gpu0.vram > r7.gpu7.vram by mpi@gpu0[all_reduce-unregistered] x 16B",
         ] {
             assert!(misfit(wrong), "{wrong}");
         }
         for no in [
             "mpi@numa0[send-w0]",
             "shm@numa0[ping]",
+            "ccl@gpu0[ping-unregistered]",
             "cma@numa0[ping,memcpy+memcpy]",
             // Switches are of UCX, one at a time, and stand last.
             "mpi@numa0[ping,rndv-put]",

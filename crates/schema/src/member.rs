@@ -20,6 +20,10 @@ pub struct Member {
     /// Its GPUs by the numbers of its host, first the one that its cases use. All GPUs of the host,
     /// if it is the only process there.
     pub gpus: Vec<u32>,
+    /// What the first of them is, and how many its host has: `NVIDIA H200 of 140GiB, 8 on its host`;
+    /// none without one, of a model, and in runs that did not say so yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
     /// The NUMA domain that it runs on.
     pub numa: u32,
     /// Logical CPUs that it may run on, as the kernel writes lists: `0-3,8`.

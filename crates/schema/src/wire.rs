@@ -116,6 +116,9 @@ pub enum WireOp {
         op: Collective,
         /// Whether a rank's result overwrites what it brought.
         in_place: bool,
+        /// Whether buffers are left unregistered with the communicator of NCCL or RCCL, which
+        /// otherwise are registered where the library has a call for it.
+        unregistered: bool,
     },
 }
 
@@ -138,6 +141,10 @@ impl WireOp {
             Self::Group { op, .. } => op.word(),
         }
     }
+    /// A collective out of place, with registered buffers where there is such a thing.
+    pub const fn group(op: Collective) -> Self {
+        Self::Group { op, in_place: false, unregistered: false }
+    }
     /// The collective, if it is one.
     pub const fn collective(self) -> Option<Collective> {
         if let Self::Group { op, .. } = self { Some(op) } else { None }
@@ -152,8 +159,11 @@ impl fmt::Display for WireOp {
             Self::Put { window } => write!(f, "put-w{window}"),
             Self::Get { window } => write!(f, "get-w{window}"),
             Self::Consume => f.write_str("consume"),
-            Self::Group { op, in_place: false } => write!(f, "{op}"),
-            Self::Group { op, in_place: true } => write!(f, "{op}-inplace"),
+            Self::Group { op, in_place, unregistered } => {
+                let place = if *in_place { "-inplace" } else { "" };
+                let unregistered = if *unregistered { "-unregistered" } else { "" };
+                write!(f, "{op}{place}{unregistered}")
+            }
         }
     }
 }
@@ -166,7 +176,8 @@ impl FromStr for WireOp {
                 "operation between processes",
                 s,
                 "ping, send-wN, put-wN, get-wN, consume, or a collective such as all_reduce, \
-                 with -inplace if the result overwrites",
+                 with -inplace if the result overwrites, and -unregistered if NCCL's buffers are \
+                 to be so",
             )
         };
         if let Some((kind, window)) = s.split_once("-w") {
@@ -178,11 +189,16 @@ impl FromStr for WireOp {
                 _ => Err(bad()),
             };
         }
-        let (op, in_place) = s.strip_suffix("-inplace").map_or((s, false), |op| (op, true));
+        let cut = |s, end| str::strip_suffix(s, end).map_or((s, false), |rest| (rest, true));
+        let (op, unregistered) = cut(s, "-unregistered");
+        let (op, in_place) = cut(op, "-inplace");
         match op {
-            "ping" if !in_place => Ok(Self::Ping),
-            "consume" if !in_place => Ok(Self::Consume),
-            _ => Ok(Self::Group { op: op.parse().map_err(|_| bad())?, in_place }),
+            "ping" if op == s => Ok(Self::Ping),
+            "consume" if op == s => Ok(Self::Consume),
+            _ => {
+                let op = op.parse().map_err(|_| bad())?;
+                Ok(Self::Group { op, in_place, unregistered })
+            }
         }
     }
 }

@@ -137,6 +137,9 @@ impl SimRanks {
             WireOp::Group { in_place: true, .. } => {
                 return Err("the model does not tell an operation in place from any other".into());
             }
+            WireOp::Group { unregistered: true, .. } => {
+                return Err("the model does not tell unregistered buffers from others".into());
+            }
             WireOp::Group { op, .. } => {
                 if case.timed.len() > 1 {
                     return Err("several collectives at once are not modelled".into());
@@ -179,6 +182,7 @@ fn members(topology: &Topology, software: &Software, model: &str, count: u32) ->
                 cpus: domain.map_or_else(String::new, |d| d.cpus.to_string()),
                 ways,
                 without,
+                gpu: None,
                 host_only: BTreeMap::new(),
             }
         })

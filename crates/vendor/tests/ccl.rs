@@ -139,6 +139,34 @@ fn rccl_moves_every_byte() {
     inside("rccl_moves_every_byte", &AMD, &[], "gpus=3", || everything("RCCL 2.28.3"));
 }
 
+const STREAMING: (Pace, u64) = (Pace::Streaming, 2);
+
+/// A sum whose buffers are not registered.
+fn unregistered(memory: &Memory<'_>) -> Check {
+    let mut check = all_reduce(memory);
+    for part in &mut check.parts {
+        part.wire.op =
+            WireOp::Group { op: Collective::AllReduce, in_place: false, unregistered: true };
+    }
+    check
+}
+
+#[test]
+fn buffers_are_registered_or_not_in_one_run() {
+    inside("buffers_are_registered_or_not_in_one_run", &NVIDIA, &[], "gpus=3", || {
+        let (machine, port) = opened(Duration::from_secs(30));
+        let (mut port, memory) = (port.unwrap(), memory(&machine));
+        for (check, end) in [
+            (all_reduce(&memory), "via P2P/stub, buffers registered"),
+            (unregistered(&memory), "via P2P/stub, buffers not registered"),
+            (all_reduce(&memory), "via P2P/stub, buffers registered"),
+        ] {
+            let (_, engine) = once(&mut *port, &memory, &check, STREAMING, &Alone).unwrap();
+            assert!(engine.ends_with(end), "{engine}");
+        }
+    });
+}
+
 fn all_reduce(memory: &Memory<'_>) -> Check {
     checks::collective(memory, Collective::AllReduce, false, 240)
 }
@@ -154,6 +182,10 @@ fn all_to_all_without_a_call_for_it_is_messages() {
             let (_, engine) = once(&mut *port, &memory, &check, (pace, 2), &Alone).unwrap();
             assert_eq!(engine, "NCCL 2.28.3, via P2P/stub");
         }
+        // There is no call that registers buffers, so that leaving it out is no other case.
+        let error = once(&mut *port, &memory, &unregistered(&memory), STREAMING, &Alone);
+        let error = error.unwrap_err();
+        assert!(error.reason.contains("registers no buffers"), "{error}");
     });
 }
 
@@ -295,7 +327,7 @@ fn ranks_that_differ_in_what_they_have_say_so_and_start_anew() {
         let (machine, port) = opened(Duration::from_secs(30));
         let (mut port, memory) = (port.unwrap(), memory(&machine));
         // This is rank 0 of two; the other one says that it still has a communicator.
-        let op = WireOp::Group { op: Collective::AllReduce, in_place: false };
+        let op = WireOp::group(Collective::AllReduce);
         let span = pathline_hal::Span { address: memory.a[0], bytes: 8 };
         let part = Part {
             wire: Wire::new(Via::Ccl, op),

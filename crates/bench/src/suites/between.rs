@@ -234,12 +234,12 @@ fn collectives(scope: &Scope<'_>, via: Via, mem: Mem, cadences: &[Cadence]) -> V
     let mut cases = Vec::new();
     let computing = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
     for &op in computing {
-        let wire = |in_place| Wire::new(via, WireOp::Group { op, in_place });
+        let group = |in_place, unregistered| WireOp::Group { op, in_place, unregistered };
         for (src, dst, n) in groups(scope.ranks, mem) {
-            let of = |bytes, in_place| Flow {
+            let of = |bytes, wire_op| Flow {
                 src,
                 dst,
-                by: by(src.unit, wire(in_place)),
+                by: by(src.unit, Wire::new(via, wire_op)),
                 bytes: divisible(op, bytes, n),
             };
             let whole = n == groups(scope.ranks, mem).last().map_or(0, |g| g.2);
@@ -252,12 +252,16 @@ fn collectives(scope: &Scope<'_>, via: Via, mem: Mem, cadences: &[Cadence]) -> V
             };
             for bytes in chosen {
                 for &cadence in cadences {
-                    let case = one(of(bytes, false));
+                    let case = one(of(bytes, group(false, false)));
                     cases.push(Case { cadence, ..case });
                 }
             }
             if via == Via::Ccl && whole && op == Collective::AllReduce {
-                cases.extend([Bytes(8), Bytes::gib(1)].map(|bytes| one(of(bytes, true))));
+                let in_place = [Bytes(8), Bytes::gib(1)];
+                cases.extend(in_place.map(|bytes| one(of(bytes, group(true, false)))));
+                // Smaller buffers share pages, which are registered as a whole.
+                let large = [Bytes::mib(1), Bytes::mib(256), Bytes::gib(1)];
+                cases.extend(large.map(|bytes| one(of(bytes, group(false, true)))));
             }
         }
     }
@@ -273,7 +277,7 @@ pub(super) fn mpi_collectives(scope: &Scope<'_>) -> Vec<Case> {
         .collect();
     for (src, dst, _) in groups(scope.ranks, Mem::Paged) {
         let (src, dst) = (Place { mem: Mem::Reg, ..src }, Place { mem: Mem::Reg, ..dst });
-        let op = WireOp::Group { op: Collective::Barrier, in_place: false };
+        let op = WireOp::group(Collective::Barrier);
         cases.push(one(flow(src, dst, Via::Mpi, op, Bytes(1))));
     }
     cases
@@ -567,6 +571,7 @@ mod tests {
             cpus: String::new(),
             ways: [(Via::Mpi, String::new())].into(),
             without: [].into(),
+            gpu: None,
             host_only: [].into(),
         }
     }

@@ -154,6 +154,7 @@ mod tests {
             cpus: String::new(),
             ways: ways.into(),
             without: [].into(),
+            gpu: None,
             host_only: [].into(),
         }
     }

@@ -239,6 +239,11 @@ fn version() -> String {
 /// This process among those of its node: its share of the GPUs, and the domain beside them.
 pub(super) fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topology) -> Member {
     let (gpus, numa) = share_of(topology, local, locals);
+    let first = gpus.first().and_then(|first| topology.gpus.iter().find(|g| g.index == *first));
+    let gpu = first.map(|gpu| {
+        let name = if gpu.name.is_empty() { &gpu.arch } else { &gpu.name };
+        format!("{name} of {}, {} on its host", gpu.memory.rounded(), topology.gpus.len())
+    });
     Member {
         rank: Rank(rank),
         host: env::hostname(),
@@ -249,6 +254,7 @@ pub(super) fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topolo
         cpus: topology.host.allowed_cpus.to_string(),
         ways: BTreeMap::new(),
         without: BTreeMap::new(),
+        gpu,
         host_only: BTreeMap::new(),
     }
 }

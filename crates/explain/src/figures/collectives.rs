@@ -25,6 +25,7 @@ struct Done<'b, 'a> {
     sent: Sent<'b, 'a>,
     op: Collective,
     in_place: bool,
+    unregistered: bool,
     /// How many took part.
     n: usize,
 }
@@ -32,6 +33,11 @@ struct Done<'b, 'a> {
 impl Done<'_, '_> {
     fn cadence(&self) -> Cadence {
         self.sent.entry.case.cadence
+    }
+    /// Whether it is what is shown where nothing else is said: back to back, out of place, with
+    /// registered buffers where there are such.
+    fn is_usual(&self) -> bool {
+        !self.in_place && !self.unregistered && self.cadence() == Cadence::Streaming
     }
     /// Whether its size is what became of `wanted` when all had to have equal parts of it.
     fn is_of(&self, wanted: u64) -> bool {
@@ -49,8 +55,10 @@ impl Done<'_, '_> {
 
 fn of<'b, 'a>(run: &'b Run<'a>, suite: &'b str) -> Vec<Done<'b, 'a>> {
     let done = |sent: Sent<'b, 'a>| {
-        let pathline_schema::WireOp::Group { op, in_place } = sent.wire.op else { return None };
-        Some(Done { sent, op, in_place, n: sent.partners() })
+        let pathline_schema::WireOp::Group { op, in_place, unregistered } = sent.wire.op else {
+            return None;
+        };
+        Some(Done { sent, op, in_place, unregistered, n: sent.partners() })
     };
     between::of(run, suite).into_iter().filter_map(done).collect()
 }
@@ -71,6 +79,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
             figures.extend(about.osu());
             figures.extend(about.nccl_tests());
             figures.extend(about.cadences());
+            figures.extend(about.registration());
         }
         figures.extend(barrier(run, suite, &all));
     }
@@ -95,9 +104,7 @@ impl<'b, 'a> About<'b, 'a> {
     /// Those of the whole group, streaming, out of place.
     fn whole(&self) -> impl Iterator<Item = &'b Done<'b, 'a>> {
         let n = self.n;
-        self.all
-            .iter()
-            .filter(move |d| d.n == n && !d.in_place && d.cadence() == Cadence::Streaming)
+        self.all.iter().filter(move |d| d.n == n && d.is_usual())
     }
 
     fn chart<'c>(&self, id: &'c str, title: String, quantity: Quantity, x: &'c str) -> Chart<'c> {
@@ -173,14 +180,10 @@ impl<'b, 'a> About<'b, 'a> {
         let id = format!("{}-partners-{}", self.suite, self.kind.id());
         let title = format!("{}, {}: time of 1 MiB by partners", self.library(), memory(self.kind));
         let chart = self.chart(&id, title, Quantity::StepUs, "ranks");
-        let points = self
-            .all
-            .iter()
-            .filter(|d| d.is_of(SIZE) && !d.in_place && d.cadence() == Cadence::Streaming)
-            .map(|d| {
-                let cell = run.cell(d.sent.entry, Quantity::StepUs);
-                (d.op.to_string(), d.n as f64, cell)
-            });
+        let points = self.all.iter().filter(|d| d.is_of(SIZE) && d.is_usual()).map(|d| {
+            let cell = run.cell(d.sent.entry, Quantity::StepUs);
+            (d.op.to_string(), d.n as f64, cell)
+        });
         let figure = chart.draw(run, points, |lines| {
             let growth: Vec<String> = lines
                 .iter()
@@ -280,13 +283,53 @@ impl<'b, 'a> About<'b, 'a> {
         ))
     }
 
+    /// Bus bandwidth of all_reduce with buffers that are registered with the communicator, and with
+    /// others.
+    fn registration(&self) -> Option<Figure> {
+        let run = self.run;
+        let id = format!("{}-registration-{}", self.suite, self.kind.id());
+        let title = format!("{}: all_reduce by registration, bus bandwidth", self.library());
+        let chart = self.chart(&id, title, Quantity::Payload, "B");
+        let of_op = |d: &&Done| {
+            let streaming = d.cadence() == Cadence::Streaming && !d.in_place;
+            d.op == Collective::AllReduce && d.n == self.n && streaming
+        };
+        let chosen: Vec<&Done> = self.all.iter().filter(of_op).collect();
+        let value = |unregistered: bool, size: Bytes| {
+            let found =
+                chosen.iter().find(|d| d.unregistered == unregistered && d.sent.size() == size)?;
+            Some(found.bus(run)).filter(|cell| cell.value.is_some())
+        };
+        let sizes: BTreeSet<Bytes> =
+            chosen.iter().filter(|d| d.unregistered).map(|d| d.sent.size()).collect();
+        let both: Vec<(Bytes, Cell, Cell)> = sizes
+            .into_iter()
+            .filter_map(|size| Some((size, value(false, size)?, value(true, size)?)))
+            .collect();
+        let points = both.iter().flat_map(|(size, with, without)| {
+            let x = size.as_f64();
+            [("registered".to_owned(), x, with.clone()), ("not".to_owned(), x, without.clone())]
+        });
+        chart.draw(run, points, |_| {
+            let one = |(size, with, without): &(Bytes, Cell, Cell)| {
+                let same = if apart(with, without) { "" } else { " (not told apart)" };
+                let (with, without) = (with.value?, without.value?);
+                let times = words::number(with / without);
+                Some(format!("{} {times} times{same}", size.rounded()))
+            };
+            let all: Vec<String> = both.iter().filter_map(one).collect();
+            format!("Registered buffers have, of the rate of others: {}.", words::list(&all))
+        })
+    }
+
     /// What all_reduce of small sizes takes queued, as a graph, one at a time, and in place.
     fn cadences(&self) -> Option<Figure> {
         let run = self.run;
         let id = format!("{}-cadence-{}", self.suite, self.kind.id());
         let title = format!("{}: all_reduce by cadence, time", self.library());
         let chart = self.chart(&id, title, Quantity::StepUs, "B");
-        let chosen = || self.all.iter().filter(|d| d.op == Collective::AllReduce && d.n == self.n);
+        let of_op = |d: &&Done| d.op == Collective::AllReduce && d.n == self.n && !d.unregistered;
+        let chosen = || self.all.iter().filter(of_op);
         let kinds: BTreeSet<(Cadence, bool)> = chosen()
             .filter(|d| !between::series(d.sent.entry).is_empty())
             .map(|d| (d.cadence(), d.in_place))
@@ -358,7 +401,7 @@ pub(crate) fn sentence(run: &Run, suite: &str) -> Option<String> {
     let kind = kind.or(all.first().map(|d| d.sent.kind()))?;
     let reduces = || {
         all.iter().filter(|d| {
-            let plain = !d.in_place && d.cadence() == Cadence::Streaming;
+            let plain = d.is_usual();
             let here = d.n == n && d.sent.kind() == kind;
             here && plain
                 && d.op == Collective::AllReduce

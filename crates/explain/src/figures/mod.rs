@@ -1,6 +1,7 @@
 //! From outcomes to figures, suite by suite.
 
 mod between;
+mod bystander;
 mod collectives;
 mod contention;
 mod fan;
@@ -24,7 +25,7 @@ mod switches;
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Case, Mem, Mover, Unit};
+use pathline_schema::{Case, Flow, Mem, Mover, Unit};
 
 use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Doubt, Figure, Line, Matrix};
 use crate::run::{Entry, Quantity, Run, State};
@@ -73,6 +74,7 @@ pub(crate) fn all(run: &Run) -> Vec<Figure> {
     figures.extend(registration::figures(run));
     figures.extend(collectives::figures(run));
     figures.extend(shared_memory::figures(run));
+    figures.extend(bystander::figures(run));
     figures.extend(storage::figures(run));
     let rest = others(run, &figures);
     figures.extend(rest);
@@ -193,6 +195,25 @@ fn grid<R: Copy, C: Copy>(
         cols: cols.iter().map(|&c| labels.1(c)).collect(),
         cells: rows.iter().map(|&r| cols.iter().map(|&c| cell(r, c)).collect()).collect(),
         better,
+    }
+}
+
+/// Share of its rate alone, in per cent, that the timed flow of a case keeps beside its background.
+fn kept(run: &Run, suite: &str, entry: &Entry, timed: &Flow) -> Cell {
+    let alone = run.suite(suite).find(|e| e.lone() == Some(timed));
+    // A kernel that moves no bytes has no rate; its time says as much.
+    let alone = alone.and_then(|e| run.value(e, Quantity::StepNs));
+    let cell = run.cell(entry, Quantity::StepNs);
+    let share = alone.zip(cell.value).map(|(alone, now)| 100.0 * alone / now);
+    let relative = cell.value.map_or(0.0, |v| cell.half_width / v);
+    Cell {
+        value: share,
+        half_width: share.unwrap_or(0.0) * relative,
+        ceiling: Some(100.0),
+        bound: None,
+        published: None,
+        way: cell.way.map(|way| crate::figure::Way { losses: Vec::new(), ..way }),
+        ..cell
     }
 }
 

@@ -3,8 +3,7 @@
 use pathline_schema::{Flow, KernelOp, Mover};
 
 use super::{Better, Body, Cell, Figure, grid, is_host, mover_words, values};
-use crate::figure::Way;
-use crate::run::{Entry, Quantity, Run};
+use crate::run::{Entry, Run};
 use crate::words;
 
 const SUITE: &str = "overlap";
@@ -49,21 +48,7 @@ fn kept<'b, 'a>(run: &'b Run<'a>) -> Vec<Beside<'b, 'a>> {
             else {
                 return None;
             };
-            let alone = run.suite(SUITE).find(|e| e.lone() == Some(timed));
-            // A kernel that moves no bytes has no rate; its time says as much.
-            let alone = alone.and_then(|e| run.value(e, Quantity::StepNs));
-            let cell = run.cell(entry, Quantity::StepNs);
-            let share = alone.zip(cell.value).map(|(alone, now)| 100.0 * alone / now);
-            let relative = cell.value.map_or(0.0, |v| cell.half_width / v);
-            let cell = Cell {
-                value: share,
-                half_width: share.unwrap_or(0.0) * relative,
-                ceiling: Some(100.0),
-                bound: None,
-                published: None,
-                way: cell.way.map(|way| Way { losses: Vec::new(), ..way }),
-                ..cell
-            };
+            let cell = super::kept(run, SUITE, entry, timed);
             let of_copy = is_work(background);
             let (copy, work) = if of_copy { (timed, background) } else { (background, timed) };
             Some(Beside { copy, work, of_copy, entry, cell })

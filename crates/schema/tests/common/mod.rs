@@ -133,8 +133,8 @@ fn wire_op() -> impl Strategy<Value = WireOp> {
         window.clone().prop_map(|window| WireOp::Send { window }),
         window.clone().prop_map(|window| WireOp::Put { window }),
         window.prop_map(|window| WireOp::Get { window }),
-        (select(Collective::ALL), any::<bool>())
-            .prop_map(|(op, in_place)| WireOp::Group { op, in_place }),
+        (select(Collective::ALL), any::<bool>(), any::<bool>())
+            .prop_map(|(op, in_place, unregistered)| WireOp::Group { op, in_place, unregistered }),
     ]
 }
 
@@ -249,6 +249,7 @@ pub fn begin() -> impl Strategy<Value = Begin> {
                 cpus: "0-7".to_owned(),
                 ways: BTreeMap::from([(Via::Mpi, "MPICH 5.0.2".to_owned())]),
                 without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+                gpu: Some("a GPU of 1GiB, 8 on its host".to_owned()),
                 host_only: BTreeMap::from([(Via::Mpi, "a child died of it".to_owned())]),
             }]),
             stores: vec![store()],

@@ -103,7 +103,7 @@ pub(crate) fn collective(memory: &Memory<'_>, op: Collective, in_place: bool, by
             }
         }
     }
-    let op_of = WireOp::Group { op, in_place };
+    let op_of = WireOp::Group { op, in_place, unregistered: false };
     Check {
         name: op_of.to_string(),
         parts: vec![part(memory, op_of, &(0..n).collect::<Vec<_>>(), bytes, (send, recv))],

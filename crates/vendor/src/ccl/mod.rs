@@ -556,6 +556,11 @@ impl Port for CclPort {
 
     fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
         self.alive("bind")?;
+        if !parts.iter().all(plan::registers) && self.set.calls.ccl.register.is_none() {
+            let why = "this library registers no buffers";
+            return Err(CallError::unsupported("bind", &self.short, why)
+                .or_try("the case without -unregistered is the same here"));
+        }
         let plan = plan::build(parts)?;
         for seat in &plan.seats {
             self.hand(seat.gpu)?;
@@ -629,6 +634,10 @@ impl Port for CclPort {
         match exchange.registered {
             Some(true) => text.push_str(", buffers registered"),
             Some(false) => text.push_str(", not all buffers registered"),
+            // Where the library could: without a call for it there is nothing to say.
+            None if self.set.calls.ccl.register.is_some() && !exchange.plan.seats.is_empty() => {
+                text.push_str(", buffers not registered");
+            }
             None => {}
         }
         text

@@ -32,7 +32,7 @@ pub(super) struct Seating {
     pub(super) rank: i32,
     /// Calls that are made as one, one set after the other.
     pub(super) steps: Vec<Vec<Act>>,
-    /// What it sends from and receives into.
+    /// What it sends from and receives into, and is to register.
     pub(super) spans: Vec<Span>,
 }
 
@@ -63,6 +63,11 @@ fn name((rank, unit): (Rank, Unit)) -> String {
 pub(super) fn named(group: &Group) -> String {
     let all: Vec<String> = group.iter().map(|&member| name(member)).collect();
     all.join(", ")
+}
+
+/// Whether buffers of a part are registered where the library can.
+pub(super) fn registers(part: &Part) -> bool {
+    !matches!(part.wire.op, WireOp::Group { unregistered: true, .. })
 }
 
 /// All messages of a case go over one communicator of everybody who sends or receives: their calls
@@ -121,7 +126,9 @@ pub(super) fn build(parts: &[Part]) -> Result<Plan> {
                 seat.steps[nth].extend(step);
             }
             let used = [ends.0, ends.1].into_iter().filter(|s| s.address != 0 && s.bytes > 0);
-            seat.spans.extend(used);
+            if registers(part) {
+                seat.spans.extend(used);
+            }
         }
         plan.parts.push(seats);
     }
@@ -276,7 +283,7 @@ mod tests {
     }
 
     fn group(op: Collective) -> WireOp {
-        WireOp::Group { op, in_place: false }
+        WireOp::group(op)
     }
 
     #[test]

@@ -246,7 +246,9 @@ impl Seat {
         let (handle, serial) = (comm.handle, comm.serial);
         let mut registered = Vec::new();
         let mut whole = None;
-        if let Some(call) = self.set.calls.ccl.register.filter(|_| self.set.register) {
+        if let Some(call) =
+            self.set.calls.ccl.register.filter(|_| self.set.register && !plan.spans.is_empty())
+        {
             let mut spans: Vec<_> = plan.spans.iter().map(|s| (s.address, s.bytes)).collect();
             spans.sort_unstable();
             spans.dedup();

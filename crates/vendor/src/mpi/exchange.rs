@@ -249,7 +249,7 @@ impl<H: Handle> Exchange<H> {
                     steps.token_from.push(other);
                 }
             }
-            WireOp::Group { op, in_place } => {
+            WireOp::Group { op, in_place, .. } => {
                 steps.groups.push(self.group(world, part, me, op, in_place)?);
             }
         }

@@ -11,6 +11,7 @@ mod parts;
 mod port;
 mod search;
 mod table;
+mod transport;
 mod world;
 
 pub use launcher::{Launched, launched};

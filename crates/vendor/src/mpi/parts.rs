@@ -36,7 +36,7 @@ pub(super) fn sound(part: &Part, rank: i32, size: i32, has_windows: bool) -> Res
         WireOp::Consume if part.group.iter().any(|(_, unit)| matches!(unit, Unit::Gpu(_))) => {
             return no("a CPU does not load from a GPU's memory".to_owned());
         }
-        WireOp::Group { op: Collective::ReduceScatter, in_place: true } => {
+        WireOp::Group { op: Collective::ReduceScatter, in_place: true, .. } => {
             return no(
                 "MPI leaves the part of each rank at the start of its buffer, not in its place"
                     .to_owned(),

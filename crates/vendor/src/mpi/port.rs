@@ -12,6 +12,7 @@ use super::launcher::{Launched, launched};
 use super::parts::sound;
 use super::search::{Candidate, Here, beside};
 use super::table::{Fns, Handle};
+use super::transport;
 use super::world::World;
 use crate::clock::Origin;
 
@@ -30,6 +31,9 @@ pub struct MpiFacts {
     pub version: String,
     /// Which binary interface it has: `MPICH's ABI`, `Open MPI's ABI`, `standard ABI`.
     pub abi: String,
+    /// What carries its messages: `pml ob1 over one of btl self, tcp, vader`, `device ch4:ofi`; none
+    /// if it does not tell.
+    pub carried: Option<String>,
     /// Whether it says that it takes addresses of CUDA devices; none if it says nothing. Only
     /// trying shows whether it does: a library under it may do so unasked, or not at all.
     pub says_cuda: Option<bool>,
@@ -63,6 +67,8 @@ struct Live<H: Handle> {
     exchanges: BTreeMap<u64, Exchange<H>>,
     next: u64,
     clock: Origin,
+    /// What carries messages, if the library tells.
+    carried: Option<String>,
 }
 
 impl MpiPort {
@@ -168,7 +174,14 @@ impl<H: Handle> Live<H> {
         let fns = Fns::bind(&candidate.library)?;
         let (version, path) = (candidate.version.clone(), candidate.library.path.clone());
         let world = World::begin(fns, constants, version, path)?;
-        Ok(Box::new(Self { world, exchanges: BTreeMap::new(), next: 0, clock: Origin::now() }))
+        let carried = match candidate.abi {
+            Abi::OpenMpi => transport::of_open_mpi(&candidate.library),
+            Abi::Mpich | Abi::Standard => {
+                abi::version_text(&candidate.library).and_then(|text| transport::of_device(&text))
+            }
+        };
+        let (exchanges, next, clock) = (BTreeMap::new(), 0, Origin::now());
+        Ok(Box::new(Self { world, exchanges, next, clock, carried }))
     }
 
     fn has_windows(&self) -> bool {
@@ -196,6 +209,7 @@ impl<H: Handle> Inner for Live<H> {
             local_size: number(self.world.node.1),
             version: self.world.version.clone(),
             abi: abi.to_string(),
+            carried: self.carried.clone(),
             says_cuda,
             says_rocm,
         }
@@ -252,7 +266,8 @@ impl<H: Handle> Port for Live<H> {
         let calls = self.exchanges.get(&id.0).map(|e| e.calls().join(", ")).unwrap_or_default();
         let chosen = chosen();
         let with = if chosen.is_empty() { String::new() } else { format!(" with {chosen}") };
-        format!("{}: {calls}{with}", self.world.version)
+        let carried = self.carried.as_deref().unwrap_or("what carries it is not told");
+        format!("{}: {calls}{with}; {carried}", self.world.version)
     }
 
     fn release(&mut self, id: ExchangeId) -> Result<()> {

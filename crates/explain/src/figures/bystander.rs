@@ -1,0 +1,156 @@
+//! What copies leave of the rate of somebody who loads memory behind the same cache.
+
+use pathline_schema::{Bytes, Copies, CpuHow, CpuOp, Flow, Mover, Via};
+
+use super::between::command;
+use super::{Better, Body, Cell, Figure, grid, kept, values};
+use crate::run::{Quantity, Run};
+use crate::words;
+
+const SUITE: &str = "shm";
+
+/// A bystander beside a copy.
+struct Beside<'a> {
+    watched: &'a Flow,
+    copy: &'a Flow,
+    /// Share of its rate alone, in per cent.
+    cell: Cell,
+}
+
+/// How a copy stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stores {
+    Plain,
+    Streaming,
+    /// The kernel chooses.
+    Kernel,
+}
+
+impl Stores {
+    fn of(copy: &Flow) -> Self {
+        let streams = |how: CpuHow| if how.is_streaming() { Self::Streaming } else { Self::Plain };
+        match &copy.by {
+            Mover::Cpu { work, .. } => streams(work.how),
+            Mover::Wire { wire, .. } => match wire.copies {
+                Some(Copies::InOut { copy_out, .. }) => streams(copy_out),
+                Some(Copies::Single(how)) => streams(how),
+                _ => Self::Kernel,
+            },
+            _ => Self::Kernel,
+        }
+    }
+}
+
+/// `dependent loads over 4MiB`
+fn watched_words(flow: &Flow) -> String {
+    let chases = matches!(flow.by, Mover::Cpu { work, .. } if work.op == CpuOp::Chase);
+    let how = if chases { "dependent loads" } else { "loads in a row" };
+    format!("{how} over {}", flow.bytes.rounded())
+}
+
+/// `memcpy by a thread`, `avx512-nt by two processes`, `process_vm_readv by two processes`
+fn copy_words(flow: &Flow) -> String {
+    match &flow.by {
+        Mover::Cpu { work, .. } => format!("{} by a thread", work.how),
+        Mover::Wire { wire, .. } => {
+            let how = match (wire.via, wire.copies) {
+                (Via::Cma, Some(Copies::Read)) => "process_vm_readv".to_owned(),
+                (Via::Cma, Some(Copies::Write)) => "process_vm_writev".to_owned(),
+                (_, Some(Copies::InOut { copy_in, copy_out })) if copy_in == copy_out => {
+                    copy_in.to_string()
+                }
+                (_, Some(copies)) => copies.to_string(),
+                (via, None) => via.to_string(),
+            };
+            format!("{how} by two processes")
+        }
+        by => by.kind().to_owned(),
+    }
+}
+
+fn all<'a>(run: &Run<'a>) -> Vec<Beside<'a>> {
+    run.suite(SUITE)
+        .filter_map(|entry| {
+            let ([watched], [copy]) =
+                (entry.case.timed.as_slice(), entry.case.background.as_slice())
+            else {
+                return None;
+            };
+            Some(Beside { watched, copy, cell: kept(run, SUITE, entry, watched) })
+        })
+        .filter(|beside| beside.cell.value.is_some())
+        .collect()
+}
+
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let all = all(run);
+    let (mut rows, mut cols): (Vec<&Flow>, Vec<&Flow>) = (Vec::new(), Vec::new());
+    for beside in &all {
+        if !rows.contains(&beside.copy) {
+            rows.push(beside.copy);
+        }
+        if !cols.contains(&beside.watched) {
+            cols.push(beside.watched);
+        }
+    }
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let find =
+        |copy: &Flow, watched: &Flow| all.iter().find(|b| b.copy == copy && b.watched == watched);
+    let row_words = |copy: &Flow| {
+        let alone = run.suite(SUITE).find(|e| e.lone() == Some(copy));
+        let rate = alone.and_then(|e| run.value(e, Quantity::Payload));
+        let rate = rate.map_or(String::new(), |rate| format!(", {} alone", words::gbs(rate)));
+        format!("{} x {}{rate}", copy_words(copy), copy.bytes.rounded())
+    };
+    let (at_row, at_col): (Vec<usize>, Vec<usize>) =
+        ((0..rows.len()).collect(), (0..cols.len()).collect());
+    let matrix = grid(
+        ("beside", &at_row),
+        ("who stands by", &at_col),
+        ("% of alone", Better::Higher),
+        (|row: usize| row_words(rows[row]), |col: usize| watched_words(cols[col])),
+        |row, col| find(rows[row], cols[col]).map_or_else(Cell::default, |b| b.cell.clone()),
+    );
+    vec![Figure {
+        id: "shm-bystander".into(),
+        suite: SUITE.into(),
+        title: "Copies behind a shared cache: what they leave of the rate of who stands by".into(),
+        finding: sentence(&all).unwrap_or_default(),
+        command: command(run, SUITE, ""),
+        body: Body::Matrix(matrix),
+    }]
+}
+
+/// Who loses most, and what is left beside each kind of copy.
+fn sentence(all: &[Beside<'_>]) -> Option<String> {
+    let largest: Bytes = all.iter().map(|b| b.copy.bytes).max()?;
+    let of_largest = || all.iter().filter(|b| b.copy.bytes == largest);
+    let least = of_largest()
+        .min_by(|a, b| a.cell.value.unwrap_or(100.0).total_cmp(&b.cell.value.unwrap_or(100.0)))?;
+    if least.cell.value? + least.cell.half_width >= 100.0 {
+        return Some("Nobody who stands by loses more than lies within the doubt.".to_owned());
+    }
+    let part = |stores: Stores, name: &str| {
+        let cells = of_largest()
+            .filter(|b| b.watched == least.watched && Stores::of(b.copy) == stores)
+            .map(|b| &b.cell);
+        let (low, high) = super::extremes(&values(cells));
+        (low <= high).then(|| format!("{name} {} %", words::range(low, high)))
+    };
+    let parts: Vec<String> = [
+        part(Stores::Plain, "beside copies that store as always"),
+        part(Stores::Streaming, "beside streaming ones"),
+        part(Stores::Kernel, "beside the kernel's"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    Some(format!(
+        "Of all, {} lose most. Of their rate alone they keep, {}; each copies {} at a time.",
+        watched_words(least.watched),
+        words::list(&parts),
+        largest.rounded()
+    ))
+}
