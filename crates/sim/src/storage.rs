@@ -295,16 +295,18 @@ impl Storage for SimStorage {
     }
 
     fn open(&self, job: IoJob, seed: u64) -> Result<IoId> {
-        let mut world = self.world.borrow_mut();
-        world.enter(self.rank, "storage.open", None)?;
+        self.world.borrow_mut().enter(self.rank, "storage.open", None)?;
         let thing = format!("{job:?}");
-        let no = |why: String| CallError::unsupported("storage.open", thing.clone(), why);
+        let no = |why: String| {
+            CallError::unsupported("storage.open", thing.clone(), why)
+                .or_try("choose another engine, block or --span, or measure it on a real node")
+        };
         let IoJob { io, store, block, numa, host, gpu } = job;
-        let about = world.stores.get(store as usize);
-        let about = about.ok_or_else(|| no(format!("there is no store{store} here")))?;
-        if let Some(why) = Self::unfit(about, &io, block) {
-            return Err(no(why).or_try("choose a larger --span, or another block"));
+        // Before its memory is looked for: GPU direct has none on the host.
+        if let Some(why) = self.cannot(store, &io, block) {
+            return Err(no(why));
         }
+        let mut world = self.world.borrow_mut();
         let bytes = Bytes(block.0.saturating_mul(io.slots()));
         let spot = world.find("storage.open", host.address, bytes)?;
         let on_gpu = match &gpu {

@@ -356,6 +356,37 @@ fn refusals() {
             .contains("store1")
     );
     assert_eq!(machine.storage.as_deref().unwrap().stores()[0].free, Bytes::gib(4));
+    // GPU direct has no memory on the host, which is not what is wrong with it.
+    let memory = machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), Bytes::mib(1)).unwrap();
+    let direct =
+        "r0.store0.file > r0.gpu0.vram by gds@numa0[seq-read,direct,shared,1GiB,q1,n1,t1] x 1MiB";
+    let memory = Span { address: memory.address(), bytes: 1 << 20 };
+    let end = GpuEnd { gpu: 0, memory, copiers: Vec::new() };
+    let io = *flow(direct).by.io().unwrap();
+    let (block, host) = (Bytes::mib(1), Span::default());
+    let job = IoJob { io, store: 0, block, numa: 0, host, gpu: Some(end) };
+    let error = machine.open_io(job, SEED).map(|_| ()).unwrap_err();
+    assert_eq!(error.severity, Severity::Unsupported);
+    assert!(error.reason.contains("GPU direct"), "{error}");
+}
+
+/// A case that writes and one that reads take turns on the same store: the one that reads finds what
+/// it should.
+#[test]
+fn writes_leave_what_is_read_alone() {
+    let machine = node(&Options::default());
+    let args = "uring@numa0[rand-OP,direct,shared,64MiB,q4,n2,t2]";
+    let of = |src: &str, dst: &str, op: &str| {
+        format!("r0.{src} > r0.{dst} by {} x 4KiB", args.replace("OP", op))
+    };
+    let read = open(&machine, &of("store0.file", "numa0.paged", "read")).unwrap();
+    let write = open(&machine, &of("numa0.paged", "store0.file", "write")).unwrap();
+    let mix = open(&machine, &of("store0.file", "numa0.paged", "mix50")).unwrap();
+    for bench in [&read, &write, &mix, &read] {
+        bench.run(100);
+        bench.verify().unwrap();
+        assert!(read.open.check(SEED).is_ok(), "the pattern is gone");
+    }
 }
 
 /// Faults on order strike the calls of files; what they damage is found.
