@@ -1,6 +1,7 @@
 //! Real files on this machine's disk, by every engine.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -282,4 +283,82 @@ fn what_cannot_be_is_said_before_anything_is_opened() {
     );
     assert!(facts(&gone).without.unwrap().contains("No such file"));
     assert!(names(dir.path()).is_empty());
+}
+
+#[test]
+fn files_of_this_machine_do_what_every_machines_must() {
+    let dir = folder();
+    let machine = machine(dir.path(), false);
+    let of_files = |check: &&pathline_hal::conformance::Check| check.0.starts_with("storage");
+    let failures: Vec<String> = pathline_hal::conformance::checks(&machine)
+        .filter(of_files)
+        .filter_map(|(name, check)| Some(format!("{name}: {}", check(&machine).err()?)))
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    drop(machine);
+    assert!(names(dir.path()).is_empty());
+}
+
+/// Names the folder of the process that is killed.
+const KILLED: &str = "PATHLINE_TEST_KILLED";
+
+#[test]
+fn what_a_killed_process_left_goes_at_the_next_start() {
+    if let Some(path) = std::env::var_os(KILLED) {
+        let machine = machine(Path::new(&path), false);
+        let read = io("aio", "seq-read,direct,shared,1MiB,q4,n1,t1");
+        let _bench = Bench::open(&machine, read, 4096).unwrap();
+        println!("ready");
+        // Nothing comes: it is killed here.
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    let dir = folder();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["what_a_killed_process_left_goes_at_the_next_start", "--exact", "--nocapture"])
+        .env(KILLED, dir.path())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("ready")), "it ended before it had files");
+    let left = names(dir.path());
+    assert_eq!(left.len(), 1);
+    // While it lives, another process lets its files be.
+    drop(machine(dir.path(), false));
+    assert_eq!(names(dir.path()), left);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(names(&left[0]).len() == 2, "a marker and a file");
+    drop(machine(dir.path(), false));
+    assert!(names(dir.path()).is_empty());
+}
+
+#[test]
+fn a_small_and_a_read_only_place_are_named() {
+    let dir = folder();
+    let at = dir.path().join("small");
+    std::fs::create_dir(&at).unwrap();
+    let mount = |args: &[&str]| {
+        std::process::Command::new("mount").args(args).arg(&at).status().is_ok_and(|s| s.success())
+    };
+    if !mount(&["-t", "tmpfs", "-o", "size=64m", "none"]) {
+        println!("skipped: this user may not mount");
+        return;
+    }
+    let machine = machine(&at, false);
+    let refused = |args: &str| Bench::open(&machine, io("aio", args), 4096).err().unwrap();
+    // 60 of 64 MiB leave less than a quarter free.
+    let full = refused("seq-read,cached,shared,60MiB,q4,n1,t1");
+    assert_eq!(full.severity, Severity::Exhausted);
+    assert!(full.reason.contains("stay free"), "{full}");
+    // Its files are pages of memory whatever they are opened with.
+    let direct = refused("seq-read,direct,shared,1MiB,q4,n1,t1");
+    assert!(direct.reason.contains("page cache and nothing else"), "{direct}");
+    assert!(mount(&["-o", "remount,ro", "none"]));
+    let kept = refused("seq-read,cached,shared,1MiB,q4,n1,t1");
+    assert!(kept.way_out.contains("mounted read-only"), "{kept}");
+    drop(machine);
+    assert!(std::process::Command::new("umount").arg(&at).status().unwrap().success());
 }

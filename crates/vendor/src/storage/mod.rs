@@ -6,6 +6,7 @@ mod crew;
 mod engine;
 mod facts;
 mod fault;
+mod gds;
 mod own;
 mod place;
 mod recruit;
@@ -162,10 +163,15 @@ impl LiveStorage {
                 ));
             }
         }
-        if io.engine == IoEngine::Gds {
-            return Some("GPU direct needs libcufile or libhipfile".into());
+        if io.engine != IoEngine::Gds {
+            return None;
         }
-        None
+        if io.cache != IoCache::Direct || io.depth > 1 {
+            return Some(
+                "GPU direct passes the page cache, one block at a time: direct and q1".into(),
+            );
+        }
+        gds::without()
     }
 
     fn prepare(&self, job: &IoJob, seed: u64) -> Result<Vec<Rc<Entry>>> {
@@ -269,7 +275,10 @@ impl Storage for LiveStorage {
         let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
         let recruits = Recruits::of(job, &files, self.origin)?;
         let cpus = self.memory.cpus(numa);
-        let threads = Threads::new(recruits.0, cpus, io.depth, self.origin, recruit::close)?;
+        let mut threads = Threads::new(recruits.all, cpus, io.depth, self.origin, recruit::close)?;
+        for (name, calls) in recruits.calls {
+            threads.opening.entry(name).or_default().add(calls);
+        }
         self.made.set(self.made.get() + 1);
         let id = IoId(self.made.get());
         let pattern = held.then_some(seed);

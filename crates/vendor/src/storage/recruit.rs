@@ -12,6 +12,7 @@ use super::aio::Aio;
 use super::crew::{Recruit, Tallies, tally};
 use super::engine::{Blocks, Engine, Sync};
 use super::fault;
+use super::gds::Gds;
 use super::place::Entry;
 use super::uring::{Kind, Uring};
 use super::worker::{Parts, Path, Staging, Worker};
@@ -25,28 +26,44 @@ struct One {
     path: Path,
     name: PathBuf,
     staging: Option<Staging>,
+    /// Which GPU the blocks of GPU direct lie in.
+    gpu: u32,
     origin: Origin,
 }
 
 /// One for each worker.
-pub(super) struct Recruits(pub(super) Vec<Box<dyn Recruit>>);
+pub(super) struct Recruits {
+    pub(super) all: Vec<Box<dyn Recruit>>,
+    /// Calls that opened the files.
+    pub(super) calls: Tallies,
+}
 
 impl Recruits {
     pub(super) fn of(job: IoJob, files: &[Rc<Entry>], origin: Origin) -> Result<Self> {
         let IoJob { io, block, host, gpu, .. } = job;
         let bytes = io.slots().saturating_mul(block.0);
         let unfit = |reason: String| CallError::unsupported("open", format!("{io:?}"), reason);
-        if host.bytes < bytes {
-            return Err(unfit(format!(
-                "its {} slots do not fit into {} B",
-                io.slots(),
-                host.bytes
-            )));
+        // GPU direct knows no memory but the GPU's.
+        let direct_to_gpu = io.engine == IoEngine::Gds;
+        if direct_to_gpu && gpu.is_none() {
+            return Err(unfit("GPU direct needs a GPU".into()));
+        }
+        let (gpu_index, on_gpu) = gpu.as_ref().map_or((0, host), |end| (end.gpu, end.memory));
+        let at = if direct_to_gpu { on_gpu } else { host };
+        if at.bytes.min(on_gpu.bytes) < bytes {
+            let reason = format!("its {} slots do not fit into {} B", io.slots(), at.bytes);
+            return Err(unfit(reason));
         }
         let direct = io.cache == IoCache::Direct;
+        let mut calls = Tallies::new();
         let opened: Vec<(Arc<File>, PathBuf)> = files
             .iter()
-            .map(|entry| Ok((entry.open(direct, io.writes())?, entry.path.clone())))
+            .map(|entry| {
+                let begun = origin.ns();
+                let file = entry.open(direct, io.writes())?;
+                tally(&mut calls, "open", 1, (origin.ns() - begun) as f64);
+                Ok((file, entry.path.clone()))
+            })
             .collect::<Result<_>>()?;
         let (memory, mut copiers) = match gpu {
             Some(end) => (end.memory.address, end.copiers.into_iter()),
@@ -57,9 +74,9 @@ impl Recruits {
         let all = io.span.0 / block.0;
         let mut recruits: Vec<Box<dyn Recruit>> = Vec::new();
         for (worker, index) in (0..u64::from(io.threads)).zip(0..) {
-            let at = if shared { 0 } else { index };
+            let which = if shared { 0 } else { index };
             let (file, name) =
-                opened.get(at).cloned().ok_or_else(|| unfit("a worker has no file".into()))?;
+                opened.get(which).cloned().ok_or_else(|| unfit("a worker has no file".into()))?;
             let staging = match io.stage {
                 Some(stage) => Some(Staging {
                     copier: copiers
@@ -80,14 +97,23 @@ impl Recruits {
             let landing = if shared { worker * u64::from(io.depth) } else { 0 };
             let blocks = Blocks {
                 file,
-                memory: host.address + worker * each,
+                memory: at.address + worker * each,
                 block: block.0 as u32,
                 slots: io.depth,
             };
             let path = Path { all, first, count: end - first, landing };
-            recruits.push(Box::new(One { index, io, blocks, path, name, staging, origin }));
+            recruits.push(Box::new(One {
+                index,
+                io,
+                blocks,
+                path,
+                name,
+                staging,
+                gpu: gpu_index,
+                origin,
+            }));
         }
-        Ok(Self(recruits))
+        Ok(Self { all: recruits, calls })
     }
 }
 
@@ -106,9 +132,7 @@ impl One {
             IoEngine::Uring => Kind::Registered,
             IoEngine::UringPlain => Kind::Plain,
             IoEngine::UringPoll => Kind::Poll,
-            IoEngine::Gds => {
-                return Err(CallError::unsupported("open", "gds", "it is no engine of files"));
-            }
+            IoEngine::Gds => return self.direct(blocks, calls),
         };
         let ring = Uring::new(kind, blocks)
             .map_err(|error| fault::call("io_uring_setup", self.io.to_string(), &error))?;
@@ -119,6 +143,17 @@ impl One {
             tally(calls, REGISTER, 1, (self.origin.ns() - begun) as f64);
         }
         Ok(Box::new(ring))
+    }
+
+    /// cuFile, which works in the GPU's context and maps its memory.
+    fn direct(&self, blocks: Blocks, calls: &mut Tallies) -> Result<Box<dyn Engine>> {
+        let begun = self.origin.ns();
+        let mut made = Gds::new(blocks, self.gpu, self.io.writes())?;
+        tally(calls, "cuFileHandleRegister", 1, (self.origin.ns() - begun) as f64);
+        let begun = self.origin.ns();
+        made.register_buffer()?;
+        tally(calls, "cuFileBufRegister", 1, (self.origin.ns() - begun) as f64);
+        Ok(Box::new(made))
     }
 
     fn locked_out(&self, error: &std::io::Error) -> CallError {
@@ -135,8 +170,6 @@ impl One {
 
 /// Locking slots into place.
 const REGISTER: &str = "io_uring_register";
-/// Letting them go.
-const UNREGISTER: &str = "io_uring_unregister";
 
 impl Recruit for One {
     fn make(mut self: Box<Self>, calls: &mut Tallies) -> Result<Worker> {
@@ -163,7 +196,7 @@ impl Recruit for One {
 /// Ends a worker, in its thread.
 pub(super) fn close(mut worker: Worker, origin: Origin, calls: &mut Tallies) {
     let begun = origin.ns();
-    if worker.engine.let_go() {
-        tally(calls, UNREGISTER, 1, (origin.ns() - begun) as f64);
+    if let Some(call) = worker.engine.let_go() {
+        tally(calls, call, 1, (origin.ns() - begun) as f64);
     }
 }

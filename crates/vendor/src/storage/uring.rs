@@ -427,8 +427,10 @@ impl Engine for Uring {
         }
     }
 
-    fn let_go(&mut self) -> bool {
-        self.kind != Kind::Plain && register(&self.fd, UNREGISTER_BUFFERS, ptr::null(), 0).is_ok()
+    fn let_go(&mut self) -> Option<&'static str> {
+        let locked = self.kind != Kind::Plain;
+        let gone = locked && register(&self.fd, UNREGISTER_BUFFERS, ptr::null(), 0).is_ok();
+        gone.then_some("io_uring_unregister")
     }
 }
 
