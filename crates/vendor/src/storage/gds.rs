@@ -1,4 +1,8 @@
 //! GPU direct by cuFile, bound at run time. Signatures are those of `cufile.h` of CUDA 11.4 to 13.
+#![allow(
+    clippy::missing_transmute_annotations,
+    reason = "fields of the table say which functions symbols are"
+)]
 
 use std::ffi::c_void;
 use std::io;
