@@ -116,7 +116,7 @@ fn measured(refuses: bool) -> (Outcome, Vec<String>) {
         settings: default_settings(Bytes::gib(64)),
     };
     let about = About::of(&machine, None, Overhead::All);
-    let mut crew = Here::new(&machine, about, header.settings.clone());
+    let mut crew = Here::new(&machine, about, header.settings);
     let now = || "2026-01-01T00:00:00Z".to_owned();
     let session = Session::create(&path).unwrap();
     session.run(&mut crew, &plan, header, &now, &|| None, &mut |_| {}).unwrap();

@@ -2,7 +2,7 @@
 
 use pathline_schema::{IoCache, IoOp, IoOrder, Mem};
 
-use super::{Asked, Job, calls, engine_words, jobs, labels, stages};
+use super::{Asked, Job, calls, engine_words, gaps, jobs, labels, stages};
 use crate::run::Run;
 use crate::words;
 
@@ -77,8 +77,12 @@ fn gpus(run: &Run, jobs: &[Job<'_, '_>]) -> Option<String> {
     let names = labels(&chosen.iter().map(|s| s.job).collect::<Vec<_>>(), &[]);
     let one = |(stages, name): (&&stages::Stages, String)| {
         let name = if chosen.len() == 1 { stages.job.staging() } else { name };
-        let (rate, host) = (stages.measured.value?, stages.host_rate()?);
-        Some(format!("{name} {} ({} of the host's)", words::gbs(rate), words::percent(rate / host)))
+        let rate = stages.measured.value?;
+        // Of whatever memory is best: that which the blocks pass on their way is a choice, too.
+        let same = |host: &Job| gaps::same_io(&stages.job, host);
+        let (host, _) = best(jobs, Asked::Rate, same)?;
+        let of_host = words::percent(rate / host);
+        Some(format!("{name} {} ({of_host} of the host's best)", words::gbs(rate)))
     };
     let texts: Vec<String> = chosen.iter().zip(names).filter_map(one).collect();
     (!texts.is_empty()).then(|| format!("From files into gpu{first}: {}.", texts.join("; ")))
