@@ -36,40 +36,45 @@ struct Descriptor {
 const OPAQUE_FD: i32 = 1;
 
 type Handle = *mut c_void;
+type Open = unsafe extern "C" fn() -> Status;
+type HandleRegister = unsafe extern "C" fn(*mut Handle, *mut Descriptor) -> Status;
+type HandleDeregister = unsafe extern "C" fn(Handle);
+type BufferRegister = unsafe extern "C" fn(u64, usize, i32) -> Status;
+type BufferDeregister = unsafe extern "C" fn(u64) -> Status;
 type Move = unsafe extern "C" fn(Handle, u64, usize, i64, i64) -> isize;
 
 /// The functions.
 #[derive(Debug, Clone, Copy)]
 struct CuFile {
-    open: unsafe extern "C" fn() -> Status,
-    handle_register: unsafe extern "C" fn(*mut Handle, *mut Descriptor) -> Status,
-    handle_deregister: unsafe extern "C" fn(Handle),
-    buffer_register: unsafe extern "C" fn(u64, usize, i32) -> Status,
-    buffer_deregister: unsafe extern "C" fn(u64) -> Status,
+    open: Open,
+    handle_register: HandleRegister,
+    handle_deregister: HandleDeregister,
+    buffer_register: BufferRegister,
+    buffer_deregister: BufferDeregister,
     read: Move,
     write: Move,
 }
 
 /// Finds a symbol and takes it for a function of the field's type.
 macro_rules! bind {
-    ($library:expr, $name:literal) => {{
+    ($library:expr, $name:literal, $signature:ty) => {{
         let at = $library.symbol($name).ok_or(concat!("it lacks ", $name))?;
         // SAFETY: the symbol has the signature of the field that it goes to, which the vendor's
         // header fixes.
-        unsafe { std::mem::transmute::<*mut c_void, _>(at.as_ptr()) }
+        unsafe { std::mem::transmute::<*mut c_void, $signature>(at.as_ptr()) }
     }};
 }
 
 impl CuFile {
     fn bind(library: &Library) -> std::result::Result<Self, String> {
         Ok(Self {
-            open: bind!(library, "cuFileDriverOpen"),
-            handle_register: bind!(library, "cuFileHandleRegister"),
-            handle_deregister: bind!(library, "cuFileHandleDeregister"),
-            buffer_register: bind!(library, "cuFileBufRegister"),
-            buffer_deregister: bind!(library, "cuFileBufDeregister"),
-            read: bind!(library, "cuFileRead"),
-            write: bind!(library, "cuFileWrite"),
+            open: bind!(library, "cuFileDriverOpen", Open),
+            handle_register: bind!(library, "cuFileHandleRegister", HandleRegister),
+            handle_deregister: bind!(library, "cuFileHandleDeregister", HandleDeregister),
+            buffer_register: bind!(library, "cuFileBufRegister", BufferRegister),
+            buffer_deregister: bind!(library, "cuFileBufDeregister", BufferDeregister),
+            read: bind!(library, "cuFileRead", Move),
+            write: bind!(library, "cuFileWrite", Move),
         })
     }
 }
@@ -132,9 +137,9 @@ fn enter(gpu: u32) -> Result<()> {
     type Set = unsafe extern "C" fn(usize) -> i32;
     let calls = || -> std::result::Result<(Get, Retain, Set), String> {
         Ok((
-            bind!(library, "cuDeviceGet"),
-            bind!(library, "cuDevicePrimaryCtxRetain"),
-            bind!(library, "cuCtxSetCurrent"),
+            bind!(library, "cuDeviceGet", Get),
+            bind!(library, "cuDevicePrimaryCtxRetain", Retain),
+            bind!(library, "cuCtxSetCurrent", Set),
         ))
     };
     let (get, retain, set) = calls().map_err(|why| refuse(&why))?;

@@ -183,7 +183,7 @@ mod tests {
         std::fs::write(victim.path().join("write-0"), "mine").unwrap();
         let link = dir.path().join(format!("{}2-0", prefix()));
         std::os::unix::fs::symlink(victim.path(), &link).unwrap();
-        assert_eq!(Own::sweep(dir.path()), [gone.clone()]);
+        assert_eq!(Own::sweep(dir.path()), std::slice::from_ref(&gone));
         assert!(!gone.exists() && foreign.join("write-0").exists());
         assert!(victim.path().join("write-0").exists() && link.exists());
     }
