@@ -113,7 +113,7 @@ fn a_host_without_rdma_devices_skips_registration() {
     let node = Node::new("gpus=1");
     lay_out(&node.path("lib"), &[Vendor::Verbs], &[]).unwrap();
     let case = "numa0.paged > numa0.reg by call@numa0[nic-register] x 1GiB isolated";
-    let journal = node.run(&["--case", case], 0);
+    let journal = node.run(&["--case", case], 3);
     let said = trouble(&journal);
     assert!(said.starts_with("skipped: ") && said.contains("no RDMA device"), "{said}");
     let doctor = text(&node.pathline(&["doctor"]).stdout);
