@@ -1,12 +1,10 @@
 //! GPU direct by cuFile, bound at run time. Signatures are those of `cufile.h` of CUDA 11.4 to 13.
-#![allow(
-    clippy::missing_transmute_annotations,
-    reason = "fields of the table say which functions symbols are"
-)]
 
 use std::ffi::c_void;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
@@ -161,12 +159,23 @@ fn enter(gpu: u32) -> Result<()> {
     }
 }
 
+/// The same file once more. cuFile refuses descriptors that were opened with `O_NOFOLLOW` (status
+/// 5019, an invalid flag), as files that were made here are.
+fn again(file: &File, write: bool) -> Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let opened =
+        OpenOptions::new().read(true).write(write).custom_flags(libc::O_DIRECT).open(&path);
+    opened.map_err(|error| super::fault::on("open", Path::new(&path), &error))
+}
+
 /// cuFile in one worker: an I/O ends before the call returns.
 #[derive(Debug)]
 pub(super) struct Gds {
     calls: &'static CuFile,
     handle: Handle,
     blocks: Blocks,
+    /// What is registered.
+    _file: File,
     writes: bool,
     registered: bool,
     next: Option<(u32, bool, u64)>,
@@ -180,13 +189,14 @@ impl Gds {
         static OPENED: OnceLock<Status> = OnceLock::new();
         // SAFETY: it takes nothing, and is called once.
         outcome("cuFileDriverOpen", *OPENED.get_or_init(|| unsafe { (calls.open)() }))?;
-        let fd = blocks.file.as_raw_fd().cast_unsigned() as usize;
+        let file = again(&blocks.file, writes)?;
+        let fd = file.as_raw_fd().cast_unsigned() as usize;
         let mut descriptor = Descriptor { kind: OPAQUE_FD, fd, operations: ptr::null() };
         let mut handle = ptr::null_mut();
         // SAFETY: both live through the call; the descriptor stays open as long as this.
         let status = unsafe { (calls.handle_register)(&raw mut handle, &raw mut descriptor) };
         outcome("cuFileHandleRegister", status)?;
-        Ok(Self { calls, handle, blocks, writes, registered: false, next: None })
+        Ok(Self { calls, handle, blocks, _file: file, writes, registered: false, next: None })
     }
 
     /// Maps the slots' memory for the device.
