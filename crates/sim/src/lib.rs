@@ -6,6 +6,7 @@
 //! and are computed anew whenever a flow starts or ends. No thread, no real clock, no byte of
 //! payload: the same description, switches and seed give the same figures.
 
+mod calendar;
 mod clock;
 mod driver;
 mod engines;

@@ -3,12 +3,12 @@
 //! What is enqueued keeps its time of issue. Nothing happens until [`Timeline::step`] is called,
 //! and the caller decides how far.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use pathline_flow::Operation;
 
+use crate::calendar::Calendar;
 use crate::engines::Engines;
 use crate::fluid::{End, Fluid};
 
@@ -110,38 +110,11 @@ enum Turn {
     End(End),
 }
 
-#[derive(Debug)]
-struct Entry {
-    at: f64,
-    /// Turns of the same instant go in the order in which they were put down.
-    order: u64,
-    turn: Turn,
-}
-
-impl Ord for Entry {
-    /// The earliest is the greatest, as the heap gives the greatest first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.at.total_cmp(&self.at).then(other.order.cmp(&self.order))
-    }
-}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl Eq for Entry {}
-
 /// All lanes, gates and events of the world, and the calendar.
 #[derive(Debug)]
 pub(crate) struct Timeline<E> {
     now: f64,
-    calendar: BinaryHeap<Entry>,
-    orders: u64,
+    calendar: Calendar<Turn>,
     fluid: Fluid,
     engines: Engines,
     ends: Vec<End>,
@@ -167,8 +140,7 @@ impl<E> Timeline<E> {
     pub(crate) fn new(capacities: Vec<f64>) -> Self {
         Self {
             now: 0.0,
-            calendar: BinaryHeap::new(),
-            orders: 0,
+            calendar: Calendar::default(),
             fluid: Fluid::new(capacities),
             engines: Engines::default(),
             ends: Vec::new(),
@@ -199,14 +171,10 @@ impl<E> Timeline<E> {
         self.fluid.alone(operation)
     }
 
-    fn put(&mut self, at: f64, turn: Turn) {
-        self.orders += 1;
-        self.calendar.push(Entry { at, order: self.orders, turn });
-    }
     fn put_ends(&mut self) {
         let mut ends = std::mem::take(&mut self.ends);
         for end in ends.drain(..) {
-            self.put(end.at, Turn::End(end));
+            self.calendar.put(end.at, Turn::End(end));
         }
         self.ends = ends;
     }
@@ -250,7 +218,7 @@ impl<E> Timeline<E> {
         l.queue.push_back((issued, op));
         if l.state == State::Idle {
             l.state = State::Due;
-            self.put(issued, Turn::Look(lane));
+            self.calendar.put(issued, Turn::Look(lane));
         }
     }
     /// Takes the last operation of a lane back, where it has not begun.
@@ -265,7 +233,7 @@ impl<E> Timeline<E> {
             if let Some(l) = self.lanes.get_mut(&lane) {
                 l.state = if left > 0 { State::Due } else { State::Idle };
             }
-            self.put(self.now, Turn::Look(lane));
+            self.calendar.put(self.now, Turn::Look(lane));
         }
         self.pass(&op);
         if let Op::Transfer(transfer) = op { Some(transfer.effect) } else { None }
@@ -289,7 +257,7 @@ impl<E> Timeline<E> {
     /// Leaves the engines that a lane holds or waits for to others.
     fn leave(&mut self, lane: u64) {
         for queue in self.engines.forget(lane) {
-            self.put(self.now, Turn::Serve(queue));
+            self.calendar.put(self.now, Turn::Serve(queue));
         }
     }
 
@@ -324,7 +292,7 @@ impl<E> Timeline<E> {
         for lane in parked {
             if let Some(l) = self.lanes.get_mut(&lane) {
                 l.state = State::Due;
-                self.put(at, Turn::Look(lane));
+                self.calendar.put(at, Turn::Look(lane));
             }
         }
     }
@@ -369,14 +337,14 @@ impl<E> Timeline<E> {
 
     /// When the next thing happens, if anything will.
     pub(crate) fn next(&self) -> Option<f64> {
-        self.calendar.peek().map(|entry| entry.at)
+        self.calendar.next_at()
     }
 
     /// Lets the next thing happen: the effect of the transfer that it ends, if it does.
     pub(crate) fn step(&mut self) -> Option<E> {
-        let entry = self.calendar.pop()?;
-        self.now = self.now.max(entry.at);
-        match entry.turn {
+        let (at, turn) = self.calendar.pop()?;
+        self.now = self.now.max(at);
+        match turn {
             Turn::Look(lane) => {
                 self.look(lane);
                 None
@@ -436,7 +404,7 @@ impl<E> Timeline<E> {
                             // Its turn is after all that becomes ready at this instant.
                             l.state = State::Parked;
                             self.engines.ask(queue, lane, now);
-                            self.put(now, Turn::Serve(queue));
+                            self.calendar.put(now, Turn::Serve(queue));
                             return;
                         }
                         None if matches!(op, Op::Transfer(_)) => {
@@ -449,7 +417,7 @@ impl<E> Timeline<E> {
             };
             if let Some(at) = until {
                 l.state = State::Due;
-                self.put(at, Turn::Look(lane));
+                self.calendar.put(at, Turn::Look(lane));
                 return;
             }
             l.ended = now;
@@ -514,7 +482,7 @@ impl<E> Timeline<E> {
         let Some((_, Op::Transfer(transfer))) = l.queue.front() else { return };
         (l.began, l.state) = (self.now, State::Due);
         let at = self.now + transfer.alpha;
-        self.put(at, Turn::Move(lane));
+        self.calendar.put(at, Turn::Move(lane));
     }
 
     fn begin_moving(&mut self, lane: u64) {
@@ -527,7 +495,7 @@ impl<E> Timeline<E> {
             self.fluid.start(self.now, lane, operation, amount, &mut self.ends);
             self.put_ends();
         } else {
-            self.put(self.now + steps, Turn::Done(lane));
+            self.calendar.put(self.now + steps, Turn::Done(lane));
         }
     }
 
@@ -544,7 +512,7 @@ impl<E> Timeline<E> {
         }
         self.look(lane);
         if let Some(queue) = queue {
-            self.put(self.now, Turn::Serve(queue));
+            self.calendar.put(self.now, Turn::Serve(queue));
         }
         match head {
             Some((_, Op::Transfer(transfer))) => Some(transfer.effect),

@@ -5,12 +5,13 @@
 //! else waits for a batch. A request passes its target's front, a channel, the bus and the node's
 //! link; each serves in the order of arrival. Copies of all workers pass one engine.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use pathline_flow::IoParts;
 use pathline_hal::pattern;
 use pathline_schema::{Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, Tally};
+
+use crate::calendar::Calendar;
 
 /// How a block gets to or from the GPU.
 #[derive(Debug, Clone, Copy)]
@@ -60,14 +61,7 @@ pub(super) struct Outcome {
     pub(super) requests: u64,
 }
 
-/// An instant that things happen at.
-#[derive(Debug, Clone, Copy)]
-struct Event {
-    at: f64,
-    order: u64,
-    what: What,
-}
-
+/// What happens next to something.
 #[derive(Debug, Clone, Copy)]
 enum What {
     /// A worker's thread goes on.
@@ -94,43 +88,11 @@ struct Part {
     writes: bool,
 }
 
-impl Ord for Event {
-    /// The earliest is the greatest; of equal ones the first that was put down.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.at.total_cmp(&self.at).then(other.order.cmp(&self.order))
-    }
-}
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl Eq for Event {}
-
-/// When a channel is free, the earliest first.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Free(f64);
-impl Eq for Free {}
-impl Ord for Free {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.0.total_cmp(&self.0)
-    }
-}
-impl PartialOrd for Free {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 #[derive(Debug)]
 struct Target {
     front: f64,
-    channels: BinaryHeap<Free>,
+    /// When each is free.
+    channels: Calendar<()>,
     bus: f64,
 }
 
@@ -185,8 +147,7 @@ struct Worker {
 
 struct Sim<'a> {
     job: &'a Job<'a>,
-    calendar: BinaryHeap<Event>,
-    orders: u64,
+    calendar: Calendar<What>,
     draws: u64,
     targets: Vec<Target>,
     link: f64,
@@ -202,11 +163,7 @@ struct Sim<'a> {
 pub(super) fn run(job: &Job<'_>) -> Outcome {
     let threads = u64::from(job.io.threads.max(1));
     let store = &job.parts.store;
-    let target = || Target {
-        front: 0.0,
-        channels: (0..store.channels).map(|_| Free(0.0)).collect(),
-        bus: 0.0,
-    };
+    let target = || Target { front: 0.0, channels: free_at_once(store.channels), bus: 0.0 };
     let worker = |w: u64| Worker {
         left: job.ops / threads + u64::from(w < job.ops % threads),
         next: 0,
@@ -222,8 +179,7 @@ pub(super) fn run(job: &Job<'_>) -> Outcome {
     };
     let mut sim = Sim {
         job,
-        calendar: BinaryHeap::new(),
-        orders: 0,
+        calendar: Calendar::default(),
         draws: 0,
         targets: (0..store.targets).map(|_| target()).collect(),
         link: 0.0,
@@ -237,20 +193,21 @@ pub(super) fn run(job: &Job<'_>) -> Outcome {
     let room = usize::try_from(job.ops).unwrap_or_default();
     sim.out.latency.reserve(room);
     for w in 0..job.io.threads {
-        sim.put(0.0, What::Run(w));
+        sim.calendar.put(0.0, What::Run(w));
     }
-    while let Some(event) = sim.calendar.pop() {
-        sim.happen(event);
+    while let Some((at, what)) = sim.calendar.pop() {
+        sim.happen(at, what);
     }
     sim.out
 }
 
-impl Sim<'_> {
-    fn put(&mut self, at: f64, what: What) {
-        self.orders += 1;
-        self.calendar.push(Event { at, order: self.orders, what });
-    }
+fn free_at_once(channels: u32) -> Calendar<()> {
+    let mut free = Calendar::default();
+    (0..channels).for_each(|_| free.put(0.0, ()));
+    free
+}
 
+impl Sim<'_> {
     /// A number from 0 to 1, never 0.
     fn uniform(&mut self) -> f64 {
         self.draws += 1;
@@ -278,7 +235,7 @@ impl Sim<'_> {
         self.out.calls.entry(name).or_default().add(Tally { count: 1, ns });
     }
 
-    fn happen(&mut self, Event { at, what, .. }: Event) {
+    fn happen(&mut self, at: f64, what: What) {
         match what {
             What::Run(worker) => self.go_on(worker, at),
             What::Arrive(part) => self.arrive(part, at),
@@ -287,12 +244,12 @@ impl Sim<'_> {
                 let Some(target) = self.targets.get_mut(part.target as usize) else { return };
                 target.bus = target.bus.max(at) + part.bytes as f64 / rate;
                 let end = target.bus;
-                self.put(end, What::Sent(part));
+                self.calendar.put(end, What::Sent(part));
             }
             What::Sent(part) => match self.job.parts.store.client_gbs {
                 Some(rate) => {
                     self.link = self.link.max(at) + part.bytes as f64 / rate;
-                    self.put(self.link, What::Done(part));
+                    self.calendar.put(self.link, What::Done(part));
                 }
                 None => self.done(part, at),
             },
@@ -306,11 +263,11 @@ impl Sim<'_> {
         let latency = self.latency(part.writes);
         let Some(target) = self.targets.get_mut(part.target as usize) else { return };
         target.front = target.front.max(at) + turn;
-        let free = target.channels.pop().map_or(0.0, |free| free.0);
+        let free = target.channels.pop().map_or(0.0, |(free, ())| free);
         let end = target.front.max(free) + latency;
-        target.channels.push(Free(end));
+        target.channels.put(end, ());
         self.out.requests += 1;
-        self.put(end, What::Served(part));
+        self.calendar.put(end, What::Served(part));
     }
 
     /// A request is done, and its I/O if it was the last.
@@ -367,7 +324,7 @@ impl Sim<'_> {
     fn resume(&mut self, worker: u32, at: f64) {
         if let Some(w) = self.workers.get_mut(worker as usize) {
             w.waits = Waits::No;
-            self.put(at, What::Run(worker));
+            self.calendar.put(at, What::Run(worker));
         }
     }
 
@@ -447,7 +404,7 @@ impl Sim<'_> {
                     self.out.system += self.job.cache;
                     let end = now + self.job.cache;
                     self.end(worker, slot, end - state.begun);
-                    self.put(end, What::Run(worker));
+                    self.calendar.put(end, What::Run(worker));
                     return true;
                 }
                 _ => self.end(worker, slot, now - state.begun),
@@ -471,11 +428,11 @@ impl Sim<'_> {
         if let Some(w) = self.workers.get_mut(worker as usize) {
             w.copying += 1;
         }
-        self.put(end, What::Copied(worker, slot));
+        self.calendar.put(end, What::Copied(worker, slot));
         let until = if stage.pipelined { ready } else { end };
         self.out.user += until - now;
         self.tally(name, until - now);
-        self.put(until, What::Run(worker));
+        self.calendar.put(until, What::Run(worker));
     }
 
     /// Begins the copy of a block that is to be written, if a slot is free. Whether it did.
@@ -576,7 +533,7 @@ impl Sim<'_> {
             w.asked += slots.len();
             w.done.extend(inline);
         }
-        self.put(at, What::Run(worker));
+        self.calendar.put(at, What::Run(worker));
         true
     }
 
@@ -592,7 +549,7 @@ impl Sim<'_> {
         for request in store.requests(offset, job.block, page) {
             let (target, bytes) = (request.target, request.bytes);
             parts += 1;
-            self.put(start, What::Arrive(Part { worker, slot, target, bytes, writes }));
+            self.calendar.put(start, What::Arrive(Part { worker, slot, target, bytes, writes }));
         }
         if back {
             if let Some(w) = self.workers.get_mut(worker as usize) {
