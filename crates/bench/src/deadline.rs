@@ -1,11 +1,11 @@
 //! How long a step may take before it is taken for hung.
 
-use pathline_schema::{Bytes, Case, Flow, Io, IoFiles, Ns, Settings};
+use pathline_schema::{Bytes, Case, Flow, Io, Ns, Settings};
 
 use crate::crew::Doing;
 use crate::files;
-use crate::lane;
-use crate::plan::needs_runtime;
+use crate::needs::needs_runtime;
+use crate::pool;
 
 /// Any step may take this long: a first touch of a GPU that was asleep, a machine that swaps.
 const AT_LEAST: Ns = Ns::secs(20.0);
@@ -33,7 +33,7 @@ pub fn deadline(case: &Case, doing: Doing, settings: &Settings) -> Ns {
         Doing::Verify => 3.0,
     };
     let stored: u64 =
-        lane::buffers(case).map(|(_, Bytes(bytes))| bytes).fold(0, u64::saturating_add);
+        pool::buffers(case).map(|(_, Bytes(bytes))| bytes).fold(0, u64::saturating_add);
     let moved: u64 = case.flows().map(|flow| flow.bytes.0).fold(0, u64::saturating_add);
     let through = (stored.saturating_add(moved)) as f64 / SLOWEST * passes;
     let chased: f64 = case.flows().map(|flow| steps(flow) as f64 * SLOWEST_STEP.0 * passes).sum();
@@ -48,8 +48,7 @@ pub fn deadline(case: &Case, doing: Doing, settings: &Settings) -> Ns {
 
 /// Bytes of the files that I/O needs.
 fn laid_out(io: &Io) -> f64 {
-    let files = if io.files == IoFiles::Own { io.threads } else { 1 };
-    io.span.as_f64() * f64::from(files)
+    io.span.as_f64() * io.file_count() as f64
 }
 
 fn steps(flow: &Flow) -> u64 {

@@ -10,11 +10,13 @@ use pathline_schema::{
 };
 use pathline_stats::{Progress, StopRule, half_width};
 
+use crate::bind::bind;
 use crate::crew::{Doing, Interrupt, Task, Word};
-use crate::lane::{self, Lane, Lap, Pool};
+use crate::lane::{Lane, Lap, MAX_REPS};
+use crate::needs;
 use crate::plan::Entry;
+use crate::pool::{self, Pool};
 use crate::start::Starts;
-use crate::suites::between;
 use crate::watch::Watch;
 use crate::wires;
 
@@ -120,7 +122,7 @@ impl<'a> Engine<'a> {
         let (mut buffers, mut between) = (BTreeMap::new(), BTreeMap::new());
         while let Some(entry) = waiting.front() {
             let mut with = buffers.clone();
-            with.extend(lane::buffers(&entry.case));
+            with.extend(pool::buffers(&entry.case));
             let mut ranks = between.clone();
             add_ranks(&mut ranks, entry);
             if !batch.is_empty() && !self.fits(&with, &ranks) {
@@ -133,7 +135,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Whether buffers of this process and of ranks fit into the memory of the host and of each GPU.
-    fn fits(&self, buffers: &BTreeMap<lane::Key, Bytes>, ranks: &ByGpu) -> bool {
+    fn fits(&self, buffers: &BTreeMap<pool::Key, Bytes>, ranks: &ByGpu) -> bool {
         let mut used = ranks.clone();
         for (key, bytes) in buffers {
             *used.entry(key.place.unit.gpu()).or_default() += bytes.0;
@@ -156,7 +158,7 @@ impl<'a> Engine<'a> {
         interrupt: Interrupt<'_>,
         tell: Tell<'_>,
     ) -> io::Result<Vec<Entry>> {
-        let needed: BTreeMap<_, _> = batch.iter().flat_map(|e| lane::buffers(&e.case)).collect();
+        let needed: BTreeMap<_, _> = batch.iter().flat_map(|e| pool::buffers(&e.case)).collect();
         // Probes are many and alike: what one page-locked serves others that do not follow at once.
         let probes = batch.iter().all(|e| e.budget.is_some());
         let mut with = needed.clone();
@@ -281,7 +283,7 @@ impl<'a> Engine<'a> {
         let mut lanes: Vec<Box<dyn Lane + 'a>> = Vec::new();
         for (nth, flow) in case.flows().enumerate().filter(|(_, f)| f.by.wire().is_none()) {
             let beside = lanes.iter().find_map(|lane| lane.team()).map(Team::id);
-            lanes.push(lane::bind(&mut self.pool, flow, case.cadence, nth, beside)?);
+            lanes.push(bind(&mut self.pool, flow, case.cadence, nth, beside)?);
         }
         if wires::is_between(case) {
             // The plan lets through what is all between processes, or timed beside it: those flows
@@ -316,7 +318,7 @@ impl<'a> Engine<'a> {
         let lanes = case.lanes.iter();
         let shortest = lanes.map(|l| l.min_sample().0).fold(self.settings.min_sample.0, f64::max);
         let most = |lanes: &[Box<dyn Lane + '_>]| {
-            lanes.iter().map(|l| l.most()).fold(lane::MAX_REPS, u64::min).max(1)
+            lanes.iter().map(|l| l.most()).fold(MAX_REPS, u64::min).max(1)
         };
         let (timed, background) = case.lanes.split_at(case.timed);
         let (most_timed, most_background) = (most(timed), most(background));
@@ -461,14 +463,14 @@ impl<'a> Engine<'a> {
         for lane in &mut case.lanes {
             lane.spoil()?;
         }
-        let mut landed = false;
-        for lane in &mut case.lanes {
-            landed |= lane.land()?;
-        }
         match reps {
-            _ if landed => {}
             Some(1) => self.look(case, 1)?,
+            // What all lands needs no operation beside.
+            _ if case.lanes.iter().all(|lane| lane.lands()) => {}
             _ => drop(once(self.machine, case, 1, &mut || ())?),
+        }
+        for lane in &mut case.lanes {
+            lane.land()?;
         }
         let mut verdict = Verdict::Verified;
         for lane in &case.lanes[..case.timed] {
@@ -518,7 +520,7 @@ impl<'a> Engine<'a> {
 fn add_ranks(used: &mut ByGpu, entry: &Entry) {
     for flow in entry.case.flows() {
         let Some(wire) = flow.by.wire() else { continue };
-        for (unit, bytes) in between::needs(flow, wire) {
+        for (unit, bytes) in needs::of_wire(flow, wire) {
             let sum = used.entry(unit.gpu()).or_default();
             *sum = sum.saturating_add(bytes.0);
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Case, Flow, MigrateHow, Mover, Topology};
 
-use crate::plan::{Plan, number_groups, zero_copy};
+use crate::needs::zero_copy;
+use crate::plan::{Plan, number_groups};
 
 /// Whether the runtime's copies are given to the SDMA engines (1, as by default) or to its own copy
 /// kernels. HSA runtime, environment variables:
@@ -79,7 +80,7 @@ fn need(flow: &Flow) -> Option<(&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Scope;
+    use crate::scope::Scope;
     use pathline_schema::{Bytes, Gpu, NumaDomain};
 
     const BLIT: &str = "gpu0.vram > gpu1.vram by blit@gpu0 x 1MiB";
@@ -101,18 +102,7 @@ mod tests {
             numa: vec![NumaDomain::default()],
             ..Topology::default()
         };
-        let env = BTreeMap::new();
-        let scope = Scope {
-            topology: &topology,
-            simulated: false,
-            without_runtime: None,
-            memory: Bytes::gib(1),
-            env: &env,
-            tuned: &crate::tuned::KNOWN,
-            draw: crate::Draw::default(),
-            ranks: &[],
-            stores: &[],
-        };
+        let scope = Scope { tuned: &crate::tuned::KNOWN, ..Scope::new(&topology, Bytes::gib(1)) };
         let patterns: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
         let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let plan = Plan::new(&scope, &[], &patterns).unwrap().with_environments(&topology, &set);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::Network;
 use pathline_schema::{Bytes, Case, Flow, Mem, Ns, Rate, Topology};
 
-use crate::lane;
 use crate::plan::{Entry, Plan};
+use crate::pool;
 use crate::suites::queue;
 
 /// Operations of a case that is soon precise: to calibrate, to warm, samples, the one that is
@@ -42,7 +42,7 @@ pub fn probes(plan: &Plan, topology: &Topology) -> Ns {
         let host = case.flows().filter(|f| is_host(f)).count();
         // Copies that share host memory are seldom precise within their time.
         let wanted = if host > 1 { budget.0 } else { (once.0 * OPERATIONS).min(budget.0) };
-        let new: u64 = lane::buffers(case)
+        let new: u64 = pool::buffers(case)
             .filter(|(key, _)| key.place.mem == Mem::Pinned && locked.insert(*key))
             .map(|(_, Bytes(bytes))| bytes)
             .sum();
@@ -72,25 +72,14 @@ fn once(case: &Case, rate: &mut impl FnMut(&Flow) -> Rate) -> Ns {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use pathline_flow::MachineDesc;
 
     use super::*;
-    use crate::{Draw, Scope, Tuned};
+    use crate::Scope;
 
     fn estimate(topology: &Topology, suites: &[&str], cases: &[&str]) -> f64 {
-        let scope = Scope {
-            topology,
-            simulated: true,
-            without_runtime: None,
-            memory: Bytes::gib(256),
-            env: &BTreeMap::new(),
-            tuned: &Tuned::plain(),
-            draw: Draw::default(),
-            ranks: &[],
-            stores: &[],
-        };
+        let scope = Scope { simulated: true, ..Scope::new(topology, Bytes::gib(256)) };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let cases: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
         probes(&Plan::new(&scope, &suites, &cases).unwrap(), topology).as_secs()

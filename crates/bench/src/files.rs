@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_hal::{Buffer, CallError, Gate, GpuEnd, IoDone, IoJob, Machine, OpenIo, Result, Span};
-use pathline_schema::{
-    Bytes, Flow, Io, IoEngine, IoFiles, IoOp, Ns, Place, Tally, Timer, Unit, Verdict, World,
-};
+use pathline_schema::{Bytes, Flow, Io, IoOp, Ns, Tally, Timer, Unit, Verdict, World};
 
 use crate::lane::{Lane, Lap, SOURCE_SEED, SPOILT_SEED};
+use crate::needs;
 
 /// Shortest sample: thousands of I/Os of a fast device, so that a sample has a distribution, and
 /// more than the pauses that file systems make.
@@ -20,29 +19,6 @@ const SAMPLE_OF_MODEL: Ns = Ns(5_000_000.0);
 pub(crate) const BUDGETS: f64 = 4.0;
 /// The same where every I/O is an event that is played.
 const BUDGETS_OF_MODEL: f64 = 0.4;
-
-/// Most bytes of memory that its slots may be.
-pub(crate) fn slots(flow: &Flow, io: &Io) -> Bytes {
-    Bytes(flow.bytes.0.saturating_mul(io.slots()))
-}
-
-/// The host memory that blocks pass on their way to or from a GPU, or that they are in themselves;
-/// none for GPU direct. Memory that is to be registered is pageable until then.
-pub(crate) fn host_memory(flow: &Flow, io: &Io) -> Option<Place> {
-    let (_, memory) = flow.io_ends();
-    let place = match io.stage {
-        Some(stage) => Place { unit: flow.by.at(), mem: stage.through, ..memory },
-        None if io.engine == IoEngine::Gds => return None,
-        None => memory,
-    };
-    Some(Place { mem: place.mem.before_registration(), ..place })
-}
-
-/// The GPU's memory, if it is an end.
-pub(crate) fn gpu_memory(flow: &Flow) -> Option<Place> {
-    let (_, memory) = flow.io_ends();
-    memory.unit.gpu().map(|_| memory)
-}
 
 /// Host memory while it is page-locked for GPUs.
 struct Registered<'m> {
@@ -170,11 +146,8 @@ impl<'m> Files<'m> {
 
     /// What the slots of each file hold: their offset, their bytes, and which file it is.
     fn parts(&self) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
-        let files = match self.io.files {
-            IoFiles::Shared => 1,
-            IoFiles::Own => u64::from(self.io.threads),
-        };
-        let each = slots(&self.flow, &self.io).0 / files;
+        let files = self.io.file_count();
+        let each = needs::slots(&self.flow, &self.io).0 / files;
         (0..files).map(move |file| (file * each, Bytes(each), file))
     }
 
@@ -210,18 +183,25 @@ impl Lane for Files<'_> {
         if self.real { BUDGETS } else { BUDGETS_OF_MODEL }
     }
 
-    /// What is written comes from memory that mixed I/O has read into.
+    /// An operation beside it, of whatever other lanes a case has, would undo it.
     fn spoil(&mut self) -> Result<()> {
-        if self.io.writes() {
-            self.fill(SOURCE_SEED)?;
-            self.opened()?.spoil()
-        } else {
-            self.fill(SPOILT_SEED)
-        }
+        Ok(())
     }
 
-    fn land(&mut self) -> Result<bool> {
-        self.opened()?.land().map(|()| true)
+    fn lands(&self) -> bool {
+        true
+    }
+
+    /// What is written comes from memory that mixed I/O has read into.
+    fn land(&mut self) -> Result<()> {
+        let open = self.opened()?;
+        if self.io.writes() {
+            self.fill(SOURCE_SEED)?;
+            open.spoil()?;
+        } else {
+            self.fill(SPOILT_SEED)?;
+        }
+        open.land()
     }
 
     fn check(&self) -> Result<Verdict> {

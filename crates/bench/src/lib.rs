@@ -3,6 +3,7 @@
 //!
 //! Names no vendor: everything goes through `pathline_hal`.
 
+mod bind;
 mod bounce;
 mod calls;
 mod crew;
@@ -13,9 +14,12 @@ mod environment;
 mod estimate;
 mod files;
 mod lane;
+mod needs;
 mod overhead;
 mod plan;
+mod pool;
 mod rank;
+mod scope;
 mod session;
 mod staged;
 mod start;
@@ -33,9 +37,10 @@ pub use deadline::deadline;
 pub use engine::default_settings;
 pub use estimate::probes as time_of_probes;
 pub use overhead::Overhead;
-pub use plan::{Entry, Plan, Scope};
+pub use plan::{Entry, Plan};
 pub use rank::RankSide;
+pub use scope::{Draw, Scope};
 pub use session::{Event, Header, Session, SessionError};
-pub use suites::{Cases, Draw, PROBE_BUDGET, SUITES, Suite};
+pub use suites::{Cases, PROBE_BUDGET, SUITES, Suite};
 pub use tune::{Stamp, searches, tune};
 pub use tuned::{Best, KNOWN, PathClass, Tuned};

@@ -5,40 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, CpuOp, Flow, Io, IoCache, IoEngine, Mem, Member, MigrateHow, Mover, Ns, Pattern,
-    Place, STAGED_CHUNK, STAGED_CHUNKS, StoreFacts, Topology, Unit,
+    Bytes, Case, Flow, Io, Mem, MigrateHow, Mover, Ns, Pattern, StoreFacts, Topology, Unit,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::files;
-use crate::suites::{Draw, PROBE_BUDGET, SUITES, Suite, between};
-use crate::tuned::Tuned;
+use crate::needs::{is_blocking, needs, needs_driver, zero_copy};
+use crate::scope::Scope;
+use crate::suites::{PROBE_BUDGET, SUITES, Suite, between};
 
 /// Most cases that are sampled in turn. More would put the first figure of a group too far away.
 const GROUP: usize = 16;
-
-/// What is known of a machine without touching it.
-#[derive(Debug, Clone, Copy)]
-pub struct Scope<'a> {
-    /// What it is made of.
-    pub topology: &'a Topology,
-    /// Whether it is a model in virtual time.
-    pub simulated: bool,
-    /// Why no GPU runtime can be used; none if one can.
-    pub without_runtime: Option<&'a str>,
-    /// Most host memory for buffers.
-    pub memory: Bytes,
-    /// Environment switches that were set.
-    pub env: &'a BTreeMap<String, String>,
-    /// The kernels that suites take.
-    pub tuned: &'a Tuned,
-    /// What random sets are drawn from.
-    pub draw: Draw,
-    /// The processes that measure together; none in a run of one process.
-    pub ranks: &'a [Member],
-    /// The places for files that the run was given, by number.
-    pub stores: &'a [StoreFacts],
-}
 
 /// One case of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -222,49 +198,6 @@ pub(crate) fn number_groups(entries: &mut [Entry]) {
     }
 }
 
-/// Bytes that a case needs at each unit.
-pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
-    let mut needs: BTreeMap<Unit, Bytes> = BTreeMap::new();
-    let mut need = |unit: Unit, bytes: u64| {
-        let sum = needs.entry(unit).or_default();
-        *sum = Bytes(sum.0.saturating_add(bytes));
-    };
-    for flow in case.flows() {
-        if let Some(wire) = flow.by.wire() {
-            between::needs(flow, wire).into_iter().for_each(|(unit, bytes)| need(unit, bytes.0));
-            continue;
-        }
-        if let Some(io) = flow.by.io() {
-            let (host, gpu) = (files::host_memory(flow, io), files::gpu_memory(flow));
-            let bytes = files::slots(flow, io).0;
-            host.into_iter().chain(gpu).for_each(|place| need(place.unit, bytes));
-            continue;
-        }
-        match flow.by {
-            // What is page-locked is there once; a call about no memory needs none.
-            Mover::Call { .. } => {
-                flow.subject().inspect(|place| need(place.unit, flow.bytes.0));
-                continue;
-            }
-            Mover::Staged { via, .. } => need(via, STAGED_CHUNK.0 * STAGED_CHUNKS),
-            _ => {}
-        }
-        let double = match flow.by {
-            Mover::Cpu { work, .. } => work.op == CpuOp::Triad,
-            Mover::Kernel { variant, .. } => variant.op == pathline_schema::KernelOp::Triad,
-            _ => false,
-        };
-        let src = Bytes(flow.bytes.0.saturating_mul(1 + u64::from(double)));
-        let migrates = matches!(flow.by, Mover::Migrate { .. });
-        for (place, bytes) in [(flow.src, src), (flow.dst, flow.bytes)] {
-            if place.mem != Mem::Reg && !(migrates && place == flow.dst) {
-                need(place.unit, bytes.0);
-            }
-        }
-    }
-    needs
-}
-
 /// Why a case cannot be measured on such a machine; none if nothing is known against it.
 fn cannot(scope: &Scope, case: &Case) -> Option<String> {
     let wired = case.flows().filter(|flow| flow.by.wire().is_some()).count();
@@ -340,44 +273,9 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Whether nothing of a case can be done without a GPU runtime.
-pub(crate) fn needs_runtime(case: &Case) -> bool {
-    case.flows().any(needs_driver)
-}
-
-fn needs_driver(flow: &Flow) -> bool {
-    let on_device = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg | Mem::File);
-    flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device)
-}
-
-/// Whether a kernel touches managed memory that is homed elsewhere.
-pub(crate) fn zero_copy(flow: &Flow) -> bool {
-    [flow.src, flow.dst].iter().any(|p| p.mem == Mem::Managed && p.unit != flow.by.at())
-}
-
-/// What is known of a store against such I/O before it is opened.
 fn cannot_io(stores: &[StoreFacts], flow: &Flow, io: &Io) -> Option<String> {
     let (file, _) = flow.io_ends();
-    let facts = stores.get(file.unit.store()? as usize)?;
-    if let Some(why) = &facts.without {
-        return Some(format!("{}: {why}", facts.path));
-    }
-    let unit = facts.logical_block.0;
-    if io.cache == IoCache::Direct && unit > 0 && !flow.bytes.0.is_multiple_of(unit) {
-        return Some(format!(
-            "{} is no multiple of the {} blocks of {}, which O_DIRECT needs; take another size, or \
-             cached",
-            flow.bytes, facts.logical_block, facts.path
-        ));
-    }
-    if io.engine == IoEngine::UringPoll && !facts.device.is_empty() && !facts.polls {
-        return Some(format!(
-            "{} has no queues that can be polled; an NVMe driver makes some if it is loaded with \
-             poll_queues=N",
-            facts.device
-        ));
-    }
-    None
+    stores.get(file.unit.store()? as usize)?.cannot(io, flow.bytes)
 }
 
 fn cannot_cpu(
@@ -444,13 +342,6 @@ fn too_big(scope: &Scope, case: &Case) -> Option<String> {
     })
 }
 
-/// Whether an operation's call returns only when its bytes have arrived.
-pub(crate) fn is_blocking(flow: &Flow) -> bool {
-    let pageable = |p: &Place| matches!(p.mem, Mem::Paged | Mem::Huge);
-    matches!(flow.by, Mover::Dma { .. } | Mover::Blit { .. })
-        && (pageable(&flow.src) || pageable(&flow.dst))
-}
-
 fn blocks_itself(case: &Case) -> Option<String> {
     let call = |f: &Flow| matches!(f.by, Mover::Call { .. });
     let blocks = case.flows().find(|f| is_blocking(f) || call(f))?;
@@ -465,6 +356,7 @@ fn blocks_itself(case: &Case) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use pathline_flow::MachineDesc;
     use pathline_schema::{Gpu, HostInfo, Link, LinkKind, Node, NumaDomain};
 
@@ -502,17 +394,7 @@ mod tests {
         suites: &[&str],
         patterns: &[&str],
     ) -> Result<Plan, String> {
-        let scope = Scope {
-            topology,
-            simulated: false,
-            without_runtime: None,
-            memory: Bytes::mib(600),
-            env: &BTreeMap::new(),
-            tuned: &Tuned::plain(),
-            draw: crate::Draw::default(),
-            ranks: &[],
-            stores,
-        };
+        let scope = Scope { stores, ..Scope::new(topology, Bytes::mib(600)) };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let patterns: Vec<Pattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
         Plan::new(&scope, &suites, &patterns)
@@ -724,7 +606,7 @@ mod tests {
         let disks = [disk()];
         assert_eq!(why(&disks, &read("uring", "direct", "4KiB")), "");
         assert!(why(&[], &read("uring", "direct", "4KiB")).contains("--store"));
-        assert!(why(&disks, &read("uring", "direct", "1000B")).contains("no multiple of the 512B"));
+        assert!(why(&disks, &read("uring", "direct", "1000B")).contains("multiples of 512B"));
         assert_eq!(why(&disks, &read("sync", "cached", "1000B")), "");
         assert!(why(&disks, &read("uring-poll", "direct", "4KiB")).contains("poll_queues"));
         let polls = [StoreFacts { polls: true, ..disk() }];
@@ -739,19 +621,7 @@ mod tests {
             let mut topology = topology();
             topology.gpus.iter_mut().for_each(|g| g.vendor = vendor.to_owned());
             let env = BTreeMap::from([("HSA_XNACK".to_owned(), value.to_owned())]);
-            let memory = Bytes::gib(1);
-            let (simulated, without_runtime) = (false, None);
-            let scope = Scope {
-                topology: &topology,
-                simulated,
-                without_runtime,
-                memory,
-                env: &env,
-                tuned: &Tuned::plain(),
-                draw: crate::Draw::default(),
-                ranks: &[],
-                stores: &[],
-            };
+            let scope = Scope { env: &env, ..Scope::new(&topology, Bytes::gib(1)) };
             let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
             plan.entries[0].skip.is_some()
         };

@@ -14,7 +14,8 @@ use pathline_schema::{
 
 use crate::crew::{About, Crew, Ended, Interrupt, Loss, Task};
 use crate::doubt;
-use crate::plan::{Entry, Plan, needs_runtime};
+use crate::needs::needs_runtime;
+use crate::plan::{Entry, Plan};
 use crate::strikes::Strikes;
 use crate::unlike;
 

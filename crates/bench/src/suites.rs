@@ -7,8 +7,7 @@ mod contention;
 mod memory;
 mod storage;
 
-use crate::plan::Scope;
-pub use contention::Draw;
+use crate::scope::{Draw, Scope};
 pub(crate) use contention::queue;
 use pathline_flow::routes::Routes;
 use pathline_schema::{

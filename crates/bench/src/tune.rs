@@ -14,7 +14,8 @@ use pathline_schema::{
 use pathline_stats::Summary;
 
 use crate::crew::{Crew, Ended, Interrupt, Task};
-use crate::plan::{Entry, Scope};
+use crate::plan::Entry;
+use crate::scope::Scope;
 use crate::tuned::{Best, PathClass, Tuned};
 
 /// How many candidates a round leaves to the next.

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pathline_bench::{About, Here, Overhead, Plan, Scope, Session, Tuned, default_settings};
+use pathline_bench::{About, Here, Overhead, Plan, Scope, Session, default_settings};
 use pathline_flow::{MachineDesc, Switches};
 use pathline_hal::{CallError, ExchangeId, Machine, Ranks, Result, Took};
 use pathline_schema::{Bytes, Case, CpuSet, Journal, Member, Ns, Outcome, Rank, Verdict, Via};
@@ -70,15 +70,8 @@ fn member(rank: u32) -> Member {
     Member {
         rank: Rank(rank),
         host: "here".to_owned(),
-        node: 0,
-        pid: 0,
-        gpus: Vec::new(),
-        numa: 0,
-        cpus: String::new(),
         ways: [(Via::Shm, String::new())].into(),
-        without: [].into(),
-        gpu: None,
-        host_only: [].into(),
+        ..Member::default()
     }
 }
 
@@ -92,18 +85,8 @@ fn measured(refuses: bool) -> (Outcome, Vec<String>) {
         ranks: Some(Box::new(told)),
         ..pathline_sim::machine(&desc, Switches::default(), 1).unwrap()
     };
-    let (env, tuned) = (BTreeMap::new(), Tuned::plain());
-    let scope = Scope {
-        topology: &machine.topology,
-        simulated: true,
-        without_runtime: None,
-        memory: Bytes::gib(64),
-        env: &env,
-        tuned: &tuned,
-        draw: pathline_bench::Draw::default(),
-        ranks: &members,
-        stores: &[],
-    };
+    let scope =
+        Scope { simulated: true, ranks: &members, ..Scope::new(&machine.topology, Bytes::gib(64)) };
     let plan = Plan::new(&scope, &[], &[CASE.parse().unwrap()]).unwrap();
     assert_eq!((plan.entries.len(), plan.entries[0].skip.as_deref()), (1, None));
     let dir = tempfile::TempDir::new().unwrap();

@@ -69,18 +69,11 @@ impl Crew for Shaky<'_> {
 fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let machine = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
-    let env = BTreeMap::new();
     let memory = Bytes::gib(64);
     let scope = Scope {
-        topology: &machine.topology,
         simulated: true,
-        without_runtime: None,
-        memory,
-        env: &env,
         tuned: &pathline_bench::KNOWN,
-        draw: pathline_bench::Draw::default(),
-        ranks: &[],
-        stores: &[],
+        ..Scope::new(&machine.topology, memory)
     };
     let cases = [
         "gpu0.vram > gpu3.vram by dma@gpu0 x 10MiB",
@@ -101,7 +94,7 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
         host: "test".to_owned(),
         version: "0".to_owned(),
         command: vec!["pathline".to_owned()],
-        env,
+        env: BTreeMap::new(),
         settings,
     };
     let now = || "2026-01-01T00:00:00Z".to_owned();

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::BufReader;
 
 use pathline_bench::{
-    About, Event, Header, Here, Overhead, Plan, Scope, Session, Tuned, default_settings,
+    About, Event, Header, Here, Overhead, Plan, Scope, Session, default_settings,
 };
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_schema::{Bytes, Case, Journal, Measured, Outcome, Pattern};
@@ -21,18 +21,7 @@ fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<Measured> {
     let path = dir.path().join("run.jsonl");
     let exact = Options { jitter: 0.0, ..Options::default() };
     let machine = pathline_sim::machine_with(desc, Switches::default(), &exact).unwrap();
-    let (env, tuned) = (BTreeMap::new(), Tuned::plain());
-    let scope = Scope {
-        topology: &machine.topology,
-        simulated: true,
-        without_runtime: None,
-        memory: Bytes::gib(64),
-        env: &env,
-        tuned: &tuned,
-        draw: pathline_bench::Draw::default(),
-        ranks: &[],
-        stores: &[],
-    };
+    let scope = Scope { simulated: true, ..Scope::new(&machine.topology, Bytes::gib(64)) };
     let patterns: Vec<Pattern> = cases.iter().map(|c| c.parse().unwrap()).collect();
     let plan = Plan::new(&scope, &[], &patterns).unwrap();
     let header = Header {

@@ -10,7 +10,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use pathline_bench::{
-    About, Event, Header, Here, Overhead, Plan, Scope, Session, Tuned, default_settings,
+    About, Event, Header, Here, Overhead, Plan, Scope, Session, default_settings,
 };
 use pathline_flow::{MachineDesc, Switches};
 use pathline_hal::Machine;
@@ -26,20 +26,7 @@ fn machine(options: &Options) -> Machine {
 }
 
 fn plan(machine: &Machine, patterns: &[&str]) -> Plan {
-    let env = BTreeMap::new();
-    let (topology, memory) = (&machine.topology, Bytes::gib(64));
-    let tuned = Tuned::plain();
-    let scope = Scope {
-        topology,
-        simulated: true,
-        without_runtime: None,
-        memory,
-        env: &env,
-        tuned: &tuned,
-        draw: pathline_bench::Draw::default(),
-        ranks: &[],
-        stores: &[],
-    };
+    let scope = Scope { simulated: true, ..Scope::new(&machine.topology, Bytes::gib(64)) };
     let patterns: Vec<_> = patterns.iter().map(|p| p.parse().unwrap()).collect();
     // Suites of single flows: a pattern would also choose cases of many.
     let suites = ["local", "host-link", "pairs", "latency"].map(str::to_owned);
@@ -135,6 +122,30 @@ fn a_background_flow_slows_what_shares_its_link() {
     let apart = rate(&format!("{} while {}", kernel(1, 7), kernel(1, 3)));
     assert!(shared < 0.7 * alone, "{shared} of {alone}");
     assert!(apart > 0.95 * alone, "{apart} of {alone}");
+}
+
+/// I/O lands a block for each slot where other lanes do an operation; in one case each does its own,
+/// whichever comes first.
+#[test]
+fn io_beside_another_flow_is_verified() {
+    let file = "store0.file > gpu0.vram by \
+                uring@numa0[seq-read,direct,shared,1GiB,q4,n1,t1,pipelined-pinned] x 1MiB";
+    let written = "numa0.huge > store0.file by \
+                   uring@numa0[rand-write,direct,shared,1GiB,q4,n2,t1] x 4KiB";
+    let copy = "gpu2.vram > gpu3.vram by dma@gpu2 x 16MiB";
+    let cases = [format!("{file} & {copy}"), format!("{copy} & {written}")];
+    let machine = machine(&Options::default());
+    let stores = machine.storage.as_deref().unwrap().stores();
+    let scope =
+        Scope { simulated: true, stores: &stores, ..Scope::new(&machine.topology, Bytes::gib(64)) };
+    let patterns: Vec<_> = cases.iter().map(|p| p.parse().unwrap()).collect();
+    let plan = Plan::new(&scope, &[], &patterns).unwrap();
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run.jsonl");
+    run(Session::create(&path).unwrap(), &machine, &plan, &|| None);
+    let journal = read(&path);
+    let verdicts: Vec<_> = measured(&journal).map(|m| (m.series.len(), &m.verdict)).collect();
+    assert_eq!(verdicts, [(2, &Verdict::Verified); 2], "{:?}", journal.outcomes);
 }
 
 /// Whatever call fails, and however, each planned case has exactly one outcome, the run ends as

@@ -1,7 +1,6 @@
 //! A search for kernels on models, whose kernels are all alike until one is made faster.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::io;
 
 use pathline_bench::{
@@ -73,22 +72,11 @@ fn search(
 ) -> (Vec<usize>, Tuned, usize) {
     let about = About::of(machine, None, Overhead::Known);
     let memory = Bytes::gib(8);
-    let (topology, env, plain) = (about.topology.clone(), BTreeMap::new(), Tuned::plain());
+    let topology = about.topology.clone();
     let here = Here::new(machine, about, default_settings(memory));
     let deadly = deadly.map(|key| key.parse().expect("a key"));
     let mut crew = Meddler { here, fast: fast.parse().expect("a key"), deadly, tasks: Vec::new() };
-    let without_runtime = None;
-    let scope = Scope {
-        topology: &topology,
-        simulated: true,
-        without_runtime,
-        memory,
-        env: &env,
-        tuned: &plain,
-        draw: pathline_bench::Draw::default(),
-        ranks: &[],
-        stores: &[],
-    };
+    let scope = Scope { simulated: true, ..Scope::new(&topology, memory) };
     let stamp = Stamp { date: "2026-11-21T03:00:00Z".to_owned(), version: "0".to_owned() };
     let mut tuned = Tuned::plain();
     tune(&mut crew, &scope, &mut tuned, &stamp, interrupt, &mut |_| ()).expect("the crew answers");

@@ -47,19 +47,8 @@ fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
     let desc = MachineDesc::preset("hgx-h200").unwrap();
     let mut machine = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
     change(&mut machine);
-    let env = BTreeMap::new();
-    let (topology, memory) = (&machine.topology, Bytes::gib(64));
-    let scope = Scope {
-        topology,
-        simulated: true,
-        without_runtime: None,
-        memory,
-        env: &env,
-        tuned: &KNOWN,
-        draw: pathline_bench::Draw::default(),
-        ranks: &[],
-        stores: &[],
-    };
+    let scope =
+        Scope { simulated: true, tuned: &KNOWN, ..Scope::new(&machine.topology, Bytes::gib(64)) };
     let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
     assert!(!plan.entries.is_empty(), "{case}");
     let dir = TempDir::new().unwrap();

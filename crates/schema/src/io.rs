@@ -156,6 +156,13 @@ impl Io {
     pub fn slots(&self) -> u64 {
         u64::from(self.threads) * u64::from(self.depth)
     }
+    /// How many files there are.
+    pub const fn file_count(&self) -> u64 {
+        match self.files {
+            IoFiles::Shared => 1,
+            IoFiles::Own => self.threads as u64,
+        }
+    }
     /// Whether bytes arrive in files.
     pub const fn writes(&self) -> bool {
         !matches!(self.op, IoOp::Read)
@@ -449,9 +456,97 @@ pub struct StoreFacts {
     pub without: Option<String>,
 }
 
+/// File systems whose files are memory.
+const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "hugetlbfs"];
+/// What direct I/O has multiples of where nothing states it: the sector of every common drive.
+const USUAL_SECTOR: Bytes = Bytes(512);
+
+impl StoreFacts {
+    /// Why such I/O cannot be done there, in blocks of that size, as far as these facts tell; none
+    /// if nothing is known against it.
+    pub fn cannot(&self, io: &Io, block: Bytes) -> Option<String> {
+        if let Some(why) = &self.without {
+            return Some(format!("{}: {why}", self.path));
+        }
+        let each = block.0.saturating_mul(io.slots()) / io.file_count().max(1);
+        if each > io.span.0 {
+            return Some(format!(
+                "{} are in flight in each file of {}: use a larger --span, or less depth",
+                Bytes(each).rounded(),
+                io.span
+            ));
+        }
+        match io.cache {
+            IoCache::Direct => self.cannot_direct(io, block),
+            _ if io.engine == IoEngine::UringPoll => {
+                Some("completions are polled past the page cache only: use direct".to_owned())
+            }
+            _ if io.engine == IoEngine::Gds => {
+                Some("GPU direct passes the page cache: use direct".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn cannot_direct(&self, io: &Io, block: Bytes) -> Option<String> {
+        let Self { path, device, file_system, .. } = self;
+        if IN_MEMORY.contains(&file_system.as_str()) {
+            return Some(format!(
+                "files of {file_system} are page cache and nothing else: measure them cached"
+            ));
+        }
+        let sector = if self.logical_block.0 == 0 { USUAL_SECTOR } else { self.logical_block };
+        if !block.0.is_multiple_of(sector.0) {
+            return Some(format!(
+                "{path}: O_DIRECT takes multiples of {sector}: use such a block, or cached"
+            ));
+        }
+        (io.engine == IoEngine::UringPoll && !self.polls).then(|| {
+            let what = if device.is_empty() { path } else { device };
+            format!(
+                "{what} has no poll queues; an NVMe driver makes some if it is loaded with \
+                 poll_queues=N"
+            )
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is known of a store against I/O is the same wherever it is asked.
+    #[test]
+    fn a_store_says_what_it_cannot() {
+        let disk = StoreFacts { path: "/scratch".to_owned(), ..StoreFacts::default() };
+        let cannot = |facts: &StoreFacts, engine, args: &str, block: u64| {
+            facts.cannot(&Io::parse(engine, args).unwrap(), Bytes(block)).unwrap_or_default()
+        };
+        let direct = "rand-read,direct,shared,1MiB,q4,n1,t2";
+        assert_eq!(cannot(&disk, IoEngine::Uring, direct, 4096), "");
+        // 2 workers with 4 blocks of 128 KiB each fill 1 MiB; of 256 KiB they do not fit, but for
+        // files of their own.
+        assert_eq!(cannot(&disk, IoEngine::Uring, direct, 128 << 10), "");
+        assert!(cannot(&disk, IoEngine::Uring, direct, 256 << 10).contains("2MiB are in flight"));
+        let own = direct.replace("shared", "own");
+        assert_eq!(cannot(&disk, IoEngine::Uring, &own, 256 << 10), "");
+        // Nobody states a sector: 512 B.
+        assert!(cannot(&disk, IoEngine::Uring, direct, 1000).contains("multiples of 512B"));
+        assert_eq!(cannot(&disk, IoEngine::Uring, &direct.replace("direct", "cold"), 1000), "");
+        let large = StoreFacts { logical_block: Bytes(4096), ..disk.clone() };
+        assert!(cannot(&large, IoEngine::Aio, direct, 512).contains("multiples of 4KiB"));
+        let memory = StoreFacts { file_system: "tmpfs".to_owned(), ..disk.clone() };
+        assert!(cannot(&memory, IoEngine::Aio, direct, 4096).contains("tmpfs are page cache"));
+        assert!(cannot(&disk, IoEngine::UringPoll, direct, 4096).contains("/scratch has no poll"));
+        let polls = StoreFacts { polls: true, device: "nvme0n1".to_owned(), ..disk.clone() };
+        assert_eq!(cannot(&polls, IoEngine::UringPoll, direct, 4096), "");
+        for engine in [IoEngine::UringPoll, IoEngine::Gds] {
+            let cached = "rand-read,cached,shared,1MiB,q1,n1,t1";
+            assert!(cannot(&polls, engine, cached, 4096).contains("use direct"));
+        }
+        let gone = StoreFacts { without: Some("it is read-only".to_owned()), ..disk };
+        assert_eq!(cannot(&gone, IoEngine::Sync, direct, 4096), "/scratch: it is read-only");
+    }
 
     #[test]
     fn buckets_meet() {

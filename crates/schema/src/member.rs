@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Mem, Place, Rank, Unit, Via};
 
 /// A process that takes part in a run, as it describes itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Member {
     /// Its number.
     pub rank: Rank,

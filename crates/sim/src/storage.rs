@@ -10,8 +10,8 @@ use std::rc::Rc;
 use pathline_flow::{IoParts, Operation, Store, StoreKind};
 use pathline_hal::{CallError, GateId, IoDone, IoId, IoJob, Result, Storage, no_io};
 use pathline_schema::{
-    Bytes, Flow, Histogram, Io, IoCache, IoEngine, IoFiles, IoOp, IoReading, Mem, Mover, Ns, Place,
-    Rank, Rate, Severity, StoreFacts, Tally, Unit, Verdict,
+    Bytes, Flow, Histogram, Io, IoEngine, IoOp, IoReading, Mem, Mover, Ns, Place, Rank, Rate,
+    Severity, StoreFacts, Tally, Unit, Verdict,
 };
 
 use crate::memory::{Owner, Spot};
@@ -71,7 +71,7 @@ pub(crate) struct SimStorage {
 impl Open {
     /// What its files and slots are: number, offset in memory, bytes in slots.
     fn parts_of_memory(&self) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
-        let files = files_of(&self.io);
+        let files = self.io.file_count();
         let each = self.block.0 * self.io.slots() / files;
         (0..files).map(move |file| (file, file * each, each))
     }
@@ -91,28 +91,9 @@ impl Open {
     }
 }
 
-fn files_of(io: &Io) -> u64 {
-    match io.files {
-        IoFiles::Shared => 1,
-        IoFiles::Own => u64::from(io.threads),
-    }
-}
-
 impl SimStorage {
     pub(crate) fn new(world: Rc<RefCell<World>>, rank: Rank) -> Self {
         Self { world, rank, state: RefCell::default() }
-    }
-
-    /// Why numbers of a case do not fit together or the store.
-    fn unfit(store: &Store, io: &Io, block: Bytes) -> Option<String> {
-        if io.cache == IoCache::Direct && !block.0.is_multiple_of(SECTOR) {
-            return Some(format!("{}: O_DIRECT takes whole sectors of {SECTOR} B", store.path));
-        }
-        let slots = block.0.saturating_mul(io.slots()) / files_of(io);
-        (slots > io.span.0).then(|| {
-            let slots = Bytes(slots);
-            format!("files of {} are smaller than the {slots} that are in flight in each", io.span)
-        })
     }
 
     /// The flow that a job is.
@@ -128,7 +109,7 @@ impl SimStorage {
         let unit = Unit::Store(store);
         let files = &mut self.state.borrow_mut().files;
         let mut made = 0;
-        for number in 0..files_of(io) {
+        for number in 0..io.file_count() {
             let holds = (io.op != IoOp::Write).then_some(seed + number);
             let key = (store, io.writes(), number);
             if let Some(old) = files.get(&key).filter(|file| file.span < io.span.0) {
@@ -163,7 +144,7 @@ impl SimStorage {
     fn spots(&self, open: &Open) -> Vec<Spot> {
         let files = &self.state.borrow().files;
         let of = |number| files.get(&(open.store, open.io.writes(), number));
-        (0..files_of(&open.io))
+        (0..open.io.file_count())
             .filter_map(|number| Some(Spot { base: of(number)?.address, offset: 0 }))
             .collect()
     }
@@ -171,7 +152,7 @@ impl SimStorage {
     /// The files of an open job hold no whole pattern any more.
     fn mark(&self, open: &Open) {
         let files = &mut self.state.borrow_mut().files;
-        for number in 0..files_of(&open.io) {
+        for number in 0..open.io.file_count() {
             if let Some(file) = files.get_mut(&(open.store, open.io.writes(), number)) {
                 file.holds = None;
             }
@@ -192,6 +173,28 @@ impl SimStorage {
             .and_then(|damages| f(&mut world, &mut open, damages));
         self.state.borrow_mut().open.insert(id, open);
         done
+    }
+}
+
+/// What a run knows of a store before it is opened.
+fn facts(world: &World, number: u32, store: &Store) -> StoreFacts {
+    let nvme = store.kind == StoreKind::Nvme;
+    let free = world.memory.room(Unit::Store(number)).map_or(0, |(free, _)| free);
+    StoreFacts {
+        path: store.path.clone(),
+        file_system: store.file_system.clone(),
+        device: if nvme && store.targets == 1 { "nvme0n1" } else { "" }.to_owned(),
+        model: format!("simulated {}", if nvme { "NVMe" } else { "servers" }),
+        numa: store.numa(),
+        scheduler: if nvme { "none" } else { "" }.to_owned(),
+        queues: if nvme { store.queues } else { 0 },
+        polls: store.polls,
+        logical_block: Bytes(SECTOR),
+        max_request: Bytes(store.max_request_bytes),
+        max_segments: store.max_segments,
+        free: Bytes(free),
+        span: USUAL_SPAN.min(Bytes(free / 4)),
+        ..StoreFacts::default()
     }
 }
 
@@ -233,7 +236,7 @@ fn stage(world: &World, io: &Io, parts: &IoParts, block: Bytes) -> Option<Stage>
 fn setup(io: &Io, parts: &IoParts, memory: u64) -> BTreeMap<String, Tally> {
     let (open, threads) = (parts.cpu.open.0, u64::from(io.threads));
     let some = |count: u64, each: f64| Tally { count, ns: each * count as f64 };
-    let mut calls = BTreeMap::from([("openat".to_owned(), some(files_of(io), open))]);
+    let mut calls = BTreeMap::from([("openat".to_owned(), some(io.file_count(), open))]);
     let rings = match io.engine {
         IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll => Some("io_uring_setup"),
         IoEngine::Aio => Some("io_setup"),
@@ -254,27 +257,7 @@ fn setup(io: &Io, parts: &IoParts, memory: u64) -> BTreeMap<String, Tally> {
 impl Storage for SimStorage {
     fn stores(&self) -> Vec<StoreFacts> {
         let world = self.world.borrow();
-        let facts = |(n, store): (u32, &Store)| {
-            let nvme = store.kind == StoreKind::Nvme;
-            let free = world.memory.room(Unit::Store(n)).map_or(0, |(free, _)| free);
-            StoreFacts {
-                path: store.path.clone(),
-                file_system: store.file_system.clone(),
-                device: if nvme && store.targets == 1 { "nvme0n1" } else { "" }.to_owned(),
-                model: format!("simulated {}", if nvme { "NVMe" } else { "servers" }),
-                numa: store.numa(),
-                scheduler: if nvme { "none" } else { "" }.to_owned(),
-                queues: if nvme { store.queues } else { 0 },
-                polls: store.polls,
-                logical_block: Bytes(SECTOR),
-                max_request: Bytes(store.max_request_bytes),
-                max_segments: store.max_segments,
-                free: Bytes(free),
-                span: USUAL_SPAN.min(Bytes(free / 4)),
-                ..StoreFacts::default()
-            }
-        };
-        (0..).zip(&world.stores).map(facts).collect()
+        (0..).zip(&world.stores).map(|(n, store)| facts(&world, n, store)).collect()
     }
 
     fn cannot(&self, store: u32, io: &Io, block: Bytes) -> Option<String> {
@@ -282,7 +265,7 @@ impl Storage for SimStorage {
         let Some(about) = world.stores.get(store as usize) else {
             return Some(format!("there is no store{store} here"));
         };
-        if let Some(why) = Self::unfit(about, io, block) {
+        if let Some(why) = facts(&world, store, about).cannot(io, block) {
             return Some(why);
         }
         let numa = world.topology.numa.iter().max_by_key(|d| d.cpus.len())?.id;

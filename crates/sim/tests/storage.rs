@@ -336,7 +336,7 @@ fn refusals() {
     };
     let usual = "uring@numa0[rand-read,direct,shared,1GiB,q4,n1,t2]";
     assert_eq!(cannot(usual, 4096), None);
-    assert!(cannot(usual, 1000).unwrap().contains("512 B"));
+    assert!(cannot(usual, 1000).unwrap().contains("multiples of 512B"));
     assert!(cannot(usual, 512 << 20).unwrap().contains("in flight"));
     let polled = "uring-poll@numa0[rand-read,direct,shared,1GiB,q4,n1,t2]";
     assert!(cannot(polled, 4096).unwrap().contains("poll queues"));

@@ -8,7 +8,8 @@ use pathline_schema::{
 };
 
 use super::{bystander, coarse_first, copies, sizes};
-use crate::plan::Scope;
+use crate::needs::needs_driver;
+use crate::scope::Scope;
 
 /// OSU's window: messages in flight of a pair.
 const WINDOW: u32 = 64;
@@ -459,25 +460,6 @@ fn shm_at_once(scope: &Scope<'_>, ranks: &[&Member]) -> Vec<Case> {
     cases
 }
 
-/// Bytes that a flow takes, by unit: of host memory all ranks together, of GPUs those that it names.
-/// Those between the two of a collective take as much as these.
-pub(crate) fn needs(flow: &Flow, wire: &Wire) -> Vec<(Unit, Bytes)> {
-    let (buffers, ends) = match wire.op {
-        WireOp::Ping => (2, 2),
-        WireOp::Group { op: Collective::Barrier, .. } => return Vec::new(),
-        WireOp::Group { .. } => (2, u64::from(flow.dst.rank.0.saturating_sub(flow.src.rank.0)) + 1),
-        _ => (1, 2),
-    };
-    let times = |n: u64| Bytes(flow.bytes.0.saturating_mul(n));
-    if flow.src.unit.gpu().is_none() {
-        return vec![(flow.src.unit, times(buffers * ends))];
-    }
-    let mut needs = vec![(flow.src.unit, times(buffers)), (flow.dst.unit, times(buffers))];
-    // A copy of ours passes pinned memory of either end.
-    needs.extend((wire.via == Via::MpiStaged).then(|| (Unit::Numa(0), times(buffers * ends))));
-    needs
-}
-
 /// Whether a case times CPU threads while processes copy, which is all that can be timed beside
 /// messages.
 pub(crate) fn is_bystander(case: &Case) -> bool {
@@ -547,8 +529,7 @@ pub(crate) fn cannot(scope: &Scope<'_>, flow: &Flow, wire: &Wire) -> Option<Stri
     if let Some(why) = host_only.filter(|_| ends.iter().any(on_gpu)) {
         return Some(format!("this {} takes host memory only: {why}", wire.via));
     }
-    let needs_driver = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg);
-    if [flow.src, flow.dst].iter().any(needs_driver)
+    if needs_driver(flow)
         && let Some(why) = scope.without_runtime
     {
         return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
@@ -565,14 +546,8 @@ mod tests {
             rank: Rank(rank),
             host: format!("n{node}"),
             node,
-            pid: 0,
-            gpus: Vec::new(),
-            numa: 0,
-            cpus: String::new(),
             ways: [(Via::Mpi, String::new())].into(),
-            without: [].into(),
-            gpu: None,
-            host_only: [].into(),
+            ..Member::default()
         }
     }
 
@@ -591,22 +566,6 @@ mod tests {
             .collect();
         assert_eq!(shifts, [[(0, 2), (2, 4), (4, 0)], [(0, 4), (2, 0), (4, 2)]]);
         assert!(ring_shifts(&ranks[..2]).is_empty());
-    }
-
-    #[test]
-    fn ranks_need_memory_on_both_ends() {
-        let needs = |text: &str| {
-            let flow: Flow = text.parse().unwrap();
-            needs(&flow, flow.by.wire().unwrap())
-        };
-        // Eight ranks that send from and receive into 1 GiB each: 16 GiB of the host's memory.
-        let all = needs("r0.numa0.paged > r7.numa1.paged by mpi@numa0[all_reduce] x 1GiB");
-        assert_eq!(all, [(Unit::Numa(0), Bytes::gib(16))]);
-        let one = needs("r0.numa0.paged > r1.numa0.paged by shm@numa0[send-w1,plain+plain] x 1MiB");
-        assert_eq!(one, [(Unit::Numa(0), Bytes::mib(2))]);
-        let gpus = needs("r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce] x 1GiB");
-        assert_eq!(gpus, [(Unit::Gpu(0), Bytes::gib(2)), (Unit::Gpu(1), Bytes::gib(2))]);
-        assert!(needs("r0.numa0.reg > r1.numa0.reg by mpi@numa0[barrier] x 1B").is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use pathline_schema::{
 };
 
 use super::{between, cpu, widest};
-use crate::plan::Scope;
+use crate::scope::Scope;
 
 /// A message that fits the caches with whatever else is there.
 const SMALL: Bytes = Bytes::mib(1);
@@ -112,12 +112,11 @@ impl Stand<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use pathline_schema::{CacheGroup, HostInfo, NumaDomain, Topology};
 
     use super::*;
-    use crate::{Plan, Tuned};
+    use crate::Plan;
 
     /// One domain of so many CPUs with 1 MiB each behind 32 MiB.
     fn topology(cpus: u32) -> Topology {
@@ -144,36 +143,12 @@ mod tests {
 
     fn member(rank: u32) -> Member {
         let ways = [Via::Shm, Via::Cma].map(|via| (via, String::new()));
-        Member {
-            rank: Rank(rank),
-            host: "here".to_owned(),
-            node: 0,
-            pid: 0,
-            gpus: Vec::new(),
-            numa: 0,
-            cpus: String::new(),
-            ways: ways.into(),
-            without: [].into(),
-            gpu: None,
-            host_only: [].into(),
-        }
+        Member { rank: Rank(rank), host: "here".to_owned(), ways: ways.into(), ..Member::default() }
     }
 
     /// Cases of the suite that have a background, and why they are skipped.
     fn beside(topology: &Topology, ranks: &[Member]) -> Vec<(Case, Option<String>)> {
-        let (env, tuned, draw) = (BTreeMap::new(), Tuned::plain(), crate::Draw::default());
-        let (simulated, without_runtime, memory) = (false, None, Bytes::gib(8));
-        let scope = Scope {
-            topology,
-            simulated,
-            without_runtime,
-            memory,
-            env: &env,
-            tuned: &tuned,
-            draw,
-            ranks,
-            stores: &[],
-        };
+        let scope = Scope { ranks, ..Scope::new(topology, Bytes::gib(8)) };
         let plan = Plan::new(&scope, &["shm".to_owned()], &[]).expect("a plan");
         let entries = plan.entries.into_iter().filter(|e| !e.case.background.is_empty());
         entries.map(|e| (e.case, e.skip)).collect()

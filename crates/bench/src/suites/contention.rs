@@ -11,22 +11,7 @@ use pathline_hal::pattern;
 use pathline_schema::{Bytes, Case, Flow, Mem, Node, Topology};
 
 use super::{dma, gpu, home, numa, ordered_pairs};
-
-/// What suites draw their random sets from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Draw {
-    /// The same seed gives the same sets.
-    pub seed: u64,
-    /// How many sets.
-    pub sets: u32,
-}
-
-impl Default for Draw {
-    /// 240 sets: with 20 of them beyond it, the 90th percentile of their errors is still known.
-    fn default() -> Self {
-        Self { seed: 1, sets: 240 }
-    }
-}
+use crate::scope::Draw;
 
 /// Payload of a copy between host and GPU: 1.2 ms over PCIe 5. Smaller host buffers contend less
 /// (four H200s fed at once took 163 GB/s in all from buffers of 64 MiB, more from 4 to 16 MiB), so

@@ -4,7 +4,7 @@ use pathline_schema::{
     Bytes, Case, Flow, KernelOp, Mem, MigrateHow, Mover, Place, RuntimeCall, Topology, Unit,
 };
 
-use crate::plan::Scope;
+use crate::scope::Scope;
 
 use super::{BULK, beyond_cuda, dma, gpu, home, kernel, numa};
 

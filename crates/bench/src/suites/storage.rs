@@ -6,7 +6,7 @@ use pathline_schema::{
 };
 
 use super::{dma, gpu, ladder, numa, threads_of};
-use crate::plan::Scope;
+use crate::scope::Scope;
 
 /// Block of random I/O.
 const PAGE: Bytes = Bytes::kib(4);

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
 
-use pathline_bench::{About, Event, Header, Here, Overhead, Plan, Scope, Session, Tuned};
+use pathline_bench::{About, Event, Header, Here, Overhead, Plan, Scope, Session};
 use pathline_calibrate::Run;
 use pathline_flow::routes::Routes;
 use pathline_flow::{MachineDesc, Network, Switches};
@@ -36,18 +36,7 @@ pub(crate) fn measure_suite(
 fn run(desc: &MachineDesc, noise: f64, seed: u64, plan: &dyn Fn(&Scope<'_>) -> Plan) -> Run {
     let options = Options { seed, jitter: noise, ..Options::default() };
     let machine = pathline_sim::machine_with(desc, Switches::default(), &options).unwrap();
-    let (env, tuned) = (BTreeMap::new(), Tuned::plain());
-    let plan = plan(&Scope {
-        topology: &machine.topology,
-        simulated: true,
-        without_runtime: None,
-        memory: Bytes::gib(256),
-        env: &env,
-        tuned: &tuned,
-        draw: pathline_bench::Draw::default(),
-        ranks: &[],
-        stores: &[],
-    });
+    let plan = plan(&Scope { simulated: true, ..Scope::new(&machine.topology, Bytes::gib(256)) });
     let settings = Settings {
         case_budget: Ns::ms(60.0),
         max_samples: 20,

@@ -122,64 +122,33 @@ impl LiveStorage {
     }
 
     fn unfit(&self, place: &Place, io: &Io, block: Bytes) -> Option<String> {
-        if let Some(why) = &place.facts.without {
-            return Some(why.clone());
-        }
         if block.0 == 0 || block.0 > LARGEST_BLOCK {
             return Some(format!("a block is 1 B to {}", Bytes(LARGEST_BLOCK)));
-        }
-        let a_file = match io.files {
-            IoFiles::Shared => io.slots(),
-            IoFiles::Own => u64::from(io.depth),
-        };
-        if a_file.saturating_mul(block.0) > io.span.0 {
-            return Some(format!(
-                "{a_file} blocks of {block} are in flight in a file of {}: use a larger --span",
-                io.span
-            ));
         }
         if io.depth > DEEPEST {
             return Some(format!("a queue has at most {DEEPEST} entries"));
         }
-        self.engine_unfit(place, io)
-            .or_else(|| cache_unfit(place, io, block))
+        place
+            .facts
+            .cannot(io, block)
+            .or_else(|| self.engine_unfit(io))
             .or_else(|| place_unfit(place, io))
     }
 
-    fn engine_unfit(&self, place: &Place, io: &Io) -> Option<String> {
-        let rings =
-            matches!(io.engine, IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll);
-        if rings && let Some(why) = self.no_rings() {
-            return Some(why.to_owned());
-        }
-        if io.engine == IoEngine::UringPoll {
-            if io.cache != IoCache::Direct {
-                return Some("polled completions need direct I/O".into());
+    /// Why the engine is not to be had here.
+    fn engine_unfit(&self, io: &Io) -> Option<String> {
+        match io.engine {
+            IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll => {
+                self.no_rings().map(str::to_owned)
             }
-            if !place.facts.polls {
-                return Some(format!(
-                    "{} has no queues that can be polled: it needs poll queues (nvme.poll_queues=N)",
-                    if place.facts.device.is_empty() { "it" } else { &place.facts.device }
-                ));
-            }
+            IoEngine::Gds => gds::without(),
+            IoEngine::Aio | IoEngine::Sync => None,
         }
-        if io.engine != IoEngine::Gds {
-            return None;
-        }
-        if io.cache != IoCache::Direct || io.depth > 1 {
-            return Some(
-                "GPU direct passes the page cache, one block at a time: direct and q1".into(),
-            );
-        }
-        gds::without()
     }
 
     fn prepare(&self, job: &IoJob, seed: u64) -> Result<Vec<Rc<Entry>>> {
         let place = self.place(job.store).ok_or_else(|| no_store(job.store))?;
-        let files = match job.io.files {
-            IoFiles::Shared => 1,
-            IoFiles::Own => u64::from(job.io.threads),
-        };
+        let files = job.io.file_count();
         let span = job.io.span.0;
         let files = place.files(Wanted { files, span, writes: job.io.writes(), seed })?;
         for entry in &files {
@@ -218,25 +187,6 @@ impl LiveStorage {
 fn no_store(store: u32) -> CallError {
     CallError::unsupported("open", format!("store{store}"), "this run was given no such store")
         .or_try("name it with --store")
-}
-
-/// Why the page cache, or passing it, does not fit.
-fn cache_unfit(place: &Place, io: &Io, block: Bytes) -> Option<String> {
-    if io.cache != IoCache::Direct {
-        return None;
-    }
-    let memory = ["tmpfs", "ramfs", "hugetlbfs"];
-    if memory.contains(&place.facts.file_system.as_str()) {
-        let kind = &place.facts.file_system;
-        return Some(format!("files of {kind} are page cache and nothing else: measure it cached"));
-    }
-    let logical = match place.facts.logical_block.0 {
-        0 => 512,
-        logical => logical,
-    };
-    (!block.0.is_multiple_of(logical)).then(|| {
-        format!("direct I/O takes multiples of {}: use such a block, or cached", Bytes(logical))
-    })
 }
 
 /// Why what was named does not fit.

@@ -1,0 +1,139 @@
+//! What a case needs: memory, a GPU runtime, a thread of its own.
+//!
+//! Pure: known of the case alone.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{
+    Bytes, Case, Collective, CpuOp, Flow, Io, IoEngine, KernelOp, Mem, Mover, Place, STAGED_CHUNK,
+    STAGED_CHUNKS, Unit, Via, Wire, WireOp,
+};
+
+/// Bytes that a case needs at each unit.
+pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
+    let mut needs: BTreeMap<Unit, Bytes> = BTreeMap::new();
+    let mut need = |unit: Unit, bytes: u64| {
+        let sum = needs.entry(unit).or_default();
+        *sum = Bytes(sum.0.saturating_add(bytes));
+    };
+    for flow in case.flows() {
+        if let Some(wire) = flow.by.wire() {
+            of_wire(flow, wire).into_iter().for_each(|(unit, bytes)| need(unit, bytes.0));
+            continue;
+        }
+        if let Some(io) = flow.by.io() {
+            let bytes = slots(flow, io).0;
+            let ends = [host_memory(flow, io), gpu_memory(flow)];
+            ends.into_iter().flatten().for_each(|place| need(place.unit, bytes));
+            continue;
+        }
+        match flow.by {
+            // What is page-locked is there once; a call about no memory needs none.
+            Mover::Call { .. } => {
+                flow.subject().inspect(|place| need(place.unit, flow.bytes.0));
+                continue;
+            }
+            Mover::Staged { via, .. } => need(via, STAGED_CHUNK.0 * STAGED_CHUNKS),
+            _ => {}
+        }
+        let double = match flow.by {
+            Mover::Cpu { work, .. } => work.op == CpuOp::Triad,
+            Mover::Kernel { variant, .. } => variant.op == KernelOp::Triad,
+            _ => false,
+        };
+        let src = Bytes(flow.bytes.0.saturating_mul(1 + u64::from(double)));
+        let migrates = matches!(flow.by, Mover::Migrate { .. });
+        for (place, bytes) in [(flow.src, src), (flow.dst, flow.bytes)] {
+            if place.mem != Mem::Reg && !(migrates && place == flow.dst) {
+                need(place.unit, bytes.0);
+            }
+        }
+    }
+    needs
+}
+
+/// Bytes that a flow takes, by unit: of host memory all ranks together, of GPUs those that it names.
+/// Those between the two of a collective take as much as these.
+pub(crate) fn of_wire(flow: &Flow, wire: &Wire) -> Vec<(Unit, Bytes)> {
+    let (buffers, ends) = match wire.op {
+        WireOp::Ping => (2, 2),
+        WireOp::Group { op: Collective::Barrier, .. } => return Vec::new(),
+        WireOp::Group { .. } => (2, u64::from(flow.dst.rank.0.saturating_sub(flow.src.rank.0)) + 1),
+        _ => (1, 2),
+    };
+    let times = |n: u64| Bytes(flow.bytes.0.saturating_mul(n));
+    if flow.src.unit.gpu().is_none() {
+        return vec![(flow.src.unit, times(buffers * ends))];
+    }
+    let mut needs = vec![(flow.src.unit, times(buffers)), (flow.dst.unit, times(buffers))];
+    // A copy of ours passes pinned memory of either end.
+    needs.extend((wire.via == Via::MpiStaged).then(|| (Unit::Numa(0), times(buffers * ends))));
+    needs
+}
+
+/// Most bytes of memory that its slots may be.
+pub(crate) fn slots(flow: &Flow, io: &Io) -> Bytes {
+    Bytes(flow.bytes.0.saturating_mul(io.slots()))
+}
+
+/// The host memory that blocks pass on their way to or from a GPU, or that they are in themselves;
+/// none for GPU direct. Memory that is to be registered is pageable until then.
+pub(crate) fn host_memory(flow: &Flow, io: &Io) -> Option<Place> {
+    let (_, memory) = flow.io_ends();
+    let place = match io.stage {
+        Some(stage) => Place { unit: flow.by.at(), mem: stage.through, ..memory },
+        None if io.engine == IoEngine::Gds => return None,
+        None => memory,
+    };
+    Some(Place { mem: place.mem.before_registration(), ..place })
+}
+
+/// The GPU's memory, if it is an end.
+pub(crate) fn gpu_memory(flow: &Flow) -> Option<Place> {
+    let (_, memory) = flow.io_ends();
+    memory.unit.gpu().map(|_| memory)
+}
+
+/// Whether nothing of a case can be done without a GPU runtime.
+pub(crate) fn needs_runtime(case: &Case) -> bool {
+    case.flows().any(needs_driver)
+}
+
+/// Whether nothing of a flow can be done without a GPU runtime.
+pub(crate) fn needs_driver(flow: &Flow) -> bool {
+    let on_device = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg | Mem::File);
+    flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device)
+}
+
+/// Whether a kernel touches managed memory that is homed elsewhere.
+pub(crate) fn zero_copy(flow: &Flow) -> bool {
+    [flow.src, flow.dst].iter().any(|p| p.mem == Mem::Managed && p.unit != flow.by.at())
+}
+
+/// Whether an operation's call returns only when its bytes have arrived.
+pub(crate) fn is_blocking(flow: &Flow) -> bool {
+    let pageable = |p: &Place| matches!(p.mem, Mem::Paged | Mem::Huge);
+    matches!(flow.by, Mover::Dma { .. } | Mover::Blit { .. })
+        && (pageable(&flow.src) || pageable(&flow.dst))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_take_memory_on_both_ends() {
+        let needs = |text: &str| {
+            let flow: Flow = text.parse().unwrap();
+            of_wire(&flow, flow.by.wire().unwrap())
+        };
+        // Eight ranks that send from and receive into 1 GiB each: 16 GiB of the host's memory.
+        let all = needs("r0.numa0.paged > r7.numa1.paged by mpi@numa0[all_reduce] x 1GiB");
+        assert_eq!(all, [(Unit::Numa(0), Bytes::gib(16))]);
+        let one = needs("r0.numa0.paged > r1.numa0.paged by shm@numa0[send-w1,plain+plain] x 1MiB");
+        assert_eq!(one, [(Unit::Numa(0), Bytes::mib(2))]);
+        let gpus = needs("r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce] x 1GiB");
+        assert_eq!(gpus, [(Unit::Gpu(0), Bytes::gib(2)), (Unit::Gpu(1), Bytes::gib(2))]);
+        assert!(needs("r0.numa0.reg > r1.numa0.reg by mpi@numa0[barrier] x 1B").is_empty());
+    }
+}
