@@ -8,16 +8,13 @@ use std::io;
 
 use pathline_hal::Machine;
 use pathline_schema::{
-    Case, GpuFacts, Member, Message, Ns, Sampled, Settings, StoreFacts, Topology, Unit, World,
+    Case, GpuFacts, Member, Message, Ns, Settings, StoreFacts, Topology, Unit, World,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 use crate::overhead::{Overhead, overhead};
-use crate::plan::Entry;
-
-/// Says why the run must end now, if it must. Asked between visits.
-pub type Interrupt<'a> = &'a dyn Fn() -> Option<String>;
+use crate::task::{Interrupt, Task, Word};
 
 /// The machine that a crew has opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,61 +56,6 @@ fn facts(machine: &Machine) -> BTreeMap<Unit, GpuFacts> {
     let Some(monitor) = &machine.monitor else { return BTreeMap::new() };
     let gpus = machine.topology.gpus.iter();
     gpus.filter_map(|g| Some((Unit::Gpu(g.index), monitor.facts(g.index)?))).collect()
-}
-
-/// Cases to be sampled in turn: one group, or what is left of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Task {
-    /// The cases. All want the same environment.
-    pub entries: Vec<Entry>,
-    /// Samples that some of them already have.
-    pub carried: Vec<Sampled>,
-}
-
-impl Task {
-    /// Environment switches that the process must have been started with.
-    pub fn env(&self) -> BTreeMap<String, String> {
-        self.entries.first().map(|entry| entry.env.clone()).unwrap_or_default()
-    }
-}
-
-/// What is being done with a case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Doing {
-    /// Memory is made and filled, kernels are compiled, repetitions are found, the case is warmed.
-    Bind,
-    /// A few samples.
-    Visit,
-    /// One more operation, and every byte is compared.
-    Verify,
-}
-
-impl Doing {
-    /// In one word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Bind => "bind",
-            Self::Visit => "visit",
-            Self::Verify => "verify",
-        }
-    }
-}
-
-/// What is heard of a crew at work.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(clippy::large_enum_variant, reason = "one at a time is on its way, into a file or a pipe")]
-pub enum Word {
-    /// This begins now. Who hears nothing more knows where it stopped.
-    Now {
-        /// The case.
-        case: Case,
-        /// The step.
-        doing: Doing,
-    },
-    /// A line for the journal.
-    Say(Message),
 }
 
 /// How a task ended.

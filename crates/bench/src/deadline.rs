@@ -2,10 +2,10 @@
 
 use pathline_schema::{Bytes, Case, Flow, Io, Ns, Settings};
 
-use crate::crew::Doing;
 use crate::files;
 use crate::needs::needs_runtime;
 use crate::pool;
+use crate::task::Doing;
 
 /// Any step may take this long: a first touch of a GPU that was asleep, a machine that swaps.
 const AT_LEAST: Ns = Ns::secs(20.0);

@@ -11,12 +11,12 @@ use pathline_schema::{
 use pathline_stats::{Progress, StopRule, half_width};
 
 use crate::bind::bind;
-use crate::crew::{Doing, Interrupt, Task, Word};
 use crate::lane::{Lane, Lap, MAX_REPS};
 use crate::needs;
 use crate::plan::Entry;
 use crate::pool::{self, Pool};
 use crate::start::Starts;
+use crate::task::{Doing, Interrupt, Task, Word};
 use crate::watch::Watch;
 use crate::wires;
 

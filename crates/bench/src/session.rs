@@ -12,11 +12,12 @@ use pathline_schema::{
     SCHEMA_VERSION, Sampled, Settings, Severity, Skip, Topology, Unit, World,
 };
 
-use crate::crew::{About, Crew, Ended, Interrupt, Loss, Task};
+use crate::crew::{About, Crew, Ended, Loss};
 use crate::doubt;
 use crate::needs::needs_runtime;
 use crate::plan::{Entry, Plan};
 use crate::strikes::Strikes;
+use crate::task::{Interrupt, Task};
 use crate::unlike;
 
 /// Why a run could not be written down or taken up again.

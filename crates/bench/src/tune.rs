@@ -13,9 +13,10 @@ use pathline_schema::{
 };
 use pathline_stats::Summary;
 
-use crate::crew::{Crew, Ended, Interrupt, Task};
+use crate::crew::{Crew, Ended};
 use crate::plan::Entry;
 use crate::scope::Scope;
+use crate::task::{Interrupt, Task};
 use crate::tuned::{Best, PathClass, Tuned};
 
 /// How many candidates a round leaves to the next.

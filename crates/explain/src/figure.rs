@@ -339,3 +339,10 @@ pub struct Absence {
     /// Why.
     pub why: String,
 }
+
+/// The least and the greatest; infinite the wrong way round of nothing.
+pub(crate) fn extremes(values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (low, high)
+}

@@ -129,12 +129,12 @@ fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
         unit => format!("{} {unit}", words::number(v)),
     };
     let xs = || curves.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0));
-    let (from, to) = crate::figures::extremes(&xs().collect::<Vec<_>>());
+    let (from, to) = crate::figure::extremes(&xs().collect::<Vec<_>>());
     let span = if from < to { format!("{} to {}", x(from), x(to)) } else { x(to) };
     page.heading(&figure.title, &format!("{}, {span}", curves.y_unit));
     let values: Vec<f64> =
         curves.lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.1.value)).collect();
-    let scale = crate::figures::extremes(&values);
+    let scale = crate::figure::extremes(&values);
     let rows: Vec<(String, String, String)> = curves
         .lines
         .iter()
@@ -187,7 +187,7 @@ fn bars(page: &mut Page, figure: &Figure, all: &Bars) {
     page.heading(&figure.title, &all.unit);
     let longest = all.bars.iter().map(|b| b.label.chars().count()).max().unwrap_or(0);
     let longest = longest.min(page.width - 42);
-    let (_, most) = crate::figures::extremes(
+    let (_, most) = crate::figure::extremes(
         &all.bars.iter().filter_map(|b| b.cell.ceiling.or(b.cell.value)).collect::<Vec<_>>(),
     );
     for bar in &all.bars {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pathline_flow::{Explanation, Network, Stage};
 use pathline_schema::{Case, Node};
 
-use crate::figure::{Cell, Loss, Way};
+use crate::figure::{Cell, Loss, Way, extremes};
 use crate::words;
 
 /// Steps smaller than this share of the peak are rounding.
@@ -173,7 +173,7 @@ impl Class {
             sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
         };
         let (share, rest) = (median(&self.shares), median(&self.rests));
-        let (low, high) = crate::figures::extremes(&self.levels);
+        let (low, high) = extremes(&self.levels);
         // The words of a stage say the share that it lets through; others say who holds it.
         let cause = |why: &String| match why.contains('%') {
             true => why.clone(),

@@ -27,6 +27,7 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Case, Flow, Mem, Mover, Unit};
 
+pub(crate) use crate::figure::extremes;
 use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Doubt, Figure, Line, Matrix};
 use crate::run::{Entry, Quantity, Run, State};
 use crate::words;
@@ -237,12 +238,6 @@ fn shares<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
         (false, a, b) if a == b => format!(" ({a} of the ceiling)"),
         (false, a, b) => format!(" ({}-{b} of the ceiling)", a.trim_end_matches(" %")),
     }
-}
-
-pub(crate) fn extremes(values: &[f64]) -> (f64, f64) {
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    (low, high)
 }
 
 /// How far measured values are from published ones, for the finding of a figure.

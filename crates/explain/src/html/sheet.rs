@@ -37,7 +37,7 @@ pub(super) fn write(h: &mut Html, sheet: &Sheet, title: &str) {
 
 fn extremes(sheet: &Sheet, column: usize) -> (f64, f64) {
     let cells = sheet.rows.iter().filter_map(|(_, cells)| cells.get(column));
-    crate::figures::extremes(&cells.filter_map(value).collect::<Vec<_>>())
+    crate::figure::extremes(&cells.filter_map(value).collect::<Vec<_>>())
 }
 
 fn write_head(h: &mut Html, sheet: &Sheet) {
