@@ -7,8 +7,8 @@ use pathline_validate::{Class, Contradiction, Report};
 
 use super::build::{Attrs, Html, Px};
 use super::number::{count, num, tick};
+use super::page::comparison;
 use super::scale::{Kind, Scale, decimal_ticks, log_bounds};
-use super::{POLICY, SCRIPT, STYLE};
 use crate::agreement::{
     contradiction, farthest, reasons, share, signed, targets_lines, value as value_text,
 };
@@ -28,46 +28,14 @@ const BAND: f64 = 0.1;
 
 /// A page of its own: targets, pictures, tables. `against` names the table.
 pub fn page(report: &Report, against: &str) -> String {
-    let mut h = Html::default();
-    h.trusted("<!doctype html>\n");
-    h.el("html", &[("lang", &"en")], |h| {
-        h.el("head", &[], |h| {
-            h.trusted("<meta charset=\"utf-8\">");
-            h.void("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
-            h.trusted(
-                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-                 <meta name=\"color-scheme\" content=\"light dark\">",
-            );
-            h.leaf("title", &[], format!("{} against {against} - pathline", report.machine));
-            h.el("style", &[], |h| {
-                h.trusted(STYLE);
-            });
-        });
-        h.el("body", &[], |h| {
-            h.el("div", &[("class", &"banner simulated"), ("role", &"note")], |h| {
-                h.leaf("strong", &[], "Simulated").text(" ");
-                h.leaf(
-                    "span",
-                    &[],
-                    format!(
-                        "Predictions are of the model of {}; what they are held against was \
-                         published.",
-                        report.machine
-                    ),
-                );
-            });
-            h.el("main", &[("class", &"top")], |h| write_main(h, report, against));
-            h.trusted("<div id=\"tip\" role=\"status\" hidden></div>");
-            h.el("script", &[], |h| {
-                h.trusted(SCRIPT);
-            });
-        });
-    });
-    h.finish()
+    let told = format!(
+        "Predictions are of the model of {}; what they are held against was published.",
+        report.machine
+    );
+    comparison((&report.machine, against), ("Simulated", &told), |h| write_main(h, report))
 }
 
-fn write_main(h: &mut Html, report: &Report, against: &str) {
-    h.leaf("h1", &[], format!("{} against {against}", report.machine));
+fn write_main(h: &mut Html, report: &Report) {
     let data = report.compared.iter().filter(|c| c.data).count();
     let lead = format!(
         "{} compared, {} left out; {} the model carries as data, which count for no target",

@@ -3,7 +3,7 @@
 use super::agreement::{head, picture};
 use super::build::Html;
 use super::number::{count, num};
-use super::{POLICY, SCRIPT, STYLE};
+use super::page::comparison;
 use crate::agreement::{share, signed};
 use crate::held::{Class, Held};
 use crate::words;
@@ -11,43 +11,14 @@ use crate::words;
 /// A page of its own: pictures, errors by class, every set. `against` names the run, `world` says
 /// whether it was measured on hardware or on the simulator.
 pub fn page(held: &Held, against: &str, world: &str) -> String {
-    let mut h = Html::default();
-    h.trusted("<!doctype html>\n");
-    h.el("html", &[("lang", &"en")], |h| {
-        h.el("head", &[], |h| {
-            h.trusted("<meta charset=\"utf-8\">");
-            h.void("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
-            h.trusted(
-                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-                 <meta name=\"color-scheme\" content=\"light dark\">",
-            );
-            h.leaf("title", &[], format!("{} against {against} - pathline", held.machine));
-            h.el("style", &[], |h| {
-                h.trusted(STYLE);
-            });
-        });
-        h.el("body", &[], |h| {
-            h.el("div", &[("class", &"banner simulated"), ("role", &"note")], |h| {
-                h.leaf("strong", &[], "Predicted").text(" ");
-                let text = format!(
-                    "Durations are those of the model of {}; what they are held against was \
-                     measured {world}.",
-                    held.machine
-                );
-                h.leaf("span", &[], text);
-            });
-            h.el("main", &[("class", &"top")], |h| write_main(h, held, against));
-            h.trusted("<div id=\"tip\" role=\"status\" hidden></div>");
-            h.el("script", &[], |h| {
-                h.trusted(SCRIPT);
-            });
-        });
-    });
-    h.finish()
+    let told = format!(
+        "Durations are those of the model of {}; what they are held against was measured {world}.",
+        held.machine
+    );
+    comparison((&held.machine, against), ("Predicted", &told), |h| write_main(h, held))
 }
 
-fn write_main(h: &mut Html, held: &Held, against: &str) {
-    h.leaf("h1", &[], format!("{} against {against}", held.machine));
+fn write_main(h: &mut Html, held: &Held) {
     h.leaf("p", &[("class", &"lead")], held.lead());
     h.leaf("h2", &[], "Predicted against measured durations");
     h.trusted(&picture(&held.compared(), "measured"));

@@ -15,6 +15,7 @@ pub(crate) mod held;
 mod machine;
 mod matrix;
 mod number;
+mod page;
 mod scale;
 mod sheet;
 mod stacks;
@@ -43,28 +44,24 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 /// is; without one the map is left out. The same report gives the same bytes.
 pub fn render(report: &Report, topology: &Topology, map_svg: &str) -> String {
     let plan = Plan::of(report);
-    let mut h = Html::default();
-    h.trusted("<!doctype html>\n");
-    h.el("html", &[("lang", &"en")], |h| {
-        h.el("head", &[], |h| write_head(h, report));
-        h.el("body", &[], |h| {
-            h.trusted("<a class=\"skip-link\" href=\"#content\">Skip to content</a>");
-            write_banner(h, report);
-            h.el("main", &[("id", &"content")], |h| {
-                // Above the contents, so that the map has the whole width of the page.
-                h.el("div", &[("class", &"top")], |h| write_top(h, report, topology, map_svg));
-                h.el("div", &[("class", &"page")], |h| {
-                    write_nav(h, report, &plan);
-                    h.el("div", &[("class", &"body")], |h| write_body(h, report, &plan));
-                });
-            });
-            h.trusted("<div id=\"tip\" role=\"status\" hidden></div>");
-            h.el("script", &[], |h| {
-                h.trusted(SCRIPT);
+    let world = if report.simulated.is_some() { "SIMULATED, " } else { "" };
+    let most = report.figures.iter().map(|f| match &f.body {
+        Body::Curves(c) => c.lines.len(),
+        _ => 0,
+    });
+    let rules = colour::rules() + &curves::switch_rules(most.max().unwrap_or(0));
+    page::document(&format!("{world}{} - pathline", report.title), &rules, |h| {
+        h.trusted("<a class=\"skip-link\" href=\"#content\">Skip to content</a>");
+        write_banner(h, report);
+        h.el("main", &[("id", &"content")], |h| {
+            // Above the contents, so that the map has the whole width of the page.
+            h.el("div", &[("class", &"top")], |h| write_top(h, report, topology, map_svg));
+            h.el("div", &[("class", &"page")], |h| {
+                write_nav(h, report, &plan);
+                h.el("div", &[("class", &"body")], |h| write_body(h, report, &plan));
             });
         });
-    });
-    h.finish()
+    })
 }
 
 /// Figures with their anchors, by suite in the order of the report.
@@ -106,23 +103,6 @@ impl<'a> Plan<'a> {
         }
         Self { suites }
     }
-}
-
-fn write_head(h: &mut Html, report: &Report) {
-    let world = if report.simulated.is_some() { "SIMULATED, " } else { "" };
-    h.trusted("<meta charset=\"utf-8\">");
-    h.void("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
-    h.trusted("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
-    h.trusted("<meta name=\"color-scheme\" content=\"light dark\">");
-    h.leaf("title", &[], format!("{world}{} - pathline", report.title));
-    let most = report.figures.iter().map(|f| match &f.body {
-        Body::Curves(c) => c.lines.len(),
-        _ => 0,
-    });
-    let switches = curves::switch_rules(most.max().unwrap_or(0));
-    h.el("style", &[], |h| {
-        h.trusted(STYLE).trusted(&colour::rules()).trusted(&switches);
-    });
 }
 
 fn write_banner(h: &mut Html, report: &Report) {

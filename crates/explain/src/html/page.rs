@@ -1,0 +1,49 @@
+//! What all pages have around their content.
+
+use super::build::Html;
+use super::{POLICY, SCRIPT, STYLE};
+
+/// A whole document. `rules` are styles of this page alone, beside those of all.
+pub(super) fn document(title: &str, rules: &str, body: impl FnOnce(&mut Html)) -> String {
+    let mut h = Html::default();
+    h.trusted("<!doctype html>\n");
+    h.el("html", &[("lang", &"en")], |h| {
+        h.el("head", &[], |h| {
+            h.trusted("<meta charset=\"utf-8\">");
+            h.void("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
+            h.trusted("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+            h.trusted("<meta name=\"color-scheme\" content=\"light dark\">");
+            h.leaf("title", &[], title);
+            h.el("style", &[], |h| {
+                h.trusted(STYLE).trusted(rules);
+            });
+        });
+        h.el("body", &[], |h| {
+            body(h);
+            h.trusted("<div id=\"tip\" role=\"status\" hidden></div>");
+            h.el("script", &[], |h| {
+                h.trusted(SCRIPT);
+            });
+        });
+    });
+    h.finish()
+}
+
+/// A page that holds the predictions of a model of `machine` against something: a banner that says
+/// so, and no contents.
+pub(super) fn comparison(
+    (machine, against): (&str, &str),
+    (kind, told): (&str, &str),
+    main: impl FnOnce(&mut Html),
+) -> String {
+    document(&format!("{machine} against {against} - pathline"), "", |h| {
+        h.el("div", &[("class", &"banner simulated"), ("role", &"note")], |h| {
+            h.leaf("strong", &[], kind).text(" ");
+            h.leaf("span", &[], told);
+        });
+        h.el("main", &[("class", &"top")], |h| {
+            h.leaf("h1", &[], format!("{machine} against {against}"));
+            main(h);
+        });
+    })
+}
