@@ -306,6 +306,13 @@ impl<'a> Run<'a> {
         (Some(peak), bound.filter(|b| b.is_finite() && *b > 0.0 && *b < peak * 0.9999))
     }
 
+    /// What a flow gets alone by the description of the machine, GB/s, and what holds it there.
+    pub(crate) fn bound(&self, flow: &Flow) -> Option<(f64, String)> {
+        let told = self.network?.explain(flow).ok()?;
+        let (rate, why) = told.bound.unwrap_or((told.peak, told.narrowest));
+        Some((rate.gbs(), why))
+    }
+
     /// What flows that all last as long can move at once, by the peaks of the links alone and by
     /// what is known beyond them: as often the slowest flow as there are flows.
     pub(crate) fn slowest_limits(&self, case: &Case) -> (Option<f64>, Option<f64>) {

@@ -4,8 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use common::shown::*;
 use common::*;
-use pathline_explain::figure::{Body, Cell, Figure, Report};
+use pathline_explain::figure::{Body, Cell, Figure};
 use pathline_explain::{format, report};
 use pathline_flow::MachineDesc;
 use pathline_schema::{Journal, Measured, Member, Outcome, Rank, Skip, Via, World};
@@ -36,31 +37,12 @@ fn run(ranks: u32, outcomes: Vec<Outcome>) -> Journal {
     journal
 }
 
-fn figure<'a>(report: &'a Report, id: &str) -> &'a Figure {
-    let ids: Vec<&str> = report.figures.iter().map(|f| f.id.as_str()).collect();
-    report.figures.iter().find(|f| f.id == id).unwrap_or_else(|| panic!("no {id} in {ids:?}"))
-}
-
-fn point<'a>(figure: &'a Figure, line: &str, x: f64) -> &'a Cell {
-    let Body::Curves(curves) = &figure.body else { panic!("{} has no curves", figure.id) };
-    let names: Vec<&str> = curves.lines.iter().map(|l| l.name.as_str()).collect();
-    let line = curves.lines.iter().find(|l| l.name == line);
-    let line = line.unwrap_or_else(|| panic!("no {line:?} in {names:?}"));
-    &line.points.iter().find(|p| p.0 == x).unwrap_or_else(|| panic!("{line:?}")).1
-}
-
 fn at<'a>(figure: &'a Figure, row: &str, col: &str) -> &'a Cell {
     let Body::Matrix(m) = &figure.body else { panic!("{} has no matrix", figure.id) };
     let find = |names: &[String], name: &str| names.iter().position(|n| n == name);
     let row = find(&m.rows, row).unwrap_or_else(|| panic!("{:?}", m.rows));
     let col = find(&m.cols, col).unwrap_or_else(|| panic!("{:?}", m.cols));
     &m.cells[row][col]
-}
-
-#[track_caller]
-fn close(value: Option<f64>, expected: f64) {
-    let value = value.expect("a value");
-    assert!((value / expected - 1.0).abs() < 1e-6, "{value}, not {expected}");
 }
 
 /// One operation of `us` by the latest rank, and of so many us by each rank.

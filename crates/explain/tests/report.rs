@@ -2,28 +2,20 @@
 
 mod common;
 
+use common::shown::{bar, figure};
 use common::*;
-use pathline_explain::figure::{Body, Cell, Figure, Report, Tone};
+use pathline_explain::figure::{Body, Cell, Report, Tone};
 use pathline_explain::{report, terminal};
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_schema::{Bytes, Journal, Outcome, StopReason, World};
-
-fn figure<'a>(report: &'a Report, id: &str) -> &'a Figure {
-    let ids: Vec<&str> = report.figures.iter().map(|f| f.id.as_str()).collect();
-    report.figures.iter().find(|f| f.id == id).unwrap_or_else(|| panic!("no {id} in {ids:?}"))
-}
-
-fn bar<'a>(figure: &'a Figure, label: &str) -> &'a Cell {
-    let Body::Bars(bars) = &figure.body else { panic!("no bars") };
-    &bars.bars.iter().find(|b| b.label == label).expect(label).cell
-}
 
 fn headline(report: &Report, part: &str) -> String {
     let found = report.headlines.iter().find(|h| h.text.contains(part));
     found.unwrap_or_else(|| panic!("no '{part}' in {:#?}", report.headlines)).text.clone()
 }
 
-fn close(value: Option<f64>, expected: f64) {
+/// By half a percent.
+fn near(value: Option<f64>, expected: f64) {
     let value = value.expect("a value");
     assert!((value / expected - 1.0).abs() < 0.005, "{value} is not {expected}");
 }
@@ -93,12 +85,12 @@ fn the_ceiling_of_host_memory_is_the_best_that_was_measured() {
     let report = report::build(&host_run(), None);
     let Body::Curves(curves) = &figure(&report, "host-copy-t1").body else { panic!() };
     let (name, height) = &curves.ceilings[0];
-    close(Some(*height), 19.2);
+    near(Some(*height), 19.2);
     assert!(name.contains("measured: copy-avx2-nt, 2 threads, 256MiB"), "{name}");
     let movsb = curves.lines.iter().find(|l| l.name == "movsb").expect("a line");
     let large = &movsb.points.last().expect("points").1;
-    close(large.value, 8.0);
-    close(large.ceiling, 19.2);
+    near(large.value, 8.0);
+    near(large.ceiling, 19.2);
     // A block in the cache has no ceiling in memory.
     assert_eq!(movsb.points[0].1.ceiling, None);
 }
@@ -107,9 +99,9 @@ fn the_ceiling_of_host_memory_is_the_best_that_was_measured() {
 fn a_page_costs_its_bytes_over_the_rate() {
     let report = report::build(&host_run(), None);
     let touch = figure(&report, "host-touch");
-    close(bar(touch, "4KiB page").value, 0.25);
-    close(bar(touch, "2MiB in 4KiB pages").value, 128.0);
-    close(bar(touch, "2MiB huge page").value, 32.0);
+    near(bar(touch, "4KiB page").value, 0.25);
+    near(bar(touch, "2MiB in 4KiB pages").value, 128.0);
+    near(bar(touch, "2MiB huge page").value, 32.0);
     assert!(touch.finding.contains("4.00 times cheaper"), "{}", touch.finding);
 }
 
@@ -129,13 +121,13 @@ fn pairs_make_a_matrix_with_levels_and_published_values() {
     let dma = figure(&report, "pairs-dma");
     let Body::Matrix(m) = &dma.body else { panic!() };
     assert_eq!((m.rows.len(), m.cols.len()), (8, 8));
-    close(m.cells[0][1].value, 50.0);
-    close(m.cells[0][2].value, 37.5);
+    near(m.cells[0][1].value, 50.0);
+    near(m.cells[0][2].value, 37.5);
     assert!(m.cells[3][3].value.is_none());
     // Both ways: the sum of two times 47.5.
     let Body::Matrix(both) = &figure(&report, "pairs-dma-both").body else { panic!() };
-    close(both.cells[0][1].value, 95.0);
-    close(both.cells[1][0].value, 95.0);
+    near(both.cells[0][1].value, 95.0);
+    near(both.cells[1][0].value, 95.0);
     let published = m.cells[0][1].published.as_ref().expect("a published value");
     assert_eq!(published.value, 50.3);
     assert!(published.source.ends_with("Fig 6c"), "{}", published.source);
@@ -157,7 +149,7 @@ fn pairs_make_a_matrix_with_levels_and_published_values() {
 fn fans_are_multiples_of_one() {
     let report = report::build(&mi250x_run(), None);
     // One GPU: 22 GB/s of payload, 44 read + written. Two of a package: 11 each.
-    close(bar(figure(&report, "fan"), "1 GPU").value, 44.0);
+    near(bar(figure(&report, "fan"), "1 GPU").value, 44.0);
     let ratio = figure(&report, "fan-ratio");
     for (label, times) in [
         ("2 GPUs, same package", 1.0),
@@ -165,7 +157,7 @@ fn fans_are_multiples_of_one() {
         ("4 GPUs, spread", 4.0),
         ("all 8 GPUs", 4.0),
     ] {
-        close(bar(ratio, label).value, times);
+        near(bar(ratio, label).value, times);
         assert_eq!(bar(ratio, label).published.as_ref().map(|p| p.value), Some(times));
     }
 }
@@ -175,7 +167,7 @@ fn local_memory_counts_read_and_written_bytes() {
     let report = report::build(&mi250x_run(), None);
     // 700 GB/s of payload are 1400 read + written, of a peak of 1600.
     let cell = bar(figure(&report, "local-bars"), "copy, kernel");
-    close(cell.value, 1400.0);
+    near(cell.value, 1400.0);
     assert_eq!(cell.ceiling, Some(1600.0));
     assert_eq!(cell.published.as_ref().map(|p| p.value), Some(1400.0));
 }
@@ -223,14 +215,14 @@ fn ceilings_come_from_the_network() {
     let report = report::build(&mi250x_run(), Some(&network()));
     let Body::Matrix(m) = &figure(&report, "pairs-dma").body else { panic!() };
     // Four links of 50 GB/s; the copy engine's cap is a tighter bound. One link has 50.
-    close(m.cells[0][1].ceiling, 200.0);
+    near(m.cells[0][1].ceiling, 200.0);
     assert!(m.cells[0][1].bound.is_some_and(|b| b < 55.0), "{:?}", m.cells[0][1].bound);
-    close(m.cells[0][2].ceiling, 50.0);
+    near(m.cells[0][2].ceiling, 50.0);
     // The detour is as wide as its two-link stretches.
-    close(m.cells[1][7].ceiling, 100.0);
+    near(m.cells[1][7].ceiling, 100.0);
     let Body::Matrix(both) = &figure(&report, "pairs-dma-both").body else { panic!() };
-    close(both.cells[0][1].ceiling, 400.0);
-    close(bar(figure(&report, "host-link"), "pinned to GPU, copy engine").ceiling, 36.0);
+    near(both.cells[0][1].ceiling, 400.0);
+    near(bar(figure(&report, "host-link"), "pinned to GPU, copy engine").ceiling, 36.0);
     // 28.3 / 36 = 79 %.
     assert!(headline(&report, "Host to gpu0").contains("21 % below the peak of 36.0 GB/s"));
     assert!(
@@ -244,7 +236,7 @@ fn two_of_a_package_are_bound_by_their_memory() {
     let fan = figure(&report, "fan");
     let (one, two) = (bar(fan, "1 GPU"), bar(fan, "2 GPUs, same package"));
     // Each GPU alone has the same ceiling, so two have twice; what they get together is one's.
-    close(two.ceiling, 2.0 * one.ceiling.expect("a ceiling"));
+    near(two.ceiling, 2.0 * one.ceiling.expect("a ceiling"));
     assert!(two.bound.is_some_and(|b| b < 0.6 * two.ceiling.unwrap()), "{two:?}");
 }
 
@@ -254,8 +246,8 @@ fn a_load_on_the_route_is_felt() {
     let routes = figure(&report, "routes");
     assert!(routes.finding.starts_with("1 of 2 loads are felt"), "{}", routes.finding);
     let cell = bar(routes, "gpu1 to gpu7 beside gpu0 to gpu6");
-    close(cell.value, 43.5);
-    close(cell.ceiling, 87.0);
+    near(cell.value, 43.5);
+    near(cell.ceiling, 87.0);
 }
 
 #[test]
@@ -298,7 +290,7 @@ fn an_unfinished_case_shows_what_it_has() {
     });
     let report = report::build(&journal, None);
     assert!(headline(&report, "cut off").contains("1 case"));
-    close(bar(figure(&report, "host-touch"), "2MiB huge page").value, 32.0);
+    near(bar(figure(&report, "host-touch"), "2MiB huge page").value, 32.0);
 }
 
 #[test]
@@ -306,10 +298,7 @@ fn a_case_of_no_suite_is_shown() {
     let case = "gpu0.vram > gpu3.vram by blit@gpu0 x 1MiB";
     let journal = journal(World::Real, mi250x(), vec![at_rate("", case, 20.0)]);
     let report = report::build(&journal, None);
-    close(
-        bar(figure(&report, "cases"), &format!("r0.{}", case.replace("> ", "> r0."))).value,
-        20.0,
-    );
+    near(bar(figure(&report, "cases"), &format!("r0.{}", case.replace("> ", "> r0."))).value, 20.0);
 }
 
 #[test]
@@ -412,10 +401,10 @@ fn gpus_that_were_read_are_told_with_their_links_and_clocks() {
     let Body::Matrix(matrix) = &figure(&report, "pairs-dma").body else { panic!() };
     let cells: Vec<&Cell> = matrix.cells.iter().flatten().filter(|c| c.value.is_some()).collect();
     // gpu0 to gpu1, over 17 links: 17 x 26.562 = 451.6 GB/s; gpu0 to gpu2, over 18: 478.1 GB/s.
-    close(cells[0].ceiling, 451.6);
-    close(cells[1].ceiling, 478.1);
+    near(cells[0].ceiling, 451.6);
+    near(cells[1].ceiling, 478.1);
     // 478.1 x 25 / 26.562 x 16/17 = 423.5 GB/s.
-    close(cells[1].bound, 423.5);
+    near(cells[1].bound, 423.5);
     assert_eq!(cells[1].gpus[0], "gpu0 1980 MHz, memory 3201 MHz, 214 W, 41 °C");
     let page = pathline_explain::html::render(&report, &journal.topology, "");
     assert!(page.contains("while it ran: gpu0 1980 MHz"));

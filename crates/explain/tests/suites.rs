@@ -2,8 +2,9 @@
 
 mod common;
 
+use common::shown::*;
 use common::*;
-use pathline_explain::figure::{Body, Cell, Figure, Report};
+use pathline_explain::figure::{Body, Report};
 use pathline_explain::report;
 use pathline_flow::MachineDesc;
 use pathline_schema::{Journal, Outcome, World};
@@ -11,21 +12,6 @@ use pathline_schema::{Journal, Outcome, World};
 fn run(outcomes: Vec<Outcome>) -> Journal {
     let topology = MachineDesc::preset("mi250x").expect("the preset").topology();
     journal(World::Simulated("mi250x".into()), topology, outcomes)
-}
-
-fn figure<'a>(report: &'a Report, id: &str) -> &'a Figure {
-    report.figures.iter().find(|f| f.id == id).unwrap_or_else(|| panic!("no figure {id}"))
-}
-
-fn bar<'a>(figure: &'a Figure, label: &str) -> &'a Cell {
-    let Body::Bars(bars) = &figure.body else { panic!("{} has no bars", figure.id) };
-    let found = bars.bars.iter().find(|b| b.label == label);
-    &found.unwrap_or_else(|| panic!("{:?}", bars.bars)).cell
-}
-
-fn close(value: Option<f64>, expected: f64) {
-    let value = value.expect("a value");
-    assert!((value / expected - 1.0).abs() < 1e-6, "{value}, not {expected}");
 }
 
 fn says(report: &Report, part: &str) -> bool {

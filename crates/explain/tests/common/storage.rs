@@ -235,10 +235,10 @@ fn sequential(outcomes: &mut Vec<Outcome>) {
     for gpu in [0, 1] {
         for (stage, iops, copy_us, calls, setup) in [
             ("pipelined-pinned", 2750.0, 25.0, vec![("cudaMemcpyAsync", OPS, 3.0)], vec![]),
-            ("blocking-paged", 1100.0, 120.0, vec![("cudaMemcpy", OPS, 119.0)], vec![]),
+            ("blocking-paged", 1240.0, 120.0, vec![("cudaMemcpy", OPS, 119.0)], vec![]),
             (
                 "blocking-registered",
-                1250.0,
+                1270.0,
                 48.0,
                 vec![("cudaMemcpy", OPS, 47.0)],
                 vec![("cudaHostRegister", 1, 5000.0), ("cudaHostUnregister", 1, 352_000.0)],

@@ -12,7 +12,7 @@ use crate::words;
 
 /// Throughput that grows with less than this power of what is in flight no longer grows: twice as
 /// many in flight give less than 19 % more.
-const GROWS: f64 = 0.25;
+pub(super) const GROWS: f64 = 0.25;
 
 /// Statistics that are compared.
 const PANELS: [(&str, Asked); 4] = [

@@ -4,7 +4,9 @@ mod calls;
 mod doubts;
 mod gaps;
 mod latency;
+mod limits;
 mod rates;
+mod round;
 mod sentences;
 mod stages;
 

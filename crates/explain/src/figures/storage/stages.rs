@@ -1,104 +1,66 @@
 //! Which stage of the way to a GPU is the ceiling: each measured alone, and what follows from them.
 
-use pathline_schema::{Cadence, IoCache, IoEngine, IoOp, IoOrder, IoStage, Mem, Mover};
+use pathline_schema::{Cadence, IoEngine, IoOp, IoOrder, IoStage, Mem, Mover};
 
-use super::{Asked, Job, SUITE, command, gaps, labels};
+use super::limits::{self, REACHES};
+use super::round::Round;
+use super::{Asked, Job, SUITE, calls, command, gaps, labels};
 use crate::figure::{Better, Body, Cell, Column, Figure, Sheet};
 use crate::run::{Entry, Quantity, Run, State};
 use crate::words;
 
-/// A measured value that reaches this share of its prediction is explained by it.
-const EXPLAINS: f64 = 0.9;
+/// A rate that comes so near to that of one stage is that stage's: the others are hidden behind it.
+const HIDES: f64 = 0.95;
 
 /// Stages of one way between files and a GPU, in GB/s.
 pub(super) struct Stages<'b, 'a> {
     pub(super) job: Job<'b, 'a>,
     pub(super) measured: Cell,
     /// The same I/O with host memory at its end: the device and its file system.
-    host: Option<(Job<'b, 'a>, Cell)>,
+    host: Option<Cell>,
     /// The copy of a block between host and GPU alone.
     copy: Option<(f64, Cell)>,
-    /// The same I/O out of or into the page cache: the file system and the CPU.
-    cached: Option<Cell>,
+    /// What the workers could do if only their own time counted.
+    cpu: Option<f64>,
+    follows: Option<Follows>,
+}
+
+/// What follows from the stages.
+#[derive(Debug, Clone, PartialEq)]
+struct Follows {
+    /// GB/s.
+    rate: f64,
+    /// What holds it there, in words.
+    why: String,
 }
 
 impl Stages<'_, '_> {
-    /// What follows for stages that overlap, or that come one after another; GB/s.
-    pub(super) fn predicted(&self) -> Option<f64> {
-        let host = self.host.as_ref()?.1.value?;
-        if self.job.io.engine == IoEngine::Gds {
-            return None;
-        }
-        let copy = self.copy.as_ref()?.0;
-        if self.job.io.stage?.pipelined {
-            return Some(host.min(copy));
-        }
-        // Each worker waits for its copies; those of several workers run beside each other as far
-        // as one link lets them.
-        let workers = f64::from(self.job.io.threads);
-        Some((1.0 / (1.0 / host + 1.0 / (workers * copy))).min(copy))
+    /// What follows from the stages together, GB/s.
+    fn predicted(&self) -> Option<f64> {
+        Some(self.follows.as_ref()?.rate)
     }
 
     pub(super) fn host_rate(&self) -> Option<f64> {
-        self.host.as_ref()?.1.value
-    }
-
-    /// The slowest stage, in words.
-    fn slowest(&self) -> Option<String> {
-        let (host_job, host) = self.host.as_ref()?;
-        let host = host.value?;
-        if let Some((copy, _)) = self.copy.as_ref().filter(|(copy, _)| *copy < host) {
-            return Some(format!("the copy of a block to or from the GPU, {}", words::gbs(*copy)));
-        }
-        if let Some(busy) = host_job.busy().filter(|busy| *busy >= EXPLAINS) {
-            return Some(format!(
-                "the CPU: workers are on a core for {} of the time, {} us an I/O",
-                words::percent(busy.min(1.0)),
-                words::number(host_job.value(Asked::Cpu)?)
-            ));
-        }
-        let cached = self.cached.as_ref().and_then(|c| c.value);
-        if let Some(cached) = cached.filter(|cached| host >= EXPLAINS * cached) {
-            return Some(format!(
-                "the file system: the page cache gives no more, {}",
-                words::gbs(cached)
-            ));
-        }
-        Some(format!("the device and its file system, {}", words::gbs(host)))
+        self.host.as_ref()?.value
     }
 
     /// What holds it up, in a sentence.
-    pub(super) fn verdict(&self) -> Option<String> {
+    fn verdict(&self) -> Option<String> {
         let (measured, host) = (self.measured.value?, self.host_rate()?);
         let of_host = format!("{} of the host's rate", words::percent(measured / host));
-        let Some(predicted) = self.predicted() else {
+        let Some(follows) = &self.follows else {
             return Some(format!("{of_host}; how fast a copy is alone is not in this run"));
         };
-        let reached = words::percent(measured / predicted);
-        let busy = self.job.busy().filter(|busy| *busy >= EXPLAINS);
-        let pipelined = self.job.io.stage.is_some_and(|s| s.pipelined);
-        Some(match (pipelined, measured >= EXPLAINS * predicted, busy) {
-            (true, true, _) => {
-                format!("{of_host}, {reached} of its slowest stage: {}", self.slowest()?)
+        let share = measured / follows.rate;
+        let reached = format!("{of_host}, {} of what follows", words::percent(share));
+        Some(match share {
+            s if s < REACHES => {
+                format!("{reached} from {}; nothing here explains the rest", follows.why)
             }
-            (true, false, Some(busy)) => format!(
-                "{of_host}, {reached} of its slowest stage; the CPU is the ceiling, its workers are \
-                 on a core for {} of the time",
-                words::percent(busy.min(1.0))
-            ),
-            (true, false, None) => {
-                format!("{of_host}, {reached} of its slowest stage: no stage alone explains that")
+            s if s * REACHES > 1.0 => {
+                format!("{reached} from {}: the stages gave less when they ran alone", follows.why)
             }
-            (false, ..) => {
-                let copy = self.copy.as_ref().map(|c| c.0)?;
-                let workers = f64::from(self.job.io.threads);
-                let share = predicted / (workers * copy);
-                format!(
-                    "{of_host}, {reached} of what I/O and copy give one after the other; the copy is {} \
-                     of that time",
-                    words::percent(share)
-                )
-            }
+            _ => format!("{reached}: {}", follows.why),
         })
     }
 }
@@ -124,19 +86,73 @@ fn stages<'b, 'a>(run: &'b Run<'a>, job: Job<'b, 'a>, jobs: &[Job<'b, 'a>]) -> S
     let host = gaps::host_of(&job, jobs)
         .map(|host| (host, host.rate(run)))
         .filter(|(_, cell)| cell.value.is_some());
-    let cached = jobs
-        .iter()
-        .filter(|j| j.gpu().is_none() && j.io.cache == IoCache::Cached)
-        .filter(|j| (j.io.op, j.io.order, j.block()) == (job.io.op, job.io.order, job.block()))
-        .filter(|j| j.store() == job.store() && j.io.threads == job.io.threads)
-        .map(|j| j.rate(run))
-        .filter(|c| c.value.is_some() && job.io.cache == IoCache::Direct)
-        .max_by(|a, b| a.value.unwrap_or(0.0).total_cmp(&b.value.unwrap_or(0.0)));
-    Stages { job, measured: job.rate(run), host, copy: copy(run, &job), cached }
+    let copy = copy(run, &job);
+    let block = job.block().as_f64();
+    let cpu = match (&host, &copy) {
+        (Some((host, _)), Some((rate, _))) => {
+            limits::of_workers(host, in_copies(&job, block / rate)).map(|blocks| blocks * block)
+        }
+        _ => None,
+    };
+    let follows = match (&host, &copy) {
+        (Some((host, _)), Some((rate, _))) => follows(run, &job, host, block / rate, cpu, jobs),
+        _ => None,
+    };
+    Stages { job, measured: job.rate(run), host: host.map(|h| h.1), copy, cpu, follows }
 }
 
-/// How fast blocks are copied alone: from the run, of the memory that they pass, one at a time where
-/// workers wait for each; else from what the case itself says of its copies, if they do not overlap.
+/// Time of its worker that the copy of a block takes, ns: all of it, or the call that starts it.
+fn in_copies(job: &Job<'_, '_>, copy_ns: f64) -> f64 {
+    if job.io.stage.is_some_and(|stage| !stage.pipelined) {
+        return copy_ns;
+    }
+    let all = calls::tallies(job);
+    let calls = all.iter().filter(|(name, around, _)| !around && name.contains("Memcpy"));
+    calls.map(|(.., tally)| tally.ns / tally.count.max(1) as f64).sum()
+}
+
+fn follows(
+    run: &Run,
+    job: &Job<'_, '_>,
+    host: &Job<'_, '_>,
+    copy_ns: f64,
+    cpu: Option<f64>,
+    jobs: &[Job<'_, '_>],
+) -> Option<Follows> {
+    let pipelined = job.io.stage.filter(|_| job.io.engine != IoEngine::Gds)?.pipelined;
+    let block = job.block().as_f64();
+    let files = host.rate(run).value? / block;
+    let round = Round {
+        workers: job.io.threads,
+        depth: job.io.depth,
+        batch: job.io.batch,
+        files,
+        alone: limits::alone(host, jobs).min(host.io.slots() as f64 / files),
+        copy: copy_ns,
+        overlaps: pipelined,
+    };
+    let (rate, copies) = (round.rate(), round.copiers() / copy_ns);
+    if !rate.is_finite() {
+        return None;
+    }
+    if let Some(cpu) = cpu.filter(|cpu| *cpu < rate.min(HIDES * copies) * block) {
+        let most = words::gbs(cpu);
+        let why = format!("the CPU: I/O and calls of its workers leave no more than {most}");
+        return Some(Follows { rate: cpu, why });
+    }
+    let why = if rate >= HIDES * files {
+        limits::of(run, host, jobs)?
+    } else if rate >= HIDES * copies {
+        let how = if pipelined { "" } else { ", which its workers wait for" };
+        format!("the copies{how}, {}", words::gbs(copies * block))
+    } else {
+        "files and copies in turns, with too little in flight to hide either".to_owned()
+    };
+    Some(Follows { rate: cpu.map_or(rate * block, |cpu| cpu.min(rate * block)), why })
+}
+
+/// How fast blocks are copied alone, of the memory that they pass: one after the other where nobody
+/// waits for each; one at a time where workers do, or else what the case itself says of its copies.
 fn copy(run: &Run, job: &Job<'_, '_>) -> Option<(f64, Cell)> {
     let stage = job.io.stage?;
     let writes = job.io.op == IoOp::Write;
@@ -157,11 +173,13 @@ fn copy(run: &Run, job: &Job<'_, '_>) -> Option<(f64, Cell)> {
         let isolated = entry.case.cadence == Cadence::Isolated;
         (
             mem.is_none_or(|m| !alike(m, stage)),
+            // A wait for each copy is no stream of them, nor the other way round.
             isolated == stage.pipelined,
             numa != Some(job.flow.by.at()),
         )
     };
-    let alone = run.entries.iter().filter(fits).min_by_key(unlike).filter(|e| !unlike(e).0);
+    let stands = |entry: &&Entry| matches!(unlike(entry), (false, false, _));
+    let alone = run.entries.iter().filter(fits).min_by_key(unlike).filter(stands);
     if let Some(entry) = alone {
         let cell = run.cell(entry, Quantity::Payload);
         return Some((cell.value?, cell));
@@ -212,8 +230,8 @@ pub(super) fn figure(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
         suite: SUITE.into(),
         title: "Files to GPUs: each stage alone, what follows, and what was measured".into(),
         finding: format!(
-            "{}.{more} What follows is the slowest stage where copies overlap with I/O, else both one \
-             after the other.",
+            "{}.{more} What follows is played: as many blocks as are in flight go round between files \
+             and copies.",
             told.join(". ")
         ),
         command: command(run, ""),
@@ -229,8 +247,8 @@ fn columns() -> Vec<Column> {
     };
     vec![
         column("file and host memory alone", "GB/s"),
-        column("page cache alone", "GB/s"),
-        column("copy alone", "GB/s"),
+        column("copies alone", "GB/s"),
+        column("CPU alone", "GB/s"),
         column("follows", "GB/s"),
         column("measured", "GB/s"),
         column("measured / follows", "%"),
@@ -248,9 +266,9 @@ fn cells(stages: &Stages<'_, '_>) -> Vec<Cell> {
     let copy = stages.copy.as_ref();
     let us = |rate: f64| stages.job.block().as_f64() / rate / 1e3;
     vec![
-        stages.host.as_ref().map(|h| h.1.clone()).unwrap_or_default(),
-        stages.cached.clone().unwrap_or_default(),
+        stages.host.clone().unwrap_or_default(),
         copy.map(|c| c.1.clone()).unwrap_or_default(),
+        if stages.cpu.is_some() { derived(stages.cpu) } else { Cell::default() },
         if predicted.is_some() { derived(predicted) } else { Cell::default() },
         stages.measured.clone(),
         if predicted.is_some() { derived(percent(predicted)) } else { Cell::default() },

@@ -1,0 +1,120 @@
+//! What holds I/O with host memory: told from what is measured beside it, never from what it does
+//! not pass.
+
+use pathline_schema::{Io, IoCache, IoEngine};
+
+use super::{Asked, Job};
+use crate::run::Run;
+use crate::words;
+
+/// What reaches this share of a limit is held by it.
+pub(super) const REACHES: f64 = 0.9;
+
+/// Share of a PCIe link's line rate from which the link is full: headers and acknowledgements take
+/// 5 to 20 % of it, by the size of a packet's payload.
+const LINK_FULL: f64 = 0.8;
+
+/// The limit of I/O between files and host memory, in words.
+pub(super) fn of(run: &Run, host: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> Option<String> {
+    let rate = host.value(Asked::Rate)?;
+    cpu(host)
+        .or_else(|| described(run, host, rate))
+        .or_else(|| link(run, host, rate))
+        .or_else(|| in_flight(host, rate, jobs))
+        .or_else(|| Some(format!("the device and its file system, {}", words::gbs(rate))))
+}
+
+/// Workers that are on a core all the time, and do not just look for completions.
+fn cpu(host: &Job<'_, '_>) -> Option<String> {
+    let busy = host.busy().filter(|busy| *busy >= REACHES)?;
+    let us = host.value(Asked::Cpu).filter(|_| host.io.engine != IoEngine::UringPoll)?;
+    let copies = match host.io.cache {
+        IoCache::Direct => "",
+        IoCache::Cached | IoCache::Cold => ", which copy out of the page cache or into it",
+    };
+    Some(format!(
+        "the CPU: workers{copies} are on a core for {} of the time, {} us a block",
+        words::percent(busy.min(1.0)),
+        words::number(us)
+    ))
+}
+
+/// What the description of the machine says, if it describes the store and its limit is met.
+fn described(run: &Run, host: &Job<'_, '_>, rate: f64) -> Option<String> {
+    let (limit, why) = run.bound(host.flow)?;
+    (rate >= REACHES * limit).then(|| format!("{why}, {}", words::gbs(limit)))
+}
+
+/// The PCIe link of the drive.
+fn link(run: &Run, host: &Job<'_, '_>, rate: f64) -> Option<String> {
+    if host.io.cache != IoCache::Direct {
+        return None;
+    }
+    let device = &run.journal.begin.stores.get(host.store() as usize)?.device;
+    let topology = run.topology();
+    let drive = topology.blocks.iter().find(|b| !device.is_empty() && b.name == *device)?;
+    let link = topology.pci.iter().find(|p| p.address == drive.pci)?.link?;
+    let peak = link.peak().gbs();
+    (peak > 0.0 && rate >= LINK_FULL * peak).then(|| {
+        format!(
+            "the PCIe link of {device}, {} at {} GT/s x {}",
+            words::gbs(peak),
+            link.speed_gts,
+            link.width
+        )
+    })
+}
+
+/// The same with more or with fewer in flight.
+fn in_flight(host: &Job<'_, '_>, rate: f64, jobs: &[Job<'_, '_>]) -> Option<String> {
+    let slots = host.io.slots();
+    let others = || {
+        let alike = jobs.iter().filter(|other| same_work(host, other));
+        alike.filter_map(|other| Some((other.io.slots(), other.value(Asked::Rate)?)))
+    };
+    let more = others().filter(|o| o.0 > slots && o.1 * REACHES > rate);
+    if let Some((n, most)) = more.max_by(|a, b| a.1.total_cmp(&b.1)) {
+        return Some(format!("{slots} in flight are too few: {n} give {}", words::gbs(most)));
+    }
+    let (n, less) = others().filter(|o| o.0 < slots).max_by_key(|o| o.0)?;
+    let power = (rate / less).ln() / (slots as f64 / n as f64).ln();
+    (power < super::gaps::GROWS).then(|| {
+        format!(
+            "the device and its file system: {slots} in flight give {}, {n} gave {}",
+            words::gbs(rate),
+            words::gbs(less)
+        )
+    })
+}
+
+/// Whether two differ in nothing but how many are in flight and by which calls.
+fn same_work(a: &Job<'_, '_>, b: &Job<'_, '_>) -> bool {
+    let plain = |io: &Io| Io { engine: IoEngine::Uring, depth: 1, batch: 1, threads: 1, ..*io };
+    plain(a.io) == plain(b.io)
+        && (a.flow.src, a.flow.dst, a.flow.bytes) == (b.flow.src, b.flow.dst, b.flow.bytes)
+}
+
+/// How long a block takes that is alone in flight, ns: the mean of such a case, at best of the same
+/// memory and calls; infinite if there is none.
+pub(super) fn alone(host: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> f64 {
+    let ends = |job: &Job| (job.flow.src.unit, job.flow.dst.unit, job.flow.bytes, job.flow.by.at());
+    let single = jobs.iter().filter(|o| o.io.slots() == 1 && ends(o) == ends(host));
+    let alike = single.filter(|o| {
+        let work = |io: &Io| (io.op, io.order, io.cache, io.span);
+        work(o.io) == work(host.io) && !o.latencies().is_empty()
+    });
+    let unlike = |o: &&Job| {
+        let memory = |job: &Job| job.flow.io_ends().1.mem;
+        (memory(o) != memory(host), o.io.engine != host.io.engine)
+    };
+    let nearest = alike.min_by_key(unlike).and_then(|o| o.latencies().mean());
+    nearest.map_or(f64::INFINITY, |ns| ns.0)
+}
+
+/// What the workers of a case could do if they did nothing but what takes their own time, blocks a
+/// ns; none where that is not known.
+pub(super) fn of_workers(host: &Job<'_, '_>, beside_ns: f64) -> Option<f64> {
+    let polls = host.io.engine == IoEngine::UringPoll;
+    let own = host.value(Asked::Cpu).filter(|us| *us > 0.0 && !polls)? * 1e3;
+    Some(f64::from(host.io.threads) / (own + beside_ns))
+}

@@ -1,0 +1,176 @@
+//! What files and copies give together: blocks go round between the two, so many and no more.
+
+/// A closed queue. Files serve blocks in the order in which they are asked for: none in less than a
+/// latency, and all of them no faster than their rate. Then each is copied, and its slot asks for
+/// the next one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Round {
+    /// Workers, each with as many slots.
+    pub(super) workers: u32,
+    /// Slots of a worker.
+    pub(super) depth: u32,
+    /// Slots that ask together, and that are waited for together.
+    pub(super) batch: u32,
+    /// What files give with all slots in flight, blocks a ns.
+    pub(super) files: f64,
+    /// Time of a block that nothing else is in flight with, ns.
+    pub(super) alone: f64,
+    /// Time of a copy, ns.
+    pub(super) copy: f64,
+    /// Whether the workers do something else meanwhile, and one engine does all copies. Else each
+    /// worker copies what has come, one after the other, before it asks for more.
+    pub(super) overlaps: bool,
+}
+
+/// Rounds of all slots that are played before any is counted, and that are counted.
+const UNCOUNTED: u64 = 8;
+const COUNTED: u64 = 192;
+
+/// With more slots than this some block is always with the slower of the two.
+const MANY: u64 = 1024;
+
+/// The least index of the smallest.
+fn earliest(times: &[f64]) -> usize {
+    let least = |best: usize, at: usize| if times[at] < times[best] { at } else { best };
+    (0..times.len()).fold(0, least)
+}
+
+impl Round {
+    fn slots(&self) -> u64 {
+        u64::from(self.workers) * u64::from(self.depth)
+    }
+
+    /// Copies at once.
+    pub(super) fn copiers(&self) -> f64 {
+        if self.overlaps { 1.0 } else { f64::from(self.workers) }
+    }
+
+    /// Blocks a ns, once it runs.
+    pub(super) fn rate(&self) -> f64 {
+        if self.slots() > MANY {
+            return self.files.min(self.copiers() / self.copy);
+        }
+        let mut ends = if self.overlaps { self.beside() } else { self.in_turn() };
+        ends.sort_by(f64::total_cmp);
+        let at = |rounds: u64| ends.get((rounds * self.slots()) as usize).copied();
+        match (at(UNCOUNTED), at(UNCOUNTED + COUNTED)) {
+            (Some(from), Some(to)) => (COUNTED * self.slots()) as f64 / (to - from),
+            _ => f64::NAN,
+        }
+    }
+
+    /// When a block is read that is asked for now.
+    fn read(&self, now: f64, last: &mut f64) -> f64 {
+        *last = (now + self.alone).max(*last + 1.0 / self.files);
+        *last
+    }
+
+    fn enough(&self, ends: &[f64]) -> bool {
+        ends.len() as u64 > (UNCOUNTED + COUNTED + 1) * self.slots()
+    }
+
+    /// When each copy ends where workers wait for them.
+    fn in_turn(&self) -> Vec<f64> {
+        let (batch, depth) = (self.batch as usize, self.depth as usize);
+        let mut last = f64::NEG_INFINITY;
+        let mut ends = Vec::new();
+        // Of each worker: when it can ask for more, and when what it has asked for is read.
+        let mut free = vec![0.0; self.workers as usize];
+        let mut flying: Vec<std::collections::VecDeque<f64>> = vec![Default::default(); free.len()];
+        while !self.enough(&ends) {
+            let worker = earliest(&free);
+            let (Some(now), Some(flying)) = (free.get_mut(worker), flying.get_mut(worker)) else {
+                break;
+            };
+            while flying.len() + batch <= depth {
+                flying.extend((0..batch).map(|_| self.read(*now, &mut last)));
+            }
+            // Sleeps until a batch is there.
+            if let Some(there) = flying.get(batch - 1) {
+                *now = there.max(*now);
+            }
+            while let Some(read) = flying.front().filter(|read| **read <= *now) {
+                *now = read.max(*now) + self.copy;
+                flying.pop_front();
+                ends.push(*now);
+            }
+        }
+        ends
+    }
+
+    /// The same where one engine copies beside everything else. It has blocks in the order in which
+    /// they were asked for.
+    fn beside(&self) -> Vec<f64> {
+        let batch = u64::from(self.batch);
+        let (mut last, mut engine) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        let mut ends = Vec::new();
+        // When each batch of slots can ask again, which is in the order in which they asked.
+        let mut free = std::collections::VecDeque::from(vec![0.0; (self.slots() / batch) as usize]);
+        while !self.enough(&ends)
+            && let Some(now) = free.pop_front()
+        {
+            for _ in 0..batch {
+                engine = self.read(now, &mut last).max(engine) + self.copy;
+                ends.push(engine);
+            }
+            free.push_back(engine);
+        }
+        ends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A drive that gives a block each 400 ns, and one alone in as much; copies of 100 ns.
+    const DRIVE: Round = Round {
+        workers: 1,
+        depth: 1,
+        batch: 1,
+        files: 1.0 / 400.0,
+        alone: 400.0,
+        copy: 100.0,
+        overlaps: false,
+    };
+
+    /// But for where in a group of blocks the count begins and ends.
+    #[track_caller]
+    fn takes(round: Round, ns: f64) {
+        let got = 1.0 / round.rate();
+        assert!((got / ns - 1.0).abs() < 0.005, "{got}, not {ns}");
+    }
+
+    /// One block at a time, and all of a worker's in one batch: first they are read, then copied.
+    #[test]
+    fn without_others_times_add_up() {
+        takes(DRIVE, 500.0);
+        takes(Round { overlaps: true, ..DRIVE }, 500.0);
+        // 8 blocks take 400 and 7 x 400 to be read, 8 x 100 to be copied.
+        takes(Round { depth: 8, batch: 8, ..DRIVE }, (8.0 * 400.0 + 8.0 * 100.0) / 8.0);
+        // Four workers on files that take 1600 ns each time, of which four at once: 1700 for four.
+        let four = Round { workers: 4, alone: 1600.0, ..DRIVE };
+        takes(four, 1700.0 / 4.0);
+    }
+
+    /// With two in flight the drive reads one while the other is copied.
+    #[test]
+    fn the_drive_works_while_one_is_copied() {
+        takes(Round { depth: 2, ..DRIVE }, 400.0);
+        takes(Round { depth: 8, overlaps: true, ..DRIVE }, 400.0);
+        // In batches it is the same, if others are read meanwhile.
+        takes(Round { depth: 16, batch: 4, ..DRIVE }, 400.0);
+    }
+
+    /// Copies of 500 ns outlast reads of 400. Who waits for them has read all 8 by the time that it
+    /// has copied the first few, and asks for none until it has copied all: 400 for the first one,
+    /// then 8 x 500. Who does not is held by the copies alone.
+    #[test]
+    fn slow_copies_leave_the_drive_idle() {
+        let slow = Round { depth: 8, copy: 500.0, ..DRIVE };
+        takes(slow, (400.0 + 8.0 * 500.0) / 8.0);
+        takes(Round { overlaps: true, ..slow }, 500.0);
+        // Two workers hide that: 500 / 2 is less than the drive's 400.
+        takes(Round { workers: 2, ..slow }, 400.0);
+    }
+}

@@ -1,0 +1,45 @@
+//! What a report shows, by name.
+
+use pathline_explain::figure::{Body, Cell, Figure, Report};
+use pathline_explain::report;
+use pathline_flow::Network;
+use pathline_schema::Journal;
+
+/// The report of a journal, held against its own topology.
+pub(crate) fn built(journal: &Journal) -> Report {
+    report::build(journal, Some(&Network::from_topology(&journal.topology)))
+}
+
+pub(crate) fn figure<'a>(report: &'a Report, id: &str) -> &'a Figure {
+    let ids: Vec<&str> = report.figures.iter().map(|f| f.id.as_str()).collect();
+    report.figures.iter().find(|f| f.id == id).unwrap_or_else(|| panic!("no {id} in {ids:?}"))
+}
+
+pub(crate) fn point<'a>(figure: &'a Figure, line: &str, x: f64) -> &'a Cell {
+    let Body::Curves(curves) = &figure.body else { panic!("{} has no curves", figure.id) };
+    let names: Vec<&str> = curves.lines.iter().map(|l| l.name.as_str()).collect();
+    let found = curves.lines.iter().find(|l| l.name == line);
+    let found = found.unwrap_or_else(|| panic!("no {line} in {names:?}"));
+    &found.points.iter().find(|p| p.0 == x).unwrap_or_else(|| panic!("{found:?}")).1
+}
+
+pub(crate) fn bar<'a>(figure: &'a Figure, label: &str) -> &'a Cell {
+    let Body::Bars(bars) = &figure.body else { panic!("{} has no bars", figure.id) };
+    let names: Vec<&str> = bars.bars.iter().map(|b| b.label.as_str()).collect();
+    &bars.bars.iter().find(|b| b.label == label).unwrap_or_else(|| panic!("{names:#?}")).cell
+}
+
+pub(crate) fn in_sheet<'a>(figure: &'a Figure, row: &str, column: &str, unit: &str) -> &'a Cell {
+    let Body::Sheet(sheet) = &figure.body else { panic!("{} has no sheet", figure.id) };
+    let names: Vec<&str> = sheet.rows.iter().map(|r| r.0.as_str()).collect();
+    let row = sheet.rows.iter().find(|r| r.0 == row).unwrap_or_else(|| panic!("{names:?}"));
+    let at = sheet.columns.iter().position(|c| c.name == column && c.unit == unit);
+    &row.1[at.unwrap_or_else(|| panic!("{:?}", sheet.columns))]
+}
+
+/// To the last digits that sums of floats leave.
+#[track_caller]
+pub(crate) fn close(value: Option<f64>, expected: f64) {
+    let value = value.expect("a value");
+    assert!((value / expected - 1.0).abs() < 1e-6, "{value}, not {expected}");
+}
