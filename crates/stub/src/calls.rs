@@ -208,6 +208,24 @@ pub(crate) unsafe fn host_pointer(
     unsafe { put(out, address) }
 }
 
+/// The block of a GPU's memory that an address lies in.
+pub(crate) unsafe fn range(
+    node: &mut Node,
+    start: *mut u64,
+    bytes: *mut usize,
+    address: u64,
+) -> Outcome {
+    let (at, block) = node.blocks.find(address, 1).ok_or(status::INVALID_VALUE)?;
+    if !block.is_private() {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: as above.
+    unsafe {
+        put(start, at)?;
+        put(bytes, block.bytes as usize)
+    }
+}
+
 /// Advice: 3 is the preferred location, 5 who accesses it; the processor is -1.
 pub(crate) fn advise(
     node: &mut Node,

@@ -111,6 +111,8 @@ export! {
     cuMemGetInfo_v2 = "cuMemGetInfo" @ 3020 Context (free: *mut usize, total: *mut usize) =>
         calls::mem_info;
     cuMemAlloc_v2 = "cuMemAlloc" @ 3020 Context (out: *mut u64, bytes: usize) => calls::mem_alloc;
+    cuMemGetAddressRange_v2 = "cuMemGetAddressRange" @ 3020 Context
+        (start: *mut u64, bytes: *mut usize, address: u64) => calls::range;
     cuMemFree_v2 = "cuMemFree" @ 3020 Context (address: u64) => calls::mem_free;
     cuMemHostAlloc = "cuMemHostAlloc" @ 2020 Context (out: *mut u64, bytes: usize, flags: u32) =>
         host_alloc;

@@ -88,7 +88,7 @@ pub(crate) fn enter(
             return code;
         }
         Some(Blow::Corrupts) => node.corrupt = true,
-        None => {}
+        Some(Blow::Short) | None => {}
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         admit(node, name, needs)?;

@@ -120,6 +120,7 @@ export! {
     hipHostRegister = Context (address: u64, bytes: usize, flags: u32) => calls::host_register;
     hipHostUnregister = Context (address: u64) => calls::host_unregister;
     hipHostGetDevicePointer = Context (out: *mut u64, address: u64, flags: u32) => calls::host_pointer;
+    hipMemGetAddressRange = Context (start: *mut u64, bytes: *mut usize, address: u64) => calls::range;
     hipMemGetHandleForAddressRange = Context
         (out: *mut i32, address: u64, bytes: usize, kind: i32, flags: u64) => calls::export;
     hipMallocManaged = Context (out: *mut u64, bytes: usize, flags: u32) => calls::managed_alloc;

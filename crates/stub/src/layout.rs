@@ -18,6 +18,10 @@ pub enum Vendor {
     Rccl,
     /// libibverbs.
     Verbs,
+    /// cuFile, over the CUDA beside it.
+    CuFile,
+    /// hipFile, over the HIP beside it.
+    HipFile,
     /// HIP by calls of CUDA (an example of `crates/vendor`, which cargo builds before the tests of that crate) under
     /// the name of HIP 6, over whatever CUDA the process then finds.
     HipOverCuda,
@@ -35,6 +39,8 @@ impl Vendor {
             Self::Nccl => vec![("libnccl.so.2".to_owned(), &["nccl"])],
             Self::Rccl => vec![("librccl.so.1".to_owned(), &["nccl"])],
             Self::Verbs => vec![("libibverbs.so.1".to_owned(), &["ibv_"])],
+            Self::CuFile => vec![("libcufile.so.0".to_owned(), &[CUFILE])],
+            Self::HipFile => vec![("libhipfile.so.0".to_owned(), &[HIPFILE])],
             Self::HipOverCuda => vec![("libamdhip64.so.6".to_owned(), &["hip"])],
             Self::Hip(5) => vec![("libamdhip64.so.5".to_owned(), &["hip"])],
             Self::Hip(6) => vec![
@@ -53,6 +59,11 @@ impl Vendor {
         if !prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             return false;
         }
+        // Those of the runtimes begin with the same letters.
+        let of_files = [CUFILE, HIPFILE].iter().any(|file| name.starts_with(file));
+        if of_files != matches!(self, Self::CuFile | Self::HipFile) {
+            return false;
+        }
         let newer = [
             "hipMemcpyBatchAsync",
             "hipMemAdvise_v2",
@@ -60,7 +71,7 @@ impl Vendor {
             "hipMemGetHandleForAddressRange",
         ];
         match self {
-            Self::Cuda | Self::HipOverCuda | Self::Verbs => true,
+            Self::Cuda | Self::HipOverCuda | Self::Verbs | Self::CuFile | Self::HipFile => true,
             Self::Nccl => name != "ncclAllToAll",
             Self::Rccl => name != "ncclAlltoAll",
             Self::Hip(5) => !newer.contains(&name) && !name.contains("PropertiesR0"),
@@ -70,6 +81,10 @@ impl Vendor {
         }
     }
 }
+
+/// How the functions of cuFile and of hipFile begin.
+const CUFILE: &str = "cuFile";
+const HIPFILE: &str = "hipFile";
 
 /// Names that every library keeps.
 const KEPT: &str = "pathline_stub";
@@ -84,9 +99,7 @@ pub fn lay_out(folder: &Path, vendors: &[Vendor], missing: &[&str]) -> io::Resul
     for vendor in vendors {
         let library = match vendor {
             Vendor::HipOverCuda => "hip_over_cuda",
-            Vendor::Cuda | Vendor::Hip(_) | Vendor::Nccl | Vendor::Rccl | Vendor::Verbs => {
-                "pathline_stub"
-            }
+            _ => "pathline_stub",
         };
         let image = fs::read(built(library)?)?;
         for (file, prefixes) in vendor.files() {
@@ -169,6 +182,8 @@ mod tests {
             Vendor::Hip(7),
             Vendor::Nccl,
             Vendor::Rccl,
+            Vendor::CuFile,
+            Vendor::HipFile,
         ];
         lay_out(folder.path(), &all, &["cuFuncLoad"]).unwrap();
         let of = |name: &str| exported(&folder.path().join(name));
@@ -182,6 +197,9 @@ mod tests {
         assert!(has("libnccl.so.2", "ncclAlltoAll") && !has("libnccl.so.2", "ncclAllToAll"));
         assert!(has("librccl.so.1", "ncclAllToAll") && !has("librccl.so.1", "ncclAlltoAll"));
         assert!(has("librccl.so.1", "ncclSend") && !has("librccl.so.1", "hipMalloc"));
+        assert!(has("libcufile.so.0", "cuFileRead") && !has("libcufile.so.0", "cuInit"));
+        assert!(has("libhipfile.so.0", "hipFileRead") && !has("libhipfile.so.0", "hipInit"));
+        assert!(!has("libcuda.so.1", "cuFileRead") && !has("libamdhip64.so.6", "hipFileRead"));
         for (file, compiles, newer) in [
             ("libamdhip64.so.5", true, false),
             ("libamdhip64.so.6", true, true),

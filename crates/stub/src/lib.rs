@@ -18,14 +18,19 @@
 //! knows nothing of the others but `cuLaunchHostFunc` or `hipLaunchHostFunc`, which put what it does
 //! into streams.
 //!
+//! `cuFile*` and `hipFile*` are libraries that read and write real files, through host memory and a copy
+//! of the runtime beside them.
+//!
 //! `ibv_*` is a library of its own as well: RDMA devices that register memory and send nothing.
 //!
 //! The environment variable [`VARIABLE`] says what the library pretends to be and what goes wrong.
 #![allow(unsafe_code)]
 
 mod acts;
+mod beside;
 mod calls;
 mod cuda;
+mod direct;
 mod entry;
 mod graph;
 mod hip;

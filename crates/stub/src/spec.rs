@@ -22,6 +22,17 @@ pub(crate) enum Blow {
     Slow(u64),
     /// It succeeds, and one byte that it writes is wrong.
     Corrupts,
+    /// It moves half of what it was asked for, and says so.
+    Short,
+}
+
+/// Which way GPU direct says that bytes go. They go through host memory, whatever it says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Way {
+    #[default]
+    Posix,
+    Driver,
+    PeerToPeer,
 }
 
 /// A fault on order.
@@ -55,6 +66,8 @@ pub(crate) struct Fault {
 /// | `slow=cuFoo@5:20` | the call takes 20 ms longer |
 /// | `hang=ncclAllReduce@2` | the call returns, and what it put into the stream never ends |
 /// | `fail=ncclCommGetAsyncError@3:6` | the third look at a communicator finds error 6 |
+/// | `short=cuFileRead@5` | the fifth read of a file moves half of its bytes |
+/// | `gds=nvfs`, `gds=p2p` | which way cuFile and hipFile say that bytes go; the compatible one without |
 /// | `rdma=mlx5_0+mlx5_1` | names of RDMA devices; none without |
 /// | `once=FILE` | faults strike as long as the file is not there, and make it |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,6 +84,7 @@ pub(crate) struct Spec {
     pub(crate) exclusive: bool,
     pub(crate) no_peer: bool,
     pub(crate) rdma: Vec<String>,
+    pub(crate) way: Way,
     pub(crate) once: Option<PathBuf>,
     pub(crate) faults: Vec<Fault>,
 }
@@ -111,6 +125,7 @@ fn fault(kind: &str, value: &str) -> Result<Fault, String> {
         "hang" => (value, Blow::Hangs),
         "crash" => (value, Blow::Crashes),
         "corrupt" => (value, Blow::Corrupts),
+        "short" => (value, Blow::Short),
         _ => return Err(format!("{kind}= is not known")),
     };
     let (call, first, last) = calls(calls_text)?;
@@ -142,6 +157,14 @@ impl FromStr for Spec {
                 "exclusive" => spec.exclusive = true,
                 "nopeer" => spec.no_peer = true,
                 "rdma" => spec.rdma = value.split('+').map(str::to_owned).collect(),
+                "gds" => {
+                    spec.way = match value {
+                        "nvfs" => Way::Driver,
+                        "p2p" => Way::PeerToPeer,
+                        "posix" => Way::Posix,
+                        _ => return Err(format!("{word}: nvfs, p2p or posix")),
+                    };
+                }
                 "once" => spec.once = Some(value.into()),
                 kind => spec.faults.push(fault(kind, value)?),
             }
@@ -190,6 +213,7 @@ mod tests {
             ("fail=cuInit", "no ':NUMBER'"),
             ("fail=@1:2", "name of a function"),
             ("layout=new", "r0000 or r0600"),
+            ("gds=fast", "nvfs, p2p or posix"),
             ("party=cuInit", "party= is not known"),
         ] {
             let error = text.parse::<Spec>().unwrap_err();

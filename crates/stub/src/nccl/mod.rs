@@ -7,10 +7,11 @@
 mod world;
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use crate::beside;
 use crate::node::Handle;
 use crate::spec::Blow;
 use world::{Act, Task, state};
@@ -41,50 +42,16 @@ thread_local! {
 
 type Launch = unsafe extern "C" fn(Handle, unsafe extern "C" fn(*mut c_void), *mut c_void) -> i32;
 
-/// The folder of this file, and whether it is called RCCL.
-fn own_file() -> Option<(PathBuf, bool)> {
-    let mut info = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
-    };
-    // SAFETY: an address of this code; the result is a C string of the linker's, which stays.
-    let name = unsafe {
-        if libc::dladdr(own_file as *const c_void, &raw mut info) == 0 || info.dli_fname.is_null() {
-            return None;
-        }
-        CStr::from_ptr(info.dli_fname)
-    };
-    let file = PathBuf::from(name.to_str().ok()?);
-    let amd = file.file_name()?.to_str()?.contains("rccl");
-    Some((file.parent()?.to_owned(), amd))
-}
-
 /// The runtime's call that puts a function into a stream, from the library beside this one, which
 /// the process has opened before.
 fn launcher() -> Option<Launch> {
     static AT: OnceLock<Option<usize>> = OnceLock::new();
     let find = || {
-        let (folder, amd) = own_file()?;
-        let (prefix, name) = match amd {
+        let (prefix, name) = match beside::is_called("rccl") {
             true => ("libamdhip64.so.", c"hipLaunchHostFunc"),
             false => ("libcuda.so.1", c"cuLaunchHostFunc"),
         };
-        let mut files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-        let file = files.find(|f| {
-            f.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(prefix))
-        })?;
-        let file = std::ffi::CString::new(file.to_str()?).ok()?;
-        // SAFETY: both names are C strings; the library stays open.
-        let at = unsafe {
-            let library = libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
-            if library.is_null() {
-                return None;
-            }
-            libc::dlsym(library, name.as_ptr())
-        };
-        (!at.is_null()).then_some(at as usize)
+        beside::symbol(prefix, name)
     };
     // SAFETY: both functions have this signature.
     (*AT.get_or_init(find)).map(|at| unsafe { std::mem::transmute::<usize, Launch>(at) })
@@ -127,7 +94,7 @@ fn say(name: &'static str, comm: Handle, stream: Handle, act: Act) -> i32 {
         Some(Blow::Slow(ms)) => {
             std::thread::park_timeout(std::time::Duration::from_millis(ms));
         }
-        None => {}
+        Some(Blow::Short) | None => {}
     }
     if !state().knows(comm) {
         return INVALID_ARGUMENT;
@@ -181,7 +148,7 @@ fn struck(name: &'static str) -> Option<i32> {
             std::thread::park_timeout(std::time::Duration::from_millis(ms));
             None
         }
-        Some(Blow::Corrupts) | None => None,
+        Some(Blow::Corrupts | Blow::Short) | None => None,
     }
 }
 

@@ -1,0 +1,582 @@
+//! cuFile and hipFile: real files into the memory of GPUs and back, as both libraries do it where no
+//! direct way is to be had: `pread` into host memory, then a copy of the runtime beside them.
+//!
+//! What they refuse, and how, is what cuFile 1.15.1 (of CUDA 13) did when it was called so, and what
+//! the sources of hipFile 0.2.0 do.
+#![allow(non_snake_case)]
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use crate::beside;
+use crate::node::Handle;
+use crate::spec::{Blow, Spec, Way};
+
+/// `CUfileOpError` and `hipFileOpError_t`, which share their numbers.
+const NO_DRIVER: i32 = 5001;
+const NOT_SUPPORTED: i32 = 5008;
+const RUNTIME_ERROR: i32 = 5011;
+const POINTER_INVALID: i32 = 5012;
+const POINTER_RANGE: i32 = 5014;
+const MAPPING_RANGE: i32 = 5017;
+const FILE_TYPE: i32 = 5018;
+const OPEN_FLAG: i32 = 5019;
+const INVALID_VALUE: i32 = 5022;
+const MEMORY_REGISTERED: i32 = 5023;
+const MEMORY_NOT_REGISTERED: i32 = 5024;
+const HANDLE_NOT_REGISTERED: i32 = 5027;
+const HANDLE_REGISTERED: i32 = 5028;
+const INTERNAL: i32 = 5030;
+/// Where their own statuses begin.
+const BASE: i32 = 5000;
+
+/// `CUfileError_t` and `hipFileError_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Status {
+    own: i32,
+    runtime: i32,
+}
+
+const FINE: Status = Status { own: 0, runtime: 0 };
+
+/// How a call ends, unless it succeeds.
+type Outcome<T = ()> = Result<T, Status>;
+
+fn refuse<T>(own: i32) -> Outcome<T> {
+    Err(Status { own, runtime: 0 })
+}
+
+/// Whose library this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    CuFile,
+    HipFile,
+}
+
+/// `CUfileDescr_t` and `hipFileDescr_t` with a descriptor of Linux.
+#[repr(C)]
+struct Descriptor {
+    kind: i32,
+    fd: i32,
+    _rest: i32,
+    _operations: *const c_void,
+}
+
+/// Counters of one GPU: reads and writes, by way, as words of `CUfilePerGpuStats_t`.
+const GPU_WORDS: usize = 31;
+const FIRST_GPU: usize = 129;
+const NUMBER_OF_GPUS: usize = 128;
+const ALL_WORDS: usize = 625;
+
+/// What the library holds.
+struct World {
+    spec: Spec,
+    calls: BTreeMap<&'static str, u64>,
+    made: Handle,
+    /// By handle, the descriptor that was given and the one that is read and written.
+    files: BTreeMap<Handle, (c_int, c_int)>,
+    memory: BTreeMap<u64, usize>,
+    level: i32,
+    counting: bool,
+    counted: [u64; GPU_WORDS],
+}
+
+static WORLD: Mutex<Option<World>> = Mutex::new(None);
+
+fn with<T>(body: impl FnOnce(&mut World) -> T) -> T {
+    let mut guard = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
+    body(guard.get_or_insert_with(|| World {
+        spec: Spec::from_env().unwrap_or_default(),
+        calls: BTreeMap::new(),
+        made: 0,
+        files: BTreeMap::new(),
+        memory: BTreeMap::new(),
+        level: 0,
+        counting: false,
+        counted: [0; GPU_WORDS],
+    }))
+}
+
+/// What strikes a call. What lasts is done here, and not under the lock.
+fn struck(name: &'static str) -> Option<Blow> {
+    let blow = with(|world| {
+        let nth = world.calls.entry(name).or_default();
+        *nth += 1;
+        let struck = |f: &&crate::spec::Fault| f.call == name && (f.first..=f.last).contains(nth);
+        world.spec.faults.iter().find(struck).map(|f| f.blow.clone())
+    });
+    match blow {
+        Some(Blow::Crashes) => crate::entry::crash(),
+        Some(Blow::Hangs) => loop {
+            std::thread::park();
+        },
+        Some(Blow::Slow(ms)) => {
+            std::thread::park_timeout(std::time::Duration::from_millis(ms));
+            None
+        }
+        other => other,
+    }
+}
+
+fn call(name: &'static str, body: impl FnOnce(&mut World) -> Outcome) -> Status {
+    if let Some(Blow::Fails(own)) = struck(name) {
+        return Status { own, runtime: 0 };
+    }
+    with(body).err().unwrap_or(FINE)
+}
+
+type Copy = unsafe extern "C" fn(u64, u64, usize) -> i32;
+type Range = unsafe extern "C" fn(*mut u64, *mut usize, u64) -> i32;
+
+/// A function of the runtime beside this library.
+fn runtime(family: Family, cuda: &CStr, hip: &CStr) -> Outcome<usize> {
+    let found = match family {
+        Family::CuFile => beside::symbol("libcuda.so.1", cuda),
+        Family::HipFile => beside::symbol("libamdhip64.so.", hip),
+    };
+    found.ok_or(Status { own: INTERNAL, runtime: 0 })
+}
+
+/// Copies between host memory and a GPU's. The status of the runtime is the error.
+fn copy(family: Family, to_gpu: bool, dst: u64, src: u64, bytes: usize) -> Outcome {
+    let at = match to_gpu {
+        true => runtime(family, c"cuMemcpyHtoD_v2", c"hipMemcpyHtoD"),
+        false => runtime(family, c"cuMemcpyDtoH_v2", c"hipMemcpyDtoH"),
+    }?;
+    // SAFETY: the function has this signature; it checks the GPU's end, and the caller holds the host's.
+    let code = unsafe { std::mem::transmute::<usize, Copy>(at)(dst, src, bytes) };
+    if code == 0 { Ok(()) } else { Err(Status { own: RUNTIME_ERROR, runtime: code }) }
+}
+
+/// Bytes of a GPU's memory from an address on.
+fn room(family: Family, address: u64) -> Outcome<u64> {
+    let at = runtime(family, c"cuMemGetAddressRange_v2", c"hipMemGetAddressRange")?;
+    let (mut start, mut bytes) = (0u64, 0usize);
+    // SAFETY: the function has this signature, and both results live through the call.
+    let code = unsafe {
+        std::mem::transmute::<usize, Range>(at)(&raw mut start, &raw mut bytes, address)
+    };
+    match (code, family) {
+        (0, _) => Ok(start + bytes as u64 - address),
+        (crate::status::INVALID_VALUE, Family::CuFile) => refuse(POINTER_INVALID),
+        (crate::status::INVALID_VALUE, Family::HipFile) => refuse(INVALID_VALUE),
+        (runtime, _) => Err(Status { own: RUNTIME_ERROR, runtime }),
+    }
+}
+
+fn open_driver(family: Family, world: &World) -> Outcome {
+    let forbidden = std::env::var("CUFILE_ALLOW_COMPAT_MODE").is_ok_and(|v| v == "false");
+    if family == Family::CuFile && forbidden && world.spec.way == Way::Posix {
+        return refuse(NO_DRIVER);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// Both are null or what the libraries' function takes.
+unsafe fn register_file(
+    family: Family,
+    world: &mut World,
+    out: *mut Handle,
+    descriptor: *const Descriptor,
+) -> Outcome {
+    // SAFETY: the caller's promise.
+    let (Some(out), Some(file)) = (unsafe { out.as_mut() }, unsafe { descriptor.as_ref() }) else {
+        return refuse(INVALID_VALUE);
+    };
+    open_driver(family, world)?;
+    if file.kind != 1 {
+        return refuse(if family == Family::CuFile { INVALID_VALUE } else { NOT_SUPPORTED });
+    }
+    // SAFETY: all zeros is such a structure, which the call fills; a bad descriptor is an error.
+    let (flags, about) = unsafe {
+        let mut about: libc::stat = std::mem::zeroed();
+        let flags = libc::fcntl(file.fd, libc::F_GETFL);
+        if flags < 0 || libc::fstat(file.fd, &raw mut about) != 0 {
+            return refuse(if family == Family::CuFile { INVALID_VALUE } else { INTERNAL });
+        }
+        (flags, about)
+    };
+    if world.files.values().any(|(given, _)| *given == file.fd) {
+        return refuse(HANDLE_REGISTERED);
+    }
+    let used = match family {
+        Family::CuFile => {
+            if !matches!(about.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK) {
+                return refuse(FILE_TYPE);
+            }
+            if flags & libc::O_NOFOLLOW != 0 {
+                return refuse(OPEN_FLAG);
+            }
+            file.fd
+        }
+        // Through the page cache, whatever the program asked for.
+        Family::HipFile => {
+            let path = format!("/proc/self/fd/{}\0", file.fd);
+            // SAFETY: the path is a C string.
+            let used = unsafe {
+                libc::open(path.as_ptr().cast(), flags & !libc::O_DIRECT | libc::O_CLOEXEC)
+            };
+            if used < 0 {
+                return refuse(INTERNAL);
+            }
+            used
+        }
+    };
+    world.made += 64;
+    world.files.insert(world.made, (file.fd, used));
+    *out = world.made;
+    Ok(())
+}
+
+fn forget_file(family: Family, world: &mut World, handle: Handle) {
+    if let (Some((_, used)), Family::HipFile) = (world.files.remove(&handle), family) {
+        // SAFETY: it was opened by `register_file`, and is closed once.
+        unsafe { libc::close(used) };
+    }
+}
+
+fn register_memory(family: Family, world: &mut World, address: u64, bytes: usize) -> Outcome {
+    if address == 0 || bytes == 0 {
+        return refuse(INVALID_VALUE);
+    }
+    if world.memory.contains_key(&address) {
+        return refuse(MEMORY_REGISTERED);
+    }
+    if room(family, address)? < bytes as u64 {
+        return refuse(POINTER_RANGE);
+    }
+    world.memory.insert(address, bytes);
+    Ok(())
+}
+
+/// One read or write, as the program asked for it.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    family: Family,
+    name: &'static str,
+    write: bool,
+    handle: Handle,
+    base: u64,
+    bytes: usize,
+    offset: i64,
+    at: i64,
+}
+
+/// How an I/O fails: by an error number of the kernel, or by a status of the library.
+enum Failure {
+    Number(i32),
+    Status(i32),
+}
+
+impl Asked {
+    fn run(self) -> isize {
+        let failure = match self.transfer() {
+            Ok(done) => return done as isize,
+            Err(failure) => failure,
+        };
+        let number = match (failure, self.family) {
+            // cuFile leaves its own statuses in errno.
+            (Failure::Number(number), _) | (Failure::Status(number), Family::CuFile) => number,
+            (Failure::Status(status), Family::HipFile) => return -(status as isize),
+        };
+        // SAFETY: it is this thread's own.
+        unsafe { *libc::__errno_location() = number };
+        -1
+    }
+
+    fn transfer(self) -> Result<usize, Failure> {
+        let blow = struck(self.name);
+        match blow {
+            Some(Blow::Fails(code)) if code < BASE => return Err(Failure::Number(code)),
+            Some(Blow::Fails(code)) => return Err(Failure::Status(code)),
+            _ => {}
+        }
+        let Some((_, fd)) = with(|world| world.files.get(&self.handle).copied()) else {
+            return Err(match self.family {
+                Family::CuFile => Failure::Number(libc::EINVAL),
+                Family::HipFile => Failure::Status(HANDLE_NOT_REGISTERED),
+            });
+        };
+        if self.offset < 0 || self.at < 0 {
+            return Err(Failure::Status(INVALID_VALUE));
+        }
+        let known = with(|world| world.memory.get(&self.base).map(|bytes| *bytes as u64));
+        let runtime = |status: Status| match status.runtime {
+            0 => Failure::Status(status.own),
+            code => Failure::Number(code),
+        };
+        let room = known.map_or_else(|| room(self.family, self.base).map_err(runtime), Ok)?;
+        if self.at as u64 + self.bytes as u64 > room {
+            return Err(Failure::Status(match self.family {
+                Family::CuFile => MAPPING_RANGE,
+                Family::HipFile => INVALID_VALUE,
+            }));
+        }
+        let short = matches!(blow, Some(Blow::Short));
+        let bytes = if short { self.bytes / 2 } else { self.bytes };
+        let mut stage = Stage::new(bytes);
+        let gpu = self.base + self.at as u64;
+        if self.write {
+            copy(self.family, false, stage.address(), gpu, bytes).map_err(runtime)?;
+        }
+        if self.write && matches!(blow, Some(Blow::Corrupts)) {
+            stage.spoil(bytes / 2);
+        }
+        let done = self.exchange(fd, &mut stage, bytes)?;
+        if !self.write {
+            if matches!(blow, Some(Blow::Corrupts)) {
+                stage.spoil(done / 2);
+            }
+            copy(self.family, true, gpu, stage.address(), done).map_err(runtime)?;
+        }
+        with(|world| world.count(self.family, self.write));
+        Ok(done)
+    }
+
+    fn exchange(self, fd: c_int, stage: &mut Stage, bytes: usize) -> Result<usize, Failure> {
+        let at = stage.address() as *mut c_void;
+        // SAFETY: the stage has so many bytes.
+        let done = unsafe {
+            match self.write {
+                true => libc::pwrite(fd, at, bytes, self.offset),
+                false => libc::pread(fd, at, bytes, self.offset),
+            }
+        };
+        if done < 0 {
+            let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            return Err(Failure::Number(number));
+        }
+        if self.write && self.family == Family::HipFile {
+            // SAFETY: a descriptor of this library.
+            unsafe { libc::fdatasync(fd) };
+        }
+        Ok(done as usize)
+    }
+}
+
+/// Pages of host memory.
+struct Stage {
+    pages: Vec<Page>,
+}
+
+#[repr(align(4096))]
+#[derive(Clone)]
+struct Page([u8; 4096]);
+
+impl Stage {
+    fn new(bytes: usize) -> Self {
+        Self { pages: vec![Page([0; 4096]); bytes.div_ceil(4096).max(1)] }
+    }
+    fn address(&mut self) -> u64 {
+        self.pages.as_mut_ptr() as u64
+    }
+    fn spoil(&mut self, at: usize) {
+        if let Some(page) = self.pages.get_mut(at / 4096) {
+            page.0[at % 4096] ^= 0xff;
+        }
+    }
+}
+
+impl World {
+    fn count(&mut self, family: Family, write: bool) {
+        if family == Family::CuFile && !(self.counting && self.level == 3) {
+            return;
+        }
+        let first = if write { 19 } else { 6 };
+        let way = match self.spec.way {
+            Way::PeerToPeer => 1,
+            Way::Driver => 2,
+            Way::Posix => 3,
+        };
+        for word in [first, first + way] {
+            self.counted[word] += 1;
+        }
+    }
+}
+
+/// # Safety
+/// `out` is null or takes `CUfileStatsLevel3_t`.
+unsafe fn statistics(family: Family, world: &mut World, out: *mut u64) -> Outcome {
+    if out.is_null() || (family == Family::CuFile && world.level < 3) {
+        return refuse(INVALID_VALUE);
+    }
+    let mut words = [0u64; ALL_WORDS];
+    words[NUMBER_OF_GPUS] = 1;
+    words[FIRST_GPU..FIRST_GPU + GPU_WORDS].copy_from_slice(&world.counted);
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), out, ALL_WORDS) };
+    Ok(())
+}
+
+/// # Safety
+/// `out` is null or takes `CUfileDrvProps_t`.
+unsafe fn properties(world: &mut World, out: *mut u32) -> Outcome {
+    if out.is_null() {
+        return refuse(INVALID_VALUE);
+    }
+    let driver = if world.spec.way == Way::Driver { [2, 25] } else { [0, 0] };
+    let peer_to_peer = if world.spec.way == Way::PeerToPeer { 1 << 11 } else { 0 };
+    // Versions, limits of 8 bytes each, what is supported, that compatibility is allowed, features.
+    let words = [driver[0], driver[1], 4, 0, 1024, 0, peer_to_peer, 2, 7, 0, 0, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), out, words.len()) };
+    Ok(())
+}
+
+/// Stores a result.
+///
+/// # Safety
+/// `out` is null or points to a place for it.
+unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
+    // SAFETY: the caller's promise.
+    unsafe { crate::calls::put(out, value) }.or(refuse(INVALID_VALUE))
+}
+
+/// Exports what both libraries have, under the names of one.
+macro_rules! export {
+    ($family:ident $open:ident $register:ident $deregister:ident $buffer:ident $no_buffer:ident
+     $read:ident $write:ident $statistics:ident) => {
+        // SAFETY of all: the name is the vendor's, for whose library this one stands in, and callers
+        // promise what its function takes.
+        // SAFETY: as above.
+        #[unsafe(no_mangle)]
+        extern "C" fn $open() -> Status {
+            call(stringify!($open), |world| open_driver(Family::$family, world))
+        }
+        // SAFETY: as above.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $register(out: *mut Handle, file: *const Descriptor) -> Status {
+            call(stringify!($register), |world| {
+                // SAFETY: as above.
+                unsafe { register_file(Family::$family, world, out, file) }
+            })
+        }
+        // SAFETY: as above.
+        #[unsafe(no_mangle)]
+        extern "C" fn $deregister(handle: Handle) {
+            call(stringify!($deregister), |world| {
+                forget_file(Family::$family, world, handle);
+                Ok(())
+            });
+        }
+        // SAFETY: as above.
+        #[unsafe(no_mangle)]
+        extern "C" fn $buffer(address: u64, bytes: usize, _flags: c_int) -> Status {
+            call(stringify!($buffer), |world| {
+                register_memory(Family::$family, world, address, bytes)
+            })
+        }
+        // SAFETY: as above.
+        #[unsafe(no_mangle)]
+        extern "C" fn $no_buffer(address: u64) -> Status {
+            call(stringify!($no_buffer), |world| match world.memory.remove(&address) {
+                Some(_) => Ok(()),
+                None => refuse(MEMORY_NOT_REGISTERED),
+            })
+        }
+        // SAFETY: as above.
+        #[unsafe(no_mangle)]
+        extern "C" fn $read(
+            handle: Handle,
+            base: u64,
+            bytes: usize,
+            offset: i64,
+            at: i64,
+        ) -> isize {
+            let (family, name) = (Family::$family, stringify!($read));
+            Asked { family, name, write: false, handle, base, bytes, offset, at }.run()
+        }
+        // SAFETY: as above.
+        #[unsafe(no_mangle)]
+        extern "C" fn $write(
+            handle: Handle,
+            base: u64,
+            bytes: usize,
+            offset: i64,
+            at: i64,
+        ) -> isize {
+            let (family, name) = (Family::$family, stringify!($write));
+            Asked { family, name, write: true, handle, base, bytes, offset, at }.run()
+        }
+        // SAFETY: as above.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $statistics(out: *mut u64) -> Status {
+            call(stringify!($statistics), |world| {
+                // SAFETY: as above.
+                unsafe { statistics(Family::$family, world, out) }
+            })
+        }
+    };
+}
+
+export!(CuFile cuFileDriverOpen cuFileHandleRegister cuFileHandleDeregister cuFileBufRegister
+    cuFileBufDeregister cuFileRead cuFileWrite cuFileGetStatsL3);
+export!(HipFile hipFileDriverOpen hipFileHandleRegister hipFileHandleDeregister hipFileBufRegister
+    hipFileBufDeregister hipFileRead hipFileWrite hipFileGetStatsL3);
+
+// SAFETY: as above, for all that follow.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuFileDriverGetProperties(out: *mut u32) -> Status {
+    // SAFETY: as above.
+    call("cuFileDriverGetProperties", |world| unsafe { properties(world, out) })
+}
+
+/// 1.15: 1000 and 10 times the minor version.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuFileGetVersion(out: *mut c_int) -> Status {
+    // SAFETY: as above.
+    call("cuFileGetVersion", |_| unsafe { put(out, 1150) })
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn cuFileSetStatsLevel(level: c_int) -> Status {
+    call("cuFileSetStatsLevel", |world| match level {
+        0..=3 => {
+            world.level = level;
+            Ok(())
+        }
+        _ => refuse(INVALID_VALUE),
+    })
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuFileGetStatsLevel(out: *mut c_int) -> Status {
+    // SAFETY: as above.
+    call("cuFileGetStatsLevel", |world| unsafe { put(out, world.level) })
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn cuFileStatsStart() -> Status {
+    call("cuFileStatsStart", |world| {
+        world.counting = true;
+        Ok(())
+    })
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn cuFileStatsStop() -> Status {
+    call("cuFileStatsStop", |world| {
+        world.counting = false;
+        Ok(())
+    })
+}
+
+/// 0.5.0.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hipFileGetVersion(major: *mut u32, minor: *mut u32, patch: *mut u32) -> Status {
+    // SAFETY: as above.
+    call("hipFileGetVersion", |_| unsafe {
+        put(major, 0)?;
+        put(minor, 5)?;
+        put(patch, 0)
+    })
+}
