@@ -59,6 +59,8 @@ enum Family {
 #[repr(C)]
 struct Descriptor {
     kind: i32,
+    // A union of a number and a pointer.
+    _gap: i32,
     fd: i32,
     _rest: i32,
     _operations: *const c_void,
@@ -155,9 +157,8 @@ fn room(family: Family, address: u64) -> Outcome<u64> {
     let at = runtime(family, c"cuMemGetAddressRange_v2", c"hipMemGetAddressRange")?;
     let (mut start, mut bytes) = (0u64, 0usize);
     // SAFETY: the function has this signature, and both results live through the call.
-    let code = unsafe {
-        std::mem::transmute::<usize, Range>(at)(&raw mut start, &raw mut bytes, address)
-    };
+    let code =
+        unsafe { std::mem::transmute::<usize, Range>(at)(&raw mut start, &raw mut bytes, address) };
     match (code, family) {
         (0, _) => Ok(start + bytes as u64 - address),
         (crate::status::INVALID_VALUE, Family::CuFile) => refuse(POINTER_INVALID),
@@ -572,7 +573,11 @@ extern "C" fn cuFileStatsStop() -> Status {
 /// 0.5.0.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn hipFileGetVersion(major: *mut u32, minor: *mut u32, patch: *mut u32) -> Status {
+unsafe extern "C" fn hipFileGetVersion(
+    major: *mut u32,
+    minor: *mut u32,
+    patch: *mut u32,
+) -> Status {
     // SAFETY: as above.
     call("hipFileGetVersion", |_| unsafe {
         put(major, 0)?;

@@ -96,7 +96,8 @@ fn assemble(
 ) -> Machine {
     let storage: Option<Box<dyn Storage>> = (!stores.is_empty()).then(|| {
         let (memory, gates) = (Rc::clone(&host.memory), Rc::clone(&host.gates));
-        Box::new(LiveStorage::new(stores, origin, memory, gates)) as Box<dyn Storage>
+        let runtime = driver.as_deref().map(Driver::name);
+        Box::new(LiveStorage::new(stores, runtime, origin, memory, gates)) as Box<dyn Storage>
     });
     Machine {
         world: World::Real,

@@ -68,6 +68,10 @@ pub(super) fn on(name: &str, path: &Path, error: &io::Error) -> CallError {
 pub(super) fn ended(name: &str, path: &Path, offset: u64, block: u32, result: i32) -> CallError {
     let thing = format!("{} at {} of {}", Bytes(block.into()), Bytes(offset), path.display());
     if result < 0 {
+        if let Some((reason, way_out, severity)) = super::gds::of_io(name, -result) {
+            let code = i64::from(-result);
+            return CallError::new(severity, name, thing, reason).with_code(code).or_try(way_out);
+        }
         return call(name, thing, &io::Error::from_raw_os_error(-result));
     }
     let reason = match result {

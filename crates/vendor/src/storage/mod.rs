@@ -28,6 +28,8 @@ use pathline_schema::{
 
 use crate::clock::Origin;
 use crate::gate::StartLine;
+use crate::gpu::Family;
+use crate::library::Found;
 use crate::live::Gates;
 use crate::memory::Memory;
 pub(crate) use crew::Crew;
@@ -43,6 +45,32 @@ const LARGEST_BLOCK: u64 = 1 << 30;
 const DEEPEST: u32 = 32_768;
 /// What files hold that must be found wrong.
 const SPOILT: u64 = 0x5b01_17ed_5b01_17ed;
+
+/// Why `io_uring` cannot be had; none if it can.
+pub fn without_rings() -> Option<String> {
+    let error = uring::probe().err()?;
+    let text = error.to_string();
+    let reason = text.split(" (os error").next().unwrap_or(&text);
+    Some(match error.raw_os_error() {
+        Some(libc::ENOSYS) => format!(
+            "the kernel has no io_uring here ({reason}): Linux 5.6 is needed, and a seccomp profile that lets it through; aio and sync go on without"
+        ),
+        Some(libc::EPERM | libc::EACCES) => format!(
+            "io_uring is forbidden here ({reason}): set kernel.io_uring_disabled to 0, or take another seccomp profile; aio and sync go on without"
+        ),
+        _ => format!("no io_uring ({reason})"),
+    })
+}
+
+/// The library of GPU direct that goes with a runtime, how the search for it went, and what there is to
+/// know of this machine for it.
+pub fn direct_library(family: Family) -> (Found, Vec<String>) {
+    let kind = match family {
+        Family::Cuda => gds::Kind::CuFile,
+        Family::Hip => gds::Kind::HipFile,
+    };
+    (gds::found(kind), gds::notes(kind))
+}
 
 /// What is under a place, and why nothing can be measured there. Nothing is written.
 pub fn facts(asked: &Asked) -> StoreFacts {
@@ -76,13 +104,17 @@ pub(crate) struct LiveStorage {
     origin: Origin,
     open: RefCell<BTreeMap<IoId, Open>>,
     made: Cell<u64>,
+    /// Whose library carries GPU direct; none without a GPU.
+    direct: Option<gds::Kind>,
     /// Why there are no rings; none if there are.
     no_rings: OnceCell<Option<String>>,
 }
 
 impl LiveStorage {
+    /// `runtime` is that of the GPUs, as `hal::Driver` names it.
     pub(crate) fn new(
         asked: &[Asked],
+        runtime: Option<&str>,
         origin: Origin,
         memory: Rc<Memory>,
         gates: Rc<Gates>,
@@ -94,22 +126,14 @@ impl LiveStorage {
             origin,
             open: RefCell::default(),
             made: Cell::new(0),
+            direct: runtime.and_then(gds::Kind::of),
             no_rings: OnceCell::new(),
         }
     }
 
     /// Why rings are not to be had.
     fn no_rings(&self) -> Option<&str> {
-        let why = self.no_rings.get_or_init(|| {
-            let error = uring::probe().err()?;
-            let text = error.to_string();
-            let reason = text.split(" (os error").next().unwrap_or(&text);
-            Some(match error.raw_os_error() {
-                Some(libc::ENOSYS) => format!("the kernel has no io_uring here ({reason}): Linux 5.6 is needed, and a seccomp profile that lets it through; aio and sync go on without"),
-                Some(libc::EPERM | libc::EACCES) => format!("io_uring is forbidden here ({reason}): set kernel.io_uring_disabled to 0, or take another seccomp profile; aio and sync go on without"),
-                _ => format!("no io_uring ({reason})"),
-            })
-        });
+        let why = self.no_rings.get_or_init(without_rings);
         why.as_deref()
     }
 
@@ -141,7 +165,7 @@ impl LiveStorage {
             IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll => {
                 self.no_rings().map(str::to_owned)
             }
-            IoEngine::Gds => gds::without(),
+            IoEngine::Gds => gds::without(self.direct),
             IoEngine::Aio | IoEngine::Sync => None,
         }
     }
@@ -223,7 +247,7 @@ impl Storage for LiveStorage {
         let files = self.prepare(&job, seed)?;
         let held = files.iter().zip(0..).all(|(f, n)| f.holds(seed + n, job.io.span.0));
         let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
-        let recruits = Recruits::of(job, &files, self.origin)?;
+        let recruits = Recruits::of(job, &files, self.direct, self.origin)?;
         let cpus = self.memory.cpus(numa);
         let mut threads = Threads::new(recruits.all, cpus, io.depth, self.origin, recruit::close)?;
         for (name, calls) in recruits.calls {

@@ -12,7 +12,7 @@ use super::aio::Aio;
 use super::crew::{Recruit, Tallies, tally};
 use super::engine::{Blocks, Engine, Sync};
 use super::fault;
-use super::gds::Gds;
+use super::gds::{Gds, Kind as Direct};
 use super::place::Entry;
 use super::uring::{Kind, Uring};
 use super::worker::{Parts, Path, Staging, Worker};
@@ -26,8 +26,9 @@ struct One {
     path: Path,
     name: PathBuf,
     staging: Option<Staging>,
-    /// Which GPU the blocks of GPU direct lie in.
+    /// Which GPU the blocks of GPU direct lie in, and whose library carries them.
     gpu: u32,
+    direct: Option<Direct>,
     origin: Origin,
 }
 
@@ -39,7 +40,12 @@ pub(super) struct Recruits {
 }
 
 impl Recruits {
-    pub(super) fn of(job: IoJob, files: &[Rc<Entry>], origin: Origin) -> Result<Self> {
+    pub(super) fn of(
+        job: IoJob,
+        files: &[Rc<Entry>],
+        library: Option<Direct>,
+        origin: Origin,
+    ) -> Result<Self> {
         let IoJob { io, block, host, gpu, .. } = job;
         let bytes = io.slots().saturating_mul(block.0);
         let unfit = |reason: String| CallError::unsupported("open", format!("{io:?}"), reason);
@@ -110,6 +116,7 @@ impl Recruits {
                 name,
                 staging,
                 gpu: gpu_index,
+                direct: library,
                 origin,
             }));
         }
@@ -145,14 +152,26 @@ impl One {
         Ok(Box::new(ring))
     }
 
-    /// cuFile, which works in the GPU's context and maps its memory.
+    /// cuFile or hipFile, which work in the GPU's context and map its memory.
     fn direct(&self, blocks: Blocks, calls: &mut Tallies) -> Result<Box<dyn Engine>> {
-        let begun = self.origin.ns();
-        let mut made = Gds::new(blocks, self.gpu, self.io.writes())?;
-        tally(calls, "cuFileHandleRegister", 1, (self.origin.ns() - begun) as f64);
-        let begun = self.origin.ns();
-        made.register_buffer()?;
-        tally(calls, "cuFileBufRegister", 1, (self.origin.ns() - begun) as f64);
+        let Some(kind) = self.direct else {
+            let reason = "GPU direct needs a GPU, and none is open";
+            return Err(CallError::unsupported("open", self.io.to_string(), reason));
+        };
+        let names = kind.names();
+        let mut begun = self.origin.ns();
+        let mut timed = |call| {
+            let now = self.origin.ns();
+            tally(calls, call, 1, (now - begun) as f64);
+            begun = now;
+        };
+        let first = self.path.first * u64::from(blocks.block);
+        let mut made = Gds::new(kind, blocks, self.gpu, self.io.writes())?;
+        timed(names.register_file);
+        made.register_memory()?;
+        timed(names.register_memory);
+        made.find_way(&self.name, first)?;
+        timed(made.call());
         Ok(Box::new(made))
     }
 

@@ -1,0 +1,325 @@
+//! cuFile and hipFile, bound at run time. Signatures are those of `cufile.h` of CUDA 11.4 to 13 and of
+//! `hipfile.h` of hipFile 0.2 to 0.5, which are near copies; what only newer releases have is
+//! optional.
+
+use std::ffi::{c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::gpu::search::{self, STAND_IN, in_prefixes, prefixes, variable};
+use crate::library::{self, Found, Library, Tried};
+
+/// Whose library: each knows the memory of its vendor's runtime only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::storage) enum Kind {
+    CuFile,
+    HipFile,
+}
+
+impl Kind {
+    /// The library that goes with a runtime, by the name that `hal::Driver` has for that.
+    pub(in crate::storage) fn of(runtime: &str) -> Option<Self> {
+        match runtime {
+            "cuda" => Some(Self::CuFile),
+            "hip" => Some(Self::HipFile),
+            _ => None,
+        }
+    }
+
+    /// As its vendor calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::CuFile => "cuFile",
+            Self::HipFile => "hipFile",
+        }
+    }
+
+    /// As the vendor calls the runtime whose statuses it hands on.
+    pub(super) fn runtime(self) -> &'static str {
+        match self {
+            Self::CuFile => "CUDA",
+            Self::HipFile => "HIP",
+        }
+    }
+
+    /// The names of its functions.
+    pub(in crate::storage) fn names(self) -> &'static Names {
+        match self {
+            Self::CuFile => &CUFILE,
+            Self::HipFile => &HIPFILE,
+        }
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Self::CuFile => "libcufile.so",
+            Self::HipFile => "libhipfile.so",
+        }
+    }
+
+    fn way_out(self) -> &'static str {
+        match self {
+            Self::CuFile => {
+                "it comes with the CUDA toolkit (libcufile) or by pip install nvidia-cufile; LD_LIBRARY_PATH may name its folder"
+            }
+            Self::HipFile => {
+                "it comes with ROCm since 7.14, or from the sources of ROCm/hipFile; LD_LIBRARY_PATH may name its folder"
+            }
+        }
+    }
+}
+
+/// Names of functions.
+#[derive(Debug)]
+pub(in crate::storage) struct Names {
+    pub(super) open: &'static str,
+    pub(in crate::storage) register_file: &'static str,
+    deregister_file: &'static str,
+    pub(in crate::storage) register_memory: &'static str,
+    pub(super) deregister_memory: &'static str,
+    pub(in crate::storage) read: &'static str,
+    pub(in crate::storage) write: &'static str,
+    statistics: &'static str,
+}
+
+macro_rules! names {
+    ($prefix:literal) => {
+        Names {
+            open: concat!($prefix, "DriverOpen"),
+            register_file: concat!($prefix, "HandleRegister"),
+            deregister_file: concat!($prefix, "HandleDeregister"),
+            register_memory: concat!($prefix, "BufRegister"),
+            deregister_memory: concat!($prefix, "BufDeregister"),
+            read: concat!($prefix, "Read"),
+            write: concat!($prefix, "Write"),
+            statistics: concat!($prefix, "GetStatsL3"),
+        }
+    };
+}
+
+static CUFILE: Names = names!("cuFile");
+static HIPFILE: Names = names!("hipFile");
+
+/// `CUfileError_t` and `hipFileError_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Status {
+    /// Of the library.
+    pub(super) own: i32,
+    /// Of the runtime under it.
+    pub(super) runtime: i32,
+}
+
+/// `CUfileDescr_t` and `hipFileDescr_t` with a descriptor of Linux.
+#[repr(C)]
+pub(super) struct Descriptor {
+    pub(super) kind: i32,
+    // A union of a number and a pointer.
+    pub(super) fd: usize,
+    pub(super) operations: *const c_void,
+}
+/// `CU_FILE_HANDLE_TYPE_OPAQUE_FD`, `hipFileHandleTypeOpaqueFD`
+pub(super) const OPAQUE_FD: i32 = 1;
+
+pub(super) type Handle = *mut c_void;
+type Open = unsafe extern "C" fn() -> Status;
+type RegisterFile = unsafe extern "C" fn(*mut Handle, *mut Descriptor) -> Status;
+type DeregisterFile = unsafe extern "C" fn(Handle);
+type RegisterMemory = unsafe extern "C" fn(u64, usize, c_int) -> Status;
+type DeregisterMemory = unsafe extern "C" fn(u64) -> Status;
+type Move = unsafe extern "C" fn(Handle, u64, usize, i64, i64) -> isize;
+type Fill = unsafe extern "C" fn(*mut u64) -> Status;
+type SetLevel = unsafe extern "C" fn(c_int) -> Status;
+type GetNumber = unsafe extern "C" fn(*mut c_int) -> Status;
+type GetVersion = unsafe extern "C" fn(*mut u32, *mut u32, *mut u32) -> Status;
+
+/// How counting is switched: its level, and whether it runs. hipFile counts unless
+/// `HIPFILE_STATS_LEVEL` is 0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Switches {
+    pub(super) set_level: SetLevel,
+    pub(super) level: GetNumber,
+    pub(super) start: Open,
+    pub(super) stop: Open,
+}
+
+/// The functions, with what the library says of itself.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) kind: Kind,
+    path: PathBuf,
+    /// `1.15`, `0.5.0`; empty if it does not say.
+    pub(super) version: String,
+    /// Whether it only stands in for the real one.
+    stands_in: bool,
+    pub(super) open: Open,
+    pub(super) register_file: RegisterFile,
+    pub(super) deregister_file: DeregisterFile,
+    pub(super) register_memory: RegisterMemory,
+    pub(super) deregister_memory: DeregisterMemory,
+    pub(super) read: Move,
+    pub(super) write: Move,
+    /// Since cuFile 1.15 and hipFile 0.5: counters of each GPU, by the way that bytes went.
+    pub(super) statistics: Option<Fill>,
+    pub(super) switches: Option<Switches>,
+    /// Of cuFile; hipFile has it and says that it is not implemented.
+    pub(super) properties: Option<Fill>,
+}
+
+/// Takes a symbol for a function of the type that it goes to; none if the library lacks it.
+macro_rules! optional {
+    ($library:expr, $name:expr, $signature:ty) => {
+        $library.symbol($name).map(|at| {
+            // SAFETY: the symbol has the signature of the field that it goes to, which the vendor's
+            // header fixes.
+            unsafe { std::mem::transmute::<*mut std::ffi::c_void, $signature>(at.as_ptr()) }
+        })
+    };
+}
+macro_rules! bind {
+    ($library:expr, $name:expr, $signature:ty) => {
+        optional!($library, $name, $signature).ok_or_else(|| format!("it lacks {}", $name))?
+    };
+}
+pub(super) use {bind, optional};
+
+impl Bound {
+    fn bind(kind: Kind, library: &Library) -> Result<Self, String> {
+        let names = kind.names();
+        let cufile = kind == Kind::CuFile;
+        let switches = || {
+            Some(Switches {
+                set_level: optional!(library, "cuFileSetStatsLevel", SetLevel)?,
+                level: optional!(library, "cuFileGetStatsLevel", GetNumber)?,
+                start: optional!(library, "cuFileStatsStart", Open)?,
+                stop: optional!(library, "cuFileStatsStop", Open)?,
+            })
+        };
+        let properties = optional!(library, "cuFileDriverGetProperties", Fill);
+        Ok(Self {
+            kind,
+            path: library.path.clone(),
+            version: version(kind, library),
+            stands_in: library.symbol(STAND_IN).is_some(),
+            open: bind!(library, names.open, Open),
+            register_file: bind!(library, names.register_file, RegisterFile),
+            deregister_file: bind!(library, names.deregister_file, DeregisterFile),
+            register_memory: bind!(library, names.register_memory, RegisterMemory),
+            deregister_memory: bind!(library, names.deregister_memory, DeregisterMemory),
+            read: bind!(library, names.read, Move),
+            write: bind!(library, names.write, Move),
+            statistics: optional!(library, names.statistics, Fill),
+            switches: if cufile { switches() } else { None },
+            properties: properties.filter(|_| cufile),
+        })
+    }
+
+    /// `cuFile 1.15`
+    pub(super) fn title(&self) -> String {
+        format!("{} {}", self.kind.name(), self.version).trim_end().to_owned()
+    }
+}
+
+fn version(kind: Kind, library: &Library) -> String {
+    let (mut major, mut minor, mut patch) = (0, 0, 0);
+    match kind {
+        Kind::CuFile => {
+            let Some(get) = optional!(library, "cuFileGetVersion", GetNumber) else {
+                return String::new();
+            };
+            let mut number = 0;
+            // SAFETY: it stores one number, and may be called before the driver is open.
+            let status = unsafe { get(&raw mut number) };
+            // 1.15 is 1150.
+            if status.own == 0 {
+                format!("{}.{}", number / 1000, number % 1000 / 10)
+            } else {
+                String::new()
+            }
+        }
+        Kind::HipFile => {
+            let Some(get) = optional!(library, "hipFileGetVersion", GetVersion) else {
+                return String::new();
+            };
+            // SAFETY: it stores three numbers.
+            let status = unsafe { get(&raw mut major, &raw mut minor, &raw mut patch) };
+            if status.own == 0 { format!("{major}.{minor}.{patch}") } else { String::new() }
+        }
+    }
+}
+
+/// The library and what was tried before it, looked for once.
+fn searched(kind: Kind) -> &'static (Option<Bound>, Vec<Tried>) {
+    static CUFILE: OnceLock<(Option<Bound>, Vec<Tried>)> = OnceLock::new();
+    static HIPFILE: OnceLock<(Option<Bound>, Vec<Tried>)> = OnceLock::new();
+    let once = match kind {
+        Kind::CuFile => &CUFILE,
+        Kind::HipFile => &HIPFILE,
+    };
+    once.get_or_init(|| library::first(places(kind), |library| Bound::bind(kind, &library)))
+}
+
+/// The library, or why there is none.
+pub(super) fn bound(kind: Kind) -> Result<&'static Bound, String> {
+    let (found, tried) = searched(kind);
+    found.as_ref().ok_or_else(|| {
+        let why = tried.last().map_or("", |t| t.why.as_str());
+        format!("no {}.0 ({why}): {}", kind.file(), kind.way_out())
+    })
+}
+
+/// The library as a list of all libraries has it.
+pub(in crate::storage) fn found(kind: Kind) -> Found {
+    let (bound, tried) = searched(kind);
+    Found {
+        what: kind.name(),
+        path: bound.as_ref().map(|b| b.path.clone()),
+        version: bound.as_ref().map_or_else(String::new, |b| b.version.clone()),
+        tried: tried.clone(),
+        costs: "files are not read into GPU memory by GPU direct; staging needs no library",
+        way_out: kind.way_out(),
+    }
+}
+
+fn places(kind: Kind) -> Vec<PathBuf> {
+    let file = format!("{}.0", kind.file());
+    let mut places: Vec<PathBuf> =
+        [file.as_str(), kind.file()].into_iter().filter_map(search::bare).collect();
+    // The linker would find these, too; here they are looked at before they are opened.
+    let mut folders = library::folders("LD_LIBRARY_PATH");
+    match kind {
+        Kind::CuFile => {
+            for toolkit in library::starting_with(Path::new("/usr/local"), "cuda").iter().rev() {
+                let inside = ["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
+                folders.extend(inside.map(|folder| toolkit.join(folder)));
+            }
+            let wheels = ["nvidia/cu13/lib", "nvidia/cufile/lib"];
+            folders.extend(in_prefixes(&prefixes(), &wheels));
+        }
+        Kind::HipFile => {
+            folders.extend(variable("ROCM_PATH").map(|root| root.join("lib")));
+            let trees = library::starting_with(Path::new("/opt"), "rocm");
+            folders.extend(trees.iter().rev().map(|tree| tree.join("lib")));
+            folders.extend(in_prefixes(
+                &prefixes(),
+                &["_rocm_sdk_core/lib", "_rocm_sdk_libraries/lib"],
+            ));
+        }
+    }
+    places.extend(folders.iter().map(|folder| folder.join(&file)).filter(|f| f.exists()));
+    places
+}
+
+/// Why GPU direct cannot be had with the GPUs of a runtime; none if nothing is known against it.
+pub(in crate::storage) fn without(kind: Option<Kind>) -> Option<String> {
+    let Some(kind) = kind else { return Some("GPU direct needs a GPU, and none is open".into()) };
+    let bound = match bound(kind) {
+        Ok(bound) => bound,
+        Err(why) => return Some(why),
+    };
+    // Seen of 1.15.1: it reads the list until its end, which never comes.
+    let hangs = kind == Kind::CuFile && !bound.stands_in && !Path::new("/proc/modules").exists();
+    hangs.then(|| {
+        "cuFileDriverOpen never returns where there is no /proc/modules: cuFile needs a kernel with loadable modules".into()
+    })
+}

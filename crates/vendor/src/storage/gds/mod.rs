@@ -1,0 +1,197 @@
+//! GPU direct: a file and a GPU's memory without host memory of ours between, by cuFile or hipFile.
+//! Whether the library has host memory of its own between is looked at and said.
+
+mod library;
+mod status;
+mod way;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::OnceLock;
+
+use pathline_hal::{CallError, Result};
+
+use super::engine::{Blocks, Ended, Engine};
+use crate::library::Library;
+use library::{Bound, Descriptor, Handle, OPAQUE_FD, Status, bind, bound, optional};
+pub(super) use library::{Kind, found, without};
+pub(super) use status::of_io;
+use way::Way;
+pub(super) use way::notes;
+
+/// Makes a GPU current in this thread, as both libraries need it. A context of CUDA is held until the
+/// process ends, as by the driver.
+fn enter(kind: Kind, gpu: u32) -> Result<()> {
+    let refuse = |why: &str| CallError::unsupported(kind.name(), format!("gpu{gpu}"), why);
+    let code = match kind {
+        Kind::CuFile => enter_cuda(gpu),
+        Kind::HipFile => enter_hip(gpu),
+    };
+    match code {
+        Ok(0) => Ok(()),
+        Ok(code) => Err(refuse("it cannot be made current").with_code(code.into())),
+        Err(why) => Err(refuse(&why)),
+    }
+}
+
+fn enter_cuda(gpu: u32) -> std::result::Result<i32, String> {
+    type Get = unsafe extern "C" fn(*mut i32, i32) -> i32;
+    type Retain = unsafe extern "C" fn(*mut usize, i32) -> i32;
+    type Set = unsafe extern "C" fn(usize) -> i32;
+    let library = Library::loaded("libcuda.so.1").ok_or("CUDA's driver is not open")?;
+    let get = bind!(library, "cuDeviceGet", Get);
+    let retain = bind!(library, "cuDevicePrimaryCtxRetain", Retain);
+    let set = bind!(library, "cuCtxSetCurrent", Set);
+    let (mut device, mut context) = (0, 0);
+    // SAFETY: each stores one number; the driver was initialised before any of its memory was taken.
+    Ok(unsafe {
+        match get(&raw mut device, gpu.cast_signed()) {
+            0 => match retain(&raw mut context, device) {
+                0 => set(context),
+                code => code,
+            },
+            code => code,
+        }
+    })
+}
+
+fn enter_hip(gpu: u32) -> std::result::Result<i32, String> {
+    type Set = unsafe extern "C" fn(i32) -> i32;
+    // The one that the driver has opened is in the process under one of these names.
+    const RUNTIMES: [&str; 4] =
+        ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
+    let library = RUNTIMES.iter().find_map(|name| Library::loaded(name));
+    let library = library.ok_or("the HIP runtime is not open")?;
+    let set = bind!(library, "hipSetDevice", Set);
+    // SAFETY: it takes a number.
+    Ok(unsafe { set(gpu.cast_signed()) })
+}
+
+/// Opens the library's driver, once in a process.
+fn open(library: &'static Bound) -> Result<()> {
+    static CUFILE: OnceLock<Status> = OnceLock::new();
+    static HIPFILE: OnceLock<Status> = OnceLock::new();
+    let once = match library.kind {
+        Kind::CuFile => &CUFILE,
+        Kind::HipFile => &HIPFILE,
+    };
+    // SAFETY: it takes nothing, and is called once.
+    let told = *once.get_or_init(|| unsafe { (library.open)() });
+    status::outcome(library.kind, library.kind.names().open, "its driver", told)
+}
+
+/// The same file once more. cuFile refuses descriptors that were opened with `O_NOFOLLOW` (status
+/// 5019), as files that were made here are, and takes each descriptor once.
+fn again(file: &File, write: bool) -> Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let opened =
+        OpenOptions::new().read(true).write(write).custom_flags(libc::O_DIRECT).open(&path);
+    opened.map_err(|error| super::fault::on("open", Path::new(&path), &error))
+}
+
+/// GPU direct in one worker: an I/O ends before the call returns.
+#[derive(Debug)]
+pub(super) struct Gds {
+    library: &'static Bound,
+    handle: Handle,
+    blocks: Blocks,
+    /// What is registered.
+    _file: File,
+    writes: bool,
+    registered: bool,
+    way: Way,
+    next: Option<(u32, bool, u64)>,
+}
+
+impl Gds {
+    /// For the calling thread. `blocks` lie in the GPU's memory.
+    pub(super) fn new(kind: Kind, blocks: Blocks, gpu: u32, writes: bool) -> Result<Self> {
+        let library =
+            bound(kind).map_err(|why| CallError::unsupported(kind.name(), "GPU direct", why))?;
+        enter(kind, gpu)?;
+        open(library)?;
+        let file = again(&blocks.file, writes)?;
+        let fd = file.as_raw_fd().cast_unsigned() as usize;
+        let mut descriptor = Descriptor { kind: OPAQUE_FD, fd, operations: ptr::null() };
+        let mut handle = ptr::null_mut();
+        // SAFETY: both live through the call; the descriptor stays open as long as this.
+        let told = unsafe { (library.register_file)(&raw mut handle, &raw mut descriptor) };
+        status::of_file(kind, kind.names().register_file, &file, told)?;
+        let way = Way::Untold;
+        let (registered, next) = (false, None);
+        Ok(Self { library, handle, blocks, _file: file, writes, registered, way, next })
+    }
+
+    /// Maps the slots' memory for the device.
+    pub(super) fn register_memory(&mut self) -> Result<()> {
+        let bytes = self.blocks.slots as usize * self.blocks.block as usize;
+        // SAFETY: memory of the GPU that the caller holds until this is gone.
+        let told = unsafe { (self.library.register_memory)(self.blocks.memory, bytes, 0) };
+        let kind = self.library.kind;
+        let thing = format!("{} of the GPU's memory", pathline_schema::Bytes(bytes as u64));
+        status::outcome(kind, kind.names().register_memory, thing, told)?;
+        self.registered = true;
+        Ok(())
+    }
+
+    /// Does the first block, by which the library shows the way that it takes.
+    pub(super) fn find_way(&mut self, path: &Path, offset: u64) -> Result<()> {
+        let (write, block) = (self.writes, self.blocks.block);
+        let (result, way) = way::watch(self.library, write, || self.transfer(0, write, offset));
+        if result != block.cast_signed() {
+            return Err(super::fault::ended(self.call(), path, offset, block, result));
+        }
+        self.way = way;
+        Ok(())
+    }
+
+    fn transfer(&self, slot: u32, write: bool, offset: u64) -> i32 {
+        let call = if write { self.library.write } else { self.library.read };
+        let block = self.blocks.block;
+        let at = i64::from(slot) * i64::from(block);
+        // SAFETY: a registered handle, and a block inside the registered memory of the GPU.
+        let done = unsafe {
+            call(self.handle, self.blocks.memory, block as usize, offset.cast_signed(), at)
+        };
+        let number = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        status::ended(done, number)
+    }
+}
+
+impl Engine for Gds {
+    fn call(&self) -> &'static str {
+        let names = self.library.kind.names();
+        if self.writes { names.write } else { names.read }
+    }
+    fn words(&self) -> String {
+        way::words(self.library, self.way)
+    }
+    fn push(&mut self, slot: u32, write: bool, offset: u64) {
+        self.next = Some((slot, write, offset));
+    }
+    fn enter(&mut self, _: u32, ended: &mut Vec<Ended>) -> io::Result<()> {
+        let Some((slot, write, offset)) = self.next.take() else { return Ok(()) };
+        ended.push((slot, self.transfer(slot, write, offset)));
+        Ok(())
+    }
+    fn let_go(&mut self) -> Option<&'static str> {
+        if !std::mem::take(&mut self.registered) {
+            return None;
+        }
+        // SAFETY: registered once, let go once.
+        unsafe { (self.library.deregister_memory)(self.blocks.memory) };
+        Some(self.library.kind.names().deregister_memory)
+    }
+}
+
+impl Drop for Gds {
+    fn drop(&mut self) {
+        self.let_go();
+        // SAFETY: registered by `new`, once.
+        unsafe { (self.library.deregister_file)(self.handle) };
+    }
+}
