@@ -118,6 +118,19 @@ fn a_host_without_rdma_devices_skips_registration() {
     assert!(said.starts_with("skipped: ") && said.contains("no RDMA device"), "{said}");
     let doctor = text(&node.pathline(&["doctor"]).stdout);
     assert!(doctor.contains("libibverbs: no RDMA device ("), "{doctor}");
+    assert!(doctor.contains("\nio_uring: "), "{doctor}");
+    assert!(doctor.contains("\ncuFile: "), "{doctor}");
+}
+
+#[test]
+fn doctor_names_the_library_of_gpu_direct() {
+    let node = Node::new("gpus=1");
+    lay_out(&node.path("lib"), &[Vendor::CuFile], &[]).unwrap();
+    let doctor = text(&node.pathline(&["doctor"]).stdout);
+    let line = doctor.lines().find(|line| line.starts_with("cuFile: "));
+    let line = line.unwrap_or_default();
+    assert!(line.starts_with("cuFile: 1.15 (") && line.contains("libcufile.so.0"), "{doctor}");
+    assert!(doctor.contains("nvidia-fs"), "{doctor}");
 }
 
 const PAIR: &str = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB";

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use pathline_hal::{Machine, conformance};
+use pathline_vendor::storage::{direct_library, without_rings};
 use pathline_vendor::{
     Found, Opened, Runtime, beside, management, mpi_library, other_runtime, rdma_devices, runtime,
     ucx_library, writable,
@@ -32,6 +33,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
     }
     others(&runtime);
     between();
+    files(&runtime, brief);
     folders(&runtime);
     runtime.note.iter().chain(&runtime.numbering()).for_each(|note| outln!("note: {note}"));
     let Opened { machine, without } = pathline_vendor::open(topology, runtime);
@@ -104,6 +106,17 @@ fn between() {
         Ok(found) => outln!("{found}"),
         Err(why) => outln!("libibverbs: not found: {why}"),
     }
+}
+
+/// What reads and writes files: calls of the kernel, and GPU direct of the runtime's vendor.
+fn files(runtime: &Runtime, brief: bool) {
+    match without_rings() {
+        Some(why) => outln!("io_uring: {why}"),
+        None => outln!("io_uring: the kernel has it"),
+    }
+    let (found, notes) = direct_library(runtime.family);
+    library(&found, brief);
+    notes.iter().for_each(|note| outln!("    {note}"));
 }
 
 /// Where files go.

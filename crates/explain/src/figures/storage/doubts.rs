@@ -138,13 +138,18 @@ fn outliers(run: &Run, job: &Job<'_, '_>) -> Option<String> {
     ))
 }
 
-/// GPU direct that is not direct.
+/// GPU direct that is not direct, or of which the library does not tell.
 fn indirect(job: &Job<'_, '_>) -> Option<String> {
+    if job.io.engine != IoEngine::Gds {
+        return None;
+    }
     let engine = job.entry.engine();
-    let compat = job.io.engine == IoEngine::Gds && engine.to_lowercase().contains("compat");
-    compat.then(|| {
-        format!("{engine}: the library staged the bytes through host memory itself; its rate is none of GPU direct")
-    })
+    if engine.to_lowercase().contains("compat") {
+        return Some(format!(
+            "{engine}: the library staged the bytes through host memory itself; its rate is none of GPU direct"
+        ));
+    }
+    engine.contains("not told").then(|| format!("{engine}: its rate may be none of GPU direct"))
 }
 
 /// Of each store how many cases are split into several requests, and which of them most.
