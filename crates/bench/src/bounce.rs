@@ -175,7 +175,8 @@ fn half<'m>(machine: &'m Machine, numa: u32, part: &Part) -> Result<(Half<'m>, P
         host.push(buffer);
         Ok(Span { address, bytes: span.bytes })
     };
-    let mut through = Part { wire: Wire { via: Via::Mpi, ..part.wire }, ..part.clone() };
+    let wire = Wire { via: Via::Mpi, ..part.wire };
+    let mut through = Part { wire, device: false, ..part.clone() };
     let (mut out, mut back) = (Vec::new(), Vec::new());
     // Each message of a window is copied, as it would be if they were different ones.
     let times = part.wire.op.window() as usize;

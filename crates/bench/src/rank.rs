@@ -7,7 +7,8 @@ use pathline_hal::{
     pattern,
 };
 use pathline_schema::{
-    Bytes, Cadence, Case, Collective, CpuSet, Flow, Member, Place, Rank, Unit, Verdict, Via, WireOp,
+    Bytes, Cadence, Case, Collective, CpuSet, Flow, Mem, Member, Place, Rank, Unit, Verdict, Via,
+    WireOp,
 };
 
 use crate::bounce::Bounce;
@@ -219,7 +220,8 @@ impl<'m> RankSide<'m> {
             send.push(sends);
             recv.push(receives);
         }
-        Ok((Part { wire, bytes: flow.bytes.0, group, mine, send, recv }, ends))
+        let device = places.iter().all(|place| place.mem == Mem::Vram);
+        Ok((Part { wire, bytes: flow.bytes.0, group, mine, send, recv, device }, ends))
     }
 
     fn allocate(

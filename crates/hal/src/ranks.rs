@@ -81,6 +81,8 @@ pub struct Part {
     /// What each of these receives into. The same as it sends from, if the operation is in place.
     /// In a [`pathline_schema::WireOp::Ping`] both ends have both.
     pub recv: Vec<Span>,
+    /// Whether that is memory of GPUs' own, which no CPU can address.
+    pub device: bool,
 }
 
 impl Part {

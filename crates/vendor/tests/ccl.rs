@@ -336,6 +336,7 @@ fn ranks_that_differ_in_what_they_have_say_so_and_start_anew() {
             mine: vec![0],
             send: vec![span],
             recv: vec![span],
+            device: true,
         };
         let (id, own) = port.bind(&[part], Pace::Streaming).unwrap();
         let mut other = own.clone();

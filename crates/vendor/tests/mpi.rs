@@ -133,6 +133,7 @@ fn part(port: &MpiPort, op: WireOp, bytes: usize, group: &[u32]) -> Part {
         group: group.iter().map(|&r| (Rank(r), Unit::Numa(0))).collect(),
         send: vec![Span::default(); mine.len()],
         recv: vec![Span::default(); mine.len()],
+        device: false,
         mine,
     }
 }

@@ -96,6 +96,7 @@ fn parts(spec: &Spec, me: u32, buffers: &mut [Buffers]) -> Vec<Part> {
                 mine: vec![position],
                 send: vec![if position == 0 || ping { send } else { none }],
                 recv: vec![if position == 1 || ping { recv } else { none }],
+                device: false,
             }
         })
         .collect()

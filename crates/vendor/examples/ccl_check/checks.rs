@@ -123,7 +123,7 @@ fn part(
 ) -> Part {
     let group: Vec<_> = who.iter().map(|&g| (Rank(0), Unit::Gpu(memory.gpus[g]))).collect();
     let mine = (0..group.len()).collect();
-    Part { wire: Wire::new(Via::Ccl, op), bytes, group, mine, send, recv }
+    Part { wire: Wire::new(Via::Ccl, op), bytes, group, mine, send, recv, device: true }
 }
 
 /// Messages between the first two.

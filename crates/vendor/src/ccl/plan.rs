@@ -279,6 +279,7 @@ mod tests {
             mine: mine.to_vec(),
             send: span(0x1000).collect(),
             recv: span(0x2000).collect(),
+            device: true,
         }
     }
 

@@ -54,6 +54,7 @@ fn rank(me: u32, address: &str, tell: &Sender<Vec<u8>>, hear: &Receiver<Vec<u8>>
         mine: vec![me as usize],
         send: vec![span(&mut send)],
         recv: vec![span(&mut recv)],
+        device: false,
     };
     let mut port = NodePort::new(Via::Xpmem, Rank(me), "a test".into(), MOST);
     port.xpmem = Some(CALLS);

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use pathline_hal::{CallError, Meeting, Pace, Part, Result};
-use pathline_schema::Severity;
+use pathline_schema::{Bytes, Severity};
 
 use super::lane::{Draft, Lane, Role, drafts};
 use super::offer::{Exposed, Offer};
-use super::tell;
+use super::tell::{self, HOST};
 use super::worker::{Mapped, Worker};
 use crate::clock::Origin;
 
@@ -66,7 +66,7 @@ impl Exchange {
         for (nth, part) in parts.iter().enumerate() {
             bytes += part.bytes as f64 * f64::from(part.wire.op.window());
             for (draft, exposed) in drafts(nth, part)? {
-                made.look_at(worker, &draft)?;
+                made.look_at(worker, &draft, part.device)?;
                 if let Some(span) = exposed {
                     let mapped = worker.map(span)?;
                     offer.exposed.push(Exposed {
@@ -84,11 +84,21 @@ impl Exchange {
         Ok((made, offer))
     }
 
-    /// Has UCX say what it takes this memory for.
-    fn look_at(&mut self, worker: &Rc<Worker>, draft: &Draft) -> Result<()> {
+    /// Has UCX say what it takes this memory for. What it takes for the host's, it would address from
+    /// the CPU, which ends the process if it is a GPU's.
+    fn look_at(&mut self, worker: &Rc<Worker>, draft: &Draft, device: bool) -> Result<()> {
         let ends = [("from", draft.send), ("to", draft.recv)];
         for (word, span) in ends.into_iter().filter(|(_, span)| span.address != 0) {
-            let words = format!("{word} {}", worker.map(span)?.memory());
+            let kind = worker.map(span)?.memory();
+            if device && kind == HOST {
+                let thing = format!("{} at {:#x}", Bytes(span.bytes), span.address);
+                let reason = "this UCX takes a GPU's memory for the host's";
+                return Err(CallError::unsupported("ucp_mem_query", thing, reason).or_try(
+                    "name one that was built for these GPUs by PATHLINE_UCX (its `ucx_info -d` \
+                     lists cuda or rocm), and leave them in UCX_TLS",
+                ));
+            }
+            let words = format!("{word} {kind}");
             if !self.memory.contains(&words) {
                 self.memory.push(words);
             }

@@ -25,10 +25,13 @@ pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> Option<String> {
     }
 }
 
+/// What UCX calls memory that the CPU addresses.
+pub(super) const HOST: &str = "host";
+
 /// The name of a `ucs_memory_type_t`. Numbers from 5 on differ between releases.
 pub(super) fn memory_type(number: i32) -> String {
     match number {
-        0 => "host".to_owned(),
+        0 => HOST.to_owned(),
         1 => "cuda".to_owned(),
         2 => "cuda-managed".to_owned(),
         3 => "rocm".to_owned(),

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use pathline_hal::{Meeting, Pace, Part, Port, Result, Span};
-use pathline_schema::{Rank, UcxSwitch, Unit, Via, Wire, WireOp};
+use pathline_schema::{Rank, Severity, UcxSwitch, Unit, Via, Wire, WireOp};
 
 use super::worker::Worker;
 use super::{UcxPort, open, switch};
@@ -93,6 +93,7 @@ impl Side {
             mine: vec![here],
             send: vec![of(both || here == 0, &self.send)],
             recv: vec![of(both || here == 1, &self.recv)],
+            device: false,
         }
     }
 
@@ -377,6 +378,21 @@ fn a_switch_is_of_its_case_alone() {
         },
         |mut side| all_switches(&mut side),
     );
+}
+
+/// Without CUDA a message from a GPU's memory is read by the CPU: the process ends by a signal.
+#[test]
+fn memory_of_a_gpu_that_ucx_does_not_know_is_refused() {
+    let Some(library) = library() else { return };
+    let (stream, _other) = UnixStream::pair().unwrap();
+    let mut side = Side::new(0, open(Some(&library)).unwrap(), stream);
+    // Memory of the host stands in for that of a GPU: to UCX both are the host's.
+    let part = Part { device: true, ..side.part("send-w1", 0, 8) };
+    let error = side.port.bind(&[part], Pace::Streaming).unwrap_err();
+    assert_eq!(error.severity, Severity::Unsupported, "{error}");
+    assert!(error.to_string().contains("takes a GPU's memory for the host's"), "{error}");
+    let part = side.part("send-w1", 0, 8);
+    assert!(side.port.bind(&[part], Pace::Streaming).is_ok());
 }
 
 #[test]
