@@ -108,10 +108,12 @@ fn a_host_without_sys_or_proc_says_what_it_cannot_see() {
 #[test]
 fn small_limits_cost_cases_not_the_run() {
     let dir = TempDir::new().unwrap();
-    for (nth, limit) in ["-v 1000000", "-v 400000", "-v 60000", "-v 30000", "-l 0", "-n 16", "-n 6"]
-        .into_iter()
-        .enumerate()
-    {
+    // Of address space, in KiB: the last leaves 8 MiB beside the program itself.
+    let program = fs::metadata(env!("CARGO_BIN_EXE_pathline")).unwrap().len() / 1024;
+    let spaces = [1_000_000, 400_000, program + 32_768, program + 8_192];
+    let spaces = spaces.map(|kib| format!("-v {kib}"));
+    let others = ["-l 0", "-n 16", "-n 6"].map(str::to_owned);
+    for (nth, limit) in spaces.iter().chain(&others).enumerate() {
         let line = format!(
             "ulimit {limit} || exit 99; pathline run -c \"$QUICK\" \
              -c 'numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 8MiB' -q -o run{nth}"
