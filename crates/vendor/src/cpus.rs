@@ -43,6 +43,12 @@ pub(crate) fn restrict(cpus: &CpuSet) -> io::Result<()> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The number of this thread, as `/proc/self/task` lists it.
+pub(crate) fn thread() -> u32 {
+    // SAFETY: it only returns a number.
+    unsafe { libc::gettid() }.cast_unsigned()
+}
+
 /// Time that this thread has spent in user mode and in the kernel, in ns.
 pub(crate) fn used() -> (f64, f64) {
     // SAFETY: plain numbers, for which all zeros are a value.

@@ -1,6 +1,6 @@
 //! Workers of one open I/O: threads that sleep between rounds and start them together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use pathline_hal::{CallError, IoDone, Result};
 use pathline_schema::{IoReading, Ns, Severity, Tally};
 
+use super::helpers::Helpers;
 use super::worker::{Progress, Report, Worker};
 use crate::clock::Origin;
 use crate::cpus;
@@ -29,6 +30,8 @@ struct Round {
     line: OnceLock<Arc<StartLine>>,
     progress: Progress,
     reports: Mutex<Vec<Report>>,
+    /// What kernel threads had spent for the workers before.
+    helpers: Helpers,
     /// Memory that the I/O uses, where this host allocated it.
     _memory: Option<Arc<Mapping>>,
 }
@@ -123,7 +126,18 @@ pub(super) struct Threads {
     pub(super) opening: Tallies,
     /// Which switches the engine has, as the first worker says.
     pub(super) words: String,
+    /// Threads in whose place kernel threads may do I/O.
+    helped: BTreeSet<u32>,
     origin: Origin,
+}
+
+/// What a thread says when its worker is there.
+struct Told {
+    index: usize,
+    words: String,
+    /// Its number, if kernel threads may do I/O in its place.
+    helped: Option<u32>,
+    calls: Tallies,
 }
 
 impl Threads {
@@ -151,6 +165,7 @@ impl Threads {
             closing,
             opening: Tallies::new(),
             words: String::new(),
+            helped: BTreeSet::new(),
             origin,
         };
         let asked = recruits.len();
@@ -171,7 +186,9 @@ impl Threads {
                 });
                 match pinned.and_then(|()| recruit.make(&mut calls)) {
                     Ok(mut worker) => {
-                        let _ = tell.send(Ok((index, worker.engine.words(), calls)));
+                        let helped = worker.engine.has_helpers().then(cpus::thread);
+                        let words = worker.engine.words();
+                        let _ = tell.send(Ok(Told { index, words, helped, calls }));
                         drop(tell);
                         crew.work(&mut worker);
                         let mut calls = Tallies::new();
@@ -202,11 +219,12 @@ impl Threads {
         let mut failure = None;
         for told in hear {
             match told {
-                Ok((index, words, calls)) => {
-                    if index == 0 {
-                        all.words = words;
+                Ok(told) => {
+                    if told.index == 0 {
+                        all.words = told.words;
                     }
-                    merge(&mut all.opening, calls);
+                    all.helped.extend(told.helped);
+                    merge(&mut all.opening, told.calls);
                 }
                 Err(error) => failure = failure.or(Some(error)),
             }
@@ -229,6 +247,7 @@ impl Threads {
             line: OnceLock::new(),
             progress: Progress::new(self.origin, workers),
             reports: Mutex::new(Vec::with_capacity(workers)),
+            helpers: Helpers::now(&self.helped),
             _memory: memory,
         }));
         Ok(())
@@ -248,6 +267,7 @@ impl Threads {
             return refuse("its gate is closed, so it would never end");
         }
         self.crew.wait();
+        let helpers = Helpers::now(&self.helped).since(&round.helpers);
         *self.crew.round.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Some(error) =
             round.progress.error.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -256,7 +276,9 @@ impl Threads {
         }
         let reports =
             std::mem::take(&mut *round.reports.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(sum_up(&round, &reports))
+        let mut done = sum_up(&round, &reports);
+        done.reading.cpu_system_ns += helpers;
+        Ok(done)
     }
 
     /// Sends the threads home. The calls that it took.

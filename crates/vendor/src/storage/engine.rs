@@ -37,6 +37,10 @@ pub(super) trait Engine {
     /// Hands over what was noted and waits until `wait` I/Os have ended, which must be in flight.
     /// Puts those that have ended, at least so many, behind the others in `ended`.
     fn enter(&mut self, wait: u32, ended: &mut Vec<Ended>) -> io::Result<()>;
+    /// Whether kernel threads may do I/O in the worker's place.
+    fn has_helpers(&self) -> bool {
+        false
+    }
     /// Lets go of memory that it has locked, and by which call, if it has.
     fn let_go(&mut self) -> Option<&'static str> {
         None

@@ -7,6 +7,7 @@ mod engine;
 mod facts;
 mod fault;
 mod gds;
+mod helpers;
 mod own;
 mod place;
 mod recruit;

@@ -427,6 +427,10 @@ impl Engine for Uring {
         }
     }
 
+    fn has_helpers(&self) -> bool {
+        true
+    }
+
     fn let_go(&mut self) -> Option<&'static str> {
         let locked = self.kind != Kind::Plain;
         let gone = locked && register(&self.fd, UNREGISTER_BUFFERS, ptr::null(), 0).is_ok();
