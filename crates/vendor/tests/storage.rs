@@ -1,9 +1,11 @@
 //! Real files on this machine's disk, by every engine.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::fs::{File, FileTimes};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use pathline_hal::{IoDone, IoJob, Machine, Span, Storage};
 use pathline_schema::{
@@ -182,6 +184,10 @@ fn what_was_named_is_read_and_not_touched() {
     let path = dir.path().join("precious");
     let mine: Vec<u8> = (0..1 << 20).map(|i: u32| (i * 7 % 251) as u8).collect();
     std::fs::write(&path, &mine).unwrap();
+    // Read last before it was written: the next read is noted, even under `relatime`.
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let times = FileTimes::new().set_accessed(long_ago);
+    File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
     let machine = machine(&path, false);
     let read = io("aio", "rand-read,direct,shared,1MiB,q4,n1,t2");
     let bench = Bench::open(&machine, read, 4096).unwrap();
@@ -200,6 +206,7 @@ fn what_was_named_is_read_and_not_touched() {
     let own = Bench::open(&machine, io("aio", "rand-read,direct,own,1MiB,q4,n1,t2"), 4096);
     assert!(own.err().unwrap().reason.contains("in a folder only"));
     drop(machine);
+    assert_eq!(std::fs::metadata(&path).unwrap().accessed().unwrap(), long_ago);
     assert!(std::fs::read(&path).unwrap() == mine);
     assert_eq!(names(dir.path()), [path]);
 }

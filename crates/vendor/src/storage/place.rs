@@ -115,7 +115,14 @@ impl Entry {
         // What was named may be a link; what was made here is none.
         let here = if self.given { 0 } else { libc::O_NOFOLLOW };
         let flags = flags | alone | here;
-        OpenOptions::new().read(true).write(write).custom_flags(flags).open(&self.path)
+        let open =
+            |flags| OpenOptions::new().read(true).write(write).custom_flags(flags).open(&self.path);
+        // When it was last read by its owner stays known, and the kernel does not look at it for each
+        // I/O. Of files of others that cannot be asked for.
+        match open(flags | libc::O_NOATIME) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => open(flags),
+            opened => opened,
+        }
     }
 
     /// Notes that it no longer holds a pattern.
