@@ -155,6 +155,7 @@ impl<'m> Bench<'m> {
 
 /// All patterns, each sampled and verified, with the names of its calls.
 fn moves(machine: &Machine, prefix: &str, wanted: &str) {
+    let mut opened = 0;
     for op in ["seq-read", "rand-read", "seq-write", "rand-write", "rand-mix70"] {
         for (files, threads) in [("shared", 1), ("shared", 3), ("own", 2)] {
             let args = format!("{op},direct,{files},1MiB,q1,n1,t{threads}");
@@ -168,15 +169,18 @@ fn moves(machine: &Machine, prefix: &str, wanted: &str) {
             assert_eq!(calls, [&call], "{args}");
             assert_eq!(done.reading.calls[&call].count, 40, "{args}");
             bench.verify();
-            // Each worker registers, and does one block to see which way it goes.
+            // The first opens the driver for all. Each worker registers, and does one block to see which way it goes.
             let setup = bench.close();
             for name in ["HandleRegister", "BufRegister", "BufDeregister"] {
                 let registered = (format!("{prefix}{name}"), threads);
                 assert!(setup.contains(&registered), "{registered:?} of {setup:?}");
             }
             assert!(setup.contains(&(call, threads)), "{setup:?}");
+            let open = setup.iter().find(|(name, _)| *name == format!("{prefix}DriverOpen"));
+            opened += open.map_or(0, |(_, count)| *count);
         }
     }
+    assert_eq!(opened, 1);
 }
 
 #[test]

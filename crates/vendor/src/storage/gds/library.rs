@@ -72,7 +72,7 @@ impl Kind {
 /// Names of functions.
 #[derive(Debug)]
 pub(in crate::storage) struct Names {
-    pub(super) open: &'static str,
+    pub(in crate::storage) open: &'static str,
     pub(in crate::storage) register_file: &'static str,
     deregister_file: &'static str,
     pub(in crate::storage) register_memory: &'static str,

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pathline_hal::{CallError, Result};
 
@@ -71,17 +71,37 @@ fn enter_hip(gpu: u32) -> std::result::Result<i32, String> {
     Ok(unsafe { set(gpu.cast_signed()) })
 }
 
-/// Opens the library's driver, once in a process.
-fn open(library: &'static Bound) -> Result<()> {
+/// Held by a worker from before it is [`ready`] until it knows its way. cuFile 1.15.1 dies where one thread
+/// registers memory while another switches counting off: once in some ten cases of three workers.
+pub(super) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a GPU current in this thread and opens the library's driver, once in a process, which takes
+/// more than a second. Whether it was now.
+pub(super) fn ready(kind: Kind, gpu: u32) -> Result<bool> {
+    let library =
+        bound(kind).map_err(|why| CallError::unsupported(kind.name(), "GPU direct", why))?;
+    enter(kind, gpu)?;
+    open(library)
+}
+
+fn open(library: &'static Bound) -> Result<bool> {
     static CUFILE: OnceLock<Status> = OnceLock::new();
     static HIPFILE: OnceLock<Status> = OnceLock::new();
     let once = match library.kind {
         Kind::CuFile => &CUFILE,
         Kind::HipFile => &HIPFILE,
     };
-    // SAFETY: it takes nothing, and is called once.
-    let told = *once.get_or_init(|| unsafe { (library.open)() });
-    status::outcome(library.kind, library.kind.names().open, "its driver", told)
+    let mut now = false;
+    let told = *once.get_or_init(|| {
+        now = true;
+        // SAFETY: it takes nothing, and is called once.
+        unsafe { (library.open)() }
+    });
+    let done = status::outcome(library.kind, library.kind.names().open, "its driver", told);
+    done.map(|()| now)
 }
 
 /// The same file once more. cuFile refuses descriptors that were opened with `O_NOFOLLOW` (status
@@ -108,12 +128,10 @@ pub(super) struct Gds {
 }
 
 impl Gds {
-    /// For the calling thread. `blocks` lie in the GPU's memory.
-    pub(super) fn new(kind: Kind, blocks: Blocks, gpu: u32, writes: bool) -> Result<Self> {
+    /// For the calling thread, which is [`ready`]. `blocks` lie in the GPU's memory.
+    pub(super) fn new(kind: Kind, blocks: Blocks, writes: bool) -> Result<Self> {
         let library =
             bound(kind).map_err(|why| CallError::unsupported(kind.name(), "GPU direct", why))?;
-        enter(kind, gpu)?;
-        open(library)?;
         let file = again(&blocks.file, writes)?;
         let fd = file.as_raw_fd().cast_unsigned() as usize;
         let mut descriptor = Descriptor { kind: OPAQUE_FD, fd, operations: ptr::null() };
@@ -138,7 +156,8 @@ impl Gds {
         Ok(())
     }
 
-    /// Does the first block, by which the library shows the way that it takes.
+    /// Does the first block, by which the library shows the way that it takes. No other thread may be
+    /// in the library.
     pub(super) fn find_way(&mut self, path: &Path, offset: u64) -> Result<()> {
         let (write, block) = (self.writes, self.blocks.block);
         let (result, way) = way::watch(self.library, write, || self.transfer(0, write, offset));

@@ -5,13 +5,13 @@
 //! peer-to-peer without it.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use super::library::{Bound, Kind, Switches, bound, without};
 use crate::files;
 
 /// Words of `CUfileStatsLevel3_t`, and where those of the first GPU begin. `hipFileStatsLevel3_t` has
-/// the same members.
+/// the same members in the same order; that their lengths are the same, too, is taken on trust: if not,
+/// the counts do not add up and the way is not told.
 const WORDS: usize = 8192;
 const FIRST_GPU: usize = 129;
 const GPU_WORDS: usize = 31;
@@ -124,11 +124,9 @@ impl Drop for Counting {
     }
 }
 
-/// Does one I/O and finds which way it went. Counters are those of the process, and counting costs time:
-/// one I/O at a time is looked at, and they are off afterwards.
+/// Does one I/O and finds which way it went. Counters are those of the process, so that no other thread
+/// may be in the library; counting costs time, so that it is off afterwards.
 pub(super) fn watch<T>(bound: &Bound, write: bool, io: impl FnOnce() -> T) -> (T, Way) {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let _counting = Counting::start(bound);
     let before = counts(bound);
     let done = io();
