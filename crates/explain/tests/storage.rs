@@ -99,7 +99,7 @@ fn stages_alone_give_the_whole() {
     // 2800 blocks a second from files, with 8 in flight; no case says that one alone takes less than
     // 8 / 2800 s, to which its copy of 1 / 50,000 s adds.
     let name = "gpu0, pipelined, pinned";
-    close(of(name, "file and host memory alone"), 2800.0 * mib);
+    close(of(name, "files alone"), 2800.0 * mib);
     close(of(name, "copies alone"), 52.4);
     close(of(name, "follows"), 8.0 / (8.0 / (2800.0 * mib) + 1.0 / 52.4));
     close(of(name, "measured"), 2750.0 * mib);

@@ -22,7 +22,7 @@ const ROW: f64 = 15.0;
 /// Width of a character of a label.
 const CHAR: f64 = 6.2;
 /// Characters of a line's name at its end; the legend has the whole of it.
-const NAME: usize = 24;
+const NAME: usize = 22;
 /// Colours and point shapes before they repeat with another dash.
 const INKS: usize = 8;
 

@@ -29,8 +29,11 @@ pub(super) fn write(h: &mut Html, sheet: &Sheet, title: &str) {
     });
     h.el("p", &[("class", &"legend")], |h| {
         h.el("span", &[("class", &"pair")], |h| {
-            h.trusted("<span class=\"key best\"></span> ");
-            h.text("best of its column; bars are shares of the column's greatest");
+            if sheet.columns.iter().any(|c| c.better != Better::Neither) {
+                h.trusted("<span class=\"key best\"></span> ");
+                h.text("best of its column; ");
+            }
+            h.text("bars are shares of the column's greatest");
         });
     });
 }

@@ -223,8 +223,9 @@ impl<'a> Job<'_, 'a> {
             IoCache::Cached => "page cache",
             IoCache::Cold => "page cache, cold",
         };
+        // One file is the rule, and lines are many.
         let files = match io.files {
-            IoFiles::Shared => "one file",
+            IoFiles::Shared => "",
             IoFiles::Own => "a file a worker",
         };
         let all = [

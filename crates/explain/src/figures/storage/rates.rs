@@ -1,6 +1,6 @@
 //! How many I/Os and how many bytes a second, over engine, depth and workers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use pathline_schema::{Bytes, Io, IoCache, IoOp, IoOrder, Mem};
 
@@ -70,9 +70,9 @@ fn main_cell(run: &Run, job: &Job<'_, '_>, asked: Asked) -> Cell {
 
 fn curves(run: &Run, key: Key, jobs: &[Job<'_, '_>]) -> Option<Figure> {
     let (asked, unit) = quantity(key);
-    let depths: BTreeSet<u32> =
-        jobs.iter().filter(|j| j.series().is_some()).map(|j| j.io.depth).collect();
-    if depths.len() < 2 {
+    // Lines of one point each show nothing that the table does not.
+    let measured = || jobs.iter().filter(|j| j.series().is_some());
+    if !measured().any(|a| measured().any(|b| siblings(a, b) && a.io.depth != b.io.depth)) {
         return None;
     }
     // Where one depth was tried with several batches, the line has the largest.
@@ -136,11 +136,14 @@ fn plateau(jobs: &[Job<'_, '_>], asked: Asked) -> Option<String> {
     alike.sort_by_key(|j| j.io.depth);
     let at = alike.iter().find(|j| super::gaps::saturated(j, jobs).is_some())?;
     let reached = at.value(asked)? / best.0;
-    Some(format!(
-        " From depth {} on more of them gain little: {} of that is there.",
-        at.io.depth,
-        words::percent(reached)
-    ))
+    Some(match reached < 0.995 {
+        true => format!(
+            " From depth {} on more of them gain little: {} of that is there.",
+            at.io.depth,
+            words::percent(reached)
+        ),
+        false => format!(" From depth {} on more of them gain nothing.", at.io.depth),
+    })
 }
 
 /// Whether two differ in nothing but their depth and batch.
@@ -282,9 +285,10 @@ pub(super) fn pages(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
         .zip(&pairs)
         .filter_map(|((_, cells), pair)| Some((cells.get(2)?.value?, cells, pair.0)))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
+    // Neighbours that the block layer merges into one request are another matter.
     let requests = match (best.1.get(3).and_then(|c| c.value), best.1.get(4).and_then(|c| c.value))
     {
-        (Some(a), Some(b)) => format!(
+        (Some(a), Some(b)) if a > b => format!(
             ", as {} requests of the device an I/O become {}",
             words::number(a),
             words::number(b)

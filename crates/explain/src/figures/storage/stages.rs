@@ -214,7 +214,10 @@ pub(super) fn figure(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
     let mut told: Vec<String> = Vec::new();
     for (stages, name) in all.iter().zip(&names) {
         rows.push((name.clone(), cells(stages)));
-        told.extend(stages.verdict().map(|verdict| format!("{name}: {verdict}")));
+        // `gpu0` stays as it is written.
+        let unit = name.split(',').any(|word| word.ends_with(|c: char| c.is_ascii_digit()));
+        let told_of = if unit { name.clone() } else { words::sentence(name) };
+        told.extend(stages.verdict().map(|verdict| format!("{told_of}: {verdict}")));
     }
     if rows.is_empty() {
         return None;
@@ -246,7 +249,7 @@ fn columns() -> Vec<Column> {
         better: Better::Neither,
     };
     vec![
-        column("file and host memory alone", "GB/s"),
+        column("files alone", "GB/s"),
         column("copies alone", "GB/s"),
         column("CPU alone", "GB/s"),
         column("follows", "GB/s"),
