@@ -313,7 +313,7 @@ const KILLED: &str = "PATHLINE_TEST_KILLED";
 fn what_a_killed_process_left_goes_at_the_next_start() {
     if let Some(path) = std::env::var_os(KILLED) {
         let machine = machine(Path::new(&path), false);
-        let read = io("aio", "seq-read,direct,shared,1MiB,q4,n1,t1");
+        let read = io("aio", "seq-read,cached,shared,1MiB,q4,n1,t1");
         let _bench = Bench::open(&machine, read, 4096).unwrap();
         println!("ready");
         // Nothing comes: it is killed here.
@@ -321,15 +321,7 @@ fn what_a_killed_process_left_goes_at_the_next_start() {
         return;
     }
     let dir = folder();
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["what_a_killed_process_left_goes_at_the_next_start", "--exact", "--nocapture"])
-        .env(KILLED, dir.path())
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("ready")), "it ended before it had files");
+    let mut child = with_files(dir.path());
     let left = names(dir.path());
     assert_eq!(left.len(), 1);
     // While it lives, another process lets its files be.
@@ -342,18 +334,45 @@ fn what_a_killed_process_left_goes_at_the_next_start() {
     assert!(names(dir.path()).is_empty());
 }
 
+/// A process that has files in a folder until it is killed.
+fn with_files(folder: &Path) -> std::process::Child {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["what_a_killed_process_left_goes_at_the_next_start", "--exact", "--nocapture"])
+        .env(KILLED, folder)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("ready")), "it ended before it had files");
+    child
+}
+
+fn mount(args: &[&str], at: &Path) -> bool {
+    std::process::Command::new("mount").args(args).arg(at).status().is_ok_and(|s| s.success())
+}
+
 #[test]
 fn a_small_and_a_read_only_place_are_named() {
     let dir = folder();
     let at = dir.path().join("small");
     std::fs::create_dir(&at).unwrap();
-    let mount = |args: &[&str]| {
-        std::process::Command::new("mount").args(args).arg(&at).status().is_ok_and(|s| s.success())
-    };
-    if !mount(&["-t", "tmpfs", "-o", "size=64m", "none"]) {
+    if !mount(&["-t", "tmpfs", "-o", "size=64m", "none"], &at) {
         println!("skipped: this user may not mount");
         return;
     }
+    let mut child = with_files(&at);
+    let left = names(&at);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(mount(&["-o", "remount,ro", "none"], &at));
+    // What cannot be removed is told, with the reason, as long as it is there.
+    let swept = pathline_vendor::storage::sweep(&at);
+    assert_eq!(swept.left, [(left[0].clone(), "Read-only file system".to_owned())]);
+    assert!(mount(&["-o", "remount,rw", "none"], &at));
+    assert_eq!(pathline_vendor::storage::sweep(&at).removed, left);
+    assert!(names(&at).is_empty());
+
     let machine = machine(&at, false);
     let refused = |args: &str| Bench::open(&machine, io("aio", args), 4096).err().unwrap();
     // 60 of 64 MiB leave less than a quarter free.
@@ -363,9 +382,178 @@ fn a_small_and_a_read_only_place_are_named() {
     // Its files are pages of memory whatever they are opened with.
     let direct = refused("seq-read,direct,shared,1MiB,q4,n1,t1");
     assert!(direct.reason.contains("page cache and nothing else"), "{direct}");
-    assert!(mount(&["-o", "remount,ro", "none"]));
+    assert!(mount(&["-o", "remount,ro", "none"], &at));
     let kept = refused("seq-read,cached,shared,1MiB,q4,n1,t1");
     assert!(kept.way_out.contains("mounted read-only"), "{kept}");
     drop(machine);
     assert!(std::process::Command::new("umount").arg(&at).status().unwrap().success());
+}
+
+/// A sample of writes fails, and what it says; afterwards another one of the same workers does not.
+fn fails_once(bench: &Bench<'_>, ops: u64, repair: impl FnOnce()) -> pathline_hal::CallError {
+    let error = bench.sample(ops).unwrap_err();
+    repair();
+    assert_eq!(bench.sample(ops).unwrap().ops, ops, "after {error}");
+    error
+}
+
+#[test]
+fn a_file_system_that_fills_up_under_a_sample_is_named() {
+    let dir = folder();
+    let at = dir.path().join("full");
+    std::fs::create_dir(&at).unwrap();
+    if !mount(&["-t", "tmpfs", "-o", "size=16m", "none"], &at) {
+        println!("skipped: this user may not mount");
+        return;
+    }
+    // A file with a hole is not on any page yet: 12 MiB of it find 4 free.
+    let (path, other) = (at.join("hole"), at.join("other"));
+    std::fs::File::create(&path).unwrap().set_len(12 << 20).unwrap();
+    std::fs::write(&other, vec![1; 12 << 20]).unwrap();
+    let machine = machine(&path, true);
+    let write = io("sync", "seq-write,cached,shared,12MiB,q1,n1,t1");
+    let bench = Bench::open(&machine, write, 4096).unwrap();
+    let full = fails_once(&bench, 3072, || std::fs::remove_file(&other).unwrap());
+    assert_eq!((full.severity, full.call.as_str()), (Severity::Exhausted, "pwrite"));
+    assert!(full.thing.starts_with("4KiB at 4") && full.thing.contains("hole"), "{full}");
+    assert!(full.way_out.contains("is full"), "{full}");
+    bench.close();
+    drop(machine);
+    assert!(std::process::Command::new("umount").arg(&at).status().unwrap().success());
+}
+
+/// Names the file of the process whose files may not be longer than 1 MiB.
+const LIMITED: &str = "PATHLINE_TEST_LIMITED";
+
+#[test]
+fn a_write_past_the_limit_of_files_is_an_error_and_no_end() {
+    if let Some(path) = std::env::var_os(LIMITED) {
+        let machine = machine(Path::new(&path), true);
+        for engine in ["uring", "aio", "sync"] {
+            let queue = if engine == "sync" { "q1,n1" } else { "q4,n1" };
+            let write = io(engine, &format!("seq-write,direct,shared,4MiB,{queue},t1"));
+            if let Some(why) = storage(&machine).cannot(0, &write, Bytes(4096)) {
+                println!("skipped {engine}: {why}");
+                continue;
+            }
+            let bench = Bench::open(&machine, write, 4096).unwrap();
+            // The first 256 blocks are below the limit, the others not; then it starts over.
+            let error = bench.sample(1024).unwrap_err();
+            println!("limited: {error}");
+            assert!(error.thing.contains("scratch"), "{error}");
+            bench.close();
+        }
+        return;
+    }
+    let dir = folder();
+    let path = dir.path().join("scratch");
+    std::fs::write(&path, vec![9; 4 << 20]).unwrap();
+    // POSIX counts blocks of 512 B, bash as sh those of 1 KiB: 1 or 2 MiB.
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 2048; exec \"$@\"", "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["a_write_past_the_limit_of_files_is_an_error_and_no_end", "--exact", "--nocapture"])
+        .env(LIMITED, &path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{:?}: {said}", output.status);
+    let errors: Vec<&str> = said.lines().filter(|line| line.contains("limited: ")).collect();
+    assert!(errors.len() >= 2, "aio and sync at least: {said}");
+    for error in errors {
+        assert!(error.contains("File too large (27)") && error.contains("ulimit -f"), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_may_no_longer_be_written_to_is_named() {
+    use std::os::fd::AsRawFd;
+    let flags = rustix::fs::MemfdFlags::ALLOW_SEALING | rustix::fs::MemfdFlags::CLOEXEC;
+    let file = rustix::fs::memfd_create("pathline", flags).unwrap();
+    rustix::fs::ftruncate(&file, 1 << 20).unwrap();
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let machine = machine(&path, true);
+    let write = io("sync", "rand-write,cached,shared,1MiB,q1,n1,t2");
+    let bench = Bench::open(&machine, write, 4096).unwrap();
+    assert_eq!(bench.sample(100).unwrap().ops, 100);
+    rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::WRITE).unwrap();
+    let error = bench.sample(100).unwrap_err();
+    assert_eq!((error.call.as_str(), error.code), ("pwrite", 1), "{error}");
+    assert!(error.way_out.contains("this user may not"), "{error}");
+    bench.close();
+}
+
+#[test]
+fn a_folder_that_is_renamed_meanwhile_is_cleaned_all_the_same() {
+    let dir = folder();
+    let (before, after) = (dir.path().join("before"), dir.path().join("after"));
+    std::fs::create_dir(&before).unwrap();
+    let machine = machine(&before, false);
+    let bench = Bench::open(&machine, io("aio", "seq-read,cold,shared,1MiB,q4,n1,t1"), 4096);
+    let bench = bench.unwrap();
+    std::fs::rename(&before, &after).unwrap();
+    // Files are opened anew for cold reads, by their names.
+    let error = bench.sample(100).unwrap_err();
+    assert!(error.way_out.contains("renamed"), "{error}");
+    bench.close();
+    drop(machine);
+    assert!(names(&after).is_empty());
+}
+
+/// A loop device over a file, until it is dropped; none if this user may not have one.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path) -> Option<Self> {
+        let made = std::process::Command::new("losetup").args(["-f", "--show"]).arg(file).output();
+        let made = made.ok().filter(|output| output.status.success())?;
+        Some(Self(String::from_utf8(made.stdout).unwrap().trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_device_is_written_to_with_leave_and_never_while_it_is_mounted() {
+    let dir = folder();
+    let (image, at) = (dir.path().join("image"), dir.path().join("at"));
+    std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    std::fs::create_dir(&at).unwrap();
+    let made = std::process::Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status();
+    let device = made.ok().filter(|status| status.success()).and_then(|_| Loop::over(&image));
+    let Some(device) = device else {
+        println!("skipped: this user may not have loop devices, or there is no mkfs.ext4");
+        return;
+    };
+    let path = Path::new(&device.0);
+    let write = io("aio", "seq-write,direct,shared,1MiB,q4,n1,t1");
+    let before = std::fs::read(&image).unwrap();
+    {
+        let reader = machine(path, false);
+        let refused = Bench::open(&reader, write, 4096).err().unwrap();
+        assert!(refused.to_string().contains("--overwrite"), "{refused}");
+        let bench = Bench::open(&reader, io("aio", "rand-read,direct,shared,1MiB,q4,n1,t1"), 4096);
+        bench.unwrap().sample(50).unwrap();
+    }
+    assert!(mount(&[&device.0], &at), "it holds a file system");
+    let mounted = machine(path, true);
+    let why = facts(&mounted).without.unwrap();
+    assert!(why.contains(&format!("it is mounted at {}", at.display())), "{why}");
+    assert!(Bench::open(&mounted, write, 4096).is_err());
+    assert!(std::process::Command::new("umount").arg(&at).status().unwrap().success());
+
+    let writer = machine(path, true);
+    let bench = Bench::open(&writer, write, 4096).unwrap();
+    bench.sample(300).unwrap();
+    assert_eq!(bench.verified().unwrap(), Verdict::Verified);
+    // As long as it is written to, nobody else gets it for himself, as a mount would.
+    let alone = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
+    let busy = rustix::fs::open(path, alone, rustix::fs::Mode::empty());
+    assert_eq!(busy.err(), Some(rustix::io::Errno::BUSY));
+    bench.close();
+    assert!(std::fs::read(&image).unwrap()[..1 << 20] != before[..1 << 20]);
 }

@@ -11,15 +11,16 @@ fn meaning(code: i32) -> (Severity, &'static str) {
     match code {
         libc::ENOSPC => (
             Severity::Exhausted,
-            "the file system is full: free some of it, or use a smaller --span",
+            "the file system, or what it lies on, is full: free some of it, or use a smaller --span",
         ),
         libc::EDQUOT => (
             Severity::Exhausted,
             "this user's quota is used up: use a smaller --span, or another --store",
         ),
-        libc::EROFS => {
-            (Severity::Unsupported, "it is mounted read-only: name another folder with --store")
-        }
+        libc::EROFS => (
+            Severity::Unsupported,
+            "it is mounted read-only, perhaps since its device failed (see dmesg): name another folder with --store",
+        ),
         libc::EACCES | libc::EPERM => {
             (Severity::Unsupported, "this user may not: name another folder with --store")
         }
@@ -43,10 +44,37 @@ fn meaning(code: i32) -> (Severity, &'static str) {
         libc::EIO | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ => {
             (Severity::Transient, "the device could not do it: see dmesg for what it said")
         }
+        libc::EBUSY => (
+            Severity::Unsupported,
+            "something else has it for itself: unmount it, or end what uses it",
+        ),
+        libc::ENODEV | libc::ENXIO => {
+            (Severity::Transient, "the device is gone: see dmesg for when and why")
+        }
+        libc::EUCLEAN | libc::EBADMSG => {
+            (Severity::Transient, "the file system is damaged: see dmesg, unmount and check it")
+        }
+        libc::ENOTCONN | libc::ECONNABORTED | libc::ESHUTDOWN => (
+            Severity::Transient,
+            "the process that serves this file system has ended: mount it anew",
+        ),
+        libc::ETIMEDOUT | libc::ENOLINK | libc::EHOSTDOWN | libc::EHOSTUNREACH => {
+            (Severity::Transient, "the server does not answer: see dmesg, and whether it is up")
+        }
+        libc::ENOENT => (
+            Severity::Transient,
+            "somebody has removed or renamed it, or unmounted what it lies on, meanwhile",
+        ),
         libc::ESTALE => (Severity::Transient, "the server no longer has it: mount it anew"),
         libc::EFBIG => (Severity::Unsupported, "use a smaller --span, or raise ulimit -f"),
-        _ => (Severity::Transient, ""),
+        _ => (Severity::Transient, "run this case alone to see whether it repeats, and see dmesg"),
     }
+}
+
+/// Has writes past the limit of a file's size fail. By default SIGXFSZ ends the process.
+pub(super) fn outlive_file_limit() {
+    // SAFETY: no handler is installed; the signal is ignored, which EFBIG of the call makes up for.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// An error of a call.
@@ -64,9 +92,18 @@ pub(super) fn on(name: &str, path: &Path, error: &io::Error) -> CallError {
     call(name, path.display().to_string(), error)
 }
 
+/// An I/O of a block, read or written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    pub(super) write: bool,
+    pub(super) offset: u64,
+    pub(super) bytes: u32,
+}
+
 /// An I/O that did not do the whole of its block.
-pub(super) fn ended(name: &str, path: &Path, offset: u64, block: u32, result: i32) -> CallError {
-    let thing = format!("{} at {} of {}", Bytes(block.into()), Bytes(offset), path.display());
+pub(super) fn ended(name: &str, path: &Path, block: Block, result: i32) -> CallError {
+    let Block { write, offset, bytes } = block;
+    let thing = format!("{} at {} of {}", Bytes(bytes.into()), Bytes(offset), path.display());
     if result < 0 {
         if let Some((reason, way_out, severity)) = super::gds::of_io(name, -result) {
             let code = i64::from(-result);
@@ -74,10 +111,47 @@ pub(super) fn ended(name: &str, path: &Path, offset: u64, block: u32, result: i3
         }
         return call(name, thing, &io::Error::from_raw_os_error(-result));
     }
+    let part = Bytes(result.cast_unsigned().into());
+    if write {
+        // The next call would say which; as a rule it is space.
+        let reason = format!("only {part} of it were written");
+        return CallError::new(Severity::Exhausted, name, thing, reason).or_try(
+            "the file system is full, or a quota or limit is reached: free some of it, or use a smaller --span",
+        );
+    }
     let reason = match result {
         0 => "the file ends before it".to_owned(),
-        n => format!("only {} of it were there", Bytes(n.cast_unsigned().into())),
+        _ => format!("only {part} of it were there"),
     };
     CallError::new(Severity::Transient, name, thing, reason)
-        .or_try("somebody has shortened the file meanwhile, or its file system is full")
+        .or_try("somebody has shortened the file meanwhile")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_write_had_no_room_for_is_no_shortened_file() {
+        let of = |write, result| {
+            let block = Block { write, offset: 1 << 20, bytes: 4096 };
+            ended("pwrite", Path::new("/a/write-0"), block, result)
+        };
+        let full = of(true, 512);
+        assert_eq!(full.severity, Severity::Exhausted);
+        assert_eq!(full.thing, "4KiB at 1MiB of /a/write-0");
+        assert!(full.reason.contains("only 512B of it were written"), "{full}");
+        let short = of(false, 512);
+        assert_eq!(short.severity, Severity::Transient);
+        assert!(short.way_out.contains("shortened"), "{short}");
+        assert_eq!(of(true, -libc::ENOSPC).code, i64::from(libc::ENOSPC));
+    }
+
+    #[test]
+    fn every_number_has_a_way_out() {
+        for code in 1..134 {
+            let error = call("pread", "a file", &io::Error::from_raw_os_error(code));
+            assert!(!error.way_out.is_empty() && !error.reason.is_empty(), "{error}");
+        }
+    }
 }

@@ -38,6 +38,7 @@ use crew::Threads;
 use place::{Entry, Place, Wanted, What};
 use recruit::Recruits;
 
+pub use own::Swept;
 pub use place::Asked;
 
 /// Most bytes of one block: system calls move at most 2 GiB.
@@ -78,9 +79,15 @@ pub fn facts(asked: &Asked) -> StoreFacts {
     place::examine(asked).1
 }
 
-/// Removes what processes that were killed have left in a folder. The folders.
-pub fn sweep(folder: &Path) -> Vec<std::path::PathBuf> {
+/// Removes what processes that were killed have left in a folder.
+pub fn sweep(folder: &Path) -> Swept {
     own::Own::sweep(folder)
+}
+
+/// Lets a write past the limit of a file's size (`ulimit -f`) fail with EFBIG. By default the kernel
+/// ends the process instead. Processes that are started later inherit it.
+pub fn outlive_file_limit() {
+    fault::outlive_file_limit();
 }
 
 /// I/O that is open. Threads end before files are let go.
@@ -120,6 +127,9 @@ impl LiveStorage {
         memory: Rc<Memory>,
         gates: Rc<Gates>,
     ) -> Self {
+        if !asked.is_empty() {
+            outlive_file_limit();
+        }
         Self {
             places: asked.iter().map(Place::new).collect(),
             memory,
@@ -300,8 +310,10 @@ impl Storage for LiveStorage {
             }
             for (entry, _, end) in Self::landed(open) {
                 let file = entry.open(false, true)?;
-                let wrote = room::write(&file, 0, end, SPOILT).and_then(|()| file.sync_data());
+                let wrote = room::write(&file, 0, end, SPOILT);
                 wrote.map_err(|error| fault::on("pwrite", &entry.path, &error))?;
+                let synced = file.sync_data();
+                synced.map_err(|error| fault::on("fdatasync", &entry.path, &error))?;
                 place::forget(&file, end);
             }
             Ok(())
@@ -328,7 +340,8 @@ impl Storage for LiveStorage {
             for (entry, number, end) in Self::landed(open) {
                 let file = entry.open(false, false)?;
                 // Bytes that only the page cache has are not on the device.
-                let _ = file.sync_data();
+                let synced = file.sync_data();
+                synced.map_err(|error| fault::on("fdatasync", &entry.path, &error))?;
                 place::forget(&file, end);
                 let wrong = room::find_wrong(&file, 0, end, seed.wrapping_add(number))
                     .map_err(|error| fault::on("pread", &entry.path, &error))?;

@@ -4,25 +4,55 @@
 use std::cell::RefCell;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pathline_hal::{CallError, Result};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, unlinkat};
 use rustix::io::Errno;
 
 use super::fault;
+use crate::clock;
 
 const PREFIX: &str = "pathline-storage-";
 const MARKER: &str = "in-use";
 const FILES: [&str; 2] = ["read-", "write-"];
+/// What NFS and FUSE make of a file that is removed while somebody has it open.
+const HIDDEN: [&str; 2] = [".nfs", ".fuse_hidden"];
+/// How long such files are waited for: they go when the kernel has closed what was closed.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// The folder. It goes when this does.
 #[derive(Debug)]
 pub(super) struct Own {
     folder: PathBuf,
+    /// The folder and the one around it: paths may lead elsewhere by the time that they are cleaned,
+    /// since people rename folders and unmount what they lie on.
+    inside: OwnedFd,
+    around: OwnedFd,
     made: RefCell<Vec<PathBuf>>,
-    _marker: File,
+    marker: Option<File>,
+}
+
+/// What became of folders that earlier processes made in a place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Their processes were gone, and so are they.
+    pub removed: Vec<PathBuf>,
+    /// Their processes are gone and they are not, with the reason.
+    pub left: Vec<(PathBuf, String)>,
+    /// Why nobody can look whether there are any; none if it is no folder, too.
+    pub unseen: Option<String>,
+}
+
+/// What becomes of one.
+enum Fate {
+    Removed,
+    Stays(String),
+    /// Its process lives, or it is none of this user's.
+    Alone,
 }
 
 /// Names of folders begin with this on this machine: a lock may not be seen from another one.
@@ -39,13 +69,12 @@ fn prefix() -> String {
 
 impl Own {
     /// Whether a file of that name was made here.
-    pub(super) fn made(name: &str) -> bool {
-        FILES.iter().any(|begin| name.starts_with(begin))
+    fn made(name: &str) -> bool {
+        FILES.iter().chain(&HIDDEN).any(|begin| name.starts_with(begin))
     }
 
     /// Makes a folder in `parent`.
     pub(super) fn new(parent: &Path) -> Result<Self> {
-        let mut last = None;
         for n in 0..1000 {
             let folder = parent.join(format!("{}{}-{n}", prefix(), std::process::id()));
             match DirBuilder::new().mode(0o700).create(&folder) {
@@ -53,18 +82,25 @@ impl Own {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(fault::on("mkdir", &folder, &error)),
             }
-            match mark(&folder) {
-                Ok(marker) => {
-                    return Ok(Self { folder, made: RefCell::default(), _marker: marker });
+            let marked = mark(&folder).and_then(|marker| Ok((marker, at(&folder)?, at(parent)?)));
+            let error = match marked {
+                Ok((marker, inside, around)) => {
+                    let (made, marker) = (RefCell::default(), Some(marker));
+                    return Ok(Self { folder, inside, around, made, marker });
                 }
-                // Somebody has swept it away in between.
-                Err(error) => last = Some(fault::on("flock", &folder, &error)),
+                Err(error) => error,
+            };
+            // Somebody swept it away in between, or is about to. All else would fail again.
+            let swept = [io::ErrorKind::NotFound, io::ErrorKind::WouldBlock];
+            if !swept.contains(&error.kind()) {
+                let marker = folder.join(MARKER);
+                let _ = std::fs::remove_file(&marker);
+                let _ = std::fs::remove_dir(&folder);
+                return Err(fault::on("open", &marker, &error));
             }
         }
         let thing = parent.display().to_string();
-        Err(last.unwrap_or_else(|| {
-            CallError::unsupported("mkdir", thing, "a thousand folders of this process are there")
-        }))
+        Err(CallError::unsupported("mkdir", thing, "a thousand folders of this process are there"))
     }
 
     /// Makes an empty file.
@@ -79,30 +115,57 @@ impl Own {
     /// Removes a file that was made.
     pub(super) fn take_back(&self, path: &Path) {
         let mut made = self.made.borrow_mut();
-        if let Some(at) = made.iter().position(|p| p == path) {
-            let _ = std::fs::remove_file(made.swap_remove(at));
+        if let Some(at) = made.iter().position(|p| p == path)
+            && self.remove(path)
+        {
+            made.swap_remove(at);
         }
     }
 
-    /// Removes the folders of processes that are gone. The folders.
-    pub(super) fn sweep(parent: &Path) -> Vec<PathBuf> {
-        let prefix = prefix();
-        let Ok(all) = std::fs::read_dir(parent) else { return Vec::new() };
+    /// Whether a file of the folder is there no more.
+    fn remove(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default();
+        matches!(unlinkat(&self.inside, name, AtFlags::empty()), Ok(()) | Err(Errno::NOENT))
+    }
+
+    /// Removes the folders of processes that are gone.
+    pub(super) fn sweep(parent: &Path) -> Swept {
+        let (prefix, mut swept) = (prefix(), Swept::default());
+        let all = match std::fs::read_dir(parent) {
+            Ok(all) => all,
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return swept,
+            Err(error) => return Swept { unseen: Some(words(&error)), ..swept },
+        };
         let ours = all.flatten().map(|entry| entry.path()).filter(|path| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
         });
-        ours.filter(|folder| sweep_one(folder)).collect()
+        for folder in ours {
+            match sweep_one(&folder) {
+                Fate::Removed => swept.removed.push(folder),
+                Fate::Stays(why) => swept.left.push((folder, why)),
+                Fate::Alone => {}
+            }
+        }
+        swept
     }
 }
 
 impl Drop for Own {
+    /// The marker goes last: as long as it is there, another run knows whose the files are and that
+    /// they may go.
     fn drop(&mut self) {
-        for path in self.made.borrow().iter() {
-            let _ = std::fs::remove_file(path);
+        let stuck = self.made.borrow().iter().filter(|path| !self.remove(path)).count();
+        if stuck == 0 && self.remove(Path::new(MARKER)) {
+            let name = self.folder.file_name().unwrap_or_default();
+            let remove = || Ok(unlinkat(&self.around, name, AtFlags::REMOVEDIR)?);
+            let _ = once_empty(&self.folder, self.marker.take(), remove);
         }
-        let _ = std::fs::remove_file(self.folder.join(MARKER));
-        let _ = std::fs::remove_dir(&self.folder);
     }
+}
+
+/// A folder, to name things in it by.
+fn at(folder: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Locks a folder's marker for as long as the process lives.
@@ -124,29 +187,98 @@ fn mark(folder: &Path) -> io::Result<File> {
 
 /// Removes one if its process is gone. It holds nothing but files: a folder in it, or a file of
 /// another name, is not this program's, and both stay.
-fn sweep_one(folder: &Path) -> bool {
-    let Ok(meta) = std::fs::symlink_metadata(folder) else { return false };
+fn sweep_one(folder: &Path) -> Fate {
+    let Ok(meta) = std::fs::symlink_metadata(folder) else { return Fate::Alone };
     if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
-        return false;
+        return Fate::Alone;
     }
     let path = folder.join(MARKER);
-    let marker = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&path);
-    let Ok(marker) = marker else {
-        // Its process ended between two calls: only an empty folder can be its.
-        return std::fs::remove_dir(folder).is_ok();
+    let open = |write: bool| {
+        OpenOptions::new().read(true).write(write).custom_flags(libc::O_NOFOLLOW).open(&path)
     };
-    if flock(&marker, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return false;
-    }
-    let Ok(all) = std::fs::read_dir(folder) else { return false };
-    for entry in all.flatten() {
-        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && Own::made(&entry.file_name().to_string_lossy()) {
-            let _ = std::fs::remove_file(entry.path());
+    // Network file systems lock files that may be written to; where nothing may be written to any
+    // more, it can be told all the same whether somebody holds it.
+    let marker = match open(true).or_else(|_| open(false)) {
+        Ok(marker) => marker,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Its process ended between two calls: only an empty folder can be its.
+            return remove_folder(folder, None);
+        }
+        Err(error) => return Fate::Stays(words(&error)),
+    };
+    match flock(&marker, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Fate::Alone,
+        Err(error) => {
+            let why = words(&error.into());
+            return Fate::Stays(format!("whether it is in use cannot be told: flock: {why}"));
         }
     }
-    let _ = std::fs::remove_file(&path);
-    std::fs::remove_dir(folder).is_ok()
+    let all = match std::fs::read_dir(folder) {
+        Ok(all) => all,
+        Err(error) => return Fate::Stays(words(&error)),
+    };
+    for entry in all.flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file
+            && Own::made(&entry.file_name().to_string_lossy())
+            && let Err(error) = std::fs::remove_file(entry.path())
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Fate::Stays(words(&error));
+        }
+    }
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Fate::Stays(words(&error)),
+        _ => remove_folder(folder, Some(marker)),
+    }
+}
+
+/// Calls what removes a folder whose marker is unlinked. On some file systems the marker is still there
+/// under another name as long as it is open, and it is open as long as it must be locked.
+fn once_empty(
+    folder: &Path,
+    marker: Option<File>,
+    remove: impl Fn() -> io::Result<()>,
+) -> io::Result<()> {
+    let hidden = || {
+        let mut names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        names.all(|entry| {
+            let name = entry.file_name();
+            HIDDEN.iter().any(|begin| name.to_string_lossy().starts_with(begin))
+        })
+    };
+    let mut outcome = remove();
+    drop(marker);
+    let pause = CLOSING / 100;
+    for _ in 0..100 {
+        match &outcome {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && hidden() => {}
+            _ => break,
+        }
+        clock::pause(pause);
+        outcome = remove();
+    }
+    outcome
+}
+
+/// Removes an empty folder.
+fn remove_folder(folder: &Path, marker: Option<File>) -> Fate {
+    match once_empty(folder, marker, || std::fs::remove_dir(folder)) {
+        Ok(()) => Fate::Removed,
+        // Another run was faster.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Fate::Alone,
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            Fate::Stays("it holds something that is not of pathline".to_owned())
+        }
+        Err(error) => Fate::Stays(words(&error)),
+    }
+}
+
+/// What an error says, without its number.
+pub(super) fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]
@@ -160,12 +292,49 @@ mod tests {
         let file = own.make("read-5").unwrap();
         std::fs::write(own.folder.join("precious"), "mine").unwrap();
         // It is locked by this process: nobody sweeps it.
-        assert!(Own::sweep(dir.path()).is_empty());
+        assert_eq!(Own::sweep(dir.path()), Swept::default());
         assert!(file.exists());
         let folder = own.folder.clone();
         drop(own);
         assert!(!file.exists());
+        // Neither its end nor a later run takes what is not its own, and the latter says so.
+        let swept = Own::sweep(dir.path());
+        assert_eq!((swept.removed.len(), swept.left.len()), (0, 1));
+        assert!(swept.left[0].1.contains("not of pathline"), "{swept:?}");
         assert_eq!(std::fs::read_to_string(folder.join("precious")).unwrap(), "mine");
+    }
+
+    #[test]
+    fn a_folder_goes_also_if_the_one_around_it_was_renamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (before, after) = (dir.path().join("before"), dir.path().join("after"));
+        std::fs::create_dir(&before).unwrap();
+        let own = Own::new(&before).unwrap();
+        let (first, _second) = (own.make("read-1").unwrap(), own.make("write-0").unwrap());
+        std::fs::rename(&before, &after).unwrap();
+        // A folder of the old name is somebody else's now.
+        std::fs::create_dir_all(own.folder.clone()).unwrap();
+        std::fs::write(&first, "mine").unwrap();
+        own.take_back(&first);
+        drop(own);
+        assert_eq!(std::fs::read_dir(&after).unwrap().count(), 0);
+        assert_eq!(std::fs::read_to_string(&first).unwrap(), "mine");
+    }
+
+    #[test]
+    fn the_marker_stays_as_long_as_a_file_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = Own::new(dir.path()).unwrap();
+        let (stuck, folder) = (own.make("read-1").unwrap(), own.folder.clone());
+        // What cannot be unlinked: here since it is a folder.
+        std::fs::remove_file(&stuck).unwrap();
+        std::fs::create_dir(&stuck).unwrap();
+        drop(own);
+        assert!(folder.join(MARKER).exists());
+        // Once it can, the next run does it.
+        std::fs::remove_dir(&stuck).unwrap();
+        assert_eq!(Own::sweep(dir.path()).removed, [folder]);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
@@ -183,7 +352,8 @@ mod tests {
         std::fs::write(victim.path().join("write-0"), "mine").unwrap();
         let link = dir.path().join(format!("{}2-0", prefix()));
         std::os::unix::fs::symlink(victim.path(), &link).unwrap();
-        assert_eq!(Own::sweep(dir.path()), std::slice::from_ref(&gone));
+        let swept = Own::sweep(dir.path());
+        assert_eq!((swept.removed.as_slice(), swept.left.len()), (std::slice::from_ref(&gone), 0));
         assert!(!gone.exists() && foreign.join("write-0").exists());
         assert!(victim.path().join("write-0").exists() && link.exists());
     }

@@ -1,7 +1,7 @@
 //! Places for files: a folder, in which files are made and taken back, or a file or block device that
 //! was named.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,7 +15,7 @@ use pathline_schema::{Bytes, Severity, StoreFacts};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 
 use super::own::Own;
-use super::{facts, fault, room};
+use super::{facts, fault, own, room};
 use crate::files;
 
 /// Share of a file system that stays free, and the least.
@@ -90,8 +90,11 @@ pub(super) struct Entry {
     seed: Cell<Option<u64>>,
     /// It was named, and not made here.
     given: bool,
-    /// It is a device that nobody else may have while it is written to.
+    /// It is a device that nobody else may have once it is written to.
     exclusive: bool,
+    /// What keeps others off: one claim for all files that are opened, since each is a claim of its
+    /// own that would keep off the next.
+    claim: OnceCell<File>,
 }
 
 impl Entry {
@@ -111,10 +114,14 @@ impl Entry {
     }
 
     fn open_with(&self, flags: i32, write: bool) -> io::Result<File> {
-        let alone = if self.exclusive && write { libc::O_EXCL } else { 0 };
+        if self.exclusive && write && self.claim.get().is_none() {
+            let claim =
+                OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&self.path)?;
+            let _ = self.claim.set(claim);
+        }
         // What was named may be a link; what was made here is none.
         let here = if self.given { 0 } else { libc::O_NOFOLLOW };
-        let flags = flags | alone | here;
+        let flags = flags | here;
         let open =
             |flags| OpenOptions::new().read(true).write(write).custom_flags(flags).open(&self.path);
         // When it was last read by its owner stays known, and the kernel does not look at it for each
@@ -143,15 +150,28 @@ impl Entry {
         // Past the page cache where that can be: it would push out what others have there.
         let whole = from.is_multiple_of(4096) && span.is_multiple_of(4096);
         let direct = whole.then(|| self.open_with(libc::O_DIRECT, true).ok()).flatten();
+        let cached =
+            || self.open_with(0, true).map_err(|error| fault::on("open", &self.path, &error));
+        self.seed.set(None);
+        let failed = |error: &io::Error| fault::on("pwrite", &self.path, error);
         let file = match direct {
-            Some(file) => file,
+            Some(file) => match room::write(&file, from, span, seed) {
+                Ok(()) => file,
+                // Some file systems open files for direct I/O and have none.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    let file = cached()?;
+                    room::write(&file, from, span, seed).map_err(|error| failed(&error))?;
+                    file
+                }
+                Err(error) => return Err(failed(&error)),
+            },
             None => {
-                self.open_with(0, true).map_err(|error| fault::on("open", &self.path, &error))?
+                let file = cached()?;
+                room::write(&file, from, span, seed).map_err(|error| failed(&error))?;
+                file
             }
         };
-        self.seed.set(None);
-        let wrote = room::write(&file, from, span, seed).and_then(|()| file.sync_data());
-        wrote.map_err(|error| fault::on("pwrite", &self.path, &error))?;
+        file.sync_data().map_err(|error| fault::on("fdatasync", &self.path, &error))?;
         forget(&file, span);
         self.size.set(span);
         self.seed.set(Some(seed));
@@ -248,6 +268,7 @@ impl Place {
                 seed: Cell::new(None),
                 given: true,
                 exclusive: matches!(self.what, What::Device(_)),
+                claim: OnceCell::new(),
             })
         });
         self.entries.borrow_mut().insert(Key::Given, Rc::clone(&entry));
@@ -294,7 +315,8 @@ impl Place {
         };
         let path = own.make(&name)?;
         let (size, seed) = (Cell::new(0), Cell::new(None));
-        let entry = Rc::new(Entry { path, size, seed, given: false, exclusive: false });
+        let (given, exclusive, claim) = (false, false, OnceCell::new());
+        let entry = Rc::new(Entry { path, size, seed, given, exclusive, claim });
         self.entries.borrow_mut().insert(key, Rc::clone(&entry));
         Ok(entry)
     }
@@ -355,7 +377,8 @@ fn reserve(entry: &Entry, span: u64) -> Result<()> {
 /// What a path is, or why it is nothing that can be measured.
 fn what_is(path: &Path) -> std::result::Result<What, String> {
     let meta = std::fs::metadata(path).map_err(|error| {
-        format!("{error}: name a folder, a file or a block device that is there")
+        let why = own::words(&error);
+        format!("{why}: name a folder, a file or a block device that is there")
     })?;
     let kind = meta.file_type();
     if kind.is_dir() {

@@ -313,14 +313,19 @@ impl Worker {
                     self.latency.add(after - at.begun);
                     done += 1;
                 } else if failure.is_none() {
-                    let (call, block) = (self.engine.call(), self.block);
-                    failure = Some(fault::ended(call, &self.file, at.offset, block, result));
+                    failure = Some(self.ended(at, result));
                     left = 0;
                 }
             }
             self.note(progress, done, &mut left);
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// The error of an I/O that did not do the whole of its block.
+    fn ended(&self, at: Slot, result: i32) -> CallError {
+        let block = fault::Block { write: at.write, offset: at.offset, bytes: self.block };
+        fault::ended(self.engine.call(), &self.file, block, result)
     }
 
     #[inline]
@@ -435,8 +440,7 @@ impl Worker {
             at.reaped = after;
             let at = *at;
             if result != whole {
-                let call = self.engine.call();
-                failure = Some(fault::ended(call, &self.file, at.offset, self.block, result));
+                failure = Some(self.ended(at, result));
                 self.release(slot);
                 continue;
             }

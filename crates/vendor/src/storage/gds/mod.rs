@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use pathline_hal::{CallError, Result};
 
 use super::engine::{Blocks, Ended, Engine};
+use super::fault;
 use crate::library::Library;
 use library::{Bound, Descriptor, Handle, OPAQUE_FD, Status, bind, bound, optional};
 pub(super) use library::{Kind, found, without};
@@ -162,7 +163,8 @@ impl Gds {
         let (write, block) = (self.writes, self.blocks.block);
         let (result, way) = way::watch(self.library, write, || self.transfer(0, write, offset));
         if result != block.cast_signed() {
-            return Err(super::fault::ended(self.call(), path, offset, block, result));
+            let block = fault::Block { write, offset, bytes: block };
+            return Err(fault::ended(self.call(), path, block, result));
         }
         self.way = way;
         Ok(())
