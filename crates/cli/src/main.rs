@@ -5,6 +5,7 @@ mod cmd;
 mod env;
 mod files;
 mod kernels;
+mod leftovers;
 mod progress;
 mod ranks;
 mod say;

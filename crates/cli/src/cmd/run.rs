@@ -17,6 +17,7 @@ use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
 
 use super::{Exit, colour, plan, report};
 use crate::args::{Args, Command, RunArgs};
+use crate::leftovers::Leftovers;
 use crate::progress::{Progress, Stopper};
 use crate::ranks::{self, Job};
 use crate::say::{errln, out, outln};
@@ -47,11 +48,14 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         return run_here(&start);
     }
     let args = &start.args;
+    // A journal that reaches `ulimit -f`, or a file of a store, is an error and no sudden end.
+    pathline_vendor::storage::outlive_file_limit();
+    let leftovers = Leftovers::of_earlier(&args.select.stores(), args.quiet);
     let opened =
         Worker::open(start.opening(), settings(args), start.limit(), &|| start.stopper.reason());
     let mut worker = match opened {
         Ok(worker) => worker,
-        Err(NoWorker::Spawn(error)) => return run_without_worker(&start, &error),
+        Err(NoWorker::Spawn(error)) => return run_without_worker(&start, &error, leftovers),
         Err(NoWorker::Open(why)) => return Err(anyhow!("this machine cannot be opened: {why}")),
         Err(NoWorker::Interrupted) => {
             return Err(anyhow!("interrupted before anything was measured"));
@@ -60,10 +64,11 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let settings = start.settings(worker.about());
     worker.set_memory(settings.memory);
     let network = start.network(worker.about())?;
-    let measured = measure(&start, settings, &mut worker)?;
-    // It gives back its memory and devices before the report is made.
+    let measured = measure(&start, settings, &mut worker);
+    // It gives back its memory, files and devices before the report is made.
     drop(worker);
-    report(&start.args, &measured, &network)
+    leftovers.of_this();
+    report(&start.args, &measured?, &network)
 }
 
 /// A model runs in this process: it cannot crash it, and is done before another one is started.
@@ -74,11 +79,14 @@ fn run_here(start: &Start) -> Result<Exit> {
 }
 
 /// Where no process can be started, there is still what needs none: the host.
-fn run_without_worker(start: &Start, error: &io::Error) -> Result<Exit> {
+fn run_without_worker(start: &Start, error: &io::Error, leftovers: Leftovers) -> Result<Exit> {
     let machine = without_gpus(&start.args.select.stores());
     let why = format!("no worker process can be started ({error}); see `ulimit -u`");
     let network = Network::from_topology(&machine.topology);
-    measure_on(start, &machine, Some(why), &network)
+    let exit = measure_on(start, &machine, Some(why), &network);
+    drop(machine);
+    leftovers.of_this();
+    exit
 }
 
 fn measure_on(
