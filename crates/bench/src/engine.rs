@@ -322,6 +322,8 @@ impl<'a> Engine<'a> {
         };
         let (timed, background) = case.lanes.split_at(case.timed);
         let (most_timed, most_background) = (most(timed), most(background));
+        let least = timed.iter().map(|l| l.least()).fold(case.reps, u64::max);
+        case.reps = least.min(most_timed);
         // Two more rounds, since a first operation pays for pages, code and clocks.
         for round in 0..3 {
             let laps = self.sample(case)?;

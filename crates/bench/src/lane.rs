@@ -51,6 +51,10 @@ pub(crate) trait Lane {
     fn most(&self) -> u64 {
         MAX_REPS
     }
+    /// Fewest operations in a sample, where fewer are no picture of many.
+    fn least(&self) -> u64 {
+        1
+    }
     /// Shortest sample, if it needs longer ones than others do.
     fn min_sample(&self) -> Ns {
         Ns::ZERO
