@@ -314,7 +314,7 @@ fn what_goes_wrong_under_way_costs_one_sample() {
         (CUDA, "fail=cuFileRead@10:5", "Input/output error (5)"),
         (CUDA, "short=cuFileRead@10", "only 32KiB of it were there"),
         (CUDA, "fail=cuFileRead@10:5022", "CU_FILE_INVALID_VALUE"),
-        (HIP, "fail=hipFileRead@10:28", "the file system is full"),
+        (HIP, "fail=hipFileRead@10:28", "the file system, or what it lies on, is full"),
         (HIP, "short=hipFileRead@10", "only 32KiB of it were there"),
         (HIP, "fail=hipFileRead@10:5022", "hipFileInvalidValue"),
     ] {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pathline_hal::{CallError, IoJob, Result};
 use pathline_schema::{Io, IoCache, IoEngine, IoFiles, Severity};
@@ -12,7 +12,7 @@ use super::aio::Aio;
 use super::crew::{Recruit, Tallies, tally};
 use super::engine::{Blocks, Engine, Sync};
 use super::fault;
-use super::gds::{self, Gds, Kind as Direct};
+use super::gds::{self, Gds, Kind as Direct, Way};
 use super::place::Entry;
 use super::uring::{Kind, Uring};
 use super::worker::{Parts, Path, Staging, Worker};
@@ -29,6 +29,8 @@ struct One {
     /// Which GPU the blocks of GPU direct lie in, and whose library carries them.
     gpu: u32,
     direct: Option<Direct>,
+    /// The way of GPU direct, which the first worker finds: files and GPU are the same for all.
+    way: Arc<OnceLock<Way>>,
     origin: Origin,
 }
 
@@ -78,6 +80,7 @@ impl Recruits {
         let each = u64::from(io.depth) * block.0;
         let shared = io.files == IoFiles::Shared;
         let all = io.span.0 / block.0;
+        let way = Arc::default();
         let mut recruits: Vec<Box<dyn Recruit>> = Vec::new();
         for (worker, index) in (0..u64::from(io.threads)).zip(0..) {
             let which = if shared { 0 } else { index };
@@ -117,6 +120,7 @@ impl Recruits {
                 staging,
                 gpu: gpu_index,
                 direct: library,
+                way: Arc::clone(&way),
                 origin,
             }));
         }
@@ -175,7 +179,7 @@ impl One {
         timed(names.register_file);
         made.register_memory()?;
         timed(names.register_memory);
-        made.find_way(&self.name, first)?;
+        made.find_way(&self.name, first, &self.way)?;
         timed(made.call());
         Ok(Box::new(made))
     }

@@ -21,8 +21,7 @@ use crate::library::Library;
 use library::{Bound, Descriptor, Handle, OPAQUE_FD, Status, bind, bound, optional};
 pub(super) use library::{Kind, found, without};
 pub(super) use status::of_io;
-use way::Way;
-pub(super) use way::notes;
+pub(super) use way::{Way, notes};
 
 /// Makes a GPU current in this thread, as both libraries need it. A context of CUDA is held until the
 /// process ends, as by the driver.
@@ -157,16 +156,25 @@ impl Gds {
         Ok(())
     }
 
-    /// Does the first block, by which the library shows the way that it takes. No other thread may be
-    /// in the library.
-    pub(super) fn find_way(&mut self, path: &Path, offset: u64) -> Result<()> {
+    /// Does the first block, by which the library shows the way that it takes; `known` once a worker of
+    /// the same job has seen it. No other thread may be in the library.
+    pub(super) fn find_way(
+        &mut self,
+        path: &Path,
+        offset: u64,
+        known: &OnceLock<Way>,
+    ) -> Result<()> {
         let (write, block) = (self.writes, self.blocks.block);
-        let (result, way) = way::watch(self.library, write, || self.transfer(0, write, offset));
+        let first = || self.transfer(0, write, offset);
+        let (result, way) = match known.get() {
+            Some(&way) => (first(), way),
+            None => way::watch(self.library, write, first),
+        };
         if result != block.cast_signed() {
             let block = fault::Block { write, offset, bytes: block };
             return Err(fault::ended(self.call(), path, block, result));
         }
-        self.way = way;
+        self.way = *known.get_or_init(|| way);
         Ok(())
     }
 

@@ -26,7 +26,7 @@ const EACH_GPU: i32 = 3;
 
 /// Bytes' way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(in crate::storage) enum Way {
     /// nvidia-fs, or hipFile's fast path.
     Driver,
     /// Peer-to-peer of PCI devices, without nvidia-fs.
