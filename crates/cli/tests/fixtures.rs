@@ -151,3 +151,28 @@ fn overlapped_staging_keeps_the_rate_of_the_file() {
         rows.iter().filter(|r| r["outcome"] == "measured" && r["case"].contains("store0"));
     assert_eq!(verified.count(), 109);
 }
+
+/// Two GPUs are fed at once, and GPU direct is none: the library stages the bytes itself.
+#[test]
+fn files_of_two_h200s_are_told() {
+    let (summary, rows) = report("h200-x2-storage");
+    let direct = medians(&rows, &["by gds@"]);
+    // By 1 and 8 workers: 2.08 and 1.80 GB/s read, 2.54 and 2.74 written.
+    assert_eq!(direct.len(), 4);
+    assert!(direct.iter().all(|gbs| (1.7..2.8).contains(gbs)), "{direct:?}");
+    assert!(summary.contains("4 x not-direct"), "{summary}");
+    let both: Vec<f64> = rows
+        .iter()
+        .filter(|row| row["case"].contains('&') && row["case"].contains("store0"))
+        .map(|row| row["median"].parse().expect("a number"))
+        .collect();
+    // 1.27 GB/s each.
+    assert_eq!(both.len(), 2);
+    assert!(both.iter().all(|gbs| (1.2..1.35).contains(gbs)), "{both:?}");
+    let unverified = |row: &&BTreeMap<String, String>| {
+        row["outcome"] == "measured"
+            && row["case"].contains("store0")
+            && row["verdict"] != "verified"
+    };
+    assert_eq!(rows.iter().filter(unverified).count(), 0);
+}
