@@ -1,0 +1,165 @@
+//! Machines that hide what their GPUs share: calibrated from suite `contention`, their twins have
+//! it, and predict random sets of suite `concurrent`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its own input has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use pathline_calibrate::{Run, calibrate};
+use pathline_flow::{MachineDesc, Measured, Network, PathKey, Predictor, Switches};
+use pathline_schema::{Case, Outcome};
+
+const SOCKETS: &str = include_str!("../../../sim/tests/machines/two-sockets.toml");
+const SWITCH: &str = include_str!("../../../sim/tests/machines/one-switch.toml");
+
+/// What a description says to be shared, by the paths that share it.
+fn shared(of: &Measured) -> BTreeMap<BTreeSet<PathKey>, &pathline_flow::Shared> {
+    let members =
+        |s: &pathline_flow::Shared| s.takes.iter().map(|(p, _)| of.paths[*p].key).collect();
+    of.shared.iter().map(|s| (members(s), s)).collect()
+}
+
+fn queues(of: &Measured) -> BTreeSet<BTreeSet<PathKey>> {
+    let paths = |q: &pathline_flow::Queue| q.paths.iter().map(|p| of.paths[*p].key).collect();
+    of.queues.iter().map(paths).collect()
+}
+
+/// Sizes of the errors of predicted durations, smallest first, with their cases.
+fn errors(desc: &MachineDesc, run: &Run) -> Vec<(f64, String)> {
+    let network = Network::new(desc, Switches::default()).unwrap();
+    let mut predictor = Predictor::new(&network);
+    let mut errors = Vec::new();
+    for outcome in &run.journal.outcomes {
+        let Outcome::Measured(m) = outcome else { continue };
+        let n = m.series.iter().map(|s| s.samples_ns.len()).min().unwrap();
+        let last = |k: usize| m.series.iter().map(|s| s.samples_ns[k]).fold(0.0, f64::max);
+        let lasts: Vec<f64> = (0..n).map(last).collect();
+        let measured =
+            pathline_stats::Summary::of(&lasts).unwrap().median / m.series[0].reps as f64;
+        let predicted = predictor.durations(&m.case).unwrap().set.typical.0;
+        errors.push(((predicted / measured - 1.0).abs(), m.case.to_string()));
+    }
+    errors.sort_by(|a, b| a.0.total_cmp(&b.0));
+    errors
+}
+
+/// A twin as its file says, and what it says in words.
+struct Outcomes {
+    desc: MachineDesc,
+    twin: MachineDesc,
+    text: String,
+}
+
+/// Calibrates, and holds the twin's file against the machine: the same things are shared by the
+/// same paths, at the same capacity, and nothing else; unseen sets take as long as predicted.
+fn check(text: &str, noise: f64, bound: f64) -> Outcomes {
+    let desc = MachineDesc::parse("machine.toml", text).unwrap();
+    let run = crate::common::measure_suite(&desc, "contention", &|_| true, noise, 7);
+    let twin = calibrate(&[run], &mut |_| {}).unwrap();
+    let mut text = format!("{}, noise {} %\n{twin}\n", desc.name, noise * 100.0);
+    let twin = MachineDesc::parse("twin.toml", &twin.toml()).unwrap();
+    let (truth, found) = (shared(&desc.measured), shared(&twin.measured));
+    let (mut missing, mut worst) = (0, 0.0f64);
+    for (members, part) in &truth {
+        let gbs = part.known.rate.0;
+        let Some(found) = found.get(members) else {
+            let _ = writeln!(text, "  {}, {gbs} GB/s: not found", part.name);
+            missing += 1;
+            continue;
+        };
+        // What a path gets of it at most: the capacity over what a byte of its payload takes.
+        for (_, take) in &found.takes {
+            let off = found.known.rate.0 / take / gbs - 1.0;
+            worst = worst.max(off.abs());
+            if off.abs() > 0.5 * bound {
+                let _ = writeln!(text, "  {}: {:+.2} %", part.name, off * 100.0);
+            }
+        }
+    }
+    let added: Vec<&str> = found
+        .iter()
+        .filter(|(m, _)| !truth.contains_key(*m))
+        .map(|(_, s)| s.name.as_str())
+        .collect();
+    let of_size = |c: &Case| (3..=8).contains(&c.timed.len());
+    let unseen = crate::common::measure_suite(&desc, "concurrent", &of_size, noise, 8);
+    let errors = errors(&twin, &unseen);
+    let at = |q: f64| errors[((errors.len() - 1) as f64 * q).ceil() as usize].0;
+    for (error, case) in errors.iter().rev().take(3) {
+        let _ = writeln!(text, "  {:.2} %: {case}", 100.0 * error);
+    }
+    let _ = writeln!(
+        text,
+        "{}, noise {} %: {} of {} shared things found, worst {:.2} % off, not there {added:?}; \
+         {} unseen sets: median {:.2} %, 95th {:.2} %, worst {:.2} %",
+        desc.name,
+        noise * 100.0,
+        truth.len() - missing,
+        truth.len(),
+        worst * 100.0,
+        errors.len(),
+        at(0.5) * 100.0,
+        at(0.95) * 100.0,
+        at(1.0) * 100.0,
+    );
+    println!("{text}");
+    assert!(missing == 0 && added.is_empty() && worst <= bound, "{text}");
+    assert_eq!(queues(&desc.measured), queues(&twin.measured), "{text}");
+    assert!(errors.len() >= 100 && at(0.5) <= 0.02 && at(0.95) <= 0.06, "{text}");
+    Outcomes { desc, twin, text }
+}
+
+/// Nothing but interference shows what two GPUs of a switch share, or four of a socket.
+fn check_sockets(noise: f64, bound: f64) {
+    let Outcomes { desc, twin, text } = check(SOCKETS, noise, bound);
+    let (truth, found) = (shared(&desc.measured), shared(&twin.measured));
+    let hidden =
+        |s: &pathline_flow::Shared| ["switch of", "between"].iter().any(|w| s.name.starts_with(w));
+    let hidden: Vec<_> = truth.iter().filter(|(_, s)| hidden(s)).collect();
+    // Four switches and the link between the sockets, in and out each.
+    assert_eq!(hidden.len(), 2 * (4 + 1));
+    assert!(hidden.iter().all(|(m, _)| found[*m].found == "interference"), "{text}");
+    // What goes into a GPU gets 0.61 of the share of what comes out.
+    for path in &twin.measured.paths {
+        let share = if path.key.src.unit.numa().is_some() { 0.61 } else { 1.0 };
+        assert!((path.share / share - 1.0).abs() <= bound, "{}: {}\n{text}", path.key, path.share);
+    }
+}
+
+/// All host traffic goes through one switch to one memory: the twin cannot know which of the two
+/// it is that is full, and says so.
+fn check_switch(noise: f64, bound: f64) {
+    let Outcomes { twin, .. } = check(SWITCH, noise, bound);
+    for name in [
+        "memory of numa0, both ways: has the same paths as all 4 GPUs: host traffic, both ways",
+        "memory of numa0, read by GPUs: has the same paths as all 4 GPUs: host traffic into the GPUs",
+        "memory of numa0, written by GPUs: has the same paths as all 4 GPUs: host traffic out of the GPUs",
+    ] {
+        assert!(
+            twin.measured.undecided.iter().any(|s| s.starts_with(name)),
+            "{:?}",
+            twin.measured.undecided
+        );
+    }
+}
+
+#[test]
+fn two_sockets_come_back_without_noise() {
+    check_sockets(0.0, 0.01);
+}
+
+#[test]
+fn two_sockets_come_back_with_noise() {
+    check_sockets(0.01, 0.03);
+}
+
+#[test]
+fn one_switch_comes_back_without_noise() {
+    check_switch(0.0, 0.01);
+}
+
+#[test]
+fn one_switch_comes_back_with_noise() {
+    check_switch(0.01, 0.03);
+}

@@ -1,0 +1,7 @@
+//! Integration tests of this crate, in one binary: a link each costs more than they take to run.
+
+mod common;
+
+mod h200;
+mod hidden;
+mod round_trip;

@@ -1,0 +1,18 @@
+//! Integration tests of this crate, in one binary: a link each costs more than they take to run.
+
+mod common;
+
+mod command_line;
+mod environment;
+mod environments;
+mod fixtures;
+mod kernels;
+mod model_ranks;
+mod predict;
+mod ranks;
+mod storage;
+mod stub;
+mod topo;
+mod twin;
+mod validate;
+mod worker;

@@ -1,0 +1,273 @@
+//! Figures of storage, from a journal made by hand.
+
+use crate::common::shown::*;
+use crate::common::storage::*;
+use crate::common::*;
+use pathline_explain::figure::{Body, Doubt, Figure, Gap};
+use pathline_explain::{csv, format, html, map, terminal};
+
+fn gap<'a>(figure: &'a Figure, panel: &str, threads: &str, depth: &str) -> &'a Gap {
+    let Body::Gaps(gaps) = &figure.body else { panic!("{} has no differences", figure.id) };
+    let panel = gaps.panels.iter().find(|p| p.0 == panel).expect("the statistic");
+    let find = |names: &[String], name: &str| names.iter().position(|n| n == name);
+    let row = find(&gaps.rows, threads).unwrap_or_else(|| panic!("{:?}", gaps.rows));
+    &panel.1[row][find(&gaps.cols, depth).unwrap_or_else(|| panic!("{:?}", gaps.cols))]
+}
+
+/// Buckets of latencies are 1/64 of an octave wide.
+#[track_caller]
+fn near(value: Option<f64>, expected: f64) {
+    let value = value.expect("a value");
+    assert!((value / expected - 1.0).abs() < 0.016, "{value}, not {expected}");
+}
+
+const GAP: &str = "storage-gap-gpu0-store0-numa0-uring-rand-read-4KiB-direct";
+
+#[test]
+fn rates_and_latencies_stand_beside_each_other() {
+    let report = built(&storage_run());
+    // 40 us + 10.7 us x 4 = 82.8 us: 4 / 82.8 us = 48,309 a second.
+    let depth = figure(&report, "storage-depth-rand-read-4KiB-direct");
+    close(point(depth, "io_uring, 1 thread", 4.0).value, 4.0 / 82.8e-6);
+    assert!(point(depth, "io_uring polled, 1 thread", 4.0).absent.is_some());
+    // With 4 workers 16 in flight give 75.8 thousand, 64 give 88.3 and 512 at last 92.8: 17 % more by
+    // four times as many, and 95 % of all.
+    assert!(
+        depth.finding.contains("From depth 16 on more of them gain little: 95 %"),
+        "{}",
+        depth.finding
+    );
+    let all = figure(&report, "storage-all-rand-read-4KiB-direct");
+    let row = "io_uring, 2 threads, depth 1";
+    // Two in flight take 61.4 us. The first worker ends at 95 % of the time, with 97 % done.
+    let iops = 2.0 / 61.4e-6;
+    close(in_sheet(all, row, "last done", "IOPS").value, iops);
+    close(in_sheet(all, row, "first done", "IOPS").value, iops * 0.97 / 0.95);
+    near(in_sheet(all, row, "p50", "us").value, 61.4);
+    near(in_sheet(all, row, "min", "us").value, 61.4 * 0.8 * 0.992);
+    // 0.8 + 0.2 x ln(100) / ln(2) = 2.129 medians.
+    near(in_sheet(all, row, "p99", "us").value, 61.4 * 2.129);
+    close(in_sheet(all, row, "CPU an I/O", "us").value, 1.7 + 9.0);
+}
+
+#[test]
+fn a_gpu_is_held_against_the_host_pair_by_pair() {
+    let report = built(&storage_run());
+    let pipelined = figure(&report, &format!("{GAP}-pipelined-pinned"));
+    // Each pair differs by 14 us in the median and 0.8 of that in the least, beside 50.7 us.
+    let alone = gap(pipelined, "p50", "1", "1");
+    near(alone.cell.value, 14.0);
+    near(alone.base, 50.7);
+    near(alone.other, 64.7);
+    assert!(!alone.is_zero && alone.saturated.is_none() && alone.pairs == SAMPLES);
+    near(gap(pipelined, "min", "1", "1").cell.value, 0.8 * 14.0);
+    // At depth 32 samples swing by 10 % of 382 us, out of step with the host's: 14 us are lost in it.
+    assert!(gap(pipelined, "p50", "1", "32").is_zero);
+    // 48.3 to 75.8 thousand by four times as many is a power of 0.33; 75.8 to 83.7 by twice 0.14.
+    assert!(gap(pipelined, "p50", "1", "16").saturated.is_none());
+    let queue = gap(pipelined, "p50", "1", "32").saturated.as_deref().expect("a queue");
+    assert!(queue.contains("2 times the depth raise the IOPS by"), "{queue}");
+    // One worker that waits 22 us for each copy ends at 45,455 a second, whatever the depth.
+    let blocking = figure(&report, &format!("{GAP}-blocking-paged"));
+    let waits = gap(blocking, "p50", "1", "128").saturated.as_deref().expect("the copy");
+    assert!(waits.starts_with("gpu0: 4 times the depth"), "{waits}");
+    assert!(pipelined.finding.contains("gpu0 adds +11.2"), "{}", pipelined.finding);
+}
+
+#[test]
+fn a_gpu_without_its_host_has_no_difference() {
+    let mut journal = storage_run();
+    journal.outcomes.retain(|o| {
+        !o.case()
+            .to_string()
+            .contains("> r0.numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q4,")
+    });
+    let report = built(&journal);
+    let map = figure(&report, &format!("{GAP}-pipelined-pinned"));
+    let why = gap(map, "p50", "1", "4").cell.absent.clone().expect("a reason");
+    assert!(why.contains("with host memory is not in this run"), "{why}");
+}
+
+#[test]
+fn stages_alone_give_the_whole() {
+    let report = built(&storage_run());
+    let stages = figure(&report, "storage-stages");
+    let mib = 1_048_576.0 / 1e9;
+    let of = |name: &str, column: &str| in_sheet(stages, name, column, "GB/s").value;
+    // 2800 blocks a second from files, with 8 in flight; no case says that one alone takes less than
+    // 8 / 2800 s, to which its copy of 1 / 50,000 s adds.
+    let name = "gpu0, pipelined, pinned";
+    close(of(name, "files alone"), 2800.0 * mib);
+    close(of(name, "copies alone"), 52.4);
+    close(of(name, "follows"), 8.0 / (8.0 / (2800.0 * mib) + 1.0 / 52.4));
+    close(of(name, "measured"), 2750.0 * mib);
+    // 37 us of I/O and 3 of the call.
+    close(of(name, "CPU alone"), 1e6 / 40.0 * mib);
+    // The same with 1300 and a copy of 1 MiB / 9.04 GB/s = 116 us.
+    let name = "gpu0, blocking, pageable";
+    let follows = 8.0 / (8.0 / (1300.0 * mib) + 1.0 / 9.04);
+    close(of(name, "follows"), follows);
+    let share = in_sheet(stages, name, "measured / follows", "%");
+    close(share.value, 100.0 * 1240.0 * mib / follows);
+    close(in_sheet(stages, name, "copy", "us a block").value, 1048.576 / 9.04);
+    assert!(
+        stages.finding.contains("99 % of what follows: the device and its file system"),
+        "{}",
+        stages.finding
+    );
+    let pages = figure(&report, "storage-pages");
+    let row = "reads, 1 thread";
+    close(in_sheet(pages, row, "huge / small", "").value, 2800.0 / 1300.0);
+    close(in_sheet(pages, row, "requests an I/O, small", "").value, 2.02);
+}
+
+/// What is said of a pipeline of 8 over a file that gives 2800 blocks a second alone, beside others.
+fn told_beside(others: &[(String, Does)], pipeline: f64) -> String {
+    let args = "seq-read,direct,shared,2GiB,q8,n1,t1";
+    let does = |iops: f64| Does { requests: 1.0, ..Does::new(iops, 8.0 / iops * 1e6) };
+    let gpu = read("gpu0.vram", "uring", &format!("{args},pipelined-pinned"), "1MiB");
+    let mut outcomes = vec![
+        io(&read("numa0.huge", "uring", args, "1MiB"), &does(2800.0)),
+        io(&gpu, &Does { copy_us: 25.0, ..does(pipeline) }),
+        at_rate("storage", "numa0.pinned > gpu0.vram by dma@gpu0 x 1MiB", 52.4),
+    ];
+    outcomes.extend(others.iter().map(|(case, does)| io(case, does)));
+    figure(&built(&run_of(outcomes)), "storage-stages").finding.clone()
+}
+
+/// The page cache gives 9 % less than the device: I/O past it is not held by it.
+#[test]
+fn what_is_not_passed_is_no_limit() {
+    let sync = |args: &str| read("numa0.huge", "sync", args, "1MiB");
+    let cached = (sync("seq-read,cached,shared,2GiB,q1,n1,t1"), Does::new(2550.0, 392.0));
+    let text = told_beside(std::slice::from_ref(&cached), 2750.0);
+    assert!(!text.contains("cache"), "{text}");
+    assert!(text.contains("what follows: the device and its file system, 2.94 GB/s."), "{text}");
+    // One in flight gives 2600 of 2800 with 8: a power of 0.04, so the device is full.
+    let one = (sync("seq-read,direct,shared,2GiB,q1,n1,t1"), Does::new(2600.0, 385.0));
+    let text = told_beside(&[cached, one], 2750.0);
+    assert!(text.contains("8 in flight give 2.94 GB/s, 1 gave 2.73 GB/s"), "{text}");
+    // 32 give 3300 of 2800 with 8.
+    let args = "seq-read,direct,shared,2GiB,q32,n8,t1";
+    let more = (read("numa0.huge", "uring", args, "1MiB"), Does::new(3300.0, 9700.0));
+    let text = told_beside(&[more], 2750.0);
+    assert!(text.contains("8 in flight are too few: 32 give 3.46 GB/s"), "{text}");
+}
+
+#[test]
+fn what_nothing_explains_is_said() {
+    // 2000 of 2800, where the copy alone would leave 2780.
+    let text = told_beside(&[], 2000.0);
+    assert!(text.contains("72 % of what follows from the device and its file"), "{text}");
+    assert!(text.contains("; nothing here explains the rest"), "{text}");
+    // 3200 of 2800.
+    let text = told_beside(&[], 3200.0);
+    assert!(text.contains("the stages gave less when they ran alone"), "{text}");
+}
+
+#[test]
+fn the_greatest_calls_are_named() {
+    let report = built(&storage_run());
+    let Body::Stacks(stacks) = &figure(&report, "storage-calls").body else { panic!("no stacks") };
+    let registered =
+        stacks.stacks.iter().find(|s| s.label.contains("blocking, registered")).expect("a bar");
+    // 9 x 1000 calls of 47 us are 423 ms, beside 352 ms and 5 ms once: of 780 ms 54.2, 45.1, 0.6 %.
+    let [first, second, ..] = registered.parts.as_slice() else { panic!("{registered:?}") };
+    assert_eq!((first.name.as_str(), second.name.as_str()), ("cudaMemcpy", "cudaHostUnregister"));
+    close(first.cell.value, 100.0 * 423.0 / 780.0);
+    close(second.cell.value, 100.0 * 352.0 / 780.0);
+    assert_eq!(first.words, "9000 calls of 47.0 us");
+    let told = report.headlines.iter().find(|h| h.text.starts_with("Of the time in calls"));
+    let text = &told.expect("a headline").text;
+    assert!(text.ends_with("cudaMemcpy takes 54 % and cudaHostUnregister takes 45 %."), "{text}");
+}
+
+#[test]
+fn what_is_doubtful_is_said() {
+    let report = built(&storage_run());
+    let of =
+        |code: &str| -> Vec<&Doubt> { report.notes.iter().filter(|n| n.code == code).collect() };
+    // 1.51 s beside a median of 12 ms.
+    let [outlier] = of("outliers")[..] else { panic!("{:?}", report.notes) };
+    assert!(outlier.text.starts_with("1 of 9001 I/Os took more than 100 times"), "{outlier:?}");
+    assert!(!outlier.text.contains("mq-deadline"), "1.51 s is no 500 ms: {outlier:?}");
+    let [split] = of("split")[..] else { panic!("{:?}", report.notes) };
+    assert!(split.text.starts_with("4 cases are split, at most into 2.02 requests"), "{split:?}");
+    assert!(split.text.contains("1280KiB in 254 segments"), "{split:?}");
+    let [polling] = of("no-polling")[..] else { panic!("{:?}", report.notes) };
+    assert!(
+        polling.text.contains("10 cases") && polling.text.contains("poll_queues"),
+        "{polling:?}"
+    );
+    assert_eq!(of("not-direct").len(), 2, "a case for each GPU");
+    let condition = report.conditions.iter().find(|c| c.0 == "store0").expect("the store");
+    assert!(condition.1.starts_with("/data, ext4, options rw,relatime, on vda"), "{condition:?}");
+    // 510 ms are: the scheduler's patience.
+    let case = read("numa0.huge", "uring", "rand-read,direct,shared,2GiB,q8,n1,t2", "4KiB");
+    let late = Does { outlier_us: 510_000.0, ..Does::new(80_000.0, 200.0) };
+    let report = built(&run_of(vec![io(&case, &late)]));
+    let text = &report.notes.iter().find(|n| n.code == "outliers").expect("a doubt").text;
+    assert!(text.contains("its scheduler, mq-deadline"), "{text}");
+}
+
+#[test]
+fn several_at_once_are_held_against_each_alone() {
+    let report = built(&storage_run());
+    let at_once = figure(&report, "storage-at-once");
+    let both = "store0 > gpu0, store0 > gpu1, sequential reads of 1MiB, depth 8";
+    // 1500 blocks a second each of 2750 alone.
+    close(bar(at_once, both).value, 3000.0 * 1_048_576.0 / 1e9);
+    close(bar(at_once, both).ceiling, 5500.0 * 1_048_576.0 / 1e9);
+    assert!(at_once.finding.contains("55 %"), "{}", at_once.finding);
+}
+
+#[test]
+fn elbencho_prints_its_own_table() {
+    let args = |op: &str, threads: u32| format!("{op},direct,shared,2GiB,q32,n8,t{threads}");
+    let cases = [
+        (read("numa0.huge", "uring", &args("rand-read", 2), "4KiB"), Does::new(80_000.0, 800.0)),
+        (read("numa0.huge", "uring", &args("rand-mix70", 1), "4KiB"), Does::new(70_000.0, 450.0)),
+        (
+            format!("numa0.huge > store0.file by uring@numa0[{}] x 1MiB", args("seq-write", 1)),
+            Does::new(3_000.0, 10_666.0),
+        ),
+    ];
+    let journal = run_of(cases.iter().map(|(case, does)| io(case, does)).collect());
+    insta::assert_snapshot!(format::elbencho(&journal).expect("I/O"));
+    let none = run_of(vec![at_rate("local", "gpu0.vram > gpu0.vram by dma@gpu0 x 1MiB", 600.0)]);
+    assert!(format::elbencho(&none).expect_err("no I/O").contains("--suite storage"));
+}
+
+#[test]
+fn the_table_for_programs_has_latencies() {
+    let case = read("numa0.huge", "uring", "rand-read,direct,shared,2GiB,q4,n1,t1", "4KiB");
+    let skip = read("numa0.huge", "uring-poll", "rand-read,direct,shared,2GiB,q4,n1,t1", "4KiB");
+    let outcomes =
+        vec![io(&case, &Does::new(50_000.0, 80.0)), skipped("storage", &skip, "no queues")];
+    let text = csv::export(&run_of(outcomes), None);
+    let mut lines = text.lines().map(|l| l.rsplit(',').take(10).collect::<Vec<_>>());
+    let head = lines.next().expect("a head");
+    assert_eq!(head[..2], ["requests_per_io", "cpu_us_per_io"]);
+    let row = lines.next().expect("a row");
+    assert_eq!(head[8], "iops");
+    close(row[8].parse().ok(), 50_000.0);
+    assert_eq!(head[5], "lat_p50_us");
+    near(row[5].parse().ok(), 80.0);
+    let skipped = lines.next().expect("a row");
+    assert_eq!((head[9], skipped[9]), ("why", "no queues"));
+}
+
+#[test]
+fn a_summary_and_a_page_show_all_of_it() {
+    let journal = storage_run();
+    let report = built(&journal);
+    insta::assert_snapshot!(terminal::summary(&report, 100, false));
+    let page = html::render(&report, &journal.topology, &map::svg(&journal.topology));
+    for words in ["class=\"gaps\"", "class=\"heat sheet\"", "class=\"bars stacks\"", "≈ 0"] {
+        assert!(page.contains(words), "{words}");
+    }
+    // For a look at it.
+    if let Ok(path) = std::env::var("PATHLINE_PAGE") {
+        std::fs::write(path, &page).expect("a page");
+    }
+}

@@ -1,0 +1,9 @@
+//! Integration tests of this crate, in one binary: a link each costs more than they take to run.
+
+mod at_once;
+mod conformance;
+mod faults;
+mod random_calls;
+mod ranks;
+mod storage;
+mod virtual_time;

@@ -1,0 +1,11 @@
+//! Integration tests of this crate, in one binary: a link each costs more than they take to run.
+
+mod common;
+
+mod files;
+mod fuzz;
+mod golden;
+mod hostile_trees;
+mod hwloc;
+mod snapshots_of_hosts;
+mod written;

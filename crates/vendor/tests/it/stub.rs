@@ -1,0 +1,321 @@
+//! The drivers of GPU vendors end to end, over libraries that stand in for theirs.
+
+#![allow(clippy::unwrap_used)]
+
+use std::os::fd::AsFd;
+use std::process::{Command, Output};
+
+use pathline_hal::{CopyEngine, Launch, Machine};
+use pathline_schema::{Bytes, KernelOp, Mem, Ns, Place, Severity, Topology, Unit, Variant, World};
+use pathline_stub::{VARIABLE, Vendor, lay_out};
+use pathline_vendor::{Asked, Compile, Opened, open, runtime};
+
+/// Set in the process that a test runs its body in.
+const INSIDE: &str = "PATHLINE_TEST_INSIDE";
+
+/// Runs the body of the test of that name in a process of its own that finds those libraries: they
+/// are looked for by its environment, and they keep their state for as long as it lives. With HIP
+/// among them, that is the runtime that is asked for.
+fn inside(test: &str, vendors: &[Vendor], spec: &str, body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    lay_out(folder.path(), vendors, &[]).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([&format!("stub::{test}"), "--exact", "--nocapture"])
+        .env(INSIDE, "1")
+        .env(VARIABLE, spec);
+    command.env("LD_LIBRARY_PATH", folder.path()).env("XDG_CACHE_HOME", folder.path());
+    for name in ["HSA_XNACK", "HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA", "PATHLINE_NVRTC"] {
+        command.env_remove(name);
+    }
+    if vendors.iter().any(|vendor| !matches!(vendor, Vendor::Cuda | Vendor::Verbs)) {
+        command.env("PATHLINE_HIP", folder.path());
+    }
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(status.success(), "{status}\n{}\n{}", text(&stdout), text(&stderr));
+}
+
+fn opened() -> Opened {
+    let topology = Topology::default();
+    let mut asked = Asked::new(Compile::InProcess);
+    asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
+    let runtime = runtime(&topology, &asked);
+    open(topology, runtime)
+}
+
+fn machine() -> Machine {
+    let Opened { machine, without } = opened();
+    assert_eq!(without, None);
+    assert_eq!(machine.world, World::Simulated("stub".into()));
+    machine
+}
+
+/// Three GPUs under a runtime and an architecture, with all that every machine must do.
+fn conforms(runtime: &str, name: &str, arch: &str) {
+    let machine = machine();
+    assert_eq!(machine.driver().unwrap().name(), runtime);
+    assert_eq!(machine.topology.gpus.len(), 3);
+    let gpu = &machine.topology.gpus[2];
+    assert!(gpu.name == name && gpu.arch.starts_with(arch), "{gpu:?}");
+    let failures = pathline_hal::conformance::failures(&machine);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A test for each set of libraries.
+macro_rules! conformance {
+    ($($test:ident: $vendors:expr, $spec:literal => $runtime:literal, $name:literal, $arch:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            inside(stringify!($test), &$vendors, $spec, || conforms($runtime, $name, $arch));
+        }
+    )*};
+}
+
+conformance! {
+    cuda_does_what_every_machine_must_do: [Vendor::Cuda], "gpus=3" =>
+        "cuda", "stub NVIDIA H200", "sm_90";
+    hip_5_does_what_every_machine_must_do: [Vendor::Hip(5)], "gpus=3" =>
+        "hip", "stub AMD Instinct MI250X", "gfx90a";
+    hip_6_does_what_every_machine_must_do: [Vendor::Hip(6)], "gpus=3" =>
+        "hip", "stub AMD Instinct MI250X", "gfx90a";
+    hip_7_does_what_every_machine_must_do: [Vendor::Hip(7)], "gpus=3" =>
+        "hip", "stub AMD Instinct MI250X", "gfx90a";
+    hip_that_fills_the_older_layout_does: [Vendor::Hip(6)], "gpus=3,layout=r0000" =>
+        "hip", "stub AMD Instinct MI250X", "gfx90a";
+    hip_without_waits_for_values_does: [Vendor::Hip(5)], "gpus=3,no=hipStreamWaitValue32" =>
+        "hip", "stub AMD Instinct MI250X", "gfx90a";
+    cuda_without_waits_for_values_does: [Vendor::Cuda], "gpus=3,no=cuStreamWaitValue32" =>
+        "cuda", "stub NVIDIA H200", "sm_90";
+    cuda_without_peer_access_does: [Vendor::Cuda], "gpus=3,nopeer" =>
+        "cuda", "stub NVIDIA H200", "sm_90";
+    hip_over_cuda_does_what_every_machine_must_do: [Vendor::Cuda, Vendor::HipOverCuda], "gpus=3" =>
+        "hip", "stub NVIDIA H200 (HIP over CUDA)", "gfx90a";
+}
+
+#[test]
+fn times_are_the_models_and_bytes_are_real() {
+    inside("times_are_the_models_and_bytes_are_real", &[Vendor::Cuda], "gpus=2", || {
+        let machine = machine();
+        let bytes = Bytes::mib(64);
+        let vram = |gpu| Place::new(Unit::Gpu(gpu), Mem::Vram);
+        let (src, dst) =
+            (machine.buffer(vram(0), bytes).unwrap(), machine.buffer(vram(1), bytes).unwrap());
+        src.fill(1, false).unwrap();
+        dst.fill(2, false).unwrap();
+        let gpu = machine.gpu(0).unwrap();
+        machine.driver().unwrap().enable_peer(0, 1).unwrap();
+        let (stream, start, end) =
+            (gpu.stream().unwrap(), gpu.event().unwrap(), gpu.event().unwrap());
+        let gate = machine.gate().unwrap();
+        stream.hold(&gate).unwrap();
+        stream.record(&start).unwrap();
+        stream.copy(dst.address(), src.address(), bytes, CopyEngine::Auto).unwrap();
+        stream.record(&end).unwrap();
+        // Nothing has moved: the gate is closed.
+        dst.check(2, bytes).unwrap();
+        gate.release().unwrap();
+        stream.wait().unwrap();
+        dst.check(1, bytes).unwrap();
+        // 64 MiB at 395 GB/s are 170 us, whatever this machine needs to copy them.
+        let time = end.since(&start).unwrap();
+        assert!(time > Ns::us(165.0) && time < Ns::us(185.0), "{time}");
+    });
+}
+
+#[test]
+fn a_kernel_that_reaches_too_far_ruins_its_context() {
+    // The third call: the kernel itself, behind the fills of two buffers.
+    let spec = "gpus=2,fail=cuLaunchKernel@3:700";
+    inside("a_kernel_that_reaches_too_far_ruins_its_context", &[Vendor::Cuda], spec, || {
+        let machine = machine();
+        let vram = Place::new(Unit::Gpu(0), Mem::Vram);
+        let [a, b] = [1, 2].map(|seed| {
+            let buffer = machine.buffer(vram, Bytes::kib(64)).unwrap();
+            buffer.fill(seed, false).unwrap();
+            buffer
+        });
+        let gpu = machine.gpu(0).unwrap();
+        let kernel = gpu.kernel(&Variant::standard(KernelOp::Copy)).unwrap();
+        let stream = gpu.stream().unwrap();
+        let launch = Launch { src: a.address(), dst: b.address(), bytes: Bytes::kib(64) };
+        for _ in 0..2 {
+            let error = stream.launch(&kernel, &launch).unwrap_err();
+            assert_eq!((error.code, error.severity), (700, Severity::Sticky), "{error}");
+        }
+        // The other GPU is as it was.
+        let there = machine.buffer(Place::new(Unit::Gpu(1), Mem::Vram), Bytes(64)).unwrap();
+        there.fill(3, false).unwrap();
+        there.check(3, Bytes(64)).unwrap();
+    });
+}
+
+#[test]
+fn a_driver_of_12_8_gets_batches_in_its_own_words() {
+    // Its only cuMemcpyBatchAsync takes nine arguments, the one that came with 13.0 eight.
+    let spec = "gpus=2,driver=12080";
+    inside("a_driver_of_12_8_gets_batches_in_its_own_words", &[Vendor::Cuda], spec, || {
+        let machine = machine();
+        let bytes = Bytes::kib(64);
+        let buffer = |gpu, seed| {
+            let place = Place::new(Unit::Gpu(gpu), Mem::Vram);
+            let buffer = machine.buffer(place, bytes).unwrap();
+            buffer.fill(seed, false).unwrap();
+            buffer
+        };
+        let (src, dst) = (buffer(0, 1), buffer(1, 2));
+        let stream = machine.gpu(0).unwrap().stream().unwrap();
+        stream.copy_batch(&[(dst.address(), src.address(), bytes)]).unwrap();
+        stream.wait().unwrap();
+        dst.check(1, bytes).unwrap();
+    });
+}
+
+#[test]
+fn a_kernel_without_peer_access_is_refused_and_ruins_nothing() {
+    let test = "a_kernel_without_peer_access_is_refused_and_ruins_nothing";
+    inside(test, &[Vendor::Cuda], "gpus=2,nopeer", || {
+        let machine = machine();
+        let bytes = Bytes::kib(64);
+        let [here, there] = [0, 1].map(|gpu| {
+            let buffer = machine.buffer(Place::new(Unit::Gpu(gpu), Mem::Vram), bytes).unwrap();
+            buffer.fill(4, false).unwrap();
+            buffer
+        });
+        let gpu = machine.gpu(0).unwrap();
+        let kernel = gpu.kernel(&Variant::standard(KernelOp::Copy)).unwrap();
+        let stream = gpu.stream().unwrap();
+        let launch = Launch { src: there.address(), dst: here.address(), bytes };
+        let error = stream.launch(&kernel, &launch).unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+        assert!(error.way_out.contains("topo -p2p"), "{error}");
+        here.check(4, bytes).unwrap();
+    });
+}
+
+#[test]
+fn a_chain_in_registered_memory_is_followed_until_a_gpu_writes_there() {
+    let test = "a_chain_in_registered_memory_is_followed_until_a_gpu_writes_there";
+    inside(test, &[Vendor::Cuda], "gpus=1", || {
+        let machine = machine();
+        let bytes = Bytes::kib(64);
+        let numa = machine.host.domains()[0].id;
+        let chain = machine.buffer(Place::new(Unit::Numa(numa), Mem::Registered), bytes).unwrap();
+        chain.fill(5, true).unwrap();
+        let vram = machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), bytes).unwrap();
+        vram.fill(6, false).unwrap();
+        let gpu = machine.gpu(0).unwrap();
+        let (kernel, stream) = (gpu.kernel(&Variant::chase()).unwrap(), gpu.stream().unwrap());
+        let launch = Launch { src: chain.address(), dst: 0, bytes };
+        stream.launch(&kernel, &launch).unwrap();
+        stream.wait().unwrap();
+        stream.copy(chain.address(), vram.address(), bytes, CopyEngine::Auto).unwrap();
+        let error = stream.launch(&kernel, &launch).unwrap_err();
+        assert!(error.reason.contains("no chain"), "{error}");
+        stream.wait().unwrap();
+    });
+}
+
+/// Registers 2 MiB of a place with the adapter for it, by address and by file, and takes it back.
+fn registers(machine: &Machine, place: Place, by_file: bool) {
+    let bytes = Bytes::mib(2);
+    let registrar = machine.host.registrar().unwrap();
+    let buffer = machine.buffer(place, bytes).unwrap();
+    let (unit, address) = (place.unit, buffer.address());
+    assert_eq!(registrar.adapter(unit).unwrap(), "mlx5_0");
+    let region = match by_file {
+        false => registrar.register(unit, address, bytes),
+        true => {
+            let (file, offset) = machine.driver().unwrap().export_dmabuf(address, bytes).unwrap();
+            // One byte more than the file has is refused.
+            let more = Bytes(bytes.0 + 1);
+            let refused = registrar.register_dmabuf(unit, address, more, file.as_fd(), offset);
+            let error = refused.unwrap_err();
+            assert_eq!(error.code, 22, "{error}");
+            assert!(error.to_string().contains("Linux 5.12"), "{error}");
+            registrar.register_dmabuf(unit, address, bytes, file.as_fd(), offset)
+        }
+    };
+    let region = region.unwrap();
+    registrar.deregister(region).unwrap();
+    let error = registrar.deregister(region).unwrap_err();
+    assert!(error.reason.contains("nothing is registered"), "{error}");
+}
+
+#[test]
+fn memory_of_host_and_gpu_is_registered_with_an_adapter() {
+    let test = "memory_of_host_and_gpu_is_registered_with_an_adapter";
+    inside(test, &[Vendor::Cuda, Vendor::Verbs], "gpus=1,rdma=mlx5_0+mlx5_1", || {
+        let machine = machine();
+        let numa = machine.host.domains()[0].id;
+        for mem in [Mem::Paged, Mem::Huge, Mem::Pinned] {
+            registers(&machine, Place::new(Unit::Numa(numa), mem), false);
+        }
+        let vram = Place::new(Unit::Gpu(0), Mem::Vram);
+        registers(&machine, vram, false);
+        registers(&machine, vram, true);
+        let driver = machine.driver().unwrap();
+        assert_eq!(driver.export_call(), "cuMemGetHandleForAddressRange");
+        // Only memory of a GPU is exported.
+        let pinned =
+            machine.buffer(Place::new(Unit::Numa(numa), Mem::Pinned), Bytes::mib(2)).unwrap();
+        let error = driver.export_dmabuf(pinned.address(), Bytes::mib(2)).unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+    });
+}
+
+#[test]
+fn hip_exports_memory_where_it_has_a_call_for_it() {
+    let test = "hip_exports_memory_where_it_has_a_call_for_it";
+    inside(test, &[Vendor::Hip(7), Vendor::Verbs], "gpus=1,rdma=mlx5_0", || {
+        registers(&machine(), Place::new(Unit::Gpu(0), Mem::Vram), true);
+    });
+}
+
+#[test]
+fn hip_without_a_call_to_export_says_what_has_one() {
+    let test = "hip_without_a_call_to_export_says_what_has_one";
+    inside(test, &[Vendor::Hip(6), Vendor::Verbs], "gpus=1,rdma=mlx5_0", || {
+        let machine = machine();
+        let buffer = machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), Bytes::mib(2)).unwrap();
+        let driver = machine.driver().unwrap();
+        let error = driver.export_dmabuf(buffer.address(), Bytes::mib(2)).unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+        assert!(error.to_string().contains("hsa_amd_portable_export_dmabuf"), "{error}");
+    });
+}
+
+#[test]
+fn a_host_without_adapters_says_so() {
+    inside("a_host_without_adapters_says_so", &[Vendor::Cuda, Vendor::Verbs], "gpus=1", || {
+        let machine = machine();
+        let registrar = machine.host.registrar().unwrap();
+        let error = registrar.adapter(Unit::Gpu(0)).unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+        assert!(error.to_string().contains("no RDMA device"), "{error}");
+        assert!(error.to_string().contains("InfiniBand"), "{error}");
+    });
+}
+
+#[test]
+fn a_gpu_that_an_adapter_does_not_reach_is_named_with_the_module() {
+    let test = "a_gpu_that_an_adapter_does_not_reach_is_named_with_the_module";
+    // 14 is EFAULT, which the kernel gives for addresses that are no memory of the process.
+    let spec = "gpus=1,rdma=mlx5_0,fail=ibv_reg_mr@1:14,fail=ibv_open_device@1:13";
+    inside(test, &[Vendor::Cuda, Vendor::Verbs], spec, || {
+        let machine = machine();
+        let registrar = machine.host.registrar().unwrap();
+        let closed = registrar.adapter(Unit::Gpu(0)).unwrap_err();
+        assert!(closed.to_string().contains("/dev/infiniband/uverbs"), "{closed}");
+        let place = Place::new(Unit::Gpu(0), Mem::Vram);
+        let buffer = machine.buffer(place, Bytes::mib(2)).unwrap();
+        let register = || registrar.register(Unit::Gpu(0), buffer.address(), Bytes::mib(2));
+        let error = register().unwrap_err();
+        assert_eq!(error.severity, Severity::Unsupported, "{error}");
+        assert!(error.to_string().contains("nvidia-peermem"), "{error}");
+        registrar.deregister(register().unwrap()).unwrap();
+    });
+}
