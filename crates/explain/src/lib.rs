@@ -8,6 +8,7 @@ pub mod format;
 pub mod gpus;
 pub mod held;
 pub mod html;
+pub mod judge;
 pub mod map;
 pub mod predicted;
 pub mod published;

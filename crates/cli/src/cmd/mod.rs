@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::CommandFactory;
+use pathline_explain::judge::RunVerdict;
 
 use crate::args::{Args, Colour, Command};
 use crate::say::out;
@@ -33,6 +34,16 @@ pub(crate) enum Exit {
     Unusable,
     /// There was nothing to judge by.
     CouldNotJudge,
+}
+
+impl From<RunVerdict> for Exit {
+    fn from(verdict: RunVerdict) -> Self {
+        match verdict {
+            RunVerdict::Fine => Self::Fine,
+            RunVerdict::Wrong => Self::Wrong,
+            RunVerdict::CouldNotJudge => Self::CouldNotJudge,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {

@@ -11,9 +11,10 @@ use pathline_bench::{
     About, Best, Crew, Draw, Header, Here, Overhead, Plan, Scope, Session, Stamp, Tuned,
     default_settings, searches, tune,
 };
+use pathline_explain::judge::judge;
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
-use pathline_schema::{Bytes, End, Ns, Outcome, Settings};
+use pathline_schema::{Bytes, End, Ns, Settings};
 
 use super::{Exit, colour, plan, report};
 use crate::args::{Args, Command, RunArgs};
@@ -309,7 +310,7 @@ fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit
             outln!("this run was cut; `pathline run --resume {}` goes on", folder.display());
         }
     }
-    Ok(judge(&journal.outcomes))
+    Ok(judge(&journal).into())
 }
 
 fn plan_for(scope: &Scope<'_>, args: &RunArgs, name: &str) -> Result<Plan> {
@@ -321,18 +322,6 @@ fn plan_for(scope: &Scope<'_>, args: &RunArgs, name: &str) -> Result<Plan> {
         ));
     }
     Ok(plan)
-}
-
-/// Something failed: 1. Nothing was measured: 3. Else 0, even if a time limit cut the run.
-fn judge(outcomes: &[Outcome]) -> Exit {
-    let any = |is: fn(&Outcome) -> bool| outcomes.iter().any(is);
-    if any(|o| matches!(o, Outcome::Faulted(_))) {
-        Exit::Wrong
-    } else if any(|o| matches!(o, Outcome::Measured(_))) {
-        Exit::Fine
-    } else {
-        Exit::CouldNotJudge
-    }
 }
 
 /// With `--resume`, the cases that the run was begun with, on the machine as it was described then;
