@@ -19,6 +19,11 @@ struct Task {
 const TASKS: &[Task] = &[
     Task { name: "ci", what: "everything that CI runs (.ci/run)", run: ci },
     Task { name: "tidy", what: "the style rules that can be tests", run: tidy::run },
+    Task {
+        name: "names",
+        what: "[--list]: shares of one-word and of repeated type names",
+        run: tidy::names::run,
+    },
     Task { name: "bless", what: "record snapshots anew; look at the diff", run: bless },
     Task { name: "schema", what: "print an example of every journal message", run: schema::run },
     Task { name: "fuzz", what: "[--seconds N] [TARGET..]: mutate inputs of parsers", run: fuzz },

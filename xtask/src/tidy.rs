@@ -2,6 +2,7 @@
 
 mod commands;
 mod edges;
+pub(crate) mod names;
 mod source;
 mod text;
 
