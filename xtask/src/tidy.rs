@@ -37,6 +37,7 @@ const RULES: &[Rule] = &[
     Rule { name: "unsafe", check: Sources(source::sound) },
     Rule { name: "clock", check: Sources(source::clock) },
     Rule { name: "printing", check: Sources(source::printing) },
+    Rule { name: "vendors", check: Sources(source::vendors) },
     Rule { name: "unfinished", check: Sources(source::unfinished) },
     Rule { name: "length", check: Sources(source::length) },
     Rule { name: "blanks", check: Files(text::blanks) },

@@ -1,4 +1,4 @@
-//! Switches that runtimes read at their start, so that a case needs a process of its own kind.
+//! Variables that GPU runtimes read when they start: cases that need other values need another process.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,44 @@ use pathline_schema::{Case, Flow, MigrateHow, Mover, Topology};
 use crate::needs::zero_copy;
 use crate::plan::{Plan, number_groups};
 
-/// Whether the runtime's copies are given to the SDMA engines (1, as by default) or to its own copy
-/// kernels. HSA runtime, environment variables:
-/// <https://rocm.docs.amd.com/projects/ROCR-Runtime/en/latest/environment_variables.html>
-const SDMA: &str = "HSA_ENABLE_SDMA";
-/// Whether a GPU's touch of a page that it does not hold is a fault that can be served. Without it
-/// managed memory of the host is read where it is. The default depends on the GPU and the kernel.
-const XNACK: &str = "HSA_XNACK";
-/// Values that need not be set.
-const DEFAULTS: &[(&str, &str)] = &[(SDMA, "1")];
+/// What a runtime must have been started with for a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum RuntimeNeed {
+    /// Copies by copy engine (SDMA) if set, by the runtime's copy kernel if not. On by default.
+    CopyEngine,
+    /// Page faults of a GPU are served if set; if not, managed host memory is read in place.
+    PageFaults,
+}
+
+impl RuntimeNeed {
+    /// The variable that decides, where the runtime of this node has one.
+    fn variable(self, topology: &Topology) -> Option<&'static str> {
+        topology.gpu_env(|caps| match self {
+            Self::CopyEngine => caps.copy_engine_env,
+            Self::PageFaults => caps.page_fault_env,
+        })
+    }
+    /// The value that a runtime takes by itself, where that is the same everywhere.
+    fn default(self) -> Option<bool> {
+        (self == Self::CopyEngine).then_some(true)
+    }
+}
 
 impl Plan {
-    /// Gives each case the switches that its process is to be started with on this node, beside
+    /// Gives each case the variables that its process must be started with on this node, besides
     /// those in `set`, which stay as they are; a case that needs two values at once is skipped.
-    /// Cases of one environment follow each other. Only AMD's runtime has such switches.
+    /// Cases of one environment follow each other.
     pub fn with_environments(
         mut self,
         topology: &Topology,
         set: &BTreeMap<String, String>,
     ) -> Self {
-        if !topology.gpus.iter().any(|gpu| gpu.vendor == "amd") {
+        let needs_none = |need: RuntimeNeed| need.variable(topology).is_none();
+        if needs_none(RuntimeNeed::CopyEngine) && needs_none(RuntimeNeed::PageFaults) {
             return self;
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.skip.is_none()) {
-            match environment(&entry.case) {
+            match environment(&entry.case, topology) {
                 Ok(mut env) => {
                     env.retain(|name, _| !set.contains_key(name));
                     entry.env = env;
@@ -45,29 +59,35 @@ impl Plan {
     }
 }
 
-/// What a case needs otherwise than by default.
-fn environment(case: &Case) -> Result<BTreeMap<String, String>, String> {
-    let mut needs: BTreeMap<&str, &str> = BTreeMap::new();
-    for (name, value) in case.flows().filter_map(need) {
-        if needs.insert(name, value).is_some_and(|other| other != value) {
+/// The variables that a case needs set to another value than the runtime's default.
+fn environment(case: &Case, topology: &Topology) -> Result<BTreeMap<String, String>, String> {
+    let mut needs: BTreeMap<RuntimeNeed, bool> = BTreeMap::new();
+    for (need, value) in case.flows().filter_map(need) {
+        let Some(name) = need.variable(topology) else { continue };
+        if needs.insert(need, value).is_some_and(|other| other != value) {
             return Err(format!(
                 "its flows need {name}=0 and {name}=1, which one process cannot have; measure \
                  them one by one"
             ));
         }
     }
-    needs.retain(|name, value| !DEFAULTS.contains(&(*name, *value)));
-    Ok(needs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    needs.retain(|need, value| need.default() != Some(*value));
+    let text = |value: bool| if value { "1" } else { "0" }.to_owned();
+    let named = |(need, value): (RuntimeNeed, bool)| {
+        Some((need.variable(topology)?.to_owned(), text(value)))
+    };
+    Ok(needs.into_iter().filter_map(named).collect())
 }
 
-fn need(flow: &Flow) -> Option<(&'static str, &'static str)> {
+fn need(flow: &Flow) -> Option<(RuntimeNeed, bool)> {
+    use RuntimeNeed::{CopyEngine, PageFaults};
     match flow.by {
         // Inside one GPU the runtime copies by a kernel whatever is set.
         Mover::Dma { .. } | Mover::Blit { .. } if flow.src.unit == flow.dst.unit => None,
-        Mover::Dma { .. } | Mover::Batch { .. } | Mover::Staged { .. } => Some((SDMA, "1")),
-        Mover::Blit { .. } => Some((SDMA, "0")),
-        Mover::Migrate { how: MigrateHow::Fault, .. } => Some((XNACK, "1")),
-        Mover::Kernel { .. } if zero_copy(flow) => Some((XNACK, "0")),
+        Mover::Dma { .. } | Mover::Batch { .. } | Mover::Staged { .. } => Some((CopyEngine, true)),
+        Mover::Blit { .. } => Some((CopyEngine, false)),
+        Mover::Migrate { how: MigrateHow::Fault, .. } => Some((PageFaults, true)),
+        Mover::Kernel { .. } if zero_copy(flow) => Some((PageFaults, false)),
         Mover::Kernel { .. }
         | Mover::Migrate { .. }
         | Mover::Cpu { .. }

@@ -254,23 +254,25 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
         return cannot_cpu(topology, at, None, io.threads)
             .or_else(|| cannot_io(scope.stores, flow, &io));
     }
-    // HSA switches are read by AMD's runtime only.
-    let of_amd = topology.gpus.iter().any(|g| g.vendor == "amd");
-    let xnack = scope.env.get("HSA_XNACK").map(String::as_str).filter(|_| of_amd);
+    // A variable counts only where the runtime of a GPU that is here reads it.
+    let faults = topology.gpu_env(|caps| caps.page_fault_env).unwrap_or_default();
+    let faults_set = scope.env.get(faults).map(String::as_str);
     let why = match flow.by {
         Mover::Cpu { at, work, threads } => {
             return cannot_cpu(topology, at, work.how.feature(), threads);
         }
-        Mover::Migrate { how: MigrateHow::Fault, .. } if xnack == Some("0") => {
-            "HSA_XNACK=0: pages do not migrate on a fault; unset it or set it to 1"
+        Mover::Migrate { how: MigrateHow::Fault, .. } if faults_set == Some("0") => {
+            format!("{faults}=0: pages do not migrate on a fault; unset it or set it to 1")
         }
-        Mover::Kernel { .. } if zero_copy(flow) && xnack == Some("1") => {
-            "HSA_XNACK=1: managed pages migrate at the first touch, so there is no zero-copy; \
-             unset it or set it to 0"
+        Mover::Kernel { .. } if zero_copy(flow) && faults_set == Some("1") => {
+            format!(
+                "{faults}=1: managed pages migrate at the first touch, so there is no zero-copy; \
+                 unset it or set it to 0"
+            )
         }
         _ => return None,
     };
-    Some(why.to_owned())
+    Some(why)
 }
 
 fn cannot_io(stores: &[StoreFacts], flow: &Flow, io: &Io) -> Option<String> {

@@ -294,7 +294,7 @@ impl Payloads {
     /// [`BULK`] where GPUs are smaller or it was not measured what more would show.
     fn of(topology: &Topology) -> Self {
         let large = |m: Bytes| m == Bytes(0) || m >= Bytes::gib(64);
-        let fast = |g: &Gpu| g.vendor == "nvidia" && large(g.memory);
+        let fast = |g: &Gpu| g.caps().large_payloads && large(g.memory);
         if topology.gpus.iter().all(fast) {
             Self { local: Bytes::gib(4), pair: Bytes::gib(1), pair_long: Bytes::gib(2) }
         } else {
@@ -338,12 +338,6 @@ fn kernel(at: u32, op: KernelOp) -> Mover {
 }
 fn cpu(at: u32, op: CpuOp, how: CpuHow, threads: u32) -> Mover {
     Mover::Cpu { at: Unit::Numa(at), work: CpuWork { op, how }, threads }
-}
-
-/// Whether some GPU's runtime may be another than CUDA, which has no copy kernel that could be asked
-/// for, one kind of device memory and one coherence of pinned memory.
-fn beyond_cuda(topology: &Topology) -> bool {
-    topology.gpus.iter().any(|g| g.vendor != "nvidia")
 }
 
 /// Sizes of a sweep: powers of four from `from` to `to`, and `to` itself.
@@ -547,7 +541,7 @@ fn host_link_of(topology: &Topology, g: u32) -> Vec<Case> {
         ])
     };
     let mut cases = Vec::new();
-    let unlike = beyond_cuda(topology).then_some(Mem::PinnedNonCoherent);
+    let unlike = topology.any_gpu(|caps| caps.memory_grains).then_some(Mem::PinnedNonCoherent);
     for mem in [Mem::Paged].into_iter().chain(unlike) {
         cases.push(single(host(mem), vram, dma(g)));
         cases.push(single(vram, host(mem), dma(g)));
@@ -575,7 +569,7 @@ fn host_link_of(topology: &Topology, g: u32) -> Vec<Case> {
 fn rare_host_link(topology: &Topology, g: u32) -> Vec<Case> {
     let (vram, regs) = (gpu(g, Mem::Vram), gpu(g, Mem::Reg));
     let single = |src, dst, by| Case::single(src, dst, by, BULK);
-    let unlike = beyond_cuda(topology).then_some(Mem::PinnedNonCoherent);
+    let unlike = topology.any_gpu(|caps| caps.memory_grains).then_some(Mem::PinnedNonCoherent);
     let mut cases = Vec::new();
     for mem in [Mem::Registered, Mem::PinnedWc].into_iter().chain(unlike) {
         let host = numa(home(topology, g), mem);
@@ -597,8 +591,8 @@ fn ordered_pairs(topology: &Topology) -> impl Iterator<Item = (u32, u32)> + '_ {
 
 /// The ways to move data between two GPUs, as movers for the direction `a` to `b`.
 fn pair_movers(topology: &Topology, a: u32, b: u32) -> Vec<Mover> {
-    // CUDA has no copy kernel of its own; its engines differ by which end issues the copy.
-    let other = if beyond_cuda(topology) { blit(a) } else { dma(b) };
+    // Without a copy kernel to ask for, engines differ by which end issues the copy.
+    let other = if topology.any_gpu(|caps| caps.copy_kernel) { blit(a) } else { dma(b) };
     let mut movers = vec![dma(a), other];
     movers.extend([kernel(b, KernelOp::Copy), kernel(a, KernelOp::Copy)]);
     movers

@@ -222,8 +222,7 @@ fn osu_name(op: Collective) -> &'static str {
 }
 
 fn gpu_word(journal: &Journal) -> &'static str {
-    let amd = journal.topology.gpus.iter().any(|g| g.vendor == "amd");
-    if amd { "-ROCM" } else { "-CUDA" }
+    journal.topology.gpus.first().map_or("-CUDA", |gpu| gpu.caps().osu_suffix)
 }
 
 /// No script may take a model for a machine.

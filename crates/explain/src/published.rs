@@ -306,7 +306,7 @@ impl Keys {
 
 /// H200s that reach each other through NVSwitch, where every pair is like every other, or one H200.
 fn is_h200(topology: &Topology) -> bool {
-    let ours = |gpu: &pathline_schema::Gpu| gpu.vendor == "nvidia" && gpu.name.contains("H200");
+    let ours = |gpu: &pathline_schema::Gpu| gpu.name.contains("H200");
     !topology.gpus.is_empty() && topology.gpus.iter().all(ours)
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Flow, Gpu, LinkKind, Node, Ns, NumaDomain, Rate, Topology, Warning};
+use pathline_schema::{
+    Case, Flow, Gpu, GpuCaps, LinkKind, Node, Ns, NumaDomain, Rate, Topology, Warning,
+};
 
 use crate::files::{self, IoParts, StoreNode};
 use crate::measured::{Book, Known, Measured};
@@ -143,10 +145,8 @@ pub(crate) struct GpuNode {
     pub host_engines: Option<u32>,
     pub port: Option<Port>,
     pub compute_units: u32,
-    /// Whether `HSA_` switches apply.
-    pub amd: bool,
-    /// Whether its runtime has a copy kernel that can be asked for; CUDA has none.
-    pub blits: bool,
+    /// What its runtime can do.
+    pub caps: &'static GpuCaps,
     /// Row and column in a matrix of latencies.
     pub order: usize,
     /// Queues of its copy engines, if they serve one stream at a time: to other GPUs, in, out.
@@ -305,8 +305,7 @@ impl Network {
             host_engines: self.resource(format!("gpu{g} copy engines to host"), host),
             port: self.port(gpu),
             compute_units: gpu.compute_units,
-            amd: gpu.vendor == "amd",
-            blits: gpu.vendor != "nvidia",
+            caps: gpu.caps(),
             order,
         };
         self.gpus.insert(g, node);

@@ -130,12 +130,13 @@ pub(crate) fn gpu_at(net: &Network, at: Unit) -> Result<(u32, &GpuNode), NoPath>
 pub(crate) fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<Built, NoPath> {
     let (g, gpu) = gpu_at(net, at)?;
     let (src, dst) = (flow.src.unit, flow.dst.unit);
-    if blit && !gpu.blits {
+    if blit && !gpu.caps.copy_kernel {
         return no("this runtime has no copy kernel that could be asked for");
     }
     let local = src == at && dst == at;
     let between_gpus = src.gpu().is_some() && dst.gpu().is_some();
-    let off = |switch: Option<bool>| gpu.amd && switch == Some(false);
+    let chooses = gpu.caps.copy_engine_env.is_some();
+    let off = |setting: Option<bool>| chooses && setting == Some(false);
     let by_kernel = if local {
         blit || net.model.gpu_memory.local_copy_by_kernel
     } else {
@@ -215,7 +216,7 @@ fn kernel(net: &Network, flow: &Flow, at: Unit, variant: Variant) -> Result<Buil
             return no("kernels reach pageable memory only after it is registered");
         }
         let zero_copy = place.mem == Mem::Managed && place.unit.numa().is_some();
-        if zero_copy && gpu.amd && net.switches.xnack == Some(true) {
+        if zero_copy && gpu.caps.page_fault_env.is_some() && net.switches.xnack == Some(true) {
             return no("with HSA_XNACK=1 managed pages migrate; unset it for zero-copy access");
         }
     }
@@ -248,17 +249,10 @@ fn kernel(net: &Network, flow: &Flow, at: Unit, variant: Variant) -> Result<Buil
     way.finish("kernel", time.kernel_us, time.launch_call_us, false, step)
 }
 
-/// Payload of a compute kernel per ns, where nothing else runs on the GPU.
-///
-/// Fused multiply-adds of a unit and clock: 64 of either precision on CDNA 2 at 1.7 GHz (AMD's
-/// white paper); 128 of single and 64 of double precision on Hopper at 1.98 GHz (NVIDIA's).
+/// Payload of a compute kernel in bytes per ns, where nothing else runs on the GPU.
 fn arithmetic(gpu: &GpuNode, variant: &Variant) -> f64 {
     let double = matches!(variant.access, Access::Words { word: 8, .. });
-    let each = match (gpu.amd, double) {
-        (true, _) => 64.0 * 1.7,
-        (false, true) => 64.0 * 1.98,
-        (false, false) => 128.0 * 1.98,
-    };
+    let each = gpu.caps.fma_per_cycle[usize::from(double)] * gpu.caps.clock_ghz;
     f64::from(gpu.compute_units.max(1)) * each / FMA_PER_BYTE as f64
 }
 
@@ -284,7 +278,10 @@ fn migrate(net: &Network, flow: &Flow, at: Unit, how: MigrateHow) -> Result<Buil
     let Ok((g, gpu)) = gpu_at(net, mover) else {
         return no("pages migrate between a GPU and another unit");
     };
-    if how == MigrateHow::Fault && gpu.amd && net.switches.xnack == Some(false) {
+    if how == MigrateHow::Fault
+        && gpu.caps.page_fault_env.is_some()
+        && net.switches.xnack == Some(false)
+    {
         return no("with HSA_XNACK=0 no page fault can be served; unset it or set it to 1");
     }
     let mut way = Way::new(net, flow);

@@ -5,6 +5,7 @@
 
 mod case;
 mod gpu;
+mod gpu_caps;
 mod io;
 mod journal;
 mod member;
@@ -20,6 +21,7 @@ mod wire;
 
 pub use case::{Cadence, Case, Flow};
 pub use gpu::{GpuFacts, GpuReadings, GpuState};
+pub use gpu_caps::GpuCaps;
 pub use io::{
     Histogram, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoReading, IoStage, StoreFacts, Tally,
 };

@@ -14,7 +14,6 @@ use pathline_schema::{
 };
 
 use crate::memory::{self, Spot};
-use crate::storage::copy_calls;
 use crate::timeline::Owner;
 use crate::world::{Does, Effect, Load, Loaded, World, no_such};
 
@@ -266,12 +265,11 @@ impl Driver for SimDriver {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "alloc", place.unit.gpu())?;
         let thing = || format!("{bytes} at {place}");
-        // CUDA knows one kind of device memory and one coherence of pinned memory.
-        let hip = world.topology.gpus.iter().any(|g| g.vendor != "nvidia");
+        let grains = world.topology.any_gpu(|caps| caps.memory_grains);
         let gives = match (place.unit, place.mem) {
             (Unit::Gpu(_), Mem::Vram | Mem::Managed) => true,
             (Unit::Numa(_), Mem::Pinned | Mem::PinnedWc | Mem::Managed) => true,
-            (Unit::Gpu(_), Mem::VramFine) | (Unit::Numa(_), Mem::PinnedNonCoherent) => hip,
+            (Unit::Gpu(_), Mem::VramFine) | (Unit::Numa(_), Mem::PinnedNonCoherent) => grains,
             _ => false,
         };
         if !gives {
@@ -341,17 +339,14 @@ impl Driver for SimDriver {
     }
 
     fn register_calls(&self) -> (&'static str, &'static str) {
-        if self.world.borrow().is_amd() {
-            ("hipHostRegister", "hipHostUnregister")
-        } else {
-            ("cuMemHostRegister", "cuMemHostUnregister")
-        }
+        let [pin, unpin] = self.world.borrow().caps().pin_calls;
+        (pin, unpin)
     }
 
     fn copier(&self, gpu: u32, _slots: usize) -> Result<Box<dyn Copier>> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "copier", Some(gpu))?;
-        Ok(Box::new(SimCopier { calls: copy_calls(world.is_amd()) }))
+        Ok(Box::new(SimCopier { calls: world.caps().copy_calls }))
     }
 
     fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {

@@ -207,20 +207,11 @@ fn no_space(world: &World, store: u32, span: Bytes, room: u64) -> CallError {
         .or_try("choose a smaller --span")
 }
 
-/// What the calls that copy are called: that which returns at once, and those that wait, in and out.
-pub(crate) fn copy_calls(amd: bool) -> [&'static str; 3] {
-    if amd {
-        ["hipMemcpyAsync", "hipMemcpyHtoD", "hipMemcpyDtoH"]
-    } else {
-        ["cuMemcpyAsync", "cuMemcpyHtoD", "cuMemcpyDtoH"]
-    }
-}
-
 /// How blocks get to or from the GPU.
 fn stage(world: &World, io: &Io, parts: &IoParts, block: Bytes) -> Option<Stage> {
     let (asked, copy) = (io.stage?, parts.stage.as_ref()?);
     let pipelined = asked.pipelined && !copy.blocking;
-    let names = copy_calls(world.is_amd());
+    let names = world.caps().copy_calls;
     let names = if asked.pipelined { [names[0]; 2] } else { [names[1], names[2]] };
     Some(Stage {
         pipelined,

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use pathline_flow::{IoParts, MachineDesc, Network, Operation, Store, Switches};
 use pathline_hal::{CallError, Result, pattern};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, Mover, Ns, Place, Rank, RuntimeCall,
-    Severity, Topology, Unit, Variant,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, Gpu, GpuCaps, KernelOp, Mem, Mover, Ns, Place, Rank,
+    RuntimeCall, Severity, Topology, Unit, Variant,
 };
 
 use crate::Options;
@@ -91,9 +91,9 @@ impl World {
     ) -> std::result::Result<Self, pathline_flow::DescError> {
         let network = Network::new(desc, switches)?;
         let topology = desc.topology();
-        // The HSA switches are read by AMD's runtime only.
-        let amd = topology.gpus.iter().any(|g| g.vendor == "amd");
-        let switches = if amd { switches } else { Switches::default() };
+        // Only a runtime that reads these variables follows them.
+        let reads = topology.gpu_env(|caps| caps.copy_engine_env).is_some();
+        let switches = if reads { switches } else { Switches::default() };
         let gpus = topology.gpus.iter().map(|g| (Unit::Gpu(g.index), g.memory.0));
         let domains = topology.numa.iter().map(|d| (Unit::Numa(d.id), d.memory.0));
         let stores = (0..).map(Unit::Store).zip(desc.stores.iter().map(|s| s.capacity().0));
@@ -166,9 +166,9 @@ impl World {
         struck
     }
 
-    /// Whether its runtime is AMD's.
-    pub(crate) fn is_amd(&self) -> bool {
-        self.topology.gpus.iter().any(|g| g.vendor == "amd")
+    /// What the runtime of its GPUs can do.
+    pub(crate) fn caps(&self) -> &'static GpuCaps {
+        self.topology.gpus.first().map_or_else(|| GpuCaps::of_vendor(""), Gpu::caps)
     }
 
     /// The error unless there is such a GPU and it can be used.

@@ -17,6 +17,17 @@ const UNSAFE_HOMES: &[&str] =
     &["crates/vendor/src/", "crates/vendor/examples/hip_over_cuda/", "crates/stub/src/"];
 /// Places that may read a real clock: the machine's own, the progress bar, development tools.
 const CLOCK_HOMES: &[&str] = &["crates/vendor/src/clock.rs", "crates/cli/", "xtask/", "fuzz/"];
+/// Crates that know GPUs by what they can do.
+const VENDOR_FREE: &[&str] = &[
+    "crates/bench/",
+    "crates/calibrate/",
+    "crates/explain/",
+    "crates/flow/",
+    "crates/hal/",
+    "crates/message/",
+    "crates/report/",
+    "crates/sim/",
+];
 /// Places that may print or exit.
 const PRINT_HOMES: &[&str] = &["crates/cli/", "xtask/", "fuzz/"];
 
@@ -214,6 +225,22 @@ pub(super) fn printing(sources: &[Source]) -> Vec<Finding> {
     banned(sources, PRINT_HOMES, true, WAYS, "return a value; only crates/cli prints and exits")
 }
 
+/// What a GPU can do is asked of `GpuCaps`, never concluded from the name of its vendor.
+pub(super) fn vendors(sources: &[Source]) -> Vec<Finding> {
+    const NAMES: &[&[&str]] = &[&["\"amd\""], &["\"nvidia\""]];
+    let shared: Vec<&Source> = sources.iter().filter(|s| s.is_in(VENDOR_FREE)).collect();
+    let mut findings = Vec::new();
+    for source in shared {
+        for line in NAMES.iter().flat_map(|name| source.lines_of(name)) {
+            if !source.is_test(line) {
+                let say = "names a vendor: ask Gpu::caps, a row of schema's gpu_caps.rs";
+                findings.push(source.finding(line, say));
+            }
+        }
+    }
+    findings
+}
+
 /// Nothing unfinished is called done.
 pub(super) fn unfinished(sources: &[Source]) -> Vec<Finding> {
     const MARKS: &[&[&str]] = &[
@@ -312,6 +339,15 @@ mod tests {
         let stamp = "fn f() { jiff::Timestamp::now(); }\n";
         assert_eq!(one(clock, "crates/bench/src/a.rs", stamp), [1]);
         assert_eq!(one(clock, "crates/bench/src/a.rs", "fn f(d: std::time::Duration) {}\n"), NONE);
+    }
+
+    #[test]
+    fn a_vendor_is_named_in_tests_only() {
+        let asks = "fn f(v: &str) -> bool {\n    v == \"amd\"\n}\n";
+        assert_eq!(one(vendors, "crates/bench/src/a.rs", asks), [2]);
+        assert_eq!(one(vendors, "crates/topo/src/a.rs", asks), NONE);
+        let test = format!("#[cfg(test)]\nmod tests {{\n{asks}}}\n");
+        assert_eq!(one(vendors, "crates/bench/src/a.rs", &test), NONE);
     }
 
     #[test]

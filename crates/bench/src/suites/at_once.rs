@@ -4,9 +4,7 @@
 use pathline_flow::routes::Routes;
 use pathline_schema::{Case, Flow, Gpu, KernelOp, Mem, Mover, Node, Topology};
 
-use super::{
-    BULK, beyond_cuda, blit, compute, dma, gpu, home, kernel, ladder, numa, ordered_pairs,
-};
+use super::{BULK, blit, compute, dma, gpu, home, kernel, ladder, numa, ordered_pairs};
 use pathline_schema::Bytes;
 
 /// The most GPUs for which a ring over links is searched: a search tries every order.
@@ -151,7 +149,7 @@ pub(super) fn overlap(topology: &Topology) -> Vec<Case> {
         let there = gpu(peer, Mem::Vram);
         copies.push(flow(vram, there, dma(first)));
         copies.push(flow(vram, there, kernel(first, KernelOp::Copy)));
-        if beyond_cuda(topology) {
+        if topology.any_gpu(|caps| caps.copy_kernel) {
             copies.push(flow(vram, there, blit(first)));
         }
     }

@@ -105,11 +105,13 @@ impl<'a> Paths<'a> {
     }
 
     /// How often [`HOST`] is doubled for a pair: by what the links of its route are faster than the
-    /// host's. An engine of AMD copies some 50 GB/s, however wide the links are.
+    /// host's. None where an
+    /// engine has one rate however wide the links are.
     fn doublings(&self, a: u32, b: u32) -> u32 {
-        let amd = self.topology.gpus.iter().any(|g| g.index == a && g.vendor == "amd");
+        let gpu = self.topology.gpus.iter().find(|g| g.index == a);
+        let fixed = gpu.is_some_and(|g| g.caps().fixed_engine_rate);
         let peak = |from, to| self.routes.in_use(from, to)?.peak.map(|p| p.0);
-        let Some(links) = peak(Node::Gpu(a), Node::Gpu(b)).filter(|_| !amd) else { return 0 };
+        let Some(links) = peak(Node::Gpu(a), Node::Gpu(b)).filter(|_| !fixed) else { return 0 };
         let host = peak(Node::Numa(home(self.topology, a)), Node::Gpu(a)).unwrap_or(HOST_PEAK);
         let times = (links / host).log2().round().clamp(0.0, MOST_DOUBLINGS);
         // Of no number, as of 0 / 0, nothing follows.

@@ -6,7 +6,7 @@ use pathline_schema::{
 
 use crate::scope::Scope;
 
-use super::{BULK, beyond_cuda, dma, gpu, home, kernel, numa};
+use super::{BULK, dma, gpu, home, kernel, numa};
 
 /// Sizes of managed memory: a page, a fault's block of CUDA, a huge page, and bulk.
 const MANAGED: [Bytes; 4] = [Bytes::kib(4), Bytes::kib(64), Bytes::mib(2), BULK];
@@ -66,7 +66,7 @@ pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
         // At the GPU, which touches it before it is freed; a core would take seconds for that.
         gpu(first, Mem::Managed),
     ];
-    if beyond_cuda(topology) {
+    if topology.any_gpu(|caps| caps.memory_grains) {
         given.extend([gpu(first, Mem::VramFine), numa(h, Mem::PinnedNonCoherent)]);
     }
     for (place, bytes) in given.iter().flat_map(|&p| ALLOCATED.map(|bytes| (p, bytes))) {

@@ -101,11 +101,7 @@ pub(super) fn gpu_name(gpu: &Gpu) -> String {
         (false, false) => format!("{name} ({arch})"),
         (false, true) => name,
         (true, false) => arch,
-        (true, true) => match gpu.vendor.as_str() {
-            "amd" => "AMD GPU".into(),
-            "nvidia" => "NVIDIA GPU".into(),
-            _ => "GPU".into(),
-        },
+        (true, true) => gpu.caps().label.into(),
     }
 }
 

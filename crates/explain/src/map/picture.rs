@@ -256,8 +256,7 @@ fn gpu_box(svg: &mut Svg, gpu: &Gpu, spot: &Spot) {
         words.push(short);
     }
     if gpu.compute_units > 0 {
-        let unit = if gpu.vendor == "nvidia" { "SM" } else { "CU" };
-        words.push(count(gpu.compute_units as usize, unit));
+        words.push(count(gpu.compute_units as usize, gpu.caps().unit_name));
     }
     let name = format!("gpu{}", gpu.index);
     let middle = spot.x + GPU_W / 2.0;

@@ -126,8 +126,7 @@ fn gpu_words(topology: &Topology, gpu: &Gpu) -> String {
         words.push(format!("{}{peak}", gpu.memory.rounded()));
     }
     if gpu.compute_units > 0 {
-        let unit = if gpu.vendor == "nvidia" { "SM" } else { "CU" };
-        words.push(count(gpu.compute_units as usize, unit));
+        words.push(count(gpu.compute_units as usize, gpu.caps().unit_name));
     }
     let package = gpu.package.filter(|_| shares_package(topology, gpu.index));
     words.extend(package.map(|package| format!("package {package}")));

@@ -1,0 +1,142 @@
+//! What a vendor's GPUs and their runtime can do, in one table.
+//!
+//! Nothing above discovery and the runtime's bindings compares vendor names: it asks a row here. A new
+//! vendor is a new row.
+
+use crate::{Gpu, Topology};
+
+/// What can be asked of a GPU's runtime, and how its parts are called.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GpuCaps {
+    /// The value of [`Gpu::vendor`] that this row describes; empty for any other.
+    pub vendor: &'static str,
+    /// What to call such a GPU whose product name is unknown: `AMD GPU`.
+    pub label: &'static str,
+    /// Short name of a compute unit: `CU`, `SM`.
+    pub unit_name: &'static str,
+    /// The runtime has a copy kernel (blit) that can be asked for in place of a copy engine (SDMA).
+    pub copy_kernel: bool,
+    /// The runtime offers fine-grained device memory and non-coherent pinned host memory.
+    pub memory_grains: bool,
+    /// A copy engine's rate does not follow the width of the link: an SDMA engine of AMD moves about
+    /// 50 GB/s however many xGMI links join two GPUs (arXiv:2302.14827, figure 6).
+    pub fixed_engine_rate: bool,
+    /// Rates still rise beyond 256 MiB a copy, measured on H200s: suites take larger payloads.
+    pub large_payloads: bool,
+    /// The variable that chooses between copy engine (`1`, the default) and copy kernel (`0`), read
+    /// when the runtime starts. HSA runtime, environment variables:
+    /// <https://rocm.docs.amd.com/projects/ROCR-Runtime/en/latest/environment_variables.html>
+    pub copy_engine_env: Option<&'static str>,
+    /// The variable that lets a GPU's touch of a page that it does not hold be a fault that can be
+    /// served (`1`), read when the runtime starts. With `0` managed memory of the host is read in
+    /// place. The default depends on the GPU and the kernel. Same source.
+    pub page_fault_env: Option<&'static str>,
+    /// Fused multiply-adds of one compute unit a cycle in single precision, then in double.
+    /// CDNA 2 white paper (AMD), H100 white paper (NVIDIA).
+    pub fma_per_cycle: [f64; 2],
+    /// Clock at which those run, GHz. Same sources.
+    pub clock_ghz: f64,
+    /// What OSU's benchmarks append to their title where device memory is used.
+    pub osu_suffix: &'static str,
+    /// Calls that copy: the one that returns at once, then those that wait, H2D and D2H.
+    pub copy_calls: [&'static str; 3],
+    /// Calls that pin host memory and release it.
+    pub pin_calls: [&'static str; 2],
+}
+
+const AMD: GpuCaps = GpuCaps {
+    vendor: "amd",
+    label: "AMD GPU",
+    unit_name: "CU",
+    copy_kernel: true,
+    memory_grains: true,
+    fixed_engine_rate: true,
+    large_payloads: false,
+    copy_engine_env: Some("HSA_ENABLE_SDMA"),
+    page_fault_env: Some("HSA_XNACK"),
+    fma_per_cycle: [64.0, 64.0],
+    clock_ghz: 1.7,
+    osu_suffix: "-ROCM",
+    copy_calls: ["hipMemcpyAsync", "hipMemcpyHtoD", "hipMemcpyDtoH"],
+    pin_calls: ["hipHostRegister", "hipHostUnregister"],
+};
+
+const NVIDIA: GpuCaps = GpuCaps {
+    vendor: "nvidia",
+    label: "NVIDIA GPU",
+    unit_name: "SM",
+    copy_kernel: false,
+    memory_grains: false,
+    fixed_engine_rate: false,
+    large_payloads: true,
+    copy_engine_env: None,
+    page_fault_env: None,
+    fma_per_cycle: [128.0, 64.0],
+    clock_ghz: 1.98,
+    osu_suffix: "-CUDA",
+    copy_calls: ["cuMemcpyAsync", "cuMemcpyHtoD", "cuMemcpyDtoH"],
+    pin_calls: ["cuMemHostRegister", "cuMemHostUnregister"],
+};
+
+/// A GPU of unknown make: everything may be asked for, and the runtime refuses what it lacks.
+const UNKNOWN: GpuCaps = GpuCaps {
+    vendor: "",
+    label: "GPU",
+    unit_name: "CU",
+    copy_kernel: true,
+    memory_grains: true,
+    fixed_engine_rate: false,
+    large_payloads: false,
+    ..NVIDIA
+};
+
+impl GpuCaps {
+    /// Every vendor that is known by name.
+    pub const ALL: [&'static Self; 2] = [&AMD, &NVIDIA];
+
+    /// The row of a vendor; the most general one for a vendor that has none.
+    pub fn of_vendor(vendor: &str) -> &'static Self {
+        Self::ALL.into_iter().find(|caps| caps.vendor == vendor).unwrap_or(&UNKNOWN)
+    }
+}
+
+impl Gpu {
+    /// What its runtime can do.
+    pub fn caps(&self) -> &'static GpuCaps {
+        GpuCaps::of_vendor(&self.vendor)
+    }
+}
+
+impl Topology {
+    /// Whether some GPU's runtime can do something: `topology.any_gpu(|caps| caps.copy_kernel)`.
+    pub fn any_gpu(&self, can: impl Fn(&GpuCaps) -> bool) -> bool {
+        self.gpus.iter().any(|gpu| can(gpu.caps()))
+    }
+
+    /// The variable of some GPU's runtime, where it has one.
+    pub fn gpu_env(&self, pick: impl Fn(&GpuCaps) -> Option<&'static str>) -> Option<&'static str> {
+        self.gpus.iter().find_map(|gpu| pick(gpu.caps()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vendor_without_a_row_may_be_asked_for_everything() {
+        let unknown = GpuCaps::of_vendor("intel");
+        assert!(unknown.copy_kernel && unknown.memory_grains);
+        assert_eq!((unknown.label, unknown.copy_engine_env), ("GPU", None));
+        for caps in GpuCaps::ALL {
+            assert_eq!(GpuCaps::of_vendor(caps.vendor), caps);
+        }
+    }
+
+    #[test]
+    fn a_node_without_gpus_has_no_runtime() {
+        let none = Topology::default();
+        assert!(!none.any_gpu(|_| true));
+        assert_eq!(none.gpu_env(|caps| caps.copy_engine_env), None);
+    }
+}
