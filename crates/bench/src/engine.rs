@@ -435,6 +435,9 @@ impl<'a> Engine<'a> {
             }
         }
         self.watch.after(&mut case.gpus);
+        for note in self.watch.new_warnings() {
+            tell(Word::Say(Message::Note(note)))?;
+        }
         let stop = Stop {
             reason,
             warmup: case.warmup,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_hal::Machine;
-use pathline_schema::{Case, GpuReadings, GpuState, Ns, Unit};
+use pathline_schema::{Case, GpuReadings, GpuState, Note, Ns, Unit};
 
 /// How many times as long as a reading the operations run that it is taken in.
 const MARGIN: f64 = 2.0;
@@ -13,6 +13,9 @@ const FIRST_GUESS: Ns = Ns(500_000.0);
 const MOST: Ns = Ns(5_000_000.0);
 /// Counters stand for so many times as long as it took to read them: a GPU costs 2 % at most.
 const COUNTERS_KEEP: f64 = 50.0;
+
+/// A library wrote behind the memory that it was given.
+const OVERRUN: &str = "library-overrun";
 
 /// Counters of a GPU, when they were read, and how long that took.
 struct Counted {
@@ -27,11 +30,21 @@ pub(crate) struct Watch<'a> {
     /// The slowest GPU of the last reading.
     slowest: Option<Ns>,
     counted: BTreeMap<Unit, Counted>,
+    /// Warnings of the monitor that the journal has.
+    warned: BTreeSet<String>,
 }
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(machine: &'a Machine) -> Self {
-        Self { machine, slowest: None, counted: BTreeMap::new() }
+        Self { machine, slowest: None, counted: BTreeMap::new(), warned: BTreeSet::new() }
+    }
+
+    /// Notes on what the monitor's library did wrong since the last call.
+    pub(crate) fn new_warnings(&mut self) -> Vec<Note> {
+        let mut warnings = self.machine.monitor.as_ref().map_or_else(Vec::new, |m| m.warnings());
+        warnings.retain(|text| self.warned.insert(text.clone()));
+        let note = |text| Note { code: OVERRUN.to_owned(), subject: "run".to_owned(), text };
+        warnings.into_iter().map(note).collect()
     }
 
     /// Counters of every GPU that the case names and that can be read.

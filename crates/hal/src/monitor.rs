@@ -13,4 +13,8 @@ pub trait Monitor {
     fn state(&self, gpu: u32) -> Option<GpuState>;
     /// Error counters as they are now; the other fields stay none. They may take longer to read.
     fn counters(&self, gpu: u32) -> Option<GpuState>;
+    /// What a library that reads them did wrong so far and what that costs, a line each.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }

@@ -31,6 +31,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
     if management.nvml.path.is_some() {
         outln!("    it reads {} GPUs", management.gpus());
     }
+    management.warnings().iter().for_each(|warning| outln!("    warning: {warning}"));
     others(&runtime);
     between();
     files(&runtime, brief);
@@ -187,6 +188,7 @@ fn states(machine: &Machine) {
         let words = pathline_explain::gpus::words(&machine.topology, gpu.index, &facts, &state);
         outln!("gpu{}: {words}; read in {read}, its error counters in {counted}", gpu.index);
     }
+    monitor.warnings().iter().for_each(|warning| outln!("warning: {warning}"));
 }
 
 /// Runs every check that applies, one line each.

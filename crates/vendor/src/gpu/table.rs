@@ -61,6 +61,13 @@ pub(crate) struct Call<F> {
     pub(crate) at: F,
 }
 
+impl<F> Call<F> {
+    /// The same function by another type.
+    pub(crate) fn map<T>(self, as_type: impl FnOnce(F) -> T) -> Call<T> {
+        Call { name: self.name, at: as_type(self.at) }
+    }
+}
+
 /// The names of a function.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Symbol {

@@ -3,6 +3,7 @@
 //! Neither makes a context on a GPU. NVML opens the driver's control device.
 
 mod amd;
+mod guarded;
 mod nvidia;
 mod nvml;
 
@@ -26,6 +27,7 @@ const PCI: &str = "/sys/bus/pci/devices";
 pub struct Management {
     /// The library.
     pub nvml: Found,
+    library: Option<Rc<nvml::Nvml>>,
     devices: Vec<nvidia::Device>,
 }
 
@@ -37,8 +39,14 @@ pub fn management() -> Management {
 
 impl Management {
     fn of(library: Option<nvml::Nvml>, nvml: Found) -> Self {
-        let all = |library| nvidia::Device::all(&Rc::new(library));
-        Self { nvml, devices: library.map(all).unwrap_or_default() }
+        let library = library.map(Rc::new);
+        let devices = library.as_ref().map(nvidia::Device::all).unwrap_or_default();
+        Self { nvml, library, devices }
+    }
+
+    /// What the library did wrong so far, a line each.
+    pub fn warnings(&self) -> Vec<String> {
+        self.library.as_ref().map_or_else(Vec::new, |library| library.warnings())
     }
 
     /// How many GPUs it opens.
@@ -76,7 +84,8 @@ impl Management {
             Some((gpu.index, source))
         };
         let sources: BTreeMap<u32, Source> = gpus.iter().filter_map(read).collect();
-        (!sources.is_empty()).then(|| Box::new(Live { sources }) as Box<dyn Monitor>)
+        let library = self.library;
+        (!sources.is_empty()).then(|| Box::new(Live { sources, library }) as Box<dyn Monitor>)
     }
 }
 
@@ -103,6 +112,7 @@ enum Source {
 /// The GPUs of this host by their numbers.
 struct Live {
     sources: BTreeMap<u32, Source>,
+    library: Option<Rc<nvml::Nvml>>,
 }
 
 impl Monitor for Live {
@@ -125,5 +135,9 @@ impl Monitor for Live {
             Source::Nvidia(device) => device.counters(),
             Source::Amd(device) => device.counters(),
         })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.library.as_ref().map_or_else(Vec::new, |library| library.warnings())
     }
 }

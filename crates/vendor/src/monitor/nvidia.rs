@@ -5,9 +5,9 @@ use std::rc::Rc;
 use pathline_schema::{GpuFacts, GpuState, PcieLink};
 
 use super::nvml::{
-    FabricInfo, FieldValue, Handle, LINK_ERRORS, MAX_LINKS, MEMORY, Nvml, PciInfo, SM, SPEED,
-    SPEED_COMMON,
+    FabricInfo, Handle, LINK_ERRORS, MEMORY, Nvml, PciInfo, SM, SPEED, SPEED_COMMON,
 };
+use crate::gpu::table::Call;
 
 /// A GPU, and what was found out of it once.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(super) struct Device {
     nvml: Rc<Nvml>,
     handle: Handle,
     pub(super) pci: String,
+    /// Links to ask it for.
+    links: u32,
     /// Highest generation and width of its PCIe link.
     pcie_max: Option<(u32, u32)>,
     /// Error counters of links that it has: field and link.
@@ -48,7 +50,8 @@ fn speed(generation: u32) -> Option<f64> {
     })
 }
 
-type Get = Option<unsafe extern "C" fn(Handle, *mut u32) -> i32>;
+type Get = Option<Call<unsafe extern "C" fn(Handle, *mut u32) -> i32>>;
+type GetOf<T> = Option<Call<unsafe extern "C" fn(Handle, T, *mut u32) -> i32>>;
 
 impl Device {
     /// All GPUs that NVML opens, by PCI address.
@@ -58,7 +61,8 @@ impl Device {
     }
 
     fn new(nvml: Rc<Nvml>, handle: Handle, pci: String) -> Self {
-        let mut device = Self { nvml, handle, pci, pcie_max: None, errors: Vec::new() };
+        let links = nvml.links(handle);
+        let mut device = Self { nvml, handle, pci, links, pcie_max: None, errors: Vec::new() };
         let api = device.nvml.api;
         device.pcie_max =
             device.number(api.pcie_max_generation).zip(device.number(api.pcie_max_width));
@@ -71,37 +75,26 @@ impl Device {
         device
     }
 
-    fn number(&self, call: Get) -> Option<u32> {
-        let mut value = 0;
+    fn number(&self, function: Get) -> Option<u32> {
         // SAFETY: the handle is NVML's own; stores one number.
-        let code = unsafe { call?(self.handle, &raw mut value) };
-        (code == 0).then_some(value)
+        self.nvml.stored(function, |call, out| unsafe { call(self.handle, out) })
+    }
+
+    /// A number of a link, a clock or a sensor.
+    fn number_of<T: Copy>(&self, function: GetOf<T>, of: T) -> Option<u32> {
+        // SAFETY: the handle is NVML's own; stores one number.
+        self.nvml.stored(function, |call, out| unsafe { call(self.handle, of, out) })
     }
 
     /// Numbers of its links and whether each carries traffic.
     fn links(&self) -> Vec<(u32, bool)> {
-        let Some(call) = self.nvml.api.link_state else { return Vec::new() };
-        let state = |link| {
-            let mut active = 0;
-            // SAFETY: the handle is NVML's own; stores one number.
-            let code = unsafe { call(self.handle, link, &raw mut active) };
-            (code == 0).then_some((link, active != 0))
-        };
-        (0..MAX_LINKS).filter_map(state).collect()
+        let state = |link| Some((link, self.number_of(self.nvml.api.link_state, link)? != 0));
+        (0..self.links).filter_map(state).collect()
     }
 
     /// The fields asked for, in order.
     fn fields(&self, asked: &[(u32, u32)]) -> Vec<Option<u64>> {
-        let mut values: Vec<FieldValue> =
-            asked.iter().map(|&(field, scope)| FieldValue::ask(field, scope)).collect();
-        let code = match (self.nvml.api.fields, i32::try_from(values.len())) {
-            (Some(call), Ok(count)) if count > 0 => {
-                // SAFETY: the handle is NVML's own; it fills as many structures as it is told of.
-                unsafe { call(self.handle, count, values.as_mut_ptr()) }
-            }
-            _ => return vec![None; asked.len()],
-        };
-        values.iter().map(|value| value.number().filter(|_| code == 0)).collect()
+        self.nvml.fields(self.handle, asked)
     }
 
     /// Its NVLinks, in order.
@@ -113,26 +106,20 @@ impl Device {
     }
 
     fn port(&self, (link, active): (u32, bool), mbps: Option<u64>) -> Port {
-        let number = |call: Option<unsafe extern "C" fn(Handle, u32, *mut u32) -> i32>| {
-            let mut value = 0;
-            // SAFETY: the handle is NVML's own; stores one number.
-            let code = unsafe { call?(self.handle, link, &raw mut value) };
-            (code == 0).then_some(value)
-        };
-        let pci = self.nvml.api.link_pci.and_then(|call| {
-            let mut pci = PciInfo::default();
+        let api = &self.nvml.api;
+        let pci: Option<PciInfo> = self.nvml.stored(api.link_pci, |call, out| {
             // SAFETY: the handle is NVML's own; fills one structure of this layout.
-            let code = unsafe { call(self.handle, link, &raw mut pci) };
-            pci.address().filter(|_| code == 0)
+            unsafe { call(self.handle, link, out) }
         });
+        let pci = pci.and_then(|pci| pci.address());
         // `nvmlIntNvLinkDeviceType_t`.
-        let remote = match number(self.nvml.api.link_remote) {
+        let remote = match self.number_of(api.link_remote, link) {
             Some(0) => Some("gpu"),
             Some(1) => Some("cpu"),
             Some(2) => Some("switch"),
             _ => None,
         };
-        let version = number(self.nvml.api.link_version).filter(|&v| v > 0);
+        let version = self.number_of(api.link_version, link).filter(|&v| v > 0);
         let mbps = mbps.filter(|&mbps| mbps > 0);
         Port { link, active, version, mbps, remote, pci }
     }
@@ -143,8 +130,8 @@ impl Device {
         let active = links.iter().filter(|l| l.1).count() as u32;
         GpuFacts {
             source: format!("NVML {}", self.nvml.version).trim_end().to_owned(),
-            max_sm_clock_mhz: self.clock(api.max_clock, SM),
-            max_memory_clock_mhz: self.clock(api.max_clock, MEMORY),
+            max_sm_clock_mhz: self.number_of(api.max_clock, SM),
+            max_memory_clock_mhz: self.number_of(api.max_clock, MEMORY),
             power_limit_w: self.number(api.power_limit).map(watts),
             ecc: self.mode(api.ecc_mode),
             mig: self.mode(api.mig),
@@ -157,25 +144,17 @@ impl Device {
 
     pub(super) fn state(&self) -> GpuState {
         let api = &self.nvml.api;
-        let mut reasons = 0;
-        let throttle = api.throttle.and_then(|call| {
+        const DIE: i32 = 0;
+        let reasons = self.nvml.stored(api.throttle, |call, out| {
             // SAFETY: the handle is NVML's own; stores one number.
-            let code = unsafe { call(self.handle, &raw mut reasons) };
-            (code == 0).then(|| why_slow(reasons))
-        });
-        let temperature = api.temperature.and_then(|call| {
-            let mut value = 0;
-            const DIE: i32 = 0;
-            // SAFETY: the handle is NVML's own; stores one number.
-            let code = unsafe { call(self.handle, DIE, &raw mut value) };
-            (code == 0).then(|| f64::from(value))
+            unsafe { call(self.handle, out) }
         });
         GpuState {
-            sm_clock_mhz: self.clock(api.clock, SM),
-            memory_clock_mhz: self.clock(api.clock, MEMORY),
+            sm_clock_mhz: self.number_of(api.clock, SM),
+            memory_clock_mhz: self.number_of(api.clock, MEMORY),
             power_w: self.number(api.power).map(watts),
-            temperature_c: temperature,
-            throttle,
+            temperature_c: self.number_of(api.temperature, DIE).map(f64::from),
+            throttle: reasons.map(why_slow),
             pcie: self.pcie(),
             ..GpuState::default()
         }
@@ -183,12 +162,12 @@ impl Device {
 
     pub(super) fn counters(&self) -> GpuState {
         let api = &self.nvml.api;
+        const SINCE_LOADED: i32 = 0;
         let ecc = |kind: i32| {
-            let mut value = 0;
-            const SINCE_LOADED: i32 = 0;
-            // SAFETY: the handle is NVML's own; stores one number.
-            let code = unsafe { api.ecc_errors?(self.handle, kind, SINCE_LOADED, &raw mut value) };
-            (code == 0).then_some(value)
+            self.nvml.stored(api.ecc_errors, |call, out| {
+                // SAFETY: the handle is NVML's own; stores one number.
+                unsafe { call(self.handle, kind, SINCE_LOADED, out) }
+            })
         };
         let links = self.fields(&self.errors);
         let known = links.iter().any(Option::is_some);
@@ -202,26 +181,17 @@ impl Device {
         }
     }
 
-    fn clock(
-        &self,
-        call: Option<unsafe extern "C" fn(Handle, i32, *mut u32) -> i32>,
-        which: i32,
-    ) -> Option<u32> {
-        let mut value = 0;
-        // SAFETY: the handle is NVML's own; stores one number.
-        let code = unsafe { call?(self.handle, which, &raw mut value) };
-        (code == 0).then_some(value)
-    }
-
     /// A mode that has a current and a pending value.
     fn mode(
         &self,
-        call: Option<unsafe extern "C" fn(Handle, *mut u32, *mut u32) -> i32>,
+        function: Option<Call<unsafe extern "C" fn(Handle, *mut u32, *mut u32) -> i32>>,
     ) -> Option<bool> {
-        let (mut now, mut next) = (0, 0);
-        // SAFETY: the handle is NVML's own; stores two numbers.
-        let code = unsafe { call?(self.handle, &raw mut now, &raw mut next) };
-        (code == 0).then_some(now != 0)
+        let [now, _]: [u32; 2] = self.nvml.stored(function, |call, out: *mut [u32; 2]| {
+            let (now, next) = (out.cast::<u32>(), out.cast::<u32>().wrapping_add(1));
+            // SAFETY: the handle is NVML's own; stores two numbers.
+            unsafe { call(self.handle, now, next) }
+        })?;
+        Some(now != 0)
     }
 
     fn pcie(&self) -> Option<PcieLink> {
@@ -237,16 +207,17 @@ impl Device {
     }
 
     fn fabric(&self) -> Option<String> {
-        let mut info = FabricInfo::default();
-        // SAFETY: the handle is NVML's own; fills one structure of this layout.
-        let code = unsafe { self.nvml.api.fabric?(self.handle, &raw mut info) };
+        let info: FabricInfo = self.nvml.stored(self.nvml.api.fabric, |call, out| {
+            // SAFETY: the handle is NVML's own; fills one structure of this layout.
+            unsafe { call(self.handle, out) }
+        })?;
         let state = match info.state {
             1 => "not started",
             2 => "in progress",
             3 => "completed",
             _ => return None,
         };
-        (code == 0).then(|| state.to_owned())
+        Some(state.to_owned())
     }
 }
 

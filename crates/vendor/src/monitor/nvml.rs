@@ -3,10 +3,14 @@
 //! Names, signatures, structures and numbers: `nvml.h`, API version 13. Everything but starting,
 //! counting and finding GPUs is optional; what is missing costs its own field.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::collections::BTreeSet;
+use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use super::guarded::{GuardedArray, GuardedValue};
+use crate::gpu::table::Call;
 use crate::library::{self, Found, Library};
 
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -45,7 +49,7 @@ impl PciInfo {
 
 /// `nvmlFieldValue_t`.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FieldValue {
     pub(super) field: u32,
     /// Number of the link, for fields of links.
@@ -93,15 +97,40 @@ pub(super) struct FabricInfo {
     pub(super) state: u8,
 }
 
+/// Text of a driver's version; `NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE` is 80.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct VersionText([u8; 96]);
+
+impl Default for VersionText {
+    fn default() -> Self {
+        Self([0; 96])
+    }
+}
+
+impl VersionText {
+    /// Bytes that a call may store, which leaves one for the end.
+    const ROOM: u32 = 95;
+
+    fn text(&self) -> String {
+        let text = self.0.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
+    }
+}
+
 #[cfg(test)]
 pub(super) const NOT_SUPPORTED: i32 = 3;
-/// `NVML_NVLINK_MAX_LINKS`.
-pub(super) const MAX_LINKS: u32 = 36;
+/// `NVML_NVLINK_MAX_LINKS` of the headers up to that of driver 580. Later drivers with GPUs of more
+/// links give their number as a field.
+const LINKS: u32 = 18;
+/// The same of the header of driver 610, the largest so far.
+const MOST_LINKS: u32 = 36;
 // Numbers of `nvmlClockType_t`.
 pub(super) const SM: i32 = 1;
 pub(super) const MEMORY: i32 = 2;
-// Numbers of fields; the scope of all is a link, but of the first.
+// Numbers of fields; the scope of all is a link, but of the first two.
 pub(super) const SPEED_COMMON: u32 = 90;
+const LINK_COUNT: u32 = 91;
 pub(super) const SPEED: u32 = 164;
 /// Replays, recoveries, CRC (up to Hopper); received errors and recoveries (from Blackwell on).
 pub(super) const LINK_ERRORS: [u32; 5] = [161, 162, 163, 208, 215];
@@ -112,8 +141,8 @@ macro_rules! table {
      optional { $($ofield:ident = $osymbol:literal $(or $older:literal)? ($($oarg:ty),*);)* }) => {
         #[derive(Debug, Clone, Copy)]
         pub(super) struct Api {
-            $(pub(super) $field: unsafe extern "C" fn($($arg),*) -> i32,)*
-            $(pub(super) $ofield: Option<unsafe extern "C" fn($($oarg),*) -> i32>,)*
+            $(pub(super) $field: Call<unsafe extern "C" fn($($arg),*) -> i32>,)*
+            $(pub(super) $ofield: Option<Call<unsafe extern "C" fn($($oarg),*) -> i32>>,)*
         }
         impl Api {
             /// Binds all functions that `find` has.
@@ -123,12 +152,13 @@ macro_rules! table {
             pub(super) unsafe fn bind(
                 find: &dyn Fn(&str) -> Option<NonNull<c_void>>,
             ) -> Result<Self, String> {
-                let need = |name: &str| find(name).ok_or_else(|| format!("it lacks {name}"));
+                let look = |name| find(name).map(|at| Call { name, at });
+                let need = |name| look(name).ok_or_else(|| format!("it lacks {name}"));
                 Ok(Self {
                     // SAFETY: the caller's.
-                    $($field: unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> i32>(need($symbol)?.as_ptr()) },)*
+                    $($field: need($symbol)?.map(|at| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> i32>(at.as_ptr()) }),)*
                     // SAFETY: the caller's.
-                    $($ofield: find($osymbol)$(.or_else(|| find($older)))?.map(|at| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($oarg),*) -> i32>(at.as_ptr()) }),)*
+                    $($ofield: look($osymbol)$(.or_else(|| look($older)))?.map(|call| call.map(|at| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($oarg),*) -> i32>(at.as_ptr()) })),)*
                 })
             }
         }
@@ -173,48 +203,121 @@ table! {
     }
 }
 
+/// Functions that wrote behind what they were given. They are not called again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Overruns(Arc<Mutex<BTreeSet<&'static str>>>);
+
+/// Those of this process's library, however often it is bound: for discovery, and for the monitor.
+static OVERRUNS: LazyLock<Overruns> = LazyLock::new(Overruns::default);
+
+impl Overruns {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A library that was started.
 #[derive(Debug, Clone)]
 pub(super) struct Nvml {
     pub(super) api: Api,
     /// Version of the driver; empty if it does not say.
     pub(super) version: String,
+    overruns: Overruns,
 }
 
 impl Nvml {
     /// Starts what is bound. NVML counts its starts: a second one costs nothing.
-    pub(super) fn start(api: Api) -> Result<Self, String> {
+    pub(super) fn start(api: Api, overruns: Overruns) -> Result<Self, String> {
         // SAFETY: takes nothing and may be called at any time.
-        let code = unsafe { (api.init)() };
+        let code = unsafe { (api.init.at)() };
         if code != 0 {
             return Err(format!("nvmlInit returns {code} ({})", words(code)));
         }
-        let mut text = [0 as c_char; 96];
-        let version = api.driver_version.and_then(|call| {
-            // SAFETY: stores a C string of at most 95 bytes.
-            let code = unsafe { call(text.as_mut_ptr(), 95) };
-            // SAFETY: the last byte is still zero.
-            let text = unsafe { CStr::from_ptr(text.as_ptr()) };
-            (code == 0).then(|| text.to_string_lossy().into_owned())
+        let mut nvml = Self { api, version: String::new(), overruns };
+        let version = nvml.stored(api.driver_version, |call, text: *mut VersionText| {
+            // SAFETY: stores a C string of at most so many bytes.
+            unsafe { call(text.cast(), VersionText::ROOM) }
         });
-        Ok(Self { api, version: version.unwrap_or_default() })
+        nvml.version = version.map_or_else(String::new, |text| text.text());
+        Ok(nvml)
+    }
+
+    /// What a function stores. None if the library lacks it, if it fails, or if it wrote behind the
+    /// value, now or earlier.
+    pub(super) fn stored<F: Copy, T: Default>(
+        &self,
+        function: Option<Call<F>>,
+        call: impl FnOnce(F, *mut T) -> i32,
+    ) -> Option<T> {
+        let function = function.filter(|f| !self.overruns.lock().contains(f.name))?;
+        let mut value = GuardedValue::new();
+        let code = call(function.at, value.as_mut_ptr());
+        let value = self.unless_overrun(function.name, value.take())?;
+        (code == 0).then_some(value)
+    }
+
+    /// Fields of a GPU, in the order in which they are asked for: their numbers and scopes.
+    pub(super) fn fields(&self, handle: Handle, asked: &[(u32, u32)]) -> Vec<Option<u64>> {
+        let answers = self.field_values(handle, asked).unwrap_or_default();
+        let answers = answers.iter().map(FieldValue::number).chain(std::iter::repeat(None));
+        answers.take(asked.len()).collect()
+    }
+
+    fn field_values(&self, handle: Handle, asked: &[(u32, u32)]) -> Option<Vec<FieldValue>> {
+        let function = self.api.fields.filter(|f| !self.overruns.lock().contains(f.name))?;
+        let count = i32::try_from(asked.len()).ok().filter(|&count| count > 0)?;
+        let request = |&(field, scope): &(u32, u32)| FieldValue::ask(field, scope);
+        let mut values = GuardedArray::new(asked.iter().map(request));
+        // SAFETY: the handle is NVML's own; the array has that many structures, and more that the
+        // library may write to.
+        let code = unsafe { (function.at)(handle, count, values.as_mut_ptr()) };
+        let values = self.unless_overrun(function.name, values.take())?;
+        (code == 0).then_some(values)
+    }
+
+    /// Remembers the function if its guard did not hold.
+    fn unless_overrun<T>(&self, function: &'static str, taken: Option<T>) -> Option<T> {
+        if taken.is_none() {
+            self.overruns.lock().insert(function);
+        }
+        taken
+    }
+
+    /// One line for each function that wrote behind what it was given.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let line = |function: &&str| {
+            format!(
+                "{function} of NVML {} wrote behind the memory that it was given. The guard there took \
+                 the write, so nothing else is damaged; the function is not called again, and what it \
+                 reads is missing. Another version of the NVIDIA driver may be free of this",
+                self.version
+            )
+        };
+        self.overruns.lock().iter().map(line).collect()
+    }
+
+    /// How many links to ask a GPU for: those that all drivers know, and more only where the driver
+    /// itself names a larger number. A GPU of fewer refuses the others by number.
+    pub(super) fn links(&self, handle: Handle) -> u32 {
+        let count = self.fields(handle, &[(LINK_COUNT, 0)]).into_iter().flatten().next();
+        count.and_then(|count| u32::try_from(count).ok()).unwrap_or(0).clamp(LINKS, MOST_LINKS)
     }
 
     /// GPUs with their PCI addresses. One that cannot be opened is left out: it may be another
     /// user's, or lost.
     pub(super) fn devices(&self) -> Vec<(Handle, String)> {
-        let mut count = 0;
         // SAFETY: stores one number.
-        let code = unsafe { (self.api.count)(&raw mut count) };
+        let count = self.stored(Some(self.api.count), |call, out| unsafe { call(out) });
         let one = |nth| {
-            let (mut handle, mut pci) = (0, PciInfo::default());
             // SAFETY: stores one handle.
-            let opened = unsafe { (self.api.by_index)(nth, &raw mut handle) } == 0;
+            let open = |call: unsafe extern "C" fn(_, _) -> _, out| unsafe { call(nth, out) };
+            let handle = self.stored(Some(self.api.by_index), open)?;
             // SAFETY: the handle is open; fills one structure of this layout.
-            let named = opened && unsafe { (self.api.pci)(handle, &raw mut pci) } == 0;
-            Some((handle, pci.address().filter(|_| named)?))
+            let name = |call: unsafe extern "C" fn(_, _) -> _, out| unsafe { call(handle, out) };
+            let pci: PciInfo = self.stored(Some(self.api.pci), name)?;
+            Some((handle, pci.address()?))
         };
-        (0..count).filter(|_| code == 0).filter_map(one).collect()
+        (0..count.unwrap_or(0)).filter_map(one).collect()
     }
 }
 
@@ -240,7 +343,7 @@ fn search_in(places: Vec<PathBuf>) -> (Option<Nvml>, Found) {
     let (found, tried) = library::first(places, |library: Library| {
         // SAFETY: a library of this name has NVML's symbols, whose signatures nvml.h fixes.
         let api = unsafe { Api::bind(&|name| library.symbol(name)) }?;
-        Ok((Nvml::start(api)?, library.path))
+        Ok((Nvml::start(api, OVERRUNS.clone())?, library.path))
     });
     let (nvml, path) = found.map_or((None, None), |(nvml, path)| (Some(nvml), Some(path)));
     let version = nvml.as_ref().map_or(String::new(), |n| format!("driver {}", n.version));

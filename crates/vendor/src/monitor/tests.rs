@@ -1,12 +1,13 @@
 //! NVML by functions of this file: two H200 of an HGX board, and ways in which a library has less.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
 
 use pathline_schema::{Gpu, GpuState, PcieLink};
 
-use super::nvml::{Api, FieldValue, Handle, NOT_SUPPORTED, Nvml, PciInfo};
+use super::nvml::{Api, FieldValue, Handle, NOT_SUPPORTED, Nvml, Overruns, PciInfo};
 use super::{Found, Management};
 
 type Number = *mut u32;
@@ -43,8 +44,15 @@ extern "C" fn by_index(nth: u32, handle: *mut Handle) -> i32 {
 extern "C" fn pci(handle: Handle, info: *mut PciInfo) -> i32 {
     put(info, PciInfo::new(0, if handle == 100 { 0x19 } else { 0x3b }, 0))
 }
+thread_local! {
+    /// The highest link that was asked for.
+    static HIGHEST_LINK: Cell<u32> = const { Cell::new(0) };
+    /// Calls for fields.
+    static FIELD_CALLS: Cell<u32> = const { Cell::new(0) };
+}
 /// Link 7 of the second GPU is down.
 extern "C" fn link_state(handle: Handle, link: u32, active: Number) -> i32 {
+    HIGHEST_LINK.set(HIGHEST_LINK.get().max(link));
     if link >= LINKS { INVALID } else { put(active, u32::from((handle, link) != (101, 7))) }
 }
 extern "C" fn link_pci(_: Handle, link: u32, info: *mut PciInfo) -> i32 {
@@ -75,6 +83,27 @@ extern "C" fn fields(_: Handle, count: i32, values: *mut FieldValue) -> i32 {
         .to_ne_bytes();
     }
     0
+}
+/// The same, and it fills the element behind the array as well.
+extern "C" fn fields_and_one_more(handle: Handle, count: i32, values: *mut FieldValue) -> i32 {
+    FIELD_CALLS.set(FIELD_CALLS.get() + 1);
+    // SAFETY: there is room, or this test shows that there is none.
+    unsafe { values.add(count as usize).write(FieldValue::ask(161, 0)) };
+    fields(handle, count, values)
+}
+/// The same, and it has so many links as no header.
+extern "C" fn fields_of_many_links(handle: Handle, count: i32, values: *mut FieldValue) -> i32 {
+    let code = fields(handle, count, values);
+    // SAFETY: at least one element.
+    let first = unsafe { &mut *values };
+    if first.field == 91 {
+        (first.kind, first.code, first.value) = (1, 0, 4096u64.to_ne_bytes());
+    }
+    code
+}
+/// Two numbers where one is asked for.
+extern "C" fn power_and_more(_: Handle, number: Number) -> i32 {
+    put(number.cast(), [214_500u32, 0])
 }
 extern "C" fn clock(_: Handle, which: i32, number: Number) -> i32 {
     put(number, if which == 1 { 1755 } else { 3201 })
@@ -161,7 +190,7 @@ fn bare(name: &str) -> Option<NonNull<c_void>> {
 
 fn start(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Result<Nvml, String> {
     // SAFETY: the functions of this file have the signatures of the table.
-    Nvml::start(unsafe { Api::bind(find) }?)
+    Nvml::start(unsafe { Api::bind(find) }?, Overruns::default())
 }
 
 fn management(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Management {
@@ -245,4 +274,61 @@ fn a_driver_that_is_not_loaded_and_a_lost_gpu_are_no_gpus() {
     assert_eq!(management(&whole).gpus(), 2);
     let without = |name: &str| if name.contains("Count") { None } else { whole(name) };
     assert!(start(&without).unwrap_err().contains("lacks nvmlDeviceGetCount_v2"));
+}
+
+#[test]
+fn a_function_that_writes_behind_its_array_is_named_and_not_called_again() {
+    let find = |name: &str| match name {
+        "nvmlDeviceGetFieldValues" => {
+            NonNull::new((fields_and_one_more as *const c_void).cast_mut())
+        }
+        _ => whole(name),
+    };
+    FIELD_CALLS.set(0);
+    let management = management(&find);
+    assert_eq!(management.gpus(), 2);
+    let warnings = management.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let line = &warnings[0];
+    assert!(line.starts_with("nvmlDeviceGetFieldValues of NVML 550.54.15 wrote behind"), "{line}");
+    // Links are still seen, without what only fields tell of them.
+    let (_, links) = &management.files()[0];
+    assert!(links.starts_with("link=0 active=1 version=4 remote=switch"), "{links}");
+    let monitor = management.watch_in(&[gpu(0, "0000:19:00.0")], Path::new("/none")).unwrap();
+    let counters = monitor.counters(0).unwrap();
+    assert_eq!((counters.link_errors, counters.pcie_replays), (None, Some(5)));
+    assert_eq!((FIELD_CALLS.get(), monitor.warnings()), (1, warnings));
+}
+
+#[test]
+fn a_function_that_writes_behind_its_number_is_named_and_not_called_again() {
+    let find = |name: &str| match name {
+        "nvmlDeviceGetPowerUsage" => NonNull::new((power_and_more as *const c_void).cast_mut()),
+        _ => whole(name),
+    };
+    let monitor = management(&find).watch_in(&[gpu(0, "0000:19:00.0")], Path::new("/none"));
+    let monitor = monitor.unwrap();
+    assert_eq!(monitor.warnings(), [""; 0]);
+    for _ in 0..2 {
+        let state = monitor.state(0).unwrap();
+        assert_eq!((state.power_w, state.temperature_c), (None, Some(41.0)));
+        assert_eq!(monitor.warnings().len(), 1);
+    }
+}
+
+#[test]
+fn links_are_asked_for_up_to_what_headers_have() {
+    HIGHEST_LINK.set(0);
+    assert_eq!(management(&whole).files()[0].1.lines().count(), 18);
+    // Links 0 to 17: NVML_NVLINK_MAX_LINKS is 18 up to driver 580.
+    assert_eq!(HIGHEST_LINK.get(), 17);
+    let many = |name: &str| match name {
+        "nvmlDeviceGetFieldValues" => {
+            NonNull::new((fields_of_many_links as *const c_void).cast_mut())
+        }
+        _ => whole(name),
+    };
+    management(&many);
+    // A driver that names more is believed up to the largest header's 36.
+    assert_eq!(HIGHEST_LINK.get(), 35);
 }
