@@ -88,7 +88,7 @@ pub(crate) fn enter(
             return code;
         }
         Some(Blow::Corrupts) => node.corrupt = true,
-        Some(Blow::Short) | None => {}
+        Some(Blow::Short | Blow::Overruns) | None => {}
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         admit(node, name, needs)?;

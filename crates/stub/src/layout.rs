@@ -16,6 +16,8 @@ pub enum Vendor {
     Nccl,
     /// `librccl.so.1`, in its spelling of functions.
     Rccl,
+    /// `libnvidia-ml.so.1`.
+    Nvml,
     /// libibverbs.
     Verbs,
     /// cuFile, over the CUDA beside it.
@@ -38,6 +40,7 @@ impl Vendor {
             ],
             Self::Nccl => vec![("libnccl.so.2".to_owned(), &["nccl"])],
             Self::Rccl => vec![("librccl.so.1".to_owned(), &["nccl"])],
+            Self::Nvml => vec![("libnvidia-ml.so.1".to_owned(), &["nvml"])],
             Self::Verbs => vec![("libibverbs.so.1".to_owned(), &["ibv_"])],
             Self::CuFile => vec![("libcufile.so.0".to_owned(), &[CUFILE])],
             Self::HipFile => vec![("libhipfile.so.0".to_owned(), &[HIPFILE])],
@@ -71,7 +74,12 @@ impl Vendor {
             "hipMemGetHandleForAddressRange",
         ];
         match self {
-            Self::Cuda | Self::HipOverCuda | Self::Verbs | Self::CuFile | Self::HipFile => true,
+            Self::Cuda
+            | Self::Nvml
+            | Self::HipOverCuda
+            | Self::Verbs
+            | Self::CuFile
+            | Self::HipFile => true,
             Self::Nccl => name != "ncclAllToAll",
             Self::Rccl => name != "ncclAlltoAll",
             Self::Hip(5) => !newer.contains(&name) && !name.contains("PropertiesR0"),
@@ -184,6 +192,7 @@ mod tests {
             Vendor::Rccl,
             Vendor::CuFile,
             Vendor::HipFile,
+            Vendor::Nvml,
         ];
         lay_out(folder.path(), &all, &["cuFuncLoad"]).unwrap();
         let of = |name: &str| exported(&folder.path().join(name));
@@ -199,6 +208,9 @@ mod tests {
         assert!(has("librccl.so.1", "ncclSend") && !has("librccl.so.1", "hipMalloc"));
         assert!(has("libcufile.so.0", "cuFileRead") && !has("libcufile.so.0", "cuInit"));
         assert!(has("libhipfile.so.0", "hipFileRead") && !has("libhipfile.so.0", "hipInit"));
+        let fields = "nvmlDeviceGetFieldValues";
+        assert!(has("libnvidia-ml.so.1", fields) && !has("libnvidia-ml.so.1", "cuInit"));
+        assert!(!has("libcuda.so.1", fields));
         assert!(!has("libcuda.so.1", "cuFileRead") && !has("libamdhip64.so.6", "hipFileRead"));
         for (file, compiles, newer) in [
             ("libamdhip64.so.5", true, false),

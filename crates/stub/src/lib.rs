@@ -21,6 +21,8 @@
 //! `cuFile*` and `hipFile*` are libraries that read and write real files, through host memory and a copy
 //! of the runtime beside them.
 //!
+//! `nvml*` is a library that reads the simulated node: its links, clocks and counters.
+//!
 //! `ibv_*` is a library of its own as well: RDMA devices that register memory and send nothing.
 //!
 //! The environment variable [`VARIABLE`] says what the library pretends to be and what goes wrong.
@@ -39,6 +41,7 @@ mod layout;
 mod memory;
 mod nccl;
 mod node;
+mod nvml;
 mod queue;
 mod rtc;
 mod spec;

@@ -134,6 +134,11 @@ impl Node {
     pub(crate) fn sim(&self) -> Outcome<&dyn Driver> {
         self.machine.driver.as_deref().ok_or(status::NO_DEVICE)
     }
+    /// The simulated node.
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
     /// The simulated host.
     pub(crate) fn host(&self) -> &dyn pathline_hal::Host {
         self.machine.host.as_ref()

@@ -24,6 +24,8 @@ pub(crate) enum Blow {
     Corrupts,
     /// It moves half of what it was asked for, and says so.
     Short,
+    /// It writes behind the memory that it was given as well.
+    Overruns,
 }
 
 /// Which way GPU direct says that bytes go. They go through host memory, whatever it says.
@@ -68,6 +70,8 @@ pub(crate) struct Fault {
 /// | `fail=ncclCommGetAsyncError@3:6` | the third look at a communicator finds error 6 |
 /// | `short=cuFileRead@5` | the fifth read of a file moves half of its bytes |
 /// | `gds=nvfs`, `gds=p2p` | which way cuFile and hipFile say that bytes go; the compatible one without |
+/// | `overrun=nvmlFoo@5` | the call writes behind the memory that it was given as well |
+/// | `lookahead` | nvmlDeviceGetFieldValues looks at the element behind its array, and fills it if it is a request for a link's error counter |
 /// | `rdma=mlx5_0+mlx5_1` | names of RDMA devices; none without |
 /// | `once=FILE` | faults strike as long as the file is not there, and make it |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,6 +87,7 @@ pub(crate) struct Spec {
     pub(crate) no_permission: bool,
     pub(crate) exclusive: bool,
     pub(crate) no_peer: bool,
+    pub(crate) look_ahead: bool,
     pub(crate) rdma: Vec<String>,
     pub(crate) way: Way,
     pub(crate) once: Option<PathBuf>,
@@ -126,6 +131,7 @@ fn fault(kind: &str, value: &str) -> Result<Fault, String> {
         "crash" => (value, Blow::Crashes),
         "corrupt" => (value, Blow::Corrupts),
         "short" => (value, Blow::Short),
+        "overrun" => (value, Blow::Overruns),
         _ => return Err(format!("{kind}= is not known")),
     };
     let (call, first, last) = calls(calls_text)?;
@@ -156,6 +162,7 @@ impl FromStr for Spec {
                 "perm" => spec.no_permission = true,
                 "exclusive" => spec.exclusive = true,
                 "nopeer" => spec.no_peer = true,
+                "lookahead" => spec.look_ahead = true,
                 "rdma" => spec.rdma = value.split('+').map(str::to_owned).collect(),
                 "gds" => {
                     spec.way = match value {
@@ -182,14 +189,15 @@ mod tests {
     fn words_are_what_the_table_says() {
         let spec: Spec = "gpus=4, memory=2GiB,fail=cuMemcpyAsync@120:700,hang=cuStreamSynchronize,\
                           crash=cuLaunchKernel@50+,slow=cuInit@1:20,oom=cuMemAlloc@3,no=cuFuncLoad,\
-                          layout=r0000,nodevice,once=struck"
+                          layout=r0000,nodevice,once=struck,lookahead,\
+                          overrun=nvmlDeviceGetPowerUsage@2"
             .parse()
             .unwrap();
         assert_eq!(spec.gpus, Some(4));
         assert_eq!(spec.memory, Some(Bytes::gib(2)));
         assert_eq!(spec.newer_layout, Some(false));
         assert_eq!(spec.missing, ["cuFuncLoad"]);
-        assert!(spec.no_device && !spec.no_permission);
+        assert!(spec.no_device && !spec.no_permission && spec.look_ahead);
         assert_eq!(spec.once, Some("struck".into()));
         let got: Vec<_> = spec.faults.iter().map(|f| (f.first, f.last, f.blow.clone())).collect();
         let all = u64::MAX;
@@ -202,6 +210,7 @@ mod tests {
                 (50, all, crashes),
                 (1, 1, Blow::Slow(20)),
                 (3, 3, Blow::Fails(2)),
+                (2, 2, Blow::Overruns),
             ]
         );
     }

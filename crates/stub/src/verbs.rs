@@ -76,7 +76,7 @@ impl World {
                 Ok(())
             }
             // Nothing is written that could be wrong.
-            Some(Blow::Corrupts | Blow::Short) | None => Ok(()),
+            Some(Blow::Corrupts | Blow::Short | Blow::Overruns) | None => Ok(()),
         }
     }
 

@@ -239,6 +239,29 @@ fn without_a_fitting_compiler_the_copy_engine_is_still_measured() {
     }
 }
 
+#[test]
+fn a_run_reads_its_gpus_by_nvml_and_notes_a_write_behind_its_memory() {
+    let with_nvml = |spec: &str| {
+        let node = Node::new(spec);
+        lay_out(&node.path("lib"), &[Vendor::Nvml], &[]).unwrap();
+        node
+    };
+    let cases = ["--case", PAIR];
+    let journal = with_nvml("gpus=2,lookahead").run(&cases, 0);
+    assert_eq!((trouble(&journal), journal.notes.len()), ("all measured".to_owned(), 0));
+    let one = measured(&journal).next().unwrap();
+    assert!(one.gpus.values().all(|readings| readings.after.link_errors == Some(0)), "{one:?}");
+    // The worker's first calls are for the links of GPU 0 and for their errors.
+    let node = with_nvml("gpus=2,overrun=nvmlDeviceGetFieldValues@2");
+    let journal = node.run(&cases, 0);
+    assert_eq!(trouble(&journal), "all measured");
+    let codes: Vec<&str> = journal.notes.iter().map(|note| note.code.as_str()).collect();
+    assert_eq!(codes, ["library-overrun"]);
+    assert!(journal.notes[0].text.contains("nvmlDeviceGetFieldValues"), "{:?}", journal.notes);
+    let doctor = text(&node.pathline(&["doctor"]).stdout);
+    assert!(doctor.contains("warning: nvmlDeviceGetFieldValues of NVML"), "{doctor}");
+}
+
 /// One case is struck, and what is said of it; the other, on other GPUs, is measured.
 fn costs_its_case(spec: &str, words: &[&str]) {
     let other = "r0.gpu2.vram > r0.gpu3.vram by dma@gpu2 x 1MiB";

@@ -94,7 +94,7 @@ fn say(name: &'static str, comm: Handle, stream: Handle, act: Act) -> i32 {
         Some(Blow::Slow(ms)) => {
             std::thread::park_timeout(std::time::Duration::from_millis(ms));
         }
-        Some(Blow::Short) | None => {}
+        Some(Blow::Short | Blow::Overruns) | None => {}
     }
     if !state().knows(comm) {
         return INVALID_ARGUMENT;
@@ -148,7 +148,7 @@ fn struck(name: &'static str) -> Option<i32> {
             std::thread::park_timeout(std::time::Duration::from_millis(ms));
             None
         }
-        Some(Blow::Corrupts | Blow::Short) | None => None,
+        Some(Blow::Corrupts | Blow::Short | Blow::Overruns) | None => None,
     }
 }
 

@@ -31,7 +31,7 @@ fn inside(test: &str, vendors: &[Vendor], spec: &str, body: impl FnOnce()) {
     for name in ["HSA_XNACK", "HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA", "PATHLINE_NVRTC"] {
         command.env_remove(name);
     }
-    if vendors.iter().any(|vendor| !matches!(vendor, Vendor::Cuda | Vendor::Verbs)) {
+    if vendors.iter().any(|vendor| !matches!(vendor, Vendor::Cuda | Vendor::Verbs | Vendor::Nvml)) {
         command.env("PATHLINE_HIP", folder.path());
     }
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -317,5 +317,97 @@ fn a_gpu_that_an_adapter_does_not_reach_is_named_with_the_module() {
         assert_eq!(error.severity, Severity::Unsupported, "{error}");
         assert!(error.to_string().contains("nvidia-peermem"), "{error}");
         registrar.deregister(register().unwrap()).unwrap();
+    });
+}
+
+#[test]
+fn nvml_is_read_for_links_clocks_and_counters() {
+    let test = "nvml_is_read_for_links_clocks_and_counters";
+    inside(test, &[Vendor::Cuda, Vendor::Nvml], "gpus=2", || {
+        let management = pathline_vendor::management();
+        assert_eq!((management.gpus(), management.nvml.version.as_str()), (2, "driver 580.159.04"));
+        // 5 + 4 + 4 + 5 links of 106.25 Gbit/s x 2 / 8 = 26,562 MB/s to four switches.
+        let files = management.files();
+        let lines: Vec<&str> = files[1].1.lines().collect();
+        assert_eq!(lines.len(), 18);
+        let line = "link=5 active=1 version=4 mbps=26562 remote=switch pci=fade:d1:00.0";
+        assert_eq!(lines[5], line);
+        let machine = machine();
+        let monitor = machine.monitor.as_ref().unwrap();
+        let facts = monitor.facts(1).unwrap();
+        assert_eq!((facts.source.as_str(), facts.nvlinks), ("NVML 580.159.04", Some((18, 18))));
+        assert_eq!(
+            (facts.power_limit_w, facts.ecc, facts.mig),
+            (Some(700.0), Some(true), Some(false))
+        );
+        assert_eq!(facts.fabric.as_deref(), Some("completed"));
+        let state = monitor.state(1).unwrap();
+        assert!(
+            state.sm_clock_mhz > Some(1000) && state.memory_clock_mhz > Some(1000),
+            "{state:?}"
+        );
+        assert_eq!(state.throttle, Some(Vec::new()));
+        let link = state.pcie.unwrap();
+        assert_eq!((link.speed_gts, link.width, link.max_speed_gts), (32.0, 16, 32.0));
+        let counters = monitor.counters(1).unwrap();
+        let errors = (counters.link_errors, counters.ecc_corrected, counters.pcie_replays);
+        assert_eq!(errors, (Some(0), Some(0), Some(0)));
+        assert_eq!(monitor.warnings(), [""; 0]);
+    });
+}
+
+#[test]
+fn an_nvml_that_looks_behind_its_array_damages_nothing() {
+    let test = "an_nvml_that_looks_behind_its_array_damages_nothing";
+    inside(test, &[Vendor::Cuda, Vendor::Nvml], "gpus=1,lookahead", || {
+        let machine = machine();
+        let monitor = machine.monitor.as_ref().unwrap();
+        // Free memory at the end of the heap that holds requests of 40 bytes for field 161 of link 0.
+        // An array of 54 is taken from there: 2,160 bytes, and the word at 2,168, where the element
+        // behind has its time, is the size of what is left of the heap.
+        let request: Vec<u8> = [161u32, 0, 0, 0, 0, 0, 0, 0, 0, 0].map(u32::to_ne_bytes).concat();
+        let mut kept = Vec::new();
+        for nth in 0..200 {
+            drop(std::hint::black_box(request.repeat(54 + 54)));
+            assert_eq!(monitor.counters(0).unwrap().link_errors, Some(0));
+            kept.push(vec![nth as u8; 2000 + nth]);
+        }
+        assert!(kept.iter().enumerate().all(|(nth, k)| k.iter().all(|&byte| byte == nth as u8)));
+        assert_eq!(monitor.warnings(), [""; 0]);
+    });
+}
+
+#[test]
+fn an_nvml_that_writes_behind_its_array_is_named_once() {
+    let test = "an_nvml_that_writes_behind_its_array_is_named_once";
+    // The third call: for the links of the second GPU, after those for links and errors of the first.
+    let spec = "gpus=2,overrun=nvmlDeviceGetFieldValues@3";
+    inside(test, &[Vendor::Cuda, Vendor::Nvml], spec, || {
+        let machine = machine();
+        let monitor = machine.monitor.as_ref().unwrap();
+        let warnings = monitor.warnings();
+        assert!(
+            warnings[0].starts_with("nvmlDeviceGetFieldValues of NVML 580.159.04 wrote behind")
+        );
+        for gpu in 0..2 {
+            let counters = monitor.counters(gpu).unwrap();
+            assert_eq!((counters.link_errors, counters.ecc_corrected), (None, Some(0)));
+        }
+        assert_eq!(monitor.warnings().len(), 1);
+    });
+}
+
+#[test]
+fn an_nvml_that_fails_costs_its_own_field() {
+    let test = "an_nvml_that_fails_costs_its_own_field";
+    // 15 is NVML_ERROR_GPU_IS_LOST.
+    let spec = "gpus=1,fail=nvmlDeviceGetPowerUsage:15,fail=nvmlDeviceGetFieldValues:999";
+    inside(test, &[Vendor::Cuda, Vendor::Nvml], spec, || {
+        let machine = machine();
+        let monitor = machine.monitor.as_ref().unwrap();
+        let state = monitor.state(0).unwrap();
+        assert_eq!((state.power_w, state.temperature_c), (None, Some(41.0)));
+        assert_eq!(monitor.counters(0).unwrap().link_errors, None);
+        assert_eq!(monitor.facts(0).unwrap().nvlinks, Some((18, 18)));
     });
 }
