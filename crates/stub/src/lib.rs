@@ -40,6 +40,7 @@ mod image;
 mod layout;
 mod memory;
 mod nccl;
+pub mod need;
 mod node;
 mod nvml;
 mod queue;

@@ -1,13 +1,15 @@
 //! Hosts that give less than usual: one core, no threads, little memory, no room, nobody who reads.
 //! Whatever is refused, a run ends with a code and a reason: no panic, no hang.
 //!
-//! A test whose surroundings cannot be made here says so and passes.
+//! A test whose surroundings cannot be made here fails if the machine promises them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use pathline_stub::need::missing;
 use tempfile::TempDir;
 
 /// A quick real case that needs no feature of the processor.
@@ -56,13 +58,28 @@ fn ended(output: &Output) -> (i32, String) {
     (code, err)
 }
 
-/// Whether a line of the shell works here; says so if not.
-fn possible(dir: &Path, line: &str) -> bool {
+/// Whether a line of the shell works here. If not, and the machine promises `what`, the test fails.
+fn possible(dir: &Path, what: &str, line: &str) -> bool {
     let works = shell(dir, line).status.success();
     if !works {
-        println!("not tested: `{line}` does not work here");
+        missing(what, &format!("`{line}` does not work here"));
     }
     works
+}
+
+/// Runs a line of the shell as a user whom limits bind: as `nobody`, if this is the superuser.
+fn shell_as_user(dir: &Path, line: &str) -> Output {
+    if !rustix::process::getuid().is_root() {
+        return shell(dir, line);
+    }
+    // Folders above the program may be closed to others.
+    let program = dir.join("pathline");
+    fs::copy(binary(), &program).expect("a copy of the program");
+    fs::write(dir.join("line"), format!("pathline() {{ \"$PATHLINE\" \"$@\"; }}; {line}"))
+        .expect("a script");
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("a folder for all");
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups sh ./line";
+    shell(dir, &format!("export PATHLINE='{}'; {nobody}", program.display()))
 }
 
 #[test]
@@ -72,7 +89,7 @@ fn one_core_is_enough() {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
     let first = allowed.and_then(|l| l.trim().split([',', '-']).next()).unwrap_or("0");
-    if !possible(dir.path(), &format!("taskset -c {first} true")) {
+    if !possible(dir.path(), "taskset", &format!("taskset -c {first} true")) {
         return;
     }
     let line = format!("taskset -c {first} \"$PATHLINE\" run -c \"$QUICK\" -o run -q");
@@ -90,14 +107,14 @@ fn a_host_without_sys_or_proc_says_what_it_cannot_see() {
         format!("unshare -rm sh -c 'mount -t tmpfs none {what} && {then}'")
     };
     for what in ["/sys", "/proc"] {
-        if !possible(dir.path(), &hidden(what, "true")) {
+        if !possible(dir.path(), "unshare", &hidden(what, "true")) {
             continue;
         }
         let run = format!("\"$PATHLINE\" run -c \"$QUICK\" -q -o run{}", what.replace('/', "-"));
         let (code, err) = ended(&shell(dir.path(), &hidden(what, &run)));
         assert_eq!(code, 0, "{what}: {err}");
     }
-    if possible(dir.path(), &hidden("/sys", "true")) {
+    if possible(dir.path(), "unshare", &hidden("/sys", "true")) {
         let topo = shell(dir.path(), &hidden("/sys", "\"$PATHLINE\" topo"));
         assert!(String::from_utf8_lossy(&topo.stdout).contains("/sys"));
         let both = hidden("/sys", "mount -t tmpfs none /proc && \"$PATHLINE\" run -q -o none");
@@ -120,7 +137,7 @@ fn small_limits_cost_cases_not_the_run() {
         );
         let (code, err) = ended(&shell(dir.path(), &line));
         match code {
-            99 => println!("not tested: ulimit {limit} does not work here"),
+            99 => missing("ulimit", &format!("ulimit {limit} does not work here")),
             // Measured, or nothing could be, or no file could be opened.
             0 | 2 | 3 => assert!(code != 2 || !err.is_empty()),
             // An allocator that gets nothing has no other way than to abort.
@@ -133,12 +150,13 @@ fn small_limits_cost_cases_not_the_run() {
 #[test]
 fn threads_that_cannot_be_started_are_a_reason_not_a_panic() {
     let dir = TempDir::new().unwrap();
-    // The limit holds for no superuser, and counts what else the user runs: with 1 no thread can
+    // The limit does not bind the superuser, and counts what else the user runs: with 1 no thread can
     // be started, but the program itself is there already through exec.
-    let line = "ulimit -u 1 || exit 99; exec \"$PATHLINE\" run -c \"$QUICK\" -o run";
-    match ended(&shell(dir.path(), line)) {
-        (99, _) => println!("not tested: ulimit -u does not work here"),
-        (0, _) => println!("not tested: ulimit -u does not bind this user"),
+    // Not every shell's ulimit knows this limit.
+    let line = "command -v prlimit >&2 || exit 99; \
+                exec prlimit --nproc=1:1 \"$PATHLINE\" run -c \"$QUICK\" -o run";
+    match ended(&shell_as_user(dir.path(), line)) {
+        (99, _) => missing("ulimit", "there is no prlimit here"),
         (3, err) => {
             let journal = fs::read_to_string(dir.path().join("run/run.jsonl")).unwrap();
             assert!(journal.contains("pthread_create") && journal.contains("ulimit -u"), "{err}");
@@ -172,7 +190,7 @@ fn nobody_has_to_read_what_is_printed() {
 #[test]
 fn a_full_disk_is_named() {
     let dir = TempDir::new().unwrap();
-    if possible(dir.path(), "test -w /dev/full") {
+    if possible(dir.path(), "dev-full", "test -w /dev/full") {
         let (code, err) = ended(&shell(dir.path(), "pathline plan >/dev/full"));
         assert_eq!(code, 2, "{err}");
         assert!(err.contains("standard output"), "{err}");
@@ -185,7 +203,7 @@ fn a_full_disk_is_named() {
         let mount = "mkdir -p full && mount -t tmpfs -o size=4k none full";
         format!("unshare -rm sh -c '{mount} && {then}'")
     };
-    if possible(dir.path(), &small("true")) {
+    if possible(dir.path(), "unshare", &small("true")) {
         let line = small("\"$PATHLINE\" run -c \"$QUICK\" -q -o full/run");
         let (code, err) = ended(&shell(dir.path(), &line));
         assert_eq!(code, 2, "{err}");
@@ -198,8 +216,8 @@ fn a_folder_that_takes_no_files_is_named() {
     let dir = TempDir::new().unwrap();
     let line = "mkdir ro && chmod 555 ro && cd ro && { touch probe 2>/dev/null && exit 99; } ; \
                 pathline run -c \"$QUICK\" -q";
-    match ended(&shell(dir.path(), line)) {
-        (99, _) => println!("not tested: this user may write anywhere"),
+    match ended(&shell_as_user(dir.path(), line)) {
+        (99, _) => missing("user", "this user may write anywhere"),
         (code, err) => {
             assert_eq!(code, 2, "{err}");
             assert!(err.contains("runs/") && err.contains("--out"), "{err}");
@@ -219,7 +237,7 @@ fn a_bare_environment_and_odd_names_do_not_matter() {
     let (code, err) = ended(&shell(dir.path(), line));
     assert_eq!(code, 0, "{err}");
     assert!(dir.path().join("a b/ü%n/report.html").exists());
-    if possible(dir.path(), "unshare -ru hostname 'x' 2>/dev/null") {
+    if possible(dir.path(), "unshare", "unshare -ru hostname 'x' 2>/dev/null") {
         // Not a name that DNS would take, but the kernel does.
         let odd = "echo '-o ..:$x' >/proc/sys/kernel/hostname";
         let line = format!("unshare -ru sh -c \"{odd}\"'; \"$PATHLINE\" run -c \"$QUICK\" -q'");

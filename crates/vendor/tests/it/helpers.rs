@@ -3,6 +3,7 @@
 
 use pathline_hal::{IoJob, Span};
 use pathline_schema::{Bytes, Flow, Mem, Topology};
+use pathline_stub::need::missing;
 use pathline_vendor::live_with;
 use pathline_vendor::storage::Asked;
 
@@ -27,7 +28,7 @@ fn time_of_kernel_threads_is_time_of_the_io() {
         .unwrap();
     let (io, block) = (*flow.by.io().unwrap(), flow.bytes.0);
     if let Some(why) = storage.cannot(0, &io, flow.bytes) {
-        println!("not tried: {why}");
+        missing("uring", &why);
         return;
     }
     let bytes = io.slots() * block;

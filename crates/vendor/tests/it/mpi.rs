@@ -1,16 +1,29 @@
-//! MPI with real processes: this file is both the test, which calls `mpirun`, and what the processes
-//! do. `PATHLINE_TEST_MPIRUN` names an `mpirun` with its switches; without it nothing is tested, and
-//! the test says so. `PATHLINE_MPI` names the library, if it is not the one beside `mpirun`.
+//! MPI with real processes: this file is both the tests, which call `mpirun`, and what the processes
+//! do. `PATHLINE_TEST_MPICH`, `PATHLINE_TEST_OPENMPI` and `PATHLINE_TEST_MPI_ABI` each name an
+//! `mpirun`, of the last its MPICH with a library of the standard ABI.
+//!
+//! For figures: `PATHLINE_TEST_MPI_ROLE=100 mpirun -n 2 THIS_BINARY --exact mpi::one_process
+//! --nocapture` takes the median of 100 rounds, and the role `huge` sends more than 2 GiB.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use pathline_hal::{Meeting, Pace, Part, Port, Result, Span};
 use pathline_schema::{Collective, Rank, Unit, Via, Wire, WireOp};
+use pathline_stub::need::missing;
 use pathline_vendor::{MpiPort, open_mpi};
 
 /// What a process of the test is to do.
 const ROLE: &str = "PATHLINE_TEST_MPI_ROLE";
+/// The interface that its library is to have.
+const ABI: &str = "PATHLINE_TEST_MPI_EXPECTED";
+/// Seconds that a launch may take: ten times what it takes on two idle cores.
+const LAUNCH_TIMEOUT: &str = "100";
+
+/// Processes that wait by spinning: one launch at a time has the cores.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The barrier inside of the port is enough where nobody is slow.
 struct Nowhere;
@@ -21,51 +34,109 @@ impl Meeting for Nowhere {
     }
 }
 
-fn mpirun(ranks: usize, role: &str) -> Option<(bool, String)> {
-    let Ok(launcher) = std::env::var("PATHLINE_TEST_MPIRUN") else {
-        println!("SKIPPED: PATHLINE_TEST_MPIRUN names no mpirun");
-        return None;
+/// An MPI to test with.
+struct Mpi {
+    name: &'static str,
+    variable: &'static str,
+    /// The interface of its library.
+    abi: &'static str,
+    /// The library beside its launcher, if it is not the one that a search finds.
+    library: Option<&'static str>,
+}
+
+impl Mpi {
+    fn mpirun(&self, ranks: usize, role: &str) -> Option<(bool, String)> {
+        let Some(launcher) = std::env::var_os(self.variable).map(PathBuf::from) else {
+            missing(self.name, &format!("{} names no mpirun", self.variable));
+            return None;
+        };
+        let prefix = launcher.parent().and_then(Path::parent).unwrap();
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut command = Command::new("timeout");
+        command
+            .args(["--kill-after=5", LAUNCH_TIMEOUT])
+            .arg(&launcher)
+            .args(["-n", &ranks.to_string()])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "mpi::one_process", "--nocapture", "--test-threads", "1"])
+            .env(ROLE, role)
+            .env(ABI, self.abi)
+            .env_remove("PATHLINE_MPI")
+            // Open MPI runs neither for the superuser nor with more processes than cores unasked.
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            .env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
+            .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+            // Other tests use the same cores.
+            .env("OMPI_MCA_mpi_yield_when_idle", "1");
+        if let Some(library) = self.library {
+            command.env("PATHLINE_MPI", prefix.join(library));
+        }
+        let out = command.output().unwrap();
+        let [stdout, stderr] = [&out.stdout, &out.stderr].map(|o| String::from_utf8_lossy(o));
+        let text = format!("{stdout}{stderr}");
+        println!("{text}");
+        Some((out.status.success(), text))
+    }
+
+    fn all_say(&self, ranks: usize, role: &str, word: &str) {
+        let Some((succeeded, text)) = self.mpirun(ranks, role) else { return };
+        assert!(succeeded, "{text}");
+        assert_eq!(text.matches(word).count(), ranks, "{text}");
+    }
+}
+
+/// Every test with every MPI.
+macro_rules! with_each {
+    ($($module:ident: $mpi:expr;)*) => { $(
+        mod $module {
+            use super::Mpi;
+
+            const MPI: Mpi = $mpi;
+
+            #[test]
+            fn two_processes_move_every_byte() {
+                MPI.all_say(2, "check", "every byte is right");
+            }
+
+            #[test]
+            fn four_processes_move_every_byte() {
+                MPI.all_say(4, "check", "every byte is right");
+            }
+
+            #[test]
+            fn an_error_of_mpi_comes_back_as_one() {
+                MPI.all_say(2, "truncate", "the error is told");
+            }
+
+            #[test]
+            fn an_error_closes_what_is_in_flight() {
+                let Some((_, text)) = MPI.mpirun(2, "open") else { return };
+                assert_eq!(text.matches("the memory may go").count(), 1, "{text}");
+            }
+        }
+    )* };
+}
+
+with_each! {
+    mpich: Mpi {
+        name: "mpich",
+        variable: "PATHLINE_TEST_MPICH",
+        abi: "MPICH's ABI",
+        library: None,
     };
-    let mut words = launcher.split_whitespace();
-    let out = Command::new(words.next().unwrap())
-        .args(words)
-        .args(["-n", &ranks.to_string()])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "mpi::one_process", "--nocapture", "--test-threads", "1"])
-        .env(ROLE, role)
-        .output()
-        .unwrap();
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    println!("{text}");
-    Some((out.status.success(), text))
-}
-
-fn all_say(ranks: usize, role: &str, word: &str) {
-    let Some((succeeded, text)) = mpirun(ranks, role) else { return };
-    assert!(succeeded, "{text}");
-    assert_eq!(text.matches(word).count(), ranks, "{text}");
-}
-
-#[test]
-fn two_processes_move_every_byte() {
-    all_say(2, "check", "every byte is right");
-}
-
-#[test]
-fn four_processes_move_every_byte() {
-    all_say(4, "check", "every byte is right");
-}
-
-#[test]
-fn an_error_of_mpi_comes_back_as_one() {
-    all_say(2, "truncate", "the error is told");
-}
-
-#[test]
-fn figures() {
-    let rounds = std::env::var("PATHLINE_TEST_MPI_ROUNDS").unwrap_or_else(|_| "1".to_owned());
-    all_say(2, &rounds, "measured");
+    openmpi: Mpi {
+        name: "openmpi",
+        variable: "PATHLINE_TEST_OPENMPI",
+        abi: "Open MPI's ABI",
+        library: None,
+    };
+    standard: Mpi {
+        name: "mpi-abi",
+        variable: "PATHLINE_TEST_MPI_ABI",
+        abi: "standard ABI",
+        library: Some("lib/libmpi_abi.so.1"),
+    };
 }
 
 /// What `mpirun` starts. Nothing, in the test itself.
@@ -76,6 +147,9 @@ fn one_process() {
     let (rank, size) = port.rank_size();
     let facts = port.facts().clone();
     assert_eq!((facts.local_rank, facts.local_size), (rank, size), "one host");
+    if let Ok(expected) = std::env::var(ABI) {
+        assert_eq!(facts.abi, expected, "{}", port.library());
+    }
     if rank == 0 {
         println!("{} | {:?}", port.library(), facts);
     }
@@ -92,8 +166,11 @@ fn one_process() {
         }
         "truncate" => {
             truncate(&mut port);
+            // It costs its case alone.
+            message(&mut port, WireOp::Send { window: 4 }, 4096, &[0, 1]);
             println!("rank {rank}: the error is told");
         }
+        "open" => open(&mut port),
         "huge" => {
             let bytes = (2 << 30) + (1 << 20);
             message(&mut port, WireOp::Send { window: 1 }, bytes, &[0, 1]);
@@ -267,7 +344,31 @@ fn check(port: &mut MpiPort) {
     if size > 2 {
         // The root is not the lowest rank, and not all take part.
         groups.push(vec![size - 1, 0, 1]);
+        several(port);
+    } else {
+        pairs(port);
     }
+    for ranks in &groups {
+        let n = ranks.len();
+        for bytes in [8 * n, 1000 * 8 * n, 32_768 * 8 * n] {
+            for &op in Collective::ALL {
+                let bytes = if op == Collective::Barrier { 1 } else { bytes };
+                group(port, op, false, bytes, ranks);
+                let also = !matches!(
+                    op,
+                    Collective::ReduceScatter | Collective::Barrier | Collective::Broadcast
+                );
+                if also {
+                    group(port, op, true, bytes, ranks);
+                }
+            }
+        }
+    }
+    refuse(port);
+}
+
+/// Everything that two processes do with each other.
+fn pairs(port: &mut MpiPort) {
     for bytes in [1, 8, 4096, 1 << 20] {
         for op in [
             WireOp::Ping,
@@ -286,39 +387,18 @@ fn check(port: &mut MpiPort) {
         let put = WireOp::Put { window: 4 };
         messages(port, &[(put, [0, 1]), (put, [1, 0])], bytes);
         messages(port, &[(WireOp::Ping, [0, 1]), (WireOp::Ping, [1, 0])], bytes);
-        if size >= 4 {
-            messages(port, &[(send, [0, 1]), (send, [2, 3])], bytes);
-            // A ring, in which everybody sends and receives, and a star of pings.
-            messages(
-                port,
-                &[(send, [0, 1]), (send, [1, 2]), (send, [2, 3]), (send, [3, 0])],
-                bytes,
-            );
-            let ping = WireOp::Ping;
-            messages(
-                port,
-                &[(ping, [0, 1]), (ping, [0, 2]), (ping, [3, 0]), (send, [2, 1])],
-                bytes,
-            );
-        }
     }
-    for ranks in &groups {
-        let n = ranks.len();
-        for bytes in [8 * n, 1000 * 8 * n, 65_536 * 8 * n] {
-            for &op in Collective::ALL {
-                let bytes = if op == Collective::Barrier { 1 } else { bytes };
-                group(port, op, false, bytes, ranks);
-                let also = !matches!(
-                    op,
-                    Collective::ReduceScatter | Collective::Barrier | Collective::Broadcast
-                );
-                if also {
-                    group(port, op, true, bytes, ranks);
-                }
-            }
-        }
+}
+
+/// What takes more than two.
+fn several(port: &mut MpiPort) {
+    let (send, ping) = (WireOp::Send { window: 16 }, WireOp::Ping);
+    for bytes in [8, 65_536] {
+        messages(port, &[(send, [0, 1]), (send, [2, 3])], bytes);
+        // A ring, in which everybody sends and receives, and a star of pings.
+        messages(port, &[(send, [0, 1]), (send, [1, 2]), (send, [2, 3]), (send, [3, 0])], bytes);
+        messages(port, &[(ping, [0, 1]), (ping, [0, 2]), (ping, [3, 0]), (send, [2, 1])], bytes);
     }
-    refuse(port);
 }
 
 /// What cannot be is refused with the reason, on every rank alike.
@@ -358,7 +438,10 @@ fn truncate(port: &mut MpiPort) {
     } else {
         part.recv[0] = span(&mut buffer);
     }
-    let outcome = go(port, &[part], Pace::Streaming, 1);
+    let (id, offer) = port.bind(&[part], Pace::Streaming).unwrap();
+    port.join(id, &[offer.clone(), offer]).unwrap();
+    let outcome = port.run(id, 1, &Nowhere);
+    port.release(id).unwrap();
     if me == 1 {
         let error = outcome.unwrap_err();
         println!("{error}");
@@ -367,6 +450,30 @@ fn truncate(port: &mut MpiPort) {
     } else {
         outcome.unwrap();
     }
+}
+
+/// Messages both ways, of which rank 1 expects one to be shorter than it is. When it fails, the
+/// receive of its answer is in flight, which rank 0 never sends: rank 0 waits in vain, and is ended
+/// with the job.
+fn open(port: &mut MpiPort) {
+    let (me, _) = port.rank_size();
+    let [mut out, mut into] = [[0u8; 64]; 2];
+    let send = WireOp::Send { window: 1 };
+    let mut parts = [part(port, send, 64, &[0, 1]), part(port, send, 64, &[1, 0])];
+    if me == 1 {
+        parts[0].bytes = 8;
+    }
+    let [there, back] = &mut parts;
+    let (sends, receives) = if me == 0 { (there, back) } else { (back, there) };
+    sends.send[0] = span(&mut out);
+    receives.recv[0] = span(&mut into);
+    let (id, offer) = port.bind(&parts, Pace::Streaming).unwrap();
+    port.join(id, &[offer.clone(), offer]).unwrap();
+    // A wait for several refers to statuses for the reason.
+    assert_ne!(port.run(id, 1, &Nowhere).unwrap_err().code, 0);
+    port.release(id).unwrap();
+    println!("rank {me}: the memory may go");
+    port.abort(0);
 }
 
 fn median(mut all: Vec<f64>) -> f64 {

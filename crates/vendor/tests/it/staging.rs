@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use pathline_hal::{GpuEnd, IoJob, Machine, Span};
 use pathline_schema::{Bytes, Flow, Io, IoOp, Mem, Place, Severity, Topology, Unit, Verdict};
+use pathline_stub::need::missing;
 use pathline_stub::{VARIABLE, Vendor, lay_out};
 use pathline_vendor::storage::Asked as Store;
 use pathline_vendor::{Asked, Compile, Opened, open_with, runtime};
@@ -119,7 +120,7 @@ fn cases(machine: &Machine, copy: &str, into: &str, out_of: &str) {
     for (engine, queue) in [("aio", "q8,n2,t2"), ("uring", "q8,n2,t2"), ("sync", "q1,n1,t2")] {
         let probe = io(engine, &format!("seq-read,direct,shared,4MiB,{queue}"), false);
         if let Some(why) = machine.storage.as_deref().unwrap().cannot(0, &probe, Bytes(65536)) {
-            println!("skipped: {why}");
+            missing(engine, &why);
             continue;
         }
         for memory in ["pinned", "paged"] {

@@ -11,6 +11,7 @@ use pathline_hal::{IoDone, IoJob, Machine, Span, Storage};
 use pathline_schema::{
     Bytes, Flow, Io, IoEngine, IoFiles, IoOp, Mem, Severity, StoreFacts, Topology, Verdict,
 };
+use pathline_stub::need::missing;
 use pathline_vendor::live_with;
 use pathline_vendor::storage::Asked;
 
@@ -129,7 +130,7 @@ fn every_engine_reads_and_writes_what_it_says() {
                 let queue = if engine == "sync" { "q1,n1" } else { "q8,n3" };
                 let io = io(engine, &format!("{op},{cache},{files},1MiB,{queue},t3"));
                 if let Some(why) = storage(&machine).cannot(0, &io, Bytes(4096)) {
-                    println!("skipped {engine}[{io}]: {why}");
+                    missing(engine.trim_end_matches("-plain"), &format!("{engine}[{io}]: {why}"));
                     continue;
                 }
                 let bench = Bench::open(&machine, io, 4096).unwrap();
@@ -362,7 +363,7 @@ fn a_small_and_a_read_only_place_are_named() {
     let at = dir.path().join("small");
     std::fs::create_dir(&at).unwrap();
     if !mount(&["-t", "tmpfs", "-o", "size=64m", "none"], &at) {
-        println!("skipped: this user may not mount");
+        missing("mount", "this user may not mount");
         return;
     }
     let mut child = with_files(&at);
@@ -407,7 +408,7 @@ fn a_file_system_that_fills_up_under_a_sample_is_named() {
     let at = dir.path().join("full");
     std::fs::create_dir(&at).unwrap();
     if !mount(&["-t", "tmpfs", "-o", "size=16m", "none"], &at) {
-        println!("skipped: this user may not mount");
+        missing("mount", "this user may not mount");
         return;
     }
     // A file with a hole is not on any page yet: 12 MiB of it find 4 free.
@@ -437,7 +438,7 @@ fn a_write_past_the_limit_of_files_is_an_error_and_no_end() {
             let queue = if engine == "sync" { "q1,n1" } else { "q4,n1" };
             let write = io(engine, &format!("seq-write,direct,shared,4MiB,{queue},t1"));
             if let Some(why) = storage(&machine).cannot(0, &write, Bytes(4096)) {
-                println!("skipped {engine}: {why}");
+                missing(engine, &why);
                 continue;
             }
             let bench = Bench::open(&machine, write, 4096).unwrap();
@@ -534,7 +535,7 @@ fn a_device_is_written_to_with_leave_and_never_while_it_is_mounted() {
     let made = std::process::Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status();
     let device = made.ok().filter(|status| status.success()).and_then(|_| Loop::over(&image));
     let Some(device) = device else {
-        println!("skipped: this user may not have loop devices, or there is no mkfs.ext4");
+        missing("loop", "this user may not have loop devices, or there is no mkfs.ext4");
         return;
     };
     let path = Path::new(&device.0);

@@ -12,6 +12,8 @@ use std::time::Duration;
 use pathline_hal::{Meeting, Pace, Part, Port, Result, Span};
 use pathline_schema::{Rank, Severity, UcxSwitch, Unit, Via, Wire, WireOp};
 
+use pathline_stub::need::missing;
+
 use super::worker::Worker;
 use super::{UcxPort, open, switch};
 use crate::clock::Origin;
@@ -20,11 +22,11 @@ const SECOND: &str = "PATHLINE_TEST_UCX_SECOND";
 /// Bytes of all buffers: those of the largest message.
 const ROOM: usize = 1 << 20;
 
-/// The library to test with; none if there is none, which is said.
+/// The library to test with; none if none is named, which fails where one is promised.
 fn library() -> Option<PathBuf> {
     let named = std::env::var_os("PATHLINE_TEST_UCX").map(PathBuf::from);
     if named.is_none() {
-        eprintln!("skipped: PATHLINE_TEST_UCX names no folder of libucp.so.0");
+        missing("ucx", "PATHLINE_TEST_UCX names no folder of libucp.so.0");
     }
     named
 }

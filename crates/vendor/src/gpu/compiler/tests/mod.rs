@@ -6,13 +6,14 @@ use std::process::Command;
 
 use pathline_hal::kernel;
 use pathline_schema::{Access, Hint, KernelOp, Variant};
+use pathline_stub::need::missing;
 
 use super::*;
 use crate::gpu::search;
 
 /// A compiler of this machine, whatever its driver; none if there is none. `PATHLINE_TEST_NVRTC` or
 /// `PATHLINE_NVRTC` and `PATHLINE_TEST_HIP` or `PATHLINE_HIP` say where to look, `PATHLINE_PROGRAM`
-/// which program compiles in a process of its own, and `PATHLINE_TEST_COMPILERS` (`cuda,hip`) what
+/// which program compiles in a process of its own, and `PATHLINE_TEST_REQUIRE` (`cuda`, `hip`) what
 /// must be there.
 fn compiler(family: Family) -> Option<Compiler> {
     let first = |names: [&str; 2]| names.into_iter().find_map(std::env::var_os).map(PathBuf::from);
@@ -29,10 +30,7 @@ fn compiler(family: Family) -> Option<Compiler> {
         }
     };
     if bound.is_none() {
-        let wanted = std::env::var("PATHLINE_TEST_COMPILERS").unwrap_or_default();
-        let must = wanted.split(',').any(|name| name == family.name());
-        assert!(!must, "no {}; {}", found.what, found.way_out);
-        eprintln!("skipped: no {}; {}", found.what, found.way_out);
+        missing(family.name(), &format!("no {}; {}", found.what, found.way_out));
     }
     let program = std::env::var_os("PATHLINE_PROGRAM").map(PathBuf::from);
     let compile = program.map_or(Compile::InProcess, Compile::Child);
@@ -167,7 +165,7 @@ fn what_a_key_promises_is_in_nvidias_code() {
 fn what_a_key_promises_is_in_amds_code() {
     let Some(compiler) = compiler(Family::Hip) else { return };
     let Some(tool) = disassembler() else {
-        eprintln!("skipped: no llvm-objdump here; Debian has it in the package llvm");
+        missing("llvm-objdump", "Debian has it in the package llvm");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
