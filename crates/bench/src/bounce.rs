@@ -5,9 +5,15 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use pathline_hal::{
-    Alone, Buffer, CopyEngine, ExchangeId, Machine, Meeting, Pace, Part, Port, Result, Span, Stream,
+    Alone, Buffer, CallError, CopyEngine, ExchangeId, Machine, Meeting, Pace, Part, Port, Result,
+    Span, Stream,
 };
-use pathline_schema::{Bytes, Collective, Mem, Place, Rank, Unit, Via, Wire, WireOp};
+use pathline_schema::{Bytes, Collective, Mem, Place, Rank, Severity, Unit, Via, Wire, WireOp};
+
+/// Whether an error of [`Port::release`] says that memory must not be freed.
+pub(crate) fn keeps_memory(error: &CallError) -> bool {
+    error.severity == Severity::Sticky
+}
 
 /// A case that is bound through the host.
 pub(crate) struct Bounce<'m> {
@@ -115,9 +121,21 @@ impl<'m> Bounce<'m> {
         Ok(self.parts.iter().map(of).collect())
     }
 
-    /// Gives it back.
-    pub(crate) fn release(self, port: &mut dyn Port) -> Result<()> {
-        self.inner.iter().try_for_each(|&id| port.release(id))
+    /// Gives it back; as [`Port::release`], which memory of the host stands in for here.
+    pub(crate) fn release(mut self, port: &mut dyn Port) -> Result<()> {
+        let mut released = Ok(());
+        for &id in &self.inner {
+            // Every leg is given back; the error that keeps memory counts.
+            let leg = port.release(id);
+            let keeps = |result: &Result<()>| result.as_ref().is_err_and(keeps_memory);
+            if released.is_ok() || (keeps(&leg) && !keeps(&released)) {
+                released = leg;
+            }
+        }
+        if released.as_ref().is_err_and(keeps_memory) {
+            std::mem::forget(std::mem::take(&mut self.parts));
+        }
+        released
     }
 
     /// What carried the bytes.

@@ -11,7 +11,7 @@ use pathline_schema::{
     WireOp,
 };
 
-use crate::bounce::Bounce;
+use crate::bounce::{Bounce, keeps_memory};
 use crate::lane::SPOILT_SEED;
 
 /// A process that does its part of each step. Whoever drives it calls the same on every rank, and
@@ -182,14 +182,19 @@ impl<'m> RankSide<'m> {
     /// Gives everything of it back.
     ///
     /// # Errors
-    /// The port's; the memory is given back all the same. What was never bound is none.
+    /// The port's. If that is sticky, the library may still reach the memory, which is never freed
+    /// then; it is given back after any other. What was never bound is none.
     pub fn release(&mut self, id: ExchangeId) -> Result<()> {
         let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
         let Some(port) = self.ports.get_mut(&bound.via.carrier()) else { return Ok(()) };
-        match bound.carrier {
+        let released = match bound.carrier {
             Carrier::Port(inner) => port.release(inner),
             Carrier::Bounce(bounce) => bounce.release(port.as_mut()),
+        };
+        if released.as_ref().is_err_and(keeps_memory) {
+            std::mem::forget(bound.ends);
         }
+        released
     }
 
     fn port(&mut self, call: &str, id: ExchangeId) -> Result<(&mut (dyn Port + 'm), &Carrier<'m>)> {

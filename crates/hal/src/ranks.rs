@@ -148,6 +148,10 @@ pub trait Port {
     /// What carried the bytes, as far as the library tells: protocol, algorithm, channels.
     fn engine(&self, id: ExchangeId) -> String;
     /// Gives back what was bound. All ranks do so, after the last of them has run.
+    ///
+    /// # Errors
+    /// [`pathline_schema::Severity::Sticky`] says that the library or a peer may still read and write
+    /// the memory of the parts: whoever has allocated it must not free it.
     fn release(&mut self, id: ExchangeId) -> Result<()>;
 }
 

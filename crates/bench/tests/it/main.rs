@@ -4,5 +4,6 @@ mod beside;
 mod crew;
 mod durations;
 mod engine;
+mod rank_side;
 mod tune;
 mod watch;

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use pathline_hal::{Meeting, Pace, Part, Result, Span};
-use pathline_schema::{Collective, WireOp};
+use pathline_hal::{CallError, Meeting, Pace, Part, Result, Span};
+use pathline_schema::{Collective, Severity, WireOp};
 
 use super::parts::{blocks, is_passive, rank, refused};
 use super::table::{Handle, Memory};
@@ -114,7 +114,13 @@ pub(super) struct Exchange<H: Handle> {
     kinds: Vec<H>,
     /// What answers are read from and written into.
     answers: Box<[u8; 2 * ANSWER]>,
+    /// Why MPI may still read or write this exchange's memory; none if it does not.
+    in_use: Option<&'static str>,
 }
+
+/// How long operations that an error has left in flight may take to end, in ns. A receive that is
+/// cancelled ends at once; a message that a peer has begun to take ends within this, if at all.
+const CLOSE_TIMEOUT: u64 = 2_000_000_000;
 
 /// The last tag that every library has is 32767.
 fn tag(nth: usize, answer: bool) -> c_int {
@@ -138,7 +144,13 @@ impl<H: Handle> Exchange<H> {
             windows: Vec::new(),
             kinds: Vec::new(),
             answers: Box::new([0; 2 * ANSWER]),
+            in_use: None,
         }
+    }
+
+    /// Why MPI may still read or write this exchange's memory; none if it does not.
+    pub(super) fn in_use(&self) -> Option<&'static str> {
+        self.in_use
     }
 
     /// Makes communicators, windows and types, which all who take part do together.
@@ -381,14 +393,40 @@ impl<H: Handle> Exchange<H> {
         let inside = reps / samples.max(1);
         for _ in 0..samples {
             meeting.meet()?;
-            times.extend(self.sample(world, clock, inside).map_err(|failed| {
-                let what: Vec<String> =
-                    self.parts.iter().map(|p| format!("mpi[{}] x {}B", p.wire, p.bytes)).collect();
-                world.error(failed, &what.join(" & "))
-            })?);
+            match self.sample(world, clock, inside) {
+                Ok(time) => times.extend(time),
+                Err(failed) => {
+                    let error = world.error(failed, &self.describe());
+                    self.close(world, CLOSE_TIMEOUT);
+                    return Err(error);
+                }
+            }
         }
         let timed = |part: &Part| part.mine.first().is_some_and(|&me| !is_passive(part, me));
         Ok(self.parts.iter().map(|p| if timed(p) { times.clone() } else { Vec::new() }).collect())
+    }
+
+    /// What it moves, for errors.
+    fn describe(&self) -> String {
+        let part = |part: &Part| format!("mpi[{}] x {}B", part.wire, part.bytes);
+        self.parts.iter().map(part).collect::<Vec<_>>().join(" & ")
+    }
+
+    /// After a failed call: ends what it has left in flight, since the memory of this exchange goes
+    /// next. What does not end in `timeout` ns, and what a failed collective has begun inside of the
+    /// library, stays in use.
+    fn close(&mut self, world: &World<H>, timeout: u64) {
+        let first = self.steps.receive.len() + self.steps.send.len();
+        let late = first + self.steps.receive_late.len();
+        let incoming = self.steps.receive.len();
+        let receives = |nth: usize| nth < incoming || (first..late).contains(&nth);
+        if !close_requests(world, &mut self.requests, &receives, timeout) {
+            self.in_use = Some("messages are still in flight");
+        } else if !self.steps.groups.is_empty() {
+            self.in_use = Some("the failed collective may still be in progress");
+        }
+        // The error is known; what failed while it was cleaned up follows from it.
+        let _ = world.unfailed("MPI_Test");
     }
 
     /// The time of so many repetitions in ns; none if this process has no part in them.
@@ -513,9 +551,26 @@ impl<H: Handle> Exchange<H> {
     }
 
     /// Closes windows and frees types.
-    pub(super) fn release(&mut self, world: &World<H>) -> Outcome {
+    ///
+    /// # Errors
+    /// A sticky one if MPI or a peer may still reach the memory, which must not be freed then.
+    pub(super) fn release(&mut self, world: &World<H>) -> Result<()> {
+        let closed = self.close_windows(world);
+        if let Err(failed) = closed {
+            return Err(world.error(failed, &self.describe()));
+        }
+        match self.in_use {
+            None => Ok(()),
+            Some(why) => {
+                let error = CallError::new(Severity::Sticky, "release", self.describe(), why);
+                Err(error.or_try("its memory is kept until this process ends"))
+            }
+        }
+    }
+
+    fn close_windows(&mut self, world: &World<H>) -> Outcome {
         let f = &world.fns;
-        for mut window in self.windows.drain(..) {
+        while let Some(mut window) = self.windows.pop() {
             if let (Some(unlock), Some(free)) = (f.win_unlock_all, f.win_free) {
                 // SAFETY: the window is open, its epoch too, and it is dropped here.
                 unsafe {
@@ -524,8 +579,8 @@ impl<H: Handle> Exchange<H> {
                 }
             }
         }
-        for mut kind in self.kinds.drain(..) {
-            // SAFETY: made by `counted`, dropped here; no request uses it any more.
+        while let Some(mut kind) = self.kinds.pop() {
+            // SAFETY: made by `counted`, dropped here. MPI keeps a type that a request still uses.
             ok("MPI_Type_free", unsafe { (f.type_free)(&raw mut kind) })?;
         }
         world.unfailed("MPI_Win_free")
@@ -561,11 +616,47 @@ impl<H: Handle> Exchange<H> {
     }
 }
 
+/// Ends all requests that are not null: receives are cancelled, and all are tested until they have
+/// ended. Whether they have. A send is not cancelled: MPI 4.0 deprecates that, Open MPI ignores it.
+///
+/// `timeout` is in ns.
+pub(super) fn close_requests<H: Handle>(
+    world: &World<H>,
+    requests: &mut [H],
+    receives: &dyn Fn(usize) -> bool,
+    timeout: u64,
+) -> bool {
+    let (f, none) = (&world.fns, world.constants.no_request);
+    for (nth, request) in requests.iter_mut().enumerate() {
+        if *request != none && receives(nth) {
+            // SAFETY: a request of this library that is in flight. It stays one until it is tested.
+            unsafe { (f.cancel)(request) };
+        }
+    }
+    let begun = Origin::now();
+    loop {
+        for request in requests.iter_mut().filter(|request| **request != none) {
+            let mut done = 0;
+            // SAFETY: as above. A request that has ended, also one that has failed, becomes null.
+            unsafe { (f.test)(request, &raw mut done, world.constants.ignore_status) };
+        }
+        if requests.iter().all(|request| *request == none) {
+            return true;
+        }
+        if begun.ns() > timeout {
+            return false;
+        }
+        // What serves the other end may need this core.
+        std::thread::yield_now();
+    }
+}
+
 fn receive_all<H: Handle>(world: &World<H>, all: &[Message<H>], requests: &mut [H]) -> Outcome {
     let (f, comm) = (&world.fns, world.constants.world);
     for (&Message { at, count, kind, peer, tag }, request) in all.iter().zip(requests) {
         // SAFETY: the buffer has `count` of the type, as `sound` has checked, and lives until the
-        // case is released; the request is waited for before the repetition ends.
+        // case is released; the request is waited for before the repetition ends, or closed after an
+        // error.
         let code = unsafe { (f.irecv)(at, count, kind, peer, tag, comm, request) };
         ok("MPI_Irecv", code)?;
     }

@@ -69,6 +69,9 @@ struct Live<H: Handle> {
     clock: Origin,
     /// What carries messages, if the library tells.
     carried: Option<String>,
+    /// Why nothing more is asked of MPI: an error has left operations in flight, whose memory is
+    /// kept.
+    broken: Option<String>,
 }
 
 impl MpiPort {
@@ -181,7 +184,16 @@ impl<H: Handle> Live<H> {
             }
         };
         let (exchanges, next, clock) = (BTreeMap::new(), 0, Origin::now());
-        Ok(Box::new(Self { world, exchanges, next, clock, carried }))
+        Ok(Box::new(Self { world, exchanges, next, clock, carried, broken: None }))
+    }
+
+    /// An error if an earlier one has left operations in flight.
+    fn usable(&self, call: &str) -> Result<()> {
+        match &self.broken {
+            None => Ok(()),
+            Some(why) => Err(CallError::unsupported(call, "mpi", why)
+                .or_try("start pathline again; --resume goes on with the same run")),
+        }
     }
 
     fn has_windows(&self) -> bool {
@@ -229,6 +241,7 @@ impl<H: Handle> Port for Live<H> {
     }
 
     fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+        self.usable("bind")?;
         if pace == Pace::Graph {
             return Err(CallError::unsupported("bind", "mpi", "MPI records no graphs"));
         }
@@ -242,6 +255,7 @@ impl<H: Handle> Port for Live<H> {
     }
 
     fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+        self.usable("join")?;
         let ours = self.world.version.as_bytes();
         if let Some((rank, other)) = offers.iter().enumerate().find(|(_, o)| o.as_slice() != ours) {
             let reason = format!(
@@ -258,8 +272,14 @@ impl<H: Handle> Port for Live<H> {
     }
 
     fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+        self.usable("run")?;
         let exchange = self.exchanges.get_mut(&id.0).ok_or_else(|| no_exchange("run", id))?;
-        exchange.run(&self.world, self.clock, reps, meeting)
+        let ran = exchange.run(&self.world, self.clock, reps, meeting);
+        if let (Err(error), Some(why)) = (&ran, exchange.in_use()) {
+            self.broken = Some(format!("{why} since {error}"));
+            self.world.abandoned = true;
+        }
+        ran
     }
 
     fn engine(&self, id: ExchangeId) -> String {
@@ -274,7 +294,11 @@ impl<H: Handle> Port for Live<H> {
         let mut exchange =
             self.exchanges.remove(&id.0).ok_or_else(|| no_exchange("release", id))?;
         let released = exchange.release(&self.world);
-        released.map_err(|failed| self.world.error(failed, &format!("exchange {}", id.0)))
+        if released.is_err() {
+            // What answers are written into goes with it.
+            std::mem::forget(exchange);
+        }
+        released
     }
 }
 
@@ -329,3 +353,6 @@ impl Port for MpiPort {
         self.inner.release(id)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,11 @@ use pathline_hal::{CallError, Result};
 use pathline_schema::Severity;
 
 use super::abi::Constants;
+use super::exchange::close_requests;
 use super::table::{Fns, Handle, OnError};
+
+/// How long the words of a proof that failed may take to arrive, in ns.
+const RING_TIMEOUT: u64 = 2_000_000_000;
 
 /// `MPI_THREAD_SINGLE`, the same number in every ABI and what `MPI_Init` asks for, so what the
 /// programs of others are timed with. This process has other threads, none of which calls MPI; to
@@ -57,6 +61,9 @@ pub(super) struct World<H: Handle> {
     handler: H,
     /// Communicators by ranks of the world, in order.
     groups: BTreeMap<Vec<i32>, H>,
+    /// Operations are in flight that no call has ended: MPI is left as it is, since to finalise it
+    /// waits for them.
+    pub(super) abandoned: bool,
 }
 
 impl<H: Handle> World<H> {
@@ -81,8 +88,9 @@ impl<H: Handle> World<H> {
         }
         let groups = BTreeMap::new();
         let handler = H::default();
+        let (rank, size, node, abandoned) = (0, 1, (0, 1), false);
         let mut world =
-            Self { fns, constants, rank: 0, size: 1, node: (0, 1), version, path, handler, groups };
+            Self { fns, constants, rank, size, node, version, path, handler, groups, abandoned };
         world.settle().and_then(|()| world.prove()).map_err(|failed| world.words(failed))?;
         Ok(world)
     }
@@ -137,8 +145,8 @@ impl<H: Handle> World<H> {
 
     /// Small operations with known results: a constant that is another one in this library shows
     /// here, not as a wrong figure.
-    fn prove(&self) -> std::result::Result<(), Failed> {
-        let (f, k, world) = (&self.fns, &self.constants, self.constants.world);
+    fn prove(&mut self) -> std::result::Result<(), Failed> {
+        let (f, k, world) = (self.fns, self.constants, self.constants.world);
         let (n, me) = (self.size.max(1) as u64, self.rank.max(0) as u64);
         let each = n as usize;
         let wrong = |call, right| if right { Ok(()) } else { Err((call, WRONG_VALUES)) };
@@ -184,13 +192,28 @@ impl<H: Handle> World<H> {
     }
 
     /// A word from each process to the next, with requests in an array: the width of handles.
-    fn prove_ring(&self) -> std::result::Result<(), Failed> {
+    pub(super) fn prove_ring(&mut self) -> std::result::Result<(), Failed> {
+        let mut requests = [self.constants.no_request; 4];
+        // Sent from and received into; on the heap, so that it can outlive this call.
+        let mut words = Box::new([[self.rank as u64; 2], [u64::MAX; 2]]);
+        let proved = self.ring(&mut requests, &mut words);
+        if proved.is_err() && !close_requests(self, &mut requests, &|nth| nth < 2, RING_TIMEOUT) {
+            Box::leak(words);
+            self.abandoned = true;
+        }
+        proved
+    }
+
+    fn ring(
+        &self,
+        requests: &mut [H; 4],
+        words: &mut [[u64; 2]; 2],
+    ) -> std::result::Result<(), Failed> {
         let (f, k) = (&self.fns, &self.constants);
         let (next, last) = ((self.rank + 1) % self.size, (self.rank + self.size - 1) % self.size);
-        let (mut out, mut back) = ([self.rank as u64; 2], [u64::MAX; 2]);
-        let mut requests = [k.no_request; 4];
-        // SAFETY: four requests of one word each; words and requests live until they are waited
-        // for.
+        let [out, back] = words;
+        // SAFETY: four requests of one word each; whoever has the words closes the requests before
+        // they go.
         unsafe {
             for nth in 0..2 {
                 let tag = nth as c_int;
@@ -206,7 +229,7 @@ impl<H: Handle> World<H> {
             }
             ok("MPI_Waitall", (f.waitall)(4, requests.as_mut_ptr(), k.ignore_status))?;
         }
-        let right = back == [last as u64; 2];
+        let right = *back == [last as u64; 2];
         if right { Ok(()) } else { Err(("MPI_Waitall", WRONG_VALUES)) }
     }
 
@@ -317,8 +340,30 @@ impl<H: Handle> World<H> {
     }
 }
 
+#[cfg(test)]
+impl<H: Handle> World<H> {
+    /// Rank 0 of 2, over functions that stand in for a library's.
+    pub(super) fn stand_in(fns: Fns<H>, constants: Constants<H>) -> Self {
+        Self {
+            fns,
+            constants,
+            rank: 0,
+            size: 2,
+            node: (0, 2),
+            version: "a stand-in".to_owned(),
+            path: PathBuf::new(),
+            handler: H::default(),
+            groups: BTreeMap::new(),
+            abandoned: false,
+        }
+    }
+}
+
 impl<H: Handle> Drop for World<H> {
     fn drop(&mut self) {
+        if self.abandoned {
+            return;
+        }
         for comm in self.groups.values_mut() {
             // SAFETY: made by this library, freed once.
             unsafe { (self.fns.comm_free)(comm) };

@@ -162,11 +162,10 @@ impl Port for UcxPort {
     fn release(&mut self, id: ExchangeId) -> Result<()> {
         match self.bound.remove(&id) {
             Some(exchange) => {
-                if self.broken.is_some() {
-                    // What is under way still uses it.
-                    std::mem::forget(exchange);
-                }
-                Ok(())
+                let Some(error) = &self.broken else { return Ok(()) };
+                // What is in flight still uses it, and the memory of its parts.
+                std::mem::forget(exchange);
+                Err(error.clone())
             }
             None => Err(no_exchange("release", id)),
         }

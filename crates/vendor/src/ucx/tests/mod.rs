@@ -278,7 +278,9 @@ fn a_process_that_is_lost_is_an_error_and_no_hang() {
             // Messages are under way, so nothing more is done with it.
             let part = side.part("ping", 0, 8);
             assert!(side.port.bind(&[part], Pace::Streaming).is_err());
-            side.port.release(id).unwrap();
+            // Whoever has the memory of the messages keeps it.
+            let kept = side.port.release(id).unwrap_err();
+            assert_eq!(kept.severity, Severity::Sticky, "{kept}");
         },
         |mut side| {
             let part = side.part("ping", 0, 8);

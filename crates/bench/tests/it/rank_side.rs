@@ -1,0 +1,73 @@
+//! A rank's memory and the port that moves it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pathline_bench::RankSide;
+use pathline_flow::{MachineDesc, Switches};
+use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result};
+use pathline_schema::{Bytes, CpuSet, Member, Rank, Severity, Via};
+
+/// A port that moves nothing, and what it says when a case is given back.
+struct Idle {
+    released: Severity,
+    parts: Rc<RefCell<Vec<Part>>>,
+}
+
+impl Port for Idle {
+    fn via(&self) -> Via {
+        Via::Mpi
+    }
+    fn library(&self) -> String {
+        String::new()
+    }
+    fn bind(&mut self, parts: &[Part], _: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+        self.parts.borrow_mut().extend_from_slice(parts);
+        Ok((ExchangeId(0), Vec::new()))
+    }
+    fn join(&mut self, _: ExchangeId, _: &[Vec<u8>]) -> Result<()> {
+        Ok(())
+    }
+    fn run(&mut self, _: ExchangeId, _: u64, _: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+        Ok(Vec::new())
+    }
+    fn engine(&self, _: ExchangeId) -> String {
+        String::new()
+    }
+    fn release(&mut self, _: ExchangeId) -> Result<()> {
+        Err(CallError::new(self.released, "release", "a case", "messages are still in flight"))
+    }
+}
+
+fn member(rank: u32) -> Member {
+    Member { rank: Rank(rank), gpus: vec![rank], ..Member::default() }
+}
+
+/// Whether rank 0's memory of a case can still be written once the case is given back.
+fn outlives_release(case: &str, released: Severity) -> bool {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let machine = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
+    let parts = Rc::new(RefCell::new(Vec::new()));
+    let port = Idle { released, parts: Rc::clone(&parts) };
+    let mut side = RankSide::new(&machine, Rank(0), vec![Box::new(port)]);
+    side.know(vec![member(0), member(1)]);
+    side.bind(ExchangeId(1), &case.parse().unwrap(), &CpuSet::default()).unwrap();
+    let error = side.release(ExchangeId(1)).unwrap_err();
+    assert_eq!(error.severity, released);
+    let span = parts.borrow()[0].send[0];
+    machine.host.fill(span.address, Bytes(span.bytes), 1, false).is_ok()
+}
+
+#[test]
+fn memory_that_a_library_may_still_reach_is_not_freed() {
+    let case = "r0.numa0.paged > r1.numa0.paged by mpi@numa0[send-w4] x 64KiB";
+    assert!(outlives_release(case, Severity::Sticky));
+    assert!(!outlives_release(case, Severity::Transient));
+}
+
+#[test]
+fn memory_of_the_host_that_stands_in_for_a_gpus_is_not_freed_either() {
+    let case = "r0.gpu0.vram > r1.gpu1.vram by mpi-staged@gpu0[ping] x 64KiB";
+    assert!(outlives_release(case, Severity::Sticky));
+    assert!(!outlives_release(case, Severity::Transient));
+}

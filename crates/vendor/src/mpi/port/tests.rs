@@ -1,0 +1,230 @@
+//! What an error leaves in flight, over functions that stand in for MPI's.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+
+use pathline_hal::{Alone, Span};
+use pathline_schema::{Rank, Unit, Wire, WireOp};
+
+use super::super::table::Memory;
+use super::*;
+
+/// `MPI_ERR_OTHER` of MPICH.
+const FAILS: c_int = 15;
+
+/// The library: requests that are in flight, by number.
+#[derive(Debug, Default)]
+struct Library {
+    made: c_int,
+    open: BTreeMap<c_int, Request>,
+    /// Which send fails, counted from 1.
+    failing_send: u32,
+    sends: u32,
+    /// Whether a send ends when it is tested, and a receive when it is cancelled.
+    sends_end: bool,
+    receives_end: bool,
+    /// Whether a collective fails.
+    collective_fails: bool,
+    finalised: u32,
+}
+
+#[derive(Debug, Default)]
+struct Request {
+    receives: bool,
+    cancelled: bool,
+}
+
+thread_local! {
+    static LIBRARY: RefCell<Library> = RefCell::default();
+}
+
+fn library<T>(does: impl FnOnce(&mut Library) -> T) -> T {
+    LIBRARY.with_borrow_mut(does)
+}
+
+fn post(request: *mut c_int, receives: bool) {
+    let number = library(|l| {
+        l.made += 1;
+        l.open.insert(l.made, Request { receives, cancelled: false });
+        l.made
+    });
+    // SAFETY: the caller's request, as MPI has it.
+    unsafe { *request = number };
+}
+
+unsafe extern "C" fn succeeds() -> c_int {
+    0
+}
+unsafe extern "C" fn receive(
+    _: Memory,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    request: *mut c_int,
+) -> c_int {
+    post(request, true);
+    0
+}
+unsafe extern "C" fn send(
+    _: Memory,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    request: *mut c_int,
+) -> c_int {
+    let fails = library(|l| {
+        l.sends += 1;
+        l.sends == l.failing_send
+    });
+    if fails {
+        return FAILS;
+    }
+    post(request, false);
+    0
+}
+unsafe extern "C" fn cancel(request: *mut c_int) -> c_int {
+    // SAFETY: as above.
+    let number = unsafe { *request };
+    library(|l| l.open.get_mut(&number).unwrap().cancelled = true);
+    0
+}
+unsafe extern "C" fn test(request: *mut c_int, done: *mut c_int, _: Memory) -> c_int {
+    // SAFETY: as above.
+    let number = unsafe { *request };
+    let ended = library(|l| {
+        let known = l.open.get(&number).unwrap();
+        let ends = if known.receives { known.cancelled && l.receives_end } else { l.sends_end };
+        if ends {
+            l.open.remove(&number);
+        }
+        ends
+    });
+    // SAFETY: as above.
+    unsafe { *done = ended.into() };
+    if ended {
+        // SAFETY: as above.
+        unsafe { *request = abi::mpich().no_request };
+    }
+    0
+}
+unsafe extern "C" fn barrier(_: c_int) -> c_int {
+    if library(|l| l.collective_fails) { FAILS } else { 0 }
+}
+unsafe extern "C" fn finalize() -> c_int {
+    library(|l| l.finalised += 1);
+    0
+}
+
+fn world(of: Library) -> World<c_int> {
+    LIBRARY.replace(of);
+    let fns =
+        Fns { irecv: receive, isend: send, cancel, test, barrier, finalize, ..Fns::all(succeeds) };
+    World::stand_in(fns, abi::mpich())
+}
+
+fn port(of: Library) -> Live<c_int> {
+    let (exchanges, next, clock) = (BTreeMap::new(), 0, Origin::now());
+    Live { world: world(of), exchanges, next, clock, carried: None, broken: None }
+}
+
+/// Four messages each way between ranks 0, which this is, and 1.
+fn both_ways(memory: &mut [u8; 16]) -> Vec<Part> {
+    let address = memory.as_mut_ptr().expose_provenance() as u64;
+    let part = |from: u32, at: u64| {
+        let (mine, span) = (usize::from(from == 1), Span { address: address + at, bytes: 8 });
+        let of = |here: bool| vec![if here { span } else { Span::default() }];
+        Part {
+            wire: Wire::new(Via::Mpi, WireOp::Send { window: 4 }),
+            bytes: 8,
+            group: vec![(Rank(from), Unit::Numa(0)), (Rank(1 - from), Unit::Numa(0))],
+            mine: vec![mine],
+            send: of(mine == 0),
+            recv: of(mine == 1),
+            device: false,
+        }
+    };
+    vec![part(0, 0), part(1, 8)]
+}
+
+/// Binds and runs once; the error of that, and what the release says.
+fn run(port: &mut Live<c_int>, parts: &[Part]) -> (CallError, Result<()>) {
+    let (id, offer) = port.bind(parts, Pace::Streaming).unwrap();
+    port.join(id, &[offer.clone(), offer]).unwrap();
+    let error = port.run(id, 1, &Alone).unwrap_err();
+    (error, port.release(id))
+}
+
+#[test]
+fn an_error_leaves_nothing_in_flight() {
+    // Four receives of messages, one of the answer, and one send are in flight when the second send
+    // fails: six requests on memory that goes next.
+    let of = Library { failing_send: 2, sends_end: true, receives_end: true, ..Library::default() };
+    let mut port = port(of);
+    let mut memory = [0; 16];
+    let parts = both_ways(&mut memory);
+    let (error, released) = run(&mut port, &parts);
+    assert_eq!((error.call.as_str(), error.code), ("MPI_Isend", FAILS.into()));
+    assert_eq!(library(|l| (l.made, l.open.len())), (6, 0));
+    released.unwrap();
+    // It goes on with other cases, and ends as MPI has it.
+    assert!(port.bind(&parts, Pace::Streaming).is_ok());
+    drop(port);
+    assert_eq!(library(|l| l.finalised), 1);
+}
+
+#[test]
+fn what_does_not_end_keeps_its_memory() {
+    for (sends_end, receives_end, left) in [(false, true, 1), (true, false, 5)] {
+        let of = Library { failing_send: 2, sends_end, receives_end, ..Library::default() };
+        let mut port = port(of);
+        let mut memory = [0; 16];
+        let parts = both_ways(&mut memory);
+        let (error, released) = run(&mut port, &parts);
+        assert_eq!(error.call, "MPI_Isend");
+        assert_eq!(library(|l| l.open.len()), left);
+        // Sticky: whoever has the memory keeps it.
+        let kept = released.unwrap_err();
+        assert_eq!(kept.severity, Severity::Sticky, "{kept}");
+        assert!(kept.reason.contains("still in flight"), "{kept}");
+        // Later cases are skipped with the reason, and the way out.
+        let refused = port.bind(&parts, Pace::Streaming).unwrap_err();
+        assert_eq!(refused.severity, Severity::Unsupported, "{refused}");
+        assert!(refused.reason.contains("MPI_Isend") && refused.way_out.contains("--resume"));
+        // To finalise MPI would wait for what does not end.
+        drop(port);
+        assert_eq!(library(|l| l.finalised), 0);
+    }
+}
+
+#[test]
+fn a_failed_collective_keeps_its_memory() {
+    let mut port = port(Library { collective_fails: true, ..Library::default() });
+    let mut memory = [0; 16];
+    let wire = Wire::new(Via::Mpi, WireOp::group(pathline_schema::Collective::Barrier));
+    let [part, _] = both_ways(&mut memory).try_into().unwrap();
+    let (error, released) = run(&mut port, &[Part { wire, ..part }]);
+    assert_eq!(error.call, "MPI_Barrier");
+    assert_eq!(released.unwrap_err().severity, Severity::Sticky);
+}
+
+#[test]
+fn a_proof_that_fails_does_not_take_its_words_along() {
+    // The first send fails, and both receives are in flight.
+    let of = |receives_end| Library { failing_send: 1, receives_end, ..Library::default() };
+    let mut proven = world(of(true));
+    assert_eq!(proven.prove_ring(), Err(("MPI_Isend", FAILS)));
+    assert!(library(|l| l.made == 2 && l.open.is_empty()));
+    drop(proven);
+    assert_eq!(library(|l| l.finalised), 1);
+    // MPI may write into the words as long as the process lives.
+    let mut open = world(of(false));
+    assert_eq!(open.prove_ring(), Err(("MPI_Isend", FAILS)));
+    assert!(open.abandoned && library(|l| l.open.len()) == 2);
+    drop(open);
+    assert_eq!(library(|l| l.finalised), 0);
+}
