@@ -157,6 +157,7 @@ fn begin() -> Begin {
                 Via::Mpi,
                 "a child that sent device memory died of SIGSEGV".to_owned(),
             )]),
+            device_memory: BTreeMap::from([(Via::Ucx, "it recognises GPU pointers".to_owned())]),
         }]),
         stores: vec![store()],
     }

@@ -64,6 +64,7 @@ mod tests {
             ways: [].into(),
             without: [].into(),
             host_only: [].into(),
+            device_memory: [].into(),
         }
     }
 

@@ -164,6 +164,23 @@ pub(crate) struct LibraryArgs {
     /// NVIDIA's run-time compiler: the file libnvrtc.so.N or its folder; searched by default.
     #[arg(long, value_name = "PATH", env = "PATHLINE_NVRTC")]
     pub(crate) nvrtc: Option<PathBuf>,
+    /// Whether MPI takes memory of GPUs. By default two processes that may die of it try, or the
+    /// library's own answer counts where none can be launched.
+    #[arg(long, value_name = "ANSWER", env = "PATHLINE_DEVICE_MEMORY")]
+    pub(crate) device_memory: Option<DeviceMemory>,
+}
+
+/// Whether an MPI takes memory of GPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DeviceMemory {
+    /// It does; nothing is tried.
+    Yes,
+    /// It does not; pathline stages such messages through the host.
+    No,
+    /// Find out.
+    #[default]
+    Try,
 }
 
 impl LibraryArgs {
@@ -183,12 +200,13 @@ impl LibraryArgs {
             cuda: self.cuda.or(other.cuda),
             hip: self.hip.or(other.hip),
             nvrtc: self.nvrtc.or(other.nvrtc),
+            device_memory: self.device_memory.or(other.device_memory),
         }
     }
 
     /// The same for the crate that opens them. Kernels are compiled in a process of this program.
     pub(crate) fn asked(&self) -> Asked {
-        let Self { cuda, hip, nvrtc } = self.clone();
+        let Self { cuda, hip, nvrtc, device_memory: _ } = self.clone();
         // The link stands for this very program, even if the file was replaced since.
         Asked { cuda, hip, nvrtc, compile: Compile::Child("/proc/self/exe".into()) }
     }

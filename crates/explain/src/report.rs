@@ -166,6 +166,7 @@ fn processes(ranks: &[Member]) -> Vec<(&'static str, String)> {
         ("Processes", format!("{} on {hosts}", ranks.len())),
         ("Ranks", ranks.iter().map(one).collect::<Vec<_>>().join("; ")),
         ("Libraries", told(|m| &m.ways)),
+        ("Takes device memory", told(|m| &m.device_memory)),
         ("Host memory only", told(|m| &m.host_only)),
         ("Without", told(|m| &m.without)),
     ]

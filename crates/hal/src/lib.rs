@@ -25,6 +25,8 @@ pub use facade::{Buffer, Event, Gate, Gpu, Kernel, Stream, Team};
 pub use host::{Host, HostDomain, Reaped, TeamId, Work};
 pub use machine::{Clock, Machine};
 pub use monitor::Monitor;
-pub use ranks::{Alone, ExchangeId, Meeting, Pace, Part, Port, Ranks, Span, Took, no_exchange};
+pub use ranks::{
+    Alone, DeviceClaim, ExchangeId, Meeting, Pace, Part, Port, Ranks, Span, Took, no_exchange,
+};
 pub use registrar::{RegionId, Registrar};
 pub use storage::{Copier, GpuEnd, IoDone, IoId, IoJob, OpenIo, Storage, no_io};

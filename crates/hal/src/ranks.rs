@@ -123,6 +123,15 @@ impl Meeting for Alone {
     }
 }
 
+/// What a message library itself says of memory of GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceClaim {
+    /// Whether it takes such memory.
+    pub takes: bool,
+    /// The call or setting that says so: `MPIX_Query_rocm_support`.
+    pub by: String,
+}
+
 /// What one process can do with one way between processes.
 ///
 /// Binding takes two steps, so that processes can tell each other addresses and keys: each gives
@@ -132,6 +141,12 @@ pub trait Port {
     fn via(&self) -> Via;
     /// Library, version and file, for the record.
     fn library(&self) -> String;
+    /// What the library says of memory of a vendor's GPUs, as [`pathline_schema::Gpu::vendor`] names
+    /// vendors; none if it says nothing.
+    fn device_claim(&self, vendor: &str) -> Option<DeviceClaim> {
+        let _ = vendor;
+        None
+    }
     /// CPUs that others use while what is bound next runs, to be kept off.
     fn keep_off(&mut self, cpus: &CpuSet) {
         let _ = cpus;

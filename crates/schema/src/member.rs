@@ -35,6 +35,10 @@ pub struct Member {
     /// Ways whose library takes host memory only, and how that was found out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_only: BTreeMap<Via, String>,
+    /// Ways whose library takes memory of GPUs, and how that was found out. Absent in runs that did
+    /// not record it yet.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub device_memory: BTreeMap<Via, String>,
 }
 
 impl Member {

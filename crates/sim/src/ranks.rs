@@ -184,6 +184,7 @@ fn members(topology: &Topology, software: &Software, model: &str, count: u32) ->
                 without,
                 gpu: None,
                 host_only: BTreeMap::new(),
+                device_memory: BTreeMap::new(),
             }
         })
         .collect()

@@ -36,7 +36,7 @@ pub use gpu::{
 pub use library::{Found, Tried};
 pub use live::{Opened, live, live_with, open, open_with};
 pub use monitor::{Management, management};
-pub use mpi::{Launched, MpiFacts, MpiPort, launched, mpi_library, mpirun, open_mpi};
+pub use mpi::{Launched, MpiFacts, MpiPort, launched, mpi_launchers, mpi_library, open_mpi};
 pub use ports::{OpenedPort, PortContext, ports, ucx_library};
 pub use shm::{MeetingRoom, SharedMeeting, cma_port, shm_port, xpmem_port};
 pub use verbs::rdma_devices;

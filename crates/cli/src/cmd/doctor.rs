@@ -12,6 +12,7 @@ use pathline_vendor::{
 
 use super::Exit;
 use crate::args::DoctorArgs;
+use crate::ranks;
 use crate::say::outln;
 use crate::world::snapshot;
 
@@ -40,6 +41,10 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
     let Opened { machine, without } = pathline_vendor::open(topology, runtime);
     let listed = devices(&machine);
     states(&machine);
+    let asked = args.libraries.device_memory.unwrap_or_default();
+    if let Some(line) = ranks::device_memory(asked, listed) {
+        outln!("{line}");
+    }
     if let Some(why) = &without {
         outln!("GPUs: {gpus} on the bus, none can be measured: {why}");
     }

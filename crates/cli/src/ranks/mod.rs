@@ -5,12 +5,14 @@
 //! children of the conductor (`--ranks N`), or were started by a launcher such as mpirun and join
 //! it.
 
+mod device_memory;
 mod job;
 mod probe;
 mod processes;
 mod side;
 mod words;
 
+pub(crate) use device_memory::describe as device_memory;
 pub(crate) use job::{Job, joined};
 pub(crate) use probe::run as probe;
 pub(crate) use processes::Processes;

@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took, no_exchange};
-use pathline_schema::{Case, CpuSet, Member, Ns, Rank, Severity, Verdict, Via};
+use pathline_schema::{Case, CpuSet, Member, Ns, Rank, Severity, Verdict};
 
 use pathline_vendor::MeetingRoom;
 use rustix::process::{Signal, getpid, kill_process};
 
+use super::device_memory::find_out;
 use super::job::Job;
-use super::probe::no_device_memory;
-use super::words::{Answer, Enter, Failure, Hello, Order};
+use super::words::{Answer, Claim, Enter, Failure, Hello, Order};
 use crate::args::LibraryArgs;
 use crate::say::errln;
 use crate::worker::{Heard, Link, Process};
@@ -94,12 +94,15 @@ impl Processes {
         };
         let opening = limit.unwrap_or(OPENED);
         let all = processes.each(&|rank| enter(rank), opening)?;
-        let mut members: Vec<Member> = all
+        let (mut members, claims): (Vec<Member>, Vec<Option<Claim>>) = all
             .into_iter()
-            .filter_map(|answer| if let Answer::Opened(m) = answer { Some(*m) } else { None })
-            .collect();
+            .filter_map(|answer| match answer {
+                Answer::Opened(member, claim) => Some((*member, claim)),
+                _ => None,
+            })
+            .unzip();
         number_nodes(&mut members);
-        ask_for_device_memory(&mut members);
+        find_out(libraries.device_memory.unwrap_or_default(), &mut members, &claims);
         processes.members = members;
         processes.tell_all(&Order::Know(processes.members.clone()), opening)?;
         processes.meet()?;
@@ -390,19 +393,6 @@ fn took(by_rank: &[Vec<Vec<f64>>], flow: usize) -> Took {
         .map(|(rank, all)| (Rank(u32::try_from(rank).unwrap_or(u32::MAX)), Ns(all.iter().sum())))
         .collect();
     Took { elapsed: Ns((0..most).map(latest).sum()), by_rank }
-}
-
-/// Finds out whether MPI takes device memory, where there is both.
-fn ask_for_device_memory(members: &mut [Member]) {
-    let has_both = |m: &Member| m.ways.contains_key(&Via::Mpi) && !m.gpus.is_empty();
-    if members.len() < 2 || !members.iter().all(has_both) {
-        return;
-    }
-    if let Some(why) = no_device_memory() {
-        for member in members {
-            member.host_only.insert(Via::Mpi, why.clone());
-        }
-    }
 }
 
 /// Numbers the hosts in the order of their first ranks.

@@ -12,12 +12,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::RankSide;
 use pathline_hal::{CallError, ExchangeId, Meeting, Port};
-use pathline_schema::{Member, Rank, Severity, Topology};
+use pathline_schema::{Gpu, Member, Rank, Severity, Topology, Via};
 use pathline_vendor::{Launched, PortContext, SharedMeeting, keep_to_share, ports};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::job::{Place, me};
-use super::words::{Answer, Enter, Failure, Hello, Order};
+use super::words::{Answer, Claim, Enter, Failure, Hello, Order};
 use crate::env;
 use crate::say::errln;
 use crate::worker::{Heard, Link, Socket};
@@ -79,11 +79,17 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
         launched: launched.is_some(),
         libraries: enter.libraries.asked(),
     };
+    let own = |gpu: &&Gpu| member.gpus.contains(&gpu.index);
+    let vendor = machine.topology.gpus.iter().find(own).map(|gpu| gpu.vendor.clone());
+    let mut claim = None;
     let mut opened: Vec<Box<dyn Port + '_>> = Vec::new();
     for (via, port) in ports(&context) {
         match port {
             Ok(port) => {
                 member.ways.insert(via, port.library());
+                if via == Via::Mpi {
+                    claim = vendor.as_deref().and_then(|v| port.device_claim(v)).map(Claim::from);
+                }
                 opened.push(port);
             }
             Err(why) => drop(member.without.insert(via, why)),
@@ -91,7 +97,7 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
     }
     let mut side = RankSide::new(&machine, Rank(enter.rank), opened);
     loop {
-        link.send(&Answer::Opened(Box::new(member.clone())))?;
+        link.send(&Answer::Opened(Box::new(member.clone()), claim.clone()))?;
         let Heard::Line(Order::Know(members)) = link.listen()? else { return Ok(()) };
         side.know(members);
         link.send(&Answer::Done)?;
@@ -256,6 +262,7 @@ pub(super) fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topolo
         without: BTreeMap::new(),
         gpu,
         host_only: BTreeMap::new(),
+        device_memory: BTreeMap::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What passes between the conductor and a rank: one JSON value a line.
 
-use pathline_hal::CallError;
+use pathline_hal::{CallError, DeviceClaim};
 use pathline_schema::{Case, CpuSet, Member, Severity, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -77,8 +77,8 @@ pub(super) struct Enter {
 pub(super) enum Answer {
     /// Who it is, before anything else.
     Hello(Hello),
-    /// The machine is open.
-    Opened(Box<Member>),
+    /// The machine is open; and what its MPI says of device memory.
+    Opened(Box<Member>, Option<Claim>),
     /// Here, in the middle of a step, waiting for the others.
     Here,
     /// Done.
@@ -95,6 +95,21 @@ pub(super) enum Answer {
     Engine(String),
     /// It did not work.
     Failed(Failure),
+}
+
+/// What a message library says of memory of GPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Claim {
+    /// Whether it takes such memory.
+    pub(super) takes: bool,
+    /// The call or setting that says so.
+    pub(super) by: String,
+}
+
+impl From<DeviceClaim> for Claim {
+    fn from(DeviceClaim { takes, by }: DeviceClaim) -> Self {
+        Self { takes, by }
+    }
 }
 
 /// Who a process says it is.

@@ -8,6 +8,7 @@ mod environments;
 mod fixtures;
 mod kernels;
 mod model_ranks;
+mod mpi;
 mod predict;
 mod ranks;
 mod storage;

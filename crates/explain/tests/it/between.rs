@@ -25,6 +25,7 @@ fn member(rank: u32) -> Member {
         without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
         gpu: None,
         host_only: BTreeMap::new(),
+        device_memory: BTreeMap::new(),
     }
 }
 

@@ -16,4 +16,4 @@ mod world;
 
 pub use launcher::{Launched, launched};
 pub use port::{MpiFacts, MpiPort, open_mpi};
-pub use search::{mpi_library, mpirun};
+pub use search::{mpi_launchers, mpi_library};

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange};
+use pathline_hal::{
+    CallError, DeviceClaim, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange,
+};
 use pathline_schema::{Severity, Via};
 
 use super::abi::{self, Abi};
 use super::exchange::Exchange;
 use super::launcher::{Launched, launched};
 use super::parts::sound;
-use super::search::{Candidate, Here, beside};
+use super::search::{Candidate, GPU_SWITCH, Here, beside};
 use super::table::{Fns, Handle};
 use super::transport;
 use super::world::World;
@@ -36,9 +38,9 @@ pub struct MpiFacts {
     pub carried: Option<String>,
     /// Whether it says that it takes addresses of CUDA devices; none if it says nothing. Only
     /// trying shows whether it does: a library under it may do so unasked, or not at all.
-    pub says_cuda: Option<bool>,
+    pub cuda: Option<DeviceClaim>,
     /// The same of ROCm devices.
-    pub says_rocm: Option<bool>,
+    pub rocm: Option<DeviceClaim>,
 }
 
 /// MPI of this process. Dropping it finalises MPI, which waits for the other processes.
@@ -138,6 +140,28 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
     Ok(MpiPort { inner, facts })
 }
 
+/// What a library says of memory of GPUs, or for Cray MPICH the setting that decides it: without
+/// `MPICH_GPU_SUPPORT_ENABLED=1` it takes none, and with it `MPI_Init` has found its transport layer.
+/// Source: intro_mpi(3) of Cray MPICH.
+fn crays_claim(
+    says: Option<DeviceClaim>,
+    version: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Option<DeviceClaim> {
+    if !version.to_uppercase().contains("CRAY MPICH") {
+        return says;
+    }
+    let setting = match env(GPU_SWITCH) {
+        Some(value) => format!("{GPU_SWITCH}={}", value.trim()),
+        None => format!("{GPU_SWITCH}, which is not set,"),
+    };
+    let takes = setting.ends_with("=1");
+    match says {
+        None => Some(DeviceClaim { takes, by: setting }),
+        Some(claim) => Some(DeviceClaim { by: format!("{} ({setting})", claim.by), ..claim }),
+    }
+}
+
 /// Why the world of MPI is not what the launcher started; none if it is. A library that cannot talk
 /// to the launcher makes a world of one of each process, without a word.
 fn strangers(facts: &MpiFacts, launch: &Launched, candidate: &Candidate) -> Option<String> {
@@ -212,7 +236,12 @@ impl<H: Handle> Live<H> {
 
 impl<H: Handle> Inner for Live<H> {
     fn facts(&self, abi: Abi) -> MpiFacts {
-        let (says_cuda, says_rocm) = self.world.says_gpus();
+        let (cuda, rocm) = self.world.device_claims();
+        let env = |name: &str| std::env::var(name).ok();
+        let (cuda, rocm) = (
+            crays_claim(cuda, &self.world.version, &env),
+            crays_claim(rocm, &self.world.version, &env),
+        );
         let number = |n: i32| u32::try_from(n).unwrap_or(0);
         MpiFacts {
             rank: number(self.world.rank),
@@ -222,8 +251,8 @@ impl<H: Handle> Inner for Live<H> {
             version: self.world.version.clone(),
             abi: abi.to_string(),
             carried: self.carried.clone(),
-            says_cuda,
-            says_rocm,
+            cuda,
+            rocm,
         }
     }
     fn abort(&self, code: i32) {
@@ -336,6 +365,13 @@ impl Port for MpiPort {
     }
     fn library(&self) -> String {
         format!("{}, {}", self.inner.library(), self.facts.abi)
+    }
+    fn device_claim(&self, vendor: &str) -> Option<DeviceClaim> {
+        match vendor {
+            "nvidia" => self.facts.cuda.clone(),
+            "amd" => self.facts.rocm.clone(),
+            _ => None,
+        }
     }
     fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
         self.inner.bind(parts, pace)

@@ -10,6 +10,9 @@ use crate::library::{Found, Library, Tried, first, folders, starting_with};
 /// A file or folder that is to be used instead of a search.
 pub(super) const ASKED: &str = "PATHLINE_MPI";
 
+/// Whether Cray MPICH takes addresses of GPUs: 1 or 0.
+pub(super) const GPU_SWITCH: &str = "MPICH_GPU_SUPPORT_ENABLED";
+
 /// A library that can be initialised.
 pub(super) struct Candidate {
     pub(super) library: Library,
@@ -145,8 +148,7 @@ impl Here<'_> {
     /// Cray MPICH that is to take addresses of GPUs ends the process in `MPI_Init` unless its
     /// transport layer is there already.
     fn preload(&self) -> Result<(), String> {
-        const SWITCH: &str = "MPICH_GPU_SUPPORT_ENABLED";
-        let wanted = (self.env)(SWITCH).is_some_and(|text| text.trim() == "1");
+        let wanted = (self.env)(GPU_SWITCH).is_some_and(|text| text.trim() == "1");
         if !wanted {
             return Ok(());
         }
@@ -161,8 +163,8 @@ impl Here<'_> {
             }
         }
         Err(format!(
-            "{SWITCH}=1 asks for Cray's layer for GPUs, which does not open ({}); load its module \
-             or set {SWITCH}=0",
+            "{GPU_SWITCH}=1 asks for Cray's layer for GPUs, which does not open ({}); load its \
+             module or set {GPU_SWITCH}=0",
             why.join("; ")
         ))
     }
@@ -234,19 +236,29 @@ fn loaded() -> Vec<PathBuf> {
 
 /// A program of the installation that a library belongs to.
 pub(super) fn beside(library: &Path, program: &str) -> Option<PathBuf> {
-    library.ancestors().skip(2).take(3).map(|p| p.join("bin").join(program)).find(|p| p.exists())
+    // The root of the file system is nobody's prefix.
+    let prefixes = library.ancestors().skip(2).take(3).filter(|p| p.parent().is_some());
+    prefixes.map(|p| p.join("bin").join(program)).find(|p| p.exists())
 }
 
-/// The launcher of the library that would be taken: beside it, or what PATH has.
-pub fn mpirun() -> Option<PathBuf> {
-    let library = mpi_library(None).path?;
-    let names = ["mpirun", "mpiexec"];
-    let beside_it = names.iter().find_map(|name| beside(&library, name));
-    let on_path = || {
-        let all = folders("PATH").into_iter().flat_map(|f| names.map(|name| f.join(name)));
-        all.into_iter().find(|path| path.exists())
+/// The MPI library that would be taken, and programs that may launch processes which load it: those
+/// of its installation, then those of `PATH`, which may be another MPI's. None without a library.
+pub fn mpi_launchers() -> Option<(PathBuf, Vec<PathBuf>)> {
+    let env = |name: &str| std::env::var(name).ok();
+    let launched = super::launched(&env);
+    let candidate = Here { launched: launched.as_ref(), env: &env }.find(None).0?;
+    let library = candidate.library.path;
+    // Debian has several MPIs under one prefix, told apart by the ends of their names.
+    let names = match candidate.family {
+        Family::OpenMpi => ["mpirun.openmpi", "mpirun", "mpiexec"],
+        Family::Mpich => ["mpirun.mpich", "mpirun", "mpiexec"],
     };
-    beside_it.or_else(on_path)
+    let beside_it = names.iter().filter_map(|name| beside(&library, name));
+    let on_path = folders("PATH").into_iter().flat_map(|f| names.map(|name| f.join(name)));
+    let mut seen = std::collections::BTreeSet::new();
+    let mut found: Vec<PathBuf> = beside_it.chain(on_path).filter(|path| path.exists()).collect();
+    found.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+    Some((library, found))
 }
 
 /// What the search for MPI finds, without initialising it.

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, DeviceClaim, Result};
 use pathline_schema::Severity;
 
 use super::abi::Constants;
@@ -306,26 +306,31 @@ impl<H: Handle> World<H> {
     }
 
     /// Whether the library says that it takes addresses of CUDA's and of ROCm's devices; none if it
-    /// says nothing.
-    pub(super) fn says_gpus(&self) -> (Option<bool>, Option<bool>) {
+    /// says nothing. To be asked after `MPI_Init`, where Open MPI 5 chooses what serves devices.
+    pub(super) fn device_claims(&self) -> (Option<DeviceClaim>, Option<DeviceClaim>) {
         let f = &self.fns;
-        // SAFETY: these take nothing, or a number and where to write one.
-        let plain =
-            |ask: Option<unsafe extern "C" fn() -> c_int>| ask.map(|ask| unsafe { ask() } == 1);
+        type Ask = Option<unsafe extern "C" fn() -> c_int>;
+        let claim = |takes, by: &str| DeviceClaim { takes, by: by.to_owned() };
+        let plain = |ask: Ask, name: &str| {
+            // SAFETY: it takes nothing.
+            ask.map(|ask| claim(unsafe { ask() } == 1, name))
+        };
         let kind = |kind: c_int| {
             let ask = f.query_gpu?;
             let mut is = 0;
-            // SAFETY: as above.
+            // SAFETY: it takes a number and where to write one.
             let code = unsafe { ask(kind, &raw mut is) };
-            (code == 0).then_some(is != 0)
+            (code == 0).then(|| claim(is != 0, "MPIX_GPU_query_support"))
         };
         // MPICH's kinds: 0 CUDA, 2 HIP. Source: its mpi.h.
-        let says = (
-            plain(f.query_cuda).or_else(|| kind(0)),
-            plain(f.query_rocm).or(plain(f.query_hip)).or_else(|| kind(2)),
+        let claims = (
+            plain(f.query_cuda, "MPIX_Query_cuda_support").or_else(|| kind(0)),
+            plain(f.query_rocm, "MPIX_Query_rocm_support")
+                .or_else(|| plain(f.query_hip, "MPIX_Query_hip_support"))
+                .or_else(|| kind(2)),
         );
         FIRST_FAILURE.store(0, Ordering::Relaxed);
-        says
+        claims
     }
 
     /// Ends all processes of the world.

@@ -251,6 +251,7 @@ pub fn begin() -> impl Strategy<Value = Begin> {
                 without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
                 gpu: Some("a GPU of 1GiB, 8 on its host".to_owned()),
                 host_only: BTreeMap::from([(Via::Mpi, "a child died of it".to_owned())]),
+                device_memory: BTreeMap::from([(Via::Ucx, "it says so".to_owned())]),
             }]),
             stores: vec![store()],
         },

@@ -228,3 +228,25 @@ fn a_proof_that_fails_does_not_take_its_words_along() {
     drop(open);
     assert_eq!(library(|l| l.finalised), 0);
 }
+
+#[test]
+fn crays_setting_decides_what_cray_mpich_takes() {
+    let cray = "CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)";
+    let claim = |takes, by: &str| Some(DeviceClaim { takes, by: by.to_owned() });
+    let set = |value: &'static str| {
+        move |name: &str| (name == "MPICH_GPU_SUPPORT_ENABLED").then(|| value.to_owned())
+    };
+    let none = |_: &str| None;
+    // A release without the query: the setting alone.
+    assert_eq!(crays_claim(None, cray, &set("1")), claim(true, "MPICH_GPU_SUPPORT_ENABLED=1"));
+    assert_eq!(crays_claim(None, cray, &set("0")), claim(false, "MPICH_GPU_SUPPORT_ENABLED=0"));
+    let unset = claim(false, "MPICH_GPU_SUPPORT_ENABLED, which is not set,");
+    assert_eq!(crays_claim(None, cray, &none), unset);
+    // The query counts, and the setting says what to change.
+    let says = claim(false, "MPIX_GPU_query_support");
+    let both = claim(false, "MPIX_GPU_query_support (MPICH_GPU_SUPPORT_ENABLED=0)");
+    assert_eq!(crays_claim(says.clone(), cray, &set("0")), both);
+    // Other libraries do not read it.
+    assert_eq!(crays_claim(None, "MPICH 5.0.2", &set("1")), None);
+    assert_eq!(crays_claim(says.clone(), "MPICH 5.0.2", &set("1")), says);
+}

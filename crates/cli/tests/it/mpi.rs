@@ -1,0 +1,272 @@
+//! The program under real launchers of MPI: `PATHLINE_TEST_MPICH` and `PATHLINE_TEST_OPENMPI` each
+//! name an `mpirun`. Memory of GPUs is that of libraries that stand in for CUDA's, which any MPI can
+//! read, since it is the host's.
+
+// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pathline_schema::{Journal, Outcome, Verdict, Via};
+use pathline_stub::need::missing;
+use pathline_stub::{VARIABLE, Vendor, lay_out};
+use tempfile::TempDir;
+
+use crate::common::{is_whole, journal};
+
+/// Seconds that a run may take: some twenty times what it takes on two idle cores.
+const RUN_TIMEOUT: &str = "150";
+/// Device memory, and what is left where an MPI takes none.
+const DEVICE: &str = "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[ping] x 8B";
+const STAGED: &str = "r0.gpu0.vram > r1.gpu1.vram by mpi-staged@gpu0[send-w1] x 64KiB";
+
+/// Processes that wait by spinning: one launch at a time has the cores.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The `mpirun` of that name; none if none is named, which fails where it is promised.
+fn mpirun(name: &str) -> Option<(PathBuf, MutexGuard<'static, ()>)> {
+    let variable = format!("PATHLINE_TEST_{}", name.to_uppercase());
+    let Some(launcher) = std::env::var_os(&variable).map(PathBuf::from) else {
+        missing(name, &format!("{variable} names no mpirun"));
+        return None;
+    };
+    Some((launcher, ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Two processes of the program, with a library that stands in for CUDA's.
+struct Launch {
+    folder: TempDir,
+    command: Command,
+}
+
+impl Launch {
+    /// `wrapper` stands between the launcher and the program.
+    fn new(launcher: &Path, wrapper: &[&Path]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let stub = folder.path().join("stub");
+        lay_out(&stub, &[Vendor::Cuda], &[]).unwrap();
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", RUN_TIMEOUT]).arg(launcher).args(["-n", "2"]);
+        command.args(wrapper).arg(assert_cmd::cargo::cargo_bin!("pathline"));
+        command
+            .args(["run", "--quiet", "--case-budget", "20", "--out"])
+            .arg(folder.path().join("run"))
+            .stdin(Stdio::null())
+            .env("LD_LIBRARY_PATH", &stub)
+            .env("PATHLINE_CUDA", &stub)
+            .env("XDG_CACHE_HOME", folder.path().join("cache"))
+            .env(VARIABLE, "gpus=2")
+            .env_remove("PATHLINE_MPI")
+            .env_remove("PATHLINE_DEVICE_MEMORY")
+            // Open MPI runs neither for the superuser nor with more processes than cores unasked.
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            .env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
+            .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+            // Other tests use the same cores.
+            .env("OMPI_MCA_mpi_yield_when_idle", "1");
+        Self { folder, command }
+    }
+
+    fn run(&mut self, args: &[&str]) -> Journal {
+        let Output { status, stdout, stderr } = self.command.args(args).output().unwrap();
+        let [stdout, stderr] = [stdout, stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
+        assert!(status.success() || status.code() == Some(3), "{status}: {stdout}{stderr}");
+        journal(&self.folder.path().join("run"))
+    }
+
+    /// Runs [`DEVICE`] and [`STAGED`]: how it was found out that MPI takes device memory, or that it
+    /// takes none.
+    fn finding(&mut self, args: &[&str]) -> Result<String, String> {
+        let journal = self.run(&[&["--case", DEVICE, "--case", STAGED], args].concat());
+        is_whole(&journal, 2);
+        let of =
+            |case: &str| journal.outcomes.iter().find(|o| o.case().to_string() == case).unwrap();
+        // Staging needs no such memory in MPI.
+        assert!(verified(of(STAGED)), "{:?}", of(STAGED));
+        let [first, other] = &journal.begin.ranks[..] else { panic!("two ranks") };
+        assert_eq!(
+            (&first.device_memory, &first.host_only),
+            (&other.device_memory, &other.host_only)
+        );
+        match (first.device_memory.get(&Via::Mpi), first.host_only.get(&Via::Mpi)) {
+            (Some(how), None) => {
+                assert!(verified(of(DEVICE)), "{:?}", of(DEVICE));
+                Ok(how.clone())
+            }
+            (None, Some(how)) => {
+                let Outcome::Skipped(skip) = of(DEVICE) else { panic!("{:?}", of(DEVICE)) };
+                assert_eq!(skip.why, format!("this mpi takes host memory only: {how}"));
+                Err(how.clone())
+            }
+            both => panic!("{both:?}"),
+        }
+    }
+}
+
+fn verified(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Measured(m) if m.verdict == Verdict::Verified)
+}
+
+/// A suite between processes of this MPI, which it names.
+fn measures_a_suite(name: &str, library: &str) {
+    let Some((launcher, _alone)) = mpirun(name) else { return };
+    let mut launch = Launch::new(&launcher, &[]);
+    let journal = launch.run(&["--suite", "mpi-latency"]);
+    assert!(journal.outcomes.len() >= 13, "{}", journal.outcomes.len());
+    is_whole(&journal, journal.outcomes.len());
+    let unmeasured: Vec<_> = journal.outcomes.iter().filter(|o| !verified(o)).collect();
+    assert!(unmeasured.is_empty(), "{unmeasured:?}");
+    for rank in &journal.begin.ranks {
+        assert!(rank.ways[&Via::Mpi].starts_with(library), "{:?}", rank.ways);
+    }
+}
+
+#[test]
+fn mpich_measures_between_two_processes() {
+    measures_a_suite("mpich", "MPICH ");
+}
+
+#[test]
+fn open_mpi_measures_between_two_processes() {
+    measures_a_suite("openmpi", "Open MPI v");
+}
+
+#[test]
+fn device_memory_is_tried_beside_the_run() {
+    for name in ["mpich", "openmpi"] {
+        let Some((launcher, _alone)) = mpirun(name) else { continue };
+        let how = Launch::new(&launcher, &[]).finding(&[]).unwrap();
+        assert!(how.starts_with("tried with ") && how.contains("mpirun"), "{how}");
+        assert!(how.ends_with(" -n 2: every byte arrived"), "{how}");
+    }
+}
+
+#[test]
+fn what_the_user_says_of_device_memory_holds() {
+    let Some((launcher, _alone)) = mpirun("mpich") else { return };
+    let taken = Launch::new(&launcher, &[]).finding(&["--device-memory", "yes"]);
+    assert_eq!(taken.unwrap(), "--device-memory yes says so");
+    let mut launch = Launch::new(&launcher, &[]);
+    launch.command.env("PATHLINE_DEVICE_MEMORY", "no");
+    assert_eq!(launch.finding(&[]).unwrap_err(), "--device-memory no says so");
+    // The command line comes before the environment.
+    let mut launch = Launch::new(&launcher, &[]);
+    launch.command.env("PATHLINE_DEVICE_MEMORY", "no");
+    assert!(launch.finding(&["--device-memory", "try"]).unwrap().starts_with("tried with "));
+}
+
+fn script(at: &Path, text: &str) {
+    fs::write(at, text).unwrap();
+    fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A machine with Slurm alone: `srun` starts processes, and no `mpirun` is installed.
+struct Slurm {
+    folder: TempDir,
+    launcher: PathBuf,
+}
+
+impl Slurm {
+    /// The MPI says of device memory what `says` says; `srun` in a step does what `srun` says, where
+    /// `launch` stands for the launcher with the program and its arguments.
+    fn new(launcher: &Path, says: bool, srun: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        // A library of its own folder, with no launcher near it, that passes everything else on.
+        let prefix = launcher.parent().and_then(Path::parent).unwrap();
+        let places = [
+            "lib/libmpi.so.12".to_owned(),
+            format!("lib/{}-linux-gnu/libmpich.so.12", std::env::consts::ARCH),
+        ];
+        let real = places.iter().map(|p| prefix.join(p)).find(|p| p.exists()).unwrap();
+        let says = u8::from(says);
+        let source = format!(
+            "int MPIX_Query_cuda_support(void) {{ return {says}; }}\n\
+             int MPIX_GPU_query_support(int kind, int *is) {{ *is = {says}; return 0; }}\n"
+        );
+        fs::write(at("mpi.c"), source).unwrap();
+        fs::create_dir(at("mpi")).unwrap();
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .args([at("mpi/libmpi.so.12"), at("mpi.c")])
+            .arg(format!("-Wl,--no-as-needed,-rpath,{}", real.parent().unwrap().display()))
+            .arg(&real)
+            .status()
+            .unwrap();
+        assert!(status.success());
+        // Of the launcher that stands in for Slurm's, Slurm's variables alone are left.
+        script(
+            &at("task"),
+            "#!/bin/sh\nunset MPI_LOCALNRANKS MPI_LOCALRANKID\n\
+             export SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=$PMI_SIZE \
+             SLURM_STEP_NUM_NODES=1 SLURM_PROCID=$PMI_RANK SLURM_LOCALID=$PMI_RANK\n\
+             export SLURMD_NODENAME=nid001\nexec \"$@\"\n",
+        );
+        fs::create_dir(at("bin")).unwrap();
+        script(
+            &at("bin/srun"),
+            &format!(
+                "#!/bin/sh\nPATH=/usr/bin:/bin\necho \"$@\" >>{}\n\
+                 while case \"$1\" in --*) true;; *) false;; esac; do shift; done\n\
+                 launch() {{ exec {} -n 2 \"$@\"; }}\n{srun}\n",
+                at("arguments").display(),
+                launcher.display()
+            ),
+        );
+        Self { folder, launcher: launcher.to_owned() }
+    }
+
+    fn finding(&self, args: &[&str]) -> Result<String, String> {
+        let at = |name: &str| self.folder.path().join(name);
+        // The launcher needs its own path, the processes must not find it.
+        let path = format!("#!/bin/sh\nPATH={} exec \"$@\"\n", at("bin").display());
+        script(&at("env"), &path);
+        let mut launch = Launch::new(&self.launcher, &[&at("env"), &at("task")]);
+        launch.command.env("PATHLINE_MPI", at("mpi"));
+        launch.finding(args)
+    }
+
+    /// Arguments that `srun` was called with, a line each time.
+    fn arguments(&self) -> String {
+        fs::read_to_string(self.folder.path().join("arguments")).unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_job_of_slurm_tries_device_memory_by_srun() {
+    let Some((launcher, _alone)) = mpirun("mpich") else { return };
+    let slurm = Slurm::new(&launcher, false, "launch \"$@\"");
+    let how = slurm.finding(&[]).unwrap();
+    assert!(how.contains("/bin/srun --overlap -n 2: every byte arrived"), "{how}");
+    let arguments = slurm.arguments();
+    assert_eq!(arguments.lines().count(), 1, "{arguments}");
+    for word in ["--overlap", "--jobid=77", "--nodelist=nid001", "--ntasks=2", "rank --probe"] {
+        assert!(arguments.contains(word), "{word}: {arguments}");
+    }
+    // What dies of it is another process than those that measure.
+    let dies = "launch sh -c 'echo \"pathline: device memory goes out\" >&2; kill -SEGV $$'";
+    let how = Slurm::new(&launcher, true, dies).finding(&[]).unwrap_err();
+    assert!(how.contains("srun --overlap -n 2: the processes ended with"), "{how}");
+    assert!(how.ends_with("--device-memory yes overrides this"), "{how}");
+}
+
+#[test]
+fn without_a_launcher_the_library_is_believed() {
+    let Some((launcher, _alone)) = mpirun("mpich") else { return };
+    let refuses = "echo 'srun: error: Unable to create step for job 77' >&2; exit 1";
+    let how = Slurm::new(&launcher, true, refuses).finding(&[]).unwrap();
+    assert!(how.starts_with("MPIX_Query_cuda_support says so; it could not be tried: "), "{how}");
+    assert!(how.contains("Unable to create step for job 77"), "{how}");
+    let how = Slurm::new(&launcher, false, refuses).finding(&[]).unwrap_err();
+    assert!(how.starts_with("MPIX_Query_cuda_support says no;"), "{how}");
+    assert!(how.ends_with("--device-memory yes overrides this"), "{how}");
+    // Which it does, without anything being tried.
+    let slurm = Slurm::new(&launcher, false, refuses);
+    let how = slurm.finding(&["--device-memory", "yes"]).unwrap();
+    assert_eq!((how.as_str(), slurm.arguments().as_str()), ("--device-memory yes says so", ""));
+}
