@@ -34,6 +34,7 @@ enum Check {
 const RULES: &[Rule] = &[
     Rule { name: "edges", check: Files(edges::edges) },
     Rule { name: "lints", check: Files(edges::lints) },
+    Rule { name: "unused", check: Files(edges::unused) },
     Rule { name: "unsafe", check: Sources(source::sound) },
     Rule { name: "clock", check: Sources(source::clock) },
     Rule { name: "printing", check: Sources(source::printing) },

@@ -96,7 +96,7 @@ pub(super) fn edges(tree: &Tree) -> Vec<Finding> {
                 continue;
             }
         };
-        for (section, name) in dependencies(&manifest, "") {
+        for (section, name, _) in dependencies(&manifest, "") {
             let Some(used) = name.strip_prefix("pathline-") else { continue };
             let in_tests = section.ends_with("dev-dependencies");
             if known.uses.contains(&used) || (in_tests && known.tests_use.contains(&used)) {
@@ -110,8 +110,8 @@ pub(super) fn edges(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// `(section, name)` of every dependency, those of single targets included.
-fn dependencies(table: &Table, prefix: &str) -> Vec<(String, String)> {
+/// `(section, package, name in sources)` of every dependency, those of single targets included.
+fn dependencies(table: &Table, prefix: &str) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for (key, value) in table {
         let Value::Table(inner) = value else { continue };
@@ -119,13 +119,68 @@ fn dependencies(table: &Table, prefix: &str) -> Vec<(String, String)> {
         if key.ends_with("dependencies") {
             found.extend(inner.iter().map(|(alias, spec)| {
                 let package = spec.get("package").and_then(Value::as_str).unwrap_or(alias);
-                (section.clone(), package.to_owned())
+                (section.clone(), package.to_owned(), alias.clone())
             }));
         } else if key == "target" || prefix.starts_with("target") {
             found.extend(dependencies(inner, &format!("{section}.")));
         }
     }
     found
+}
+
+/// Every dependency is named in the sources that it is for: of the crate, or also of its tests. One
+/// that is not costs a build on every machine.
+pub(super) fn unused(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut of_workspace = workspace_dependencies(tree);
+    for (path, text, _) in manifests(tree) {
+        let folder = path.trim_end_matches("Cargo.toml");
+        let Ok(manifest) = text.parse::<Table>() else { continue };
+        for (section, _, alias) in dependencies(&manifest, "") {
+            of_workspace.retain(|name| *name != alias);
+            let homes: &[&str] = match section.ends_with("dev-dependencies") {
+                true => &["src/", "tests/", "benches/", "examples/"],
+                false => &["src/", "build.rs"],
+            };
+            let is_home = |file: &str| {
+                let inside = file.strip_prefix(folder);
+                inside.is_some_and(|file| homes.iter().any(|home| file.starts_with(home)))
+            };
+            let mut sources = tree.ending(".rs").filter(|(file, _)| is_home(file));
+            if !sources.any(|(_, source)| names(source, &alias)) {
+                let line = text.lines().position(|l| l.starts_with(&alias)).map_or(1, |at| at + 1);
+                let say = format!("{alias} is not used ({section}); take it out");
+                findings.push(Finding::new(path, line, say));
+            }
+        }
+    }
+    for name in of_workspace {
+        let say = format!("no crate depends on {name}; take it out");
+        findings.push(Finding::new("Cargo.toml", 1, say));
+    }
+    findings
+}
+
+/// Names under `[workspace.dependencies]`.
+fn workspace_dependencies(tree: &Tree) -> Vec<String> {
+    let manifest = tree.get("Cargo.toml").and_then(|text| text.parse::<Table>().ok());
+    let table = manifest.as_ref().and_then(|t| t.get("workspace")?.get("dependencies")?.as_table());
+    table.map(|table| table.keys().cloned().collect()).unwrap_or_default()
+}
+
+/// Whether code, not a comment, has a path into a crate, or imports it whole.
+fn names(source: &str, dependency: &str) -> bool {
+    let name = dependency.replace('-', "_");
+    let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
+    code.into_iter().any(|line| {
+        line.match_indices(&name).any(|(at, _)| {
+            let (before, after) = (&line[..at], &line[at + name.len()..]);
+            let begins = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            let imports =
+                before.trim_end().ends_with("use") && after.trim_start().starts_with([';', 'a']);
+            begins && (after.starts_with("::") || imports)
+        })
+    })
 }
 
 /// Every crate takes the lints of the workspace, and those forbid unsafe code.
@@ -186,6 +241,38 @@ mod tests {
         assert_eq!(edges(&Tree::of([("crates/schema/Cargo.toml", target)])).len(), 1);
         assert_eq!(edges(&Tree::of([("crates/news/Cargo.toml", "")])).len(), 1, "unknown crate");
         assert_eq!(edges(&Tree::of([("crates/hal/Cargo.toml", "[[")])).len(), 1, "no TOML");
+    }
+
+    #[test]
+    fn a_dependency_that_no_source_names_is_found() {
+        let manifest = "[dependencies]\nserde.workspace = true\n\
+                        [dev-dependencies]\nproptest = \"1\"\n";
+        let root = "[workspace.dependencies]\nserde = \"1\"\n";
+        let found = |lib: &str, test: &str| {
+            unused(&Tree::of([
+                ("Cargo.toml", root),
+                ("crates/hal/Cargo.toml", manifest),
+                ("crates/hal/src/lib.rs", lib),
+                ("crates/hal/tests/it/a.rs", test),
+                // Of another crate.
+                ("crates/sim/src/lib.rs", "use serde::Serialize;\nuse proptest::prelude::*;\n"),
+            ]))
+        };
+        let (lib, test) = ("use serde::Serialize;\n", "fn f() { proptest::proptest!(); }\n");
+        assert_eq!(found(lib, test), []);
+        // A comment, an attribute of a derive and a longer name are no use, nor is a test one for
+        // what ships.
+        let idle = "// serde::Serialize\nuse pathline_serde::x;\n#[serde(default)]\n";
+        let say = "serde is not used (dependencies); take it out";
+        assert_eq!(
+            found(idle, &format!("{lib}{test}")),
+            [Finding::new("crates/hal/Cargo.toml", 2, say)]
+        );
+        assert_eq!(found(lib, "").len(), 1);
+        assert_eq!(found("use serde as s;\n", test), []);
+        let bare = Tree::of([("Cargo.toml", root), ("crates/hal/Cargo.toml", "")]);
+        let say = "no crate depends on serde; take it out";
+        assert_eq!(unused(&bare), [Finding::new("Cargo.toml", 1, say)]);
     }
 
     #[test]
