@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -19,6 +19,10 @@ use crate::memory;
 
 /// Bytes of a cache line; of two where processors fetch lines by pairs.
 pub(super) const LINE: usize = 128;
+
+/// What segments are called, and how `/proc` shows that.
+const NAME: &str = "pathline";
+const IN_PROC: &str = "/memfd:pathline";
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -38,7 +42,7 @@ impl Segment {
                 .or_try("give the process more memory (container limit, ulimit -v)")
         };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let made = rustix::fs::memfd_create("pathline", flags);
+        let made = rustix::fs::memfd_create(NAME, flags);
         let file = File::from(made.map_err(|e| failed("memfd_create", e))?);
         let len = len.next_multiple_of(memory::page_size());
         rustix::fs::ftruncate(&file, len as u64).map_err(|e| failed("ftruncate", e))?;
@@ -49,7 +53,9 @@ impl Segment {
         Ok(Self { file, base, len })
     }
 
-    /// Opens what another process made, by what [`Self::address`] said there.
+    /// Opens what another process made, by what [`Self::address`] said there. The address comes from
+    /// that process: it names a process and a number in it, never a path, and what is there is not
+    /// opened unless it is a segment of this user.
     pub(super) fn open(address: &str) -> Result<Self> {
         let failed = |call: &str, error: &io::Error| {
             CallError::new(Severity::Sticky, call, address, error.to_string())
@@ -59,21 +65,28 @@ impl Segment {
                      and the one that made it must live",
                 )
         };
-        let parts = address.rsplit_once('#').filter(|(path, _)| path.starts_with("/proc/"));
-        let Some((path, inode)) = parts else {
+        let Some((path, inode)) = parse(address) else {
             let reason = "it is no address of a shared segment";
             return Err(CallError::unsupported("open", address, reason));
         };
-        let opened = OpenOptions::new().read(true).write(true).open(Path::new(path));
+        let gone = || {
+            let reason = "the segment is gone, and its number is another file's";
+            CallError::new(Severity::Sticky, "open", address, reason).or_try("start the ranks anew")
+        };
+        // To open a pipe or a device may already change something.
+        let target = std::fs::read_link(&path).map_err(|e| failed("readlink", &e))?;
+        if !target.as_os_str().as_encoded_bytes().starts_with(IN_PROC.as_bytes()) {
+            return Err(gone());
+        }
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
         let file = opened.map_err(|e| failed("open", &e))?;
         let about = file.metadata().map_err(|e| failed("fstat", &e))?;
         let len = about.len();
         let sealed = rustix::fs::fcntl_get_seals(&file);
         let cut = !sealed.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-        if len == 0 || cut || Ok(about.ino()) != inode.parse() {
-            let reason = "the segment is gone, and its number is another file's";
-            return Err(CallError::new(Severity::Sticky, "open", address, reason)
-                .or_try("start the ranks anew"));
+        let own = about.uid() == rustix::process::geteuid().as_raw();
+        if len == 0 || cut || !own || about.ino() != inode {
+            return Err(gone());
         }
         let base = map(&file, len as usize).map_err(|e| failed("mmap", &e.into()))?;
         Ok(Self { file, base, len: len as usize })
@@ -110,6 +123,14 @@ impl Segment {
         // SAFETY: as in `word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
+}
+
+/// Path and inode of `/proc/PID/fd/NUMBER#INODE`.
+fn parse(address: &str) -> Option<(PathBuf, u64)> {
+    let (pid, rest) = address.strip_prefix("/proc/")?.split_once("/fd/")?;
+    let (number, inode) = rest.split_once('#')?;
+    let (pid, number): (u32, u32) = (pid.parse().ok()?, number.parse().ok()?);
+    Some((format!("/proc/{pid}/fd/{number}").into(), inode.parse().ok()?))
 }
 
 fn map(file: &File, len: usize) -> rustix::io::Result<NonNull<u8>> {
@@ -160,6 +181,13 @@ mod tests {
         let none = format!("/proc/{}/fd/1000000#1", std::process::id());
         let error = Segment::open(&none).unwrap_err();
         assert!(error.to_string().contains(&none) && error.code == 2, "{error}");
-        assert!(Segment::open("/etc/passwd").unwrap_err().reason.contains("no address"));
+        // Paths are never taken from another process, also not to a file that would pass.
+        let me = std::process::id();
+        let good = made.file.as_raw_fd();
+        let dots = format!("/proc/{me}/fd/../fd/{good}#{}", made.file.metadata().unwrap().ino());
+        for path in ["/etc/passwd", "/proc/self/mem#1", &dots] {
+            let error = Segment::open(path).unwrap_err();
+            assert!(error.reason.contains("no address"), "{path}: {error}");
+        }
     }
 }
