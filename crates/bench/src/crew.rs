@@ -8,7 +8,7 @@ use std::io;
 
 use pathline_hal::Machine;
 use pathline_schema::{
-    Case, GpuFacts, Member, Message, Ns, Settings, StoreFacts, Topology, Unit, World,
+    Case, GpuFacts, Member, Message, Note, Ns, Settings, StoreFacts, Topology, Unit, World,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,9 @@ pub struct About {
     /// The places for files that the run was given, by number.
     #[serde(default)]
     pub stores: Vec<StoreFacts>,
+    /// What was seen when it was opened, for the journal.
+    #[serde(default)]
+    pub notes: Vec<Note>,
 }
 
 impl About {
@@ -48,6 +51,7 @@ impl About {
             gpus: facts(machine),
             ranks: machine.ranks.as_ref().map_or_else(Vec::new, |r| r.members().to_vec()),
             stores: machine.storage.as_ref().map_or_else(Vec::new, |s| s.stores()),
+            notes: machine.ranks.as_ref().map_or_else(Vec::new, |r| r.notes()),
         }
     }
 }

@@ -181,7 +181,8 @@ impl Session {
         show: &mut dyn FnMut(Event<'_>),
     ) -> Result<End, SessionError> {
         let begun = crew.now();
-        let About { world, topology, overhead_ns, gpus, ranks, stores, .. } = crew.about().clone();
+        let About { world, topology, overhead_ns, gpus, ranks, stores, notes, .. } =
+            crew.about().clone();
         let begin = Begin {
             schema: SCHEMA_VERSION,
             version: header.version,
@@ -221,6 +222,9 @@ impl Session {
                 if let Some(note) = &unlike {
                     run.writer.put(Message::Note(note.clone()))?;
                 }
+            }
+            for note in &notes {
+                run.writer.put(Message::Note(note.clone()))?;
             }
             for group in todo.chunk_by(|a, b| a.group == b.group) {
                 if interrupt().is_some() {

@@ -1,5 +1,6 @@
 //! The command line, as one table. Completions and the man page are derived from it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -9,6 +10,7 @@ use pathline_vendor::storage::Asked as Store;
 use pathline_vendor::{Asked, COMPILE_COMMAND, Compile};
 use serde::{Deserialize, Serialize};
 
+use crate::probe::Probe;
 use crate::worker::Inject;
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
@@ -61,12 +63,22 @@ pub(crate) enum Command {
     /// Be one of several processes that measure together.
     #[command(hide = true)]
     Rank {
-        /// Where their conductor listens; at standard input by default.
+        /// The process at standard input is no coordinator: it says where one is.
         #[arg(long)]
-        at: Option<String>,
+        kept: bool,
         /// Try whether MPI takes device memory, and end.
-        #[arg(long, conflicts_with = "at")]
+        #[arg(long, conflicts_with = "kept")]
         probe: bool,
+        #[command(flatten)]
+        libraries: LibraryArgs,
+    },
+    /// Open libraries that may crash, for the process that started this one.
+    #[command(hide = true)]
+    Probe {
+        /// Which.
+        what: Probe,
+        #[command(flatten)]
+        libraries: LibraryArgs,
     },
     /// Compile kernels for the process that started this one.
     #[command(name = COMPILE_COMMAND, hide = true)]
@@ -194,6 +206,29 @@ impl LibraryArgs {
         self.cuda.is_some() || self.hip.is_some() || self.nvrtc.is_some()
     }
 
+    /// The same as arguments of a child, which then has the same libraries whatever its environment
+    /// names.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let named = [("--cuda", &self.cuda), ("--hip", &self.hip), ("--nvrtc", &self.nvrtc)];
+        let flag = |(flag, path): (&str, &Option<PathBuf>)| -> Option<[OsString; 2]> {
+            Some([flag.into(), path.as_ref()?.into()])
+        };
+        named.into_iter().filter_map(flag).flatten().collect()
+    }
+
+    /// Whether both name the same libraries.
+    pub(crate) fn has_same_libraries(&self, other: &Self) -> bool {
+        let libraries = |of: &Self| (of.cuda.clone(), of.hip.clone(), of.nvrtc.clone());
+        libraries(self) == libraries(other)
+    }
+
+    /// The same in words, for errors.
+    pub(crate) fn describe(&self) -> String {
+        let flags: Vec<_> =
+            self.flags().iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
+        if flags.is_empty() { "no library named".to_owned() } else { flags.join(" ") }
+    }
+
     /// What is said here, and else what was said there.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
@@ -234,8 +269,9 @@ pub(crate) struct RunArgs {
     /// UCX, NCCL or RCCL. For MPI start pathline under mpirun or srun instead.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) ranks: Option<u32>,
-    /// Where ranks that a launcher started on several hosts meet: the host of rank 0 and a free port.
-    /// Under Slurm, and on one host, they find each other by themselves.
+    /// Where ranks that a launcher started on several hosts meet: an address of the host of rank 0 and a
+    /// free port. Under Slurm, and on one host, they find each other by themselves. They prove that they
+    /// are of one job by PATHLINE_SECRET, or by a file in a home folder that their hosts share.
     #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS")]
     pub(crate) rendezvous: Option<String>,
     /// Stop after this many seconds, with what there is.

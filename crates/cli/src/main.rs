@@ -6,6 +6,7 @@ mod env;
 mod files;
 mod kernels;
 mod leftovers;
+mod probe;
 mod progress;
 mod ranks;
 mod say;

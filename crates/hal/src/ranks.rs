@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Collective, CpuSet, Member, Ns, Rank, Unit, Verdict, Via, Wire};
+use pathline_schema::{Case, Collective, CpuSet, Member, Note, Ns, Rank, Unit, Verdict, Via, Wire};
 
 use crate::{CallError, Result};
 
@@ -29,6 +29,10 @@ pub struct Took {
 pub trait Ranks {
     /// Who they are, by rank.
     fn members(&self) -> &[Member];
+    /// What was seen while they were started that whoever reads the run must know.
+    fn notes(&self) -> Vec<Note> {
+        Vec::new()
+    }
     /// Allocates the memory of a case's flows between processes, fills what is sent, and connects.
     /// Other flows of the case run on the CPUs `beside`, which the processes leave to them.
     fn bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId>;

@@ -8,6 +8,7 @@ mod chase;
 mod clock;
 mod conditions;
 mod cpus;
+mod credentials;
 mod files;
 mod gate;
 mod gpu;
@@ -29,6 +30,7 @@ mod verbs;
 
 pub use ccl::{CclAsked, open_ccl};
 pub use cpus::keep_to_share;
+pub use credentials::{PeerCredentials, peer_credentials};
 pub use gpu::{
     Asked, COMPILE_COMMAND, Compile, Family, Runtime, beside, other_runtime, runtime,
     serve_compilations, writable,

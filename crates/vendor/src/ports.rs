@@ -26,9 +26,15 @@ pub struct PortContext<'m> {
 /// A way that is open, or why it is not there and the way out.
 pub type OpenedPort<'m> = Result<Box<dyn Port + 'm>, String>;
 
-/// Opens every way, in display order.
-pub fn ports<'m>(context: &PortContext<'m>) -> Vec<(Via, OpenedPort<'m>)> {
-    Via::ALL.iter().filter_map(|&via| Some((via, open(via, context)?))).collect()
+/// Opens every way, in display order. `before` is asked first: its error leaves a way out, for that
+/// reason, with no library of it touched.
+pub fn ports<'m>(
+    context: &PortContext<'m>,
+    before: &mut dyn FnMut(Via) -> Result<(), String>,
+) -> Vec<(Via, OpenedPort<'m>)> {
+    // Its library is MPI's.
+    let own = Via::ALL.iter().copied().filter(|via| via.carrier() == *via);
+    own.map(|via| (via, before(via).and_then(|()| open(via, context)))).collect()
 }
 
 /// The longest that a copy of ours waits for another process to go on. Whoever started the ranks
@@ -52,21 +58,21 @@ fn open_ucx() -> Result<ucx::UcxPort, String> {
     ucx::open(named.as_deref())
 }
 
-fn open<'m>(via: Via, context: &PortContext<'m>) -> Option<OpenedPort<'m>> {
+fn open<'m>(via: Via, context: &PortContext<'m>) -> OpenedPort<'m> {
     let me = Rank(context.rank);
     match via {
-        Via::Mpi => Some(mpi::open_mpi(None).map(|port| Box::new(port) as Box<dyn Port>)),
+        Via::Mpi | Via::MpiStaged => {
+            mpi::open_mpi(None).map(|port| Box::new(port) as Box<dyn Port>)
+        }
         Via::Ccl => {
             // Bound for itself: its threads each have a table of functions of their own.
             let runtime = runtime(&context.machine.topology, &context.libraries);
             let asked = CclAsked { patience: ANSWERED, ..CclAsked::default() };
-            Some(open_ccl(&runtime, &asked))
+            open_ccl(&runtime, &asked)
         }
-        Via::Ucx => Some(open_ucx().map(|port| Box::new(port) as Box<dyn Port>)),
-        Via::Shm => Some(shm::shm_port(me, PATIENCE)),
-        Via::Cma => Some(shm::cma_port(me, PATIENCE)),
-        Via::Xpmem => Some(shm::xpmem_port(me, PATIENCE)),
-        // Its library is MPI's.
-        Via::MpiStaged => None,
+        Via::Ucx => open_ucx().map(|port| Box::new(port) as Box<dyn Port>),
+        Via::Shm => shm::shm_port(me, PATIENCE),
+        Via::Cma => shm::cma_port(me, PATIENCE),
+        Via::Xpmem => shm::xpmem_port(me, PATIENCE),
     }
 }

@@ -21,7 +21,7 @@ use pathline_explain::judge::RunVerdict;
 
 use crate::args::{Args, Colour, Command};
 use crate::say::out;
-use crate::{ranks, worker};
+use crate::{probe, ranks, worker};
 
 /// How a command went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +64,11 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Worker) => worker::run().map(|()| Exit::Fine),
         Some(Command::Rank { probe: true, .. }) => ranks::probe().map(|()| Exit::Fine),
-        Some(Command::Rank { at, .. }) => {
-            let at = at.map(|place| serde_json::from_str(&place)).transpose()?;
-            ranks::run(at.as_ref()).map(|()| Exit::Fine)
+        Some(Command::Rank { kept, libraries, .. }) => {
+            ranks::run(kept, &libraries).map(|()| Exit::Fine)
+        }
+        Some(Command::Probe { what, libraries }) => {
+            probe::run(what, &libraries).map(|()| Exit::Fine)
         }
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),

@@ -17,12 +17,12 @@ use pathline_hal::Machine;
 use pathline_schema::{Bytes, End, Ns, Settings};
 
 use super::{Exit, colour, plan, report};
-use crate::args::{Args, Command, RunArgs};
+use crate::args::{Args, Command, LibraryArgs, RunArgs};
 use crate::leftovers::Leftovers;
 use crate::progress::{Progress, Stopper};
-use crate::ranks::{self, Job};
+use crate::ranks::{self, Job, Keeper};
 use crate::say::{errln, out, outln};
-use crate::worker::{NoWorker, Opening, Process, Worker};
+use crate::worker::{NoWorker, Opening, Worker};
 use crate::world::{Open, Spread, World, describe, half_of_free, without_gpus};
 use crate::{env, files, kernels};
 
@@ -37,11 +37,12 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         && launched.rank > 0
     {
         // Rank 0 has the journal and the last word.
-        return ranks::run(Some(at)).map(|()| Exit::Fine);
+        let done = ranks::keep(at, &args.libraries)?;
+        return Ok(if done { Exit::Fine } else { Exit::Unusable });
     }
     let job = job(&args, joined.map(|(_, job)| job))?;
     // It outlives the process that conducts, which may have to be replaced.
-    let _first = first_rank(job.as_ref())?;
+    let _first = first_rank(job.as_ref(), &args.libraries)?;
     let stopper = Stopper::new(begun, args.time_limit);
     let model = args.select.machine.as_deref().map(describe).transpose()?;
     let start = Start { stopper, switches: env::switches(), model, job, args };
@@ -127,11 +128,9 @@ fn job(args: &RunArgs, joined: Option<Job>) -> Result<Option<Job>> {
 }
 
 /// The rank of a launched job that has this process's place in it.
-fn first_rank(job: Option<&Job>) -> Result<Option<Process>> {
+fn first_rank(job: Option<&Job>, libraries: &LibraryArgs) -> Result<Option<Keeper>> {
     let Some(Job::Joined { at, .. }) = job else { return Ok(None) };
-    let at = serde_json::to_string(at)?;
-    let process = Process::start(&["rank", "--at", &at], &BTreeMap::new());
-    process.map(Some).context("rank 0 cannot be started; see `ulimit -u`")
+    Keeper::start(at, libraries).map(Some)
 }
 
 impl Start {

@@ -1,20 +1,22 @@
 //! Which processes measure together, and how they find each other.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use anyhow::anyhow;
+use anyhow::{Context, Result, anyhow};
 use pathline_vendor::{Launched, launched};
 use serde::{Deserialize, Serialize};
 
-use crate::worker::Socket;
+use super::handshake::{Credentials, Hello, introduce, users_look_alike};
+use super::secret::{HOW_TO_GIVE, Secret, SecretFile};
+use crate::worker::{Link, Socket};
 
 /// How long the ranks of a job may take to come. Launchers start hundreds of processes in seconds.
-const GATHERED: Duration = Duration::from_secs(60);
+pub(super) const GATHERED: Duration = Duration::from_secs(60);
 /// How long a conductor that was lost may take to be replaced.
 const REPLACED: Duration = Duration::from_secs(10);
 /// Ports that a job's number chooses among: registered ones that no system hands out by itself
@@ -77,11 +79,14 @@ pub(crate) enum Place {
 ///
 /// # Errors
 /// The job has several hosts and nothing says where they meet.
-pub(crate) fn joined(rendezvous: Option<&str>) -> anyhow::Result<Option<(Launched, Job)>> {
+pub(crate) fn joined(rendezvous: Option<&str>) -> Result<Option<(Launched, Job)>> {
     let env = |name: &str| std::env::var(name).ok();
     let Some(found) = launched(&env) else { return Ok(None) };
     let Some(count) = found.size.filter(|&size| size > 1) else { return Ok(None) };
-    let at = place(&env, &found, rendezvous)?;
+    let mut at = place(&env, &found, rendezvous)?;
+    if let (Place::Node(name), Some(secret)) = (&mut at, Secret::from_env()?) {
+        *name = secret.hidden_name(name);
+    }
     let job = Job::Joined { count, at, by: found.by.to_owned() };
     Ok(Some((found, job)))
 }
@@ -91,11 +96,13 @@ pub(super) fn me() -> Option<Launched> {
     launched(&|name| std::env::var(name).ok())
 }
 
-fn place(env: Env<'_>, found: &Launched, rendezvous: Option<&str>) -> anyhow::Result<Place> {
+fn place(env: Env<'_>, found: &Launched, rendezvous: Option<&str>) -> Result<Place> {
     if let Some(text) = rendezvous {
         let bad = || anyhow!("--rendezvous {text}: expected HOST:PORT, with the host of rank 0");
         let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
-        return Ok(Place::Net { host: host.to_owned(), port: port.parse().map_err(|_| bad())? });
+        // An address of IPv6 stands in brackets before a port.
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        return Ok(Place::Net { host: bare.to_owned(), port: port.parse().map_err(|_| bad())? });
     }
     let several = match env("SLURM_STEP_NUM_NODES").or_else(|| env("SLURM_NNODES")) {
         Some(nodes) if found.by == "Slurm" => nodes != "1",
@@ -162,87 +169,46 @@ fn begun(pid: i32) -> Option<String> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
 }
 
-/// What waits for processes to come.
-enum Door {
-    Node(UnixListener),
-    Net(TcpListener),
-}
-
-impl Door {
-    fn open(place: &Place) -> io::Result<Self> {
-        match place {
-            Place::Node(name) => {
-                let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-                listener.set_nonblocking(true)?;
-                Ok(Self::Node(listener))
-            }
-            Place::Net { port, .. } => {
-                let listener = TcpListener::bind(("0.0.0.0", *port))?;
-                listener.set_nonblocking(true)?;
-                Ok(Self::Net(listener))
-            }
-        }
-    }
-
-    fn accept(&self) -> io::Result<Socket> {
-        match self {
-            Self::Node(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(false)?;
-                Ok(Socket::Unix(stream))
-            }
-            Self::Net(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(false)?;
-                Ok(Socket::Tcp(stream))
-            }
-        }
-    }
-}
-
 impl Place {
-    /// Waits for `count` processes to come; `come` says of each whether it counts.
+    /// Comes there, for the first time or again, to a coordinator that proves that it is this job's.
     ///
     /// # Errors
-    /// Nobody can meet there, or some did not come in time.
-    pub(super) fn gather(
-        &self,
-        count: u32,
-        limit: Option<Duration>,
-        come: &mut dyn FnMut(Socket) -> io::Result<bool>,
-    ) -> io::Result<()> {
-        let door = Door::open(self)?;
-        let (begun, mut here) = (Instant::now(), 0);
-        while here < count {
-            match door.accept() {
-                Ok(socket) => here += u32::from(come(socket)?),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    if begun.elapsed() > limit.unwrap_or(GATHERED) {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
-
-    /// Comes there, for the first time or again.
-    ///
-    /// # Errors
-    /// Nobody conducts there in time.
-    pub(super) fn come(&self, first: bool) -> io::Result<Socket> {
+    /// None listens there in time: what was found instead.
+    pub(super) fn come(&self, first: bool, hello: &Hello) -> Result<Link> {
         let (begun, patience) = (Instant::now(), if first { GATHERED } else { REPLACED });
         loop {
-            match self.knock() {
-                Ok(socket) => return Ok(socket),
+            match self.visit(hello) {
+                Ok(socket) => return Ok(Link::over(socket, None)?),
                 Err(_) if begun.elapsed() < patience => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn visit(&self, hello: &Hello) -> Result<Socket> {
+        let mut socket = self.knock()?;
+        let given = Secret::from_env()?;
+        let secret = match self {
+            Self::Node(_) if given.is_none() && users_look_alike() => {
+                return Err(anyhow!(
+                    "this user namespace does not tell users apart; {HOW_TO_GIVE}"
+                ));
+            }
+            Self::Node(_) => given,
+            // Read for each visit: one that an earlier run left is replaced when this one begins.
+            Self::Net { host, port } => Some(match given {
+                Some(secret) => secret,
+                None => SecretFile::read(host, *port).with_context(|| {
+                    format!(
+                        "no secret of this job; if the hosts share no home folder, {HOW_TO_GIVE}"
+                    )
+                })?,
+            }),
+        };
+        introduce(&mut socket, hello.clone(), &Credentials { secret })?;
+        Ok(socket)
     }
 
     fn knock(&self) -> io::Result<Socket> {
@@ -321,5 +287,7 @@ mod tests {
         assert!(place(&env, &found, Some("nid001")).is_err());
         let asked = place(&env, &found, Some("10.0.0.1:4000")).unwrap();
         assert_eq!(asked, Place::Net { host: "10.0.0.1".to_owned(), port: 4000 });
+        let asked = place(&env, &found, Some("[::1]:4000")).unwrap();
+        assert_eq!(asked, Place::Net { host: "::1".to_owned(), port: 4000 });
     }
 }

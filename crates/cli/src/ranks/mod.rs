@@ -5,15 +5,21 @@
 //! children of the conductor (`--ranks N`), or were started by a launcher such as mpirun and join
 //! it.
 
+mod component;
 mod device_memory;
+mod door;
+mod handshake;
 mod job;
+mod keeper;
 mod probe;
 mod processes;
+mod secret;
 mod side;
 mod words;
 
 pub(crate) use device_memory::describe as device_memory;
 pub(crate) use job::{Job, joined};
+pub(crate) use keeper::{Keeper, keep};
 pub(crate) use probe::run as probe;
 pub(crate) use processes::Processes;
 pub(crate) use side::run;

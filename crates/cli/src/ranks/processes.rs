@@ -6,14 +6,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took, no_exchange};
-use pathline_schema::{Case, CpuSet, Member, Ns, Rank, Severity, Verdict};
+use pathline_schema::{Case, CpuSet, Member, Note, Ns, Rank, Severity, Verdict};
 
 use pathline_vendor::MeetingRoom;
 use rustix::process::{Signal, getpid, kill_process};
 
+use super::component::{Component, LeftOut};
 use super::device_memory::find_out;
-use super::job::Job;
-use super::words::{Answer, Claim, Enter, Failure, Hello, Order};
+use super::door::{self, Gathered};
+use super::job::{GATHERED, Job, Place, me};
+use super::side::version;
+use super::words::{Answer, Claim, Enter, Failure, Order};
 use crate::args::LibraryArgs;
 use crate::say::errln;
 use crate::worker::{Heard, Link, Process};
@@ -58,25 +61,71 @@ pub(crate) struct Processes {
     under_way: Cell<Option<ExchangeId>>,
     /// Why no step can be taken any more.
     lost: RefCell<Option<CallError>>,
+    /// The ranks that were lost.
+    lost_ranks: RefCell<Vec<usize>>,
+    /// What each rank began to open last.
+    opening: RefCell<BTreeMap<usize, Component>>,
+    /// What was seen while the ranks came and opened their libraries.
+    notes: Vec<Note>,
 }
 
 impl Processes {
-    /// Starts or gathers the ranks of a job, and has each open the machine.
+    /// Starts or gathers the ranks of a job, and has each open the machine. A library that ends or
+    /// holds a rank while it is opened is left out, and the ranks begin again without it, after
+    /// `retrying` was called.
     ///
     /// # Errors
     /// Names the rank that did not come or that cannot take part, and the way out.
     pub(crate) fn open(
         job: &Job,
         libraries: &LibraryArgs,
+        without_gpus: Option<&str>,
         limit: Option<Duration>,
+        retrying: &mut dyn FnMut(),
     ) -> anyhow::Result<Self> {
         let limit = limit.map(|all| all.mul_f64(OF_ALL));
+        let mut left_out = LeftOut::default();
+        if let Some(why) = without_gpus {
+            left_out.add(Component::Gpus, why);
+        }
+        if job.is_own() {
+            // Those of a launcher may be on other hosts, and try their own.
+            let launched = me().is_some();
+            left_out.extend(&LeftOut::broken_transports(libraries, launched, limit));
+            retrying();
+        }
+        let mut notes = Vec::new();
+        loop {
+            let mut processes = Self::begin(job, limit)?;
+            processes.notes.splice(0..0, notes.drain(..));
+            let Err(error) = processes.open_libraries(job, libraries, &left_out) else {
+                return Ok(processes);
+            };
+            let Some(component) = processes.culprit().filter(|&c| left_out.why(c).is_none()) else {
+                return Err(error.into());
+            };
+            let why = lost_over(component, &error);
+            if component == Component::Gpus {
+                let text = format!("the ranks go without GPUs: {why}");
+                let (code, subject) = ("without-gpus".to_owned(), "ranks".to_owned());
+                processes.notes.push(Note { code, subject, text });
+            }
+            left_out.add(component, why);
+            notes = std::mem::take(&mut processes.notes);
+            processes.kill_all();
+            drop(processes);
+            retrying();
+        }
+    }
+
+    /// The ranks, with nothing open yet.
+    fn begin(job: &Job, limit: Option<Duration>) -> anyhow::Result<Self> {
         let (tell, heard) = channel();
-        let players = match job {
-            Job::Own { count } => start(*count, &tell, &heard)?,
-            Job::Joined { .. } => gather(job, limit, &tell)?,
+        let (players, notes) = match job {
+            Job::Own { count } => (start(*count, &tell, &heard)?, Vec::new()),
+            Job::Joined { count, at, by } => gather(*count, at, by, limit, &tell)?,
         };
-        let mut processes = Self {
+        Ok(Self {
             members: Vec::new(),
             players: RefCell::new(players),
             heard,
@@ -86,14 +135,27 @@ impl Processes {
             limit,
             under_way: Cell::new(None),
             lost: RefCell::new(None),
-        };
+            lost_ranks: RefCell::default(),
+            opening: RefCell::default(),
+            notes,
+        })
+    }
+
+    /// Has each rank open the machine and its libraries.
+    fn open_libraries(
+        &mut self,
+        job: &Job,
+        libraries: &LibraryArgs,
+        left_out: &LeftOut,
+    ) -> Result<()> {
         let size = job.count();
         let enter = |rank: u32| {
-            let local = matches!(job, Job::Own { .. }).then_some((rank, size));
-            Order::Open(Box::new(Enter { rank, size, local, libraries: libraries.clone() }))
+            let local = job.is_own().then_some((rank, size));
+            let (expected, left_out) = (libraries.clone(), left_out.clone());
+            Order::Open(Box::new(Enter { rank, size, local, expected, left_out }))
         };
-        let opening = limit.unwrap_or(OPENED);
-        let all = processes.each(&|rank| enter(rank), opening)?;
+        let opening = self.limit.unwrap_or(OPENED);
+        let all = self.each(&enter, opening)?;
         let (mut members, claims): (Vec<Member>, Vec<Option<Claim>>) = all
             .into_iter()
             .filter_map(|answer| match answer {
@@ -101,12 +163,32 @@ impl Processes {
                 _ => None,
             })
             .unzip();
+        let numbers = members.iter().map(|member| member.rank.0);
+        if !numbers.eq(0..size) {
+            let reason = "a rank answers for another one";
+            return Err(CallError::new(Severity::Sticky, "open", "the ranks", reason)
+                .or_try("start the same program on all nodes"));
+        }
         number_nodes(&mut members);
         find_out(libraries.device_memory.unwrap_or_default(), &mut members, &claims);
-        processes.members = members;
-        processes.tell_all(&Order::Know(processes.members.clone()), opening)?;
-        processes.meet()?;
-        Ok(processes)
+        self.members = members;
+        self.tell_all(&Order::Know(self.members.clone()), opening)?;
+        self.meet()
+    }
+
+    /// What the ranks that were lost were opening, if they were.
+    fn culprit(&self) -> Option<Component> {
+        let opening = self.opening.borrow();
+        self.lost_ranks.borrow().iter().find_map(|nth| opening.get(nth)).copied()
+    }
+
+    /// Ends the ranks that this process has started, at once.
+    fn kill_all(&self) {
+        for player in self.players.borrow_mut().iter_mut() {
+            if let Some(process) = &mut player.process {
+                process.kill();
+            }
+        }
     }
 
     /// Gives ranks of one node a place to meet. Those of several meet over their links.
@@ -155,11 +237,17 @@ impl Processes {
         let count = self.players.borrow().len();
         let mut answers: BTreeMap<usize, Answer> = BTreeMap::new();
         let mut here: BTreeSet<usize> = BTreeSet::new();
-        let begun = Instant::now();
+        // A rank that opens one library after the other has its time for each.
+        let mut since = vec![Instant::now(); count];
         while answers.len() < count {
-            let left = patience.saturating_sub(begun.elapsed());
             let missing: Vec<usize> = (0..count).filter(|nth| !answers.contains_key(nth)).collect();
+            let longest = missing.iter().map(|&nth| since[nth].elapsed()).max();
+            let left = patience.saturating_sub(longest.unwrap_or_default());
             match self.heard.recv_timeout(left) {
+                Ok((nth, Word::Said(Answer::Opening(component)))) => {
+                    since[nth] = Instant::now();
+                    self.opening.borrow_mut().insert(nth, component);
+                }
                 Ok((nth, Word::Said(Answer::Here))) => drop(here.insert(nth)),
                 Ok((nth, Word::Said(answer))) => drop(answers.insert(nth, answer)),
                 Ok((nth, Word::Ended)) => return Err(self.lose(step, &[nth], "ended")),
@@ -169,7 +257,9 @@ impl Processes {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let why = format!("did not answer for {:.0} s", patience.as_secs_f64());
-                    return Err(self.lose(step, &missing, &why));
+                    let is_late = |nth: &usize| since[*nth].elapsed() >= patience;
+                    let late: Vec<usize> = missing.into_iter().filter(is_late).collect();
+                    return Err(self.lose(step, &late, &why));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(self.lose(step, &missing, "has gone"));
@@ -238,14 +328,12 @@ impl Processes {
             };
             names.push(format!("{}{fate}", player.name));
         }
-        let error = CallError::new(Severity::Sticky, step, names.join(", "), why)
-            .or_try(match step {
-                "open" => {
-                    "its library of MPI may have ended it: name another one in PATHLINE_MPI, or leave \
-                     MPI out with PATHLINE_MPI=none"
-                }
-                _ => "run this case alone to see whether it repeats",
-            });
+        self.lost_ranks.borrow_mut().extend(ranks);
+        let way_out = match step {
+            "open" => self.culprit().map_or("run it again", Component::way_out),
+            _ => "run this case alone to see whether it repeats",
+        };
+        let error = CallError::new(Severity::Sticky, step, names.join(", "), why).or_try(way_out);
         if !own {
             // Somebody else's signal says nothing against the machine. Whoever watches this process
             // takes an end by such a signal for what it is, and goes on with a new one.
@@ -294,6 +382,10 @@ impl Processes {
 impl Ranks for Processes {
     fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        self.notes.clone()
     }
 
     fn bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId> {
@@ -446,7 +538,7 @@ fn start(
     let begun = Instant::now();
     while hello.len() < players.len() {
         match heard.recv_timeout(OPENED.saturating_sub(begun.elapsed())) {
-            Ok((nth, Word::Said(Answer::Hello(_)))) => drop(hello.insert(nth)),
+            Ok((nth, Word::Said(Answer::Begins))) => drop(hello.insert(nth)),
             Ok((nth, _)) => return Err(anyhow::anyhow!("{} ended at once", players[nth].name)),
             Err(_) => {
                 let missing = (0..players.len()).find(|nth| !hello.contains(nth)).unwrap_or(0);
@@ -457,57 +549,37 @@ fn start(
     Ok(players)
 }
 
-/// Waits for the ranks that a launcher started.
+/// Waits for the ranks that a launcher started; and who came besides.
 fn gather(
-    job: &Job,
+    count: u32,
+    at: &Place,
+    by: &str,
     limit: Option<Duration>,
     tell: &Sender<(usize, Word)>,
-) -> anyhow::Result<Vec<Player>> {
-    let Job::Joined { count, at, by } = job else { return Ok(Vec::new()) };
-    let mut come: BTreeMap<u32, (Link, Hello)> = BTreeMap::new();
-    let gathered = at.gather(*count, limit, &mut |socket| {
-        let mut link = Link::over(socket, Some(AT_LEAST))?;
-        let Heard::Line(Answer::Hello(hello)) = link.listen()? else { return Ok(false) };
-        Ok(come.insert(hello.rank, (link, hello)).is_none())
-    });
-    if let Err(error) = gathered {
-        let missing: Vec<String> =
-            (0..*count).filter(|r| !come.contains_key(r)).map(|r| r.to_string()).collect();
-        return Err(anyhow::anyhow!(
-            "of the {count} processes that {by} started, rank {} did not come ({error}); start \
-             pathline itself on all of them, as in `mpirun -n {count} pathline run`, or use \
-             --ranks {count}",
-            missing.join(", ")
-        ));
-    }
-    agree(&come)?;
+) -> anyhow::Result<(Vec<Player>, Vec<Note>)> {
+    let gathered = door::gather(at, count, &version(), limit.unwrap_or(GATHERED));
+    let Gathered { ranks, notes } = gathered.map_err(|error| {
+        anyhow::anyhow!(
+            "of the {count} processes that {by} started: {error:#}; start pathline itself on all of \
+             them, as in `mpirun -n {count} pathline run`, or use --ranks {count}"
+        )
+    })?;
     let mut players = Vec::new();
-    for (rank, (link, hello)) in come {
-        let twin = link.twin()?;
-        twin.wait_for_ever()?;
-        listen(twin, rank as usize, tell.clone())?;
+    for (rank, (link, hello)) in ranks {
+        listen(link.twin()?, rank as usize, tell.clone())?;
         let name = format!("rank {rank}, process {} on {}", hello.pid, hello.host);
         players.push(Player { link, process: None, name });
     }
-    Ok(players)
+    Ok((players, notes))
 }
 
-/// Ranks of different programs would misread each other.
-fn agree(come: &BTreeMap<u32, (Link, Hello)>) -> anyhow::Result<()> {
-    let Some((_, first)) = come.values().next() else { return Ok(()) };
-    for (rank, (_, hello)) in come {
-        if hello.version != first.version {
-            return Err(anyhow::anyhow!(
-                "rank {rank} on {} is pathline {}, rank 0 on {} is {}; start the same program on \
-                 all nodes",
-                hello.host,
-                hello.version,
-                first.host,
-                first.version
-            ));
-        }
-    }
-    Ok(())
+/// Why a component is left out whose opening cost ranks.
+fn lost_over(component: Component, error: &CallError) -> String {
+    let CallError { thing, reason, .. } = error;
+    // How a process ended says more than that it did.
+    let how = if reason == "ended" { thing.clone() } else { format!("{thing}: {reason}") };
+    let (name, way_out) = (component.name(), component.way_out());
+    format!("opening {name} cost a process ({how}); {way_out}")
 }
 
 #[cfg(test)]

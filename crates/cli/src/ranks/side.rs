@@ -2,88 +2,107 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::RankSide;
-use pathline_hal::{CallError, ExchangeId, Meeting, Port};
+use pathline_hal::{CallError, ExchangeId, Machine, Meeting, Port};
 use pathline_schema::{Gpu, Member, Rank, Severity, Topology, Via};
 use pathline_vendor::{Launched, PortContext, SharedMeeting, keep_to_share, ports};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::component::{Component, LeftOut};
+use super::handshake::Hello;
 use super::job::{Place, me};
-use super::words::{Answer, Claim, Enter, Failure, Hello, Order};
+use super::keeper::KeptState;
+use super::words::{Answer, Claim, Enter, Failure, Order};
+use crate::args::{LibraryArgs, StoreArgs};
 use crate::env;
 use crate::say::errln;
-use crate::worker::{Heard, Link, Socket};
-use crate::world::{Open, Spread, World};
+use crate::worker::{Heard, Link};
+use crate::world::{Spread, World, without_gpus};
 
 /// How long the others may take to come where all meet: what they did before, they did in this time.
 const MET: Duration = Duration::from_secs(12);
 
-/// How a rank comes to its conductor.
-enum Way<'a> {
+/// How a rank comes to its coordinator.
+enum CoordinatorLink {
     /// It is its child, with a socket as standard input.
     Child(Option<Link>),
-    /// It goes there, and again if another one conducts after the first was lost.
-    Comes(&'a Place),
+    /// It goes there, and again if another one coordinates after the first was lost. At standard input
+    /// is who keeps it.
+    Visits { place: Place, hello: Hello, keeper: Link },
 }
 
-impl Way<'_> {
-    /// A link to whoever conducts; none if nobody does any more.
+impl CoordinatorLink {
+    /// A link to the coordinator; none if there is none any more.
     fn link(&mut self, first: bool) -> Result<Option<Link>> {
         match self {
             Self::Child(link) => Ok(link.take()),
-            Self::Comes(place) => match place.come(first) {
-                Ok(socket) => Ok(Some(Link::over(socket, None)?)),
-                Err(error) if first => Err(error).context("no run conducts this job"),
+            Self::Visits { place, hello, .. } => match place.come(first, hello) {
+                Ok(link) => Ok(Some(link)),
+                Err(error) if first => Err(error).context("no run coordinates this job"),
                 Err(_) => Ok(None),
             },
         }
     }
+
+    /// Reports to who keeps this rank, if somebody does.
+    fn report(&mut self, state: KeptState) {
+        if let Self::Visits { keeper, .. } = self {
+            // Without a keeper this process is ended by the kernel.
+            let _ = keeper.send(&state);
+        }
+    }
 }
 
-/// Works until its conductor ends it: the process that started it, or one to which it goes.
-pub(crate) fn run(at: Option<&Place>) -> Result<()> {
-    // The conductor decides when work ends.
+/// Works until its coordinator ends it: the process that started it, or one to which it goes if it is
+/// `kept`.
+pub(crate) fn run(kept: bool, libraries: &LibraryArgs) -> Result<()> {
+    // The coordinator decides when work ends.
     if let Err(error) = ctrlc::set_handler(|| {}) {
         errln!("cannot leave signals to the run: {error}");
     }
-    let _ = at.is_none().then(|| set_parent_process_death_signal(Some(Signal::KILL)));
-    let mut way = match at {
-        Some(place) => Way::Comes(place),
-        None => Way::Child(Some(standard_input()?)),
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let mut parent = Link::from_standard_input()?;
+    let launched = me().filter(|_| kept);
+    let mut coordinator = if kept {
+        let Heard::Line(place) = parent.listen()? else { return Ok(()) };
+        let (rank, size) = launched.as_ref().map_or((0, 1), |l| (l.rank, l.size.unwrap_or(1)));
+        let hello = Hello::new(rank, size, version(), env::hostname());
+        CoordinatorLink::Visits { place, hello, keeper: parent }
+    } else {
+        parent.send(&Answer::Begins)?;
+        CoordinatorLink::Child(Some(parent))
     };
-    let launched = me().filter(|_| at.is_some());
-    let Some(mut link) = way.link(true)? else { return Ok(()) };
+    // While others come.
+    let (own, with_mpi) = (libraries.clone(), launched.is_some());
+    let broken =
+        kept.then(|| std::thread::spawn(move || LeftOut::broken_transports(&own, with_mpi, None)));
+    let Some(mut link) = coordinator.link(true)? else { return Ok(()) };
     let links = Arc::new(AtomicUsize::new(0));
     watch(&link, &links)?;
-    let Some(enter) = enter(&mut link, launched.as_ref())? else { return Ok(()) };
-    let told = launched.as_ref().and_then(|l| Some((l.local_rank?, l.local_size?)));
-    let local = enter.local.or(told);
-    let world = World::new(None, &enter.libraries)?;
-    let Open { machine, .. } = world.open(&env::switches(), Spread::default())?;
-    let mut member = describe(enter.rank, local.unwrap_or((0, 1)), &machine.topology);
-    if let Some(local) = enter.local {
-        keep_near(&machine.topology, &mut member, local);
+    let Some(mut enter) = enter(&mut link, launched.as_ref(), libraries)? else { return Ok(()) };
+    coordinator.report(KeptState::Entered);
+    if let Some(Ok(broken)) = broken.map(std::thread::JoinHandle::join) {
+        enter.left_out.extend(&broken);
     }
+    let (machine, mut member) = open(&mut link, &enter, launched.as_ref(), libraries)?;
     let context = PortContext {
         machine: &machine,
         rank: enter.rank,
         size: enter.size,
         launched: launched.is_some(),
-        libraries: enter.libraries.asked(),
+        libraries: libraries.asked(),
     };
     let own = |gpu: &&Gpu| member.gpus.contains(&gpu.index);
     let vendor = machine.topology.gpus.iter().find(own).map(|gpu| gpu.vendor.clone());
     let mut claim = None;
     let mut opened: Vec<Box<dyn Port + '_>> = Vec::new();
-    for (via, port) in ports(&context) {
+    let all = ports(&context, &mut |via| announce(&mut link, &enter, Component::Transport(via)));
+    for (via, port) in all {
         match port {
             Ok(port) => {
                 member.ways.insert(via, port.library());
@@ -99,6 +118,7 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
     loop {
         link.send(&Answer::Opened(Box::new(member.clone()), claim.clone()))?;
         let Heard::Line(Order::Know(members)) = link.listen()? else { return Ok(()) };
+        coordinator.report(KeptState::Complete);
         side.know(members);
         link.send(&Answer::Done)?;
         let ended = serve(&RefCell::new(link), &mut side, &enter)?;
@@ -106,8 +126,8 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
         if ended == Ended::ForGood {
             return Ok(());
         }
-        let next = match way.link(false)? {
-            Some(mut next) => self::enter(&mut next, launched.as_ref())?.map(|_| next),
+        let next = match coordinator.link(false)? {
+            Some(mut next) => self::enter(&mut next, launched.as_ref(), libraries)?.map(|_| next),
             None => None,
         };
         match next {
@@ -121,7 +141,47 @@ pub(crate) fn run(at: Option<&Place>) -> Result<()> {
     }
 }
 
-/// After the end of its conductor a rank has this long to end the step at hand.
+/// Opens the machine, and describes this process in it.
+fn open(
+    link: &mut Link,
+    enter: &Enter,
+    launched: Option<&Launched>,
+    libraries: &LibraryArgs,
+) -> Result<(Machine, Member)> {
+    let machine = match announce(link, enter, Component::Gpus) {
+        Ok(()) => {
+            let world = World::new(None, libraries)?;
+            world.open(&env::switches(), Spread::default())?.machine
+        }
+        Err(_) => without_gpus(&StoreArgs::default()),
+    };
+    let launched = launched.and_then(|l| Some((l.local_rank?, l.local_size?)));
+    let local = enter.local.or(launched).unwrap_or((0, 1));
+    let mut member = describe(enter.rank, local, &machine.topology);
+    if let Some(local) = enter.local {
+        keep_near(&machine.topology, &mut member, local);
+    }
+    Ok((machine, member))
+}
+
+/// Says what is opened next, so that it is known if that is the end of this process. The reason if it
+/// is left out.
+fn announce(
+    link: &mut Link,
+    enter: &Enter,
+    component: Component,
+) -> std::result::Result<(), String> {
+    match enter.left_out.why(component) {
+        Some(why) => Err(why.to_owned()),
+        None => {
+            // A coordinator that has gone is noticed by the thread that watches it.
+            let _ = link.send(&Answer::Opening(component));
+            Ok(())
+        }
+    }
+}
+
+/// After the end of its coordinator a rank has this long to end the step at hand.
 const GIVEN_UP: Duration = Duration::from_secs(5);
 
 /// Ends this process if its conductor has gone and the step at hand does not end: a library that
@@ -143,29 +203,53 @@ fn watch(link: &Link, links: &Arc<AtomicUsize>) -> Result<()> {
     Ok(())
 }
 
-/// The socket that a conductor gives its children. Processes that libraries start must not hold it.
-fn standard_input() -> Result<Link> {
-    let socket = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-    if let Ok(null) = std::fs::File::open("/dev/null") {
-        let _ = rustix::stdio::dup2_stdin(&null);
-    }
-    Link::over(Socket::Unix(UnixStream::from(socket)), None)
-        .context("this command is for `pathline run`, which starts it with a socket")
+/// Waits for the order to begin, and sees that it fits how this process was started; none if the run is
+/// over.
+fn enter(
+    link: &mut Link,
+    launched: Option<&Launched>,
+    libraries: &LibraryArgs,
+) -> Result<Option<Box<Enter>>> {
+    let enter = match link.listen()? {
+        Heard::Line(Order::Open(enter)) => enter,
+        Heard::Line(Order::Refuse(why)) => {
+            return Err(anyhow!("the run turned this process away: {why}"));
+        }
+        _ => return Ok(None),
+    };
+    let Err(error) = fits(&enter, launched, libraries) else { return Ok(Some(enter)) };
+    link.send(&Answer::Failed(Failure::from(error.clone())))?;
+    Err(error.into())
 }
 
-/// Says who this is, and hears how to begin; none if the run is over.
-fn enter(link: &mut Link, launched: Option<&Launched>) -> Result<Option<Box<Enter>>> {
-    link.send(&Answer::Hello(Hello {
-        rank: launched.map_or(0, |l| l.rank),
-        size: launched.and_then(|l| l.size).unwrap_or(1),
-        version: version(),
-        host: env::hostname(),
-        pid: std::process::id(),
-    }))?;
-    match link.listen()? {
-        Heard::Line(Order::Open(enter)) => Ok(Some(enter)),
-        _ => Ok(None),
+/// Whether a coordinator expects what this process is. It says what it expects and can change none of
+/// it: what a process opens is what it was started with.
+fn fits(
+    enter: &Enter,
+    launched: Option<&Launched>,
+    libraries: &LibraryArgs,
+) -> pathline_hal::Result<()> {
+    let same = "start the same program with the same arguments on all nodes";
+    if let Some(Launched { rank, size, by, .. }) = launched
+        && (*rank != enter.rank || size.is_some_and(|size| size != enter.size))
+    {
+        let reason = format!(
+            "the coordinator takes it for rank {} of {}, and {by} started it as rank {rank}",
+            enter.rank, enter.size
+        );
+        return Err(CallError::unsupported("open", "this process", reason).or_try(same));
     }
+    if !enter.expected.has_same_libraries(libraries) {
+        let reason = format!(
+            "it was started with {}, and rank 0 with {}",
+            libraries.describe(),
+            enter.expected.describe()
+        );
+        let way_out = "give all ranks the same --cuda, --hip and --nvrtc (PATHLINE_CUDA, PATHLINE_HIP, \
+                       PATHLINE_NVRTC)";
+        return Err(CallError::unsupported("open", "the libraries", reason).or_try(way_out));
+    }
+    Ok(())
 }
 
 /// How a conductor left.
@@ -211,7 +295,9 @@ fn serve(link: &RefCell<Link>, side: &mut RankSide<'_>, enter: &Enter) -> Result
             Order::Engine(id) => Ok(Answer::Engine(side.engine(ExchangeId(id)))),
             Order::Release(id) => side.release(ExchangeId(id)).map(|()| Answer::Done),
             Order::End => return Ok(Ended::ForGood),
-            Order::Open(_) | Order::Know(_) => return Err(anyhow!("a machine is open")),
+            Order::Refuse(_) | Order::Open(_) | Order::Know(_) => {
+                return Err(anyhow!("a machine is open"));
+            }
         };
         let answer = answer.unwrap_or_else(|error| Answer::Failed(Failure::from(error)));
         link.borrow_mut().send(&answer)?;
@@ -238,7 +324,7 @@ impl Meeting for OverLink<'_> {
 }
 
 /// What has to be the same on all ranks.
-fn version() -> String {
+pub(super) fn version() -> String {
     format!("{} ({})", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
 }
 

@@ -4,12 +4,16 @@ use pathline_hal::{CallError, DeviceClaim};
 use pathline_schema::{Case, CpuSet, Member, Severity, Verdict};
 use serde::{Deserialize, Serialize};
 
+use super::component::{Component, LeftOut};
 use crate::args::LibraryArgs;
 
-/// What a rank is told.
+/// What a rank is told. Nothing in it names what is opened, loaded or executed: a rank takes that from
+/// its own arguments and environment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Order {
+    /// It has proven that it is of this job, and cannot take part; why.
+    Refuse(String),
     /// Open the machine and the libraries. First of all, once.
     Open(Box<Enter>),
     /// These are all of us.
@@ -44,6 +48,7 @@ impl Order {
     /// In one word, for errors.
     pub(super) const fn word(&self) -> &'static str {
         match self {
+            Self::Refuse(_) => "refuse",
             Self::Open(_) => "open",
             Self::Know(_) | Self::Meet(_) | Self::Go | Self::Stop => "meet",
             Self::Bind(..) => "bind",
@@ -67,16 +72,21 @@ pub(super) struct Enter {
     pub(super) size: u32,
     /// Which of its node's ranks it is, and of how many; none if it knows better.
     pub(super) local: Option<(u32, u32)>,
-    /// Where libraries are.
-    pub(super) libraries: LibraryArgs,
+    /// The libraries that the coordinator was started with. A rank that was started with others
+    /// refuses.
+    pub(super) expected: LibraryArgs,
+    /// What the rank does without.
+    pub(super) left_out: LeftOut,
 }
 
 /// What a rank answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
-    /// Who it is, before anything else.
-    Hello(Hello),
+    /// A child of the coordinator has begun.
+    Begins,
+    /// It opens that next, which may be the end of it.
+    Opening(Component),
     /// The machine is open; and what its MPI says of device memory.
     Opened(Box<Member>, Option<Claim>),
     /// Here, in the middle of a step, waiting for the others.
@@ -110,20 +120,6 @@ impl From<DeviceClaim> for Claim {
     fn from(DeviceClaim { takes, by }: DeviceClaim) -> Self {
         Self { takes, by }
     }
-}
-
-/// Who a process says it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Hello {
-    /// Its number, as its launcher says.
-    pub(super) rank: u32,
-    /// How many there are, as its launcher says.
-    pub(super) size: u32,
-    /// Its program.
-    pub(super) version: String,
-    /// Its host and process number there.
-    pub(super) host: String,
-    pub(super) pid: u32,
 }
 
 /// A failed call, as it passes between processes.

@@ -2,10 +2,8 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use pathline_bench::{About, Here, Task, Word};
 use pathline_flow::MachineDesc;
 use pathline_hal::Machine;
@@ -26,13 +24,7 @@ pub(crate) fn run() -> Result<()> {
         errln!("cannot leave signals to the supervisor: {error}");
     }
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let socket = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-    // Processes that libraries start, such as compilers, must not hold the socket open.
-    if let Ok(null) = std::fs::File::open("/dev/null") {
-        let _ = rustix::stdio::dup2_stdin(&null);
-    }
-    let mut link = Link::new(UnixStream::from(socket), None)
-        .context("this command is for `pathline run`, which starts it with a socket")?;
+    let mut link = Link::from_standard_input()?;
     let Heard::Line(Order::Open(opening)) = link.listen()? else {
         return Err(anyhow!("expected the order to open a machine"));
     };
@@ -43,7 +35,12 @@ pub(crate) fn run() -> Result<()> {
     inject::at_open(&opening);
     let (mut machine, without) = open(&opening)?;
     if let Some(job) = opening.job.as_ref().filter(|_| machine.ranks.is_none()) {
-        match Processes::open(job, &opening.libraries, opening.limit) {
+        let without_gpus = opening.without.as_deref();
+        // A supervisor that has gone is noticed at the next line.
+        let mut retrying = || drop(link.send(&Report::Retrying));
+        let opened =
+            Processes::open(job, &opening.libraries, without_gpus, opening.limit, &mut retrying);
+        match opened {
             Ok(ranks) => machine.ranks = Some(Box::new(ranks)),
             // Children that were lost can be had anew; those of a launcher cannot.
             Err(error) if job.is_own() => return Err(error),

@@ -3,10 +3,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use anyhow::Context;
 use pathline_bench::{About, Overhead, Task, Word};
 use pathline_schema::Settings;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -32,6 +33,8 @@ pub(crate) enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Report {
+    /// The machine is not open yet, and a new attempt at its processes begins.
+    Retrying,
     /// The machine is open.
     Opened(Box<About>),
     /// Those that measure together are not complete, which another process cannot change.
@@ -94,7 +97,11 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn set_timeouts(
+        &self,
+        read: Option<Duration>,
+        write: Option<Duration>,
+    ) -> io::Result<()> {
         match self {
             Self::Unix(s) => s.set_read_timeout(read).and_then(|()| s.set_write_timeout(write)),
             Self::Tcp(s) => {
@@ -102,6 +109,12 @@ impl Socket {
                 s.set_nodelay(true)?;
                 s.set_read_timeout(read).and_then(|()| s.set_write_timeout(write))
             }
+        }
+    }
+    pub(crate) fn set_nonblocking(&self, is: bool) -> io::Result<()> {
+        match self {
+            Self::Unix(s) => s.set_nonblocking(is),
+            Self::Tcp(s) => s.set_nonblocking(is),
         }
     }
     fn try_clone(&self) -> io::Result<Self> {
@@ -114,6 +127,15 @@ impl Socket {
         match self {
             Self::Unix(s) => s.shutdown(Shutdown::Both),
             Self::Tcp(s) => s.shutdown(Shutdown::Both),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(s) => s.as_fd(),
+            Self::Tcp(s) => s.as_fd(),
         }
     }
 }
@@ -163,6 +185,20 @@ impl Link {
         Self::over(Socket::Unix(stream), patience)
     }
 
+    /// The socket that a process of this program gives its children as standard input.
+    ///
+    /// # Errors
+    /// Somebody else has started this process.
+    pub(crate) fn from_standard_input() -> anyhow::Result<Self> {
+        let socket = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+        // Processes that libraries start, such as compilers, must not hold the socket open.
+        if let Ok(null) = std::fs::File::open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdin(&null);
+        }
+        Self::new(UnixStream::from(socket), None)
+            .context("this command is for `pathline run`, which starts it with a socket")
+    }
+
     /// The same of either kind of socket.
     pub(crate) fn over(stream: Socket, patience: Option<Duration>) -> io::Result<Self> {
         stream.set_timeouts(patience, Some(TAKEN))?;
@@ -174,18 +210,9 @@ impl Link {
         Ok(Self { stream: self.stream.try_clone()?, read: Vec::new() })
     }
 
-    /// Listens as long as it takes from here on.
-    pub(crate) fn wait_for_ever(&self) -> io::Result<()> {
-        self.stream.set_timeouts(None, Some(TAKEN))
-    }
-
     /// Waits until the other end is closed, without listening.
     pub(crate) fn wait_for_end(&self) -> io::Result<()> {
-        let fd = match &self.stream {
-            Socket::Unix(s) => s.as_fd(),
-            Socket::Tcp(s) => s.as_fd(),
-        };
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
+        let mut fds = [PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::RDHUP)];
         while poll(&mut fds, None)? == 0 {}
         Ok(())
     }

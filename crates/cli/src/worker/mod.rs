@@ -15,5 +15,5 @@ mod supervisor;
 pub(crate) use child::run;
 pub(crate) use inject::Inject;
 pub(crate) use link::{Heard, Link, Opening, Socket};
-pub(crate) use process::{Process, program};
+pub(crate) use process::{Output, Process, program};
 pub(crate) use supervisor::{NoWorker, Worker};

@@ -1,6 +1,7 @@
 //! A worker process: started, heard, killed, reaped, and what its death tells.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, PipeReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -47,31 +48,61 @@ pub(crate) struct Death {
     pub(crate) text: String,
     /// Whether it ended by its own doing rather than by a signal that people and kernels send.
     pub(crate) own: bool,
+    /// Its exit code; none if it was ended by a signal, or did not end.
+    pub(crate) code: Option<i32>,
+}
+
+/// Where what a process prints goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Its last lines are kept for errors.
+    Kept,
+    /// To where this process's goes.
+    Inherited,
 }
 
 impl Process {
     /// Starts this program once more, with a hidden command.
-    pub(crate) fn start(words: &[&str], env: &BTreeMap<String, String>) -> io::Result<Self> {
+    pub(crate) fn start(
+        args: &[impl AsRef<OsStr>],
+        env: &BTreeMap<String, String>,
+    ) -> io::Result<Self> {
+        Self::start_with(args, env, Output::Kept)
+    }
+
+    /// The same with its output elsewhere.
+    pub(crate) fn start_with(
+        args: &[impl AsRef<OsStr>],
+        env: &BTreeMap<String, String>,
+        output: Output,
+    ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let (output, input) = io::pipe()?;
         let mut command = Command::new(program());
         command
-            .args(words)
+            .args(args)
             .stdin(OwnedFd::from(theirs))
-            .stdout(input.try_clone()?)
-            .stderr(input)
             .envs(env)
             // Ctrl-C is for the supervisor, and Ctrl-Z must not look like a hang.
             .process_group(0);
+        let printed = match output {
+            Output::Kept => {
+                let (printed, input) = io::pipe()?;
+                command.stdout(input.try_clone()?).stderr(input);
+                Some(printed)
+            }
+            Output::Inherited => None,
+        };
         let child = command.spawn()?;
         // The command holds the other ends open.
         drop(command);
         let words = Words::default();
-        let kept = Arc::clone(&words);
-        // Without it the process would block once the pipe is full.
-        std::thread::Builder::new()
-            .name("worker-output".into())
-            .spawn(move || keep(output, &kept))?;
+        if let Some(printed) = printed {
+            let kept = Arc::clone(&words);
+            // Without it the process would block once the pipe is full.
+            std::thread::Builder::new()
+                .name("worker-output".into())
+                .spawn(move || keep(printed, &kept))?;
+        }
         let link = Link::new(ours, Some(TICK))?;
         Ok(Self { child, link, env: env.clone(), words, gone: None })
     }
@@ -101,13 +132,14 @@ impl Process {
         std::thread::sleep(TICK / 10);
         let words = self.last_words();
         let Some(status) = self.gone.filter(|_| !closed_only) else {
-            return Death { text: format!("closed its socket and went on{words}"), own: true };
+            let text = format!("closed its socket and went on{words}");
+            return Death { text, own: true, code: None };
         };
         let (how, own) = match (status.signal(), status.code()) {
             (Some(signal), _) => (format!("was ended by {}", name(signal)), is_own(signal)),
             (None, code) => (format!("ended with code {}", code.unwrap_or(-1)), true),
         };
-        Death { text: format!("{how}{words}"), own }
+        Death { text: format!("{how}{words}"), own, code: status.code() }
     }
 
     /// Ends it at once, and the compilers that it may wait for. False if the kernel would not let it

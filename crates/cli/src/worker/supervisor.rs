@@ -99,6 +99,7 @@ impl Worker {
             gpus: BTreeMap::new(),
             ranks: Vec::new(),
             stores: Vec::new(),
+            notes: Vec::new(),
         };
         let (begun, process, idle) = (Instant::now(), None, Idle::default());
         let mut worker = Self { opening, about, settings, limit, begun, process, idle };
@@ -151,7 +152,7 @@ impl Worker {
         mut process: Process,
         interrupt: Interrupt<'_>,
     ) -> Result<(Process, About), NotOpen> {
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         let limit = self.limit.unwrap_or(BETWEEN);
         if process.link.send(&Order::Open(Box::new(self.opening.clone()))).is_err() {
             return Err(ended(process).into());
@@ -160,6 +161,10 @@ impl Worker {
             let failure = match process.link.listen() {
                 Ok(Heard::Line(Report::Opened(about))) => {
                     return Ok(self.accept(process, *about)?);
+                }
+                Ok(Heard::Line(Report::Retrying)) => {
+                    begun = Instant::now();
+                    continue;
                 }
                 Ok(Heard::Line(Report::Incomplete(why))) => {
                     return Err(NotOpen::ForGood(NoWorker::Open(why)));
@@ -278,7 +283,7 @@ impl Crew for Worker {
                     let failure = ended(process);
                     return Ok(self.lost(watch.at, failure));
                 }
-                Ok(Heard::Line(Report::Opened(_) | Report::Incomplete(_))) => {
+                Ok(Heard::Line(Report::Opened(_) | Report::Incomplete(_) | Report::Retrying)) => {
                     let failure = garbled(process, "a machine in place of figures");
                     return Ok(self.lost(watch.at, failure));
                 }

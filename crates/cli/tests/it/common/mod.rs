@@ -1,9 +1,12 @@
 //! What tests of whole runs share: how one is started, waited for and read.
 
+// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -70,3 +73,30 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Builds a shared library out of C, in the folder `dir`.
+pub(crate) fn library(dir: &Path, name: &str, source: &str) -> PathBuf {
+    let (text, file) = (dir.join(format!("{name}.c")), dir.join(name));
+    fs::write(&text, source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O0", "-w", "-o"]).arg(&file).arg(&text);
+    let built = cc.output().expect("cc, with which Rust links, builds libraries for tests");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    file
+}
+
+/// What is done in a process of its own: this binary runs the test `name` alone, for which it finds
+/// `role` in the environment.
+pub(crate) fn again(name: &str, role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(ROLE, role);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// The role of this process, if [`again`] has started it.
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+const ROLE: &str = "PATHLINE_TEST_ROLE";

@@ -1,0 +1,100 @@
+//! What a rank opens, any of which may end or hang the process that opens it.
+
+use std::time::Duration;
+
+use pathline_schema::Via;
+use serde::{Deserialize, Serialize};
+
+use crate::args::LibraryArgs;
+use crate::probe::{self, Probe, ProbeError, TRANSPORT_TIMEOUT};
+
+/// Libraries that a rank opens in one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Component {
+    /// NVML and the GPU runtime.
+    Gpus,
+    /// The library behind a transport.
+    Transport(Via),
+}
+
+impl Component {
+    /// In words, for reasons and errors.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Gpus => "NVML and the GPU runtime",
+            Self::Transport(Via::Mpi | Via::MpiStaged) => "the MPI library",
+            Self::Transport(Via::Ccl) => "NCCL or RCCL",
+            Self::Transport(Via::Ucx) => "libucp",
+            Self::Transport(Via::Shm) => "shared memory",
+            Self::Transport(Via::Cma) => "copies by the kernel",
+            Self::Transport(Via::Xpmem) => "libxpmem",
+        }
+    }
+
+    /// What to do about one that ends processes.
+    pub(super) const fn way_out(self) -> &'static str {
+        match self {
+            Self::Transport(Via::Mpi | Via::MpiStaged) => {
+                "name another one in PATHLINE_MPI, or leave MPI out with PATHLINE_MPI=none"
+            }
+            Self::Transport(Via::Ccl) => "name another one in PATHLINE_NCCL",
+            Self::Transport(Via::Ucx) => "name another one in PATHLINE_UCX",
+            Self::Gpus => "`pathline doctor` shows which library it is",
+            Self::Transport(Via::Shm | Via::Cma | Via::Xpmem) => "see the kernel's log",
+        }
+    }
+}
+
+/// What ranks do without, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LeftOut(Vec<(Component, String)>);
+
+impl LeftOut {
+    /// Leaves it out. The first reason stays.
+    pub(super) fn add(&mut self, component: Component, why: impl Into<String>) {
+        if self.why(component).is_none() {
+            self.0.push((component, why.into()));
+        }
+    }
+
+    /// Leaves out what the other one does, too.
+    pub(super) fn extend(&mut self, other: &Self) {
+        other.0.iter().for_each(|(component, why)| self.add(*component, why));
+    }
+
+    /// Why it is left out; none if it is not. NCCL and RCCL need the GPU runtime.
+    pub(super) fn why(&self, component: Component) -> Option<&str> {
+        let direct = |wanted| self.0.iter().find(|(c, _)| *c == wanted).map(|(_, w)| w.as_str());
+        let needs_gpus = component == Component::Transport(Via::Ccl);
+        direct(component).or_else(|| needs_gpus.then(|| direct(Component::Gpus)).flatten())
+    }
+
+    /// Transports whose library ends or holds a process that opens it, each tried in a child of this
+    /// process, all at once. MPI is opened, and tried, only where a launcher has started ranks.
+    pub(super) fn broken_transports(
+        libraries: &LibraryArgs,
+        launched: bool,
+        limit: Option<Duration>,
+    ) -> Self {
+        let timeout = limit.map_or(TRANSPORT_TIMEOUT, |limit| limit.min(TRANSPORT_TIMEOUT));
+        let with_mpi = launched && std::env::var_os("PATHLINE_MPI").is_none_or(|v| v != "none");
+        let mut all = vec![(Probe::Ucx, Via::Ucx)];
+        all.extend(with_mpi.then_some((Probe::Mpi, Via::Mpi)));
+        let ask = |probe| probe::ask::<Result<String, String>>(probe, libraries, timeout);
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let started: Vec<_> =
+                all.iter().map(|&(probe, via)| (via, scope.spawn(move || ask(probe)))).collect();
+            started.into_iter().map(|(via, thread)| (via, thread.join())).collect()
+        });
+        let mut left_out = Self::default();
+        for (via, answer) in answers {
+            // Where no process can be started to try it, the rank itself finds out.
+            if let Ok(Err(ProbeError::Lost(why))) = answer {
+                let component = Component::Transport(via);
+                left_out.add(component, format!("opening {why}; {}", component.way_out()));
+            }
+        }
+        left_out
+    }
+}

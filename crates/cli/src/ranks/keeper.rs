@@ -1,0 +1,152 @@
+//! Keeps a rank that a launcher started in a child process. A library that ends or holds the child
+//! while it is opened costs a child, not the process that the launcher watches: the next child goes
+//! without that library.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
+
+use super::job::Place;
+use crate::args::LibraryArgs;
+use crate::say::errln;
+use crate::worker::{Heard, Output, Process};
+
+/// Starts of a rank: there are fewer libraries to leave out.
+const MOST_STARTS: u32 = 8;
+
+/// What a kept rank reports of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum KeptState {
+    /// The coordinator has it open its libraries.
+    Entered,
+    /// All ranks have opened theirs. A loss after this is the job's.
+    Complete,
+}
+
+/// How a rank ended that is not started again.
+enum RankEnd {
+    /// There is nothing more to do.
+    Done,
+    /// It has said why.
+    Failed,
+    /// It was ended; how.
+    Killed(String),
+}
+
+/// Looks after the rank whose place in the job this process has.
+pub(crate) struct Keeper {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Starts the rank, and looks after it on another thread until this is dropped.
+    ///
+    /// # Errors
+    /// No process can be started.
+    pub(crate) fn start(place: &Place, libraries: &LibraryArgs) -> Result<Self> {
+        let (place, args) = (place.clone(), command(libraries));
+        let first = begin(&place, &args, Output::Kept)
+            .context("rank 0 cannot be started; see `ulimit -u`")?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let look_after = move || {
+            let again = || begin(&place, &args, Output::Kept);
+            // The coordinator names a rank that it loses.
+            drop(look_after(first, &again, &|| stopped.load(Ordering::SeqCst)));
+        };
+        let thread = std::thread::Builder::new().name("keeper".into()).spawn(look_after)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has nothing left to look after.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Does the part of a rank other than the first in a launched job. False if it failed and has said so.
+///
+/// # Errors
+/// It was ended by a signal, or cannot be started.
+pub(crate) fn keep(place: &Place, libraries: &LibraryArgs) -> Result<bool> {
+    // The coordinator decides when work ends.
+    if let Err(error) = ctrlc::set_handler(|| {}) {
+        errln!("cannot leave signals to the run: {error}");
+    }
+    let args = command(libraries);
+    let again = || begin(place, &args, Output::Inherited);
+    let first = again().context("no rank can be started; see `ulimit -u`")?;
+    match look_after(first, &again, &|| false) {
+        RankEnd::Done => Ok(true),
+        RankEnd::Failed => Ok(false),
+        RankEnd::Killed(how) => Err(anyhow!("the process of this rank {how}")),
+    }
+}
+
+fn command(libraries: &LibraryArgs) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["rank".into(), "--kept".into()];
+    args.extend(libraries.flags());
+    args
+}
+
+/// Starts a rank that comes there. The place is no argument: others may read those, and be there first.
+fn begin(place: &Place, args: &[OsString], output: Output) -> io::Result<Process> {
+    let mut process = Process::start_with(args, &BTreeMap::new(), output)?;
+    process.link.send(place)?;
+    Ok(process)
+}
+
+/// Waits for the end of a rank, and starts it again as long as it is lost while libraries are opened.
+fn look_after(
+    mut process: Process,
+    again: &dyn Fn() -> io::Result<Process>,
+    stop: &dyn Fn() -> bool,
+) -> RankEnd {
+    for start in 1.. {
+        let mut state = None;
+        loop {
+            match process.link.listen() {
+                Ok(Heard::Line(now)) => state = Some(now),
+                Ok(Heard::Nothing) if stop() => {
+                    // One that still looks for its coordinator would do so for a minute; dropping
+                    // another one waits until it has given back what it has.
+                    if state.is_none() {
+                        process.kill();
+                    }
+                    return RankEnd::Done;
+                }
+                Ok(Heard::Nothing) if !process.has_ended() => {}
+                Ok(Heard::Nothing | Heard::End) | Err(_) => break,
+            }
+        }
+        let death = process.death();
+        if stop() {
+            return RankEnd::Done;
+        }
+        if state != Some(KeptState::Entered) || start >= MOST_STARTS {
+            return match death.code {
+                Some(0) => RankEnd::Done,
+                Some(_) => RankEnd::Failed,
+                None => RankEnd::Killed(death.text),
+            };
+        }
+        process = match again() {
+            Ok(process) => process,
+            Err(error) => return RankEnd::Killed(format!("cannot be started again ({error})")),
+        };
+    }
+    RankEnd::Done
+}
