@@ -89,7 +89,7 @@ struct NvLink {
 }
 
 /// A GPU of the node.
-struct Managed {
+struct ManagedGpu {
     /// Bus and device.
     pci: (u32, u32),
     links: Vec<NvLink>,
@@ -97,18 +97,18 @@ struct Managed {
 }
 
 /// What the library holds.
-struct World {
+struct ManagedNode {
     spec: Spec,
-    gpus: Vec<Managed>,
+    gpus: Vec<ManagedGpu>,
     /// Clocks of multiprocessors and of memory, MHz.
     clocks: (u32, u32),
     initialised: bool,
     calls: BTreeMap<&'static str, u64>,
 }
 
-static WORLD: Mutex<Option<World>> = Mutex::new(None);
+static WORLD: Mutex<Option<ManagedNode>> = Mutex::new(None);
 
-impl World {
+impl ManagedNode {
     /// The node that the environment describes; without GPUs where that cannot be read.
     fn new() -> Outcome<Self> {
         let node = Node::new(Api::Cuda);
@@ -132,7 +132,7 @@ impl World {
                 (0..links).map(move |_| NvLink { switch, mbps: mbps as u32 })
             })
         };
-        let gpus = node.gpus.iter().map(|gpu| Managed {
+        let gpus = node.gpus.iter().map(|gpu| ManagedGpu {
             pci: pci(&gpu.pci),
             links: links_of(gpu.index).collect(),
             host_link: gpu.host_link,
@@ -149,7 +149,7 @@ impl World {
         })
     }
 
-    fn gpu(&self, handle: Handle) -> Outcome<&Managed> {
+    fn gpu(&self, handle: Handle) -> Outcome<&ManagedGpu> {
         let gpu = handle.checked_sub(FIRST_HANDLE).and_then(|nth| self.gpus.get(nth));
         gpu.ok_or(INVALID_ARGUMENT)
     }
@@ -236,16 +236,16 @@ fn struck(name: &'static str) -> Outcome<Option<Blow>> {
     }
 }
 
-fn with<T>(body: impl FnOnce(&mut World) -> Outcome<T>) -> Outcome<T> {
+fn with<T>(body: impl FnOnce(&mut ManagedNode) -> Outcome<T>) -> Outcome<T> {
     let mut guard = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
     if guard.is_none() {
-        *guard = Some(World::new()?);
+        *guard = Some(ManagedNode::new()?);
     }
     guard.as_mut().map_or(Err(UNKNOWN), body)
 }
 
 /// The same, once the library is initialised.
-fn inside<T>(body: impl FnOnce(&World) -> Outcome<T>) -> Outcome<T> {
+fn inside<T>(body: impl FnOnce(&ManagedNode) -> Outcome<T>) -> Outcome<T> {
     with(|world| if world.initialised { body(world) } else { Err(UNINITIALIZED) })
 }
 
@@ -256,7 +256,7 @@ fn inside<T>(body: impl FnOnce(&World) -> Outcome<T>) -> Outcome<T> {
 unsafe fn store<T>(
     name: &'static str,
     out: *mut T,
-    body: impl FnOnce(&World) -> Outcome<T>,
+    body: impl FnOnce(&ManagedNode) -> Outcome<T>,
 ) -> i32 {
     let stored = struck(name).and_then(|blow| {
         if out.is_null() {
@@ -340,7 +340,7 @@ export! {
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlInit_v2() -> i32 {
-    let init = |world: &mut World| {
+    let init = |world: &mut ManagedNode| {
         if world.spec.no_permission {
             return Err(NO_PERMISSION);
         }

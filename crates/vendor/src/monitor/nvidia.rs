@@ -50,8 +50,8 @@ fn speed(generation: u32) -> Option<f64> {
     })
 }
 
-type Get = Option<Call<unsafe extern "C" fn(Handle, *mut u32) -> i32>>;
-type GetOf<T> = Option<Call<unsafe extern "C" fn(Handle, T, *mut u32) -> i32>>;
+type NumberCall = Option<Call<unsafe extern "C" fn(Handle, *mut u32) -> i32>>;
+type NumberOfCall<T> = Option<Call<unsafe extern "C" fn(Handle, T, *mut u32) -> i32>>;
 
 impl Device {
     /// All GPUs that NVML opens, by PCI address.
@@ -75,13 +75,13 @@ impl Device {
         device
     }
 
-    fn number(&self, function: Get) -> Option<u32> {
+    fn number(&self, function: NumberCall) -> Option<u32> {
         // SAFETY: the handle is NVML's own; stores one number.
         self.nvml.stored(function, |call, out| unsafe { call(self.handle, out) })
     }
 
     /// A number of a link, a clock or a sensor.
-    fn number_of<T: Copy>(&self, function: GetOf<T>, of: T) -> Option<u32> {
+    fn number_of<T: Copy>(&self, function: NumberOfCall<T>, of: T) -> Option<u32> {
         // SAFETY: the handle is NVML's own; stores one number.
         self.nvml.stored(function, |call, out| unsafe { call(self.handle, of, out) })
     }

@@ -205,12 +205,12 @@ table! {
 
 /// Functions that wrote behind what they were given. They are not called again.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Overruns(Arc<Mutex<BTreeSet<&'static str>>>);
+pub(super) struct OverrunLog(Arc<Mutex<BTreeSet<&'static str>>>);
 
 /// Those of this process's library, however often it is bound: for discovery, and for the monitor.
-static OVERRUNS: LazyLock<Overruns> = LazyLock::new(Overruns::default);
+static OVERRUNS: LazyLock<OverrunLog> = LazyLock::new(OverrunLog::default);
 
-impl Overruns {
+impl OverrunLog {
     fn lock(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,12 +222,12 @@ pub(super) struct Nvml {
     pub(super) api: Api,
     /// Version of the driver; empty if it does not say.
     pub(super) version: String,
-    overruns: Overruns,
+    overruns: OverrunLog,
 }
 
 impl Nvml {
     /// Starts what is bound. NVML counts its starts: a second one costs nothing.
-    pub(super) fn start(api: Api, overruns: Overruns) -> Result<Self, String> {
+    pub(super) fn start(api: Api, overruns: OverrunLog) -> Result<Self, String> {
         // SAFETY: takes nothing and may be called at any time.
         let code = unsafe { (api.init.at)() };
         if code != 0 {

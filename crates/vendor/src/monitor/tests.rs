@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use pathline_schema::{Gpu, GpuState, PcieLink};
 
-use super::nvml::{Api, FieldValue, Handle, NOT_SUPPORTED, Nvml, Overruns, PciInfo};
+use super::nvml::{Api, FieldValue, Handle, NOT_SUPPORTED, Nvml, OverrunLog, PciInfo};
 use super::{Found, Management};
 
 type Number = *mut u32;
@@ -190,7 +190,7 @@ fn bare(name: &str) -> Option<NonNull<c_void>> {
 
 fn start(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Result<Nvml, String> {
     // SAFETY: the functions of this file have the signatures of the table.
-    Nvml::start(unsafe { Api::bind(find) }?, Overruns::default())
+    Nvml::start(unsafe { Api::bind(find) }?, OverrunLog::default())
 }
 
 fn management(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Management {
