@@ -9,7 +9,7 @@ use pathline_hal::kernel;
 
 use crate::image;
 use crate::node::Handle;
-use crate::spec::Spec;
+use crate::spec::{Blow, Spec};
 
 const INVALID_INPUT: i32 = 3;
 const INVALID_PROGRAM: i32 = 4;
@@ -170,16 +170,30 @@ unsafe fn size_of(program: Handle, size: *mut usize, of: fn(&Program) -> usize) 
     0
 }
 
+/// Whether a function is to write behind what it is given.
+fn overruns(name: &str) -> bool {
+    let spec = Spec::from_env().unwrap_or_default();
+    spec.faults.iter().any(|fault| fault.call == name && fault.blow == Blow::Overruns)
+}
+
 /// # Safety
 /// `out` is null or has as much room as the size function of the same thing says.
-unsafe fn fetch(program: Handle, out: *mut c_char, of: fn(&Program) -> Vec<u8>) -> i32 {
-    let Some(found) = with(|programs| programs.get(&program).map(of)) else {
+unsafe fn fetch(
+    name: &'static str,
+    program: Handle,
+    out: *mut c_char,
+    of: fn(&Program) -> Vec<u8>,
+) -> i32 {
+    let Some(mut found) = with(|programs| programs.get(&program).map(of)) else {
         return INVALID_PROGRAM;
     };
     if out.is_null() {
         return INVALID_INPUT;
     }
-    // SAFETY: the caller's promise.
+    if overruns(name) {
+        found.push(0);
+    }
+    // SAFETY: the caller's promise, but for an overrun: undefined behaviour on order.
     unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out.cast(), found.len()) };
     0
 }
@@ -260,7 +274,7 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $log(program: Handle, out: *mut c_char) -> i32 {
             // SAFETY: the caller's promise.
-            unsafe { fetch(program, out, log) }
+            unsafe { fetch(stringify!($log), program, out, log) }
         }
         /// # Safety
         /// As of the vendor's function.
@@ -306,7 +320,7 @@ macro_rules! results {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $fetch(program: Handle, out: *mut c_char) -> i32 {
             // SAFETY: the caller's promise.
-            unsafe { fetch(program, out, $what) }
+            unsafe { fetch(stringify!($fetch), program, out, $what) }
         }
     )*};
 }

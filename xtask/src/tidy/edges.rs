@@ -51,10 +51,11 @@ const CRATES: &[Crate] = &[
             "message",
             "validate",
         ],
-        tests_use: &["stub"],
+        tests_use: &["stub", "guard"],
     },
-    // Never shipped: only tests may use it.
+    // Never shipped: only tests may use them.
     Crate { name: "stub", uses: &["schema", "hal", "flow", "sim"], tests_use: &[] },
+    Crate { name: "stub/guard", uses: &[], tests_use: &[] },
 ];
 
 /// Development tools beside the crates; nothing may use them.
@@ -168,18 +169,22 @@ fn workspace_dependencies(tree: &Tree) -> Vec<String> {
     table.map(|table| table.keys().cloned().collect()).unwrap_or_default()
 }
 
-/// Whether code, not a comment, has a path into a crate, or imports it whole.
+/// Whether code, not a comment, has a path into a crate, imports it whole, or loads the shared object
+/// that it is built as.
 fn names(source: &str, dependency: &str) -> bool {
     let name = dependency.replace('-', "_");
+    let loads = format!("built(\"{name}\")");
     let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
     code.into_iter().any(|line| {
-        line.match_indices(&name).any(|(at, _)| {
-            let (before, after) = (&line[..at], &line[at + name.len()..]);
-            let begins = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            let imports =
-                before.trim_end().ends_with("use") && after.trim_start().starts_with([';', 'a']);
-            begins && (after.starts_with("::") || imports)
-        })
+        let is_loaded = line.contains(&loads);
+        is_loaded
+            || line.match_indices(&name).any(|(at, _)| {
+                let (before, after) = (&line[..at], &line[at + name.len()..]);
+                let begins = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                let imports = before.trim_end().ends_with("use")
+                    && after.trim_start().starts_with([';', 'a']);
+                begins && (after.starts_with("::") || imports)
+            })
     })
 }
 
@@ -270,6 +275,8 @@ mod tests {
         );
         assert_eq!(found(lib, "").len(), 1);
         assert_eq!(found("use serde as s;\n", test), []);
+        // A shared object that tests load.
+        assert_eq!(found(lib, "fn f() { pathline_stub::built(\"proptest\"); }\n"), []);
         let bare = Tree::of([("Cargo.toml", root), ("crates/hal/Cargo.toml", "")]);
         let say = "no crate depends on serde; take it out";
         assert_eq!(unused(&bare), [Finding::new("Cargo.toml", 1, say)]);

@@ -6,6 +6,7 @@ mod command_line;
 mod environment;
 mod environments;
 mod fixtures;
+mod guarded;
 mod kernels;
 mod lost_libraries;
 mod model_ranks;

@@ -10,27 +10,37 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use pathline_schema::{Journal, Measured, Outcome, Verdict, World};
-use pathline_stub::{VARIABLE, Vendor, lay_out};
+use pathline_stub::{VARIABLE, Vendor, built, lay_out};
 use tempfile::TempDir;
 
 /// Libraries laid out, and a folder for what the program writes.
-struct Node {
+pub(crate) struct Node {
     folder: TempDir,
     vendor: Vendor,
     /// What the libraries are told.
     spec: String,
+    /// What the dynamic linker loads before them.
+    preloaded: Option<PathBuf>,
 }
 
 impl Node {
-    fn new(spec: &str) -> Self {
+    pub(crate) fn new(spec: &str) -> Self {
         Self::of(Vendor::Cuda, spec, &[])
     }
     fn of(vendor: Vendor, spec: &str, missing: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         lay_out(&folder.path().join("lib"), &[vendor], missing).unwrap();
-        Self { folder, vendor, spec: spec.to_owned() }
+        Self { folder, vendor, spec: spec.to_owned(), preloaded: None }
     }
-    fn path(&self, name: &str) -> PathBuf {
+    /// The same with libraries of others, every process of which runs under the allocator that finds
+    /// writes behind blocks.
+    pub(crate) fn guarded(vendor: Vendor, others: &[Vendor], spec: &str) -> Self {
+        let preloaded = Some(built("pathline_guard").unwrap());
+        let node = Self { preloaded, ..Self::of(vendor, spec, &[]) };
+        lay_out(&node.path("lib"), others, &[]).unwrap();
+        node
+    }
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
     fn pathline(&self, args: &[&str]) -> Output {
@@ -46,10 +56,11 @@ impl Node {
         let chosen = if self.vendor == Vendor::Cuda { "PATHLINE_CUDA" } else { "PATHLINE_HIP" };
         command.env(chosen, self.path("lib"));
         command.env(VARIABLE, &self.spec);
+        command.envs(self.preloaded.iter().map(|library| ("LD_PRELOAD", library)));
         command
     }
     /// Runs some cases; they end with that code.
-    fn run(&self, args: &[&str], code: i32) -> Journal {
+    pub(crate) fn run(&self, args: &[&str], code: i32) -> Journal {
         let out = self.path("run");
         let out_text = out.to_str().unwrap();
         let output = self.pathline(&[&["run", "--quiet", "--out", out_text], args].concat());
@@ -62,7 +73,7 @@ impl Node {
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
-fn measured(journal: &Journal) -> impl Iterator<Item = &Measured> {
+pub(crate) fn measured(journal: &Journal) -> impl Iterator<Item = &Measured> {
     journal
         .outcomes
         .iter()
@@ -79,7 +90,7 @@ fn rate(journal: &Journal, case: &str) -> f64 {
 }
 
 /// What was said of the one case of a run that did not end well.
-fn trouble(journal: &Journal) -> String {
+pub(crate) fn trouble(journal: &Journal) -> String {
     let said = |o: &Outcome| match o {
         Outcome::Measured(_) => None,
         Outcome::Skipped(skip) => Some(format!("skipped: {}", skip.why)),
@@ -133,8 +144,9 @@ fn doctor_names_the_library_of_gpu_direct() {
     assert!(doctor.contains("nvidia-fs"), "{doctor}");
 }
 
-const PAIR: &str = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB";
-const KERNEL: &str = "r0.gpu0.vram > r0.gpu1.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 1MiB";
+pub(crate) const PAIR: &str = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB";
+pub(crate) const KERNEL: &str =
+    "r0.gpu0.vram > r0.gpu1.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 1MiB";
 
 #[test]
 fn a_run_has_the_figures_of_the_model_and_does_not_pass_for_a_real_one() {
