@@ -47,6 +47,8 @@ pub(super) struct Aio {
     controls: Box<[Control]>,
     /// Addresses of those that were noted and not handed over.
     noted: Vec<u64>,
+    /// I/Os that were handed over and have not ended.
+    flying: u32,
     events: Box<[Event]>,
 }
 
@@ -69,7 +71,8 @@ impl Aio {
         };
         let controls = (0..blocks.slots).map(control).collect();
         let events = vec![Event::default(); slots].into_boxed_slice();
-        Ok(Self { context, controls, _blocks: blocks, noted: Vec::with_capacity(slots), events })
+        let noted = Vec::with_capacity(slots);
+        Ok(Self { context, controls, _blocks: blocks, noted, flying: 0, events })
     }
 
     fn submit(&mut self) -> io::Result<()> {
@@ -81,7 +84,10 @@ impl Aio {
                 libc::syscall(libc::SYS_io_submit, self.context, rest.len(), rest.as_ptr())
             };
             match code {
-                1.. => from += code as usize,
+                1.. => {
+                    from += code as usize;
+                    self.flying += code as u32;
+                }
                 _ => {
                     let error = io::Error::last_os_error();
                     match error.raw_os_error() {
@@ -125,19 +131,40 @@ impl Engine for Aio {
             }
             return Ok(());
         }
+        self.take(wait, ended)
+    }
+
+    fn settle(&mut self) -> u32 {
+        self.noted.clear();
+        let mut gone = Vec::new();
+        // A context that refuses the call is waited for by the one that ends it.
+        while self.flying > 0 && self.take(1, &mut gone).is_ok() {
+            gone.clear();
+        }
+        if self.flying > 0 {
+            self.destroy();
+        }
+        0
+    }
+}
+
+impl Aio {
+    /// Takes what has ended, at least so many.
+    fn take(&mut self, least: u32, ended: &mut Vec<Ended>) -> io::Result<()> {
         loop {
             // SAFETY: the kernel stores at most as many events as there is room for.
             let code = unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
                     self.context,
-                    libc::c_long::from(wait),
+                    libc::c_long::from(least),
                     self.events.len(),
                     self.events.as_mut_ptr(),
                     std::ptr::null::<libc::timespec>(),
                 )
             };
             if code >= 0 {
+                self.flying = self.flying.saturating_sub(code as u32);
                 let got = self.events.iter().take(code as usize);
                 ended.extend(got.map(|event| (event.data as u32, event.result as i32)));
                 return Ok(());
@@ -148,11 +175,20 @@ impl Engine for Aio {
             }
         }
     }
+
+    /// Ends the context. The call waits for what is in flight; later calls are refused.
+    fn destroy(&mut self) {
+        let context = std::mem::take(&mut self.context);
+        if context != 0 {
+            // SAFETY: made by io_setup, destroyed once.
+            unsafe { libc::syscall(libc::SYS_io_destroy, context) };
+        }
+        self.flying = 0;
+    }
 }
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // SAFETY: made by io_setup, destroyed once. It waits for what is in flight.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+        self.destroy();
     }
 }

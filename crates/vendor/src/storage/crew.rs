@@ -33,7 +33,7 @@ struct Round {
     /// What kernel threads had spent for the workers before.
     helpers: Helpers,
     /// Memory that the I/O uses, where this host allocated it.
-    _memory: Option<Arc<Mapping>>,
+    memory: Option<Arc<Mapping>>,
 }
 
 /// What threads look at.
@@ -86,6 +86,10 @@ impl Crew {
             };
             line.meet();
             let report = worker.round(&round.progress, ops, round.landing);
+            if report.abandoned {
+                // Never unmapped: the kernel may still write to it.
+                std::mem::forget(round.memory.clone());
+            }
             round.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
             drop(round);
             if self.done.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
@@ -248,7 +252,7 @@ impl Threads {
             progress: Progress::new(self.origin, workers),
             reports: Mutex::new(Vec::with_capacity(workers)),
             helpers: Helpers::now(&self.helped),
-            _memory: memory,
+            memory,
         }));
         Ok(())
     }

@@ -37,6 +37,11 @@ pub(super) trait Engine {
     /// Hands over what was noted and waits until `wait` I/Os have ended, which must be in flight.
     /// Puts those that have ended, at least so many, behind the others in `ended`.
     fn enter(&mut self, wait: u32, ended: &mut Vec<Ended>) -> io::Result<()>;
+    /// Waits until nothing is in flight, after something failed; what was noted only is forgotten. How
+    /// many I/Os could not be waited for: the kernel may still use their memory.
+    fn settle(&mut self) -> u32 {
+        0
+    }
     /// Whether kernel threads may do I/O in the worker's place.
     fn has_helpers(&self) -> bool {
         false

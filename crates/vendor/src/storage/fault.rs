@@ -92,6 +92,16 @@ pub(super) fn on(name: &str, path: &Path, error: &io::Error) -> CallError {
     call(name, path.display().to_string(), error)
 }
 
+/// An error after which so many I/Os cannot be waited for. The process is ended with their memory.
+pub(super) fn abandoned(error: CallError, lost: u32) -> CallError {
+    let reason = format!(
+        "{}; {lost} I/Os in flight could not be waited for, so their memory is kept until this process \
+         ends",
+        error.reason
+    );
+    CallError { severity: Severity::Sticky, reason, ..error }
+}
+
 /// An I/O of a block, read or written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {

@@ -8,6 +8,8 @@ mod facts;
 mod fault;
 mod gds;
 mod helpers;
+#[cfg(test)]
+mod in_flight_tests;
 mod own;
 mod place;
 mod recruit;

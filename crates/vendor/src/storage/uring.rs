@@ -4,8 +4,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use super::engine::{Blocks, Ended, Engine};
+use crate::clock;
 
 // Numbers of `linux/io_uring.h`.
 const SETUP_IOPOLL: u32 = 1 << 0;
@@ -30,6 +32,10 @@ const OFFSET_RINGS: i64 = 0;
 const OFFSET_SQES: i64 = 0x1000_0000;
 /// The most that one registered buffer may be.
 const LARGEST_BUFFER: u64 = 1 << 30;
+/// How often, and how far apart, a ring that refuses calls is asked for what is in flight: 10 s in all.
+/// Ends of most I/Os appear in it without a call.
+const SETTLE_TRIES: u32 = 1000;
+const SETTLE_PAUSE: Duration = Duration::from_millis(10);
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -172,6 +178,7 @@ pub(super) struct Uring {
     blocks: Blocks,
     /// Slots of one registered buffer.
     slots_a_buffer: u32,
+    sq_head: *const AtomicU32,
     sq_tail: *const AtomicU32,
     cq_head: *const AtomicU32,
     cq_tail: *const AtomicU32,
@@ -181,6 +188,11 @@ pub(super) struct Uring {
     completions: *const Completion,
     tail: u32,
     noted: u32,
+    /// Entries before the kernel took the first, and how many I/Os have ended, modulo 2^32.
+    first: u32,
+    reaped: u32,
+    /// Whether something in flight was given up on.
+    abandoned: bool,
     /// The number that the ring has among the registered ones of this thread.
     registered: Option<u32>,
     // Unmapped before the descriptor is closed.
@@ -244,6 +256,7 @@ impl Uring {
             flags: params.flags,
             slots_a_buffer: (LARGEST_BUFFER / u64::from(blocks.block)).clamp(1, 1 << 30) as u32,
             blocks,
+            sq_head: rings.word(params.sq.head)?,
             sq_tail: rings.word(params.sq.tail)?,
             cq_head: rings.word(params.cq.head)?,
             cq_tail: rings.word(params.cq.tail)?,
@@ -255,6 +268,9 @@ impl Uring {
             entries: sqes.at.cast(),
             tail: read(params.sq.tail)?,
             noted: 0,
+            first: read(params.sq.head)?,
+            reaped: 0,
+            abandoned: false,
             registered: None,
             _rings: rings,
             _sqes: sqes,
@@ -339,7 +355,57 @@ impl Uring {
             // SAFETY: as above.
             unsafe { (*self.cq_head).store(tail, Ordering::Release) };
         }
+        self.reaped = self.reaped.wrapping_add(count);
         count
+    }
+
+    /// Has the kernel refuse the number of the ring.
+    #[cfg(test)]
+    pub(super) fn refuse_calls(&mut self) {
+        self.registered = Some(u32::MAX >> 1);
+    }
+
+    /// Entries that the kernel has taken.
+    fn taken(&self) -> u32 {
+        // SAFETY: a word of the rings, which the kernel alone moves.
+        unsafe { (*self.sq_head).load(Ordering::Acquire) }
+    }
+
+    /// I/Os that the kernel has taken and that have not ended. By its own count: whatever a call
+    /// returned, this holds.
+    fn in_flight(&self) -> u32 {
+        self.taken().wrapping_sub(self.first).wrapping_sub(self.reaped)
+    }
+
+    /// Hands over what was noted and waits for the ends of `least` I/Os. How many were handed over.
+    #[inline]
+    fn call(&self, least: u32) -> io::Result<u32> {
+        let (fd, flag) = match self.registered {
+            Some(number) => (number.cast_signed(), ENTER_REGISTERED_RING),
+            None => (self.fd.as_raw_fd(), 0),
+        };
+        // With deferred work, ends are seen only by a call that asks for them.
+        let flags = flag | ENTER_GETEVENTS;
+        // SAFETY: entries name blocks of memory that the round holds until all have ended.
+        let code = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_enter,
+                fd,
+                self.noted,
+                least,
+                flags,
+                ptr::null::<libc::c_void>(),
+                0usize,
+            )
+        };
+        if code >= 0 {
+            return Ok(code as u32);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(0),
+            _ => Err(error),
+        }
     }
 }
 
@@ -392,39 +458,33 @@ impl Engine for Uring {
         unsafe { (*self.sq_tail).store(self.tail, Ordering::Release) };
         let mut got = 0;
         loop {
-            let (fd, flag) = match self.registered {
-                Some(number) => (number.cast_signed(), ENTER_REGISTERED_RING),
-                None => (self.fd.as_raw_fd(), 0),
-            };
-            // With deferred work, ends are seen only by a call that asks for them.
-            let flags = flag | ENTER_GETEVENTS;
-            let least = wait.saturating_sub(got);
-            // SAFETY: entries name blocks of memory that the round holds until all have ended.
-            let code = unsafe {
-                libc::syscall(
-                    libc::SYS_io_uring_enter,
-                    fd,
-                    self.noted,
-                    least,
-                    flags,
-                    ptr::null::<libc::c_void>(),
-                    0usize,
-                )
-            };
-            if code >= 0 {
-                self.noted -= (code as u32).min(self.noted);
-            } else {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => {}
-                    _ => return Err(error),
-                }
-            }
+            let taken = self.call(wait.saturating_sub(got))?;
+            self.noted -= taken.min(self.noted);
             got += self.reap(ended);
             if got >= wait && self.noted == 0 {
                 return Ok(());
             }
         }
+    }
+
+    fn settle(&mut self) -> u32 {
+        (self.tail, self.noted) = (self.taken(), 0);
+        // SAFETY: a word of the rings; entries behind it are not looked at.
+        unsafe { (*self.sq_tail).store(self.tail, Ordering::Release) };
+        let (mut gone, mut refused) = (Vec::new(), 0);
+        while self.in_flight() > 0 && refused < SETTLE_TRIES {
+            if self.call(1).is_err() {
+                // It may be the number that the kernel does not take. The descriptor is as good.
+                if self.registered.take().is_none() {
+                    clock::pause(SETTLE_PAUSE);
+                    refused += 1;
+                }
+            }
+            self.reap(&mut gone);
+            gone.clear();
+        }
+        self.abandoned = self.in_flight() > 0;
+        self.in_flight()
     }
 
     fn has_helpers(&self) -> bool {
@@ -439,7 +499,12 @@ impl Engine for Uring {
 }
 
 impl Drop for Uring {
+    /// A ring goes with nothing in flight, or with what it could not wait for: then the memory is kept
+    /// by whoever was told.
     fn drop(&mut self) {
+        if self.in_flight() > 0 && !self.abandoned {
+            self.settle();
+        }
         if let Some(number) = self.registered {
             let update = Update { offset: number, reserved: 0, data: 0 };
             let _ = register(&self.fd, UNREGISTER_RING_FDS, (&raw const update).cast(), 1);

@@ -30,6 +30,8 @@ pub(super) struct Report {
     pub(super) device: Histogram,
     pub(super) copy: Histogram,
     pub(super) calls: Vec<(&'static str, Calls)>,
+    /// Whether the kernel may still use the memory of the round.
+    pub(super) abandoned: bool,
 }
 
 /// Progress that all workers of a round see.
@@ -188,7 +190,11 @@ impl Worker {
         let mut report = Report { start, ..Report::default() };
         match outcome.and_then(|()| self.finish(progress, ops, &mut report)) {
             Ok(()) => {}
-            Err(error) => progress.fail(error),
+            Err(error) => {
+                let lost = self.settle();
+                report.abandoned = lost > 0;
+                progress.fail(if lost > 0 { fault::abandoned(error, lost) } else { error });
+            }
         }
         report.end = progress.origin.ns();
         let (user_then, system_then) = cpus::used();
@@ -198,6 +204,22 @@ impl Worker {
         (report.user, report.system) = (user_then - user, system_then - system);
         self.account(&mut report);
         report
+    }
+
+    /// Waits for what is in flight or copied, whose memory may be given back after the round. How many
+    /// I/Os could not be waited for.
+    fn settle(&mut self) -> u32 {
+        if let Some(staging) = self.staging.as_mut() {
+            for slot in self.copying.drain(..) {
+                // A copy that cannot be waited for has failed, or its context is lost with it.
+                let _ = staging.copier.wait(slot as usize);
+            }
+        }
+        let lost = self.engine.settle();
+        self.ready.clear();
+        self.pushed.clear();
+        self.ended.clear();
+        lost
     }
 
     /// Brings what was written to the device.
@@ -427,7 +449,7 @@ impl Worker {
             }
         }
         if let Err(error) = self.engine.enter(wait, &mut self.ended) {
-            // Nothing more is heard of what flies.
+            // The end of the round waits for what flies.
             *flying = 0;
             return Err(fault::on(self.engine.call(), &self.file, &error));
         }
