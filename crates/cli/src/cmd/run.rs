@@ -171,7 +171,8 @@ impl Start {
             stores: self.args.select.stores(),
             libraries: self.args.libraries.clone(),
             without: None,
-            overhead: Overhead::All,
+            // Where ranks have the GPUs, this process touches one only for a case that needs it.
+            overhead: if self.job.is_some() { Overhead::Host } else { Overhead::All },
             inject: self.args.inject.clone(),
         }
     }

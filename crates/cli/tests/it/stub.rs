@@ -274,6 +274,28 @@ fn a_run_reads_its_gpus_by_nvml_and_notes_a_write_behind_its_memory() {
     assert!(doctor.contains("warning: nvmlDeviceGetFieldValues of NVML"), "{doctor}");
 }
 
+const HOST_COPY: &str = "r0.numa0.paged > r0.numa0.paged by cpu@numa0[copy-plain-t1] x 1MiB";
+
+#[test]
+fn a_case_of_the_host_makes_no_context_on_a_gpu() {
+    // Another process holds all GPUs, as in the compute mode EXCLUSIVE_PROCESS.
+    let journal = Node::new("gpus=2,exclusive").run(&["--case", HOST_COPY, "--case", PAIR], 1);
+    let text = trouble(&journal);
+    assert!(text.contains("faulted") && text.contains("CUDA_ERROR_DEVICE_UNAVAILABLE"), "{text}");
+    let cases: Vec<String> = measured(&journal).map(|m| m.case.to_string()).collect();
+    assert_eq!(cases, [HOST_COPY]);
+}
+
+#[test]
+fn ranks_of_the_host_and_what_coordinates_them_make_no_context_on_a_gpu() {
+    let message = "r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 1MiB";
+    let cases = ["--case", message, "--case", HOST_COPY, "--ranks", "2"];
+    let journal = Node::new("gpus=2,crash=cuDevicePrimaryCtxRetain").run(&cases, 0);
+    assert_eq!((trouble(&journal).as_str(), journal.outcomes.len()), ("all measured", 2));
+    // A process that had died of it would have been followed by one that leaves GPUs alone.
+    assert_eq!(journal.begin.world, World::Simulated("stub".into()));
+}
+
 /// One case is struck, and what is said of it; the other, on other GPUs, is measured.
 fn costs_its_case(spec: &str, words: &[&str]) {
     let other = "r0.gpu2.vram > r0.gpu3.vram by dma@gpu2 x 1MiB";

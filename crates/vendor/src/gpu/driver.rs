@@ -15,7 +15,7 @@ use super::compiler::Compiler;
 use super::device::{self, Device};
 use super::dialect::{About, Dialect, Ends};
 use super::error::outcome;
-use super::gate::{self, Gates, SLOTS};
+use super::gate::{self, Gates, SLOTS, Slot};
 use super::kernels::Loaded;
 use super::memory::Blocks;
 use super::table::{Api, Batch, Handle, Status};
@@ -172,6 +172,30 @@ impl GpuDriver {
             .or_try(self.about().peers)
     }
 
+    /// The word of a gate, which it gets when it is first held. The context of a GPU is current.
+    fn gate_word(&self, call: &str, gate: GateId) -> Result<Slot> {
+        let mut gates = self.gates.borrow_mut();
+        if gates.is_unheld(gate.0) {
+            if !gates.ready() && gates.page == 0 {
+                // A word at a time: few gates are open at once, and signals are scarce.
+                match Some(())
+                    .filter(|()| gates.signals.len() < SLOTS as usize)
+                    .and_then(|()| self.dialect.signal_word())
+                {
+                    Some(word) => gates.adopt_signal(word),
+                    None if gates.signals.is_empty() => {
+                        gates.adopt(self.pinned(SLOTS * 4, Mem::Pinned, false, "gates")?);
+                    }
+                    None => {}
+                }
+            }
+            let full = || CallError::new(Severity::Exhausted, call, "gates", "too many at once");
+            gates.make(gate.0).ok_or_else(full)?;
+        }
+        let slot = gates.made.get(&gate.0).copied();
+        slot.ok_or_else(|| no_such(call, &format!("gate {}", gate.0)))
+    }
+
     /// A new stream of a GPU.
     pub(crate) fn new_stream(&self, gpu: u32) -> Result<Handle> {
         self.enter(self.api.stream_create.name, gpu)?;
@@ -322,34 +346,15 @@ impl Driver for GpuDriver {
     }
 
     fn gate_create(&self) -> Result<GateId> {
-        let mut gates = self.gates.borrow_mut();
-        if !gates.ready() && gates.page == 0 {
-            let first = self.opened().first().copied().unwrap_or(0);
-            self.enter("gate_create", first)?;
-            // A word at a time: few gates are open at once, and signals are scarce.
-            match Some(())
-                .filter(|()| gates.signals.len() < SLOTS as usize)
-                .and_then(|()| self.dialect.signal_word())
-            {
-                Some(word) => gates.adopt_signal(word),
-                None if gates.signals.is_empty() => {
-                    gates.adopt(self.pinned(SLOTS * 4, Mem::Pinned, false, "gates")?);
-                }
-                None => {}
-            }
-        }
         let id = self.id();
-        let full =
-            || CallError::new(Severity::Exhausted, "gate_create", "gates", "too many at once");
-        gates.make(id).ok_or_else(full)?;
+        self.gates.borrow_mut().create(id);
         Ok(GateId(id))
     }
     fn gate_hold(&self, gate: GateId, stream: StreamId) -> Result<()> {
         let name = "gate_hold";
-        let slot = self.gates.borrow().made.get(&gate.0).copied();
-        let slot = slot.ok_or_else(|| no_such(name, &format!("gate {}", gate.0)))?;
         let (gpu, stream) = self.stream(name, stream)?;
         let thing = || format!("a stream of gpu{gpu}");
+        let slot = self.gate_word(name, gate)?;
         if let Some(status) =
             self.dialect.wait_word(stream, slot.address, slot.opens_at, slot.signal)
         {
@@ -369,8 +374,8 @@ impl Driver for GpuDriver {
         self.outcome((call.name, code), &thing)
     }
     fn gate_release(&self, gate: GateId) -> Result<()> {
-        let slot = self.gates.borrow().made.get(&gate.0).copied();
-        slot.map(|s| s.open()).ok_or_else(|| no_such("gate_release", &format!("gate {}", gate.0)))
+        let opened = self.gates.borrow_mut().release(gate.0);
+        opened.ok_or_else(|| no_such("gate_release", &format!("gate {}", gate.0)))
     }
     fn gate_destroy(&self, gate: GateId) -> Result<()> {
         let gone = self.gates.borrow_mut().destroy(gate.0);
@@ -455,6 +460,7 @@ impl Drop for GpuDriver {
     fn drop(&mut self) {
         let gates: Vec<u64> = self.gates.borrow().made.keys().copied().collect();
         for gate in gates {
+            // One that no stream is held by holds nothing.
             let _ = self.gate_destroy(GateId(gate));
         }
         let streams: Vec<u64> = self.streams.borrow().keys().copied().collect();

@@ -28,9 +28,12 @@ impl Slot {
     }
 }
 
-/// Gates by number, and the words that serve them.
+/// Gates by number, and the words that serve them. A gate has no word until a stream is to wait for it:
+/// words are memory of a GPU's context, and cases of the host alone have gates as well.
 #[derive(Debug, Default)]
 pub(crate) struct Gates {
+    /// Gates without a word, and whether they have been opened.
+    unheld: BTreeMap<u64, bool>,
     /// The pinned page; 0 before the first gate, and where gates are signals.
     pub(crate) page: u64,
     /// Signals that were taken.
@@ -57,15 +60,38 @@ impl Gates {
         self.signals.push(address);
         self.free.push(Slot { address, opens_at: 0, signal: true });
     }
-    /// A word for a new gate, if one is left.
+    /// A new gate, without a word.
+    pub(crate) fn create(&mut self, id: u64) {
+        self.unheld.insert(id, false);
+    }
+    /// Whether a gate exists that has no word.
+    pub(crate) fn is_unheld(&self, id: u64) -> bool {
+        self.unheld.contains_key(&id)
+    }
+    /// A word for a gate that has none, if one is left.
     pub(crate) fn make(&mut self, id: u64) -> Option<()> {
         let slot = self.free.pop()?;
         // Waits compare as signed differences; a word that came around would confuse them.
-        self.made.insert(id, Slot { opens_at: slot.opens_at.wrapping_add(1), ..slot });
+        let slot = Slot { opens_at: slot.opens_at.wrapping_add(1), ..slot };
+        if self.unheld.remove(&id) == Some(true) {
+            slot.open();
+        }
+        self.made.insert(id, slot);
+        Some(())
+    }
+    /// Opens a gate.
+    pub(crate) fn release(&mut self, id: u64) -> Option<()> {
+        match self.unheld.get_mut(&id) {
+            Some(is_open) => *is_open = true,
+            None => self.made.get(&id)?.open(),
+        }
         Some(())
     }
     /// Opens a gate and takes its word back.
     pub(crate) fn destroy(&mut self, id: u64) -> Option<()> {
+        if self.unheld.remove(&id).is_some() {
+            return Some(());
+        }
         let slot = self.made.remove(&id)?;
         slot.open();
         // The word that was used longest ago is used next.
@@ -113,6 +139,24 @@ mod tests {
         let raw = Box::into_raw(Box::new(first));
         // SAFETY: fresh from a box; the gate is open, so it returns.
         unsafe { wait(raw.cast()) };
+    }
+
+    #[test]
+    fn a_gate_gets_its_word_when_it_is_held_and_is_open_if_it_was_opened() {
+        let mut words = vec![0u32; SLOTS as usize];
+        let mut gates = Gates::default();
+        (1..=3).for_each(|id| gates.create(id));
+        gates.release(1).unwrap();
+        gates.destroy(2).unwrap();
+        assert!(gates.destroy(2).is_none() && gates.release(2).is_none());
+        gates.adopt(words.as_mut_ptr() as u64);
+        (gates.make(1), gates.make(3)).0.unwrap();
+        let is_open = |id| {
+            let slot: Slot = gates.made[&id];
+            slot.word().load(Ordering::Relaxed) == slot.opens_at
+        };
+        assert_eq!((is_open(1), is_open(3)), (true, false));
+        assert!(!gates.is_unheld(1) && !gates.is_unheld(3));
     }
 
     #[test]
