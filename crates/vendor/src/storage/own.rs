@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -18,8 +18,9 @@ use crate::clock;
 
 const PREFIX: &str = "pathline-storage-";
 const MARKER: &str = "in-use";
-const FILES: [&str; 2] = ["read-", "write-"];
-/// What NFS and FUSE make of a file that is removed while somebody has it open.
+/// What the marker holds. A folder without it is none of this program's, whatever its name.
+const MARK: &[u8] = b"pathline storage folder\n";
+/// What NFS and FUSE make of a file that is removed while somebody has it open; a number follows.
 const HIDDEN: [&str; 2] = [".nfs", ".fuse_hidden"];
 /// How long such files are waited for: they go when the kernel has closed what was closed.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -67,12 +68,31 @@ fn prefix() -> String {
     format!("{PREFIX}{host}-")
 }
 
-impl Own {
-    /// Whether a file of that name was made here.
-    fn made(name: &str) -> bool {
-        FILES.iter().chain(&HIDDEN).any(|begin| name.starts_with(begin))
-    }
+/// Whether a folder of that name was made here: the number of a process and a count follow the prefix.
+fn is_folder_name(name: &str, prefix: &str) -> bool {
+    let numbers = name.strip_prefix(prefix).and_then(|rest| rest.split_once('-'));
+    numbers.is_some_and(|(process, count)| [process, count].into_iter().all(is_decimal))
+}
 
+/// Whether a file of that name was made in such a folder: `read-` with the seed of its pattern, `write-`
+/// with its number, or what a file system has made of one of them.
+fn is_file_name(name: &str) -> bool {
+    let number = |begin: &str| name.strip_prefix(begin);
+    number("write-").is_some_and(is_decimal)
+        || number("read-").is_some_and(is_hex)
+        || HIDDEN.iter().any(|begin| number(begin).is_some_and(is_hex))
+}
+
+fn is_decimal(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_hex(text: &str) -> bool {
+    let digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    !text.is_empty() && text.bytes().all(digit)
+}
+
+impl Own {
     /// Makes a folder in `parent`.
     pub(super) fn new(parent: &Path) -> Result<Self> {
         for n in 0..1000 {
@@ -137,7 +157,7 @@ impl Own {
             Err(error) => return Swept { unseen: Some(words(&error)), ..swept },
         };
         let ours = all.flatten().map(|entry| entry.path()).filter(|path| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+            path.file_name().is_some_and(|name| is_folder_name(&name.to_string_lossy(), &prefix))
         });
         for folder in ours {
             match sweep_one(&folder) {
@@ -171,18 +191,18 @@ fn at(folder: &Path) -> io::Result<OwnedFd> {
 /// Locks a folder's marker for as long as the process lives.
 fn mark(folder: &Path) -> io::Result<File> {
     let path = folder.join(MARKER);
-    let marker = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let mut marker = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     match flock(&marker, FlockOperation::NonBlockingLockExclusive) {
         // Without locks nobody can tell that it is in use, nor that it is not: it is left alone.
         Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
         Err(error) => return Err(error.into()),
     }
     // Locked, but perhaps after somebody had removed it.
-    if std::fs::symlink_metadata(&path)?.ino() == marker.metadata()?.ino() {
-        Ok(marker)
-    } else {
-        Err(io::ErrorKind::NotFound.into())
+    if std::fs::symlink_metadata(&path)?.ino() != marker.metadata()?.ino() {
+        return Err(io::ErrorKind::NotFound.into());
     }
+    marker.write_all(MARK)?;
+    Ok(marker)
 }
 
 /// Removes one if its process is gone. It holds nothing but files: a folder in it, or a file of
@@ -198,7 +218,7 @@ fn sweep_one(folder: &Path) -> Fate {
     };
     // Network file systems lock files that may be written to; where nothing may be written to any
     // more, it can be told all the same whether somebody holds it.
-    let marker = match open(true).or_else(|_| open(false)) {
+    let mut marker = match open(true).or_else(|_| open(false)) {
         Ok(marker) => marker,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Its process ended between two calls: only an empty folder can be its.
@@ -214,6 +234,16 @@ fn sweep_one(folder: &Path) -> Fate {
             return Fate::Stays(format!("whether it is in use cannot be told: flock: {why}"));
         }
     }
+    let mut mark = Vec::new();
+    match Read::by_ref(&mut marker).take(MARK.len() as u64 + 1).read_to_end(&mut mark) {
+        Ok(_) if mark == MARK => {}
+        Ok(_) => {
+            return Fate::Stays(format!(
+                "its {MARKER} lacks the mark of this program; remove it by hand if it is not needed"
+            ));
+        }
+        Err(error) => return Fate::Stays(words(&error)),
+    }
     let all = match std::fs::read_dir(folder) {
         Ok(all) => all,
         Err(error) => return Fate::Stays(words(&error)),
@@ -221,7 +251,7 @@ fn sweep_one(folder: &Path) -> Fate {
     for entry in all.flatten() {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         if is_file
-            && Own::made(&entry.file_name().to_string_lossy())
+            && is_file_name(&entry.file_name().to_string_lossy())
             && let Err(error) = std::fs::remove_file(entry.path())
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -245,7 +275,8 @@ fn once_empty(
         let mut names = std::fs::read_dir(folder).into_iter().flatten().flatten();
         names.all(|entry| {
             let name = entry.file_name();
-            HIDDEN.iter().any(|begin| name.to_string_lossy().starts_with(begin))
+            let name = name.to_string_lossy();
+            HIDDEN.iter().any(|begin| name.starts_with(begin)) && is_file_name(&name)
         })
     };
     let mut outcome = remove();
@@ -344,8 +375,9 @@ mod tests {
         let foreign = dir.path().join(format!("{PREFIX}elsewhere.example-1-0"));
         for folder in [&gone, &foreign] {
             std::fs::create_dir(folder).unwrap();
-            std::fs::write(folder.join(MARKER), "").unwrap();
+            std::fs::write(folder.join(MARKER), MARK).unwrap();
             std::fs::write(folder.join("write-0"), [0; 4096]).unwrap();
+            std::fs::write(folder.join(".nfs00000000000a1f3c00000002"), "").unwrap();
         }
         // A link of such a name is no folder of this program.
         let victim = tempfile::tempdir().unwrap();
@@ -356,5 +388,55 @@ mod tests {
         assert_eq!((swept.removed.as_slice(), swept.left.len()), (std::slice::from_ref(&gone), 0));
         assert!(!gone.exists() && foreign.join("write-0").exists());
         assert!(victim.path().join("write-0").exists() && link.exists());
+    }
+
+    #[test]
+    fn users_files_in_folders_of_such_a_name_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |folder: &str, marker: Option<&[u8]>, files: &[&str]| {
+            let folder = dir.path().join(format!("{}{folder}", prefix()));
+            std::fs::create_dir(&folder).unwrap();
+            if let Some(marker) = marker {
+                std::fs::write(folder.join(MARKER), marker).unwrap();
+            }
+            for file in files {
+                std::fs::write(folder.join(file), "mine").unwrap();
+            }
+            folder
+        };
+        // Names that only look like it, an empty folder among them.
+        let others = [
+            make("results", Some(MARK), &["write-0"]),
+            make("2024-backup", Some(MARK), &["write-0"]),
+            make("7-0-old", Some(MARK), &["write-0"]),
+            make("notes", None, &[]),
+        ];
+        // The name is right, and the marker is somebody's file, or not there.
+        let unmarked = [
+            make("1-0", Some(b""), &["write-0"]),
+            make("1-1", Some(b"pathline storage folder\nand more"), &["read-5eed"]),
+            make("1-2", None, &["write-0"]),
+        ];
+        // What is marked holds other files as well.
+        let mixed = make(
+            "2-0",
+            Some(MARK),
+            &["read-me.txt", "write-up.docx", "read-", "write-1a", ".nfs-notes", "read-5eed"],
+        );
+        let swept = Own::sweep(dir.path());
+        assert_eq!(swept.removed, Vec::<PathBuf>::new());
+        let left: Vec<&PathBuf> = swept.left.iter().map(|(folder, _)| folder).collect();
+        assert_eq!(left.len(), 4, "{swept:?}");
+        assert!(unmarked.iter().chain([&mixed]).all(|folder| left.contains(&folder)));
+        let mine = |folder: &Path, file: &str| {
+            std::fs::read(folder.join(file)).is_ok_and(|bytes| bytes == b"mine")
+        };
+        assert!(others[..3].iter().all(|folder| mine(folder, "write-0")) && others[3].exists());
+        assert!(mine(&unmarked[0], "write-0") && mine(&unmarked[1], "read-5eed"));
+        assert!(mine(&unmarked[2], "write-0"));
+        for file in ["read-me.txt", "write-up.docx", "read-", "write-1a", ".nfs-notes"] {
+            assert!(mine(&mixed, file), "{file}");
+        }
+        assert!(!mixed.join("read-5eed").exists());
     }
 }
