@@ -19,7 +19,7 @@ use pathline_schema::{
 use crate::clock::{LiveClock, Origin};
 use crate::conditions::Probe;
 use crate::gate::{Barrier, StartLine};
-use crate::gpu::{About, Runtime};
+use crate::gpu::{About, GpuDriver, Runtime};
 use crate::memory::{self, Chain, Mapping, Memory};
 use crate::storage::{Asked, Crew, LiveStorage};
 use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
@@ -58,12 +58,16 @@ pub fn open_with(mut topology: Topology, runtime: Runtime, stores: &[Asked]) -> 
     match runtime.open(Rc::clone(&host.memory)) {
         Ok(Some(gpu)) => {
             let infos = gpu.infos();
+            if infos.is_empty() {
+                // A driver of no devices would be asked for gates, which the host has as well.
+                without = Some(no_device(&gpu));
+            }
             complete(&mut topology, &infos, gpu.about());
             // A library over another one that stands in is told by the names of its GPUs.
             if stands_in || infos.iter().any(|i| i.name.starts_with(STAND_IN_NAME)) {
                 world = World::Simulated("stub".into());
             }
-            driver = Some(Box::new(gpu));
+            driver = (!infos.is_empty()).then(|| Box::new(gpu) as Box<dyn Driver>);
         }
         Ok(None) => {}
         Err(error) => without = Some(error.to_string()),
@@ -72,6 +76,12 @@ pub fn open_with(mut topology: Topology, runtime: Runtime, stores: &[Asked]) -> 
     let monitor = driver.as_ref().and_then(|_| watch());
     let machine = Machine { world, monitor, ..assemble(topology, origin, host, driver, stores) };
     Opened { machine, without }
+}
+
+/// That a runtime works and has nothing to work with.
+fn no_device(gpu: &GpuDriver) -> String {
+    let (count, visible) = (gpu.api.device_count.name, gpu.about().visible);
+    format!("{count} succeeds and lists no GPU; see {visible}")
 }
 
 /// The machine that this process runs on, without its GPUs. `topology` says which CPUs belong to

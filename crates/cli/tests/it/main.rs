@@ -2,6 +2,7 @@
 
 mod common;
 
+mod broken_libraries;
 mod command_line;
 mod environment;
 mod environments;
