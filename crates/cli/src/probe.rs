@@ -20,11 +20,9 @@ pub(crate) const TRANSPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a child can be asked; each opens the libraries that its answer needs, and no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Probe {
-    /// The MPI library that would be taken, not initialised: `Result<String, String>`, its version
-    /// and file, or why there is none.
+    /// The MPI library that would be taken, not initialised: a `LibraryReport`.
     Mpi,
-    /// The UCX library that would be taken: `Result<String, String>`, its version and file, or why
-    /// there is none.
+    /// The UCX library that would be taken: a `LibraryReport`.
     Ucx,
 }
 
@@ -99,15 +97,7 @@ pub(crate) fn run(probe: Probe, _libraries: &LibraryArgs) -> Result<()> {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut link = Link::from_standard_input()?;
     match probe {
-        Probe::Mpi => {
-            let found = mpi_library(None);
-            let answer = match (&found.path, found.tried.last()) {
-                (Some(path), _) => Ok(format!("{} ({})", found.version, path.display())),
-                (None, Some(tried)) => Err(format!("{}: {}", tried.place.display(), tried.why)),
-                (None, None) => Err("it was not found".to_owned()),
-            };
-            reply(&mut link, &answer)
-        }
+        Probe::Mpi => reply(&mut link, &mpi_library(None)),
         Probe::Ucx => reply(&mut link, &ucx_library()),
     }
 }

@@ -12,7 +12,6 @@ mod credentials;
 mod files;
 mod gate;
 mod gpu;
-mod library;
 mod limits;
 mod live;
 mod loops;
@@ -32,13 +31,13 @@ pub use ccl::{CclAsked, open_ccl};
 pub use cpus::keep_to_share;
 pub use credentials::{PeerCredentials, peer_credentials};
 pub use gpu::{
-    Asked, COMPILE_COMMAND, Compile, Family, Runtime, beside, other_runtime, runtime,
-    serve_compilations, writable,
+    Asked, COMPILE_COMMAND, Compile, Family, Runtime, collectives_library,
+    other_runtime, runtime, serve_compilations, writable,
 };
-pub use library::{Found, Tried};
 pub use live::{Opened, live, live_with, open, open_with};
 pub use monitor::{Management, management};
 pub use mpi::{Launched, MpiFacts, MpiPort, launched, mpi_launchers, mpi_library, open_mpi};
+pub use pathline_dylib::{LibraryReport, TriedPlace};
 pub use ports::{OpenedPort, PortContext, ports, ucx_library};
 pub use shm::{MeetingRoom, SharedMeeting, cma_port, shm_port, xpmem_port};
-pub use verbs::rdma_devices;
+pub use verbs::rdma_library;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use pathline_dylib::LibraryReport;
 use pathline_hal::{Machine, Port};
 use pathline_schema::{Rank, Via};
 
@@ -45,17 +46,17 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// the ranks gives a step a little more, so that what hangs is named by who knows it.
 const ANSWERED: Duration = Duration::from_secs(12);
 
-/// The UCX library that would be taken, without anything being started; or why there is none.
-///
-/// # Errors
-/// Where it was looked for, and the way out.
-pub fn ucx_library() -> Result<String, String> {
-    open_ucx().map(|port| port.library())
+/// The UCX library that would be taken, without anything being started.
+pub fn ucx_library() -> LibraryReport {
+    ucx::library(named_ucx().as_deref())
+}
+
+fn named_ucx() -> Option<PathBuf> {
+    std::env::var_os("PATHLINE_UCX").map(PathBuf::from)
 }
 
 fn open_ucx() -> Result<ucx::UcxPort, String> {
-    let named = std::env::var_os("PATHLINE_UCX").map(PathBuf::from);
-    ucx::open(named.as_deref())
+    ucx::open(named_ucx().as_deref())
 }
 
 fn open<'m>(via: Via, context: &PortContext<'m>) -> OpenedPort<'m> {

@@ -10,10 +10,11 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
+use pathline_dylib::{
+    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, announce_in, find,
+};
 use pathline_hal::{CallError, RegionId, Registrar, Result};
 use pathline_schema::{Bytes, Nic, Severity, Topology, Unit};
-
-use crate::library::Library;
 
 /// A pointer that the library hands out.
 type Handle = usize;
@@ -24,8 +25,6 @@ const ASKED: &str = "PATHLINE_RDMA";
 /// `IBV_ACCESS_REMOTE_WRITE`, `IBV_ACCESS_REMOTE_READ`.
 const ACCESS: c_int = 1 | 2 | 4;
 
-const NAME: &str = "libibverbs.so.1";
-const WAY_OUT: &str = "install rdma-core (Debian's libibverbs1 and ibverbs-providers)";
 const REGISTER: &str = "ibv_reg_mr";
 const REGISTER_DMABUF: &str = "ibv_reg_dmabuf_mr";
 const DEREGISTER: &str = "ibv_dereg_mr";
@@ -70,6 +69,24 @@ functions! {
     deregister = "ibv_dereg_mr": unsafe extern "C" fn(Handle) -> c_int;
 }
 
+const NAMES: [&str; 1] = ["libibverbs.so.1"];
+
+/// The library, and how the search went.
+fn search() -> (Option<Api>, LibraryReport) {
+    let spec = LibrarySpec {
+        what: "libibverbs",
+        costs: "what registration with an adapter costs is not measured",
+        way_out: "install rdma-core (Debian's libibverbs1 and ibverbs-providers)",
+        names: LibraryNames::Exact(&NAMES),
+        places: vec![SearchPlace::LinkerPath, SearchPlace::Linker],
+        ..LibrarySpec::default()
+    };
+    find(&spec, |library| {
+        let value = Api::bind(library)?;
+        Ok(BoundLibrary { value, version: String::new(), number: None })
+    })
+}
+
 /// A device that is open, with a domain of its own that regions belong to.
 #[derive(Debug, Clone, Copy)]
 struct Device {
@@ -95,26 +112,29 @@ impl Verbs {
     /// # Errors
     /// Why it is of no use, and the way out.
     pub(crate) fn open(topology: &Topology) -> std::result::Result<Self, String> {
-        let usable = |library: Library| {
-            let api = Api::bind(&library)?;
-            Ok::<_, String>((api, library.path))
+        let (api, report) = search();
+        let (Some(api), Some(path)) = (api, report.path) else {
+            let why = report.tried.last().map_or("it was not found", |tried| tried.why.as_str());
+            return Err(format!("no {} is of use: {why}; {}", NAMES[0], report.way_out));
         };
-        let (api, path) = Library::open(NAME.as_ref())
-            .and_then(usable)
-            .map_err(|why| format!("no {NAME} is of use: {why}; {WAY_OUT}"))?;
-        Ok(Self {
+        Ok(Self::over(api, path, topology))
+    }
+
+    fn over(api: Api, path: PathBuf, topology: &Topology) -> Self {
+        Self {
             api,
             path,
             nics: topology.nics.clone(),
             homes: topology.gpus.iter().filter_map(|g| Some((g.index, g.numa?))).collect(),
             opened: RefCell::default(),
             regions: RefCell::default(),
-        })
+        }
     }
 
     /// Calls `look` with the name of each device until it gives something.
     fn each<T>(&self, mut look: impl FnMut(&str, Handle) -> Option<T>) -> Option<T> {
         let mut count = 0;
+        announce_in(&self.path, "ibv_get_device_list");
         // SAFETY: one number is stored.
         let list = unsafe { (self.api.list)(&raw mut count) };
         if list.is_null() {
@@ -122,6 +142,7 @@ impl Verbs {
         }
         let mut found = None;
         for nth in 0..usize::try_from(count).unwrap_or(0) {
+            announce_in(&self.path, "ibv_get_device_name");
             // SAFETY: the list has so many devices; the name of each is a C string in it.
             let (device, name) = unsafe {
                 let device = *list.add(nth);
@@ -325,15 +346,15 @@ impl Drop for Verbs {
     }
 }
 
-/// libibverbs and the RDMA devices of this machine, in words; or why there are none.
-///
-/// # Errors
-/// Why the library is not found, and the way out.
-pub fn rdma_devices() -> std::result::Result<String, String> {
-    let verbs = Verbs::open(&Topology::default())?;
-    let names = verbs.names();
-    let devices = if names.is_empty() { "no RDMA device".to_owned() } else { names.join(", ") };
-    Ok(format!("libibverbs: {devices} ({})", verbs.path.display()))
+/// libibverbs, and in the place of its version the RDMA devices of this machine.
+pub fn rdma_library() -> LibraryReport {
+    let (api, mut report) = search();
+    if let (Some(api), Some(path)) = (api, report.path.clone()) {
+        let names = Verbs::over(api, path, &Topology::default()).names();
+        report.version =
+            if names.is_empty() { "no RDMA device".to_owned() } else { names.join(", ") };
+    }
+    report
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use anyhow::Result;
 use pathline_hal::{Machine, conformance};
 use pathline_vendor::storage::{direct_library, without_rings};
 use pathline_vendor::{
-    Found, Opened, Runtime, beside, management, mpi_library, other_runtime, rdma_devices, runtime,
-    ucx_library, writable,
+    LibraryReport, Opened, Runtime, collectives_library, management, mpi_library,
+    other_runtime, rdma_library, runtime, ucx_library, writable,
 };
 
 use super::Exit;
@@ -55,8 +55,9 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
     Ok(if failed || missing || unmeasured { Exit::Wrong } else { Exit::Fine })
 }
 
-fn library(found: &Found, brief: bool) {
+fn library(found: &LibraryReport, brief: bool) {
     match &found.path {
+        Some(path) if found.version.is_empty() => outln!("{}: {}", found.what, path.display()),
         Some(path) => outln!("{}: {} ({})", found.what, found.version, path.display()),
         None => outln!("{}: not found", found.what),
     }
@@ -93,24 +94,13 @@ fn others(runtime: &Runtime) {
         }
         None => outln!("{}: not found; not needed here", other.what),
     }
-    for (name, file) in beside() {
-        match file {
-            Some(file) => outln!("{name}: {}", file.display()),
-            None => outln!("{name}: not found"),
-        }
-    }
+    library(&collectives_library(runtime), true);
 }
 
 /// Libraries that carry bytes between processes: a line each, since runs of one process need none.
 fn between() {
-    library(&mpi_library(None), true);
-    match ucx_library() {
-        Ok(found) => outln!("{found}"),
-        Err(why) => outln!("UCX: not found: {why}"),
-    }
-    match rdma_devices() {
-        Ok(found) => outln!("{found}"),
-        Err(why) => outln!("libibverbs: not found: {why}"),
+    for found in [mpi_library(None), ucx_library(), rdma_library()] {
+        library(&found, true);
     }
 }
 

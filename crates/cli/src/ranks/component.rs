@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pathline_schema::Via;
+use pathline_vendor::LibraryReport;
 use serde::{Deserialize, Serialize};
 
 use crate::args::LibraryArgs;
@@ -81,7 +82,7 @@ impl LeftOut {
         let with_mpi = launched && std::env::var_os("PATHLINE_MPI").is_none_or(|v| v != "none");
         let mut all = vec![(Probe::Ucx, Via::Ucx)];
         all.extend(with_mpi.then_some((Probe::Mpi, Via::Mpi)));
-        let ask = |probe| probe::ask::<Result<String, String>>(probe, libraries, timeout);
+        let ask = |probe| probe::ask::<LibraryReport>(probe, libraries, timeout);
         let answers: Vec<_> = std::thread::scope(|scope| {
             let started: Vec<_> =
                 all.iter().map(|&(probe, via)| (via, scope.spawn(move || ask(probe)))).collect();

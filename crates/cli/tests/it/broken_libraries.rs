@@ -91,6 +91,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The first half of a library that is whole: the linker maps it, and touching the rest is SIGBUS.
+fn half_of_a_library() -> Vec<u8> {
+    let libc =
+        ["/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6", "/lib64/libc.so.6"];
+    let whole = libc.iter().find_map(|path| fs::read(path).ok()).expect("libc where Linux has it");
+    whole[..whole.len() / 2].to_vec()
+}
+
 #[test]
 fn a_hip_runtime_that_lists_no_gpu_leaves_the_host() {
     let node = Node::new();
@@ -108,4 +116,39 @@ fn a_hip_runtime_that_lists_no_gpu_leaves_the_host() {
     assert!(matches!(&outcomes[..], [Outcome::Measured(_)]), "{outcomes:?}");
     let doctor = text(&node.pathline(&["doctor"], &[("PATHLINE_HIP", &hip)]).stdout);
     assert!(doctor.contains("hipGetDeviceCount succeeds and lists no GPU"), "{doctor}");
+}
+
+#[test]
+fn a_library_that_is_cut_off_or_no_plain_file_is_not_opened_by_its_name() {
+    for (what, why) in [("half", "cut off: "), ("fifo", "no plain file but a FIFO")] {
+        let node = Node::new();
+        // All of these are found by the linker, under their bare names.
+        let names =
+            ["libmpi.so.12", "libmpi_abi.so.1", "libibverbs.so.1", "libucp.so.0", "libcufile.so.0"];
+        for name in names {
+            let path = node.path("lib").join(name);
+            match what {
+                "half" => fs::write(path, half_of_a_library()).unwrap(),
+                _ => assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
+            }
+        }
+        let output = node.pathline(&["doctor"], &[]);
+        let doctor = text(&output.stdout);
+        assert!(
+            output.status.code().is_some_and(|code| code < 2),
+            "{doctor}{}",
+            text(&output.stderr)
+        );
+        for name in names {
+            let refused = format!("not {}: {why}", node.path("lib").join(name).display());
+            assert!(doctor.contains(&refused), "{refused}\n{doctor}");
+        }
+        // A rank of a launcher opens MPI, whose library ends no process.
+        let out = node.path("run");
+        let case = "r0.numa0.huge > r1.numa0.huge by shm@numa0[ping,memcpy+memcpy] x 8B";
+        let args =
+            ["run", "--quiet", "--ranks", "2", "--case", case, "--out", out.to_str().unwrap()];
+        let output = node.pathline(&args, &[]);
+        assert_eq!(output.status.code(), Some(0), "{what}: {}", text(&output.stderr));
+    }
 }

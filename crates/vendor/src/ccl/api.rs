@@ -7,7 +7,7 @@ use pathline_schema::Severity;
 
 use crate::gpu::dialect::Family;
 use crate::gpu::table::{Handle, Symbol, both, table};
-use crate::library::Library;
+use pathline_dylib::Library;
 
 /// `ncclUniqueId`, which is passed by value: a structure and not a pointer.
 #[repr(C)]

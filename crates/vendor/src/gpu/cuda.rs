@@ -11,7 +11,7 @@ use pathline_schema::{Mem, Severity};
 use super::copier::Hands;
 use super::dialect::{About, Attributes, Dialect, Ends, Family, Refusal};
 use super::table::{Api, Batch, CopyAttributes, Handle, Status, Symbol, nvidia, table};
-use crate::library::Library;
+use pathline_dylib::{Library, announce_in};
 
 table!(
     /// What CUDA has in its own way.
@@ -117,7 +117,12 @@ pub(crate) fn load(library: &Library) -> Result<(Api, Cuda, i32), String> {
         };
         (name, find())
     };
-    let version = look(DRIVER_VERSION.nvidia).1.map_or(0, driver_version);
+    announce_in(&library.path, "cuGetProcAddress");
+    let version = look(DRIVER_VERSION.nvidia).1.map_or(0, |at| {
+        announce_in(&library.path, DRIVER_VERSION.nvidia.0);
+        driver_version(at)
+    });
+    announce_in(&library.path, "cuGetProcAddress");
     // Asked for a version that it does not have, a driver gives the newest that it has, which may
     // take other arguments.
     let find = |symbol: Symbol| match symbol.nvidia {

@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char};
 
-use pathline_hal::{DeviceInfo, Result};
+use pathline_dylib::announce;
+use pathline_hal::{CallError, DeviceInfo, Result};
 use pathline_schema::{Bytes, Rate};
 
 use super::dialect::Dialect;
@@ -24,13 +25,22 @@ pub(crate) struct Device {
     pub(crate) concurrent: bool,
 }
 
+/// More than any host has.
+const MOST_GPUS: i32 = 1024;
+
 /// All GPUs by PCI address, which is how discovery numbers them; the runtime's own order depends on
 /// CUDA_DEVICE_ORDER and the like.
 pub(crate) fn all(api: &Api, dialect: &dyn Dialect) -> Result<Vec<Device>> {
     let mut count = 0;
+    announce(api.device_count.name);
     // SAFETY: stores one number.
     let code = unsafe { (api.device_count.at)(&raw mut count) };
     outcome(dialect, (api.device_count.name, code), &|| "this machine".into())?;
+    if !(0..=MOST_GPUS).contains(&count) {
+        let reason = format!("it counts {count} GPUs");
+        return Err(CallError::unsupported(api.device_count.name, "this machine", reason)
+            .or_try("reinstall the runtime: its library is broken, or is another one"));
+    }
     let mut devices = (0..count).map(|nth| one(api, dialect, nth)).collect::<Result<Vec<_>>>()?;
     devices.sort_by(|a, b| a.info.pci.cmp(&b.info.pci));
     for (index, device) in (0..).zip(&mut devices) {
@@ -44,17 +54,20 @@ type Text = Call<unsafe extern "C" fn(*mut c_char, i32, i32) -> i32>;
 fn one(api: &Api, dialect: &dyn Dialect, nth: i32) -> Result<Device> {
     let thing = || format!("device {nth}");
     let mut handle = 0;
+    announce(api.device_get.name);
     // SAFETY: stores one number.
     let code = unsafe { (api.device_get.at)(&raw mut handle, nth) };
     outcome(dialect, (api.device_get.name, code), &thing)?;
     let attribute = |which: i32| -> Result<i32> {
         let mut value = 0;
+        announce(api.device_attribute.name);
         // SAFETY: stores one number.
         let code = unsafe { (api.device_attribute.at)(&raw mut value, which, handle) };
         outcome(dialect, (api.device_attribute.name, code), &thing).map(|()| value)
     };
     let text = |call: &Text| {
         let mut text = [0 as c_char; 256];
+        announce(call.name);
         // SAFETY: stores a C string of at most 255 bytes.
         let code = unsafe { (call.at)(text.as_mut_ptr(), 255, handle) };
         outcome(dialect, (call.name, code), &thing)?;
@@ -62,6 +75,7 @@ fn one(api: &Api, dialect: &dyn Dialect, nth: i32) -> Result<Device> {
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     };
     let mut memory = 0;
+    announce(api.device_total.name);
     // SAFETY: stores one number.
     let code = unsafe { (api.device_total.at)(&raw mut memory, handle) };
     outcome(dialect, (api.device_total.name, code), &thing)?;

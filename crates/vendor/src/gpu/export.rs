@@ -9,7 +9,7 @@ use pathline_schema::{Bytes, Mem, Severity};
 
 use super::dialect::Family;
 use super::driver::GpuDriver;
-use crate::library::Library;
+use pathline_dylib::Library;
 
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`, `hipMemRangeHandleTypeDmaBufFd`.
 const DMABUF: i32 = 1;

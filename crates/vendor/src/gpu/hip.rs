@@ -9,7 +9,7 @@ use pathline_schema::{Mem, Severity};
 use super::copier::Hands;
 use super::dialect::{About, Attributes, Dialect, Ends, Family, Refusal};
 use super::table::{Api, Batch, Call, CopyAttributes, Handle, Status, Symbol, amd, table};
-use crate::library::Library;
+use pathline_dylib::{Library, announce_in};
 
 table!(
     /// What HIP has in its own way.
@@ -144,6 +144,7 @@ pub(crate) fn load(library: &Library) -> Result<(Api, Hip, i32), String> {
         sdma: Sdma::of(|name| std::env::var(name).ok()),
     };
     let mut version = 0;
+    announce_in(&library.path, hip.own.runtime_version.name);
     // SAFETY: stores one number; it may be called before hipInit.
     let code = unsafe { (hip.own.runtime_version.at)(&raw mut version) };
     Ok((Api::bind(&find)?, hip, if code == 0 { version } else { 0 }))

@@ -22,10 +22,10 @@ pub(crate) mod table;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use pathline_dylib::{LibraryReport, announce_in};
 use pathline_hal::Result;
 use pathline_schema::Topology;
 
-use crate::library::Found;
 use crate::memory::Memory;
 pub use child::{COMPILE_COMMAND, serve_compilations};
 pub use compiler::Compile;
@@ -33,7 +33,6 @@ use compiler::Compiler;
 pub(crate) use dialect::About;
 pub use dialect::Family;
 pub(crate) use driver::GpuDriver;
-pub(crate) use search::beside_driver;
 
 /// Where to look for libraries, and how to compile.
 #[derive(Debug, Clone)]
@@ -75,7 +74,7 @@ pub struct Runtime {
     /// Which runtime was chosen.
     pub family: Family,
     /// Its library.
-    pub driver: Found,
+    pub driver: LibraryReport,
     /// Why it cannot be opened; none if nothing is known against it.
     pub without: Option<String>,
     /// What is to be known of the choice, if there was one to make.
@@ -211,7 +210,7 @@ fn others(topology: &Topology) -> Option<String> {
 }
 
 impl Runtime {
-    fn compiler(&self) -> (Option<rtc::Bound>, Found) {
+    fn compiler(&self) -> (Option<rtc::Bound>, LibraryReport) {
         let asked = self.asked.nvrtc.as_deref().filter(|_| self.family == Family::Cuda);
         let major = self.bound.as_ref().map_or(0, |bound| bound.major);
         search::compiler(self.family, asked, self.driver.path.as_deref(), major)
@@ -231,7 +230,7 @@ impl Runtime {
     }
 
     /// All libraries that the chosen runtime needs: itself, its compiler and what that needs.
-    pub fn libraries(&self) -> Vec<Found> {
+    pub fn libraries(&self) -> Vec<LibraryReport> {
         let (_, compiler) = self.compiler();
         let helper = search::helper(self.family, &compiler);
         let mut all = vec![self.driver.clone(), compiler];
@@ -256,12 +255,16 @@ impl Runtime {
             };
             Compiler::new(self.family, bound, label, self.cache, self.asked.compile)
         });
+        // The compiler was opened last.
+        if let Some(path) = &self.driver.path {
+            announce_in(path, driver.api.init.name);
+        }
         GpuDriver::open(driver.api, driver.dialect, compiler, host).map(Some)
     }
 }
 
 /// The library of the runtime that was not chosen, for a list of all that can be bound.
-pub fn other_runtime(runtime: &Runtime) -> Found {
+pub fn other_runtime(runtime: &Runtime) -> LibraryReport {
     let other = match runtime.family {
         Family::Cuda => Family::Hip,
         Family::Hip => Family::Cuda,
@@ -269,10 +272,9 @@ pub fn other_runtime(runtime: &Runtime) -> Found {
     search::driver(other, runtime.asked.place(other)).1
 }
 
-/// Libraries of collectives by name, with the file if one is where they are usually installed. None
-/// is opened.
-pub fn beside() -> Vec<(&'static str, Option<PathBuf>)> {
-    search::beside()
+/// The library of collectives that goes with a runtime, looked for without opening it.
+pub fn collectives_library(runtime: &Runtime) -> LibraryReport {
+    search::located(runtime.family, runtime.driver.path.as_deref())
 }
 
 /// Why a folder cannot be written.

@@ -9,7 +9,7 @@ use pathline_schema::Severity;
 use super::dialect::Family;
 use super::search;
 use super::table::{Call, Handle, Rtc};
-use crate::library::Library;
+use pathline_dylib::{Library, announce_in};
 
 /// A compiler that is bound.
 #[derive(Debug, Clone)]
@@ -35,6 +35,7 @@ impl Bound {
             (name, library.named(name))
         })?;
         let (mut major, mut minor) = (0, 0);
+        announce_in(&library.path, api.version.name);
         // SAFETY: stores two numbers.
         let code = unsafe { (api.version.at)(&raw mut major, &raw mut minor) };
         if code != 0 {
@@ -202,6 +203,9 @@ impl Drop for Program<'_> {
     }
 }
 
+/// More than any code generator knows.
+const MOST_TARGETS: usize = 4096;
+
 /// The targets that AMD's code generator knows, as `gfx90a`; none if it does not say.
 pub(crate) fn instruction_sets(comgr: &Library) -> Vec<String> {
     type Count = unsafe extern "C" fn(*mut usize) -> i32;
@@ -219,10 +223,12 @@ pub(crate) fn instruction_sets(comgr: &Library) -> Vec<String> {
         )
     };
     let mut number = 0;
+    announce_in(&comgr.path, "amd_comgr_get_isa_count");
     // SAFETY: stores one number.
-    if unsafe { count(&raw mut number) } != 0 {
+    if unsafe { count(&raw mut number) } != 0 || number > MOST_TARGETS {
         return Vec::new();
     }
+    announce_in(&comgr.path, "amd_comgr_get_isa_name");
     let isa = |nth| {
         let mut text: *const c_char = std::ptr::null();
         // SAFETY: stores a pointer to a C string that is the library's own and static.

@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use pathline_dylib::starting_with;
 use pathline_schema::{GpuFacts, GpuState, PcieLink};
 
-use crate::{files, library};
+use crate::files;
 
 /// A GPU with its folders.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl Device {
         if !folder.join("pp_dpm_sclk").exists() && !folder.join("gpu_metrics").exists() {
             return None;
         }
-        let sensors = library::starting_with(&folder.join("hwmon"), "hwmon").into_iter().next();
+        let sensors = starting_with(&folder.join("hwmon"), "hwmon").into_iter().next();
         Some(Self { folder, sensors })
     }
 

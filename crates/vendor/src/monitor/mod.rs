@@ -15,10 +15,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::rc::Rc;
 
+use pathline_dylib::LibraryReport;
 use pathline_hal::Monitor;
 use pathline_schema::{Gpu, GpuFacts, GpuState};
-
-use crate::library::Found;
 
 const PCI: &str = "/sys/bus/pci/devices";
 
@@ -26,7 +25,7 @@ const PCI: &str = "/sys/bus/pci/devices";
 #[derive(Debug)]
 pub struct Management {
     /// The library.
-    pub nvml: Found,
+    pub nvml: LibraryReport,
     library: Option<Rc<nvml::Nvml>>,
     devices: Vec<nvidia::Device>,
 }
@@ -38,7 +37,7 @@ pub fn management() -> Management {
 }
 
 impl Management {
-    fn of(library: Option<nvml::Nvml>, nvml: Found) -> Self {
+    fn of(library: Option<nvml::Nvml>, nvml: LibraryReport) -> Self {
         let library = library.map(Rc::new);
         let devices = library.as_ref().map(nvidia::Device::all).unwrap_or_default();
         Self { nvml, library, devices }

@@ -5,15 +5,16 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_void};
-use std::path::PathBuf;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use pathline_dylib::{
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, announce, announce_in, find,
+};
+
 use super::guarded::{GuardedArray, GuardedValue};
 use crate::gpu::table::Call;
-use crate::library::{self, Found, Library};
-
-const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// `nvmlDevice_t`.
 pub(super) type Handle = usize;
@@ -118,6 +119,8 @@ impl VersionText {
     }
 }
 
+/// More GPUs than any host has: a library that counts more counts nothing.
+const MOST_GPUS: u32 = 1024;
 #[cfg(test)]
 pub(super) const NOT_SUPPORTED: i32 = 3;
 /// `NVML_NVLINK_MAX_LINKS` of the headers up to that of driver 580. Later drivers with GPUs of more
@@ -251,6 +254,7 @@ impl Nvml {
     ) -> Option<T> {
         let function = function.filter(|f| !self.overruns.lock().contains(f.name))?;
         let mut value = GuardedValue::new();
+        announce(function.name);
         let code = call(function.at, value.as_mut_ptr());
         let value = self.unless_overrun(function.name, value.take())?;
         (code == 0).then_some(value)
@@ -268,6 +272,7 @@ impl Nvml {
         let count = i32::try_from(asked.len()).ok().filter(|&count| count > 0)?;
         let request = |&(field, scope): &(u32, u32)| FieldValue::ask(field, scope);
         let mut values = GuardedArray::new(asked.iter().map(request));
+        announce(function.name);
         // SAFETY: the handle is NVML's own; the array has that many structures, and more that the
         // library may write to.
         let code = unsafe { (function.at)(handle, count, values.as_mut_ptr()) };
@@ -317,7 +322,7 @@ impl Nvml {
             let pci: PciInfo = self.stored(Some(self.api.pci), name)?;
             Some((handle, pci.address()?))
         };
-        (0..count.unwrap_or(0)).filter_map(one).collect()
+        (0..count.filter(|&count| count <= MOST_GPUS).unwrap_or(0)).filter_map(one).collect()
     }
 }
 
@@ -335,29 +340,30 @@ fn words(code: i32) -> &'static str {
 }
 
 /// The library, and how the search went.
-pub(super) fn search() -> (Option<Nvml>, Found) {
-    search_in(crate::gpu::beside_driver(LIBRARY))
+pub(super) fn search() -> (Option<Nvml>, LibraryReport) {
+    search_at(None)
 }
 
-fn search_in(places: Vec<PathBuf>) -> (Option<Nvml>, Found) {
-    let (found, tried) = library::first(places, |library: Library| {
-        // SAFETY: a library of this name has NVML's symbols, whose signatures nvml.h fixes.
-        let api = unsafe { Api::bind(&|name| library.symbol(name)) }?;
-        Ok((Nvml::start(api, OVERRUNS.clone())?, library.path))
-    });
-    let (nvml, path) = found.map_or((None, None), |(nvml, path)| (Some(nvml), Some(path)));
-    let version = nvml.as_ref().map_or(String::new(), |n| format!("driver {}", n.version));
-    let found = Found {
+fn search_at(asked: Option<&Path>) -> (Option<Nvml>, LibraryReport) {
+    let spec = LibrarySpec {
         what: "GPU management (NVML)",
-        path,
-        version,
-        tried,
         costs: "NVLinks of NVIDIA GPUs are not seen, so pairs have no ceiling; clocks, throttling \
                 and error counters are not recorded",
         way_out: "it comes with the NVIDIA driver; in a container, start it with \
                   NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        names: LibraryNames::Exact(&["libnvidia-ml.so.1"]),
+        asked,
+        places: crate::gpu::search::driver_places(),
+        ..LibrarySpec::default()
     };
-    (nvml, found)
+    find(&spec, |library| {
+        // SAFETY: a library of this name has NVML's symbols, whose signatures nvml.h fixes.
+        let api = unsafe { Api::bind(&|name| library.symbol(name)) }?;
+        announce_in(&library.path, api.init.name);
+        let nvml = Nvml::start(api, OVERRUNS.clone())?;
+        let version = format!("driver {}", nvml.version);
+        Ok(BoundLibrary { value: nvml, version, number: None })
+    })
 }
 
 #[cfg(test)]
@@ -397,9 +403,12 @@ mod tests {
 
     #[test]
     fn what_is_no_nvml_is_said_with_its_reason() {
-        let (nvml, found) = search_in(vec!["libc.so.6".into(), "/none/libnvidia-ml.so.1".into()]);
-        assert!(nvml.is_none() && found.path.is_none() && found.version.is_empty());
-        assert!(found.tried[0].why.contains("lacks nvmlInit_v2"), "{:?}", found.tried);
-        assert!(found.tried[1].why.contains("No such file"), "{:?}", found.tried);
+        let why = |asked: &str| {
+            let (nvml, report) = search_at(Some(Path::new(asked)));
+            assert!(nvml.is_none() && report.path.is_none() && report.version.is_empty());
+            report.tried[0].why.clone()
+        };
+        assert!(why("libc.so.6").contains("lacks nvmlInit_v2"));
+        assert!(why("/none/libnvidia-ml.so.1").contains("No such file"));
     }
 }

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use pathline_schema::{Gpu, GpuState, PcieLink};
 
 use super::nvml::{Api, FieldValue, Handle, NOT_SUPPORTED, Nvml, OverrunLog, PciInfo};
-use super::{Found, Management};
+use super::{LibraryReport, Management};
 
 type Number = *mut u32;
 const LINKS: u32 = 18;
@@ -194,15 +194,7 @@ fn start(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Result<Nvml, String>
 }
 
 fn management(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Management {
-    let found = Found {
-        what: "GPU management (NVML)",
-        path: None,
-        version: String::new(),
-        tried: Vec::new(),
-        costs: "",
-        way_out: "",
-    };
-    Management::of(start(find).ok(), found)
+    Management::of(start(find).ok(), LibraryReport::default())
 }
 
 fn gpu(index: u32, pci: &str) -> Gpu {

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::fmt;
 
 use super::table::{Handle, Memory};
-use crate::library::Library;
+use pathline_dylib::{Library, announce_in};
 
 /// How handles and constants look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,7 @@ impl Abi {
         let Some(ask) = library.symbol("MPI_Abi_get_version") else { return Some(Self::Mpich) };
         type Ask = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
         let (mut major, mut minor) = (-1, -1);
+        announce_in(&library.path, "MPI_Abi_get_version");
         // SAFETY: MPI 5.0 fixes the signature, and that it may be called before MPI_Init; it writes
         // two numbers, which live through the call.
         let code = unsafe {
@@ -70,6 +71,7 @@ pub(super) fn version_text(library: &Library) -> Option<String> {
     let ask = library.symbol("MPI_Get_library_version")?;
     let mut text = vec![0u8; LONGEST];
     let mut length = 0;
+    announce_in(&library.path, "MPI_Get_library_version");
     // SAFETY: the signature is MPI's; the buffer is as long as any ABI's longest text.
     let code = unsafe {
         std::mem::transmute::<*mut std::ffi::c_void, Ask>(ask.as_ptr())(

@@ -112,10 +112,10 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
                     flux run"
             .to_owned());
     };
-    let (candidate, tried) = Here { launched: Some(&launch), env: &env }.find(asked);
+    let (candidate, report) = Here { launched: Some(&launch), env: &env }.find(asked);
     let Some(candidate) = candidate else {
         let tried: Vec<String> =
-            tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why)).collect();
+            report.tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why)).collect();
         return Err(format!(
             "no MPI library is of use ({}); load its module, or name the file or folder in \
              PATHLINE_MPI",
@@ -128,7 +128,7 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
         Abi::Standard => Live::begin(&candidate, abi::standard())?,
         Abi::OpenMpi => {
             // Its plug-ins may want its symbols without naming it.
-            let _ = crate::library::Library::open_for_all(&candidate.library.path);
+            let _ = pathline_dylib::Library::open_for_all(&candidate.library.path);
             let constants = abi::open_mpi(&candidate.library)?;
             Live::begin(&candidate, constants)?
         }

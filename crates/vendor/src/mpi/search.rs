@@ -3,9 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use pathline_dylib::{
+    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, TriedPlace, find,
+    path_list, starting_with,
+};
+
 use super::abi::{Abi, Family, known_as, version_text};
 use super::launcher::Launched;
-use crate::library::{Found, Library, Tried, first, folders, starting_with};
 
 /// A file or folder that is to be used instead of a search.
 pub(super) const ASKED: &str = "PATHLINE_MPI";
@@ -85,64 +89,59 @@ impl Here<'_> {
     }
 
     /// All places, likely ones first.
-    fn places(&self) -> Vec<PathBuf> {
-        let names = self.names();
-        let inside = |folder: PathBuf| {
-            names.iter().map(move |name| folder.join(name)).filter(|path| path.exists())
-        };
-        let mut places = loaded();
-        places.extend(prefixes().into_iter().flat_map(|p| libraries_of(&p)).flat_map(inside));
-        places.extend(names.iter().map(PathBuf::from));
+    fn places(&self, names: &[&str]) -> Vec<SearchPlace<'static>> {
         // Cray's names carry the compiler: libmpi_gnu_123.so.12.
-        let cray = starting_with(Path::new("/opt/cray/pe/lib64"), "libmpi_");
-        places.extend(cray.into_iter().filter(|path| {
+        let mut cray = starting_with(Path::new("/opt/cray/pe/lib64"), "libmpi_");
+        cray.retain(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             name.ends_with(".so.12") && !name.contains("gtl")
-        }));
-        places.push("libmpi.so".into());
-        places.dedup();
-        places
+        });
+        vec![
+            SearchPlace::Files(loaded()),
+            SearchPlace::Roots(prefixes(), &IN_PREFIX),
+            SearchPlace::Files(names.iter().map(PathBuf::from).collect()),
+            SearchPlace::Files(cray),
+            SearchPlace::Files(vec!["libmpi.so".into()]),
+        ]
     }
 
-    fn candidate(&self, library: Library) -> Result<Candidate, String> {
-        let abi = Abi::of(&library).ok_or("it has no MPI_Init_thread: no MPI library")?;
+    fn candidate(&self, library: &Library) -> Result<BoundLibrary<Candidate>, String> {
+        let abi = Abi::of(library).ok_or("it has no MPI_Init_thread: no MPI library")?;
         if library.path.to_string_lossy().contains("ilp64") {
             return Err("its integers have 64 bits, which is another interface".to_owned());
         }
-        let text = version_text(&library).ok_or("it does not say what it is")?;
+        let text = version_text(library).ok_or("it does not say what it is")?;
         let (version, family) = known_as(&text);
-        let candidate = Candidate { library, abi, family, version };
+        let shown = format!("{version} ({abi})");
+        let candidate = Candidate { library: library.clone(), abi, family, version };
         match self.misfit(&candidate) {
             Some(why) => Err(why),
-            None => Ok(candidate),
+            None => Ok(BoundLibrary { value: candidate, version: shown, number: None }),
         }
     }
 
     /// Looks for a library of use: at the place that is asked for and nowhere else, or everywhere.
-    pub(super) fn find(&self, asked: Option<&Path>) -> (Option<Candidate>, Vec<Tried>) {
+    pub(super) fn find(&self, asked: Option<&Path>) -> (Option<Candidate>, LibraryReport) {
         let by_variable = (self.env)(ASKED).filter(|text| !text.is_empty()).map(PathBuf::from);
-        let places = match asked.map(Path::to_owned).or(by_variable) {
-            Some(folder) if folder.is_dir() => {
-                let names = self.names();
-                let all = libraries_of(&folder);
-                let files: Vec<PathBuf> = std::iter::once(&folder)
-                    .chain(&all)
-                    .flat_map(|folder| names.iter().map(|name| folder.join(name)))
-                    .filter(|path| path.exists())
-                    .collect();
-                if files.is_empty() {
-                    let why = format!("no {} in it", names.join(", "));
-                    return (None, vec![Tried { place: folder, why }]);
-                }
-                files
-            }
-            Some(file) => vec![file],
-            None => self.places(),
+        let (names, preloaded) = (self.names(), self.preload());
+        let spec = LibrarySpec {
+            what: "MPI",
+            costs: "messages and collectives by MPI",
+            way_out: "load its module, name the file or folder in PATHLINE_MPI, or put its mpirun \
+                      on PATH",
+            names: LibraryNames::Exact(&names),
+            asked: asked.or(by_variable.as_deref()),
+            below_asked: &IN_PREFIX,
+            places: self.places(&names),
+            ..LibrarySpec::default()
         };
-        if let Err(why) = self.preload() {
-            return (None, vec![Tried { place: "libmpi_gtl".into(), why }]);
+        match preloaded {
+            Ok(()) => find(&spec, |library| self.candidate(library)),
+            Err(why) => {
+                let tried = TriedPlace { place: "libmpi_gtl".into(), why };
+                (None, spec.report(None, vec![tried]))
+            }
         }
-        first(places, |library| self.candidate(library))
     }
 
     /// Cray MPICH that is to take addresses of GPUs ends the process in `MPI_Init` unless its
@@ -171,15 +170,7 @@ impl Here<'_> {
 }
 
 /// Folders of a prefix that libraries are in.
-fn libraries_of(prefix: &Path) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = ["lib", "lib64", "lib/release"]
-        .iter()
-        .filter_map(|name| prefix.join(name).canonicalize().ok())
-        .collect();
-    // One may be a link to the other.
-    folders.dedup();
-    folders
-}
+const IN_PREFIX: [&str; 3] = ["lib", "lib64", "lib/release"];
 
 /// Where the launchers among this process's ancestors are installed, then the `mpirun` that a shell
 /// would find.
@@ -196,7 +187,7 @@ fn prefixes() -> Vec<PathBuf> {
         }
         process = parent;
     }
-    for folder in folders("PATH") {
+    for folder in path_list("PATH") {
         if let Ok(program) = folder.join("mpirun").canonicalize() {
             found.extend(program.parent().and_then(Path::parent).map(Path::to_owned));
         }
@@ -254,7 +245,7 @@ pub fn mpi_launchers() -> Option<(PathBuf, Vec<PathBuf>)> {
         Family::Mpich => ["mpirun.mpich", "mpirun", "mpiexec"],
     };
     let beside_it = names.iter().filter_map(|name| beside(&library, name));
-    let on_path = folders("PATH").into_iter().flat_map(|f| names.map(|name| f.join(name)));
+    let on_path = path_list("PATH").into_iter().flat_map(|f| names.map(|name| f.join(name)));
     let mut seen = std::collections::BTreeSet::new();
     let mut found: Vec<PathBuf> = beside_it.chain(on_path).filter(|path| path.exists()).collect();
     found.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
@@ -262,22 +253,10 @@ pub fn mpi_launchers() -> Option<(PathBuf, Vec<PathBuf>)> {
 }
 
 /// What the search for MPI finds, without initialising it.
-pub fn mpi_library(asked: Option<&Path>) -> Found {
+pub fn mpi_library(asked: Option<&Path>) -> LibraryReport {
     let env = |name: &str| std::env::var(name).ok();
     let launched = super::launched(&env);
-    let here = Here { launched: launched.as_ref(), env: &env };
-    let (candidate, tried) = here.find(asked);
-    let version =
-        candidate.as_ref().map_or_else(String::new, |c| format!("{} ({})", c.version, c.abi));
-    Found {
-        what: "MPI",
-        path: candidate.map(|c| c.library.path),
-        version,
-        tried,
-        costs: "messages and collectives by MPI",
-        way_out: "load its module, name the file or folder in PATHLINE_MPI, or put its mpirun on \
-                  PATH",
-    }
+    Here { launched: launched.as_ref(), env: &env }.find(asked).1
 }
 
 #[cfg(test)]
@@ -332,16 +311,18 @@ mod tests {
     fn what_is_asked_for_is_not_replaced() {
         let none = |_: &str| None;
         let folder = tempfile::tempdir().unwrap();
-        let (found, tried) = here(None, &none).find(Some(folder.path()));
-        assert!(found.is_none());
-        assert!(tried[0].why.contains("no libmpi_abi.so.1"), "{tried:?}");
-        let (found, tried) = here(None, &none).find(Some(Path::new("libc.so.6")));
-        assert!(found.is_none() && tried.len() == 1);
-        assert!(tried[0].why.contains("no MPI library"), "{tried:?}");
+        let why = |env, asked: &Path| {
+            let (found, LibraryReport { tried, .. }) = here(None, env).find(Some(asked));
+            assert!(found.is_none() && tried.len() == 1, "{tried:?}");
+            tried[0].why.clone()
+        };
+        let nothing = why(&none, folder.path());
+        assert!(nothing.starts_with("no libmpi_abi.so.1"), "{nothing}");
+        let other = why(&none, Path::new("libc.so.6"));
+        assert!(other.contains("no MPI library"), "{other}");
         let gpu = |name: &str| (name == "MPICH_GPU_SUPPORT_ENABLED").then(|| "1".to_owned());
-        let (found, tried) = here(None, &gpu).find(Some(Path::new("libc.so.6")));
-        assert!(found.is_none());
-        assert!(tried[0].why.contains("set MPICH_GPU_SUPPORT_ENABLED=0"), "{tried:?}");
+        let cray = why(&gpu, Path::new("libc.so.6"));
+        assert!(cray.contains("set MPICH_GPU_SUPPORT_ENABLED=0"), "{cray}");
     }
 
     #[test]

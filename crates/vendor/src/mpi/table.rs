@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::library::Library;
+use pathline_dylib::Library;
 
 /// A handle of MPI: a communicator, datatype, request, window ...
 pub(super) trait Handle: Copy + PartialEq + Default + std::fmt::Debug + 'static {}

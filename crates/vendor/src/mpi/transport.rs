@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::library::Library;
+use pathline_dylib::Library;
 
 /// How an Open MPI component begins: three numbers of a version, the project, three numbers of its
 /// version, the kind of component, three numbers of its version, the name. Source: Open MPI,

@@ -3,16 +3,14 @@
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 
+use pathline_dylib::{BoundLibrary, Library, LibraryNames, LibrarySpec, SearchPlace, find};
 use pathline_hal::{CallError, Result, Span};
 use pathline_schema::Severity;
 
-use crate::library::Library;
 use crate::memory;
 
 /// Device of the kernel module.
 const DEVICE: &str = "/dev/xpmem";
-/// Where the linker finds the library.
-const NAMES: [&str; 2] = ["libxpmem.so.0", "libxpmem.so"];
 
 /// `XPMEM_PERMIT_MODE` with a mode of files: who may attach. Source: xpmem.h.
 const BY_MODE: c_int = 1;
@@ -43,14 +41,24 @@ pub(super) fn open() -> std::result::Result<(Calls, String), String> {
     if !Path::new(DEVICE).exists() {
         return Err(format!("no {DEVICE}: the kernel module xpmem is not loaded (modprobe xpmem)"));
     }
-    let mut why = String::new();
-    for name in NAMES {
-        match Library::open(Path::new(name)) {
-            Ok(library) => return Ok((calls(&library)?, library.path.display().to_string())),
-            Err(error) => why = error,
-        }
-    }
-    Err(format!("{DEVICE} is there, but not its library: {why}; install libxpmem"))
+    let spec = LibrarySpec {
+        what: "xpmem (libxpmem)",
+        costs: "copies out of attached memory of another process are not measured",
+        way_out: "install libxpmem",
+        names: LibraryNames::Exact(&["libxpmem.so.0", "libxpmem.so"]),
+        places: vec![SearchPlace::LinkerPath, SearchPlace::Linker],
+        ..LibrarySpec::default()
+    };
+    let (found, report) = find(&spec, |library| {
+        let value = calls(library)?;
+        Ok(BoundLibrary { value, version: String::new(), number: None })
+    });
+    found.zip(report.path).map(|(calls, path)| (calls, path.display().to_string())).ok_or_else(
+        || {
+            let why = report.tried.last().map_or("it was not found", |tried| tried.why.as_str());
+            format!("{DEVICE} is there, but not its library: {why}; {}", report.way_out)
+        },
+    )
 }
 
 fn calls(library: &Library) -> std::result::Result<Calls, String> {

@@ -24,6 +24,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use pathline_dylib::LibraryReport;
 use pathline_hal::{CallError, GateId, IoDone, IoId, IoJob, Result, Span, Storage, no_io, pattern};
 use pathline_schema::{
     Bytes, Io, IoCache, IoEngine, IoFiles, IoOp, Severity, StoreFacts, Tally, Verdict,
@@ -32,7 +33,6 @@ use pathline_schema::{
 use crate::clock::Origin;
 use crate::gate::StartLine;
 use crate::gpu::Family;
-use crate::library::Found;
 use crate::live::Gates;
 use crate::memory::Memory;
 pub(crate) use crew::Crew;
@@ -68,12 +68,12 @@ pub fn without_rings() -> Option<String> {
 
 /// The library of GPU direct that goes with a runtime, how the search for it went, and what there is to
 /// know of this machine for it.
-pub fn direct_library(family: Family) -> (Found, Vec<String>) {
+pub fn direct_library(family: Family) -> (LibraryReport, Vec<String>) {
     let kind = match family {
         Family::Cuda => gds::Kind::CuFile,
         Family::Hip => gds::Kind::HipFile,
     };
-    (gds::found(kind), gds::notes(kind))
+    (gds::report(kind), gds::notes(kind))
 }
 
 /// What is under a place, and why nothing can be measured there. Nothing is written.

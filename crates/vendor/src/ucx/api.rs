@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::library::Library;
+use pathline_dylib::Library;
 
 /// A pointer that the library hands out.
 pub(super) type Handle = usize;

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
+use pathline_dylib::LibraryReport;
 use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange};
 use pathline_schema::{Severity, UcxSwitch, Via};
 
@@ -55,6 +56,11 @@ pub(crate) fn open(asked: Option<&Path>) -> std::result::Result<UcxPort, String>
     settings.sort();
     let (bound, workers, made, broken) = (BTreeMap::new(), BTreeMap::new(), 0, None);
     Ok(UcxPort { bound, workers, ucp, settings, made, broken })
+}
+
+/// How the search for libucp goes. Nothing is started.
+pub(crate) fn library(asked: Option<&Path>) -> LibraryReport {
+    search::search(asked).1
 }
 
 impl UcxPort {

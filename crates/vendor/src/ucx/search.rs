@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use pathline_dylib::{
+    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace,
+    announce_in, find_with,
+};
+
 use super::api::Api;
-use crate::gpu::search::{bare, in_asked, in_prefixes, prefixes, variable};
-use crate::library::{self, Library};
 
 /// The library with the calls, and those below it in the order in which they need each other. Below
 /// these is libucm, which cannot be opened by itself: it lacks what libucs brings.
@@ -15,9 +18,6 @@ const BELOW: [&str; 2] = [UCS, "libuct.so.0"];
 /// The oldest release whose calls and fields are all there.
 const OLDEST: (u32, u32) = (1, 13);
 
-const WAY_OUT: &str = "install UCX (pip install libucx-cu12 or libucx-cu13, Debian's libucx0, or a \
-                       build of the site), or name the file or its folder with PATHLINE_UCX";
-
 /// libucp with its calls.
 #[derive(Debug, Clone)]
 pub(super) struct Ucp {
@@ -27,34 +27,46 @@ pub(super) struct Ucp {
     pub(super) path: PathBuf,
 }
 
-/// Opens the first libucp that is of use. `asked` is a file or folder; nothing else is then looked
-/// at.
+/// Opens the first libucp that is of use.
 ///
 /// # Errors
 /// What was tried and why it is of no use, and the way out.
 pub(super) fn open(asked: Option<&Path>) -> Result<Ucp, String> {
-    let loaded = Library::loaded(UCS).and_then(|library| Some(library.path.parent()?.to_owned()));
-    let places = match asked {
-        Some(path) => in_asked(path, UCP),
-        None => places(loaded.as_deref()),
-    };
-    let mut tried = Vec::new();
-    for place in places {
-        match open_at(&place, loaded.as_deref()) {
-            Ok(ucp) => return Ok(ucp),
-            Err(why) => tried.push(format!("{}: {why}", place.display())),
-        }
-    }
-    let tried = if tried.is_empty() { "no file of that name".to_owned() } else { tried.join("; ") };
-    Err(format!("no libucp is of use ({tried}); {WAY_OUT}"))
+    let (ucp, report) = search(asked);
+    ucp.ok_or_else(|| {
+        let tried = report.tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why));
+        let tried = tried.collect::<Vec<_>>().join("; ");
+        let tried = if tried.is_empty() { "no file of that name".to_owned() } else { tried };
+        format!("no libucp is of use ({tried}); {}", report.way_out)
+    })
 }
 
-/// Opens one with the libraries of its own folder. Their names are those of every other build: what
-/// the linker finds for them may be another release, or one that is already in this process.
-fn open_at(place: &Path, loaded: Option<&Path>) -> Result<Ucp, String> {
-    let folder = place.parent().filter(|folder| folder.is_absolute());
+/// The first libucp that is of use, and how the search went. `asked` is a file or folder; nothing else
+/// is then looked at.
+pub(super) fn search(asked: Option<&Path>) -> (Option<Ucp>, LibraryReport) {
+    let loaded = Library::loaded(UCS).and_then(|library| Some(library.path.parent()?.to_owned()));
+    let spec = LibrarySpec {
+        what: "UCX",
+        costs: "messages by UCX are not measured",
+        way_out: "install UCX (pip install libucx-cu12 or libucx-cu13, Debian's libucx0, or a build \
+                  of the site), or name the file or its folder with PATHLINE_UCX",
+        names: LibraryNames::Exact(&[UCP]),
+        asked,
+        places: places(loaded.as_deref()),
+        min_version: Some(OLDEST),
+        max_major: Some(MaxMajor { major: 1, limit: "1.x".to_owned() }),
+        ..LibrarySpec::default()
+    };
+    let open = |file: &Path| open_needed(file, loaded.as_deref());
+    find_with(&spec, &open, bind)
+}
+
+/// Opens the libraries below libucp from its own folder before it. Their names are those of every other
+/// build: what the linker finds for them may be another release, or one that is already in this process.
+fn open_needed(place: &Path, loaded: Option<&Path>) -> Result<(), String> {
+    let Some(folder) = place.parent().filter(|folder| folder.is_absolute()) else { return Ok(()) };
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if let (Some(folder), Some(loaded)) = (folder, loaded)
+    if let Some(loaded) = loaded
         && real(folder) != real(loaded)
     {
         return Err(format!(
@@ -63,45 +75,42 @@ fn open_at(place: &Path, loaded: Option<&Path>) -> Result<Ucp, String> {
             loaded.display()
         ));
     }
-    if let Some(folder) = folder {
-        for name in BELOW {
-            let file = folder.join(name);
-            if file.exists() {
-                Library::open(&file).map_err(|why| {
-                    let folder = folder.display();
-                    format!("{name}: {why}; LD_LIBRARY_PATH={folder} shows it what it needs")
-                })?;
-            }
+    for name in BELOW {
+        let file = folder.join(name);
+        if file.exists() {
+            Library::open(&file).map_err(|why| {
+                let folder = folder.display();
+                format!("{name}: {why}; LD_LIBRARY_PATH={folder} shows it what it needs")
+            })?;
         }
     }
-    let library = Library::open(place)?;
-    let api = Api::bind(&library)?;
+    Ok(())
+}
+
+fn bind(library: &Library) -> Result<BoundLibrary<Ucp>, String> {
+    let api = Api::bind(library)?;
     let (mut major, mut minor, mut patch) = (0, 0, 0);
+    announce_in(&library.path, "ucp_get_version");
     // SAFETY: stores three numbers.
     unsafe { (api.get_version)(&raw mut major, &raw mut minor, &raw mut patch) };
     let version = format!("{major}.{minor}.{patch}");
-    if (major, minor) < OLDEST || major > 1 {
-        return Err(format!("{version} is not of 1.{} or a later 1.x", OLDEST.1));
-    }
-    Ok(Ucp { api, version, path: library.path })
+    let value = Ucp { api, version: version.clone(), path: library.path.clone() };
+    Ok(BoundLibrary { value, version, number: Some((major, minor)) })
 }
 
-/// Where it may be, in order: beside what is in this process, what variables name, what the linker
-/// finds, what is installed, what Python brought.
-fn places(loaded: Option<&Path>) -> Vec<PathBuf> {
+/// Where it may be, in order: in the folder of what is in this process, what variables name, what the
+/// linker finds, what is installed, what Python brought.
+fn places(loaded: Option<&Path>) -> Vec<SearchPlace<'static>> {
     if let Some(folder) = loaded {
-        return vec![folder.join(UCP)];
+        return vec![SearchPlace::Files(vec![folder.join(UCP)])];
     }
-    let named = ["HPCX_UCX_DIR", "UCX_HOME", "UCX_DIR"].into_iter().filter_map(variable);
-    let mut folders: Vec<PathBuf> = named.map(|root| root.join("lib")).collect();
-    folders.extend(library::folders("LD_LIBRARY_PATH"));
-    let in_folder = |folder: &PathBuf| Some(folder.join(UCP)).filter(|file| file.exists());
-    let mut places: Vec<PathBuf> = folders.iter().filter_map(in_folder).collect();
-    places.extend(bare(UCP));
-    let installed = ["/opt/ucx/lib", "/opt/rocm/ucx/lib", "/usr/local/lib"].map(PathBuf::from);
-    places.extend(installed.iter().filter_map(in_folder));
-    places.extend(in_prefixes(&prefixes(), &["libucx/lib"]).iter().filter_map(in_folder));
-    places
+    vec![
+        SearchPlace::Variables(&["HPCX_UCX_DIR", "UCX_HOME", "UCX_DIR"], &["lib"]),
+        SearchPlace::LinkerPath,
+        SearchPlace::Linker,
+        SearchPlace::Folders(&["/opt/ucx/lib", "/opt/rocm/ucx/lib", "/usr/local/lib"]),
+        SearchPlace::Wheels(&["libucx/lib"]),
+    ]
 }
 
 #[cfg(test)]
@@ -112,7 +121,7 @@ mod tests {
     fn what_is_no_libucp_is_said_with_its_reason_and_the_way_out() {
         let folder = tempfile::tempdir().unwrap();
         let why = open(Some(folder.path())).unwrap_err();
-        assert!(why.contains("libucp.so.0: ") && why.contains("PATHLINE_UCX"), "{why}");
+        assert!(why.contains("no libucp.so.0 in it") && why.contains("PATHLINE_UCX"), "{why}");
         let why = open(Some(Path::new("libc.so.6"))).unwrap_err();
         assert!(why.contains("lacks ucp_get_version"), "{why}");
     }
@@ -121,8 +130,9 @@ mod tests {
     fn one_process_does_not_take_a_second_libucs() {
         let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let place = second.path().join(UCP);
-        let why = open_at(&place, Some(first.path())).unwrap_err();
+        let why = open_needed(&place, Some(first.path())).unwrap_err();
         assert!(why.contains("in this process already"), "{why}");
-        assert_eq!(places(Some(first.path())), [first.path().join(UCP)]);
+        assert!(matches!(&places(Some(first.path()))[..], [SearchPlace::Files(files)]
+            if files == &[first.path().join(UCP)]));
     }
 }

@@ -2,13 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use super::amd::trees;
-use super::{Sought, bare, in_asked, in_prefixes, prefixes, variable};
+use pathline_dylib::{
+    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, environment_path,
+    find, locate,
+};
+
+use super::amd::{ROOTS, trees};
 use crate::gpu::dialect::Family;
-use crate::library::{self, Found, Library};
 
 /// The environment variable that names the file or its folder.
 const VARIABLE: &str = "PATHLINE_NCCL";
+const INSTALLED: [&str; 4] = [
+    "/usr/local/cuda/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+];
 
 /// The library of a family, with what `bind` makes of it and its version, and how the search went.
 /// `asked` is a file or folder; nothing else is then looked at. `runtime` is the file of the GPU
@@ -18,67 +27,65 @@ pub(crate) fn collectives<T>(
     asked: Option<&Path>,
     runtime: Option<&Path>,
     mut bind: impl FnMut(&Library) -> Result<(T, String), String>,
-) -> (Option<T>, Found) {
-    let named = variable(VARIABLE);
-    let name = match family {
-        Family::Cuda => "libnccl.so",
-        Family::Hip => "librccl.so",
-    };
-    let places = match asked.or(named.as_deref()) {
-        Some(path) => in_asked(path, name),
-        None => places(family, runtime),
-    };
-    let (found, tried) = library::first(places, |library| {
-        let (bound, version) = bind(&library)?;
-        Ok((bound, (library.path, version)))
-    });
-    let (bound, at) = found.unzip();
-    let sought = match family {
-        Family::Cuda => Sought {
-            what: "NCCL (libnccl)",
-            costs: "no collectives of GPUs are measured",
-            way_out: "pip install nvidia-nccl-cu13, or name the file or its folder with PATHLINE_NCCL",
-        },
-        Family::Hip => Sought {
-            what: "RCCL (librccl)",
-            costs: "no collectives of GPUs are measured",
-            way_out: "install rccl (ROCm), or name the file or its folder with PATHLINE_NCCL",
-        },
-    };
-    (bound, sought.found(at, tried))
+) -> (Option<T>, LibraryReport) {
+    let named = environment_path(VARIABLE);
+    let spec = spec(family, asked.or(named.as_deref()), runtime);
+    find(&spec, |library| {
+        let (value, version) = bind(library)?;
+        Ok(BoundLibrary { value, version, number: None })
+    })
 }
 
-/// Files that exist and a bare name for the linker to find, in order.
-fn places(family: Family, runtime: Option<&Path>) -> Vec<PathBuf> {
-    let (file, wheels): (_, &[&str]) = match family {
-        Family::Cuda => ("libnccl.so.2", &["nvidia/nccl/lib", "nvidia/cu13/lib"]),
-        Family::Hip => ("librccl.so.1", &["_rocm_sdk_libraries/lib", "torch/lib"]),
-    };
-    let mut folders = library::folders("LD_LIBRARY_PATH");
+/// Where the library of a family is, without opening it.
+pub(crate) fn located(family: Family, runtime: Option<&Path>) -> LibraryReport {
+    let named = environment_path(VARIABLE);
+    locate(&spec(family, named.as_deref(), runtime))
+}
+
+fn spec<'a>(family: Family, asked: Option<&'a Path>, runtime: Option<&Path>) -> LibrarySpec<'a> {
+    let costs = "no collectives of GPUs are measured";
     match family {
-        Family::Cuda => {
-            let roots = ["NCCL_HOME", "CUDA_HOME", "CUDA_PATH", "NVHPC_ROOT"];
-            for root in roots.into_iter().filter_map(variable) {
-                folders.extend(["lib", "lib64", "comm_libs/nccl/lib"].map(|sub| root.join(sub)));
-            }
-        }
-        // That of the runtime's own tree is of its release.
-        Family::Hip => {
-            folders.extend(runtime.and_then(Path::parent).map(Path::to_owned));
-            folders.extend(trees().iter().flat_map(|t| ["lib", "lib64"].map(|sub| t.join(sub))));
-        }
+        Family::Cuda => LibrarySpec {
+            what: "NCCL (libnccl)",
+            costs,
+            way_out: "pip install nvidia-nccl-cu13, or name the file or its folder with PATHLINE_NCCL",
+            names: LibraryNames::Exact(&["libnccl.so.2"]),
+            asked,
+            places: vec![
+                SearchPlace::LinkerPath,
+                SearchPlace::Variables(
+                    &["NCCL_HOME", "CUDA_HOME", "CUDA_PATH", "NVHPC_ROOT"],
+                    &["lib", "lib64", "comm_libs/nccl/lib"],
+                ),
+                SearchPlace::Linker,
+                SearchPlace::Wheels(&["nvidia/nccl/lib", "nvidia/cu13/lib"]),
+                SearchPlace::Folders(&INSTALLED),
+            ],
+            ..LibrarySpec::default()
+        },
+        Family::Hip => LibrarySpec {
+            what: "RCCL (librccl)",
+            costs,
+            way_out: "install rccl (ROCm), or name the file or its folder with PATHLINE_NCCL",
+            names: LibraryNames::Exact(&["librccl.so.1"]),
+            asked,
+            places: rccl_places(runtime.and_then(Path::parent).map(Path::to_owned)),
+            ..LibrarySpec::default()
+        },
     }
-    let here = |folder: &PathBuf| Some(folder.join(file)).filter(|f| f.exists());
-    let mut places: Vec<PathBuf> = folders.iter().filter_map(here).collect();
-    places.extend(bare(file));
-    let mut later = in_prefixes(&prefixes(), wheels);
-    later.push("/usr/local/cuda/lib64".into());
-    let system = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"];
-    later.extend(system.map(PathBuf::from));
-    places.extend(later.iter().filter_map(here));
-    let mut seen = std::collections::BTreeSet::new();
-    places.retain(|place| seen.insert(place.clone()));
-    places
+}
+
+/// That of the runtime's own tree is of its release.
+fn rccl_places(runtime: Option<PathBuf>) -> Vec<SearchPlace<'static>> {
+    vec![
+        SearchPlace::LinkerPath,
+        SearchPlace::Found(runtime.into_iter().collect()),
+        SearchPlace::Variables(&ROOTS, &["lib", "lib64"]),
+        SearchPlace::Roots(trees(), &["lib", "lib64"]),
+        SearchPlace::Linker,
+        SearchPlace::Wheels(&["_rocm_sdk_libraries/lib", "torch/lib"]),
+        SearchPlace::Folders(&INSTALLED),
+    ]
 }
 
 #[cfg(test)]
@@ -92,8 +99,8 @@ mod tests {
         let bind = |_: &Library| Ok(((), String::new()));
         let (bound, found) = collectives(Family::Cuda, asked, None, bind);
         assert!(bound.is_none() && found.path.is_none());
-        assert_eq!(found.tried[0].place, folder.path().join("libnccl.so"));
-        assert!(found.tried[0].why.contains("No such file"), "{:?}", found.tried);
+        assert_eq!(found.tried[0].place, folder.path());
+        assert_eq!(found.tried[0].why, "no libnccl.so.2 in it");
         std::fs::write(folder.path().join("librccl.so.1"), "\x7fELF").unwrap();
         let (_, found) = collectives(Family::Hip, asked, None, bind);
         assert!(found.tried[0].why.contains("no 64-bit shared object"), "{:?}", found.tried);
@@ -101,11 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn rccl_is_looked_for_beside_its_runtime_first() {
+    fn rccl_is_looked_for_beside_its_runtime() {
         let lib = tempfile::tempdir().unwrap();
         let file = lib.path().join("librccl.so.1");
         std::fs::write(&file, "").unwrap();
-        let places = places(Family::Hip, Some(&lib.path().join("libamdhip64.so.7")));
-        assert_eq!(places[0], file);
+        let found = located(Family::Hip, Some(&lib.path().join("libamdhip64.so.7")));
+        assert!(found.tried.iter().any(|tried| tried.place == file), "{found:?}");
     }
 }

@@ -6,8 +6,11 @@ use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::gpu::search::{self, STAND_IN, in_prefixes, prefixes, variable};
-use crate::library::{self, Found, Library, Tried};
+use pathline_dylib::{
+    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, announce_in, find,
+};
+
+use crate::gpu::search::{self, STAND_IN};
 
 /// Whose library: each knows the memory of its vendor's runtime only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +150,6 @@ pub(super) struct Switches {
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) kind: Kind,
-    path: PathBuf,
     /// `1.15`, `0.5.0`; empty if it does not say.
     pub(super) version: String,
     /// Whether it only stands in for the real one.
@@ -198,7 +200,6 @@ impl Bound {
         let properties = optional!(library, "cuFileDriverGetProperties", Fill);
         Ok(Self {
             kind,
-            path: library.path.clone(),
             version: version(kind, library),
             stands_in: library.symbol(STAND_IN).is_some(),
             open: bind!(library, names.open, Open),
@@ -228,6 +229,7 @@ fn version(kind: Kind, library: &Library) -> String {
                 return String::new();
             };
             let mut number = 0;
+            announce_in(&library.path, "cuFileGetVersion");
             // SAFETY: it stores one number, and may be called before the driver is open.
             let status = unsafe { get(&raw mut number) };
             // 1.15 is 1150.
@@ -241,6 +243,7 @@ fn version(kind: Kind, library: &Library) -> String {
             let Some(get) = optional!(library, "hipFileGetVersion", GetVersion) else {
                 return String::new();
             };
+            announce_in(&library.path, "hipFileGetVersion");
             // SAFETY: it stores three numbers.
             let status = unsafe { get(&raw mut major, &raw mut minor, &raw mut patch) };
             if status.own == 0 { format!("{major}.{minor}.{patch}") } else { String::new() }
@@ -248,66 +251,69 @@ fn version(kind: Kind, library: &Library) -> String {
     }
 }
 
-/// The library and what was tried before it, looked for once.
-fn searched(kind: Kind) -> &'static (Option<Bound>, Vec<Tried>) {
-    static CUFILE: OnceLock<(Option<Bound>, Vec<Tried>)> = OnceLock::new();
-    static HIPFILE: OnceLock<(Option<Bound>, Vec<Tried>)> = OnceLock::new();
+/// The library and how the search for it went, looked for once.
+fn searched(kind: Kind) -> &'static (Option<Bound>, LibraryReport) {
+    static CUFILE: OnceLock<(Option<Bound>, LibraryReport)> = OnceLock::new();
+    static HIPFILE: OnceLock<(Option<Bound>, LibraryReport)> = OnceLock::new();
     let once = match kind {
         Kind::CuFile => &CUFILE,
         Kind::HipFile => &HIPFILE,
     };
-    once.get_or_init(|| library::first(places(kind), |library| Bound::bind(kind, &library)))
+    once.get_or_init(|| search(kind))
+}
+
+fn search(kind: Kind) -> (Option<Bound>, LibraryReport) {
+    let newest_first = |mut roots: Vec<PathBuf>| {
+        roots.reverse();
+        roots
+    };
+    let names = match kind {
+        Kind::CuFile => ["libcufile.so.0", "libcufile.so"],
+        Kind::HipFile => ["libhipfile.so.0", "libhipfile.so"],
+    };
+    let mut places = vec![SearchPlace::LinkerPath, SearchPlace::Linker];
+    // The linker would find some of these, too.
+    places.extend(match kind {
+        Kind::CuFile => vec![
+            SearchPlace::Roots(
+                newest_first(search::toolkits()),
+                &["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"],
+            ),
+            SearchPlace::Wheels(&["nvidia/cu13/lib", "nvidia/cufile/lib"]),
+        ],
+        Kind::HipFile => vec![
+            SearchPlace::Variables(&["ROCM_PATH"], &["lib"]),
+            SearchPlace::Roots(search::trees(), &["lib"]),
+            SearchPlace::Wheels(&["_rocm_sdk_core/lib", "_rocm_sdk_libraries/lib"]),
+        ],
+    });
+    let spec = LibrarySpec {
+        what: kind.name(),
+        costs: "files are not read into GPU memory by GPU direct; staging needs no library",
+        way_out: kind.way_out(),
+        names: LibraryNames::Exact(&names),
+        places,
+        ..LibrarySpec::default()
+    };
+    find(&spec, |library| {
+        let value = Bound::bind(kind, library)?;
+        let version = value.version.clone();
+        Ok(BoundLibrary { value, version, number: None })
+    })
 }
 
 /// The library, or why there is none.
 pub(super) fn bound(kind: Kind) -> Result<&'static Bound, String> {
-    let (found, tried) = searched(kind);
+    let (found, report) = searched(kind);
     found.as_ref().ok_or_else(|| {
-        let why = tried.last().map_or("", |t| t.why.as_str());
+        let why = report.tried.last().map_or("it was not found", |t| t.why.as_str());
         format!("no {}.0 ({why}): {}", kind.file(), kind.way_out())
     })
 }
 
-/// The library as a list of all libraries has it.
-pub(in crate::storage) fn found(kind: Kind) -> Found {
-    let (bound, tried) = searched(kind);
-    Found {
-        what: kind.name(),
-        path: bound.as_ref().map(|b| b.path.clone()),
-        version: bound.as_ref().map_or_else(String::new, |b| b.version.clone()),
-        tried: tried.clone(),
-        costs: "files are not read into GPU memory by GPU direct; staging needs no library",
-        way_out: kind.way_out(),
-    }
-}
-
-fn places(kind: Kind) -> Vec<PathBuf> {
-    let file = format!("{}.0", kind.file());
-    let mut places: Vec<PathBuf> =
-        [file.as_str(), kind.file()].into_iter().filter_map(search::bare).collect();
-    // The linker would find these, too; here they are looked at before they are opened.
-    let mut folders = library::folders("LD_LIBRARY_PATH");
-    match kind {
-        Kind::CuFile => {
-            for toolkit in library::starting_with(Path::new("/usr/local"), "cuda").iter().rev() {
-                let inside = ["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
-                folders.extend(inside.map(|folder| toolkit.join(folder)));
-            }
-            let wheels = ["nvidia/cu13/lib", "nvidia/cufile/lib"];
-            folders.extend(in_prefixes(&prefixes(), &wheels));
-        }
-        Kind::HipFile => {
-            folders.extend(variable("ROCM_PATH").map(|root| root.join("lib")));
-            let trees = library::starting_with(Path::new("/opt"), "rocm");
-            folders.extend(trees.iter().rev().map(|tree| tree.join("lib")));
-            folders.extend(in_prefixes(
-                &prefixes(),
-                &["_rocm_sdk_core/lib", "_rocm_sdk_libraries/lib"],
-            ));
-        }
-    }
-    places.extend(folders.iter().map(|folder| folder.join(&file)).filter(|f| f.exists()));
-    places
+/// How the search for the library went.
+pub(in crate::storage) fn report(kind: Kind) -> LibraryReport {
+    searched(kind).1.clone()
 }
 
 /// Why GPU direct cannot be had with the GPUs of a runtime; none if nothing is known against it.

@@ -17,9 +17,9 @@ use pathline_hal::{CallError, Result};
 
 use super::engine::{Blocks, Ended, Engine};
 use super::fault;
-use crate::library::Library;
 use library::{Bound, Descriptor, Handle, OPAQUE_FD, Status, bind, bound, optional};
-pub(super) use library::{Kind, found, without};
+pub(super) use library::{Kind, report, without};
+use pathline_dylib::Library;
 pub(super) use status::of_io;
 pub(super) use way::{Way, notes};
 

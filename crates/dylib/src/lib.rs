@@ -1,0 +1,23 @@
+//! Shared libraries of vendors, bound at run time: one search for all of them, checks of a file before
+//! the dynamic linker maps it, and a record of the call that is being made, so that a process that dies
+//! in a library can be told apart from one that waits for it.
+//!
+//! A library runs code as soon as it is opened. Therefore nothing is opened that others than the user
+//! and the superuser may replace, and nothing that is known to end or to block the process: files that
+//! are cut off, FIFOs, devices.
+#![allow(unsafe_code)]
+
+mod announce;
+mod elf;
+mod library;
+mod linker;
+mod search;
+mod trust;
+
+pub use announce::{Announcement, AnnouncementHook, announce, announce_in, set_announcement_hook};
+pub use library::Library;
+pub use linker::resolve;
+pub use search::{
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, TriedPlace,
+    environment_path, find, find_with, locate, path_list, starting_with,
+};
