@@ -1,7 +1,7 @@
 //! The kernels of a run: winners of a search, kept where later runs find them.
 
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use pathline_bench::{Best, Tuned};
@@ -32,7 +32,7 @@ pub(crate) fn of_run(folder: &Path) -> Tuned {
 fn read(path: &Path) -> Option<Tuned> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => {
             errln!(
                 "pathline: {}: {error}; kernels are taken as if it were not there",
@@ -57,7 +57,13 @@ pub(crate) fn remember(found: &[Best]) -> Result<PathBuf, String> {
     let mut all = read(&path).unwrap_or(Tuned::known());
     found.iter().cloned().for_each(|best| all.set(best));
     let write = || -> io::Result<()> {
+        // A home that is not there is not made: it may be one that is not mounted yet.
         if let Some(folder) = path.parent() {
+            let cache = folder.parent().unwrap_or(folder);
+            let base = if cache.ends_with(".cache") { cache.parent() } else { Some(cache) };
+            if !base.is_some_and(Path::is_dir) {
+                return Err(ErrorKind::NotFound.into());
+            }
             fs::create_dir_all(folder)?;
         }
         // Who reads meanwhile sees the old file or the new one.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use pathline_hal::{Machine, conformance};
 use pathline_vendor::storage::{direct_library, without_rings};
 use pathline_vendor::{
-    LibraryReport, Opened, Runtime, collectives_library, management, mpi_library,
+    LibraryReport, Opened, Runtime, cache_base, collectives_library, management, mpi_library,
     other_runtime, rdma_library, runtime, ucx_library, writable,
 };
 
@@ -115,24 +115,38 @@ fn files(runtime: &Runtime, brief: bool) {
     notes.iter().for_each(|note| outln!("    {note}"));
 }
 
-/// Where files go.
+/// Where files go. No folder is made.
 fn folders(runtime: &Runtime) {
     match &runtime.cache {
-        Some(folder) => {
-            let made = std::fs::create_dir_all(folder)
-                .map_err(|error| format!("{} cannot be made: {error}", folder.display()));
-            match made.and_then(|()| writable(folder)) {
-                Ok(()) => {
-                    outln!("compiled kernels are kept in {}{}", folder.display(), kept(folder))
-                }
-                Err(why) => outln!("compiled kernels are not kept: {why}; each run compiles anew"),
-            }
-        }
+        Some(folder) => outln!("{}", kernel_folder(folder)),
         None => outln!("compiled kernels are not kept: neither HOME nor XDG_CACHE_HOME is set"),
     }
     match writable(&std::env::temp_dir()) {
         Ok(()) => outln!("temporary files go to {}", std::env::temp_dir().display()),
         Err(why) => outln!("TMPDIR: {why}; hipRTC needs it to compile"),
+    }
+}
+
+/// Whether compiled kernels can be kept in a folder, which the first of them makes.
+fn kernel_folder(folder: &Path) -> String {
+    let not_kept =
+        |why: &str| format!("compiled kernels are not kept: {why}; each run compiles them again");
+    if folder.is_dir() {
+        return match writable(folder) {
+            Ok(()) => {
+                format!("compiled kernels are kept in {}{}", folder.display(), kept(folder))
+            }
+            Err(why) => not_kept(&why),
+        };
+    }
+    let Some(base) = cache_base(folder).filter(|base| base.is_dir()) else {
+        let base = cache_base(folder).unwrap_or(folder).display();
+        return not_kept(&format!("{base} is not there (HOME or XDG_CACHE_HOME names it)"));
+    };
+    let nearest = folder.ancestors().find(|f| f.exists()).unwrap_or(base);
+    match rustix::fs::access(nearest, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK) {
+        Ok(()) => format!("compiled kernels will be kept in {}", folder.display()),
+        Err(error) => not_kept(&format!("{} cannot be written: {error}", nearest.display())),
     }
 }
 

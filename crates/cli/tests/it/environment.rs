@@ -259,3 +259,30 @@ fn any_amount_of_memory_may_be_asked_for() {
         ended(&shell(dir.path(), "pathline run --memory 1KiB -c \"$QUICK\" -q -o little"));
     assert_eq!(code, 3, "{err}");
 }
+
+#[test]
+fn a_home_that_is_not_there_is_not_made() {
+    let dir = TempDir::new().unwrap();
+    for (variables, base) in [
+        ("-u XDG_CACHE_HOME HOME=\"$PWD/home\"", "home"),
+        ("HOME=\"$PWD\" XDG_CACHE_HOME=\"$PWD/cache\"", "cache"),
+    ] {
+        let output = shell(dir.path(), &format!("env {variables} \"$PATHLINE\" doctor"));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let why = format!("compiled kernels are not kept: {}", dir.path().join(base).display());
+        assert!(said.contains(&why) && said.contains("is not there"), "{said}");
+        assert!(!dir.path().join(base).exists(), "{base}");
+    }
+    // Of a home that is there nothing is made either, until there is a kernel.
+    let output = shell(
+        dir.path(),
+        "mkdir home; env -u XDG_CACHE_HOME HOME=\"$PWD/home\" \"$PATHLINE\" doctor",
+    );
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let kept = dir.path().join("home/.cache/pathline/kernels");
+    assert!(
+        said.contains(&format!("compiled kernels will be kept in {}", kept.display())),
+        "{said}"
+    );
+    assert_eq!(fs::read_dir(dir.path().join("home")).unwrap().count(), 0);
+}

@@ -33,9 +33,25 @@ pub(crate) fn read(file: &Path, key: &str) -> Option<Vec<u8>> {
     (code.len() == length).then(|| code.to_owned())
 }
 
+/// What has to be there before anything is made for this program's `folder` in it, which lies two levels
+/// below a cache folder: that cache folder, or the home around one called `.cache`.
+pub fn cache_base(folder: &Path) -> Option<&Path> {
+    let cache = folder.ancestors().nth(2)?;
+    if cache.ends_with(".cache") { cache.parent() } else { Some(cache) }
+}
+
+/// Makes the folder of kernels, but not its base: a home that is missing may be one that is not mounted
+/// yet.
+fn create(folder: &Path) -> std::io::Result<()> {
+    match cache_base(folder) {
+        Some(base) if base.is_dir() => std::fs::create_dir_all(folder),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    }
+}
+
 pub(crate) fn write(file: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)?;
+        create(folder)?;
     }
     // Other processes see the old file, the new one or none.
     let new = file.with_extension(format!("{}.new", std::process::id()));
@@ -50,7 +66,7 @@ mod tests {
     #[test]
     fn the_cache_gives_back_what_was_stored_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("deep").join(file_name("key"));
+        let file = folder.path().join("pathline/kernels").join(file_name("key"));
         assert_eq!(read(&file, "key"), None);
         write(&file, "key", b"code\nof bytes").unwrap();
         assert_eq!(read(&file, "key").as_deref(), Some(&b"code\nof bytes"[..]));
@@ -61,5 +77,19 @@ mod tests {
             assert_eq!(read(&file, "key"), None, "cut at {cut}");
         }
         assert_ne!(file_name("a"), file_name("b"));
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_not_made_for_the_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        for base in ["home/.cache", "cache"] {
+            let file = folder.path().join(base).join("pathline/kernels").join(file_name("key"));
+            assert!(write(&file, "key", b"code").is_err(), "{base}");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{base}");
+        }
+        // Of a home that is there, .cache is made.
+        let file = folder.path().join(".cache/pathline/kernels").join(file_name("key"));
+        write(&file, "key", b"code").unwrap();
+        assert_eq!(read(&file, "key").as_deref(), Some(&b"code"[..]));
     }
 }

@@ -27,6 +27,7 @@ use pathline_hal::Result;
 use pathline_schema::Topology;
 
 use crate::memory::Memory;
+pub use cache::cache_base;
 pub use child::{COMPILE_COMMAND, serve_compilations};
 pub use compiler::Compile;
 use compiler::Compiler;
