@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use pathline_bench::Draw;
 use pathline_schema::{Bytes, Pattern};
 use pathline_vendor::storage::Asked as Store;
@@ -57,11 +57,24 @@ pub(crate) enum Command {
     },
     /// Print the manual page (roff).
     Man,
+}
+
+/// The commands by which processes of this program start each other. They have a table apart, so that
+/// help, manual, completions and suggestions for a typo cannot name them.
+#[derive(Debug, Parser)]
+#[command(name = "pathline", disable_help_subcommand = true)]
+pub(crate) struct InternalArgs {
+    /// What the process that started this one wants.
+    #[command(subcommand)]
+    pub(crate) command: InternalCommand,
+}
+
+/// What one process of this program wants of another.
+#[derive(Debug, Subcommand)]
+pub(crate) enum InternalCommand {
     /// Measure for a run that started this process.
-    #[command(hide = true)]
     Worker,
     /// Be one of several processes that measure together.
-    #[command(hide = true)]
     Rank {
         /// The process at standard input is no coordinator: it says where one is.
         #[arg(long)]
@@ -73,7 +86,6 @@ pub(crate) enum Command {
         libraries: LibraryArgs,
     },
     /// Open libraries that may crash, for the process that started this one.
-    #[command(hide = true)]
     Probe {
         /// Which.
         what: Probe,
@@ -81,8 +93,16 @@ pub(crate) enum Command {
         libraries: LibraryArgs,
     },
     /// Compile kernels for the process that started this one.
-    #[command(name = COMPILE_COMMAND, hide = true)]
+    #[command(name = COMPILE_COMMAND)]
     Compile,
+}
+
+impl InternalArgs {
+    /// The arguments of this process, if its first is an internal command.
+    pub(crate) fn of_process() -> Option<Self> {
+        let first = std::env::args_os().nth(1)?;
+        Self::command().find_subcommand(&first).is_some().then(Self::parse)
+    }
 }
 
 /// Which cases, and on which machine.

@@ -20,7 +20,14 @@ use clap::Parser;
 use crate::say::errln;
 
 fn main() -> ExitCode {
-    let exit = cmd::run(args::Args::parse()).unwrap_or_else(|error| {
+    // A file that reaches `ulimit -f`, also one that standard output goes to, is an error of a write
+    // and no sudden end. Processes that this one starts inherit that.
+    pathline_vendor::storage::outlive_file_limit();
+    let done = match args::InternalArgs::of_process() {
+        Some(internal) => cmd::serve(internal),
+        None => cmd::run(args::Args::parse()),
+    };
+    let exit = done.unwrap_or_else(|error| {
         errln!("pathline: {error:#}");
         cmd::Exit::Unusable
     });

@@ -19,7 +19,7 @@ use anyhow::Result;
 use clap::CommandFactory;
 use pathline_explain::judge::RunVerdict;
 
-use crate::args::{Args, Colour, Command};
+use crate::args::{Args, Colour, Command, InternalArgs, InternalCommand};
 use crate::say::out;
 use crate::{probe, ranks, worker};
 
@@ -62,14 +62,6 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     match args.command {
         None => hello::run(),
         Some(Command::Run(args)) => run::run(args),
-        Some(Command::Worker) => worker::run().map(|()| Exit::Fine),
-        Some(Command::Rank { probe: true, .. }) => ranks::probe().map(|()| Exit::Fine),
-        Some(Command::Rank { kept, libraries, .. }) => {
-            ranks::run(kept, &libraries).map(|()| Exit::Fine)
-        }
-        Some(Command::Probe { what, libraries }) => {
-            probe::run(what, &libraries).map(|()| Exit::Fine)
-        }
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),
@@ -85,10 +77,6 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
             out!("{}", String::from_utf8_lossy(&script));
             Ok(Exit::Fine)
         }
-        Some(Command::Compile) => {
-            pathline_vendor::serve_compilations()?;
-            Ok(Exit::Fine)
-        }
         Some(Command::Man) => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Args::command()).render(&mut page)?;
@@ -96,6 +84,18 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
             Ok(Exit::Fine)
         }
     }
+}
+
+/// Does what another process of this program wants.
+pub(crate) fn serve(args: InternalArgs) -> Result<Exit> {
+    match args.command {
+        InternalCommand::Worker => worker::run()?,
+        InternalCommand::Rank { probe: true, .. } => ranks::probe()?,
+        InternalCommand::Rank { kept, libraries, .. } => ranks::run(kept, &libraries)?,
+        InternalCommand::Probe { what, libraries } => probe::run(what, &libraries)?,
+        InternalCommand::Compile => pathline_vendor::serve_compilations()?,
+    }
+    Ok(Exit::Fine)
 }
 
 /// Whether standard output takes colour.

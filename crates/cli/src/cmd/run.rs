@@ -50,8 +50,6 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         return run_here(&start);
     }
     let args = &start.args;
-    // A journal that reaches `ulimit -f`, or a file of a store, is an error and no sudden end.
-    pathline_vendor::storage::outlive_file_limit();
     let leftovers = Leftovers::of_earlier(&args.select.stores(), args.quiet);
     let opened =
         Worker::open(start.opening(), settings(args), start.limit(), &|| start.stopper.reason());
