@@ -215,6 +215,9 @@ impl Data {
                 run.name
             ));
         }
+        for broken in &journal.broken {
+            self.doubts.push(format!("{}: {broken}; its case is missing here", run.name));
+        }
     }
 
     fn leave_out(&mut self, why: &str) {

@@ -21,6 +21,11 @@ const ALIKE: f64 = 0.99;
 /// All headlines that the run has figures for, in order of interest: what the machine does, then
 /// what is doubtful about the run.
 pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
+    let broken = broken(run.journal).map(|text| Headline { text, tone: Tone::Warn });
+    broken.into_iter().chain(sentences(run, figures)).collect()
+}
+
+fn sentences(run: &Run, figures: &[Figure]) -> Vec<Headline> {
     let good = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Good });
     let plain = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Plain });
     let warn = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Warn });
@@ -514,6 +519,16 @@ fn noted(journal: &Journal) -> Option<String> {
     }
     let texts: Vec<String> = codes.iter().map(|(code, n)| format!("{n} x {code}")).collect();
     (!texts.is_empty()).then(|| format!("Doubts of the tool: {}.", texts.join(", ")))
+}
+
+/// Before anything else is said: some of what was measured is not here.
+fn broken(journal: &Journal) -> Option<String> {
+    let first = journal.broken.first()?;
+    let lines = words::count(journal.broken.len(), "line");
+    Some(format!(
+        "{lines} of the journal cannot be read and what they said is missing here; the first is line {}: {}.",
+        first.line, first.reason
+    ))
 }
 
 fn cut(journal: &Journal) -> Option<String> {

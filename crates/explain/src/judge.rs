@@ -7,7 +7,7 @@ use pathline_schema::{Journal, Outcome};
 pub enum RunVerdict {
     /// Something was measured and nothing is wrong, even if a time limit cut the run.
     Fine,
-    /// Something failed.
+    /// Something failed, or lines of the journal are broken and what they said is not known.
     Wrong,
     /// Nothing was measured.
     CouldNotJudge,
@@ -16,7 +16,7 @@ pub enum RunVerdict {
 /// Judges a run.
 pub fn judge(journal: &Journal) -> RunVerdict {
     let any = |is: fn(&Outcome) -> bool| journal.outcomes.iter().any(is);
-    if any(|o| matches!(o, Outcome::Faulted(_))) {
+    if any(|o| matches!(o, Outcome::Faulted(_))) || !journal.broken.is_empty() {
         RunVerdict::Wrong
     } else if any(|o| matches!(o, Outcome::Measured(_))) {
         RunVerdict::Fine

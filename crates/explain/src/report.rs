@@ -69,7 +69,11 @@ fn notes(run: &Run) -> Vec<Doubt> {
     let torn = journal
         .torn
         .then(|| doubt("torn", "journal", "The last line was cut off and is left out."));
-    noted.chain(topology).chain(torn).chain(figures::storage_doubts(run)).collect()
+    let broken = journal.broken.iter().map(|b| {
+        let text = format!("Broken and left out: {}. What it said is missing here.", b.reason);
+        doubt("broken-line", &format!("line {} of the journal", b.line), &text)
+    });
+    broken.chain(noted).chain(topology).chain(torn).chain(figures::storage_doubts(run)).collect()
 }
 
 /// The first reading and the last one.

@@ -14,6 +14,9 @@ use crate::{
 const MAX_LINE: u64 = 64 << 20;
 /// The most that is read of one journal. A case takes some kilobytes.
 const MAX_JOURNAL: u64 = 1 << 30;
+/// The most broken lines before the last one. A crash or a second writer breaks a few; a file with
+/// more is no journal.
+const MAX_BROKEN: usize = 100;
 
 /// What a journal says, put together.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +37,20 @@ pub struct Journal {
     pub end: Option<End>,
     /// Whether the last line was cut off and dropped.
     pub torn: bool,
+    /// Lines before the last that are no messages. What they said is missing here.
+    pub broken: Vec<BrokenLine>,
     /// Length of the file up to and including its last whole line.
     pub whole_bytes: u64,
+}
+
+/// A line of a journal that is no message, though lines that are messages follow it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is broken and left out: {reason}")]
+pub struct BrokenLine {
+    /// 1 is the first.
+    pub line: usize,
+    /// What the parser said.
+    pub reason: String,
 }
 
 /// Why a file is no journal.
@@ -44,7 +59,7 @@ pub enum JournalError {
     /// The file cannot be read.
     #[error("cannot read the journal: {0}")]
     Io(#[from] io::Error),
-    /// A line that is not the last one is no message.
+    /// The first line is no message, or more than [`MAX_BROKEN`] lines are none.
     #[error("line {line}: {reason}; expected one JSON message a line")]
     Line {
         /// 1 is the first.
@@ -89,12 +104,18 @@ pub enum JournalError {
 }
 
 impl Journal {
-    /// Reads a journal. A last line without a line end, or that is no message, is dropped.
+    /// Reads a journal. A last line without a line end, or that is no message, is dropped. So is a
+    /// line before it that is no message, which is then listed: the others still say what they say.
+    ///
+    /// # Errors
+    /// The file cannot be read, begins with something else than a journal does, or has more than 100
+    /// broken lines; it is of a newer format; its parts are of two worlds.
     pub fn read(mut from: impl BufRead) -> Result<Self, JournalError> {
         let mut journal: Option<Self> = None;
         let mut finished: BTreeMap<String, usize> = BTreeMap::new();
         let mut partial: BTreeMap<String, Sampled> = BTreeMap::new();
-        let mut bad: Option<JournalError> = None;
+        let mut bad: Option<BrokenLine> = None;
+        let mut broken = Vec::new();
         let (mut whole_bytes, mut all_bytes) = (0, 0);
         let mut torn = false;
         for line in 1.. {
@@ -107,9 +128,13 @@ impl Journal {
             if all_bytes > MAX_JOURNAL {
                 return Err(JournalError::TooBig);
             }
-            // Only the last line may be broken: something after a broken one makes it an error.
-            if let Some(error) = bad.take() {
-                return Err(error);
+            // The last line may be cut off. One that is followed by another was not.
+            if let Some(earlier) = bad.take() {
+                broken.push(earlier);
+                torn = false;
+                if journal.is_none() || broken.len() > MAX_BROKEN {
+                    return Err(JournalError::of_first(&broken));
+                }
             }
             if text.last() != Some(&b'\n') {
                 if read >= MAX_LINE {
@@ -124,21 +149,25 @@ impl Journal {
                     if let Some(newer) = newer(&text) {
                         return Err(newer);
                     }
-                    let reason = error.to_string();
-                    bad = Some(JournalError::Line { line, reason });
+                    // The parser counts lines of what it was given, which is one.
+                    let reason = error.to_string().replace(" at line 1 column ", " at column ");
+                    bad = Some(BrokenLine { line, reason });
                     torn = true;
                     continue;
                 }
             };
-            whole_bytes += read;
+            whole_bytes = all_bytes;
             match &mut journal {
                 None => journal = Some(Self::begun(message)?),
                 Some(journal) => journal.add(message, line, &mut finished, &mut partial)?,
             }
         }
-        let Some(mut journal) = journal else { return Err(bad.unwrap_or(JournalError::NoBegin)) };
+        let Some(mut journal) = journal else {
+            return Err(bad.map_or(JournalError::NoBegin, |bad| JournalError::of_first(&[bad])));
+        };
         journal.partial = partial.into_values().collect();
         journal.torn = torn;
+        journal.broken = broken;
         journal.whole_bytes = whole_bytes;
         Ok(journal)
     }
@@ -155,6 +184,7 @@ impl Journal {
             notes: Vec::new(),
             end: None,
             torn: false,
+            broken: Vec::new(),
             whole_bytes: 0,
         })
     }
@@ -215,6 +245,14 @@ impl Journal {
     /// What the engine was told in the last part of the run.
     pub fn settings(&self) -> &Settings {
         &self.resumed.last().unwrap_or(&self.begin).settings
+    }
+}
+
+impl JournalError {
+    /// The error for a file of too many broken lines, by the first of them.
+    fn of_first(broken: &[BrokenLine]) -> Self {
+        let first = broken.first().cloned();
+        first.map_or(Self::NoBegin, |BrokenLine { line, reason }| Self::Line { line, reason })
     }
 }
 

@@ -25,7 +25,7 @@ pub use gpu_caps::GpuCaps;
 pub use io::{
     Histogram, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoReading, IoStage, StoreFacts, Tally,
 };
-pub use journal::{Journal, JournalError};
+pub use journal::{BrokenLine, Journal, JournalError};
 pub use member::Member;
 pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,

@@ -130,14 +130,40 @@ fn a_torn_last_line_is_dropped_and_said() {
 }
 
 #[test]
-fn garbage_in_the_middle_is_named_by_its_line() {
-    let text = real_begin() + "?? not json\n" + &line(&skip(0));
-    let error = read(&text).unwrap_err();
+fn a_broken_line_costs_itself_and_is_named() {
+    let text = real_begin() + &line(&skip(0)) + "?? not json\n" + &line(&skip(2)) + &line(&end());
+    let journal = read(&text).unwrap();
+    assert_eq!(journal.outcomes.len(), 2, "before it and after it");
+    assert!(journal.end.is_some() && !journal.torn);
+    // What goes on with it appends after the last whole line, which is not their sum.
+    assert_eq!(journal.whole_bytes, text.len() as u64);
+    let [broken] = journal.broken.as_slice() else { panic!("{:?}", journal.broken) };
+    assert_eq!(broken.line, 3);
+    let said = broken.to_string();
+    assert_eq!(said, "line 3 is broken and left out: expected value at column 1");
+    // Two writers leave halves of lines behind each other, and what one was about to write is torn.
+    let half = line(&skip(4));
+    let text = real_begin()
+        + &half[..half.len() / 2]
+        + &line(&skip(6))
+        + "{\"type\":\"note\"}\n"
+        + &line(&skip(0))
+        + &half[..30];
+    let journal = read(&text).unwrap();
+    assert_eq!((journal.outcomes.len(), journal.torn), (1, true));
+    assert_eq!(journal.broken.iter().map(|b| b.line).collect::<Vec<_>>(), [2, 3]);
+    // A message of a kind that does not exist is broken too.
+    let text = real_begin() + "{\"type\":\"guess\",\"data\":{}}\n" + &line(&skip(0));
+    assert_eq!(read(&text).unwrap().broken[0].line, 2);
+}
+
+#[test]
+fn a_file_of_broken_lines_is_no_journal() {
+    let with = |n: usize| real_begin() + &"?\n".repeat(n) + &line(&skip(0));
+    assert_eq!(read(&with(100)).unwrap().broken.len(), 100);
+    let error = read(&with(101)).unwrap_err();
     assert!(matches!(error, JournalError::Line { line: 2, .. }), "{error}");
     assert!(error.to_string().starts_with("line 2: "), "{error}");
-    // A message of a kind that does not exist is garbage too.
-    let text = real_begin() + "{\"type\":\"guess\",\"data\":{}}\n" + &line(&skip(0));
-    assert!(matches!(read(&text), Err(JournalError::Line { line: 2, .. })));
 }
 
 #[test]

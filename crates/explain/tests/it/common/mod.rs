@@ -58,6 +58,7 @@ pub(crate) fn journal(world: World, topology: Topology, outcomes: Vec<Outcome>) 
         torn: false,
         whole_bytes: 0,
     }
+        broken: Vec::new(),
 }
 
 /// Nine samples about `centre`, 0.2 % apart: the median is `centre`.
