@@ -114,40 +114,6 @@ impl Snapshot {
         }
         reader.snapshot
     }
-
-    /// Writes the files below a directory, which is made if it is not there. The text of a
-    /// symbolic link becomes a file of its name and `.target`.
-    pub fn save_dir(&self, dir: &Path) -> Result<(), TopoError> {
-        let failed = |path: &Path, error: std::io::Error| {
-            TopoError::new(
-                path.display().to_string(),
-                format!("cannot write: {error}"),
-                "a directory with space that may be written to",
-            )
-        };
-        fs::create_dir_all(dir).map_err(|e| failed(dir, e))?;
-        for (path, text) in self.iter() {
-            let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
-            if !path.split('/').all(plain) {
-                let expected = "a path that stays inside the snapshot";
-                return Err(TopoError::new(path, "a path that leaves its directory", expected));
-            }
-            let file = dir.join(path);
-            if let Some(parent) = file.parent() {
-                fs::create_dir_all(parent).map_err(|e| failed(parent, e))?;
-            }
-            fs::write(&file, text).map_err(|e| failed(&file, e))?;
-        }
-        Ok(())
-    }
-
-    /// Writes the one-file form.
-    pub fn save_file(&self, file: &Path) -> Result<(), TopoError> {
-        fs::write(file, self.to_text()).map_err(|error| {
-            let what = format!("cannot write: {error}");
-            TopoError::new(file.display().to_string(), what, "a file that may be written to")
-        })
-    }
 }
 
 /// Reads an input file of at most `limit` bytes as text.

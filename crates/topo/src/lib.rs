@@ -24,6 +24,7 @@ mod nvlink;
 mod parse;
 mod pci;
 mod peaks;
+mod save;
 mod snapshot;
 mod warn;
 mod xml;

@@ -135,6 +135,30 @@ fn saving_stays_inside_its_directory() {
     assert!(!dir.path().join("out").exists());
 }
 
+/// A folder to save into may be another user's, with links to this user's files.
+#[cfg(unix)]
+#[test]
+fn saving_follows_no_link() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().unwrap();
+    let (mine, into) = (dir.path().join("mine"), dir.path().join("into"));
+    let mut snapshot = Snapshot::default();
+    snapshot.insert("proc/meminfo", "MemTotal: 1 kB\n");
+    for name in ["proc/meminfo", "proc"] {
+        std::fs::create_dir_all(into.join(name).parent().unwrap()).unwrap();
+        // One that leads nowhere would be made, one that leads somewhere would be replaced.
+        let target = if name == "proc" { dir.path().to_owned() } else { mine.clone() };
+        symlink(&target, into.join(name)).unwrap();
+        let error = snapshot.save_dir(&into).unwrap_err().to_string();
+        assert!(error.contains("is a symbolic link") && error.contains("meminfo"), "{error}");
+        assert!(!mine.exists() && !dir.path().join("meminfo").exists());
+        std::fs::remove_dir_all(&into).unwrap();
+    }
+    snapshot.save_dir(&into).unwrap();
+    snapshot.save_dir(&into).unwrap();
+    assert_eq!(Snapshot::collect(&into).get("proc/meminfo"), Some("MemTotal: 1 kB\n"));
+}
+
 /// Real trees hold symbolic links where saved ones hold their text.
 #[cfg(unix)]
 #[test]
