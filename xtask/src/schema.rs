@@ -126,8 +126,12 @@ fn begin() -> Begin {
         version: "0.1.0".to_owned(),
         world: World::Simulated("mi250x".to_owned()),
         host: "node1".to_owned(),
+        pid: Some(4242),
         started: "2026-11-21T00:00:00Z".to_owned(),
         command: command.into(),
+        machine_sha256: Some(
+            "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".to_owned(),
+        ),
         env: BTreeMap::from([("HSA_XNACK".to_owned(), "1".to_owned())]),
         settings: Settings {
             precision: 0.01,

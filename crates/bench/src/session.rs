@@ -2,18 +2,18 @@
 //! costs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Seek, SeekFrom, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use pathline_hal::CallError;
 use pathline_schema::{
-    Begin, Case, End, Fault, GpuFacts, Journal, JournalError, Message, Note, Outcome,
-    SCHEMA_VERSION, Sampled, Settings, Severity, Skip, Topology, Unit, World,
+    Begin, Case, End, Fault, GpuFacts, Journal, Message, Note, Outcome, SCHEMA_VERSION, Sampled,
+    Settings, Severity, Skip, Topology, Unit, World,
 };
 
 use crate::crew::{About, Crew, Ended, Loss};
 use crate::doubt;
+use crate::journal_file::{JournalFile, JournalFileError};
 use crate::needs::needs_runtime;
 use crate::plan::{Entry, Plan};
 use crate::strikes::Strikes;
@@ -23,6 +23,9 @@ use crate::unlike;
 /// Why a run could not be written down or taken up again.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
+    /// The journal cannot be opened or read.
+    #[error(transparent)]
+    File(#[from] JournalFileError),
     /// The journal cannot be written.
     #[error("{}: {source}; choose another place with --out", path.display())]
     Io {
@@ -30,14 +33,6 @@ pub enum SessionError {
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
-    },
-    /// The journal to resume cannot be read.
-    #[error("{}: {source}", path.display())]
-    Journal {
-        /// The file.
-        path: PathBuf,
-        /// The reader's reason.
-        source: JournalError,
     },
     /// The journal to resume is of another machine.
     #[error("{}: was measured on {there}, and this is {here}; figures of two machines do not belong into one journal", path.display())]
@@ -79,8 +74,7 @@ pub enum Event<'a> {
 
 /// An open journal with what it already holds.
 pub struct Session {
-    path: PathBuf,
-    file: File,
+    file: JournalFile,
     done: BTreeSet<Case>,
     carried: BTreeMap<Case, Sampled>,
     /// Whether the journal says already what the machine is made of.
@@ -94,8 +88,12 @@ pub struct Header {
     pub host: String,
     /// Version of pathline.
     pub version: String,
+    /// The process that writes the journal.
+    pub pid: u32,
     /// The command line.
     pub command: Vec<String>,
+    /// SHA-256 of the description of a simulated machine.
+    pub machine_sha256: Option<String>,
     /// Environment switches that were set.
     pub env: BTreeMap<String, String>,
     /// What the engine is told.
@@ -103,31 +101,31 @@ pub struct Header {
 }
 
 impl Session {
-    /// Starts a new journal at `path`; a file that is there is replaced.
+    /// Starts a new journal at `path`.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// Something is there already, or the file cannot be made.
     pub fn create(path: &Path) -> Result<Self, SessionError> {
-        let file = File::create(path).map_err(|e| at(path, e))?;
         Ok(Self {
-            path: path.to_owned(),
-            file,
+            file: JournalFile::create(path)?,
             done: BTreeSet::new(),
             carried: BTreeMap::new(),
             has_topology: false,
         })
     }
 
-    /// Opens a journal to go on with: cases that have an outcome are not measured again, samples
-    /// of a case in flight are kept, and a torn last line is cut off.
+    /// Goes on with what [`JournalFile::open`] gave: cases that have an outcome are not measured
+    /// again, samples of a case in flight are kept, and a torn last line is cut off.
     ///
     /// # Errors
-    /// The file cannot be read, is no journal, or is of another machine or other GPUs of it.
-    pub fn resume(path: &Path, about: &About, host: &str) -> Result<Self, SessionError> {
-        let world = &about.world;
-        let file = File::open(path).map_err(|e| at(path, e))?;
-        let journal = Journal::read(BufReader::new(file))
-            .map_err(|source| SessionError::Journal { path: path.to_owned(), source })?;
+    /// It is of another machine or other GPUs of it, or has changed since it was read.
+    pub fn resume(
+        mut file: JournalFile,
+        journal: Journal,
+        about: &About,
+        host: &str,
+    ) -> Result<Self, SessionError> {
+        let (path, world) = (file.path(), &about.world);
         let same_host = journal.begin.host == host || *world != World::Real;
         if journal.begin.world != *world || !same_host {
             let name = |world: &World, host: &str| match world {
@@ -149,16 +147,23 @@ impl Session {
             let (there, here) = (list(&there).join(", "), list(&here).join(", "));
             return Err(SessionError::OtherGpus { path, there, here });
         }
-        let mut file = OpenOptions::new().write(true).open(path).map_err(|e| at(path, e))?;
-        file.set_len(journal.whole_bytes).map_err(|e| at(path, e))?;
-        file.seek(SeekFrom::End(0)).map_err(|e| at(path, e))?;
+        file.cut(journal.whole_bytes).map_err(|e| at(file.path(), e))?;
         Ok(Self {
-            path: path.to_owned(),
             file,
             done: journal.outcomes.iter().map(|o| o.case().clone()).collect(),
             carried: journal.partial.into_iter().map(|s| (s.case.clone(), s)).collect(),
             has_topology: journal.topology != Topology::default(),
         })
+    }
+
+    /// Where the journal lies.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Why nothing keeps other runs off the journal, where the file system has no locks.
+    pub fn unlocked(&self) -> Option<&io::Error> {
+        self.file.unlocked()
     }
 
     /// Cases that already have an outcome.
@@ -188,8 +193,10 @@ impl Session {
             version: header.version,
             world,
             host: header.host,
+            pid: Some(header.pid),
             started: now(),
             command: header.command,
+            machine_sha256: header.machine_sha256,
             env: header.env,
             settings: header.settings,
             overhead_ns: overhead_ns.clone(),
@@ -198,7 +205,7 @@ impl Session {
             stores,
         };
         let unlike = unlike::note(&begin.ranks);
-        let path = self.path.clone();
+        let path = self.file.path().to_owned();
         let todo: Vec<&Entry> =
             plan.entries.iter().filter(|e| !self.done.contains(&e.case)).collect();
         let total = plan.entries.len();
@@ -415,7 +422,7 @@ fn retire(
 
 /// Writes a line at a time and tells whoever watches.
 struct Writer<'a, 's> {
-    file: &'a mut File,
+    file: &'a mut JournalFile,
     show: &'a mut (dyn FnMut(Event<'_>) + 's),
     total: usize,
     done: usize,
@@ -425,8 +432,7 @@ impl Writer<'_, '_> {
     fn put(&mut self, message: Message) -> io::Result<()> {
         let mut line = serde_json::to_vec(&message)?;
         line.push(b'\n');
-        // One write a line, so that a reader and a killed writer see whole lines.
-        self.file.write_all(&line)?;
+        self.file.append(&line)?;
         let outcome = match message {
             Message::Measured(measured) => Outcome::Measured(measured),
             Message::Skipped(skip) => Outcome::Skipped(skip),

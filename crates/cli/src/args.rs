@@ -440,9 +440,13 @@ pub(crate) struct CalibrateArgs {
     /// Runs of one node, folders or journals; suite contention measures what a twin needs.
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
-    /// Write the machine file here; - is standard output, which then has no report.
-    #[arg(long, short, value_name = "FILE", default_value = "machine.toml")]
-    pub(crate) out: PathBuf,
+    /// Write the machine file here, in place of what is there; - is standard output, which then has
+    /// no report. By default machine.toml, which must not be there yet.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Replace a machine.toml that is there.
+    #[arg(long, conflicts_with = "out")]
+    pub(crate) force: bool,
     /// Show no progress.
     #[arg(long, short)]
     pub(crate) quiet: bool,

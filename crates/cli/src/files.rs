@@ -1,11 +1,14 @@
-//! Where a run lies on disk.
+//! Where a run lies on disk, and what may be written there.
+//!
+//! A file that a command makes by itself (the journal, the machine description, the page) takes the
+//! place of nothing but of a page of pathline's own. What a user names is replaced, as by any program.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::say::out;
-use anyhow::{Context, Result};
+use crate::say::{errln, out};
+use anyhow::{Context, Result, anyhow};
 use flate2::bufread::MultiGzDecoder;
 use pathline_schema::Journal;
 
@@ -15,6 +18,11 @@ pub(crate) const JOURNAL: &str = "run.jsonl";
 pub(crate) const MACHINE: &str = "machine.toml";
 /// Name of the page in a run's folder.
 pub(crate) const PAGE: &str = "report.html";
+
+/// The most broken lines that are named one by one.
+const SHOWN: usize = 3;
+/// How much of a page is looked through for the mark of pathline. It stands in the first kilobyte.
+const HEAD: u64 = 4096;
 
 /// The journal of a run that is named by its folder or by the journal itself. In a folder, the
 /// packed one is taken where only that is there.
@@ -26,21 +34,58 @@ pub(crate) fn journal_path(run: &Path) -> PathBuf {
     if packed.exists() && !plain.exists() { packed } else { plain }
 }
 
-/// Reads a run.
+/// The page of a journal: beside it, and called after it where it is not called `run.jsonl`, so that
+/// several journals in one folder have a page each.
+pub(crate) fn page_path(journal: &Path) -> PathBuf {
+    let name = journal.file_name().unwrap_or_default().to_string_lossy();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    match plain.strip_suffix(".jsonl").unwrap_or(plain) {
+        "run" => journal.with_file_name(PAGE),
+        stem => journal.with_file_name(format!("{stem}.html")),
+    }
+}
+
+/// Reads a run. Lines that are broken are named on standard error.
 pub(crate) fn read(run: &Path) -> Result<Journal> {
     let path = journal_path(run);
     let file = File::open(&path)
         .with_context(|| format!("{}: expected a run's folder or its {JOURNAL}", path.display()))?;
-    unpacked(BufReader::new(file))
+    let journal = unpacked(BufReader::new(file))
         .map_err(Into::into)
         .and_then(Journal::read)
-        .with_context(|| path.display().to_string())
+        .with_context(|| path.display().to_string())?;
+    for broken in journal.broken.iter().take(SHOWN) {
+        errln!("pathline: {}: {broken}; what it said is missing", path.display());
+    }
+    if journal.broken.len() > SHOWN {
+        let more = journal.broken.len() - SHOWN;
+        errln!("pathline: {}: {more} more of its lines are broken", path.display());
+    }
+    Ok(journal)
 }
 
 /// The text of a journal, unpacked if it is in gzip's format (RFC 1952: it starts with 1f 8b).
 fn unpacked(mut file: BufReader<File>) -> io::Result<Box<dyn BufRead>> {
     let packed = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
     Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) })
+}
+
+/// Looks whether a run can be written into a folder, before anything is measured: it must hold no
+/// run, and nothing else under the names of a run's files. `machine` is the description that will be
+/// written there.
+pub(crate) fn check_folder(dir: &Path, machine: Option<&str>) -> Result<()> {
+    if fs::symlink_metadata(dir.join(JOURNAL)).is_ok() {
+        let dir = dir.display();
+        return Err(anyhow!(
+            "{dir} holds a run already; --resume {dir} goes on with it, or name another --out"
+        ));
+    }
+    if let Some(text) = machine {
+        absent_or_same(&dir.join(MACHINE), text)?;
+    }
+    replaceable_page(&dir.join(PAGE)).with_context(|| {
+        format!("{}: the page of the run would go there; name another --out", dir.display())
+    })
 }
 
 /// Makes the folder of a new run: `dir`, or a fresh one under `runs/` that is named after the
@@ -75,11 +120,157 @@ fn fresh(wanted: PathBuf) -> PathBuf {
     name
 }
 
-/// Writes a file; `-` is standard output.
+/// Makes a file of a run. One with this very text may be there; no link is followed.
+pub(crate) fn create(path: &Path, text: &str) -> Result<()> {
+    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    match made.and_then(|mut file| file.write_all(text.as_bytes())) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => absent_or_same(path, text),
+        made => made.with_context(|| format!("{}: cannot write", path.display())),
+    }
+}
+
+/// Fails if something else than a file with this text has that name.
+fn absent_or_same(path: &Path, text: &str) -> Result<()> {
+    let Ok(kind) = fs::symlink_metadata(path) else { return Ok(()) };
+    let same = kind.is_file()
+        && kind.len() == text.len() as u64
+        && fs::read(path).is_ok_and(|there| there == text.as_bytes());
+    if same {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "{}: there is one already that this run did not write, and it stays as it is; name another --out",
+        path.display()
+    ))
+}
+
+/// Writes the page of a run where no one has named a file for it. Only an earlier page of pathline
+/// gives way.
+pub(crate) fn write_page(path: &Path, html: &str) -> Result<()> {
+    replaceable_page(path)?;
+    replace(path, html).with_context(|| format!("{}: cannot write", path.display()))
+}
+
+/// Fails if something else than a page of pathline has that name.
+fn replaceable_page(path: &Path) -> Result<()> {
+    let Ok(kind) = fs::symlink_metadata(path) else { return Ok(()) };
+    if kind.is_file() {
+        let mut head = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+        read.with_context(|| path.display().to_string())?;
+        if pathline_explain::html::is_page(&head) {
+            return Ok(());
+        }
+    }
+    let what = if kind.is_symlink() { "is a symbolic link" } else { "is no page of pathline" };
+    Err(anyhow!(
+        "{} {what} and stays as it is; rename it, or have `pathline report RUN --html FILE` write \
+         another file",
+        path.display()
+    ))
+}
+
+/// Writes a file that was named on the command line; `-` is standard output. A plain file is replaced
+/// as a whole. Anything else, as a device or a link, is written to.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     if path == Path::new("-") {
         out!("{text}");
         return Ok(());
     }
-    fs::write(path, text).with_context(|| format!("{}: cannot write", path.display()))
+    let plain = fs::symlink_metadata(path).map_or(true, |kind| kind.is_file());
+    let written = match plain.then(|| replace(path, text)) {
+        // In a folder that takes no new file there may be one that can be written to.
+        Some(Err(e)) if e.kind() == ErrorKind::PermissionDenied => fs::write(path, text),
+        Some(written) => written,
+        None => fs::write(path, text),
+    };
+    written.with_context(|| format!("{}: cannot write", path.display()))
+}
+
+/// Writes under another name and renames: whoever reads sees the old file or the new one, and a full
+/// disk costs neither.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let (mut file, new) = temporary(path)?;
+    let done = file.write_all(text.as_bytes()).and_then(|()| {
+        if let Ok(old) = fs::metadata(path) {
+            file.set_permissions(old.permissions())?;
+        }
+        fs::rename(&new, path)
+    });
+    if done.is_err() {
+        // Its error is the one that matters.
+        let _ = fs::remove_file(&new);
+    }
+    done
+}
+
+/// A new file beside `path`. One that a killed process of the same number left is passed over.
+fn temporary(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut nth = 0;
+    loop {
+        let new = path.with_file_name(format!(".pathline-{}-{nth}.new", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&new) {
+            Ok(file) => return Ok((file, new)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && nth < 100 => nth += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_journal_of_a_folder_has_a_page() {
+        for (journal, page) in [
+            ("runs/a/run.jsonl", "runs/a/report.html"),
+            ("runs/a/run.jsonl.gz", "runs/a/report.html"),
+            ("h200.jsonl.gz", "h200.html"),
+            ("kept/x.y.jsonl", "kept/x.y.html"),
+            ("kept/journal", "kept/journal.html"),
+            // Never the journal itself.
+            ("kept/x.html", "kept/x.html.html"),
+        ] {
+            assert_eq!(page_path(Path::new(journal)), Path::new(page));
+        }
+    }
+
+    #[test]
+    fn only_pages_of_pathline_give_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let page = dir.path().join("report.html");
+        let mine = "<!doctype html><title>Report of my holidays - pathline</title>";
+        fs::write(&page, mine).unwrap();
+        let error = write_page(&page, "new").unwrap_err().to_string();
+        assert!(error.contains("no page of pathline") && error.contains("--html"), "{error}");
+        assert_eq!(fs::read_to_string(&page).unwrap(), mine);
+        fs::remove_file(&page).unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        std::os::unix::fs::symlink(&elsewhere, &page).unwrap();
+        let error = write_page(&page, "new").unwrap_err().to_string();
+        assert!(error.contains("a symbolic link") && !elsewhere.exists(), "{error}");
+        fs::remove_file(&page).unwrap();
+        write_page(&page, "new").unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no other file is left");
+    }
+
+    #[test]
+    fn a_named_file_is_replaced_and_keeps_who_may_read_it() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("twin.toml");
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        write(&file, "new").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        // A link that a user names leads where it leads.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write(&link, "newer").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "newer");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        write(Path::new("/dev/null"), "nothing").unwrap();
+    }
 }

@@ -13,6 +13,7 @@ use pathline_sim::{Fault, Options};
 use pathline_topo::Snapshot;
 use pathline_vendor::{Management, Opened, Runtime, management};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::args::{LibraryArgs, StoreArgs};
 
@@ -92,14 +93,6 @@ impl World {
     pub(crate) fn topology(&self) -> &Topology {
         match self {
             Self::Real(topology, ..) | Self::Simulated(_, topology) => topology,
-        }
-    }
-
-    /// The physics that figures are held against.
-    pub(crate) fn network(&self, env: &BTreeMap<String, String>) -> Result<Network> {
-        match self {
-            Self::Real(topology, ..) => Ok(Network::from_topology(topology)),
-            Self::Simulated(desc, _) => Ok(Network::new(&desc.0, Switches::from_env(env))?),
         }
     }
 
@@ -190,6 +183,11 @@ pub(crate) fn without_gpus(stores: &StoreArgs) -> Machine {
 /// What this host says of itself, in plain files. No GPU is touched.
 pub(crate) fn snapshot(management: &Management) -> Snapshot {
     pathline_topo::live(management.files())
+}
+
+/// By this a run knows the description of its machine again: what `sha256sum` prints.
+pub(crate) fn description_hash(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A preset by name, or a description in a file; with its text.

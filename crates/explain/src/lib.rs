@@ -13,6 +13,7 @@ pub mod map;
 pub mod predicted;
 pub mod published;
 pub mod report;
+pub mod shell;
 pub mod terminal;
 
 mod figures;

@@ -58,10 +58,16 @@ pub struct Begin {
     pub world: World,
     /// Name of the host that ran it.
     pub host: String,
+    /// The process that wrote it, on that host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// When, RFC 3339 in UTC.
     pub started: String,
     /// The command line.
     pub command: Vec<String>,
+    /// SHA-256 of the text that describes a simulated machine, as `sha256sum machine.toml` prints it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_sha256: Option<String>,
     /// Environment switches that change what libraries do, of those that were set.
     pub env: BTreeMap<String, String>,
     /// What the engine was told.

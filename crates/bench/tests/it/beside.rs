@@ -94,7 +94,9 @@ fn measured(refuses: bool) -> (Outcome, Vec<String>) {
     let header = pathline_bench::Header {
         host: "test".to_owned(),
         version: "0".to_owned(),
+        pid: 1,
         command: Vec::new(),
+        machine_sha256: None,
         env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
     };

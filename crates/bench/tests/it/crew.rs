@@ -93,7 +93,9 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
     let header = Header {
         host: "test".to_owned(),
         version: "0".to_owned(),
+        pid: 1,
         command: vec!["pathline".to_owned()],
+        machine_sha256: None,
         env: BTreeMap::new(),
         settings,
     };

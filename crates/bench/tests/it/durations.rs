@@ -27,7 +27,9 @@ fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<Measured> {
     let header = Header {
         host: "test".to_owned(),
         version: "0".to_owned(),
+        pid: 1,
         command: Vec::new(),
+        machine_sha256: None,
         env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
     };

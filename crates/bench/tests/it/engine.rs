@@ -10,7 +10,8 @@ use std::io::BufReader;
 use std::path::Path;
 
 use pathline_bench::{
-    About, Event, Header, Here, Overhead, Plan, Scope, Session, default_settings,
+    About, Event, Header, Here, JournalFile, Overhead, Plan, Scope, Session, SessionError,
+    default_settings,
 };
 use pathline_flow::{MachineDesc, Switches};
 use pathline_hal::Machine;
@@ -37,10 +38,17 @@ fn header() -> Header {
     Header {
         host: "test".to_owned(),
         version: "0".to_owned(),
+        pid: 1,
         command: vec!["pathline".to_owned()],
+        machine_sha256: None,
         env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
     }
+}
+
+fn resume(path: &Path, about: &About) -> Result<Session, SessionError> {
+    let (file, journal) = JournalFile::open(path)?;
+    Session::resume(file, journal, about, "test")
 }
 
 fn about(machine: &Machine) -> About {
@@ -279,7 +287,7 @@ fn interrupted_anywhere_and_resumed_each_case_is_measured_once() {
         assert!(!cut.end.unwrap().complete, "asked {asked} times");
 
         let second = machine(&Options::default());
-        let session = Session::resume(&path, &about(&second), "test").unwrap();
+        let session = resume(&path, &about(&second)).unwrap();
         run(session, &second, &chosen, &|| None);
         let text = fs::read_to_string(&path).unwrap();
         let finished = text
@@ -307,7 +315,7 @@ fn a_journal_of_another_machine_is_not_resumed() {
     run(Session::create(&path).unwrap(), &mi250x, &chosen, &|| None);
     let desc = MachineDesc::preset("hgx-h200").unwrap();
     let other = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
-    let error = Session::resume(&path, &about(&other), "test").err().unwrap().to_string();
+    let error = resume(&path, &about(&other)).err().unwrap().to_string();
     assert!(error.contains("mi250x") && error.contains("hgx-h200"), "{error}");
 }
 
@@ -320,11 +328,11 @@ fn a_journal_of_other_gpus_of_the_host_is_not_resumed() {
     run(Session::create(&path).unwrap(), &mi250x, &chosen, &|| None);
     let mut fewer = about(&mi250x);
     fewer.topology.gpus.pop();
-    let error = Session::resume(&path, &fewer, "test").err().unwrap().to_string();
+    let error = resume(&path, &fewer).err().unwrap().to_string();
     assert!(error.contains("gpu7") && error.contains("variables that choose GPUs"), "{error}");
     // Without a runtime nothing of GPUs is measured, so nothing can be mixed up.
     fewer.without = Some("no driver".to_owned());
-    assert!(Session::resume(&path, &fewer, "test").is_ok());
+    assert!(resume(&path, &fewer).is_ok());
 }
 
 /// The first line of a run is on disk before the second: what is missing comes with the resumption.
@@ -338,7 +346,7 @@ fn a_journal_that_was_cut_before_its_topology_gets_it() {
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.lines().next().unwrap().to_owned() + "\n").unwrap();
     let second = machine(&Options::default());
-    let session = Session::resume(&path, &about(&second), "test").unwrap();
+    let session = resume(&path, &about(&second)).unwrap();
     run(session, &second, &chosen, &|| None);
     assert_eq!(read(&path).topology, second.topology);
 }

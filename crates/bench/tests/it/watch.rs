@@ -56,7 +56,9 @@ fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
     let header = Header {
         host: "test".to_owned(),
         version: "0".to_owned(),
+        pid: 1,
         command: Vec::new(),
+        machine_sha256: None,
         env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
     };

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use pathline_calibrate::{Run, Step, calibrate};
 use pathline_flow::MachineDesc;
 
@@ -16,6 +16,14 @@ use crate::say::{errln, out};
 const EVERY: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit> {
+    let out = args.out.as_deref().unwrap_or(Path::new(files::MACHINE));
+    // Before the fit, which may take minutes. A file that is named may be replaced.
+    if args.out.is_none() && !args.force && out.symlink_metadata().is_ok() {
+        bail!(
+            "{}: there is one already, perhaps another twin; --force replaces it, -o FILE writes another",
+            out.display()
+        );
+    }
     let read = |path: &std::path::PathBuf| -> Result<Run> {
         Ok(Run { name: path.display().to_string(), journal: files::read(path)? })
     };
@@ -30,12 +38,15 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit> {
     })?;
     let text = twin.toml();
     // What cannot be read back must not be written.
-    MachineDesc::parse(&args.out.display().to_string(), &text)
+    MachineDesc::parse(&out.display().to_string(), &text)
         .context("the twin of these runs is no valid machine file; please report it")?;
-    files::write(&args.out, &text)?;
-    if args.out != Path::new("-") {
-        out!("{twin}");
-        out!("\nWrote {}.\n", args.out.display());
+    if args.out.is_some() || args.force {
+        files::write(out, &text)?;
+    } else {
+        files::create(out, &text)?;
+    }
+    if out != Path::new("-") {
+        out!("{twin}\nWrote {}.\n", out.display());
     }
     Ok(if twin.data.sets.is_empty() { Exit::CouldNotJudge } else { Exit::Fine })
 }

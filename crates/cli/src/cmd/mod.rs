@@ -8,6 +8,7 @@ mod machines;
 mod plan;
 mod predict;
 mod report;
+mod resume;
 mod run;
 mod topo;
 mod validate;

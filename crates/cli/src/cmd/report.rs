@@ -3,29 +3,35 @@
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use pathline_flow::Network;
+use pathline_explain::judge::judge;
+use pathline_flow::{Network, Switches};
 use pathline_schema::{Journal, World as Recorded};
 
 use super::{Exit, colour};
-use crate::args::{Format, LibraryArgs, ReportArgs};
+use crate::args::{Format, ReportArgs};
 use crate::files;
-use crate::say::{out, outln};
-use crate::world::World;
+use crate::say::{errln, out, outln};
+use crate::world::{describe, description_hash};
 
 /// Columns of the summary.
 const WIDTH: usize = 100;
 
-/// Writes the HTML page of a run and gives its summary for the terminal.
-pub(super) fn write(
-    journal: &Journal,
-    network: &Network,
-    page: &Path,
-    colour: bool,
-) -> Result<String> {
+/// What a run is shown as.
+pub(super) struct RenderedRun {
+    /// The HTML page.
+    pub(super) page: String,
+    /// The summary for the terminal.
+    pub(super) summary: String,
+}
+
+/// Renders a run.
+pub(super) fn render_run(journal: &Journal, network: &Network, colour: bool) -> RenderedRun {
     let report = pathline_explain::report::build(journal, Some(network));
     let map = pathline_explain::map::svg(&journal.topology);
-    files::write(page, &pathline_explain::html::render(&report, &journal.topology, &map))?;
-    Ok(pathline_explain::terminal::summary(&report, WIDTH, colour))
+    RenderedRun {
+        page: pathline_explain::html::render(&report, &journal.topology, &map),
+        summary: pathline_explain::terminal::summary(&report, WIDTH, colour),
+    }
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
@@ -37,12 +43,22 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
             Format::Elbencho => pathline_explain::format::elbencho(&journal),
         };
         out!("{}", text.map_err(|why| anyhow!(why))?);
-        return Ok(Exit::Fine);
+        return Ok(judge(&journal).into());
     }
     let path = files::journal_path(&args.run);
     let network = network(&journal, &path)?;
-    let page = args.html.clone().unwrap_or_else(|| path.with_file_name(files::PAGE));
-    let summary = write(&journal, &network, &page, colour(args.color))?;
+    let RenderedRun { page: html, summary } = render_run(&journal, &network, colour(args.color));
+    let page = match &args.html {
+        Some(named) => {
+            files::write(named, &html)?;
+            named.clone()
+        }
+        None => {
+            let page = files::page_path(&path);
+            files::write_page(&page, &html)?;
+            page
+        }
+    };
     if let Some(file) = &args.csv {
         files::write(file, &pathline_explain::csv::export(&journal, Some(&network)))?;
     }
@@ -54,18 +70,24 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
         out!("{summary}");
         outln!("\n{}", page.display());
     }
-    Ok(Exit::Fine)
+    Ok(judge(&journal).into())
 }
 
 /// The physics that a run is held against: the description that lies beside its journal, if it was
-/// simulated, else the topology in the journal.
+/// simulated on that, else the topology in the journal.
 fn network(journal: &Journal, path: &Path) -> Result<Network> {
     let description = path.with_file_name(files::MACHINE);
     if matches!(journal.begin.world, Recorded::Simulated(_))
         && description.is_file()
         && let Some(name) = description.to_str()
     {
-        return World::new(Some(name), &LibraryArgs::default())?.network(&journal.begin.env);
+        let (machine, text) = describe(name)?;
+        if journal.begin.machine_sha256.as_ref().is_none_or(|was| *was == description_hash(&text)) {
+            return Ok(Network::new(&machine, Switches::from_env(&journal.begin.env))?);
+        }
+        errln!(
+            "pathline: {name} is not what this run was simulated on: ceilings are those of the topology"
+        );
     }
     Ok(Network::from_topology(&journal.topology))
 }

@@ -1,34 +1,35 @@
 //! `pathline run`.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use clap::Parser;
 use pathline_bench::{
-    About, Best, Crew, Draw, Header, Here, Overhead, Plan, Scope, Session, Stamp, Tuned,
-    default_settings, searches, tune,
+    About, Best, Crew, Draw, Header, Here, JournalFile, Overhead, Plan, Scope, Session, Stamp,
+    Tuned, default_settings, searches, tune,
 };
 use pathline_explain::judge::judge;
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
-use pathline_schema::{Bytes, End, Ns, Settings};
+use pathline_schema::{Bytes, End, Journal, Ns, Settings};
 
-use super::{Exit, colour, plan, report};
-use crate::args::{Args, Command, LibraryArgs, RunArgs};
+use super::report::RenderedRun;
+use super::{Exit, colour, plan, report, resume};
+use crate::args::{LibraryArgs, RunArgs};
 use crate::leftovers::Leftovers;
 use crate::progress::{Progress, Stopper};
 use crate::ranks::{self, Job, Keeper};
 use crate::say::{errln, out, outln};
 use crate::worker::{NoWorker, Opening, Worker};
-use crate::world::{Open, Spread, World, describe, half_of_free, without_gpus};
+use crate::world::{Open, Spread, World, describe, description_hash, half_of_free, without_gpus};
 use crate::{env, files, kernels};
 
 pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let begun = Instant::now();
-    let args = taken_up(args)?;
+    let args = resume::arguments(args)?;
     let joined = match args.select.machine {
         None => ranks::joined(args.rendezvous.as_deref())?,
         Some(_) => None,
@@ -40,12 +41,17 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         let done = ranks::keep(at, &args.libraries)?;
         return Ok(if done { Exit::Fine } else { Exit::Unusable });
     }
+    let journal = args.resume.as_deref().map(resume::open_journal).transpose()?;
     let job = job(&args, joined.map(|(_, job)| job))?;
     // It outlives the process that conducts, which may have to be replaced.
     let _first = first_rank(job.as_ref(), &args.libraries)?;
     let stopper = Stopper::new(begun, args.time_limit);
     let model = args.select.machine.as_deref().map(describe).transpose()?;
-    let start = Start { stopper, switches: env::switches(), model, job, args };
+    if let Some(out) = &args.out {
+        files::check_folder(out, model.as_ref().map(|(_, text)| text.as_str()))?;
+    }
+    let journal = Cell::new(journal);
+    let start = Start { stopper, switches: env::switches(), model, job, journal, args };
     if start.model.is_some() && !start.args.worker {
         return run_here(&start);
     }
@@ -111,6 +117,8 @@ struct Start {
     model: Option<(MachineDesc, String)>,
     /// The processes that measure together, if there are several.
     job: Option<Job>,
+    /// The journal to go on with. No other run can, from before the machine is opened.
+    journal: Cell<Option<(JournalFile, Journal)>>,
 }
 
 /// The processes of a run: those that a launcher started, or those that are asked for.
@@ -176,9 +184,9 @@ impl Start {
     }
 }
 
-/// What was measured: the folder of the run, and how it ended.
+/// What was measured: the journal of the run, and how it ended.
 struct Measured {
-    folder: PathBuf,
+    journal: PathBuf,
     end: End,
     /// What was searched for, and where it is remembered.
     found: Option<Found>,
@@ -270,16 +278,26 @@ fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Mea
     let header = Header {
         host: env::hostname(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
         command: command_line(),
+        machine_sha256: model.as_ref().map(|(_, text)| description_hash(text)),
         env: switches.clone(),
         settings,
     };
-    let (folder, session) = open(args, crew.about(), &header.host, &name)?;
+    let session = open(start, crew.about(), &header.host, &name)?;
+    let journal = session.path().to_owned();
+    if let Some(why) = session.unlocked() {
+        errln!(
+            "pathline: {}: this file system has no locks ({why}): see that no other run goes on with \
+             this journal meanwhile",
+            journal.display()
+        );
+    }
     if let Some((_, text)) = model.as_ref().filter(|_| args.resume.is_none()) {
-        files::write(&folder.join(files::MACHINE), text)?;
+        files::create(&journal.with_file_name(files::MACHINE), text)?;
     }
     if args.resume.is_none() && !tuned.best().is_empty() {
-        files::write(&folder.join(kernels::KERNELS), &tuned.text())?;
+        files::create(&journal.with_file_name(kernels::KERNELS), &tuned.text())?;
     }
     let mut progress = Progress::new(plan.entries.len(), session.done(), args.quiet);
     let end = session
@@ -288,14 +306,16 @@ fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Mea
         })
         .context("the run ended early; what was measured is in its journal");
     progress.end();
-    Ok(Measured { folder, end: end?, found })
+    Ok(Measured { journal, end: end?, found })
 }
 
 fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit> {
-    let Measured { folder, end, found } = measured;
-    let journal = files::read(folder)?;
-    let page = folder.join(files::PAGE);
-    let summary = report::write(&journal, network, &page, colour(args.color)).context(
+    let Measured { journal: path, end, found } = measured;
+    let journal = files::read(path)?;
+    let page = files::page_path(path);
+    let RenderedRun { page: html, summary } =
+        report::render_run(&journal, network, colour(args.color));
+    files::write_page(&page, &html).context(
         "the run is in its journal, its report is not written; `pathline report` or another --out writes it",
     )?;
     if !args.quiet {
@@ -303,9 +323,9 @@ fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit
         if let Some(Found { best, kept }) = found {
             kernels::summary(best, kept.as_ref());
         }
-        outln!("\n{} · {}", page.display(), folder.join(files::JOURNAL).display());
+        outln!("\n{} · {}", page.display(), path.display());
         if !end.complete {
-            outln!("this run was cut; `pathline run --resume {}` goes on", folder.display());
+            outln!("this run was cut; `pathline run --resume {}` goes on", resume::name_of(path));
         }
     }
     Ok(judge(&journal).into())
@@ -320,31 +340,6 @@ fn plan_for(scope: &Scope<'_>, args: &RunArgs, name: &str) -> Result<Plan> {
         ));
     }
     Ok(plan)
-}
-
-/// With `--resume`, the cases that the run was begun with, on the machine as it was described then;
-/// how long and how loud is said anew, and where the compiler is now, if that is said.
-fn taken_up(args: RunArgs) -> Result<RunArgs> {
-    let Some(run) = &args.resume else { return Ok(args) };
-    let begin = files::read(run)?.begin;
-    let first = Args::try_parse_from(&begin.command)
-        .ok()
-        .and_then(|a| if let Some(Command::Run(first)) = a.command { Some(first) } else { None })
-        .ok_or_else(|| anyhow!("{}: its command line cannot be read again", run.display()))?;
-    let mut select = first.select;
-    let description = files::journal_path(run).with_file_name(files::MACHINE);
-    if select.machine.is_some() && description.is_file() {
-        select.machine = Some(description.to_string_lossy().into_owned());
-    }
-    Ok(RunArgs {
-        ranks: first.ranks,
-        select,
-        precision: first.precision,
-        case_budget: first.case_budget,
-        noise: first.noise,
-        libraries: args.libraries.or(first.libraries),
-        ..args
-    })
 }
 
 fn command_line() -> Vec<String> {
@@ -378,23 +373,10 @@ fn settings(args: &RunArgs) -> Settings {
     }
 }
 
-fn open(args: &RunArgs, about: &About, host: &str, name: &str) -> Result<(PathBuf, Session)> {
-    if let Some(run) = &args.resume {
-        let path = files::journal_path(run);
-        if path.extension().is_some_and(|e| e == "gz") {
-            return Err(anyhow!("{}: to go on with it, gunzip it first", path.display()));
-        }
-        let folder = path.parent().map(PathBuf::from).unwrap_or_default();
-        return Ok((folder, Session::resume(&path, about, host)?));
+fn open(start: &Start, about: &About, host: &str, name: &str) -> Result<Session> {
+    if let Some((file, journal)) = start.journal.take() {
+        return Ok(Session::resume(file, journal, about, host)?);
     }
-    let folder = files::new_folder(args.out.as_deref(), name)?;
-    let path = folder.join(files::JOURNAL);
-    if path.exists() {
-        return Err(anyhow!(
-            "{} holds a run already; --resume {} goes on with it, or name another --out",
-            folder.display(),
-            folder.display()
-        ));
-    }
-    Ok((folder, Session::create(&path)?))
+    let folder = files::new_folder(start.args.out.as_deref(), name)?;
+    Ok(Session::create(&folder.join(files::JOURNAL))?)
 }

@@ -14,6 +14,7 @@ mod model_ranks;
 mod mpi;
 mod predict;
 mod ranks;
+mod run_files;
 mod storage;
 mod strangers;
 mod stub;

@@ -26,6 +26,8 @@ mod example;
 #[cfg(test)]
 mod tests;
 
+pub use page::is_page;
+
 use pathline_schema::Topology;
 
 use crate::figure::{Body, Doubt, Figure, Headline, Report, Tone};

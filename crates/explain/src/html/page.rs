@@ -3,13 +3,25 @@
 use super::build::Html;
 use super::{POLICY, SCRIPT, STYLE};
 
+/// By this pathline knows its own pages again, which it may replace.
+const GENERATOR: &str = "<meta name=\"generator\" content=\"pathline\">";
+/// How pages began before they had that mark, up to their policy.
+const UNMARKED: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+                        <meta http-equiv=\"Content-Security-Policy\"";
+
+/// Whether a file that begins with this is a page of pathline.
+pub fn is_page(head: &[u8]) -> bool {
+    let has = |text: &str| head.windows(text.len()).any(|w| w == text.as_bytes());
+    has(GENERATOR) || (head.starts_with(UNMARKED.as_bytes()) && has(" - pathline</title>"))
+}
+
 /// A whole document. `rules` are styles of this page alone, beside those of all.
 pub(super) fn document(title: &str, rules: &str, body: impl FnOnce(&mut Html)) -> String {
     let mut h = Html::default();
     h.trusted("<!doctype html>\n");
     h.el("html", &[("lang", &"en")], |h| {
         h.el("head", &[], |h| {
-            h.trusted("<meta charset=\"utf-8\">");
+            h.trusted("<meta charset=\"utf-8\">").trusted(GENERATOR);
             h.void("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
             h.trusted("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
             h.trusted("<meta name=\"color-scheme\" content=\"light dark\">");

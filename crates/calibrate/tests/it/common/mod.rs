@@ -45,7 +45,9 @@ fn run(desc: &MachineDesc, noise: f64, seed: u64, plan: &dyn Fn(&Scope<'_>) -> P
     let header = Header {
         host: "test".to_owned(),
         version: "0".to_owned(),
+        pid: 1,
         command: vec!["pathline".to_owned()],
+        machine_sha256: None,
         env: BTreeMap::new(),
         settings,
     };

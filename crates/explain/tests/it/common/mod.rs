@@ -20,8 +20,10 @@ pub(crate) fn begin(world: World) -> Begin {
         version: "0.1.0".into(),
         world,
         host: "testhost".into(),
+        pid: None,
         started: "2026-01-02T03:04:05Z".into(),
         command: vec!["pathline".into(), "run".into()],
+        machine_sha256: None,
         env: BTreeMap::new(),
         settings: Settings {
             precision: 0.01,

@@ -1,0 +1,301 @@
+//! The file of a journal: one run writes to it at a time, whole lines, at its end.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufReader, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use pathline_schema::{BrokenLine, Journal, JournalError};
+use rustix::fs::OFlags;
+
+/// Why a journal cannot be written to.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalFileError {
+    /// A call failed.
+    #[error("{}: {source}; choose another place with --out", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A new journal would replace something.
+    #[error("{}: there is one already; --resume goes on with it, or name another --out", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A link, a folder, a pipe or a device.
+    #[error("{}: a journal is a plain file, and this is {what}; name the file itself", path.display())]
+    NotPlain {
+        /// What was named.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Another run has it.
+    #[error("{}: another run writes to it: {holder}. Wait until it ends, or end it; `pathline report` shows what it has so far", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// Process and host of that run, as far as they are known.
+        holder: String,
+    },
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reader's reason.
+        source: JournalError,
+    },
+    /// Lines before its last are broken.
+    #[error("{}: {first}{more}. Another program wrote into it, or the host crashed. `sed -i.bak '{script}' {}` takes what is broken out and keeps the file as it was under another name; what it said is then measured again", path.display(), path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// The first broken line.
+        first: BrokenLine,
+        /// How many others there are, if any.
+        more: String,
+        /// Takes these lines out.
+        script: String,
+    },
+}
+
+/// A journal that is open to be written to, by this process alone.
+///
+/// The lock is that of flock(2). It belongs to the open file: reading the journal by another
+/// descriptor and closing that does not end it, as it would end one of fcntl(2), and `report` needs
+/// none. The kernel ends it with the process, however that ends. Clients of NFS ask the server for
+/// it, so it holds between the nodes of a cluster; a node that crashed keeps it until its lease has
+/// run out (90 s by default) or, with NFS 3, until it is up again. File systems may be mounted
+/// without locks (Lustre without `flock`, NFS with `nolock`): then [`JournalFile::unlocked`] says
+/// why, and what is left is that every line is appended and that a length which is not that of the
+/// last line ends the run.
+#[derive(Debug)]
+pub struct JournalFile {
+    path: PathBuf,
+    file: File,
+    /// How long it is if nobody else writes.
+    length: u64,
+    unlocked: Option<io::Error>,
+}
+
+impl JournalFile {
+    /// Makes a new journal.
+    ///
+    /// # Errors
+    /// Something has that name already, be it a link that leads nowhere, or the file cannot be made.
+    pub fn create(path: &Path) -> Result<Self, JournalFileError> {
+        let file = OpenOptions::new().append(true).create_new(true).open(path).map_err(
+            |error| match (error.kind(), not_plain(path)) {
+                (ErrorKind::AlreadyExists, Some(what)) => {
+                    JournalFileError::NotPlain { path: path.to_owned(), what }
+                }
+                (ErrorKind::AlreadyExists, None) => {
+                    JournalFileError::Exists { path: path.to_owned() }
+                }
+                _ => at(path, error),
+            },
+        )?;
+        let unlocked = lock(&file, path)?;
+        Ok(Self { path: path.to_owned(), file, length: 0, unlocked })
+    }
+
+    /// Opens a journal to go on with, and reads it.
+    ///
+    /// # Errors
+    /// Another run writes to it; it is no plain file, is no journal, has broken lines, or cannot be
+    /// opened.
+    pub fn open(path: &Path) -> Result<(Self, Journal), JournalFileError> {
+        if let Some(what) = not_plain(path) {
+            return Err(JournalFileError::NotPlain { path: path.to_owned(), what });
+        }
+        let mut options = OpenOptions::new();
+        // Of what may have taken its place since, a link is not followed and a pipe not waited for.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        options.read(true).append(true).custom_flags(flags.bits().cast_signed());
+        let file = options.open(path).map_err(|e| at(path, e))?;
+        let unlocked = lock(&file, path)?;
+        let length = file.metadata().map_err(|e| at(path, e))?.len();
+        let journal = Journal::read(BufReader::new(&file))
+            .map_err(|source| JournalFileError::Unreadable { path: path.to_owned(), source })?;
+        if let Some(first) = journal.broken.first() {
+            return Err(broken(path, first, &journal.broken));
+        }
+        Ok((Self { path: path.to_owned(), file, length, unlocked }, journal))
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why nothing keeps other runs off, where the file system has no locks.
+    pub fn unlocked(&self) -> Option<&io::Error> {
+        self.unlocked.as_ref()
+    }
+
+    /// Cuts it to its whole lines, without a torn last one.
+    pub(crate) fn cut(&mut self, whole_bytes: u64) -> io::Result<()> {
+        self.unchanged()?;
+        self.file.set_len(whole_bytes)?;
+        self.length = whole_bytes;
+        Ok(())
+    }
+
+    /// Appends a line. One write a line, so that a reader and a killed writer see whole lines.
+    pub(crate) fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        self.unchanged()?;
+        self.file.write_all(line)?;
+        self.length += line.len() as u64;
+        Ok(())
+    }
+
+    /// Whether all of it is what was read or written here.
+    fn unchanged(&self) -> io::Result<()> {
+        let (is, was) = (self.file.metadata()?.len(), self.length);
+        if is == was {
+            return Ok(());
+        }
+        let text = format!(
+            "it has {is} bytes and should have {was}: another program writes to it, and nothing more \
+             is written here; end that program, then --resume goes on"
+        );
+        Err(io::Error::other(text))
+    }
+}
+
+/// What something is that is there and is no plain file.
+fn not_plain(path: &Path) -> Option<&'static str> {
+    let kind = fs::symlink_metadata(path).ok()?.file_type();
+    match kind {
+        _ if kind.is_file() => None,
+        _ if kind.is_symlink() => Some("a symbolic link"),
+        _ if kind.is_dir() => Some("a folder"),
+        _ => Some("a pipe, a socket or a device"),
+    }
+}
+
+/// Takes the lock. Why there is none, where the file system has no locks.
+fn lock(file: &File, path: &Path) -> Result<Option<io::Error>, JournalFileError> {
+    match file.try_lock() {
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => {
+            Err(JournalFileError::Busy { path: path.to_owned(), holder: holder(path) })
+        }
+        Err(TryLockError::Error(error)) => Ok(Some(error)),
+    }
+}
+
+/// Process and host of the run that has the lock: of this host by what the kernel lists, else by the
+/// journal's last begin.
+fn holder(path: &Path) -> String {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let here = fs::metadata(path).ok().and_then(|of| local_holder(&locks, of.ino()));
+    if let Some(pid) = here {
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        return format!("process {pid} on {}, this host", host.trim());
+    }
+    let journal = File::open(path).ok().and_then(|f| Journal::read(BufReader::new(f)).ok());
+    let last = journal.and_then(|j| j.resumed.into_iter().next_back().or(Some(j.begin)));
+    match last {
+        Some(begin) => {
+            let process = begin.pid.map_or("a process".to_owned(), |pid| format!("process {pid}"));
+            format!("{process} on {}, which began at {}", begin.host, begin.started)
+        }
+        None => "a process that has just begun, on this host or another".to_owned(),
+    }
+}
+
+/// The process that has a whole file locked, by the text of `/proc/locks`. Lines of those that wait
+/// for a lock have an arrow in them.
+fn local_holder(locks: &str, inode: u64) -> Option<u32> {
+    let inode = inode.to_string();
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[_, "FLOCK", _, "WRITE", pid, file, ..] = words.as_slice() else { return None };
+        // Major and minor number of a device are those of stat(2) on few file systems.
+        let same = file.rsplit(':').next() == Some(inode.as_str());
+        pid.parse().ok().filter(|_| same)
+    })
+}
+
+fn broken(path: &Path, first: &BrokenLine, all: &[BrokenLine]) -> JournalFileError {
+    let more = match all.len() {
+        1 => String::new(),
+        n => format!(" (and {} more)", n - 1),
+    };
+    let script: Vec<String> = all.iter().map(|b| format!("{}d", b.line)).collect();
+    let (path, first) = (path.to_owned(), first.clone());
+    JournalFileError::Broken { path, first, more, script: script.join(";") }
+}
+
+fn at(path: &Path, source: io::Error) -> JournalFileError {
+    JournalFileError::Io { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_who_has_a_lock() {
+        let locks = "1: POSIX  ADVISORY  WRITE 25 fe:00:42 0 EOF\n\
+                     2: FLOCK  ADVISORY  READ 26 fe:00:42 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 27 fe:00:142 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 28 fe:00:42 0 EOF\n\
+                     4: -> FLOCK  ADVISORY  WRITE 29 fe:00:42 0 EOF\n\
+                     garbage\n";
+        assert_eq!(local_holder(locks, 42), Some(28));
+        assert_eq!(local_holder(locks, 142), Some(27));
+        assert_eq!(local_holder(locks, 4), None);
+        assert_eq!(local_holder("", 42), None);
+    }
+
+    #[test]
+    fn a_line_of_somebody_else_ends_the_writing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.jsonl");
+        let mut mine = JournalFile::create(&path).unwrap();
+        mine.append(b"one\n").unwrap();
+        // As a program does that knows of no lock.
+        let mut other = OpenOptions::new().append(true).open(&path).unwrap();
+        other.write_all(b"two\n").unwrap();
+        let error = mine.append(b"three\n").unwrap_err().to_string();
+        assert!(error.contains("it has 8 bytes and should have 4"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"one\ntwo\n");
+    }
+
+    #[test]
+    fn a_new_journal_replaces_nothing_and_follows_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (dir.path().join("run.jsonl"), dir.path().join("elsewhere"));
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let error = JournalFile::create(&path).unwrap_err().to_string();
+        assert!(error.contains("a symbolic link"), "{error}");
+        assert!(!elsewhere.exists());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "mine").unwrap();
+        let error = JournalFile::create(&path).unwrap_err();
+        assert!(matches!(error, JournalFileError::Exists { .. }), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn a_journal_has_one_writer_and_is_free_when_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.jsonl");
+        let first = JournalFile::create(&path).unwrap();
+        assert!(first.unlocked().is_none(), "temporary folders have locks");
+        // A reader that comes and goes takes nothing from the writer.
+        drop(File::open(&path).unwrap());
+        let error = JournalFile::open(&path).unwrap_err().to_string();
+        let me = format!("process {} on ", std::process::id());
+        assert!(error.contains("another run writes to it") && error.contains(&me), "{error}");
+        drop(first);
+        let error = JournalFile::open(&path).unwrap_err();
+        assert!(matches!(error, JournalFileError::Unreadable { .. }), "it is empty: {error}");
+    }
+}

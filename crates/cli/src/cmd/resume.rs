@@ -1,0 +1,85 @@
+//! What `pathline run --resume` takes from the run that it goes on with.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Result, anyhow};
+use clap::Parser;
+use pathline_bench::JournalFile;
+use pathline_explain::shell::quote;
+use pathline_flow::MachineDesc;
+use pathline_schema::{Begin, Journal, World as Recorded};
+
+use crate::args::{Args, Command, RunArgs};
+use crate::files;
+use crate::world::{describe, description_hash};
+
+/// With `--resume`, the cases that the run was begun with, on the machine as it was described then;
+/// how long and how loud is said anew, and where the compiler is now, if that is said.
+pub(super) fn arguments(args: RunArgs) -> Result<RunArgs> {
+    let Some(run) = &args.resume else { return Ok(args) };
+    let begin = files::read(run)?.begin;
+    let first = Args::try_parse_from(&begin.command)
+        .ok()
+        .and_then(|a| if let Some(Command::Run(first)) = a.command { Some(first) } else { None })
+        .ok_or_else(|| anyhow!("{}: its command line cannot be read again", run.display()))?;
+    let mut select = first.select;
+    if select.machine.is_some() {
+        select.machine = Some(same_machine(run, &begin)?);
+    }
+    Ok(RunArgs {
+        ranks: first.ranks,
+        select,
+        precision: first.precision,
+        case_budget: first.case_budget,
+        noise: first.noise,
+        libraries: args.libraries.or(first.libraries),
+        ..args
+    })
+}
+
+/// The file that describes the machine of a simulated run, if it still does so as when the run began.
+fn same_machine(run: &Path, begin: &Begin) -> Result<String> {
+    let path = files::journal_path(run).with_file_name(files::MACHINE);
+    let name = path.to_string_lossy().into_owned();
+    let way_out = "put the description that this run was begun with back there, or begin a new run";
+    match path.symlink_metadata() {
+        Ok(kind) if kind.is_file() => {}
+        Ok(_) => return Err(anyhow!("{name} is no plain file; {way_out}")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let presets = MachineDesc::presets();
+            let preset = presets
+                .iter()
+                .find(|(known, _)| begin.world == Recorded::Simulated((*known).to_owned()));
+            let hint = preset.map_or(String::new(), |(preset, _)| {
+                let file = quote(&name);
+                format!("; if that was the preset, `pathline machines {preset} > {file}` writes it")
+            });
+            return Err(anyhow!("{name}: there is no such file; {way_out}{hint}"));
+        }
+        Err(error) => return Err(anyhow!("{name}: {error}; {way_out}")),
+    }
+    let hash = description_hash(&describe(&name)?.1);
+    match &begin.machine_sha256 {
+        Some(was) if *was != hash => Err(anyhow!(
+            "{name} was changed since this run began, and figures of two machines do not belong into \
+             one journal: {way_out} with --machine (its SHA-256 is {hash}, and was {was})"
+        )),
+        _ => Ok(name),
+    }
+}
+
+/// Opens the journal of a run that is to be gone on with, for this process alone.
+pub(super) fn open_journal(run: &Path) -> Result<(JournalFile, Journal)> {
+    let path = files::journal_path(run);
+    if path.extension().is_some_and(|e| e == "gz") {
+        return Err(anyhow!("{}: to go on with it, gunzip it first", path.display()));
+    }
+    Ok(JournalFile::open(&path)?)
+}
+
+/// What a user gives to `--resume` for a journal: its folder, if it has the usual name there.
+pub(super) fn name_of(journal: &Path) -> String {
+    let folder = journal.parent().filter(|p| p.join(files::JOURNAL) == journal);
+    quote(&folder.unwrap_or(journal).to_string_lossy()).into_owned()
+}

@@ -1,0 +1,341 @@
+//! Files of runs: two runs at one journal, files of users in the place of a run's, links, broken lines,
+//! limits of the size of files.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::common::{journal, wait_until};
+
+/// A case of a model that takes no time.
+const CASE: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 16MiB";
+
+fn pathline(dir: &Path, args: &[&str]) -> Output {
+    command(dir, args).output().unwrap()
+}
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+    command.args(args).current_dir(dir).stdin(Stdio::null());
+    command
+}
+
+/// A quiet run of a model into the folder `out`, with more arguments.
+fn model(dir: &Path, out: &str, more: &[&str]) -> Output {
+    let args = ["run", "-q", "--machine", "mi250x", "--case", CASE, "--out", out];
+    pathline(dir, &[&args[..], more].concat())
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Ends with this code, and says all of these.
+fn ends(output: &Output, code: i32, said: &[&str]) {
+    let err = err(output);
+    assert_eq!(output.status.code(), Some(code), "{err}");
+    for words in said {
+        assert!(err.contains(words), "no '{words}' in: {err}");
+    }
+}
+
+/// A run that goes on until it is killed.
+struct Long(Child);
+
+impl Long {
+    fn start(dir: &Path, out: &str) -> Self {
+        let args = ["run", "-q", "--suite", "host", "--case-budget", "3000", "--out", out];
+        let child = command(dir, &args).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let run = Self(child.unwrap());
+        // Its begin, its topology and a visit to a case.
+        let lines = || fs::read_to_string(dir.join(out).join("run.jsonl")).unwrap_or_default();
+        wait_until("a run has begun", || lines().lines().count() >= 3);
+        run
+    }
+}
+
+impl Drop for Long {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_run_that_goes_on_is_not_resumed_but_shown() {
+    let dir = TempDir::new().unwrap();
+    let mut long = Long::start(dir.path(), "d");
+    let holder = format!("process {} on ", long.0.id());
+    let resumed = pathline(dir.path(), &["run", "--resume", "d", "--time-limit", "3"]);
+    ends(&resumed, 2, &["another run writes to it", &holder, "`pathline report`"]);
+    // The journal is whole, and nobody took its place.
+    let shown = pathline(dir.path(), &["report", "d"]);
+    assert!([0, 3].contains(&shown.status.code().unwrap()), "{}", err(&shown));
+    assert!(journal(&dir.path().join("d")).resumed.is_empty());
+    assert!(long.0.try_wait().unwrap().is_none(), "the first goes on");
+    // The kernel lets go of what a killed process held.
+    long.0.kill().unwrap();
+    long.0.wait().unwrap();
+    let before = fs::read(dir.path().join("d/run.jsonl")).unwrap();
+    let resumed = pathline(dir.path(), &["run", "-q", "--resume", "d", "--time-limit", "3"]);
+    assert!([0, 3].contains(&resumed.status.code().unwrap()), "{}", err(&resumed));
+    let after = fs::read(dir.path().join("d/run.jsonl")).unwrap();
+    let whole = before.iter().rposition(|b| *b == b'\n').unwrap();
+    assert_eq!(after[..=whole], before[..=whole]);
+    let journal = journal(&dir.path().join("d"));
+    assert!(journal.broken.is_empty() && journal.resumed.len() == 1);
+    assert!(journal.begin.pid.is_some());
+}
+
+/// Whoever comes first, one goes on and the other says why it does not.
+#[test]
+fn of_two_that_resume_at_once_one_does() {
+    let dir = TempDir::new().unwrap();
+    drop(Long::start(dir.path(), "d"));
+    let args = ["run", "-q", "--resume", "d", "--time-limit", "3"];
+    let start = || command(dir.path(), &args).stderr(Stdio::piped()).spawn().unwrap();
+    let both = [start(), start()].map(|child| child.wait_with_output().unwrap());
+    let refused: Vec<&Output> = both.iter().filter(|o| o.status.code() == Some(2)).collect();
+    assert_eq!(refused.len(), 1, "{} {}", err(&both[0]), err(&both[1]));
+    ends(refused[0], 2, &["another run writes to it"]);
+    let journal = journal(&dir.path().join("d"));
+    assert!(journal.broken.is_empty() && journal.resumed.len() == 1 && journal.end.is_some());
+}
+
+#[test]
+fn a_broken_line_is_named_and_the_rest_is_shown() {
+    let dir = TempDir::new().unwrap();
+    let all = ["--suite", "pairs", "--case", "gpu* > gpu*.vram by dma"];
+    ends(&model(dir.path(), "d", &all), 0, &[]);
+    let path = dir.path().join("d/run.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|l| l.starts_with("{\"type\":\"measured\"")).unwrap();
+    let broken: Vec<&str> = lines
+        .iter()
+        .enumerate()
+        .map(|(i, l)| if i == at { &l[..l.len() / 2] } else { l })
+        .collect();
+    fs::write(&path, broken.join("\n") + "\n").unwrap();
+    let line = format!("line {} is broken and left out", at + 1);
+    let shown = pathline(dir.path(), &["report", "d", "--csv", "t.csv"]);
+    ends(&shown, 1, &[&line, "run.jsonl"]);
+    let summary = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let headline = format!(
+        "1 line of the journal cannot be read and what they said is missing here; \
+                            the first is line {}",
+        at + 1
+    );
+    let flat = summary.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(&headline), "{summary}");
+    assert!(fs::read_to_string(dir.path().join("d/report.html")).unwrap().contains("broken-line"));
+    let rows = fs::read_to_string(dir.path().join("t.csv")).unwrap().lines().count();
+    assert!(rows > 20, "{rows} rows of the other cases");
+    for args in [["diff", "d", "d"].as_slice(), &["predict", "-m", "mi250x", "--against", "d"]] {
+        let output = pathline(dir.path(), args);
+        ends(&output, 0, &[&line]);
+    }
+    // It is not gone on with until the line is taken out, by the command that is shown.
+    let refused = pathline(dir.path(), &["run", "--resume", "d"]);
+    ends(&refused, 2, &[&line]);
+    let err = err(&refused);
+    let sed = err.split('`').find(|part| part.starts_with("sed ")).unwrap();
+    let status = Command::new("sh").args(["-c", sed]).current_dir(dir.path()).status().unwrap();
+    assert!(status.success(), "{sed}");
+    ends(&pathline(dir.path(), &["run", "-q", "--resume", "d"]), 0, &[]);
+    let again = journal(&dir.path().join("d"));
+    assert!(again.broken.is_empty() && again.end.unwrap().complete);
+    assert_eq!(again.outcomes.len(), lines.iter().filter(|l| l.contains("\"measured\"")).count());
+}
+
+#[test]
+fn files_of_users_stay_as_they_are() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (name, what) in [("machine.toml", "machine.toml"), ("report.html", "no page of pathline")] {
+        fs::create_dir_all(at("d")).unwrap();
+        fs::write(at("d").join(name), "mine").unwrap();
+        ends(&model(dir.path(), "d", &[]), 2, &[what, "--out"]);
+        assert_eq!(fs::read_to_string(at("d").join(name)).unwrap(), "mine");
+        assert_eq!(fs::read_dir(at("d")).unwrap().count(), 1, "nothing was begun");
+        fs::remove_dir_all(at("d")).unwrap();
+    }
+    // Other files are in nobody's way, and what this machine's description would be is there.
+    fs::create_dir(at("d")).unwrap();
+    fs::write(at("d/slurm.log"), "mine").unwrap();
+    let text = pathline(dir.path(), &["machines", "mi250x"]).stdout;
+    fs::write(at("d/machine.toml"), text).unwrap();
+    ends(&model(dir.path(), "d", &[]), 0, &[]);
+    ends(&model(dir.path(), "d", &[]), 2, &["holds a run already", "--resume d"]);
+}
+
+#[test]
+fn links_are_not_followed() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["run.jsonl", "machine.toml", "report.html"] {
+        fs::create_dir(at("d")).unwrap();
+        symlink(at("elsewhere"), at("d").join(name)).unwrap();
+        ends(&model(dir.path(), "d", &[]), 2, &["--out"]);
+        assert!(!at("elsewhere").exists(), "{name}");
+        fs::remove_dir_all(at("d")).unwrap();
+    }
+    ends(&model(dir.path(), "d", &[]), 0, &[]);
+    // A journal is gone on with where it lies.
+    fs::create_dir(at("e")).unwrap();
+    symlink(at("d/run.jsonl"), at("e/run.jsonl")).unwrap();
+    fs::copy(at("d/machine.toml"), at("e/machine.toml")).unwrap();
+    ends(&pathline(dir.path(), &["run", "--resume", "e"]), 2, &["a symbolic link"]);
+    // A page that became a link is not written through.
+    fs::remove_file(at("d/report.html")).unwrap();
+    symlink(at("elsewhere"), at("d/report.html")).unwrap();
+    ends(&pathline(dir.path(), &["report", "d"]), 2, &["a symbolic link", "--html"]);
+    assert!(!at("elsewhere").exists());
+}
+
+#[test]
+fn journals_of_one_folder_have_a_page_each() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (name, case) in [("a", "gpu0.* > gpu1.* by dma"), ("b", "gpu2.* > gpu3.* by dma")] {
+        ends(&model(dir.path(), name, &["--case", case]), 0, &[]);
+        fs::copy(at(name).join("run.jsonl"), at(&format!("{name}.jsonl"))).unwrap();
+        let packed =
+            Command::new("gzip").arg(format!("{name}.jsonl")).current_dir(dir.path()).status();
+        assert!(packed.unwrap().success());
+    }
+    fs::write(at("report.html"), "mine").unwrap();
+    for name in ["a", "b", "a"] {
+        let output = pathline(dir.path(), &["report", &format!("{name}.jsonl.gz")]);
+        ends(&output, 0, &[]);
+        assert!(String::from_utf8_lossy(&output.stdout).ends_with(&format!("\n{name}.html\n")));
+    }
+    let [a, b] = ["a.html", "b.html"].map(|name| fs::read_to_string(at(name)).unwrap());
+    assert_ne!(a, b);
+    assert_eq!(fs::read_to_string(at("report.html")).unwrap(), "mine");
+    // A page of somebody else under that name stays, and one of pathline's gives way.
+    fs::write(at("a.html"), "<html>mine</html>").unwrap();
+    ends(&pathline(dir.path(), &["report", "a.jsonl.gz"]), 2, &["no page of pathline", "--html"]);
+    assert_eq!(fs::read_to_string(at("a.html")).unwrap(), "<html>mine</html>");
+    ends(&pathline(dir.path(), &["report", "a.jsonl.gz", "--html", "a.html"]), 0, &[]);
+}
+
+#[test]
+fn a_twin_is_replaced_on_demand_only() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    ends(
+        &model(dir.path(), "d", &["--suite", "contention", "--case", "gpu0.* > gpu*.* by dma"]),
+        0,
+        &[],
+    );
+    let calibrate =
+        |more: &[&str]| pathline(dir.path(), &[&["calibrate", "-q", "d"], more].concat());
+    fs::write(at("machine.toml"), "mine").unwrap();
+    ends(&calibrate(&[]), 2, &["machine.toml", "--force", "-o FILE"]);
+    assert_eq!(fs::read_to_string(at("machine.toml")).unwrap(), "mine");
+    let code = |output: Output| {
+        assert!([0, 3].contains(&output.status.code().unwrap()), "{}", err(&output));
+    };
+    code(calibrate(&["-o", "other.toml"]));
+    code(calibrate(&["--force"]));
+    let [forced, other] =
+        ["machine.toml", "other.toml"].map(|f| fs::read_to_string(at(f)).unwrap());
+    assert!(forced.contains("name = ") && forced == other);
+    fs::remove_file(at("machine.toml")).unwrap();
+    symlink(at("elsewhere"), at("machine.toml")).unwrap();
+    ends(&calibrate(&[]), 2, &["--force"]);
+    assert!(!at("elsewhere").exists());
+}
+
+#[test]
+fn a_model_is_resumed_on_the_machine_that_it_was_begun_on() {
+    let dir = TempDir::new().unwrap();
+    let toml = dir.path().join("d/machine.toml");
+    ends(&model(dir.path(), "d", &[]), 0, &[]);
+    let resume = || pathline(dir.path(), &["run", "-q", "--resume", "d"]);
+    let text = fs::read_to_string(&toml).unwrap();
+    let sum = Command::new("sha256sum").arg(&toml).output().unwrap();
+    let hash = String::from_utf8_lossy(&sum.stdout).split_whitespace().next().unwrap().to_owned();
+    assert_eq!(journal(&dir.path().join("d")).begin.machine_sha256.as_deref(), Some(hash.as_str()));
+    let before = fs::read(dir.path().join("d/run.jsonl")).unwrap();
+    // One constant is another.
+    let changed = text.replacen("each_gbs = 36", "each_gbs = 37", 1);
+    assert_ne!(changed, text);
+    fs::write(&toml, changed).unwrap();
+    ends(&resume(), 2, &["machine.toml was changed since", &hash, "begin a new run"]);
+    ends(&pathline(dir.path(), &["report", "d"]), 0, &["machine.toml is not what this run"]);
+    fs::remove_file(&toml).unwrap();
+    ends(&resume(), 2, &["there is no such file", "pathline machines mi250x > d/machine.toml"]);
+    fs::create_dir(&toml).unwrap();
+    ends(&resume(), 2, &["machine.toml is no plain file"]);
+    fs::remove_dir(&toml).unwrap();
+    let elsewhere = dir.path().join("elsewhere.toml");
+    fs::write(&elsewhere, &text).unwrap();
+    symlink(&elsewhere, &toml).unwrap();
+    ends(&resume(), 2, &["machine.toml is no plain file"]);
+    assert_eq!(fs::read(dir.path().join("d/run.jsonl")).unwrap(), before, "nothing was written");
+    fs::remove_file(&toml).unwrap();
+    fs::write(&toml, &text).unwrap();
+    ends(&resume(), 0, &[]);
+}
+
+#[test]
+fn the_limit_of_file_sizes_is_an_error_of_a_write() {
+    let dir = TempDir::new().unwrap();
+    ends(&model(dir.path(), "d", &["--suite", "pairs", "--case", "* > * by dma"]), 0, &[]);
+    let program = assert_cmd::cargo::cargo_bin!("pathline");
+    // Blocks of 512 or 1024 bytes, by shell: each of these writes more than 4 KiB.
+    for line in ["plan --machine mi250x", "topo --machine mi250x --json", "machines mi250x"] {
+        let line = format!("ulimit -f 4; \"$PATHLINE\" {line} > out.txt");
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", &line]).env("PATHLINE", program).current_dir(dir.path());
+        ends(&output.output().unwrap(), 2, &["File too large"]);
+    }
+    for line in ["report d", "run -q --machine mi250x --suite latency --out e"] {
+        let line = format!("ulimit -f 16; \"$PATHLINE\" {line}");
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", &line]).env("PATHLINE", program).current_dir(dir.path());
+        ends(&output.output().unwrap(), 2, &["File too large"]);
+    }
+    // The page that was there is as whole as before.
+    assert!(
+        fs::read_to_string(dir.path().join("d/report.html"))
+            .unwrap()
+            .trim_end()
+            .ends_with("</html>")
+    );
+    assert_eq!(fs::read_dir(dir.path().join("d")).unwrap().count(), 3, "no half of a page is left");
+}
+
+#[test]
+fn a_report_is_judged_as_its_run_was() {
+    let dir = TempDir::new().unwrap();
+    ends(&model(dir.path(), "d", &[]), 0, &[]);
+    let text = fs::read_to_string(dir.path().join("d/run.jsonl")).unwrap();
+    let kind = |wanted: &str| -> Vec<&str> {
+        let start = format!("{{\"type\":\"{wanted}\"");
+        text.lines().filter(|l| l.starts_with(&start)).collect()
+    };
+    let (begin, topology, end) = (kind("begin")[0], kind("topology")[0], kind("end")[0]);
+    let case = format!("r0.{}", CASE.replace("> ", "> r0."));
+    let failed = format!(
+        "{{\"type\":\"faulted\",\"data\":{{\"case\":\"{case}\",\"suites\":[],\"error\":\"no\",\"severity\":\"transient\"}}}}"
+    );
+    let skipped = format!(
+        "{{\"type\":\"skipped\",\"data\":{{\"case\":\"{case}\",\"suites\":[],\"why\":\"no\"}}}}"
+    );
+    for (name, lines, code) in [
+        ("failed", vec![begin, topology, &failed, end], 1),
+        ("skipped", vec![begin, topology, &skipped, end], 3),
+        ("begun", vec![begin], 3),
+        ("measured", text.lines().collect(), 0),
+    ] {
+        let file = format!("{name}.jsonl");
+        fs::write(dir.path().join(&file), lines.join("\n") + "\n").unwrap();
+        ends(&pathline(dir.path(), &["report", &file]), code, &[]);
+    }
+}
