@@ -165,15 +165,16 @@ impl StoreArgs {
 }
 
 impl SelectArgs {
-    /// The places for files that are asked for: those that are named, and the current folder if
-    /// suite storage is and none are.
-    pub(crate) fn stores(&self) -> StoreArgs {
-        let mut stores = self.stores.clone();
-        let unsaid = stores.store.is_empty() && self.machine.is_none();
-        if unsaid && self.suite.iter().any(|suite| suite == STORAGE) {
-            stores.store.push(PathBuf::from("."));
+    /// Fails if suite storage is asked for on this host, and no place for its files.
+    pub(crate) fn check_stores(&self) -> anyhow::Result<()> {
+        let named = !self.stores.store.is_empty() || self.machine.is_some();
+        if named || !self.suite.iter().any(|suite| suite == STORAGE) {
+            return Ok(());
         }
-        stores
+        Err(anyhow::anyhow!(
+            "suite {STORAGE} needs a place for its files: name a folder, in which they are made and \
+             removed again, with --store DIR; --machine NAME simulates one"
+        ))
     }
 
     /// What random sets are drawn from.

@@ -23,7 +23,14 @@ const PREFIXES: &[&str] = &[
     "SLURM_CPU",
     "SLURM_GPU",
     "SLURM_MEM",
+    "PATHLINE_CUDA",
+    "PATHLINE_HIP",
+    "PATHLINE_NVRTC",
 ];
+
+/// Variables that name libraries, and the options that say the same.
+pub(crate) const LIBRARIES: &[(&str, &str)] =
+    &[("PATHLINE_CUDA", "cuda"), ("PATHLINE_HIP", "hip"), ("PATHLINE_NVRTC", "nvrtc")];
 
 /// Variables that are set and change what libraries do, by name.
 pub(crate) fn switches() -> BTreeMap<String, String> {

@@ -7,13 +7,23 @@ use pathline_schema::{Conditions, Journal, Member, Ns, Outcome, Via};
 
 use crate::figure::{Absence, Doubt, Report};
 use crate::run::Run;
-use crate::{figures, headlines, words};
+use crate::{figures, headlines, shell, words};
 
 /// Builds the report of a run. `network` is the machine as the model knows it, for ceilings; with
 /// none, only ceilings that were measured or that the topology states are shown. Pure: the same
 /// journal always gives the same report.
 pub fn build(journal: &Journal, network: Option<&Network>) -> Report {
-    let run = Run::new(journal, network);
+    build_with(journal, network, None)
+}
+
+/// The same, whose commands that repeat parts of the run have these arguments of `pathline run`. With
+/// none they name the machine and the number of ranks alone.
+pub fn build_with(
+    journal: &Journal,
+    network: Option<&Network>,
+    arguments: Option<&[String]>,
+) -> Report {
+    let run = Run::new(journal, network).with_arguments(arguments);
     let figures = figures::all(&run);
     Report {
         title: title(&run),
@@ -111,7 +121,7 @@ fn conditions(run: &Run) -> Vec<(String, String)> {
     rows.push(("Started", begin.started.clone()));
     rows.push(("Duration", journal.end.as_ref().map_or(String::new(), |e| e.elapsed.to_string())));
     rows.push(("Ended", ended(journal)));
-    rows.push(("Command", begin.command.join(" ")));
+    rows.push(("Command", shell::join(begin.command.iter().map(String::as_str))));
     let env: Vec<String> = begin.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
     rows.push(("Environment", env.join(" ")));
     rows.push((

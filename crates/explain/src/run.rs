@@ -11,6 +11,7 @@ use pathline_stats::Summary;
 
 use crate::figure::{Cell, Published, Way};
 use crate::published::{Metric, Table};
+use crate::shell;
 
 /// What is asked of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +153,8 @@ pub(crate) struct Run<'a> {
     network: Option<&'a Network>,
     published: Option<&'static Table>,
     best: BTreeMap<(Unit, Unit), Best>,
+    /// What figures of this run depend on, as arguments of `pathline run`.
+    arguments: Vec<String>,
 }
 
 impl<'a> Run<'a> {
@@ -179,9 +182,18 @@ impl<'a> Run<'a> {
             gpus: None,
         }));
         let published = Table::for_node(&journal.topology);
-        let mut run = Self { journal, entries, network, published, best: BTreeMap::new() };
+        let (best, arguments) = (BTreeMap::new(), usual_arguments(journal));
+        let mut run = Self { journal, entries, network, published, best, arguments };
         run.best = run.find_best();
         run
+    }
+
+    /// The same with the arguments that it was begun with, for the commands that repeat parts of it.
+    pub(crate) fn with_arguments(mut self, arguments: Option<&[String]>) -> Self {
+        if let Some(arguments) = arguments {
+            self.arguments = arguments.to_vec();
+        }
+        self
     }
 
     pub(crate) fn topology(&self) -> &'a Topology {
@@ -419,9 +431,17 @@ impl<'a> Run<'a> {
 
     /// The command that repeats part of this run.
     pub(crate) fn command(&self, suite: &str, pattern: &str) -> String {
-        let machine = self.simulated().map_or(String::new(), |m| format!(" --machine {m}"));
-        let case = if pattern.is_empty() { String::new() } else { format!(" --case '{pattern}'") };
-        format!("pathline run{machine} --suite {suite}{case}")
+        let given = self.arguments.iter().map(String::as_str);
+        let mut words: Vec<&str> = ["pathline", "run"].into_iter().chain(given).collect();
+        words.extend(["--suite", suite]);
+        if !pattern.is_empty() {
+            words.extend(["--case", pattern]);
+        }
+        let command = shell::join(words);
+        // Ranks that pathline did not start came from a launcher, whose name is not known.
+        let ranks = self.journal.begin.ranks.len();
+        let launched = ranks > 0 && !self.arguments.iter().any(|word| word == "--ranks");
+        if launched { format!("mpirun -n {ranks} {command}") } else { command }
     }
 
     /// GPUs that cases name, ascending.
@@ -430,6 +450,20 @@ impl<'a> Run<'a> {
         let units = units.flat_map(|f| [f.src.unit, f.dst.unit, f.by.at()]);
         units.filter_map(Unit::gpu).collect::<BTreeSet<u32>>().into_iter().collect()
     }
+}
+
+/// Arguments that follow from the records alone, where the command line cannot be read: the machine
+/// and the processes that pathline started.
+fn usual_arguments(journal: &Journal) -> Vec<String> {
+    let mut words = Vec::new();
+    if let World::Simulated(machine) = &journal.begin.world {
+        words.extend(["--machine".to_owned(), machine.clone()]);
+    }
+    let ranks = journal.begin.ranks.len();
+    if ranks > 0 && journal.begin.command.iter().any(|word| word.starts_with("--ranks")) {
+        words.extend(["--ranks".to_owned(), ranks.to_string()]);
+    }
+    words
 }
 
 /// The factor from payload to traffic, if all timed flows have the same.

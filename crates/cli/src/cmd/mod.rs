@@ -7,6 +7,7 @@ mod hello;
 mod machines;
 mod plan;
 mod predict;
+mod repeat;
 mod report;
 mod resume;
 mod run;

@@ -34,8 +34,9 @@ pub(super) fn make_in(scope: &Scope<'_>, select: &SelectArgs) -> Result<Plan> {
 }
 
 pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
+    args.select.check_stores()?;
     let world = World::new(args.select.machine.as_deref(), &args.libraries)?
-        .with_stores(&args.select.stores());
+        .with_stores(&args.select.stores);
     let plan = make(&world, &args.select, &env::switches())?;
     if args.json {
         for entry in &plan.entries {

@@ -7,7 +7,7 @@ use pathline_explain::judge::judge;
 use pathline_flow::{Network, Switches};
 use pathline_schema::{Journal, World as Recorded};
 
-use super::{Exit, colour};
+use super::{Exit, colour, repeat};
 use crate::args::{Format, ReportArgs};
 use crate::files;
 use crate::say::{errln, out, outln};
@@ -26,7 +26,8 @@ pub(super) struct RenderedRun {
 
 /// Renders a run.
 pub(super) fn render_run(journal: &Journal, network: &Network, colour: bool) -> RenderedRun {
-    let report = pathline_explain::report::build(journal, Some(network));
+    let arguments = repeat::arguments(&journal.begin);
+    let report = pathline_explain::report::build_with(journal, Some(network), arguments.as_deref());
     let map = pathline_explain::map::svg(&journal.topology);
     RenderedRun {
         page: pathline_explain::html::render(&report, &journal.topology, &map),

@@ -1,7 +1,7 @@
 //! What `pathline run --resume` takes from the run that it goes on with.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use clap::Parser;
@@ -26,6 +26,10 @@ pub(super) fn arguments(args: RunArgs) -> Result<RunArgs> {
     let mut select = first.select;
     if select.machine.is_some() {
         select.machine = Some(same_machine(run, &begin)?);
+    }
+    if select.check_stores().is_err() {
+        // Earlier versions took the current folder if none was named.
+        select.stores.store.push(PathBuf::from("."));
     }
     Ok(RunArgs {
         ranks: first.ranks,

@@ -30,6 +30,7 @@ use crate::{env, files, kernels};
 pub(super) fn run(args: RunArgs) -> Result<Exit> {
     let begun = Instant::now();
     let args = resume::arguments(args)?;
+    args.select.check_stores()?;
     let joined = match args.select.machine {
         None => ranks::joined(args.rendezvous.as_deref())?,
         Some(_) => None,
@@ -56,7 +57,7 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         return run_here(&start);
     }
     let args = &start.args;
-    let leftovers = Leftovers::of_earlier(&args.select.stores(), args.quiet);
+    let leftovers = Leftovers::of_earlier(&args.select.stores, args.quiet);
     let opened =
         Worker::open(start.opening(), settings(args), start.limit(), &|| start.stopper.reason());
     let mut worker = match opened {
@@ -86,7 +87,7 @@ fn run_here(start: &Start) -> Result<Exit> {
 
 /// Where no process can be started, there is still what needs none: the host.
 fn run_without_worker(start: &Start, error: &io::Error, leftovers: Leftovers) -> Result<Exit> {
-    let machine = without_gpus(&start.args.select.stores());
+    let machine = without_gpus(&start.args.select.stores);
     let why = format!("no worker process can be started ({error}); see `ulimit -u`");
     let network = Network::from_topology(&machine.topology);
     let exit = measure_on(start, &machine, Some(why), &network);
@@ -174,7 +175,7 @@ impl Start {
             spread: spread(&self.args),
             job: self.job.clone(),
             limit: self.limit(),
-            stores: self.args.select.stores(),
+            stores: self.args.select.stores.clone(),
             libraries: self.args.libraries.clone(),
             without: None,
             // Where ranks have the GPUs, this process touches one only for a case that needs it.

@@ -142,6 +142,9 @@ fn slips_are_answered_with_code_2_and_a_way_out() {
         (vec!["run", "--resume", "run", "--precision", "2"], "--precision"),
         (vec!["run", "--time-limit", "0"], "--time-limit"),
         (vec!["run", "--case-budget", "1e300"], "up to 1000000000"),
+        (vec!["run", "--suite", "storage"], "--store DIR"),
+        (vec!["run", "--suite", "host,storage", "--span", "1MiB"], "--store DIR"),
+        (vec!["plan", "--suite", "storage"], "--store DIR"),
         (vec!["report", "/nonexistent"], "run.jsonl"),
         (vec!["topo", "--from", "/nonexistent"], "/nonexistent"),
     ] {
@@ -277,14 +280,47 @@ fn a_journal_cut_at_any_byte_can_be_resumed_and_reported() {
         let run = dir.path().join(format!("cut-{cut}"));
         fs::create_dir(&run).unwrap();
         fs::write(run.join("run.jsonl"), &bytes[..cut]).unwrap();
+        fs::copy(whole.join("machine.toml"), run.join("machine.toml")).unwrap();
         let report = pathline(&["report", text(&run)]);
         let judged = if journal(&run).outcomes.is_empty() { 3 } else { 0 };
         assert_eq!(code(&report), judged, "cut at {cut}: {}", err(&report));
         let resumed = pathline(&["run", "--resume", text(&run), "--quiet"]);
-        fs::copy(whole.join("machine.toml"), run.join("machine.toml")).unwrap();
         assert_eq!(code(&resumed), 0, "cut at {cut}: {}", err(&resumed));
         assert_eq!(outcomes(&messages(&run)).len(), all, "cut at {cut}");
     }
+}
+
+/// Processes of this program start each other by commands that are nobody else's.
+#[test]
+fn internal_commands_are_named_nowhere() {
+    let shells = ["bash", "zsh", "fish", "elvish", "powershell"];
+    let texts = shells.map(|shell| out(&pathline(&["completions", shell])));
+    let help = ["--help", "-h", "man"].map(|word| out(&pathline(&[word])));
+    // `worker` and `rank` are also parts of options and sentences; commands have subcommand texts.
+    for text in texts.iter().chain(&help) {
+        assert!(text.contains("machines"), "it lists commands: {text}");
+        for (name, about) in [
+            ("__compile", "Compile kernels for"),
+            ("worker", "Measure for a run that started"),
+            ("rank", "Be one of several processes"),
+        ] {
+            let listed =
+                [format!("pathline,{name})"), format!("pathline-{name}("), format!("'{name}:")];
+            assert!(!text.contains(about), "{name} in {text}");
+            assert!(listed.iter().all(|entry| !text.contains(entry)), "{name} in {text}");
+        }
+        assert!(!text.contains("__compile"), "{text}");
+    }
+    for typo in ["rnu", "ran", "runk", "rannk", "wroker", "_compile", "rnk"] {
+        let output = pathline(&[typo]);
+        assert_eq!(code(&output), 2, "{typo}");
+        let said = err(&output);
+        let hint = said.split("tip:").nth(1).unwrap_or_default();
+        for name in ["'rank'", "'worker'", "'__compile'"] {
+            assert!(!hint.contains(name), "{typo}: {said}");
+        }
+    }
+    assert!(err(&pathline(&["runn"])).contains("'run'"), "typos of others are still answered");
 }
 
 #[test]

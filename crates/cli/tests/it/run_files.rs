@@ -283,6 +283,41 @@ fn a_model_is_resumed_on_the_machine_that_it_was_begun_on() {
     ends(&resume(), 0, &[]);
 }
 
+/// The commands of a page say everything that its figures depend on, and a shell takes them as they are.
+#[test]
+fn what_a_page_says_to_repeat_a_figure_repeats_it() {
+    let dir = TempDir::new().unwrap();
+    let text = pathline(dir.path(), &["machines", "mi250x"]).stdout;
+    fs::write(dir.path().join("it's mine.toml"), text).unwrap();
+    let args =
+        ["run", "-qo", "d", "-m", "it's mine.toml", "--noise=3", "--seed", "7", "--ranks", "2"];
+    let output =
+        pathline(dir.path(), &[&args[..], &["--suite", "local", "--precision", "2"]].concat());
+    ends(&output, 0, &[]);
+    let page = fs::read_to_string(dir.path().join("d/report.html")).unwrap();
+    let code = page.split("<code>").skip(1).map(|part| part.split("</code>").next().unwrap());
+    let unescaped =
+        |text: &str| text.replace("&#39;", "'").replace("&gt;", ">").replace("&amp;", "&");
+    let commands: Vec<String> =
+        code.map(unescaped).filter(|text| text.starts_with("pathline run ")).collect();
+    let command = commands.iter().find(|c| c.contains(" --case ")).expect("one of a pattern");
+    let line = format!("pathline() {{ \"$PATHLINE\" \"$@\"; }}; {command} --quiet --out again");
+    let program = assert_cmd::cargo::cargo_bin!("pathline");
+    let mut shell = Command::new("sh");
+    let output =
+        shell.args(["-c", &line]).env("PATHLINE", program).current_dir(dir.path()).output();
+    ends(&output.unwrap(), 0, &[]);
+    let (first, again) = (journal(&dir.path().join("d")), journal(&dir.path().join("again")));
+    let of = |journal: &pathline_schema::Journal| {
+        let begin = &journal.begin;
+        let pages = (begin.machine_sha256.clone(), begin.ranks.len(), begin.world.clone());
+        (pages, begin.settings.noise, begin.settings.seed, begin.settings.precision)
+    };
+    assert_eq!(of(&again), of(&first), "{command}");
+    assert_eq!((first.begin.settings.noise, first.begin.ranks.len()), (Some(0.03), 2));
+    assert!(!again.outcomes.is_empty() && again.outcomes.len() < first.outcomes.len());
+}
+
 #[test]
 fn the_limit_of_file_sizes_is_an_error_of_a_write() {
     let dir = TempDir::new().unwrap();

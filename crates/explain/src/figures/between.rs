@@ -133,7 +133,7 @@ impl Chart<'_> {
             suite: self.suite.into(),
             title: self.title.clone(),
             finding: finding(&lines),
-            command: command(run, self.suite, self.pattern),
+            command: run.command(self.suite, self.pattern),
             body: Body::Curves(Curves {
                 x_unit: self.x_unit.into(),
                 y_unit: self.quantity.unit().into(),
@@ -143,18 +143,6 @@ impl Chart<'_> {
                 better,
             }),
         })
-    }
-}
-
-/// The command that repeats part of this run, with as many processes.
-pub(super) fn command(run: &Run, suite: &str, pattern: &str) -> String {
-    let ranks = run.journal.begin.ranks.len();
-    let command = run.command(suite, pattern);
-    let own = ranks > 0 && run.journal.begin.command.iter().any(|w| w.starts_with("--ranks"));
-    if own {
-        command.replacen(" --suite", &format!(" --ranks {ranks} --suite"), 1)
-    } else {
-        command
     }
 }
 
@@ -259,7 +247,7 @@ pub(super) fn table(
         suite: suite.into(),
         title,
         finding,
-        command: command(run, suite, ""),
+        command: run.command(suite, ""),
         body: Body::Matrix(matrix),
     }
 }

@@ -2,7 +2,6 @@
 
 use pathline_schema::{Bytes, Copies, CpuHow, CpuOp, Flow, Mover, Via};
 
-use super::between::command;
 use super::{Better, Body, Cell, Figure, grid, kept, values};
 use crate::run::{Quantity, Run};
 use crate::words;
@@ -118,7 +117,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
         suite: SUITE.into(),
         title: "Copies behind a shared cache: what they leave of the rate of who stands by".into(),
         finding: sentence(&all).unwrap_or_default(),
-        command: command(run, SUITE, ""),
+        command: run.command(SUITE, ""),
         body: Body::Matrix(matrix),
     }]
 }

@@ -268,7 +268,7 @@ fn matrix(run: &Run, suite: &str, all: &[Sent<'_, '_>], large: bool, kind: Kind)
         suite: suite.into(),
         title: format!("{library}, every pair: {what} {size}, {memory}"),
         finding,
-        command: between::command(run, suite, ""),
+        command: run.command(suite, ""),
         body: Body::Matrix(matrix),
     })
 }

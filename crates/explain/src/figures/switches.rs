@@ -84,7 +84,7 @@ fn figure(run: &Run, all: &[Sent<'_, '_>], sends: bool, kind: Kind) -> Option<Fi
         suite: SUITE.into(),
         title: format!("{library}: what its switches change, {what}, {}", memory(kind)),
         finding,
-        command: between::command(run, SUITE, ""),
+        command: run.command(SUITE, ""),
         body: Body::Matrix(matrix),
     })
 }

@@ -1,33 +1,11 @@
 //! Figures and formats of what goes between processes, from journals made by hand.
 
-use std::collections::BTreeMap;
-
 use crate::common::shown::*;
 use crate::common::*;
 use pathline_explain::figure::{Body, Cell, Figure};
 use pathline_explain::{format, report};
 use pathline_flow::MachineDesc;
-use pathline_schema::{Journal, Measured, Member, Outcome, Rank, Skip, Via, World};
-
-fn member(rank: u32) -> Member {
-    Member {
-        rank: Rank(rank),
-        host: "nid001".into(),
-        node: 0,
-        pid: 100 + rank,
-        gpus: vec![rank],
-        numa: 0,
-        cpus: "0-7".into(),
-        ways: BTreeMap::from([
-            (Via::Mpi, "Open MPI 5.0.11 (libmpi.so.40)".to_owned()),
-            (Via::Ccl, "RCCL 2.22, librccl.so".to_owned()),
-        ]),
-        without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
-        gpu: None,
-        host_only: BTreeMap::new(),
-        device_memory: BTreeMap::new(),
-    }
-}
+use pathline_schema::{Journal, Measured, Outcome, Rank, Skip, World};
 
 fn run(ranks: u32, outcomes: Vec<Outcome>) -> Journal {
     let topology = MachineDesc::preset("mi250x").expect("the preset").topology();

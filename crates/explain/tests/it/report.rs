@@ -3,9 +3,10 @@
 use crate::common::shown::{bar, figure};
 use crate::common::*;
 use pathline_explain::figure::{Body, Cell, Report, Tone};
+use pathline_explain::judge::{RunVerdict, judge};
 use pathline_explain::{report, terminal};
 use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_schema::{Bytes, Journal, Outcome, StopReason, World};
+use pathline_schema::{BrokenLine, Bytes, Journal, Outcome, StopReason, World};
 
 fn headline(report: &Report, part: &str) -> String {
     let found = report.headlines.iter().find(|h| h.text.contains(part));
@@ -410,4 +411,39 @@ fn gpus_that_were_read_are_told_with_their_links_and_clocks() {
     let text = terminal::summary(&report, 100, false);
     fits(&text, 100);
     insta::assert_snapshot!(text);
+}
+
+#[test]
+fn the_command_of_a_figure_carries_what_the_run_was_given() {
+    let mut journal = mi250x_run();
+    let local = |journal: &Journal, arguments: Option<&[String]>| {
+        let report = report::build_with(journal, None, arguments);
+        figure(&report, "pairs-dma").command.clone()
+    };
+    journal.begin.world = World::Real;
+    let command = local(&journal, None);
+    assert!(command.starts_with("pathline run --suite pairs --case '"), "{command}");
+    journal.begin.world = World::Simulated("a node".to_owned());
+    assert!(local(&journal, None).starts_with("pathline run --machine 'a node' --suite pairs "));
+    let given = ["--machine", "x y.toml", "--noise", "0.5"].map(str::to_owned);
+    let command = local(&journal, Some(&given));
+    let expected = "pathline run --machine 'x y.toml' --noise 0.5 --suite pairs --case ";
+    assert!(command.starts_with(expected), "{command}");
+    // Ranks came from a launcher, or from pathline itself.
+    journal.begin.ranks = (0..4).map(member).collect();
+    assert!(local(&journal, Some(&given)).starts_with("mpirun -n 4 pathline run --machine "));
+    let own = ["--ranks", "4"].map(str::to_owned);
+    assert!(local(&journal, Some(&own)).starts_with("pathline run --ranks 4 --suite "));
+}
+
+#[test]
+fn broken_lines_come_first_and_make_the_run_wrong() {
+    let mut journal = host_run();
+    assert_eq!(judge(&journal), RunVerdict::Fine);
+    journal.broken = vec![BrokenLine { line: 94, reason: "expected `,` or `}`".to_owned() }];
+    let report = report::build(&journal, None);
+    let first = &report.headlines[0];
+    assert!(first.tone == Tone::Warn && first.text.contains("the first is line 94: expected `,`"));
+    assert_eq!(report.notes[0].code, "broken-line");
+    assert_eq!(judge(&journal), RunVerdict::Wrong);
 }

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{
     Begin, Bytes, CacheGroup, Case, Conditions, CpuSet, End, Fault, Gpu, GpuFacts, GpuReadings,
-    GpuState, HostInfo, Journal, Link, LinkKind, Measured, Node, Note, Ns, NumaDomain, Outcome,
-    Rank, Rate, Route, SCHEMA_VERSION, Series, Settings, Severity, Skip, Stop, StopReason, Timer,
-    Topology, Unit, Verdict, World,
+    GpuState, HostInfo, Journal, Link, LinkKind, Measured, Member, Node, Note, Ns, NumaDomain,
+    Outcome, Rank, Rate, Route, SCHEMA_VERSION, Series, Settings, Severity, Skip, Stop, StopReason,
+    Timer, Topology, Unit, Verdict, Via, World,
 };
 
 pub(crate) fn begin(world: World) -> Begin {
@@ -58,9 +58,9 @@ pub(crate) fn journal(world: World, topology: Topology, outcomes: Vec<Outcome>) 
             why: None,
         }),
         torn: false,
+        broken: Vec::new(),
         whole_bytes: 0,
     }
-        broken: Vec::new(),
 }
 
 /// Nine samples about `centre`, 0.2 % apart: the median is `centre`.
@@ -433,4 +433,25 @@ pub(crate) fn h200_run() -> Journal {
     };
     journal.begin.gpus = [(0, 18), (1, 17), (2, 18)].map(|(g, n)| (Unit::Gpu(g), facts(n))).into();
     journal
+}
+
+/// A rank with a GPU, and libraries between processes.
+pub(crate) fn member(rank: u32) -> Member {
+    Member {
+        rank: Rank(rank),
+        host: "nid001".into(),
+        node: 0,
+        pid: 100 + rank,
+        gpus: vec![rank],
+        numa: 0,
+        cpus: "0-7".into(),
+        ways: BTreeMap::from([
+            (Via::Mpi, "Open MPI 5.0.11 (libmpi.so.40)".to_owned()),
+            (Via::Ccl, "RCCL 2.22, librccl.so".to_owned()),
+        ]),
+        without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+        gpu: None,
+        host_only: BTreeMap::new(),
+        device_memory: BTreeMap::new(),
+    }
 }
