@@ -20,6 +20,11 @@ pub(super) enum Component {
 }
 
 impl Component {
+    /// Whether a library is behind it, which may be to blame where a process is lost over it.
+    pub(super) const fn is_library(self) -> bool {
+        !matches!(self, Self::Transport(Via::Shm | Via::Cma))
+    }
+
     /// In words, for reasons and errors.
     pub(super) const fn name(self) -> &'static str {
         match self {

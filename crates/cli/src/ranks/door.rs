@@ -34,7 +34,7 @@ const MOST_STRANGERS: usize = 16;
 enum Door {
     Node(UnixListener),
     /// With the file of the secret that was drawn for this gathering, if one was.
-    Net(TcpListener, #[allow(dead_code)] Option<SecretFile>),
+    Net(TcpListener, Option<SecretFile>),
 }
 
 /// All ranks of a job, by number.
@@ -313,7 +313,19 @@ impl Gathering<'_> {
         } else {
             format!("; who came and was turned away: {}", strangers.join("; "))
         };
-        anyhow!("{ranks} {} did not come within {secs:.0} s{instead}", absent.join(", "))
+        let secret = match &self.door {
+            Door::Net(_, Some(file)) => format!(
+                "; they read a secret in {}: if their hosts do not share it, {HOW_TO_GIVE}",
+                file.path().display()
+            ),
+            Door::Net(..) | Door::Node(_) => String::new(),
+        };
+        let count = self.size;
+        anyhow!(
+            "{ranks} {} did not come within {secs:.0} s{instead}{secret}; start pathline itself on all of \
+             them, as in `mpirun -n {count} pathline run`, or use --ranks {count}",
+            absent.join(", ")
+        )
     }
 }
 

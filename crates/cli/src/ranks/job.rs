@@ -17,6 +17,8 @@ use crate::worker::{Link, Socket};
 
 /// How long the ranks of a job may take to come. Launchers start hundreds of processes in seconds.
 pub(super) const GATHERED: Duration = Duration::from_secs(60);
+/// Shortest and longest time between two visits.
+const PAUSES: std::ops::Range<Duration> = Duration::from_millis(10)..Duration::from_millis(250);
 /// How long a conductor that was lost may take to be replaced.
 const REPLACED: Duration = Duration::from_secs(10);
 /// Ports that a job's number chooses among: registered ones that no system hands out by itself
@@ -180,7 +182,9 @@ impl Place {
             match self.visit(hello) {
                 Ok(socket) => return Ok(Link::over(socket, None)?),
                 Err(_) if begun.elapsed() < patience => {
-                    std::thread::sleep(Duration::from_millis(10));
+                    // Soon at first; who waits for long does not hammer at a door of others.
+                    let pause = begun.elapsed() / 10;
+                    std::thread::sleep(pause.clamp(PAUSES.start, PAUSES.end));
                 }
                 Err(error) => return Err(error),
             }
@@ -188,7 +192,6 @@ impl Place {
     }
 
     fn visit(&self, hello: &Hello) -> Result<Socket> {
-        let mut socket = self.knock()?;
         let given = Secret::from_env()?;
         let secret = match self {
             Self::Node(_) if given.is_none() && users_look_alike() => {
@@ -197,7 +200,8 @@ impl Place {
                 ));
             }
             Self::Node(_) => given,
-            // Read for each visit: one that an earlier run left is replaced when this one begins.
+            // Read for each visit: one that an earlier run left is replaced when this one begins. It is
+            // there once somebody listens.
             Self::Net { host, port } => Some(match given {
                 Some(secret) => secret,
                 None => SecretFile::read(host, *port).with_context(|| {
@@ -207,6 +211,7 @@ impl Place {
                 })?,
             }),
         };
+        let mut socket = self.knock()?;
         introduce(&mut socket, hello.clone(), &Credentials { secret })?;
         Ok(socket)
     }

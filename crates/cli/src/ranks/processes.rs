@@ -179,7 +179,9 @@ impl Processes {
     /// What the ranks that were lost were opening, if they were.
     fn culprit(&self) -> Option<Component> {
         let opening = self.opening.borrow();
-        self.lost_ranks.borrow().iter().find_map(|nth| opening.get(nth)).copied()
+        let lost = self.lost_ranks.borrow();
+        let mut opened = lost.iter().filter_map(|nth| opening.get(nth)).copied();
+        opened.find(|component| component.is_library())
     }
 
     /// Ends the ranks that this process has started, at once.
@@ -559,10 +561,7 @@ fn gather(
 ) -> anyhow::Result<(Vec<Player>, Vec<Note>)> {
     let gathered = door::gather(at, count, &version(), limit.unwrap_or(GATHERED));
     let Gathered { ranks, notes } = gathered.map_err(|error| {
-        anyhow::anyhow!(
-            "of the {count} processes that {by} started: {error:#}; start pathline itself on all of \
-             them, as in `mpirun -n {count} pathline run`, or use --ranks {count}"
-        )
+        anyhow::anyhow!("of the {count} processes that {by} started: {error:#}")
     })?;
     let mut players = Vec::new();
     for (rank, (link, hello)) in ranks {

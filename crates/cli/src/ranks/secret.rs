@@ -188,6 +188,11 @@ impl SecretFile {
         Ok(Self { path, secret })
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What the coordinator at `host` and `port` has left.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -22,6 +23,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(50);
 const KILLED: Duration = Duration::from_secs(5);
 /// How long one that may go may take to give back memory and devices.
 const DISMISSED: Duration = Duration::from_secs(10);
+/// How long the last lines of one that has ended may take to be read on a busy machine.
+const PRINTED: Duration = Duration::from_millis(500);
 /// Lines of its output that are kept.
 const LINES: usize = 8;
 /// Characters of such a line that are kept.
@@ -38,6 +41,8 @@ pub(crate) struct Process {
     /// Switches that it was started with beside those of this process.
     pub(super) env: BTreeMap<String, String>,
     words: Words,
+    /// Reads what it prints.
+    reader: Option<JoinHandle<()>>,
     gone: Option<ExitStatus>,
 }
 
@@ -96,15 +101,15 @@ impl Process {
         // The command holds the other ends open.
         drop(command);
         let words = Words::default();
-        if let Some(printed) = printed {
+        // Without it the process would block once the pipe is full.
+        let read = |printed| {
             let kept = Arc::clone(&words);
-            // Without it the process would block once the pipe is full.
-            std::thread::Builder::new()
-                .name("worker-output".into())
-                .spawn(move || keep(printed, &kept))?;
-        }
+            let thread = std::thread::Builder::new().name("worker-output".into());
+            thread.spawn(move || keep(printed, &kept))
+        };
+        let reader = printed.map(read).transpose()?;
         let link = Link::new(ours, Some(TICK))?;
-        Ok(Self { child, link, env: env.clone(), words, gone: None })
+        Ok(Self { child, link, env: env.clone(), words, reader, gone: None })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -128,8 +133,12 @@ impl Process {
         if closed_only {
             self.kill();
         }
-        // What it printed is read to the end by another thread.
-        std::thread::sleep(TICK / 10);
+        // What it printed is read to the end by another thread. A process that it started may hold the
+        // pipe open for longer.
+        let ended = Instant::now();
+        while self.reader.as_ref().is_some_and(|r| !r.is_finished()) && ended.elapsed() < PRINTED {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let words = self.last_words();
         let Some(status) = self.gone.filter(|_| !closed_only) else {
             let text = format!("closed its socket and went on{words}");

@@ -31,9 +31,10 @@ fn words(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Starts a process as a launcher would that counts `size` processes.
+/// Starts a process as a launcher would that counts `size` processes, of a job that no other test has.
 fn launched(rank: u32, size: u32, args: &[&str], out: &Path) -> Child {
     let mut command = command(args, out);
+    command.env("PALS_APID", format!("{}-of-{size}", std::process::id()));
     command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", size.to_string());
     command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
@@ -117,7 +118,11 @@ fn a_rank_that_hangs_is_named() {
     let args = of_all_cases(&["--ranks", "2", "--case-budget", "400", "--case-deadline", "4"]);
     let mut run = command(&args, &out).stderr(Stdio::null()).spawn().unwrap();
     let ranks = has_ranks(&run, 2);
-    std::thread::sleep(Duration::from_millis(300));
+    // One that is stopped while it opens its libraries costs no case.
+    wait_until("the first samples", || {
+        let lines = fs::read_to_string(out.join("run.jsonl")).unwrap_or_default();
+        lines.contains(r#"{"type":"sampled""#) || lines.contains(r#"{"type":"measured""#)
+    });
     signal(ranks[0], "-STOP");
     has_ended(&mut run);
     let journal = journal(&out);

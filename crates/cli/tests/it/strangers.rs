@@ -113,14 +113,15 @@ impl Door {
         let other = self.rank(1, out, &[]).spawn().unwrap();
         let (first, other) = (first.wait_with_output().unwrap(), other.wait_with_output().unwrap());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+        let lines = fs::read_to_string(out.join("run.jsonl")).unwrap_or_default();
+        assert_eq!(first.status.code(), Some(0), "{} {lines}", text(&first.stderr));
         assert_eq!(other.status.code(), Some(0), "{}", text(&other.stderr));
         let journal = journal(out);
         is_whole(&journal, 1);
         for output in [&first.stdout, &first.stderr, &other.stdout, &other.stderr] {
             assert!(!text(output).contains(SECRET));
         }
-        assert!(!fs::read_to_string(out.join("run.jsonl")).unwrap().contains(SECRET));
+        assert!(!lines.contains(SECRET));
         journal
     }
 }
@@ -521,12 +522,29 @@ fn without_a_variable_the_secret_is_a_file_of_the_home_folder() {
     for child in [first, other] {
         let output = child.wait_with_output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{error}");
+        let lines = fs::read_to_string(out.join("run.jsonl")).unwrap_or_default();
+        assert_eq!(output.status.code(), Some(0), "{error} {lines}");
         assert!(!error.contains(&secret));
     }
     is_whole(&journal(&out), 1);
     assert!(!fs::read_to_string(out.join("run.jsonl")).unwrap().contains(&secret));
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "it goes when all have come");
+}
+
+#[test]
+fn a_run_that_misses_ranks_names_the_secret_that_they_read() {
+    let dir = TempDir::new().unwrap();
+    let door = Door::net();
+    let mut command = door.rank(0, &dir.path().join("run"), &["--case-deadline", "5"]);
+    let output = command.env_remove("PATHLINE_SECRET").env("HOME", dir.path()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    let Door::Net(port) = door else { unreachable!() };
+    let file = dir.path().join(format!(".local/state/pathline/ranks-127.0.0.1-{port}"));
+    for part in ["rank 1 did not come", &file.display().to_string(), "openssl rand -hex 32"] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(!file.exists(), "it goes with the run");
 }
 
 #[test]
