@@ -4,7 +4,7 @@
 //! forwards, an NVIDIA GPU does not. Only where no such route exists is one through the host's
 //! NUMA domains considered.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use pathline_schema::{LinkKind, Node, Rate, Topology};
 
@@ -90,16 +90,20 @@ struct Rules {
 impl Rules {
     /// Whether a route may pass from `u` to `v` over `bundle`.
     fn admits(&self, u: Node, v: Node, bundle: &Bundle) -> bool {
-        let end = |n: Node| n == self.src || n == self.dst;
-        let passes = |n: Node| match n {
-            _ if end(n) => true,
+        let passes = |n| self.passes(n, bundle);
+        // The ends may be entered only at the end: a route never comes back to its source.
+        bundle.width >= self.min_width && v != self.src && u != self.dst && passes(u) && passes(v)
+    }
+
+    /// Whether `bundle` may be taken at `n`, which is an end or lets through what comes over it.
+    fn passes(&self, n: Node, bundle: &Bundle) -> bool {
+        match n {
+            _ if n == self.src || n == self.dst => true,
             Node::Switch(_) => true,
             Node::Numa(_) => self.through_host,
             Node::Store(_) => false,
             Node::Gpu(_) => !self.through_host && bundle.kind == LinkKind::Xgmi,
-        };
-        // The ends may be entered only at the end: a route never comes back to its source.
-        bundle.width >= self.min_width && v != self.src && u != self.dst && passes(u) && passes(v)
+        }
     }
 }
 
@@ -166,14 +170,43 @@ impl Routes {
         if shortest.is_empty() || is_striped(&shortest) {
             return shortest;
         }
-        let widths: BTreeSet<u32> =
-            self.links.values().flat_map(|to| to.values().map(|b| b.width)).collect();
-        widths
-            .into_iter()
-            .rev()
-            .map(|min_width| self.shortest_within(Rules { min_width, ..rules }))
-            .find(|paths| !paths.is_empty())
-            .unwrap_or(shortest)
+        let widths = self.widths_from(src, rules.through_host);
+        let min_width = widths.get(&dst).copied().unwrap_or(1);
+        self.shortest_within(Rules { min_width, ..rules })
+    }
+
+    /// The width of the widest route of the GPU fabric from `src` to each unit that it reaches, which
+    /// is cheaper for all at once than to ask for each pair.
+    pub fn fabric_widths(&self, src: Node) -> BTreeMap<Node, u32> {
+        self.widths_from(src, false)
+    }
+
+    /// The same, through the host only if that is said. Of the units that were reached, the one of the
+    /// widest route is settled, and passed on from (Dijkstra's order).
+    fn widths_from(&self, src: Node, through_host: bool) -> BTreeMap<Node, u32> {
+        let mut reached: BTreeMap<Node, u32> = BTreeMap::new();
+        let mut passed: BTreeSet<Node> = BTreeSet::new();
+        let mut open = BinaryHeap::from([(u32::MAX, src)]);
+        while let Some((width, u)) = open.pop() {
+            if !passed.insert(u) {
+                continue;
+            }
+            for (v, bundle) in self.neighbours(u) {
+                // To be reached, `v` is the end of a route; to be passed on from, it is none.
+                let to = |dst| Rules { src, dst, through_host, min_width: 1 };
+                if passed.contains(&v) || !to(v).admits(u, v, &bundle) {
+                    continue;
+                }
+                let width = width.min(bundle.width);
+                let best = reached.entry(v).or_default();
+                *best = width.max(*best);
+                // No unit is its own neighbour: a route to `u` is one on which `v` is passed.
+                if to(u).passes(v, &bundle) {
+                    open.push((width, v));
+                }
+            }
+        }
+        reached
     }
 
     /// The route that the fabric uses. As stated, if a source states it; with only its length
@@ -237,15 +270,29 @@ impl Routes {
         Rules { through_host: !joined, ..fabric }
     }
 
-    /// Number of links to the destination, for every unit from which it can be reached.
+    /// Number of links to the destination, for every unit that is nearer to it than the source, and
+    /// for the source, if it can be reached from there.
     fn distances(&self, rules: Rules) -> BTreeMap<Node, u32> {
+        let direct = self.direct(rules.dst, rules.src);
+        if direct.is_some_and(|bundle| rules.admits(rules.src, rules.dst, &bundle)) {
+            return BTreeMap::from([(rules.dst, 0), (rules.src, 1)]);
+        }
+        self.search(rules, u32::MAX, true)
+    }
+
+    /// The same for units of at most `most` links; where `to_source`, it ends at the source. A unit is
+    /// found only after all that are nearer.
+    fn search(&self, rules: Rules, most: u32, to_source: bool) -> BTreeMap<Node, u32> {
         let mut distance = BTreeMap::from([(rules.dst, 0)]);
         let mut queue = VecDeque::from([(rules.dst, 0)]);
-        while let Some((v, d)) = queue.pop_front() {
+        while let Some((v, d)) = queue.pop_front().filter(|(_, d)| *d < most) {
             for (u, bundle) in self.neighbours(v) {
                 if rules.admits(u, v, &bundle) && !distance.contains_key(&u) {
                     distance.insert(u, d + 1);
                     queue.push_back((u, d + 1));
+                    if to_source && u == rules.src {
+                        return distance;
+                    }
                 }
             }
         }
@@ -261,7 +308,8 @@ impl Routes {
     }
 
     fn of_length(&self, rules: Rules, hops: u32) -> Vec<Path> {
-        self.walk(rules, &self.distances(rules), hops)
+        // Of the last unit before the source, `hops` - 1 links are left.
+        self.walk(rules, &self.search(rules, hops.saturating_sub(1), false), hops)
     }
 
     /// Simple routes of exactly `hops` links, in the order of the units passed.
@@ -279,15 +327,20 @@ impl Routes {
                 found.extend((at == rules.dst).then(|| self.path(nodes)).flatten());
                 continue;
             }
+            let fits = |(v, bundle): &(Node, Bundle)| {
+                rules.admits(at, *v, bundle)
+                    && !nodes.contains(v)
+                    && distance.get(v).is_some_and(|&d| d < left)
+            };
+            // Only the destination is nearer than one link.
+            let last = (left == 1).then(|| self.direct(at, rules.dst));
+            let next: Vec<(Node, Bundle)> = match last {
+                Some(bundle) => bundle.map(|b| (rules.dst, b)).filter(fits).into_iter().collect(),
+                None => self.neighbours(at).filter(fits).collect(),
+            };
             // Pushed in reverse, so that lower numbers are taken up first.
-            let next: Vec<Node> = self
-                .neighbours(at)
-                .filter(|(v, bundle)| rules.admits(at, *v, bundle) && !nodes.contains(v))
-                .filter(|(v, _)| distance.get(v).is_some_and(|&d| d < left))
-                .map(|(v, _)| v)
-                .collect();
             steps += next.len();
-            for v in next.into_iter().rev() {
+            for (v, _) in next.into_iter().rev() {
                 let mut longer = nodes.clone();
                 longer.push(v);
                 stack.push(longer);
@@ -483,5 +536,48 @@ mod tests {
         assert_eq!(routes.in_use(gpu(1), gpu(2)).unwrap().hops, 1);
         assert_eq!(routes.in_use(gpu(0), gpu(9)), None);
         assert_eq!(routes.in_use(gpu(0), gpu(0)), None);
+    }
+
+    /// The search ends early where it may: what it finds is what a search of everything finds, each
+    /// width tried, the greatest first.
+    #[test]
+    fn ending_early_loses_no_route() {
+        let mut seed = 1u64;
+        let mut draw = |n: u64| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % n
+        };
+        let mut found = 0;
+        for _ in 0..300 {
+            let node = |n| if n < 6 { Node::Gpu(n as u32) } else { Node::Switch(n as u32 - 6) };
+            let links = (0..12).map(|_| {
+                let kind = if draw(5) == 0 { LinkKind::Nvlink } else { LinkKind::Xgmi };
+                link(node(draw(8)), node(draw(8)), kind, draw(5) as u32, 1.0)
+            });
+            let routes = Routes::of(&Topology { links: links.collect(), ..Topology::default() });
+            for (src, dst) in (0..6).flat_map(|a| (0..6).map(move |b| (Node::Gpu(a), Node::Gpu(b))))
+            {
+                let whole = |rules: Rules| {
+                    let distance = routes.search(rules, u32::MAX, false);
+                    match distance.get(&src) {
+                        Some(&hops) if hops > 0 => routes.walk(rules, &distance, hops),
+                        _ => Vec::new(),
+                    }
+                };
+                let rules = routes.rules(src, dst);
+                assert_eq!(routes.shortest(src, dst), whole(rules));
+                let widest = routes.widest(src, dst);
+                if is_striped(&widest) {
+                    continue;
+                }
+                let of_width = |&width: &u32| whole(Rules { min_width: width, ..rules });
+                let slow = [4, 3, 2, 1].iter().map(of_width).find(|paths| !paths.is_empty());
+                assert_eq!(widest, slow.unwrap_or_default());
+                found += widest.len();
+            }
+        }
+        assert!(found > 1000, "{found}");
     }
 }

@@ -52,6 +52,13 @@ struct Drawn<'a> {
 
 const SWITCH_W: f64 = 84.0;
 
+/// Beyond this many links, labels would cover each other: 16 GPUs of which each is joined to each have
+/// 120 links.
+const MOST_LABELS: usize = 200;
+
+/// Beyond this many links there is nothing to see: 256 GPUs of which each is joined to each have 32,640.
+const MOST_LINES: usize = 40_000;
+
 /// Links from GPU to GPU.
 fn direct(topology: &Topology) -> Vec<&Link> {
     let is_direct = |link: &&Link| matches!((link.a, link.b), (Node::Gpu(_), Node::Gpu(_)));
@@ -97,7 +104,14 @@ fn uniform<'a>(links: &[&'a Link]) -> Option<&'a Link> {
 
 /// The sentence for links that are all alike.
 pub(super) fn caption(topology: &Topology) -> Option<String> {
-    let link = uniform(&direct(topology))?;
+    let links = direct(topology);
+    if links.len() > MOST_LINES {
+        return Some(format!("{} between GPUs: too many to draw", words_of(links.len())));
+    }
+    let Some(link) = uniform(&links) else {
+        let many = links.len() > MOST_LABELS;
+        return many.then(|| format!("{}: too many to label", words_of(links.len())));
+    };
     let doubtful = topology.warnings.iter().any(|warning| warning.code.starts_with("xgmi-"));
     let width = if doubtful {
         "of unknown width".to_owned()
@@ -111,17 +125,25 @@ pub(super) fn caption(topology: &Topology) -> Option<String> {
 }
 
 fn words(width: u32) -> String {
-    count(width as usize, "link")
+    words_of(width as usize)
+}
+
+fn words_of(links: usize) -> String {
+    count(links, "link")
 }
 
 fn drawn<'a>(topology: &'a Topology, spots: &BTreeMap<u32, Spot>) -> Vec<Drawn<'a>> {
     let links = direct(topology);
+    if links.len() > MOST_LINES {
+        return Vec::new();
+    }
     let mut widths: Vec<u32> = links.iter().map(|link| link.width).collect();
     widths.sort_unstable();
     widths.dedup();
     widths.reverse();
     let most = widths.first().copied().unwrap_or(1).max(1);
-    let ranks = |width: u32| widths.iter().position(|&w| w == width).unwrap_or(0);
+    // The three widest kinds have a colour each, and all others one.
+    let ranks = |width: u32| widths.iter().take(3).position(|&w| w == width).unwrap_or(3);
     let thickness = |width: u32| match most {
         1 => 2.4,
         _ => (10.0 * f64::from(width) / f64::from(most)).max(2.4),
@@ -131,7 +153,7 @@ fn drawn<'a>(topology: &'a Topology, spots: &BTreeMap<u32, Spot>) -> Vec<Drawn<'
         .filter_map(|link| {
             let (Node::Gpu(a), Node::Gpu(b)) = (link.a, link.b) else { return None };
             let (a, b) = (spots.get(&a)?, spots.get(&b)?);
-            let rank = if most == 1 { 1 } else { ranks(link.width).min(3) };
+            let rank = if most == 1 { 1 } else { ranks(link.width) };
             let class = match link.kind {
                 LinkKind::Nvlink => "nv".to_owned(),
                 _ => format!("w{rank}"),
@@ -212,7 +234,8 @@ pub(super) fn draw_labels(
     one_domain: bool,
 ) {
     switch_labels(svg, topology, spots);
-    if uniform(&direct(topology)).is_some() {
+    let links = direct(topology);
+    if links.len() > MOST_LABELS || uniform(&links).is_some() {
         return;
     }
     let ground = if one_domain { "pill-panel" } else { "pill" };

@@ -8,6 +8,9 @@ use pathline_schema::{Node, Rate, Topology};
 /// The most GPUs that matrices show; more would not fit any screen.
 pub(super) const MOST_GPUS: usize = 64;
 
+/// The most detours that are listed; a node of eight GPUs has two.
+const MOST_DETOURS: usize = 64;
+
 /// One ordered pair.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pair {
@@ -34,6 +37,8 @@ pub(super) struct Pairs {
     pub(super) gpus: Vec<u32>,
     pairs: BTreeMap<(u32, u32), Pair>,
     pub(super) detours: Vec<Detour>,
+    /// Detours that are not listed.
+    pub(super) more_detours: usize,
     /// Peak of the direct link of a domain and a GPU.
     host: BTreeMap<(u32, u32), Option<Rate>>,
     /// Whether a source's widths are not believed.
@@ -46,12 +51,22 @@ impl Pairs {
         let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).take(MOST_GPUS).collect();
         let mut pairs = BTreeMap::new();
         let mut detours = Vec::new();
+        let mut more_detours = 0;
         for &a in &gpus {
+            let widest = routes.fabric_widths(Node::Gpu(a));
             for &b in gpus.iter().filter(|&&b| b != a) {
                 let (from, to) = (Node::Gpu(a), Node::Gpu(b));
                 let used = routes.in_use(from, to);
-                if a < b {
-                    detours.extend(detour(&routes, used.as_ref(), from, to));
+                let most = widest.get(&to).copied().unwrap_or(0);
+                if a < b
+                    && let Some(used) = &used
+                    && let Some(shortest) = outdone(&routes, used, (from, to), most)
+                {
+                    if detours.len() < MOST_DETOURS {
+                        detours.extend(detour(&routes, used, (from, to), shortest));
+                    } else {
+                        more_detours += 1;
+                    }
                 }
                 pairs.insert((a, b), Pair { links: routes.link_count(from, to), used });
             }
@@ -66,7 +81,7 @@ impl Pairs {
         }
         let doubt = |code: &str| ["xgmi-count-flat", "xgmi-width-unknown"].contains(&code);
         let widths_doubtful = topology.warnings.iter().any(|warning| doubt(&warning.code));
-        Self { gpus, pairs, detours, host, widths_doubtful }
+        Self { gpus, pairs, detours, more_detours, host, widths_doubtful }
     }
 
     /// A pair of different GPUs.
@@ -86,18 +101,27 @@ impl Pairs {
     }
 }
 
-fn detour(routes: &Routes, used: Option<&InUse>, a: Node, b: Node) -> Option<Detour> {
-    let used = used.filter(|used| !used.through_host && !used.striped)?;
+/// The shortest routes of a pair, if one of width `most` is wider.
+fn outdone(routes: &Routes, used: &InUse, (a, b): (Node, Node), most: u32) -> Option<Vec<Path>> {
+    if used.through_host || used.striped {
+        return None;
+    }
     let shortest = routes.shortest(a, b);
-    let widest = routes.widest(a, b).into_iter().next()?;
     let short = shortest.iter().map(|path| path.width).max()?;
-    (widest.width > short).then(|| Detour {
-        in_use: used.paths.iter().any(|path| path.width == widest.width),
-        a,
-        b,
-        widest,
-        shortest,
-    })
+    (most > short).then_some(shortest)
+}
+
+fn detour(
+    routes: &Routes,
+    used: &InUse,
+    (a, b): (Node, Node),
+    shortest: Vec<Path>,
+) -> Option<Detour> {
+    let widest = routes.widest(a, b).into_iter().next()?;
+    let in_use = used.paths.iter().any(|path| path.width == widest.width);
+    // Routes over all switches of a tier are one route, as wide as all of them.
+    let wider = shortest.iter().all(|path| path.width < widest.width);
+    wider.then_some(Detour { a, b, widest, shortest, in_use })
 }
 
 /// `1-0-6-7`; units that are no GPUs by their full names.

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use pathline_flow::MachineDesc;
-use pathline_schema::{CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain, Topology};
+use pathline_schema::{
+    CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain, Rate, Topology,
+};
 use proptest::prelude::*;
 
 use super::{svg, text};
@@ -166,4 +168,51 @@ proptest! {
         let head = "\u{1b}[1mh";
         prop_assert!(map.starts_with(head), "{map}");
     }
+}
+
+/// Every GPU joined to every other, over four domains; widths are all 1, or all different.
+fn full_mesh(gpus: u32, alike: bool) -> Topology {
+    let pairs = (0..gpus).flat_map(|a| (a + 1..gpus).map(move |b| (a, b)));
+    let link = |(width, (a, b))| {
+        let width = if alike { 1 } else { width };
+        let (a, b) = (Node::Gpu(a), Node::Gpu(b));
+        Link { a, b, kind: LinkKind::Xgmi, width, peak: Some(Rate(50.0)) }
+    };
+    Topology {
+        numa: (0..4).map(|id| NumaDomain { id, ..NumaDomain::default() }).collect(),
+        gpus: (0..gpus)
+            .map(|index| Gpu { index, numa: Some(index % 4), ..Gpu::default() })
+            .collect(),
+        links: (1..).zip(pairs).map(link).collect(),
+        ..Topology::default()
+    }
+}
+
+/// Time that this thread has been on a CPU, whatever else the machine does.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
+}
+
+/// 32,640 links. To search each pair's routes over all of them, and to cross each with each for
+/// every order of the domains, took minutes without optimization and 23 s with it.
+#[test]
+fn a_full_mesh_of_256_gpus_has_a_map_soon() {
+    for alike in [true, false] {
+        let topology = full_mesh(256, alike);
+        let begun = cpu_seconds();
+        let (map, picture) = (text(&topology, false), svg(&topology));
+        let took = cpu_seconds() - begun;
+        // 5 s without optimization.
+        assert!(took < 20.0, "{took} s, widths alike: {alike}");
+        assert!(map.contains("(the first 64 of 256 GPUs)"));
+        assert_eq!(picture.matches("class=\"link ").count(), 32_640);
+        let caption =
+            if alike { "Each line: xGMI 1 link, 50" } else { "32640 links: too many to label" };
+        assert!(picture.contains(caption), "{caption}");
+    }
+    // 300 x 299 / 2 = 44,850 lines are a black square.
+    let picture = svg(&full_mesh(300, true));
+    assert_eq!(picture.matches("class=\"link ").count(), 0);
+    assert!(picture.contains("44850 links between GPUs: too many to draw"));
 }

@@ -357,6 +357,9 @@ fn detours(out: &mut Vec<String>, paint: Paint, pairs: &Pairs) {
             peak(first.and_then(|path| path.peak)),
         ));
     }
+    if pairs.more_detours > 0 {
+        out.push(format!("  and {} more pairs", pairs.more_detours));
+    }
     out.push(String::new());
 }
 
