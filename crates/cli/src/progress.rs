@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::say::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pathline_bench::Event;
-use pathline_schema::{Case, Message, Mover, Outcome, Series};
+use pathline_schema::{Case, Message, Mover, Outcome, Series, plain_line};
 use pathline_stats::Summary;
 
 /// Says when a run must end: Ctrl-C, or its time limit.
@@ -120,7 +120,7 @@ fn latest(case: &Case, series: &[Series]) -> String {
         Summary::of(&series.rates().map(|r| r.0).collect::<Vec<_>>())
             .map(|s| pathline_schema::Rate(s.median).to_string())
     };
-    format!("{:>10}  {}", figure.unwrap_or_default(), short(case))
+    plain_line(&format!("{:>10}  {}", figure.unwrap_or_default(), short(case))).into_owned()
 }
 
 /// A case in a line: of many flows, the first.

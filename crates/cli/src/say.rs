@@ -5,18 +5,59 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
+use pathline_schema::plain_text;
+
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Writes to standard output.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
-    let written = io::stdout().lock().write_fmt(text);
-    keep(written);
+    write(&plain(text));
+}
+
+/// Writes a summary of `explain`, with its colours if it was made with some. Names and texts of
+/// files are plain in it already; here only what sets a colour passes.
+pub(crate) fn page(text: &str, colour: bool) {
+    write(&if colour { only_colours(text) } else { plain_text(text).into_owned() });
 }
 
 /// Writes to standard error. There is nowhere to say that it failed.
 pub(crate) fn eprint(text: fmt::Arguments<'_>) {
-    let _ = io::stderr().lock().write_fmt(text);
+    let _ = io::stderr().lock().write_all(plain(text).as_bytes());
+}
+
+/// No byte that a terminal obeys leaves this program, whoever wrote it: a journal, a library, an
+/// argument.
+fn plain(text: fmt::Arguments<'_>) -> String {
+    plain_text(&text.to_string()).into_owned()
+}
+
+/// The text with its colour codes, `ESC [ digits and semicolons m`, and nothing else that steers.
+fn only_colours(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\u{1b}') {
+        let (before, code) = rest.split_at(at);
+        kept.push_str(&plain_text(before));
+        let end = colour_code(code);
+        // Without a code, the escape character alone goes through the filter.
+        let (code, after) = code.split_at(end.unwrap_or(1));
+        kept.push_str(&if end.is_some() { code.into() } else { plain_text(code) });
+        rest = after;
+    }
+    kept.push_str(&plain_text(rest));
+    kept
+}
+
+/// Length of the colour code that a text begins with.
+fn colour_code(text: &str) -> Option<usize> {
+    let of_code = text.strip_prefix("\u{1b}[")?;
+    let end = of_code.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    of_code[end..].starts_with('m').then_some(2 + end + 1)
+}
+
+fn write(text: &str) {
+    keep(io::stdout().lock().write_all(text.as_bytes()));
 }
 
 /// Ends the output. The first error of it, if any matters.
@@ -46,3 +87,28 @@ macro_rules! errln {
     ($($text:tt)*) => { $crate::say::eprint(format_args!("{}\n", format_args!($($text)*))) };
 }
 pub(crate) use {errln, out, outln};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_colour_codes_pass() {
+        let painted = "\u{1b}[1;30;43m SIMULATED \u{1b}[0m\n";
+        assert_eq!(only_colours(painted), painted);
+        // Title, clear, cursor, hyperlink, an unfinished code, and the one-character CSI.
+        for (text, left) in [
+            ("\u{1b}]0;title\u{7}", "\u{fffd}]0;title\u{fffd}"),
+            ("\u{1b}[2J", "\u{fffd}[2J"),
+            ("\u{1b}[1;1H", "\u{fffd}[1;1H"),
+            ("\u{1b}[?25l", "\u{fffd}[?25l"),
+            ("\u{1b}[31", "\u{fffd}[31"),
+            ("\u{1b}", "\u{fffd}"),
+            ("\u{9b}31m", "\u{fffd}31m"),
+            ("\u{1b}[\u{1b}[0m", "\u{fffd}[\u{1b}[0m"),
+        ] {
+            assert_eq!(only_colours(text), left, "{text:?}");
+        }
+        assert_eq!(plain(format_args!("{}{}", "\u{1b}[", "0m")), "\u{fffd}[0m");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Flow, Journal, Mover, Outcome, Series, Variant, World};
+use pathline_schema::{Case, Flow, Journal, Mover, Outcome, Series, Variant, World, plain_line};
 use pathline_stats::{Judgement, Summary, compare};
 
 use crate::words;
@@ -248,7 +248,7 @@ fn row(a: Option<&Side>, b: Option<&Side>, tolerance: f64) -> Option<Row> {
         effect,
         samples: (times_a.len(), times_b.len()),
         change,
-        why: why.into(),
+        why: plain_line(why).into_owned(),
     })
 }
 
@@ -298,7 +298,7 @@ fn conditions(a: &Journal, b: &Journal) -> Vec<(String, String, String)> {
     ]
     .into_iter()
     .filter(|(_, a, b)| a != b)
-    .map(|(name, a, b)| (name.to_owned(), a, b))
+    .map(|(name, a, b)| (name.to_owned(), plain_line(&a).into_owned(), plain_line(&b).into_owned()))
     .collect()
 }
 

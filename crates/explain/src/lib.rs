@@ -18,6 +18,7 @@ pub mod terminal;
 
 mod figures;
 mod headlines;
+mod plain_report;
 mod run;
 mod way;
 mod words;

@@ -6,6 +6,7 @@ use pathline_flow::Network;
 use pathline_schema::{Conditions, Journal, Member, Ns, Outcome, Via};
 
 use crate::figure::{Absence, Doubt, Report};
+use crate::plain_report::MakePlain;
 use crate::run::Run;
 use crate::{figures, headlines, shell, words};
 
@@ -25,7 +26,7 @@ pub fn build_with(
 ) -> Report {
     let run = Run::new(journal, network).with_arguments(arguments);
     let figures = figures::all(&run);
-    Report {
+    let mut report = Report {
         title: title(&run),
         simulated: run.simulated().map(str::to_owned),
         headlines: headlines::all(&run, &figures),
@@ -36,7 +37,9 @@ pub fn build_with(
         gpus: crate::gpus::rows(journal),
         state: state(journal),
         complete: crate::run::complete(journal),
-    }
+    };
+    report.make_plain();
+    report
 }
 
 fn title(run: &Run) -> String {

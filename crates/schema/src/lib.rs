@@ -11,6 +11,7 @@ mod journal;
 mod member;
 mod mover;
 mod place;
+mod plain_text;
 mod record;
 mod select;
 mod switch;
@@ -31,6 +32,7 @@ pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
 };
 pub use place::{Mem, Place, Rank, Unit};
+pub use plain_text::{is_steering, plain_line, plain_text};
 pub use record::{
     Begin, Conditions, End, Fault, Measured, Message, Note, Outcome, SCHEMA_VERSION, Sampled,
     Series, Settings, Severity, Skip, Stop, StopReason, Timer, Verdict, World,

@@ -11,7 +11,7 @@ use pathline_schema::{Case, World as Recorded};
 use super::{Exit, colour};
 use crate::args::PredictArgs;
 use crate::files;
-use crate::say::{out, outln};
+use crate::say::{self, out, outln};
 use crate::world::describe;
 
 /// Columns of the summary.
@@ -89,7 +89,8 @@ fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<Exit> {
     }
     let piped = [&args.csv, &args.html].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {
-        out!("{}", held::summary(&held, &name, args.all, WIDTH, colour(args.color)));
+        let colour = colour(args.color);
+        say::page(&held::summary(&held, &name, args.all, WIDTH, colour), colour);
         if let Some(file) = &args.html {
             outln!("\n{}", file.display());
         }

@@ -10,7 +10,7 @@ use pathline_schema::{Journal, World as Recorded};
 use super::{Exit, colour, repeat};
 use crate::args::{Format, ReportArgs};
 use crate::files;
-use crate::say::{errln, out, outln};
+use crate::say::{self, errln, out, outln};
 use crate::world::{describe, description_hash};
 
 /// Columns of the summary.
@@ -48,7 +48,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
     }
     let path = files::journal_path(&args.run);
     let network = network(&journal, &path)?;
-    let RenderedRun { page: html, summary } = render_run(&journal, &network, colour(args.color));
+    let colour = colour(args.color);
+    let RenderedRun { page: html, summary } = render_run(&journal, &network, colour);
     let page = match &args.html {
         Some(named) => {
             files::write(named, &html)?;
@@ -68,7 +69,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
     }
     let piped = [&args.csv, &args.csv_raw].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {
-        out!("{summary}");
+        say::page(&summary, colour);
         outln!("\n{}", page.display());
     }
     Ok(judge(&journal).into())

@@ -22,7 +22,7 @@ use crate::args::{LibraryArgs, RunArgs};
 use crate::leftovers::Leftovers;
 use crate::progress::{Progress, Stopper};
 use crate::ranks::{self, Job, Keeper};
-use crate::say::{errln, out, outln};
+use crate::say::{self, errln, outln};
 use crate::worker::{NoWorker, Opening, Worker};
 use crate::world::{Open, Spread, World, describe, description_hash, half_of_free, without_gpus};
 use crate::{env, files, kernels};
@@ -314,13 +314,13 @@ fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit
     let Measured { journal: path, end, found } = measured;
     let journal = files::read(path)?;
     let page = files::page_path(path);
-    let RenderedRun { page: html, summary } =
-        report::render_run(&journal, network, colour(args.color));
+    let colour = colour(args.color);
+    let RenderedRun { page: html, summary } = report::render_run(&journal, network, colour);
     files::write_page(&page, &html).context(
         "the run is in its journal, its report is not written; `pathline report` or another --out writes it",
     )?;
     if !args.quiet {
-        out!("{summary}");
+        say::page(&summary, colour);
         if let Some(Found { best, kept }) = found {
             kernels::summary(best, kept.as_ref());
         }

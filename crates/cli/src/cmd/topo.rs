@@ -7,7 +7,7 @@ use pathline_vendor::management;
 use super::{Exit, colour};
 use crate::args::{LibraryArgs, TopoArgs};
 use crate::files;
-use crate::say::{out, outln};
+use crate::say::{self, outln};
 use crate::world::{World, snapshot};
 
 pub(super) fn run(args: &TopoArgs) -> Result<Exit> {
@@ -21,7 +21,8 @@ pub(super) fn run(args: &TopoArgs) -> Result<Exit> {
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&topology)?);
     } else if args.svg.is_none() && args.xml.is_none() {
-        out!("{}", pathline_explain::map::text(&topology, colour(args.color)));
+        let colour = colour(args.color);
+        say::page(&pathline_explain::map::text(&topology, colour), colour);
     }
     Ok(Exit::Fine)
 }

@@ -20,7 +20,7 @@ use pathline_validate::{Ask, Got, Plan as Table, Report, TARGETS};
 use super::{Exit, colour};
 use crate::args::ValidateArgs;
 use crate::files;
-use crate::say::{out, outln};
+use crate::say::{self, outln};
 use crate::world::describe;
 
 /// Columns of the summary.
@@ -49,7 +49,8 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Exit> {
     }
     let piped = [&args.csv, &args.html].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {
-        out!("{}", agreement::summary(&report, &name, args.all, WIDTH, colour(args.color)));
+        let colour = colour(args.color);
+        say::page(&agreement::summary(&report, &name, args.all, WIDTH, colour), colour);
         if let Some(file) = &args.html {
             outln!("\n{}", file.display());
         }

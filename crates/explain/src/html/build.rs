@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Write};
 
+use pathline_schema::is_steering;
+
 /// Attributes of an element: literal names, any values.
 pub(super) type Attrs<'a> = &'a [(&'static str, &'a dyn Display)];
 
@@ -94,8 +96,7 @@ impl fmt::Write for Escaped<'_> {
 /// Characters that HTML forbids, or that make a text read other than it is written: control
 /// characters and overrides of the writing direction (Unicode Technical Report 36, section 2.9).
 fn is_disguise(c: char) -> bool {
-    let control = c.is_control() && !matches!(c, '\n' | '\t');
-    control || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    is_steering(c) && !matches!(c, '\n' | '\t')
 }
 
 /// A coordinate: at most one decimal, so that pages stay small and equal on every machine.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use pathline_schema::is_steering;
+
 /// A document under construction. Numbers are written with one decimal, so that the same picture
 /// is the same text everywhere.
 #[derive(Debug, Default)]
@@ -120,7 +122,7 @@ fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
+            c if is_steering(c) => out.push(' '),
             c => out.push(c),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{
     BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, Link, LinkKind, Nic, Node, NumaDomain, PciDevice,
-    PcieLink, Topology,
+    PcieLink, Topology, is_steering,
 };
 
 /// What is near one NUMA domain; of no domain: what is near none.
@@ -42,9 +42,9 @@ pub(super) fn count(n: usize, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
 
-/// Outside text for one line: no control characters, bounded.
+/// Outside text for one line: nothing that steers a terminal, bounded.
 pub(super) fn clean(text: &str) -> String {
-    let mut cut: String = text.chars().filter(|c| !c.is_control()).take(80).collect();
+    let mut cut: String = text.chars().filter(|c| !is_steering(*c)).take(80).collect();
     if text.chars().nth(80).is_some() {
         cut.push('…');
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Gpu, Topology};
+use pathline_schema::{Gpu, Topology, is_steering};
 
 use super::draw::{Anchor, Svg, columns as columns_of, fit};
 use super::fabric::{self, Spot};
@@ -299,7 +299,7 @@ fn foot(svg: &mut Svg, topology: &Topology, pairs: Option<&Pairs>, top: f64, wid
     let room = width - 2.0 * MARGIN;
     let mut y = top + 22.0;
     let mut line = |class: &str, text: &str| {
-        let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let text: String = text.chars().map(|c| if is_steering(c) { ' ' } else { c }).collect();
         for (at, part) in wrap(&text, columns_of(12.0, room)).iter().take(4).enumerate() {
             let indent = if at > 0 { 12.0 } else { 0.0 };
             svg.text(class, (MARGIN + indent, y), Anchor::Start, &fit(part, 12.0, room + 20.0));

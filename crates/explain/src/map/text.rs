@@ -1,6 +1,6 @@
 //! The map as text: where everything is, then what holds between each two GPUs.
 
-use pathline_schema::{Gpu, LinkKind, Node, Topology, Warning};
+use pathline_schema::{Gpu, LinkKind, Node, Topology, Warning, is_steering};
 
 use super::pairs::{MOST_GPUS, Pairs, rate_cell, route_text};
 use super::parts::{
@@ -371,7 +371,7 @@ fn warnings(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
     for warning in &topology.warnings {
         let name = format!("{} [{}]", clean(&warning.subject), clean(&warning.code));
         out.push(format!("  {}", paint.of(Tone::Warn, &name)));
-        for line in wrap(&warning.text.replace(|c: char| c.is_control(), " "), COLUMNS - 4) {
+        for line in wrap(&warning.text.replace(is_steering, " "), COLUMNS - 4) {
             out.push(format!("    {line}"));
         }
     }

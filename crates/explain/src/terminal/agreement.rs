@@ -1,5 +1,6 @@
 //! Predictions beside what was published, on a terminal.
 
+use pathline_schema::plain_line;
 use pathline_validate::Report;
 use pathline_validate::score::Compared;
 
@@ -28,6 +29,7 @@ pub fn summary(report: &Report, against: &str, all: bool, width: usize, colour: 
     page.line(&page.paint.bold(&page.cut(&title)));
     let simulated = format!("SIMULATED: predictions are of the model of {}", report.machine);
     let room = page.width - 2;
+    let simulated = plain_line(&simulated);
     page.line(&page.paint.banner(&simulated.chars().take(room).collect::<String>()));
     page.gap();
     for (met, text) in targets_lines(&report.judged) {
@@ -44,7 +46,7 @@ pub fn summary(report: &Report, against: &str, all: bool, width: usize, colour: 
     }
     page.gap();
     for line in classes_table(&report.classes).lines() {
-        page.line(line);
+        page.line(&plain_line(line));
     }
     page.gap();
     write_rows(&mut page, &report.compared, all);

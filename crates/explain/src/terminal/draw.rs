@@ -1,5 +1,7 @@
 //! Lines, heights and shades.
 
+use pathline_schema::plain_line;
+
 use crate::figure::{Better, Cell, Matrix};
 use crate::words;
 
@@ -214,8 +216,9 @@ impl Page {
             self.text.push('\n');
         }
     }
-    /// Text without colour, cut to the width.
+    /// Text without colour, made plain and cut to the width.
     pub(super) fn cut(&self, text: &str) -> String {
+        let text = &*plain_line(text);
         if text.chars().count() <= self.width {
             return text.to_owned();
         }
@@ -226,7 +229,7 @@ impl Page {
     /// A title, and its unit.
     pub(super) fn heading(&mut self, title: &str, unit: &str) {
         let room = self.width.saturating_sub(unit.chars().count() + 2);
-        let title: String = title.chars().take(room).collect();
+        let title: String = plain_line(title).chars().take(room).collect();
         let unit =
             if unit.is_empty() { String::new() } else { self.paint.dim(&format!(", {unit}")) };
         self.line(&format!("{}{unit}", self.paint.bold(&title)));
@@ -236,7 +239,7 @@ impl Page {
         let indent = mark_width + 1;
         let mut line = format!("{mark} ");
         let mut used = indent;
-        for word in text.split_whitespace() {
+        for word in plain_line(text).split_whitespace() {
             let word: String = word.chars().take(self.width - indent).collect();
             let length = word.chars().count();
             if used > indent && used + length > self.width {

@@ -1,5 +1,7 @@
 //! Predicted durations of sets beside measured ones, on a terminal.
 
+use pathline_schema::plain_line;
+
 use super::draw::{Page, Paint};
 use crate::agreement::{share, signed};
 use crate::held::{Class, Held, Set};
@@ -79,7 +81,7 @@ fn write_sets(page: &mut Page, held: &Held, all: bool) {
 /// The set's flows, where they can be read: all of a few, else as many as fit on a line.
 fn write_case(page: &mut Page, set: &Set, all: bool) {
     let text = format!("          {}", set.case);
-    page.line(&page.paint.dim(&if all { text } else { page.cut(&text) }));
+    page.line(&page.paint.dim(&if all { plain_line(&text).into_owned() } else { page.cut(&text) }));
 }
 
 fn write_left_out(page: &mut Page, held: &Held) {
