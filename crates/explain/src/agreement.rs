@@ -11,12 +11,12 @@ use pathline_validate::score::{Compared, Judged, Summary};
 pub use crate::html::agreement::{page, picture};
 pub use crate::terminal::agreement::summary;
 
+use crate::csv::Table;
 use crate::words;
 
 /// A table with a row a compared value, then a row a value that was left out.
 pub fn csv(report: &Report) -> String {
-    let mut out = ::csv::Writer::from_writer(Vec::new());
-    let head = [
+    let mut table = Table::new(&[
         "class",
         "row",
         "predicted",
@@ -28,11 +28,9 @@ pub fn csv(report: &Report) -> String {
         "targets",
         "source",
         "how",
-    ];
-    // Writing to memory fails in no way that a reader could do something about.
-    let _ = out.write_record(head);
+    ]);
     for c in &report.compared {
-        let _ = out.write_record([
+        table.row(&[
             c.class.clone(),
             c.label.clone(),
             c.predicted.to_string(),
@@ -62,9 +60,9 @@ pub fn csv(report: &Report) -> String {
             empty(),
             why,
         ];
-        let _ = out.write_record(record);
+        table.row(&record);
     }
-    out.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+    table.text()
 }
 
 /// A relative error with its sign.

@@ -1,7 +1,9 @@
 //! Records as tables for other programs.
 
+use std::borrow::Cow;
+
 use pathline_flow::Network;
-use pathline_schema::{Journal, Outcome, Series, World};
+use pathline_schema::{Journal, Outcome, Series, World, plain_text};
 use pathline_stats::Summary;
 
 use crate::figure::Way;
@@ -59,7 +61,8 @@ const RAW_COLUMNS: [&str; 10] =
 
 /// One row a series, and one for every case without figures. A rate is payload in GB/s (1e9 B/s),
 /// a latency is ns a step; `quantity` says which. The ceiling is that of the whole case. I/O of files
-/// has nine columns more, the last ones.
+/// has nine columns more, the last ones. A text that a spreadsheet would take for a formula begins with
+/// an apostrophe.
 pub fn export(journal: &Journal, network: Option<&Network>) -> String {
     let run = Run::new(journal, network);
     let mut table = Table::new(&COLUMNS);
@@ -190,20 +193,50 @@ fn world(journal: &Journal) -> String {
     }
 }
 
-struct Table(::csv::Writer<Vec<u8>>);
+/// A table under construction. Whatever program reads it, its texts stay texts.
+pub(crate) struct Table(::csv::Writer<Vec<u8>>);
 
 impl Table {
-    fn new(columns: &[&str]) -> Self {
+    pub(crate) fn new(columns: &[&str]) -> Self {
         let mut table = Self(::csv::WriterBuilder::new().flexible(true).from_writer(Vec::new()));
         table.row(&columns.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>());
         table
     }
-    fn row(&mut self, fields: &[String]) {
+    pub(crate) fn row(&mut self, fields: &[String]) {
         // Writing to memory cannot fail, and rows may differ in length.
-        let _infallible = self.0.write_record(fields);
+        let _infallible = self.0.write_record(fields.iter().map(|field| inert(field).into_owned()));
     }
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         let bytes = self.0.into_inner().unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// A cell that no spreadsheet takes for a formula and no terminal obeys. Quotes do not keep a
+/// spreadsheet from computing what begins with one of these characters; an apostrophe before it
+/// does (OWASP, "CSV Injection"). Numbers stay numbers.
+fn inert(cell: &str) -> Cow<'_, str> {
+    let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
+    let is_number = cell.contains(|c: char| c.is_ascii_digit()) && cell.parse::<f64>().is_ok();
+    let plain = plain_text(cell);
+    if is_formula && !is_number { format!("'{plain}").into() } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_stay_texts_and_numbers_numbers() {
+        for text in ["=1+1", "+SUM(A1)", "-2+3", "@SUM(A1)", "\t=1", "\n=1", "-inf", "-"] {
+            assert_eq!(inert(text), format!("'{text}"));
+        }
+        assert_eq!(inert("\r=1"), "'\u{fffd}=1");
+        for number in ["-1", "+0.5", "-1e-9", "-53687091.2", "12"] {
+            assert_eq!(inert(number), number);
+        }
+        assert_eq!(inert("r0.gpu0.vram > r0.gpu1.vram"), "r0.gpu0.vram > r0.gpu1.vram");
+        assert_eq!(inert("a=1, line\nof two"), "a=1, line\nof two");
+        assert_eq!(inert("\u{1b}]0;x\u{7}"), "\u{fffd}]0;x\u{fffd}");
     }
 }

@@ -10,6 +10,7 @@ use pathline_validate::score::{Compared, Summary, summary as sum_up};
 pub use crate::html::held::page;
 pub use crate::terminal::held::summary;
 
+use crate::csv::Table;
 use crate::words;
 
 /// Flows below this are left out: what they take is their start, which a rate says nothing of.
@@ -343,9 +344,7 @@ impl Held {
 
     /// A table with a row a set, then a row a case that was left out.
     pub fn csv(&self) -> String {
-        let mut out = ::csv::Writer::from_writer(Vec::new());
-        // Writing to memory fails in no way that a reader could do something about.
-        let _ = out.write_record([
+        let mut table = Table::new(&[
             "class",
             "flows",
             "predicted_us",
@@ -362,7 +361,7 @@ impl Held {
         for s in &self.sets {
             let us = |ns: Ns| (ns.0 / 1e3).to_string();
             let set = s.predicted.set;
-            let _ = out.write_record([
+            table.row(&[
                 s.kind.name().to_owned(),
                 s.case.flows().count().to_string(),
                 us(set.typical),
@@ -380,8 +379,8 @@ impl Held {
         for (case, why) in &self.left_out {
             let mut record = vec![String::new(); 10];
             record.extend([format!("left out: {why}"), case.to_string()]);
-            let _ = out.write_record(record);
+            table.row(&record);
         }
-        out.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+        table.text()
     }
 }
