@@ -7,10 +7,15 @@ use std::path::{Path, PathBuf};
 use pathline_bench::{Best, Tuned};
 use pathline_schema::Variant;
 
+use crate::files;
 use crate::say::{errln, outln};
 
 /// Name of the winners in the folder of a run that took them.
 pub(crate) const KERNELS: &str = "kernels.json";
+
+/// The most that is read of winners: one takes about 200 bytes, and there is one for each path and
+/// operation.
+const MAX_TUNED: u64 = 16 << 20;
 
 /// Where winners are remembered: below `XDG_CACHE_HOME` or `~/.cache`. None if there is no home.
 fn file() -> Option<PathBuf> {
@@ -30,7 +35,7 @@ pub(crate) fn of_run(folder: &Path) -> Tuned {
 }
 
 fn read(path: &Path) -> Option<Tuned> {
-    let text = match fs::read_to_string(path) {
+    let text = match files::read_text(path, MAX_TUNED) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => {

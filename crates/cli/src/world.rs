@@ -1,10 +1,10 @@
 //! The machine that a command works on: this one, or a simulated one.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::io;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use pathline_bench::{Draw, Scope, Tuned};
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::args::{LibraryArgs, StoreArgs};
+use crate::files;
 
 /// Largest machine description that is read.
 const MAX_DESCRIPTION: u64 = 4 << 20;
@@ -197,15 +198,12 @@ pub(crate) fn describe(name: &str) -> Result<(MachineDesc, String)> {
     }
     let path = Path::new(name);
     let known: Vec<&str> = MachineDesc::presets().iter().map(|(name, _)| *name).collect();
-    let size = fs::metadata(path).map_err(|error| {
-        anyhow!(
+    let text = files::read_text(path, MAX_DESCRIPTION).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => anyhow!(
             "no machine is called '{name}' (there are {}), and as a file: {error}",
             known.join(", ")
-        )
+        ),
+        _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
     })?;
-    if size.len() > MAX_DESCRIPTION {
-        return Err(anyhow!("{name}: {} bytes are too many for a machine description", size.len()));
-    }
-    let text = fs::read_to_string(path).with_context(|| name.to_owned())?;
     Ok((MachineDesc::parse(name, &text)?, text))
 }

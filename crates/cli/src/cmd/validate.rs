@@ -1,7 +1,6 @@
 //! `pathline validate`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
@@ -82,12 +81,8 @@ fn table(args: &ValidateArgs, desc: &MachineDesc) -> Result<(String, String)> {
         });
     };
     let name = path.display().to_string();
-    let size = fs::metadata(path).with_context(|| name.clone())?.len();
-    if size > MAX_TABLE {
-        return Err(anyhow!("{name}: {size} bytes are too many for a table of published values"));
-    }
-    let bytes = fs::read(path).with_context(|| name.clone())?;
-    let text = String::from_utf8(bytes).map_err(|_| anyhow!("{name}: it is not UTF-8"))?;
+    let text = files::read_text(path, MAX_TABLE)
+        .with_context(|| format!("{name}: cannot be read as a table of published values"))?;
     Ok((name, text))
 }
 
