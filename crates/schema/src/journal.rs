@@ -6,17 +6,26 @@ use std::io::{self, BufRead, Read};
 
 use serde::Deserialize;
 
+use crate::journal_limits::JournalLoad;
+use crate::sample_check::misfit;
 use crate::{
-    Begin, End, Message, Note, Outcome, SCHEMA_VERSION, Sampled, Settings, Topology, World,
+    Begin, Case, End, Fault, Measured, Message, Note, Outcome, SCHEMA_VERSION, Sampled, Settings,
+    Severity, Topology, World, plain_line,
 };
 
 /// The longest line that is read: a topology of thousands of devices fits, a runaway file does not.
 const MAX_LINE: u64 = 64 << 20;
+/// The longest line that may hold its type behind its data, which must then be kept apart until it is
+/// known what it is. Every line of pathline begins with its type.
+const MAX_TYPE_LAST: u64 = 4 << 20;
 /// The most that is read of one journal. A case takes some kilobytes.
 const MAX_JOURNAL: u64 = 1 << 30;
 /// The most broken lines before the last one. A crash or a second writer breaks a few; a file with
 /// more is no journal.
 const MAX_BROKEN: usize = 100;
+
+/// The most characters of a parser's complaint that an error repeats.
+const MAX_REASON: usize = 300;
 
 /// What a journal says, put together.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +50,19 @@ pub struct Journal {
     pub broken: Vec<BrokenLine>,
     /// Length of the file up to and including its last whole line.
     pub whole_bytes: u64,
+    /// Records that cannot be. Of a measured case the outcome is then a fault.
+    pub rejected: Vec<RejectedRecord>,
+}
+
+/// A record of samples that no clock and no machine gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedRecord {
+    /// Its line; 1 is the first.
+    pub line: usize,
+    /// Text of the case that it is about.
+    pub case: String,
+    /// What cannot be.
+    pub why: String,
 }
 
 /// A line of a journal that is no message, though lines that are messages follow it.
@@ -73,9 +95,27 @@ pub enum JournalError {
         /// 1 is the first.
         line: usize,
     },
+    /// A long line whose type does not come first.
+    #[error(
+        "line {line} is longer than {MAX_TYPE_LAST} bytes and does not begin with its type: this is no journal of pathline"
+    )]
+    TypeLast {
+        /// 1 is the first.
+        line: usize,
+    },
     /// More than any run writes.
     #[error("longer than {MAX_JOURNAL} bytes: this is no journal of pathline")]
     TooBig,
+    /// More of one kind than any run writes.
+    #[error("line {line}: too many {what}, more than {most}: no run of pathline writes so many")]
+    TooMany {
+        /// 1 is the first.
+        line: usize,
+        /// Of what: notes, samples.
+        what: &'static str,
+        /// How many are read.
+        most: u64,
+    },
     /// Written by a newer pathline.
     #[error(
         "journal format {found} is newer than this pathline reads ({SCHEMA_VERSION}); use the version that wrote it: {version}"
@@ -116,6 +156,7 @@ impl Journal {
         let mut partial: BTreeMap<String, Sampled> = BTreeMap::new();
         let mut bad: Option<BrokenLine> = None;
         let mut broken = Vec::new();
+        let mut load = JournalLoad::default();
         let (mut whole_bytes, mut all_bytes) = (0, 0);
         let mut torn = false;
         for line in 1.. {
@@ -143,20 +184,27 @@ impl Journal {
                 torn = true;
                 break;
             }
+            if read > MAX_TYPE_LAST && !text.starts_with(br#"{"type""#) {
+                return Err(JournalError::TypeLast { line });
+            }
+            load.count_values(&text).map_err(|limit| limit.at(line))?;
             let message: Message = match serde_json::from_slice(&text) {
                 Ok(message) => message,
                 Err(error) => {
                     if let Some(newer) = newer(&text) {
                         return Err(newer);
                     }
-                    // The parser counts lines of what it was given, which is one.
+                    // The parser quotes what it met, of any length, and counts lines of what it was
+                    // given, which is one.
                     let reason = error.to_string().replace(" at line 1 column ", " at column ");
+                    let reason = plain_line(&reason).chars().take(MAX_REASON).collect();
                     bad = Some(BrokenLine { line, reason });
                     torn = true;
                     continue;
                 }
             };
             whole_bytes = all_bytes;
+            load.count(&message, read).map_err(|limit| limit.at(line))?;
             match &mut journal {
                 None => journal = Some(Self::begun(message)?),
                 Some(journal) => journal.add(message, line, &mut finished, &mut partial)?,
@@ -186,6 +234,7 @@ impl Journal {
             torn: false,
             broken: Vec::new(),
             whole_bytes: 0,
+            rejected: Vec::new(),
         })
     }
 
@@ -212,6 +261,10 @@ impl Journal {
                 return Ok(());
             }
             Message::Sampled(visit) => {
+                if let Some(why) = misfit(&visit.series) {
+                    self.reject(line, &visit.case, why);
+                    return Ok(());
+                }
                 match partial.entry(visit.case.to_string()) {
                     Entry::Occupied(mut earlier) => earlier.get_mut().add(visit),
                     Entry::Vacant(first) => drop(first.insert(visit)),
@@ -226,7 +279,15 @@ impl Journal {
                 self.end = Some(end);
                 return Ok(());
             }
-            Message::Measured(measured) => Outcome::Measured(measured),
+            Message::Measured(measured) => match misfit(&measured.series) {
+                None => Outcome::Measured(measured),
+                Some(why) => {
+                    let error = format!("line {line} of the journal cannot be: {why}");
+                    self.reject(line, &measured.case, why);
+                    let Measured { case, suites, .. } = *measured;
+                    Outcome::Faulted(Fault { case, suites, error, severity: Severity::Corrupt })
+                }
+            },
             Message::Skipped(skip) => Outcome::Skipped(skip),
             Message::Faulted(fault) => Outcome::Faulted(fault),
         };
@@ -240,6 +301,10 @@ impl Journal {
             }
         }
         Ok(())
+    }
+
+    fn reject(&mut self, line: usize, case: &Case, why: String) {
+        self.rejected.push(RejectedRecord { line, case: case.to_string(), why });
     }
 
     /// What the engine was told in the last part of the run.

@@ -8,11 +8,13 @@ mod gpu;
 mod gpu_caps;
 mod io;
 mod journal;
+mod journal_limits;
 mod member;
 mod mover;
 mod place;
 mod plain_text;
 mod record;
+mod sample_check;
 mod select;
 mod switch;
 mod topology;
@@ -26,7 +28,7 @@ pub use gpu_caps::GpuCaps;
 pub use io::{
     Histogram, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoReading, IoStage, StoreFacts, Tally,
 };
-pub use journal::{BrokenLine, Journal, JournalError};
+pub use journal::{BrokenLine, Journal, JournalError, RejectedRecord};
 pub use member::Member;
 pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,

@@ -8,6 +8,7 @@ mod environment;
 mod environments;
 mod fixtures;
 mod guarded;
+mod hostile;
 mod kernels;
 mod lost_libraries;
 mod model_ranks;

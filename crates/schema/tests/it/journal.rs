@@ -76,7 +76,7 @@ proptest! {
     #[test]
     fn a_changed_byte_is_an_error_or_a_journal(at in 0..2000_usize, to in any::<u8>()) {
         let whole = [
-            real_begin(), line(&skip(0)), line(&sampled(2, &[1.5, 2.5])), line(&end()),
+            real_begin(), line(&skip(0)), line(&sampled(2, &[1.5e6, 2.5e6])), line(&end()),
         ].concat();
         let mut bytes = whole.into_bytes();
         let at = at % bytes.len();
@@ -219,14 +219,138 @@ fn a_runaway_line_is_refused_within_bounds() {
 #[test]
 fn a_resumed_run_counts_each_case_once() {
     // Two visits of one case, a cut, a begin, the case measured anew to its outcome.
-    let visits = real_begin() + &line(&sampled(4, &[1.0, 2.0])) + &line(&sampled(4, &[3.0]));
+    let visits = real_begin() + &line(&sampled(4, &[1e6, 2e6])) + &line(&sampled(4, &[3e6]));
     let cut = read(&visits).unwrap();
-    assert_eq!(cut.partial[0].series[0].samples_ns, [1.0, 2.0, 3.0]);
+    assert_eq!(cut.partial[0].series[0].samples_ns, [1e6, 2e6, 3e6]);
     // Other repetitions cannot be pooled: the later visit counts alone.
-    let anew = read(&(visits.clone() + &line(&sampled(8, &[9.0])))).unwrap();
-    assert_eq!(anew.partial[0].series[0].samples_ns, [9.0]);
+    let anew = read(&(visits.clone() + &line(&sampled(8, &[9e6])))).unwrap();
+    assert_eq!(anew.partial[0].series[0].samples_ns, [9e6]);
     let resumed = visits + &real_begin() + &line(&skip(0)) + &line(&skip(0)) + &line(&end());
     let journal = read(&resumed).unwrap();
     assert_eq!((journal.resumed.len(), journal.outcomes.len()), (1, 1));
     assert!(journal.partial.is_empty() && journal.end.is_some() && !journal.torn);
+}
+
+/// A measured case with these samples.
+fn measured(samples_ns: &[f64]) -> Measured {
+    let Message::Sampled(Sampled { case, suites, series }) = sampled(4, samples_ns) else {
+        unreachable!("it was made as one")
+    };
+    let stop =
+        Stop { reason: StopReason::Precise, warmup: 0, half_width: 0.01, elapsed: Ns::secs(1.0) };
+    Measured {
+        case,
+        suites,
+        series,
+        stop,
+        verdict: Verdict::Verified,
+        before: Conditions::default(),
+        after: Conditions::default(),
+        env: BTreeMap::new(),
+        gpus: BTreeMap::new(),
+    }
+}
+
+/// Each way in which samples cannot be; the case is then a fault that names the line, and counted.
+#[test]
+fn records_that_cannot_be_are_no_figures() {
+    let case = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB";
+    let with = |change: fn(&mut Measured)| {
+        let mut measured = measured(&[1e6, 2e6, 3e6]);
+        change(&mut measured);
+        let whole = real_begin() + &line(&skip(0)) + &line(&Message::Measured(measured.into()));
+        read(&whole).unwrap()
+    };
+    let fine = with(|_| {});
+    assert!(fine.rejected.is_empty());
+    assert!(matches!(fine.outcomes.last(), Some(Outcome::Measured(_))));
+    type Change = (fn(&mut Measured), &'static str);
+    let changes: [Change; 9] = [
+        (|m| m.series.clear(), "it has no series of samples"),
+        (|m| m.series[0].samples_ns.clear(), "has no sample"),
+        (|m| m.series[0].reps = 0, "repeats its operation 0 times in a sample"),
+        (|m| m.series[0].moved_bytes = Bytes(0), "moves 0 bytes in a sample"),
+        (|m| m.series[0].samples_ns[1] = 0.0, "has a sample, number 2, of 0 ns"),
+        (|m| m.series[0].samples_ns[2] = -5.0, "has a sample, number 3, of -5 ns"),
+        // 4 MiB in 1e-300 ns are more GB/s than a float holds; in 1 ns, 4.2 million.
+        (|m| m.series[0].samples_ns[0] = 1e-300, "no processor is so fast"),
+        (|m| m.series[0].samples_ns[0] = 1.0, "which is 4e6 GB/s: no memory is so fast"),
+        // 0.001 ns a step.
+        (|m| m.series[0].steps = 1_000_000_000, "1e-3 ns a step: no processor is so fast"),
+    ];
+    for (change, why) in changes {
+        let journal = with(change);
+        let [rejected] = journal.rejected.as_slice() else { panic!("{why}: {journal:?}") };
+        assert_eq!((rejected.line, rejected.case.as_str()), (3, case));
+        assert!(rejected.why.ends_with(why), "{} and {why}", rejected.why);
+        let Some(Outcome::Faulted(fault)) = journal.outcomes.last() else { panic!("{why}") };
+        assert_eq!(fault.error, format!("line 3 of the journal cannot be: {}", rejected.why));
+        assert_eq!(fault.severity, Severity::Corrupt);
+    }
+    // Of a case that was cut off, too: there is no outcome, and nothing to go on from.
+    let cut = read(&(real_begin() + &line(&sampled(4, &[1e6, 0.0])))).unwrap();
+    assert_eq!((cut.rejected.len(), cut.partial.len(), cut.outcomes.len()), (1, 0, 0));
+}
+
+/// The bytes of a call are those that it is about: a GiB is allocated in a microsecond.
+#[test]
+fn a_call_may_be_about_more_than_it_could_move() {
+    let case: Case = "gpu0.reg > gpu0.vram by call@gpu0[alloc] x 4GiB".parse().unwrap();
+    let mut call = measured(&[1000.0]);
+    call.series[0].flow = case.timed[0];
+    (call.series[0].moved_bytes, call.series[0].reps, call.series[0].steps) = (Bytes::gib(4), 1, 1);
+    call.case = case;
+    let journal = read(&(real_begin() + &line(&Message::Measured(call.into())))).unwrap();
+    // 4 GiB in 1 us would be 4.3 million GB/s.
+    assert!(journal.rejected.is_empty(), "{:?}", journal.rejected);
+}
+
+#[test]
+fn what_is_kept_of_a_journal_is_bounded() {
+    let note = |text: &str| {
+        let (code, subject, text) = ("x".to_owned(), "run".to_owned(), text.to_owned());
+        line(&Message::Note(Note { code, subject, text }))
+    };
+    let error = |one: &str, times: usize| {
+        read(&(real_begin() + &one.repeat(times))).unwrap_err().to_string()
+    };
+    // Line 1 is the begin.
+    let all = "line 100002: too many notes, more than 100000: no run of pathline writes so many";
+    assert_eq!(error(&note(""), 100_001), all);
+    assert!(error(&real_begin(), 10_001).starts_with("line 10001: too many begins"));
+    // 17 notes of 1 MiB.
+    let long = note(&"n".repeat(1 << 20));
+    assert!(error(&long, 17).starts_with("line 17: too many bytes of notes"));
+    // As many as there may be are read: 99,999 notes and the begin.
+    assert_eq!(read(&(real_begin() + &note("").repeat(100_000))).unwrap().notes.len(), 100_000);
+    // 17 million samples in one line, and in several: 16 x 1,048,576 are read.
+    let samples = |n: usize, each: &str| {
+        line(&sampled(4, &[1e6])).replace("1000000.0", &vec![each; n].join(","))
+    };
+    assert!(error(&samples(17 << 20, "9"), 1).starts_with("line 2: too many samples"));
+    assert!(error(&samples(1 << 20, "1e6"), 17).starts_with("line 17: too many samples"));
+    // Data before its type must be held until it is known what it is.
+    let turned = format!("{{\"data\":[{}],\"type\":\"end\"}}\n", vec!["1"; 3 << 20].join(","));
+    assert!(error(&turned, 1).contains("does not begin with its type"));
+}
+
+/// Half a million samples, as a long run has them.
+#[test]
+fn a_large_journal_is_read() {
+    let visit: Vec<f64> = (0..100).map(|n| 1e6 + f64::from(n)).collect();
+    let mut text = real_begin();
+    for n in 0..5000 {
+        let mut measured = measured(&visit);
+        measured.case =
+            format!("gpu0.vram > gpu1.vram by dma@gpu0 x {}KiB", n + 1).parse().unwrap();
+        text += &line(&Message::Sampled(Sampled {
+            case: measured.case.clone(),
+            suites: Vec::new(),
+            series: measured.series.clone(),
+        }));
+        text += &line(&Message::Measured(measured.into()));
+    }
+    let journal = read(&text).unwrap();
+    assert_eq!(journal.outcomes.len(), 5000);
+    assert!(journal.rejected.is_empty() && journal.partial.is_empty());
 }

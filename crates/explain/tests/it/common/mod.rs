@@ -60,6 +60,7 @@ pub(crate) fn journal(world: World, topology: Topology, outcomes: Vec<Outcome>) 
         torn: false,
         broken: Vec::new(),
         whole_bytes: 0,
+        rejected: Vec::new(),
     }
 }
 

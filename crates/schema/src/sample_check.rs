@@ -1,0 +1,53 @@
+//! Samples that cannot be.
+
+use crate::{Mover, Series};
+
+/// The highest rate that is believed, GB/s: more than a hundred times that of any memory, and the most
+/// that a machine description may state.
+const MAX_RATE: f64 = 1e6;
+
+/// The shortest step that is believed, ns: a cycle of 100 GHz.
+const MIN_STEP: f64 = 0.01;
+
+/// Why samples cannot be those of a case.
+pub(crate) fn misfit(series: &[Series]) -> Option<String> {
+    if series.is_empty() {
+        return Some("it has no series of samples".to_owned());
+    }
+    series.iter().find_map(Series::misfit)
+}
+
+impl Series {
+    fn misfit(&self) -> Option<String> {
+        let Self { flow, reps, moved_bytes, samples_ns, .. } = self;
+        let fault = if samples_ns.is_empty() {
+            "has no sample".to_owned()
+        } else if *reps == 0 {
+            "repeats its operation 0 times in a sample".to_owned()
+        } else if moved_bytes.0 == 0 {
+            "moves 0 bytes in a sample".to_owned()
+        } else {
+            let mut all = samples_ns.iter().enumerate();
+            let (at, why) = all.find_map(|(at, &ns)| Some((at, self.sample_misfit(ns)?)))?;
+            format!("has a sample, number {}, {why}", at + 1)
+        };
+        Some(format!("{flow} {fault}"))
+    }
+
+    fn sample_misfit(&self, ns: f64) -> Option<String> {
+        if !(ns.is_finite() && ns > 0.0) {
+            return Some(format!("of {ns} ns"));
+        }
+        let step = ns / self.steps.max(1) as f64;
+        let rate = self.moved_bytes.as_f64() / ns;
+        // The bytes of a call are those that it is about; it moves none.
+        let carries = !matches!(self.flow.by, Mover::Call { .. });
+        if step < MIN_STEP {
+            Some(format!("of {ns} ns, {step:.0e} ns a step: no processor is so fast"))
+        } else if carries && rate > MAX_RATE {
+            Some(format!("of {ns} ns, which is {rate:.0e} GB/s: no memory is so fast"))
+        } else {
+            None
+        }
+    }
+}
