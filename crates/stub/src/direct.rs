@@ -103,12 +103,7 @@ fn with<T>(body: impl FnOnce(&mut World) -> T) -> T {
 
 /// What strikes a call. What lasts is done here, and not under the lock.
 fn struck(name: &'static str) -> Option<Blow> {
-    let blow = with(|world| {
-        let nth = world.calls.entry(name).or_default();
-        *nth += 1;
-        let struck = |f: &&crate::spec::Fault| f.call == name && (f.first..=f.last).contains(nth);
-        world.spec.faults.iter().find(struck).map(|f| f.blow.clone())
-    });
+    let blow = with(|world| world.spec.strike(&mut world.calls, name));
     match blow {
         Some(Blow::Crashes) => crate::entry::crash(),
         Some(Blow::Hangs) => loop {

@@ -14,9 +14,9 @@
 //! says which kernel it is. A kernel that touches what the hardware would not let it touch ruins
 //! its context, as there.
 //!
-//! `nccl*` is a library of its own that moves and sums real bytes between the GPUs of one process. It
-//! knows nothing of the others but `cuLaunchHostFunc` or `hipLaunchHostFunc`, which put what it does
-//! into streams.
+//! `nccl*` is a library of its own that moves and sums real bytes between the GPUs of one process or
+//! of many. It knows nothing of the others but `cuLaunchHostFunc` or `hipLaunchHostFunc`, which put
+//! what it does into streams.
 //!
 //! `cuFile*` and `hipFile*` are libraries that read and write real files, through host memory and a copy
 //! of the runtime beside them.

@@ -158,15 +158,7 @@ impl Node {
 
     /// Counts a call: what strikes it.
     pub(crate) fn strike(&mut self, call: &'static str) -> Option<Blow> {
-        let nth = self.calls.entry(call).or_default();
-        *nth += 1;
-        let struck = |f: &&crate::spec::Fault| f.call == call && (f.first..=f.last).contains(nth);
-        let blow = self.spec.faults.iter().find(struck)?.blow.clone();
-        match &self.spec.once {
-            // Whoever makes the file is struck.
-            Some(file) => std::fs::File::create_new(file).ok().map(|_| blow),
-            None => Some(blow),
-        }
+        self.spec.strike(&mut self.calls, call)
     }
 
     /// The context of a GPU is useless from here on.

@@ -1,6 +1,7 @@
 //! What the library is told by its environment variable: what it pretends to be, and what goes
 //! wrong.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -73,6 +74,7 @@ pub(crate) struct Fault {
 /// | `overrun=nvmlFoo@5` | the call writes behind the memory that it was given as well |
 /// | `lookahead` | nvmlDeviceGetFieldValues looks at the element behind its array, and fills it if it is a request for a link's error counter |
 /// | `rdma=mlx5_0+mlx5_1` | names of RDMA devices; none without |
+/// | `rank=1` | NCCL's calls are counted and struck only where they are of that rank of a communicator |
 /// | `once=FILE` | faults strike as long as the file is not there, and make it |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Spec {
@@ -90,6 +92,7 @@ pub(crate) struct Spec {
     pub(crate) look_ahead: bool,
     pub(crate) rdma: Vec<String>,
     pub(crate) way: Way,
+    pub(crate) rank: Option<i32>,
     pub(crate) once: Option<PathBuf>,
     pub(crate) faults: Vec<Fault>,
 }
@@ -98,6 +101,23 @@ impl Spec {
     /// Reads the variable; the text that is wrong is the error.
     pub(crate) fn from_env() -> Result<Self, String> {
         std::env::var(VARIABLE).map_or(Ok(Self::default()), |text| text.parse())
+    }
+
+    /// Counts a call: what strikes it.
+    pub(crate) fn strike(
+        &self,
+        calls: &mut BTreeMap<&'static str, u64>,
+        call: &'static str,
+    ) -> Option<Blow> {
+        let nth = calls.entry(call).or_default();
+        *nth += 1;
+        let struck = |f: &&Fault| f.call == call && (f.first..=f.last).contains(nth);
+        let blow = self.faults.iter().find(struck)?.blow.clone();
+        match &self.once {
+            // Whoever makes the file is struck.
+            Some(file) => std::fs::File::create_new(file).ok().map(|_| blow),
+            None => Some(blow),
+        }
     }
 }
 
@@ -172,6 +192,7 @@ impl FromStr for Spec {
                         _ => return Err(format!("{word}: nvfs, p2p or posix")),
                     };
                 }
+                "rank" => spec.rank = Some(number(value)?),
                 "once" => spec.once = Some(value.into()),
                 kind => spec.faults.push(fault(kind, value)?),
             }
@@ -189,7 +210,7 @@ mod tests {
     fn words_are_what_the_table_says() {
         let spec: Spec = "gpus=4, memory=2GiB,fail=cuMemcpyAsync@120:700,hang=cuStreamSynchronize,\
                           crash=cuLaunchKernel@50+,slow=cuInit@1:20,oom=cuMemAlloc@3,no=cuFuncLoad,\
-                          layout=r0000,nodevice,once=struck,lookahead,\
+                          layout=r0000,nodevice,rank=3,once=struck,lookahead,\
                           overrun=nvmlDeviceGetPowerUsage@2"
             .parse()
             .unwrap();
@@ -198,7 +219,7 @@ mod tests {
         assert_eq!(spec.newer_layout, Some(false));
         assert_eq!(spec.missing, ["cuFuncLoad"]);
         assert!(spec.no_device && !spec.no_permission && spec.look_ahead);
-        assert_eq!(spec.once, Some("struck".into()));
+        assert_eq!((spec.rank, spec.once), (Some(3), Some("struck".into())));
         let got: Vec<_> = spec.faults.iter().map(|f| (f.first, f.last, f.blow.clone())).collect();
         let all = u64::MAX;
         let (hangs, crashes) = (Blow::Hangs, Blow::Crashes);
@@ -213,6 +234,20 @@ mod tests {
                 (2, 2, Blow::Overruns),
             ]
         );
+    }
+
+    #[test]
+    fn calls_are_counted_by_name_and_struck_once_if_so_ordered() {
+        let folder = tempfile::tempdir().unwrap();
+        let once = folder.path().join("struck");
+        let spec: Spec = format!("fail=cuInit@2+:3,once={}", once.display()).parse().unwrap();
+        let mut calls = BTreeMap::new();
+        let mut strike = |call| spec.strike(&mut calls, call);
+        assert_eq!([strike("cuInit"), strike("cuFree")], [None, None]);
+        assert_eq!(strike("cuInit"), Some(Blow::Fails(3)));
+        assert_eq!(strike("cuInit"), None);
+        // Another process, after the first one was struck.
+        assert_eq!(spec.strike(&mut BTreeMap::from([("cuInit", 1)]), "cuInit"), None);
     }
 
     #[test]

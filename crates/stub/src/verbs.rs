@@ -62,17 +62,14 @@ impl Guard {
 
 impl World {
     fn strike(&mut self, call: &'static str) -> Result<(), c_int> {
-        let nth = self.calls.entry(call).or_default();
-        *nth += 1;
-        let struck = |f: &&crate::spec::Fault| f.call == call && (f.first..=f.last).contains(nth);
-        match self.spec.faults.iter().find(struck).map(|f| &f.blow) {
-            Some(Blow::Fails(code)) => Err(*code),
+        match self.spec.strike(&mut self.calls, call) {
+            Some(Blow::Fails(code)) => Err(code),
             Some(Blow::Crashes) => crate::entry::crash(),
             Some(Blow::Hangs) => loop {
                 std::thread::park();
             },
             Some(Blow::Slow(ms)) => {
-                std::thread::park_timeout(std::time::Duration::from_millis(*ms));
+                std::thread::park_timeout(std::time::Duration::from_millis(ms));
                 Ok(())
             }
             // Nothing is written that could be wrong.

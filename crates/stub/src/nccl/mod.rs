@@ -1,10 +1,15 @@
 //! NCCL and RCCL: the functions of either, which both have the same names.
 //!
 //! An operation is a function of the host in the stream of each GPU, as `cuLaunchHostFunc` puts it
-//! there: it waits for the others of its communicator, and the last that comes does the work.
+//! there. It sends what its rank brings to the hub of the communicator and waits for what the rank
+//! receives; ranks may be of one process or of many.
 #![allow(non_snake_case)]
 
-mod world;
+mod collective;
+mod communicator;
+mod frame;
+mod hub;
+mod state;
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
@@ -14,30 +19,34 @@ use std::sync::OnceLock;
 use crate::beside;
 use crate::node::Handle;
 use crate::spec::Blow;
-use world::{Act, Task, state};
+use collective::{Collective, Operation, size_of};
+use communicator::{Act, Communicator, Task};
+use state::{communicator, with};
 
 /// Statuses: `ncclResult_t`.
 pub(crate) const SYSTEM: i32 = 2;
 pub(crate) const INVALID_ARGUMENT: i32 = 4;
 pub(crate) const INVALID_USAGE: i32 = 5;
+/// A remote process is gone.
+pub(crate) const REMOTE: i32 = 6;
 /// 2.28.3.
 const VERSION: i32 = 22803;
 
 /// `ncclUniqueId`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct UniqueId([u8; 128]);
+pub(crate) struct UniqueId([u8; hub::ID_BYTES]);
 
-/// What this thread has said since `ncclGroupStart`.
+/// What this thread has asked for since `ncclGroupStart`.
 #[derive(Default)]
-struct Said {
+struct OpenGroup {
     depth: u32,
     /// By communicator and stream.
     tasks: Vec<((Handle, Handle), Task)>,
 }
 
 thread_local! {
-    static SAID: RefCell<Said> = RefCell::default();
+    static GROUP: RefCell<OpenGroup> = RefCell::default();
 }
 
 type Launch = unsafe extern "C" fn(Handle, unsafe extern "C" fn(*mut c_void), *mut c_void) -> i32;
@@ -57,11 +66,11 @@ fn launcher() -> Option<Launch> {
     (*AT.get_or_init(find)).map(|at| unsafe { std::mem::transmute::<usize, Launch>(at) })
 }
 
-/// Puts what was said into its streams.
+/// Puts tasks into their streams.
 fn flush(tasks: Vec<((Handle, Handle), Task)>) -> i32 {
     let Some(launch) = launcher() else { return SYSTEM };
     for ((_, stream), task) in tasks {
-        task.log();
+        with(|state| state.log(&task));
         // A graph may run it any number of times, so it is never freed.
         let data = Box::into_raw(Box::new(task)).cast();
         // SAFETY: the function takes such a task.
@@ -78,13 +87,17 @@ fn flush(tasks: Vec<((Handle, Handle), Task)>) -> i32 {
 unsafe extern "C" fn perform(task: *mut c_void) {
     // SAFETY: the caller's promise.
     let task = unsafe { &*task.cast::<Task>() };
-    // SAFETY: as the program that enqueued it promised: its ranges hold what it said.
-    unsafe { task.perform() };
+    if let Some(communicator) = communicator(task.communicator) {
+        // SAFETY: as the program that enqueued it promised: its ranges are memory that only this
+        // operation uses until its stream is past it.
+        unsafe { communicator.perform(task) };
+    }
 }
 
-/// Says one operation.
-fn say(name: &'static str, comm: Handle, stream: Handle, act: Act) -> i32 {
-    let blow = state().strike(name);
+/// Enqueues one operation, or adds it to the group that is open.
+fn enqueue(name: &'static str, comm: Handle, stream: Handle, act: Act) -> i32 {
+    let rank = communicator(comm).map(|c| c.rank);
+    let blow = with(|state| state.strike(name, rank));
     let (mut hangs, mut corrupts) = (false, false);
     match blow {
         Some(Blow::Fails(code)) => return code,
@@ -96,22 +109,33 @@ fn say(name: &'static str, comm: Handle, stream: Handle, act: Act) -> i32 {
         }
         Some(Blow::Short | Blow::Overruns) | None => {}
     }
-    if !state().knows(comm) {
+    if rank.is_none() {
         return INVALID_ARGUMENT;
     }
-    let alone = SAID.with_borrow_mut(|said| {
+    let alone = GROUP.with_borrow_mut(|group| {
         let key = (comm, stream);
-        let at = said.tasks.iter().position(|(k, _)| *k == key).unwrap_or_else(|| {
-            said.tasks.push((key, Task::new(comm)));
-            said.tasks.len() - 1
+        let at = group.tasks.iter().position(|(k, _)| *k == key).unwrap_or_else(|| {
+            let task = Task { communicator: comm, acts: vec![], hangs: false, corrupts: false };
+            group.tasks.push((key, task));
+            group.tasks.len() - 1
         });
-        let task = &mut said.tasks[at].1;
+        let task = &mut group.tasks[at].1;
         task.acts.push(act);
         task.hangs |= hangs;
         task.corrupts |= corrupts;
-        (said.depth == 0).then(|| std::mem::take(&mut said.tasks))
+        (group.depth == 0).then(|| std::mem::take(&mut group.tasks))
     });
     alone.map_or(0, flush)
+}
+
+/// Enqueues a collective.
+fn collective(
+    name: &'static str,
+    (comm, stream): (Handle, Handle),
+    (send, receive): (u64, u64),
+    call: Collective,
+) -> i32 {
+    enqueue(name, comm, stream, Act::Collective { send, receive, call })
 }
 
 /// Exports functions under the vendors' names.
@@ -134,11 +158,9 @@ unsafe fn put<T>(out: *mut T, value: T) -> i32 {
     unsafe { crate::calls::put(out, value) }.map_or(INVALID_ARGUMENT, |()| 0)
 }
 
-/// What strikes a call that enqueues nothing.
-fn struck(name: &'static str) -> Option<i32> {
-    // Not in the scrutinee: the lock would be held as long.
-    let blow = state().strike(name);
-    match blow {
+/// What strikes a call of a rank that enqueues nothing.
+fn struck(name: &'static str, rank: Option<i32>) -> Option<i32> {
+    match with(|state| state.strike(name, rank)) {
         Some(Blow::Fails(code)) => Some(code),
         Some(Blow::Hangs) => loop {
             std::thread::park();
@@ -152,102 +174,118 @@ fn struck(name: &'static str) -> Option<i32> {
     }
 }
 
+/// Ends a rank.
+fn leave(name: &'static str, comm: Handle, abort: bool) -> i32 {
+    let Some(leaving) = communicator(comm) else { return INVALID_ARGUMENT };
+    if let Some(code) = struck(name, Some(leaving.rank)) {
+        return code;
+    }
+    with(|state| drop(state.remove(comm)));
+    leaving.leave(abort);
+    0
+}
+
 export! {
     ncclGetVersion(out: *mut i32) {
         // SAFETY: the caller's promise, here and below: arguments are what `nccl.h` says.
         unsafe { put(out, VERSION) }
     }
     ncclGetUniqueId(out: *mut UniqueId) {
-        if let Some(code) = struck("ncclGetUniqueId") {
+        if let Some(code) = struck("ncclGetUniqueId", None) {
             return code;
         }
-        let mut id = [0; 128];
-        id[..8].copy_from_slice(&state().number().to_le_bytes());
-        // SAFETY: as above.
-        unsafe { put(out, UniqueId(id)) }
+        match hub::open() {
+            // SAFETY: as above.
+            Ok(id) => unsafe { put(out, UniqueId(id)) },
+            Err(_) => SYSTEM,
+        }
     }
     ncclCommInitRank(out: *mut Handle, size: i32, id: UniqueId, rank: i32) {
-        if let Some(code) = struck("ncclCommInitRank") {
+        if let Some(code) = struck("ncclCommInitRank", Some(rank)) {
             return code;
         }
-        let mut number = [0; 8];
-        number.copy_from_slice(&id.0[..8]);
-        match world::join(u64::from_le_bytes(number), size, rank) {
+        match Communicator::join(&id.0, size, rank) {
             // SAFETY: as above.
-            Ok(comm) => unsafe { put(out, comm) },
+            Ok(joined) => unsafe { put(out, with(|state| state.add(joined))) },
             Err(code) => code,
         }
     }
     ncclCommDestroy(comm: Handle) {
-        struck("ncclCommDestroy").unwrap_or_else(|| world::leave(comm, false))
+        leave("ncclCommDestroy", comm, false)
     }
     ncclCommAbort(comm: Handle) {
-        struck("ncclCommAbort").unwrap_or_else(|| world::leave(comm, true))
+        leave("ncclCommAbort", comm, true)
     }
     ncclCommGetAsyncError(comm: Handle, out: *mut i32) {
-        let met = struck("ncclCommGetAsyncError").unwrap_or_else(|| state().met(comm));
+        let Some(looked_at) = communicator(comm) else { return INVALID_ARGUMENT };
+        let struck = struck("ncclCommGetAsyncError", Some(looked_at.rank));
         // SAFETY: as above.
-        unsafe { put(out, met) }
+        unsafe { put(out, struck.unwrap_or_else(|| looked_at.error())) }
     }
     ncclCommRegister(comm: Handle, address: u64, bytes: usize, out: *mut Handle) {
-        if let Some(code) = struck("ncclCommRegister") {
+        let Some(with_it) = communicator(comm) else { return INVALID_ARGUMENT };
+        if let Some(code) = struck("ncclCommRegister", Some(with_it.rank)) {
             return code;
         }
-        if !state().knows(comm) || address == 0 || bytes == 0 {
+        if address == 0 || bytes == 0 {
             return INVALID_ARGUMENT;
         }
+        let handle = with(|state| state.handle());
+        with_it.register(handle);
         // SAFETY: as above.
-        unsafe { put(out, state().register(comm)) }
+        unsafe { put(out, handle) }
     }
     ncclCommDeregister(comm: Handle, handle: Handle) {
-        struck("ncclCommDeregister").unwrap_or_else(|| state().deregister(comm, handle))
+        let Some(with_it) = communicator(comm) else { return INVALID_ARGUMENT };
+        let struck = struck("ncclCommDeregister", Some(with_it.rank));
+        struck.unwrap_or_else(|| with_it.deregister(handle))
     }
     ncclGroupStart() {
-        SAID.with_borrow_mut(|said| said.depth += 1);
+        GROUP.with_borrow_mut(|group| group.depth += 1);
         0
     }
     ncclGroupEnd() {
-        let tasks = SAID.with_borrow_mut(|said| {
-            said.depth = said.depth.saturating_sub(1);
-            (said.depth == 0).then(|| std::mem::take(&mut said.tasks))
+        let tasks = GROUP.with_borrow_mut(|group| {
+            group.depth = group.depth.saturating_sub(1);
+            (group.depth == 0).then(|| std::mem::take(&mut group.tasks))
         });
         tasks.map_or(0, flush)
     }
     ncclSend(at: u64, count: usize, kind: i32, peer: i32, comm: Handle, stream: Handle) {
-        let bytes = count * world::size_of(kind);
-        say("ncclSend", comm, stream, Act::Send { at, bytes, peer })
+        let bytes = count * size_of(kind);
+        enqueue("ncclSend", comm, stream, Act::Send { at, bytes, peer })
     }
     ncclRecv(at: u64, count: usize, kind: i32, peer: i32, comm: Handle, stream: Handle) {
-        let bytes = count * world::size_of(kind);
-        say("ncclRecv", comm, stream, Act::Recv { at, bytes, peer })
+        let bytes = count * size_of(kind);
+        enqueue("ncclRecv", comm, stream, Act::Receive { at, bytes, peer })
     }
     ncclAllReduce(send: u64, recv: u64, count: usize, kind: i32, op: i32, comm: Handle, stream: Handle) {
-        let all = world::All { what: "AllReduce", send, recv, count, kind, op, root: 0 };
-        say("ncclAllReduce", comm, stream, Act::All(all))
+        let call = Collective { operation: Operation::AllReduce, count, kind, reduction: op, root: 0 };
+        collective("ncclAllReduce", (comm, stream), (send, recv), call)
     }
     ncclReduce(send: u64, recv: u64, count: usize, kind: i32, op: i32, root: i32, comm: Handle, stream: Handle) {
-        let all = world::All { what: "Reduce", send, recv, count, kind, op, root };
-        say("ncclReduce", comm, stream, Act::All(all))
+        let call = Collective { operation: Operation::Reduce, count, kind, reduction: op, root };
+        collective("ncclReduce", (comm, stream), (send, recv), call)
     }
     ncclBroadcast(send: u64, recv: u64, count: usize, kind: i32, root: i32, comm: Handle, stream: Handle) {
-        let all = world::All { what: "Broadcast", send, recv, count, kind, op: 0, root };
-        say("ncclBroadcast", comm, stream, Act::All(all))
+        let call = Collective { operation: Operation::Broadcast, count, kind, reduction: 0, root };
+        collective("ncclBroadcast", (comm, stream), (send, recv), call)
     }
     ncclReduceScatter(send: u64, recv: u64, count: usize, kind: i32, op: i32, comm: Handle, stream: Handle) {
-        let all = world::All { what: "ReduceScatter", send, recv, count, kind, op, root: 0 };
-        say("ncclReduceScatter", comm, stream, Act::All(all))
+        let call = Collective { operation: Operation::ReduceScatter, count, kind, reduction: op, root: 0 };
+        collective("ncclReduceScatter", (comm, stream), (send, recv), call)
     }
     ncclAllGather(send: u64, recv: u64, count: usize, kind: i32, comm: Handle, stream: Handle) {
-        let all = world::All { what: "AllGather", send, recv, count, kind, op: 0, root: 0 };
-        say("ncclAllGather", comm, stream, Act::All(all))
+        let call = Collective { operation: Operation::AllGather, count, kind, reduction: 0, root: 0 };
+        collective("ncclAllGather", (comm, stream), (send, recv), call)
     }
     ncclAlltoAll(send: u64, recv: u64, count: usize, kind: i32, comm: Handle, stream: Handle) {
-        let all = world::All { what: "AlltoAll", send, recv, count, kind, op: 0, root: 0 };
-        say("ncclAlltoAll", comm, stream, Act::All(all))
+        let call = Collective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };
+        collective("ncclAlltoAll", (comm, stream), (send, recv), call)
     }
     ncclAllToAll(send: u64, recv: u64, count: usize, kind: i32, comm: Handle, stream: Handle) {
-        let all = world::All { what: "AlltoAll", send, recv, count, kind, op: 0, root: 0 };
-        say("ncclAllToAll", comm, stream, Act::All(all))
+        let call = Collective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };
+        collective("ncclAllToAll", (comm, stream), (send, recv), call)
     }
 }
 
@@ -280,5 +318,5 @@ extern "C" fn ncclGetLastError(_comm: Handle) -> *const c_char {
 extern "C" fn ncclResetDebugInit() {
     let on = std::env::var("NCCL_DEBUG").is_ok_and(|level| level.eq_ignore_ascii_case("info"));
     let file = std::env::var_os("NCCL_DEBUG_FILE").map(PathBuf::from).filter(|_| on);
-    state().log = file.and_then(|file| std::fs::File::create(file).ok());
+    with(|state| state.log = file.and_then(|file| std::fs::File::create(file).ok()));
 }

@@ -1,0 +1,236 @@
+//! What a collective does to bytes: pure.
+
+use std::borrow::Cow;
+
+use super::frame::Fields;
+
+/// Bytes of a type, of those that programs of this repository send. Unknown ones have none, so that
+/// nothing is touched.
+pub(super) fn size_of(kind: i32) -> usize {
+    match kind {
+        0 | 1 => 1,
+        2 | 3 | 7 => 4,
+        4 | 5 | 8 => 8,
+        _ => 0,
+    }
+}
+
+/// The operations of the library over all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    AllReduce,
+    Reduce,
+    Broadcast,
+    ReduceScatter,
+    AllGather,
+    AllToAll,
+}
+
+impl Operation {
+    const ALL: [Self; 6] = [
+        Self::AllReduce,
+        Self::Reduce,
+        Self::Broadcast,
+        Self::ReduceScatter,
+        Self::AllGather,
+        Self::AllToAll,
+    ];
+
+    /// As the library's log spells it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "AllReduce",
+            Self::Reduce => "Reduce",
+            Self::Broadcast => "Broadcast",
+            Self::ReduceScatter => "ReduceScatter",
+            Self::AllGather => "AllGather",
+            Self::AllToAll => "AlltoAll",
+        }
+    }
+
+    fn sums(self) -> bool {
+        matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
+    }
+}
+
+/// A collective as one rank has asked for it, without its buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Collective {
+    pub(super) operation: Operation,
+    /// Elements, as the library's call counts them: those of one part where there are parts.
+    pub(super) count: usize,
+    pub(super) kind: i32,
+    /// How elements are reduced; 0 is the sum.
+    pub(super) reduction: i32,
+    pub(super) root: i32,
+}
+
+impl Collective {
+    /// Bytes of one part.
+    fn part(&self) -> usize {
+        self.count * size_of(self.kind)
+    }
+
+    /// Bytes that a rank of so many sends.
+    pub(super) fn sends(&self, rank: i32, size: usize) -> usize {
+        match self.operation {
+            Operation::Broadcast if rank != self.root => 0,
+            Operation::ReduceScatter | Operation::AllToAll => self.part() * size,
+            _ => self.part(),
+        }
+    }
+
+    /// Bytes that a rank of so many receives.
+    pub(super) fn receives(&self, rank: i32, size: usize) -> usize {
+        match self.operation {
+            Operation::Reduce if rank != self.root => 0,
+            Operation::AllGather | Operation::AllToAll => self.part() * size,
+            _ => self.part(),
+        }
+    }
+
+    pub(super) fn fields(&self) -> Fields {
+        let operation = Operation::ALL.iter().position(|o| *o == self.operation).unwrap_or(0);
+        let count = i64::try_from(self.count).unwrap_or(i64::MAX);
+        [operation as i64, count, self.kind.into(), self.reduction.into(), self.root.into(), 0]
+    }
+
+    pub(super) fn from_fields(
+        [operation, count, kind, reduction, root, _]: Fields,
+    ) -> Option<Self> {
+        Some(Self {
+            operation: *Operation::ALL.get(usize::try_from(operation).ok()?)?,
+            count: usize::try_from(count).ok()?,
+            kind: i32::try_from(kind).ok()?,
+            reduction: i32::try_from(reduction).ok()?,
+            root: i32::try_from(root).ok()?,
+        })
+    }
+}
+
+/// The sum of 64-bit integers, which wraps.
+fn sum(inputs: &[&[u8]]) -> Vec<u8> {
+    let word = |w: &[u8]| w.try_into().map_or(0, u64::from_ne_bytes);
+    let words = |bytes: &[u8]| bytes.chunks_exact(8).map(word).collect::<Vec<u64>>();
+    let mut total = inputs.first().map(|first| words(first)).unwrap_or_default();
+    for input in inputs.iter().skip(1) {
+        total.iter_mut().zip(input.chunks_exact(8)).for_each(|(a, b)| *a = a.wrapping_add(word(b)));
+    }
+    total.into_iter().flat_map(u64::to_ne_bytes).collect()
+}
+
+/// A collective that all ranks have come to.
+pub(super) struct Completed<'a> {
+    call: Collective,
+    inputs: Vec<&'a [u8]>,
+    /// What the ranks' results are parts of; empty where each has one of its own.
+    common: Vec<u8>,
+}
+
+impl<'a> Completed<'a> {
+    /// Of the ranks' calls and what each sends, by rank. None if they have not all asked for the
+    /// same, or for something that this library cannot do.
+    pub(super) fn of(calls: &'a [(Collective, Vec<u8>)]) -> Option<Self> {
+        let call = calls.first()?.0;
+        let size = calls.len();
+        let ranks = || (0_i32..).zip(calls);
+        let alike =
+            ranks().all(|(rank, (c, input))| *c == call && input.len() == call.sends(rank, size));
+        let can = !call.operation.sums() || (matches!(call.kind, 4 | 5) && call.reduction == 0);
+        let root = usize::try_from(call.root).ok().filter(|root| *root < size)?;
+        if !alike || !can || call.part() == 0 {
+            return None;
+        }
+        let inputs: Vec<&[u8]> = calls.iter().map(|(_, input)| &input[..]).collect();
+        let common = match call.operation {
+            operation if operation.sums() => sum(&inputs),
+            Operation::Broadcast => inputs.get(root)?.to_vec(),
+            Operation::AllGather => inputs.concat(),
+            _ => Vec::new(),
+        };
+        Some(Self { call, inputs, common })
+    }
+
+    /// What a rank receives.
+    pub(super) fn output(&self, rank: i32) -> Cow<'_, [u8]> {
+        let (part, nth) = (self.call.part(), usize::try_from(rank).unwrap_or(usize::MAX));
+        let of = |all: &'_ [u8]| all.chunks_exact(part).nth(nth).unwrap_or_default().to_vec();
+        match self.call.operation {
+            Operation::Reduce if rank != self.call.root => Cow::Borrowed(&[]),
+            Operation::ReduceScatter => Cow::Owned(of(&self.common)),
+            Operation::AllToAll => Cow::Owned(self.inputs.iter().flat_map(|i| of(i)).collect()),
+            _ => Cow::Borrowed(&self.common),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// Results by rank of 64-bit integers, or none where it cannot be done.
+    fn results(operation: Operation, count: usize, inputs: &[&[u64]]) -> Option<Vec<Vec<u8>>> {
+        let call = Collective { operation, count, kind: 5, reduction: 0, root: 1 };
+        let calls: Vec<_> = inputs.iter().map(|words| (call, bytes(words))).collect();
+        let completed = Completed::of(&calls)?;
+        let size = inputs.len();
+        let all = (0..size as i32).map(|rank| completed.output(rank).into_owned()).collect();
+        for (rank, result) in (0..).zip(&all) {
+            let result: &Vec<u8> = result;
+            assert_eq!(result.len(), call.receives(rank, size), "{operation:?} of rank {rank}");
+        }
+        Some(all)
+    }
+
+    #[test]
+    fn every_operation_gives_each_rank_what_it_must() {
+        let of = |operation, count, inputs: &[&[u64]], expected: &[&[u64]]| {
+            let expected: Vec<Vec<u8>> = expected.iter().map(|words| bytes(words)).collect();
+            assert_eq!(results(operation, count, inputs), Some(expected), "{operation:?}");
+        };
+        // Sums wrap: 2^64 - 1 + 3 = 2.
+        of(Operation::AllReduce, 2, &[&[1, u64::MAX], &[5, 3]], &[&[6, 2], &[6, 2]]);
+        // The root is rank 1.
+        of(Operation::Reduce, 1, &[&[1], &[2], &[4]], &[&[], &[7], &[]]);
+        of(Operation::Broadcast, 2, &[&[], &[8, 9]], &[&[8, 9], &[8, 9]]);
+        of(Operation::ReduceScatter, 1, &[&[1, 2], &[10, 20]], &[&[11], &[22]]);
+        of(Operation::AllGather, 1, &[&[1], &[2]], &[&[1, 2], &[1, 2]]);
+        of(Operation::AllToAll, 1, &[&[1, 2], &[3, 4]], &[&[1, 3], &[2, 4]]);
+    }
+
+    #[test]
+    fn ranks_that_disagree_have_no_result() {
+        let call = Collective {
+            operation: Operation::AllReduce,
+            count: 1,
+            kind: 5,
+            reduction: 0,
+            root: 0,
+        };
+        let with = |other: Collective| {
+            Completed::of(&[(call, bytes(&[1])), (other, bytes(&[1]))]).is_some()
+        };
+        assert!(with(call));
+        assert!(!with(Collective { operation: Operation::AllGather, ..call }));
+        assert!(!with(Collective { count: 2, ..call }));
+        // This library sums 64-bit integers alone.
+        let floats = Collective { kind: 7, ..call };
+        assert!(Completed::of(&[(floats, vec![0; 4]), (floats, vec![0; 4])]).is_none());
+        let most = Collective { reduction: 2, ..call };
+        assert!(Completed::of(&[(most, bytes(&[1])), (most, bytes(&[1]))]).is_none());
+    }
+
+    #[test]
+    fn a_call_survives_its_fields() {
+        for operation in Operation::ALL {
+            let call = Collective { operation, count: 77, kind: 4, reduction: 0, root: 3 };
+            assert_eq!(Collective::from_fields(call.fields()), Some(call));
+        }
+        assert_eq!(Collective::from_fields([9, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Collective::from_fields([0, -1, 0, 0, 0, 0]), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! What a process has of the library: its communicators, its log, and what goes wrong on order.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::collective::{Operation, size_of};
+use super::communicator::{Act, Communicator, Task};
+use crate::node::Handle;
+use crate::spec::{Blow, Spec};
+
+#[derive(Debug)]
+pub(super) struct State {
+    spec: Spec,
+    calls: BTreeMap<&'static str, u64>,
+    communicators: BTreeMap<Handle, Arc<Communicator>>,
+    made: Handle,
+    pub(super) log: Option<File>,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+/// Does something with the state, under its lock.
+pub(super) fn with<T>(body: impl FnOnce(&mut State) -> T) -> T {
+    let mut guard = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    body(guard.get_or_insert_with(|| State {
+        spec: Spec::from_env().unwrap_or_default(),
+        calls: BTreeMap::new(),
+        communicators: BTreeMap::new(),
+        made: 0x0cc1_0000,
+        log: None,
+    }))
+}
+
+/// The communicator behind a handle.
+pub(super) fn communicator(handle: Handle) -> Option<Arc<Communicator>> {
+    with(|state| state.communicators.get(&handle).cloned())
+}
+
+impl State {
+    pub(super) fn handle(&mut self) -> Handle {
+        self.made += 16;
+        self.made
+    }
+
+    pub(super) fn add(&mut self, communicator: Communicator) -> Handle {
+        let handle = self.handle();
+        self.communicators.insert(handle, Arc::new(communicator));
+        handle
+    }
+
+    pub(super) fn remove(&mut self, handle: Handle) -> Option<Arc<Communicator>> {
+        self.communicators.remove(&handle)
+    }
+
+    /// Counts a call of a rank: what strikes it.
+    pub(super) fn strike(&mut self, call: &'static str, rank: Option<i32>) -> Option<Blow> {
+        if self.spec.rank.is_some() && self.spec.rank != rank {
+            return None;
+        }
+        self.spec.strike(&mut self.calls, call)
+    }
+
+    /// Writes the lines of rank 0, as the library does.
+    pub(super) fn log(&mut self, task: &Task) {
+        let Some(communicator) = self.communicators.get(&task.communicator) else { return };
+        let (rank, size) = (communicator.rank, communicator.size);
+        let Some(log) = self.log.as_mut().filter(|_| rank == 0) else { return };
+        // Nobody reads what cannot be written.
+        let _ = writeln!(log, "stub [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/stub");
+        for act in &task.acts {
+            if let Act::Collective { call, .. } = act {
+                let parts = if call.operation == Operation::AllGather { size } else { 1 };
+                let bytes = call.count * size_of(call.kind) * usize::try_from(parts).unwrap_or(1);
+                let _ = writeln!(
+                    log,
+                    "stub [0] NCCL INFO {}: {bytes} Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..3}}",
+                    call.operation.name()
+                );
+            }
+        }
+    }
+}
