@@ -103,7 +103,13 @@ fn examples() -> Result<Vec<Message>> {
         Message::Measured(Box::new(measured)),
         Message::Measured(Box::new(of_files()?)),
         Message::Skipped(Skip { case: case.clone(), suites: suites.clone(), why }),
-        Message::Faulted(Fault { case: case.clone(), suites, error, severity: Severity::Corrupt }),
+        Message::Faulted(Fault {
+            case: case.clone(),
+            suites,
+            error,
+            severity: Severity::Corrupt,
+            ranks: vec![Rank(1)],
+        }),
         Message::Note(Note {
             code: "bimodal".to_owned(),
             subject: case.to_string(),

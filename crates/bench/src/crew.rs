@@ -80,8 +80,19 @@ pub struct Loss {
     pub case: Option<Case>,
     /// What happened, and the way out.
     pub error: String,
-    /// Whether the machine may be to blame. It is not where somebody else ended the process.
-    pub blame: bool,
+    /// Whom it is charged to.
+    pub cause: LossCause,
+}
+
+/// Whom the loss of a process is charged to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LossCause {
+    /// The GPUs of the case in flight, which the process itself was using.
+    Machine,
+    /// Whoever ended the process from outside.
+    Outside,
+    /// This program: the process only told ranks what to do, and the ranks use the GPUs.
+    Coordinator,
 }
 
 /// Measures cases on a machine that it has opened.

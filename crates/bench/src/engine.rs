@@ -539,13 +539,14 @@ fn now(entry: &Entry, doing: Doing, tell: Tell<'_>) -> io::Result<()> {
 /// What a failed case becomes: a skip if it cannot be done here, else a fault.
 fn failed(entry: Entry, error: &CallError, tell: Tell<'_>) -> io::Result<()> {
     let Entry { case, suites, .. } = entry;
-    let (error, severity) = (error.to_string(), error.severity);
+    let (severity, ranks) = (error.severity, error.failed_ranks().to_vec());
+    let error = error.to_string();
     tell(Word::Say(match severity {
         Severity::Unsupported | Severity::Exhausted => {
             Message::Skipped(Skip { case, suites, why: error })
         }
         Severity::Transient | Severity::Sticky | Severity::Corrupt => {
-            Message::Faulted(Fault { case, suites, error, severity })
+            Message::Faulted(Fault { case, suites, error, severity, ranks })
         }
     }))
 }

@@ -268,8 +268,8 @@ impl End<'_> {
     }
 }
 
-/// Who takes part in a flow, in order; none if one of them is not in the run.
-fn group(flow: &Flow, members: &[Member]) -> Option<Vec<(Rank, Unit)>> {
+/// Who takes part in a flow between processes, in order; none if one of them is not in the run.
+pub(crate) fn group(flow: &Flow, members: &[Member]) -> Option<Vec<(Rank, Unit)>> {
     let (src, dst) = (flow.src, flow.dst);
     let here = |rank: Rank| members.iter().find(|m| m.rank == rank);
     if flow.by.wire()?.op.collective().is_none() {

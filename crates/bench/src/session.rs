@@ -11,12 +11,12 @@ use pathline_schema::{
     Settings, Severity, Skip, Topology, Unit, World,
 };
 
-use crate::crew::{About, Crew, Ended, Loss};
+use crate::crew::{About, Crew, Ended, Loss, LossCause};
+use crate::device_failures::DeviceFailures;
 use crate::doubt;
 use crate::journal_file::{JournalFile, JournalFileError};
 use crate::needs::needs_runtime;
 use crate::plan::{Entry, Plan};
-use crate::strikes::Strikes;
 use crate::task::{Interrupt, Task};
 use crate::unlike;
 
@@ -220,7 +220,8 @@ impl Session {
             gpus,
             carried: std::mem::take(&mut self.carried),
             finished: BTreeSet::new(),
-            strikes: Strikes::default(),
+            retried: BTreeSet::new(),
+            failures: DeviceFailures::new(&begin.ranks),
         };
         let mut all = || -> io::Result<End> {
             run.writer.put(Message::Begin(Box::new(begin.clone())))?;
@@ -274,7 +275,9 @@ struct Run<'a, 's> {
     /// Samples of cases without an outcome.
     carried: BTreeMap<Case, Sampled>,
     finished: BTreeSet<Case>,
-    strikes: Strikes,
+    /// Cases that were in flight when the coordinator of the ranks failed, and were begun again.
+    retried: BTreeSet<Case>,
+    failures: DeviceFailures,
 }
 
 impl Run<'_, '_> {
@@ -319,8 +322,8 @@ impl Run<'_, '_> {
             } else if let Some(why) = self.without.as_ref().filter(|_| needs_runtime(&entry.case)) {
                 CallError::new(Severity::Sticky, "open", "the GPU runtime", why.as_str())
                     .or_try("the run went on without GPUs; see `pathline doctor`")
-            } else if let Some((unit, why)) = self.strikes.retired(&entry.case) {
-                CallError::new(Severity::Sticky, "use", unit.to_string(), why).or_try(
+            } else if let Some((unit, why)) = self.failures.retired(&entry.case) {
+                CallError::new(Severity::Sticky, "use", unit, why).or_try(
                     "the unit was retired from this run after it failed again; run its cases alone",
                 )
             } else {
@@ -333,7 +336,7 @@ impl Run<'_, '_> {
     }
 
     fn measure(&mut self, task: &Task) -> io::Result<Ended> {
-        let Self { crew, writer, carried, finished, strikes, .. } = self;
+        let Self { crew, writer, carried, finished, failures, .. } = self;
         let before = crew.about().without.clone();
         let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
         let mut tell = |message: Message| -> io::Result<()> {
@@ -361,7 +364,7 @@ impl Run<'_, '_> {
                     finished.insert(fault.case.clone());
                     writer.put(Message::Faulted(fault.clone()))?;
                     if fault.severity == Severity::Sticky {
-                        retire(strikes, &fault.case, &fault.error, writer)?;
+                        retire(failures, &fault, writer)?;
                     }
                     Ok(())
                 }
@@ -382,38 +385,46 @@ impl Run<'_, '_> {
         Ok(ended)
     }
 
-    /// The case in flight has its outcome by that, and its GPUs a strike.
+    /// The case in flight has its outcome by that, and its GPUs a failure. Where the coordinator of
+    /// the ranks failed, the case is begun again, once, and no GPU is charged.
     fn lost(&mut self, loss: Loss, left: &mut Vec<Entry>) -> io::Result<()> {
         let Some(at) = left.iter().position(|e| Some(&e.case) == loss.case.as_ref()) else {
             return Ok(());
         };
+        if loss.cause == LossCause::Coordinator && self.retried.insert(left[at].case.clone()) {
+            let text = format!("{} is begun again: {}", left[at].case, loss.error);
+            let (code, subject) = ("coordinator-failed".to_owned(), "run".to_owned());
+            return self.writer.put(Message::Note(Note { code, subject, text }));
+        }
         let entry = left.remove(at);
-        let severity = if loss.blame { Severity::Sticky } else { Severity::Transient };
-        self.fault(&entry, loss.error.clone(), severity)?;
-        if loss.blame {
-            retire(&mut self.strikes, &entry.case, &loss.error, &mut self.writer)?;
+        let machine = loss.cause == LossCause::Machine;
+        let severity = if machine { Severity::Sticky } else { Severity::Transient };
+        let fault = self.fault(&entry, loss.error, severity)?;
+        if machine {
+            retire(&mut self.failures, &fault, &mut self.writer)?;
         }
         Ok(())
     }
 
-    fn fault(&mut self, entry: &Entry, error: String, severity: Severity) -> io::Result<()> {
+    fn fault(&mut self, entry: &Entry, error: String, severity: Severity) -> io::Result<Fault> {
         let Entry { case, suites, .. } = entry.clone();
         self.finished.insert(case.clone());
-        self.writer.put(Message::Faulted(Fault { case, suites, error, severity }))
+        let fault = Fault { case, suites, error, severity, ranks: Vec::new() };
+        self.writer.put(Message::Faulted(fault.clone()))?;
+        Ok(fault)
     }
 }
 
 /// Counts an error against the GPUs of a case, and says which are retired by it.
 fn retire(
-    strikes: &mut Strikes,
-    case: &Case,
-    error: &str,
+    failures: &mut DeviceFailures,
+    fault: &Fault,
     writer: &mut Writer<'_, '_>,
 ) -> io::Result<()> {
-    for (unit, first) in strikes.count(case, error) {
+    for (gpu, first) in failures.count(&fault.case, &fault.error, &fault.ranks) {
         writer.put(Message::Note(Note {
             code: "retired".to_owned(),
-            subject: unit.to_string(),
+            subject: gpu,
             text: format!("failed for good twice and is not used any more; first: {first}"),
         }))?;
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pathline_schema::Severity;
+use pathline_schema::{Rank, Severity};
 
 /// A call to a machine that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,14 @@ pub struct CallError {
     pub way_out: String,
     /// How bad it is.
     pub severity: Severity,
+    /// The ranks that it came from; none where all of a case failed together. In a box, since every
+    /// result has room for an error.
+    pub ranks: Option<Box<FailedRanks>>,
 }
+
+/// The ranks that an error came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedRanks(Vec<Rank>);
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,6 +57,7 @@ impl CallError {
             reason: reason.into(),
             way_out: String::new(),
             severity,
+            ranks: None,
         }
     }
     /// A thing that this machine or library cannot do.
@@ -64,6 +72,15 @@ impl CallError {
     pub fn with_code(mut self, code: i64) -> Self {
         self.code = code;
         self
+    }
+    /// The same, which came from these ranks.
+    pub fn of_ranks(mut self, ranks: Vec<Rank>) -> Self {
+        self.ranks = (!ranks.is_empty()).then(|| Box::new(FailedRanks(ranks)));
+        self
+    }
+    /// The ranks that it came from; empty where all of a case failed together.
+    pub fn failed_ranks(&self) -> &[Rank] {
+        self.ranks.as_ref().map_or(&[], |ranks| &ranks.0)
     }
     /// The same with a way out.
     pub fn or_try(mut self, way_out: impl Into<String>) -> Self {

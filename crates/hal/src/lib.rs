@@ -20,7 +20,7 @@ pub mod conformance;
 pub use driver::{
     CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, PeerAccess, StreamId,
 };
-pub use error::{CallError, Result};
+pub use error::{CallError, FailedRanks, Result};
 pub use facade::{Buffer, Event, Gate, Gpu, Kernel, Stream, Team};
 pub use host::{Host, HostDomain, Reaped, TeamId, Work};
 pub use machine::{Clock, Machine};

@@ -285,7 +285,8 @@ impl Journal {
                     let error = format!("line {line} of the journal cannot be: {why}");
                     self.reject(line, &measured.case, why);
                     let Measured { case, suites, .. } = *measured;
-                    Outcome::Faulted(Fault { case, suites, error, severity: Severity::Corrupt })
+                    let (severity, ranks) = (Severity::Corrupt, Vec::new());
+                    Outcome::Faulted(Fault { case, suites, error, severity, ranks })
                 }
             },
             Message::Skipped(skip) => Outcome::Skipped(skip),

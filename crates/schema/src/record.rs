@@ -315,6 +315,9 @@ pub struct Fault {
     pub error: String,
     /// How bad it is.
     pub severity: Severity,
+    /// Ranks whose processes failed, where only some did: it counts against their GPUs alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<Rank>,
 }
 
 /// A doubt.

@@ -8,8 +8,8 @@ use std::fs;
 use std::io::{self, BufReader};
 
 use pathline_bench::{
-    About, Crew, Ended, Header, Here, Interrupt, Loss, Overhead, Plan, Scope, Session, Task,
-    default_settings,
+    About, Crew, Ended, Header, Here, Interrupt, Loss, LossCause, Overhead, Plan, Scope, Session,
+    Task, default_settings,
 };
 use pathline_flow::{MachineDesc, Switches};
 use pathline_schema::{Bytes, Journal, Message, Ns, Outcome, Severity};
@@ -20,7 +20,7 @@ enum End {
     /// As it would.
     Well,
     /// Lost with so many of its cases measured, the next one in flight.
-    LostAt { measured: usize, blame: bool },
+    LostAt { measured: usize, cause: LossCause },
     /// Lost with nothing in flight and nothing measured.
     LostIdle,
     /// There is nobody any more.
@@ -49,17 +49,17 @@ impl Crew for Shaky<'_> {
         tell: &mut dyn FnMut(Message) -> io::Result<()>,
     ) -> io::Result<Ended> {
         self.tasks.push(task.entries.len());
-        let loss = |case, blame| {
-            Ok(Ended::Lost(Loss { case, error: "the process ended".to_owned(), blame }))
+        let loss = |case, cause| {
+            Ok(Ended::Lost(Loss { case, error: "the process ended".to_owned(), cause }))
         };
         match self.ends.pop_front().unwrap_or(End::Well) {
             End::Well => self.here.measure(task, interrupt, tell),
-            End::LostIdle => loss(None, true),
+            End::LostIdle => loss(None, LossCause::Machine),
             End::Gone => Ok(Ended::Gone("nobody can be started".to_owned())),
-            End::LostAt { measured, blame } => {
+            End::LostAt { measured, cause } => {
                 let part = Task { entries: task.entries[..measured].to_vec(), carried: Vec::new() };
                 self.here.measure(&part, interrupt, tell)?;
-                loss(Some(task.entries[measured].case.clone()), blame)
+                loss(Some(task.entries[measured].case.clone()), cause)
             }
         }
     }
@@ -121,7 +121,7 @@ fn fates(journal: &Journal) -> String {
 
 #[test]
 fn a_lost_crew_costs_the_case_in_flight() {
-    let (tasks, journal) = run(vec![End::LostAt { measured: 2, blame: true }]);
+    let (tasks, journal) = run(vec![End::LostAt { measured: 2, cause: LossCause::Machine }]);
     assert_eq!(fates(&journal), "mmfmm");
     // The first two have their outcome, the third is lost, one is left of the group.
     assert_eq!(tasks, [4, 1, 1]);
@@ -129,7 +129,7 @@ fn a_lost_crew_costs_the_case_in_flight() {
 
 #[test]
 fn the_second_loss_retires_the_gpu_and_others_go_on() {
-    let lost = || End::LostAt { measured: 0, blame: true };
+    let lost = || End::LostAt { measured: 0, cause: LossCause::Machine };
     let (tasks, journal) = run(vec![lost(), lost()]);
     assert_eq!(fates(&journal), "ffffm");
     assert_eq!(tasks, [4, 3, 1], "the last two of GPU 0 are not even tried");
@@ -138,7 +138,7 @@ fn the_second_loss_retires_the_gpu_and_others_go_on() {
 
 #[test]
 fn who_is_ended_by_others_has_no_strike() {
-    let lost = || End::LostAt { measured: 0, blame: false };
+    let lost = || End::LostAt { measured: 0, cause: LossCause::Outside };
     let (_, journal) = run(vec![lost(), lost(), lost()]);
     assert_eq!(fates(&journal), "fffmm");
     let severity = |o: &Outcome| match o {
@@ -146,6 +146,26 @@ fn who_is_ended_by_others_has_no_strike() {
         _ => None,
     };
     assert!(journal.outcomes.iter().filter_map(severity).all(|s| s == Severity::Transient));
+}
+
+#[test]
+fn a_coordinator_that_is_lost_costs_its_case_a_second_attempt_and_no_gpu() {
+    let lost = || End::LostAt { measured: 0, cause: LossCause::Coordinator };
+    let notes = |journal: &Journal, code: &str| -> usize {
+        journal.notes.iter().filter(|n| n.code == code).count()
+    };
+    // Lost once: the same four cases are begun again, and all are measured.
+    let (tasks, journal) = run(vec![lost()]);
+    assert_eq!((fates(&journal).as_str(), tasks), ("mmmmm", vec![4, 4, 1]));
+    assert_eq!((notes(&journal, "coordinator-failed"), notes(&journal, "retired")), (1, 0));
+    // Lost at every attempt: four cases of GPU 0 fail after two attempts each, and one more of
+    // another group. Nothing is charged to GPU 0, or the last two would not have been tried.
+    let (tasks, journal) = run((0..10).map(|_| lost()).collect());
+    assert_eq!((fates(&journal).as_str(), tasks), ("fffff", vec![4, 4, 3, 3, 2, 2, 1, 1, 1, 1]));
+    assert_eq!((notes(&journal, "coordinator-failed"), notes(&journal, "retired")), (5, 0));
+    let transient =
+        |o: &Outcome| matches!(o, Outcome::Faulted(f) if f.severity == Severity::Transient);
+    assert!(journal.outcomes.iter().all(transient));
 }
 
 #[test]
@@ -157,7 +177,8 @@ fn a_loss_with_nothing_in_flight_costs_no_case() {
 
 #[test]
 fn with_nobody_left_every_case_says_so() {
-    let (tasks, journal) = run(vec![End::LostAt { measured: 1, blame: true }, End::Gone]);
+    let (tasks, journal) =
+        run(vec![End::LostAt { measured: 1, cause: LossCause::Machine }, End::Gone]);
     assert_eq!(fates(&journal), "mffff");
     assert_eq!(tasks, [4, 2]);
     let Outcome::Faulted(last) = &journal.outcomes[4] else { panic!("not faulted") };

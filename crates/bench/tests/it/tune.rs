@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::io;
 
 use pathline_bench::{
-    About, Crew, Ended, Here, Interrupt, Loss, Overhead, PathClass, Scope, Stamp, Task, Tuned,
-    default_settings, searches, tune,
+    About, Crew, Ended, Here, Interrupt, Loss, LossCause, Overhead, PathClass, Scope, Stamp, Task,
+    Tuned, default_settings, searches, tune,
 };
 use pathline_flow::{MachineDesc, Switches};
 use pathline_hal::Machine;
@@ -53,7 +53,8 @@ impl Crew for Meddler<'_> {
             }
             other => tell(other),
         })?;
-        let loss = |case| Loss { case: Some(case), error: "it ended".to_owned(), blame: true };
+        let (error, cause) = ("it ended".to_owned(), LossCause::Machine);
+        let loss = |case| Loss { case: Some(case), error, cause };
         Ok(lost.map_or(ended, |case| Ended::Lost(loss(case))))
     }
 }

@@ -120,7 +120,8 @@ fn other_nodes_and_worlds_are_refused_and_faults_counted() {
     let mut cut = part(|i| i < 30);
     cut.journal.torn = true;
     let case = cut.journal.outcomes[25].case().clone();
-    let fault = Fault { case, suites: vec![], error: "x".into(), severity: Severity::Transient };
+    let (severity, ranks) = (Severity::Transient, vec![]);
+    let fault = Fault { case, suites: vec![], error: "x".into(), severity, ranks };
     cut.journal.outcomes[25] = Outcome::Faulted(fault);
     let twin = calibrate(&[cut], &mut |_| {}).unwrap();
     assert_eq!(twin.data.left_out.get("failed"), Some(&1));

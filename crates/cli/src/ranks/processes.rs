@@ -224,7 +224,7 @@ impl Processes {
         let count = self.players.borrow().len();
         let mut step = "";
         for nth in 0..count {
-            let order = order(u32::try_from(nth).unwrap_or(u32::MAX));
+            let order = order(rank(nth).0);
             step = order.word();
             let sent = self.players.borrow_mut()[nth].link.send(&order);
             if sent.is_err() {
@@ -291,7 +291,7 @@ impl Processes {
     }
 
     /// An error of some rank is that of the step; of several the worst, since the others may only
-    /// have waited for it in vain.
+    /// have waited for it in vain. It counts against the ranks whose error is as bad.
     fn first_failure(&self, answers: &mut BTreeMap<usize, Answer>) -> Result<()> {
         let failed = |answer: &Answer| matches!(answer, Answer::Failed(_));
         let ranks: Vec<usize> =
@@ -300,12 +300,17 @@ impl Processes {
         for nth in ranks {
             if let Some(Answer::Failed(failure)) = answers.remove(&nth) {
                 let name = self.players.borrow()[nth].name.clone();
-                errors.push(Failure::of(failure, &name));
+                errors.push((nth, Failure::of(failure, &name)));
             }
         }
-        let waited = |e: &CallError| e.call == "meet";
+        let waited = |(_, e): &(usize, CallError)| e.call == "meet";
         errors.sort_by_key(waited);
-        errors.into_iter().next().map_or(Ok(()), Err)
+        let Some((_, first)) = errors.first().cloned() else { return Ok(()) };
+        let as_bad = |e: &CallError| {
+            e.severity == first.severity && (e.call == "meet") == (first.call == "meet")
+        };
+        let ranks = errors.iter().filter(|(_, e)| as_bad(e)).map(|(nth, _)| rank(*nth)).collect();
+        Err(first.of_ranks(ranks))
     }
 
     /// Names the ranks that are lost. Nothing can be measured with the rest.
@@ -335,7 +340,9 @@ impl Processes {
             "open" => self.culprit().map_or("run it again", Component::way_out),
             _ => "run this case alone to see whether it repeats",
         };
-        let error = CallError::new(Severity::Sticky, step, names.join(", "), why).or_try(way_out);
+        let error = CallError::new(Severity::Sticky, step, names.join(", "), why)
+            .of_ranks(ranks.iter().map(|&nth| rank(nth)).collect())
+            .or_try(way_out);
         if !own {
             // Somebody else's signal says nothing against the machine. Whoever watches this process
             // takes an end by such a signal for what it is, and goes on with a new one.
@@ -379,18 +386,8 @@ impl Processes {
         let secs = bound.get(&id).map_or(0.0, moved) * passes / SLOWEST;
         AT_LEAST + Duration::try_from_secs_f64(secs).unwrap_or(Duration::ZERO)
     }
-}
 
-impl Ranks for Processes {
-    fn members(&self) -> &[Member] {
-        &self.members
-    }
-
-    fn notes(&self) -> Vec<Note> {
-        self.notes.clone()
-    }
-
-    fn bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId> {
+    fn try_bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId> {
         self.made.set(self.made.get() + 1);
         let id = ExchangeId(self.made.get());
         self.bound.borrow_mut().insert(id, case.clone());
@@ -410,6 +407,27 @@ impl Ranks for Processes {
                 let _ = self.release(id);
                 Err(error)
             }
+        }
+    }
+}
+
+impl Ranks for Processes {
+    fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        self.notes.clone()
+    }
+
+    fn bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId> {
+        match self.try_bind(case, beside) {
+            // A rank that gave up its communicator after an error in the last case knows of it from
+            // here on, and so do the others: the second attempt makes a new one.
+            Err(error) if error.severity == Severity::Transient && self.lost.borrow().is_none() => {
+                self.try_bind(case, beside)
+            }
+            bound => bound,
         }
     }
 
@@ -476,6 +494,10 @@ impl Drop for Processes {
     }
 }
 
+fn rank(nth: usize) -> Rank {
+    Rank(u32::try_from(nth).unwrap_or(u32::MAX))
+}
+
 /// The latest rank of each repetition, summed; and each rank's own sum.
 fn took(by_rank: &[Vec<Vec<f64>>], flow: usize) -> Took {
     let times = || by_rank.iter().map(|flows| flows.get(flow).map_or(&[][..], Vec::as_slice));
@@ -483,9 +505,7 @@ fn took(by_rank: &[Vec<Vec<f64>>], flow: usize) -> Took {
     let latest =
         |nth: usize| times().filter_map(|all| all.get(nth)).copied().fold(0.0_f64, f64::max);
     let own = times().enumerate().filter(|(_, all)| !all.is_empty());
-    let by_rank = own
-        .map(|(rank, all)| (Rank(u32::try_from(rank).unwrap_or(u32::MAX)), Ns(all.iter().sum())))
-        .collect();
+    let by_rank = own.map(|(nth, all)| (rank(nth), Ns(all.iter().sum()))).collect();
     Took { elapsed: Ns((0..most).map(latest).sum()), by_rank }
 }
 

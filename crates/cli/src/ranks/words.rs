@@ -135,7 +135,7 @@ pub(super) struct Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        let CallError { call, thing, code, reason, way_out, severity } = error;
+        let CallError { call, thing, code, reason, way_out, severity, .. } = error;
         Self { call, thing, code, reason, way_out, severity }
     }
 }
@@ -145,6 +145,6 @@ impl Failure {
     pub(super) fn of(self, rank: &str) -> CallError {
         let Self { call, thing, code, reason, way_out, severity } = self;
         let thing = format!("{thing} ({rank})");
-        CallError { call, thing, code, reason, way_out, severity }
+        CallError { call, thing, code, reason, way_out, severity, ranks: None }
     }
 }

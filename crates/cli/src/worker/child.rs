@@ -54,7 +54,7 @@ pub(crate) fn run() -> Result<()> {
         let Order::Measure(order) = order else { return Err(anyhow!("a machine is open")) };
         let (task, settings) = *order;
         let here = here.get_or_insert_with(|| Here::new(&machine, about.clone(), settings));
-        measure(here, &task, &mut link, &opening.inject)?;
+        measure(here, &task, &mut link, &opening)?;
         link.send(&Report::Done)?;
     }
     Ok(())
@@ -85,16 +85,11 @@ fn fault(inject: &Inject) -> Option<pathline_sim::Fault> {
     Some(gpu.map_or(fault.clone(), |gpu| fault.on(gpu)))
 }
 
-fn measure(
-    here: &mut Here<'_>,
-    task: &Task,
-    link: &mut Link,
-    ordered: &[Inject],
-) -> io::Result<()> {
+fn measure(here: &mut Here<'_>, task: &Task, link: &mut Link, opening: &Opening) -> io::Result<()> {
     let stop = Cell::new(false);
     let interrupt = || stop.get().then(|| "the supervisor said so".to_owned());
     here.work(task, &interrupt, &mut |word: Word| {
-        let mishap = inject::at(ordered, &word);
+        let mishap = inject::at(opening, &word);
         link.send(&Report::Word(Box::new(word)))?;
         match link.listen()? {
             Heard::Line(Reply::Go) => {}

@@ -1,4 +1,4 @@
-//! Mishaps on order, so that the ways out of them can be tested on any machine.
+//! Faults on order, so that recovery can be tested on any machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,6 +18,8 @@ pub(crate) enum Inject {
         what: Mishap,
         /// The step.
         doing: Doing,
+        /// Only in the first process that opens the machine.
+        first: bool,
         /// Part of the text of the case.
         text: String,
     },
@@ -63,7 +65,7 @@ impl FromStr for Inject {
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = || {
             format!(
-                "'{text}' is no mishap: crash|exit|hang start|open|reopen|bind|visit|verify TEXT, or fails CALL NTH SEVERITY [GPU]"
+                "'{text}' is no mishap: crash|exit|hang start|open|reopen|bind|visit|verify TEXT (bind@1: in the first process only), or fails CALL NTH SEVERITY [GPU]"
             )
         };
         let (first, rest) = text.split_once(' ').ok_or_else(bad)?;
@@ -86,7 +88,12 @@ impl FromStr for Inject {
             _ => return Err(bad()),
         };
         let (step, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (step, first) = match step.strip_suffix("@1") {
+            Some(step) => (step, true),
+            None => (step, false),
+        };
         let doing = match step {
+            "start" | "open" | "reopen" if first => return Err(bad()),
             "start" => return Ok(Self::Open(what, Opens::Any)),
             "open" => return Ok(Self::Open(what, Opens::WithGpus)),
             "reopen" => return Ok(Self::Open(what, Opens::Again)),
@@ -95,7 +102,7 @@ impl FromStr for Inject {
             "verify" => Doing::Verify,
             _ => return Err(bad()),
         };
-        Ok(Self::At { what, doing, text: text.to_owned() })
+        Ok(Self::At { what, doing, first, text: text.to_owned() })
     }
 }
 
@@ -133,11 +140,12 @@ pub(super) fn at_open(opening: &Opening) {
 }
 
 /// What was ordered for what begins now.
-pub(super) fn at(ordered: &[Inject], word: &Word) -> Option<Mishap> {
+pub(super) fn at(opening: &Opening, word: &Word) -> Option<Mishap> {
     let Word::Now { case, doing } = word else { return None };
-    ordered.iter().find_map(|inject| match inject {
-        Inject::At { what, doing: when, text }
-            if when == doing && case.to_string().contains(text) =>
+    let again = opening.overhead == Overhead::Known;
+    opening.inject.iter().find_map(|inject| match inject {
+        Inject::At { what, doing: when, first, text }
+            if when == doing && !(*first && again) && case.to_string().contains(text) =>
         {
             Some(*what)
         }

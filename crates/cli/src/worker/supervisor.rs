@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use pathline_bench::{About, Crew, Doing, Ended, Interrupt, Loss, Overhead, Task, Word, deadline};
+use pathline_bench::{
+    About, Crew, Doing, Ended, Interrupt, Loss, LossCause, Overhead, Task, Word, deadline,
+};
 use pathline_hal::CallError;
 use pathline_schema::{Bytes, Case, Message, Ns, Settings, Severity, Topology, World};
 
@@ -256,7 +258,7 @@ impl Crew for Worker {
         if let Some(why) = self.about.without.clone().filter(|_| had_gpus) {
             // The task was made for another machine: who gave it must know first.
             self.process = Some(process);
-            return Ok(Ended::Lost(Loss { case: None, error: why, blame: true }));
+            return Ok(Ended::Lost(Loss { case: None, error: why, cause: LossCause::Machine }));
         }
         if process.link.send(&Order::Measure(Box::new((task.clone(), self.settings)))).is_err() {
             let failure = ended(process);
@@ -310,8 +312,8 @@ impl Crew for Worker {
                     if sticky {
                         // Its runtime is beyond use: nothing that it could still say matters.
                         process.kill();
-                        let (case, error, blame) = (None, String::new(), true);
-                        return Ok(Ended::Lost(Loss { case, error, blame }));
+                        let (case, error, cause) = (None, String::new(), LossCause::Machine);
+                        return Ok(Ended::Lost(Loss { case, error, cause }));
                     }
                 }
             }
@@ -329,15 +331,42 @@ impl Worker {
     fn lost(&mut self, at: Option<(Case, Doing)>, failure: Failure) -> Ended {
         let Some((case, doing)) = at else {
             return match self.lost_idle(&failure) {
-                Ok(()) => Ended::Lost(Loss { case: None, error: failure.text, blame: failure.own }),
+                Ok(()) => {
+                    let cause = cause(None, &failure);
+                    Ended::Lost(Loss { case: None, error: failure.text, cause })
+                }
                 Err(why) => Ended::Gone(why),
             };
         };
-        let severity = if failure.own { Severity::Sticky } else { Severity::Transient };
-        let error = CallError::new(severity, doing.word(), "the worker process", failure.text)
-            .or_try("the run went on in a new one; run this case alone to see whether it repeats")
-            .to_string();
-        Ended::Lost(Loss { case: Some(case), error, blame: failure.own })
+        let cause = cause(Some(&case), &failure);
+        let error = match cause {
+            LossCause::Coordinator => CallError::new(
+                Severity::Transient,
+                doing.word(),
+                "the process that coordinates the ranks",
+                failure.text,
+            )
+            .or_try(
+                "this is a fault of pathline itself and says nothing against a GPU; please report \
+                 it with the journal",
+            ),
+            _ => CallError::new(Severity::Sticky, doing.word(), "the worker process", failure.text)
+                .or_try(
+                    "the run went on in a new one; run this case alone to see whether it repeats",
+                ),
+        };
+        Ended::Lost(Loss { case: Some(case), error: error.to_string(), cause })
+    }
+}
+
+/// Whom the end of a process is charged to. What goes between processes is done by the ranks: the
+/// worker, which coordinates them, uses no GPU for it.
+fn cause(case: Option<&Case>, failure: &Failure) -> LossCause {
+    let between = |case: &Case| case.flows().any(|flow| flow.by.wire().is_some());
+    match case {
+        _ if !failure.own => LossCause::Outside,
+        Some(case) if between(case) => LossCause::Coordinator,
+        _ => LossCause::Machine,
     }
 }
 

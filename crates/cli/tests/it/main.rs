@@ -3,6 +3,7 @@
 mod common;
 
 mod broken_libraries;
+mod collectives;
 mod command_line;
 mod environment;
 mod environments;

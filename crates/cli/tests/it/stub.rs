@@ -18,7 +18,7 @@ pub(crate) struct Node {
     folder: TempDir,
     vendor: Vendor,
     /// What the libraries are told.
-    spec: String,
+    pub(crate) spec: String,
     /// What the dynamic linker loads before them.
     preloaded: Option<PathBuf>,
 }
@@ -27,7 +27,7 @@ impl Node {
     pub(crate) fn new(spec: &str) -> Self {
         Self::of(Vendor::Cuda, spec, &[])
     }
-    fn of(vendor: Vendor, spec: &str, missing: &[&str]) -> Self {
+    pub(crate) fn of(vendor: Vendor, spec: &str, missing: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         lay_out(&folder.path().join("lib"), &[vendor], missing).unwrap();
         Self { folder, vendor, spec: spec.to_owned(), preloaded: None }
@@ -51,6 +51,9 @@ impl Node {
         command.args(args).stdin(Stdio::null());
         command.env("LD_LIBRARY_PATH", self.path("lib")).env("XDG_CACHE_HOME", self.path("cache"));
         for name in ["HSA_XNACK", "HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA", "PATHLINE_NVRTC"] {
+            command.env_remove(name);
+        }
+        for name in ["PATHLINE_NCCL", "NCCL_DEBUG", "NCCL_DEBUG_FILE"] {
             command.env_remove(name);
         }
         let chosen = if self.vendor == Vendor::Cuda { "PATHLINE_CUDA" } else { "PATHLINE_HIP" };

@@ -153,6 +153,7 @@ pub(crate) fn faulted(suite: &str, case: &str, error: &str) -> Outcome {
         suites: vec![suite.into()],
         error: error.into(),
         severity: Severity::Transient,
+        ranks: vec![],
     })
 }
 

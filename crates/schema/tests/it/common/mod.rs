@@ -408,8 +408,11 @@ pub fn message() -> impl Strategy<Value = Message> {
         .prop_map(|(case, suites, series)| Message::Sampled(Sampled { case, suites, series }));
     let skipped = (case(), words(), any::<String>())
         .prop_map(|(case, suites, why)| Message::Skipped(Skip { case, suites, why }));
-    let faulted = (case(), words(), any::<String>(), select(Severity::ALL)).prop_map(
-        |(case, suites, error, severity)| Message::Faulted(Fault { case, suites, error, severity }),
+    let failed = vec((0_u32..9).prop_map(Rank), 0..3);
+    let faulted = (case(), words(), any::<String>(), select(Severity::ALL), failed).prop_map(
+        |(case, suites, error, severity, ranks)| {
+            Message::Faulted(Fault { case, suites, error, severity, ranks })
+        },
     );
     let note = (any::<String>(), any::<String>(), any::<String>())
         .prop_map(|(code, subject, text)| Message::Note(Note { code, subject, text }));
