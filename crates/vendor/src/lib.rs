@@ -9,6 +9,7 @@ mod clock;
 mod conditions;
 mod cpus;
 mod credentials;
+mod env_overlay;
 mod files;
 mod gate;
 mod gpu;

@@ -11,9 +11,9 @@
 //! message is there, and of the times of all ranks the longest counts.
 
 mod api;
+mod library_log;
 mod plan;
 mod seat;
-mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -29,9 +29,9 @@ use crate::clock::Origin;
 use crate::gpu::dialect::Family;
 use crate::gpu::{Runtime, device, search};
 use api::UniqueId;
+use library_log::LogCapture;
 use plan::{Group, Plan, named};
 use seat::{News, Sample, Seat, Setting, Turn};
-use told::Log;
 
 /// What a user can say of the library.
 #[derive(Debug, Clone)]
@@ -101,6 +101,7 @@ pub fn open_ccl(runtime: &Runtime, asked: &CclAsked) -> std::result::Result<Box<
         short,
         devices: devices.iter().map(|d| d.handle).collect(),
         patience: asked.patience,
+        log: LogCapture::new(&set.calls),
         set,
         hands: BTreeMap::new(),
         known: Vec::new(),
@@ -146,6 +147,7 @@ struct CclPort {
     devices: Vec<i32>,
     patience: Duration,
     set: Setting,
+    log: Option<LogCapture>,
     hands: BTreeMap<u32, Hand>,
     /// Groups, the one that was used longest ago first. Every process knows all of them, so that
     /// all forget the same one.
@@ -458,21 +460,21 @@ impl CclPort {
             }
         }
         let registered: Vec<bool> = bound.into_iter().flatten().flatten().collect();
-        let log = Log::begin(&self.set.calls, id);
+        self.log.iter().for_each(LogCapture::begin);
         let limit = self.limit(plan.bytes, 1);
         let first = Sample { id, reps: 1, pace: Pace::Streaming, limit };
         let outcome = self.sample(first, &Alone);
-        let told = log.map(Log::end).unwrap_or_default();
+        let log = self.log.as_ref().map(LogCapture::end).unwrap_or_default();
         for &at in &used {
             if outcome.is_err() {
                 self.give_up(&plan.groups[at]);
             } else if let Some(known) = self.known(&plan.groups[at]) {
-                known.via.extend(told.via.iter().cloned());
+                known.via.extend(log.via.iter().cloned());
             }
         }
         outcome?;
         if let Some(exchange) = self.exchanges.get_mut(&id) {
-            exchange.how = told.how;
+            exchange.how = log.how;
             let all = !registered.is_empty() && registered.iter().all(|whole| *whole);
             exchange.registered = (!registered.is_empty()).then_some(all);
             exchange.joined = true;

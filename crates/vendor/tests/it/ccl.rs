@@ -5,7 +5,9 @@
 #[path = "../../examples/ccl_check/checks.rs"]
 mod checks;
 
+use std::ffi::OsString;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use checks::{Alone, Check, Memory, lay, wrong};
@@ -143,6 +145,37 @@ fn rccl_moves_every_byte() {
 }
 
 const STREAMING: (Pace, u64) = (Pace::Streaming, 2);
+
+/// Threads of libraries read the environment without a lock of ours, so nothing may change in it
+/// while the library logs, which takes 0.1 s here.
+#[test]
+fn the_environment_stays_as_it_is_while_the_library_logs() {
+    let test = "the_environment_stays_as_it_is_while_the_library_logs";
+    inside(test, &NVIDIA, &[], "gpus=2,slow=ncclAllReduce@1:100", || {
+        let (machine, port) = opened(Duration::from_secs(30));
+        let (mut port, memory) = (port.unwrap(), memory(&machine));
+        let over = AtomicBool::new(false);
+        let seen = std::thread::scope(|threads| {
+            let watch = threads.spawn(|| {
+                let logs = |(name, _): &(OsString, OsString)| {
+                    name.to_string_lossy().starts_with("NCCL_DEBUG")
+                };
+                while !over.load(Ordering::Acquire) {
+                    if let Some(found) = std::env::vars_os().find(logs) {
+                        return Some(found);
+                    }
+                }
+                None
+            });
+            let check = all_reduce(&memory);
+            let (_, engine) = once(&mut *port, &memory, &check, STREAMING, &Alone).unwrap();
+            assert!(engine.contains("ring simple on 4 channels, via P2P/stub"), "{engine}");
+            over.store(true, Ordering::Release);
+            watch.join().unwrap()
+        });
+        assert_eq!(seen, None);
+    });
+}
 
 /// A sum whose buffers are not registered.
 fn unregistered(memory: &Memory<'_>) -> Check {

@@ -1,83 +1,73 @@
-//! What the library says of how it does an operation: algorithm, protocol, channels, transport.
+//! What the library logs of how it does an operation: algorithm, protocol, channels, transport.
 //!
-//! It says so in its log alone, and writing that log takes time. So it is switched on for one
-//! repetition that nobody times, and off again.
+//! It says so in its log alone, and writing that log takes time. So the log is on for one repetition
+//! that nobody times, and off again. The library reads the variables that its log follows when it is
+//! asked to; it is answered by an overlay, so that the environment stays as it is.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::api::Calls;
+use crate::env_overlay::EnvOverlay;
 
-/// Variables that the log follows, with what they are set to for one repetition.
+/// Variables that the log follows, with their values while it is on.
 const LEVEL: (&str, &str) = ("NCCL_DEBUG", "INFO");
 const SUBSYSTEMS: (&str, &str) = ("NCCL_DEBUG_SUBSYS", "TUNING,P2P,SHM,NET");
 const FILE: &str = "NCCL_DEBUG_FILE";
 
-/// The log while it is on.
-pub(super) struct Log {
+/// Switches the library's log on and off.
+#[derive(Debug)]
+pub(super) struct LogCapture {
     reset: unsafe extern "C" fn(),
-    file: PathBuf,
-    before: Vec<(&'static str, Option<OsString>)>,
+    /// In memory: it has no name that another process could have taken before.
+    file: File,
+    overlay: EnvOverlay,
 }
 
-fn set(name: &str, value: Option<&OsString>) {
-    // SAFETY: no other thread of this program reads or writes the environment while an exchange is
-    // bound; the library's own threads read it when communicators are made, which they are not now.
-    unsafe {
-        match value {
-            Some(value) => std::env::set_var(name, value),
-            None => std::env::remove_var(name),
-        }
-    }
-}
-
-impl Log {
-    /// Switches it on; none if the library cannot be told to, or if the user has it written into a
-    /// file, which would begin anew.
-    pub(super) fn begin(calls: &Calls, nth: u64) -> Option<Self> {
+impl LogCapture {
+    /// None if the library has no call that has it read its variables again, if it would not see
+    /// the overlay, or if the user has the log written into a file, which would begin again.
+    pub(super) fn new(calls: &Calls) -> Option<Self> {
         let reset = calls.reset_log?;
         if std::env::var_os(FILE).is_some() {
             return None;
         }
-        let name = format!("pathline-ccl-{}-{nth}.log", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        // The library puts host and process in the place of % and letters.
-        if file.to_string_lossy().contains('%') {
-            return None;
-        }
-        let file_value = file.as_os_str().to_owned();
-        let wanted = [
-            (LEVEL.0, OsString::from(LEVEL.1)),
-            (SUBSYSTEMS.0, OsString::from(SUBSYSTEMS.1)),
-            (FILE, file_value),
-        ];
-        let before = wanted.iter().map(|&(name, _)| (name, std::env::var_os(name))).collect();
-        for (name, value) in &wanted {
-            set(name, Some(value));
-        }
-        // SAFETY: takes nothing; the library reads its environment again before its next line.
-        unsafe { reset() };
-        Some(Self { reset, file, before })
+        let file = File::from(memfd_create("pathline-ccl-log", MemfdFlags::CLOEXEC).ok()?);
+        let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let overlay = EnvOverlay::new(&[LEVEL, SUBSYSTEMS, (FILE, &name)])?;
+        Some(Self { reset, file, overlay })
     }
 
-    /// Switches it off, and gives what it says.
-    pub(super) fn end(self) -> Told {
-        for (name, value) in &self.before {
-            set(name, value.as_ref());
-        }
+    /// Switches it on.
+    pub(super) fn begin(&self) {
+        // The library empties it as well when it opens it; where it logs nothing, nothing is in it.
+        let _ = self.file.set_len(0);
+        self.overlay.switch_on();
+        // SAFETY: takes nothing; the library reads its variables again before its next line.
+        unsafe { (self.reset)() };
+    }
+
+    /// Switches it off, and gives what was logged.
+    pub(super) fn end(&self) -> LibraryLog {
+        self.overlay.switch_off();
         // SAFETY: as above.
         unsafe { (self.reset)() };
-        let text = std::fs::read(&self.file).unwrap_or_default();
-        // A file that cannot be removed is one that was never written.
-        let _ = std::fs::remove_file(&self.file);
-        digest(&String::from_utf8_lossy(&text))
+        let length = self.file.metadata().map_or(0, |about| about.len());
+        let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
+        match self.file.read_exact_at(&mut text, 0) {
+            Ok(()) => parse(&String::from_utf8_lossy(&text)),
+            Err(_) => LibraryLog::default(),
+        }
     }
 }
 
-/// What a log says.
+/// What the library logged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct LibraryLog {
     /// Algorithm, protocol and channels of each operation, in words.
     pub(super) how: BTreeSet<String>,
     /// Transports of the connections that were made meanwhile.
@@ -103,9 +93,9 @@ fn channels(text: &str) -> Option<u32> {
 
 /// Reads the lines `... Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}` and
 /// `Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM` of NCCL 2.19 to 2.30 and of RCCL.
-fn digest(log: &str) -> Told {
-    let mut told = Told::default();
-    for line in log.lines() {
+fn parse(text: &str) -> LibraryLog {
+    let mut log = LibraryLog::default();
+    for line in text.lines() {
         if let Some((_, how)) = line.split_once(" Bytes -> ") {
             let words: Vec<&str> = how.split_whitespace().collect();
             let after = |key: &str| {
@@ -124,15 +114,15 @@ fn digest(log: &str) -> Told {
                 // A symmetric kernel or copy engines, in the library's own words.
                 _ => how.trim().to_owned(),
             };
-            told.how.insert(text);
+            log.how.insert(text);
         } else if let Some((_, via)) = line.split_once(" via ") {
             let via = via.split_whitespace().next().unwrap_or_default();
             if line.contains("Channel ") && !via.is_empty() {
-                told.via.insert(via.to_owned());
+                log.via.insert(via.to_owned());
             }
         }
     }
-    told
+    log
 }
 
 #[cfg(test)]
@@ -141,7 +131,7 @@ mod tests {
 
     #[test]
     fn lines_of_both_styles_are_read() {
-        let told = digest(
+        let log = parse(
             "host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read\n\
              host:1:2 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read\n\
              host:1:2 [0] NCCL INFO Channel 02 : 0[0] -> 2[2] via SHM/direct/direct\n\
@@ -149,27 +139,27 @@ mod tests {
              host:1:2 [0] NCCL INFO 8 Bytes -> Algo 0 proto 0 time 12.5\n\
              host:1:2 [0] NCCL INFO comm 0x1 rank 0 nRanks 2 - Init COMPLETE\n",
         );
-        let how: Vec<&str> = told.how.iter().map(String::as_str).collect();
+        let how: Vec<&str> = log.how.iter().map(String::as_str).collect();
         assert_eq!(how, ["ring ll128 on 16 channels", "tree ll"]);
-        let via: Vec<&str> = told.via.iter().map(String::as_str).collect();
+        let via: Vec<&str> = log.via.iter().map(String::as_str).collect();
         assert_eq!(via, ["P2P/CUMEM/read", "SHM/direct/direct"]);
     }
 
     #[test]
     fn other_ways_keep_the_librarys_words() {
-        let told = digest(
+        let log = parse(
             "[0] NCCL INFO AllReduce [Symmetric]: 8 Bytes -> Kernel AllReduce_AGxLL_R nchannels 1 nthreads 512 nWorks 1\n",
         );
         let how = "Kernel AllReduce_AGxLL_R nchannels 1 nthreads 512 nWorks 1";
-        assert_eq!(told.how.into_iter().collect::<Vec<_>>(), [how]);
+        assert_eq!(log.how.into_iter().collect::<Vec<_>>(), [how]);
     }
 
     #[test]
     fn what_is_no_log_says_nothing() {
         for text in ["", " Bytes -> ", "via", "Channel via ", "x Bytes -> Algo", "={..}", "={5..1}"]
         {
-            let told = digest(text);
-            assert!(told.via.is_empty(), "{text}: {told:?}");
+            let log = parse(text);
+            assert!(log.via.is_empty(), "{text}: {log:?}");
         }
         assert_eq!(channels("channel{Lo..Hi}={5..1}"), None);
         assert_eq!(channels("channel{Lo..Hi}={0..0}"), Some(1));
