@@ -213,15 +213,7 @@ fn generation(gts: f64) -> u32 {
 
 /// Counts a call: what strikes it. What lasts is done here, and not under the lock.
 fn struck(name: &'static str) -> Outcome<Option<Blow>> {
-    let blow = with(|world| {
-        let nth = world.calls.entry(name).or_default();
-        *nth += 1;
-        let struck = |f: &&crate::spec::Fault| f.call == name && (f.first..=f.last).contains(nth);
-        let blow = world.spec.faults.iter().find(struck).map(|f| f.blow.clone());
-        // Whoever makes the file is struck.
-        let first = |file| std::fs::File::create_new(file).is_ok();
-        Ok(blow.filter(|_| world.spec.once.as_ref().is_none_or(first)))
-    });
+    let blow = with(|world| Ok(world.spec.strike(&mut world.calls, name)));
     match blow? {
         Some(Blow::Fails(code)) => Err(code),
         Some(Blow::Crashes) => crate::entry::crash(),
