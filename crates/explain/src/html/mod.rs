@@ -1,6 +1,6 @@
 //! The report as one HTML file that needs no network and, but for comfort, no scripts.
 //!
-//! Everything that comes from records is escaped by [`build::Html`]; the page also forbids
+//! Everything that comes from records is escaped by `build::Html`; the page also forbids
 //! itself any request, so that a hostile host name or error text can load and send nothing.
 
 mod absences;

@@ -155,6 +155,12 @@ fn the_processor_has_what_its_name_says() {
             assert_eq!(super::available(how), listed, "{how}");
         }
     }
+    // Every processor of it has them: the loops are tried above.
+    #[cfg(target_arch = "aarch64")]
+    {
+        assert!(super::available(CpuHow::Neon) && super::available(CpuHow::NeonNt));
+        assert!(!super::available(CpuHow::Movsb) && !super::available(CpuHow::Avx512));
+    }
 }
 
 #[test]
