@@ -448,7 +448,13 @@ mod tests {
         // SAFETY: takes nothing.
         assert_eq!(unsafe { nvmlInit_v2() }, 0);
         let all = [(161, 0), (162, 3), (163, 5), (208, 1), (215, 2)];
-        let look_ahead = |on| with(|world| Ok(world.spec.look_ahead = on)).unwrap();
+        let look_ahead = |on| {
+            let set = |world: &mut ManagedNode| {
+                world.spec.look_ahead = on;
+                Ok(())
+            };
+            with(set).unwrap();
+        };
         assert!(all.iter().all(|&behind| !overruns(&[161, 162, 163], 18, behind)));
         look_ahead(true);
         for behind in all {
