@@ -229,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_group_of_nobody_else_is_no_group() {
-        let users = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n\
-                     bob:x:1001:100::/home/bob:/bin/sh\n";
+        let users = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/u/ann:/bin/sh\n\
+                     bob:x:1001:100::/u/bob:/bin/sh\n";
         let groups = "root:x:0:\nann:x:1000:\nstaff:x:50:\nusers:x:100:\nteam:x:2000:ann,bob\n\
                       mine:x:2001:ann,root\nodd:x:2002:ann,carol\n";
         let ann = |gid| alone(gid, 1000, users, groups);

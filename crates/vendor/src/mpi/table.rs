@@ -33,6 +33,7 @@ macro_rules! functions {
         #[cfg(test)]
         impl<H: Handle> Fns<H> {
             /// Every function is this one, which ignores its arguments: the C ABIs of Linux let it.
+            #[allow(clippy::useless_transmute, reason = "some functions take no argument")]
             pub(super) fn all(of: unsafe extern "C" fn() -> c_int) -> Self {
                 Self {
                     // SAFETY: arguments that a callee does not take are left where they are.
