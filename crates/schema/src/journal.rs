@@ -81,7 +81,7 @@ pub enum JournalError {
     /// The file cannot be read.
     #[error("cannot read the journal: {0}")]
     Io(#[from] io::Error),
-    /// The first line is no message, or more than [`MAX_BROKEN`] lines are none.
+    /// The first line is no message, or more than 100 lines are none.
     #[error("line {line}: {reason}; expected one JSON message a line")]
     Line {
         /// 1 is the first.

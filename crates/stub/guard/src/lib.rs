@@ -6,7 +6,7 @@
 //! far behind which block that was, and by code of which file. Blocks that do not end on a multiple of
 //! their alignment have up to 15 bytes of filling behind them, which is compared when they are freed.
 //! A page of its own costs two of the 65,530 mappings that Linux gives a process, so that blocks past
-//! [`table::SLOTS`] at a time, and very small ones, have filling alone. The C library's allocator
+//! `table::SLOTS` at a time, and very small ones, have filling alone. The C library's allocator
 //! serves those.
 //!
 //! A freed block is unmapped, so that a use after that is found as well.
