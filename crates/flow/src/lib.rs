@@ -3,7 +3,6 @@
 //! Pure. The simulator runs this forward in virtual time; the report inverts it to say where the
 //! bandwidth went.
 
-mod batch;
 mod calls;
 mod carried;
 mod cpu;
@@ -22,7 +21,6 @@ mod software;
 mod solve;
 mod storage;
 
-pub use batch::{Batch, NONE, Shares};
 pub use desc::{DescError, MachineDesc, Switches};
 pub use duration::{Doubt, Durations, FlowTime, Orders, Predictor, Span};
 pub use files::IoParts;

@@ -1,5 +1,4 @@
-//! Max-min fair rates of a case: few flows, weights, caps. For millions of flows see
-//! [`crate::Batch`].
+//! Max-min fair rates of a case: few flows, weights, caps.
 
 use crate::{Operation, Use};
 
