@@ -8,7 +8,7 @@ use pathline_schema::{Begin, Cadence, Case, Flow, Journal, KernelOp, Measured, M
 use pathline_schema::{Outcome, Series, Timer, Topology, Unit, World};
 use pathline_stats::Summary;
 
-use crate::fluid::Job;
+use crate::model::SetFlow;
 
 /// A run, and what to call it in messages.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ pub struct Set {
     /// The case.
     pub case: Case,
     /// Its flows, timed ones first.
-    pub jobs: Vec<Job>,
+    pub flows: Vec<SetFlow>,
     /// Median end of each timed flow, ns. Where a queue had a choice, of the samples that served
     /// the commonest order.
     pub ends: Vec<f64>,
@@ -124,7 +124,7 @@ pub struct Set {
 impl Set {
     /// Payload of the timed flows.
     pub fn payload(&self) -> f64 {
-        self.jobs.iter().filter(|j| !j.background).map(Job::payload).sum()
+        self.flows.iter().filter(|j| !j.background).map(SetFlow::payload).sum()
     }
 }
 
@@ -266,8 +266,8 @@ impl Data {
 
     fn add_sets(&mut self, together: &[(Case, Vec<Series>)]) {
         for (case, series) in together {
-            let job = |(i, flow): (usize, &Flow)| {
-                Some(Job {
+            let flow = |(i, flow): (usize, &Flow)| {
+                Some(SetFlow {
                     path: self.path(PathKey::of(flow))?,
                     bytes: flow.bytes.as_f64(),
                     reps: series.first().map_or(1, |s| s.reps.max(1)),
@@ -275,7 +275,7 @@ impl Data {
                     turn: 0,
                 })
             };
-            let Some(jobs) = case.flows().enumerate().map(job).collect::<Option<Vec<_>>>() else {
+            let Some(flows) = case.flows().enumerate().map(flow).collect::<Option<Vec<_>>>() else {
                 continue;
             };
             let samples: Vec<Vec<f64>> = series.iter().map(|s| s.samples_ns.clone()).collect();
@@ -283,7 +283,7 @@ impl Data {
             let Some(total) = Summary::of(&lasts) else { continue };
             self.sets.push(Set {
                 case: case.clone(),
-                jobs,
+                flows,
                 ends: samples.iter().map(|s| median(s)).collect(),
                 total: total.median,
                 samples,

@@ -10,12 +10,12 @@ mod settle;
 
 use crate::candidates::{self, Candidate, Found};
 use crate::data::{Data, Ends, median};
-use crate::fluid::{Course, Plant, Runner, Shared};
+use crate::model::{FittedModel, FittedResource, SetRunner, SetTimeline};
 use crate::queues::{self, Queue};
 use pathline_schema::Node;
 
 /// A group that is believed to share something; its capacity and what its paths take are those of
-/// the part of the plant with the same index.
+/// the part of the model with the same index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// Name for people.
@@ -55,8 +55,8 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fitted {
     /// Rates, queues and what is shared.
-    pub plant: Plant,
-    /// What is known of each part of the plant that is shared.
+    pub model: FittedModel,
+    /// What is known of each part of the model that is shared.
     pub groups: Vec<Group>,
     /// Engines that serve one stream at a time.
     pub queues: Vec<Queue>,
@@ -93,25 +93,25 @@ pub(crate) struct Fitter<'a> {
     data: &'a Data,
     /// Sets that count; of the others nothing is asked.
     used: Vec<bool>,
-    pub(crate) plant: Plant,
+    pub(crate) model: FittedModel,
     pub(crate) groups: Vec<Group>,
-    /// For each set: what the plant makes of it, and how far off that is.
-    courses: Vec<Course>,
+    /// For each set: what the model makes of it, and how far off that is.
+    timelines: Vec<SetTimeline>,
     off: Vec<f64>,
     /// Spread that is allowed for, and the least that it can be, as shares.
     spread: f64,
     finest: f64,
-    runner: Runner,
-    course: Course,
+    runner: SetRunner,
+    timeline: SetTimeline,
     /// For each group, where in the list of prospects it stands.
     taken: Vec<usize>,
     /// Links that each path between GPUs passes.
     hops: Vec<u32>,
 }
 
-/// The plant before anything is shared.
-pub(crate) fn bare(data: &Data, queue_of: &[Option<usize>]) -> Plant {
-    Plant {
+/// The model before anything is shared.
+pub(crate) fn bare(data: &Data, queue_of: &[Option<usize>]) -> FittedModel {
+    FittedModel {
         caps: data.paths.iter().map(|p| p.gbs).collect(),
         starts: data.paths.iter().map(|p| p.start_ns.unwrap_or(0.0)).collect(),
         shares: vec![1.0; data.paths.len()],
@@ -126,14 +126,14 @@ pub(crate) fn queue_of(data: &Data, queues: &[Queue]) -> Vec<Option<usize>> {
     (0..data.paths.len()).map(of).collect()
 }
 
-/// How far a course is from what was measured: the square of the logarithm of the whole duration's
+/// How far a timeline is from what was measured: the square of the logarithm of the whole duration's
 /// ratio, and the mean of those of the single ends.
-fn deviation(data: &Data, set: usize, course: &Course) -> f64 {
+fn deviation(data: &Data, set: usize, timeline: &SetTimeline) -> f64 {
     let measured = &data.sets[set].ends;
     let square = |a: f64, b: f64| (a / b).ln().powi(2);
     let last = measured.iter().copied().fold(0.0, f64::max);
-    let each: f64 = measured.iter().zip(&course.ends).map(|(m, p)| square(*m, *p)).sum();
-    square(last, course.total()) + each / measured.len().max(1) as f64
+    let each: f64 = measured.iter().zip(&timeline.ends).map(|(m, p)| square(*m, *p)).sum();
+    square(last, timeline.total()) + each / measured.len().max(1) as f64
 }
 
 /// Minus twice the logarithm of the likelihood of a deviation, by Cauchy's distribution of this
@@ -164,11 +164,11 @@ pub(crate) fn fit(
     fitter.search_all(&prospects, tell);
     fitter.settle(&prospects, tell);
     fitter.doubt(&prospects);
-    Fitted { plant: fitter.plant, groups: fitter.groups, queues: queues.to_vec() }
+    Fitted { model: fitter.model, groups: fitter.groups, queues: queues.to_vec() }
 }
 
 impl<'a> Fitter<'a> {
-    pub(crate) fn new(data: &'a Data, plant: Plant, used: Vec<bool>) -> Self {
+    pub(crate) fn new(data: &'a Data, model: FittedModel, used: Vec<bool>) -> Self {
         let n = data.sets.len();
         let noises: Vec<f64> = data
             .sets
@@ -179,14 +179,14 @@ impl<'a> Fitter<'a> {
         let mut fitter = Self {
             data,
             used,
-            plant,
+            model,
             groups: Vec::new(),
-            courses: vec![Course::default(); n],
+            timelines: vec![SetTimeline::default(); n],
             off: vec![0.0; n],
             spread: COARSE.max(finest),
             finest,
-            runner: Runner::default(),
-            course: Course::default(),
+            runner: SetRunner::default(),
+            timeline: SetTimeline::default(),
             taken: Vec::new(),
             hops: data.hops(),
         };
@@ -195,8 +195,8 @@ impl<'a> Fitter<'a> {
     }
 
     /// The figures of a fitted node, fitted anew to some of the sets; its groups as they are.
-    pub(crate) fn again(data: &'a Data, fitted: &Fitted, used: Vec<bool>) -> Plant {
-        let mut fitter = Self::new(data, fitted.plant.clone(), used);
+    pub(crate) fn again(data: &'a Data, fitted: &Fitted, used: Vec<bool>) -> FittedModel {
+        let mut fitter = Self::new(data, fitted.model.clone(), used);
         fitter.groups.clone_from(&fitted.groups);
         fitter.sharpen();
         for g in 0..fitter.groups.len() {
@@ -206,15 +206,15 @@ impl<'a> Fitter<'a> {
         for g in 0..fitter.groups.len() {
             fitter.refine(g, 0.01, 6);
         }
-        fitter.plant
+        fitter.model
     }
 
-    /// Runs sets anew on the plant as it is.
+    /// Runs sets anew on the model as it is.
     fn rerun(&mut self, sets: impl IntoIterator<Item = usize>) {
         for s in sets {
             if self.used[s] {
-                self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.courses[s]);
-                self.off[s] = loss(deviation(self.data, s, &self.courses[s]), self.spread);
+                self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timelines[s]);
+                self.off[s] = loss(deviation(self.data, s, &self.timelines[s]), self.spread);
             }
         }
     }
@@ -231,7 +231,7 @@ impl<'a> Fitter<'a> {
     fn sharpen(&mut self) {
         let used = (0..self.off.len()).filter(|&s| self.used[s]);
         let sizes: Vec<f64> =
-            used.map(|s| deviation(self.data, s, &self.courses[s]).sqrt()).collect();
+            used.map(|s| deviation(self.data, s, &self.timelines[s]).sqrt()).collect();
         self.spread = self.finest.max(median(&sizes)).min(COARSE.max(self.finest));
         self.rerun(0..self.data.sets.len());
     }
@@ -240,12 +240,12 @@ impl<'a> Fitter<'a> {
         self.off.iter().zip(&self.used).filter(|(_, u)| **u).map(|(o, _)| o).sum()
     }
 
-    /// The sum of deviations of some sets on the plant as it is, which their courses need not be of.
+    /// The sum of deviations of some sets on the model as it is, which their timelines need not be of.
     fn try_sum(&mut self, sets: &[usize]) -> f64 {
         let mut sum = 0.0;
         for &s in sets {
-            self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
-            sum += loss(deviation(self.data, s, &self.course), self.spread);
+            self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
+            sum += loss(deviation(self.data, s, &self.timeline), self.spread);
         }
         sum
     }
@@ -255,10 +255,10 @@ impl<'a> Fitter<'a> {
     }
 
     /// Sets that could fill a pool.
-    fn sets_of(&self, shared: &Shared, capacity: f64) -> Vec<usize> {
+    fn sets_of(&self, shared: &FittedResource, capacity: f64) -> Vec<usize> {
         let could = |s: usize| {
-            let load = |j: &crate::fluid::Job| shared.takes[j.path] * self.plant.caps[j.path];
-            self.data.sets[s].jobs.iter().map(load).sum::<f64>() > capacity
+            let load = |j: &crate::model::SetFlow| shared.takes[j.path] * self.model.caps[j.path];
+            self.data.sets[s].flows.iter().map(load).sum::<f64>() > capacity
         };
         (0..self.data.sets.len()).filter(|&s| self.used[s] && could(s)).collect()
     }
@@ -277,10 +277,10 @@ impl<'a> Fitter<'a> {
         members.iter().for_each(|&m| belongs[m] = true);
         let (mut seen, mut sets): (f64, _) = (0.0, Vec::new());
         for (s, set) in self.data.sets.iter().enumerate().filter(|(s, _)| self.used[*s]) {
-            let of = |(i, j): (usize, &crate::fluid::Job)| {
+            let of = |(i, j): (usize, &crate::model::SetFlow)| {
                 if belongs[j.path] { 1u64 << (i & 63) } else { 0 }
             };
-            let mask = set.jobs.iter().enumerate().take(64).map(of).sum::<u64>();
+            let mask = set.flows.iter().enumerate().take(64).map(of).sum::<u64>();
             if mask.count_ones() < 2 {
                 continue;
             }
@@ -288,8 +288,8 @@ impl<'a> Fitter<'a> {
             seen = seen.max(passed(self.data, s, mask));
         }
         let could = |&(s, mask): &(usize, u64)| {
-            let load = |(_, j): (usize, &crate::fluid::Job)| self.plant.caps[j.path];
-            let of = self.data.sets[s].jobs.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1);
+            let load = |(_, j): (usize, &crate::model::SetFlow)| self.model.caps[j.path];
+            let of = self.data.sets[s].flows.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1);
             of.map(load).sum::<f64>() > seen * 1.003
         };
         sets.retain(could);
@@ -302,14 +302,14 @@ impl<'a> Fitter<'a> {
     fn promise(&self, prospect: &Prospect, late: Late) -> f64 {
         let mut gain = 0.0;
         for &(s, mask) in &prospect.sets {
-            let course = &self.courses[s];
-            let bits = (0..course.peak.len().min(64)).filter(|i| mask >> i & 1 == 1);
-            let load: f64 = bits.clone().map(|i| course.peak[i]).sum();
+            let timeline = &self.timelines[s];
+            let bits = (0..timeline.peak.len().min(64)).filter(|i| mask >> i & 1 == 1);
+            let load: f64 = bits.clone().map(|i| timeline.peak[i]).sum();
             if load <= prospect.seen * 1.003 {
                 continue;
             }
             let ends = &self.data.sets[s].ends;
-            let lates = bits.filter_map(|i| Some((ends.get(i)? / course.ends[i]).ln()));
+            let lates = bits.filter_map(|i| Some((ends.get(i)? / timeline.ends[i]).ln()));
             let late = match late {
                 Late::All => {
                     let lates: Vec<f64> = lates.collect();
@@ -392,7 +392,7 @@ impl<'a> Fitter<'a> {
         let errors: Vec<f64> = used
             .map(|s| {
                 let last = self.data.sets[s].ends.iter().copied().fold(0.0, f64::max);
-                (self.courses[s].total() / last - 1.0).abs()
+                (self.timelines[s].total() / last - 1.0).abs()
             })
             .collect();
         median(&errors)
@@ -403,24 +403,24 @@ impl<'a> Fitter<'a> {
         let prospect = &prospects[p];
         let mut takes = vec![0.0; self.data.paths.len()];
         prospect.members.iter().for_each(|&m| takes[m] = 1.0);
-        let shared = Shared { capacity: prospect.seen, takes };
+        let shared = FittedResource { capacity: prospect.seen, takes };
         let sets = self.sets_of(&shared, prospect.seen * 0.9);
         let before = self.known_sum(&sets);
-        self.plant.shared.push(shared);
-        let at = self.plant.shared.len() - 1;
+        self.model.shared.push(shared);
+        let at = self.model.shared.len() - 1;
         let (capacity, sum) = self.best_capacity(at, &sets, prospect.seen, 0.12, 9);
-        self.plant.shared[at].capacity = capacity;
+        self.model.shared[at].capacity = capacity;
         let mut effects = 0;
         let mut changed = Vec::new();
         for &s in &sets {
-            self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
-            let slower = self.course.total() / self.courses[s].total() - 1.0;
+            self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
+            let slower = self.timeline.total() / self.timelines[s].total() - 1.0;
             effects += usize::from(slower >= LEAST_EFFECT);
             if slower.abs() > 1e-4 {
                 changed.push(s);
             }
         }
-        self.plant.shared.pop();
+        self.model.shared.pop();
         let price = self.price(prospect.candidate.of);
         let gain = before - sum - price;
         let enough = if prospect.candidate.found == Found::Interference { RESTS_ON } else { 1 };
@@ -439,7 +439,7 @@ impl<'a> Fitter<'a> {
     ) -> (f64, f64) {
         let least = self.least(at);
         let (best, sum) = minimum(around.max(least), within, steps, &mut |capacity| {
-            self.plant.shared[at].capacity = capacity.max(least);
+            self.model.shared[at].capacity = capacity.max(least);
             self.try_sum(sets)
         });
         (best.max(least), sum)
@@ -447,7 +447,7 @@ impl<'a> Fitter<'a> {
 
     /// The least that a shared part can carry: what its greediest path takes of it alone.
     fn least(&self, at: usize) -> f64 {
-        let takes = self.plant.shared[at].takes.iter().zip(&self.data.paths);
+        let takes = self.model.shared[at].takes.iter().zip(&self.data.paths);
         takes.map(|(t, path)| t * path.low.min(path.gbs)).fold(0.0, f64::max)
     }
 
@@ -478,7 +478,7 @@ impl<'a> Fitter<'a> {
         let prospect = &prospects[trial.prospect];
         let mut takes = vec![0.0; self.data.paths.len()];
         prospect.members.iter().for_each(|&m| takes[m] = 1.0);
-        self.plant.shared.push(Shared { capacity: trial.capacity, takes });
+        self.model.shared.push(FittedResource { capacity: trial.capacity, takes });
         let Candidate { name, found, maybe, link, of, also, .. } = prospect.candidate.clone();
         let (low, high) = (trial.capacity, trial.capacity);
         let rivals = Vec::new();
@@ -495,37 +495,37 @@ impl<'a> Fitter<'a> {
             let one_way = |l| [Some((a, b, false)), Some((b, a, false))].contains(&l);
             for g in (0..self.groups.len()).filter(|&g| one_way(self.groups[g].link)) {
                 for path in self.groups[at].maybe.clone() {
-                    if self.plant.shared[g].takes[path] > 0.0 {
-                        self.plant.shared[at].takes[path] = 1.0;
+                    if self.model.shared[g].takes[path] > 0.0 {
+                        self.model.shared[at].takes[path] = 1.0;
                     }
                 }
             }
             self.rerun(0..self.data.sets.len());
         }
         for path in self.groups[at].maybe.clone() {
-            let before = self.plant.shared[at].takes[path];
+            let before = self.model.shared[at].takes[path];
             let both = if before > 0.0 { 0.0 } else { 1.0 };
             let sets: Vec<usize> = (0..self.data.sets.len())
-                .filter(|&s| self.used[s] && self.data.sets[s].jobs.iter().any(|j| j.path == path))
+                .filter(|&s| self.used[s] && self.data.sets[s].flows.iter().any(|j| j.path == path))
                 .collect();
             let known = self.known_sum(&sets);
-            self.plant.shared[at].takes[path] = both;
+            self.model.shared[at].takes[path] = both;
             let sum = self.try_sum(&sets);
             if known - sum > SAME_SCORE / 2.0 {
                 self.rerun(sets);
             } else {
-                self.plant.shared[at].takes[path] = before;
+                self.model.shared[at].takes[path] = before;
             }
         }
     }
 
     /// Brings the capacities of a group, and of those that share paths with it, to their best.
     fn refine_near(&mut self, at: usize) {
-        let touches = |a: &Shared, b: &Shared| {
+        let touches = |a: &FittedResource, b: &FittedResource| {
             a.takes.iter().zip(&b.takes).filter(|(x, y)| **x > 0.0 && **y > 0.0).count() >= 2
         };
         let near: Vec<usize> = (0..self.groups.len())
-            .filter(|&g| g == at || touches(&self.plant.shared[g], &self.plant.shared[at]))
+            .filter(|&g| g == at || touches(&self.model.shared[g], &self.model.shared[at]))
             .collect();
         for g in near {
             self.refine(g, 0.03, 6);
@@ -534,18 +534,18 @@ impl<'a> Fitter<'a> {
 
     /// Brings one capacity to its best.
     fn refine(&mut self, at: usize, within: f64, steps: usize) {
-        let capacity = self.plant.shared[at].capacity;
-        let sets = self.sets_of(&self.plant.shared[at], capacity * (1.0 - within));
+        let capacity = self.model.shared[at].capacity;
+        let sets = self.sets_of(&self.model.shared[at], capacity * (1.0 - within));
         let known = self.known_sum(&sets);
         let (best, sum) = self.best_capacity(at, &sets, capacity, within, steps);
-        self.plant.shared[at].capacity = if sum < known { best } else { capacity };
+        self.model.shared[at].capacity = if sum < known { best } else { capacity };
         if sum < known {
             self.rerun(sets);
         }
     }
 
     fn forget_groups(&mut self) {
-        self.plant.shared.clear();
+        self.model.shared.clear();
         self.groups.clear();
         self.taken.clear();
         self.rerun(0..self.data.sets.len());
@@ -557,20 +557,20 @@ impl<'a> Fitter<'a> {
         let is_in = |p: &crate::data::Path| matches!(p.ends, Ends::In { .. });
         let ins: Vec<usize> =
             (0..self.data.paths.len()).filter(|&p| is_in(&self.data.paths[p])).collect();
-        let Some(before) = ins.first().map(|&p| self.plant.shares[p]) else { return false };
+        let Some(before) = ins.first().map(|&p| self.model.shares[p]) else { return false };
         let sets: Vec<usize> = (0..self.data.sets.len())
             .filter(|&s| {
-                self.used[s] && self.data.sets[s].jobs.iter().any(|j| ins.contains(&j.path))
+                self.used[s] && self.data.sets[s].flows.iter().any(|j| ins.contains(&j.path))
             })
             .collect();
         let known = self.known_sum(&sets);
         let (best, sum) = minimum(before, 1.2, 14, &mut |share| {
-            ins.iter().for_each(|&p| self.plant.shares[p] = share);
+            ins.iter().for_each(|&p| self.model.shares[p] = share);
             self.try_sum(&sets)
         });
         let worth = known - sum > self.price(1);
         let share = if worth { (best * 1000.0).round() / 1000.0 } else { before };
-        ins.iter().for_each(|&p| self.plant.shares[p] = share);
+        ins.iter().for_each(|&p| self.model.shares[p] = share);
         self.rerun(sets);
         worth
     }
@@ -600,7 +600,7 @@ struct Trial {
 fn passed(data: &Data, set: usize, mask: u64) -> f64 {
     let set = &data.sets[set];
     let ended =
-        |(i, end): (usize, &f64)| (mask >> i & 1 == 1).then(|| (*end, set.jobs[i].payload()));
+        |(i, end): (usize, &f64)| (mask >> i & 1 == 1).then(|| (*end, set.flows[i].payload()));
     let mut ends: Vec<(f64, f64)> =
         set.ends.iter().enumerate().take(64).filter_map(ended).collect();
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::data::{Data, Ends, lasts, median, quantile};
 use crate::fit::{Fitted, Fitter};
-use crate::fluid::{Course, Job, Plant, Runner};
+use crate::model::{FittedModel, SetFlow, SetRunner, SetTimeline};
 use crate::queues::has_choice;
 
 /// Kinds of sets that are judged apart.
@@ -102,61 +102,66 @@ impl Dice {
 }
 
 /// Durations of a set over orders of its queues: median, shortest, longest.
-fn durations(plant: &Plant, jobs: &[Job], choice: bool, runner: &mut Runner) -> (f64, f64, f64) {
-    let mut course = Course::default();
+fn durations(
+    model: &FittedModel,
+    flows: &[SetFlow],
+    choice: bool,
+    runner: &mut SetRunner,
+) -> (f64, f64, f64) {
+    let mut timeline = SetTimeline::default();
     if !choice {
-        runner.run(plant, jobs, &mut course);
-        let total = course.total();
+        runner.run(model, flows, &mut timeline);
+        let total = timeline.total();
         return (total, total, total);
     }
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
-    let mut jobs = jobs.to_vec();
+    let mut flows = flows.to_vec();
     let mut totals = Vec::new();
     for _ in 0..ORDERS {
-        for i in (1..jobs.len()).rev() {
+        for i in (1..flows.len()).rev() {
             let k = dice.below(i + 1);
-            (jobs[i].turn, jobs[k].turn) = (jobs[k].turn, jobs[i].turn);
+            (flows[i].turn, flows[k].turn) = (flows[k].turn, flows[i].turn);
         }
-        runner.run(plant, &jobs, &mut course);
-        totals.push(course.total());
+        runner.run(model, &flows, &mut timeline);
+        totals.push(timeline.total());
     }
     let (low, high) =
         totals.iter().fold((f64::INFINITY, 0.0f64), |(l, h), t| (l.min(*t), h.max(*t)));
     (median(&totals), low, high)
 }
 
-/// Judges sets of `data` by a plant whose paths are those of `of`. Sets with paths that it does not
+/// Judges sets of `data` by a model whose paths are those of `of`. Sets with paths that it does not
 /// have are left out.
-pub fn judge(of: &Data, plant: &Plant, data: &Data) -> Vec<Judged> {
-    let mut runner = Runner::default();
+pub fn judge(of: &Data, model: &FittedModel, data: &Data) -> Vec<Judged> {
+    let mut runner = SetRunner::default();
     let mut judged = Vec::new();
     for (s, set) in data.sets.iter().enumerate() {
-        let known = |j: &Job| Some(Job { path: of.path(data.paths[j.path].key)?, ..*j });
-        let Some(mut jobs) = set.jobs.iter().map(known).collect::<Option<Vec<_>>>() else {
+        let known = |j: &SetFlow| Some(SetFlow { path: of.path(data.paths[j.path].key)?, ..*j });
+        let Some(mut flows) = set.flows.iter().map(known).collect::<Option<Vec<_>>>() else {
             continue;
         };
-        let choice = has_choice(&jobs, &plant.queues);
+        let choice = has_choice(&flows, &model.queues);
         if choice {
-            jobs.iter_mut().enumerate().for_each(|(i, j)| j.turn = i as u32);
+            flows.iter_mut().enumerate().for_each(|(i, j)| j.turn = i as u32);
         }
-        let kind = if choice { Kind::Order } else { kind(of, &jobs) };
-        let (predicted, low, high) = durations(plant, &jobs, choice, &mut runner);
+        let kind = if choice { Kind::Order } else { kind(of, &flows) };
+        let (predicted, low, high) = durations(model, &flows, choice, &mut runner);
         let measured = median(&lasts(&set.samples));
         judged.push(Judged { set: s, kind, predicted, range: (low, high), measured });
     }
     judged
 }
 
-fn kind(data: &Data, jobs: &[Job]) -> Kind {
-    let peer = |j: &&Job| matches!(data.paths[j.path].ends, Ends::Peer { .. });
-    match jobs.iter().filter(peer).count() {
+fn kind(data: &Data, flows: &[SetFlow]) -> Kind {
+    let peer = |j: &&SetFlow| matches!(data.paths[j.path].ends, Ends::Peer { .. });
+    match flows.iter().filter(peer).count() {
         0 => Kind::Host,
-        n if n == jobs.len() => Kind::Peers,
+        n if n == flows.len() => Kind::Peers,
         _ => Kind::Mixed,
     }
 }
 
-/// Errors by kind, and of all sets whose course is one.
+/// Errors by kind, and of all sets whose timeline is one.
 pub fn by_kind(judged: &[Judged]) -> (Errors, BTreeMap<Kind, Errors>) {
     let mut kinds = BTreeMap::new();
     for kind in [Kind::Host, Kind::Peers, Kind::Mixed, Kind::Order] {
@@ -183,8 +188,8 @@ pub(crate) fn crossed(data: &Data, fitted: &Fitted) -> Option<Errors> {
     let mut all = Vec::new();
     for fold in 0..FOLDS {
         let used: Vec<bool> = (0..data.sets.len()).map(|s| s % FOLDS != fold).collect();
-        let plant = Fitter::again(data, fitted, used);
-        all.extend(judge(data, &plant, data).into_iter().filter(|j| j.set % FOLDS == fold));
+        let model = Fitter::again(data, fitted, used);
+        all.extend(judge(data, &model, data).into_iter().filter(|j| j.set % FOLDS == fold));
     }
     Some(Errors::of(all.iter().filter(|j| j.kind != Kind::Order)))
 }

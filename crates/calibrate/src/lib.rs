@@ -6,8 +6,8 @@
 mod candidates;
 mod data;
 mod fit;
-mod fluid;
 mod judge;
+mod model;
 mod queues;
 mod report;
 mod twin;
@@ -16,7 +16,7 @@ mod write;
 pub use candidates::Found;
 pub use data::{CalibrateError, Data, Ends, Path, Run, Set};
 pub use fit::{Fitted, Group, Step};
-pub use fluid::{Course, Job, Plant, Runner, Shared};
 pub use judge::{Errors, Judged, Kind, by_kind, judge};
+pub use model::{FittedModel, FittedResource, SetFlow, SetRunner, SetTimeline};
 pub use queues::Queue;
 pub use twin::{AtLeast, Twin, calibrate};

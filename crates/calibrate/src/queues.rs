@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use pathline_schema::{Mover, Unit};
 
 use crate::data::{Data, Ends, Set, median};
-use crate::fluid::Job;
+use crate::model::SetFlow;
 
 /// A queue and the paths that it serves.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,8 +46,8 @@ enum Seen {
 /// Whether the two flows of a set ran one after the other.
 fn seen(data: &Data, set: &Set) -> Seen {
     let alone = |i: usize| {
-        let (job, path) = (&set.jobs[i], &data.paths[set.jobs[i].path]);
-        job.reps as f64 * (path.start_ns.unwrap_or(0.0) + job.bytes / path.gbs)
+        let (flow, path) = (&set.flows[i], &data.paths[set.flows[i].path]);
+        flow.reps as f64 * (path.start_ns.unwrap_or(0.0) + flow.bytes / path.gbs)
     };
     let (a, b) = (alone(0), alone(1));
     if a.min(b) < TELLS * (a + b) {
@@ -90,8 +90,8 @@ pub(crate) fn find(data: &Data) -> Vec<Queue> {
             classes.entry(class).or_default().0.push(path);
         }
     }
-    for set in data.sets.iter().filter(|s| s.jobs.len() == 2 && s.ends.len() == 2) {
-        let (a, b) = (class(data, set.jobs[0].path), class(data, set.jobs[1].path));
+    for set in data.sets.iter().filter(|s| s.flows.len() == 2 && s.ends.len() == 2) {
+        let (a, b) = (class(data, set.flows[0].path), class(data, set.flows[1].path));
         let Some(of) = a.filter(|_| a == b).and_then(|c| classes.get_mut(&c)) else { continue };
         match seen(data, set) {
             Seen::OneByOne => of.1 += 1,
@@ -121,8 +121,8 @@ pub(crate) fn take_turns(data: &mut Data, queue_of: &[Option<usize>]) {
     for set in &mut data.sets {
         let timed = set.ends.len();
         let rivals = |i: usize| {
-            let queue = queue_of[set.jobs[i].path];
-            queue.is_some() && set.jobs.iter().filter(|j| queue_of[j.path] == queue).count() > 1
+            let queue = queue_of[set.flows[i].path];
+            queue.is_some() && set.flows.iter().filter(|j| queue_of[j.path] == queue).count() > 1
         };
         let waiting: Vec<usize> = (0..timed).filter(|&i| rivals(i)).collect();
         if waiting.is_empty() {
@@ -133,14 +133,14 @@ pub(crate) fn take_turns(data: &mut Data, queue_of: &[Option<usize>]) {
         for k in 0..n {
             let mut order = waiting.clone();
             order.sort_by(|&a, &b| {
-                let queue = |i: usize| queue_of[set.jobs[i].path];
+                let queue = |i: usize| queue_of[set.flows[i].path];
                 queue(a).cmp(&queue(b)).then(set.samples[a][k].total_cmp(&set.samples[b][k]))
             });
             orders.entry(order).or_default().push(k);
         }
         let Some((order, of)) = orders.into_iter().max_by_key(|(_, of)| of.len()) else { continue };
         for (turn, &i) in order.iter().enumerate() {
-            set.jobs[i].turn = turn as u32;
+            set.flows[i].turn = turn as u32;
         }
         for (end, samples) in set.ends.iter_mut().zip(&set.samples) {
             let chosen: Vec<f64> = of.iter().filter_map(|&k| samples.get(k).copied()).collect();
@@ -149,8 +149,8 @@ pub(crate) fn take_turns(data: &mut Data, queue_of: &[Option<usize>]) {
     }
 }
 
-/// Whether a queue has a choice in this set, so that its course is one of several.
-pub(crate) fn has_choice(jobs: &[Job], queue_of: &[Option<usize>]) -> bool {
-    let queues: Vec<usize> = jobs.iter().filter_map(|j| queue_of[j.path]).collect();
+/// Whether a queue has a choice in this set, so that its timeline is one of several.
+pub(crate) fn has_choice(flows: &[SetFlow], queue_of: &[Option<usize>]) -> bool {
+    let queues: Vec<usize> = flows.iter().filter_map(|j| queue_of[j.path]).collect();
     queues.iter().enumerate().any(|(i, q)| queues.iter().skip(i + 1).any(|other| other == q))
 }

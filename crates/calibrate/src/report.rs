@@ -56,7 +56,7 @@ impl Twin {
                 Ends::Out { .. } => word == 1,
                 _ => false,
             };
-            let mut paths = self.data.paths.iter().zip(&self.fitted.plant.shares);
+            let mut paths = self.data.paths.iter().zip(&self.fitted.model.shares);
             let share = paths.find(|(p, share)| of(&p.ends) && **share != 1.0).map(|(_, s)| *s);
             if let Some(share) = share {
                 writeln!(
@@ -79,7 +79,7 @@ impl Twin {
             "  {:>8}  {:^17}  {:>5} {:>6}  what",
             "GB/s", "95 % interval", "paths", "slows"
         )?;
-        let mut rows: Vec<_> = self.fitted.groups.iter().zip(&self.fitted.plant.shared).collect();
+        let mut rows: Vec<_> = self.fitted.groups.iter().zip(&self.fitted.model.shared).collect();
         rows.sort_by_key(|(group, _)| std::cmp::Reverse(group.slows));
         for (group, shared) in rows {
             let takes: Vec<f64> = shared.takes.iter().copied().filter(|t| *t > 0.0).collect();

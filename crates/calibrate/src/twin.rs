@@ -14,7 +14,7 @@ pub struct Twin {
     pub fitted: Fitted,
     /// Each set that it was fitted to, judged.
     pub judged: Vec<Judged>,
-    /// Errors of those sets whose course is one.
+    /// Errors of those sets whose timeline is one.
     pub errors: Errors,
     /// Errors on sets kept from the fit; none of too few sets.
     pub crossed: Option<Errors>,
@@ -42,7 +42,7 @@ pub fn calibrate(runs: &[Run], tell: &mut dyn FnMut(&Step)) -> Result<Twin, Cali
     let queues = fit::prepare(&mut data);
     let used = vec![true; data.sets.len()];
     let fitted = fit::fit(&data, &queues, used, tell);
-    let judged = judge(&data, &fitted.plant, &data);
+    let judged = judge(&data, &fitted.model, &data);
     let (errors, _) = by_kind(&judged);
     let crossed = crossed(&data, &fitted);
     let at_least = fit::doubt::at_least(&data, &fitted);
@@ -160,8 +160,8 @@ fn pairs(data: &Data, found: &mut Vec<String>) {
         (0..data.paths.len()).filter(|&p| data.paths[p].ends != Ends::Within).collect();
     let mut met = std::collections::BTreeSet::new();
     for set in &data.sets {
-        for (i, a) in set.jobs.iter().enumerate() {
-            for b in set.jobs.iter().skip(i + 1) {
+        for (i, a) in set.flows.iter().enumerate() {
+            for b in set.flows.iter().skip(i + 1) {
                 met.insert((a.path.min(b.path), a.path.max(b.path)));
             }
         }

@@ -212,7 +212,7 @@ impl Twin {
     }
 
     fn paths(&self, out: &mut String) {
-        for (path, share) in self.data.paths.iter().zip(&self.fitted.plant.shares) {
+        for (path, share) in self.data.paths.iter().zip(&self.fitted.model.shares) {
             if !path.alone() {
                 out.push_str("# Not measured alone: the most that it did beside others.\n");
             }
@@ -233,7 +233,7 @@ impl Twin {
     }
 
     fn shared(&self, out: &mut String) {
-        let all = self.fitted.groups.iter().zip(&self.fitted.plant.shared);
+        let all = self.fitted.groups.iter().zip(&self.fitted.model.shared);
         for (group, shared) in all {
             let members: Vec<usize> = shared.members().collect();
             let _ =

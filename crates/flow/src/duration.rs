@@ -8,8 +8,7 @@ use pathline_schema::{Case, Flow, Mover, Ns, Rate};
 use crate::measured::Known;
 use crate::network::{Network, NoPath, Use};
 use crate::path::build;
-use crate::race::{Hold, Race, Runner};
-use crate::solve::Demand;
+use crate::solve::{ConcurrentRun, FlowDemand, FlowSet, Limiter, RateDemand, Stretch};
 
 /// Up to so many orders of queues are tried, all if there are no more.
 const ORDERS: u64 = 64;
@@ -125,7 +124,7 @@ pub struct Predictor<'n> {
     network: &'n Network,
     any_order: bool,
     kept: HashMap<Flow, Rc<Leg>>,
-    race: Race,
+    run: ConcurrentRun,
     /// Timed flows first.
     entrants: Vec<Entrant>,
     timed: usize,
@@ -168,7 +167,7 @@ impl<'n> Predictor<'n> {
             network,
             any_order: false,
             kept: HashMap::new(),
-            race: Race::default(),
+            run: ConcurrentRun::default(),
             entrants: Vec::new(),
             timed: 0,
             uses: Vec::new(),
@@ -195,7 +194,7 @@ impl<'n> Predictor<'n> {
     pub fn ends(&mut self, case: &Case) -> Result<&[f64], NoPath> {
         self.enter(case)?;
         self.line_up(0, 1);
-        self.race(Level::Taken);
+        self.run_at(Level::Taken);
         Ok(self.ends.get(..self.timed).unwrap_or(&[]))
     }
 
@@ -213,7 +212,7 @@ impl<'n> Predictor<'n> {
         let orders = self.orders(true);
         for nth in 0..orders.tried {
             self.line_up(nth, orders.possible);
-            self.race(Level::Taken);
+            self.run_at(Level::Taken);
             tell(self.ends.get(..self.timed).unwrap_or(&[]));
         }
         Ok(orders)
@@ -242,7 +241,7 @@ impl<'n> Predictor<'n> {
         for nth in 0..doubt.orders.tried {
             self.line_up(nth, doubt.orders.possible);
             for &level in levels {
-                self.race(level);
+                self.run_at(level);
                 let flows = self.ends.get(..self.timed).unwrap_or(&[]);
                 let last = flows.iter().copied().fold(0.0, f64::max);
                 let ends = flows.iter().copied().chain([last]);
@@ -405,29 +404,29 @@ impl<'n> Predictor<'n> {
         }
     }
 
-    fn race(&mut self, level: Level) {
-        self.run(level, None);
+    fn run_at(&mut self, level: Level) {
+        self.observe(level, |_| ());
     }
 
-    fn run(&mut self, level: Level, told: Option<crate::race::Told<'_>>) {
-        let Self { network, entrants, uses, resources, capacities, lines, race, ends, .. } = self;
+    /// Runs the set that is at hand, its queues as they are lined up.
+    fn observe(&mut self, level: Level, show: impl FnMut(&Stretch<'_>)) {
+        let Self { network, entrants, uses, resources, capacities, lines, run, ends, .. } = self;
         capacities.clear();
         let capacity = |&r: &u32| match network.known(r) {
             Some(known) => level.of(known),
             None => network.resources().get(r as usize).map_or(f64::INFINITY, |r| r.capacity.0),
         };
         capacities.extend(resources.iter().map(capacity));
-        let runner = |entrant: &Entrant| Runner {
-            demand: Demand {
+        let demand = |entrant: &Entrant| {
+            let rate = RateDemand {
                 uses: uses.get(entrant.uses.clone()).unwrap_or(&[]),
                 cap: level.of(&entrant.leg.cap),
                 share: entrant.leg.share,
-            },
-            start: entrant.leg.start,
-            bytes: entrant.bytes,
+            };
+            FlowDemand { start: entrant.leg.start, ..FlowDemand::new(rate, entrant.bytes) }
         };
-        let runners: Vec<Runner<'_>> = entrants.iter().map(runner).collect();
-        race.run(capacities, &runners, lines, ends, told);
+        let flows: Vec<FlowDemand<'_>> = entrants.iter().map(demand).collect();
+        run.observe(&FlowSet { capacities, flows: &flows, queues: lines }, ends, show);
     }
 
     fn has_intervals(&self) -> bool {
@@ -438,26 +437,27 @@ impl<'n> Predictor<'n> {
 
     /// What holds each timed flow for most of its time, engines serving in the order of the case.
     fn bounds(&mut self) -> Vec<String> {
-        let mut held: Vec<Vec<(Hold, f64)>> = vec![Vec::new(); self.entrants.len()];
+        let mut held: Vec<Vec<(Limiter, f64)>> = vec![Vec::new(); self.entrants.len()];
         self.line_up(0, 1);
-        let mut tell = |i: usize, hold: Hold, time: f64| {
-            let Some(held) = held.get_mut(i) else { return };
-            match held.iter_mut().find(|(h, _)| *h == hold) {
-                Some((_, sum)) => *sum += time,
-                None => held.push((hold, time)),
-            }
-        };
-        self.run(Level::Taken, Some(&mut tell));
+        self.observe(Level::Taken, |stretch| {
+            stretch.limiters(|i, limiter| {
+                let Some(held) = held.get_mut(i) else { return };
+                match held.iter_mut().find(|(l, _)| *l == limiter) {
+                    Some((_, sum)) => *sum += stretch.duration,
+                    None => held.push((limiter, stretch.duration)),
+                }
+            });
+        });
         let longest =
-            |held: &Vec<(Hold, f64)>| held.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-        let named = |(entrant, held): (&Entrant, &Vec<(Hold, f64)>)| match longest(held) {
-            None | Some((Hold::Cap, _)) => entrant.leg.limit.clone(),
-            Some((Hold::Start, _)) => "its start".into(),
-            Some((Hold::Turn, _)) => {
+            |held: &Vec<(Limiter, f64)>| held.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+        let named = |(entrant, held): (&Entrant, &Vec<(Limiter, f64)>)| match longest(held) {
+            None | Some((Limiter::Cap | Limiter::Dependency, _)) => entrant.leg.limit.clone(),
+            Some((Limiter::Start, _)) => "its start".into(),
+            Some((Limiter::Queue, _)) => {
                 let queue = entrant.leg.queue.and_then(|q| self.network.queues().get(q as usize));
                 format!("waiting for {}", queue.map_or("its queue", String::as_str))
             }
-            Some((Hold::Full(r), _)) => {
+            Some((Limiter::Resource(r), _)) => {
                 let resource = self.resources.get(r as usize);
                 let resource = resource.and_then(|&r| self.network.resources().get(r as usize));
                 resource.map_or_else(String::new, |r| r.name.clone())

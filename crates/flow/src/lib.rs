@@ -15,7 +15,6 @@ mod network;
 mod nvlink;
 mod origin;
 mod path;
-mod race;
 pub mod routes;
 mod software;
 mod solve;
@@ -27,7 +26,9 @@ pub use files::IoParts;
 pub use measured::{Known, Measured, PathAlone, PathKey, Queue, Shared};
 pub use network::{Explanation, Network, NoPath, Operation, Prediction, Resource, Stage, Use};
 pub use origin::{Constant, Numbering, Origin};
-pub use race::{Race, Runner};
 pub use software::{Ccl, Mpi, NetworkCost, Software};
-pub use solve::{Demand, Solver};
+pub use solve::{
+    ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,
+    MaxMinSolver, RateDemand, Stretch,
+};
 pub use storage::{EngineCost, IoCosts, IoCpu, Request, Store, StoreKind};

@@ -11,9 +11,9 @@ use crate::measured::{Book, Known, Measured};
 use crate::model::{Cache, Model};
 use crate::path::{Built, build};
 use crate::routes::{Bundle, InUse, Path, Routes};
-use crate::solve::Demand;
+use crate::solve::{Limiter, MaxMinSolver, RateDemand, limiter};
 use crate::storage::{IoCosts, Store};
-use crate::{DescError, MachineDesc, Solver, Switches};
+use crate::{DescError, MachineDesc, Switches};
 
 /// Up to so many GPUs the routes of all pairs are worked out once; beyond, when asked for.
 const ROUTED_GPUS: usize = 64;
@@ -546,41 +546,23 @@ impl Network {
         let turns = self.queues.iter().map(|_| 1.0);
         let capacities: Vec<f64> =
             self.resources.iter().map(|r| r.capacity.0).chain(turns).collect();
-        let flows: Vec<Demand<'_>> = built.iter().map(|b| Demand::of(&b.operation)).collect();
+        let flows: Vec<RateDemand<'_>> =
+            built.iter().map(|b| RateDemand::from(&b.operation)).collect();
         let mut rates = Vec::new();
-        Solver::default().rates(&capacities, &flows, &mut rates);
+        MaxMinSolver::default().rates(&capacities, &flows, &mut rates);
         rates.into_iter().map(Rate).collect()
     }
 
-    /// The flow's own cap, or what max-min fairness says: the full resource where no other flow has
-    /// more for its share; of several the one that it takes the most of.
+    /// The flow's own cap, or the full resource that holds it.
     fn bound_by(&self, of: &Built, rate: Rate, loads: &[(&Built, Rate)]) -> String {
-        const NEARLY: f64 = 1.0 - 1e-9;
-        if rate.0 >= of.operation.cap.0 * NEARLY {
-            return of.limit.clone();
-        }
-        let level = rate.0 / of.operation.share;
-        let full = |u: &&Use| {
-            let (mut used, mut highest) = (0.0, 0.0f64);
-            for (b, rate) in loads {
-                let takes = b.operation.uses.iter().filter(|v| v.resource == u.resource);
-                let weight: f64 = takes.map(|v| v.weight).sum();
-                used += weight * rate.0;
-                if weight > 0.0 {
-                    highest = highest.max(rate.0 / b.operation.share);
-                }
-            }
-            let shared = self.shared(u.resource);
-            shared.is_some_and(|(_, c)| used >= c * NEARLY) && level >= highest * NEARLY
+        let demand = RateDemand::from(&of.operation);
+        let capacity = |resource: u32| self.shared(resource).map(|(_, capacity)| capacity);
+        let all = || loads.iter().map(|(b, rate)| (RateDemand::from(&b.operation), rate.0));
+        let name = match limiter(&demand, rate.0, capacity, all) {
+            Limiter::Resource(resource) => self.shared(resource).map(|(name, _)| name),
+            _ => None,
         };
-        let most = of
-            .operation
-            .uses
-            .iter()
-            .filter(full)
-            .max_by(|a, b| a.weight.total_cmp(&b.weight))
-            .and_then(|u| self.shared(u.resource));
-        most.map_or_else(|| of.limit.clone(), |(name, _)| name.to_string())
+        name.unwrap_or(&of.limit).to_owned()
     }
 }
 

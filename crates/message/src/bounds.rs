@@ -55,7 +55,7 @@ impl Peaks {
         let latencies = pairs
             .filter(|(a, b)| a != b)
             .filter_map(|(a, b)| machine.peer(Hand::Engine, a, b).ok())
-            .map(|way| way.alpha);
+            .map(|path| path.alpha);
         let smallest = latencies.fold(f64::INFINITY, f64::min);
         let routes = machine.network.routes();
         let links = gpus

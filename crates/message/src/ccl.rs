@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use pathline_flow::{Ccl, Demand, NoPath};
+use pathline_flow::{Ccl, NoPath, RateDemand};
 use pathline_schema::Collective;
 
 use crate::exchange::Member;
-use crate::fluid::{Transfer, Way, ends, rates};
 use crate::rings::Ring;
 use crate::scene::{Hand, Scene};
 use crate::told::{Outcome, us};
+use crate::transfer::{DataPath, Transfer, ends, rates};
 
 /// How a chunk and its arrival are told.
 #[derive(Debug, Clone, Copy)]
@@ -203,7 +203,7 @@ impl Streams {
     fn new(scene: &Scene<'_>, nodes: &[(u32, Vec<u32>)], rings: &[Ring]) -> Result<Self, NoPath> {
         let mut loads = vec![(0u32, 0u32); scene.machine.adapters.len()];
         // With one GPU a node there is no ring within it, and one stream between nodes.
-        let mut edges: Vec<(usize, Arc<Way>)> = Vec::new();
+        let mut edges: Vec<(usize, Arc<DataPath>)> = Vec::new();
         for (i, ring) in rings.iter().enumerate() {
             let order = if nodes.len() > 1 {
                 opened(scene, &ring.gpus, &mut loads)?
@@ -219,14 +219,14 @@ impl Streams {
             }
         }
         // A ring is as fast as its slowest edge; what its other edges leave, others can have.
-        let mut caps: Vec<f64> = edges.iter().map(|(_, way)| way.cap).collect();
+        let mut caps: Vec<f64> = edges.iter().map(|(_, path)| path.cap).collect();
         let mut ring_rates = vec![f64::INFINITY; rings.len()];
         let mut full = Vec::new();
         for _ in 0..3 {
-            let flows: Vec<Demand<'_>> = edges
+            let flows: Vec<RateDemand<'_>> = edges
                 .iter()
                 .zip(&caps)
-                .map(|((_, way), &cap)| Demand { cap, ..way.demand() })
+                .map(|((_, path), &cap)| RateDemand { cap, ..path.demand() })
                 .collect();
             let rates = rates(&scene.capacities, &flows);
             ring_rates.fill(f64::INFINITY);
@@ -236,10 +236,10 @@ impl Streams {
                 }
             }
             full = scene.full(&flows, &rates);
-            for ((i, way), cap) in edges.iter().zip(&mut caps) {
+            for ((i, path), cap) in edges.iter().zip(&mut caps) {
                 let ring = ring_rates.get(*i).copied().unwrap_or(f64::INFINITY);
                 // A little above, so that what binds stays visible as full.
-                *cap = way.cap.min(ring * (1.0 + 1e-7));
+                *cap = path.cap.min(ring * (1.0 + 1e-7));
             }
         }
         Ok(Self { rates: ring_rates, full })
@@ -311,14 +311,14 @@ fn direct(
             let start = if a.node == b.node { p.step } else { p.net_step };
             // LL moves more than its payload; the rest is flags and waiting.
             let bytes = part / p.share;
-            let way = scene.device(Hand::Kernel, a, b)?;
-            transfers.push(Transfer { way, bytes, start, tail: 0.0, after: Vec::new() });
+            let path = scene.device(Hand::Kernel, a, b)?;
+            transfers.push(Transfer { path, bytes, start, tail: 0.0, after: Vec::new() });
         }
         let base = ccl.base_us * 1e3;
         let each: Vec<f64> =
             ends(&scene.capacities, &transfers).into_iter().map(|end| base + end).collect();
         let time = each.iter().copied().fold(0.0, f64::max);
-        let flows: Vec<Demand<'_>> = transfers.iter().map(|t| t.way.demand()).collect();
+        let flows: Vec<RateDemand<'_>> = transfers.iter().map(|t| t.path.demand()).collect();
         let full = scene.full(&flows, &rates(&scene.capacities, &flows));
         let moved = time - base;
         let steps = vec![

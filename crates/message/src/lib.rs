@@ -7,13 +7,13 @@
 mod bounds;
 mod ccl;
 mod exchange;
-mod fluid;
 mod layer;
 mod mpi;
 mod rings;
 mod scene;
 mod schedule;
 mod told;
+mod transfer;
 
 pub use bounds::Bounds;
 pub use exchange::{Buffers, Exchange, Library, Member, WINDOW, What};

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use pathline_flow::{Demand, Mpi, NoPath};
+use pathline_flow::{Mpi, NoPath, RateDemand};
 use pathline_schema::Bytes;
 
 use crate::exchange::{Buffers, Member};
-use crate::fluid::{Way, rates};
 use crate::scene::{Hand, Scene};
 use crate::told::{Outcome, us};
+use crate::transfer::{DataPath, rates};
 
 /// An MPI on a machine.
 pub(crate) struct Library<'a> {
@@ -25,7 +25,7 @@ pub(crate) struct Library<'a> {
 /// How one message goes.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
-    pub way: Arc<Way>,
+    pub path: Arc<DataPath>,
     /// Bytes that pass for a byte of payload.
     pub weight: f64,
     /// From an idle start to the first byte, ns.
@@ -39,7 +39,7 @@ pub(crate) struct Message {
 }
 
 impl Library<'_> {
-    /// The way of a message of `bytes`.
+    /// How a message goes, of `bytes`.
     pub(crate) fn message(
         &self,
         a: Member,
@@ -51,24 +51,24 @@ impl Library<'_> {
         let small = mpi.host_message_us * 1e3;
         let handshake = mpi.handshake_us * 1e3;
         if a.node != b.node {
-            let way = self.scene.device(Hand::Kernel, a, b)?;
+            let path = self.scene.device(Hand::Kernel, a, b)?;
             let start = mpi.net_us * 1e3;
             let by = "network adapter";
             // The adapter works through its queue while the next message is announced.
-            return Ok(Message { way, weight: 1.0, start, queued: 0.0, by, by_cpu: false });
+            return Ok(Message { path, weight: 1.0, start, queued: 0.0, by, by_cpu: false });
         }
         if buffers == Buffers::Host {
             let once = bytes >= mpi.single_copy_from_bytes as f64;
-            let way = self.scene.host(a, b, bytes as u64)?;
+            let path = self.scene.host(a, b, bytes as u64)?;
             let (weight, start, by) = if once {
                 (1.0, small + handshake, "CPU, copied once")
             } else {
                 (2.0, small, "CPU, through shared memory")
             };
-            return Ok(Message { way, weight, start, queued: start, by, by_cpu: true });
+            return Ok(Message { path, weight, start, queued: start, by, by_cpu: true });
         }
         if bytes < mpi.ipc_from_bytes as f64 {
-            let way = Arc::new(Way {
+            let path = Arc::new(DataPath {
                 uses: Vec::new(),
                 cap: mpi.host_message_gbs,
                 alpha: 0.0,
@@ -76,18 +76,18 @@ impl Library<'_> {
             });
             let by = "CPU loads and stores, through shared memory";
             let (start, queued) = (small, small);
-            return Ok(Message { way, weight: 1.0, start, queued, by, by_cpu: true });
+            return Ok(Message { path, weight: 1.0, start, queued, by, by_cpu: true });
         }
         let (hand, by) = match self.sdma {
             true => (Hand::Engine, "copy engine of the sender"),
             false => (Hand::Blit, "copy kernel on the sender, which writes"),
         };
-        let way = self.scene.device(hand, a, b)?;
+        let path = self.scene.device(hand, a, b)?;
         let (idle, queued) = match self.sdma {
-            true => (way.alpha, mpi.engine_us * 1e3),
+            true => (path.alpha, mpi.engine_us * 1e3),
             false => (mpi.blit_us * 1e3, mpi.blit_us * 1e3),
         };
-        Ok(Message { way, weight: 1.0, start: handshake + idle, queued, by, by_cpu: false })
+        Ok(Message { path, weight: 1.0, start: handshake + idle, queued, by, by_cpu: false })
     }
 
     /// Windows of messages of all pairs at once, as osu_bw and osu_mbw_mr count them.
@@ -102,7 +102,7 @@ impl Library<'_> {
             .iter()
             .map(|&(a, b)| self.message(a, b, bytes, buffers))
             .collect::<Result<_, _>>()?;
-        let flows: Vec<Demand<'_>> = messages.iter().map(|m| m.way.demand()).collect();
+        let flows: Vec<RateDemand<'_>> = messages.iter().map(|m| m.path.demand()).collect();
         let rates = rates(&self.scene.capacities, &flows);
         let full = self.scene.full(&flows, &rates);
         let reply = self.mpi.host_message_us * 1e3;
@@ -149,7 +149,7 @@ impl Library<'_> {
                 .map(turned)
                 .map(|(a, b)| self.message(a, b, bytes, buffers))
                 .collect::<Result<_, _>>()?;
-            let flows: Vec<Demand<'_>> = messages.iter().map(|m| m.way.demand()).collect();
+            let flows: Vec<RateDemand<'_>> = messages.iter().map(|m| m.path.demand()).collect();
             let rates = rates(&self.scene.capacities, &flows);
             for (((m, rate), time), pair) in messages.iter().zip(rates).zip(&mut times).zip(pairs) {
                 let one = m.start + bytes * m.weight / rate;

@@ -1,15 +1,15 @@
-//! The machine, or several equal ones, as the ways of messages over it.
+//! The machine, or several equal ones, and the paths of messages over it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathline_flow::{Demand, MachineDesc, Network, NoPath, Use};
+use pathline_flow::{MachineDesc, Network, NoPath, RateDemand, Use};
 use pathline_schema::{
     Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, Mover, Place, Topology, Unit, Variant,
 };
 
 use crate::exchange::Member;
-use crate::fluid::Way;
+use crate::transfer::DataPath;
 
 /// What carries the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ pub(crate) struct Machine {
     capacities: Vec<f64>,
     names: Vec<String>,
     pub adapters: Vec<Adapter>,
-    ways: Mutex<HashMap<(Hand, u32, u32), Arc<Way>>>,
+    paths: Mutex<HashMap<(Hand, u32, u32), Arc<DataPath>>>,
 }
 
 impl Machine {
@@ -63,17 +63,17 @@ impl Machine {
             })
             .collect();
         for adapter in &adapters {
-            for way in ["out", "in"] {
+            for direction in ["out", "in"] {
                 capacities.push(adapter.gbs);
-                names.push(format!("{} {way}", adapter.name));
+                names.push(format!("{} {direction}", adapter.name));
             }
         }
         for queue in network.queues() {
             capacities.push(1.0);
             names.push(queue.clone());
         }
-        let (name, ways) = (desc.name.clone(), Mutex::default());
-        Self { name, network, topology, capacities, names, adapters, ways }
+        let (name, paths) = (desc.name.clone(), Mutex::default());
+        Self { name, network, topology, capacities, names, adapters, paths }
     }
 
     /// Capacities of `nodes` equal nodes.
@@ -102,11 +102,11 @@ impl Machine {
     }
 
     /// From GPU to GPU of one node.
-    pub(crate) fn peer(&self, hand: Hand, src: u32, dst: u32) -> Result<Arc<Way>, NoPath> {
+    pub(crate) fn peer(&self, hand: Hand, src: u32, dst: u32) -> Result<Arc<DataPath>, NoPath> {
         let key = (hand, src, dst);
-        let known = |ways: &HashMap<_, Arc<Way>>| ways.get(&key).cloned();
-        if let Some(way) = known(&self.ways.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(way);
+        let known = |paths: &HashMap<_, Arc<DataPath>>| paths.get(&key).cloned();
+        if let Some(path) = known(&self.paths.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(path);
         }
         let at = Unit::Gpu(src);
         let by = match hand {
@@ -117,27 +117,27 @@ impl Machine {
         let place = |gpu| Place::new(Unit::Gpu(gpu), Mem::Vram);
         // The size matters only for host memory.
         let flow = Flow { src: place(src), dst: place(dst), by, bytes: Bytes::mib(1) };
-        let way = Arc::new(self.way(&flow)?);
-        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(ways.entry(key).or_insert(way).clone())
+        let path = Arc::new(self.path(&flow)?);
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(paths.entry(key).or_insert(path).clone())
     }
 
     /// Between a GPU and pinned memory of its own NUMA domain, by copy engine.
-    pub(crate) fn staging(&self, gpu: u32, out: bool, bytes: u64) -> Result<Way, NoPath> {
+    pub(crate) fn staging(&self, gpu: u32, out: bool, bytes: u64) -> Result<DataPath, NoPath> {
         let device = Place::new(Unit::Gpu(gpu), Mem::Vram);
         let host = Place::new(Unit::Numa(self.home(gpu)?), Mem::Pinned);
         let (src, dst) = if out { (device, host) } else { (host, device) };
         let by = Mover::Dma { at: Unit::Gpu(gpu) };
-        self.way(&Flow { src, dst, by, bytes: Bytes(bytes.max(1)) })
+        self.path(&Flow { src, dst, by, bytes: Bytes(bytes.max(1)) })
     }
 
     /// One core of the receiver's domain copies what the sender's domain holds.
-    pub(crate) fn by_cpu(&self, src: u32, dst: u32, bytes: u64) -> Result<Way, NoPath> {
+    pub(crate) fn by_cpu(&self, src: u32, dst: u32, bytes: u64) -> Result<DataPath, NoPath> {
         let (from, to) = (self.home(src)?, self.home(dst)?);
         let place = |n| Place::new(Unit::Numa(n), Mem::Huge);
         let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Memcpy };
         let by = Mover::Cpu { at: Unit::Numa(to), work, threads: 1 };
-        self.way(&Flow { src: place(from), dst: place(to), by, bytes: Bytes(bytes.max(1)) })
+        self.path(&Flow { src: place(from), dst: place(to), by, bytes: Bytes(bytes.max(1)) })
     }
 
     /// Queues stand after the network's resources and the adapters, with a capacity of 1.
@@ -145,7 +145,7 @@ impl Machine {
         self.network.resources().len() + 2 * self.adapters.len()
     }
 
-    fn way(&self, flow: &Flow) -> Result<Way, NoPath> {
+    fn path(&self, flow: &Flow) -> Result<DataPath, NoPath> {
         let op = self.network.operation(flow)?;
         let (cap, mut uses) = (op.cap.0, op.uses);
         // Operations of one queue take turns: each has the part of the engine's time that it needs.
@@ -153,7 +153,7 @@ impl Machine {
             let resource = (self.first_queue() + queue as usize) as u32;
             uses.push(Use { resource, weight: 1.0 / cap });
         }
-        Ok(Way { uses, cap, alpha: op.alpha.0, share: op.share })
+        Ok(DataPath { uses, cap, alpha: op.alpha.0, share: op.share })
     }
 
     /// The adapter that messages of a GPU leave and enter by: the one on the GPU itself, else on a
@@ -208,30 +208,35 @@ impl<'a> Scene<'a> {
         self.machine.resource_name(resource, self.nodes())
     }
 
-    /// Moves a way to the resources of `node`.
-    fn on(&self, node: u32, way: &Way) -> Way {
+    /// The path over the resources of `node`.
+    fn on(&self, node: u32, path: &DataPath) -> DataPath {
         let per_node = self.capacities.len() / self.nodes().max(1);
         let at = self.nodes.get(&node).copied().unwrap_or(0) * per_node;
         let shift = |u: &Use| Use { resource: u.resource + at as u32, weight: u.weight };
-        Way { uses: way.uses.iter().map(shift).collect(), ..*way }
+        DataPath { uses: path.uses.iter().map(shift).collect(), ..*path }
     }
 
     /// From device to device, over the network if they are of different nodes.
-    pub(crate) fn device(&self, hand: Hand, a: Member, b: Member) -> Result<Arc<Way>, NoPath> {
+    pub(crate) fn device(&self, hand: Hand, a: Member, b: Member) -> Result<Arc<DataPath>, NoPath> {
         if a.node != b.node {
             return self.between_nodes(a, b);
         }
-        let way = self.machine.peer(hand, a.gpu, b.gpu)?;
-        Ok(if self.nodes() == 1 { way } else { Arc::new(self.on(a.node, &way)) })
+        let path = self.machine.peer(hand, a.gpu, b.gpu)?;
+        Ok(if self.nodes() == 1 { path } else { Arc::new(self.on(a.node, &path)) })
     }
 
     /// Device to host memory near it, or back.
-    pub(crate) fn staging(&self, m: Member, out: bool, bytes: u64) -> Result<Arc<Way>, NoPath> {
+    pub(crate) fn staging(
+        &self,
+        m: Member,
+        out: bool,
+        bytes: u64,
+    ) -> Result<Arc<DataPath>, NoPath> {
         Ok(Arc::new(self.on(m.node, &self.machine.staging(m.gpu, out, bytes)?)))
     }
 
     /// Host memory to host memory by the receiver's core, or over the network.
-    pub(crate) fn host(&self, a: Member, b: Member, bytes: u64) -> Result<Arc<Way>, NoPath> {
+    pub(crate) fn host(&self, a: Member, b: Member, bytes: u64) -> Result<Arc<DataPath>, NoPath> {
         if a.node != b.node {
             return self.between_nodes(a, b);
         }
@@ -240,15 +245,15 @@ impl<'a> Scene<'a> {
 
     /// Out of the adapter near one GPU into that near the other. Adapters read and write device
     /// memory, over the links to the GPU that they hang on.
-    fn between_nodes(&self, a: Member, b: Member) -> Result<Arc<Way>, NoPath> {
+    fn between_nodes(&self, a: Member, b: Member) -> Result<Arc<DataPath>, NoPath> {
         let machine = self.machine;
         let fixed = machine.network.resources().len();
-        let mut whole = Way { uses: Vec::new(), cap: f64::INFINITY, alpha: 0.0, share: 1.0 };
+        let mut whole = DataPath { uses: Vec::new(), cap: f64::INFINITY, alpha: 0.0, share: 1.0 };
         for (member, out) in [(a, true), (b, false)] {
             let i = machine.adapter(member.gpu)?;
             let Some(adapter) = machine.adapters.get(i) else { continue };
             let resource = (fixed + 2 * i + usize::from(!out)) as u32;
-            let mut way = Way {
+            let mut path = DataPath {
                 uses: vec![Use { resource, weight: 1.0 }],
                 cap: adapter.gbs,
                 alpha: 0.0,
@@ -257,18 +262,18 @@ impl<'a> Scene<'a> {
             if let Some(near) = adapter.near.filter(|&near| near != member.gpu) {
                 let ends = if out { (member.gpu, near) } else { (near, member.gpu) };
                 let link = machine.peer(Hand::Kernel, ends.0, ends.1)?;
-                way.uses.extend(&link.uses);
-                way.cap = way.cap.min(link.cap);
+                path.uses.extend(&link.uses);
+                path.cap = path.cap.min(link.cap);
             }
-            let way = self.on(member.node, &way);
-            whole.uses.extend(way.uses);
-            whole.cap = whole.cap.min(way.cap);
+            let path = self.on(member.node, &path);
+            whole.uses.extend(path.uses);
+            whole.cap = whole.cap.min(path.cap);
         }
         Ok(Arc::new(whole))
     }
 
     /// What binds flows at these rates: full resources, by name.
-    pub(crate) fn full(&self, flows: &[Demand<'_>], rates: &[f64]) -> Vec<String> {
+    pub(crate) fn full(&self, flows: &[RateDemand<'_>], rates: &[f64]) -> Vec<String> {
         let mut used = vec![0.0; self.capacities.len()];
         for (flow, rate) in flows.iter().zip(rates) {
             for u in flow.uses {

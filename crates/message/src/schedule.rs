@@ -4,9 +4,9 @@ use pathline_flow::NoPath;
 use pathline_schema::Collective;
 
 use crate::exchange::{Buffers, Member};
-use crate::fluid::{Transfer, ends};
 use crate::mpi::Library;
 use crate::told::{Outcome, us};
+use crate::transfer::{Transfer, ends};
 
 /// Sizes at which MPICH changes its algorithm (its control variables' defaults), in bytes.
 const BROADCAST_SHORT: f64 = 12_288.0;
@@ -69,7 +69,7 @@ impl<'a> Plan<'a> {
             let id = self.transfers.len();
             self.carried_by = m.by;
             let bytes = bytes * m.weight;
-            self.transfers.push(Transfer { way: m.way, bytes, start: m.start, tail, after });
+            self.transfers.push(Transfer { path: m.path, bytes, start: m.start, tail, after });
             for rank in [from, to] {
                 if let Some(list) = next.get_mut(rank) {
                     list.push(id);
@@ -92,10 +92,10 @@ impl<'a> Plan<'a> {
             let (Some(&m), Some(ready)) = (self.over.get(rank), self.ready.get_mut(rank)) else {
                 continue;
             };
-            let way = self.library.scene.staging(m, out, bytes as u64)?;
-            let (start, after) = (way.alpha, std::mem::take(ready));
+            let path = self.library.scene.staging(m, out, bytes as u64)?;
+            let (start, after) = (path.alpha, std::mem::take(ready));
             *ready = vec![self.transfers.len()];
-            self.transfers.push(Transfer { way, bytes, start, tail: 0.0, after });
+            self.transfers.push(Transfer { path, bytes, start, tail: 0.0, after });
         }
         Ok(())
     }

@@ -11,7 +11,6 @@ mod clock;
 mod driver;
 mod engines;
 mod fault;
-mod fluid;
 mod host;
 mod memory;
 mod monitor;

@@ -6,11 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use pathline_flow::Operation;
+use pathline_flow::{FlowEnd, LiveFlow, LiveFlows, Operation, RateDemand};
 
 use crate::calendar::Calendar;
 use crate::engines::Engines;
-use crate::fluid::{End, Fluid};
 
 /// Bytes on their way, or dependent steps.
 #[derive(Debug)]
@@ -35,6 +34,19 @@ pub(crate) enum Op<E> {
     /// Waits for a recording of an event.
     Await(u64, u64),
     Hold(u64),
+}
+
+/// The transfer at the head of a lane, whose bytes move.
+#[derive(Debug)]
+struct MovingHead {
+    lane: u64,
+    operation: Rc<Operation>,
+}
+
+impl LiveFlow for MovingHead {
+    fn demand(&self) -> RateDemand<'_> {
+        RateDemand::from(&*self.operation)
+    }
 }
 
 /// What a lane is for.
@@ -107,7 +119,7 @@ enum Turn {
     /// An engine that is free takes the transfer of one of those that wait for it.
     Serve(u32),
     /// A flow ends, if its rate has not changed.
-    End(End),
+    End(FlowEnd),
 }
 
 /// All lanes, gates and events of the world, and the calendar.
@@ -115,9 +127,9 @@ enum Turn {
 pub(crate) struct Timeline<E> {
     now: f64,
     calendar: Calendar<Turn>,
-    fluid: Fluid,
+    flows: LiveFlows<MovingHead>,
     engines: Engines,
-    ends: Vec<End>,
+    ends: Vec<FlowEnd>,
     lanes: BTreeMap<u64, Lane<E>>,
     gates: BTreeMap<u64, Gate>,
     events: BTreeMap<u64, Event>,
@@ -141,7 +153,7 @@ impl<E> Timeline<E> {
         Self {
             now: 0.0,
             calendar: Calendar::default(),
-            fluid: Fluid::new(capacities),
+            flows: LiveFlows::new(capacities),
             engines: Engines::default(),
             ends: Vec::new(),
             lanes: BTreeMap::new(),
@@ -168,7 +180,7 @@ impl<E> Timeline<E> {
     }
     /// The rate that an operation gets alone, in GB/s.
     pub(crate) fn alone(&self, operation: &Operation) -> f64 {
-        self.fluid.alone(operation)
+        RateDemand::from(operation).alone(self.flows.capacities())
     }
 
     fn put_ends(&mut self) {
@@ -241,7 +253,7 @@ impl<E> Timeline<E> {
     /// Ends a lane, with what it had still to do.
     pub(crate) fn lane_destroy(&mut self, lane: u64) -> Vec<E> {
         let Some(gone) = self.lanes.remove(&lane) else { return Vec::new() };
-        self.fluid.abandon(self.now, lane, &mut self.ends);
+        self.flows.abandon(self.now, |head| head.lane == lane, &mut self.ends);
         self.put_ends();
         self.leave(lane);
         let mut left = Vec::new();
@@ -362,9 +374,9 @@ impl<E> Timeline<E> {
                 None
             }
             Turn::End(end) => {
-                let lane = self.fluid.end(end, &mut self.ends);
+                let head = self.flows.end(end, &mut self.ends);
                 self.put_ends();
-                self.done(lane?)
+                self.done(head?.lane)
             }
         }
     }
@@ -492,7 +504,8 @@ impl<E> Timeline<E> {
         l.state = State::Moving;
         if amount > 0.0 {
             let operation = Rc::clone(&transfer.operation);
-            self.fluid.start(self.now, lane, operation, amount, &mut self.ends);
+            let head = MovingHead { lane, operation };
+            self.flows.start(self.now, head, amount, &mut self.ends);
             self.put_ends();
         } else {
             self.calendar.put(self.now + steps, Turn::Done(lane));

@@ -1,9 +1,9 @@
 //! How well what was found is known.
 
-use super::{Candidate, Fitted, Fitter, Prospect, SAME_SCORE, Shared, bare, passed};
+use super::{Candidate, Fitted, FittedResource, Fitter, Prospect, SAME_SCORE, bare, passed};
 use crate::candidates;
 use crate::data::Data;
-use crate::fluid::Job;
+use crate::model::SetFlow;
 use crate::twin::AtLeast;
 
 impl Fitter<'_> {
@@ -26,13 +26,13 @@ impl Fitter<'_> {
     /// freedom lies below; the other capacities held.
     fn interval(&mut self, g: usize) -> (f64, f64) {
         const WORSE: f64 = 3.84;
-        let best = self.plant.shared[g].capacity;
-        let sets = self.sets_of(&self.plant.shared[g], best * 0.7);
+        let best = self.model.shared[g].capacity;
+        let sets = self.sets_of(&self.model.shared[g], best * 0.7);
         let known = self.known_sum(&sets);
         let mut end = |sign: f64| {
             let mut step = 0.0005;
             while step < 0.5 {
-                self.plant.shared[g].capacity = best * f64::exp(sign * step);
+                self.model.shared[g].capacity = best * f64::exp(sign * step);
                 let sum = self.try_sum(&sets);
                 if sum - known > WORSE {
                     break;
@@ -42,19 +42,19 @@ impl Fitter<'_> {
             best * f64::exp(sign * step)
         };
         let (low, high) = (end(-1.0), end(1.0));
-        self.plant.shared[g].capacity = best;
+        self.model.shared[g].capacity = best;
         (low, high)
     }
 
     fn slows(&mut self, g: usize) -> usize {
-        let sets = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
-        let capacity = std::mem::replace(&mut self.plant.shared[g].capacity, f64::INFINITY);
+        let sets = self.sets_of(&self.model.shared[g], self.model.shared[g].capacity);
+        let capacity = std::mem::replace(&mut self.model.shared[g].capacity, f64::INFINITY);
         let mut slows = 0;
         for s in sets {
-            self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
-            slows += usize::from(self.courses[s].total() > 1.01 * self.course.total());
+            self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
+            slows += usize::from(self.timelines[s].total() > 1.01 * self.timeline.total());
         }
-        self.plant.shared[g].capacity = capacity;
+        self.model.shared[g].capacity = capacity;
         slows
     }
 }
@@ -62,13 +62,13 @@ impl Fitter<'_> {
 /// Parts that the topology shows, and all GPUs together, whose capacity no set reached: the most
 /// that passed them. Those whose paths alone say so already are left out.
 pub(crate) fn at_least(data: &Data, fitted: &Fitted) -> Vec<AtLeast> {
-    let plant = bare(data, &fitted.plant.queues);
-    let fitter = Fitter::new(data, plant, vec![true; data.sets.len()]);
+    let model = bare(data, &fitted.model.queues);
+    let fitter = Fitter::new(data, model, vec![true; data.sets.len()]);
     let mut found = Vec::new();
     for candidate in candidates::all(data) {
         let whole = candidate.of == 1 || candidate.name.starts_with("all ");
-        let known = |s: &Shared| candidate.members.iter().all(|&m| s.takes[m] > 0.0);
-        if !whole || candidate.members.len() < 2 || fitted.plant.shared.iter().any(known) {
+        let known = |s: &FittedResource| candidate.members.iter().all(|&m| s.takes[m] > 0.0);
+        if !whole || candidate.members.len() < 2 || fitted.model.shared.iter().any(known) {
             continue;
         }
         let top = candidate.members.iter().map(|&m| data.paths[m].gbs).fold(0.0, f64::max);
@@ -88,10 +88,10 @@ impl Fitter<'_> {
     fn most_passed(&self, candidate: &Candidate) -> f64 {
         let mut most: f64 = 0.0;
         for (s, set) in self.data.sets.iter().enumerate() {
-            let of = |(i, j): (usize, &Job)| {
+            let of = |(i, j): (usize, &SetFlow)| {
                 if candidate.members.contains(&j.path) { 1u64 << i } else { 0 }
             };
-            let mask = set.jobs.iter().enumerate().take(64).map(of).sum::<u64>();
+            let mask = set.flows.iter().enumerate().take(64).map(of).sum::<u64>();
             most = most.max(passed(self.data, s, mask));
         }
         most

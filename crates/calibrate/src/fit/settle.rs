@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Candidate, Fitter, Group, LEAST_EFFECT, Prospect, SAME_SCORE, Shared, Step, TRIED, Trial,
-    minimum,
+    Candidate, FittedResource, Fitter, Group, LEAST_EFFECT, Prospect, SAME_SCORE, Step, TRIED,
+    Trial, minimum,
 };
 use crate::data::Ends;
 
@@ -45,21 +45,21 @@ impl Fitter<'_> {
     fn prune(&mut self) {
         let mut g = 0;
         while g < self.groups.len() {
-            let sets = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
+            let sets = self.sets_of(&self.model.shared[g], self.model.shared[g].capacity);
             let known = self.known_sum(&sets);
-            let shared = self.plant.shared.remove(g);
+            let shared = self.model.shared.remove(g);
             let sum = self.try_sum(&sets);
             let loses = sum - known;
             let idle = sets.iter().all(|&s| {
-                self.runner.run(&self.plant, &self.data.sets[s].jobs, &mut self.course);
-                self.courses[s].total() < (1.0 + LEAST_EFFECT) * self.course.total()
+                self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
+                self.timelines[s].total() < (1.0 + LEAST_EFFECT) * self.timeline.total()
             });
             if idle || loses < self.price(self.groups[g].of) {
                 self.groups.remove(g);
                 self.taken.remove(g);
                 self.rerun(sets);
             } else {
-                self.plant.shared.insert(g, shared);
+                self.model.shared.insert(g, shared);
                 g += 1;
             }
         }
@@ -71,14 +71,14 @@ impl Fitter<'_> {
             let rivals = self.rivals(prospects, g);
             let Some(best) = rivals.first().filter(|r| r.gain > SAME_SCORE) else { continue };
             let prospect = &prospects[best.prospect];
-            let old = self.sets_of(&self.plant.shared[g], self.plant.shared[g].capacity);
+            let old = self.sets_of(&self.model.shared[g], self.model.shared[g].capacity);
             let mut takes = vec![0.0; self.data.paths.len()];
             prospect.members.iter().for_each(|&m| takes[m] = 1.0);
-            self.plant.shared[g] = Shared { capacity: best.capacity, takes };
+            self.model.shared[g] = FittedResource { capacity: best.capacity, takes };
             let Candidate { name, found, maybe, link, of, also, .. } = prospect.candidate.clone();
             self.groups[g] = Group { name, found, maybe, link, of, also, ..self.groups[g].clone() };
             self.taken[g] = best.prospect;
-            let new = self.sets_of(&self.plant.shared[g], best.capacity);
+            let new = self.sets_of(&self.model.shared[g], best.capacity);
             self.rerun(old.into_iter().chain(new));
             self.choose_routes(g);
         }
@@ -86,7 +86,7 @@ impl Fitter<'_> {
 
     /// Groups that could stand in the place of one, best first; the gain is over that one.
     pub(super) fn rivals(&mut self, prospects: &[Prospect], g: usize) -> Vec<Trial> {
-        let shared = self.plant.shared[g].clone();
+        let shared = self.model.shared[g].clone();
         let old = self.sets_of(&shared, shared.capacity);
         let mine: Vec<usize> = shared.members().collect();
         let alike = |p: &Prospect| {
@@ -106,19 +106,19 @@ impl Fitter<'_> {
             let prospect = &prospects[p];
             let mut takes = vec![0.0; self.data.paths.len()];
             prospect.members.iter().for_each(|&m| takes[m] = 1.0);
-            let new = Shared { capacity: prospect.seen, takes };
+            let new = FittedResource { capacity: prospect.seen, takes };
             let mut sets = self.sets_of(&new, prospect.seen * 0.9);
             sets.extend(&old);
             sets.sort_unstable();
             sets.dedup();
             let known = self.known_sum(&sets);
-            self.plant.shared[g] = new;
+            self.model.shared[g] = new;
             let (capacity, sum) = self.best_capacity(g, &sets, prospect.seen, 0.1, 8);
             let cheaper = self.price(self.groups[g].of) - self.price(prospect.candidate.of);
             let gain = known - sum + cheaper;
             found.push(Trial { prospect: p, capacity, gain, changed: Vec::new() });
         }
-        self.plant.shared[g] = shared;
+        self.model.shared[g] = shared;
         found.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.prospect.cmp(&b.prospect)));
         found
     }
@@ -132,12 +132,12 @@ impl Fitter<'_> {
             if others.is_empty() {
                 continue;
             }
-            let before = self.plant.shared[g].clone();
+            let before = self.model.shared[g].clone();
             let sets = self.sets_of(&before, before.capacity * 0.7);
             let known = self.known_sum(&sets);
             let members = |s: usize| {
-                let jobs = self.data.sets[s].jobs.iter();
-                jobs.map(|j| j.path).filter(|&p| before.takes[p] > 0.0).collect::<Vec<_>>()
+                let flows = self.data.sets[s].flows.iter();
+                flows.map(|j| j.path).filter(|&p| before.takes[p] > 0.0).collect::<Vec<_>>()
             };
             let pure: Vec<usize> = sets
                 .iter()
@@ -146,7 +146,7 @@ impl Fitter<'_> {
                 .collect();
             // Weights and capacity trade, so that one is not found without the other: several
             // capacities are begun from.
-            let top = first.iter().map(|&p| self.plant.caps[p]).fold(0.0, f64::max);
+            let top = first.iter().map(|&p| self.model.caps[p]).fold(0.0, f64::max);
             let mut starts = vec![before.capacity, before.capacity.max(top)];
             starts.extend([1.01, 1.02].map(|by| before.capacity * by));
             if !pure.is_empty() {
@@ -154,23 +154,23 @@ impl Fitter<'_> {
             }
             let mut best = (before.clone(), f64::INFINITY);
             for start in starts {
-                self.plant.shared[g] = Shared { capacity: start, ..before.clone() };
+                self.model.shared[g] = FittedResource { capacity: start, ..before.clone() };
                 self.weigh_from(g, &others, &sets);
                 let (capacity, sum) = self.best_capacity(g, &sets, start, 0.01, 6);
-                self.plant.shared[g].capacity = capacity;
+                self.model.shared[g].capacity = capacity;
                 if sum < best.1 {
-                    best = (self.plant.shared[g].clone(), sum);
+                    best = (self.model.shared[g].clone(), sum);
                 }
             }
             let (shared, sum) = best;
-            self.plant.shared[g] = shared;
+            self.model.shared[g] = shared;
             let price = self.price(1) * others.len() as f64;
             let gain = known - sum;
             let was_equal = before.members().all(|p| before.takes[p] == 1.0);
             if gain > if was_equal { price } else { 0.0 } {
                 self.rerun(sets);
             } else {
-                self.plant.shared[g] = before;
+                self.model.shared[g] = before;
             }
         }
     }
@@ -179,23 +179,23 @@ impl Fitter<'_> {
     fn weigh_from(&mut self, g: usize, classes: &[Vec<usize>], sets: &[usize]) {
         for class in classes {
             let touches =
-                |s: &usize| self.data.sets[*s].jobs.iter().any(|j| class.contains(&j.path));
+                |s: &usize| self.data.sets[*s].flows.iter().any(|j| class.contains(&j.path));
             let mixed: Vec<usize> = sets.iter().copied().filter(touches).collect();
             let top = class.iter().map(|&p| self.data.paths[p].low).fold(0.0, f64::max);
             // Alone each of them was not slowed.
-            let most = (self.plant.shared[g].capacity / top).max(1.0);
+            let most = (self.model.shared[g].capacity / top).max(1.0);
             let (take, _) = minimum(1.0, 0.3, 8, &mut |take| {
-                class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take.min(most));
+                class.iter().for_each(|&p| self.model.shared[g].takes[p] = take.min(most));
                 self.try_sum(&mixed)
             });
-            class.iter().for_each(|&p| self.plant.shared[g].takes[p] = take.min(most));
+            class.iter().for_each(|&p| self.model.shared[g].takes[p] = take.min(most));
         }
     }
 
     /// Classes of a group's paths, by way and by the number of links passed: the first, the others.
     fn classes(&self, g: usize) -> (Vec<usize>, Vec<Vec<usize>>) {
         let mut classes: BTreeMap<(u8, u32), Vec<usize>> = BTreeMap::new();
-        for p in self.plant.shared[g].members() {
+        for p in self.model.shared[g].members() {
             let class = match self.data.paths[p].ends {
                 Ends::In { .. } => (0, 0),
                 Ends::Out { .. } => (1, 0),

@@ -6,42 +6,45 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use pathline_calibrate::{Course, Data, Errors, Job, Kind, Plant, Runner, Shared, Twin};
+use pathline_calibrate::{
+    Data, Errors, FittedModel, FittedResource, Kind, SetFlow, SetRunner, SetTimeline, Twin,
+};
 use pathline_calibrate::{by_kind, calibrate, judge};
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_schema::Bytes;
 
 /// The true machine over the paths of a twin.
-fn truth(desc: &MachineDesc, twin: &Twin) -> (Plant, Vec<String>) {
+fn truth(desc: &MachineDesc, twin: &Twin) -> (FittedModel, Vec<String>) {
     let network = Network::new(desc, Switches::default()).unwrap();
     let n = twin.data.paths.len();
-    let mut plant = Plant { starts: vec![0.0; n], queues: vec![None; n], ..Plant::default() };
+    let mut model =
+        FittedModel { starts: vec![0.0; n], queues: vec![None; n], ..FittedModel::default() };
     let mut names = Vec::new();
     for resource in network.resources() {
-        plant.shared.push(Shared { capacity: resource.capacity.0, takes: vec![0.0; n] });
+        model.shared.push(FittedResource { capacity: resource.capacity.0, takes: vec![0.0; n] });
         names.push(resource.name.clone());
     }
     for (p, path) in twin.data.paths.iter().enumerate() {
         let op = network.operation(&path.key.flow(Bytes::mib(64))).unwrap();
         let mut alone = op.cap.0;
         for u in &op.uses {
-            let shared = &mut plant.shared[u.resource as usize];
+            let shared = &mut model.shared[u.resource as usize];
             shared.takes[p] += u.weight;
             alone = alone.min(shared.capacity / shared.takes[p]);
         }
-        plant.caps.push(alone);
-        plant.shares.push(op.share);
-        plant.queues[p] = op.queue.map(|queue| queue as usize);
+        model.caps.push(alone);
+        model.shares.push(op.share);
+        model.queues[p] = op.queue.map(|queue| queue as usize);
     }
-    (plant, names)
+    (model, names)
 }
 
-fn rates(plant: &Plant, paths: &[usize]) -> Vec<f64> {
-    let job = |&path: &usize| Job { path, bytes: 1e9, reps: 1, background: false, turn: 0 };
-    let jobs: Vec<Job> = paths.iter().map(job).collect();
-    let mut course = Course::default();
-    Runner::default().run(plant, &jobs, &mut course);
-    course.peak
+fn rates(model: &FittedModel, paths: &[usize]) -> Vec<f64> {
+    let flow = |&path: &usize| SetFlow { path, bytes: 1e9, reps: 1, background: false, turn: 0 };
+    let flows: Vec<SetFlow> = paths.iter().map(flow).collect();
+    let mut timeline = SetTimeline::default();
+    SetRunner::default().run(model, &flows, &mut timeline);
+    timeline.peak
 }
 
 /// How far each true capacity is off in the twin, where the measured sets can reach it: the worst
@@ -51,13 +54,13 @@ fn rates(plant: &Plant, paths: &[usize]) -> Vec<f64> {
 /// compared.
 fn capacities_back(desc: &MachineDesc, twin: &Twin) -> BTreeMap<String, Back> {
     let (truth, names) = truth(desc, twin);
-    let mut fitted = twin.fitted.plant.clone();
+    let mut fitted = twin.fitted.model.clone();
     fitted.starts.fill(0.0);
     fitted.queues.fill(None);
     let mut back: BTreeMap<String, Back> = BTreeMap::new();
     for set in &twin.data.sets {
         for (shared, name) in truth.shared.iter().zip(&names) {
-            let mut users: Vec<usize> = set.jobs.iter().map(|j| j.path).collect();
+            let mut users: Vec<usize> = set.flows.iter().map(|j| j.path).collect();
             // Of what takes turns at an engine one moves at a time.
             let mut engines = BTreeSet::new();
             users.retain(|&p| truth.queues[p].is_none_or(|engine| engines.insert(engine)));
@@ -138,7 +141,7 @@ fn round_trip(desc: &MachineDesc, noise: f64) -> Outcome {
         .map(|f| pathline_schema::Case::together(vec![f]))
         .collect();
     let other = Data::of(&[crate::common::measure(desc, &alone, 0.0, 1), unseen]).unwrap();
-    let judged = judge(&twin.data, &twin.fitted.plant, &other);
+    let judged = judge(&twin.data, &twin.fitted.model, &other);
     let (errors, _) = by_kind(&judged);
     let mut text = format!("{}, noise {} %\n{twin}", desc.name, noise * 100.0);
     for (name, Back { sets, off, .. }) in &back {

@@ -6,7 +6,6 @@ mod gaps;
 mod latency;
 mod limits;
 mod rates;
-mod round;
 mod sentences;
 mod stages;
 

@@ -1,9 +1,9 @@
 //! Which stage of the way to a GPU is the ceiling: each measured alone, and what follows from them.
 
+use pathline_flow::ClosedQueue;
 use pathline_schema::{Cadence, IoEngine, IoOp, IoOrder, IoStage, Mem, Mover};
 
 use super::limits::{self, REACHES};
-use super::round::Round;
 use super::{Asked, Job, SUITE, calls, command, gaps, labels};
 use crate::figure::{Better, Body, Cell, Column, Figure, Sheet};
 use crate::run::{Entry, Quantity, Run, State};
@@ -122,16 +122,16 @@ fn follows(
     let pipelined = job.io.stage.filter(|_| job.io.engine != IoEngine::Gds)?.pipelined;
     let block = job.block().as_f64();
     let files = host.rate(run).value? / block;
-    let round = Round {
+    let queue = ClosedQueue {
         workers: job.io.threads,
         depth: job.io.depth,
         batch: job.io.batch,
-        files,
-        alone: limits::alone(host, jobs).min(host.io.slots() as f64 / files),
-        copy: copy_ns,
+        files_rate: files,
+        file_ns: limits::alone(host, jobs).min(host.io.slots() as f64 / files),
+        copy_ns,
         overlaps: pipelined,
     };
-    let (rate, copies) = (round.rate(), round.copiers() / copy_ns);
+    let (rate, copies) = (queue.rate(), queue.copy_rate());
     if !rate.is_finite() {
         return None;
     }

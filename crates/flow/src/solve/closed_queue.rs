@@ -1,32 +1,34 @@
-//! What files and copies give together: blocks go round between the two, so many and no more.
+//! Blocks that go round between files and copies to a GPU, with a fixed number in flight.
 
-/// A closed queue. Files serve blocks in the order in which they are asked for: none in less than a
-/// latency, and all of them no faster than their rate. Then each is copied, and its slot asks for
-/// the next one.
+use std::collections::VecDeque;
+
+/// A closed queue of two stations. Files serve blocks in the order in which workers ask for them:
+/// none in less than a latency, and all of them no faster than their rate. Then each block is
+/// copied, and its slot asks for the next one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Round {
+pub struct ClosedQueue {
     /// Workers, each with as many slots.
-    pub(super) workers: u32,
+    pub workers: u32,
     /// Slots of a worker.
-    pub(super) depth: u32,
-    /// Slots that ask together, and that are waited for together.
-    pub(super) batch: u32,
-    /// What files give with all slots in flight, blocks a ns.
-    pub(super) files: f64,
-    /// Time of a block that nothing else is in flight with, ns.
-    pub(super) alone: f64,
+    pub depth: u32,
+    /// Slots that ask together, and that are waited for together; at least 1, at most the depth.
+    pub batch: u32,
+    /// Rate of the files with all slots in flight, blocks a ns.
+    pub files_rate: f64,
+    /// Time that the files take for a block with no other in flight, ns.
+    pub file_ns: f64,
     /// Time of a copy, ns.
-    pub(super) copy: f64,
-    /// Whether the workers do something else meanwhile, and one engine does all copies. Else each
-    /// worker copies what has come, one after the other, before it asks for more.
-    pub(super) overlaps: bool,
+    pub copy_ns: f64,
+    /// Whether workers go on while one engine does all copies. Else each worker copies what has
+    /// come, one block after the other, before it asks for more.
+    pub overlaps: bool,
 }
 
 /// Rounds of all slots that are played before any is counted, and that are counted.
 const UNCOUNTED: u64 = 8;
 const COUNTED: u64 = 192;
 
-/// With more slots than this some block is always with the slower of the two.
+/// With more slots than this the slower station always has a block.
 const MANY: u64 = 1024;
 
 /// The least index of the smallest.
@@ -35,22 +37,27 @@ fn earliest(times: &[f64]) -> usize {
     (0..times.len()).fold(0, least)
 }
 
-impl Round {
+impl ClosedQueue {
     fn slots(&self) -> u64 {
         u64::from(self.workers) * u64::from(self.depth)
     }
 
-    /// Copies at once.
-    pub(super) fn copiers(&self) -> f64 {
-        if self.overlaps { 1.0 } else { f64::from(self.workers) }
+    /// Rate of the copies alone, blocks a ns.
+    pub fn copy_rate(&self) -> f64 {
+        let at_once = if self.overlaps { 1.0 } else { f64::from(self.workers) };
+        at_once / self.copy_ns
     }
 
-    /// Blocks a ns, once it runs.
-    pub(super) fn rate(&self) -> f64 {
-        if self.slots() > MANY {
-            return self.files.min(self.copiers() / self.copy);
+    /// Blocks a ns in the steady state; not a number where nothing goes round.
+    pub fn rate(&self) -> f64 {
+        // Workers would wait for more blocks than they have slots.
+        if self.batch == 0 || self.batch > self.depth {
+            return f64::NAN;
         }
-        let mut ends = if self.overlaps { self.beside() } else { self.in_turn() };
+        if self.slots() > MANY {
+            return self.files_rate.min(self.copy_rate());
+        }
+        let mut ends = if self.overlaps { self.overlapped() } else { self.in_turn() };
         ends.sort_by(f64::total_cmp);
         let at = |rounds: u64| ends.get((rounds * self.slots()) as usize).copied();
         match (at(UNCOUNTED), at(UNCOUNTED + COUNTED)) {
@@ -61,7 +68,7 @@ impl Round {
 
     /// When a block is read that is asked for now.
     fn read(&self, now: f64, last: &mut f64) -> f64 {
-        *last = (now + self.alone).max(*last + 1.0 / self.files);
+        *last = (now + self.file_ns).max(*last + 1.0 / self.files_rate);
         *last
     }
 
@@ -76,7 +83,7 @@ impl Round {
         let mut ends = Vec::new();
         // Of each worker: when it can ask for more, and when what it has asked for is read.
         let mut free = vec![0.0; self.workers as usize];
-        let mut flying: Vec<std::collections::VecDeque<f64>> = vec![Default::default(); free.len()];
+        let mut flying: Vec<VecDeque<f64>> = vec![VecDeque::new(); free.len()];
         while !self.enough(&ends) {
             let worker = earliest(&free);
             let (Some(now), Some(flying)) = (free.get_mut(worker), flying.get_mut(worker)) else {
@@ -90,7 +97,7 @@ impl Round {
                 *now = there.max(*now);
             }
             while let Some(read) = flying.front().filter(|read| **read <= *now) {
-                *now = read.max(*now) + self.copy;
+                *now = read.max(*now) + self.copy_ns;
                 flying.pop_front();
                 ends.push(*now);
             }
@@ -98,19 +105,19 @@ impl Round {
         ends
     }
 
-    /// The same where one engine copies beside everything else. It has blocks in the order in which
-    /// they were asked for.
-    fn beside(&self) -> Vec<f64> {
+    /// When each copy ends where one engine copies while workers go on. It has blocks in the order
+    /// in which they were asked for.
+    fn overlapped(&self) -> Vec<f64> {
         let batch = u64::from(self.batch);
         let (mut last, mut engine) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
         let mut ends = Vec::new();
         // When each batch of slots can ask again, which is in the order in which they asked.
-        let mut free = std::collections::VecDeque::from(vec![0.0; (self.slots() / batch) as usize]);
+        let mut free = VecDeque::from(vec![0.0; (self.slots() / batch) as usize]);
         while !self.enough(&ends)
             && let Some(now) = free.pop_front()
         {
             for _ in 0..batch {
-                engine = self.read(now, &mut last).max(engine) + self.copy;
+                engine = self.read(now, &mut last).max(engine) + self.copy_ns;
                 ends.push(engine);
             }
             free.push_back(engine);
@@ -124,20 +131,20 @@ mod tests {
     use super::*;
 
     /// A drive that gives a block each 400 ns, and one alone in as much; copies of 100 ns.
-    const DRIVE: Round = Round {
+    const DRIVE: ClosedQueue = ClosedQueue {
         workers: 1,
         depth: 1,
         batch: 1,
-        files: 1.0 / 400.0,
-        alone: 400.0,
-        copy: 100.0,
+        files_rate: 1.0 / 400.0,
+        file_ns: 400.0,
+        copy_ns: 100.0,
         overlaps: false,
     };
 
     /// But for where in a group of blocks the count begins and ends.
     #[track_caller]
-    fn takes(round: Round, ns: f64) {
-        let got = 1.0 / round.rate();
+    fn takes(queue: ClosedQueue, ns: f64) {
+        let got = 1.0 / queue.rate();
         assert!((got / ns - 1.0).abs() < 0.005, "{got}, not {ns}");
     }
 
@@ -145,21 +152,32 @@ mod tests {
     #[test]
     fn without_others_times_add_up() {
         takes(DRIVE, 500.0);
-        takes(Round { overlaps: true, ..DRIVE }, 500.0);
+        takes(ClosedQueue { overlaps: true, ..DRIVE }, 500.0);
         // 8 blocks take 400 and 7 x 400 to be read, 8 x 100 to be copied.
-        takes(Round { depth: 8, batch: 8, ..DRIVE }, (8.0 * 400.0 + 8.0 * 100.0) / 8.0);
+        takes(ClosedQueue { depth: 8, batch: 8, ..DRIVE }, (8.0 * 400.0 + 8.0 * 100.0) / 8.0);
         // Four workers on files that take 1600 ns each time, of which four at once: 1700 for four.
-        let four = Round { workers: 4, alone: 1600.0, ..DRIVE };
+        let four = ClosedQueue { workers: 4, file_ns: 1600.0, ..DRIVE };
         takes(four, 1700.0 / 4.0);
+    }
+
+    /// A batch of none, and one of more blocks than a worker has slots: nobody ever has it.
+    #[test]
+    fn a_batch_that_never_comes_has_no_rate() {
+        for batch in [0, 3] {
+            for overlaps in [false, true] {
+                let rate = ClosedQueue { depth: 2, batch, overlaps, ..DRIVE }.rate();
+                assert!(rate.is_nan(), "{rate}");
+            }
+        }
     }
 
     /// With two in flight the drive reads one while the other is copied.
     #[test]
     fn the_drive_works_while_one_is_copied() {
-        takes(Round { depth: 2, ..DRIVE }, 400.0);
-        takes(Round { depth: 8, overlaps: true, ..DRIVE }, 400.0);
+        takes(ClosedQueue { depth: 2, ..DRIVE }, 400.0);
+        takes(ClosedQueue { depth: 8, overlaps: true, ..DRIVE }, 400.0);
         // In batches it is the same, if others are read meanwhile.
-        takes(Round { depth: 16, batch: 4, ..DRIVE }, 400.0);
+        takes(ClosedQueue { depth: 16, batch: 4, ..DRIVE }, 400.0);
     }
 
     /// Copies of 500 ns outlast reads of 400. Who waits for them has read all 8 by the time that it
@@ -167,10 +185,10 @@ mod tests {
     /// then 8 x 500. Who does not is held by the copies alone.
     #[test]
     fn slow_copies_leave_the_drive_idle() {
-        let slow = Round { depth: 8, copy: 500.0, ..DRIVE };
+        let slow = ClosedQueue { depth: 8, copy_ns: 500.0, ..DRIVE };
         takes(slow, (400.0 + 8.0 * 500.0) / 8.0);
-        takes(Round { overlaps: true, ..slow }, 500.0);
+        takes(ClosedQueue { overlaps: true, ..slow }, 500.0);
         // Two workers hide that: 500 / 2 is less than the drive's 400.
-        takes(Round { workers: 2, ..slow }, 400.0);
+        takes(ClosedQueue { workers: 2, ..slow }, 400.0);
     }
 }

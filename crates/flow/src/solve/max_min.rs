@@ -1,37 +1,56 @@
-//! Max-min fair rates of a case: few flows, weights, caps.
+//! Weighted max-min fair rates of flows that share resources.
 
 use crate::{Operation, Use};
 
 /// The smallest weight that a flow may have where rates are shared out; the largest is its inverse.
 pub(crate) const MIN_SHARE: f64 = 1e-3;
 
-/// What a flow asks for.
+/// What a flow takes while its bytes move, and how fast it can go.
 #[derive(Debug, Clone, Copy)]
-pub struct Demand<'a> {
+pub struct RateDemand<'a> {
     /// What it takes of which resource. Uses whose weight is not above 0, and uses of resources
     /// that do not exist, are free.
     pub uses: &'a [Use],
-    /// The most that it can use, in GB/s.
+    /// The highest rate that it can use, in GB/s.
     pub cap: f64,
     /// Its weight where rates are shared out, 1 by default; not above 0 or no number counts as 1.
     pub share: f64,
 }
 
-impl<'a> Demand<'a> {
+impl<'a> RateDemand<'a> {
     /// Of weight 1.
     pub const fn new(uses: &'a [Use], cap: f64) -> Self {
         Self { uses, cap, share: 1.0 }
     }
-    /// Of an operation.
-    pub fn of(operation: &'a Operation) -> Self {
-        Self { uses: &operation.uses, cap: operation.cap.0, share: operation.share }
+
+    /// The rate that it gets while it is alone: its cap, or what the narrowest resource carries.
+    pub fn alone(&self, capacities: &[f64]) -> f64 {
+        let limit = |u: &Use| {
+            let same = self.uses.iter().filter(|v| v.resource == u.resource);
+            let weight: f64 = same.map(|v| v.weight).sum();
+            let capacity = capacities.get(u.resource as usize);
+            if weight > 0.0 {
+                capacity.map_or(f64::INFINITY, |c| c / weight)
+            } else {
+                f64::INFINITY
+            }
+        };
+        self.uses.iter().map(limit).fold(self.cap, f64::min).max(0.0)
     }
+
     fn weight(&self) -> f64 {
         if self.share > 0.0 && self.share.is_finite() { self.share } else { 1.0 }
     }
-    /// The level at which it has all it can use.
-    fn capped_at(&self) -> f64 {
-        sane(self.cap) / self.weight()
+
+    /// Its uses that count.
+    fn counted(&self) -> impl Iterator<Item = &'a Use> + use<'a> {
+        self.uses.iter().filter(|u| u.weight > 0.0)
+    }
+}
+
+impl<'a> From<&'a Operation> for RateDemand<'a> {
+    fn from(operation: &'a Operation) -> Self {
+        Self { uses: &operation.uses, cap: operation.cap.0, share: operation.share }
     }
 }
 
@@ -42,12 +61,12 @@ impl<'a> Demand<'a> {
 /// that takes 2 bytes of a resource for a byte takes twice its rate of it. (Bertsekas and Gallager,
 /// Data Networks, 6.5.2, with weighted uses.)
 #[derive(Debug, Default)]
-pub struct Solver {
+pub struct MaxMinSolver {
     pools: Vec<Pool>,
+    /// Pools that any flow uses.
+    used: Vec<usize>,
     /// Flows that still rise.
-    rising: Vec<usize>,
-    /// Flows that this round settles.
-    settled: Vec<usize>,
+    rising: Vec<Rising>,
 }
 
 /// What is left of a resource.
@@ -59,93 +78,110 @@ struct Pool {
     weight: f64,
     /// Number of those uses: exact, where the sum is rounded.
     uses: u32,
-    /// [`Self::full_at`] of this round.
-    full: f64,
+    /// The common level at which it is full in this round; infinite if nothing rises in it.
+    full_at: f64,
 }
 
 impl Pool {
-    /// The common level at which it is full; infinite if nothing rises in it.
-    fn full_at(&self) -> f64 {
-        if self.uses == 0 { f64::INFINITY } else { (self.left / self.weight).max(0.0) }
+    fn level(&mut self) -> f64 {
+        let rises = self.uses > 0;
+        self.full_at = if rises { (self.left / self.weight).max(0.0) } else { f64::INFINITY };
+        self.full_at
     }
+}
+
+/// A flow whose rate still rises.
+#[derive(Debug, Clone, Copy)]
+struct Rising {
+    flow: usize,
+    weight: f64,
+    cap: f64,
+    /// The level at which it is at its cap.
+    capped_at: f64,
 }
 
 /// Levels that differ by less than this share are one: a sum of 1e4 doubles errs by 1e-12.
 const SAME: f64 = 1e-11;
 
-impl Solver {
+impl MaxMinSolver {
     /// Rates of flows that each use some resources up to an own cap. `capacities` and caps in
     /// GB/s. A flow with neither cap nor uses gets an infinite rate; a capacity or cap that is
     /// negative or no number counts as 0.
-    pub fn rates(&mut self, capacities: &[f64], flows: &[Demand<'_>], rates: &mut Vec<f64>) {
-        self.start(capacities, flows);
+    pub fn rates(&mut self, capacities: &[f64], flows: &[RateDemand<'_>], rates: &mut Vec<f64>) {
+        self.rates_of(capacities, flows.len(), |i| flows[i], rates);
+    }
+
+    /// The same of `count` flows that `demand` knows by their place.
+    pub(super) fn rates_of<'a>(
+        &mut self,
+        capacities: &[f64],
+        count: usize,
+        demand: impl Fn(usize) -> RateDemand<'a>,
+        rates: &mut Vec<f64>,
+    ) {
+        self.start(capacities, count, &demand);
         rates.clear();
-        rates.resize(flows.len(), 0.0);
-        while !self.rising.is_empty() {
-            let level = self.level(flows);
+        rates.resize(count, 0.0);
+        let Self { pools, used, rising } = self;
+        while !rising.is_empty() {
+            // Of all pools before any flow settles: one that is full is full for all its users.
+            let level = used.iter().map(|&k| pools[k].level()).fold(f64::INFINITY, f64::min);
+            let level = rising.iter().map(|r| r.capped_at).fold(level, f64::min);
             let reached = level * (1.0 + SAME);
-            let Self { pools, rising, settled } = self;
-            settled.clear();
-            rising.retain(|&i| {
-                let (Some(flow), Some(rate)) = (flows.get(i), rates.get_mut(i)) else {
-                    return false;
+            let before = rising.len();
+            rising.retain(|&Rising { flow, weight, cap, capped_at }| {
+                let uses = demand(flow);
+                let full = |u: &Use| {
+                    pools.get(u.resource as usize).is_some_and(|pool| pool.full_at <= reached)
                 };
-                let capped = flow.capped_at() <= reached;
-                let is_full = |u: &Use| {
-                    pools.get(u.resource as usize).is_some_and(|pool| pool.full <= reached)
-                };
-                let full = || counted(flow.uses).any(is_full);
-                let settles = capped || level.is_infinite() || full();
-                if settles {
-                    *rate = if capped { sane(flow.cap) } else { level * flow.weight() };
-                    settled.push(i);
+                let capped = capped_at <= reached;
+                if !capped && !level.is_infinite() && !uses.counted().any(full) {
+                    return true;
                 }
-                !settles
-            });
-            // Taken off only after the round: a pool that is full is full for all its users.
-            for &i in settled.iter() {
-                let (Some(flow), Some(&rate)) = (flows.get(i), rates.get(i)) else { continue };
-                for u in counted(flow.uses) {
+                let rate = if capped { cap } else { level * weight };
+                rates[flow] = rate;
+                for u in uses.counted() {
                     if let Some(pool) = pools.get_mut(u.resource as usize) {
                         pool.left = (pool.left - rate * u.weight).max(0.0);
-                        pool.weight -= u.weight * flow.weight();
+                        pool.weight -= u.weight * weight;
                         pool.uses -= 1;
                     }
                 }
-            }
-            if settled.is_empty() {
+                false
+            });
+            if rising.len() == before {
                 break;
             }
         }
     }
 
-    fn start(&mut self, capacities: &[f64], flows: &[Demand<'_>]) {
-        let empty = |&c: &f64| Pool { left: sane(c), weight: 0.0, uses: 0, full: f64::INFINITY };
+    fn start<'a>(
+        &mut self,
+        capacities: &[f64],
+        count: usize,
+        demand: &impl Fn(usize) -> RateDemand<'a>,
+    ) {
+        let empty = |&c: &f64| Pool { left: sane(c), weight: 0.0, uses: 0, full_at: f64::INFINITY };
+        self.used.clear();
         self.pools.clear();
         self.pools.extend(capacities.iter().map(empty));
         self.rising.clear();
-        self.rising.extend(0..flows.len());
-        for flow in flows {
-            for u in counted(flow.uses) {
-                if let Some(pool) = self.pools.get_mut(u.resource as usize) {
-                    pool.weight += u.weight * flow.weight();
+        for flow in 0..count {
+            let demand = demand(flow);
+            let (weight, cap) = (demand.weight(), sane(demand.cap));
+            self.rising.push(Rising { flow, weight, cap, capped_at: cap / weight });
+            for u in demand.counted() {
+                let at = u.resource as usize;
+                if let Some(pool) = self.pools.get_mut(at) {
+                    if pool.uses == 0 {
+                        self.used.push(at);
+                    }
+                    pool.weight += u.weight * weight;
                     pool.uses += 1;
                 }
             }
         }
     }
-
-    /// The lowest common rate at which a pool is full or a rising flow is at its cap.
-    fn level(&mut self, flows: &[Demand<'_>]) -> f64 {
-        self.pools.iter_mut().for_each(|pool| pool.full = pool.full_at());
-        let pools = self.pools.iter().map(|pool| pool.full);
-        let caps = self.rising.iter().filter_map(|&i| flows.get(i)).map(Demand::capped_at);
-        pools.chain(caps).fold(f64::INFINITY, f64::min)
-    }
-}
-
-fn counted(uses: &[Use]) -> impl Iterator<Item = &Use> {
-    uses.iter().filter(|u| u.weight > 0.0)
 }
 
 /// Negative and not-a-number become 0.
@@ -165,9 +201,9 @@ mod tests {
                 (uses.iter().map(|&(resource, weight)| Use { resource, weight }).collect(), *cap)
             })
             .collect();
-        let flows: Vec<Demand<'_>> = uses.iter().map(|(u, c)| Demand::new(u, *c)).collect();
+        let flows: Vec<RateDemand<'_>> = uses.iter().map(|(u, c)| RateDemand::new(u, *c)).collect();
         let mut rates = Vec::new();
-        Solver::default().rates(capacities, &flows, &mut rates);
+        MaxMinSolver::default().rates(capacities, &flows, &mut rates);
         rates
     }
 
@@ -197,6 +233,19 @@ mod tests {
     #[test]
     fn the_same_resource_twice_adds_up() {
         assert_eq!(solve(&[1600.0], &[(&[(0, 1.0), (0, 1.0)], FREE)]), [800.0]);
+    }
+
+    /// A copy inside one memory of 10 uses it twice: 5. A cap of 2 binds before that.
+    #[test]
+    fn alone_the_narrowest_resource_or_the_cap_binds() {
+        let alone = |uses: &[(u32, f64)], cap| {
+            let uses: Vec<Use> =
+                uses.iter().map(|&(resource, weight)| Use { resource, weight }).collect();
+            RateDemand::new(&uses, cap).alone(&[10.0])
+        };
+        assert_eq!(alone(&[(0, 1.0), (0, 1.0)], 99.0), 5.0);
+        assert_eq!(alone(&[(0, 2.0)], 2.0), 2.0);
+        assert_eq!(alone(&[], 3.0), 3.0);
     }
 
     #[test]

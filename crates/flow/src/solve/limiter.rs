@@ -1,0 +1,50 @@
+//! What keeps a flow from being faster.
+
+use super::max_min::RateDemand;
+
+/// What holds a flow for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Limiter {
+    /// Another flow of its queue is served.
+    Queue,
+    /// A flow that it comes after has not ended.
+    Dependency,
+    /// The time before its first byte.
+    Start,
+    /// The most that it can do.
+    Cap,
+    /// The full resource of this number.
+    Resource(u32),
+}
+
+/// Rates nearer than this share are the same.
+const NEARLY: f64 = 1.0 - 1e-9;
+
+/// What keeps a flow at `rate` among others: its cap, or the full resource where no other flow has
+/// more for its share; of several the one that it takes the most of. Its cap if there is none.
+pub(crate) fn limiter<'a, I: Iterator<Item = (RateDemand<'a>, f64)>>(
+    of: &RateDemand<'_>,
+    rate: f64,
+    capacity: impl Fn(u32) -> Option<f64>,
+    all: impl Fn() -> I,
+) -> Limiter {
+    if rate >= of.cap * NEARLY {
+        return Limiter::Cap;
+    }
+    let is_full = |resource: u32| {
+        let (mut used, mut highest) = (0.0, 0.0f64);
+        for (demand, rate) in all() {
+            let takes = demand.uses.iter().filter(|u| u.resource == resource);
+            let weight: f64 = takes.map(|u| u.weight).sum();
+            used += weight * rate;
+            if weight > 0.0 {
+                highest = highest.max(rate / demand.share);
+            }
+        }
+        capacity(resource).is_some_and(|c| used >= c * NEARLY)
+            && rate / of.share >= highest * NEARLY
+    };
+    let full = of.uses.iter().filter(|u| is_full(u.resource));
+    let most = full.max_by(|a, b| a.weight.total_cmp(&b.weight));
+    most.map_or(Limiter::Cap, |u| Limiter::Resource(u.resource))
+}

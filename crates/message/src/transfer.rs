@@ -1,0 +1,62 @@
+//! Transfers of a schedule, which wait for each other and share the machine.
+
+use std::sync::Arc;
+
+use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, MaxMinSolver, RateDemand, Use};
+
+/// What a transfer passes: what it shares, and what it gets alone.
+#[derive(Debug, Clone)]
+pub(crate) struct DataPath {
+    pub uses: Vec<Use>,
+    /// GB/s, which is bytes per ns.
+    pub cap: f64,
+    /// Start of an idle engine, as the machine states it, ns.
+    pub alpha: f64,
+    /// Its weight where rates are shared out.
+    pub share: f64,
+}
+
+impl DataPath {
+    pub(crate) fn demand(&self) -> RateDemand<'_> {
+        RateDemand { uses: &self.uses, cap: self.cap, share: self.share }
+    }
+}
+
+/// One transfer of a schedule.
+#[derive(Debug, Clone)]
+pub(crate) struct Transfer {
+    pub path: Arc<DataPath>,
+    pub bytes: f64,
+    /// From the end of what it waits for to its first byte, ns.
+    pub start: f64,
+    /// From its last byte to its end, ns: what the receiver computes.
+    pub tail: f64,
+    /// Transfers that end before it starts; all stand before it.
+    pub after: Vec<usize>,
+}
+
+impl Transfer {
+    fn demand(&self) -> FlowDemand<'_> {
+        FlowDemand {
+            start: self.start,
+            tail: self.tail,
+            after: &self.after,
+            ..FlowDemand::new(self.path.demand(), self.bytes)
+        }
+    }
+}
+
+/// When each transfer ends, in ns from the start; infinite for one that cannot move.
+pub(crate) fn ends(capacities: &[f64], transfers: &[Transfer]) -> Vec<f64> {
+    let flows: Vec<FlowDemand<'_>> = transfers.iter().map(Transfer::demand).collect();
+    let mut ends = Vec::new();
+    ConcurrentRun::default().ends(&FlowSet { capacities, flows: &flows, queues: &[] }, &mut ends);
+    ends
+}
+
+/// Rates of flows that run at once, GB/s.
+pub(crate) fn rates(capacities: &[f64], flows: &[RateDemand<'_>]) -> Vec<f64> {
+    let mut rates = Vec::new();
+    MaxMinSolver::default().rates(capacities, flows, &mut rates);
+    rates
+}
