@@ -5,6 +5,7 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use pathline_calibrate::{CalibrateError, Data, Kind, Run, Twin, by_kind, calibrate, judge};
 use pathline_flow::MachineDesc;
@@ -31,13 +32,13 @@ fn part(range: impl Fn(usize) -> bool) -> Run {
     Run { name: "h200-x4-contention".into(), journal }
 }
 
-fn twin() -> Twin {
-    calibrate(&[part(|i| i < CHOSEN)], &mut |_| {}).unwrap()
-}
+/// One fit for all tests.
+static TWIN: LazyLock<Twin> =
+    LazyLock::new(|| calibrate(&[part(|i| i < CHOSEN)], &mut |_| {}).unwrap());
 
 #[test]
 fn random_sets_of_four_h200s_are_predicted() {
-    let twin = twin();
+    let twin = &*TWIN;
     // Each GPU's engine queues what it sends to the other three.
     assert_eq!(twin.fitted.queues.len(), 4, "{twin}");
     assert!(twin.fitted.queues.iter().all(|q| q.paths.len() == 3 && q.against == 0));
@@ -46,14 +47,14 @@ fn random_sets_of_four_h200s_are_predicted() {
         .fitted
         .groups
         .iter()
-        .zip(&twin.fitted.plant.shared)
+        .zip(&twin.fitted.model.shared)
         .filter(|(g, _)| g.name.ends_with("traffic with GPUs into the GPU"));
     let into: Vec<f64> = into.map(|(_, s)| s.capacity).collect();
     assert!(into.len() == 4 && into.iter().all(|c| (c / 399.0 - 1.0).abs() < 0.015), "{twin}");
 
     // The paths alone come along, since every run needs some.
     let unseen = Data::of(&[part(|i| !(20..CHOSEN).contains(&i))]).unwrap();
-    let judged = judge(&twin.data, &twin.fitted.plant, &unseen);
+    let judged = judge(&twin.data, &twin.fitted.model, &unseen);
     let (errors, kinds) = by_kind(&judged);
     println!("{twin}\n{errors:?}\n{kinds:?}");
     assert!(errors.n >= 70, "{errors:?}");
@@ -67,7 +68,7 @@ fn random_sets_of_four_h200s_are_predicted() {
 
 #[test]
 fn the_file_is_read_back() {
-    let twin = twin();
+    let twin = &*TWIN;
     let text = twin.toml();
     let desc = MachineDesc::parse("machine.toml", &text).unwrap();
     let read = &desc.measured;
@@ -77,7 +78,7 @@ fn the_file_is_read_back() {
         assert!((read.known.rate.0 / path.gbs - 1.0).abs() < 1e-5);
     }
     assert_eq!(read.shared.len(), twin.fitted.groups.len());
-    for (read, shared) in read.shared.iter().zip(&twin.fitted.plant.shared) {
+    for (read, shared) in read.shared.iter().zip(&twin.fitted.model.shared) {
         assert!((read.known.rate.0 / shared.capacity - 1.0).abs() < 1e-5);
         assert_eq!(
             read.takes.iter().map(|(p, _)| *p).collect::<Vec<_>>(),

@@ -1,6 +1,8 @@
 //! What is published of messages on a node of eight MI250X dies, and what follows by hand.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::LazyLock;
+
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_message::{Exchange, Layer, Library, Told};
 use pathline_schema::{Bytes, Case, Collective};
@@ -8,8 +10,12 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-fn mi250x() -> Layer {
-    Layer::new(&MachineDesc::preset("mi250x").unwrap()).unwrap()
+/// One for all tests: it keeps the rings that it has found.
+static MI250X: LazyLock<Layer> =
+    LazyLock::new(|| Layer::new(&MachineDesc::preset("mi250x").unwrap()).unwrap());
+
+fn mi250x() -> &'static Layer {
+    &MI250X
 }
 
 fn told(layer: &Layer, text: &str) -> Told {
@@ -47,7 +53,7 @@ fn bandwidth_from_one_die_to_each() {
     let engine_slides = [49.0, 36.0, 36.0, 36.0, 36.0, 49.0, 49.0];
     for to in 1..=7usize {
         let at = |by: &str| {
-            told(&layer, &format!("send over gpu0>gpu{to} by {by} x 16MiB window 64")).algbw.gbs()
+            told(layer, &format!("send over gpu0>gpu{to} by {by} x 16MiB window 64")).algbw.gbs()
         };
         near("blit, UCX", at("ucx[blit]"), blog[to - 1], 0.05);
         near("blit, Cray", at("cray-mpich[blit]"), slides[to - 1], 0.05);
@@ -68,7 +74,7 @@ fn messages_write_where_copies_read() {
         let case: Case = case.parse().unwrap();
         let read = network.predict(&case).unwrap()[0].rate.gbs();
         let text = format!("send over gpu0>gpu{to} by cray-mpich[blit] x 1GiB");
-        let deficit = 1.0 - told(&layer, &text).algbw.gbs() / read;
+        let deficit = 1.0 - told(layer, &text).algbw.gbs() / read;
         assert!((0.095..=0.15).contains(&deficit), "to {to}: {deficit}");
     }
 }
@@ -87,19 +93,19 @@ fn small_sums_and_other_nodes() {
     ];
     for (bytes, one_node, two_nodes) in published {
         let text = format!("all_reduce over gpu0-gpu7 by cray-mpich x {bytes}B");
-        near(&text, told(&layer, &text).mean.0 / 1e3, one_node, 0.03);
+        near(&text, told(layer, &text).mean.0 / 1e3, one_node, 0.03);
         let text = format!("all_reduce over gpu0-gpu3,n1.gpu0-gpu3 by cray-mpich x {bytes}B");
-        near(&text, told(&layer, &text).mean.0 / 1e3, two_nodes, 0.05);
+        near(&text, told(layer, &text).mean.0 / 1e3, two_nodes, 0.05);
     }
     let one = "send over gpu0>n1.gpu0 by cray-mpich x 4MiB";
-    near("one adapter", told(&layer, one).algbw.gbs(), 23.82, 0.02);
+    near("one adapter", told(layer, one).algbw.gbs(), 23.82, 0.02);
     let four = "send over gpu1>n1.gpu1,gpu3>n1.gpu3,gpu5>n1.gpu5,gpu7>n1.gpu7 by cray-mpich x 4MiB";
-    near("four adapters", told(&layer, four).algbw.gbs(), 95.0, 0.02);
+    near("four adapters", told(layer, four).algbw.gbs(), 95.0, 0.02);
     // Two dies of a package share its adapter.
     let shared = "send over gpu0>n1.gpu0,gpu1>n1.gpu1 by cray-mpich x 4MiB";
-    near("one adapter, two pairs", told(&layer, shared).algbw.gbs(), 23.82, 0.02);
+    near("one adapter, two pairs", told(layer, shared).algbw.gbs(), 23.82, 0.02);
     let rings = "all_reduce over gpu0-gpu7,n1.gpu0-gpu7 by rccl x 128MiB";
-    near("16 dies", told(&layer, rings).busbw.gbs(), 85.0, 0.08);
+    near("16 dies", told(layer, rings).busbw.gbs(), 85.0, 0.08);
 }
 
 /// KTH Fig 11, 12 at 1 MiB: RCCL is below MPI for all but broadcast, here from three partners on,
@@ -111,10 +117,10 @@ fn rccl_is_below_mpi_but_for_broadcast() {
     let layer = mi250x();
     for n in 3..=8 {
         for op in summing_and_sharing() {
-            let rccl = collective(&layer, op, n, Library::Rccl, MIB).time.0;
+            let rccl = collective(layer, op, n, Library::Rccl, MIB).time.0;
             let osu = op.of_osu_size(Bytes(MIB), n as usize).0;
             for (by, bytes) in [(CRAY, MIB), (CRAY_BLIT, MIB), (CRAY, osu), (CRAY_BLIT, osu)] {
-                let mpi = collective(&layer, op, n, by, bytes).mean.0;
+                let mpi = collective(layer, op, n, by, bytes).mean.0;
                 let what = format!("{op:?} {n} by {by}: RCCL {rccl}, MPI {mpi}");
                 match op {
                     Collective::Broadcast if n == 6 && by == CRAY => {
@@ -136,7 +142,7 @@ fn the_eighth_die_makes_rccl_faster() {
     for (op, at_least) in
         [(Collective::Reduce, 0.15), (Collective::Broadcast, 0.15), (Collective::AllReduce, 0.03)]
     {
-        let [seven, eight] = [7, 8].map(|n| collective(&layer, op, n, Library::Rccl, MIB));
+        let [seven, eight] = [7, 8].map(|n| collective(layer, op, n, Library::Rccl, MIB));
         let gain = 1.0 - eight.time.0 / seven.time.0;
         assert!(gain > at_least, "{op:?}: {} {}", seven.time, eight.time);
         assert_eq!((seven.rings.len(), eight.rings.len()), (2, 4));
@@ -151,11 +157,11 @@ fn bounds_of_the_paper() {
     for (op, us) in
         [(Collective::Reduce, 8.7), (Collective::AllReduce, 17.4), (Collective::AllGather, 17.4)]
     {
-        let told = collective(&layer, op, 2, Library::Rccl, MIB);
+        let told = collective(layer, op, 2, Library::Rccl, MIB);
         assert!((told.bounds.latency.0 / 1e3 - us).abs() < 0.05, "{:?}", told.bounds);
     }
     for op in [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll] {
-        let us = collective(&layer, op, 2, Library::Rccl, MIB).time.0 / 1e3;
+        let us = collective(layer, op, 2, Library::Rccl, MIB).time.0 / 1e3;
         assert!((17.4..18.3).contains(&us), "{op:?}: {us}");
     }
 }
@@ -164,7 +170,7 @@ fn bounds_of_the_paper() {
 /// GB/s a die. RCCL's direct exchange stays below.
 #[test]
 fn all_to_all_is_bound_by_the_routes() {
-    let told = collective(&mi250x(), Collective::AllToAll, 8, Library::Rccl, 1 << 30);
+    let told = collective(mi250x(), Collective::AllToAll, 8, Library::Rccl, 1 << 30);
     let sent = 7.0 / 8.0 * (1u64 << 30) as f64;
     assert!((sent / told.bounds.flow.0 - 7.0 * 50.0 / 3.0).abs() < 1e-6, "{:?}", told.bounds);
     assert!(told.busbw.gbs() < 116.7 && told.busbw.gbs() > 50.0, "{}", told.busbw);
@@ -175,12 +181,12 @@ fn all_to_all_is_bound_by_the_routes() {
 #[test]
 fn pairs_share_links() {
     let layer = mi250x();
-    let one = told(&layer, "send over gpu0>gpu1 by cray-mpich[blit] x 1GiB").algbw.gbs();
+    let one = told(layer, "send over gpu0>gpu1 by cray-mpich[blit] x 1GiB").algbw.gbs();
     let four = "send over gpu0>gpu1,gpu2>gpu3,gpu4>gpu5,gpu6>gpu7 by cray-mpich[blit] x 1GiB";
-    let four = told(&layer, four).algbw.gbs();
+    let four = told(layer, four).algbw.gbs();
     assert!((four / (4.0 * one) - 1.0).abs() < 1e-9, "{four} {one}");
-    let alone = told(&layer, "send over gpu0>gpu2 by cray-mpich[blit] x 1GiB").algbw.gbs();
-    let both = told(&layer, "send over gpu0>gpu2,gpu1>gpu2 by cray-mpich[blit] x 1GiB");
+    let alone = told(layer, "send over gpu0>gpu2 by cray-mpich[blit] x 1GiB").algbw.gbs();
+    let both = told(layer, "send over gpu0>gpu2,gpu1>gpu2 by cray-mpich[blit] x 1GiB");
     assert!(both.algbw.gbs() < 1.05 * alone, "{} {alone}", both.algbw);
 }
 
@@ -197,12 +203,12 @@ fn two_ranks_by_hand() {
         let case: Case = format!("gpu0.vram > gpu1.vram by {mover} x 1MiB").parse().unwrap();
         let rate = network.predict(&case).unwrap()[0].rate;
         let by_hand = start_us * 1e3 + rate.time(Bytes(MIB)).0;
-        let told = collective(&layer, Collective::Broadcast, 2, by, MIB);
+        let told = collective(layer, Collective::Broadcast, 2, by, MIB);
         assert!((told.time.0 - by_hand).abs() < 1.0, "{by}: {} {by_hand}", told.time);
         assert_eq!(told.mean, told.time, "both are done when the bytes are there");
     }
     // 4 B between two ranks: one host message and 4 B at 2.65 GB/s each way at once.
-    let small = collective(&layer, Collective::AllReduce, 2, CRAY, 4).time.0;
+    let small = collective(layer, Collective::AllReduce, 2, CRAY, 4).time.0;
     assert!((small - (415.0 + 4.0 / 2.65)).abs() < 2.0, "{small}");
 }
 
@@ -283,7 +289,7 @@ fn what_cannot_be_told_says_why() {
         ("barrier over gpu0-gpu1 by rccl x 1B", "have no barrier"),
         ("all_reduce over gpu0-gpu1,n1.gpu0 by rccl x 1B", "the same GPUs of each node"),
     ] {
-        let error = err(&layer, text);
+        let error = err(layer, text);
         assert!(error.contains(says), "{text}: {error}");
     }
     let error = err(&bare, "all_reduce over gpu0-gpu1 by ucx x 1B");
@@ -305,7 +311,7 @@ fn more_bytes_take_more_time() {
         for op in summing_and_sharing() {
             for n in [2, 5, 8] {
                 let told: Vec<Told> =
-                    (0..31).map(|k| collective(&layer, op, n, by, 1 << k)).collect();
+                    (0..31).map(|k| collective(layer, op, n, by, 1 << k)).collect();
                 for pair in told.windows(2) {
                     let (a, b) = (&pair[0], &pair[1]);
                     let same = a.algorithm == b.algorithm;
@@ -321,7 +327,7 @@ fn more_bytes_take_more_time() {
 fn a_barrier_takes_a_message_for_each_doubling() {
     let layer = mi250x();
     for (gpus, rounds) in [("gpu0-gpu1", 1.0), ("gpu0-gpu2", 2.0), ("gpu0-gpu7", 3.0)] {
-        let told = told(&layer, &format!("barrier over {gpus} by cray-mpich x 1B"));
+        let told = told(layer, &format!("barrier over {gpus} by cray-mpich x 1B"));
         near(gpus, told.time.0, rounds * 415.0, 0.01);
         assert_eq!(
             told.each.len(),
@@ -340,12 +346,12 @@ fn a_barrier_takes_a_message_for_each_doubling() {
 #[test]
 fn a_pair_by_kernels_is_a_launch_and_a_step() {
     let layer = mi250x();
-    let small = told(&layer, "ping over gpu0>gpu1 by rccl x 8B");
+    let small = told(layer, "ping over gpu0>gpu1 by rccl x 8B");
     near("8 B", small.time.0, 10_400.0 + 800.0, 0.01);
-    let large = told(&layer, "send over gpu0>gpu1 by rccl x 1GiB window 1");
-    let blit = told(&layer, "send over gpu0>gpu1 by cray-mpich[blit] x 1GiB");
+    let large = told(layer, "send over gpu0>gpu1 by rccl x 1GiB window 1");
+    let blit = told(layer, "send over gpu0>gpu1 by cray-mpich[blit] x 1GiB");
     near("1 GiB", large.algbw.gbs(), blit.algbw.gbs(), 0.05);
-    let both = told(&layer, "send over gpu0>gpu1,gpu2>gpu3 by rccl x 1GiB window 1");
+    let both = told(layer, "send over gpu0>gpu1,gpu2>gpu3 by rccl x 1GiB window 1");
     near("two pairs", both.algbw.gbs(), 2.0 * large.algbw.gbs(), 0.01);
     assert_eq!(both.each.len(), 2);
 }
@@ -358,7 +364,7 @@ fn partners_two_to_eight() {
     for op in summing_and_sharing() {
         for by in [Library::Rccl, CRAY, CRAY_BLIT] {
             let us = (2..=8).map(|n| {
-                let told = collective(&layer, op, n, by, MIB);
+                let told = collective(layer, op, n, by, MIB);
                 format!("{:5.0}", told.mean.0 / 1e3)
             });
             let us: Vec<String> = us.collect();
@@ -379,7 +385,7 @@ fn an_exchange_explains_itself() {
         "send over gpu0>gpu6 by ucx[blit] x 16MiB window 64",
         "ping over gpu0>gpu1 by cray-mpich x 8B",
     ] {
-        let told = told(&layer, exchange);
+        let told = told(layer, exchange);
         text += &format!("{exchange}\n  {}: {}\n", told.algorithm, told.time);
         told.steps.iter().for_each(|step| text += &format!("  {step}\n"));
         for ring in &told.rings {
@@ -427,7 +433,7 @@ proptest! {
             order.chunks(2).take(pairs).map(|p| format!("gpu{}>gpu{}", p[0], p[1])).collect();
         let by = Library::Ucx { sdma };
         let text = format!("send over {} by {by} x {bytes}B window 64", pairs.join(","));
-        let told = told(&mi250x(), &text);
+        let told = told(mi250x(), &text);
         prop_assert!(told.time.0 >= told.bounds.flow.0 * (1.0 - 1e-9), "{}: {:?}", text, told);
     }
 }
