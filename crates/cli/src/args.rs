@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use pathline_bench::Draw;
@@ -10,7 +11,7 @@ use pathline_vendor::storage::Asked as Store;
 use pathline_vendor::{Asked, COMPILE_COMMAND, Compile};
 use serde::{Deserialize, Serialize};
 
-use crate::probe::Probe;
+use crate::probe::{Probe, ProbeLimits};
 use crate::worker::Inject;
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
@@ -268,6 +269,29 @@ impl LibraryArgs {
     }
 }
 
+/// How long libraries may take.
+#[derive(Debug, Clone, Default, Parser)]
+pub(crate) struct TimeoutArgs {
+    /// Give up on a vendor's library if one of its calls takes longer than this many seconds; 10 by
+    /// default, and 5 more for each GPU on the bus.
+    #[arg(long, value_name = "SECONDS", value_parser = positive, env = "PATHLINE_LIBRARY_TIMEOUT")]
+    pub(crate) library_timeout: Option<f64>,
+}
+
+impl TimeoutArgs {
+    /// What the environment says.
+    pub(crate) fn from_env() -> Self {
+        Self::try_parse_from(["pathline"]).unwrap_or_default()
+    }
+
+    /// A driver that wakes eight GPUs takes half a minute.
+    pub(crate) fn limits(&self, gpus: usize) -> ProbeLimits {
+        let call = self.library_timeout.unwrap_or(10.0 + 5.0 * gpus as f64);
+        let call = Duration::try_from_secs_f64(call).unwrap_or(Duration::MAX);
+        ProbeLimits { call, total: call.saturating_mul(3) }
+    }
+}
+
 /// How to measure.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct RunArgs {
@@ -365,6 +389,8 @@ pub(crate) struct TopoArgs {
     /// When to use colour.
     #[arg(long, value_enum, default_value_t = Colour::Auto)]
     pub(crate) color: Colour,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgs,
 }
 
 /// What to list.
@@ -377,6 +403,8 @@ pub(crate) struct PlanArgs {
     /// Print JSON: a line a case.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgs,
 }
 
 /// Which run to show, and how.
@@ -433,6 +461,8 @@ pub(crate) struct DoctorArgs {
     /// Also run the checks that every machine must pass, on the host and its GPUs; seconds.
     #[arg(long)]
     pub(crate) conformance: bool,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgs,
 }
 
 /// Which runs to fit to, and where the twin goes.

@@ -10,6 +10,7 @@ mod probe;
 mod progress;
 mod ranks;
 mod say;
+mod survey;
 mod worker;
 mod world;
 

@@ -5,13 +5,11 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use pathline_bench::{Draw, Scope, Tuned};
 use pathline_flow::{MachineDesc, Network, Switches};
 use pathline_hal::Machine;
-use pathline_schema::{Bytes, StoreFacts, Topology};
+use pathline_schema::{Bytes, Topology};
 use pathline_sim::{Fault, Options};
-use pathline_topo::Snapshot;
-use pathline_vendor::{Management, Opened, Runtime, management};
+use pathline_vendor::{Opened, Runtime, management};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -53,11 +51,13 @@ pub(crate) struct Open {
 }
 
 impl World {
-    /// This host, or the machine of that name or file.
+    /// This host, or the machine of that name or file. Libraries of vendors are opened in this process:
+    /// for one that may be lost over them.
     pub(crate) fn new(machine: Option<&str>, libraries: &LibraryArgs) -> Result<Self> {
         match machine {
             None => {
-                let topology = pathline_topo::from_snapshot("live", &snapshot(&management()));
+                let snapshot = pathline_topo::live(management().files());
+                let topology = pathline_topo::from_snapshot("live", &snapshot);
                 let runtime = pathline_vendor::runtime(&topology, &libraries.asked());
                 Ok(Self::Real(topology, Box::new(runtime), StoreArgs::default()))
             }
@@ -77,61 +77,11 @@ impl World {
         }
     }
 
-    /// The places for files, as far as they can be known before they are opened.
-    pub(crate) fn stores(&self) -> Vec<StoreFacts> {
-        match self {
-            Self::Real(_, _, stores) => {
-                stores.asked().iter().map(pathline_vendor::storage::facts).collect()
-            }
-            Self::Simulated(desc, _) => {
-                let model = simulate(&desc.0, &BTreeMap::new(), Spread::default(), Vec::new());
-                model.ok().and_then(|m| m.storage).map_or_else(Vec::new, |s| s.stores())
-            }
-        }
-    }
-
     /// What the node is made of.
     pub(crate) fn topology(&self) -> &Topology {
         match self {
             Self::Real(topology, ..) | Self::Simulated(_, topology) => topology,
         }
-    }
-
-    /// Memory that buffers may take: as asked, else half of what is free.
-    pub(crate) fn memory(&self, asked: Option<Bytes>) -> Bytes {
-        asked.unwrap_or_else(|| half_of_free(self.topology()))
-    }
-
-    /// Why nothing on GPUs can be measured; none if nothing is known against it.
-    pub(crate) fn without_gpus(&self) -> Option<&str> {
-        match self {
-            Self::Real(_, runtime, _) => runtime.without.as_deref(),
-            Self::Simulated(..) => None,
-        }
-    }
-
-    /// What is to be known of how GPUs are chosen and numbered here.
-    pub(crate) fn notes(&self) -> Vec<String> {
-        match self {
-            Self::Real(_, runtime, _) => {
-                runtime.note.clone().into_iter().chain(runtime.numbering()).collect()
-            }
-            Self::Simulated(..) => Vec::new(),
-        }
-    }
-
-    /// What a plan needs to know.
-    pub(crate) fn scope<'a>(
-        &'a self,
-        memory: Bytes,
-        env: &'a BTreeMap<String, String>,
-        tuned: &'a Tuned,
-        draw: Draw,
-    ) -> Scope<'a> {
-        let simulated = matches!(self, Self::Simulated(..));
-        let without_runtime = self.without_gpus();
-        let (topology, ranks, stores) = (self.topology(), &[], &[]);
-        Scope { topology, simulated, without_runtime, memory, env, tuned, draw, ranks, stores }
     }
 
     /// Opens the machine. The GPU runtime completes what discovery knew of the node, so the plan
@@ -179,11 +129,6 @@ pub(crate) fn without_gpus(stores: &StoreArgs) -> Machine {
     let snapshot = pathline_topo::live(Vec::new());
     let topology = pathline_topo::from_snapshot("live", &snapshot);
     pathline_vendor::live_with(topology, &stores.asked())
-}
-
-/// What this host says of itself, in plain files. No GPU is touched.
-pub(crate) fn snapshot(management: &Management) -> Snapshot {
-    pathline_topo::live(management.files())
 }
 
 /// By this a run knows the description of its machine again: what `sha256sum` prints.

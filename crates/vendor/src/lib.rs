@@ -32,8 +32,9 @@ pub use ccl::{CclAsked, open_ccl};
 pub use cpus::keep_to_share;
 pub use credentials::{PeerCredentials, peer_credentials};
 pub use gpu::{
-    Asked, COMPILE_COMMAND, Compile, Family, Runtime, cache_base, collectives_library,
-    other_runtime, runtime, serve_compilations, writable,
+    Asked, COMPILE_COMMAND, Compile, Family, Runtime, cache_base, chosen_family,
+    collectives_libraries, compilers, kernel_cache, other_runtime, runtime, serve_compilations,
+    writable,
 };
 pub use live::{Opened, live, live_with, open, open_with};
 pub use monitor::{Management, management};

@@ -1,124 +1,229 @@
-//! `pathline doctor`.
+//! `pathline doctor`. No library of a vendor is opened in this process: each is asked in a child that may
+//! crash, hang or end.
 
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Result;
-use pathline_hal::{Machine, conformance};
-use pathline_vendor::storage::{direct_library, without_rings};
+use pathline_dylib::{LibraryReport, TriedPlace};
+use pathline_schema::Topology;
+use pathline_vendor::storage::without_rings;
 use pathline_vendor::{
-    LibraryReport, Opened, Runtime, cache_base, collectives_library, management, mpi_library,
-    other_runtime, rdma_library, runtime, ucx_library, writable,
+    Family, cache_base, chosen_family, collectives_libraries, kernel_cache, writable,
 };
 
 use super::Exit;
-use crate::args::DoctorArgs;
-use crate::ranks;
+use crate::args::{DoctorArgs, LibraryArgs};
+use crate::probe::{
+    DirectAnswer, MachineAnswer, Probe, ProbeError, ProbeLimits, RuntimeAnswer, ask, ask_and_show,
+};
 use crate::say::outln;
-use crate::world::snapshot;
+use crate::survey::HostSurvey;
+
+/// Checks of a machine take seconds, and minutes where a kernel compiles for each.
+const CONFORMANCE: ProbeLimits =
+    ProbeLimits { call: Duration::from_secs(600), total: Duration::from_secs(7200) };
+
+/// Launches that try device memory have their own timeouts, one after another.
+const LAUNCHES: ProbeLimits =
+    ProbeLimits { call: Duration::from_secs(300), total: Duration::from_secs(300) };
 
 /// Fine if every GPU that was discovered can be measured by engines and kernels, or there is none;
-/// wrong if something is missing or a check fails.
+/// wrong if something is missing, a library ends or holds the process that asks it, or a check fails.
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
-    let management = management();
-    let topology = pathline_topo::from_snapshot("live", &snapshot(&management));
-    let runtime = runtime(&topology, &args.libraries.asked());
+    let survey = HostSurvey::new(&args.timeout);
+    let (topology, limits) = (&survey.topology, survey.limits);
+    let (family, choice) = chosen_family(topology, &args.libraries.asked());
+    let found = Findings::collect(&survey, family, &args.libraries);
     let gpus = topology.gpus.len();
-    let libraries = runtime.libraries();
     // Of hardware that is not here, one line is enough.
     let brief = gpus == 0 && !args.libraries.any();
-    libraries.iter().for_each(|found| library(found, brief));
-    // Nothing is unmeasured without it: it is shown and does not decide.
-    library(&management.nvml, topology.gpus.iter().all(|g| g.vendor != "nvidia"));
-    if management.nvml.path.is_some() {
-        outln!("    it reads {} GPUs", management.gpus());
+    found.print(topology, brief);
+    match without_rings() {
+        Some(why) => outln!("io_uring: {why}"),
+        None => outln!("io_uring: the kernel has it"),
     }
-    management.warnings().iter().for_each(|warning| outln!("    warning: {warning}"));
-    others(&runtime);
-    between();
-    files(&runtime, brief);
-    folders(&runtime);
-    runtime.note.iter().chain(&runtime.numbering()).for_each(|note| outln!("note: {note}"));
-    let Opened { machine, without } = pathline_vendor::open(topology, runtime);
-    let listed = devices(&machine);
-    states(&machine);
-    let asked = args.libraries.device_memory.unwrap_or_default();
-    if let Some(line) = ranks::device_memory(asked, listed) {
-        outln!("{line}");
+    library(&found.direct.report, brief);
+    found.direct.notes.iter().for_each(|note| outln!("    {note}"));
+    folders();
+    choice.iter().chain(&family.numbering_note()).for_each(|note| outln!("note: {note}"));
+    let (machine, lost) = machine(args, &found, limits);
+    if machine.listed > 0 {
+        device_memory(args);
     }
-    if let Some(why) = &without {
+    if let Some(why) = &machine.without {
         outln!("GPUs: {gpus} on the bus, none can be measured: {why}");
     }
-    let failed = args.conformance && !conforms(&machine);
-    let wanted = listed > 0 || machine.topology.gpus.iter().any(|g| !g.vendor.is_empty());
-    let missing = wanted && (without.is_some() || libraries.iter().any(|l| l.path.is_none()));
-    let unmeasured = gpus > 0 && listed == 0;
-    Ok(if failed || missing || unmeasured { Exit::Wrong } else { Exit::Fine })
+    let wanted = machine.listed > 0 || topology.gpus.iter().any(|g| !g.vendor.is_empty());
+    let missing = wanted && (machine.without.is_some() || found.lacks_needed());
+    let unmeasured = gpus > 0 && machine.listed == 0;
+    let wrong = machine.failed || missing || unmeasured || lost || found.lost > 0;
+    Ok(if wrong { Exit::Wrong } else { Exit::Fine })
+}
+
+/// What was found of each library, in the order in which they are shown.
+struct Findings {
+    runtime: RuntimeAnswer,
+    compilers: Vec<LibraryReport>,
+    management: LibraryReport,
+    /// GPUs that NVML opens, and its warnings; none without NVML.
+    managed: Option<(usize, Vec<String>)>,
+    other: LibraryReport,
+    collectives: [LibraryReport; 2],
+    between: [LibraryReport; 3],
+    direct: DirectAnswer,
+    /// Libraries that ended or held the process that asked them.
+    lost: usize,
+    /// Whether the GPU runtime is one of them.
+    runtime_lost: bool,
+}
+
+impl Findings {
+    /// Asks all at once: those that hang take no longer together than one alone.
+    fn collect(survey: &HostSurvey, family: Family, libraries: &LibraryArgs) -> Self {
+        let limits = survey.limits;
+        let one = |probe| ask::<LibraryReport>(probe, libraries, limits);
+        thread::scope(|scope| {
+            let [mpi, ucx, rdma, other] =
+                [Probe::Mpi, Probe::Ucx, Probe::Rdma, Probe::OtherRuntime]
+                    .map(|probe| scope.spawn(move || one(probe)));
+            let direct = scope.spawn(move || ask::<DirectAnswer>(Probe::Direct, libraries, limits));
+            let runtime = ask::<RuntimeAnswer>(Probe::Runtime, libraries, limits);
+            let compiler = if runtime.is_ok() { Probe::Compiler } else { Probe::AnyCompiler };
+            let compilers = ask::<Vec<LibraryReport>>(compiler, libraries, limits);
+            let (mut lost, runtime_lost) = (0, runtime.is_err());
+            let mut known = |answer: Result<LibraryReport, ProbeError>, what| {
+                answer.unwrap_or_else(|error| {
+                    lost += 1;
+                    error.report(what)
+                })
+            };
+            let runtime = match runtime {
+                Ok(answer) => answer,
+                Err(error) => {
+                    let without = Some(error.to_string());
+                    RuntimeAnswer { driver: known(Err(error), "GPU runtime"), without }
+                }
+            };
+            let compilers =
+                compilers.unwrap_or_else(|error| vec![known(Err(error), "run-time compiler")]);
+            let joined = |thread: thread::ScopedJoinHandle<'_, _>| match thread.join() {
+                Ok(answer) => answer,
+                Err(_) => Err(ProbeError::NotStarted("its thread was lost".to_owned())),
+            };
+            let direct = match direct.join() {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(error)) => {
+                    let what = if family == Family::Cuda { "cuFile" } else { "hipFile" };
+                    DirectAnswer { report: known(Err(error), what), notes: Vec::new() }
+                }
+                Err(_) => DirectAnswer { report: LibraryReport::default(), notes: Vec::new() },
+            };
+            let (management, managed) = match &survey.management {
+                Ok(answer) => {
+                    let managed = (answer.gpus, answer.warnings.clone());
+                    (answer.report.clone(), answer.report.path.is_some().then_some(managed))
+                }
+                Err(error) => (known(Err(error.clone()), "GPU management (NVML)"), None),
+            };
+            let other = known(joined(other), "the other GPU runtime");
+            let between = [
+                known(joined(mpi), "MPI"),
+                known(joined(ucx), "UCX"),
+                known(joined(rdma), "libibverbs"),
+            ];
+            let collectives = collectives_libraries(runtime.driver.path.as_deref());
+            Self {
+                runtime,
+                compilers,
+                management,
+                managed,
+                other,
+                collectives,
+                between,
+                direct,
+                lost,
+                runtime_lost,
+            }
+        })
+    }
+
+    /// Whether something is missing that GPUs need to be measured by engines and kernels.
+    fn lacks_needed(&self) -> bool {
+        let mut needed = std::iter::once(&self.runtime.driver).chain(&self.compilers);
+        needed.any(|library| library.path.is_none())
+    }
+
+    fn print(&self, topology: &Topology, brief: bool) {
+        library(&self.runtime.driver, brief);
+        self.compilers.iter().for_each(|found| library(found, brief));
+        // Nothing is unmeasured without it: it is shown and does not decide.
+        library(&self.management, topology.gpus.iter().all(|g| g.vendor != "nvidia"));
+        if let Some((gpus, warnings)) = &self.managed {
+            outln!("    it reads {gpus} GPUs");
+            warnings.iter().for_each(|warning| outln!("    warning: {warning}"));
+        }
+        // This machine's GPUs do not need it.
+        library(&self.other, true);
+        // Runs of one process need none of these.
+        self.collectives.iter().chain(&self.between).for_each(|found| library(found, true));
+    }
+}
+
+/// Opens this host with its GPUs in a child that prints what it finds, unless the runtime is known to be
+/// lost. What came of it, and whether the child was lost.
+fn machine(args: &DoctorArgs, found: &Findings, limits: ProbeLimits) -> (MachineAnswer, bool) {
+    let without = |why: String| MachineAnswer { without: Some(why), ..MachineAnswer::default() };
+    if let Some(why) = found.runtime.without.as_ref().filter(|_| found.runtime_lost) {
+        return (without(why.clone()), true);
+    }
+    let (probe, limits) = match args.conformance {
+        true => (Probe::Conformance, CONFORMANCE),
+        false => (Probe::Machine, limits),
+    };
+    match ask_and_show(probe, &args.libraries, limits, &mut |line| outln!("{line}")) {
+        Ok(answer) => (answer, false),
+        Err(error) => (without(error.to_string()), true),
+    }
+}
+
+/// Says whether the MPI here takes memory of this machine's GPUs, and how that is known.
+fn device_memory(args: &DoctorArgs) {
+    match ask::<Option<String>>(Probe::DeviceMemory, &args.libraries, LAUNCHES) {
+        Ok(line) => line.iter().for_each(|line| outln!("{line}")),
+        Err(error) => outln!("MPI: whether it takes device memory is unknown: {error}"),
+    }
 }
 
 fn library(found: &LibraryReport, brief: bool) {
+    let absent = |tried: &TriedPlace| tried.why.contains("No such file");
     match &found.path {
         Some(path) if found.version.is_empty() => outln!("{}: {}", found.what, path.display()),
         Some(path) => outln!("{}: {} ({})", found.what, found.version, path.display()),
-        None => outln!("{}: not found", found.what),
+        None if found.tried.iter().all(absent) => outln!("{}: not found", found.what),
+        None => outln!("{}: unusable", found.what),
     }
     if found.path.is_none() && !brief {
         outln!("    so:  {}", found.costs);
         outln!("    try: {}", found.way_out);
     }
-    let (files, names): (Vec<_>, Vec<_>) =
-        found.tried.iter().partition(|tried| tried.place.is_absolute());
+    // Names that the linker does not know are of no interest once another is found.
+    let (names, files): (Vec<_>, Vec<_>) =
+        found.tried.iter().partition(|tried| !tried.place.is_absolute() && absent(tried));
     for tried in files {
         outln!("    not {}: {}", tried.place.display(), tried.why);
     }
-    // Names that the linker does not know are of no interest once another is found.
-    let unknown = |why: &str| why.contains("No such file");
-    for tried in names.iter().filter(|tried| !unknown(&tried.why)) {
-        outln!("    not {}: {}", tried.place.display(), tried.why);
-    }
-    let names: Vec<String> = names
-        .iter()
-        .filter(|tried| unknown(&tried.why))
-        .map(|tried| tried.place.display().to_string())
-        .collect();
+    let names: Vec<String> = names.iter().map(|tried| tried.place.display().to_string()).collect();
     if found.path.is_none() && !brief && !names.is_empty() {
         outln!("    the linker does not find {}", names.join(", "));
     }
 }
 
-/// One line for each library that this machine's GPUs do not need.
-fn others(runtime: &Runtime) {
-    let other = other_runtime(runtime);
-    match &other.path {
-        Some(path) => {
-            outln!("{}: {} ({}); not used here", other.what, other.version, path.display());
-        }
-        None => outln!("{}: not found; not needed here", other.what),
-    }
-    library(&collectives_library(runtime), true);
-}
-
-/// Libraries that carry bytes between processes: a line each, since runs of one process need none.
-fn between() {
-    for found in [mpi_library(None), ucx_library(), rdma_library()] {
-        library(&found, true);
-    }
-}
-
-/// What reads and writes files: calls of the kernel, and GPU direct of the runtime's vendor.
-fn files(runtime: &Runtime, brief: bool) {
-    match without_rings() {
-        Some(why) => outln!("io_uring: {why}"),
-        None => outln!("io_uring: the kernel has it"),
-    }
-    let (found, notes) = direct_library(runtime.family);
-    library(&found, brief);
-    notes.iter().for_each(|note| outln!("    {note}"));
-}
-
 /// Where files go. No folder is made.
-fn folders(runtime: &Runtime) {
-    match &runtime.cache {
-        Some(folder) => outln!("{}", kernel_folder(folder)),
+fn folders() {
+    match kernel_cache() {
+        Some(folder) => outln!("{}", kernel_folder(&folder)),
         None => outln!("compiled kernels are not kept: neither HOME nor XDG_CACHE_HOME is set"),
     }
     match writable(&std::env::temp_dir()) {
@@ -156,61 +261,4 @@ fn kept(folder: &Path) -> String {
         Ok(files) => format!(" ({files} so far)"),
         Err(_) => String::new(),
     }
-}
-
-/// Prints what the runtime says of its GPUs; how many it lists.
-fn devices(machine: &Machine) -> usize {
-    let Ok(driver) = machine.driver() else { return 0 };
-    match driver.devices() {
-        Ok(devices) => {
-            for d in &devices {
-                outln!(
-                    "gpu{}: {} · {} · {} · {} · {} compute units{}",
-                    d.index,
-                    d.name,
-                    d.arch,
-                    d.pci,
-                    d.memory.rounded(),
-                    d.compute_units,
-                    d.numa.map(|n| format!(" · numa{n}")).unwrap_or_default(),
-                );
-            }
-            devices.len()
-        }
-        Err(error) => {
-            outln!("GPUs: {error}");
-            0
-        }
-    }
-}
-
-/// Prints what the GPUs say of themselves, and how long it takes to read that.
-fn states(machine: &Machine) {
-    let Some(monitor) = &machine.monitor else { return };
-    for gpu in &machine.topology.gpus {
-        let Some(facts) = monitor.facts(gpu.index) else { continue };
-        let begun = machine.clock.now();
-        let state = monitor.state(gpu.index).unwrap_or_default();
-        let read = machine.clock.now() - begun;
-        drop(monitor.counters(gpu.index));
-        let counted = machine.clock.now() - begun - read;
-        let words = pathline_explain::gpus::words(&machine.topology, gpu.index, &facts, &state);
-        outln!("gpu{}: {words}; read in {read}, its error counters in {counted}", gpu.index);
-    }
-    monitor.warnings().iter().for_each(|warning| outln!("warning: {warning}"));
-}
-
-/// Runs every check that applies, one line each.
-fn conforms(machine: &Machine) -> bool {
-    let mut good = true;
-    for (name, check) in conformance::checks(machine) {
-        match check(machine) {
-            Ok(()) => outln!("ok     {name}"),
-            Err(failure) => {
-                good = false;
-                outln!("FAILED {name}: {failure}");
-            }
-        }
-    }
-    good
 }

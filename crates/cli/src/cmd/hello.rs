@@ -5,21 +5,21 @@ use pathline_bench::{Draw, KNOWN, Plan};
 use pathline_flow::MachineDesc;
 
 use super::Exit;
-use crate::args::LibraryArgs;
+use crate::args::{LibraryArgs, StoreArgs, TimeoutArgs};
 use crate::env;
 use crate::say::outln;
-use crate::world::World;
+use crate::survey::Survey;
 
 pub(super) fn run() -> Result<Exit> {
     let switches = env::switches();
-    let world = World::new(None, &LibraryArgs::from_env())?;
-    let topology = world.topology();
-    let memory = world.memory(None);
-    let plan = Plan::new(&world.scope(memory, &switches, &KNOWN, Draw::default()), &[], &[])
+    let (libraries, timeout) = (LibraryArgs::from_env(), TimeoutArgs::from_env());
+    let survey = Survey::new(None, &libraries, &timeout, &StoreArgs::default())?;
+    let topology = &survey.topology;
+    let plan = Plan::new(&survey.scope(None, &switches, &KNOWN, Draw::default()), &[], &[])
         .map_err(anyhow::Error::msg)?;
     let gpus = match topology.gpus.len() {
         0 => "no GPU".to_owned(),
-        n => match world.without_gpus() {
+        n => match survey.without_gpus {
             None => format!("{n} GPUs"),
             Some(_) => format!("{n} GPUs (not measured here: see `pathline doctor`)"),
         },

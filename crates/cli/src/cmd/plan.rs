@@ -10,22 +10,21 @@ use serde_json::json;
 use super::Exit;
 use crate::args::{PlanArgs, SelectArgs};
 use crate::say::outln;
-use crate::world::World;
+use crate::survey::Survey;
 use crate::{env, kernels};
 
 /// The cases that the arguments choose on a machine.
 pub(super) fn make(
-    world: &World,
+    survey: &Survey,
     select: &SelectArgs,
     switches: &BTreeMap<String, String>,
 ) -> Result<Plan> {
-    let tuned = match world {
+    let tuned = match survey.simulated {
         _ if select.standard_kernels => Tuned::plain(),
-        World::Real(..) => kernels::remembered(),
-        World::Simulated(..) => Tuned::known(),
+        false => kernels::remembered(),
+        true => Tuned::known(),
     };
-    let scope = world.scope(world.memory(select.memory), switches, &tuned, select.draw());
-    make_in(&Scope { stores: &world.stores(), ..scope }, select)
+    make_in(&survey.scope(select.memory, switches, &tuned, select.draw()), select)
 }
 
 /// The same in a scope.
@@ -35,9 +34,9 @@ pub(super) fn make_in(scope: &Scope<'_>, select: &SelectArgs) -> Result<Plan> {
 
 pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
     args.select.check_stores()?;
-    let world = World::new(args.select.machine.as_deref(), &args.libraries)?
-        .with_stores(&args.select.stores);
-    let plan = make(&world, &args.select, &env::switches())?;
+    let (machine, stores) = (args.select.machine.as_deref(), &args.select.stores);
+    let survey = Survey::new(machine, &args.libraries, &args.timeout, stores)?;
+    let plan = make(&survey, &args.select, &env::switches())?;
     if args.json {
         for entry in &plan.entries {
             let Entry { case, suites, skip, .. } = entry;
@@ -55,11 +54,11 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
     for (suite, cases) in plan.suites() {
         outln!("{:<10} {cases:>5} cases  {}", suite.name, suite.about);
     }
-    let probes = time_of_probes(&plan, world.topology());
+    let probes = time_of_probes(&plan, &survey.topology);
     if probes > Ns::ZERO {
         outln!("{:<10} about {:.0} s of the probes on hardware", "", probes.as_secs());
     }
-    world.notes().iter().for_each(|note| outln!("note: {note}"));
+    survey.notes.iter().for_each(|note| outln!("note: {note}"));
     let (all, runnable) = (plan.entries.len(), plan.runnable());
     outln!("{:<10} {all:>5} cases, {runnable} to measure, {} skipped", "in all", all - runnable);
     Ok(Exit::Fine)

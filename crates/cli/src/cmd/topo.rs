@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use pathline_schema::Topology;
-use pathline_vendor::management;
 
 use super::{Exit, colour};
 use crate::args::{LibraryArgs, TopoArgs};
 use crate::files;
 use crate::say::{self, outln};
-use crate::world::{World, snapshot};
+use crate::survey::HostSurvey;
+use crate::world::World;
 
 pub(super) fn run(args: &TopoArgs) -> Result<Exit> {
     let topology = topology(args)?;
@@ -36,7 +36,7 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
             .topology()
             .clone());
     }
-    let snapshot = snapshot(&management());
+    let HostSurvey { snapshot, topology, .. } = HostSurvey::new(&args.timeout);
     if let Some(path) = &args.save {
         if path.extension().is_some_and(|e| e == "json") {
             snapshot.save_file(path)?;
@@ -44,5 +44,5 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
             snapshot.save_dir(path)?;
         }
     }
-    Ok(pathline_topo::from_snapshot("live", &snapshot))
+    Ok(topology)
 }

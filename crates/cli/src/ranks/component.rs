@@ -7,7 +7,7 @@ use pathline_vendor::LibraryReport;
 use serde::{Deserialize, Serialize};
 
 use crate::args::LibraryArgs;
-use crate::probe::{self, Probe, ProbeError, TRANSPORT_TIMEOUT};
+use crate::probe::{self, Probe, ProbeError, ProbeLimits, TRANSPORT_TIMEOUT};
 
 /// Libraries that a rank opens in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,10 +84,11 @@ impl LeftOut {
         limit: Option<Duration>,
     ) -> Self {
         let timeout = limit.map_or(TRANSPORT_TIMEOUT, |limit| limit.min(TRANSPORT_TIMEOUT));
+        let limits = ProbeLimits::within(timeout);
         let with_mpi = launched && std::env::var_os("PATHLINE_MPI").is_none_or(|v| v != "none");
         let mut all = vec![(Probe::Ucx, Via::Ucx)];
         all.extend(with_mpi.then_some((Probe::Mpi, Via::Mpi)));
-        let ask = |probe| probe::ask::<LibraryReport>(probe, libraries, timeout);
+        let ask = |probe| probe::ask::<LibraryReport>(probe, libraries, limits);
         let answers: Vec<_> = std::thread::scope(|scope| {
             let started: Vec<_> =
                 all.iter().map(|&(probe, via)| (via, scope.spawn(move || ask(probe)))).collect();
@@ -96,9 +97,9 @@ impl LeftOut {
         let mut left_out = Self::default();
         for (via, answer) in answers {
             // Where no process can be started to try it, the rank itself finds out.
-            if let Ok(Err(ProbeError::Lost(why))) = answer {
+            if let Ok(Err(error @ ProbeError::Lost(_))) = answer {
                 let component = Component::Transport(via);
-                left_out.add(component, format!("opening {why}; {}", component.way_out()));
+                left_out.add(component, format!("opening {error}; {}", component.way_out()));
             }
         }
         left_out

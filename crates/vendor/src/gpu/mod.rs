@@ -117,6 +117,18 @@ impl Family {
             ],
         }
     }
+    /// That a plan made without opening the runtime may number GPUs in another way than a run, if
+    /// a variable says so.
+    pub fn numbering_note(self) -> Option<String> {
+        let set = |name: &&&str| std::env::var_os(name).is_some();
+        let names: Vec<&str> = self.hiding().iter().filter(set).copied().collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "{} set: a run numbers the GPUs that the runtime then lists, this numbers all that are on the bus",
+                names.join(", ")
+            )
+        })
+    }
     fn vendor(self) -> &'static str {
         match self {
             Self::Cuda => "nvidia",
@@ -176,12 +188,18 @@ fn choose(asked: &Asked, nvidia: Presence, amd: Presence) -> (Family, Option<Str
     }
 }
 
+/// The runtime that is looked for on a host with these GPUs, and what is to be known of the choice, if
+/// there was one to make.
+pub fn chosen_family(topology: &Topology, asked: &Asked) -> (Family, Option<String>) {
+    let presence = |family: Family| family.presence(topology);
+    choose(asked, presence(Family::Cuda), presence(Family::Hip))
+}
+
 /// Looks for a runtime's library and device files. No device is opened. Where `topology` has GPUs
 /// and none is of a vendor whose runtime can be bound, the reason against them is that, not a
 /// library that such a node has no use for.
 pub fn runtime(topology: &Topology, asked: &Asked) -> Runtime {
-    let presence = |family: Family| family.presence(topology);
-    let (family, note) = choose(asked, presence(Family::Cuda), presence(Family::Hip));
+    let (family, note) = chosen_family(topology, asked);
     let (bound, driver) = search::driver(family, asked.place(family));
     let stands_in = bound.as_ref().is_some_and(|bound| bound.stands_in);
     let explicit = asked.runtime(family).is_some();
@@ -217,27 +235,9 @@ impl Runtime {
         search::compiler(self.family, asked, self.driver.path.as_deref(), major)
     }
 
-    /// That a plan made without opening the runtime may number GPUs in another way than a run, if
-    /// a variable says so.
-    pub fn numbering(&self) -> Option<String> {
-        let set = |name: &&&str| std::env::var_os(name).is_some();
-        let names: Vec<&str> = self.family.hiding().iter().filter(set).copied().collect();
-        (!names.is_empty()).then(|| {
-            format!(
-                "{} set: a run numbers the GPUs that the runtime then lists, this numbers all that are on the bus",
-                names.join(", ")
-            )
-        })
-    }
-
-    /// All libraries that the chosen runtime needs: itself, its compiler and what that needs.
-    pub fn libraries(&self) -> Vec<LibraryReport> {
-        let (_, compiler) = self.compiler();
-        let helper = search::helper(self.family, &compiler);
-        let mut all = vec![self.driver.clone(), compiler];
-        // Without a compiler there is nothing for it to help.
-        all.extend(Some(helper).filter(|_| all.last().is_some_and(|c| c.path.is_some())));
-        all
+    /// Its run-time compiler and what that needs.
+    pub fn compilers(&self) -> Vec<LibraryReport> {
+        with_helper(self.family, self.compiler().1)
     }
 
     /// Starts the driver. Device memory is not touched before the first call that needs it.
@@ -264,18 +264,36 @@ impl Runtime {
     }
 }
 
-/// The library of the runtime that was not chosen, for a list of all that can be bound.
-pub fn other_runtime(runtime: &Runtime) -> LibraryReport {
-    let other = match runtime.family {
+/// A compiler, and what it needs if it is there.
+fn with_helper(family: Family, compiler: LibraryReport) -> Vec<LibraryReport> {
+    let helper = compiler.path.is_some().then(|| search::helper(family, &compiler));
+    std::iter::once(compiler).chain(helper).collect()
+}
+
+/// The run-time compiler of a runtime that cannot be opened, of any version, and what it needs.
+pub fn compilers(family: Family, asked: &Asked) -> Vec<LibraryReport> {
+    let nvrtc = asked.nvrtc.as_deref().filter(|_| family == Family::Cuda);
+    with_helper(family, search::compiler(family, nvrtc, None, 0).1)
+}
+
+/// The library of the runtime other than this one, for a list of all that can be bound.
+pub fn other_runtime(family: Family, asked: &Asked) -> LibraryReport {
+    let other = match family {
         Family::Cuda => Family::Hip,
         Family::Hip => Family::Cuda,
     };
-    search::driver(other, runtime.asked.place(other)).1
+    search::driver(other, asked.place(other)).1
 }
 
-/// The library of collectives that goes with a runtime, looked for without opening it.
-pub fn collectives_library(runtime: &Runtime) -> LibraryReport {
-    search::located(runtime.family, runtime.driver.path.as_deref())
+/// The libraries of collectives, looked for without opening them. `runtime` is the file of the GPU
+/// runtime.
+pub fn collectives_libraries(runtime: Option<&Path>) -> [LibraryReport; 2] {
+    [Family::Cuda, Family::Hip].map(|family| search::located(family, runtime))
+}
+
+/// Where compiled kernels are kept; none without a home folder.
+pub fn kernel_cache() -> Option<PathBuf> {
+    cache::folder()
 }
 
 /// Why a folder cannot be written.

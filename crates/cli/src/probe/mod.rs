@@ -1,0 +1,312 @@
+//! Asks libraries that may crash, hang or end their process, in a child process with a deadline. The
+//! child announces each call before it makes it, so that the one that did not return is named.
+
+mod child;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use pathline_dylib::{LibraryReport, TriedPlace};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::args::LibraryArgs;
+use crate::worker::{Heard, Process};
+
+pub(crate) use child::run;
+
+/// Opening a library of transports takes a tenth of a second, and seconds on a busy file system.
+pub(crate) const TRANSPORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a child can be asked; each opens the libraries that its answer needs, and no others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Probe {
+    /// The MPI library that would be taken, not initialised: a [`LibraryReport`].
+    Mpi,
+    /// The UCX library that would be taken: a [`LibraryReport`].
+    Ucx,
+    /// NVML and what it shows: a [`ManagementAnswer`].
+    Management,
+    /// The GPU runtime of this host, not initialised: a [`RuntimeAnswer`].
+    Runtime,
+    /// The GPU runtime that this host has no use for: a [`LibraryReport`].
+    OtherRuntime,
+    /// The run-time compiler of the runtime that would be taken, and what it needs: a list of
+    /// [`LibraryReport`].
+    Compiler,
+    /// The same without the runtime, which is broken: a compiler of any version.
+    AnyCompiler,
+    /// The library of GPU direct: a [`DirectAnswer`].
+    Direct,
+    /// libibverbs and its devices: a [`LibraryReport`].
+    Rdma,
+    /// Whether MPI takes device memory, tried by processes of its own: a line, if there is an MPI.
+    DeviceMemory,
+    /// This host with its GPUs, opened: lines about them, and a [`MachineAnswer`].
+    Machine,
+    /// The same, and the checks that every machine must pass.
+    Conformance,
+}
+
+/// NVML, and what discovery gets from it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ManagementAnswer {
+    /// The library.
+    pub(crate) report: LibraryReport,
+    /// Plain files of a snapshot: paths and texts.
+    pub(crate) files: Vec<(String, String)>,
+    /// How many GPUs it opens.
+    pub(crate) gpus: usize,
+    /// What the library did wrong, a line each.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A GPU runtime that was looked for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RuntimeAnswer {
+    /// Its library.
+    pub(crate) driver: LibraryReport,
+    /// Why it cannot be opened; none if nothing is known against it.
+    pub(crate) without: Option<String>,
+}
+
+/// The library of GPU direct.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DirectAnswer {
+    /// The library.
+    pub(crate) report: LibraryReport,
+    /// What is known of this machine for it, a line each.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What came of opening this host.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct MachineAnswer {
+    /// How many GPUs its runtime lists.
+    pub(crate) listed: usize,
+    /// Why nothing on GPUs can be measured.
+    pub(crate) without: Option<String>,
+    /// Whether a check failed.
+    pub(crate) failed: bool,
+}
+
+/// What a child says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ProbeMessage {
+    /// It looks for a library: the report as long as nothing is found.
+    Search(LibraryReport),
+    /// It calls a function, of this library or of the one that was named last.
+    Call(Option<PathBuf>, String),
+    /// A line for whoever reads what the command prints.
+    Line(String),
+    /// The answer, and the last message.
+    Answer(serde_json::Value),
+}
+
+/// How long a child may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProbeLimits {
+    /// For one call.
+    pub(crate) call: Duration,
+    /// In all: a library that counts two thousand million devices makes so many quick calls.
+    pub(crate) total: Duration,
+}
+
+impl ProbeLimits {
+    /// The same limit for a call and in all.
+    pub(crate) fn within(timeout: Duration) -> Self {
+        Self { call: timeout, total: timeout }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone)]
+pub(crate) enum ProbeError {
+    /// No child can be started, which says nothing of what it was to be asked.
+    NotStarted(String),
+    /// The child was lost over it: the library with the call that it did not return from.
+    Lost(Box<LibraryReport>),
+}
+
+impl ProbeError {
+    /// The report on a library that ended or held the process that asked it. `what` names one that was
+    /// not looked for.
+    pub(crate) fn report(&self, what: &'static str) -> LibraryReport {
+        match self {
+            Self::Lost(report) if !report.what.is_empty() => (**report).clone(),
+            Self::Lost(report) => LibraryReport { what: what.into(), ..(**report).clone() },
+            Self::NotStarted(why) => LibraryReport {
+                what: what.into(),
+                tried: vec![TriedPlace { place: "a process".into(), why: why.clone() }],
+                ..LibraryReport::default()
+            },
+        }
+    }
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotStarted(why) => f.write_str(why),
+            Self::Lost(report) => match report.tried.last() {
+                Some(TriedPlace { place, why }) if place.as_os_str().is_empty() => f.write_str(why),
+                Some(TriedPlace { place, why }) => write!(f, "{}: {why}", place.display()),
+                None => f.write_str("no answer"),
+            },
+        }
+    }
+}
+
+impl Probe {
+    /// Its name on the command line of the child.
+    fn name(self) -> OsString {
+        self.to_possible_value().map(|value| value.get_name().into()).unwrap_or_default()
+    }
+}
+
+/// The answer of a child that is started for it, on the libraries that `libraries` names. The child
+/// is gone when this returns.
+///
+/// # Errors
+/// How the child was lost (signal, exit code, or a call that did not return in time), with what it
+/// printed last; or that none could be started.
+pub(crate) fn ask<A: DeserializeOwned>(
+    probe: Probe,
+    libraries: &LibraryArgs,
+    limits: ProbeLimits,
+) -> Result<A, ProbeError> {
+    ask_and_show(probe, libraries, limits, &mut |_| {})
+}
+
+/// The same for a child that has lines to print: each is shown as it comes.
+pub(crate) fn ask_and_show<A: DeserializeOwned>(
+    probe: Probe,
+    libraries: &LibraryArgs,
+    limits: ProbeLimits,
+    show: &mut dyn FnMut(&str),
+) -> Result<A, ProbeError> {
+    let mut args: Vec<OsString> = vec!["probe".into(), probe.name()];
+    args.extend(libraries.flags());
+    if let Some(choice) = libraries.device_memory.and_then(|choice| choice.to_possible_value()) {
+        args.extend(["--device-memory".into(), choice.get_name().into()]);
+    }
+    let mut process = Process::start(&args, &Default::default()).map_err(|error| {
+        ProbeError::NotStarted(format!("no process can be started to try it ({error})"))
+    })?;
+    let begun = Instant::now();
+    let (mut last, mut since) = (LastCall::default(), begun);
+    let why = loop {
+        if begun.elapsed() > limits.total || since.elapsed() > limits.call {
+            let words = process.last_words();
+            process.kill();
+            break last.hang(since.elapsed() > limits.call, limits, &words);
+        }
+        match process.link.listen() {
+            Ok(Heard::Line(ProbeMessage::Answer(answer))) => {
+                // Its last destructors may hang like the rest of it.
+                process.kill();
+                match serde_json::from_value(answer) {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => break format!("it gave no usable answer ({error})"),
+                }
+            }
+            Ok(Heard::Line(ProbeMessage::Search(report))) => last = LastCall::new(report),
+            Ok(Heard::Line(ProbeMessage::Call(library, name))) => last.calls(library, name),
+            Ok(Heard::Line(ProbeMessage::Line(text))) => show(&text),
+            Ok(Heard::Nothing) => continue,
+            Ok(Heard::End) => break last.end(&process.death().text),
+            Err(error) => {
+                process.kill();
+                break format!("it gave no usable answer ({error})");
+            }
+        }
+        since = Instant::now();
+    };
+    Err(ProbeError::Lost(Box::new(last.report(why))))
+}
+
+/// What a child was at when it was last heard of.
+#[derive(Debug, Default)]
+struct LastCall {
+    search: LibraryReport,
+    library: Option<PathBuf>,
+    name: Option<String>,
+}
+
+impl LastCall {
+    fn new(search: LibraryReport) -> Self {
+        Self { search, library: None, name: None }
+    }
+
+    fn calls(&mut self, library: Option<PathBuf>, name: String) {
+        self.library = library.or(self.library.take());
+        self.name = Some(name);
+    }
+
+    /// `one_call` is false if many calls took too long together.
+    fn hang(&self, one_call: bool, limits: ProbeLimits, words: &str) -> String {
+        let (call, total) = (limits.call.as_secs_f64(), limits.total.as_secs_f64());
+        match &self.name {
+            Some(name) if one_call => format!("{name} does not return ({call:.0} s){words}"),
+            Some(name) => {
+                format!("no end of calls in {total:.0} s, the last of them {name}{words}")
+            }
+            None => format!("it held a process for {call:.0} s{words}"),
+        }
+    }
+
+    fn end(&self, how: &str) -> String {
+        match &self.name {
+            Some(name) => format!("in {name} the process {how}"),
+            None => format!("it cost a process, which {how}"),
+        }
+    }
+
+    fn report(self, why: String) -> LibraryReport {
+        let place = self.library.as_deref().unwrap_or(Path::new("")).to_owned();
+        LibraryReport { tried: vec![TriedPlace { place, why }], ..self.search }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_call_that_did_not_return_is_named() {
+        let limits = ProbeLimits { call: Duration::from_secs(10), total: Duration::from_secs(30) };
+        let lost = |last: LastCall, why: String| ProbeError::Lost(Box::new(last.report(why)));
+        let at = |library: Option<&str>, name: &str| {
+            let search = LibraryReport { what: "CUDA driver".into(), ..LibraryReport::default() };
+            let mut last = LastCall::new(search);
+            last.calls(Some("/fake/libcuda.so.1".into()), "dlopen".into());
+            last.calls(library.map(PathBuf::from), name.into());
+            last
+        };
+        let last = at(None, "cuInit");
+        let why = last.hang(true, limits, "");
+        let error = lost(last, why);
+        assert_eq!(error.to_string(), "/fake/libcuda.so.1: cuInit does not return (10 s)");
+        assert_eq!(error.report("a library").what, "CUDA driver");
+        let last = at(Some("/fake/libnvrtc.so.12"), "nvrtcVersion");
+        let why = last.end("was ended by signal 11 (SIGSEGV)");
+        let text = lost(last, why).to_string();
+        assert_eq!(
+            text,
+            "/fake/libnvrtc.so.12: in nvrtcVersion the process was ended by signal 11 (SIGSEGV)"
+        );
+        let last = at(None, "cuDeviceGet");
+        let why = last.hang(false, limits, "");
+        assert!(why.starts_with("no end of calls in 30 s"), "{why}");
+        // Before any library was opened.
+        let last = LastCall::default();
+        let why = last.end("ended with code 2");
+        let error = lost(last, why);
+        assert_eq!(error.to_string(), "it cost a process, which ended with code 2");
+        assert_eq!(error.report("MPI").what, "MPI");
+    }
+}
