@@ -79,6 +79,8 @@ pub struct Session {
     carried: BTreeMap<Case, Sampled>,
     /// Whether the journal says already what the machine is made of.
     has_topology: bool,
+    /// What is to be noted before the first case.
+    notes: Vec<Note>,
 }
 
 /// What a run is told beside its plan.
@@ -111,6 +113,7 @@ impl Session {
             done: BTreeSet::new(),
             carried: BTreeMap::new(),
             has_topology: false,
+            notes: Vec::new(),
         })
     }
 
@@ -153,7 +156,14 @@ impl Session {
             done: journal.outcomes.iter().map(|o| o.case().clone()).collect(),
             carried: journal.partial.into_iter().map(|s| (s.case.clone(), s)).collect(),
             has_topology: journal.topology != Topology::default(),
+            notes: Vec::new(),
         })
+    }
+
+    /// Notes something before the first case.
+    pub fn with_note(mut self, note: Option<Note>) -> Self {
+        self.notes.extend(note);
+        self
     }
 
     /// Where the journal lies.
@@ -234,6 +244,14 @@ impl Session {
             for note in &notes {
                 run.writer.put(Message::Note(note.clone()))?;
             }
+            for note in &self.notes {
+                run.writer.put(Message::Note(note.clone()))?;
+            }
+            // Before the first case: whatever cuts the run, its journal says what it could not measure.
+            for entry in &todo {
+                run.skip(entry)?;
+            }
+            let todo: Vec<&Entry> = todo.iter().copied().filter(|e| e.skip.is_none()).collect();
             for group in todo.chunk_by(|a, b| a.group == b.group) {
                 if interrupt().is_some() {
                     break;
@@ -281,18 +299,16 @@ struct Run<'a, 's> {
 }
 
 impl Run<'_, '_> {
+    /// Gives a case its outcome that the plan rules out.
+    fn skip(&mut self, entry: &Entry) -> io::Result<()> {
+        let Entry { case, suites, skip, .. } = entry.clone();
+        let skip = skip.map(|why| Message::Skipped(Skip { case, suites, why }));
+        skip.map_or(Ok(()), |skip| self.writer.put(skip))
+    }
+
     /// Measures a group of cases, by as many crews as it takes.
     fn group(&mut self, group: &[&Entry]) -> io::Result<()> {
-        let mut left = Vec::new();
-        for &entry in group {
-            match entry.skip.clone() {
-                None => left.push(entry.clone()),
-                Some(why) => {
-                    let Entry { case, suites, .. } = entry.clone();
-                    self.writer.put(Message::Skipped(Skip { case, suites, why }))?;
-                }
-            }
-        }
+        let mut left: Vec<Entry> = group.iter().map(|&entry| entry.clone()).collect();
         loop {
             left = self.usable(left)?;
             if left.is_empty() || (self.interrupt)().is_some() {
@@ -377,7 +393,7 @@ impl Run<'_, '_> {
             let text = format!("the run goes on without GPUs: {why}");
             self.without = Some(why.clone());
             self.writer.put(Message::Note(Note {
-                code: "without-gpus".to_owned(),
+                code: Note::WITHOUT_GPUS.to_owned(),
                 subject: "run".to_owned(),
                 text,
             }))?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use pathline_bench::Draw;
+use pathline_bench::{Draw, GpuRequirement};
 use pathline_schema::{Bytes, Pattern};
 use pathline_vendor::storage::Asked as Store;
 use pathline_vendor::{Asked, COMPILE_COMMAND, Compile};
@@ -269,6 +269,26 @@ impl LibraryArgs {
     }
 }
 
+/// What a run must be able to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Requirement {
+    /// A GPU.
+    Gpus,
+    /// The host alone.
+    Host,
+}
+
+impl Requirement {
+    /// The same for the crate that plans.
+    pub(crate) fn of(asked: Option<Self>) -> GpuRequirement {
+        match asked {
+            None => GpuRequirement::Discovered,
+            Some(Self::Gpus) => GpuRequirement::Always,
+            Some(Self::Host) => GpuRequirement::Never,
+        }
+    }
+}
+
 /// How long libraries may take.
 #[derive(Debug, Clone, Default, Parser)]
 pub(crate) struct TimeoutArgs {
@@ -319,6 +339,10 @@ pub(crate) struct RunArgs {
     /// are of one job by PATHLINE_SECRET, or by a file in a home folder that their hosts share.
     #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS")]
     pub(crate) rendezvous: Option<String>,
+    /// What must be usable for exit code 0: `gpus` (also where none is on the bus), or `host`. By default
+    /// the GPUs on the bus must be, unless the suites and cases that are named need none.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) require: Option<Requirement>,
     /// Stop after this many seconds, with what there is.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub(crate) time_limit: Option<f64>,

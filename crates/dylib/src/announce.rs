@@ -1,6 +1,6 @@
-//! Searches for libraries and calls into them, announced before they are made. A process that asks a
-//! library in the place of another one passes the announcements on: the last of them names the call that
-//! did not return.
+//! Searches for libraries and calls into them, announced before they are made. A process that calls a
+//! library on behalf of another passes the announcements on: the last of them names the call that did not
+//! return.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -32,8 +32,8 @@ pub fn set_announcement_hook(hook: AnnouncementHook) {
     let _ = HOOK.set(hook);
 }
 
-/// Says that a function of the library that was named last is about to be called. Without a hook this is
-/// one load and one branch.
+/// Announces a call of a function, in the library that was named last. Without a hook this is one load
+/// and one branch.
 #[inline]
 pub fn announce(name: &str) {
     if let Some(hook) = HOOK.get() {
@@ -41,7 +41,7 @@ pub fn announce(name: &str) {
     }
 }
 
-/// Says that a function of this library is about to be called.
+/// Announces a call of a function in this library.
 #[inline]
 pub fn announce_in(library: &Path, name: &str) {
     if let Some(hook) = HOOK.get() {
@@ -49,7 +49,7 @@ pub fn announce_in(library: &Path, name: &str) {
     }
 }
 
-/// Says that a library is looked for.
+/// Announces a search.
 pub(crate) fn announce_search(report: impl FnOnce() -> LibraryReport) {
     if let Some(hook) = HOOK.get() {
         hook(Announcement::Search(&report()));

@@ -1,10 +1,9 @@
 //! Shared libraries of vendors, bound at run time: one search for all of them, checks of a file before
-//! the dynamic linker maps it, and a record of the call that is being made, so that a process that dies
-//! in a library can be told apart from one that waits for it.
+//! the dynamic linker maps it, and announcements of calls, so that a process that is lost in a library
+//! leaves the name of the call.
 //!
-//! A library runs code as soon as it is opened. Therefore nothing is opened that others than the user
-//! and the superuser may replace, and nothing that is known to end or to block the process: files that
-//! are cut off, FIFOs, devices.
+//! A library runs code as soon as it is opened. Therefore nothing is opened that everybody may replace,
+//! and nothing that is known to end or to block the process: files that are cut off, FIFOs, devices.
 #![allow(unsafe_code)]
 
 mod announce;

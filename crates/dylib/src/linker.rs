@@ -31,7 +31,7 @@ pub fn resolve(name: &str) -> Option<PathBuf> {
     resolve_for(name, &[])
 }
 
-/// The same for a library that is needed by one with search folders of its own.
+/// The same for a library that is needed by one with a search path (`DT_RUNPATH`).
 pub(crate) fn resolve_for(name: &str, own: &[PathBuf]) -> Option<PathBuf> {
     let there = |folder: &PathBuf| {
         let file = folder.join(name);
@@ -126,7 +126,7 @@ fn folders() -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
     let mut folders = Vec::new();
     for nth in 0..if code == 0 { count.min(room) } else { 0 } {
-        // SAFETY: so many entries were stored; each name is a C string in the buffer or of the linker.
+        // SAFETY: the linker stored `count` entries; each name is a C string in the buffer or its own.
         let name = unsafe {
             let entry = &*start.add(first).cast::<SearchPath>().add(nth);
             if entry.name.is_null() {

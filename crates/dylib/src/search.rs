@@ -1,4 +1,4 @@
-//! One search for every library: where to look is data, what is of use is for the caller to say.
+//! One search for every library: where to look is data, what is of use the caller decides.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub struct LibraryReport {
     pub what: Cow<'static, str>,
     /// The file, if one is of use.
     pub path: Option<PathBuf>,
-    /// Its version, if it is found and says one.
+    /// Its version; empty if it is not found or reports none.
     pub version: String,
     /// Places that were of no use, in order.
     pub tried: Vec<TriedPlace>,
@@ -119,9 +119,9 @@ pub struct LibrarySpec<'a> {
 pub struct BoundLibrary<T> {
     /// What the caller has made of it.
     pub value: T,
-    /// Its version as people write it; empty if it says none.
+    /// Its version for display; empty if it reports none.
     pub version: String,
-    /// The same to compare; none if it says none.
+    /// Major and minor version for limits; none if it reports none.
     pub number: Option<(u32, u32)>,
 }
 

@@ -1,11 +1,11 @@
 //! Whether others may replace a library: it runs code as the user who opens it.
 //!
-//! As ssh does with keys, every folder on the way to the file is looked at, those that hold symbolic
-//! links included. What counts is who may write: everybody (refused), or a group with somebody else in it
-//! (refused where this program looked by itself). What the linker is told to search, or what the user names for
-//! this program, may be shared with a group: the linker has taken libc from LD_LIBRARY_PATH before the
-//! first line of this program ran. Owners are not compared: software of a site belongs to whoever
-//! installed it. Folders of `PATHLINE_TRUST` are passed: volumes of containers are often open to all.
+//! As ssh does with keys, every folder on the path to the file is checked, those that hold symbolic links
+//! included. What counts is who may write: everybody (refused), or a group with other members (refused
+//! where this program searched by itself). A place that an option, a variable or the linker's own list
+//! names may be shared with a group: the linker has taken libc from LD_LIBRARY_PATH before the first line
+//! of this program ran. Owners are not compared: software of a site belongs to whoever installed it.
+//! Folders of `PATHLINE_TRUST` are exempt: volumes of containers are often open to all.
 
 use std::ffi::OsString;
 use std::fs::Metadata;
@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::path_list;
 
-/// Names folders to be passed, as a list like PATH.
+/// Names folders that are exempt, as a list like PATH.
 const TRUSTED: &str = "PATHLINE_TRUST";
 /// Bits of a mode.
 const STICKY: u32 = 0o1000;
@@ -202,8 +202,8 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         // By the open folder to the real file: whoever may write there may turn the link.
         symlink("../real/libx.so", root.path().join("open/libx.so")).unwrap();
-        symlink("../open", root.path().join("safe/way")).unwrap();
-        let by_links = root.path().join("safe/way/libx.so");
+        symlink("../open", root.path().join("safe/hop")).unwrap();
+        let by_links = root.path().join("safe/hop/libx.so");
         assert_eq!(why(&by_links, Chosen::ByUser), "");
         set_mode(&root.path().join("open"), 0o777);
         assert!(why(&by_links, Chosen::ByUser).contains("open (mode 777)"));

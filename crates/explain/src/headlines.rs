@@ -21,8 +21,9 @@ const ALIKE: f64 = 0.99;
 /// All headlines that the run has figures for, in order of interest: what the machine does, then
 /// what is doubtful about the run.
 pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
-    let broken = broken(run.journal).map(|text| Headline { text, tone: Tone::Warn });
-    broken.into_iter().chain(sentences(run, figures)).collect()
+    let first = [broken(run.journal), lacking_gpus(run.journal)].into_iter().flatten();
+    let first = first.map(|text| Headline { text, tone: Tone::Warn });
+    first.chain(sentences(run, figures)).collect()
 }
 
 fn sentences(run: &Run, figures: &[Figure]) -> Vec<Headline> {
@@ -514,11 +515,17 @@ fn unsettled(journal: &Journal) -> Option<String> {
 /// The tool's doubts, counted by kind.
 fn noted(journal: &Journal) -> Option<String> {
     let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
-    for note in &journal.notes {
+    for note in journal.notes.iter().filter(|note| !note.lacks_gpus()) {
         *codes.entry(note.code.as_str()).or_default() += 1;
     }
     let texts: Vec<String> = codes.iter().map(|(code, n)| format!("{n} x {code}")).collect();
     (!texts.is_empty()).then(|| format!("Doubts of the tool: {}.", texts.join(", ")))
+}
+
+/// That the run must have GPUs and could not use them, from its beginning or from some case on.
+fn lacking_gpus(journal: &Journal) -> Option<String> {
+    let note = journal.notes.iter().find(|note| note.lacks_gpus())?;
+    Some(words::sentence(&note.text))
 }
 
 /// Before anything else is said: some of what was measured is not here.

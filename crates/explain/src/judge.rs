@@ -1,13 +1,14 @@
 //! How a run went, from its journal alone. `pathline run` and `pathline report` exit by it.
 
-use pathline_schema::{Journal, Outcome};
+use pathline_schema::{Journal, Note, Outcome};
 
 /// What the outcomes of a run come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunVerdict {
     /// Something was measured and nothing is wrong, even if a time limit cut the run.
     Fine,
-    /// Something failed, or lines of the journal are broken and what they said is not known.
+    /// Something failed, GPUs that the run must have cannot be used, or lines of the journal are broken
+    /// and what they said is not known.
     Wrong,
     /// Nothing was measured.
     CouldNotJudge,
@@ -16,11 +17,56 @@ pub enum RunVerdict {
 /// Judges a run.
 pub fn judge(journal: &Journal) -> RunVerdict {
     let any = |is: fn(&Outcome) -> bool| journal.outcomes.iter().any(is);
-    if any(|o| matches!(o, Outcome::Faulted(_))) || !journal.broken.is_empty() {
+    let lacks_gpus = journal.notes.iter().any(Note::lacks_gpus);
+    if any(|o| matches!(o, Outcome::Faulted(_))) || lacks_gpus || !journal.broken.is_empty() {
         RunVerdict::Wrong
     } else if any(|o| matches!(o, Outcome::Measured(_))) {
         RunVerdict::Fine
     } else {
         RunVerdict::CouldNotJudge
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use pathline_schema::{Message, Note};
+
+    use super::*;
+    use crate::headlines;
+    use crate::run::Run;
+
+    /// A run whose one case was measured, with a note.
+    fn journal(code: &str, text: &str) -> Journal {
+        let note = Note { code: code.into(), subject: "gpus".into(), text: text.into() };
+        let note = serde_json::to_string(&Message::Note(note)).unwrap();
+        let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/records.md");
+        let document = std::fs::read_to_string(document).unwrap();
+        // The example of the document has a line of each kind.
+        let is = |line: &&str, kind: &str| line.starts_with(&format!("{{\"type\":\"{kind}\""));
+        let kinds = ["begin", "topology", "measured"];
+        let lines = document.lines().filter(|line| kinds.iter().any(|kind| is(line, kind)));
+        let text: String = lines.chain([note.as_str()]).map(|line| format!("{line}\n")).collect();
+        Journal::read(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_run_that_lacks_gpus_which_it_must_have_is_wrong() {
+        for (code, verdict) in [
+            ("drift", RunVerdict::Fine),
+            (Note::GPUS_UNUSABLE, RunVerdict::Wrong),
+            (Note::WITHOUT_GPUS, RunVerdict::Wrong),
+        ] {
+            let journal = journal(code, "none of the 8 GPUs can be used.");
+            assert_eq!(judge(&journal), verdict, "{code}");
+            let all = headlines::all(&Run::new(&journal, None), &[]);
+            let first = all.first().map_or("", |headline| headline.text.as_str());
+            let lacks = verdict == RunVerdict::Wrong;
+            assert_eq!(first == "None of the 8 GPUs can be used.", lacks, "{first}");
+            // It is no doubt among others.
+            let doubts = all.iter().find(|headline| headline.text.starts_with("Doubts"));
+            assert_eq!(doubts.is_none(), lacks, "{doubts:?}");
+        }
     }
 }

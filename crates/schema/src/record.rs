@@ -331,6 +331,18 @@ pub struct Note {
     pub text: String,
 }
 
+impl Note {
+    /// Code of the note that GPUs which the run must have cannot be used: the run is not fine.
+    pub const GPUS_UNUSABLE: &str = "gpus-unusable";
+    /// Code of the note that no GPU can be used any more, though one could when the run began.
+    pub const WITHOUT_GPUS: &str = "without-gpus";
+
+    /// Whether the run lacks GPUs that it must have.
+    pub fn lacks_gpus(&self) -> bool {
+        [Self::GPUS_UNUSABLE, Self::WITHOUT_GPUS].contains(&self.code.as_str())
+    }
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct End {

@@ -8,3 +8,4 @@ mod engine;
 mod rank_side;
 mod tune;
 mod watch;
+mod without_gpus;

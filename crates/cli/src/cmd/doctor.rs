@@ -164,8 +164,7 @@ impl Findings {
             outln!("    it reads {gpus} GPUs");
             warnings.iter().for_each(|warning| outln!("    warning: {warning}"));
         }
-        // This machine's GPUs do not need it.
-        library(&self.other, true);
+        library_of_others(&self.other);
         // Runs of one process need none of these.
         self.collectives.iter().chain(&self.between).for_each(|found| library(found, true));
     }
@@ -196,13 +195,25 @@ fn device_memory(args: &DoctorArgs) {
     }
 }
 
+/// A library that this machine's GPUs have no use for.
+fn library_of_others(found: &LibraryReport) {
+    print_library(found, true, "; not needed here");
+}
+
 fn library(found: &LibraryReport, brief: bool) {
+    print_library(found, brief, "");
+}
+
+/// `more` ends the first line.
+fn print_library(found: &LibraryReport, brief: bool, more: &str) {
     let absent = |tried: &TriedPlace| tried.why.contains("No such file");
     match &found.path {
-        Some(path) if found.version.is_empty() => outln!("{}: {}", found.what, path.display()),
-        Some(path) => outln!("{}: {} ({})", found.what, found.version, path.display()),
-        None if found.tried.iter().all(absent) => outln!("{}: not found", found.what),
-        None => outln!("{}: unusable", found.what),
+        Some(path) if found.version.is_empty() => {
+            outln!("{}: {}{more}", found.what, path.display());
+        }
+        Some(path) => outln!("{}: {} ({}){more}", found.what, found.version, path.display()),
+        None if found.tried.iter().all(absent) => outln!("{}: not found{more}", found.what),
+        None => outln!("{}: unusable{more}", found.what),
     }
     if found.path.is_none() && !brief {
         outln!("    so:  {}", found.costs);

@@ -37,6 +37,7 @@ pub(super) fn arguments(args: RunArgs) -> Result<RunArgs> {
         precision: first.precision,
         case_budget: first.case_budget,
         noise: first.noise,
+        require: args.require.or(first.require),
         libraries: args.libraries.or(first.libraries),
         ..args
     })

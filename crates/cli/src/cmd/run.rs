@@ -18,7 +18,7 @@ use pathline_schema::{Bytes, End, Journal, Ns, Settings};
 
 use super::report::RenderedRun;
 use super::{Exit, colour, plan, report, resume};
-use crate::args::{LibraryArgs, RunArgs};
+use crate::args::{LibraryArgs, Requirement, RunArgs};
 use crate::leftovers::Leftovers;
 use crate::progress::{Progress, Stopper};
 use crate::ranks::{self, Job, Keeper};
@@ -285,7 +285,9 @@ fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Mea
         env: switches.clone(),
         settings,
     };
-    let session = open(start, crew.about(), &header.host, &name)?;
+    let named = !args.select.suite.is_empty() || !args.select.case.is_empty();
+    let unmet = Requirement::of(args.require).unmet(crew.about(), &plan, named);
+    let session = open(start, crew.about(), &header.host, &name)?.with_note(unmet);
     let journal = session.path().to_owned();
     if let Some(why) = session.unlocked() {
         errln!(

@@ -1,4 +1,4 @@
-//! The side that opens libraries, and may be lost over them.
+//! The process that opens libraries, and may be lost over them.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -52,7 +52,7 @@ pub(crate) fn run(probe: Probe, libraries: &LibraryArgs) -> Result<()> {
         }
         Probe::DeviceMemory => {
             answer(&ranks::device_memory(libraries.device_memory.unwrap_or_default(), 1))
-        },
+        }
         Probe::Machine => answer(&machine(libraries, false)?),
         Probe::Conformance => answer(&machine(libraries, true)?),
     }
@@ -88,7 +88,7 @@ fn line(text: String) -> Result<()> {
     send(&ProbeMessage::Line(text))
 }
 
-/// Opens this host as a run does, and says what its GPUs are.
+/// Opens this host as a run does, and sends lines about its GPUs.
 fn machine(libraries: &LibraryArgs, check: bool) -> Result<MachineAnswer> {
     let management = management();
     let topology = pathline_topo::live(management.files());
@@ -101,7 +101,7 @@ fn machine(libraries: &LibraryArgs, check: bool) -> Result<MachineAnswer> {
     Ok(MachineAnswer { listed, without, failed })
 }
 
-/// Says what the runtime tells of its GPUs; how many it lists.
+/// Sends a line for each GPU that the runtime lists; their number.
 fn devices(machine: &Machine) -> Result<usize> {
     let Ok(driver) = machine.driver() else { return Ok(0) };
     match driver.devices() {
@@ -127,7 +127,7 @@ fn devices(machine: &Machine) -> Result<usize> {
     }
 }
 
-/// Says what the GPUs tell of themselves, and how long it takes to read that.
+/// Sends each GPU's clocks, power and settings, and how long they take to read.
 fn states(machine: &Machine) -> Result<()> {
     let Some(monitor) = &machine.monitor else { return Ok(()) };
     for gpu in &machine.topology.gpus {

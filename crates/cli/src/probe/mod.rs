@@ -43,7 +43,7 @@ pub(crate) enum Probe {
     Direct,
     /// libibverbs and its devices: a [`LibraryReport`].
     Rdma,
-    /// Whether MPI takes device memory, tried by processes of its own: a line, if there is an MPI.
+    /// Whether MPI takes device memory, tried in further processes: a line, if there is an MPI.
     DeviceMemory,
     /// This host with its GPUs, opened: lines about them, and a [`MachineAnswer`].
     Machine,
@@ -93,11 +93,11 @@ pub(crate) struct MachineAnswer {
     pub(crate) failed: bool,
 }
 
-/// What a child says.
+/// What a child sends.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum ProbeMessage {
-    /// It looks for a library: the report as long as nothing is found.
+    /// It searches for a library: the report while nothing is found.
     Search(LibraryReport),
     /// It calls a function, of this library or of the one that was named last.
     Call(Option<PathBuf>, String),
@@ -112,7 +112,7 @@ enum ProbeMessage {
 pub(crate) struct ProbeLimits {
     /// For one call.
     pub(crate) call: Duration,
-    /// In all: a library that counts two thousand million devices makes so many quick calls.
+    /// In all: a library that reports 2^31 devices gets as many quick calls.
     pub(crate) total: Duration,
 }
 
@@ -126,7 +126,7 @@ impl ProbeLimits {
 /// Why there is no answer.
 #[derive(Debug, Clone)]
 pub(crate) enum ProbeError {
-    /// No child can be started, which says nothing of what it was to be asked.
+    /// No child can be started: nothing is known of the library.
     NotStarted(String),
     /// The child was lost over it: the library with the call that it did not return from.
     Lost(Box<LibraryReport>),
@@ -201,9 +201,9 @@ pub(crate) fn ask_and_show<A: DeserializeOwned>(
     let (mut last, mut since) = (LastCall::default(), begun);
     let why = loop {
         if begun.elapsed() > limits.total || since.elapsed() > limits.call {
-            let words = process.last_words();
+            let output = process.last_words();
             process.kill();
-            break last.hang(since.elapsed() > limits.call, limits, &words);
+            break last.hang(since.elapsed() > limits.call, limits, &output);
         }
         match process.link.listen() {
             Ok(Heard::Line(ProbeMessage::Answer(answer))) => {
@@ -229,7 +229,7 @@ pub(crate) fn ask_and_show<A: DeserializeOwned>(
     Err(ProbeError::Lost(Box::new(last.report(why))))
 }
 
-/// What a child was at when it was last heard of.
+/// The last call that a child announced.
 #[derive(Debug, Default)]
 struct LastCall {
     search: LibraryReport,
@@ -247,15 +247,15 @@ impl LastCall {
         self.name = Some(name);
     }
 
-    /// `one_call` is false if many calls took too long together.
-    fn hang(&self, one_call: bool, limits: ProbeLimits, words: &str) -> String {
+    /// `one_call` is false if many calls took too long together. `output` ends the text.
+    fn hang(&self, one_call: bool, limits: ProbeLimits, output: &str) -> String {
         let (call, total) = (limits.call.as_secs_f64(), limits.total.as_secs_f64());
         match &self.name {
-            Some(name) if one_call => format!("{name} does not return ({call:.0} s){words}"),
+            Some(name) if one_call => format!("{name} does not return ({call:.0} s){output}"),
             Some(name) => {
-                format!("no end of calls in {total:.0} s, the last of them {name}{words}")
+                format!("no end of calls in {total:.0} s, the last of them {name}{output}")
             }
-            None => format!("it held a process for {call:.0} s{words}"),
+            None => format!("it held a process for {call:.0} s{output}"),
         }
     }
 

@@ -9,6 +9,7 @@ mod command_line;
 mod environment;
 mod environments;
 mod fixtures;
+mod gpu_requirement;
 mod guarded;
 mod hostile;
 mod kernels;

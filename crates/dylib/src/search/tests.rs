@@ -49,7 +49,7 @@ fn places_are_tried_in_order_and_numbers_from_the_highest() {
     assert_eq!(names(&spec), [&of_first[..], &bare, &["libx.so.12"]].concat());
     spec.newest_first = true;
     assert_eq!(names(&spec), [&["libx.so.12"], &of_first[..], &bare].concat());
-    // A limit rules files out by their names, and says so; bare names without a word.
+    // A limit rules files out by their names and reports them; bare names are dropped.
     spec.max_major = Some(MaxMajor { major: 6, limit: "CUDA 6".into() });
     assert_eq!(names(&spec), ["libx.so.5", "libx.so", "libx.so"]);
     let (found, report) = find(&spec, anything);

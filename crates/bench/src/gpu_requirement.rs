@@ -1,0 +1,52 @@
+//! Whether a run whose GPUs cannot be used is still fine.
+
+use pathline_schema::{Note, World};
+
+use crate::crew::About;
+use crate::needs::needs_runtime;
+use crate::plan::Plan;
+
+/// What a run must have to be fine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GpuRequirement {
+    /// The GPUs that discovery sees, unless the suites and cases that were named need none.
+    #[default]
+    Discovered,
+    /// A GPU, also where discovery sees none.
+    Always,
+    /// None.
+    Never,
+}
+
+impl GpuRequirement {
+    /// The note that a run must have GPUs and cannot use any, with the reason and the way out; none if
+    /// it can, or need not. `named` is whether suites or cases were chosen by name.
+    pub fn unmet(self, about: &About, plan: &Plan, named: bool) -> Option<Note> {
+        let why = about.without.as_deref();
+        let gpus = &about.topology.gpus;
+        let needed = || !named || plan.entries.iter().any(|entry| needs_runtime(&entry.case));
+        let required = match self {
+            Self::Never => false,
+            Self::Always => why.is_some() || gpus.is_empty(),
+            Self::Discovered => {
+                let real = about.world == World::Real;
+                real && why.is_some() && !gpus.is_empty() && needed()
+            }
+        };
+        let way_out = "`pathline doctor` says what is missing; with --require host a run of the host \
+                       alone is fine";
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
+        let text = match gpus.as_slice() {
+            [] => format!("--require gpus, and no GPU is on the bus{why}. {way_out}."),
+            [one] => format!("The GPU on the bus ({}) cannot be used{why}. {way_out}.", one.pci),
+            [first, .., last] => format!(
+                "None of the {} GPUs on the bus ({} to {}) can be used{why}. {way_out}.",
+                gpus.len(),
+                first.pci,
+                last.pci
+            ),
+        };
+        let (code, subject) = (Note::GPUS_UNUSABLE.to_owned(), "gpus".to_owned());
+        required.then_some(Note { code, subject, text })
+    }
+}

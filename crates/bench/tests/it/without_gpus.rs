@@ -1,0 +1,106 @@
+//! GPUs that are there and cannot be used: what the journal says of them, and when.
+
+// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use pathline_bench::{
+    About, GpuRequirement, Header, Here, Overhead, Plan, Scope, Session, default_settings,
+};
+use pathline_flow::{MachineDesc, Switches};
+use pathline_hal::Machine;
+use pathline_schema::{Bytes, Note, World};
+use tempfile::TempDir;
+
+const HOST: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64KiB";
+const GPU: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB";
+const WHY: &str = "no device file /dev/kfd";
+
+fn machine() -> Machine {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    pathline_sim::machine(&desc, Switches::default(), 1).unwrap()
+}
+
+fn plan(machine: &Machine, cases: &[&str]) -> Plan {
+    let scope =
+        Scope { without_runtime: Some(WHY), ..Scope::new(&machine.topology, Bytes::gib(64)) };
+    let patterns: Vec<_> = cases.iter().map(|case| case.parse().unwrap()).collect();
+    Plan::new(&scope, &[], &patterns).unwrap()
+}
+
+/// A machine that passes for a real one.
+fn about(machine: &Machine, without: Option<&str>) -> About {
+    let about = About::of(machine, without.map(str::to_owned), Overhead::Known);
+    About { world: World::Real, ..about }
+}
+
+#[test]
+fn gpus_that_cannot_be_used_are_missed_where_the_run_needs_them() {
+    let machine = machine();
+    let without = about(&machine, Some(WHY));
+    let (all, host) = (plan(&machine, &[HOST, GPU]), plan(&machine, &[HOST]));
+    let unmet = |require: GpuRequirement, about: &About, plan: &Plan, named| {
+        require.unmet(about, plan, named)
+    };
+    let discovered = GpuRequirement::Discovered;
+    let note = unmet(discovered, &without, &all, false).unwrap();
+    assert!(note.lacks_gpus() && note.code == Note::GPUS_UNUSABLE);
+    // Eight dies of the preset, the reason, and both ways out.
+    for part in ["None of the 8 GPUs on the bus", WHY, "pathline doctor", "--require host"] {
+        assert!(note.text.contains(part), "{}", note.text);
+    }
+    // Named suites and cases that need none need none; without names all is meant.
+    assert!(unmet(discovered, &without, &all, true).is_some());
+    assert!(unmet(discovered, &without, &host, true).is_none());
+    assert!(unmet(discovered, &without, &host, false).is_some());
+    assert!(unmet(GpuRequirement::Always, &without, &host, true).is_some());
+    assert!(unmet(GpuRequirement::Never, &without, &all, false).is_none());
+    // GPUs that can be used, and a host without any.
+    assert!(unmet(discovered, &about(&machine, None), &all, false).is_none());
+    assert!(unmet(GpuRequirement::Always, &about(&machine, None), &all, false).is_none());
+    let mut none = without.clone();
+    none.topology.gpus.clear();
+    assert!(unmet(discovered, &none, &all, false).is_none());
+    let note = unmet(GpuRequirement::Always, &none, &all, false).unwrap();
+    assert!(note.text.starts_with("--require gpus, and no GPU is on the bus"), "{}", note.text);
+    // A model is never missing what it was not given.
+    let model = About { world: World::Simulated("mi250x".to_owned()), ..without };
+    assert!(unmet(discovered, &model, &all, false).is_none());
+}
+
+#[test]
+fn what_a_plan_rules_out_is_written_before_the_first_case() {
+    let machine = machine();
+    let others = [GPU, "gpu1.vram > gpu0.vram by dma@gpu1 x 1MiB"];
+    let plan = plan(&machine, &[HOST, others[0], others[1]]);
+    let about = about(&machine, Some(WHY));
+    let settings = default_settings(Bytes::gib(64));
+    let dir = TempDir::new().unwrap();
+    // The time limit is over before the first case, or comes after all of them.
+    for (name, stop) in [("cut", true), ("whole", false)] {
+        let path = dir.path().join(name);
+        let mut here = Here::new(&machine, about.clone(), settings);
+        let header = Header {
+            host: "test".to_owned(),
+            version: "0".to_owned(),
+            pid: 1,
+            command: vec!["pathline".to_owned()],
+            machine_sha256: None,
+            env: BTreeMap::new(),
+            settings,
+        };
+        let unmet = GpuRequirement::Discovered.unmet(&about, &plan, false);
+        let interrupt = || stop.then(|| "the time limit".to_owned());
+        let now = || "2026-01-01T00:00:00Z".to_owned();
+        let session = Session::create(&path).unwrap().with_note(unmet);
+        session.run(&mut here, &plan, header, &now, &interrupt, &mut |_| {}).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let kinds: Vec<&str> = text.lines().filter_map(|line| line.split('"').nth(3)).collect();
+        let first = ["begin", "topology", "note", "skipped", "skipped"];
+        assert_eq!(kinds[..5], first, "{name}");
+        let measured = kinds.iter().filter(|kind| **kind == "measured").count();
+        assert_eq!(measured, usize::from(!stop), "{name}");
+    }
+}
