@@ -137,7 +137,9 @@ fn series(
         row.extend(cell.way.map_or_else(Default::default, way));
         row.push(maybe(published.as_ref().map(|p| p.value)));
         row.push(published.map_or(String::new(), |p| p.source));
-        row.push(String::new());
+        // What a spreadsheet does not see in the figure itself.
+        let suspicion = entry.and_then(|e| run.suspicion(e));
+        row.push(suspicion.map_or(String::new(), |s| s.text()));
         row.extend(of_io(series).map(maybe));
         table.row(&row);
     }

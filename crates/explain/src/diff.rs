@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Flow, Journal, Mover, Outcome, Series, Variant, World, plain_line};
+use pathline_schema::{
+    Case, Flow, Journal, Mover, Outcome, Series, Variant, Verdict, World, plain_line,
+};
 use pathline_stats::{Judgement, Summary, compare};
 
+use crate::beyond_ceiling::beyond_ceiling;
 use crate::words;
 
 /// Why two runs are not compared.
@@ -25,14 +28,20 @@ pub enum DiffError {
 /// What became of a case from the first run to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
+    /// One of its figures is more than hardware can carry: there is nothing to compare.
+    BeyondCeiling,
     /// It takes more time.
     Slower,
+    /// Its bytes were verified in the first run and not in the second, however long it takes.
+    Unverified,
     /// It has a figure in the first run only.
     OnlyFirst,
     /// It takes less time.
     Faster,
     /// The interval reaches over the tolerance: more samples would tell.
     Unclear,
+    /// As long, and its bytes were verified in the second run only.
+    Verified,
     /// It has a figure in the second run only.
     OnlySecond,
     /// The same within the tolerance.
@@ -43,6 +52,9 @@ impl Change {
     /// Its word.
     pub const fn word(self) -> &'static str {
         match self {
+            Self::BeyondCeiling => "beyond ceiling",
+            Self::Unverified => "unverified",
+            Self::Verified => "verified now",
             Self::Slower => "slower",
             Self::Faster => "faster",
             Self::Same => "same",
@@ -51,8 +63,17 @@ impl Change {
             Self::OnlySecond => "only in second",
         }
     }
-    const ALL: [Self; 6] =
-        [Self::Slower, Self::Faster, Self::Same, Self::Unclear, Self::OnlyFirst, Self::OnlySecond];
+    const ALL: [Self; 9] = [
+        Self::BeyondCeiling,
+        Self::Slower,
+        Self::Unverified,
+        Self::Faster,
+        Self::Same,
+        Self::Unclear,
+        Self::Verified,
+        Self::OnlyFirst,
+        Self::OnlySecond,
+    ];
 }
 
 /// One case in two runs.
@@ -100,6 +121,8 @@ pub struct Diff {
     pub tolerance: f64,
     /// What differs about how the runs were made: name, first, second.
     pub conditions: Vec<(String, String, String)>,
+    /// Records of either journal that cannot be right: which run, how many, the first of them.
+    pub rejected: Vec<String>,
 }
 
 impl Diff {
@@ -107,9 +130,10 @@ impl Diff {
     pub fn count(&self, change: Change) -> usize {
         self.rows.iter().filter(|r| r.change == change).count()
     }
-    /// Whether a case became slower or lost its figure.
+    /// Whether a case became slower, lost its figure or its verification, or cannot be right.
     pub fn is_worse(&self) -> bool {
-        self.count(Change::Slower) + self.count(Change::OnlyFirst) > 0
+        let worse = [Change::BeyondCeiling, Change::Slower, Change::Unverified, Change::OnlyFirst];
+        !self.rejected.is_empty() || worse.iter().any(|change| self.count(*change) > 0)
     }
 }
 
@@ -136,7 +160,21 @@ pub fn diff(first: &Journal, second: &Journal, tolerance: f64) -> Result<Diff, D
     }
     let size = |r: &Row| r.effect.map_or(0.0, |e| e.0.max(f64::MIN_POSITIVE).ln().abs());
     rows.sort_by(|x, y| x.change.cmp(&y.change).then(size(y).total_cmp(&size(x))));
-    Ok(Diff { rows, tolerance, conditions: conditions(first, second) })
+    let rejected = [("first", first), ("second", second)];
+    let rejected = rejected.into_iter().filter_map(|(name, run)| rejected_records(name, run));
+    let rejected = rejected.collect();
+    Ok(Diff { rows, tolerance, conditions: conditions(first, second), rejected })
+}
+
+fn rejected_records(run: &str, journal: &Journal) -> Option<String> {
+    let first = journal.rejected.first()?;
+    Some(format!(
+        "{} of the {run} run cannot be right and give no figures, the first on line {} ({}): {}",
+        words::count(journal.rejected.len(), "record"),
+        first.line,
+        first.case,
+        first.why
+    ))
 }
 
 /// Cases of the second run that differ from one of the first in their kernels alone, under the text of
@@ -207,18 +245,29 @@ struct Side<'a> {
     case: &'a Case,
     series: &'a [Series],
     why: &'a str,
+    is_verified: bool,
+    /// Why its figure cannot be right.
+    beyond: Option<String>,
 }
 
 fn sides(journal: &Journal) -> BTreeMap<String, Side<'_>> {
-    journal.outcomes.iter().map(|o| (o.case().to_string(), side(o))).collect()
+    let mut sides: BTreeMap<String, Side> =
+        journal.outcomes.iter().map(|o| (o.case().to_string(), side(o))).collect();
+    for result in beyond_ceiling(journal) {
+        if let Some(side) = sides.get_mut(&result.case.to_string()) {
+            side.beyond = Some(result.claim());
+        }
+    }
+    sides
 }
 
 fn side(outcome: &Outcome) -> Side<'_> {
-    match outcome {
-        Outcome::Measured(m) => Side { case: &m.case, series: &m.series, why: "" },
-        Outcome::Skipped(s) => Side { case: &s.case, series: &[], why: &s.why },
-        Outcome::Faulted(f) => Side { case: &f.case, series: &[], why: &f.error },
-    }
+    let (series, why, is_verified): (&[Series], &str, bool) = match outcome {
+        Outcome::Measured(m) => (&m.series, "", m.verdict == Verdict::Verified),
+        Outcome::Skipped(s) => (&[], &s.why, false),
+        Outcome::Faulted(f) => (&[], &f.error, false),
+    };
+    Side { case: outcome.case(), series, why, is_verified, beyond: None }
 }
 
 fn row(a: Option<&Side>, b: Option<&Side>, tolerance: f64) -> Option<Row> {
@@ -234,11 +283,31 @@ fn row(a: Option<&Side>, b: Option<&Side>, tolerance: f64) -> Option<Row> {
     };
     let (value_a, value_b) = (value(&times_a), value(&times_b));
     let why = [a, b].into_iter().flatten().map(|s| s.why).find(|w| !w.is_empty()).unwrap_or("");
+    let beyond =
+        |side: Option<&Side>, run: &str| Some(format!("{run}: {}", side?.beyond.as_ref()?));
+    let beyond: Vec<String> =
+        [beyond(a, "first"), beyond(b, "second")].into_iter().flatten().collect();
     let (effect, change) = match (value_a, value_b) {
         (None, None) => return None,
         (Some(_), None) => (None, Change::OnlyFirst),
         (None, Some(_)) => (None, Change::OnlySecond),
         (Some(_), Some(_)) => judged(&times_a, &times_b, tolerance),
+    };
+    let verified = |side: Option<&Side>| side.is_some_and(|s| s.is_verified);
+    let (effect, change) = match (change, verified(a), verified(b)) {
+        _ if !beyond.is_empty() => (None, Change::BeyondCeiling),
+        (Change::Faster | Change::Same | Change::Unclear, true, false) => {
+            (effect, Change::Unverified)
+        }
+        (Change::Same, false, true) => (effect, Change::Verified),
+        _ => (effect, change),
+    };
+    let why = match (verified(a), verified(b)) {
+        _ if !beyond.is_empty() => beyond.join("; "),
+        (true, false) if why.is_empty() && value_b.is_some() => {
+            "its bytes were verified in the first run only".into()
+        }
+        _ => why.to_owned(),
     };
     Some(Row {
         case: case.clone(),
@@ -248,7 +317,7 @@ fn row(a: Option<&Side>, b: Option<&Side>, tolerance: f64) -> Option<Row> {
         effect,
         samples: (times_a.len(), times_b.len()),
         change,
-        why: plain_line(why).into_owned(),
+        why: plain_line(&why).into_owned(),
     })
 }
 
@@ -318,6 +387,9 @@ impl std::fmt::Display for Diff {
         let counts =
             if counts.is_empty() { "nothing to compare".into() } else { counts.join(", ") };
         writeln!(f, "{total}, tolerance {}: {counts}", words::percent(self.tolerance))?;
+        for records in &self.rejected {
+            writeln!(f, "  {records}")?;
+        }
         for (name, a, b) in &self.conditions {
             writeln!(f, "  {name} differs: '{a}' and '{b}'")?;
         }

@@ -69,6 +69,34 @@ pub struct Cell {
     pub case: Option<Case>,
     /// What its GPUs said of themselves while it ran, one text a GPU.
     pub gpus: Vec<String>,
+    /// Why the value is not to be relied on.
+    pub suspect: Option<Suspicion>,
+}
+
+/// Why a value is not to be relied on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Suspicion {
+    /// It is more than hardware can carry: by how much, and where.
+    BeyondCeiling(String),
+    /// Its bytes moved and were not compared: why not.
+    Unverified(String),
+}
+
+impl Suspicion {
+    /// What stands beside the value on a terminal.
+    pub fn mark(&self) -> char {
+        match self {
+            Self::BeyondCeiling(_) => '!',
+            Self::Unverified(_) => '?',
+        }
+    }
+    /// In a sentence without an end.
+    pub fn text(&self) -> String {
+        match self {
+            Self::BeyondCeiling(text) => format!("beyond-ceiling: {text}"),
+            Self::Unverified(why) => format!("its bytes were not verified: {why}"),
+        }
+    }
 }
 
 /// The way of a case, and where its bandwidth goes on it.

@@ -7,9 +7,9 @@ use pathline_schema::{
     Via, WireOp,
 };
 
-use crate::figure::{Body, Cell, Figure, Headline, Tone};
+use crate::figure::{Body, Cell, Figure, Headline, Suspicion, Tone};
 use crate::figures::{self, Verb};
-use crate::run::{Entry, Quantity, Run, State};
+use crate::run::{Entry, Quantity, Run, State, moves_bytes};
 use crate::words;
 
 /// Agreement with a published value that is called good.
@@ -21,9 +21,9 @@ const ALIKE: f64 = 0.99;
 /// All headlines that the run has figures for, in order of interest: what the machine does, then
 /// what is doubtful about the run.
 pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
-    let first = [broken(run.journal), lacking_gpus(run.journal)].into_iter().flatten();
-    let first = first.map(|text| Headline { text, tone: Tone::Warn });
-    first.chain(sentences(run, figures)).collect()
+    let wrong = [broken(run.journal), rejected(run.journal), lacking_gpus(run.journal), beyond(run)];
+    let wrong = wrong.into_iter().flatten().map(|text| Headline { text, tone: Tone::Warn });
+    wrong.chain(sentences(run, figures)).collect()
 }
 
 fn sentences(run: &Run, figures: &[Figure]) -> Vec<Headline> {
@@ -108,8 +108,9 @@ fn single(run: &Run) -> Vec<String> {
             _ => None,
         };
         let io = io.map_or(String::new(), |told| told.words());
+        let suspect = cell.suspect.map_or(String::new(), |s| format!(" ({})", s.text()));
         Some(format!(
-            "{} {} +-{}{io}{of}{published}: {}.",
+            "{} {} +-{}{io}{of}{published}: {}{suspect}.",
             words::number(value),
             quantity.unit(),
             words::percent(cell.half_width / value),
@@ -412,6 +413,7 @@ fn published(run: &Run, figures: &[Figure]) -> Option<Headline> {
     let mut pairs: Vec<(f64, &Cell)> = figures
         .iter()
         .flat_map(figures::cells)
+        .filter(|c| !matches!(c.suspect, Some(Suspicion::BeyondCeiling(_))))
         .filter_map(|c| Some((c.value?, c.published.as_ref()?, c.case.as_ref()?, c)))
         .filter(|(_, published, case, _)| {
             let way = |f: &pathline_schema::Flow| (f.src, f.dst, f.by);
@@ -451,9 +453,34 @@ fn faults(journal: &Journal) -> Option<String> {
         .outcomes
         .iter()
         .filter_map(|o| if let Outcome::Faulted(f) = o { Some(f) } else { None })
+        // What the journal cannot say of a case is no failure of it.
+        .filter(|f| !journal.rejected.iter().any(|r| r.case == f.case.to_string()))
         .collect();
     let first = faults.first()?;
     Some(format!("{} failed, the first with: {}", words::count(faults.len(), "case"), first.error))
+}
+
+/// Results that are more than hardware can carry.
+fn beyond(run: &Run) -> Option<String> {
+    let worst = run.beyond.first()?;
+    Some(format!(
+        "{} cannot be right: {} ({}). Marked !, they count as wrong, and no sentence rests on them.",
+        words::count(run.beyond.len(), "result"),
+        worst.claim(),
+        worst.case
+    ))
+}
+
+/// Records that no clock and no machine gives.
+fn rejected(journal: &Journal) -> Option<String> {
+    let first = journal.rejected.first()?;
+    Some(format!(
+        "{} of the journal cannot be right and give no figures, the first on line {} ({}): {}.",
+        words::count(journal.rejected.len(), "record"),
+        first.line,
+        first.case,
+        first.why
+    ))
 }
 
 /// Skips by their most frequent reason.
@@ -479,14 +506,8 @@ fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::Measure
 
 /// Copies whose bytes were not read back. Loops that leave nothing behind are not doubtful.
 fn unverified(journal: &Journal) -> Option<String> {
-    let copies = |m: &&pathline_schema::Measured| {
-        m.case.timed.iter().any(|f| {
-            let effect = f.by.effect(f.bytes);
-            let stored = f.src.mem != Mem::Reg && f.dst.mem != Mem::Reg;
-            stored && effect.writes.0 > 0 && effect.reads == effect.writes
-        })
-    };
-    let mut doubtful = measured(journal).filter(copies).filter_map(|m| match &m.verdict {
+    let copies = measured(journal).filter(|m| moves_bytes(&m.case));
+    let mut doubtful = copies.filter_map(|m| match &m.verdict {
         Verdict::Unverified(why) => Some(why),
         Verdict::Verified => None,
     });

@@ -2,13 +2,16 @@
 
 use pathline_schema::{Journal, Note, Outcome};
 
+use crate::beyond_ceiling::beyond_ceiling;
+
 /// What the outcomes of a run come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunVerdict {
     /// Something was measured and nothing is wrong, even if a time limit cut the run.
     Fine,
-    /// Something failed, GPUs that the run must have cannot be used, or lines of the journal are broken
-    /// and what they said is not known.
+    /// Something failed, or GPUs that the run must have cannot be used, or a figure cannot be right: more
+    /// than hardware carries, or what no clock gives. Or lines of the journal are broken and what they
+    /// held is not known.
     Wrong,
     /// Nothing was measured.
     CouldNotJudge,
@@ -17,8 +20,10 @@ pub enum RunVerdict {
 /// Judges a run.
 pub fn judge(journal: &Journal) -> RunVerdict {
     let any = |is: fn(&Outcome) -> bool| journal.outcomes.iter().any(is);
+    let failed = any(|o| matches!(o, Outcome::Faulted(_)));
     let lacks_gpus = journal.notes.iter().any(Note::lacks_gpus);
-    if any(|o| matches!(o, Outcome::Faulted(_))) || lacks_gpus || !journal.broken.is_empty() {
+    let damaged = !journal.broken.is_empty() || !journal.rejected.is_empty();
+    if failed || lacks_gpus || damaged || !beyond_ceiling(journal).is_empty() {
         RunVerdict::Wrong
     } else if any(|o| matches!(o, Outcome::Measured(_))) {
         RunVerdict::Fine

@@ -16,6 +16,7 @@ pub mod report;
 pub mod shell;
 pub mod terminal;
 
+mod beyond_ceiling;
 mod figures;
 mod headlines;
 mod plain_report;

@@ -8,7 +8,7 @@ use pathline_schema::plain_line;
 
 use crate::figure::{
     Absence, Bar, Bars, Body, Cell, Column, Curves, Doubt, Figure, Gap, Gaps, Headline, Line, Loss,
-    Matrix, Part, Published, Report, Sheet, Stack, Stacks, Way,
+    Matrix, Part, Published, Report, Sheet, Stack, Stacks, Suspicion, Way,
 };
 
 /// What holds texts.
@@ -74,10 +74,18 @@ plain! {
     Part { name, words, cell; }
     Gaps { unit, base, other, row_axis, col_axis, rows, cols, panels; }
     Gap { cell, saturated; base, other, pairs, is_zero }
-    Cell { way, published, absent, gpus; value, half_width, ceiling, bound, case }
+    Cell { way, published, absent, gpus, suspect; value, half_width, ceiling, bound, case }
     Way { route, narrowest, losses; }
     Loss { why; from, to }
     Published { source; value }
+}
+
+impl MakePlain for Suspicion {
+    fn make_plain(&mut self) {
+        match self {
+            Self::BeyondCeiling(text) | Self::Unverified(text) => text.make_plain(),
+        }
+    }
 }
 
 impl MakePlain for Body {

@@ -29,7 +29,7 @@ pub fn build_with(
     let mut report = Report {
         title: title(&run),
         simulated: run.simulated().map(str::to_owned),
-        headlines: headlines::all(&run, &figures),
+        headlines: headlines::all(&run.sound(), &figures),
         figures,
         absences: absences(journal),
         notes: notes(&run),
@@ -86,7 +86,19 @@ fn notes(run: &Run) -> Vec<Doubt> {
         let text = format!("Broken and left out: {}. What it said is missing here.", b.reason);
         doubt("broken-line", &format!("line {} of the journal", b.line), &text)
     });
-    broken.chain(noted).chain(topology).chain(torn).chain(figures::storage_doubts(run)).collect()
+    let beyond = run.beyond.iter().map(|b| doubt("beyond-ceiling", &b.case.to_string(), &b.text()));
+    let rejected = journal
+        .rejected
+        .iter()
+        .map(|r| doubt("impossible-record", &r.case, &format!("line {}: {}", r.line, r.why)));
+    broken
+        .chain(noted)
+        .chain(beyond)
+        .chain(rejected)
+        .chain(topology)
+        .chain(torn)
+        .chain(figures::storage_doubts(run))
+        .collect()
 }
 
 /// The first reading and the last one.

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::Network;
 use pathline_schema::{
     Bytes, Case, CpuOp, Flow, GpuReadings, Journal, Mem, Mover, Outcome, Series, Topology, Unit,
-    World,
+    Verdict, World,
 };
 use pathline_stats::Summary;
 
-use crate::figure::{Cell, Published, Way};
+use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
+use crate::figure::{Cell, Published, Suspicion, Way};
 use crate::published::{Metric, Table};
 use crate::shell;
 
@@ -62,6 +63,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) state: State<'a>,
     /// State of its GPUs.
     pub(crate) gpus: Option<&'a BTreeMap<Unit, GpuReadings>>,
+    /// Whether its bytes arrived, where it was measured to its stop.
+    verdict: Option<&'a Verdict>,
 }
 
 impl<'a> Entry<'a> {
@@ -97,6 +100,13 @@ impl<'a> Entry<'a> {
             _ => "",
         }
     }
+    /// Why its bytes were not compared, though it moves some.
+    fn unverified(&self) -> Option<&'a str> {
+        match self.verdict? {
+            Verdict::Unverified(why) if moves_bytes(self.case) => Some(why),
+            _ => None,
+        }
+    }
     fn values(&self, quantity: Quantity) -> Vec<f64> {
         let State::Sampled(series) = self.state else { return Vec::new() };
         let samples = series.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
@@ -114,6 +124,15 @@ impl<'a> Entry<'a> {
             .filter(|v| v.is_finite() && *v > 0.0)
             .collect()
     }
+}
+
+/// Whether a case leaves bytes that can be compared: loops that read or write alone leave none.
+pub(crate) fn moves_bytes(case: &Case) -> bool {
+    case.timed.iter().any(|f| {
+        let effect = f.by.effect(f.bytes);
+        let stored = f.src.mem != Mem::Reg && f.dst.mem != Mem::Reg;
+        stored && effect.writes.0 > 0 && effect.reads == effect.writes
+    })
 }
 
 fn payload(series: &[Series]) -> f64 {
@@ -155,6 +174,8 @@ pub(crate) struct Run<'a> {
     best: BTreeMap<(Unit, Unit), Best>,
     /// What figures of this run depend on, as arguments of `pathline run`.
     arguments: Vec<String>,
+    /// Results that are more than hardware can carry, the farthest first.
+    pub(crate) beyond: Vec<BeyondCeiling>,
 }
 
 impl<'a> Run<'a> {
@@ -168,11 +189,11 @@ impl<'a> Run<'a> {
                     Outcome::Skipped(s) => (&s.suites, State::Absent(&s.why)),
                     Outcome::Faulted(f) => (&f.suites, State::Absent(&f.error)),
                 };
-                let gpus = match outcome {
-                    Outcome::Measured(m) => Some(&m.gpus),
-                    _ => None,
+                let (gpus, verdict) = match outcome {
+                    Outcome::Measured(m) => (Some(&m.gpus), Some(&m.verdict)),
+                    _ => (None, None),
                 };
-                Entry { case: outcome.case(), suites, state, gpus }
+                Entry { case: outcome.case(), suites, state, gpus, verdict }
             })
             .collect();
         entries.extend(journal.partial.iter().map(|p| Entry {
@@ -180,10 +201,24 @@ impl<'a> Run<'a> {
             suites: &p.suites,
             state: State::Sampled(&p.series),
             gpus: None,
+            verdict: None,
         }));
         let published = Table::for_node(&journal.topology);
         let (best, arguments) = (BTreeMap::new(), usual_arguments(journal));
-        let mut run = Self { journal, entries, network, published, best, arguments };
+        let beyond = beyond_ceiling(journal);
+        let mut run = Self { journal, entries, network, published, best, arguments, beyond };
+        run.best = run.find_best();
+        run
+    }
+
+    /// The run without results that cannot be right: no sentence rests on them.
+    pub(crate) fn sound(&self) -> Self {
+        let is_sound = |entry: &&Entry| self.beyond.iter().all(|b| b.case != *entry.case);
+        let entries = self.entries.iter().filter(is_sound).copied().collect();
+        let Self { journal, network, published, .. } = *self;
+        let (best, beyond) = (BTreeMap::new(), self.beyond.clone());
+        let arguments = self.arguments.clone();
+        let mut run = Self { journal, entries, network, published, best, arguments, beyond };
         run.best = run.find_best();
         run
     }
@@ -257,7 +292,18 @@ impl<'a> Run<'a> {
             absent,
             case: Some(entry.case.clone()),
             gpus: entry.gpus.map(crate::gpus::during).unwrap_or_default(),
+            suspect: self.suspicion(entry),
         }
+    }
+
+    /// Why figures of a case are not to be relied on. Messages of a model carry no bytes, which is said
+    /// once and not of each.
+    pub(crate) fn suspicion(&self, entry: &Entry) -> Option<Suspicion> {
+        let beyond = self.beyond.iter().find(|b| b.case == *entry.case);
+        let unverified = entry.unverified().filter(|_| self.simulated().is_none());
+        beyond
+            .map(|b| Suspicion::BeyondCeiling(b.text()))
+            .or_else(|| unverified.map(|why| Suspicion::Unverified(why.to_owned())))
     }
 
     /// The way of a case. What is lost on it is told where its ceiling is the network's.

@@ -7,7 +7,9 @@ mod storage;
 
 use std::collections::BTreeMap;
 
-use crate::figure::{Bars, Better, Body, Curves, Figure, Headline, Matrix, Report, Tone};
+use crate::figure::{
+    Bars, Better, Body, Curves, Figure, Headline, Matrix, Report, Suspicion, Tone,
+};
 use crate::words;
 use draw::{Page, Paint};
 
@@ -58,6 +60,7 @@ pub fn summary(report: &Report, width: usize, colour: bool) -> String {
     pictures(&mut page, report);
     matrices(&mut page, report);
     storage::gaps(&mut page, report);
+    marks(&mut page, report);
     absences(&mut page, report);
     notes(&mut page, report);
     page.finish()
@@ -151,8 +154,10 @@ fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
                 _ => a.1.total_cmp(&b.1),
             })?;
             let best = format!("best {} at {}", words::number(best.1), x(best.0));
+            let mark = line.points.iter().find_map(|p| Some(p.1.suspect.as_ref()?.mark()));
+            let name = mark.map_or(line.name.clone(), |mark| format!("{} {mark}", line.name));
             Some((
-                line.name.clone(),
+                name,
                 format!("{spark} {:>5} {:>5}", words::number(last), share.unwrap_or_default()),
                 best,
             ))
@@ -210,6 +215,9 @@ fn bars(page: &mut Page, figure: &Figure, all: &Bars) {
         let tail = format!("{:>6} {percent:>5}", words::number(value));
         // 42 columns of bar, figures and space; what others published goes where there is room.
         let room = page.width.saturating_sub(42 + longest + 2);
+        let mark = bar.cell.suspect.as_ref().map(Suspicion::mark);
+        let tail = mark
+            .map_or(tail.clone(), |mark| format!("{tail} {}", page.paint.warn(&mark.to_string())));
         let published = if published.chars().count() <= room { published } else { String::new() };
         page.line(&format!("  {label:<longest$}  {drawn} {tail}  {published}"));
     }
@@ -256,6 +264,18 @@ fn has_absent(figure: &Figure) -> bool {
     MATRICES.contains(&figure.id.as_str())
         && crate::figures::has_value(figure)
         && matches!(&figure.body, Body::Matrix(m) if absent(m))
+}
+
+/// What the marks beside values mean, where there are some.
+fn marks(page: &mut Page, report: &Report) {
+    let cells = || report.figures.iter().flat_map(crate::figures::cells);
+    let suspects = || cells().filter_map(|c| c.suspect.as_ref());
+    if suspects().any(|s| matches!(s, Suspicion::BeyondCeiling(_))) {
+        page.line(&page.paint.warn("!: more than hardware can carry there"));
+    }
+    if suspects().any(|s| matches!(s, Suspicion::Unverified(_))) {
+        page.line(&page.paint.warn("?: its bytes were not verified"));
+    }
 }
 
 /// Reasons by suite and frequency, where there is more than the one that a headline tells.

@@ -9,6 +9,7 @@ mod cpu;
 mod desc;
 mod duration;
 mod files;
+mod hard_peak;
 mod measured;
 mod model;
 mod network;

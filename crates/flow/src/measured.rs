@@ -431,7 +431,8 @@ impl Book {
             Mover::Wire { .. } | Mover::Io { .. } => return None,
         };
         let limit = format!("{} alone", path.key);
-        let stage = Stage { name: limit.clone(), peak: rate, cap: rate, why: String::new() };
+        let (name, why) = (limit.clone(), String::new());
+        let stage = Stage { name, peak: rate, cap: rate, why, hard: None };
         let operation = Operation {
             uses: uses.to_vec(),
             cap: rate,

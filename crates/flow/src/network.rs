@@ -7,6 +7,7 @@ use pathline_schema::{
 };
 
 use crate::files::{self, IoParts, StoreNode};
+use crate::hard_peak;
 use crate::measured::{Book, Known, Measured};
 use crate::model::{Cache, Model};
 use crate::path::{Built, build};
@@ -48,6 +49,8 @@ pub struct Stage {
     pub cap: Rate,
     /// Why the cap is below the peak; empty if it is not.
     pub why: String,
+    /// The most payload that anything can carry over it, where that is known for sure.
+    pub hard: Option<Rate>,
 }
 
 /// What one operation of a flow costs and takes.
@@ -131,6 +134,8 @@ pub(crate) struct Port {
     /// `xGMI gpu0-numa3`, `PCIe gpu0-numa0`.
     pub name: String,
     pub peak: Option<Rate>,
+    /// At the highest speed and width of the link.
+    pub hard: Option<Rate>,
     pub into_gpu: Option<u32>,
     pub out_of_gpu: Option<u32>,
     pub both: Option<u32>,
@@ -186,6 +191,8 @@ pub struct Network {
     /// Whether GPUs may be joined by links that discovery could not see, so that a way through the
     /// host is no ceiling.
     pub(crate) unread_fabric: bool,
+    /// Whether the sources agree on the links between GPUs.
+    pub(crate) sure_links: bool,
     /// What was measured of this node, which counts before what the model says.
     pub(crate) book: Book,
     /// Whether flows that were not measured can be modelled.
@@ -260,6 +267,7 @@ impl Network {
             used: BTreeMap::new(),
             apart: BTreeMap::new(),
             unread_fabric: topology.doubts(Warning::NVLINK_NOT_READ),
+            sure_links: hard_peak::has_sure_links(topology),
             book: Book::default(),
             modelled: true,
             queues: Vec::new(),
@@ -319,17 +327,23 @@ impl Network {
             _ => None,
         });
         let linked = homes.min_by_key(|&(n, _)| (Some(n) != gpu.numa, n));
-        let (home, name, peak) = match linked {
-            Some((n, b)) => (Some(n), format!("{} {at}-numa{n}", kind_name(b.kind)), b.peak),
+        let pcie = hard_peak::pcie_peak(gpu);
+        let (home, name, peak, hard) = match linked {
+            Some((n, b)) => {
+                let highest = pcie.filter(|_| b.kind == LinkKind::Pcie);
+                let hard = b.peak.map(|peak| highest.map_or(peak, |pcie| Rate(pcie.0.max(peak.0))));
+                (Some(n), format!("{} {at}-numa{n}", kind_name(b.kind)), b.peak, hard)
+            }
             None => {
                 let link = gpu.host_link?;
-                (gpu.numa, format!("PCIe {at}-host"), Some(link.peak()))
+                (gpu.numa, format!("PCIe {at}-host"), Some(link.peak()), pcie)
             }
         };
         let both = known(peak).map(|peak| peak * 2.0);
         Some(Port {
             home,
             peak: known(peak),
+            hard: known(hard),
             into_gpu: self.resource(format!("{name}, into {at}"), peak),
             out_of_gpu: self.resource(format!("{name}, out of {at}"), peak),
             both: self.resource(format!("{name}, both ways"), both),

@@ -12,7 +12,7 @@ use crate::measured::PathKey;
 use crate::model::{Pageable, Verb};
 use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name, taken};
 use crate::routes::total_width;
-use crate::{cpu, files, nvlink};
+use crate::{cpu, files, hard_peak, nvlink};
 
 /// An operation, and the name of what its own cap comes from.
 #[derive(Debug, Clone)]
@@ -45,6 +45,8 @@ pub(crate) struct Way<'a> {
     passed: u32,
     /// Payload of the flow.
     bytes: u64,
+    /// Bytes of it that may be counted without having passed a link.
+    kept: f64,
     /// Units passed on the way in and on the way out of the engine.
     route: Vec<Node>,
 }
@@ -311,6 +313,7 @@ impl<'a> Way<'a> {
         Self {
             net,
             bytes: flow.bytes.0,
+            kept: hard_peak::kept_from_links(flow),
             uses: BTreeMap::new(),
             cap: f64::INFINITY,
             limit: "nothing that is known".into(),
@@ -382,12 +385,25 @@ impl<'a> Way<'a> {
     pub(crate) fn rated(&mut self, name: &str, rate: f64) {
         self.cap(rate, name);
         let rate = Rate(rate);
-        let stage = Stage { name: name.into(), peak: rate, cap: rate, why: String::new() };
-        self.stages.push(stage);
+        let (name, why) = (name.into(), String::new());
+        self.stages.push(Stage { name, peak: rate, cap: rate, why, hard: None });
     }
 
-    /// A stretch of peak `peak` of which `share` is payload, taken `ratio` times.
-    fn stage(&mut self, name: String, peak: Option<Rate>, share: f64, ratio: f64, why: String) {
+    /// The hard peak of a link, of what can pass it unseen.
+    fn link_peak(&self, peak: Option<Rate>) -> Option<Rate> {
+        hard_peak::apparent_peak(peak?, self.kept, self.bytes as f64)
+    }
+
+    /// A stretch of peak `peak` of which `share` is payload, taken `ratio` times; with what nothing
+    /// exceeds there.
+    fn stage(
+        &mut self,
+        name: String,
+        (peak, hard): (Option<Rate>, Option<Rate>),
+        share: f64,
+        ratio: f64,
+        why: String,
+    ) {
         let Some(peak) = peak else {
             self.unknown.push(format!("the peak of {name}"));
             return;
@@ -397,7 +413,8 @@ impl<'a> Way<'a> {
         let limit = if share < 1.0 { format!("{name} ({why})") } else { name.clone() };
         self.cap(cap.0, &limit);
         let why = if share < 1.0 { why } else { String::new() };
-        self.stages.push(Stage { name, peak, cap, why });
+        let hard = hard.map(|hard| hard * (1.0 / ratio));
+        self.stages.push(Stage { name, peak, cap, why, hard });
     }
 
     /// From GPU to GPU over the route in use.
@@ -414,8 +431,11 @@ impl<'a> Way<'a> {
             }
             let home = |g: u32| self.net.gpus.get(&g)?.port.as_ref()?.home;
             let beyond = home(to);
+            let links = self.stages.len();
             self.host(from, beyond, Hop::Out, hand, ratio)?;
-            return self.host(to, None, Hop::In, hand, ratio);
+            self.host(to, None, Hop::In, hand, ratio)?;
+            self.stages.iter_mut().skip(links).for_each(|stage| stage.hard = None);
+            return Ok(());
         };
         let fabric = &self.net.model.fabric;
         let (verb, what): (&Verb, _) = match hand {
@@ -458,7 +478,8 @@ impl<'a> Way<'a> {
                 if !used.striped {
                     let (kind, width) = (kind_name(lane.bundle.kind), lane.bundle.width);
                     let name = format!("{kind} {a}-{b}, {}", links(width));
-                    self.stage(name, lane.bundle.peak, share, ratio, why.clone());
+                    let hard = self.link_peak(lane.bundle.peak.filter(|_| self.net.sure_links));
+                    self.stage(name, (lane.bundle.peak, hard), share, ratio, why.clone());
                 }
             }
         }
@@ -468,7 +489,8 @@ impl<'a> Way<'a> {
         }
         if used.striped {
             let name = format!("{src}-switches-{dst}, {}", links(used.width));
-            self.stage(name, used.peak, share, ratio, why);
+            let hard = self.link_peak(used.peak.filter(|_| self.net.sure_links));
+            self.stage(name, (used.peak, hard), share, ratio, why);
         }
         self.passed = self.passed.max(passed);
         self.pass(&route.nodes);
@@ -493,7 +515,7 @@ impl<'a> Way<'a> {
         hand: Hand,
         ratio: f64,
     ) -> Result<(), NoPath> {
-        let Some(Port { home, name, peak, into_gpu, out_of_gpu, both }) =
+        let Some(Port { home, name, peak, hard, into_gpu, out_of_gpu, both }) =
             self.net.gpus.get(&g).and_then(|gpu| gpu.port.as_ref())
         else {
             return no(format!("the way from gpu{g} to the host is not known"));
@@ -516,7 +538,8 @@ impl<'a> Way<'a> {
         self.take(if hop == Hop::In { *into_gpu } else { *out_of_gpu }, ratio * forward);
         self.take(*both, ratio * (forward + reverse));
         let why = packets(what, model.payload_bytes, packet);
-        self.stage(name.clone(), *peak, 1.0 / forward, ratio, why);
+        let hard = self.link_peak(*hard);
+        self.stage(name.clone(), (*peak, hard), 1.0 / forward, ratio, why);
         let mut nodes = vec![Node::Gpu(g)];
         nodes.extend(home.map(Node::Numa));
         if let (Some(home), Some(numa)) = (*home, numa.filter(|n| Some(*n) != *home)) {
@@ -538,7 +561,7 @@ impl<'a> Way<'a> {
             self.take(lane.one_way, ratio);
             if let Some(peak) = lane.bundle.peak {
                 let name = format!("CPU link {a}-{b}, {}", links(lane.bundle.width));
-                self.stage(name, Some(peak), 1.0, ratio, String::new());
+                self.stage(name, (Some(peak), None), 1.0, ratio, String::new());
             }
         }
     }
@@ -596,7 +619,11 @@ impl<'a> Way<'a> {
         match peak {
             Some(_) => {
                 let why = format!("{:.0} % of the peak is reached", share * 100.0);
-                self.stage(name, peak, share, ratio, why);
+                let of_gpu = peak.filter(|_| matches!(node, Node::Gpu(_)));
+                let bytes = self.bytes as f64 * ratio;
+                let hard = of_gpu
+                    .and_then(|p| hard_peak::apparent_peak(p, hard_peak::MEMORY_CACHE, bytes));
+                self.stage(name, (peak, hard), share, ratio, why);
             }
             None => self.unknown_memory.push(format!("the memory peak of {node}")),
         }

@@ -300,3 +300,98 @@ fn files_that_are_none_are_refused() {
         assert!(output.status.success() && message.contains("a device or a pipe"), "{message}");
     }
 }
+
+/// A kept run with every record of samples changed.
+fn changed(dir: &Path, name: &str, change: fn(&mut Value)) -> String {
+    let file = fs::File::open(root().join("fixtures/h200-x2-contention.jsonl.gz")).unwrap();
+    let mut whole = String::new();
+    MultiGzDecoder::new(file).read_to_string(&mut whole).unwrap();
+    let mut messages: Vec<Value> =
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for message in messages.iter_mut().filter(|m| m["type"] == "measured") {
+        change(&mut message["data"]);
+    }
+    let path = dir.join(name);
+    fs::write(&path, text(&messages)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn each_sample(data: &mut Value, of: impl Fn(f64) -> f64) {
+    for series in data["series"].as_array_mut().unwrap() {
+        for ns in series["samples_ns"].as_array_mut().unwrap() {
+            *ns = of(ns.as_f64().unwrap()).into();
+        }
+    }
+}
+
+/// 32 measured cases of two H200s, told as they were and as they cannot have been.
+#[test]
+fn figures_that_cannot_be_right_have_no_exit_code_0() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    let as_it_was = changed(dir, "as-it-was.jsonl", |_| {});
+    type Change = (&'static str, fn(&mut Value), &'static str, &'static str);
+    let changes: [Change; 6] = [
+        (
+            "hundredth",
+            |m| each_sample(m, |ns| ns / 100.0),
+            "results cannot be right",
+            "beyond ceiling",
+        ),
+        (
+            "tiny",
+            |m| each_sample(m, |_| 1e-300),
+            "32 records of the journal",
+            "32 records of the second",
+        ),
+        ("one-ns", |m| each_sample(m, |_| 1.0), "records of the journal", "records of the second"),
+        (
+            "negative",
+            |m| each_sample(m, |ns| -ns),
+            "32 records of the journal",
+            "32 records of the second",
+        ),
+        (
+            "none",
+            |m| m["series"] = Value::Array(Vec::new()),
+            "32 records of the journal",
+            "32 records",
+        ),
+        (
+            "no-bytes",
+            |m| m["series"][0]["moved_bytes"] = 0.into(),
+            "32 records of the journal",
+            "32 records",
+        ),
+    ];
+    for (name, change, reported, compared) in changes {
+        let run = changed(dir, &format!("{name}.jsonl"), change);
+        let output = pathline(&["report", &run, "--csv", &format!("{run}.csv")]);
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{name}: {shown}");
+        assert!(shown.contains(reported), "{name}: {shown}");
+        let table = fs::read_to_string(format!("{run}.csv")).unwrap();
+        let cells = table.lines().skip(1).flat_map(|line| line.split(','));
+        let numbers = cells.filter_map(|cell| cell.parse::<f64>().ok());
+        assert!(numbers.clone().all(|n| n.is_finite() && n >= 0.0), "{name}");
+        for pair in [[&as_it_was, &run], [&run, &as_it_was]] {
+            let output = pathline(&["diff", pair[0], pair[1]]);
+            let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{name}: {shown}");
+            assert!(!shown.contains("inf") && !shown.contains("faster"), "{name}: {shown}");
+            if pair[0] == &as_it_was {
+                assert!(shown.contains(compared), "{name}: {shown}");
+            }
+        }
+    }
+    let unverified = changed(dir, "unverified.jsonl", |m| {
+        m["verdict"] = serde_json::json!({ "unverified": "nobody looked" });
+    });
+    let output = pathline(&["diff", &as_it_was, &unverified]);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.starts_with("32 cases, tolerance 2 %: 32 unverified"), "{shown}");
+    let output = pathline(&["diff", &as_it_was, &as_it_was]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(pathline(&["report", &as_it_was]).status.code(), Some(0));
+}

@@ -69,6 +69,9 @@ impl Judge<'_> {
             let off = off.unwrap_or_default();
             lines.push(format!("published: {}{off}, {}", self.with_unit(p.value), p.source));
         }
+        if let Some(suspect) = &cell.suspect {
+            lines.push(format!("not to be relied on: {}", suspect.text()));
+        }
         if let Some(why) = &cell.absent {
             lines.push(format!("no value: {why}"));
         }

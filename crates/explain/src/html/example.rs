@@ -132,6 +132,7 @@ fn dma_pairs() -> Figure {
             absent: None,
             case: Some(case(&text)),
             gpus: vec![format!("gpu{a} 800 MHz, memory 1600 MHz, 312 W")],
+            suspect: None,
         }
     };
     let finding = "Two levels, 50 and 37 to 38 GB/s, whatever the width of the route: the copy engine \
@@ -214,6 +215,7 @@ fn host_link() -> Figure {
             absent: None,
             case: Some(case(text)),
             gpus: Vec::new(),
+            suspect: None,
         },
     };
     let absent = Cell {

@@ -4,7 +4,7 @@ use super::build::Html;
 use super::cell::{Judge, deviation, is_blank, place, value};
 use super::colour;
 use super::number::percent;
-use crate::figure::{Better, Cell, Matrix};
+use crate::figure::{Better, Cell, Matrix, Suspicion};
 
 /// Beyond this distance from a published value a cell is marked.
 pub(super) const FAR: f64 = 0.10;
@@ -122,6 +122,7 @@ fn write_cell(h: &mut Html, cell: &Cell, hue: Hue, judge: Judge<'_>, heading: &s
 
 fn is_over(cell: &Cell, judge: Judge<'_>) -> bool {
     judge.share(cell).is_some_and(|share| share > OVER)
+        || matches!(cell.suspect, Some(Suspicion::BeyondCeiling(_)))
 }
 
 fn write_legend(h: &mut Html, m: &Matrix, hue: Hue, judge: Judge<'_>) {

@@ -3,7 +3,7 @@
 use super::build::Html;
 use super::cell::{Entry, Judge, deviation, half_width, value};
 use super::number::{count, num, percent, signed_percent};
-use crate::figure::{Better, Cell};
+use crate::figure::{Better, Cell, Suspicion};
 
 type CellText = Box<dyn Fn(&Cell) -> Option<String>>;
 
@@ -46,6 +46,7 @@ fn columns(judge: Judge<'_>) -> Vec<Column> {
         Column::new("published", "n", |c| c.published.as_ref().map(|p| num(p.value))),
         Column::new("measured − published", "n", |c| deviation(c).map(signed_percent)),
         Column::new("source", "", |c| c.published.as_ref().map(|p| p.source.clone())),
+        Column::new("not to be relied on", "words", |c| c.suspect.as_ref().map(Suspicion::text)),
         Column::new("no value because", "words", |c| c.absent.clone()),
         Column::new("case", "case", |c| c.case.as_ref().map(ToString::to_string)),
     ]

@@ -186,7 +186,10 @@ pub(super) fn heat_map(
         let cells: String = row
             .iter()
             .map(|cell| match (cell.value, &cell.absent) {
-                (Some(value), _) => paint.heat(&short(value), goodness(cell, best, matrix.better)),
+                (Some(value), _) => match &cell.suspect {
+                    Some(suspect) => paint.warn(&format!("{:>4}{}", short(value), suspect.mark())),
+                    None => paint.heat(&short(value), goodness(cell, best, matrix.better)),
+                },
                 (None, Some(_)) => paint.heat("x", None),
                 (None, None) => paint.heat("·", None),
             })

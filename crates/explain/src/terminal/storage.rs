@@ -23,7 +23,10 @@ pub(super) fn sheet(page: &mut Page, figure: &Figure, sheet: &Sheet) {
     page.heading(&figure.title, "");
     let longest = sheet.rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
     let label = longest.min(page.width * 2 / 5);
-    let text = |cell: &Cell| cell.value.map_or("-".to_owned(), short);
+    let text = |cell: &Cell| {
+        let value = cell.value.map_or("-".to_owned(), short);
+        cell.suspect.as_ref().map_or(value.clone(), |s| format!("{value}{}", s.mark()))
+    };
     let head = |c: &crate::figure::Column| match c.unit.as_str() {
         "" => c.name.clone(),
         unit => format!("{} {unit}", c.name),

@@ -6,6 +6,7 @@ mod common;
 mod agreement;
 mod between;
 mod exports;
+mod refuted;
 mod report;
 mod storage;
 mod suites;

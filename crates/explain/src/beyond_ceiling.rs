@@ -1,0 +1,71 @@
+//! Results that are more than hardware can carry.
+
+use pathline_flow::Network;
+use pathline_schema::{Case, Journal, Outcome, Rank, Rate, Series};
+use pathline_stats::Summary;
+
+use crate::words;
+
+/// Above this share of a hard peak a result is refuted; below, timers and clocks may be that far off.
+const TOLERANCE: f64 = 1.05;
+
+/// A result that cannot be right.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct BeyondCeiling {
+    pub(crate) case: Case,
+    /// Of its flow that is the farthest beyond, GB/s.
+    rate: f64,
+    /// The most that hardware carries there, GB/s.
+    peak: f64,
+    /// Where.
+    stretch: String,
+}
+
+impl BeyondCeiling {
+    /// `5030 GB/s is 2515 % of the 200 GB/s that xGMI gpu0-gpu1, 4 links can carry`.
+    pub(crate) fn claim(&self) -> String {
+        let Self { rate, peak, stretch, .. } = self;
+        let (rate_text, peak_text) = (words::gbs(*rate), words::gbs(*peak));
+        let share = words::percent(rate / peak);
+        format!("{rate_text} is {share} of the {peak_text} that {stretch} can carry")
+    }
+
+    /// The same, and what follows.
+    pub(crate) fn text(&self) -> String {
+        let claim = self.claim();
+        format!("{claim}: a clock, a count of bytes or the description of this stretch is wrong")
+    }
+}
+
+/// The results of a run that are beyond a hard peak of the hardware in its journal, the farthest first.
+pub(crate) fn beyond_ceiling(journal: &Journal) -> Vec<BeyondCeiling> {
+    let network = Network::from_topology(&journal.topology);
+    let measured = journal.outcomes.iter().filter_map(|outcome| match outcome {
+        Outcome::Measured(m) => Some((&m.case, m.series.as_slice())),
+        _ => None,
+    });
+    let partial = journal.partial.iter().map(|p| (&p.case, p.series.as_slice()));
+    let mut all: Vec<BeyondCeiling> = measured
+        .chain(partial)
+        .filter_map(|(case, series)| of_case(&network, case, series))
+        .collect();
+    all.sort_by(|a, b| (b.rate / b.peak).total_cmp(&(a.rate / a.peak)));
+    all
+}
+
+fn of_case(network: &Network, case: &Case, series: &[Series]) -> Option<BeyondCeiling> {
+    let of_flow = |series: &Series| {
+        // The units of another rank may be those of another host.
+        if [series.flow.src.rank, series.flow.dst.rank].iter().any(|rank| *rank != Rank(0)) {
+            return None;
+        }
+        let rates: Vec<f64> = series.rates().map(Rate::gbs).collect();
+        let rate = Summary::of(&rates)?.median;
+        let (peak, stretch) = network.hard_peak(&series.flow)?;
+        let (case, peak) = (case.clone(), peak.gbs());
+        (rate > TOLERANCE * peak).then_some(BeyondCeiling { case, rate, peak, stretch })
+    };
+    let farthest =
+        |a: &BeyondCeiling, b: &BeyondCeiling| (a.rate / a.peak).total_cmp(&(b.rate / b.peak));
+    series.iter().filter_map(of_flow).max_by(farthest)
+}
