@@ -331,6 +331,9 @@ mod tests {
         // SAFETY: it takes nothing and cannot fail.
         assert_eq!(parent, unsafe { libc::getppid() }.to_string());
         assert!(is_launcher(Path::new("/usr/bin/hydra_pmi_proxy")));
+        // What /bin has belongs to no library of /a/b.
+        assert!(Path::new("/bin/sh").exists());
+        assert_eq!(beside(Path::new("/a/b/libmpi.so.12"), "sh"), None);
         assert!(is_launcher(Path::new("/opt/bin/prterun")));
         assert!(!is_launcher(Path::new("/usr/bin/bash")));
     }
