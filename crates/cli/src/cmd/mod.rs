@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         Some(Command::Validate(args)) => validate::run(&args),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "pathline", &mut script);
+            clap_complete::generate(shell, &mut visible(), "pathline", &mut script);
             out!("{}", String::from_utf8_lossy(&script));
             Ok(Exit::Fine)
         }
@@ -86,6 +86,16 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
             Ok(Exit::Fine)
         }
     }
+}
+
+/// The command table without the options that are for work on pathline itself, which scripts of
+/// completions would list.
+fn visible() -> clap::Command {
+    Args::command().mut_subcommand("run", |run| {
+        let about = run.get_about().cloned().unwrap_or_default();
+        let shown = run.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
+        clap::Command::new("run").about(about).args(shown.collect::<Vec<_>>())
+    })
 }
 
 /// Does what another process of this program wants.

@@ -309,7 +309,7 @@ fn internal_commands_are_named_nowhere() {
             assert!(!text.contains(about), "{name} in {text}");
             assert!(listed.iter().all(|entry| !text.contains(entry)), "{name} in {text}");
         }
-        assert!(!text.contains("__compile"), "{text}");
+        assert!(!text.contains("__compile") && !text.contains("--inject"), "{text}");
     }
     for typo in ["rnu", "ran", "runk", "rannk", "wroker", "_compile", "rnk"] {
         let output = pathline(&[typo]);
