@@ -102,14 +102,15 @@ pub(super) fn other_user(socket: &Socket) -> io::Result<Option<String>> {
 /// has: then equal users prove nothing. Source: user_namespaces(7), overflow user ID.
 pub(super) fn users_look_alike() -> bool {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let overflow = read("/proc/sys/kernel/overflowuid").trim().parse() == Ok(own_user());
-    let fields = read("/proc/self/uid_map");
-    let all_known = fields.split_whitespace().eq(["0", "0", "4294967295"]);
-    overflow && !all_known
+    let own = rustix::process::geteuid().as_raw();
+    look_alike(own, &read("/proc/sys/kernel/overflowuid"), &read("/proc/self/uid_map"))
 }
 
-fn own_user() -> u32 {
-    rustix::process::geteuid().as_raw()
+/// The same from what the kernel says: the user that stands for unknown ones, and which users of the
+/// outside this namespace knows (first inside, first outside, how many).
+fn look_alike(own: u32, overflow: &str, map: &str) -> bool {
+    let knows_all = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    overflow.trim().parse() == Ok(own) && !knows_all
 }
 
 /// The visitor's side, over a socket that nothing has passed on: proves itself to a coordinator that
@@ -334,6 +335,16 @@ mod tests {
         let (progress, _) = meet(&right, &none);
         let Progress::Stranger(why) = progress else { panic!("let in without a proof") };
         assert!(why.contains("no proof"), "{why}");
+    }
+
+    #[test]
+    fn in_a_namespace_that_knows_nobody_users_prove_nothing() {
+        let (overflow, all) = ("65534\n", "         0          0 4294967295\n");
+        // `nobody` of a host is one user; without a map everybody is.
+        assert!(!look_alike(65_534, overflow, all));
+        assert!(look_alike(65_534, overflow, ""));
+        assert!(look_alike(65_534, overflow, "0 1000 1\n"));
+        assert!(!look_alike(1000, overflow, "0 1000 1\n"));
     }
 
     #[test]

@@ -73,9 +73,16 @@ impl Door {
     }
 
     /// A process of the job.
-    fn rank(&self, rank: u32, out: &Path, more: &[&str]) -> Command {
-        let args = ["--case", CASE, "--case-budget", "20"];
-        let mut command = command(&[&args[..], more].concat(), out);
+    fn rank(&self, rank: u32, out: &Path) -> Command {
+        // Two processes that hand bytes to each other need both cores at once, which other tests may
+        // take for long.
+        self.rank_with(rank, out, "120")
+    }
+
+    /// The same with so many seconds for each step.
+    fn rank_with(&self, rank: u32, out: &Path, deadline: &str) -> Command {
+        let args = ["--case", CASE, "--case-budget", "20", "--case-deadline", deadline];
+        let mut command = command(&args, out);
         command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", "2");
         command.env("PATHLINE_MPI", "none").env("PATHLINE_UCX", "/none");
         match self {
@@ -93,7 +100,7 @@ impl Door {
 
     /// The first process of the job, once it waits for the others.
     fn first(&self, out: &Path) -> Child {
-        let child = self.rank(0, out, &[]).spawn().unwrap();
+        let child = self.rank(0, out).spawn().unwrap();
         wait_until("an open door", || match self {
             Self::Node(job) => {
                 let sockets = fs::read_to_string("/proc/net/unix").unwrap();
@@ -110,7 +117,7 @@ impl Door {
 
     /// The other process comes, and the run ends as if nobody else had come.
     fn finish(&self, first: Child, out: &Path) -> Journal {
-        let other = self.rank(1, out, &[]).spawn().unwrap();
+        let other = self.rank(1, out).spawn().unwrap();
         let (first, other) = (first.wait_with_output().unwrap(), other.wait_with_output().unwrap());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let lines = fs::read_to_string(out.join("run.jsonl")).unwrap_or_default();
@@ -375,7 +382,7 @@ fn another_user_is_neither_let_in_nor_obeyed() {
         assert!(squatter.try_wait().unwrap().is_none(), "the squatter ended");
         fs::read_to_string("/proc/net/unix").unwrap().contains(&format!("@{name}"))
     });
-    let mut victim = door.rank(1, &dir.path().join("x"), &[]).spawn().unwrap();
+    let mut victim = door.rank(1, &dir.path().join("x")).spawn().unwrap();
     assert!(squatter.wait().unwrap().success(), "it was spoken to");
     victim.kill().unwrap();
     victim.wait().unwrap();
@@ -402,7 +409,7 @@ fn a_socket_that_another_user_holds_is_named_with_the_way_out() {
     wait_until("the squatter's socket", || {
         fs::read_to_string("/proc/net/unix").unwrap().contains(&format!("@{name}"))
     });
-    let output = door.rank(0, &dir.path().join("run"), &[]).output().unwrap();
+    let output = door.rank(0, &dir.path().join("run")).output().unwrap();
     let _ = squatter.kill();
     squatter.wait().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -426,7 +433,7 @@ fn no_library_is_taken_from_a_coordinator() {
     let Door::Node(job) = &door else { unreachable!() };
     let address = SocketAddr::from_abstract_name(Door::name(job)).unwrap();
     let listener = UnixListener::bind_addr(&address).unwrap();
-    let victim = door.rank(1, &dir.path().join("run"), &[]).spawn().unwrap();
+    let victim = door.rank(1, &dir.path().join("run")).spawn().unwrap();
     let (mut line, _) = listener.accept().unwrap();
     let mut read = vec![0; 4096];
     let mut next = |line: &mut UnixStream| {
@@ -461,7 +468,7 @@ fn who_listens_at_a_port_without_the_secret_learns_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let door = Door::Net(listener.local_addr().unwrap().port());
     let dir = TempDir::new().unwrap();
-    let mut victim = door.rank(1, &dir.path().join("run"), &[]).spawn().unwrap();
+    let mut victim = door.rank(1, &dir.path().join("run")).spawn().unwrap();
     // It comes again, since another process may listen there next.
     for _ in 0..2 {
         let (mut line, _) = listener.accept().unwrap();
@@ -499,7 +506,7 @@ fn without_a_variable_the_secret_is_a_file_of_the_home_folder() {
     let out = dir.path().join("run");
     let door = Door::net();
     let rank = |nth| {
-        let mut command = door.rank(nth, &out, &[]);
+        let mut command = door.rank(nth, &out);
         command.env_remove("PATHLINE_SECRET").env("HOME", dir.path());
         command.spawn().unwrap()
     };
@@ -535,7 +542,7 @@ fn without_a_variable_the_secret_is_a_file_of_the_home_folder() {
 fn a_run_that_misses_ranks_names_the_secret_that_they_read() {
     let dir = TempDir::new().unwrap();
     let door = Door::net();
-    let mut command = door.rank(0, &dir.path().join("run"), &["--case-deadline", "5"]);
+    let mut command = door.rank_with(0, &dir.path().join("run"), "5");
     let output = command.env_remove("PATHLINE_SECRET").env("HOME", dir.path()).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
@@ -554,7 +561,7 @@ fn without_a_secret_there_is_no_network() {
     for (variable, home, reason) in
         [(None, "/none", "HOME names no folder"), (Some("too short"), "/root", "9 characters")]
     {
-        let mut command = door.rank(0, &dir.path().join("run"), &[]);
+        let mut command = door.rank(0, &dir.path().join("run"));
         command.env_remove("PATHLINE_SECRET").env("HOME", home);
         if let Some(text) = variable {
             command.env("PATHLINE_SECRET", text);
