@@ -29,6 +29,30 @@ pub(super) fn blanks(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Columns of prose in a document.
+const COLUMNS: usize = 110;
+
+/// Prose of documents fits [`COLUMNS`]. Rows of a table cannot be broken, nor can what is quoted
+/// between fences.
+pub(super) fn width(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".md").filter(|(path, _)| written(path)) {
+        let mut is_fenced = false;
+        for (at, line) in text.lines().enumerate() {
+            if line.trim_start().starts_with("```") {
+                is_fenced = !is_fenced;
+            }
+            let breaks = !is_fenced && !line.starts_with('|') && !line.starts_with("    ");
+            let columns = line.chars().count();
+            if breaks && columns > COLUMNS {
+                let say = format!("{columns} columns; break the line, {COLUMNS} are the most");
+                findings.push(Finding::new(path, at + 1, say));
+            }
+        }
+    }
+    findings
+}
+
 /// Folders that exist on one machine only, as first part of an absolute path.
 const PRIVATE: [&str; 4] = ["home", "root", "work", "Users"];
 
@@ -144,6 +168,15 @@ mod tests {
 
     fn one(rule: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
         rule(&Tree::of([(path, text)])).into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn long_prose_is_found_and_tables_are_not() {
+        let long = "word ".repeat(23).trim_end().to_owned();
+        assert_eq!(long.len(), 23 * 5 - 1, "114 columns");
+        assert_eq!(one(width, "docs/a.md", &format!("short\n{long}\n")), [2]);
+        assert_eq!(one(width, "docs/a.md", &format!("| {long} |\n```\n{long}\n```\n")), NONE);
+        assert_eq!(one(width, "a.rs", &long), NONE);
     }
 
     #[test]
