@@ -3,10 +3,12 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_message::{Exchange, Layer};
-use pathline_schema::{Bytes, Case, CpuSet, Journal, Mover, Node, Pattern, Place, Topology, Unit};
-use pathline_topo::Snapshot;
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_message::{ExchangeSpec, MessageLayer};
+use pathline_schema::{
+    Bytes, Case, CasePattern, CpuSet, Journal, LinkEnd, Mover, Place, Topology, Unit,
+};
+use pathline_topo::HostSnapshot;
 
 use crate::{files, root};
 
@@ -239,11 +241,11 @@ fn validate(input: &[u8]) -> String {
         Ok(desc) => desc,
         Err(error) => return error.to_string(),
     };
-    let plan = match pathline_validate::Plan::new(rows, &desc, &[]) {
+    let plan = match pathline_validate::ValidationPlan::new(rows, &desc, &[]) {
         Ok(plan) => plan,
         Err(error) => return error.to_string(),
     };
-    let got = pathline_validate::Got { rate: 1.0, time_us: 1.0, mean_us: 1.0, bus: 1.0 };
+    let got = pathline_validate::MachineAnswer { rate: 1.0, time_us: 1.0, mean_us: 1.0, bus: 1.0 };
     let report = plan.score("mi250x", &pathline_validate::TARGETS, &|_| Ok(got));
     assert_eq!(report.compared.len() + report.left_out.len(), all);
     let why = report.left_out.first().map_or("", |row| row.reason.as_str());
@@ -276,7 +278,7 @@ fn case(input: &[u8]) -> String {
 }
 
 fn pattern(input: &[u8]) -> String {
-    inverse::<Pattern>(&utf8(input))
+    inverse::<CasePattern>(&utf8(input))
 }
 
 fn words(input: &[u8]) -> String {
@@ -284,7 +286,7 @@ fn words(input: &[u8]) -> String {
     [
         inverse::<Bytes>(&text),
         inverse::<CpuSet>(&text),
-        inverse::<Node>(&text),
+        inverse::<LinkEnd>(&text),
         inverse::<Unit>(&text),
         inverse::<Place>(&text),
         inverse::<Mover>(&text),
@@ -309,18 +311,18 @@ fn journal(input: &[u8]) -> String {
 /// A text that is read is written as one that gives it back, and the model of a node has a time for
 /// it or a reason.
 fn exchange(input: &[u8]) -> String {
-    static LAYER: std::sync::OnceLock<Layer> = std::sync::OnceLock::new();
+    static LAYER: std::sync::OnceLock<MessageLayer> = std::sync::OnceLock::new();
     let layer = LAYER.get_or_init(|| {
         let desc = MachineDesc::preset("mi250x").unwrap_or_else(|error| panic!("{error}"));
-        Layer::new(&desc).unwrap_or_else(|error| panic!("{error}"))
+        MessageLayer::new(&desc).unwrap_or_else(|error| panic!("{error}"))
     });
     let text = utf8(input);
-    let read = match text.parse::<Exchange>() {
+    let read = match text.parse::<ExchangeSpec>() {
         Err(error) => return error.to_string(),
         Ok(read) => read,
     };
     let written = read.to_string();
-    assert_eq!(written.parse::<Exchange>().ok().as_ref(), Some(&read), "{written}");
+    assert_eq!(written.parse::<ExchangeSpec>().ok().as_ref(), Some(&read), "{written}");
     match layer.time(&read) {
         Err(error) => error.to_string(),
         Ok(told) => {
@@ -338,7 +340,7 @@ fn machine(input: &[u8]) -> String {
         Ok(desc) => desc,
     };
     let topology = desc.topology();
-    let network = match Network::new(&desc, Switches::default()) {
+    let network = match Network::new(&desc, RuntimeEnv::default()) {
         Err(error) => return error.to_string(),
         Ok(network) => network,
     };
@@ -374,11 +376,11 @@ fn topology(input: &[u8]) -> String {
 /// A snapshot that is accepted is written as a text that gives it back.
 fn snapshot(input: &[u8]) -> String {
     let text = utf8(input);
-    let snapshot = match Snapshot::from_text("fuzz", &text) {
+    let snapshot = match HostSnapshot::from_text("fuzz", &text) {
         Err(error) => return error.to_string(),
         Ok(snapshot) => snapshot,
     };
-    let back = Snapshot::from_text("fuzz", &snapshot.to_text());
+    let back = HostSnapshot::from_text("fuzz", &snapshot.to_text());
     assert_eq!(back.ok().as_ref(), Some(&snapshot));
     topology(input)
 }
@@ -483,7 +485,7 @@ fn topologies() -> Vec<Vec<u8>> {
 }
 
 fn snapshots() -> Vec<Vec<u8>> {
-    let mut snapshot = Snapshot::default();
+    let mut snapshot = HostSnapshot::default();
     let node = "sys/devices/system/node/node0";
     let gpu = "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0";
     let kfd = "sys/class/kfd/kfd/topology/nodes/1";

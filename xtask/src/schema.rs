@@ -60,16 +60,16 @@ fn collect_unit(of: &Value, names: &mut BTreeSet<String>) {
 }
 
 /// One message of each kind, as a run on a small node would write them.
-fn examples() -> Result<Vec<Message>> {
+fn examples() -> Result<Vec<JournalRecord>> {
     let case: Case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB".parse()?;
     let suites = vec!["pairs".to_owned()];
-    let series: Vec<Series> = case
+    let series: Vec<FlowSeries> = case
         .timed
         .iter()
-        .map(|&flow| Series {
+        .map(|&flow| FlowSeries {
             flow,
             rank: Rank(0),
-            timer: Timer::DeviceEvents,
+            timer: TimerKind::DeviceEvents,
             engine: "copy engine".to_owned(),
             reps: 4,
             steps: 4,
@@ -80,15 +80,20 @@ fn examples() -> Result<Vec<Message>> {
             setup: BTreeMap::new(),
         })
         .collect();
-    let sampled = Sampled { case: case.clone(), suites: suites.clone(), series: series.clone() };
-    let stop =
-        Stop { reason: StopReason::Precise, warmup: 4, half_width: 0.0004, elapsed: Ns::ms(310.0) };
-    let measured = Measured {
+    let sampled =
+        SampledCase { case: case.clone(), suites: suites.clone(), series: series.clone() };
+    let stop = StopInfo {
+        reason: StopReason::Precise,
+        warmup: 4,
+        half_width: 0.0004,
+        elapsed: Ns::ms(310.0),
+    };
+    let measured = MeasuredCase {
         case: case.clone(),
         suites: suites.clone(),
         series,
         stop,
-        verdict: Verdict::Verified,
+        verdict: VerifyResult::Verified,
         before: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 3000.0)])),
         after: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 2990.0)])),
         env: BTreeMap::new(),
@@ -97,26 +102,26 @@ fn examples() -> Result<Vec<Message>> {
     let why = "peer_access on gpu0, gpu1: unsupported: no link joins them".to_owned();
     let error = "check on 256MiB at r0.gpu1.vram: byte 4096 is not what was sent".to_owned();
     Ok(vec![
-        Message::Begin(Box::new(begin())),
-        Message::Topology(Box::new(topology()?)),
-        Message::Sampled(sampled),
-        Message::Measured(Box::new(measured)),
-        Message::Measured(Box::new(of_files()?)),
-        Message::Skipped(Skip { case: case.clone(), suites: suites.clone(), why }),
-        Message::Faulted(Fault {
+        JournalRecord::Begin(Box::new(begin())),
+        JournalRecord::Topology(Box::new(topology()?)),
+        JournalRecord::Sampled(sampled),
+        JournalRecord::Measured(Box::new(measured)),
+        JournalRecord::Measured(Box::new(of_files()?)),
+        JournalRecord::Skipped(SkippedCase { case: case.clone(), suites: suites.clone(), why }),
+        JournalRecord::Faulted(FaultedCase {
             case: case.clone(),
             suites,
             error,
             severity: Severity::Corrupt,
             ranks: vec![Rank(1)],
         }),
-        Message::Note(Note {
+        JournalRecord::Note(RunNote {
             code: "bimodal".to_owned(),
             subject: case.to_string(),
             text: "two modes, 21.5 ms (80 %) and 36.6 ms (20 %); the median is of the first"
                 .to_owned(),
         }),
-        Message::End(End {
+        JournalRecord::End(RunEnd {
             ended: "2026-11-21T00:01:00Z".to_owned(),
             elapsed: Ns::secs(60.0),
             complete: false,
@@ -125,12 +130,12 @@ fn examples() -> Result<Vec<Message>> {
     ])
 }
 
-fn begin() -> Begin {
+fn begin() -> RunBegin {
     let command = ["pathline", "run", "--machine", "mi250x", "--suite", "pairs"].map(str::to_owned);
-    Begin {
+    RunBegin {
         schema: SCHEMA_VERSION,
         version: "0.1.0".to_owned(),
-        world: World::Simulated("mi250x".to_owned()),
+        world: WorldKind::Simulated("mi250x".to_owned()),
         host: "node1".to_owned(),
         pid: Some(4242),
         started: "2026-11-21T00:00:00Z".to_owned(),
@@ -139,7 +144,7 @@ fn begin() -> Begin {
             "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".to_owned(),
         ),
         env: BTreeMap::from([("HSA_XNACK".to_owned(), "1".to_owned())]),
-        settings: Settings {
+        settings: RunSettings {
             precision: 0.01,
             min_samples: 7,
             max_samples: 100,
@@ -152,7 +157,7 @@ fn begin() -> Begin {
         },
         overhead_ns: BTreeMap::from([("device-events".to_owned(), 900.0)]),
         gpus: BTreeMap::from([(Unit::Gpu(0), facts())]),
-        ranks: Vec::from([Member {
+        ranks: Vec::from([RankMember {
             rank: Rank(0),
             host: "node1".to_owned(),
             node: 0,
@@ -161,13 +166,16 @@ fn begin() -> Begin {
             gpu: Some(String::new()),
             numa: 0,
             cpus: "0-7".to_owned(),
-            ways: BTreeMap::from([(Via::Mpi, "MPICH 5.0.2".to_owned())]),
-            without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+            ways: BTreeMap::from([(Transport::Mpi, "MPICH 5.0.2".to_owned())]),
+            without: BTreeMap::from([(Transport::Xpmem, "no /dev/xpmem".to_owned())]),
             host_only: BTreeMap::from([(
-                Via::Mpi,
+                Transport::Mpi,
                 "a child that sent device memory died of SIGSEGV".to_owned(),
             )]),
-            device_memory: BTreeMap::from([(Via::Ucx, "it recognises GPU pointers".to_owned())]),
+            device_memory: BTreeMap::from([(
+                Transport::Ucx,
+                "it recognises GPU pointers".to_owned(),
+            )]),
         }]),
         stores: vec![store()],
     }
@@ -194,29 +202,29 @@ fn store() -> StoreFacts {
 }
 
 /// Two blocks from a file to a GPU, in one sample.
-fn of_files() -> Result<Measured> {
+fn of_files() -> Result<MeasuredCase> {
     let case: Case = "store0.file > gpu0.vram by \
                       uring@numa0[seq-read,direct,shared,1GiB,q8,n1,t1,pipelined-pinned] x 1MiB"
         .parse()?;
-    let tally = |name: &str, count, ns| (name.to_owned(), Tally { count, ns });
+    let tally = |name: &str, count, ns| (name.to_owned(), CallTally { count, ns });
     let reading = IoReading {
         first_done_ns: 800_000.0,
         first_done_ops: 2,
         cpu_user_ns: 9_000.0,
         cpu_system_ns: 61_000.0,
-        latency: Histogram::of([360_000, 390_000]),
-        device: Histogram::of([340_000, 369_000]),
-        copy: Histogram::of([20_000, 21_000]),
+        latency: IoHistogram::of([360_000, 390_000]),
+        device: IoHistogram::of([340_000, 369_000]),
+        copy: IoHistogram::of([20_000, 21_000]),
         calls: BTreeMap::from([tally("io_uring_enter", 2, 31_000.0)]),
         requests: Some(2),
     };
     let series = case
         .timed
         .iter()
-        .map(|&flow| Series {
+        .map(|&flow| FlowSeries {
             flow,
             rank: Rank(0),
-            timer: Timer::Threads,
+            timer: TimerKind::Threads,
             engine: "io_uring, registered buffers and files".to_owned(),
             reps: 2,
             steps: 2,
@@ -227,17 +235,17 @@ fn of_files() -> Result<Measured> {
             setup: BTreeMap::from([tally("io_uring_register", 1, 410_000.0)]),
         })
         .collect();
-    Ok(Measured {
+    Ok(MeasuredCase {
         case,
         suites: vec!["storage".to_owned()],
         series,
-        stop: Stop {
+        stop: StopInfo {
             reason: StopReason::Budget,
             warmup: 1,
             half_width: 1.0,
             elapsed: Ns::secs(4.0),
         },
-        verdict: Verdict::Verified,
+        verdict: VerifyResult::Verified,
         before: Conditions::default(),
         after: Conditions::default(),
         env: BTreeMap::new(),
@@ -315,19 +323,19 @@ fn topology() -> Result<Topology> {
             ..PciDevice::default()
         }],
         links: vec![Link {
-            a: Node::Gpu(0),
-            b: Node::Gpu(1),
+            a: LinkEnd::Gpu(0),
+            b: LinkEnd::Gpu(1),
             kind: LinkKind::Xgmi,
             width: 4,
             peak: Some(Rate(200.0)),
         }],
-        routes: vec![Route {
-            src: Node::Gpu(1),
-            dst: Node::Gpu(7),
+        routes: vec![GpuRoute {
+            src: LinkEnd::Gpu(1),
+            dst: LinkEnd::Gpu(7),
             hops: 3,
-            via: vec![vec![Node::Gpu(0), Node::Gpu(6)]],
+            via: vec![vec![LinkEnd::Gpu(0), LinkEnd::Gpu(6)]],
         }],
-        warnings: vec![Warning {
+        warnings: vec![TopologyWarning {
             code: "pcie-degraded".to_owned(),
             subject: "gpu1".to_owned(),
             text: "trained at 8 GT/s, can do 16; reseat it".to_owned(),

@@ -4,63 +4,69 @@
 use std::rc::Rc;
 
 use pathline_hal::{
-    Buffer, CallError, CopyEngine, Event, Gate, Kernel, Launch, Machine, PeerAccess, Result,
-    Stream, Team, TeamId, Work,
+    CallError, CallResult, CopyChoice, GpuEvent, GpuKernel, GpuStream, KernelLaunch, Machine,
+    MachineBuffer, PeerAccess, StartGate, TeamId, TeamWork, ThreadTeam,
 };
 use pathline_schema::{
-    Bytes, Cadence, CpuOp, Flow, KernelOp, Mem, MigrateHow, Mover, Place, Timer, Unit, Verdict,
+    Bytes, Cadence, CpuOp, Flow, KernelOp, MemKind, MigrateHow, Mover, Place, TimerKind, Unit,
+    VerifyResult,
 };
 
-use crate::calls::{self, Calls};
-use crate::files::Files;
-use crate::lane::{Lane, Lap, MAX_REPS, SOURCE_SEED, SPOILT_SEED, nothing_to_compare};
+use crate::calls::{self, CallLane};
+use crate::files::FileLane;
+use crate::lane::{BoundLane, LaneSample, MAX_REPS, SOURCE_SEED, SPOILT_SEED, nothing_to_compare};
 use crate::needs::{is_blocking, zero_copy};
-use crate::pool::{Pool, destination, source};
-use crate::staged::Staged;
+use crate::pool::{BufferPool, destination, source};
+use crate::staged::StagedLane;
 
 /// Binds a flow, the `nth` of its case: allocates, compiles, opens streams. Its threads leave the
 /// CPUs of a team of the same case free, as far as there are others.
 pub(crate) fn bind<'m>(
-    pool: &mut Pool<'m>,
+    pool: &mut BufferPool<'m>,
     flow: &Flow,
     cadence: Cadence,
     nth: usize,
     beside: Option<TeamId>,
-) -> Result<Box<dyn Lane + 'm>> {
+) -> CallResult<Box<dyn BoundLane + 'm>> {
     let machine = pool.machine;
     calls::has_adapter(machine, flow)?;
-    let ends = Ends::new(pool, flow, nth)?;
-    let streamed = |at, ends, job, verified| -> Result<Box<dyn Lane + 'm>> {
-        Ok(Box::new(Streamed::new(machine, at, flow, cadence, ends, job, verified)?))
+    let ends = FlowBuffers::new(pool, flow, nth)?;
+    let streamed = |at, ends, job, verified| -> CallResult<Box<dyn BoundLane + 'm>> {
+        Ok(Box::new(StreamLane::new(machine, at, flow, cadence, ends, job, verified)?))
     };
     match flow.by {
-        Mover::Dma { at } => streamed(at, ends, Job::Copy { engine: CopyEngine::Auto }, true),
-        Mover::Blit { at } => streamed(at, ends, Job::Copy { engine: CopyEngine::Blit }, true),
+        Mover::Dma { at } => streamed(at, ends, GpuWork::Copy { engine: CopyChoice::Auto }, true),
+        Mover::Blit { at } => streamed(at, ends, GpuWork::Copy { engine: CopyChoice::Blit }, true),
         Mover::Kernel { at, variant } => {
             let kernel = machine.gpu(index(at, flow)?)?.kernel(&variant)?;
-            let launch = Launch { src: ends.src(), dst: ends.dst(), bytes: flow.bytes };
+            let launch = KernelLaunch { src: ends.src(), dst: ends.dst(), bytes: flow.bytes };
             let steps = variant.effect(flow.bytes).chain.max(1);
-            streamed(at, ends, Job::Kernel { kernel, launch, steps }, variant.op == KernelOp::Copy)
+            streamed(
+                at,
+                ends,
+                GpuWork::Kernel { kernel, launch, steps },
+                variant.op == KernelOp::Copy,
+            )
         }
         Mover::Migrate { at, how } => {
             let gpu = at.gpu().or(flow.src.unit.gpu()).ok_or_else(|| no_fit(flow))?;
-            streamed(Unit::Gpu(gpu), ends, Job::Migrate { to: flow.dst, how }, true)
+            streamed(Unit::Gpu(gpu), ends, GpuWork::Migrate { to: flow.dst, how }, true)
         }
         Mover::Staged { via, .. } => {
             let ends = ends.both().ok_or_else(|| no_fit(flow))?;
             let isolated = cadence == Cadence::Isolated;
-            Ok(Box::new(Staged::new(machine, flow, via, ends, isolated)?))
+            Ok(Box::new(StagedLane::new(machine, flow, via, ends, isolated)?))
         }
         Mover::Batch { at, copies } => {
             let copies = pieces(&ends, flow.bytes, copies);
-            streamed(at, ends, Job::Batch { copies }, true)
+            streamed(at, ends, GpuWork::Batch { copies }, true)
         }
         Mover::Wire { .. } => Err(no_fit(flow)),
-        Mover::Io { io, .. } => Ok(Box::new(Files::new(machine, flow, io, ends.src, ends.dst)?)),
-        Mover::Call { call, .. } => Ok(Box::new(Calls::new(machine, flow, call, ends.src)?)),
+        Mover::Io { io, .. } => Ok(Box::new(FileLane::new(machine, flow, io, ends.src, ends.dst)?)),
+        Mover::Call { call, .. } => Ok(Box::new(CallLane::new(machine, flow, call, ends.src)?)),
         Mover::Cpu { at, work, threads } => {
             let numa = at.numa().ok_or_else(|| no_fit(flow))?;
-            let work = Work {
+            let work = TeamWork {
                 work,
                 src: ends.src(),
                 dst: ends.dst(),
@@ -72,13 +78,13 @@ pub(crate) fn bind<'m>(
                 Some(other) => machine.team_beside(numa, threads, other)?,
                 None => machine.team(numa, threads)?,
             };
-            Ok(Box::new(Threaded { team, ends, work }))
+            Ok(Box::new(ThreadLane { team, ends, work }))
         }
     }
 }
 
 /// Equal parts of the bytes; the last has what is left.
-fn pieces(ends: &Ends<'_>, bytes: Bytes, copies: u32) -> Vec<(u64, u64, Bytes)> {
+fn pieces(ends: &FlowBuffers<'_>, bytes: Bytes, copies: u32) -> Vec<(u64, u64, Bytes)> {
     let each = bytes.0 / u64::from(copies);
     let piece = |nth: u32| {
         let offset = u64::from(nth) * each;
@@ -92,18 +98,18 @@ fn no_fit(flow: &Flow) -> CallError {
     CallError::unsupported("bind", flow.to_string(), "its mover and its places do not fit")
 }
 
-fn index(at: Unit, flow: &Flow) -> Result<u32> {
+fn index(at: Unit, flow: &Flow) -> CallResult<u32> {
     at.gpu().ok_or_else(|| no_fit(flow))
 }
 
 /// The buffers of a flow. An end in registers has none.
-struct Ends<'m> {
-    src: Option<Rc<Buffer<'m>>>,
-    dst: Option<Rc<Buffer<'m>>>,
+struct FlowBuffers<'m> {
+    src: Option<Rc<MachineBuffer<'m>>>,
+    dst: Option<Rc<MachineBuffer<'m>>>,
 }
 
-impl<'m> Ends<'m> {
-    fn new(pool: &mut Pool<'m>, flow: &Flow, nth: usize) -> Result<Self> {
+impl<'m> FlowBuffers<'m> {
+    fn new(pool: &mut BufferPool<'m>, flow: &Flow, nth: usize) -> CallResult<Self> {
         let src = source(flow, nth).map(|key| pool.get(key)).transpose()?;
         let dst = destination(flow, nth).map(|key| pool.get(key)).transpose()?;
         if let Unit::Gpu(at) = flow.by.at() {
@@ -112,7 +118,7 @@ impl<'m> Ends<'m> {
             }
             if matches!(flow.by, Mover::Kernel { .. }) && zero_copy(flow) {
                 for buffer in [&src, &dst].into_iter().flatten() {
-                    if buffer.place().mem == Mem::Managed {
+                    if buffer.place().mem == MemKind::Managed {
                         buffer.advise_zero_copy(at)?;
                     }
                 }
@@ -123,20 +129,20 @@ impl<'m> Ends<'m> {
     fn src(&self) -> u64 {
         self.src.as_ref().map_or(0, |b| b.address())
     }
-    fn both(self) -> Option<(Rc<Buffer<'m>>, Rc<Buffer<'m>>)> {
+    fn both(self) -> Option<(Rc<MachineBuffer<'m>>, Rc<MachineBuffer<'m>>)> {
         self.src.zip(self.dst)
     }
     fn dst(&self) -> u64 {
         self.dst.as_ref().map_or(0, |b| b.address())
     }
-    fn spoil(&self) -> Result<()> {
+    fn spoil(&self) -> CallResult<()> {
         self.dst.as_ref().map_or(Ok(()), |dst| dst.fill(SPOILT_SEED, false))
     }
 }
 
 /// Lets `at` address memory of another GPU, where it can be addressed directly; where it cannot,
 /// copies are staged and kernels fail with the runtime's own words.
-fn enable_peer(machine: &Machine, at: u32, unit: Unit) -> Result<()> {
+fn enable_peer(machine: &Machine, at: u32, unit: Unit) -> CallResult<()> {
     let Unit::Gpu(peer) = unit else { return Ok(()) };
     if peer == at {
         return Ok(());
@@ -148,22 +154,22 @@ fn enable_peer(machine: &Machine, at: u32, unit: Unit) -> Result<()> {
     }
 }
 
-enum Job<'m> {
-    Copy { engine: CopyEngine },
+enum GpuWork<'m> {
+    Copy { engine: CopyChoice },
     Batch { copies: Vec<(u64, u64, Bytes)> },
-    Kernel { kernel: Kernel<'m>, launch: Launch, steps: u64 },
+    Kernel { kernel: GpuKernel<'m>, launch: KernelLaunch, steps: u64 },
     Migrate { to: Place, how: MigrateHow },
 }
 
 /// A lane on a stream of a GPU.
-struct Streamed<'m> {
+struct StreamLane<'m> {
     machine: &'m Machine,
     gpu: u32,
-    stream: Stream<'m>,
-    start: Event<'m>,
-    end: Event<'m>,
-    ends: Ends<'m>,
-    job: Job<'m>,
+    stream: GpuStream<'m>,
+    start: GpuEvent<'m>,
+    end: GpuEvent<'m>,
+    ends: FlowBuffers<'m>,
+    job: GpuWork<'m>,
     bytes: Bytes,
     home: Place,
     engine: String,
@@ -174,27 +180,27 @@ struct Streamed<'m> {
     pending: u64,
 }
 
-impl<'m> Streamed<'m> {
+impl<'m> StreamLane<'m> {
     fn new(
         machine: &'m Machine,
         at: Unit,
         flow: &Flow,
         cadence: Cadence,
-        ends: Ends<'m>,
-        job: Job<'m>,
+        ends: FlowBuffers<'m>,
+        job: GpuWork<'m>,
         verified: bool,
-    ) -> Result<Self> {
+    ) -> CallResult<Self> {
         let gpu = machine.gpu(index(at, flow)?)?;
         let engine = match &job {
-            Job::Copy { engine } => {
+            GpuWork::Copy { engine } => {
                 machine.driver()?.copy_engine_name(ends.dst(), ends.src(), *engine)
             }
-            Job::Batch { .. } => {
-                let auto = CopyEngine::Auto;
+            GpuWork::Batch { .. } => {
+                let auto = CopyChoice::Auto;
                 machine.driver()?.copy_engine_name(ends.dst(), ends.src(), auto)
             }
-            Job::Kernel { .. } => "kernel".to_owned(),
-            Job::Migrate { how, .. } => format!("page migration by {how}"),
+            GpuWork::Kernel { .. } => "kernel".to_owned(),
+            GpuWork::Migrate { how, .. } => format!("page migration by {how}"),
         };
         Ok(Self {
             machine,
@@ -214,14 +220,14 @@ impl<'m> Streamed<'m> {
         })
     }
 
-    fn enqueue(&self) -> Result<()> {
+    fn enqueue(&self) -> CallResult<()> {
         match &self.job {
-            Job::Copy { engine } => {
+            GpuWork::Copy { engine } => {
                 self.stream.copy(self.ends.dst(), self.ends.src(), self.bytes, *engine)
             }
-            Job::Batch { copies } => self.stream.copy_batch(copies),
-            Job::Kernel { kernel, launch, .. } => self.stream.launch(kernel, launch),
-            Job::Migrate { to, how } => match &self.ends.src {
+            GpuWork::Batch { copies } => self.stream.copy_batch(copies),
+            GpuWork::Kernel { kernel, launch, .. } => self.stream.launch(kernel, launch),
+            GpuWork::Migrate { to, how } => match &self.ends.src {
                 Some(buffer) => self.stream.migrate(buffer, *to, *how),
                 None => Ok(()),
             },
@@ -229,20 +235,20 @@ impl<'m> Streamed<'m> {
     }
 
     fn steps(&self) -> u64 {
-        if let Job::Kernel { steps, .. } = self.job { steps } else { 1 }
+        if let GpuWork::Kernel { steps, .. } = self.job { steps } else { 1 }
     }
 }
 
-impl Lane for Streamed<'_> {
-    fn prepare(&mut self) -> Result<()> {
-        if let (Job::Migrate { .. }, Some(buffer)) = (&self.job, &self.ends.src) {
+impl BoundLane for StreamLane<'_> {
+    fn prepare(&mut self) -> CallResult<()> {
+        if let (GpuWork::Migrate { .. }, Some(buffer)) = (&self.job, &self.ends.src) {
             self.stream.migrate(buffer, self.home, MigrateHow::Prefetch)?;
             self.stream.wait()?;
         }
         Ok(())
     }
 
-    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()> {
+    fn issue(&mut self, gate: &StartGate<'_>, reps: u64) -> CallResult<()> {
         self.pending = reps;
         if self.blocking {
             return Ok(());
@@ -255,7 +261,7 @@ impl Lane for Streamed<'_> {
         self.stream.record(&self.end)
     }
 
-    fn wait(&mut self) -> Result<Lap> {
+    fn wait(&mut self) -> CallResult<LaneSample> {
         let reps = std::mem::take(&mut self.pending);
         let elapsed = if self.blocking {
             let start = self.machine.clock.now();
@@ -268,15 +274,15 @@ impl Lane for Streamed<'_> {
             self.stream.wait()?;
             self.end.since(&self.start)?
         };
-        Ok(Lap::of(elapsed, reps * self.steps()))
+        Ok(LaneSample::of(elapsed, reps * self.steps()))
     }
 
-    fn events(&self) -> Option<(u32, &Event<'_>, &Event<'_>)> {
+    fn events(&self) -> Option<(u32, &GpuEvent<'_>, &GpuEvent<'_>)> {
         (!self.blocking).then_some((self.gpu, &self.start, &self.end))
     }
 
-    fn timer(&self) -> Timer {
-        if self.blocking { Timer::Host } else { Timer::DeviceEvents }
+    fn timer(&self) -> TimerKind {
+        if self.blocking { TimerKind::Host } else { TimerKind::DeviceEvents }
     }
 
     fn engine(&self) -> String {
@@ -284,67 +290,67 @@ impl Lane for Streamed<'_> {
     }
 
     fn repeats(&self) -> bool {
-        !self.isolated && !matches!(self.job, Job::Migrate { .. })
+        !self.isolated && !matches!(self.job, GpuWork::Migrate { .. })
     }
 
     fn most(&self) -> u64 {
         match self.machine.driver() {
             Ok(driver) if !self.blocking => {
                 let each =
-                    if let Job::Batch { copies } = &self.job { copies.len() as u64 } else { 1 };
+                    if let GpuWork::Batch { copies } = &self.job { copies.len() as u64 } else { 1 };
                 (driver.queue_depth() / each.max(1)).clamp(1, MAX_REPS)
             }
             _ => MAX_REPS,
         }
     }
 
-    fn spoil(&mut self) -> Result<()> {
+    fn spoil(&mut self) -> CallResult<()> {
         self.ends.spoil()
     }
 
-    fn check(&self) -> Result<Verdict> {
+    fn check(&self) -> CallResult<VerifyResult> {
         // Migrated pages are the same buffer: it must still hold its pattern.
         let holder = self.ends.dst.as_ref().or(self.ends.src.as_ref());
         match holder.filter(|_| self.verified) {
-            Some(buffer) => buffer.check(SOURCE_SEED, self.bytes).map(|()| Verdict::Verified),
+            Some(buffer) => buffer.check(SOURCE_SEED, self.bytes).map(|()| VerifyResult::Verified),
             None => Ok(nothing_to_compare()),
         }
     }
 }
 
 /// A lane of CPU threads.
-struct Threaded<'m> {
-    team: Team<'m>,
-    ends: Ends<'m>,
-    work: Work,
+struct ThreadLane<'m> {
+    team: ThreadTeam<'m>,
+    ends: FlowBuffers<'m>,
+    work: TeamWork,
 }
 
-impl Lane for Threaded<'_> {
-    fn prepare(&mut self) -> Result<()> {
+impl BoundLane for ThreadLane<'_> {
+    fn prepare(&mut self) -> CallResult<()> {
         match (&self.ends.dst, self.work.work.op) {
             (Some(dst), CpuOp::Touch) => dst.discard(),
             _ => Ok(()),
         }
     }
 
-    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()> {
-        self.team.submit(gate, &Work { reps, ..self.work })
+    fn issue(&mut self, gate: &StartGate<'_>, reps: u64) -> CallResult<()> {
+        self.team.submit(gate, &TeamWork { reps, ..self.work })
     }
 
-    fn wait(&mut self) -> Result<Lap> {
+    fn wait(&mut self) -> CallResult<LaneSample> {
         let reaped = self.team.reap()?;
-        Ok(Lap::of(reaped.elapsed, reaped.steps))
+        Ok(LaneSample::of(reaped.elapsed, reaped.steps))
     }
 
-    fn timer(&self) -> Timer {
-        Timer::Threads
+    fn timer(&self) -> TimerKind {
+        TimerKind::Threads
     }
 
     fn engine(&self) -> String {
         self.work.work.how.word().to_owned()
     }
 
-    fn team(&self) -> Option<&Team<'_>> {
+    fn team(&self) -> Option<&ThreadTeam<'_>> {
         Some(&self.team)
     }
 
@@ -352,14 +358,14 @@ impl Lane for Threaded<'_> {
         self.work.work.op != CpuOp::Touch
     }
 
-    fn spoil(&mut self) -> Result<()> {
+    fn spoil(&mut self) -> CallResult<()> {
         self.ends.spoil()
     }
 
-    fn check(&self) -> Result<Verdict> {
+    fn check(&self) -> CallResult<VerifyResult> {
         match &self.ends.dst {
             Some(dst) if self.work.work.op == CpuOp::Copy => {
-                dst.check(SOURCE_SEED, self.work.bytes).map(|()| Verdict::Verified)
+                dst.check(SOURCE_SEED, self.work.bytes).map(|()| VerifyResult::Verified)
             }
             _ => Ok(nothing_to_compare()),
         }

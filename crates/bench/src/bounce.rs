@@ -5,53 +5,55 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use pathline_hal::{
-    Alone, Buffer, CallError, CopyEngine, ExchangeId, Machine, Meeting, Pace, Part, Port, Result,
-    Span, Stream,
+    CallError, CallResult, CopyChoice, ExchangeId, FlowPart, GpuStream, LocalMemory, Machine,
+    MachineBuffer, NoBarrier, RankBarrier, RepeatMode, TransportPort,
 };
-use pathline_schema::{Bytes, Collective, Mem, Place, Rank, Severity, Unit, Via, Wire, WireOp};
+use pathline_schema::{
+    Bytes, Collective, MemKind, MessageOp, Place, Rank, Severity, Transport, Unit, WireOp,
+};
 
-/// Whether an error of [`Port::release`] says that memory must not be freed.
+/// Whether an error of [`TransportPort::release`] says that memory must not be freed.
 pub(crate) fn keeps_memory(error: &CallError) -> bool {
     error.severity == Severity::Sticky
 }
 
 /// A case that is bound through the host.
-pub(crate) struct Bounce<'m> {
+pub(crate) struct HostBounce<'m> {
     machine: &'m Machine,
-    pace: Pace,
-    parts: Vec<Half<'m>>,
+    pace: RepeatMode,
+    parts: Vec<BounceHalf<'m>>,
     /// Exchanges of the port: one, or there and back of a round trip.
     inner: Vec<ExchangeId>,
-    streams: BTreeMap<u32, Stream<'m>>,
+    streams: BTreeMap<u32, GpuStream<'m>>,
 }
 
 /// Copies: GPU whose stream makes it, destination, source, bytes.
-type Copies = Vec<(u32, u64, u64, Bytes)>;
+type BounceCopies = Vec<(u32, u64, u64, Bytes)>;
 
 /// This process's half of one part.
-struct Half<'m> {
+struct BounceHalf<'m> {
     idle: bool,
     /// Whether it answers a round trip rather than begins it.
     answers: bool,
     /// Those of one repetition, out of and into GPUs.
-    out: Copies,
-    back: Copies,
+    out: BounceCopies,
+    back: BounceCopies,
     /// Held for the addresses in the copies.
-    _host: Vec<Buffer<'m>>,
+    _host: Vec<MachineBuffer<'m>>,
 }
 
-impl<'m> Bounce<'m> {
+impl<'m> HostBounce<'m> {
     /// Binds parts of device memory to a port, by way of memory of `numa`; what the other ranks must
     /// know of it.
     pub(crate) fn bind(
         machine: &'m Machine,
         numa: u32,
-        port: &mut dyn Port,
-        parts: &[Part],
-        pace: Pace,
-    ) -> Result<(Self, Vec<u8>)> {
+        port: &mut dyn TransportPort,
+        parts: &[FlowPart],
+        pace: RepeatMode,
+    ) -> CallResult<(Self, Vec<u8>)> {
         let (mut halves, mut streams) = (Vec::new(), BTreeMap::new());
-        let mut through: Vec<Part> = Vec::new();
+        let mut through: Vec<FlowPart> = Vec::new();
         for part in parts {
             let (half, host) = half(machine, numa, part)?;
             for &(gpu, ..) in half.out.iter().chain(&half.back) {
@@ -70,7 +72,7 @@ impl<'m> Bounce<'m> {
         };
         let (mut inner, mut offers) = (Vec::new(), Vec::new());
         for leg in &legs {
-            let (id, offer) = port.bind(leg, Pace::Streaming)?;
+            let (id, offer) = port.bind(leg, RepeatMode::Streaming)?;
             inner.push(id);
             offers.push(offer);
         }
@@ -79,7 +81,7 @@ impl<'m> Bounce<'m> {
     }
 
     /// Takes what every rank gave.
-    pub(crate) fn join(&self, port: &mut dyn Port, offers: &[Vec<u8>]) -> Result<()> {
+    pub(crate) fn join(&self, port: &mut dyn TransportPort, offers: &[Vec<u8>]) -> CallResult<()> {
         let of_rank =
             |offer: &Vec<u8>| serde_json::from_slice::<Vec<Vec<u8>>>(offer).unwrap_or_default();
         let all: Vec<Vec<Vec<u8>>> = offers.iter().map(of_rank).collect();
@@ -91,43 +93,43 @@ impl<'m> Bounce<'m> {
         Ok(())
     }
 
-    /// As [`Port::run`].
+    /// As [`TransportPort::run`].
     pub(crate) fn run(
         &self,
-        port: &mut dyn Port,
+        port: &mut dyn TransportPort,
         reps: u64,
-        meeting: &dyn Meeting,
-    ) -> Result<Vec<Vec<f64>>> {
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
         let mut times = Vec::new();
         meeting.meet()?;
         let clock = &self.machine.clock;
         let mut begun = clock.now();
         for rep in 0..reps {
-            if self.pace == Pace::Isolated {
+            if self.pace == RepeatMode::Isolated {
                 if rep > 0 {
                     meeting.meet()?;
                 }
                 begun = clock.now();
             }
             self.once(port)?;
-            if self.pace == Pace::Isolated {
+            if self.pace == RepeatMode::Isolated {
                 times.push((clock.now() - begun).0);
             }
         }
-        if self.pace != Pace::Isolated {
+        if self.pace != RepeatMode::Isolated {
             times.push((clock.now() - begun).0);
         }
-        let of = |half: &Half<'_>| if half.idle { Vec::new() } else { times.clone() };
+        let of = |half: &BounceHalf<'_>| if half.idle { Vec::new() } else { times.clone() };
         Ok(self.parts.iter().map(of).collect())
     }
 
-    /// Gives it back; as [`Port::release`], which memory of the host stands in for here.
-    pub(crate) fn release(mut self, port: &mut dyn Port) -> Result<()> {
+    /// Gives it back; as [`TransportPort::release`], which memory of the host stands in for here.
+    pub(crate) fn release(mut self, port: &mut dyn TransportPort) -> CallResult<()> {
         let mut released = Ok(());
         for &id in &self.inner {
             // Every leg is given back; the error that keeps memory counts.
             let leg = port.release(id);
-            let keeps = |result: &Result<()>| result.as_ref().is_err_and(keeps_memory);
+            let keeps = |result: &CallResult<()>| result.as_ref().is_err_and(keeps_memory);
             if released.is_ok() || (keeps(&leg) && !keeps(&released)) {
                 released = leg;
             }
@@ -139,14 +141,14 @@ impl<'m> Bounce<'m> {
     }
 
     /// What carried the bytes.
-    pub(crate) fn engine(&self, port: &dyn Port) -> String {
+    pub(crate) fn engine(&self, port: &dyn TransportPort) -> String {
         let library = self.inner.first().map_or_else(String::new, |&id| port.engine(id));
         format!("copy engine, pinned memory, {library}, pinned memory, copy engine")
     }
 
-    fn once(&self, port: &mut dyn Port) -> Result<()> {
+    fn once(&self, port: &mut dyn TransportPort) -> CallResult<()> {
         let mut leg = |nth: usize| match self.inner.get(nth) {
-            Some(&id) => port.run(id, 1, &Alone).map(drop),
+            Some(&id) => port.run(id, 1, &NoBarrier).map(drop),
             None => Ok(()),
         };
         if self.inner.len() < 2 {
@@ -168,33 +170,37 @@ impl<'m> Bounce<'m> {
         }
     }
 
-    fn copy(&self, which: for<'h> fn(&'h Half<'m>) -> &'h Copies) -> Result<()> {
+    fn copy(&self, which: for<'h> fn(&'h BounceHalf<'m>) -> &'h BounceCopies) -> CallResult<()> {
         for half in &self.parts {
             for &(gpu, dst, src, bytes) in which(half) {
                 if let Some(stream) = self.streams.get(&gpu) {
-                    stream.copy(dst, src, bytes, CopyEngine::Auto)?;
+                    stream.copy(dst, src, bytes, CopyChoice::Auto)?;
                 }
             }
         }
-        self.streams.values().try_for_each(Stream::wait)
+        self.streams.values().try_for_each(GpuStream::wait)
     }
 }
 
 /// A part's copies, and the same part in host memory.
-fn half<'m>(machine: &'m Machine, numa: u32, part: &Part) -> Result<(Half<'m>, Part)> {
+fn half<'m>(
+    machine: &'m Machine,
+    numa: u32,
+    part: &FlowPart,
+) -> CallResult<(BounceHalf<'m>, FlowPart)> {
     let mut host = Vec::new();
-    let mut beside = |span: Span| -> Result<Span> {
+    let mut beside = |span: LocalMemory| -> CallResult<LocalMemory> {
         if span.bytes == 0 {
             return Ok(span);
         }
-        let place = Place { rank: Rank(0), unit: Unit::Numa(numa), mem: Mem::Pinned };
+        let place = Place { rank: Rank(0), unit: Unit::Numa(numa), mem: MemKind::Pinned };
         let buffer = machine.buffer(place, Bytes(span.bytes))?;
         let address = buffer.address();
         host.push(buffer);
-        Ok(Span { address, bytes: span.bytes })
+        Ok(LocalMemory { address, bytes: span.bytes })
     };
-    let wire = Wire { via: Via::Mpi, ..part.wire };
-    let mut through = Part { wire, device: false, ..part.clone() };
+    let wire = MessageOp { via: Transport::Mpi, ..part.wire };
+    let mut through = FlowPart { wire, device: false, ..part.clone() };
     let (mut out, mut back) = (Vec::new(), Vec::new());
     // Each message of a window is copied, as it would be if they were different ones.
     let times = part.wire.op.window() as usize;
@@ -215,21 +221,21 @@ fn half<'m>(machine: &'m Machine, numa: u32, part: &Part) -> Result<(Half<'m>, P
         (through.send[nth], through.recv[nth]) = (sends, receives);
     }
     let answers = part.wire.op == WireOp::Ping && part.mine.contains(&1);
-    let half = Half { idle: part.is_idle(), answers, out, back, _host: host };
+    let half = BounceHalf { idle: part.is_idle(), answers, out, back, _host: host };
     Ok((half, through))
 }
 
 /// The way there, or back, of round trips: a broadcast of two has no answer.
-fn one_way(parts: &[Part], back: bool) -> Vec<Part> {
+fn one_way(parts: &[FlowPart], back: bool) -> Vec<FlowPart> {
     let broadcast = WireOp::group(Collective::Broadcast);
-    let leg = |part: &Part| {
-        let mut leg = Part { wire: Wire { op: broadcast, ..part.wire }, ..part.clone() };
+    let leg = |part: &FlowPart| {
+        let mut leg = FlowPart { wire: MessageOp { op: broadcast, ..part.wire }, ..part.clone() };
         if back {
             leg.group.reverse();
             leg.mine.iter_mut().for_each(|at| *at = 1 - (*at).min(1));
         }
         for (nth, &at) in leg.mine.iter().enumerate() {
-            let none = Span::default();
+            let none = LocalMemory::default();
             if at == 0 { leg.recv[nth] = none } else { leg.send[nth] = none }
         }
         leg

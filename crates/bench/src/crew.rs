@@ -8,19 +8,20 @@ use std::io;
 
 use pathline_hal::Machine;
 use pathline_schema::{
-    Case, GpuFacts, Member, Message, Note, Ns, Settings, StoreFacts, Topology, Unit, World,
+    Case, GpuFacts, JournalRecord, Ns, RankMember, RunNote, RunSettings, StoreFacts, Topology,
+    Unit, WorldKind,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Engine;
-use crate::overhead::{Overhead, overhead};
-use crate::task::{Interrupt, Task, Word};
+use crate::engine::CaseEngine;
+use crate::overhead::{TimerScope, overhead};
+use crate::task::{CaseTask, InterruptCheck, TaskEvent};
 
 /// The machine that a crew has opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct About {
+pub struct MachineInfo {
     /// Hardware or model.
-    pub world: World,
+    pub world: WorldKind,
     /// What it is made of, as its GPU runtime completes it.
     pub topology: Topology,
     /// Why nothing on GPUs can be measured; none if a runtime is bound.
@@ -31,18 +32,18 @@ pub struct About {
     pub gpus: BTreeMap<Unit, GpuFacts>,
     /// The processes that measure together; none in a run of one process.
     #[serde(default)]
-    pub ranks: Vec<Member>,
+    pub ranks: Vec<RankMember>,
     /// The places for files that the run was given, by number.
     #[serde(default)]
     pub stores: Vec<StoreFacts>,
     /// What was seen when it was opened, for the journal.
     #[serde(default)]
-    pub notes: Vec<Note>,
+    pub notes: Vec<RunNote>,
 }
 
-impl About {
+impl MachineInfo {
     /// Looks at an open machine. `without` says why its GPUs cannot be measured, if so.
-    pub fn of(machine: &Machine, without: Option<String>, how: Overhead) -> Self {
+    pub fn of(machine: &Machine, without: Option<String>, how: TimerScope) -> Self {
         Self {
             world: machine.world.clone(),
             topology: machine.topology.clone(),
@@ -64,18 +65,18 @@ fn facts(machine: &Machine) -> BTreeMap<Unit, GpuFacts> {
 
 /// How a task ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Ended {
+pub enum TaskEnd {
     /// Every case has its outcome, or the run was interrupted.
     Done,
     /// What measured is lost, and can be had anew for the cases that have no outcome yet.
-    Lost(Loss),
+    Lost(WorkerLoss),
     /// What measured is lost for good, and why.
     Gone(String),
 }
 
 /// What a lost process costs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loss {
+pub struct WorkerLoss {
     /// The case in flight, which caused the loss or was met by it; none if it has its outcome.
     pub case: Option<Case>,
     /// What happened, and the way out.
@@ -96,9 +97,9 @@ pub enum LossCause {
 }
 
 /// Measures cases on a machine that it has opened.
-pub trait Crew {
+pub trait Executor {
     /// The machine as it is now known.
-    fn about(&self) -> &About;
+    fn about(&self) -> &MachineInfo;
     /// Time since the machine was opened first.
     fn now(&self) -> Ns;
     /// Measures the cases of a task in turn, and tells each line of the journal when it is known.
@@ -107,41 +108,41 @@ pub trait Crew {
     /// Those of `tell` only: a case's failure is its outcome.
     fn measure(
         &mut self,
-        task: &Task,
-        interrupt: Interrupt<'_>,
-        tell: &mut dyn FnMut(Message) -> io::Result<()>,
-    ) -> io::Result<Ended>;
+        task: &CaseTask,
+        interrupt: InterruptCheck<'_>,
+        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+    ) -> io::Result<TaskEnd>;
 }
 
 /// The crew that is this process.
-pub struct Here<'m> {
+pub struct LocalExecutor<'m> {
     machine: &'m Machine,
-    about: About,
-    engine: Engine<'m>,
+    about: MachineInfo,
+    engine: CaseEngine<'m>,
 }
 
-impl<'m> Here<'m> {
+impl<'m> LocalExecutor<'m> {
     /// On an open machine.
-    pub fn new(machine: &'m Machine, about: About, settings: Settings) -> Self {
-        Self { machine, about, engine: Engine::new(machine, settings) }
+    pub fn new(machine: &'m Machine, about: MachineInfo, settings: RunSettings) -> Self {
+        Self { machine, about, engine: CaseEngine::new(machine, settings) }
     }
 
-    /// Like [`Crew::measure`], for who also wants to know what begins when.
+    /// Like [`Executor::measure`], for who also wants to know what begins when.
     ///
     /// # Errors
     /// Those of `tell`.
     pub fn work(
         &mut self,
-        task: &Task,
-        interrupt: Interrupt<'_>,
-        tell: &mut dyn FnMut(Word) -> io::Result<()>,
+        task: &CaseTask,
+        interrupt: InterruptCheck<'_>,
+        tell: &mut dyn FnMut(TaskEvent) -> io::Result<()>,
     ) -> io::Result<()> {
         self.engine.measure(task, interrupt, tell)
     }
 }
 
-impl Crew for Here<'_> {
-    fn about(&self) -> &About {
+impl Executor for LocalExecutor<'_> {
+    fn about(&self) -> &MachineInfo {
         &self.about
     }
     fn now(&self) -> Ns {
@@ -149,14 +150,14 @@ impl Crew for Here<'_> {
     }
     fn measure(
         &mut self,
-        task: &Task,
-        interrupt: Interrupt<'_>,
-        tell: &mut dyn FnMut(Message) -> io::Result<()>,
-    ) -> io::Result<Ended> {
+        task: &CaseTask,
+        interrupt: InterruptCheck<'_>,
+        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+    ) -> io::Result<TaskEnd> {
         self.work(task, interrupt, &mut |word| match word {
-            Word::Now { .. } => Ok(()),
-            Word::Say(message) => tell(message),
+            TaskEvent::Now { .. } => Ok(()),
+            TaskEvent::Say(message) => tell(message),
         })?;
-        Ok(Ended::Done)
+        Ok(TaskEnd::Done)
     }
 }

@@ -1,11 +1,11 @@
 //! How long a step may take before it is taken for hung.
 
-use pathline_schema::{Bytes, Case, Flow, Io, Ns, Settings};
+use pathline_schema::{Bytes, Case, Flow, IoSpec, Ns, RunSettings};
 
 use crate::files;
 use crate::needs::needs_runtime;
 use crate::pool;
-use crate::task::Doing;
+use crate::task::TaskStep;
 
 /// Any step may take this long: a first touch of a GPU that was asleep, a machine that swaps.
 const AT_LEAST: Ns = Ns::secs(20.0);
@@ -23,14 +23,14 @@ const SLOWEST_STEP: Ns = Ns::us(4.0);
 
 /// How long a step of a case may take, in any state of a working machine. Generous on purpose: a
 /// case that is cut without need costs more than the wait for one that hangs.
-pub fn deadline(case: &Case, doing: Doing, settings: &Settings) -> Ns {
+pub fn deadline(case: &Case, doing: TaskStep, settings: &RunSettings) -> Ns {
     // How often all of its memory is gone through.
     let passes = match doing {
         // Filled, then twice to thrice to calibrate, then until its samples settle.
-        Doing::Bind => 6.0,
-        Doing::Visit => 5.0,
+        TaskStep::Bind => 6.0,
+        TaskStep::Visit => 5.0,
         // Spoilt, written, compared.
-        Doing::Verify => 3.0,
+        TaskStep::Verify => 3.0,
     };
     let stored: u64 =
         pool::buffers(case).map(|(_, Bytes(bytes))| bytes).fold(0, u64::saturating_add);
@@ -38,16 +38,16 @@ pub fn deadline(case: &Case, doing: Doing, settings: &Settings) -> Ns {
     let through = (stored.saturating_add(moved)) as f64 / SLOWEST * passes;
     let chased: f64 = case.flows().map(|flow| steps(flow) as f64 * SLOWEST_STEP.0 * passes).sum();
     let laid: f64 = case.flows().filter_map(|flow| flow.by.io()).map(laid_out).sum();
-    let laid = if doing == Doing::Bind { laid / SLOWEST_DISK } else { 0.0 };
+    let laid = if doing == TaskStep::Bind { laid / SLOWEST_DISK } else { 0.0 };
     let budgets = case.flows().filter(|flow| flow.by.io().is_some()).map(|_| files::BUDGETS);
     let budget = settings.case_budget.0 * budgets.fold(1.0, f64::max);
-    let compiles = doing == Doing::Bind && needs_runtime(case);
+    let compiles = doing == TaskStep::Bind && needs_runtime(case);
     let compile = if compiles { COMPILE } else { Ns::ZERO };
     Ns(AT_LEAST.0 + budget * BUDGETS + compile.0 + through + chased + laid)
 }
 
 /// Bytes of the files that I/O needs.
-fn laid_out(io: &Io) -> f64 {
+fn laid_out(io: &IoSpec) -> f64 {
     io.span.as_f64() * io.file_count() as f64
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::default_settings;
 
-    fn secs(case: &str, doing: Doing) -> f64 {
+    fn secs(case: &str, doing: TaskStep) -> f64 {
         deadline(&case.parse().unwrap(), doing, &default_settings(Bytes::gib(1))).as_secs()
     }
 
@@ -69,20 +69,20 @@ mod tests {
         // 20 s and ten budgets of 0.25 s.
         let base = 22.5;
         let tiny = "gpu0.vram > gpu1.vram by dma@gpu0 x 16B isolated";
-        assert!((secs(tiny, Doing::Visit) - base).abs() < 0.01);
+        assert!((secs(tiny, TaskStep::Visit) - base).abs() < 0.01);
         // 1 GB of source, as much of destination, and as much that moves: 3e9 B at 0.25 GB/s, five
         // times, are 60 s.
         let copy = "gpu0.vram > gpu1.vram by dma@gpu0 x 1000000000B";
         assert!(
-            (secs(copy, Doing::Visit) - base - 60.0).abs() < 0.01,
+            (secs(copy, TaskStep::Visit) - base - 60.0).abs() < 0.01,
             "{}",
-            secs(copy, Doing::Visit)
+            secs(copy, TaskStep::Visit)
         );
-        assert!((secs(copy, Doing::Verify) - base - 36.0).abs() < 0.01);
+        assert!((secs(copy, TaskStep::Verify) - base - 36.0).abs() < 0.01);
         let kernel = "gpu0.vram > gpu1.vram by kernel@gpu0[copy-w16-u4-b256-g2sm] x 16B";
-        assert!((secs(kernel, Doing::Bind) - base - 60.0).abs() < 0.01);
-        assert!((secs(kernel, Doing::Visit) - base).abs() < 0.01);
+        assert!((secs(kernel, TaskStep::Bind) - base - 60.0).abs() < 0.01);
+        assert!((secs(kernel, TaskStep::Visit) - base).abs() < 0.01);
         let huge = "gpu0.vram > gpu1.vram by dma@gpu0 x 18446744073709551615B";
-        assert!(secs(huge, Doing::Bind).is_finite());
+        assert!(secs(huge, TaskStep::Bind).is_finite());
     }
 }

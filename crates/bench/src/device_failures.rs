@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Case, Member, Rank, Unit};
+use pathline_schema::{Case, Rank, RankMember, Unit};
 
 use crate::rank::group;
 
@@ -20,14 +20,14 @@ pub(crate) struct Device {
 /// Errors after which nothing more worked, with the GPUs that were involved.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceFailures {
-    members: Vec<Member>,
+    members: Vec<RankMember>,
     errors: Vec<(BTreeSet<Device>, String)>,
     retired: BTreeMap<Device, String>,
 }
 
 impl DeviceFailures {
     /// Of the processes that measure together; none in a run of one process.
-    pub(crate) fn new(members: &[Member]) -> Self {
+    pub(crate) fn new(members: &[RankMember]) -> Self {
         Self { members: members.to_vec(), ..Self::default() }
     }
 
@@ -81,7 +81,7 @@ impl DeviceFailures {
             .collect()
     }
 
-    fn member(&self, rank: Rank) -> Option<&Member> {
+    fn member(&self, rank: Rank) -> Option<&RankMember> {
         self.members.iter().find(|member| member.rank == rank)
     }
 
@@ -108,8 +108,8 @@ mod tests {
     }
 
     /// A process with one GPU.
-    fn member(rank: u32, node: u32, gpu: u32) -> Member {
-        Member {
+    fn member(rank: u32, node: u32, gpu: u32) -> RankMember {
+        RankMember {
             rank: Rank(rank),
             host: format!("host{node}"),
             node,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Flow, GpuFacts, GpuReadings, GpuState, Measured, MigrateHow, Mover, Note, Ns, PcieLink,
-    Rate, Series, Unit,
+    Bytes, Flow, FlowSeries, GpuFacts, GpuReadings, GpuState, MeasuredCase, MigrateHow, Mover, Ns,
+    PcieLink, Rate, RunNote, Unit,
 };
 
 use crate::taken;
@@ -21,13 +21,16 @@ const FAULT: Ns = Ns::us(10.0);
 
 /// Doubts about a measured case.
 pub(crate) fn about(
-    measured: &Measured,
+    measured: &MeasuredCase,
     overhead_ns: &BTreeMap<String, f64>,
     facts: &BTreeMap<Unit, GpuFacts>,
-) -> Vec<Note> {
+) -> Vec<RunNote> {
     let subject = measured.case.to_string();
-    let note =
-        |code: &str, text: String| Note { code: code.to_owned(), subject: subject.clone(), text };
+    let note = |code: &str, text: String| RunNote {
+        code: code.to_owned(),
+        subject: subject.clone(),
+        text,
+    };
     let mut notes = Vec::new();
     for series in &measured.series {
         if let Some(text) = two_modes(series) {
@@ -58,14 +61,14 @@ pub(crate) fn about(
 
 /// Counters that grew. Cases of a group are sampled in turn, so that another of them may be it.
 fn errors(readings: &GpuReadings) -> Option<String> {
-    type Count = fn(&GpuState) -> Option<u64>;
-    const COUNTERS: [(&str, Count); 4] = [
+    type WarningCount = fn(&GpuState) -> Option<u64>;
+    const COUNTERS: [(&str, WarningCount); 4] = [
         ("memory errors that ECC corrected", |s| s.ecc_corrected),
         ("memory errors that ECC could not correct", |s| s.ecc_uncorrected),
         ("errors of links to other GPUs", |s| s.link_errors),
         ("PCIe replays", |s| s.pcie_replays),
     ];
-    let grown = |(name, of): &(&str, Count)| {
+    let grown = |(name, of): &(&str, WarningCount)| {
         let more = of(&readings.after)?.checked_sub(of(&readings.before)?)?;
         (more > 0).then(|| format!("{more} {name}"))
     };
@@ -108,7 +111,7 @@ fn narrow(readings: &GpuReadings) -> Option<String> {
 }
 
 /// Whether bytes of a case go between this GPU and the host.
-fn uses_host_link(measured: &Measured, gpu: Unit) -> bool {
+fn uses_host_link(measured: &MeasuredCase, gpu: Unit) -> bool {
     let crosses = |flow: &Flow| {
         let units = [flow.src.unit, flow.dst.unit, flow.by.at()];
         units.contains(&gpu) && units.iter().any(|unit| unit.numa().is_some())
@@ -116,7 +119,7 @@ fn uses_host_link(measured: &Measured, gpu: Unit) -> bool {
     measured.case.flows().any(crosses)
 }
 
-fn two_modes(series: &Series) -> Option<String> {
+fn two_modes(series: &FlowSeries) -> Option<String> {
     let modes = pathline_stats::modes(&series.samples_ns)?;
     let rate = |ns: f64| series.moved_bytes.as_f64() / ns;
     Some(format!(
@@ -127,7 +130,7 @@ fn two_modes(series: &Series) -> Option<String> {
     ))
 }
 
-fn drift(series: &Series) -> Option<String> {
+fn drift(series: &FlowSeries) -> Option<String> {
     let change = pathline_stats::drift(&series.samples_ns)?.change;
     (change.abs() >= DRIFT).then(|| {
         format!(
@@ -139,9 +142,9 @@ fn drift(series: &Series) -> Option<String> {
 
 /// Pages that came faster than faults can move them. Two H200s gave 372 GB/s between them, which is
 /// what a kernel reads over their links.
-fn stayed(series: &Series) -> Option<String> {
+fn stayed(series: &FlowSeries) -> Option<String> {
     let by_faults = matches!(series.flow.by, Mover::Migrate { how: MigrateHow::Fault, .. });
-    let middle = pathline_stats::Summary::of(&series.samples_ns)?.median;
+    let middle = pathline_stats::SeriesSummary::of(&series.samples_ns)?.median;
     let rate = Rate::of(series.moved_bytes, Ns(middle));
     (by_faults && rate > Rate::of(FAULTED, FAULT)).then(|| {
         format!(
@@ -151,7 +154,7 @@ fn stayed(series: &Series) -> Option<String> {
     })
 }
 
-fn short(series: &Series, overhead_ns: &BTreeMap<String, f64>) -> Option<String> {
+fn short(series: &FlowSeries, overhead_ns: &BTreeMap<String, f64>) -> Option<String> {
     let overhead = *overhead_ns.get(series.timer.word())?;
     let shortest = series.samples_ns.iter().copied().fold(f64::INFINITY, f64::min);
     // A device's events bracket one short copy on purpose; its cost is the figure.
@@ -163,16 +166,16 @@ fn short(series: &Series, overhead_ns: &BTreeMap<String, f64>) -> Option<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::{Rank, Timer};
+    use pathline_schema::{Rank, TimerKind};
 
     #[test]
     fn pages_that_come_too_fast_for_faults_were_not_moved() {
-        let series = |by: &str, us: f64| Series {
+        let series = |by: &str, us: f64| FlowSeries {
             flow: format!("gpu1.managed > gpu0.managed by migrate@gpu0[{by}] x 256MiB")
                 .parse()
                 .unwrap(),
             rank: Rank(0),
-            timer: Timer::DeviceEvents,
+            timer: TimerKind::DeviceEvents,
             engine: String::new(),
             reps: 1,
             steps: 1,

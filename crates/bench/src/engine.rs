@@ -3,26 +3,27 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-use pathline_hal::{CallError, Machine, Result, Team};
+use pathline_hal::{CallError, CallResult, Machine, ThreadTeam};
 use pathline_schema::{
-    Bytes, Case, Conditions, CpuSet, Fault, GpuReadings, Measured, Message, Ns, Rank, Sampled,
-    Series, Settings, Severity, Skip, Stop, StopReason, Timer, Unit, Verdict,
+    Bytes, Case, Conditions, CpuSet, FaultedCase, FlowSeries, GpuReadings, JournalRecord,
+    MeasuredCase, Ns, Rank, RunSettings, SampledCase, Severity, SkippedCase, StopInfo, StopReason,
+    TimerKind, Unit, VerifyResult,
 };
-use pathline_stats::{Progress, StopRule, half_width};
+use pathline_stats::{SampleProgress, StopRule, half_width};
 
 use crate::bind::bind;
-use crate::lane::{Lane, Lap, MAX_REPS};
+use crate::lane::{BoundLane, LaneSample, MAX_REPS};
 use crate::needs;
-use crate::plan::Entry;
-use crate::pool::{self, Pool};
-use crate::start::Starts;
-use crate::task::{Doing, Interrupt, Task, Word};
-use crate::watch::Watch;
+use crate::plan::PlannedCase;
+use crate::pool::{self, BufferPool};
+use crate::start::StartGates;
+use crate::task::{CaseTask, InterruptCheck, TaskEvent, TaskStep};
+use crate::watch::GpuWatch;
 use crate::wires;
 
 /// Settings of a run without options: 1 % precision, at most a quarter of a second a case.
-pub fn default_settings(memory: Bytes) -> Settings {
-    Settings {
+pub fn default_settings(memory: Bytes) -> RunSettings {
+    RunSettings {
         precision: 0.01,
         min_samples: 7,
         max_samples: 100,
@@ -56,30 +57,30 @@ const BACKGROUND_MARGIN: f64 = 2.0;
 type ByGpu = BTreeMap<Option<u32>, u64>;
 
 /// Where words go. Its error ends the work.
-type Tell<'t> = &'t mut dyn FnMut(Word) -> io::Result<()>;
+type EventSink<'t> = &'t mut dyn FnMut(TaskEvent) -> io::Result<()>;
 
 /// What all groups of a run share.
-pub(crate) struct Engine<'a> {
+pub(crate) struct CaseEngine<'a> {
     machine: &'a Machine,
-    pool: Pool<'a>,
-    settings: Settings,
+    pool: BufferPool<'a>,
+    settings: RunSettings,
     /// Samples that cases of this task already have.
-    carried: BTreeMap<Case, Sampled>,
+    carried: BTreeMap<Case, SampledCase>,
     /// The machine's state when it was last read.
     state: Option<(Ns, Conditions)>,
     /// Reads the state of GPUs.
-    watch: Watch<'a>,
+    watch: GpuWatch<'a>,
 }
 
 /// A case that is being sampled.
-struct Running<'m> {
-    entry: Entry,
-    lanes: Vec<Box<dyn Lane + 'm>>,
+struct RunningCase<'m> {
+    entry: PlannedCase,
+    lanes: Vec<Box<dyn BoundLane + 'm>>,
     /// How many of the lanes are timed; the rest are background.
     timed: usize,
     reps: u64,
     background_reps: u64,
-    series: Vec<Series>,
+    series: Vec<FlowSeries>,
     /// Samples of each series that the journal already has.
     written: usize,
     warmup: u32,
@@ -88,10 +89,10 @@ struct Running<'m> {
     gpus: BTreeMap<Unit, GpuReadings>,
 }
 
-impl<'a> Engine<'a> {
-    pub(crate) fn new(machine: &'a Machine, settings: Settings) -> Self {
-        let (pool, carried) = (Pool::new(machine), BTreeMap::new());
-        let watch = Watch::new(machine);
+impl<'a> CaseEngine<'a> {
+    pub(crate) fn new(machine: &'a Machine, settings: RunSettings) -> Self {
+        let (pool, carried) = (BufferPool::new(machine), BTreeMap::new());
+        let watch = GpuWatch::new(machine);
         Self { machine, pool, settings, carried, state: None, watch }
     }
 
@@ -99,12 +100,12 @@ impl<'a> Engine<'a> {
     /// Ends early, with what it has, when `interrupt` says so.
     pub(crate) fn measure(
         &mut self,
-        task: &Task,
-        interrupt: Interrupt<'_>,
-        tell: Tell<'_>,
+        task: &CaseTask,
+        interrupt: InterruptCheck<'_>,
+        tell: EventSink<'_>,
     ) -> io::Result<()> {
         self.carried = task.carried.iter().map(|s| (s.case.clone(), s.clone())).collect();
-        let mut waiting: VecDeque<Entry> = task.entries.iter().cloned().collect();
+        let mut waiting: VecDeque<PlannedCase> = task.entries.iter().cloned().collect();
         while !waiting.is_empty() && interrupt().is_none() {
             let batch = self.take_batch(&mut waiting);
             let short = self.measure_batch(batch, interrupt, tell)?;
@@ -117,7 +118,7 @@ impl<'a> Engine<'a> {
     }
 
     /// As many cases as fit into memory together, at least one.
-    fn take_batch(&self, waiting: &mut VecDeque<Entry>) -> Vec<Entry> {
+    fn take_batch(&self, waiting: &mut VecDeque<PlannedCase>) -> Vec<PlannedCase> {
         let mut batch = Vec::new();
         let (mut buffers, mut between) = (BTreeMap::new(), BTreeMap::new());
         while let Some(entry) = waiting.front() {
@@ -135,7 +136,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Whether buffers of this process and of ranks fit into the memory of the host and of each GPU.
-    fn fits(&self, buffers: &BTreeMap<pool::Key, Bytes>, ranks: &ByGpu) -> bool {
+    fn fits(&self, buffers: &BTreeMap<pool::BufferKey, Bytes>, ranks: &ByGpu) -> bool {
         let mut used = ranks.clone();
         for (key, bytes) in buffers {
             *used.entry(key.place.unit.gpu()).or_default() += bytes.0;
@@ -154,10 +155,10 @@ impl<'a> Engine<'a> {
     /// the machine, too.
     fn measure_batch(
         &mut self,
-        batch: Vec<Entry>,
-        interrupt: Interrupt<'_>,
-        tell: Tell<'_>,
-    ) -> io::Result<Vec<Entry>> {
+        batch: Vec<PlannedCase>,
+        interrupt: InterruptCheck<'_>,
+        tell: EventSink<'_>,
+    ) -> io::Result<Vec<PlannedCase>> {
         let needed: BTreeMap<_, _> = batch.iter().flat_map(|e| pool::buffers(&e.case)).collect();
         // Probes are many and alike: what one page-locked serves others that do not follow at once.
         let probes = batch.iter().all(|e| e.budget.is_some());
@@ -170,7 +171,7 @@ impl<'a> Engine<'a> {
         }
         let (mut running, mut short) = (Vec::new(), Vec::new());
         for entry in batch {
-            now(&entry, Doing::Bind, tell)?;
+            now(&entry, TaskStep::Bind, tell)?;
             if interrupt().is_some() {
                 break;
             }
@@ -187,11 +188,11 @@ impl<'a> Engine<'a> {
     /// Measures one case in memory that nothing else is in.
     fn measure_alone(
         &mut self,
-        entry: Entry,
-        interrupt: Interrupt<'_>,
-        tell: Tell<'_>,
+        entry: PlannedCase,
+        interrupt: InterruptCheck<'_>,
+        tell: EventSink<'_>,
     ) -> io::Result<()> {
-        now(&entry, Doing::Bind, tell)?;
+        now(&entry, TaskStep::Bind, tell)?;
         if interrupt().is_some() {
             return Ok(());
         }
@@ -207,9 +208,9 @@ impl<'a> Engine<'a> {
 
     fn take_turns(
         &mut self,
-        mut running: Vec<Running<'a>>,
-        interrupt: Interrupt<'_>,
-        tell: Tell<'_>,
+        mut running: Vec<RunningCase<'a>>,
+        interrupt: InterruptCheck<'_>,
+        tell: EventSink<'_>,
     ) -> io::Result<()> {
         while !running.is_empty() {
             let mut open = Vec::new();
@@ -224,11 +225,11 @@ impl<'a> Engine<'a> {
     /// A visit to a case, unless the run is to end; the case again if it needs another.
     fn take_turn(
         &mut self,
-        mut case: Running<'a>,
-        interrupt: Interrupt<'_>,
-        tell: Tell<'_>,
-    ) -> io::Result<Option<Running<'a>>> {
-        now(&case.entry, Doing::Visit, tell)?;
+        mut case: RunningCase<'a>,
+        interrupt: InterruptCheck<'_>,
+        tell: EventSink<'_>,
+    ) -> io::Result<Option<RunningCase<'a>>> {
+        now(&case.entry, TaskStep::Visit, tell)?;
         // Its samples are in the journal, where a resumed run takes them up. To finish it now would
         // mean to compare its bytes first: seconds, for gigabytes of every open case.
         if interrupt().is_some() {
@@ -239,7 +240,7 @@ impl<'a> Engine<'a> {
             Ok(()) => match self.stop(&case) {
                 Some(reason) => self.finish(case, reason, tell).map(|()| None),
                 None => {
-                    tell(Word::Say(Message::Sampled(case.unwritten())))?;
+                    tell(TaskEvent::Say(JournalRecord::Sampled(case.unwritten())))?;
                     Ok(Some(case))
                 }
             },
@@ -247,10 +248,10 @@ impl<'a> Engine<'a> {
     }
 
     /// Binds, calibrates and warms a case.
-    fn bind(&mut self, entry: &Entry) -> Result<Running<'a>> {
+    fn bind(&mut self, entry: &PlannedCase) -> CallResult<RunningCase<'a>> {
         let before = self.conditions();
         let lanes = self.lanes(&entry.case)?;
-        let mut case = Running {
+        let mut case = RunningCase {
             timed: entry.case.timed.len(),
             entry: entry.clone(),
             lanes,
@@ -279,16 +280,16 @@ impl<'a> Engine<'a> {
     }
 
     /// A lane for each flow of a case.
-    fn lanes(&mut self, case: &Case) -> Result<Vec<Box<dyn Lane + 'a>>> {
-        let mut lanes: Vec<Box<dyn Lane + 'a>> = Vec::new();
+    fn lanes(&mut self, case: &Case) -> CallResult<Vec<Box<dyn BoundLane + 'a>>> {
+        let mut lanes: Vec<Box<dyn BoundLane + 'a>> = Vec::new();
         for (nth, flow) in case.flows().enumerate().filter(|(_, f)| f.by.wire().is_none()) {
-            let beside = lanes.iter().find_map(|lane| lane.team()).map(Team::id);
+            let beside = lanes.iter().find_map(|lane| lane.team()).map(ThreadTeam::id);
             lanes.push(bind(&mut self.pool, flow, case.cadence, nth, beside)?);
         }
         if wires::is_between(case) {
             // The plan lets through what is all between processes, or timed beside it: those flows
             // come first.
-            let cpus = lanes.iter().filter_map(|lane| lane.team()).map(Team::cpus);
+            let cpus = lanes.iter().filter_map(|lane| lane.team()).map(ThreadTeam::cpus);
             let cpus: CpuSet = CpuSet::new(cpus.flat_map(|c| c.as_slice().to_vec()));
             lanes.extend(wires::bind(self.machine, case, &cpus)?);
         }
@@ -311,13 +312,13 @@ impl<'a> Engine<'a> {
 
     /// Finds the repetitions that make a sample long enough for its timer. How long the last
     /// sample was.
-    fn calibrate(&self, case: &mut Running<'_>) -> Result<Ns> {
+    fn calibrate(&self, case: &mut RunningCase<'_>) -> CallResult<Ns> {
         let mut last = Ns::ZERO;
         // What is timed beside messages lasts as long as they have to: that they begin a little
         // earlier or later is then nothing.
         let lanes = case.lanes.iter();
         let shortest = lanes.map(|l| l.min_sample().0).fold(self.settings.min_sample.0, f64::max);
-        let most = |lanes: &[Box<dyn Lane + '_>]| {
+        let most = |lanes: &[Box<dyn BoundLane + '_>]| {
             lanes.iter().map(|l| l.most()).fold(MAX_REPS, u64::min).max(1)
         };
         let (timed, background) = case.lanes.split_at(case.timed);
@@ -330,7 +331,7 @@ impl<'a> Engine<'a> {
             let longest = laps[..case.timed].iter().map(|l| l.elapsed.0).fold(1.0, f64::max);
             last = Ns(longest);
             let repeats = case.lanes[..case.timed].iter().all(|l| l.repeats());
-            let one = |l: &Lap| l.elapsed.0 / case.background_reps as f64;
+            let one = |l: &LaneSample| l.elapsed.0 / case.background_reps as f64;
             let beside = laps[case.timed..].iter().map(one).fold(0.0, f64::max);
             // Threads that are timed beside something see all of it a few times over.
             let threads = case.lanes[..case.timed].iter().all(|l| l.team().is_some());
@@ -352,7 +353,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Samples until they stop changing, or a share of the budget is spent.
-    fn warm(&self, case: &mut Running<'_>) -> Result<()> {
+    fn warm(&self, case: &mut RunningCase<'_>) -> CallResult<()> {
         let begun = self.machine.clock.now();
         let mut seen: Vec<f64> = Vec::new();
         while self.machine.clock.now() - begun < self.budget(case) * WARM_SHARE {
@@ -367,18 +368,18 @@ impl<'a> Engine<'a> {
     }
 
     /// The time of a case, warm-up included.
-    fn budget(&self, case: &Running<'_>) -> Ns {
+    fn budget(&self, case: &RunningCase<'_>) -> Ns {
         let budgets = case.lanes.iter().map(|lane| lane.budgets()).reduce(f64::max).unwrap_or(1.0);
         case.entry.budget.unwrap_or(self.settings.case_budget * budgets)
     }
 
     /// One sample: everything is enqueued behind gates and released together.
-    fn sample(&self, case: &mut Running<'_>) -> Result<Vec<Lap>> {
+    fn sample(&self, case: &mut RunningCase<'_>) -> CallResult<Vec<LaneSample>> {
         sample_while(self.machine, case, &mut || ())
     }
 
     /// A few samples.
-    fn visit(&self, case: &mut Running<'_>) -> Result<()> {
+    fn visit(&self, case: &mut RunningCase<'_>) -> CallResult<()> {
         let begun = self.machine.clock.now();
         for _ in 0..VISIT {
             let laps = self.sample(case)?;
@@ -400,30 +401,30 @@ impl<'a> Engine<'a> {
     }
 
     /// Why sampling should end now, if it should.
-    fn stop(&self, case: &Running<'_>) -> Option<StopReason> {
+    fn stop(&self, case: &RunningCase<'_>) -> Option<StopReason> {
         let rule = StopRule {
             precision: self.settings.precision,
             min_samples: self.settings.min_samples as usize,
             max_samples: self.settings.max_samples as usize,
         };
-        let progress: Vec<Progress> =
+        let progress: Vec<SampleProgress> =
             case.series.iter().map(|s| rule.check(&s.samples_ns)).collect();
-        if progress.iter().all(|&p| p == Progress::Precise) {
+        if progress.iter().all(|&p| p == SampleProgress::Precise) {
             return Some(StopReason::Precise);
         }
         let spent = case.spent >= self.budget(case) && case.samples() >= MIN_FOR_INTERVAL;
-        let full = progress.contains(&Progress::Spent);
+        let full = progress.contains(&SampleProgress::Spent);
         (spent || full).then_some(StopReason::Budget)
     }
 
     /// Verifies and writes the case down.
     fn finish(
         &mut self,
-        mut case: Running<'_>,
+        mut case: RunningCase<'_>,
         reason: StopReason,
-        tell: Tell<'_>,
+        tell: EventSink<'_>,
     ) -> io::Result<()> {
-        now(&case.entry, Doing::Verify, tell)?;
+        now(&case.entry, TaskStep::Verify, tell)?;
         let verdict = match self.verify(&mut case) {
             Ok(verdict) => verdict,
             Err(error) => return failed(case.entry, &error, tell),
@@ -436,15 +437,15 @@ impl<'a> Engine<'a> {
         }
         self.watch.after(&mut case.gpus);
         for note in self.watch.new_warnings() {
-            tell(Word::Say(Message::Note(note)))?;
+            tell(TaskEvent::Say(JournalRecord::Note(note)))?;
         }
-        let stop = Stop {
+        let stop = StopInfo {
             reason,
             warmup: case.warmup,
             half_width: case.half_width(),
             elapsed: case.spent,
         };
-        let measured = Measured {
+        let measured = MeasuredCase {
             case: case.entry.case,
             suites: case.entry.suites,
             series: case.series,
@@ -455,12 +456,12 @@ impl<'a> Engine<'a> {
             env: BTreeMap::new(),
             gpus: case.gpus,
         };
-        tell(Word::Say(Message::Measured(Box::new(measured))))
+        tell(TaskEvent::Say(JournalRecord::Measured(Box::new(measured))))
     }
 
     /// Spoils every destination, runs the operation once more, and compares every byte. While it
     /// runs, or if it is over too soon a sample of several, the GPUs are read: neither is recorded.
-    fn verify(&mut self, case: &mut Running<'_>) -> Result<Verdict> {
+    fn verify(&mut self, case: &mut RunningCase<'_>) -> CallResult<VerifyResult> {
         let reps = self.reps_to_look(case);
         if let Some(reps) = reps.filter(|&reps| reps > 1) {
             self.look(case, reps)?;
@@ -477,9 +478,9 @@ impl<'a> Engine<'a> {
         for lane in &mut case.lanes {
             lane.land()?;
         }
-        let mut verdict = Verdict::Verified;
+        let mut verdict = VerifyResult::Verified;
         for lane in &case.lanes[..case.timed] {
-            if let unverified @ Verdict::Unverified(_) = lane.check()? {
+            if let unverified @ VerifyResult::Unverified(_) = lane.check()? {
                 verdict = unverified;
             }
         }
@@ -488,10 +489,10 @@ impl<'a> Engine<'a> {
 
     /// Repetitions that last as long as the GPUs of a case take to be read. None if nothing reads
     /// them, or no stream of theirs works while the host is free to.
-    fn reps_to_look(&self, case: &Running<'_>) -> Option<u64> {
+    fn reps_to_look(&self, case: &RunningCase<'_>) -> Option<u64> {
         let timed = || case.lanes.iter().take(case.timed).zip(&case.series);
         let each = timed()
-            .filter(|(lane, _)| lane.timer() == Timer::DeviceEvents)
+            .filter(|(lane, _)| lane.timer() == TimerKind::DeviceEvents)
             .filter_map(|(_, s)| Some(s.samples_ns.last()? / s.reps.max(1) as f64))
             .reduce(f64::min)?;
         if case.gpus.is_empty() {
@@ -504,11 +505,12 @@ impl<'a> Engine<'a> {
 
     /// A sample that is not kept, while which the GPUs are read. A reading that took longer than the
     /// operations is dropped.
-    fn look(&mut self, case: &mut Running<'_>, reps: u64) -> Result<()> {
+    fn look(&mut self, case: &mut RunningCase<'_>, reps: u64) -> CallResult<()> {
         let units: Vec<Unit> = case.gpus.keys().copied().collect();
         let mut read = None;
         let laps = once(self.machine, case, reps, &mut || read = Some(self.watch.now(&units)))?;
-        let device = case.lanes.iter().zip(laps).filter(|(l, _)| l.timer() == Timer::DeviceEvents);
+        let device =
+            case.lanes.iter().zip(laps).filter(|(l, _)| l.timer() == TimerKind::DeviceEvents);
         let shortest = device.map(|(_, lap)| lap.elapsed.0).reduce(f64::min);
         if let (Some((states, took)), Some(shortest)) = (read, shortest)
             && took.0 < shortest
@@ -522,7 +524,7 @@ impl<'a> Engine<'a> {
 }
 
 /// Adds what the ranks of a case hold, which is not this process's.
-fn add_ranks(used: &mut ByGpu, entry: &Entry) {
+fn add_ranks(used: &mut ByGpu, entry: &PlannedCase) {
     for flow in entry.case.flows() {
         let Some(wire) = flow.by.wire() else { continue };
         for (unit, bytes) in needs::of_wire(flow, wire) {
@@ -532,21 +534,21 @@ fn add_ranks(used: &mut ByGpu, entry: &Entry) {
     }
 }
 
-fn now(entry: &Entry, doing: Doing, tell: Tell<'_>) -> io::Result<()> {
-    tell(Word::Now { case: entry.case.clone(), doing })
+fn now(entry: &PlannedCase, doing: TaskStep, tell: EventSink<'_>) -> io::Result<()> {
+    tell(TaskEvent::Now { case: entry.case.clone(), doing })
 }
 
 /// What a failed case becomes: a skip if it cannot be done here, else a fault.
-fn failed(entry: Entry, error: &CallError, tell: Tell<'_>) -> io::Result<()> {
-    let Entry { case, suites, .. } = entry;
+fn failed(entry: PlannedCase, error: &CallError, tell: EventSink<'_>) -> io::Result<()> {
+    let PlannedCase { case, suites, .. } = entry;
     let (severity, ranks) = (error.severity, error.failed_ranks().to_vec());
     let error = error.to_string();
-    tell(Word::Say(match severity {
+    tell(TaskEvent::Say(match severity {
         Severity::Unsupported | Severity::Exhausted => {
-            Message::Skipped(Skip { case, suites, why: error })
+            JournalRecord::Skipped(SkippedCase { case, suites, why: error })
         }
         Severity::Transient | Severity::Sticky | Severity::Corrupt => {
-            Message::Faulted(Fault { case, suites, error, severity, ranks })
+            JournalRecord::Faulted(FaultedCase { case, suites, error, severity, ranks })
         }
     }))
 }
@@ -554,20 +556,20 @@ fn failed(entry: Entry, error: &CallError, tell: Tell<'_>) -> io::Result<()> {
 /// One sample; something else is done between its release and its end.
 fn sample_while(
     machine: &Machine,
-    case: &mut Running<'_>,
+    case: &mut RunningCase<'_>,
     meanwhile: &mut dyn FnMut(),
-) -> Result<Vec<Lap>> {
+) -> CallResult<Vec<LaneSample>> {
     for lane in &mut case.lanes {
         lane.prepare()?;
     }
-    let mut starts = Starts::new(machine, case.entry.case.flows())?;
+    let mut starts = StartGates::new(machine, case.entry.case.flows())?;
     for (nth, (lane, gate)) in case.lanes.iter_mut().zip(starts.gates()).enumerate() {
         let reps = if nth < case.timed { case.reps } else { case.background_reps };
         lane.issue(gate, reps)?;
     }
     starts.release()?;
     meanwhile();
-    let mut laps = case.lanes.iter_mut().map(|lane| lane.wait()).collect::<Result<Vec<_>>>()?;
+    let mut laps = case.lanes.iter_mut().map(|lane| lane.wait()).collect::<CallResult<Vec<_>>>()?;
     starts.count_waits(&case.lanes, &mut laps)?;
     Ok(laps)
 }
@@ -575,10 +577,10 @@ fn sample_while(
 /// A sample of so many repetitions that is not recorded, with background to match.
 fn once(
     machine: &Machine,
-    case: &mut Running<'_>,
+    case: &mut RunningCase<'_>,
     reps: u64,
     meanwhile: &mut dyn FnMut(),
-) -> Result<Vec<Lap>> {
+) -> CallResult<Vec<LaneSample>> {
     let kept = (case.reps, case.background_reps);
     case.repeat(reps);
     let laps = sample_while(machine, case, meanwhile);
@@ -586,7 +588,7 @@ fn once(
     laps
 }
 
-impl Running<'_> {
+impl RunningCase<'_> {
     /// Sets the repetitions of a sample; a background that was long enough for fewer is made longer.
     fn repeat(&mut self, reps: u64) {
         let most = self.lanes.iter().skip(self.timed).map(|l| l.most()).min().unwrap_or(1);
@@ -608,7 +610,7 @@ impl Running<'_> {
     fn open_series(&mut self) {
         let reps = self.reps;
         let flows = self.entry.case.timed.iter().zip(&self.lanes);
-        let open = flows.map(|(flow, lane)| Series {
+        let open = flows.map(|(flow, lane)| FlowSeries {
             flow: *flow,
             rank: Rank(0),
             timer: lane.timer(),
@@ -625,7 +627,7 @@ impl Running<'_> {
     }
 
     /// Takes the samples of a cut run over, and its repetitions with them.
-    fn carry(&mut self, earlier: &Sampled) {
+    fn carry(&mut self, earlier: &SampledCase) {
         let fits = earlier.series.len() == self.series.len()
             && earlier.series.iter().zip(&self.series).all(|(a, b)| a.timer == b.timer);
         if let (true, Some(first)) = (fits, earlier.series.first()) {
@@ -636,10 +638,10 @@ impl Running<'_> {
     }
 
     /// The samples that the journal does not have yet.
-    fn unwritten(&mut self) -> Sampled {
+    fn unwritten(&mut self) -> SampledCase {
         let all = self.samples();
         let from = std::mem::replace(&mut self.written, all);
-        let tail = |s: &Series| Series {
+        let tail = |s: &FlowSeries| FlowSeries {
             samples_ns: s.samples_ns.iter().skip(from).copied().collect(),
             by_rank: s
                 .by_rank
@@ -649,7 +651,7 @@ impl Running<'_> {
             io: s.io.iter().skip(from).cloned().collect(),
             ..s.clone()
         };
-        Sampled {
+        SampledCase {
             case: self.entry.case.clone(),
             suites: self.entry.suites.clone(),
             series: self.series.iter().map(tail).collect(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pathline_schema::{Case, Flow, MigrateHow, Mover, Topology};
 
 use crate::needs::zero_copy;
-use crate::plan::{Plan, number_groups};
+use crate::plan::{RunPlan, number_groups};
 
 /// What a runtime must have been started with for a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +30,7 @@ impl RuntimeNeed {
     }
 }
 
-impl Plan {
+impl RunPlan {
     /// Gives each case the variables that its process must be started with on this node, besides
     /// those in `set`, which stay as they are; a case that needs two values at once is skipped.
     /// Cases of one environment follow each other.
@@ -100,7 +100,7 @@ fn need(flow: &Flow) -> Option<(RuntimeNeed, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scope::Scope;
+    use crate::scope::PlanScope;
     use pathline_schema::{Bytes, Gpu, NumaDomain};
 
     const BLIT: &str = "gpu0.vram > gpu1.vram by blit@gpu0 x 1MiB";
@@ -122,10 +122,11 @@ mod tests {
             numa: vec![NumaDomain::default()],
             ..Topology::default()
         };
-        let scope = Scope { tuned: &crate::tuned::KNOWN, ..Scope::new(&topology, Bytes::gib(1)) };
+        let scope =
+            PlanScope { tuned: &crate::tuned::KNOWN, ..PlanScope::new(&topology, Bytes::gib(1)) };
         let patterns: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
         let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        let plan = Plan::new(&scope, &[], &patterns).unwrap().with_environments(&topology, &set);
+        let plan = RunPlan::new(&scope, &[], &patterns).unwrap().with_environments(&topology, &set);
         let wanted: Vec<Case> = cases.iter().map(|c| c.parse().unwrap()).collect();
         let of_ours = plan.entries.iter().filter(|e| wanted.contains(&e.case));
         let switches = |env: &BTreeMap<String, String>| {

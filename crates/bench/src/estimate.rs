@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::Network;
-use pathline_schema::{Bytes, Case, Flow, Mem, Ns, Rate, Topology};
+use pathline_schema::{Bytes, Case, Flow, MemKind, Ns, Rate, Topology};
 
-use crate::plan::{Entry, Plan};
+use crate::plan::{PlannedCase, RunPlan};
 use crate::pool;
 use crate::suites::queue;
 
@@ -26,7 +26,7 @@ const UNKNOWN: Rate = Rate(50.0);
 
 /// How long the probes of a plan will take, where peaks are what the topology says; zero if it has
 /// none. Page-locked buffers are kept, so each is paid for once.
-pub fn probes(plan: &Plan, topology: &Topology) -> Ns {
+pub fn probes(plan: &RunPlan, topology: &Topology) -> Ns {
     let network = Network::from_topology(topology);
     let mut rates: BTreeMap<String, Rate> = BTreeMap::new();
     let mut rate = |flow: &Flow| {
@@ -36,14 +36,14 @@ pub fn probes(plan: &Plan, topology: &Topology) -> Ns {
     };
     let mut locked = BTreeSet::new();
     let mut total = Ns::ZERO;
-    for Entry { case, budget, .. } in plan.entries.iter().filter(|e| e.skip.is_none()) {
+    for PlannedCase { case, budget, .. } in plan.entries.iter().filter(|e| e.skip.is_none()) {
         let Some(budget) = budget else { continue };
         let once = once(case, &mut rate);
         let host = case.flows().filter(|f| is_host(f)).count();
         // Copies that share host memory are seldom precise within their time.
         let wanted = if host > 1 { budget.0 } else { (once.0 * OPERATIONS).min(budget.0) };
         let new: u64 = pool::buffers(case)
-            .filter(|(key, _)| key.place.mem == Mem::Pinned && locked.insert(*key))
+            .filter(|(key, _)| key.place.mem == MemKind::Pinned && locked.insert(*key))
             .map(|(_, Bytes(bytes))| bytes)
             .sum();
         total = total + Ns((once.0 * FEWEST).max(wanted)) + HANDLING + Ns(new as f64 * LOCKING);
@@ -76,13 +76,13 @@ mod tests {
     use pathline_flow::MachineDesc;
 
     use super::*;
-    use crate::Scope;
+    use crate::PlanScope;
 
     fn estimate(topology: &Topology, suites: &[&str], cases: &[&str]) -> f64 {
-        let scope = Scope { simulated: true, ..Scope::new(topology, Bytes::gib(256)) };
+        let scope = PlanScope { simulated: true, ..PlanScope::new(topology, Bytes::gib(256)) };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
         let cases: Vec<_> = cases.iter().map(|c| c.parse().unwrap()).collect();
-        probes(&Plan::new(&scope, &suites, &cases).unwrap(), topology).as_secs()
+        probes(&RunPlan::new(&scope, &suites, &cases).unwrap(), topology).as_secs()
     }
 
     fn hgx(gpus: usize) -> Topology {

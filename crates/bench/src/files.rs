@@ -3,10 +3,15 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pathline_hal::{Buffer, CallError, Gate, GpuEnd, IoDone, IoJob, Machine, OpenIo, Result, Span};
-use pathline_schema::{Bytes, Flow, Io, IoOp, Ns, Tally, Timer, Unit, Verdict, World};
+use pathline_hal::{
+    CallError, CallResult, GpuEnd, IoDone, IoJob, LocalMemory, Machine, MachineBuffer, OpenIo,
+    StartGate,
+};
+use pathline_schema::{
+    Bytes, CallTally, Flow, IoOp, IoSpec, Ns, TimerKind, Unit, VerifyResult, WorldKind,
+};
 
-use crate::lane::{Lane, Lap, SOURCE_SEED, SPOILT_SEED};
+use crate::lane::{BoundLane, LaneSample, SOURCE_SEED, SPOILT_SEED};
 use crate::needs;
 
 /// Shortest sample: thousands of I/Os of a fast device, so that a sample has a distribution, and
@@ -27,37 +32,37 @@ const IN_FLIGHT_OF_MODEL: Bytes = Bytes::mib(8);
 const ROUNDS_OF_MODEL: u64 = 16;
 
 /// Host memory while it is page-locked for GPUs.
-struct Registered<'m> {
+struct PinnedRange<'m> {
     machine: &'m Machine,
     address: u64,
-    calls: BTreeMap<String, Tally>,
+    calls: BTreeMap<String, CallTally>,
 }
 
-impl<'m> Registered<'m> {
-    fn new(machine: &'m Machine, buffer: &Buffer<'m>) -> Result<Self> {
+impl<'m> PinnedRange<'m> {
+    fn new(machine: &'m Machine, buffer: &MachineBuffer<'m>) -> CallResult<Self> {
         let address = buffer.address();
         let driver = machine.driver()?;
         let begun = machine.clock.now();
         driver.register(address, buffer.bytes())?;
         let ns = (machine.clock.now() - begun).0;
         let calls =
-            BTreeMap::from([(driver.register_calls().0.to_owned(), Tally { count: 1, ns })]);
+            BTreeMap::from([(driver.register_calls().0.to_owned(), CallTally { count: 1, ns })]);
         Ok(Self { machine, address, calls })
     }
 
     /// Lets it go, and says what both calls took.
-    fn release(mut self) -> Result<BTreeMap<String, Tally>> {
+    fn release(mut self) -> CallResult<BTreeMap<String, CallTally>> {
         let driver = self.machine.driver()?;
         let begun = self.machine.clock.now();
         driver.unregister(std::mem::take(&mut self.address))?;
         let ns = (self.machine.clock.now() - begun).0;
         let mut calls = std::mem::take(&mut self.calls);
-        calls.insert(driver.register_calls().1.to_owned(), Tally { count: 1, ns });
+        calls.insert(driver.register_calls().1.to_owned(), CallTally { count: 1, ns });
         Ok(calls)
     }
 }
 
-impl Drop for Registered<'_> {
+impl Drop for PinnedRange<'_> {
     fn drop(&mut self) {
         if let (true, Some(driver)) = (self.address != 0, self.machine.driver.as_deref()) {
             let _ = driver.unregister(self.address);
@@ -66,25 +71,25 @@ impl Drop for Registered<'_> {
 }
 
 /// Blocks between files and memory. What was opened ends before the memory that it uses.
-pub(crate) struct Files<'m> {
+pub(crate) struct FileLane<'m> {
     open: Option<OpenIo<'m>>,
-    registered: Option<Registered<'m>>,
+    registered: Option<PinnedRange<'m>>,
     flow: Flow,
-    io: Io,
+    io: IoSpec,
     engine: String,
     real: bool,
-    host: Option<Rc<Buffer<'m>>>,
-    gpu: Option<Rc<Buffer<'m>>>,
+    host: Option<Rc<MachineBuffer<'m>>>,
+    gpu: Option<Rc<MachineBuffer<'m>>>,
 }
 
-impl<'m> Files<'m> {
+impl<'m> FileLane<'m> {
     pub(crate) fn new(
         machine: &'m Machine,
         flow: &Flow,
-        io: Io,
-        host: Option<Rc<Buffer<'m>>>,
-        gpu: Option<Rc<Buffer<'m>>>,
-    ) -> Result<Self> {
+        io: IoSpec,
+        host: Option<Rc<MachineBuffer<'m>>>,
+        gpu: Option<Rc<MachineBuffer<'m>>>,
+    ) -> CallResult<Self> {
         let unfit = || {
             let why = flow.misfit().unwrap_or("it does not go between files and memory");
             CallError::unsupported("bind", flow.to_string(), why)
@@ -94,18 +99,20 @@ impl<'m> Files<'m> {
         let numa = flow.by.at().numa().ok_or_else(unfit)?;
         let locks = io.stage.map_or(memory.mem, |stage| stage.through).is_registered();
         let registered = match (&host, locks) {
-            (Some(buffer), true) => Some(Registered::new(machine, buffer)?),
+            (Some(buffer), true) => Some(PinnedRange::new(machine, buffer)?),
             _ => None,
         };
-        let span =
-            |buffer: &Rc<Buffer<'m>>| Span { address: buffer.address(), bytes: buffer.bytes().0 };
+        let span = |buffer: &Rc<MachineBuffer<'m>>| LocalMemory {
+            address: buffer.address(),
+            bytes: buffer.bytes().0,
+        };
         let gpu_end = match (memory.unit, &gpu) {
             (Unit::Gpu(index), Some(buffer)) => {
                 let slots = io.depth as usize;
                 let staged = io.stage.map_or(0, |_| io.threads);
                 let driver = machine.driver()?;
                 let copiers =
-                    (0..staged).map(|_| driver.copier(index, slots)).collect::<Result<_>>()?;
+                    (0..staged).map(|_| driver.copier(index, slots)).collect::<CallResult<_>>()?;
                 Some(GpuEnd { gpu: index, memory: span(buffer), copiers })
             }
             _ => None,
@@ -124,7 +131,7 @@ impl<'m> Files<'m> {
             flow: *flow,
             io,
             engine: String::new(),
-            real: machine.world == World::Real,
+            real: machine.world == WorldKind::Real,
             host,
             gpu,
         };
@@ -138,13 +145,13 @@ impl<'m> Files<'m> {
     }
 
     /// The memory at the flow's end.
-    fn end(&self) -> Result<&Rc<Buffer<'m>>> {
+    fn end(&self) -> CallResult<&Rc<MachineBuffer<'m>>> {
         self.gpu.as_ref().or(self.host.as_ref()).ok_or_else(|| {
             CallError::unsupported("bind", self.flow.to_string(), "it has no memory")
         })
     }
 
-    fn opened(&self) -> Result<&OpenIo<'m>> {
+    fn opened(&self) -> CallResult<&OpenIo<'m>> {
         self.open.as_ref().ok_or_else(|| {
             CallError::unsupported("bind", self.flow.to_string(), "its files are closed")
         })
@@ -157,24 +164,24 @@ impl<'m> Files<'m> {
         (0..files).map(move |file| (file * each, Bytes(each), file))
     }
 
-    fn fill(&self, seed: u64) -> Result<()> {
+    fn fill(&self, seed: u64) -> CallResult<()> {
         let end = self.end()?;
         self.parts().try_for_each(|(offset, bytes, file)| end.fill_part(offset, bytes, seed + file))
     }
 }
 
-impl Lane for Files<'_> {
-    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()> {
+impl BoundLane for FileLane<'_> {
+    fn issue(&mut self, gate: &StartGate<'_>, reps: u64) -> CallResult<()> {
         self.opened()?.submit(gate, reps)
     }
 
-    fn wait(&mut self) -> Result<Lap> {
+    fn wait(&mut self) -> CallResult<LaneSample> {
         let IoDone { elapsed, ops, reading } = self.opened()?.reap()?;
-        Ok(Lap { io: Some(reading), ..Lap::of(elapsed, ops) })
+        Ok(LaneSample { io: Some(reading), ..LaneSample::of(elapsed, ops) })
     }
 
-    fn timer(&self) -> Timer {
-        Timer::Threads
+    fn timer(&self) -> TimerKind {
+        TimerKind::Threads
     }
 
     fn engine(&self) -> String {
@@ -196,7 +203,7 @@ impl Lane for Files<'_> {
     }
 
     /// An operation beside it, of whatever other lanes a case has, would undo it.
-    fn spoil(&mut self) -> Result<()> {
+    fn spoil(&mut self) -> CallResult<()> {
         Ok(())
     }
 
@@ -205,7 +212,7 @@ impl Lane for Files<'_> {
     }
 
     /// What is written comes from memory that mixed I/O has read into.
-    fn land(&mut self) -> Result<()> {
+    fn land(&mut self) -> CallResult<()> {
         let open = self.opened()?;
         if self.io.writes() {
             self.fill(SOURCE_SEED)?;
@@ -216,20 +223,20 @@ impl Lane for Files<'_> {
         open.land()
     }
 
-    fn check(&self) -> Result<Verdict> {
+    fn check(&self) -> CallResult<VerifyResult> {
         // Of what is read, whether the files hold the pattern at all; of what is written, all.
         let verdict = self.opened()?.check(SOURCE_SEED)?;
-        if self.io.op != IoOp::Read || verdict != Verdict::Verified {
+        if self.io.op != IoOp::Read || verdict != VerifyResult::Verified {
             return Ok(verdict);
         }
         let end = self.end()?;
         for (offset, bytes, file) in self.parts() {
             end.check_part(offset, bytes, SOURCE_SEED + file)?;
         }
-        Ok(Verdict::Verified)
+        Ok(VerifyResult::Verified)
     }
 
-    fn close(&mut self) -> Result<BTreeMap<String, Tally>> {
+    fn close(&mut self) -> CallResult<BTreeMap<String, CallTally>> {
         let mut calls = self.open.take().map(OpenIo::close).transpose()?.unwrap_or_default();
         if let Some(registered) = self.registered.take() {
             calls.extend(registered.release()?);

@@ -1,10 +1,10 @@
 //! Whether a run whose GPUs cannot be used is still fine.
 
-use pathline_schema::{Note, World};
+use pathline_schema::{RunNote, WorldKind};
 
-use crate::crew::About;
+use crate::crew::MachineInfo;
 use crate::needs::needs_runtime;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 
 /// What a run must have to be fine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +21,7 @@ pub enum GpuRequirement {
 impl GpuRequirement {
     /// The note that a run must have GPUs and cannot use any, with the reason and the way out; none if
     /// it can, or need not. `named` is whether suites or cases were chosen by name.
-    pub fn unmet(self, about: &About, plan: &Plan, named: bool) -> Option<Note> {
+    pub fn unmet(self, about: &MachineInfo, plan: &RunPlan, named: bool) -> Option<RunNote> {
         let why = about.without.as_deref();
         let gpus = &about.topology.gpus;
         let needed = || !named || plan.entries.iter().any(|entry| needs_runtime(&entry.case));
@@ -29,7 +29,7 @@ impl GpuRequirement {
             Self::Never => false,
             Self::Always => why.is_some() || gpus.is_empty(),
             Self::Discovered => {
-                let real = about.world == World::Real;
+                let real = about.world == WorldKind::Real;
                 real && why.is_some() && !gpus.is_empty() && needed()
             }
         };
@@ -46,7 +46,7 @@ impl GpuRequirement {
                 last.pci
             ),
         };
-        let (code, subject) = (Note::GPUS_UNUSABLE.to_owned(), "gpus".to_owned());
-        required.then_some(Note { code, subject, text })
+        let (code, subject) = (RunNote::GPUS_UNUSABLE.to_owned(), "gpus".to_owned());
+        required.then_some(RunNote { code, subject, text })
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use pathline_hal::{Event, Gate, Result, Team};
-use pathline_schema::{IoReading, Ns, Rank, Tally, Timer, Verdict};
+use pathline_hal::{CallResult, GpuEvent, StartGate, ThreadTeam};
+use pathline_schema::{CallTally, IoReading, Ns, Rank, TimerKind, VerifyResult};
 
 /// What a lane did in one sample.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Lap {
+pub(crate) struct LaneSample {
     /// How long.
     pub(crate) elapsed: Ns,
     /// Dependent steps.
@@ -18,7 +18,7 @@ pub(crate) struct Lap {
     pub(crate) io: Option<IoReading>,
 }
 
-impl Lap {
+impl LaneSample {
     /// One process's.
     pub(crate) fn of(elapsed: Ns, steps: u64) -> Self {
         Self { elapsed, steps, by_rank: BTreeMap::new(), io: None }
@@ -26,21 +26,21 @@ impl Lap {
 }
 
 /// A flow, bound to a machine.
-pub(crate) trait Lane {
+pub(crate) trait BoundLane {
     /// Brings the memory into the state that the operation starts from. Not timed.
-    fn prepare(&mut self) -> Result<()> {
+    fn prepare(&mut self) -> CallResult<()> {
         Ok(())
     }
     /// Enqueues `reps` operations behind the gate.
-    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()>;
+    fn issue(&mut self, gate: &StartGate<'_>, reps: u64) -> CallResult<()>;
     /// After the gate's release: waits for the end.
-    fn wait(&mut self) -> Result<Lap>;
+    fn wait(&mut self) -> CallResult<LaneSample>;
     /// The GPU whose events time it, and the events at its start and its end.
-    fn events(&self) -> Option<(u32, &Event<'_>, &Event<'_>)> {
+    fn events(&self) -> Option<(u32, &GpuEvent<'_>, &GpuEvent<'_>)> {
         None
     }
     /// Which clock times it.
-    fn timer(&self) -> Timer;
+    fn timer(&self) -> TimerKind;
     /// What moves the bytes, in words for the record.
     fn engine(&self) -> String;
     /// Whether more than one operation can be in a sample.
@@ -64,7 +64,7 @@ pub(crate) trait Lane {
         1.0
     }
     /// The threads that it has, if it is one of CPU threads.
-    fn team(&self) -> Option<&Team<'_>> {
+    fn team(&self) -> Option<&ThreadTeam<'_>> {
         None
     }
     /// Payloads that one operation moves.
@@ -73,20 +73,20 @@ pub(crate) trait Lane {
     }
     /// Makes the destination wrong, so that only the operation can make it right. A lane that lands
     /// does so then.
-    fn spoil(&mut self) -> Result<()>;
+    fn spoil(&mut self) -> CallResult<()>;
     /// Whether what is checked is done by [`land`](Self::land), not by an operation of a sample.
     fn lands(&self) -> bool {
         false
     }
     /// Spoils what an operation of a sample beside it has touched meanwhile, and does once what is
     /// then checked.
-    fn land(&mut self) -> Result<()> {
+    fn land(&mut self) -> CallResult<()> {
         Ok(())
     }
     /// Compares every byte of the destination.
-    fn check(&self) -> Result<Verdict>;
+    fn check(&self) -> CallResult<VerifyResult>;
     /// Ends it, and says which calls it took to begin and to end it, by name.
-    fn close(&mut self) -> Result<BTreeMap<String, Tally>> {
+    fn close(&mut self) -> CallResult<BTreeMap<String, CallTally>> {
         Ok(BTreeMap::new())
     }
 }
@@ -99,6 +99,6 @@ pub(crate) const SOURCE_SEED: u64 = 0x5061_7468;
 /// Pattern that destinations hold before an operation.
 pub(crate) const SPOILT_SEED: u64 = 0x6c69_6e65;
 
-pub(crate) fn nothing_to_compare() -> Verdict {
-    Verdict::Unverified("it copies nothing that could be compared".to_owned())
+pub(crate) fn nothing_to_compare() -> VerifyResult {
+    VerifyResult::Unverified("it copies nothing that could be compared".to_owned())
 }

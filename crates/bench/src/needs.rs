@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Case, Collective, CpuOp, Flow, Io, IoEngine, KernelOp, Mem, Mover, Place, STAGED_CHUNK,
-    STAGED_CHUNKS, Unit, Via, Wire, WireOp,
+    Bytes, Case, Collective, CpuOp, Flow, IoEngine, IoSpec, KernelOp, MemKind, MessageOp, Mover,
+    Place, STAGED_CHUNK, STAGED_CHUNKS, Transport, Unit, WireOp,
 };
 
 /// Bytes that a case needs at each unit.
@@ -44,7 +44,7 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
         let src = Bytes(flow.bytes.0.saturating_mul(1 + u64::from(double)));
         let migrates = matches!(flow.by, Mover::Migrate { .. });
         for (place, bytes) in [(flow.src, src), (flow.dst, flow.bytes)] {
-            if place.mem != Mem::Reg && !(migrates && place == flow.dst) {
+            if place.mem != MemKind::Reg && !(migrates && place == flow.dst) {
                 need(place.unit, bytes.0);
             }
         }
@@ -54,7 +54,7 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
 
 /// Bytes that a flow takes, by unit: of host memory all ranks together, of GPUs those that it names.
 /// Those between the two of a collective take as much as these.
-pub(crate) fn of_wire(flow: &Flow, wire: &Wire) -> Vec<(Unit, Bytes)> {
+pub(crate) fn of_wire(flow: &Flow, wire: &MessageOp) -> Vec<(Unit, Bytes)> {
     let (buffers, ends) = match wire.op {
         WireOp::Ping => (2, 2),
         WireOp::Group { op: Collective::Barrier, .. } => return Vec::new(),
@@ -67,18 +67,19 @@ pub(crate) fn of_wire(flow: &Flow, wire: &Wire) -> Vec<(Unit, Bytes)> {
     }
     let mut needs = vec![(flow.src.unit, times(buffers)), (flow.dst.unit, times(buffers))];
     // A copy of ours passes pinned memory of either end.
-    needs.extend((wire.via == Via::MpiStaged).then(|| (Unit::Numa(0), times(buffers * ends))));
+    needs
+        .extend((wire.via == Transport::MpiStaged).then(|| (Unit::Numa(0), times(buffers * ends))));
     needs
 }
 
 /// Most bytes of memory that its slots may be.
-pub(crate) fn slots(flow: &Flow, io: &Io) -> Bytes {
+pub(crate) fn slots(flow: &Flow, io: &IoSpec) -> Bytes {
     Bytes(flow.bytes.0.saturating_mul(io.slots()))
 }
 
 /// The host memory that blocks pass on their way to or from a GPU, or that they are in themselves;
 /// none for GPU direct. Memory that is to be registered is pageable until then.
-pub(crate) fn host_memory(flow: &Flow, io: &Io) -> Option<Place> {
+pub(crate) fn host_memory(flow: &Flow, io: &IoSpec) -> Option<Place> {
     let (_, memory) = flow.io_ends();
     let place = match io.stage {
         Some(stage) => Place { unit: flow.by.at(), mem: stage.through, ..memory },
@@ -101,18 +102,19 @@ pub(crate) fn needs_runtime(case: &Case) -> bool {
 
 /// Whether nothing of a flow can be done without a GPU runtime.
 pub(crate) fn needs_driver(flow: &Flow) -> bool {
-    let on_device = |p: &Place| !matches!(p.mem, Mem::Paged | Mem::Huge | Mem::Reg | Mem::File);
+    let on_device =
+        |p: &Place| !matches!(p.mem, MemKind::Paged | MemKind::Huge | MemKind::Reg | MemKind::File);
     flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device)
 }
 
 /// Whether a kernel touches managed memory that is homed elsewhere.
 pub(crate) fn zero_copy(flow: &Flow) -> bool {
-    [flow.src, flow.dst].iter().any(|p| p.mem == Mem::Managed && p.unit != flow.by.at())
+    [flow.src, flow.dst].iter().any(|p| p.mem == MemKind::Managed && p.unit != flow.by.at())
 }
 
 /// Whether an operation's call returns only when its bytes have arrived.
 pub(crate) fn is_blocking(flow: &Flow) -> bool {
-    let pageable = |p: &Place| matches!(p.mem, Mem::Paged | Mem::Huge);
+    let pageable = |p: &Place| matches!(p.mem, MemKind::Paged | MemKind::Huge);
     matches!(flow.by, Mover::Dma { .. } | Mover::Blit { .. })
         && (pageable(&flow.src) || pageable(&flow.dst))
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use pathline_hal::{Machine, Work};
-use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Ns, Timer};
+use pathline_hal::{Machine, TeamWork};
+use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Ns, TimerKind};
 use serde::{Deserialize, Serialize};
 
 /// Which timers are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Overhead {
+pub enum TimerScope {
     /// All that the machine has.
     All,
     /// Those of the host: for a machine whose GPUs are not to be touched before a case needs them.
@@ -22,12 +22,12 @@ const TRIES: usize = 15;
 
 /// What an empty operation costs by each timer, in ns: the least of several, so that only the
 /// harness itself is in it. Timers that cannot be measured are left out.
-pub(crate) fn overhead(machine: &Machine, how: Overhead) -> BTreeMap<String, f64> {
-    let (host, gpus) = (how != Overhead::Known, how == Overhead::All);
+pub(crate) fn overhead(machine: &Machine, how: TimerScope) -> BTreeMap<String, f64> {
+    let (host, gpus) = (how != TimerScope::Known, how == TimerScope::All);
     [
-        (Timer::Host, host.then(|| clock(machine)).flatten()),
-        (Timer::Threads, host.then(|| threads(machine)).flatten()),
-        (Timer::DeviceEvents, gpus.then(|| events(machine)).flatten()),
+        (TimerKind::Host, host.then(|| clock(machine)).flatten()),
+        (TimerKind::Threads, host.then(|| threads(machine)).flatten()),
+        (TimerKind::DeviceEvents, gpus.then(|| events(machine)).flatten()),
     ]
     .into_iter()
     .filter_map(|(timer, ns)| Some((timer.word().to_owned(), ns?)))
@@ -48,7 +48,7 @@ fn clock(machine: &Machine) -> Option<f64> {
 fn threads(machine: &Machine) -> Option<f64> {
     let domains = machine.host.domains();
     let team = machine.team(domains.first()?.id, 1).ok()?;
-    let empty = Work {
+    let empty = TeamWork {
         work: CpuWork { op: CpuOp::Read, how: CpuHow::Plain },
         src: 0,
         dst: 0,

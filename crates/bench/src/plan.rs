@@ -5,20 +5,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, Flow, Io, Mem, MigrateHow, Mover, Ns, Pattern, StoreFacts, Topology, Unit,
+    Bytes, Case, CasePattern, Flow, IoSpec, MemKind, MigrateHow, Mover, Ns, StoreFacts, Topology,
+    Unit,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::needs::{is_blocking, needs, needs_driver, zero_copy};
-use crate::scope::Scope;
-use crate::suites::{PROBE_BUDGET, SUITES, Suite, between};
+use crate::scope::PlanScope;
+use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between};
 
 /// Most cases that are sampled in turn. More would put the first figure of a group too far away.
 const GROUP: usize = 16;
 
 /// One case of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct PlannedCase {
     /// The case.
     pub case: Case,
     /// Suites that list it; empty for a pasted case of no suite.
@@ -36,21 +37,25 @@ pub struct Entry {
 
 /// The cases of a run, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Plan {
+pub struct RunPlan {
     /// Each case once.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<PlannedCase>,
 }
 
-impl Plan {
+impl RunPlan {
     /// Chooses cases: those of `suites` (of the default ones if empty) that some pattern matches
     /// (any if there are none). A pattern that is a whole case text adds that case even if no
     /// suite lists it.
     ///
     /// # Errors
     /// Names a suite that does not exist, or a pattern that chooses nothing.
-    pub fn new(scope: &Scope, suites: &[String], patterns: &[Pattern]) -> Result<Self, String> {
+    pub fn new(
+        scope: &PlanScope,
+        suites: &[String],
+        patterns: &[CasePattern],
+    ) -> Result<Self, String> {
         let listed = list(scope, &chosen(scope, suites, patterns)?);
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<PlannedCase> = Vec::new();
         let mut at: BTreeMap<Case, usize> = BTreeMap::new();
         let mut used = vec![false; patterns.len()];
         for (suite, case) in listed {
@@ -70,7 +75,7 @@ impl Plan {
                 }
                 None => {
                     at.insert(case.clone(), entries.len());
-                    entries.push(Entry {
+                    entries.push(PlannedCase {
                         skip: cannot(scope, &case),
                         suites: vec![suite.to_owned()],
                         case,
@@ -85,10 +90,10 @@ impl Plan {
             match pattern {
                 _ if used => {}
                 // The same text may be given twice.
-                Pattern::Exact(case) if at.contains_key(case) => {}
-                Pattern::Exact(case) => {
+                CasePattern::Exact(case) if at.contains_key(case) => {}
+                CasePattern::Exact(case) => {
                     at.insert(case.clone(), entries.len());
-                    entries.push(Entry {
+                    entries.push(PlannedCase {
                         skip: cannot(scope, case),
                         suites: Vec::new(),
                         case: case.clone(),
@@ -97,7 +102,7 @@ impl Plan {
                         budget: None,
                     });
                 }
-                Pattern::Flow { .. } => {
+                CasePattern::Flow { .. } => {
                     let among = if suites.is_empty() {
                         String::new()
                     } else {
@@ -126,7 +131,7 @@ impl Plan {
     }
 
     /// Suites that have cases in this plan, in display order, with their numbers of cases.
-    pub fn suites(&self) -> Vec<(&'static Suite, usize)> {
+    pub fn suites(&self) -> Vec<(&'static SuiteSpec, usize)> {
         let present: BTreeSet<&str> =
             self.entries.iter().flat_map(|e| e.suites.iter().map(String::as_str)).collect();
         let count =
@@ -138,13 +143,13 @@ impl Plan {
 /// The suites that are asked for: by name, else all if patterns choose among them, else the
 /// default ones.
 fn chosen(
-    scope: &Scope<'_>,
+    scope: &PlanScope<'_>,
     names: &[String],
-    patterns: &[Pattern],
-) -> Result<Vec<&'static Suite>, String> {
+    patterns: &[CasePattern],
+) -> Result<Vec<&'static SuiteSpec>, String> {
     if names.is_empty() {
         let every = !patterns.is_empty();
-        let taken = |s: &&Suite| (every && !s.cases.are_probes()) || (s.by_default)(scope);
+        let taken = |s: &&SuiteSpec| (every && !s.cases.are_probes()) || (s.by_default)(scope);
         return Ok(SUITES.iter().filter(taken).collect());
     }
     let known: Vec<&str> = SUITES.iter().map(|s| s.name).collect();
@@ -154,14 +159,14 @@ fn chosen(
     Ok(SUITES.iter().filter(|s| names.iter().any(|n| n == s.name)).collect())
 }
 
-fn list(scope: &Scope<'_>, suites: &[&'static Suite]) -> Vec<(&'static Suite, Case)> {
+fn list(scope: &PlanScope<'_>, suites: &[&'static SuiteSpec]) -> Vec<(&'static SuiteSpec, Case)> {
     let tuned = |case| scope.tuned.apply(scope.topology, case);
-    let cases = |&s: &&'static Suite| s.cases.of(scope).into_iter().map(move |c| (s, tuned(c)));
+    let cases = |&s: &&'static SuiteSpec| s.cases.of(scope).into_iter().map(move |c| (s, tuned(c)));
     suites.iter().flat_map(cases).collect()
 }
 
 /// Cases that a reader compares with each other: same suite, same kind of work, same sizes.
-fn comparable(entry: &Entry) -> (String, Vec<(&'static str, &'static str, Bytes, bool)>) {
+fn comparable(entry: &PlannedCase) -> (String, Vec<(&'static str, &'static str, Bytes, bool)>) {
     let kind = |f: &Flow| {
         let op = match f.by {
             Mover::Cpu { work, .. } => work.op.word(),
@@ -172,7 +177,7 @@ fn comparable(entry: &Entry) -> (String, Vec<(&'static str, &'static str, Bytes,
             Mover::Migrate { how, .. } => how.word(),
             Mover::Wire { wire, .. } => wire.op.kind(),
             // Host and GPU, engine and engine are taken in turn: disks drift.
-            Mover::Io { .. } => return ("io", "", f.bytes, f.dst.mem == Mem::File),
+            Mover::Io { .. } => return ("io", "", f.bytes, f.dst.mem == MemKind::File),
         };
         (f.by.kind(), op, f.bytes, f.by.at() == f.src.unit)
     };
@@ -181,7 +186,7 @@ fn comparable(entry: &Entry) -> (String, Vec<(&'static str, &'static str, Bytes,
 }
 
 /// Numbers the groups: what is compared, up to [`GROUP`] cases, in one environment.
-pub(crate) fn number_groups(entries: &mut [Entry]) {
+pub(crate) fn number_groups(entries: &mut [PlannedCase]) {
     let mut group = 0;
     let mut members = 0;
     if let Some(first) = entries.first_mut() {
@@ -189,7 +194,8 @@ pub(crate) fn number_groups(entries: &mut [Entry]) {
     }
     for i in 1..entries.len() {
         members += 1;
-        let together = |a: &Entry, b: &Entry| a.env == b.env && comparable(a) == comparable(b);
+        let together =
+            |a: &PlannedCase, b: &PlannedCase| a.env == b.env && comparable(a) == comparable(b);
         if members == GROUP || !together(&entries[i], &entries[i - 1]) {
             group += 1;
             members = 0;
@@ -199,7 +205,7 @@ pub(crate) fn number_groups(entries: &mut [Entry]) {
 }
 
 /// Why a case cannot be measured on such a machine; none if nothing is known against it.
-fn cannot(scope: &Scope, case: &Case) -> Option<String> {
+fn cannot(scope: &PlanScope, case: &Case) -> Option<String> {
     let wired = case.flows().filter(|flow| flow.by.wire().is_some()).count();
     if wired > 0 && wired < case.flows().count() {
         if !between::is_bystander(case) {
@@ -218,7 +224,7 @@ fn cannot(scope: &Scope, case: &Case) -> Option<String> {
         .or_else(|| blocks_itself(case))
 }
 
-fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
+fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
     let topology = scope.topology;
     if let Some(why) = flow.misfit() {
         return Some(why.to_owned());
@@ -275,7 +281,7 @@ fn cannot_flow(scope: &Scope, flow: &Flow) -> Option<String> {
     Some(why)
 }
 
-fn cannot_io(stores: &[StoreFacts], flow: &Flow, io: &Io) -> Option<String> {
+fn cannot_io(stores: &[StoreFacts], flow: &Flow, io: &IoSpec) -> Option<String> {
     let (file, _) = flow.io_ends();
     stores.get(file.unit.store()? as usize)?.cannot(io, flow.bytes)
 }
@@ -313,7 +319,7 @@ fn too_many_threads(topology: &Topology, case: &Case) -> Option<String> {
     of_domain.into_iter().find_map(|(at, threads)| too_many(topology, at, threads))
 }
 
-fn too_big(scope: &Scope, case: &Case) -> Option<String> {
+fn too_big(scope: &PlanScope, case: &Case) -> Option<String> {
     let mut host = 0u64;
     for (unit, bytes) in needs(case) {
         let limit = match unit {
@@ -360,7 +366,7 @@ mod tests {
     use super::*;
 
     use pathline_flow::MachineDesc;
-    use pathline_schema::{Gpu, HostInfo, Link, LinkKind, Node, NumaDomain};
+    use pathline_schema::{Gpu, HostInfo, Link, LinkEnd, LinkKind, NumaDomain};
 
     /// Two GPUs joined by a link, one domain of four CPUs of which two may be used.
     fn topology() -> Topology {
@@ -376,8 +382,8 @@ mod tests {
             numa: vec![NumaDomain { id: 0, cpus: "0-3".parse().unwrap(), ..NumaDomain::default() }],
             gpus: vec![gpu(0), gpu(1)],
             links: vec![Link {
-                a: Node::Gpu(0),
-                b: Node::Gpu(1),
+                a: LinkEnd::Gpu(0),
+                b: LinkEnd::Gpu(1),
                 kind: LinkKind::Xgmi,
                 width: 1,
                 peak: None,
@@ -386,7 +392,7 @@ mod tests {
         }
     }
 
-    fn plan(topology: &Topology, suites: &[&str], patterns: &[&str]) -> Result<Plan, String> {
+    fn plan(topology: &Topology, suites: &[&str], patterns: &[&str]) -> Result<RunPlan, String> {
         plan_with(topology, &[], suites, patterns)
     }
 
@@ -395,11 +401,11 @@ mod tests {
         stores: &[StoreFacts],
         suites: &[&str],
         patterns: &[&str],
-    ) -> Result<Plan, String> {
-        let scope = Scope { stores, ..Scope::new(topology, Bytes::mib(600)) };
+    ) -> Result<RunPlan, String> {
+        let scope = PlanScope { stores, ..PlanScope::new(topology, Bytes::mib(600)) };
         let suites: Vec<String> = suites.iter().map(|&s| s.to_owned()).collect();
-        let patterns: Vec<Pattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
-        Plan::new(&scope, &suites, &patterns)
+        let patterns: Vec<CasePattern> = patterns.iter().map(|p| p.parse().unwrap()).collect();
+        RunPlan::new(&scope, &suites, &patterns)
     }
 
     fn skip(topology: &Topology, case: &str) -> String {
@@ -480,7 +486,7 @@ mod tests {
         let plan = plan(&topology, &["patterns"], &[]).unwrap();
         let ring = &plan.entries.iter().find(|e| e.case.timed.len() == 8).unwrap().case;
         let linked = |f: &Flow| {
-            let ends = [Node::from(f.src.unit), Node::from(f.dst.unit)];
+            let ends = [LinkEnd::from(f.src.unit), LinkEnd::from(f.dst.unit)];
             topology.links.iter().any(|l| ends.contains(&l.a) && ends.contains(&l.b))
         };
         assert!(ring.timed.iter().all(linked), "{ring}");
@@ -490,8 +496,9 @@ mod tests {
     fn a_pattern_chooses_from_every_suite() {
         let plan = plan(&topology(), &[], &["gpu0.* > gpu*.vram by dma"]).unwrap();
         assert!(!plan.entries.is_empty());
-        let wanted =
-            |f: &Flow| f.src.unit == Unit::Gpu(0) && f.dst.mem == Mem::Vram && f.by.kind() == "dma";
+        let wanted = |f: &Flow| {
+            f.src.unit == Unit::Gpu(0) && f.dst.mem == MemKind::Vram && f.by.kind() == "dma"
+        };
         assert!(plan.entries.iter().all(|e| e.case.timed.iter().any(wanted)));
     }
 
@@ -500,7 +507,7 @@ mod tests {
     fn probes_are_taken_by_name_and_have_a_time_of_their_own() {
         let pattern = ["gpu0.* > gpu*.vram by dma"];
         let probes = ["contention", "concurrent"].map(str::to_owned);
-        let probe = |e: &&Entry| e.suites.iter().any(|s| probes.contains(s));
+        let probe = |e: &&PlannedCase| e.suites.iter().any(|s| probes.contains(s));
         let among_all = plan(&topology(), &[], &pattern).unwrap();
         assert_eq!(among_all.entries.iter().filter(probe).count(), 0);
         assert!(plan(&topology(), &[], &[]).unwrap().entries.iter().all(|e| e.budget.is_none()));
@@ -510,7 +517,8 @@ mod tests {
         assert!(other.entries.iter().all(|e| e.budget == Some(Ns::ms(80.0))));
         // The start-up of a pair is a case of both suites: it has the time of the other one.
         let both = plan(&topology(), &["contention", "latency"], &[]).unwrap();
-        let shared: Vec<&Entry> = both.entries.iter().filter(|e| e.suites.len() == 2).collect();
+        let shared: Vec<&PlannedCase> =
+            both.entries.iter().filter(|e| e.suites.len() == 2).collect();
         assert_eq!(shared.len(), 2 + 2 + 2);
         assert!(shared.iter().all(|e| e.budget.is_none()));
     }
@@ -623,8 +631,8 @@ mod tests {
             let mut topology = topology();
             topology.gpus.iter_mut().for_each(|g| g.vendor = vendor.to_owned());
             let env = BTreeMap::from([("HSA_XNACK".to_owned(), value.to_owned())]);
-            let scope = Scope { env: &env, ..Scope::new(&topology, Bytes::gib(1)) };
-            let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
+            let scope = PlanScope { env: &env, ..PlanScope::new(&topology, Bytes::gib(1)) };
+            let plan = RunPlan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
             plan.entries[0].skip.is_some()
         };
         let migrate = "numa0.managed > gpu0.managed by migrate@gpu0[fault] x 1MiB";

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use pathline_hal::{
-    Buffer, CallError, ExchangeId, Machine, Meeting, Pace, Part, Port, Result, Span, no_exchange,
-    pattern,
+    CallError, CallResult, ExchangeId, FlowPart, LocalMemory, Machine, MachineBuffer, RankBarrier,
+    RepeatMode, TransportPort, no_exchange, pattern,
 };
 use pathline_schema::{
-    Bytes, Cadence, Case, Collective, CpuSet, Flow, Mem, Member, Place, Rank, Unit, Verdict, Via,
-    WireOp,
+    Bytes, Cadence, Case, Collective, CpuSet, Flow, MemKind, Place, Rank, RankMember, Transport,
+    Unit, VerifyResult, WireOp,
 };
 
-use crate::bounce::{Bounce, keeps_memory};
+use crate::bounce::{HostBounce, keeps_memory};
 use crate::lane::SPOILT_SEED;
 
 /// A process that does its part of each step. Whoever drives it calls the same on every rank, and
@@ -19,31 +19,31 @@ use crate::lane::SPOILT_SEED;
 pub struct RankSide<'m> {
     machine: &'m Machine,
     me: Rank,
-    members: Vec<Member>,
-    ports: BTreeMap<Via, Box<dyn Port + 'm>>,
-    bound: BTreeMap<ExchangeId, Bound<'m>>,
+    members: Vec<RankMember>,
+    ports: BTreeMap<Transport, Box<dyn TransportPort + 'm>>,
+    bound: BTreeMap<ExchangeId, BoundCase<'m>>,
 }
 
 /// A case that is bound.
-struct Bound<'m> {
-    via: Via,
-    carrier: Carrier<'m>,
-    ends: Vec<End<'m>>,
+struct BoundCase<'m> {
+    via: Transport,
+    carrier: CaseCarrier<'m>,
+    ends: Vec<RankBuffer<'m>>,
     /// Whether there is something to compare, of all ranks.
     moves: bool,
 }
 
 /// What has a case at the port.
-enum Carrier<'m> {
+enum CaseCarrier<'m> {
     /// The port alone, by its own number.
     Port(ExchangeId),
     /// The port with host memory, and copies of ours beside it.
-    Bounce(Bounce<'m>),
+    Bounce(HostBounce<'m>),
 }
 
 /// Memory of one position in the group of one flow.
-struct End<'m> {
-    buffer: Buffer<'m>,
+struct RankBuffer<'m> {
+    buffer: MachineBuffer<'m>,
     /// Stretches to fill before an operation: offset, bytes, seed.
     fills: Vec<(u64, u64, u64)>,
     /// Stretches to compare afterwards.
@@ -52,13 +52,13 @@ struct End<'m> {
 
 impl<'m> RankSide<'m> {
     /// Rank `me`, with the ports that it has.
-    pub fn new(machine: &'m Machine, me: Rank, ports: Vec<Box<dyn Port + 'm>>) -> Self {
+    pub fn new(machine: &'m Machine, me: Rank, ports: Vec<Box<dyn TransportPort + 'm>>) -> Self {
         let ports = ports.into_iter().map(|port| (port.via(), port)).collect();
         Self { machine, me, members: Vec::new(), ports, bound: BTreeMap::new() }
     }
 
     /// Learns who measures together.
-    pub fn know(&mut self, members: Vec<Member>) {
+    pub fn know(&mut self, members: Vec<RankMember>) {
         self.members = members;
     }
 
@@ -76,7 +76,7 @@ impl<'m> RankSide<'m> {
     ///
     /// # Errors
     /// The allocation's or the port's.
-    pub fn bind(&mut self, id: ExchangeId, case: &Case, beside: &CpuSet) -> Result<Vec<u8>> {
+    pub fn bind(&mut self, id: ExchangeId, case: &Case, beside: &CpuSet) -> CallResult<Vec<u8>> {
         let no = |why: &str| CallError::unsupported("bind", case.to_string(), why);
         let mut flows = case.flows().filter(|flow| flow.by.wire().is_some()).peekable();
         let first = flows.peek().and_then(|flow| flow.by.wire());
@@ -89,9 +89,9 @@ impl<'m> RankSide<'m> {
             ends.extend(mine);
         }
         let pace = match case.cadence {
-            Cadence::Streaming => Pace::Streaming,
-            Cadence::Isolated => Pace::Isolated,
-            Cadence::Graph => Pace::Graph,
+            Cadence::Streaming => RepeatMode::Streaming,
+            Cadence::Isolated => RepeatMode::Isolated,
+            Cadence::Graph => RepeatMode::Graph,
         };
         for end in &ends {
             end.fill(&end.fills)?;
@@ -100,14 +100,14 @@ impl<'m> RankSide<'m> {
         let port = self.ports.get_mut(&via.carrier());
         let port = port.ok_or_else(|| no("no library for it in this rank"))?.as_mut();
         port.keep_off(beside);
-        let (carrier, offer) = if via == Via::MpiStaged {
-            let (bounce, offer) = Bounce::bind(machine, numa, port, &parts, pace)?;
-            (Carrier::Bounce(bounce), offer)
+        let (carrier, offer) = if via == Transport::MpiStaged {
+            let (bounce, offer) = HostBounce::bind(machine, numa, port, &parts, pace)?;
+            (CaseCarrier::Bounce(bounce), offer)
         } else {
             let (inner, offer) = port.bind(&parts, pace)?;
-            (Carrier::Port(inner), offer)
+            (CaseCarrier::Port(inner), offer)
         };
-        self.bound.insert(id, Bound { via, carrier, ends, moves });
+        self.bound.insert(id, BoundCase { via, carrier, ends, moves });
         Ok(offer)
     }
 
@@ -115,10 +115,10 @@ impl<'m> RankSide<'m> {
     ///
     /// # Errors
     /// The port's.
-    pub fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+    pub fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         match self.port("join", id)? {
-            (port, Carrier::Port(inner)) => port.join(*inner, offers),
-            (port, Carrier::Bounce(bounce)) => bounce.join(port, offers),
+            (port, CaseCarrier::Port(inner)) => port.join(*inner, offers),
+            (port, CaseCarrier::Bounce(bounce)) => bounce.join(port, offers),
         }
     }
 
@@ -130,11 +130,11 @@ impl<'m> RankSide<'m> {
         &mut self,
         id: ExchangeId,
         reps: u64,
-        meeting: &dyn Meeting,
-    ) -> Result<Vec<Vec<f64>>> {
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
         match self.port("run", id)? {
-            (port, Carrier::Port(inner)) => port.run(*inner, reps, meeting),
-            (port, Carrier::Bounce(bounce)) => bounce.run(port, reps, meeting),
+            (port, CaseCarrier::Port(inner)) => port.run(*inner, reps, meeting),
+            (port, CaseCarrier::Bounce(bounce)) => bounce.run(port, reps, meeting),
         }
     }
 
@@ -142,7 +142,7 @@ impl<'m> RankSide<'m> {
     ///
     /// # Errors
     /// The write's.
-    pub fn spoil(&self, id: ExchangeId) -> Result<()> {
+    pub fn spoil(&self, id: ExchangeId) -> CallResult<()> {
         let bound = self.bound.get(&id).ok_or_else(|| no_exchange("spoil", id))?;
         for end in &bound.ends {
             // A buffer in place is both: what is not filled is wrong.
@@ -158,15 +158,15 @@ impl<'m> RankSide<'m> {
     ///
     /// # Errors
     /// A byte that is wrong, or a failed read.
-    pub fn check(&self, id: ExchangeId) -> Result<Verdict> {
+    pub fn check(&self, id: ExchangeId) -> CallResult<VerifyResult> {
         let bound = self.bound.get(&id).ok_or_else(|| no_exchange("check", id))?;
         for end in &bound.ends {
             for &(offset, bytes, seed) in &end.checks {
                 end.buffer.check_part(offset, Bytes(bytes), seed)?;
             }
         }
-        let nothing = || Verdict::Unverified("a barrier moves nothing".to_owned());
-        Ok(if bound.moves { Verdict::Verified } else { nothing() })
+        let nothing = || VerifyResult::Unverified("a barrier moves nothing".to_owned());
+        Ok(if bound.moves { VerifyResult::Verified } else { nothing() })
     }
 
     /// What carried the bytes.
@@ -174,8 +174,8 @@ impl<'m> RankSide<'m> {
         let Some(bound) = self.bound.get(&id) else { return String::new() };
         let Some(port) = self.ports.get(&bound.via.carrier()) else { return String::new() };
         match &bound.carrier {
-            Carrier::Port(inner) => port.engine(*inner),
-            Carrier::Bounce(bounce) => bounce.engine(port.as_ref()),
+            CaseCarrier::Port(inner) => port.engine(*inner),
+            CaseCarrier::Bounce(bounce) => bounce.engine(port.as_ref()),
         }
     }
 
@@ -184,12 +184,12 @@ impl<'m> RankSide<'m> {
     /// # Errors
     /// The port's. If that is sticky, the library may still reach the memory, which is never freed
     /// then; it is given back after any other. What was never bound is none.
-    pub fn release(&mut self, id: ExchangeId) -> Result<()> {
+    pub fn release(&mut self, id: ExchangeId) -> CallResult<()> {
         let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
         let Some(port) = self.ports.get_mut(&bound.via.carrier()) else { return Ok(()) };
         let released = match bound.carrier {
-            Carrier::Port(inner) => port.release(inner),
-            Carrier::Bounce(bounce) => bounce.release(port.as_mut()),
+            CaseCarrier::Port(inner) => port.release(inner),
+            CaseCarrier::Bounce(bounce) => bounce.release(port.as_mut()),
         };
         if released.as_ref().is_err_and(keeps_memory) {
             std::mem::forget(bound.ends);
@@ -197,7 +197,11 @@ impl<'m> RankSide<'m> {
         released
     }
 
-    fn port(&mut self, call: &str, id: ExchangeId) -> Result<(&mut (dyn Port + 'm), &Carrier<'m>)> {
+    fn port(
+        &mut self,
+        call: &str,
+        id: ExchangeId,
+    ) -> CallResult<(&mut (dyn TransportPort + 'm), &CaseCarrier<'m>)> {
         let bound = self.bound.get(&id).ok_or_else(|| no_exchange(call, id))?;
         let port = self.ports.get_mut(&bound.via.carrier()).ok_or_else(|| no_exchange(call, id))?;
         Ok((port.as_mut(), &bound.carrier))
@@ -209,7 +213,7 @@ impl<'m> RankSide<'m> {
     }
 
     /// This rank's part of a flow, and the memory that it takes.
-    fn part(&self, flow: &Flow, nth: usize) -> Result<(Part, Vec<End<'m>>)> {
+    fn part(&self, flow: &Flow, nth: usize) -> CallResult<(FlowPart, Vec<RankBuffer<'m>>)> {
         let no = |why: &str| CallError::unsupported("bind", flow.to_string(), why);
         let wire = *flow.by.wire().ok_or_else(|| no("no way between processes"))?;
         let group = group(flow, &self.members)
@@ -219,48 +223,48 @@ impl<'m> RankSide<'m> {
         let mine: Vec<usize> = (0..group.len()).filter(of_me).collect();
         let (mut send, mut recv, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         for &at in &mine {
-            let layout = Layout::of(wire.op, at, group.len(), flow.bytes.0, nth)
+            let layout = GroupLayout::of(wire.op, at, group.len(), flow.bytes.0, nth)
                 .ok_or_else(|| no("its bytes have no equal parts for all, in whole words"))?;
             let (sends, receives) = self.allocate(&layout, places[at], &mut ends)?;
             send.push(sends);
             recv.push(receives);
         }
-        let device = places.iter().all(|place| place.mem == Mem::Vram);
-        Ok((Part { wire, bytes: flow.bytes.0, group, mine, send, recv, device }, ends))
+        let device = places.iter().all(|place| place.mem == MemKind::Vram);
+        Ok((FlowPart { wire, bytes: flow.bytes.0, group, mine, send, recv, device }, ends))
     }
 
     fn allocate(
         &self,
-        layout: &Layout,
+        layout: &GroupLayout,
         place: Place,
-        ends: &mut Vec<End<'m>>,
-    ) -> Result<(Span, Span)> {
-        let Layout { send, recv, fills, checks, in_place } = layout;
-        let mut make = |bytes: u64, fills: &[_], checks: &[_]| -> Result<Span> {
+        ends: &mut Vec<RankBuffer<'m>>,
+    ) -> CallResult<(LocalMemory, LocalMemory)> {
+        let GroupLayout { send, recv, fills, checks, in_place } = layout;
+        let mut make = |bytes: u64, fills: &[_], checks: &[_]| -> CallResult<LocalMemory> {
             if bytes == 0 {
-                return Ok(Span::default());
+                return Ok(LocalMemory::default());
             }
             // On this rank's node the rank of the place says nothing.
             let place = Place { rank: Rank(0), ..place };
             let buffer = self.machine.buffer(place, Bytes(bytes))?;
             buffer.fill(SPOILT_SEED, false)?;
             let address = buffer.address();
-            ends.push(End { buffer, fills: fills.to_vec(), checks: checks.to_vec() });
-            Ok(Span { address, bytes })
+            ends.push(RankBuffer { buffer, fills: fills.to_vec(), checks: checks.to_vec() });
+            Ok(LocalMemory { address, bytes })
         };
         match *in_place {
             None => Ok((make(*send, fills, &[])?, make(*recv, &[], checks)?)),
             Some((send_at, recv_at)) => {
                 let whole = make((send_at + send).max(recv_at + recv), fills, checks)?;
-                let part = |at, bytes| Span { address: whole.address + at, bytes };
+                let part = |at, bytes| LocalMemory { address: whole.address + at, bytes };
                 Ok((part(send_at, *send), part(recv_at, *recv)))
             }
         }
     }
 }
 
-impl End<'_> {
-    fn fill(&self, fills: &[(u64, u64, u64)]) -> Result<()> {
+impl RankBuffer<'_> {
+    fn fill(&self, fills: &[(u64, u64, u64)]) -> CallResult<()> {
         for &(offset, bytes, seed) in fills {
             self.buffer.fill_part(offset, Bytes(bytes), seed)?;
         }
@@ -269,7 +273,7 @@ impl End<'_> {
 }
 
 /// Who takes part in a flow between processes, in order; none if one of them is not in the run.
-pub(crate) fn group(flow: &Flow, members: &[Member]) -> Option<Vec<(Rank, Unit)>> {
+pub(crate) fn group(flow: &Flow, members: &[RankMember]) -> Option<Vec<(Rank, Unit)>> {
     let (src, dst) = (flow.src, flow.dst);
     let here = |rank: Rank| members.iter().find(|m| m.rank == rank);
     if flow.by.wire()?.op.collective().is_none() {
@@ -306,7 +310,7 @@ fn place(flow: &Flow, group: &[(Rank, Unit)], at: usize) -> Place {
 /// What one position of a group sends from and receives into, and the bytes that tell whether it
 /// arrived. Stretches are offset, bytes and seed.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Layout {
+struct GroupLayout {
     send: u64,
     recv: u64,
     fills: Vec<(u64, u64, u64)>,
@@ -315,7 +319,7 @@ struct Layout {
     in_place: Option<(u64, u64)>,
 }
 
-impl Layout {
+impl GroupLayout {
     /// None if the bytes cannot be split so.
     fn of(op: WireOp, at: usize, n: usize, bytes: u64, flow: usize) -> Option<Self> {
         let at_u = at as u64;
@@ -425,8 +429,8 @@ fn share(offset: u64, bytes: u64, seed: u64, at: u64, n: u64) -> Vec<(u64, u64, 
 mod tests {
     use super::*;
 
-    fn layout(op: &str, at: usize, n: usize, bytes: u64) -> Option<Layout> {
-        Layout::of(op.parse().unwrap(), at, n, bytes, 0)
+    fn layout(op: &str, at: usize, n: usize, bytes: u64) -> Option<GroupLayout> {
+        GroupLayout::of(op.parse().unwrap(), at, n, bytes, 0)
     }
 
     /// Words that a list of stretches writes, over what lies there.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, Member, StoreFacts, Topology};
+use pathline_schema::{Bytes, RankMember, StoreFacts, Topology};
 
-use crate::tuned::Tuned;
+use crate::tuned::TunedKernels;
 
 /// What is known of a machine without touching it.
 #[derive(Debug, Clone, Copy)]
-pub struct Scope<'a> {
+pub struct PlanScope<'a> {
     /// What it is made of.
     pub topology: &'a Topology,
     /// Whether it is a model in virtual time.
@@ -20,19 +20,19 @@ pub struct Scope<'a> {
     /// Environment switches that were set.
     pub env: &'a BTreeMap<String, String>,
     /// The kernels that suites take.
-    pub tuned: &'a Tuned,
+    pub tuned: &'a TunedKernels,
     /// What random sets are drawn from.
-    pub draw: Draw,
+    pub draw: RandomDraw,
     /// The processes that measure together; none in a run of one process.
-    pub ranks: &'a [Member],
+    pub ranks: &'a [RankMember],
     /// The places for files that the run was given, by number.
     pub stores: &'a [StoreFacts],
 }
 
 static NO_SWITCHES: BTreeMap<String, String> = BTreeMap::new();
-static PLAIN: Tuned = Tuned::plain();
+static PLAIN: TunedKernels = TunedKernels::plain();
 
-impl<'a> Scope<'a> {
+impl<'a> PlanScope<'a> {
     /// One process on a real machine: plain kernels, no switches set, no places for files, and
     /// nothing against a GPU runtime.
     pub fn new(topology: &'a Topology, memory: Bytes) -> Self {
@@ -43,7 +43,7 @@ impl<'a> Scope<'a> {
             memory,
             env: &NO_SWITCHES,
             tuned: &PLAIN,
-            draw: Draw::default(),
+            draw: RandomDraw::default(),
             ranks: &[],
             stores: &[],
         }
@@ -52,14 +52,14 @@ impl<'a> Scope<'a> {
 
 /// What suites draw their random sets from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Draw {
+pub struct RandomDraw {
     /// The same seed gives the same sets.
     pub seed: u64,
     /// How many sets.
     pub sets: u32,
 }
 
-impl Default for Draw {
+impl Default for RandomDraw {
     /// 240 sets: with 20 of them beyond it, the 90th percentile of their errors is still known.
     fn default() -> Self {
         Self { seed: 1, sets: 240 }

@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use pathline_hal::CallError;
 use pathline_schema::{
-    Begin, Case, End, Fault, GpuFacts, Journal, Message, Note, Outcome, SCHEMA_VERSION, Sampled,
-    Settings, Severity, Skip, Topology, Unit, World,
+    Case, CaseOutcome, FaultedCase, GpuFacts, Journal, JournalRecord, RunBegin, RunEnd, RunNote,
+    RunSettings, SCHEMA_VERSION, SampledCase, Severity, SkippedCase, Topology, Unit, WorldKind,
 };
 
-use crate::crew::{About, Crew, Ended, Loss, LossCause};
+use crate::crew::{Executor, LossCause, MachineInfo, TaskEnd, WorkerLoss};
 use crate::device_failures::DeviceFailures;
 use crate::doubt;
 use crate::journal_file::{JournalFile, JournalFileError};
 use crate::needs::needs_runtime;
-use crate::plan::{Entry, Plan};
-use crate::task::{Interrupt, Task};
+use crate::plan::{PlannedCase, RunPlan};
+use crate::task::{CaseTask, InterruptCheck};
 use crate::unlike;
 
 /// Why a run could not be written down or taken up again.
@@ -58,34 +58,34 @@ pub enum SessionError {
 
 /// What happens in a run, for whoever shows it.
 #[derive(Debug, Clone, Copy)]
-pub enum Event<'a> {
+pub enum RunEvent<'a> {
     /// A case has its outcome.
     Outcome {
         /// The outcome.
-        outcome: &'a Outcome,
+        outcome: &'a CaseOutcome,
         /// Cases that have one, of this plan.
         done: usize,
         /// Cases of this plan.
         total: usize,
     },
     /// A line other than an outcome was written.
-    Message(&'a Message),
+    Message(&'a JournalRecord),
 }
 
 /// An open journal with what it already holds.
-pub struct Session {
+pub struct JournalSession {
     file: JournalFile,
     done: BTreeSet<Case>,
-    carried: BTreeMap<Case, Sampled>,
+    carried: BTreeMap<Case, SampledCase>,
     /// Whether the journal says already what the machine is made of.
     has_topology: bool,
     /// What is to be noted before the first case.
-    notes: Vec<Note>,
+    notes: Vec<RunNote>,
 }
 
 /// What a run is told beside its plan.
 #[derive(Debug, Clone)]
-pub struct Header {
+pub struct RunHeader {
     /// Name of this host.
     pub host: String,
     /// Version of pathline.
@@ -99,10 +99,10 @@ pub struct Header {
     /// Environment switches that were set.
     pub env: BTreeMap<String, String>,
     /// What the engine is told.
-    pub settings: Settings,
+    pub settings: RunSettings,
 }
 
-impl Session {
+impl JournalSession {
     /// Starts a new journal at `path`.
     ///
     /// # Errors
@@ -125,15 +125,15 @@ impl Session {
     pub fn resume(
         mut file: JournalFile,
         journal: Journal,
-        about: &About,
+        about: &MachineInfo,
         host: &str,
     ) -> Result<Self, SessionError> {
         let (path, world) = (file.path(), &about.world);
-        let same_host = journal.begin.host == host || *world != World::Real;
+        let same_host = journal.begin.host == host || *world != WorldKind::Real;
         if journal.begin.world != *world || !same_host {
-            let name = |world: &World, host: &str| match world {
-                World::Real => format!("host {host}"),
-                World::Simulated(name) => format!("simulated machine {name}"),
+            let name = |world: &WorldKind, host: &str| match world {
+                WorldKind::Real => format!("host {host}"),
+                WorldKind::Simulated(name) => format!("simulated machine {name}"),
             };
             return Err(SessionError::OtherMachine {
                 path: path.to_owned(),
@@ -161,7 +161,7 @@ impl Session {
     }
 
     /// Notes something before the first case.
-    pub fn with_note(mut self, note: Option<Note>) -> Self {
+    pub fn with_note(mut self, note: Option<RunNote>) -> Self {
         self.notes.extend(note);
         self
     }
@@ -188,17 +188,17 @@ impl Session {
     /// The journal cannot be written. A case's failure is its outcome, not an error.
     pub fn run(
         mut self,
-        crew: &mut dyn Crew,
-        plan: &Plan,
-        header: Header,
+        crew: &mut dyn Executor,
+        plan: &RunPlan,
+        header: RunHeader,
         now: &dyn Fn() -> String,
-        interrupt: Interrupt<'_>,
-        show: &mut dyn FnMut(Event<'_>),
-    ) -> Result<End, SessionError> {
+        interrupt: InterruptCheck<'_>,
+        show: &mut dyn FnMut(RunEvent<'_>),
+    ) -> Result<RunEnd, SessionError> {
         let begun = crew.now();
-        let About { world, topology, overhead_ns, gpus, ranks, stores, notes, .. } =
+        let MachineInfo { world, topology, overhead_ns, gpus, ranks, stores, notes, .. } =
             crew.about().clone();
-        let begin = Begin {
+        let begin = RunBegin {
             schema: SCHEMA_VERSION,
             version: header.version,
             world,
@@ -216,14 +216,14 @@ impl Session {
         };
         let unlike = unlike::note(&begin.ranks);
         let path = self.file.path().to_owned();
-        let todo: Vec<&Entry> =
+        let todo: Vec<&PlannedCase> =
             plan.entries.iter().filter(|e| !self.done.contains(&e.case)).collect();
         let total = plan.entries.len();
         let written = plan.entries.len() - todo.len();
-        let mut run = Run {
+        let mut run = ActiveRun {
             crew,
             interrupt,
-            writer: Writer { file: &mut self.file, show, total, done: written },
+            writer: JournalWriter { file: &mut self.file, show, total, done: written },
             without: None,
             gone: None,
             overhead_ns,
@@ -233,25 +233,26 @@ impl Session {
             retried: BTreeSet::new(),
             failures: DeviceFailures::new(&begin.ranks),
         };
-        let mut all = || -> io::Result<End> {
-            run.writer.put(Message::Begin(Box::new(begin.clone())))?;
+        let mut all = || -> io::Result<RunEnd> {
+            run.writer.put(JournalRecord::Begin(Box::new(begin.clone())))?;
             if !self.has_topology {
-                run.writer.put(Message::Topology(Box::new(topology.clone())))?;
+                run.writer.put(JournalRecord::Topology(Box::new(topology.clone())))?;
                 if let Some(note) = &unlike {
-                    run.writer.put(Message::Note(note.clone()))?;
+                    run.writer.put(JournalRecord::Note(note.clone()))?;
                 }
             }
             for note in &notes {
-                run.writer.put(Message::Note(note.clone()))?;
+                run.writer.put(JournalRecord::Note(note.clone()))?;
             }
             for note in &self.notes {
-                run.writer.put(Message::Note(note.clone()))?;
+                run.writer.put(JournalRecord::Note(note.clone()))?;
             }
             // Before the first case: whatever cuts the run, its journal says what it could not measure.
             for entry in &todo {
                 run.skip(entry)?;
             }
-            let todo: Vec<&Entry> = todo.iter().copied().filter(|e| e.skip.is_none()).collect();
+            let todo: Vec<&PlannedCase> =
+                todo.iter().copied().filter(|e| e.skip.is_none()).collect();
             for group in todo.chunk_by(|a, b| a.group == b.group) {
                 if interrupt().is_some() {
                     break;
@@ -261,8 +262,8 @@ impl Session {
             let complete = run.writer.done == total;
             let why = interrupt().filter(|_| !complete);
             let elapsed = run.crew.now() - begun;
-            let end = End { ended: now(), elapsed, complete, why };
-            run.writer.put(Message::End(end.clone()))?;
+            let end = RunEnd { ended: now(), elapsed, complete, why };
+            run.writer.put(JournalRecord::End(end.clone()))?;
             Ok(end)
         };
         all().map_err(|e| at(&path, e))
@@ -279,10 +280,10 @@ fn at(path: &Path, source: io::Error) -> SessionError {
 }
 
 /// A run that goes on.
-struct Run<'a, 's> {
-    crew: &'a mut dyn Crew,
-    interrupt: Interrupt<'a>,
-    writer: Writer<'a, 's>,
+struct ActiveRun<'a, 's> {
+    crew: &'a mut dyn Executor,
+    interrupt: InterruptCheck<'a>,
+    writer: JournalWriter<'a, 's>,
     /// Why GPUs cannot be measured any more, though they could when the plan was made.
     without: Option<String>,
     /// Why nothing can be measured any more.
@@ -291,43 +292,43 @@ struct Run<'a, 's> {
     /// What each GPU says of itself.
     gpus: BTreeMap<Unit, GpuFacts>,
     /// Samples of cases without an outcome.
-    carried: BTreeMap<Case, Sampled>,
+    carried: BTreeMap<Case, SampledCase>,
     finished: BTreeSet<Case>,
     /// Cases that were in flight when the coordinator of the ranks failed, and were begun again.
     retried: BTreeSet<Case>,
     failures: DeviceFailures,
 }
 
-impl Run<'_, '_> {
+impl ActiveRun<'_, '_> {
     /// Gives a case its outcome that the plan rules out.
-    fn skip(&mut self, entry: &Entry) -> io::Result<()> {
-        let Entry { case, suites, skip, .. } = entry.clone();
-        let skip = skip.map(|why| Message::Skipped(Skip { case, suites, why }));
+    fn skip(&mut self, entry: &PlannedCase) -> io::Result<()> {
+        let PlannedCase { case, suites, skip, .. } = entry.clone();
+        let skip = skip.map(|why| JournalRecord::Skipped(SkippedCase { case, suites, why }));
         skip.map_or(Ok(()), |skip| self.writer.put(skip))
     }
 
     /// Measures a group of cases, by as many crews as it takes.
-    fn group(&mut self, group: &[&Entry]) -> io::Result<()> {
-        let mut left: Vec<Entry> = group.iter().map(|&entry| entry.clone()).collect();
+    fn group(&mut self, group: &[&PlannedCase]) -> io::Result<()> {
+        let mut left: Vec<PlannedCase> = group.iter().map(|&entry| entry.clone()).collect();
         loop {
             left = self.usable(left)?;
             if left.is_empty() || (self.interrupt)().is_some() {
                 return Ok(());
             }
             let carried = left.iter().filter_map(|e| self.carried.get(&e.case).cloned()).collect();
-            let task = Task { entries: left.clone(), carried };
+            let task = CaseTask { entries: left.clone(), carried };
             let ended = self.measure(&task)?;
             left.retain(|entry| !self.finished.contains(&entry.case));
             match ended {
-                Ended::Done => return Ok(()),
-                Ended::Lost(loss) => self.lost(loss, &mut left)?,
-                Ended::Gone(why) => self.gone = Some(why),
+                TaskEnd::Done => return Ok(()),
+                TaskEnd::Lost(loss) => self.lost(loss, &mut left)?,
+                TaskEnd::Gone(why) => self.gone = Some(why),
             }
         }
     }
 
     /// Gives the cases that cannot be measured any more their outcome; the others.
-    fn usable(&mut self, entries: Vec<Entry>) -> io::Result<Vec<Entry>> {
+    fn usable(&mut self, entries: Vec<PlannedCase>) -> io::Result<Vec<PlannedCase>> {
         if entries.is_empty() {
             return Ok(entries);
         }
@@ -351,34 +352,34 @@ impl Run<'_, '_> {
         Ok(usable)
     }
 
-    fn measure(&mut self, task: &Task) -> io::Result<Ended> {
+    fn measure(&mut self, task: &CaseTask) -> io::Result<TaskEnd> {
         let Self { crew, writer, carried, finished, failures, .. } = self;
         let before = crew.about().without.clone();
         let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
-        let mut tell = |message: Message| -> io::Result<()> {
+        let mut tell = |message: JournalRecord| -> io::Result<()> {
             match message {
-                Message::Sampled(visit) => {
+                JournalRecord::Sampled(visit) => {
                     match carried.get_mut(&visit.case) {
                         Some(earlier) => earlier.add(visit.clone()),
                         None => drop(carried.insert(visit.case.clone(), visit.clone())),
                     }
-                    writer.put(Message::Sampled(visit))
+                    writer.put(JournalRecord::Sampled(visit))
                 }
-                Message::Measured(mut measured) => {
+                JournalRecord::Measured(mut measured) => {
                     finished.insert(measured.case.clone());
                     measured.env.clone_from(&env);
                     for note in doubt::about(&measured, overhead_ns, gpus) {
-                        writer.put(Message::Note(note))?;
+                        writer.put(JournalRecord::Note(note))?;
                     }
-                    writer.put(Message::Measured(measured))
+                    writer.put(JournalRecord::Measured(measured))
                 }
-                Message::Skipped(skip) => {
+                JournalRecord::Skipped(skip) => {
                     finished.insert(skip.case.clone());
-                    writer.put(Message::Skipped(skip))
+                    writer.put(JournalRecord::Skipped(skip))
                 }
-                Message::Faulted(fault) => {
+                JournalRecord::Faulted(fault) => {
                     finished.insert(fault.case.clone());
-                    writer.put(Message::Faulted(fault.clone()))?;
+                    writer.put(JournalRecord::Faulted(fault.clone()))?;
                     if fault.severity == Severity::Sticky {
                         retire(failures, &fault, writer)?;
                     }
@@ -392,8 +393,8 @@ impl Run<'_, '_> {
         if let (None, Some(why)) = (before, after) {
             let text = format!("the run goes on without GPUs: {why}");
             self.without = Some(why.clone());
-            self.writer.put(Message::Note(Note {
-                code: Note::WITHOUT_GPUS.to_owned(),
+            self.writer.put(JournalRecord::Note(RunNote {
+                code: RunNote::WITHOUT_GPUS.to_owned(),
                 subject: "run".to_owned(),
                 text,
             }))?;
@@ -403,14 +404,14 @@ impl Run<'_, '_> {
 
     /// The case in flight has its outcome by that, and its GPUs a failure. Where the coordinator of
     /// the ranks failed, the case is begun again, once, and no GPU is charged.
-    fn lost(&mut self, loss: Loss, left: &mut Vec<Entry>) -> io::Result<()> {
+    fn lost(&mut self, loss: WorkerLoss, left: &mut Vec<PlannedCase>) -> io::Result<()> {
         let Some(at) = left.iter().position(|e| Some(&e.case) == loss.case.as_ref()) else {
             return Ok(());
         };
         if loss.cause == LossCause::Coordinator && self.retried.insert(left[at].case.clone()) {
             let text = format!("{} is begun again: {}", left[at].case, loss.error);
             let (code, subject) = ("coordinator-failed".to_owned(), "run".to_owned());
-            return self.writer.put(Message::Note(Note { code, subject, text }));
+            return self.writer.put(JournalRecord::Note(RunNote { code, subject, text }));
         }
         let entry = left.remove(at);
         let machine = loss.cause == LossCause::Machine;
@@ -422,11 +423,16 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    fn fault(&mut self, entry: &Entry, error: String, severity: Severity) -> io::Result<Fault> {
-        let Entry { case, suites, .. } = entry.clone();
+    fn fault(
+        &mut self,
+        entry: &PlannedCase,
+        error: String,
+        severity: Severity,
+    ) -> io::Result<FaultedCase> {
+        let PlannedCase { case, suites, .. } = entry.clone();
         self.finished.insert(case.clone());
-        let fault = Fault { case, suites, error, severity, ranks: Vec::new() };
-        self.writer.put(Message::Faulted(fault.clone()))?;
+        let fault = FaultedCase { case, suites, error, severity, ranks: Vec::new() };
+        self.writer.put(JournalRecord::Faulted(fault.clone()))?;
         Ok(fault)
     }
 }
@@ -434,11 +440,11 @@ impl Run<'_, '_> {
 /// Counts an error against the GPUs of a case, and says which are retired by it.
 fn retire(
     failures: &mut DeviceFailures,
-    fault: &Fault,
-    writer: &mut Writer<'_, '_>,
+    fault: &FaultedCase,
+    writer: &mut JournalWriter<'_, '_>,
 ) -> io::Result<()> {
     for (gpu, first) in failures.count(&fault.case, &fault.error, &fault.ranks) {
-        writer.put(Message::Note(Note {
+        writer.put(JournalRecord::Note(RunNote {
             code: "retired".to_owned(),
             subject: gpu,
             text: format!("failed for good twice and is not used any more; first: {first}"),
@@ -448,29 +454,29 @@ fn retire(
 }
 
 /// Writes a line at a time and tells whoever watches.
-struct Writer<'a, 's> {
+struct JournalWriter<'a, 's> {
     file: &'a mut JournalFile,
-    show: &'a mut (dyn FnMut(Event<'_>) + 's),
+    show: &'a mut (dyn FnMut(RunEvent<'_>) + 's),
     total: usize,
     done: usize,
 }
 
-impl Writer<'_, '_> {
-    fn put(&mut self, message: Message) -> io::Result<()> {
+impl JournalWriter<'_, '_> {
+    fn put(&mut self, message: JournalRecord) -> io::Result<()> {
         let mut line = serde_json::to_vec(&message)?;
         line.push(b'\n');
         self.file.append(&line)?;
         let outcome = match message {
-            Message::Measured(measured) => Outcome::Measured(measured),
-            Message::Skipped(skip) => Outcome::Skipped(skip),
-            Message::Faulted(fault) => Outcome::Faulted(fault),
+            JournalRecord::Measured(measured) => CaseOutcome::Measured(measured),
+            JournalRecord::Skipped(skip) => CaseOutcome::Skipped(skip),
+            JournalRecord::Faulted(fault) => CaseOutcome::Faulted(fault),
             other => {
-                (self.show)(Event::Message(&other));
+                (self.show)(RunEvent::Message(&other));
                 return Ok(());
             }
         };
         self.done += 1;
-        (self.show)(Event::Outcome { outcome: &outcome, done: self.done, total: self.total });
+        (self.show)(RunEvent::Outcome { outcome: &outcome, done: self.done, total: self.total });
         Ok(())
     }
 }

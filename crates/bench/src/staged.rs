@@ -2,47 +2,51 @@
 
 use std::rc::Rc;
 
-use pathline_hal::{Buffer, CallError, CopyEngine, Event, Gate, Machine, Result, Stream};
-use pathline_schema::{Bytes, Flow, Mem, Place, STAGED_CHUNK, STAGED_CHUNKS, Timer, Unit, Verdict};
+use pathline_hal::{
+    CallError, CallResult, CopyChoice, GpuEvent, GpuStream, Machine, MachineBuffer, StartGate,
+};
+use pathline_schema::{
+    Bytes, Flow, MemKind, Place, STAGED_CHUNK, STAGED_CHUNKS, TimerKind, Unit, VerifyResult,
+};
 
-use crate::lane::{Lane, Lap, SOURCE_SEED, SPOILT_SEED};
+use crate::lane::{BoundLane, LaneSample, SOURCE_SEED, SPOILT_SEED};
 
 /// A wait, a copy and a record: on each stream for every chunk.
 const OPERATIONS: u64 = 3;
 
 /// A chunk of pinned memory and who may have it.
-struct Slot<'m> {
-    memory: Buffer<'m>,
+struct StagingSlot<'m> {
+    memory: MachineBuffer<'m>,
     /// Its bytes have come from the source; of the source's GPU.
-    filled: Event<'m>,
+    filled: GpuEvent<'m>,
     /// Its bytes have gone on; of the destination's GPU.
-    emptied: Event<'m>,
+    emptied: GpuEvent<'m>,
 }
 
 /// Two streams that hand chunks to each other: one writes out of the source, one into the
 /// destination.
-pub(crate) struct Staged<'m> {
+pub(crate) struct StagedLane<'m> {
     machine: &'m Machine,
-    out: Stream<'m>,
-    into: Stream<'m>,
-    start: Event<'m>,
-    end: Event<'m>,
-    slots: Vec<Slot<'m>>,
-    src: Rc<Buffer<'m>>,
-    dst: Rc<Buffer<'m>>,
+    out: GpuStream<'m>,
+    into: GpuStream<'m>,
+    start: GpuEvent<'m>,
+    end: GpuEvent<'m>,
+    slots: Vec<StagingSlot<'m>>,
+    src: Rc<MachineBuffer<'m>>,
+    dst: Rc<MachineBuffer<'m>>,
     bytes: Bytes,
     isolated: bool,
     pending: u64,
 }
 
-impl<'m> Staged<'m> {
+impl<'m> StagedLane<'m> {
     pub(crate) fn new(
         machine: &'m Machine,
         flow: &Flow,
         via: Unit,
-        (src, dst): (Rc<Buffer<'m>>, Rc<Buffer<'m>>),
+        (src, dst): (Rc<MachineBuffer<'m>>, Rc<MachineBuffer<'m>>),
         isolated: bool,
-    ) -> Result<Self> {
+    ) -> CallResult<Self> {
         let gpu = |unit: Unit| {
             let index = unit.gpu().ok_or_else(|| {
                 let why = flow.misfit().unwrap_or("it does not go from GPU to GPU");
@@ -60,8 +64,8 @@ impl<'m> Staged<'m> {
         }
         let chunk = STAGED_CHUNK.min(flow.bytes);
         let slot = |_| {
-            let memory = machine.buffer(Place::new(via, Mem::Pinned), chunk)?;
-            Ok(Slot { memory, filled: from.event()?, emptied: to.event()? })
+            let memory = machine.buffer(Place::new(via, MemKind::Pinned), chunk)?;
+            Ok(StagingSlot { memory, filled: from.event()?, emptied: to.event()? })
         };
         Ok(Self {
             machine,
@@ -69,7 +73,7 @@ impl<'m> Staged<'m> {
             into: to.stream()?,
             start: from.event()?,
             end: from.event()?,
-            slots: (0..STAGED_CHUNKS).map(slot).collect::<Result<_>>()?,
+            slots: (0..STAGED_CHUNKS).map(slot).collect::<CallResult<_>>()?,
             src,
             dst,
             bytes: flow.bytes,
@@ -84,8 +88,8 @@ impl<'m> Staged<'m> {
 
     /// All chunks of one operation. A chunk's memory is not written before its last bytes have
     /// gone on, nor read before its new bytes have come.
-    fn enqueue(&self) -> Result<()> {
-        let engine = CopyEngine::Auto;
+    fn enqueue(&self) -> CallResult<()> {
+        let engine = CopyChoice::Auto;
         for (nth, slot) in (0..self.chunks()).zip(self.slots.iter().cycle()) {
             let offset = nth * STAGED_CHUNK.0;
             let bytes = STAGED_CHUNK.min(Bytes(self.bytes.0 - offset));
@@ -103,8 +107,8 @@ impl<'m> Staged<'m> {
     }
 }
 
-impl Lane for Staged<'_> {
-    fn issue(&mut self, gate: &Gate<'_>, reps: u64) -> Result<()> {
+impl BoundLane for StagedLane<'_> {
+    fn issue(&mut self, gate: &StartGate<'_>, reps: u64) -> CallResult<()> {
         self.pending = reps;
         self.out.hold(gate)?;
         self.out.record(&self.start)?;
@@ -118,15 +122,15 @@ impl Lane for Staged<'_> {
         self.out.record(&self.end)
     }
 
-    fn wait(&mut self) -> Result<Lap> {
+    fn wait(&mut self) -> CallResult<LaneSample> {
         let reps = std::mem::take(&mut self.pending);
         self.into.wait()?;
         self.out.wait()?;
-        Ok(Lap::of(self.end.since(&self.start)?, reps))
+        Ok(LaneSample::of(self.end.since(&self.start)?, reps))
     }
 
-    fn timer(&self) -> Timer {
-        Timer::DeviceEvents
+    fn timer(&self) -> TimerKind {
+        TimerKind::DeviceEvents
     }
 
     fn engine(&self) -> String {
@@ -142,11 +146,11 @@ impl Lane for Staged<'_> {
         (depth / (OPERATIONS * self.chunks())).max(1)
     }
 
-    fn spoil(&mut self) -> Result<()> {
+    fn spoil(&mut self) -> CallResult<()> {
         self.dst.fill(SPOILT_SEED, false)
     }
 
-    fn check(&self) -> Result<Verdict> {
-        self.dst.check(SOURCE_SEED, self.bytes).map(|()| Verdict::Verified)
+    fn check(&self) -> CallResult<VerifyResult> {
+        self.dst.check(SOURCE_SEED, self.bytes).map(|()| VerifyResult::Verified)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pathline_hal::{Gate, Machine, Result};
+use pathline_hal::{CallResult, Machine, StartGate};
 use pathline_schema::{Flow, Mover, Ns, Place, Unit};
 
-use crate::lane::{Lane, Lap};
+use crate::lane::{BoundLane, LaneSample};
 
 /// Between copies that ask one engine. A copy engine that serves its streams one after the other
 /// takes whole streams, and of those that wait behind one gate any: the order of three copies of
@@ -14,31 +14,31 @@ use crate::lane::{Lane, Lap};
 const APART: Ns = Ns(20_000.0);
 
 /// Gates for the turns of a case's flows, and when each was opened.
-pub(crate) struct Starts<'m> {
+pub(crate) struct StartGates<'m> {
     machine: &'m Machine,
     turns: Vec<usize>,
-    gates: Vec<Gate<'m>>,
+    gates: Vec<StartGate<'m>>,
     opened: Vec<Ns>,
 }
 
-impl<'m> Starts<'m> {
+impl<'m> StartGates<'m> {
     pub(crate) fn new<'f>(
         machine: &'m Machine,
         flows: impl Iterator<Item = &'f Flow>,
-    ) -> Result<Self> {
+    ) -> CallResult<Self> {
         let turns = turns(flows);
         let last = turns.iter().copied().max().unwrap_or(0);
-        let gates = (0..=last).map(|_| machine.gate()).collect::<Result<_>>()?;
+        let gates = (0..=last).map(|_| machine.gate()).collect::<CallResult<_>>()?;
         Ok(Self { machine, turns, gates, opened: Vec::new() })
     }
 
     /// The gate of each flow, in their order.
-    pub(crate) fn gates(&self) -> impl Iterator<Item = &Gate<'m>> {
+    pub(crate) fn gates(&self) -> impl Iterator<Item = &StartGate<'m>> {
         self.turns.iter().filter_map(|&turn| self.gates.get(turn))
     }
 
     /// Lets the first of every engine go, then the second of every engine, and so on.
-    pub(crate) fn release(&mut self) -> Result<()> {
+    pub(crate) fn release(&mut self) -> CallResult<()> {
         for (turn, gate) in self.gates.iter().enumerate() {
             if turn > 0 {
                 self.machine.clock.sleep(APART);
@@ -53,7 +53,11 @@ impl<'m> Starts<'m> {
     /// recorded its start only when its turn came: it is timed from the first start on its GPU. By
     /// their own starts three copies out of one H200 took 683 us each, which would be 1180 GB/s over
     /// links of 478.
-    pub(crate) fn count_waits(&self, lanes: &[Box<dyn Lane + '_>], laps: &mut [Lap]) -> Result<()> {
+    pub(crate) fn count_waits(
+        &self,
+        lanes: &[Box<dyn BoundLane + '_>],
+        laps: &mut [LaneSample],
+    ) -> CallResult<()> {
         let opened = |nth: usize| {
             self.turns.get(nth).and_then(|&turn| self.opened.get(turn)).copied().unwrap_or_default()
         };
@@ -89,9 +93,9 @@ fn turns<'f>(flows: impl Iterator<Item = &'f Flow>) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_flow::{MachineDesc, Switches};
-    use pathline_hal::{CopyEngine, Event};
-    use pathline_schema::{Bytes, Case, Mem, Timer, Verdict};
+    use pathline_flow::{MachineDesc, RuntimeEnv};
+    use pathline_hal::{CopyChoice, GpuEvent};
+    use pathline_schema::{Bytes, Case, MemKind, TimerKind, VerifyResult};
 
     fn flows(case: &str) -> Vec<Flow> {
         case.parse::<Case>().expect("a case").timed
@@ -111,40 +115,40 @@ mod tests {
 
     /// A lane that has run.
     struct Ran<'m> {
-        start: Event<'m>,
-        end: Event<'m>,
+        start: GpuEvent<'m>,
+        end: GpuEvent<'m>,
     }
 
-    impl Lane for Ran<'_> {
-        fn issue(&mut self, _: &Gate<'_>, _: u64) -> Result<()> {
+    impl BoundLane for Ran<'_> {
+        fn issue(&mut self, _: &StartGate<'_>, _: u64) -> CallResult<()> {
             Ok(())
         }
-        fn wait(&mut self) -> Result<Lap> {
-            Ok(Lap::of(self.end.since(&self.start)?, 1))
+        fn wait(&mut self) -> CallResult<LaneSample> {
+            Ok(LaneSample::of(self.end.since(&self.start)?, 1))
         }
-        fn events(&self) -> Option<(u32, &Event<'_>, &Event<'_>)> {
+        fn events(&self) -> Option<(u32, &GpuEvent<'_>, &GpuEvent<'_>)> {
             Some((0, &self.start, &self.end))
         }
-        fn timer(&self) -> Timer {
-            Timer::DeviceEvents
+        fn timer(&self) -> TimerKind {
+            TimerKind::DeviceEvents
         }
         fn engine(&self) -> String {
             String::new()
         }
-        fn spoil(&mut self) -> Result<()> {
+        fn spoil(&mut self) -> CallResult<()> {
             Ok(())
         }
-        fn check(&self) -> Result<Verdict> {
-            Ok(Verdict::Verified)
+        fn check(&self) -> CallResult<VerifyResult> {
+            Ok(VerifyResult::Verified)
         }
     }
 
     #[test]
     fn a_lane_that_waits_for_its_engine_is_timed_from_the_common_start() {
         let desc = MachineDesc::preset("hgx-h200").unwrap();
-        let machine = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
+        let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
         let gpu = machine.gpu(0).unwrap();
-        let vram = Place::new(Unit::Gpu(0), Mem::Vram);
+        let vram = Place::new(Unit::Gpu(0), MemKind::Vram);
         let bytes = Bytes::mib(256);
         let (a, b) = (machine.buffer(vram, bytes).unwrap(), machine.buffer(vram, bytes).unwrap());
         let streams = [gpu.stream().unwrap(), gpu.stream().unwrap()];
@@ -156,17 +160,17 @@ mod tests {
                 stream.wait_event(&first.end).unwrap();
             }
             stream.record(&lane.start).unwrap();
-            stream.copy(b.address(), a.address(), bytes, CopyEngine::Auto).unwrap();
+            stream.copy(b.address(), a.address(), bytes, CopyChoice::Auto).unwrap();
             stream.record(&lane.end).unwrap();
         }
-        let mut lanes: Vec<Box<dyn Lane + '_>> = vec![Box::new(first), Box::new(second)];
+        let mut lanes: Vec<Box<dyn BoundLane + '_>> = vec![Box::new(first), Box::new(second)];
         streams.iter().for_each(|s| s.wait().unwrap());
-        let mut laps: Vec<Lap> = lanes.iter_mut().map(|l| l.wait().unwrap()).collect();
+        let mut laps: Vec<LaneSample> = lanes.iter_mut().map(|l| l.wait().unwrap()).collect();
         let own: Vec<f64> = laps.iter().map(|l| l.elapsed.0).collect();
         let flows = flows(
             "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB & gpu0.vram > gpu2.vram by dma@gpu0 x 1MiB",
         );
-        let mut starts = Starts::new(&machine, flows.iter()).unwrap();
+        let mut starts = StartGates::new(&machine, flows.iter()).unwrap();
         starts.release().unwrap();
         starts.count_waits(&lanes, &mut laps).unwrap();
         // The first keeps its time; the second has both, and no less.

@@ -7,42 +7,42 @@ mod contention;
 mod memory;
 mod storage;
 
-use crate::scope::{Draw, Scope};
+use crate::scope::{PlanScope, RandomDraw};
 pub(crate) use contention::queue;
-use pathline_flow::routes::Routes;
+use pathline_flow::routes::RouteTable;
 use pathline_schema::{
-    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, Mem, MigrateHow, Mover, Node, Ns,
-    NumaDomain, Place, Topology, Unit, Variant, Via,
+    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, KernelVariant, LinkEnd, MemKind,
+    MigrateHow, Mover, Ns, NumaDomain, Place, Topology, Transport, Unit,
 };
 
 /// A named set of cases.
 #[derive(Debug, Clone, Copy)]
-pub struct Suite {
+pub struct SuiteSpec {
     /// Its name on the command line and in records.
     pub name: &'static str,
     /// What it answers, in one line.
     pub about: &'static str,
     /// Whether a run without `--suite` takes it there.
-    pub by_default: fn(&Scope<'_>) -> bool,
+    pub by_default: fn(&PlanScope<'_>) -> bool,
     /// Its cases on a topology, without regard to what can be done there.
-    pub cases: Cases,
+    pub cases: CaseMaker,
 }
 
 /// How a suite makes its cases.
 #[derive(Debug, Clone, Copy)]
-pub enum Cases {
+pub enum CaseMaker {
     /// Each is a figure of its own.
     Figures(fn(&Topology) -> Vec<Case>),
     /// Hundreds that a model is made of or held against. They are taken only if their suite is
     /// named, not by a pattern, and have [`PROBE_BUDGET`] each.
-    Probes(fn(&Topology, Draw) -> Vec<Case>),
+    Probes(fn(&Topology, RandomDraw) -> Vec<Case>),
     /// What depends on more than the node: processes of the run, places for files.
-    Scoped(fn(&Scope<'_>) -> Vec<Case>),
+    Scoped(fn(&PlanScope<'_>) -> Vec<Case>),
 }
 
-impl Cases {
+impl CaseMaker {
     /// The cases of a machine.
-    pub fn of(&self, scope: &Scope<'_>) -> Vec<Case> {
+    pub fn of(&self, scope: &PlanScope<'_>) -> Vec<Case> {
         match self {
             Self::Figures(cases) => cases(scope.topology),
             Self::Probes(cases) => cases(scope.topology, scope.draw),
@@ -70,181 +70,181 @@ pub const PROBE_BUDGET: Ns = Ns::ms(60.0);
 /// 80 x 0.05 + 64 x 0.2 = 17, sweep 101 x 0.2 = 20, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed
 /// 28 x 0.2 = 6, overhead 43 x 0.25 = 11 (as measured on one H200), overlap 27 x 0.15 = 4, numa-gpu
 /// 36 x 0.15 = 5: 130 s.
-pub const SUITES: &[Suite] = &[
-    Suite {
+pub const SUITES: &[SuiteSpec] = &[
+    SuiteSpec {
         name: "host",
         about: "CPU threads: read, write, copy, triad, load latency, first touch, per NUMA pair",
         by_default: host_by_default,
-        cases: Cases::Figures(host),
+        cases: CaseMaker::Figures(host),
     },
-    Suite {
+    SuiteSpec {
         name: "local",
         about: "each GPU's own memory: copy engine, read, write, copy, triad",
         by_default: has_gpus,
-        cases: Cases::Figures(local),
+        cases: CaseMaker::Figures(local),
     },
-    Suite {
+    SuiteSpec {
         name: "host-link",
         about: "host to GPU and back: every kind of memory, zero-copy, page migration; both ways",
         by_default: has_gpus,
-        cases: Cases::Figures(host_link),
+        cases: CaseMaker::Figures(host_link),
     },
-    Suite {
+    SuiteSpec {
         name: "pairs",
         about: "every ordered pair of GPUs: copy engine, blit, kernels, staged; both ways",
         by_default: has_gpus,
-        cases: Cases::Figures(pairs),
+        cases: CaseMaker::Figures(pairs),
     },
-    Suite {
+    SuiteSpec {
         name: "latency",
         about: "16 B copies and pointer chases between all GPUs and with the host",
         by_default: has_gpus,
-        cases: Cases::Figures(latency),
+        cases: CaseMaker::Figures(latency),
     },
-    Suite {
+    SuiteSpec {
         name: "sweep",
         about: "one path of each class over 256 B to 8 GiB",
         by_default: has_gpus,
-        cases: Cases::Figures(sweep),
+        cases: CaseMaker::Figures(sweep),
     },
-    Suite {
+    SuiteSpec {
         name: "fan",
         about: "1, 2, 4, all GPUs at once against host memory: same package and spread",
         by_default: has_gpus,
-        cases: Cases::Figures(at_once::fan),
+        cases: CaseMaker::Figures(at_once::fan),
     },
-    Suite {
+    SuiteSpec {
         name: "patterns",
         about: "GPUs at once: all to one, one to all, ring, halves, all to all",
         by_default: has_gpus,
-        cases: Cases::Figures(at_once::patterns),
+        cases: CaseMaker::Figures(at_once::patterns),
     },
-    Suite {
+    SuiteSpec {
         name: "managed",
         about: "managed memory: in place, by faults, by prefetch, back, GPU to GPU, once there",
         by_default: has_gpus,
-        cases: Cases::Figures(memory::managed),
+        cases: CaseMaker::Figures(memory::managed),
     },
-    Suite {
+    SuiteSpec {
         name: "overhead",
         about: "runtime calls: alloc, free, register, launch, synchronise; a batch of copies",
         by_default: has_gpus,
-        cases: Cases::Figures(memory::overhead),
+        cases: CaseMaker::Figures(memory::overhead),
     },
-    Suite {
+    SuiteSpec {
         name: "overlap",
         about: "copies beside kernels of the same GPU, and what each loses by it",
         by_default: has_gpus,
-        cases: Cases::Figures(at_once::overlap),
+        cases: CaseMaker::Figures(at_once::overlap),
     },
-    Suite {
+    SuiteSpec {
         name: "numa-gpu",
         about: "pinned memory of every NUMA domain to and from every GPU",
         // With one domain host-link has these cases.
         by_default: |scope| has_gpus(scope) && scope.topology.numa.len() > 1,
-        cases: Cases::Figures(memory::numa_gpu),
+        cases: CaseMaker::Figures(memory::numa_gpu),
     },
-    Suite {
+    SuiteSpec {
         name: "routes",
         about: "which links a routed copy takes, shown by loading one of them meanwhile",
         by_default: has_gpus,
-        cases: Cases::Figures(routes),
+        cases: CaseMaker::Figures(routes),
     },
-    Suite {
+    SuiteSpec {
         name: "contention",
         about: "for a twin: every path of the copy engines alone, and chosen sets of them at once",
         by_default: |_| false,
-        cases: Cases::Probes(contention::contention),
+        cases: CaseMaker::Probes(contention::contention),
     },
-    Suite {
+    SuiteSpec {
         name: "concurrent",
         about: "random sets of 2 to 16 copies at once, which a prediction can be held against",
         by_default: |_| false,
-        cases: Cases::Probes(contention::concurrent),
+        cases: CaseMaker::Probes(contention::concurrent),
     },
-    Suite {
+    SuiteSpec {
         name: "mpi-latency",
         about: "MPI: a message there and back, 1 B to 4 MiB, from every kind of memory",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Scoped(between::mpi_latency),
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        cases: CaseMaker::Scoped(between::mpi_latency),
     },
-    Suite {
+    SuiteSpec {
         name: "mpi-bandwidth",
         about: "MPI: windows of messages, 1 B to 1 GiB, from every kind of memory",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Scoped(between::mpi_bandwidth),
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        cases: CaseMaker::Scoped(between::mpi_bandwidth),
     },
-    Suite {
+    SuiteSpec {
         name: "mpi-both-ways",
         about: "MPI: the same both ways at once",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Scoped(between::mpi_both_ways),
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        cases: CaseMaker::Scoped(between::mpi_both_ways),
     },
-    Suite {
+    SuiteSpec {
         name: "mpi-one-sided",
         about: "MPI: put and get",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Scoped(between::mpi_one_sided),
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        cases: CaseMaker::Scoped(between::mpi_one_sided),
     },
-    Suite {
+    SuiteSpec {
         name: "mpi-pairs",
         about: "MPI: every ordered pair of ranks, 8 B there and back and 1 MiB in windows",
-        by_default: |scope| scope.ranks.len() >= 3 && between::has(scope, Via::Mpi),
-        cases: Cases::Scoped(between::mpi_pairs),
+        by_default: |scope| scope.ranks.len() >= 3 && between::has(scope, Transport::Mpi),
+        cases: CaseMaker::Scoped(between::mpi_pairs),
     },
-    Suite {
+    SuiteSpec {
         name: "mpi-concurrent",
         about: "MPI: 1, 2, 4 and all pairs at once",
-        by_default: |scope| scope.ranks.len() >= 4 && between::has(scope, Via::Mpi),
-        cases: Cases::Scoped(between::mpi_concurrent),
+        by_default: |scope| scope.ranks.len() >= 4 && between::has(scope, Transport::Mpi),
+        cases: CaseMaker::Scoped(between::mpi_concurrent),
     },
-    Suite {
+    SuiteSpec {
         name: "mpi-collectives",
         about: "MPI: reduce, broadcast, all_reduce and the others over 2 to all ranks",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Mpi),
-        cases: Cases::Scoped(between::mpi_collectives),
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        cases: CaseMaker::Scoped(between::mpi_collectives),
     },
-    Suite {
+    SuiteSpec {
         name: "ccl-collectives",
         about: "NCCL, RCCL: collectives over 2 to all GPUs, streaming, isolated and as graphs",
-        by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Via::Ccl),
-        cases: Cases::Scoped(between::ccl_collectives),
+        by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Transport::Ccl),
+        cases: CaseMaker::Scoped(between::ccl_collectives),
     },
-    Suite {
+    SuiteSpec {
         name: "ccl-pairs",
         about: "NCCL, RCCL: send and receive between every ordered pair of GPUs",
-        by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Via::Ccl),
-        cases: Cases::Scoped(between::ccl_pairs),
+        by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Transport::Ccl),
+        cases: CaseMaker::Scoped(between::ccl_pairs),
     },
-    Suite {
+    SuiteSpec {
         name: "ucx",
         about: "UCX: tagged messages, put and get, from every kind of memory",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Ucx),
-        cases: Cases::Scoped(between::ucx),
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Ucx),
+        cases: CaseMaker::Scoped(between::ucx),
     },
-    Suite {
+    SuiteSpec {
         name: "ucx-switches",
         about: "UCX: what each of its switches changes, by size and kind of memory",
         by_default: |_| false,
-        cases: Cases::Scoped(between::ucx_switches),
+        cases: CaseMaker::Scoped(between::ucx_switches),
     },
-    Suite {
+    SuiteSpec {
         name: "registration",
         about: "RDMA devices: what it costs to register memory of the host and of a GPU with them",
         by_default: |_| false,
-        cases: Cases::Scoped(memory::registration),
+        cases: CaseMaker::Scoped(memory::registration),
     },
-    Suite {
+    SuiteSpec {
         name: "shm",
         about: "processes of one node: copies through shared memory, by the kernel, by xpmem",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Via::Shm),
-        cases: Cases::Scoped(between::shm),
+        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Shm),
+        cases: CaseMaker::Scoped(between::shm),
     },
-    Suite {
+    SuiteSpec {
         name: "storage",
         about: "files of --store: engines, depth, workers; through host memory to and from GPUs",
         by_default: |scope| !is_group(scope) && !scope.simulated && !scope.stores.is_empty(),
-        cases: Cases::Scoped(storage::storage),
+        cases: CaseMaker::Scoped(storage::storage),
     },
 ];
 
@@ -253,7 +253,7 @@ pub const SUITES: &[Suite] = &[
 const GPUS_BESIDE_HOST: usize = 4;
 
 /// A model's CPU loops say nothing that its description does not: they run when asked for.
-fn host_by_default(scope: &Scope<'_>) -> bool {
+fn host_by_default(scope: &PlanScope<'_>) -> bool {
     if is_group(scope) {
         return false;
     }
@@ -265,11 +265,11 @@ fn host_by_default(scope: &Scope<'_>) -> bool {
 }
 
 /// Several processes measure what goes between them, unless a suite of one is named.
-fn is_group(scope: &Scope<'_>) -> bool {
+fn is_group(scope: &PlanScope<'_>) -> bool {
     scope.ranks.len() > 1
 }
 
-fn has_gpus(scope: &Scope<'_>) -> bool {
+fn has_gpus(scope: &PlanScope<'_>) -> bool {
     !is_group(scope) && !scope.topology.gpus.is_empty()
 }
 
@@ -281,7 +281,7 @@ const BULK: Bytes = Bytes::mib(256);
 /// peer over 512 MiB, 375.6 over 1 GiB and 376.1 over 2 GiB, an engine copies 395.0 over 256 MiB and
 /// 396.8 over 1 GiB, inside one GPU 4115 over 256 MiB and 4283 over 4 GiB (read + written).
 #[derive(Debug, Clone, Copy)]
-struct Payloads {
+struct PayloadSizes {
     /// Inside one GPU.
     local: Bytes,
     /// Between two, by an engine.
@@ -290,7 +290,7 @@ struct Payloads {
     pair_long: Bytes,
 }
 
-impl Payloads {
+impl PayloadSizes {
     /// [`BULK`] where GPUs are smaller or it was not measured what more would show.
     fn of(topology: &Topology) -> Self {
         let large = |m: Bytes| m == Bytes(0) || m >= Bytes::gib(64);
@@ -315,10 +315,10 @@ const CHASED: Bytes = Bytes::mib(128);
 /// nvbandwidth. A pass takes 14 ms at 830 ns a load.
 const CHASED_FAR: Bytes = Bytes::mib(2);
 
-fn gpu(index: u32, mem: Mem) -> Place {
+fn gpu(index: u32, mem: MemKind) -> Place {
     Place::new(Unit::Gpu(index), mem)
 }
-fn numa(id: u32, mem: Mem) -> Place {
+fn numa(id: u32, mem: MemKind) -> Place {
     Place::new(Unit::Numa(id), mem)
 }
 fn dma(at: u32) -> Mover {
@@ -328,13 +328,13 @@ fn blit(at: u32) -> Mover {
     Mover::Blit { at: Unit::Gpu(at) }
 }
 fn chase(at: u32) -> Mover {
-    Mover::Kernel { at: Unit::Gpu(at), variant: Variant::chase() }
+    Mover::Kernel { at: Unit::Gpu(at), variant: KernelVariant::chase() }
 }
 fn compute(at: u32) -> Mover {
-    Mover::Kernel { at: Unit::Gpu(at), variant: Variant::compute() }
+    Mover::Kernel { at: Unit::Gpu(at), variant: KernelVariant::compute() }
 }
 fn kernel(at: u32, op: KernelOp) -> Mover {
-    Mover::Kernel { at: Unit::Gpu(at), variant: Variant::standard(op) }
+    Mover::Kernel { at: Unit::Gpu(at), variant: KernelVariant::standard(op) }
 }
 fn cpu(at: u32, op: CpuOp, how: CpuHow, threads: u32) -> Mover {
     Mover::Cpu { at: Unit::Numa(at), work: CpuWork { op, how }, threads }
@@ -440,7 +440,7 @@ fn ends(all: u32) -> Vec<u32> {
 }
 
 fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases: &mut Vec<Case>) {
-    let (memory, regs) = (numa(id, Mem::Huge), numa(id, Mem::Reg));
+    let (memory, regs) = (numa(id, MemKind::Huge), numa(id, MemKind::Reg));
     let simd = widest(topology);
     let mut stores = vec![simd];
     stores.extend(streaming(simd));
@@ -471,14 +471,14 @@ fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases
         cases.push(Case::single(memory, regs, cpu(id, CpuOp::Read, simd, t), BULK));
     }
     let touch = cpu(id, CpuOp::Touch, CpuHow::Plain, 1);
-    for mem in [Mem::Paged, Mem::Huge] {
+    for mem in [MemKind::Paged, MemKind::Huge] {
         cases.push(Case::single(regs, numa(id, mem), touch, Bytes::mib(64)));
     }
 }
 
 fn host_pair(topology: &Topology, memory: u32, cores: u32, threads: u32, cases: &mut Vec<Case>) {
     let (far, near, regs) =
-        (numa(memory, Mem::Huge), numa(cores, Mem::Huge), numa(cores, Mem::Reg));
+        (numa(memory, MemKind::Huge), numa(cores, MemKind::Huge), numa(cores, MemKind::Reg));
     let simd = widest(topology);
     let streaming = streaming(simd);
     for t in ends(threads) {
@@ -495,10 +495,10 @@ fn host_pair(topology: &Topology, memory: u32, cores: u32, threads: u32, cases: 
 }
 
 fn local(topology: &Topology) -> Vec<Case> {
-    let payload = Payloads::of(topology).local;
+    let payload = PayloadSizes::of(topology).local;
     let mut cases = Vec::new();
     for g in topology.gpus.iter().map(|g| g.index) {
-        let (memory, regs) = (gpu(g, Mem::Vram), gpu(g, Mem::Reg));
+        let (memory, regs) = (gpu(g, MemKind::Vram), gpu(g, MemKind::Reg));
         cases.push(Case::single(memory, memory, dma(g), payload));
         cases.push(Case::single(memory, memory, kernel(g, KernelOp::Copy), payload));
         cases.push(Case::single(memory, regs, kernel(g, KernelOp::Read), payload));
@@ -530,7 +530,7 @@ fn host_link(topology: &Topology) -> Vec<Case> {
 /// The paths of one GPU to and from its nearest host memory. Neighbours share buffers.
 fn host_link_of(topology: &Topology, g: u32) -> Vec<Case> {
     let host = |mem| numa(home(topology, g), mem);
-    let (vram, regs, pinned) = (gpu(g, Mem::Vram), gpu(g, Mem::Reg), host(Mem::Pinned));
+    let (vram, regs, pinned) = (gpu(g, MemKind::Vram), gpu(g, MemKind::Reg), host(MemKind::Pinned));
     let single = |src, dst, by| Case::single(src, dst, by, BULK);
     let (read, write, copy) =
         (kernel(g, KernelOp::Read), kernel(g, KernelOp::Write), kernel(g, KernelOp::Copy));
@@ -541,8 +541,8 @@ fn host_link_of(topology: &Topology, g: u32) -> Vec<Case> {
         ])
     };
     let mut cases = Vec::new();
-    let unlike = topology.any_gpu(|caps| caps.memory_grains).then_some(Mem::PinnedNonCoherent);
-    for mem in [Mem::Paged].into_iter().chain(unlike) {
+    let unlike = topology.any_gpu(|caps| caps.memory_grains).then_some(MemKind::PinnedNonCoherent);
+    for mem in [MemKind::Paged].into_iter().chain(unlike) {
         cases.push(single(host(mem), vram, dma(g)));
         cases.push(single(vram, host(mem), dma(g)));
     }
@@ -555,26 +555,26 @@ fn host_link_of(topology: &Topology, g: u32) -> Vec<Case> {
         single(vram, pinned, dma(g)),
         single(regs, pinned, write),
         single(vram, pinned, copy),
-        single(host(Mem::Managed), regs, read),
-        single(regs, host(Mem::Managed), write),
+        single(host(MemKind::Managed), regs, read),
+        single(regs, host(MemKind::Managed), write),
     ]);
     for how in [MigrateHow::Fault, MigrateHow::Prefetch] {
         let by = Mover::Migrate { at: Unit::Gpu(g), how };
-        cases.push(single(host(Mem::Managed), gpu(g, Mem::Managed), by));
+        cases.push(single(host(MemKind::Managed), gpu(g, MemKind::Managed), by));
     }
     cases
 }
 
 /// What kinds of memory differ by is not the GPU's: the rarer ones once.
 fn rare_host_link(topology: &Topology, g: u32) -> Vec<Case> {
-    let (vram, regs) = (gpu(g, Mem::Vram), gpu(g, Mem::Reg));
+    let (vram, regs) = (gpu(g, MemKind::Vram), gpu(g, MemKind::Reg));
     let single = |src, dst, by| Case::single(src, dst, by, BULK);
-    let unlike = topology.any_gpu(|caps| caps.memory_grains).then_some(Mem::PinnedNonCoherent);
+    let unlike = topology.any_gpu(|caps| caps.memory_grains).then_some(MemKind::PinnedNonCoherent);
     let mut cases = Vec::new();
-    for mem in [Mem::Registered, Mem::PinnedWc].into_iter().chain(unlike) {
+    for mem in [MemKind::Registered, MemKind::PinnedWc].into_iter().chain(unlike) {
         let host = numa(home(topology, g), mem);
         // Copies of the third kind are among those of every GPU.
-        let engine = Some(dma(g)).filter(|_| mem != Mem::PinnedNonCoherent);
+        let engine = Some(dma(g)).filter(|_| mem != MemKind::PinnedNonCoherent);
         cases.extend(engine.map(|by| single(host, vram, by)));
         cases.push(single(host, regs, kernel(g, KernelOp::Read)));
         cases.extend(engine.map(|by| single(vram, host, by)));
@@ -599,10 +599,10 @@ fn pair_movers(topology: &Topology, a: u32, b: u32) -> Vec<Mover> {
 }
 
 fn pairs(topology: &Topology) -> Vec<Case> {
-    let payloads = Payloads::of(topology);
+    let payloads = PayloadSizes::of(topology);
     let flow = |a, b, by, both_ways| {
         let bytes = payloads.between(&by, both_ways);
-        Flow { src: gpu(a, Mem::Vram), dst: gpu(b, Mem::Vram), by, bytes }
+        Flow { src: gpu(a, MemKind::Vram), dst: gpu(b, MemKind::Vram), by, bytes }
     };
     let by = |(a, b): (u32, u32), nth: usize| pair_movers(topology, a, b).into_iter().nth(nth);
     let mut cases = Vec::new();
@@ -629,13 +629,13 @@ fn pairs(topology: &Topology) -> Vec<Case> {
 fn latency(topology: &Topology) -> Vec<Case> {
     let indices = || topology.gpus.iter().map(|g| g.index);
     let tiny = |src, dst, at| Case::single(src, dst, dma(at), Bytes(16)).isolated();
-    let vram = |g| gpu(g, Mem::Vram);
-    let pinned = |g| numa(home(topology, g), Mem::Pinned);
+    let vram = |g| gpu(g, MemKind::Vram);
+    let pinned = |g| numa(home(topology, g), MemKind::Pinned);
     let all = indices().flat_map(|a| indices().map(move |b| (a, b)));
     let mut cases: Vec<Case> = all.map(|(a, b)| tiny(vram(a), vram(b), a)).collect();
     cases.extend(indices().map(|g| tiny(pinned(g), vram(g), g)));
     cases.extend(indices().map(|g| tiny(vram(g), pinned(g), g)));
-    let load = |src, g| Case::single(src, gpu(g, Mem::Reg), chase(g), CHASED_FAR);
+    let load = |src, g| Case::single(src, gpu(g, MemKind::Reg), chase(g), CHASED_FAR);
     cases.extend(ordered_pairs(topology).map(|(a, b)| load(vram(b), a)));
     cases.extend(indices().map(|g| load(pinned(g), g)));
     cases
@@ -644,16 +644,16 @@ fn latency(topology: &Topology) -> Vec<Case> {
 fn sweep(topology: &Topology) -> Vec<Case> {
     let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };
     let h = home(topology, first);
-    let vram = |g| gpu(g, Mem::Vram);
+    let vram = |g| gpu(g, MemKind::Vram);
     let copy = kernel(first, KernelOp::Copy);
     let mut paths = vec![
-        (numa(h, Mem::Paged), vram(first), dma(first)),
-        (numa(h, Mem::Pinned), vram(first), dma(first)),
-        (vram(first), numa(h, Mem::Pinned), dma(first)),
-        (numa(h, Mem::Managed), gpu(first, Mem::Reg), kernel(first, KernelOp::Read)),
+        (numa(h, MemKind::Paged), vram(first), dma(first)),
+        (numa(h, MemKind::Pinned), vram(first), dma(first)),
+        (vram(first), numa(h, MemKind::Pinned), dma(first)),
+        (numa(h, MemKind::Managed), gpu(first, MemKind::Reg), kernel(first, KernelOp::Read)),
         (
-            numa(h, Mem::Managed),
-            gpu(first, Mem::Managed),
+            numa(h, MemKind::Managed),
+            gpu(first, MemKind::Managed),
             Mover::Migrate { at: Unit::Gpu(first), how: MigrateHow::Fault },
         ),
         (vram(first), vram(first), copy),
@@ -664,8 +664,8 @@ fn sweep(topology: &Topology) -> Vec<Case> {
     }
     // Page-locking or faulting in gigabytes takes longer than to copy them.
     let largest = |src: Place, dst: Place| match (src.mem, dst.mem) {
-        (Mem::Vram, Mem::Vram) => Bytes::gib(8),
-        (_, Mem::Managed) => BULK,
+        (MemKind::Vram, MemKind::Vram) => Bytes::gib(8),
+        (_, MemKind::Managed) => BULK,
         _ => Bytes::gib(1),
     };
     let mut cases = Vec::new();
@@ -691,11 +691,11 @@ fn first_of_each_class(
     topology: &Topology,
     pairs: impl Iterator<Item = (u32, u32)>,
 ) -> Vec<(u32, u32)> {
-    let routes = Routes::of(topology);
+    let routes = RouteTable::of(topology);
     let mut seen = Vec::new();
     let mut firsts = Vec::new();
     for (a, b) in pairs {
-        let class = routes.in_use(Node::Gpu(a), Node::Gpu(b)).map(|r| (r.hops, r.width));
+        let class = routes.in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b)).map(|r| (r.hops, r.width));
         if !seen.contains(&class) {
             seen.push(class);
             firsts.push((a, b));
@@ -708,12 +708,12 @@ fn first_of_each_class(
 /// could take: the links that slow it are those that it uses.
 fn routes(topology: &Topology) -> Vec<Case> {
     let flow = |a: u32, b: u32| Flow {
-        src: gpu(a, Mem::Vram),
-        dst: gpu(b, Mem::Vram),
+        src: gpu(a, MemKind::Vram),
+        dst: gpu(b, MemKind::Vram),
         by: kernel(b, KernelOp::Copy),
         bytes: BULK,
     };
-    let known = Routes::of(topology);
+    let known = RouteTable::of(topology);
     let mut cases = Vec::new();
     for (a, b) in ordered_pairs(topology).filter(|(a, b)| a < b) {
         let timed = flow(a, b);
@@ -732,14 +732,14 @@ fn routes(topology: &Topology) -> Vec<Case> {
 
 /// Links between GPUs, as directed pairs, of the routes from `a` to `b` that are in use, shortest
 /// or widest; none if no GPU lies between.
-fn candidate_links(routes: &Routes, a: u32, b: u32) -> Vec<(u32, u32)> {
-    let (src, dst) = (Node::Gpu(a), Node::Gpu(b));
+fn candidate_links(routes: &RouteTable, a: u32, b: u32) -> Vec<(u32, u32)> {
+    let (src, dst) = (LinkEnd::Gpu(a), LinkEnd::Gpu(b));
     let in_use = routes.in_use(src, dst).map(|r| r.paths).unwrap_or_default();
     let paths = in_use.into_iter().chain(routes.shortest(src, dst)).chain(routes.widest(src, dst));
     let mut links = Vec::new();
     for path in paths.filter(|p| p.nodes.len() > 2) {
         for hop in path.nodes.windows(2) {
-            if let [Node::Gpu(c), Node::Gpu(d)] = *hop
+            if let [LinkEnd::Gpu(c), LinkEnd::Gpu(d)] = *hop
                 && !links.contains(&(c, d))
             {
                 links.push((c, d));

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Flow, Mem, Series, Via, WireOp};
+use pathline_schema::{Flow, FlowSeries, MemKind, Transport, WireOp};
 
 /// Kinds of memory that libraries tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum MemoryClass {
     Host,
     Device,
     Managed,
 }
 
-impl Kind {
+impl MemoryClass {
     /// What a place's memory is. Of pinned memory the processor copies as of any.
-    fn of(mem: Mem) -> Self {
+    fn of(mem: MemKind) -> Self {
         match mem {
-            Mem::Vram | Mem::VramFine => Self::Device,
-            Mem::Managed => Self::Managed,
+            MemKind::Vram | MemKind::VramFine => Self::Device,
+            MemKind::Managed => Self::Managed,
             _ => Self::Host,
         }
     }
@@ -43,43 +43,45 @@ impl Kind {
 }
 
 /// What follows for a message from or to memory that is one thing and taken for another.
-fn follows(is: Kind, taken: Kind) -> &'static str {
+fn follows(is: MemoryClass, taken: MemoryClass) -> &'static str {
     match (is, taken) {
-        (Kind::Managed, Kind::Host) => {
+        (MemoryClass::Managed, MemoryClass::Host) => {
             "the processor or the kernel copies it, which brings its pages to the host, and no path \
              between GPUs is used"
         }
-        (Kind::Device, Kind::Host) => {
+        (MemoryClass::Device, MemoryClass::Host) => {
             "the processor loads and stores it over the host link if it can address it at all, and \
              dies of it otherwise; UCX_TLS may leave out the transports of this GPU, or this UCX is \
              built without them"
         }
-        (Kind::Managed, Kind::Device) => {
+        (MemoryClass::Managed, MemoryClass::Device) => {
             "GPUs and copy engines address it where it lies, which may be the host"
         }
-        (Kind::Device, Kind::Managed) => {
+        (MemoryClass::Device, MemoryClass::Managed) => {
             "it goes through buffers as if its pages could be elsewhere, and not from GPU to GPU"
         }
-        (Kind::Host, _) => "GPUs or copy engines fetch what the processor could copy",
-        (Kind::Device, Kind::Device) | (Kind::Managed, Kind::Managed) => "nothing is wrong",
+        (MemoryClass::Host, _) => "GPUs or copy engines fetch what the processor could copy",
+        (MemoryClass::Device, MemoryClass::Device)
+        | (MemoryClass::Managed, MemoryClass::Managed) => "nothing is wrong",
     }
 }
 
 /// Why a figure is not of the memory that its case names: UCX takes an end for something else.
-pub(crate) fn wrongly(series: &Series) -> Vec<String> {
-    let Some(wire) = series.flow.by.wire().filter(|wire| wire.via == Via::Ucx) else {
+pub(crate) fn wrongly(series: &FlowSeries) -> Vec<String> {
+    let Some(wire) = series.flow.by.wire().filter(|wire| wire.via == Transport::Ucx) else {
         return Vec::new();
     };
     let mut texts = Vec::new();
     for (end, word) in [(true, "from"), (false, "to")] {
         let truth = kinds(&series.flow, wire.op, end);
         let named = detected(&series.engine, word);
-        let seen: BTreeSet<Kind> = named.iter().filter_map(|name| Kind::named(name)).collect();
+        let seen: BTreeSet<MemoryClass> =
+            named.iter().filter_map(|name| MemoryClass::named(name)).collect();
         // Which process said what is not told where both ends do the same.
         let [is] = *Vec::from_iter(&truth) else { continue };
         for taken in seen.into_iter().filter(|taken| taken != is) {
             let names: Vec<&str> =
-                named.iter().copied().filter(|n| Kind::named(n) == Some(taken)).collect();
+                named.iter().copied().filter(|n| MemoryClass::named(n) == Some(taken)).collect();
             texts.push(format!(
                 "UCX takes the {} that messages go {word} for {} ({}): {}",
                 is.words(),
@@ -93,11 +95,11 @@ pub(crate) fn wrongly(series: &Series) -> Vec<String> {
 }
 
 /// What memory of one end is: of a message there and back both processes have one of each.
-fn kinds(flow: &Flow, op: WireOp, source: bool) -> BTreeSet<Kind> {
+fn kinds(flow: &Flow, op: WireOp, source: bool) -> BTreeSet<MemoryClass> {
     let both = [flow.src.mem, flow.dst.mem];
     let own = if source { [flow.src.mem; 2] } else { [flow.dst.mem; 2] };
     let mems = if op == WireOp::Ping { both } else { own };
-    mems.into_iter().map(Kind::of).collect()
+    mems.into_iter().map(MemoryClass::of).collect()
 }
 
 /// What the processes say of that end: `memory from cuda, to cuda`, the last thing that each says.
@@ -110,13 +112,13 @@ fn detected<'a>(engine: &'a str, word: &str) -> BTreeSet<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::{Bytes, Rank, Timer};
+    use pathline_schema::{Bytes, Rank, TimerKind};
 
-    fn series(flow: &str, engine: &str) -> Series {
-        Series {
+    fn series(flow: &str, engine: &str) -> FlowSeries {
+        FlowSeries {
             flow: flow.parse().unwrap_or_else(|e| panic!("{flow}: {e}")),
             rank: Rank(0),
-            timer: Timer::Host,
+            timer: TimerKind::Host,
             engine: engine.to_owned(),
             reps: 1,
             steps: 1,

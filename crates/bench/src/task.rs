@@ -2,24 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Message, Sampled};
+use pathline_schema::{Case, JournalRecord, SampledCase};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Entry;
+use crate::plan::PlannedCase;
 
 /// Says why the run must end now, if it must. Asked between visits.
-pub type Interrupt<'a> = &'a dyn Fn() -> Option<String>;
+pub type InterruptCheck<'a> = &'a dyn Fn() -> Option<String>;
 
 /// Cases to be sampled in turn: one group, or what is left of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Task {
+pub struct CaseTask {
     /// The cases. All want the same environment.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<PlannedCase>,
     /// Samples that some of them already have.
-    pub carried: Vec<Sampled>,
+    pub carried: Vec<SampledCase>,
 }
 
-impl Task {
+impl CaseTask {
     /// Environment switches that the process must have been started with.
     pub fn env(&self) -> BTreeMap<String, String> {
         self.entries.first().map(|entry| entry.env.clone()).unwrap_or_default()
@@ -29,7 +29,7 @@ impl Task {
 /// What is being done with a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Doing {
+pub enum TaskStep {
     /// Memory is made and filled, kernels are compiled, repetitions are found, the case is warmed.
     Bind,
     /// A few samples.
@@ -38,7 +38,7 @@ pub enum Doing {
     Verify,
 }
 
-impl Doing {
+impl TaskStep {
     /// In one word.
     pub const fn word(self) -> &'static str {
         match self {
@@ -53,14 +53,14 @@ impl Doing {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "one at a time is on its way, into a file or a pipe")]
-pub enum Word {
+pub enum TaskEvent {
     /// This begins now. Who hears nothing more knows where it stopped.
     Now {
         /// The case.
         case: Case,
         /// The step.
-        doing: Doing,
+        doing: TaskStep,
     },
     /// A line for the journal.
-    Say(Message),
+    Say(JournalRecord),
 }

@@ -9,15 +9,16 @@ use std::io;
 
 use pathline_hal::kernel;
 use pathline_schema::{
-    Bytes, Case, Flow, Gpu, KernelOp, Mem, Message, Mover, Place, Unit, Variant, Verdict,
+    Bytes, Case, Flow, Gpu, JournalRecord, KernelOp, KernelVariant, MemKind, Mover, Place, Unit,
+    VerifyResult,
 };
-use pathline_stats::Summary;
+use pathline_stats::SeriesSummary;
 
-use crate::crew::{Crew, Ended};
-use crate::plan::Entry;
-use crate::scope::Scope;
-use crate::task::{Interrupt, Task};
-use crate::tuned::{Best, PathClass, Tuned};
+use crate::crew::{Executor, TaskEnd};
+use crate::plan::PlannedCase;
+use crate::scope::PlanScope;
+use crate::task::{CaseTask, InterruptCheck};
+use crate::tuned::{BestKernel, PathClass, TunedKernels};
 
 /// How many candidates a round leaves to the next.
 const LEAVES: [usize; 3] = [8, 3, 1];
@@ -31,7 +32,7 @@ const MOST_LOSSES: usize = 3;
 
 /// What a search is told beside the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stamp {
+pub struct SearchStamp {
     /// Now, as RFC 3339 has it.
     pub date: String,
     /// Version of pathline.
@@ -40,7 +41,7 @@ pub struct Stamp {
 
 /// A path whose kernels are searched.
 #[derive(Debug, Clone, Copy)]
-struct Path<'a> {
+struct TunePath<'a> {
     gpu: &'a Gpu,
     class: PathClass,
     op: KernelOp,
@@ -50,15 +51,15 @@ struct Path<'a> {
     payload: Bytes,
 }
 
-impl Path<'_> {
-    fn case(&self, variant: Variant, share: u64) -> Case {
+impl TunePath<'_> {
+    fn case(&self, variant: KernelVariant, share: u64) -> Case {
         let by = Mover::Kernel { at: Unit::Gpu(self.gpu.index), variant };
         let bytes = Bytes((self.payload.0 / share).max(1 << 20));
         Case::together(vec![Flow { src: self.src, dst: self.dst, by, bytes }])
     }
 
     /// What is tried here, the plain kernel first.
-    fn candidates(&self) -> Vec<Variant> {
+    fn candidates(&self) -> Vec<KernelVariant> {
         let all =
             kernel::SHAPES.iter().filter_map(|shape| format!("{}-{shape}", self.op).parse().ok());
         all.filter(|v| kernel::unsupported(v, &self.gpu.arch).is_none()).collect()
@@ -67,7 +68,7 @@ impl Path<'_> {
 
 /// The paths of every kind of GPU: on the first of its kind, to the next GPU and to its own host
 /// memory. None where nothing on GPUs can be measured.
-fn paths<'a>(scope: &Scope<'a>) -> Vec<Path<'a>> {
+fn paths<'a>(scope: &PlanScope<'a>) -> Vec<TunePath<'a>> {
     if scope.without_runtime.is_some() {
         return Vec::new();
     }
@@ -84,11 +85,11 @@ fn paths<'a>(scope: &Scope<'a>) -> Vec<Path<'a>> {
         let peer = topology.gpus.iter().find(|g| g.index != gpu.index);
         let numa = gpu.numa.or(topology.numa.first().map(|d| d.id));
         let here = |mem| Place::new(Unit::Gpu(gpu.index), mem);
-        let host = numa.map(|id| Place::new(Unit::Numa(id), Mem::Pinned));
-        let there = peer.map(|g| Place::new(Unit::Gpu(g.index), Mem::Vram));
+        let host = numa.map(|id| Place::new(Unit::Numa(id), MemKind::Pinned));
+        let there = peer.map(|g| Place::new(Unit::Gpu(g.index), MemKind::Vram));
         for class in PathClass::ALL {
             let far = match class {
-                PathClass::Local => Some(here(Mem::Vram)),
+                PathClass::Local => Some(here(MemKind::Vram)),
                 PathClass::PeerRead | PathClass::PeerWrite => there,
                 PathClass::HostRead | PathClass::HostWrite => host,
             };
@@ -96,14 +97,14 @@ fn paths<'a>(scope: &Scope<'a>) -> Vec<Path<'a>> {
             let writes = matches!(class, PathClass::PeerWrite | PathClass::HostWrite);
             for &op in class.ops() {
                 let (mut src, mut dst) =
-                    if writes { (here(Mem::Vram), far) } else { (far, here(Mem::Vram)) };
+                    if writes { (here(MemKind::Vram), far) } else { (far, here(MemKind::Vram)) };
                 match op {
-                    KernelOp::Read => dst = here(Mem::Reg),
-                    KernelOp::Write => src = here(Mem::Reg),
+                    KernelOp::Read => dst = here(MemKind::Reg),
+                    KernelOp::Write => src = here(MemKind::Reg),
                     _ => {}
                 }
                 let payload = payload(scope, gpu, class, op);
-                paths.push(Path { gpu, class, op, src, dst, payload });
+                paths.push(TunePath { gpu, class, op, src, dst, payload });
             }
         }
     }
@@ -112,7 +113,7 @@ fn paths<'a>(scope: &Scope<'a>) -> Vec<Path<'a>> {
 
 /// Payload of the last round: long beside start and drain, and no more than an eighth of a GPU's
 /// memory or a quarter of what the host's may be used.
-fn payload(scope: &Scope<'_>, gpu: &Gpu, class: PathClass, op: KernelOp) -> Bytes {
+fn payload(scope: &PlanScope<'_>, gpu: &Gpu, class: PathClass, op: KernelOp) -> Bytes {
     let wanted = match (class, op) {
         (PathClass::Local, KernelOp::Triad) => Bytes::gib(1),
         (PathClass::Local, _) => Bytes::gib(2),
@@ -127,7 +128,7 @@ fn payload(scope: &Scope<'_>, gpu: &Gpu, class: PathClass, op: KernelOp) -> Byte
 }
 
 /// How many searches [`tune`] makes on a machine.
-pub fn searches(scope: &Scope<'_>) -> usize {
+pub fn searches(scope: &PlanScope<'_>) -> usize {
     paths(scope).len()
 }
 
@@ -137,12 +138,12 @@ pub fn searches(scope: &Scope<'_>) -> usize {
 /// # Errors
 /// Those of a crew that cannot be spoken to.
 pub fn tune(
-    crew: &mut dyn Crew,
-    scope: &Scope<'_>,
-    tuned: &mut Tuned,
-    stamp: &Stamp,
-    interrupt: Interrupt<'_>,
-    found: &mut dyn FnMut(&Best),
+    crew: &mut dyn Executor,
+    scope: &PlanScope<'_>,
+    tuned: &mut TunedKernels,
+    stamp: &SearchStamp,
+    interrupt: InterruptCheck<'_>,
+    found: &mut dyn FnMut(&BestKernel),
 ) -> io::Result<()> {
     for path in paths(scope) {
         let best = search(crew, &path, interrupt, stamp)?;
@@ -159,26 +160,26 @@ pub fn tune(
 
 /// The best kernel of a path; none if nothing could be measured there.
 fn search(
-    crew: &mut dyn Crew,
-    path: &Path<'_>,
-    interrupt: Interrupt<'_>,
-    stamp: &Stamp,
-) -> io::Result<Option<Best>> {
-    let plain = Variant::standard(path.op);
+    crew: &mut dyn Executor,
+    path: &TunePath<'_>,
+    interrupt: InterruptCheck<'_>,
+    stamp: &SearchStamp,
+) -> io::Result<Option<BestKernel>> {
+    let plain = KernelVariant::standard(path.op);
     let mut left = path.candidates();
     let mut figures = BTreeMap::new();
     for (leaves, share) in LEAVES.into_iter().zip(SHARES) {
         figures = round(crew, path, &left, share, interrupt)?;
         left.retain(|v| figures.contains_key(v));
         left.sort_by(|a, b| figures[b].total_cmp(&figures[a]));
-        let beaten: Vec<Variant> = left.split_off(leaves.min(left.len()));
+        let beaten: Vec<KernelVariant> = left.split_off(leaves.min(left.len()));
         if beaten.contains(&plain) && share > 1 {
             left.push(plain);
         }
     }
     let Some((&first, plain_gbs)) = left.first().zip(figures.get(&plain)) else { return Ok(None) };
     let variant = if figures[&first] > plain_gbs * TELLS { first } else { plain };
-    Ok(Some(Best {
+    Ok(Some(BestKernel {
         gpu: path.gpu.name.clone(),
         arch: path.gpu.arch.clone(),
         class: path.class,
@@ -193,13 +194,13 @@ fn search(
 
 /// Rates of kernels on a path, in GB/s of payload. Those that fail have none.
 fn round(
-    crew: &mut dyn Crew,
-    path: &Path<'_>,
-    variants: &[Variant],
+    crew: &mut dyn Executor,
+    path: &TunePath<'_>,
+    variants: &[KernelVariant],
     share: u64,
-    interrupt: Interrupt<'_>,
-) -> io::Result<BTreeMap<Variant, f64>> {
-    let entry = |&variant: &Variant| Entry {
+    interrupt: InterruptCheck<'_>,
+) -> io::Result<BTreeMap<KernelVariant, f64>> {
+    let entry = |&variant: &KernelVariant| PlannedCase {
         budget: None,
         case: path.case(variant, share),
         suites: Vec::new(),
@@ -207,36 +208,37 @@ fn round(
         group: 0,
         env: BTreeMap::new(),
     };
-    let mut entries: Vec<Entry> = variants.iter().map(entry).collect();
+    let mut entries: Vec<PlannedCase> = variants.iter().map(entry).collect();
     let mut figures = BTreeMap::new();
     for _ in 0..=MOST_LOSSES {
         let mut over: Vec<Case> = Vec::new();
-        let mut tell = |message: Message| {
+        let mut tell = |message: JournalRecord| {
             match message {
-                Message::Measured(measured) => {
+                JournalRecord::Measured(measured) => {
                     // Only a copy can be compared, and then it has been.
-                    let sound = path.op != KernelOp::Copy || measured.verdict == Verdict::Verified;
+                    let sound =
+                        path.op != KernelOp::Copy || measured.verdict == VerifyResult::Verified;
                     let series = measured.series.first().filter(|_| sound);
                     let rates: Vec<f64> =
                         series.iter().flat_map(|s| s.rates()).map(|r| r.0).collect();
                     if let (Some(Mover::Kernel { variant, .. }), Some(rate)) =
-                        (measured.case.timed.first().map(|f| f.by), Summary::of(&rates))
+                        (measured.case.timed.first().map(|f| f.by), SeriesSummary::of(&rates))
                     {
                         figures.insert(variant, rate.median);
                     }
                     over.push(measured.case);
                 }
-                Message::Skipped(skip) => over.push(skip.case),
-                Message::Faulted(fault) => over.push(fault.case),
+                JournalRecord::Skipped(skip) => over.push(skip.case),
+                JournalRecord::Faulted(fault) => over.push(fault.case),
                 _ => {}
             }
             Ok(())
         };
-        let task = Task { entries: entries.clone(), carried: Vec::new() };
+        let task = CaseTask { entries: entries.clone(), carried: Vec::new() };
         let ended = crew.measure(&task, interrupt, &mut tell)?;
         match ended {
-            Ended::Done | Ended::Gone(_) => break,
-            Ended::Lost(loss) => over.extend(loss.case),
+            TaskEnd::Done | TaskEnd::Gone(_) => break,
+            TaskEnd::Lost(loss) => over.extend(loss.case),
         }
         entries.retain(|e| !over.contains(&e.case));
         if entries.is_empty() {
@@ -253,13 +255,17 @@ mod tests {
     #[test]
     fn every_shape_is_a_kernel_of_some_operation() {
         let gpu = |arch: &str| Gpu { arch: arch.to_owned(), ..Gpu::default() };
-        let place = Place::new(Unit::Gpu(0), Mem::Vram);
+        let place = Place::new(Unit::Gpu(0), MemKind::Vram);
         let count = |arch: &str, op: KernelOp| {
             let gpu = gpu(arch);
             let class = PathClass::Local;
-            let path = Path { gpu: &gpu, class, op, src: place, dst: place, payload: Bytes(1) };
+            let path = TunePath { gpu: &gpu, class, op, src: place, dst: place, payload: Bytes(1) };
             let all = path.candidates();
-            assert_eq!(all.first(), Some(&Variant::standard(op)), "the plain kernel is tried");
+            assert_eq!(
+                all.first(),
+                Some(&KernelVariant::standard(op)),
+                "the plain kernel is tried"
+            );
             all.len()
         };
         // 14 shapes are bulk copies, which a triad and older or other GPUs have not; 2 hints are

@@ -2,7 +2,7 @@
 //! best on GPUs of its kind, else a plain one.
 
 use pathline_schema::{
-    Bytes, Case, Flow, Gpu, KernelOp, Mem, Mover, Place, Topology, Unit, Variant,
+    Bytes, Case, Flow, Gpu, KernelOp, KernelVariant, MemKind, Mover, Place, Topology, Unit,
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ impl PathClass {
     /// The class of a kernel's flow. None if both its ends are elsewhere.
     pub fn of(flow: &Flow) -> Option<Self> {
         let at = flow.by.at();
-        let away = |p: &Place| (p.mem != Mem::Reg && p.unit != at).then_some(p.unit);
+        let away = |p: &Place| (p.mem != MemKind::Reg && p.unit != at).then_some(p.unit);
         match (away(&flow.src), away(&flow.dst)) {
             (None, None) => Some(Self::Local),
             (Some(Unit::Gpu(_)), None) => Some(Self::PeerRead),
@@ -66,7 +66,7 @@ impl PathClass {
 /// The best kernel that a search found on a GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Best {
+pub struct BestKernel {
     /// Product name of the GPU.
     pub gpu: String,
     /// Its target.
@@ -74,7 +74,7 @@ pub struct Best {
     /// Where it was measured.
     pub class: PathClass,
     /// The winner.
-    pub variant: Variant,
+    pub variant: KernelVariant,
     /// Its payload over time, in GB/s.
     pub gbs: f64,
     /// That of the plain kernel in the same round.
@@ -89,20 +89,20 @@ pub struct Best {
 
 /// Winners of searches, and whether kinds of GPUs have winners of their own.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Tuned {
-    best: Vec<Best>,
+pub struct TunedKernels {
+    best: Vec<BestKernel>,
     measured_elsewhere: bool,
 }
 
 /// The file of winners.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct TunedFile {
     format: u32,
-    kernels: Vec<Best>,
+    kernels: Vec<BestKernel>,
 }
 
-/// Version of [`File`].
+/// Version of [`TunedFile`].
 const FORMAT: u32 = 1;
 
 /// Kernels of more than one GPU's worth of experience, by target and path.
@@ -126,10 +126,10 @@ const MEASURED: &[(&str, PathClass, &str)] = &[
     ("sm_90", PathClass::HostWrite, "write-w16-u8-b512-g16"),
 ];
 
-/// [`Tuned::known`], for who has nothing else.
-pub static KNOWN: Tuned = Tuned::known();
+/// [`TunedKernels::known`], for who has nothing else.
+pub static KNOWN: TunedKernels = TunedKernels::known();
 
-impl Tuned {
+impl TunedKernels {
     /// Plain kernels everywhere.
     pub const fn plain() -> Self {
         Self { best: Vec::new(), measured_elsewhere: false }
@@ -140,12 +140,12 @@ impl Tuned {
         Self { best: Vec::new(), measured_elsewhere: true }
     }
 
-    /// Winners as [`Tuned::text`] wrote them, over what is known of kinds of GPUs.
+    /// Winners as [`TunedKernels::text`] wrote them, over what is known of kinds of GPUs.
     ///
     /// # Errors
     /// The text is no such file, or of another version of it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: File = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let file: TunedFile = serde_json::from_str(text).map_err(|e| e.to_string())?;
         if file.format != FORMAT {
             return Err(format!("its format is {}, and this version reads {FORMAT}", file.format));
         }
@@ -154,25 +154,25 @@ impl Tuned {
 
     /// The winners as a file.
     pub fn text(&self) -> String {
-        let file = File { format: FORMAT, kernels: self.best.clone() };
+        let file = TunedFile { format: FORMAT, kernels: self.best.clone() };
         // Numbers, texts and lists always have a JSON form.
         serde_json::to_string_pretty(&file).map(|text| text + "\n").unwrap_or_default()
     }
 
     /// The winners that were measured here.
-    pub fn best(&self) -> &[Best] {
+    pub fn best(&self) -> &[BestKernel] {
         &self.best
     }
 
     /// Puts a winner in the place of an earlier one of its GPU, path and operation.
-    pub fn set(&mut self, best: Best) {
-        let key = |b: &Best| (b.gpu.clone(), b.arch.clone(), b.class, b.variant.op);
+    pub fn set(&mut self, best: BestKernel) {
+        let key = |b: &BestKernel| (b.gpu.clone(), b.arch.clone(), b.class, b.variant.op);
         self.best.retain(|b| key(b) != key(&best));
         self.best.push(best);
     }
 
     /// The kernel to take on a GPU for a path.
-    pub fn variant_for(&self, gpu: &Gpu, class: PathClass, op: KernelOp) -> Variant {
+    pub fn variant_for(&self, gpu: &Gpu, class: PathClass, op: KernelOp) -> KernelVariant {
         let here = self.best.iter().find(|b| {
             (b.gpu.as_str(), b.arch.as_str()) == (gpu.name.as_str(), gpu.arch.as_str())
                 && (b.class, b.variant.op) == (class, op)
@@ -181,9 +181,9 @@ impl Tuned {
             let rows = MEASURED.iter().filter(|_| self.measured_elsewhere);
             rows.filter(|(arch, of, _)| *arch == gpu.arch && *of == class)
                 .filter_map(|(.., key)| key.parse().ok())
-                .find(|variant: &Variant| variant.op == op)
+                .find(|variant: &KernelVariant| variant.op == op)
         };
-        here.map(|b| b.variant).or_else(elsewhere).unwrap_or(Variant::standard(op))
+        here.map(|b| b.variant).or_else(elsewhere).unwrap_or(KernelVariant::standard(op))
     }
 
     /// Puts the kernels to take in the place of the plain ones of a case.
@@ -191,7 +191,7 @@ impl Tuned {
         for flow in case.timed.iter_mut().chain(&mut case.background) {
             let class = PathClass::of(flow);
             if let Mover::Kernel { at, variant } = &mut flow.by
-                && *variant == Variant::standard(variant.op)
+                && *variant == KernelVariant::standard(variant.op)
                 && let Some(class) = class
                 && let Some(gpu) = topology.gpus.iter().find(|g| Some(g.index) == at.gpu())
             {
@@ -210,8 +210,8 @@ mod tests {
         Gpu { arch: arch.to_owned(), name: "A GPU".to_owned(), ..Gpu::default() }
     }
 
-    fn best(variant: &str, class: PathClass) -> Best {
-        Best {
+    fn best(variant: &str, class: PathClass) -> BestKernel {
+        BestKernel {
             gpu: "A GPU".to_owned(),
             arch: "sm_90".to_owned(),
             class,
@@ -227,33 +227,33 @@ mod tests {
     #[test]
     fn every_row_of_the_table_is_a_kernel_of_its_path_and_target() {
         for (arch, class, key) in MEASURED {
-            let variant: Variant = key.parse().unwrap();
+            let variant: KernelVariant = key.parse().unwrap();
             assert_eq!(variant.to_string(), *key);
             assert!(class.ops().contains(&variant.op), "{key}");
             assert_eq!(pathline_hal::kernel::unsupported(&variant, arch), None, "{key}");
             let shape = key.split_once('-').unwrap().1;
             assert!(pathline_hal::kernel::SHAPES.contains(&shape), "{key} is compiled by no test");
-            assert_eq!(Tuned::known().variant_for(&gpu(arch), *class, variant.op), variant);
+            assert_eq!(TunedKernels::known().variant_for(&gpu(arch), *class, variant.op), variant);
         }
     }
 
     #[test]
     fn what_was_measured_here_comes_before_what_was_measured_elsewhere() {
-        let mut tuned = Tuned::known();
+        let mut tuned = TunedKernels::known();
         tuned.set(best("copy-w16-u2-b128-gt", PathClass::Local));
         tuned.set(best("copy-w16-u8-b128-gt", PathClass::Local));
         tuned.set(best("read-w16-u2-b128-gt", PathClass::Local));
         assert_eq!(tuned.best().len(), 2, "a later winner takes the place of an earlier one");
-        let of = |tuned: &Tuned, arch, op| {
+        let of = |tuned: &TunedKernels, arch, op| {
             tuned.variant_for(&gpu(arch), PathClass::Local, op).to_string()
         };
         assert_eq!(of(&tuned, "sm_90", KernelOp::Copy), "copy-w16-u8-b128-gt");
         assert_eq!(of(&tuned, "sm_90", KernelOp::Write), "write-w16-u1-b256-gt");
         assert_eq!(of(&tuned, "gfx90a", KernelOp::Copy), "copy-w16-u4-b256-g2sm");
-        assert_eq!(of(&Tuned::plain(), "sm_90", KernelOp::Copy), "copy-w16-u4-b256-g2sm");
-        assert_eq!(Tuned::parse(&tuned.text()).unwrap(), tuned);
+        assert_eq!(of(&TunedKernels::plain(), "sm_90", KernelOp::Copy), "copy-w16-u4-b256-g2sm");
+        assert_eq!(TunedKernels::parse(&tuned.text()).unwrap(), tuned);
         for broken in ["", "{}", "{\"format\":2,\"kernels\":[]}", "[1", "{\"format\":1}"] {
-            assert!(Tuned::parse(broken).is_err(), "{broken}");
+            assert!(TunedKernels::parse(broken).is_err(), "{broken}");
         }
     }
 
@@ -265,7 +265,7 @@ mod tests {
         };
         let apply = |case: &str| {
             let case = case.parse::<Case>().unwrap();
-            Tuned::known().apply(&topology, case).to_string()
+            TunedKernels::known().apply(&topology, case).to_string()
         };
         let plain = "copy-w16-u4-b256-g2sm";
         let cases = [

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{CpuSet, Member, Note};
+use pathline_schema::{CpuSet, RankMember, RunNote};
 
 /// Names the ranks of each kind of GPU, where there are several kinds or some ranks have none.
-pub(crate) fn note(members: &[Member]) -> Option<Note> {
+pub(crate) fn note(members: &[RankMember]) -> Option<RunNote> {
     // In the order of their first ranks.
     let mut kinds: Vec<String> = Vec::new();
     let mut ranks: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
@@ -38,7 +38,7 @@ pub(crate) fn note(members: &[Member]) -> Option<Note> {
     } else {
         "a figure between unlike GPUs is of both, and a collective is as slow as the slowest"
     };
-    Some(Note {
+    Some(RunNote {
         code: "unlike-ranks".to_owned(),
         subject: "ranks".to_owned(),
         text: format!("{}: {cost}", parts.join("; ")),
@@ -51,8 +51,8 @@ mod tests {
 
     use super::*;
 
-    fn member(rank: u32, gpu: Option<&str>) -> Member {
-        Member {
+    fn member(rank: u32, gpu: Option<&str>) -> RankMember {
+        RankMember {
             rank: Rank(rank),
             host: "here".to_owned(),
             node: 0,

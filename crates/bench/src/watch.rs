@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_hal::Machine;
-use pathline_schema::{Case, GpuReadings, GpuState, Note, Ns, Unit};
+use pathline_schema::{Case, GpuReadings, GpuState, Ns, RunNote, Unit};
 
 /// How many times as long as a reading the operations run that it is taken in.
 const MARGIN: f64 = 2.0;
@@ -18,32 +18,32 @@ const COUNTERS_KEEP: f64 = 50.0;
 const OVERRUN: &str = "library-overrun";
 
 /// Counters of a GPU, when they were read, and how long that took.
-struct Counted {
+struct CounterReading {
     at: Ns,
     took: Ns,
     state: GpuState,
 }
 
 /// Reads the GPUs of cases and knows how long that takes.
-pub(crate) struct Watch<'a> {
+pub(crate) struct GpuWatch<'a> {
     machine: &'a Machine,
     /// The slowest GPU of the last reading.
     slowest: Option<Ns>,
-    counted: BTreeMap<Unit, Counted>,
+    counted: BTreeMap<Unit, CounterReading>,
     /// Warnings of the monitor that the journal has.
     warned: BTreeSet<String>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> GpuWatch<'a> {
     pub(crate) fn new(machine: &'a Machine) -> Self {
         Self { machine, slowest: None, counted: BTreeMap::new(), warned: BTreeSet::new() }
     }
 
     /// Notes on what the monitor's library did wrong since the last call.
-    pub(crate) fn new_warnings(&mut self) -> Vec<Note> {
+    pub(crate) fn new_warnings(&mut self) -> Vec<RunNote> {
         let mut warnings = self.machine.monitor.as_ref().map_or_else(Vec::new, |m| m.warnings());
         warnings.retain(|text| self.warned.insert(text.clone()));
-        let note = |text| Note { code: OVERRUN.to_owned(), subject: "run".to_owned(), text };
+        let note = |text| RunNote { code: OVERRUN.to_owned(), subject: "run".to_owned(), text };
         warnings.into_iter().map(note).collect()
     }
 
@@ -72,7 +72,7 @@ impl<'a> Watch<'a> {
         }
         let state = self.machine.monitor.as_ref()?.counters(unit.gpu()?)?;
         let at = self.machine.clock.now();
-        self.counted.insert(unit, Counted { at, took: at - begun, state: state.clone() });
+        self.counted.insert(unit, CounterReading { at, took: at - begun, state: state.clone() });
         Some(state)
     }
 

@@ -5,25 +5,27 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pathline_hal::{CallError, ExchangeId, Gate, Machine, Ranks, Result, Took};
-use pathline_schema::{Cadence, Case, CpuSet, Ns, Rank, Timer, Verdict, Wire, WireOp};
+use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, Machine, RankGroup, StartGate};
+use pathline_schema::{
+    Cadence, Case, CpuSet, MessageOp, Ns, Rank, TimerKind, VerifyResult, WireOp,
+};
 
-use crate::lane::{Lane, Lap};
+use crate::lane::{BoundLane, LaneSample};
 
 /// Shortest sample of repetitions back to back: a start that waits for all ranks and an end that
 /// waits for the GPUs cost 10 to 15 us, 0.4 % of an all_reduce of 1 GiB between two H200s.
 const STREAMED: Ns = Ns(10_000_000.0);
 
 /// What all flows of a case share.
-struct Exchange<'m> {
-    ranks: &'m dyn Ranks,
+struct BoundExchange<'m> {
+    ranks: &'m dyn RankGroup,
     id: ExchangeId,
     reps: Cell<u64>,
-    took: RefCell<Vec<Took>>,
-    verdict: RefCell<Option<Verdict>>,
+    took: RefCell<Vec<FlowTime>>,
+    verdict: RefCell<Option<VerifyResult>>,
 }
 
-impl Drop for Exchange<'_> {
+impl Drop for BoundExchange<'_> {
     fn drop(&mut self) {
         // Ranks that cannot give it back are lost, which the next step finds out.
         let _ = self.ranks.release(self.id);
@@ -32,9 +34,9 @@ impl Drop for Exchange<'_> {
 
 /// One flow of it. The first one acts for all.
 struct WireLane<'m> {
-    exchange: Rc<Exchange<'m>>,
+    exchange: Rc<BoundExchange<'m>>,
     nth: usize,
-    wire: Wire,
+    wire: MessageOp,
     isolated: bool,
     /// Whether other flows of the case are timed beside it.
     beside: bool,
@@ -50,41 +52,41 @@ pub(crate) fn bind<'m>(
     machine: &'m Machine,
     case: &Case,
     beside: &CpuSet,
-) -> Result<Vec<Box<dyn Lane + 'm>>> {
+) -> CallResult<Vec<Box<dyn BoundLane + 'm>>> {
     let ranks = machine.ranks.as_deref().ok_or_else(|| {
         CallError::unsupported("bind", case.to_string(), "this run has one process")
             .or_try("start it with --ranks N or under mpirun")
     })?;
     let id = ranks.bind(case, beside)?;
     let (reps, took, verdict) = (Cell::new(1), RefCell::default(), RefCell::default());
-    let exchange = Rc::new(Exchange { ranks, id, reps, took, verdict });
+    let exchange = Rc::new(BoundExchange { ranks, id, reps, took, verdict });
     let wires = case.flows().filter_map(|flow| flow.by.wire()).enumerate();
     let isolated = case.cadence == Cadence::Isolated;
     let beside = case.timed.iter().any(|flow| flow.by.wire().is_none());
     Ok(wires
         .map(|(nth, &wire)| {
             let exchange = Rc::clone(&exchange);
-            Box::new(WireLane { exchange, nth, wire, isolated, beside }) as Box<dyn Lane>
+            Box::new(WireLane { exchange, nth, wire, isolated, beside }) as Box<dyn BoundLane>
         })
         .collect())
 }
 
-impl Lane for WireLane<'_> {
-    fn issue(&mut self, _: &Gate<'_>, reps: u64) -> Result<()> {
-        let Exchange { ranks, id, reps: wanted, .. } = &*self.exchange;
+impl BoundLane for WireLane<'_> {
+    fn issue(&mut self, _: &StartGate<'_>, reps: u64) -> CallResult<()> {
+        let BoundExchange { ranks, id, reps: wanted, .. } = &*self.exchange;
         wanted.set(reps);
         // What others are timed beside is under way when their gate opens.
         if self.beside && self.nth == 0 { ranks.begin(*id, reps) } else { Ok(()) }
     }
 
-    fn wait(&mut self) -> Result<Lap> {
-        let Exchange { ranks, id, reps, took, .. } = &*self.exchange;
+    fn wait(&mut self) -> CallResult<LaneSample> {
+        let BoundExchange { ranks, id, reps, took, .. } = &*self.exchange;
         let reps = reps.get();
         if self.nth == 0 {
             *took.borrow_mut() =
                 if self.beside { ranks.end(*id)? } else { ranks.run(*id, reps)? };
         }
-        let Some(Took { elapsed, by_rank }) = took.borrow().get(self.nth).cloned() else {
+        let Some(FlowTime { elapsed, by_rank }) = took.borrow().get(self.nth).cloned() else {
             return Err(CallError::unsupported("run", "an exchange", "a flow has no time"));
         };
         // What counts of a round trip is one way.
@@ -93,11 +95,11 @@ impl Lane for WireLane<'_> {
         let by_rank: BTreeMap<Rank, Ns> =
             by_rank.into_iter().map(|(rank, ns)| (rank, one_way(ns))).collect();
         let steps = reps * u64::from(self.wire.op.window());
-        Ok(Lap { by_rank, ..Lap::of(one_way(elapsed), steps) })
+        Ok(LaneSample { by_rank, ..LaneSample::of(one_way(elapsed), steps) })
     }
 
-    fn timer(&self) -> Timer {
-        Timer::Host
+    fn timer(&self) -> TimerKind {
+        TimerKind::Host
     }
 
     fn engine(&self) -> String {
@@ -112,7 +114,7 @@ impl Lane for WireLane<'_> {
         u64::from(self.wire.op.window())
     }
 
-    fn spoil(&mut self) -> Result<()> {
+    fn spoil(&mut self) -> CallResult<()> {
         if self.nth == 0 {
             self.exchange.verdict.take();
             return self.exchange.ranks.spoil(self.exchange.id);
@@ -120,7 +122,7 @@ impl Lane for WireLane<'_> {
         Ok(())
     }
 
-    fn check(&self) -> Result<Verdict> {
+    fn check(&self) -> CallResult<VerifyResult> {
         if let Some(verdict) = self.exchange.verdict.borrow().clone() {
             return Ok(verdict);
         }

@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_flow::routes::Routes;
-use pathline_schema::{Node, Topology};
+use pathline_flow::routes::RouteTable;
+use pathline_schema::{LinkEnd, Topology};
 
-use crate::data::{Data, Ends};
+use crate::data::{CalibrationData, PathEnds};
 
 /// Where a group is known from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Found {
+pub enum GroupOrigin {
     /// A part that the topology shows.
     Topology,
     /// Nothing shows it but that its flows slow each other.
     Interference,
 }
 
-impl Found {
+impl GroupOrigin {
     /// Its word in the file.
     pub fn word(self) -> &'static str {
         match self {
@@ -28,17 +28,17 @@ impl Found {
 
 /// A group of paths that might share something.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Candidate {
+pub(crate) struct GroupCandidate {
     /// Name for people.
     pub name: String,
     /// Where it is known from.
-    pub found: Found,
+    pub found: GroupOrigin,
     /// Its paths, ascending.
     pub members: Vec<usize>,
     /// Paths that may or may not belong to it: of several equal routes one passes it.
     pub maybe: Vec<usize>,
     /// The link that it is, and whether it is both directions of it.
-    pub link: Option<(Node, Node, bool)>,
+    pub link: Option<(LinkEnd, LinkEnd, bool)>,
     /// How many groups of its family there are: one of many needs more to be believed.
     pub of: usize,
     /// What else has the very same paths, at another place of the node: no record can tell the two
@@ -48,7 +48,7 @@ pub(crate) struct Candidate {
 
 /// Which flows of a group of GPUs are meant.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Traffic {
+enum TrafficKind {
     Host,
     Peers,
     All,
@@ -56,54 +56,60 @@ enum Traffic {
 
 /// Which way they go, seen from the GPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
+enum TrafficDirection {
     In,
     Out,
     Both,
 }
 
-const TRAFFIC: [Traffic; 3] = [Traffic::Host, Traffic::Peers, Traffic::All];
-const WAYS: [Way; 3] = [Way::In, Way::Out, Way::Both];
+const TRAFFIC: [TrafficKind; 3] = [TrafficKind::Host, TrafficKind::Peers, TrafficKind::All];
+const WAYS: [TrafficDirection; 3] =
+    [TrafficDirection::In, TrafficDirection::Out, TrafficDirection::Both];
 /// All groups of GPUs are tried up to so many; beyond, those that lie side by side.
 const ALL_GROUPS: usize = 8;
 /// The most paths of one link whose routes are open that are tried in all combinations.
 const MOST_OPEN: usize = 6;
 
 /// All groups worth a try; each set of paths once, under the name that says most.
-pub(crate) fn all(data: &Data) -> Vec<Candidate> {
+pub(crate) fn all(data: &CalibrationData) -> Vec<GroupCandidate> {
     let mut found = Vec::new();
     parts(data, &mut found);
     links(data, &mut found);
     domains(data, &mut found);
     hidden(data, &mut found);
     let mut seen = BTreeSet::new();
-    found.retain(|c: &Candidate| {
+    found.retain(|c: &GroupCandidate| {
         c.members.len() + c.maybe.len() >= 2 && seen.insert((c.members.clone(), c.maybe.clone()))
     });
     found
 }
 
-fn members(data: &Data, belongs: impl Fn(&Ends) -> bool) -> Vec<usize> {
+fn members(data: &CalibrationData, belongs: impl Fn(&PathEnds) -> bool) -> Vec<usize> {
     let path = data.paths.iter().enumerate();
     path.filter(|(_, p)| belongs(&p.ends)).map(|(i, _)| i).collect()
 }
 
 /// Flows between a group of GPUs and what lies outside of it.
-fn crossing(data: &Data, group: &[u32], traffic: Traffic, way: Way) -> Vec<usize> {
+fn crossing(
+    data: &CalibrationData,
+    group: &[u32],
+    traffic: TrafficKind,
+    way: TrafficDirection,
+) -> Vec<usize> {
     let inside = |gpu: &u32| group.contains(gpu);
-    let (host, peers) = (traffic != Traffic::Peers, traffic != Traffic::Host);
-    let (into, out) = (way != Way::Out, way != Way::In);
+    let (host, peers) = (traffic != TrafficKind::Peers, traffic != TrafficKind::Host);
+    let (into, out) = (way != TrafficDirection::Out, way != TrafficDirection::In);
     members(data, |ends| match ends {
-        Ends::In { gpu, .. } => host && into && inside(gpu),
-        Ends::Out { gpu, .. } => host && out && inside(gpu),
-        Ends::Peer { src, dst } => {
+        PathEnds::In { gpu, .. } => host && into && inside(gpu),
+        PathEnds::Out { gpu, .. } => host && out && inside(gpu),
+        PathEnds::Peer { src, dst } => {
             peers && ((into && inside(dst) && !inside(src)) || (out && inside(src) && !inside(dst)))
         }
-        Ends::Within => false,
+        PathEnds::Within => false,
     })
 }
 
-fn say(group: &[u32], all: bool, traffic: Traffic, way: Way) -> String {
+fn say(group: &[u32], all: bool, traffic: TrafficKind, way: TrafficDirection) -> String {
     let who = match group {
         _ if all => format!("all {} GPUs", group.len()),
         [gpu] => format!("gpu{gpu}"),
@@ -111,31 +117,31 @@ fn say(group: &[u32], all: bool, traffic: Traffic, way: Way) -> String {
     };
     let one = group.len() == 1;
     let what = match (traffic, one) {
-        (Traffic::Host, _) => "host traffic",
-        (Traffic::Peers, true) => "traffic with GPUs",
-        (Traffic::Peers, false) => "traffic with other GPUs",
-        (Traffic::All, true) => "all traffic",
-        (Traffic::All, false) => "all traffic from outside",
+        (TrafficKind::Host, _) => "host traffic",
+        (TrafficKind::Peers, true) => "traffic with GPUs",
+        (TrafficKind::Peers, false) => "traffic with other GPUs",
+        (TrafficKind::All, true) => "all traffic",
+        (TrafficKind::All, false) => "all traffic from outside",
     };
     let way = match (way, one) {
-        (Way::In, true) => " into the GPU",
-        (Way::In, false) => " into the GPUs",
-        (Way::Out, true) => " out of the GPU",
-        (Way::Out, false) => " out of the GPUs",
-        (Way::Both, _) => ", both ways",
+        (TrafficDirection::In, true) => " into the GPU",
+        (TrafficDirection::In, false) => " into the GPUs",
+        (TrafficDirection::Out, true) => " out of the GPU",
+        (TrafficDirection::Out, false) => " out of the GPUs",
+        (TrafficDirection::Both, _) => ", both ways",
     };
     format!("{who}: {what}{way}")
 }
 
 /// What every GPU has: a way in, a way out, engines.
-fn parts(data: &Data, found: &mut Vec<Candidate>) {
+fn parts(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     let gpus: Vec<u32> = data.topology.gpus.iter().map(|g| g.index).collect();
     for &gpu in &gpus {
         for traffic in TRAFFIC {
             for way in WAYS {
-                found.push(Candidate {
+                found.push(GroupCandidate {
                     name: say(&[gpu], false, traffic, way),
-                    found: Found::Topology,
+                    found: GroupOrigin::Topology,
                     members: crossing(data, &[gpu], traffic, way),
                     maybe: Vec::new(),
                     link: None,
@@ -145,11 +151,11 @@ fn parts(data: &Data, found: &mut Vec<Candidate>) {
             }
         }
         let issued = data.paths.iter().enumerate().filter(|(_, p)| {
-            matches!(p.ends, Ends::Peer { .. }) && p.key.by.at().gpu() == Some(gpu)
+            matches!(p.ends, PathEnds::Peer { .. }) && p.key.by.at().gpu() == Some(gpu)
         });
-        found.push(Candidate {
+        found.push(GroupCandidate {
             name: format!("gpu{gpu}: copies with GPUs that it issues"),
-            found: Found::Topology,
+            found: GroupOrigin::Topology,
             members: issued.map(|(i, _)| i).collect(),
             maybe: Vec::new(),
             link: None,
@@ -160,21 +166,21 @@ fn parts(data: &Data, found: &mut Vec<Candidate>) {
 }
 
 /// Paths over one direction of a link between units: surely, and by one of several equal routes.
-type Over = BTreeMap<(Node, Node), (BTreeSet<usize>, BTreeSet<usize>)>;
+type LinkPaths = BTreeMap<(LinkEnd, LinkEnd), (BTreeSet<usize>, BTreeSet<usize>)>;
 
-fn over(data: &Data) -> Over {
-    let routes = Routes::of(&data.topology);
-    let mut over = Over::new();
+fn over(data: &CalibrationData) -> LinkPaths {
+    let routes = RouteTable::of(&data.topology);
+    let mut over = LinkPaths::new();
     for (i, path) in data.paths.iter().enumerate() {
-        let Ends::Peer { src, dst } = path.ends else { continue };
-        let used = routes.in_use(Node::Gpu(src), Node::Gpu(dst));
+        let PathEnds::Peer { src, dst } = path.ends else { continue };
+        let used = routes.in_use(LinkEnd::Gpu(src), LinkEnd::Gpu(dst));
         let Some(used) = used.filter(|u| !u.through_host) else { continue };
-        let steps = |nodes: &[Node]| -> BTreeSet<(Node, Node)> {
+        let steps = |nodes: &[LinkEnd]| -> BTreeSet<(LinkEnd, LinkEnd)> {
             nodes.iter().copied().zip(nodes.iter().copied().skip(1)).collect()
         };
-        let ways: Vec<BTreeSet<(Node, Node)>> =
+        let ways: Vec<BTreeSet<(LinkEnd, LinkEnd)>> =
             used.paths.iter().map(|p| steps(&p.nodes)).collect();
-        let union: BTreeSet<(Node, Node)> = ways.iter().flatten().copied().collect();
+        let union: BTreeSet<(LinkEnd, LinkEnd)> = ways.iter().flatten().copied().collect();
         for step in union {
             let sure = used.striped || ways.iter().all(|w| w.contains(&step));
             let (surely, maybe) = over.entry(step).or_default();
@@ -189,7 +195,7 @@ fn over(data: &Data) -> Over {
 }
 
 /// Links between GPUs and switches that the topology shows: each direction, and both.
-fn links(data: &Data, found: &mut Vec<Candidate>) {
+fn links(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     let over = over(data);
     let list = |set: &BTreeSet<usize>| set.iter().copied().collect::<Vec<_>>();
     for (&(a, b), (surely, maybe)) in &over {
@@ -201,9 +207,9 @@ fn links(data: &Data, found: &mut Vec<Candidate>) {
             let mut members = list(surely);
             members.extend(chosen.map(|(_, p)| *p));
             members.sort_unstable();
-            found.push(Candidate {
+            found.push(GroupCandidate {
                 name: format!("link {a}>{b}"),
-                found: Found::Topology,
+                found: GroupOrigin::Topology,
                 members,
                 maybe: open.clone(),
                 link: Some((a, b, false)),
@@ -212,9 +218,9 @@ fn links(data: &Data, found: &mut Vec<Candidate>) {
             });
         }
         let Some((back, maybe_back)) = over.get(&(b, a)).filter(|_| a < b) else { continue };
-        found.push(Candidate {
+        found.push(GroupCandidate {
             name: format!("link {a}<>{b}, both ways"),
-            found: Found::Topology,
+            found: GroupOrigin::Topology,
             members: list(&surely.union(back).copied().collect()),
             maybe: list(&maybe.union(maybe_back).copied().collect()),
             link: Some((a, b, true)),
@@ -226,18 +232,18 @@ fn links(data: &Data, found: &mut Vec<Candidate>) {
 
 /// Memories of NUMA domains, and the ways between them that the host's own traffic with a GPU of
 /// another domain takes.
-fn domains(data: &Data, found: &mut Vec<Candidate>) {
+fn domains(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     for domain in &data.topology.numa {
         let id = domain.id;
         for (way, text) in WAYS.into_iter().zip(["read by GPUs", "written by GPUs", "both ways"]) {
             let of = members(data, |ends| match ends {
-                Ends::In { numa, .. } => way != Way::Out && *numa == id,
-                Ends::Out { numa, .. } => way != Way::In && *numa == id,
+                PathEnds::In { numa, .. } => way != TrafficDirection::Out && *numa == id,
+                PathEnds::Out { numa, .. } => way != TrafficDirection::In && *numa == id,
                 _ => false,
             });
-            found.push(Candidate {
+            found.push(GroupCandidate {
                 name: format!("memory of numa{id}, {text}"),
-                found: Found::Topology,
+                found: GroupOrigin::Topology,
                 also: before_memory(data, &of, way),
                 members: of,
                 maybe: Vec::new(),
@@ -247,9 +253,9 @@ fn domains(data: &Data, found: &mut Vec<Candidate>) {
         }
     }
     let homes = homes(&data.topology);
-    let step = |ends: &Ends| match *ends {
-        Ends::In { numa, gpu } => Some((numa, *homes.get(&gpu)?)),
-        Ends::Out { gpu, numa } => Some((*homes.get(&gpu)?, numa)),
+    let step = |ends: &PathEnds| match *ends {
+        PathEnds::In { numa, gpu } => Some((numa, *homes.get(&gpu)?)),
+        PathEnds::Out { gpu, numa } => Some((*homes.get(&gpu)?, numa)),
         _ => None,
     };
     let steps: BTreeSet<(u32, u32)> =
@@ -258,9 +264,9 @@ fn domains(data: &Data, found: &mut Vec<Candidate>) {
         let ways =
             [(format!("numa{a}>numa{b}"), false), (format!("numa{a}<>numa{b}, both ways"), true)];
         for (name, both) in ways {
-            found.push(Candidate {
+            found.push(GroupCandidate {
                 name: format!("between domains {name}"),
-                found: Found::Topology,
+                found: GroupOrigin::Topology,
                 members: members(data, |e| {
                     step(e) == Some((a, b)) || (both && step(e) == Some((b, a)))
                 }),
@@ -275,16 +281,20 @@ fn domains(data: &Data, found: &mut Vec<Candidate>) {
 
 /// The GPUs whose host traffic, all of it, is the traffic of a memory: then what they share may as
 /// well be a switch or a link on the way there.
-fn before_memory(data: &Data, members: &[usize], way: Way) -> Option<String> {
+fn before_memory(
+    data: &CalibrationData,
+    members: &[usize],
+    way: TrafficDirection,
+) -> Option<String> {
     let of = |&m: &usize| match data.paths[m].ends {
-        Ends::In { gpu, .. } | Ends::Out { gpu, .. } => Some(gpu),
+        PathEnds::In { gpu, .. } | PathEnds::Out { gpu, .. } => Some(gpu),
         _ => None,
     };
     let gpus: Vec<u32> =
         members.iter().filter_map(of).collect::<BTreeSet<_>>().into_iter().collect();
-    let same = crossing(data, &gpus, Traffic::Host, way) == members;
+    let same = crossing(data, &gpus, TrafficKind::Host, way) == members;
     let all = gpus.len() == data.topology.gpus.len();
-    (same && !gpus.is_empty()).then(|| say(&gpus, all && gpus.len() > 1, Traffic::Host, way))
+    (same && !gpus.is_empty()).then(|| say(&gpus, all && gpus.len() > 1, TrafficKind::Host, way))
 }
 
 fn homes(topology: &Topology) -> BTreeMap<u32, u32> {
@@ -292,7 +302,7 @@ fn homes(topology: &Topology) -> BTreeMap<u32, u32> {
 }
 
 /// Groups of GPUs behind something that nothing shows: a PCIe switch, a socket, a fabric.
-fn hidden(data: &Data, found: &mut Vec<Candidate>) {
+fn hidden(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     let gpus: Vec<u32> = data.topology.gpus.iter().map(|g| g.index).collect();
     let groups = groups(&gpus);
     // Nine kinds of traffic from outside, and two with what stays inside.
@@ -300,9 +310,9 @@ fn hidden(data: &Data, found: &mut Vec<Candidate>) {
     for group in groups.iter().filter(|g| g.len() > 1) {
         for traffic in TRAFFIC {
             for way in WAYS {
-                found.push(Candidate {
+                found.push(GroupCandidate {
                     name: say(group, group.len() == gpus.len(), traffic, way),
-                    found: Found::Interference,
+                    found: GroupOrigin::Interference,
                     members: crossing(data, group, traffic, way),
                     maybe: Vec::new(),
                     link: None,
@@ -316,11 +326,11 @@ fn hidden(data: &Data, found: &mut Vec<Candidate>) {
             true => format!("all {} GPUs", gpus.len()),
             false => group.iter().map(|g| format!("gpu{g}")).collect::<Vec<_>>().join(" "),
         };
-        found.push(Candidate {
+        found.push(GroupCandidate {
             name: format!("{who}: traffic among them"),
-            found: Found::Interference,
+            found: GroupOrigin::Interference,
             members: members(data, |ends| match ends {
-                Ends::Peer { src, dst } => inside(src) && inside(dst),
+                PathEnds::Peer { src, dst } => inside(src) && inside(dst),
                 _ => false,
             }),
             maybe: Vec::new(),
@@ -328,13 +338,13 @@ fn hidden(data: &Data, found: &mut Vec<Candidate>) {
             of: all,
             also: None,
         });
-        found.push(Candidate {
+        found.push(GroupCandidate {
             name: format!("{who}: all traffic"),
-            found: Found::Interference,
+            found: GroupOrigin::Interference,
             members: members(data, |ends| match ends {
-                Ends::Peer { src, dst } => inside(src) && inside(dst),
-                Ends::In { gpu, .. } | Ends::Out { gpu, .. } => inside(gpu),
-                Ends::Within => false,
+                PathEnds::Peer { src, dst } => inside(src) && inside(dst),
+                PathEnds::In { gpu, .. } | PathEnds::Out { gpu, .. } => inside(gpu),
+                PathEnds::Within => false,
             }),
             maybe: Vec::new(),
             link: None,

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::PathKey;
-use pathline_flow::routes::Routes;
-use pathline_schema::{Begin, Cadence, Case, Flow, Journal, KernelOp, Measured, Mem, Mover, Node};
-use pathline_schema::{Outcome, Series, Timer, Topology, Unit, World};
-use pathline_stats::Summary;
+use pathline_flow::routes::RouteTable;
+use pathline_schema::{
+    Cadence, Case, Flow, Journal, KernelOp, LinkEnd, MeasuredCase, MemKind, Mover, RunBegin,
+};
+use pathline_schema::{CaseOutcome, FlowSeries, TimerKind, Topology, Unit, WorldKind};
+use pathline_stats::SeriesSummary;
 
 use crate::model::SetFlow;
 
 /// A run, and what to call it in messages.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct NamedRun {
     /// Its file or folder.
     pub name: String,
     /// Its records.
@@ -50,7 +52,7 @@ pub enum CalibrateError {
 
 /// What lies at the ends of a path: the class that groups of paths are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ends {
+pub enum PathEnds {
     /// From a NUMA domain into a GPU.
     In {
         /// The NUMA domain.
@@ -78,11 +80,11 @@ pub enum Ends {
 
 /// A path, and what it does alone.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Path {
+pub struct MeasuredPath {
     /// Which.
     pub key: PathKey,
     /// What lies at its ends.
-    pub ends: Ends,
+    pub ends: PathEnds,
     /// Rate of its largest payload, GB/s, the start taken off.
     pub gbs: f64,
     /// Lower end of the 95 % interval.
@@ -96,7 +98,7 @@ pub struct Path {
     pub sizes: Vec<u64>,
 }
 
-impl Path {
+impl MeasuredPath {
     /// Whether it was measured alone.
     pub fn alone(&self) -> bool {
         !self.sizes.is_empty()
@@ -105,7 +107,7 @@ impl Path {
 
 /// Flows that were measured at once.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Set {
+pub struct FlowSet {
     /// The case.
     pub case: Case,
     /// Its flows, timed ones first.
@@ -121,7 +123,7 @@ pub struct Set {
     pub noise: f64,
 }
 
-impl Set {
+impl FlowSet {
     /// Payload of the timed flows.
     pub fn payload(&self) -> f64 {
         self.flows.iter().filter(|j| !j.background).map(SetFlow::payload).sum()
@@ -130,17 +132,17 @@ impl Set {
 
 /// What the runs say.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Data {
+pub struct CalibrationData {
     /// Names of the runs.
     pub runs: Vec<String>,
     /// How the first run began.
-    pub begin: Begin,
+    pub begin: RunBegin,
     /// The node.
     pub topology: Topology,
     /// Paths, in the order of their keys.
-    pub paths: Vec<Path>,
+    pub paths: Vec<MeasuredPath>,
     /// Sets of two flows or more.
-    pub sets: Vec<Set>,
+    pub sets: Vec<FlowSet>,
     /// Cases that say nothing about rates, by reason.
     pub left_out: BTreeMap<String, usize>,
     /// What is doubtful about the runs themselves.
@@ -148,17 +150,17 @@ pub struct Data {
 }
 
 /// Times of a repetition of paths alone, ns, by size.
-type Alone = BTreeMap<PathKey, BTreeMap<u64, Vec<f64>>>;
+type SoloTimes = BTreeMap<PathKey, BTreeMap<u64, Vec<f64>>>;
 
 /// Samples of a case with these repetitions.
-type Pooled = BTreeMap<(String, u64), (Case, Vec<Series>)>;
+type PooledSamples = BTreeMap<(String, u64), (Case, Vec<FlowSeries>)>;
 
-impl Data {
+impl CalibrationData {
     /// Takes the records apart.
     ///
     /// # Errors
     /// No run, runs of different nodes, or no path that was measured alone.
-    pub fn of(runs: &[Run]) -> Result<Self, CalibrateError> {
+    pub fn of(runs: &[NamedRun]) -> Result<Self, CalibrateError> {
         let Some(first) = runs.first() else { return Err(CalibrateError::NoRun) };
         let mut data = Self {
             runs: runs.iter().map(|r| r.name.clone()).collect(),
@@ -169,8 +171,8 @@ impl Data {
             left_out: BTreeMap::new(),
             doubts: Vec::new(),
         };
-        let mut alone = Alone::new();
-        let mut tiny = Alone::new();
+        let mut alone = SoloTimes::new();
+        let mut tiny = SoloTimes::new();
         let mut together = Vec::new();
         for run in runs {
             if let Some(why) = differs(&first.journal, &run.journal) {
@@ -206,7 +208,7 @@ impl Data {
         self.paths.binary_search_by_key(&key, |p| p.key).ok()
     }
 
-    fn doubt_run(&mut self, run: &Run) {
+    fn doubt_run(&mut self, run: &NamedRun) {
         let journal = &run.journal;
         let unfinished = journal.partial.len();
         if journal.torn || !journal.end.as_ref().is_some_and(|e| e.complete) {
@@ -225,13 +227,13 @@ impl Data {
     }
 
     /// Cases of a run whose flows are rates; samples of equal cases together.
-    fn pool(&mut self, run: &Run) -> Pooled {
-        let mut pooled = Pooled::new();
+    fn pool(&mut self, run: &NamedRun) -> PooledSamples {
+        let mut pooled = PooledSamples::new();
         for outcome in &run.journal.outcomes {
             match outcome {
-                Outcome::Skipped(_) => self.leave_out("skipped"),
-                Outcome::Faulted(_) => self.leave_out("failed"),
-                Outcome::Measured(m) => match unusable(m) {
+                CaseOutcome::Skipped(_) => self.leave_out("skipped"),
+                CaseOutcome::Faulted(_) => self.leave_out("failed"),
+                CaseOutcome::Measured(m) => match unusable(m) {
                     Some(why) => self.leave_out(why),
                     None => {
                         let reps = m.series.first().map_or(1, |s| s.reps);
@@ -244,7 +246,12 @@ impl Data {
         pooled
     }
 
-    fn add_paths(&mut self, alone: &Alone, tiny: &Alone, together: &[(Case, Vec<Series>)]) {
+    fn add_paths(
+        &mut self,
+        alone: &SoloTimes,
+        tiny: &SoloTimes,
+        together: &[(Case, Vec<FlowSeries>)],
+    ) {
         let beside = together.iter().flat_map(|(case, _)| case.flows().map(PathKey::of));
         let keys: BTreeSet<PathKey> = alone.keys().copied().chain(beside).collect();
         for key in keys {
@@ -256,15 +263,15 @@ impl Data {
                     if let (Some((&bytes, times)), 1) = (smallest, sizes.len()) {
                         sizes.entry(bytes).or_insert_with(|| times.clone());
                     }
-                    Path::alone_at(key, &sizes)
+                    MeasuredPath::alone_at(key, &sizes)
                 }
-                None => Path::beside(key, together),
+                None => MeasuredPath::beside(key, together),
             };
             self.paths.extend(path);
         }
     }
 
-    fn add_sets(&mut self, together: &[(Case, Vec<Series>)]) {
+    fn add_sets(&mut self, together: &[(Case, Vec<FlowSeries>)]) {
         for (case, series) in together {
             let flow = |(i, flow): (usize, &Flow)| {
                 Some(SetFlow {
@@ -280,8 +287,8 @@ impl Data {
             };
             let samples: Vec<Vec<f64>> = series.iter().map(|s| s.samples_ns.clone()).collect();
             let lasts = lasts(&samples);
-            let Some(total) = Summary::of(&lasts) else { continue };
-            self.sets.push(Set {
+            let Some(total) = SeriesSummary::of(&lasts) else { continue };
+            self.sets.push(FlowSet {
                 case: case.clone(),
                 flows,
                 ends: samples.iter().map(|s| median(s)).collect(),
@@ -317,7 +324,7 @@ pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
 }
 
 /// Why a case says nothing about rates; none if it does.
-fn unusable(m: &Measured) -> Option<&'static str> {
+fn unusable(m: &MeasuredCase) -> Option<&'static str> {
     let of = |flow: &Flow| match flow.by {
         Mover::Call { .. } => Some("calls of the runtime"),
         Mover::Batch { .. } => Some("batches of small copies"),
@@ -327,7 +334,7 @@ fn unusable(m: &Measured) -> Option<&'static str> {
         Mover::Wire { .. } => Some("messages between processes"),
         _ if flow.by.is_chase() => Some("chains of loads, which have no rate"),
         Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma => Some("arithmetic"),
-        _ if [flow.src.mem, flow.dst.mem].contains(&Mem::Managed) => Some("managed memory"),
+        _ if [flow.src.mem, flow.dst.mem].contains(&MemKind::Managed) => Some("managed memory"),
         _ => None,
     };
     if let Some(why) = m.case.flows().find_map(of) {
@@ -336,7 +343,7 @@ fn unusable(m: &Measured) -> Option<&'static str> {
     if m.case.cadence == Cadence::Isolated && !tells_start(m) {
         return Some("one operation at a time, with what the host adds");
     }
-    let bad = |s: &Series| {
+    let bad = |s: &FlowSeries| {
         s.samples_ns.is_empty() || s.samples_ns.iter().any(|t| !t.is_finite() || *t <= 0.0)
     };
     if m.series.len() != m.case.timed.len() || m.series.iter().any(bad) {
@@ -349,17 +356,17 @@ fn unusable(m: &Measured) -> Option<&'static str> {
 const SMALL: u64 = 64 << 10;
 
 /// Whether a case of one operation at a time is a small copy that the GPU itself timed.
-fn tells_start(m: &Measured) -> bool {
+fn tells_start(m: &MeasuredCase) -> bool {
     let [flow] = m.case.timed.as_slice() else { return false };
-    let timed = |s: &Series| s.timer == Timer::DeviceEvents;
+    let timed = |s: &FlowSeries| s.timer == TimerKind::DeviceEvents;
     m.case.background.is_empty() && flow.bytes.0 <= SMALL && m.series.iter().all(timed)
 }
 
 /// What makes two journals ones of different nodes.
 fn differs(a: &Journal, b: &Journal) -> Option<String> {
-    let world = |w: &World| match w {
-        World::Real => "hardware".to_owned(),
-        World::Simulated(name) => format!("the model {name}"),
+    let world = |w: &WorldKind| match w {
+        WorldKind::Real => "hardware".to_owned(),
+        WorldKind::Simulated(name) => format!("the model {name}"),
     };
     if a.begin.world != b.begin.world {
         return Some(format!("{} and {}", world(&a.begin.world), world(&b.begin.world)));
@@ -383,24 +390,25 @@ fn differs(a: &Journal, b: &Journal) -> Option<String> {
 }
 
 /// What lies at the ends of a path.
-fn ends(key: PathKey) -> Ends {
+fn ends(key: PathKey) -> PathEnds {
     match (key.src.unit, key.dst.unit) {
-        (Unit::Numa(numa), Unit::Gpu(gpu)) => Ends::In { numa, gpu },
-        (Unit::Gpu(gpu), Unit::Numa(numa)) => Ends::Out { gpu, numa },
-        (Unit::Gpu(src), Unit::Gpu(dst)) if src != dst => Ends::Peer { src, dst },
-        _ => Ends::Within,
+        (Unit::Numa(numa), Unit::Gpu(gpu)) => PathEnds::In { numa, gpu },
+        (Unit::Gpu(gpu), Unit::Numa(numa)) => PathEnds::Out { gpu, numa },
+        (Unit::Gpu(src), Unit::Gpu(dst)) if src != dst => PathEnds::Peer { src, dst },
+        _ => PathEnds::Within,
     }
 }
 
 /// A start is worked out where the largest payload is at least so many times the smallest.
 const APART: f64 = 8.0;
 
-impl Path {
+impl MeasuredPath {
     /// From times of a repetition by size. The rate is that of the largest; what the smallest takes
     /// beyond its bytes at that rate is the start. Sizes between are not used: on real machines
     /// they lie on no one line.
     fn alone_at(key: PathKey, sizes: &BTreeMap<u64, Vec<f64>>) -> Option<Self> {
-        let of = |(&bytes, times): (&u64, &Vec<f64>)| Some((bytes as f64, Summary::of(times)?));
+        let of =
+            |(&bytes, times): (&u64, &Vec<f64>)| Some((bytes as f64, SeriesSummary::of(times)?));
         let (small, first) = sizes.first_key_value().and_then(of)?;
         let (large, last) = sizes.last_key_value().and_then(of)?;
         let mut start_ns = None;
@@ -423,7 +431,7 @@ impl Path {
     }
 
     /// A path that is only known beside others: the most that it was seen to do.
-    fn beside(key: PathKey, together: &[(Case, Vec<Series>)]) -> Option<Self> {
+    fn beside(key: PathKey, together: &[(Case, Vec<FlowSeries>)]) -> Option<Self> {
         let rates = together.iter().flat_map(|(case, series)| {
             let of = case.timed.iter().zip(series).filter(|(f, _)| PathKey::of(f) == key);
             of.map(|(_, s)| s.moved_bytes.as_f64() / median(&s.samples_ns)).collect::<Vec<_>>()
@@ -441,12 +449,14 @@ impl Path {
     }
 }
 
-impl Data {
+impl CalibrationData {
     /// Links that each path between GPUs passes; 1 where that is not known.
     pub(crate) fn hops(&self) -> Vec<u32> {
-        let routes = Routes::of(&self.topology);
-        let hops = |p: &Path| match p.ends {
-            Ends::Peer { src, dst } => routes.hops(Node::Gpu(src), Node::Gpu(dst)).unwrap_or(1),
+        let routes = RouteTable::of(&self.topology);
+        let hops = |p: &MeasuredPath| match p.ends {
+            PathEnds::Peer { src, dst } => {
+                routes.hops(LinkEnd::Gpu(src), LinkEnd::Gpu(dst)).unwrap_or(1)
+            }
             _ => 1,
         };
         self.paths.iter().map(hops).collect()

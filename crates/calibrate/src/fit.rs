@@ -8,26 +8,26 @@
 pub(crate) mod doubt;
 mod settle;
 
-use crate::candidates::{self, Candidate, Found};
-use crate::data::{Data, Ends, median};
+use crate::candidates::{self, GroupCandidate, GroupOrigin};
+use crate::data::{CalibrationData, PathEnds, median};
 use crate::model::{FittedModel, FittedResource, SetRunner, SetTimeline};
-use crate::queues::{self, Queue};
-use pathline_schema::Node;
+use crate::queues::{self, FittedQueue};
+use pathline_schema::LinkEnd;
 
 /// A group that is believed to share something; its capacity and what its paths take are those of
 /// the part of the model with the same index.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub struct FittedGroup {
     /// Name for people.
     pub name: String,
     /// Where it is known from.
-    pub found: Found,
+    pub found: GroupOrigin,
     /// How many such groups there are.
     pub of: usize,
     /// Paths that may or may not belong to it, by one of several equal routes.
     pub maybe: Vec<usize>,
     /// The link that it is, and whether it is both directions of it.
-    pub link: Option<(Node, Node, bool)>,
+    pub link: Option<(LinkEnd, LinkEnd, bool)>,
     /// Lower end of the 95 % interval of its capacity, GB/s.
     pub low: f64,
     /// Upper end.
@@ -42,7 +42,7 @@ pub struct Group {
 
 /// What is told while it goes on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct FitStep {
     /// What is being done.
     pub doing: &'static str,
     /// Groups found so far.
@@ -53,13 +53,13 @@ pub struct Step {
 
 /// A fitted node.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fitted {
+pub struct FittedNode {
     /// Rates, queues and what is shared.
     pub model: FittedModel,
     /// What is known of each part of the model that is shared.
-    pub groups: Vec<Group>,
+    pub groups: Vec<FittedGroup>,
     /// Engines that serve one stream at a time.
-    pub queues: Vec<Queue>,
+    pub queues: Vec<FittedQueue>,
 }
 
 /// Spread that is allowed for in the first round, as a share: only what is larger is looked for.
@@ -78,8 +78,8 @@ const RESTS_ON: usize = 2;
 const SAME_SCORE: f64 = 2.0;
 
 /// A candidate and the sets that it could slow.
-struct Prospect {
-    candidate: Candidate,
+struct GroupProspect {
+    candidate: GroupCandidate,
     /// Paths that are taken to belong to it.
     members: Vec<usize>,
     /// The most that was ever measured to pass it, GB/s: it cannot be less.
@@ -89,12 +89,12 @@ struct Prospect {
 }
 
 /// Fitting at work.
-pub(crate) struct Fitter<'a> {
-    data: &'a Data,
+pub(crate) struct GroupFitter<'a> {
+    data: &'a CalibrationData,
     /// Sets that count; of the others nothing is asked.
     used: Vec<bool>,
     pub(crate) model: FittedModel,
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Vec<FittedGroup>,
     /// For each set: what the model makes of it, and how far off that is.
     timelines: Vec<SetTimeline>,
     off: Vec<f64>,
@@ -110,7 +110,7 @@ pub(crate) struct Fitter<'a> {
 }
 
 /// The model before anything is shared.
-pub(crate) fn bare(data: &Data, queue_of: &[Option<usize>]) -> FittedModel {
+pub(crate) fn bare(data: &CalibrationData, queue_of: &[Option<usize>]) -> FittedModel {
     FittedModel {
         caps: data.paths.iter().map(|p| p.gbs).collect(),
         starts: data.paths.iter().map(|p| p.start_ns.unwrap_or(0.0)).collect(),
@@ -121,14 +121,14 @@ pub(crate) fn bare(data: &Data, queue_of: &[Option<usize>]) -> FittedModel {
 }
 
 /// Which queue each path is served by.
-pub(crate) fn queue_of(data: &Data, queues: &[Queue]) -> Vec<Option<usize>> {
+pub(crate) fn queue_of(data: &CalibrationData, queues: &[FittedQueue]) -> Vec<Option<usize>> {
     let of = |path: usize| queues.iter().position(|q| q.paths.contains(&path));
     (0..data.paths.len()).map(of).collect()
 }
 
 /// How far a timeline is from what was measured: the square of the logarithm of the whole duration's
 /// ratio, and the mean of those of the single ends.
-fn deviation(data: &Data, set: usize, timeline: &SetTimeline) -> f64 {
+fn deviation(data: &CalibrationData, set: usize, timeline: &SetTimeline) -> f64 {
     let measured = &data.sets[set].ends;
     let square = |a: f64, b: f64| (a / b).ln().powi(2);
     let last = measured.iter().copied().fold(0.0, f64::max);
@@ -146,13 +146,13 @@ fn loss(deviation: f64, spread: f64) -> f64 {
 
 /// Fits; `used` says which sets may be looked at.
 pub(crate) fn fit(
-    data: &Data,
-    queues: &[Queue],
+    data: &CalibrationData,
+    queues: &[FittedQueue],
     used: Vec<bool>,
-    tell: &mut dyn FnMut(&Step),
-) -> Fitted {
+    tell: &mut dyn FnMut(&FitStep),
+) -> FittedNode {
     let queue_of = queue_of(data, queues);
-    let mut fitter = Fitter::new(data, bare(data, &queue_of), used);
+    let mut fitter = GroupFitter::new(data, bare(data, &queue_of), used);
     let prospects = fitter.prospects();
     fitter.search_all(&prospects, tell);
     if fitter.weigh_classes() {
@@ -164,11 +164,11 @@ pub(crate) fn fit(
     fitter.search_all(&prospects, tell);
     fitter.settle(&prospects, tell);
     fitter.doubt(&prospects);
-    Fitted { model: fitter.model, groups: fitter.groups, queues: queues.to_vec() }
+    FittedNode { model: fitter.model, groups: fitter.groups, queues: queues.to_vec() }
 }
 
-impl<'a> Fitter<'a> {
-    pub(crate) fn new(data: &'a Data, model: FittedModel, used: Vec<bool>) -> Self {
+impl<'a> GroupFitter<'a> {
+    pub(crate) fn new(data: &'a CalibrationData, model: FittedModel, used: Vec<bool>) -> Self {
         let n = data.sets.len();
         let noises: Vec<f64> = data
             .sets
@@ -195,7 +195,11 @@ impl<'a> Fitter<'a> {
     }
 
     /// The figures of a fitted node, fitted anew to some of the sets; its groups as they are.
-    pub(crate) fn again(data: &'a Data, fitted: &Fitted, used: Vec<bool>) -> FittedModel {
+    pub(crate) fn again(
+        data: &'a CalibrationData,
+        fitted: &FittedNode,
+        used: Vec<bool>,
+    ) -> FittedModel {
         let mut fitter = Self::new(data, fitted.model.clone(), used);
         fitter.groups.clone_from(&fitted.groups);
         fitter.sharpen();
@@ -263,12 +267,12 @@ impl<'a> Fitter<'a> {
         (0..self.data.sets.len()).filter(|&s| self.used[s] && could(s)).collect()
     }
 
-    fn prospects(&self) -> Vec<Prospect> {
+    fn prospects(&self) -> Vec<GroupProspect> {
         candidates::all(self.data).into_iter().filter_map(|c| self.prospect(c)).collect()
     }
 
     /// What was seen of a candidate. None if no set could fill it.
-    fn prospect(&self, candidate: Candidate) -> Option<Prospect> {
+    fn prospect(&self, candidate: GroupCandidate) -> Option<GroupProspect> {
         let mut members = candidate.members.clone();
         if members.len() < 2 {
             members.extend(&candidate.maybe);
@@ -293,13 +297,13 @@ impl<'a> Fitter<'a> {
             of.map(load).sum::<f64>() > seen * 1.003
         };
         sets.retain(could);
-        (!sets.is_empty() && seen > 0.0).then_some(Prospect { candidate, members, seen, sets })
+        (!sets.is_empty() && seen > 0.0).then_some(GroupProspect { candidate, members, seen, sets })
     }
 
     /// What a prospect promises, by the rates of each set while most of its flows ran: that its
     /// flows are as late as the load is above what was seen to pass. On the whole they are; where
     /// shares are unequal some run as if alone, and it is the latest that says so.
-    fn promise(&self, prospect: &Prospect, late: Late) -> f64 {
+    fn promise(&self, prospect: &GroupProspect, late: LateFlows) -> f64 {
         let mut gain = 0.0;
         for &(s, mask) in &prospect.sets {
             let timeline = &self.timelines[s];
@@ -311,11 +315,11 @@ impl<'a> Fitter<'a> {
             let ends = &self.data.sets[s].ends;
             let lates = bits.filter_map(|i| Some((ends.get(i)? / timeline.ends[i]).ln()));
             let late = match late {
-                Late::All => {
+                LateFlows::All => {
                     let lates: Vec<f64> = lates.collect();
                     lates.iter().sum::<f64>() / lates.len().max(1) as f64
                 }
-                Late::Last => lates.reduce(f64::max).unwrap_or(0.0),
+                LateFlows::Last => lates.reduce(f64::max).unwrap_or(0.0),
             };
             let after = late - (load / prospect.seen).ln();
             gain += loss(2.0 * late * late, self.spread) - loss(2.0 * after * after, self.spread);
@@ -325,26 +329,31 @@ impl<'a> Fitter<'a> {
 
     /// What a prospect must promise to be tried. The latest flow promises too much, so that what it
     /// promises must at least pay.
-    fn least_promise(&self, prospect: &Prospect, late: Late) -> f64 {
+    fn least_promise(&self, prospect: &GroupProspect, late: LateFlows) -> f64 {
         match late {
-            Late::All => SAME_SCORE,
-            Late::Last => self.price(prospect.candidate.of),
+            LateFlows::All => SAME_SCORE,
+            LateFlows::Last => self.price(prospect.candidate.of),
         }
     }
 
     /// First what the topology shows, which needs no luck to be there; then all else.
-    fn search_all(&mut self, prospects: &[Prospect], tell: &mut dyn FnMut(&Step)) {
-        self.search(prospects, Some(Found::Topology), tell);
+    fn search_all(&mut self, prospects: &[GroupProspect], tell: &mut dyn FnMut(&FitStep)) {
+        self.search(prospects, Some(GroupOrigin::Topology), tell);
         self.weigh_members();
         self.search(prospects, None, tell);
     }
 
     /// Adds groups until none is worth its price. By the latest flow only what is left then is looked
     /// at: where many things are unexplained, one of a group's flows is late for many reasons.
-    fn search(&mut self, prospects: &[Prospect], only: Option<Found>, tell: &mut dyn FnMut(&Step)) {
+    fn search(
+        &mut self,
+        prospects: &[GroupProspect],
+        only: Option<GroupOrigin>,
+        tell: &mut dyn FnMut(&FitStep),
+    ) {
         // Those that were tried in vain stand back until all others had their turn.
         let mut vain = vec![false; prospects.len()];
-        let (mut again, mut late) = (false, Late::All);
+        let (mut again, mut late) = (false, LateFlows::All);
         for _ in 0..ROUNDS {
             let mut promising: Vec<(f64, usize)> = (0..prospects.len())
                 .filter(|&p| only.is_none_or(|found| prospects[p].candidate.found == found))
@@ -355,11 +364,11 @@ impl<'a> Fitter<'a> {
             promising.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
             promising.truncate(TRIED);
             if promising.is_empty() {
-                if !again && (late == Late::Last || only.is_some()) {
+                if !again && (late == LateFlows::Last || only.is_some()) {
                     break;
                 }
                 if !again {
-                    late = Late::Last;
+                    late = LateFlows::Last;
                 }
                 vain.fill(false);
                 again = false;
@@ -375,13 +384,13 @@ impl<'a> Fitter<'a> {
             if !tried.is_empty() {
                 again = true;
                 self.take_best(prospects, tried);
-                tell(&Step { doing: "search", groups: self.groups.len(), error: self.error() });
+                tell(&FitStep { doing: "search", groups: self.groups.len(), error: self.error() });
             }
         }
     }
 
     /// Whether a prospect is taken already, or is another answer for a link that is.
-    fn has(&self, prospects: &[Prospect], p: usize) -> bool {
+    fn has(&self, prospects: &[GroupProspect], p: usize) -> bool {
         let link = prospects[p].candidate.link;
         self.taken.contains(&p) || (link.is_some() && self.groups.iter().any(|g| g.link == link))
     }
@@ -399,7 +408,7 @@ impl<'a> Fitter<'a> {
     }
 
     /// Tries a prospect out: its best capacity, and what it gains.
-    fn attempt(&mut self, prospects: &[Prospect], p: usize) -> Option<Trial> {
+    fn attempt(&mut self, prospects: &[GroupProspect], p: usize) -> Option<GroupTrial> {
         let prospect = &prospects[p];
         let mut takes = vec![0.0; self.data.paths.len()];
         prospect.members.iter().for_each(|&m| takes[m] = 1.0);
@@ -423,8 +432,9 @@ impl<'a> Fitter<'a> {
         self.model.shared.pop();
         let price = self.price(prospect.candidate.of);
         let gain = before - sum - price;
-        let enough = if prospect.candidate.found == Found::Interference { RESTS_ON } else { 1 };
-        (effects >= enough).then_some(Trial { prospect: p, capacity, gain, changed })
+        let enough =
+            if prospect.candidate.found == GroupOrigin::Interference { RESTS_ON } else { 1 };
+        (effects >= enough).then_some(GroupTrial { prospect: p, capacity, gain, changed })
     }
 
     /// The capacity of a shared part that leaves the least unexplained, near `around`, by golden
@@ -453,7 +463,7 @@ impl<'a> Fitter<'a> {
 
     /// Takes the best trial and those that touch no set that it changes. Of trials that are as good
     /// the one of the fewest paths.
-    fn take_best(&mut self, prospects: &[Prospect], mut tried: Vec<Trial>) {
+    fn take_best(&mut self, prospects: &[GroupProspect], mut tried: Vec<GroupTrial>) {
         tried.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.prospect.cmp(&b.prospect)));
         let mut touched = vec![false; self.data.sets.len()];
         let mut added = Vec::new();
@@ -474,15 +484,26 @@ impl<'a> Fitter<'a> {
         }
     }
 
-    fn add(&mut self, prospects: &[Prospect], trial: &Trial) -> usize {
+    fn add(&mut self, prospects: &[GroupProspect], trial: &GroupTrial) -> usize {
         let prospect = &prospects[trial.prospect];
         let mut takes = vec![0.0; self.data.paths.len()];
         prospect.members.iter().for_each(|&m| takes[m] = 1.0);
         self.model.shared.push(FittedResource { capacity: trial.capacity, takes });
-        let Candidate { name, found, maybe, link, of, also, .. } = prospect.candidate.clone();
+        let GroupCandidate { name, found, maybe, link, of, also, .. } = prospect.candidate.clone();
         let (low, high) = (trial.capacity, trial.capacity);
         let rivals = Vec::new();
-        self.groups.push(Group { name, found, of, maybe, link, low, high, slows: 0, rivals, also });
+        self.groups.push(FittedGroup {
+            name,
+            found,
+            of,
+            maybe,
+            link,
+            low,
+            high,
+            slows: 0,
+            rivals,
+            also,
+        });
         self.taken.push(trial.prospect);
         self.rerun(trial.changed.iter().copied());
         self.groups.len() - 1
@@ -554,7 +575,7 @@ impl<'a> Fitter<'a> {
     /// Whether flows into GPUs get another share than flows out of them where both wait for the
     /// same thing: the best weight, if it explains enough.
     fn weigh_classes(&mut self) -> bool {
-        let is_in = |p: &crate::data::Path| matches!(p.ends, Ends::In { .. });
+        let is_in = |p: &crate::data::MeasuredPath| matches!(p.ends, PathEnds::In { .. });
         let ins: Vec<usize> =
             (0..self.data.paths.len()).filter(|&p| is_in(&self.data.paths[p])).collect();
         let Some(before) = ins.first().map(|&p| self.model.shares[p]) else { return false };
@@ -578,7 +599,7 @@ impl<'a> Fitter<'a> {
 
 /// Which flows of a group must be late for it to promise something.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Late {
+enum LateFlows {
     /// All of them, on average.
     All,
     /// One of them.
@@ -586,7 +607,7 @@ enum Late {
 }
 
 /// A prospect that was tried out.
-struct Trial {
+struct GroupTrial {
     prospect: usize,
     capacity: f64,
     /// What the score gains, its price taken off.
@@ -597,7 +618,7 @@ struct Trial {
 
 /// The most that passed a group in a set, over any time from the common start on: bytes of those
 /// of its flows that had ended, over that time. What it carries cannot be less.
-fn passed(data: &Data, set: usize, mask: u64) -> f64 {
+fn passed(data: &CalibrationData, set: usize, mask: u64) -> f64 {
     let set = &data.sets[set];
     let ended =
         |(i, end): (usize, &f64)| (mask >> i & 1 == 1).then(|| (*end, set.flows[i].payload()));
@@ -647,7 +668,7 @@ fn minimum(around: f64, within: f64, steps: usize, of: &mut dyn FnMut(f64) -> f6
 }
 
 /// Finds queues, gives sets their turns.
-pub(crate) fn prepare(data: &mut Data) -> Vec<Queue> {
+pub(crate) fn prepare(data: &mut CalibrationData) -> Vec<FittedQueue> {
     let found = queues::find(data);
     let of = queue_of(data, &found);
     queues::take_turns(data, &of);

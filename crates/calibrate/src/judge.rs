@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::data::{Data, Ends, lasts, median, quantile};
-use crate::fit::{Fitted, Fitter};
+use crate::data::{CalibrationData, PathEnds, lasts, median, quantile};
+use crate::fit::{FittedNode, GroupFitter};
 use crate::model::{FittedModel, SetFlow, SetRunner, SetTimeline};
 use crate::queues::has_choice;
 
 /// Kinds of sets that are judged apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum SetClass {
     /// Only flows between the host and GPUs.
     Host,
     /// Only flows between GPUs.
@@ -20,7 +20,7 @@ pub enum Kind {
     Order,
 }
 
-impl Kind {
+impl SetClass {
     /// What people call it.
     pub fn words(self) -> &'static str {
         match self {
@@ -34,11 +34,11 @@ impl Kind {
 
 /// One set: what was predicted, and what was measured.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
+pub struct JudgedSet {
     /// Index of the set in the data.
     pub set: usize,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: SetClass,
     /// Predicted duration, ns; over all orders the median.
     pub predicted: f64,
     /// Shortest and longest prediction over orders.
@@ -47,7 +47,7 @@ pub struct Judged {
     pub measured: f64,
 }
 
-impl Judged {
+impl JudgedSet {
     /// Predicted over measured, less 1.
     pub fn error(&self) -> f64 {
         self.predicted / self.measured - 1.0
@@ -60,7 +60,7 @@ impl Judged {
 
 /// Errors of some sets, as shares.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Errors {
+pub struct ErrorStats {
     /// How many sets.
     pub n: usize,
     /// Median of the errors' sizes.
@@ -71,9 +71,9 @@ pub struct Errors {
     pub worst: f64,
 }
 
-impl Errors {
+impl ErrorStats {
     /// Of some sets.
-    pub fn of<'a>(judged: impl Iterator<Item = &'a Judged>) -> Self {
+    pub fn of<'a>(judged: impl Iterator<Item = &'a JudgedSet>) -> Self {
         let sizes: Vec<f64> = judged.map(|j| j.error().abs()).collect();
         Self {
             n: sizes.len(),
@@ -88,9 +88,9 @@ impl Errors {
 const ORDERS: usize = 64;
 
 /// Pseudo-random numbers for orders: the same in every run.
-struct Dice(u64);
+struct OrderRandom(u64);
 
-impl Dice {
+impl OrderRandom {
     /// A number below `n` (xorshift64*, G. Marsaglia, "Xorshift RNGs", 2003).
     fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
@@ -114,7 +114,7 @@ fn durations(
         let total = timeline.total();
         return (total, total, total);
     }
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut dice = OrderRandom(0x9e37_79b9_7f4a_7c15);
     let mut flows = flows.to_vec();
     let mut totals = Vec::new();
     for _ in 0..ORDERS {
@@ -132,7 +132,7 @@ fn durations(
 
 /// Judges sets of `data` by a model whose paths are those of `of`. Sets with paths that it does not
 /// have are left out.
-pub fn judge(of: &Data, model: &FittedModel, data: &Data) -> Vec<Judged> {
+pub fn judge(of: &CalibrationData, model: &FittedModel, data: &CalibrationData) -> Vec<JudgedSet> {
     let mut runner = SetRunner::default();
     let mut judged = Vec::new();
     for (s, set) in data.sets.iter().enumerate() {
@@ -144,33 +144,33 @@ pub fn judge(of: &Data, model: &FittedModel, data: &Data) -> Vec<Judged> {
         if choice {
             flows.iter_mut().enumerate().for_each(|(i, j)| j.turn = i as u32);
         }
-        let kind = if choice { Kind::Order } else { kind(of, &flows) };
+        let kind = if choice { SetClass::Order } else { kind(of, &flows) };
         let (predicted, low, high) = durations(model, &flows, choice, &mut runner);
         let measured = median(&lasts(&set.samples));
-        judged.push(Judged { set: s, kind, predicted, range: (low, high), measured });
+        judged.push(JudgedSet { set: s, kind, predicted, range: (low, high), measured });
     }
     judged
 }
 
-fn kind(data: &Data, flows: &[SetFlow]) -> Kind {
-    let peer = |j: &&SetFlow| matches!(data.paths[j.path].ends, Ends::Peer { .. });
+fn kind(data: &CalibrationData, flows: &[SetFlow]) -> SetClass {
+    let peer = |j: &&SetFlow| matches!(data.paths[j.path].ends, PathEnds::Peer { .. });
     match flows.iter().filter(peer).count() {
-        0 => Kind::Host,
-        n if n == flows.len() => Kind::Peers,
-        _ => Kind::Mixed,
+        0 => SetClass::Host,
+        n if n == flows.len() => SetClass::Peers,
+        _ => SetClass::Mixed,
     }
 }
 
 /// Errors by kind, and of all sets whose timeline is one.
-pub fn by_kind(judged: &[Judged]) -> (Errors, BTreeMap<Kind, Errors>) {
+pub fn by_kind(judged: &[JudgedSet]) -> (ErrorStats, BTreeMap<SetClass, ErrorStats>) {
     let mut kinds = BTreeMap::new();
-    for kind in [Kind::Host, Kind::Peers, Kind::Mixed, Kind::Order] {
-        let errors = Errors::of(judged.iter().filter(|j| j.kind == kind));
+    for kind in [SetClass::Host, SetClass::Peers, SetClass::Mixed, SetClass::Order] {
+        let errors = ErrorStats::of(judged.iter().filter(|j| j.kind == kind));
         if errors.n > 0 {
             kinds.insert(kind, errors);
         }
     }
-    (Errors::of(judged.iter().filter(|j| j.kind != Kind::Order)), kinds)
+    (ErrorStats::of(judged.iter().filter(|j| j.kind != SetClass::Order)), kinds)
 }
 
 /// How many parts the sets are split into.
@@ -181,15 +181,15 @@ const FEWEST: usize = 20;
 /// Errors on sets kept from the fit: each fifth of the sets is predicted by figures fitted to the
 /// other four. The groups are those that all sets gave; only capacities, weights and shares are
 /// fitted again.
-pub(crate) fn crossed(data: &Data, fitted: &Fitted) -> Option<Errors> {
+pub(crate) fn crossed(data: &CalibrationData, fitted: &FittedNode) -> Option<ErrorStats> {
     if data.sets.len() < FEWEST {
         return None;
     }
     let mut all = Vec::new();
     for fold in 0..FOLDS {
         let used: Vec<bool> = (0..data.sets.len()).map(|s| s % FOLDS != fold).collect();
-        let model = Fitter::again(data, fitted, used);
+        let model = GroupFitter::again(data, fitted, used);
         all.extend(judge(data, &model, data).into_iter().filter(|j| j.set % FOLDS == fold));
     }
-    Some(Errors::of(all.iter().filter(|j| j.kind != Kind::Order)))
+    Some(ErrorStats::of(all.iter().filter(|j| j.kind != SetClass::Order)))
 }

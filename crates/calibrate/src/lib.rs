@@ -13,10 +13,10 @@ mod report;
 mod twin;
 mod write;
 
-pub use candidates::Found;
-pub use data::{CalibrateError, Data, Ends, Path, Run, Set};
-pub use fit::{Fitted, Group, Step};
-pub use judge::{Errors, Judged, Kind, by_kind, judge};
+pub use candidates::GroupOrigin;
+pub use data::{CalibrateError, CalibrationData, FlowSet, MeasuredPath, NamedRun, PathEnds};
+pub use fit::{FitStep, FittedGroup, FittedNode};
+pub use judge::{ErrorStats, JudgedSet, SetClass, by_kind, judge};
 pub use model::{FittedModel, FittedResource, SetFlow, SetRunner, SetTimeline};
-pub use queues::Queue;
-pub use twin::{AtLeast, Twin, calibrate};
+pub use queues::FittedQueue;
+pub use twin::{AtLeast, NodeTwin, calibrate};

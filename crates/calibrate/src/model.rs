@@ -1,6 +1,6 @@
 //! The model that is fitted, and sets of flows run on it.
 
-use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, RateDemand, Use};
+use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, RateDemand, ResourceUse};
 
 /// One flow of a set.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -85,7 +85,7 @@ pub struct SetRunner {
     fillable: Vec<usize>,
     capacities: Vec<f64>,
     /// What each flow takes of them: those of flow `i` are `uses[first_use[i]..first_use[i + 1]]`.
-    uses: Vec<Use>,
+    uses: Vec<ResourceUse>,
     first_use: Vec<usize>,
     /// Flows of each queue of the model that serves any, in their turns.
     queues: Vec<Vec<usize>>,
@@ -132,7 +132,7 @@ impl SetRunner {
             for (resource, &k) in (0..).zip(fillable.iter()) {
                 let weight = model.shared[k].takes[flow.path];
                 if weight > 0.0 {
-                    uses.push(Use { resource, weight });
+                    uses.push(ResourceUse { resource, weight });
                 }
             }
             first_use.push(uses.len());
@@ -153,7 +153,7 @@ impl SetRunner {
     }
 }
 
-fn demand<'a>(model: &FittedModel, flow: &SetFlow, uses: &'a [Use]) -> FlowDemand<'a> {
+fn demand<'a>(model: &FittedModel, flow: &SetFlow, uses: &'a [ResourceUse]) -> FlowDemand<'a> {
     let path = flow.path;
     let start = model.starts[path];
     let rate = RateDemand { uses, cap: model.caps[path], share: model.shares[path] };

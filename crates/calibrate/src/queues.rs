@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Mover, Unit};
 
-use crate::data::{Data, Ends, Set, median};
+use crate::data::{CalibrationData, FlowSet, PathEnds, median};
 use crate::model::SetFlow;
 
 /// A queue and the paths that it serves.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Queue {
+pub struct FittedQueue {
     /// Name for people: `copy engine of gpu0, to GPUs`.
     pub name: String,
     /// Indices of its paths.
@@ -37,24 +37,24 @@ const MOST: f64 = 0.7;
 
 /// How two flows ran.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Seen {
+enum PairOrder {
     OneByOne,
     AtOnce,
     Unclear,
 }
 
 /// Whether the two flows of a set ran one after the other.
-fn seen(data: &Data, set: &Set) -> Seen {
+fn seen(data: &CalibrationData, set: &FlowSet) -> PairOrder {
     let alone = |i: usize| {
         let (flow, path) = (&set.flows[i], &data.paths[set.flows[i].path]);
         flow.reps as f64 * (path.start_ns.unwrap_or(0.0) + flow.bytes / path.gbs)
     };
     let (a, b) = (alone(0), alone(1));
     if a.min(b) < TELLS * (a + b) {
-        return Seen::Unclear;
+        return PairOrder::Unclear;
     }
     let (Some(first), Some(second)) = (set.samples.first(), set.samples.get(1)) else {
-        return Seen::Unclear;
+        return PairOrder::Unclear;
     };
     let near = |time: f64, expected: f64, by: f64| (time / expected - 1.0).abs() <= by;
     let serial = |(x, y): (&f64, &f64)| {
@@ -65,25 +65,25 @@ fn seen(data: &Data, set: &Set) -> Seen {
     };
     let n = first.len().min(second.len());
     let one_by_one = first.iter().zip(second).filter(|s| serial(*s)).count();
-    if one_by_one as f64 >= MOST * n as f64 { Seen::OneByOne } else { Seen::AtOnce }
+    if one_by_one as f64 >= MOST * n as f64 { PairOrder::OneByOne } else { PairOrder::AtOnce }
 }
 
 /// The engine class that a copy belongs to: its GPU and which way it goes.
-fn class(data: &Data, path: usize) -> Option<(Unit, u8)> {
+fn class(data: &CalibrationData, path: usize) -> Option<(Unit, u8)> {
     let p = &data.paths[path];
     let Mover::Dma { at } = p.key.by else { return None };
     match p.ends {
-        Ends::In { .. } => Some((at, 0)),
-        Ends::Out { .. } => Some((at, 1)),
-        Ends::Peer { src, .. } if at.gpu() == Some(src) => Some((at, 2)),
-        Ends::Peer { .. } => Some((at, 3)),
-        Ends::Within => None,
+        PathEnds::In { .. } => Some((at, 0)),
+        PathEnds::Out { .. } => Some((at, 1)),
+        PathEnds::Peer { src, .. } if at.gpu() == Some(src) => Some((at, 2)),
+        PathEnds::Peer { .. } => Some((at, 3)),
+        PathEnds::Within => None,
     }
 }
 
 /// Queues, by class of engine. A class of which most pairs that were measured ran one after the
 /// other is a queue.
-pub(crate) fn find(data: &Data) -> Vec<Queue> {
+pub(crate) fn find(data: &CalibrationData) -> Vec<FittedQueue> {
     let mut classes: BTreeMap<(Unit, u8), (Vec<usize>, usize, usize)> = BTreeMap::new();
     for path in 0..data.paths.len() {
         if let Some(class) = class(data, path) {
@@ -94,9 +94,9 @@ pub(crate) fn find(data: &Data) -> Vec<Queue> {
         let (a, b) = (class(data, set.flows[0].path), class(data, set.flows[1].path));
         let Some(of) = a.filter(|_| a == b).and_then(|c| classes.get_mut(&c)) else { continue };
         match seen(data, set) {
-            Seen::OneByOne => of.1 += 1,
-            Seen::AtOnce => of.2 += 1,
-            Seen::Unclear => {}
+            PairOrder::OneByOne => of.1 += 1,
+            PairOrder::AtOnce => of.2 += 1,
+            PairOrder::Unclear => {}
         }
     }
     let queue = |((at, way), (paths, pairs, against)): ((Unit, u8), (Vec<usize>, usize, usize))| {
@@ -105,7 +105,7 @@ pub(crate) fn find(data: &Data) -> Vec<Queue> {
         let n = paths.len();
         let all = n * n.saturating_sub(1) / 2;
         let assumed = all.saturating_sub(pairs + against);
-        Queue { name, paths, pairs, assumed, against }
+        FittedQueue { name, paths, pairs, assumed, against }
     };
     classes
         .into_iter()
@@ -117,7 +117,7 @@ pub(crate) fn find(data: &Data) -> Vec<Queue> {
 /// Gives the flows of each set their turns: in queues by the order in which they were seen to end.
 /// Samples of other orders are left out of the ends, so that what is compared with a prediction of
 /// one order is of that order.
-pub(crate) fn take_turns(data: &mut Data, queue_of: &[Option<usize>]) {
+pub(crate) fn take_turns(data: &mut CalibrationData, queue_of: &[Option<usize>]) {
     for set in &mut data.sets {
         let timed = set.ends.len();
         let rivals = |i: usize| {

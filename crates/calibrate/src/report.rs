@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::data::Ends;
-use crate::judge::{Errors, Kind, by_kind};
-use crate::twin::Twin;
+use crate::data::PathEnds;
+use crate::judge::{ErrorStats, SetClass, by_kind};
+use crate::twin::NodeTwin;
 
-impl fmt::Display for Twin {
+impl fmt::Display for NodeTwin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tell_paths(f)?;
         self.tell_shared(f)?;
@@ -18,19 +18,19 @@ impl fmt::Display for Twin {
 }
 
 /// Classes of paths in the order in which they are told.
-fn class(ends: Ends) -> &'static str {
+fn class(ends: PathEnds) -> &'static str {
     match ends {
-        Ends::In { .. } => "host to GPU",
-        Ends::Out { .. } => "GPU to host",
-        Ends::Peer { .. } => "GPU to GPU",
-        Ends::Within => "within a unit",
+        PathEnds::In { .. } => "host to GPU",
+        PathEnds::Out { .. } => "GPU to host",
+        PathEnds::Peer { .. } => "GPU to GPU",
+        PathEnds::Within => "within a unit",
     }
 }
 
-impl Twin {
+impl NodeTwin {
     fn tell_paths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Paths alone")?;
-        let mut classes: BTreeMap<(&str, &str), Vec<&crate::data::Path>> = BTreeMap::new();
+        let mut classes: BTreeMap<(&str, &str), Vec<&crate::data::MeasuredPath>> = BTreeMap::new();
         for path in self.data.paths.iter().filter(|p| p.alone()) {
             classes.entry((class(path.ends), path.key.by.kind())).or_default().push(path);
         }
@@ -51,9 +51,9 @@ impl Twin {
             writeln!(f, "  {:>3} x {class} by {by:<7} {rates} GB/s, {start}", paths.len())?;
         }
         for (way, word) in [("in", 0), ("out", 1)] {
-            let of = |e: &Ends| match e {
-                Ends::In { .. } => word == 0,
-                Ends::Out { .. } => word == 1,
+            let of = |e: &PathEnds| match e {
+                PathEnds::In { .. } => word == 0,
+                PathEnds::Out { .. } => word == 1,
                 _ => false,
             };
             let mut paths = self.data.paths.iter().zip(&self.fitted.model.shares);
@@ -123,7 +123,7 @@ impl Twin {
         let (all, kinds) = by_kind(&self.judged);
         writeln!(f, "\nError of predicted durations, %")?;
         writeln!(f, "  {:<28} {:>5} {:>8} {:>8} {:>8}", "sets", "n", "median", "95th", "worst")?;
-        let mut row = |name: &str, e: &Errors| {
+        let mut row = |name: &str, e: &ErrorStats| {
             let (p50, p95, worst) = (e.p50 * 100.0, e.p95 * 100.0, e.worst * 100.0);
             writeln!(f, "  {name:<28} {:>5} {p50:>8.2} {p95:>8.2} {worst:>8.2}", e.n)
         };
@@ -136,7 +136,7 @@ impl Twin {
         if let Some(crossed) = &self.crossed {
             row("the same, kept from the fit", crossed)?;
         }
-        let order: Vec<_> = self.judged.iter().filter(|j| j.kind == Kind::Order).collect();
+        let order: Vec<_> = self.judged.iter().filter(|j| j.kind == SetClass::Order).collect();
         if !order.is_empty() {
             let within = order.iter().filter(|j| j.covered(self.errors.p95)).count();
             writeln!(

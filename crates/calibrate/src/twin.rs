@@ -1,23 +1,23 @@
 //! The twin: what was fitted, how well, and what the data do not decide.
 
-use crate::candidates::Found;
-use crate::data::{CalibrateError, Data, Ends, Run};
-use crate::fit::{self, Fitted, Step};
-use crate::judge::{Errors, Judged, by_kind, crossed, judge};
+use crate::candidates::GroupOrigin;
+use crate::data::{CalibrateError, CalibrationData, NamedRun, PathEnds};
+use crate::fit::{self, FitStep, FittedNode};
+use crate::judge::{ErrorStats, JudgedSet, by_kind, crossed, judge};
 
 /// A node as its runs show it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Twin {
+pub struct NodeTwin {
     /// What the runs say.
-    pub data: Data,
+    pub data: CalibrationData,
     /// What was fitted to it.
-    pub fitted: Fitted,
+    pub fitted: FittedNode,
     /// Each set that it was fitted to, judged.
-    pub judged: Vec<Judged>,
+    pub judged: Vec<JudgedSet>,
     /// Errors of those sets whose timeline is one.
-    pub errors: Errors,
+    pub errors: ErrorStats,
     /// Errors on sets kept from the fit; none of too few sets.
-    pub crossed: Option<Errors>,
+    pub crossed: Option<ErrorStats>,
     /// Capacities that were never reached.
     pub at_least: Vec<AtLeast>,
     /// What the data do not decide, a sentence each.
@@ -37,8 +37,11 @@ pub struct AtLeast {
 ///
 /// # Errors
 /// No run, runs of different nodes or worlds, or no path that was measured alone.
-pub fn calibrate(runs: &[Run], tell: &mut dyn FnMut(&Step)) -> Result<Twin, CalibrateError> {
-    let mut data = Data::of(runs)?;
+pub fn calibrate(
+    runs: &[NamedRun],
+    tell: &mut dyn FnMut(&FitStep),
+) -> Result<NodeTwin, CalibrateError> {
+    let mut data = CalibrationData::of(runs)?;
     let queues = fit::prepare(&mut data);
     let used = vec![true; data.sets.len()];
     let fitted = fit::fit(&data, &queues, used, tell);
@@ -47,14 +50,14 @@ pub fn calibrate(runs: &[Run], tell: &mut dyn FnMut(&Step)) -> Result<Twin, Cali
     let crossed = crossed(&data, &fitted);
     let at_least = fit::doubt::at_least(&data, &fitted);
     let undecided = undecided(&data, &fitted, &at_least);
-    Ok(Twin { data, fitted, judged, errors, crossed, at_least, undecided })
+    Ok(NodeTwin { data, fitted, judged, errors, crossed, at_least, undecided })
 }
 
 /// A start that is not known stands for no more than this of a copy.
 const MOST_LISTED: usize = 6;
 
 /// What the data do not decide.
-fn undecided(data: &Data, fitted: &Fitted, at_least: &[AtLeast]) -> Vec<String> {
+fn undecided(data: &CalibrationData, fitted: &FittedNode, at_least: &[AtLeast]) -> Vec<String> {
     let mut found = data.doubts.clone();
     let names = |paths: &[usize]| {
         let texts: Vec<String> =
@@ -62,7 +65,7 @@ fn undecided(data: &Data, fitted: &Fitted, at_least: &[AtLeast]) -> Vec<String> 
         let more = paths.len().saturating_sub(MOST_LISTED);
         texts.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
     };
-    let paths = |what: &dyn Fn(&crate::data::Path) -> bool| -> Vec<usize> {
+    let paths = |what: &dyn Fn(&crate::data::MeasuredPath) -> bool| -> Vec<usize> {
         (0..data.paths.len()).filter(|&p| what(&data.paths[p])).collect()
     };
     let beside = paths(&|p| !p.alone());
@@ -109,7 +112,7 @@ fn undecided(data: &Data, fitted: &Fitted, at_least: &[AtLeast]) -> Vec<String> 
                 group.name
             ));
         }
-        if group.slows < 2 && group.found == Found::Interference {
+        if group.slows < 2 && group.found == GroupOrigin::Interference {
             found.push(format!("{}: rests on a single set of flows", group.name));
         }
     }
@@ -127,12 +130,12 @@ fn undecided(data: &Data, fitted: &Fitted, at_least: &[AtLeast]) -> Vec<String> 
     found
 }
 
-fn missing_gpus(data: &Data, found: &mut Vec<String>) {
+fn missing_gpus(data: &CalibrationData, found: &mut Vec<String>) {
     let touched = |gpu: u32| {
         data.paths.iter().any(|p| match p.ends {
-            Ends::In { gpu: g, .. } | Ends::Out { gpu: g, .. } => g == gpu,
-            Ends::Peer { src, dst } => src == gpu || dst == gpu,
-            Ends::Within => p.key.by.at().gpu() == Some(gpu),
+            PathEnds::In { gpu: g, .. } | PathEnds::Out { gpu: g, .. } => g == gpu,
+            PathEnds::Peer { src, dst } => src == gpu || dst == gpu,
+            PathEnds::Within => p.key.by.at().gpu() == Some(gpu),
         })
     };
     let missing: Vec<String> = data
@@ -147,7 +150,7 @@ fn missing_gpus(data: &Data, found: &mut Vec<String>) {
     }
 }
 
-fn pairs(data: &Data, found: &mut Vec<String>) {
+fn pairs(data: &CalibrationData, found: &mut Vec<String>) {
     if data.sets.is_empty() {
         found.push(
             "no two flows were measured at once: what paths share is not known, and sets are \
@@ -157,7 +160,7 @@ fn pairs(data: &Data, found: &mut Vec<String>) {
         return;
     }
     let across: Vec<usize> =
-        (0..data.paths.len()).filter(|&p| data.paths[p].ends != Ends::Within).collect();
+        (0..data.paths.len()).filter(|&p| data.paths[p].ends != PathEnds::Within).collect();
     let mut met = std::collections::BTreeSet::new();
     for set in &data.sets {
         for (i, a) in set.flows.iter().enumerate() {

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use pathline_schema::{Link, Node, World};
+use pathline_schema::{Link, LinkEnd, WorldKind};
 
-use crate::twin::Twin;
+use crate::twin::NodeTwin;
 
 /// Text between quotes, as TOML has it.
 fn quoted(text: &str) -> String {
@@ -48,17 +48,17 @@ fn interval(low: f64, value: f64, high: f64) -> (String, String, String) {
 }
 
 /// A name that a machine file may have.
-fn name_of(twin: &Twin) -> String {
+fn name_of(twin: &NodeTwin) -> String {
     let base = match &twin.data.begin.world {
-        World::Simulated(name) => name.clone(),
-        World::Real => twin.data.begin.host.clone(),
+        WorldKind::Simulated(name) => name.clone(),
+        WorldKind::Real => twin.data.begin.host.clone(),
     };
     let plain: String =
         base.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).take(58).collect();
     if plain.is_empty() { "twin".to_owned() } else { format!("{plain}-twin") }
 }
 
-impl Twin {
+impl NodeTwin {
     /// The machine file of the twin.
     pub fn toml(&self) -> String {
         let mut out = String::new();
@@ -72,7 +72,7 @@ impl Twin {
     }
 
     fn head(&self, out: &mut String) {
-        let real = self.data.begin.world == World::Real;
+        let real = self.data.begin.world == WorldKind::Real;
         let what = if real { "measured" } else { "simulated" };
         let gpus = &self.data.topology.gpus;
         let which = gpus.first().map_or("no GPU".to_owned(), |g| {
@@ -281,7 +281,7 @@ impl Twin {
 /// A link as a machine file has it; none where its peak is not known.
 fn link(link: &Link) -> Option<String> {
     let peak = link.peak?.gbs();
-    let name = |node: Node| quoted(&node.to_string());
+    let name = |node: LinkEnd| quoted(&node.to_string());
     Some(format!(
         "  {{ a = {}, b = {}, kind = {}, width = {}, each_gbs = {} }},\n",
         name(link.a),

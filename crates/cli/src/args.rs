@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use pathline_bench::{Draw, GpuRequirement};
-use pathline_schema::{Bytes, Pattern};
-use pathline_vendor::storage::Asked as Store;
-use pathline_vendor::{Asked, COMPILE_COMMAND, Compile};
+use pathline_bench::{GpuRequirement, RandomDraw};
+use pathline_schema::{Bytes, CasePattern};
+use pathline_vendor::storage::StoreRequest as Store;
+use pathline_vendor::{COMPILE_COMMAND, CompileMode, LibraryRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::probe::{Probe, ProbeLimits};
-use crate::worker::Inject;
+use crate::worker::WorkerFault;
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
@@ -118,7 +118,7 @@ pub(crate) struct SelectArgs {
     /// Take only these cases: a case text, or a flow with wildcards such as
     /// 'gpu0.* > gpu*.vram by dma'. May be given several times.
     #[arg(long, short, value_name = "CASE")]
-    pub(crate) case: Vec<Pattern>,
+    pub(crate) case: Vec<CasePattern>,
     /// Host memory that buffers may take; half of what is free by default.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
@@ -130,7 +130,7 @@ pub(crate) struct SelectArgs {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// How many sets suite concurrent draws.
-    #[arg(long, value_name = "NUMBER", default_value_t = Draw::default().sets,
+    #[arg(long, value_name = "NUMBER", default_value_t = RandomDraw::default().sets,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) sets: u32,
     #[command(flatten)]
@@ -179,8 +179,8 @@ impl SelectArgs {
     }
 
     /// What random sets are drawn from.
-    pub(crate) fn draw(&self) -> Draw {
-        Draw { seed: self.seed, sets: self.sets }
+    pub(crate) fn draw(&self) -> RandomDraw {
+        RandomDraw { seed: self.seed, sets: self.sets }
     }
 }
 
@@ -262,10 +262,10 @@ impl LibraryArgs {
     }
 
     /// The same for the crate that opens them. Kernels are compiled in a process of this program.
-    pub(crate) fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> LibraryRequest {
         let Self { cuda, hip, nvrtc, device_memory: _ } = self.clone();
         // The link stands for this very program, even if the file was replaced since.
-        Asked { cuda, hip, nvrtc, compile: Compile::Child("/proc/self/exe".into()) }
+        LibraryRequest { cuda, hip, nvrtc, compile: CompileMode::Child("/proc/self/exe".into()) }
     }
 }
 
@@ -365,20 +365,20 @@ pub(crate) struct RunArgs {
     pub(crate) worker: bool,
     /// Let something go wrong in the worker process.
     #[arg(long, hide = true, value_name = "MISHAP")]
-    pub(crate) inject: Vec<Inject>,
+    pub(crate) inject: Vec<WorkerFault>,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
     /// No progress and no summary; errors still show.
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// When to use colour.
-    #[arg(long, value_enum, default_value_t = Colour::Auto)]
-    pub(crate) color: Colour,
+    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
+    pub(crate) color: ColourChoice,
 }
 
 /// When to use colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Colour {
+pub(crate) enum ColourChoice {
     /// On a terminal, unless NO_COLOR is set.
     Auto,
     /// Always.
@@ -411,8 +411,8 @@ pub(crate) struct TopoArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) xml: Option<PathBuf>,
     /// When to use colour.
-    #[arg(long, value_enum, default_value_t = Colour::Auto)]
-    pub(crate) color: Colour,
+    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
+    pub(crate) color: ColourChoice,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
 }
@@ -448,15 +448,15 @@ pub(crate) struct ReportArgs {
     /// Print messages, collectives and I/O as other tools do, for scripts that parse those, and nothing
     /// else.
     #[arg(long, value_enum, conflicts_with_all = ["html", "csv", "csv_raw"])]
-    pub(crate) format: Option<Format>,
+    pub(crate) format: Option<ReportFormat>,
     /// When to use colour.
-    #[arg(long, value_enum, default_value_t = Colour::Auto)]
-    pub(crate) color: Colour,
+    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
+    pub(crate) color: ColourChoice,
 }
 
 /// Whose columns are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum ReportFormat {
     /// OSU micro-benchmarks: osu_latency, osu_bw, osu_allreduce -f and the others, for MPI.
     Osu,
     /// nccl-tests and rccl-tests: all_reduce_perf and the others, for NCCL and RCCL.
@@ -534,8 +534,8 @@ pub(crate) struct ValidateArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// When to use colour.
-    #[arg(long, value_enum, default_value_t = Colour::Auto)]
-    pub(crate) color: Colour,
+    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
+    pub(crate) color: ColourChoice,
 }
 
 /// Which flows to predict, or which run to hold predictions against.
@@ -577,8 +577,8 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "FILE", requires = "against")]
     pub(crate) csv: Option<PathBuf>,
     /// When to use colour.
-    #[arg(long, value_enum, default_value_t = Colour::Auto)]
-    pub(crate) color: Colour,
+    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
+    pub(crate) color: ColourChoice,
 }
 
 /// Which description to print.

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use pathline_bench::{Best, Tuned};
-use pathline_schema::Variant;
+use pathline_bench::{BestKernel, TunedKernels};
+use pathline_schema::KernelVariant;
 
 use crate::files;
 use crate::say::{errln, outln};
@@ -25,16 +25,16 @@ fn file() -> Option<PathBuf> {
 }
 
 /// What earlier searches found. A file that cannot be read is as good as none, and it is said so.
-pub(crate) fn remembered() -> Tuned {
-    file().and_then(|path| read(&path)).unwrap_or(Tuned::known())
+pub(crate) fn remembered() -> TunedKernels {
+    file().and_then(|path| read(&path)).unwrap_or(TunedKernels::known())
 }
 
 /// The kernels that a run was begun with, which is to be gone on with.
-pub(crate) fn of_run(folder: &Path) -> Tuned {
-    read(&folder.join(KERNELS)).unwrap_or(Tuned::known())
+pub(crate) fn of_run(folder: &Path) -> TunedKernels {
+    read(&folder.join(KERNELS)).unwrap_or(TunedKernels::known())
 }
 
-fn read(path: &Path) -> Option<Tuned> {
+fn read(path: &Path) -> Option<TunedKernels> {
     let text = match files::read_text(path, MAX_TUNED) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
@@ -46,7 +46,7 @@ fn read(path: &Path) -> Option<Tuned> {
             return None;
         }
     };
-    Tuned::parse(&text)
+    TunedKernels::parse(&text)
         .inspect_err(|why| {
             errln!(
                 "pathline: {}: {why}; kernels are taken as if it were not there (--tune writes it anew)",
@@ -57,9 +57,9 @@ fn read(path: &Path) -> Option<Tuned> {
 }
 
 /// Adds winners to those that are remembered. Where, or why that failed.
-pub(crate) fn remember(found: &[Best]) -> Result<PathBuf, String> {
+pub(crate) fn remember(found: &[BestKernel]) -> Result<PathBuf, String> {
     let path = file().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
-    let mut all = read(&path).unwrap_or(Tuned::known());
+    let mut all = read(&path).unwrap_or(TunedKernels::known());
     found.iter().cloned().for_each(|best| all.set(best));
     let write = || -> io::Result<()> {
         // A home that is not there is not made: it may be one that is not mounted yet.
@@ -81,10 +81,10 @@ pub(crate) fn remember(found: &[Best]) -> Result<PathBuf, String> {
 }
 
 /// One line on a winner: what it was before, and what it is.
-pub(crate) fn line(best: &Best) -> String {
-    let Best { variant, class, gbs, plain_gbs, .. } = best;
+pub(crate) fn line(best: &BestKernel) -> String {
+    let BestKernel { variant, class, gbs, plain_gbs, .. } = best;
     let what = format!("{} {}", variant.op, class.words());
-    if *variant == Variant::standard(variant.op) {
+    if *variant == KernelVariant::standard(variant.op) {
         return format!(
             "tuned: {what} {plain_gbs:.1} GB/s, nothing is faster than the plain kernel"
         );
@@ -93,7 +93,7 @@ pub(crate) fn line(best: &Best) -> String {
 }
 
 /// What a search came to, for the end of a run.
-pub(crate) fn summary(found: &[Best], kept: Option<&Result<PathBuf, String>>) {
+pub(crate) fn summary(found: &[BestKernel], kept: Option<&Result<PathBuf, String>>) {
     outln!("");
     if found.is_empty() {
         outln!(

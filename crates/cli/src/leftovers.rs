@@ -3,27 +3,27 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use pathline_vendor::storage::{Swept, sweep};
+use pathline_vendor::storage::{SweepResult, sweep};
 
 use crate::args::StoreArgs;
 use crate::say::errln;
 
 /// The places of a run, cleaned when it begins and when it has ended.
-pub(crate) struct Leftovers {
+pub(crate) struct StoreCleanup {
     places: BTreeSet<PathBuf>,
     quiet: bool,
     /// Folders that could not be removed before the run, and places that could not be looked through.
     known: BTreeSet<PathBuf>,
 }
 
-impl Leftovers {
+impl StoreCleanup {
     /// Removes what earlier runs left, and says so.
     pub(crate) fn of_earlier(stores: &StoreArgs, quiet: bool) -> Self {
         // A place that is named twice is one.
         let places = stores.store.iter().cloned().collect();
         let mut leftovers = Self { places, quiet, known: BTreeSet::new() };
         for place in leftovers.places.clone() {
-            let Swept { removed, left, unseen } = sweep(&place);
+            let SweepResult { removed, left, unseen } = sweep(&place);
             for folder in removed {
                 leftovers
                     .say(&format!("removed {}, which a killed process had left", folder.display()));
@@ -44,7 +44,7 @@ impl Leftovers {
     pub(crate) fn of_this(self) {
         let next = "the next run with this --store removes it, or do it by hand";
         for place in &self.places {
-            let Swept { removed, left, unseen } = sweep(place);
+            let SweepResult { removed, left, unseen } = sweep(place);
             for folder in removed {
                 self.say(&format!("removed {}, which a killed process had left", folder.display()));
             }

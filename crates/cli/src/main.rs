@@ -30,13 +30,13 @@ fn main() -> ExitCode {
     };
     let exit = done.unwrap_or_else(|error| {
         errln!("pathline: {error:#}");
-        cmd::Exit::Unusable
+        cmd::ExitKind::Unusable
     });
     match say::finish() {
         None => exit.into(),
         Some(error) => {
             errln!("pathline: standard output: {error}");
-            cmd::Exit::Unusable.into()
+            cmd::ExitKind::Unusable.into()
         }
     }
 }

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use crate::say::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pathline_bench::Event;
-use pathline_schema::{Case, Message, Mover, Outcome, Series, plain_line};
-use pathline_stats::Summary;
+use pathline_bench::RunEvent;
+use pathline_schema::{Case, CaseOutcome, FlowSeries, JournalRecord, Mover, plain_line};
+use pathline_stats::SeriesSummary;
 
 /// Says when a run must end: Ctrl-C, or its time limit.
-pub(crate) struct Stopper {
+pub(crate) struct StopRequest {
     asked: Arc<AtomicBool>,
     deadline: Option<(Instant, f64)>,
 }
 
-impl Stopper {
+impl StopRequest {
     /// Catches Ctrl-C (a second one ends the program at once) and starts the clock of the limit.
     pub(crate) fn new(begun: Instant, limit_secs: Option<f64>) -> Self {
         let asked = Arc::new(AtomicBool::new(false));
@@ -52,7 +52,7 @@ impl Stopper {
 }
 
 /// A bar with time left and the latest figure on a terminal; a line now and then elsewhere.
-pub(crate) struct Progress {
+pub(crate) struct RunProgress {
     bar: ProgressBar,
     begun: Instant,
     plain: Option<Instant>,
@@ -61,7 +61,7 @@ pub(crate) struct Progress {
 /// Without a terminal, at most one line in this time.
 const PLAIN_EVERY: Duration = Duration::from_secs(4);
 
-impl Progress {
+impl RunProgress {
     /// For a run of `total` cases of which `done` are done; silent if `quiet`.
     pub(crate) fn new(total: usize, done: usize, quiet: bool) -> Self {
         let bar = ProgressBar::new(total as u64).with_position(done as u64);
@@ -82,17 +82,17 @@ impl Progress {
     }
 
     /// Takes a step. Figures of cases that are not finished show on the bar, too.
-    pub(crate) fn show(&mut self, event: Event<'_>) {
+    pub(crate) fn show(&mut self, event: RunEvent<'_>) {
         let (outcome, done, total) = match event {
-            Event::Outcome { outcome, done, total } => (outcome, done, total),
-            Event::Message(Message::Sampled(visit)) => {
+            RunEvent::Outcome { outcome, done, total } => (outcome, done, total),
+            RunEvent::Message(JournalRecord::Sampled(visit)) => {
                 self.bar.set_message(latest(&visit.case, &visit.series));
                 return;
             }
-            Event::Message(_) => return,
+            RunEvent::Message(_) => return,
         };
         self.bar.set_position(done as u64);
-        let Outcome::Measured(measured) = outcome else { return };
+        let CaseOutcome::Measured(measured) = outcome else { return };
         let line = latest(&measured.case, &measured.series);
         if let Some(last) = self.plain
             && (last == self.begun || last.elapsed() >= PLAIN_EVERY)
@@ -110,14 +110,14 @@ impl Progress {
 }
 
 /// A case and its figure in one line.
-fn latest(case: &Case, series: &[Series]) -> String {
+fn latest(case: &Case, series: &[FlowSeries]) -> String {
     let Some(series) = series.first() else { return short(case) };
     let call = matches!(series.flow.by, Mover::Call { .. });
     let figure = if call || series.flow.by.is_chase() || series.moved_bytes.0 < 4096 {
-        Summary::of(&series.latencies().map(|ns| ns.0).collect::<Vec<_>>())
+        SeriesSummary::of(&series.latencies().map(|ns| ns.0).collect::<Vec<_>>())
             .map(|s| pathline_schema::Ns(s.median).to_string())
     } else {
-        Summary::of(&series.rates().map(|r| r.0).collect::<Vec<_>>())
+        SeriesSummary::of(&series.rates().map(|r| r.0).collect::<Vec<_>>())
             .map(|s| pathline_schema::Rate(s.median).to_string())
     };
     plain_line(&format!("{:>10}  {}", figure.unwrap_or_default(), short(case))).into_owned()

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use pathline_bench::{Draw, Scope, Tuned};
+use pathline_bench::{PlanScope, RandomDraw, TunedKernels};
 use pathline_flow::MachineDesc;
-use pathline_schema::{Bytes, StoreFacts, Topology, Warning};
-use pathline_topo::Snapshot;
+use pathline_schema::{Bytes, StoreFacts, Topology, TopologyWarning};
+use pathline_topo::HostSnapshot;
 use pathline_vendor::chosen_family;
 
 use crate::args::{LibraryArgs, StoreArgs, TimeoutArgs};
 use crate::probe::{self, ManagementAnswer, Probe, ProbeError, ProbeLimits, RuntimeAnswer};
-use crate::world::{Spread, describe, half_of_free, simulate};
+use crate::world::{SimSpread, describe, half_of_free, simulate};
 
 /// This host by its plain files, and by what NVML shows to a process that may be lost over it.
 pub(crate) struct HostSurvey {
     /// The plain files.
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: HostSnapshot,
     /// What they show.
     pub(crate) topology: Topology,
     /// NVML, or how it ended or held the process that asked it.
@@ -42,7 +42,7 @@ impl HostSurvey {
                  looks at every library"
             );
             let (code, subject) = ("nvml-not-read".into(), "gpus".into());
-            topology.warnings.push(Warning { code, subject, text });
+            topology.warnings.push(TopologyWarning { code, subject, text });
         }
         Self { snapshot, topology, management, limits }
     }
@@ -89,7 +89,7 @@ impl Survey {
     }
 
     fn model(desc: &MachineDesc) -> Self {
-        let model = simulate(desc, &BTreeMap::new(), Spread::default(), Vec::new());
+        let model = simulate(desc, &BTreeMap::new(), SimSpread::default(), Vec::new());
         let stores = model.ok().and_then(|m| m.storage).map_or_else(Vec::new, |s| s.stores());
         let (topology, without_gpus, notes) = (desc.topology(), None, Vec::new());
         Self { topology, without_gpus, notes, stores, simulated: true }
@@ -101,10 +101,10 @@ impl Survey {
         &'a self,
         memory: Option<Bytes>,
         env: &'a BTreeMap<String, String>,
-        tuned: &'a Tuned,
-        draw: Draw,
-    ) -> Scope<'a> {
-        Scope {
+        tuned: &'a TunedKernels,
+        draw: RandomDraw,
+    ) -> PlanScope<'a> {
+        PlanScope {
             topology: &self.topology,
             simulated: self.simulated,
             without_runtime: self.without_gpus.as_deref(),

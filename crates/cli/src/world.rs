@@ -5,11 +5,11 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use pathline_flow::{MachineDesc, Network, Switches};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_hal::Machine;
 use pathline_schema::{Bytes, Topology};
-use pathline_sim::{Fault, Options};
-use pathline_vendor::{Opened, Runtime, management};
+use pathline_sim::{FaultOrder, SimOptions};
+use pathline_vendor::{GpuRuntime, LiveMachine, management};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -20,16 +20,16 @@ use crate::files;
 const MAX_DESCRIPTION: u64 = 4 << 20;
 
 /// What a command works on, before anything is opened.
-pub(crate) enum World {
+pub(crate) enum CommandWorld {
     /// This host.
-    Real(Topology, Box<Runtime>, StoreArgs),
+    Real(Topology, Box<GpuRuntime>, StoreArgs),
     /// A machine description with its text, and the node that it describes.
     Simulated(Box<(MachineDesc, String)>, Topology),
 }
 
 /// What a model draws its times from, and how many processes it has.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(crate) struct Spread {
+pub(crate) struct SimSpread {
     /// The same seed gives the same times.
     pub(crate) seed: u64,
     /// Standard deviation of each operation's time, relative, if it is asked for.
@@ -41,7 +41,7 @@ pub(crate) struct Spread {
 }
 
 /// An open machine.
-pub(crate) struct Open {
+pub(crate) struct OpenWorld {
     /// The machine.
     pub(crate) machine: Machine,
     /// Why nothing on GPUs can be measured; none if a runtime is bound.
@@ -50,7 +50,7 @@ pub(crate) struct Open {
     pub(crate) network: Network,
 }
 
-impl World {
+impl CommandWorld {
     /// This host, or the machine of that name or file. Libraries of vendors are opened in this process:
     /// for one that may be lost over them.
     pub(crate) fn new(machine: Option<&str>, libraries: &LibraryArgs) -> Result<Self> {
@@ -86,18 +86,22 @@ impl World {
 
     /// Opens the machine. The GPU runtime completes what discovery knew of the node, so the plan
     /// and the physics of a run are made of what this gives.
-    pub(crate) fn open(self, env: &BTreeMap<String, String>, spread: Spread) -> Result<Open> {
+    pub(crate) fn open(
+        self,
+        env: &BTreeMap<String, String>,
+        spread: SimSpread,
+    ) -> Result<OpenWorld> {
         match self {
             Self::Real(topology, runtime, stores) => {
-                let Opened { machine, without } =
+                let LiveMachine { machine, without } =
                     pathline_vendor::open_with(topology, *runtime, &stores.asked());
                 let network = Network::from_topology(&machine.topology);
-                Ok(Open { machine, without, network })
+                Ok(OpenWorld { machine, without, network })
             }
             Self::Simulated(desc, _) => {
-                let network = Network::new(&desc.0, Switches::from_env(env))?;
+                let network = Network::new(&desc.0, RuntimeEnv::from_env(env))?;
                 let machine = simulate(&desc.0, env, spread, Vec::new())?;
-                Ok(Open { machine, without: None, network })
+                Ok(OpenWorld { machine, without: None, network })
             }
         }
     }
@@ -114,14 +118,14 @@ pub(crate) fn half_of_free(topology: &Topology) -> Bytes {
 pub(crate) fn simulate(
     desc: &MachineDesc,
     env: &BTreeMap<String, String>,
-    spread: Spread,
-    faults: Vec<Fault>,
+    spread: SimSpread,
+    faults: Vec<FaultOrder>,
 ) -> Result<Machine> {
-    let Spread { seed, noise, ranks } = spread;
-    let usual = Options::default();
+    let SimSpread { seed, noise, ranks } = spread;
+    let usual = SimOptions::default();
     let options =
-        Options { seed, faults, jitter: noise.unwrap_or(usual.jitter), ranks, files: true };
-    Ok(pathline_sim::machine_with(desc, Switches::from_env(env), &options)?)
+        SimOptions { seed, faults, jitter: noise.unwrap_or(usual.jitter), ranks, files: true };
+    Ok(pathline_sim::machine_with(desc, RuntimeEnv::from_env(env), &options)?)
 }
 
 /// This host, with no library of GPUs opened or asked.

@@ -186,12 +186,12 @@ fn number(bytes: &[u8], offset: usize, length: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Library;
+    use crate::SharedLibrary;
 
     #[test]
     fn a_file_that_ends_before_its_segments_is_cut_off() {
         let folder = tempfile::tempdir().unwrap();
-        let libc = Library::open(Path::new("libc.so.6")).unwrap().path;
+        let libc = SharedLibrary::open(Path::new("libc.so.6")).unwrap().path;
         let whole = std::fs::read(&libc).unwrap();
         let place = folder.path().join("libcut.so");
         assert_eq!(check_whole(&libc), Ok(()));

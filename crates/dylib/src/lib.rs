@@ -14,7 +14,7 @@ mod search;
 mod trust;
 
 pub use announce::{Announcement, AnnouncementHook, announce, announce_in, set_announcement_hook};
-pub use library::Library;
+pub use library::SharedLibrary;
 pub use linker::resolve;
 pub use search::{
     BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, TriedPlace,

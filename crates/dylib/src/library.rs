@@ -11,13 +11,13 @@ use crate::{announce_in, elf, linker};
 /// An open library. Its handle is kept for the life of the process: driver threads and loaded
 /// kernels outlive whoever opened it.
 #[derive(Debug, Clone)]
-pub struct Library {
+pub struct SharedLibrary {
     handle: NonNull<c_void>,
     /// Its file, with symbolic links resolved.
     pub path: PathBuf,
 }
 
-impl Library {
+impl SharedLibrary {
     /// Opens a file that the user names, or for a bare name the file that the dynamic linker would open.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Library {
     /// not name the library they belong to.
     ///
     /// # Errors
-    /// As of [`Library::open`].
+    /// As of [`SharedLibrary::open`].
     pub fn open_for_all(path: &Path) -> Result<Self, String> {
         Self::open_with(path, libc::RTLD_GLOBAL, Chosen::ByUser)
     }
@@ -146,12 +146,12 @@ mod tests {
 
     #[test]
     fn a_library_is_opened_and_its_file_named() {
-        let library = Library::open(Path::new("libc.so.6")).unwrap();
+        let library = SharedLibrary::open(Path::new("libc.so.6")).unwrap();
         assert!(library.symbol("malloc").is_some());
         assert!(library.symbol("no_such_function").is_none());
         assert!(library.path.is_absolute(), "{}", library.path.display());
-        assert_eq!(Library::loaded("libc.so.6").map(|l| l.path), Some(library.path));
-        assert!(Library::loaded("libno_such.so.1").is_none());
+        assert_eq!(SharedLibrary::loaded("libc.so.6").map(|l| l.path), Some(library.path));
+        assert!(SharedLibrary::loaded("libno_such.so.1").is_none());
     }
 
     #[test]
@@ -162,19 +162,22 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             path
         };
-        let real = std::fs::read(Library::open(Path::new("libc.so.6")).unwrap().path).unwrap();
+        let real =
+            std::fs::read(SharedLibrary::open(Path::new("libc.so.6")).unwrap().path).unwrap();
         let cut = place("cut.so", &real[..real.len() / 2]);
-        assert!(Library::open(&cut).unwrap_err().contains("cut off"));
+        assert!(SharedLibrary::open(&cut).unwrap_err().contains("cut off"));
         for (name, bytes) in
             [("empty.so", &[][..]), ("text.so", b"INPUT(libc.so.6)"), ("head.so", &real[..60])]
         {
             assert!(
-                Library::open(&place(name, bytes)).unwrap_err().contains("no 64-bit"),
+                SharedLibrary::open(&place(name, bytes)).unwrap_err().contains("no 64-bit"),
                 "{name}"
             );
         }
         assert!(
-            Library::open(&folder.path().join("none.so")).unwrap_err().contains("No such file")
+            SharedLibrary::open(&folder.path().join("none.so"))
+                .unwrap_err()
+                .contains("No such file")
         );
     }
 }

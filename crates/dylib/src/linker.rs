@@ -145,12 +145,13 @@ fn folders() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Library;
+    use crate::SharedLibrary;
 
     #[test]
     fn a_name_is_resolved_to_the_file_that_the_linker_opens() {
         for name in ["libc.so.6", "libm.so.6", "libdl.so.2"] {
-            let opened = Library::loaded(name).or_else(|| Library::open(name.as_ref()).ok());
+            let opened =
+                SharedLibrary::loaded(name).or_else(|| SharedLibrary::open(name.as_ref()).ok());
             let resolved = resolve(name).and_then(|file| file.canonicalize().ok());
             assert_eq!(resolved, opened.map(|library| library.path), "{name}");
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Library;
+use crate::SharedLibrary;
 use crate::announce::announce_search;
 use crate::elf::check_whole;
 use crate::linker::resolve;
@@ -287,7 +287,7 @@ impl LibrarySpec<'_> {
 /// of use. What `bind` made of it, and how the search went.
 pub fn find<T>(
     spec: &LibrarySpec<'_>,
-    bind: impl FnMut(&Library) -> Result<BoundLibrary<T>, String>,
+    bind: impl FnMut(&SharedLibrary) -> Result<BoundLibrary<T>, String>,
 ) -> (Option<T>, LibraryReport) {
     find_with(spec, &|_| Ok(()), bind)
 }
@@ -296,13 +296,13 @@ pub fn find<T>(
 pub fn find_with<T>(
     spec: &LibrarySpec<'_>,
     before: &dyn Fn(&Path) -> Result<(), String>,
-    mut bind: impl FnMut(&Library) -> Result<BoundLibrary<T>, String>,
+    mut bind: impl FnMut(&SharedLibrary) -> Result<BoundLibrary<T>, String>,
 ) -> (Option<T>, LibraryReport) {
     announce_search(|| spec.report(None, Vec::new()));
     let (candidates, mut in_vain) = spec.candidates();
     for candidate in candidates {
         let (path, chosen) = (&candidate.path, candidate.chosen());
-        let open = |()| Library::open_with(path, libc::RTLD_LOCAL, chosen);
+        let open = |()| SharedLibrary::open_with(path, libc::RTLD_LOCAL, chosen);
         let opened = before(path).and_then(open).and_then(|library| {
             let bound = bind(&library)?;
             spec.check_version(&bound)?;

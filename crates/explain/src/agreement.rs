@@ -5,18 +5,18 @@
 
 use std::fmt::Write;
 
-use pathline_validate::Report;
-use pathline_validate::score::{Compared, Judged, Summary};
+use pathline_validate::ValidationReport;
+use pathline_validate::score::{ClassErrors, ComparedRow, JudgedTarget};
 
 pub use crate::html::agreement::{page, picture};
 pub use crate::terminal::agreement::summary;
 
-use crate::csv::Table;
+use crate::csv::CsvTable;
 use crate::words;
 
 /// A table with a row a compared value, then a row a value that was left out.
-pub fn csv(report: &Report) -> String {
-    let mut table = Table::new(&[
+pub fn csv(report: &ValidationReport) -> String {
+    let mut table = CsvTable::new(&[
         "class",
         "row",
         "predicted",
@@ -81,7 +81,7 @@ pub(crate) fn share(error: f64) -> String {
 }
 
 /// A published or measured value: a figure, a range, or a bound.
-pub(crate) fn value(value: &pathline_validate::Value) -> String {
+pub(crate) fn value(value: &pathline_validate::RowValue) -> String {
     match (value.low.is_finite(), value.high.is_finite()) {
         (true, true) => words::range(value.low, value.high),
         (true, false) => format!(">={}", words::number(value.low)),
@@ -90,7 +90,7 @@ pub(crate) fn value(value: &pathline_validate::Value) -> String {
 }
 
 /// Errors by class, as lines of a table.
-pub fn classes_table(classes: &[Summary]) -> String {
+pub fn classes_table(classes: &[ClassErrors]) -> String {
     let wide = classes.iter().map(|c| c.name.chars().count()).max().unwrap_or(0).max(5);
     let mut text = format!("{:<wide$}     n   median      p95    worst\n", "class");
     for c in classes {
@@ -102,8 +102,8 @@ pub fn classes_table(classes: &[Summary]) -> String {
 }
 
 /// Each target with what is allowed and what there is, and whether it is met.
-pub fn targets_lines(judged: &[Judged]) -> Vec<(bool, String)> {
-    let line = |j: &Judged| {
+pub fn targets_lines(judged: &[JudgedTarget]) -> Vec<(bool, String)> {
+    let line = |j: &JudgedTarget| {
         let most = |bound: f64| format!(" (at most {})", share(bound));
         let Some(got) = &j.got else { return (true, format!("{}: no row", j.target.name)) };
         let p95 =
@@ -116,14 +116,14 @@ pub fn targets_lines(judged: &[Judged]) -> Vec<(bool, String)> {
 }
 
 /// Compared values, the farthest first; of equals in their order.
-pub(crate) fn farthest(compared: &[Compared]) -> Vec<&Compared> {
-    let mut all: Vec<&Compared> = compared.iter().collect();
+pub(crate) fn farthest(compared: &[ComparedRow]) -> Vec<&ComparedRow> {
+    let mut all: Vec<&ComparedRow> = compared.iter().collect();
     all.sort_by(|a, b| b.error().abs().total_cmp(&a.error().abs()));
     all
 }
 
 /// Rows that were left out, by reason: the most frequent first.
-pub(crate) fn reasons(report: &Report) -> Vec<(&str, Vec<&pathline_validate::LeftOut>)> {
+pub(crate) fn reasons(report: &ValidationReport) -> Vec<(&str, Vec<&pathline_validate::LeftOut>)> {
     let mut by_reason: Vec<(&str, Vec<&pathline_validate::LeftOut>)> = Vec::new();
     for row in &report.left_out {
         match by_reason.iter_mut().find(|(reason, _)| *reason == row.reason) {
@@ -136,7 +136,7 @@ pub(crate) fn reasons(report: &Report) -> Vec<(&str, Vec<&pathline_validate::Lef
 }
 
 /// A contradiction in a sentence.
-pub(crate) fn contradiction(c: &pathline_validate::Contradiction) -> String {
+pub(crate) fn contradiction(c: &pathline_validate::RowContradiction) -> String {
     let values: Vec<String> = c
         .values
         .iter()

@@ -1,8 +1,8 @@
 //! Results that are more than hardware can carry.
 
 use pathline_flow::Network;
-use pathline_schema::{Case, Journal, Outcome, Rank, Rate, Series};
-use pathline_stats::Summary;
+use pathline_schema::{Case, CaseOutcome, FlowSeries, Journal, Rank, Rate};
+use pathline_stats::SeriesSummary;
 
 use crate::words;
 
@@ -41,7 +41,7 @@ impl BeyondCeiling {
 pub(crate) fn beyond_ceiling(journal: &Journal) -> Vec<BeyondCeiling> {
     let network = Network::from_topology(&journal.topology);
     let measured = journal.outcomes.iter().filter_map(|outcome| match outcome {
-        Outcome::Measured(m) => Some((&m.case, m.series.as_slice())),
+        CaseOutcome::Measured(m) => Some((&m.case, m.series.as_slice())),
         _ => None,
     });
     let partial = journal.partial.iter().map(|p| (&p.case, p.series.as_slice()));
@@ -53,14 +53,14 @@ pub(crate) fn beyond_ceiling(journal: &Journal) -> Vec<BeyondCeiling> {
     all
 }
 
-fn of_case(network: &Network, case: &Case, series: &[Series]) -> Option<BeyondCeiling> {
-    let of_flow = |series: &Series| {
+fn of_case(network: &Network, case: &Case, series: &[FlowSeries]) -> Option<BeyondCeiling> {
+    let of_flow = |series: &FlowSeries| {
         // The units of another rank may be those of another host.
         if [series.flow.src.rank, series.flow.dst.rank].iter().any(|rank| *rank != Rank(0)) {
             return None;
         }
         let rates: Vec<f64> = series.rates().map(Rate::gbs).collect();
-        let rate = Summary::of(&rates)?.median;
+        let rate = SeriesSummary::of(&rates)?.median;
         let (peak, stretch) = network.hard_peak(&series.flow)?;
         let (case, peak) = (case.clone(), peak.gbs());
         (rate > TOLERANCE * peak).then_some(BeyondCeiling { case, rate, peak, stretch })

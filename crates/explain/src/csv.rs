@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use pathline_flow::Network;
-use pathline_schema::{Journal, Outcome, Series, World, plain_text};
-use pathline_stats::Summary;
+use pathline_schema::{CaseOutcome, FlowSeries, Journal, WorldKind, plain_text};
+use pathline_stats::SeriesSummary;
 
-use crate::figure::Way;
-use crate::run::{Quantity, Run};
+use crate::figure::LossBreakdown;
+use crate::run::{CaseQuantity, RunView};
 
 const COLUMNS: [&str; 41] = [
     "case",
@@ -64,8 +64,8 @@ const RAW_COLUMNS: [&str; 10] =
 /// has nine columns more, the last ones. A text that a spreadsheet would take for a formula begins with
 /// an apostrophe.
 pub fn export(journal: &Journal, network: Option<&Network>) -> String {
-    let run = Run::new(journal, network);
-    let mut table = Table::new(&COLUMNS);
+    let run = RunView::new(journal, network);
+    let mut table = CsvTable::new(&COLUMNS);
     for outcome in &journal.outcomes {
         let text = outcome.case().to_string();
         let plain = |suites: &[String], state: &str, why: &str| {
@@ -76,13 +76,13 @@ pub fn export(journal: &Journal, network: Option<&Network>) -> String {
             row
         };
         match outcome {
-            Outcome::Skipped(s) => table.row(&plain(&s.suites, "skipped", &s.why)),
-            Outcome::Faulted(f) => table.row(&plain(&f.suites, "faulted", &f.error)),
-            Outcome::Measured(m) => {
+            CaseOutcome::Skipped(s) => table.row(&plain(&s.suites, "skipped", &s.why)),
+            CaseOutcome::Faulted(f) => table.row(&plain(&f.suites, "faulted", &f.error)),
+            CaseOutcome::Measured(m) => {
                 let stop = (m.stop.reason.word(), m.stop.warmup.to_string());
                 let verdict = match &m.verdict {
-                    pathline_schema::Verdict::Verified => "verified".to_owned(),
-                    pathline_schema::Verdict::Unverified(why) => format!("unverified: {why}"),
+                    pathline_schema::VerifyResult::Verified => "verified".to_owned(),
+                    pathline_schema::VerifyResult::Unverified(why) => format!("unverified: {why}"),
                 };
                 let head = [text.clone(), m.suites.join(" "), world(journal), "measured".into()];
                 let tail = [stop.0.to_owned(), stop.1, verdict];
@@ -100,10 +100,10 @@ pub fn export(journal: &Journal, network: Option<&Network>) -> String {
 }
 
 fn series(
-    run: &Run,
-    table: &mut Table,
+    run: &RunView,
+    table: &mut CsvTable,
     case: &pathline_schema::Case,
-    all: &[Series],
+    all: &[FlowSeries],
     head: [String; 4],
     tail: [String; 3],
 ) {
@@ -113,7 +113,7 @@ fn series(
         let step =
             ping || series.flow.by.is_chase() || case.cadence == pathline_schema::Cadence::Isolated;
         let (name, quantity) =
-            if step { ("latency", Quantity::StepNs) } else { ("rate", Quantity::Payload) };
+            if step { ("latency", CaseQuantity::StepNs) } else { ("rate", CaseQuantity::Payload) };
         let values: Vec<f64> = if step {
             series.latencies().map(|ns| ns.0).collect()
         } else {
@@ -121,8 +121,9 @@ fn series(
         };
         let cell = entry.map(|e| run.cell(e, quantity)).unwrap_or_default();
         let published = cell.published.filter(|_| all.len() == 1);
-        let s = Summary::of(&values);
-        let stat = |f: fn(&Summary) -> f64| s.as_ref().map_or(String::new(), |s| f(s).to_string());
+        let s = SeriesSummary::of(&values);
+        let stat =
+            |f: fn(&SeriesSummary) -> f64| s.as_ref().map_or(String::new(), |s| f(s).to_string());
         let maybe = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
         let mut row = head.to_vec();
         row.extend([series.flow.to_string(), series.rank.0.to_string()]);
@@ -146,23 +147,23 @@ fn series(
 }
 
 /// Medians over samples; latencies of all samples together.
-fn of_io(series: &Series) -> [Option<f64>; OF_IO] {
+fn of_io(series: &FlowSeries) -> [Option<f64>; OF_IO] {
     let Some(told) = crate::figures::told(series) else { return [None; OF_IO] };
     let [min, half, p99, p999, max] = told.latency;
     [told.iops, told.first_iops, min, half, p99, p999, max, told.cpu_us, told.requests]
 }
 
 /// Route, narrowest hop, and what bounds the case in the end.
-fn way(way: Way) -> [String; 3] {
+fn way(way: LossBreakdown) -> [String; 3] {
     let bound_by = way.losses.into_iter().next_back().map_or(String::new(), |l| l.why);
     [way.route, way.narrowest, bound_by]
 }
 
 /// One row a sample: the raw durations in ns of each timed flow, in the order they were taken.
 pub fn export_raw(journal: &Journal) -> String {
-    let mut table = Table::new(&RAW_COLUMNS);
+    let mut table = CsvTable::new(&RAW_COLUMNS);
     let measured = journal.outcomes.iter().filter_map(|o| match o {
-        Outcome::Measured(m) => Some((&m.case, &m.series)),
+        CaseOutcome::Measured(m) => Some((&m.case, &m.series)),
         _ => None,
     });
     let partial = journal.partial.iter().map(|p| (&p.case, &p.series));
@@ -190,15 +191,15 @@ pub fn export_raw(journal: &Journal) -> String {
 
 fn world(journal: &Journal) -> String {
     match &journal.begin.world {
-        World::Real => "real".into(),
-        World::Simulated(name) => format!("simulated:{name}"),
+        WorldKind::Real => "real".into(),
+        WorldKind::Simulated(name) => format!("simulated:{name}"),
     }
 }
 
 /// A table under construction. Whatever program reads it, its texts stay texts.
-pub(crate) struct Table(::csv::Writer<Vec<u8>>);
+pub(crate) struct CsvTable(::csv::Writer<Vec<u8>>);
 
-impl Table {
+impl CsvTable {
     pub(crate) fn new(columns: &[&str]) -> Self {
         let mut table = Self(::csv::WriterBuilder::new().flexible(true).from_writer(Vec::new()));
         table.row(&columns.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>());

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Case, Flow, Journal, Mover, Outcome, Series, Variant, Verdict, World, plain_line,
+    Case, CaseOutcome, Flow, FlowSeries, Journal, KernelVariant, Mover, VerifyResult, WorldKind,
+    plain_line,
 };
-use pathline_stats::{Judgement, Summary, compare};
+use pathline_stats::{ChangeKind, SeriesSummary, compare};
 
 use crate::beyond_ceiling::beyond_ceiling;
 use crate::words;
@@ -27,7 +28,7 @@ pub enum DiffError {
 
 /// What became of a case from the first run to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum CaseChange {
     /// One of its figures is more than hardware can carry: there is nothing to compare.
     BeyondCeiling,
     /// It takes more time.
@@ -48,7 +49,7 @@ pub enum Change {
     Same,
 }
 
-impl Change {
+impl CaseChange {
     /// Its word.
     pub const fn word(self) -> &'static str {
         match self {
@@ -78,7 +79,7 @@ impl Change {
 
 /// One case in two runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct DiffRow {
     /// The case.
     pub case: Case,
     /// GB/s, or ns a step for a latency.
@@ -92,12 +93,12 @@ pub struct Row {
     /// Samples of the first and of the second run.
     pub samples: (usize, usize),
     /// What follows.
-    pub change: Change,
+    pub change: CaseChange,
     /// Why one side has no figure.
     pub why: String,
 }
 
-impl Row {
+impl DiffRow {
     /// `+10.2 % [+9.8, +10.6]`. Of too few samples there is no interval, and it is said so.
     fn effect_words(&self) -> String {
         let Some((effect, low, high)) = self.effect else { return String::new() };
@@ -114,9 +115,9 @@ impl Row {
 
 /// Two runs compared.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Diff {
+pub struct RunDiff {
     /// All cases of both runs, the worst news first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<DiffRow>,
     /// Differences up to this share are called the same: 0.02 is 2 %.
     pub tolerance: f64,
     /// What differs about how the runs were made: name, first, second.
@@ -125,14 +126,19 @@ pub struct Diff {
     pub rejected: Vec<String>,
 }
 
-impl Diff {
+impl RunDiff {
     /// How many cases changed so.
-    pub fn count(&self, change: Change) -> usize {
+    pub fn count(&self, change: CaseChange) -> usize {
         self.rows.iter().filter(|r| r.change == change).count()
     }
     /// Whether a case became slower, lost its figure or its verification, or cannot be right.
     pub fn is_worse(&self) -> bool {
-        let worse = [Change::BeyondCeiling, Change::Slower, Change::Unverified, Change::OnlyFirst];
+        let worse = [
+            CaseChange::BeyondCeiling,
+            CaseChange::Slower,
+            CaseChange::Unverified,
+            CaseChange::OnlyFirst,
+        ];
         !self.rejected.is_empty() || worse.iter().any(|change| self.count(*change) > 0)
     }
 }
@@ -142,7 +148,7 @@ impl Diff {
 /// # Errors
 ///
 /// Refuses to mix a real with a simulated run, or two simulated machines.
-pub fn diff(first: &Journal, second: &Journal, tolerance: f64) -> Result<Diff, DiffError> {
+pub fn diff(first: &Journal, second: &Journal, tolerance: f64) -> Result<RunDiff, DiffError> {
     if first.begin.world != second.begin.world {
         return Err(DiffError::Worlds { first: world(first), second: world(second) });
     }
@@ -151,19 +157,19 @@ pub fn diff(first: &Journal, second: &Journal, tolerance: f64) -> Result<Diff, D
     let mut texts: Vec<&String> =
         a.keys().chain(b.keys().filter(|k| !a.contains_key(*k))).collect();
     texts.sort();
-    let mut rows: Vec<Row> =
+    let mut rows: Vec<DiffRow> =
         texts.into_iter().filter_map(|k| row(a.get(k), b.get(k), tolerance)).collect();
     for row in &mut rows {
         if let Some(kernels) = pairs.get(&row.case.to_string()) {
             row.why.clone_from(kernels);
         }
     }
-    let size = |r: &Row| r.effect.map_or(0.0, |e| e.0.max(f64::MIN_POSITIVE).ln().abs());
+    let size = |r: &DiffRow| r.effect.map_or(0.0, |e| e.0.max(f64::MIN_POSITIVE).ln().abs());
     rows.sort_by(|x, y| x.change.cmp(&y.change).then(size(y).total_cmp(&size(x))));
     let rejected = [("first", first), ("second", second)];
     let rejected = rejected.into_iter().filter_map(|(name, run)| rejected_records(name, run));
     let rejected = rejected.collect();
-    Ok(Diff { rows, tolerance, conditions: conditions(first, second), rejected })
+    Ok(RunDiff { rows, tolerance, conditions: conditions(first, second), rejected })
 }
 
 fn rejected_records(run: &str, journal: &Journal) -> Option<String> {
@@ -181,9 +187,9 @@ fn rejected_records(run: &str, journal: &Journal) -> Option<String> {
 /// that one; and which kernels those are. Only where either run has one such case is it clear which two
 /// belong together.
 fn other_kernels<'j>(
-    a: &BTreeMap<String, Side<'_>>,
-    mut b: BTreeMap<String, Side<'j>>,
-) -> (BTreeMap<String, String>, BTreeMap<String, Side<'j>>) {
+    a: &BTreeMap<String, DiffSide<'_>>,
+    mut b: BTreeMap<String, DiffSide<'j>>,
+) -> (BTreeMap<String, String>, BTreeMap<String, DiffSide<'j>>) {
     let (paths, others) = (by_path(a), by_path(&b));
     let mut pairs = BTreeMap::new();
     for (path, texts) in paths {
@@ -203,7 +209,7 @@ fn other_kernels<'j>(
 }
 
 /// Texts of the cases with kernels, by what they are without them.
-fn by_path(sides: &BTreeMap<String, Side<'_>>) -> BTreeMap<Case, Vec<String>> {
+fn by_path(sides: &BTreeMap<String, DiffSide<'_>>) -> BTreeMap<Case, Vec<String>> {
     let mut paths: BTreeMap<Case, Vec<String>> = BTreeMap::new();
     for (text, side) in sides {
         if !kernels(side).is_empty() {
@@ -214,7 +220,7 @@ fn by_path(sides: &BTreeMap<String, Side<'_>>) -> BTreeMap<Case, Vec<String>> {
 }
 
 /// The kernels of a case.
-fn kernels(side: &Side<'_>) -> String {
+fn kernels(side: &DiffSide<'_>) -> String {
     let of = |flow: &Flow| match flow.by {
         Mover::Kernel { variant, .. } => Some(variant.to_string()),
         _ => None,
@@ -227,7 +233,7 @@ fn without_kernels(case: &Case) -> Case {
     let mut case = case.clone();
     for flow in case.timed.iter_mut().chain(&mut case.background) {
         if let Mover::Kernel { variant, .. } = &mut flow.by {
-            *variant = Variant::standard(variant.op);
+            *variant = KernelVariant::standard(variant.op);
         }
     }
     case
@@ -235,23 +241,23 @@ fn without_kernels(case: &Case) -> Case {
 
 fn world(journal: &Journal) -> String {
     match &journal.begin.world {
-        World::Real => format!("real run on {}", journal.begin.host),
-        World::Simulated(name) => format!("simulated {name}"),
+        WorldKind::Real => format!("real run on {}", journal.begin.host),
+        WorldKind::Simulated(name) => format!("simulated {name}"),
     }
 }
 
 /// One side of a row.
-struct Side<'a> {
+struct DiffSide<'a> {
     case: &'a Case,
-    series: &'a [Series],
+    series: &'a [FlowSeries],
     why: &'a str,
     is_verified: bool,
     /// Why its figure cannot be right.
     beyond: Option<String>,
 }
 
-fn sides(journal: &Journal) -> BTreeMap<String, Side<'_>> {
-    let mut sides: BTreeMap<String, Side> =
+fn sides(journal: &Journal) -> BTreeMap<String, DiffSide<'_>> {
+    let mut sides: BTreeMap<String, DiffSide> =
         journal.outcomes.iter().map(|o| (o.case().to_string(), side(o))).collect();
     for result in beyond_ceiling(journal) {
         if let Some(side) = sides.get_mut(&result.case.to_string()) {
@@ -261,45 +267,45 @@ fn sides(journal: &Journal) -> BTreeMap<String, Side<'_>> {
     sides
 }
 
-fn side(outcome: &Outcome) -> Side<'_> {
-    let (series, why, is_verified): (&[Series], &str, bool) = match outcome {
-        Outcome::Measured(m) => (&m.series, "", m.verdict == Verdict::Verified),
-        Outcome::Skipped(s) => (&[], &s.why, false),
-        Outcome::Faulted(f) => (&[], &f.error, false),
+fn side(outcome: &CaseOutcome) -> DiffSide<'_> {
+    let (series, why, is_verified): (&[FlowSeries], &str, bool) = match outcome {
+        CaseOutcome::Measured(m) => (&m.series, "", m.verdict == VerifyResult::Verified),
+        CaseOutcome::Skipped(s) => (&[], &s.why, false),
+        CaseOutcome::Faulted(f) => (&[], &f.error, false),
     };
-    Side { case: outcome.case(), series, why, is_verified, beyond: None }
+    DiffSide { case: outcome.case(), series, why, is_verified, beyond: None }
 }
 
-fn row(a: Option<&Side>, b: Option<&Side>, tolerance: f64) -> Option<Row> {
+fn row(a: Option<&DiffSide>, b: Option<&DiffSide>, tolerance: f64) -> Option<DiffRow> {
     let case = a.or(b)?.case;
     let chase = case.timed.iter().any(|f| f.by.is_chase());
     let latency = chase || case.cadence == pathline_schema::Cadence::Isolated;
     let unit = if latency { "ns" } else { "GB/s" };
     let (times_a, times_b) = (a.map_or(Vec::new(), times), b.map_or(Vec::new(), times));
     let value = |times: &[f64]| {
-        let ns = Summary::of(times)?.median;
+        let ns = SeriesSummary::of(times)?.median;
         // Times are ns a byte for rates and ns a step for latencies.
         Some(if latency { ns } else { 1.0 / ns })
     };
     let (value_a, value_b) = (value(&times_a), value(&times_b));
     let why = [a, b].into_iter().flatten().map(|s| s.why).find(|w| !w.is_empty()).unwrap_or("");
     let beyond =
-        |side: Option<&Side>, run: &str| Some(format!("{run}: {}", side?.beyond.as_ref()?));
+        |side: Option<&DiffSide>, run: &str| Some(format!("{run}: {}", side?.beyond.as_ref()?));
     let beyond: Vec<String> =
         [beyond(a, "first"), beyond(b, "second")].into_iter().flatten().collect();
     let (effect, change) = match (value_a, value_b) {
         (None, None) => return None,
-        (Some(_), None) => (None, Change::OnlyFirst),
-        (None, Some(_)) => (None, Change::OnlySecond),
+        (Some(_), None) => (None, CaseChange::OnlyFirst),
+        (None, Some(_)) => (None, CaseChange::OnlySecond),
         (Some(_), Some(_)) => judged(&times_a, &times_b, tolerance),
     };
-    let verified = |side: Option<&Side>| side.is_some_and(|s| s.is_verified);
+    let verified = |side: Option<&DiffSide>| side.is_some_and(|s| s.is_verified);
     let (effect, change) = match (change, verified(a), verified(b)) {
-        _ if !beyond.is_empty() => (None, Change::BeyondCeiling),
-        (Change::Faster | Change::Same | Change::Unclear, true, false) => {
-            (effect, Change::Unverified)
+        _ if !beyond.is_empty() => (None, CaseChange::BeyondCeiling),
+        (CaseChange::Faster | CaseChange::Same | CaseChange::Unclear, true, false) => {
+            (effect, CaseChange::Unverified)
         }
-        (Change::Same, false, true) => (effect, Change::Verified),
+        (CaseChange::Same, false, true) => (effect, CaseChange::Verified),
         _ => (effect, change),
     };
     let why = match (verified(a), verified(b)) {
@@ -309,7 +315,7 @@ fn row(a: Option<&Side>, b: Option<&Side>, tolerance: f64) -> Option<Row> {
         }
         _ => why.to_owned(),
     };
-    Some(Row {
+    Some(DiffRow {
         case: case.clone(),
         unit,
         a: value_a,
@@ -322,8 +328,8 @@ fn row(a: Option<&Side>, b: Option<&Side>, tolerance: f64) -> Option<Row> {
 }
 
 /// Time of each sample per byte or per step, of the slowest flow: runs may differ in repetitions.
-fn times(side: &Side) -> Vec<f64> {
-    let latency = |s: &Series| {
+fn times(side: &DiffSide) -> Vec<f64> {
+    let latency = |s: &FlowSeries| {
         s.flow.by.is_chase() || side.case.cadence == pathline_schema::Cadence::Isolated
     };
     let samples = side.series.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
@@ -340,13 +346,13 @@ fn times(side: &Side) -> Vec<f64> {
         .collect()
 }
 
-fn judged(a: &[f64], b: &[f64], tolerance: f64) -> (Option<(f64, f64, f64)>, Change) {
-    let Some(found) = compare(a, b, tolerance) else { return (None, Change::Unclear) };
+fn judged(a: &[f64], b: &[f64], tolerance: f64) -> (Option<(f64, f64, f64)>, CaseChange) {
+    let Some(found) = compare(a, b, tolerance) else { return (None, CaseChange::Unclear) };
     let change = match found.judgement {
-        Judgement::Faster => Change::Faster,
-        Judgement::Slower => Change::Slower,
-        Judgement::Same => Change::Same,
-        Judgement::Unclear => Change::Unclear,
+        ChangeKind::Faster => CaseChange::Faster,
+        ChangeKind::Slower => CaseChange::Slower,
+        ChangeKind::Same => CaseChange::Same,
+        ChangeKind::Unclear => CaseChange::Unclear,
     };
     // Time to speed: the ends of the interval change places.
     (Some((1.0 / found.effect, 1.0 / found.high, 1.0 / found.low)), change)
@@ -374,10 +380,10 @@ fn conditions(a: &Journal, b: &Journal) -> Vec<(String, String, String)> {
 /// The most rows of a text; the counts cover all.
 const MOST_ROWS: usize = 40;
 
-impl std::fmt::Display for Diff {
+impl std::fmt::Display for RunDiff {
     /// Counts, what differs about the runs, and the cases that changed, worst news first.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let counts: Vec<String> = Change::ALL
+        let counts: Vec<String> = CaseChange::ALL
             .iter()
             .map(|&c| (c, self.count(c)))
             .filter(|(_, n)| *n > 0)
@@ -393,7 +399,8 @@ impl std::fmt::Display for Diff {
         for (name, a, b) in &self.conditions {
             writeln!(f, "  {name} differs: '{a}' and '{b}'")?;
         }
-        let changed: Vec<&Row> = self.rows.iter().filter(|r| r.change != Change::Same).collect();
+        let changed: Vec<&DiffRow> =
+            self.rows.iter().filter(|r| r.change != CaseChange::Same).collect();
         if changed.is_empty() {
             return Ok(());
         }

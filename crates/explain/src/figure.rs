@@ -16,29 +16,29 @@ pub struct Figure {
     /// The command that measures just this.
     pub command: String,
     /// The data.
-    pub body: Body,
+    pub body: FigureBody,
 }
 
 /// The form of a figure.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Body {
+pub enum FigureBody {
     /// Values by row and column.
-    Matrix(Matrix),
+    Matrix(MatrixBody),
     /// Values over a logarithmic axis.
-    Curves(Curves),
+    Curves(CurvesBody),
     /// Values side by side.
-    Bars(Bars),
+    Bars(BarsBody),
     /// Values of several units by row.
-    Sheet(Sheet),
+    Sheet(SheetBody),
     /// Parts of a whole, one whole a row.
-    Stacks(Stacks),
+    Stacks(StacksBody),
     /// Differences by row and column, of several statistics beside each other.
-    Gaps(Gaps),
+    Gaps(GapsBody),
 }
 
 /// Whether more or less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
+pub enum BetterWhen {
     /// Bandwidth.
     Higher,
     /// Latency.
@@ -49,7 +49,7 @@ pub enum Better {
 
 /// One value with everything that judges it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Cell {
+pub struct FigureCell {
     /// The value, in the figure's unit: the median.
     pub value: Option<f64>,
     /// Half width of its 95 % interval, in the figure's unit.
@@ -60,9 +60,9 @@ pub struct Cell {
     /// A tighter bound, where one is known (engine, protocol).
     pub bound: Option<f64>,
     /// The way it takes, and what is lost on it, where the machine is known well enough.
-    pub way: Option<Way>,
+    pub way: Option<LossBreakdown>,
     /// What somebody has published for this, with where.
-    pub published: Option<Published>,
+    pub published: Option<PublishedValue>,
     /// Why there is no value: a skip's reason or a fault's error.
     pub absent: Option<String>,
     /// The case that was measured.
@@ -101,18 +101,18 @@ impl Suspicion {
 
 /// The way of a case, and where its bandwidth goes on it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Way {
+pub struct LossBreakdown {
     /// Units passed by the first flow, ends included: `0-1-5`, `numa3-gpu0`.
     pub route: String,
     /// The hop with the least theoretical peak.
     pub narrowest: String,
     /// From the peak down to what the model lets through; empty for a latency.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<LossStep>,
 }
 
 /// One step from the peak down, in the figure's unit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loss {
+pub struct LossStep {
     /// What the hops before let through.
     pub from: f64,
     /// What is left.
@@ -121,7 +121,7 @@ pub struct Loss {
     pub why: String,
 }
 
-impl Loss {
+impl LossStep {
     /// The part that is lost, 0 to 1.
     pub fn share(&self) -> f64 {
         1.0 - self.to / self.from
@@ -130,7 +130,7 @@ impl Loss {
 
 /// A published value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Published {
+pub struct PublishedValue {
     /// In the figure's unit.
     pub value: f64,
     /// Source and figure.
@@ -139,7 +139,7 @@ pub struct Published {
 
 /// Values by row and column.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Matrix {
+pub struct MatrixBody {
     /// `GB/s`, `us`, `hops`.
     pub unit: String,
     /// What the rows are: `from`.
@@ -151,111 +151,111 @@ pub struct Matrix {
     /// Column labels.
     pub cols: Vec<String>,
     /// Cells, `cells[row][col]`.
-    pub cells: Vec<Vec<Cell>>,
+    pub cells: Vec<Vec<FigureCell>>,
     /// Which way is good.
-    pub better: Better,
+    pub better: BetterWhen,
 }
 
 /// Values over size (or threads), both axes logarithmic unless all values are of one decade.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Curves {
+pub struct CurvesBody {
     /// Unit of the horizontal axis: `B`, `threads`.
     pub x_unit: String,
     /// Unit of the vertical axis.
     pub y_unit: String,
     /// Lines, in legend order.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
     /// Horizontal lines: name and height.
     pub ceilings: Vec<(String, f64)>,
     /// Vertical lines: place and label, such as a cache size or a crossover.
     pub marks: Vec<(f64, String)>,
     /// Which way is good.
-    pub better: Better,
+    pub better: BetterWhen,
 }
 
 /// One line of a chart.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct ChartLine {
     /// Name in the legend.
     pub name: String,
     /// Points by ascending x.
-    pub points: Vec<(f64, Cell)>,
+    pub points: Vec<(f64, FigureCell)>,
 }
 
 /// Values side by side.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bars {
+pub struct BarsBody {
     /// Unit.
     pub unit: String,
     /// Bars, top to bottom.
-    pub bars: Vec<Bar>,
+    pub bars: Vec<FigureBar>,
     /// Which way is good.
-    pub better: Better,
+    pub better: BetterWhen,
 }
 
 /// One bar.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bar {
+pub struct FigureBar {
     /// Its name.
     pub label: String,
     /// Its value.
-    pub cell: Cell,
+    pub cell: FigureCell,
 }
 
 /// Values of several units: one quantity a column.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sheet {
+pub struct SheetBody {
     /// What the rows are.
     pub row_axis: String,
     /// Quantities, left to right.
-    pub columns: Vec<Column>,
+    pub columns: Vec<SheetColumn>,
     /// Rows, top to bottom, each with a cell a column.
-    pub rows: Vec<(String, Vec<Cell>)>,
+    pub rows: Vec<(String, Vec<FigureCell>)>,
 }
 
 /// One quantity of a sheet.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Column {
+pub struct SheetColumn {
     /// What it is: `p99`.
     pub name: String,
     /// Its unit; empty of a mere number.
     pub unit: String,
     /// Which way is good.
-    pub better: Better,
+    pub better: BetterWhen,
 }
 
 /// Parts of a whole, one whole a row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stacks {
+pub struct StacksBody {
     /// What the whole is: `time in calls`.
     pub whole: String,
     /// Rows, top to bottom.
-    pub stacks: Vec<Stack>,
+    pub stacks: Vec<FigureStack>,
 }
 
 /// One whole.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stack {
+pub struct FigureStack {
     /// Its name.
     pub label: String,
     /// Its parts, the greatest first.
-    pub parts: Vec<Part>,
+    pub parts: Vec<StackPart>,
 }
 
 /// A part of a whole.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct StackPart {
     /// Its name: a function's.
     pub name: String,
     /// How often, and how long each: `1280 calls of 41.2 us`.
     pub words: String,
     /// Its share in percent.
-    pub cell: Cell,
+    pub cell: FigureCell,
 }
 
 /// What one thing takes more than another, by row and column, of several statistics.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gaps {
+pub struct GapsBody {
     /// `us`.
     pub unit: String,
     /// What is subtracted: `host`.
@@ -271,14 +271,14 @@ pub struct Gaps {
     /// Column labels.
     pub cols: Vec<String>,
     /// Statistics: name, and its cells by row and column.
-    pub panels: Vec<(String, Vec<Vec<Gap>>)>,
+    pub panels: Vec<(String, Vec<Vec<PairedGap>>)>,
 }
 
 /// One difference, from samples taken in turn.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Gap {
+pub struct PairedGap {
     /// The median of the paired differences, and its interval.
-    pub cell: Cell,
+    pub cell: FigureCell,
     /// What is subtracted, of all samples together.
     pub base: Option<f64>,
     /// From what.
@@ -291,7 +291,7 @@ pub struct Gap {
     pub saturated: Option<String>,
 }
 
-impl Gap {
+impl PairedGap {
     /// The difference over what is subtracted.
     pub fn relative(&self) -> Option<f64> {
         let base = self.base.filter(|b| *b > 0.0)?;
@@ -301,7 +301,7 @@ impl Gap {
 
 /// Everything that a report shows of one run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct RunReport {
     /// `this host` or the machine description's title.
     pub title: String,
     /// Name of the simulated machine, if figures are the model's.
@@ -311,9 +311,9 @@ pub struct Report {
     /// Figures in suite order.
     pub figures: Vec<Figure>,
     /// Cases without figures: case text, `skipped` or `faulted`, reason.
-    pub absences: Vec<Absence>,
+    pub absences: Vec<MissingCase>,
     /// Doubts of the tool about this run, its node and its record.
-    pub notes: Vec<Doubt>,
+    pub notes: Vec<RunWarning>,
     /// Conditions of the run: label and value, in display order.
     pub conditions: Vec<(String, String)>,
     /// What GPUs say of themselves: which of them, and what.
@@ -330,12 +330,12 @@ pub struct Headline {
     /// What it says.
     pub text: String,
     /// Whether it is good news, news, or a reason to look closer.
-    pub tone: Tone,
+    pub tone: HeadlineTone,
 }
 
 /// How a headline is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub enum HeadlineTone {
     /// As it should be.
     Good,
     /// Worth knowing.
@@ -346,7 +346,7 @@ pub enum Tone {
 
 /// A doubt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doubt {
+pub struct RunWarning {
     /// Short name of its kind: `bimodal`, `drift`, `topology`.
     pub code: String,
     /// What it is about: a case, a device, the run.
@@ -357,7 +357,7 @@ pub struct Doubt {
 
 /// A case without figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Absence {
+pub struct MissingCase {
     /// The case.
     pub case: Case,
     /// Suites that list it.

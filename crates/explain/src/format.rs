@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use pathline_schema::{
-    Bytes, Cadence, Collective, Flow, Journal, Mem, Outcome, Series, Verdict, Via, Wire, WireOp,
+    Bytes, Cadence, CaseOutcome, Collective, Flow, FlowSeries, Journal, MemKind, MessageOp,
+    Transport, VerifyResult, WireOp,
 };
 
-use crate::figures::{Counted, counted, partners};
+use crate::figures::{CountedTimes, counted, partners};
 
 pub use elbencho::elbencho;
 
@@ -22,26 +23,26 @@ const OSU: &str = "7.5";
 const ELEMENT: u64 = 8;
 
 /// A measured case between processes.
-struct Row<'a> {
+struct MessageRow<'a> {
     flow: &'a Flow,
-    wire: &'a Wire,
-    series: &'a [Series],
+    wire: &'a MessageOp,
+    series: &'a [FlowSeries],
     cadence: Cadence,
     /// None if nothing could be compared.
     wrong: Option<u64>,
 }
 
-fn rows(journal: &Journal) -> impl Iterator<Item = Row<'_>> {
+fn rows(journal: &Journal) -> impl Iterator<Item = MessageRow<'_>> {
     let measured = journal.outcomes.iter().filter_map(|o| match o {
-        Outcome::Measured(m) => Some(m.as_ref()),
+        CaseOutcome::Measured(m) => Some(m.as_ref()),
         _ => None,
     });
     measured.filter_map(|m| {
         let flow = m.case.timed.first()?;
         let wire = flow.by.wire()?;
         // A wrong byte is a fault and has no figures: what is here was right, or not compared.
-        let wrong = matches!(m.verdict, Verdict::Verified).then_some(0);
-        Some(Row { flow, wire, series: &m.series, cadence: m.case.cadence, wrong })
+        let wrong = matches!(m.verdict, VerifyResult::Verified).then_some(0);
+        Some(MessageRow { flow, wire, series: &m.series, cadence: m.case.cadence, wrong })
     })
 }
 
@@ -52,10 +53,10 @@ fn nothing(what: &str, suites: &str) -> String {
 
 /// One block of OSU's benchmarks.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Block {
+struct OsuBlock {
     order: u8,
     op: Option<Collective>,
-    mem: Mem,
+    mem: MemKind,
     staged: bool,
     ranks: usize,
     pairs: usize,
@@ -68,8 +69,8 @@ struct Block {
 /// # Errors
 /// The run has no such case; in words.
 pub fn osu(journal: &Journal) -> Result<String, String> {
-    let mut blocks: BTreeMap<Block, Vec<Row<'_>>> = BTreeMap::new();
-    for row in rows(journal).filter(|r| r.wire.via.carrier() == Via::Mpi) {
+    let mut blocks: BTreeMap<OsuBlock, Vec<MessageRow<'_>>> = BTreeMap::new();
+    for row in rows(journal).filter(|r| r.wire.via.carrier() == Transport::Mpi) {
         if let Some(block) = block(&row) {
             blocks.entry(block).or_default().push(row);
         }
@@ -85,7 +86,7 @@ pub fn osu(journal: &Journal) -> Result<String, String> {
     Ok(text)
 }
 
-fn block(row: &Row<'_>) -> Option<Block> {
+fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
     let pairs = row.series.len();
     let back = row.series.get(1).is_some_and(|s| s.flow.src.rank == row.flow.dst.rank);
     let (order, op) = match row.wire.op {
@@ -106,18 +107,18 @@ fn block(row: &Row<'_>) -> Option<Block> {
         return None;
     }
     let ranks = if op.is_some() { partners(row.flow) } else { 2 };
-    Some(Block {
+    Some(OsuBlock {
         order,
         op,
         mem: row.flow.src.mem,
-        staged: row.wire.via == Via::MpiStaged,
+        staged: row.wire.via == Transport::MpiStaged,
         ranks,
         pairs,
     })
 }
 
-fn write_block(text: &mut String, journal: &Journal, block: &Block, rows: &[Row<'_>]) {
-    let Block { order, op, mem, staged, ranks, pairs } = block;
+fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[MessageRow<'_>]) {
+    let OsuBlock { order, op, mem, staged, ranks, pairs } = block;
     let name = match (order, op) {
         (0, _) => "Latency Test".to_owned(),
         (1, _) => "Bandwidth Test".to_owned(),
@@ -130,7 +131,7 @@ fn write_block(text: &mut String, journal: &Journal, block: &Block, rows: &[Row<
         (_, Some(op)) => format!("{} Latency Test", osu_name(*op)),
         (_, None) => return,
     };
-    let library = crate::figures::library_of(journal, Via::Mpi);
+    let library = crate::figures::library_of(journal, Transport::Mpi);
     let staged = if *staged { " staged through the host by pathline" } else { "" };
     let what = match (order, op) {
         (3, _) => format!("{pairs} pairs"),
@@ -140,7 +141,7 @@ fn write_block(text: &mut String, journal: &Journal, block: &Block, rows: &[Row<
     let _ = writeln!(text, "# pathline: {library}, {what}, {mem}{staged}{}", world(journal));
     // The name that the programs have where they were built for GPUs.
     let gpu = match mem {
-        Mem::Vram | Mem::Managed => gpu_word(journal),
+        MemKind::Vram | MemKind::Managed => gpu_word(journal),
         _ => "",
     };
     let _ = writeln!(text, "# OSU MPI{gpu} {name} v{OSU}");
@@ -157,7 +158,7 @@ fn write_block(text: &mut String, journal: &Journal, block: &Block, rows: &[Row<
     text.push('\n');
 }
 
-fn window(rows: &[Row<'_>]) -> String {
+fn window(rows: &[MessageRow<'_>]) -> String {
     let mut windows: Vec<u32> = rows.iter().map(|r| r.wire.op.window()).collect();
     windows.dedup();
     windows.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
@@ -181,8 +182,9 @@ fn header(text: &mut String, order: u8, op: Option<Collective>) {
     };
 }
 
-fn line(text: &mut String, order: u8, op: Option<Collective>, row: &Row<'_>) {
-    let Some(Counted { first, mean, min, max, operations }) = row.series.first().and_then(counted)
+fn line(text: &mut String, order: u8, op: Option<Collective>, row: &MessageRow<'_>) {
+    let Some(CountedTimes { first, mean, min, max, operations }) =
+        row.series.first().and_then(counted)
     else {
         return;
     };
@@ -228,8 +230,8 @@ fn gpu_word(journal: &Journal) -> &'static str {
 /// No script may take a model for a machine.
 fn world(journal: &Journal) -> String {
     match &journal.begin.world {
-        pathline_schema::World::Real => String::new(),
-        pathline_schema::World::Simulated(machine) => format!(", SIMULATED ({machine})"),
+        pathline_schema::WorldKind::Real => String::new(),
+        pathline_schema::WorldKind::Simulated(machine) => format!(", SIMULATED ({machine})"),
     }
 }
 
@@ -239,9 +241,10 @@ fn world(journal: &Journal) -> String {
 /// # Errors
 /// The run has no such case; in words.
 pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
-    type Key = (Collective, usize, Cadence);
-    let mut tables: BTreeMap<Key, BTreeMap<Bytes, [Option<Row<'_>>; 2]>> = BTreeMap::new();
-    for row in rows(journal).filter(|r| r.wire.via == Via::Ccl) {
+    type BlockKey = (Collective, usize, Cadence);
+    let mut tables: BTreeMap<BlockKey, BTreeMap<Bytes, [Option<MessageRow<'_>>; 2]>> =
+        BTreeMap::new();
+    for row in rows(journal).filter(|r| r.wire.via == Transport::Ccl) {
         // What nccl-tests would register or not is its own option; one table has one of the two.
         let WireOp::Group { op, in_place, unregistered: false } = row.wire.op else { continue };
         let sizes = tables.entry((op, partners(row.flow), row.cadence)).or_default();
@@ -254,7 +257,7 @@ pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
         return Err(nothing("NCCL or RCCL collectives", "ccl-collectives"));
     }
     let mut text = String::new();
-    let library = crate::figures::library_of(journal, Via::Ccl);
+    let library = crate::figures::library_of(journal, Transport::Ccl);
     for ((op, n, cadence), sizes) in &tables {
         let (least, most) = (sizes.keys().next(), sizes.keys().next_back());
         let of = |size: Option<&Bytes>| size.map_or(0, |b| b.0);
@@ -307,7 +310,7 @@ fn table(
     text: &mut String,
     op: Collective,
     n: usize,
-    sizes: &BTreeMap<Bytes, [Option<Row<'_>>; 2]>,
+    sizes: &BTreeMap<Bytes, [Option<MessageRow<'_>>; 2]>,
 ) {
     let _ = writeln!(text, "#{:>74}{:>31}{:>10}", "out-of-place", "in-place", "");
     let of_place = format!("{:>9}{:>8}{:>8}{:>7}", "time", "algbw", "busbw", "#wrong");

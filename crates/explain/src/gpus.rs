@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    CpuSet, GpuFacts, GpuReadings, GpuState, Journal, LinkKind, Node, Topology, Unit,
+    CpuSet, GpuFacts, GpuReadings, GpuState, Journal, LinkEnd, LinkKind, Topology, Unit,
 };
 
 use crate::words;
@@ -58,7 +58,7 @@ fn facts_of(topology: &Topology, unit: Unit, facts: &GpuFacts) -> Option<String>
 
 /// `17 of 18 NVLinks, 452 GB/s each way`.
 fn nvlinks(topology: &Topology, unit: Unit, (active, all): (u32, u32)) -> String {
-    let at = Node::from(unit);
+    let at = LinkEnd::from(unit);
     let peaks = topology.links.iter().filter(|l| l.kind == LinkKind::Nvlink);
     let peaks = peaks.filter(|l| l.a == at || l.b == at).map(|l| l.peak);
     let peak: Option<f64> = peaks.map(|peak| peak.map(|p| p.gbs())).sum();
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn links_that_are_down_are_told_with_what_is_left() {
         let link = |gpu, width: u32| Link {
-            a: Node::Gpu(gpu),
-            b: Node::Switch(0),
+            a: LinkEnd::Gpu(gpu),
+            b: LinkEnd::Switch(0),
             kind: LinkKind::Nvlink,
             width,
             peak: Some(Rate(26.562 * f64::from(width))),

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Cadence, Flow, Journal, Mem, MigrateHow, Node, Outcome, StopReason, Topology, Verdict,
-    Via, WireOp,
+    Bytes, Cadence, CaseOutcome, Flow, Journal, LinkEnd, MemKind, MigrateHow, StopReason, Topology,
+    Transport, VerifyResult, WireOp,
 };
 
-use crate::figure::{Body, Cell, Figure, Headline, Suspicion, Tone};
-use crate::figures::{self, Verb};
-use crate::run::{Entry, Quantity, Run, State, moves_bytes};
+use crate::figure::{Figure, FigureBody, FigureCell, Headline, HeadlineTone, Suspicion};
+use crate::figures::{self, PairMover};
+use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
 use crate::words;
 
 /// Agreement with a published value that is called good.
@@ -20,20 +20,22 @@ const ALIKE: f64 = 0.99;
 
 /// All headlines that the run has figures for, in order of interest: what the machine does, then
 /// what is doubtful about the run.
-pub(crate) fn all(run: &Run, figures: &[Figure]) -> Vec<Headline> {
-    let wrong = [broken(run.journal), rejected(run.journal), lacking_gpus(run.journal), beyond(run)];
-    let wrong = wrong.into_iter().flatten().map(|text| Headline { text, tone: Tone::Warn });
+pub(crate) fn all(run: &RunView, figures: &[Figure]) -> Vec<Headline> {
+    let wrong =
+        [broken(run.journal), rejected(run.journal), lacking_gpus(run.journal), beyond(run)];
+    let wrong = wrong.into_iter().flatten().map(|text| Headline { text, tone: HeadlineTone::Warn });
     wrong.chain(sentences(run, figures)).collect()
 }
 
-fn sentences(run: &Run, figures: &[Figure]) -> Vec<Headline> {
-    let good = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Good });
-    let plain = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Plain });
-    let warn = |text: Option<String>| text.map(|text| Headline { text, tone: Tone::Warn });
+fn sentences(run: &RunView, figures: &[Figure]) -> Vec<Headline> {
+    let good = |text: Option<String>| text.map(|text| Headline { text, tone: HeadlineTone::Good });
+    let plain =
+        |text: Option<String>| text.map(|text| Headline { text, tone: HeadlineTone::Plain });
+    let warn = |text: Option<String>| text.map(|text| Headline { text, tone: HeadlineTone::Warn });
     let few = single(run);
     if !few.is_empty() {
         let doubts = [faults(run.journal), unverified(run.journal), noted(run.journal)];
-        let told = few.into_iter().map(|text| Headline { text, tone: Tone::Plain });
+        let told = few.into_iter().map(|text| Headline { text, tone: HeadlineTone::Plain });
         let doubts = doubts.into_iter().chain([cut(run.journal)]).flat_map(warn);
         return told.chain(plain(skips(run.journal))).chain(doubts).collect();
     }
@@ -56,11 +58,11 @@ fn sentences(run: &Run, figures: &[Figure]) -> Vec<Headline> {
         plain(figures::managed_sentence(run)),
         plain(figures::overlap_sentence(run)),
         plain(figures::overhead_sentence(run)),
-        plain(figures::messages_sentence(run, Via::Mpi)),
+        plain(figures::messages_sentence(run, Transport::Mpi)),
         plain(figures::collectives_sentence(run, "mpi-collectives")),
-        plain(figures::messages_sentence(run, Via::Ccl)),
+        plain(figures::messages_sentence(run, Transport::Ccl)),
         plain(figures::collectives_sentence(run, "ccl-collectives")),
-        plain(figures::messages_sentence(run, Via::Ucx)),
+        plain(figures::messages_sentence(run, Transport::Ucx)),
         plain(figures::shared_memory_sentence(run)),
         plain(files),
         plain(into_gpus),
@@ -85,16 +87,16 @@ fn sentences(run: &Run, figures: &[Figure]) -> Vec<Headline> {
 const FEW: usize = 4;
 
 /// Each case in a sentence, of a run of a few.
-fn single(run: &Run) -> Vec<String> {
-    let sampled = || run.entries.iter().filter(|e| matches!(e.state, State::Sampled(_)));
+fn single(run: &RunView) -> Vec<String> {
+    let sampled = || run.entries.iter().filter(|e| matches!(e.state, EntryState::Sampled(_)));
     if sampled().count() > FEW {
         return Vec::new();
     }
-    let tell = |entry: &Entry| {
+    let tell = |entry: &RunEntry| {
         let isolated = entry.case.cadence == Cadence::Isolated;
         let ping = |f: &Flow| f.by.wire().is_some_and(|w| w.op == WireOp::Ping);
         let step = isolated || entry.case.timed.iter().any(|f| f.by.is_chase() || ping(f));
-        let quantity = if step { Quantity::StepNs } else { Quantity::Payload };
+        let quantity = if step { CaseQuantity::StepNs } else { CaseQuantity::Payload };
         let cell = run.cell(entry, quantity);
         let value = cell.value?;
         let of = figures::share(&cell).zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
@@ -104,7 +106,7 @@ fn single(run: &Run) -> Vec<String> {
             format!(", published {} ({})", words::number(p.value), p.source)
         });
         let io = match entry.state {
-            State::Sampled([series]) => figures::told(series),
+            EntryState::Sampled([series]) => figures::told(series),
             _ => None,
         };
         let io = io.map_or(String::new(), |told| told.words());
@@ -121,16 +123,16 @@ fn single(run: &Run) -> Vec<String> {
 }
 
 /// The best that the host's memory gave, and what one thread gets of it.
-fn host_rates(run: &Run) -> Option<String> {
+fn host_rates(run: &RunView) -> Option<String> {
     let figure = |t: u32, all: &[(u32, f64)]| all.iter().find(|a| a.0 == t).map(|a| a.1);
     let mut by_threads: BTreeMap<u32, (f64, String)> = BTreeMap::new();
     for entry in run.entries.iter().filter(|e| e.of("host")) {
         let Some(flow) = entry.lone() else { continue };
         let pathline_schema::Mover::Cpu { work, threads, .. } = flow.by else { continue };
-        let (limit, _) = run.limits(entry.case, Quantity::Traffic);
+        let (limit, _) = run.limits(entry.case, CaseQuantity::Traffic);
         // What the caches hold says nothing about memory.
         let of_memory = limit.is_some() && run.past_caches(flow);
-        let Some(value) = run.value(entry, Quantity::Traffic).filter(|_| of_memory) else {
+        let Some(value) = run.value(entry, CaseQuantity::Traffic).filter(|_| of_memory) else {
             continue;
         };
         let best = by_threads.entry(threads).or_insert((0.0, String::new()));
@@ -150,14 +152,14 @@ fn host_rates(run: &Run) -> Option<String> {
     ))
 }
 
-fn crossover(run: &Run) -> Option<String> {
+fn crossover(run: &RunView) -> Option<String> {
     let all = figures::crossovers(run);
     // With every core at work, as an application would; the case of one thread is in its figure.
     Some(words::sentence(&format!("{}.", all.last()?.sentence())))
 }
 
 /// Latency within each cache, and in memory.
-fn load_latency(run: &Run) -> Option<String> {
+fn load_latency(run: &RunView) -> Option<String> {
     let points = figures::chase_points(run);
     let mut parts = Vec::new();
     let mut below = Bytes(0);
@@ -174,14 +176,14 @@ fn load_latency(run: &Run) -> Option<String> {
     Some(format!("A dependent load takes {}.", words::list(&parts)))
 }
 
-fn host_link(run: &Run) -> Option<String> {
+fn host_link(run: &RunView) -> Option<String> {
     let ways = figures::ways(run);
     let best = |inward: bool| {
-        let of: Vec<(&figures::Way, f64, Cell)> = ways
+        let of: Vec<(&figures::HostPath, f64, FigureCell)> = ways
             .iter()
             .filter(|w| w.inward == inward && w.entry.lone().is_some())
             .filter_map(|w| {
-                let cell = run.cell(&w.entry, Quantity::Payload);
+                let cell = run.cell(&w.entry, CaseQuantity::Payload);
                 Some((w, cell.value?, cell))
             })
             .collect();
@@ -204,20 +206,20 @@ fn host_link(run: &Run) -> Option<String> {
 }
 
 /// What pageable memory and page migration cost against the best way in.
-fn slow_host_paths(run: &Run) -> Option<String> {
+fn slow_host_paths(run: &RunView) -> Option<String> {
     let ways = figures::ways(run);
-    let best_of = |want: &dyn Fn(&figures::Way) -> bool| {
+    let best_of = |want: &dyn Fn(&figures::HostPath) -> bool| {
         let chosen = ways.iter().filter(|w| w.inward && want(w));
-        let values = chosen.filter_map(|w| run.value(&w.entry, Quantity::Payload));
+        let values = chosen.filter_map(|w| run.value(&w.entry, CaseQuantity::Payload));
         values.max_by(f64::total_cmp)
     };
     let best = best_of(&|_| true)?;
     let parts: Vec<String> = [
-        ("pageable copies reach", best_of(&|w| w.mem == Mem::Paged)),
+        ("pageable copies reach", best_of(&|w| w.mem == MemKind::Paged)),
         ("page migration by faults", best_of(&|w| w.migrates == Some(MigrateHow::Fault))),
         (
             "zero-copy of managed memory",
-            best_of(&|w| w.mem == Mem::Managed && w.migrates.is_none()),
+            best_of(&|w| w.mem == MemKind::Managed && w.migrates.is_none()),
         ),
     ]
     .into_iter()
@@ -229,17 +231,18 @@ fn slow_host_paths(run: &Run) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Into a GPU, {}.", words::list(&parts)))
 }
 
-fn of_verb(run: &Run, verb: Verb) -> Vec<f64> {
+fn of_verb(run: &RunView, verb: PairMover) -> Vec<f64> {
     let pairs = figures::pairs(run).into_iter().filter(|p| p.verb == verb && !p.both);
-    pairs.filter_map(|p| run.value(&p.entry, Quantity::Payload)).collect()
+    pairs.filter_map(|p| run.value(&p.entry, CaseQuantity::Payload)).collect()
 }
 
 /// The levels of the runtime's copies, and what they leave of the widest route.
-fn copies(run: &Run) -> Option<String> {
+fn copies(run: &RunView) -> Option<String> {
     let pairs: Vec<_> =
-        figures::pairs(run).into_iter().filter(|p| p.verb == Verb::Dma && !p.both).collect();
+        figures::pairs(run).into_iter().filter(|p| p.verb == PairMover::Dma && !p.both).collect();
     let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty());
-    let cells: Vec<Cell> = pairs.iter().map(|p| run.cell(&p.entry, Quantity::Payload)).collect();
+    let cells: Vec<FigureCell> =
+        pairs.iter().map(|p| run.cell(&p.entry, CaseQuantity::Payload)).collect();
     let values: Vec<f64> = cells.iter().filter_map(|c| c.value).collect();
     if values.is_empty() {
         return None;
@@ -268,8 +271,8 @@ fn copies(run: &Run) -> Option<String> {
 }
 
 /// The tiers of kernels, and how reads compare with writes.
-fn kernels(run: &Run) -> Option<String> {
-    let (reads, writes) = (of_verb(run, Verb::Read), of_verb(run, Verb::Write));
+fn kernels(run: &RunView) -> Option<String> {
+    let (reads, writes) = (of_verb(run, PairMover::Read), of_verb(run, PairMover::Write));
     let values = if reads.is_empty() { &writes } else { &reads };
     if values.is_empty() {
         return None;
@@ -286,7 +289,7 @@ fn kernels(run: &Run) -> Option<String> {
     ))
 }
 
-fn fan(run: &Run) -> Option<String> {
+fn fan(run: &RunView) -> Option<String> {
     let fans = figures::fans(run);
     if fans.iter().filter(|f| f.ratio.is_some()).count() < 2 {
         return None;
@@ -295,9 +298,9 @@ fn fan(run: &Run) -> Option<String> {
 }
 
 /// Routes that are longer than they need be because they are wider.
-fn route(run: &Run) -> Option<String> {
+fn route(run: &RunView) -> Option<String> {
     let topology = run.topology();
-    let of_gpu = |e: &Entry| e.case.flows().any(|f| f.by.at().gpu().is_some());
+    let of_gpu = |e: &RunEntry| e.case.flows().any(|f| f.by.at().gpu().is_some());
     if !run.entries.is_empty() && !run.entries.iter().any(of_gpu) {
         return None;
     }
@@ -305,10 +308,10 @@ fn route(run: &Run) -> Option<String> {
         .routes
         .iter()
         .filter_map(|route| {
-            let (Node::Gpu(a), Node::Gpu(b)) = (route.src, route.dst) else { return None };
+            let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (route.src, route.dst) else { return None };
             let shortest = hops(topology, a, b)?;
             let via = route.via.first()?;
-            let way: Vec<Node> =
+            let way: Vec<LinkEnd> =
                 [route.src].into_iter().chain(via.iter().copied()).chain([route.dst]).collect();
             let text = way.iter().map(node_number).collect::<Vec<_>>().join("-");
             (a < b && route.hops > shortest).then(|| (a, b, shortest, text, width(topology, &way)))
@@ -335,9 +338,9 @@ fn route(run: &Run) -> Option<String> {
 }
 
 /// Routes that a load on one link gave away.
-fn loads(run: &Run) -> Option<String> {
-    let felt: Vec<figures::Slowdown> =
-        figures::slowdowns(run).into_iter().filter(figures::Slowdown::shared).collect();
+fn loads(run: &RunView) -> Option<String> {
+    let felt: Vec<figures::RouteSlowdown> =
+        figures::slowdowns(run).into_iter().filter(figures::RouteSlowdown::shared).collect();
     let pairs: BTreeSet<_> = felt.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
     let (_, most) = figures::extremes(&felt.iter().map(|s| s.alone).collect::<Vec<_>>());
     let widest = felt.iter().find(|s| s.alone >= ALIKE * most)?;
@@ -352,16 +355,16 @@ fn loads(run: &Run) -> Option<String> {
     ))
 }
 
-fn node_number(node: &Node) -> String {
+fn node_number(node: &LinkEnd) -> String {
     match node {
-        Node::Gpu(n) => n.to_string(),
+        LinkEnd::Gpu(n) => n.to_string(),
         other => other.to_string(),
     }
 }
 
 /// Links of the narrowest stretch; 0 if a stretch is not listed.
-fn width(topology: &Topology, way: &[Node]) -> u32 {
-    let link = |a: Node, b: Node| {
+fn width(topology: &Topology, way: &[LinkEnd]) -> u32 {
+    let link = |a: LinkEnd, b: LinkEnd| {
         topology.links.iter().find(|l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))
     };
     let stretches = way.windows(2).map(|w| link(w[0], w[1]).map_or(0, |l| l.width));
@@ -377,7 +380,7 @@ fn hops(topology: &Topology, from: u32, to: u32) -> Option<u32> {
             .links
             .iter()
             .filter_map(|l| match (l.a, l.b) {
-                (Node::Gpu(a), Node::Gpu(b)) => Some([(a, b), (b, a)]),
+                (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => Some([(a, b), (b, a)]),
                 _ => None,
             })
             .flatten()
@@ -395,7 +398,7 @@ fn hops(topology: &Topology, from: u32, to: u32) -> Option<u32> {
 
 fn latency(figures: &[Figure]) -> Option<String> {
     let figure = figures.iter().find(|f| f.id == "latency")?;
-    let Body::Matrix(m) = &figure.body else { return None };
+    let FigureBody::Matrix(m) = &figure.body else { return None };
     let mut peers: Vec<f64> = Vec::new();
     for (row, from) in m.cells.iter().zip(&m.rows) {
         let others = row.iter().zip(&m.cols).filter(|(_, to)| *to != from);
@@ -407,10 +410,10 @@ fn latency(figures: &[Figure]) -> Option<String> {
 }
 
 /// How the figures compare with published ones.
-fn published(run: &Run, figures: &[Figure]) -> Option<Headline> {
+fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
     // A path counts once, however many figures and sizes show it.
     let mut seen = BTreeSet::new();
-    let mut pairs: Vec<(f64, &Cell)> = figures
+    let mut pairs: Vec<(f64, &FigureCell)> = figures
         .iter()
         .flat_map(figures::cells)
         .filter(|c| !matches!(c.suspect, Some(Suspicion::BeyondCeiling(_))))
@@ -444,7 +447,7 @@ fn published(run: &Run, figures: &[Figure]) -> Option<Headline> {
         if *worst > 0.0 { "+" } else { "" },
         words::percent(*worst),
     );
-    let tone = if close == pairs.len() { Tone::Good } else { Tone::Warn };
+    let tone = if close == pairs.len() { HeadlineTone::Good } else { HeadlineTone::Warn };
     Some(Headline { text, tone })
 }
 
@@ -452,7 +455,7 @@ fn faults(journal: &Journal) -> Option<String> {
     let faults: Vec<_> = journal
         .outcomes
         .iter()
-        .filter_map(|o| if let Outcome::Faulted(f) = o { Some(f) } else { None })
+        .filter_map(|o| if let CaseOutcome::Faulted(f) = o { Some(f) } else { None })
         // What the journal cannot say of a case is no failure of it.
         .filter(|f| !journal.rejected.iter().any(|r| r.case == f.case.to_string()))
         .collect();
@@ -461,7 +464,7 @@ fn faults(journal: &Journal) -> Option<String> {
 }
 
 /// Results that are more than hardware can carry.
-fn beyond(run: &Run) -> Option<String> {
+fn beyond(run: &RunView) -> Option<String> {
     let worst = run.beyond.first()?;
     Some(format!(
         "{} cannot be right: {} ({}). Marked !, they count as wrong, and no sentence rests on them.",
@@ -487,7 +490,7 @@ fn rejected(journal: &Journal) -> Option<String> {
 fn skips(journal: &Journal) -> Option<String> {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for outcome in &journal.outcomes {
-        if let Outcome::Skipped(skip) = outcome {
+        if let CaseOutcome::Skipped(skip) = outcome {
             *reasons.entry(words::reason(&skip.case, &skip.why)).or_default() += 1;
         }
     }
@@ -497,9 +500,9 @@ fn skips(journal: &Journal) -> Option<String> {
     Some(format!("{} skipped; {share}{why}", words::count(total, "case")))
 }
 
-fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::Measured> {
+fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::MeasuredCase> {
     journal.outcomes.iter().filter_map(|o| match o {
-        Outcome::Measured(m) => Some(m.as_ref()),
+        CaseOutcome::Measured(m) => Some(m.as_ref()),
         _ => None,
     })
 }
@@ -508,8 +511,8 @@ fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::Measure
 fn unverified(journal: &Journal) -> Option<String> {
     let copies = measured(journal).filter(|m| moves_bytes(&m.case));
     let mut doubtful = copies.filter_map(|m| match &m.verdict {
-        Verdict::Unverified(why) => Some(why),
-        Verdict::Verified => None,
+        VerifyResult::Unverified(why) => Some(why),
+        VerifyResult::Verified => None,
     });
     let first = doubtful.next()?;
     let total = doubtful.count() + 1;

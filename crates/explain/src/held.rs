@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_flow::{Durations, Network, Orders, Predictor};
-use pathline_schema::{Bytes, Case, Flow, Journal, Measured, Mover, Ns, Outcome};
-use pathline_validate::Value;
-use pathline_validate::score::{Compared, Summary, summary as sum_up};
+use pathline_flow::{EngineOrders, Network, SetDurations, SetPredictor};
+use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Journal, MeasuredCase, Mover, Ns};
+use pathline_validate::RowValue;
+use pathline_validate::score::{ClassErrors, ComparedRow, summary as sum_up};
 
 pub use crate::html::held::page;
 pub use crate::terminal::held::summary;
 
-use crate::csv::Table;
+use crate::csv::CsvTable;
 use crate::words;
 
 /// Flows below this are left out: what they take is their start, which a rate says nothing of.
@@ -23,7 +23,7 @@ const MANY: &str = "9 and more flows";
 
 /// What a set is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum AgreementKind {
     /// One flow.
     Alone,
     /// Between host and GPUs only.
@@ -36,7 +36,7 @@ pub enum Kind {
     Queued,
 }
 
-impl Kind {
+impl AgreementKind {
     /// For people.
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    fn of(case: &Case, orders: Orders) -> Self {
+    fn of(case: &Case, orders: EngineOrders) -> Self {
         let on_host = |flow: &Flow| [flow.src, flow.dst].iter().any(|p| p.unit.numa().is_some());
         let host = case.flows().filter(|flow| on_host(flow)).count();
         let all = case.flows().count();
@@ -64,13 +64,13 @@ impl Kind {
 
 /// One set, predicted and measured.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Set {
+pub struct AgreementSet {
     /// What ran.
     pub case: Case,
     /// What it is made of.
-    pub kind: Kind,
+    pub kind: AgreementKind,
     /// What was expected.
-    pub predicted: Durations,
+    pub predicted: SetDurations,
     /// From the start to the last end, the median over the samples, for one repetition.
     pub measured: Ns,
     /// To the end of each flow, the same way.
@@ -79,7 +79,7 @@ pub struct Set {
     pub nearest: Ns,
 }
 
-impl Set {
+impl AgreementSet {
     /// Whether the measured duration lies in the predicted interval.
     pub fn inside(&self) -> bool {
         let set = self.predicted.set;
@@ -97,12 +97,12 @@ impl Set {
         all.into_iter().collect::<Vec<_>>().join("; ")
     }
 
-    fn compared(&self, class: &str) -> Compared {
-        Compared {
+    fn compared(&self, class: &str) -> ComparedRow {
+        ComparedRow {
             label: self.case.to_string(),
             class: class.to_owned(),
             predicted: self.predicted.set.typical.0 / 1e3,
-            measured: Value::exactly(self.measured.0 / 1e3),
+            measured: RowValue::exactly(self.measured.0 / 1e3),
             unit: "us".to_owned(),
             source: String::new(),
             how: self.bounds(),
@@ -111,12 +111,12 @@ impl Set {
         }
     }
 
-    fn flow_errors(&self) -> impl Iterator<Item = Compared> + '_ {
+    fn flow_errors(&self) -> impl Iterator<Item = ComparedRow> + '_ {
         let flows = self.predicted.flows.iter().zip(&self.flows).zip(&self.case.timed);
-        flows.map(|((predicted, measured), flow)| Compared {
+        flows.map(|((predicted, measured), flow)| ComparedRow {
             label: format!("{flow} in {}", self.case),
             predicted: predicted.time.typical.0 / 1e3,
-            measured: Value::exactly(measured.0 / 1e3),
+            measured: RowValue::exactly(measured.0 / 1e3),
             ..self.compared("")
         })
     }
@@ -124,11 +124,11 @@ impl Set {
 
 /// A class of sets, and how well it was predicted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Class {
+pub struct AgreementClass {
     /// Errors of the sets' durations.
-    pub sets: Summary,
+    pub sets: ClassErrors,
     /// Of each flow's.
-    pub flows: Option<Summary>,
+    pub flows: Option<ClassErrors>,
     /// Share of the sets whose duration lies in the predicted interval; none where the machine
     /// states none.
     pub inside: Option<f64>,
@@ -136,19 +136,19 @@ pub struct Class {
 
 /// A run held against a machine description.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Held {
+pub struct ModelAgreement {
     /// The machine.
     pub machine: String,
     /// Where its figures are from, if it was measured.
     pub from: String,
     /// All sets that were predicted, the farthest first.
-    pub sets: Vec<Set>,
+    pub sets: Vec<AgreementSet>,
     /// By what the sets are made of.
-    pub kinds: Vec<Class>,
+    pub kinds: Vec<AgreementClass>,
     /// By number of flows, of sets with no more than one flow of each engine.
-    pub sizes: Vec<Class>,
+    pub sizes: Vec<AgreementClass>,
     /// All sets of several flows with no more than one of each engine.
-    pub known: Option<Class>,
+    pub known: Option<AgreementClass>,
     /// Cases that could not be predicted, and why.
     pub left_out: Vec<(Case, String)>,
     /// Cases that were left out since the description was made from them.
@@ -189,13 +189,13 @@ pub fn hold(
     journal: &Journal,
     seen: &[Journal],
     any_order: bool,
-) -> Result<Held, HeldError> {
+) -> Result<ModelAgreement, HeldError> {
     let run = journal.topology.gpus.len();
     if run != described {
         return Err(HeldError::OtherNode { run, machine: machine.to_owned(), described });
     }
     let known: BTreeSet<Vec<Flow>> = seen.iter().flat_map(measured).map(|m| key(&m.case)).collect();
-    let mut predictor = Predictor::new(network);
+    let mut predictor = SetPredictor::new(network);
     if any_order {
         predictor = predictor.any_order();
     }
@@ -214,17 +214,26 @@ pub fn hold(
         return Err(HeldError::Nothing { why: left_out.into_iter().next().map(|(_, why)| why) });
     }
     sets.sort_by(|a, b| b.error().abs().total_cmp(&a.error().abs()));
-    let kinds = [Kind::Alone, Kind::Host, Kind::Device, Kind::Mixed, Kind::Queued];
+    let kinds = [
+        AgreementKind::Alone,
+        AgreementKind::Host,
+        AgreementKind::Device,
+        AgreementKind::Mixed,
+        AgreementKind::Queued,
+    ];
     let kinds = kinds.iter().filter_map(|k| class(k.name(), sets.iter().filter(|s| s.kind == *k)));
-    let known = || sets.iter().filter(|s| s.kind != Kind::Queued);
+    let known = || sets.iter().filter(|s| s.kind != AgreementKind::Queued);
     let names = BY_FLOWS.iter().map(|&(.., name)| name).chain([MANY]);
     let sizes = names.filter_map(|name| class(name, known().filter(|s| by_flows(&s.case) == name)));
-    Ok(Held {
+    Ok(ModelAgreement {
         machine: machine.to_owned(),
         from: network.measured().from.clone(),
         kinds: kinds.collect(),
         sizes: sizes.collect(),
-        known: class("sets, one flow an engine", known().filter(|s| s.kind != Kind::Alone)),
+        known: class(
+            "sets, one flow an engine",
+            known().filter(|s| s.kind != AgreementKind::Alone),
+        ),
         sets,
         left_out,
         seen: skipped,
@@ -236,22 +245,25 @@ fn by_flows(case: &Case) -> &'static str {
     BY_FLOWS.iter().find(|(low, high, _)| (*low..=*high).contains(&n)).map_or(MANY, |row| row.2)
 }
 
-fn class<'a>(name: &str, sets: impl Iterator<Item = &'a Set> + Clone) -> Option<Class> {
-    let compared: Vec<Compared> = sets.clone().map(|s| s.compared(name)).collect();
-    let flows: Vec<Compared> = sets.clone().flat_map(Set::flow_errors).collect();
+fn class<'a>(
+    name: &str,
+    sets: impl Iterator<Item = &'a AgreementSet> + Clone,
+) -> Option<AgreementClass> {
+    let compared: Vec<ComparedRow> = sets.clone().map(|s| s.compared(name)).collect();
+    let flows: Vec<ComparedRow> = sets.clone().flat_map(AgreementSet::flow_errors).collect();
     let judged = sets.clone().filter(|s| s.predicted.doubt.any());
     let (inside, all) =
         judged.fold((0, 0), |(inside, all), s| (inside + usize::from(s.inside()), all + 1));
-    Some(Class {
+    Some(AgreementClass {
         sets: sum_up(name, &compared)?,
         flows: sum_up(name, &flows),
         inside: (all > 0).then(|| inside as f64 / all as f64),
     })
 }
 
-fn measured(journal: &Journal) -> impl Iterator<Item = &Measured> {
+fn measured(journal: &Journal) -> impl Iterator<Item = &MeasuredCase> {
     journal.outcomes.iter().filter_map(|outcome| match outcome {
-        Outcome::Measured(measured) => Some(&**measured),
+        CaseOutcome::Measured(measured) => Some(&**measured),
         _ => None,
     })
 }
@@ -271,10 +283,10 @@ fn key(case: &Case) -> Vec<Flow> {
     flows
 }
 
-fn set(predictor: &mut Predictor<'_>, m: &Measured) -> Result<Set, String> {
+fn set(predictor: &mut SetPredictor<'_>, m: &MeasuredCase) -> Result<AgreementSet, String> {
     let case = &m.case;
     let predicted = predictor.durations(case).map_err(|why| why.to_string())?;
-    let each = |s: &pathline_schema::Series| -> Vec<f64> {
+    let each = |s: &pathline_schema::FlowSeries| -> Vec<f64> {
         s.samples_ns.iter().map(|ns| ns / s.reps.max(1) as f64).collect()
     };
     let samples: Vec<Vec<f64>> = m.series.iter().map(each).collect();
@@ -284,7 +296,7 @@ fn set(predictor: &mut Predictor<'_>, m: &Measured) -> Result<Set, String> {
     }
     let last = |k: usize| samples.iter().filter_map(|s| s.get(k).copied()).fold(0.0, f64::max);
     let ends: Vec<f64> = (0..n).map(last).collect();
-    let middle = |samples: &[f64]| pathline_stats::Summary::of(samples).map(|s| s.median);
+    let middle = |samples: &[f64]| pathline_stats::SeriesSummary::of(samples).map(|s| s.median);
     let measured = middle(&ends).filter(|ns| *ns > 0.0);
     let measured = measured.ok_or_else(|| "its samples are no times".to_owned())?;
     let mut nearest = f64::INFINITY;
@@ -297,9 +309,9 @@ fn set(predictor: &mut Predictor<'_>, m: &Measured) -> Result<Set, String> {
             }
         })
         .map_err(|why| why.to_string())?;
-    Ok(Set {
+    Ok(AgreementSet {
         case: case.clone(),
-        kind: Kind::of(case, orders),
+        kind: AgreementKind::of(case, orders),
         predicted,
         measured: Ns(measured),
         flows: samples.iter().map(|s| Ns(middle(s).unwrap_or(f64::NAN))).collect(),
@@ -307,7 +319,7 @@ fn set(predictor: &mut Predictor<'_>, m: &Measured) -> Result<Set, String> {
     })
 }
 
-impl Held {
+impl ModelAgreement {
     /// What is compared, in a sentence.
     pub fn lead(&self) -> String {
         let mut text = words::count(self.sets.len(), "set");
@@ -338,13 +350,13 @@ impl Held {
     }
 
     /// All sets as scores, for pictures.
-    pub fn compared(&self) -> Vec<Compared> {
+    pub fn compared(&self) -> Vec<ComparedRow> {
         self.sets.iter().map(|s| s.compared(s.kind.name())).collect()
     }
 
     /// A table with a row a set, then a row a case that was left out.
     pub fn csv(&self) -> String {
-        let mut table = Table::new(&[
+        let mut table = CsvTable::new(&[
             "class",
             "flows",
             "predicted_us",

@@ -1,6 +1,6 @@
 //! How a run went, from its journal alone. `pathline run` and `pathline report` exit by it.
 
-use pathline_schema::{Journal, Note, Outcome};
+use pathline_schema::{CaseOutcome, Journal, RunNote};
 
 use crate::beyond_ceiling::beyond_ceiling;
 
@@ -19,13 +19,13 @@ pub enum RunVerdict {
 
 /// Judges a run.
 pub fn judge(journal: &Journal) -> RunVerdict {
-    let any = |is: fn(&Outcome) -> bool| journal.outcomes.iter().any(is);
-    let failed = any(|o| matches!(o, Outcome::Faulted(_)));
-    let lacks_gpus = journal.notes.iter().any(Note::lacks_gpus);
+    let any = |is: fn(&CaseOutcome) -> bool| journal.outcomes.iter().any(is);
+    let failed = any(|o| matches!(o, CaseOutcome::Faulted(_)));
+    let lacks_gpus = journal.notes.iter().any(RunNote::lacks_gpus);
     let damaged = !journal.broken.is_empty() || !journal.rejected.is_empty();
     if failed || lacks_gpus || damaged || !beyond_ceiling(journal).is_empty() {
         RunVerdict::Wrong
-    } else if any(|o| matches!(o, Outcome::Measured(_))) {
+    } else if any(|o| matches!(o, CaseOutcome::Measured(_))) {
         RunVerdict::Fine
     } else {
         RunVerdict::CouldNotJudge
@@ -36,16 +36,16 @@ pub fn judge(journal: &Journal) -> RunVerdict {
 mod tests {
     use std::path::Path;
 
-    use pathline_schema::{Message, Note};
+    use pathline_schema::{JournalRecord, RunNote};
 
     use super::*;
     use crate::headlines;
-    use crate::run::Run;
+    use crate::run::RunView;
 
     /// A run whose one case was measured, with a note.
     fn journal(code: &str, text: &str) -> Journal {
-        let note = Note { code: code.into(), subject: "gpus".into(), text: text.into() };
-        let note = serde_json::to_string(&Message::Note(note)).unwrap();
+        let note = RunNote { code: code.into(), subject: "gpus".into(), text: text.into() };
+        let note = serde_json::to_string(&JournalRecord::Note(note)).unwrap();
         let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/records.md");
         let document = std::fs::read_to_string(document).unwrap();
         // The example of the document has a line of each kind.
@@ -60,12 +60,12 @@ mod tests {
     fn a_run_that_lacks_gpus_which_it_must_have_is_wrong() {
         for (code, verdict) in [
             ("drift", RunVerdict::Fine),
-            (Note::GPUS_UNUSABLE, RunVerdict::Wrong),
-            (Note::WITHOUT_GPUS, RunVerdict::Wrong),
+            (RunNote::GPUS_UNUSABLE, RunVerdict::Wrong),
+            (RunNote::WITHOUT_GPUS, RunVerdict::Wrong),
         ] {
             let journal = journal(code, "none of the 8 GPUs can be used.");
             assert_eq!(judge(&journal), verdict, "{code}");
-            let all = headlines::all(&Run::new(&journal, None), &[]);
+            let all = headlines::all(&RunView::new(&journal, None), &[]);
             let first = all.first().map_or("", |headline| headline.text.as_str());
             let lacks = verdict == RunVerdict::Wrong;
             assert_eq!(first == "None of the 8 GPUs can be used.", lacks, "{first}");

@@ -7,8 +7,10 @@
 use pathline_schema::plain_line;
 
 use crate::figure::{
-    Absence, Bar, Bars, Body, Cell, Column, Curves, Doubt, Figure, Gap, Gaps, Headline, Line, Loss,
-    Matrix, Part, Published, Report, Sheet, Stack, Stacks, Suspicion, Way,
+    BarsBody, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, FigureStack,
+    GapsBody, Headline, LossBreakdown, LossStep, MatrixBody, MissingCase, PairedGap,
+    PublishedValue, RunReport, RunWarning, SheetBody, SheetColumn, StackPart, StacksBody,
+    Suspicion,
 };
 
 /// What holds texts.
@@ -57,27 +59,27 @@ macro_rules! plain {
 }
 
 plain! {
-    Report { title, simulated, headlines, figures, absences, notes, conditions, gpus; state, complete }
+    RunReport { title, simulated, headlines, figures, absences, notes, conditions, gpus; state, complete }
     Headline { text; tone }
     Figure { id, suite, title, finding, command, body; }
-    Absence { suites, why; case, faulted }
-    Doubt { code, subject, text; }
-    Matrix { unit, row_axis, col_axis, rows, cols, cells; better }
-    Curves { x_unit, y_unit, lines, ceilings, marks; better }
-    Line { name, points; }
-    Bars { unit, bars; better }
-    Bar { label, cell; }
-    Sheet { row_axis, columns, rows; }
-    Column { name, unit; better }
-    Stacks { whole, stacks; }
-    Stack { label, parts; }
-    Part { name, words, cell; }
-    Gaps { unit, base, other, row_axis, col_axis, rows, cols, panels; }
-    Gap { cell, saturated; base, other, pairs, is_zero }
-    Cell { way, published, absent, gpus, suspect; value, half_width, ceiling, bound, case }
-    Way { route, narrowest, losses; }
-    Loss { why; from, to }
-    Published { source; value }
+    MissingCase { suites, why; case, faulted }
+    RunWarning { code, subject, text; }
+    MatrixBody { unit, row_axis, col_axis, rows, cols, cells; better }
+    CurvesBody { x_unit, y_unit, lines, ceilings, marks; better }
+    ChartLine { name, points; }
+    BarsBody { unit, bars; better }
+    FigureBar { label, cell; }
+    SheetBody { row_axis, columns, rows; }
+    SheetColumn { name, unit; better }
+    StacksBody { whole, stacks; }
+    FigureStack { label, parts; }
+    StackPart { name, words, cell; }
+    GapsBody { unit, base, other, row_axis, col_axis, rows, cols, panels; }
+    PairedGap { cell, saturated; base, other, pairs, is_zero }
+    FigureCell { way, published, absent, gpus, suspect; value, half_width, ceiling, bound, case }
+    LossBreakdown { route, narrowest, losses; }
+    LossStep { why; from, to }
+    PublishedValue { source; value }
 }
 
 impl MakePlain for Suspicion {
@@ -88,7 +90,7 @@ impl MakePlain for Suspicion {
     }
 }
 
-impl MakePlain for Body {
+impl MakePlain for FigureBody {
     fn make_plain(&mut self) {
         match self {
             Self::Matrix(body) => body.make_plain(),

@@ -1,14 +1,14 @@
 //! What is expected of flows that start together, for people and for programs.
 
-use pathline_flow::{Doubt, Durations, Network};
-use pathline_message::{Exchange, Told};
+use pathline_flow::{Network, SetDurations, TimeUncertainty};
+use pathline_message::{ExchangeSpec, ExchangeTime};
 use pathline_schema::{Case, Ns};
 use serde_json::{Value, json};
 
 use crate::words;
 
 /// Where an interval comes from, or that there is none.
-pub fn doubt(doubt: &Doubt) -> String {
+pub fn doubt(doubt: &TimeUncertainty) -> String {
     let orders = doubt.orders;
     let mut from = Vec::new();
     if orders.tried > 1 {
@@ -52,7 +52,7 @@ fn span(typical: Ns, low: Ns, high: Ns) -> String {
 }
 
 /// A table of one case: rate alone, duration, rate, what binds; then the set.
-pub fn table(case: &Case, durations: &Durations) -> String {
+pub fn table(case: &Case, durations: &SetDurations) -> String {
     let rows: Vec<[String; 5]> = durations
         .flows
         .iter()
@@ -93,7 +93,7 @@ pub fn table(case: &Case, durations: &Durations) -> String {
 
 /// What is told of an exchange by a library: time, rates, algorithm, what binds, what no library
 /// can beat.
-pub fn exchange(exchange: &Exchange, told: &Told) -> String {
+pub fn exchange(exchange: &ExchangeSpec, told: &ExchangeTime) -> String {
     let mut text = format!("{exchange}\ndone after {}", told.time);
     if told.mean != told.time {
         text += &format!(", {} in the mean over the ranks", told.mean);
@@ -115,7 +115,7 @@ pub fn exchange(exchange: &Exchange, told: &Told) -> String {
 }
 
 /// The same for programs.
-pub fn exchange_json(exchange: &Exchange, told: &Told) -> Value {
+pub fn exchange_json(exchange: &ExchangeSpec, told: &ExchangeTime) -> Value {
     json!({
         "exchange": exchange.to_string(),
         "us": told.time.0 / 1e3,
@@ -132,8 +132,8 @@ pub fn exchange_json(exchange: &Exchange, told: &Told) -> Value {
 }
 
 /// What is expected of a case, for programs. Times in us, rates in GB/s.
-pub fn json(network: &Network, case: &Case, durations: &Durations) -> Value {
-    let span = |span: &pathline_flow::Span| {
+pub fn json(network: &Network, case: &Case, durations: &SetDurations) -> Value {
+    let span = |span: &pathline_flow::TimeRange| {
         json!({
             "typical_us": span.typical.0 / 1e3,
             "low_us": span.low.0 / 1e3,

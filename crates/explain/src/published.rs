@@ -9,9 +9,11 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use pathline_schema::{Bytes, Cadence, Case, Flow, LinkKind, Mover, Node, Place, Topology, Unit};
+use pathline_schema::{
+    Bytes, Cadence, Case, Flow, LinkEnd, LinkKind, Mover, Place, Topology, Unit,
+};
 
-use crate::figure::Published;
+use crate::figure::PublishedValue;
 
 /// MI250X nodes numbered as LUMI, Frontier and Adastra number them.
 const MI250X: &str = include_str!("../data/published/mi250x.csv");
@@ -46,7 +48,7 @@ const TINY: Bytes = Bytes(16);
 
 /// What a published value is a value of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Metric {
+pub enum PublishedMetric {
     /// Payload, one way, GB/s.
     Bandwidth,
     /// Bytes read and written at the memory, GB/s.
@@ -61,7 +63,7 @@ pub enum Metric {
     Fraction,
 }
 
-impl Metric {
+impl PublishedMetric {
     fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "bandwidth" => Self::Bandwidth,
@@ -85,16 +87,16 @@ impl Metric {
 
 /// Published values of one kind of machine.
 #[derive(Debug, Default)]
-pub struct Table {
-    rows: HashMap<(String, Metric), Vec<Row>>,
+pub struct PublishedTable {
+    rows: HashMap<(String, PublishedMetric), Vec<TableRow>>,
     /// Hops between two GPUs, the lower number first.
-    hops: HashMap<(u32, u32), Published>,
-    names: Names,
+    hops: HashMap<(u32, u32), PublishedValue>,
+    names: UnitNames,
 }
 
 /// What units are called in the key of a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Names {
+enum UnitNames {
     /// By their numbers.
     #[default]
     Numbers,
@@ -103,27 +105,27 @@ enum Names {
 }
 
 /// Makes the keys under which rows are found.
-struct Keys {
-    names: Names,
+struct RowKeys {
+    names: UnitNames,
     seen: Vec<Unit>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct TableRow {
     value: f64,
     engine: String,
     source: String,
 }
 
-impl Table {
+impl PublishedTable {
     /// The values that hold for a node: those of its kind, if its links are numbered alike.
     pub fn for_node(topology: &Topology) -> Option<&'static Self> {
-        static MI250X_TABLE: OnceLock<Table> = OnceLock::new();
-        static H200_TABLE: OnceLock<Table> = OnceLock::new();
+        static MI250X_TABLE: OnceLock<PublishedTable> = OnceLock::new();
+        static H200_TABLE: OnceLock<PublishedTable> = OnceLock::new();
         if is_mi250x(topology) {
             Some(MI250X_TABLE.get_or_init(Self::mi250x))
         } else if is_h200(topology) {
-            Some(H200_TABLE.get_or_init(|| Self::parse(H200, Names::Order)))
+            Some(H200_TABLE.get_or_init(|| Self::parse(H200, UnitNames::Order)))
         } else {
             None
         }
@@ -131,22 +133,27 @@ impl Table {
 
     /// The value for a case, if somebody has published one. `engine` is what moved the bytes, as
     /// the record says it; empty if unknown.
-    pub fn lookup(&self, case: &Case, metric: Metric, engine: &str) -> Option<Published> {
+    pub fn lookup(
+        &self,
+        case: &Case,
+        metric: PublishedMetric,
+        engine: &str,
+    ) -> Option<PublishedValue> {
         if !case.background.is_empty() || !metric.fits(case) {
             return None;
         }
-        let key = Keys::new(self.names).of_case(case);
-        let fits = |row: &&Row| {
+        let key = RowKeys::new(self.names).of_case(case);
+        let fits = |row: &&TableRow| {
             row.engine.is_empty()
                 || row.engine == engine
                 || (engine.is_empty() && row.engine == "copy engine")
         };
         let row = self.rows.get(&(key, metric))?.iter().find(fits)?;
-        Some(Published { value: row.value, source: row.source.clone() })
+        Some(PublishedValue { value: row.value, source: row.source.clone() })
     }
 
     /// Hops of the route between two GPUs, either way.
-    pub fn hops(&self, a: u32, b: u32) -> Option<&Published> {
+    pub fn hops(&self, a: u32, b: u32) -> Option<&PublishedValue> {
         self.hops.get(&(a.min(b), a.max(b)))
     }
 
@@ -161,7 +168,7 @@ impl Table {
     }
 
     fn mi250x() -> Self {
-        let mut table = Self::parse(MI250X, Names::Numbers);
+        let mut table = Self::parse(MI250X, UnitNames::Numbers);
         // A test holds that the file can be read.
         let rows = pathline_validate::read(pathline_validate::MI250X).unwrap_or_default();
         for row in &rows {
@@ -172,19 +179,19 @@ impl Table {
     }
 
     /// Rows that do not parse are left out; a test counts them.
-    fn parse(text: &str, names: Names) -> Self {
+    fn parse(text: &str, names: UnitNames) -> Self {
         let mut table = Self { names, ..Self::default() };
         let mut reader = ::csv::Reader::from_reader(text.as_bytes());
         for record in reader.records().flatten() {
             let field = |n: usize| record.get(n).unwrap_or_default();
-            let Some(metric) = Metric::parse(field(1)) else { continue };
+            let Some(metric) = PublishedMetric::parse(field(1)) else { continue };
             let Ok(value) = field(2).parse() else { continue };
-            let Some(key) = Keys::new(names).of_row(field(0)) else { continue };
+            let Some(key) = RowKeys::new(names).of_row(field(0)) else { continue };
             let source = match field(6) {
                 "" => field(5).to_owned(),
                 figure => format!("{}, {figure}", field(5)),
             };
-            let row = Row { value, engine: field(4).to_owned(), source };
+            let row = TableRow { value, engine: field(4).to_owned(), source };
             table.rows.entry((key, metric)).or_default().push(row);
         }
         table
@@ -192,29 +199,32 @@ impl Table {
 
     /// A copy between two GPUs, or inside one, issued by its source: what CUDA's sample
     /// p2pBandwidthLatencyTest measures, whose number is that of a case as it is. None of other rows.
-    fn take_copy(&mut self, row: &pathline_validate::Row) -> Option<()> {
+    fn take_copy(&mut self, row: &pathline_validate::PublishedRow) -> Option<()> {
         if !row.tool.starts_with("p2pBandwidthLatencyTest") {
             return None;
         }
         let (src, dst) = (gcd(&row.src)?, gcd(&row.dst)?);
         let metric = match (row.metric.as_str(), row.direction.as_str(), row.unit.as_str()) {
-            ("latency", "uni" | "local", "us") => Metric::Latency,
-            ("bandwidth", "uni", "GB/s") => Metric::Bandwidth,
-            ("bandwidth", "local_2N", "GB/s") => Metric::Traffic,
+            ("latency", "uni" | "local", "us") => PublishedMetric::Latency,
+            ("bandwidth", "uni", "GB/s") => PublishedMetric::Bandwidth,
+            ("bandwidth", "local_2N", "GB/s") => PublishedMetric::Traffic,
             _ => return None,
         };
         let case = format!("gpu{src}.vram > gpu{dst}.vram by dma@gpu{src}");
-        let key = Keys::new(self.names).of_row(&case)?;
+        let key = RowKeys::new(self.names).of_row(&case)?;
         let engine = if row.interface.starts_with("SDMA") { "copy engine" } else { "" };
         let published = published(row)?;
-        let row =
-            Row { value: published.value, engine: engine.to_owned(), source: published.source };
+        let row = TableRow {
+            value: published.value,
+            engine: engine.to_owned(),
+            source: published.source,
+        };
         self.rows.entry((key, metric)).or_default().push(row);
         Some(())
     }
 
     /// The length of a route; of GPUs that links join it is one. None of other rows.
-    fn take_hops(&mut self, row: &pathline_validate::Row) -> Option<()> {
+    fn take_hops(&mut self, row: &pathline_validate::PublishedRow) -> Option<()> {
         let (a, b) = (gcd(&row.src)?, gcd(&row.dst)?);
         let mut hops = published(row)?;
         match row.metric.as_str() {
@@ -233,16 +243,16 @@ fn gcd(text: &str) -> Option<u32> {
 }
 
 /// A row's value, if it is one number, and where it is from.
-fn published(row: &pathline_validate::Row) -> Option<Published> {
+fn published(row: &pathline_validate::PublishedRow) -> Option<PublishedValue> {
     let source = match row.figure.as_str() {
         "" => row.source.clone(),
         figure => format!("{}, {figure}", row.source),
     };
-    Some(Published { value: row.value.parse().ok()?, source })
+    Some(PublishedValue { value: row.value.parse().ok()?, source })
 }
 
-impl Keys {
-    fn new(names: Names) -> Self {
+impl RowKeys {
+    fn new(names: UnitNames) -> Self {
         Self { names, seen: Vec::new() }
     }
 
@@ -289,7 +299,7 @@ impl Keys {
     }
 
     fn unit(&mut self, unit: Unit) -> String {
-        if self.names == Names::Numbers {
+        if self.names == UnitNames::Numbers {
             return unit.to_string();
         }
         let nth = self.seen.iter().position(|u| *u == unit).unwrap_or_else(|| {
@@ -316,7 +326,7 @@ fn is_mi250x(topology: &Topology) -> bool {
         .iter()
         .filter(|link| link.kind == LinkKind::Xgmi)
         .filter_map(|link| match (link.a, link.b) {
-            (Node::Gpu(a), Node::Gpu(b)) => Some((a.min(b), a.max(b), link.width)),
+            (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => Some((a.min(b), a.max(b), link.width)),
             _ => None,
         })
         .collect();
@@ -336,8 +346,8 @@ mod tests {
     fn node() -> Topology {
         let gpu = |index| Gpu { index, arch: "gfx90a".into(), ..Gpu::default() };
         let link = |&(a, b, width): &(u32, u32, u32)| Link {
-            a: Node::Gpu(b),
-            b: Node::Gpu(a),
+            a: LinkEnd::Gpu(b),
+            b: LinkEnd::Gpu(a),
             kind: LinkKind::Xgmi,
             width,
             peak: None,
@@ -349,17 +359,21 @@ mod tests {
         }
     }
 
-    fn value(case: &str, metric: Metric, engine: &str) -> Option<f64> {
-        let table = Table::for_node(&node()).expect("the node is numbered as in the sources");
+    fn value(case: &str, metric: PublishedMetric, engine: &str) -> Option<f64> {
+        let table =
+            PublishedTable::for_node(&node()).expect("the node is numbered as in the sources");
         table.lookup(&case.parse().unwrap(), metric, engine).map(|p| p.value)
     }
 
     #[test]
     fn every_row_is_read() {
-        assert_eq!(Table::parse(MI250X, Names::Numbers).len(), MI250X.lines().count() - 1);
-        assert_eq!(Table::parse(H200, Names::Order).len(), H200.lines().count() - 1);
+        assert_eq!(
+            PublishedTable::parse(MI250X, UnitNames::Numbers).len(),
+            MI250X.lines().count() - 1
+        );
+        assert_eq!(PublishedTable::parse(H200, UnitNames::Order).len(), H200.lines().count() - 1);
         pathline_validate::read(pathline_validate::MI250X).expect("rows that come with it");
-        let table = Table::mi250x();
+        let table = PublishedTable::mi250x();
         // 8 x 7 / 2 pairs of GCDs; a bandwidth and a latency from each of 8 GCDs to each of 8.
         assert_eq!(table.hops.len(), 28);
         assert_eq!(table.len(), MI250X.lines().count() - 1 + 2 * 64);
@@ -376,32 +390,35 @@ mod tests {
             ..Gpu::default()
         };
         let node = Topology { gpus: (0..4).map(gpu).collect(), ..Topology::default() };
-        let table = Table::for_node(&node).unwrap();
+        let table = PublishedTable::for_node(&node).unwrap();
         let value = |case: &str, metric| {
             table.lookup(&case.parse().unwrap(), metric, "copy engine").map(|p| p.value)
         };
         let (there, back) = ("gpu3.vram > gpu2.vram by dma", "gpu2.vram > gpu3.vram by dma");
-        let bandwidth = |case: &str| value(case, Metric::Bandwidth);
+        let bandwidth = |case: &str| value(case, PublishedMetric::Bandwidth);
         assert_eq!(bandwidth(&format!("{there}@gpu3 x 2GiB")), Some(396.12));
         assert_eq!(bandwidth(&format!("{there}@gpu2 x 2GiB")), Some(393.8));
         let both = format!("{there}@gpu3 x 2GiB & {back}@gpu2 x 2GiB");
         assert_eq!(bandwidth(&both), Some(783.56));
         assert_eq!(bandwidth("gpu3.vram > gpu3.vram by dma@gpu3 x 2GiB"), None);
         let chase = "gpu1.vram > gpu3.reg by kernel@gpu3[chase-w8-u1-b1-g1] x 16MiB";
-        assert_eq!(value(chase, Metric::Load), Some(827.0));
-        assert_eq!(value(chase, Metric::Bandwidth), None);
+        assert_eq!(value(chase, PublishedMetric::Load), Some(827.0));
+        assert_eq!(value(chase, PublishedMetric::Bandwidth), None);
     }
 
     #[test]
     fn a_value_belongs_to_its_path_engine_and_size() {
         let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
-        assert_eq!(value(case, Metric::Bandwidth, "copy engine"), Some(50.3));
-        assert_eq!(value(case, Metric::Bandwidth, "blit kernel"), Some(177.0));
-        assert_eq!(value("gpu0.vram > gpu1.vram by dma@gpu0 x 4KiB", Metric::Bandwidth, ""), None);
-        let tiny = "gpu1.vram > gpu7.vram by dma@gpu1 x 16B isolated";
-        assert_eq!(value(tiny, Metric::Latency, "copy engine"), Some(18.23));
+        assert_eq!(value(case, PublishedMetric::Bandwidth, "copy engine"), Some(50.3));
+        assert_eq!(value(case, PublishedMetric::Bandwidth, "blit kernel"), Some(177.0));
         assert_eq!(
-            value("gpu0.vram > gpu1.vram by dma@gpu1 x 256MiB", Metric::Bandwidth, ""),
+            value("gpu0.vram > gpu1.vram by dma@gpu0 x 4KiB", PublishedMetric::Bandwidth, ""),
+            None
+        );
+        let tiny = "gpu1.vram > gpu7.vram by dma@gpu1 x 16B isolated";
+        assert_eq!(value(tiny, PublishedMetric::Latency, "copy engine"), Some(18.23));
+        assert_eq!(
+            value("gpu0.vram > gpu1.vram by dma@gpu1 x 256MiB", PublishedMetric::Bandwidth, ""),
             None
         );
     }
@@ -410,7 +427,7 @@ mod tests {
     fn any_variant_of_the_operation_is_meant() {
         for variant in ["copy-w16-u4-b256-g2sm", "copy-w8-u1-nt-b64-g9"] {
             let case = format!("gpu6.vram > gpu0.vram by kernel@gpu0[{variant}] x 1GiB");
-            assert_eq!(value(&case, Metric::Bandwidth, ""), Some(87.0));
+            assert_eq!(value(&case, PublishedMetric::Bandwidth, ""), Some(87.0));
         }
     }
 
@@ -421,8 +438,14 @@ mod tests {
                 "numa{h}.managed > numa{h}.managed by kernel@gpu{g}[copy-w16-u4-b256-g2sm] x 1GiB"
             )
         };
-        assert_eq!(value(&[one(3, 0), one(3, 1)].join(" & "), Metric::Ratio, ""), Some(1.0));
-        assert_eq!(value(&[one(3, 0), one(1, 2)].join(" & "), Metric::Ratio, ""), Some(2.0));
+        assert_eq!(
+            value(&[one(3, 0), one(3, 1)].join(" & "), PublishedMetric::Ratio, ""),
+            Some(1.0)
+        );
+        assert_eq!(
+            value(&[one(3, 0), one(1, 2)].join(" & "), PublishedMetric::Ratio, ""),
+            Some(2.0)
+        );
     }
 
     #[test]
@@ -430,7 +453,7 @@ mod tests {
         let mut other = node();
         // AMD's MI250 reference servers: the dual links are 0-4 and 2-6.
         other.links.iter_mut().filter(|l| l.width == 2).for_each(|l| l.width = 1);
-        assert!(Table::for_node(&other).is_none());
-        assert!(Table::for_node(&Topology::default()).is_none());
+        assert!(PublishedTable::for_node(&other).is_none());
+        assert!(PublishedTable::for_node(&Topology::default()).is_none());
     }
 }

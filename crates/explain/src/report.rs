@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::Network;
-use pathline_schema::{Conditions, Journal, Member, Ns, Outcome, Via};
+use pathline_schema::{CaseOutcome, Conditions, Journal, Ns, RankMember, Transport};
 
-use crate::figure::{Absence, Doubt, Report};
+use crate::figure::{MissingCase, RunReport, RunWarning};
 use crate::plain_report::MakePlain;
-use crate::run::Run;
+use crate::run::RunView;
 use crate::{figures, headlines, shell, words};
 
 /// Builds the report of a run. `network` is the machine as the model knows it, for ceilings; with
 /// none, only ceilings that were measured or that the topology states are shown. Pure: the same
 /// journal always gives the same report.
-pub fn build(journal: &Journal, network: Option<&Network>) -> Report {
+pub fn build(journal: &Journal, network: Option<&Network>) -> RunReport {
     build_with(journal, network, None)
 }
 
@@ -23,10 +23,10 @@ pub fn build_with(
     journal: &Journal,
     network: Option<&Network>,
     arguments: Option<&[String]>,
-) -> Report {
-    let run = Run::new(journal, network).with_arguments(arguments);
+) -> RunReport {
+    let run = RunView::new(journal, network).with_arguments(arguments);
     let figures = figures::all(&run);
-    let mut report = Report {
+    let mut report = RunReport {
         title: title(&run),
         simulated: run.simulated().map(str::to_owned),
         headlines: headlines::all(&run.sound(), &figures),
@@ -42,7 +42,7 @@ pub fn build_with(
     report
 }
 
-fn title(run: &Run) -> String {
+fn title(run: &RunView) -> String {
     let host = &run.journal.begin.host;
     match run.simulated() {
         Some(machine) => format!("machine {machine}"),
@@ -51,27 +51,27 @@ fn title(run: &Run) -> String {
     }
 }
 
-fn absences(journal: &Journal) -> Vec<Absence> {
-    let absence = |outcome: &Outcome| match outcome {
-        Outcome::Measured(_) => None,
-        Outcome::Skipped(s) => {
+fn absences(journal: &Journal) -> Vec<MissingCase> {
+    let absence = |outcome: &CaseOutcome| match outcome {
+        CaseOutcome::Measured(_) => None,
+        CaseOutcome::Skipped(s) => {
             let (case, suites) = (s.case.clone(), s.suites.clone());
-            Some(Absence { case, suites, faulted: false, why: s.why.clone() })
+            Some(MissingCase { case, suites, faulted: false, why: s.why.clone() })
         }
-        Outcome::Faulted(f) => {
+        CaseOutcome::Faulted(f) => {
             let why = format!("{} ({})", f.error, f.severity);
-            Some(Absence { case: f.case.clone(), suites: f.suites.clone(), faulted: true, why })
+            Some(MissingCase { case: f.case.clone(), suites: f.suites.clone(), faulted: true, why })
         }
     };
-    let mut absences: Vec<Absence> = journal.outcomes.iter().filter_map(absence).collect();
+    let mut absences: Vec<MissingCase> = journal.outcomes.iter().filter_map(absence).collect();
     absences.sort_by_key(|a| !a.faulted);
     absences
 }
 
 /// Doubts of the run, then those of the topology and of its storage.
-fn notes(run: &Run) -> Vec<Doubt> {
+fn notes(run: &RunView) -> Vec<RunWarning> {
     let journal = run.journal;
-    let doubt = |code: &str, subject: &str, text: &str| Doubt {
+    let doubt = |code: &str, subject: &str, text: &str| RunWarning {
         code: code.into(),
         subject: subject.into(),
         text: text.into(),
@@ -105,7 +105,7 @@ fn notes(run: &Run) -> Vec<Doubt> {
 fn state(journal: &Journal) -> Option<(Conditions, Conditions)> {
     let measured = || {
         journal.outcomes.iter().filter_map(|o| match o {
-            Outcome::Measured(m) => Some(m),
+            CaseOutcome::Measured(m) => Some(m),
             _ => None,
         })
     };
@@ -114,7 +114,7 @@ fn state(journal: &Journal) -> Option<(Conditions, Conditions)> {
     Some((first.before.clone(), last.after.clone()))
 }
 
-fn conditions(run: &Run) -> Vec<(String, String)> {
+fn conditions(run: &RunView) -> Vec<(String, String)> {
     let (journal, topology) = (run.journal, run.topology());
     let (begin, host) = (&journal.begin, &topology.host);
     let settings = journal.settings();
@@ -166,26 +166,26 @@ fn conditions(run: &Run) -> Vec<(String, String)> {
 }
 
 /// The processes that measured together: how many and where, what each has, and their libraries.
-fn processes(ranks: &[Member]) -> Vec<(&'static str, String)> {
+fn processes(ranks: &[RankMember]) -> Vec<(&'static str, String)> {
     if ranks.is_empty() {
         return Vec::new();
     }
     let hosts: BTreeSet<&str> = ranks.iter().map(|m| m.host.as_str()).collect();
     let hosts = hosts.into_iter().collect::<Vec<_>>().join(", ");
     let several = ranks.iter().any(|m| m.node > 0);
-    let one = |m: &Member| {
+    let one = |m: &RankMember| {
         let gpus: Vec<String> = m.gpus.iter().map(|g| format!("gpu{g}")).collect();
         let gpus = if gpus.is_empty() { "no GPU".to_owned() } else { gpus.join(" ") };
         let host = if several { format!(" on {}", m.host) } else { String::new() };
         format!("r{}{host}: {gpus}, numa{}, CPUs {}", m.rank.0, m.numa, m.cpus)
     };
     // What all say alike is said once.
-    let told = |of: fn(&Member) -> &BTreeMap<Via, String>| {
-        let mut words: BTreeMap<(Via, &str), usize> = BTreeMap::new();
+    let told = |of: fn(&RankMember) -> &BTreeMap<Transport, String>| {
+        let mut words: BTreeMap<(Transport, &str), usize> = BTreeMap::new();
         for (via, text) in ranks.iter().flat_map(of) {
             *words.entry((*via, text.as_str())).or_default() += 1;
         }
-        let word = |((via, text), n): ((Via, &str), usize)| match n == ranks.len() {
+        let word = |((via, text), n): ((Transport, &str), usize)| match n == ranks.len() {
             true => format!("{via}: {text}"),
             false => format!("{via} ({n} of {}): {text}", ranks.len()),
         };
@@ -219,7 +219,7 @@ fn ended(journal: &Journal) -> String {
     format!("{resumed}{end}")
 }
 
-fn processor(run: &Run) -> String {
+fn processor(run: &RunView) -> String {
     let host = &run.topology().host;
     let cpus = host.allowed_cpus.len();
     let parts = [
@@ -230,14 +230,14 @@ fn processor(run: &Run) -> String {
     parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-fn caches(run: &Run) -> String {
+fn caches(run: &RunView) -> String {
     let levels = run.cache_levels();
     let texts: Vec<String> =
         levels.iter().map(|(n, size)| format!("L{n} {}", size.rounded())).collect();
     texts.join(", ")
 }
 
-fn memory(run: &Run) -> String {
+fn memory(run: &RunView) -> String {
     let (host, numa) = (&run.topology().host, &run.topology().numa);
     let mut parts = Vec::new();
     if host.memory.0 > 0 {
@@ -255,7 +255,7 @@ fn memory(run: &Run) -> String {
     parts.join(", ")
 }
 
-fn gpus(run: &Run) -> String {
+fn gpus(run: &RunView) -> String {
     let gpus = &run.topology().gpus;
     let Some(first) = gpus.first() else { return String::new() };
     let name = [first.name.as_str(), first.arch.as_str(), "of unknown kind"];

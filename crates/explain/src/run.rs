@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::Network;
 use pathline_schema::{
-    Bytes, Case, CpuOp, Flow, GpuReadings, Journal, Mem, Mover, Outcome, Series, Topology, Unit,
-    Verdict, World,
+    Bytes, Case, CaseOutcome, CpuOp, Flow, FlowSeries, GpuReadings, Journal, MemKind, Mover,
+    Topology, Unit, VerifyResult, WorldKind,
 };
-use pathline_stats::Summary;
+use pathline_stats::SeriesSummary;
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
-use crate::figure::{Cell, Published, Suspicion, Way};
-use crate::published::{Metric, Table};
+use crate::figure::{FigureCell, LossBreakdown, PublishedValue, Suspicion};
+use crate::published::{PublishedMetric, PublishedTable};
 use crate::shell;
 
 /// What is asked of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Quantity {
+pub(crate) enum CaseQuantity {
     /// Payload of all its timed flows over the time of the slowest, GB/s.
     Payload,
     /// Bytes read and written at the memories, as STREAM counts them, GB/s.
@@ -27,7 +27,7 @@ pub(crate) enum Quantity {
     StepUs,
 }
 
-impl Quantity {
+impl CaseQuantity {
     /// Its unit, as figures write it.
     pub(crate) fn unit(self) -> &'static str {
         match self {
@@ -36,38 +36,38 @@ impl Quantity {
             Self::StepUs => "us",
         }
     }
-    fn metric(self) -> Option<Metric> {
+    fn metric(self) -> Option<PublishedMetric> {
         match self {
-            Self::Payload => Some(Metric::Bandwidth),
-            Self::Traffic => Some(Metric::Traffic),
-            Self::StepUs => Some(Metric::Latency),
-            Self::StepNs => Some(Metric::Load),
+            Self::Payload => Some(PublishedMetric::Bandwidth),
+            Self::Traffic => Some(PublishedMetric::Traffic),
+            Self::StepUs => Some(PublishedMetric::Latency),
+            Self::StepNs => Some(PublishedMetric::Load),
         }
     }
 }
 
 /// What became of a case.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum State<'a> {
+pub(crate) enum EntryState<'a> {
     /// Samples, one series a timed flow; of an unfinished case as many as there are.
-    Sampled(&'a [Series]),
+    Sampled(&'a [FlowSeries]),
     /// A skip or a fault, and why.
     Absent(&'a str),
 }
 
 /// A case of the run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct RunEntry<'a> {
     pub(crate) case: &'a Case,
     pub(crate) suites: &'a [String],
-    pub(crate) state: State<'a>,
+    pub(crate) state: EntryState<'a>,
     /// State of its GPUs.
     pub(crate) gpus: Option<&'a BTreeMap<Unit, GpuReadings>>,
     /// Whether its bytes arrived, where it was measured to its stop.
-    verdict: Option<&'a Verdict>,
+    verdict: Option<&'a VerifyResult>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> RunEntry<'a> {
     /// The only timed flow, of a case without background.
     pub(crate) fn lone(&self) -> Option<&'a Flow> {
         match self.case.timed.as_slice() {
@@ -96,29 +96,29 @@ impl<'a> Entry<'a> {
     /// What moved the bytes of the first flow, as far as the record knows.
     pub(crate) fn engine(&self) -> &'a str {
         match self.state {
-            State::Sampled([first, ..]) => &first.engine,
+            EntryState::Sampled([first, ..]) => &first.engine,
             _ => "",
         }
     }
     /// Why its bytes were not compared, though it moves some.
     fn unverified(&self) -> Option<&'a str> {
         match self.verdict? {
-            Verdict::Unverified(why) if moves_bytes(self.case) => Some(why),
+            VerifyResult::Unverified(why) if moves_bytes(self.case) => Some(why),
             _ => None,
         }
     }
-    fn values(&self, quantity: Quantity) -> Vec<f64> {
-        let State::Sampled(series) = self.state else { return Vec::new() };
+    fn values(&self, quantity: CaseQuantity) -> Vec<f64> {
+        let EntryState::Sampled(series) = self.state else { return Vec::new() };
         let samples = series.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
         (0..samples)
             .map(|i| {
                 let ns = || series.iter().map(move |s| (s, s.samples_ns[i]));
                 let slowest = ns().map(|(_, ns)| ns).fold(0.0, f64::max);
                 match quantity {
-                    Quantity::Payload => payload(series) / slowest,
-                    Quantity::Traffic => traffic(series) / slowest,
-                    Quantity::StepNs => step(ns()),
-                    Quantity::StepUs => step(ns()) / 1e3,
+                    CaseQuantity::Payload => payload(series) / slowest,
+                    CaseQuantity::Traffic => traffic(series) / slowest,
+                    CaseQuantity::StepNs => step(ns()),
+                    CaseQuantity::StepUs => step(ns()) / 1e3,
                 }
             })
             .filter(|v| v.is_finite() && *v > 0.0)
@@ -130,20 +130,20 @@ impl<'a> Entry<'a> {
 pub(crate) fn moves_bytes(case: &Case) -> bool {
     case.timed.iter().any(|f| {
         let effect = f.by.effect(f.bytes);
-        let stored = f.src.mem != Mem::Reg && f.dst.mem != Mem::Reg;
+        let stored = f.src.mem != MemKind::Reg && f.dst.mem != MemKind::Reg;
         stored && effect.writes.0 > 0 && effect.reads == effect.writes
     })
 }
 
-fn payload(series: &[Series]) -> f64 {
+fn payload(series: &[FlowSeries]) -> f64 {
     series.iter().map(|s| s.moved_bytes.as_f64()).sum()
 }
 
-fn traffic(series: &[Series]) -> f64 {
+fn traffic(series: &[FlowSeries]) -> f64 {
     series.iter().map(|s| s.moved_bytes.as_f64() * arrays(&s.flow)).sum()
 }
 
-fn step<'a>(samples: impl Iterator<Item = (&'a Series, f64)>) -> f64 {
+fn step<'a>(samples: impl Iterator<Item = (&'a FlowSeries, f64)>) -> f64 {
     samples.map(|(s, ns)| ns / s.steps.max(1) as f64).fold(0.0, f64::max)
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn arrays(flow: &Flow) -> f64 {
 
 /// The best that the machine was seen to do at a memory, by the cores that did it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Best {
+pub(crate) struct BestMemory {
     /// Read + written, GB/s.
     pub(crate) rate: f64,
     /// What reached it: `read-avx512, 2 threads, 256MiB`.
@@ -166,44 +166,44 @@ pub(crate) struct Best {
 }
 
 /// A journal with its ceilings.
-pub(crate) struct Run<'a> {
+pub(crate) struct RunView<'a> {
     pub(crate) journal: &'a Journal,
-    pub(crate) entries: Vec<Entry<'a>>,
+    pub(crate) entries: Vec<RunEntry<'a>>,
     network: Option<&'a Network>,
-    published: Option<&'static Table>,
-    best: BTreeMap<(Unit, Unit), Best>,
+    published: Option<&'static PublishedTable>,
+    best: BTreeMap<(Unit, Unit), BestMemory>,
     /// What figures of this run depend on, as arguments of `pathline run`.
     arguments: Vec<String>,
     /// Results that are more than hardware can carry, the farthest first.
     pub(crate) beyond: Vec<BeyondCeiling>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RunView<'a> {
     pub(crate) fn new(journal: &'a Journal, network: Option<&'a Network>) -> Self {
-        let mut entries: Vec<Entry> = journal
+        let mut entries: Vec<RunEntry> = journal
             .outcomes
             .iter()
             .map(|outcome| {
                 let (suites, state) = match outcome {
-                    Outcome::Measured(m) => (&m.suites, State::Sampled(&m.series)),
-                    Outcome::Skipped(s) => (&s.suites, State::Absent(&s.why)),
-                    Outcome::Faulted(f) => (&f.suites, State::Absent(&f.error)),
+                    CaseOutcome::Measured(m) => (&m.suites, EntryState::Sampled(&m.series)),
+                    CaseOutcome::Skipped(s) => (&s.suites, EntryState::Absent(&s.why)),
+                    CaseOutcome::Faulted(f) => (&f.suites, EntryState::Absent(&f.error)),
                 };
                 let (gpus, verdict) = match outcome {
-                    Outcome::Measured(m) => (Some(&m.gpus), Some(&m.verdict)),
+                    CaseOutcome::Measured(m) => (Some(&m.gpus), Some(&m.verdict)),
                     _ => (None, None),
                 };
-                Entry { case: outcome.case(), suites, state, gpus, verdict }
+                RunEntry { case: outcome.case(), suites, state, gpus, verdict }
             })
             .collect();
-        entries.extend(journal.partial.iter().map(|p| Entry {
+        entries.extend(journal.partial.iter().map(|p| RunEntry {
             case: &p.case,
             suites: &p.suites,
-            state: State::Sampled(&p.series),
+            state: EntryState::Sampled(&p.series),
             gpus: None,
             verdict: None,
         }));
-        let published = Table::for_node(&journal.topology);
+        let published = PublishedTable::for_node(&journal.topology);
         let (best, arguments) = (BTreeMap::new(), usual_arguments(journal));
         let beyond = beyond_ceiling(journal);
         let mut run = Self { journal, entries, network, published, best, arguments, beyond };
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
 
     /// The run without results that cannot be right: no sentence rests on them.
     pub(crate) fn sound(&self) -> Self {
-        let is_sound = |entry: &&Entry| self.beyond.iter().all(|b| b.case != *entry.case);
+        let is_sound = |entry: &&RunEntry| self.beyond.iter().all(|b| b.case != *entry.case);
         let entries = self.entries.iter().filter(is_sound).copied().collect();
         let Self { journal, network, published, .. } = *self;
         let (best, beyond) = (BTreeMap::new(), self.beyond.clone());
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
     }
 
     /// Published hops between two GPUs.
-    pub(crate) fn published_hops(&self, a: u32, b: u32) -> Option<Published> {
+    pub(crate) fn published_hops(&self, a: u32, b: u32) -> Option<PublishedValue> {
         self.published?.hops(a, b).cloned()
     }
 
@@ -258,31 +258,34 @@ impl<'a> Run<'a> {
     /// Name of the simulated machine.
     pub(crate) fn simulated(&self) -> Option<&'a str> {
         match &self.journal.begin.world {
-            World::Real => None,
-            World::Simulated(name) => Some(name),
+            WorldKind::Real => None,
+            WorldKind::Simulated(name) => Some(name),
         }
     }
 
     /// Cases of a suite.
-    pub(crate) fn suite<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b Entry<'a>> + 'b {
+    pub(crate) fn suite<'b>(
+        &'b self,
+        name: &'b str,
+    ) -> impl Iterator<Item = &'b RunEntry<'a>> + 'b {
         self.entries.iter().filter(move |e| e.of(name))
     }
 
     /// Median of what a case gave.
-    pub(crate) fn value(&self, entry: &Entry, quantity: Quantity) -> Option<f64> {
-        Summary::of(&entry.values(quantity)).map(|s| s.median)
+    pub(crate) fn value(&self, entry: &RunEntry, quantity: CaseQuantity) -> Option<f64> {
+        SeriesSummary::of(&entry.values(quantity)).map(|s| s.median)
     }
 
     /// What a case gave, with everything that judges it.
-    pub(crate) fn cell(&self, entry: &Entry, quantity: Quantity) -> Cell {
-        let summary = Summary::of(&entry.values(quantity));
+    pub(crate) fn cell(&self, entry: &RunEntry, quantity: CaseQuantity) -> FigureCell {
+        let summary = SeriesSummary::of(&entry.values(quantity));
         let absent = match (entry.state, &summary) {
-            (State::Absent(why), _) => Some(why.to_owned()),
-            (State::Sampled(_), None) => Some("no usable sample".to_owned()),
-            (State::Sampled(_), Some(_)) => None,
+            (EntryState::Absent(why), _) => Some(why.to_owned()),
+            (EntryState::Sampled(_), None) => Some("no usable sample".to_owned()),
+            (EntryState::Sampled(_), Some(_)) => None,
         };
         let (ceiling, bound) = self.limits(entry.case, quantity);
-        Cell {
+        FigureCell {
             value: summary.map(|s| s.median),
             half_width: summary.map_or(0.0, |s| (s.half_width_rel() * s.median).min(f64::MAX)),
             ceiling,
@@ -298,7 +301,7 @@ impl<'a> Run<'a> {
 
     /// Why figures of a case are not to be relied on. Messages of a model carry no bytes, which is said
     /// once and not of each.
-    pub(crate) fn suspicion(&self, entry: &Entry) -> Option<Suspicion> {
+    pub(crate) fn suspicion(&self, entry: &RunEntry) -> Option<Suspicion> {
         let beyond = self.beyond.iter().find(|b| b.case == *entry.case);
         let unverified = entry.unverified().filter(|_| self.simulated().is_none());
         beyond
@@ -307,8 +310,13 @@ impl<'a> Run<'a> {
     }
 
     /// The way of a case. What is lost on it is told where its ceiling is the network's.
-    fn way(&self, case: &Case, quantity: Quantity, ceiling: Option<f64>) -> Option<Way> {
-        let factor = if quantity == Quantity::Traffic { weighted(case)? } else { 1.0 };
+    fn way(
+        &self,
+        case: &Case,
+        quantity: CaseQuantity,
+        ceiling: Option<f64>,
+    ) -> Option<LossBreakdown> {
+        let factor = if quantity == CaseQuantity::Traffic { weighted(case)? } else { 1.0 };
         let mut way = crate::way::of(self.network?, case, factor)?;
         let top = way.losses.first().map(|l| l.from).or(ceiling);
         let same = |(a, b): (f64, f64)| (a / b - 1.0).abs() < 1e-3;
@@ -319,16 +327,20 @@ impl<'a> Run<'a> {
     }
 
     /// What somebody has published for a case.
-    pub(crate) fn published(&self, entry: &Entry, metric: Option<Metric>) -> Option<Published> {
+    pub(crate) fn published(
+        &self,
+        entry: &RunEntry,
+        metric: Option<PublishedMetric>,
+    ) -> Option<PublishedValue> {
         self.published?.lookup(entry.case, metric?, entry.engine())
     }
 
     /// The ceiling of a case, and the tighter bound where one is known.
-    pub(crate) fn limits(&self, case: &Case, quantity: Quantity) -> (Option<f64>, Option<f64>) {
+    pub(crate) fn limits(&self, case: &Case, quantity: CaseQuantity) -> (Option<f64>, Option<f64>) {
         let factor = match quantity {
-            Quantity::StepNs | Quantity::StepUs => return (None, None),
-            Quantity::Payload => 1.0,
-            Quantity::Traffic => match weighted(case) {
+            CaseQuantity::StepNs | CaseQuantity::StepUs => return (None, None),
+            CaseQuantity::Payload => 1.0,
+            CaseQuantity::Traffic => match weighted(case) {
                 Some(factor) => factor,
                 None => return (None, None),
             },
@@ -412,23 +424,23 @@ impl<'a> Run<'a> {
     }
 
     /// The best measured rate of a domain's memory by its own cores.
-    pub(crate) fn best_of(&self, memory: Unit, cores: Unit) -> Option<&Best> {
+    pub(crate) fn best_of(&self, memory: Unit, cores: Unit) -> Option<&BestMemory> {
         self.best.get(&(memory, cores))
     }
 
-    fn find_best(&self) -> BTreeMap<(Unit, Unit), Best> {
-        let mut best: BTreeMap<(Unit, Unit), Best> = BTreeMap::new();
+    fn find_best(&self) -> BTreeMap<(Unit, Unit), BestMemory> {
+        let mut best: BTreeMap<(Unit, Unit), BestMemory> = BTreeMap::new();
         for entry in &self.entries {
             let Some(flow) = entry.lone().filter(|f| is_stream(f)) else { continue };
             let (src, dst) = memories(flow);
-            let Some(rate) = self.value(entry, Quantity::Traffic) else { continue };
+            let Some(rate) = self.value(entry, CaseQuantity::Traffic) else { continue };
             if src != dst {
                 continue;
             }
             let footprint = footprint(flow);
             let past_caches = footprint >= 2 * self.last_cache(flow.by.at());
-            let new = Best { rate, by: stream_name(flow), footprint, past_caches };
-            let better = |old: &Best| match (old.past_caches, past_caches) {
+            let new = BestMemory { rate, by: stream_name(flow), footprint, past_caches };
+            let better = |old: &BestMemory| match (old.past_caches, past_caches) {
                 (true, false) => false,
                 (false, true) => true,
                 (true, true) => rate > old.rate,
@@ -491,7 +503,7 @@ impl<'a> Run<'a> {
     }
 
     /// GPUs that cases name, ascending.
-    pub(crate) fn gpus<'b>(&self, entries: impl Iterator<Item = &'b Entry<'b>>) -> Vec<u32> {
+    pub(crate) fn gpus<'b>(&self, entries: impl Iterator<Item = &'b RunEntry<'b>>) -> Vec<u32> {
         let units = entries.flat_map(|e| e.case.timed.iter());
         let units = units.flat_map(|f| [f.src.unit, f.dst.unit, f.by.at()]);
         units.filter_map(Unit::gpu).collect::<BTreeSet<u32>>().into_iter().collect()
@@ -502,7 +514,7 @@ impl<'a> Run<'a> {
 /// and the processes that pathline started.
 fn usual_arguments(journal: &Journal) -> Vec<String> {
     let mut words = Vec::new();
-    if let World::Simulated(machine) = &journal.begin.world {
+    if let WorldKind::Simulated(machine) = &journal.begin.world {
         words.extend(["--machine".to_owned(), machine.clone()]);
     }
     let ranks = journal.begin.ranks.len();
@@ -529,8 +541,8 @@ fn is_stream(flow: &Flow) -> bool {
 /// The memories of a flow; registers stand for the other end.
 fn memories(flow: &Flow) -> (Unit, Unit) {
     match (flow.src.mem, flow.dst.mem) {
-        (Mem::Reg, _) => (flow.dst.unit, flow.dst.unit),
-        (_, Mem::Reg) => (flow.src.unit, flow.src.unit),
+        (MemKind::Reg, _) => (flow.dst.unit, flow.dst.unit),
+        (_, MemKind::Reg) => (flow.src.unit, flow.src.unit),
         _ => (flow.src.unit, flow.dst.unit),
     }
 }

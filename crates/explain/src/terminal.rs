@@ -8,10 +8,11 @@ mod storage;
 use std::collections::BTreeMap;
 
 use crate::figure::{
-    Bars, Better, Body, Curves, Figure, Headline, Matrix, Report, Suspicion, Tone,
+    BarsBody, BetterWhen, CurvesBody, Figure, FigureBody, Headline, HeadlineTone, MatrixBody,
+    RunReport, Suspicion,
 };
 use crate::words;
-use draw::{Page, Paint};
+use draw::{TermPage, TermPaint};
 
 /// Matrices that are shown; the sums of both ways but of the runtime's copy are left to the page.
 const MATRICES: [&str; 14] = [
@@ -53,8 +54,8 @@ const MOST_REASONS: usize = 8;
 
 /// A summary that reads at a glance, at most `width` columns wide (60 to 160), in ANSI 256 colours
 /// if `colour`. Without colour it says the same with blocks of eight heights.
-pub fn summary(report: &Report, width: usize, colour: bool) -> String {
-    let mut page = Page::new(width.clamp(60, 160), Paint { colour });
+pub fn summary(report: &RunReport, width: usize, colour: bool) -> String {
+    let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
     title(&mut page, report);
     headlines(&mut page, report);
     pictures(&mut page, report);
@@ -66,7 +67,7 @@ pub fn summary(report: &Report, width: usize, colour: bool) -> String {
     page.finish()
 }
 
-fn title(page: &mut Page, report: &Report) {
+fn title(page: &mut TermPage, report: &RunReport) {
     let name = format!("pathline: {}", report.title);
     let processor = report.conditions.iter().find(|(k, _)| k == "Processor");
     let gpus = report.conditions.iter().find(|(k, _)| k == "GPUs");
@@ -90,12 +91,12 @@ fn title(page: &mut Page, report: &Report) {
     page.gap();
 }
 
-fn headlines(page: &mut Page, report: &Report) {
+fn headlines(page: &mut TermPage, report: &RunReport) {
     for Headline { text, tone } in &report.headlines {
         let mark = match tone {
-            Tone::Good => page.paint.good("+"),
-            Tone::Plain => page.paint.dim("-"),
-            Tone::Warn => page.paint.warn("!"),
+            HeadlineTone::Good => page.paint.good("+"),
+            HeadlineTone::Plain => page.paint.dim("-"),
+            HeadlineTone::Warn => page.paint.warn("!"),
         };
         page.wrapped(&mark, 1, text);
     }
@@ -105,26 +106,26 @@ fn headlines(page: &mut Page, report: &Report) {
     page.gap();
 }
 
-fn pictures(page: &mut Page, report: &Report) {
+fn pictures(page: &mut TermPage, report: &RunReport) {
     let shown = |f: &&Figure| !LEFT_OUT.contains(&f.id.as_str());
     for figure in report.figures.iter().filter(shown).filter(|f| crate::figures::has_value(f)) {
         match &figure.body {
-            Body::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
-            Body::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
-            Body::Sheet(all) if !all.rows.is_empty() => {
+            FigureBody::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
+            FigureBody::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
+            FigureBody::Sheet(all) if !all.rows.is_empty() => {
                 storage::sheet(page, figure, all);
                 if figure.id == "storage-stages" {
                     page.wrapped(" ", 1, &figure.finding);
                 }
             }
-            Body::Stacks(all) if !all.stacks.is_empty() => storage::stacks(page, figure, all),
+            FigureBody::Stacks(all) if !all.stacks.is_empty() => storage::stacks(page, figure, all),
             _ => {}
         }
     }
 }
 
 /// Curves as rows of eight heights, on one logarithmic scale a figure.
-fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
+fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
     let x = |v: f64| match curves.x_unit.as_str() {
         "B" => pathline_schema::Bytes(v as u64).rounded(),
         "depth" => format!("depth {v}"),
@@ -150,7 +151,7 @@ fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
             let spark: String =
                 points.iter().map(|p| draw::height(draw::log_share(p.1, scale))).collect();
             let best = points.iter().copied().max_by(|a, b| match curves.better {
-                Better::Lower => b.1.total_cmp(&a.1),
+                BetterWhen::Lower => b.1.total_cmp(&a.1),
                 _ => a.1.total_cmp(&b.1),
             })?;
             let best = format!("best {} at {}", words::number(best.1), x(best.0));
@@ -188,7 +189,7 @@ fn sparks(page: &mut Page, figure: &Figure, curves: &Curves) {
 }
 
 /// Bars against their ceiling, with the published value where there is one.
-fn bars(page: &mut Page, figure: &Figure, all: &Bars) {
+fn bars(page: &mut TermPage, figure: &Figure, all: &BarsBody) {
     page.heading(&figure.title, &all.unit);
     let longest = all.bars.iter().map(|b| b.label.chars().count()).max().unwrap_or(0);
     let longest = longest.min(page.width - 42);
@@ -224,11 +225,11 @@ fn bars(page: &mut Page, figure: &Figure, all: &Bars) {
 }
 
 /// Heat maps, two abreast where they fit.
-fn matrices(page: &mut Page, report: &Report) {
+fn matrices(page: &mut TermPage, report: &RunReport) {
     let mut blocks: Vec<Vec<(String, usize)>> = Vec::new();
     for id in MATRICES {
         let Some(figure) = report.figures.iter().find(|f| f.id == id) else { continue };
-        let Body::Matrix(matrix) = &figure.body else { continue };
+        let FigureBody::Matrix(matrix) = &figure.body else { continue };
         if !crate::figures::has_value(figure) {
             continue;
         }
@@ -260,14 +261,14 @@ fn matrices(page: &mut Page, report: &Report) {
 }
 
 fn has_absent(figure: &Figure) -> bool {
-    let absent = |m: &Matrix| m.cells.iter().flatten().any(|c| c.absent.is_some());
+    let absent = |m: &MatrixBody| m.cells.iter().flatten().any(|c| c.absent.is_some());
     MATRICES.contains(&figure.id.as_str())
         && crate::figures::has_value(figure)
-        && matches!(&figure.body, Body::Matrix(m) if absent(m))
+        && matches!(&figure.body, FigureBody::Matrix(m) if absent(m))
 }
 
 /// What the marks beside values mean, where there are some.
-fn marks(page: &mut Page, report: &Report) {
+fn marks(page: &mut TermPage, report: &RunReport) {
     let cells = || report.figures.iter().flat_map(crate::figures::cells);
     let suspects = || cells().filter_map(|c| c.suspect.as_ref());
     if suspects().any(|s| matches!(s, Suspicion::BeyondCeiling(_))) {
@@ -279,7 +280,7 @@ fn marks(page: &mut Page, report: &Report) {
 }
 
 /// Reasons by suite and frequency, where there is more than the one that a headline tells.
-fn absences(page: &mut Page, report: &Report) {
+fn absences(page: &mut TermPage, report: &RunReport) {
     let mut reasons: BTreeMap<(bool, String, &str), usize> = BTreeMap::new();
     for absence in &report.absences {
         let why = words::reason(&absence.case, &absence.why);
@@ -301,7 +302,7 @@ fn absences(page: &mut Page, report: &Report) {
 }
 
 /// Doubts by kind, each with its worst example.
-fn notes(page: &mut Page, report: &Report) {
+fn notes(page: &mut TermPage, report: &RunReport) {
     let groups = crate::figures::doubts(&report.notes);
     if groups.is_empty() {
         return;
@@ -317,7 +318,7 @@ fn notes(page: &mut Page, report: &Report) {
     more(page, groups.len(), MOST_NOTES, "kind");
 }
 
-fn more(page: &mut Page, all: usize, shown: usize, noun: &str) {
+fn more(page: &mut TermPage, all: usize, shown: usize, noun: &str) {
     if all > shown {
         let text =
             format!("  and {} in the report", words::count(all - shown, &format!("more {noun}")));

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use pathline_flow::{Explanation, Network, Stage};
-use pathline_schema::{Case, Node};
+use pathline_flow::{FlowCeiling, Network, PathStage};
+use pathline_schema::{Case, LinkEnd};
 
-use crate::figure::{Cell, Loss, Way, extremes};
+use crate::figure::{FigureCell, LossBreakdown, LossStep, extremes};
 use crate::words;
 
 /// Steps smaller than this share of the peak are rounding.
@@ -17,14 +17,14 @@ const SMALL: f64 = 0.02;
 
 /// The way of `case`; `factor` turns payload into the figure's unit. None if the network knows no
 /// peak for one of the flows.
-pub(crate) fn of(network: &Network, case: &Case, factor: f64) -> Option<Way> {
-    let all: Vec<Explanation> =
+pub(crate) fn of(network: &Network, case: &Case, factor: f64) -> Option<LossBreakdown> {
+    let all: Vec<FlowCeiling> =
         case.timed.iter().map(|flow| network.explain(flow).ok()).collect::<Option<_>>()?;
     let first = all.first()?;
     let peak = sum(&all, |e| e.peak.gbs())?;
-    let tightest = |e: &Explanation| stage(e).map_or(e.peak.gbs(), |s| s.cap.gbs());
-    let alone = |e: &Explanation| e.bound.as_ref().map_or(e.peak.gbs(), |(rate, _)| rate.gbs());
-    let mut steps = Steps { level: peak * factor, losses: Vec::new() };
+    let tightest = |e: &FlowCeiling| stage(e).map_or(e.peak.gbs(), |s| s.cap.gbs());
+    let alone = |e: &FlowCeiling| e.bound.as_ref().map_or(e.peak.gbs(), |(rate, _)| rate.gbs());
+    let mut steps = LossSteps { level: peak * factor, losses: Vec::new() };
     if let Some(stage) = stage(first) {
         steps.down_to(sum(&all, tightest)? * factor, || stage_words(stage, &first.narrowest));
     }
@@ -40,20 +40,20 @@ pub(crate) fn of(network: &Network, case: &Case, factor: f64) -> Option<Way> {
         0..=2 => first.narrowest.clone(),
         _ => general(&first.narrowest),
     };
-    Some(Way { route: route(&first.route), narrowest, losses: steps.losses })
+    Some(LossBreakdown { route: route(&first.route), narrowest, losses: steps.losses })
 }
 
-fn sum(all: &[Explanation], of: impl Fn(&Explanation) -> f64) -> Option<f64> {
+fn sum(all: &[FlowCeiling], of: impl Fn(&FlowCeiling) -> f64) -> Option<f64> {
     let sum: f64 = all.iter().map(of).sum();
     (sum.is_finite() && sum > 0.0).then_some(sum)
 }
 
 /// The stretch that lets the least through.
-fn stage(explanation: &Explanation) -> Option<&Stage> {
+fn stage(explanation: &FlowCeiling) -> Option<&PathStage> {
     explanation.stages.iter().min_by(|a, b| a.cap.gbs().total_cmp(&b.cap.gbs()))
 }
 
-fn stage_words(stage: &Stage, narrowest: &str) -> String {
+fn stage_words(stage: &PathStage, narrowest: &str) -> String {
     match (stage.name == narrowest, stage.why.is_empty()) {
         (_, true) => stage.name.clone(),
         (true, false) => stage.why.clone(),
@@ -62,24 +62,24 @@ fn stage_words(stage: &Stage, narrowest: &str) -> String {
 }
 
 /// `0-1-5` between GPUs, `numa3-gpu0` otherwise.
-fn route(nodes: &[Node]) -> String {
-    let gpus = nodes.iter().all(|n| matches!(n, Node::Gpu(_)));
-    let name = |node: &Node| match node {
-        Node::Gpu(n) if gpus => n.to_string(),
+fn route(nodes: &[LinkEnd]) -> String {
+    let gpus = nodes.iter().all(|n| matches!(n, LinkEnd::Gpu(_)));
+    let name = |node: &LinkEnd| match node {
+        LinkEnd::Gpu(n) if gpus => n.to_string(),
         other => other.to_string(),
     };
     nodes.iter().map(name).collect::<Vec<_>>().join("-")
 }
 
-struct Steps {
+struct LossSteps {
     level: f64,
-    losses: Vec<Loss>,
+    losses: Vec<LossStep>,
 }
 
-impl Steps {
+impl LossSteps {
     fn down_to(&mut self, level: f64, why: impl FnOnce() -> String) {
         if level.is_finite() && level > 0.0 && level < self.level * (1.0 - STEP) {
-            self.losses.push(Loss { from: self.level, to: level, why: why() });
+            self.losses.push(LossStep { from: self.level, to: level, why: why() });
             self.level = level;
         }
     }
@@ -123,7 +123,7 @@ pub(crate) fn general(name: &str) -> String {
 
 /// Cells of one kind of hop that lose to one cause.
 #[derive(Debug, Default)]
-struct Class {
+struct LossClass {
     shares: Vec<f64>,
     levels: Vec<f64>,
     rests: Vec<f64>,
@@ -131,9 +131,9 @@ struct Class {
 
 /// Where a figure's bandwidth goes, by kind of hop and cause, the most frequent first:
 /// ` Of the peak, 24 over xGMI, 1 link lose 25 % (copy engine: 75 % is payload).`
-pub(crate) fn losses<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
+pub(crate) fn losses<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     const SHOWN: usize = 3;
-    let mut classes: BTreeMap<(String, Vec<String>), Class> = BTreeMap::new();
+    let mut classes: BTreeMap<(String, Vec<String>), LossClass> = BTreeMap::new();
     for cell in cells {
         let (Some(value), Some(peak), Some(way)) = (cell.value, cell.ceiling, &cell.way) else {
             continue;
@@ -157,14 +157,14 @@ pub(crate) fn losses<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
 }
 
 /// What binds in the end, and before it what takes a comparable part.
-fn causes(losses: &[Loss]) -> Vec<String> {
+fn causes(losses: &[LossStep]) -> Vec<String> {
     let last = losses.iter().rev().find(|l| l.share() >= SMALL);
     let least = last.map_or(SMALL, |l| (l.share() / 2.0).max(SMALL));
-    let counts = |l: &&Loss| l.share() >= least || Some(*l) == last;
+    let counts = |l: &&LossStep| l.share() >= least || Some(*l) == last;
     losses.iter().filter(counts).map(|l| general(&l.why)).collect()
 }
 
-impl Class {
+impl LossClass {
     fn words(&self, hop: &str, causes: &[String]) -> String {
         let number = self.shares.len();
         let median = |values: &[f64]| {
@@ -200,11 +200,11 @@ impl Class {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_flow::{MachineDesc, Switches};
+    use pathline_flow::{MachineDesc, RuntimeEnv};
 
-    fn way(case: &str) -> Way {
+    fn way(case: &str) -> LossBreakdown {
         let desc = MachineDesc::preset("mi250x").unwrap();
-        let network = Network::new(&desc, Switches::default()).unwrap();
+        let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
         of(&network, &case.parse().unwrap(), 1.0).unwrap()
     }
 

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use divan::{Bencher, black_box};
-use pathline_flow::{MachineDesc, Network, Predictor, Switches};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
 use pathline_schema::Case;
 
 fn main() {
@@ -98,7 +98,7 @@ fn network(name: &str) -> Network {
         "twin" => MachineDesc::parse("twin.toml", &twin()).expect("a twin"),
         preset => MachineDesc::preset(preset).expect("a preset"),
     };
-    Network::new(&desc, Switches::default()).expect("a network")
+    Network::new(&desc, RuntimeEnv::default()).expect("a network")
 }
 
 const MACHINES: [&str; 3] = ["twin", "mi250x", "hgx-h200"];
@@ -115,14 +115,14 @@ fn known_incast(bencher: Bencher, machine: &str) {
 
 fn known(bencher: Bencher, machine: &str, case: &Case) {
     let network = network(machine);
-    let mut predictor = Predictor::new(&network);
+    let mut predictor = SetPredictor::new(&network);
     bencher.bench_local(|| predictor.ends(black_box(case)).map(<[f64]>::len));
 }
 
 #[divan::bench(args = MACHINES)]
 fn new_ring(bencher: Bencher, machine: &str) {
     let (network, case) = (network(machine), ring());
-    bencher.bench_local(|| Predictor::new(&network).ends(black_box(&case)).map(<[f64]>::len));
+    bencher.bench_local(|| SetPredictor::new(&network).ends(black_box(&case)).map(<[f64]>::len));
 }
 
 /// Median, intervals over orders and capacities, and what binds: all that the program shows.

@@ -1,24 +1,24 @@
 //! What takes more than one operation of the runtime, and calls that move nothing.
 
-use pathline_schema::{Bytes, Flow, Mem, Mover, Ns, Place, RuntimeCall, STAGED_CHUNK, Unit};
+use pathline_schema::{Bytes, Flow, MemKind, Mover, Ns, Place, RuntimeCall, STAGED_CHUNK, Unit};
 
-use crate::network::{Network, NoPath, Operation};
-use crate::path::{Built, Hand, Hop, Way, build, copy, gpu_at, no};
+use crate::network::{FlowOperation, Network, NoPath};
+use crate::path::{BuiltPath, LegMover, LegSide, PathBuilder, build, copy, gpu_at, no};
 
 /// Out of one GPU and into another at once: what the slower half lets through, less what each
 /// chunk costs to start. The first chunk has nothing to overlap with.
-pub(crate) fn staged(net: &Network, flow: &Flow, via: Unit) -> Result<Built, NoPath> {
-    let host = Place { mem: Mem::Pinned, unit: via, ..flow.src };
+pub(crate) fn staged(net: &Network, flow: &Flow, via: Unit) -> Result<BuiltPath, NoPath> {
+    let host = Place { mem: MemKind::Pinned, unit: via, ..flow.src };
     if via.numa().is_none_or(|n| !net.numas.contains_key(&n)) {
         return no(format!("this machine has no {via}"));
     }
     let (a, out) = gpu_at(net, flow.src.unit)?;
     let (b, into) = gpu_at(net, flow.dst.unit)?;
-    let mut way = Way::new(net, flow);
-    way.leg(a, flow.src.unit, Hop::In, Hand::Engine, 1.0, 1.0)?;
-    way.leg(a, host.unit, Hop::Out, Hand::Engine, 1.0, 1.0)?;
-    way.leg(b, host.unit, Hop::In, Hand::Engine, 1.0, 1.0)?;
-    way.leg(b, flow.dst.unit, Hop::Out, Hand::Engine, 1.0, 1.0)?;
+    let mut way = PathBuilder::new(net, flow);
+    way.leg(a, flow.src.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
+    way.leg(a, host.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
+    way.leg(b, host.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
+    way.leg(b, flow.dst.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
     way.memories(None);
     way.engine(a, out, false);
     way.engine(b, into, false);
@@ -31,7 +31,7 @@ pub(crate) fn staged(net: &Network, flow: &Flow, via: Unit) -> Result<Built, NoP
 }
 
 /// As one copy of all bytes, enqueued by the call for batches.
-pub(crate) fn batch(net: &Network, flow: &Flow, at: Unit) -> Result<Built, NoPath> {
+pub(crate) fn batch(net: &Network, flow: &Flow, at: Unit) -> Result<BuiltPath, NoPath> {
     let Some(call_time) = net.batch_call() else {
         return no("this runtime has no call for a batch of copies");
     };
@@ -41,12 +41,12 @@ pub(crate) fn batch(net: &Network, flow: &Flow, at: Unit) -> Result<Built, NoPat
 }
 
 /// Host time only: it takes nothing that others could want.
-pub(crate) fn call(net: &Network, flow: &Flow, call: RuntimeCall) -> Result<Built, NoPath> {
+pub(crate) fn call(net: &Network, flow: &Flow, call: RuntimeCall) -> Result<BuiltPath, NoPath> {
     let known = || NoPath("what calls of this runtime cost is not known".into());
     let time = match call {
         RuntimeCall::Launch | RuntimeCall::LaunchSync => {
             let by = Mover::Kernel { at: flow.by.at(), variant: RuntimeCall::KERNEL };
-            let dst = Place { unit: flow.by.at(), mem: Mem::Vram, ..flow.dst };
+            let dst = Place { unit: flow.by.at(), mem: MemKind::Vram, ..flow.dst };
             let bytes = RuntimeCall::KERNEL_BYTES;
             let kernel = build(net, &Flow { src: flow.src, dst, by, bytes })?.operation;
             match call {
@@ -59,16 +59,16 @@ pub(crate) fn call(net: &Network, flow: &Flow, call: RuntimeCall) -> Result<Buil
     if time.0 <= 0.0 {
         return Err(known());
     }
-    let mut way = Way::new(net, flow);
+    let mut way = PathBuilder::new(net, flow);
     way.cap(flow.bytes.as_f64() / time.0, "the call");
     let built = way.finish("runtime call", 0.0, 0.0, true, 0.0)?;
-    Ok(Built { operation: Operation { call: time, ..built.operation }, ..built })
+    Ok(BuiltPath { operation: FlowOperation { call: time, ..built.operation }, ..built })
 }
 
 impl Network {
     /// Host time of a call about `bytes` of memory of a kind; none if the description has no row
     /// for it.
-    pub fn call_time(&self, call: RuntimeCall, mem: Option<Mem>, bytes: Bytes) -> Option<Ns> {
+    pub fn call_time(&self, call: RuntimeCall, mem: Option<MemKind>, bytes: Bytes) -> Option<Ns> {
         let row = self.model.calls.iter().find(|row| row.call == call && row.mem == mem)?;
         Some(Ns::us(row.us + row.us_per_mib * bytes.as_f64() / Bytes::mib(1).as_f64()))
     }

@@ -1,17 +1,17 @@
 //! The way of a flow that CPU threads carry: caches, cores, memory of NUMA domains, page faults.
 
-use pathline_schema::{CpuHow, CpuOp, CpuWork, Flow, Mem, Node, Place, Unit};
+use pathline_schema::{CpuHow, CpuOp, CpuWork, Flow, LinkEnd, MemKind, Place, Unit};
 
-use crate::model::Cache;
+use crate::model::CacheLevel;
 use crate::network::{Network, NoPath};
-use crate::path::{Built, Way};
+use crate::path::{BuiltPath, PathBuilder};
 
 /// Width of the accesses that the cache rates of a description are stated for.
 const RATED_BYTES: f64 = 32.0;
 /// ACPI's distance of a domain to itself.
 const LOCAL: u32 = 10;
 
-struct Team<'a> {
+struct CpuTeam<'a> {
     net: &'a Network,
     at: u32,
     work: CpuWork,
@@ -25,7 +25,7 @@ pub(crate) fn build(
     at: Unit,
     work: CpuWork,
     threads: u32,
-) -> Result<Built, NoPath> {
+) -> Result<BuiltPath, NoPath> {
     let Some((at, cpus)) = at.numa().and_then(|n| Some((n, net.numas.get(&n)?.cpus))) else {
         return Err(NoPath(format!("this machine has no {at} with cores")));
     };
@@ -44,12 +44,12 @@ pub(crate) fn build(
         if place.unit.gpu().is_some() {
             return Err(NoPath("CPU threads do not reach the memory of a GPU".into()));
         }
-        if (ratio > 0.0) == (place.mem == Mem::Reg) {
+        if (ratio > 0.0) == (place.mem == MemKind::Reg) {
             let expected = if ratio > 0.0 { "memory" } else { "registers" };
             return Err(NoPath(format!("a CPU {} {verb} from {expected}", work.op)));
         }
     }
-    let team = Team { net, at, work, threads: f64::from(threads) };
+    let team = CpuTeam { net, at, work, threads: f64::from(threads) };
     match work.op {
         CpuOp::Chase => team.chase(flow),
         CpuOp::Touch => team.touch(flow),
@@ -57,7 +57,7 @@ pub(crate) fn build(
     }
 }
 
-impl Team<'_> {
+impl CpuTeam<'_> {
     /// Threads that keep a fixed number of loads in flight: over a longer way, fewer bytes.
     fn slowdown(&self, unit: Unit) -> f64 {
         let here = self.net.numas.get(&self.at);
@@ -66,7 +66,7 @@ impl Team<'_> {
     }
 
     /// The smallest cache level that holds `bytes`, all the team's caches of that level together.
-    fn cache(&self, bytes: f64) -> Option<&Cache> {
+    fn cache(&self, bytes: f64) -> Option<&CacheLevel> {
         let caches = &self.net.model.cpu.cache;
         caches.iter().find(|c| {
             let number = (self.threads / f64::from(c.shared_by)).ceil();
@@ -106,9 +106,9 @@ impl Team<'_> {
     }
 
     /// Traffic with the memory of a domain.
-    fn memory(&self, way: &mut Way<'_>, place: Place, traffic: f64, into_cores: bool) {
-        let (Some(n), here) = (place.unit.numa(), Node::Numa(self.at)) else { return };
-        let node = Node::Numa(n);
+    fn memory(&self, way: &mut PathBuilder<'_>, place: Place, traffic: f64, into_cores: bool) {
+        let (Some(n), here) = (place.unit.numa(), LinkEnd::Numa(self.at)) else { return };
+        let node = LinkEnd::Numa(n);
         if node != here {
             let (a, b) = if into_cores { (node, here) } else { (here, node) };
             way.cpu_link(a, b, traffic);
@@ -116,10 +116,10 @@ impl Team<'_> {
         way.demand(node, traffic);
     }
 
-    fn stream(&self, flow: &Flow, reads: f64, writes: f64) -> Result<Built, NoPath> {
+    fn stream(&self, flow: &Flow, reads: f64, writes: f64) -> Result<BuiltPath, NoPath> {
         let model = &self.net.model.cpu;
         let bytes = flow.bytes.as_f64();
-        let mut way = Way::new(self.net, flow);
+        let mut way = PathBuilder::new(self.net, flow);
         let held = self.cache(bytes * (reads + writes));
         let around = writes > 0.0 && self.streams(bytes);
         let (mut from_memory, mut to_memory) = (0.0, 0.0);
@@ -154,12 +154,12 @@ impl Team<'_> {
         self.finish(way, flow, 0.0)
     }
 
-    fn chase(&self, flow: &Flow) -> Result<Built, NoPath> {
+    fn chase(&self, flow: &Flow) -> Result<BuiltPath, NoPath> {
         if !self.net.described {
             return Err(NoPath("the load latency of this machine is not known".into()));
         }
         let far = self.net.model.cpu.memory_ns * self.slowdown(flow.src.unit);
-        let mut way = Way::new(self.net, flow);
+        let mut way = PathBuilder::new(self.net, flow);
         let step = match self.cache(flow.bytes.as_f64()) {
             Some(cache) => {
                 let chain = self.work.effect(flow.bytes).chain.max(1) as f64;
@@ -177,21 +177,27 @@ impl Team<'_> {
         self.finish(way, flow, step)
     }
 
-    fn touch(&self, flow: &Flow) -> Result<Built, NoPath> {
+    fn touch(&self, flow: &Flow) -> Result<BuiltPath, NoPath> {
         let model = &self.net.model.cpu;
         let (page, fault_us) = match flow.dst.mem {
-            Mem::Huge => (self.net.huge_page, model.huge_fault_us),
+            MemKind::Huge => (self.net.huge_page, model.huge_fault_us),
             _ => (self.net.page, model.page_fault_us),
         };
-        let mut way = Way::new(self.net, flow);
+        let mut way = PathBuilder::new(self.net, flow);
         way.cap(self.threads * page / (fault_us * 1e3), "page faults");
         self.memory(&mut way, flow.dst, 1.0, false);
         self.finish(way, flow, 0.0)
     }
 
-    fn finish(&self, mut way: Way<'_>, flow: &Flow, step_ns: f64) -> Result<Built, NoPath> {
+    fn finish(
+        &self,
+        mut way: PathBuilder<'_>,
+        flow: &Flow,
+        step_ns: f64,
+    ) -> Result<BuiltPath, NoPath> {
         way.memories_at(None, self.net.model.cpu.memory_efficiency);
-        let ends = [Node::from(flow.src.unit), Node::Numa(self.at), Node::from(flow.dst.unit)];
+        let ends =
+            [LinkEnd::from(flow.src.unit), LinkEnd::Numa(self.at), LinkEnd::from(flow.dst.unit)];
         ends.iter().for_each(|end| way.pass(std::slice::from_ref(end)));
         way.finish("CPU threads", self.net.model.cpu.start_us, 0.0, false, step_ns)
     }

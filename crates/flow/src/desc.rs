@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use pathline_schema::{
-    Bytes, CacheGroup, CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain, PcieLink,
-    Rate, Route, Topology, Unit,
+    Bytes, CacheGroup, CpuSet, Gpu, GpuRoute, HostInfo, Link, LinkEnd, LinkKind, Nic, NumaDomain,
+    PcieLink, Rate, Topology, Unit,
 };
 use serde::Deserialize;
 use toml::{Spanned, Table};
 
-use crate::Software;
-use crate::measured::{self, Measured, Parts, RawMeasured, RawPath, RawQueue, RawShared};
+use crate::MessageSoftware;
+use crate::measured::{self, MeasuredFlows, RawMeasured, RawParts, RawPath, RawQueue, RawShared};
 use crate::model::{
-    CallCost, CopyEngine, Cpu, Fabric, GpuMemory, HostLink, Kernel, Migration, Model, Pageable,
-    Time, bytes, count, gbs, gib, maybe_gbs,
+    CallCost, CopyEngineModel, CpuModel, FabricModel, GpuMemory, HostLink, KernelModel,
+    MigrationModel, NodeModel, PageableRegime, TimeModel, bytes, count, gbs, gib, maybe_gbs,
 };
-use crate::origin::{self, Constant, Misfit, Numbering, RawNumbering, RawOrigin};
-use crate::storage::{IoCosts, Store};
+use crate::origin::{self, GpuNumbering, ModelConstant, OriginError, RawNumbering, RawOrigin};
+use crate::storage::{IoCosts, StoreModel};
 
 /// The longest description that is read; the presets have 10 KiB.
 const MAX_TEXT: usize = 4 << 20;
@@ -37,7 +37,7 @@ pub struct DescError {
 
 /// Environment switches of the GPU runtime that change which engine or mechanism moves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Switches {
+pub struct RuntimeEnv {
     /// `HSA_ENABLE_SDMA`; unset means 1.
     pub sdma: Option<bool>,
     /// `HSA_ENABLE_PEER_SDMA`; unset means 1.
@@ -46,7 +46,7 @@ pub struct Switches {
     pub xnack: Option<bool>,
 }
 
-impl Switches {
+impl RuntimeEnv {
     /// Reads the switches from an environment: `0` and `1`; anything else is as good as unset.
     pub fn from_env(env: &BTreeMap<String, String>) -> Self {
         let read = |name: &str| match env.get(name).map(|v| v.trim()) {
@@ -74,19 +74,19 @@ pub struct MachineDesc {
     /// Clocks of its GPUs under load, of compute units and of memory, MHz, where it states them.
     pub clocks_mhz: (Option<u32>, Option<u32>),
     /// What the message libraries of the machine cost.
-    pub software: Software,
+    pub software: MessageSoftware,
     /// What was measured of it, if that is what it states.
-    pub measured: Measured,
+    pub measured: MeasuredFlows,
     /// Whether it says how its parts work, so that flows that were not measured can be modelled.
     pub modelled: bool,
     /// The places for files that it has, by number.
-    pub stores: Vec<Store>,
+    pub stores: Vec<StoreModel>,
     /// What I/O costs its CPUs; it is there where there are stores.
     pub io: Option<IoCosts>,
     pub(crate) topology: Topology,
-    pub(crate) model: Model,
-    constants: Vec<Constant>,
-    numberings: Vec<Numbering>,
+    pub(crate) model: NodeModel,
+    constants: Vec<ModelConstant>,
+    numberings: Vec<GpuNumbering>,
 }
 
 /// The descriptions that come with the program: name and text.
@@ -97,7 +97,7 @@ const PRESETS: [(&str, &str); 2] = [
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct RawFile {
     name: String,
     #[serde(default)]
     about: String,
@@ -115,15 +115,15 @@ struct File {
     nics: Vec<RawNic>,
     // These are there or `[[path]]` is.
     gpu_memory: Option<GpuMemory>,
-    fabric: Option<Spanned<Fabric>>,
-    copy_engine: Option<Spanned<CopyEngine>>,
-    kernel: Option<Kernel>,
+    fabric: Option<Spanned<FabricModel>>,
+    copy_engine: Option<Spanned<CopyEngineModel>>,
+    kernel: Option<KernelModel>,
     host_link: Option<HostLink>,
     #[serde(default)]
-    pageable: Vec<Pageable>,
-    migration: Option<Migration>,
-    cpu: Option<Cpu>,
-    time: Option<Spanned<Time>>,
+    pageable: Vec<PageableRegime>,
+    migration: Option<MigrationModel>,
+    cpu: Option<CpuModel>,
+    time: Option<Spanned<TimeModel>>,
     #[serde(default)]
     calls: Vec<CallCost>,
     measured: Option<RawMeasured>,
@@ -134,9 +134,9 @@ struct File {
     #[serde(default)]
     queue: Vec<RawQueue>,
     #[serde(default)]
-    software: Software,
+    software: MessageSoftware,
     #[serde(default)]
-    store: Vec<Spanned<Store>>,
+    store: Vec<Spanned<StoreModel>>,
     io: Option<IoCosts>,
     #[serde(default)]
     numbering: Vec<RawNumbering>,
@@ -206,8 +206,8 @@ struct RawGpu {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawLink {
-    a: Spanned<Node>,
-    b: Spanned<Node>,
+    a: Spanned<LinkEnd>,
+    b: Spanned<LinkEnd>,
     kind: LinkKind,
     #[serde(deserialize_with = "count")]
     width: u32,
@@ -231,27 +231,27 @@ struct RawPcie {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRoute {
-    src: Spanned<Node>,
-    dst: Node,
-    via: Vec<Node>,
+    src: Spanned<LinkEnd>,
+    dst: LinkEnd,
+    via: Vec<LinkEnd>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawNic {
     name: String,
-    near: Spanned<Node>,
+    near: Spanned<LinkEnd>,
     #[serde(deserialize_with = "count")]
     gbits: u32,
 }
 
 /// Turns places in the text into `file:line`.
-struct Source<'a> {
+struct LineIndex<'a> {
     file: &'a str,
     text: &'a str,
 }
 
-impl Source<'_> {
+impl LineIndex<'_> {
     fn error(&self, span: Option<Range<usize>>, reason: impl Into<String>) -> DescError {
         let line = |span: Range<usize>| {
             let upto = self.text.as_bytes().get(..span.start).unwrap_or(self.text.as_bytes());
@@ -272,17 +272,17 @@ impl MachineDesc {
     /// No TOML, an unknown or missing key, a number out of range, or an id that does not exist;
     /// with the line and what was expected.
     pub fn parse(file: &str, text: &str) -> Result<Self, DescError> {
-        let source = Source { file, text };
+        let source = LineIndex { file, text };
         if text.len() > MAX_TEXT {
             let reason = format!("{} bytes; expected at most {MAX_TEXT}", text.len());
             return Err(source.error(None, reason));
         }
-        let raw: File = toml::from_str(text)
+        let raw: RawFile = toml::from_str(text)
             .map_err(|e| source.error(e.span(), e.message().trim().replace('\n', ", ")))?;
         check(&source, &raw)?;
         let modelled = check_sections(&source, &raw)?;
         let measured = read_measured(&source, &raw)?;
-        let misfit = |m: Misfit| source.error(Some(m.span), m.reason);
+        let misfit = |m: OriginError| source.error(Some(m.span), m.reason);
         // Once more as a plain table: what is listed in [origin] are keys of the file, not fields.
         let table: Table =
             toml::from_str(text).map_err(|e| source.error(e.span(), e.message().to_owned()))?;
@@ -291,8 +291,8 @@ impl MachineDesc {
         let topology = topology(&raw);
         let numberings = origin::numberings(raw.numbering, &gpus).map_err(misfit)?;
         // What a twin leaves out is never asked for, or free: the time that a call takes the host.
-        let ideal = Model::ideal();
-        let model = Model {
+        let ideal = NodeModel::ideal();
+        let model = NodeModel {
             gpu_memory: raw.gpu_memory.unwrap_or(ideal.gpu_memory),
             fabric: raw.fabric.map_or(ideal.fabric, Spanned::into_inner),
             copy_engine: raw.copy_engine.map_or(ideal.copy_engine, Spanned::into_inner),
@@ -343,12 +343,12 @@ impl MachineDesc {
     }
 
     /// The numbers of the physics and the peaks, with their origins.
-    pub fn constants(&self) -> &[Constant] {
+    pub fn constants(&self) -> &[ModelConstant] {
         &self.constants
     }
 
     /// Other numberings of the same GPUs that sources use.
-    pub fn numberings(&self) -> &[Numbering] {
+    pub fn numberings(&self) -> &[GpuNumbering] {
         &self.numberings
     }
 
@@ -358,7 +358,7 @@ impl MachineDesc {
     }
 }
 
-fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
+fn check(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
     let named = !raw.name.is_empty() && raw.name.chars().all(|c| c.is_ascii_graphic());
     if !named || raw.name.len() > 64 {
         return Err(source.error(None, "name: expected 1 to 64 characters without blanks"));
@@ -393,14 +393,18 @@ fn check(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
     check_order(source, raw)
 }
 
-fn check_stores(source: &Source<'_>, raw: &File, nodes: &BTreeSet<Node>) -> Result<(), DescError> {
+fn check_stores(
+    source: &LineIndex<'_>,
+    raw: &RawFile,
+    nodes: &BTreeSet<LinkEnd>,
+) -> Result<(), DescError> {
     if let (Some(store), None) = (raw.store.first(), &raw.io) {
         let reason = "[[store]] without [io]; expected what I/O costs the CPUs";
         return Err(source.error(Some(store.span()), reason));
     }
     for spanned in &raw.store {
         let store = spanned.get_ref();
-        let there = store.numa().is_some_and(|n| nodes.contains(&Node::Numa(n)));
+        let there = store.numa().is_some_and(|n| nodes.contains(&LinkEnd::Numa(n)));
         if let (Some(near), false) = (&store.near, there) {
             let reason = format!("near: {near} is no [[numa]] of this file");
             return Err(source.error(Some(spanned.span()), reason));
@@ -414,9 +418,9 @@ fn check_stores(source: &Source<'_>, raw: &File, nodes: &BTreeSet<Node>) -> Resu
 }
 
 fn check_units(
-    source: &Source<'_>,
-    raw: &File,
-    nodes: &mut BTreeSet<Node>,
+    source: &LineIndex<'_>,
+    raw: &RawFile,
+    nodes: &mut BTreeSet<LinkEnd>,
 ) -> Result<(), DescError> {
     if raw.numa.is_empty() {
         return Err(source.error(None, "no [[numa]]; expected at least one NUMA domain"));
@@ -428,7 +432,7 @@ fn check_units(
             let reason = format!("cpus: CPU {cpu} is in two domains");
             return Err(source.error(Some(numa.cpus.span()), reason));
         }
-        if !nodes.insert(Node::Numa(*numa.id.get_ref())) {
+        if !nodes.insert(LinkEnd::Numa(*numa.id.get_ref())) {
             let reason = format!("numa {} is there twice", numa.id.get_ref());
             return Err(source.error(Some(numa.id.span()), reason));
         }
@@ -444,11 +448,11 @@ fn check_units(
         }
     }
     for gpu in &raw.gpu {
-        if !nodes.insert(Node::Gpu(*gpu.id.get_ref())) {
+        if !nodes.insert(LinkEnd::Gpu(*gpu.id.get_ref())) {
             let reason = format!("gpu {} is there twice", gpu.id.get_ref());
             return Err(source.error(Some(gpu.id.span()), reason));
         }
-        if !nodes.contains(&Node::Numa(*gpu.numa.get_ref())) {
+        if !nodes.contains(&LinkEnd::Numa(*gpu.numa.get_ref())) {
             let reason = format!("no [[numa]] has id {}", gpu.numa.get_ref());
             return Err(source.error(Some(gpu.numa.span()), reason));
         }
@@ -457,14 +461,14 @@ fn check_units(
 }
 
 fn check_links(
-    source: &Source<'_>,
-    raw: &File,
-    nodes: &mut BTreeSet<Node>,
+    source: &LineIndex<'_>,
+    raw: &RawFile,
+    nodes: &mut BTreeSet<LinkEnd>,
 ) -> Result<(), DescError> {
     for link in &raw.links {
         for end in [&link.a, &link.b] {
             match end.get_ref() {
-                switch @ Node::Switch(_) => _ = nodes.insert(*switch),
+                switch @ LinkEnd::Switch(_) => _ = nodes.insert(*switch),
                 node if nodes.contains(node) => {}
                 node => {
                     let reason = format!("{node} is no [[gpu]] and no [[numa]] of this file");
@@ -503,7 +507,7 @@ fn check_links(
     Ok(())
 }
 
-fn check_order(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
+fn check_order(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
     let rising = |sizes: Vec<u64>| sizes.windows(2).all(|w| w.first() < w.last());
     if !rising(raw.pageable.iter().map(|p| p.up_to_bytes).collect()) {
         return Err(source.error(None, "pageable: expected rising up_to_bytes"));
@@ -526,7 +530,7 @@ fn check_order(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
 }
 
 /// What the bytes of packets and the engines say of each other.
-fn check_protocol(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
+fn check_protocol(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
     if let Some(spanned) = &raw.fabric {
         let fabric = spanned.get_ref();
         for (name, verb) in [("read", &fabric.read), ("write", &fabric.write)] {
@@ -555,7 +559,7 @@ fn check_protocol(source: &Source<'_>, raw: &File) -> Result<(), DescError> {
 
 /// Whether all sections are there that say how the parts work. A file without measured paths needs
 /// them all.
-fn check_sections(source: &Source<'_>, raw: &File) -> Result<bool, DescError> {
+fn check_sections(source: &LineIndex<'_>, raw: &RawFile) -> Result<bool, DescError> {
     let sections = [
         ("gpu_memory", raw.gpu_memory.is_some()),
         ("fabric", raw.fabric.is_some()),
@@ -581,7 +585,7 @@ fn check_sections(source: &Source<'_>, raw: &File) -> Result<bool, DescError> {
     }
 }
 
-fn read_measured(source: &Source<'_>, raw: &File) -> Result<Measured, DescError> {
+fn read_measured(source: &LineIndex<'_>, raw: &RawFile) -> Result<MeasuredFlows, DescError> {
     let gpus: BTreeSet<u32> = raw.gpu.iter().map(|g| *g.id.get_ref()).collect();
     let numas: BTreeSet<u32> = raw.numa.iter().map(|n| *n.id.get_ref()).collect();
     let exists = |unit: Unit| match unit {
@@ -589,7 +593,7 @@ fn read_measured(source: &Source<'_>, raw: &File) -> Result<Measured, DescError>
         Unit::Numa(n) => numas.contains(&n),
         Unit::Store(_) => false,
     };
-    let parts = Parts {
+    let parts = RawParts {
         about: raw.measured.as_ref(),
         paths: &raw.path,
         shared: &raw.shared,
@@ -599,7 +603,7 @@ fn read_measured(source: &Source<'_>, raw: &File) -> Result<Measured, DescError>
     measured::read(&parts).map_err(|(span, reason)| source.error(span, reason))
 }
 
-fn topology(raw: &File) -> Topology {
+fn topology(raw: &RawFile) -> Topology {
     let all_cpus = raw.numa.iter().flat_map(|n| n.cpus.get_ref().as_slice().iter().copied());
     let cpus = CpuSet::new(all_cpus);
     let memory = raw.numa.iter().map(|n| n.memory_gib).sum::<u64>();
@@ -629,7 +633,7 @@ fn topology(raw: &File) -> Topology {
         width: l.width,
         peak: Some(Rate(l.each_gbs * f64::from(l.width))),
     });
-    let routes = raw.routes.iter().map(|r| Route {
+    let routes = raw.routes.iter().map(|r| GpuRoute {
         src: *r.src.get_ref(),
         dst: r.dst,
         hops: r.via.len() as u32 + 1,
@@ -659,24 +663,25 @@ fn domain(numa: &RawNuma) -> NumaDomain {
     }
 }
 
-fn nic(raw: &File, nic: &RawNic) -> Nic {
+fn nic(raw: &RawFile, nic: &RawNic) -> Nic {
     let (near_gpu, numa) = match *nic.near.get_ref() {
-        Node::Gpu(g) => {
+        LinkEnd::Gpu(g) => {
             let home = raw.gpu.iter().find(|gpu| *gpu.id.get_ref() == g);
             (Some(g), home.map(|gpu| *gpu.numa.get_ref()))
         }
-        Node::Numa(n) => (None, Some(n)),
-        Node::Switch(_) | Node::Store(_) => (None, None),
+        LinkEnd::Numa(n) => (None, Some(n)),
+        LinkEnd::Switch(_) | LinkEnd::Store(_) => (None, None),
     };
     let speed_mbits = Some(u64::from(nic.gbits) * 1000);
     Nic { name: nic.name.clone(), pci: String::new(), numa, speed_mbits, near_gpu }
 }
 
-fn gpu(raw: &File, gpu: &RawGpu) -> Gpu {
+fn gpu(raw: &RawFile, gpu: &RawGpu) -> Gpu {
     let id = *gpu.id.get_ref();
     let pcie = raw.links.iter().find_map(|l| {
         let ends = [*l.a.get_ref(), *l.b.get_ref()];
-        let ours = ends.contains(&Node::Gpu(id)) && ends.iter().any(|e| matches!(e, Node::Numa(_)));
+        let ours =
+            ends.contains(&LinkEnd::Gpu(id)) && ends.iter().any(|e| matches!(e, LinkEnd::Numa(_)));
         l.pcie.as_ref().filter(|_| ours)
     });
     Gpu {
@@ -700,7 +705,7 @@ fn gpu(raw: &File, gpu: &RawGpu) -> Gpu {
 }
 
 /// Cache groups: CPUs of a domain in order, so many to a cache.
-fn caches(raw: &File) -> Vec<CacheGroup> {
+fn caches(raw: &RawFile) -> Vec<CacheGroup> {
     let mut groups = Vec::new();
     for cache in raw.cpu.iter().flat_map(|cpu| &cpu.cache) {
         for numa in &raw.numa {

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use pathline_schema::{Case, Flow, Mover, Ns, Rate};
 
-use crate::measured::Known;
-use crate::network::{Network, NoPath, Use};
+use crate::measured::RateInterval;
+use crate::network::{Network, NoPath, ResourceUse};
 use crate::path::build;
 use crate::solve::{ConcurrentRun, FlowDemand, FlowSet, Limiter, RateDemand, Stretch};
 
@@ -19,7 +19,7 @@ const KEPT: usize = 1 << 14;
 
 /// A time and the interval that it is expected within.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Span {
+pub struct TimeRange {
     /// What is expected; the median over the orders, if engines may serve in any; of an even number
     /// the lower.
     pub typical: Ns,
@@ -31,7 +31,7 @@ pub struct Span {
 
 /// Orders in which engines may serve the flows of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Orders {
+pub struct EngineOrders {
     /// How many there are; saturated.
     pub possible: u64,
     /// How many were tried: that of the case only, unless engines may serve in any.
@@ -40,16 +40,16 @@ pub struct Orders {
 
 /// What intervals come from. None of it: a time is a point, and how far to trust it is not known.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Doubt {
+pub struct TimeUncertainty {
     /// Orders of queues.
-    pub orders: Orders,
+    pub orders: EngineOrders,
     /// Whether capacities have intervals.
     pub capacities: bool,
     /// 95th percentile of the description's error on the sets that it was made from, as a share.
     pub error: Option<f64>,
 }
 
-impl Doubt {
+impl TimeUncertainty {
     /// Whether anything widens an interval.
     pub fn any(&self) -> bool {
         self.orders.tried > 1 || self.capacities || self.error.is_some()
@@ -62,7 +62,7 @@ pub struct FlowTime {
     /// Its rate alone.
     pub alone: Rate,
     /// From the common start to its end.
-    pub time: Span,
+    pub time: TimeRange,
     /// Its bytes over that time.
     pub rate: Rate,
     /// What holds it for most of its time, engines serving in the order of the case.
@@ -71,25 +71,25 @@ pub struct FlowTime {
 
 /// What is expected of a set of flows that start together.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Durations {
+pub struct SetDurations {
     /// The timed flows, in the order of the case.
     pub flows: Vec<FlowTime>,
     /// From the start to the last end of a timed flow.
-    pub set: Span,
+    pub set: TimeRange,
     /// What the intervals come from.
-    pub doubt: Doubt,
+    pub doubt: TimeUncertainty,
 }
 
 /// Which end of the intervals of capacities.
 #[derive(Debug, Clone, Copy)]
-enum Level {
+enum CapacityEnd {
     Low,
     Taken,
     High,
 }
 
-impl Level {
-    fn of(self, known: &Known) -> f64 {
+impl CapacityEnd {
+    fn of(self, known: &RateInterval) -> f64 {
         match self {
             Self::Low => known.low.0,
             Self::Taken => known.rate.0,
@@ -100,9 +100,9 @@ impl Level {
 
 /// What a prediction needs of an operation.
 #[derive(Debug)]
-struct Leg {
-    uses: Vec<Use>,
-    cap: Known,
+struct FlowNeeds {
+    uses: Vec<ResourceUse>,
+    cap: RateInterval,
     share: f64,
     start: f64,
     queue: Option<u32>,
@@ -111,25 +111,25 @@ struct Leg {
 
 /// A flow of the set that is at hand.
 #[derive(Debug)]
-struct Entrant {
-    leg: Rc<Leg>,
-    /// Its part of `Predictor::uses`.
+struct SetFlow {
+    leg: Rc<FlowNeeds>,
+    /// Its part of `SetPredictor::uses`.
     uses: std::ops::Range<usize>,
     bytes: f64,
 }
 
 /// Predicts sets of flows; keeps what it worked out for later ones.
 #[derive(Debug)]
-pub struct Predictor<'n> {
+pub struct SetPredictor<'n> {
     network: &'n Network,
     any_order: bool,
-    kept: HashMap<Flow, Rc<Leg>>,
+    kept: HashMap<Flow, Rc<FlowNeeds>>,
     run: ConcurrentRun,
     /// Timed flows first.
-    entrants: Vec<Entrant>,
+    entrants: Vec<SetFlow>,
     timed: usize,
     /// Uses by numbers of `resources`.
-    uses: Vec<Use>,
+    uses: Vec<ResourceUse>,
     /// Numbers that the resources that can be full have in the network.
     resources: Vec<u32>,
     /// And the other way round while a case is taken up; [`NOWHERE`] for others.
@@ -151,16 +151,16 @@ impl Network {
     /// flows they are served last. The cadence does not matter: what the host adds between isolated
     /// operations is not the flow's. Engines that serve one stream at a time serve in the order of
     /// the case, as the engine of this program lets flows go; for others see
-    /// [`Predictor::any_order`].
+    /// [`SetPredictor::any_order`].
     ///
     /// # Errors
     /// As [`Self::operation`] for any flow of the case, and for flows that move no bytes.
-    pub fn durations(&self, case: &Case) -> Result<Durations, NoPath> {
-        Predictor::new(self).durations(case)
+    pub fn durations(&self, case: &Case) -> Result<SetDurations, NoPath> {
+        SetPredictor::new(self).durations(case)
     }
 }
 
-impl<'n> Predictor<'n> {
+impl<'n> SetPredictor<'n> {
     /// On a network.
     pub fn new(network: &'n Network) -> Self {
         Self {
@@ -194,7 +194,7 @@ impl<'n> Predictor<'n> {
     pub fn ends(&mut self, case: &Case) -> Result<&[f64], NoPath> {
         self.enter(case)?;
         self.line_up(0, 1);
-        self.run_at(Level::Taken);
+        self.run_at(CapacityEnd::Taken);
         Ok(self.ends.get(..self.timed).unwrap_or(&[]))
     }
 
@@ -207,12 +207,12 @@ impl<'n> Predictor<'n> {
         &mut self,
         case: &Case,
         mut tell: impl FnMut(&[f64]),
-    ) -> Result<Orders, NoPath> {
+    ) -> Result<EngineOrders, NoPath> {
         self.enter(case)?;
         let orders = self.orders(true);
         for nth in 0..orders.tried {
             self.line_up(nth, orders.possible);
-            self.run_at(Level::Taken);
+            self.run_at(CapacityEnd::Taken);
             tell(self.ends.get(..self.timed).unwrap_or(&[]));
         }
         Ok(orders)
@@ -222,10 +222,10 @@ impl<'n> Predictor<'n> {
     ///
     /// # Errors
     /// As [`Network::durations`].
-    pub fn durations(&mut self, case: &Case) -> Result<Durations, NoPath> {
+    pub fn durations(&mut self, case: &Case) -> Result<SetDurations, NoPath> {
         self.enter(case)?;
         let measured = self.network.measured();
-        let doubt = Doubt {
+        let doubt = TimeUncertainty {
             orders: self.orders(self.any_order),
             capacities: self.has_intervals(),
             error: measured.error.map(|(_, most)| most).filter(|&e| e > 0.0),
@@ -233,10 +233,10 @@ impl<'n> Predictor<'n> {
         // Of each flow, and last of the set: its times over the orders, and the ends of them all.
         let mut times = vec![Vec::new(); self.timed + 1];
         let mut range = vec![(f64::INFINITY, 0.0f64); self.timed + 1];
-        let levels: &[Level] = if doubt.capacities {
-            &[Level::Taken, Level::Low, Level::High]
+        let levels: &[CapacityEnd] = if doubt.capacities {
+            &[CapacityEnd::Taken, CapacityEnd::Low, CapacityEnd::High]
         } else {
-            &[Level::Taken]
+            &[CapacityEnd::Taken]
         };
         for nth in 0..doubt.orders.tried {
             self.line_up(nth, doubt.orders.possible);
@@ -246,7 +246,7 @@ impl<'n> Predictor<'n> {
                 let last = flows.iter().copied().fold(0.0, f64::max);
                 let ends = flows.iter().copied().chain([last]);
                 for ((end, times), (low, high)) in ends.zip(&mut times).zip(&mut range) {
-                    if matches!(level, Level::Taken) {
+                    if matches!(level, CapacityEnd::Taken) {
                         times.push(end);
                     }
                     (*low, *high) = (low.min(end), high.max(end));
@@ -254,14 +254,14 @@ impl<'n> Predictor<'n> {
             }
         }
         let wider = 1.0 + doubt.error.unwrap_or(0.0);
-        let mut spans = times.iter_mut().zip(&range).map(|(times, &(low, high))| Span {
+        let mut spans = times.iter_mut().zip(&range).map(|(times, &(low, high))| TimeRange {
             typical: Ns(median(times)),
             low: Ns(low / wider),
             high: Ns(high * wider),
         });
         let bounds = self.bounds();
-        let spans: Vec<Span> = spans.by_ref().collect();
-        let flow = |((entrant, &time), bound_by): ((&Entrant, &Span), String)| FlowTime {
+        let spans: Vec<TimeRange> = spans.by_ref().collect();
+        let flow = |((entrant, &time), bound_by): ((&SetFlow, &TimeRange), String)| FlowTime {
             alone: self.alone(entrant),
             time,
             rate: Rate(entrant.bytes / time.typical.0),
@@ -269,9 +269,12 @@ impl<'n> Predictor<'n> {
         };
         let flows = self.entrants.iter().take(self.timed).zip(&spans).zip(bounds).map(flow);
         let flows: Vec<FlowTime> = flows.collect();
-        let set =
-            spans.last().copied().unwrap_or(Span { typical: Ns(0.0), low: Ns(0.0), high: Ns(0.0) });
-        Ok(Durations { flows, set, doubt })
+        let set = spans.last().copied().unwrap_or(TimeRange {
+            typical: Ns(0.0),
+            low: Ns(0.0),
+            high: Ns(0.0),
+        });
+        Ok(SetDurations { flows, set, doubt })
     }
 
     /// Takes up the flows of a case.
@@ -288,7 +291,7 @@ impl<'n> Predictor<'n> {
                     None => self.queues.push((queue, vec![i])),
                 }
             }
-            self.entrants.push(Entrant { leg, uses: 0..0, bytes });
+            self.entrants.push(SetFlow { leg, uses: 0..0, bytes });
         }
         self.number();
         Ok(())
@@ -331,9 +334,9 @@ impl<'n> Predictor<'n> {
         uses.clear();
         for entrant in entrants.iter_mut() {
             let first = uses.len();
-            let number = |u: &Use| {
+            let number = |u: &ResourceUse| {
                 let resource = *numbered.get(u.resource as usize)?;
-                (resource != NOWHERE).then_some(Use { resource, weight: u.weight })
+                (resource != NOWHERE).then_some(ResourceUse { resource, weight: u.weight })
             };
             uses.extend(entrant.leg.uses.iter().filter_map(number));
             entrant.uses = first..uses.len();
@@ -345,7 +348,7 @@ impl<'n> Predictor<'n> {
         }
     }
 
-    fn leg(&mut self, flow: &Flow) -> Result<Rc<Leg>, NoPath> {
+    fn leg(&mut self, flow: &Flow) -> Result<Rc<FlowNeeds>, NoPath> {
         if let Some(leg) = self.kept.get(flow) {
             return Ok(Rc::clone(leg));
         }
@@ -358,8 +361,8 @@ impl<'n> Predictor<'n> {
         let built = build(self.network, flow)?;
         let op = built.operation;
         let path = self.network.book.find(flow).map(|(path, ..)| path.known);
-        let leg = Rc::new(Leg {
-            cap: path.unwrap_or(Known { rate: op.cap, low: op.cap, high: op.cap }),
+        let leg = Rc::new(FlowNeeds {
+            cap: path.unwrap_or(RateInterval { rate: op.cap, low: op.cap, high: op.cap }),
             share: op.share,
             start: op.alpha.0,
             queue: op.queue,
@@ -374,20 +377,20 @@ impl<'n> Predictor<'n> {
     }
 
     /// How many orders there are. Background flows are last in theirs, however many there are.
-    fn orders(&self, any: bool) -> Orders {
+    fn orders(&self, any: bool) -> EngineOrders {
         let ways = |(_, flows): &(u32, Vec<usize>)| {
             let timed = flows.iter().filter(|&&i| i < self.timed).count() as u64;
             (1..=timed).fold(1u64, u64::saturating_mul)
         };
         let possible = self.queues.iter().map(ways).fold(1, u64::saturating_mul);
-        Orders { possible, tried: if any { possible.min(ORDERS) } else { 1 } }
+        EngineOrders { possible, tried: if any { possible.min(ORDERS) } else { 1 } }
     }
 
     /// Puts the flows of the queues in the `nth` order; the first is that of the case. All orders
     /// follow each other if there are few, else they are drawn, the same ones each time.
     fn line_up(&mut self, nth: u64, possible: u64) {
         let drawn = possible > ORDERS && nth > 0;
-        let mut random = Random(nth);
+        let mut random = SplitMix(nth);
         let mut rest = nth;
         self.lines.resize(self.queues.len(), Vec::new());
         for (line, (_, flows)) in self.lines.iter_mut().zip(&self.queues) {
@@ -404,12 +407,12 @@ impl<'n> Predictor<'n> {
         }
     }
 
-    fn run_at(&mut self, level: Level) {
+    fn run_at(&mut self, level: CapacityEnd) {
         self.observe(level, |_| ());
     }
 
     /// Runs the set that is at hand, its queues as they are lined up.
-    fn observe(&mut self, level: Level, show: impl FnMut(&Stretch<'_>)) {
+    fn observe(&mut self, level: CapacityEnd, show: impl FnMut(&Stretch<'_>)) {
         let Self { network, entrants, uses, resources, capacities, lines, run, ends, .. } = self;
         capacities.clear();
         let capacity = |&r: &u32| match network.known(r) {
@@ -417,7 +420,7 @@ impl<'n> Predictor<'n> {
             None => network.resources().get(r as usize).map_or(f64::INFINITY, |r| r.capacity.0),
         };
         capacities.extend(resources.iter().map(capacity));
-        let demand = |entrant: &Entrant| {
+        let demand = |entrant: &SetFlow| {
             let rate = RateDemand {
                 uses: uses.get(entrant.uses.clone()).unwrap_or(&[]),
                 cap: level.of(&entrant.leg.cap),
@@ -430,7 +433,7 @@ impl<'n> Predictor<'n> {
     }
 
     fn has_intervals(&self) -> bool {
-        let wide = |known: &Known| known.low < known.high;
+        let wide = |known: &RateInterval| known.low < known.high;
         self.entrants.iter().any(|e| wide(&e.leg.cap))
             || self.resources.iter().filter_map(|&r| self.network.known(r)).any(wide)
     }
@@ -439,7 +442,7 @@ impl<'n> Predictor<'n> {
     fn bounds(&mut self) -> Vec<String> {
         let mut held: Vec<Vec<(Limiter, f64)>> = vec![Vec::new(); self.entrants.len()];
         self.line_up(0, 1);
-        self.observe(Level::Taken, |stretch| {
+        self.observe(CapacityEnd::Taken, |stretch| {
             stretch.limiters(|i, limiter| {
                 let Some(held) = held.get_mut(i) else { return };
                 match held.iter_mut().find(|(l, _)| *l == limiter) {
@@ -450,7 +453,7 @@ impl<'n> Predictor<'n> {
         });
         let longest =
             |held: &Vec<(Limiter, f64)>| held.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-        let named = |(entrant, held): (&Entrant, &Vec<(Limiter, f64)>)| match longest(held) {
+        let named = |(entrant, held): (&SetFlow, &Vec<(Limiter, f64)>)| match longest(held) {
             None | Some((Limiter::Cap | Limiter::Dependency, _)) => entrant.leg.limit.clone(),
             Some((Limiter::Start, _)) => "its start".into(),
             Some((Limiter::Queue, _)) => {
@@ -466,9 +469,9 @@ impl<'n> Predictor<'n> {
         self.entrants.iter().zip(&held).take(self.timed).map(named).collect()
     }
 
-    fn alone(&self, entrant: &Entrant) -> Rate {
+    fn alone(&self, entrant: &SetFlow) -> Rate {
         let leg = &entrant.leg;
-        let limit = |u: &Use| {
+        let limit = |u: &ResourceUse| {
             let same = leg.uses.iter().filter(|v| v.resource == u.resource);
             let weight: f64 = same.map(|v| v.weight).sum();
             let resource = self.network.resources().get(u.resource as usize);
@@ -486,9 +489,9 @@ fn median(times: &mut [f64]) -> f64 {
 }
 
 /// SplitMix64 (Steele, Lea, Flood, 2014): enough for drawing orders, and the same everywhere.
-struct Random(u64);
+struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -2,13 +2,13 @@
 //! a bound of its own; what queues make of them together is simulated, not said here.
 
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Flow, Io, IoCache, IoEngine, IoOp, Mem, Mover, Node, Ns, Place,
-    Rate, Unit,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, IoCache, IoEngine, IoOp, IoSpec, LinkEnd, MemKind, Mover,
+    Ns, Place, Rate, Unit,
 };
 
-use crate::network::{Network, NoPath, Operation};
-use crate::path::{Built, Way, build as build_any, copy, no};
-use crate::storage::{IoCosts, IoCpu, Store, page_of};
+use crate::network::{FlowOperation, Network, NoPath};
+use crate::path::{BuiltPath, PathBuilder, build as build_any, copy, no};
+use crate::storage::{IoCosts, IoCpu, StoreModel, page_of};
 
 /// The request that a store's resource of requests is counted in.
 const PLAIN_REQUEST: f64 = 4096.0;
@@ -16,7 +16,7 @@ const PLAIN_REQUEST: f64 = 4096.0;
 /// A store and its resources.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreNode {
-    pub store: Store,
+    pub store: StoreModel,
     /// Bytes, as reads.
     pub bytes: Option<u32>,
     /// Requests, as reads of 4 KiB.
@@ -27,13 +27,13 @@ pub(crate) struct StoreNode {
 #[derive(Debug, Clone, PartialEq)]
 pub struct IoParts {
     /// The store.
-    pub store: Store,
+    pub store: StoreModel,
     /// Size of the pages that blocks are in: it decides how many requests a block becomes.
     pub page: u64,
     /// What an I/O costs its thread.
     pub cpu: IoCpu,
     /// The copy of a block to or from the GPU, if it is staged.
-    pub stage: Option<Operation>,
+    pub stage: Option<FlowOperation>,
     /// What that copy gets alone.
     pub stage_rate: Rate,
     /// What one thread copies between the page cache and memory; none past the cache.
@@ -42,7 +42,7 @@ pub struct IoParts {
 
 impl StoreNode {
     /// How the resources of store `n` are called, with what they can carry.
-    pub(crate) fn resources(n: usize, store: &Store) -> [(String, Rate); 2] {
+    pub(crate) fn resources(n: usize, store: &StoreModel) -> [(String, Rate); 2] {
         let requests = store.most_requests(false).0 * PLAIN_REQUEST / 1e9;
         [
             (format!("store{n}, bytes as reads"), store.ceiling(false).0),
@@ -52,7 +52,7 @@ impl StoreNode {
 }
 
 /// The memory on the host that blocks are in, or pass.
-fn host_place(flow: &Flow, io: &Io) -> Place {
+fn host_place(flow: &Flow, io: &IoSpec) -> Place {
     let (_, memory) = flow.io_ends();
     match io.stage {
         Some(stage) => Place { unit: flow.by.at(), mem: stage.through, ..memory },
@@ -61,7 +61,7 @@ fn host_place(flow: &Flow, io: &Io) -> Place {
 }
 
 /// What I/O takes of this machine.
-pub(crate) fn parts(net: &Network, flow: &Flow, io: &Io) -> Result<(usize, IoParts), NoPath> {
+pub(crate) fn parts(net: &Network, flow: &Flow, io: &IoSpec) -> Result<(usize, IoParts), NoPath> {
     let (file, memory) = flow.io_ends();
     let number = file.unit.store().unwrap_or(u32::MAX) as usize;
     let Some(StoreNode { store, .. }) = net.stores.get(number) else {
@@ -97,7 +97,13 @@ pub(crate) fn parts(net: &Network, flow: &Flow, io: &Io) -> Result<(usize, IoPar
     Ok((number, parts))
 }
 
-fn cpu(costs: &IoCosts, store: &Store, io: &Io, block: Bytes, page: u64) -> Result<IoCpu, NoPath> {
+fn cpu(
+    costs: &IoCosts,
+    store: &StoreModel,
+    io: &IoSpec,
+    block: Bytes,
+    page: u64,
+) -> Result<IoCpu, NoPath> {
     if io.engine == IoEngine::UringPoll && !(store.polls && io.cache == IoCache::Direct) {
         let why =
             if store.polls { "polling is past the page cache only" } else { "no poll queues" };
@@ -110,34 +116,35 @@ fn cpu(costs: &IoCosts, store: &Store, io: &Io, block: Bytes, page: u64) -> Resu
 }
 
 /// The copy between host memory and the GPU.
-fn staged(net: &Network, flow: &Flow, memory: Place, through: Place) -> Result<Built, NoPath> {
+fn staged(net: &Network, flow: &Flow, memory: Place, through: Place) -> Result<BuiltPath, NoPath> {
     let into = flow.dst == memory;
     let (src, dst) = if into { (through, memory) } else { (memory, through) };
     let by = Mover::Dma { at: memory.unit };
     copy(net, &Flow { src, dst, by, bytes: flow.bytes }, memory.unit, false)
 }
 
-fn alone(net: &Network, built: &Built) -> Rate {
+fn alone(net: &Network, built: &BuiltPath) -> Rate {
     net.solve(std::slice::from_ref(built)).first().copied().unwrap_or(built.operation.cap)
 }
 
 /// What a thread copies between the pages of a file and memory: the kernel's copy, of a file that no
 /// cache holds.
-fn cached(net: &Network, io: &Io, at: Unit, memory: Place) -> Result<Rate, NoPath> {
+fn cached(net: &Network, io: &IoSpec, at: Unit, memory: Place) -> Result<Rate, NoPath> {
     let place = |mem| Place { unit: memory.unit, mem, ..memory };
     let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Plain };
     let by = Mover::Cpu { at, work, threads: 1 };
-    let flow = Flow { src: place(Mem::Paged), dst: place(Mem::Paged), by, bytes: io.span };
+    let flow = Flow { src: place(MemKind::Paged), dst: place(MemKind::Paged), by, bytes: io.span };
     Ok(alone(net, &build_any(net, &flow)?))
 }
 
 /// Works out the bounds of I/O.
-pub(crate) fn build(net: &Network, flow: &Flow, io: &Io) -> Result<Built, NoPath> {
+pub(crate) fn build(net: &Network, flow: &Flow, io: &IoSpec) -> Result<BuiltPath, NoPath> {
     let (number, parts) = parts(net, flow, io)?;
     let host = host_place(flow, io);
-    let mut way = Way::new(net, flow);
+    let mut way = PathBuilder::new(net, flow);
     let (file, memory) = flow.io_ends();
-    let mut nodes = [Node::from(file.unit), Node::from(host.unit), Node::from(memory.unit)];
+    let mut nodes =
+        [LinkEnd::from(file.unit), LinkEnd::from(host.unit), LinkEnd::from(memory.unit)];
     if io.op == IoOp::Write {
         nodes.reverse();
     }
@@ -150,7 +157,7 @@ pub(crate) fn build(net: &Network, flow: &Flow, io: &Io) -> Result<Built, NoPath
     // What the drive's engine writes into memory, or reads; through the cache what a core does.
     if host.unit.numa().is_some() {
         let passes = if io.cache == IoCache::Direct { 1.0 } else { 2.0 };
-        way.demand(Node::from(host.unit), passes);
+        way.demand(LinkEnd::from(host.unit), passes);
         way.memories(None);
     }
     threads(&mut way, flow, io, &parts);
@@ -162,7 +169,7 @@ pub(crate) fn build(net: &Network, flow: &Flow, io: &Io) -> Result<Built, NoPath
 }
 
 /// What carries the I/O, in words.
-fn name(io: &Io) -> &'static str {
+fn name(io: &IoSpec) -> &'static str {
     match io.engine {
         IoEngine::Uring => "io_uring, registered buffers and files",
         IoEngine::UringPlain => "io_uring",
@@ -174,7 +181,7 @@ fn name(io: &Io) -> &'static str {
 }
 
 /// Shares of I/Os that read and that write.
-fn shares(io: &Io) -> [(f64, bool); 2] {
+fn shares(io: &IoSpec) -> [(f64, bool); 2] {
     let reads = match io.op {
         IoOp::Read => 1.0,
         IoOp::Write => 0.0,
@@ -184,7 +191,14 @@ fn shares(io: &Io) -> [(f64, bool); 2] {
 }
 
 /// The store's part: bytes and requests, unless the page cache has them.
-fn device(net: &Network, way: &mut Way<'_>, number: usize, flow: &Flow, io: &Io, parts: &IoParts) {
+fn device(
+    net: &Network,
+    way: &mut PathBuilder<'_>,
+    number: usize,
+    flow: &Flow,
+    io: &IoSpec,
+    parts: &IoParts,
+) {
     let store = &parts.store;
     let Some(node) = net.stores.get(number) else { return };
     let block = flow.bytes.as_f64().max(1.0);
@@ -214,7 +228,7 @@ fn device(net: &Network, way: &mut Way<'_>, number: usize, flow: &Flow, io: &Io,
 }
 
 /// What the workers can do: their CPU time, and how many I/Os they have in flight.
-fn threads(way: &mut Way<'_>, flow: &Flow, io: &Io, parts: &IoParts) {
+fn threads(way: &mut PathBuilder<'_>, flow: &Flow, io: &IoSpec, parts: &IoParts) {
     let block = flow.bytes.as_f64();
     let own = |each: Ns| f64::from(io.threads) * block / each.0.max(1e-3);
     let mut each = parts.cpu.each(io.batch);
@@ -235,7 +249,7 @@ fn threads(way: &mut Way<'_>, flow: &Flow, io: &Io, parts: &IoParts) {
 }
 
 /// Mean time of a block on a store that does nothing else.
-fn device_time(io: &Io, parts: &IoParts, block: Bytes) -> Ns {
+fn device_time(io: &IoSpec, parts: &IoParts, block: Bytes) -> Ns {
     let store = &parts.store;
     let of = |(share, writes): (f64, bool)| {
         let in_cache = io.cache == IoCache::Cached || (io.cache == IoCache::Cold && writes);

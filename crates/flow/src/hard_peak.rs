@@ -14,7 +14,7 @@
 //! A PCIe link counts with its highest speed and width, since it may idle at a lower one. What the cache
 //! of a GPU may keep is taken off the bytes that pass a stretch.
 
-use pathline_schema::{Flow, Gpu, Mem, Mover, Rate, Topology};
+use pathline_schema::{Flow, Gpu, MemKind, Mover, Rate, Topology};
 
 use crate::Network;
 
@@ -41,7 +41,7 @@ pub(crate) fn has_sure_links(topology: &Topology) -> bool {
 pub(crate) fn kept_from_links(flow: &Flow) -> f64 {
     let by_engine =
         matches!(flow.by, Mover::Dma { .. } | Mover::Batch { .. } | Mover::Staged { .. });
-    let stays = |mem| !matches!(mem, Mem::Paged | Mem::Huge | Mem::Managed);
+    let stays = |mem| !matches!(mem, MemKind::Paged | MemKind::Huge | MemKind::Managed);
     if by_engine && stays(flow.src.mem) && stays(flow.dst.mem) { 0.0 } else { LINK_CACHE }
 }
 
@@ -71,7 +71,7 @@ impl Network {
 mod tests {
     use super::*;
     use crate::MachineDesc;
-    use pathline_schema::{Link, LinkKind, Node, NumaDomain, PcieLink, Warning};
+    use pathline_schema::{Link, LinkEnd, LinkKind, NumaDomain, PcieLink, TopologyWarning};
 
     fn hard(topology: &Topology, flow: &str) -> Option<f64> {
         let peak = Network::from_topology(topology).hard_peak(&flow.parse().unwrap());
@@ -97,7 +97,7 @@ mod tests {
         // the memory: 1600 GB/s x 4 / 3.
         let mut doubtful = node.clone();
         let (code, subject) = ("link-asymmetric".to_owned(), "gpu0-gpu2".to_owned());
-        doubtful.warnings.push(Warning { code, subject, text: String::new() });
+        doubtful.warnings.push(TopologyWarning { code, subject, text: String::new() });
         assert_eq!(hard(&doubtful, &flow("dma@gpu0", "1GiB")), Some(2133.3));
     }
 
@@ -122,8 +122,8 @@ mod tests {
             Some(PcieLink { speed_gts: 2.5, width: 16, max_speed_gts: 32.0, max_width: 16 });
         let gpu = |index| Gpu { index, numa: Some(0), host_link, ..Gpu::default() };
         let link = |index| Link {
-            a: Node::Gpu(index),
-            b: Node::Numa(0),
+            a: LinkEnd::Gpu(index),
+            b: LinkEnd::Numa(0),
             kind: LinkKind::Pcie,
             width: 1,
             peak: Some(Rate(4.0)),

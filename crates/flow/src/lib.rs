@@ -21,15 +21,20 @@ mod software;
 mod solve;
 mod storage;
 
-pub use desc::{DescError, MachineDesc, Switches};
-pub use duration::{Doubt, Durations, FlowTime, Orders, Predictor, Span};
+pub use desc::{DescError, MachineDesc, RuntimeEnv};
+pub use duration::{
+    EngineOrders, FlowTime, SetDurations, SetPredictor, TimeRange, TimeUncertainty,
+};
 pub use files::IoParts;
-pub use measured::{Known, Measured, PathAlone, PathKey, Queue, Shared};
-pub use network::{Explanation, Network, NoPath, Operation, Prediction, Resource, Stage, Use};
-pub use origin::{Constant, Numbering, Origin};
-pub use software::{Ccl, Mpi, NetworkCost, Software};
+pub use measured::{MeasuredFlows, PathAlone, PathKey, RateInterval, SerialEngine, SharedResource};
+pub use network::{
+    FlowCeiling, FlowOperation, FlowPrediction, FlowResource, Network, NoPath, PathStage,
+    ResourceUse,
+};
+pub use origin::{ConstantOrigin, GpuNumbering, ModelConstant};
+pub use software::{CclModel, MessageSoftware, MpiModel, NetworkCost};
 pub use solve::{
     ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,
     MaxMinSolver, RateDemand, Stretch,
 };
-pub use storage::{EngineCost, IoCosts, IoCpu, Request, Store, StoreKind};
+pub use storage::{EngineCost, IoCosts, IoCpu, StoreKind, StoreModel, TargetRequest};

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use pathline_schema::{Bytes, Flow, Mem, Mover, Node, Ns, Place, Rank, Rate, Unit};
+use pathline_schema::{Bytes, Flow, LinkEnd, MemKind, Mover, Ns, Place, Rank, Rate, Unit};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::model::{Time, gbs, time};
-use crate::network::{Operation, Stage, Use};
-use crate::path::Built;
+use crate::model::{TimeModel, gbs, time};
+use crate::network::{FlowOperation, PathStage, ResourceUse};
+use crate::path::BuiltPath;
 use crate::solve::MIN_SHARE;
 
 /// The most paths, and the most entries of `[[shared]]` and `[[queue]]`.
@@ -20,7 +20,7 @@ const MAX_MEMBERS: usize = 1 << 20;
 
 /// The flows that were measured and what they share. Empty in a description that models a node.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Measured {
+pub struct MeasuredFlows {
     /// Where the figures are from, in words.
     pub from: String,
     /// Median and 95th percentile of the error of this description on the sets of flows that it was
@@ -31,14 +31,14 @@ pub struct Measured {
     /// Each path alone.
     pub paths: Vec<PathAlone>,
     /// What several of them share.
-    pub shared: Vec<Shared>,
+    pub shared: Vec<SharedResource>,
     /// Engines that serve one stream of copies at a time.
-    pub queues: Vec<Queue>,
+    pub queues: Vec<SerialEngine>,
 }
 
 /// A rate and the interval that it is known within.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Known {
+pub struct RateInterval {
     /// What is taken, in GB/s.
     pub rate: Rate,
     /// Lower end of its 95 % interval.
@@ -64,7 +64,7 @@ pub struct PathAlone {
     /// Which.
     pub key: PathKey,
     /// Its rate, in payload.
-    pub known: Known,
+    pub known: RateInterval,
     /// Time before its first byte.
     pub start: Ns,
     /// Its weight where rates are shared out: of two that wait for the same thing, one of 0.5 gets
@@ -74,11 +74,11 @@ pub struct PathAlone {
 
 /// Something that several paths take from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shared {
+pub struct SharedResource {
     /// Name for people.
     pub name: String,
     /// What it carries.
-    pub known: Known,
+    pub known: RateInterval,
     /// Where it is known from: `interference`, `topology`.
     pub found: String,
     /// Who takes how many bytes of it for a byte of payload: index of the path, bytes.
@@ -87,7 +87,7 @@ pub struct Shared {
 
 /// An engine that serves one stream of copies at a time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Queue {
+pub struct SerialEngine {
     /// Name for people.
     pub name: String,
     /// Indices of the paths that it serves.
@@ -210,7 +210,7 @@ fn weight<'de, D: serde::Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
 }
 
 /// The parts of a file, before they are checked.
-pub(crate) struct Parts<'a> {
+pub(crate) struct RawParts<'a> {
     pub about: Option<&'a RawMeasured>,
     pub paths: &'a [RawPath],
     pub shared: &'a [RawShared],
@@ -219,10 +219,10 @@ pub(crate) struct Parts<'a> {
     pub exists: &'a dyn Fn(Unit) -> bool,
 }
 
-type Wrong = (Option<Range<usize>>, String);
+type FieldError = (Option<Range<usize>>, String);
 
 /// Checks the parts: what is wrong, and where.
-pub(crate) fn read(parts: &Parts<'_>) -> Result<Measured, Wrong> {
+pub(crate) fn read(parts: &RawParts<'_>) -> Result<MeasuredFlows, FieldError> {
     for (what, n) in
         [("path", parts.paths.len()), ("shared", parts.shared.len()), ("queue", parts.queues.len())]
     {
@@ -235,7 +235,7 @@ pub(crate) fn read(parts: &Parts<'_>) -> Result<Measured, Wrong> {
         let reason = format!("shared: {members} flows in all; expected at most {MAX_MEMBERS}");
         return Err((None, reason));
     }
-    let mut measured = Measured::default();
+    let mut measured = MeasuredFlows::default();
     if let Some(about) = parts.about {
         measured.from.clone_from(&about.from);
         measured.undecided.clone_from(&about.undecided);
@@ -263,12 +263,12 @@ pub(crate) fn read(parts: &Parts<'_>) -> Result<Measured, Wrong> {
             let reason = format!("{} is in two queues", twice.get_ref());
             return Err((Some(twice.span()), reason));
         }
-        measured.queues.push(Queue { name: raw.name.get_ref().clone(), paths });
+        measured.queues.push(SerialEngine { name: raw.name.get_ref().clone(), paths });
     }
     Ok(measured)
 }
 
-fn error(about: &RawMeasured) -> Result<Option<(f64, f64)>, Wrong> {
+fn error(about: &RawMeasured) -> Result<Option<(f64, f64)>, FieldError> {
     let percent = |name: &str, value: f64| {
         if (0.0..=1000.0).contains(&value) {
             return Ok(value / 100.0);
@@ -284,16 +284,16 @@ fn error(about: &RawMeasured) -> Result<Option<(f64, f64)>, Wrong> {
     }
 }
 
-fn known(rate: f64, low: Option<f64>, high: Option<f64>) -> Result<Known, String> {
+fn known(rate: f64, low: Option<f64>, high: Option<f64>) -> Result<RateInterval, String> {
     let (low, high) = (low.unwrap_or(rate), high.unwrap_or(rate));
     let orderly = low > 0.0 && low <= rate && rate <= high && high.is_finite();
     if orderly {
-        return Ok(Known { rate: Rate(rate), low: Rate(low), high: Rate(high) });
+        return Ok(RateInterval { rate: Rate(rate), low: Rate(low), high: Rate(high) });
     }
     Err(format!("low {low}, gbs {rate}, high {high}: expected 0 < low <= gbs <= high"))
 }
 
-fn path(raw: &RawPath, exists: &dyn Fn(Unit) -> bool) -> Result<PathAlone, Wrong> {
+fn path(raw: &RawPath, exists: &dyn Fn(Unit) -> bool) -> Result<PathAlone, FieldError> {
     let at = |reason: String| (Some(raw.flow.span()), reason);
     let key: PathKey = raw.flow.get_ref().parse().map_err(at)?;
     for place in [key.src, key.dst] {
@@ -302,8 +302,8 @@ fn path(raw: &RawPath, exists: &dyn Fn(Unit) -> bool) -> Result<PathAlone, Wrong
         }
         let on_gpu = place.unit.gpu().is_some();
         let fits = match place.mem {
-            Mem::Vram | Mem::VramFine => on_gpu,
-            Mem::Managed | Mem::Reg => true,
+            MemKind::Vram | MemKind::VramFine => on_gpu,
+            MemKind::Managed | MemKind::Reg => true,
             _ => !on_gpu,
         };
         if !fits {
@@ -317,7 +317,11 @@ fn path(raw: &RawPath, exists: &dyn Fn(Unit) -> bool) -> Result<PathAlone, Wrong
     Ok(PathAlone { key, known, start: Ns::us(raw.start_us), share: raw.share })
 }
 
-fn name(name: &Spanned<String>, what: &str, names: &mut BTreeSet<String>) -> Result<(), Wrong> {
+fn name(
+    name: &Spanned<String>,
+    what: &str,
+    names: &mut BTreeSet<String>,
+) -> Result<(), FieldError> {
     if name.get_ref().trim().is_empty() || name.get_ref().len() > 256 {
         return Err((Some(name.span()), format!("{what}: expected a name of 1 to 256 bytes")));
     }
@@ -331,7 +335,7 @@ fn members_of(
     flows: &[Spanned<String>],
     index: &BTreeMap<PathKey, usize>,
     what: &str,
-) -> Result<Vec<usize>, Wrong> {
+) -> Result<Vec<usize>, FieldError> {
     let mut seen = BTreeSet::new();
     let member = |flow: &Spanned<String>| {
         let at = |reason: String| (Some(flow.span()), reason);
@@ -347,7 +351,7 @@ fn members_of(
     flows.iter().map(member).collect()
 }
 
-fn shared(raw: &RawShared, index: &BTreeMap<PathKey, usize>) -> Result<Shared, Wrong> {
+fn shared(raw: &RawShared, index: &BTreeMap<PathKey, usize>) -> Result<SharedResource, FieldError> {
     let at = |reason: String| (Some(raw.name.span()), reason);
     let paths = members_of(&raw.flows, index, "shared")?;
     if paths.is_empty() {
@@ -369,7 +373,7 @@ fn shared(raw: &RawShared, index: &BTreeMap<PathKey, usize>) -> Result<Shared, W
             return Err((Some(takes.span()), reason));
         }
     };
-    Ok(Shared {
+    Ok(SharedResource {
         name: raw.name.get_ref().clone(),
         known: known(raw.gbs, raw.low, raw.high).map_err(at)?,
         found: raw.found.clone(),
@@ -379,23 +383,23 @@ fn shared(raw: &RawShared, index: &BTreeMap<PathKey, usize>) -> Result<Shared, W
 
 /// Which measured path a flow takes, and what it takes there.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Book {
-    pub measured: Measured,
+pub(crate) struct MeasuredIndex {
+    pub measured: MeasuredFlows,
     index: BTreeMap<PathKey, usize>,
     /// Of each path: resources of the network, and its queue.
-    uses: Vec<(Vec<Use>, Option<u32>)>,
+    uses: Vec<(Vec<ResourceUse>, Option<u32>)>,
 }
 
-impl Book {
+impl MeasuredIndex {
     /// `resource` and `queue` are the numbers that the first of what is shared and the first queue
     /// have in the network.
-    pub(crate) fn new(measured: Measured, resource: u32, queue: u32) -> Self {
+    pub(crate) fn new(measured: MeasuredFlows, resource: u32, queue: u32) -> Self {
         let index = measured.paths.iter().enumerate().map(|(i, p)| (p.key, i)).collect();
         let mut uses = vec![(Vec::new(), None); measured.paths.len()];
         for (shared, resource) in measured.shared.iter().zip(resource..) {
             for &(path, weight) in &shared.takes {
                 if let Some((uses, _)) = uses.get_mut(path) {
-                    uses.push(Use { resource, weight });
+                    uses.push(ResourceUse { resource, weight });
                 }
             }
         }
@@ -410,14 +414,14 @@ impl Book {
     }
 
     /// The measured path of a flow, with what it shares and its queue.
-    pub(crate) fn find(&self, flow: &Flow) -> Option<(&PathAlone, &[Use], Option<u32>)> {
+    pub(crate) fn find(&self, flow: &Flow) -> Option<(&PathAlone, &[ResourceUse], Option<u32>)> {
         let &at = self.index.get(&PathKey::of(flow))?;
         let (path, (uses, queue)) = (self.measured.paths.get(at)?, self.uses.get(at)?);
         Some((path, uses, *queue))
     }
 
     /// What a flow over a measured path costs and takes.
-    pub(crate) fn build(&self, flow: &Flow, time: &Time) -> Option<Built> {
+    pub(crate) fn build(&self, flow: &Flow, time: &TimeModel) -> Option<BuiltPath> {
         let (path, uses, queue) = self.find(flow)?;
         let rate = path.known.rate;
         let (engine, call_us) = match flow.by {
@@ -432,8 +436,8 @@ impl Book {
         };
         let limit = format!("{} alone", path.key);
         let (name, why) = (limit.clone(), String::new());
-        let stage = Stage { name, peak: rate, cap: rate, why, hard: None };
-        let operation = Operation {
+        let stage = PathStage { name, peak: rate, cap: rate, why, hard: None };
+        let operation = FlowOperation {
             uses: uses.to_vec(),
             cap: rate,
             share: path.share,
@@ -442,10 +446,10 @@ impl Book {
             call: Ns::us(call_us),
             blocking: false,
             step: Ns::ZERO,
-            route: vec![Node::from(flow.src.unit), Node::from(flow.dst.unit)],
+            route: vec![LinkEnd::from(flow.src.unit), LinkEnd::from(flow.dst.unit)],
             engine: engine.into(),
             stages: vec![stage],
         };
-        Some(Built { operation, limit })
+        Some(BuiltPath { operation, limit })
     }
 }

@@ -3,7 +3,7 @@
 //! Every field is checked as it is read, so that an error names the line. What a protocol costs is
 //! stated in bytes for a packet of payload; an efficiency is a share of a theoretical peak.
 
-use pathline_schema::{Mem, RuntimeCall};
+use pathline_schema::{MemKind, RuntimeCall};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -74,16 +74,16 @@ pub(crate) fn bytes<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
 
 /// All of it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Model {
+pub(crate) struct NodeModel {
     pub gpu_memory: GpuMemory,
-    pub fabric: Fabric,
-    pub copy_engine: CopyEngine,
-    pub kernel: Kernel,
+    pub fabric: FabricModel,
+    pub copy_engine: CopyEngineModel,
+    pub kernel: KernelModel,
     pub host_link: HostLink,
-    pub pageable: Vec<Pageable>,
-    pub migration: Migration,
-    pub cpu: Cpu,
-    pub time: Time,
+    pub pageable: Vec<PageableRegime>,
+    pub migration: MigrationModel,
+    pub cpu: CpuModel,
+    pub time: TimeModel,
     pub calls: Vec<CallCost>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct CallCost {
     pub call: RuntimeCall,
     /// Kind of memory that it is about; none for calls about no memory.
     #[serde(default)]
-    pub mem: Option<Mem>,
+    pub mem: Option<MemKind>,
     /// Whatever the size.
     #[serde(deserialize_with = "time")]
     pub us: f64,
@@ -120,7 +120,7 @@ pub(crate) struct GpuMemory {
 /// What one kind of transfer puts on a link besides its payload.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Verb {
+pub(crate) struct LinkOverhead {
     /// Bytes besides the payload of each packet, in the direction of the payload.
     #[serde(deserialize_with = "overhead")]
     pub header_bytes: f64,
@@ -133,7 +133,7 @@ pub(crate) struct Verb {
 /// `[fabric]`: links between GPUs, by what moves the bytes.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Fabric {
+pub(crate) struct FabricModel {
     /// Payload of a packet.
     #[serde(deserialize_with = "payload")]
     pub payload_bytes: f64,
@@ -146,31 +146,31 @@ pub(crate) struct Fabric {
     #[serde(default, deserialize_with = "overhead")]
     pub apart_bytes: f64,
     /// Copies by a copy engine.
-    pub engine: Verb,
+    pub engine: LinkOverhead,
     /// Loads by a kernel, and the runtime's copy kernel where it pulls.
-    pub read: Verb,
+    pub read: LinkOverhead,
     /// Stores by a kernel, and the runtime's copy kernel where it pushes.
-    pub write: Verb,
+    pub write: LinkOverhead,
 }
 
 /// What a byte of payload puts on the links of its way, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Wire {
+pub(crate) struct LinkBytes {
     /// In its own direction.
     pub forward: f64,
     /// In the other direction.
     pub reverse: f64,
-    /// Length of a packet, in bytes, of which `Fabric::payload_bytes` are payload.
+    /// Length of a packet, in bytes, of which `FabricModel::payload_bytes` are payload.
     pub packet: f64,
 }
 
-impl Fabric {
+impl FabricModel {
     /// For packets that pass another GPU or not, and whose answers take other links or not.
-    pub(crate) fn wire(&self, verb: &Verb, forwards: bool, apart: bool) -> Wire {
+    pub(crate) fn wire(&self, verb: &LinkOverhead, forwards: bool, apart: bool) -> LinkBytes {
         let extra = if forwards { self.forwarded_bytes } else { 0.0 };
         let moved = if apart { self.apart_bytes } else { 0.0 };
         let packet = self.payload_bytes + (verb.header_bytes + extra - moved).max(0.0);
-        Wire {
+        LinkBytes {
             forward: packet / self.payload_bytes,
             reverse: (verb.reverse_bytes + extra + moved) / self.payload_bytes,
             packet,
@@ -181,7 +181,7 @@ impl Fabric {
 /// `[copy_engine]`: the DMA engines of a GPU.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CopyEngine {
+pub(crate) struct CopyEngineModel {
     /// The most that one transfer gets from its engine.
     #[serde(deserialize_with = "gbs")]
     pub gbs: f64,
@@ -207,7 +207,7 @@ pub(crate) struct CopyEngine {
 /// `[kernel]`: what limits a kernel besides bandwidth.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelModel {
     /// Threads that a compute unit holds at once.
     #[serde(deserialize_with = "count")]
     pub threads_per_unit: u32,
@@ -258,7 +258,7 @@ pub(crate) struct HostLink {
 /// One `[[pageable]]` regime: copies of pageable memory up to a size.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pageable {
+pub(crate) struct PageableRegime {
     /// Largest copy of this regime; the last regime also takes larger ones.
     #[serde(deserialize_with = "bytes")]
     pub up_to_bytes: u64,
@@ -276,7 +276,7 @@ pub(crate) struct Pageable {
 /// `[migration]`: managed pages on the move.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Migration {
+pub(crate) struct MigrationModel {
     /// What one fault moves.
     #[serde(deserialize_with = "bytes")]
     pub fault_bytes: u64,
@@ -294,7 +294,7 @@ pub(crate) struct Migration {
 /// `[cpu]`: the host's cores and caches.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Cpu {
+pub(crate) struct CpuModel {
     /// Share of the peak of a NUMA domain's memory that its cores get out of it.
     #[serde(deserialize_with = "share")]
     pub memory_efficiency: f64,
@@ -317,13 +317,13 @@ pub(crate) struct Cpu {
     pub start_us: f64,
     /// Smallest first.
     #[serde(default)]
-    pub cache: Vec<Cache>,
+    pub cache: Vec<CacheLevel>,
 }
 
 /// One `[[cpu.cache]]` level.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Cache {
+pub(crate) struct CacheLevel {
     #[serde(deserialize_with = "count")]
     pub level: u32,
     #[serde(deserialize_with = "bytes")]
@@ -341,7 +341,7 @@ pub(crate) struct Cache {
 /// `[time]`: what calls and starts cost.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Time {
+pub(crate) struct TimeModel {
     /// Host time of a copy call and of a kernel launch.
     #[serde(deserialize_with = "time")]
     pub copy_call_us: f64,
@@ -373,11 +373,11 @@ pub(crate) struct Time {
     pub copy_us_matrix: Vec<Vec<f64>>,
 }
 
-impl Model {
+impl NodeModel {
     /// Links and memories that lose nothing, engines without limits, no latencies: what theory
     /// allows.
     pub(crate) fn ideal() -> Self {
-        let verb = Verb { header_bytes: 0.0, reverse_bytes: 0.0 };
+        let verb = LinkOverhead { header_bytes: 0.0, reverse_bytes: 0.0 };
         const FREE: f64 = f64::INFINITY;
         Self {
             gpu_memory: GpuMemory {
@@ -385,7 +385,7 @@ impl Model {
                 local_copy_gbs: FREE,
                 local_copy_by_kernel: false,
             },
-            fabric: Fabric {
+            fabric: FabricModel {
                 payload_bytes: 64.0,
                 forwarded_bytes: 0.0,
                 apart_bytes: 0.0,
@@ -393,7 +393,7 @@ impl Model {
                 read: verb.clone(),
                 write: verb,
             },
-            copy_engine: CopyEngine {
+            copy_engine: CopyEngineModel {
                 gbs: FREE,
                 per_hop: 1.0,
                 gang: 1,
@@ -401,7 +401,7 @@ impl Model {
                 host_engines: 1,
                 serial: false,
             },
-            kernel: Kernel {
+            kernel: KernelModel {
                 threads_per_unit: 1 << 16,
                 local_load_ns: 0.0,
                 peer_load_ns: 0.0,
@@ -419,13 +419,13 @@ impl Model {
                 memory_efficiency: 1.0,
             },
             pageable: Vec::new(),
-            migration: Migration {
+            migration: MigrationModel {
                 fault_bytes: 4096,
                 fault_us: 0.0,
                 prefetch_bytes: 4096,
                 prefetch_us: 0.0,
             },
-            cpu: Cpu {
+            cpu: CpuModel {
                 memory_efficiency: 1.0,
                 core_gbs: FREE,
                 memory_ns: 0.0,
@@ -435,7 +435,7 @@ impl Model {
                 start_us: 0.0,
                 cache: Vec::new(),
             },
-            time: Time {
+            time: TimeModel {
                 copy_call_us: 0.0,
                 launch_call_us: 0.0,
                 batch_call_us: Some(0.0),

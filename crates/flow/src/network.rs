@@ -3,25 +3,25 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Case, Flow, Gpu, GpuCaps, LinkKind, Node, Ns, NumaDomain, Rate, Topology, Warning,
+    Case, Flow, Gpu, GpuCaps, LinkEnd, LinkKind, Ns, NumaDomain, Rate, Topology, TopologyWarning,
 };
 
 use crate::files::{self, IoParts, StoreNode};
 use crate::hard_peak;
-use crate::measured::{Book, Known, Measured};
-use crate::model::{Cache, Model};
-use crate::path::{Built, build};
-use crate::routes::{Bundle, InUse, Path, Routes};
+use crate::measured::{MeasuredFlows, MeasuredIndex, RateInterval};
+use crate::model::{CacheLevel, NodeModel};
+use crate::path::{BuiltPath, build};
+use crate::routes::{InUse, LinkBundle, RoutePath, RouteTable};
 use crate::solve::{Limiter, MaxMinSolver, RateDemand, limiter};
-use crate::storage::{IoCosts, Store};
-use crate::{DescError, MachineDesc, Switches};
+use crate::storage::{IoCosts, StoreModel};
+use crate::{DescError, MachineDesc, RuntimeEnv};
 
 /// Up to so many GPUs the routes of all pairs are worked out once; beyond, when asked for.
 const ROUTED_GPUS: usize = 64;
 
 /// Something that flows share: one direction of a link, a memory, an engine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Resource {
+pub struct FlowResource {
     /// Name for people: `gpu0>gpu1 xGMI x4`, `numa3 DDR`, `gpu0 SDMA out`.
     pub name: String,
     /// Bytes per nanosecond that it can carry (GB/s).
@@ -30,7 +30,7 @@ pub struct Resource {
 
 /// How much of a resource one byte of a flow's payload takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Use {
+pub struct ResourceUse {
     /// Index into [`Network::resources`].
     pub resource: u32,
     /// Bytes of the resource for a byte of payload: 1 is payload only, 1.15 with headers, 2 for a
@@ -40,7 +40,7 @@ pub struct Use {
 
 /// A stretch of a flow's way, and the most it lets through.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stage {
+pub struct PathStage {
     /// Name for people: `xGMI gpu0-gpu2, 1 link`.
     pub name: String,
     /// Theoretical peak, from widths and clocks alone.
@@ -55,9 +55,9 @@ pub struct Stage {
 
 /// What one operation of a flow costs and takes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Operation {
+pub struct FlowOperation {
     /// Shared resources.
-    pub uses: Vec<Use>,
+    pub uses: Vec<ResourceUse>,
     /// The most that the flow can reach alone, whatever is free.
     pub cap: Rate,
     /// Its weight where rates are shared out: of two flows that wait for the same resource, one of
@@ -75,11 +75,11 @@ pub struct Operation {
     /// Time of each dependent step, for a pointer chase; else 0.
     pub step: Ns,
     /// Units passed, ends included.
-    pub route: Vec<Node>,
+    pub route: Vec<LinkEnd>,
     /// What moves the bytes, in words for the record: `copy engine`, `blit kernel`.
     pub engine: String,
     /// The way, stretch by stretch.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<PathStage>,
 }
 
 /// Why a flow has no path.
@@ -89,7 +89,7 @@ pub struct NoPath(pub String);
 
 /// What is expected of one timed flow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prediction {
+pub struct FlowPrediction {
     /// Payload rate while all flows of the case run.
     pub rate: Rate,
     /// Time of one operation, start-up included, beside the other flows. For a chase, of one step.
@@ -100,7 +100,7 @@ pub struct Prediction {
 
 /// The ceiling of a flow and where it lies.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Explanation {
+pub struct FlowCeiling {
     /// Theoretical peak of the narrowest stretch of the way.
     pub peak: Rate,
     /// The stretch.
@@ -108,14 +108,14 @@ pub struct Explanation {
     /// The tightest bound that is known, if it is below the peak: an engine's cap, a protocol.
     pub bound: Option<(Rate, String)>,
     /// Units passed, ends included.
-    pub route: Vec<Node>,
+    pub route: Vec<LinkEnd>,
     /// The way, stretch by stretch.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<PathStage>,
 }
 
 /// One direction of a bundle of links.
 #[derive(Debug, Clone)]
-pub(crate) struct Lane {
+pub(crate) struct LinkDirection {
     /// Its resource; none if its peak is not known.
     pub one_way: Option<u32>,
     /// Both directions together. What a flow puts on either counts here, so that two opposite flows
@@ -123,12 +123,12 @@ pub(crate) struct Lane {
     /// other direction itself: under max-min fairness a flow would then wait there for a share as
     /// large as those of the flows whose payload fills it, though it wants a tenth of that.)
     pub both: Option<u32>,
-    pub bundle: Bundle,
+    pub bundle: LinkBundle,
 }
 
 /// A GPU's way to the host.
 #[derive(Debug, Clone)]
-pub(crate) struct Port {
+pub(crate) struct HostPort {
     /// NUMA domain that it hangs on.
     pub home: Option<u32>,
     /// `xGMI gpu0-numa3`, `PCIe gpu0-numa0`.
@@ -148,7 +148,7 @@ pub(crate) struct GpuNode {
     pub memory_peak: Option<Rate>,
     pub peer_engines: Option<u32>,
     pub host_engines: Option<u32>,
-    pub port: Option<Port>,
+    pub port: Option<HostPort>,
     pub compute_units: u32,
     /// What its runtime can do.
     pub caps: &'static GpuCaps,
@@ -172,9 +172,9 @@ pub(crate) struct NumaNode {
 /// Resources and paths of one node.
 #[derive(Debug, Clone)]
 pub struct Network {
-    resources: Vec<Resource>,
-    pub(crate) model: Model,
-    pub(crate) switches: Switches,
+    resources: Vec<FlowResource>,
+    pub(crate) model: NodeModel,
+    pub(crate) switches: RuntimeEnv,
     pub(crate) features: Vec<String>,
     pub(crate) page: f64,
     pub(crate) huge_page: f64,
@@ -182,19 +182,19 @@ pub struct Network {
     pub(crate) described: bool,
     pub(crate) gpus: BTreeMap<u32, GpuNode>,
     pub(crate) numas: BTreeMap<u32, NumaNode>,
-    pub(crate) lanes: BTreeMap<(Node, Node), Lane>,
-    routes: Routes,
-    used: BTreeMap<(Node, Node), InUse>,
+    pub(crate) lanes: BTreeMap<(LinkEnd, LinkEnd), LinkDirection>,
+    routes: RouteTable,
+    used: BTreeMap<(LinkEnd, LinkEnd), InUse>,
     /// Of pairs whose two directions take different links, the lower GPU first: what holds two
     /// opposite flows, which share no bundle but meet each other's answers on both.
-    apart: BTreeMap<(Node, Node), u32>,
+    apart: BTreeMap<(LinkEnd, LinkEnd), u32>,
     /// Whether GPUs may be joined by links that discovery could not see, so that a way through the
     /// host is no ceiling.
     pub(crate) unread_fabric: bool,
     /// Whether the sources agree on the links between GPUs.
     pub(crate) sure_links: bool,
     /// What was measured of this node, which counts before what the model says.
-    pub(crate) book: Book,
+    pub(crate) book: MeasuredIndex,
     /// Whether flows that were not measured can be modelled.
     pub(crate) modelled: bool,
     /// Names of the engines that serve one stream at a time.
@@ -210,14 +210,14 @@ impl Network {
     ///
     /// # Errors
     /// Two GPUs that neither a link nor the host joins.
-    pub fn new(desc: &MachineDesc, switches: Switches) -> Result<Self, DescError> {
+    pub fn new(desc: &MachineDesc, switches: RuntimeEnv) -> Result<Self, DescError> {
         let mut network = Self::of(&desc.topology, desc.model.clone(), switches, true);
         network.modelled = desc.modelled;
         network.io.clone_from(&desc.io);
         desc.stores.iter().for_each(|store| network.add_store(store));
         network.add_measured(desc.measured.clone());
         for (&g, gpu) in &network.gpus {
-            let joined = network.routes.neighbours(Node::Gpu(g)).next().is_some();
+            let joined = network.routes.neighbours(LinkEnd::Gpu(g)).next().is_some();
             // A twin needs no links: what was measured between two places is a path.
             if !joined && gpu.port.is_none() && network.modelled {
                 let reason = format!("gpu{g} has no link; expected one to a NUMA domain or a GPU");
@@ -229,13 +229,13 @@ impl Network {
 
     /// From a discovered topology: theoretical peaks, no efficiencies, no latencies.
     pub fn from_topology(topology: &Topology) -> Self {
-        let mut model = Model::ideal();
+        let mut model = NodeModel::ideal();
         // Not for their rates, which are not known, but to tell what never reaches the memory.
-        let mut caches: Vec<Cache> = topology
+        let mut caches: Vec<CacheLevel> = topology
             .caches
             .iter()
             .filter(|c| c.kind != "Instruction" && c.size.0 > 0)
-            .map(|c| Cache {
+            .map(|c| CacheLevel {
                 level: c.level,
                 bytes: c.size.0,
                 shared_by: c.cpus.len().clamp(1, 1 << 16) as u32,
@@ -246,10 +246,10 @@ impl Network {
         caches.sort_by_key(|c| (c.level, c.bytes));
         caches.dedup();
         model.cpu.cache = caches;
-        Self::of(topology, model, Switches::default(), false)
+        Self::of(topology, model, RuntimeEnv::default(), false)
     }
 
-    fn of(topology: &Topology, model: Model, switches: Switches, described: bool) -> Self {
+    fn of(topology: &Topology, model: NodeModel, switches: RuntimeEnv, described: bool) -> Self {
         let host = &topology.host;
         let huge = host.huge_pages.first().map_or(2 << 20, |b| b.0);
         let mut network = Self {
@@ -263,12 +263,12 @@ impl Network {
             gpus: BTreeMap::new(),
             numas: BTreeMap::new(),
             lanes: BTreeMap::new(),
-            routes: Routes::of(topology),
+            routes: RouteTable::of(topology),
             used: BTreeMap::new(),
             apart: BTreeMap::new(),
-            unread_fabric: topology.doubts(Warning::NVLINK_NOT_READ),
+            unread_fabric: topology.doubts(TopologyWarning::NVLINK_NOT_READ),
             sure_links: hard_peak::has_sure_links(topology),
-            book: Book::default(),
+            book: MeasuredIndex::default(),
             modelled: true,
             queues: Vec::new(),
             stores: Vec::new(),
@@ -320,10 +320,10 @@ impl Network {
     }
 
     /// A link to a NUMA domain if one is listed, else the GPU's own PCIe link.
-    fn port(&mut self, gpu: &Gpu) -> Option<Port> {
-        let at = Node::Gpu(gpu.index);
+    fn port(&mut self, gpu: &Gpu) -> Option<HostPort> {
+        let at = LinkEnd::Gpu(gpu.index);
         let homes = self.routes.neighbours(at).filter_map(|(n, bundle)| match n {
-            Node::Numa(n) => Some((n, bundle)),
+            LinkEnd::Numa(n) => Some((n, bundle)),
             _ => None,
         });
         let linked = homes.min_by_key(|&(n, _)| (Some(n) != gpu.numa, n));
@@ -340,7 +340,7 @@ impl Network {
             }
         };
         let both = known(peak).map(|peak| peak * 2.0);
-        Some(Port {
+        Some(HostPort {
             home,
             peak: known(peak),
             hard: known(hard),
@@ -355,18 +355,18 @@ impl Network {
     fn add_lanes(&mut self, topology: &Topology) {
         for link in &topology.links {
             let (a, b) = (link.a.min(link.b), link.a.max(link.b));
-            let numas = [a, b].iter().filter(|n| matches!(n, Node::Numa(_))).count();
+            let numas = [a, b].iter().filter(|n| matches!(n, LinkEnd::Numa(_))).count();
             let Some(bundle) = self.routes.direct(a, b) else { continue };
             if numas == 1 || self.lanes.contains_key(&(a, b)) {
                 continue;
             }
             let kind = kind_name(bundle.kind);
-            let name = |a: Node, b: Node| format!("{a}>{b} {kind} x{}", bundle.width);
+            let name = |a: LinkEnd, b: LinkEnd| format!("{a}>{b} {kind} x{}", bundle.width);
             let twice = known(bundle.peak).map(|peak| peak * 2.0);
             let both = self.resource(format!("{a}<>{b} {kind} x{}", bundle.width), twice);
             for (a, b) in [(a, b), (b, a)] {
                 let one_way = self.resource(name(a, b), bundle.peak);
-                self.lanes.insert((a, b), Lane { one_way, both, bundle });
+                self.lanes.insert((a, b), LinkDirection { one_way, both, bundle });
             }
         }
     }
@@ -375,7 +375,7 @@ impl Network {
         if self.gpus.len() > ROUTED_GPUS {
             return;
         }
-        let gpus: Vec<Node> = self.gpus.keys().map(|&g| Node::Gpu(g)).collect();
+        let gpus: Vec<LinkEnd> = self.gpus.keys().map(|&g| LinkEnd::Gpu(g)).collect();
         for &src in &gpus {
             for &dst in gpus.iter().filter(|&&dst| dst != src) {
                 if let Some(used) = self.routes.in_use(src, dst) {
@@ -405,12 +405,12 @@ impl Network {
     }
 
     /// What holds two opposite flows of a pair whose two directions take different routes.
-    pub(crate) fn apart(&self, a: Node, b: Node) -> Option<u32> {
+    pub(crate) fn apart(&self, a: LinkEnd, b: LinkEnd) -> Option<u32> {
         self.apart.get(&(a.min(b), a.max(b))).copied()
     }
 
     /// The route in use between two GPUs.
-    pub(crate) fn route(&self, src: Node, dst: Node) -> Option<InUse> {
+    pub(crate) fn route(&self, src: LinkEnd, dst: LinkEnd) -> Option<InUse> {
         match self.used.get(&(src, dst)) {
             Some(used) => Some(used.clone()),
             None if self.gpus.len() > ROUTED_GPUS => self.routes.in_use(src, dst),
@@ -421,35 +421,35 @@ impl Network {
     /// A new resource, where its capacity is known and finite.
     fn resource(&mut self, name: String, capacity: Option<Rate>) -> Option<u32> {
         let capacity = known(capacity).filter(|c| c.0.is_finite())?;
-        self.resources.push(Resource { name, capacity });
+        self.resources.push(FlowResource { name, capacity });
         u32::try_from(self.resources.len() - 1).ok()
     }
 
     /// A place for files.
-    fn add_store(&mut self, store: &Store) {
+    fn add_store(&mut self, store: &StoreModel) {
         let [bytes, requests] = StoreNode::resources(self.stores.len(), store)
             .map(|(name, capacity)| self.resource(name, Some(capacity)));
         self.stores.push(StoreNode { store: store.clone(), bytes, requests });
     }
 
     /// What was measured: what is shared after the resources of the model, queues after its.
-    fn add_measured(&mut self, measured: Measured) {
+    fn add_measured(&mut self, measured: MeasuredFlows) {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let (resource, queue) = (count(self.resources.len()), count(self.queues.len()));
         let shared = measured.shared.iter();
         self.resources
-            .extend(shared.map(|s| Resource { name: s.name.clone(), capacity: s.known.rate }));
+            .extend(shared.map(|s| FlowResource { name: s.name.clone(), capacity: s.known.rate }));
         self.queues.extend(measured.queues.iter().map(|q| q.name.clone()));
-        self.book = Book::new(measured, resource, queue);
+        self.book = MeasuredIndex::new(measured, resource, queue);
     }
 
     /// What was measured of this node; empty if its description models it.
-    pub fn measured(&self) -> &Measured {
+    pub fn measured(&self) -> &MeasuredFlows {
         &self.book.measured
     }
 
     /// Capacity and interval of a resource, if it was measured.
-    pub(crate) fn known(&self, resource: u32) -> Option<&Known> {
+    pub(crate) fn known(&self, resource: u32) -> Option<&RateInterval> {
         let first = self.resources.len() - self.book.measured.shared.len();
         let at = (resource as usize).checked_sub(first)?;
         self.book.measured.shared.get(at).map(|shared| &shared.known)
@@ -461,12 +461,12 @@ impl Network {
     }
 
     /// What flows share.
-    pub fn resources(&self) -> &[Resource] {
+    pub fn resources(&self) -> &[FlowResource] {
         &self.resources
     }
 
     /// Routes of the node, for maps and matrices.
-    pub fn routes(&self) -> &Routes {
+    pub fn routes(&self) -> &RouteTable {
         &self.routes
     }
 
@@ -475,7 +475,7 @@ impl Network {
     /// # Errors
     /// The hardware, the runtime or the switches allow no such transfer, or what it depends on is
     /// not known; in words for a skip.
-    pub fn operation(&self, flow: &Flow) -> Result<Operation, NoPath> {
+    pub fn operation(&self, flow: &Flow) -> Result<FlowOperation, NoPath> {
         build(self, flow).map(|built| built.operation)
     }
 
@@ -495,7 +495,7 @@ impl Network {
     ///
     /// # Errors
     /// As [`Self::operation`].
-    pub fn explain(&self, flow: &Flow) -> Result<Explanation, NoPath> {
+    pub fn explain(&self, flow: &Flow) -> Result<FlowCeiling, NoPath> {
         let built = build(self, flow)?;
         let op = &built.operation;
         let narrowest = op.stages.iter().min_by(|a, b| a.peak.0.total_cmp(&b.peak.0));
@@ -506,7 +506,7 @@ impl Network {
         let rate = alone.first().copied().unwrap_or(op.cap);
         let below = rate.0 < narrowest.peak.0 * (1.0 - 1e-9);
         let bound = below.then(|| (rate, self.bound_by(&built, rate, &[(&built, rate)])));
-        Ok(Explanation {
+        Ok(FlowCeiling {
             peak: narrowest.peak,
             narrowest: narrowest.name.clone(),
             bound,
@@ -520,16 +520,16 @@ impl Network {
     ///
     /// # Errors
     /// As [`Self::operation`], for any flow of the case.
-    pub fn predict(&self, case: &Case) -> Result<Vec<Prediction>, NoPath> {
-        let mut built: Vec<Built> =
+    pub fn predict(&self, case: &Case) -> Result<Vec<FlowPrediction>, NoPath> {
+        let mut built: Vec<BuiltPath> =
             case.flows().map(|flow| build(self, flow)).collect::<Result<_, _>>()?;
         built.iter_mut().for_each(|built| self.take_turns(&mut built.operation));
         let rates = self.solve(&built);
-        let loads: Vec<(&Built, Rate)> = built.iter().zip(rates.iter().copied()).collect();
-        let predict = |(flow, &(built, rate)): (&Flow, &(&Built, Rate))| {
+        let loads: Vec<(&BuiltPath, Rate)> = built.iter().zip(rates.iter().copied()).collect();
+        let predict = |(flow, &(built, rate)): (&Flow, &(&BuiltPath, Rate))| {
             let op = &built.operation;
             let time = if flow.by.is_chase() { op.step } else { op.alpha + rate.time(flow.bytes) };
-            Prediction { rate, time, bound_by: self.bound_by(built, rate, &loads) }
+            FlowPrediction { rate, time, bound_by: self.bound_by(built, rate, &loads) }
         };
         Ok(case.timed.iter().zip(&loads).map(predict).collect())
     }
@@ -537,13 +537,13 @@ impl Network {
     /// Flows of one queue take turns: on average each has so much of the engine's time as it would
     /// have of a resource that they share, whose capacity is 1 and of which a byte takes as long as
     /// it takes alone.
-    fn take_turns(&self, operation: &mut Operation) {
+    fn take_turns(&self, operation: &mut FlowOperation) {
         let Some(queue) = operation.queue else { return };
         let weight = 1.0 / operation.cap.0;
         if let Ok(resource) = u32::try_from(self.resources.len() + queue as usize)
             && weight.is_finite()
         {
-            operation.uses.push(Use { resource, weight });
+            operation.uses.push(ResourceUse { resource, weight });
         }
     }
 
@@ -556,7 +556,7 @@ impl Network {
         }
     }
 
-    pub(crate) fn solve(&self, built: &[Built]) -> Vec<Rate> {
+    pub(crate) fn solve(&self, built: &[BuiltPath]) -> Vec<Rate> {
         let turns = self.queues.iter().map(|_| 1.0);
         let capacities: Vec<f64> =
             self.resources.iter().map(|r| r.capacity.0).chain(turns).collect();
@@ -568,7 +568,7 @@ impl Network {
     }
 
     /// The flow's own cap, or the full resource that holds it.
-    fn bound_by(&self, of: &Built, rate: Rate, loads: &[(&Built, Rate)]) -> String {
+    fn bound_by(&self, of: &BuiltPath, rate: Rate, loads: &[(&BuiltPath, Rate)]) -> String {
         let demand = RateDemand::from(&of.operation);
         let capacity = |resource: u32| self.shared(resource).map(|(_, capacity)| capacity);
         let all = || loads.iter().map(|(b, rate)| (RateDemand::from(&b.operation), rate.0));
@@ -583,7 +583,7 @@ impl Network {
 /// Of equal routes the one that a transfer takes: from the lower number to the higher the first, back
 /// the last. No source says which the fabric takes; a description can. That the two directions take
 /// different ones is what published figures suggest: docs/model.md, "Two equal routes".
-pub(crate) fn taken(used: &InUse, src: Node, dst: Node) -> Option<&Path> {
+pub(crate) fn taken(used: &InUse, src: LinkEnd, dst: LinkEnd) -> Option<&RoutePath> {
     if src < dst || used.striped { used.paths.first() } else { used.paths.last() }
 }
 

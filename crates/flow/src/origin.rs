@@ -28,7 +28,7 @@ const PEAKS: [(&str, &str); 4] =
 
 /// How a constant came into a description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Origin {
+pub enum ConstantOrigin {
     /// From a manual, or from what the hardware says of itself.
     Datasheet,
     /// Free: chosen so that the mechanism meets measurements of other cases than one.
@@ -39,7 +39,7 @@ pub enum Origin {
     Assumed,
 }
 
-impl Origin {
+impl ConstantOrigin {
     /// All of them, in the order of reports.
     pub const ALL: [Self; 4] = [Self::Datasheet, Self::Fitted, Self::Data, Self::Assumed];
 
@@ -54,7 +54,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ConstantOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -62,17 +62,17 @@ impl fmt::Display for Origin {
 
 /// The numbers under one key of a machine description.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Constant {
+pub struct ModelConstant {
     /// Sections and name: `fabric.read.header_bytes`. Rows of one table share a key.
     pub key: String,
     /// In the order of the file; of the peaks of links and memories each different one once. In the
     /// unit that the key names.
     pub values: Vec<f64>,
     /// None where the description does not say.
-    pub origin: Option<Origin>,
+    pub origin: Option<ConstantOrigin>,
 }
 
-impl Constant {
+impl ModelConstant {
     /// Whether it is of a message library, not of the hardware and its runtime.
     pub fn is_software(&self) -> bool {
         is_under(&self.key, "software")
@@ -94,12 +94,12 @@ pub(crate) struct RawOrigin {
 }
 
 impl RawOrigin {
-    fn listed(&self) -> impl Iterator<Item = (Origin, &Spanned<String>)> {
+    fn listed(&self) -> impl Iterator<Item = (ConstantOrigin, &Spanned<String>)> {
         [
-            (Origin::Datasheet, &self.datasheet),
-            (Origin::Fitted, &self.fitted),
-            (Origin::Data, &self.data),
-            (Origin::Assumed, &self.assumed),
+            (ConstantOrigin::Datasheet, &self.datasheet),
+            (ConstantOrigin::Fitted, &self.fitted),
+            (ConstantOrigin::Data, &self.data),
+            (ConstantOrigin::Assumed, &self.assumed),
         ]
         .into_iter()
         .flat_map(|(origin, keys)| keys.iter().map(move |key| (origin, key)))
@@ -107,18 +107,21 @@ impl RawOrigin {
 }
 
 /// What is wrong with an entry of `[origin]`, and where.
-pub(crate) struct Misfit {
+pub(crate) struct OriginError {
     pub span: std::ops::Range<usize>,
     pub reason: String,
 }
 
 /// The constants of a description with their origins. `table` is the whole file.
-pub(crate) fn constants(table: &Table, origin: &RawOrigin) -> Result<Vec<Constant>, Misfit> {
+pub(crate) fn constants(
+    table: &Table,
+    origin: &RawOrigin,
+) -> Result<Vec<ModelConstant>, OriginError> {
     let mut all = found(table);
-    let mut known: BTreeMap<String, (Origin, &str)> = BTreeMap::new();
+    let mut known: BTreeMap<String, (ConstantOrigin, &str)> = BTreeMap::new();
     for (origin, listed) in origin.listed() {
         let key = listed.get_ref().as_str();
-        let misfit = |reason: String| Misfit { span: listed.span(), reason };
+        let misfit = |reason: String| OriginError { span: listed.span(), reason };
         let mut covers = false;
         for constant in all.iter_mut().filter(|c| is_under(&c.key, key)) {
             covers = true;
@@ -145,8 +148,8 @@ fn is_under(key: &str, section: &str) -> bool {
 }
 
 /// All numbers of the physics, by key, sections in the order of [`SECTIONS`].
-fn found(table: &Table) -> Vec<Constant> {
-    let mut all: Vec<Constant> = Vec::new();
+fn found(table: &Table) -> Vec<ModelConstant> {
+    let mut all: Vec<ModelConstant> = Vec::new();
     for (section, name) in PEAKS {
         let mut values = Vec::new();
         if let Some(value) = table.get(section) {
@@ -159,7 +162,7 @@ fn found(table: &Table) -> Vec<Constant> {
         let mut seen = BTreeSet::new();
         values.retain(|v: &f64| seen.insert(v.to_bits()));
         if !values.is_empty() {
-            all.push(Constant { key: format!("{section}.{name}"), values, origin: None });
+            all.push(ModelConstant { key: format!("{section}.{name}"), values, origin: None });
         }
     }
     for section in SECTIONS {
@@ -169,7 +172,9 @@ fn found(table: &Table) -> Vec<Constant> {
             let same = all.iter_mut().skip(first).find(|c| c.key == key);
             match same {
                 Some(constant) => constant.values.push(value),
-                None => all.push(Constant { key: key.into(), values: vec![value], origin: None }),
+                None => {
+                    all.push(ModelConstant { key: key.into(), values: vec![value], origin: None })
+                }
             }
         });
     }
@@ -191,14 +196,14 @@ fn collect(value: &Value, key: &str, each: &mut impl FnMut(&str, f64)) {
 
 /// Another numbering of the same GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Numbering {
+pub struct GpuNumbering {
     /// What sources call it: `reference enumeration`.
     pub name: String,
     /// Their GPU n is our `gpus[n]`.
     pub gpus: Vec<u32>,
 }
 
-impl Numbering {
+impl GpuNumbering {
     /// Our number of their GPU `n`; none if they have no such GPU.
     pub fn ours(&self, n: u32) -> Option<u32> {
         self.gpus.get(n as usize).copied()
@@ -213,10 +218,13 @@ pub(crate) struct RawNumbering {
 }
 
 /// Checks that each list names each of `gpus` once.
-pub(crate) fn numberings(raw: Vec<RawNumbering>, gpus: &[u32]) -> Result<Vec<Numbering>, Misfit> {
+pub(crate) fn numberings(
+    raw: Vec<RawNumbering>,
+    gpus: &[u32],
+) -> Result<Vec<GpuNumbering>, OriginError> {
     let mut ours = gpus.to_vec();
     ours.sort_unstable();
-    let mut all: Vec<Numbering> = Vec::new();
+    let mut all: Vec<GpuNumbering> = Vec::new();
     for RawNumbering { name, gpus } in raw {
         let span = gpus.span();
         let mut theirs = gpus.get_ref().clone();
@@ -226,13 +234,13 @@ pub(crate) fn numberings(raw: Vec<RawNumbering>, gpus: &[u32]) -> Result<Vec<Num
                 "numbering '{name}': expected each of the {} GPUs of this file once",
                 ours.len()
             );
-            return Err(Misfit { span, reason });
+            return Err(OriginError { span, reason });
         }
         if name.is_empty() || all.iter().any(|n| n.name == name) {
             let reason = format!("numbering '{name}': expected a name that is there once");
-            return Err(Misfit { span, reason });
+            return Err(OriginError { span, reason });
         }
-        all.push(Numbering { name, gpus: gpus.into_inner() });
+        all.push(GpuNumbering { name, gpus: gpus.into_inner() });
     }
     Ok(all)
 }

@@ -3,41 +3,43 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Access, FMA_PER_BYTE, Flow, Grid, KernelOp, LinkKind, Mem, MigrateHow, Mover, Node, Ns, Place,
-    Rate, SHARED_KIB, Unit, Variant,
+    AccessWidth, FMA_PER_BYTE, Flow, GridSize, KernelOp, KernelVariant, LinkEnd, LinkKind, MemKind,
+    MigrateHow, Mover, Ns, Place, Rate, SHARED_KIB, Unit,
 };
 
 use crate::calls;
 use crate::measured::PathKey;
-use crate::model::{Pageable, Verb};
-use crate::network::{GpuNode, Network, NoPath, Operation, Port, Stage, Use, kind_name, taken};
+use crate::model::{LinkOverhead, PageableRegime};
+use crate::network::{
+    FlowOperation, GpuNode, HostPort, Network, NoPath, PathStage, ResourceUse, kind_name, taken,
+};
 use crate::routes::total_width;
 use crate::{cpu, files, hard_peak, nvlink};
 
 /// An operation, and the name of what its own cap comes from.
 #[derive(Debug, Clone)]
-pub(crate) struct Built {
-    pub operation: Operation,
+pub(crate) struct BuiltPath {
+    pub operation: FlowOperation,
     pub limit: String,
 }
 
 /// What moves the bytes of a leg: it decides what the link gives.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Hand {
+pub(crate) enum LegMover {
     Engine,
     Read,
     Write,
 }
 
 /// A way under construction.
-pub(crate) struct Way<'a> {
+pub(crate) struct PathBuilder<'a> {
     pub net: &'a Network,
     uses: BTreeMap<u32, f64>,
     pub cap: f64,
     limit: String,
-    stages: Vec<Stage>,
+    stages: Vec<PathStage>,
     /// Bytes of each memory for a byte of payload.
-    memory: BTreeMap<Node, f64>,
+    memory: BTreeMap<LinkEnd, f64>,
     /// What is not known of the way; memories apart, which another stretch may bound.
     unknown: Vec<String>,
     unknown_memory: Vec<String>,
@@ -48,11 +50,11 @@ pub(crate) struct Way<'a> {
     /// Bytes of it that may be counted without having passed a link.
     kept: f64,
     /// Units passed on the way in and on the way out of the engine.
-    route: Vec<Node>,
+    route: Vec<LinkEnd>,
 }
 
 /// Works out the way of a flow.
-pub(crate) fn build(net: &Network, flow: &Flow) -> Result<Built, NoPath> {
+pub(crate) fn build(net: &Network, flow: &Flow) -> Result<BuiltPath, NoPath> {
     if let Some(why) = flow.misfit() {
         return no(why);
     }
@@ -101,17 +103,17 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
     }
     let on_gpu = place.unit.gpu().is_some();
     let fits = match place.mem {
-        Mem::Vram | Mem::VramFine => on_gpu,
-        Mem::Pinned
-        | Mem::PinnedNonCoherent
-        | Mem::PinnedWc
-        | Mem::Registered
-        | Mem::RegisteredHuge
-        | Mem::Paged
-        | Mem::Huge => place.unit.numa().is_some(),
-        Mem::Managed => place.unit.store().is_none(),
-        Mem::File => place.unit.store().is_some(),
-        Mem::Reg => {
+        MemKind::Vram | MemKind::VramFine => on_gpu,
+        MemKind::Pinned
+        | MemKind::PinnedNonCoherent
+        | MemKind::PinnedWc
+        | MemKind::Registered
+        | MemKind::RegisteredHuge
+        | MemKind::Paged
+        | MemKind::Huge => place.unit.numa().is_some(),
+        MemKind::Managed => place.unit.store().is_none(),
+        MemKind::File => place.unit.store().is_some(),
+        MemKind::Reg => {
             let computes =
                 matches!(by, Mover::Kernel { .. } | Mover::Cpu { .. } | Mover::Call { .. });
             if !computes || by.at() != place.unit {
@@ -129,7 +131,7 @@ pub(crate) fn gpu_at(net: &Network, at: Unit) -> Result<(u32, &GpuNode), NoPath>
 }
 
 /// The runtime's copy: by engine, or by its kernel where it is asked for or the switches say so.
-pub(crate) fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<Built, NoPath> {
+pub(crate) fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<BuiltPath, NoPath> {
     let (g, gpu) = gpu_at(net, at)?;
     let (src, dst) = (flow.src.unit, flow.dst.unit);
     if blit && !gpu.caps.copy_kernel {
@@ -144,15 +146,20 @@ pub(crate) fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<B
     } else {
         blit || off(net.switches.sdma) || (between_gpus && off(net.switches.peer_sdma))
     };
-    let pageable = [flow.src, flow.dst].iter().any(|p| matches!(p.mem, Mem::Paged | Mem::Huge));
+    let pageable =
+        [flow.src, flow.dst].iter().any(|p| matches!(p.mem, MemKind::Paged | MemKind::Huge));
     let regime = net.model.pageable.iter().find(|r| flow.bytes.0 <= r.up_to_bytes);
     let regime = regime.or(net.model.pageable.last()).filter(|_| pageable);
     let passes = regime.map_or(1.0, |r| f64::from(r.memory_passes));
 
-    let mut way = Way::new(net, flow);
-    let hands = if by_kernel { (Hand::Read, Hand::Write) } else { (Hand::Engine, Hand::Engine) };
-    way.leg(g, src, Hop::In, hands.0, 1.0, passes)?;
-    way.leg(g, dst, Hop::Out, hands.1, 1.0, passes)?;
+    let mut way = PathBuilder::new(net, flow);
+    let hands = if by_kernel {
+        (LegMover::Read, LegMover::Write)
+    } else {
+        (LegMover::Engine, LegMover::Engine)
+    };
+    way.leg(g, src, LegSide::In, hands.0, 1.0, passes)?;
+    way.leg(g, dst, LegSide::Out, hands.1, 1.0, passes)?;
     if local {
         let peak = gpu.memory_peak.map_or(f64::INFINITY, |p| p.0);
         let share = net.model.gpu_memory.local_copy_gbs / peak;
@@ -164,7 +171,7 @@ pub(crate) fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<B
         way.engine(g, gpu, between_gpus);
     }
     if by_kernel && !local {
-        way.in_flight(gpu, &Variant::standard(KernelOp::Copy), 1.0);
+        way.in_flight(gpu, &KernelVariant::standard(KernelOp::Copy), 1.0);
     }
     if let Some(regime) = regime {
         way.pageable(regime, src.numa().is_some());
@@ -202,38 +209,43 @@ fn copy_latency_us(net: &Network, src: Unit, dst: Unit, passed: u32) -> f64 {
     })
 }
 
-fn kernel(net: &Network, flow: &Flow, at: Unit, variant: Variant) -> Result<Built, NoPath> {
+fn kernel(
+    net: &Network,
+    flow: &Flow,
+    at: Unit,
+    variant: KernelVariant,
+) -> Result<BuiltPath, NoPath> {
     let (g, gpu) = gpu_at(net, at)?;
     let effect = variant.effect(flow.bytes);
     let per_byte = |n: u64| n as f64 / flow.bytes.as_f64().max(1.0);
     let (reads, writes) = (per_byte(effect.reads.0), per_byte(effect.writes.0));
     for (place, ratio, verb) in [(flow.src, reads, "loads"), (flow.dst, writes, "stores")] {
-        if ratio > 0.0 && place.mem == Mem::Reg {
+        if ratio > 0.0 && place.mem == MemKind::Reg {
             return no(format!("a {} kernel {verb}: expected memory, not registers", variant.op));
         }
-        if ratio == 0.0 && place.mem != Mem::Reg {
+        if ratio == 0.0 && place.mem != MemKind::Reg {
             return no(format!("a {} kernel {verb} nothing: expected {at}.reg", variant.op));
         }
-        if matches!(place.mem, Mem::Paged | Mem::Huge) {
+        if matches!(place.mem, MemKind::Paged | MemKind::Huge) {
             return no("kernels reach pageable memory only after it is registered");
         }
-        let zero_copy = place.mem == Mem::Managed && place.unit.numa().is_some();
+        let zero_copy = place.mem == MemKind::Managed && place.unit.numa().is_some();
         if zero_copy && gpu.caps.page_fault_env.is_some() && net.switches.xnack == Some(true) {
             return no("with HSA_XNACK=1 managed pages migrate; unset it for zero-copy access");
         }
     }
-    let mut way = Way::new(net, flow);
+    let mut way = PathBuilder::new(net, flow);
     let time = &net.model.time;
     if variant.op == KernelOp::Fma {
         way.cap(arithmetic(gpu, &variant), "arithmetic");
         return way.finish("kernel", time.kernel_us, time.launch_call_us, false, 0.0);
     }
     if reads > 0.0 {
-        way.leg(g, flow.src.unit, Hop::In, Hand::Read, reads, 1.0)?;
+        way.leg(g, flow.src.unit, LegSide::In, LegMover::Read, reads, 1.0)?;
     }
     let read_passed = way.passed;
     if writes > 0.0 {
-        way.leg(g, flow.dst.unit, Hop::Out, Hand::Write, writes, 1.0)?;
+        way.leg(g, flow.dst.unit, LegSide::Out, LegMover::Write, writes, 1.0)?;
     }
     way.memories(None);
     let (unit, ratio) = if reads > 0.0 { (flow.src.unit, reads) } else { (flow.dst.unit, writes) };
@@ -252,8 +264,8 @@ fn kernel(net: &Network, flow: &Flow, at: Unit, variant: Variant) -> Result<Buil
 }
 
 /// Payload of a compute kernel in bytes per ns, where nothing else runs on the GPU.
-fn arithmetic(gpu: &GpuNode, variant: &Variant) -> f64 {
-    let double = matches!(variant.access, Access::Words { word: 8, .. });
+fn arithmetic(gpu: &GpuNode, variant: &KernelVariant) -> f64 {
+    let double = matches!(variant.access, AccessWidth::Words { word: 8, .. });
     let each = gpu.caps.fma_per_cycle[usize::from(double)] * gpu.caps.clock_ghz;
     f64::from(gpu.compute_units.max(1)) * each / FMA_PER_BYTE as f64
 }
@@ -268,9 +280,9 @@ fn load_ns(net: &Network, at: Unit, unit: Unit, passed: u32) -> f64 {
     }
 }
 
-fn migrate(net: &Network, flow: &Flow, at: Unit, how: MigrateHow) -> Result<Built, NoPath> {
+fn migrate(net: &Network, flow: &Flow, at: Unit, how: MigrateHow) -> Result<BuiltPath, NoPath> {
     let (src, dst) = (flow.src, flow.dst);
-    if src.mem != Mem::Managed || dst.mem != Mem::Managed {
+    if src.mem != MemKind::Managed || dst.mem != MemKind::Managed {
         return no("only managed memory migrates");
     }
     if src.unit == dst.unit || dst.unit != at {
@@ -286,9 +298,9 @@ fn migrate(net: &Network, flow: &Flow, at: Unit, how: MigrateHow) -> Result<Buil
     {
         return no("with HSA_XNACK=0 no page fault can be served; unset it or set it to 1");
     }
-    let mut way = Way::new(net, flow);
-    way.leg(g, src.unit, Hop::In, Hand::Engine, 1.0, 1.0)?;
-    way.leg(g, dst.unit, Hop::Out, Hand::Engine, 1.0, 1.0)?;
+    let mut way = PathBuilder::new(net, flow);
+    way.leg(g, src.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
+    way.leg(g, dst.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
     way.memories(None);
     let model = &net.model.migration;
     let (bytes, cost_us, name) = match how {
@@ -303,12 +315,12 @@ fn migrate(net: &Network, flow: &Flow, at: Unit, how: MigrateHow) -> Result<Buil
 
 /// Whether a leg leads to the moving GPU or away from it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Hop {
+pub(crate) enum LegSide {
     In,
     Out,
 }
 
-impl<'a> Way<'a> {
+impl<'a> PathBuilder<'a> {
     pub(crate) fn new(net: &'a Network, flow: &Flow) -> Self {
         Self {
             net,
@@ -332,12 +344,12 @@ impl<'a> Way<'a> {
         &mut self,
         g: u32,
         unit: Unit,
-        hop: Hop,
-        hand: Hand,
+        hop: LegSide,
+        hand: LegMover,
         ratio: f64,
         passes: f64,
     ) -> Result<(), NoPath> {
-        let (at, node) = (Node::Gpu(g), Node::from(unit));
+        let (at, node) = (LinkEnd::Gpu(g), LinkEnd::from(unit));
         match unit {
             _ if node == at => {
                 self.pass(&[at]);
@@ -347,8 +359,8 @@ impl<'a> Way<'a> {
             Unit::Gpu(_) => {
                 self.demand(node, ratio);
                 match hop {
-                    Hop::In => self.peer(node, at, hand, ratio),
-                    Hop::Out => self.peer(at, node, hand, ratio),
+                    LegSide::In => self.peer(node, at, hand, ratio),
+                    LegSide::Out => self.peer(at, node, hand, ratio),
                 }
             }
             Unit::Numa(n) => {
@@ -359,12 +371,12 @@ impl<'a> Way<'a> {
         }
     }
 
-    pub(crate) fn pass(&mut self, nodes: &[Node]) {
+    pub(crate) fn pass(&mut self, nodes: &[LinkEnd]) {
         let known = self.route.last() == nodes.first();
         self.route.extend(nodes.iter().skip(usize::from(known)));
     }
 
-    pub(crate) fn demand(&mut self, memory: Node, ratio: f64) {
+    pub(crate) fn demand(&mut self, memory: LinkEnd, ratio: f64) {
         *self.memory.entry(memory).or_default() += ratio;
     }
 
@@ -386,7 +398,7 @@ impl<'a> Way<'a> {
         self.cap(rate, name);
         let rate = Rate(rate);
         let (name, why) = (name.into(), String::new());
-        self.stages.push(Stage { name, peak: rate, cap: rate, why, hard: None });
+        self.stages.push(PathStage { name, peak: rate, cap: rate, why, hard: None });
     }
 
     /// The hard peak of a link, of what can pass it unseen.
@@ -414,12 +426,18 @@ impl<'a> Way<'a> {
         self.cap(cap.0, &limit);
         let why = if share < 1.0 { why } else { String::new() };
         let hard = hard.map(|hard| hard * (1.0 / ratio));
-        self.stages.push(Stage { name, peak, cap, why, hard });
+        self.stages.push(PathStage { name, peak, cap, why, hard });
     }
 
     /// From GPU to GPU over the route in use.
-    fn peer(&mut self, src: Node, dst: Node, hand: Hand, ratio: f64) -> Result<(), NoPath> {
-        let (Node::Gpu(from), Node::Gpu(to)) = (src, dst) else {
+    fn peer(
+        &mut self,
+        src: LinkEnd,
+        dst: LinkEnd,
+        hand: LegMover,
+        ratio: f64,
+    ) -> Result<(), NoPath> {
+        let (LinkEnd::Gpu(from), LinkEnd::Gpu(to)) = (src, dst) else {
             return no(format!("{src} and {dst} are not both GPUs"));
         };
         let used = self.net.route(src, dst).filter(|used| !used.through_host);
@@ -432,22 +450,22 @@ impl<'a> Way<'a> {
             let home = |g: u32| self.net.gpus.get(&g)?.port.as_ref()?.home;
             let beyond = home(to);
             let links = self.stages.len();
-            self.host(from, beyond, Hop::Out, hand, ratio)?;
-            self.host(to, None, Hop::In, hand, ratio)?;
+            self.host(from, beyond, LegSide::Out, hand, ratio)?;
+            self.host(to, None, LegSide::In, hand, ratio)?;
             self.stages.iter_mut().skip(links).for_each(|stage| stage.hard = None);
             return Ok(());
         };
         let fabric = &self.net.model.fabric;
-        let (verb, what): (&Verb, _) = match hand {
-            Hand::Engine => (&fabric.engine, "copy engine"),
-            Hand::Read => (&fabric.read, "remote read"),
-            Hand::Write => (&fabric.write, "remote write"),
+        let (verb, what): (&LinkOverhead, _) = match hand {
+            LegMover::Engine => (&fabric.engine, "copy engine"),
+            LegMover::Read => (&fabric.read, "remote read"),
+            LegMover::Write => (&fabric.write, "remote write"),
         };
         let Some(route) = taken(&used, src, dst) else { return no("no route is known") };
-        let inner = route.nodes.iter().filter(|n| matches!(n, Node::Gpu(_))).count();
+        let inner = route.nodes.iter().filter(|n| matches!(n, LinkEnd::Gpu(_))).count();
         let passed = inner.saturating_sub(2) as u32;
         let apart = self.net.apart(src, dst);
-        let on_engine = hand == Hand::Engine;
+        let on_engine = hand == LegMover::Engine;
         let mut wire = fabric.wire(verb, passed > 0 && !on_engine, apart.is_some() && !on_engine);
         let mut why = packets(what, fabric.payload_bytes, wire.packet);
         if on_engine && passed > 0 {
@@ -498,7 +516,7 @@ impl<'a> Way<'a> {
     }
 
     /// Answers to a flow from `src` to `dst` that take the route of the other direction.
-    fn answers_apart(&mut self, src: Node, dst: Node, weight: f64) {
+    fn answers_apart(&mut self, src: LinkEnd, dst: LinkEnd, weight: f64) {
         let Some(back) = self.net.route(dst, src) else { return };
         let Some(route) = taken(&back, dst, src) else { return };
         for (&a, &b) in route.nodes.iter().zip(route.nodes.iter().skip(1)) {
@@ -511,44 +529,48 @@ impl<'a> Way<'a> {
         &mut self,
         g: u32,
         numa: Option<u32>,
-        hop: Hop,
-        hand: Hand,
+        hop: LegSide,
+        hand: LegMover,
         ratio: f64,
     ) -> Result<(), NoPath> {
-        let Some(Port { home, name, peak, hard, into_gpu, out_of_gpu, both }) =
+        let Some(HostPort { home, name, peak, hard, into_gpu, out_of_gpu, both }) =
             self.net.gpus.get(&g).and_then(|gpu| gpu.port.as_ref())
         else {
             return no(format!("the way from gpu{g} to the host is not known"));
         };
         let model = &self.net.model.host_link;
         let (header, what) = match (hop, hand) {
-            (Hop::In, Hand::Engine) => (model.engine_in_header_bytes, "copy engine, into the GPU"),
-            (Hop::Out, Hand::Engine) => {
+            (LegSide::In, LegMover::Engine) => {
+                (model.engine_in_header_bytes, "copy engine, into the GPU")
+            }
+            (LegSide::Out, LegMover::Engine) => {
                 (model.engine_out_header_bytes, "copy engine, out of the GPU")
             }
-            (Hop::In, _) if self.bytes <= model.cached_up_to_bytes => {
+            (LegSide::In, _) if self.bytes <= model.cached_up_to_bytes => {
                 (model.engine_in_header_bytes, "kernel that loads from the host's cache")
             }
-            (Hop::In, _) => (model.kernel_read_header_bytes, "kernel that loads from the host"),
-            (Hop::Out, _) => (model.kernel_write_header_bytes, "kernel that stores to the host"),
+            (LegSide::In, _) => (model.kernel_read_header_bytes, "kernel that loads from the host"),
+            (LegSide::Out, _) => {
+                (model.kernel_write_header_bytes, "kernel that stores to the host")
+            }
         };
         let packet = model.payload_bytes + header;
         let forward = packet / model.payload_bytes;
         let reverse = model.reverse_bytes / model.payload_bytes;
-        self.take(if hop == Hop::In { *into_gpu } else { *out_of_gpu }, ratio * forward);
+        self.take(if hop == LegSide::In { *into_gpu } else { *out_of_gpu }, ratio * forward);
         self.take(*both, ratio * (forward + reverse));
         let why = packets(what, model.payload_bytes, packet);
         let hard = self.link_peak(*hard);
         self.stage(name.clone(), (*peak, hard), 1.0 / forward, ratio, why);
-        let mut nodes = vec![Node::Gpu(g)];
-        nodes.extend(home.map(Node::Numa));
+        let mut nodes = vec![LinkEnd::Gpu(g)];
+        nodes.extend(home.map(LinkEnd::Numa));
         if let (Some(home), Some(numa)) = (*home, numa.filter(|n| Some(*n) != *home)) {
-            let (home, numa) = (Node::Numa(home), Node::Numa(numa));
+            let (home, numa) = (LinkEnd::Numa(home), LinkEnd::Numa(numa));
             nodes.push(numa);
-            let (a, b) = if hop == Hop::In { (numa, home) } else { (home, numa) };
+            let (a, b) = if hop == LegSide::In { (numa, home) } else { (home, numa) };
             self.cpu_link(a, b, ratio);
         }
-        if hop == Hop::In {
+        if hop == LegSide::In {
             nodes.reverse();
         }
         self.pass(&nodes);
@@ -556,7 +578,7 @@ impl<'a> Way<'a> {
     }
 
     /// Between NUMA domains, where a link is listed; within a socket there is none to fill.
-    pub(crate) fn cpu_link(&mut self, a: Node, b: Node, ratio: f64) {
+    pub(crate) fn cpu_link(&mut self, a: LinkEnd, b: LinkEnd, ratio: f64) {
         if let Some(lane) = self.net.lanes.get(&(a, b)) {
             self.take(lane.one_way, ratio);
             if let Some(peak) = lane.bundle.peak {
@@ -576,7 +598,8 @@ impl<'a> Way<'a> {
     pub(crate) fn memories_at(&mut self, of_gpu: Option<f64>, of_host: f64) {
         let model = &self.net.model;
         let links = std::mem::take(&mut self.stages);
-        let mut demands: Vec<(Node, f64)> = std::mem::take(&mut self.memory).into_iter().collect();
+        let mut demands: Vec<(LinkEnd, f64)> =
+            std::mem::take(&mut self.memory).into_iter().collect();
         // In the order of the way: the source's memory, the links, the destination's memory.
         let source = self.route.first().copied();
         demands.sort_by_key(|&(node, _)| Some(node) != source);
@@ -586,16 +609,16 @@ impl<'a> Way<'a> {
                 self.stages.extend(links.take().into_iter().flatten());
             }
             let (resource, peak, share, what) = match node {
-                Node::Gpu(g) => {
+                LinkEnd::Gpu(g) => {
                     let Some(gpu) = self.net.gpus.get(&g) else { continue };
                     let share = of_gpu.unwrap_or(model.gpu_memory.kernel_efficiency);
                     (gpu.memory, gpu.memory_peak, share, "HBM")
                 }
-                Node::Numa(n) => {
+                LinkEnd::Numa(n) => {
                     let Some(numa) = self.net.numas.get(&n) else { continue };
                     (numa.memory, numa.memory_peak, of_host, "DDR")
                 }
-                Node::Switch(_) | Node::Store(_) => continue,
+                LinkEnd::Switch(_) | LinkEnd::Store(_) => continue,
             };
             self.memory_stage(node, what, resource, peak, share, ratio);
         }
@@ -604,7 +627,7 @@ impl<'a> Way<'a> {
 
     fn memory_stage(
         &mut self,
-        node: Node,
+        node: LinkEnd,
         what: &str,
         resource: Option<u32>,
         peak: Option<Rate>,
@@ -619,7 +642,7 @@ impl<'a> Way<'a> {
         match peak {
             Some(_) => {
                 let why = format!("{:.0} % of the peak is reached", share * 100.0);
-                let of_gpu = peak.filter(|_| matches!(node, Node::Gpu(_)));
+                let of_gpu = peak.filter(|_| matches!(node, LinkEnd::Gpu(_)));
                 let bytes = self.bytes as f64 * ratio;
                 let hard = of_gpu
                     .and_then(|p| hard_peak::apparent_peak(p, hard_peak::MEMORY_CACHE, bytes));
@@ -643,20 +666,20 @@ impl<'a> Way<'a> {
         self.cap(cap, &name);
     }
 
-    fn pageable(&mut self, regime: &Pageable, into_gpu: bool) {
+    fn pageable(&mut self, regime: &PageableRegime, into_gpu: bool) {
         let cap = if into_gpu { regime.in_gbs } else { regime.out_gbs };
         self.cap(cap, "staging of pageable memory");
     }
 
     /// What a blit kernel has in flight, over the latency of the farther end.
-    fn in_flight(&mut self, gpu: &GpuNode, variant: &Variant, ratio: f64) {
+    fn in_flight(&mut self, gpu: &GpuNode, variant: &KernelVariant, ratio: f64) {
         let kernel = &self.net.model.kernel;
         let peer = kernel.peer_load_ns + kernel.hop_load_ns * f64::from(self.passed);
         self.in_flight_over(gpu, variant, ratio, peer.max(kernel.host_load_ns));
     }
 
     /// Little's law: bytes in flight over the latency of one load.
-    fn in_flight_over(&mut self, gpu: &GpuNode, variant: &Variant, ratio: f64, load_ns: f64) {
+    fn in_flight_over(&mut self, gpu: &GpuNode, variant: &KernelVariant, ratio: f64, load_ns: f64) {
         if gpu.compute_units == 0 || load_ns <= 0.0 {
             return;
         }
@@ -667,9 +690,9 @@ impl<'a> Way<'a> {
                 .min(shared_held as f64)
                 .max(1.0);
         let launched = match variant.grid {
-            Grid::Blocks(n) => f64::from(n),
-            Grid::PerSm(n) => f64::from(n) * f64::from(gpu.compute_units),
-            Grid::Tiles => f64::INFINITY,
+            GridSize::Blocks(n) => f64::from(n),
+            GridSize::PerSm(n) => f64::from(n) * f64::from(gpu.compute_units),
+            GridSize::Tiles => f64::INFINITY,
         };
         let bytes = launched.min(held) * variant.in_flight().as_f64();
         self.cap(bytes / load_ns / ratio, "loads in flight over their latency");
@@ -682,7 +705,7 @@ impl<'a> Way<'a> {
         call_us: f64,
         blocking: bool,
         step_ns: f64,
-    ) -> Result<Built, NoPath> {
+    ) -> Result<BuiltPath, NoPath> {
         let mut unknown = self.unknown;
         if self.stages.is_empty() && unknown.is_empty() {
             unknown.extend(self.unknown_memory);
@@ -690,8 +713,8 @@ impl<'a> Way<'a> {
         if !unknown.is_empty() {
             return no(format!("not known: {}", unknown.join(", ")));
         }
-        let uses = self.uses.into_iter().map(|(resource, weight)| Use { resource, weight });
-        let operation = Operation {
+        let uses = self.uses.into_iter().map(|(resource, weight)| ResourceUse { resource, weight });
+        let operation = FlowOperation {
             uses: uses.collect(),
             cap: Rate(self.cap),
             share: 1.0,
@@ -704,7 +727,7 @@ impl<'a> Way<'a> {
             engine: engine.into(),
             stages: self.stages,
         };
-        Ok(Built { operation, limit: self.limit })
+        Ok(BuiltPath { operation, limit: self.limit })
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use pathline_schema::{LinkKind, Node, Rate, Topology};
+use pathline_schema::{LinkEnd, LinkKind, Rate, Topology};
 
 /// The most equal routes that are listed for a pair; a fabric has a handful.
 const MAX_ROUTES: usize = 64;
@@ -18,7 +18,7 @@ const MAX_HOPS: u32 = 16;
 
 /// All links between two units taken together, one direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bundle {
+pub struct LinkBundle {
     /// What the links are made of; of the widest, if they differ.
     pub kind: LinkKind,
     /// How many physical links.
@@ -29,16 +29,16 @@ pub struct Bundle {
 
 /// One way from a unit to another.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Path {
+pub struct RoutePath {
     /// Units passed, ends included.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<LinkEnd>,
     /// Number of physical links of its narrowest bundle.
     pub width: u32,
     /// Theoretical peak per direction of its slowest bundle, where all are known.
     pub peak: Option<Rate>,
 }
 
-impl Path {
+impl RoutePath {
     /// Number of links passed.
     pub fn hops(&self) -> u32 {
         self.nodes.len().saturating_sub(1) as u32
@@ -49,7 +49,7 @@ impl Path {
 #[derive(Debug, Clone, PartialEq)]
 pub struct InUse {
     /// The route, or all equal ones where no source says which is taken.
-    pub paths: Vec<Path>,
+    pub paths: Vec<RoutePath>,
     /// Number of links passed.
     pub hops: u32,
     /// Physical links in parallel at the narrowest point.
@@ -66,58 +66,59 @@ pub struct InUse {
 
 /// The links of a node, ready to be searched.
 #[derive(Debug, Clone, Default)]
-pub struct Routes {
-    links: BTreeMap<Node, BTreeMap<Node, Bundle>>,
-    stated: BTreeMap<(Node, Node), Stated>,
-    gpus: Vec<Node>,
+pub struct RouteTable {
+    links: BTreeMap<LinkEnd, BTreeMap<LinkEnd, LinkBundle>>,
+    stated: BTreeMap<(LinkEnd, LinkEnd), StatedRoute>,
+    gpus: Vec<LinkEnd>,
 }
 
 /// What a source says of a route: its length, and the units between where it names them.
 #[derive(Debug, Clone)]
-struct Stated {
+struct StatedRoute {
     hops: u32,
-    via: Vec<Vec<Node>>,
+    via: Vec<Vec<LinkEnd>>,
 }
 
 #[derive(Clone, Copy)]
-struct Rules {
-    src: Node,
-    dst: Node,
+struct SearchRules {
+    src: LinkEnd,
+    dst: LinkEnd,
     through_host: bool,
     min_width: u32,
 }
 
-impl Rules {
+impl SearchRules {
     /// Whether a route may pass from `u` to `v` over `bundle`.
-    fn admits(&self, u: Node, v: Node, bundle: &Bundle) -> bool {
+    fn admits(&self, u: LinkEnd, v: LinkEnd, bundle: &LinkBundle) -> bool {
         let passes = |n| self.passes(n, bundle);
         // The ends may be entered only at the end: a route never comes back to its source.
         bundle.width >= self.min_width && v != self.src && u != self.dst && passes(u) && passes(v)
     }
 
     /// Whether `bundle` may be taken at `n`, which is an end or lets through what comes over it.
-    fn passes(&self, n: Node, bundle: &Bundle) -> bool {
+    fn passes(&self, n: LinkEnd, bundle: &LinkBundle) -> bool {
         match n {
             _ if n == self.src || n == self.dst => true,
-            Node::Switch(_) => true,
-            Node::Numa(_) => self.through_host,
-            Node::Store(_) => false,
-            Node::Gpu(_) => !self.through_host && bundle.kind == LinkKind::Xgmi,
+            LinkEnd::Switch(_) => true,
+            LinkEnd::Numa(_) => self.through_host,
+            LinkEnd::Store(_) => false,
+            LinkEnd::Gpu(_) => !self.through_host && bundle.kind == LinkKind::Xgmi,
         }
     }
 }
 
-impl Routes {
+impl RouteTable {
     /// Indexes the links and stated routes of a topology.
     pub fn of(topology: &Topology) -> Self {
         let mut routes = Self::default();
-        let mut gpus: BTreeSet<Node> = topology.gpus.iter().map(|g| Node::Gpu(g.index)).collect();
+        let mut gpus: BTreeSet<LinkEnd> =
+            topology.gpus.iter().map(|g| LinkEnd::Gpu(g.index)).collect();
         for link in topology.links.iter().filter(|l| l.a != l.b && l.width > 0) {
             for (a, b) in [(link.a, link.b), (link.b, link.a)] {
-                if let Node::Gpu(_) = a {
+                if let LinkEnd::Gpu(_) = a {
                     gpus.insert(a);
                 }
-                let new = Bundle { kind: link.kind, width: link.width, peak: link.peak };
+                let new = LinkBundle { kind: link.kind, width: link.width, peak: link.peak };
                 routes
                     .links
                     .entry(a)
@@ -130,7 +131,7 @@ impl Routes {
         for route in &topology.routes {
             routes.stated.insert(
                 (route.src, route.dst),
-                Stated { hops: route.hops, via: route.via.clone() },
+                StatedRoute { hops: route.hops, via: route.via.clone() },
             );
         }
         routes.gpus = gpus.into_iter().collect();
@@ -138,33 +139,33 @@ impl Routes {
     }
 
     /// The GPUs, by number.
-    pub fn gpus(&self) -> &[Node] {
+    pub fn gpus(&self) -> &[LinkEnd] {
         &self.gpus
     }
 
     /// The direct links from `a` to `b`, if there are any.
-    pub fn direct(&self, a: Node, b: Node) -> Option<Bundle> {
+    pub fn direct(&self, a: LinkEnd, b: LinkEnd) -> Option<LinkBundle> {
         self.links.get(&a)?.get(&b).copied()
     }
 
     /// Number of direct physical links; 0 if the pair is not joined directly.
-    pub fn link_count(&self, a: Node, b: Node) -> u32 {
+    pub fn link_count(&self, a: LinkEnd, b: LinkEnd) -> u32 {
         self.direct(a, b).map_or(0, |bundle| bundle.width)
     }
 
     /// Units that are joined directly to `a`, and how.
-    pub fn neighbours(&self, a: Node) -> impl Iterator<Item = (Node, Bundle)> + '_ {
+    pub fn neighbours(&self, a: LinkEnd) -> impl Iterator<Item = (LinkEnd, LinkBundle)> + '_ {
         self.links.get(&a).into_iter().flatten().map(|(&b, &bundle)| (b, bundle))
     }
 
     /// All routes of the fewest links, in the order of the units passed. Empty if there is none.
-    pub fn shortest(&self, src: Node, dst: Node) -> Vec<Path> {
+    pub fn shortest(&self, src: LinkEnd, dst: LinkEnd) -> Vec<RoutePath> {
         self.shortest_within(self.rules(src, dst))
     }
 
     /// The routes whose narrowest bundle is as wide as can be had, and of those the ones with the
     /// fewest links.
-    pub fn widest(&self, src: Node, dst: Node) -> Vec<Path> {
+    pub fn widest(&self, src: LinkEnd, dst: LinkEnd) -> Vec<RoutePath> {
         let rules = self.rules(src, dst);
         let shortest = self.shortest_within(rules);
         if shortest.is_empty() || is_striped(&shortest) {
@@ -172,20 +173,20 @@ impl Routes {
         }
         let widths = self.widths_from(src, rules.through_host);
         let min_width = widths.get(&dst).copied().unwrap_or(1);
-        self.shortest_within(Rules { min_width, ..rules })
+        self.shortest_within(SearchRules { min_width, ..rules })
     }
 
     /// The width of the widest route of the GPU fabric from `src` to each unit that it reaches, which
     /// is cheaper for all at once than to ask for each pair.
-    pub fn fabric_widths(&self, src: Node) -> BTreeMap<Node, u32> {
+    pub fn fabric_widths(&self, src: LinkEnd) -> BTreeMap<LinkEnd, u32> {
         self.widths_from(src, false)
     }
 
     /// The same, through the host only if that is said. Of the units that were reached, the one of the
     /// widest route is settled, and passed on from (Dijkstra's order).
-    fn widths_from(&self, src: Node, through_host: bool) -> BTreeMap<Node, u32> {
-        let mut reached: BTreeMap<Node, u32> = BTreeMap::new();
-        let mut passed: BTreeSet<Node> = BTreeSet::new();
+    fn widths_from(&self, src: LinkEnd, through_host: bool) -> BTreeMap<LinkEnd, u32> {
+        let mut reached: BTreeMap<LinkEnd, u32> = BTreeMap::new();
+        let mut passed: BTreeSet<LinkEnd> = BTreeSet::new();
         let mut open = BinaryHeap::from([(u32::MAX, src)]);
         while let Some((width, u)) = open.pop() {
             if !passed.insert(u) {
@@ -193,7 +194,7 @@ impl Routes {
             }
             for (v, bundle) in self.neighbours(u) {
                 // To be reached, `v` is the end of a route; to be passed on from, it is none.
-                let to = |dst| Rules { src, dst, through_host, min_width: 1 };
+                let to = |dst| SearchRules { src, dst, through_host, min_width: 1 };
                 if passed.contains(&v) || !to(v).admits(u, v, &bundle) {
                     continue;
                 }
@@ -212,7 +213,7 @@ impl Routes {
     /// The route that the fabric uses. As stated, if a source states it; with only its length
     /// stated, the widest of that length; else the widest of the shortest, which is what AMD's
     /// KFD weights and NVIDIA's switches come to.
-    pub fn in_use(&self, src: Node, dst: Node) -> Option<InUse> {
+    pub fn in_use(&self, src: LinkEnd, dst: LinkEnd) -> Option<InUse> {
         let rules = self.rules(src, dst);
         let stated = self.stated.get(&(src, dst));
         let mut paths = stated.map(|stated| self.stated_paths(rules, stated)).unwrap_or_default();
@@ -243,16 +244,20 @@ impl Routes {
     }
 
     /// Number of links of the route in use; none if there is no route.
-    pub fn hops(&self, src: Node, dst: Node) -> Option<u32> {
+    pub fn hops(&self, src: LinkEnd, dst: LinkEnd) -> Option<u32> {
         self.in_use(src, dst).map(|route| route.hops)
     }
 
-    fn stated_paths(&self, rules: Rules, Stated { hops, via }: &Stated) -> Vec<Path> {
-        let given: Vec<Path> = via
+    fn stated_paths(
+        &self,
+        rules: SearchRules,
+        StatedRoute { hops, via }: &StatedRoute,
+    ) -> Vec<RoutePath> {
+        let given: Vec<RoutePath> = via
             .iter()
             .take(MAX_ROUTES)
             .filter_map(|between| {
-                let ends = |n: &Node| *n == rules.src || *n == rules.dst;
+                let ends = |n: &LinkEnd| *n == rules.src || *n == rules.dst;
                 let mut nodes = vec![rules.src];
                 nodes.extend(between.iter().filter(|n| !ends(n)));
                 nodes.push(rules.dst);
@@ -264,15 +269,15 @@ impl Routes {
     }
 
     /// Through the host only where the GPU fabric does not join the pair.
-    fn rules(&self, src: Node, dst: Node) -> Rules {
-        let fabric = Rules { src, dst, through_host: false, min_width: 1 };
+    fn rules(&self, src: LinkEnd, dst: LinkEnd) -> SearchRules {
+        let fabric = SearchRules { src, dst, through_host: false, min_width: 1 };
         let joined = self.distances(fabric).contains_key(&src);
-        Rules { through_host: !joined, ..fabric }
+        SearchRules { through_host: !joined, ..fabric }
     }
 
     /// Number of links to the destination, for every unit that is nearer to it than the source, and
     /// for the source, if it can be reached from there.
-    fn distances(&self, rules: Rules) -> BTreeMap<Node, u32> {
+    fn distances(&self, rules: SearchRules) -> BTreeMap<LinkEnd, u32> {
         let direct = self.direct(rules.dst, rules.src);
         if direct.is_some_and(|bundle| rules.admits(rules.src, rules.dst, &bundle)) {
             return BTreeMap::from([(rules.dst, 0), (rules.src, 1)]);
@@ -282,7 +287,7 @@ impl Routes {
 
     /// The same for units of at most `most` links; where `to_source`, it ends at the source. A unit is
     /// found only after all that are nearer.
-    fn search(&self, rules: Rules, most: u32, to_source: bool) -> BTreeMap<Node, u32> {
+    fn search(&self, rules: SearchRules, most: u32, to_source: bool) -> BTreeMap<LinkEnd, u32> {
         let mut distance = BTreeMap::from([(rules.dst, 0)]);
         let mut queue = VecDeque::from([(rules.dst, 0)]);
         while let Some((v, d)) = queue.pop_front().filter(|(_, d)| *d < most) {
@@ -299,7 +304,7 @@ impl Routes {
         distance
     }
 
-    fn shortest_within(&self, rules: Rules) -> Vec<Path> {
+    fn shortest_within(&self, rules: SearchRules) -> Vec<RoutePath> {
         let distance = self.distances(rules);
         match distance.get(&rules.src) {
             Some(&hops) if hops > 0 => self.walk(rules, &distance, hops),
@@ -307,13 +312,18 @@ impl Routes {
         }
     }
 
-    fn of_length(&self, rules: Rules, hops: u32) -> Vec<Path> {
+    fn of_length(&self, rules: SearchRules, hops: u32) -> Vec<RoutePath> {
         // Of the last unit before the source, `hops` - 1 links are left.
         self.walk(rules, &self.search(rules, hops.saturating_sub(1), false), hops)
     }
 
     /// Simple routes of exactly `hops` links, in the order of the units passed.
-    fn walk(&self, rules: Rules, distance: &BTreeMap<Node, u32>, hops: u32) -> Vec<Path> {
+    fn walk(
+        &self,
+        rules: SearchRules,
+        distance: &BTreeMap<LinkEnd, u32>,
+        hops: u32,
+    ) -> Vec<RoutePath> {
         let mut found = Vec::new();
         let mut stack = vec![vec![rules.src]];
         let mut steps = 0;
@@ -327,14 +337,14 @@ impl Routes {
                 found.extend((at == rules.dst).then(|| self.path(nodes)).flatten());
                 continue;
             }
-            let fits = |(v, bundle): &(Node, Bundle)| {
+            let fits = |(v, bundle): &(LinkEnd, LinkBundle)| {
                 rules.admits(at, *v, bundle)
                     && !nodes.contains(v)
                     && distance.get(v).is_some_and(|&d| d < left)
             };
             // Only the destination is nearer than one link.
             let last = (left == 1).then(|| self.direct(at, rules.dst));
-            let next: Vec<(Node, Bundle)> = match last {
+            let next: Vec<(LinkEnd, LinkBundle)> = match last {
                 Some(bundle) => bundle.map(|b| (rules.dst, b)).filter(fits).into_iter().collect(),
                 None => self.neighbours(at).filter(fits).collect(),
             };
@@ -349,19 +359,19 @@ impl Routes {
         found
     }
 
-    fn path(&self, nodes: Vec<Node>) -> Option<Path> {
-        let bundles: Vec<Bundle> = nodes
+    fn path(&self, nodes: Vec<LinkEnd>) -> Option<RoutePath> {
+        let bundles: Vec<LinkBundle> = nodes
             .windows(2)
             .map(|pair| self.direct(*pair.first()?, *pair.last()?))
             .collect::<Option<_>>()?;
         let width = bundles.iter().map(|b| b.width).min()?;
         let peak = bundles.iter().map(|b| b.peak).reduce(|a, b| Some(a?.min(b?))).flatten();
-        Some(Path { nodes, width, peak })
+        Some(RoutePath { nodes, width, peak })
     }
 }
 
-fn merge(old: Bundle, new: Bundle) -> Bundle {
-    Bundle {
+fn merge(old: LinkBundle, new: LinkBundle) -> LinkBundle {
+    LinkBundle {
         kind: if new.width > old.width { new.kind } else { old.kind },
         width: old.width.saturating_add(new.width),
         peak: old.peak.zip(new.peak).map(|(a, b)| a + b),
@@ -369,26 +379,27 @@ fn merge(old: Bundle, new: Bundle) -> Bundle {
 }
 
 /// Several routes, each over nothing but switches: the ends spread every transfer over all.
-fn is_striped(paths: &[Path]) -> bool {
-    let inner = |p: &Path| p.nodes.len() > 2 && p.nodes[1..p.nodes.len() - 1].iter().all(is_switch);
+fn is_striped(paths: &[RoutePath]) -> bool {
+    let inner =
+        |p: &RoutePath| p.nodes.len() > 2 && p.nodes[1..p.nodes.len() - 1].iter().all(is_switch);
     paths.len() > 1 && paths.iter().all(inner)
 }
 
 /// Width of routes that carry a part each.
-pub(crate) fn total_width(paths: &[Path]) -> u32 {
+pub(crate) fn total_width(paths: &[RoutePath]) -> u32 {
     paths.iter().fold(0, |sum, p| sum.saturating_add(p.width))
 }
 
-fn is_switch(node: &Node) -> bool {
-    matches!(node, Node::Switch(_))
+fn is_switch(node: &LinkEnd) -> bool {
+    matches!(node, LinkEnd::Switch(_))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::{Link, Route};
+    use pathline_schema::{GpuRoute, Link};
 
-    fn link(a: Node, b: Node, kind: LinkKind, width: u32, peak: f64) -> Link {
+    fn link(a: LinkEnd, b: LinkEnd, kind: LinkKind, width: u32, peak: f64) -> Link {
         Link { a, b, kind, width, peak: Some(Rate(peak)) }
     }
 
@@ -408,41 +419,41 @@ mod tests {
             (4, 6, 1),
             (5, 7, 1),
         ];
-        let gpu = Node::Gpu;
+        let gpu = LinkEnd::Gpu;
         let mut links: Vec<Link> = widths
             .map(|(a, b, w)| link(gpu(a), gpu(b), LinkKind::Xgmi, w, 50.0 * f64::from(w)))
             .to_vec();
         // Host links, which must not become short cuts: 0 and 1 share a NUMA domain.
         for (g, n) in [(0, 3), (1, 3), (2, 1), (3, 1), (4, 0), (5, 0), (6, 2), (7, 2)] {
-            links.push(link(gpu(g), Node::Numa(n), LinkKind::Xgmi, 1, 36.0));
+            links.push(link(gpu(g), LinkEnd::Numa(n), LinkKind::Xgmi, 1, 36.0));
         }
-        let three = |a, b| Route { src: gpu(a), dst: gpu(b), hops: 3, via: Vec::new() };
+        let three = |a, b| GpuRoute { src: gpu(a), dst: gpu(b), hops: 3, via: Vec::new() };
         let routes = vec![three(1, 7), three(7, 1), three(3, 5), three(5, 3)];
         Topology { links, routes, ..Topology::default() }
     }
 
-    fn gpus(paths: &[Path]) -> Vec<Vec<u32>> {
-        let number = |n: &Node| if let Node::Gpu(n) = n { *n } else { u32::MAX };
+    fn gpus(paths: &[RoutePath]) -> Vec<Vec<u32>> {
+        let number = |n: &LinkEnd| if let LinkEnd::Gpu(n) = n { *n } else { u32::MAX };
         paths.iter().map(|p| p.nodes.iter().map(number).collect()).collect()
     }
 
     #[test]
     fn three_hop_pairs_take_the_widest_route() {
-        let routes = Routes::of(&mi250x());
+        let routes = RouteTable::of(&mi250x());
         for (a, b, way) in [
             (1, 7, vec![1, 0, 6, 7]),
             (7, 1, vec![7, 6, 0, 1]),
             (3, 5, vec![3, 2, 4, 5]),
             (5, 3, vec![5, 4, 2, 3]),
         ] {
-            let used = routes.in_use(Node::Gpu(a), Node::Gpu(b)).unwrap();
+            let used = routes.in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b)).unwrap();
             assert_eq!((used.hops, used.width, used.peak), (3, 2, Some(Rate(100.0))));
             assert!(used.stated);
             let way = [way];
             assert_eq!(gpus(&used.paths), way);
-            assert_eq!(gpus(&routes.widest(Node::Gpu(a), Node::Gpu(b))), way);
+            assert_eq!(gpus(&routes.widest(LinkEnd::Gpu(a), LinkEnd::Gpu(b))), way);
         }
-        let short = routes.shortest(Node::Gpu(1), Node::Gpu(7));
+        let short = routes.shortest(LinkEnd::Gpu(1), LinkEnd::Gpu(7));
         assert_eq!(gpus(&short), [[1, 3, 7], [1, 5, 7]]);
         assert_eq!(short[0].width, 1);
     }
@@ -450,7 +461,7 @@ mod tests {
     /// Classes of the published table: hops and width of the route in use, for all 28 pairs.
     #[test]
     fn every_pair_has_its_published_class() {
-        let routes = Routes::of(&mi250x());
+        let routes = RouteTable::of(&mi250x());
         type Pairs = &'static [(u32, u32)];
         let classes: [(u32, u32, Pairs); 6] = [
             (1, 4, &[(0, 1), (2, 3), (4, 5), (6, 7)]),
@@ -468,17 +479,17 @@ mod tests {
         for (hops, width, pairs) in classes {
             for &(a, b) in pairs {
                 for (a, b) in [(a, b), (b, a)] {
-                    let used = routes.in_use(Node::Gpu(a), Node::Gpu(b)).unwrap();
+                    let used = routes.in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b)).unwrap();
                     assert_eq!((used.hops, used.width), (hops, width), "{a} to {b}");
                     assert!(!used.through_host);
                 }
             }
         }
         for (a, b) in [(0, 3), (0, 4), (1, 2), (2, 6), (4, 7), (5, 6)] {
-            assert_eq!(routes.in_use(Node::Gpu(a), Node::Gpu(b)).unwrap().paths.len(), 2);
+            assert_eq!(routes.in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b)).unwrap().paths.len(), 2);
         }
-        assert_eq!(routes.link_count(Node::Gpu(0), Node::Gpu(1)), 4);
-        assert_eq!(routes.link_count(Node::Gpu(0), Node::Gpu(7)), 0);
+        assert_eq!(routes.link_count(LinkEnd::Gpu(0), LinkEnd::Gpu(1)), 4);
+        assert_eq!(routes.link_count(LinkEnd::Gpu(0), LinkEnd::Gpu(7)), 0);
     }
 
     #[test]
@@ -488,11 +499,11 @@ mod tests {
         for g in 0..8 {
             for (s, w) in [(0, 5), (1, 4), (2, 4), (3, 5)] {
                 let peak = 25.0 * f64::from(w);
-                links.push(link(Node::Gpu(g), Node::Switch(s), LinkKind::Nvlink, w, peak));
+                links.push(link(LinkEnd::Gpu(g), LinkEnd::Switch(s), LinkKind::Nvlink, w, peak));
             }
         }
-        let routes = Routes::of(&Topology { links, ..Topology::default() });
-        let used = routes.in_use(Node::Gpu(2), Node::Gpu(7)).unwrap();
+        let routes = RouteTable::of(&Topology { links, ..Topology::default() });
+        let used = routes.in_use(LinkEnd::Gpu(2), LinkEnd::Gpu(7)).unwrap();
         assert_eq!((used.hops, used.width, used.peak), (2, 18, Some(Rate(450.0))));
         assert!(used.striped);
         assert_eq!(routes.gpus().len(), 8);
@@ -503,33 +514,34 @@ mod tests {
     fn absurd_topologies_are_bounded() {
         let mut links = Vec::new();
         for a in 0..300 {
-            links.push(link(Node::Gpu(a), Node::Switch(0), LinkKind::Xgmi, u32::MAX, 1.0));
-            links.push(link(Node::Gpu(a), Node::Switch(1), LinkKind::Xgmi, u32::MAX, 1.0));
+            links.push(link(LinkEnd::Gpu(a), LinkEnd::Switch(0), LinkKind::Xgmi, u32::MAX, 1.0));
+            links.push(link(LinkEnd::Gpu(a), LinkEnd::Switch(1), LinkKind::Xgmi, u32::MAX, 1.0));
             for b in 0..a {
-                links.push(link(Node::Gpu(a), Node::Gpu(b), LinkKind::Xgmi, u32::MAX, 1.0));
+                links.push(link(LinkEnd::Gpu(a), LinkEnd::Gpu(b), LinkKind::Xgmi, u32::MAX, 1.0));
             }
         }
-        let long = |hops| Route { src: Node::Gpu(0), dst: Node::Gpu(1), hops, via: Vec::new() };
+        let long =
+            |hops| GpuRoute { src: LinkEnd::Gpu(0), dst: LinkEnd::Gpu(1), hops, via: Vec::new() };
         for hops in [2, 15, u32::MAX] {
             let routes = vec![long(hops)];
             let links = links.clone();
-            let routes = Routes::of(&Topology { links, routes, ..Topology::default() });
-            let used = routes.in_use(Node::Gpu(0), Node::Gpu(1)).unwrap();
+            let routes = RouteTable::of(&Topology { links, routes, ..Topology::default() });
+            let used = routes.in_use(LinkEnd::Gpu(0), LinkEnd::Gpu(1)).unwrap();
             assert!(used.paths.len() <= MAX_ROUTES && used.width == u32::MAX);
         }
     }
 
     #[test]
     fn nvlink_gpus_do_not_forward_and_the_host_joins_them() {
-        let gpu = Node::Gpu;
+        let gpu = LinkEnd::Gpu;
         let links = vec![
             link(gpu(0), gpu(1), LinkKind::Nvlink, 1, 25.0),
             link(gpu(1), gpu(2), LinkKind::Nvlink, 1, 25.0),
-            link(gpu(0), Node::Numa(0), LinkKind::Pcie, 1, 32.0),
-            link(gpu(2), Node::Numa(1), LinkKind::Pcie, 1, 16.0),
-            link(Node::Numa(0), Node::Numa(1), LinkKind::Cpu, 1, 40.0),
+            link(gpu(0), LinkEnd::Numa(0), LinkKind::Pcie, 1, 32.0),
+            link(gpu(2), LinkEnd::Numa(1), LinkKind::Pcie, 1, 16.0),
+            link(LinkEnd::Numa(0), LinkEnd::Numa(1), LinkKind::Cpu, 1, 40.0),
         ];
-        let routes = Routes::of(&Topology { links, ..Topology::default() });
+        let routes = RouteTable::of(&Topology { links, ..Topology::default() });
         let used = routes.in_use(gpu(0), gpu(2)).unwrap();
         assert!(used.through_host);
         assert_eq!((used.hops, used.peak), (3, Some(Rate(16.0))));
@@ -551,15 +563,18 @@ mod tests {
         };
         let mut found = 0;
         for _ in 0..300 {
-            let node = |n| if n < 6 { Node::Gpu(n as u32) } else { Node::Switch(n as u32 - 6) };
+            let node =
+                |n| if n < 6 { LinkEnd::Gpu(n as u32) } else { LinkEnd::Switch(n as u32 - 6) };
             let links = (0..12).map(|_| {
                 let kind = if draw(5) == 0 { LinkKind::Nvlink } else { LinkKind::Xgmi };
                 link(node(draw(8)), node(draw(8)), kind, draw(5) as u32, 1.0)
             });
-            let routes = Routes::of(&Topology { links: links.collect(), ..Topology::default() });
-            for (src, dst) in (0..6).flat_map(|a| (0..6).map(move |b| (Node::Gpu(a), Node::Gpu(b))))
+            let routes =
+                RouteTable::of(&Topology { links: links.collect(), ..Topology::default() });
+            for (src, dst) in
+                (0..6).flat_map(|a| (0..6).map(move |b| (LinkEnd::Gpu(a), LinkEnd::Gpu(b))))
             {
-                let whole = |rules: Rules| {
+                let whole = |rules: SearchRules| {
                     let distance = routes.search(rules, u32::MAX, false);
                     match distance.get(&src) {
                         Some(&hops) if hops > 0 => routes.walk(rules, &distance, hops),
@@ -572,7 +587,7 @@ mod tests {
                 if is_striped(&widest) {
                     continue;
                 }
-                let of_width = |&width: &u32| whole(Rules { min_width: width, ..rules });
+                let of_width = |&width: &u32| whole(SearchRules { min_width: width, ..rules });
                 let slow = [4, 3, 2, 1].iter().map(of_width).find(|paths| !paths.is_empty());
                 assert_eq!(widest, slow.unwrap_or_default());
                 found += widest.len();

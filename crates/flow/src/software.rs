@@ -10,19 +10,19 @@ use crate::model::{bytes, count, share, some_time, time};
 /// `[software]`: the message libraries that are described.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Software {
+pub struct MessageSoftware {
     /// HPE's MPI.
     #[serde(default, rename = "cray-mpich")]
-    pub cray_mpich: Option<Mpi>,
+    pub cray_mpich: Option<MpiModel>,
     /// An MPI over UCX.
     #[serde(default)]
-    pub ucx: Option<Mpi>,
+    pub ucx: Option<MpiModel>,
     /// AMD's collectives.
     #[serde(default)]
-    pub rccl: Option<Ccl>,
+    pub rccl: Option<CclModel>,
     /// NVIDIA's collectives.
     #[serde(default)]
-    pub nccl: Option<Ccl>,
+    pub nccl: Option<CclModel>,
     /// What messages between nodes get of an adapter.
     #[serde(default)]
     pub network: Option<NetworkCost>,
@@ -31,7 +31,7 @@ pub struct Software {
 /// `[software.cray-mpich]`, `[software.ucx]`: an MPI that takes device pointers.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mpi {
+pub struct MpiModel {
     /// Smallest message, in bytes, that is copied from GPU to GPU directly. Smaller ones are loaded
     /// and stored by the CPU and go through memory that the processes share.
     #[serde(deserialize_with = "bytes")]
@@ -66,7 +66,7 @@ pub struct Mpi {
 /// `[software.rccl]`, `[software.nccl]`: collectives by kernels on rings and trees.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ccl {
+pub struct CclModel {
     /// What an operation costs whatever it does: launch, channels, last flag. In us.
     #[serde(deserialize_with = "some_time")]
     pub base_us: f64,

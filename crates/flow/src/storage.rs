@@ -6,7 +6,7 @@
 //! its channels (a latency each), its bus (so many bytes a second) and the link of the node (if the
 //! target is beyond one). See docs/model.md.
 
-use pathline_schema::{Bytes, Io, IoCache, IoEngine, IoOp, Mem, Ns, Rate};
+use pathline_schema::{Bytes, IoCache, IoEngine, IoOp, IoSpec, MemKind, Ns, Rate};
 use serde::Deserialize;
 
 use crate::model::{bytes, count, gbs, gib, maybe_gbs, some_time, time};
@@ -24,7 +24,7 @@ pub enum StoreKind {
 /// One `[[store]]`: a place for files, and what is under it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Store {
+pub struct StoreModel {
     /// Drives of the node, or a parallel file system.
     pub kind: StoreKind,
     /// Where it is mounted.
@@ -150,14 +150,14 @@ fn spread<'de, D: serde::Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
 
 /// A part of a block that one target serves as one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct TargetRequest {
     /// Which target.
     pub target: u32,
     /// Its bytes.
     pub bytes: u64,
 }
 
-impl Store {
+impl StoreModel {
     /// The number of the NUMA domain that it hangs on.
     pub fn numa(&self) -> Option<u32> {
         self.near.as_deref()?.strip_prefix("numa")?.parse().ok()
@@ -174,7 +174,12 @@ impl Store {
     }
     /// The requests that a block at an offset of a file becomes, with its memory in pages of such a
     /// size.
-    pub fn requests(&self, offset: u64, block: u64, page: u64) -> impl Iterator<Item = Request> {
+    pub fn requests(
+        &self,
+        offset: u64,
+        block: u64,
+        page: u64,
+    ) -> impl Iterator<Item = TargetRequest> {
         let (largest, stripe) = (self.largest_request(page), self.stripe_bytes.max(1));
         let targets = u64::from(self.targets.max(1));
         let end = offset.saturating_add(block);
@@ -187,7 +192,7 @@ impl Store {
             let bytes = largest.min(to_stripe).min(end - at);
             let target = (at / stripe % targets) as u32;
             at += bytes;
-            Some(Request { target, bytes })
+            Some(TargetRequest { target, bytes })
         })
     }
     /// Mean time of a request on its channel.
@@ -255,7 +260,7 @@ impl IoCosts {
     }
     /// What one I/O costs that becomes so many requests, out of memory of a kind in pages of such a
     /// size; none if the engine has no costs.
-    pub fn of(&self, io: &Io, block: Bytes, requests: usize, page: u64) -> Option<IoCpu> {
+    pub fn of(&self, io: &IoSpec, block: Bytes, requests: usize, page: u64) -> Option<IoCpu> {
         let engine = self.engine(io.engine)?;
         let polled = io.engine == IoEngine::UringPoll;
         let direct = io.cache == IoCache::Direct;
@@ -277,16 +282,16 @@ impl IoCosts {
 }
 
 /// Size of the pages that memory of a kind is in.
-pub(crate) fn page_of(mem: Mem, page: u64, huge: u64) -> u64 {
+pub(crate) fn page_of(mem: MemKind, page: u64, huge: u64) -> u64 {
     // Runtimes give pinned memory in huge pages where it is large; registered memory is as it was.
-    if matches!(mem, Mem::Huge | Mem::Pinned) { huge } else { page }
+    if matches!(mem, MemKind::Huge | MemKind::Pinned) { huge } else { page }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn store() -> Store {
+    fn store() -> StoreModel {
         toml::from_str(
             "kind = 'nvme'\npath = '/x'\nfile_system = 'xfs'\ncapacity_gib = 100\ntargets = 2\n\
              stripe_bytes = 524288\nchannels = 64\nread_us = 80\nwrite_us = 20\nread_gbs = 5\n\
@@ -339,7 +344,7 @@ mod tests {
              [[engine]]\nname = 'uring-plain'\nuser_us = 0.1\nkernel_us = 0.5",
         )
         .expect("costs");
-        let case = |by: &str| -> Io {
+        let case = |by: &str| -> IoSpec {
             let text = format!("r0.store0.file > r0.numa0.paged by {by} x 4KiB");
             let flow: pathline_schema::Flow = text.parse().expect("a flow");
             *flow.by.io().expect("I/O")

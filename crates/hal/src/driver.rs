@@ -3,9 +3,9 @@
 
 use std::os::fd::OwnedFd;
 
-use pathline_schema::{Bytes, MigrateHow, Ns, Place, Rate, Variant};
+use pathline_schema::{Bytes, KernelVariant, MigrateHow, Ns, Place, Rate};
 
-use crate::{CallError, Copier, Result};
+use crate::{BlockCopier, CallError, CallResult};
 
 macro_rules! handle {
     ($($(#[$doc:meta])* $name:ident),+) => {$(
@@ -59,7 +59,7 @@ pub enum PeerAccess {
 
 /// Which engine a copy asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CopyEngine {
+pub enum CopyChoice {
     /// The runtime's own choice under the environment it was started with.
     Auto,
     /// The runtime's copy kernel.
@@ -68,7 +68,7 @@ pub enum CopyEngine {
 
 /// One kernel launch: a pass of the variant over `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Launch {
+pub struct KernelLaunch {
     /// Address of what is loaded; 0 if nothing is.
     pub src: u64,
     /// Address of what is stored; 0 if nothing is.
@@ -86,29 +86,29 @@ pub trait Driver {
     /// Name of the runtime: `cuda`, `hip`, `sim`.
     fn name(&self) -> &str;
     /// All GPUs that can be used.
-    fn devices(&self) -> Result<Vec<DeviceInfo>>;
+    fn devices(&self) -> CallResult<Vec<DeviceInfo>>;
     /// Free and total device memory now.
-    fn memory(&self, gpu: u32) -> Result<(Bytes, Bytes)>;
+    fn memory(&self, gpu: u32) -> CallResult<(Bytes, Bytes)>;
     /// How `from` reaches memory of `to`.
-    fn peer_access(&self, from: u32, to: u32) -> Result<PeerAccess>;
+    fn peer_access(&self, from: u32, to: u32) -> CallResult<PeerAccess>;
     /// Lets kernels and engines of `from` address memory of `to`; again is fine.
-    fn enable_peer(&self, from: u32, to: u32) -> Result<()>;
+    fn enable_peer(&self, from: u32, to: u32) -> CallResult<()>;
 
     /// Allocates device, pinned or managed memory at `place`. Pageable kinds are the host's.
-    fn alloc(&self, place: Place, bytes: Bytes) -> Result<u64>;
+    fn alloc(&self, place: Place, bytes: Bytes) -> CallResult<u64>;
     /// Frees what `alloc` gave.
-    fn free(&self, address: u64) -> Result<()>;
+    fn free(&self, address: u64) -> CallResult<()>;
     /// Page-locks host memory and makes it visible to GPUs.
-    fn register(&self, address: u64, bytes: Bytes) -> Result<()>;
+    fn register(&self, address: u64, bytes: Bytes) -> CallResult<()>;
     /// What the calls that register and unregister are called, for the record.
     fn register_calls(&self) -> (&'static str, &'static str) {
         ("register", "unregister")
     }
     /// Takes `register` back.
-    fn unregister(&self, address: u64) -> Result<()>;
+    fn unregister(&self, address: u64) -> CallResult<()>;
     /// Exports device memory as a file that other drivers understand, and where in it the memory
     /// begins. Closing the file ends that.
-    fn export_dmabuf(&self, address: u64, bytes: Bytes) -> Result<(OwnedFd, u64)> {
+    fn export_dmabuf(&self, address: u64, bytes: Bytes) -> CallResult<(OwnedFd, u64)> {
         let thing = format!("{bytes} at {address:#x}");
         Err(CallError::unsupported("export_dmabuf", thing, "this runtime exports no memory"))
     }
@@ -117,40 +117,40 @@ pub trait Driver {
         "export"
     }
     /// Advises that `gpu` accesses managed memory in place (zero-copy) and it stays at its home.
-    fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()>;
+    fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()>;
 
     /// A new stream.
-    fn stream_create(&self, gpu: u32) -> Result<StreamId>;
+    fn stream_create(&self, gpu: u32) -> CallResult<StreamId>;
     /// Destroys a stream; its pending work completes first.
-    fn stream_destroy(&self, stream: StreamId) -> Result<()>;
+    fn stream_destroy(&self, stream: StreamId) -> CallResult<()>;
     /// Blocks the host until the stream is idle.
-    fn stream_wait(&self, stream: StreamId) -> Result<()>;
+    fn stream_wait(&self, stream: StreamId) -> CallResult<()>;
     /// Whether the stream is idle; does not block.
-    fn stream_idle(&self, stream: StreamId) -> Result<bool>;
+    fn stream_idle(&self, stream: StreamId) -> CallResult<bool>;
     /// A new event, with timing.
-    fn event_create(&self, gpu: u32) -> Result<EventId>;
+    fn event_create(&self, gpu: u32) -> CallResult<EventId>;
     /// Destroys an event.
-    fn event_destroy(&self, event: EventId) -> Result<()>;
+    fn event_destroy(&self, event: EventId) -> CallResult<()>;
     /// Enqueues the event.
-    fn event_record(&self, event: EventId, stream: StreamId) -> Result<()>;
+    fn event_record(&self, event: EventId, stream: StreamId) -> CallResult<()>;
     /// Enqueues a wait for the event in another stream.
-    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> Result<()>;
+    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> CallResult<()>;
     /// Time between two events that have completed.
-    fn event_elapsed(&self, start: EventId, end: EventId) -> Result<Ns>;
+    fn event_elapsed(&self, start: EventId, end: EventId) -> CallResult<Ns>;
 
     /// A new gate, closed.
-    fn gate_create(&self) -> Result<GateId>;
+    fn gate_create(&self) -> CallResult<GateId>;
     /// Enqueues a wait for the gate.
-    fn gate_hold(&self, gate: GateId, stream: StreamId) -> Result<()>;
+    fn gate_hold(&self, gate: GateId, stream: StreamId) -> CallResult<()>;
     /// Most operations that can be enqueued behind a closed gate on one stream. With more, the call
     /// waits for the gate, and who would open it may wait for the call.
     fn queue_depth(&self) -> u64 {
         u64::MAX
     }
     /// Opens the gate: everything that waits for it starts.
-    fn gate_release(&self, gate: GateId) -> Result<()>;
+    fn gate_release(&self, gate: GateId) -> CallResult<()>;
     /// Destroys a gate, opening it first if it is closed.
-    fn gate_destroy(&self, gate: GateId) -> Result<()>;
+    fn gate_destroy(&self, gate: GateId) -> CallResult<()>;
 
     /// Enqueues a copy. Where either end is pageable the call may block like the runtime's does.
     fn copy(
@@ -159,27 +159,27 @@ pub trait Driver {
         dst: u64,
         src: u64,
         bytes: Bytes,
-        engine: CopyEngine,
-    ) -> Result<()>;
+        engine: CopyChoice,
+    ) -> CallResult<()>;
     /// Enqueues many copies, each `(dst, src, bytes)`, by one call of the runtime. They may run in
     /// any order. Unsupported where the runtime has no such call.
-    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> Result<()> {
+    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> CallResult<()> {
         let thing = format!("{} copies on stream {}", copies.len(), stream.0);
         Err(CallError::unsupported("copy_batch", thing, "this runtime has no call for a batch"))
     }
     /// Copies that a thread of its own makes to or from a GPU, with so many slots.
-    fn copier(&self, gpu: u32, slots: usize) -> Result<Box<dyn Copier>> {
+    fn copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         let thing = format!("gpu{gpu}, {slots} slots");
         Err(CallError::unsupported("copier", thing, "this runtime copies from one thread only"))
     }
     /// What carries such a copy between this pair, in words for the record: `copy engine`.
-    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String;
+    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyChoice) -> String;
     /// Compiles if need be and loads a kernel.
-    fn kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId>;
+    fn kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId>;
     /// Unloads a kernel.
-    fn kernel_unload(&self, kernel: KernelId) -> Result<()>;
+    fn kernel_unload(&self, kernel: KernelId) -> CallResult<()>;
     /// Enqueues a kernel.
-    fn launch(&self, stream: StreamId, kernel: KernelId, launch: &Launch) -> Result<()>;
+    fn launch(&self, stream: StreamId, kernel: KernelId, launch: &KernelLaunch) -> CallResult<()>;
     /// Enqueues the migration of managed memory to `to`; [`MigrateHow::Fault`] by a kernel that
     /// reads it on the stream's GPU.
     fn migrate(
@@ -189,12 +189,12 @@ pub trait Driver {
         bytes: Bytes,
         to: Place,
         how: MigrateHow,
-    ) -> Result<()>;
+    ) -> CallResult<()>;
 
     /// Writes the pattern `seed` (see [`crate::pattern`]) from the device that holds the memory,
     /// and waits. For a chase buffer, `chain` lays a cycle of dependent pointers instead.
-    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()>;
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()>;
     /// Reads the pattern back on the device that holds the memory. The offset of the first wrong
     /// byte, if any.
-    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>>;
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>>;
 }

@@ -40,7 +40,7 @@ impl fmt::Display for CallError {
 }
 
 /// The outcome of a call to a machine.
-pub type Result<T> = std::result::Result<T, CallError>;
+pub type CallResult<T> = std::result::Result<T, CallError>;
 
 impl CallError {
     /// A failed call without a code.

@@ -2,168 +2,180 @@
 //!
 //! A failed release has nobody to tell and nothing to save; the next call on the device reports it.
 
-use pathline_schema::{Bytes, CpuSet, Mem, MigrateHow, Ns, Place, Severity, Unit, Variant};
+use pathline_schema::{
+    Bytes, CpuSet, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit,
+};
 
 use crate::{
-    CallError, CopyEngine, Driver, EventId, GateId, KernelId, Launch, Machine, Reaped, Result,
-    StreamId, TeamId, Work,
+    CallError, CallResult, CopyChoice, Driver, EventId, GateId, KernelId, KernelLaunch, Machine,
+    StreamId, TeamId, TeamResult, TeamWork,
 };
 
 impl Machine {
     /// The GPU runtime, or an error that says there is none.
-    pub fn driver(&self) -> Result<&dyn Driver> {
+    pub fn driver(&self) -> CallResult<&dyn Driver> {
         self.driver.as_deref().ok_or_else(|| {
             CallError::unsupported("driver", "this machine", "no GPU runtime is loaded")
         })
     }
     /// A GPU of this machine.
-    pub fn gpu(&self, index: u32) -> Result<Gpu<'_>> {
-        Ok(Gpu { driver: self.driver()?, index })
+    pub fn gpu(&self, index: u32) -> CallResult<GpuDevice<'_>> {
+        Ok(GpuDevice { driver: self.driver()?, index })
     }
     /// Memory at `place`. Pageable kinds come from the host, registered memory from both, all
     /// others from the GPU runtime.
-    pub fn buffer(&self, place: Place, bytes: Bytes) -> Result<Buffer<'_>> {
-        Buffer::new(self, place, bytes)
+    pub fn buffer(&self, place: Place, bytes: Bytes) -> CallResult<MachineBuffer<'_>> {
+        MachineBuffer::new(self, place, bytes)
     }
     /// A gate, closed.
-    pub fn gate(&self) -> Result<Gate<'_>> {
-        Gate::new(self)
+    pub fn gate(&self) -> CallResult<StartGate<'_>> {
+        StartGate::new(self)
     }
     /// Threads pinned to cores of `numa`.
-    pub fn team(&self, numa: u32, threads: u32) -> Result<Team<'_>> {
-        Ok(Team { machine: self, id: self.host.team_create(numa, threads)? })
+    pub fn team(&self, numa: u32, threads: u32) -> CallResult<ThreadTeam<'_>> {
+        Ok(ThreadTeam { machine: self, id: self.host.team_create(numa, threads)? })
     }
     /// The same beside another team: on CPUs that it leaves free and behind its last-level cache,
     /// as far as there are such.
-    pub fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> Result<Team<'_>> {
-        Ok(Team { machine: self, id: self.host.team_beside(numa, threads, other)? })
+    pub fn team_beside(
+        &self,
+        numa: u32,
+        threads: u32,
+        other: TeamId,
+    ) -> CallResult<ThreadTeam<'_>> {
+        Ok(ThreadTeam { machine: self, id: self.host.team_beside(numa, threads, other)? })
     }
 }
 
 /// A GPU.
 #[derive(Clone, Copy)]
-pub struct Gpu<'m> {
+pub struct GpuDevice<'m> {
     driver: &'m dyn Driver,
     index: u32,
 }
 
-impl<'m> Gpu<'m> {
+impl<'m> GpuDevice<'m> {
     /// Its number.
     pub fn index(&self) -> u32 {
         self.index
     }
     /// A new stream.
-    pub fn stream(&self) -> Result<Stream<'m>> {
-        Ok(Stream { driver: self.driver, id: self.driver.stream_create(self.index)? })
+    pub fn stream(&self) -> CallResult<GpuStream<'m>> {
+        Ok(GpuStream { driver: self.driver, id: self.driver.stream_create(self.index)? })
     }
     /// A new event.
-    pub fn event(&self) -> Result<Event<'m>> {
-        Ok(Event { driver: self.driver, id: self.driver.event_create(self.index)? })
+    pub fn event(&self) -> CallResult<GpuEvent<'m>> {
+        Ok(GpuEvent { driver: self.driver, id: self.driver.event_create(self.index)? })
     }
     /// A kernel, compiled and loaded.
-    pub fn kernel(&self, variant: &Variant) -> Result<Kernel<'m>> {
-        Ok(Kernel { driver: self.driver, id: self.driver.kernel(self.index, variant)? })
+    pub fn kernel(&self, variant: &KernelVariant) -> CallResult<GpuKernel<'m>> {
+        Ok(GpuKernel { driver: self.driver, id: self.driver.kernel(self.index, variant)? })
     }
 }
 
 /// A stream.
-pub struct Stream<'m> {
+pub struct GpuStream<'m> {
     driver: &'m dyn Driver,
     id: StreamId,
 }
 
-impl Stream<'_> {
+impl GpuStream<'_> {
     /// Enqueues a copy between two addresses.
-    pub fn copy(&self, dst: u64, src: u64, bytes: Bytes, engine: CopyEngine) -> Result<()> {
+    pub fn copy(&self, dst: u64, src: u64, bytes: Bytes, engine: CopyChoice) -> CallResult<()> {
         self.driver.copy(self.id, dst, src, bytes, engine)
     }
     /// Enqueues copies `(dst, src, bytes)` by one call.
-    pub fn copy_batch(&self, copies: &[(u64, u64, Bytes)]) -> Result<()> {
+    pub fn copy_batch(&self, copies: &[(u64, u64, Bytes)]) -> CallResult<()> {
         self.driver.copy_batch(self.id, copies)
     }
     /// Enqueues a kernel.
-    pub fn launch(&self, kernel: &Kernel<'_>, launch: &Launch) -> Result<()> {
+    pub fn launch(&self, kernel: &GpuKernel<'_>, launch: &KernelLaunch) -> CallResult<()> {
         self.driver.launch(self.id, kernel.id, launch)
     }
     /// Enqueues a migration.
-    pub fn migrate(&self, buffer: &Buffer<'_>, to: Place, how: MigrateHow) -> Result<()> {
+    pub fn migrate(
+        &self,
+        buffer: &MachineBuffer<'_>,
+        to: Place,
+        how: MigrateHow,
+    ) -> CallResult<()> {
         self.driver.migrate(self.id, buffer.address, buffer.bytes, to, how)
     }
     /// Enqueues an event.
-    pub fn record(&self, event: &Event<'_>) -> Result<()> {
+    pub fn record(&self, event: &GpuEvent<'_>) -> CallResult<()> {
         self.driver.event_record(event.id, self.id)
     }
     /// Enqueues a wait for an event.
-    pub fn wait_event(&self, event: &Event<'_>) -> Result<()> {
+    pub fn wait_event(&self, event: &GpuEvent<'_>) -> CallResult<()> {
         self.driver.stream_wait_event(self.id, event.id)
     }
     /// Enqueues a wait for a gate.
-    pub fn hold(&self, gate: &Gate<'_>) -> Result<()> {
+    pub fn hold(&self, gate: &StartGate<'_>) -> CallResult<()> {
         gate.on_streams.map_or(Ok(()), |id| self.driver.gate_hold(id, self.id))
     }
     /// Blocks until idle.
-    pub fn wait(&self) -> Result<()> {
+    pub fn wait(&self) -> CallResult<()> {
         self.driver.stream_wait(self.id)
     }
     /// Whether it is idle.
-    pub fn is_idle(&self) -> Result<bool> {
+    pub fn is_idle(&self) -> CallResult<bool> {
         self.driver.stream_idle(self.id)
     }
 }
 
-impl Drop for Stream<'_> {
+impl Drop for GpuStream<'_> {
     fn drop(&mut self) {
         let _ = self.driver.stream_destroy(self.id);
     }
 }
 
 /// An event.
-pub struct Event<'m> {
+pub struct GpuEvent<'m> {
     driver: &'m dyn Driver,
     id: EventId,
 }
 
-impl Event<'_> {
+impl GpuEvent<'_> {
     /// Time since an earlier event; both must have completed.
-    pub fn since(&self, start: &Event<'_>) -> Result<Ns> {
+    pub fn since(&self, start: &GpuEvent<'_>) -> CallResult<Ns> {
         self.driver.event_elapsed(start.id, self.id)
     }
 }
 
-impl Drop for Event<'_> {
+impl Drop for GpuEvent<'_> {
     fn drop(&mut self) {
         let _ = self.driver.event_destroy(self.id);
     }
 }
 
 /// A loaded kernel.
-pub struct Kernel<'m> {
+pub struct GpuKernel<'m> {
     driver: &'m dyn Driver,
     id: KernelId,
 }
 
-impl Drop for Kernel<'_> {
+impl Drop for GpuKernel<'_> {
     fn drop(&mut self) {
         let _ = self.driver.kernel_unload(self.id);
     }
 }
 
 /// Holds streams and teams, and lets all of them go at once.
-pub struct Gate<'m> {
+pub struct StartGate<'m> {
     machine: &'m Machine,
     on_streams: Option<GateId>,
     pub(crate) on_teams: GateId,
 }
 
-impl<'m> Gate<'m> {
-    fn new(machine: &'m Machine) -> Result<Self> {
+impl<'m> StartGate<'m> {
+    fn new(machine: &'m Machine) -> CallResult<Self> {
         let on_teams = machine.host.gate_create()?;
         let mut gate = Self { machine, on_streams: None, on_teams };
         gate.on_streams = machine.driver.as_deref().map(Driver::gate_create).transpose()?;
         Ok(gate)
     }
     /// Opens it.
-    pub fn release(&self) -> Result<()> {
+    pub fn release(&self) -> CallResult<()> {
         if let (Some(driver), Some(id)) = (self.machine.driver.as_deref(), self.on_streams) {
             driver.gate_release(id)?;
         }
@@ -171,7 +183,7 @@ impl<'m> Gate<'m> {
     }
 }
 
-impl Drop for Gate<'_> {
+impl Drop for StartGate<'_> {
     fn drop(&mut self) {
         if let (Some(driver), Some(id)) = (self.machine.driver.as_deref(), self.on_streams) {
             let _ = driver.gate_destroy(id);
@@ -181,14 +193,14 @@ impl Drop for Gate<'_> {
 }
 
 /// Pinned threads.
-pub struct Team<'m> {
+pub struct ThreadTeam<'m> {
     machine: &'m Machine,
     id: TeamId,
 }
 
-impl Team<'_> {
+impl ThreadTeam<'_> {
     /// Gives it work that starts when the gate opens.
-    pub fn submit(&self, gate: &Gate<'_>, work: &Work) -> Result<()> {
+    pub fn submit(&self, gate: &StartGate<'_>, work: &TeamWork) -> CallResult<()> {
         self.machine.host.submit(self.id, gate.on_teams, work)
     }
     /// Its handle.
@@ -200,29 +212,29 @@ impl Team<'_> {
         self.machine.host.team_cpus(self.id)
     }
     /// Waits for the work to end.
-    pub fn reap(&self) -> Result<Reaped> {
+    pub fn reap(&self) -> CallResult<TeamResult> {
         self.machine.host.reap(self.id)
     }
 }
 
-impl Drop for Team<'_> {
+impl Drop for ThreadTeam<'_> {
     fn drop(&mut self) {
         let _ = self.machine.host.team_destroy(self.id);
     }
 }
 
 /// Memory.
-pub struct Buffer<'m> {
+pub struct MachineBuffer<'m> {
     machine: &'m Machine,
     place: Place,
     address: u64,
     bytes: Bytes,
 }
 
-impl<'m> Buffer<'m> {
-    fn new(machine: &'m Machine, place: Place, bytes: Bytes) -> Result<Self> {
+impl<'m> MachineBuffer<'m> {
+    fn new(machine: &'m Machine, place: Place, bytes: Bytes) -> CallResult<Self> {
         let address = match (place.mem, place.unit) {
-            (Mem::Paged | Mem::Huge, Unit::Numa(numa)) => {
+            (MemKind::Paged | MemKind::Huge, Unit::Numa(numa)) => {
                 machine.host.alloc(numa, place.mem, bytes)?
             }
             (mem, Unit::Numa(numa)) if mem.is_registered() => {
@@ -234,8 +246,11 @@ impl<'m> Buffer<'m> {
                 }
                 address
             }
-            (Mem::Paged | Mem::Huge | Mem::Registered | Mem::RegisteredHuge, Unit::Gpu(_))
-            | (Mem::Reg, _) => {
+            (
+                MemKind::Paged | MemKind::Huge | MemKind::Registered | MemKind::RegisteredHuge,
+                Unit::Gpu(_),
+            )
+            | (MemKind::Reg, _) => {
                 let reason = "no such memory there";
                 return Err(CallError::unsupported("alloc", place.to_string(), reason));
             }
@@ -256,10 +271,10 @@ impl<'m> Buffer<'m> {
         self.bytes
     }
     fn is_the_hosts(&self) -> bool {
-        matches!(self.place.mem.before_registration(), Mem::Paged | Mem::Huge)
+        matches!(self.place.mem.before_registration(), MemKind::Paged | MemKind::Huge)
     }
     /// Writes a pattern, or a pointer chain.
-    pub fn fill(&self, seed: u64, chain: bool) -> Result<()> {
+    pub fn fill(&self, seed: u64, chain: bool) -> CallResult<()> {
         if self.is_the_hosts() {
             self.machine.host.fill(self.address, self.bytes, seed, chain)
         } else {
@@ -267,7 +282,7 @@ impl<'m> Buffer<'m> {
         }
     }
     /// Writes a pattern, counted from there, to a part of it.
-    pub fn fill_part(&self, offset: u64, bytes: Bytes, seed: u64) -> Result<()> {
+    pub fn fill_part(&self, offset: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
         let address = self.part("fill", offset, bytes)?;
         if self.is_the_hosts() {
             self.machine.host.fill(address, bytes, seed, false)
@@ -276,7 +291,7 @@ impl<'m> Buffer<'m> {
         }
     }
     /// The address of a part of it, which must lie inside.
-    fn part(&self, call: &str, offset: u64, bytes: Bytes) -> Result<u64> {
+    fn part(&self, call: &str, offset: u64, bytes: Bytes) -> CallResult<u64> {
         let inside = offset.checked_add(bytes.0).is_some_and(|end| end <= self.bytes.0);
         inside.then_some(self.address + offset).ok_or_else(|| {
             let thing = format!("{bytes} at offset {offset} of {} at {}", self.bytes, self.place);
@@ -284,11 +299,11 @@ impl<'m> Buffer<'m> {
         })
     }
     /// Reads the first `bytes` of a pattern back; a wrong byte is an error.
-    pub fn check(&self, seed: u64, bytes: Bytes) -> Result<()> {
+    pub fn check(&self, seed: u64, bytes: Bytes) -> CallResult<()> {
         self.check_part(0, bytes, seed)
     }
     /// Reads a pattern back that was counted from `offset`; a wrong byte is an error.
-    pub fn check_part(&self, offset: u64, bytes: Bytes, seed: u64) -> Result<()> {
+    pub fn check_part(&self, offset: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
         let address = self.part("verify", offset, bytes)?;
         let wrong = if self.is_the_hosts() {
             self.machine.host.check(address, bytes, seed)?
@@ -307,16 +322,16 @@ impl<'m> Buffer<'m> {
         }
     }
     /// Gives its pages back, so that the next store is a first touch. Pageable memory only.
-    pub fn discard(&self) -> Result<()> {
+    pub fn discard(&self) -> CallResult<()> {
         self.machine.host.discard(self.address)
     }
     /// Advises zero-copy access from `gpu`. Managed memory only.
-    pub fn advise_zero_copy(&self, gpu: u32) -> Result<()> {
+    pub fn advise_zero_copy(&self, gpu: u32) -> CallResult<()> {
         self.machine.driver()?.advise_zero_copy(self.address, self.bytes, gpu)
     }
 }
 
-impl Drop for Buffer<'_> {
+impl Drop for MachineBuffer<'_> {
     fn drop(&mut self) {
         if self.is_the_hosts() {
             if self.place.mem.is_registered()

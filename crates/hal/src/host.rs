@@ -1,8 +1,8 @@
 //! The host's memory and the threads that move it.
 
-use pathline_schema::{Bytes, Conditions, CpuHow, CpuSet, CpuWork, Mem, Ns};
+use pathline_schema::{Bytes, Conditions, CpuHow, CpuSet, CpuWork, MemKind, Ns};
 
-use crate::{CallError, GateId, Registrar, Result};
+use crate::{CallError, CallResult, GateId, MemoryRegistrar};
 
 /// Threads that are pinned, one to a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ pub struct HostDomain {
 /// What a team does: `reps` passes of a loop over `bytes`, split evenly over its threads. With no
 /// bytes or no passes the team only starts and ends, which shows what it costs by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Work {
+pub struct TeamWork {
     /// The loop.
     pub work: CpuWork,
     /// Address of what is loaded; 0 if nothing is. A triad loads `bytes` from here and `bytes`
@@ -40,7 +40,7 @@ pub struct Work {
 
 /// What a team did.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reaped {
+pub struct TeamResult {
     /// From the first thread's start behind the gate to the last thread's end.
     pub elapsed: Ns,
     /// Dependent steps done: loads of a chain, pages touched; else passes.
@@ -55,26 +55,26 @@ pub trait Host {
     fn instructions(&self) -> Vec<CpuHow>;
     /// Allocates pageable memory (`Paged` or `Huge`) on a NUMA domain. Page-aligned; backed by
     /// pages only where `fill` or a team has written.
-    fn alloc(&self, numa: u32, mem: Mem, bytes: Bytes) -> Result<u64>;
+    fn alloc(&self, numa: u32, mem: MemKind, bytes: Bytes) -> CallResult<u64>;
     /// Frees what `alloc` gave.
-    fn free(&self, address: u64) -> Result<()>;
+    fn free(&self, address: u64) -> CallResult<()>;
     /// Gives the pages of a buffer back, so that the next store is a first touch.
-    fn discard(&self, address: u64) -> Result<()>;
+    fn discard(&self, address: u64) -> CallResult<()>;
     /// How many bytes of a buffer are in huge pages, where that can be known.
     fn huge_bytes(&self, address: u64) -> Option<Bytes>;
     /// Writes the pattern `seed` (see [`crate::pattern`]), counted from `address`, which may lie
     /// anywhere inside a buffer; with `chain`, a random cycle of dependent pointers, one in each
     /// 128 B, instead.
-    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()>;
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()>;
     /// The offset from `address`, which may lie anywhere inside a buffer, of the first byte that
     /// differs from the pattern `seed`, if any.
-    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>>;
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>>;
 
     /// Starts `threads` threads pinned to different cores of `numa`.
-    fn team_create(&self, numa: u32, threads: u32) -> Result<TeamId>;
+    fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId>;
     /// The same for a team that works beside another one: on CPUs that it leaves free and behind
     /// its last-level cache, as far as there are such.
-    fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> Result<TeamId> {
+    fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> CallResult<TeamId> {
         let _ = other;
         self.team_create(numa, threads)
     }
@@ -84,24 +84,24 @@ pub trait Host {
         CpuSet::default()
     }
     /// Ends them.
-    fn team_destroy(&self, team: TeamId) -> Result<()>;
+    fn team_destroy(&self, team: TeamId) -> CallResult<()>;
     /// Gives the team work that starts when the gate opens. Returns at once.
-    fn submit(&self, team: TeamId, gate: GateId, work: &Work) -> Result<()>;
+    fn submit(&self, team: TeamId, gate: GateId, work: &TeamWork) -> CallResult<()>;
     /// Waits for the work to end.
-    fn reap(&self, team: TeamId) -> Result<Reaped>;
+    fn reap(&self, team: TeamId) -> CallResult<TeamResult>;
 
     /// A new gate for teams, closed.
-    fn gate_create(&self) -> Result<GateId>;
+    fn gate_create(&self) -> CallResult<GateId>;
     /// Opens a gate.
-    fn gate_release(&self, gate: GateId) -> Result<()>;
+    fn gate_release(&self, gate: GateId) -> CallResult<()>;
     /// Destroys a gate, opening it first if it is closed.
-    fn gate_destroy(&self, gate: GateId) -> Result<()>;
+    fn gate_destroy(&self, gate: GateId) -> CallResult<()>;
 
     /// What registers memory with network adapters.
     ///
     /// # Errors
     /// There are none here, or nothing to reach them by.
-    fn registrar(&self) -> Result<&dyn Registrar> {
+    fn registrar(&self) -> CallResult<&dyn MemoryRegistrar> {
         let why = "a model has no network adapters to register memory with";
         Err(CallError::unsupported("registrar", "this machine", why)
             .or_try("measure it on a node with an RDMA device"))

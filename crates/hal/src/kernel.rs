@@ -12,7 +12,7 @@
 //! | `pl_load_nt`, `pl_store_nt` | streaming load and store of any of these words |
 //! | `PL_MIN(address, value)` | atomic minimum of 64-bit words |
 //!
-//! Bulk copies and [`Hint::NoAllocate`] are written in PTX and so are for NVIDIA alone:
+//! Bulk copies and [`CacheHint::NoAllocate`] are written in PTX and so are for NVIDIA alone:
 //! [`unsupported`] says where there are none. The first line of every source is a comment with the
 //! key of its variant for a grid of one block, or with `pattern`.
 //!
@@ -20,7 +20,9 @@
 
 use std::fmt::Write as _;
 
-use pathline_schema::{Access, Bytes, FMA_PER_BYTE, Grid, Hint, KernelOp, Order, Variant};
+use pathline_schema::{
+    AccessWidth, Bytes, CacheHint, FMA_PER_BYTE, GridSize, KernelOp, KernelVariant, TileOrder,
+};
 
 /// Name of the kernel that [`source`] defines. Parameters: source, destination, payload in bytes,
 /// and 8 bytes that take what would otherwise be optimised away.
@@ -376,16 +378,16 @@ fn no_allocate(word: u8) -> String {
 }
 
 /// The text before a bulk pass: sizes, cache policy and the copies themselves.
-fn bulk(variant: &Variant, chunk: u8, stages: u8) -> String {
+fn bulk(variant: &KernelVariant, chunk: u8, stages: u8) -> String {
     let ahead = if stages == 1 { 1 } else { stages - (stages / 4).max(1) };
     let (hint, operand, with, policy) = match variant.hint {
-        Hint::Nt => (
+        CacheHint::Nt => (
             "\".L2::cache_hint\"",
             "\", \" n",
             ", \"l\"(policy)",
             "asm volatile(\"createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\" : \"=l\"(policy));",
         ),
-        Hint::Plain | Hint::NoAllocate => ("\"\"", "\"\"", "", ""),
+        CacheHint::Plain | CacheHint::NoAllocate => ("\"\"", "\"\"", "", ""),
     };
     format!(
         "#define PL_CHUNK ({chunk} * 1024)\n#define PL_STAGES {stages}\n#define PL_AHEAD {ahead}\n\
@@ -399,15 +401,15 @@ fn bulk(variant: &Variant, chunk: u8, stages: u8) -> String {
 /// The first line is a comment with the variant's key, so that a cached file and a test library
 /// can tell what they hold. The number of blocks is no part of the text and is 1 there.
 ///
-/// Loads and stores are at `src` and `dst`, which must be multiples of [`Variant::align`]. A triad
+/// Loads and stores are at `src` and `dst`, which must be multiples of [`KernelVariant::align`]. A triad
 /// reads its second array at `src + bytes`; if that is no multiple of the word, it goes byte by
-/// byte. Launched with [`Variant::shared`] bytes of dynamic shared memory.
-pub fn source(variant: &Variant) -> String {
-    let key = Variant { grid: Grid::Blocks(1), ..*variant };
+/// byte. Launched with [`KernelVariant::shared`] bytes of dynamic shared memory.
+pub fn source(variant: &KernelVariant) -> String {
+    let key = KernelVariant { grid: GridSize::Blocks(1), ..*variant };
     let mut text = format!("// {key}\n#define PL_BLOCK {}\n", variant.block);
     let (word, unroll) = match variant.access {
-        Access::Words { word, unroll } => (word, unroll),
-        Access::Bulk { .. } => (16, 1),
+        AccessWidth::Words { word, unroll } => (word, unroll),
+        AccessWidth::Bulk { .. } => (16, 1),
     };
     // Writing to a string does not fail.
     let _ = writeln!(text, "#define PL_UNROLL {unroll}");
@@ -426,7 +428,7 @@ pub fn source(variant: &Variant) -> String {
 }
 
 /// Adds a kernel that goes over its payload.
-fn pass(text: &mut String, variant: &Variant, word: u8) {
+fn pass(text: &mut String, variant: &KernelVariant, word: u8) {
     let kind = if variant.op == KernelOp::Triad { 'f' } else { 'w' };
     let words = match variant.op {
         KernelOp::Triad => "((n) % sizeof(pl_word) ? 0 : (n) / sizeof(pl_word))",
@@ -443,9 +445,9 @@ fn pass(text: &mut String, variant: &Variant, word: u8) {
     );
     // The words that bulk copies leave over need no hint.
     let suffix = match (variant.access, variant.hint) {
-        (Access::Bulk { .. }, _) | (_, Hint::Plain) => "",
-        (_, Hint::Nt) => "_nt",
-        (_, Hint::NoAllocate) => "_na",
+        (AccessWidth::Bulk { .. }, _) | (_, CacheHint::Plain) => "",
+        (_, CacheHint::Nt) => "_nt",
+        (_, CacheHint::NoAllocate) => "_na",
     };
     if suffix == "_na" {
         text.push_str(&no_allocate(word));
@@ -457,12 +459,12 @@ fn pass(text: &mut String, variant: &Variant, word: u8) {
         ),
     });
     let share = match variant.order {
-        Order::Interleaved => INTERLEAVED,
-        Order::Segments => SEGMENTS,
+        TileOrder::Interleaved => INTERLEAVED,
+        TileOrder::Segments => SEGMENTS,
     };
     let (tiles, tile_words) = match variant.access {
-        Access::Words { .. } => (WORDS, "((u64)PL_BLOCK * PL_UNROLL)"),
-        Access::Bulk { chunk, stages } => {
+        AccessWidth::Words { .. } => (WORDS, "((u64)PL_BLOCK * PL_UNROLL)"),
+        AccessWidth::Bulk { chunk, stages } => {
             text.push_str(&bulk(variant, chunk, stages));
             let drive = match variant.op {
                 KernelOp::Read => DRIVE[1],
@@ -488,23 +490,23 @@ fn pass(text: &mut String, variant: &Variant, word: u8) {
 }
 
 /// Why there is no such kernel for a target (`sm_90`, `gfx90a`); none if there is one.
-pub fn unsupported(variant: &Variant, target: &str) -> Option<&'static str> {
+pub fn unsupported(variant: &KernelVariant, target: &str) -> Option<&'static str> {
     let nvidia = target.strip_prefix("sm_");
     let generation: u32 = nvidia
         .map(|n| n.trim_end_matches(|c: char| !c.is_ascii_digit()))
         .and_then(|n| n.parse().ok())
         .unwrap_or(0);
     match (variant.access, variant.hint) {
-        (Access::Bulk { .. }, _) if nvidia.is_none() => {
+        (AccessWidth::Bulk { .. }, _) if nvidia.is_none() => {
             Some("bulk asynchronous copies are instructions of NVIDIA GPUs")
         }
-        (Access::Bulk { .. }, _) if generation < 90 => {
+        (AccessWidth::Bulk { .. }, _) if generation < 90 => {
             Some("GPUs before sm_90 have no bulk asynchronous copies")
         }
-        (_, Hint::NoAllocate) if nvidia.is_none() => {
+        (_, CacheHint::NoAllocate) if nvidia.is_none() => {
             Some("loads that allocate no cache line are instructions of NVIDIA GPUs")
         }
-        (_, Hint::NoAllocate) if generation < 80 => {
+        (_, CacheHint::NoAllocate) if generation < 80 => {
             Some("GPUs before sm_80 have no loads that fetch 256 B into the second-level cache")
         }
         _ => None,
@@ -513,11 +515,11 @@ pub fn unsupported(variant: &Variant, target: &str) -> Option<&'static str> {
 
 /// How many blocks a pass over `bytes` is launched with: those of the variant, but no more than
 /// have something to do.
-pub fn blocks(variant: &Variant, bytes: Bytes, compute_units: u32) -> u32 {
+pub fn blocks(variant: &KernelVariant, bytes: Bytes, compute_units: u32) -> u32 {
     let wanted = match variant.grid {
-        Grid::Blocks(n) => n,
-        Grid::PerSm(n) => n.saturating_mul(compute_units),
-        Grid::Tiles => u32::MAX,
+        GridSize::Blocks(n) => n,
+        GridSize::PerSm(n) => n.saturating_mul(compute_units),
+        GridSize::Tiles => u32::MAX,
     };
     // CUDA takes 2^31 - 1 blocks, HIP 2^32 - 1 threads; the blocks there are take several tiles.
     let most = u32::MAX / u32::from(variant.block).max(2);
@@ -531,31 +533,33 @@ mod tests {
 
     #[test]
     fn a_source_says_what_its_key_says() {
-        let mut variant = Variant::standard(KernelOp::Copy);
+        let mut variant = KernelVariant::standard(KernelOp::Copy);
         let text = source(&variant);
         assert!(text.starts_with("// copy-w16-u4-b256-g1\n"));
-        assert_eq!(text, source(&Variant { grid: Grid::PerSm(7), ..variant }));
+        assert_eq!(text, source(&KernelVariant { grid: GridSize::PerSm(7), ..variant }));
         assert!(text.contains("#define PL_BLOCK 256") && text.contains("#define PL_UNROLL 4"));
         assert!(text.contains("typedef pl_w16 pl_word") && !text.contains("pl_load_nt"));
         assert!(!text.contains("PL_TILE") && !text.contains("PL_LOADS"));
-        variant.hint = Hint::Nt;
-        variant.access = Access::Words { word: 8, unroll: 4 };
+        variant.hint = CacheHint::Nt;
+        variant.access = AccessWidth::Words { word: 8, unroll: 4 };
         assert!(source(&variant).contains("pl_load_nt"));
         assert!(source(&variant).contains("typedef pl_w8 pl_word"));
-        assert!(source(&Variant::standard(KernelOp::Triad)).contains("typedef pl_f16 pl_word"));
+        assert!(
+            source(&KernelVariant::standard(KernelOp::Triad)).contains("typedef pl_f16 pl_word")
+        );
     }
 
     #[test]
     fn no_block_is_launched_without_work() {
-        let variant = Variant::standard(KernelOp::Copy);
+        let variant = KernelVariant::standard(KernelOp::Copy);
         // A tile is 16 B x 4 x 256 = 16 KiB; 2 blocks on each of 132 multiprocessors are 264.
         assert_eq!(blocks(&variant, Bytes::mib(256), 132), 264);
         assert_eq!(blocks(&variant, Bytes::kib(64), 132), 4);
         assert_eq!(blocks(&variant, Bytes(1), 132), 1);
         // One block a tile: 256 MiB are 16 384 of 16 KiB, and 2^46 B more than can be launched.
-        let tiles = Variant { grid: Grid::Tiles, ..variant };
+        let tiles = KernelVariant { grid: GridSize::Tiles, ..variant };
         assert_eq!(blocks(&tiles, Bytes::mib(256), 132), 16_384);
         assert_eq!(blocks(&tiles, Bytes(1 << 50), 132), 16_777_215);
-        assert_eq!(blocks(&Variant::chase(), Bytes::mib(256), 132), 1);
+        assert_eq!(blocks(&KernelVariant::chase(), Bytes::mib(256), 132), 1);
     }
 }

@@ -18,15 +18,16 @@ mod storage;
 pub mod conformance;
 
 pub use driver::{
-    CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, PeerAccess, StreamId,
+    CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch, PeerAccess, StreamId,
 };
-pub use error::{CallError, FailedRanks, Result};
-pub use facade::{Buffer, Event, Gate, Gpu, Kernel, Stream, Team};
-pub use host::{Host, HostDomain, Reaped, TeamId, Work};
+pub use error::{CallError, CallResult, FailedRanks};
+pub use facade::{GpuDevice, GpuEvent, GpuKernel, GpuStream, MachineBuffer, StartGate, ThreadTeam};
+pub use host::{Host, HostDomain, TeamId, TeamResult, TeamWork};
 pub use machine::{Clock, Machine};
 pub use monitor::Monitor;
 pub use ranks::{
-    Alone, DeviceClaim, ExchangeId, Meeting, Pace, Part, Port, Ranks, Span, Took, no_exchange,
+    DeviceClaim, ExchangeId, FlowPart, FlowTime, LocalMemory, NoBarrier, RankBarrier, RankGroup,
+    RepeatMode, TransportPort, no_exchange,
 };
-pub use registrar::{RegionId, Registrar};
-pub use storage::{Copier, GpuEnd, IoDone, IoId, IoJob, OpenIo, Storage, no_io};
+pub use registrar::{MemoryRegistrar, RegionId};
+pub use storage::{BlockCopier, FileStorage, GpuEnd, IoDone, IoId, IoJob, OpenIo, no_io};

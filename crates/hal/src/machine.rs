@@ -1,8 +1,8 @@
 //! The machine: everything that has time or state.
 
-use pathline_schema::{Ns, Topology, World};
+use pathline_schema::{Ns, Topology, WorldKind};
 
-use crate::{Driver, Host, Monitor, Ranks, Storage};
+use crate::{Driver, FileStorage, Host, Monitor, RankGroup};
 
 /// A clock of the host: real or virtual.
 pub trait Clock {
@@ -18,7 +18,7 @@ pub trait Clock {
 /// A node with its clock, host and GPUs, real or simulated.
 pub struct Machine {
     /// Whether figures from it are hardware's or the model's.
-    pub world: World,
+    pub world: WorldKind,
     /// What it is made of.
     pub topology: Topology,
     /// Its clock.
@@ -31,9 +31,9 @@ pub struct Machine {
     pub monitor: Option<Box<dyn Monitor>>,
     /// The processes that measure together, if there are several or if one opens libraries between
     /// GPUs.
-    pub ranks: Option<Box<dyn Ranks>>,
+    pub ranks: Option<Box<dyn RankGroup>>,
     /// The files that it may read and write, if it was given places for them.
-    pub storage: Option<Box<dyn Storage>>,
+    pub storage: Option<Box<dyn FileStorage>>,
 }
 
 impl std::fmt::Debug for Machine {

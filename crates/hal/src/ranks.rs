@@ -1,15 +1,18 @@
-//! Processes that measure together: the whole as the engine sees it ([`Ranks`]), and what one
-//! process can do with one library ([`Port`]).
+//! Processes that measure together: the whole as the engine sees it ([`RankGroup`]), and what one
+//! process can do with one library ([`TransportPort`]).
 //!
-//! All control flow is collective, and one place has it: whoever implements [`Ranks`] tells every
+//! All control flow is collective, and one place has it: whoever implements [`RankGroup`] tells every
 //! rank each step and goes on when all have answered. A port therefore never decides whether to go
 //! on; it does its part of a step and says what became of it.
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Collective, CpuSet, Member, Note, Ns, Rank, Unit, Verdict, Via, Wire};
+use pathline_schema::{
+    Case, Collective, CpuSet, MessageOp, Ns, Rank, RankMember, RunNote, Transport, Unit,
+    VerifyResult,
+};
 
-use crate::{CallError, Result};
+use crate::{CallError, CallResult};
 
 /// A case that ranks have bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,7 +20,7 @@ pub struct ExchangeId(pub u64);
 
 /// What a timed flow of a case took in one sample.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Took {
+pub struct FlowTime {
     /// Sum over the repetitions of the time of the rank that was last in each. Streaming
     /// repetitions are timed as one.
     pub elapsed: Ns,
@@ -26,41 +29,41 @@ pub struct Took {
 }
 
 /// The processes of a run. Every call is about all of them.
-pub trait Ranks {
+pub trait RankGroup {
     /// Who they are, by rank.
-    fn members(&self) -> &[Member];
+    fn members(&self) -> &[RankMember];
     /// What was seen while they were started that whoever reads the run must know.
-    fn notes(&self) -> Vec<Note> {
+    fn notes(&self) -> Vec<RunNote> {
         Vec::new()
     }
     /// Allocates the memory of a case's flows between processes, fills what is sent, and connects.
     /// Other flows of the case run on the CPUs `beside`, which the processes leave to them.
-    fn bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId>;
+    fn bind(&self, case: &Case, beside: &CpuSet) -> CallResult<ExchangeId>;
     /// Does what was bound so many times, and says how long each flow between processes took.
-    fn run(&self, id: ExchangeId, reps: u64) -> Result<Vec<Took>>;
+    fn run(&self, id: ExchangeId, reps: u64) -> CallResult<Vec<FlowTime>>;
     /// Has all begin with what was bound, so many times, and returns while they are at it. Nothing
-    /// else is asked of them before [`Ranks::end`].
-    fn begin(&self, id: ExchangeId, reps: u64) -> Result<()> {
+    /// else is asked of them before [`RankGroup::end`].
+    fn begin(&self, id: ExchangeId, reps: u64) -> CallResult<()> {
         let _ = reps;
         Err(CallError::unsupported("begin", format!("exchange {}", id.0), "it runs beside nothing"))
     }
     /// Waits until what was begun is over, and says how long each flow took.
-    fn end(&self, id: ExchangeId) -> Result<Vec<Took>> {
+    fn end(&self, id: ExchangeId) -> CallResult<Vec<FlowTime>> {
         Err(no_exchange("end", id))
     }
     /// Makes every destination wrong, and every source right.
-    fn spoil(&self, id: ExchangeId) -> Result<()>;
+    fn spoil(&self, id: ExchangeId) -> CallResult<()>;
     /// Compares every byte of every destination.
-    fn check(&self, id: ExchangeId) -> Result<Verdict>;
+    fn check(&self, id: ExchangeId) -> CallResult<VerifyResult>;
     /// What carried the bytes, in words for the record: library, protocol, algorithm.
     fn engine(&self, id: ExchangeId) -> String;
     /// Gives back what was bound.
-    fn release(&self, id: ExchangeId) -> Result<()>;
+    fn release(&self, id: ExchangeId) -> CallResult<()>;
 }
 
 /// A piece of memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Span {
+pub struct LocalMemory {
     /// Its address; 0 if this rank has none for this end.
     pub address: u64,
     /// Bytes.
@@ -69,9 +72,9 @@ pub struct Span {
 
 /// One process's part of a timed flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct FlowPart {
     /// What is to be done.
-    pub wire: Wire,
+    pub wire: MessageOp,
     /// Payload: of a message, or of a collective the larger of a rank's two buffers, as nccl-tests
     /// counts.
     pub bytes: u64,
@@ -81,15 +84,15 @@ pub struct Part {
     /// Positions of this process in the group; none if it takes no part.
     pub mine: Vec<usize>,
     /// What each of these sends from.
-    pub send: Vec<Span>,
+    pub send: Vec<LocalMemory>,
     /// What each of these receives into. The same as it sends from, if the operation is in place.
     /// In a [`pathline_schema::WireOp::Ping`] both ends have both.
-    pub recv: Vec<Span>,
+    pub recv: Vec<LocalMemory>,
     /// Whether that is memory of GPUs' own, which no CPU can address.
     pub device: bool,
 }
 
-impl Part {
+impl FlowPart {
     /// The collective, if it is one.
     pub fn collective(&self) -> Option<Collective> {
         self.wire.op.collective()
@@ -102,7 +105,7 @@ impl Part {
 
 /// How the repetitions of a sample follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum RepeatMode {
     /// Back to back, timed as one: one time for each part.
     Streaming,
     /// All ranks meet before each repetition, untimed; a time for each repetition.
@@ -112,17 +115,17 @@ pub enum Pace {
 }
 
 /// A place where all ranks of a case meet. Nobody leaves it before all have come.
-pub trait Meeting {
+pub trait RankBarrier {
     /// Comes and waits. An error if somebody does not come in time.
-    fn meet(&self) -> Result<()>;
+    fn meet(&self) -> CallResult<()>;
 }
 
 /// The meeting of who waits for nobody, where messages themselves order what is done.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Alone;
+pub struct NoBarrier;
 
-impl Meeting for Alone {
-    fn meet(&self) -> Result<()> {
+impl RankBarrier for NoBarrier {
+    fn meet(&self) -> CallResult<()> {
         Ok(())
     }
 }
@@ -140,9 +143,9 @@ pub struct DeviceClaim {
 ///
 /// Binding takes two steps, so that processes can tell each other addresses and keys: each gives
 /// what the others must know, and each is given what all gave.
-pub trait Port {
+pub trait TransportPort {
     /// Which way it is.
-    fn via(&self) -> Via;
+    fn via(&self) -> Transport;
     /// Library, version and file, for the record.
     fn library(&self) -> String;
     /// What the library says of memory of a vendor's GPUs, as [`pathline_schema::Gpu::vendor`] names
@@ -157,13 +160,18 @@ pub trait Port {
     }
     /// Makes this process's part of a case, timed parts in order. Every process is told every part,
     /// also those that it has no part in.
-    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)>;
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)>;
     /// Takes what every rank gave, by rank. Afterwards the exchange can run.
-    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()>;
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()>;
     /// Meets the others, runs all parts at once so many times, and gives for each part the times in
-    /// ns: one for all repetitions, or of [`Pace::Isolated`] one for each. No times for parts that
+    /// ns: one for all repetitions, or of [`RepeatMode::Isolated`] one for each. No times for parts that
     /// this process has no part in. A ping's time is that of the whole round trip.
-    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>>;
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>>;
     /// What carried the bytes, as far as the library tells: protocol, algorithm, channels.
     fn engine(&self, id: ExchangeId) -> String;
     /// Gives back what was bound. All ranks do so, after the last of them has run.
@@ -171,7 +179,7 @@ pub trait Port {
     /// # Errors
     /// [`pathline_schema::Severity::Sticky`] says that the library or a peer may still read and write
     /// the memory of the parts: whoever has allocated it must not free it.
-    fn release(&mut self, id: ExchangeId) -> Result<()>;
+    fn release(&mut self, id: ExchangeId) -> CallResult<()>;
 }
 
 /// The error of an exchange that was never bound.

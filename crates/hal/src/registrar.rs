@@ -4,24 +4,24 @@ use std::os::fd::BorrowedFd;
 
 use pathline_schema::{Bytes, Unit};
 
-use crate::Result;
+use crate::CallResult;
 
 /// Memory that is registered with an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u64);
 
 /// What registers memory of this process with network adapters.
-pub trait Registrar {
+pub trait MemoryRegistrar {
     /// The adapter for memory of a unit, by name: the nearest one.
     ///
     /// # Errors
     /// There is none, or it cannot be opened.
-    fn adapter(&self, unit: Unit) -> Result<String>;
+    fn adapter(&self, unit: Unit) -> CallResult<String>;
     /// Registers memory of a unit with its adapter, to be read and written by itself and by others.
     ///
     /// # Errors
     /// The adapter's, such as a limit of locked memory, or device memory that it cannot reach.
-    fn register(&self, unit: Unit, address: u64, bytes: Bytes) -> Result<RegionId>;
+    fn register(&self, unit: Unit, address: u64, bytes: Bytes) -> CallResult<RegionId>;
     /// The same with the file that the memory was exported as; it begins at `offset` in there.
     ///
     /// # Errors
@@ -33,12 +33,12 @@ pub trait Registrar {
         bytes: Bytes,
         file: BorrowedFd<'_>,
         offset: u64,
-    ) -> Result<RegionId>;
+    ) -> CallResult<RegionId>;
     /// Takes either back.
     ///
     /// # Errors
     /// Nothing is registered under that number, or the adapter's.
-    fn deregister(&self, region: RegionId) -> Result<()>;
+    fn deregister(&self, region: RegionId) -> CallResult<()>;
     /// What the calls that register, register by a file and deregister are called, for the record.
     fn calls(&self) -> [&'static str; 3];
 }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, Io, IoReading, Ns, StoreFacts, Tally, Verdict};
+use pathline_schema::{Bytes, CallTally, IoReading, IoSpec, Ns, StoreFacts, VerifyResult};
 
-use crate::{CallError, Gate, GateId, Machine, Result, Span};
+use crate::{CallError, CallResult, GateId, LocalMemory, Machine, StartGate};
 
 /// I/O that has been opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IoId(pub u64);
 
 /// Copies between host memory and one GPU, made by one worker in its own thread.
-pub trait Copier: Send {
+pub trait BlockCopier: Send {
     /// What its calls are called, for the record: `cuMemcpyAsync`.
     fn call(&self) -> &'static str;
     /// The same of those that return when the bytes have arrived: `cuMemcpyHtoD`.
@@ -20,16 +20,16 @@ pub trait Copier: Send {
         self.call()
     }
     /// Makes the calling thread the one that copies. Before anything else, by that thread.
-    fn enter(&mut self) -> Result<()>;
+    fn enter(&mut self) -> CallResult<()>;
     /// Starts a copy of a slot and returns, as far as the memory's kind lets it. A slot has one copy
     /// at a time.
-    fn start(&mut self, slot: usize, dst: u64, src: u64, bytes: Bytes) -> Result<()>;
+    fn start(&mut self, slot: usize, dst: u64, src: u64, bytes: Bytes) -> CallResult<()>;
     /// Whether the copy of a slot has ended.
-    fn ended(&mut self, slot: usize) -> Result<bool>;
+    fn ended(&mut self, slot: usize) -> CallResult<bool>;
     /// Waits for the copy of a slot.
-    fn wait(&mut self, slot: usize) -> Result<()>;
+    fn wait(&mut self, slot: usize) -> CallResult<()>;
     /// Copies by the call that returns when the bytes have arrived.
-    fn copy(&mut self, dst: u64, src: u64, bytes: Bytes) -> Result<()>;
+    fn copy(&mut self, dst: u64, src: u64, bytes: Bytes) -> CallResult<()>;
 }
 
 /// The GPU's end of I/O.
@@ -37,15 +37,15 @@ pub struct GpuEnd {
     /// Which GPU.
     pub gpu: u32,
     /// Its memory: a block for each slot of each worker, in the order of [`IoJob::host`].
-    pub memory: Span,
+    pub memory: LocalMemory,
     /// A copier for each worker; none where the library of GPU direct itself moves the bytes.
-    pub copiers: Vec<Box<dyn Copier>>,
+    pub copiers: Vec<Box<dyn BlockCopier>>,
 }
 
 /// I/O to be opened.
 pub struct IoJob {
     /// What is to be done.
-    pub io: Io,
+    pub io: IoSpec,
     /// In which store.
     pub store: u32,
     /// Bytes of one block.
@@ -54,7 +54,7 @@ pub struct IoJob {
     pub numa: u32,
     /// Host memory that is read into and written from: a block for each slot of each worker, worker
     /// by worker. Of writes it holds the pattern already. Empty for GPU direct.
-    pub host: Span,
+    pub host: LocalMemory,
     /// The GPU that the bytes go on to, or come from.
     pub gpu: Option<GpuEnd>,
 }
@@ -82,34 +82,34 @@ pub struct IoDone {
 ///
 /// What files hold: file `w` of worker `w` (file 0, if they share one) the pattern
 /// `seed + w` of [`crate::pattern`], counted from the file's start.
-pub trait Storage {
+pub trait FileStorage {
     /// The places for files, by number, and what is under them.
     fn stores(&self) -> Vec<StoreFacts>;
     /// Why such I/O cannot be done here; none if nothing is known against it. Opens nothing.
-    fn cannot(&self, store: u32, io: &Io, block: Bytes) -> Option<String>;
+    fn cannot(&self, store: u32, io: &IoSpec, block: Bytes) -> Option<String>;
     /// Makes the files, with the pattern of `seed` where they are read, and starts the workers.
-    fn open(&self, job: IoJob, seed: u64) -> Result<IoId>;
+    fn open(&self, job: IoJob, seed: u64) -> CallResult<IoId>;
     /// Gives the workers so many I/Os, shared out evenly, that start when the gate opens. Returns at
     /// once.
-    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> Result<()>;
+    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()>;
     /// Waits for their end.
-    fn reap(&self, id: IoId) -> Result<IoDone>;
+    fn reap(&self, id: IoId) -> CallResult<IoDone>;
     /// Makes the first `threads * depth` blocks of the files wrong, past the engine. For writes.
-    fn spoil(&self, id: IoId) -> Result<()>;
+    fn spoil(&self, id: IoId) -> CallResult<()>;
     /// Does one I/O for each slot, so that slot `s` of worker `w` has the block that it would have
     /// if the slots of a file lay back to back from its start. By the engine, in whole: with a GPU
     /// the bytes go all the way. Mixed I/O only writes.
-    fn land(&self, id: IoId) -> Result<()>;
+    fn land(&self, id: IoId) -> CallResult<()>;
     /// Reads those blocks back past the engine and compares them with the pattern, after writes. Of
     /// files that are read only: whether they hold the pattern at all, as files do not that were
     /// named and may not be written to.
-    fn check(&self, id: IoId, seed: u64) -> Result<Verdict>;
+    fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult>;
     /// Which calls and switches carry the I/O in fact, in words for the record: `io_uring, registered
     /// buffers and files`; `cuFile, compatibility mode (not direct)`.
     fn engine(&self, id: IoId) -> String;
     /// Ends the workers, and says which calls it took to open and to close, by name. Files stay for
     /// the next case until the machine is dropped.
-    fn close(&self, id: IoId) -> Result<BTreeMap<String, Tally>>;
+    fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>>;
 }
 
 /// The error of I/O that was never opened.
@@ -119,7 +119,7 @@ pub fn no_io(call: &str, id: IoId) -> CallError {
 
 impl Machine {
     /// Opens files, with the pattern of `seed` where they are read.
-    pub fn open_io(&self, job: IoJob, seed: u64) -> Result<OpenIo<'_>> {
+    pub fn open_io(&self, job: IoJob, seed: u64) -> CallResult<OpenIo<'_>> {
         let storage = self.storage.as_deref().ok_or_else(|| {
             CallError::unsupported("open", format!("{job:?}"), "this run was given no files")
                 .or_try("name a folder with --store")
@@ -130,40 +130,40 @@ impl Machine {
 
 /// I/O that is open until it is dropped.
 pub struct OpenIo<'m> {
-    storage: &'m dyn Storage,
+    storage: &'m dyn FileStorage,
     id: Option<IoId>,
 }
 
 impl OpenIo<'_> {
-    fn id(&self) -> Result<IoId> {
+    fn id(&self) -> CallResult<IoId> {
         self.id.ok_or_else(|| CallError::unsupported("I/O", "these files", "they are closed"))
     }
-    /// See [`Storage::submit`].
-    pub fn submit(&self, gate: &Gate<'_>, ops: u64) -> Result<()> {
+    /// See [`FileStorage::submit`].
+    pub fn submit(&self, gate: &StartGate<'_>, ops: u64) -> CallResult<()> {
         self.storage.submit(self.id()?, gate.on_teams, ops)
     }
-    /// See [`Storage::reap`].
-    pub fn reap(&self) -> Result<IoDone> {
+    /// See [`FileStorage::reap`].
+    pub fn reap(&self) -> CallResult<IoDone> {
         self.storage.reap(self.id()?)
     }
-    /// See [`Storage::spoil`].
-    pub fn spoil(&self) -> Result<()> {
+    /// See [`FileStorage::spoil`].
+    pub fn spoil(&self) -> CallResult<()> {
         self.storage.spoil(self.id()?)
     }
-    /// See [`Storage::land`].
-    pub fn land(&self) -> Result<()> {
+    /// See [`FileStorage::land`].
+    pub fn land(&self) -> CallResult<()> {
         self.storage.land(self.id()?)
     }
-    /// See [`Storage::check`].
-    pub fn check(&self, seed: u64) -> Result<Verdict> {
+    /// See [`FileStorage::check`].
+    pub fn check(&self, seed: u64) -> CallResult<VerifyResult> {
         self.storage.check(self.id()?, seed)
     }
-    /// See [`Storage::engine`].
+    /// See [`FileStorage::engine`].
     pub fn engine(&self) -> String {
         self.id.map_or_else(String::new, |id| self.storage.engine(id))
     }
-    /// See [`Storage::close`].
-    pub fn close(mut self) -> Result<BTreeMap<String, Tally>> {
+    /// See [`FileStorage::close`].
+    pub fn close(mut self) -> CallResult<BTreeMap<String, CallTally>> {
         self.id.take().map_or_else(|| Ok(BTreeMap::new()), |id| self.storage.close(id))
     }
 }

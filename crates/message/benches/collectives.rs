@@ -2,7 +2,7 @@
 
 use divan::Bencher;
 use pathline_flow::MachineDesc;
-use pathline_message::{Exchange, Layer};
+use pathline_message::{ExchangeSpec, MessageLayer};
 
 fn main() {
     divan::main();
@@ -18,15 +18,15 @@ fn main() {
 ])]
 fn exchange(bencher: Bencher<'_, '_>, text: &str) {
     let desc = MachineDesc::preset("mi250x").expect("a preset");
-    let layer = Layer::new(&desc).expect("a machine");
-    let exchange: Exchange = text.parse().expect("an exchange");
+    let layer = MessageLayer::new(&desc).expect("a machine");
+    let exchange: ExchangeSpec = text.parse().expect("an exchange");
     bencher.bench(|| layer.time(&exchange));
 }
 
 #[divan::bench(args = [2, 5, 8])]
 fn rings(bencher: Bencher<'_, '_>, gpus: u32) {
     let topology = MachineDesc::preset("mi250x").expect("a preset").topology();
-    let routes = pathline_flow::routes::Routes::of(&topology);
+    let routes = pathline_flow::routes::RouteTable::of(&topology);
     let gpus: Vec<u32> = (0..gpus).collect();
     bencher.bench(|| pathline_message::rings(&routes, &gpus, 32));
 }

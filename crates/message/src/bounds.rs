@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pathline_flow::MachineDesc;
-use pathline_flow::routes::Routes;
-use pathline_schema::{Collective, Node, Ns};
+use pathline_flow::routes::RouteTable;
+use pathline_schema::{Collective, LinkEnd, Ns};
 
-use crate::exchange::{Exchange, Member, What};
-use crate::scene::{Hand, Machine};
+use crate::exchange::{ExchangeMember, ExchangeOp, ExchangeSpec};
+use crate::scene::{ByteCarrier, NodeParts};
 
 /// A stretch between two units, one direction.
-type Lane = (Node, Node);
+type UnitStep = (LinkEnd, LinkEnd);
 /// A stretch of a pair's way, the part of the pair's bytes that it carries, and its peak in GB/s.
-type Part = (Lane, f64, f64);
-type Parts = Arc<Vec<Part>>;
+type PairShare = (UnitStep, f64, f64);
+type PairShares = Arc<Vec<PairShare>>;
 
 const NOTHING: &str = "nothing that is known";
 
@@ -23,7 +23,7 @@ const CUT_GPUS: usize = 12;
 
 /// Lower bounds of the time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bounds {
+pub struct TimeBounds {
     /// Passes times the smallest copy latency between two GPUs of the node: the paper's bound for
     /// what is done by the runtime's copies. Host-staged messages and flags in device memory may
     /// be below it at small sizes. 0 for a window of messages.
@@ -37,37 +37,37 @@ pub struct Bounds {
 
 /// Peaks of the machine, and the smallest latency of a copy.
 #[derive(Debug)]
-pub(crate) struct Peaks {
-    routes: Routes,
-    parts: Mutex<HashMap<(u32, u32), Parts>>,
+pub(crate) struct MachinePeaks {
+    routes: RouteTable,
+    parts: Mutex<HashMap<(u32, u32), PairShares>>,
     smallest_copy_ns: f64,
     /// GPUs with the peak of the links to each neighbour, GB/s; the host is a neighbour.
-    links: Vec<(u32, Vec<(Node, f64)>)>,
+    links: Vec<(u32, Vec<(LinkEnd, f64)>)>,
     /// All adapters of a node, GB/s.
     adapters_gbs: f64,
 }
 
-impl Peaks {
-    pub(crate) fn new(desc: &MachineDesc, machine: &Machine) -> Self {
+impl MachinePeaks {
+    pub(crate) fn new(desc: &MachineDesc, machine: &NodeParts) -> Self {
         let topology = desc.topology();
         let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
         let pairs = gpus.iter().flat_map(|&a| gpus.iter().map(move |&b| (a, b)));
         let latencies = pairs
             .filter(|(a, b)| a != b)
-            .filter_map(|(a, b)| machine.peer(Hand::Engine, a, b).ok())
+            .filter_map(|(a, b)| machine.peer(ByteCarrier::Engine, a, b).ok())
             .map(|path| path.alpha);
         let smallest = latencies.fold(f64::INFINITY, f64::min);
         let routes = machine.network.routes();
         let links = gpus
             .iter()
             .map(|&g| {
-                let near = routes.neighbours(Node::Gpu(g));
-                let mut peaks: Vec<(Node, f64)> =
+                let near = routes.neighbours(LinkEnd::Gpu(g));
+                let mut peaks: Vec<(LinkEnd, f64)> =
                     near.map(|(n, b)| (n, b.peak.map_or(f64::INFINITY, |p| p.0))).collect();
-                let linked = peaks.iter().any(|(n, _)| matches!(n, Node::Numa(_)));
+                let linked = peaks.iter().any(|(n, _)| matches!(n, LinkEnd::Numa(_)));
                 let own = topology.gpus.iter().find(|x| x.index == g).and_then(|x| x.host_link);
                 if let (Some(link), false) = (own, linked) {
-                    peaks.push((Node::Numa(0), link.peak().0));
+                    peaks.push((LinkEnd::Numa(0), link.peak().0));
                 }
                 (g, peaks)
             })
@@ -83,11 +83,11 @@ impl Peaks {
     }
 
     /// The bounds of one operation; of a window for each of its messages.
-    pub(crate) fn of(&self, exchange: &Exchange) -> Bounds {
+    pub(crate) fn of(&self, exchange: &ExchangeSpec) -> TimeBounds {
         let bytes = exchange.bytes.as_f64();
         let (passes, (flow, flow_by)) = match &exchange.what {
-            What::Send { pairs, .. } => (0, self.routed(pairs, bytes)),
-            What::Ping { pairs } => {
+            ExchangeOp::Send { pairs, .. } => (0, self.routed(pairs, bytes)),
+            ExchangeOp::Ping { pairs } => {
                 // Pairs take turns on a shared link, so each alone bounds it.
                 let mut worst = (0.0, String::new());
                 for pair in pairs {
@@ -98,7 +98,7 @@ impl Peaks {
                 }
                 (1, worst)
             }
-            What::Collective { op, over } => {
+            ExchangeOp::Collective { op, over } => {
                 let mut cut = self.cut(*op, over, bytes);
                 if *op == Collective::AllToAll {
                     let pairs: Vec<_> = over
@@ -115,14 +115,14 @@ impl Peaks {
             }
         };
         let latency = Ns(f64::from(passes) * self.smallest_copy_ns);
-        Bounds { latency, flow: Ns(flow), flow_by }
+        TimeBounds { latency, flow: Ns(flow), flow_by }
     }
 
     /// Every pair's bytes over the fabric's own routes, equal parts where there are equal routes:
     /// the fullest stretch decides.
-    fn routed(&self, pairs: &[(Member, Member)], bytes: f64) -> (f64, String) {
-        let mut load: BTreeMap<(u32, Lane), (f64, f64)> = BTreeMap::new();
-        let mut add = |node: u32, lane: Lane, bytes: f64, peak: f64| {
+    fn routed(&self, pairs: &[(ExchangeMember, ExchangeMember)], bytes: f64) -> (f64, String) {
+        let mut load: BTreeMap<(u32, UnitStep), (f64, f64)> = BTreeMap::new();
+        let mut add = |node: u32, lane: UnitStep, bytes: f64, peak: f64| {
             load.entry((node, lane)).or_insert((0.0, peak)).0 += bytes;
         };
         let mut between = BTreeMap::new();
@@ -152,17 +152,17 @@ impl Peaks {
     }
 
     /// Stretches of a pair's way, the part of its bytes on each, and their peaks.
-    fn route(&self, a: u32, b: u32) -> Parts {
+    fn route(&self, a: u32, b: u32) -> PairShares {
         let mut known = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(parts) = known.get(&(a, b)) {
             return parts.clone();
         }
         let mut parts = Vec::new();
-        let (from, to) = (Node::Gpu(a), Node::Gpu(b));
+        let (from, to) = (LinkEnd::Gpu(a), LinkEnd::Gpu(b));
         if let Some(used) = self.routes.in_use(from, to).filter(|used| !used.through_host) {
             let n = used.paths.len().max(1) as f64;
             let ends = used.peak.filter(|_| used.striped);
-            for lane in [(from, Node::Switch(0)), (Node::Switch(0), to)] {
+            for lane in [(from, LinkEnd::Switch(0)), (LinkEnd::Switch(0), to)] {
                 parts.extend(ends.map(|peak| (lane, 1.0, peak.0)));
             }
             for path in used.paths.iter().filter(|_| !used.striped) {
@@ -178,14 +178,14 @@ impl Peaks {
     }
 
     /// The cut that takes longest.
-    fn cut(&self, op: Collective, over: &[Member], bytes: f64) -> (f64, String) {
+    fn cut(&self, op: Collective, over: &[ExchangeMember], bytes: f64) -> (f64, String) {
         let n = over.len() as f64;
         let Some(root) = over.first() else { return (0.0, String::new()) };
         let mut worst = (0.0, NOTHING.to_string());
         let nodes: BTreeSet<u32> = over.iter().map(|m| m.node).collect();
         for &node in &nodes {
             for side in self.sides() {
-                let inside = |m: &&Member| m.node == node && side.contains(&m.gpu);
+                let inside = |m: &&ExchangeMember| m.node == node && side.contains(&m.gpu);
                 let k = over.iter().filter(inside).count() as f64;
                 if k == 0.0 || k == n {
                     continue;
@@ -227,8 +227,8 @@ impl Peaks {
         let whole = side.len() == self.links.len();
         let own = self.links.iter().filter(|(g, _)| side.contains(g)).flat_map(|(_, near)| near);
         own.filter(|(to, _)| match to {
-            Node::Gpu(g) => !side.contains(g),
-            Node::Numa(_) | Node::Switch(_) | Node::Store(_) => !whole,
+            LinkEnd::Gpu(g) => !side.contains(g),
+            LinkEnd::Numa(_) | LinkEnd::Switch(_) | LinkEnd::Store(_) => !whole,
         })
         .map(|(_, peak)| peak)
         .sum()

@@ -7,18 +7,18 @@
 
 use std::sync::Arc;
 
-use pathline_flow::{Ccl, NoPath, RateDemand};
+use pathline_flow::{CclModel, NoPath, RateDemand};
 use pathline_schema::Collective;
 
-use crate::exchange::Member;
-use crate::rings::Ring;
-use crate::scene::{Hand, Scene};
-use crate::told::{Outcome, us};
-use crate::transfer::{DataPath, Transfer, ends, rates};
+use crate::exchange::ExchangeMember;
+use crate::rings::GpuRing;
+use crate::scene::{ByteCarrier, ExchangeScene};
+use crate::told::{AlgorithmTime, us};
+use crate::transfer::{DataPath, ScheduledTransfer, ends, rates};
 
 /// How a chunk and its arrival are told.
 #[derive(Debug, Clone, Copy)]
-struct Protocol {
+struct ChunkProtocol {
     name: &'static str,
     step: f64,
     net_step: f64,
@@ -27,16 +27,16 @@ struct Protocol {
     chunk: f64,
 }
 
-fn protocols(ccl: &Ccl) -> [Protocol; 2] {
+fn protocols(ccl: &CclModel) -> [ChunkProtocol; 2] {
     [
-        Protocol {
+        ChunkProtocol {
             name: "LL",
             step: ccl.ll_step_us * 1e3,
             net_step: ccl.net_ll_step_us * 1e3,
             share: ccl.ll_share,
             chunk: ccl.ll_chunk_bytes as f64,
         },
-        Protocol {
+        ChunkProtocol {
             name: "Simple",
             step: ccl.step_us * 1e3,
             net_step: ccl.net_step_us * 1e3,
@@ -47,7 +47,7 @@ fn protocols(ccl: &Ccl) -> [Protocol; 2] {
 }
 
 /// The members by node, each node's GPUs in their order.
-fn by_node(over: &[Member]) -> Result<Vec<(u32, Vec<u32>)>, NoPath> {
+fn by_node(over: &[ExchangeMember]) -> Result<Vec<(u32, Vec<u32>)>, NoPath> {
     let mut nodes: Vec<(u32, Vec<u32>)> = Vec::new();
     for m in over {
         match nodes.iter_mut().find(|(node, _)| *node == m.node) {
@@ -65,13 +65,13 @@ fn by_node(over: &[Member]) -> Result<Vec<(u32, Vec<u32>)>, NoPath> {
 
 /// Time of a collective over rings that the caller found on one node.
 pub(crate) fn collective(
-    scene: &Scene<'_>,
-    ccl: &Ccl,
-    rings: &[Ring],
+    scene: &ExchangeScene<'_>,
+    ccl: &CclModel,
+    rings: &[GpuRing],
     op: Collective,
-    over: &[Member],
+    over: &[ExchangeMember],
     bytes: f64,
-) -> Result<Outcome, NoPath> {
+) -> Result<AlgorithmTime, NoPath> {
     match op {
         Collective::AllToAll => return all_to_all(scene, ccl, over, bytes),
         Collective::Barrier => {
@@ -81,8 +81,8 @@ pub(crate) fn collective(
         _ => {}
     }
     let nodes = by_node(over)?;
-    let streams = Streams::new(scene, &nodes, rings)?;
-    let shape = Shape {
+    let streams = RingEdges::new(scene, &nodes, rings)?;
+    let shape = RingShape {
         op,
         bytes,
         ranks: over.len() as f64,
@@ -116,11 +116,20 @@ pub(crate) fn collective(
     let bound_by = if moves { streams.full } else { Vec::new() };
     let rings = rings.to_vec();
     let each = vec![total; over.len()];
-    Ok(Outcome { time: total, mean: total, each, pairs: 1, algorithm, steps, rings, bound_by })
+    Ok(AlgorithmTime {
+        time: total,
+        mean: total,
+        each,
+        pairs: 1,
+        algorithm,
+        steps,
+        rings,
+        bound_by,
+    })
 }
 
 /// Numbers that decide a ring's time.
-struct Shape {
+struct RingShape {
     op: Collective,
     bytes: f64,
     ranks: f64,
@@ -130,7 +139,7 @@ struct Shape {
     rate: f64,
 }
 
-impl Shape {
+impl RingShape {
     /// Steps from neighbour to neighbour, and how many of them cross to another node.
     fn steps(&self) -> (f64, f64) {
         let around = self.ranks - 1.0;
@@ -152,7 +161,7 @@ impl Shape {
 
     /// Chains hand chunks on, one behind the other; rings with a part for each rank have all edges
     /// busy in every step.
-    fn ring(&self, p: Protocol) -> f64 {
+    fn ring(&self, p: ChunkProtocol) -> f64 {
         let (steps, net) = self.steps();
         let rate = self.rate * p.share;
         let latency = (steps - net) * p.step + net * p.net_step;
@@ -168,7 +177,7 @@ impl Shape {
 
     /// A chain in each node and a tree between them, up and down; each link carries all bytes
     /// once each way, and both ways together get what one ring gets.
-    fn tree(&self, ll: Protocol) -> Option<f64> {
+    fn tree(&self, ll: ChunkProtocol) -> Option<f64> {
         (self.op == Collective::AllReduce && self.nodes > 1.0).then(|| {
             let chain = self.ranks / self.nodes - 1.0;
             let levels = self.nodes.log2().ceil();
@@ -177,7 +186,7 @@ impl Shape {
         })
     }
 
-    fn words(&self, p: Protocol) -> String {
+    fn words(&self, p: ChunkProtocol) -> String {
         let (steps, net) = self.steps();
         let of_ring = self.bytes / self.rings;
         let what = match self.op {
@@ -193,14 +202,18 @@ impl Shape {
 }
 
 /// The edges of all rings at once.
-struct Streams {
+struct RingEdges {
     /// Of each ring, GB/s.
     rates: Vec<f64>,
     full: Vec<String>,
 }
 
-impl Streams {
-    fn new(scene: &Scene<'_>, nodes: &[(u32, Vec<u32>)], rings: &[Ring]) -> Result<Self, NoPath> {
+impl RingEdges {
+    fn new(
+        scene: &ExchangeScene<'_>,
+        nodes: &[(u32, Vec<u32>)],
+        rings: &[GpuRing],
+    ) -> Result<Self, NoPath> {
         let mut loads = vec![(0u32, 0u32); scene.machine.adapters.len()];
         // With one GPU a node there is no ring within it, and one stream between nodes.
         let mut edges: Vec<(usize, Arc<DataPath>)> = Vec::new();
@@ -210,12 +223,12 @@ impl Streams {
             } else {
                 ring.gpus.clone()
             };
-            let around: Vec<Member> = nodes
+            let around: Vec<ExchangeMember> = nodes
                 .iter()
-                .flat_map(|&(node, _)| order.iter().map(move |&gpu| Member { node, gpu }))
+                .flat_map(|&(node, _)| order.iter().map(move |&gpu| ExchangeMember { node, gpu }))
                 .collect();
             for (&a, &b) in around.iter().zip(around.iter().cycle().skip(1)) {
-                edges.push((i, scene.device(Hand::Kernel, a, b)?));
+                edges.push((i, scene.device(ByteCarrier::Kernel, a, b)?));
             }
         }
         // A ring is as fast as its slowest edge; what its other edges leave, others can have.
@@ -247,7 +260,11 @@ impl Streams {
 }
 
 /// A ring opened where it leaves the node: at the edge whose ends' adapters have the least to do.
-fn opened(scene: &Scene<'_>, ring: &[u32], loads: &mut [(u32, u32)]) -> Result<Vec<u32>, NoPath> {
+fn opened(
+    scene: &ExchangeScene<'_>,
+    ring: &[u32],
+    loads: &mut [(u32, u32)],
+) -> Result<Vec<u32>, NoPath> {
     let mut best: Option<(u32, usize, usize, usize)> = None;
     for (at, (&last, &first)) in ring.iter().zip(ring.iter().cycle().skip(1)).enumerate() {
         let (out, into) = (scene.machine.adapter(last)?, scene.machine.adapter(first)?);
@@ -271,48 +288,48 @@ fn opened(scene: &Scene<'_>, ring: &[u32], loads: &mut [(u32, u32)]) -> Result<V
 
 /// Every pair at once, each over its own route.
 fn all_to_all(
-    scene: &Scene<'_>,
-    ccl: &Ccl,
-    over: &[Member],
+    scene: &ExchangeScene<'_>,
+    ccl: &CclModel,
+    over: &[ExchangeMember],
     bytes: f64,
-) -> Result<Outcome, NoPath> {
+) -> Result<AlgorithmTime, NoPath> {
     let part = bytes / over.len().max(1) as f64;
-    let pairs: Vec<(Member, Member)> = over
+    let pairs: Vec<(ExchangeMember, ExchangeMember)> = over
         .iter()
         .flat_map(|&a| over.iter().filter(move |&&b| b != a).map(move |&b| (a, b)))
         .collect();
     let outcome = direct(scene, ccl, &pairs, part)?;
     let each = vec![outcome.time; over.len()];
-    Ok(Outcome { mean: outcome.time, each, pairs: 1, ..outcome })
+    Ok(AlgorithmTime { mean: outcome.time, each, pairs: 1, ..outcome })
 }
 
 /// Messages of pairs, each launched on its own: calls on one stream follow each other, so a window
 /// of them is as many times one.
 pub(crate) fn messages(
-    scene: &Scene<'_>,
-    ccl: &Ccl,
-    pairs: &[(Member, Member)],
+    scene: &ExchangeScene<'_>,
+    ccl: &CclModel,
+    pairs: &[(ExchangeMember, ExchangeMember)],
     bytes: f64,
-) -> Result<Outcome, NoPath> {
+) -> Result<AlgorithmTime, NoPath> {
     direct(scene, ccl, pairs, bytes)
 }
 
 /// One kernel for all pairs at once, which writes over their own routes.
 fn direct(
-    scene: &Scene<'_>,
-    ccl: &Ccl,
-    pairs: &[(Member, Member)],
+    scene: &ExchangeScene<'_>,
+    ccl: &CclModel,
+    pairs: &[(ExchangeMember, ExchangeMember)],
     part: f64,
-) -> Result<Outcome, NoPath> {
-    let mut best: Option<Outcome> = None;
+) -> Result<AlgorithmTime, NoPath> {
+    let mut best: Option<AlgorithmTime> = None;
     for p in protocols(ccl) {
         let mut transfers = Vec::new();
         for &(a, b) in pairs {
             let start = if a.node == b.node { p.step } else { p.net_step };
             // LL moves more than its payload; the rest is flags and waiting.
             let bytes = part / p.share;
-            let path = scene.device(Hand::Kernel, a, b)?;
-            transfers.push(Transfer { path, bytes, start, tail: 0.0, after: Vec::new() });
+            let path = scene.device(ByteCarrier::Kernel, a, b)?;
+            transfers.push(ScheduledTransfer { path, bytes, start, tail: 0.0, after: Vec::new() });
         }
         let base = ccl.base_us * 1e3;
         let each: Vec<f64> =
@@ -327,7 +344,7 @@ fn direct(
         ];
         if best.as_ref().is_none_or(|best| time < best.time) {
             let moves = moved >= 2.0 * p.step;
-            best = Some(Outcome {
+            best = Some(AlgorithmTime {
                 time,
                 mean: each.iter().sum::<f64>() / each.len().max(1) as f64,
                 each,

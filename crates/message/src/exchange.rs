@@ -12,21 +12,21 @@ pub const WINDOW: u32 = 64;
 
 /// A process with a GPU of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Member {
+pub struct ExchangeMember {
     /// Which of several equal nodes; 0 is the one that is described.
     pub node: u32,
     /// Its GPU's number on that node.
     pub gpu: u32,
 }
 
-impl Member {
+impl ExchangeMember {
     /// GPU `gpu` of the described node.
     pub const fn here(gpu: u32) -> Self {
         Self { node: 0, gpu }
     }
 }
 
-impl fmt::Display for Member {
+impl fmt::Display for ExchangeMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.node {
             0 => write!(f, "gpu{}", self.gpu),
@@ -35,7 +35,7 @@ impl fmt::Display for Member {
     }
 }
 
-impl FromStr for Member {
+impl FromStr for ExchangeMember {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let bad = || wrong("rank", s, "gpuN, or nN.gpuN on another node, such as gpu3 or n1.gpu3");
@@ -51,32 +51,32 @@ impl FromStr for Member {
 
 /// What is exchanged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
+pub enum ExchangeOp {
     /// Pairs of a sender and a receiver, each with so many messages in flight, as osu_bw and
     /// osu_mbw_mr do.
     Send {
         /// Who sends to whom.
-        pairs: Vec<(Member, Member)>,
+        pairs: Vec<(ExchangeMember, ExchangeMember)>,
         /// Messages in flight of each pair.
         window: u32,
     },
     /// The same pairs with one message there and back; half of it counts, as in osu_latency.
     Ping {
         /// Who plays with whom.
-        pairs: Vec<(Member, Member)>,
+        pairs: Vec<(ExchangeMember, ExchangeMember)>,
     },
     /// A collective; the first member is the root.
     Collective {
         /// Which.
         op: Collective,
         /// In the order of their ranks.
-        over: Vec<Member>,
+        over: Vec<ExchangeMember>,
     },
 }
 
 /// Who moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Library {
+pub enum MessageLibrary {
     /// HPE's MPI; direct copies by copy engine, or by the runtime's copy kernel
     /// (`HSA_ENABLE_SDMA=0`).
     CrayMpich {
@@ -94,7 +94,7 @@ pub enum Library {
     Nccl,
 }
 
-impl Library {
+impl MessageLibrary {
     /// Its word, without what moves the bytes: the name of its section of the machine file.
     pub const fn word(self) -> &'static str {
         match self {
@@ -111,7 +111,7 @@ impl Library {
     }
 }
 
-impl fmt::Display for Library {
+impl fmt::Display for MessageLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CrayMpich { sdma: false } | Self::Ucx { sdma: false } => {
@@ -122,7 +122,7 @@ impl fmt::Display for Library {
     }
 }
 
-impl FromStr for Library {
+impl FromStr for MessageLibrary {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         Ok(match s {
@@ -142,7 +142,7 @@ impl FromStr for Library {
 
 /// Where the buffers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Buffers {
+pub enum BufferPlace {
     /// In the memory of each rank's GPU.
     #[default]
     Vram,
@@ -154,66 +154,71 @@ pub enum Buffers {
 /// `send over gpu0>gpu1,gpu2>gpu3 by cray-mpich[blit] x 16MiB window 64`. Host buffers are said at
 /// the end: ` from host`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Exchange {
+pub struct ExchangeSpec {
     /// What is done, and between whom.
-    pub what: What,
+    pub what: ExchangeOp,
     /// By which library.
-    pub by: Library,
+    pub by: MessageLibrary,
     /// Of a message; of a collective the larger of a rank's buffers, as nccl-tests counts.
     pub bytes: Bytes,
     /// Where the buffers are.
-    pub buffers: Buffers,
+    pub buffers: BufferPlace,
 }
 
-impl Exchange {
+impl ExchangeSpec {
     /// A collective of device memory over GPUs of the described node.
     pub fn collective(
         op: Collective,
         gpus: impl IntoIterator<Item = u32>,
-        by: Library,
+        by: MessageLibrary,
         b: Bytes,
     ) -> Self {
-        let over = gpus.into_iter().map(Member::here).collect();
-        let what = What::Collective { op, over };
-        Self { what, by, bytes: b, buffers: Buffers::Vram }
+        let over = gpus.into_iter().map(ExchangeMember::here).collect();
+        let what = ExchangeOp::Collective { op, over };
+        Self { what, by, bytes: b, buffers: BufferPlace::Vram }
     }
 
     /// Messages of device memory from one GPU of the described node to another.
-    pub fn send(from: u32, to: u32, by: Library, bytes: Bytes) -> Self {
-        let pairs = vec![(Member::here(from), Member::here(to))];
-        Self { what: What::Send { pairs, window: WINDOW }, by, bytes, buffers: Buffers::Vram }
+    pub fn send(from: u32, to: u32, by: MessageLibrary, bytes: Bytes) -> Self {
+        let pairs = vec![(ExchangeMember::here(from), ExchangeMember::here(to))];
+        Self {
+            what: ExchangeOp::Send { pairs, window: WINDOW },
+            by,
+            bytes,
+            buffers: BufferPlace::Vram,
+        }
     }
 
     /// All ranks, in order.
-    pub fn members(&self) -> Vec<Member> {
+    pub fn members(&self) -> Vec<ExchangeMember> {
         match &self.what {
-            What::Send { pairs, .. } | What::Ping { pairs } => {
+            ExchangeOp::Send { pairs, .. } | ExchangeOp::Ping { pairs } => {
                 pairs.iter().flat_map(|&(a, b)| [a, b]).collect()
             }
-            What::Collective { over, .. } => over.clone(),
+            ExchangeOp::Collective { over, .. } => over.clone(),
         }
     }
 }
 
-impl fmt::Display for Exchange {
+impl fmt::Display for ExchangeSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, over, window) = match &self.what {
-            What::Send { pairs, window } => ("send", show_pairs(pairs), Some(window)),
-            What::Ping { pairs } => ("ping", show_pairs(pairs), None),
-            What::Collective { op, over } => (op.word(), show_ranks(over), None),
+            ExchangeOp::Send { pairs, window } => ("send", show_pairs(pairs), Some(window)),
+            ExchangeOp::Ping { pairs } => ("ping", show_pairs(pairs), None),
+            ExchangeOp::Collective { op, over } => (op.word(), show_ranks(over), None),
         };
         write!(f, "{word} over {over} by {} x {}", self.by, self.bytes)?;
         if let Some(window) = window {
             write!(f, " window {window}")?;
         }
         match self.buffers {
-            Buffers::Vram => Ok(()),
-            Buffers::Host => f.write_str(" from host"),
+            BufferPlace::Vram => Ok(()),
+            BufferPlace::Host => f.write_str(" from host"),
         }
     }
 }
 
-impl FromStr for Exchange {
+impl FromStr for ExchangeSpec {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let bad = |expected: &str| wrong("exchange", s, expected);
@@ -231,23 +236,23 @@ impl FromStr for Exchange {
             rest => (None, rest),
         };
         let buffers = match rest {
-            [] => Buffers::Vram,
-            ["from", "host"] => Buffers::Host,
+            [] => BufferPlace::Vram,
+            ["from", "host"] => BufferPlace::Host,
             _ => return Err(bad("window N, from host or nothing after the size")),
         };
         let op = Collective::ALL.iter().copied().find(|op| op.word() == *word);
         let what = match (*word, op) {
             ("send", _) => {
-                What::Send { pairs: read_pairs(ranks)?, window: window.unwrap_or(WINDOW) }
+                ExchangeOp::Send { pairs: read_pairs(ranks)?, window: window.unwrap_or(WINDOW) }
             }
-            ("ping", _) => What::Ping { pairs: read_pairs(ranks)? },
-            (_, Some(op)) => What::Collective { op, over: read_ranks(ranks)? },
+            ("ping", _) => ExchangeOp::Ping { pairs: read_pairs(ranks)? },
+            (_, Some(op)) => ExchangeOp::Collective { op, over: read_ranks(ranks)? },
             _ => {
                 let words: Vec<&str> = Collective::ALL.iter().map(|op| op.word()).collect();
                 return Err(bad(&format!("send, ping, {}", words.join(", "))));
             }
         };
-        if window.is_some() && !matches!(what, What::Send { .. }) {
+        if window.is_some() && !matches!(what, ExchangeOp::Send { .. }) {
             return Err(bad("a window only for send"));
         }
         let bytes: Bytes = bytes.parse()?;
@@ -273,13 +278,13 @@ fn number(text: &str) -> Option<u32> {
     (digits && plain).then(|| text.parse().ok()).flatten().filter(|n| *n < 1 << 16)
 }
 
-fn show_pairs(pairs: &[(Member, Member)]) -> String {
+fn show_pairs(pairs: &[(ExchangeMember, ExchangeMember)]) -> String {
     pairs.iter().map(|(a, b)| format!("{a}>{b}")).collect::<Vec<_>>().join(",")
 }
 
 /// Rising runs of one node as `gpu0-gpu7`.
-fn show_ranks(ranks: &[Member]) -> String {
-    let mut runs: Vec<(Member, Member)> = Vec::new();
+fn show_ranks(ranks: &[ExchangeMember]) -> String {
+    let mut runs: Vec<(ExchangeMember, ExchangeMember)> = Vec::new();
     for &rank in ranks {
         match runs.last_mut() {
             Some((_, end)) if end.node == rank.node && end.gpu.checked_add(1) == Some(rank.gpu) => {
@@ -288,15 +293,15 @@ fn show_ranks(ranks: &[Member]) -> String {
             _ => runs.push((rank, rank)),
         }
     }
-    let show = |(a, b): &(Member, Member)| {
+    let show = |(a, b): &(ExchangeMember, ExchangeMember)| {
         if a == b { a.to_string() } else { format!("{a}-gpu{}", b.gpu) }
     };
     runs.iter().map(show).collect::<Vec<_>>().join(",")
 }
 
-fn read_pairs(text: &str) -> Result<Vec<(Member, Member)>, ParseError> {
+fn read_pairs(text: &str) -> Result<Vec<(ExchangeMember, ExchangeMember)>, ParseError> {
     let bad = || wrong("set of pairs", text, "different ranks, such as gpu0>gpu1,gpu2>gpu3");
-    let pairs: Vec<(Member, Member)> = match text.split_once(',') {
+    let pairs: Vec<(ExchangeMember, ExchangeMember)> = match text.split_once(',') {
         // Two ranks without an arrow are one pair.
         Some((a, b)) if !text.contains('>') => vec![(a.parse()?, b.parse()?)],
         _ => text
@@ -314,25 +319,25 @@ fn read_pairs(text: &str) -> Result<Vec<(Member, Member)>, ParseError> {
     Ok(pairs)
 }
 
-fn read_ranks(text: &str) -> Result<Vec<Member>, ParseError> {
+fn read_ranks(text: &str) -> Result<Vec<ExchangeMember>, ParseError> {
     let bad =
         || wrong("set of ranks", text, "2 to 1024 different ranks, such as gpu0-gpu3,n1.gpu0-gpu3");
-    let mut ranks: Vec<Member> = Vec::new();
+    let mut ranks: Vec<ExchangeMember> = Vec::new();
     for part in text.split(',').take(MAX_RANKS + 1) {
         let Some((first, last)) = part.split_once('-') else {
             ranks.push(part.parse()?);
             continue;
         };
-        let (first, last): (Member, Member) = (first.parse()?, last.parse()?);
+        let (first, last): (ExchangeMember, ExchangeMember) = (first.parse()?, last.parse()?);
         // The node may be left out of a range's end, or repeated.
         let same = last.node == first.node || last.node == 0;
         let long = last.gpu.saturating_sub(first.gpu) as usize >= MAX_RANKS;
         if !same || last.gpu <= first.gpu || long || ranks.len() > MAX_RANKS {
             return Err(bad());
         }
-        ranks.extend((first.gpu..=last.gpu).map(|gpu| Member { node: first.node, gpu }));
+        ranks.extend((first.gpu..=last.gpu).map(|gpu| ExchangeMember { node: first.node, gpu }));
     }
-    let different: std::collections::BTreeSet<&Member> = ranks.iter().collect();
+    let different: std::collections::BTreeSet<&ExchangeMember> = ranks.iter().collect();
     if !(2..=MAX_RANKS).contains(&ranks.len()) || different.len() != ranks.len() {
         return Err(bad());
     }
@@ -355,7 +360,7 @@ mod tests {
             "send over gpu0>gpu1,gpu2>n1.gpu3 by ucx[blit] x 1B window 1 from host",
             "ping over gpu7>gpu0 by cray-mpich x 8B",
         ] {
-            assert_eq!(text.parse::<Exchange>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ExchangeSpec>().unwrap().to_string(), text);
         }
         for (text, canonical) in [
             (
@@ -365,7 +370,7 @@ mod tests {
             ("reduce over gpu0,gpu1 by rccl x 1024KiB", "reduce over gpu0-gpu1 by rccl x 1MiB"),
             ("reduce over n1.gpu0-n1.gpu1 by rccl x 1B", "reduce over n1.gpu0-gpu1 by rccl x 1B"),
         ] {
-            assert_eq!(text.parse::<Exchange>().unwrap().to_string(), canonical);
+            assert_eq!(text.parse::<ExchangeSpec>().unwrap().to_string(), canonical);
         }
     }
 
@@ -389,33 +394,33 @@ mod tests {
             ("ping over gpu0>gpu1 by ucx x 1B from disk", "from host"),
             ("ping over gpu0>gpu1 by ucx x 1X", "KiB"),
         ] {
-            let error = text.parse::<Exchange>().unwrap_err().to_string();
+            let error = text.parse::<ExchangeSpec>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
     }
 
-    fn exchanges() -> impl Strategy<Value = Exchange> {
+    fn exchanges() -> impl Strategy<Value = ExchangeSpec> {
         let members = prop::collection::btree_set((0u32..3, 0u32..9), 2..12);
         let library = prop::sample::select(vec![
-            Library::CrayMpich { sdma: true },
-            Library::CrayMpich { sdma: false },
-            Library::Ucx { sdma: true },
-            Library::Ucx { sdma: false },
-            Library::Rccl,
-            Library::Nccl,
+            MessageLibrary::CrayMpich { sdma: true },
+            MessageLibrary::CrayMpich { sdma: false },
+            MessageLibrary::Ucx { sdma: true },
+            MessageLibrary::Ucx { sdma: false },
+            MessageLibrary::Rccl,
+            MessageLibrary::Nccl,
         ]);
         (members, library, 0usize..9, 1u64..1 << 50, 1u32..=1 << 16, any::<bool>()).prop_map(
             |(members, by, kind, bytes, window, host)| {
-                let over: Vec<Member> =
-                    members.into_iter().map(|(node, gpu)| Member { node, gpu }).collect();
+                let over: Vec<ExchangeMember> =
+                    members.into_iter().map(|(node, gpu)| ExchangeMember { node, gpu }).collect();
                 let pairs = over.chunks_exact(2).map(|p| (p[0], p[1])).collect();
                 let what = match kind {
-                    7 => What::Send { pairs, window },
-                    8 => What::Ping { pairs },
-                    kind => What::Collective { op: Collective::ALL[kind], over },
+                    7 => ExchangeOp::Send { pairs, window },
+                    8 => ExchangeOp::Ping { pairs },
+                    kind => ExchangeOp::Collective { op: Collective::ALL[kind], over },
                 };
-                let buffers = if host { Buffers::Host } else { Buffers::Vram };
-                Exchange { what, by, bytes: Bytes(bytes), buffers }
+                let buffers = if host { BufferPlace::Host } else { BufferPlace::Vram };
+                ExchangeSpec { what, by, bytes: Bytes(bytes), buffers }
             },
         )
     }
@@ -424,12 +429,12 @@ mod tests {
         #[test]
         fn text_and_value_are_inverse(exchange in exchanges()) {
             let text = exchange.to_string();
-            prop_assert_eq!(text.parse::<Exchange>().unwrap(), exchange);
+            prop_assert_eq!(text.parse::<ExchangeSpec>().unwrap(), exchange);
         }
 
         #[test]
         fn no_text_panics(text in "[a-z0-9_>,. -]{0,60}") {
-            let _ = text.parse::<Exchange>();
+            let _ = text.parse::<ExchangeSpec>();
         }
     }
 }

@@ -3,43 +3,43 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathline_flow::{DescError, MachineDesc, Network, NoPath, Software, Switches};
+use pathline_flow::{DescError, MachineDesc, MessageSoftware, Network, NoPath, RuntimeEnv};
 
-use crate::bounds::Peaks;
-use crate::exchange::{Buffers, Exchange, Library, Member, What};
-use crate::rings::{Ring, rings};
-use crate::scene::{Machine, Scene};
-use crate::told::Told;
+use crate::bounds::MachinePeaks;
+use crate::exchange::{BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary};
+use crate::rings::{GpuRing, rings};
+use crate::scene::{ExchangeScene, NodeParts};
+use crate::told::ExchangeTime;
 use crate::{ccl, mpi, schedule};
 
 /// The most ranks that an exchange may have here.
 const MAX_RANKS: usize = 64;
 
 /// GPUs that rings pass, and the most rings.
-type Wanted = (Vec<u32>, usize);
+type WantedRings = (Vec<u32>, usize);
 
 /// Message libraries on a machine.
 #[derive(Debug)]
-pub struct Layer {
-    machine: Machine,
-    software: Software,
+pub struct MessageLayer {
+    machine: NodeParts,
+    software: MessageSoftware,
     /// Where the sections would stand.
     file: String,
-    peaks: Peaks,
+    peaks: MachinePeaks,
     /// Rings found so far, by the GPUs that they pass and how many were asked for.
-    rings: Mutex<HashMap<Wanted, Arc<Vec<Ring>>>>,
+    rings: Mutex<HashMap<WantedRings, Arc<Vec<GpuRing>>>>,
 }
 
-impl Layer {
+impl MessageLayer {
     /// The libraries that the description has, on the machine that it describes.
     ///
     /// # Errors
     /// As [`Network::new`].
     pub fn new(desc: &MachineDesc) -> Result<Self, DescError> {
         // An exchange says itself whether copy engines are used.
-        let network = Network::new(desc, Switches::default())?;
-        let machine = Machine::new(desc, network);
-        let peaks = Peaks::new(desc, &machine);
+        let network = Network::new(desc, RuntimeEnv::default())?;
+        let machine = NodeParts::new(desc, network);
+        let peaks = MachinePeaks::new(desc, &machine);
         let (software, file) = (desc.software.clone(), desc.file.clone());
         Ok(Self { machine, software, file, peaks, rings: Mutex::default() })
     }
@@ -49,48 +49,48 @@ impl Layer {
     /// # Errors
     /// The machine has no such GPU, link or adapter, its description no such library, or the
     /// library no such exchange; in words for a table.
-    pub fn time(&self, exchange: &Exchange) -> Result<Told, NoPath> {
+    pub fn time(&self, exchange: &ExchangeSpec) -> Result<ExchangeTime, NoPath> {
         let members = exchange.members();
         if members.len() > MAX_RANKS {
             let n = members.len();
             return Err(NoPath(format!("{n} ranks; up to {MAX_RANKS} are modelled")));
         }
-        let scene = Scene::new(&self.machine, &members)?;
+        let scene = ExchangeScene::new(&self.machine, &members)?;
         let bounds = self.peaks.of(exchange);
         let (bytes, buffers) = (exchange.bytes.as_f64(), exchange.buffers);
         let (outcome, factor) = match exchange.by {
-            Library::CrayMpich { sdma } | Library::Ucx { sdma } => {
+            MessageLibrary::CrayMpich { sdma } | MessageLibrary::Ucx { sdma } => {
                 let found = match exchange.by {
-                    Library::CrayMpich { .. } => &self.software.cray_mpich,
+                    MessageLibrary::CrayMpich { .. } => &self.software.cray_mpich,
                     _ => &self.software.ucx,
                 };
                 let mpi = found.as_ref().ok_or_else(|| self.missing(exchange.by))?;
-                let library = mpi::Library { scene: &scene, mpi, sdma };
+                let library = mpi::MpiLibrary { scene: &scene, mpi, sdma };
                 match &exchange.what {
-                    What::Send { pairs, window } => {
+                    ExchangeOp::Send { pairs, window } => {
                         (library.window(pairs, *window, bytes, buffers)?, 1.0)
                     }
-                    What::Ping { pairs } => (library.ping(pairs, bytes, buffers)?, 1.0),
-                    What::Collective { op, over } => {
+                    ExchangeOp::Ping { pairs } => (library.ping(pairs, bytes, buffers)?, 1.0),
+                    ExchangeOp::Collective { op, over } => {
                         let outcome = schedule::collective(&library, *op, over, bytes, buffers)?;
                         (outcome, op.bus_factor(over.len()))
                     }
                 }
             }
-            Library::Rccl | Library::Nccl => {
+            MessageLibrary::Rccl | MessageLibrary::Nccl => {
                 let found = match exchange.by {
-                    Library::Rccl => &self.software.rccl,
+                    MessageLibrary::Rccl => &self.software.rccl,
                     _ => &self.software.nccl,
                 };
                 let ccl = found.as_ref().ok_or_else(|| self.missing(exchange.by))?;
-                if buffers == Buffers::Host {
+                if buffers == BufferPlace::Host {
                     return Err(NoPath(format!("{} takes device memory only", exchange.by)));
                 }
                 match &exchange.what {
-                    What::Send { pairs, .. } | What::Ping { pairs } => {
+                    ExchangeOp::Send { pairs, .. } | ExchangeOp::Ping { pairs } => {
                         (ccl::messages(&scene, ccl, pairs, bytes)?, 1.0)
                     }
-                    What::Collective { op, over } => {
+                    ExchangeOp::Collective { op, over } => {
                         let rings = self.rings(over, ccl.max_channels as usize);
                         let outcome = ccl::collective(&scene, ccl, &rings, *op, over, bytes)?;
                         (outcome, op.bus_factor(over.len()))
@@ -101,7 +101,7 @@ impl Layer {
         Ok(outcome.told(exchange.bytes, factor, bounds))
     }
 
-    fn missing(&self, library: Library) -> NoPath {
+    fn missing(&self, library: MessageLibrary) -> NoPath {
         let word = library.word();
         NoPath(format!(
             "{} says nothing of {word}: no section [software.{word}]; add one, as `pathline machines \
@@ -111,7 +111,7 @@ impl Layer {
     }
 
     /// Rings over the GPUs that members have on the first node.
-    fn rings(&self, over: &[Member], most: usize) -> Arc<Vec<Ring>> {
+    fn rings(&self, over: &[ExchangeMember], most: usize) -> Arc<Vec<GpuRing>> {
         let first = over.first().map_or(0, |m| m.node);
         let gpus: Vec<u32> = over.iter().filter(|m| m.node == first).map(|m| m.gpu).collect();
         let key = (gpus, most);

@@ -15,8 +15,8 @@ mod schedule;
 mod told;
 mod transfer;
 
-pub use bounds::Bounds;
-pub use exchange::{Buffers, Exchange, Library, Member, WINDOW, What};
-pub use layer::Layer;
-pub use rings::{Ring, rings};
-pub use told::Told;
+pub use bounds::TimeBounds;
+pub use exchange::{BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary, WINDOW};
+pub use layer::MessageLayer;
+pub use rings::{GpuRing, rings};
+pub use told::ExchangeTime;

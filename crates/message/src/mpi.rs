@@ -6,25 +6,25 @@
 
 use std::sync::Arc;
 
-use pathline_flow::{Mpi, NoPath, RateDemand};
+use pathline_flow::{MpiModel, NoPath, RateDemand};
 use pathline_schema::Bytes;
 
-use crate::exchange::{Buffers, Member};
-use crate::scene::{Hand, Scene};
-use crate::told::{Outcome, us};
+use crate::exchange::{BufferPlace, ExchangeMember};
+use crate::scene::{ByteCarrier, ExchangeScene};
+use crate::told::{AlgorithmTime, us};
 use crate::transfer::{DataPath, rates};
 
 /// An MPI on a machine.
-pub(crate) struct Library<'a> {
-    pub scene: &'a Scene<'a>,
-    pub mpi: &'a Mpi,
+pub(crate) struct MpiLibrary<'a> {
+    pub scene: &'a ExchangeScene<'a>,
+    pub mpi: &'a MpiModel,
     /// By copy engine; else by the runtime's copy kernel.
     pub sdma: bool,
 }
 
 /// How one message goes.
 #[derive(Debug, Clone)]
-pub(crate) struct Message {
+pub(crate) struct MessageRoute {
     pub path: Arc<DataPath>,
     /// Bytes that pass for a byte of payload.
     pub weight: f64,
@@ -38,26 +38,26 @@ pub(crate) struct Message {
     pub by_cpu: bool,
 }
 
-impl Library<'_> {
+impl MpiLibrary<'_> {
     /// How a message goes, of `bytes`.
     pub(crate) fn message(
         &self,
-        a: Member,
-        b: Member,
+        a: ExchangeMember,
+        b: ExchangeMember,
         bytes: f64,
-        buffers: Buffers,
-    ) -> Result<Message, NoPath> {
+        buffers: BufferPlace,
+    ) -> Result<MessageRoute, NoPath> {
         let mpi = self.mpi;
         let small = mpi.host_message_us * 1e3;
         let handshake = mpi.handshake_us * 1e3;
         if a.node != b.node {
-            let path = self.scene.device(Hand::Kernel, a, b)?;
+            let path = self.scene.device(ByteCarrier::Kernel, a, b)?;
             let start = mpi.net_us * 1e3;
             let by = "network adapter";
             // The adapter works through its queue while the next message is announced.
-            return Ok(Message { path, weight: 1.0, start, queued: 0.0, by, by_cpu: false });
+            return Ok(MessageRoute { path, weight: 1.0, start, queued: 0.0, by, by_cpu: false });
         }
-        if buffers == Buffers::Host {
+        if buffers == BufferPlace::Host {
             let once = bytes >= mpi.single_copy_from_bytes as f64;
             let path = self.scene.host(a, b, bytes as u64)?;
             let (weight, start, by) = if once {
@@ -65,7 +65,7 @@ impl Library<'_> {
             } else {
                 (2.0, small, "CPU, through shared memory")
             };
-            return Ok(Message { path, weight, start, queued: start, by, by_cpu: true });
+            return Ok(MessageRoute { path, weight, start, queued: start, by, by_cpu: true });
         }
         if bytes < mpi.ipc_from_bytes as f64 {
             let path = Arc::new(DataPath {
@@ -76,29 +76,29 @@ impl Library<'_> {
             });
             let by = "CPU loads and stores, through shared memory";
             let (start, queued) = (small, small);
-            return Ok(Message { path, weight: 1.0, start, queued, by, by_cpu: true });
+            return Ok(MessageRoute { path, weight: 1.0, start, queued, by, by_cpu: true });
         }
         let (hand, by) = match self.sdma {
-            true => (Hand::Engine, "copy engine of the sender"),
-            false => (Hand::Blit, "copy kernel on the sender, which writes"),
+            true => (ByteCarrier::Engine, "copy engine of the sender"),
+            false => (ByteCarrier::Blit, "copy kernel on the sender, which writes"),
         };
         let path = self.scene.device(hand, a, b)?;
         let (idle, queued) = match self.sdma {
             true => (path.alpha, mpi.engine_us * 1e3),
             false => (mpi.blit_us * 1e3, mpi.blit_us * 1e3),
         };
-        Ok(Message { path, weight: 1.0, start: handshake + idle, queued, by, by_cpu: false })
+        Ok(MessageRoute { path, weight: 1.0, start: handshake + idle, queued, by, by_cpu: false })
     }
 
     /// Windows of messages of all pairs at once, as osu_bw and osu_mbw_mr count them.
     pub(crate) fn window(
         &self,
-        pairs: &[(Member, Member)],
+        pairs: &[(ExchangeMember, ExchangeMember)],
         window: u32,
         bytes: f64,
-        buffers: Buffers,
-    ) -> Result<Outcome, NoPath> {
-        let messages: Vec<Message> = pairs
+        buffers: BufferPlace,
+    ) -> Result<AlgorithmTime, NoPath> {
+        let messages: Vec<MessageRoute> = pairs
             .iter()
             .map(|&(a, b)| self.message(a, b, bytes, buffers))
             .collect::<Result<_, _>>()?;
@@ -106,7 +106,8 @@ impl Library<'_> {
         let rates = rates(&self.scene.capacities, &flows);
         let full = self.scene.full(&flows, &rates);
         let reply = self.mpi.host_message_us * 1e3;
-        let mut outcome = Outcome { pairs: pairs.len(), bound_by: full, ..Outcome::default() };
+        let mut outcome =
+            AlgorithmTime { pairs: pairs.len(), bound_by: full, ..AlgorithmTime::default() };
         let mut sum = 0.0;
         for ((m, rate), (a, b)) in messages.iter().zip(&rates).zip(pairs) {
             let each = m.queued + bytes * m.weight / rate;
@@ -136,15 +137,16 @@ impl Library<'_> {
     /// One message of each pair there and back.
     pub(crate) fn ping(
         &self,
-        pairs: &[(Member, Member)],
+        pairs: &[(ExchangeMember, ExchangeMember)],
         bytes: f64,
-        buffers: Buffers,
-    ) -> Result<Outcome, NoPath> {
-        let mut outcome = Outcome { pairs: pairs.len(), ..Outcome::default() };
+        buffers: BufferPlace,
+    ) -> Result<AlgorithmTime, NoPath> {
+        let mut outcome = AlgorithmTime { pairs: pairs.len(), ..AlgorithmTime::default() };
         let mut times = vec![0.0; pairs.len()];
         for back in [false, true] {
-            let turned = |&(a, b): &(Member, Member)| if back { (b, a) } else { (a, b) };
-            let messages: Vec<Message> = pairs
+            let turned =
+                |&(a, b): &(ExchangeMember, ExchangeMember)| if back { (b, a) } else { (a, b) };
+            let messages: Vec<MessageRoute> = pairs
                 .iter()
                 .map(turned)
                 .map(|(a, b)| self.message(a, b, bytes, buffers))
@@ -171,7 +173,7 @@ impl Library<'_> {
 
     /// What summing `bytes` takes a CPU core, ns: a copy reads and writes them once, a sum reads
     /// two buffers and writes one.
-    pub(crate) fn sum(&self, m: Member, bytes: f64) -> Result<f64, NoPath> {
+    pub(crate) fn sum(&self, m: ExchangeMember, bytes: f64) -> Result<f64, NoPath> {
         let copy = self.scene.host(m, m, Bytes(bytes as u64).0.max(1))?;
         Ok(1.5 * bytes / copy.cap)
     }

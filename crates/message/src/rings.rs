@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pathline_flow::routes::Routes;
-use pathline_schema::Node;
+use pathline_flow::routes::RouteTable;
+use pathline_schema::LinkEnd;
 
 /// The most rings of one kind that are listed, and steps of a search for them.
 const MAX_LISTED: usize = 512;
@@ -19,7 +19,7 @@ const NEARLY: f64 = 1.0 - 1e-9;
 
 /// One ring: its GPUs in the order of the stream, each once.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ring {
+pub struct GpuRing {
     /// GPUs by number; the last sends to the first.
     pub gpus: Vec<u32>,
     /// The peak that the search gave it, in GB/s; infinite if no peak is known.
@@ -29,27 +29,27 @@ pub struct Ring {
 }
 
 /// A stretch that an edge of a ring takes.
-type Lane = (Node, Node);
+type RingLane = (LinkEnd, LinkEnd);
 
-struct Graph {
+struct RingGraph {
     /// Stretches of every ordered pair, and whether it passes another GPU.
-    edges: HashMap<(u32, u32), (Vec<Lane>, bool)>,
+    edges: HashMap<(u32, u32), (Vec<RingLane>, bool)>,
     /// Peaks, GB/s.
-    free: BTreeMap<Lane, f64>,
+    free: BTreeMap<RingLane, f64>,
 }
 
-impl Graph {
-    fn of(routes: &Routes, gpus: &[u32]) -> Self {
+impl RingGraph {
+    fn of(routes: &RouteTable, gpus: &[u32]) -> Self {
         let (mut edges, mut free) = (HashMap::new(), BTreeMap::new());
         let pairs = gpus.iter().flat_map(|&a| gpus.iter().map(move |&b| (a, b)));
         for (a, b) in pairs.filter(|(a, b)| a != b) {
-            let (from, to) = (Node::Gpu(a), Node::Gpu(b));
+            let (from, to) = (LinkEnd::Gpu(a), LinkEnd::Gpu(b));
             let Some(used) = routes.in_use(from, to) else { continue };
             let mut lanes = Vec::new();
             if used.striped {
                 // All routes over switches at once: the ends' own links are what is shared.
                 if let Some(peak) = used.peak {
-                    for lane in [(from, Node::Switch(0)), (Node::Switch(0), to)] {
+                    for lane in [(from, LinkEnd::Switch(0)), (LinkEnd::Switch(0), to)] {
                         free.insert(lane, peak.0);
                         lanes.push(lane);
                     }
@@ -62,14 +62,14 @@ impl Graph {
                     }
                 }
             }
-            let gpu = |n: &&Node| matches!(n, Node::Gpu(_));
+            let gpu = |n: &&LinkEnd| matches!(n, LinkEnd::Gpu(_));
             let routed = used.paths.first().is_some_and(|p| p.nodes.iter().filter(gpu).count() > 2);
             edges.insert((a, b), (lanes, routed));
         }
         Self { edges, free }
     }
 
-    fn lanes(&self, a: u32, b: u32) -> &[Lane] {
+    fn lanes(&self, a: u32, b: u32) -> &[RingLane] {
         self.edges.get(&(a, b)).map(|(lanes, _)| lanes.as_slice()).unwrap_or_default()
     }
 
@@ -78,7 +78,7 @@ impl Graph {
     }
 
     /// Takes a stretch for one more stream, or gives all of `lanes` back if one is full.
-    fn take(&mut self, lanes: &[Lane], speed: f64) -> bool {
+    fn take(&mut self, lanes: &[RingLane], speed: f64) -> bool {
         for (i, lane) in lanes.iter().enumerate() {
             let left = self.free.get_mut(lane);
             match left {
@@ -93,7 +93,7 @@ impl Graph {
         true
     }
 
-    fn give(&mut self, lanes: &[Lane], speed: f64) {
+    fn give(&mut self, lanes: &[RingLane], speed: f64) {
         for lane in lanes {
             if let Some(left) = self.free.get_mut(lane) {
                 *left += speed;
@@ -102,28 +102,28 @@ impl Graph {
     }
 
     /// All stretches of a ring, one edge after the other.
-    fn ring_lanes(&self, gpus: &[u32]) -> Vec<Lane> {
+    fn ring_lanes(&self, gpus: &[u32]) -> Vec<RingLane> {
         closed(gpus).flat_map(|(a, b)| self.lanes(a, b).iter().copied()).collect()
     }
 
     /// Rings over `gpus` at `speed` with at most `routed` edges over another GPU.
     fn list(&mut self, gpus: &[u32], speed: f64, routed: u32) -> Vec<Vec<u32>> {
         let Some((&first, rest)) = gpus.split_first() else { return Vec::new() };
-        let mut search = Listing { found: Vec::new(), steps: 0, speed, gpus: rest.to_vec() };
+        let mut search = RingListing { found: Vec::new(), steps: 0, speed, gpus: rest.to_vec() };
         search.extend(self, &mut vec![first], routed);
         search.found
     }
 }
 
-struct Listing {
+struct RingListing {
     found: Vec<Vec<u32>>,
     steps: usize,
     speed: f64,
     gpus: Vec<u32>,
 }
 
-impl Listing {
-    fn extend(&mut self, graph: &mut Graph, ring: &mut Vec<u32>, routed: u32) {
+impl RingListing {
+    fn extend(&mut self, graph: &mut RingGraph, ring: &mut Vec<u32>, routed: u32) {
         self.steps += 1;
         let spent = self.steps > MAX_STEPS || self.found.len() >= MAX_LISTED;
         let (Some(&first), Some(&at), false) = (ring.first(), ring.last(), spent) else { return };
@@ -152,16 +152,16 @@ impl Listing {
 }
 
 /// As many of the listed rings as fit side by side.
-struct Choice<'a> {
-    graph: Graph,
-    listed: &'a [Vec<Lane>],
+struct RingChoice<'a> {
+    graph: RingGraph,
+    listed: &'a [Vec<RingLane>],
     speed: f64,
     most: usize,
     best: Vec<usize>,
     steps: usize,
 }
 
-impl Choice<'_> {
+impl RingChoice<'_> {
     fn choose(&mut self, from: usize, chosen: &mut Vec<usize>) {
         self.steps += 1;
         if chosen.len() > self.best.len() {
@@ -190,9 +190,9 @@ fn closed(gpus: &[u32]) -> impl Iterator<Item = (u32, u32)> + '_ {
 /// The rings over `gpus`: of all speeds that a link's peak or half of it suggests, the set with
 /// the largest sum; with equal sums the fewest rings. At most `most`. Never empty for two GPUs and
 /// more.
-pub fn rings(routes: &Routes, gpus: &[u32], most: usize) -> Vec<Ring> {
-    let mut graph = Graph::of(routes, gpus);
-    let plain = |peak_gbs| Ring { gpus: gpus.to_vec(), peak_gbs, routed: 0 };
+pub fn rings(routes: &RouteTable, gpus: &[u32], most: usize) -> Vec<GpuRing> {
+    let mut graph = RingGraph::of(routes, gpus);
+    let plain = |peak_gbs| GpuRing { gpus: gpus.to_vec(), peak_gbs, routed: 0 };
     if gpus.len() < 2 || graph.free.is_empty() {
         return vec![plain(f64::INFINITY)];
     }
@@ -200,12 +200,13 @@ pub fn rings(routes: &Routes, gpus: &[u32], most: usize) -> Vec<Ring> {
     speeds.sort_by(|a, b| b.total_cmp(a));
     speeds.dedup();
     for routed in 0..=gpus.len() as u32 {
-        let mut best: Vec<Ring> = Vec::new();
+        let mut best: Vec<GpuRing> = Vec::new();
         for &speed in &speeds {
             let listed = graph.list(gpus, speed, routed);
-            let lanes: Vec<Vec<Lane>> = listed.iter().map(|ring| graph.ring_lanes(ring)).collect();
-            let mut choice = Choice {
-                graph: Graph { edges: HashMap::new(), free: graph.free.clone() },
+            let lanes: Vec<Vec<RingLane>> =
+                listed.iter().map(|ring| graph.ring_lanes(ring)).collect();
+            let mut choice = RingChoice {
+                graph: RingGraph { edges: HashMap::new(), free: graph.free.clone() },
                 listed: &lanes,
                 speed,
                 most,
@@ -213,10 +214,10 @@ pub fn rings(routes: &Routes, gpus: &[u32], most: usize) -> Vec<Ring> {
                 steps: 0,
             };
             choice.choose(0, &mut Vec::new());
-            let sum = |rings: &[Ring]| rings.iter().map(|r| r.peak_gbs).sum::<f64>();
+            let sum = |rings: &[GpuRing]| rings.iter().map(|r| r.peak_gbs).sum::<f64>();
             let chosen = choice.best.iter().filter_map(|&i| listed.get(i));
-            let rings: Vec<Ring> = chosen
-                .map(|gpus| Ring {
+            let rings: Vec<GpuRing> = chosen
+                .map(|gpus| GpuRing {
                     gpus: gpus.clone(),
                     peak_gbs: speed,
                     routed: closed(gpus).map(|(a, b)| graph.routed(a, b)).sum(),
@@ -239,11 +240,11 @@ mod tests {
     use super::*;
     use pathline_flow::MachineDesc;
 
-    fn mi250x() -> Routes {
-        Routes::of(&MachineDesc::preset("mi250x").unwrap().topology())
+    fn mi250x() -> RouteTable {
+        RouteTable::of(&MachineDesc::preset("mi250x").unwrap().topology())
     }
 
-    fn of(n: u32) -> Vec<Ring> {
+    fn of(n: u32) -> Vec<GpuRing> {
         rings(&mi250x(), &(0..n).collect::<Vec<_>>(), 32)
     }
 
@@ -265,7 +266,7 @@ mod tests {
             let found = of(n);
             let routes = mi250x();
             let gpus: Vec<u32> = (0..n).collect();
-            let mut graph = Graph::of(&routes, &gpus);
+            let mut graph = RingGraph::of(&routes, &gpus);
             for ring in &found {
                 let mut sorted = ring.gpus.clone();
                 sorted.sort_unstable();
@@ -280,7 +281,7 @@ mod tests {
     /// Five: GCD 4 hangs on 2 alone, so an edge passes another GCD.
     #[test]
     fn small_groups() {
-        assert_eq!(of(2), [Ring { gpus: vec![0, 1], peak_gbs: 200.0, routed: 0 }]);
+        assert_eq!(of(2), [GpuRing { gpus: vec![0, 1], peak_gbs: 200.0, routed: 0 }]);
         let four = of(4);
         assert_eq!((four.len(), four[0].peak_gbs, four[0].routed), (2, 50.0, 0));
         assert!(of(5).iter().all(|r| r.routed == 1));
@@ -289,7 +290,7 @@ mod tests {
     /// Switches: each GPU has 18 links that any partner can use, so one ring takes them all.
     #[test]
     fn one_ring_fills_a_switched_node() {
-        let routes = Routes::of(&MachineDesc::preset("hgx-h200").unwrap().topology());
+        let routes = RouteTable::of(&MachineDesc::preset("hgx-h200").unwrap().topology());
         let found = rings(&routes, &(0..8).collect::<Vec<_>>(), 32);
         assert_eq!(found.len(), 1);
         assert!(found[0].peak_gbs > 400.0, "{found:?}");

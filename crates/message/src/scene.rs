@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathline_flow::{MachineDesc, Network, NoPath, RateDemand, Use};
+use pathline_flow::{MachineDesc, Network, NoPath, RateDemand, ResourceUse};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, Mover, Place, Topology, Unit, Variant,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, MemKind, Mover, Place, Topology,
+    Unit,
 };
 
-use crate::exchange::Member;
+use crate::exchange::ExchangeMember;
 use crate::transfer::DataPath;
 
 /// What carries the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Hand {
+pub(crate) enum ByteCarrier {
     /// The copy engine of the sender.
     Engine,
     /// The runtime's copy kernel on the sender: it writes.
@@ -24,7 +25,7 @@ pub(crate) enum Hand {
 
 /// An adapter of the node.
 #[derive(Debug, Clone)]
-pub(crate) struct Adapter {
+pub(crate) struct NodeAdapter {
     name: String,
     /// The GPU that it hangs on.
     near: Option<u32>,
@@ -35,27 +36,27 @@ pub(crate) struct Adapter {
 
 /// One node and what its parts let through.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct NodeParts {
     pub name: String,
     pub network: Network,
     pub topology: Topology,
     /// Capacities of one node: the network's resources, each adapter out and in, queues.
     capacities: Vec<f64>,
     names: Vec<String>,
-    pub adapters: Vec<Adapter>,
-    paths: Mutex<HashMap<(Hand, u32, u32), Arc<DataPath>>>,
+    pub adapters: Vec<NodeAdapter>,
+    paths: Mutex<HashMap<(ByteCarrier, u32, u32), Arc<DataPath>>>,
 }
 
-impl Machine {
+impl NodeParts {
     pub(crate) fn new(desc: &MachineDesc, network: Network) -> Self {
         let topology = desc.topology();
         let share = desc.software.network.as_ref().map_or(1.0, |n| n.payload_share);
         let mut capacities: Vec<f64> = network.resources().iter().map(|r| r.capacity.0).collect();
         let mut names: Vec<String> = network.resources().iter().map(|r| r.name.clone()).collect();
-        let adapters: Vec<Adapter> = topology
+        let adapters: Vec<NodeAdapter> = topology
             .nics
             .iter()
-            .map(|nic| Adapter {
+            .map(|nic| NodeAdapter {
                 name: nic.name.clone(),
                 near: nic.near_gpu,
                 numa: nic.numa,
@@ -102,7 +103,12 @@ impl Machine {
     }
 
     /// From GPU to GPU of one node.
-    pub(crate) fn peer(&self, hand: Hand, src: u32, dst: u32) -> Result<Arc<DataPath>, NoPath> {
+    pub(crate) fn peer(
+        &self,
+        hand: ByteCarrier,
+        src: u32,
+        dst: u32,
+    ) -> Result<Arc<DataPath>, NoPath> {
         let key = (hand, src, dst);
         let known = |paths: &HashMap<_, Arc<DataPath>>| paths.get(&key).cloned();
         if let Some(path) = known(&self.paths.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -110,11 +116,13 @@ impl Machine {
         }
         let at = Unit::Gpu(src);
         let by = match hand {
-            Hand::Engine => Mover::Dma { at },
-            Hand::Blit => Mover::Blit { at },
-            Hand::Kernel => Mover::Kernel { at, variant: Variant::standard(KernelOp::Copy) },
+            ByteCarrier::Engine => Mover::Dma { at },
+            ByteCarrier::Blit => Mover::Blit { at },
+            ByteCarrier::Kernel => {
+                Mover::Kernel { at, variant: KernelVariant::standard(KernelOp::Copy) }
+            }
         };
-        let place = |gpu| Place::new(Unit::Gpu(gpu), Mem::Vram);
+        let place = |gpu| Place::new(Unit::Gpu(gpu), MemKind::Vram);
         // The size matters only for host memory.
         let flow = Flow { src: place(src), dst: place(dst), by, bytes: Bytes::mib(1) };
         let path = Arc::new(self.path(&flow)?);
@@ -124,8 +132,8 @@ impl Machine {
 
     /// Between a GPU and pinned memory of its own NUMA domain, by copy engine.
     pub(crate) fn staging(&self, gpu: u32, out: bool, bytes: u64) -> Result<DataPath, NoPath> {
-        let device = Place::new(Unit::Gpu(gpu), Mem::Vram);
-        let host = Place::new(Unit::Numa(self.home(gpu)?), Mem::Pinned);
+        let device = Place::new(Unit::Gpu(gpu), MemKind::Vram);
+        let host = Place::new(Unit::Numa(self.home(gpu)?), MemKind::Pinned);
         let (src, dst) = if out { (device, host) } else { (host, device) };
         let by = Mover::Dma { at: Unit::Gpu(gpu) };
         self.path(&Flow { src, dst, by, bytes: Bytes(bytes.max(1)) })
@@ -134,7 +142,7 @@ impl Machine {
     /// One core of the receiver's domain copies what the sender's domain holds.
     pub(crate) fn by_cpu(&self, src: u32, dst: u32, bytes: u64) -> Result<DataPath, NoPath> {
         let (from, to) = (self.home(src)?, self.home(dst)?);
-        let place = |n| Place::new(Unit::Numa(n), Mem::Huge);
+        let place = |n| Place::new(Unit::Numa(n), MemKind::Huge);
         let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Memcpy };
         let by = Mover::Cpu { at: Unit::Numa(to), work, threads: 1 };
         self.path(&Flow { src: place(from), dst: place(to), by, bytes: Bytes(bytes.max(1)) })
@@ -151,7 +159,7 @@ impl Machine {
         // Operations of one queue take turns: each has the part of the engine's time that it needs.
         if let Some(queue) = op.queue {
             let resource = (self.first_queue() + queue as usize) as u32;
-            uses.push(Use { resource, weight: 1.0 / cap });
+            uses.push(ResourceUse { resource, weight: 1.0 / cap });
         }
         Ok(DataPath { uses, cap, alpha: op.alpha.0, share: op.share })
     }
@@ -161,10 +169,11 @@ impl Machine {
     pub(crate) fn adapter(&self, gpu: u32) -> Result<usize, NoPath> {
         let home = self.home(gpu).ok();
         let routes = self.network.routes();
-        let key = |a: &Adapter| match a.near {
+        let key = |a: &NodeAdapter| match a.near {
             Some(near) if near == gpu => (0, 0),
             Some(near) => {
-                let (a, b) = (pathline_schema::Node::Gpu(gpu), pathline_schema::Node::Gpu(near));
+                let (a, b) =
+                    (pathline_schema::LinkEnd::Gpu(gpu), pathline_schema::LinkEnd::Gpu(near));
                 (1, u32::MAX - routes.link_count(a, b))
             }
             None if a.numa.is_some() && a.numa == home => (2, 0),
@@ -182,15 +191,15 @@ impl Machine {
 }
 
 /// A machine with the nodes that one exchange is about.
-pub(crate) struct Scene<'a> {
-    pub machine: &'a Machine,
+pub(crate) struct ExchangeScene<'a> {
+    pub machine: &'a NodeParts,
     /// Place of each node's resources.
     nodes: BTreeMap<u32, usize>,
     pub capacities: Vec<f64>,
 }
 
-impl<'a> Scene<'a> {
-    pub(crate) fn new(machine: &'a Machine, members: &[Member]) -> Result<Self, NoPath> {
+impl<'a> ExchangeScene<'a> {
+    pub(crate) fn new(machine: &'a NodeParts, members: &[ExchangeMember]) -> Result<Self, NoPath> {
         if let Some(m) = members.iter().find(|m| !machine.has_gpu(m.gpu)) {
             return Err(NoPath(format!("{} has no gpu{}", machine.name, m.gpu)));
         }
@@ -212,12 +221,18 @@ impl<'a> Scene<'a> {
     fn on(&self, node: u32, path: &DataPath) -> DataPath {
         let per_node = self.capacities.len() / self.nodes().max(1);
         let at = self.nodes.get(&node).copied().unwrap_or(0) * per_node;
-        let shift = |u: &Use| Use { resource: u.resource + at as u32, weight: u.weight };
+        let shift =
+            |u: &ResourceUse| ResourceUse { resource: u.resource + at as u32, weight: u.weight };
         DataPath { uses: path.uses.iter().map(shift).collect(), ..*path }
     }
 
     /// From device to device, over the network if they are of different nodes.
-    pub(crate) fn device(&self, hand: Hand, a: Member, b: Member) -> Result<Arc<DataPath>, NoPath> {
+    pub(crate) fn device(
+        &self,
+        hand: ByteCarrier,
+        a: ExchangeMember,
+        b: ExchangeMember,
+    ) -> Result<Arc<DataPath>, NoPath> {
         if a.node != b.node {
             return self.between_nodes(a, b);
         }
@@ -228,7 +243,7 @@ impl<'a> Scene<'a> {
     /// Device to host memory near it, or back.
     pub(crate) fn staging(
         &self,
-        m: Member,
+        m: ExchangeMember,
         out: bool,
         bytes: u64,
     ) -> Result<Arc<DataPath>, NoPath> {
@@ -236,7 +251,12 @@ impl<'a> Scene<'a> {
     }
 
     /// Host memory to host memory by the receiver's core, or over the network.
-    pub(crate) fn host(&self, a: Member, b: Member, bytes: u64) -> Result<Arc<DataPath>, NoPath> {
+    pub(crate) fn host(
+        &self,
+        a: ExchangeMember,
+        b: ExchangeMember,
+        bytes: u64,
+    ) -> Result<Arc<DataPath>, NoPath> {
         if a.node != b.node {
             return self.between_nodes(a, b);
         }
@@ -245,7 +265,7 @@ impl<'a> Scene<'a> {
 
     /// Out of the adapter near one GPU into that near the other. Adapters read and write device
     /// memory, over the links to the GPU that they hang on.
-    fn between_nodes(&self, a: Member, b: Member) -> Result<Arc<DataPath>, NoPath> {
+    fn between_nodes(&self, a: ExchangeMember, b: ExchangeMember) -> Result<Arc<DataPath>, NoPath> {
         let machine = self.machine;
         let fixed = machine.network.resources().len();
         let mut whole = DataPath { uses: Vec::new(), cap: f64::INFINITY, alpha: 0.0, share: 1.0 };
@@ -254,14 +274,14 @@ impl<'a> Scene<'a> {
             let Some(adapter) = machine.adapters.get(i) else { continue };
             let resource = (fixed + 2 * i + usize::from(!out)) as u32;
             let mut path = DataPath {
-                uses: vec![Use { resource, weight: 1.0 }],
+                uses: vec![ResourceUse { resource, weight: 1.0 }],
                 cap: adapter.gbs,
                 alpha: 0.0,
                 share: 1.0,
             };
             if let Some(near) = adapter.near.filter(|&near| near != member.gpu) {
                 let ends = if out { (member.gpu, near) } else { (near, member.gpu) };
-                let link = machine.peer(Hand::Kernel, ends.0, ends.1)?;
+                let link = machine.peer(ByteCarrier::Kernel, ends.0, ends.1)?;
                 path.uses.extend(&link.uses);
                 path.cap = path.cap.min(link.cap);
             }

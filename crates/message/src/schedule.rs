@@ -3,10 +3,10 @@
 use pathline_flow::NoPath;
 use pathline_schema::Collective;
 
-use crate::exchange::{Buffers, Member};
-use crate::mpi::Library;
-use crate::told::{Outcome, us};
-use crate::transfer::{Transfer, ends};
+use crate::exchange::{BufferPlace, ExchangeMember};
+use crate::mpi::MpiLibrary;
+use crate::told::{AlgorithmTime, us};
+use crate::transfer::{ScheduledTransfer, ends};
 
 /// Sizes at which MPICH changes its algorithm (its control variables' defaults), in bytes.
 const BROADCAST_SHORT: f64 = 12_288.0;
@@ -21,11 +21,11 @@ const ALL_TO_ALL_SHORT: f64 = 256.0;
 const ALL_TO_ALL_MEDIUM: f64 = 32_768.0;
 
 /// A schedule under construction. Ranks are places in `over`.
-struct Plan<'a> {
-    library: &'a Library<'a>,
-    over: &'a [Member],
-    buffers: Buffers,
-    transfers: Vec<Transfer>,
+struct ScheduleBuilder<'a> {
+    library: &'a MpiLibrary<'a>,
+    over: &'a [ExchangeMember],
+    buffers: BufferPlace,
+    transfers: Vec<ScheduledTransfer>,
     /// What each rank's next message waits for.
     ready: Vec<Vec<usize>>,
     /// What has been planned, in words, with the first transfer of each step.
@@ -35,10 +35,10 @@ struct Plan<'a> {
 }
 
 /// One message of a round: from, to, bytes.
-type Send = (usize, usize, f64);
+type RoundMessage = (usize, usize, f64);
 
-impl<'a> Plan<'a> {
-    fn new(library: &'a Library<'a>, over: &'a [Member], buffers: Buffers) -> Self {
+impl<'a> ScheduleBuilder<'a> {
+    fn new(library: &'a MpiLibrary<'a>, over: &'a [ExchangeMember], buffers: BufferPlace) -> Self {
         let ready = vec![Vec::new(); over.len()];
         let (transfers, steps) = (Vec::new(), Vec::new());
         Self { library, over, buffers, transfers, ready, steps, carried_by: "" }
@@ -53,7 +53,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Messages that are posted at once: each waits for what both its ends did before.
-    fn round(&mut self, sends: &[Send], sums: bool) -> Result<(), NoPath> {
+    fn round(&mut self, sends: &[RoundMessage], sums: bool) -> Result<(), NoPath> {
         let mut next: Vec<Vec<usize>> = vec![Vec::new(); self.n()];
         for &(from, to, bytes) in sends {
             let (Some(&a), Some(&b)) = (self.over.get(from), self.over.get(to)) else { continue };
@@ -69,7 +69,13 @@ impl<'a> Plan<'a> {
             let id = self.transfers.len();
             self.carried_by = m.by;
             let bytes = bytes * m.weight;
-            self.transfers.push(Transfer { path: m.path, bytes, start: m.start, tail, after });
+            self.transfers.push(ScheduledTransfer {
+                path: m.path,
+                bytes,
+                start: m.start,
+                tail,
+                after,
+            });
             for rank in [from, to] {
                 if let Some(list) = next.get_mut(rank) {
                     list.push(id);
@@ -95,13 +101,13 @@ impl<'a> Plan<'a> {
             let path = self.library.scene.staging(m, out, bytes as u64)?;
             let (start, after) = (path.alpha, std::mem::take(ready));
             *ready = vec![self.transfers.len()];
-            self.transfers.push(Transfer { path, bytes, start, tail: 0.0, after });
+            self.transfers.push(ScheduledTransfer { path, bytes, start, tail: 0.0, after });
         }
         Ok(())
     }
 
     /// Ends of all transfers and of all ranks.
-    fn outcome(self, algorithm: &str) -> Outcome {
+    fn outcome(self, algorithm: &str) -> AlgorithmTime {
         let ends = ends(&self.library.scene.capacities, &self.transfers);
         let end = |&id: &usize| ends.get(id).copied().unwrap_or(0.0);
         let done: Vec<f64> =
@@ -115,14 +121,14 @@ impl<'a> Plan<'a> {
             steps.push(format!("{words}: done at {}", us(end)));
         }
         steps.push(format!("messages by {}", self.carried_by));
-        Outcome {
+        AlgorithmTime {
             time,
             mean: done.iter().sum::<f64>() / done.len().max(1) as f64,
             each: done,
             pairs: 1,
             algorithm: algorithm.into(),
             steps,
-            ..Outcome::default()
+            ..AlgorithmTime::default()
         }
     }
 
@@ -130,7 +136,7 @@ impl<'a> Plan<'a> {
     /// distance, the farthest first, all posted at once.
     fn tree(&mut self, group: &[usize], radix: usize, bytes: f64) -> Result<(), NoPath> {
         for sends in tree_rounds(group, radix) {
-            let sends: Vec<Send> = sends.into_iter().map(|(a, b)| (a, b, bytes)).collect();
+            let sends: Vec<RoundMessage> = sends.into_iter().map(|(a, b)| (a, b, bytes)).collect();
             self.round(&sends, false)?;
         }
         Ok(())
@@ -139,7 +145,7 @@ impl<'a> Plan<'a> {
     /// The same tree upwards, with sums.
     fn tree_up(&mut self, group: &[usize], radix: usize, bytes: f64) -> Result<(), NoPath> {
         for sends in tree_rounds(group, radix).into_iter().rev() {
-            let sends: Vec<Send> = sends.into_iter().map(|(a, b)| (b, a, bytes)).collect();
+            let sends: Vec<RoundMessage> = sends.into_iter().map(|(a, b)| (b, a, bytes)).collect();
             self.round(&sends, true)?;
         }
         Ok(())
@@ -150,7 +156,7 @@ impl<'a> Plan<'a> {
         let n = self.n();
         let power = 1usize << n.max(1).ilog2();
         let extra = n - power;
-        let sends: Vec<Send> = (0..extra).map(|i| (2 * i, 2 * i + 1, bytes)).collect();
+        let sends: Vec<RoundMessage> = (0..extra).map(|i| (2 * i, 2 * i + 1, bytes)).collect();
         if extra > 0 {
             self.step(format!("{extra} ranks beyond a power of two hand theirs on"));
             self.round(&sends, true)?;
@@ -161,7 +167,7 @@ impl<'a> Plan<'a> {
     fn unfold(&mut self, bytes: f64) -> Result<(), NoPath> {
         let n = self.n();
         let extra = n - (1usize << n.max(1).ilog2());
-        let sends: Vec<Send> = (0..extra).map(|i| (2 * i + 1, 2 * i, bytes)).collect();
+        let sends: Vec<RoundMessage> = (0..extra).map(|i| (2 * i + 1, 2 * i, bytes)).collect();
         self.round(&sends, false)
     }
 
@@ -174,7 +180,7 @@ impl<'a> Plan<'a> {
         sums: bool,
     ) -> Result<(), NoPath> {
         for (k, &distance) in distances.iter().enumerate() {
-            let sends: Vec<Send> = (0..group.len())
+            let sends: Vec<RoundMessage> = (0..group.len())
                 .filter_map(|i| Some((*group.get(i)?, *group.get(i ^ distance)?, bytes(k))))
                 .collect();
             self.round(&sends, sums)?;
@@ -191,7 +197,7 @@ impl<'a> Plan<'a> {
     ) -> Result<(), NoPath> {
         let n = self.n();
         for shift in by {
-            let sends: Vec<Send> = (0..n).map(|i| (i, (i + shift) % n, bytes)).collect();
+            let sends: Vec<RoundMessage> = (0..n).map(|i| (i, (i + shift) % n, bytes)).collect();
             self.round(&sends, sums)?;
         }
         Ok(())
@@ -219,13 +225,13 @@ fn tree_rounds(group: &[usize], radix: usize) -> Vec<Vec<(usize, usize)>> {
 
 /// The time of a collective of an MPI.
 pub(crate) fn collective(
-    library: &Library<'_>,
+    library: &MpiLibrary<'_>,
     op: Collective,
-    over: &[Member],
+    over: &[ExchangeMember],
     bytes: f64,
-    buffers: Buffers,
-) -> Result<Outcome, NoPath> {
-    let mut plan = Plan::new(library, over, buffers);
+    buffers: BufferPlace,
+) -> Result<AlgorithmTime, NoPath> {
+    let mut plan = ScheduleBuilder::new(library, over, buffers);
     let all: Vec<usize> = (0..over.len()).collect();
     let algorithm = match op {
         Collective::Broadcast => broadcast(&mut plan, bytes)?,
@@ -234,10 +240,10 @@ pub(crate) fn collective(
         Collective::Barrier => barrier(&mut plan)?,
         // Sums are made by the CPU: device buffers go to host memory first, and back after.
         Collective::Reduce | Collective::AllReduce | Collective::ReduceScatter => {
-            let staged = buffers == Buffers::Vram && bytes >= library.mpi.ipc_from_bytes as f64;
+            let staged = buffers == BufferPlace::Vram && bytes >= library.mpi.ipc_from_bytes as f64;
             if staged {
                 plan.stage(&all, true, bytes)?;
-                plan.buffers = Buffers::Host;
+                plan.buffers = BufferPlace::Host;
             }
             let algorithm = match op {
                 Collective::Reduce => reduce(&mut plan, bytes)?,
@@ -259,16 +265,16 @@ pub(crate) fn collective(
 
 /// Everybody tells one rank at each doubling distance, and hears of another: after the last round
 /// each has heard of all. The messages have no payload, so they are the smallest of host memory.
-fn barrier(plan: &mut Plan<'_>) -> Result<&'static str, NoPath> {
+fn barrier(plan: &mut ScheduleBuilder<'_>) -> Result<&'static str, NoPath> {
     let n = plan.n();
-    plan.buffers = Buffers::Host;
+    plan.buffers = BufferPlace::Host;
     plan.step("empty messages at doubling distances");
     let shifts = std::iter::successors(Some(1usize), |d| Some(d * 2)).take_while(|d| *d < n);
     plan.shifts(shifts, EMPTY, false)?;
     Ok("dissemination")
 }
 
-fn broadcast(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+fn broadcast(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     let n = plan.n();
     if let Some(radix) = plan.library.mpi.broadcast_radix {
         // First from node to node, then within each.
@@ -297,7 +303,7 @@ fn broadcast(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     let part = bytes / n as f64;
     let mut distance = n.next_power_of_two() / 2;
     while distance > 0 {
-        let sends: Vec<Send> = (0..n)
+        let sends: Vec<RoundMessage> = (0..n)
             .step_by(2 * distance)
             .filter(|i| i + distance < n)
             .map(|i| (i, i + distance, part * distance.min(n - i - distance) as f64))
@@ -319,7 +325,7 @@ fn powers(n: usize) -> Vec<usize> {
     (0..n.max(1).ilog2()).map(|k| 1 << k).collect()
 }
 
-fn all_gather(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+fn all_gather(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     let n = plan.n();
     let part = bytes / n as f64;
     if bytes < ALL_GATHER_LONG && n.is_power_of_two() {
@@ -343,7 +349,7 @@ fn all_gather(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     Ok("ring")
 }
 
-fn all_to_all(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+fn all_to_all(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     let n = plan.n();
     let part = bytes / n as f64;
     if part <= ALL_TO_ALL_SHORT && n >= 8 {
@@ -360,7 +366,7 @@ fn all_to_all(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     if part <= ALL_TO_ALL_MEDIUM && !by_cpu {
         plan.step(format!("all messages of {part:.0} B at once"));
         let pairs = (1..n).flat_map(|d| (0..n).map(move |i| (i, (i + d) % n)));
-        let sends: Vec<Send> = pairs.map(|(a, b)| (a, b, part)).collect();
+        let sends: Vec<RoundMessage> = pairs.map(|(a, b)| (a, b, part)).collect();
         plan.round(&sends, false)?;
         return Ok("all at once");
     }
@@ -376,12 +382,12 @@ fn all_to_all(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
 }
 
 /// Reduce and scatter by halving over a power of two of ranks: half, then a quarter, and so on.
-fn halving(plan: &mut Plan<'_>, group: &[usize], bytes: f64) -> Result<(), NoPath> {
+fn halving(plan: &mut ScheduleBuilder<'_>, group: &[usize], bytes: f64) -> Result<(), NoPath> {
     plan.step("sums of halves, quarters and so on");
     plan.pairs(group, &powers(group.len()), |k| bytes / (2u64 << k) as f64, true)
 }
 
-fn all_reduce(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+fn all_reduce(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     let group = plan.fold(bytes)?;
     if bytes <= REDUCE_SHORT {
         plan.step("all bytes to ranks at doubling distances");
@@ -398,7 +404,7 @@ fn all_reduce(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     Ok("halving and doubling")
 }
 
-fn reduce(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+fn reduce(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     if bytes <= REDUCE_SHORT {
         let all: Vec<usize> = (0..plan.n()).collect();
         plan.step("sums up a binomial tree");
@@ -414,7 +420,7 @@ fn reduce(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     let part = bytes / m as f64;
     for distance in powers(m).into_iter().rev() {
         let parts = (m / (2 * distance)) as f64;
-        let sends: Vec<Send> = (0..distance)
+        let sends: Vec<RoundMessage> = (0..distance)
             .filter_map(|i| Some((*group.get(i + distance)?, *group.get(i)?, part * parts)))
             .collect();
         plan.round(&sends, false)?;
@@ -425,7 +431,7 @@ fn reduce(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     Ok("halving and a tree")
 }
 
-fn reduce_scatter(plan: &mut Plan<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+fn reduce_scatter(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     let n = plan.n();
     let part = bytes / n as f64;
     if bytes < REDUCE_SCATTER_LONG {

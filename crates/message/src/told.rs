@@ -2,12 +2,12 @@
 
 use pathline_schema::{Bytes, Ns, Rate};
 
-use crate::Bounds;
-use crate::rings::Ring;
+use crate::TimeBounds;
+use crate::rings::GpuRing;
 
 /// How long an exchange takes, and why.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct ExchangeTime {
     /// Until the last rank is done. Of a window of messages the time of each message; of a ping
     /// half of the round trip.
     pub time: Ns,
@@ -25,16 +25,16 @@ pub struct Told {
     /// What happens, step by step, with times.
     pub steps: Vec<String>,
     /// The rings that carry it, if any do.
-    pub rings: Vec<Ring>,
+    pub rings: Vec<GpuRing>,
     /// Links and engines that are full while most bytes move; empty if starts decide.
     pub bound_by: Vec<String>,
     /// What no library can beat.
-    pub bounds: Bounds,
+    pub bounds: TimeBounds,
 }
 
 /// What an algorithm says of itself; the layer adds rates and bounds.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct AlgorithmTime {
     /// ns.
     pub time: f64,
     pub mean: f64,
@@ -44,14 +44,14 @@ pub(crate) struct Outcome {
     pub pairs: usize,
     pub algorithm: String,
     pub steps: Vec<String>,
-    pub rings: Vec<Ring>,
+    pub rings: Vec<GpuRing>,
     pub bound_by: Vec<String>,
 }
 
-impl Outcome {
-    pub(crate) fn told(self, bytes: Bytes, bus_factor: f64, bounds: Bounds) -> Told {
+impl AlgorithmTime {
+    pub(crate) fn told(self, bytes: Bytes, bus_factor: f64, bounds: TimeBounds) -> ExchangeTime {
         let algbw = Rate(bytes.as_f64() * self.pairs.max(1) as f64 / self.time);
-        Told {
+        ExchangeTime {
             time: Ns(self.time),
             mean: Ns(self.mean),
             each: self.each.into_iter().map(Ns).collect(),

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, MaxMinSolver, RateDemand, Use};
+use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, MaxMinSolver, RateDemand, ResourceUse};
 
 /// What a transfer passes: what it shares, and what it gets alone.
 #[derive(Debug, Clone)]
 pub(crate) struct DataPath {
-    pub uses: Vec<Use>,
+    pub uses: Vec<ResourceUse>,
     /// GB/s, which is bytes per ns.
     pub cap: f64,
     /// Start of an idle engine, as the machine states it, ns.
@@ -24,7 +24,7 @@ impl DataPath {
 
 /// One transfer of a schedule.
 #[derive(Debug, Clone)]
-pub(crate) struct Transfer {
+pub(crate) struct ScheduledTransfer {
     pub path: Arc<DataPath>,
     pub bytes: f64,
     /// From the end of what it waits for to its first byte, ns.
@@ -35,7 +35,7 @@ pub(crate) struct Transfer {
     pub after: Vec<usize>,
 }
 
-impl Transfer {
+impl ScheduledTransfer {
     fn demand(&self) -> FlowDemand<'_> {
         FlowDemand {
             start: self.start,
@@ -47,8 +47,8 @@ impl Transfer {
 }
 
 /// When each transfer ends, in ns from the start; infinite for one that cannot move.
-pub(crate) fn ends(capacities: &[f64], transfers: &[Transfer]) -> Vec<f64> {
-    let flows: Vec<FlowDemand<'_>> = transfers.iter().map(Transfer::demand).collect();
+pub(crate) fn ends(capacities: &[f64], transfers: &[ScheduledTransfer]) -> Vec<f64> {
+    let flows: Vec<FlowDemand<'_>> = transfers.iter().map(ScheduledTransfer::demand).collect();
     let mut ends = Vec::new();
     ConcurrentRun::default().ends(&FlowSet { capacities, flows: &flows, queues: &[] }, &mut ends);
     ends

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::{
-    Bytes, Collective, Io, IoEngine, IoOp, Mem, Mover, ParseError, Place, RuntimeCall, Unit, Via,
-    Wire, WireOp, serde_as_text, words,
+    Bytes, Collective, IoEngine, IoOp, IoSpec, MemKind, MessageOp, Mover, ParseError, Place,
+    RuntimeCall, Transport, Unit, WireOp, serde_as_text, words,
 };
 
 /// The most flows that a case may hold; a text with more is refused, not swallowed.
@@ -39,8 +39,8 @@ impl Flow {
 
     /// Why its mover and its places can belong together on no machine; none if they can.
     pub fn misfit(&self) -> Option<&'static str> {
-        let on_gpu = |p: &Place| matches!(p.unit, Unit::Gpu(_)) && p.mem != Mem::Reg;
-        let pageable = |p: &Place| matches!(p.mem, Mem::Paged | Mem::Huge);
+        let on_gpu = |p: &Place| matches!(p.unit, Unit::Gpu(_)) && p.mem != MemKind::Reg;
+        let pageable = |p: &Place| matches!(p.mem, MemKind::Paged | MemKind::Huge);
         match self.by {
             Mover::Staged { at, .. } => {
                 let fits = on_gpu(&self.src) && on_gpu(&self.dst) && self.src.unit == at;
@@ -49,7 +49,7 @@ impl Flow {
             }
             Mover::Batch { copies, .. } => {
                 let ends = [self.src, self.dst];
-                if ends.iter().any(|p| p.mem == Mem::Reg || pageable(p)) {
+                if ends.iter().any(|p| p.mem == MemKind::Reg || pageable(p)) {
                     return Some("a batch copies between memories that are not pageable");
                 }
                 (u64::from(copies) > self.bytes.0).then_some("a batch has a byte for each copy")
@@ -63,20 +63,21 @@ impl Flow {
         }
     }
 
-    fn wire_misfit(&self, at: Unit, wire: &Wire) -> Option<&'static str> {
+    fn wire_misfit(&self, at: Unit, wire: &MessageOp) -> Option<&'static str> {
         let (src, dst) = (&self.src, &self.dst);
         let Some(op) = wire.op.collective() else {
-            let one_process = src.rank == dst.rank && wire.via != Via::Ccl;
+            let one_process = src.rank == dst.rank && wire.via != Transport::Ccl;
             return (one_process || src == dst || src.unit != at)
                 .then_some("a message goes from the unit that it names to another rank");
         };
-        if wire.via != Via::Ccl && matches!(wire.op, WireOp::Group { unregistered: true, .. }) {
+        if wire.via != Transport::Ccl && matches!(wire.op, WireOp::Group { unregistered: true, .. })
+        {
             return Some("buffers are registered with NCCL and RCCL alone");
         }
         if src.mem != dst.mem || src.unit != at || src.rank > dst.rank || src == dst {
             return Some("a collective is written from its first rank to its last, in one memory");
         }
-        if (op == Collective::Barrier) != (src.mem == Mem::Reg) {
+        if (op == Collective::Barrier) != (src.mem == MemKind::Reg) {
             return Some("a barrier is of registers, and other collectives are not");
         }
         let whole_words = self.bytes.0.is_multiple_of(8);
@@ -85,16 +86,16 @@ impl Flow {
 
     /// The end in files, and the one in memory.
     pub fn io_ends(&self) -> (Place, Place) {
-        if self.src.mem == Mem::File { (self.src, self.dst) } else { (self.dst, self.src) }
+        if self.src.mem == MemKind::File { (self.src, self.dst) } else { (self.dst, self.src) }
     }
 
-    fn io_misfit(&self, io: &Io) -> Option<&'static str> {
+    fn io_misfit(&self, io: &IoSpec) -> Option<&'static str> {
         let (file, memory) = self.io_ends();
         let writes_only = io.op == IoOp::Write;
         let ends = file.unit.store().is_some()
             && (self.dst == file) == writes_only
             && memory.unit.store().is_none()
-            && !matches!(memory.mem, Mem::File | Mem::Reg);
+            && !matches!(memory.mem, MemKind::File | MemKind::Reg);
         if !ends {
             return Some(
                 "reads and mixed I/O go from storeN.file to memory, writes to storeN.file",
@@ -116,11 +117,11 @@ impl Flow {
     }
 
     fn call_misfit(&self, at: Unit, call: RuntimeCall) -> Option<&'static str> {
-        let regs = |p: &Place| p.mem == Mem::Reg && p.unit == at;
-        let pageable = |p: &Place| matches!(p.mem, Mem::Paged | Mem::Huge);
-        let given = |p: &Place| !pageable(p) && p.mem != Mem::Reg && !p.mem.is_registered();
+        let regs = |p: &Place| p.mem == MemKind::Reg && p.unit == at;
+        let pageable = |p: &Place| matches!(p.mem, MemKind::Paged | MemKind::Huge);
+        let given = |p: &Place| !pageable(p) && p.mem != MemKind::Reg && !p.mem.is_registered();
         let locks = |from: &Place, to: &Place| {
-            pageable(from) && to.mem == Mem::Registered && from.unit == to.unit
+            pageable(from) && to.mem == MemKind::Registered && from.unit == to.unit
         };
         let (src, dst) = (&self.src, &self.dst);
         let (fits, why) = match call {
@@ -138,8 +139,8 @@ impl Flow {
                 "unregister goes from registered to pageable memory of one domain",
             ),
             _ if call.is_of_adapters() => {
-                let device = matches!(src.mem, Mem::Vram | Mem::VramFine);
-                let known = src.mem != Mem::Reg && (device || !call.is_of_dmabuf());
+                let device = matches!(src.mem, MemKind::Vram | MemKind::VramFine);
+                let known = src.mem != MemKind::Reg && (device || !call.is_of_dmabuf());
                 let here = src.unit == at && regs(dst);
                 (known && here, "what adapters reach goes from memory to the registers of its unit")
             }
@@ -150,7 +151,7 @@ impl Flow {
 }
 
 fn on_file(place: &Place) -> Option<()> {
-    (place.mem == Mem::File || place.unit.store().is_some()).then_some(())
+    (place.mem == MemKind::File || place.unit.store().is_some()).then_some(())
 }
 
 impl fmt::Display for Flow {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::place::number;
-use crate::{Bytes, Mem, Ns, ParseError, serde_as_text, words};
+use crate::{Bytes, MemKind, Ns, ParseError, serde_as_text, words};
 
 /// Which calls carry the I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,7 +93,7 @@ pub struct IoStage {
     /// a call that returns when it has arrived, as elbencho does.
     pub pipelined: bool,
     /// The kind of host memory that blocks pass.
-    pub through: Mem,
+    pub through: MemKind,
 }
 
 impl fmt::Display for IoStage {
@@ -119,16 +119,18 @@ impl FromStr for IoStage {
             "blocking" => false,
             _ => return Err(bad()),
         };
-        let through: Mem = through.parse()?;
-        let pageable = matches!(through.before_registration(), Mem::Paged | Mem::Huge);
-        (pageable || through == Mem::Pinned).then_some(Self { pipelined, through }).ok_or_else(bad)
+        let through: MemKind = through.parse()?;
+        let pageable = matches!(through.before_registration(), MemKind::Paged | MemKind::Huge);
+        (pageable || through == MemKind::Pinned)
+            .then_some(Self { pipelined, through })
+            .ok_or_else(bad)
     }
 }
 
 /// I/O of one flow. The flow's size is that of one block:
 /// `store0.file > numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q32,n8,t2] x 4KiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Io {
+pub struct IoSpec {
     /// By which calls.
     pub engine: IoEngine,
     /// What is done.
@@ -151,7 +153,7 @@ pub struct Io {
     pub stage: Option<IoStage>,
 }
 
-impl Io {
+impl IoSpec {
     /// Blocks that all workers have in flight: what its memory holds.
     pub fn slots(&self) -> u64 {
         u64::from(self.threads) * u64::from(self.depth)
@@ -241,7 +243,7 @@ impl FromStr for IoOp {
     }
 }
 
-impl fmt::Display for Io {
+impl fmt::Display for IoSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { op, order, cache, files, span, depth, batch, threads, .. } = self;
         write!(f, "{order}-{op},{cache},{files},{span},q{depth},n{batch},t{threads}")?;
@@ -251,13 +253,13 @@ impl fmt::Display for Io {
 
 serde_as_text!(IoEngine, IoOp, IoOrder, IoCache, IoFiles, IoStage);
 
-/// Parts of an octave that [`Histogram`] tells apart.
+/// Parts of an octave that [`IoHistogram`] tells apart.
 const PARTS: u32 = 64;
 const PART_BITS: u32 = PARTS.trailing_zeros();
 
 /// How many I/Os took how long. Buckets are 1/64 of an octave (1.1 %) wide, and exact below 64 ns.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Histogram {
+pub struct IoHistogram {
     /// The shortest; 0 if there is none.
     pub min_ns: u64,
     /// The longest; 0 if there is none.
@@ -268,7 +270,7 @@ pub struct Histogram {
     pub counts: Vec<(u32, u64)>,
 }
 
-impl Histogram {
+impl IoHistogram {
     /// The bucket that a time falls into.
     pub const fn bucket(ns: u64) -> u32 {
         if ns < PARTS as u64 {
@@ -363,14 +365,14 @@ impl Histogram {
 
 /// How often something was called, and how long all calls took.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Tally {
+pub struct CallTally {
     /// Calls.
     pub count: u64,
     /// Time of all of them, of all threads.
     pub ns: f64,
 }
 
-impl Tally {
+impl CallTally {
     /// With another.
     pub fn add(&mut self, other: Self) {
         self.count = self.count.saturating_add(other.count);
@@ -391,16 +393,16 @@ pub struct IoReading {
     pub cpu_system_ns: f64,
     /// From handing an I/O to the kernel to seeing its end; with a GPU, to the bytes' arrival there
     /// (of a write: from the start of the copy out of it).
-    pub latency: Histogram,
+    pub latency: IoHistogram,
     /// The part of that which is the I/O itself, where a copy to or from a GPU follows or precedes.
-    #[serde(default, skip_serializing_if = "Histogram::is_empty")]
-    pub device: Histogram,
+    #[serde(default, skip_serializing_if = "IoHistogram::is_empty")]
+    pub device: IoHistogram,
     /// The part which is the copy: from its call to its end seen.
-    #[serde(default, skip_serializing_if = "Histogram::is_empty")]
-    pub copy: Histogram,
+    #[serde(default, skip_serializing_if = "IoHistogram::is_empty")]
+    pub copy: IoHistogram,
     /// Time of workers in calls, by the function's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub calls: BTreeMap<String, Tally>,
+    pub calls: BTreeMap<String, CallTally>,
     /// Requests that the block device completed meanwhile, whoever made them, where it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
@@ -464,7 +466,7 @@ const USUAL_SECTOR: Bytes = Bytes(512);
 impl StoreFacts {
     /// Why such I/O cannot be done there, in blocks of that size, as far as these facts tell; none
     /// if nothing is known against it.
-    pub fn cannot(&self, io: &Io, block: Bytes) -> Option<String> {
+    pub fn cannot(&self, io: &IoSpec, block: Bytes) -> Option<String> {
         if let Some(why) = &self.without {
             return Some(format!("{}: {why}", self.path));
         }
@@ -488,7 +490,7 @@ impl StoreFacts {
         }
     }
 
-    fn cannot_direct(&self, io: &Io, block: Bytes) -> Option<String> {
+    fn cannot_direct(&self, io: &IoSpec, block: Bytes) -> Option<String> {
         let Self { path, device, file_system, .. } = self;
         if IN_MEMORY.contains(&file_system.as_str()) {
             return Some(format!(
@@ -520,7 +522,7 @@ mod tests {
     fn a_store_says_what_it_cannot() {
         let disk = StoreFacts { path: "/scratch".to_owned(), ..StoreFacts::default() };
         let cannot = |facts: &StoreFacts, engine, args: &str, block: u64| {
-            facts.cannot(&Io::parse(engine, args).unwrap(), Bytes(block)).unwrap_or_default()
+            facts.cannot(&IoSpec::parse(engine, args).unwrap(), Bytes(block)).unwrap_or_default()
         };
         let direct = "rand-read,direct,shared,1MiB,q4,n1,t2";
         assert_eq!(cannot(&disk, IoEngine::Uring, direct, 4096), "");
@@ -551,19 +553,19 @@ mod tests {
     #[test]
     fn buckets_meet() {
         // Below 64 ns each has its own; 64..128 in steps of 1, 128..256 in steps of 2.
-        assert_eq!(Histogram::bucket(63), 63);
-        assert_eq!(Histogram::bucket(64), 64);
-        assert_eq!(Histogram::bucket(127), 127);
-        assert_eq!((Histogram::bucket(128), Histogram::bucket(129)), (128, 128));
-        assert_eq!(Histogram::bucket(130), 129);
+        assert_eq!(IoHistogram::bucket(63), 63);
+        assert_eq!(IoHistogram::bucket(64), 64);
+        assert_eq!(IoHistogram::bucket(127), 127);
+        assert_eq!((IoHistogram::bucket(128), IoHistogram::bucket(129)), (128, 128));
+        assert_eq!(IoHistogram::bucket(130), 129);
         for ns in [0, 1, 63, 64, 127, 128, 1000, 382_000, u64::from(u32::MAX), u64::MAX] {
-            let bucket = Histogram::bucket(ns);
-            assert!(Histogram::floor(bucket) <= ns, "{ns}");
-            let next = Histogram::floor(bucket + 1);
+            let bucket = IoHistogram::bucket(ns);
+            assert!(IoHistogram::floor(bucket) <= ns, "{ns}");
+            let next = IoHistogram::floor(bucket + 1);
             assert!(next > ns || next == u64::MAX, "{ns}");
             // A bucket is at most 1/64 of its floor wide.
             assert!(
-                (next - Histogram::floor(bucket)) as f64 <= (ns as f64 / 64.0).max(1.0) * 1.001
+                (next - IoHistogram::floor(bucket)) as f64 <= (ns as f64 / 64.0).max(1.0) * 1.001
             );
         }
     }
@@ -571,28 +573,28 @@ mod tests {
     #[test]
     fn quantiles_of_a_hundred() {
         // 1 to 100 us: the median is 50 us and the 99th percentile 99 us, to a bucket of 1.6 %.
-        let all = Histogram::of((1..=100).map(|us| us * 1000));
+        let all = IoHistogram::of((1..=100).map(|us| us * 1000));
         assert_eq!((all.count(), all.min_ns, all.max_ns), (100, 1000, 100_000));
         assert_eq!(all.mean(), Some(Ns(50_500.0)));
         for (share, us) in [(0.0, 1.0), (0.5, 50.0), (0.99, 99.0), (1.0, 100.0)] {
             let ns = all.quantile(share).map_or(0.0, |ns| ns.0);
             assert!((ns / (us * 1000.0) - 1.0).abs() < 0.016, "{share}: {ns}");
         }
-        assert_eq!(Histogram::default().quantile(0.5), None);
+        assert_eq!(IoHistogram::default().quantile(0.5), None);
     }
 
     #[test]
     fn two_add_up() {
-        let mut a = Histogram::of([100, 200]);
-        a.add(&Histogram::of([50, 200, 4000]));
-        assert_eq!(a, Histogram::of([100, 200, 50, 200, 4000]));
-        a.add(&Histogram::default());
+        let mut a = IoHistogram::of([100, 200]);
+        a.add(&IoHistogram::of([50, 200, 4000]));
+        assert_eq!(a, IoHistogram::of([100, 200, 50, 200, 4000]));
+        a.add(&IoHistogram::default());
         assert_eq!(a.count(), 5);
     }
 
     #[test]
     fn texts_are_canonical() {
-        let of = |args: &str| Io::parse(IoEngine::Uring, args);
+        let of = |args: &str| IoSpec::parse(IoEngine::Uring, args);
         for text in [
             "rand-read,direct,shared,2GiB,q32,n8,t2",
             "seq-write,cached,own,64MiB,q1,n1,t1",

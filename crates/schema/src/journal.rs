@@ -9,8 +9,8 @@ use serde::Deserialize;
 use crate::journal_limits::JournalLoad;
 use crate::sample_check::misfit;
 use crate::{
-    Begin, Case, End, Fault, Measured, Message, Note, Outcome, SCHEMA_VERSION, Sampled, Settings,
-    Severity, Topology, World, plain_line,
+    Case, CaseOutcome, FaultedCase, JournalRecord, MeasuredCase, RunBegin, RunEnd, RunNote,
+    RunSettings, SCHEMA_VERSION, SampledCase, Severity, Topology, WorldKind, plain_line,
 };
 
 /// The longest line that is read: a topology of thousands of devices fits, a runaway file does not.
@@ -31,19 +31,19 @@ const MAX_REASON: usize = 300;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Journal {
     /// The first begin.
-    pub begin: Begin,
+    pub begin: RunBegin,
     /// Begins of resumed runs, in order.
-    pub resumed: Vec<Begin>,
+    pub resumed: Vec<RunBegin>,
     /// What was found before anything was measured.
     pub topology: Topology,
     /// What became of each finished case, in order, the last outcome of a case counting.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<CaseOutcome>,
     /// Samples of cases that were not finished, merged by case.
-    pub partial: Vec<Sampled>,
+    pub partial: Vec<SampledCase>,
     /// Doubts, in order.
-    pub notes: Vec<Note>,
+    pub notes: Vec<RunNote>,
     /// How the run ended; none for a cut run.
-    pub end: Option<End>,
+    pub end: Option<RunEnd>,
     /// Whether the last line was cut off and dropped.
     pub torn: bool,
     /// Lines before the last that are no messages. What they said is missing here.
@@ -137,9 +137,9 @@ pub enum JournalError {
         /// 1 is the first.
         line: usize,
         /// World of the first begin.
-        first: World,
+        first: WorldKind,
         /// World of this begin.
-        second: World,
+        second: WorldKind,
     },
 }
 
@@ -153,7 +153,7 @@ impl Journal {
     pub fn read(mut from: impl BufRead) -> Result<Self, JournalError> {
         let mut journal: Option<Self> = None;
         let mut finished: BTreeMap<String, usize> = BTreeMap::new();
-        let mut partial: BTreeMap<String, Sampled> = BTreeMap::new();
+        let mut partial: BTreeMap<String, SampledCase> = BTreeMap::new();
         let mut bad: Option<BrokenLine> = None;
         let mut broken = Vec::new();
         let mut load = JournalLoad::default();
@@ -188,7 +188,7 @@ impl Journal {
                 return Err(JournalError::TypeLast { line });
             }
             load.count_values(&text).map_err(|limit| limit.at(line))?;
-            let message: Message = match serde_json::from_slice(&text) {
+            let message: JournalRecord = match serde_json::from_slice(&text) {
                 Ok(message) => message,
                 Err(error) => {
                     if let Some(newer) = newer(&text) {
@@ -220,8 +220,8 @@ impl Journal {
         Ok(journal)
     }
 
-    fn begun(message: Message) -> Result<Self, JournalError> {
-        let Message::Begin(begin) = message else { return Err(JournalError::NoBegin) };
+    fn begun(message: JournalRecord) -> Result<Self, JournalError> {
+        let JournalRecord::Begin(begin) = message else { return Err(JournalError::NoBegin) };
         check_version(&begin)?;
         Ok(Self {
             begin: *begin,
@@ -240,13 +240,13 @@ impl Journal {
 
     fn add(
         &mut self,
-        message: Message,
+        message: JournalRecord,
         line: usize,
         finished: &mut BTreeMap<String, usize>,
-        partial: &mut BTreeMap<String, Sampled>,
+        partial: &mut BTreeMap<String, SampledCase>,
     ) -> Result<(), JournalError> {
         let outcome = match message {
-            Message::Begin(begin) => {
+            JournalRecord::Begin(begin) => {
                 check_version(&begin)?;
                 if begin.world != self.begin.world {
                     let (first, second) = (self.begin.world.clone(), begin.world);
@@ -256,11 +256,11 @@ impl Journal {
                 self.end = None;
                 return Ok(());
             }
-            Message::Topology(topology) => {
+            JournalRecord::Topology(topology) => {
                 self.topology = *topology;
                 return Ok(());
             }
-            Message::Sampled(visit) => {
+            JournalRecord::Sampled(visit) => {
                 if let Some(why) = misfit(&visit.series) {
                     self.reject(line, &visit.case, why);
                     return Ok(());
@@ -271,26 +271,26 @@ impl Journal {
                 }
                 return Ok(());
             }
-            Message::Note(note) => {
+            JournalRecord::Note(note) => {
                 self.notes.push(note);
                 return Ok(());
             }
-            Message::End(end) => {
+            JournalRecord::End(end) => {
                 self.end = Some(end);
                 return Ok(());
             }
-            Message::Measured(measured) => match misfit(&measured.series) {
-                None => Outcome::Measured(measured),
+            JournalRecord::Measured(measured) => match misfit(&measured.series) {
+                None => CaseOutcome::Measured(measured),
                 Some(why) => {
                     let error = format!("line {line} of the journal cannot be: {why}");
                     self.reject(line, &measured.case, why);
-                    let Measured { case, suites, .. } = *measured;
+                    let MeasuredCase { case, suites, .. } = *measured;
                     let (severity, ranks) = (Severity::Corrupt, Vec::new());
-                    Outcome::Faulted(Fault { case, suites, error, severity, ranks })
+                    CaseOutcome::Faulted(FaultedCase { case, suites, error, severity, ranks })
                 }
             },
-            Message::Skipped(skip) => Outcome::Skipped(skip),
-            Message::Faulted(fault) => Outcome::Faulted(fault),
+            JournalRecord::Skipped(skip) => CaseOutcome::Skipped(skip),
+            JournalRecord::Faulted(fault) => CaseOutcome::Faulted(fault),
         };
         let key = outcome.case().to_string();
         partial.remove(&key);
@@ -309,7 +309,7 @@ impl Journal {
     }
 
     /// What the engine was told in the last part of the run.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &RunSettings {
         &self.resumed.last().unwrap_or(&self.begin).settings
     }
 }
@@ -322,7 +322,7 @@ impl JournalError {
     }
 }
 
-fn check_version(begin: &Begin) -> Result<(), JournalError> {
+fn check_version(begin: &RunBegin) -> Result<(), JournalError> {
     if begin.schema > SCHEMA_VERSION {
         let version = begin.version.clone();
         return Err(JournalError::Newer { found: begin.schema, version });
@@ -332,7 +332,7 @@ fn check_version(begin: &Begin) -> Result<(), JournalError> {
 
 /// What every format of the journal says of itself, whatever else changes.
 #[derive(Deserialize)]
-struct Head {
+struct JournalHead {
     data: HeadData,
 }
 
@@ -345,6 +345,6 @@ struct HeadData {
 
 /// The error for a line of a newer format, which this reader need not understand otherwise.
 fn newer(text: &[u8]) -> Option<JournalError> {
-    let HeadData { schema, version } = serde_json::from_slice::<Head>(text).ok()?.data;
+    let HeadData { schema, version } = serde_json::from_slice::<JournalHead>(text).ok()?.data;
     (schema > SCHEMA_VERSION).then_some(JournalError::Newer { found: schema, version })
 }

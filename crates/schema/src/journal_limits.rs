@@ -1,7 +1,7 @@
 //! What is kept of a journal is bounded: a file of some megabytes that unpacks to a gigabyte must not
 //! take more memory than a journal does.
 
-use crate::{JournalError, Message};
+use crate::{JournalError, JournalRecord};
 
 /// The most of one kind, by number and by bytes of text, whether or not a later line supersedes it.
 struct KindLimit {
@@ -65,16 +65,20 @@ impl JournalLoad {
     }
 
     /// Adds a message of that many bytes.
-    pub(crate) fn count(&mut self, message: &Message, bytes: u64) -> Result<(), LimitExceeded> {
+    pub(crate) fn count(
+        &mut self,
+        message: &JournalRecord,
+        bytes: u64,
+    ) -> Result<(), LimitExceeded> {
         match message {
-            Message::Note(_) => NOTES.add(&mut self.notes, 1)?,
-            Message::Begin(_) => BEGINS.add(&mut self.begins, 1)?,
+            JournalRecord::Note(_) => NOTES.add(&mut self.notes, 1)?,
+            JournalRecord::Begin(_) => BEGINS.add(&mut self.begins, 1)?,
             // The last one alone is kept.
-            Message::Topology(_) | Message::End(_) => return Ok(()),
-            Message::Sampled(_)
-            | Message::Measured(_)
-            | Message::Skipped(_)
-            | Message::Faulted(_) => {
+            JournalRecord::Topology(_) | JournalRecord::End(_) => return Ok(()),
+            JournalRecord::Sampled(_)
+            | JournalRecord::Measured(_)
+            | JournalRecord::Skipped(_)
+            | JournalRecord::Faulted(_) => {
                 RECORDS.add(&mut self.records, 1)?;
                 TEXT.add(&mut self.text, bytes)?;
                 return VALUES.add(&mut self.values, self.line_values);

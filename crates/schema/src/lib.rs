@@ -26,29 +26,34 @@ pub use case::{Cadence, Case, Flow};
 pub use gpu::{GpuFacts, GpuReadings, GpuState};
 pub use gpu_caps::GpuCaps;
 pub use io::{
-    Histogram, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoReading, IoStage, StoreFacts, Tally,
+    CallTally, IoCache, IoEngine, IoFiles, IoHistogram, IoOp, IoOrder, IoReading, IoSpec, IoStage,
+    StoreFacts,
 };
 pub use journal::{BrokenLine, Journal, JournalError, RejectedRecord};
-pub use member::Member;
+pub use member::RankMember;
 pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
 };
-pub use place::{Mem, Place, Rank, Unit};
+pub use place::{MemKind, Place, Rank, Unit};
 pub use plain_text::{is_steering, plain_line, plain_text};
 pub use record::{
-    Begin, Conditions, End, Fault, Measured, Message, Note, Outcome, SCHEMA_VERSION, Sampled,
-    Series, Settings, Severity, Skip, Stop, StopReason, Timer, Verdict, World,
+    CaseOutcome, Conditions, FaultedCase, FlowSeries, JournalRecord, MeasuredCase, RunBegin,
+    RunEnd, RunNote, RunSettings, SCHEMA_VERSION, SampledCase, Severity, SkippedCase, StopInfo,
+    StopReason, TimerKind, VerifyResult, WorldKind,
 };
-pub use select::Pattern;
-pub use switch::UcxSwitch;
+pub use select::CasePattern;
+pub use switch::UcxSetting;
 pub use topology::{
-    BlockDevice, CacheGroup, CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain,
-    PciDevice, PcieLink, Route, Topology, Warning,
+    BlockDevice, CacheGroup, CpuSet, Gpu, GpuRoute, HostInfo, Link, LinkEnd, LinkKind, Nic,
+    NumaDomain, PciDevice, PcieLink, Topology, TopologyWarning,
 };
 pub use units::{Bytes, Ns, Rate};
-pub use variant::{Access, Effect, FMA_PER_BYTE, Grid, Hint, KernelOp, Order, SHARED_KIB, Variant};
+pub use variant::{
+    AccessWidth, CacheHint, FMA_PER_BYTE, GridSize, KernelEffect, KernelOp, KernelVariant,
+    SHARED_KIB, TileOrder,
+};
 
-pub use wire::{Collective, Copies, Near, Via, Wire, WireOp};
+pub use wire::{Collective, CoreDistance, MessageOp, ShmCopies, Transport, WireOp};
 
 /// What was wrong with a text, and what would have been right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

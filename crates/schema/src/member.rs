@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Mem, Place, Rank, Unit, Via};
+use crate::{MemKind, Place, Rank, Transport, Unit};
 
 /// A process that takes part in a run, as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Member {
+pub struct RankMember {
     /// Its number.
     pub rank: Rank,
     /// Name of its host.
@@ -29,25 +29,25 @@ pub struct Member {
     /// Logical CPUs that it may run on, as the kernel writes lists: `0-3,8`.
     pub cpus: String,
     /// The library behind each way that it has, with its version.
-    pub ways: BTreeMap<Via, String>,
+    pub ways: BTreeMap<Transport, String>,
     /// Why it has not the others, and the way out.
-    pub without: BTreeMap<Via, String>,
+    pub without: BTreeMap<Transport, String>,
     /// Ways whose library takes host memory only, and how that was found out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub host_only: BTreeMap<Via, String>,
+    pub host_only: BTreeMap<Transport, String>,
     /// Ways whose library takes memory of GPUs, and how that was found out. Absent in runs that did
     /// not record it yet.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub device_memory: BTreeMap<Via, String>,
+    pub device_memory: BTreeMap<Transport, String>,
 }
 
-impl Member {
+impl RankMember {
     /// Its host memory.
-    pub fn host_memory(&self, mem: Mem) -> Place {
+    pub fn host_memory(&self, mem: MemKind) -> Place {
         Place { rank: self.rank, unit: Unit::Numa(self.numa), mem }
     }
     /// Memory of its first GPU, if it has one.
-    pub fn gpu_memory(&self, mem: Mem) -> Option<Place> {
+    pub fn gpu_memory(&self, mem: MemKind) -> Option<Place> {
         let gpu = *self.gpus.first()?;
         Some(Place { rank: self.rank, unit: Unit::Gpu(gpu), mem })
     }

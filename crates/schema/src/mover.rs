@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::place::number;
 use crate::variant::CHAIN_STRIDE;
 use crate::{
-    Bytes, Effect, Io, IoEngine, KernelOp, ParseError, Unit, Variant, Via, Wire, serde_as_text,
-    words,
+    Bytes, IoEngine, IoSpec, KernelEffect, KernelOp, KernelVariant, MessageOp, ParseError,
+    Transport, Unit, serde_as_text, words,
 };
 
 /// What CPU threads do with the bytes.
@@ -118,7 +118,7 @@ pub struct CpuWork {
 impl CpuWork {
     /// What one pass over a payload of `bytes` does. A touch writes one byte of every page, but
     /// the kernel clears the page: it counts as written.
-    pub fn effect(&self, bytes: Bytes) -> Effect {
+    pub fn effect(&self, bytes: Bytes) -> KernelEffect {
         let none = Bytes(0);
         let (reads, writes, chain) = match self.op {
             CpuOp::Read => (bytes, none, 0),
@@ -127,7 +127,7 @@ impl CpuWork {
             CpuOp::Triad => (Bytes(bytes.0.saturating_mul(2)), bytes, 0),
             CpuOp::Chase => (bytes, none, (bytes.0 / CHAIN_STRIDE).max(1)),
         };
-        Effect { reads, writes, chain }
+        KernelEffect { reads, writes, chain }
     }
 }
 
@@ -194,7 +194,8 @@ words!(RuntimeCall, "runtime call", {
 
 impl RuntimeCall {
     /// The kernel that launches are timed with: one thread that stores one word.
-    pub const KERNEL: Variant = Variant { op: KernelOp::Write, ..Variant::chase() };
+    pub const KERNEL: KernelVariant =
+        KernelVariant { op: KernelOp::Write, ..KernelVariant::chase() };
     /// The payload of that kernel.
     pub const KERNEL_BYTES: Bytes = Bytes(8);
 
@@ -238,7 +239,7 @@ pub enum Mover {
         /// The GPU that runs it.
         at: Unit,
         /// Which kernel.
-        variant: Variant,
+        variant: KernelVariant,
     },
     /// CPU threads, pinned one to a core.
     Cpu {
@@ -283,14 +284,14 @@ pub enum Mover {
         /// The unit of the source's rank that acts.
         at: Unit,
         /// With what, and how.
-        wire: Wire,
+        wire: MessageOp,
     },
     /// I/O of files.
     Io {
         /// The NUMA domain whose cores run the workers.
         at: Unit,
         /// By which calls, and how.
-        io: Io,
+        io: IoSpec,
     },
 }
 
@@ -332,7 +333,7 @@ impl Mover {
         }
     }
     /// What one pass over a payload of `bytes` reads and writes.
-    pub fn effect(&self, bytes: Bytes) -> Effect {
+    pub fn effect(&self, bytes: Bytes) -> KernelEffect {
         match self {
             Self::Kernel { variant, .. } => variant.effect(bytes),
             Self::Cpu { work, .. } => work.effect(bytes),
@@ -342,16 +343,16 @@ impl Mover {
             | Self::Staged { .. }
             | Self::Batch { .. }
             | Self::Wire { .. }
-            | Self::Io { .. } => Effect { reads: bytes, writes: bytes, chain: 0 },
-            Self::Call { .. } => Effect { reads: Bytes(0), writes: Bytes(0), chain: 0 },
+            | Self::Io { .. } => KernelEffect { reads: bytes, writes: bytes, chain: 0 },
+            Self::Call { .. } => KernelEffect { reads: Bytes(0), writes: Bytes(0), chain: 0 },
         }
     }
     /// What goes on between processes, if that is its way.
-    pub fn wire(&self) -> Option<&Wire> {
+    pub fn wire(&self) -> Option<&MessageOp> {
         if let Self::Wire { wire, .. } = self { Some(wire) } else { None }
     }
     /// The I/O, if it is some.
-    pub fn io(&self) -> Option<&Io> {
+    pub fn io(&self) -> Option<&IoSpec> {
         if let Self::Io { io, .. } = self { Some(io) } else { None }
     }
     /// Whether its figure is a latency (a chain of dependent loads) rather than a rate.
@@ -427,11 +428,11 @@ impl FromStr for Mover {
                 of_host.then_some(Self::Call { at, call }).ok_or_else(bad)
             }
             (_, Unit::Numa(_), Some(args)) if kind.parse::<IoEngine>().is_ok() => {
-                Ok(Self::Io { at, io: Io::parse(kind.parse()?, args)? })
+                Ok(Self::Io { at, io: IoSpec::parse(kind.parse()?, args)? })
             }
             (_, _, Some(args)) => {
-                let via: Via = kind.parse().map_err(|_| bad())?;
-                Ok(Self::Wire { at, wire: Wire::parse(via, args)? })
+                let via: Transport = kind.parse().map_err(|_| bad())?;
+                Ok(Self::Wire { at, wire: MessageOp::parse(via, args)? })
             }
             _ => Err(bad()),
         }

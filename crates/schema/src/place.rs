@@ -70,7 +70,7 @@ impl FromStr for Unit {
 
 /// A kind of memory. The kind decides which engines may touch it and what coherence costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mem {
+pub enum MemKind {
     /// Device memory, coarse grained: the ordinary allocation.
     Vram,
     /// Device memory, fine grained: coherent with peers and host while kernels run.
@@ -97,7 +97,7 @@ pub enum Mem {
     File,
 }
 
-words!(Mem, "memory kind", {
+words!(MemKind, "memory kind", {
     Vram => "vram", VramFine => "vram-fine", Pinned => "pinned", PinnedNonCoherent => "pinned-nc",
     PinnedWc => "pinned-wc", Registered => "registered",
     RegisteredHuge => "registered-huge", Paged => "paged", Huge => "huge",
@@ -112,10 +112,10 @@ pub struct Place {
     /// The unit that holds it.
     pub unit: Unit,
     /// Its kind.
-    pub mem: Mem,
+    pub mem: MemKind,
 }
 
-impl Mem {
+impl MemKind {
     /// What it is before it is page-locked by registration; itself, if it is not.
     pub const fn before_registration(self) -> Self {
         match self {
@@ -132,7 +132,7 @@ impl Mem {
 
 impl Place {
     /// A place of rank 0.
-    pub const fn new(unit: Unit, mem: Mem) -> Self {
+    pub const fn new(unit: Unit, mem: MemKind) -> Self {
         Self { rank: Rank(0), unit, mem }
     }
 }
@@ -160,4 +160,4 @@ impl FromStr for Place {
     }
 }
 
-serde_as_text!(Unit, Place, Mem);
+serde_as_text!(Unit, Place, MemKind);

@@ -1,4 +1,4 @@
-//! What a run writes down. A journal is one JSON object a line, each a [`Message`].
+//! What a run writes down. A journal is one JSON object a line, each a [`JournalRecord`].
 //!
 //! Raw samples are stored and derived numbers never are.
 
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, Case, Flow, GpuFacts, GpuReadings, IoReading, Member, Ns, Rank, Rate, StoreFacts, Tally,
-    Topology, Unit, serde_as_text, words,
+    Bytes, CallTally, Case, Flow, GpuFacts, GpuReadings, IoReading, Ns, Rank, RankMember, Rate,
+    StoreFacts, Topology, Unit, serde_as_text, words,
 };
 
 /// Version of the journal's format. It grows when an older reader would misread a newer file.
@@ -17,30 +17,30 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "kebab-case")]
-pub enum Message {
+pub enum JournalRecord {
     /// First line of a run; again, where a run was resumed.
-    Begin(Box<Begin>),
+    Begin(Box<RunBegin>),
     /// What was found before anything was measured.
     Topology(Box<Topology>),
     /// Samples of one visit to a case that is not finished yet. Superseded by the case's
-    /// `Measured`, `Skipped` or `Faulted`; only a run that was cut ends with some.
-    Sampled(Sampled),
+    /// `MeasuredCase`, `Skipped` or `Faulted`; only a run that was cut ends with some.
+    Sampled(SampledCase),
     /// A case that was measured to its stop.
-    Measured(Box<Measured>),
+    Measured(Box<MeasuredCase>),
     /// A case that cannot be measured here, and why.
-    Skipped(Skip),
+    Skipped(SkippedCase),
     /// A case that failed.
-    Faulted(Fault),
+    Faulted(FaultedCase),
     /// A doubt that the tool has about the run or the machine.
-    Note(Note),
+    Note(RunNote),
     /// Last line. A journal without it is a cut run.
-    End(End),
+    End(RunEnd),
 }
 
 /// Whether the figures come from hardware or from the model. Nothing mixes the two.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum World {
+pub enum WorldKind {
     /// Hardware.
     Real,
     /// The simulator, running this machine description.
@@ -49,13 +49,13 @@ pub enum World {
 
 /// How a run began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Begin {
+pub struct RunBegin {
     /// Format of this file: [`SCHEMA_VERSION`].
     pub schema: u32,
     /// Version of pathline.
     pub version: String,
     /// Hardware or model.
-    pub world: World,
+    pub world: WorldKind,
     /// Name of the host that ran it.
     pub host: String,
     /// The process that wrote it, on that host.
@@ -71,7 +71,7 @@ pub struct Begin {
     /// Environment switches that change what libraries do, of those that were set.
     pub env: BTreeMap<String, String>,
     /// What the engine was told.
-    pub settings: Settings,
+    pub settings: RunSettings,
     /// What the harness itself costs: an empty operation timed like any other, by timer.
     pub overhead_ns: BTreeMap<String, f64>,
     /// What each GPU says of itself before anything is measured.
@@ -79,7 +79,7 @@ pub struct Begin {
     pub gpus: BTreeMap<Unit, GpuFacts>,
     /// The processes that measure together; none in a run of one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ranks: Vec<Member>,
+    pub ranks: Vec<RankMember>,
     /// The places for files that the run was given, by number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stores: Vec<StoreFacts>,
@@ -87,7 +87,7 @@ pub struct Begin {
 
 /// What the engine was told.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct RunSettings {
     /// Wanted half width of the 95 % interval of the median, relative: 0.01 is 1 %.
     pub precision: f64,
     /// Fewest samples of a case.
@@ -113,7 +113,7 @@ pub struct Settings {
 
 /// Which clock timed a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Timer {
+pub enum TimerKind {
     /// The host's clock around issue and completion; the number that a synchronous call costs.
     Host,
     /// Device events on the stream of the flow.
@@ -121,18 +121,18 @@ pub enum Timer {
     /// The earliest start to the latest end of the threads of a team.
     Threads,
 }
-words!(Timer, "timer", { Host => "host", DeviceEvents => "device-events", Threads => "threads" });
-serde_as_text!(Timer);
+words!(TimerKind, "timer", { Host => "host", DeviceEvents => "device-events", Threads => "threads" });
+serde_as_text!(TimerKind);
 
 /// Raw samples of one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Series {
+pub struct FlowSeries {
     /// The flow.
     pub flow: Flow,
     /// Who measured it.
     pub rank: Rank,
     /// With which clock.
-    pub timer: Timer,
+    pub timer: TimerKind,
     /// What moved the bytes in fact, where it is known: `copy engine`, `blit kernel`, `avx512-nt`.
     #[serde(default)]
     pub engine: String,
@@ -154,10 +154,10 @@ pub struct Series {
     /// Calls before the first sample and after the last, by name: files opened, memory registered
     /// and let go.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub setup: BTreeMap<String, Tally>,
+    pub setup: BTreeMap<String, CallTally>,
 }
 
-impl Series {
+impl FlowSeries {
     /// Payload rate of each sample.
     pub fn rates(&self) -> impl Iterator<Item = Rate> + '_ {
         self.samples_ns.iter().map(|&ns| Rate::of(self.moved_bytes, Ns(ns)))
@@ -184,7 +184,7 @@ serde_as_text!(StopReason);
 
 /// How sampling ended.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Stop {
+pub struct StopInfo {
     /// Why.
     pub reason: StopReason,
     /// Samples that were thrown away while the machine was still changing.
@@ -198,7 +198,7 @@ pub struct Stop {
 /// Whether the bytes arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum VerifyResult {
     /// Every byte of every destination was read back and is right.
     Verified,
     /// There is nothing to compare, and why.
@@ -213,21 +213,22 @@ pub struct Conditions(pub BTreeMap<String, f64>);
 
 /// Part of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sampled {
+pub struct SampledCase {
     /// The case.
     pub case: Case,
     /// Suites that list it.
     pub suites: Vec<String>,
     /// This visit's samples only, one series a timed flow.
-    pub series: Vec<Series>,
+    pub series: Vec<FlowSeries>,
 }
 
-impl Sampled {
+impl SampledCase {
     /// Adds the samples of a later visit. A visit with other repetitions starts the case anew: its
     /// samples cannot be pooled.
     pub fn add(&mut self, visit: Self) {
-        let same =
-            |a: &Series, b: &Series| a.flow == b.flow && a.reps == b.reps && a.timer == b.timer;
+        let same = |a: &FlowSeries, b: &FlowSeries| {
+            a.flow == b.flow && a.reps == b.reps && a.timer == b.timer
+        };
         let fits = self.series.len() == visit.series.len()
             && self.series.iter().zip(&visit.series).all(|(a, b)| same(a, b));
         if fits {
@@ -249,23 +250,23 @@ impl Sampled {
 
 /// A case that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct MeasuredCase {
     /// The case.
     pub case: Case,
     /// Suites that list it.
     pub suites: Vec<String>,
     /// One series a timed flow, in the case's order.
-    pub series: Vec<Series>,
+    pub series: Vec<FlowSeries>,
     /// How sampling ended.
-    pub stop: Stop,
+    pub stop: StopInfo,
     /// Whether the bytes arrived.
-    pub verdict: Verdict,
+    pub verdict: VerifyResult,
     /// The machine's state before.
     pub before: Conditions,
     /// The machine's state after.
     pub after: Conditions,
     /// Environment switches that pathline itself set for this case, since runtimes read them at
-    /// their start; those that were set for all cases are in [`Begin::env`].
+    /// their start; those that were set for all cases are in [`RunBegin::env`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// State of the GPUs that the case names, where they can be read.
@@ -275,7 +276,7 @@ pub struct Measured {
 
 /// A case that cannot be measured here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skip {
+pub struct SkippedCase {
     /// The case.
     pub case: Case,
     /// Suites that list it.
@@ -306,7 +307,7 @@ serde_as_text!(Severity);
 
 /// A case that failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct FaultedCase {
     /// The case.
     pub case: Case,
     /// Suites that list it.
@@ -322,7 +323,7 @@ pub struct Fault {
 
 /// A doubt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
+pub struct RunNote {
     /// Short stable name: `bimodal`, `drift`, `overhead`, `clock-step`.
     pub code: String,
     /// What it is about: a case text, a device, `run`.
@@ -331,7 +332,7 @@ pub struct Note {
     pub text: String,
 }
 
-impl Note {
+impl RunNote {
     /// Code of the note that GPUs which the run must have cannot be used: the run is not fine.
     pub const GPUS_UNUSABLE: &str = "gpus-unusable";
     /// Code of the note that no GPU can be used any more, though one could when the run began.
@@ -345,7 +346,7 @@ impl Note {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct End {
+pub struct RunEnd {
     /// When, RFC 3339 in UTC.
     pub ended: String,
     /// Wall time since the (last) begin.
@@ -359,16 +360,16 @@ pub struct End {
 
 /// What became of a case.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum CaseOutcome {
     /// Figures.
-    Measured(Box<Measured>),
+    Measured(Box<MeasuredCase>),
     /// A reason.
-    Skipped(Skip),
+    Skipped(SkippedCase),
     /// An error.
-    Faulted(Fault),
+    Faulted(FaultedCase),
 }
 
-impl Outcome {
+impl CaseOutcome {
     /// The case it is about.
     pub fn case(&self) -> &Case {
         match self {

@@ -1,6 +1,6 @@
 //! Samples that cannot be.
 
-use crate::{Mover, Series};
+use crate::{FlowSeries, Mover};
 
 /// The highest rate that is believed, GB/s: more than a hundred times that of any memory, and the most
 /// that a machine description may state.
@@ -10,14 +10,14 @@ const MAX_RATE: f64 = 1e6;
 const MIN_STEP: f64 = 0.01;
 
 /// Why samples cannot be those of a case.
-pub(crate) fn misfit(series: &[Series]) -> Option<String> {
+pub(crate) fn misfit(series: &[FlowSeries]) -> Option<String> {
     if series.is_empty() {
         return Some("it has no series of samples".to_owned());
     }
-    series.iter().find_map(Series::misfit)
+    series.iter().find_map(FlowSeries::misfit)
 }
 
-impl Series {
+impl FlowSeries {
     fn misfit(&self) -> Option<String> {
         let Self { flow, reps, moved_bytes, samples_ns, .. } = self;
         let fault = if samples_ns.is_empty() {

@@ -12,7 +12,7 @@ use crate::{Case, Flow, ParseError};
 /// one character. A place without a rank means any rank; a mover without `@UNIT` or `[...]` means
 /// any.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pattern {
+pub enum CasePattern {
     /// Exactly this case, whether or not a suite lists it.
     Exact(Case),
     /// Every case with such a timed flow.
@@ -28,7 +28,7 @@ pub enum Pattern {
     },
 }
 
-impl Pattern {
+impl CasePattern {
     /// Whether it chooses `case`.
     pub fn matches(&self, case: &Case) -> bool {
         match self {
@@ -80,7 +80,7 @@ fn glob(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|&c| c == '*')
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for CasePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(case) => case.fmt(f),
@@ -89,7 +89,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl FromStr for Pattern {
+impl FromStr for CasePattern {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         if let Ok(case) = s.parse() {

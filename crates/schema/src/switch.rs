@@ -5,9 +5,9 @@ macro_rules! switches {
     ($($(#[$doc:meta])+ $v:ident => $word:literal, $variable:literal, $value:literal;)+) => {
         /// A switch of UCX that differs from how UCX was started, for one case.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum UcxSwitch { $($(#[$doc])+ $v,)+ }
-        crate::words!(UcxSwitch, "switch of UCX", { $($v => $word,)+ });
-        impl UcxSwitch {
+        pub enum UcxSetting { $($(#[$doc])+ $v,)+ }
+        crate::words!(UcxSetting, "switch of UCX", { $($v => $word,)+ });
+        impl UcxSetting {
             /// The variable's name without `UCX_`, and its value.
             pub const fn setting(self) -> (&'static str, &'static str) {
                 match self { $(Self::$v => ($variable, $value)),+ }
@@ -57,7 +57,7 @@ switches! {
     RocmH2dEngine => "rocm-h2d-engine", "ROCM_COPY_H2D_THRESH", "0";
 }
 
-impl UcxSwitch {
+impl UcxSetting {
     /// Whether it is of a transport for device memory, so that messages of host memory do not pass
     /// it.
     pub fn is_of_devices(self) -> bool {
@@ -66,7 +66,7 @@ impl UcxSwitch {
     }
 }
 
-crate::serde_as_text!(UcxSwitch);
+crate::serde_as_text!(UcxSetting);
 
 #[cfg(test)]
 mod tests {
@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn no_two_switches_do_the_same_and_no_word_has_what_separates_words() {
-        let settings: BTreeSet<_> = UcxSwitch::ALL.iter().map(|s| s.setting()).collect();
-        assert_eq!(settings.len(), UcxSwitch::ALL.len());
+        let settings: BTreeSet<_> = UcxSetting::ALL.iter().map(|s| s.setting()).collect();
+        assert_eq!(settings.len(), UcxSetting::ALL.len());
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        for switch in UcxSwitch::ALL {
+        for switch in UcxSetting::ALL {
             assert!(switch.word().chars().all(plain), "{switch}");
             assert!(!switch.setting().0.starts_with("UCX_"), "{switch}");
         }

@@ -40,10 +40,10 @@ pub struct Topology {
     pub links: Vec<Link>,
     /// Routes that the fabric uses between GPUs, where a source states them. Ordered pairs.
     #[serde(default)]
-    pub routes: Vec<Route>,
+    pub routes: Vec<GpuRoute>,
     /// What the sources say that cannot be, or contradict each other in.
     #[serde(default)]
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<TopologyWarning>,
 }
 
 /// The host: processor, system, limits.
@@ -201,7 +201,7 @@ pub struct NumaDomain {
 pub struct CacheGroup {
     /// Level: 1, 2, 3.
     pub level: u32,
-    /// `Data`, `Instruction` or `Unified`.
+    /// `CalibrationData`, `Instruction` or `Unified`.
     pub kind: String,
     /// Size.
     pub size: Bytes,
@@ -355,7 +355,7 @@ fn line_rate(gts: f64, width: u32) -> Rate {
 
 /// An end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Node {
+pub enum LinkEnd {
     /// A GPU.
     Gpu(u32),
     /// A NUMA domain.
@@ -366,7 +366,7 @@ pub enum Node {
     Store(u32),
 }
 
-impl From<Unit> for Node {
+impl From<Unit> for LinkEnd {
     fn from(unit: Unit) -> Self {
         match unit {
             Unit::Gpu(n) => Self::Gpu(n),
@@ -376,7 +376,7 @@ impl From<Unit> for Node {
     }
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for LinkEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gpu(n) => f.pad(&format!("gpu{n}")),
@@ -387,7 +387,7 @@ impl fmt::Display for Node {
     }
 }
 
-impl FromStr for Node {
+impl FromStr for LinkEnd {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         match s.strip_prefix("switch").and_then(number) {
@@ -416,9 +416,9 @@ words!(LinkKind, "link kind", { Xgmi => "xgmi", Nvlink => "nvlink", Pcie => "pci
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// One end.
-    pub a: Node,
+    pub a: LinkEnd,
     /// The other end.
-    pub b: Node,
+    pub b: LinkEnd,
     /// What it is made of.
     pub kind: LinkKind,
     /// How many physical links are bundled; 1 for PCIe.
@@ -431,23 +431,23 @@ pub struct Link {
 /// The route that the fabric uses from one GPU to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Route {
+pub struct GpuRoute {
     /// From.
-    pub src: Node,
+    pub src: LinkEnd,
     /// To.
-    pub dst: Node,
+    pub dst: LinkEnd,
     /// Number of links passed.
     pub hops: u32,
     /// Units passed between the ends, where a source states or implies them. Where several equal
     /// routes exist, each of them.
     #[serde(default)]
-    pub via: Vec<Vec<Node>>,
+    pub via: Vec<Vec<LinkEnd>>,
 }
 
 /// Something a source says that cannot be, or that another source contradicts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Warning {
+pub struct TopologyWarning {
     /// Short stable name: `xgmi-count-flat`, `pcie-degraded`.
     pub code: String,
     /// The thing it is about.
@@ -456,7 +456,7 @@ pub struct Warning {
     pub text: String,
 }
 
-impl Warning {
+impl TopologyWarning {
     /// Code of the doubt that GPUs have NVLink, but not how it joins them.
     pub const NVLINK_NOT_READ: &str = "nvlink-not-read";
 }
@@ -468,4 +468,4 @@ impl Topology {
     }
 }
 
-serde_as_text!(CpuSet, Node, LinkKind);
+serde_as_text!(CpuSet, LinkEnd, LinkKind);

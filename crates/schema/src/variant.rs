@@ -30,7 +30,7 @@ words!(KernelOp, "kernel operation", {
 
 /// The cache hint on a kernel's loads and stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Hint {
+pub enum CacheHint {
     /// None.
     Plain,
     /// Non-temporal: streaming, evict first.
@@ -39,11 +39,11 @@ pub enum Hint {
     /// second level. NVIDIA only.
     NoAllocate,
 }
-words!(Hint, "cache hint", { Plain => "plain", Nt => "nt", NoAllocate => "na" });
+words!(CacheHint, "cache hint", { Plain => "plain", Nt => "nt", NoAllocate => "na" });
 
 /// In which order the blocks of a kernel take the tiles of its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Order {
+pub enum TileOrder {
     /// In turn: neighbouring tiles are of different blocks.
     Interleaved,
     /// Each block has one contiguous piece.
@@ -52,7 +52,7 @@ pub enum Order {
 
 /// How a kernel gets at memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Access {
+pub enum AccessWidth {
     /// Every thread loads and stores words.
     Words {
         /// Bytes of one load or store: 4, 8 or 16.
@@ -76,7 +76,7 @@ pub const SHARED_KIB: u32 = 226;
 
 /// How many blocks are launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Grid {
+pub enum GridSize {
     /// This many blocks.
     Blocks(u32),
     /// This many blocks for each multiprocessor or compute unit.
@@ -88,24 +88,24 @@ pub enum Grid {
 
 /// One kernel: `copy-w16-u4-nt-b256-g2sm`, `copy-bulk16k-s8-b32-g1sm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Variant {
+pub struct KernelVariant {
     /// What it does.
     pub op: KernelOp,
     /// How it gets at memory.
-    pub access: Access,
+    pub access: AccessWidth,
     /// Cache hint.
-    pub hint: Hint,
+    pub hint: CacheHint,
     /// Order of access.
-    pub order: Order,
+    pub order: TileOrder,
     /// Threads of a block: 1 to 1024.
     pub block: u16,
     /// Number of blocks.
-    pub grid: Grid,
+    pub grid: GridSize,
 }
 
 /// Bytes that a kernel moves at each memory, for one pass over `bytes` of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Effect {
+pub struct KernelEffect {
     /// Bytes loaded from the source.
     pub reads: Bytes,
     /// Bytes stored to the destination.
@@ -122,24 +122,24 @@ pub(crate) const CHAIN_STRIDE: u64 = 128;
 /// half a millisecond of a GPU that does 67 TFLOP/s.
 pub const FMA_PER_BYTE: u64 = 64;
 
-impl Variant {
+impl KernelVariant {
     /// A plain variant of `op`: 16 B words, four in flight, two blocks of 256 a compute unit.
     pub const fn standard(op: KernelOp) -> Self {
         Self {
             op,
-            access: Access::Words { word: 16, unroll: 4 },
-            hint: Hint::Plain,
-            order: Order::Interleaved,
+            access: AccessWidth::Words { word: 16, unroll: 4 },
+            hint: CacheHint::Plain,
+            order: TileOrder::Interleaved,
             block: 256,
-            grid: Grid::PerSm(2),
+            grid: GridSize::PerSm(2),
         }
     }
     /// A pointer chase: one thread, 8 B loads.
     pub const fn chase() -> Self {
         Self {
-            access: Access::Words { word: 8, unroll: 1 },
+            access: AccessWidth::Words { word: 8, unroll: 1 },
             block: 1,
-            grid: Grid::Blocks(1),
+            grid: GridSize::Blocks(1),
             ..Self::standard(KernelOp::Chase)
         }
     }
@@ -147,67 +147,67 @@ impl Variant {
     /// single precision in each of 1024 threads a unit.
     pub const fn compute() -> Self {
         Self {
-            access: Access::Words { word: 4, unroll: 8 },
-            grid: Grid::PerSm(4),
+            access: AccessWidth::Words { word: 4, unroll: 8 },
+            grid: GridSize::PerSm(4),
             ..Self::standard(KernelOp::Fma)
         }
     }
     /// Bytes that source and destination must be multiples of.
     pub const fn align(&self) -> u64 {
         match self.access {
-            Access::Words { word, .. } => word as u64,
-            Access::Bulk { .. } => 16,
+            AccessWidth::Words { word, .. } => word as u64,
+            AccessWidth::Bulk { .. } => 16,
         }
     }
     /// Bytes that one block takes at a time.
     pub const fn tile(&self) -> Bytes {
         Bytes(match self.access {
-            Access::Words { word, unroll } => word as u64 * unroll as u64 * self.block as u64,
-            Access::Bulk { chunk, .. } => chunk as u64 * 1024,
+            AccessWidth::Words { word, unroll } => word as u64 * unroll as u64 * self.block as u64,
+            AccessWidth::Bulk { chunk, .. } => chunk as u64 * 1024,
         })
     }
     /// Bytes that one block has in flight at most.
     pub const fn in_flight(&self) -> Bytes {
         match self.access {
-            Access::Words { .. } => self.tile(),
-            Access::Bulk { stages, .. } => Bytes(self.tile().0 * stages as u64),
+            AccessWidth::Words { .. } => self.tile(),
+            AccessWidth::Bulk { stages, .. } => Bytes(self.tile().0 * stages as u64),
         }
     }
     /// Shared memory of one block, without barriers: the ring of a bulk kernel, or the one chunk
     /// that a bulk write stores again and again.
     pub const fn shared(&self) -> Bytes {
         match (self.access, self.op) {
-            (Access::Words { .. }, _) => Bytes(0),
-            (Access::Bulk { .. }, KernelOp::Write) => self.tile(),
-            (Access::Bulk { .. }, _) => self.in_flight(),
+            (AccessWidth::Words { .. }, _) => Bytes(0),
+            (AccessWidth::Bulk { .. }, KernelOp::Write) => self.tile(),
+            (AccessWidth::Bulk { .. }, _) => self.in_flight(),
         }
     }
     /// Whether there is such a kernel: the ranges of its parts, and bulk copies only where a
     /// kernel reads, writes or copies.
     fn is_sane(&self) -> bool {
         let blocks = match self.grid {
-            Grid::Blocks(n) | Grid::PerSm(n) => n,
-            Grid::Tiles => 1,
+            GridSize::Blocks(n) | GridSize::PerSm(n) => n,
+            GridSize::Tiles => 1,
         };
         let bulk_op = matches!(self.op, KernelOp::Read | KernelOp::Write | KernelOp::Copy);
         let access = match self.access {
-            Access::Words { word, unroll } => {
+            AccessWidth::Words { word, unroll } => {
                 [4, 8, 16].contains(&word)
                     && (1..=64).contains(&unroll)
                     && (self.op != KernelOp::Fma || word < 16)
             }
-            Access::Bulk { chunk, stages } => {
+            AccessWidth::Bulk { chunk, stages } => {
                 bulk_op
                     && (1..=64).contains(&chunk)
                     && (1..=64).contains(&stages)
                     && self.shared().0 <= u64::from(SHARED_KIB) * 1024
-                    && self.hint != Hint::NoAllocate
+                    && self.hint != CacheHint::NoAllocate
             }
         };
         access && (1..=1024).contains(&self.block) && (1..=1 << 20).contains(&blocks)
     }
     /// What one pass over a payload of `bytes` does.
-    pub fn effect(&self, bytes: Bytes) -> Effect {
+    pub fn effect(&self, bytes: Bytes) -> KernelEffect {
         let none = Bytes(0);
         let (reads, writes, chain) = match self.op {
             KernelOp::Read => (bytes, none, 0),
@@ -217,32 +217,32 @@ impl Variant {
             KernelOp::Fma => (none, none, 0),
             KernelOp::Chase => (bytes, none, (bytes.0 / CHAIN_STRIDE).max(1)),
         };
-        Effect { reads, writes, chain }
+        KernelEffect { reads, writes, chain }
     }
 }
 
-impl fmt::Display for Variant {
+impl fmt::Display for KernelVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.access {
-            Access::Words { word, unroll } => write!(f, "{}-w{word}-u{unroll}", self.op)?,
-            Access::Bulk { chunk, stages } => write!(f, "{}-bulk{chunk}k-s{stages}", self.op)?,
+            AccessWidth::Words { word, unroll } => write!(f, "{}-w{word}-u{unroll}", self.op)?,
+            AccessWidth::Bulk { chunk, stages } => write!(f, "{}-bulk{chunk}k-s{stages}", self.op)?,
         }
-        if self.hint != Hint::Plain {
+        if self.hint != CacheHint::Plain {
             write!(f, "-{}", self.hint)?;
         }
-        if self.order == Order::Segments {
+        if self.order == TileOrder::Segments {
             write!(f, "-seg")?;
         }
         write!(f, "-b{}", self.block)?;
         match self.grid {
-            Grid::Blocks(n) => write!(f, "-g{n}"),
-            Grid::PerSm(n) => write!(f, "-g{n}sm"),
-            Grid::Tiles => write!(f, "-gt"),
+            GridSize::Blocks(n) => write!(f, "-g{n}"),
+            GridSize::PerSm(n) => write!(f, "-g{n}sm"),
+            GridSize::Tiles => write!(f, "-gt"),
         }
     }
 }
 
-impl FromStr for Variant {
+impl FromStr for KernelVariant {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let bad = || {
@@ -257,31 +257,32 @@ impl FromStr for Variant {
         let size = parts.next().ok_or_else(bad)?;
         let depth = parts.next().ok_or_else(bad)?;
         let access = match size.strip_prefix("bulk").and_then(|n| n.strip_suffix('k')) {
-            Some(chunk) => Access::Bulk {
+            Some(chunk) => AccessWidth::Bulk {
                 chunk: number(chunk).ok_or_else(bad)?,
                 stages: depth.strip_prefix('s').and_then(number).ok_or_else(bad)?,
             },
-            None => Access::Words {
+            None => AccessWidth::Words {
                 word: size.strip_prefix('w').and_then(number).ok_or_else(bad)?,
                 unroll: depth.strip_prefix('u').and_then(number).ok_or_else(bad)?,
             },
         };
-        let hint =
-            parts.next_if(|p| matches!(*p, "nt" | "na")).map_or(Ok(Hint::Plain), str::parse)?;
+        let hint = parts
+            .next_if(|p| matches!(*p, "nt" | "na"))
+            .map_or(Ok(CacheHint::Plain), str::parse)?;
         let order = match parts.next_if_eq(&"seg") {
-            Some(_) => Order::Segments,
-            None => Order::Interleaved,
+            Some(_) => TileOrder::Segments,
+            None => TileOrder::Interleaved,
         };
         let block = parts.next().and_then(|p| number(p.strip_prefix('b')?)).ok_or_else(bad)?;
         let grid = parts.next().and_then(|p| p.strip_prefix('g')).ok_or_else(bad)?;
         let grid = match grid.strip_suffix("sm") {
-            _ if grid == "t" => Grid::Tiles,
-            Some(n) => Grid::PerSm(number(n).ok_or_else(bad)?),
-            None => Grid::Blocks(number(grid).ok_or_else(bad)?),
+            _ if grid == "t" => GridSize::Tiles,
+            Some(n) => GridSize::PerSm(number(n).ok_or_else(bad)?),
+            None => GridSize::Blocks(number(grid).ok_or_else(bad)?),
         };
         let variant = Self { op, access, hint, order, block, grid };
         (parts.next().is_none() && variant.is_sane()).then_some(variant).ok_or_else(bad)
     }
 }
 
-serde_as_text!(Variant);
+serde_as_text!(KernelVariant);

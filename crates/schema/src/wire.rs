@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::place::number;
-use crate::{Bytes, CpuHow, ParseError, UcxSwitch, serde_as_text, words};
+use crate::{Bytes, CpuHow, ParseError, UcxSetting, serde_as_text, words};
 
 /// What carries bytes between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Via {
+pub enum Transport {
     /// An MPI library.
     Mpi,
     /// The same with device memory that pathline copies through pinned host memory, since the library
@@ -25,7 +25,7 @@ pub enum Via {
     /// xpmem: one copy of ours between attached address spaces.
     Xpmem,
 }
-words!(Via, "way between processes", {
+words!(Transport, "way between processes", {
     Mpi => "mpi", MpiStaged => "mpi-staged", Ccl => "ccl", Ucx => "ucx", Shm => "shm", Cma => "cma", Xpmem => "xpmem",
 });
 
@@ -205,7 +205,7 @@ impl FromStr for WireOp {
 
 /// Who copies what, where processes of one node share memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Copies {
+pub enum ShmCopies {
     /// The sender copies into a shared segment, the receiver out of it.
     InOut {
         /// The sender's loop.
@@ -221,14 +221,14 @@ pub enum Copies {
     Write,
 }
 
-impl Via {
+impl Transport {
     /// The way whose library carries it.
     pub const fn carrier(self) -> Self {
         if let Self::MpiStaged = self { Self::Mpi } else { self }
     }
 }
 
-impl fmt::Display for Copies {
+impl fmt::Display for ShmCopies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InOut { copy_in, copy_out } => write!(f, "{copy_in}+{copy_out}"),
@@ -239,7 +239,7 @@ impl fmt::Display for Copies {
     }
 }
 
-impl FromStr for Copies {
+impl FromStr for ShmCopies {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         match s {
@@ -255,39 +255,39 @@ impl FromStr for Copies {
 
 /// How near the cores of two processes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Near {
+pub enum CoreDistance {
     /// Different cores behind one last-level cache.
     SameL3,
     /// Cores behind different last-level caches of the same or another NUMA domain: the places say
     /// which.
     OtherL3,
 }
-words!(Near, "nearness", { SameL3 => "same-l3", OtherL3 => "other-l3" });
+words!(CoreDistance, "nearness", { SameL3 => "same-l3", OtherL3 => "other-l3" });
 
 /// How bytes go from process to process: `mpi@numa0[send-w64]`, `ccl@gpu0[all_reduce]`,
 /// `shm@numa0[ping,avx512-nt+memcpy,same-l3]`, `ucx@gpu0[send-w64,rndv-put]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Wire {
+pub struct MessageOp {
     /// What carries them.
-    pub via: Via,
+    pub via: Transport,
     /// What is done.
     pub op: WireOp,
     /// Who copies, where pathline itself does.
-    pub copies: Option<Copies>,
+    pub copies: Option<ShmCopies>,
     /// Which cores the processes run on; those that they were started on if none.
-    pub near: Option<Near>,
+    pub near: Option<CoreDistance>,
     /// What of UCX is set otherwise for it; as UCX was started if nothing.
-    pub switch: Option<UcxSwitch>,
+    pub switch: Option<UcxSetting>,
 }
 
-impl Wire {
+impl MessageOp {
     /// An operation of a library, on the cores that the ranks were started on.
-    pub const fn new(via: Via, op: WireOp) -> Self {
+    pub const fn new(via: Transport, op: WireOp) -> Self {
         Self { via, op, copies: None, near: None, switch: None }
     }
 
     /// What stands in brackets.
-    pub(crate) fn parse(via: Via, args: &str) -> Result<Self, ParseError> {
+    pub(crate) fn parse(via: Transport, args: &str) -> Result<Self, ParseError> {
         let bad = || {
             ParseError::new(
                 "operation between processes",
@@ -301,13 +301,13 @@ impl Wire {
         let op = words.next().unwrap_or_default().parse()?;
         let mut rest: Vec<&str> = words.collect();
         let switch = match (via, rest.last().map(|word| word.parse())) {
-            (Via::Ucx, Some(Ok(switch))) => {
+            (Transport::Ucx, Some(Ok(switch))) => {
                 rest.pop();
                 Some(switch)
             }
             _ => None,
         };
-        let ours = matches!(via, Via::Shm | Via::Cma | Via::Xpmem);
+        let ours = matches!(via, Transport::Shm | Transport::Cma | Transport::Xpmem);
         let (copies, near) = match (ours, rest.as_slice()) {
             (true, [copies]) => (Some(copies.parse()?), None),
             (true, [copies, near]) => (Some(copies.parse()?), Some(near.parse()?)),
@@ -317,16 +317,16 @@ impl Wire {
         };
         let fits = matches!(
             (via, copies),
-            (Via::Shm, Some(Copies::InOut { .. }))
-                | (Via::Cma, Some(Copies::Read | Copies::Write))
-                | (Via::Xpmem, Some(Copies::Single(_)))
-                | (Via::Mpi | Via::MpiStaged | Via::Ccl | Via::Ucx, None)
+            (Transport::Shm, Some(ShmCopies::InOut { .. }))
+                | (Transport::Cma, Some(ShmCopies::Read | ShmCopies::Write))
+                | (Transport::Xpmem, Some(ShmCopies::Single(_)))
+                | (Transport::Mpi | Transport::MpiStaged | Transport::Ccl | Transport::Ucx, None)
         );
         fits.then_some(Self { via, op, copies, near, switch }).ok_or_else(bad)
     }
 }
 
-impl fmt::Display for Wire {
+impl fmt::Display for MessageOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.op)?;
         if let Some(copies) = self.copies {
@@ -339,4 +339,4 @@ impl fmt::Display for Wire {
     }
 }
 
-serde_as_text!(Via, Collective, WireOp, Near);
+serde_as_text!(Transport, Collective, WireOp, CoreDistance);

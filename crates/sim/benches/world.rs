@@ -4,9 +4,9 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use pathline_flow::{MachineDesc, Switches};
-use pathline_hal::{CopyEngine, Machine};
-use pathline_schema::{Bytes, Mem, Place, Unit};
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_hal::{CopyChoice, Machine};
+use pathline_schema::{Bytes, MemKind, Place, Unit};
 
 const SIZE: Bytes = Bytes::mib(256);
 
@@ -16,10 +16,10 @@ fn main() {
 
 fn mi250x() -> Machine {
     let desc = MachineDesc::preset("mi250x").expect("the preset parses");
-    pathline_sim::machine(&desc, Switches::default(), 1).expect("it makes a machine")
+    pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("it makes a machine")
 }
 fn vram(gpu: u32) -> Place {
-    Place::new(Unit::Gpu(gpu), Mem::Vram)
+    Place::new(Unit::Gpu(gpu), MemKind::Vram)
 }
 
 /// One sample of one flow: a gate, two events and `reps` copies back to back.
@@ -35,7 +35,7 @@ fn copies_in_a_row(bencher: Bencher<'_, '_>, reps: usize) {
         stream.hold(&gate).unwrap();
         stream.record(&start).unwrap();
         for _ in 0..reps {
-            stream.copy(dst.address(), src.address(), SIZE, CopyEngine::Auto).unwrap();
+            stream.copy(dst.address(), src.address(), SIZE, CopyChoice::Auto).unwrap();
         }
         stream.record(&end).unwrap();
         gate.release().unwrap();
@@ -60,7 +60,7 @@ fn all_pairs_at_once(bencher: Bencher<'_, '_>) {
         let gate = m.gate().unwrap();
         for (src, dst, stream) in &lanes {
             stream.hold(&gate).unwrap();
-            stream.copy(dst.address(), src.address(), SIZE, CopyEngine::Auto).unwrap();
+            stream.copy(dst.address(), src.address(), SIZE, CopyChoice::Auto).unwrap();
         }
         gate.release().unwrap();
         lanes.iter().for_each(|(_, _, stream)| stream.wait().unwrap());

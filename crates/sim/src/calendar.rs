@@ -6,29 +6,29 @@ use std::collections::BinaryHeap;
 /// Things at instants. The earliest comes first; of one instant, in the order in which they were put
 /// down, so that every run of a model is the same.
 #[derive(Debug)]
-pub(crate) struct Calendar<T> {
-    entries: BinaryHeap<Entry<T>>,
+pub(crate) struct EventCalendar<T> {
+    entries: BinaryHeap<CalendarEntry<T>>,
     orders: u64,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct CalendarEntry<T> {
     at: f64,
     order: u64,
     what: T,
 }
 
-impl<T> Default for Calendar<T> {
+impl<T> Default for EventCalendar<T> {
     fn default() -> Self {
         Self { entries: BinaryHeap::new(), orders: 0 }
     }
 }
 
-impl<T> Calendar<T> {
+impl<T> EventCalendar<T> {
     /// Puts something down for an instant.
     pub(crate) fn put(&mut self, at: f64, what: T) {
         self.orders += 1;
-        self.entries.push(Entry { at, order: self.orders, what });
+        self.entries.push(CalendarEntry { at, order: self.orders, what });
     }
     /// The instant of what comes first.
     pub(crate) fn next_at(&self) -> Option<f64> {
@@ -40,23 +40,23 @@ impl<T> Calendar<T> {
     }
 }
 
-impl<T> Ord for Entry<T> {
+impl<T> Ord for CalendarEntry<T> {
     /// The earliest is the greatest, as the heap gives the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.at.total_cmp(&self.at).then(other.order.cmp(&self.order))
     }
 }
-impl<T> PartialOrd for Entry<T> {
+impl<T> PartialOrd for CalendarEntry<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl<T> PartialEq for Entry<T> {
+impl<T> PartialEq for CalendarEntry<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
-impl<T> Eq for Entry<T> {}
+impl<T> Eq for CalendarEntry<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_earliest_is_first_and_of_one_instant_the_first_put() {
-        let mut calendar = Calendar::default();
+        let mut calendar = EventCalendar::default();
         for (at, what) in [(2.0, 'c'), (1.0, 'a'), (2.0, 'd'), (1.0, 'b'), (0.5, 'z')] {
             calendar.put(at, what);
         }

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use pathline_hal::Clock;
 use pathline_schema::{Ns, Rank};
 
-use crate::world::World;
+use crate::world::SimWorld;
 
 /// Virtual time as one rank's host sees it.
 pub(crate) struct SimClock {
-    pub(crate) world: Rc<RefCell<World>>,
+    pub(crate) world: Rc<RefCell<SimWorld>>,
     pub(crate) rank: Rank,
 }
 

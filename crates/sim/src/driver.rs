@@ -3,23 +3,23 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use pathline_flow::Operation;
+use pathline_flow::FlowOperation;
 use pathline_hal::{
-    CallError, Copier, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch,
-    PeerAccess, Result, StreamId,
+    BlockCopier, CallError, CallResult, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId,
+    KernelLaunch, PeerAccess, StreamId,
 };
 use pathline_schema::{
-    Bytes, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place, Rank, RuntimeCall, Severity, Unit,
-    Variant,
+    Bytes, Flow, KernelOp, KernelVariant, MemKind, MigrateHow, Mover, Ns, Place, Rank, RuntimeCall,
+    Severity, Unit,
 };
 
-use crate::memory::{self, Spot};
-use crate::timeline::Owner;
-use crate::world::{Does, Effect, Load, Loaded, World, no_such};
+use crate::memory::{self, BufferSpot};
+use crate::timeline::LaneOwner;
+use crate::world::{EffectKind, LoadedKernel, MemoryEffect, SimWorld, TransferLoad, no_such};
 
 /// The runtime as one rank sees it.
 pub(crate) struct SimDriver {
-    pub(crate) world: Rc<RefCell<World>>,
+    pub(crate) world: Rc<RefCell<SimWorld>>,
     pub(crate) rank: Rank,
 }
 
@@ -30,32 +30,32 @@ struct SimCopier {
 }
 
 impl SimCopier {
-    fn no_thread<T>(&self) -> Result<T> {
+    fn no_thread<T>(&self) -> CallResult<T> {
         let reason = "the workers of a model copy in virtual time, with their I/O";
         Err(CallError::unsupported(self.call(), "a thread of its own", reason))
     }
 }
 
-impl Copier for SimCopier {
+impl BlockCopier for SimCopier {
     fn call(&self) -> &'static str {
         self.calls[0]
     }
     fn blocking_call(&self, to_gpu: bool) -> &'static str {
         self.calls[if to_gpu { 1 } else { 2 }]
     }
-    fn enter(&mut self) -> Result<()> {
+    fn enter(&mut self) -> CallResult<()> {
         self.no_thread()
     }
-    fn start(&mut self, _slot: usize, _dst: u64, _src: u64, _bytes: Bytes) -> Result<()> {
+    fn start(&mut self, _slot: usize, _dst: u64, _src: u64, _bytes: Bytes) -> CallResult<()> {
         self.no_thread()
     }
-    fn ended(&mut self, _slot: usize) -> Result<bool> {
+    fn ended(&mut self, _slot: usize) -> CallResult<bool> {
         self.no_thread()
     }
-    fn wait(&mut self, _slot: usize) -> Result<()> {
+    fn wait(&mut self, _slot: usize) -> CallResult<()> {
         self.no_thread()
     }
-    fn copy(&mut self, _dst: u64, _src: u64, _bytes: Bytes) -> Result<()> {
+    fn copy(&mut self, _dst: u64, _src: u64, _bytes: Bytes) -> CallResult<()> {
         self.no_thread()
     }
 }
@@ -67,10 +67,10 @@ impl SimDriver {
     /// Enters the world with a call on a stream: the GPU, and whether what is written is damaged.
     fn enter_stream(
         &self,
-        world: &mut World,
+        world: &mut SimWorld,
         call: &'static str,
         stream: StreamId,
-    ) -> Result<(u32, bool)> {
+    ) -> CallResult<(u32, bool)> {
         let gpu = world.stream_gpu(call, stream.0)?;
         Ok((gpu, world.enter(self.rank, call, Some(gpu))?))
     }
@@ -78,11 +78,11 @@ impl SimDriver {
     /// Enters with a call on memory: where it lies.
     fn enter_memory(
         &self,
-        world: &mut World,
+        world: &mut SimWorld,
         call: &'static str,
         address: u64,
         bytes: Bytes,
-    ) -> Result<Spot> {
+    ) -> CallResult<BufferSpot> {
         let spot = world.find(call, address, bytes);
         let gpu = spot.as_ref().ok().and_then(|&spot| world.place(spot).unit.gpu());
         world.enter(self.rank, call, gpu)?;
@@ -91,11 +91,11 @@ impl SimDriver {
 
     fn event_enter(
         &self,
-        world: &mut World,
+        world: &mut SimWorld,
         call: &'static str,
         event: EventId,
         stream: StreamId,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         self.enter_stream(world, call, stream)?;
         let exists = world.timeline.event_exists(event.0);
         exists.then_some(()).ok_or_else(|| no_such(call, &format!("event {}", event.0)))
@@ -104,16 +104,16 @@ impl SimDriver {
     /// How `from` reaches memory of `to`: directly where a kernel can read it.
     fn access(
         &self,
-        world: &mut World,
+        world: &mut SimWorld,
         call: &'static str,
         from: u32,
         to: u32,
-    ) -> Result<PeerAccess> {
+    ) -> CallResult<PeerAccess> {
         world.gpu_known(call, to)?;
         let at = Unit::Gpu(from);
-        let by = Mover::Kernel { at, variant: Variant::standard(KernelOp::Read) };
+        let by = Mover::Kernel { at, variant: KernelVariant::standard(KernelOp::Read) };
         let place = |unit, mem| Place { rank: self.rank, unit, mem };
-        let (src, dst) = (place(Unit::Gpu(to), Mem::Vram), place(at, Mem::Reg));
+        let (src, dst) = (place(Unit::Gpu(to), MemKind::Vram), place(at, MemKind::Reg));
         let reads = Flow { src, dst, by, bytes: Bytes::mib(1) };
         let direct = from == to || world.operation(call, reads).is_ok();
         Ok(if direct { PeerAccess::Direct } else { PeerAccess::Staged })
@@ -121,16 +121,16 @@ impl SimDriver {
 
     /// What one operation of a copy between two addresses is.
     fn copy_operation(
-        world: &mut World,
-        (dst, src): (Spot, Spot),
+        world: &mut SimWorld,
+        (dst, src): (BufferSpot, BufferSpot),
         bytes: Bytes,
         gpu: u32,
-        engine: CopyEngine,
-    ) -> Result<Rc<Operation>> {
+        engine: CopyChoice,
+    ) -> CallResult<Rc<FlowOperation>> {
         let at = Unit::Gpu(gpu);
         let by = match engine {
-            CopyEngine::Auto => Mover::Dma { at },
-            CopyEngine::Blit => Mover::Blit { at },
+            CopyChoice::Auto => Mover::Dma { at },
+            CopyChoice::Blit => Mover::Blit { at },
         };
         let (src, dst) = (world.place(src), world.place(dst));
         world.operation("copy", Flow { src, dst, by, bytes })
@@ -140,18 +140,18 @@ impl SimDriver {
     /// to it first, by faults.
     fn reach(
         &self,
-        world: &mut World,
+        world: &mut SimWorld,
         stream: StreamId,
         gpu: u32,
-        spot: Spot,
+        spot: BufferSpot,
         bytes: u64,
-    ) -> Result<Place> {
+    ) -> CallResult<Place> {
         let here = Unit::Gpu(gpu);
         let place = world.place(spot);
         // Managed pages of another GPU are reached or moved without it.
         if let Unit::Gpu(owner) = place.unit
             && owner != gpu
-            && place.mem != Mem::Managed
+            && place.mem != MemKind::Managed
             && !world.peers.contains(&(gpu, owner))
         {
             let thing = format!("memory of gpu{owner} from gpu{gpu}");
@@ -159,10 +159,10 @@ impl SimDriver {
             return Err(CallError::new(Severity::Transient, "launch", thing, reason)
                 .or_try("enable_peer first"));
         }
-        let in_place = |b: &memory::Allocation| b.zero_copy.contains(&gpu);
+        let in_place = |b: &memory::SimBuffer| b.zero_copy.contains(&gpu);
         let stays = world.switches.xnack == Some(false)
             || world.memory.buffer(spot.base).is_some_and(in_place);
-        if place.mem != Mem::Managed || stays {
+        if place.mem != MemKind::Managed || stays {
             return Ok(place);
         }
         self.move_pages(world, stream, (spot, bytes), here, MigrateHow::Fault, false)?;
@@ -172,17 +172,17 @@ impl SimDriver {
     /// Enqueues the migration of those pages of a stretch that are not at `to`.
     fn move_pages(
         &self,
-        world: &mut World,
+        world: &mut SimWorld,
         stream: StreamId,
-        (spot, bytes): (Spot, u64),
+        (spot, bytes): (BufferSpot, u64),
         to: Unit,
         how: MigrateHow,
         damages: bool,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let buffer = world.memory.buffer(spot.base);
         let away = buffer.and_then(|b| b.away_from(to, spot.offset, bytes));
         let Some((moved, from)) = away else { return Ok(()) };
-        let at = |unit| Place { rank: self.rank, unit, mem: Mem::Managed };
+        let at = |unit| Place { rank: self.rank, unit, mem: MemKind::Managed };
         let by = Mover::Migrate { at: to, how };
         let flow = Flow { src: at(from), dst: at(to), by, bytes: Bytes(moved) };
         let operation = world.operation("migrate", flow)?;
@@ -192,8 +192,9 @@ impl SimDriver {
         }
         world.charge(self.rank, operation.call.0);
         world.memory.migrate(spot, bytes, to);
-        let effect = Effect { src: Some(spot), dst: None, bytes, does: Does::Migrate, damages };
-        world.enqueue(self.rank, stream.0, operation, Load::once(Bytes(moved)), effect);
+        let effect =
+            MemoryEffect { src: Some(spot), dst: None, bytes, does: EffectKind::Migrate, damages };
+        world.enqueue(self.rank, stream.0, operation, TransferLoad::once(Bytes(moved)), effect);
         Ok(())
     }
 }
@@ -217,7 +218,7 @@ impl Driver for SimDriver {
         "sim"
     }
 
-    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+    fn devices(&self) -> CallResult<Vec<DeviceInfo>> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "devices", None)?;
         let demand_migration = world.switches.xnack != Some(false);
@@ -235,7 +236,7 @@ impl Driver for SimDriver {
         Ok(gpus.collect())
     }
 
-    fn memory(&self, gpu: u32) -> Result<(Bytes, Bytes)> {
+    fn memory(&self, gpu: u32) -> CallResult<(Bytes, Bytes)> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "memory", Some(gpu))?;
         let room = world.memory.room(Unit::Gpu(gpu));
@@ -243,13 +244,13 @@ impl Driver for SimDriver {
             .ok_or_else(|| no_such("memory", &format!("gpu{gpu}")))
     }
 
-    fn peer_access(&self, from: u32, to: u32) -> Result<PeerAccess> {
+    fn peer_access(&self, from: u32, to: u32) -> CallResult<PeerAccess> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "peer_access", Some(from))?;
         self.access(&mut world, "peer_access", from, to)
     }
 
-    fn enable_peer(&self, from: u32, to: u32) -> Result<()> {
+    fn enable_peer(&self, from: u32, to: u32) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "enable_peer", Some(from))?;
         if self.access(&mut world, "enable_peer", from, to)? == PeerAccess::Staged {
@@ -261,15 +262,17 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn alloc(&self, place: Place, bytes: Bytes) -> Result<u64> {
+    fn alloc(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "alloc", place.unit.gpu())?;
         let thing = || format!("{bytes} at {place}");
         let grains = world.topology.any_gpu(|caps| caps.memory_grains);
         let gives = match (place.unit, place.mem) {
-            (Unit::Gpu(_), Mem::Vram | Mem::Managed) => true,
-            (Unit::Numa(_), Mem::Pinned | Mem::PinnedWc | Mem::Managed) => true,
-            (Unit::Gpu(_), Mem::VramFine) | (Unit::Numa(_), Mem::PinnedNonCoherent) => grains,
+            (Unit::Gpu(_), MemKind::Vram | MemKind::Managed) => true,
+            (Unit::Numa(_), MemKind::Pinned | MemKind::PinnedWc | MemKind::Managed) => true,
+            (Unit::Gpu(_), MemKind::VramFine) | (Unit::Numa(_), MemKind::PinnedNonCoherent) => {
+                grains
+            }
             _ => false,
         };
         if !gives {
@@ -289,16 +292,16 @@ impl Driver for SimDriver {
         }
         let address = world
             .memory
-            .alloc(place, bytes.0, memory::Owner::Driver)
+            .alloc(place, bytes.0, memory::BufferOwner::Driver)
             .ok_or_else(|| out_of_memory("alloc", bytes, place.unit, room))?;
         world.charge_call(self.rank, RuntimeCall::Alloc, Some(place.mem), bytes);
         Ok(address)
     }
 
-    fn free(&self, address: u64) -> Result<()> {
+    fn free(&self, address: u64) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let struck = world.enter(self.rank, "free", None);
-        let owned = |b: &&memory::Allocation| b.owner == memory::Owner::Driver;
+        let owned = |b: &&memory::SimBuffer| b.owner == memory::BufferOwner::Driver;
         let Some(buffer) = world.memory.buffer(address).filter(owned) else {
             return Err(no_such("free", &format!("buffer {address:#x}")));
         };
@@ -308,12 +311,14 @@ impl Driver for SimDriver {
         struck.map(|_| ())
     }
 
-    fn register(&self, address: u64, bytes: Bytes) -> Result<()> {
+    fn register(&self, address: u64, bytes: Bytes) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "register", None)?;
         let spot = world.find("register", address, bytes)?;
         let buffer = world.memory.buffer_mut(spot.base).filter(|b| {
-            matches!(b.place.mem, Mem::Paged | Mem::Huge) && !b.registered && spot.offset == 0
+            matches!(b.place.mem, MemKind::Paged | MemKind::Huge)
+                && !b.registered
+                && spot.offset == 0
         });
         let Some(buffer) = buffer else {
             let thing = format!("{bytes} at {address:#x}");
@@ -326,7 +331,7 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn unregister(&self, address: u64) -> Result<()> {
+    fn unregister(&self, address: u64) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "unregister", None)?;
         let buffer = world.memory.buffer_mut(address).filter(|b| b.registered);
@@ -343,13 +348,13 @@ impl Driver for SimDriver {
         (pin, unpin)
     }
 
-    fn copier(&self, gpu: u32, _slots: usize) -> Result<Box<dyn Copier>> {
+    fn copier(&self, gpu: u32, _slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "copier", Some(gpu))?;
         Ok(Box::new(SimCopier { calls: world.caps().copy_calls }))
     }
 
-    fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
+    fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "advise_zero_copy", Some(gpu))?;
         let spot = world.find("advise_zero_copy", address, bytes)?;
@@ -358,7 +363,7 @@ impl Driver for SimDriver {
             let reason = "with HSA_XNACK=1 managed pages migrate to who touches them";
             return Err(CallError::unsupported("advise_zero_copy", thing, reason).or_try(XNACK_ON));
         }
-        let buffer = world.memory.buffer_mut(spot.base).filter(|b| b.place.mem == Mem::Managed);
+        let buffer = world.memory.buffer_mut(spot.base).filter(|b| b.place.mem == MemKind::Managed);
         let Some(buffer) = buffer else {
             let reason = "only managed memory takes advice";
             return Err(CallError::unsupported("advise_zero_copy", thing, reason)
@@ -368,14 +373,14 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn stream_create(&self, gpu: u32) -> Result<StreamId> {
+    fn stream_create(&self, gpu: u32) -> CallResult<StreamId> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "stream_create", Some(gpu))?;
         world.charge_call(self.rank, RuntimeCall::Stream, None, Bytes(0));
-        Ok(StreamId(world.timeline.lane_create(Owner::Stream(gpu))))
+        Ok(StreamId(world.timeline.lane_create(LaneOwner::Stream(gpu))))
     }
 
-    fn stream_destroy(&self, stream: StreamId) -> Result<()> {
+    fn stream_destroy(&self, stream: StreamId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let gpu = world.stream_gpu("stream_destroy", stream.0)?;
         let struck = world.enter(self.rank, "stream_destroy", Some(gpu));
@@ -384,7 +389,7 @@ impl Driver for SimDriver {
         struck.map(|_| ())
     }
 
-    fn stream_wait(&self, stream: StreamId) -> Result<()> {
+    fn stream_wait(&self, stream: StreamId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let (gpu, _) = self.enter_stream(&mut world, "stream_wait", stream)?;
         let thing = format!("stream {} of gpu{gpu}", stream.0);
@@ -397,20 +402,20 @@ impl Driver for SimDriver {
         world.block(self.rank, "stream_wait", &thing, |w| w.timeline.lane_idle(stream.0))
     }
 
-    fn stream_idle(&self, stream: StreamId) -> Result<bool> {
+    fn stream_idle(&self, stream: StreamId) -> CallResult<bool> {
         let mut world = self.world.borrow_mut();
         self.enter_stream(&mut world, "stream_idle", stream)?;
         world.catch_up(self.rank);
         Ok(world.timeline.lane_idle(stream.0).is_some())
     }
 
-    fn event_create(&self, gpu: u32) -> Result<EventId> {
+    fn event_create(&self, gpu: u32) -> CallResult<EventId> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "event_create", Some(gpu))?;
         Ok(EventId(world.timeline.event_create()))
     }
 
-    fn event_destroy(&self, event: EventId) -> Result<()> {
+    fn event_destroy(&self, event: EventId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let struck = world.enter(self.rank, "event_destroy", None);
         if !world.timeline.event_exists(event.0) {
@@ -420,7 +425,7 @@ impl Driver for SimDriver {
         struck.map(|_| ())
     }
 
-    fn event_record(&self, event: EventId, stream: StreamId) -> Result<()> {
+    fn event_record(&self, event: EventId, stream: StreamId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         self.event_enter(&mut world, "event_record", event, stream)?;
         world.charge_call(self.rank, RuntimeCall::Event, None, Bytes(0));
@@ -429,7 +434,7 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> Result<()> {
+    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         self.event_enter(&mut world, "stream_wait_event", event, stream)?;
         let issued = world.clock(self.rank);
@@ -437,7 +442,7 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn event_elapsed(&self, start: EventId, end: EventId) -> Result<Ns> {
+    fn event_elapsed(&self, start: EventId, end: EventId) -> CallResult<Ns> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "event_elapsed", None)?;
         world.catch_up(self.rank);
@@ -455,27 +460,27 @@ impl Driver for SimDriver {
         Ok(Ns(time(end)? - time(start)?))
     }
 
-    fn gate_create(&self) -> Result<GateId> {
+    fn gate_create(&self) -> CallResult<GateId> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "gate_create", None)?;
         Ok(GateId(world.timeline.gate_create()))
     }
 
-    fn gate_hold(&self, gate: GateId, stream: StreamId) -> Result<()> {
+    fn gate_hold(&self, gate: GateId, stream: StreamId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         self.enter_stream(&mut world, "gate_hold", stream)?;
         world.gate_known("gate_hold", gate.0)?;
         let issued = world.clock(self.rank);
-        world.timeline.push(stream.0, issued, crate::timeline::Op::Hold(gate.0));
+        world.timeline.push(stream.0, issued, crate::timeline::LaneOp::Hold(gate.0));
         Ok(())
     }
 
-    fn gate_release(&self, gate: GateId) -> Result<()> {
+    fn gate_release(&self, gate: GateId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.gate_release(self.rank, "gate_release", gate.0)
     }
 
-    fn gate_destroy(&self, gate: GateId) -> Result<()> {
+    fn gate_destroy(&self, gate: GateId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.gate_destroy(self.rank, "gate_destroy", gate.0)
     }
@@ -486,8 +491,8 @@ impl Driver for SimDriver {
         dst: u64,
         src: u64,
         bytes: Bytes,
-        engine: CopyEngine,
-    ) -> Result<()> {
+        engine: CopyChoice,
+    ) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let (gpu, damages) = self.enter_stream(&mut world, "copy", stream)?;
         let (dst, src) = (world.find("copy", dst, bytes)?, world.find("copy", src, bytes)?);
@@ -496,9 +501,9 @@ impl Driver for SimDriver {
         }
         let operation = Self::copy_operation(&mut world, (dst, src), bytes, gpu, engine)?;
         world.charge(self.rank, operation.call.0);
-        let (blocking, does) = (operation.blocking, Does::Copy);
-        let effect = Effect { src: Some(src), dst: Some(dst), bytes: bytes.0, does, damages };
-        world.enqueue(self.rank, stream.0, operation, Load::once(bytes), effect);
+        let (blocking, does) = (operation.blocking, EffectKind::Copy);
+        let effect = MemoryEffect { src: Some(src), dst: Some(dst), bytes: bytes.0, does, damages };
+        world.enqueue(self.rank, stream.0, operation, TransferLoad::once(bytes), effect);
         if !blocking {
             return Ok(());
         }
@@ -512,7 +517,7 @@ impl Driver for SimDriver {
         arrived
     }
 
-    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> Result<()> {
+    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let (gpu, damages) = self.enter_stream(&mut world, "copy_batch", stream)?;
         let Some(call) = world.batch_call() else {
@@ -525,24 +530,25 @@ impl Driver for SimDriver {
         for &(dst, src, bytes) in copies.iter().filter(|(_, _, bytes)| bytes.0 > 0) {
             let spots =
                 (world.find("copy_batch", dst, bytes)?, world.find("copy_batch", src, bytes)?);
-            let operation = Self::copy_operation(&mut world, spots, bytes, gpu, CopyEngine::Auto)?;
+            let operation = Self::copy_operation(&mut world, spots, bytes, gpu, CopyChoice::Auto)?;
             ready.push((spots, bytes, operation));
         }
         world.charge(self.rank, call.0);
         for (nth, ((dst, src), bytes, operation)) in ready.into_iter().enumerate() {
-            let does = Does::Copy;
-            let effect = Effect { src: Some(src), dst: Some(dst), bytes: bytes.0, does, damages };
+            let does = EffectKind::Copy;
+            let effect =
+                MemoryEffect { src: Some(src), dst: Some(dst), bytes: bytes.0, does, damages };
             // The engine is started once; then it goes down the list.
             let passes = if nth == 0 { 1.0 } else { 0.0 };
-            let load = Load { passes, ..Load::once(bytes) };
+            let load = TransferLoad { passes, ..TransferLoad::once(bytes) };
             world.enqueue(self.rank, stream.0, operation, load, effect);
         }
         Ok(())
     }
 
-    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String {
+    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyChoice) -> String {
         let mut world = self.world.borrow_mut();
-        let mut name = || -> Result<String> {
+        let mut name = || -> CallResult<String> {
             let one = Bytes(1);
             let spots = (world.find("copy", dst, one)?, world.find("copy", src, one)?);
             let gpu = world.place(spots.1).unit.gpu().or(world.place(spots.0).unit.gpu());
@@ -554,15 +560,15 @@ impl Driver for SimDriver {
         name().unwrap_or_else(|error| error.reason)
     }
 
-    fn kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId> {
+    fn kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "kernel", Some(gpu))?;
         let id = world.timeline.handle();
-        world.kernels.insert(id, Loaded { gpu, variant: *variant });
+        world.kernels.insert(id, LoadedKernel { gpu, variant: *variant });
         Ok(KernelId(id))
     }
 
-    fn kernel_unload(&self, kernel: KernelId) -> Result<()> {
+    fn kernel_unload(&self, kernel: KernelId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let struck = world.enter(self.rank, "kernel_unload", None);
         if world.kernels.remove(&kernel.0).is_none() {
@@ -571,11 +577,11 @@ impl Driver for SimDriver {
         struck.map(|_| ())
     }
 
-    fn launch(&self, stream: StreamId, kernel: KernelId, launch: &Launch) -> Result<()> {
+    fn launch(&self, stream: StreamId, kernel: KernelId, launch: &KernelLaunch) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let (gpu, damages) = self.enter_stream(&mut world, "launch", stream)?;
         let loaded = world.kernels.get(&kernel.0).copied().filter(|k| k.gpu == gpu);
-        let Some(Loaded { variant, .. }) = loaded else {
+        let Some(LoadedKernel { variant, .. }) = loaded else {
             return Err(no_such("launch", &format!("kernel {} of gpu{gpu}", kernel.0)));
         };
         if launch.bytes.0 == 0 {
@@ -583,9 +589,12 @@ impl Driver for SimDriver {
         }
         world.bytes_fit("launch", launch.bytes)?;
         let run = variant.effect(launch.bytes);
-        let mut stretch = |address, bytes: Bytes| -> Result<(Option<Spot>, Place)> {
+        let mut stretch = |address, bytes: Bytes| -> CallResult<(Option<BufferSpot>, Place)> {
             if bytes.0 == 0 {
-                return Ok((None, Place { rank: self.rank, unit: Unit::Gpu(gpu), mem: Mem::Reg }));
+                return Ok((
+                    None,
+                    Place { rank: self.rank, unit: Unit::Gpu(gpu), mem: MemKind::Reg },
+                ));
             }
             let spot = world.find("launch", address, bytes)?;
             Ok((Some(spot), self.reach(&mut world, stream, gpu, spot, bytes.0)?))
@@ -600,15 +609,15 @@ impl Driver for SimDriver {
         let operation = world.operation("launch", flow)?;
         world.charge(self.rank, operation.call.0);
         let does = match variant.op {
-            KernelOp::Read | KernelOp::Chase | KernelOp::Fma => Does::Read,
-            KernelOp::Copy => Does::Copy,
-            KernelOp::Write | KernelOp::Triad => Does::Scramble,
+            KernelOp::Read | KernelOp::Chase | KernelOp::Fma => EffectKind::Read,
+            KernelOp::Copy => EffectKind::Copy,
+            KernelOp::Write | KernelOp::Triad => EffectKind::Scramble,
         };
         let load = match run.chain {
-            0 => Load::once(launch.bytes),
-            steps => Load { passes: 1.0, amount: 0.0, steps: steps as f64 },
+            0 => TransferLoad::once(launch.bytes),
+            steps => TransferLoad { passes: 1.0, amount: 0.0, steps: steps as f64 },
         };
-        let effect = Effect { src, dst, bytes: launch.bytes.0, does, damages };
+        let effect = MemoryEffect { src, dst, bytes: launch.bytes.0, does, damages };
         world.enqueue(self.rank, stream.0, operation, load, effect);
         Ok(())
     }
@@ -620,7 +629,7 @@ impl Driver for SimDriver {
         bytes: Bytes,
         to: Place,
         how: MigrateHow,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let (gpu, damages) = self.enter_stream(&mut world, "migrate", stream)?;
         let spot = world.find("migrate", address, bytes)?;
@@ -629,7 +638,7 @@ impl Driver for SimDriver {
             let thing = format!("{bytes} at {place} to {to}");
             Err(CallError::unsupported("migrate", thing, reason).or_try(way_out))
         };
-        if place.mem != Mem::Managed {
+        if place.mem != MemKind::Managed {
             return unable("only managed memory migrates", "allocate managed memory");
         }
         if how == MigrateHow::Fault {
@@ -646,14 +655,14 @@ impl Driver for SimDriver {
         self.move_pages(&mut world, stream, (spot, bytes.0), to.unit, how, damages)
     }
 
-    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()> {
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let spot = self.enter_memory(&mut world, "fill", address, bytes)?;
         world.fill(self.rank, spot, bytes, seed, chain);
         Ok(())
     }
 
-    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>> {
         let mut world = self.world.borrow_mut();
         let spot = self.enter_memory(&mut world, "check", address, bytes)?;
         Ok(world.check(self.rank, spot, bytes, seed))
@@ -662,12 +671,12 @@ impl Driver for SimDriver {
 
 /// An error where a chase would follow what is no chain.
 pub(crate) fn is_chain(
-    world: &World,
+    world: &SimWorld,
     call: &'static str,
-    spot: Option<Spot>,
+    spot: Option<BufferSpot>,
     bytes: Bytes,
-) -> Result<()> {
-    let chained = |spot: Spot| {
+) -> CallResult<()> {
+    let chained = |spot: BufferSpot| {
         world.memory.buffer(spot.base).is_some_and(|b| b.is_chain(spot.offset, bytes.0))
     };
     if spot.is_some_and(chained) {

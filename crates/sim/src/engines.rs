@@ -10,13 +10,13 @@ use pathline_hal::pattern;
 
 /// The engines' queues, by the number that operations have.
 #[derive(Debug, Default)]
-pub(crate) struct Engines {
+pub(crate) struct EngineQueues {
     seed: u64,
-    queues: BTreeMap<u32, Queue>,
+    queues: BTreeMap<u32, EngineQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct EngineQueue {
     /// The lane whose transfer is under way.
     serving: Option<u64>,
     /// The lane that was served till now.
@@ -25,7 +25,7 @@ struct Queue {
     waiting: Vec<(f64, u64)>,
 }
 
-impl Engines {
+impl EngineQueues {
     /// Lets another seed decide which of several streams is first.
     pub(crate) fn reseed(&mut self, seed: u64) {
         self.seed = seed;

@@ -7,7 +7,7 @@ use pathline_schema::Severity;
 
 /// What goes wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mishap {
+pub enum InjectedFault {
     /// The call fails with this severity and reason. A [`Severity::Sticky`] one makes its GPU
     /// unusable: every later call on it fails.
     Fails(Severity, String),
@@ -18,32 +18,37 @@ pub enum Mishap {
 
 /// A fault that strikes one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct FaultOrder {
     /// Name of the method of [`pathline_hal::Driver`], as `copy`, or of [`pathline_hal::Host`]
-    /// behind `host.`, as `host.alloc`, or of [`pathline_hal::Storage`] behind `storage.`.
+    /// behind `host.`, as `host.alloc`, or of [`pathline_hal::FileStorage`] behind `storage.`.
     pub call: String,
     /// Which call of that name; 1 is the first.
     pub nth: u64,
     /// Only calls on this GPU count; all if none.
     pub gpu: Option<u32>,
     /// What goes wrong.
-    pub mishap: Mishap,
+    pub mishap: InjectedFault,
 }
 
-impl Fault {
+impl FaultOrder {
     /// The `nth` call of `call` fails.
     pub fn fails(call: &str, nth: u64, severity: Severity) -> Self {
         let reason = format!("fault on order in call {nth}");
-        Self { call: call.to_owned(), nth, gpu: None, mishap: Mishap::Fails(severity, reason) }
+        Self {
+            call: call.to_owned(),
+            nth,
+            gpu: None,
+            mishap: InjectedFault::Fails(severity, reason),
+        }
     }
     /// The same with a reason of one's own: `input/output error (EIO)`.
     pub fn says(call: &str, nth: u64, severity: Severity, reason: &str) -> Self {
-        let mishap = Mishap::Fails(severity, reason.to_owned());
+        let mishap = InjectedFault::Fails(severity, reason.to_owned());
         Self { mishap, ..Self::fails(call, nth, severity) }
     }
     /// The `nth` call of `call` writes wrong bytes.
     pub fn corrupts(call: &str, nth: u64) -> Self {
-        Self { call: call.to_owned(), nth, gpu: None, mishap: Mishap::Corrupts }
+        Self { call: call.to_owned(), nth, gpu: None, mishap: InjectedFault::Corrupts }
     }
     /// The same, of the calls on one GPU.
     pub fn on(self, gpu: u32) -> Self {
@@ -53,14 +58,14 @@ impl Fault {
 
 /// Counts calls and says when one is struck.
 #[derive(Debug, Default)]
-pub(crate) struct Script {
-    faults: Vec<Fault>,
+pub(crate) struct FaultScript {
+    faults: Vec<FaultOrder>,
     /// Calls by name: of each GPU, and of all and none.
     counts: BTreeMap<(&'static str, Option<u32>), u64>,
 }
 
-impl Script {
-    pub(crate) fn new(faults: Vec<Fault>) -> Self {
+impl FaultScript {
+    pub(crate) fn new(faults: Vec<FaultOrder>) -> Self {
         Self { faults, counts: BTreeMap::new() }
     }
 
@@ -76,15 +81,15 @@ impl Script {
         for of in BTreeSet::from([None, gpu]) {
             *self.counts.entry((call, of)).or_default() += 1;
         }
-        let is_due = |f: &Fault| {
+        let is_due = |f: &FaultOrder| {
             let counts = f.gpu.is_none() || f.gpu == gpu;
             f.call == call && counts && self.counts.get(&(call, f.gpu)) == Some(&f.nth)
         };
         let struck = self.faults.iter().find(|f| is_due(f));
         match struck.map(|fault| &fault.mishap) {
             None => Ok(false),
-            Some(Mishap::Corrupts) => Ok(true),
-            Some(Mishap::Fails(severity, reason)) => {
+            Some(InjectedFault::Corrupts) => Ok(true),
+            Some(InjectedFault::Fails(severity, reason)) => {
                 let thing = gpu.map_or("this machine".to_owned(), |gpu| format!("gpu{gpu}"));
                 Err(CallError::new(*severity, call, thing, reason.as_str()))
             }

@@ -3,19 +3,19 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use pathline_hal::{CallError, GateId, Host, HostDomain, Reaped, Result, TeamId, Work};
+use pathline_hal::{CallError, CallResult, GateId, Host, HostDomain, TeamId, TeamResult, TeamWork};
 use pathline_schema::{
-    Bytes, Conditions, CpuHow, CpuOp, Flow, Mem, Mover, Ns, Place, Rank, Severity, Unit,
+    Bytes, Conditions, CpuHow, CpuOp, Flow, MemKind, Mover, Ns, Place, Rank, Severity, Unit,
 };
 
 use crate::driver::{is_chain, out_of_memory};
-use crate::memory::{self, Allocation, Spot};
-use crate::timeline::{Op, Owner};
-use crate::world::{Does, Effect, Load, Task, World, no_such};
+use crate::memory::{self, BufferSpot, SimBuffer};
+use crate::timeline::{LaneOp, LaneOwner};
+use crate::world::{EffectKind, MemoryEffect, SimWorld, TeamTask, TransferLoad, no_such};
 
 /// The host as one rank sees it.
 pub(crate) struct SimHost {
-    pub(crate) world: Rc<RefCell<World>>,
+    pub(crate) world: Rc<RefCell<SimWorld>>,
     pub(crate) rank: Rank,
 }
 
@@ -23,51 +23,51 @@ pub(crate) struct SimHost {
 const PAGE: u64 = 4 << 10;
 const HUGE_PAGE: u64 = 2 << 20;
 
-fn instructions(world: &World) -> impl Iterator<Item = CpuHow> + '_ {
+fn instructions(world: &SimWorld) -> impl Iterator<Item = CpuHow> + '_ {
     let has = |feature: &str| world.topology.host.features.iter().any(|f| f == feature);
     CpuHow::ALL.iter().copied().filter(move |how| how.feature().is_none_or(has))
 }
 
-fn page(world: &World, mem: Mem) -> u64 {
+fn page(world: &SimWorld, mem: MemKind) -> u64 {
     let host = &world.topology.host;
     let (size, usual) = match mem {
-        Mem::Huge => (host.huge_pages.first().map_or(0, |size| size.0), HUGE_PAGE),
+        MemKind::Huge => (host.huge_pages.first().map_or(0, |size| size.0), HUGE_PAGE),
         _ => (host.page.0, PAGE),
     };
     if size == 0 { usual } else { size }
 }
 
 /// The threads of a team and their domain.
-fn team_of(world: &World, call: &'static str, team: TeamId) -> Result<(u32, u32)> {
+fn team_of(world: &SimWorld, call: &'static str, team: TeamId) -> CallResult<(u32, u32)> {
     match world.timeline.lane_owner(team.0) {
-        Some(Owner::Team(numa, threads)) => Ok((numa, threads)),
+        Some(LaneOwner::Team(numa, threads)) => Ok((numa, threads)),
         _ => Err(no_such(call, &format!("team {}", team.0))),
     }
 }
 
 /// What a submitted piece of work touches and where.
-struct Ends {
-    src: Option<Spot>,
-    dst: Option<Spot>,
+struct WorkEnds {
+    src: Option<BufferSpot>,
+    dst: Option<BufferSpot>,
     from: Place,
     to: Place,
 }
 
 impl SimHost {
     /// The error unless `address` is the start of a buffer of the host.
-    fn own(world: &World, call: &'static str, address: u64) -> Result<()> {
-        let owned = |b: &Allocation| b.owner == memory::Owner::Host;
+    fn own(world: &SimWorld, call: &'static str, address: u64) -> CallResult<()> {
+        let owned = |b: &SimBuffer| b.owner == memory::BufferOwner::Host;
         let known = world.memory.buffer(address).is_some_and(owned);
         known.then_some(()).ok_or_else(|| no_such(call, &format!("buffer {address:#x}")))
     }
 
-    fn ends(&self, world: &World, numa: u32, work: &Work) -> Result<Ends> {
+    fn ends(&self, world: &SimWorld, numa: u32, work: &TeamWork) -> CallResult<WorkEnds> {
         let run = work.work.effect(work.bytes);
-        let stretch = |address, bytes: Bytes| -> Result<(Option<Spot>, Place)> {
+        let stretch = |address, bytes: Bytes| -> CallResult<(Option<BufferSpot>, Place)> {
             if bytes.0 == 0 {
                 return Ok((
                     None,
-                    Place { rank: self.rank, unit: Unit::Numa(numa), mem: Mem::Reg },
+                    Place { rank: self.rank, unit: Unit::Numa(numa), mem: MemKind::Reg },
                 ));
             }
             let spot = world.find("host.submit", address, bytes)?;
@@ -78,18 +78,23 @@ impl SimHost {
         if run.chain > 0 {
             is_chain(world, "host.submit", src, run.reads)?;
         }
-        Ok(Ends { src, dst, from, to })
+        Ok(WorkEnds { src, dst, from, to })
     }
 
     /// How much work moves, and the steps that it is made of.
-    fn load(world: &World, threads: u32, work: &Work, ends: &Ends) -> (Load, u64) {
+    fn load(
+        world: &SimWorld,
+        threads: u32,
+        work: &TeamWork,
+        ends: &WorkEnds,
+    ) -> (TransferLoad, u64) {
         let reps = work.reps as f64;
-        let whole = Load { passes: reps, amount: work.bytes.as_f64() * reps, steps: 0.0 };
+        let whole = TransferLoad { passes: reps, amount: work.bytes.as_f64() * reps, steps: 0.0 };
         match work.work.op {
             CpuOp::Chase => {
                 let steps = work.work.effect(work.bytes).chain.saturating_mul(work.reps);
                 let each = steps as f64 / f64::from(threads);
-                (Load { amount: 0.0, steps: each, ..whole }, steps)
+                (TransferLoad { amount: 0.0, steps: each, ..whole }, steps)
             }
             CpuOp::Touch => {
                 // Pages that are there already cost a store, which is nothing beside a fault.
@@ -98,7 +103,7 @@ impl SimHost {
                 });
                 let amount = fresh.unwrap_or_default() as f64;
                 let pages = work.bytes.0.div_ceil(page(world, ends.to.mem));
-                (Load { amount, ..whole }, pages.saturating_mul(work.reps))
+                (TransferLoad { amount, ..whole }, pages.saturating_mul(work.reps))
             }
             _ => (whole, work.reps),
         }
@@ -119,13 +124,13 @@ impl Host for SimHost {
         instructions(&self.world.borrow()).collect()
     }
 
-    fn alloc(&self, numa: u32, mem: Mem, bytes: Bytes) -> Result<u64> {
+    fn alloc(&self, numa: u32, mem: MemKind, bytes: Bytes) -> CallResult<u64> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "host.alloc", None)?;
         let unit = Unit::Numa(numa);
         let place = Place { rank: self.rank, unit, mem };
         let thing = || format!("{bytes} at {place}");
-        if !matches!(mem, Mem::Paged | Mem::Huge) {
+        if !matches!(mem, MemKind::Paged | MemKind::Huge) {
             let reason = "the host gives pageable memory only";
             return Err(CallError::unsupported("host.alloc", thing(), reason)
                 .or_try("ask for paged or huge"));
@@ -139,11 +144,11 @@ impl Host for SimHost {
         if room.is_none() {
             return Err(no_such("host.alloc", &unit.to_string()));
         }
-        let address = world.memory.alloc(place, bytes.0, memory::Owner::Host);
+        let address = world.memory.alloc(place, bytes.0, memory::BufferOwner::Host);
         address.ok_or_else(|| out_of_memory("host.alloc", bytes, unit, room))
     }
 
-    fn free(&self, address: u64) -> Result<()> {
+    fn free(&self, address: u64) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let struck = world.enter(self.rank, "host.free", None);
         Self::own(&world, "host.free", address)?;
@@ -151,7 +156,7 @@ impl Host for SimHost {
         struck.map(|_| ())
     }
 
-    fn discard(&self, address: u64) -> Result<()> {
+    fn discard(&self, address: u64) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "host.discard", None)?;
         Self::own(&world, "host.discard", address)?;
@@ -171,11 +176,11 @@ impl Host for SimHost {
         let world = self.world.borrow();
         let buffer = world.memory.buffer(address)?;
         let backed = buffer.bytes - buffer.unbacked(0, buffer.bytes);
-        let whole = backed.next_multiple_of(page(&world, Mem::Huge));
-        Some(Bytes(if buffer.place.mem == Mem::Huge { whole } else { 0 }))
+        let whole = backed.next_multiple_of(page(&world, MemKind::Huge));
+        Some(Bytes(if buffer.place.mem == MemKind::Huge { whole } else { 0 }))
     }
 
-    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()> {
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "host.fill", None)?;
         let spot = world.find("host.fill", address, bytes)?;
@@ -183,14 +188,14 @@ impl Host for SimHost {
         Ok(())
     }
 
-    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "host.check", None)?;
         let spot = world.find("host.check", address, bytes)?;
         Ok(world.check(self.rank, spot, bytes, seed))
     }
 
-    fn team_create(&self, numa: u32, threads: u32) -> Result<TeamId> {
+    fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "host.team_create", None)?;
         let domain = world.topology.numa.iter().find(|d| d.id == numa);
@@ -204,10 +209,10 @@ impl Host for SimHost {
             return Err(CallError::new(Severity::Exhausted, "host.team_create", thing, reason)
                 .or_try(format!("use 1 to {cores} threads")));
         }
-        Ok(TeamId(world.timeline.lane_create(Owner::Team(numa, threads))))
+        Ok(TeamId(world.timeline.lane_create(LaneOwner::Team(numa, threads))))
     }
 
-    fn team_destroy(&self, team: TeamId) -> Result<()> {
+    fn team_destroy(&self, team: TeamId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         team_of(&world, "host.team_destroy", team)?;
         let struck = world.enter(self.rank, "host.team_destroy", None);
@@ -217,7 +222,7 @@ impl Host for SimHost {
         struck.map(|_| ())
     }
 
-    fn submit(&self, team: TeamId, gate: GateId, work: &Work) -> Result<()> {
+    fn submit(&self, team: TeamId, gate: GateId, work: &TeamWork) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let damages = world.enter(self.rank, "host.submit", None)?;
         let (numa, threads) = team_of(&world, "host.submit", team)?;
@@ -237,8 +242,8 @@ impl Host for SimHost {
         }
         let issued = world.clock(self.rank);
         if work.bytes.0 == 0 || work.reps == 0 {
-            world.timeline.push(team.0, issued, Op::Hold(gate.0));
-            world.tasks.insert(team.0, Task { steps: work.reps, empty: true });
+            world.timeline.push(team.0, issued, LaneOp::Hold(gate.0));
+            world.tasks.insert(team.0, TeamTask { steps: work.reps, empty: true });
             return Ok(());
         }
         let ends = self.ends(&world, numa, work)?;
@@ -247,25 +252,26 @@ impl Host for SimHost {
         let operation = world.operation("host.submit", flow)?;
         let (load, steps) = Self::load(&world, threads, work, &ends);
         let does = match work.work.op {
-            CpuOp::Read | CpuOp::Chase => Does::Read,
-            CpuOp::Copy => Does::Copy,
-            CpuOp::Write | CpuOp::Triad | CpuOp::Touch => Does::Scramble,
+            CpuOp::Read | CpuOp::Chase => EffectKind::Read,
+            CpuOp::Copy => EffectKind::Copy,
+            CpuOp::Write | CpuOp::Triad | CpuOp::Touch => EffectKind::Scramble,
         };
-        let effect = Effect { src: ends.src, dst: ends.dst, bytes: work.bytes.0, does, damages };
+        let effect =
+            MemoryEffect { src: ends.src, dst: ends.dst, bytes: work.bytes.0, does, damages };
         world.charge(self.rank, operation.call.0);
         let issued = world.clock(self.rank);
-        world.timeline.push(team.0, issued, Op::Hold(gate.0));
+        world.timeline.push(team.0, issued, LaneOp::Hold(gate.0));
         world.enqueue(self.rank, team.0, operation, load, effect);
-        world.tasks.insert(team.0, Task { steps, empty: false });
+        world.tasks.insert(team.0, TeamTask { steps, empty: false });
         Ok(())
     }
 
-    fn reap(&self, team: TeamId) -> Result<Reaped> {
+    fn reap(&self, team: TeamId) -> CallResult<TeamResult> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "host.reap", None)?;
         team_of(&world, "host.reap", team)?;
         let thing = format!("team {}", team.0);
-        let Some(Task { steps, empty }) = world.tasks.get(&team.0).copied() else {
+        let Some(TeamTask { steps, empty }) = world.tasks.get(&team.0).copied() else {
             let reason = "it was given no work";
             return Err(CallError::new(Severity::Transient, "host.reap", thing, reason)
                 .or_try("submit first"));
@@ -274,21 +280,21 @@ impl Host for SimHost {
         world.tasks.remove(&team.0);
         // The model's threads start together and cost nothing of their own.
         let elapsed = if empty { 0.0 } else { world.timeline.lane_busy_time(team.0) };
-        Ok(Reaped { elapsed: Ns(elapsed), steps })
+        Ok(TeamResult { elapsed: Ns(elapsed), steps })
     }
 
-    fn gate_create(&self) -> Result<GateId> {
+    fn gate_create(&self) -> CallResult<GateId> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "host.gate_create", None)?;
         Ok(GateId(world.timeline.gate_create()))
     }
 
-    fn gate_release(&self, gate: GateId) -> Result<()> {
+    fn gate_release(&self, gate: GateId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.gate_release(self.rank, "host.gate_release", gate.0)
     }
 
-    fn gate_destroy(&self, gate: GateId) -> Result<()> {
+    fn gate_destroy(&self, gate: GateId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         world.gate_destroy(self.rank, "host.gate_destroy", gate.0)
     }

@@ -23,22 +23,22 @@ mod world;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use pathline_flow::{DescError, MachineDesc, Switches};
-use pathline_hal::{Driver, Machine, Monitor, Ranks, Storage};
+use pathline_flow::{DescError, MachineDesc, RuntimeEnv};
+use pathline_hal::{Driver, FileStorage, Machine, Monitor, RankGroup};
 use pathline_schema::Rank;
 
-pub use fault::{Fault, Mishap};
+pub use fault::{FaultOrder, InjectedFault};
 
 /// How a simulated machine departs from the plain model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub struct SimOptions {
     /// Where the spread of times and the garbage in fresh memory come from.
     pub seed: u64,
     /// Standard deviation of each operation's time, relative; half a percent is 0.005. No time
     /// departs by more than three of them. 0 turns the spread off.
     pub jitter: f64,
     /// What goes wrong on order.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FaultOrder>,
     /// How many processes measure together; none has libraries between processes if 0. One has
     /// all GPUs, of several each has the GPU of its number, if there is one.
     pub ranks: u32,
@@ -46,7 +46,7 @@ pub struct Options {
     pub files: bool,
 }
 
-impl Default for Options {
+impl Default for SimOptions {
     /// A spread of 0.2 %, as of an idle machine, no faults, no libraries between processes, and all files.
     fn default() -> Self {
         Self { seed: 0, jitter: 0.002, faults: Vec::new(), ranks: 0, files: true }
@@ -57,8 +57,8 @@ impl Default for Options {
 ///
 /// # Errors
 /// A description that makes no network.
-pub fn machine(desc: &MachineDesc, switches: Switches, seed: u64) -> Result<Machine, DescError> {
-    machine_with(desc, switches, &Options { seed, ..Options::default() })
+pub fn machine(desc: &MachineDesc, switches: RuntimeEnv, seed: u64) -> Result<Machine, DescError> {
+    machine_with(desc, switches, &SimOptions { seed, ..SimOptions::default() })
 }
 
 /// The same, with a spread of times and faults of one's own.
@@ -67,10 +67,10 @@ pub fn machine(desc: &MachineDesc, switches: Switches, seed: u64) -> Result<Mach
 /// A description that makes no network.
 pub fn machine_with(
     desc: &MachineDesc,
-    switches: Switches,
-    options: &Options,
+    switches: RuntimeEnv,
+    options: &SimOptions,
 ) -> Result<Machine, DescError> {
-    let world = world::World::new(desc, switches, options)?;
+    let world = world::SimWorld::new(desc, switches, options)?;
     let topology = world.topology.clone();
     let (world, rank) = (Rc::new(RefCell::new(world)), Rank(0));
     let has_gpus = !topology.gpus.is_empty();
@@ -84,13 +84,13 @@ pub fn machine_with(
     let has_files = options.files && !desc.stores.is_empty();
     let storage = storage::SimStorage::new(Rc::clone(&world), rank);
     Ok(Machine {
-        world: pathline_schema::World::Simulated(desc.name.clone()),
+        world: pathline_schema::WorldKind::Simulated(desc.name.clone()),
         topology,
         clock: Box::new(clock::SimClock { world: Rc::clone(&world), rank }),
         host: Box::new(host::SimHost { world, rank }),
         driver: has_gpus.then(|| Box::new(driver) as Box<dyn Driver>),
         monitor: has_gpus.then(|| Box::new(monitor) as Box<dyn Monitor>),
-        ranks: ranks.map(|ranks| Box::new(ranks) as Box<dyn Ranks>),
-        storage: has_files.then(|| Box::new(storage) as Box<dyn Storage>),
+        ranks: ranks.map(|ranks| Box::new(ranks) as Box<dyn RankGroup>),
+        storage: has_files.then(|| Box::new(storage) as Box<dyn FileStorage>),
     })
 }

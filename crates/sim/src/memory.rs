@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_hal::pattern;
-use pathline_schema::{Mem, Place, Unit};
+use pathline_schema::{MemKind, Place, Unit};
 
 use crate::ranges::Ranges;
 
 /// What a stretch of a buffer holds. `base` is the offset in the buffer where the pattern's byte 0
 /// would lie; it wraps, as the part of a pattern that was copied may not hold its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum RangeContent {
     /// Pages that nobody has written: they read as zeros and take no memory.
     Zero,
     /// Zeros that somebody has written.
@@ -23,7 +23,7 @@ pub(crate) enum Content {
     Chain { seed: u64, base: u64 },
 }
 
-impl Content {
+impl RangeContent {
     /// The byte at an offset of the buffer. A chain reads as garbage of its own.
     fn byte(self, offset: u64) -> u8 {
         match self {
@@ -46,7 +46,7 @@ impl Content {
 
 /// Who gave a buffer out and may take it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum BufferOwner {
     Host,
     Driver,
     Storage,
@@ -54,38 +54,38 @@ pub(crate) enum Owner {
 
 /// A buffer.
 #[derive(Debug)]
-pub(crate) struct Allocation {
+pub(crate) struct SimBuffer {
     pub(crate) place: Place,
     pub(crate) bytes: u64,
-    pub(crate) owner: Owner,
+    pub(crate) owner: BufferOwner,
     /// Whether pageable memory is page-locked now.
     pub(crate) registered: bool,
     /// Operations that wait or run and touch this buffer.
     pub(crate) pending: u32,
     /// GPUs that reach managed memory in place.
     pub(crate) zero_copy: BTreeSet<u32>,
-    contents: Ranges<Content>,
+    contents: Ranges<RangeContent>,
     /// Where the pages of managed memory are.
     residency: Option<Ranges<Unit>>,
 }
 
-impl Allocation {
+impl SimBuffer {
     /// Where the byte at `offset` is, and as what a copy or kernel finds it.
     pub(crate) fn place_at(&self, offset: u64) -> Place {
         let resident = self.residency.as_ref().and_then(|r| r.at(offset));
         let unit = resident.copied().unwrap_or(self.place.unit);
-        let mem = if self.registered { Mem::Registered } else { self.place.mem };
+        let mem = if self.registered { MemKind::Registered } else { self.place.mem };
         Place { unit, mem, ..self.place }
     }
     /// Whether the whole of `offset..offset + bytes` is a pointer chain.
     pub(crate) fn is_chain(&self, offset: u64, bytes: u64) -> bool {
         let mut stretches = self.contents.iter(offset, offset.saturating_add(bytes));
-        stretches.all(|(_, _, content)| matches!(content, Content::Chain { .. }))
+        stretches.all(|(_, _, content)| matches!(content, RangeContent::Chain { .. }))
     }
     /// How many bytes of a stretch nobody has written since it was allocated or discarded.
     pub(crate) fn unbacked(&self, offset: u64, bytes: u64) -> u64 {
         let stretches = self.contents.iter(offset, offset.saturating_add(bytes));
-        stretches.filter(|(_, _, c)| **c == Content::Zero).map(|(from, to, _)| to - from).sum()
+        stretches.filter(|(_, _, c)| **c == RangeContent::Zero).map(|(from, to, _)| to - from).sum()
     }
     /// How many bytes of a stretch are not at `unit`, and where the first of them is.
     pub(crate) fn away_from(&self, unit: Unit, offset: u64, bytes: u64) -> Option<(u64, Unit)> {
@@ -100,7 +100,7 @@ impl Allocation {
 
 /// An address inside a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct BufferSpot {
     /// Address of the buffer.
     pub(crate) base: u64,
     pub(crate) offset: u64,
@@ -108,16 +108,16 @@ pub(crate) struct Spot {
 
 /// How full a unit's memory is.
 #[derive(Debug, Clone, Copy, Default)]
-struct Room {
+struct MemoryRoom {
     used: u64,
     capacity: u64,
 }
 
 /// All buffers.
 #[derive(Debug)]
-pub(crate) struct Memory {
-    buffers: BTreeMap<u64, Allocation>,
-    rooms: BTreeMap<Unit, Room>,
+pub(crate) struct SimMemory {
+    buffers: BTreeMap<u64, SimBuffer>,
+    rooms: BTreeMap<Unit, MemoryRoom>,
     next: u64,
     garbage: u64,
 }
@@ -127,10 +127,10 @@ const SPACING: u64 = 2 << 20;
 /// A damaged stretch is one line of a cache.
 const LINE: u64 = 64;
 
-impl Memory {
+impl SimMemory {
     /// Empty memory with units of these capacities in bytes. `seed` makes the garbage.
     pub(crate) fn new(capacities: impl IntoIterator<Item = (Unit, u64)>, seed: u64) -> Self {
-        let room = |(unit, capacity)| (unit, Room { used: 0, capacity });
+        let room = |(unit, capacity)| (unit, MemoryRoom { used: 0, capacity });
         let rooms = capacities.into_iter().map(room).collect();
         Self { buffers: BTreeMap::new(), rooms, next: 1 << 40, garbage: seed }
     }
@@ -142,7 +142,7 @@ impl Memory {
     }
 
     /// A new buffer: its address. None if it does not fit.
-    pub(crate) fn alloc(&mut self, place: Place, bytes: u64, owner: Owner) -> Option<u64> {
+    pub(crate) fn alloc(&mut self, place: Place, bytes: u64, owner: BufferOwner) -> Option<u64> {
         let (free, _) = self.room(place.unit)?;
         let next = self.next.checked_add(bytes)?.checked_add(2 * SPACING)?;
         if bytes > free {
@@ -150,11 +150,11 @@ impl Memory {
         }
         let address = std::mem::replace(&mut self.next, next / SPACING * SPACING);
         let contents = match place.mem {
-            Mem::Paged | Mem::Huge => Content::Zero,
+            MemKind::Paged | MemKind::Huge => RangeContent::Zero,
             _ => self.garbage(),
         };
-        let managed = place.mem == Mem::Managed;
-        let buffer = Allocation {
+        let managed = place.mem == MemKind::Managed;
+        let buffer = SimBuffer {
             place,
             bytes,
             owner,
@@ -194,51 +194,55 @@ impl Memory {
     }
 
     /// The buffer that starts at `address`.
-    pub(crate) fn buffer(&self, address: u64) -> Option<&Allocation> {
+    pub(crate) fn buffer(&self, address: u64) -> Option<&SimBuffer> {
         self.buffers.get(&address)
     }
     /// The same, to change it.
-    pub(crate) fn buffer_mut(&mut self, address: u64) -> Option<&mut Allocation> {
+    pub(crate) fn buffer_mut(&mut self, address: u64) -> Option<&mut SimBuffer> {
         self.buffers.get_mut(&address)
     }
     /// Where `address` lies, if all of `bytes` from there are in one buffer.
-    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<(Spot, &Allocation)> {
+    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<(BufferSpot, &SimBuffer)> {
         let (&base, buffer) = self.buffers.range(..=address).next_back()?;
         let offset = address - base;
         let end = offset.checked_add(bytes)?;
-        (end <= buffer.bytes && offset < buffer.bytes).then_some((Spot { base, offset }, buffer))
+        (end <= buffer.bytes && offset < buffer.bytes)
+            .then_some((BufferSpot { base, offset }, buffer))
     }
 
     /// Contents that no pattern has.
-    fn garbage(&mut self) -> Content {
+    fn garbage(&mut self) -> RangeContent {
         self.garbage = self.garbage.wrapping_add(1);
-        Content::Pattern { seed: pattern::word(0x006a_756e_6b00, self.garbage), base: 0 }
+        RangeContent::Pattern { seed: pattern::word(0x006a_756e_6b00, self.garbage), base: 0 }
     }
 
     /// Writes a pattern, or lays a chain.
-    pub(crate) fn fill(&mut self, at: Spot, bytes: u64, seed: u64, chain: bool) {
+    pub(crate) fn fill(&mut self, at: BufferSpot, bytes: u64, seed: u64, chain: bool) {
         let base = at.offset;
-        let content =
-            if chain { Content::Chain { seed, base } } else { Content::Pattern { seed, base } };
+        let content = if chain {
+            RangeContent::Chain { seed, base }
+        } else {
+            RangeContent::Pattern { seed, base }
+        };
         self.set(at, bytes, content);
     }
     /// Writes what nobody knows.
-    pub(crate) fn scramble(&mut self, at: Spot, bytes: u64) {
+    pub(crate) fn scramble(&mut self, at: BufferSpot, bytes: u64) {
         let garbage = self.garbage();
         self.set(at, bytes, garbage);
     }
     /// Gives all pages of a buffer back.
     pub(crate) fn discard(&mut self, address: u64) {
-        self.set(Spot { base: address, offset: 0 }, u64::MAX, Content::Zero);
+        self.set(BufferSpot { base: address, offset: 0 }, u64::MAX, RangeContent::Zero);
     }
-    fn set(&mut self, at: Spot, bytes: u64, content: Content) {
+    fn set(&mut self, at: BufferSpot, bytes: u64, content: RangeContent) {
         if let Some(buffer) = self.buffers.get_mut(&at.base) {
             buffer.contents.set(at.offset, at.offset.saturating_add(bytes), content);
         }
     }
 
     /// Copies, also where the two overlap.
-    pub(crate) fn copy(&mut self, dst: Spot, src: Spot, bytes: u64) {
+    pub(crate) fn copy(&mut self, dst: BufferSpot, src: BufferSpot, bytes: u64) {
         let Some(from) = self.buffers.get(&src.base) else { return };
         let by = dst.offset.wrapping_sub(src.offset);
         let mut stretches = from.contents.iter(src.offset, src.offset.saturating_add(bytes));
@@ -251,7 +255,7 @@ impl Memory {
     }
 
     /// Puts wrong bytes into one line in the middle of a stretch.
-    pub(crate) fn damage(&mut self, at: Spot, bytes: u64) {
+    pub(crate) fn damage(&mut self, at: BufferSpot, bytes: u64) {
         let start = at.offset + bytes / 2 / LINE * LINE;
         let end = (start + LINE).min(at.offset + bytes);
         let Some(old) = self.buffers.get(&at.base).and_then(|b| b.contents.at(start)).copied()
@@ -262,11 +266,11 @@ impl Memory {
         while wrong.byte(start) == old.byte(start) {
             wrong = self.garbage();
         }
-        self.set(Spot { offset: start, ..at }, end - start, wrong);
+        self.set(BufferSpot { offset: start, ..at }, end - start, wrong);
     }
 
     /// Brings managed pages to a unit.
-    pub(crate) fn migrate(&mut self, at: Spot, bytes: u64, to: Unit) {
+    pub(crate) fn migrate(&mut self, at: BufferSpot, bytes: u64, to: Unit) {
         let Some(buffer) = self.buffers.get_mut(&at.base) else { return };
         let Some(residency) = buffer.residency.as_mut() else { return };
         let end = at.offset.saturating_add(bytes);
@@ -280,12 +284,12 @@ impl Memory {
     }
 
     /// The offset of the first byte that is not the pattern's.
-    pub(crate) fn check(&self, at: Spot, bytes: u64, seed: u64) -> Option<u64> {
+    pub(crate) fn check(&self, at: BufferSpot, bytes: u64, seed: u64) -> Option<u64> {
         let buffer = self.buffers.get(&at.base)?;
-        let right = Content::Pattern { seed, base: at.offset };
+        let right = RangeContent::Pattern { seed, base: at.offset };
         let end = at.offset.saturating_add(bytes);
         // Stretches with another pattern differ in their first byte or soon after.
-        let wrong = |(from, to, &content): (u64, u64, &Content)| {
+        let wrong = |(from, to, &content): (u64, u64, &RangeContent)| {
             if content == right {
                 return None;
             }
@@ -302,14 +306,14 @@ mod tests {
     const HOST: Unit = Unit::Numa(0);
     const GPU: Unit = Unit::Gpu(0);
 
-    fn memory() -> Memory {
-        Memory::new([(HOST, 1 << 30), (GPU, 1 << 20)], 1)
+    fn memory() -> SimMemory {
+        SimMemory::new([(HOST, 1 << 30), (GPU, 1 << 20)], 1)
     }
-    fn buffer(memory: &mut Memory, bytes: u64) -> u64 {
-        memory.alloc(Place::new(HOST, Mem::Pinned), bytes, Owner::Driver).unwrap()
+    fn buffer(memory: &mut SimMemory, bytes: u64) -> u64 {
+        memory.alloc(Place::new(HOST, MemKind::Pinned), bytes, BufferOwner::Driver).unwrap()
     }
-    fn spot(base: u64, offset: u64) -> Spot {
-        Spot { base, offset }
+    fn spot(base: u64, offset: u64) -> BufferSpot {
+        BufferSpot { base, offset }
     }
 
     #[test]
@@ -384,13 +388,13 @@ mod tests {
     #[test]
     fn room() {
         let mut m = memory();
-        let vram = Place::new(GPU, Mem::Vram);
-        let a = m.alloc(vram, 768 << 10, Owner::Driver).unwrap();
-        assert_eq!(m.alloc(vram, 512 << 10, Owner::Driver), None);
+        let vram = Place::new(GPU, MemKind::Vram);
+        let a = m.alloc(vram, 768 << 10, BufferOwner::Driver).unwrap();
+        assert_eq!(m.alloc(vram, 512 << 10, BufferOwner::Driver), None);
         assert_eq!(m.room(GPU), Some((256 << 10, 1 << 20)));
         m.free(a);
-        let managed = Place::new(HOST, Mem::Managed);
-        let b = m.alloc(managed, 512 << 10, Owner::Driver).unwrap();
+        let managed = Place::new(HOST, MemKind::Managed);
+        let b = m.alloc(managed, 512 << 10, BufferOwner::Driver).unwrap();
         assert_eq!(m.room(GPU), Some((1 << 20, 1 << 20)));
         m.migrate(spot(b, 0), 128 << 10, GPU);
         assert_eq!(m.room(GPU), Some((896 << 10, 1 << 20)));
@@ -417,7 +421,7 @@ mod tests {
 
     #[test]
     fn memory_is_one_entry_a_stretch() {
-        let mut m = Memory::new([(HOST, 1 << 50)], 1);
+        let mut m = SimMemory::new([(HOST, 1 << 50)], 1);
         let a = buffer(&mut m, 1 << 45);
         m.fill(spot(a, 0), 1 << 45, 3, false);
         assert_eq!(m.check(spot(a, 0), 1 << 45, 3), None);

@@ -5,22 +5,22 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pathline_hal::Monitor;
-use pathline_schema::{Gpu, GpuFacts, GpuState, LinkKind, Node, Ns, Rank};
+use pathline_schema::{Gpu, GpuFacts, GpuState, LinkEnd, LinkKind, Ns, Rank};
 
-use crate::world::World;
+use crate::world::SimWorld;
 
 /// What a reading of one GPU costs its host: some ten calls into a driver.
 const READING: Ns = Ns(20_000.0);
 
 pub(crate) struct SimMonitor {
-    pub(crate) world: Rc<RefCell<World>>,
+    pub(crate) world: Rc<RefCell<SimWorld>>,
     pub(crate) rank: Rank,
     /// Clocks of compute units and memory, MHz, as described.
     pub(crate) clocks_mhz: (Option<u32>, Option<u32>),
 }
 
 impl SimMonitor {
-    fn read<T>(&self, gpu: u32, of: impl FnOnce(&World, &Gpu) -> T) -> Option<T> {
+    fn read<T>(&self, gpu: u32, of: impl FnOnce(&SimWorld, &Gpu) -> T) -> Option<T> {
         let mut world = self.world.borrow_mut();
         world.charge(self.rank, READING.0);
         let found = world.topology.gpus.iter().find(|g| g.index == gpu)?;
@@ -32,7 +32,7 @@ impl Monitor for SimMonitor {
     fn facts(&self, gpu: u32) -> Option<GpuFacts> {
         self.read(gpu, |world, _| {
             let links = world.topology.links.iter().filter(|link| {
-                link.kind == LinkKind::Nvlink && [link.a, link.b].contains(&Node::Gpu(gpu))
+                link.kind == LinkKind::Nvlink && [link.a, link.b].contains(&LinkEnd::Gpu(gpu))
             });
             let nvlinks: u32 = links.map(|link| link.width).sum();
             GpuFacts {

@@ -5,37 +5,40 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pathline_flow::{DescError, MachineDesc, Software, Switches};
-use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took, no_exchange};
-use pathline_message::{Buffers, Exchange, Layer, Library, Member as Seat, What};
+use pathline_flow::{DescError, MachineDesc, MessageSoftware, RuntimeEnv};
+use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, RankGroup, no_exchange};
+use pathline_message::{
+    BufferPlace, ExchangeMember as Seat, ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary,
+};
 use pathline_schema::{
-    Cadence, Case, CpuSet, Flow, Mem, Member, Ns, Place, Rank, Topology, Unit, Verdict, Via, WireOp,
+    Cadence, Case, CpuSet, Flow, MemKind, Ns, Place, Rank, RankMember, Topology, Transport, Unit,
+    VerifyResult, WireOp,
 };
 
-use crate::world::World;
+use crate::world::SimWorld;
 
 /// Why a way between processes is not there.
 const NO_SHARED_MEMORY: &str = "a model has no processes that share memory; measure a real node";
 
 /// The processes of a model.
 pub(crate) struct SimRanks {
-    world: Rc<RefCell<World>>,
-    layer: Layer,
-    software: Software,
+    world: Rc<RefCell<SimWorld>>,
+    layer: MessageLayer,
+    software: MessageSoftware,
     sdma: bool,
-    members: Vec<Member>,
-    state: RefCell<State>,
+    members: Vec<RankMember>,
+    state: RefCell<RanksState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RanksState {
     next: u64,
-    bound: BTreeMap<ExchangeId, Bound>,
+    bound: BTreeMap<ExchangeId, SimExchange>,
 }
 
 /// An exchange whose times are known.
 #[derive(Debug, Clone)]
-struct Bound {
+struct SimExchange {
     /// Of each timed flow: ns of one repetition, and of each rank that takes part.
     flows: Vec<(f64, BTreeMap<Rank, f64>)>,
     engine: String,
@@ -45,12 +48,12 @@ impl SimRanks {
     /// `count` of them on the node of `desc`, at least 1. One alone has all GPUs; of several each
     /// has the one of its number.
     pub(crate) fn new(
-        world: Rc<RefCell<World>>,
+        world: Rc<RefCell<SimWorld>>,
         desc: &MachineDesc,
-        switches: Switches,
+        switches: RuntimeEnv,
         count: u32,
     ) -> std::result::Result<Self, DescError> {
-        let layer = Layer::new(desc)?;
+        let layer = MessageLayer::new(desc)?;
         let software = desc.software.clone();
         let members = {
             let world = world.borrow();
@@ -63,13 +66,15 @@ impl SimRanks {
     }
 
     /// The library behind a way of the model.
-    fn library(&self, via: Via) -> Option<Library> {
+    fn library(&self, via: Transport) -> Option<MessageLibrary> {
         let (software, sdma) = (&self.software, self.sdma);
         match via {
-            Via::Mpi if software.cray_mpich.is_some() => Some(Library::CrayMpich { sdma }),
-            Via::Mpi if software.ucx.is_some() => Some(Library::Ucx { sdma }),
-            Via::Ccl if software.rccl.is_some() => Some(Library::Rccl),
-            Via::Ccl if software.nccl.is_some() => Some(Library::Nccl),
+            Transport::Mpi if software.cray_mpich.is_some() => {
+                Some(MessageLibrary::CrayMpich { sdma })
+            }
+            Transport::Mpi if software.ucx.is_some() => Some(MessageLibrary::Ucx { sdma }),
+            Transport::Ccl if software.rccl.is_some() => Some(MessageLibrary::Rccl),
+            Transport::Ccl if software.nccl.is_some() => Some(MessageLibrary::Nccl),
             _ => None,
         }
     }
@@ -101,7 +106,7 @@ impl SimRanks {
     }
 
     /// The exchange that all timed flows of a case are, and the ranks of each flow.
-    fn exchange(&self, case: &Case) -> std::result::Result<(Exchange, Vec<Vec<Rank>>), String> {
+    fn exchange(&self, case: &Case) -> std::result::Result<(ExchangeSpec, Vec<Vec<Rank>>), String> {
         let first = case.timed.first().ok_or("a case without flows")?;
         let wire = first.by.wire().ok_or("a flow that is not between processes")?;
         if !case.background.is_empty() {
@@ -119,9 +124,13 @@ impl SimRanks {
         let via = wire.via;
         let by = self.library(via).ok_or_else(|| format!("no {via} in this model"))?;
         let buffers = match first.src.mem {
-            Mem::Vram => Buffers::Vram,
+            MemKind::Vram => BufferPlace::Vram,
             // A core copies pinned memory as it copies any.
-            Mem::Paged | Mem::Huge | Mem::Pinned | Mem::Registered | Mem::Reg => Buffers::Host,
+            MemKind::Paged
+            | MemKind::Huge
+            | MemKind::Pinned
+            | MemKind::Registered
+            | MemKind::Reg => BufferPlace::Host,
             mem => return Err(format!("messages of {mem} memory are not modelled")),
         };
         let nobody = || "a process or GPU of it is not in this run".to_owned();
@@ -132,8 +141,8 @@ impl SimRanks {
         let mut ranks: Vec<Vec<Rank>> =
             case.timed.iter().map(|f| vec![f.src.rank, f.dst.rank]).collect();
         let what = match wire.op {
-            WireOp::Ping => What::Ping { pairs: pairs()? },
-            WireOp::Send { window } => What::Send { pairs: pairs()?, window },
+            WireOp::Ping => ExchangeOp::Ping { pairs: pairs()? },
+            WireOp::Send { window } => ExchangeOp::Send { pairs: pairs()?, window },
             WireOp::Group { in_place: true, .. } => {
                 return Err("the model does not tell an operation in place from any other".into());
             }
@@ -146,7 +155,10 @@ impl SimRanks {
                 }
                 let group = self.group(first).ok_or_else(nobody)?;
                 ranks = vec![group.iter().map(|(rank, _)| *rank).collect()];
-                What::Collective { op, over: group.into_iter().map(|(_, seat)| seat).collect() }
+                ExchangeOp::Collective {
+                    op,
+                    over: group.into_iter().map(|(_, seat)| seat).collect(),
+                }
             }
             WireOp::Put { .. } | WireOp::Get { .. } => {
                 return Err("one-sided operations are not modelled".into());
@@ -155,12 +167,17 @@ impl SimRanks {
                 return Err("what a receiver pays to load its message is not modelled".into());
             }
         };
-        Ok((Exchange { what, by, bytes: first.bytes, buffers }, ranks))
+        Ok((ExchangeSpec { what, by, bytes: first.bytes, buffers }, ranks))
     }
 }
 
 /// The processes themselves.
-fn members(topology: &Topology, software: &Software, model: &str, count: u32) -> Vec<Member> {
+fn members(
+    topology: &Topology,
+    software: &MessageSoftware,
+    model: &str,
+    count: u32,
+) -> Vec<RankMember> {
     let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
     (0..count.max(1))
         .map(|rank| {
@@ -172,7 +189,7 @@ fn members(topology: &Topology, software: &Software, model: &str, count: u32) ->
             let numa = home.and_then(|g| g.numa).unwrap_or(0);
             let domain = topology.numa.iter().find(|d| d.id == numa);
             let (ways, without) = ways(software, own.is_empty(), count, model);
-            Member {
+            RankMember {
                 rank: Rank(rank),
                 host: topology.host.hostname.clone(),
                 node: 0,
@@ -190,9 +207,9 @@ fn members(topology: &Topology, software: &Software, model: &str, count: u32) ->
         .collect()
 }
 
-type Ways = (BTreeMap<Via, String>, BTreeMap<Via, String>);
+type RankPaths = (BTreeMap<Transport, String>, BTreeMap<Transport, String>);
 
-fn ways(software: &Software, no_gpu: bool, count: u32, model: &str) -> Ways {
+fn ways(software: &MessageSoftware, no_gpu: bool, count: u32, model: &str) -> RankPaths {
     let (mut ways, mut without) = (BTreeMap::new(), BTreeMap::new());
     let mpi = match (&software.cray_mpich, &software.ucx) {
         (Some(_), _) => Ok("Cray MPICH, a model"),
@@ -204,13 +221,13 @@ fn ways(software: &Software, no_gpu: bool, count: u32, model: &str) -> Ways {
         (None, Some(_)) => Ok("NCCL, a model"),
         (None, None) => Err("[software.rccl] or [software.nccl]"),
     };
-    for (via, found) in [(Via::Mpi, mpi), (Via::Ccl, ccl)] {
+    for (via, found) in [(Transport::Mpi, mpi), (Transport::Ccl, ccl)] {
         let why = match found {
             _ if no_gpu => format!(
                 "{model} has no GPU for this process, and its messages are those of processes with \
                  a GPU each: take fewer --ranks"
             ),
-            _ if via == Via::Mpi && count <= 1 => {
+            _ if via == Transport::Mpi && count <= 1 => {
                 "one process sends to nobody: --ranks 2 or more".to_owned()
             }
             Ok(library) => {
@@ -224,22 +241,22 @@ fn ways(software: &Software, no_gpu: bool, count: u32, model: &str) -> Ways {
         };
         without.insert(via, why);
     }
-    for via in [Via::Shm, Via::Cma, Via::Xpmem] {
+    for via in [Transport::Shm, Transport::Cma, Transport::Xpmem] {
         without.insert(via, NO_SHARED_MEMORY.to_owned());
     }
     let why = "the model's MPI takes device memory";
-    without.insert(Via::MpiStaged, why.to_owned());
+    without.insert(Transport::MpiStaged, why.to_owned());
     let why = "the model has MPI over UCX, and not UCX alone; --suite mpi-latency and others";
-    without.insert(Via::Ucx, why.to_owned());
+    without.insert(Transport::Ucx, why.to_owned());
     (ways, without)
 }
 
-impl Ranks for SimRanks {
-    fn members(&self) -> &[Member] {
+impl RankGroup for SimRanks {
+    fn members(&self) -> &[RankMember] {
         &self.members
     }
 
-    fn bind(&self, case: &Case, _: &CpuSet) -> Result<ExchangeId> {
+    fn bind(&self, case: &Case, _: &CpuSet) -> CallResult<ExchangeId> {
         self.world.borrow_mut().enter(Rank(0), "ranks.bind", None)?;
         let no = |why: String| {
             CallError::unsupported("ranks.bind", case.to_string(), why)
@@ -249,9 +266,9 @@ impl Ranks for SimRanks {
         let told = self.layer.time(&exchange).map_err(|path| no(path.0))?;
         // A window's time is told of each message, a ping's of half of its round trip.
         let passes = match &exchange.what {
-            What::Send { window, .. } => f64::from(*window),
-            What::Ping { .. } => 2.0,
-            What::Collective { .. } => 1.0,
+            ExchangeOp::Send { window, .. } => f64::from(*window),
+            ExchangeOp::Ping { .. } => 2.0,
+            ExchangeOp::Collective { .. } => 1.0,
         };
         let each = |i: usize| told.each.get(i).map_or(told.time.0, |ns| ns.0) * passes;
         let flows = ranks
@@ -260,7 +277,7 @@ impl Ranks for SimRanks {
             .map(|(nth, ranks)| {
                 let mut by_rank = BTreeMap::new();
                 for (i, rank) in ranks.into_iter().enumerate() {
-                    let collective = matches!(exchange.what, What::Collective { .. });
+                    let collective = matches!(exchange.what, ExchangeOp::Collective { .. });
                     let time = each(if collective { i } else { nth });
                     let slot = by_rank.entry(rank).or_insert(0.0);
                     *slot = f64::max(*slot, time);
@@ -272,23 +289,23 @@ impl Ranks for SimRanks {
         let mut state = self.state.borrow_mut();
         state.next += 1;
         let id = ExchangeId(state.next);
-        state.bound.insert(id, Bound { flows, engine });
+        state.bound.insert(id, SimExchange { flows, engine });
         Ok(id)
     }
 
-    fn run(&self, id: ExchangeId, reps: u64) -> Result<Vec<Took>> {
+    fn run(&self, id: ExchangeId, reps: u64) -> CallResult<Vec<FlowTime>> {
         let mut world = self.world.borrow_mut();
         world.enter(Rank(0), "ranks.run", None)?;
         let state = self.state.borrow();
         let bound = state.bound.get(&id).ok_or_else(|| no_exchange("ranks.run", id))?;
-        let took: Vec<Took> = bound
+        let took: Vec<FlowTime> = bound
             .flows
             .iter()
             .map(|(time, by_rank)| {
                 let factor = world.jitter() * reps as f64;
                 let of = |ns: f64| Ns(ns * factor);
                 let by_rank = by_rank.iter().map(|(&rank, &ns)| (rank, of(ns))).collect();
-                Took { elapsed: of(*time), by_rank }
+                FlowTime { elapsed: of(*time), by_rank }
             })
             .collect();
         let last = took.iter().map(|t| t.elapsed.0).fold(0.0, f64::max);
@@ -296,16 +313,16 @@ impl Ranks for SimRanks {
         Ok(took)
     }
 
-    fn spoil(&self, id: ExchangeId) -> Result<()> {
+    fn spoil(&self, id: ExchangeId) -> CallResult<()> {
         self.world.borrow_mut().enter(Rank(0), "ranks.spoil", None)?;
         let known = self.state.borrow().bound.contains_key(&id);
         known.then_some(()).ok_or_else(|| no_exchange("ranks.spoil", id))
     }
 
-    fn check(&self, id: ExchangeId) -> Result<Verdict> {
+    fn check(&self, id: ExchangeId) -> CallResult<VerifyResult> {
         self.world.borrow_mut().enter(Rank(0), "ranks.check", None)?;
         let known = self.state.borrow().bound.contains_key(&id);
-        let verdict = || Verdict::Unverified("a model's messages carry no bytes".to_owned());
+        let verdict = || VerifyResult::Unverified("a model's messages carry no bytes".to_owned());
         known.then(verdict).ok_or_else(|| no_exchange("ranks.check", id))
     }
 
@@ -313,7 +330,7 @@ impl Ranks for SimRanks {
         self.state.borrow().bound.get(&id).map_or_else(String::new, |b| b.engine.clone())
     }
 
-    fn release(&self, id: ExchangeId) -> Result<()> {
+    fn release(&self, id: ExchangeId) -> CallResult<()> {
         self.state.borrow_mut().bound.remove(&id);
         Ok(())
     }

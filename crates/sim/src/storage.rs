@@ -7,17 +7,17 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pathline_flow::{IoParts, Operation, Store, StoreKind};
-use pathline_hal::{CallError, GateId, IoDone, IoId, IoJob, Result, Storage, no_io};
+use pathline_flow::{FlowOperation, IoParts, StoreKind, StoreModel};
+use pathline_hal::{CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, no_io};
 use pathline_schema::{
-    Bytes, Flow, Histogram, Io, IoEngine, IoOp, IoReading, Mem, Mover, Ns, Place, Rank, Rate,
-    Severity, StoreFacts, Tally, Unit, Verdict,
+    Bytes, CallTally, Flow, IoEngine, IoHistogram, IoOp, IoReading, IoSpec, MemKind, Mover, Ns,
+    Place, Rank, Rate, Severity, StoreFacts, Unit, VerifyResult,
 };
 
-use crate::memory::{Owner, Spot};
-use crate::timeline::{Op, Owner as LaneOwner};
-use crate::world::{Does, Effect, Load, World};
-use queue::{Job, Outcome, Stage};
+use crate::memory::{BufferOwner, BufferSpot};
+use crate::timeline::{LaneOp, LaneOwner};
+use crate::world::{EffectKind, MemoryEffect, SimWorld, TransferLoad};
+use queue::{QueueJob, QueueOutcome, StageCopy};
 
 /// Size of a file of the suite: past any cache of a device.
 const USUAL_SPAN: Bytes = Bytes::gib(16);
@@ -29,7 +29,7 @@ const ENOSPC: i64 = 28;
 
 /// A file.
 #[derive(Debug, Clone, Copy)]
-struct File {
+struct SimFile {
     /// Where its contents are kept.
     address: u64,
     span: u64,
@@ -38,37 +38,37 @@ struct File {
 }
 
 /// I/O that is open.
-struct Open {
-    io: Io,
+struct SimOpenIo {
+    io: IoSpec,
     store: u32,
     block: Bytes,
     parts: IoParts,
-    operation: Operation,
-    stage: Option<Stage>,
-    host: Spot,
-    gpu: Option<Spot>,
+    operation: FlowOperation,
+    stage: Option<StageCopy>,
+    host: BufferSpot,
+    gpu: Option<BufferSpot>,
     lane: u64,
-    setup: BTreeMap<String, Tally>,
+    setup: BTreeMap<String, CallTally>,
     /// What was submitted and not reaped.
-    pending: Option<(Outcome, u64)>,
+    pending: Option<(QueueOutcome, u64)>,
 }
 
 #[derive(Default)]
-struct State {
+struct StorageState {
     next: u64,
-    open: BTreeMap<IoId, Open>,
+    open: BTreeMap<IoId, SimOpenIo>,
     /// By store, whether they are written to, and number: those that are read keep their pattern.
-    files: BTreeMap<(u32, bool, u64), File>,
+    files: BTreeMap<(u32, bool, u64), SimFile>,
 }
 
 /// The files as one rank sees them.
 pub(crate) struct SimStorage {
-    world: Rc<RefCell<World>>,
+    world: Rc<RefCell<SimWorld>>,
     rank: Rank,
-    state: RefCell<State>,
+    state: RefCell<StorageState>,
 }
 
-impl Open {
+impl SimOpenIo {
     /// What its files and slots are: number, offset in memory, bytes in slots.
     fn parts_of_memory(&self) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
         let files = self.io.file_count();
@@ -76,9 +76,9 @@ impl Open {
         (0..files).map(move |file| (file, file * each, each))
     }
 
-    fn job(&self, ops: u64, (seed, spreads): (u64, bool)) -> Job<'_> {
+    fn job(&self, ops: u64, (seed, spreads): (u64, bool)) -> QueueJob<'_> {
         let cache = self.parts.cache_rate.map_or(0.0, |rate| rate.time(self.block).0);
-        Job {
+        QueueJob {
             io: self.io,
             parts: &self.parts,
             block: self.block.0,
@@ -92,20 +92,20 @@ impl Open {
 }
 
 impl SimStorage {
-    pub(crate) fn new(world: Rc<RefCell<World>>, rank: Rank) -> Self {
+    pub(crate) fn new(world: Rc<RefCell<SimWorld>>, rank: Rank) -> Self {
         Self { world, rank, state: RefCell::default() }
     }
 
     /// The flow that a job is.
-    fn flow(&self, io: Io, store: u32, block: Bytes, numa: u32, memory: Place) -> Flow {
-        let file = Place { rank: self.rank, unit: Unit::Store(store), mem: Mem::File };
+    fn flow(&self, io: IoSpec, store: u32, block: Bytes, numa: u32, memory: Place) -> Flow {
+        let file = Place { rank: self.rank, unit: Unit::Store(store), mem: MemKind::File };
         let by = Mover::Io { at: Unit::Numa(numa), io };
         let (src, dst) = if io.op == IoOp::Write { (memory, file) } else { (file, memory) };
         Flow { src, dst, by, bytes: block }
     }
 
     /// Makes or keeps the files of a job, with the pattern where they are read.
-    fn lay_out(&self, world: &mut World, io: &Io, store: u32, seed: u64) -> Result<u64> {
+    fn lay_out(&self, world: &mut SimWorld, io: &IoSpec, store: u32, seed: u64) -> CallResult<u64> {
         let unit = Unit::Store(store);
         let files = &mut self.state.borrow_mut().files;
         let mut made = 0;
@@ -119,15 +119,15 @@ impl SimStorage {
             let file = match files.get(&key) {
                 Some(file) => *file,
                 None => {
-                    let place = Place { rank: self.rank, unit, mem: Mem::File };
+                    let place = Place { rank: self.rank, unit, mem: MemKind::File };
                     let room = world.memory.room(unit).map_or(0, |(free, _)| free);
-                    let address = world.memory.alloc(place, io.span.0, Owner::Storage);
+                    let address = world.memory.alloc(place, io.span.0, BufferOwner::Storage);
                     let address = address.ok_or_else(|| no_space(world, store, io.span, room))?;
                     made += io.span.0;
-                    File { address, span: io.span.0, holds: None }
+                    SimFile { address, span: io.span.0, holds: None }
                 }
             };
-            let at = Spot { base: file.address, offset: 0 };
+            let at = BufferSpot { base: file.address, offset: 0 };
             match holds {
                 Some(seed) if file.holds != Some(seed) => {
                     world.memory.fill(at, file.span, seed, false);
@@ -135,22 +135,22 @@ impl SimStorage {
                 }
                 _ => {}
             }
-            files.insert(key, File { holds: holds.or(file.holds), ..file });
+            files.insert(key, SimFile { holds: holds.or(file.holds), ..file });
         }
         Ok(made)
     }
 
     /// The place of each file's contents, in order.
-    fn spots(&self, open: &Open) -> Vec<Spot> {
+    fn spots(&self, open: &SimOpenIo) -> Vec<BufferSpot> {
         let files = &self.state.borrow().files;
         let of = |number| files.get(&(open.store, open.io.writes(), number));
         (0..open.io.file_count())
-            .filter_map(|number| Some(Spot { base: of(number)?.address, offset: 0 }))
+            .filter_map(|number| Some(BufferSpot { base: of(number)?.address, offset: 0 }))
             .collect()
     }
 
     /// The files of an open job hold no whole pattern any more.
-    fn mark(&self, open: &Open) {
+    fn mark(&self, open: &SimOpenIo) {
         let files = &mut self.state.borrow_mut().files;
         for number in 0..open.io.file_count() {
             if let Some(file) = files.get_mut(&(open.store, open.io.writes(), number)) {
@@ -163,8 +163,8 @@ impl SimStorage {
         &self,
         call: &'static str,
         id: IoId,
-        f: impl FnOnce(&mut World, &mut Open, bool) -> Result<T>,
-    ) -> Result<T> {
+        f: impl FnOnce(&mut SimWorld, &mut SimOpenIo, bool) -> CallResult<T>,
+    ) -> CallResult<T> {
         // Taken out meanwhile, as what is done may need the other files.
         let mut open = self.state.borrow_mut().open.remove(&id).ok_or_else(|| no_io(call, id))?;
         let mut world = self.world.borrow_mut();
@@ -177,7 +177,7 @@ impl SimStorage {
 }
 
 /// What a run knows of a store before it is opened.
-fn facts(world: &World, number: u32, store: &Store) -> StoreFacts {
+fn facts(world: &SimWorld, number: u32, store: &StoreModel) -> StoreFacts {
     let nvme = store.kind == StoreKind::Nvme;
     let free = world.memory.room(Unit::Store(number)).map_or(0, |(free, _)| free);
     StoreFacts {
@@ -198,7 +198,7 @@ fn facts(world: &World, number: u32, store: &Store) -> StoreFacts {
     }
 }
 
-fn no_space(world: &World, store: u32, span: Bytes, room: u64) -> CallError {
+fn no_space(world: &SimWorld, store: u32, span: Bytes, room: u64) -> CallError {
     let path = world.stores.get(store as usize).map_or("", |s| s.path.as_str());
     let thing = format!("a file of {span} in {path} (store{store})");
     let reason = format!("no space left on device: {} are free", Bytes(room).rounded());
@@ -208,12 +208,12 @@ fn no_space(world: &World, store: u32, span: Bytes, room: u64) -> CallError {
 }
 
 /// How blocks get to or from the GPU.
-fn stage(world: &World, io: &Io, parts: &IoParts, block: Bytes) -> Option<Stage> {
+fn stage(world: &SimWorld, io: &IoSpec, parts: &IoParts, block: Bytes) -> Option<StageCopy> {
     let (asked, copy) = (io.stage?, parts.stage.as_ref()?);
     let pipelined = asked.pipelined && !copy.blocking;
     let names = world.caps().copy_calls;
     let names = if asked.pipelined { [names[0]; 2] } else { [names[1], names[2]] };
-    Some(Stage {
+    Some(StageCopy {
         pipelined,
         call: copy.call.0,
         alpha: copy.alpha.0,
@@ -224,9 +224,9 @@ fn stage(world: &World, io: &Io, parts: &IoParts, block: Bytes) -> Option<Stage>
 }
 
 /// What it takes to open, by the calls of the engine.
-fn setup(io: &Io, parts: &IoParts, memory: u64) -> BTreeMap<String, Tally> {
+fn setup(io: &IoSpec, parts: &IoParts, memory: u64) -> BTreeMap<String, CallTally> {
     let (open, threads) = (parts.cpu.open.0, u64::from(io.threads));
-    let some = |count: u64, each: f64| Tally { count, ns: each * count as f64 };
+    let some = |count: u64, each: f64| CallTally { count, ns: each * count as f64 };
     let mut calls = BTreeMap::from([("openat".to_owned(), some(io.file_count(), open))]);
     let rings = match io.engine {
         IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll => Some("io_uring_setup"),
@@ -245,13 +245,13 @@ fn setup(io: &Io, parts: &IoParts, memory: u64) -> BTreeMap<String, Tally> {
     calls
 }
 
-impl Storage for SimStorage {
+impl FileStorage for SimStorage {
     fn stores(&self) -> Vec<StoreFacts> {
         let world = self.world.borrow();
         (0..).zip(&world.stores).map(|(n, store)| facts(&world, n, store)).collect()
     }
 
-    fn cannot(&self, store: u32, io: &Io, block: Bytes) -> Option<String> {
+    fn cannot(&self, store: u32, io: &IoSpec, block: Bytes) -> Option<String> {
         let world = self.world.borrow();
         let Some(about) = world.stores.get(store as usize) else {
             return Some(format!("there is no store{store} here"));
@@ -262,13 +262,13 @@ impl Storage for SimStorage {
         let numa = world.topology.numa.iter().max_by_key(|d| d.cpus.len())?.id;
         let on_gpu = io.stage.is_some() || io.engine == IoEngine::Gds;
         let memory = match world.topology.gpus.first().filter(|_| on_gpu) {
-            Some(gpu) => Place::new(Unit::Gpu(gpu.index), Mem::Vram),
-            None => Place::new(Unit::Numa(numa), Mem::Paged),
+            Some(gpu) => Place::new(Unit::Gpu(gpu.index), MemKind::Vram),
+            None => Place::new(Unit::Numa(numa), MemKind::Paged),
         };
         world.io_parts(&self.flow(*io, store, block, numa, memory)).err()
     }
 
-    fn open(&self, job: IoJob, seed: u64) -> Result<IoId> {
+    fn open(&self, job: IoJob, seed: u64) -> CallResult<IoId> {
         self.world.borrow_mut().enter(self.rank, "storage.open", None)?;
         let thing = format!("{job:?}");
         let no = |why: String| {
@@ -293,7 +293,7 @@ impl Storage for SimStorage {
         let memory = world.place(on_gpu.unwrap_or(spot));
         let flow = self.flow(io, store, block, numa, memory);
         let parts = world.io_parts(&flow).map_err(&no)?;
-        let operation = Operation::clone(&*world.operation("storage.open", flow)?);
+        let operation = FlowOperation::clone(&*world.operation("storage.open", flow)?);
         let made = self.lay_out(&mut world, &io, store, seed)?;
         let time = parts.store.ceiling(true).0.time(Bytes(made));
         let setup = setup(&io, &parts, bytes.0);
@@ -305,13 +305,24 @@ impl Storage for SimStorage {
         state.next += 1;
         let id = IoId(state.next);
         let (host, gpu, pending) = (spot, on_gpu, None);
-        let open =
-            Open { io, store, block, parts, operation, stage, host, gpu, lane, setup, pending };
+        let open = SimOpenIo {
+            io,
+            store,
+            block,
+            parts,
+            operation,
+            stage,
+            host,
+            gpu,
+            lane,
+            setup,
+            pending,
+        };
         state.open.insert(id, open);
         Ok(id)
     }
 
-    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> Result<()> {
+    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()> {
         self.with("storage.submit", id, |world, open, _| {
             world.gate_known("storage.submit", gate.0)?;
             if open.pending.is_some() {
@@ -321,17 +332,18 @@ impl Storage for SimStorage {
                     .or_try("reap first"));
             }
             let issued = world.clock(self.rank);
-            world.timeline.push(open.lane, issued, Op::Hold(gate.0));
+            world.timeline.push(open.lane, issued, LaneOp::Hold(gate.0));
             let chance = world.chance();
             let outcome = queue::run(&open.job(ops, chance));
             if outcome.elapsed > 0.0 && ops > 0 {
                 let moved = Bytes(open.block.0.saturating_mul(ops));
                 // Alone it gets what the events say; beside others less.
                 let cap = Rate(moved.as_f64() / outcome.elapsed);
-                let operation = Rc::new(Operation { cap, ..open.operation.clone() });
+                let operation = Rc::new(FlowOperation { cap, ..open.operation.clone() });
                 let (src, dst, bytes) = (Some(open.host), open.gpu, open.block.0);
-                let effect = Effect { src, dst, bytes, does: Does::Read, damages: false };
-                let load = Load::once(moved);
+                let effect =
+                    MemoryEffect { src, dst, bytes, does: EffectKind::Read, damages: false };
+                let load = TransferLoad::once(moved);
                 world.enqueue(self.rank, open.lane, operation, load, effect);
             }
             open.pending = Some((outcome, ops));
@@ -339,7 +351,7 @@ impl Storage for SimStorage {
         })
     }
 
-    fn reap(&self, id: IoId) -> Result<IoDone> {
+    fn reap(&self, id: IoId) -> CallResult<IoDone> {
         self.with("storage.reap", id, |world, open, _| {
             let thing = format!("I/O {}", id.0);
             let Some((outcome, ops)) = open.pending.take() else {
@@ -376,7 +388,7 @@ impl Storage for SimStorage {
         })
     }
 
-    fn spoil(&self, id: IoId) -> Result<()> {
+    fn spoil(&self, id: IoId) -> CallResult<()> {
         self.with("storage.spoil", id, |world, open, _| {
             for (spot, (_, _, bytes)) in self.spots(open).into_iter().zip(open.parts_of_memory()) {
                 world.memory.scramble(spot, bytes);
@@ -386,14 +398,14 @@ impl Storage for SimStorage {
         })
     }
 
-    fn land(&self, id: IoId) -> Result<()> {
+    fn land(&self, id: IoId) -> CallResult<()> {
         self.with("storage.land", id, |world, open, damages| {
             let chance = world.chance();
             let outcome = queue::run(&open.job(open.io.slots(), chance));
             world.charge(self.rank, outcome.elapsed);
             let spots = self.spots(open);
             for (file, (_, offset, bytes)) in spots.into_iter().zip(open.parts_of_memory()) {
-                let at = |spot: Spot| Spot { offset: spot.offset + offset, ..spot };
+                let at = |spot: BufferSpot| BufferSpot { offset: spot.offset + offset, ..spot };
                 let (host, gpu) = (at(open.host), open.gpu.map(at));
                 let last = if open.io.op == IoOp::Read {
                     world.memory.copy(host, file, bytes);
@@ -416,7 +428,7 @@ impl Storage for SimStorage {
         })
     }
 
-    fn check(&self, id: IoId, seed: u64) -> Result<Verdict> {
+    fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult> {
         self.with("storage.check", id, |world, open, _| {
             let all = open.block.0 * open.io.slots();
             let time = open.parts.store.ceiling(false).0.time(Bytes(all));
@@ -431,7 +443,7 @@ impl Storage for SimStorage {
                         .or_try("rerun this case alone; if it repeats, suspect the store"));
                 }
             }
-            Ok(Verdict::Verified)
+            Ok(VerifyResult::Verified)
         })
     }
 
@@ -439,7 +451,7 @@ impl Storage for SimStorage {
         self.state.borrow().open.get(&id).map_or_else(String::new, |o| o.operation.engine.clone())
     }
 
-    fn close(&self, id: IoId) -> Result<BTreeMap<String, Tally>> {
+    fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>> {
         let open = self.state.borrow_mut().open.remove(&id);
         let open = open.ok_or_else(|| no_io("storage.close", id))?;
         let mut world = self.world.borrow_mut();
@@ -450,13 +462,13 @@ impl Storage for SimStorage {
 }
 
 /// What a sample says, slower by as much as others took of what it shares.
-fn done(outcome: Outcome, ops: u64, elapsed: f64) -> IoDone {
+fn done(outcome: QueueOutcome, ops: u64, elapsed: f64) -> IoDone {
     let slower = if outcome.elapsed > 0.0 { elapsed / outcome.elapsed } else { 1.0 };
-    let of = |times: &[f64]| Histogram::of(times.iter().map(|ns| (ns * slower).round() as u64));
+    let of = |times: &[f64]| IoHistogram::of(times.iter().map(|ns| (ns * slower).round() as u64));
     let calls = outcome
         .calls
         .iter()
-        .map(|(&name, tally)| (name.to_owned(), Tally { ns: tally.ns * slower, ..*tally }));
+        .map(|(&name, tally)| (name.to_owned(), CallTally { ns: tally.ns * slower, ..*tally }));
     let reading = IoReading {
         first_done_ns: outcome.first_done * slower,
         first_done_ops: outcome.first_done_ops,

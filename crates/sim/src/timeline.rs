@@ -1,20 +1,20 @@
 //! Streams, teams, gates and events in virtual time.
 //!
-//! What is enqueued keeps its time of issue. Nothing happens until [`Timeline::step`] is called,
+//! What is enqueued keeps its time of issue. Nothing happens until [`SimTimeline::step`] is called,
 //! and the caller decides how far.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use pathline_flow::{FlowEnd, LiveFlow, LiveFlows, Operation, RateDemand};
+use pathline_flow::{FlowEnd, FlowOperation, LiveFlow, LiveFlows, RateDemand};
 
-use crate::calendar::Calendar;
-use crate::engines::Engines;
+use crate::calendar::EventCalendar;
+use crate::engines::EngineQueues;
 
 /// Bytes on their way, or dependent steps.
 #[derive(Debug)]
-pub(crate) struct Transfer<E> {
-    pub(crate) operation: Rc<Operation>,
+pub(crate) struct LaneTransfer<E> {
+    pub(crate) operation: Rc<FlowOperation>,
     /// Time before the first byte moves.
     pub(crate) alpha: f64,
     /// Payload to move; 0 if none.
@@ -27,8 +27,8 @@ pub(crate) struct Transfer<E> {
 
 /// What a lane does, one after the other.
 #[derive(Debug)]
-pub(crate) enum Op<E> {
-    Transfer(Transfer<E>),
+pub(crate) enum LaneOp<E> {
+    Transfer(LaneTransfer<E>),
     /// The event happens; which of its recordings this is.
     Record(u64, u64),
     /// Waits for a recording of an event.
@@ -40,7 +40,7 @@ pub(crate) enum Op<E> {
 #[derive(Debug)]
 struct MovingHead {
     lane: u64,
-    operation: Rc<Operation>,
+    operation: Rc<FlowOperation>,
 }
 
 impl LiveFlow for MovingHead {
@@ -51,7 +51,7 @@ impl LiveFlow for MovingHead {
 
 /// What a lane is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum LaneOwner {
     /// A stream of a GPU.
     Stream(u32),
     /// Threads of a NUMA domain.
@@ -62,7 +62,7 @@ pub(crate) enum Owner {
 
 /// What a lane is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum LaneState {
     /// Nothing is enqueued.
     Idle,
     /// A turn of it is on the calendar.
@@ -74,11 +74,11 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Lane<E> {
-    owner: Owner,
+struct SimLane<E> {
+    owner: LaneOwner,
     /// With the time of issue.
-    queue: VecDeque<(f64, Op<E>)>,
-    state: State,
+    queue: VecDeque<(f64, LaneOp<E>)>,
+    state: LaneState,
     /// When the running or last transfer began.
     began: f64,
     /// When the last operation ended.
@@ -86,7 +86,7 @@ struct Lane<E> {
 }
 
 #[derive(Debug, Default)]
-struct Gate {
+struct SimGate {
     open_at: Option<f64>,
     parked: Vec<u64>,
     /// Holds that are enqueued and not passed.
@@ -95,7 +95,7 @@ struct Gate {
 }
 
 #[derive(Debug, Default)]
-struct Event {
+struct SimEvent {
     /// Recordings enqueued so far.
     recorded: u64,
     /// The last recording that happened.
@@ -109,7 +109,7 @@ struct Event {
 
 /// Something on the calendar.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Turn {
+enum CalendarTurn {
     /// The lane looks at the head of its queue.
     Look(u64),
     /// The lane's bytes begin to move.
@@ -124,37 +124,37 @@ enum Turn {
 
 /// All lanes, gates and events of the world, and the calendar.
 #[derive(Debug)]
-pub(crate) struct Timeline<E> {
+pub(crate) struct SimTimeline<E> {
     now: f64,
-    calendar: Calendar<Turn>,
+    calendar: EventCalendar<CalendarTurn>,
     flows: LiveFlows<MovingHead>,
-    engines: Engines,
+    engines: EngineQueues,
     ends: Vec<FlowEnd>,
-    lanes: BTreeMap<u64, Lane<E>>,
-    gates: BTreeMap<u64, Gate>,
-    events: BTreeMap<u64, Event>,
+    lanes: BTreeMap<u64, SimLane<E>>,
+    gates: BTreeMap<u64, SimGate>,
+    events: BTreeMap<u64, SimEvent>,
     handles: u64,
 }
 
 /// The engine that the head of a queue waits for: that of a transfer with one, or of recordings and
 /// such a transfer, if all are issued. As found on H200s, a stream records its start when its engine
 /// turns to it.
-fn asks<E>(queue: &VecDeque<(f64, Op<E>)>, now: f64) -> Option<u32> {
+fn asks<E>(queue: &VecDeque<(f64, LaneOp<E>)>, now: f64) -> Option<u32> {
     let mut issued = queue.iter().take_while(|(at, _)| *at <= now).map(|(_, op)| op);
-    match issued.find(|op| !matches!(op, Op::Record(..)))? {
-        Op::Transfer(transfer) => transfer.operation.queue,
+    match issued.find(|op| !matches!(op, LaneOp::Record(..)))? {
+        LaneOp::Transfer(transfer) => transfer.operation.queue,
         _ => None,
     }
 }
 
-impl<E> Timeline<E> {
+impl<E> SimTimeline<E> {
     /// An empty world with resources of these capacities in GB/s.
     pub(crate) fn new(capacities: Vec<f64>) -> Self {
         Self {
             now: 0.0,
-            calendar: Calendar::default(),
+            calendar: EventCalendar::default(),
             flows: LiveFlows::new(capacities),
-            engines: Engines::default(),
+            engines: EngineQueues::default(),
             ends: Vec::new(),
             lanes: BTreeMap::new(),
             gates: BTreeMap::new(),
@@ -179,27 +179,27 @@ impl<E> Timeline<E> {
         self.handles
     }
     /// The rate that an operation gets alone, in GB/s.
-    pub(crate) fn alone(&self, operation: &Operation) -> f64 {
+    pub(crate) fn alone(&self, operation: &FlowOperation) -> f64 {
         RateDemand::from(operation).alone(self.flows.capacities())
     }
 
     fn put_ends(&mut self) {
         let mut ends = std::mem::take(&mut self.ends);
         for end in ends.drain(..) {
-            self.calendar.put(end.at, Turn::End(end));
+            self.calendar.put(end.at, CalendarTurn::End(end));
         }
         self.ends = ends;
     }
 
     /// A new lane.
-    pub(crate) fn lane_create(&mut self, owner: Owner) -> u64 {
+    pub(crate) fn lane_create(&mut self, owner: LaneOwner) -> u64 {
         let id = self.handle();
-        let (queue, state) = (VecDeque::new(), State::Idle);
-        self.lanes.insert(id, Lane { owner, queue, state, began: 0.0, ended: 0.0 });
+        let (queue, state) = (VecDeque::new(), LaneState::Idle);
+        self.lanes.insert(id, SimLane { owner, queue, state, began: 0.0, ended: 0.0 });
         id
     }
     /// Whose lane it is, if there is one.
-    pub(crate) fn lane_owner(&self, lane: u64) -> Option<Owner> {
+    pub(crate) fn lane_owner(&self, lane: u64) -> Option<LaneOwner> {
         self.lanes.get(&lane).map(|l| l.owner)
     }
     /// When the last operation ended, if nothing is left to do.
@@ -212,43 +212,43 @@ impl<E> Timeline<E> {
         self.lanes.get(&lane).map_or(0.0, |l| l.ended - l.began)
     }
     /// Enqueues, at the time of issue.
-    pub(crate) fn push(&mut self, lane: u64, issued: f64, op: Op<E>) {
+    pub(crate) fn push(&mut self, lane: u64, issued: f64, op: LaneOp<E>) {
         match &op {
-            Op::Hold(gate) => {
+            LaneOp::Hold(gate) => {
                 if let Some(gate) = self.gates.get_mut(gate) {
                     gate.holds += 1;
                 }
             }
-            Op::Record(event, _) | Op::Await(event, _) => {
+            LaneOp::Record(event, _) | LaneOp::Await(event, _) => {
                 if let Some(event) = self.events.get_mut(event) {
                     event.users += 1;
                 }
             }
-            Op::Transfer(_) => {}
+            LaneOp::Transfer(_) => {}
         }
         let Some(l) = self.lanes.get_mut(&lane) else { return };
         l.queue.push_back((issued, op));
-        if l.state == State::Idle {
-            l.state = State::Due;
-            self.calendar.put(issued, Turn::Look(lane));
+        if l.state == LaneState::Idle {
+            l.state = LaneState::Due;
+            self.calendar.put(issued, CalendarTurn::Look(lane));
         }
     }
     /// Takes the last operation of a lane back, where it has not begun.
     pub(crate) fn take_back(&mut self, lane: u64) -> Option<E> {
         let l = self.lanes.get_mut(&lane)?;
-        let begun = l.queue.len() == 1 && l.state == State::Moving;
+        let begun = l.queue.len() == 1 && l.state == LaneState::Moving;
         let op = if begun { None } else { l.queue.pop_back() };
         let (_, op) = op?;
         let left = l.queue.len();
         if self.engines.waits(lane) {
             self.leave(lane);
             if let Some(l) = self.lanes.get_mut(&lane) {
-                l.state = if left > 0 { State::Due } else { State::Idle };
+                l.state = if left > 0 { LaneState::Due } else { LaneState::Idle };
             }
-            self.calendar.put(self.now, Turn::Look(lane));
+            self.calendar.put(self.now, CalendarTurn::Look(lane));
         }
         self.pass(&op);
-        if let Op::Transfer(transfer) = op { Some(transfer.effect) } else { None }
+        if let LaneOp::Transfer(transfer) = op { Some(transfer.effect) } else { None }
     }
     /// Ends a lane, with what it had still to do.
     pub(crate) fn lane_destroy(&mut self, lane: u64) -> Vec<E> {
@@ -259,7 +259,7 @@ impl<E> Timeline<E> {
         let mut left = Vec::new();
         for (_, op) in gone.queue {
             self.pass(&op);
-            if let Op::Transfer(transfer) = op {
+            if let LaneOp::Transfer(transfer) = op {
                 left.push(transfer.effect);
             }
         }
@@ -269,14 +269,14 @@ impl<E> Timeline<E> {
     /// Leaves the engines that a lane holds or waits for to others.
     fn leave(&mut self, lane: u64) {
         for queue in self.engines.forget(lane) {
-            self.calendar.put(self.now, Turn::Serve(queue));
+            self.calendar.put(self.now, CalendarTurn::Serve(queue));
         }
     }
 
     /// A new gate, closed.
     pub(crate) fn gate_create(&mut self) -> u64 {
         let id = self.handle();
-        self.gates.insert(id, Gate::default());
+        self.gates.insert(id, SimGate::default());
         id
     }
     /// Whether there is such a gate.
@@ -303,8 +303,8 @@ impl<E> Timeline<E> {
     fn wake(&mut self, parked: Vec<u64>, at: f64) {
         for lane in parked {
             if let Some(l) = self.lanes.get_mut(&lane) {
-                l.state = State::Due;
-                self.calendar.put(at, Turn::Look(lane));
+                l.state = LaneState::Due;
+                self.calendar.put(at, CalendarTurn::Look(lane));
             }
         }
     }
@@ -312,7 +312,7 @@ impl<E> Timeline<E> {
     /// A new event.
     pub(crate) fn event_create(&mut self) -> u64 {
         let id = self.handle();
-        self.events.insert(id, Event::default());
+        self.events.insert(id, SimEvent::default());
         id
     }
     /// Whether there is such an event.
@@ -323,13 +323,13 @@ impl<E> Timeline<E> {
     pub(crate) fn event_record(&mut self, event: u64, lane: u64, issued: f64) {
         let Some(e) = self.events.get_mut(&event) else { return };
         e.recorded += 1;
-        let op = Op::Record(event, e.recorded);
+        let op = LaneOp::Record(event, e.recorded);
         self.push(lane, issued, op);
     }
     /// Enqueues a wait for the last recording that was enqueued so far.
     pub(crate) fn event_await(&mut self, event: u64, lane: u64, issued: f64) {
         let Some(e) = self.events.get_mut(&event) else { return };
-        let op = Op::Await(event, e.recorded);
+        let op = LaneOp::Await(event, e.recorded);
         self.push(lane, issued, op);
     }
     /// When the event happened, if the last recording has.
@@ -357,23 +357,23 @@ impl<E> Timeline<E> {
         let (at, turn) = self.calendar.pop()?;
         self.now = self.now.max(at);
         match turn {
-            Turn::Look(lane) => {
+            CalendarTurn::Look(lane) => {
                 self.look(lane);
                 None
             }
-            Turn::Move(lane) => {
+            CalendarTurn::Move(lane) => {
                 self.begin_moving(lane);
                 None
             }
-            Turn::Done(lane) => self.done(lane),
-            Turn::Serve(queue) => {
+            CalendarTurn::Done(lane) => self.done(lane),
+            CalendarTurn::Serve(queue) => {
                 if let Some(lane) = self.engines.next(queue) {
                     self.record_starts(lane);
                     self.begin(lane);
                 }
                 None
             }
-            Turn::End(end) => {
+            CalendarTurn::End(end) => {
                 let head = self.flows.end(end, &mut self.ends);
                 self.put_ends();
                 self.done(head?.lane)
@@ -386,7 +386,7 @@ impl<E> Timeline<E> {
         let now = self.now;
         while let Some(l) = self.lanes.get_mut(&lane) {
             let Some((issued, op)) = l.queue.front() else {
-                l.state = State::Idle;
+                l.state = LaneState::Idle;
                 return;
             };
             let issued = *issued;
@@ -394,32 +394,32 @@ impl<E> Timeline<E> {
                 Some(issued)
             } else {
                 match op {
-                    Op::Hold(gate) => match self.gates.get_mut(gate) {
-                        Some(Gate { open_at: None, parked, .. }) => {
+                    LaneOp::Hold(gate) => match self.gates.get_mut(gate) {
+                        Some(SimGate { open_at: None, parked, .. }) => {
                             parked.push(lane);
-                            l.state = State::Parked;
+                            l.state = LaneState::Parked;
                             return;
                         }
-                        Some(Gate { open_at, .. }) => open_at.filter(|&at| at > now),
+                        Some(SimGate { open_at, .. }) => open_at.filter(|&at| at > now),
                         None => None,
                     },
-                    Op::Await(event, recording) => match self.events.get_mut(event) {
+                    LaneOp::Await(event, recording) => match self.events.get_mut(event) {
                         Some(e) if e.happened < *recording => {
                             e.parked.push(lane);
-                            l.state = State::Parked;
+                            l.state = LaneState::Parked;
                             return;
                         }
                         _ => None,
                     },
-                    Op::Record(..) | Op::Transfer(_) => match asks(&l.queue, now) {
+                    LaneOp::Record(..) | LaneOp::Transfer(_) => match asks(&l.queue, now) {
                         Some(queue) => {
                             // Its turn is after all that becomes ready at this instant.
-                            l.state = State::Parked;
+                            l.state = LaneState::Parked;
                             self.engines.ask(queue, lane, now);
-                            self.calendar.put(now, Turn::Serve(queue));
+                            self.calendar.put(now, CalendarTurn::Serve(queue));
                             return;
                         }
-                        None if matches!(op, Op::Transfer(_)) => {
+                        None if matches!(op, LaneOp::Transfer(_)) => {
                             self.begin(lane);
                             return;
                         }
@@ -428,8 +428,8 @@ impl<E> Timeline<E> {
                 }
             };
             if let Some(at) = until {
-                l.state = State::Due;
-                self.calendar.put(at, Turn::Look(lane));
+                l.state = LaneState::Due;
+                self.calendar.put(at, CalendarTurn::Look(lane));
                 return;
             }
             l.ended = now;
@@ -441,8 +441,8 @@ impl<E> Timeline<E> {
     }
 
     /// A recording happens, and wakes who waits for it.
-    fn happen(&mut self, op: &Op<E>) {
-        if let Op::Record(event, recording) = op
+    fn happen(&mut self, op: &LaneOp<E>) {
+        if let LaneOp::Record(event, recording) = op
             && let Some(e) = self.events.get_mut(event)
         {
             // An earlier recording may happen later, on another lane: the last one counts.
@@ -455,9 +455,9 @@ impl<E> Timeline<E> {
     }
 
     /// Forgets that a gate or event had this user.
-    fn pass(&mut self, op: &Op<E>) {
+    fn pass(&mut self, op: &LaneOp<E>) {
         match op {
-            Op::Hold(gate) => {
+            LaneOp::Hold(gate) => {
                 if let Some(g) = self.gates.get_mut(gate) {
                     g.holds = g.holds.saturating_sub(1);
                     if g.destroyed && g.holds == 0 {
@@ -465,7 +465,7 @@ impl<E> Timeline<E> {
                     }
                 }
             }
-            Op::Record(event, _) | Op::Await(event, _) => {
+            LaneOp::Record(event, _) | LaneOp::Await(event, _) => {
                 if let Some(e) = self.events.get_mut(event) {
                     e.users = e.users.saturating_sub(1);
                     if e.destroyed && e.users == 0 {
@@ -473,14 +473,14 @@ impl<E> Timeline<E> {
                     }
                 }
             }
-            Op::Transfer(_) => {}
+            LaneOp::Transfer(_) => {}
         }
     }
 
     /// What is recorded before a transfer that an engine takes happens when its turn comes.
     fn record_starts(&mut self, lane: u64) {
         while let Some(l) = self.lanes.get_mut(&lane)
-            && let Some((_, Op::Record(..))) = l.queue.front()
+            && let Some((_, LaneOp::Record(..))) = l.queue.front()
             && let Some((_, op)) = l.queue.pop_front()
         {
             self.happen(&op);
@@ -491,24 +491,24 @@ impl<E> Timeline<E> {
     /// The transfer at the head of a lane begins.
     fn begin(&mut self, lane: u64) {
         let Some(l) = self.lanes.get_mut(&lane) else { return };
-        let Some((_, Op::Transfer(transfer))) = l.queue.front() else { return };
-        (l.began, l.state) = (self.now, State::Due);
+        let Some((_, LaneOp::Transfer(transfer))) = l.queue.front() else { return };
+        (l.began, l.state) = (self.now, LaneState::Due);
         let at = self.now + transfer.alpha;
-        self.calendar.put(at, Turn::Move(lane));
+        self.calendar.put(at, CalendarTurn::Move(lane));
     }
 
     fn begin_moving(&mut self, lane: u64) {
         let Some(l) = self.lanes.get_mut(&lane) else { return };
-        let Some((_, Op::Transfer(transfer))) = l.queue.front() else { return };
+        let Some((_, LaneOp::Transfer(transfer))) = l.queue.front() else { return };
         let (amount, steps) = (transfer.amount, transfer.steps);
-        l.state = State::Moving;
+        l.state = LaneState::Moving;
         if amount > 0.0 {
             let operation = Rc::clone(&transfer.operation);
             let head = MovingHead { lane, operation };
             self.flows.start(self.now, head, amount, &mut self.ends);
             self.put_ends();
         } else {
-            self.calendar.put(self.now + steps, Turn::Done(lane));
+            self.calendar.put(self.now + steps, CalendarTurn::Done(lane));
         }
     }
 
@@ -517,7 +517,7 @@ impl<E> Timeline<E> {
         l.ended = self.now;
         let head = l.queue.pop_front();
         let queue = match &head {
-            Some((_, Op::Transfer(transfer))) => transfer.operation.queue,
+            Some((_, LaneOp::Transfer(transfer))) => transfer.operation.queue,
             _ => None,
         };
         if let Some(queue) = queue {
@@ -525,33 +525,33 @@ impl<E> Timeline<E> {
         }
         self.look(lane);
         if let Some(queue) = queue {
-            self.calendar.put(self.now, Turn::Serve(queue));
+            self.calendar.put(self.now, CalendarTurn::Serve(queue));
         }
         match head {
-            Some((_, Op::Transfer(transfer))) => Some(transfer.effect),
+            Some((_, LaneOp::Transfer(transfer))) => Some(transfer.effect),
             _ => None,
         }
     }
 
     /// Who waits for what, where nothing will ever happen.
     pub(crate) fn who_waits(&self) -> String {
-        let waits = |(id, lane): (&u64, &Lane<E>)| {
+        let waits = |(id, lane): (&u64, &SimLane<E>)| {
             let (_, head) = lane.queue.front()?;
             let what = match head {
-                Op::Hold(gate) => format!("gate {gate}, which nobody has released"),
-                Op::Await(event, _) => format!("event {event}, which will not happen"),
-                Op::Record(..) => "its turn".to_owned(),
-                Op::Transfer(t) if lane.state == State::Parked => {
+                LaneOp::Hold(gate) => format!("gate {gate}, which nobody has released"),
+                LaneOp::Await(event, _) => format!("event {event}, which will not happen"),
+                LaneOp::Record(..) => "its turn".to_owned(),
+                LaneOp::Transfer(t) if lane.state == LaneState::Parked => {
                     format!("its turn at the {}", t.operation.engine)
                 }
-                Op::Transfer(t) => format!("bytes that cannot move ({})", t.operation.engine),
+                LaneOp::Transfer(t) => format!("bytes that cannot move ({})", t.operation.engine),
             };
             Some(match lane.owner {
-                Owner::Stream(gpu) => format!("stream {id} of gpu{gpu} waits for {what}"),
-                Owner::Team(numa, threads) => {
+                LaneOwner::Stream(gpu) => format!("stream {id} of gpu{gpu} waits for {what}"),
+                LaneOwner::Team(numa, threads) => {
                     format!("team {id} of {threads} threads on numa{numa} waits for {what}")
                 }
-                Owner::Files(store, threads) => {
+                LaneOwner::Files(store, threads) => {
                     format!("{threads} workers on store{store} wait for {what}")
                 }
             })

@@ -3,32 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use pathline_flow::{IoParts, MachineDesc, Network, Operation, Store, Switches};
-use pathline_hal::{CallError, Result, pattern};
+use pathline_flow::{FlowOperation, IoParts, MachineDesc, Network, RuntimeEnv, StoreModel};
+use pathline_hal::{CallError, CallResult, pattern};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Flow, Gpu, GpuCaps, KernelOp, Mem, Mover, Ns, Place, Rank,
-    RuntimeCall, Severity, Topology, Unit, Variant,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, Gpu, GpuCaps, KernelOp, KernelVariant, MemKind, Mover, Ns,
+    Place, Rank, RuntimeCall, Severity, Topology, Unit,
 };
 
-use crate::Options;
-use crate::fault::Script;
-use crate::memory::{Memory, Spot};
-use crate::timeline::{Op, Owner, Timeline, Transfer};
+use crate::SimOptions;
+use crate::fault::FaultScript;
+use crate::memory::{BufferSpot, SimMemory};
+use crate::timeline::{LaneOp, LaneOwner, LaneTransfer, SimTimeline};
 
 /// What a transfer does to memory when it ends.
 #[derive(Debug)]
-pub(crate) struct Effect {
-    pub(crate) src: Option<Spot>,
-    pub(crate) dst: Option<Spot>,
+pub(crate) struct MemoryEffect {
+    pub(crate) src: Option<BufferSpot>,
+    pub(crate) dst: Option<BufferSpot>,
     pub(crate) bytes: u64,
-    pub(crate) does: Does,
+    pub(crate) does: EffectKind,
     /// Whether one line of what it writes is wrong.
     pub(crate) damages: bool,
 }
 
 /// How the destination follows from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum EffectKind {
     /// It is only read.
     Read,
     /// It is the same.
@@ -42,14 +42,14 @@ pub(crate) enum Does {
 
 /// A loaded kernel.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedKernel {
     pub(crate) gpu: u32,
-    pub(crate) variant: Variant,
+    pub(crate) variant: KernelVariant,
 }
 
 /// What a team was given and has not been asked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Task {
+pub(crate) struct TeamTask {
     pub(crate) steps: u64,
     /// Whether there is nothing to do: work of no bytes or no passes.
     pub(crate) empty: bool,
@@ -60,22 +60,22 @@ const TICK: f64 = 1.0;
 /// The most operations that are kept: a sweep of all paths has thousands, of about 1 KiB each.
 const MOST_CACHED: usize = 1 << 13;
 
-pub(crate) struct World {
+pub(crate) struct SimWorld {
     /// Host clock of each rank. The world never passes the earliest one of those that run; while
     /// there is one rank, the world goes as far as that one waits.
     clocks: Vec<f64>,
-    pub(crate) timeline: Timeline<Effect>,
-    pub(crate) memory: Memory,
+    pub(crate) timeline: SimTimeline<MemoryEffect>,
+    pub(crate) memory: SimMemory,
     pub(crate) topology: Topology,
-    pub(crate) switches: Switches,
-    pub(crate) kernels: BTreeMap<u64, Loaded>,
-    pub(crate) tasks: BTreeMap<u64, Task>,
+    pub(crate) switches: RuntimeEnv,
+    pub(crate) kernels: BTreeMap<u64, LoadedKernel>,
+    pub(crate) tasks: BTreeMap<u64, TeamTask>,
     pub(crate) peers: BTreeSet<(u32, u32)>,
-    pub(crate) stores: Vec<Store>,
+    pub(crate) stores: Vec<StoreModel>,
     network: Network,
-    operations: HashMap<Flow, Rc<Operation>>,
-    last: Option<(Flow, Rc<Operation>)>,
-    script: Script,
+    operations: HashMap<Flow, Rc<FlowOperation>>,
+    last: Option<(Flow, Rc<FlowOperation>)>,
+    script: FaultScript,
     /// GPUs that a sticky fault has made unusable.
     lost: BTreeSet<u32>,
     jitter: f64,
@@ -83,25 +83,25 @@ pub(crate) struct World {
     draws: u64,
 }
 
-impl World {
+impl SimWorld {
     pub(crate) fn new(
         desc: &MachineDesc,
-        switches: Switches,
-        options: &Options,
+        switches: RuntimeEnv,
+        options: &SimOptions,
     ) -> std::result::Result<Self, pathline_flow::DescError> {
         let network = Network::new(desc, switches)?;
         let topology = desc.topology();
         // Only a runtime that reads these variables follows them.
         let reads = topology.gpu_env(|caps| caps.copy_engine_env).is_some();
-        let switches = if reads { switches } else { Switches::default() };
+        let switches = if reads { switches } else { RuntimeEnv::default() };
         let gpus = topology.gpus.iter().map(|g| (Unit::Gpu(g.index), g.memory.0));
         let domains = topology.numa.iter().map(|d| (Unit::Numa(d.id), d.memory.0));
         let stores = (0..).map(Unit::Store).zip(desc.stores.iter().map(|s| s.capacity().0));
-        let memory = Memory::new(gpus.chain(domains).chain(stores), options.seed);
+        let memory = SimMemory::new(gpus.chain(domains).chain(stores), options.seed);
         let capacities = network.resources().iter().map(|r| r.capacity.0).collect();
         Ok(Self {
             clocks: vec![0.0],
-            timeline: Timeline::new(capacities).with_orders_of(options.seed),
+            timeline: SimTimeline::new(capacities).with_orders_of(options.seed),
             memory,
             topology,
             switches,
@@ -112,7 +112,7 @@ impl World {
             network,
             operations: HashMap::new(),
             last: None,
-            script: Script::new(options.faults.clone()),
+            script: FaultScript::new(options.faults.clone()),
             lost: BTreeSet::new(),
             jitter: options.jitter,
             seed: options.seed,
@@ -135,7 +135,7 @@ impl World {
         &mut self,
         rank: Rank,
         call: RuntimeCall,
-        mem: Option<Mem>,
+        mem: Option<MemKind>,
         bytes: Bytes,
     ) {
         let time = self.network.call_time(call, mem, bytes).unwrap_or(Ns::ZERO);
@@ -152,7 +152,7 @@ impl World {
         rank: Rank,
         call: &'static str,
         gpu: Option<u32>,
-    ) -> Result<bool> {
+    ) -> CallResult<bool> {
         self.charge(rank, TICK);
         if let Some(gpu) = gpu {
             self.gpu_known(call, gpu)?;
@@ -172,7 +172,7 @@ impl World {
     }
 
     /// The error unless there is such a GPU and it can be used.
-    pub(crate) fn gpu_known(&self, call: &'static str, gpu: u32) -> Result<()> {
+    pub(crate) fn gpu_known(&self, call: &'static str, gpu: u32) -> CallResult<()> {
         let thing = || format!("gpu{gpu}");
         if self.lost.contains(&gpu) {
             let reason = "an earlier fault has made the device unusable";
@@ -184,7 +184,7 @@ impl World {
     }
 
     /// The error for a payload whose double no number holds: a triad loads twice its payload.
-    pub(crate) fn bytes_fit(&self, call: &'static str, bytes: Bytes) -> Result<()> {
+    pub(crate) fn bytes_fit(&self, call: &'static str, bytes: Bytes) -> CallResult<()> {
         let fits = bytes.0.checked_mul(2).is_some();
         fits.then_some(()).ok_or_else(|| no_buffer(call, format!("{bytes}")))
     }
@@ -211,7 +211,7 @@ impl World {
         call: &'static str,
         thing: &str,
         done: impl Fn(&Self) -> Option<f64>,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         self.catch_up(rank);
         loop {
             if let Some(at) = done(self) {
@@ -228,18 +228,18 @@ impl World {
         }
     }
 
-    fn apply(&mut self, effect: &Effect) {
+    fn apply(&mut self, effect: &MemoryEffect) {
         self.release(effect);
         let wrote = match (effect.does, effect.src, effect.dst) {
-            (Does::Copy, Some(src), Some(dst)) => {
+            (EffectKind::Copy, Some(src), Some(dst)) => {
                 self.memory.copy(dst, src, effect.bytes);
                 Some(dst)
             }
-            (Does::Scramble, _, Some(dst)) => {
+            (EffectKind::Scramble, _, Some(dst)) => {
                 self.memory.scramble(dst, effect.bytes);
                 Some(dst)
             }
-            (Does::Migrate, at, _) => at,
+            (EffectKind::Migrate, at, _) => at,
             _ => None,
         };
         if let Some(at) = wrote.filter(|_| effect.damages) {
@@ -247,7 +247,7 @@ impl World {
         }
     }
     /// Its buffers have one user less.
-    pub(crate) fn release(&mut self, effect: &Effect) {
+    pub(crate) fn release(&mut self, effect: &MemoryEffect) {
         for spot in [effect.src, effect.dst].into_iter().flatten() {
             if let Some(buffer) = self.memory.buffer_mut(spot.base) {
                 buffer.pending = buffer.pending.saturating_sub(1);
@@ -256,7 +256,11 @@ impl World {
     }
 
     /// What one operation of `flow` costs and takes.
-    pub(crate) fn operation(&mut self, call: &'static str, flow: Flow) -> Result<Rc<Operation>> {
+    pub(crate) fn operation(
+        &mut self,
+        call: &'static str,
+        flow: Flow,
+    ) -> CallResult<Rc<FlowOperation>> {
         if let Some((last, operation)) = &self.last
             && *last == flow
         {
@@ -311,9 +315,9 @@ impl World {
         &mut self,
         rank: Rank,
         lane: u64,
-        operation: Rc<Operation>,
-        load: Load,
-        effect: Effect,
+        operation: Rc<FlowOperation>,
+        load: TransferLoad,
+        effect: MemoryEffect,
     ) {
         for spot in [effect.src, effect.dst].into_iter().flatten() {
             if let Some(buffer) = self.memory.buffer_mut(spot.base) {
@@ -321,7 +325,7 @@ impl World {
             }
         }
         let factor = self.jitter();
-        let transfer = Transfer {
+        let transfer = LaneTransfer {
             alpha: operation.alpha.0 * load.passes * factor,
             amount: load.amount * factor,
             steps: operation.step.0 * load.steps * factor,
@@ -329,29 +333,34 @@ impl World {
             effect,
         };
         let issued = self.clock(rank);
-        self.timeline.push(lane, issued, Op::Transfer(transfer));
+        self.timeline.push(lane, issued, LaneOp::Transfer(transfer));
     }
 
     /// Finds the buffer that holds all of a stretch.
-    pub(crate) fn find(&self, call: &'static str, address: u64, bytes: Bytes) -> Result<Spot> {
+    pub(crate) fn find(
+        &self,
+        call: &'static str,
+        address: u64,
+        bytes: Bytes,
+    ) -> CallResult<BufferSpot> {
         self.memory
             .find(address, bytes.0)
             .map(|(spot, _)| spot)
             .ok_or_else(|| no_buffer(call, format!("{bytes} at {address:#x}")))
     }
     /// Where the first byte of a stretch is now.
-    pub(crate) fn place(&self, spot: Spot) -> Place {
-        let nowhere = Place::new(Unit::Numa(0), Mem::Paged);
+    pub(crate) fn place(&self, spot: BufferSpot) -> Place {
+        let nowhere = Place::new(Unit::Numa(0), MemKind::Paged);
         self.memory.buffer(spot.base).map_or(nowhere, |b| b.place_at(spot.offset))
     }
 
     /// Host time that it takes the holder of a stretch to write or read all of it.
-    pub(crate) fn sweep_time(&mut self, spot: Spot, bytes: Bytes, writes: bool) -> f64 {
+    pub(crate) fn sweep_time(&mut self, spot: BufferSpot, bytes: Bytes, writes: bool) -> f64 {
         let place = self.place(spot);
         let by = match place.unit {
             Unit::Gpu(_) => {
                 let op = if writes { KernelOp::Write } else { KernelOp::Read };
-                Mover::Kernel { at: place.unit, variant: Variant::standard(op) }
+                Mover::Kernel { at: place.unit, variant: KernelVariant::standard(op) }
             }
             Unit::Numa(_) => {
                 let op = if writes { CpuOp::Write } else { CpuOp::Read };
@@ -360,7 +369,7 @@ impl World {
             }
             Unit::Store(_) => return 0.0,
         };
-        let registers = Place { mem: Mem::Reg, ..place };
+        let registers = Place { mem: MemKind::Reg, ..place };
         let (src, dst) = if writes { (registers, place) } else { (place, registers) };
         let Ok(operation) = self.operation("fill", Flow { src, dst, by, bytes }) else {
             return 0.0;
@@ -371,7 +380,7 @@ impl World {
     }
 
     /// Frees a buffer after everything that uses it has ended, as runtimes do.
-    pub(crate) fn free(&mut self, rank: Rank, call: &'static str, address: u64) -> Result<()> {
+    pub(crate) fn free(&mut self, rank: Rank, call: &'static str, address: u64) -> CallResult<()> {
         self.catch_up(rank);
         let in_use = |w: &Self| w.memory.buffer(address).is_some_and(|buffer| buffer.pending > 0);
         if in_use(self) {
@@ -383,14 +392,27 @@ impl World {
     }
 
     /// Fills a stretch; the host waits.
-    pub(crate) fn fill(&mut self, rank: Rank, spot: Spot, bytes: Bytes, seed: u64, chain: bool) {
+    pub(crate) fn fill(
+        &mut self,
+        rank: Rank,
+        spot: BufferSpot,
+        bytes: Bytes,
+        seed: u64,
+        chain: bool,
+    ) {
         self.catch_up(rank);
         self.memory.fill(spot, bytes.0, seed, chain);
         let time = self.sweep_time(spot, bytes, true);
         self.charge(rank, time);
     }
     /// Compares a stretch; the host waits.
-    pub(crate) fn check(&mut self, rank: Rank, spot: Spot, bytes: Bytes, seed: u64) -> Option<u64> {
+    pub(crate) fn check(
+        &mut self,
+        rank: Rank,
+        spot: BufferSpot,
+        bytes: Bytes,
+        seed: u64,
+    ) -> Option<u64> {
         self.catch_up(rank);
         let time = self.sweep_time(spot, bytes, false);
         self.charge(rank, time);
@@ -404,7 +426,7 @@ impl World {
         call: &'static str,
         thing: &str,
         lane: u64,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let ended = self.block(rank, call, thing, |w| w.timeline.lane_idle(lane));
         for effect in self.timeline.lane_destroy(lane) {
             self.release(&effect);
@@ -413,12 +435,17 @@ impl World {
     }
 
     /// The error unless there is such a gate.
-    pub(crate) fn gate_known(&self, call: &'static str, gate: u64) -> Result<()> {
+    pub(crate) fn gate_known(&self, call: &'static str, gate: u64) -> CallResult<()> {
         let known = self.timeline.gate_exists(gate);
         known.then_some(()).ok_or_else(|| no_such(call, &format!("gate {gate}")))
     }
     /// Opens a gate at the time of the call.
-    pub(crate) fn gate_release(&mut self, rank: Rank, call: &'static str, gate: u64) -> Result<()> {
+    pub(crate) fn gate_release(
+        &mut self,
+        rank: Rank,
+        call: &'static str,
+        gate: u64,
+    ) -> CallResult<()> {
         self.enter(rank, call, None)?;
         self.gate_known(call, gate)?;
         let now = self.clock(rank);
@@ -426,7 +453,12 @@ impl World {
         Ok(())
     }
     /// Opens a gate and takes it back, also where a fault strikes the call.
-    pub(crate) fn gate_destroy(&mut self, rank: Rank, call: &'static str, gate: u64) -> Result<()> {
+    pub(crate) fn gate_destroy(
+        &mut self,
+        rank: Rank,
+        call: &'static str,
+        gate: u64,
+    ) -> CallResult<()> {
         let struck = self.enter(rank, call, None);
         self.gate_known(call, gate)?;
         let now = self.clock(rank);
@@ -435,9 +467,9 @@ impl World {
     }
 
     /// The GPU of a stream.
-    pub(crate) fn stream_gpu(&self, call: &'static str, stream: u64) -> Result<u32> {
+    pub(crate) fn stream_gpu(&self, call: &'static str, stream: u64) -> CallResult<u32> {
         match self.timeline.lane_owner(stream) {
-            Some(Owner::Stream(gpu)) => Ok(gpu),
+            Some(LaneOwner::Stream(gpu)) => Ok(gpu),
             _ => Err(no_such(call, &format!("stream {stream}"))),
         }
     }
@@ -445,7 +477,7 @@ impl World {
 
 /// How much a transfer moves.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
+pub(crate) struct TransferLoad {
     /// How often it starts anew.
     pub(crate) passes: f64,
     /// Payload in all.
@@ -454,7 +486,7 @@ pub(crate) struct Load {
     pub(crate) steps: f64,
 }
 
-impl Load {
+impl TransferLoad {
     /// One pass over a payload.
     pub(crate) fn once(bytes: Bytes) -> Self {
         Self { passes: 1.0, amount: bytes.as_f64(), steps: 0.0 }

@@ -6,12 +6,12 @@ use crate::binomial::median_weights;
 use crate::order::{median, sorted};
 use crate::shape::modes;
 use crate::stop::inflation;
-use crate::summary::Summary;
+use crate::summary::SeriesSummary;
 
 /// What a comparison comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Judgement {
+pub enum ChangeKind {
     /// The second takes less time, by more than the tolerance.
     Faster,
     /// The second takes more time, by more than the tolerance.
@@ -32,7 +32,7 @@ pub struct Comparison {
     /// Upper end of the 95 % interval of the effect; infinite if nothing is known.
     pub high: f64,
     /// What follows, given the tolerance.
-    pub judgement: Judgement,
+    pub judgement: ChangeKind,
 }
 
 /// Compares durations of the same amount of work: `before` and `after`, both positive. Differences
@@ -50,7 +50,7 @@ pub fn compare(before: &[f64], after: &[f64], tolerance: f64) -> Option<Comparis
     }
     let effect = median(&b) / median(&a);
     let (low, high) = if a.len().min(b.len()) < 6 {
-        worst_case(&Summary::of(before)?, &Summary::of(after)?)
+        worst_case(&SeriesSummary::of(before)?, &SeriesSummary::of(after)?)
     } else {
         let (low, high) = bootstrap(&a, &b);
         let stretch = inflation(before).max(inflation(after));
@@ -60,16 +60,16 @@ pub fn compare(before: &[f64], after: &[f64], tolerance: f64) -> Option<Comparis
     let (low, high) = (low.min(fastest.unwrap_or(low)), high.max(slowest.unwrap_or(high)));
     let (faster, slower) = (1.0 / (1.0 + tolerance), 1.0 + tolerance);
     let judgement = match () {
-        () if high < faster => Judgement::Faster,
-        () if low > slower => Judgement::Slower,
-        () if low >= faster && high <= slower => Judgement::Same,
-        () => Judgement::Unclear,
+        () if high < faster => ChangeKind::Faster,
+        () if low > slower => ChangeKind::Slower,
+        () if low >= faster && high <= slower => ChangeKind::Same,
+        () => ChangeKind::Unclear,
     };
     Some(Comparison { effect, low, high, judgement })
 }
 
 /// The ratio of two summaries at the ends of their intervals.
-fn worst_case(a: &Summary, b: &Summary) -> (f64, f64) {
+fn worst_case(a: &SeriesSummary, b: &SeriesSummary) -> (f64, f64) {
     let high = if a.low > 0.0 { b.high / a.low } else { f64::INFINITY };
     ((b.low / a.high).max(0.0), high)
 }
@@ -106,7 +106,7 @@ fn mode_range(before: &[f64], after: &[f64]) -> (Option<f64>, Option<f64>) {
     let ends = |samples: &[f64], modes: Option<crate::Modes>| match modes {
         Some(modes) => (modes.low.median, modes.high.median),
         None => {
-            let centre = Summary::of(samples).map_or(1.0, |s| s.median);
+            let centre = SeriesSummary::of(samples).map_or(1.0, |s| s.median);
             (centre, centre)
         }
     };
@@ -125,16 +125,16 @@ mod tests {
     #[test]
     fn ten_per_cent_is_seen_through_one_per_cent_of_noise() {
         let found = compare(&ripple(100.0, 30), &ripple(110.0, 30), 0.02).unwrap();
-        assert_eq!(found.judgement, Judgement::Slower);
+        assert_eq!(found.judgement, ChangeKind::Slower);
         assert!((found.effect - 1.1).abs() < 0.005 && found.low < 1.1 && found.high > 1.1);
         let back = compare(&ripple(110.0, 30), &ripple(100.0, 30), 0.02).unwrap();
-        assert_eq!(back.judgement, Judgement::Faster);
+        assert_eq!(back.judgement, ChangeKind::Faster);
     }
 
     #[test]
     fn equal_series_are_the_same() {
         let found = compare(&ripple(100.0, 30), &ripple(100.5, 30), 0.02).unwrap();
-        assert_eq!(found.judgement, Judgement::Same);
+        assert_eq!(found.judgement, ChangeKind::Same);
         // Without noise the interval is a point.
         let exact = compare(&[4.0; 6], &[4.0; 6], 0.02).unwrap();
         assert_eq!((exact.low, exact.effect, exact.high), (1.0, 1.0, 1.0));
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn one_sample_proves_nothing() {
         let found = compare(&[100.0], &[150.0], 0.02).unwrap();
-        assert_eq!((found.effect, found.judgement), (1.5, Judgement::Unclear));
+        assert_eq!((found.effect, found.judgement), (1.5, ChangeKind::Unclear));
         assert_eq!((found.low, found.high), (0.0, f64::INFINITY));
     }
 
@@ -154,7 +154,7 @@ mod tests {
         after.extend(ripple(170.0, 18));
         let found = compare(&ripple(100.0, 30), &after, 0.02).unwrap();
         assert!(found.effect > 1.6, "{found:?}");
-        assert_eq!(found.judgement, Judgement::Unclear);
+        assert_eq!(found.judgement, ChangeKind::Unclear);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::order::{MAD_TO_SD, median_of};
 
 /// `T(n) = alpha + n / beta`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Line {
+pub struct LineFit {
     /// Time of an empty transfer in ns; not negative.
     pub alpha_ns: f64,
     /// Asymptotic rate in bytes per ns, which is GB/s; positive.
@@ -16,7 +16,7 @@ pub struct Line {
     pub misfit: f64,
 }
 
-impl Line {
+impl LineFit {
     /// Time of a transfer in ns.
     pub fn time_ns(&self, bytes: f64) -> f64 {
         self.alpha_ns + bytes / self.beta_gbs
@@ -32,7 +32,7 @@ impl Line {
 /// like seconds; points far off the line lose weight (Huber's weights, iterated). None with fewer
 /// than two distinct sizes, with a time that is not positive and finite, or if time does not grow
 /// with size.
-pub fn fit_line(points: &[(f64, f64)]) -> Option<Line> {
+pub fn fit_line(points: &[(f64, f64)]) -> Option<LineFit> {
     let usable = |&(n, t): &(f64, f64)| n.is_finite() && n >= 0.0 && t.is_finite() && t > 0.0;
     if !points.iter().all(usable) {
         return None;
@@ -57,7 +57,7 @@ pub fn fit_line(points: &[(f64, f64)]) -> Option<Line> {
 }
 
 /// Weighted least squares; a negative latency is set to zero and the slope fitted alone.
-fn weighted(points: &[(f64, f64)], weights: &[f64]) -> Option<Line> {
+fn weighted(points: &[(f64, f64)], weights: &[f64]) -> Option<LineFit> {
     let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
         points.iter().zip(weights).map(|(&(n, t), w)| w * f(n, t)).sum()
     };
@@ -69,7 +69,7 @@ fn weighted(points: &[(f64, f64)], weights: &[f64]) -> Option<Line> {
     let (alpha, slope) =
         if alpha >= 0.0 { (alpha, slope) } else { (0.0, sum(&|n, t| n * t) / sum(&|n, _| n * n)) };
     let fits = spread > 0.0 && slope.is_finite() && slope > 0.0 && alpha.is_finite();
-    fits.then(|| Line { alpha_ns: alpha, beta_gbs: 1.0 / slope, misfit: 0.0 })
+    fits.then(|| LineFit { alpha_ns: alpha, beta_gbs: 1.0 / slope, misfit: 0.0 })
 }
 
 #[cfg(test)]

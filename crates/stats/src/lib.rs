@@ -11,8 +11,8 @@ mod shape;
 mod stop;
 mod summary;
 
-pub use compare::{Comparison, Judgement, compare};
-pub use fit::{Line, fit_line};
+pub use compare::{ChangeKind, Comparison, compare};
+pub use fit::{LineFit, fit_line};
 pub use shape::{Drift, Mode, Modes, drift, modes};
-pub use stop::{Progress, StopRule, half_width, inflation, settled};
-pub use summary::Summary;
+pub use stop::{SampleProgress, StopRule, half_width, inflation, settled};
+pub use summary::SeriesSummary;

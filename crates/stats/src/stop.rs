@@ -1,7 +1,7 @@
 //! When to stop: warm-up that has settled, samples that suffice.
 
 use crate::order::{MAD_TO_SD, mad, median_of, sorted};
-use crate::summary::Summary;
+use crate::summary::SeriesSummary;
 
 /// When a series has enough samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,7 +16,7 @@ pub struct StopRule {
 
 /// Whether to go on sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum SampleProgress {
     /// The interval is still too wide.
     More,
     /// The interval is as narrow as wanted.
@@ -27,13 +27,13 @@ pub enum Progress {
 
 impl StopRule {
     /// Judges the samples so far.
-    pub fn check(&self, samples: &[f64]) -> Progress {
+    pub fn check(&self, samples: &[f64]) -> SampleProgress {
         if samples.len() >= self.min_samples.max(1) && half_width(samples) <= self.precision {
-            Progress::Precise
+            SampleProgress::Precise
         } else if samples.len() >= self.max_samples {
-            Progress::Spent
+            SampleProgress::Spent
         } else {
-            Progress::More
+            SampleProgress::More
         }
     }
 }
@@ -41,7 +41,7 @@ impl StopRule {
 /// Relative half width of the 95 % interval of the median, widened by [`inflation`] where
 /// neighbours resemble each other. 1 where there is nothing to judge by.
 pub fn half_width(samples: &[f64]) -> f64 {
-    Summary::of(samples).map_or(1.0, |s| s.half_width_rel() * inflation(samples))
+    SeriesSummary::of(samples).map_or(1.0, |s| s.half_width_rel() * inflation(samples))
 }
 
 /// By how much an interval that takes samples for independent is too narrow; at least 1.
@@ -104,16 +104,16 @@ mod tests {
     #[test]
     fn a_constant_series_is_precise_at_once() {
         let rule = StopRule { precision: 0.01, min_samples: 6, max_samples: 20 };
-        assert_eq!(rule.check(&[5.0; 5]), Progress::More);
-        assert_eq!(rule.check(&[5.0; 6]), Progress::Precise);
+        assert_eq!(rule.check(&[5.0; 5]), SampleProgress::More);
+        assert_eq!(rule.check(&[5.0; 6]), SampleProgress::Precise);
     }
 
     #[test]
     fn a_wide_series_goes_on_until_its_samples_are_spent() {
         let rule = StopRule { precision: 0.01, min_samples: 6, max_samples: 20 };
         let wide: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i * 7 % 20)).collect();
-        assert_eq!(rule.check(&wide[..19]), Progress::More);
-        assert_eq!(rule.check(&wide), Progress::Spent);
+        assert_eq!(rule.check(&wide[..19]), SampleProgress::More);
+        assert_eq!(rule.check(&wide), SampleProgress::Spent);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::order::{mad, median, quantile, sorted};
 
 /// Location and spread of a series, in the unit of its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct SeriesSummary {
     /// Number of samples, at least 1.
     pub n: usize,
     /// Median.
@@ -35,7 +35,7 @@ pub struct Summary {
 /// Biometrika 34, 1947).
 const LORD: [f64; 4] = [6.353, 1.304, 0.717, 0.507];
 
-impl Summary {
+impl SeriesSummary {
     /// Sums up samples; none if there are none or if one is not finite.
     ///
     /// From 6 samples on the interval is exact for every distribution: two order statistics, see
@@ -92,7 +92,7 @@ mod tests {
     fn nine_samples_by_hand() {
         // Sorted 10..18: median 14; rank 2 of 9 gives 11 and 17; p5 lies 0.05 * 8 = 0.4 of the way
         // from 10 to 11; distances from 14 are 0,1,1,2,2,3,3,4,4: MAD 2; mean 126 / 9 = 14.
-        let s = Summary::of(&[14.0, 10.0, 12.0, 18.0, 16.0, 11.0, 13.0, 15.0, 17.0]).unwrap();
+        let s = SeriesSummary::of(&[14.0, 10.0, 12.0, 18.0, 16.0, 11.0, 13.0, 15.0, 17.0]).unwrap();
         assert_eq!((s.n, s.median, s.low, s.high), (9, 14.0, 11.0, 17.0));
         assert_eq!((s.min, s.max, s.mad, s.mean), (10.0, 18.0, 2.0, 14.0));
         assert!((s.p5 - 10.4).abs() < 1e-12 && (s.p95 - 17.6).abs() < 1e-12);
@@ -103,15 +103,15 @@ mod tests {
     #[test]
     fn few_samples_are_never_called_precise() {
         // Two samples 1 % apart: 6.353 * 1 / 100.5 = 6.3 %. One sample: 100 %.
-        let two = Summary::of(&[100.0, 101.0]).unwrap();
+        let two = SeriesSummary::of(&[100.0, 101.0]).unwrap();
         assert!((two.half_width_rel() - 6.353 / 100.5).abs() < 1e-12);
-        assert_eq!(Summary::of(&[7.0]).unwrap().half_width_rel(), 1.0);
+        assert_eq!(SeriesSummary::of(&[7.0]).unwrap().half_width_rel(), 1.0);
     }
 
     #[test]
     fn what_is_no_number_has_no_summary() {
-        assert_eq!(Summary::of(&[]), None);
-        assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
-        assert_eq!(Summary::of(&[1.0, f64::INFINITY]), None);
+        assert_eq!(SeriesSummary::of(&[]), None);
+        assert_eq!(SeriesSummary::of(&[1.0, f64::NAN]), None);
+        assert_eq!(SeriesSummary::of(&[1.0, f64::INFINITY]), None);
     }
 }

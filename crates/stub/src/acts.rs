@@ -3,11 +3,11 @@
 use pathline_hal::pattern;
 use pathline_schema::KernelOp;
 
-use crate::memory::Blocks;
+use crate::memory::NodeBlocks;
 
 /// One operation on real bytes. Ranges lie in blocks or, for copies, in memory of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum StreamAct {
     Copy {
         dst: u64,
         src: u64,
@@ -49,7 +49,7 @@ pub(crate) enum Act {
     },
 }
 
-impl Act {
+impl StreamAct {
     /// What is read, with its length.
     fn source(&self) -> Option<u64> {
         match *self {
@@ -76,18 +76,18 @@ impl Act {
 }
 
 /// A state of a block: how often it was written, and since when nobody else could have written it.
-type Stamp = (u64, u64);
+type BlockStamp = (u64, u64);
 
 /// The act that made a block what it is, with the states of source and target behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Made {
-    act: Act,
-    states: [Option<Stamp>; 2],
+pub(crate) struct BlockOrigin {
+    act: StreamAct,
+    states: [Option<BlockStamp>; 2],
 }
 
 /// The state of the block at an address; none if it is no block. The host may write its own memory
 /// between two calls, which is what an epoch is.
-fn stamp(blocks: &Blocks, address: u64, epoch: u64) -> Option<Stamp> {
+fn stamp(blocks: &NodeBlocks, address: u64, epoch: u64) -> Option<BlockStamp> {
     let (_, block) = blocks.find(address, 1)?;
     Some((block.version, if block.is_private() { 0 } else { epoch }))
 }
@@ -97,12 +97,12 @@ fn stamp(blocks: &Blocks, address: u64, epoch: u64) -> Option<Stamp> {
 /// # Safety
 /// Ranges in blocks were checked when it was enqueued, and no block is freed before its queue is
 /// empty. Memory of the caller is the caller's promise.
-pub(crate) unsafe fn apply(blocks: &mut Blocks, act: Act, epoch: u64) {
-    let states = |blocks: &Blocks| {
+pub(crate) unsafe fn apply(blocks: &mut NodeBlocks, act: StreamAct, epoch: u64) {
+    let states = |blocks: &NodeBlocks| {
         let source = act.source().map(|at| stamp(blocks, at, epoch));
         [source.unwrap_or(Some((0, 0))), stamp(blocks, act.target(), epoch)]
     };
-    let before = Some(Made { act, states: states(blocks) });
+    let before = Some(BlockOrigin { act, states: states(blocks) });
     let start = |address| blocks.find(address, 1).map(|(start, _)| start);
     // Inside one block the source itself may have changed.
     let apart = act.source().is_none_or(|source| start(source) != start(act.target()));
@@ -115,16 +115,16 @@ pub(crate) unsafe fn apply(blocks: &mut Blocks, act: Act, epoch: u64) {
     if let Some(block) = blocks.find_mut(act.target()) {
         block.version += 1;
     }
-    let made = Some(Made { act, states: states(blocks) });
+    let made = Some(BlockOrigin { act, states: states(blocks) });
     if let Some(block) = blocks.find_mut(act.target()) {
         block.made = made;
     }
 }
 
-impl Act {
+impl StreamAct {
     /// # Safety
     /// As [`apply`].
-    unsafe fn run(self, blocks: &Blocks) {
+    unsafe fn run(self, blocks: &NodeBlocks) {
         // SAFETY: the ranges are checked; copies may overlap.
         unsafe {
             match self {

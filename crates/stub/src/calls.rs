@@ -2,18 +2,18 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use pathline_schema::{Gpu, Mem, Place, Unit};
+use pathline_schema::{Gpu, MemKind, Place, Unit};
 
 use crate::entry;
-use crate::node::{Handle, Node, Outcome};
-use crate::queue::{HostFunction, Wait};
+use crate::node::{CallOutcome, StubHandle, StubNode};
+use crate::queue::{HostFunction, WordWait};
 use crate::{image, status};
 
 /// Stores a result.
 ///
 /// # Safety
 /// `out` is null or points to a place for it.
-pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
+pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> CallOutcome {
     if out.is_null() {
         return Err(status::INVALID_VALUE);
     }
@@ -26,7 +26,7 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
 ///
 /// # Safety
 /// `out` is null or points to `room` bytes.
-pub(crate) unsafe fn put_text(out: *mut c_char, room: i32, text: &str) -> Outcome {
+pub(crate) unsafe fn put_text(out: *mut c_char, room: i32, text: &str) -> CallOutcome {
     let room = usize::try_from(room).unwrap_or(0);
     if out.is_null() || room == 0 {
         return Err(status::INVALID_VALUE);
@@ -43,33 +43,38 @@ pub(crate) unsafe fn put_text(out: *mut c_char, room: i32, text: &str) -> Outcom
 // Every function below is `unsafe` for its pointers: they are null or what the vendor's function of
 // the same name takes there.
 
-pub(crate) unsafe fn device_count(node: &mut Node, out: *mut i32) -> Outcome {
+pub(crate) unsafe fn device_count(node: &mut StubNode, out: *mut i32) -> CallOutcome {
     // SAFETY: as above.
     unsafe { put(out, node.gpus.len() as i32) }
 }
 
-pub(crate) unsafe fn device_get(node: &mut Node, out: *mut i32, nth: i32) -> Outcome {
+pub(crate) unsafe fn device_get(node: &mut StubNode, out: *mut i32, nth: i32) -> CallOutcome {
     node.device(nth)?;
     // SAFETY: as above.
     unsafe { put(out, nth) }
 }
 
 pub(crate) unsafe fn device_name(
-    node: &mut Node,
+    node: &mut StubNode,
     out: *mut c_char,
     room: i32,
     gpu: i32,
-) -> Outcome {
+) -> CallOutcome {
     // SAFETY: as above.
     unsafe { put_text(out, room, &node.device(gpu)?.name) }
 }
 
-pub(crate) unsafe fn device_pci(node: &mut Node, out: *mut c_char, room: i32, gpu: i32) -> Outcome {
+pub(crate) unsafe fn device_pci(
+    node: &mut StubNode,
+    out: *mut c_char,
+    room: i32,
+    gpu: i32,
+) -> CallOutcome {
     // SAFETY: as above.
     unsafe { put_text(out, room, &node.device(gpu)?.pci.to_ascii_uppercase()) }
 }
 
-pub(crate) unsafe fn device_uuid(node: &mut Node, out: *mut [u8; 16], gpu: i32) -> Outcome {
+pub(crate) unsafe fn device_uuid(node: &mut StubNode, out: *mut [u8; 16], gpu: i32) -> CallOutcome {
     node.device(gpu)?;
     let mut uuid = *b"pathline stub 00";
     uuid[15] += gpu as u8;
@@ -77,12 +82,17 @@ pub(crate) unsafe fn device_uuid(node: &mut Node, out: *mut [u8; 16], gpu: i32) 
     unsafe { put(out, uuid) }
 }
 
-pub(crate) unsafe fn device_total(node: &mut Node, out: *mut usize, gpu: i32) -> Outcome {
+pub(crate) unsafe fn device_total(node: &mut StubNode, out: *mut usize, gpu: i32) -> CallOutcome {
     // SAFETY: as above.
     unsafe { put(out, node.device(gpu)?.memory.0 as usize) }
 }
 
-pub(crate) unsafe fn can_access(node: &mut Node, out: *mut i32, from: i32, to: i32) -> Outcome {
+pub(crate) unsafe fn can_access(
+    node: &mut StubNode,
+    out: *mut i32,
+    from: i32,
+    to: i32,
+) -> CallOutcome {
     let (from, to) = (node.device(from)?.index, node.device(to)?.index);
     let direct = from != to
         && !node.spec.no_peer
@@ -92,7 +102,7 @@ pub(crate) unsafe fn can_access(node: &mut Node, out: *mut i32, from: i32, to: i
 }
 
 /// Lets the current GPU reach another.
-pub(crate) fn enable_peer(node: &mut Node, to: u32) -> Outcome {
+pub(crate) fn enable_peer(node: &mut StubNode, to: u32) -> CallOutcome {
     node.device(to as i32)?;
     let pair = (node.gpu, to);
     if pair.0 == pair.1 {
@@ -109,14 +119,18 @@ pub(crate) fn enable_peer(node: &mut Node, to: u32) -> Outcome {
     Ok(())
 }
 
-pub(crate) fn disable_peer(node: &mut Node, to: u32) -> Outcome {
+pub(crate) fn disable_peer(node: &mut StubNode, to: u32) -> CallOutcome {
     let pair = (node.gpu, to);
     let at = node.peers.iter().position(|p| *p == pair).ok_or(status::PEER_NOT_ENABLED)?;
     node.peers.swap_remove(at);
     Ok(())
 }
 
-pub(crate) unsafe fn mem_info(node: &mut Node, free: *mut usize, total: *mut usize) -> Outcome {
+pub(crate) unsafe fn mem_info(
+    node: &mut StubNode,
+    free: *mut usize,
+    total: *mut usize,
+) -> CallOutcome {
     let room = node.room(node.gpu)?;
     // SAFETY: as above.
     unsafe {
@@ -126,65 +140,70 @@ pub(crate) unsafe fn mem_info(node: &mut Node, free: *mut usize, total: *mut usi
 }
 
 pub(crate) unsafe fn alloc_as(
-    node: &mut Node,
+    node: &mut StubNode,
     out: *mut u64,
     bytes: usize,
     unit: Unit,
-    mem: Mem,
-) -> Outcome {
+    mem: MemKind,
+) -> CallOutcome {
     let address = node.allocate(Place::new(unit, mem), bytes as u64)?;
     // SAFETY: as above.
     unsafe { put(out, address) }
 }
 
-pub(crate) unsafe fn mem_alloc(node: &mut Node, out: *mut u64, bytes: usize) -> Outcome {
+pub(crate) unsafe fn mem_alloc(node: &mut StubNode, out: *mut u64, bytes: usize) -> CallOutcome {
     // SAFETY: as above.
-    unsafe { alloc_as(node, out, bytes, Unit::Gpu(node.gpu), Mem::Vram) }
+    unsafe { alloc_as(node, out, bytes, Unit::Gpu(node.gpu), MemKind::Vram) }
 }
 
 pub(crate) unsafe fn managed_alloc(
-    node: &mut Node,
+    node: &mut StubNode,
     out: *mut u64,
     bytes: usize,
     flags: u32,
-) -> Outcome {
+) -> CallOutcome {
     if !matches!(flags, 1 | 2) {
         return Err(status::INVALID_VALUE);
     }
     // SAFETY: as above.
-    unsafe { alloc_as(node, out, bytes, Unit::Numa(node.near()), Mem::Managed) }
+    unsafe { alloc_as(node, out, bytes, Unit::Numa(node.near()), MemKind::Managed) }
 }
 
-pub(crate) fn mem_free(node: &mut Node, address: u64) -> Outcome {
+pub(crate) fn mem_free(node: &mut StubNode, address: u64) -> CallOutcome {
     if address == 0 {
         return Ok(());
     }
-    node.release(address, &[Mem::Vram, Mem::VramFine, Mem::Managed])
+    node.release(address, &[MemKind::Vram, MemKind::VramFine, MemKind::Managed])
 }
 
-pub(crate) fn host_free(node: &mut Node, address: u64) -> Outcome {
-    node.release(address, &[Mem::Pinned, Mem::PinnedNonCoherent, Mem::PinnedWc])
+pub(crate) fn host_free(node: &mut StubNode, address: u64) -> CallOutcome {
+    node.release(address, &[MemKind::Pinned, MemKind::PinnedNonCoherent, MemKind::PinnedWc])
 }
 
-pub(crate) fn host_register(node: &mut Node, address: u64, bytes: usize, _flags: u32) -> Outcome {
+pub(crate) fn host_register(
+    node: &mut StubNode,
+    address: u64,
+    bytes: usize,
+    _flags: u32,
+) -> CallOutcome {
     node.register(address, bytes as u64)
 }
 
-pub(crate) fn host_unregister(node: &mut Node, address: u64) -> Outcome {
+pub(crate) fn host_unregister(node: &mut StubNode, address: u64) -> CallOutcome {
     node.unregister(address)
 }
 
 /// A file as large as the memory, which has none of its bytes. Kind 1 is a dma-buf.
 pub(crate) unsafe fn export(
-    node: &mut Node,
+    node: &mut StubNode,
     out: *mut i32,
     address: u64,
     bytes: usize,
     kind: i32,
     _flags: u64,
-) -> Outcome {
+) -> CallOutcome {
     let (_, block) = node.blocks.find(address, bytes as u64).ok_or(status::INVALID_VALUE)?;
-    if kind != 1 || !matches!(block.place.mem, Mem::Vram | Mem::VramFine) {
+    if kind != 1 || !matches!(block.place.mem, MemKind::Vram | MemKind::VramFine) {
         return Err(status::NOT_SUPPORTED);
     }
     // SAFETY: the name is a C string.
@@ -198,11 +217,11 @@ pub(crate) unsafe fn export(
 }
 
 pub(crate) unsafe fn host_pointer(
-    node: &mut Node,
+    node: &mut StubNode,
     out: *mut u64,
     address: u64,
     _flags: u32,
-) -> Outcome {
+) -> CallOutcome {
     node.blocks.find(address, 1).ok_or(status::INVALID_VALUE)?;
     // SAFETY: as above.
     unsafe { put(out, address) }
@@ -210,11 +229,11 @@ pub(crate) unsafe fn host_pointer(
 
 /// The block of a GPU's memory that an address lies in.
 pub(crate) unsafe fn range(
-    node: &mut Node,
+    node: &mut StubNode,
     start: *mut u64,
     bytes: *mut usize,
     address: u64,
-) -> Outcome {
+) -> CallOutcome {
     let (at, block) = node.blocks.find(address, 1).ok_or(status::INVALID_VALUE)?;
     if !block.is_private() {
         return Err(status::INVALID_VALUE);
@@ -228,12 +247,12 @@ pub(crate) unsafe fn range(
 
 /// Advice: 3 is the preferred location, 5 who accesses it; the processor is -1.
 pub(crate) fn advise(
-    node: &mut Node,
+    node: &mut StubNode,
     address: u64,
     bytes: usize,
     advice: i32,
     device: i32,
-) -> Outcome {
+) -> CallOutcome {
     node.managed(address, bytes as u64)?;
     match (advice, device) {
         (5, gpu) if gpu >= 0 => {
@@ -244,19 +263,19 @@ pub(crate) fn advise(
         (3, gpu) => node.device(gpu).map(|_| ()),
         (1 | 2 | 4 | 6, _) => Ok(()),
         // HIP: coarse grain, and back.
-        (100 | 101, _) if node.api == crate::node::Api::Hip => Ok(()),
+        (100 | 101, _) if node.api == crate::node::StubApi::Hip => Ok(()),
         _ => Err(status::INVALID_VALUE),
     }
 }
 
 /// To a GPU, or to the processor's memory (-1) that is nearest to the current GPU.
 pub(crate) fn prefetch(
-    node: &mut Node,
+    node: &mut StubNode,
     address: u64,
     bytes: usize,
     device: i32,
-    stream: Handle,
-) -> Outcome {
+    stream: StubHandle,
+) -> CallOutcome {
     let to = match device {
         -1 => Unit::Numa(node.near()),
         gpu => Unit::Gpu(node.device(gpu)?.index),
@@ -264,7 +283,11 @@ pub(crate) fn prefetch(
     node.prefetch(stream, address, bytes as u64, to)
 }
 
-pub(crate) unsafe fn stream_create(node: &mut Node, out: *mut Handle, flags: u32) -> Outcome {
+pub(crate) unsafe fn stream_create(
+    node: &mut StubNode,
+    out: *mut StubHandle,
+    flags: u32,
+) -> CallOutcome {
     if flags > 1 {
         return Err(status::INVALID_VALUE);
     }
@@ -273,138 +296,151 @@ pub(crate) unsafe fn stream_create(node: &mut Node, out: *mut Handle, flags: u32
     unsafe { put(out, stream) }
 }
 
-pub(crate) fn stream_destroy(node: &mut Node, stream: Handle) -> Outcome {
+pub(crate) fn stream_destroy(node: &mut StubNode, stream: StubHandle) -> CallOutcome {
     node.stream_destroy(stream)
 }
 
-pub(crate) fn stream_wait(node: &mut Node, stream: Handle) -> Outcome {
+pub(crate) fn stream_wait(node: &mut StubNode, stream: StubHandle) -> CallOutcome {
     let stream = node.stream(stream)?;
     node.drain(stream)
 }
 
-pub(crate) fn stream_query(node: &mut Node, stream: Handle) -> Outcome {
+pub(crate) fn stream_query(node: &mut StubNode, stream: StubHandle) -> CallOutcome {
     let stream = node.stream(stream)?;
     if node.is_idle(stream)? { Ok(()) } else { Err(status::NOT_READY) }
 }
 
-pub(crate) fn stream_await(node: &mut Node, stream: Handle, event: Handle, _flags: u32) -> Outcome {
+pub(crate) fn stream_await(
+    node: &mut StubNode,
+    stream: StubHandle,
+    event: StubHandle,
+    _flags: u32,
+) -> CallOutcome {
     node.stream_await(stream, event)
 }
 
 pub(crate) fn wait_value(
-    node: &mut Node,
-    stream: Handle,
+    node: &mut StubNode,
+    stream: StubHandle,
     address: u64,
     value: u32,
     flags: u32,
     mask: u32,
-) -> Outcome {
+) -> CallOutcome {
     // Bit 30 asks for a flush of remote writes.
     if address == 0 || !address.is_multiple_of(4) || flags & !(1 << 30) > 3 {
         return Err(status::INVALID_VALUE);
     }
     node.blocks.find(address, 4).ok_or(status::INVALID_VALUE)?;
-    node.hold(stream, Wait { address, value, mask, how: flags & 3 })
+    node.hold(stream, WordWait { address, value, mask, how: flags & 3 })
 }
 
 pub(crate) fn host_function(
-    node: &mut Node,
-    stream: Handle,
+    node: &mut StubNode,
+    stream: StubHandle,
     function: Option<HostFunction>,
     data: *mut c_void,
-) -> Outcome {
+) -> CallOutcome {
     let function = function.ok_or(status::INVALID_VALUE)?;
     node.call(stream, function, data as usize)
 }
 
 /// Flag 2 makes an event without a time.
-pub(crate) unsafe fn event_create(node: &mut Node, out: *mut Handle, flags: u32) -> Outcome {
+pub(crate) unsafe fn event_create(
+    node: &mut StubNode,
+    out: *mut StubHandle,
+    flags: u32,
+) -> CallOutcome {
     let event = node.event_create(flags & 2 == 0)?;
     // SAFETY: as above.
     unsafe { put(out, event) }
 }
 
-pub(crate) fn event_destroy(node: &mut Node, event: Handle) -> Outcome {
+pub(crate) fn event_destroy(node: &mut StubNode, event: StubHandle) -> CallOutcome {
     node.event_destroy(event)
 }
 
-pub(crate) fn event_record(node: &mut Node, event: Handle, stream: Handle) -> Outcome {
+pub(crate) fn event_record(
+    node: &mut StubNode,
+    event: StubHandle,
+    stream: StubHandle,
+) -> CallOutcome {
     node.event_record(event, stream)
 }
 
-pub(crate) fn event_query(node: &mut Node, event: Handle) -> Outcome {
+pub(crate) fn event_query(node: &mut StubNode, event: StubHandle) -> CallOutcome {
     if node.event_happened(event)? { Ok(()) } else { Err(status::NOT_READY) }
 }
 
-pub(crate) fn event_wait(node: &mut Node, event: Handle) -> Outcome {
+pub(crate) fn event_wait(node: &mut StubNode, event: StubHandle) -> CallOutcome {
     node.event_wait(event)
 }
 
 pub(crate) unsafe fn event_elapsed(
-    node: &mut Node,
+    node: &mut StubNode,
     out: *mut f32,
-    start: Handle,
-    end: Handle,
-) -> Outcome {
+    start: StubHandle,
+    end: StubHandle,
+) -> CallOutcome {
     let time = node.event_elapsed(start, end)?;
     // SAFETY: as above.
     unsafe { put(out, time) }
 }
 
 pub(crate) fn copy_async(
-    node: &mut Node,
+    node: &mut StubNode,
     dst: u64,
     src: u64,
     bytes: usize,
-    stream: Handle,
-) -> Outcome {
+    stream: StubHandle,
+) -> CallOutcome {
     node.copy(stream, dst, src, bytes as u64)
 }
 
 /// On the legacy stream, and waits.
-pub(crate) fn copy_now(node: &mut Node, dst: u64, src: u64, bytes: usize) -> Outcome {
+pub(crate) fn copy_now(node: &mut StubNode, dst: u64, src: u64, bytes: usize) -> CallOutcome {
     node.copy(0, dst, src, bytes as u64)?;
     stream_wait(node, 0)
 }
 
-pub(crate) fn set_now(node: &mut Node, dst: u64, value: u8, bytes: usize) -> Outcome {
+pub(crate) fn set_now(node: &mut StubNode, dst: u64, value: u8, bytes: usize) -> CallOutcome {
     node.set(0, dst, value, bytes as u64)?;
     stream_wait(node, 0)
 }
 
 pub(crate) fn set_async(
-    node: &mut Node,
+    node: &mut StubNode,
     dst: u64,
     value: u8,
     bytes: usize,
-    stream: Handle,
-) -> Outcome {
+    stream: StubHandle,
+) -> CallOutcome {
     node.set(stream, dst, value, bytes as u64)
 }
 
-pub(crate) fn synchronize(node: &mut Node) -> Outcome {
+pub(crate) fn synchronize(node: &mut StubNode) -> CallOutcome {
     node.drain_all()
 }
 
 pub(crate) unsafe fn module_load(
-    node: &mut Node,
-    out: *mut Handle,
+    node: &mut StubNode,
+    out: *mut StubHandle,
     code: *const c_void,
-) -> Outcome {
+) -> CallOutcome {
     // SAFETY: as above.
     unsafe { put(out, node.load(image::unpack(code))?) }
 }
 
-pub(crate) fn module_unload(node: &mut Node, module: Handle) -> Outcome {
+pub(crate) fn module_unload(node: &mut StubNode, module: StubHandle) -> CallOutcome {
     node.unload(module)
 }
 
 pub(crate) unsafe fn module_function(
-    node: &mut Node,
-    out: *mut Handle,
-    module: Handle,
+    node: &mut StubNode,
+    out: *mut StubHandle,
+    module: StubHandle,
     name: *const c_char,
-) -> Outcome {
+) -> CallOutcome {
     if name.is_null() {
         return Err(status::INVALID_VALUE);
     }
@@ -417,8 +453,8 @@ pub(crate) unsafe fn module_function(
 
 #[expect(clippy::too_many_arguments, reason = "the vendors' own parameters")]
 pub(crate) unsafe fn launch(
-    node: &mut Node,
-    function: Handle,
+    node: &mut StubNode,
+    function: StubHandle,
     grid_x: u32,
     grid_y: u32,
     grid_z: u32,
@@ -426,17 +462,17 @@ pub(crate) unsafe fn launch(
     block_y: u32,
     block_z: u32,
     shared: u32,
-    stream: Handle,
+    stream: StubHandle,
     parameters: *const *const c_void,
     _extra: *const *const c_void,
-) -> Outcome {
+) -> CallOutcome {
     let shape = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared);
     // SAFETY: as above.
     unsafe { node.launch(function, shape, stream, parameters) }
 }
 
 /// The GPU of a number, if another process does not hold it.
-pub(crate) fn may_open(node: &Node, gpu: i32) -> Outcome<u32> {
+pub(crate) fn may_open(node: &StubNode, gpu: i32) -> CallOutcome<u32> {
     let gpu = node.device(gpu)?.index;
     if node.spec.exclusive { Err(status::UNAVAILABLE) } else { Ok(gpu) }
 }
@@ -448,7 +484,7 @@ pub(crate) fn pci(gpu: &Gpu, nth: usize) -> i32 {
 }
 
 /// Holds the primary context of a GPU once more.
-pub(crate) fn open(node: &mut Node, gpu: i32) -> Outcome<Handle> {
+pub(crate) fn open(node: &mut StubNode, gpu: i32) -> CallOutcome<StubHandle> {
     let gpu = may_open(node, gpu)?;
     *node.retained.entry(gpu).or_default() += 1;
     Ok(entry::context(gpu))
@@ -457,12 +493,12 @@ pub(crate) fn open(node: &mut Node, gpu: i32) -> Outcome<Handle> {
 /// # Safety
 /// The lists have `count` entries; `failed` is null or takes a number.
 pub(crate) unsafe fn batch(
-    node: &mut Node,
+    node: &mut StubNode,
     (dsts, srcs, sizes): (*const u64, *const u64, *const usize),
     count: usize,
     failed: *mut usize,
-    stream: Handle,
-) -> Outcome {
+    stream: StubHandle,
+) -> CallOutcome {
     if stream <= 2 || dsts.is_null() || srcs.is_null() || sizes.is_null() {
         return Err(status::INVALID_VALUE);
     }

@@ -4,12 +4,12 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use pathline_schema::{Mem, Unit};
+use pathline_schema::{MemKind, Unit};
 
 use crate::calls::{self, put};
-use crate::entry::{self, Needs, enter};
+use crate::entry::{self, CallNeeds, enter};
 use crate::graph;
-use crate::node::{Api, Handle, Node, Outcome};
+use crate::node::{CallOutcome, StubApi, StubHandle, StubNode};
 use crate::queue::HostFunction;
 use crate::status;
 
@@ -17,7 +17,7 @@ use crate::status;
 const VERSION: i32 = 13000;
 
 /// A function: name, version of its signature, address.
-type Entry = (&'static str, i32, *const c_void);
+type CudaEntry = (&'static str, i32, *const c_void);
 
 /// Defines functions with their bodies, exports them, and makes the table that they are looked up
 /// in. What is exported calls what is in the table and not the other way round: an export that
@@ -30,7 +30,7 @@ macro_rules! export {
             $(
                 pub(super) unsafe extern "C" fn $symbol($($arg: $kind),*) -> i32 {
                     #[allow(unused_unsafe)]
-                    enter(Api::Cuda, $name, Needs::$needs, |node: &mut Node| -> Outcome {
+                    enter(StubApi::Cuda, $name, CallNeeds::$needs, |node: &mut StubNode| -> CallOutcome {
                         // SAFETY: the arguments are what the vendor's function of this name takes.
                         unsafe { ($body)(node, $($arg),*) }
                     })
@@ -45,7 +45,7 @@ macro_rules! export {
                 unsafe { found::$symbol($($arg),*) }
             }
         )*
-        fn table() -> Vec<Entry> {
+        fn table() -> Vec<CudaEntry> {
             vec![$(($name, $version, found::$symbol as *const c_void)),*]
         }
     };
@@ -54,14 +54,14 @@ macro_rules! export {
 /// A place of pages, as the newer prefetch takes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Location {
+pub(crate) struct StubLocation {
     kind: i32,
     id: i32,
 }
 
-impl Location {
+impl StubLocation {
     /// Kinds: device 1, host 2, NUMA node 3, the current NUMA node 4.
-    pub(crate) fn unit(self, node: &Node) -> Outcome<Unit> {
+    pub(crate) fn unit(self, node: &StubNode) -> CallOutcome<Unit> {
         match self.kind {
             1 => Ok(Unit::Gpu(node.device(self.id)?.index)),
             2 | 4 => Ok(Unit::Numa(node.near())),
@@ -72,9 +72,9 @@ impl Location {
 }
 
 export! {
-    cuInit = "cuInit" @ 2000 Nothing (_flags: u32) => |node: &mut Node, _| node.initialise();
+    cuInit = "cuInit" @ 2000 Nothing (_flags: u32) => |node: &mut StubNode, _| node.initialise();
     cuDriverGetVersion = "cuDriverGetVersion" @ 2020 Nothing (out: *mut i32) =>
-        |node: &mut Node, out| put(out, node.spec.driver.unwrap_or(VERSION));
+        |node: &mut StubNode, out| put(out, node.spec.driver.unwrap_or(VERSION));
     cuDeviceGetCount = "cuDeviceGetCount" @ 2000 Init (out: *mut i32) => calls::device_count;
     cuDeviceGet = "cuDeviceGet" @ 2000 Init (out: *mut i32, nth: i32) => calls::device_get;
     cuDeviceGetName = "cuDeviceGetName" @ 2000 Init (out: *mut c_char, room: i32, gpu: i32) =>
@@ -87,27 +87,27 @@ export! {
         calls::device_total;
     cuDeviceGetAttribute = "cuDeviceGetAttribute" @ 2000 Init
         (out: *mut i32, which: i32, gpu: i32) =>
-        |node: &mut Node, out, which, gpu| put(out, attribute(node, which, gpu)?);
+        |node: &mut StubNode, out, which, gpu| put(out, attribute(node, which, gpu)?);
     cuDeviceCanAccessPeer = "cuDeviceCanAccessPeer" @ 4000 Init
         (out: *mut i32, from: i32, to: i32) => calls::can_access;
     cuDeviceGetP2PAttribute = "cuDeviceGetP2PAttribute" @ 8000 Init
         (out: *mut i32, which: i32, from: i32, to: i32) =>
-        |node: &mut Node, out, which, from, to| match which {
+        |node: &mut StubNode, out, which, from, to| match which {
             1 => put(out, 0),
             2..=4 => calls::can_access(node, out, from, to),
             _ => Err(status::INVALID_VALUE),
         };
     cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain" @ 7000 Init
-        (out: *mut Handle, gpu: i32) => |node: &mut Node, out, gpu| put(out, calls::open(node, gpu)?);
+        (out: *mut StubHandle, gpu: i32) => |node: &mut StubNode, out, gpu| put(out, calls::open(node, gpu)?);
     cuDevicePrimaryCtxRelease_v2 = "cuDevicePrimaryCtxRelease" @ 11000 Init (gpu: i32) => release;
-    cuCtxSetCurrent = "cuCtxSetCurrent" @ 4000 Init (context: Handle) => set_current;
-    cuCtxGetCurrent = "cuCtxGetCurrent" @ 4000 Init (out: *mut Handle) =>
-        |_: &mut Node, out| put(out, entry::current());
+    cuCtxSetCurrent = "cuCtxSetCurrent" @ 4000 Init (context: StubHandle) => set_current;
+    cuCtxGetCurrent = "cuCtxGetCurrent" @ 4000 Init (out: *mut StubHandle) =>
+        |_: &mut StubNode, out| put(out, entry::current());
     cuCtxSynchronize = "cuCtxSynchronize" @ 2000 Context () => calls::synchronize;
-    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" @ 4000 Context (to: Handle, _flags: u32) =>
-        |node: &mut Node, to, _| calls::enable_peer(node, opened(node, to)?);
-    cuCtxDisablePeerAccess = "cuCtxDisablePeerAccess" @ 4000 Context (to: Handle) =>
-        |node: &mut Node, to| calls::disable_peer(node, opened(node, to)?);
+    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" @ 4000 Context (to: StubHandle, _flags: u32) =>
+        |node: &mut StubNode, to, _| calls::enable_peer(node, opened(node, to)?);
+    cuCtxDisablePeerAccess = "cuCtxDisablePeerAccess" @ 4000 Context (to: StubHandle) =>
+        |node: &mut StubNode, to| calls::disable_peer(node, opened(node, to)?);
     cuMemGetInfo_v2 = "cuMemGetInfo" @ 3020 Context (free: *mut usize, total: *mut usize) =>
         calls::mem_info;
     cuMemAlloc_v2 = "cuMemAlloc" @ 3020 Context (out: *mut u64, bytes: usize) => calls::mem_alloc;
@@ -130,54 +130,54 @@ export! {
     cuMemAdvise = "cuMemAdvise" @ 8000 Context
         (address: u64, bytes: usize, advice: i32, device: i32) => calls::advise;
     cuMemPrefetchAsync = "cuMemPrefetchAsync" @ 8000 Context
-        (address: u64, bytes: usize, device: i32, stream: Handle) => calls::prefetch;
+        (address: u64, bytes: usize, device: i32, stream: StubHandle) => calls::prefetch;
     cuMemPrefetchAsync_v2 = "cuMemPrefetchAsync" @ 12020 Context
-        (address: u64, bytes: usize, to: Location, _flags: u32, stream: Handle) =>
-        |node: &mut Node, address, bytes: usize, to: Location, _, stream| {
+        (address: u64, bytes: usize, to: StubLocation, _flags: u32, stream: StubHandle) =>
+        |node: &mut StubNode, address, bytes: usize, to: StubLocation, _, stream| {
             let unit = to.unit(node)?;
             node.prefetch(stream, address, bytes as u64, unit)
         };
-    cuStreamCreate = "cuStreamCreate" @ 2000 Context (out: *mut Handle, flags: u32) =>
+    cuStreamCreate = "cuStreamCreate" @ 2000 Context (out: *mut StubHandle, flags: u32) =>
         calls::stream_create;
-    cuStreamDestroy_v2 = "cuStreamDestroy" @ 4000 Context (stream: Handle) =>
+    cuStreamDestroy_v2 = "cuStreamDestroy" @ 4000 Context (stream: StubHandle) =>
         calls::stream_destroy;
-    cuStreamSynchronize = "cuStreamSynchronize" @ 2000 Context (stream: Handle) =>
+    cuStreamSynchronize = "cuStreamSynchronize" @ 2000 Context (stream: StubHandle) =>
         calls::stream_wait;
-    cuStreamQuery = "cuStreamQuery" @ 2000 Context (stream: Handle) => calls::stream_query;
+    cuStreamQuery = "cuStreamQuery" @ 2000 Context (stream: StubHandle) => calls::stream_query;
     cuStreamWaitEvent = "cuStreamWaitEvent" @ 3020 Context
-        (stream: Handle, event: Handle, flags: u32) => calls::stream_await;
+        (stream: StubHandle, event: StubHandle, flags: u32) => calls::stream_await;
     cuStreamWaitValue32_v2 = "cuStreamWaitValue32" @ 11070 Context
-        (stream: Handle, address: u64, value: u32, flags: u32) =>
-        |node: &mut Node, stream, address, value, flags| {
+        (stream: StubHandle, address: u64, value: u32, flags: u32) =>
+        |node: &mut StubNode, stream, address, value, flags| {
             calls::wait_value(node, stream, address, value, flags, u32::MAX)
         };
     cuLaunchHostFunc = "cuLaunchHostFunc" @ 10000 Context
-        (stream: Handle, function: Option<HostFunction>, data: *mut c_void) => calls::host_function;
+        (stream: StubHandle, function: Option<HostFunction>, data: *mut c_void) => calls::host_function;
     cuStreamBeginCapture_v2 = "cuStreamBeginCapture" @ 10010 Context
-        (stream: Handle, mode: i32) => graph::begin;
+        (stream: StubHandle, mode: i32) => graph::begin;
     cuStreamEndCapture = "cuStreamEndCapture" @ 10000 Context
-        (stream: Handle, out: *mut Handle) => graph::end;
+        (stream: StubHandle, out: *mut StubHandle) => graph::end;
     cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags" @ 11040 Context
-        (out: *mut Handle, graph: Handle, flags: u64) =>
-        |node: &mut Node, out, graph, _| graph::make(node, out, graph);
-    cuGraphLaunch = "cuGraphLaunch" @ 10000 Context (graph: Handle, stream: Handle) =>
+        (out: *mut StubHandle, graph: StubHandle, flags: u64) =>
+        |node: &mut StubNode, out, graph, _| graph::make(node, out, graph);
+    cuGraphLaunch = "cuGraphLaunch" @ 10000 Context (graph: StubHandle, stream: StubHandle) =>
         graph::launch;
-    cuGraphDestroy = "cuGraphDestroy" @ 10000 Context (graph: Handle) => graph::free;
-    cuGraphExecDestroy = "cuGraphExecDestroy" @ 10000 Context (graph: Handle) => graph::free;
-    cuEventCreate = "cuEventCreate" @ 2000 Context (out: *mut Handle, flags: u32) =>
+    cuGraphDestroy = "cuGraphDestroy" @ 10000 Context (graph: StubHandle) => graph::free;
+    cuGraphExecDestroy = "cuGraphExecDestroy" @ 10000 Context (graph: StubHandle) => graph::free;
+    cuEventCreate = "cuEventCreate" @ 2000 Context (out: *mut StubHandle, flags: u32) =>
         calls::event_create;
-    cuEventDestroy_v2 = "cuEventDestroy" @ 4000 Context (event: Handle) => calls::event_destroy;
-    cuEventRecord = "cuEventRecord" @ 2000 Context (event: Handle, stream: Handle) =>
+    cuEventDestroy_v2 = "cuEventDestroy" @ 4000 Context (event: StubHandle) => calls::event_destroy;
+    cuEventRecord = "cuEventRecord" @ 2000 Context (event: StubHandle, stream: StubHandle) =>
         calls::event_record;
-    cuEventQuery = "cuEventQuery" @ 2000 Context (event: Handle) => calls::event_query;
-    cuEventSynchronize = "cuEventSynchronize" @ 2000 Context (event: Handle) => calls::event_wait;
+    cuEventQuery = "cuEventQuery" @ 2000 Context (event: StubHandle) => calls::event_query;
+    cuEventSynchronize = "cuEventSynchronize" @ 2000 Context (event: StubHandle) => calls::event_wait;
     cuEventElapsedTime = "cuEventElapsedTime" @ 2000 Context
-        (out: *mut f32, start: Handle, end: Handle) => calls::event_elapsed;
+        (out: *mut f32, start: StubHandle, end: StubHandle) => calls::event_elapsed;
     cuEventElapsedTime_v2 = "cuEventElapsedTime" @ 12080 Context
-        (out: *mut f32, start: Handle, end: Handle) => calls::event_elapsed;
+        (out: *mut f32, start: StubHandle, end: StubHandle) => calls::event_elapsed;
     cuMemcpy = "cuMemcpy" @ 4000 Context (dst: u64, src: u64, bytes: usize) => calls::copy_now;
     cuMemcpyAsync = "cuMemcpyAsync" @ 4000 Context
-        (dst: u64, src: u64, bytes: usize, stream: Handle) => calls::copy_async;
+        (dst: u64, src: u64, bytes: usize, stream: StubHandle) => calls::copy_async;
     cuMemcpyHtoD_v2 = "cuMemcpyHtoD" @ 3020 Context (dst: u64, src: u64, bytes: usize) =>
         calls::copy_now;
     cuMemcpyDtoH_v2 = "cuMemcpyDtoH" @ 3020 Context (dst: u64, src: u64, bytes: usize) =>
@@ -185,14 +185,14 @@ export! {
     cuMemcpyDtoD_v2 = "cuMemcpyDtoD" @ 3020 Context (dst: u64, src: u64, bytes: usize) =>
         calls::copy_now;
     cuMemcpyHtoDAsync_v2 = "cuMemcpyHtoDAsync" @ 3020 Context
-        (dst: u64, src: u64, bytes: usize, stream: Handle) => calls::copy_async;
+        (dst: u64, src: u64, bytes: usize, stream: StubHandle) => calls::copy_async;
     cuMemcpyDtoHAsync_v2 = "cuMemcpyDtoHAsync" @ 3020 Context
-        (dst: u64, src: u64, bytes: usize, stream: Handle) => calls::copy_async;
+        (dst: u64, src: u64, bytes: usize, stream: StubHandle) => calls::copy_async;
     cuMemcpyDtoDAsync_v2 = "cuMemcpyDtoDAsync" @ 3020 Context
-        (dst: u64, src: u64, bytes: usize, stream: Handle) => calls::copy_async;
+        (dst: u64, src: u64, bytes: usize, stream: StubHandle) => calls::copy_async;
     cuMemcpyPeerAsync = "cuMemcpyPeerAsync" @ 4000 Context
-        (dst: u64, to: Handle, src: u64, from: Handle, bytes: usize, stream: Handle) =>
-        |node: &mut Node, dst, to, src, from, bytes, stream| {
+        (dst: u64, to: StubHandle, src: u64, from: StubHandle, bytes: usize, stream: StubHandle) =>
+        |node: &mut StubNode, dst, to, src, from, bytes, stream| {
             opened(node, to)?;
             opened(node, from)?;
             calls::copy_async(node, dst, src, bytes, stream)
@@ -200,40 +200,40 @@ export! {
     cuMemcpyBatchAsync = "cuMemcpyBatchAsync" @ 12080 Context
         (dsts: *const u64, srcs: *const u64, sizes: *const usize, count: usize,
          attributes: *const c_void, at: *const usize, attribute_count: usize,
-         failed: *mut usize, stream: Handle) =>
-        |node: &mut Node, dsts, srcs, sizes, count, _, _, _, failed: *mut usize, stream| {
+         failed: *mut usize, stream: StubHandle) =>
+        |node: &mut StubNode, dsts, srcs, sizes, count, _, _, _, failed: *mut usize, stream| {
             calls::batch(node, (dsts, srcs, sizes), count, failed, stream)
         };
     cuMemcpyBatchAsync_v2 = "cuMemcpyBatchAsync" @ 13000 Context
         (dsts: *const u64, srcs: *const u64, sizes: *const usize, count: usize,
-         attributes: *const c_void, at: *const usize, attribute_count: usize, stream: Handle) =>
-        |node: &mut Node, dsts, srcs, sizes, count, _, _, _, stream| {
+         attributes: *const c_void, at: *const usize, attribute_count: usize, stream: StubHandle) =>
+        |node: &mut StubNode, dsts, srcs, sizes, count, _, _, _, stream| {
             calls::batch(node, (dsts, srcs, sizes), count, std::ptr::null_mut(), stream)
         };
     cuMemsetD8_v2 = "cuMemsetD8" @ 3020 Context (dst: u64, value: u8, bytes: usize) =>
         calls::set_now;
     cuMemsetD8Async = "cuMemsetD8Async" @ 3020 Context
-        (dst: u64, value: u8, bytes: usize, stream: Handle) => calls::set_async;
-    cuModuleLoadData = "cuModuleLoadData" @ 2000 Context (out: *mut Handle, code: *const c_void) =>
+        (dst: u64, value: u8, bytes: usize, stream: StubHandle) => calls::set_async;
+    cuModuleLoadData = "cuModuleLoadData" @ 2000 Context (out: *mut StubHandle, code: *const c_void) =>
         calls::module_load;
-    cuModuleUnload = "cuModuleUnload" @ 2000 Context (module: Handle) => calls::module_unload;
+    cuModuleUnload = "cuModuleUnload" @ 2000 Context (module: StubHandle) => calls::module_unload;
     cuModuleGetFunction = "cuModuleGetFunction" @ 2000 Context
-        (out: *mut Handle, module: Handle, name: *const c_char) => calls::module_function;
-    cuFuncLoad = "cuFuncLoad" @ 12040 Context (function: Handle) => known_function;
+        (out: *mut StubHandle, module: StubHandle, name: *const c_char) => calls::module_function;
+    cuFuncLoad = "cuFuncLoad" @ 12040 Context (function: StubHandle) => known_function;
     cuFuncGetAttribute = "cuFuncGetAttribute" @ 2020 Context
-        (out: *mut i32, which: i32, function: Handle) =>
-        |node: &mut Node, out, _, function| known_function(node, function).and(put(out, 0));
+        (out: *mut i32, which: i32, function: StubHandle) =>
+        |node: &mut StubNode, out, _, function| known_function(node, function).and(put(out, 0));
     cuFuncSetAttribute = "cuFuncSetAttribute" @ 9000 Context
-        (function: Handle, which: i32, value: i32) =>
+        (function: StubHandle, which: i32, value: i32) =>
         set_attribute;
     cuLaunchKernel = "cuLaunchKernel" @ 4000 Context
-        (function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
-         block_z: u32, shared: u32, stream: Handle, parameters: *const *const c_void,
+        (function: StubHandle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
+         block_z: u32, shared: u32, stream: StubHandle, parameters: *const *const c_void,
          extra: *const *const c_void) => calls::launch;
     cuGetErrorName = "cuGetErrorName" @ 6000 Nothing (code: i32, out: *mut *const c_char) =>
-        |_: &mut Node, code, out| word(code, out, |(name, _, _)| name);
+        |_: &mut StubNode, code, out| word(code, out, |(name, _, _)| name);
     cuGetErrorString = "cuGetErrorString" @ 6000 Nothing (code: i32, out: *mut *const c_char) =>
-        |_: &mut Node, code, out| word(code, out, |(_, _, text)| text);
+        |_: &mut StubNode, code, out| word(code, out, |(_, _, text)| text);
 }
 
 /// # Safety
@@ -242,23 +242,23 @@ unsafe fn word(
     code: i32,
     out: *mut *const c_char,
     which: impl Fn((&'static CStr, &'static CStr, &'static CStr)) -> &'static CStr,
-) -> Outcome {
+) -> CallOutcome {
     let known = status::words(code).ok_or(status::INVALID_VALUE)?;
     // SAFETY: the caller's promise.
     unsafe { put(out, which(known).as_ptr()) }
 }
 
-unsafe fn host_alloc(node: &mut Node, out: *mut u64, bytes: usize, flags: u32) -> Outcome {
+unsafe fn host_alloc(node: &mut StubNode, out: *mut u64, bytes: usize, flags: u32) -> CallOutcome {
     const WRITE_COMBINED: u32 = 4;
     if flags > 7 {
         return Err(status::INVALID_VALUE);
     }
-    let mem = if flags & WRITE_COMBINED != 0 { Mem::PinnedWc } else { Mem::Pinned };
+    let mem = if flags & WRITE_COMBINED != 0 { MemKind::PinnedWc } else { MemKind::Pinned };
     // SAFETY: `out` is null or takes an address.
     unsafe { calls::alloc_as(node, out, bytes, Unit::Numa(node.near()), mem) }
 }
 
-fn release(node: &mut Node, gpu: i32) -> Outcome {
+fn release(node: &mut StubNode, gpu: i32) -> CallOutcome {
     let gpu = node.device(gpu)?.index;
     match node.retained.get_mut(&gpu) {
         Some(held) if *held > 0 => {
@@ -270,12 +270,12 @@ fn release(node: &mut Node, gpu: i32) -> Outcome {
 }
 
 /// The GPU of a context that is held.
-fn opened(node: &Node, context: Handle) -> Outcome<u32> {
+fn opened(node: &StubNode, context: StubHandle) -> CallOutcome<u32> {
     let held = |gpu: &u32| node.retained.get(gpu).is_some_and(|held| *held > 0);
     entry::gpu_of(context).filter(held).ok_or(status::INVALID_CONTEXT)
 }
 
-fn set_current(node: &mut Node, context: Handle) -> Outcome {
+fn set_current(node: &mut StubNode, context: StubHandle) -> CallOutcome {
     if context != 0 {
         opened(node, context)?;
     }
@@ -284,7 +284,7 @@ fn set_current(node: &mut Node, context: Handle) -> Outcome {
 }
 
 /// Attribute 8 is the most dynamic shared memory.
-fn set_attribute(node: &mut Node, function: Handle, which: i32, value: i32) -> Outcome {
+fn set_attribute(node: &mut StubNode, function: StubHandle, which: i32, value: i32) -> CallOutcome {
     // What a block of sm_90 can have.
     const MOST: u32 = 227 << 10;
     known_function(node, function)?;
@@ -297,12 +297,12 @@ fn set_attribute(node: &mut Node, function: Handle, which: i32, value: i32) -> O
     Ok(())
 }
 
-fn known_function(node: &mut Node, function: Handle) -> Outcome {
+fn known_function(node: &mut StubNode, function: StubHandle) -> CallOutcome {
     node.functions.contains_key(&function).then_some(()).ok_or(status::INVALID_HANDLE)
 }
 
 /// Numbers of `CUdevice_attribute`; what programs may ask and nobody here knows is 0.
-fn attribute(node: &Node, which: i32, gpu: i32) -> Outcome<i32> {
+fn attribute(node: &StubNode, which: i32, gpu: i32) -> CallOutcome<i32> {
     let gpu = node.device(gpu)?;
     let arch: i32 = gpu.arch.trim_start_matches("sm_").parse().unwrap_or(0);
     Ok(match which {
@@ -327,7 +327,7 @@ fn attribute(node: &Node, which: i32, gpu: i32) -> Outcome<i32> {
 }
 
 /// The function of a name whose signature is the newest up to a version.
-fn find(node: &Node, name: &str, version: i32) -> Option<*const c_void> {
+fn find(node: &StubNode, name: &str, version: i32) -> Option<*const c_void> {
     let newest = version.min(node.spec.driver.unwrap_or(VERSION));
     if node.spec.missing.iter().any(|missing| missing == name) {
         return None;
@@ -358,7 +358,7 @@ unsafe fn look_up(
     version: i32,
     found: *mut i32,
 ) -> i32 {
-    enter(Api::Cuda, "cuGetProcAddress", Needs::Nothing, |node| {
+    enter(StubApi::Cuda, "cuGetProcAddress", CallNeeds::Nothing, |node| {
         if name.is_null() {
             return Err(status::INVALID_VALUE);
         }

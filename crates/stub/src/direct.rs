@@ -10,8 +10,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use crate::beside;
-use crate::node::Handle;
-use crate::spec::{Blow, Spec, Way};
+use crate::node::StubHandle;
+use crate::spec::{ReportedPath, StubFault, StubSpec};
 
 /// `CUfileOpError` and `hipFileOpError_t`, which share their numbers.
 const NO_DRIVER: i32 = 5001;
@@ -34,30 +34,30 @@ const BASE: i32 = 5000;
 /// `CUfileError_t` and `hipFileError_t`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Status {
+struct StubFileError {
     own: i32,
     runtime: i32,
 }
 
-const FINE: Status = Status { own: 0, runtime: 0 };
+const FINE: StubFileError = StubFileError { own: 0, runtime: 0 };
 
 /// How a call ends, unless it succeeds.
-type Outcome<T = ()> = Result<T, Status>;
+type DirectResult<T = ()> = Result<T, StubFileError>;
 
-fn refuse<T>(own: i32) -> Outcome<T> {
-    Err(Status { own, runtime: 0 })
+fn refuse<T>(own: i32) -> DirectResult<T> {
+    Err(StubFileError { own, runtime: 0 })
 }
 
 /// Whose library this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum DirectLibrary {
     CuFile,
     HipFile,
 }
 
 /// `CUfileDescr_t` and `hipFileDescr_t` with a descriptor of Linux.
 #[repr(C)]
-struct Descriptor {
+struct StubFileDescr {
     kind: i32,
     // A union of a number and a pointer.
     _gap: i32,
@@ -73,24 +73,24 @@ const NUMBER_OF_GPUS: usize = 128;
 const ALL_WORDS: usize = 625;
 
 /// What the library holds.
-struct World {
-    spec: Spec,
+struct DirectWorld {
+    spec: StubSpec,
     calls: BTreeMap<&'static str, u64>,
-    made: Handle,
+    made: StubHandle,
     /// By handle, the descriptor that was given and the one that is read and written.
-    files: BTreeMap<Handle, (c_int, c_int)>,
+    files: BTreeMap<StubHandle, (c_int, c_int)>,
     memory: BTreeMap<u64, usize>,
     level: i32,
     counting: bool,
     counted: [u64; GPU_WORDS],
 }
 
-static WORLD: Mutex<Option<World>> = Mutex::new(None);
+static WORLD: Mutex<Option<DirectWorld>> = Mutex::new(None);
 
-fn with<T>(body: impl FnOnce(&mut World) -> T) -> T {
+fn with<T>(body: impl FnOnce(&mut DirectWorld) -> T) -> T {
     let mut guard = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
-    body(guard.get_or_insert_with(|| World {
-        spec: Spec::from_env().unwrap_or_default(),
+    body(guard.get_or_insert_with(|| DirectWorld {
+        spec: StubSpec::from_env().unwrap_or_default(),
         calls: BTreeMap::new(),
         made: 0,
         files: BTreeMap::new(),
@@ -102,14 +102,14 @@ fn with<T>(body: impl FnOnce(&mut World) -> T) -> T {
 }
 
 /// What strikes a call. What lasts is done here, and not under the lock.
-fn struck(name: &'static str) -> Option<Blow> {
+fn struck(name: &'static str) -> Option<StubFault> {
     let blow = with(|world| world.spec.strike(&mut world.calls, name));
     match blow {
-        Some(Blow::Crashes) => crate::entry::crash(),
-        Some(Blow::Hangs) => loop {
+        Some(StubFault::Crashes) => crate::entry::crash(),
+        Some(StubFault::Hangs) => loop {
             std::thread::park();
         },
-        Some(Blow::Slow(ms)) => {
+        Some(StubFault::Slow(ms)) => {
             std::thread::park_timeout(std::time::Duration::from_millis(ms));
             None
         }
@@ -117,54 +117,55 @@ fn struck(name: &'static str) -> Option<Blow> {
     }
 }
 
-fn call(name: &'static str, body: impl FnOnce(&mut World) -> Outcome) -> Status {
-    if let Some(Blow::Fails(own)) = struck(name) {
-        return Status { own, runtime: 0 };
+fn call(name: &'static str, body: impl FnOnce(&mut DirectWorld) -> DirectResult) -> StubFileError {
+    if let Some(StubFault::Fails(own)) = struck(name) {
+        return StubFileError { own, runtime: 0 };
     }
     with(body).err().unwrap_or(FINE)
 }
 
-type Copy = unsafe extern "C" fn(u64, u64, usize) -> i32;
-type Range = unsafe extern "C" fn(*mut u64, *mut usize, u64) -> i32;
+type DirectCopy = unsafe extern "C" fn(u64, u64, usize) -> i32;
+type DirectRange = unsafe extern "C" fn(*mut u64, *mut usize, u64) -> i32;
 
 /// A function of the runtime beside this library.
-fn runtime(family: Family, cuda: &CStr, hip: &CStr) -> Outcome<usize> {
+fn runtime(family: DirectLibrary, cuda: &CStr, hip: &CStr) -> DirectResult<usize> {
     let found = match family {
-        Family::CuFile => beside::symbol("libcuda.so.1", cuda),
-        Family::HipFile => beside::symbol("libamdhip64.so.", hip),
+        DirectLibrary::CuFile => beside::symbol("libcuda.so.1", cuda),
+        DirectLibrary::HipFile => beside::symbol("libamdhip64.so.", hip),
     };
-    found.ok_or(Status { own: INTERNAL, runtime: 0 })
+    found.ok_or(StubFileError { own: INTERNAL, runtime: 0 })
 }
 
 /// Copies between host memory and a GPU's. The status of the runtime is the error.
-fn copy(family: Family, to_gpu: bool, dst: u64, src: u64, bytes: usize) -> Outcome {
+fn copy(family: DirectLibrary, to_gpu: bool, dst: u64, src: u64, bytes: usize) -> DirectResult {
     let at = match to_gpu {
         true => runtime(family, c"cuMemcpyHtoD_v2", c"hipMemcpyHtoD"),
         false => runtime(family, c"cuMemcpyDtoH_v2", c"hipMemcpyDtoH"),
     }?;
     // SAFETY: the function has this signature; it checks the GPU's end, and the caller holds the host's.
-    let code = unsafe { std::mem::transmute::<usize, Copy>(at)(dst, src, bytes) };
-    if code == 0 { Ok(()) } else { Err(Status { own: RUNTIME_ERROR, runtime: code }) }
+    let code = unsafe { std::mem::transmute::<usize, DirectCopy>(at)(dst, src, bytes) };
+    if code == 0 { Ok(()) } else { Err(StubFileError { own: RUNTIME_ERROR, runtime: code }) }
 }
 
 /// Bytes of a GPU's memory from an address on.
-fn room(family: Family, address: u64) -> Outcome<u64> {
+fn room(family: DirectLibrary, address: u64) -> DirectResult<u64> {
     let at = runtime(family, c"cuMemGetAddressRange_v2", c"hipMemGetAddressRange")?;
     let (mut start, mut bytes) = (0u64, 0usize);
     // SAFETY: the function has this signature, and both results live through the call.
-    let code =
-        unsafe { std::mem::transmute::<usize, Range>(at)(&raw mut start, &raw mut bytes, address) };
+    let code = unsafe {
+        std::mem::transmute::<usize, DirectRange>(at)(&raw mut start, &raw mut bytes, address)
+    };
     match (code, family) {
         (0, _) => Ok(start + bytes as u64 - address),
-        (crate::status::INVALID_VALUE, Family::CuFile) => refuse(POINTER_INVALID),
-        (crate::status::INVALID_VALUE, Family::HipFile) => refuse(INVALID_VALUE),
-        (runtime, _) => Err(Status { own: RUNTIME_ERROR, runtime }),
+        (crate::status::INVALID_VALUE, DirectLibrary::CuFile) => refuse(POINTER_INVALID),
+        (crate::status::INVALID_VALUE, DirectLibrary::HipFile) => refuse(INVALID_VALUE),
+        (runtime, _) => Err(StubFileError { own: RUNTIME_ERROR, runtime }),
     }
 }
 
-fn open_driver(family: Family, world: &World) -> Outcome {
+fn open_driver(family: DirectLibrary, world: &DirectWorld) -> DirectResult {
     let forbidden = std::env::var("CUFILE_ALLOW_COMPAT_MODE").is_ok_and(|v| v == "false");
-    if family == Family::CuFile && forbidden && world.spec.way == Way::Posix {
+    if family == DirectLibrary::CuFile && forbidden && world.spec.way == ReportedPath::Posix {
         return refuse(NO_DRIVER);
     }
     Ok(())
@@ -173,25 +174,25 @@ fn open_driver(family: Family, world: &World) -> Outcome {
 /// # Safety
 /// Both are null or what the libraries' function takes.
 unsafe fn register_file(
-    family: Family,
-    world: &mut World,
-    out: *mut Handle,
-    descriptor: *const Descriptor,
-) -> Outcome {
+    family: DirectLibrary,
+    world: &mut DirectWorld,
+    out: *mut StubHandle,
+    descriptor: *const StubFileDescr,
+) -> DirectResult {
     // SAFETY: the caller's promise.
     let (Some(out), Some(file)) = (unsafe { out.as_mut() }, unsafe { descriptor.as_ref() }) else {
         return refuse(INVALID_VALUE);
     };
     open_driver(family, world)?;
     if file.kind != 1 {
-        return refuse(if family == Family::CuFile { INVALID_VALUE } else { NOT_SUPPORTED });
+        return refuse(if family == DirectLibrary::CuFile { INVALID_VALUE } else { NOT_SUPPORTED });
     }
     // SAFETY: all zeros is such a structure, which the call fills; a bad descriptor is an error.
     let (flags, about) = unsafe {
         let mut about: libc::stat = std::mem::zeroed();
         let flags = libc::fcntl(file.fd, libc::F_GETFL);
         if flags < 0 || libc::fstat(file.fd, &raw mut about) != 0 {
-            return refuse(if family == Family::CuFile { INVALID_VALUE } else { INTERNAL });
+            return refuse(if family == DirectLibrary::CuFile { INVALID_VALUE } else { INTERNAL });
         }
         (flags, about)
     };
@@ -199,7 +200,7 @@ unsafe fn register_file(
         return refuse(HANDLE_REGISTERED);
     }
     let used = match family {
-        Family::CuFile => {
+        DirectLibrary::CuFile => {
             if !matches!(about.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK) {
                 return refuse(FILE_TYPE);
             }
@@ -209,7 +210,7 @@ unsafe fn register_file(
             file.fd
         }
         // Through the page cache, whatever the program asked for.
-        Family::HipFile => {
+        DirectLibrary::HipFile => {
             let path = format!("/proc/self/fd/{}\0", file.fd);
             // SAFETY: the path is a C string.
             let used = unsafe {
@@ -227,14 +228,19 @@ unsafe fn register_file(
     Ok(())
 }
 
-fn forget_file(family: Family, world: &mut World, handle: Handle) {
-    if let (Some((_, used)), Family::HipFile) = (world.files.remove(&handle), family) {
+fn forget_file(family: DirectLibrary, world: &mut DirectWorld, handle: StubHandle) {
+    if let (Some((_, used)), DirectLibrary::HipFile) = (world.files.remove(&handle), family) {
         // SAFETY: it was opened by `register_file`, and is closed once.
         unsafe { libc::close(used) };
     }
 }
 
-fn register_memory(family: Family, world: &mut World, address: u64, bytes: usize) -> Outcome {
+fn register_memory(
+    family: DirectLibrary,
+    world: &mut DirectWorld,
+    address: u64,
+    bytes: usize,
+) -> DirectResult {
     if address == 0 || bytes == 0 {
         return refuse(INVALID_VALUE);
     }
@@ -250,11 +256,11 @@ fn register_memory(family: Family, world: &mut World, address: u64, bytes: usize
 
 /// One read or write, as the program asked for it.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
-    family: Family,
+struct DirectIo {
+    family: DirectLibrary,
     name: &'static str,
     write: bool,
-    handle: Handle,
+    handle: StubHandle,
     base: u64,
     bytes: usize,
     offset: i64,
@@ -262,12 +268,12 @@ struct Asked {
 }
 
 /// How an I/O fails: by an error number of the kernel, or by a status of the library.
-enum Failure {
+enum DirectFailure {
     Number(i32),
     Status(i32),
 }
 
-impl Asked {
+impl DirectIo {
     fn run(self) -> isize {
         let failure = match self.transfer() {
             Ok(done) => return done as isize,
@@ -275,55 +281,56 @@ impl Asked {
         };
         let number = match (failure, self.family) {
             // cuFile leaves its own statuses in errno.
-            (Failure::Number(number), _) | (Failure::Status(number), Family::CuFile) => number,
-            (Failure::Status(status), Family::HipFile) => return -(status as isize),
+            (DirectFailure::Number(number), _)
+            | (DirectFailure::Status(number), DirectLibrary::CuFile) => number,
+            (DirectFailure::Status(status), DirectLibrary::HipFile) => return -(status as isize),
         };
         // SAFETY: it is this thread's own.
         unsafe { *libc::__errno_location() = number };
         -1
     }
 
-    fn transfer(self) -> Result<usize, Failure> {
+    fn transfer(self) -> Result<usize, DirectFailure> {
         let blow = struck(self.name);
         match blow {
-            Some(Blow::Fails(code)) if code < BASE => return Err(Failure::Number(code)),
-            Some(Blow::Fails(code)) => return Err(Failure::Status(code)),
+            Some(StubFault::Fails(code)) if code < BASE => return Err(DirectFailure::Number(code)),
+            Some(StubFault::Fails(code)) => return Err(DirectFailure::Status(code)),
             _ => {}
         }
         let Some((_, fd)) = with(|world| world.files.get(&self.handle).copied()) else {
             return Err(match self.family {
-                Family::CuFile => Failure::Number(libc::EINVAL),
-                Family::HipFile => Failure::Status(HANDLE_NOT_REGISTERED),
+                DirectLibrary::CuFile => DirectFailure::Number(libc::EINVAL),
+                DirectLibrary::HipFile => DirectFailure::Status(HANDLE_NOT_REGISTERED),
             });
         };
         if self.offset < 0 || self.at < 0 {
-            return Err(Failure::Status(INVALID_VALUE));
+            return Err(DirectFailure::Status(INVALID_VALUE));
         }
         let known = with(|world| world.memory.get(&self.base).map(|bytes| *bytes as u64));
-        let runtime = |status: Status| match status.runtime {
-            0 => Failure::Status(status.own),
-            code => Failure::Number(code),
+        let runtime = |status: StubFileError| match status.runtime {
+            0 => DirectFailure::Status(status.own),
+            code => DirectFailure::Number(code),
         };
         let room = known.map_or_else(|| room(self.family, self.base).map_err(runtime), Ok)?;
         if self.at as u64 + self.bytes as u64 > room {
-            return Err(Failure::Status(match self.family {
-                Family::CuFile => MAPPING_RANGE,
-                Family::HipFile => INVALID_VALUE,
+            return Err(DirectFailure::Status(match self.family {
+                DirectLibrary::CuFile => MAPPING_RANGE,
+                DirectLibrary::HipFile => INVALID_VALUE,
             }));
         }
-        let short = matches!(blow, Some(Blow::Short));
+        let short = matches!(blow, Some(StubFault::Short));
         let bytes = if short { self.bytes / 2 } else { self.bytes };
-        let mut stage = Stage::new(bytes);
+        let mut stage = BouncePages::new(bytes);
         let gpu = self.base + self.at as u64;
         if self.write {
             copy(self.family, false, stage.address(), gpu, bytes).map_err(runtime)?;
         }
-        if self.write && matches!(blow, Some(Blow::Corrupts)) {
+        if self.write && matches!(blow, Some(StubFault::Corrupts)) {
             stage.spoil(bytes / 2);
         }
         let done = self.exchange(fd, &mut stage, bytes)?;
         if !self.write {
-            if matches!(blow, Some(Blow::Corrupts)) {
+            if matches!(blow, Some(StubFault::Corrupts)) {
                 stage.spoil(done / 2);
             }
             copy(self.family, true, gpu, stage.address(), done).map_err(runtime)?;
@@ -332,7 +339,12 @@ impl Asked {
         Ok(done)
     }
 
-    fn exchange(self, fd: c_int, stage: &mut Stage, bytes: usize) -> Result<usize, Failure> {
+    fn exchange(
+        self,
+        fd: c_int,
+        stage: &mut BouncePages,
+        bytes: usize,
+    ) -> Result<usize, DirectFailure> {
         let at = stage.address() as *mut c_void;
         // SAFETY: the stage has so many bytes.
         let done = unsafe {
@@ -343,9 +355,9 @@ impl Asked {
         };
         if done < 0 {
             let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-            return Err(Failure::Number(number));
+            return Err(DirectFailure::Number(number));
         }
-        if self.write && self.family == Family::HipFile {
+        if self.write && self.family == DirectLibrary::HipFile {
             // SAFETY: a descriptor of this library.
             unsafe { libc::fdatasync(fd) };
         }
@@ -354,17 +366,17 @@ impl Asked {
 }
 
 /// Pages of host memory.
-struct Stage {
-    pages: Vec<Page>,
+struct BouncePages {
+    pages: Vec<HostPage>,
 }
 
 #[repr(align(4096))]
 #[derive(Clone)]
-struct Page([u8; 4096]);
+struct HostPage([u8; 4096]);
 
-impl Stage {
+impl BouncePages {
     fn new(bytes: usize) -> Self {
-        Self { pages: vec![Page([0; 4096]); bytes.div_ceil(4096).max(1)] }
+        Self { pages: vec![HostPage([0; 4096]); bytes.div_ceil(4096).max(1)] }
     }
     fn address(&mut self) -> u64 {
         self.pages.as_mut_ptr() as u64
@@ -376,16 +388,16 @@ impl Stage {
     }
 }
 
-impl World {
-    fn count(&mut self, family: Family, write: bool) {
-        if family == Family::CuFile && !(self.counting && self.level == 3) {
+impl DirectWorld {
+    fn count(&mut self, family: DirectLibrary, write: bool) {
+        if family == DirectLibrary::CuFile && !(self.counting && self.level == 3) {
             return;
         }
         let first = if write { 19 } else { 6 };
         let way = match self.spec.way {
-            Way::PeerToPeer => 1,
-            Way::Driver => 2,
-            Way::Posix => 3,
+            ReportedPath::PeerToPeer => 1,
+            ReportedPath::Driver => 2,
+            ReportedPath::Posix => 3,
         };
         for word in [first, first + way] {
             self.counted[word] += 1;
@@ -395,8 +407,12 @@ impl World {
 
 /// # Safety
 /// `out` is null or takes `CUfileStatsLevel3_t`.
-unsafe fn statistics(family: Family, world: &mut World, out: *mut u64) -> Outcome {
-    if out.is_null() || (family == Family::CuFile && world.level < 3) {
+unsafe fn statistics(
+    family: DirectLibrary,
+    world: &mut DirectWorld,
+    out: *mut u64,
+) -> DirectResult {
+    if out.is_null() || (family == DirectLibrary::CuFile && world.level < 3) {
         return refuse(INVALID_VALUE);
     }
     let mut words = [0u64; ALL_WORDS];
@@ -409,12 +425,12 @@ unsafe fn statistics(family: Family, world: &mut World, out: *mut u64) -> Outcom
 
 /// # Safety
 /// `out` is null or takes `CUfileDrvProps_t`.
-unsafe fn properties(world: &mut World, out: *mut u32) -> Outcome {
+unsafe fn properties(world: &mut DirectWorld, out: *mut u32) -> DirectResult {
     if out.is_null() {
         return refuse(INVALID_VALUE);
     }
-    let driver = if world.spec.way == Way::Driver { [2, 25] } else { [0, 0] };
-    let peer_to_peer = if world.spec.way == Way::PeerToPeer { 1 << 11 } else { 0 };
+    let driver = if world.spec.way == ReportedPath::Driver { [2, 25] } else { [0, 0] };
+    let peer_to_peer = if world.spec.way == ReportedPath::PeerToPeer { 1 << 11 } else { 0 };
     // Versions, limits of 8 bytes each, what is supported, that compatibility is allowed, features.
     let words = [driver[0], driver[1], 4, 0, 1024, 0, peer_to_peer, 2, 7, 0, 0, 0, 0, 0];
     // SAFETY: the caller's promise.
@@ -426,7 +442,7 @@ unsafe fn properties(world: &mut World, out: *mut u32) -> Outcome {
 ///
 /// # Safety
 /// `out` is null or points to a place for it.
-unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
+unsafe fn put<T>(out: *mut T, value: T) -> DirectResult {
     // SAFETY: the caller's promise.
     unsafe { crate::calls::put(out, value) }.or(refuse(INVALID_VALUE))
 }
@@ -439,35 +455,38 @@ macro_rules! export {
         // promise what its function takes.
         // SAFETY: as above.
         #[unsafe(no_mangle)]
-        extern "C" fn $open() -> Status {
-            call(stringify!($open), |world| open_driver(Family::$family, world))
+        extern "C" fn $open() -> StubFileError {
+            call(stringify!($open), |world| open_driver(DirectLibrary::$family, world))
         }
         // SAFETY: as above.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $register(out: *mut Handle, file: *const Descriptor) -> Status {
+        unsafe extern "C" fn $register(
+            out: *mut StubHandle,
+            file: *const StubFileDescr,
+        ) -> StubFileError {
             call(stringify!($register), |world| {
                 // SAFETY: as above.
-                unsafe { register_file(Family::$family, world, out, file) }
+                unsafe { register_file(DirectLibrary::$family, world, out, file) }
             })
         }
         // SAFETY: as above.
         #[unsafe(no_mangle)]
-        extern "C" fn $deregister(handle: Handle) {
+        extern "C" fn $deregister(handle: StubHandle) {
             call(stringify!($deregister), |world| {
-                forget_file(Family::$family, world, handle);
+                forget_file(DirectLibrary::$family, world, handle);
                 Ok(())
             });
         }
         // SAFETY: as above.
         #[unsafe(no_mangle)]
-        extern "C" fn $buffer(address: u64, bytes: usize, _flags: c_int) -> Status {
+        extern "C" fn $buffer(address: u64, bytes: usize, _flags: c_int) -> StubFileError {
             call(stringify!($buffer), |world| {
-                register_memory(Family::$family, world, address, bytes)
+                register_memory(DirectLibrary::$family, world, address, bytes)
             })
         }
         // SAFETY: as above.
         #[unsafe(no_mangle)]
-        extern "C" fn $no_buffer(address: u64) -> Status {
+        extern "C" fn $no_buffer(address: u64) -> StubFileError {
             call(stringify!($no_buffer), |world| match world.memory.remove(&address) {
                 Some(_) => Ok(()),
                 None => refuse(MEMORY_NOT_REGISTERED),
@@ -476,33 +495,33 @@ macro_rules! export {
         // SAFETY: as above.
         #[unsafe(no_mangle)]
         extern "C" fn $read(
-            handle: Handle,
+            handle: StubHandle,
             base: u64,
             bytes: usize,
             offset: i64,
             at: i64,
         ) -> isize {
-            let (family, name) = (Family::$family, stringify!($read));
-            Asked { family, name, write: false, handle, base, bytes, offset, at }.run()
+            let (family, name) = (DirectLibrary::$family, stringify!($read));
+            DirectIo { family, name, write: false, handle, base, bytes, offset, at }.run()
         }
         // SAFETY: as above.
         #[unsafe(no_mangle)]
         extern "C" fn $write(
-            handle: Handle,
+            handle: StubHandle,
             base: u64,
             bytes: usize,
             offset: i64,
             at: i64,
         ) -> isize {
-            let (family, name) = (Family::$family, stringify!($write));
-            Asked { family, name, write: true, handle, base, bytes, offset, at }.run()
+            let (family, name) = (DirectLibrary::$family, stringify!($write));
+            DirectIo { family, name, write: true, handle, base, bytes, offset, at }.run()
         }
         // SAFETY: as above.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $statistics(out: *mut u64) -> Status {
+        unsafe extern "C" fn $statistics(out: *mut u64) -> StubFileError {
             call(stringify!($statistics), |world| {
                 // SAFETY: as above.
-                unsafe { statistics(Family::$family, world, out) }
+                unsafe { statistics(DirectLibrary::$family, world, out) }
             })
         }
     };
@@ -515,7 +534,7 @@ export!(HipFile hipFileDriverOpen hipFileHandleRegister hipFileHandleDeregister 
 
 // SAFETY: as above, for all that follow.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuFileDriverGetProperties(out: *mut u32) -> Status {
+unsafe extern "C" fn cuFileDriverGetProperties(out: *mut u32) -> StubFileError {
     // SAFETY: as above.
     call("cuFileDriverGetProperties", |world| unsafe { properties(world, out) })
 }
@@ -523,14 +542,14 @@ unsafe extern "C" fn cuFileDriverGetProperties(out: *mut u32) -> Status {
 /// 1.15: 1000 and 10 times the minor version.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuFileGetVersion(out: *mut c_int) -> Status {
+unsafe extern "C" fn cuFileGetVersion(out: *mut c_int) -> StubFileError {
     // SAFETY: as above.
     call("cuFileGetVersion", |_| unsafe { put(out, 1150) })
 }
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-extern "C" fn cuFileSetStatsLevel(level: c_int) -> Status {
+extern "C" fn cuFileSetStatsLevel(level: c_int) -> StubFileError {
     call("cuFileSetStatsLevel", |world| match level {
         0..=3 => {
             world.level = level;
@@ -542,14 +561,14 @@ extern "C" fn cuFileSetStatsLevel(level: c_int) -> Status {
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuFileGetStatsLevel(out: *mut c_int) -> Status {
+unsafe extern "C" fn cuFileGetStatsLevel(out: *mut c_int) -> StubFileError {
     // SAFETY: as above.
     call("cuFileGetStatsLevel", |world| unsafe { put(out, world.level) })
 }
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-extern "C" fn cuFileStatsStart() -> Status {
+extern "C" fn cuFileStatsStart() -> StubFileError {
     call("cuFileStatsStart", |world| {
         world.counting = true;
         Ok(())
@@ -558,7 +577,7 @@ extern "C" fn cuFileStatsStart() -> Status {
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-extern "C" fn cuFileStatsStop() -> Status {
+extern "C" fn cuFileStatsStop() -> StubFileError {
     call("cuFileStatsStop", |world| {
         world.counting = false;
         Ok(())
@@ -572,7 +591,7 @@ unsafe extern "C" fn hipFileGetVersion(
     major: *mut u32,
     minor: *mut u32,
     patch: *mut u32,
-) -> Status {
+) -> StubFileError {
     // SAFETY: as above.
     call("hipFileGetVersion", |_| unsafe {
         put(major, 0)?;

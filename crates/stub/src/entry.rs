@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::node::{Api, Handle, Node, Outcome};
-use crate::spec::Blow;
+use crate::node::{CallOutcome, StubApi, StubHandle, StubNode};
+use crate::spec::StubFault;
 use crate::status;
 
 /// What a call needs before it can do anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
+pub(crate) enum CallNeeds {
     /// Nothing: it works before the library is initialised.
     Nothing,
     /// An initialised library.
@@ -21,79 +21,79 @@ pub(crate) enum Needs {
 }
 
 /// A node that threads share.
-struct Shared(Mutex<Option<Node>>);
+struct SharedNode(Mutex<Option<StubNode>>);
 
 // SAFETY: the parts of a node that are not Send are shared only among themselves: its machine's
 // clock, host and driver hold one world, none of them leaves the node, and the lock lets one thread
 // at a time reach it.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedNode {}
 
-static CUDA: Shared = Shared(Mutex::new(None));
-static HIP: Shared = Shared(Mutex::new(None));
+static CUDA: SharedNode = SharedNode(Mutex::new(None));
+static HIP: SharedNode = SharedNode(Mutex::new(None));
 
 thread_local! {
     /// The thread's context: its GPU and one more; 0 is none.
-    static CURRENT: Cell<Handle> = const { Cell::new(0) };
+    static CURRENT: Cell<StubHandle> = const { Cell::new(0) };
     /// The thread's GPU under HIP.
     static DEVICE: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The handle of a GPU's primary context.
-pub(crate) fn context(gpu: u32) -> Handle {
-    0xc0_0000 + gpu as Handle * 16
+pub(crate) fn context(gpu: u32) -> StubHandle {
+    0xc0_0000 + gpu as StubHandle * 16
 }
 /// The GPU of a context.
-pub(crate) fn gpu_of(context: Handle) -> Option<u32> {
+pub(crate) fn gpu_of(context: StubHandle) -> Option<u32> {
     let offset = context.checked_sub(0xc0_0000)?;
     if offset.is_multiple_of(16) { u32::try_from(offset / 16).ok() } else { None }
 }
-pub(crate) fn set_current(context: Handle) {
+pub(crate) fn set_current(context: StubHandle) {
     CURRENT.set(context);
 }
 pub(crate) fn set_device(gpu: u32) {
     DEVICE.set(gpu);
 }
-pub(crate) fn current() -> Handle {
+pub(crate) fn current() -> StubHandle {
     CURRENT.get()
 }
 
 /// Runs the body of a call and gives its status.
 pub(crate) fn enter(
-    api: Api,
+    api: StubApi,
     name: &'static str,
-    needs: Needs,
-    body: impl FnOnce(&mut Node) -> Outcome,
+    needs: CallNeeds,
+    body: impl FnOnce(&mut StubNode) -> CallOutcome,
 ) -> i32 {
     let shared = match api {
-        Api::Cuda => &CUDA,
-        Api::Hip => &HIP,
+        StubApi::Cuda => &CUDA,
+        StubApi::Hip => &HIP,
     };
     let mut guard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let node = guard.get_or_insert_with(|| Node::new(api));
+    let node = guard.get_or_insert_with(|| StubNode::new(api));
     let blow = node.strike(name);
     match blow {
-        Some(Blow::Hangs) => {
+        Some(StubFault::Hangs) => {
             drop(guard);
             loop {
                 std::thread::park();
             }
         }
-        Some(Blow::Crashes) => crash(),
-        Some(Blow::Slow(ms)) => std::thread::park_timeout(Duration::from_millis(ms)),
-        Some(Blow::Fails(code)) => {
+        Some(StubFault::Crashes) => crash(),
+        Some(StubFault::Slow(ms)) => std::thread::park_timeout(Duration::from_millis(ms)),
+        Some(StubFault::Fails(code)) => {
             if status::is_sticky(code) {
                 let gpu = here(node).unwrap_or(0);
                 node.ruin(gpu, code);
             }
             return code;
         }
-        Some(Blow::Corrupts) => node.corrupt = true,
-        Some(Blow::Short | Blow::Overruns) | None => {}
+        Some(StubFault::Corrupts) => node.corrupt = true,
+        Some(StubFault::Short | StubFault::Overruns) | None => {}
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         admit(node, name, needs)?;
         node.queues.epoch += 1;
-        if needs == Needs::Context {
+        if needs == CallNeeds::Context {
             node.poll()?;
         }
         body(node)
@@ -106,18 +106,18 @@ pub(crate) fn enter(
     }
 }
 
-fn here(node: &Node) -> Option<u32> {
+fn here(node: &StubNode) -> Option<u32> {
     match node.api {
-        Api::Cuda => gpu_of(CURRENT.get()),
-        Api::Hip => Some(DEVICE.get()),
+        StubApi::Cuda => gpu_of(CURRENT.get()),
+        StubApi::Hip => Some(DEVICE.get()),
     }
 }
 
-fn admit(node: &mut Node, name: &str, needs: Needs) -> Outcome {
-    if needs == Needs::Nothing {
+fn admit(node: &mut StubNode, name: &str, needs: CallNeeds) -> CallOutcome {
+    if needs == CallNeeds::Nothing {
         return Ok(());
     }
-    if node.api == Api::Hip && !node.initialised {
+    if node.api == StubApi::Hip && !node.initialised {
         node.initialise()?;
     }
     if !node.initialised {
@@ -126,7 +126,7 @@ fn admit(node: &mut Node, name: &str, needs: Needs) -> Outcome {
     if node.spec.missing.iter().any(|missing| missing == name) {
         return Err(status::NOT_SUPPORTED);
     }
-    if needs == Needs::Init {
+    if needs == CallNeeds::Init {
         return Ok(());
     }
     let gpu = here(node).ok_or(status::INVALID_CONTEXT)?;
@@ -150,13 +150,13 @@ pub(crate) fn crash() -> ! {
     }
 }
 
-impl Node {
+impl StubNode {
     /// As the first call of a library does it.
-    pub(crate) fn initialise(&mut self) -> Outcome {
+    pub(crate) fn initialise(&mut self) -> CallOutcome {
         if self.wrong.is_some() {
             return Err(status::UNKNOWN);
         }
-        if self.spec.no_permission && self.api == Api::Cuda {
+        if self.spec.no_permission && self.api == StubApi::Cuda {
             return Err(status::OPERATING_SYSTEM);
         }
         if self.gpus.is_empty() || self.spec.no_permission {

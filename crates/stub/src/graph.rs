@@ -1,11 +1,11 @@
 //! Streams that are recorded, and what becomes of the record.
 
 use crate::calls::put;
-use crate::node::{Handle, Node, Outcome};
+use crate::node::{CallOutcome, StubHandle, StubNode};
 use crate::status;
 
 /// Begins to record a stream. Modes: global, of the thread, relaxed.
-pub(crate) fn begin(node: &mut Node, stream: Handle, mode: i32) -> Outcome {
+pub(crate) fn begin(node: &mut StubNode, stream: StubHandle, mode: i32) -> CallOutcome {
     let stream = node.stream(stream)?;
     if !(0..=2).contains(&mode) || node.queues.recording.contains_key(&stream) {
         return Err(status::INVALID_VALUE);
@@ -18,7 +18,11 @@ pub(crate) fn begin(node: &mut Node, stream: Handle, mode: i32) -> Outcome {
 ///
 /// # Safety
 /// `out` is null or takes a handle.
-pub(crate) unsafe fn end(node: &mut Node, stream: Handle, out: *mut Handle) -> Outcome {
+pub(crate) unsafe fn end(
+    node: &mut StubNode,
+    stream: StubHandle,
+    out: *mut StubHandle,
+) -> CallOutcome {
     let stream = node.stream(stream)?;
     let graph = node.queues.recording.remove(&stream).ok_or(status::INVALID_VALUE)?;
     let handle = node.handle();
@@ -31,7 +35,11 @@ pub(crate) unsafe fn end(node: &mut Node, stream: Handle, out: *mut Handle) -> O
 ///
 /// # Safety
 /// `out` is null or takes a handle.
-pub(crate) unsafe fn make(node: &mut Node, out: *mut Handle, graph: Handle) -> Outcome {
+pub(crate) unsafe fn make(
+    node: &mut StubNode,
+    out: *mut StubHandle,
+    graph: StubHandle,
+) -> CallOutcome {
     let graph = node.queues.graphs.get(&graph).ok_or(status::INVALID_HANDLE)?.clone();
     let handle = node.handle();
     node.queues.graphs.insert(handle, graph);
@@ -40,12 +48,12 @@ pub(crate) unsafe fn make(node: &mut Node, out: *mut Handle, graph: Handle) -> O
 }
 
 /// Enqueues what was recorded.
-pub(crate) fn launch(node: &mut Node, graph: Handle, stream: Handle) -> Outcome {
+pub(crate) fn launch(node: &mut StubNode, graph: StubHandle, stream: StubHandle) -> CallOutcome {
     let graph = node.queues.graphs.get(&graph).ok_or(status::INVALID_HANDLE)?.clone();
     graph.into_iter().try_for_each(|(function, data)| node.call(stream, function, data))
 }
 
 /// Forgets one of either kind.
-pub(crate) fn free(node: &mut Node, graph: Handle) -> Outcome {
+pub(crate) fn free(node: &mut StubNode, graph: StubHandle) -> CallOutcome {
     node.queues.graphs.remove(&graph).map(|_| ()).ok_or(status::INVALID_HANDLE)
 }

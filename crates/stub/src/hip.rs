@@ -3,19 +3,19 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use pathline_schema::{Mem, Unit};
+use pathline_schema::{MemKind, Unit};
 
 use crate::calls::{self, put};
-use crate::cuda::Location;
-use crate::entry::{self, Needs, enter};
+use crate::cuda::StubLocation;
+use crate::entry::{self, CallNeeds, enter};
 use crate::graph;
-use crate::node::{Api, Handle, Node, Outcome};
+use crate::node::{CallOutcome, StubApi, StubHandle, StubNode};
 use crate::queue::HostFunction;
-use crate::spec::Spec;
+use crate::spec::StubSpec;
 use crate::status;
 
 /// The major version that is pretended: as told, or as the library's file is called.
-pub(crate) fn major(spec: &Spec) -> i32 {
+pub(crate) fn major(spec: &StubSpec) -> i32 {
     spec.hip.or_else(by_file_name).unwrap_or(6)
 }
 
@@ -40,7 +40,7 @@ fn by_file_name() -> Option<i32> {
 }
 
 /// Versions as the runtimes of Debian say them: 5.2.3, 6.4.3, 7.2.4.
-fn version(spec: &Spec) -> i32 {
+fn version(spec: &StubSpec) -> i32 {
     match major(spec) {
         5 => 50_221_153,
         6 => 60_443_484,
@@ -57,7 +57,7 @@ macro_rules! export {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($arg: $kind),*) -> i32 {
                 #[allow(unused_unsafe)]
-                enter(Api::Hip, stringify!($symbol), Needs::$needs, |node: &mut Node| -> Outcome {
+                enter(StubApi::Hip, stringify!($symbol), CallNeeds::$needs, |node: &mut StubNode| -> CallOutcome {
                     // SAFETY: the arguments are what the vendor's function of this name takes.
                     unsafe { ($body)(node, $($arg),*) }
                 })
@@ -67,10 +67,10 @@ macro_rules! export {
 }
 
 export! {
-    hipInit = Nothing (_flags: u32) => |node: &mut Node, _| node.initialise();
-    hipDriverGetVersion = Nothing (out: *mut i32) => |node: &mut Node, out| put(out, version(&node.spec));
-    hipRuntimeGetVersion = Nothing (out: *mut i32) => |node: &mut Node, out| put(out, version(&node.spec));
-    hipGetDeviceCount = Nothing (out: *mut i32) => |node: &mut Node, out: *mut i32| {
+    hipInit = Nothing (_flags: u32) => |node: &mut StubNode, _| node.initialise();
+    hipDriverGetVersion = Nothing (out: *mut i32) => |node: &mut StubNode, out| put(out, version(&node.spec));
+    hipRuntimeGetVersion = Nothing (out: *mut i32) => |node: &mut StubNode, out| put(out, version(&node.spec));
+    hipGetDeviceCount = Nothing (out: *mut i32) => |node: &mut StubNode, out: *mut i32| {
         calls::device_count(node, out)?;
         node.initialise()
     };
@@ -80,40 +80,40 @@ export! {
     hipDeviceGetUuid = Init (out: *mut [u8; 16], gpu: i32) => calls::device_uuid;
     hipDeviceTotalMem = Init (out: *mut usize, gpu: i32) => calls::device_total;
     hipDeviceGetAttribute = Init (out: *mut i32, which: i32, gpu: i32) =>
-        |node: &mut Node, out, which, gpu| put(out, attribute(node, which, gpu)?);
+        |node: &mut StubNode, out, which, gpu| put(out, attribute(node, which, gpu)?);
     hipDeviceGetP2PAttribute = Init (out: *mut i32, which: i32, from: i32, to: i32) =>
-        |node: &mut Node, out, which, from, to| match which {
+        |node: &mut StubNode, out, which, from, to| match which {
             0 => put(out, 0),
             1..=3 => calls::can_access(node, out, from, to),
             _ => Err(status::INVALID_VALUE),
         };
     hipGetDevicePropertiesR0600 = Init (out: *mut u8, gpu: i32) =>
-        |node: &mut Node, out, gpu| properties(node, out, gpu, true);
+        |node: &mut StubNode, out, gpu| properties(node, out, gpu, true);
     hipGetDevicePropertiesR0000 = Init (out: *mut u8, gpu: i32) =>
-        |node: &mut Node, out, gpu| properties(node, out, gpu, false);
+        |node: &mut StubNode, out, gpu| properties(node, out, gpu, false);
     // The plain name fills the older layout in every version.
     hipGetDeviceProperties = Init (out: *mut u8, gpu: i32) =>
-        |node: &mut Node, out, gpu| properties(node, out, gpu, false);
-    hipSetDevice = Init (gpu: i32) => |node: &mut Node, gpu| {
+        |node: &mut StubNode, out, gpu| properties(node, out, gpu, false);
+    hipSetDevice = Init (gpu: i32) => |node: &mut StubNode, gpu| {
         calls::may_open(node, gpu).map(entry::set_device)
     };
-    hipGetDevice = Context (out: *mut i32) => |node: &mut Node, out| put(out, node.gpu as i32);
+    hipGetDevice = Context (out: *mut i32) => |node: &mut StubNode, out| put(out, node.gpu as i32);
     hipDeviceSynchronize = Context () => calls::synchronize;
     hipDeviceCanAccessPeer = Init (out: *mut i32, from: i32, to: i32) => calls::can_access;
-    hipDeviceEnablePeerAccess = Context (to: i32, _flags: u32) => |node: &mut Node, to, _| {
+    hipDeviceEnablePeerAccess = Context (to: i32, _flags: u32) => |node: &mut StubNode, to, _| {
         calls::enable_peer(node, node.device(to)?.index)
     };
-    hipDeviceDisablePeerAccess = Context (to: i32) => |node: &mut Node, to| {
+    hipDeviceDisablePeerAccess = Context (to: i32) => |node: &mut StubNode, to| {
         calls::disable_peer(node, node.device(to)?.index)
     };
     hipMemGetInfo = Context (free: *mut usize, total: *mut usize) => calls::mem_info;
     hipMalloc = Context (out: *mut u64, bytes: usize) => calls::mem_alloc;
     hipExtMallocWithFlags = Context (out: *mut u64, bytes: usize, flags: u32) => with_flags;
-    hipFree = Context (address: u64) => |node: &mut Node, address| {
+    hipFree = Context (address: u64) => |node: &mut StubNode, address| {
         calls::mem_free(node, address).or_else(|_| calls::host_free(node, address))
     };
     hipHostMalloc = Context (out: *mut u64, bytes: usize, flags: u32) => host_malloc;
-    hipHostFree = Context (address: u64) => |node: &mut Node, address: u64| match address {
+    hipHostFree = Context (address: u64) => |node: &mut StubNode, address: u64| match address {
         0 => Ok(()),
         address => calls::host_free(node, address),
     };
@@ -125,53 +125,53 @@ export! {
         (out: *mut i32, address: u64, bytes: usize, kind: i32, flags: u64) => calls::export;
     hipMallocManaged = Context (out: *mut u64, bytes: usize, flags: u32) => calls::managed_alloc;
     hipMemAdvise = Context (address: u64, bytes: usize, advice: i32, device: i32) => calls::advise;
-    hipMemPrefetchAsync = Context (address: u64, bytes: usize, device: i32, stream: Handle) =>
+    hipMemPrefetchAsync = Context (address: u64, bytes: usize, device: i32, stream: StubHandle) =>
         calls::prefetch;
     hipMemPrefetchAsync_v2 = Context
-        (address: u64, bytes: usize, to: Location, _flags: u32, stream: Handle) =>
-        |node: &mut Node, address, bytes: usize, to: Location, _, stream| {
+        (address: u64, bytes: usize, to: StubLocation, _flags: u32, stream: StubHandle) =>
+        |node: &mut StubNode, address, bytes: usize, to: StubLocation, _, stream| {
             let unit = to.unit(node)?;
             node.prefetch(stream, address, bytes as u64, unit)
         };
-    hipStreamCreate = Context (out: *mut Handle) =>
-        |node: &mut Node, out| calls::stream_create(node, out, 0);
-    hipStreamCreateWithFlags = Context (out: *mut Handle, flags: u32) => calls::stream_create;
-    hipStreamDestroy = Context (stream: Handle) => calls::stream_destroy;
-    hipStreamSynchronize = Context (stream: Handle) => calls::stream_wait;
-    hipStreamQuery = Context (stream: Handle) => calls::stream_query;
-    hipStreamWaitEvent = Context (stream: Handle, event: Handle, flags: u32) => calls::stream_await;
+    hipStreamCreate = Context (out: *mut StubHandle) =>
+        |node: &mut StubNode, out| calls::stream_create(node, out, 0);
+    hipStreamCreateWithFlags = Context (out: *mut StubHandle, flags: u32) => calls::stream_create;
+    hipStreamDestroy = Context (stream: StubHandle) => calls::stream_destroy;
+    hipStreamSynchronize = Context (stream: StubHandle) => calls::stream_wait;
+    hipStreamQuery = Context (stream: StubHandle) => calls::stream_query;
+    hipStreamWaitEvent = Context (stream: StubHandle, event: StubHandle, flags: u32) => calls::stream_await;
     hipStreamWaitValue32 = Context
-        (stream: Handle, address: u64, value: u32, flags: u32, mask: u32) => calls::wait_value;
+        (stream: StubHandle, address: u64, value: u32, flags: u32, mask: u32) => calls::wait_value;
     hipLaunchHostFunc = Context
-        (stream: Handle, function: Option<HostFunction>, data: *mut c_void) => calls::host_function;
-    hipStreamBeginCapture = Context (stream: Handle, mode: i32) => graph::begin;
-    hipStreamEndCapture = Context (stream: Handle, out: *mut Handle) => graph::end;
+        (stream: StubHandle, function: Option<HostFunction>, data: *mut c_void) => calls::host_function;
+    hipStreamBeginCapture = Context (stream: StubHandle, mode: i32) => graph::begin;
+    hipStreamEndCapture = Context (stream: StubHandle, out: *mut StubHandle) => graph::end;
     hipGraphInstantiate = Context
-        (out: *mut Handle, graph: Handle, failed: *mut Handle, text: *mut c_char, room: usize) =>
-        |node: &mut Node, out, graph, _, _, _| graph::make(node, out, graph);
-    hipGraphLaunch = Context (graph: Handle, stream: Handle) => graph::launch;
-    hipGraphDestroy = Context (graph: Handle) => graph::free;
-    hipGraphExecDestroy = Context (graph: Handle) => graph::free;
-    hipEventCreate = Context (out: *mut Handle) =>
-        |node: &mut Node, out| calls::event_create(node, out, 0);
-    hipEventCreateWithFlags = Context (out: *mut Handle, flags: u32) => calls::event_create;
-    hipEventDestroy = Context (event: Handle) => calls::event_destroy;
-    hipEventRecord = Context (event: Handle, stream: Handle) => calls::event_record;
-    hipEventQuery = Context (event: Handle) => calls::event_query;
-    hipEventSynchronize = Context (event: Handle) => calls::event_wait;
-    hipEventElapsedTime = Context (out: *mut f32, start: Handle, end: Handle) => calls::event_elapsed;
+        (out: *mut StubHandle, graph: StubHandle, failed: *mut StubHandle, text: *mut c_char, room: usize) =>
+        |node: &mut StubNode, out, graph, _, _, _| graph::make(node, out, graph);
+    hipGraphLaunch = Context (graph: StubHandle, stream: StubHandle) => graph::launch;
+    hipGraphDestroy = Context (graph: StubHandle) => graph::free;
+    hipGraphExecDestroy = Context (graph: StubHandle) => graph::free;
+    hipEventCreate = Context (out: *mut StubHandle) =>
+        |node: &mut StubNode, out| calls::event_create(node, out, 0);
+    hipEventCreateWithFlags = Context (out: *mut StubHandle, flags: u32) => calls::event_create;
+    hipEventDestroy = Context (event: StubHandle) => calls::event_destroy;
+    hipEventRecord = Context (event: StubHandle, stream: StubHandle) => calls::event_record;
+    hipEventQuery = Context (event: StubHandle) => calls::event_query;
+    hipEventSynchronize = Context (event: StubHandle) => calls::event_wait;
+    hipEventElapsedTime = Context (out: *mut f32, start: StubHandle, end: StubHandle) => calls::event_elapsed;
     hipMemcpy = Context (dst: u64, src: u64, bytes: usize, kind: i32) =>
-        |node: &mut Node, dst, src, bytes, kind| {
+        |node: &mut StubNode, dst, src, bytes, kind| {
             known_kind(kind)?;
             calls::copy_now(node, dst, src, bytes)
         };
-    hipMemcpyAsync = Context (dst: u64, src: u64, bytes: usize, kind: i32, stream: Handle) =>
-        |node: &mut Node, dst, src, bytes, kind, stream| {
+    hipMemcpyAsync = Context (dst: u64, src: u64, bytes: usize, kind: i32, stream: StubHandle) =>
+        |node: &mut StubNode, dst, src, bytes, kind, stream| {
             known_kind(kind)?;
             calls::copy_async(node, dst, src, bytes, stream)
         };
-    hipMemcpyWithStream = Context (dst: u64, src: u64, bytes: usize, kind: i32, stream: Handle) =>
-        |node: &mut Node, dst, src, bytes, kind, stream| {
+    hipMemcpyWithStream = Context (dst: u64, src: u64, bytes: usize, kind: i32, stream: StubHandle) =>
+        |node: &mut StubNode, dst, src, bytes, kind, stream| {
             known_kind(kind)?;
             calls::copy_async(node, dst, src, bytes, stream)?;
             calls::stream_wait(node, stream)
@@ -179,50 +179,50 @@ export! {
     hipMemcpyHtoD = Context (dst: u64, src: u64, bytes: usize) => calls::copy_now;
     hipMemcpyDtoH = Context (dst: u64, src: u64, bytes: usize) => calls::copy_now;
     hipMemcpyDtoD = Context (dst: u64, src: u64, bytes: usize) => calls::copy_now;
-    hipMemcpyHtoDAsync = Context (dst: u64, src: u64, bytes: usize, stream: Handle) =>
+    hipMemcpyHtoDAsync = Context (dst: u64, src: u64, bytes: usize, stream: StubHandle) =>
         calls::copy_async;
-    hipMemcpyDtoHAsync = Context (dst: u64, src: u64, bytes: usize, stream: Handle) =>
+    hipMemcpyDtoHAsync = Context (dst: u64, src: u64, bytes: usize, stream: StubHandle) =>
         calls::copy_async;
-    hipMemcpyDtoDAsync = Context (dst: u64, src: u64, bytes: usize, stream: Handle) =>
+    hipMemcpyDtoDAsync = Context (dst: u64, src: u64, bytes: usize, stream: StubHandle) =>
         calls::copy_async;
     hipMemcpyPeer = Context (dst: u64, to: i32, src: u64, from: i32, bytes: usize) =>
-        |node: &mut Node, dst, to, src, from, bytes| {
+        |node: &mut StubNode, dst, to, src, from, bytes| {
             node.device(to).and(node.device(from)).map(|_| ())?;
             calls::copy_now(node, dst, src, bytes)
         };
     hipMemcpyPeerAsync = Context
-        (dst: u64, to: i32, src: u64, from: i32, bytes: usize, stream: Handle) =>
-        |node: &mut Node, dst, to, src, from, bytes, stream| {
+        (dst: u64, to: i32, src: u64, from: i32, bytes: usize, stream: StubHandle) =>
+        |node: &mut StubNode, dst, to, src, from, bytes, stream| {
             node.device(to).and(node.device(from)).map(|_| ())?;
             calls::copy_async(node, dst, src, bytes, stream)
         };
     hipMemcpyBatchAsync = Context
         (dsts: *const u64, srcs: *const u64, sizes: *const usize, count: usize,
          attributes: *const c_void, at: *const usize, attribute_count: usize,
-         failed: *mut usize, stream: Handle) =>
-        |node: &mut Node, dsts, srcs, sizes, count, _, _, _, failed: *mut usize, stream| {
+         failed: *mut usize, stream: StubHandle) =>
+        |node: &mut StubNode, dsts, srcs, sizes, count, _, _, _, failed: *mut usize, stream| {
             calls::batch(node, (dsts, srcs, sizes), count, failed, stream)
         };
     hipMemset = Context (dst: u64, value: i32, bytes: usize) =>
-        |node: &mut Node, dst, value: i32, bytes| calls::set_now(node, dst, value as u8, bytes);
-    hipMemsetAsync = Context (dst: u64, value: i32, bytes: usize, stream: Handle) =>
-        |node: &mut Node, dst, value: i32, bytes, stream| {
+        |node: &mut StubNode, dst, value: i32, bytes| calls::set_now(node, dst, value as u8, bytes);
+    hipMemsetAsync = Context (dst: u64, value: i32, bytes: usize, stream: StubHandle) =>
+        |node: &mut StubNode, dst, value: i32, bytes, stream| {
             calls::set_async(node, dst, value as u8, bytes, stream)
         };
-    hipModuleLoadData = Context (out: *mut Handle, code: *const c_void) => calls::module_load;
-    hipModuleUnload = Context (module: Handle) => calls::module_unload;
-    hipModuleGetFunction = Context (out: *mut Handle, module: Handle, name: *const c_char) =>
+    hipModuleLoadData = Context (out: *mut StubHandle, code: *const c_void) => calls::module_load;
+    hipModuleUnload = Context (module: StubHandle) => calls::module_unload;
+    hipModuleGetFunction = Context (out: *mut StubHandle, module: StubHandle, name: *const c_char) =>
         calls::module_function;
     hipModuleLaunchKernel = Context
-        (function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
-         block_z: u32, shared: u32, stream: Handle, parameters: *const *const c_void,
+        (function: StubHandle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
+         block_z: u32, shared: u32, stream: StubHandle, parameters: *const *const c_void,
          extra: *const *const c_void) => calls::launch;
     // Memory of other processes is not there.
     hipIpcGetMemHandle = Context (_handle: *mut [u8; 64], _address: u64) =>
-        |_: &mut Node, _, _| Err(status::NOT_SUPPORTED);
+        |_: &mut StubNode, _, _| Err(status::NOT_SUPPORTED);
     hipIpcOpenMemHandle = Context (_out: *mut u64, _handle: IpcHandle, _flags: u32) =>
-        |_: &mut Node, _, _, _| Err(status::NOT_SUPPORTED);
-    hipIpcCloseMemHandle = Context (_address: u64) => |_: &mut Node, _| Err(status::NOT_SUPPORTED);
+        |_: &mut StubNode, _, _, _| Err(status::NOT_SUPPORTED);
+    hipIpcCloseMemHandle = Context (_address: u64) => |_: &mut StubNode, _| Err(status::NOT_SUPPORTED);
 }
 
 /// `hipIpcMemHandle_t`, which is passed by value.
@@ -243,17 +243,17 @@ extern "C" fn hipGetErrorString(code: i32) -> *const c_char {
 
 /// `hipMemcpyKind`: host and device in all combinations, as the addresses say, and without a
 /// compute unit.
-fn known_kind(kind: i32) -> Outcome {
+fn known_kind(kind: i32) -> CallOutcome {
     // hipErrorInvalidMemcpyDirection
     if matches!(kind, 0..=4 | 1024) { Ok(()) } else { Err(21) }
 }
 
 /// Fine-grained memory is 1, a signal of 8 bytes in host memory 2, uncached memory 3, contiguous 4.
-unsafe fn with_flags(node: &mut Node, out: *mut u64, bytes: usize, flags: u32) -> Outcome {
+unsafe fn with_flags(node: &mut StubNode, out: *mut u64, bytes: usize, flags: u32) -> CallOutcome {
     let (unit, mem) = match (flags, bytes) {
-        (0 | 4, _) => (Unit::Gpu(node.gpu), Mem::Vram),
-        (1 | 3, _) => (Unit::Gpu(node.gpu), Mem::VramFine),
-        (2, 8) => (Unit::Numa(node.near()), Mem::Pinned),
+        (0 | 4, _) => (Unit::Gpu(node.gpu), MemKind::Vram),
+        (1 | 3, _) => (Unit::Gpu(node.gpu), MemKind::VramFine),
+        (2, 8) => (Unit::Numa(node.near()), MemKind::Pinned),
         _ => return Err(status::INVALID_VALUE),
     };
     // SAFETY: `out` is null or takes an address.
@@ -261,7 +261,7 @@ unsafe fn with_flags(node: &mut Node, out: *mut u64, bytes: usize, flags: u32) -
 }
 
 /// Whether host memory is coherent depends on which flags come together.
-unsafe fn host_malloc(node: &mut Node, out: *mut u64, bytes: usize, flags: u32) -> Outcome {
+unsafe fn host_malloc(node: &mut StubNode, out: *mut u64, bytes: usize, flags: u32) -> CallOutcome {
     const PORTABLE: u32 = 1;
     const MAPPED: u32 = 2;
     const WRITE_COMBINED: u32 = 4;
@@ -275,18 +275,18 @@ unsafe fn host_malloc(node: &mut Node, out: *mut u64, bytes: usize, flags: u32) 
     }
     let coherent = flags == 0 || has(COHERENT) || has(MAPPED) || has(NUMA_USER);
     let mem = if has(WRITE_COMBINED) {
-        Mem::PinnedWc
+        MemKind::PinnedWc
     } else if has(NON_COHERENT) || !coherent {
-        Mem::PinnedNonCoherent
+        MemKind::PinnedNonCoherent
     } else {
-        Mem::Pinned
+        MemKind::Pinned
     };
     // SAFETY: `out` is null or takes an address.
     unsafe { calls::alloc_as(node, out, bytes, Unit::Numa(node.near()), mem) }
 }
 
 /// Numbers of `hipDeviceAttribute_t`, the same from 5.0 on.
-fn attribute(node: &Node, which: i32, gpu: i32) -> Outcome<i32> {
+fn attribute(node: &StubNode, which: i32, gpu: i32) -> CallOutcome<i32> {
     let info = node.device(gpu)?;
     let pci = |nth| calls::pci(info, nth);
     Ok(match which {
@@ -314,7 +314,7 @@ fn attribute(node: &Node, which: i32, gpu: i32) -> Outcome<i32> {
 ///
 /// # Safety
 /// `out` is null or has room for the layout: 1472 bytes or 792.
-unsafe fn properties(node: &mut Node, out: *mut u8, gpu: i32, newer: bool) -> Outcome {
+unsafe fn properties(node: &mut StubNode, out: *mut u8, gpu: i32, newer: bool) -> CallOutcome {
     if out.is_null() {
         return Err(status::INVALID_VALUE);
     }

@@ -2,14 +2,14 @@
 
 use std::ffi::c_void;
 
-use pathline_schema::Variant;
+use pathline_schema::KernelVariant;
 
 /// First line of an image.
 const MAGIC: &[u8] = b"pathline stub image\n";
 
 /// A loaded image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Image {
+pub(crate) struct KernelImage {
     pub(crate) arch: String,
     pub(crate) source: String,
 }
@@ -24,7 +24,7 @@ pub(crate) fn pack(arch: &str, source: &str) -> Vec<u8> {
 /// # Safety
 /// `at` must be null, or point to an image, to machine code or to text that ends with a zero, as
 /// the vendors' functions ask for.
-pub(crate) unsafe fn unpack(at: *const c_void) -> Option<Image> {
+pub(crate) unsafe fn unpack(at: *const c_void) -> Option<KernelImage> {
     if at.is_null() {
         return None;
     }
@@ -51,22 +51,22 @@ pub(crate) unsafe fn unpack(at: *const c_void) -> Option<Image> {
     };
     let (arch, length) = (line()?, line()?.parse().ok()?);
     let source = (0..length).map(|_: usize| next()).collect();
-    Some(Image { arch, source: String::from_utf8(source).ok()? })
+    Some(KernelImage { arch, source: String::from_utf8(source).ok()? })
 }
 
 /// The variant that a source is of: its key is a comment line of its own.
-pub(crate) fn variant(source: &str) -> Option<Variant> {
+pub(crate) fn variant(source: &str) -> Option<KernelVariant> {
     source.lines().find_map(|line| line.strip_prefix("// ")?.trim().parse().ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::{Grid, KernelOp};
+    use pathline_schema::{GridSize, KernelOp};
 
     #[test]
     fn an_image_is_read_back_and_nothing_else_is_one() {
-        let source = pathline_hal::kernel::source(&Variant::standard(KernelOp::Triad));
+        let source = pathline_hal::kernel::source(&KernelVariant::standard(KernelOp::Triad));
         let packed = pack("sm_90", &source);
         // SAFETY: an image, and two texts that end with a zero.
         let read = |bytes: &[u8]| unsafe { unpack(bytes.as_ptr().cast()) };
@@ -74,7 +74,8 @@ mod tests {
         assert_eq!((image.arch.as_str(), &image.source), ("sm_90", &source));
         assert_eq!(read(b"\x7fELF\0"), None);
         assert_eq!(read(b"pathline stub image\nsm_90\0"), None);
-        let expected = Variant { grid: Grid::Blocks(1), ..Variant::standard(KernelOp::Triad) };
+        let expected =
+            KernelVariant { grid: GridSize::Blocks(1), ..KernelVariant::standard(KernelOp::Triad) };
         assert_eq!(variant(&format!("#define A\n{source}")), Some(expected));
         assert_eq!(variant("// a comment\nint main() {}"), None);
     }

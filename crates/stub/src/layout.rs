@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// A set of libraries as a driver and toolkit of one version install them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Vendor {
+pub enum StubLibraries {
     /// `libcuda.so.1`, and `libnvrtc.so.13` with its builtins, which have nothing in them.
     Cuda,
     /// The HIP runtime of a major version: 5 and 6 have the compiler's functions in the runtime's
@@ -29,7 +29,7 @@ pub enum Vendor {
     HipOverCuda,
 }
 
-impl Vendor {
+impl StubLibraries {
     /// File names, each with the prefixes of the functions that it has.
     fn files(self) -> Vec<(String, &'static [&'static str])> {
         match self {
@@ -102,11 +102,11 @@ const KEPT: &str = "pathline_stub";
 ///
 /// # Errors
 /// The built library is not found, or the folder cannot be written.
-pub fn lay_out(folder: &Path, vendors: &[Vendor], missing: &[&str]) -> io::Result<()> {
+pub fn lay_out(folder: &Path, vendors: &[StubLibraries], missing: &[&str]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for vendor in vendors {
         let library = match vendor {
-            Vendor::HipOverCuda => "hip_over_cuda",
+            StubLibraries::HipOverCuda => "hip_over_cuda",
             _ => "pathline_stub",
         };
         let image = fs::read(built(library)?)?;
@@ -184,15 +184,15 @@ mod tests {
     fn each_library_exports_what_its_version_does() {
         let folder = tempfile::tempdir().unwrap();
         let all = [
-            Vendor::Cuda,
-            Vendor::Hip(5),
-            Vendor::Hip(6),
-            Vendor::Hip(7),
-            Vendor::Nccl,
-            Vendor::Rccl,
-            Vendor::CuFile,
-            Vendor::HipFile,
-            Vendor::Nvml,
+            StubLibraries::Cuda,
+            StubLibraries::Hip(5),
+            StubLibraries::Hip(6),
+            StubLibraries::Hip(7),
+            StubLibraries::Nccl,
+            StubLibraries::Rccl,
+            StubLibraries::CuFile,
+            StubLibraries::HipFile,
+            StubLibraries::Nvml,
         ];
         lay_out(folder.path(), &all, &["cuFuncLoad"]).unwrap();
         let of = |name: &str| exported(&folder.path().join(name));

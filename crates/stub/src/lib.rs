@@ -52,7 +52,7 @@ mod tests;
 mod verbs;
 mod work;
 
-pub use layout::{Vendor, built, lay_out};
+pub use layout::{StubLibraries, built, lay_out};
 pub use spec::VARIABLE;
 
 /// Says that this library only stands in for a driver. Who measures on it measures a model.

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, Mem, Place, Unit};
+use pathline_schema::{Bytes, MemKind, Place, Unit};
 
-use crate::acts::Made;
-use crate::node::{Node, Outcome};
+use crate::acts::BlockOrigin;
+use crate::node::{CallOutcome, StubNode};
 use crate::status;
 
 /// A block of memory.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct NodeBlock {
     pub(crate) bytes: u64,
     /// Address of its twin.
     pub(crate) twin: u64,
@@ -21,32 +21,32 @@ pub(crate) struct Block {
     /// How often it was written through this library.
     pub(crate) version: u64,
     /// What wrote it last, if all of it is still so.
-    pub(crate) made: Option<Made>,
+    pub(crate) made: Option<BlockOrigin>,
 }
 
-impl Block {
+impl NodeBlock {
     /// Whether only calls of this library can write it.
     pub(crate) fn is_private(&self) -> bool {
-        matches!(self.place.mem, Mem::Vram | Mem::VramFine)
+        matches!(self.place.mem, MemKind::Vram | MemKind::VramFine)
     }
 }
 
 /// All blocks by address, and twins of pageable memory that copies were given.
 #[derive(Debug, Default)]
-pub(crate) struct Blocks {
-    by_start: BTreeMap<u64, Block>,
+pub(crate) struct NodeBlocks {
+    by_start: BTreeMap<u64, NodeBlock>,
     /// A twin in each NUMA domain, with its size.
     pageable: BTreeMap<u32, (u64, u64)>,
 }
 
-impl Blocks {
+impl NodeBlocks {
     /// The block that holds all of a range, with its start.
-    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<(u64, &Block)> {
+    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<(u64, &NodeBlock)> {
         let (&start, block) = self.by_start.range(..=address).next_back()?;
         let end = (address - start).checked_add(bytes)?;
         (end <= block.bytes && address - start < block.bytes).then_some((start, block))
     }
-    pub(crate) fn find_mut(&mut self, address: u64) -> Option<&mut Block> {
+    pub(crate) fn find_mut(&mut self, address: u64) -> Option<&mut NodeBlock> {
         let (&start, block) = self.by_start.range_mut(..=address).next_back()?;
         (address - start < block.bytes).then_some(block)
     }
@@ -67,7 +67,7 @@ impl Blocks {
 const PAGE: usize = 4096;
 
 /// Pages of zeroes.
-fn map(bytes: u64) -> Outcome<(u64, usize)> {
+fn map(bytes: u64) -> CallOutcome<(u64, usize)> {
     let bytes = usize::try_from(bytes).map_err(|_| status::OUT_OF_MEMORY)?;
     let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(status::OUT_OF_MEMORY)?;
     let (access, how) = (
@@ -87,16 +87,16 @@ fn unmap(address: u64, mapped: usize) {
     }
 }
 
-impl Node {
+impl StubNode {
     /// Free and total memory of a GPU.
-    pub(crate) fn room(&self, gpu: u32) -> Outcome<(u64, u64)> {
+    pub(crate) fn room(&self, gpu: u32) -> CallOutcome<(u64, u64)> {
         let (free, total) = self.sim()?.memory(gpu).map_err(|e| status::of(&e))?;
         let limit = self.gpus.get(gpu as usize).map_or(total, |g| g.memory);
         Ok((limit.0.saturating_sub(total.0 - free.0), limit.0))
     }
 
     /// Allocates real memory with its twin.
-    pub(crate) fn allocate(&mut self, place: Place, bytes: u64) -> Outcome<u64> {
+    pub(crate) fn allocate(&mut self, place: Place, bytes: u64) -> CallOutcome<u64> {
         if bytes == 0 {
             return Err(status::INVALID_VALUE);
         }
@@ -110,14 +110,14 @@ impl Node {
             // It was made a moment ago.
             let _ = self.sim().map(|sim| sim.free(twin));
         })?;
-        let block = Block { bytes, twin, place, mapped, version: 0, made: None };
+        let block = NodeBlock { bytes, twin, place, mapped, version: 0, made: None };
         self.blocks.by_start.insert(address, block);
         Ok(address)
     }
 
     /// Frees a block of one of some kinds, after everything that was enqueued has ended, as the
     /// runtimes do.
-    pub(crate) fn release(&mut self, address: u64, kinds: &[Mem]) -> Outcome {
+    pub(crate) fn release(&mut self, address: u64, kinds: &[MemKind]) -> CallOutcome {
         let known = self.blocks.by_start.get(&address).map(|b| b.place.mem);
         if !known.is_some_and(|mem| kinds.contains(&mem)) {
             return Err(status::INVALID_VALUE);
@@ -131,7 +131,7 @@ impl Node {
     }
 
     /// Takes memory of the caller as page-locked.
-    pub(crate) fn register(&mut self, address: u64, bytes: u64) -> Outcome {
+    pub(crate) fn register(&mut self, address: u64, bytes: u64) -> CallOutcome {
         if address == 0 || bytes == 0 {
             return Err(status::INVALID_VALUE);
         }
@@ -139,18 +139,19 @@ impl Node {
             return Err(status::ALREADY_REGISTERED);
         }
         let numa = self.near();
-        let twin = self.host().alloc(numa, Mem::Paged, Bytes(bytes)).map_err(|e| status::of(&e))?;
+        let twin =
+            self.host().alloc(numa, MemKind::Paged, Bytes(bytes)).map_err(|e| status::of(&e))?;
         self.sim()?.register(twin, Bytes(bytes)).map_err(|e| status::of(&e))?;
-        let place = Place::new(Unit::Numa(numa), Mem::Registered);
-        let block = Block { bytes, twin, place, mapped: 0, version: 0, made: None };
+        let place = Place::new(Unit::Numa(numa), MemKind::Registered);
+        let block = NodeBlock { bytes, twin, place, mapped: 0, version: 0, made: None };
         self.blocks.by_start.insert(address, block);
         Ok(())
     }
 
     /// Takes `register` back.
-    pub(crate) fn unregister(&mut self, address: u64) -> Outcome {
+    pub(crate) fn unregister(&mut self, address: u64) -> CallOutcome {
         let known = self.blocks.by_start.get(&address);
-        if known.is_none_or(|b| b.place.mem != Mem::Registered) {
+        if known.is_none_or(|b| b.place.mem != MemKind::Registered) {
             return Err(status::NOT_REGISTERED);
         }
         self.drain_all()?;
@@ -172,7 +173,7 @@ impl Node {
 
     /// The twin of an address, of a range that a copy may touch: blocks, else pageable memory.
     /// Whether it is pageable.
-    pub(crate) fn twin_for_copy(&mut self, address: u64, bytes: u64) -> Outcome<(u64, bool)> {
+    pub(crate) fn twin_for_copy(&mut self, address: u64, bytes: u64) -> CallOutcome<(u64, bool)> {
         if let Some((start, block)) = self.blocks.find(address, bytes) {
             return Ok((block.twin + (address - start), false));
         }
@@ -185,7 +186,8 @@ impl Node {
             return Ok((twin, true));
         }
         let size = bytes.next_power_of_two().max(1 << 20);
-        let twin = self.host().alloc(numa, Mem::Paged, Bytes(size)).map_err(|e| status::of(&e))?;
+        let twin =
+            self.host().alloc(numa, MemKind::Paged, Bytes(size)).map_err(|e| status::of(&e))?;
         if let Some((old, _)) = self.blocks.pageable.insert(numa, (twin, size)) {
             self.host().free(old).map_err(|e| status::of(&e))?;
         }

@@ -2,24 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use pathline_flow::{MachineDesc, Switches};
+use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{Driver, KernelId, Machine};
-use pathline_schema::{Bytes, Gpu, Variant};
+use pathline_schema::{Bytes, Gpu, KernelVariant};
 
-use crate::memory::Blocks;
-use crate::queue::Queues;
-use crate::spec::{Blow, Spec};
+use crate::memory::NodeBlocks;
+use crate::queue::StreamQueues;
+use crate::spec::{StubFault, StubSpec};
 use crate::status;
 
 /// How a call ends: with a status unless it succeeds.
-pub(crate) type Outcome<T = ()> = Result<T, i32>;
+pub(crate) type CallOutcome<T = ()> = Result<T, i32>;
 
 /// A context, stream, event, module or function. 0 is none.
-pub(crate) type Handle = usize;
+pub(crate) type StubHandle = usize;
 
 /// Whose functions the library has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Api {
+pub(crate) enum StubApi {
     Cuda,
     Hip,
 }
@@ -35,32 +35,32 @@ const MEMORY: Bytes = Bytes::gib(8);
 
 /// A loaded image.
 #[derive(Debug)]
-pub(crate) struct Module {
+pub(crate) struct StubModule {
     pub(crate) gpu: u32,
     pub(crate) source: String,
 }
 
 /// What a function of a module does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kernel {
-    Pass(Variant),
+pub(crate) enum StubKernel {
+    Pass(KernelVariant),
     Fill,
     Check,
 }
 
 /// A function of a module.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Function {
-    pub(crate) module: Handle,
-    pub(crate) kernel: Kernel,
+pub(crate) struct StubFunction {
+    pub(crate) module: StubHandle,
+    pub(crate) kernel: StubKernel,
     /// Dynamic shared memory that it may be launched with, in bytes.
     pub(crate) shared: u32,
 }
 
 /// The node and everything on it.
-pub(crate) struct Node {
-    pub(crate) api: Api,
-    pub(crate) spec: Spec,
+pub(crate) struct StubNode {
+    pub(crate) api: StubApi,
+    pub(crate) spec: StubSpec,
     /// What is wrong with the spec, if it could not be read.
     pub(crate) wrong: Option<String>,
     machine: Machine,
@@ -72,29 +72,29 @@ pub(crate) struct Node {
     pub(crate) retained: BTreeMap<u32, u32>,
     /// GPUs whose context an error has made useless, with its status.
     pub(crate) sticky: BTreeMap<u32, i32>,
-    pub(crate) blocks: Blocks,
-    pub(crate) queues: Queues,
-    pub(crate) modules: BTreeMap<Handle, Module>,
-    pub(crate) functions: BTreeMap<Handle, Function>,
-    pub(crate) kernels: BTreeMap<(u32, Variant), KernelId>,
+    pub(crate) blocks: NodeBlocks,
+    pub(crate) queues: StreamQueues,
+    pub(crate) modules: BTreeMap<StubHandle, StubModule>,
+    pub(crate) functions: BTreeMap<StubHandle, StubFunction>,
+    pub(crate) kernels: BTreeMap<(u32, KernelVariant), KernelId>,
     /// From, to.
     pub(crate) peers: Vec<(u32, u32)>,
     /// The next operation that is enqueued writes a wrong byte.
     pub(crate) corrupt: bool,
     calls: BTreeMap<&'static str, u64>,
-    made: Handle,
+    made: StubHandle,
 }
 
-impl Node {
+impl StubNode {
     /// The node that the environment describes; as it is by default where that cannot be read.
-    pub(crate) fn new(api: Api) -> Self {
-        let (spec, mut wrong) = match Spec::from_env() {
+    pub(crate) fn new(api: StubApi) -> Self {
+        let (spec, mut wrong) = match StubSpec::from_env() {
             Ok(spec) => (spec, None),
-            Err(why) => (Spec::default(), Some(why)),
+            Err(why) => (StubSpec::default(), Some(why)),
         };
         let usual = match api {
-            Api::Cuda => "hgx-h200",
-            Api::Hip => "mi250x",
+            StubApi::Cuda => "hgx-h200",
+            StubApi::Hip => "mi250x",
         };
         let machine = build(spec.machine.as_deref().unwrap_or(usual)).unwrap_or_else(|why| {
             wrong.get_or_insert(why);
@@ -118,8 +118,8 @@ impl Node {
             gpu: 0,
             retained: BTreeMap::new(),
             sticky: BTreeMap::new(),
-            blocks: Blocks::default(),
-            queues: Queues::default(),
+            blocks: NodeBlocks::default(),
+            queues: StreamQueues::default(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
             kernels: BTreeMap::new(),
@@ -131,7 +131,7 @@ impl Node {
     }
 
     /// The simulated runtime.
-    pub(crate) fn sim(&self) -> Outcome<&dyn Driver> {
+    pub(crate) fn sim(&self) -> CallOutcome<&dyn Driver> {
         self.machine.driver.as_deref().ok_or(status::NO_DEVICE)
     }
     /// The simulated node.
@@ -145,19 +145,19 @@ impl Node {
     }
 
     /// A handle that nothing else has.
-    pub(crate) fn handle(&mut self) -> Handle {
+    pub(crate) fn handle(&mut self) -> StubHandle {
         self.made += 8;
         self.made
     }
 
     /// A GPU by the number that programs give it.
-    pub(crate) fn device(&self, number: i32) -> Outcome<&Gpu> {
+    pub(crate) fn device(&self, number: i32) -> CallOutcome<&Gpu> {
         let index = usize::try_from(number).map_err(|_| status::INVALID_DEVICE)?;
         self.gpus.get(index).ok_or(status::INVALID_DEVICE)
     }
 
     /// Counts a call: what strikes it.
-    pub(crate) fn strike(&mut self, call: &'static str) -> Option<Blow> {
+    pub(crate) fn strike(&mut self, call: &'static str) -> Option<StubFault> {
         self.spec.strike(&mut self.calls, call)
     }
 
@@ -169,6 +169,6 @@ impl Node {
 
 fn build(name: &str) -> Result<Machine, String> {
     let desc = MachineDesc::preset(name).map_err(|e| e.to_string())?;
-    let switches = Switches::from_env(&std::env::vars().collect());
+    let switches = RuntimeEnv::from_env(&std::env::vars().collect());
     pathline_sim::machine(&desc, switches, 1).map_err(|e| e.to_string())
 }

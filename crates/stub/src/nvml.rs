@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::ffi::c_char;
 use std::sync::{Mutex, PoisonError};
 
-use pathline_schema::{LinkKind, Node as End, PcieLink};
+use pathline_schema::{LinkEnd as End, LinkKind, PcieLink};
 
-use crate::node::{Api, Node, PCI_DOMAIN};
-use crate::spec::{Blow, Spec};
+use crate::node::{PCI_DOMAIN, StubApi, StubNode};
+use crate::spec::{StubFault, StubSpec};
 
 type Handle = usize;
 
@@ -98,7 +98,7 @@ struct ManagedGpu {
 
 /// What the library holds.
 struct ManagedNode {
-    spec: Spec,
+    spec: StubSpec,
     gpus: Vec<ManagedGpu>,
     /// Clocks of multiprocessors and of memory, MHz.
     clocks: (u32, u32),
@@ -111,7 +111,7 @@ static WORLD: Mutex<Option<ManagedNode>> = Mutex::new(None);
 impl ManagedNode {
     /// The node that the environment describes; without GPUs where that cannot be read.
     fn new() -> Outcome<Self> {
-        let node = Node::new(Api::Cuda);
+        let node = StubNode::new(StubApi::Cuda);
         if node.wrong.is_some() {
             return Err(UNKNOWN);
         }
@@ -212,15 +212,15 @@ fn generation(gts: f64) -> u32 {
 }
 
 /// Counts a call: what strikes it. What lasts is done here, and not under the lock.
-fn struck(name: &'static str) -> Outcome<Option<Blow>> {
+fn struck(name: &'static str) -> Outcome<Option<StubFault>> {
     let blow = with(|world| Ok(world.spec.strike(&mut world.calls, name)));
     match blow? {
-        Some(Blow::Fails(code)) => Err(code),
-        Some(Blow::Crashes) => crate::entry::crash(),
-        Some(Blow::Hangs) => loop {
+        Some(StubFault::Fails(code)) => Err(code),
+        Some(StubFault::Crashes) => crate::entry::crash(),
+        Some(StubFault::Hangs) => loop {
             std::thread::park();
         },
-        Some(Blow::Slow(ms)) => {
+        Some(StubFault::Slow(ms)) => {
             std::thread::park_timeout(std::time::Duration::from_millis(ms));
             Ok(None)
         }
@@ -259,7 +259,7 @@ unsafe fn store<T>(
         // that takes the room for larger than it is.
         unsafe {
             out.write(value);
-            if blow == Some(Blow::Overruns) {
+            if blow == Some(StubFault::Overruns) {
                 out.cast::<u8>().add(size_of::<T>()).write_bytes(0, size_of::<T>());
             }
         }
@@ -412,7 +412,7 @@ unsafe extern "C" fn nvmlDeviceGetFieldValues(
                 {
                     world.fill(gpu, &mut *behind);
                 }
-                if blow == Some(Blow::Overruns) {
+                if blow == Some(StubFault::Overruns) {
                     behind.cast::<u8>().write_bytes(0xee, size_of::<FieldValue>());
                 }
             }

@@ -8,53 +8,53 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use pathline_hal::{EventId, GateId, StreamId};
 
-use crate::acts::{self, Act};
-use crate::node::{Handle, Node, Outcome};
+use crate::acts::{self, StreamAct};
+use crate::node::{CallOutcome, StubHandle, StubNode};
 use crate::status;
 
 /// A place in a stream that was passed or not; later ones are greater.
-type Mark = u64;
+type StreamMark = u64;
 
 #[derive(Debug)]
-enum Step {
-    Act(Act),
-    Mark(Mark),
+enum QueueStep {
+    Act(StreamAct),
+    Mark(StreamMark),
     /// Another stream must have passed a mark.
-    Await(Handle, Mark),
+    Await(StubHandle, StreamMark),
 }
 
 /// A stream.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct StubStream {
     pub(crate) gpu: u32,
     pub(crate) sim: StreamId,
     /// Ordered with the legacy stream of its GPU.
     blocking: bool,
-    steps: VecDeque<Step>,
-    passed: Mark,
+    steps: VecDeque<QueueStep>,
+    passed: StreamMark,
     /// Destroyed; it ends when its work has.
     doomed: bool,
 }
 
 /// An event.
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct StubEvent {
     pub(crate) sim: EventId,
     timed: bool,
     /// Where it was recorded last.
-    at: Option<(Handle, Mark)>,
+    at: Option<(StubHandle, StreamMark)>,
 }
 
 /// When a word lets a stream go on, as the flags of the vendors' calls number it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Wait {
+pub(crate) struct WordWait {
     pub(crate) address: u64,
     pub(crate) value: u32,
     pub(crate) mask: u32,
     pub(crate) how: u32,
 }
 
-impl Wait {
+impl WordWait {
     fn is_over(&self) -> bool {
         // SAFETY: who waits for a word promises that it is one, aligned, for as long.
         let word = unsafe { AtomicU32::from_ptr(self.address as *mut u32) };
@@ -74,13 +74,13 @@ pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
 /// What a stream was given while it was recorded: functions of the host, which is what the
 /// library of collectives gives it.
-pub(crate) type Graph = Vec<(HostFunction, usize)>;
+pub(crate) type RecordedCalls = Vec<(HostFunction, usize)>;
 
 /// A function of the host that a stream calls and waits for.
 #[derive(Debug)]
-struct Call {
-    stream: Handle,
-    mark: Mark,
+struct HostCall {
+    stream: StubHandle,
+    mark: StreamMark,
     /// Happens when the stream gets there.
     reached: EventId,
     /// Holds the stream until the function returns.
@@ -92,18 +92,18 @@ struct Call {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(crate) struct Queues {
-    pub(crate) streams: BTreeMap<Handle, Stream>,
-    events: BTreeMap<Handle, Event>,
+pub(crate) struct StreamQueues {
+    pub(crate) streams: BTreeMap<StubHandle, StubStream>,
+    events: BTreeMap<StubHandle, StubEvent>,
     /// Gates that hold streams until a word says so.
-    waits: BTreeMap<Wait, GateId>,
-    calls: Vec<Call>,
+    waits: BTreeMap<WordWait, GateId>,
+    calls: Vec<HostCall>,
     /// The legacy stream of each GPU, once it is used.
-    legacy: BTreeMap<u32, Handle>,
-    marks: Mark,
+    legacy: BTreeMap<u32, StubHandle>,
+    marks: StreamMark,
     /// Streams that are recorded, and what was recorded.
-    pub(crate) recording: BTreeMap<Handle, Graph>,
-    pub(crate) graphs: BTreeMap<Handle, Graph>,
+    pub(crate) recording: BTreeMap<StubHandle, RecordedCalls>,
+    pub(crate) graphs: BTreeMap<StubHandle, RecordedCalls>,
     /// Counts returns to the host, which may then write its own memory.
     pub(crate) epoch: u64,
 }
@@ -111,15 +111,15 @@ pub(crate) struct Queues {
 /// Operations that a held stream takes; with one more the call waits for the stream.
 const DEPTH: usize = 1024;
 
-fn sim<T>(result: pathline_hal::Result<T>) -> Outcome<T> {
+fn sim<T>(result: pathline_hal::CallResult<T>) -> CallOutcome<T> {
     result.map_err(|error| status::of(&error))
 }
 
-impl Node {
-    pub(crate) fn stream_create(&mut self, blocking: bool) -> Outcome<Handle> {
+impl StubNode {
+    pub(crate) fn stream_create(&mut self, blocking: bool) -> CallOutcome<StubHandle> {
         let id = sim(self.sim()?.stream_create(self.gpu))?;
         let handle = self.handle();
-        let stream = Stream {
+        let stream = StubStream {
             gpu: self.gpu,
             sim: id,
             blocking,
@@ -132,7 +132,7 @@ impl Node {
     }
 
     /// The stream behind a handle of a program; 0, 1 and 2 are the default ones.
-    pub(crate) fn stream(&mut self, handle: Handle) -> Outcome<Handle> {
+    pub(crate) fn stream(&mut self, handle: StubHandle) -> CallOutcome<StubHandle> {
         if handle > 2 {
             let known = self.queues.streams.get(&handle).is_some_and(|s| !s.doomed);
             return if known { Ok(handle) } else { Err(status::INVALID_HANDLE) };
@@ -145,13 +145,13 @@ impl Node {
         Ok(legacy)
     }
 
-    fn at(&self, stream: Handle) -> Outcome<&Stream> {
+    fn at(&self, stream: StubHandle) -> CallOutcome<&StubStream> {
         self.queues.streams.get(&stream).ok_or(status::INVALID_HANDLE)
     }
 
     /// Before an operation is enqueued: the stream with its GPU, ordered with the legacy stream,
     /// and with room in its queue.
-    pub(crate) fn ready(&mut self, handle: Handle) -> Outcome<(Handle, u32, StreamId)> {
+    pub(crate) fn ready(&mut self, handle: StubHandle) -> CallOutcome<(StubHandle, u32, StreamId)> {
         let stream = self.stream(handle)?;
         if self.queues.recording.contains_key(&stream) {
             return Err(status::CAPTURE_UNSUPPORTED);
@@ -160,7 +160,7 @@ impl Node {
         let legacy = self.queues.legacy.get(&gpu).copied();
         if legacy == Some(stream) {
             let others = self.queues.streams.iter().filter(|(_, s)| s.blocking && s.gpu == gpu);
-            let others: Vec<Handle> = others.map(|(&h, _)| h).collect();
+            let others: Vec<StubHandle> = others.map(|(&h, _)| h).collect();
             others.into_iter().try_for_each(|other| self.drain(other))?;
         } else if let Some(legacy) = legacy.filter(|_| blocking) {
             self.drain(legacy)?;
@@ -172,23 +172,24 @@ impl Node {
     }
 
     /// Enqueues what an operation does to bytes.
-    pub(crate) fn push(&mut self, stream: Handle, act: Act) {
+    pub(crate) fn push(&mut self, stream: StubHandle, act: StreamAct) {
         if let Some(stream) = self.queues.streams.get_mut(&stream) {
-            stream.steps.push_back(Step::Act(act));
+            stream.steps.push_back(QueueStep::Act(act));
         }
     }
 
-    fn mark(&mut self, stream: Handle) -> Mark {
+    fn mark(&mut self, stream: StubHandle) -> StreamMark {
         self.queues.marks += 1;
         if let Some(stream) = self.queues.streams.get_mut(&stream) {
-            stream.steps.push_back(Step::Mark(self.queues.marks));
+            stream.steps.push_back(QueueStep::Mark(self.queues.marks));
         }
         self.queues.marks
     }
 
     /// Opens what the world has opened, and ends what has ended. Done when any call enters.
-    pub(crate) fn poll(&mut self) -> Outcome {
-        let over: Vec<Wait> = self.queues.waits.keys().filter(|w| w.is_over()).copied().collect();
+    pub(crate) fn poll(&mut self) -> CallOutcome {
+        let over: Vec<WordWait> =
+            self.queues.waits.keys().filter(|w| w.is_over()).copied().collect();
         for wait in over {
             if let Some(gate) = self.queues.waits.remove(&wait) {
                 sim(self.sim()?.gate_destroy(gate))?;
@@ -201,10 +202,10 @@ impl Node {
             }
         }
         let doomed = self.queues.streams.iter().filter(|(_, s)| s.doomed);
-        let doomed: Vec<(Handle, StreamId)> = doomed.map(|(&h, s)| (h, s.sim)).collect();
+        let doomed: Vec<(StubHandle, StreamId)> = doomed.map(|(&h, s)| (h, s.sim)).collect();
         for (handle, id) in doomed {
             if sim(self.sim()?.stream_idle(id))? {
-                self.apply(handle, Mark::MAX);
+                self.apply(handle, StreamMark::MAX);
                 self.queues.streams.remove(&handle);
                 sim(self.sim()?.stream_destroy(id))?;
             }
@@ -214,7 +215,7 @@ impl Node {
 
     /// Starts a function of the host when its stream has got there, and lets the stream go on when
     /// it has returned. The call again if it is not over.
-    fn progress(&mut self, mut call: Call) -> Outcome<Option<Call>> {
+    fn progress(&mut self, mut call: HostCall) -> CallOutcome<Option<HostCall>> {
         match &call.running {
             Some(over) if over.load(Ordering::Acquire) => {
                 // It may have written anywhere.
@@ -243,7 +244,7 @@ impl Node {
     }
 
     /// Waits until a stream is idle; for ever, if what holds it never opens.
-    pub(crate) fn drain(&mut self, stream: Handle) -> Outcome {
+    pub(crate) fn drain(&mut self, stream: StubHandle) -> CallOutcome {
         let Ok(id) = self.at(stream).map(|s| s.sim) else { return Ok(()) };
         loop {
             self.poll()?;
@@ -252,7 +253,7 @@ impl Node {
             }
             match self.sim()?.stream_wait(id) {
                 Ok(()) => {
-                    self.apply(stream, Mark::MAX);
+                    self.apply(stream, StreamMark::MAX);
                     return Ok(());
                 }
                 Err(_) if self.is_held() => rest(),
@@ -266,22 +267,22 @@ impl Node {
     }
 
     /// Waits until every stream is idle.
-    pub(crate) fn drain_all(&mut self) -> Outcome {
-        let all: Vec<Handle> = self.queues.streams.keys().copied().collect();
+    pub(crate) fn drain_all(&mut self) -> CallOutcome {
+        let all: Vec<StubHandle> = self.queues.streams.keys().copied().collect();
         all.into_iter().try_for_each(|stream| self.drain(stream))
     }
 
     /// Whether a stream is idle.
-    pub(crate) fn is_idle(&mut self, stream: Handle) -> Outcome<bool> {
+    pub(crate) fn is_idle(&mut self, stream: StubHandle) -> CallOutcome<bool> {
         let idle = sim(self.sim()?.stream_idle(self.at(stream)?.sim))?;
         if idle {
-            self.apply(stream, Mark::MAX);
+            self.apply(stream, StreamMark::MAX);
         }
         Ok(idle)
     }
 
     /// Does to bytes what a stream does up to a mark.
-    fn apply(&mut self, stream: Handle, until: Mark) {
+    fn apply(&mut self, stream: StubHandle, until: StreamMark) {
         let epoch = self.queues.epoch;
         while let Some(s) = self.queues.streams.get_mut(&stream) {
             if s.passed >= until {
@@ -289,16 +290,16 @@ impl Node {
             }
             match s.steps.pop_front() {
                 None => return,
-                Some(Step::Mark(mark)) => s.passed = mark,
-                Some(Step::Await(other, mark)) => self.apply(other, mark),
+                Some(QueueStep::Mark(mark)) => s.passed = mark,
+                Some(QueueStep::Await(other, mark)) => self.apply(other, mark),
                 // SAFETY: the ranges were checked when it was enqueued, and nothing is freed or
                 // unregistered before all streams are idle.
-                Some(Step::Act(act)) => unsafe { acts::apply(&mut self.blocks, act, epoch) },
+                Some(QueueStep::Act(act)) => unsafe { acts::apply(&mut self.blocks, act, epoch) },
             }
         }
     }
 
-    pub(crate) fn stream_destroy(&mut self, handle: Handle) -> Outcome {
+    pub(crate) fn stream_destroy(&mut self, handle: StubHandle) -> CallOutcome {
         if handle <= 2 {
             return Err(status::INVALID_HANDLE);
         }
@@ -310,7 +311,7 @@ impl Node {
     }
 
     /// Holds a stream until a word says so.
-    pub(crate) fn hold(&mut self, handle: Handle, wait: Wait) -> Outcome {
+    pub(crate) fn hold(&mut self, handle: StubHandle, wait: WordWait) -> CallOutcome {
         let (_, _, id) = self.ready(handle)?;
         if wait.is_over() {
             return Ok(());
@@ -327,7 +328,12 @@ impl Node {
     }
 
     /// Enqueues a call of a function of the host.
-    pub(crate) fn call(&mut self, handle: Handle, function: HostFunction, data: usize) -> Outcome {
+    pub(crate) fn call(
+        &mut self,
+        handle: StubHandle,
+        function: HostFunction,
+        data: usize,
+    ) -> CallOutcome {
         let stream = self.stream(handle)?;
         if let Some(graph) = self.queues.recording.get_mut(&stream) {
             graph.push((function, data));
@@ -339,27 +345,35 @@ impl Node {
         sim(driver.event_record(reached, id))?;
         sim(driver.gate_hold(gate, id))?;
         let mark = self.mark(stream);
-        self.queues.calls.push(Call { stream, mark, reached, gate, function, data, running: None });
+        self.queues.calls.push(HostCall {
+            stream,
+            mark,
+            reached,
+            gate,
+            function,
+            data,
+            running: None,
+        });
         Ok(())
     }
 
-    pub(crate) fn event_create(&mut self, timed: bool) -> Outcome<Handle> {
+    pub(crate) fn event_create(&mut self, timed: bool) -> CallOutcome<StubHandle> {
         let id = sim(self.sim()?.event_create(self.gpu))?;
         let handle = self.handle();
-        self.queues.events.insert(handle, Event { sim: id, timed, at: None });
+        self.queues.events.insert(handle, StubEvent { sim: id, timed, at: None });
         Ok(handle)
     }
 
-    fn event(&self, event: Handle) -> Outcome<&Event> {
+    fn event(&self, event: StubHandle) -> CallOutcome<&StubEvent> {
         self.queues.events.get(&event).ok_or(status::INVALID_HANDLE)
     }
 
-    pub(crate) fn event_destroy(&mut self, event: Handle) -> Outcome {
+    pub(crate) fn event_destroy(&mut self, event: StubHandle) -> CallOutcome {
         let gone = self.queues.events.remove(&event).ok_or(status::INVALID_HANDLE)?;
         sim(self.sim()?.event_destroy(gone.sim))
     }
 
-    pub(crate) fn event_record(&mut self, event: Handle, handle: Handle) -> Outcome {
+    pub(crate) fn event_record(&mut self, event: StubHandle, handle: StubHandle) -> CallOutcome {
         let event_id = self.event(event)?.sim;
         let (stream, _, id) = self.ready(handle)?;
         sim(self.sim()?.event_record(event_id, id))?;
@@ -370,18 +384,18 @@ impl Node {
         Ok(())
     }
 
-    pub(crate) fn stream_await(&mut self, handle: Handle, event: Handle) -> Outcome {
+    pub(crate) fn stream_await(&mut self, handle: StubHandle, event: StubHandle) -> CallOutcome {
         let (event_id, at) = (self.event(event)?.sim, self.event(event)?.at);
         let (stream, _, id) = self.ready(handle)?;
         sim(self.sim()?.stream_wait_event(id, event_id))?;
         if let (Some((other, mark)), Some(s)) = (at, self.queues.streams.get_mut(&stream)) {
-            s.steps.push_back(Step::Await(other, mark));
+            s.steps.push_back(QueueStep::Await(other, mark));
         }
         Ok(())
     }
 
     /// Whether an event has happened; one that was never recorded has.
-    pub(crate) fn event_happened(&mut self, event: Handle) -> Outcome<bool> {
+    pub(crate) fn event_happened(&mut self, event: StubHandle) -> CallOutcome<bool> {
         let (id, at) = (self.event(event)?.sim, self.event(event)?.at);
         let Some((stream, mark)) = at else { return Ok(true) };
         let happened = self.sim()?.event_elapsed(id, id).is_ok();
@@ -392,7 +406,7 @@ impl Node {
     }
 
     /// Waits for an event.
-    pub(crate) fn event_wait(&mut self, event: Handle) -> Outcome {
+    pub(crate) fn event_wait(&mut self, event: StubHandle) -> CallOutcome {
         let Some((stream, _)) = self.event(event)?.at else { return Ok(()) };
         // Its stream may go on behind it; virtual time lets it, and nobody waits longer for that.
         self.drain(stream)?;
@@ -400,7 +414,7 @@ impl Node {
     }
 
     /// Milliseconds between two events.
-    pub(crate) fn event_elapsed(&mut self, start: Handle, end: Handle) -> Outcome<f32> {
+    pub(crate) fn event_elapsed(&mut self, start: StubHandle, end: StubHandle) -> CallOutcome<f32> {
         for event in [start, end] {
             let known = self.event(event)?;
             if !known.timed || known.at.is_none() {

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use pathline_hal::kernel;
 
 use crate::image;
-use crate::node::Handle;
-use crate::spec::{Blow, Spec};
+use crate::node::StubHandle;
+use crate::spec::{StubFault, StubSpec};
 
 const INVALID_INPUT: i32 = 3;
 const INVALID_PROGRAM: i32 = 4;
@@ -27,7 +27,7 @@ const GFX: [&str; 8] =
     ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
 
 #[derive(Debug, Default)]
-struct Program {
+struct StubProgram {
     source: String,
     log: String,
     code: Vec<u8>,
@@ -35,22 +35,22 @@ struct Program {
     real: bool,
 }
 
-static PROGRAMS: Mutex<BTreeMap<Handle, Program>> = Mutex::new(BTreeMap::new());
+static PROGRAMS: Mutex<BTreeMap<StubHandle, StubProgram>> = Mutex::new(BTreeMap::new());
 
-fn with<T>(body: impl FnOnce(&mut BTreeMap<Handle, Program>) -> T) -> T {
+fn with<T>(body: impl FnOnce(&mut BTreeMap<StubHandle, StubProgram>) -> T) -> T {
     body(&mut PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A compiler's dialect of options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dialect {
+enum OptionDialect {
     Cuda,
     Hip,
 }
 
 /// # Safety
 /// `source` is null or a C string, `out` null or a place for a handle.
-unsafe fn create(out: *mut Handle, source: *const c_char) -> i32 {
+unsafe fn create(out: *mut StubHandle, source: *const c_char) -> i32 {
     if out.is_null() || source.is_null() {
         return INVALID_INPUT;
     }
@@ -58,7 +58,7 @@ unsafe fn create(out: *mut Handle, source: *const c_char) -> i32 {
     let source = unsafe { CStr::from_ptr(source) }.to_string_lossy().into_owned();
     let handle = with(|programs| {
         let handle = programs.last_key_value().map_or(1, |(last, _)| last + 1);
-        programs.insert(handle, Program { source, ..Program::default() });
+        programs.insert(handle, StubProgram { source, ..StubProgram::default() });
         handle
     });
     // SAFETY: the caller's promise.
@@ -68,7 +68,7 @@ unsafe fn create(out: *mut Handle, source: *const c_char) -> i32 {
 
 /// # Safety
 /// `program` is null or points to a handle.
-unsafe fn destroy(program: *mut Handle) -> i32 {
+unsafe fn destroy(program: *mut StubHandle) -> i32 {
     if program.is_null() {
         return INVALID_PROGRAM;
     }
@@ -80,8 +80,8 @@ unsafe fn destroy(program: *mut Handle) -> i32 {
 /// # Safety
 /// `options` has `count` C strings.
 unsafe fn compile(
-    dialect: Dialect,
-    program: Handle,
+    dialect: OptionDialect,
+    program: StubHandle,
     count: i32,
     options: *const *const c_char,
 ) -> i32 {
@@ -104,8 +104,8 @@ unsafe fn compile(
     })
 }
 
-impl Program {
-    fn compile(&mut self, dialect: Dialect, options: &[String]) -> Result<(), (i32, String)> {
+impl StubProgram {
+    fn compile(&mut self, dialect: OptionDialect, options: &[String]) -> Result<(), (i32, String)> {
         let target = target(dialect, options)?;
         let ours = self.source.contains(kernel::FILL) || image::variant(&self.source).is_some();
         if !ours || !self.source.contains("extern \"C\"") {
@@ -119,7 +119,7 @@ impl Program {
 }
 
 /// The target that the options name, if they are all known.
-fn target(dialect: Dialect, options: &[String]) -> Result<String, (i32, String)> {
+fn target(dialect: OptionDialect, options: &[String]) -> Result<String, (i32, String)> {
     let mut target = None;
     let harmless = ["--std=", "-std=", "-default-device", "-D", "-O", "-I", "--use_fast_math"];
     for option in options {
@@ -133,14 +133,14 @@ fn target(dialect: Dialect, options: &[String]) -> Result<String, (i32, String)>
         }
     }
     match dialect {
-        Dialect::Cuda => {
+        OptionDialect::Cuda => {
             let target = target.unwrap_or_else(|| "compute_75".to_owned());
             let number = target.strip_prefix("sm_").or(target.strip_prefix("compute_"));
             let known = number.and_then(|n| n.parse().ok()).is_some_and(|n| ARCHS.contains(&n));
             let unknown = || (INVALID_OPTION, "invalid value for --gpu-architecture".to_owned());
             known.then_some(target).ok_or_else(unknown)
         }
-        Dialect::Hip => {
+        OptionDialect::Hip => {
             // Without a target the log is empty, in all of 5.2 to 7.2.
             let target = target.ok_or((COMPILATION, String::new()))?;
             let name = target.split(':').next().unwrap_or_default();
@@ -148,7 +148,7 @@ fn target(dialect: Dialect, options: &[String]) -> Result<String, (i32, String)>
                 return Ok(target);
             }
             // Versions before 7 die of a target that they do not know.
-            if crate::hip::major(&Spec::from_env().unwrap_or_default()) < 7 {
+            if crate::hip::major(&StubSpec::from_env().unwrap_or_default()) < 7 {
                 crate::entry::crash();
             }
             Err((COMPILATION, format!("error: unknown target '{name}'")))
@@ -158,7 +158,7 @@ fn target(dialect: Dialect, options: &[String]) -> Result<String, (i32, String)>
 
 /// # Safety
 /// `size` is null or takes a number.
-unsafe fn size_of(program: Handle, size: *mut usize, of: fn(&Program) -> usize) -> i32 {
+unsafe fn size_of(program: StubHandle, size: *mut usize, of: fn(&StubProgram) -> usize) -> i32 {
     let Some(found) = with(|programs| programs.get(&program).map(of)) else {
         return INVALID_PROGRAM;
     };
@@ -172,17 +172,17 @@ unsafe fn size_of(program: Handle, size: *mut usize, of: fn(&Program) -> usize) 
 
 /// Whether a function is to write behind what it is given.
 fn overruns(name: &str) -> bool {
-    let spec = Spec::from_env().unwrap_or_default();
-    spec.faults.iter().any(|fault| fault.call == name && fault.blow == Blow::Overruns)
+    let spec = StubSpec::from_env().unwrap_or_default();
+    spec.faults.iter().any(|fault| fault.call == name && fault.blow == StubFault::Overruns)
 }
 
 /// # Safety
 /// `out` is null or has as much room as the size function of the same thing says.
 unsafe fn fetch(
     name: &'static str,
-    program: Handle,
+    program: StubHandle,
     out: *mut c_char,
-    of: fn(&Program) -> Vec<u8>,
+    of: fn(&StubProgram) -> Vec<u8>,
 ) -> i32 {
     let Some(mut found) = with(|programs| programs.get(&program).map(of)) else {
         return INVALID_PROGRAM;
@@ -198,14 +198,14 @@ unsafe fn fetch(
     0
 }
 
-fn log(program: &Program) -> Vec<u8> {
+fn log(program: &StubProgram) -> Vec<u8> {
     [program.log.as_bytes(), &[0]].concat()
 }
-fn code(program: &Program) -> Vec<u8> {
+fn code(program: &StubProgram) -> Vec<u8> {
     if program.real { program.code.clone() } else { Vec::new() }
 }
 /// PTX ends with a zero.
-fn portable(program: &Program) -> Vec<u8> {
+fn portable(program: &StubProgram) -> Vec<u8> {
     [&program.code, &[0][..]].concat()
 }
 
@@ -230,7 +230,7 @@ macro_rules! export {
         // SAFETY: the name is the vendor's, for whose library this one stands in.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $create(
-            out: *mut Handle,
+            out: *mut StubHandle,
             source: *const c_char,
             _name: *const c_char,
             _headers: i32,
@@ -244,7 +244,7 @@ macro_rules! export {
         /// As of the vendor's function.
         // SAFETY: the name is the vendor's, for whose library this one stands in.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $destroy(program: *mut Handle) -> i32 {
+        unsafe extern "C" fn $destroy(program: *mut StubHandle) -> i32 {
             // SAFETY: the caller's promise.
             unsafe { destroy(program) }
         }
@@ -253,18 +253,18 @@ macro_rules! export {
         // SAFETY: the name is the vendor's, for whose library this one stands in.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $compile(
-            program: Handle,
+            program: StubHandle,
             count: i32,
             options: *const *const c_char,
         ) -> i32 {
             // SAFETY: the caller's promise.
-            unsafe { compile(Dialect::$dialect, program, count, options) }
+            unsafe { compile(OptionDialect::$dialect, program, count, options) }
         }
         /// # Safety
         /// As of the vendor's function.
         // SAFETY: the name is the vendor's, for whose library this one stands in.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $log_size(program: Handle, size: *mut usize) -> i32 {
+        unsafe extern "C" fn $log_size(program: StubHandle, size: *mut usize) -> i32 {
             // SAFETY: the caller's promise.
             unsafe { size_of(program, size, |p| log(p).len()) }
         }
@@ -272,7 +272,7 @@ macro_rules! export {
         /// As of the vendor's function.
         // SAFETY: the name is the vendor's, for whose library this one stands in.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $log(program: Handle, out: *mut c_char) -> i32 {
+        unsafe extern "C" fn $log(program: StubHandle, out: *mut c_char) -> i32 {
             // SAFETY: the caller's promise.
             unsafe { fetch(stringify!($log), program, out, log) }
         }
@@ -310,7 +310,7 @@ macro_rules! results {
         /// As of the vendor's function.
         // SAFETY: the name is the vendor's, for whose library this one stands in.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $size(program: Handle, size: *mut usize) -> i32 {
+        unsafe extern "C" fn $size(program: StubHandle, size: *mut usize) -> i32 {
             // SAFETY: the caller's promise.
             unsafe { size_of(program, size, |p| $what(p).len()) }
         }
@@ -318,7 +318,7 @@ macro_rules! results {
         /// As of the vendor's function.
         // SAFETY: the name is the vendor's, for whose library this one stands in.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $fetch(program: Handle, out: *mut c_char) -> i32 {
+        unsafe extern "C" fn $fetch(program: StubHandle, out: *mut c_char) -> i32 {
             // SAFETY: the caller's promise.
             unsafe { fetch(stringify!($fetch), program, out, $what) }
         }
@@ -356,18 +356,22 @@ unsafe extern "C" fn nvrtcGetSupportedArchs(list: *mut i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::{KernelOp, Variant};
+    use pathline_schema::{KernelOp, KernelVariant};
 
-    fn compile(dialect: Dialect, source: &str, options: &[&str]) -> Result<Program, (i32, String)> {
-        let mut program = Program { source: source.to_owned(), ..Program::default() };
+    fn compile(
+        dialect: OptionDialect,
+        source: &str,
+        options: &[&str],
+    ) -> Result<StubProgram, (i32, String)> {
+        let mut program = StubProgram { source: source.to_owned(), ..StubProgram::default() };
         let options: Vec<String> = options.iter().map(|o| (*o).to_owned()).collect();
         program.compile(dialect, &options).map(|()| program)
     }
 
     #[test]
     fn what_a_compiler_refuses_has_its_code_and_a_log() {
-        let source = kernel::source(&Variant::standard(KernelOp::Read));
-        let (cuda, hip) = (Dialect::Cuda, Dialect::Hip);
+        let source = kernel::source(&KernelVariant::standard(KernelOp::Read));
+        let (cuda, hip) = (OptionDialect::Cuda, OptionDialect::Hip);
         for (dialect, text, options, code, log) in [
             (cuda, source.as_str(), &["--gpu-architecture=sm_70"][..], 5, "gpu-architecture"),
             (cuda, &source, &["--gpu-architecture=sm_90", "--no-such-option"], 5, "unrecognized"),
@@ -384,7 +388,7 @@ mod tests {
     #[test]
     fn a_virtual_target_has_portable_code_only() {
         let program = |arch: &str| {
-            compile(Dialect::Cuda, kernel::PATTERN, &[&format!("--gpu-architecture={arch}")])
+            compile(OptionDialect::Cuda, kernel::PATTERN, &[&format!("--gpu-architecture={arch}")])
                 .unwrap()
         };
         let (real, virtual_one) = (program("sm_90"), program("compute_90"));

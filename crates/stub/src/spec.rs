@@ -12,7 +12,7 @@ pub const VARIABLE: &str = "PATHLINE_STUB";
 
 /// What strikes a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Blow {
+pub(crate) enum StubFault {
     /// It returns this status; one that is sticky stays.
     Fails(i32),
     /// It never returns.
@@ -31,7 +31,7 @@ pub(crate) enum Blow {
 
 /// Which way GPU direct says that bytes go. They go through host memory, whatever it says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ReportedPath {
     #[default]
     Posix,
     Driver,
@@ -40,13 +40,13 @@ pub(crate) enum Way {
 
 /// A fault on order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct FaultSpec {
     /// The function, as its manual names it.
     pub(crate) call: String,
     /// Calls of that name that are struck, counted from 1.
     pub(crate) first: u64,
     pub(crate) last: u64,
-    pub(crate) blow: Blow,
+    pub(crate) blow: StubFault,
 }
 
 /// The whole of it. The text is words between commas:
@@ -77,7 +77,7 @@ pub(crate) struct Fault {
 /// | `rank=1` | NCCL's calls are counted and struck only where they are of that rank of a communicator |
 /// | `once=FILE` | faults strike as long as the file is not there, and make it |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Spec {
+pub(crate) struct StubSpec {
     pub(crate) gpus: Option<usize>,
     pub(crate) memory: Option<Bytes>,
     pub(crate) machine: Option<String>,
@@ -91,13 +91,13 @@ pub(crate) struct Spec {
     pub(crate) no_peer: bool,
     pub(crate) look_ahead: bool,
     pub(crate) rdma: Vec<String>,
-    pub(crate) way: Way,
+    pub(crate) way: ReportedPath,
     pub(crate) rank: Option<i32>,
     pub(crate) once: Option<PathBuf>,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<FaultSpec>,
 }
 
-impl Spec {
+impl StubSpec {
     /// Reads the variable; the text that is wrong is the error.
     pub(crate) fn from_env() -> Result<Self, String> {
         std::env::var(VARIABLE).map_or(Ok(Self::default()), |text| text.parse())
@@ -108,10 +108,10 @@ impl Spec {
         &self,
         calls: &mut BTreeMap<&'static str, u64>,
         call: &'static str,
-    ) -> Option<Blow> {
+    ) -> Option<StubFault> {
         let nth = calls.entry(call).or_default();
         *nth += 1;
-        let struck = |f: &&Fault| f.call == call && (f.first..=f.last).contains(nth);
+        let struck = |f: &&FaultSpec| f.call == call && (f.first..=f.last).contains(nth);
         let blow = self.faults.iter().find(struck)?.blow.clone();
         match &self.once {
             // Whoever makes the file is struck.
@@ -141,24 +141,24 @@ fn calls(text: &str) -> Result<(String, u64, u64), String> {
 }
 
 /// A fault's calls and the number behind the colon, if it takes one.
-fn fault(kind: &str, value: &str) -> Result<Fault, String> {
+fn fault(kind: &str, value: &str) -> Result<FaultSpec, String> {
     let tail = || value.split_once(':').ok_or_else(|| format!("{kind}={value}: no ':NUMBER'"));
     let (calls_text, blow) = match kind {
-        "fail" => (tail()?.0, Blow::Fails(number(tail()?.1)?)),
-        "slow" => (tail()?.0, Blow::Slow(number(tail()?.1)?)),
-        "oom" => (value, Blow::Fails(crate::status::OUT_OF_MEMORY)),
-        "hang" => (value, Blow::Hangs),
-        "crash" => (value, Blow::Crashes),
-        "corrupt" => (value, Blow::Corrupts),
-        "short" => (value, Blow::Short),
-        "overrun" => (value, Blow::Overruns),
+        "fail" => (tail()?.0, StubFault::Fails(number(tail()?.1)?)),
+        "slow" => (tail()?.0, StubFault::Slow(number(tail()?.1)?)),
+        "oom" => (value, StubFault::Fails(crate::status::OUT_OF_MEMORY)),
+        "hang" => (value, StubFault::Hangs),
+        "crash" => (value, StubFault::Crashes),
+        "corrupt" => (value, StubFault::Corrupts),
+        "short" => (value, StubFault::Short),
+        "overrun" => (value, StubFault::Overruns),
         _ => return Err(format!("{kind}= is not known")),
     };
     let (call, first, last) = calls(calls_text)?;
-    Ok(Fault { call, first, last, blow })
+    Ok(FaultSpec { call, first, last, blow })
 }
 
-impl FromStr for Spec {
+impl FromStr for StubSpec {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let mut spec = Self::default();
@@ -186,9 +186,9 @@ impl FromStr for Spec {
                 "rdma" => spec.rdma = value.split('+').map(str::to_owned).collect(),
                 "gds" => {
                     spec.way = match value {
-                        "nvfs" => Way::Driver,
-                        "p2p" => Way::PeerToPeer,
-                        "posix" => Way::Posix,
+                        "nvfs" => ReportedPath::Driver,
+                        "p2p" => ReportedPath::PeerToPeer,
+                        "posix" => ReportedPath::Posix,
                         _ => return Err(format!("{word}: nvfs, p2p or posix")),
                     };
                 }
@@ -208,12 +208,13 @@ mod tests {
 
     #[test]
     fn words_are_what_the_table_says() {
-        let spec: Spec = "gpus=4, memory=2GiB,fail=cuMemcpyAsync@120:700,hang=cuStreamSynchronize,\
+        let spec: StubSpec =
+            "gpus=4, memory=2GiB,fail=cuMemcpyAsync@120:700,hang=cuStreamSynchronize,\
                           crash=cuLaunchKernel@50+,slow=cuInit@1:20,oom=cuMemAlloc@3,no=cuFuncLoad,\
                           layout=r0000,nodevice,rank=3,once=struck,lookahead,\
                           overrun=nvmlDeviceGetPowerUsage@2"
-            .parse()
-            .unwrap();
+                .parse()
+                .unwrap();
         assert_eq!(spec.gpus, Some(4));
         assert_eq!(spec.memory, Some(Bytes::gib(2)));
         assert_eq!(spec.newer_layout, Some(false));
@@ -222,16 +223,16 @@ mod tests {
         assert_eq!((spec.rank, spec.once), (Some(3), Some("struck".into())));
         let got: Vec<_> = spec.faults.iter().map(|f| (f.first, f.last, f.blow.clone())).collect();
         let all = u64::MAX;
-        let (hangs, crashes) = (Blow::Hangs, Blow::Crashes);
+        let (hangs, crashes) = (StubFault::Hangs, StubFault::Crashes);
         assert_eq!(
             got,
             [
-                (120, 120, Blow::Fails(700)),
+                (120, 120, StubFault::Fails(700)),
                 (1, all, hangs),
                 (50, all, crashes),
-                (1, 1, Blow::Slow(20)),
-                (3, 3, Blow::Fails(2)),
-                (2, 2, Blow::Overruns),
+                (1, 1, StubFault::Slow(20)),
+                (3, 3, StubFault::Fails(2)),
+                (2, 2, StubFault::Overruns),
             ]
         );
     }
@@ -240,11 +241,11 @@ mod tests {
     fn calls_are_counted_by_name_and_struck_once_if_so_ordered() {
         let folder = tempfile::tempdir().unwrap();
         let once = folder.path().join("struck");
-        let spec: Spec = format!("fail=cuInit@2+:3,once={}", once.display()).parse().unwrap();
+        let spec: StubSpec = format!("fail=cuInit@2+:3,once={}", once.display()).parse().unwrap();
         let mut calls = BTreeMap::new();
         let mut strike = |call| spec.strike(&mut calls, call);
         assert_eq!([strike("cuInit"), strike("cuFree")], [None, None]);
-        assert_eq!(strike("cuInit"), Some(Blow::Fails(3)));
+        assert_eq!(strike("cuInit"), Some(StubFault::Fails(3)));
         assert_eq!(strike("cuInit"), None);
         // Another process, after the first one was struck.
         assert_eq!(spec.strike(&mut BTreeMap::from([("cuInit", 1)]), "cuInit"), None);
@@ -260,7 +261,7 @@ mod tests {
             ("gds=fast", "nvfs, p2p or posix"),
             ("party=cuInit", "party= is not known"),
         ] {
-            let error = text.parse::<Spec>().unwrap_err();
+            let error = text.parse::<StubSpec>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
     }
@@ -268,7 +269,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_breaks_it(text in "[a-z0-9=@:+, ]{0,60}") {
-            let _ = text.parse::<Spec>();
+            let _ = text.parse::<StubSpec>();
         }
     }
 }

@@ -30,9 +30,9 @@ pub(crate) const CAPTURE_UNSUPPORTED: i32 = 900;
 pub(crate) const UNKNOWN: i32 = 999;
 
 /// Number, name of CUDA, name of HIP, words.
-type Row = (i32, &'static CStr, &'static CStr, &'static CStr);
+type StatusRow = (i32, &'static CStr, &'static CStr, &'static CStr);
 
-const ROWS: &[Row] = &[
+const ROWS: &[StatusRow] = &[
     (0, c"CUDA_SUCCESS", c"hipSuccess", c"no error"),
     (1, c"CUDA_ERROR_INVALID_VALUE", c"hipErrorInvalidValue", c"stub: invalid argument"),
     (2, c"CUDA_ERROR_OUT_OF_MEMORY", c"hipErrorOutOfMemory", c"stub: out of memory"),

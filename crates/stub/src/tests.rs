@@ -4,7 +4,7 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pathline_hal::kernel;
-use pathline_schema::{KernelOp, Variant};
+use pathline_schema::{KernelOp, KernelVariant};
 
 use crate::cuda::cuGetProcAddress_v2;
 use crate::image;
@@ -72,7 +72,7 @@ fn wait(stream: usize) -> i32 {
 
 /// The function of the standard copy kernel in the current context.
 fn copy_kernel() -> usize {
-    let source = kernel::source(&Variant::standard(KernelOp::Copy));
+    let source = kernel::source(&KernelVariant::standard(KernelOp::Copy));
     let code = image::pack("sm_90", &source);
     let (mut module, mut function) = (0, 0);
     let loaded =

@@ -5,31 +5,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, c_char, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::node::Handle;
-use crate::spec::{Blow, Spec};
+use crate::node::StubHandle;
+use crate::spec::{StubFault, StubSpec};
 
 /// What the library holds. A device is the address of its name; contexts, domains and regions are
 /// numbers.
-struct World {
-    spec: Spec,
+struct VerbsWorld {
+    spec: StubSpec,
     names: Vec<CString>,
     calls: BTreeMap<&'static str, u64>,
-    made: Handle,
-    contexts: BTreeSet<Handle>,
+    made: StubHandle,
+    contexts: BTreeSet<StubHandle>,
     /// By domain its context, and by region its domain.
-    domains: BTreeMap<Handle, Handle>,
-    regions: BTreeMap<Handle, Handle>,
+    domains: BTreeMap<StubHandle, StubHandle>,
+    regions: BTreeMap<StubHandle, StubHandle>,
 }
 
-static WORLD: Mutex<Option<World>> = Mutex::new(None);
+static WORLD: Mutex<Option<VerbsWorld>> = Mutex::new(None);
 
-fn world() -> Guard {
+fn world() -> VerbsGuard {
     let mut guard = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
     guard.get_or_insert_with(|| {
-        let spec = Spec::from_env().unwrap_or_default();
+        let spec = StubSpec::from_env().unwrap_or_default();
         let name = |name: &String| CString::new(name.as_bytes()).unwrap_or_default();
         let names = spec.rdma.iter().map(name).collect();
-        World {
+        VerbsWorld {
             spec,
             names,
             calls: BTreeMap::new(),
@@ -39,17 +39,17 @@ fn world() -> Guard {
             regions: BTreeMap::new(),
         }
     });
-    Guard(guard)
+    VerbsGuard(guard)
 }
 
-struct Guard(MutexGuard<'static, Option<World>>);
+struct VerbsGuard(MutexGuard<'static, Option<VerbsWorld>>);
 
-impl Guard {
+impl VerbsGuard {
     /// Does something with what the library holds; what it fails with is left in `errno`.
     fn act<T: Default>(
         mut self,
         name: &'static str,
-        body: impl FnOnce(&mut World) -> Result<T, c_int>,
+        body: impl FnOnce(&mut VerbsWorld) -> Result<T, c_int>,
     ) -> Result<T, c_int> {
         let Some(world) = self.0.as_mut() else { return Ok(T::default()) };
         let done = world.strike(name).and_then(|()| body(world));
@@ -60,29 +60,34 @@ impl Guard {
     }
 }
 
-impl World {
+impl VerbsWorld {
     fn strike(&mut self, call: &'static str) -> Result<(), c_int> {
         match self.spec.strike(&mut self.calls, call) {
-            Some(Blow::Fails(code)) => Err(code),
-            Some(Blow::Crashes) => crate::entry::crash(),
-            Some(Blow::Hangs) => loop {
+            Some(StubFault::Fails(code)) => Err(code),
+            Some(StubFault::Crashes) => crate::entry::crash(),
+            Some(StubFault::Hangs) => loop {
                 std::thread::park();
             },
-            Some(Blow::Slow(ms)) => {
+            Some(StubFault::Slow(ms)) => {
                 std::thread::park_timeout(std::time::Duration::from_millis(ms));
                 Ok(())
             }
             // Nothing is written that could be wrong.
-            Some(Blow::Corrupts | Blow::Short | Blow::Overruns) | None => Ok(()),
+            Some(StubFault::Corrupts | StubFault::Short | StubFault::Overruns) | None => Ok(()),
         }
     }
 
-    fn number(&mut self) -> Handle {
+    fn number(&mut self) -> StubHandle {
         self.made += 64;
         self.made
     }
 
-    fn register(&mut self, domain: Handle, address: u64, bytes: usize) -> Result<Handle, c_int> {
+    fn register(
+        &mut self,
+        domain: StubHandle,
+        address: u64,
+        bytes: usize,
+    ) -> Result<StubHandle, c_int> {
         if !self.domains.contains_key(&domain) || bytes == 0 || address == 0 {
             return Err(libc::EINVAL);
         }
@@ -127,7 +132,7 @@ unsafe extern "C" fn ibv_get_device_name(device: *const c_char) -> *const c_char
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_open_device(device: *const c_char) -> Handle {
+unsafe extern "C" fn ibv_open_device(device: *const c_char) -> StubHandle {
     let opened = world().act("ibv_open_device", |world| {
         let known = world.names.iter().any(|name| name.as_ptr() == device);
         let context = world.number();
@@ -139,7 +144,7 @@ unsafe extern "C" fn ibv_open_device(device: *const c_char) -> Handle {
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_close_device(context: Handle) -> c_int {
+unsafe extern "C" fn ibv_close_device(context: StubHandle) -> c_int {
     let closed = world().act("ibv_close_device", |world| {
         if world.domains.values().any(|&of| of == context) {
             return Err(libc::EBUSY);
@@ -151,7 +156,7 @@ unsafe extern "C" fn ibv_close_device(context: Handle) -> c_int {
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_alloc_pd(context: Handle) -> Handle {
+unsafe extern "C" fn ibv_alloc_pd(context: StubHandle) -> StubHandle {
     let made = world().act("ibv_alloc_pd", |world| {
         world.contexts.contains(&context).then_some(()).ok_or(libc::EINVAL)?;
         let domain = world.number();
@@ -163,7 +168,7 @@ unsafe extern "C" fn ibv_alloc_pd(context: Handle) -> Handle {
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dealloc_pd(domain: Handle) -> c_int {
+unsafe extern "C" fn ibv_dealloc_pd(domain: StubHandle) -> c_int {
     let freed = world().act("ibv_dealloc_pd", |world| {
         if world.regions.values().any(|&of| of == domain) {
             return Err(libc::EBUSY);
@@ -176,24 +181,24 @@ unsafe extern "C" fn ibv_dealloc_pd(domain: Handle) -> c_int {
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr(
-    domain: Handle,
+    domain: StubHandle,
     address: u64,
     bytes: usize,
     _access: c_int,
-) -> Handle {
+) -> StubHandle {
     world().act("ibv_reg_mr", |world| world.register(domain, address, bytes)).unwrap_or(0)
 }
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_dmabuf_mr(
-    domain: Handle,
+    domain: StubHandle,
     offset: u64,
     bytes: usize,
     address: u64,
     file: c_int,
     _access: c_int,
-) -> Handle {
+) -> StubHandle {
     let registered = world().act("ibv_reg_dmabuf_mr", |world| {
         // SAFETY: all zeros is such a structure, which the call fills.
         let room = unsafe {
@@ -213,7 +218,7 @@ unsafe extern "C" fn ibv_reg_dmabuf_mr(
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dereg_mr(region: Handle) -> c_int {
+unsafe extern "C" fn ibv_dereg_mr(region: StubHandle) -> c_int {
     let done = world()
         .act("ibv_dereg_mr", |world| world.regions.remove(&region).map(drop).ok_or(libc::EINVAL));
     done.err().unwrap_or(0)

@@ -2,28 +2,36 @@
 
 use std::ffi::c_void;
 
-use pathline_hal::{CopyEngine, Launch, StreamId, kernel};
-use pathline_schema::{Bytes, Grid, KernelOp, Mem, MigrateHow, Place, Severity, Unit, Variant};
+use pathline_hal::{CopyChoice, KernelLaunch, StreamId, kernel};
+use pathline_schema::{
+    Bytes, GridSize, KernelOp, KernelVariant, MemKind, MigrateHow, Place, Severity, Unit,
+};
 
-use crate::acts::Act;
+use crate::acts::StreamAct;
 use crate::image;
-use crate::node::{Function, Handle, Kernel, Module, Node, Outcome};
+use crate::node::{CallOutcome, StubFunction, StubHandle, StubKernel, StubModule, StubNode};
 use crate::status;
 
 /// Dynamic shared memory that a block may have without asking for more.
 const SHARED: u32 = 48 << 10;
 
-impl Node {
+impl StubNode {
     /// Enqueues an act, with its damage if that is on order.
-    fn enqueue(&mut self, stream: Handle, act: Act, dst: u64, bytes: u64) {
+    fn enqueue(&mut self, stream: StubHandle, act: StreamAct, dst: u64, bytes: u64) {
         self.push(stream, act);
         if std::mem::take(&mut self.corrupt) && bytes > 0 {
-            self.push(stream, Act::Damage { dst, bytes });
+            self.push(stream, StreamAct::Damage { dst, bytes });
         }
     }
 
     /// Enqueues a copy. Where an end is pageable it waits, as the runtimes do.
-    pub(crate) fn copy(&mut self, handle: Handle, dst: u64, src: u64, bytes: u64) -> Outcome {
+    pub(crate) fn copy(
+        &mut self,
+        handle: StubHandle,
+        dst: u64,
+        src: u64,
+        bytes: u64,
+    ) -> CallOutcome {
         let (stream, _, id) = self.ready(handle)?;
         if bytes == 0 {
             return Ok(());
@@ -31,27 +39,27 @@ impl Node {
         let (to, to_pageable) = self.twin_for_copy(dst, bytes)?;
         let (from, from_pageable) = self.twin_for_copy(src, bytes)?;
         self.timed_copy((stream, id), (to, from), bytes)?;
-        self.enqueue(stream, Act::Copy { dst, src, bytes }, dst, bytes);
+        self.enqueue(stream, StreamAct::Copy { dst, src, bytes }, dst, bytes);
         if to_pageable || from_pageable { self.drain(stream) } else { Ok(()) }
     }
 
     fn timed_copy(
         &mut self,
-        (stream, id): (Handle, StreamId),
+        (stream, id): (StubHandle, StreamId),
         (to, from): (u64, u64),
         bytes: u64,
-    ) -> Outcome {
+    ) -> CallOutcome {
         if to == from {
             // Both ends are pageable: the processor does it.
             return self.drain(stream);
         }
         let bytes = Bytes(bytes);
-        match self.sim()?.copy(id, to, from, bytes, CopyEngine::Auto) {
+        match self.sim()?.copy(id, to, from, bytes, CopyChoice::Auto) {
             Ok(()) => Ok(()),
             // It would wait for the stream, and the stream waits for a word.
             Err(error) if error.severity == Severity::Transient => {
                 self.drain(stream)?;
-                let again = self.sim()?.copy(id, to, from, bytes, CopyEngine::Auto);
+                let again = self.sim()?.copy(id, to, from, bytes, CopyChoice::Auto);
                 again.map_err(|e| status::of(&e))
             }
             Err(error) => Err(status::of(&error)),
@@ -59,14 +67,20 @@ impl Node {
     }
 
     /// Enqueues a fill with one byte.
-    pub(crate) fn set(&mut self, handle: Handle, dst: u64, value: u8, bytes: u64) -> Outcome {
+    pub(crate) fn set(
+        &mut self,
+        handle: StubHandle,
+        dst: u64,
+        value: u8,
+        bytes: u64,
+    ) -> CallOutcome {
         let (stream, gpu, id) = self.ready(handle)?;
         if bytes == 0 {
             return Ok(());
         }
         let twin = self.twin_for_kernel(gpu, dst, bytes).ok_or(status::INVALID_VALUE)?;
-        self.timed(id, gpu, Variant::standard(KernelOp::Write), (0, twin), bytes)?;
-        self.enqueue(stream, Act::Set { dst, bytes, value }, dst, bytes);
+        self.timed(id, gpu, KernelVariant::standard(KernelOp::Write), (0, twin), bytes)?;
+        self.enqueue(stream, StreamAct::Set { dst, bytes, value }, dst, bytes);
         Ok(())
     }
 
@@ -75,10 +89,10 @@ impl Node {
         &mut self,
         stream: StreamId,
         gpu: u32,
-        variant: Variant,
+        variant: KernelVariant,
         (src, dst): (u64, u64),
         bytes: u64,
-    ) -> Outcome {
+    ) -> CallOutcome {
         let kernel = match self.kernels.get(&(gpu, variant)) {
             Some(&kernel) => kernel,
             None => {
@@ -87,7 +101,7 @@ impl Node {
                 new
             }
         };
-        let launch = Launch { src, dst, bytes: Bytes(bytes) };
+        let launch = KernelLaunch { src, dst, bytes: Bytes(bytes) };
         let driver = self.sim()?;
         let mut launched = driver.launch(stream, kernel, &launch);
         if variant.op == KernelOp::Chase && launched.is_err() {
@@ -99,7 +113,7 @@ impl Node {
     }
 
     /// Loads an image.
-    pub(crate) fn load(&mut self, code: Option<image::Image>) -> Outcome<Handle> {
+    pub(crate) fn load(&mut self, code: Option<image::KernelImage>) -> CallOutcome<StubHandle> {
         let image = code.ok_or(status::INVALID_IMAGE)?;
         let arch = self.gpus.get(self.gpu as usize).map(|g| g.arch.as_str());
         let target = |name: &str| name.split(':').next().unwrap_or_default().to_owned();
@@ -108,27 +122,27 @@ impl Node {
             return Err(status::NO_BINARY);
         }
         let handle = self.handle();
-        self.modules.insert(handle, Module { gpu: self.gpu, source: image.source });
+        self.modules.insert(handle, StubModule { gpu: self.gpu, source: image.source });
         Ok(handle)
     }
 
     /// A function of an image by its name.
-    pub(crate) fn function(&mut self, module: Handle, name: &str) -> Outcome<Handle> {
+    pub(crate) fn function(&mut self, module: StubHandle, name: &str) -> CallOutcome<StubHandle> {
         let source = &self.modules.get(&module).ok_or(status::INVALID_HANDLE)?.source;
         let kernel = match name {
-            kernel::ENTRY => image::variant(source).map(Kernel::Pass),
-            kernel::FILL => source.contains(kernel::FILL).then_some(Kernel::Fill),
-            kernel::CHECK => source.contains(kernel::CHECK).then_some(Kernel::Check),
+            kernel::ENTRY => image::variant(source).map(StubKernel::Pass),
+            kernel::FILL => source.contains(kernel::FILL).then_some(StubKernel::Fill),
+            kernel::CHECK => source.contains(kernel::CHECK).then_some(StubKernel::Check),
             _ => None,
         };
         let kernel = kernel.ok_or(status::NOT_FOUND)?;
         let handle = self.handle();
-        let function = Function { module, kernel, shared: SHARED };
+        let function = StubFunction { module, kernel, shared: SHARED };
         self.functions.insert(handle, function);
         Ok(handle)
     }
 
-    pub(crate) fn unload(&mut self, module: Handle) -> Outcome {
+    pub(crate) fn unload(&mut self, module: StubHandle) -> CallOutcome {
         self.modules.remove(&module).ok_or(status::INVALID_HANDLE)?;
         self.functions.retain(|_, function| function.module != module);
         Ok(())
@@ -140,12 +154,12 @@ impl Node {
     /// `parameters` points to as many pointers to words of 8 bytes as the kernel has parameters.
     pub(crate) unsafe fn launch(
         &mut self,
-        function: Handle,
+        function: StubHandle,
         (grid, block, shared): ([u32; 3], [u32; 3], u32),
-        handle: Handle,
+        handle: StubHandle,
         parameters: *const *const c_void,
-    ) -> Outcome {
-        let &Function { module, kernel, shared: most_shared } =
+    ) -> CallOutcome {
+        let &StubFunction { module, kernel, shared: most_shared } =
             self.functions.get(&function).ok_or(status::INVALID_HANDLE)?;
         let (stream, gpu, id) = self.ready(handle)?;
         let owner = self.modules.get(&module).map(|m| m.gpu);
@@ -156,20 +170,20 @@ impl Node {
             return Err(status::INVALID_VALUE);
         }
         let most = match kernel {
-            Kernel::Pass(variant) => u32::from(variant.block),
-            Kernel::Fill | Kernel::Check => kernel::PATTERN_BLOCK,
+            StubKernel::Pass(variant) => u32::from(variant.block),
+            StubKernel::Fill | StubKernel::Check => kernel::PATTERN_BLOCK,
         };
         if block.iter().product::<u32>() > most {
             return Err(status::OUT_OF_RESOURCES);
         }
-        if let Kernel::Pass(variant) = kernel
+        if let StubKernel::Pass(variant) = kernel
             && u64::from(shared) < variant.shared().0
         {
             // It would run over the end of its shared memory.
             self.ruin(gpu, status::ILLEGAL_ADDRESS);
             return Ok(());
         }
-        let count = if kernel == Kernel::Fill { 3 } else { 4 };
+        let count = if kernel == StubKernel::Fill { 3 } else { 4 };
         let mut words = [0u64; 4];
         for (nth, word) in words.iter_mut().enumerate().take(count) {
             // SAFETY: the caller's promise.
@@ -192,11 +206,11 @@ impl Node {
 
     fn run(
         &mut self,
-        kernel: Kernel,
-        (stream, gpu, id): (Handle, u32, StreamId),
+        kernel: StubKernel,
+        (stream, gpu, id): (StubHandle, u32, StreamId),
         blocks: u32,
         [a, b, c, d]: [u64; 4],
-    ) -> Outcome {
+    ) -> CallOutcome {
         let twin = |node: &Self, address, bytes| {
             if bytes == 0 {
                 return Ok(0);
@@ -204,22 +218,22 @@ impl Node {
             node.twin_for_kernel(gpu, address, bytes).ok_or(status::ILLEGAL_ADDRESS)
         };
         match kernel {
-            Kernel::Fill => {
+            StubKernel::Fill => {
                 let (dst, bytes, seed) = (a, b, c);
                 let to = twin(self, dst, bytes)?;
-                self.timed(id, gpu, Variant::standard(KernelOp::Write), (0, to), bytes)?;
-                self.enqueue(stream, Act::Fill { dst, bytes, seed }, dst, bytes);
+                self.timed(id, gpu, KernelVariant::standard(KernelOp::Write), (0, to), bytes)?;
+                self.enqueue(stream, StreamAct::Fill { dst, bytes, seed }, dst, bytes);
             }
-            Kernel::Check => {
+            StubKernel::Check => {
                 let (src, bytes, seed, first) = (a, b, c, d);
                 let from = twin(self, src, bytes)?;
                 twin(self, first, 8)?;
-                self.timed(id, gpu, Variant::standard(KernelOp::Read), (from, 0), bytes)?;
-                self.push(stream, Act::Check { src, bytes, seed, first });
+                self.timed(id, gpu, KernelVariant::standard(KernelOp::Read), (from, 0), bytes)?;
+                self.push(stream, StreamAct::Check { src, bytes, seed, first });
             }
-            Kernel::Pass(variant) => {
+            StubKernel::Pass(variant) => {
                 let (src, dst, bytes, sink) = (a, b, c, d);
-                let variant = Variant { grid: Grid::Blocks(blocks), ..variant };
+                let variant = KernelVariant { grid: GridSize::Blocks(blocks), ..variant };
                 let effect = variant.effect(Bytes(bytes));
                 let from = twin(self, src, effect.reads.0)?;
                 let to = twin(self, dst, effect.writes.0)?;
@@ -236,9 +250,11 @@ impl Node {
                 let act = match op {
                     // A checksum that nobody looks at, and arithmetic in registers.
                     KernelOp::Read | KernelOp::Fma => return Ok(()),
-                    KernelOp::Copy => Act::Copy { dst, src, bytes },
-                    KernelOp::Chase => Act::Chase { src, steps: effect.chain, sink },
-                    KernelOp::Write | KernelOp::Triad => Act::Pass { op, word, src, dst, bytes },
+                    KernelOp::Copy => StreamAct::Copy { dst, src, bytes },
+                    KernelOp::Chase => StreamAct::Chase { src, steps: effect.chain, sink },
+                    KernelOp::Write | KernelOp::Triad => {
+                        StreamAct::Pass { op, word, src, dst, bytes }
+                    }
                 };
                 self.enqueue(stream, act, dst, effect.writes.0);
             }
@@ -247,7 +263,7 @@ impl Node {
     }
 
     /// Managed memory is to be reached in place by a GPU, from its home on the host.
-    pub(crate) fn stays_home(&mut self, address: u64, bytes: u64, gpu: u32) -> Outcome {
+    pub(crate) fn stays_home(&mut self, address: u64, bytes: u64, gpu: u32) -> CallOutcome {
         let twin = self.managed(address, bytes)?;
         self.sim()?.advise_zero_copy(twin, Bytes(bytes), gpu).map_err(|e| status::of(&e))
     }
@@ -255,22 +271,22 @@ impl Node {
     /// Enqueues the move of managed pages.
     pub(crate) fn prefetch(
         &mut self,
-        handle: Handle,
+        handle: StubHandle,
         address: u64,
         bytes: u64,
         to: Unit,
-    ) -> Outcome {
+    ) -> CallOutcome {
         let (_, _, id) = self.ready(handle)?;
         let twin = self.managed(address, bytes)?;
-        let to = Place::new(to, Mem::Managed);
+        let to = Place::new(to, MemKind::Managed);
         let moved = self.sim()?.migrate(id, twin, Bytes(bytes), to, MigrateHow::Prefetch);
         moved.map_err(|e| status::of(&e))
     }
 
     /// The twin of a range of managed memory.
-    pub(crate) fn managed(&self, address: u64, bytes: u64) -> Outcome<u64> {
+    pub(crate) fn managed(&self, address: u64, bytes: u64) -> CallOutcome<u64> {
         let (start, block) = self.blocks.find(address, bytes).ok_or(status::INVALID_VALUE)?;
-        if block.place.mem != Mem::Managed {
+        if block.place.mem != MemKind::Managed {
             return Err(status::INVALID_VALUE);
         }
         Ok(block.twin + (address - start))

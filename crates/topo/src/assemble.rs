@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Gpu, Link, LinkKind, Node, Topology};
+use pathline_schema::{Gpu, Link, LinkEnd, LinkKind, Topology};
 
 use crate::error::{TopoError, excerpt};
 use crate::links::{MAX_WIDTH, add_mi250x_routes, distrust_flat_counts, join_domains};
 use crate::parse::MAX_CPUS;
 use crate::pci::{AMD, is_gpu_class, narrowest, near_gpus};
 use crate::peaks::amd_product;
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 use crate::warn::{numa_distances, numa_memory, pcie_degraded, warning};
 use crate::{block, cache, host, kfd, net, numa, nvidia, nvlink, pci};
 
@@ -19,7 +19,7 @@ const MAX_UNITS: usize = 1024;
 const MAX_ADDRESS: usize = 64;
 
 /// What a snapshot shows. `source` names it in the result: `live`, or a file's name.
-pub fn from_snapshot(source: &str, snapshot: &Snapshot) -> Topology {
+pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
     let mut warnings = Vec::new();
     if !snapshot.iter().any(|(path, _)| path.starts_with("sys/")) {
         let text = "there is no /sys (a container?): NUMA domains, caches, links and devices \
@@ -68,7 +68,7 @@ pub fn from_snapshot(source: &str, snapshot: &Snapshot) -> Topology {
 }
 
 /// AMD GPUs by PCI alone.
-fn amd_without_kfd(snapshot: &Snapshot, pci: &[pathline_schema::PciDevice]) -> Vec<Gpu> {
+fn amd_without_kfd(snapshot: &HostSnapshot, pci: &[pathline_schema::PciDevice]) -> Vec<Gpu> {
     let drawn: BTreeSet<String> = snapshot
         .children("sys/class/drm")
         .iter()
@@ -112,10 +112,10 @@ fn join_host_links(topology: &mut Topology) {
     let domains: Vec<u32> = topology.numa.iter().map(|domain| domain.id).collect();
     let mut apus = Vec::new();
     for gpu in &mut topology.gpus {
-        let node = Node::Gpu(gpu.index);
+        let node = LinkEnd::Gpu(gpu.index);
         let is_apu = gpu.name.contains("MI300A");
         let host_link = |link: &&mut Link| {
-            link.a == node && matches!(link.b, Node::Numa(_)) && link.kind != LinkKind::Cpu
+            link.a == node && matches!(link.b, LinkEnd::Numa(_)) && link.kind != LinkKind::Cpu
         };
         let peak = |gpu: &Gpu| gpu.host_link.map(|link| link.peak());
         let known = topology.links.iter_mut().find(host_link);
@@ -144,7 +144,7 @@ fn join_host_links(topology: &mut Topology) {
             }
         }
         if let Some(domain) = gpu.numa {
-            let b = Node::Numa(domain);
+            let b = LinkEnd::Numa(domain);
             let kind = if is_apu { LinkKind::Cpu } else { LinkKind::Pcie };
             topology.links.push(Link { a: node, b, kind, width: 1, peak: peak(gpu) });
         }
@@ -194,11 +194,11 @@ pub fn validate(file: &str, topology: &Topology) -> Result<(), TopoError> {
     if let Some(long) = bridges.chain(ends).find(|address| address.len() > MAX_ADDRESS) {
         return bad(format!("{} as PCI address", excerpt(long)), "at most 64 characters");
     }
-    let exists = |node: &Node| match node {
-        Node::Gpu(n) => gpus.contains(n),
-        Node::Numa(n) => domains.contains(n),
-        Node::Switch(n) => (*n as usize) < MAX_UNITS,
-        Node::Store(_) => false,
+    let exists = |node: &LinkEnd| match node {
+        LinkEnd::Gpu(n) => gpus.contains(n),
+        LinkEnd::Numa(n) => domains.contains(n),
+        LinkEnd::Switch(n) => (*n as usize) < MAX_UNITS,
+        LinkEnd::Store(_) => false,
     };
     for link in &topology.links {
         if !exists(&link.a) || !exists(&link.b) {

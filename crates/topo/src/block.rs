@@ -3,7 +3,7 @@
 use pathline_schema::{BlockDevice, Bytes, PciDevice};
 
 use crate::pci::owner_in;
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 
 const BLOCK: &str = "sys/block";
 /// Vendor number of all virtio devices (Virtual I/O Device Specification 1.2, 4.1.2).
@@ -12,14 +12,14 @@ const VIRTIO: u32 = 0x1af4;
 const SECTOR: u64 = 512;
 
 /// Disks, by NUMA domain and name. Loop, RAM and mapper devices are left out.
-pub(crate) fn read(snapshot: &Snapshot, pci: &[PciDevice]) -> Vec<BlockDevice> {
+pub(crate) fn read(snapshot: &HostSnapshot, pci: &[PciDevice]) -> Vec<BlockDevice> {
     let mut disks: Vec<BlockDevice> =
         snapshot.children(BLOCK).into_iter().filter_map(|name| disk(snapshot, pci, name)).collect();
     disks.sort_by(|a, b| (a.numa, &a.name).cmp(&(b.numa, &b.name)));
     disks
 }
 
-fn disk(snapshot: &Snapshot, pci: &[PciDevice], name: &str) -> Option<BlockDevice> {
+fn disk(snapshot: &HostSnapshot, pci: &[PciDevice], name: &str) -> Option<BlockDevice> {
     let line = |file: &str| snapshot.line(&format!("{BLOCK}/{name}/{file}"));
     let address = snapshot
         .target(&format!("{BLOCK}/{name}"))
@@ -40,7 +40,7 @@ fn disk(snapshot: &Snapshot, pci: &[PciDevice], name: &str) -> Option<BlockDevic
 }
 
 /// Whether a disk is on the virtio bus: by its path, or by the vendor of its controller.
-fn is_virtio(snapshot: &Snapshot, pci: &[PciDevice], name: &str, address: &str) -> bool {
+fn is_virtio(snapshot: &HostSnapshot, pci: &[PciDevice], name: &str, address: &str) -> bool {
     let on_bus = snapshot
         .target(&format!("{BLOCK}/{name}"))
         .is_some_and(|target| target.split('/').any(|part| part.starts_with("virtio")));
@@ -48,7 +48,7 @@ fn is_virtio(snapshot: &Snapshot, pci: &[PciDevice], name: &str, address: &str) 
 }
 
 /// With native multipath, `nvme3n1` lies below a virtual subsystem; its controller is `nvme3`.
-fn controller(snapshot: &Snapshot, name: &str) -> Option<String> {
+fn controller(snapshot: &HostSnapshot, name: &str) -> Option<String> {
     let digits = name.strip_prefix("nvme")?;
     let end = digits.find('n')?;
     let controller = format!("sys/class/nvme/nvme{}", digits.get(..end)?);
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_virtual_disk_has_no_rotation() {
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = HostSnapshot::default();
         for (name, path) in [("vda", "0000:00:02.0/virtio1/block"), ("sda", "0000:00:03.0/ata1")] {
             let target = format!("../devices/pci0000:00/{path}/{name}\n");
             snapshot.insert(format!("sys/block/{name}.target"), target);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, CacheGroup, HostInfo, Warning};
+use pathline_schema::{Bytes, CacheGroup, HostInfo, TopologyWarning};
 
 use crate::parse::{cpu_list, field, size};
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
 const CPUS: &str = "sys/devices/system/cpu";
@@ -15,9 +15,9 @@ const MAX_GROUPS: usize = 32_768;
 /// The caches that the system shows, each group once, by level and first CPU. Where it shows
 /// none, the size in `/proc/cpuinfo` stands for the last level.
 pub(crate) fn read(
-    snapshot: &Snapshot,
+    snapshot: &HostSnapshot,
     host: &HostInfo,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<TopologyWarning>,
 ) -> Vec<CacheGroup> {
     let mut seen = BTreeSet::new();
     let mut groups = Vec::new();
@@ -50,9 +50,9 @@ pub(crate) fn read(
 }
 
 fn stated_by_cpuinfo(
-    snapshot: &Snapshot,
+    snapshot: &HostSnapshot,
     host: &HostInfo,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<TopologyWarning>,
 ) -> Option<CacheGroup> {
     let cpuinfo = snapshot.get("proc/cpuinfo")?;
     let size = Bytes(field(cpuinfo, "cache size").and_then(size)?);

@@ -1,11 +1,11 @@
-//! Live host, or a tree saved from one, to [`Snapshot`]. The only file here that reads.
+//! Live host, or a tree saved from one, to [`HostSnapshot`]. The only file here that reads.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::error::TopoError;
-use crate::snapshot::{MAX_FILE, MAX_TOTAL, Snapshot, TARGET};
+use crate::snapshot::{HostSnapshot, MAX_FILE, MAX_TOTAL, TARGET};
 
 /// The most names taken from one directory.
 const MAX_NAMES: usize = 20_000;
@@ -75,15 +75,15 @@ const TREES: &[(&str, &str, &[&str])] = &[
 
 const NVIDIA_GPUS: &str = "proc/driver/nvidia/gpus";
 
-impl Snapshot {
+impl HostSnapshot {
     /// Reads what pathline uses of a host. `root` is `/`, or a directory that holds copies of its
-    /// `proc` and `sys`, such as one that [`Snapshot::save_dir`] wrote. What is missing or cannot
+    /// `proc` and `sys`, such as one that [`HostSnapshot::save_dir`] wrote. What is missing or cannot
     /// be read is left out: a container shows less than a host. Time and size are bounded by
     /// 200000 looks and 64 MiB read, and nothing outside of `root` is read, whatever symbolic
     /// links lie in it.
     pub fn collect(root: &Path) -> Self {
         let whole = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
-        let mut reader = Reader { root: whole, snapshot: Self::default(), bytes: 0, looks: 0 };
+        let mut reader = TreeReader { root: whole, snapshot: Self::default(), bytes: 0, looks: 0 };
         for path in FILES {
             reader.file(path);
         }
@@ -140,16 +140,16 @@ pub(crate) fn read_input(path: &Path, limit: usize) -> Result<String, TopoError>
     })
 }
 
-struct Reader {
+struct TreeReader {
     root: PathBuf,
-    snapshot: Snapshot,
+    snapshot: HostSnapshot,
     /// Bytes read so far, kept or not.
     bytes: usize,
     /// Places looked at so far.
     looks: usize,
 }
 
-impl Reader {
+impl TreeReader {
     fn keep(&mut self, path: &str, text: String) {
         self.bytes += path.len() + text.len();
         if self.bytes <= MAX_TOTAL {

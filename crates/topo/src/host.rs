@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, CpuSet, HostInfo, Warning};
+use pathline_schema::{Bytes, CpuSet, HostInfo, TopologyWarning};
 
 use crate::collect::{ancestors, cgroup_files};
 use crate::parse::{cpu_list, field, field_int, size};
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
 /// Processor features that decide which ways of copying exist.
@@ -39,7 +39,7 @@ const FEATURES: &[&str] = &[
 const NO_LIMIT: u64 = 1 << 50;
 
 /// Reads the host.
-pub(crate) fn read(snapshot: &Snapshot, warnings: &mut Vec<Warning>) -> HostInfo {
+pub(crate) fn read(snapshot: &HostSnapshot, warnings: &mut Vec<TopologyWarning>) -> HostInfo {
     let line = |path: &str| snapshot.line(path).unwrap_or_default().to_owned();
     let cpuinfo = snapshot.get("proc/cpuinfo").unwrap_or_default();
     let meminfo = snapshot.get("proc/meminfo").unwrap_or_default();
@@ -78,7 +78,7 @@ pub(crate) fn read(snapshot: &Snapshot, warnings: &mut Vec<Warning>) -> HostInfo
     host
 }
 
-fn cpus(snapshot: &Snapshot, cpuinfo: &str) -> CpuSet {
+fn cpus(snapshot: &HostSnapshot, cpuinfo: &str) -> CpuSet {
     let online = snapshot.line("sys/devices/system/cpu/online").and_then(cpu_list);
     online.unwrap_or_else(|| {
         let numbers = cpuinfo.lines().filter(|line| line.starts_with("processor"));
@@ -102,7 +102,7 @@ fn model(cpuinfo: &str) -> String {
     }
 }
 
-fn sockets(snapshot: &Snapshot, cpuinfo: &str) -> u32 {
+fn sockets(snapshot: &HostSnapshot, cpuinfo: &str) -> u32 {
     const CPUS: &str = "sys/devices/system/cpu";
     let mut ids: BTreeSet<&str> = snapshot
         .numbered(CPUS, "cpu")
@@ -122,7 +122,7 @@ fn features(cpuinfo: &str) -> Vec<String> {
     FEATURES.iter().filter(|name| flags.contains(*name)).map(|&name| name.to_owned()).collect()
 }
 
-fn virtualization(snapshot: &Snapshot, cpuinfo: &str) -> Option<String> {
+fn virtualization(snapshot: &HostSnapshot, cpuinfo: &str) -> Option<String> {
     let mut kinds = Vec::new();
     let flags = field(cpuinfo, "flags").unwrap_or_default();
     let hypervisor = flags.split_whitespace().any(|flag| flag == "hypervisor");
@@ -147,7 +147,7 @@ fn bracketed(text: &str) -> String {
     inside.map(|(word, _)| word.to_owned()).unwrap_or_default()
 }
 
-fn huge_pages(snapshot: &Snapshot, transparent: &str) -> Vec<Bytes> {
+fn huge_pages(snapshot: &HostSnapshot, transparent: &str) -> Vec<Bytes> {
     let mut sizes = BTreeSet::new();
     if matches!(transparent, "always" | "madvise") {
         let size = snapshot.line("sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
@@ -166,7 +166,7 @@ fn huge_pages(snapshot: &Snapshot, transparent: &str) -> Vec<Bytes> {
 }
 
 /// The tightest memory limit of the groups around this process, and the least room below one.
-fn memory_limit(snapshot: &Snapshot) -> (Option<u64>, Option<u64>) {
+fn memory_limit(snapshot: &HostSnapshot) -> (Option<u64>, Option<u64>) {
     let (mut limit, mut room) = (None::<u64>, None::<u64>);
     for group in groups(snapshot) {
         let number = |file: &str| snapshot.line(&format!("{group}/{file}"))?.parse::<u64>().ok();
@@ -186,7 +186,7 @@ fn memory_limit(snapshot: &Snapshot) -> (Option<u64>, Option<u64>) {
 }
 
 /// CPUs of time that the tightest quota grants.
-fn cpu_quota(snapshot: &Snapshot) -> Option<f64> {
+fn cpu_quota(snapshot: &HostSnapshot) -> Option<f64> {
     let quota = |group: &String| {
         let line = |file: &str| snapshot.line(&format!("{group}/{file}"));
         let (quota, period) = match line("cpu.max") {
@@ -199,7 +199,7 @@ fn cpu_quota(snapshot: &Snapshot) -> Option<f64> {
     groups(snapshot).iter().filter_map(quota).reduce(f64::min)
 }
 
-fn groups(snapshot: &Snapshot) -> Vec<String> {
+fn groups(snapshot: &HostSnapshot) -> Vec<String> {
     let text = snapshot.get("proc/self/cgroup").unwrap_or_default();
     let mut groups = Vec::new();
     for line in text.lines().take(64) {
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_tightest_limit_of_all_groups_counts() {
-        let mut s = Snapshot::default();
+        let mut s = HostSnapshot::default();
         s.insert("proc/self/cgroup", "0::/a/b\n");
         s.insert("proc/meminfo", "MemTotal: 64 kB\nMemAvailable: 10485760 kB\n");
         s.insert("sys/fs/cgroup/a/b/memory.max", "max\n");
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn version_one_without_a_limit_has_none() {
-        let mut s = Snapshot::default();
+        let mut s = HostSnapshot::default();
         s.insert("proc/self/cgroup", "4:memory:/x\n3:cpuset:/\n");
         s.insert("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "9223372036854771712\n");
         assert_eq!(read(&s, &mut Vec::new()).cgroup_limit, None);
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn nothing_known_is_not_an_error() {
-        let host = read(&Snapshot::default(), &mut Vec::new());
+        let host = read(&HostSnapshot::default(), &mut Vec::new());
         assert_eq!(host, HostInfo::default());
     }
 }

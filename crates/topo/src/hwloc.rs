@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use pathline_schema::{
-    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, LinkKind, Nic, Node, NumaDomain, PciDevice, Rate,
-    Topology,
+    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice,
+    Rate, Topology,
 };
 
 use crate::assemble::finish;
 use crate::error::{TopoError, excerpt};
-use crate::links::{Claim, Claims, number_packages};
+use crate::links::{LinkClaim, LinkClaims, number_packages};
 use crate::parse::{cpu_mask, int, is_pci_address};
 use crate::pci::{AMD, NVIDIA, is_gpu_class};
 use crate::peaks::{amd_product, nvidia_product};
-use crate::xml::Element;
+use crate::xml::XmlElement;
 
 /// Kinds of operating system devices (`osdev_type` of hwloc 1 and 2).
 const BLOCK: &str = "0";
@@ -22,17 +22,17 @@ const NETWORK: &str = "2";
 const OPENFABRICS: &str = "3";
 const COPROCESSOR: &str = "5";
 
-struct Reader<'a> {
+struct HwlocReader<'a> {
     file: &'a str,
     topology: Topology,
     packages: BTreeSet<String>,
     /// PCI link speeds in GB/s, which is all that hwloc says of a link.
     speeds: Vec<(String, f64)>,
     /// Operating system devices: kind, name, subtype, size in KiB, PCI address, domain.
-    devices: Vec<Device>,
+    devices: Vec<HwlocDevice>,
 }
 
-struct Device {
+struct HwlocDevice {
     kind: String,
     name: String,
     subtype: String,
@@ -44,14 +44,14 @@ struct Device {
 
 /// Where in the tree an object is.
 #[derive(Clone, Copy, Default)]
-struct Around<'a> {
+struct ObjectPlace<'a> {
     pci: Option<&'a str>,
     numa: Option<u32>,
 }
 
 /// From the root element `<topology>`.
-pub(crate) fn read(file: &str, root: &Element) -> Result<Topology, TopoError> {
-    let mut reader = Reader {
+pub(crate) fn read(file: &str, root: &XmlElement) -> Result<Topology, TopoError> {
+    let mut reader = HwlocReader {
         file,
         topology: Topology::default(),
         packages: BTreeSet::new(),
@@ -62,12 +62,16 @@ pub(crate) fn read(file: &str, root: &Element) -> Result<Topology, TopoError> {
         let expected = "the <object type=\"Machine\"> that lstopo --of xml writes";
         return Err(TopoError::at(file, root.line, "a <topology> without <object>", expected));
     };
-    reader.object(machine, Around::default())?;
+    reader.object(machine, ObjectPlace::default())?;
     reader.finish(root, machine)
 }
 
-impl Reader<'_> {
-    fn object<'a>(&mut self, object: &'a Element, mut around: Around<'a>) -> Result<(), TopoError> {
+impl HwlocReader<'_> {
+    fn object<'a>(
+        &mut self,
+        object: &'a XmlElement,
+        mut around: ObjectPlace<'a>,
+    ) -> Result<(), TopoError> {
         let kind = object.get("type").unwrap_or_default();
         around.numa = domain_of(object).or(around.numa);
         let address = object.get("pci_busid").filter(|address| is_pci_address(address));
@@ -93,7 +97,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn cpuset(&self, object: &Element) -> Result<CpuSet, TopoError> {
+    fn cpuset(&self, object: &XmlElement) -> Result<CpuSet, TopoError> {
         let Some(text) = object.get("cpuset") else { return Ok(CpuSet::default()) };
         cpu_mask(text).ok_or_else(|| {
             let what = format!("{} as cpuset", excerpt(text));
@@ -101,7 +105,7 @@ impl Reader<'_> {
         })
     }
 
-    fn number(&self, object: &Element, name: &str) -> Result<Option<u64>, TopoError> {
+    fn number(&self, object: &XmlElement, name: &str) -> Result<Option<u64>, TopoError> {
         let Some(text) = object.get(name) else { return Ok(None) };
         int(text).map(Some).ok_or_else(|| {
             let what = format!("{} as {name}", excerpt(text));
@@ -109,7 +113,7 @@ impl Reader<'_> {
         })
     }
 
-    fn machine(&mut self, object: &Element) -> Result<(), TopoError> {
+    fn machine(&mut self, object: &XmlElement) -> Result<(), TopoError> {
         let host = &mut self.topology.host;
         host.hostname = info(object, "HostName").to_owned();
         host.arch = info(object, "Architecture").to_owned();
@@ -122,14 +126,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn package(&mut self, object: &Element) {
+    fn package(&mut self, object: &XmlElement) {
         self.packages.insert(object.get("os_index").unwrap_or_default().to_owned());
         if self.topology.host.cpu_model.is_empty() {
             self.topology.host.cpu_model = info(object, "CPUModel").trim().to_owned();
         }
     }
 
-    fn domain(&mut self, object: &Element) -> Result<u32, TopoError> {
+    fn domain(&mut self, object: &XmlElement) -> Result<u32, TopoError> {
         let id = self.number(object, "os_index")?.unwrap_or(0);
         let id = u32::try_from(id).map_err(|_| {
             TopoError::at(self.file, object.line, format!("os_index {id}"), "a small number")
@@ -140,7 +144,7 @@ impl Reader<'_> {
         Ok(id)
     }
 
-    fn cache(&mut self, object: &Element, kind: &str) -> Result<(), TopoError> {
+    fn cache(&mut self, object: &XmlElement, kind: &str) -> Result<(), TopoError> {
         let named = kind.strip_prefix('L').and_then(|rest| rest.get(..1)?.parse().ok());
         let level = match named {
             Some(level) => level,
@@ -161,9 +165,9 @@ impl Reader<'_> {
 
     fn function(
         &mut self,
-        object: &Element,
+        object: &XmlElement,
         address: &str,
-        around: Around<'_>,
+        around: ObjectPlace<'_>,
     ) -> Result<(), TopoError> {
         // `0302 [10de:2330] [10de:16c1] a1`: class, device, subsystem, revision.
         let text = object.get("pci_type").unwrap_or_default();
@@ -191,13 +195,13 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn device(&mut self, object: &Element, around: Around<'_>) {
+    fn device(&mut self, object: &XmlElement, around: ObjectPlace<'_>) {
         let get = |name: &str| object.get(name).unwrap_or_default().to_owned();
         let subtype = match object.get("subtype") {
             Some(subtype) => subtype.to_owned(),
             None => info(object, "CoProcType").to_owned(),
         };
-        self.devices.push(Device {
+        self.devices.push(HwlocDevice {
             kind: get("osdev_type"),
             name: get("name"),
             subtype,
@@ -208,7 +212,7 @@ impl Reader<'_> {
         });
     }
 
-    fn finish(mut self, root: &Element, machine: &Element) -> Result<Topology, TopoError> {
+    fn finish(mut self, root: &XmlElement, machine: &XmlElement) -> Result<Topology, TopoError> {
         self.topology.numa.sort_by_key(|domain| domain.id);
         if self.topology.numa.is_empty() {
             // hwloc 1 writes no NUMANode for a machine of one domain.
@@ -246,7 +250,7 @@ impl Reader<'_> {
 
     /// Distances: `<distances2>` below the root in version 2, `<distances>` with a factor below
     /// the machine in version 1. A table of another size than the domains is left out.
-    fn distances(&mut self, root: &Element, machine: &Element) {
+    fn distances(&mut self, root: &XmlElement, machine: &XmlElement) {
         let size = self.topology.numa.len();
         let mut values: Vec<u32> = Vec::new();
         for table in root.named("distances2").filter(|t| t.get("name") == Some("NUMALatency")) {
@@ -254,7 +258,7 @@ impl Reader<'_> {
         }
         for table in machine.named("distances") {
             let base = table.get("latency_base").and_then(|b| b.parse::<f64>().ok());
-            let value = |latency: &Element| {
+            let value = |latency: &XmlElement| {
                 let factor = latency.get("value")?.parse::<f64>().ok()?;
                 Some((factor * base?).round().clamp(0.0, 1e6) as u32)
             };
@@ -268,8 +272,8 @@ impl Reader<'_> {
     }
 
     /// Bandwidth tables between GPUs, which hwloc 2 takes from NVML and ROCm SMI, in MB/s.
-    fn gpu_links(&mut self, root: &Element) {
-        let mut claims = Claims::default();
+    fn gpu_links(&mut self, root: &XmlElement) {
+        let mut claims = LinkClaims::default();
         for table in root.named("distances2") {
             let kind = match table.get("name") {
                 Some("XGMIBandwidth") => LinkKind::Xgmi,
@@ -289,8 +293,8 @@ impl Reader<'_> {
                 if a != b && mbs < 10_000_000 {
                     let peak = Some(Rate(mbs as f64 / 1e3));
                     let width = 1;
-                    let (a, b) = (Node::Gpu(a as u32), Node::Gpu(b as u32));
-                    claims.add(a, b, Claim { kind, width, peak });
+                    let (a, b) = (LinkEnd::Gpu(a as u32), LinkEnd::Gpu(b as u32));
+                    claims.add(a, b, LinkClaim { kind, width, peak });
                 }
             }
         }
@@ -302,7 +306,7 @@ impl Reader<'_> {
     /// The narrowest speed above a GPU, for its link to the host.
     fn host_link_peaks(&mut self) {
         for link in self.topology.links.iter_mut().filter(|l| l.kind == LinkKind::Pcie) {
-            let Node::Gpu(index) = link.a else { continue };
+            let LinkEnd::Gpu(index) = link.a else { continue };
             let Some(gpu) = self.topology.gpus.iter().find(|g| g.index == index) else { continue };
             let chain = crate::pci::chain(&self.topology.pci, &gpu.pci);
             let speeds = chain.iter().filter_map(|device| {
@@ -314,24 +318,24 @@ impl Reader<'_> {
 }
 
 /// Words of the texts of a table's children of one name.
-fn words<'a>(table: &'a Element, name: &'a str) -> impl Iterator<Item = &'a str> {
+fn words<'a>(table: &'a XmlElement, name: &'a str) -> impl Iterator<Item = &'a str> {
     table.named(name).flat_map(|child| child.text.split_whitespace())
 }
 
 /// The value of an `<info>` below an object.
-fn info<'a>(object: &'a Element, name: &str) -> &'a str {
+fn info<'a>(object: &'a XmlElement, name: &str) -> &'a str {
     let found = object.named("info").find(|info| info.get("name") == Some(name));
     found.and_then(|info| info.get("value")).unwrap_or_default()
 }
 
 /// The domain of an object, if its node set names exactly one: memory is a leaf in version 2,
 /// beside the devices of its domain.
-fn domain_of(object: &Element) -> Option<u32> {
+fn domain_of(object: &XmlElement) -> Option<u32> {
     let nodes = cpu_mask(object.get("nodeset")?)?;
     if let [only] = nodes.as_slice() { Some(*only) } else { None }
 }
 
-fn gpus(pci: &[PciDevice], devices: &[Device]) -> Vec<Gpu> {
+fn gpus(pci: &[PciDevice], devices: &[HwlocDevice]) -> Vec<Gpu> {
     let computes = |device: &&PciDevice| {
         let on = || devices.iter().filter(|d| d.pci == device.address);
         let listed =
@@ -367,7 +371,7 @@ fn gpus(pci: &[PciDevice], devices: &[Device]) -> Vec<Gpu> {
         .collect()
 }
 
-fn nic(device: &Device) -> Option<Nic> {
+fn nic(device: &HwlocDevice) -> Option<Nic> {
     let is_nic = [NETWORK, OPENFABRICS].contains(&device.kind.as_str()) && !device.pci.is_empty();
     is_nic.then(|| Nic {
         name: device.name.clone(),
@@ -377,7 +381,7 @@ fn nic(device: &Device) -> Option<Nic> {
     })
 }
 
-fn block(device: &Device) -> Option<BlockDevice> {
+fn block(device: &HwlocDevice) -> Option<BlockDevice> {
     (device.kind == BLOCK && !device.pci.is_empty()).then(|| BlockDevice {
         name: device.name.clone(),
         model: device.model.clone(),

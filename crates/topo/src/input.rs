@@ -7,7 +7,7 @@ use pathline_schema::Topology;
 use crate::assemble::{finish, from_snapshot, validate};
 use crate::collect::read_input;
 use crate::error::{TopoError, excerpt};
-use crate::snapshot::{MAX_TOTAL, Snapshot};
+use crate::snapshot::{HostSnapshot, MAX_TOTAL};
 use crate::{hwloc, kfd, nccl, xml};
 
 /// Numbers that all CPU sets of one topology may hold together. A text of ten bytes can name
@@ -27,7 +27,7 @@ pub fn from_path(path: &Path) -> Result<Topology, TopoError> {
             let expected = "a directory with sys or proc inside, as pathline topo --save writes";
             return Err(TopoError::new(name, "neither sys nor proc in it", expected));
         }
-        let topology = from_snapshot(&name, &Snapshot::collect(path));
+        let topology = from_snapshot(&name, &HostSnapshot::collect(path));
         validate(&name, &topology)?;
         return Ok(topology);
     }
@@ -81,7 +81,7 @@ fn from_json(name: &str, text: &str) -> Result<Topology, TopoError> {
         serde_json::from_str(text).map_err(|error| bad(error, "a snapshot or topology as JSON"))?;
     if value.get("pathline_snapshot").is_some() {
         drop(value);
-        return Ok(from_snapshot(name, &Snapshot::from_text(name, text)?));
+        return Ok(from_snapshot(name, &HostSnapshot::from_text(name, text)?));
     }
     let numbers = cpu_numbers(&value);
     if numbers > MAX_CPU_NUMBERS {

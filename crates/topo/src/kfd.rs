@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Gpu, Link, LinkKind, Node, NumaDomain, Rate, Route, Topology, Warning,
+    Bytes, Gpu, GpuRoute, Link, LinkEnd, LinkKind, NumaDomain, Rate, Topology, TopologyWarning,
 };
 
 use crate::error::{TopoError, excerpt};
-use crate::links::{Claim, Claims, MAX_WIDTH, has_quads, number_packages};
+use crate::links::{LinkClaim, LinkClaims, MAX_WIDTH, has_quads, number_packages};
 use crate::parse::{field_int, is_pci_address};
 use crate::peaks::{TRENTO_HOST_LINK, amd_product};
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
 const NODES: &str = "sys/class/kfd/kfd/topology/nodes";
@@ -38,27 +38,27 @@ struct IoLink {
 
 /// What the KFD knows of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Kfd {
+pub(crate) struct KfdTopology {
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) links: Vec<Link>,
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Vec<GpuRoute>,
 }
 
-impl Kfd {
+impl KfdTopology {
     /// Leaves out links to domains that the system does not show.
     pub(crate) fn drop_unknown_domains(
         &mut self,
         numa: &[NumaDomain],
-        warnings: &mut Vec<Warning>,
+        warnings: &mut Vec<TopologyWarning>,
     ) {
-        let known = |node: Node| match node {
-            Node::Numa(id) => numa.iter().any(|domain| domain.id == id),
-            Node::Gpu(_) | Node::Switch(_) | Node::Store(_) => true,
+        let known = |node: LinkEnd| match node {
+            LinkEnd::Numa(id) => numa.iter().any(|domain| domain.id == id),
+            LinkEnd::Gpu(_) | LinkEnd::Switch(_) | LinkEnd::Store(_) => true,
         };
         let before = self.links.len();
         self.links.retain(|link| known(link.a) && known(link.b));
         for gpu in &mut self.gpus {
-            gpu.numa = gpu.numa.filter(|&id| known(Node::Numa(id)));
+            gpu.numa = gpu.numa.filter(|&id| known(LinkEnd::Numa(id)));
         }
         if self.links.len() < before {
             let text = format!(
@@ -73,17 +73,17 @@ impl Kfd {
 
 /// Units by KFD node number. An APU is both.
 #[derive(Debug, Default)]
-struct Units {
+struct KfdUnits {
     gpus: BTreeMap<u32, u32>,
     domains: BTreeMap<u32, u32>,
 }
 
-impl Units {
+impl KfdUnits {
     /// The ends that a link has: between an APU and something else, its GPU counts.
-    fn ends(&self, link: &IoLink) -> Option<(Node, Node)> {
+    fn ends(&self, link: &IoLink) -> Option<(LinkEnd, LinkEnd)> {
         let unit = |id: u32| {
-            let gpu = self.gpus.get(&id).map(|&n| Node::Gpu(n));
-            gpu.or_else(|| self.domains.get(&id).map(|&n| Node::Numa(n)))
+            let gpu = self.gpus.get(&id).map(|&n| LinkEnd::Gpu(n));
+            gpu.or_else(|| self.domains.get(&id).map(|&n| LinkEnd::Numa(n)))
         };
         Some((unit(link.from)?, unit(link.to)?))
     }
@@ -91,8 +91,12 @@ impl Units {
 
 /// Reads the KFD tree. Domains are the NUMA domains with CPUs, in the order of the KFD's CPU
 /// nodes.
-pub(crate) fn read(snapshot: &Snapshot, numa: &[NumaDomain], warnings: &mut Vec<Warning>) -> Kfd {
-    let mut units = Units::default();
+pub(crate) fn read(
+    snapshot: &HostSnapshot,
+    numa: &[NumaDomain],
+    warnings: &mut Vec<TopologyWarning>,
+) -> KfdTopology {
+    let mut units = KfdUnits::default();
     let mut gpus: Vec<Gpu> = Vec::new();
     let mut with_cpus = numa.iter().filter(|domain| !domain.cpus.is_empty());
     let ids: Vec<u32> =
@@ -122,7 +126,7 @@ pub(crate) fn read(snapshot: &Snapshot, numa: &[NumaDomain], warnings: &mut Vec<
     put_together(gpus, &units, &links, warnings)
 }
 
-fn gpu(snapshot: &Snapshot, id: u32, index: u32, table: &str) -> Gpu {
+fn gpu(snapshot: &HostSnapshot, id: u32, index: u32, table: &str) -> Gpu {
     let number = |key: &str| field_int(table, key).unwrap_or(0);
     let location = number("location_id");
     let device = u32::try_from(number("device_id")).unwrap_or(0);
@@ -172,7 +176,7 @@ fn hbm_peak(arch: &str, bank: &str) -> Option<Rate> {
     (arch.starts_with("gfx9") && bits >= 1024 && peak > 0.0).then_some(Rate(peak))
 }
 
-fn io_links(snapshot: &Snapshot, id: u32) -> Vec<IoLink> {
+fn io_links(snapshot: &HostSnapshot, id: u32) -> Vec<IoLink> {
     let dir = format!("{NODES}/{id}/io_links");
     let read = |name: &str| {
         let table = snapshot.get(&format!("{dir}/{name}/properties"))?;
@@ -192,11 +196,11 @@ fn io_links(snapshot: &Snapshot, id: u32) -> Vec<IoLink> {
 
 fn put_together(
     mut gpus: Vec<Gpu>,
-    units: &Units,
+    units: &KfdUnits,
     io_links: &[IoLink],
-    warnings: &mut Vec<Warning>,
-) -> Kfd {
-    let mut claims = Claims::default();
+    warnings: &mut Vec<TopologyWarning>,
+) -> KfdTopology {
+    let mut claims = LinkClaims::default();
     let mut routes = Vec::new();
     let mut widthless = 0;
     for link in io_links {
@@ -207,23 +211,28 @@ fn put_together(
             HYPERTRANSPORT => LinkKind::Cpu,
             _ => continue,
         };
-        if let (Node::Gpu(_), Node::Gpu(_), LinkKind::Xgmi) = (from, to, kind) {
+        if let (LinkEnd::Gpu(_), LinkEnd::Gpu(_), LinkKind::Xgmi) = (from, to, kind) {
             let hops = u32::try_from(link.weight / HOP).unwrap_or(u32::MAX);
-            routes.extend((hops > 0).then(|| Route { src: from, dst: to, hops, via: Vec::new() }));
+            routes.extend((hops > 0).then(|| GpuRoute {
+                src: from,
+                dst: to,
+                hops,
+                via: Vec::new(),
+            }));
             if link.max_mbs == 0 && hops != 1 {
                 continue;
             }
             widthless += usize::from(link.max_mbs == 0);
         }
-        if kind == LinkKind::Pcie && matches!((from, to), (Node::Gpu(_), Node::Gpu(_))) {
+        if kind == LinkKind::Pcie && matches!((from, to), (LinkEnd::Gpu(_), LinkEnd::Gpu(_))) {
             continue;
         }
         let width =
             link.max_mbs.checked_div(link.min_mbs).unwrap_or(1).clamp(1, u64::from(MAX_WIDTH))
                 as u32;
         let peak = (link.max_mbs > 0).then_some(Rate(link.max_mbs as f64 / 1e3));
-        claims.add(from, to, Claim { kind, width, peak });
-        if let (Node::Gpu(gpu), Node::Numa(domain)) = (from, to)
+        claims.add(from, to, LinkClaim { kind, width, peak });
+        if let (LinkEnd::Gpu(gpu), LinkEnd::Numa(domain)) = (from, to)
             && let Some(gpu) = gpus.get_mut(gpu as usize)
         {
             gpu.numa = gpu.numa.or(Some(domain));
@@ -239,15 +248,15 @@ fn put_together(
     let mut links = claims.into_links(warnings);
     number_packages(&mut gpus, &links);
     correct_host_links(&gpus, &mut links, warnings);
-    Kfd { gpus, links, routes }
+    KfdTopology { gpus, links, routes }
 }
 
 /// The driver claims 50 GB/s for the link of a GCD to its CPU; the link carries 36.
-fn correct_host_links(gpus: &[Gpu], links: &mut [Link], warnings: &mut Vec<Warning>) {
+fn correct_host_links(gpus: &[Gpu], links: &mut [Link], warnings: &mut Vec<TopologyWarning>) {
     let quads = has_quads(links);
     let mut wrong = Vec::new();
     for link in links {
-        let (Node::Gpu(gpu), Node::Numa(domain)) = (link.a, link.b) else { continue };
+        let (LinkEnd::Gpu(gpu), LinkEnd::Numa(domain)) = (link.a, link.b) else { continue };
         let arch = gpus.iter().find(|g| g.index == gpu).map_or("", |g| g.arch.as_str());
         let is_gcd = arch == "gfx90a" || (arch.is_empty() && quads);
         if is_gcd && link.kind == LinkKind::Xgmi && link.peak == Some(Rate(HOST_CLAIM as f64 / 1e3))
@@ -284,7 +293,7 @@ pub(crate) fn read_csv(file: &str, text: &str) -> Result<Topology, TopoError> {
         return Err(TopoError::new(file, format!("{} KFD nodes", ids.len()), "at most 1024"));
     }
     let number = |ids: Vec<u32>| ids.into_iter().zip(0..).collect::<BTreeMap<u32, u32>>();
-    let units = Units {
+    let units = KfdUnits {
         gpus: number(ids.difference(&cpus).copied().collect()),
         domains: number(cpus.into_iter().collect()),
     };
@@ -356,7 +365,11 @@ fn csv_links(file: &str, text: &str) -> Result<Vec<IoLink>, TopoError> {
 
 /// Where the KFD and the PCI tree name different domains for a GPU, the KFD counts: it knows the
 /// link.
-pub(crate) fn compare_domains(gpu: &mut Gpu, pci_domain: Option<u32>, warnings: &mut Vec<Warning>) {
+pub(crate) fn compare_domains(
+    gpu: &mut Gpu,
+    pci_domain: Option<u32>,
+    warnings: &mut Vec<TopologyWarning>,
+) {
     match (gpu.numa, pci_domain) {
         (Some(kfd), Some(pci)) if kfd != pci && is_pci_address(&gpu.pci) => {
             let text = format!(

@@ -1,6 +1,6 @@
 //! Discovery: from a live host, or a file about one, to a [`Topology`](pathline_schema::Topology).
 //!
-//! [`Snapshot::collect`] reads plain files of `/proc` and `/sys` and nothing else does; what else is
+//! [`HostSnapshot::collect`] reads plain files of `/proc` and `/sys` and nothing else does; what else is
 //! known of a host is added to them as files. Everything after it is pure, so a snapshot saved on one machine gives the same picture on another. All
 //! inputs are taken as hostile: sizes, depths and counts are bounded, and what is wrong is said
 //! with file, line and what was expected.
@@ -35,12 +35,12 @@ pub use assemble::{from_snapshot, validate};
 pub use error::TopoError;
 pub use input::{from_path, from_text};
 pub use nccl_write::write_nccl_xml;
-pub use snapshot::Snapshot;
+pub use snapshot::HostSnapshot;
 
 /// The host that this runs on, and more plain files about it: paths and texts, as the management
 /// library of a vendor gives them (`nvml/PCI-ADDRESS/nvlink`).
-pub fn live(more: impl IntoIterator<Item = (String, String)>) -> Snapshot {
-    let mut snapshot = Snapshot::collect(Path::new("/"));
+pub fn live(more: impl IntoIterator<Item = (String, String)>) -> HostSnapshot {
+    let mut snapshot = HostSnapshot::collect(Path::new("/"));
     for (path, text) in more {
         snapshot.insert(path, text);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Gpu, Link, LinkKind, Node, Rate, Route, Topology, Warning};
+use pathline_schema::{Gpu, GpuRoute, Link, LinkEnd, LinkKind, Rate, Topology, TopologyWarning};
 
 use crate::warn::warning;
 
@@ -11,7 +11,7 @@ pub(crate) const MAX_WIDTH: u32 = 1024;
 
 /// What one end says of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Claim {
+pub(crate) struct LinkClaim {
     pub(crate) kind: LinkKind,
     pub(crate) width: u32,
     pub(crate) peak: Option<Rate>,
@@ -19,11 +19,11 @@ pub(crate) struct Claim {
 
 /// Claims by ordered pair.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(BTreeMap<(Node, Node), Claim>);
+pub(crate) struct LinkClaims(BTreeMap<(LinkEnd, LinkEnd), LinkClaim>);
 
-impl Claims {
+impl LinkClaims {
     /// Adds a claim; several for one pair are one bundle.
-    pub(crate) fn add(&mut self, from: Node, to: Node, claim: Claim) {
+    pub(crate) fn add(&mut self, from: LinkEnd, to: LinkEnd, claim: LinkClaim) {
         self.0
             .entry((from, to))
             .and_modify(|all| {
@@ -34,7 +34,7 @@ impl Claims {
     }
 
     /// Joins the claims of both ends; where they differ, the smaller one counts.
-    pub(crate) fn into_links(self, warnings: &mut Vec<Warning>) -> Vec<Link> {
+    pub(crate) fn into_links(self, warnings: &mut Vec<TopologyWarning>) -> Vec<Link> {
         let mut links = Vec::new();
         for (&(a, b), &there) in &self.0 {
             let back = self.0.get(&(b, a)).copied();
@@ -42,7 +42,7 @@ impl Claims {
                 continue;
             }
             let mut claim = there;
-            let speaks = |node: Node| matches!(node, Node::Gpu(_));
+            let speaks = |node: LinkEnd| matches!(node, LinkEnd::Gpu(_));
             match back {
                 Some(back) if back.width != there.width => {
                     let text = format!(
@@ -71,7 +71,7 @@ impl Claims {
 fn xgmi(links: &[Link]) -> BTreeMap<(u32, u32), u32> {
     let mut widths = BTreeMap::new();
     for link in links.iter().filter(|link| link.kind == LinkKind::Xgmi) {
-        if let (Node::Gpu(a), Node::Gpu(b)) = (link.a, link.b) {
+        if let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (link.a, link.b) {
             widths.insert((a, b), link.width);
             widths.insert((b, a), link.width);
         }
@@ -115,7 +115,7 @@ pub(crate) fn join_domains(topology: &mut Topology) {
     let ids: Vec<u32> = topology.numa.iter().map(|domain| domain.id).collect();
     for (at, &a) in ids.iter().enumerate() {
         for &b in ids.iter().skip(at + 1) {
-            let (a, b) = (Node::Numa(a), Node::Numa(b));
+            let (a, b) = (LinkEnd::Numa(a), LinkEnd::Numa(b));
             topology.links.push(Link { a, b, kind: LinkKind::Cpu, width: 1, peak: None });
         }
     }
@@ -136,8 +136,8 @@ pub(crate) fn add_mi250x_routes(topology: &mut Topology) {
         for &b in &gpus {
             let (short, wide) = (hops(&widths, a, b, 1), hops(&widths, a, b, 2));
             if a != b && short == Some(2) && wide == Some(3) {
-                let (src, dst) = (Node::Gpu(a), Node::Gpu(b));
-                topology.routes.push(Route { src, dst, hops: 3, via: Vec::new() });
+                let (src, dst) = (LinkEnd::Gpu(a), LinkEnd::Gpu(b));
+                topology.routes.push(GpuRoute { src, dst, hops: 3, via: Vec::new() });
             }
         }
     }
@@ -190,7 +190,7 @@ pub(crate) fn distrust_flat_counts(topology: &mut Topology) {
     );
     topology.warnings.push(warning("xgmi-count-flat", "links", text));
     for link in &mut topology.links {
-        let between_gpus = matches!((link.a, link.b), (Node::Gpu(_), Node::Gpu(_)));
+        let between_gpus = matches!((link.a, link.b), (LinkEnd::Gpu(_), LinkEnd::Gpu(_)));
         if link.kind == LinkKind::Xgmi && between_gpus {
             link.peak = None;
         }

@@ -1,19 +1,20 @@
 //! Topology files of NCCL and RCCL (`NCCL_TOPO_DUMP_FILE`): reading.
 
 use pathline_schema::{
-    CpuSet, Gpu, Link, LinkKind, Nic, Node, NumaDomain, PciDevice, PcieLink, Topology, Warning,
+    CpuSet, Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice, PcieLink, Topology,
+    TopologyWarning,
 };
 
 use crate::assemble::finish;
 use crate::error::{TopoError, excerpt};
-use crate::links::{Claim, Claims, MAX_WIDTH, number_packages};
+use crate::links::{LinkClaim, LinkClaims, MAX_WIDTH, number_packages};
 use crate::parse::{cpu_mask, int, leading_float};
 use crate::pci::{AMD, NVIDIA, is_switch_class};
 use crate::peaks::{
     TRENTO_HOST_LINK, amd_product, is_trento, nvidia_product, nvlink_link, xgmi_link,
 };
 use crate::warn::warning;
-use crate::xml::Element;
+use crate::xml::XmlElement;
 
 /// What NCCL writes for a switch that a virtual machine does not show.
 pub(crate) const HIDDEN_SWITCH: &str = "fffffff:ffff:ff";
@@ -21,7 +22,7 @@ const SWITCH_CLASS: u32 = 0x06_8000;
 /// A faster adapter than 3.2 Tbit/s does not exist; such a figure is in kbit/s.
 const FASTEST_NIC: u64 = 3_200_000;
 
-struct Reader<'a> {
+struct NcclReader<'a> {
     file: &'a str,
     topology: Topology,
     /// Switches by what names them in the file.
@@ -32,8 +33,8 @@ struct Reader<'a> {
 }
 
 /// From the root element `<system>`.
-pub(crate) fn read(file: &str, root: &Element) -> Result<Topology, TopoError> {
-    let mut reader = Reader {
+pub(crate) fn read(file: &str, root: &XmlElement) -> Result<Topology, TopoError> {
+    let mut reader = NcclReader {
         file,
         topology: Topology::default(),
         switches: Vec::new(),
@@ -50,13 +51,13 @@ pub(crate) fn read(file: &str, root: &Element) -> Result<Topology, TopoError> {
     reader.finish()
 }
 
-impl Reader<'_> {
+impl NcclReader<'_> {
     fn bad<T>(&self, line: usize, what: String, expected: &str) -> Result<T, TopoError> {
         Err(TopoError::at(self.file, line, what, expected))
     }
 
     /// A number that may be left out.
-    fn number(&self, element: &Element, name: &str) -> Result<Option<u32>, TopoError> {
+    fn number(&self, element: &XmlElement, name: &str) -> Result<Option<u32>, TopoError> {
         let Some(text) = element.get(name).filter(|text| !text.trim().is_empty()) else {
             return Ok(None);
         };
@@ -69,7 +70,7 @@ impl Reader<'_> {
         }
     }
 
-    fn cpu(&mut self, cpu: &Element) -> Result<(), TopoError> {
+    fn cpu(&mut self, cpu: &XmlElement) -> Result<(), TopoError> {
         // NCCL writes -1 where the system names no domain, which is then the only one.
         let id = match cpu.get("numaid").map(str::trim) {
             Some("-1") => 0,
@@ -108,7 +109,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn pci(&mut self, pci: &Element, domain: u32, parent: Option<&str>) -> Result<(), TopoError> {
+    fn pci(
+        &mut self,
+        pci: &XmlElement,
+        domain: u32,
+        parent: Option<&str>,
+    ) -> Result<(), TopoError> {
         let Some(address) = pci.get("busid").filter(|id| !id.trim().is_empty()) else {
             return self.bad(pci.line, "a <pci> without busid".into(), "its PCI address");
         };
@@ -138,7 +144,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn gpu(&mut self, gpu: &Element, domain: u32, pci: &PciDevice) -> Result<(), TopoError> {
+    fn gpu(&mut self, gpu: &XmlElement, domain: u32, pci: &PciDevice) -> Result<(), TopoError> {
         let Some(index) = self.number(gpu, "dev")? else {
             return self.bad(gpu.line, "a <gpu> without dev".into(), "its number");
         };
@@ -180,7 +186,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn nic(&mut self, nic: &Element, domain: u32, address: &str) -> Result<(), TopoError> {
+    fn nic(&mut self, nic: &XmlElement, domain: u32, address: &str) -> Result<(), TopoError> {
         for net in nic.named("net") {
             let name = net.get("name").unwrap_or_default().to_owned();
             let speed = match net.get("speed").map(int) {
@@ -205,7 +211,7 @@ impl Reader<'_> {
     }
 
     fn finish(mut self) -> Result<Topology, TopoError> {
-        let mut claims = Claims::default();
+        let mut claims = LinkClaims::default();
         self.number_switches();
         for (gpu, kind, target, class, width, line) in std::mem::take(&mut self.links) {
             let node = self.target(&target, class, line)?;
@@ -213,10 +219,10 @@ impl Reader<'_> {
             let arch = arch.map_or("", |g| g.arch.as_str());
             let link = if kind == LinkKind::Xgmi { xgmi_link(arch) } else { nvlink_link(arch) };
             let peak = link.map(|link| link * f64::from(width));
-            if node == Node::Gpu(gpu) {
+            if node == LinkEnd::Gpu(gpu) {
                 return self.bad(line, format!("GPU {gpu} is joined to itself"), "another");
             }
-            claims.add(Node::Gpu(gpu), node, Claim { kind, width, peak });
+            claims.add(LinkEnd::Gpu(gpu), node, LinkClaim { kind, width, peak });
         }
         let mut topology = self.topology;
         topology.links = claims.into_links(&mut topology.warnings);
@@ -235,9 +241,9 @@ impl Reader<'_> {
     }
 
     /// The unit that a link's target names: a GPU or switch by PCI address, a CPU by its class.
-    fn target(&self, target: &str, class: u32, line: usize) -> Result<Node, TopoError> {
+    fn target(&self, target: &str, class: u32, line: usize) -> Result<LinkEnd, TopoError> {
         if let Some(gpu) = self.topology.gpus.iter().find(|gpu| gpu.pci == target) {
-            return Ok(Node::Gpu(gpu.index));
+            return Ok(LinkEnd::Gpu(gpu.index));
         }
         if !is_switch_class(class) && target != HIDDEN_SWITCH {
             let what = format!("link to {}", excerpt(target));
@@ -248,7 +254,7 @@ impl Reader<'_> {
             );
         }
         let at = self.switches.iter().position(|known| known == target).unwrap_or(0);
-        Ok(Node::Switch(at as u32))
+        Ok(LinkEnd::Switch(at as u32))
     }
 
     /// Switches by address, those that a virtual machine hides last.
@@ -294,14 +300,14 @@ fn trento_host_links(topology: &mut Topology) {
         .filter(|gpu| gpu.arch == "gfx90a")
         .filter_map(|gpu| Some((gpu.index, gpu.numa?)))
         .collect();
-    let joined = topology.links.iter().any(|link| matches!(link.b, Node::Numa(_)));
+    let joined = topology.links.iter().any(|link| matches!(link.b, LinkEnd::Numa(_)));
     if gcds.is_empty() || joined {
         return;
     }
     for &(gpu, domain) in &gcds {
         topology.links.push(Link {
-            a: Node::Gpu(gpu),
-            b: Node::Numa(domain),
+            a: LinkEnd::Gpu(gpu),
+            b: LinkEnd::Numa(domain),
             kind: LinkKind::Xgmi,
             width: 1,
             peak: Some(TRENTO_HOST_LINK),
@@ -323,7 +329,7 @@ fn trento_host_links(topology: &mut Topology) {
     topology.warnings.push(warning("host-link-claim", "links", text));
 }
 
-fn warn_speeds(odd: &[String], warnings: &mut Vec<Warning>) {
+fn warn_speeds(odd: &[String], warnings: &mut Vec<TopologyWarning>) {
     if let Some(first) = odd.first() {
         let text = format!(
             "{} adapters with a speed beyond any that exists ({first} Mbit/s): taken as kbit/s",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use pathline_schema::{Gpu, LinkKind, Nic, Node, NumaDomain, PciDevice, Topology};
+use pathline_schema::{Gpu, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice, Topology};
 
 use crate::nccl::HIDDEN_SWITCH;
 use crate::parse::mask_text;
@@ -18,7 +18,7 @@ const SWITCH_CLASS: u32 = 0x06_8000;
 /// bridge of another domain beside the others there. GPUs without a PCI address have no name in
 /// this format and are left out; those that share one have no links to each other.
 pub fn write_nccl_xml(topology: &Topology) -> String {
-    let mut writer = Writer::of(topology);
+    let mut writer = NcclWriter::of(topology);
     let mut out = String::from("<system version=\"1\">\n");
     let none = NumaDomain::default();
     let domains = if topology.numa.is_empty() {
@@ -33,7 +33,7 @@ pub fn write_nccl_xml(topology: &Topology) -> String {
     out
 }
 
-struct Writer<'a> {
+struct NcclWriter<'a> {
     topology: &'a Topology,
     /// PCI functions above and of GPUs and adapters, by address.
     shown: BTreeMap<&'a str, &'a PciDevice>,
@@ -46,7 +46,7 @@ struct Writer<'a> {
     written: BTreeSet<&'a str>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> NcclWriter<'a> {
     fn of(topology: &'a Topology) -> Self {
         let ends = topology.gpus.iter().map(|g| &g.pci).chain(topology.nics.iter().map(|n| &n.pci));
         let mut shown = BTreeMap::new();
@@ -151,7 +151,7 @@ impl<'a> Writer<'a> {
         let index = gpu.index;
         let _ =
             writeln!(out, "{pad}<gpu dev=\"{index}\" sm=\"{sm}\"{gcn} rank=\"{index}\" gdr=\"1\">");
-        let me = Node::Gpu(index);
+        let me = LinkEnd::Gpu(index);
         for link in &self.topology.links {
             let other = match (link.a == me, link.b == me) {
                 (true, false) => link.b,
@@ -177,17 +177,17 @@ impl<'a> Writer<'a> {
     }
 
     /// Bus id and class of a link's other end. The format has no link to a domain.
-    fn target(&self, node: Node) -> Option<(&'a str, u32)> {
+    fn target(&self, node: LinkEnd) -> Option<(&'a str, u32)> {
         match node {
-            Node::Gpu(n) => {
+            LinkEnd::Gpu(n) => {
                 let gpu = self.topology.gpus.iter().find(|gpu| gpu.index == n)?;
                 Some((gpu.pci.as_str(), self.shown.get(gpu.pci.as_str())?.class))
             }
-            Node::Switch(n) => {
+            LinkEnd::Switch(n) => {
                 let address = self.switches.get(n as usize).copied().unwrap_or(HIDDEN_SWITCH);
                 Some((address, SWITCH_CLASS))
             }
-            Node::Numa(_) | Node::Store(_) => None,
+            LinkEnd::Numa(_) | LinkEnd::Store(_) => None,
         }
     }
 }

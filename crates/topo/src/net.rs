@@ -6,14 +6,14 @@ use pathline_schema::{Nic, PciDevice};
 
 use crate::parse::leading_float;
 use crate::pci::owner_in;
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 
 const NET: &str = "sys/class/net";
 const INFINIBAND: &str = "sys/class/infiniband";
 
 /// One adapter for each PCI function: under its RDMA name if it has one (the name that NCCL, MPI
 /// and UCX use), else under its interface name. Virtual interfaces are left out.
-pub(crate) fn read(snapshot: &Snapshot, pci: &[PciDevice]) -> Vec<Nic> {
+pub(crate) fn read(snapshot: &HostSnapshot, pci: &[PciDevice]) -> Vec<Nic> {
     let mut nics: BTreeMap<String, Nic> = BTreeMap::new();
     let nic = |name: &str, address: &str, speed: Option<u64>| Nic {
         name: name.to_owned(),

@@ -3,14 +3,14 @@
 use pathline_schema::{Bytes, HostInfo, NumaDomain};
 
 use crate::parse::{cpu_list, field_int};
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 
 const NODES: &str = "sys/devices/system/node";
 /// Linux builds for at most 1024.
 pub(crate) const MAX_DOMAINS: usize = 1024;
 
 /// The domains that the system shows; a host that shows none is one domain.
-pub(crate) fn read(snapshot: &Snapshot, host: &HostInfo) -> Vec<NumaDomain> {
+pub(crate) fn read(snapshot: &HostSnapshot, host: &HostInfo) -> Vec<NumaDomain> {
     let mut domains: Vec<NumaDomain> = snapshot
         .numbered(NODES, "node")
         .into_iter()
@@ -28,7 +28,7 @@ pub(crate) fn read(snapshot: &Snapshot, host: &HostInfo) -> Vec<NumaDomain> {
     domains
 }
 
-fn domain(snapshot: &Snapshot, id: u32) -> NumaDomain {
+fn domain(snapshot: &HostSnapshot, id: u32) -> NumaDomain {
     let dir = format!("{NODES}/node{id}");
     let meminfo = snapshot.get(&format!("{dir}/meminfo")).unwrap_or_default();
     // Lines are `Node 0 MemTotal:  24684084 kB`.

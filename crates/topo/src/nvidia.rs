@@ -1,18 +1,18 @@
 //! NVIDIA GPUs and NVSwitches, as far as PCI and the driver's files in `/proc` show them.
 
-use pathline_schema::{Gpu, LinkKind, Node, PciDevice, Rate, Topology, Warning};
+use pathline_schema::{Gpu, LinkEnd, LinkKind, PciDevice, Rate, Topology, TopologyWarning};
 
 use crate::parse::field;
 use crate::pci::{NVIDIA, is_gpu_class, is_switch_class};
 use crate::peaks::{nvidia_product, nvlink_link, nvlinks_of};
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
 const GPUS: &str = "proc/driver/nvidia/gpus";
 
 /// GPUs by PCI address, as NVML counts them and CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID.
 /// Numbers start at `first`.
-pub(crate) fn gpus(snapshot: &Snapshot, pci: &[PciDevice], first: u32) -> Vec<Gpu> {
+pub(crate) fn gpus(snapshot: &HostSnapshot, pci: &[PciDevice], first: u32) -> Vec<Gpu> {
     pci.iter()
         .filter(|device| device.vendor == NVIDIA && is_gpu_class(device.class))
         .zip(first..)
@@ -50,7 +50,7 @@ pub(crate) fn add_switch_links(topology: &mut Topology) {
              joined: NVLink paths are missing here; NVML, or a topology file of NCCL \
              (NCCL_TOPO_DUMP_FILE), has them"
         );
-        topology.warnings.push(warning(Warning::NVLINK_NOT_READ, "links", text));
+        topology.warnings.push(warning(TopologyWarning::NVLINK_NOT_READ, "links", text));
         return;
     }
     let mut new = Vec::new();
@@ -59,8 +59,8 @@ pub(crate) fn add_switch_links(topology: &mut Topology) {
         let link_peak = nvlink_link(&gpu.arch).map(Rate::gbs);
         for (switch, width) in spread(*total, switches as u32) {
             new.push(pathline_schema::Link {
-                a: Node::Gpu(gpu.index),
-                b: Node::Switch(switch),
+                a: LinkEnd::Gpu(gpu.index),
+                b: LinkEnd::Switch(switch),
                 kind: LinkKind::Nvlink,
                 width,
                 peak: link_peak.map(|gbs| Rate(gbs * f64::from(width))),
@@ -73,7 +73,7 @@ pub(crate) fn add_switch_links(topology: &mut Topology) {
          the real ones",
         links.iter().flatten().max().unwrap_or(&0)
     );
-    topology.warnings.push(warning(Warning::NVLINK_NOT_READ, "links", text));
+    topology.warnings.push(warning(TopologyWarning::NVLINK_NOT_READ, "links", text));
     topology.links.append(&mut new);
 }
 

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Gpu, LinkKind, Node, Rate, Topology, Warning};
+use pathline_schema::{Gpu, LinkEnd, LinkKind, Rate, Topology, TopologyWarning};
 
-use crate::links::{Claim, Claims};
+use crate::links::{LinkClaim, LinkClaims};
 use crate::peaks::nvlink_link;
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
 /// The most lines of a file that are read; a GPU has 18 links, NVML counts up to 36.
@@ -17,7 +17,7 @@ const MAX_LINES: usize = 64;
 
 /// One link as its GPU sees it.
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Port<'a> {
+struct NvlinkPort<'a> {
     active: bool,
     mbps: Option<u32>,
     /// `gpu`, `cpu` or `switch`.
@@ -26,8 +26,8 @@ struct Port<'a> {
     pci: Option<&'a str>,
 }
 
-fn port(line: &str) -> Option<Port<'_>> {
-    let mut port = Port::default();
+fn port(line: &str) -> Option<NvlinkPort<'_>> {
+    let mut port = NvlinkPort::default();
     let mut is_link = false;
     for (key, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {
         match key {
@@ -43,12 +43,13 @@ fn port(line: &str) -> Option<Port<'_>> {
 }
 
 /// Adds the links that NVML states. False, and nothing is done, if it states none.
-pub(crate) fn add(topology: &mut Topology, snapshot: &Snapshot) -> bool {
+pub(crate) fn add(topology: &mut Topology, snapshot: &HostSnapshot) -> bool {
     let nvidia = topology.gpus.iter().filter(|gpu| gpu.vendor == "nvidia");
-    let stated: Vec<(&Gpu, Vec<Port<'_>>)> = nvidia
+    let stated: Vec<(&Gpu, Vec<NvlinkPort<'_>>)> = nvidia
         .filter_map(|gpu| {
             let text = snapshot.get(&format!("nvml/{}/nvlink", gpu.pci))?;
-            let ports: Vec<Port<'_>> = text.lines().take(MAX_LINES).filter_map(port).collect();
+            let ports: Vec<NvlinkPort<'_>> =
+                text.lines().take(MAX_LINES).filter_map(port).collect();
             (!ports.is_empty()).then_some((gpu, ports))
         })
         .collect();
@@ -57,8 +58,8 @@ pub(crate) fn add(topology: &mut Topology, snapshot: &Snapshot) -> bool {
     }
     let gpus: BTreeMap<&str, u32> =
         topology.gpus.iter().map(|gpu| (gpu.pci.as_str(), gpu.index)).collect();
-    let switches = Switches::of(&stated, &gpus);
-    let (mut claims, mut warnings) = (Claims::default(), Vec::new());
+    let switches = SwitchNumbers::of(&stated, &gpus);
+    let (mut claims, mut warnings) = (LinkClaims::default(), Vec::new());
     let mut hidden = 0;
     for (gpu, ports) in &stated {
         let by_product = nvlink_link(&gpu.arch);
@@ -66,8 +67,8 @@ pub(crate) fn add(topology: &mut Topology, snapshot: &Snapshot) -> bool {
             let peak = port.mbps.map(|mbps| Rate(f64::from(mbps) / 1e3)).or(by_product);
             match far_end(gpu, port, &gpus, &switches) {
                 Some(to) => {
-                    let claim = Claim { kind: LinkKind::Nvlink, width: 1, peak };
-                    claims.add(Node::Gpu(gpu.index), to, claim);
+                    let claim = LinkClaim { kind: LinkKind::Nvlink, width: 1, peak };
+                    claims.add(LinkEnd::Gpu(gpu.index), to, claim);
                 }
                 None => hidden += 1,
             }
@@ -96,21 +97,21 @@ pub(crate) fn add(topology: &mut Topology, snapshot: &Snapshot) -> bool {
 /// What is at the other end; none if it is not one of this system's units.
 fn far_end(
     gpu: &Gpu,
-    port: &Port<'_>,
+    port: &NvlinkPort<'_>,
     gpus: &BTreeMap<&str, u32>,
-    switches: &Switches<'_>,
-) -> Option<Node> {
+    switches: &SwitchNumbers<'_>,
+) -> Option<LinkEnd> {
     let known = port.pci.and_then(|pci| gpus.get(pci)).filter(|&&other| other != gpu.index);
     match (known, port.remote) {
-        (Some(&other), None | Some("gpu")) => Some(Node::Gpu(other)),
+        (Some(&other), None | Some("gpu")) => Some(LinkEnd::Gpu(other)),
         (_, Some("gpu")) => None,
-        (_, Some("cpu")) => gpu.numa.map(Node::Numa),
-        _ => Some(Node::Switch(switches.number(port))),
+        (_, Some("cpu")) => gpu.numa.map(LinkEnd::Numa),
+        _ => Some(LinkEnd::Switch(switches.number(port))),
     }
 }
 
 /// Doubts about links that carry nothing.
-fn down(gpu: &Gpu, ports: &[Port<'_>]) -> Option<Warning> {
+fn down(gpu: &Gpu, ports: &[NvlinkPort<'_>]) -> Option<TopologyWarning> {
     let (all, active) = (ports.len(), ports.iter().filter(|port| port.active).count());
     let text = if active == all {
         return None;
@@ -130,22 +131,22 @@ fn down(gpu: &Gpu, ports: &[Port<'_>]) -> Option<Warning> {
 }
 
 /// Switches by number.
-struct Switches<'a> {
+struct SwitchNumbers<'a> {
     /// Numbers by address. Empty if the addresses do not tell how the GPUs are joined: a fabric is
     /// then one switch.
     numbers: BTreeMap<Option<&'a str>, u32>,
 }
 
-impl<'a> Switches<'a> {
+impl<'a> SwitchNumbers<'a> {
     /// Addresses are believed if every two GPUs share a switch. They do not where a machine numbers
     /// the switches anew for each GPU, or has tiers of switches: then, too, all GPUs are joined, and
     /// each by all of its links.
-    fn of(stated: &[(&Gpu, Vec<Port<'a>>)], gpus: &BTreeMap<&str, u32>) -> Self {
-        let is_switch = |p: &&Port<'a>| {
+    fn of(stated: &[(&Gpu, Vec<NvlinkPort<'a>>)], gpus: &BTreeMap<&str, u32>) -> Self {
+        let is_switch = |p: &&NvlinkPort<'a>| {
             let gpu = p.pci.is_some_and(|pci| gpus.contains_key(pci));
             p.active && p.remote.is_none_or(|r| r == "switch") && !(gpu && p.remote.is_none())
         };
-        let of_gpu = |(_, ports): &(&Gpu, Vec<Port<'a>>)| -> BTreeSet<Option<&'a str>> {
+        let of_gpu = |(_, ports): &(&Gpu, Vec<NvlinkPort<'a>>)| -> BTreeSet<Option<&'a str>> {
             ports.iter().filter(is_switch).map(|port| port.pci).collect()
         };
         let sets: Vec<_> = stated.iter().map(of_gpu).filter(|set| !set.is_empty()).collect();
@@ -155,7 +156,7 @@ impl<'a> Switches<'a> {
         Self { numbers }
     }
 
-    fn number(&self, port: &Port<'_>) -> u32 {
+    fn number(&self, port: &NvlinkPort<'_>) -> u32 {
         self.numbers.get(&port.pci).copied().unwrap_or(0)
     }
 }
@@ -176,7 +177,7 @@ mod tests {
             ..Gpu::default()
         };
         let gpus: Vec<Gpu> = (0..gpus).map(gpu).collect();
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = HostSnapshot::default();
         for gpu in &gpus {
             let text = file(gpu.index);
             if !text.is_empty() {
@@ -192,7 +193,7 @@ mod tests {
         (0..count).map(|link| format!("link={link} {}\n", line(link))).collect()
     }
 
-    fn widths(topology: &Topology) -> Vec<(Node, Node, u32)> {
+    fn widths(topology: &Topology) -> Vec<(LinkEnd, LinkEnd, u32)> {
         topology.links.iter().map(|l: &Link| (l.a, l.b, l.width)).collect()
     }
 
@@ -208,8 +209,9 @@ mod tests {
             })
         });
         assert!(any && topology.warnings.is_empty(), "{:?}", topology.warnings);
-        let of =
-            |g| [(0, 5), (1, 5), (2, 4), (3, 4)].map(|(s, w)| (Node::Gpu(g), Node::Switch(s), w));
+        let of = |g| {
+            [(0, 5), (1, 5), (2, 4), (3, 4)].map(|(s, w)| (LinkEnd::Gpu(g), LinkEnd::Switch(s), w))
+        };
         assert_eq!(widths(&topology), [of(0), of(1)].concat());
         // 5 x 26.562 = 132.81 GB/s.
         let peak = topology.links[0].peak.unwrap().gbs();
@@ -221,14 +223,14 @@ mod tests {
         let hidden = |_| lines(18, |_| "active=1 mbps=26562 remote=switch".into());
         let (topology, _) = node(8, hidden);
         assert_eq!(topology.links.len(), 8);
-        assert!(topology.links.iter().all(|l| l.b == Node::Switch(0) && l.width == 18));
+        assert!(topology.links.iter().all(|l| l.b == LinkEnd::Switch(0) && l.width == 18));
         // 18 x 26.562 = 478.116 GB/s.
         assert!((topology.links[7].peak.unwrap().gbs() - 478.116).abs() < 1e-9);
         assert!(topology.warnings.is_empty());
         // Each GPU sees switches of its own: still one fabric.
         let own = |g| lines(4, |l| format!("active=1 remote=switch pci=0000:{g:02x}:0{l}.0"));
         let (topology, _) = node(3, own);
-        assert!(topology.links.iter().all(|l| l.b == Node::Switch(0) && l.width == 4));
+        assert!(topology.links.iter().all(|l| l.b == LinkEnd::Switch(0) && l.width == 4));
         assert_eq!(topology.links[0].peak, Some(Rate(100.0)), "25 GB/s of sm_90 each");
     }
 
@@ -245,8 +247,8 @@ mod tests {
                 _ => "active=1 mbps=25781 remote=gpu pci=0000:ff:00.0".into(),
             }),
         });
-        let (a, b) = (Node::Gpu(0), Node::Gpu(1));
-        assert_eq!(widths(&topology), [(a, b, 2), (a, Node::Numa(0), 3)]);
+        let (a, b) = (LinkEnd::Gpu(0), LinkEnd::Gpu(1));
+        assert_eq!(widths(&topology), [(a, b, 2), (a, LinkEnd::Numa(0), 3)]);
         assert_eq!(topology.warnings.len(), 1);
         assert_eq!(topology.warnings[0].code, "nvlink-end-hidden");
     }
@@ -275,7 +277,7 @@ mod tests {
         // An address that is a GPU's is one, whatever else is not said.
         let (topology, _) =
             node(2, |g| lines(4, |_| format!("active=1 pci=0000:{:02x}:00.0", 0x1a - g)));
-        assert_eq!(widths(&topology), [(Node::Gpu(0), Node::Gpu(1), 4)]);
+        assert_eq!(widths(&topology), [(LinkEnd::Gpu(0), LinkEnd::Gpu(1), 4)]);
         assert!(topology.warnings.is_empty());
     }
 

@@ -3,7 +3,7 @@
 use pathline_schema::{Gpu, Nic, PciDevice, PcieLink};
 
 use crate::parse::{int, is_pci_address, leading_float};
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 
 const DEVICES: &str = "sys/bus/pci/devices";
 /// Deeper nesting of bridges than any real machine has, and than XML may have that is read.
@@ -13,12 +13,12 @@ pub(crate) const AMD: u32 = 0x1002;
 pub(crate) const NVIDIA: u32 = 0x10de;
 
 /// All functions, by address.
-pub(crate) fn read(snapshot: &Snapshot) -> Vec<PciDevice> {
+pub(crate) fn read(snapshot: &HostSnapshot) -> Vec<PciDevice> {
     let addresses = snapshot.children(DEVICES);
     addresses.into_iter().filter(|a| is_pci_address(a)).map(|a| device(snapshot, a)).collect()
 }
 
-fn device(snapshot: &Snapshot, address: &str) -> PciDevice {
+fn device(snapshot: &HostSnapshot, address: &str) -> PciDevice {
     let line = |file: &str| snapshot.line(&format!("{DEVICES}/{address}/{file}"));
     let number = |file: &str| line(file).and_then(int).and_then(|n| u32::try_from(n).ok());
     let speed = |file: &str| line(file).and_then(leading_float).unwrap_or(0.0);

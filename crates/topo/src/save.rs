@@ -8,9 +8,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, openat, statat};
 use rustix::io::Errno;
 
 use crate::error::TopoError;
-use crate::snapshot::Snapshot;
+use crate::snapshot::HostSnapshot;
 
-impl Snapshot {
+impl HostSnapshot {
     /// Writes the files below a directory, which is made if it is not there. The text of a
     /// symbolic link becomes a file of its name and `.target`. Links that lie in the directory are not
     /// followed: nothing outside of it is written.

@@ -20,18 +20,18 @@ pub(crate) const TARGET: &str = ".target";
 /// Plain files of `/proc` and `/sys`, by path without the leading slash. The text of a symbolic
 /// link is the entry of its path and `.target`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Snapshot {
+pub struct HostSnapshot {
     files: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Container {
+struct SnapshotFile {
     pathline_snapshot: u32,
     files: BTreeMap<String, String>,
 }
 
-impl Snapshot {
+impl HostSnapshot {
     /// Adds a file. Beyond the limits of a snapshot (1 MiB a file, 64 MiB, 200000 files) it is
     /// left out, and the answer is false.
     pub fn insert(&mut self, path: impl Into<String>, text: impl Into<String>) -> bool {
@@ -93,16 +93,16 @@ impl Snapshot {
     }
     /// All of it as one text: JSON, one line a file.
     pub fn to_text(&self) -> String {
-        let container = Container { pathline_snapshot: VERSION, files: self.files.clone() };
+        let container = SnapshotFile { pathline_snapshot: VERSION, files: self.files.clone() };
         serde_json::to_string_pretty(&container).unwrap_or_default() + "\n"
     }
-    /// Reads what [`Snapshot::to_text`] wrote; `file` is named in errors.
+    /// Reads what [`HostSnapshot::to_text`] wrote; `file` is named in errors.
     pub fn from_text(file: &str, text: &str) -> Result<Self, TopoError> {
         if text.len() > MAX_TOTAL {
             let what = format!("{} bytes of snapshot", text.len());
             return Err(TopoError::new(file, what, format!("at most {MAX_TOTAL}")));
         }
-        let container: Container = serde_json::from_str(text).map_err(|error| {
+        let container: SnapshotFile = serde_json::from_str(text).map_err(|error| {
             TopoError::at(file, error.line(), error.to_string(), "a snapshot saved by pathline")
         })?;
         if container.pathline_snapshot != VERSION {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn children_are_those_of_the_directory_only() {
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = HostSnapshot::default();
         for path in ["a/cpu10/x", "a/cpu2/x", "a/cpu2/y", "ab/z", "a/l.target", "a/cpufreq/x"] {
             snapshot.insert(path, "1\n");
         }
@@ -144,15 +144,15 @@ mod tests {
 
     #[test]
     fn text_and_back() {
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = HostSnapshot::default();
         snapshot.insert("proc/x", "a \"quoted\"\nline\u{1}");
-        assert_eq!(Snapshot::from_text("f", &snapshot.to_text()), Ok(snapshot));
-        assert!(Snapshot::from_text("f", "{\"pathline_snapshot\":2,\"files\":{}}").is_err());
-        assert!(Snapshot::from_text("f", "{").is_err());
+        assert_eq!(HostSnapshot::from_text("f", &snapshot.to_text()), Ok(snapshot));
+        assert!(HostSnapshot::from_text("f", "{\"pathline_snapshot\":2,\"files\":{}}").is_err());
+        assert!(HostSnapshot::from_text("f", "{").is_err());
     }
 
     #[test]
     fn large_files_are_left_out() {
-        assert!(!Snapshot::default().insert("x", "y".repeat(MAX_FILE + 1)));
+        assert!(!HostSnapshot::default().insert("x", "y".repeat(MAX_FILE + 1)));
     }
 }

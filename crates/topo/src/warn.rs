@@ -1,14 +1,18 @@
 //! Things that cannot be, or that contradict each other. Codes are stable.
 
-use pathline_schema::{Bytes, NumaDomain, PciDevice, Topology, Warning};
+use pathline_schema::{Bytes, NumaDomain, PciDevice, Topology, TopologyWarning};
 
 /// A warning.
-pub(crate) fn warning(code: &str, subject: impl Into<String>, text: impl Into<String>) -> Warning {
-    Warning { code: code.into(), subject: subject.into(), text: text.into() }
+pub(crate) fn warning(
+    code: &str,
+    subject: impl Into<String>,
+    text: impl Into<String>,
+) -> TopologyWarning {
+    TopologyWarning { code: code.into(), subject: subject.into(), text: text.into() }
 }
 
 /// Distances that no machine has. ACPI SLIT: 10 is local, everything else is more than 10.
-pub(crate) fn numa_distances(numa: &[NumaDomain], warnings: &mut Vec<Warning>) {
+pub(crate) fn numa_distances(numa: &[NumaDomain], warnings: &mut Vec<TopologyWarning>) {
     for (row, domain) in numa.iter().enumerate() {
         if domain.distances.is_empty() {
             continue;

@@ -17,34 +17,34 @@ const MAX_ATTRIBUTES: usize = 64;
 
 /// One element.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Element {
+pub(crate) struct XmlElement {
     pub(crate) name: String,
     pub(crate) attributes: Vec<(String, String)>,
-    pub(crate) children: Vec<Element>,
+    pub(crate) children: Vec<XmlElement>,
     /// Text directly inside, joined.
     pub(crate) text: String,
     /// Line of its start, 1 is the first.
     pub(crate) line: usize,
 }
 
-impl Element {
+impl XmlElement {
     /// Value of an attribute.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
     /// Children of that name.
-    pub(crate) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Element> {
+    pub(crate) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a XmlElement> {
         self.children.iter().filter(move |child| child.name == name)
     }
 }
 
-struct Lines<'a> {
+struct XmlLines<'a> {
     text: &'a [u8],
     at: usize,
     line: usize,
 }
 
-impl Lines<'_> {
+impl XmlLines<'_> {
     /// Line of a byte position that is not before the last one asked for.
     fn of(&mut self, position: usize) -> usize {
         let end = position.min(self.text.len());
@@ -57,7 +57,7 @@ impl Lines<'_> {
 }
 
 /// Parses a document to its root element.
-pub(crate) fn parse(file: &str, text: &str) -> Result<Element, TopoError> {
+pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
     if text.len() > MAX_XML {
         return Err(TopoError::new(
             file,
@@ -66,9 +66,9 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Element, TopoError> {
         ));
     }
     let mut reader = Reader::from_str(text);
-    let mut lines = Lines { text: text.as_bytes(), at: 0, line: 1 };
-    let mut open: Vec<Element> = Vec::new();
-    let mut root: Option<Element> = None;
+    let mut lines = XmlLines { text: text.as_bytes(), at: 0, line: 1 };
+    let mut open: Vec<XmlElement> = Vec::new();
+    let mut root: Option<XmlElement> = None;
     let mut count = 0;
     loop {
         let before = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
@@ -138,7 +138,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Element, TopoError> {
     root.ok_or_else(|| TopoError::at(file, end, "no element", "an XML document"))
 }
 
-fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<Element, TopoError> {
+fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<XmlElement, TopoError> {
     let tag_name = String::from_utf8_lossy(tag.name().as_ref()).into_owned();
     let mut attributes = Vec::new();
     // The library's own check for repeats is quadratic in their number; the first one counts.
@@ -160,7 +160,7 @@ fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<Element, Top
             Err(error) => return bad(format!("broken value of {}: {error}", name(&key))),
         }
     }
-    Ok(Element { name: tag_name, attributes, line, ..Element::default() })
+    Ok(XmlElement { name: tag_name, attributes, line, ..XmlElement::default() })
 }
 
 /// A text as it may stand inside an attribute.

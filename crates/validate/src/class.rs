@@ -1,10 +1,10 @@
 //! Classes of rows, and what is asked of each.
 
-use crate::score::Target;
+use crate::score::ErrorTarget;
 
 /// What kind of figure a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
+pub enum RowClass {
     /// Between GPUs, 16 MiB and more.
     GpuBandwidth,
     /// Between a GPU and the host, 16 MiB and more.
@@ -27,7 +27,7 @@ pub enum Class {
     Fact,
 }
 
-impl Class {
+impl RowClass {
     /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,9 +55,9 @@ pub const MESSAGES: &str = "messages";
 pub const FACTS: &str = "topology";
 
 /// What is asked unless something else is said.
-pub const TARGETS: [Target; 4] = [
-    Target { name: BANDWIDTH, median: 0.02, p95: Some(0.06) },
-    Target { name: SWEEPS, median: 0.05, p95: None },
-    Target { name: MESSAGES, median: 0.15, p95: None },
-    Target { name: FACTS, median: 0.0, p95: Some(0.01) },
+pub const TARGETS: [ErrorTarget; 4] = [
+    ErrorTarget { name: BANDWIDTH, median: 0.02, p95: Some(0.06) },
+    ErrorTarget { name: SWEEPS, median: 0.05, p95: None },
+    ErrorTarget { name: MESSAGES, median: 0.15, p95: None },
+    ErrorTarget { name: FACTS, median: 0.0, p95: Some(0.01) },
 ];

@@ -13,13 +13,13 @@ mod system;
 mod value;
 mod words;
 
-pub use class::{BANDWIDTH, Class, FACTS, MESSAGES, SWEEPS, TARGETS};
-pub use map::{Hardware, Mapper, Wanted};
-pub use number::{Ask, Got, Number};
-pub use report::{Contradiction, LeftOut, Plan, Report, Told};
-pub use row::{Row, TableError, read};
-pub use value::{Kind, Size, UNITS, Unit, Value};
-pub use words::Unmapped;
+pub use class::{BANDWIDTH, FACTS, MESSAGES, RowClass, SWEEPS, TARGETS};
+pub use map::{HardwareOp, RowMapper, WantedRow};
+pub use number::{MachineAnswer, MachineQuery, RowNumber};
+pub use report::{LatencyPoint, LeftOut, RowContradiction, ValidationPlan, ValidationReport};
+pub use row::{PublishedRow, TableError, read};
+pub use value::{RowUnit, RowValue, SizeRule, UNITS, UnitKind};
+pub use words::UnmappedRow;
 
 /// From this size on a bandwidth is that of a large transfer: 16 MiB.
 pub const BULK: u64 = 16 << 20;

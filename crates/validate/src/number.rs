@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use pathline_message::Exchange;
+use pathline_message::ExchangeSpec;
 use pathline_schema::Case;
 
 /// What is asked of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ask {
+pub enum MachineQuery {
     /// A case, run as `pathline run` runs it.
     Case(Case),
     /// An operation of a message library.
-    Exchange(Exchange),
+    Exchange(ExchangeSpec),
 }
 
-impl fmt::Display for Ask {
+impl fmt::Display for MachineQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Case(case) => case.fmt(f),
@@ -25,7 +25,7 @@ impl fmt::Display for Ask {
 
 /// What a machine answers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Got {
+pub struct MachineAnswer {
     /// Payload of all timed flows, GB/s. Of a collective: its algorithm bandwidth.
     pub rate: f64,
     /// Time of one operation of the slowest flow, us; of a chase, of one load.
@@ -38,34 +38,34 @@ pub struct Got {
 
 /// A number to be formed, in the units used inside: GB/s, us, 1, GiB, a count.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Number {
+pub enum RowNumber {
     /// Known beforehand: from the wiring of the node, from the row.
     Known(f64),
-    /// [`Got::rate`].
-    Rate(Ask),
-    /// [`Got::time_us`].
-    Time(Ask),
-    /// [`Got::mean_us`].
-    Mean(Ask),
-    /// [`Got::bus`].
-    Bus(Ask),
+    /// [`MachineAnswer::rate`].
+    Rate(MachineQuery),
+    /// [`MachineAnswer::time_us`].
+    Time(MachineQuery),
+    /// [`MachineAnswer::mean_us`].
+    Mean(MachineQuery),
+    /// [`MachineAnswer::bus`].
+    Bus(MachineQuery),
     /// So many times a number.
-    Scaled(f64, Box<Number>),
+    Scaled(f64, Box<RowNumber>),
     /// The sum.
-    Sum(Vec<Number>),
+    Sum(Vec<RowNumber>),
     /// The first less the second.
-    Less(Box<Number>, Box<Number>),
+    Less(Box<RowNumber>, Box<RowNumber>),
     /// The first over the second.
-    Over(Box<Number>, Box<Number>),
+    Over(Box<RowNumber>, Box<RowNumber>),
     /// The greatest.
-    Most(Vec<Number>),
+    Most(Vec<RowNumber>),
     /// The least.
-    Least(Vec<Number>),
+    Least(Vec<RowNumber>),
     /// The middle one; of an even number the mean of the middle two.
-    Median(Vec<Number>),
+    Median(Vec<RowNumber>),
 }
 
-impl Number {
+impl RowNumber {
     /// So many times it.
     pub(crate) fn times(self, by: f64) -> Self {
         if by == 1.0 { self } else { Self::Scaled(by, Box::new(self)) }
@@ -78,7 +78,7 @@ impl Number {
     }
 
     /// Everything that it asks.
-    pub fn asks(&self) -> Vec<&Ask> {
+    pub fn asks(&self) -> Vec<&MachineQuery> {
         match self {
             Self::Known(_) => Vec::new(),
             Self::Rate(ask) | Self::Time(ask) | Self::Mean(ask) | Self::Bus(ask) => vec![ask],
@@ -94,7 +94,10 @@ impl Number {
     ///
     /// # Errors
     /// The first reason for which an answer is missing.
-    pub fn value(&self, of: &dyn Fn(&Ask) -> Result<Got, String>) -> Result<f64, String> {
+    pub fn value(
+        &self,
+        of: &dyn Fn(&MachineQuery) -> Result<MachineAnswer, String>,
+    ) -> Result<f64, String> {
         let all = |numbers: &[Self]| -> Result<Vec<f64>, String> {
             let mut values: Vec<f64> =
                 numbers.iter().map(|n| n.value(of)).collect::<Result<_, _>>()?;
@@ -118,7 +121,7 @@ impl Number {
     }
 }
 
-impl fmt::Display for Number {
+impl fmt::Display for RowNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |numbers: &[Self]| {
             let ends = [numbers.first(), numbers.last()].into_iter().flatten();
@@ -151,37 +154,40 @@ impl fmt::Display for Number {
 mod tests {
     use super::*;
 
-    fn ask(bytes: &str) -> Ask {
-        Ask::Case(format!("gpu0.vram > gpu1.vram by dma@gpu0 x {bytes}").parse().unwrap())
+    fn ask(bytes: &str) -> MachineQuery {
+        MachineQuery::Case(format!("gpu0.vram > gpu1.vram by dma@gpu0 x {bytes}").parse().unwrap())
     }
 
     #[test]
     fn expressions_have_the_value_of_their_arithmetic() {
         // 1 MiB runs at 10 GB/s in 5 us, 2 MiB at 20 in 6.
-        let of = |a: &Ask| {
+        let of = |a: &MachineQuery| {
             let big = *a == ask("2MiB");
             Ok(if big {
-                Got { rate: 20.0, time_us: 6.0, mean_us: 5.5, bus: 20.0 }
+                MachineAnswer { rate: 20.0, time_us: 6.0, mean_us: 5.5, bus: 20.0 }
             } else {
-                Got { rate: 10.0, time_us: 5.0, mean_us: 5.0, bus: 10.0 }
+                MachineAnswer { rate: 10.0, time_us: 5.0, mean_us: 5.0, bus: 10.0 }
             })
         };
-        let (small, big) = (|| Number::Rate(ask("1MiB")), || Number::Rate(ask("2MiB")));
+        let (small, big) = (|| RowNumber::Rate(ask("1MiB")), || RowNumber::Rate(ask("2MiB")));
         for (number, value) in [
             (small().times(2.0), 20.0),
             (big().over(small()), 2.0),
-            (Number::Known(1.0).less(small().over(big())), 0.5),
-            (Number::Most(vec![big(), small()]), 20.0),
-            (Number::Least(vec![big(), small()]), 10.0),
-            (Number::Median(vec![big(), small(), small()]), 10.0),
-            (Number::Sum(vec![Number::Time(ask("1MiB")), Number::Time(ask("2MiB"))]), 11.0),
-            (Number::Bus(ask("2MiB")), 20.0),
-            (Number::Mean(ask("2MiB")), 5.5),
+            (RowNumber::Known(1.0).less(small().over(big())), 0.5),
+            (RowNumber::Most(vec![big(), small()]), 20.0),
+            (RowNumber::Least(vec![big(), small()]), 10.0),
+            (RowNumber::Median(vec![big(), small(), small()]), 10.0),
+            (
+                RowNumber::Sum(vec![RowNumber::Time(ask("1MiB")), RowNumber::Time(ask("2MiB"))]),
+                11.0,
+            ),
+            (RowNumber::Bus(ask("2MiB")), 20.0),
+            (RowNumber::Mean(ask("2MiB")), 5.5),
         ] {
             assert_eq!(number.value(&of), Ok(value), "{number}");
         }
         assert_eq!(big().over(small()).asks().len(), 2);
-        let none = |_: &Ask| Err("gone".to_owned());
+        let none = |_: &MachineQuery| Err("gone".to_owned());
         assert_eq!(big().value(&none), Err("gone".to_owned()));
     }
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::{DescError, MachineDesc};
 
-use crate::class::{BANDWIDTH, Class, FACTS, MESSAGES, SWEEPS};
-use crate::map::{Mapper, Wanted};
-use crate::number::{Ask, Got};
-use crate::row::Row;
-use crate::score::{Compared, Judged, Summary, Target, by_class, judge};
-use crate::value::{Size, Value};
-use crate::words::Unmapped;
+use crate::class::{BANDWIDTH, FACTS, MESSAGES, RowClass, SWEEPS};
+use crate::map::{RowMapper, WantedRow};
+use crate::number::{MachineAnswer, MachineQuery};
+use crate::row::PublishedRow;
+use crate::score::{ClassErrors, ComparedRow, ErrorTarget, JudgedTarget, by_class, judge};
+use crate::value::{RowValue, SizeRule};
+use crate::words::UnmappedRow;
 
 /// Rows that differ in nothing but their size are a series from this many on.
 const SERIES: usize = 3;
@@ -19,8 +19,8 @@ const SERIES: usize = 3;
 const ALIKE: f64 = 0.01;
 
 /// A table, mapped.
-pub struct Plan {
-    rows: Vec<(Row, Result<Wanted, Unmapped>)>,
+pub struct ValidationPlan {
+    rows: Vec<(PublishedRow, Result<WantedRow, UnmappedRow>)>,
     series: BTreeSet<usize>,
 }
 
@@ -38,15 +38,15 @@ pub struct LeftOut {
 }
 
 /// A published value, the bytes of its operation, and what published it.
-pub type Told = (f64, u64, String);
+pub type LatencyPoint = (f64, u64, String);
 
 /// Published values that no model can meet together.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contradiction {
+pub struct RowContradiction {
     /// What the hardware is asked.
     pub what: String,
     /// Each value with its size and what published it, in ascending order.
-    pub values: Vec<Told>,
+    pub values: Vec<LatencyPoint>,
     /// The least of them that cannot be met together with the greatest.
     pub low: f64,
     /// The greatest.
@@ -57,35 +57,39 @@ pub struct Contradiction {
 
 /// What became of a table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct ValidationReport {
     /// Name of the machine.
     pub machine: String,
     /// Rows with a prediction, in the order of the table.
-    pub compared: Vec<Compared>,
+    pub compared: Vec<ComparedRow>,
     /// Rows without one.
     pub left_out: Vec<LeftOut>,
     /// What contradicts what; the worst first.
-    pub contradictions: Vec<Contradiction>,
+    pub contradictions: Vec<RowContradiction>,
     /// Errors by class.
-    pub classes: Vec<Summary>,
+    pub classes: Vec<ClassErrors>,
     /// Targets, and how they are met.
-    pub judged: Vec<Judged>,
+    pub judged: Vec<JudgedTarget>,
 }
 
-impl Report {
+impl ValidationReport {
     /// Whether every target is met.
     pub fn met(&self) -> bool {
-        self.judged.iter().all(Judged::met)
+        self.judged.iter().all(JudgedTarget::met)
     }
 }
 
-impl Plan {
+impl ValidationPlan {
     /// Maps all rows onto a machine.
     ///
     /// # Errors
     /// A description that makes no network.
-    pub fn new(rows: Vec<Row>, desc: &MachineDesc, systems: &[String]) -> Result<Self, DescError> {
-        let mapper = Mapper::new(desc, systems)?;
+    pub fn new(
+        rows: Vec<PublishedRow>,
+        desc: &MachineDesc,
+        systems: &[String],
+    ) -> Result<Self, DescError> {
+        let mapper = RowMapper::new(desc, systems)?;
         let rows: Vec<_> = rows
             .into_iter()
             .map(|row| {
@@ -98,7 +102,7 @@ impl Plan {
     }
 
     /// Everything that must be asked, each once.
-    pub fn asks(&self) -> BTreeSet<&Ask> {
+    pub fn asks(&self) -> BTreeSet<&MachineQuery> {
         let wanted = self.rows.iter().filter_map(|(_, wanted)| wanted.as_ref().ok());
         wanted.flat_map(|w| w.number.asks()).collect()
     }
@@ -107,9 +111,9 @@ impl Plan {
     pub fn score(
         &self,
         machine: &str,
-        targets: &[Target],
-        of: &dyn Fn(&Ask) -> Result<Got, String>,
-    ) -> Report {
+        targets: &[ErrorTarget],
+        of: &dyn Fn(&MachineQuery) -> Result<MachineAnswer, String>,
+    ) -> ValidationReport {
         let (mut compared, mut left_out) = (Vec::new(), Vec::new());
         for (at, (row, wanted)) in self.rows.iter().enumerate() {
             let out = |reason: String, unreadable: bool| LeftOut {
@@ -133,7 +137,7 @@ impl Plan {
                 Err(why) => left_out.push(out(why, false)),
             }
         }
-        Report {
+        ValidationReport {
             machine: machine.to_owned(),
             classes: by_class(&compared),
             judged: judge(&compared, targets),
@@ -143,17 +147,23 @@ impl Plan {
         }
     }
 
-    fn compare(&self, at: usize, row: &Row, wanted: &Wanted, predicted: f64) -> Compared {
+    fn compare(
+        &self,
+        at: usize,
+        row: &PublishedRow,
+        wanted: &WantedRow,
+        predicted: f64,
+    ) -> ComparedRow {
         let series = self.series.contains(&at);
-        let bandwidth = matches!(wanted.class, Class::GpuBandwidth | Class::HostBandwidth);
-        let class = if bandwidth && series { Class::Sweep } else { wanted.class };
+        let bandwidth = matches!(wanted.class, RowClass::GpuBandwidth | RowClass::HostBandwidth);
+        let class = if bandwidth && series { RowClass::Sweep } else { wanted.class };
         let mut targets = Vec::new();
         targets.extend(bandwidth.then_some(BANDWIDTH));
-        targets.extend((class == Class::Sweep).then_some(SWEEPS));
-        let message = matches!(class, Class::Message | Class::Collective);
+        targets.extend((class == RowClass::Sweep).then_some(SWEEPS));
+        let message = matches!(class, RowClass::Message | RowClass::Collective);
         targets.extend(message.then_some(MESSAGES));
-        targets.extend((class == Class::Fact).then_some(FACTS));
-        Compared {
+        targets.extend((class == RowClass::Fact).then_some(FACTS));
+        ComparedRow {
             label: row.label(),
             class: class.name().to_owned(),
             predicted,
@@ -168,10 +178,10 @@ impl Plan {
 }
 
 /// Rows of a series: alike but for their size, three or more.
-fn series(rows: &[(Row, Result<Wanted, Unmapped>)]) -> BTreeSet<usize> {
+fn series(rows: &[(PublishedRow, Result<WantedRow, UnmappedRow>)]) -> BTreeSet<usize> {
     let mut alike: BTreeMap<[&str; 8], Vec<(usize, &str)>> = BTreeMap::new();
     for (at, (row, _)) in rows.iter().enumerate() {
-        if matches!(Size::parse(&row.size), Some(Size::One(_))) {
+        if matches!(SizeRule::parse(&row.size), Some(SizeRule::One(_))) {
             let key = [
                 &row.system,
                 &row.source,
@@ -201,10 +211,12 @@ pub(crate) fn least_error(a: f64, b: f64) -> f64 {
 /// Two rows about the same thing of the hardware contradict each other if they are of one size and
 /// differ, or if a rate of the smaller size is the greater one (a time: of the larger size the
 /// smaller one), since a larger transfer is neither slower nor sooner done.
-fn contradictions(rows: &[(Row, Result<Wanted, Unmapped>)]) -> Vec<Contradiction> {
-    let mut by_what: BTreeMap<(&str, bool), Vec<Told>> = BTreeMap::new();
+fn contradictions(
+    rows: &[(PublishedRow, Result<WantedRow, UnmappedRow>)],
+) -> Vec<RowContradiction> {
+    let mut by_what: BTreeMap<(&str, bool), Vec<LatencyPoint>> = BTreeMap::new();
     for (row, wanted) in rows {
-        let Ok(Wanted { asked: Some(asked), published, .. }) = wanted else { continue };
+        let Ok(WantedRow { asked: Some(asked), published, .. }) = wanted else { continue };
         let Some(value) = rate_of(row, *published) else { continue };
         let who = format!("{} {} ({})", row.tool, row.interface, row.source);
         by_what.entry((&asked.what, asked.time)).or_default().push((value, asked.bytes, who));
@@ -223,7 +235,7 @@ fn contradictions(rows: &[(Row, Result<Wanted, Unmapped>)]) -> Vec<Contradiction
             }
         }
         if let Some((least_error, low, high)) = worst.filter(|w| w.0 > ALIKE) {
-            found.push(Contradiction { what: what.to_owned(), values, low, high, least_error });
+            found.push(RowContradiction { what: what.to_owned(), values, low, high, least_error });
         }
     }
     found.sort_by(|a, b| b.least_error.total_cmp(&a.least_error));
@@ -231,7 +243,7 @@ fn contradictions(rows: &[(Row, Result<Wanted, Unmapped>)]) -> Vec<Contradiction
 }
 
 /// A published value as a rate or time; a share of a stated peak counts as what it is a share of.
-fn rate_of(row: &Row, value: Value) -> Option<f64> {
+fn rate_of(row: &PublishedRow, value: RowValue) -> Option<f64> {
     let middle = Some(value.middle()).filter(|v| v.is_finite() && *v > 0.0)?;
     if row.metric.starts_with("fraction") {
         let peak = row.peak.parse::<f64>().ok().filter(|_| row.peak_unit == "GB/s")?;
@@ -248,15 +260,15 @@ mod tests {
 
     const HEAD: &str = "system,tool,interface,src,dst,size_bytes,direction,metric,value,unit\n";
 
-    fn plan(rows: &[&str]) -> Plan {
+    fn plan(rows: &[&str]) -> ValidationPlan {
         let desc = MachineDesc::preset("mi250x").expect("the preset");
         let text = rows.iter().map(|row| format!("mi250x,{row}\n")).collect::<String>();
         let rows = read(&format!("{HEAD}{text}")).expect("a table");
-        Plan::new(rows, &desc, &[]).expect("a network")
+        ValidationPlan::new(rows, &desc, &[]).expect("a network")
     }
 
-    fn always(rate: f64) -> impl Fn(&Ask) -> Result<Got, String> {
-        move |_| Ok(Got { rate, time_us: rate, mean_us: rate, bus: rate })
+    fn always(rate: f64) -> impl Fn(&MachineQuery) -> Result<MachineAnswer, String> {
+        move |_| Ok(MachineAnswer { rate, time_us: rate, mean_us: rate, bus: rate })
     }
 
     fn copy(tool: &str, size: &str, value: f64) -> String {
@@ -325,7 +337,7 @@ mod tests {
         let desc = MachineDesc::preset("mi250x").unwrap();
         let rows = read(crate::MI250X).unwrap();
         assert_eq!(rows.len(), 355);
-        let report = Plan::new(rows, &desc, &[]).unwrap().score("m", &[], &always(1.0));
+        let report = ValidationPlan::new(rows, &desc, &[]).unwrap().score("m", &[], &always(1.0));
         // Other systems 11 (elbencho's V100 and MI100), GPU caches 2, messages through shared
         // memory 1, the host link of the reference server 1.
         assert_eq!(report.left_out.len(), 11 + 2 + 1 + 1);
@@ -354,7 +366,7 @@ mod tests {
             let text = format!("{HEAD}mi250x,{}\n", quoted.join(","));
             if let Ok(rows) = read(&text) {
                 let desc = MachineDesc::preset("mi250x").expect("the preset");
-                let plan = Plan::new(rows, &desc, &[]).expect("a network");
+                let plan = ValidationPlan::new(rows, &desc, &[]).expect("a network");
                 let asks = plan.asks().len();
                 let report = plan.score("m", &crate::TARGETS, &always(1.0));
                 prop_assert!(report.compared.len() + report.left_out.len() <= 1);

@@ -48,7 +48,7 @@ fn columns() -> String {
 
 /// One published value. An empty cell is an empty text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct PublishedRow {
     /// Line of the file.
     pub line: u64,
     /// The machine that it was measured on.
@@ -83,7 +83,7 @@ pub struct Row {
     pub note: String,
 }
 
-impl Row {
+impl PublishedRow {
     /// What the row is about, for people: `p2pBandwidthLatencyTest SDMA GCD0 > GCD1 160000000 B`.
     pub fn label(&self) -> String {
         let mut parts = vec![self.tool.clone()];
@@ -119,7 +119,7 @@ impl Row {
 ///
 /// # Errors
 /// It is no CSV, or lacks columns.
-pub fn read(text: &str) -> Result<Vec<Row>, TableError> {
+pub fn read(text: &str) -> Result<Vec<PublishedRow>, TableError> {
     let mut reader = csv::ReaderBuilder::new()
         .flexible(true)
         .comment(Some(b'#'))
@@ -145,7 +145,7 @@ pub fn read(text: &str) -> Result<Vec<Row>, TableError> {
             let cell = at.get(name).and_then(|&n| record.get(n));
             cell.unwrap_or_default().trim().to_owned()
         };
-        rows.push(Row {
+        rows.push(PublishedRow {
             line: record.position().map_or(0, csv::Position::line),
             system: cell("system"),
             source: cell("source"),

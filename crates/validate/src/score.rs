@@ -2,11 +2,11 @@
 //!
 //! Nothing here knows what a row is, so that predictions of a fitted model are judged alike.
 
-use crate::value::Value;
+use crate::value::RowValue;
 
 /// A prediction beside what it is held against, in one unit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Compared {
+pub struct ComparedRow {
     /// What it is about.
     pub label: String,
     /// Its class in the summary.
@@ -14,7 +14,7 @@ pub struct Compared {
     /// What was predicted.
     pub predicted: f64,
     /// What was published or measured: a figure, or the interval of one.
-    pub measured: Value,
+    pub measured: RowValue,
     /// `GB/s`, `us`.
     pub unit: String,
     /// Where the figure comes from.
@@ -27,7 +27,7 @@ pub struct Compared {
     pub data: bool,
 }
 
-impl Compared {
+impl ComparedRow {
     /// Relative and signed; 0 within the interval.
     pub fn error(&self) -> f64 {
         self.measured.error(self.predicted)
@@ -36,7 +36,7 @@ impl Compared {
 
 /// Errors of one class, relative and without sign.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
+pub struct ClassErrors {
     /// The class or target.
     pub name: String,
     /// How many.
@@ -67,14 +67,14 @@ pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
 /// Summarises what is given; nothing of nothing.
 pub fn summary<'a>(
     name: &str,
-    compared: impl IntoIterator<Item = &'a Compared>,
-) -> Option<Summary> {
-    let mut all: Vec<(f64, &Compared)> =
+    compared: impl IntoIterator<Item = &'a ComparedRow>,
+) -> Option<ClassErrors> {
+    let mut all: Vec<(f64, &ComparedRow)> =
         compared.into_iter().map(|c| (c.error().abs(), c)).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let errors: Vec<f64> = all.iter().map(|(error, _)| *error).collect();
     let (worst, at) = *all.last()?;
-    Some(Summary {
+    Some(ClassErrors {
         name: name.to_owned(),
         n: all.len(),
         median: median(&errors)?,
@@ -85,7 +85,7 @@ pub fn summary<'a>(
 }
 
 /// A summary of each class, in the order in which classes are met.
-pub fn by_class(compared: &[Compared]) -> Vec<Summary> {
+pub fn by_class(compared: &[ComparedRow]) -> Vec<ClassErrors> {
     let mut classes: Vec<&str> = Vec::new();
     for one in compared {
         if !classes.contains(&one.class.as_str()) {
@@ -98,8 +98,8 @@ pub fn by_class(compared: &[Compared]) -> Vec<Summary> {
 
 /// What errors are allowed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Target {
-    /// Its name; rows name it in [`Compared::targets`].
+pub struct ErrorTarget {
+    /// Its name; rows name it in [`ComparedRow::targets`].
     pub name: &'static str,
     /// Greatest median, relative.
     pub median: f64,
@@ -109,14 +109,14 @@ pub struct Target {
 
 /// A target and how it is met.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
+pub struct JudgedTarget {
     /// What is allowed.
-    pub target: Target,
+    pub target: ErrorTarget,
     /// What there is; none if no row counts for it.
-    pub got: Option<Summary>,
+    pub got: Option<ClassErrors>,
 }
 
-impl Judged {
+impl JudgedTarget {
     /// Whether it is met. Without a row nothing misses it.
     pub fn met(&self) -> bool {
         self.got.as_ref().is_none_or(|got| {
@@ -126,11 +126,11 @@ impl Judged {
 }
 
 /// Holds rows against targets. What is carried as data counts for none.
-pub fn judge(compared: &[Compared], targets: &[Target]) -> Vec<Judged> {
-    let judged = |target: &Target| {
-        let counts = |c: &&Compared| !c.data && c.targets.contains(&target.name);
+pub fn judge(compared: &[ComparedRow], targets: &[ErrorTarget]) -> Vec<JudgedTarget> {
+    let judged = |target: &ErrorTarget| {
+        let counts = |c: &&ComparedRow| !c.data && c.targets.contains(&target.name);
         let got = summary(target.name, compared.iter().filter(counts));
-        Judged { target: *target, got }
+        JudgedTarget { target: *target, got }
     };
     targets.iter().map(judged).collect()
 }
@@ -139,12 +139,12 @@ pub fn judge(compared: &[Compared], targets: &[Target]) -> Vec<Judged> {
 mod tests {
     use super::*;
 
-    fn compared(class: &str, predicted: f64, measured: f64) -> Compared {
-        Compared {
+    fn compared(class: &str, predicted: f64, measured: f64) -> ComparedRow {
+        ComparedRow {
             label: format!("{predicted} for {measured}"),
             class: class.to_owned(),
             predicted,
-            measured: Value::exactly(measured),
+            measured: RowValue::exactly(measured),
             unit: "GB/s".to_owned(),
             source: String::new(),
             how: String::new(),
@@ -188,13 +188,13 @@ mod tests {
             vec![compared("b", 1.0, 1.0), compared("a", 2.0, 1.0), compared("b", 3.0, 2.0)];
         let names: Vec<String> = by_class(&all).into_iter().map(|s| s.name).collect();
         assert_eq!(names, ["b", "a"]);
-        let target = Target { name: "all", median: 0.5, p95: Some(0.9) };
+        let target = ErrorTarget { name: "all", median: 0.5, p95: Some(0.9) };
         // Errors 0, 100 %, 50 %: the median is met, the greatest is not.
         assert!(!judge(&all, &[target])[0].met());
         all[1].data = true;
         let judged = &judge(&all, &[target])[0];
         assert!(judged.met() && judged.got.as_ref().unwrap().n == 2);
-        let other = Target { name: "other", ..target };
+        let other = ErrorTarget { name: "other", ..target };
         assert_eq!(judge(&all, &[other])[0].got, None);
     }
 }

@@ -2,7 +2,7 @@
 
 /// A name that sources use, and the preset that it is.
 #[derive(Debug)]
-pub(crate) struct System {
+pub(crate) struct NamedSystem {
     /// Name of the machine description.
     pub(crate) machine: &'static str,
     /// How the row's system begins, in small letters.
@@ -15,11 +15,11 @@ pub(crate) struct System {
 
 /// The systems of the shipped tables. Others are named by `--system`, or are those of the row whose
 /// system is the name of the description.
-pub(crate) const SYSTEMS: &[System] = &[
-    System { machine: "mi250x", begins: "mi250x node", holds: "", pairs_only: None },
-    System { machine: "mi250x", begins: "mi250 node", holds: "8 gcd", pairs_only: None },
+pub(crate) const SYSTEMS: &[NamedSystem] = &[
+    NamedSystem { machine: "mi250x", begins: "mi250x node", holds: "", pairs_only: None },
+    NamedSystem { machine: "mi250x", begins: "mi250 node", holds: "8 gcd", pairs_only: None },
     // The same links, numbered otherwise: the description has that numbering under this name.
-    System {
+    NamedSystem {
         machine: "mi250x",
         begins: "mi250 dual-socket",
         holds: "reference enumeration",

@@ -2,7 +2,7 @@
 
 /// A published value: a figure, a range, or a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Value {
+pub struct RowValue {
     /// The least that agrees with it.
     pub low: f64,
     /// The most that agrees with it.
@@ -12,7 +12,7 @@ pub struct Value {
 /// The greatest number of bytes that a row may name: 1 TiB, more than any memory of a node.
 const MOST_BYTES: f64 = 1_099_511_627_776.0;
 
-impl Value {
+impl RowValue {
     /// One figure.
     pub const fn exactly(value: f64) -> Self {
         Self { low: value, high: value }
@@ -84,7 +84,7 @@ fn number(text: &str) -> Option<f64> {
 
 /// What a unit measures. A row's metric must be of the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum UnitKind {
     /// Bytes over time; GB/s inside.
     Rate,
     /// Time; us inside.
@@ -99,43 +99,43 @@ pub enum Kind {
 
 /// A unit: what it measures, and how many of the unit used inside it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Unit {
+pub struct RowUnit {
     /// What it measures.
-    pub kind: Kind,
+    pub kind: UnitKind,
     /// Factor to the unit inside.
     pub factor: f64,
 }
 
 /// Every unit of the vocabulary.
-pub const UNITS: &[(&str, Unit)] = &[
-    ("GB/s", Unit { kind: Kind::Rate, factor: 1.0 }),
-    ("GiB/s", Unit { kind: Kind::Rate, factor: 1.073_741_824 }),
-    ("MB/s", Unit { kind: Kind::Rate, factor: 1e-3 }),
-    ("MiB/s", Unit { kind: Kind::Rate, factor: 1.048_576e-3 }),
-    ("TB/s", Unit { kind: Kind::Rate, factor: 1e3 }),
-    ("ns", Unit { kind: Kind::Time, factor: 1e-3 }),
-    ("us", Unit { kind: Kind::Time, factor: 1.0 }),
-    ("ms", Unit { kind: Kind::Time, factor: 1e3 }),
-    ("s", Unit { kind: Kind::Time, factor: 1e6 }),
-    ("x", Unit { kind: Kind::Plain, factor: 1.0 }),
-    ("ratio", Unit { kind: Kind::Plain, factor: 1.0 }),
-    ("%", Unit { kind: Kind::Plain, factor: 0.01 }),
-    ("GB", Unit { kind: Kind::Capacity, factor: 1.0 }),
-    ("MB", Unit { kind: Kind::Capacity, factor: 1.0 / 1024.0 }),
-    ("KB", Unit { kind: Kind::Capacity, factor: 1.0 / 1_048_576.0 }),
-    ("links", Unit { kind: Kind::Count, factor: 1.0 }),
-    ("hops", Unit { kind: Kind::Count, factor: 1.0 }),
-    ("count", Unit { kind: Kind::Count, factor: 1.0 }),
+pub const UNITS: &[(&str, RowUnit)] = &[
+    ("GB/s", RowUnit { kind: UnitKind::Rate, factor: 1.0 }),
+    ("GiB/s", RowUnit { kind: UnitKind::Rate, factor: 1.073_741_824 }),
+    ("MB/s", RowUnit { kind: UnitKind::Rate, factor: 1e-3 }),
+    ("MiB/s", RowUnit { kind: UnitKind::Rate, factor: 1.048_576e-3 }),
+    ("TB/s", RowUnit { kind: UnitKind::Rate, factor: 1e3 }),
+    ("ns", RowUnit { kind: UnitKind::Time, factor: 1e-3 }),
+    ("us", RowUnit { kind: UnitKind::Time, factor: 1.0 }),
+    ("ms", RowUnit { kind: UnitKind::Time, factor: 1e3 }),
+    ("s", RowUnit { kind: UnitKind::Time, factor: 1e6 }),
+    ("x", RowUnit { kind: UnitKind::Plain, factor: 1.0 }),
+    ("ratio", RowUnit { kind: UnitKind::Plain, factor: 1.0 }),
+    ("%", RowUnit { kind: UnitKind::Plain, factor: 0.01 }),
+    ("GB", RowUnit { kind: UnitKind::Capacity, factor: 1.0 }),
+    ("MB", RowUnit { kind: UnitKind::Capacity, factor: 1.0 / 1024.0 }),
+    ("KB", RowUnit { kind: UnitKind::Capacity, factor: 1.0 / 1_048_576.0 }),
+    ("links", RowUnit { kind: UnitKind::Count, factor: 1.0 }),
+    ("hops", RowUnit { kind: UnitKind::Count, factor: 1.0 }),
+    ("count", RowUnit { kind: UnitKind::Count, factor: 1.0 }),
 ];
 
 /// A unit by its name.
-pub(crate) fn unit(name: &str) -> Option<Unit> {
+pub(crate) fn unit(name: &str) -> Option<RowUnit> {
     UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit)
 }
 
 /// The sizes that a value holds for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
+pub enum SizeRule {
     /// The row names none: the tool's default.
     Default,
     /// One size, in bytes.
@@ -144,7 +144,7 @@ pub enum Size {
     Best(u64, u64),
 }
 
-impl Size {
+impl SizeRule {
     /// Reads `16777216`, `8e9`, `64KiB`, `256..8e9`, `up to 8e9`; empty is the default.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<(f64, f64)> {
-        Value::parse(text).map(|v| (v.low, v.high))
+        RowValue::parse(text).map(|v| (v.low, v.high))
     }
 
     #[test]
@@ -234,36 +234,36 @@ mod tests {
 
     #[test]
     fn an_error_is_that_to_the_nearer_end() {
-        let range = Value { low: 10.0, high: 15.0 };
+        let range = RowValue { low: 10.0, high: 15.0 };
         assert_eq!(
             [9.0, 10.0, 12.0, 15.0, 18.0].map(|p| range.error(p)),
             [-0.1, 0.0, 0.0, 0.0, 0.2]
         );
-        let below = Value::parse("<50").unwrap();
+        let below = RowValue::parse("<50").unwrap();
         assert_eq!((below.error(49.0), below.error(55.0)), (0.0, 0.1));
-        assert_eq!(Value::exactly(0.0).error(1.0), f64::INFINITY);
-        assert_eq!(Value::exactly(1.0).error(f64::NAN), f64::INFINITY);
+        assert_eq!(RowValue::exactly(0.0).error(1.0), f64::INFINITY);
+        assert_eq!(RowValue::exactly(1.0).error(f64::NAN), f64::INFINITY);
     }
 
     #[test]
     fn sizes() {
         for (text, size) in [
-            ("", Size::Default),
-            ("16777216", Size::One(1 << 24)),
-            ("8e9", Size::One(8_000_000_000)),
-            ("64KiB", Size::One(1 << 16)),
-            ("16 MiB", Size::One(1 << 24)),
-            ("4e3..1e9", Size::Best(4000, 1_000_000_000)),
-            ("up to 8e9", Size::Best(256, 8_000_000_000)),
+            ("", SizeRule::Default),
+            ("16777216", SizeRule::One(1 << 24)),
+            ("8e9", SizeRule::One(8_000_000_000)),
+            ("64KiB", SizeRule::One(1 << 16)),
+            ("16 MiB", SizeRule::One(1 << 24)),
+            ("4e3..1e9", SizeRule::Best(4000, 1_000_000_000)),
+            ("up to 8e9", SizeRule::Best(256, 8_000_000_000)),
         ] {
-            assert_eq!(Size::parse(text), Some(size), "{text}");
+            assert_eq!(SizeRule::parse(text), Some(size), "{text}");
         }
         for text in ["0", "-1", "1.5", "8..4", "1e30", "large", "up to"] {
-            assert_eq!(Size::parse(text), None, "{text}");
+            assert_eq!(SizeRule::parse(text), None, "{text}");
         }
-        assert_eq!(Size::Best(256, 1500).each(1), [256, 512, 1024, 1500]);
-        assert_eq!(Size::Best(64, 64).each(1), [64]);
-        assert_eq!(Size::Default.each(7), [7]);
+        assert_eq!(SizeRule::Best(256, 1500).each(1), [256, 512, 1024, 1500]);
+        assert_eq!(SizeRule::Best(64, 64).each(1), [64]);
+        assert_eq!(SizeRule::Default.each(7), [7]);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //!
 //! A word that is not here is an error that names it; nothing is guessed.
 
-use pathline_message::Library;
+use pathline_message::MessageLibrary;
 use pathline_schema::Collective;
 
 /// Why a row has no case: what is said, in words that are alike for rows of one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unmapped {
+pub struct UnmappedRow {
     /// Whether the row itself is at fault: a value or unit that cannot be read.
     pub unreadable: bool,
     /// The reason.
@@ -15,18 +15,18 @@ pub struct Unmapped {
 }
 
 /// A row without a case.
-pub(crate) fn no<T>(reason: impl Into<String>) -> Result<T, Unmapped> {
-    Err(Unmapped { unreadable: false, reason: reason.into() })
+pub(crate) fn no<T>(reason: impl Into<String>) -> Result<T, UnmappedRow> {
+    Err(UnmappedRow { unreadable: false, reason: reason.into() })
 }
 
 /// A row that cannot be read.
-pub(crate) fn unreadable<T>(reason: impl Into<String>) -> Result<T, Unmapped> {
-    Err(Unmapped { unreadable: true, reason: reason.into() })
+pub(crate) fn unreadable<T>(reason: impl Into<String>) -> Result<T, UnmappedRow> {
+    Err(UnmappedRow { unreadable: true, reason: reason.into() })
 }
 
 /// How a program makes its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tool {
+pub(crate) enum BenchTool {
     /// CUDA/HIP sample: `hipMemcpyPeerAsync`, 5 back to back between events.
     P2p,
     /// Comm|Scope: one operation between events.
@@ -99,7 +99,7 @@ pub(crate) fn collective(text: &str) -> Option<Collective> {
     COLLECTIVES.iter().find(|(name, _)| text.contains(name)).map(|(_, op)| *op)
 }
 
-impl Tool {
+impl BenchTool {
     /// By its name, with or without a version.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let name = name.to_lowercase();
@@ -161,7 +161,7 @@ pub(crate) enum HostMemory {
 
 /// What moves the bytes.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Means {
+pub(crate) enum MoveMeans {
     /// The runtime's copy, by its engines.
     Copy(HostMemory),
     /// The runtime's copy, by its kernel.
@@ -169,7 +169,7 @@ pub(crate) enum Means {
     /// A kernel.
     Kernel {
         /// Whether it reads what is remote, writes it, or both.
-        verb: Verb,
+        verb: KernelVerb,
         /// Whether memory between GPUs is fine grained.
         fine: bool,
         /// The memory, where it is the host's.
@@ -186,14 +186,14 @@ pub(crate) enum Means {
     /// Inside one GPU, as the tool does it.
     Local,
     /// A message library.
-    Message(Library),
+    Message(MessageLibrary),
     /// What the tool does by default.
     Default,
 }
 
 /// What a kernel does at the far memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(crate) enum KernelVerb {
     /// Reads it and keeps nothing.
     Read,
     /// Writes it.
@@ -202,9 +202,9 @@ pub(crate) enum Verb {
     Copy,
 }
 
-impl Means {
+impl MoveMeans {
     /// From the column of the interface.
-    pub(crate) fn parse(interface: &str) -> Result<Self, Unmapped> {
+    pub(crate) fn parse(interface: &str) -> Result<Self, UnmappedRow> {
         let text = interface.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|w| text.contains(w));
         let host = host_memory(&text);
@@ -213,14 +213,18 @@ impl Means {
         }
         if has(&["rccl", "nccl"]) {
             let amd = has(&["rccl"]);
-            return Ok(Self::Message(if amd { Library::Rccl } else { Library::Nccl }));
+            return Ok(Self::Message(if amd {
+                MessageLibrary::Rccl
+            } else {
+                MessageLibrary::Nccl
+            }));
         }
         if has(&["mpi", "ucx"]) {
             let sdma = !has(&["blit", "hsa_enable_sdma=0"]);
             return Ok(Self::Message(if has(&["ucx", "open"]) {
-                Library::Ucx { sdma }
+                MessageLibrary::Ucx { sdma }
             } else {
-                Library::CrayMpich { sdma }
+                MessageLibrary::CrayMpich { sdma }
             }));
         }
         if has(&["p2p disabled", "p2p=disabled", "peer access off", "without peer access"]) {
@@ -238,11 +242,11 @@ impl Means {
         }
         let verb = || {
             if has(&["write", "store"]) && !has(&["read", "copy"]) {
-                Verb::Write
+                KernelVerb::Write
             } else if has(&["read", "load"]) && !has(&["write", "store", "copy"]) {
-                Verb::Read
+                KernelVerb::Read
             } else {
-                Verb::Copy
+                KernelVerb::Copy
             }
         };
         if has(&["zero-copy", "zero copy", "zerocopy", "kernel"]) || managed {
@@ -284,7 +288,7 @@ fn host_memory(text: &str) -> Option<HostMemory> {
 
 /// One end of a path, or a set of GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum PathEnd {
     /// These GPUs, as the row's system numbers them; `GCD` without a number is the first.
     Gpus(Vec<u32>),
     /// Every other GPU.
@@ -311,9 +315,9 @@ pub(crate) enum End {
     Nothing,
 }
 
-impl End {
+impl PathEnd {
     /// From the columns of source and destination.
-    pub(crate) fn parse(text: &str) -> Result<Self, Unmapped> {
+    pub(crate) fn parse(text: &str) -> Result<Self, UnmappedRow> {
         let lower = text.trim().to_lowercase();
         let bad = || no(format!("end '{text}' is not in the vocabulary"));
         match lower.as_str() {
@@ -372,7 +376,7 @@ fn numbers(text: &str) -> Option<Vec<u32>> {
 
 /// How directions are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum CountedDirection {
     /// One way, payload once.
     One,
     /// Both ways at once, the sum of their payloads.
@@ -389,8 +393,8 @@ pub(crate) enum Direction {
     Collective,
 }
 
-impl Direction {
-    pub(crate) fn parse(word: &str) -> Result<Self, Unmapped> {
+impl CountedDirection {
+    pub(crate) fn parse(word: &str) -> Result<Self, UnmappedRow> {
         Ok(match word {
             "uni" | "" => Self::One,
             "bi_sum" => Self::BothSum,
@@ -406,7 +410,7 @@ impl Direction {
 
 /// What a value is a value of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Metric {
+pub(crate) enum RowMetric {
     /// Payload over time.
     Bandwidth,
     /// Bus bandwidth of a collective.
@@ -441,8 +445,8 @@ pub(crate) enum Metric {
     RouteBound,
 }
 
-impl Metric {
-    pub(crate) fn parse(word: &str) -> Result<Self, Unmapped> {
+impl RowMetric {
+    pub(crate) fn parse(word: &str) -> Result<Self, UnmappedRow> {
         let lower = word.to_lowercase();
         if let Some(of) = lower.strip_prefix("peak:") {
             return Ok(Self::Peak(of.trim().to_owned()));
@@ -486,90 +490,103 @@ mod tests {
     fn tools_by_their_names_with_versions() {
         use StreamOp::{Copy, Triad};
         for (name, tool) in [
-            ("p2pBandwidthLatencyTest", Tool::P2p),
-            ("Comm|Scope", Tool::CommScope),
-            ("comm_scope", Tool::CommScope),
-            ("STREAM copy", Tool::Stream(Copy)),
-            ("STREAM", Tool::Stream(Copy)),
-            ("BabelStream triad", Tool::Stream(Triad)),
-            ("STREAM add", Tool::Stream(Triad)),
-            ("STREAM dot", Tool::Stream(StreamOp::Read)),
-            ("STREAM set", Tool::Stream(StreamOp::Write)),
-            ("rocm-bandwidth-test", Tool::RocmBandwidthTest),
-            ("rocm_bandwidth_test 2.6", Tool::RocmBandwidthTest),
-            ("TransferBench", Tool::TransferBench),
-            ("nvbandwidth 0.8", Tool::Nvbandwidth),
-            ("OSU_bw 7.0", Tool::OsuBw),
-            ("OSU_bw / pt2pt demo", Tool::OsuBw),
-            ("osu_bibw", Tool::OsuBibw),
-            ("osu_latency", Tool::OsuLatency),
-            ("osu_mbw_mr", Tool::OsuMultiple),
-            ("OSU_allreduce 7.0", Tool::Collective { op: Some(Collective::AllReduce), osu: true }),
+            ("p2pBandwidthLatencyTest", BenchTool::P2p),
+            ("Comm|Scope", BenchTool::CommScope),
+            ("comm_scope", BenchTool::CommScope),
+            ("STREAM copy", BenchTool::Stream(Copy)),
+            ("STREAM", BenchTool::Stream(Copy)),
+            ("BabelStream triad", BenchTool::Stream(Triad)),
+            ("STREAM add", BenchTool::Stream(Triad)),
+            ("STREAM dot", BenchTool::Stream(StreamOp::Read)),
+            ("STREAM set", BenchTool::Stream(StreamOp::Write)),
+            ("rocm-bandwidth-test", BenchTool::RocmBandwidthTest),
+            ("rocm_bandwidth_test 2.6", BenchTool::RocmBandwidthTest),
+            ("TransferBench", BenchTool::TransferBench),
+            ("nvbandwidth 0.8", BenchTool::Nvbandwidth),
+            ("OSU_bw 7.0", BenchTool::OsuBw),
+            ("OSU_bw / pt2pt demo", BenchTool::OsuBw),
+            ("osu_bibw", BenchTool::OsuBibw),
+            ("osu_latency", BenchTool::OsuLatency),
+            ("osu_mbw_mr", BenchTool::OsuMultiple),
+            (
+                "OSU_allreduce 7.0",
+                BenchTool::Collective { op: Some(Collective::AllReduce), osu: true },
+            ),
             (
                 "rccl-tests all_reduce",
-                Tool::Collective { op: Some(Collective::AllReduce), osu: false },
+                BenchTool::Collective { op: Some(Collective::AllReduce), osu: false },
             ),
-            ("rccl-tests", Tool::Collective { op: None, osu: false }),
-            ("alltoall_perf", Tool::Collective { op: Some(Collective::AllToAll), osu: false }),
-            ("topology", Tool::Topology),
-            ("KFD weight/15", Tool::Topology),
-            ("min cut", Tool::Topology),
-            ("edge load", Tool::Topology),
-            ("datasheet", Tool::Datasheet),
-            ("pathline", Tool::Pathline),
-            ("-", Tool::Nothing),
+            ("rccl-tests", BenchTool::Collective { op: None, osu: false }),
+            ("alltoall_perf", BenchTool::Collective { op: Some(Collective::AllToAll), osu: false }),
+            ("topology", BenchTool::Topology),
+            ("KFD weight/15", BenchTool::Topology),
+            ("min cut", BenchTool::Topology),
+            ("edge load", BenchTool::Topology),
+            ("datasheet", BenchTool::Datasheet),
+            ("pathline", BenchTool::Pathline),
+            ("-", BenchTool::Nothing),
         ] {
-            assert_eq!(Tool::parse(name), Some(tool), "{name}");
+            assert_eq!(BenchTool::parse(name), Some(tool), "{name}");
         }
-        assert_eq!(Tool::parse("rocprof"), None);
+        assert_eq!(BenchTool::parse("rocprof"), None);
     }
 
     #[test]
     fn interfaces_say_what_moves_the_bytes() {
         use HostMemory::{Managed, NonCoherent, Pageable, Pinned, Registered, WriteCombined};
-        let kernel = |verb, fine, both| Means::Kernel { verb, fine, host: Managed, both };
+        let kernel = |verb, fine, both| MoveMeans::Kernel { verb, fine, host: Managed, both };
         for (interface, means) in [
-            ("SDMA hipMemcpyPeerAsync", Means::Copy(Pinned)),
-            ("SDMA engine", Means::Copy(Pinned)),
-            ("hipMemcpy pinned", Means::Copy(Pinned)),
-            ("hipMemcpy pageable", Means::Copy(Pageable)),
-            ("hipMemcpyAsync registered", Means::Copy(Registered)),
-            ("hipMemcpy pinned write-combined", Means::Copy(WriteCombined)),
-            ("hipMemcpy pinned non-coherent", Means::Copy(NonCoherent)),
-            ("blit", Means::Blit(Pinned)),
-            ("blit hipMemcpyPeerAsync (HSA_ENABLE_SDMA=0)", Means::Blit(Pinned)),
-            ("hipMemcpyPeerAsync, HSA_ENABLE_SDMA=0", Means::Blit(Pinned)),
-            ("hipMemcpyPeerAsync, HSA_ENABLE_SDMA=1", Means::Copy(Pinned)),
-            ("zero-copy managed (HSA_XNACK=0)", kernel(Verb::Copy, false, false)),
-            ("managed (HSA_XNACK=0)", kernel(Verb::Copy, false, false)),
-            ("page migration managed (HSA_XNACK=1)", Means::Fault),
-            ("managed (HSA_XNACK=1)", Means::Fault),
-            ("managed prefetch", Means::Prefetch),
-            ("kernel zero-copy, both arrays in host memory", kernel(Verb::Copy, false, true)),
-            ("kernel_write managed fine-grained", kernel(Verb::Write, true, false)),
-            ("kernel_read", kernel(Verb::Read, false, false)),
-            ("kernel_read (remote) + local write", kernel(Verb::Copy, false, false)),
-            ("kernel on GCD0, peer arrays", kernel(Verb::Copy, false, false)),
-            ("kernel local", kernel(Verb::Copy, false, false)),
-            ("pointer chase", Means::Chase),
-            ("local copy", Means::Local),
-            ("local", Means::Local),
-            ("-", Means::Default),
-            ("RCCL", Means::Message(Library::Rccl)),
-            ("MPI cray-mpich", Means::Message(Library::CrayMpich { sdma: true })),
-            ("MPI SDMA (UCX, HSA_ENABLE_SDMA=1)", Means::Message(Library::Ucx { sdma: true })),
-            ("MPI blit (UCX, HSA_ENABLE_SDMA=0)", Means::Message(Library::Ucx { sdma: false })),
+            ("SDMA hipMemcpyPeerAsync", MoveMeans::Copy(Pinned)),
+            ("SDMA engine", MoveMeans::Copy(Pinned)),
+            ("hipMemcpy pinned", MoveMeans::Copy(Pinned)),
+            ("hipMemcpy pageable", MoveMeans::Copy(Pageable)),
+            ("hipMemcpyAsync registered", MoveMeans::Copy(Registered)),
+            ("hipMemcpy pinned write-combined", MoveMeans::Copy(WriteCombined)),
+            ("hipMemcpy pinned non-coherent", MoveMeans::Copy(NonCoherent)),
+            ("blit", MoveMeans::Blit(Pinned)),
+            ("blit hipMemcpyPeerAsync (HSA_ENABLE_SDMA=0)", MoveMeans::Blit(Pinned)),
+            ("hipMemcpyPeerAsync, HSA_ENABLE_SDMA=0", MoveMeans::Blit(Pinned)),
+            ("hipMemcpyPeerAsync, HSA_ENABLE_SDMA=1", MoveMeans::Copy(Pinned)),
+            ("zero-copy managed (HSA_XNACK=0)", kernel(KernelVerb::Copy, false, false)),
+            ("managed (HSA_XNACK=0)", kernel(KernelVerb::Copy, false, false)),
+            ("page migration managed (HSA_XNACK=1)", MoveMeans::Fault),
+            ("managed (HSA_XNACK=1)", MoveMeans::Fault),
+            ("managed prefetch", MoveMeans::Prefetch),
+            ("kernel zero-copy, both arrays in host memory", kernel(KernelVerb::Copy, false, true)),
+            ("kernel_write managed fine-grained", kernel(KernelVerb::Write, true, false)),
+            ("kernel_read", kernel(KernelVerb::Read, false, false)),
+            ("kernel_read (remote) + local write", kernel(KernelVerb::Copy, false, false)),
+            ("kernel on GCD0, peer arrays", kernel(KernelVerb::Copy, false, false)),
+            ("kernel local", kernel(KernelVerb::Copy, false, false)),
+            ("pointer chase", MoveMeans::Chase),
+            ("local copy", MoveMeans::Local),
+            ("local", MoveMeans::Local),
+            ("-", MoveMeans::Default),
+            ("RCCL", MoveMeans::Message(MessageLibrary::Rccl)),
+            ("MPI cray-mpich", MoveMeans::Message(MessageLibrary::CrayMpich { sdma: true })),
+            (
+                "MPI SDMA (UCX, HSA_ENABLE_SDMA=1)",
+                MoveMeans::Message(MessageLibrary::Ucx { sdma: true }),
+            ),
+            (
+                "MPI blit (UCX, HSA_ENABLE_SDMA=0)",
+                MoveMeans::Message(MessageLibrary::Ucx { sdma: false }),
+            ),
             (
                 "MPI blit (cray-mpich 8.1.18, ROCm 5.2.3)",
-                Means::Message(Library::CrayMpich { sdma: false }),
+                MoveMeans::Message(MessageLibrary::CrayMpich { sdma: false }),
             ),
         ] {
-            assert_eq!(Means::parse(interface), Ok(means), "{interface}");
+            assert_eq!(MoveMeans::parse(interface), Ok(means), "{interface}");
         }
-        let why = Means::parse("carrier pigeon").unwrap_err().reason;
+        let why = MoveMeans::parse("carrier pigeon").unwrap_err().reason;
         assert_eq!(why, "interface 'carrier pigeon' is not in the vocabulary");
-        assert!(Means::parse("SDMA (P2P disabled)").unwrap_err().reason.contains("peer access"));
-        assert!(Means::parse("shared-memory non-temporal").unwrap_err().reason.contains("shared"));
+        assert!(
+            MoveMeans::parse("SDMA (P2P disabled)").unwrap_err().reason.contains("peer access")
+        );
+        assert!(
+            MoveMeans::parse("shared-memory non-temporal").unwrap_err().reason.contains("shared")
+        );
     }
 
     #[test]
@@ -592,46 +609,49 @@ mod tests {
     #[test]
     fn ends() {
         for (text, end) in [
-            ("GCD0", End::Gpus(vec![0])),
-            ("GPU 3", End::Gpus(vec![3])),
-            ("GCD", End::Gpus(vec![0])),
-            ("GCD1,6,7", End::Gpus(vec![1, 6, 7])),
-            ("GCD0-3", End::Gpus(vec![0, 1, 2, 3])),
-            ("each", End::Each),
-            ("quad", End::Tier(4)),
-            ("dual", End::Tier(2)),
-            ("single", End::Tier(1)),
-            ("host", End::Host),
-            ("NUMA3", End::Numa(3)),
-            ("2 GCDs of one GPU", End::Together(2)),
-            ("2 GCDs spread", End::Spread(2)),
-            ("8 GCDs", End::Count(8)),
-            ("2 threads", End::Count(2)),
-            ("8 ranks", End::Count(8)),
-            ("1 node", End::Nodes(1)),
-            ("2 nodes x4", End::Nodes(2)),
-            ("GCD node A", End::Elsewhere),
-            ("GCD remote node", End::Elsewhere),
-            ("4 NIC", End::Adapters(4)),
-            ("", End::Nothing),
+            ("GCD0", PathEnd::Gpus(vec![0])),
+            ("GPU 3", PathEnd::Gpus(vec![3])),
+            ("GCD", PathEnd::Gpus(vec![0])),
+            ("GCD1,6,7", PathEnd::Gpus(vec![1, 6, 7])),
+            ("GCD0-3", PathEnd::Gpus(vec![0, 1, 2, 3])),
+            ("each", PathEnd::Each),
+            ("quad", PathEnd::Tier(4)),
+            ("dual", PathEnd::Tier(2)),
+            ("single", PathEnd::Tier(1)),
+            ("host", PathEnd::Host),
+            ("NUMA3", PathEnd::Numa(3)),
+            ("2 GCDs of one GPU", PathEnd::Together(2)),
+            ("2 GCDs spread", PathEnd::Spread(2)),
+            ("8 GCDs", PathEnd::Count(8)),
+            ("2 threads", PathEnd::Count(2)),
+            ("8 ranks", PathEnd::Count(8)),
+            ("1 node", PathEnd::Nodes(1)),
+            ("2 nodes x4", PathEnd::Nodes(2)),
+            ("GCD node A", PathEnd::Elsewhere),
+            ("GCD remote node", PathEnd::Elsewhere),
+            ("4 NIC", PathEnd::Adapters(4)),
+            ("", PathEnd::Nothing),
         ] {
-            assert_eq!(End::parse(text), Ok(end), "{text}");
+            assert_eq!(PathEnd::parse(text), Ok(end), "{text}");
         }
         for text in ["file", "GCDx", "GCD0-", "numa", "0 GCDs", "GCD99999", "7 dwarfs"] {
-            assert!(End::parse(text).is_err(), "{text}");
+            assert!(PathEnd::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn metrics_and_directions() {
-        assert_eq!(Metric::parse("ratio to one GCD"), Ok(Metric::RatioTo(1)));
-        assert_eq!(Metric::parse("ratio to 4 GCDs"), Ok(Metric::RatioTo(4)));
-        assert_eq!(Metric::parse("bandwidth upper bound"), Ok(Metric::UpperBound));
-        assert_eq!(Metric::parse("latency all-to-all type"), Ok(Metric::TwoPassLatency));
-        assert_eq!(Metric::parse("latency allreduce"), Ok(Metric::Latency));
-        assert_eq!(Metric::parse("peak: NUMA domains"), Ok(Metric::Peak("numa domains".into())));
-        assert!(Metric::parse("gain").is_err() && Metric::parse("ratio to few").is_err());
-        assert_eq!(Direction::parse("bi_2N"), Ok(Direction::Both2N));
-        assert!(Direction::parse("up").unwrap_err().reason.contains("'up'"));
+        assert_eq!(RowMetric::parse("ratio to one GCD"), Ok(RowMetric::RatioTo(1)));
+        assert_eq!(RowMetric::parse("ratio to 4 GCDs"), Ok(RowMetric::RatioTo(4)));
+        assert_eq!(RowMetric::parse("bandwidth upper bound"), Ok(RowMetric::UpperBound));
+        assert_eq!(RowMetric::parse("latency all-to-all type"), Ok(RowMetric::TwoPassLatency));
+        assert_eq!(RowMetric::parse("latency allreduce"), Ok(RowMetric::Latency));
+        assert_eq!(
+            RowMetric::parse("peak: NUMA domains"),
+            Ok(RowMetric::Peak("numa domains".into()))
+        );
+        assert!(RowMetric::parse("gain").is_err() && RowMetric::parse("ratio to few").is_err());
+        assert_eq!(CountedDirection::parse("bi_2N"), Ok(CountedDirection::Both2N));
+        assert!(CountedDirection::parse("up").unwrap_err().reason.contains("'up'"));
     }
 }

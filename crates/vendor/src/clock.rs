@@ -9,9 +9,9 @@ use crate::files;
 
 /// A point in time that clocks of all threads share.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin(Instant);
+pub(crate) struct ClockOrigin(Instant);
 
-impl Origin {
+impl ClockOrigin {
     pub(crate) fn now() -> Self {
         Self(Instant::now())
     }
@@ -28,14 +28,14 @@ impl Origin {
 /// `CLOCK_MONOTONIC` of the kernel: never stepped, slewed by at most 500 ppm.
 #[derive(Debug)]
 pub(crate) struct LiveClock {
-    origin: Origin,
+    origin: ClockOrigin,
     name: String,
 }
 
 impl LiveClock {
     /// Starts at zero. Its name tells the kernel's clock source, since one that is not the
     /// processor's own counter (`hpet`, `acpi_pm`) costs microseconds a reading.
-    pub(crate) fn new(origin: Origin) -> Self {
+    pub(crate) fn new(origin: ClockOrigin) -> Self {
         let source =
             files::text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
         let name = match source {
@@ -71,12 +71,12 @@ impl Clock for LiveClock {
 /// How fast the monotonic clock runs against the undisciplined one: what time synchronisation is
 /// doing to the measurements.
 #[derive(Debug)]
-pub(crate) struct Slew {
+pub(crate) struct ClockSlew {
     monotonic: f64,
     raw: f64,
 }
 
-impl Slew {
+impl ClockSlew {
     pub(crate) fn begin() -> Self {
         Self { monotonic: read(libc::CLOCK_MONOTONIC), raw: read(libc::CLOCK_MONOTONIC_RAW) }
     }

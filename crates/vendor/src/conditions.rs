@@ -7,12 +7,12 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuWork, Mem};
+use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuWork, MemKind};
 
-use crate::clock::{Origin, Slew};
+use crate::clock::{ClockOrigin, ClockSlew};
 use crate::gate::{self, StartLine};
-use crate::loops::{self, Span};
-use crate::memory::Memory;
+use crate::loops::{self, LoopSpan};
+use crate::memory::HostMemory;
 use crate::{cpus, files};
 
 /// Round trips of a line between two cores: 2 ms at 50 ns one way.
@@ -27,25 +27,25 @@ const STREAM: Bytes = Bytes::mib(8);
 const ADDS: u64 = 6250 * 16;
 
 /// Takes the readings and keeps what they are compared with.
-pub(crate) struct Probe {
-    origin: Origin,
+pub(crate) struct ConditionProbe {
+    origin: ClockOrigin,
     /// Up to two CPUs of different cores, where that is known.
     cpus: Vec<u32>,
     numa: u32,
-    slew: Slew,
+    slew: ClockSlew,
     /// Stolen and all jiffies at the last reading.
     steal: Cell<Option<(u64, u64)>>,
     buffer: OnceCell<Option<u64>>,
 }
 
-impl Probe {
-    pub(crate) fn new(origin: Origin, cpus: &[u32], numa: u32) -> Self {
+impl ConditionProbe {
+    pub(crate) fn new(origin: ClockOrigin, cpus: &[u32], numa: u32) -> Self {
         let cpus = cpus.iter().copied().take(2).collect();
         let (steal, buffer) = (Cell::new(stolen()), OnceCell::new());
-        Self { origin, cpus, numa, slew: Slew::begin(), steal, buffer }
+        Self { origin, cpus, numa, slew: ClockSlew::begin(), steal, buffer }
     }
 
-    pub(crate) fn read(&self, memory: &Memory) -> Conditions {
+    pub(crate) fn read(&self, memory: &HostMemory) -> Conditions {
         let readings = [
             ("core_to_core_ns", self.core_to_core()),
             ("cpu_mhz", self.clock_rate()),
@@ -64,9 +64,9 @@ impl Probe {
     fn core_to_core(&self) -> Option<f64> {
         let &[a, b] = self.cpus.as_slice() else { return None };
         #[repr(align(128))]
-        struct Line(AtomicU32);
+        struct CacheLine(AtomicU32);
         const STOP: u32 = u32::MAX;
-        let line = Line(AtomicU32::new(0));
+        let line = CacheLine(AtomicU32::new(0));
         let start = StartLine::new(2);
         let origin = self.origin;
         let wait = |from: u32| {
@@ -137,18 +137,18 @@ impl Probe {
     }
 
     /// Streaming stores to memory by up to two cores at once: shows a cap on memory traffic.
-    fn stream(&self, memory: &Memory) -> Option<f64> {
+    fn stream(&self, memory: &HostMemory) -> Option<f64> {
         let choices = [CpuHow::Avx512Nt, CpuHow::Avx2Nt, CpuHow::NeonNt];
         let body =
             choices.into_iter().find_map(|how| loops::find(CpuWork { op: CpuOp::Write, how }))?;
         let bytes = Bytes(STREAM.0 * self.cpus.len() as u64);
-        let new = || memory.alloc(self.numa, Mem::Huge, bytes).ok();
+        let new = || memory.alloc(self.numa, MemKind::Huge, bytes).ok();
         let first = self.buffer.get().is_none();
         let address = (*self.buffer.get_or_init(new))?;
         let _held = memory.range("stream", address, bytes.0).ok()?;
         let pass = |part: usize| {
             let dst = (address + part as u64 * STREAM.0) as *mut u8;
-            let span = Span { dst, src: dst, other: dst, len: STREAM.0 as usize };
+            let span = LoopSpan { dst, src: dst, other: dst, len: STREAM.0 as usize };
             // SAFETY: part < number of CPUs, so the span lies in the buffer, which is held and is
             // this probe's alone; each thread has its own part.
             unsafe { body.pass(span) };

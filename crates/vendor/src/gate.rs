@@ -69,13 +69,13 @@ impl StartLine {
 
 /// A barrier that can be used again and again.
 #[derive(Debug)]
-pub(crate) struct Barrier {
+pub(crate) struct ThreadBarrier {
     threads: u32,
     arrived: AtomicU32,
     round: AtomicU32,
 }
 
-impl Barrier {
+impl ThreadBarrier {
     pub(crate) fn new(threads: u32) -> Self {
         Self { threads, arrived: AtomicU32::new(0), round: AtomicU32::new(0) }
     }
@@ -110,7 +110,7 @@ mod tests {
     fn nobody_leaves_a_round_before_all_have_come() {
         // More threads than this machine has cores, pinned together or not: it must end.
         let (threads, rounds) = (5, 200);
-        let barrier = Barrier::new(threads);
+        let barrier = ThreadBarrier::new(threads);
         let line = StartLine::new(threads);
         let count = AtomicU32::new(0);
         std::thread::scope(|scope| {

@@ -32,13 +32,13 @@ pub use ccl::{CclAsked, open_ccl};
 pub use cpus::keep_to_share;
 pub use credentials::{PeerCredentials, peer_credentials};
 pub use gpu::{
-    Asked, COMPILE_COMMAND, Compile, Family, Runtime, cache_base, chosen_family,
-    collectives_libraries, compilers, kernel_cache, other_runtime, runtime, serve_compilations,
-    writable,
+    COMPILE_COMMAND, CompileMode, GpuRuntime, LibraryRequest, RuntimeFamily, cache_base,
+    chosen_family, collectives_libraries, compilers, kernel_cache, other_runtime, runtime,
+    serve_compilations, writable,
 };
-pub use live::{Opened, live, live_with, open, open_with};
-pub use monitor::{Management, management};
-pub use mpi::{Launched, MpiFacts, MpiPort, launched, mpi_launchers, mpi_library, open_mpi};
+pub use live::{LiveMachine, live, live_with, open, open_with};
+pub use monitor::{ManagementLibrary, management};
+pub use mpi::{LaunchedRank, MpiFacts, MpiPort, launched, mpi_launchers, mpi_library, open_mpi};
 pub use pathline_dylib::{LibraryReport, TriedPlace};
 pub use ports::{OpenedPort, PortContext, ports, ucx_library};
 pub use shm::{MeetingRoom, SharedMeeting, cma_port, shm_port, xpmem_port};

@@ -6,7 +6,7 @@ use crate::files;
 
 /// A cgroup hierarchy that limits memory.
 #[derive(Debug, PartialEq, Eq)]
-struct Hierarchy {
+struct CgroupTree {
     v2: bool,
     /// Where it is mounted.
     mount: PathBuf,
@@ -48,7 +48,7 @@ fn cgroup_headroom() -> Option<u64> {
 
 /// Joins `/proc/self/cgroup` and `/proc/self/mountinfo`. A mount may show only a part of the
 /// hierarchy (`root`), as inside a container.
-fn hierarchies(groups: &str, mounts: &str) -> Vec<Hierarchy> {
+fn hierarchies(groups: &str, mounts: &str) -> Vec<CgroupTree> {
     let mut found = Vec::new();
     for mount in mounts.lines() {
         let Some((left, right)) = mount.split_once(" - ") else { continue };
@@ -72,14 +72,14 @@ fn hierarchies(groups: &str, mounts: &str) -> Vec<Hierarchy> {
         let Some(path) = path else { continue };
         let inside = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
         let inside = inside.strip_prefix("/").unwrap_or(inside);
-        found.push(Hierarchy { v2, mount: at.into(), path: inside.into() });
+        found.push(CgroupTree { v2, mount: at.into(), path: inside.into() });
     }
     found
 }
 
 /// The least that any cgroup from this process's up to the mount leaves. Pages of files that
 /// nobody uses count against a limit but give way.
-fn headroom(hierarchy: &Hierarchy) -> Option<u64> {
+fn headroom(hierarchy: &CgroupTree) -> Option<u64> {
     let (limit, usage, cached) = if hierarchy.v2 {
         ("memory.max", "memory.current", "inactive_file ")
     } else {
@@ -117,7 +117,7 @@ mod tests {
         write("outer/inner", "memory.max", "max\n");
         write("outer/inner", "memory.current", "50\n");
         let hierarchy =
-            Hierarchy { v2: true, mount: dir.path().into(), path: "outer/inner".into() };
+            CgroupTree { v2: true, mount: dir.path().into(), path: "outer/inner".into() };
         assert_eq!(headroom(&hierarchy), Some(400));
     }
 
@@ -129,8 +129,8 @@ mod tests {
                       32 1 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       garbage\n";
         let expected = vec![
-            Hierarchy { v2: false, mount: "/sys/fs/cgroup/memory".into(), path: "sub".into() },
-            Hierarchy {
+            CgroupTree { v2: false, mount: "/sys/fs/cgroup/memory".into(), path: "sub".into() },
+            CgroupTree {
                 v2: true,
                 mount: "/sys/fs/cgroup/unified".into(),
                 path: "init.scope".into(),

@@ -8,27 +8,27 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use pathline_hal::{
-    CallError, DeviceInfo, Driver, GateId, Host, HostDomain, Machine, Reaped, Registrar, Result,
-    Storage, TeamId, Work,
+    CallError, CallResult, DeviceInfo, Driver, FileStorage, GateId, Host, HostDomain, Machine,
+    MemoryRegistrar, TeamId, TeamResult, TeamWork,
 };
 use pathline_schema::{
-    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, Gpu, Link, Mem, Node, Severity, Topology,
-    Warning, World,
+    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, Gpu, Link, LinkEnd, MemKind, Severity,
+    Topology, TopologyWarning, WorldKind,
 };
 
-use crate::clock::{LiveClock, Origin};
-use crate::conditions::Probe;
-use crate::gate::{Barrier, StartLine};
-use crate::gpu::{About, GpuDriver, Runtime};
-use crate::memory::{self, Chain, Mapping, Memory};
-use crate::storage::{Asked, Crew, LiveStorage};
-use crate::team::{Job, Pending, Piece, Run, Task, Team, split};
-use crate::verbs::Verbs;
+use crate::clock::{ClockOrigin, LiveClock};
+use crate::conditions::ConditionProbe;
+use crate::gate::{StartLine, ThreadBarrier};
+use crate::gpu::{GpuDriver, GpuRuntime, RuntimeHints};
+use crate::memory::{self, ChaseChain, HostMemory, MappedMemory};
+use crate::storage::{LiveStorage, StoreRequest, WorkerPool};
+use crate::team::{PendingJob, PinnedTeam, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
+use crate::verbs::VerbsLibrary;
 use crate::{chase, cpus, loops, monitor, spread};
 
 /// A live machine, and why it has no GPU runtime if it has none.
 #[derive(Debug)]
-pub struct Opened {
+pub struct LiveMachine {
     /// The machine. Its topology has the GPUs that the runtime lists, in the runtime's words.
     pub machine: Machine,
     /// Why nothing on GPUs can be measured.
@@ -39,21 +39,25 @@ pub struct Opened {
 const STAND_IN_NAME: &str = "stub ";
 
 /// The machine that this process runs on, with its GPU runtime if that starts.
-pub fn open(topology: Topology, runtime: Runtime) -> Opened {
+pub fn open(topology: Topology, runtime: GpuRuntime) -> LiveMachine {
     open_with(topology, runtime, &[])
 }
 
 /// The same with places for files.
-pub fn open_with(mut topology: Topology, runtime: Runtime, stores: &[Asked]) -> Opened {
+pub fn open_with(
+    mut topology: Topology,
+    runtime: GpuRuntime,
+    stores: &[StoreRequest],
+) -> LiveMachine {
     let mut without = runtime.without.clone();
     if let Some(text) = runtime.note.clone() {
         let (code, subject) = ("two-runtimes".into(), "gpus".into());
-        topology.warnings.push(Warning { code, subject, text });
+        topology.warnings.push(TopologyWarning { code, subject, text });
     }
-    let origin = Origin::now();
+    let origin = ClockOrigin::now();
     let host = LiveHost::new(&topology, origin);
     let mut driver: Option<Box<dyn Driver>> = None;
-    let mut world = World::Real;
+    let mut world = WorldKind::Real;
     let stands_in = runtime.stands_in;
     match runtime.open(Rc::clone(&host.memory)) {
         Ok(Some(gpu)) => {
@@ -65,7 +69,7 @@ pub fn open_with(mut topology: Topology, runtime: Runtime, stores: &[Asked]) -> 
             complete(&mut topology, &infos, gpu.about());
             // A library over another one that stands in is told by the names of its GPUs.
             if stands_in || infos.iter().any(|i| i.name.starts_with(STAND_IN_NAME)) {
-                world = World::Simulated("stub".into());
+                world = WorldKind::Simulated("stub".into());
             }
             driver = (!infos.is_empty()).then(|| Box::new(gpu) as Box<dyn Driver>);
         }
@@ -75,7 +79,7 @@ pub fn open_with(mut topology: Topology, runtime: Runtime, stores: &[Asked]) -> 
     let watch = || monitor::management().watch(&topology.gpus);
     let monitor = driver.as_ref().and_then(|_| watch());
     let machine = Machine { world, monitor, ..assemble(topology, origin, host, driver, stores) };
-    Opened { machine, without }
+    LiveMachine { machine, without }
 }
 
 /// That a runtime works and has nothing to work with.
@@ -91,26 +95,26 @@ pub fn live(topology: Topology) -> Machine {
 }
 
 /// The same with places for files.
-pub fn live_with(topology: Topology, stores: &[Asked]) -> Machine {
-    let origin = Origin::now();
+pub fn live_with(topology: Topology, stores: &[StoreRequest]) -> Machine {
+    let origin = ClockOrigin::now();
     let host = LiveHost::new(&topology, origin);
     assemble(topology, origin, host, None, stores)
 }
 
 fn assemble(
     topology: Topology,
-    origin: Origin,
+    origin: ClockOrigin,
     host: LiveHost,
     driver: Option<Box<dyn Driver>>,
-    stores: &[Asked],
+    stores: &[StoreRequest],
 ) -> Machine {
-    let storage: Option<Box<dyn Storage>> = (!stores.is_empty()).then(|| {
+    let storage: Option<Box<dyn FileStorage>> = (!stores.is_empty()).then(|| {
         let (memory, gates) = (Rc::clone(&host.memory), Rc::clone(&host.gates));
         let runtime = driver.as_deref().map(Driver::name);
-        Box::new(LiveStorage::new(stores, runtime, origin, memory, gates)) as Box<dyn Storage>
+        Box::new(LiveStorage::new(stores, runtime, origin, memory, gates)) as Box<dyn FileStorage>
     });
     Machine {
-        world: World::Real,
+        world: WorldKind::Real,
         topology,
         clock: Box::new(LiveClock::new(origin)),
         host: Box::new(host),
@@ -122,8 +126,8 @@ fn assemble(
 }
 
 /// Puts the GPUs that a runtime lists in place of all that discovery found: it may use fewer
-/// (`About::visible`), and it knows their memory and targets.
-fn complete(topology: &mut Topology, infos: &[DeviceInfo], about: &About) {
+/// (`RuntimeHints::visible`), and it knows their memory and targets.
+fn complete(topology: &mut Topology, infos: &[DeviceInfo], about: &RuntimeHints) {
     if infos.is_empty() {
         return;
     }
@@ -150,7 +154,7 @@ fn complete(topology: &mut Topology, infos: &[DeviceInfo], about: &About) {
         .collect();
     renumber(&mut topology.links, &found, &topology.gpus);
     if hidden > 0 {
-        topology.warnings.push(Warning {
+        topology.warnings.push(TopologyWarning {
             code: "gpus-not-listed".into(),
             subject: "gpus".into(),
             text: format!(
@@ -163,10 +167,10 @@ fn complete(topology: &mut Topology, infos: &[DeviceInfo], about: &About) {
 
 /// Gives links the numbers that their GPUs now have; links of GPUs that are gone go with them.
 fn renumber(links: &mut Vec<Link>, before: &[Gpu], after: &[Gpu]) {
-    let now = |node: Node| match node {
-        Node::Gpu(old) => {
+    let now = |node: LinkEnd| match node {
+        LinkEnd::Gpu(old) => {
             let pci = &before.iter().find(|g| g.index == old)?.pci;
-            Some(Node::Gpu(after.iter().find(|g| g.pci == *pci)?.index))
+            Some(LinkEnd::Gpu(after.iter().find(|g| g.pci == *pci)?.index))
         }
         other => Some(other),
     };
@@ -180,26 +184,26 @@ fn renumber(links: &mut Vec<Link>, before: &[Gpu], after: &[Gpu]) {
 }
 
 /// CPUs of a domain that this process may use, in the order in which they are taken.
-struct Domain {
+struct CpuDomain {
     id: u32,
     cpus: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Gate {
+struct LiveGate {
     open: bool,
     held: Vec<TeamId>,
     /// Workers of storage that it holds.
-    crews: Vec<Arc<Crew>>,
+    crews: Vec<Arc<WorkerPool>>,
 }
 
 /// Gates, which teams of the host and workers of storage wait for.
 #[derive(Default)]
-pub(crate) struct Gates(RefCell<BTreeMap<GateId, Gate>>);
+pub(crate) struct LiveGates(RefCell<BTreeMap<GateId, LiveGate>>);
 
-impl Gates {
+impl LiveGates {
     /// Has a gate hold workers that have been given work; an open one lets them go at once.
-    pub(crate) fn hold(&self, gate: GateId, crew: &Arc<Crew>) -> Result<()> {
+    pub(crate) fn hold(&self, gate: GateId, crew: &Arc<WorkerPool>) -> CallResult<()> {
         let mut gates = self.0.borrow_mut();
         let gate = gates.get_mut(&gate).ok_or_else(|| no_such("submit", "gate"))?;
         if gate.open {
@@ -210,7 +214,7 @@ impl Gates {
         Ok(())
     }
     /// Has no gate hold these workers any more.
-    pub(crate) fn release(&self, crew: &Arc<Crew>) {
+    pub(crate) fn release(&self, crew: &Arc<WorkerPool>) {
         for gate in self.0.borrow_mut().values_mut() {
             gate.crews.retain(|held| !Arc::ptr_eq(held, crew));
         }
@@ -219,28 +223,28 @@ impl Gates {
 
 /// The live host.
 pub(crate) struct LiveHost {
-    origin: Origin,
-    domains: Vec<Domain>,
-    memory: Rc<Memory>,
-    teams: RefCell<BTreeMap<TeamId, Team>>,
-    gates: Rc<Gates>,
+    origin: ClockOrigin,
+    domains: Vec<CpuDomain>,
+    memory: Rc<HostMemory>,
+    teams: RefCell<BTreeMap<TeamId, PinnedTeam>>,
+    gates: Rc<LiveGates>,
     made: RefCell<u64>,
-    probe: Probe,
+    probe: ConditionProbe,
     /// CPUs behind each last-level cache.
     l3: Vec<CpuSet>,
     /// Adapters are looked for at the first use: what this was made from, and what became of it.
     topology: Topology,
-    verbs: OnceCell<std::result::Result<Verbs, String>>,
+    verbs: OnceCell<std::result::Result<VerbsLibrary, String>>,
 }
 
 impl LiveHost {
-    fn new(topology: &Topology, origin: Origin) -> Self {
+    fn new(topology: &Topology, origin: ClockOrigin) -> Self {
         let allowed = cpus::allowed().unwrap_or_else(|_| topology.host.cpus.clone());
-        let domain = |id: u32, all: &CpuSet| Domain {
+        let domain = |id: u32, all: &CpuSet| CpuDomain {
             id,
             cpus: cpus::order(topology, &all.intersect(&allowed)),
         };
-        let mut domains: Vec<Domain> =
+        let mut domains: Vec<CpuDomain> =
             topology.numa.iter().map(|d| domain(d.id, &d.cpus)).collect();
         if domains.iter().all(|d| d.cpus.is_empty()) {
             // The topology knows nothing of CPUs that this process may use: one domain of all.
@@ -248,10 +252,11 @@ impl LiveHost {
             domains = vec![domain(id, &allowed)];
         }
         domains.sort_by_key(|d| d.id);
-        let memory = Rc::new(Memory::new(domains.iter().map(|d| (d.id, d.cpus.clone())).collect()));
+        let memory =
+            Rc::new(HostMemory::new(domains.iter().map(|d| (d.id, d.cpus.clone())).collect()));
         let first = domains.iter().find(|d| !d.cpus.is_empty());
         let (probed, numa) = first.map_or((&[][..], 0), |d| (d.cpus.as_slice(), d.id));
-        let probe = Probe::new(origin, probed, numa);
+        let probe = ConditionProbe::new(origin, probed, numa);
         Self {
             origin,
             domains,
@@ -266,7 +271,7 @@ impl LiveHost {
         }
     }
 
-    fn domain(&self, call: &str, numa: u32) -> Result<&Domain> {
+    fn domain(&self, call: &str, numa: u32) -> CallResult<&CpuDomain> {
         self.domains.iter().find(|d| d.id == numa).ok_or_else(|| {
             let known: Vec<String> = self.domains.iter().map(|d| format!("numa{}", d.id)).collect();
             CallError::unsupported(call, format!("numa{numa}"), "this host has no such NUMA domain")
@@ -276,7 +281,7 @@ impl LiveHost {
 
     /// Threads on CPUs that are used least; beside another team on others than its own, and behind
     /// its last-level cache.
-    fn team(&self, numa: u32, threads: u32, beside: Option<TeamId>) -> Result<TeamId> {
+    fn team(&self, numa: u32, threads: u32, beside: Option<TeamId>) -> CallResult<TeamId> {
         let domain = self.domain("team_create", numa)?;
         let usable = domain.cpus.len();
         if threads == 0 || threads as usize > usable {
@@ -305,7 +310,7 @@ impl LiveHost {
         cpus.truncate(threads as usize);
         let busy: usize = teams.values().map(|t| t.cpus.len()).sum();
         let all: usize = self.domains.iter().map(|d| d.cpus.len()).sum();
-        let team = Team::new(cpus, busy + (threads as usize) < all)?;
+        let team = PinnedTeam::new(cpus, busy + (threads as usize) < all)?;
         let id = TeamId(self.id());
         teams.insert(id, team);
         Ok(id)
@@ -317,9 +322,9 @@ impl LiveHost {
     }
 
     /// Checks a piece of work against the memory it names and makes a job of it.
-    fn job(&self, threads: u32, work: &Work) -> Result<Job> {
-        let mut job = Job {
-            task: Task::Nothing,
+    fn job(&self, threads: u32, work: &TeamWork) -> CallResult<TeamJob> {
+        let mut job = TeamJob {
+            task: ThreadTask::Nothing,
             src: work.src,
             other: work.src.wrapping_add(work.bytes.0),
             dst: work.dst,
@@ -329,9 +334,9 @@ impl LiveHost {
             reads: Vec::new(),
             writes: None,
             steps: work.reps,
-            between: Barrier::new(threads),
+            between: ThreadBarrier::new(threads),
             line: OnceLock::new(),
-            run: Run::new(self.origin, threads),
+            run: TeamRun::new(self.origin, threads),
         };
         if work.reps == 0 || work.bytes.0 == 0 {
             return Ok(job);
@@ -346,7 +351,7 @@ impl LiveHost {
         Ok(job)
     }
 
-    fn pass(&self, work: &Work, threads: u32, job: &mut Job) -> Result<()> {
+    fn pass(&self, work: &TeamWork, threads: u32, job: &mut TeamJob) -> CallResult<()> {
         let body = loops::find(work.work).ok_or_else(|| no_loop(work.work))?;
         let effect = work.work.effect(work.bytes);
         if effect.reads.0 > 0 {
@@ -369,11 +374,11 @@ impl LiveHost {
         let pages = work.bytes.0 / u64::from(threads) >= 16 * self.memory.page() as u64;
         let grain = if pages { self.memory.page() as u64 } else { 64 };
         job.pieces = split(work.bytes.0, threads, grain);
-        job.task = Task::Pass(body);
+        job.task = ThreadTask::Pass(body);
         Ok(())
     }
 
-    fn chase(&self, work: &Work, threads: u32, job: &mut Job) -> Result<()> {
+    fn chase(&self, work: &TeamWork, threads: u32, job: &mut TeamJob) -> CallResult<()> {
         let thing = format!("{} over {}", work.work, work.bytes);
         let refuse = |reason: &str, way_out: &str| {
             Err(CallError::unsupported("submit", thing.as_str(), reason).or_try(way_out))
@@ -385,7 +390,7 @@ impl LiveHost {
             return refuse("a chain is followed by one thread", "use -t1");
         }
         let mapping = self.source(work.src, work.bytes.0)?;
-        let wanted = Chain { address: work.src, bytes: work.bytes.0 };
+        let wanted = ChaseChain { address: work.src, bytes: work.bytes.0 };
         if mapping.chain() != Some(wanted) || mapping.writers.load(Ordering::Acquire) > 0 {
             return refuse(
                 "no chain of that span lies there",
@@ -393,14 +398,14 @@ impl LiveHost {
             );
         }
         let steps = chase::elements(work.bytes).saturating_mul(work.reps);
-        job.pieces = vec![Piece { offset: 0, len: work.bytes.0 }];
-        job.task = Task::Chase { steps };
+        job.pieces = vec![ThreadPiece { offset: 0, len: work.bytes.0 }];
+        job.task = ThreadTask::Chase { steps };
         job.steps = steps;
         job.reads.push(mapping);
         Ok(())
     }
 
-    fn touch(&self, work: &Work, threads: u32, job: &mut Job) -> Result<()> {
+    fn touch(&self, work: &TeamWork, threads: u32, job: &mut TeamJob) -> CallResult<()> {
         if work.work.how != CpuHow::Plain {
             return Err(no_loop(work.work));
         }
@@ -413,13 +418,13 @@ impl LiveHost {
             return Err(CallError::unsupported("submit", thing, "a first touch starts on a page"));
         }
         job.pieces = split(work.bytes.0, threads, mapping.grain as u64);
-        job.task = Task::Touch { page };
+        job.task = ThreadTask::Touch { page };
         job.steps = work.bytes.0.div_ceil(page as u64).saturating_mul(work.reps);
         job.will_write(mapping);
         Ok(())
     }
 
-    fn source(&self, address: u64, bytes: u64) -> Result<Arc<Mapping>> {
+    fn source(&self, address: u64, bytes: u64) -> CallResult<Arc<MappedMemory>> {
         let mapping = self.memory.range("submit", address, bytes)?;
         if mapping.is_backed(address + bytes) {
             return Ok(mapping);
@@ -433,7 +438,7 @@ impl LiveHost {
         .or_try("fill the buffer first"))
     }
 
-    fn target(&self, address: u64, bytes: u64) -> Result<Arc<Mapping>> {
+    fn target(&self, address: u64, bytes: u64) -> CallResult<Arc<MappedMemory>> {
         let mapping = self.memory.range("submit", address, bytes)?;
         if mapping.chain().is_some() {
             // A chase that runs over it would follow whatever is written.
@@ -443,7 +448,7 @@ impl LiveHost {
     }
 
     /// Opens a gate: all threads of all teams that it holds start together.
-    fn open(&self, gate: &mut Gate) {
+    fn open(&self, gate: &mut LiveGate) {
         gate.open = true;
         let mut teams = self.teams.borrow_mut();
         let held: Vec<TeamId> = std::mem::take(&mut gate.held);
@@ -477,15 +482,15 @@ fn no_such(call: &str, thing: &str) -> CallError {
 }
 
 impl Host for LiveHost {
-    fn registrar(&self) -> Result<&dyn Registrar> {
-        match self.verbs.get_or_init(|| Verbs::open(&self.topology)) {
+    fn registrar(&self) -> CallResult<&dyn MemoryRegistrar> {
+        match self.verbs.get_or_init(|| VerbsLibrary::open(&self.topology)) {
             Ok(verbs) => Ok(verbs),
             Err(why) => Err(CallError::unsupported("registrar", "this machine", why)),
         }
     }
 
     fn domains(&self) -> Vec<HostDomain> {
-        let domain = |d: &Domain| HostDomain {
+        let domain = |d: &CpuDomain| HostDomain {
             id: d.id,
             threads: d.cpus.len() as u32,
             free: self.memory.free(d.id),
@@ -497,16 +502,16 @@ impl Host for LiveHost {
         CpuHow::ALL.iter().copied().filter(|&how| loops::available(how)).collect()
     }
 
-    fn alloc(&self, numa: u32, mem: Mem, bytes: Bytes) -> Result<u64> {
+    fn alloc(&self, numa: u32, mem: MemKind, bytes: Bytes) -> CallResult<u64> {
         self.domain("alloc", numa)?;
         self.memory.alloc(numa, mem, bytes)
     }
 
-    fn free(&self, address: u64) -> Result<()> {
+    fn free(&self, address: u64) -> CallResult<()> {
         self.memory.free_buffer(address)
     }
 
-    fn discard(&self, address: u64) -> Result<()> {
+    fn discard(&self, address: u64) -> CallResult<()> {
         self.memory.discard(address)
     }
 
@@ -514,7 +519,7 @@ impl Host for LiveHost {
         self.memory.huge_bytes(address)
     }
 
-    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()> {
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()> {
         let mapping = self.memory.range("fill", address, bytes.0)?;
         memory::idle("fill", &mapping)?;
         mapping.note_written(address + bytes.0);
@@ -539,11 +544,11 @@ impl Host for LiveHost {
         if !unsafe { chase::lay(base as *mut u8, bytes, seed) } {
             return refuse("a chain covers at most 512 GiB");
         }
-        mapping.set_chain(Some(Chain { address, bytes: bytes.0 }));
+        mapping.set_chain(Some(ChaseChain { address, bytes: bytes.0 }));
         Ok(())
     }
 
-    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>> {
         let mapping = self.memory.range("check", address, bytes.0)?;
         memory::at_rest("check", &mapping)?;
         let (cpus, grain) = (self.memory.cpus(mapping.numa), mapping.grain as u64);
@@ -551,11 +556,11 @@ impl Host for LiveHost {
         Ok(unsafe { spread::check(cpus, address, bytes.0, grain, seed) })
     }
 
-    fn team_create(&self, numa: u32, threads: u32) -> Result<TeamId> {
+    fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId> {
         self.team(numa, threads, None)
     }
 
-    fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> Result<TeamId> {
+    fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> CallResult<TeamId> {
         self.team(numa, threads, Some(other))
     }
 
@@ -564,7 +569,7 @@ impl Host for LiveHost {
         teams.get(&team).map_or_else(CpuSet::default, |t| CpuSet::new(t.cpus.iter().copied()))
     }
 
-    fn team_destroy(&self, team: TeamId) -> Result<()> {
+    fn team_destroy(&self, team: TeamId) -> CallResult<()> {
         let gone = self.teams.borrow_mut().remove(&team);
         for gate in self.gates.0.borrow_mut().values_mut() {
             gate.held.retain(|&held| held != team);
@@ -572,7 +577,7 @@ impl Host for LiveHost {
         gone.map(drop).ok_or_else(|| no_such("team_destroy", "team"))
     }
 
-    fn submit(&self, team: TeamId, gate: GateId, work: &Work) -> Result<()> {
+    fn submit(&self, team: TeamId, gate: GateId, work: &TeamWork) -> CallResult<()> {
         let mut gates = self.gates.0.borrow_mut();
         let gate = gates.get_mut(&gate).ok_or_else(|| no_such("submit", "gate"))?;
         let threads = match self.teams.borrow().get(&team) {
@@ -590,7 +595,7 @@ impl Host for LiveHost {
         }
         job.isolated &= job.reps > 1;
         if let Some(team) = self.teams.borrow_mut().get_mut(&team) {
-            team.pending = Some(Pending { job: Arc::new(job), started: false });
+            team.pending = Some(PendingJob { job: Arc::new(job), started: false });
         }
         gate.held.push(team);
         if gate.open {
@@ -599,24 +604,24 @@ impl Host for LiveHost {
         Ok(())
     }
 
-    fn reap(&self, team: TeamId) -> Result<Reaped> {
+    fn reap(&self, team: TeamId) -> CallResult<TeamResult> {
         self.teams.borrow_mut().get_mut(&team).ok_or_else(|| no_such("reap", "team"))?.reap()
     }
 
-    fn gate_create(&self) -> Result<GateId> {
+    fn gate_create(&self) -> CallResult<GateId> {
         let id = GateId(self.id());
-        self.gates.0.borrow_mut().insert(id, Gate::default());
+        self.gates.0.borrow_mut().insert(id, LiveGate::default());
         Ok(id)
     }
 
-    fn gate_release(&self, gate: GateId) -> Result<()> {
+    fn gate_release(&self, gate: GateId) -> CallResult<()> {
         let mut gates = self.gates.0.borrow_mut();
         let gate = gates.get_mut(&gate).ok_or_else(|| no_such("gate_release", "gate"))?;
         self.open(gate);
         Ok(())
     }
 
-    fn gate_destroy(&self, gate: GateId) -> Result<()> {
+    fn gate_destroy(&self, gate: GateId) -> CallResult<()> {
         let mut gate = self
             .gates
             .0

@@ -7,8 +7,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathline_hal::{CallError, Result};
-use pathline_schema::{Bytes, Mem, Severity};
+use pathline_hal::{CallError, CallResult};
+use pathline_schema::{Bytes, MemKind, Severity};
 
 use crate::{files, limits};
 
@@ -20,7 +20,7 @@ const RESERVE: u64 = 64 << 20;
 
 /// A pointer chain that lies at the start of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chain {
+pub(crate) struct ChaseChain {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Chain {
 /// Mapped memory. It is unmapped when the last holder lets go: the map of buffers, or a job that
 /// still runs over it.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct MappedMemory {
     /// The reserved range, with a guard page at least on each side, so that neighbouring buffers
     /// stay two entries of smaps.
     whole: (usize, usize),
@@ -39,7 +39,7 @@ pub(crate) struct Mapping {
     pub(crate) numa: u32,
     /// How far from the base something has been written.
     backed: AtomicU64,
-    chain: Mutex<Option<Chain>>,
+    chain: Mutex<Option<ChaseChain>>,
     /// Size of the pages that were asked for.
     pub(crate) grain: usize,
     /// Jobs that store to it and have not been reaped.
@@ -48,7 +48,7 @@ pub(crate) struct Mapping {
     pub(crate) running: AtomicU32,
 }
 
-impl Mapping {
+impl MappedMemory {
     /// Notes that bytes up to `end` (an address) are backed by pages of their own.
     pub(crate) fn note_written(&self, end: u64) {
         self.backed.fetch_max(end.saturating_sub(self.base as u64), Ordering::Relaxed);
@@ -59,10 +59,10 @@ impl Mapping {
     pub(crate) fn is_backed(&self, end: u64) -> bool {
         self.backed.load(Ordering::Relaxed) >= end.saturating_sub(self.base as u64)
     }
-    pub(crate) fn set_chain(&self, chain: Option<Chain>) {
+    pub(crate) fn set_chain(&self, chain: Option<ChaseChain>) {
         *self.chain.lock().unwrap_or_else(PoisonError::into_inner) = chain;
     }
-    pub(crate) fn chain(&self) -> Option<Chain> {
+    pub(crate) fn chain(&self) -> Option<ChaseChain> {
         *self.chain.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Gives the pages of a range, which must lie inside, back to the system.
@@ -77,7 +77,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `reserve` and nobody else unmaps it; the last holder is
         // gone, so no pointer into it is used any more.
@@ -87,8 +87,8 @@ impl Drop for Mapping {
 
 /// All buffers of the host.
 #[derive(Debug)]
-pub(crate) struct Memory {
-    buffers: RefCell<BTreeMap<u64, Arc<Mapping>>>,
+pub(crate) struct HostMemory {
+    buffers: RefCell<BTreeMap<u64, Arc<MappedMemory>>>,
     domains: Vec<u32>,
     /// CPUs of each domain that this process may use.
     cpus: BTreeMap<u32, Vec<u32>>,
@@ -96,7 +96,7 @@ pub(crate) struct Memory {
     huge: usize,
 }
 
-impl Memory {
+impl HostMemory {
     /// For the CPUs of each domain; with a single domain no policy is set, so that nothing depends
     /// on `mbind`, which container runtimes often forbid.
     pub(crate) fn new(cpus: BTreeMap<u32, Vec<u32>>) -> Self {
@@ -121,7 +121,7 @@ impl Memory {
     /// not written yet, less a reserve.
     pub(crate) fn free(&self, numa: u32) -> Bytes {
         let free = limits::free(numa).unwrap_or(0);
-        let promised = |m: &Arc<Mapping>| {
+        let promised = |m: &Arc<MappedMemory>| {
             if m.numa == numa {
                 (m.len as u64).saturating_sub(m.backed.load(Ordering::Relaxed))
             } else {
@@ -132,11 +132,11 @@ impl Memory {
         Bytes(free.saturating_sub(promised).saturating_sub(RESERVE))
     }
 
-    pub(crate) fn alloc(&self, numa: u32, mem: Mem, bytes: Bytes) -> Result<u64> {
+    pub(crate) fn alloc(&self, numa: u32, mem: MemKind, bytes: Bytes) -> CallResult<u64> {
         let thing = format!("{} at numa{numa}.{mem}", bytes);
         let granule = match mem {
-            Mem::Paged => self.page,
-            Mem::Huge => self.huge,
+            MemKind::Paged => self.page,
+            MemKind::Huge => self.huge,
             _ => {
                 return Err(CallError::unsupported(
                     "alloc",
@@ -173,18 +173,18 @@ impl Memory {
     fn map(
         &self,
         numa: u32,
-        mem: Mem,
+        mem: MemKind,
         asked: u64,
         len: usize,
-    ) -> std::result::Result<Mapping, (&'static str, io::Error)> {
-        let align = ALIGN.max(if mem == Mem::Huge { self.huge } else { self.page });
+    ) -> std::result::Result<MappedMemory, (&'static str, io::Error)> {
+        let align = ALIGN.max(if mem == MemKind::Huge { self.huge } else { self.page });
         let size = len
             .checked_add(2 * align)
             .ok_or_else(|| ("mmap", io::Error::from(io::ErrorKind::OutOfMemory)))?;
         let start = map_pages(ptr::null_mut(), size, libc::PROT_NONE, libc::MAP_NORESERVE)
             .map_err(|e| ("mmap", e))?;
         let base = (start + self.page).next_multiple_of(align);
-        let mapping = Mapping {
+        let mapping = MappedMemory {
             whole: (start, size),
             base,
             len,
@@ -192,7 +192,7 @@ impl Memory {
             numa,
             backed: AtomicU64::new(0),
             chain: Mutex::new(None),
-            grain: if mem == Mem::Huge { self.huge } else { self.page },
+            grain: if mem == MemKind::Huge { self.huge } else { self.page },
             writers: AtomicU32::new(0),
             running: AtomicU32::new(0),
         };
@@ -200,10 +200,10 @@ impl Memory {
         let fixed = libc::MAP_FIXED;
         map_pages(base as *mut _, len, writable, fixed).map_err(|e| ("mmap", e))?;
         let mut reserved = false;
-        let advice = if mem == Mem::Huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        let advice = if mem == MemKind::Huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         // SAFETY: the range was mapped above and is this mapping's alone; advice changes no bytes.
         let advised = unsafe { libc::madvise(base as *mut _, len, advice) } == 0;
-        if mem == Mem::Huge
+        if mem == MemKind::Huge
             && !(advised && transparent_pages())
             && reserved_pages(numa, self.huge) >= (len / self.huge) as u64
         {
@@ -221,18 +221,23 @@ impl Memory {
         Ok(mapping)
     }
 
-    pub(crate) fn free_buffer(&self, address: u64) -> Result<()> {
+    pub(crate) fn free_buffer(&self, address: u64) -> CallResult<()> {
         match self.buffers.borrow_mut().remove(&address) {
             Some(_) => Ok(()),
             None => Err(unknown("free", address)),
         }
     }
     /// The buffer that starts at `address`.
-    pub(crate) fn buffer(&self, call: &str, address: u64) -> Result<Arc<Mapping>> {
+    pub(crate) fn buffer(&self, call: &str, address: u64) -> CallResult<Arc<MappedMemory>> {
         self.buffers.borrow().get(&address).cloned().ok_or_else(|| unknown(call, address))
     }
     /// The buffer that holds the whole of a range.
-    pub(crate) fn range(&self, call: &str, address: u64, bytes: u64) -> Result<Arc<Mapping>> {
+    pub(crate) fn range(
+        &self,
+        call: &str,
+        address: u64,
+        bytes: u64,
+    ) -> CallResult<Arc<MappedMemory>> {
         let buffers = self.buffers.borrow();
         let mapping = buffers
             .range(..=address)
@@ -254,7 +259,7 @@ impl Memory {
         }
         Ok(Arc::clone(mapping))
     }
-    pub(crate) fn discard(&self, address: u64) -> Result<()> {
+    pub(crate) fn discard(&self, address: u64) -> CallResult<()> {
         let mapping = self.buffer("discard", address)?;
         idle("discard", &mapping)?;
         mapping.give_back(mapping.base, mapping.len).map_err(|error| {
@@ -275,7 +280,7 @@ impl Memory {
 }
 
 /// Refuses what would change memory under a running job.
-pub(crate) fn idle(call: &str, mapping: &Arc<Mapping>) -> Result<()> {
+pub(crate) fn idle(call: &str, mapping: &Arc<MappedMemory>) -> CallResult<()> {
     // One holder is the map of buffers, the other the caller's own.
     if Arc::strong_count(mapping) <= 2 {
         return Ok(());
@@ -284,11 +289,11 @@ pub(crate) fn idle(call: &str, mapping: &Arc<Mapping>) -> Result<()> {
 }
 
 /// Refuses to look at memory while a running job stores to it.
-pub(crate) fn at_rest(call: &str, mapping: &Mapping) -> Result<()> {
+pub(crate) fn at_rest(call: &str, mapping: &MappedMemory) -> CallResult<()> {
     if mapping.running.load(Ordering::Acquire) == 0 { Ok(()) } else { Err(in_use(call, mapping)) }
 }
 
-fn in_use(call: &str, mapping: &Mapping) -> CallError {
+fn in_use(call: &str, mapping: &MappedMemory) -> CallError {
     let thing = format!("buffer at {:#x}", mapping.base);
     CallError::new(Severity::Transient, call, thing, "a team works on it")
         .or_try("reap the team first")
@@ -370,8 +375,8 @@ fn entry(line: &str) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    fn memory() -> Memory {
-        Memory::new(BTreeMap::from([(0, vec![0])]))
+    fn memory() -> HostMemory {
+        HostMemory::new(BTreeMap::from([(0, vec![0])]))
     }
 
     #[test]
@@ -387,8 +392,8 @@ mod tests {
     #[test]
     fn buffers_are_aligned_apart_and_bounded() {
         let memory = memory();
-        let a = memory.alloc(0, Mem::Paged, Bytes(1)).unwrap();
-        let b = memory.alloc(0, Mem::Huge, Bytes(1)).unwrap();
+        let a = memory.alloc(0, MemKind::Paged, Bytes(1)).unwrap();
+        let b = memory.alloc(0, MemKind::Huge, Bytes(1)).unwrap();
         assert!(a.is_multiple_of(ALIGN as u64) && b.is_multiple_of(ALIGN as u64));
         assert!(memory.range("test", a, 1).is_ok());
         assert!(memory.range("test", a, 2).unwrap_err().to_string().contains("ends 1B after"));
@@ -404,20 +409,20 @@ mod tests {
     fn what_cannot_be_had_is_refused_with_a_way_out() {
         let memory = memory();
         for bytes in [u64::MAX, 1 << 60, 0] {
-            assert!(memory.alloc(0, Mem::Paged, Bytes(bytes)).is_err());
+            assert!(memory.alloc(0, MemKind::Paged, Bytes(bytes)).is_err());
         }
-        let error = memory.alloc(0, Mem::Huge, Bytes(1 << 45)).unwrap_err();
+        let error = memory.alloc(0, MemKind::Huge, Bytes(1 << 45)).unwrap_err();
         assert_eq!(error.severity, Severity::Exhausted);
         assert!(error.to_string().contains("32TiB at numa0.huge"), "{error}");
         assert!(error.way_out.contains("smaller sizes"));
-        assert!(memory.alloc(0, Mem::Vram, Bytes(1)).is_err());
+        assert!(memory.alloc(0, MemKind::Vram, Bytes(1)).is_err());
     }
 
     #[test]
     fn a_promise_counts_until_it_is_kept() {
         let memory = memory();
         let before = memory.free(0).0;
-        let address = memory.alloc(0, Mem::Paged, Bytes::gib(1)).unwrap();
+        let address = memory.alloc(0, MemKind::Paged, Bytes::gib(1)).unwrap();
         let after = memory.free(0).0;
         // Others on the machine allocate too: half of the promise is enough to show it.
         assert!(before.saturating_sub(after) > 1 << 29, "{before} {after}");

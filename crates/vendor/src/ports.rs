@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pathline_dylib::LibraryReport;
-use pathline_hal::{Machine, Port};
-use pathline_schema::{Rank, Via};
+use pathline_hal::{Machine, TransportPort};
+use pathline_schema::{Rank, Transport};
 
-use crate::{Asked, CclAsked, mpi, open_ccl, runtime, shm, ucx};
+use crate::{CclAsked, LibraryRequest, mpi, open_ccl, runtime, shm, ucx};
 
 /// What a port may need to know of the process that it is opened in.
 #[derive(Debug)]
@@ -21,20 +21,20 @@ pub struct PortContext<'m> {
     /// Whether a launcher started it, so that MPI's start finds the others.
     pub launched: bool,
     /// Where libraries are.
-    pub libraries: Asked,
+    pub libraries: LibraryRequest,
 }
 
 /// A way that is open, or why it is not there and the way out.
-pub type OpenedPort<'m> = Result<Box<dyn Port + 'm>, String>;
+pub type OpenedPort<'m> = Result<Box<dyn TransportPort + 'm>, String>;
 
 /// Opens every way, in display order. `before` is asked first: its error leaves a way out, for that
 /// reason, with no library of it touched.
 pub fn ports<'m>(
     context: &PortContext<'m>,
-    before: &mut dyn FnMut(Via) -> Result<(), String>,
-) -> Vec<(Via, OpenedPort<'m>)> {
+    before: &mut dyn FnMut(Transport) -> Result<(), String>,
+) -> Vec<(Transport, OpenedPort<'m>)> {
     // Its library is MPI's.
-    let own = Via::ALL.iter().copied().filter(|via| via.carrier() == *via);
+    let own = Transport::ALL.iter().copied().filter(|via| via.carrier() == *via);
     own.map(|via| (via, before(via).and_then(|()| open(via, context)))).collect()
 }
 
@@ -59,21 +59,21 @@ fn open_ucx() -> Result<ucx::UcxPort, String> {
     ucx::open(named_ucx().as_deref())
 }
 
-fn open<'m>(via: Via, context: &PortContext<'m>) -> OpenedPort<'m> {
+fn open<'m>(via: Transport, context: &PortContext<'m>) -> OpenedPort<'m> {
     let me = Rank(context.rank);
     match via {
-        Via::Mpi | Via::MpiStaged => {
-            mpi::open_mpi(None).map(|port| Box::new(port) as Box<dyn Port>)
+        Transport::Mpi | Transport::MpiStaged => {
+            mpi::open_mpi(None).map(|port| Box::new(port) as Box<dyn TransportPort>)
         }
-        Via::Ccl => {
+        Transport::Ccl => {
             // Bound for itself: its threads each have a table of functions of their own.
             let runtime = runtime(&context.machine.topology, &context.libraries);
             let asked = CclAsked { patience: ANSWERED, ..CclAsked::default() };
             open_ccl(&runtime, &asked)
         }
-        Via::Ucx => open_ucx().map(|port| Box::new(port) as Box<dyn Port>),
-        Via::Shm => shm::shm_port(me, PATIENCE),
-        Via::Cma => shm::cma_port(me, PATIENCE),
-        Via::Xpmem => shm::xpmem_port(me, PATIENCE),
+        Transport::Ucx => open_ucx().map(|port| Box::new(port) as Box<dyn TransportPort>),
+        Transport::Shm => shm::shm_port(me, PATIENCE),
+        Transport::Cma => shm::cma_port(me, PATIENCE),
+        Transport::Xpmem => shm::xpmem_port(me, PATIENCE),
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::thread::ScopedJoinHandle;
 
-use crate::team::{Piece, split};
+use crate::team::{ThreadPiece, split};
 use crate::{cpus, pattern};
 
 /// Below this the calling thread does it: starting others costs more.
@@ -15,7 +15,7 @@ const ALONE: u64 = 4 << 20;
 /// # Safety
 /// The range must be writable, and nobody else may use it meanwhile.
 pub(crate) unsafe fn fill(cpus: &[u32], address: u64, bytes: u64, grain: u64, seed: u64) {
-    spread(cpus, bytes, grain, |Piece { offset, len }| {
+    spread(cpus, bytes, grain, |ThreadPiece { offset, len }| {
         // SAFETY: pieces are disjoint and lie in the caller's range.
         unsafe { pattern::fill(address as *mut u8, offset as usize, len as usize, seed) };
     });
@@ -33,7 +33,7 @@ pub(crate) unsafe fn check(
     grain: u64,
     seed: u64,
 ) -> Option<u64> {
-    let wrong = spread(cpus, bytes, grain, |Piece { offset, len }| {
+    let wrong = spread(cpus, bytes, grain, |ThreadPiece { offset, len }| {
         // SAFETY: pieces lie in the caller's range.
         unsafe { pattern::check(address as *const u8, offset as usize, len as usize, seed) }
     });
@@ -46,14 +46,14 @@ fn spread<T: Send>(
     cpus: &[u32],
     bytes: u64,
     grain: u64,
-    part: impl Fn(Piece) -> T + Sync,
+    part: impl Fn(ThreadPiece) -> T + Sync,
 ) -> Vec<T> {
     if bytes < ALONE || cpus.len() < 2 {
-        return vec![part(Piece { offset: 0, len: bytes })];
+        return vec![part(ThreadPiece { offset: 0, len: bytes })];
     }
     let pieces = split(bytes, cpus.len() as u32, grain);
     std::thread::scope(|scope| {
-        let thread = |(piece, &cpu): (Piece, &u32)| {
+        let thread = |(piece, &cpu): (ThreadPiece, &u32)| {
             let part = &part;
             let pinned = move || {
                 // Unpinned it is as right, only slower.
@@ -64,11 +64,14 @@ fn spread<T: Send>(
         };
         let threads: Vec<_> = pieces.into_iter().zip(cpus).map(thread).collect();
         // Where no more threads may be started, this one does their parts.
-        let join = |(piece, thread): (Piece, io::Result<ScopedJoinHandle<'_, T>>)| match thread {
-            // A piece that nobody compared must not pass for one without a difference.
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => part(piece),
-        };
+        let join =
+            |(piece, thread): (ThreadPiece, io::Result<ScopedJoinHandle<'_, T>>)| match thread {
+                // A piece that nobody compared must not pass for one without a difference.
+                Ok(thread) => {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                }
+                Err(_) => part(piece),
+            };
         threads.into_iter().map(join).collect()
     })
 }

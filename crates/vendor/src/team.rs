@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use pathline_hal::{CallError, Reaped, Result};
+use pathline_hal::{CallError, CallResult, TeamResult};
 use pathline_schema::{Ns, Severity};
 
-use crate::clock::Origin;
-use crate::gate::{self, Barrier, StartLine};
-use crate::loops::{Loop, Span};
-use crate::memory::Mapping;
+use crate::clock::ClockOrigin;
+use crate::gate::{self, StartLine, ThreadBarrier};
+use crate::loops::{CpuLoop, LoopSpan};
+use crate::memory::MappedMemory;
 use crate::{chase, cpus};
 
 /// Looks at the word for the next job before a thread sleeps, where another core is left for the
@@ -18,11 +18,11 @@ use crate::{chase, cpus};
 const IDLE_SPINS: u32 = 1000;
 
 /// What each thread of a job does.
-pub(crate) enum Task {
+pub(crate) enum ThreadTask {
     /// Nothing: what the harness costs.
     Nothing,
     /// Passes of a loop.
-    Pass(Loop),
+    Pass(CpuLoop),
     /// Steps of a chain that starts at the source.
     Chase { steps: u64 },
     /// A store into every page of memory that was given back.
@@ -31,69 +31,69 @@ pub(crate) enum Task {
 
 /// A thread's part, as offsets into the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct ThreadPiece {
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
 
 /// Splits `bytes` evenly over threads on multiples of `grain`; the last part takes the tail. With
 /// more threads than grains some parts are empty.
-pub(crate) fn split(bytes: u64, threads: u32, grain: u64) -> Vec<Piece> {
+pub(crate) fn split(bytes: u64, threads: u32, grain: u64) -> Vec<ThreadPiece> {
     let grains = u128::from(bytes.div_ceil(grain));
     let edge = |i: u32| {
         let grains = (grains * u128::from(i) / u128::from(threads.max(1))) as u64;
         grains.saturating_mul(grain).min(bytes)
     };
-    (0..threads).map(|i| Piece { offset: edge(i), len: edge(i + 1) - edge(i) }).collect()
+    (0..threads).map(|i| ThreadPiece { offset: edge(i), len: edge(i + 1) - edge(i) }).collect()
 }
 
 /// A thread's clock readings.
 #[derive(Debug, Default)]
-struct Stamps {
+struct ThreadStamps {
     start: AtomicU64,
     end: AtomicU64,
 }
 
 /// Work of a team. It holds the memory that it runs over.
-pub(crate) struct Job {
-    pub(crate) task: Task,
+pub(crate) struct TeamJob {
+    pub(crate) task: ThreadTask,
     pub(crate) src: u64,
     pub(crate) other: u64,
     pub(crate) dst: u64,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<ThreadPiece>,
     pub(crate) reps: u64,
     pub(crate) isolated: bool,
-    pub(crate) reads: Vec<Arc<Mapping>>,
-    pub(crate) writes: Option<Arc<Mapping>>,
+    pub(crate) reads: Vec<Arc<MappedMemory>>,
+    pub(crate) writes: Option<Arc<MappedMemory>>,
     pub(crate) steps: u64,
-    pub(crate) between: Barrier,
+    pub(crate) between: ThreadBarrier,
     pub(crate) line: OnceLock<Arc<StartLine>>,
-    pub(crate) run: Run,
+    pub(crate) run: TeamRun,
 }
 
 /// What threads leave behind.
-pub(crate) struct Run {
-    origin: Origin,
-    stamps: Vec<Stamps>,
+pub(crate) struct TeamRun {
+    origin: ClockOrigin,
+    stamps: Vec<ThreadStamps>,
     /// Where checksums go, so that no load is without a use.
     sink: AtomicU64,
     refused: AtomicBool,
 }
 
-impl Run {
-    pub(crate) fn new(origin: Origin, threads: u32) -> Self {
+impl TeamRun {
+    pub(crate) fn new(origin: ClockOrigin, threads: u32) -> Self {
         Self {
             origin,
-            stamps: (0..threads).map(|_| Stamps::default()).collect(),
+            stamps: (0..threads).map(|_| ThreadStamps::default()).collect(),
             sink: AtomicU64::new(0),
             refused: AtomicBool::new(false),
         }
     }
 }
 
-impl Job {
+impl TeamJob {
     /// Sets what the job stores to, and says so there until the job is gone.
-    pub(crate) fn will_write(&mut self, mapping: Arc<Mapping>) {
+    pub(crate) fn will_write(&mut self, mapping: Arc<MappedMemory>) {
         mapping.writers.fetch_add(1, Ordering::AcqRel);
         self.writes = Some(mapping);
     }
@@ -102,7 +102,7 @@ impl Job {
         if let (Some(piece), Some(line)) = (self.pieces.get(index), self.line.get()) {
             line.meet();
             let (start, end) = match self.task {
-                Task::Touch { page } => self.touch(*piece, page),
+                ThreadTask::Touch { page } => self.touch(*piece, page),
                 _ => self.passes(*piece),
             };
             if let Some(stamps) = self.run.stamps.get(index) {
@@ -112,9 +112,9 @@ impl Job {
         }
     }
 
-    fn passes(&self, piece: Piece) -> (u64, u64) {
+    fn passes(&self, piece: ThreadPiece) -> (u64, u64) {
         let at = piece.offset;
-        let span = Span {
+        let span = LoopSpan {
             dst: self.dst.wrapping_add(at) as *mut u8,
             src: self.src.wrapping_add(at) as *const u8,
             other: self.other.wrapping_add(at) as *const u8,
@@ -123,7 +123,7 @@ impl Job {
         let mut sum = 0;
         let start = self.run.origin.ns();
         match self.task {
-            Task::Pass(body) => {
+            ThreadTask::Pass(body) => {
                 for rep in 0..self.reps {
                     if self.isolated && rep > 0 {
                         self.between.meet();
@@ -134,8 +134,8 @@ impl Job {
                 }
             }
             // SAFETY: `submit` found a whole chain there, and refuses whatever would write to it.
-            Task::Chase { steps } => sum = unsafe { chase::follow(self.src, steps) },
-            Task::Nothing | Task::Touch { .. } => {}
+            ThreadTask::Chase { steps } => sum = unsafe { chase::follow(self.src, steps) },
+            ThreadTask::Nothing | ThreadTask::Touch { .. } => {}
         }
         let end = self.run.origin.ns();
         self.run.sink.fetch_xor(sum, Ordering::Relaxed);
@@ -143,7 +143,7 @@ impl Job {
     }
 
     /// Touches fresh pages. Each pass first gives them back, which is not timed.
-    fn touch(&self, piece: Piece, page: usize) -> (u64, u64) {
+    fn touch(&self, piece: ThreadPiece, page: usize) -> (u64, u64) {
         let Some(mapping) = &self.writes else { return (0, 0) };
         let start = (self.dst + piece.offset) as usize;
         let len = piece.len as usize;
@@ -165,23 +165,23 @@ impl Job {
         (0, spent)
     }
 
-    fn reaped(&self) -> Result<Reaped> {
+    fn reaped(&self) -> CallResult<TeamResult> {
         if self.run.refused.load(Ordering::Relaxed) {
             let reason = "the kernel did not take the pages back";
             return Err(CallError::unsupported("madvise", "first touch", reason)
                 .or_try("reserved huge pages need Linux 5.18: enable transparent ones"));
         }
         // A part without bytes has no say in when the work began or ended.
-        let busy = |piece: &Piece| piece.len > 0 || matches!(self.task, Task::Nothing);
+        let busy = |piece: &ThreadPiece| piece.len > 0 || matches!(self.task, ThreadTask::Nothing);
         let stamps =
             || self.run.stamps.iter().zip(&self.pieces).filter(|(_, p)| busy(p)).map(|(s, _)| s);
         let start = stamps().map(|s| s.start.load(Ordering::Relaxed)).min().unwrap_or(0);
         let end = stamps().map(|s| s.end.load(Ordering::Relaxed)).max().unwrap_or(0);
-        Ok(Reaped { elapsed: Ns(end.saturating_sub(start) as f64), steps: self.steps })
+        Ok(TeamResult { elapsed: Ns(end.saturating_sub(start) as f64), steps: self.steps })
     }
 }
 
-impl Drop for Job {
+impl Drop for TeamJob {
     fn drop(&mut self) {
         if let Some(mapping) = &self.writes {
             mapping.writers.fetch_sub(1, Ordering::AcqRel);
@@ -193,19 +193,19 @@ impl Drop for Job {
 }
 
 /// What a team's threads look at.
-pub(crate) struct Shared {
+pub(crate) struct TeamShared {
     /// Grows with each job that may start.
     epoch: AtomicU32,
     stop: AtomicBool,
-    job: Mutex<Option<Arc<Job>>>,
+    job: Mutex<Option<Arc<TeamJob>>>,
     /// Threads that have ended the job and let go of it.
     done: AtomicU32,
     spins: u32,
 }
 
-impl Shared {
+impl TeamShared {
     /// Lets the threads have the job; they start when all who share its line are there.
-    pub(crate) fn start(&self, job: &Arc<Job>, line: &Arc<StartLine>) {
+    pub(crate) fn start(&self, job: &Arc<TeamJob>, line: &Arc<StartLine>) {
         // A job is started once: a second line would be ignored, and is never given.
         if job.line.set(Arc::clone(line)).is_ok()
             && let Some(mapping) = &job.writes
@@ -251,23 +251,23 @@ impl Shared {
 }
 
 /// A job that a team has been given.
-pub(crate) struct Pending {
-    pub(crate) job: Arc<Job>,
+pub(crate) struct PendingJob {
+    pub(crate) job: Arc<TeamJob>,
     pub(crate) started: bool,
 }
 
 /// Pinned threads.
-pub(crate) struct Team {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct PinnedTeam {
+    pub(crate) shared: Arc<TeamShared>,
     pub(crate) cpus: Vec<u32>,
-    pub(crate) pending: Option<Pending>,
+    pub(crate) pending: Option<PendingJob>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Team {
+impl PinnedTeam {
     /// Starts a thread on each of `cpus`. `spare` tells that a core is left for who submits.
-    pub(crate) fn new(cpus: Vec<u32>, spare: bool) -> Result<Self> {
-        let shared = Arc::new(Shared {
+    pub(crate) fn new(cpus: Vec<u32>, spare: bool) -> CallResult<Self> {
+        let shared = Arc::new(TeamShared {
             epoch: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             job: Mutex::new(None),
@@ -316,7 +316,7 @@ impl Team {
     }
 
     /// Waits for the job that was given, which must have been started.
-    pub(crate) fn reap(&mut self) -> Result<Reaped> {
+    pub(crate) fn reap(&mut self) -> CallResult<TeamResult> {
         match self.pending.take() {
             Some(pending) if pending.started => {
                 self.shared.wait(pending.job.pieces.len() as u32);
@@ -337,9 +337,9 @@ impl Team {
     }
 }
 
-impl Drop for Team {
+impl Drop for PinnedTeam {
     fn drop(&mut self) {
-        if let Some(Pending { job, started: true }) = &self.pending {
+        if let Some(PendingJob { job, started: true }) = &self.pending {
             self.shared.wait(job.pieces.len() as u32);
         }
         self.shared.stop.store(true, Ordering::Release);

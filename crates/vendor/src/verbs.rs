@@ -11,13 +11,14 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
 use pathline_dylib::{
-    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, announce_in, find,
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, SharedLibrary,
+    announce_in, find,
 };
-use pathline_hal::{CallError, RegionId, Registrar, Result};
+use pathline_hal::{CallError, CallResult, MemoryRegistrar, RegionId};
 use pathline_schema::{Bytes, Nic, Severity, Topology, Unit};
 
 /// A pointer that the library hands out.
-type Handle = usize;
+type VerbsHandle = usize;
 
 /// Names a device, in place of the nearest one.
 const ASKED: &str = "PATHLINE_RDMA";
@@ -37,10 +38,10 @@ macro_rules! functions {
             $($field: $type,)*
             /// Since rdma-core 34.
             register_dmabuf: Option<
-                unsafe extern "C" fn(Handle, u64, usize, u64, c_int, c_int) -> Handle>,
+                unsafe extern "C" fn(VerbsHandle, u64, usize, u64, c_int, c_int) -> VerbsHandle>,
         }
         impl Api {
-            fn bind(library: &Library) -> std::result::Result<Self, String> {
+            fn bind(library: &SharedLibrary) -> std::result::Result<Self, String> {
                 let dmabuf = library.symbol(REGISTER_DMABUF);
                 Ok(Self {
                     $($field: {
@@ -58,15 +59,15 @@ macro_rules! functions {
 }
 
 functions! {
-    list = "ibv_get_device_list": unsafe extern "C" fn(*mut c_int) -> *mut Handle;
-    free_list = "ibv_free_device_list": unsafe extern "C" fn(*mut Handle);
-    name = "ibv_get_device_name": unsafe extern "C" fn(Handle) -> *const c_char;
-    open = "ibv_open_device": unsafe extern "C" fn(Handle) -> Handle;
-    close = "ibv_close_device": unsafe extern "C" fn(Handle) -> c_int;
-    alloc_domain = "ibv_alloc_pd": unsafe extern "C" fn(Handle) -> Handle;
-    free_domain = "ibv_dealloc_pd": unsafe extern "C" fn(Handle) -> c_int;
-    register = "ibv_reg_mr": unsafe extern "C" fn(Handle, u64, usize, c_int) -> Handle;
-    deregister = "ibv_dereg_mr": unsafe extern "C" fn(Handle) -> c_int;
+    list = "ibv_get_device_list": unsafe extern "C" fn(*mut c_int) -> *mut VerbsHandle;
+    free_list = "ibv_free_device_list": unsafe extern "C" fn(*mut VerbsHandle);
+    name = "ibv_get_device_name": unsafe extern "C" fn(VerbsHandle) -> *const c_char;
+    open = "ibv_open_device": unsafe extern "C" fn(VerbsHandle) -> VerbsHandle;
+    close = "ibv_close_device": unsafe extern "C" fn(VerbsHandle) -> c_int;
+    alloc_domain = "ibv_alloc_pd": unsafe extern "C" fn(VerbsHandle) -> VerbsHandle;
+    free_domain = "ibv_dealloc_pd": unsafe extern "C" fn(VerbsHandle) -> c_int;
+    register = "ibv_reg_mr": unsafe extern "C" fn(VerbsHandle, u64, usize, c_int) -> VerbsHandle;
+    deregister = "ibv_dereg_mr": unsafe extern "C" fn(VerbsHandle) -> c_int;
 }
 
 const NAMES: [&str; 1] = ["libibverbs.so.1"];
@@ -89,24 +90,24 @@ fn search() -> (Option<Api>, LibraryReport) {
 
 /// A device that is open, with a domain of its own that regions belong to.
 #[derive(Debug, Clone, Copy)]
-struct Device {
-    context: Handle,
-    domain: Handle,
+struct VerbsDevice {
+    context: VerbsHandle,
+    domain: VerbsHandle,
 }
 
 /// libibverbs with the devices that were needed so far.
 #[derive(Debug)]
-pub(crate) struct Verbs {
+pub(crate) struct VerbsLibrary {
     api: Api,
     path: PathBuf,
     nics: Vec<Nic>,
     /// GPUs with their NUMA domains.
     homes: BTreeMap<u32, u32>,
-    opened: RefCell<BTreeMap<String, Device>>,
-    regions: RefCell<BTreeMap<u64, Handle>>,
+    opened: RefCell<BTreeMap<String, VerbsDevice>>,
+    regions: RefCell<BTreeMap<u64, VerbsHandle>>,
 }
 
-impl Verbs {
+impl VerbsLibrary {
     /// Opens the library; no device yet.
     ///
     /// # Errors
@@ -132,7 +133,7 @@ impl Verbs {
     }
 
     /// Calls `look` with the name of each device until it gives something.
-    fn each<T>(&self, mut look: impl FnMut(&str, Handle) -> Option<T>) -> Option<T> {
+    fn each<T>(&self, mut look: impl FnMut(&str, VerbsHandle) -> Option<T>) -> Option<T> {
         let mut count = 0;
         announce_in(&self.path, "ibv_get_device_list");
         // SAFETY: one number is stored.
@@ -170,7 +171,7 @@ impl Verbs {
     }
 
     /// The device for memory of a unit.
-    fn nearest(&self, unit: Unit) -> Result<String> {
+    fn nearest(&self, unit: Unit) -> CallResult<String> {
         let names = self.names();
         if let Some(asked) = std::env::var_os(ASKED) {
             let asked = asked.to_string_lossy().into_owned();
@@ -191,7 +192,7 @@ impl Verbs {
     }
 
     /// A device, opened at its first use.
-    fn device(&self, name: &str) -> Result<Device> {
+    fn device(&self, name: &str) -> CallResult<VerbsDevice> {
         if let Some(&device) = self.opened.borrow().get(name) {
             return Ok(device);
         }
@@ -211,13 +212,19 @@ impl Verbs {
             unsafe { (self.api.close)(context) };
             return Err(error);
         }
-        let device = Device { context, domain };
+        let device = VerbsDevice { context, domain };
         self.opened.borrow_mut().insert(name.to_owned(), device);
         Ok(device)
     }
 
     /// What a call that registers gave.
-    fn region(&self, call: &str, unit: Unit, bytes: Bytes, handle: Handle) -> Result<RegionId> {
+    fn region(
+        &self,
+        call: &str,
+        unit: Unit,
+        bytes: Bytes,
+        handle: VerbsHandle,
+    ) -> CallResult<RegionId> {
         if handle == 0 {
             return Err(refused(call, unit, bytes, &errno()));
         }
@@ -273,15 +280,15 @@ fn nearest(
     here.map(|nic| nic.name.clone()).or_else(|| names.first().cloned())
 }
 
-impl Registrar for Verbs {
-    fn adapter(&self, unit: Unit) -> Result<String> {
+impl MemoryRegistrar for VerbsLibrary {
+    fn adapter(&self, unit: Unit) -> CallResult<String> {
         let name = self.nearest(unit)?;
         self.device(&name)?;
         Ok(name)
     }
 
-    fn register(&self, unit: Unit, address: u64, bytes: Bytes) -> Result<RegionId> {
-        let Device { domain, .. } = self.device(&self.nearest(unit)?)?;
+    fn register(&self, unit: Unit, address: u64, bytes: Bytes) -> CallResult<RegionId> {
+        let VerbsDevice { domain, .. } = self.device(&self.nearest(unit)?)?;
         // SAFETY: the range is memory of this process that its owner keeps until the region is
         // taken back, which the caller sees to.
         let handle = unsafe { (self.api.register)(domain, address, bytes.0 as usize, ACCESS) };
@@ -295,13 +302,13 @@ impl Registrar for Verbs {
         bytes: Bytes,
         file: BorrowedFd<'_>,
         offset: u64,
-    ) -> Result<RegionId> {
+    ) -> CallResult<RegionId> {
         let register = self.api.register_dmabuf.ok_or_else(|| {
             let file = self.path.display();
             CallError::unsupported(REGISTER_DMABUF, format!("{file}"), "it has no such call")
                 .or_try("take rdma-core 34 or later")
         })?;
-        let Device { domain, .. } = self.device(&self.nearest(unit)?)?;
+        let VerbsDevice { domain, .. } = self.device(&self.nearest(unit)?)?;
         let length = bytes.0 as usize;
         // SAFETY: the file is open through the call, and the library checks offset and length
         // against it; the address is only a number to it.
@@ -309,7 +316,7 @@ impl Registrar for Verbs {
         self.region(REGISTER_DMABUF, unit, bytes, handle)
     }
 
-    fn deregister(&self, region: RegionId) -> Result<()> {
+    fn deregister(&self, region: RegionId) -> CallResult<()> {
         let thing = || format!("region {:#x}", region.0);
         let handle = self.regions.borrow_mut().remove(&region.0).ok_or_else(|| {
             CallError::unsupported(DEREGISTER, thing(), "nothing is registered under it")
@@ -330,7 +337,7 @@ impl Registrar for Verbs {
     }
 }
 
-impl Drop for Verbs {
+impl Drop for VerbsLibrary {
     fn drop(&mut self) {
         for handle in std::mem::take(self.regions.get_mut()).into_values() {
             // SAFETY: the library gave it, and it was not taken back.
@@ -350,7 +357,7 @@ impl Drop for Verbs {
 pub fn rdma_library() -> LibraryReport {
     let (api, mut report) = search();
     if let (Some(api), Some(path)) = (api, report.path.clone()) {
-        let names = Verbs::over(api, path, &Topology::default()).names();
+        let names = VerbsLibrary::over(api, path, &Topology::default()).names();
         report.version =
             if names.is_empty() { "no RDMA device".to_owned() } else { names.join(", ") };
     }

@@ -1,8 +1,8 @@
 //! Suites of several things at once: fans over host memory, patterns between GPUs, copies beside
 //! compute.
 
-use pathline_flow::routes::Routes;
-use pathline_schema::{Case, Flow, Gpu, KernelOp, Mem, Mover, Node, Topology};
+use pathline_flow::routes::RouteTable;
+use pathline_schema::{Case, Flow, Gpu, KernelOp, LinkEnd, MemKind, Mover, Topology};
 
 use super::{BULK, blit, compute, dma, gpu, home, kernel, ladder, numa, ordered_pairs};
 use pathline_schema::Bytes;
@@ -15,14 +15,14 @@ const MOST_IN_RING: usize = 10;
 pub(super) fn fan(topology: &Topology) -> Vec<Case> {
     let host = |g: u32, mem| numa(home(topology, g), mem);
     let into = |g: u32| Flow {
-        src: host(g, Mem::Pinned),
-        dst: gpu(g, Mem::Vram),
+        src: host(g, MemKind::Pinned),
+        dst: gpu(g, MemKind::Vram),
         by: dma(g),
         bytes: BULK,
     };
     let out = |g: u32| Flow { src: into(g).dst, dst: into(g).src, ..into(g) };
     let stream = |g: u32| {
-        let memory = host(g, Mem::Managed);
+        let memory = host(g, MemKind::Managed);
         Flow { src: memory, dst: memory, by: kernel(g, KernelOp::Copy), bytes: Bytes::gib(1) }
     };
     let groups = fan_groups(topology);
@@ -62,7 +62,7 @@ fn fan_groups(topology: &Topology) -> Vec<Vec<u32>> {
 }
 
 /// Who sends to whom, and whether a kernel runs where the data comes from.
-struct Pattern {
+struct TrafficPattern {
     edges: Vec<(u32, u32)>,
     push: bool,
 }
@@ -85,17 +85,17 @@ pub(super) fn patterns(topology: &Topology) -> Vec<Case> {
     let halves = [across.clone(), back(&across)].concat();
     // Kernels of a gather run where the data comes from, so that no GPU runs seven of them.
     let patterns = [
-        Pattern { push: true, edges: gather.clone() },
-        Pattern { push: false, edges: back(&gather) },
-        Pattern { push: false, edges: round },
-        Pattern { push: false, edges: both_round },
-        Pattern { push: false, edges: halves },
-        Pattern { push: false, edges: ordered_pairs(topology).collect() },
+        TrafficPattern { push: true, edges: gather.clone() },
+        TrafficPattern { push: false, edges: back(&gather) },
+        TrafficPattern { push: false, edges: round },
+        TrafficPattern { push: false, edges: both_round },
+        TrafficPattern { push: false, edges: halves },
+        TrafficPattern { push: false, edges: ordered_pairs(topology).collect() },
     ];
-    let case = |pattern: &Pattern, by: &dyn Fn(u32, u32, bool) -> Mover| {
+    let case = |pattern: &TrafficPattern, by: &dyn Fn(u32, u32, bool) -> Mover| {
         let flow = |&(a, b): &(u32, u32)| Flow {
-            src: gpu(a, Mem::Vram),
-            dst: gpu(b, Mem::Vram),
+            src: gpu(a, MemKind::Vram),
+            dst: gpu(b, MemKind::Vram),
             by: by(a, b, pattern.push),
             bytes: BULK,
         };
@@ -111,8 +111,8 @@ pub(super) fn patterns(topology: &Topology) -> Vec<Case> {
 /// A ring over direct links, where there is one and it is found in no time; else in the order of
 /// numbers.
 fn ring(topology: &Topology, gpus: &[u32]) -> Vec<u32> {
-    let routes = Routes::of(topology);
-    let linked = |a: u32, b: u32| routes.link_count(Node::Gpu(a), Node::Gpu(b)) > 0;
+    let routes = RouteTable::of(topology);
+    let linked = |a: u32, b: u32| routes.link_count(LinkEnd::Gpu(a), LinkEnd::Gpu(b)) > 0;
     let found = gpus.split_first().filter(|_| gpus.len() <= MOST_IN_RING);
     let found = found.and_then(|(&first, rest)| close(&mut vec![first], rest, &linked));
     found.unwrap_or_else(|| gpus.to_vec())
@@ -140,13 +140,13 @@ fn close(way: &mut Vec<u32>, rest: &[u32], linked: &dyn Fn(u32, u32) -> bool) ->
 /// memory: each alone, the copy while the kernel runs, and the kernel while the copy runs.
 pub(super) fn overlap(topology: &Topology) -> Vec<Case> {
     let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };
-    let (vram, regs) = (gpu(first, Mem::Vram), gpu(first, Mem::Reg));
-    let pinned = numa(home(topology, first), Mem::Pinned);
+    let (vram, regs) = (gpu(first, MemKind::Vram), gpu(first, MemKind::Reg));
+    let pinned = numa(home(topology, first), MemKind::Pinned);
     let flow = |src, dst, by| Flow { src, dst, by, bytes: BULK };
     let mut copies = vec![flow(pinned, vram, dma(first)), flow(vram, pinned, dma(first))];
     copies.push(flow(vram, pinned, kernel(first, KernelOp::Copy)));
     if let Some((_, peer)) = ordered_pairs(topology).find(|&(a, _)| a == first) {
-        let there = gpu(peer, Mem::Vram);
+        let there = gpu(peer, MemKind::Vram);
         copies.push(flow(vram, there, dma(first)));
         copies.push(flow(vram, there, kernel(first, KernelOp::Copy)));
         if topology.any_gpu(|caps| caps.copy_kernel) {

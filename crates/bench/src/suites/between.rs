@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use pathline_schema::{
-    Bytes, Cadence, Case, Collective, Copies, CpuHow, Flow, Mem, Member, Mover, Near, Place, Rank,
-    UcxSwitch, Unit, Via, Wire, WireOp,
+    Bytes, Cadence, Case, Collective, CoreDistance, CpuHow, Flow, MemKind, MessageOp, Mover, Place,
+    Rank, RankMember, ShmCopies, Transport, UcxSetting, Unit, WireOp,
 };
 
 use super::{bystander, coarse_first, copies, sizes};
 use crate::needs::needs_driver;
-use crate::scope::Scope;
+use crate::scope::PlanScope;
 
 /// OSU's window: messages in flight of a pair.
 const WINDOW: u32 = 64;
@@ -24,13 +24,13 @@ fn window(bytes: Bytes) -> u32 {
     if bytes < LARGE { WINDOW } else { SMALL_WINDOW }
 }
 
-fn by(at: Unit, wire: Wire) -> Mover {
+fn by(at: Unit, wire: MessageOp) -> Mover {
     Mover::Wire { at, wire }
 }
 
 /// A flow of one message or window between two places.
-fn flow(src: Place, dst: Place, via: Via, op: WireOp, bytes: Bytes) -> Flow {
-    Flow { src, dst, by: by(src.unit, Wire::new(via, op)), bytes }
+fn flow(src: Place, dst: Place, via: Transport, op: WireOp, bytes: Bytes) -> Flow {
+    Flow { src, dst, by: by(src.unit, MessageOp::new(via, op)), bytes }
 }
 
 fn one(flow: Flow) -> Case {
@@ -38,28 +38,28 @@ fn one(flow: Flow) -> Case {
 }
 
 /// Whether all processes have a way.
-pub(super) fn has(scope: &Scope<'_>, via: Via) -> bool {
+pub(super) fn has(scope: &PlanScope<'_>, via: Transport) -> bool {
     !scope.ranks.is_empty() && scope.ranks.iter().all(|m| m.ways.contains_key(&via))
 }
 
 /// Kinds of memory that messages are sent from: of the host, and of GPUs where every process has
 /// one.
-fn memories(ranks: &[Member]) -> Vec<Mem> {
+fn memories(ranks: &[RankMember]) -> Vec<MemKind> {
     let gpus = !ranks.is_empty() && ranks.iter().all(|m| !m.gpus.is_empty());
-    let of_gpus = [Mem::Vram, Mem::Pinned, Mem::Managed];
-    [Mem::Paged].into_iter().chain(of_gpus.into_iter().filter(|_| gpus)).collect()
+    let of_gpus = [MemKind::Vram, MemKind::Pinned, MemKind::Managed];
+    [MemKind::Paged].into_iter().chain(of_gpus.into_iter().filter(|_| gpus)).collect()
 }
 
 /// Memory of a kind of a process.
-fn place(member: &Member, mem: Mem) -> Option<Place> {
+fn place(member: &RankMember, mem: MemKind) -> Option<Place> {
     match mem {
-        Mem::Vram | Mem::Managed => member.gpu_memory(mem),
+        MemKind::Vram | MemKind::Managed => member.gpu_memory(mem),
         _ => Some(member.host_memory(mem)),
     }
 }
 
 /// The first two processes with that memory: a pair that says what a message costs.
-fn first_pair(ranks: &[Member], mem: Mem) -> Option<(Place, Place)> {
+fn first_pair(ranks: &[RankMember], mem: MemKind) -> Option<(Place, Place)> {
     let [a, b, ..] = ranks else { return None };
     Some((place(a, mem)?, place(b, mem)?))
 }
@@ -70,15 +70,16 @@ fn messages(from: Bytes, to: Bytes) -> Vec<Bytes> {
 
 /// Ways of a library, each with a kind of memory: device memory also staged by pathline, where the
 /// library is an MPI.
-fn kinds(ranks: &[Member], via: Via) -> Vec<(Via, Mem)> {
-    let mut kinds: Vec<(Via, Mem)> = memories(ranks).into_iter().map(|mem| (via, mem)).collect();
-    if via == Via::Mpi && kinds.contains(&(via, Mem::Vram)) {
-        kinds.push((Via::MpiStaged, Mem::Vram));
+fn kinds(ranks: &[RankMember], via: Transport) -> Vec<(Transport, MemKind)> {
+    let mut kinds: Vec<(Transport, MemKind)> =
+        memories(ranks).into_iter().map(|mem| (via, mem)).collect();
+    if via == Transport::Mpi && kinds.contains(&(via, MemKind::Vram)) {
+        kinds.push((Transport::MpiStaged, MemKind::Vram));
     }
     kinds
 }
 
-fn latency(scope: &Scope<'_>, via: Via) -> Vec<Case> {
+fn latency(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
     let mut cases = Vec::new();
     for (via, mem) in kinds(scope.ranks, via) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
@@ -89,7 +90,7 @@ fn latency(scope: &Scope<'_>, via: Via) -> Vec<Case> {
     cases
 }
 
-fn bandwidth(scope: &Scope<'_>, via: Via, both_ways: bool) -> Vec<Case> {
+fn bandwidth(scope: &PlanScope<'_>, via: Transport, both_ways: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for (via, mem) in kinds(scope.ranks, via) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
@@ -103,24 +104,24 @@ fn bandwidth(scope: &Scope<'_>, via: Via, both_ways: bool) -> Vec<Case> {
     cases
 }
 
-pub(super) fn mpi_latency(scope: &Scope<'_>) -> Vec<Case> {
-    latency(scope, Via::Mpi)
+pub(super) fn mpi_latency(scope: &PlanScope<'_>) -> Vec<Case> {
+    latency(scope, Transport::Mpi)
 }
 
-pub(super) fn mpi_bandwidth(scope: &Scope<'_>) -> Vec<Case> {
-    bandwidth(scope, Via::Mpi, false)
+pub(super) fn mpi_bandwidth(scope: &PlanScope<'_>) -> Vec<Case> {
+    bandwidth(scope, Transport::Mpi, false)
 }
 
-pub(super) fn mpi_both_ways(scope: &Scope<'_>) -> Vec<Case> {
-    bandwidth(scope, Via::Mpi, true)
+pub(super) fn mpi_both_ways(scope: &PlanScope<'_>) -> Vec<Case> {
+    bandwidth(scope, Transport::Mpi, true)
 }
 
 /// One-sided, between the first two.
-pub(super) fn mpi_one_sided(scope: &Scope<'_>) -> Vec<Case> {
-    one_sided(scope, Via::Mpi)
+pub(super) fn mpi_one_sided(scope: &PlanScope<'_>) -> Vec<Case> {
+    one_sided(scope, Transport::Mpi)
 }
 
-fn one_sided(scope: &Scope<'_>, via: Via) -> Vec<Case> {
+fn one_sided(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
     let mut cases = Vec::new();
     for mem in memories(scope.ranks) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
@@ -137,13 +138,16 @@ fn one_sided(scope: &Scope<'_>, via: Via) -> Vec<Case> {
 /// Every ordered pair of processes: a small message there and back, and large ones. Of several nodes
 /// the pairs inside each, and between the first processes of each two: alone, and all nodes at once
 /// with the node so many places on, so that every node sends and receives and none waits.
-pub(super) fn mpi_pairs(scope: &Scope<'_>) -> Vec<Case> {
+pub(super) fn mpi_pairs(scope: &PlanScope<'_>) -> Vec<Case> {
     let ranks = scope.ranks;
     let send = WireOp::Send { window: WINDOW };
     let mut cases = Vec::new();
-    for mem in memories(ranks).into_iter().filter(|&mem| matches!(mem, Mem::Paged | Mem::Vram)) {
-        let ends = |(a, b): (&Member, &Member)| Some((place(a, mem)?, place(b, mem)?));
-        let message = |op, bytes| move |(a, b): (Place, Place)| flow(a, b, Via::Mpi, op, bytes);
+    for mem in
+        memories(ranks).into_iter().filter(|&mem| matches!(mem, MemKind::Paged | MemKind::Vram))
+    {
+        let ends = |(a, b): (&RankMember, &RankMember)| Some((place(a, mem)?, place(b, mem)?));
+        let message =
+            |op, bytes| move |(a, b): (Place, Place)| flow(a, b, Transport::Mpi, op, bytes);
         let pairs: Vec<(Place, Place)> = pairs_of(ranks).into_iter().filter_map(ends).collect();
         for (op, bytes) in [(WireOp::Ping, Bytes(8)), (send, Bytes::mib(1))] {
             cases.extend(pairs.iter().copied().map(message(op, bytes)).map(one));
@@ -157,13 +161,13 @@ pub(super) fn mpi_pairs(scope: &Scope<'_>) -> Vec<Case> {
 }
 
 /// The first process of each node.
-fn firsts(ranks: &[Member]) -> Vec<&Member> {
+fn firsts(ranks: &[RankMember]) -> Vec<&RankMember> {
     let mut nodes = BTreeSet::new();
     ranks.iter().filter(|m| nodes.insert(m.node)).collect()
 }
 
 /// Ordered pairs of different processes of one node, and of the first ones of different nodes.
-fn pairs_of(ranks: &[Member]) -> Vec<(&Member, &Member)> {
+fn pairs_of(ranks: &[RankMember]) -> Vec<(&RankMember, &RankMember)> {
     let all = ranks.iter().flat_map(|a| ranks.iter().map(move |b| (a, b)));
     let inside = all.filter(|(a, b)| a.node == b.node && a.rank != b.rank);
     let firsts = firsts(ranks);
@@ -173,14 +177,14 @@ fn pairs_of(ranks: &[Member]) -> Vec<(&Member, &Member)> {
 
 /// For each distance, every node's first process with that of the node so many places on. Two nodes
 /// have one such pair each way, which is a case of both ways.
-fn ring_shifts(ranks: &[Member]) -> Vec<Vec<(&Member, &Member)>> {
+fn ring_shifts(ranks: &[RankMember]) -> Vec<Vec<(&RankMember, &RankMember)>> {
     let firsts = firsts(ranks);
     let n = firsts.len();
     (1..n).map(|k| (0..n).map(|i| (firsts[i], firsts[(i + k) % n])).collect()).collect()
 }
 
 /// 1, 2, 4 ... and all pairs at once: each process of the first half with one of the second.
-pub(super) fn mpi_concurrent(scope: &Scope<'_>) -> Vec<Case> {
+pub(super) fn mpi_concurrent(scope: &PlanScope<'_>) -> Vec<Case> {
     let (first, second) = scope.ranks.split_at(scope.ranks.len() / 2);
     let all = u32::try_from(first.len()).unwrap_or(u32::MAX);
     let mut cases = Vec::new();
@@ -191,8 +195,8 @@ pub(super) fn mpi_concurrent(scope: &Scope<'_>) -> Vec<Case> {
         for bytes in [Bytes(8), Bytes::kib(64), Bytes::mib(4)] {
             for pairs in super::ladder(all) {
                 let op = WireOp::Send { window: window(bytes) };
-                let pair = |(a, b): (&Member, &Member)| {
-                    Some(flow(place(a, mem)?, place(b, mem)?, Via::Mpi, op, bytes))
+                let pair = |(a, b): (&RankMember, &RankMember)| {
+                    Some(flow(place(a, mem)?, place(b, mem)?, Transport::Mpi, op, bytes))
                 };
                 let flows: Vec<Flow> =
                     first.iter().zip(second).take(pairs as usize).filter_map(pair).collect();
@@ -204,11 +208,11 @@ pub(super) fn mpi_concurrent(scope: &Scope<'_>) -> Vec<Case> {
 }
 
 /// The ends of groups of 2, 4 ... and all processes, or GPUs of the one process, with their number.
-fn groups(ranks: &[Member], mem: Mem) -> Vec<(Place, Place, usize)> {
+fn groups(ranks: &[RankMember], mem: MemKind) -> Vec<(Place, Place, usize)> {
     let all: Vec<Place> = match ranks {
         [alone] => {
             let place = |&gpu: &u32| Place { rank: Rank(0), unit: Unit::Gpu(gpu), mem };
-            if mem == Mem::Vram { alone.gpus.iter().map(place).collect() } else { Vec::new() }
+            if mem == MemKind::Vram { alone.gpus.iter().map(place).collect() } else { Vec::new() }
         }
         several => several.iter().filter_map(|m| place(m, mem)).collect(),
     };
@@ -231,7 +235,12 @@ fn divisible(op: Collective, bytes: Bytes, n: usize) -> Bytes {
     Bytes((bytes.0 / unit).max(1) * unit)
 }
 
-fn collectives(scope: &Scope<'_>, via: Via, mem: Mem, cadences: &[Cadence]) -> Vec<Case> {
+fn collectives(
+    scope: &PlanScope<'_>,
+    via: Transport,
+    mem: MemKind,
+    cadences: &[Cadence],
+) -> Vec<Case> {
     let mut cases = Vec::new();
     let computing = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
     for &op in computing {
@@ -240,7 +249,7 @@ fn collectives(scope: &Scope<'_>, via: Via, mem: Mem, cadences: &[Cadence]) -> V
             let of = |bytes, wire_op| Flow {
                 src,
                 dst,
-                by: by(src.unit, Wire::new(via, wire_op)),
+                by: by(src.unit, MessageOp::new(via, wire_op)),
                 bytes: divisible(op, bytes, n),
             };
             let whole = n == groups(scope.ranks, mem).last().map_or(0, |g| g.2);
@@ -257,7 +266,7 @@ fn collectives(scope: &Scope<'_>, via: Via, mem: Mem, cadences: &[Cadence]) -> V
                     cases.push(Case { cadence, ..case });
                 }
             }
-            if via == Via::Ccl && whole && op == Collective::AllReduce {
+            if via == Transport::Ccl && whole && op == Collective::AllReduce {
                 let in_place = [Bytes(8), Bytes::gib(1)];
                 cases.extend(in_place.map(|bytes| one(of(bytes, group(true, false)))));
                 // Smaller buffers share pages, which are registered as a whole.
@@ -270,24 +279,24 @@ fn collectives(scope: &Scope<'_>, via: Via, mem: Mem, cadences: &[Cadence]) -> V
     cases
 }
 
-pub(super) fn mpi_collectives(scope: &Scope<'_>) -> Vec<Case> {
+pub(super) fn mpi_collectives(scope: &PlanScope<'_>) -> Vec<Case> {
     let cadences = [Cadence::Streaming];
-    let mut cases: Vec<Case> = kinds(scope.ranks, Via::Mpi)
+    let mut cases: Vec<Case> = kinds(scope.ranks, Transport::Mpi)
         .into_iter()
         .flat_map(|(via, mem)| collectives(scope, via, mem, &cadences))
         .collect();
-    for (src, dst, _) in groups(scope.ranks, Mem::Paged) {
-        let (src, dst) = (Place { mem: Mem::Reg, ..src }, Place { mem: Mem::Reg, ..dst });
+    for (src, dst, _) in groups(scope.ranks, MemKind::Paged) {
+        let (src, dst) = (Place { mem: MemKind::Reg, ..src }, Place { mem: MemKind::Reg, ..dst });
         let op = WireOp::group(Collective::Barrier);
-        cases.push(one(flow(src, dst, Via::Mpi, op, Bytes(1))));
+        cases.push(one(flow(src, dst, Transport::Mpi, op, Bytes(1))));
     }
     cases
 }
 
-pub(super) fn ccl_collectives(scope: &Scope<'_>) -> Vec<Case> {
+pub(super) fn ccl_collectives(scope: &PlanScope<'_>) -> Vec<Case> {
     let all = [Cadence::Streaming, Cadence::Graph, Cadence::Isolated];
     // Cadences differ where a call costs as much as the bytes.
-    collectives(scope, Via::Ccl, Mem::Vram, &all)
+    collectives(scope, Transport::Ccl, MemKind::Vram, &all)
         .into_iter()
         .filter(|c| {
             let small = c.timed.iter().all(|f| f.bytes <= Bytes::mib(1));
@@ -297,45 +306,46 @@ pub(super) fn ccl_collectives(scope: &Scope<'_>) -> Vec<Case> {
 }
 
 /// Every ordered pair of GPUs by send and receive.
-pub(super) fn ccl_pairs(scope: &Scope<'_>) -> Vec<Case> {
+pub(super) fn ccl_pairs(scope: &PlanScope<'_>) -> Vec<Case> {
     let places: Vec<Place> = match scope.ranks {
         [alone] => {
-            let place = |&gpu: &u32| Place { rank: Rank(0), unit: Unit::Gpu(gpu), mem: Mem::Vram };
+            let place =
+                |&gpu: &u32| Place { rank: Rank(0), unit: Unit::Gpu(gpu), mem: MemKind::Vram };
             alone.gpus.iter().map(place).collect()
         }
-        several => several.iter().filter_map(|m| m.gpu_memory(Mem::Vram)).collect(),
+        several => several.iter().filter_map(|m| m.gpu_memory(MemKind::Vram)).collect(),
     };
     let pairs = || {
         let all = places.iter().flat_map(|a| places.iter().map(move |b| (*a, *b)));
         all.filter(|(a, b)| a != b)
     };
     let mut cases: Vec<Case> =
-        pairs().map(|(a, b)| one(flow(a, b, Via::Ccl, WireOp::Ping, Bytes(8)))).collect();
+        pairs().map(|(a, b)| one(flow(a, b, Transport::Ccl, WireOp::Ping, Bytes(8)))).collect();
     let send = WireOp::Send { window: 1 };
-    cases.extend(pairs().map(|(a, b)| one(flow(a, b, Via::Ccl, send, Bytes::mib(256)))));
+    cases.extend(pairs().map(|(a, b)| one(flow(a, b, Transport::Ccl, send, Bytes::mib(256)))));
     cases
 }
 
-pub(super) fn ucx(scope: &Scope<'_>) -> Vec<Case> {
-    let mut cases = latency(scope, Via::Ucx);
-    cases.extend(bandwidth(scope, Via::Ucx, false));
-    cases.extend(one_sided(scope, Via::Ucx));
+pub(super) fn ucx(scope: &PlanScope<'_>) -> Vec<Case> {
+    let mut cases = latency(scope, Transport::Ucx);
+    cases.extend(bandwidth(scope, Transport::Ucx, false));
+    cases.extend(one_sided(scope, Transport::Ucx));
     cases
 }
 
 /// What each switch of UCX changes: a small message, and windows of those sizes at which protocols
 /// change, of every kind of memory. Switches of transports for device memory only of such.
-pub(super) fn ucx_switches(scope: &Scope<'_>) -> Vec<Case> {
+pub(super) fn ucx_switches(scope: &PlanScope<'_>) -> Vec<Case> {
     let sizes = [Bytes::kib(8), Bytes::kib(64), Bytes::mib(1), Bytes::mib(16), Bytes::mib(128)];
     let windows = sizes.map(|bytes| (WireOp::Send { window: window(bytes) }, bytes));
     let mut cases = Vec::new();
     for mem in memories(scope.ranks) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
-        let of_device = matches!(mem, Mem::Vram | Mem::Managed);
-        let switches = || UcxSwitch::ALL.iter().filter(|s| of_device || !s.is_of_devices());
+        let of_device = matches!(mem, MemKind::Vram | MemKind::Managed);
+        let switches = || UcxSetting::ALL.iter().filter(|s| of_device || !s.is_of_devices());
         for (op, bytes) in [(WireOp::Ping, Bytes(8))].into_iter().chain(windows) {
             for switch in [None].into_iter().chain(switches().copied().map(Some)) {
-                let wire = Wire { switch, ..Wire::new(Via::Ucx, op) };
+                let wire = MessageOp { switch, ..MessageOp::new(Transport::Ucx, op) };
                 cases.push(one(Flow { src: a, dst: b, by: by(a.unit, wire), bytes }));
             }
         }
@@ -344,32 +354,32 @@ pub(super) fn ucx_switches(scope: &Scope<'_>) -> Vec<Case> {
 }
 
 /// The loops and calls by which processes of one node can copy.
-fn ways(scope: &Scope<'_>) -> Vec<(Via, Copies)> {
-    let both = |how| Copies::InOut { copy_in: how, copy_out: how };
-    let mut ways: Vec<(Via, Copies)> =
-        copies(scope.topology).iter().map(|&how| (Via::Shm, both(how))).collect();
+fn ways(scope: &PlanScope<'_>) -> Vec<(Transport, ShmCopies)> {
+    let both = |how| ShmCopies::InOut { copy_in: how, copy_out: how };
+    let mut ways: Vec<(Transport, ShmCopies)> =
+        copies(scope.topology).iter().map(|&how| (Transport::Shm, both(how))).collect();
     // Streaming stores on one side only: which side should have the data in its cache afterwards?
     // And loads past the caches with stores as always: which should not keep the ring in its own?
     let loading = loading_past(scope);
-    ways.extend(loading.map(|how| (Via::Shm, both(how))));
+    ways.extend(loading.map(|how| (Transport::Shm, both(how))));
     let one_side = [widest_streaming(scope), prefetching(scope), loading];
     for how in one_side.into_iter().flatten() {
         let memcpy = CpuHow::Memcpy;
-        ways.push((Via::Shm, Copies::InOut { copy_in: how, copy_out: memcpy }));
-        ways.push((Via::Shm, Copies::InOut { copy_in: memcpy, copy_out: how }));
+        ways.push((Transport::Shm, ShmCopies::InOut { copy_in: how, copy_out: memcpy }));
+        ways.push((Transport::Shm, ShmCopies::InOut { copy_in: memcpy, copy_out: how }));
     }
-    ways.extend([(Via::Cma, Copies::Read), (Via::Cma, Copies::Write)]);
-    ways.push((Via::Xpmem, Copies::Single(CpuHow::Memcpy)));
+    ways.extend([(Transport::Cma, ShmCopies::Read), (Transport::Cma, ShmCopies::Write)]);
+    ways.push((Transport::Xpmem, ShmCopies::Single(CpuHow::Memcpy)));
     ways
 }
 
 /// Streaming stores as wide as the processor has them.
-fn widest_streaming(scope: &Scope<'_>) -> Option<CpuHow> {
+fn widest_streaming(scope: &PlanScope<'_>) -> Option<CpuHow> {
     super::streaming(super::widest(scope.topology))
 }
 
 /// The same behind loads that leave the caches as they are.
-fn prefetching(scope: &Scope<'_>) -> Option<CpuHow> {
+fn prefetching(scope: &PlanScope<'_>) -> Option<CpuHow> {
     match super::widest(scope.topology) {
         CpuHow::Avx512 => Some(CpuHow::Avx512Nta),
         CpuHow::Avx2 => Some(CpuHow::Avx2Nta),
@@ -378,7 +388,7 @@ fn prefetching(scope: &Scope<'_>) -> Option<CpuHow> {
 }
 
 /// Plain stores behind loads that leave the caches as they are.
-fn loading_past(scope: &Scope<'_>) -> Option<CpuHow> {
+fn loading_past(scope: &PlanScope<'_>) -> Option<CpuHow> {
     match super::widest(scope.topology) {
         CpuHow::Avx512 => Some(CpuHow::Avx512Ntl),
         CpuHow::Avx2 => Some(CpuHow::Avx2Ntl),
@@ -387,49 +397,50 @@ fn loading_past(scope: &Scope<'_>) -> Option<CpuHow> {
 }
 
 /// Ways whose latency is of interest: what is usual, the widest, what streams, and single copies.
-fn tells_latency(scope: &Scope<'_>, (_, copies): &(Via, Copies)) -> bool {
-    let Copies::InOut { copy_in, copy_out } = *copies else { return true };
+fn tells_latency(scope: &PlanScope<'_>, (_, copies): &(Transport, ShmCopies)) -> bool {
+    let ShmCopies::InOut { copy_in, copy_out } = *copies else { return true };
     let told = [Some(CpuHow::Memcpy), Some(super::widest(scope.topology)), widest_streaming(scope)];
     copy_in == copy_out && told.contains(&Some(copy_in))
 }
 
 /// Largest last-level cache, 32 MiB where none is known.
-pub(super) fn cache(scope: &Scope<'_>) -> Bytes {
+pub(super) fn cache(scope: &PlanScope<'_>) -> Bytes {
     let sizes = scope.topology.caches.iter().filter(|c| c.level == 3).map(|c| c.size);
     sizes.max().filter(|&b| b > Bytes(0)).unwrap_or(Bytes::mib(32))
 }
 
 /// Distances between cores that this node has.
-fn distances(scope: &Scope<'_>) -> Vec<Near> {
+fn distances(scope: &PlanScope<'_>) -> Vec<CoreDistance> {
     let l3: Vec<_> = scope.topology.caches.iter().filter(|c| c.level == 3).collect();
-    let mut near = vec![Near::SameL3];
-    near.extend((l3.len() > 1).then_some(Near::OtherL3));
+    let mut near = vec![CoreDistance::SameL3];
+    near.extend((l3.len() > 1).then_some(CoreDistance::OtherL3));
     near
 }
 
 /// Two processes of one node over shared memory: every way to copy, what a message costs, what its
 /// receiver then pays to load it; several pairs at once; what it costs who stands by.
-pub(super) fn shm(scope: &Scope<'_>) -> Vec<Case> {
-    let ranks: Vec<&Member> = scope.ranks.iter().filter(|m| m.node == 0).collect();
+pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
+    let ranks: Vec<&RankMember> = scope.ranks.iter().filter(|m| m.node == 0).collect();
     let [a, b, ..] = ranks[..] else { return Vec::new() };
     let top = Bytes(cache(scope).0.saturating_mul(4).min(Bytes::gib(1).0));
     let mut cases = Vec::new();
     for near in distances(scope) {
         for bytes in messages(Bytes::kib(4), top) {
             for op in [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Consume] {
-                let told = |way: &(Via, Copies)| op != WireOp::Ping || tells_latency(scope, way);
+                let told =
+                    |way: &(Transport, ShmCopies)| op != WireOp::Ping || tells_latency(scope, way);
                 for (via, copies) in ways(scope).into_iter().filter(told) {
                     let (copies, near) = (Some(copies), Some(near));
-                    let wire = Wire { copies, near, ..Wire::new(via, op) };
-                    let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
+                    let wire = MessageOp { copies, near, ..MessageOp::new(via, op) };
+                    let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
                     cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes }));
                 }
             }
         }
-        let small = Copies::InOut { copy_in: CpuHow::Memcpy, copy_out: CpuHow::Memcpy };
+        let small = ShmCopies::InOut { copy_in: CpuHow::Memcpy, copy_out: CpuHow::Memcpy };
         let (copies, near) = (Some(small), Some(near));
-        let wire = Wire { copies, near, ..Wire::new(Via::Shm, WireOp::Ping) };
-        let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
+        let wire = MessageOp { copies, near, ..MessageOp::new(Transport::Shm, WireOp::Ping) };
+        let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
         cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes: Bytes(8) }));
     }
     cases.extend(shm_at_once(scope, &ranks));
@@ -438,7 +449,7 @@ pub(super) fn shm(scope: &Scope<'_>) -> Vec<Case> {
 }
 
 /// Several pairs at once, by the ways that differ.
-fn shm_at_once(scope: &Scope<'_>, ranks: &[&Member]) -> Vec<Case> {
+fn shm_at_once(scope: &PlanScope<'_>, ranks: &[&RankMember]) -> Vec<Case> {
     let (first, second) = ranks.split_at(ranks.len() / 2);
     let all = u32::try_from(first.len()).unwrap_or(u32::MAX);
     let mut cases = Vec::new();
@@ -447,9 +458,12 @@ fn shm_at_once(scope: &Scope<'_>, ranks: &[&Member]) -> Vec<Case> {
     }
     for (via, copies) in ways(scope) {
         for pairs in super::ladder(all).into_iter().filter(|&n| n > 1) {
-            let wire = Wire { copies: Some(copies), ..Wire::new(via, WireOp::Send { window: 1 }) };
-            let pair = |(a, b): (&&Member, &&Member)| {
-                let (src, dst) = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
+            let wire = MessageOp {
+                copies: Some(copies),
+                ..MessageOp::new(via, WireOp::Send { window: 1 })
+            };
+            let pair = |(a, b): (&&RankMember, &&RankMember)| {
+                let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
                 Flow { src, dst, by: by(src.unit, wire), bytes: Bytes::mib(16) }
             };
             cases.push(Case::together(
@@ -465,14 +479,16 @@ fn shm_at_once(scope: &Scope<'_>, ranks: &[&Member]) -> Vec<Case> {
 pub(crate) fn is_bystander(case: &Case) -> bool {
     let copies = |flow: &Flow| {
         let wire = flow.by.wire();
-        wire.is_some_and(|wire| matches!(wire.via, Via::Shm | Via::Cma | Via::Xpmem))
+        wire.is_some_and(|wire| {
+            matches!(wire.via, Transport::Shm | Transport::Cma | Transport::Xpmem)
+        })
     };
     let threads = |flow: &Flow| matches!(flow.by, Mover::Cpu { .. });
     case.timed.iter().all(threads) && case.background.iter().all(copies)
 }
 
 /// Why nobody can stand by; none if nothing is known against it.
-pub(crate) fn cannot_stand_by(scope: &Scope<'_>, case: &Case) -> Option<String> {
+pub(crate) fn cannot_stand_by(scope: &PlanScope<'_>, case: &Case) -> Option<String> {
     // Those of several hosts meet at who conducts, and that one waits for the threads.
     if scope.ranks.iter().any(|member| member.node != 0) {
         return Some("only processes of one host copy while something else is timed".to_owned());
@@ -490,7 +506,7 @@ pub(crate) fn cannot_stand_by(scope: &Scope<'_>, case: &Case) -> Option<String> 
 
 /// Why a flow between processes cannot be measured in such a run; none if nothing is known against
 /// it.
-pub(crate) fn cannot(scope: &Scope<'_>, flow: &Flow, wire: &Wire) -> Option<String> {
+pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Option<String> {
     let group: Vec<Rank> = match wire.op.collective() {
         Some(_) => (flow.src.rank.0..=flow.dst.rank.0).map(Rank).collect(),
         None => vec![flow.src.rank, flow.dst.rank],
@@ -522,7 +538,7 @@ pub(crate) fn cannot(scope: &Scope<'_>, flow: &Flow, wire: &Wire) -> Option<Stri
     }
     let ends = [flow.src, flow.dst];
     let on_gpu = |p: &Place| p.unit.gpu().is_some();
-    if wire.via == Via::MpiStaged && !ends.iter().all(|p| p.mem == Mem::Vram) {
+    if wire.via == Transport::MpiStaged && !ends.iter().all(|p| p.mem == MemKind::Vram) {
         return Some("what is staged goes from device memory to device memory".to_owned());
     }
     let host_only = scope.ranks.iter().find_map(|m| m.host_only.get(&wire.via));
@@ -541,20 +557,20 @@ pub(crate) fn cannot(scope: &Scope<'_>, flow: &Flow, wire: &Wire) -> Option<Stri
 mod tests {
     use super::*;
 
-    fn member(rank: u32, node: u32) -> Member {
-        Member {
+    fn member(rank: u32, node: u32) -> RankMember {
+        RankMember {
             rank: Rank(rank),
             host: format!("n{node}"),
             node,
-            ways: [(Via::Mpi, String::new())].into(),
-            ..Member::default()
+            ways: [(Transport::Mpi, String::new())].into(),
+            ..RankMember::default()
         }
     }
 
     #[test]
     fn nodes_are_paired_by_their_first_ranks() {
         // Three nodes of two ranks: 3 x 2 pairs inside, 3 x 2 between nodes, two shifts of three.
-        let ranks: Vec<Member> = (0..6).map(|rank| member(rank, rank / 2)).collect();
+        let ranks: Vec<RankMember> = (0..6).map(|rank| member(rank, rank / 2)).collect();
         let pairs: Vec<(u32, u32)> =
             pairs_of(&ranks).iter().map(|(a, b)| (a.rank.0, b.rank.0)).collect();
         let inside = [(0, 1), (1, 0), (2, 3), (3, 2), (4, 5), (5, 4)];

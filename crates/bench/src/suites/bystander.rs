@@ -6,12 +6,12 @@
 //! beside it, since a slow copy disturbs less.
 
 use pathline_schema::{
-    Bytes, Case, Copies, CpuHow, CpuOp, Flow, Mem, Member, Mover, Near, Place, Rank, Via, Wire,
-    WireOp,
+    Bytes, Case, CoreDistance, CpuHow, CpuOp, Flow, MemKind, MessageOp, Mover, Place, Rank,
+    RankMember, ShmCopies, Transport, WireOp,
 };
 
 use super::{between, cpu, widest};
-use crate::scope::Scope;
+use crate::scope::PlanScope;
 
 /// A message that fits the caches with whatever else is there.
 const SMALL: Bytes = Bytes::mib(1);
@@ -19,8 +19,8 @@ const SMALL: Bytes = Bytes::mib(1);
 const LARGEST: Bytes = Bytes::mib(256);
 
 /// Where somebody stands by: a NUMA domain and the caches of its cores.
-struct Stand<'s> {
-    scope: &'s Scope<'s>,
+struct BystanderSpot<'s> {
+    scope: &'s PlanScope<'s>,
     ends: (Place, Place),
     numa: u32,
     /// What is loaded again and again.
@@ -29,7 +29,7 @@ struct Stand<'s> {
 
 /// Bystanders of copies between two processes of one host, and of copies of one process. A model
 /// does not know what others leave of a cache.
-pub(super) fn cases(scope: &Scope<'_>, a: &Member, b: &Member) -> Vec<Case> {
+pub(super) fn cases(scope: &PlanScope<'_>, a: &RankMember, b: &RankMember) -> Vec<Case> {
     if scope.simulated {
         return Vec::new();
     }
@@ -37,10 +37,10 @@ pub(super) fn cases(scope: &Scope<'_>, a: &Member, b: &Member) -> Vec<Case> {
         let sizes = scope.topology.caches.iter().filter(|c| c.level == level);
         sizes.map(|c| c.size).max().filter(|&size| size > Bytes(0))
     };
-    let ends = (a.host_memory(Mem::Huge), b.host_memory(Mem::Huge));
+    let ends = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
     let part = |level, n| of_level(level).map(|size| Bytes(size.0 / n));
     let sets = [part(2, 2), part(3, 8), part(3, 2)].into_iter().flatten().collect();
-    let stand = Stand { scope, ends, numa: a.numa, sets };
+    let stand = BystanderSpot { scope, ends, numa: a.numa, sets };
     let messages = [SMALL, Bytes(between::cache(scope).0.min(LARGEST.0))];
     let mut cases = Vec::new();
     for bytes in messages {
@@ -59,15 +59,15 @@ pub(super) fn cases(scope: &Scope<'_>, a: &Member, b: &Member) -> Vec<Case> {
     cases
 }
 
-impl Stand<'_> {
+impl BystanderSpot<'_> {
     /// Loads of half of each cache, and of an eighth of the shared one, which others may have part
     /// of: in a row, and each after the last one.
     fn watched(&self) -> Vec<Flow> {
         let place = |mem| Place { rank: Rank(0), mem, ..self.ends.0 };
         let ops = [(CpuOp::Read, widest(self.scope.topology)), (CpuOp::Chase, CpuHow::Plain)];
         let flow = |bytes: Bytes, (op, how)| Flow {
-            src: place(Mem::Huge),
-            dst: place(Mem::Reg),
+            src: place(MemKind::Huge),
+            dst: place(MemKind::Reg),
             by: cpu(self.numa, op, how, 1),
             // Whole pages.
             bytes: Bytes(bytes.0.next_multiple_of(4096)),
@@ -97,13 +97,13 @@ impl Stand<'_> {
 
     /// Messages through the ring, with the same loop on both sides, and by one call of the kernel.
     fn messages(&self, bytes: Bytes) -> Vec<Flow> {
-        let both = |how| (Via::Shm, Copies::InOut { copy_in: how, copy_out: how });
-        let ways = self.loops().into_iter().map(both).chain([(Via::Cma, Copies::Read)]);
+        let both = |how| (Transport::Shm, ShmCopies::InOut { copy_in: how, copy_out: how });
+        let ways = self.loops().into_iter().map(both).chain([(Transport::Cma, ShmCopies::Read)]);
         let (src, dst) = self.ends;
         let op = WireOp::Send { window: 1 };
         ways.map(|(via, copies)| {
-            let near = Some(Near::SameL3);
-            let wire = Wire { copies: Some(copies), near, ..Wire::new(via, op) };
+            let near = Some(CoreDistance::SameL3);
+            let wire = MessageOp { copies: Some(copies), near, ..MessageOp::new(via, op) };
             Flow { src, dst, by: Mover::Wire { at: src.unit, wire }, bytes }
         })
         .collect()
@@ -116,7 +116,7 @@ mod tests {
     use pathline_schema::{CacheGroup, HostInfo, NumaDomain, Topology};
 
     use super::*;
-    use crate::Plan;
+    use crate::RunPlan;
 
     /// One domain of so many CPUs with 1 MiB each behind 32 MiB.
     fn topology(cpus: u32) -> Topology {
@@ -141,15 +141,20 @@ mod tests {
         }
     }
 
-    fn member(rank: u32) -> Member {
-        let ways = [Via::Shm, Via::Cma].map(|via| (via, String::new()));
-        Member { rank: Rank(rank), host: "here".to_owned(), ways: ways.into(), ..Member::default() }
+    fn member(rank: u32) -> RankMember {
+        let ways = [Transport::Shm, Transport::Cma].map(|via| (via, String::new()));
+        RankMember {
+            rank: Rank(rank),
+            host: "here".to_owned(),
+            ways: ways.into(),
+            ..RankMember::default()
+        }
     }
 
     /// Cases of the suite that have a background, and why they are skipped.
-    fn beside(topology: &Topology, ranks: &[Member]) -> Vec<(Case, Option<String>)> {
-        let scope = Scope { ranks, ..Scope::new(topology, Bytes::gib(8)) };
-        let plan = Plan::new(&scope, &["shm".to_owned()], &[]).expect("a plan");
+    fn beside(topology: &Topology, ranks: &[RankMember]) -> Vec<(Case, Option<String>)> {
+        let scope = PlanScope { ranks, ..PlanScope::new(topology, Bytes::gib(8)) };
+        let plan = RunPlan::new(&scope, &["shm".to_owned()], &[]).expect("a plan");
         let entries = plan.entries.into_iter().filter(|e| !e.case.background.is_empty());
         entries.map(|e| (e.case, e.skip)).collect()
     }
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn ranks_of_another_host_would_wait_for_who_is_timed() {
-        let far = Member { node: 1, ..member(2) };
+        let far = RankMember { node: 1, ..member(2) };
         let all = beside(&topology(4), &[member(0), member(1), far]);
         let told = |skip: &Option<String>| skip.as_ref().is_some_and(|w| w.contains("one host"));
         assert_eq!(all.iter().filter(|(_, skip)| told(skip)).count(), 60);

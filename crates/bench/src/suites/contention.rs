@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_flow::routes::Routes;
+use pathline_flow::routes::RouteTable;
 use pathline_hal::pattern;
-use pathline_schema::{Bytes, Case, Flow, Mem, Node, Topology};
+use pathline_schema::{Bytes, Case, Flow, LinkEnd, MemKind, Topology};
 
 use super::{dma, gpu, home, numa, ordered_pairs};
-use crate::scope::Draw;
+use crate::scope::RandomDraw;
 
 /// Payload of a copy between host and GPU: 1.2 ms over PCIe 5. Smaller host buffers contend less
 /// (four H200s fed at once took 163 GB/s in all from buffers of 64 MiB, more from 4 to 16 MiB), so
@@ -37,12 +37,12 @@ const GROUPS: usize = 10;
 const SAMPLED: u64 = 0x7477_696e;
 
 /// Pseudo-random numbers: the words of a pattern, one after the other.
-struct Dice {
+struct PatternRandom {
     seed: u64,
     thrown: u64,
 }
 
-impl Dice {
+impl PatternRandom {
     fn new(seed: u64) -> Self {
         Self { seed, thrown: 0 }
     }
@@ -67,22 +67,22 @@ impl Dice {
 }
 
 /// A set of copies, as numbers into the list of paths, in their order.
-type Set = Vec<usize>;
+type CopySet = Vec<usize>;
 
 /// The paths of the copy engines of a node.
-struct Paths<'a> {
+struct EnginePaths<'a> {
     topology: &'a Topology,
-    routes: Routes,
+    routes: RouteTable,
     gpus: Vec<u32>,
     /// From and to each GPU's home domain, then its other domains, then between GPUs. All have the
     /// payload of their class.
     flows: Vec<Flow>,
 }
 
-impl<'a> Paths<'a> {
+impl<'a> EnginePaths<'a> {
     fn of(topology: &'a Topology) -> Self {
         let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
-        let (routes, flows) = (Routes::of(topology), Vec::new());
+        let (routes, flows) = (RouteTable::of(topology), Vec::new());
         let mut paths = Self { topology, routes, gpus, flows };
         let home_of = |g: u32| home(topology, g);
         let mut flows: Vec<Flow> = Vec::new();
@@ -100,7 +100,7 @@ impl<'a> Paths<'a> {
     /// A copy between two GPUs, pushed by the one that has the data, as long as one over the host
     /// link would last.
     fn peer(&self, a: u32, b: u32) -> Flow {
-        let (src, dst) = (gpu(a, Mem::Vram), gpu(b, Mem::Vram));
+        let (src, dst) = (gpu(a, MemKind::Vram), gpu(b, MemKind::Vram));
         Flow { src, dst, by: dma(a), bytes: Bytes(HOST.0 << self.doublings(a, b)) }
     }
 
@@ -111,8 +111,11 @@ impl<'a> Paths<'a> {
         let gpu = self.topology.gpus.iter().find(|g| g.index == a);
         let fixed = gpu.is_some_and(|g| g.caps().fixed_engine_rate);
         let peak = |from, to| self.routes.in_use(from, to)?.peak.map(|p| p.0);
-        let Some(links) = peak(Node::Gpu(a), Node::Gpu(b)).filter(|_| !fixed) else { return 0 };
-        let host = peak(Node::Numa(home(self.topology, a)), Node::Gpu(a)).unwrap_or(HOST_PEAK);
+        let Some(links) = peak(LinkEnd::Gpu(a), LinkEnd::Gpu(b)).filter(|_| !fixed) else {
+            return 0;
+        };
+        let host =
+            peak(LinkEnd::Numa(home(self.topology, a)), LinkEnd::Gpu(a)).unwrap_or(HOST_PEAK);
         let times = (links / host).log2().round().clamp(0.0, MOST_DOUBLINGS);
         // Of no number, as of 0 / 0, nothing follows.
         if times.is_nan() { 0 } else { times as u32 }
@@ -140,7 +143,7 @@ impl<'a> Paths<'a> {
 
 /// From host memory into a GPU.
 fn into(g: u32, domain: u32) -> Flow {
-    Flow { src: numa(domain, Mem::Pinned), dst: gpu(g, Mem::Vram), by: dma(g), bytes: HOST }
+    Flow { src: numa(domain, MemKind::Pinned), dst: gpu(g, MemKind::Vram), by: dma(g), bytes: HOST }
 }
 fn out(g: u32, domain: u32) -> Flow {
     let way = into(g, domain);
@@ -163,9 +166,9 @@ pub(crate) fn queue(flow: &Flow) -> (Option<u32>, bool, bool) {
 }
 
 /// Paths alone, their start-up, pairs, groups.
-pub(super) fn contention(topology: &Topology, _: Draw) -> Vec<Case> {
-    let paths = Paths::of(topology);
-    let mut sets: Vec<Set> = (0..paths.flows.len()).map(|i| vec![i]).collect();
+pub(super) fn contention(topology: &Topology, _: RandomDraw) -> Vec<Case> {
+    let paths = EnginePaths::of(topology);
+    let mut sets: Vec<CopySet> = (0..paths.flows.len()).map(|i| vec![i]).collect();
     sets.extend(host_pairs(&paths));
     sets.extend(far_pairs(&paths));
     sets.extend(near_and_far(&paths));
@@ -181,10 +184,10 @@ pub(super) fn contention(topology: &Topology, _: Draw) -> Vec<Case> {
 }
 
 /// The same 16 B copies as of suite `latency`: a case that both list is measured once.
-fn start_ups(paths: &Paths<'_>) -> Vec<Case> {
+fn start_ups(paths: &EnginePaths<'_>) -> Vec<Case> {
     let near = paths.which(|f| is_peer(f) || paths.at_home(f));
     // Beyond 8 GPUs they are alike but for their class, which a part of them shows.
-    let near = Dice::new(SAMPLED).some(&near, 2 * MOST_PAIRS);
+    let near = PatternRandom::new(SAMPLED).some(&near, 2 * MOST_PAIRS);
     let mut near: Vec<usize> = near;
     near.sort_unstable();
     let tiny = |&i: &usize| {
@@ -201,14 +204,14 @@ fn all_pairs(of: &[usize]) -> Vec<(usize, usize)> {
 }
 
 /// At most so many of some pairs, as sets, in order.
-fn at_most(pairs: &[(usize, usize)], most: usize) -> Vec<Set> {
-    let mut some = Dice::new(SAMPLED).some(pairs, most);
+fn at_most(pairs: &[(usize, usize)], most: usize) -> Vec<CopySet> {
+    let mut some = PatternRandom::new(SAMPLED).some(pairs, most);
     some.sort_unstable();
     some.into_iter().map(|(a, b)| vec![a.min(b), a.max(b)]).collect()
 }
 
 /// Home paths of the host, each beside each other; those of one GPU in any case.
-fn host_pairs(paths: &Paths<'_>) -> Vec<Set> {
+fn host_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let near = paths.which(|f| paths.at_home(f));
     let gpu = |&i: &usize| paths.of_gpu(&paths.flows[i]);
     let (own, others): (Vec<_>, Vec<_>) =
@@ -220,7 +223,7 @@ fn host_pairs(paths: &Paths<'_>) -> Vec<Set> {
 
 /// Host memory of another domain: beside a home path of that domain, with which it shares memory,
 /// and beside another far path between the same domains, with which it shares what joins them.
-fn far_pairs(paths: &Paths<'_>) -> Vec<Set> {
+fn far_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let domains = |f: &Flow| {
         let host = f.src.unit.numa().or(f.dst.unit.numa())?;
         Some((host, home(paths.topology, paths.of_gpu(f)?)))
@@ -246,7 +249,7 @@ fn far_pairs(paths: &Paths<'_>) -> Vec<Set> {
 
 /// Memory of the home domain and of another one, the same way: what both have in common is the GPU's
 /// own link and engine. A twin that has not seen them at once takes them for strangers.
-fn near_and_far(paths: &Paths<'_>) -> Vec<Set> {
+fn near_and_far(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let mut pairs = Vec::new();
     for &g in &paths.gpus {
         for way in [is_in, is_out] {
@@ -260,7 +263,7 @@ fn near_and_far(paths: &Paths<'_>) -> Vec<Set> {
 }
 
 /// Between GPUs: same source, same destination, opposite, over a common link, and some of the rest.
-fn peer_pairs(paths: &Paths<'_>) -> Vec<Set> {
+fn peer_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let peers = paths.which(is_peer);
     let flow = |i: usize| &paths.flows[i];
     // Which of its copies an engine queues shows from neighbours in a row: a queue is transitive.
@@ -294,16 +297,17 @@ fn peer_pairs(paths: &Paths<'_>) -> Vec<Set> {
 /// For each link that several routes in use pass, one way, the first of its copies (the direct one,
 /// where there is one) beside each other one. Ports of GPUs at a switch are left out: who shares
 /// one has an end in common.
-fn over_one_link(paths: &Paths<'_>, peers: &[usize]) -> Vec<(usize, usize)> {
-    let mut over: BTreeMap<(Node, Node), Vec<(usize, usize)>> = BTreeMap::new();
+fn over_one_link(paths: &EnginePaths<'_>, peers: &[usize]) -> Vec<(usize, usize)> {
+    let mut over: BTreeMap<(LinkEnd, LinkEnd), Vec<(usize, usize)>> = BTreeMap::new();
     for &i in peers {
-        let (src, dst) = (Node::from(paths.flows[i].src.unit), Node::from(paths.flows[i].dst.unit));
+        let (src, dst) =
+            (LinkEnd::from(paths.flows[i].src.unit), LinkEnd::from(paths.flows[i].dst.unit));
         let Some(used) = paths.routes.in_use(src, dst) else { continue };
         for path in &used.paths {
             for hop in path.nodes.windows(2) {
                 let &[a, b] = hop else { continue };
-                let port = |n: Node| matches!(n, Node::Gpu(_)) && used.paths.len() == 1;
-                let switched = [a, b].iter().any(|n| !matches!(n, Node::Gpu(_)));
+                let port = |n: LinkEnd| matches!(n, LinkEnd::Gpu(_)) && used.paths.len() == 1;
+                let switched = [a, b].iter().any(|n| !matches!(n, LinkEnd::Gpu(_)));
                 if !(switched && (port(a) || port(b)) || used.striped) {
                     over.entry((a, b)).or_default().push((path.nodes.len(), i));
                 }
@@ -324,7 +328,7 @@ fn over_one_link(paths: &Paths<'_>, peers: &[usize]) -> Vec<(usize, usize)> {
 }
 
 /// A host path beside a copy from or to another GPU of the same GPU.
-fn mixed_pairs(paths: &Paths<'_>) -> Vec<Set> {
+fn mixed_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let next = |g: u32| {
         let at = paths.gpus.iter().position(|&other| other == g)?;
         paths.gpus.get((at + 1) % paths.gpus.len()).copied().filter(|&other| other != g)
@@ -341,7 +345,7 @@ fn mixed_pairs(paths: &Paths<'_>) -> Vec<Set> {
 }
 
 /// Groups of GPUs that copy in, out and both ways: all, halves, quarters, all but one, random ones.
-fn host_groups(paths: &Paths<'_>) -> Vec<Set> {
+fn host_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let gpus = &paths.gpus;
     let n = gpus.len();
     let mut groups: Vec<Vec<u32>> = vec![gpus.clone()];
@@ -350,17 +354,17 @@ fn host_groups(paths: &Paths<'_>) -> Vec<Set> {
     }
     let but = |left_out: u32| gpus.iter().copied().filter(|&g| g != left_out).collect();
     groups.extend(gpus.iter().map(|&g| but(g)));
-    let mut dice = Dice::new(SAMPLED);
+    let mut dice = PatternRandom::new(SAMPLED);
     for _ in 0..GROUPS {
         let size = 3 + dice.below(n.saturating_sub(3));
         let mut group = dice.some(gpus, size);
         group.sort_unstable();
         groups.push(group);
     }
-    let near = |wanted: &dyn Fn(u32, &Flow) -> bool| -> Set {
+    let near = |wanted: &dyn Fn(u32, &Flow) -> bool| -> CopySet {
         paths.which(|f| paths.at_home(f) && paths.of_gpu(f).is_some_and(|g| wanted(g, f)))
     };
-    let mut sets: Vec<Set> = Vec::new();
+    let mut sets: Vec<CopySet> = Vec::new();
     for way in [is_in, is_out, |_: &Flow| true] {
         sets.extend(groups.iter().map(|group| near(&|g, f| group.contains(&g) && way(f))));
     }
@@ -378,7 +382,7 @@ fn host_groups(paths: &Paths<'_>) -> Vec<Set> {
 
 /// Many GPUs at once: all to one, one to all, permutations in which each engine copies once (the
 /// ring is the first of them), and all of them with all host paths.
-fn peer_groups(paths: &Paths<'_>) -> Vec<Set> {
+fn peer_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let n = paths.gpus.len();
     let peers = paths.which(is_peer);
     let flow = |i: usize| &paths.flows[i];
@@ -386,18 +390,21 @@ fn peer_groups(paths: &Paths<'_>) -> Vec<Set> {
         of(flow(i)).and_then(|g| paths.gpus.iter().position(|&other| other == g)).unwrap_or(n)
     };
     let (src, dst) = (|f: &Flow| f.src.unit.gpu(), |f: &Flow| f.dst.unit.gpu());
-    let of = |wanted: &dyn Fn(usize, usize) -> bool| -> Set {
+    let of = |wanted: &dyn Fn(usize, usize) -> bool| -> CopySet {
         peers.iter().copied().filter(|&i| wanted(at(i, &src), at(i, &dst))).collect()
     };
-    let mut sets: Vec<Set> = Vec::new();
+    let mut sets: Vec<CopySet> = Vec::new();
     sets.extend((0..n).map(|one| of(&|_, to| to == one)));
     sets.extend((0..n).map(|one| of(&|from, _| from == one)));
-    let shifts: Vec<Set> = (1..n).map(|shift| of(&|from, to| (from + shift) % n == to)).collect();
+    let shifts: Vec<CopySet> =
+        (1..n).map(|shift| of(&|from, to| (from + shift) % n == to)).collect();
     sets.extend(shifts.iter().cloned());
     let host = paths.which(|f| paths.at_home(f));
-    let (inward, outward): (Set, Set) = host.iter().partition(|&&i| is_in(flow(i)));
+    let (inward, outward): (CopySet, CopySet) = host.iter().partition(|&&i| is_in(flow(i)));
     for with in [inward, outward, host] {
-        sets.extend(shifts.first().map(|ring| with.iter().chain(ring).copied().collect::<Set>()));
+        sets.extend(
+            shifts.first().map(|ring| with.iter().chain(ring).copied().collect::<CopySet>()),
+        );
     }
     // Halves against each other: copies across what joins two halves, one way.
     sets.push(of(&|from, to| from < n / 2 && to == from + n / 2));
@@ -416,12 +423,12 @@ const ANY_COPIES: u32 = 2;
 /// Random sets: a third of them between host and GPUs, a third between GPUs, a third of both; in
 /// three of four no engine queue has two copies, so that none waits for another one to end; payloads
 /// of three octaves.
-pub(super) fn concurrent(topology: &Topology, draw: Draw) -> Vec<Case> {
-    let paths = Paths::of(topology);
+pub(super) fn concurrent(topology: &Topology, draw: RandomDraw) -> Vec<Case> {
+    let paths = EnginePaths::of(topology);
     let mut seen = BTreeSet::new();
     let mut cases = Vec::new();
     for nth in 0..draw.sets {
-        let mut dice = Dice::new(pattern::word(draw.seed, u64::from(nth)));
+        let mut dice = PatternRandom::new(pattern::word(draw.seed, u64::from(nth)));
         let drawn = (0..2 * TRIES).find_map(|nth_try| {
             // Two GPUs have 9 sets of copies between them: then it is one of any copies.
             let kind = if nth_try < TRIES { nth } else { ANY_COPIES };
@@ -438,7 +445,7 @@ pub(super) fn concurrent(topology: &Topology, draw: Draw) -> Vec<Case> {
 
 /// The `nth` set: its number says which kinds of copies it has and whether they may wait for each
 /// other, so that every number of sets has all kinds in proportion.
-fn random_set(paths: &Paths<'_>, dice: &mut Dice, nth: u32) -> Option<Case> {
+fn random_set(paths: &EnginePaths<'_>, dice: &mut PatternRandom, nth: u32) -> Option<Case> {
     let kind = nth % 3;
     let (host, peers) = (kind != 1, kind != 0);
     let queued = (nth / 3) % 4 == 3;
@@ -490,8 +497,8 @@ mod tests {
             ..Gpu::default()
         };
         let link = |g| Link {
-            a: Node::Gpu(g),
-            b: Node::Switch(0),
+            a: LinkEnd::Gpu(g),
+            b: LinkEnd::Switch(0),
             kind: LinkKind::Nvlink,
             width: 18,
             peak: Some(Rate(478.1)),
@@ -514,7 +521,7 @@ mod tests {
 
     /// Sets of a suite by how many copies they have: alone and start-up, pairs, groups.
     fn counts(topology: &Topology) -> [usize; 4] {
-        let cases = contention(topology, Draw::default());
+        let cases = contention(topology, RandomDraw::default());
         let count = |wanted: &dyn Fn(&Case) -> bool| cases.iter().filter(|c| wanted(c)).count();
         let tiny = |c: &Case| c.timed[0].bytes == TINY;
         [
@@ -561,8 +568,8 @@ mod tests {
     fn a_single_gpu_has_both_ways_and_none_has_nothing() {
         // In, out, their start-ups, both.
         assert_eq!(counts(&behind_a_switch(1, 1)), [2, 2, 1, 0]);
-        assert!(contention(&Topology::default(), Draw::default()).is_empty());
-        assert!(concurrent(&Topology::default(), Draw::default()).is_empty());
+        assert!(contention(&Topology::default(), RandomDraw::default()).is_empty());
+        assert!(concurrent(&Topology::default(), RandomDraw::default()).is_empty());
     }
 
     /// Two domains: each GPU's other one, in and out, alone and beside its own; and of each direction
@@ -582,7 +589,9 @@ mod tests {
         let topologies =
             [behind_a_switch(3, 1), behind_a_switch(16, 4), preset("mi250x"), preset("hgx-h200")];
         for topology in topologies {
-            for cases in [contention, concurrent].map(|suite| suite(&topology, Draw::default())) {
+            for cases in
+                [contention, concurrent].map(|suite| suite(&topology, RandomDraw::default()))
+            {
                 let texts: BTreeSet<String> = cases.iter().map(Case::to_string).collect();
                 assert_eq!(texts.len(), cases.len());
                 for case in cases {
@@ -597,7 +606,7 @@ mod tests {
     #[test]
     fn copies_that_meet_last_equally_long() {
         let bytes = |topology: &Topology| {
-            let peers = Paths::of(topology).flows.into_iter().filter(is_peer);
+            let peers = EnginePaths::of(topology).flows.into_iter().filter(is_peer);
             peers.map(|f| f.bytes).collect::<BTreeSet<_>>()
         };
         assert_eq!(bytes(&behind_a_switch(4, 1)), BTreeSet::from([Bytes(HOST.0 * 8)]));
@@ -609,14 +618,14 @@ mod tests {
     #[test]
     fn routed_copies_are_measured_beside_those_over_their_links() {
         let topology = preset("mi250x");
-        let paths = Paths::of(&topology);
+        let paths = EnginePaths::of(&topology);
         let pairs: BTreeSet<(usize, usize)> =
             over_one_link(&paths, &paths.which(is_peer)).into_iter().collect();
         let mut routed = 0;
         for (i, flow) in paths.flows.iter().enumerate().filter(|(_, f)| is_peer(f)) {
             let used = paths.routes.in_use(flow.src.unit.into(), flow.dst.unit.into()).unwrap();
             for hop in used.paths.iter().filter(|p| p.hops() > 1).flat_map(|p| p.nodes.windows(2)) {
-                let &[Node::Gpu(a), Node::Gpu(b)] = hop else { panic!("{hop:?}") };
+                let &[LinkEnd::Gpu(a), LinkEnd::Gpu(b)] = hop else { panic!("{hop:?}") };
                 let direct = paths.number(&paths.peer(a, b)).unwrap();
                 assert!(pairs.contains(&(i.min(direct), i.max(direct))), "{flow} over {a}-{b}");
                 routed += 1;
@@ -629,7 +638,7 @@ mod tests {
     #[test]
     fn random_sets_come_from_their_seed() {
         let topology = behind_a_switch(8, 2);
-        let of = |seed, sets| concurrent(&topology, Draw { seed, sets });
+        let of = |seed, sets| concurrent(&topology, RandomDraw { seed, sets });
         assert_eq!(of(7, 40), of(7, 40));
         assert_ne!(of(7, 40), of(8, 40));
         // More sets begin with the same ones.
@@ -639,7 +648,7 @@ mod tests {
 
     #[test]
     fn random_sets_are_as_stated() {
-        let cases = concurrent(&behind_a_switch(8, 1), Draw::default());
+        let cases = concurrent(&behind_a_switch(8, 1), RandomDraw::default());
         let waits = |case: &Case| {
             let mut queues = BTreeSet::new();
             !case.timed.iter().all(|f| queues.insert(queue(f)))
@@ -671,7 +680,7 @@ mod tests {
     /// Two GPUs have 6 paths: sets of 2 to 6 of them, of which 3 x 3 are between GPUs alone.
     #[test]
     fn small_nodes_have_small_sets() {
-        let cases = concurrent(&behind_a_switch(2, 1), Draw::default());
+        let cases = concurrent(&behind_a_switch(2, 1), RandomDraw::default());
         assert!(cases.iter().all(|c| (2..=6).contains(&c.timed.len())));
         assert_eq!(cases.len(), 240);
         assert_eq!(cases.iter().filter(|c| c.timed.iter().all(is_peer)).count(), 9);
@@ -680,7 +689,7 @@ mod tests {
     /// 8000 throws of ten faces: each 800 on average, with a standard deviation of 27.
     #[test]
     fn dice_are_fair() {
-        let mut dice = Dice::new(5);
+        let mut dice = PatternRandom::new(5);
         let mut faces = [0; 10];
         for _ in 0..8000 {
             faces[dice.below(10)] += 1;

@@ -1,10 +1,10 @@
 //! Suites of memory kinds and runtime calls: managed memory, what calls cost, every NUMA domain.
 
 use pathline_schema::{
-    Bytes, Case, Flow, KernelOp, Mem, MigrateHow, Mover, Place, RuntimeCall, Topology, Unit,
+    Bytes, Case, Flow, KernelOp, MemKind, MigrateHow, Mover, Place, RuntimeCall, Topology, Unit,
 };
 
-use crate::scope::Scope;
+use crate::scope::PlanScope;
 
 use super::{BULK, dma, gpu, home, kernel, numa};
 
@@ -22,8 +22,8 @@ const BATCHES: [(u32, Bytes); 2] = [(256, Bytes::kib(4)), (256, Bytes::kib(64))]
 pub(super) fn managed(topology: &Topology) -> Vec<Case> {
     let mut gpus = topology.gpus.iter().map(|g| g.index);
     let Some(first) = gpus.next() else { return Vec::new() };
-    let (here, regs) = (gpu(first, Mem::Managed), gpu(first, Mem::Reg));
-    let host = numa(home(topology, first), Mem::Managed);
+    let (here, regs) = (gpu(first, MemKind::Managed), gpu(first, MemKind::Reg));
+    let host = numa(home(topology, first), MemKind::Managed);
     let to = |place: Place, how| Mover::Migrate { at: place.unit, how };
     let (fault, prefetch) = (MigrateHow::Fault, MigrateHow::Prefetch);
     let mut ways = vec![
@@ -34,7 +34,7 @@ pub(super) fn managed(topology: &Topology) -> Vec<Case> {
         (here, host, to(host, prefetch)),
     ];
     if let Some(peer) = gpus.next() {
-        let there = gpu(peer, Mem::Managed);
+        let there = gpu(peer, MemKind::Managed);
         ways.extend([(there, here, to(here, fault)), (there, here, to(here, prefetch))]);
     }
     let way = |&(src, dst, by): &(Place, Place, Mover)| {
@@ -47,7 +47,7 @@ pub(super) fn managed(topology: &Topology) -> Vec<Case> {
 /// same one by one.
 pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
     let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };
-    let (regs, h) = (gpu(first, Mem::Reg), home(topology, first));
+    let (regs, h) = (gpu(first, MemKind::Reg), home(topology, first));
     let call = |call| Mover::Call { at: Unit::Gpu(first), call };
     let one = |src, dst, what, bytes| Case::single(src, dst, call(what), bytes).isolated();
     let about_nothing = [
@@ -60,28 +60,30 @@ pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
     let mut cases: Vec<Case> =
         about_nothing.map(|what| one(regs, regs, what, Bytes(1))).into_iter().collect();
     let mut given = vec![
-        gpu(first, Mem::Vram),
-        numa(h, Mem::Pinned),
-        numa(h, Mem::PinnedWc),
+        gpu(first, MemKind::Vram),
+        numa(h, MemKind::Pinned),
+        numa(h, MemKind::PinnedWc),
         // At the GPU, which touches it before it is freed; a core would take seconds for that.
-        gpu(first, Mem::Managed),
+        gpu(first, MemKind::Managed),
     ];
     if topology.any_gpu(|caps| caps.memory_grains) {
-        given.extend([gpu(first, Mem::VramFine), numa(h, Mem::PinnedNonCoherent)]);
+        given.extend([gpu(first, MemKind::VramFine), numa(h, MemKind::PinnedNonCoherent)]);
     }
     for (place, bytes) in given.iter().flat_map(|&p| ALLOCATED.map(|bytes| (p, bytes))) {
         cases.push(one(regs, place, RuntimeCall::Alloc, bytes));
         cases.push(one(place, regs, RuntimeCall::Free, bytes));
     }
-    let locked = numa(h, Mem::Registered);
-    for (mem, bytes) in [Mem::Paged, Mem::Huge].iter().flat_map(|&m| ALLOCATED.map(|b| (m, b))) {
+    let locked = numa(h, MemKind::Registered);
+    for (mem, bytes) in
+        [MemKind::Paged, MemKind::Huge].iter().flat_map(|&m| ALLOCATED.map(|b| (m, b)))
+    {
         // Less than a huge page is none.
-        if mem == Mem::Paged || bytes >= Bytes::mib(2) {
+        if mem == MemKind::Paged || bytes >= Bytes::mib(2) {
             cases.push(one(numa(h, mem), locked, RuntimeCall::Register, bytes));
             cases.push(one(locked, numa(h, mem), RuntimeCall::Unregister, bytes));
         }
     }
-    let (pinned, vram) = (numa(h, Mem::Pinned), gpu(first, Mem::Vram));
+    let (pinned, vram) = (numa(h, MemKind::Pinned), gpu(first, MemKind::Vram));
     for (copies, each) in BATCHES {
         let by = Mover::Batch { at: Unit::Gpu(first), copies };
         cases.push(Case::single(pinned, vram, dma(first), each));
@@ -96,22 +98,22 @@ const REGISTERED: [Bytes; 6] =
 
 /// What it costs to have an adapter reach memory, and to take that back: of the host beside the
 /// first adapter, and of the first GPU, by its address and by a file that it is exported as.
-pub(super) fn registration(scope: &Scope<'_>) -> Vec<Case> {
+pub(super) fn registration(scope: &PlanScope<'_>) -> Vec<Case> {
     let topology = scope.topology;
     let adapter = topology.nics.iter().find_map(|nic| nic.numa);
     let domains = || topology.numa.iter().map(|d| d.id);
     let h = adapter.filter(|&n| domains().any(|d| d == n)).or_else(|| domains().next());
     let of = |place: Place, call: RuntimeCall, bytes: Bytes| {
-        let regs = Place { mem: Mem::Reg, ..place };
+        let regs = Place { mem: MemKind::Reg, ..place };
         Case::single(place, regs, Mover::Call { at: place.unit, call }, bytes).isolated()
     };
     let first = topology.gpus.first().map(|g| g.index);
     let mut cases = Vec::new();
     let by_address = [RuntimeCall::NicRegister, RuntimeCall::NicDeregister];
-    for mem in [Mem::Paged, Mem::Huge, Mem::Pinned] {
-        let Some(h) = h.filter(|_| mem != Mem::Pinned || first.is_some()) else { continue };
+    for mem in [MemKind::Paged, MemKind::Huge, MemKind::Pinned] {
+        let Some(h) = h.filter(|_| mem != MemKind::Pinned || first.is_some()) else { continue };
         // Less than a huge page is none.
-        let sizes = REGISTERED.into_iter().filter(|&b| mem != Mem::Huge || b >= Bytes::mib(2));
+        let sizes = REGISTERED.into_iter().filter(|&b| mem != MemKind::Huge || b >= Bytes::mib(2));
         cases.extend(sizes.flat_map(|b| by_address.map(|call| of(numa(h, mem), call, b))));
     }
     let by_file = [
@@ -120,7 +122,7 @@ pub(super) fn registration(scope: &Scope<'_>) -> Vec<Case> {
         RuntimeCall::NicDeregisterDmabuf,
     ];
     if let Some(first) = first {
-        let vram = gpu(first, Mem::Vram);
+        let vram = gpu(first, MemKind::Vram);
         // Smaller blocks share a page of the GPU with others.
         let sizes = || REGISTERED.into_iter().filter(|&b| b >= Bytes::mib(2));
         cases.extend(sizes().flat_map(|b| by_address.map(|call| of(vram, call, b))));
@@ -136,18 +138,20 @@ pub(super) fn numa_gpu(topology: &Topology) -> Vec<Case> {
     let mut cases = Vec::new();
     let domains = || topology.numa.iter().map(|d| d.id);
     let gpus = || topology.gpus.iter().map(|g| g.index);
-    let case = |d: u32, g: u32, mem: Mem, inward: bool| {
-        let (host, vram) = (numa(d, mem), gpu(g, Mem::Vram));
+    let case = |d: u32, g: u32, mem: MemKind, inward: bool| {
+        let (host, vram) = (numa(d, mem), gpu(g, MemKind::Vram));
         let (src, dst) = if inward { (host, vram) } else { (vram, host) };
         Case::together(vec![Flow { src, dst, by: dma(g), bytes: BULK }])
     };
     // Domain after domain: page-locking a buffer takes longer than to copy it, and the GPUs share it.
     for inward in [true, false] {
-        cases.extend(domains().flat_map(|d| gpus().map(move |g| case(d, g, Mem::Pinned, inward))));
+        cases.extend(
+            domains().flat_map(|d| gpus().map(move |g| case(d, g, MemKind::Pinned, inward))),
+        );
     }
     if let Some(first) = gpus().next().filter(|_| topology.numa.len() > 1) {
         for inward in [true, false] {
-            cases.extend(domains().map(|d| case(d, first, Mem::Registered, inward)));
+            cases.extend(domains().map(|d| case(d, first, MemKind::Registered, inward)));
         }
     }
     cases

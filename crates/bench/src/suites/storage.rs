@@ -1,12 +1,12 @@
 //! Suite storage: files to host memory and to GPUs.
 
 use pathline_schema::{
-    Bytes, Case, CpuSet, Flow, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoStage, Mem, Mover,
-    Place, StoreFacts, Unit,
+    Bytes, Case, CpuSet, Flow, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoSpec, IoStage, MemKind,
+    Mover, Place, StoreFacts, Unit,
 };
 
 use super::{dma, gpu, ladder, numa, threads_of};
-use crate::scope::Scope;
+use crate::scope::PlanScope;
 
 /// Block of random I/O.
 const PAGE: Bytes = Bytes::kib(4);
@@ -29,7 +29,7 @@ const MIX: u8 = 70;
 
 /// The fastest way through host memory: copies beside the next I/Os, from blocks that the device
 /// has by one request each.
-const OVERLAPPED: IoStage = IoStage { pipelined: true, through: Mem::RegisteredHuge };
+const OVERLAPPED: IoStage = IoStage { pipelined: true, through: MemKind::RegisteredHuge };
 
 /// I/Os of one call.
 fn batch(depth: u32) -> u32 {
@@ -37,15 +37,15 @@ fn batch(depth: u32) -> u32 {
 }
 
 /// What cases of one store share.
-struct At {
+struct StoreScope {
     store: u32,
     numa: u32,
     threads: u32,
     span: Bytes,
 }
 
-impl At {
-    fn of(scope: &Scope<'_>, store: u32, facts: &StoreFacts) -> Self {
+impl StoreScope {
+    fn of(scope: &PlanScope<'_>, store: u32, facts: &StoreFacts) -> Self {
         let topology = scope.topology;
         let with_cpus = topology.numa.iter().filter(|d| d.cpus != CpuSet::default());
         let near = with_cpus.clone().find(|d| Some(d.id) == facts.numa);
@@ -55,12 +55,12 @@ impl At {
     }
 
     fn file(&self) -> Place {
-        Place::new(Unit::Store(self.store), Mem::File)
+        Place::new(Unit::Store(self.store), MemKind::File)
     }
 
     /// Uring, straight to the device, one worker in a file that all share.
-    fn plain(&self, op: IoOp, order: IoOrder, depth: u32) -> Io {
-        Io {
+    fn plain(&self, op: IoOp, order: IoOrder, depth: u32) -> IoSpec {
+        IoSpec {
             engine: IoEngine::Uring,
             op,
             order,
@@ -74,7 +74,7 @@ impl At {
         }
     }
 
-    fn flow(&self, memory: Place, io: Io, bytes: Bytes) -> Flow {
+    fn flow(&self, memory: Place, io: IoSpec, bytes: Bytes) -> Flow {
         let by = Mover::Io { at: Unit::Numa(self.numa), io };
         match io.op {
             IoOp::Write => Flow { src: memory, dst: self.file(), by, bytes },
@@ -82,7 +82,7 @@ impl At {
         }
     }
 
-    fn case(&self, memory: Place, io: Io, bytes: Bytes) -> Case {
+    fn case(&self, memory: Place, io: IoSpec, bytes: Bytes) -> Case {
         Case::together(vec![self.flow(memory, io, bytes)])
     }
 
@@ -91,8 +91,8 @@ impl At {
     fn random_reads(&self, gpu_index: Option<u32>, cases: &mut Vec<Case>) {
         for threads in ladder(self.threads) {
             for depth in [1, 4, 16, 32] {
-                let io = Io { threads, ..self.plain(IoOp::Read, IoOrder::Rand, depth) };
-                cases.push(self.case(numa(self.numa, Mem::Paged), io, PAGE));
+                let io = IoSpec { threads, ..self.plain(IoOp::Read, IoOrder::Rand, depth) };
+                cases.push(self.case(numa(self.numa, MemKind::Paged), io, PAGE));
                 cases.extend(gpu_index.into_iter().flat_map(|index| self.staged(index, io, PAGE)));
             }
         }
@@ -100,30 +100,30 @@ impl At {
 
     /// The ways through host memory to a GPU, or out of it: overlapped, and as elbencho goes, from
     /// pageable and from registered buffers.
-    fn staged(&self, index: u32, io: Io, bytes: Bytes) -> Vec<Case> {
-        [(true, Mem::Pinned), (false, Mem::Paged), (false, Mem::Registered)]
+    fn staged(&self, index: u32, io: IoSpec, bytes: Bytes) -> Vec<Case> {
+        [(true, MemKind::Pinned), (false, MemKind::Paged), (false, MemKind::Registered)]
             .map(|(pipelined, through)| {
                 let stage = Some(IoStage { pipelined, through });
-                self.case(gpu(index, Mem::Vram), Io { stage, ..io }, bytes)
+                self.case(gpu(index, MemKind::Vram), IoSpec { stage, ..io }, bytes)
             })
             .into()
     }
 
     /// Engines, writes, mixes and sharing of files at 4 KiB.
     fn random_others(&self, cases: &mut Vec<Case>) {
-        let paged = numa(self.numa, Mem::Paged);
-        let mut push = |io: Io| cases.push(self.case(paged, io, PAGE));
+        let paged = numa(self.numa, MemKind::Paged);
+        let mut push = |io: IoSpec| cases.push(self.case(paged, io, PAGE));
         push(self.plain(IoOp::Read, IoOrder::Rand, 128));
         for engine in [IoEngine::UringPlain, IoEngine::UringPoll, IoEngine::Aio] {
             for depth in [1, 32, 128] {
-                push(Io { engine, ..self.plain(IoOp::Read, IoOrder::Rand, depth) });
+                push(IoSpec { engine, ..self.plain(IoOp::Read, IoOrder::Rand, depth) });
             }
         }
         // One call an I/O: what batching is worth.
-        push(Io { batch: 1, ..self.plain(IoOp::Read, IoOrder::Rand, 32) });
+        push(IoSpec { batch: 1, ..self.plain(IoOp::Read, IoOrder::Rand, 32) });
         for threads in ladder(self.threads) {
             let engine = IoEngine::Sync;
-            push(Io { engine, threads, ..self.plain(IoOp::Read, IoOrder::Rand, 1) });
+            push(IoSpec { engine, threads, ..self.plain(IoOp::Read, IoOrder::Rand, 1) });
         }
         for op in [IoOp::Write, IoOp::Mix { reads: MIX }] {
             for depth in [1, 32] {
@@ -132,31 +132,39 @@ impl At {
         }
         if self.threads > 1 {
             let (files, threads) = (IoFiles::Own, self.threads);
-            push(Io { files, threads, ..self.plain(IoOp::Read, IoOrder::Rand, 32) });
+            push(IoSpec { files, threads, ..self.plain(IoOp::Read, IoOrder::Rand, 32) });
         }
-        let sync = Io { engine: IoEngine::Sync, ..self.plain(IoOp::Read, IoOrder::Rand, 1) };
-        push(Io { cache: IoCache::Cached, ..sync });
+        let sync = IoSpec { engine: IoEngine::Sync, ..self.plain(IoOp::Read, IoOrder::Rand, 1) };
+        push(IoSpec { cache: IoCache::Cached, ..sync });
     }
 
     /// Whole blocks in order: pages and huge pages, engines, the page cache.
     fn sequential(&self, cases: &mut Vec<Case>) {
-        let at = |mem: Mem| numa(self.numa, mem);
+        let at = |mem: MemKind| numa(self.numa, mem);
         for op in [IoOp::Read, IoOp::Write] {
             let io = self.plain(op, IoOrder::Seq, STREAMED);
-            for mem in [Mem::Paged, Mem::Huge] {
+            for mem in [MemKind::Paged, MemKind::Huge] {
                 cases.push(self.case(at(mem), io, BLOCK));
-                cases.push(self.case(at(mem), Io { engine: IoEngine::Aio, ..io }, BLOCK));
+                cases.push(self.case(at(mem), IoSpec { engine: IoEngine::Aio, ..io }, BLOCK));
             }
-            let sync = Io { engine: IoEngine::Sync, depth: 1, ..io };
-            cases.push(self.case(at(Mem::Huge), sync, BLOCK));
-            cases.push(self.case(at(Mem::Huge), Io { cache: IoCache::Cached, ..sync }, BLOCK));
+            let sync = IoSpec { engine: IoEngine::Sync, depth: 1, ..io };
+            cases.push(self.case(at(MemKind::Huge), sync, BLOCK));
+            cases.push(self.case(
+                at(MemKind::Huge),
+                IoSpec { cache: IoCache::Cached, ..sync },
+                BLOCK,
+            ));
             if op == IoOp::Read {
-                cases.push(self.case(at(Mem::Huge), Io { cache: IoCache::Cold, ..sync }, BLOCK));
+                cases.push(self.case(
+                    at(MemKind::Huge),
+                    IoSpec { cache: IoCache::Cold, ..sync },
+                    BLOCK,
+                ));
             }
             if self.threads > 1 {
                 for files in [IoFiles::Shared, IoFiles::Own] {
-                    let io = Io { files, threads: self.threads, ..io };
-                    cases.push(self.case(at(Mem::Huge), io, BLOCK));
+                    let io = IoSpec { files, threads: self.threads, ..io };
+                    cases.push(self.case(at(MemKind::Huge), io, BLOCK));
                 }
             }
         }
@@ -164,26 +172,26 @@ impl At {
 
     /// Whole blocks to and from a GPU, and what each stage of that takes alone.
     fn streamed(&self, index: u32, cases: &mut Vec<Case>) {
-        let pinned = numa(self.numa, Mem::Pinned);
+        let pinned = numa(self.numa, MemKind::Pinned);
         for op in [IoOp::Read, IoOp::Write] {
             let io = self.plain(op, IoOrder::Seq, STREAMED);
-            cases.push(self.case(numa(self.numa, Mem::Huge), io, BLOCK));
+            cases.push(self.case(numa(self.numa, MemKind::Huge), io, BLOCK));
             let stage = Some(OVERLAPPED);
-            cases.push(self.case(gpu(index, Mem::Vram), Io { stage, ..io }, BLOCK));
+            cases.push(self.case(gpu(index, MemKind::Vram), IoSpec { stage, ..io }, BLOCK));
             cases.push(self.case(pinned, io, BLOCK));
             cases.extend(self.staged(index, io, BLOCK));
         }
         for op in [IoOp::Read, IoOp::Write] {
             for threads in [1, self.threads] {
                 let io = self.plain(op, IoOrder::Seq, 1);
-                let io = Io { engine: IoEngine::Gds, threads, ..io };
-                let case = self.case(gpu(index, Mem::Vram), io, BLOCK);
+                let io = IoSpec { engine: IoEngine::Gds, threads, ..io };
+                let case = self.case(gpu(index, MemKind::Vram), io, BLOCK);
                 if !cases.contains(&case) {
                     cases.push(case);
                 }
             }
         }
-        let vram = gpu(index, Mem::Vram);
+        let vram = gpu(index, MemKind::Vram);
         for bytes in [PAGE, BLOCK] {
             cases.push(Case::single(pinned, vram, dma(index), bytes));
             cases.push(Case::single(vram, pinned, dma(index), bytes));
@@ -193,15 +201,15 @@ impl At {
     /// One of the flows that read at once.
     fn beside(&self, memory: Place, stage: Option<IoStage>) -> Flow {
         let io = self.plain(IoOp::Read, IoOrder::Seq, STREAMED);
-        self.flow(memory, Io { stage, ..io }, BLOCK)
+        self.flow(memory, IoSpec { stage, ..io }, BLOCK)
     }
 }
 
 /// Every store to host memory and to the first GPU, then all GPUs at once, then all stores at once.
-pub(super) fn storage(scope: &Scope<'_>) -> Vec<Case> {
+pub(super) fn storage(scope: &PlanScope<'_>) -> Vec<Case> {
     // Also of those where nothing can be measured: their cases say why.
-    let stores: Vec<At> =
-        (0..).zip(scope.stores).map(|(store, facts)| At::of(scope, store, facts)).collect();
+    let stores: Vec<StoreScope> =
+        (0..).zip(scope.stores).map(|(store, facts)| StoreScope::of(scope, store, facts)).collect();
     let gpus: Vec<u32> = match scope.without_runtime {
         None => scope.topology.gpus.iter().map(|g| g.index).collect(),
         Some(_) => Vec::new(),
@@ -217,12 +225,12 @@ pub(super) fn storage(scope: &Scope<'_>) -> Vec<Case> {
         at.sequential(&mut cases);
         if gpus.len() > 1 {
             let stage = Some(OVERLAPPED);
-            let each = gpus.iter().map(|&index| at.beside(gpu(index, Mem::Vram), stage));
+            let each = gpus.iter().map(|&index| at.beside(gpu(index, MemKind::Vram), stage));
             cases.push(Case::together(each.collect()));
         }
     }
     if stores.len() > 1 {
-        let each = stores.iter().map(|at| at.beside(numa(at.numa, Mem::Huge), None));
+        let each = stores.iter().map(|at| at.beside(numa(at.numa, MemKind::Huge), None));
         cases.push(Case::together(each.collect()));
     }
     cases

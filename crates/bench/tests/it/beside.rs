@@ -7,17 +7,21 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pathline_bench::{About, Here, Overhead, Plan, Scope, Session, default_settings};
-use pathline_flow::{MachineDesc, Switches};
-use pathline_hal::{CallError, ExchangeId, Machine, Ranks, Result, Took};
-use pathline_schema::{Bytes, Case, CpuSet, Journal, Member, Ns, Outcome, Rank, Verdict, Via};
+use pathline_bench::{
+    JournalSession, LocalExecutor, MachineInfo, PlanScope, RunPlan, TimerScope, default_settings,
+};
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, Machine, RankGroup};
+use pathline_schema::{
+    Bytes, Case, CaseOutcome, CpuSet, Journal, Ns, Rank, RankMember, Transport, VerifyResult,
+};
 
 const CASE: &str = "numa0.huge > numa0.reg by cpu@numa0[chase-plain-t1] x 1MiB while \
                     r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 1MiB";
 
 /// Two processes that write down what they are asked.
 struct Told {
-    members: Vec<Member>,
+    members: Vec<RankMember>,
     asked: Rc<RefCell<Vec<String>>>,
     /// Whether they cannot begin.
     refuses: bool,
@@ -29,69 +33,72 @@ impl Told {
     }
 }
 
-impl Ranks for Told {
-    fn members(&self) -> &[Member] {
+impl RankGroup for Told {
+    fn members(&self) -> &[RankMember] {
         &self.members
     }
-    fn bind(&self, _: &Case, _: &CpuSet) -> Result<ExchangeId> {
+    fn bind(&self, _: &Case, _: &CpuSet) -> CallResult<ExchangeId> {
         self.note("bind");
         Ok(ExchangeId(1))
     }
-    fn run(&self, _: ExchangeId, _: u64) -> Result<Vec<Took>> {
+    fn run(&self, _: ExchangeId, _: u64) -> CallResult<Vec<FlowTime>> {
         self.note("run");
         Ok(Vec::new())
     }
-    fn begin(&self, _: ExchangeId, _: u64) -> Result<()> {
+    fn begin(&self, _: ExchangeId, _: u64) -> CallResult<()> {
         self.note("begin");
         if self.refuses { Err(CallError::unsupported("begin", "all", "no")) } else { Ok(()) }
     }
     /// 2 ms an operation, whatever was asked.
-    fn end(&self, _: ExchangeId) -> Result<Vec<Took>> {
+    fn end(&self, _: ExchangeId) -> CallResult<Vec<FlowTime>> {
         self.note("end");
-        Ok(vec![Took { elapsed: Ns::ms(2.0), by_rank: BTreeMap::new() }])
+        Ok(vec![FlowTime { elapsed: Ns::ms(2.0), by_rank: BTreeMap::new() }])
     }
-    fn spoil(&self, _: ExchangeId) -> Result<()> {
+    fn spoil(&self, _: ExchangeId) -> CallResult<()> {
         Ok(())
     }
-    fn check(&self, _: ExchangeId) -> Result<Verdict> {
+    fn check(&self, _: ExchangeId) -> CallResult<VerifyResult> {
         self.note("check");
-        Ok(Verdict::Verified)
+        Ok(VerifyResult::Verified)
     }
     fn engine(&self, _: ExchangeId) -> String {
         "told".to_owned()
     }
-    fn release(&self, _: ExchangeId) -> Result<()> {
+    fn release(&self, _: ExchangeId) -> CallResult<()> {
         self.note("release");
         Ok(())
     }
 }
 
-fn member(rank: u32) -> Member {
-    Member {
+fn member(rank: u32) -> RankMember {
+    RankMember {
         rank: Rank(rank),
         host: "here".to_owned(),
-        ways: [(Via::Shm, String::new())].into(),
-        ..Member::default()
+        ways: [(Transport::Shm, String::new())].into(),
+        ..RankMember::default()
     }
 }
 
 /// The outcome of the case, and what the processes were asked.
-fn measured(refuses: bool) -> (Outcome, Vec<String>) {
+fn measured(refuses: bool) -> (CaseOutcome, Vec<String>) {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let members = vec![member(0), member(1)];
     let asked = Rc::new(RefCell::new(Vec::new()));
     let told = Told { members: members.clone(), asked: Rc::clone(&asked), refuses };
     let machine = Machine {
         ranks: Some(Box::new(told)),
-        ..pathline_sim::machine(&desc, Switches::default(), 1).unwrap()
+        ..pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap()
     };
-    let scope =
-        Scope { simulated: true, ranks: &members, ..Scope::new(&machine.topology, Bytes::gib(64)) };
-    let plan = Plan::new(&scope, &[], &[CASE.parse().unwrap()]).unwrap();
+    let scope = PlanScope {
+        simulated: true,
+        ranks: &members,
+        ..PlanScope::new(&machine.topology, Bytes::gib(64))
+    };
+    let plan = RunPlan::new(&scope, &[], &[CASE.parse().unwrap()]).unwrap();
     assert_eq!((plan.entries.len(), plan.entries[0].skip.as_deref()), (1, None));
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let header = pathline_bench::Header {
+    let header = pathline_bench::RunHeader {
         host: "test".to_owned(),
         version: "0".to_owned(),
         pid: 1,
@@ -100,10 +107,10 @@ fn measured(refuses: bool) -> (Outcome, Vec<String>) {
         env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
     };
-    let about = About::of(&machine, None, Overhead::All);
-    let mut crew = Here::new(&machine, about, header.settings);
+    let about = MachineInfo::of(&machine, None, TimerScope::All);
+    let mut crew = LocalExecutor::new(&machine, about, header.settings);
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    let session = Session::create(&path).unwrap();
+    let session = JournalSession::create(&path).unwrap();
     session.run(&mut crew, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
     let file = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
     let outcome = Journal::read(file).unwrap().outcomes.remove(0);
@@ -114,7 +121,7 @@ fn measured(refuses: bool) -> (Outcome, Vec<String>) {
 #[test]
 fn processes_are_under_way_while_threads_are_timed() {
     let (outcome, asked) = measured(false);
-    let Outcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
+    let CaseOutcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
     // What is timed is the bystander alone.
     assert_eq!(measured.series.len(), 1);
     assert!(measured.series[0].flow.to_string().contains("chase-plain"));
@@ -130,7 +137,7 @@ fn processes_are_under_way_while_threads_are_timed() {
 #[test]
 fn processes_that_cannot_begin_cost_the_case() {
     let (outcome, asked) = measured(true);
-    let Outcome::Skipped(skip) = outcome else { panic!("{outcome:?}") };
+    let CaseOutcome::Skipped(skip) = outcome else { panic!("{outcome:?}") };
     assert!(skip.why.contains("begin"), "{}", skip.why);
     assert_eq!(asked, ["bind", "begin", "release"]);
 }

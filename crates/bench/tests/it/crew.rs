@@ -8,11 +8,11 @@ use std::fs;
 use std::io::{self, BufReader};
 
 use pathline_bench::{
-    About, Crew, Ended, Header, Here, Interrupt, Loss, LossCause, Overhead, Plan, Scope, Session,
-    Task, default_settings,
+    CaseTask, Executor, InterruptCheck, JournalSession, LocalExecutor, LossCause, MachineInfo,
+    PlanScope, RunHeader, RunPlan, TaskEnd, TimerScope, WorkerLoss, default_settings,
 };
-use pathline_flow::{MachineDesc, Switches};
-use pathline_schema::{Bytes, Journal, Message, Ns, Outcome, Severity};
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_schema::{Bytes, CaseOutcome, Journal, JournalRecord, Ns, Severity};
 use tempfile::TempDir;
 
 /// How a task ends.
@@ -29,14 +29,14 @@ enum End {
 
 /// A crew that is lost on order.
 struct Shaky<'m> {
-    here: Here<'m>,
+    here: LocalExecutor<'m>,
     ends: VecDeque<End>,
     /// Cases of each task that it was given.
     tasks: Vec<usize>,
 }
 
-impl Crew for Shaky<'_> {
-    fn about(&self) -> &About {
+impl Executor for Shaky<'_> {
+    fn about(&self) -> &MachineInfo {
         self.here.about()
     }
     fn now(&self) -> Ns {
@@ -44,20 +44,21 @@ impl Crew for Shaky<'_> {
     }
     fn measure(
         &mut self,
-        task: &Task,
-        interrupt: Interrupt<'_>,
-        tell: &mut dyn FnMut(Message) -> io::Result<()>,
-    ) -> io::Result<Ended> {
+        task: &CaseTask,
+        interrupt: InterruptCheck<'_>,
+        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+    ) -> io::Result<TaskEnd> {
         self.tasks.push(task.entries.len());
         let loss = |case, cause| {
-            Ok(Ended::Lost(Loss { case, error: "the process ended".to_owned(), cause }))
+            Ok(TaskEnd::Lost(WorkerLoss { case, error: "the process ended".to_owned(), cause }))
         };
         match self.ends.pop_front().unwrap_or(End::Well) {
             End::Well => self.here.measure(task, interrupt, tell),
             End::LostIdle => loss(None, LossCause::Machine),
-            End::Gone => Ok(Ended::Gone("nobody can be started".to_owned())),
+            End::Gone => Ok(TaskEnd::Gone("nobody can be started".to_owned())),
             End::LostAt { measured, cause } => {
-                let part = Task { entries: task.entries[..measured].to_vec(), carried: Vec::new() };
+                let part =
+                    CaseTask { entries: task.entries[..measured].to_vec(), carried: Vec::new() };
                 self.here.measure(&part, interrupt, tell)?;
                 loss(Some(task.entries[measured].case.clone()), cause)
             }
@@ -68,12 +69,12 @@ impl Crew for Shaky<'_> {
 /// Runs four cases of GPU 0 and one between 1 and 2, in one group each; the tasks and the journal.
 fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
     let desc = MachineDesc::preset("mi250x").unwrap();
-    let machine = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
+    let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
     let memory = Bytes::gib(64);
-    let scope = Scope {
+    let scope = PlanScope {
         simulated: true,
         tuned: &pathline_bench::KNOWN,
-        ..Scope::new(&machine.topology, memory)
+        ..PlanScope::new(&machine.topology, memory)
     };
     let cases = [
         "gpu0.vram > gpu3.vram by dma@gpu0 x 10MiB",
@@ -82,15 +83,15 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
         "gpu0.vram > gpu6.vram by dma@gpu0 x 10MiB",
         "gpu1.vram > gpu2.vram by dma@gpu1 x 11MiB",
     ];
-    let plan = Plan::new(&scope, &[], &cases.map(|c| c.parse().unwrap())).unwrap();
+    let plan = RunPlan::new(&scope, &[], &cases.map(|c| c.parse().unwrap())).unwrap();
     assert_eq!(plan.entries.iter().map(|e| e.group).collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
     let settings = default_settings(memory);
-    let about = About::of(&machine, None, Overhead::All);
-    let here = Here::new(&machine, about, settings);
+    let about = MachineInfo::of(&machine, None, TimerScope::All);
+    let here = LocalExecutor::new(&machine, about, settings);
     let mut crew = Shaky { here, ends: ends.into(), tasks: Vec::new() };
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let header = Header {
+    let header = RunHeader {
         host: "test".to_owned(),
         version: "0".to_owned(),
         pid: 1,
@@ -100,7 +101,7 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
         settings,
     };
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    let session = Session::create(&path).unwrap();
+    let session = JournalSession::create(&path).unwrap();
     session.run(&mut crew, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
     let journal = Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap();
     assert_eq!(journal.outcomes.len(), cases.len());
@@ -113,7 +114,9 @@ fn fates(journal: &Journal) -> String {
     let mut fates: Vec<(String, char)> = journal
         .outcomes
         .iter()
-        .map(|o| (o.case().to_string(), if matches!(o, Outcome::Measured(_)) { 'm' } else { 'f' }))
+        .map(|o| {
+            (o.case().to_string(), if matches!(o, CaseOutcome::Measured(_)) { 'm' } else { 'f' })
+        })
         .collect();
     fates.sort();
     fates.into_iter().map(|(_, fate)| fate).collect()
@@ -141,8 +144,8 @@ fn who_is_ended_by_others_has_no_strike() {
     let lost = || End::LostAt { measured: 0, cause: LossCause::Outside };
     let (_, journal) = run(vec![lost(), lost(), lost()]);
     assert_eq!(fates(&journal), "fffmm");
-    let severity = |o: &Outcome| match o {
-        Outcome::Faulted(fault) => Some(fault.severity),
+    let severity = |o: &CaseOutcome| match o {
+        CaseOutcome::Faulted(fault) => Some(fault.severity),
         _ => None,
     };
     assert!(journal.outcomes.iter().filter_map(severity).all(|s| s == Severity::Transient));
@@ -164,7 +167,7 @@ fn a_coordinator_that_is_lost_costs_its_case_a_second_attempt_and_no_gpu() {
     assert_eq!((fates(&journal).as_str(), tasks), ("fffff", vec![4, 4, 3, 3, 2, 2, 1, 1, 1, 1]));
     assert_eq!((notes(&journal, "coordinator-failed"), notes(&journal, "retired")), (5, 0));
     let transient =
-        |o: &Outcome| matches!(o, Outcome::Faulted(f) if f.severity == Severity::Transient);
+        |o: &CaseOutcome| matches!(o, CaseOutcome::Faulted(f) if f.severity == Severity::Transient);
     assert!(journal.outcomes.iter().all(transient));
 }
 
@@ -181,6 +184,6 @@ fn with_nobody_left_every_case_says_so() {
         run(vec![End::LostAt { measured: 1, cause: LossCause::Machine }, End::Gone]);
     assert_eq!(fates(&journal), "mffff");
     assert_eq!(tasks, [4, 2]);
-    let Outcome::Faulted(last) = &journal.outcomes[4] else { panic!("not faulted") };
+    let CaseOutcome::Faulted(last) = &journal.outcomes[4] else { panic!("not faulted") };
     assert!(last.error.contains("nobody can be started"), "{}", last.error);
 }

@@ -8,23 +8,24 @@ use std::fs;
 use std::io::BufReader;
 
 use pathline_bench::{
-    About, Event, Header, Here, Overhead, Plan, Scope, Session, default_settings,
+    JournalSession, LocalExecutor, MachineInfo, PlanScope, RunEvent, RunHeader, RunPlan,
+    TimerScope, default_settings,
 };
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_schema::{Bytes, Case, Journal, Measured, Outcome, Pattern};
-use pathline_sim::Options;
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_schema::{Bytes, Case, CaseOutcome, CasePattern, Journal, MeasuredCase};
+use pathline_sim::SimOptions;
 use tempfile::TempDir;
 
 /// Measures cases on a preset without noise.
-fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<Measured> {
+fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<MeasuredCase> {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let exact = Options { jitter: 0.0, ..Options::default() };
-    let machine = pathline_sim::machine_with(desc, Switches::default(), &exact).unwrap();
-    let scope = Scope { simulated: true, ..Scope::new(&machine.topology, Bytes::gib(64)) };
-    let patterns: Vec<Pattern> = cases.iter().map(|c| c.parse().unwrap()).collect();
-    let plan = Plan::new(&scope, &[], &patterns).unwrap();
-    let header = Header {
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
+    let machine = pathline_sim::machine_with(desc, RuntimeEnv::default(), &exact).unwrap();
+    let scope = PlanScope { simulated: true, ..PlanScope::new(&machine.topology, Bytes::gib(64)) };
+    let patterns: Vec<CasePattern> = cases.iter().map(|c| c.parse().unwrap()).collect();
+    let plan = RunPlan::new(&scope, &[], &patterns).unwrap();
+    let header = RunHeader {
         host: "test".to_owned(),
         version: "0".to_owned(),
         pid: 1,
@@ -33,13 +34,17 @@ fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<Measured> {
         env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
     };
-    let mut crew = Here::new(&machine, About::of(&machine, None, Overhead::All), header.settings);
+    let mut crew = LocalExecutor::new(
+        &machine,
+        MachineInfo::of(&machine, None, TimerScope::All),
+        header.settings,
+    );
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    let session = Session::create(&path).unwrap();
-    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: Event<'_>| {}).unwrap();
+    let session = JournalSession::create(&path).unwrap();
+    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
     let journal = Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap();
     let measured = |o| match o {
-        Outcome::Measured(m) => *m,
+        CaseOutcome::Measured(m) => *m,
         other => panic!("not measured: {other:?}"),
     };
     journal.outcomes.into_iter().map(measured).collect()
@@ -88,7 +93,7 @@ fn sets(seed: u64, n: usize) -> Vec<String> {
 fn predicted_is_measured() {
     for preset in ["mi250x", "hgx-h200"] {
         let desc = MachineDesc::preset(preset).unwrap();
-        let network = Network::new(&desc, Switches::default()).unwrap();
+        let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
         let cases = sets(7, 40);
         let measured = measure(&desc, &cases);
         assert_eq!(measured.len(), cases.len());

@@ -10,32 +10,33 @@ use std::io::BufReader;
 use std::path::Path;
 
 use pathline_bench::{
-    About, Event, Header, Here, JournalFile, Overhead, Plan, Scope, Session, SessionError,
-    default_settings,
+    JournalFile, JournalSession, LocalExecutor, MachineInfo, PlanScope, RunEvent, RunHeader,
+    RunPlan, SessionError, TimerScope, default_settings,
 };
-use pathline_flow::{MachineDesc, Switches};
+use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::Machine;
 use pathline_schema::{
-    Bytes, Journal, Measured, Message, Outcome, Severity, Stop, StopReason, Verdict, World,
+    Bytes, CaseOutcome, Journal, JournalRecord, MeasuredCase, Severity, StopInfo, StopReason,
+    VerifyResult, WorldKind,
 };
-use pathline_sim::{Fault, Options};
+use pathline_sim::{FaultOrder, SimOptions};
 use tempfile::TempDir;
 
-fn machine(options: &Options) -> Machine {
+fn machine(options: &SimOptions) -> Machine {
     let desc = MachineDesc::preset("mi250x").unwrap();
-    pathline_sim::machine_with(&desc, Switches::default(), options).unwrap()
+    pathline_sim::machine_with(&desc, RuntimeEnv::default(), options).unwrap()
 }
 
-fn plan(machine: &Machine, patterns: &[&str]) -> Plan {
-    let scope = Scope { simulated: true, ..Scope::new(&machine.topology, Bytes::gib(64)) };
+fn plan(machine: &Machine, patterns: &[&str]) -> RunPlan {
+    let scope = PlanScope { simulated: true, ..PlanScope::new(&machine.topology, Bytes::gib(64)) };
     let patterns: Vec<_> = patterns.iter().map(|p| p.parse().unwrap()).collect();
     // Suites of single flows: a pattern would also choose cases of many.
     let suites = ["local", "host-link", "pairs", "latency"].map(str::to_owned);
-    Plan::new(&scope, &suites, &patterns).unwrap()
+    RunPlan::new(&scope, &suites, &patterns).unwrap()
 }
 
-fn header() -> Header {
-    Header {
+fn header() -> RunHeader {
+    RunHeader {
         host: "test".to_owned(),
         version: "0".to_owned(),
         pid: 1,
@@ -46,37 +47,42 @@ fn header() -> Header {
     }
 }
 
-fn resume(path: &Path, about: &About) -> Result<Session, SessionError> {
+fn resume(path: &Path, about: &MachineInfo) -> Result<JournalSession, SessionError> {
     let (file, journal) = JournalFile::open(path)?;
-    Session::resume(file, journal, about, "test")
+    JournalSession::resume(file, journal, about, "test")
 }
 
-fn about(machine: &Machine) -> About {
-    About::of(machine, None, Overhead::All)
+fn about(machine: &Machine) -> MachineInfo {
+    MachineInfo::of(machine, None, TimerScope::All)
 }
 
-fn run(session: Session, machine: &Machine, plan: &Plan, interrupt: &dyn Fn() -> Option<String>) {
+fn run(
+    session: JournalSession,
+    machine: &Machine,
+    plan: &RunPlan,
+    interrupt: &dyn Fn() -> Option<String>,
+) {
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    let mut crew = Here::new(machine, about(machine), header().settings);
-    session.run(&mut crew, plan, header(), &now, interrupt, &mut |_: Event<'_>| {}).unwrap();
+    let mut crew = LocalExecutor::new(machine, about(machine), header().settings);
+    session.run(&mut crew, plan, header(), &now, interrupt, &mut |_: RunEvent<'_>| {}).unwrap();
 }
 
 fn read(path: &Path) -> Journal {
     Journal::read(BufReader::new(fs::File::open(path).unwrap())).unwrap()
 }
 
-fn journal_of(options: &Options, patterns: &[&str]) -> (Plan, Journal) {
+fn journal_of(options: &SimOptions, patterns: &[&str]) -> (RunPlan, Journal) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
     let machine = machine(options);
     let plan = plan(&machine, patterns);
-    run(Session::create(&path).unwrap(), &machine, &plan, &|| None);
+    run(JournalSession::create(&path).unwrap(), &machine, &plan, &|| None);
     (plan, read(&path))
 }
 
-fn measured(journal: &Journal) -> impl Iterator<Item = &Measured> {
+fn measured(journal: &Journal) -> impl Iterator<Item = &MeasuredCase> {
     journal.outcomes.iter().filter_map(|o| match o {
-        Outcome::Measured(m) => Some(&**m),
+        CaseOutcome::Measured(m) => Some(&**m),
         _ => None,
     })
 }
@@ -85,12 +91,12 @@ const COPIES: &str = "gpu0.vram > gpu*.vram by dma x 256MiB";
 
 #[test]
 fn a_case_is_measured_to_its_precision_and_verified() {
-    let (plan, journal) = journal_of(&Options::default(), &[COPIES]);
-    assert_eq!(journal.begin.world, World::Simulated("mi250x".to_owned()));
+    let (plan, journal) = journal_of(&SimOptions::default(), &[COPIES]);
+    assert_eq!(journal.begin.world, WorldKind::Simulated("mi250x".to_owned()));
     assert_eq!(journal.outcomes.len(), plan.entries.len());
     for m in measured(&journal) {
-        assert_eq!(m.verdict, Verdict::Verified, "{}", m.case);
-        let Stop { reason, half_width, .. } = m.stop;
+        assert_eq!(m.verdict, VerifyResult::Verified, "{}", m.case);
+        let StopInfo { reason, half_width, .. } = m.stop;
         assert_eq!(reason, StopReason::Precise, "{}", m.case);
         assert!(half_width <= 0.01);
         let series = &m.series[0];
@@ -102,7 +108,7 @@ fn a_case_is_measured_to_its_precision_and_verified() {
 
 #[test]
 fn without_noise_the_figure_is_the_models() {
-    let exact = Options { jitter: 0.0, ..Options::default() };
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
     let (_, journal) = journal_of(&exact, &[case]);
     let m = measured(&journal).next().unwrap();
@@ -115,7 +121,7 @@ fn without_noise_the_figure_is_the_models() {
 
 #[test]
 fn a_background_flow_slows_what_shares_its_link() {
-    let exact = Options { jitter: 0.0, ..Options::default() };
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
     let kernel = |a: u32, b: u32| {
         format!("gpu{a}.vram > gpu{b}.vram by kernel@gpu{b}[copy-w16-u4-b256-g2sm] x 256MiB")
     };
@@ -142,18 +148,21 @@ fn io_beside_another_flow_is_verified() {
                    uring@numa0[rand-write,direct,shared,1GiB,q4,n2,t1] x 4KiB";
     let copy = "gpu2.vram > gpu3.vram by dma@gpu2 x 16MiB";
     let cases = [format!("{file} & {copy}"), format!("{copy} & {written}")];
-    let machine = machine(&Options::default());
+    let machine = machine(&SimOptions::default());
     let stores = machine.storage.as_deref().unwrap().stores();
-    let scope =
-        Scope { simulated: true, stores: &stores, ..Scope::new(&machine.topology, Bytes::gib(64)) };
+    let scope = PlanScope {
+        simulated: true,
+        stores: &stores,
+        ..PlanScope::new(&machine.topology, Bytes::gib(64))
+    };
     let patterns: Vec<_> = cases.iter().map(|p| p.parse().unwrap()).collect();
-    let plan = Plan::new(&scope, &[], &patterns).unwrap();
+    let plan = RunPlan::new(&scope, &[], &patterns).unwrap();
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    run(Session::create(&path).unwrap(), &machine, &plan, &|| None);
+    run(JournalSession::create(&path).unwrap(), &machine, &plan, &|| None);
     let journal = read(&path);
     let verdicts: Vec<_> = measured(&journal).map(|m| (m.series.len(), &m.verdict)).collect();
-    assert_eq!(verdicts, [(2, &Verdict::Verified); 2], "{:?}", journal.outcomes);
+    assert_eq!(verdicts, [(2, &VerifyResult::Verified); 2], "{:?}", journal.outcomes);
 }
 
 /// Whatever call fails, and however, each planned case has exactly one outcome, the run ends as
@@ -183,9 +192,9 @@ fn every_fault_costs_its_own_case_only() {
         [Severity::Unsupported, Severity::Exhausted, Severity::Transient, Severity::Corrupt];
     for call in calls {
         for (nth, severity) in [1, 2, 7].into_iter().zip(severities.into_iter().cycle()) {
-            let faults = vec![Fault::fails(call, nth, severity)];
+            let faults = vec![FaultOrder::fails(call, nth, severity)];
             let (plan, journal) =
-                journal_of(&Options { faults, ..Options::default() }, &[COPIES, KERNELS]);
+                journal_of(&SimOptions { faults, ..SimOptions::default() }, &[COPIES, KERNELS]);
             let outcomes: BTreeSet<String> =
                 journal.outcomes.iter().map(|o| o.case().to_string()).collect();
             assert_eq!(outcomes.len(), plan.entries.len(), "{call} {nth}");
@@ -194,9 +203,11 @@ fn every_fault_costs_its_own_case_only() {
             assert!(lost <= 1, "{call} {nth}: {lost} cases lost");
             for outcome in &journal.outcomes {
                 match outcome {
-                    Outcome::Measured(_) => {}
-                    Outcome::Skipped(s) => assert!(s.why.contains("fault on order"), "{}", s.why),
-                    Outcome::Faulted(f) => assert_eq!(f.severity, severity, "{}", f.error),
+                    CaseOutcome::Measured(_) => {}
+                    CaseOutcome::Skipped(s) => {
+                        assert!(s.why.contains("fault on order"), "{}", s.why)
+                    }
+                    CaseOutcome::Faulted(f) => assert_eq!(f.severity, severity, "{}", f.error),
                 }
             }
         }
@@ -207,15 +218,18 @@ fn every_fault_costs_its_own_case_only() {
 #[test]
 fn memory_that_runs_out_once_costs_nothing() {
     for nth in [1, 2, 5] {
-        let faults = vec![Fault::fails("alloc", nth, Severity::Exhausted)];
-        let (plan, journal) = journal_of(&Options { faults, ..Options::default() }, &[COPIES]);
+        let faults = vec![FaultOrder::fails("alloc", nth, Severity::Exhausted)];
+        let (plan, journal) =
+            journal_of(&SimOptions { faults, ..SimOptions::default() }, &[COPIES]);
         assert_eq!(measured(&journal).count(), plan.entries.len(), "allocation {nth}");
     }
     // Twice for one case: the first time, and when nothing else is allocated.
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
-    let faults = [1, 2].map(|nth| Fault::fails("alloc", nth, Severity::Exhausted)).to_vec();
-    let (_, journal) = journal_of(&Options { faults, ..Options::default() }, &[case]);
-    assert!(matches!(&journal.outcomes[0], Outcome::Skipped(skip) if skip.why.contains("alloc")));
+    let faults = [1, 2].map(|nth| FaultOrder::fails("alloc", nth, Severity::Exhausted)).to_vec();
+    let (_, journal) = journal_of(&SimOptions { faults, ..SimOptions::default() }, &[case]);
+    assert!(
+        matches!(&journal.outcomes[0], CaseOutcome::Skipped(skip) if skip.why.contains("alloc"))
+    );
 }
 
 const KERNELS: &str = "gpu1.vram > gpu0.vram by kernel x 256MiB";
@@ -224,7 +238,7 @@ const KERNELS: &str = "gpu1.vram > gpu0.vram by kernel x 256MiB";
 /// No suite has this size, so that the cases run in the order in which they are given.
 #[test]
 fn zero_copy_after_a_migration_still_crosses_the_link() {
-    let exact = Options { jitter: 0.0, ..Options::default() };
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
     let migrate = "numa3.managed > gpu0.managed by migrate@gpu0[fault] x 96MiB";
     let zero_copy = "numa3.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 96MiB";
     let rate = |patterns: &[&str]| {
@@ -240,13 +254,13 @@ fn zero_copy_after_a_migration_still_crosses_the_link() {
 #[test]
 fn wrong_bytes_are_a_fault_and_never_a_figure() {
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
-    let (_, clean) = journal_of(&Options::default(), &[case]);
+    let (_, clean) = journal_of(&SimOptions::default(), &[case]);
     let m = measured(&clean).next().unwrap();
     // Calibration and warm-up take some copies, samples the rest; the verifying copy is the last.
     let most = m.series[0].samples_ns.len() as u64 * m.series[0].reps + 64;
-    let faults = (1..=most).map(|nth| Fault::corrupts("copy", nth)).collect();
-    let (_, journal) = journal_of(&Options { faults, ..Options::default() }, &[case]);
-    let Outcome::Faulted(fault) = &journal.outcomes[0] else {
+    let faults = (1..=most).map(|nth| FaultOrder::corrupts("copy", nth)).collect();
+    let (_, journal) = journal_of(&SimOptions { faults, ..SimOptions::default() }, &[case]);
+    let CaseOutcome::Faulted(fault) = &journal.outcomes[0] else {
         panic!("a corrupted copy has a figure: {:?}", journal.outcomes[0]);
     };
     assert_eq!(fault.severity, Severity::Corrupt);
@@ -255,14 +269,14 @@ fn wrong_bytes_are_a_fault_and_never_a_figure() {
 
 #[test]
 fn a_device_that_fails_for_good_is_retired_and_the_rest_goes_on() {
-    let faults = vec![Fault::fails("copy", 3, Severity::Sticky)];
+    let faults = vec![FaultOrder::fails("copy", 3, Severity::Sticky)];
     let patterns =
         ["gpu0.vram > gpu1.vram by dma x 256MiB", "gpu2.vram > gpu3.vram by dma x 256MiB"];
-    let (plan, journal) = journal_of(&Options { faults, ..Options::default() }, &patterns);
+    let (plan, journal) = journal_of(&SimOptions { faults, ..SimOptions::default() }, &patterns);
     assert_eq!(journal.outcomes.len(), plan.entries.len());
     for outcome in &journal.outcomes {
         let of_gpu0 = outcome.case().flows().any(|f| f.by.at() == pathline_schema::Unit::Gpu(0));
-        assert_eq!(matches!(outcome, Outcome::Faulted(_)), of_gpu0, "{}", outcome.case());
+        assert_eq!(matches!(outcome, CaseOutcome::Faulted(_)), of_gpu0, "{}", outcome.case());
     }
 }
 
@@ -270,30 +284,30 @@ fn a_device_that_fails_for_good_is_retired_and_the_rest_goes_on() {
 fn interrupted_anywhere_and_resumed_each_case_is_measured_once() {
     let dir = TempDir::new().unwrap();
     let all = {
-        let (plan, _) = journal_of(&Options::default(), &[COPIES]);
+        let (plan, _) = journal_of(&SimOptions::default(), &[COPIES]);
         plan.entries.len()
     };
     for asked in [1, 2, 5, 11, 17, 23, 40] {
         let path = dir.path().join(format!("{asked}.jsonl"));
-        let first = machine(&Options::default());
+        let first = machine(&SimOptions::default());
         let chosen = plan(&first, &[COPIES]);
         let calls = Cell::new(0);
         let interrupt = || {
             calls.set(calls.get() + 1);
             (calls.get() >= asked).then(|| "enough".to_owned())
         };
-        run(Session::create(&path).unwrap(), &first, &chosen, &interrupt);
+        run(JournalSession::create(&path).unwrap(), &first, &chosen, &interrupt);
         let cut = read(&path);
         assert!(!cut.end.unwrap().complete, "asked {asked} times");
 
-        let second = machine(&Options::default());
+        let second = machine(&SimOptions::default());
         let session = resume(&path, &about(&second)).unwrap();
         run(session, &second, &chosen, &|| None);
         let text = fs::read_to_string(&path).unwrap();
         let finished = text
             .lines()
-            .map(|l| serde_json::from_str::<Message>(l).unwrap())
-            .filter(|m| matches!(m, Message::Measured(_)))
+            .map(|l| serde_json::from_str::<JournalRecord>(l).unwrap())
+            .filter(|m| matches!(m, JournalRecord::Measured(_)))
             .count();
         assert_eq!(finished, all, "asked {asked} times");
         let whole = read(&path);
@@ -310,11 +324,11 @@ fn interrupted_anywhere_and_resumed_each_case_is_measured_once() {
 fn a_journal_of_another_machine_is_not_resumed() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let mi250x = machine(&Options::default());
+    let mi250x = machine(&SimOptions::default());
     let chosen = plan(&mi250x, &[COPIES]);
-    run(Session::create(&path).unwrap(), &mi250x, &chosen, &|| None);
+    run(JournalSession::create(&path).unwrap(), &mi250x, &chosen, &|| None);
     let desc = MachineDesc::preset("hgx-h200").unwrap();
-    let other = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
+    let other = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
     let error = resume(&path, &about(&other)).err().unwrap().to_string();
     assert!(error.contains("mi250x") && error.contains("hgx-h200"), "{error}");
 }
@@ -323,9 +337,9 @@ fn a_journal_of_another_machine_is_not_resumed() {
 fn a_journal_of_other_gpus_of_the_host_is_not_resumed() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let mi250x = machine(&Options::default());
+    let mi250x = machine(&SimOptions::default());
     let chosen = plan(&mi250x, &[COPIES]);
-    run(Session::create(&path).unwrap(), &mi250x, &chosen, &|| None);
+    run(JournalSession::create(&path).unwrap(), &mi250x, &chosen, &|| None);
     let mut fewer = about(&mi250x);
     fewer.topology.gpus.pop();
     let error = resume(&path, &fewer).err().unwrap().to_string();
@@ -340,12 +354,12 @@ fn a_journal_of_other_gpus_of_the_host_is_not_resumed() {
 fn a_journal_that_was_cut_before_its_topology_gets_it() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let first = machine(&Options::default());
+    let first = machine(&SimOptions::default());
     let chosen = plan(&first, &[COPIES]);
-    run(Session::create(&path).unwrap(), &first, &chosen, &|| None);
+    run(JournalSession::create(&path).unwrap(), &first, &chosen, &|| None);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.lines().next().unwrap().to_owned() + "\n").unwrap();
-    let second = machine(&Options::default());
+    let second = machine(&SimOptions::default());
     let session = resume(&path, &about(&second)).unwrap();
     run(session, &second, &chosen, &|| None);
     assert_eq!(read(&path).topology, second.topology);
@@ -359,7 +373,7 @@ fn staged_copies_batches_and_calls_are_cases_like_others() {
     let register = "numa3.paged > numa3.registered by call@gpu0[register] x 16MiB isolated";
     let launch = "gpu0.reg > gpu0.reg by call@gpu0[launch-sync] x 1B isolated";
     let batch = "numa3.pinned > gpu0.vram by batch@gpu0[64] x 16MiB";
-    let exact = Options { jitter: 0.0, ..Options::default() };
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
     let (_, journal) = journal_of(&exact, &[staged, register, launch, batch]);
     let of = |case: &str| {
         let case = case.parse().unwrap();
@@ -367,7 +381,7 @@ fn staged_copies_batches_and_calls_are_cases_like_others() {
         found.unwrap_or_else(|| panic!("no outcome of {case}"))
     };
     let step = |case: &str| match of(case) {
-        Outcome::Measured(m) => {
+        CaseOutcome::Measured(m) => {
             (m.series[0].samples_ns[0] / m.series[0].steps as f64, m.verdict.clone())
         }
         other => panic!("{other:?}"),
@@ -377,11 +391,11 @@ fn staged_copies_batches_and_calls_are_cases_like_others() {
     // start and 175.2 us, and 64 of them follow each other; the last goes in alone, over 28.3 GB/s
     // in 8 us + 148.2 us: 64 x 183.2 us + 156.2 us.
     assert!((time / 11_881e3 - 1.0).abs() < 0.005, "{time} ns");
-    assert_eq!(verdict, Verdict::Verified);
+    assert_eq!(verdict, VerifyResult::Verified);
     // 25 us + 16 x 64 us, and a nanosecond for the call and for reading the clock.
     assert!((step(register).0 - 1_049_000.0).abs() <= 2.0, "{}", step(register).0);
     // 2 us for the call, 2.5 us for the start, 600 ns for the store of one thread.
     let launched = step(launch).0;
     assert!((4_500.0..6_500.0).contains(&launched), "{launched} ns");
-    assert!(matches!(of(batch), Outcome::Skipped(s) if s.why.contains("no call for a batch")));
+    assert!(matches!(of(batch), CaseOutcome::Skipped(s) if s.why.contains("no call for a batch")));
 }

@@ -4,49 +4,51 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pathline_bench::RankSide;
-use pathline_flow::{MachineDesc, Switches};
-use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result};
-use pathline_schema::{Bytes, CpuSet, Member, Rank, Severity, Via};
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_hal::{
+    CallError, CallResult, ExchangeId, FlowPart, RankBarrier, RepeatMode, TransportPort,
+};
+use pathline_schema::{Bytes, CpuSet, Rank, RankMember, Severity, Transport};
 
 /// A port that moves nothing, and what it says when a case is given back.
 struct Idle {
     released: Severity,
-    parts: Rc<RefCell<Vec<Part>>>,
+    parts: Rc<RefCell<Vec<FlowPart>>>,
 }
 
-impl Port for Idle {
-    fn via(&self) -> Via {
-        Via::Mpi
+impl TransportPort for Idle {
+    fn via(&self) -> Transport {
+        Transport::Mpi
     }
     fn library(&self) -> String {
         String::new()
     }
-    fn bind(&mut self, parts: &[Part], _: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+    fn bind(&mut self, parts: &[FlowPart], _: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
         self.parts.borrow_mut().extend_from_slice(parts);
         Ok((ExchangeId(0), Vec::new()))
     }
-    fn join(&mut self, _: ExchangeId, _: &[Vec<u8>]) -> Result<()> {
+    fn join(&mut self, _: ExchangeId, _: &[Vec<u8>]) -> CallResult<()> {
         Ok(())
     }
-    fn run(&mut self, _: ExchangeId, _: u64, _: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+    fn run(&mut self, _: ExchangeId, _: u64, _: &dyn RankBarrier) -> CallResult<Vec<Vec<f64>>> {
         Ok(Vec::new())
     }
     fn engine(&self, _: ExchangeId) -> String {
         String::new()
     }
-    fn release(&mut self, _: ExchangeId) -> Result<()> {
+    fn release(&mut self, _: ExchangeId) -> CallResult<()> {
         Err(CallError::new(self.released, "release", "a case", "messages are still in flight"))
     }
 }
 
-fn member(rank: u32) -> Member {
-    Member { rank: Rank(rank), gpus: vec![rank], ..Member::default() }
+fn member(rank: u32) -> RankMember {
+    RankMember { rank: Rank(rank), gpus: vec![rank], ..RankMember::default() }
 }
 
 /// Whether rank 0's memory of a case can still be written once the case is given back.
 fn outlives_release(case: &str, released: Severity) -> bool {
     let desc = MachineDesc::preset("mi250x").unwrap();
-    let machine = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
+    let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
     let parts = Rc::new(RefCell::new(Vec::new()));
     let port = Idle { released, parts: Rc::clone(&parts) };
     let mut side = RankSide::new(&machine, Rank(0), vec![Box::new(port)]);

@@ -4,31 +4,32 @@ use std::cell::Cell;
 use std::io;
 
 use pathline_bench::{
-    About, Crew, Ended, Here, Interrupt, Loss, LossCause, Overhead, PathClass, Scope, Stamp, Task,
-    Tuned, default_settings, searches, tune,
+    CaseTask, Executor, InterruptCheck, LocalExecutor, LossCause, MachineInfo, PathClass,
+    PlanScope, SearchStamp, TaskEnd, TimerScope, TunedKernels, WorkerLoss, default_settings,
+    searches, tune,
 };
-use pathline_flow::{MachineDesc, Switches};
+use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::Machine;
-use pathline_schema::{Bytes, Case, KernelOp, Message, Mover, Ns, Variant};
+use pathline_schema::{Bytes, Case, JournalRecord, KernelOp, KernelVariant, Mover, Ns};
 
 /// A crew that makes one kernel twice as fast as it is, and is lost at another.
 struct Meddler<'m> {
-    here: Here<'m>,
-    fast: Variant,
-    deadly: Option<Variant>,
+    here: LocalExecutor<'m>,
+    fast: KernelVariant,
+    deadly: Option<KernelVariant>,
     /// Cases of each task.
     tasks: Vec<usize>,
 }
 
-fn variant(case: &Case) -> Option<Variant> {
+fn variant(case: &Case) -> Option<KernelVariant> {
     match case.timed.first()?.by {
         Mover::Kernel { variant, .. } => Some(variant),
         _ => None,
     }
 }
 
-impl Crew for Meddler<'_> {
-    fn about(&self) -> &About {
+impl Executor for Meddler<'_> {
+    fn about(&self) -> &MachineInfo {
         self.here.about()
     }
     fn now(&self) -> Ns {
@@ -36,32 +37,32 @@ impl Crew for Meddler<'_> {
     }
     fn measure(
         &mut self,
-        task: &Task,
-        interrupt: Interrupt<'_>,
-        tell: &mut dyn FnMut(Message) -> io::Result<()>,
-    ) -> io::Result<Ended> {
+        task: &CaseTask,
+        interrupt: InterruptCheck<'_>,
+        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+    ) -> io::Result<TaskEnd> {
         self.tasks.push(task.entries.len());
         let deadly = task.entries.iter().position(|e| variant(&e.case) == self.deadly);
         let mut task = task.clone();
         let lost = deadly.filter(|_| self.deadly.is_some()).map(|at| task.entries.remove(at).case);
         let fast = self.fast;
         let ended = self.here.measure(&task, interrupt, &mut |message| match message {
-            Message::Measured(mut measured) if variant(&measured.case) == Some(fast) => {
+            JournalRecord::Measured(mut measured) if variant(&measured.case) == Some(fast) => {
                 let series = measured.series.iter_mut();
                 series.flat_map(|s| &mut s.samples_ns).for_each(|ns| *ns /= 2.0);
-                tell(Message::Measured(measured))
+                tell(JournalRecord::Measured(measured))
             }
             other => tell(other),
         })?;
         let (error, cause) = ("it ended".to_owned(), LossCause::Machine);
-        let loss = |case| Loss { case: Some(case), error, cause };
-        Ok(lost.map_or(ended, |case| Ended::Lost(loss(case))))
+        let loss = |case| WorkerLoss { case: Some(case), error, cause };
+        Ok(lost.map_or(ended, |case| TaskEnd::Lost(loss(case))))
     }
 }
 
 fn machine(name: &str) -> Machine {
     let desc = MachineDesc::preset(name).expect("it parses");
-    pathline_sim::machine(&desc, Switches::default(), 1).expect("it makes a machine")
+    pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("it makes a machine")
 }
 
 /// Searches with a meddler; its tasks, the winners, and how many searches there were to be.
@@ -69,17 +70,17 @@ fn search(
     machine: &Machine,
     fast: &str,
     deadly: Option<&str>,
-    interrupt: Interrupt<'_>,
-) -> (Vec<usize>, Tuned, usize) {
-    let about = About::of(machine, None, Overhead::Known);
+    interrupt: InterruptCheck<'_>,
+) -> (Vec<usize>, TunedKernels, usize) {
+    let about = MachineInfo::of(machine, None, TimerScope::Known);
     let memory = Bytes::gib(8);
     let topology = about.topology.clone();
-    let here = Here::new(machine, about, default_settings(memory));
+    let here = LocalExecutor::new(machine, about, default_settings(memory));
     let deadly = deadly.map(|key| key.parse().expect("a key"));
     let mut crew = Meddler { here, fast: fast.parse().expect("a key"), deadly, tasks: Vec::new() };
-    let scope = Scope { simulated: true, ..Scope::new(&topology, memory) };
-    let stamp = Stamp { date: "2026-11-21T03:00:00Z".to_owned(), version: "0".to_owned() };
-    let mut tuned = Tuned::plain();
+    let scope = PlanScope { simulated: true, ..PlanScope::new(&topology, memory) };
+    let stamp = SearchStamp { date: "2026-11-21T03:00:00Z".to_owned(), version: "0".to_owned() };
+    let mut tuned = TunedKernels::plain();
     tune(&mut crew, &scope, &mut tuned, &stamp, interrupt, &mut |_| ()).expect("the crew answers");
     (crew.tasks, tuned, searches(&scope))
 }
@@ -96,7 +97,7 @@ fn the_fastest_kernel_wins_and_the_others_stay_plain() {
         assert_eq!(rounds[0], 24);
         assert!((8..=9).contains(&rounds[1]) && (3..=4).contains(&rounds[2]), "{rounds:?}");
     }
-    let fast: Variant = fast.parse().unwrap();
+    let fast: KernelVariant = fast.parse().unwrap();
     for best in tuned.best() {
         if best.variant.op == KernelOp::Copy {
             assert_eq!(best.variant, fast, "{best:?}");

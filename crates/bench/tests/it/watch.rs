@@ -9,11 +9,14 @@ use std::fs;
 use std::io::BufReader;
 
 use pathline_bench::{
-    About, Event, Header, Here, KNOWN, Overhead, Plan, Scope, Session, default_settings,
+    JournalSession, KNOWN, LocalExecutor, MachineInfo, PlanScope, RunEvent, RunHeader, RunPlan,
+    TimerScope, default_settings,
 };
-use pathline_flow::{MachineDesc, Switches};
+use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{Machine, Monitor};
-use pathline_schema::{Bytes, GpuFacts, GpuState, Journal, Measured, Outcome, PcieLink, Unit};
+use pathline_schema::{
+    Bytes, CaseOutcome, GpuFacts, GpuState, Journal, MeasuredCase, PcieLink, Unit,
+};
 use tempfile::TempDir;
 
 /// A monitor that says what it is told, over the simulator's, which takes 20 us a reading.
@@ -45,15 +48,18 @@ impl Monitor for Told {
 
 fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
     let desc = MachineDesc::preset("hgx-h200").unwrap();
-    let mut machine = pathline_sim::machine(&desc, Switches::default(), 1).unwrap();
+    let mut machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
     change(&mut machine);
-    let scope =
-        Scope { simulated: true, tuned: &KNOWN, ..Scope::new(&machine.topology, Bytes::gib(64)) };
-    let plan = Plan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
+    let scope = PlanScope {
+        simulated: true,
+        tuned: &KNOWN,
+        ..PlanScope::new(&machine.topology, Bytes::gib(64))
+    };
+    let plan = RunPlan::new(&scope, &[], &[case.parse().unwrap()]).unwrap();
     assert!(!plan.entries.is_empty(), "{case}");
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let header = Header {
+    let header = RunHeader {
         host: "test".to_owned(),
         version: "0".to_owned(),
         pid: 1,
@@ -63,10 +69,10 @@ fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
         settings: default_settings(Bytes::gib(64)),
     };
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    let session = Session::create(&path).unwrap();
-    let about = About::of(&machine, None, Overhead::All);
-    let mut crew = Here::new(&machine, about, header.settings);
-    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: Event<'_>| {}).unwrap();
+    let session = JournalSession::create(&path).unwrap();
+    let about = MachineInfo::of(&machine, None, TimerScope::All);
+    let mut crew = LocalExecutor::new(&machine, about, header.settings);
+    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
     Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap()
 }
 
@@ -78,9 +84,9 @@ fn told(state: GpuState, slow: u32, replays: u64) -> impl FnOnce(&mut Machine) {
     }
 }
 
-fn measured(journal: &Journal) -> &Measured {
+fn measured(journal: &Journal) -> &MeasuredCase {
     let mut all = journal.outcomes.iter().filter_map(|outcome| match outcome {
-        Outcome::Measured(measured) => Some(measured.as_ref()),
+        CaseOutcome::Measured(measured) => Some(measured.as_ref()),
         _ => None,
     });
     let first = all.next().unwrap();

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use pathline_bench::{
-    About, GpuRequirement, Header, Here, Overhead, Plan, Scope, Session, default_settings,
+    GpuRequirement, JournalSession, LocalExecutor, MachineInfo, PlanScope, RunHeader, RunPlan,
+    TimerScope, default_settings,
 };
-use pathline_flow::{MachineDesc, Switches};
+use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::Machine;
-use pathline_schema::{Bytes, Note, World};
+use pathline_schema::{Bytes, RunNote, WorldKind};
 use tempfile::TempDir;
 
 const HOST: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64KiB";
@@ -20,20 +21,22 @@ const WHY: &str = "no device file /dev/kfd";
 
 fn machine() -> Machine {
     let desc = MachineDesc::preset("mi250x").unwrap();
-    pathline_sim::machine(&desc, Switches::default(), 1).unwrap()
+    pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap()
 }
 
-fn plan(machine: &Machine, cases: &[&str]) -> Plan {
-    let scope =
-        Scope { without_runtime: Some(WHY), ..Scope::new(&machine.topology, Bytes::gib(64)) };
+fn plan(machine: &Machine, cases: &[&str]) -> RunPlan {
+    let scope = PlanScope {
+        without_runtime: Some(WHY),
+        ..PlanScope::new(&machine.topology, Bytes::gib(64))
+    };
     let patterns: Vec<_> = cases.iter().map(|case| case.parse().unwrap()).collect();
-    Plan::new(&scope, &[], &patterns).unwrap()
+    RunPlan::new(&scope, &[], &patterns).unwrap()
 }
 
 /// A machine that passes for a real one.
-fn about(machine: &Machine, without: Option<&str>) -> About {
-    let about = About::of(machine, without.map(str::to_owned), Overhead::Known);
-    About { world: World::Real, ..about }
+fn about(machine: &Machine, without: Option<&str>) -> MachineInfo {
+    let about = MachineInfo::of(machine, without.map(str::to_owned), TimerScope::Known);
+    MachineInfo { world: WorldKind::Real, ..about }
 }
 
 #[test]
@@ -41,12 +44,12 @@ fn gpus_that_cannot_be_used_are_missed_where_the_run_needs_them() {
     let machine = machine();
     let without = about(&machine, Some(WHY));
     let (all, host) = (plan(&machine, &[HOST, GPU]), plan(&machine, &[HOST]));
-    let unmet = |require: GpuRequirement, about: &About, plan: &Plan, named| {
+    let unmet = |require: GpuRequirement, about: &MachineInfo, plan: &RunPlan, named| {
         require.unmet(about, plan, named)
     };
     let discovered = GpuRequirement::Discovered;
     let note = unmet(discovered, &without, &all, false).unwrap();
-    assert!(note.lacks_gpus() && note.code == Note::GPUS_UNUSABLE);
+    assert!(note.lacks_gpus() && note.code == RunNote::GPUS_UNUSABLE);
     // Eight dies of the preset, the reason, and both ways out.
     for part in ["None of the 8 GPUs on the bus", WHY, "pathline doctor", "--require host"] {
         assert!(note.text.contains(part), "{}", note.text);
@@ -66,7 +69,7 @@ fn gpus_that_cannot_be_used_are_missed_where_the_run_needs_them() {
     let note = unmet(GpuRequirement::Always, &none, &all, false).unwrap();
     assert!(note.text.starts_with("--require gpus, and no GPU is on the bus"), "{}", note.text);
     // A model is never missing what it was not given.
-    let model = About { world: World::Simulated("mi250x".to_owned()), ..without };
+    let model = MachineInfo { world: WorldKind::Simulated("mi250x".to_owned()), ..without };
     assert!(unmet(discovered, &model, &all, false).is_none());
 }
 
@@ -81,8 +84,8 @@ fn what_a_plan_rules_out_is_written_before_the_first_case() {
     // The time limit is over before the first case, or comes after all of them.
     for (name, stop) in [("cut", true), ("whole", false)] {
         let path = dir.path().join(name);
-        let mut here = Here::new(&machine, about.clone(), settings);
-        let header = Header {
+        let mut here = LocalExecutor::new(&machine, about.clone(), settings);
+        let header = RunHeader {
             host: "test".to_owned(),
             version: "0".to_owned(),
             pid: 1,
@@ -94,7 +97,7 @@ fn what_a_plan_rules_out_is_written_before_the_first_case() {
         let unmet = GpuRequirement::Discovered.unmet(&about, &plan, false);
         let interrupt = || stop.then(|| "the time limit".to_owned());
         let now = || "2026-01-01T00:00:00Z".to_owned();
-        let session = Session::create(&path).unwrap().with_note(unmet);
+        let session = JournalSession::create(&path).unwrap().with_note(unmet);
         session.run(&mut here, &plan, header, &now, &interrupt, &mut |_| {}).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let kinds: Vec<&str> = text.lines().filter_map(|line| line.split('"').nth(3)).collect();

@@ -1,14 +1,17 @@
 //! How well what was found is known.
 
-use super::{Candidate, Fitted, FittedResource, Fitter, Prospect, SAME_SCORE, bare, passed};
+use super::{
+    FittedNode, FittedResource, GroupCandidate, GroupFitter, GroupProspect, SAME_SCORE, bare,
+    passed,
+};
 use crate::candidates;
-use crate::data::Data;
+use crate::data::CalibrationData;
 use crate::model::SetFlow;
 use crate::twin::AtLeast;
 
-impl Fitter<'_> {
+impl GroupFitter<'_> {
     /// Intervals of the capacities, sets that each slows, groups that explain as much.
-    pub(super) fn doubt(&mut self, prospects: &[Prospect]) {
+    pub(super) fn doubt(&mut self, prospects: &[GroupProspect]) {
         for g in 0..self.groups.len() {
             let (low, high) = self.interval(g);
             (self.groups[g].low, self.groups[g].high) = (low, high);
@@ -61,9 +64,9 @@ impl Fitter<'_> {
 
 /// Parts that the topology shows, and all GPUs together, whose capacity no set reached: the most
 /// that passed them. Those whose paths alone say so already are left out.
-pub(crate) fn at_least(data: &Data, fitted: &Fitted) -> Vec<AtLeast> {
+pub(crate) fn at_least(data: &CalibrationData, fitted: &FittedNode) -> Vec<AtLeast> {
     let model = bare(data, &fitted.model.queues);
-    let fitter = Fitter::new(data, model, vec![true; data.sets.len()]);
+    let fitter = GroupFitter::new(data, model, vec![true; data.sets.len()]);
     let mut found = Vec::new();
     for candidate in candidates::all(data) {
         let whole = candidate.of == 1 || candidate.name.starts_with("all ");
@@ -84,8 +87,8 @@ pub(crate) fn at_least(data: &Data, fitted: &Fitted) -> Vec<AtLeast> {
     found
 }
 
-impl Fitter<'_> {
-    fn most_passed(&self, candidate: &Candidate) -> f64 {
+impl GroupFitter<'_> {
+    fn most_passed(&self, candidate: &GroupCandidate) -> f64 {
         let mut most: f64 = 0.0;
         for (s, set) in self.data.sets.iter().enumerate() {
             let of = |(i, j): (usize, &SetFlow)| {

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Candidate, FittedResource, Fitter, Group, LEAST_EFFECT, Prospect, SAME_SCORE, Step, TRIED,
-    Trial, minimum,
+    FitStep, FittedGroup, FittedResource, GroupCandidate, GroupFitter, GroupProspect, GroupTrial,
+    LEAST_EFFECT, SAME_SCORE, TRIED, minimum,
 };
-use crate::data::Ends;
+use crate::data::PathEnds;
 
-impl Fitter<'_> {
+impl GroupFitter<'_> {
     /// Takes out what is needless, swaps what another group explains better, and refines, until
     /// nothing changes.
-    pub(super) fn settle(&mut self, prospects: &[Prospect], tell: &mut dyn FnMut(&Step)) {
+    pub(super) fn settle(&mut self, prospects: &[GroupProspect], tell: &mut dyn FnMut(&FitStep)) {
         for _ in 0..3 {
             let before = self.total_score();
             for g in 0..self.groups.len() {
@@ -26,7 +26,7 @@ impl Fitter<'_> {
             self.weigh_members();
             self.prune();
             self.swap(prospects);
-            tell(&Step { doing: "settle", groups: self.groups.len(), error: self.error() });
+            tell(&FitStep { doing: "settle", groups: self.groups.len(), error: self.error() });
             self.search(prospects, None, tell);
             if before - self.total_score() < SAME_SCORE {
                 break;
@@ -66,7 +66,7 @@ impl Fitter<'_> {
     }
 
     /// Puts another group in the place of one where that explains more.
-    fn swap(&mut self, prospects: &[Prospect]) {
+    fn swap(&mut self, prospects: &[GroupProspect]) {
         for g in 0..self.groups.len() {
             let rivals = self.rivals(prospects, g);
             let Some(best) = rivals.first().filter(|r| r.gain > SAME_SCORE) else { continue };
@@ -75,8 +75,10 @@ impl Fitter<'_> {
             let mut takes = vec![0.0; self.data.paths.len()];
             prospect.members.iter().for_each(|&m| takes[m] = 1.0);
             self.model.shared[g] = FittedResource { capacity: best.capacity, takes };
-            let Candidate { name, found, maybe, link, of, also, .. } = prospect.candidate.clone();
-            self.groups[g] = Group { name, found, maybe, link, of, also, ..self.groups[g].clone() };
+            let GroupCandidate { name, found, maybe, link, of, also, .. } =
+                prospect.candidate.clone();
+            self.groups[g] =
+                FittedGroup { name, found, maybe, link, of, also, ..self.groups[g].clone() };
             self.taken[g] = best.prospect;
             let new = self.sets_of(&self.model.shared[g], best.capacity);
             self.rerun(old.into_iter().chain(new));
@@ -85,11 +87,11 @@ impl Fitter<'_> {
     }
 
     /// Groups that could stand in the place of one, best first; the gain is over that one.
-    pub(super) fn rivals(&mut self, prospects: &[Prospect], g: usize) -> Vec<Trial> {
+    pub(super) fn rivals(&mut self, prospects: &[GroupProspect], g: usize) -> Vec<GroupTrial> {
         let shared = self.model.shared[g].clone();
         let old = self.sets_of(&shared, shared.capacity);
         let mine: Vec<usize> = shared.members().collect();
-        let alike = |p: &Prospect| {
+        let alike = |p: &GroupProspect| {
             let common = p.members.iter().filter(|m| shared.takes[**m] > 0.0).count();
             let union = p.members.len() + mine.len() - common;
             common * 10 >= union * 3 && p.members != mine
@@ -116,7 +118,7 @@ impl Fitter<'_> {
             let (capacity, sum) = self.best_capacity(g, &sets, prospect.seen, 0.1, 8);
             let cheaper = self.price(self.groups[g].of) - self.price(prospect.candidate.of);
             let gain = known - sum + cheaper;
-            found.push(Trial { prospect: p, capacity, gain, changed: Vec::new() });
+            found.push(GroupTrial { prospect: p, capacity, gain, changed: Vec::new() });
         }
         self.model.shared[g] = shared;
         found.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.prospect.cmp(&b.prospect)));
@@ -197,10 +199,10 @@ impl Fitter<'_> {
         let mut classes: BTreeMap<(u8, u32), Vec<usize>> = BTreeMap::new();
         for p in self.model.shared[g].members() {
             let class = match self.data.paths[p].ends {
-                Ends::In { .. } => (0, 0),
-                Ends::Out { .. } => (1, 0),
-                Ends::Peer { .. } => (2, self.hops[p]),
-                Ends::Within => (3, 0),
+                PathEnds::In { .. } => (0, 0),
+                PathEnds::Out { .. } => (1, 0),
+                PathEnds::Peer { .. } => (2, self.hops[p]),
+                PathEnds::Within => (3, 0),
             };
             classes.entry(class).or_default().push(p);
         }

@@ -7,9 +7,11 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use pathline_calibrate::{CalibrateError, Data, Kind, Run, Twin, by_kind, calibrate, judge};
+use pathline_calibrate::{
+    CalibrateError, CalibrationData, NamedRun, NodeTwin, SetClass, by_kind, calibrate, judge,
+};
 use pathline_flow::MachineDesc;
-use pathline_schema::{Fault, Journal, Outcome, Severity, World};
+use pathline_schema::{CaseOutcome, FaultedCase, Journal, Severity, WorldKind};
 
 fn journal(name: &str) -> Journal {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
@@ -22,18 +24,18 @@ fn journal(name: &str) -> Journal {
 /// 20 paths alone, 190 pairs and 21 groups; 220 random sets come after them.
 const CHOSEN: usize = 231;
 
-fn part(range: impl Fn(usize) -> bool) -> Run {
+fn part(range: impl Fn(usize) -> bool) -> NamedRun {
     let mut journal = journal("h200-x4-contention.jsonl.gz");
     let mut at = 0;
     journal.outcomes.retain(|_| {
         at += 1;
         range(at - 1)
     });
-    Run { name: "h200-x4-contention".into(), journal }
+    NamedRun { name: "h200-x4-contention".into(), journal }
 }
 
 /// One fit for all tests.
-static TWIN: LazyLock<Twin> =
+static TWIN: LazyLock<NodeTwin> =
     LazyLock::new(|| calibrate(&[part(|i| i < CHOSEN)], &mut |_| {}).unwrap());
 
 #[test]
@@ -53,14 +55,14 @@ fn random_sets_of_four_h200s_are_predicted() {
     assert!(into.len() == 4 && into.iter().all(|c| (c / 399.0 - 1.0).abs() < 0.015), "{twin}");
 
     // The paths alone come along, since every run needs some.
-    let unseen = Data::of(&[part(|i| !(20..CHOSEN).contains(&i))]).unwrap();
+    let unseen = CalibrationData::of(&[part(|i| !(20..CHOSEN).contains(&i))]).unwrap();
     let judged = judge(&twin.data, &twin.fitted.model, &unseen);
     let (errors, kinds) = by_kind(&judged);
     println!("{twin}\n{errors:?}\n{kinds:?}");
     assert!(errors.n >= 70, "{errors:?}");
     assert!(errors.p50 <= 0.05 && errors.p95 <= 0.12, "{errors:?} {kinds:?}\n{twin}");
     // Where an engine chooses, what was measured is one of the orders: seldom outside of them all.
-    let order: Vec<_> = judged.iter().filter(|j| j.kind == Kind::Order).collect();
+    let order: Vec<_> = judged.iter().filter(|j| j.kind == SetClass::Order).collect();
     let within = order.iter().filter(|j| j.covered(errors.p95)).count();
     println!("{within} of {} within the orders", order.len());
     assert!(order.len() > 50 && within * 100 >= order.len() * 90, "{within} of {}", order.len());
@@ -110,7 +112,7 @@ fn what_does_not_determine_the_model_is_said() {
 #[test]
 fn other_nodes_and_worlds_are_refused_and_faults_counted() {
     let (a, mut b) = (part(|i| i < 30), part(|i| i < 30));
-    b.journal.begin.world = World::Simulated("hgx-h200".into());
+    b.journal.begin.world = WorldKind::Simulated("hgx-h200".into());
     let error = calibrate(&[a.clone(), b], &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("hardware and the model hgx-h200"), "{error}");
     let mut b = part(|i| i < 30);
@@ -122,8 +124,8 @@ fn other_nodes_and_worlds_are_refused_and_faults_counted() {
     cut.journal.torn = true;
     let case = cut.journal.outcomes[25].case().clone();
     let (severity, ranks) = (Severity::Transient, vec![]);
-    let fault = Fault { case, suites: vec![], error: "x".into(), severity, ranks };
-    cut.journal.outcomes[25] = Outcome::Faulted(fault);
+    let fault = FaultedCase { case, suites: vec![], error: "x".into(), severity, ranks };
+    cut.journal.outcomes[25] = CaseOutcome::Faulted(fault);
     let twin = calibrate(&[cut], &mut |_| {}).unwrap();
     assert_eq!(twin.data.left_out.get("failed"), Some(&1));
     assert!(twin.undecided.iter().any(|u| u.contains("cut short")), "{twin}");

@@ -6,37 +6,38 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use pathline_calibrate::{Run, calibrate};
-use pathline_flow::{MachineDesc, Measured, Network, PathKey, Predictor, Switches};
-use pathline_schema::{Case, Outcome};
+use pathline_calibrate::{NamedRun, calibrate};
+use pathline_flow::{MachineDesc, MeasuredFlows, Network, PathKey, RuntimeEnv, SetPredictor};
+use pathline_schema::{Case, CaseOutcome};
 
 const SOCKETS: &str = include_str!("../../../sim/tests/machines/two-sockets.toml");
 const SWITCH: &str = include_str!("../../../sim/tests/machines/one-switch.toml");
 
 /// What a description says to be shared, by the paths that share it.
-fn shared(of: &Measured) -> BTreeMap<BTreeSet<PathKey>, &pathline_flow::Shared> {
+fn shared(of: &MeasuredFlows) -> BTreeMap<BTreeSet<PathKey>, &pathline_flow::SharedResource> {
     let members =
-        |s: &pathline_flow::Shared| s.takes.iter().map(|(p, _)| of.paths[*p].key).collect();
+        |s: &pathline_flow::SharedResource| s.takes.iter().map(|(p, _)| of.paths[*p].key).collect();
     of.shared.iter().map(|s| (members(s), s)).collect()
 }
 
-fn queues(of: &Measured) -> BTreeSet<BTreeSet<PathKey>> {
-    let paths = |q: &pathline_flow::Queue| q.paths.iter().map(|p| of.paths[*p].key).collect();
+fn queues(of: &MeasuredFlows) -> BTreeSet<BTreeSet<PathKey>> {
+    let paths =
+        |q: &pathline_flow::SerialEngine| q.paths.iter().map(|p| of.paths[*p].key).collect();
     of.queues.iter().map(paths).collect()
 }
 
 /// Sizes of the errors of predicted durations, smallest first, with their cases.
-fn errors(desc: &MachineDesc, run: &Run) -> Vec<(f64, String)> {
-    let network = Network::new(desc, Switches::default()).unwrap();
-    let mut predictor = Predictor::new(&network);
+fn errors(desc: &MachineDesc, run: &NamedRun) -> Vec<(f64, String)> {
+    let network = Network::new(desc, RuntimeEnv::default()).unwrap();
+    let mut predictor = SetPredictor::new(&network);
     let mut errors = Vec::new();
     for outcome in &run.journal.outcomes {
-        let Outcome::Measured(m) = outcome else { continue };
+        let CaseOutcome::Measured(m) = outcome else { continue };
         let n = m.series.iter().map(|s| s.samples_ns.len()).min().unwrap();
         let last = |k: usize| m.series.iter().map(|s| s.samples_ns[k]).fold(0.0, f64::max);
         let lasts: Vec<f64> = (0..n).map(last).collect();
         let measured =
-            pathline_stats::Summary::of(&lasts).unwrap().median / m.series[0].reps as f64;
+            pathline_stats::SeriesSummary::of(&lasts).unwrap().median / m.series[0].reps as f64;
         let predicted = predictor.durations(&m.case).unwrap().set.typical.0;
         errors.push(((predicted / measured - 1.0).abs(), m.case.to_string()));
     }
@@ -114,8 +115,9 @@ fn check(text: &str, noise: f64, bound: f64) -> Outcomes {
 fn check_sockets(noise: f64, bound: f64) {
     let Outcomes { desc, twin, text } = check(SOCKETS, noise, bound);
     let (truth, found) = (shared(&desc.measured), shared(&twin.measured));
-    let hidden =
-        |s: &pathline_flow::Shared| ["switch of", "between"].iter().any(|w| s.name.starts_with(w));
+    let hidden = |s: &pathline_flow::SharedResource| {
+        ["switch of", "between"].iter().any(|w| s.name.starts_with(w))
+    };
     let hidden: Vec<_> = truth.iter().filter(|(_, s)| hidden(s)).collect();
     // Four switches and the link between the sockets, in and out each.
     assert_eq!(hidden.len(), 2 * (4 + 1));

@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use pathline_calibrate::{
-    Data, Errors, FittedModel, FittedResource, Kind, SetFlow, SetRunner, SetTimeline, Twin,
+    CalibrationData, ErrorStats, FittedModel, FittedResource, NodeTwin, SetClass, SetFlow,
+    SetRunner, SetTimeline,
 };
 use pathline_calibrate::{by_kind, calibrate, judge};
-use pathline_flow::{MachineDesc, Network, Switches};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_schema::Bytes;
 
 /// The true machine over the paths of a twin.
-fn truth(desc: &MachineDesc, twin: &Twin) -> (FittedModel, Vec<String>) {
-    let network = Network::new(desc, Switches::default()).unwrap();
+fn truth(desc: &MachineDesc, twin: &NodeTwin) -> (FittedModel, Vec<String>) {
+    let network = Network::new(desc, RuntimeEnv::default()).unwrap();
     let n = twin.data.paths.len();
     let mut model =
         FittedModel { starts: vec![0.0; n], queues: vec![None; n], ..FittedModel::default() };
@@ -52,7 +53,7 @@ fn rates(model: &FittedModel, paths: &[usize]) -> Vec<f64> {
 /// calls it or splits it into; so the flows of a set that use it run by themselves, in the truth,
 /// where they must fill it as they do within the set, and in the twin, and what they get in all is
 /// compared.
-fn capacities_back(desc: &MachineDesc, twin: &Twin) -> BTreeMap<String, Back> {
+fn capacities_back(desc: &MachineDesc, twin: &NodeTwin) -> BTreeMap<String, Back> {
     let (truth, names) = truth(desc, twin);
     let mut fitted = twin.fitted.model.clone();
     fitted.starts.fill(0.0);
@@ -125,9 +126,9 @@ fn allowed(name: &str, back: &Back, bound: f64) -> f64 {
 }
 
 struct Outcome {
-    twin: Twin,
+    twin: NodeTwin,
     back: BTreeMap<String, Back>,
-    unseen: Errors,
+    unseen: ErrorStats,
     text: String,
 }
 
@@ -140,14 +141,15 @@ fn round_trip(desc: &MachineDesc, noise: f64) -> Outcome {
         .into_iter()
         .map(|f| pathline_schema::Case::together(vec![f]))
         .collect();
-    let other = Data::of(&[crate::common::measure(desc, &alone, 0.0, 1), unseen]).unwrap();
+    let other =
+        CalibrationData::of(&[crate::common::measure(desc, &alone, 0.0, 1), unseen]).unwrap();
     let judged = judge(&twin.data, &twin.fitted.model, &other);
     let (errors, _) = by_kind(&judged);
     let mut text = format!("{}, noise {} %\n{twin}", desc.name, noise * 100.0);
     for (name, Back { sets, off, .. }) in &back {
         let _ = writeln!(text, "  {name}: {sets} sets, {:.2} % off", off * 100.0);
     }
-    let mut worst: Vec<_> = judged.iter().filter(|j| j.kind != Kind::Order).collect();
+    let mut worst: Vec<_> = judged.iter().filter(|j| j.kind != SetClass::Order).collect();
     worst.sort_by(|a, b| b.error().abs().total_cmp(&a.error().abs()));
     for j in worst.iter().take(5) {
         let _ = writeln!(text, "  {:+.2} %: {}", j.error() * 100.0, other.sets[j.set].case);

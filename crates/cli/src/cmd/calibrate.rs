@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use pathline_calibrate::{Run, Step, calibrate};
+use pathline_calibrate::{FitStep, NamedRun, calibrate};
 use pathline_flow::MachineDesc;
 
-use super::Exit;
+use super::ExitKind;
 use crate::args::CalibrateArgs;
 use crate::files;
 use crate::say::{errln, out};
@@ -15,7 +15,7 @@ use crate::say::{errln, out};
 /// How often progress is told.
 const EVERY: Duration = Duration::from_secs(2);
 
-pub(super) fn run(args: &CalibrateArgs) -> Result<Exit> {
+pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
     let out = args.out.as_deref().unwrap_or(Path::new(files::MACHINE));
     // Before the fit, which may take minutes. A file that is named may be replaced.
     if args.out.is_none() && !args.force && out.symlink_metadata().is_ok() {
@@ -24,15 +24,15 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit> {
             out.display()
         );
     }
-    let read = |path: &std::path::PathBuf| -> Result<Run> {
-        Ok(Run { name: path.display().to_string(), journal: files::read(path)? })
+    let read = |path: &std::path::PathBuf| -> Result<NamedRun> {
+        Ok(NamedRun { name: path.display().to_string(), journal: files::read(path)? })
     };
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
     let mut told = Instant::now();
-    let twin = calibrate(&runs, &mut |step: &Step| {
+    let twin = calibrate(&runs, &mut |step: &FitStep| {
         if !args.quiet && told.elapsed() >= EVERY {
             told = Instant::now();
-            let Step { doing, groups, error } = step;
+            let FitStep { doing, groups, error } = step;
             errln!("{doing}: {groups} shared resources, sets off by {:.2} %", error * 100.0);
         }
     })?;
@@ -48,5 +48,5 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit> {
     if out != Path::new("-") {
         out!("{twin}\nWrote {}.\n", out.display());
     }
-    Ok(if twin.data.sets.is_empty() { Exit::CouldNotJudge } else { Exit::Fine })
+    Ok(if twin.data.sets.is_empty() { ExitKind::CouldNotJudge } else { ExitKind::Fine })
 }

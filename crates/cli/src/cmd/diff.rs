@@ -1,25 +1,25 @@
 //! `pathline diff`.
 
 use anyhow::Result;
-use pathline_explain::diff::Change;
+use pathline_explain::diff::CaseChange;
 
-use super::Exit;
+use super::ExitKind;
 use crate::args::DiffArgs;
 use crate::files;
 use crate::say::out;
 
-pub(super) fn run(args: &DiffArgs) -> Result<Exit> {
+pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     let (before, after) = (files::read(&args.before)?, files::read(&args.after)?);
     let diff = pathline_explain::diff::diff(&before, &after, args.tolerance / 100.0)?;
     out!("{diff}");
-    let compared = |row: &&pathline_explain::diff::Row| {
-        !matches!(row.change, Change::OnlyFirst | Change::OnlySecond)
+    let compared = |row: &&pathline_explain::diff::DiffRow| {
+        !matches!(row.change, CaseChange::OnlyFirst | CaseChange::OnlySecond)
     };
     Ok(if diff.is_worse() {
-        Exit::Wrong
+        ExitKind::Wrong
     } else if diff.rows.iter().filter(compared).count() == 0 {
-        Exit::CouldNotJudge
+        ExitKind::CouldNotJudge
     } else {
-        Exit::Fine
+        ExitKind::Fine
     })
 }

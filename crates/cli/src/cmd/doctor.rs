@@ -10,10 +10,10 @@ use pathline_dylib::{LibraryReport, TriedPlace};
 use pathline_schema::Topology;
 use pathline_vendor::storage::without_rings;
 use pathline_vendor::{
-    Family, cache_base, chosen_family, collectives_libraries, kernel_cache, writable,
+    RuntimeFamily, cache_base, chosen_family, collectives_libraries, kernel_cache, writable,
 };
 
-use super::Exit;
+use super::ExitKind;
 use crate::args::{DoctorArgs, LibraryArgs};
 use crate::probe::{
     DirectAnswer, MachineAnswer, Probe, ProbeError, ProbeLimits, RuntimeAnswer, ask, ask_and_show,
@@ -31,7 +31,7 @@ const LAUNCHES: ProbeLimits =
 
 /// Fine if every GPU that was discovered can be measured by engines and kernels, or there is none;
 /// wrong if something is missing, a library ends or holds the process that asks it, or a check fails.
-pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
+pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     let survey = HostSurvey::new(&args.timeout);
     let (topology, limits) = (&survey.topology, survey.limits);
     let (family, choice) = chosen_family(topology, &args.libraries.asked());
@@ -59,7 +59,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit> {
     let missing = wanted && (machine.without.is_some() || found.lacks_needed());
     let unmeasured = gpus > 0 && machine.listed == 0;
     let wrong = machine.failed || missing || unmeasured || lost || found.lost > 0;
-    Ok(if wrong { Exit::Wrong } else { Exit::Fine })
+    Ok(if wrong { ExitKind::Wrong } else { ExitKind::Fine })
 }
 
 /// What was found of each library, in the order in which they are shown.
@@ -81,7 +81,7 @@ struct Findings {
 
 impl Findings {
     /// Asks all at once: those that hang take no longer together than one alone.
-    fn collect(survey: &HostSurvey, family: Family, libraries: &LibraryArgs) -> Self {
+    fn collect(survey: &HostSurvey, family: RuntimeFamily, libraries: &LibraryArgs) -> Self {
         let limits = survey.limits;
         let one = |probe| ask::<LibraryReport>(probe, libraries, limits);
         thread::scope(|scope| {
@@ -115,7 +115,7 @@ impl Findings {
             let direct = match direct.join() {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(error)) => {
-                    let what = if family == Family::Cuda { "cuFile" } else { "hipFile" };
+                    let what = if family == RuntimeFamily::Cuda { "cuFile" } else { "hipFile" };
                     DirectAnswer { report: known(Err(error), what), notes: Vec::new() }
                 }
                 Err(_) => DirectAnswer { report: LibraryReport::default(), notes: Vec::new() },

@@ -1,22 +1,23 @@
 //! Without a command: what can be done here, in ten lines.
 
 use anyhow::Result;
-use pathline_bench::{Draw, KNOWN, Plan};
+use pathline_bench::{KNOWN, RandomDraw, RunPlan};
 use pathline_flow::MachineDesc;
 
-use super::Exit;
+use super::ExitKind;
 use crate::args::{LibraryArgs, StoreArgs, TimeoutArgs};
 use crate::env;
 use crate::say::outln;
 use crate::survey::Survey;
 
-pub(super) fn run() -> Result<Exit> {
+pub(super) fn run() -> Result<ExitKind> {
     let switches = env::switches();
     let (libraries, timeout) = (LibraryArgs::from_env(), TimeoutArgs::from_env());
     let survey = Survey::new(None, &libraries, &timeout, &StoreArgs::default())?;
     let topology = &survey.topology;
-    let plan = Plan::new(&survey.scope(None, &switches, &KNOWN, Draw::default()), &[], &[])
-        .map_err(anyhow::Error::msg)?;
+    let plan =
+        RunPlan::new(&survey.scope(None, &switches, &KNOWN, RandomDraw::default()), &[], &[])
+            .map_err(anyhow::Error::msg)?;
     let gpus = match topology.gpus.len() {
         0 => "no GPU".to_owned(),
         n => match survey.without_gpus {
@@ -44,5 +45,5 @@ pub(super) fn run() -> Result<Exit> {
         machines.join(", ")
     );
     outln!("  pathline doctor                  libraries for GPUs; -h after any command: help");
-    Ok(Exit::Fine)
+    Ok(ExitKind::Fine)
 }

@@ -1,17 +1,17 @@
 //! `pathline machines`.
 
 use anyhow::Result;
-use pathline_flow::{Constant, MachineDesc, Origin};
+use pathline_flow::{ConstantOrigin, MachineDesc, ModelConstant};
 
-use super::Exit;
+use super::ExitKind;
 use crate::args::MachinesArgs;
 use crate::say::{out, outln};
 use crate::world;
 
-pub(super) fn run(args: &MachinesArgs) -> Result<Exit> {
+pub(super) fn run(args: &MachinesArgs) -> Result<ExitKind> {
     if let Some(name) = args.name.as_ref().filter(|_| args.constants) {
         print_constants(&world::describe(name)?.0);
-        return Ok(Exit::Fine);
+        return Ok(ExitKind::Fine);
     }
     if let Some(name) = &args.name {
         MachineDesc::preset(name)?;
@@ -21,26 +21,26 @@ pub(super) fn run(args: &MachinesArgs) -> Result<Exit> {
             None => outln!("{name:<12} {}", MachineDesc::preset(name)?.about),
             Some(wanted) if wanted == name => {
                 out!("{text}");
-                return Ok(Exit::Fine);
+                return Ok(ExitKind::Fine);
             }
             Some(_) => {}
         }
     }
     outln!("\n`pathline machines NAME > mine.toml`, change it, and `--machine mine.toml` runs it.");
-    Ok(Exit::Fine)
+    Ok(ExitKind::Fine)
 }
 
 /// The constants by origin, and the count: what is free stands first.
 fn print_constants(desc: &MachineDesc) {
     let constants = desc.constants();
-    let of = |origin: Option<Origin>| constants.iter().filter(move |c| c.origin == origin);
+    let of = |origin: Option<ConstantOrigin>| constants.iter().filter(move |c| c.origin == origin);
     let width = constants.iter().map(|c| c.key.len()).max().unwrap_or(0);
     for (what, software) in [("", false), (", message libraries", true)] {
-        let count = |origin: Origin| {
+        let count = |origin: ConstantOrigin| {
             let some = of(Some(origin)).filter(|c| c.is_software() == software);
             some.map(|c| c.values.len()).sum::<usize>()
         };
-        let [datasheet, fitted, data, assumed] = Origin::ALL.map(count);
+        let [datasheet, fitted, data, assumed] = ConstantOrigin::ALL.map(count);
         if !software || datasheet + fitted + data + assumed > 0 {
             outln!(
                 "{}{what}: {fitted} free constants (fitted), {data} values carried as data, {assumed} assumed, {datasheet} from data sheets",
@@ -48,13 +48,18 @@ fn print_constants(desc: &MachineDesc) {
             );
         }
     }
-    let order = [Origin::Fitted, Origin::Data, Origin::Assumed, Origin::Datasheet];
+    let order = [
+        ConstantOrigin::Fitted,
+        ConstantOrigin::Data,
+        ConstantOrigin::Assumed,
+        ConstantOrigin::Datasheet,
+    ];
     for origin in order.map(Some).into_iter().chain([None]) {
         let mut rows = of(origin).peekable();
         if rows.peek().is_none() {
             continue;
         }
-        let title = origin.map_or("without an origin", Origin::name);
+        let title = origin.map_or("without an origin", ConstantOrigin::name);
         outln!("\n{title}");
         for constant in rows {
             outln!("  {:<width$}  {}", constant.key, values(constant));
@@ -63,7 +68,7 @@ fn print_constants(desc: &MachineDesc) {
 }
 
 /// The values, or their number and range where they are many.
-fn values(constant: &Constant) -> String {
+fn values(constant: &ModelConstant) -> String {
     const SHOWN: usize = 6;
     let all = &constant.values;
     if all.len() <= SHOWN {

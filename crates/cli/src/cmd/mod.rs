@@ -21,13 +21,13 @@ use anyhow::Result;
 use clap::CommandFactory;
 use pathline_explain::judge::RunVerdict;
 
-use crate::args::{Args, Colour, Command, InternalArgs, InternalCommand};
+use crate::args::{Args, ColourChoice, Command, InternalArgs, InternalCommand};
 use crate::say::out;
 use crate::{probe, ranks, worker};
 
 /// How a command went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum ExitKind {
     /// All is well.
     Fine,
     /// Measured or compared, and something is wrong.
@@ -38,7 +38,7 @@ pub(crate) enum Exit {
     CouldNotJudge,
 }
 
-impl From<RunVerdict> for Exit {
+impl From<RunVerdict> for ExitKind {
     fn from(verdict: RunVerdict) -> Self {
         match verdict {
             RunVerdict::Fine => Self::Fine,
@@ -48,19 +48,19 @@ impl From<RunVerdict> for Exit {
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<ExitKind> for ExitCode {
+    fn from(exit: ExitKind) -> Self {
         Self::from(match exit {
-            Exit::Fine => 0,
-            Exit::Wrong => 1,
-            Exit::Unusable => 2,
-            Exit::CouldNotJudge => 3,
+            ExitKind::Fine => 0,
+            ExitKind::Wrong => 1,
+            ExitKind::Unusable => 2,
+            ExitKind::CouldNotJudge => 3,
         })
     }
 }
 
 /// Does what the command line says.
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: Args) -> Result<ExitKind> {
     match args.command {
         None => hello::run(),
         Some(Command::Run(args)) => run::run(args),
@@ -77,13 +77,13 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut visible(), "pathline", &mut script);
             out!("{}", String::from_utf8_lossy(&script));
-            Ok(Exit::Fine)
+            Ok(ExitKind::Fine)
         }
         Some(Command::Man) => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Args::command()).render(&mut page)?;
             out!("{}", String::from_utf8_lossy(&page));
-            Ok(Exit::Fine)
+            Ok(ExitKind::Fine)
         }
     }
 }
@@ -99,7 +99,7 @@ fn visible() -> clap::Command {
 }
 
 /// Does what another process of this program wants.
-pub(crate) fn serve(args: InternalArgs) -> Result<Exit> {
+pub(crate) fn serve(args: InternalArgs) -> Result<ExitKind> {
     match args.command {
         InternalCommand::Worker => worker::run()?,
         InternalCommand::Rank { probe: true, .. } => ranks::probe()?,
@@ -107,14 +107,16 @@ pub(crate) fn serve(args: InternalArgs) -> Result<Exit> {
         InternalCommand::Probe { what, libraries } => probe::run(what, &libraries)?,
         InternalCommand::Compile => pathline_vendor::serve_compilations()?,
     }
-    Ok(Exit::Fine)
+    Ok(ExitKind::Fine)
 }
 
 /// Whether standard output takes colour.
-fn colour(choice: Colour) -> bool {
+fn colour(choice: ColourChoice) -> bool {
     match choice {
-        Colour::Always => true,
-        Colour::Never => false,
-        Colour::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        ColourChoice::Always => true,
+        ColourChoice::Never => false,
+        ColourChoice::Auto => {
+            std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+        }
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use pathline_bench::{Entry, Plan, Scope, Tuned, time_of_probes};
+use pathline_bench::{PlanScope, PlannedCase, RunPlan, TunedKernels, time_of_probes};
 use pathline_schema::Ns;
 use serde_json::json;
 
-use super::Exit;
+use super::ExitKind;
 use crate::args::{PlanArgs, SelectArgs};
 use crate::say::outln;
 use crate::survey::Survey;
@@ -18,31 +18,31 @@ pub(super) fn make(
     survey: &Survey,
     select: &SelectArgs,
     switches: &BTreeMap<String, String>,
-) -> Result<Plan> {
+) -> Result<RunPlan> {
     let tuned = match survey.simulated {
-        _ if select.standard_kernels => Tuned::plain(),
+        _ if select.standard_kernels => TunedKernels::plain(),
         false => kernels::remembered(),
-        true => Tuned::known(),
+        true => TunedKernels::known(),
     };
     make_in(&survey.scope(select.memory, switches, &tuned, select.draw()), select)
 }
 
 /// The same in a scope.
-pub(super) fn make_in(scope: &Scope<'_>, select: &SelectArgs) -> Result<Plan> {
-    Plan::new(scope, &select.suite, &select.case).map_err(anyhow::Error::msg)
+pub(super) fn make_in(scope: &PlanScope<'_>, select: &SelectArgs) -> Result<RunPlan> {
+    RunPlan::new(scope, &select.suite, &select.case).map_err(anyhow::Error::msg)
 }
 
-pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
+pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
     args.select.check_stores()?;
     let (machine, stores) = (args.select.machine.as_deref(), &args.select.stores);
     let survey = Survey::new(machine, &args.libraries, &args.timeout, stores)?;
     let plan = make(&survey, &args.select, &env::switches())?;
     if args.json {
         for entry in &plan.entries {
-            let Entry { case, suites, skip, .. } = entry;
+            let PlannedCase { case, suites, skip, .. } = entry;
             outln!("{}", json!({ "case": case, "suites": suites, "skip": skip }));
         }
-        return Ok(Exit::Fine);
+        return Ok(ExitKind::Fine);
     }
     for entry in &plan.entries {
         match &entry.skip {
@@ -61,9 +61,9 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit> {
     survey.notes.iter().for_each(|note| outln!("note: {note}"));
     let (all, runnable) = (plan.entries.len(), plan.runnable());
     outln!("{:<10} {all:>5} cases, {runnable} to measure, {} skipped", "in all", all - runnable);
-    Ok(Exit::Fine)
+    Ok(ExitKind::Fine)
 }
 
-fn suite(entry: &Entry) -> &str {
+fn suite(entry: &PlannedCase) -> &str {
     entry.suites.first().map_or("-", String::as_str)
 }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use pathline_explain::{held, predicted};
-use pathline_flow::{MachineDesc, Network, Predictor, Switches};
-use pathline_message::{Exchange, Layer};
-use pathline_schema::{Case, World as Recorded};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
+use pathline_message::{ExchangeSpec, MessageLayer};
+use pathline_schema::{Case, WorldKind as Recorded};
 
-use super::{Exit, colour};
+use super::{ExitKind, colour};
 use crate::args::PredictArgs;
 use crate::files;
 use crate::say::{self, out, outln};
@@ -17,7 +17,7 @@ use crate::world::describe;
 /// Columns of the summary.
 const WIDTH: usize = 110;
 
-pub(super) fn run(args: &PredictArgs) -> Result<Exit> {
+pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
     let (desc, _) = describe(&args.machine)?;
     match &args.against {
         Some(run) => against(args, &desc, run),
@@ -26,9 +26,9 @@ pub(super) fn run(args: &PredictArgs) -> Result<Exit> {
 }
 
 /// Predicts the cases and exchanges that are named.
-fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<Exit> {
-    let network = Network::new(desc, Switches::default())?;
-    let mut predictor = Predictor::new(&network);
+fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<ExitKind> {
+    let network = Network::new(desc, RuntimeEnv::default())?;
+    let mut predictor = SetPredictor::new(&network);
     if args.any_order {
         predictor = predictor.any_order();
     }
@@ -42,9 +42,9 @@ fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<Exit> {
         values.push(predicted::json(&network, &case, &durations));
     }
     if !args.exchange.is_empty() {
-        let layer = Layer::new(desc)?;
+        let layer = MessageLayer::new(desc)?;
         for text in &args.exchange {
-            let exchange: Exchange = text.parse().map_err(|e| anyhow!("{text}: {e}"))?;
+            let exchange: ExchangeSpec = text.parse().map_err(|e| anyhow!("{text}: {e}"))?;
             let told = layer
                 .time(&exchange)
                 .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;
@@ -57,11 +57,11 @@ fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<Exit> {
     } else {
         out!("{}", texts.join("\n"));
     }
-    Ok(Exit::Fine)
+    Ok(ExitKind::Fine)
 }
 
 /// Holds the machine against a run.
-fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<Exit> {
+fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<ExitKind> {
     let journal = files::read(run)?;
     let seen = args.only_unseen.iter().map(|run| files::read(run)).collect::<Result<Vec<_>>>()?;
     if let Some(other) = seen.iter().position(|s| s.begin.world != journal.begin.world) {
@@ -72,7 +72,7 @@ fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<Exit> {
             run.display()
         );
     }
-    let network = Network::new(desc, Switches::from_env(&journal.begin.env))?;
+    let network = Network::new(desc, RuntimeEnv::from_env(&journal.begin.env))?;
     let gpus = desc.topology().gpus.len();
     let held = held::hold(&desc.name, &network, gpus, &journal, &seen, args.any_order)
         .with_context(|| run.display().to_string())?;
@@ -95,5 +95,5 @@ fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<Exit> {
             outln!("\n{}", file.display());
         }
     }
-    Ok(Exit::Fine)
+    Ok(ExitKind::Fine)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::CommandFactory;
 use clap::parser::ValueSource;
-use pathline_schema::Begin;
+use pathline_schema::RunBegin;
 
 use crate::args::Args;
 use crate::env::LIBRARIES;
@@ -15,7 +15,7 @@ const LEFT_OUT: &[&str] =
 
 /// Arguments of a run, as it was begun, that figures of it depend on. None if its command line cannot
 /// be read.
-pub(super) fn arguments(begin: &Begin) -> Option<Vec<String>> {
+pub(super) fn arguments(begin: &RunBegin) -> Option<Vec<String>> {
     let table = Args::command();
     let table = table.find_subcommand("run")?;
     let whole = Args::command().try_get_matches_from(&begin.command).ok()?;

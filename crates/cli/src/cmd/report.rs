@@ -4,11 +4,11 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use pathline_explain::judge::judge;
-use pathline_flow::{Network, Switches};
-use pathline_schema::{Journal, World as Recorded};
+use pathline_flow::{Network, RuntimeEnv};
+use pathline_schema::{Journal, WorldKind as Recorded};
 
-use super::{Exit, colour, repeat};
-use crate::args::{Format, ReportArgs};
+use super::{ExitKind, colour, repeat};
+use crate::args::{ReportArgs, ReportFormat};
 use crate::files;
 use crate::say::{self, errln, out, outln};
 use crate::world::{describe, description_hash};
@@ -35,13 +35,13 @@ pub(super) fn render_run(journal: &Journal, network: &Network, colour: bool) -> 
     }
 }
 
-pub(super) fn run(args: &ReportArgs) -> Result<Exit> {
+pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     let journal = files::read(&args.run)?;
     if let Some(format) = args.format {
         let text = match format {
-            Format::Osu => pathline_explain::format::osu(&journal),
-            Format::NcclTests => pathline_explain::format::nccl_tests(&journal),
-            Format::Elbencho => pathline_explain::format::elbencho(&journal),
+            ReportFormat::Osu => pathline_explain::format::osu(&journal),
+            ReportFormat::NcclTests => pathline_explain::format::nccl_tests(&journal),
+            ReportFormat::Elbencho => pathline_explain::format::elbencho(&journal),
         };
         out!("{}", text.map_err(|why| anyhow!(why))?);
         return Ok(judge(&journal).into());
@@ -85,7 +85,7 @@ fn network(journal: &Journal, path: &Path) -> Result<Network> {
     {
         let (machine, text) = describe(name)?;
         if journal.begin.machine_sha256.as_ref().is_none_or(|was| *was == description_hash(&text)) {
-            return Ok(Network::new(&machine, Switches::from_env(&journal.begin.env))?);
+            return Ok(Network::new(&machine, RuntimeEnv::from_env(&journal.begin.env))?);
         }
         errln!(
             "pathline: {name} is not what this run was simulated on: ceilings are those of the topology"

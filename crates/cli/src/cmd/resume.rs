@@ -8,7 +8,7 @@ use clap::Parser;
 use pathline_bench::JournalFile;
 use pathline_explain::shell::quote;
 use pathline_flow::MachineDesc;
-use pathline_schema::{Begin, Journal, World as Recorded};
+use pathline_schema::{Journal, RunBegin, WorldKind as Recorded};
 
 use crate::args::{Args, Command, RunArgs};
 use crate::files;
@@ -44,7 +44,7 @@ pub(super) fn arguments(args: RunArgs) -> Result<RunArgs> {
 }
 
 /// The file that describes the machine of a simulated run, if it still does so as when the run began.
-fn same_machine(run: &Path, begin: &Begin) -> Result<String> {
+fn same_machine(run: &Path, begin: &RunBegin) -> Result<String> {
     let path = files::journal_path(run).with_file_name(files::MACHINE);
     let name = path.to_string_lossy().into_owned();
     let way_out = "put the description that this run was begun with back there, or begin a new run";

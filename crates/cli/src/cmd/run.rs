@@ -8,26 +8,29 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::{
-    About, Best, Crew, Draw, Header, Here, JournalFile, Overhead, Plan, Scope, Session, Stamp,
-    Tuned, default_settings, searches, tune,
+    BestKernel, Executor, JournalFile, JournalSession, LocalExecutor, MachineInfo, PlanScope,
+    RandomDraw, RunHeader, RunPlan, SearchStamp, TimerScope, TunedKernels, default_settings,
+    searches, tune,
 };
 use pathline_explain::judge::judge;
-use pathline_flow::{MachineDesc, Network, Switches};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_hal::Machine;
-use pathline_schema::{Bytes, End, Journal, Ns, Settings};
+use pathline_schema::{Bytes, Journal, Ns, RunEnd, RunSettings};
 
 use super::report::RenderedRun;
-use super::{Exit, colour, plan, report, resume};
+use super::{ExitKind, colour, plan, report, resume};
 use crate::args::{LibraryArgs, Requirement, RunArgs};
-use crate::leftovers::Leftovers;
-use crate::progress::{Progress, Stopper};
-use crate::ranks::{self, Job, Keeper};
+use crate::leftovers::StoreCleanup;
+use crate::progress::{RunProgress, StopRequest};
+use crate::ranks::{self, Keeper, RankJob};
 use crate::say::{self, errln, outln};
-use crate::worker::{NoWorker, Opening, Worker};
-use crate::world::{Open, Spread, World, describe, description_hash, half_of_free, without_gpus};
+use crate::worker::{MachineOpening, NoWorker, WorkerExecutor};
+use crate::world::{
+    CommandWorld, OpenWorld, SimSpread, describe, description_hash, half_of_free, without_gpus,
+};
 use crate::{env, files, kernels};
 
-pub(super) fn run(args: RunArgs) -> Result<Exit> {
+pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
     let begun = Instant::now();
     let args = resume::arguments(args)?;
     args.select.check_stores()?;
@@ -35,31 +38,32 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
         None => ranks::joined(args.rendezvous.as_deref())?,
         Some(_) => None,
     };
-    if let Some((launched, Job::Joined { at, .. })) = &joined
+    if let Some((launched, RankJob::Joined { at, .. })) = &joined
         && launched.rank > 0
     {
         // Rank 0 has the journal and the last word.
         let done = ranks::keep(at, &args.libraries)?;
-        return Ok(if done { Exit::Fine } else { Exit::Unusable });
+        return Ok(if done { ExitKind::Fine } else { ExitKind::Unusable });
     }
     let journal = args.resume.as_deref().map(resume::open_journal).transpose()?;
     let job = job(&args, joined.map(|(_, job)| job))?;
     // It outlives the process that conducts, which may have to be replaced.
     let _first = first_rank(job.as_ref(), &args.libraries)?;
-    let stopper = Stopper::new(begun, args.time_limit);
+    let stopper = StopRequest::new(begun, args.time_limit);
     let model = args.select.machine.as_deref().map(describe).transpose()?;
     if let Some(out) = &args.out {
         files::check_folder(out, model.as_ref().map(|(_, text)| text.as_str()))?;
     }
     let journal = Cell::new(journal);
-    let start = Start { stopper, switches: env::switches(), model, job, journal, args };
+    let start = RunStart { stopper, switches: env::switches(), model, job, journal, args };
     if start.model.is_some() && !start.args.worker {
         return run_here(&start);
     }
     let args = &start.args;
-    let leftovers = Leftovers::of_earlier(&args.select.stores, args.quiet);
-    let opened =
-        Worker::open(start.opening(), settings(args), start.limit(), &|| start.stopper.reason());
+    let leftovers = StoreCleanup::of_earlier(&args.select.stores, args.quiet);
+    let opened = WorkerExecutor::open(start.opening(), settings(args), start.limit(), &|| {
+        start.stopper.reason()
+    });
     let mut worker = match opened {
         Ok(worker) => worker,
         Err(NoWorker::Spawn(error)) => return run_without_worker(&start, &error, leftovers),
@@ -79,14 +83,19 @@ pub(super) fn run(args: RunArgs) -> Result<Exit> {
 }
 
 /// A model runs in this process: it cannot crash it, and is done before another one is started.
-fn run_here(start: &Start) -> Result<Exit> {
-    let world = World::new(start.args.select.machine.as_deref(), &start.args.libraries)?;
-    let Open { machine, without, network } = world.open(&start.switches, spread(&start.args))?;
+fn run_here(start: &RunStart) -> Result<ExitKind> {
+    let world = CommandWorld::new(start.args.select.machine.as_deref(), &start.args.libraries)?;
+    let OpenWorld { machine, without, network } =
+        world.open(&start.switches, spread(&start.args))?;
     measure_on(start, &machine, without, &network)
 }
 
 /// Where no process can be started, there is still what needs none: the host.
-fn run_without_worker(start: &Start, error: &io::Error, leftovers: Leftovers) -> Result<Exit> {
+fn run_without_worker(
+    start: &RunStart,
+    error: &io::Error,
+    leftovers: StoreCleanup,
+) -> Result<ExitKind> {
     let machine = without_gpus(&start.args.select.stores);
     let why = format!("no worker process can be started ({error}); see `ulimit -u`");
     let network = Network::from_topology(&machine.topology);
@@ -97,61 +106,61 @@ fn run_without_worker(start: &Start, error: &io::Error, leftovers: Leftovers) ->
 }
 
 fn measure_on(
-    start: &Start,
+    start: &RunStart,
     machine: &Machine,
     without: Option<String>,
     network: &Network,
-) -> Result<Exit> {
-    let about = About::of(machine, without, Overhead::All);
+) -> Result<ExitKind> {
+    let about = MachineInfo::of(machine, without, TimerScope::All);
     let settings = start.settings(&about);
-    let mut crew = Here::new(machine, about, settings);
+    let mut crew = LocalExecutor::new(machine, about, settings);
     let measured = measure(start, settings, &mut crew)?;
     report(&start.args, &measured, network)
 }
 
 /// What a run is begun with.
-struct Start {
+struct RunStart {
     args: RunArgs,
-    stopper: Stopper,
+    stopper: StopRequest,
     switches: BTreeMap<String, String>,
     /// Description of a model, with its text.
     model: Option<(MachineDesc, String)>,
     /// The processes that measure together, if there are several.
-    job: Option<Job>,
+    job: Option<RankJob>,
     /// The journal to go on with. No other run can, from before the machine is opened.
     journal: Cell<Option<(JournalFile, Journal)>>,
 }
 
 /// The processes of a run: those that a launcher started, or those that are asked for.
-fn job(args: &RunArgs, joined: Option<Job>) -> Result<Option<Job>> {
+fn job(args: &RunArgs, joined: Option<RankJob>) -> Result<Option<RankJob>> {
     match (joined, args.ranks) {
         (Some(joined), None) => Ok(Some(joined)),
         (Some(joined), Some(_)) => Err(anyhow!(
             "--ranks beside {} processes that a launcher started: leave one of the two out",
             joined.count()
         )),
-        (None, asked) => Ok(asked.map(|count| Job::Own { count })),
+        (None, asked) => Ok(asked.map(|count| RankJob::Own { count })),
     }
 }
 
 /// The rank of a launched job that has this process's place in it.
-fn first_rank(job: Option<&Job>, libraries: &LibraryArgs) -> Result<Option<Keeper>> {
-    let Some(Job::Joined { at, .. }) = job else { return Ok(None) };
+fn first_rank(job: Option<&RankJob>, libraries: &LibraryArgs) -> Result<Option<Keeper>> {
+    let Some(RankJob::Joined { at, .. }) = job else { return Ok(None) };
     Keeper::start(at, libraries).map(Some)
 }
 
-impl Start {
+impl RunStart {
     /// Name of the machine.
-    fn name(&self, about: &About) -> String {
+    fn name(&self, about: &MachineInfo) -> String {
         match &self.model {
             Some((desc, _)) => desc.name.clone(),
             None => about.topology.host.hostname.clone(),
         }
     }
 
-    fn settings(&self, about: &About) -> Settings {
+    fn settings(&self, about: &MachineInfo) -> RunSettings {
         let memory = self.args.select.memory.unwrap_or_else(|| half_of_free(&about.topology));
-        Settings { memory, ..settings(&self.args) }
+        RunSettings { memory, ..settings(&self.args) }
     }
 
     /// How long a step may take, if that was said.
@@ -160,16 +169,16 @@ impl Start {
     }
 
     /// The physics that figures are held against.
-    fn network(&self, about: &About) -> Result<Network> {
+    fn network(&self, about: &MachineInfo) -> Result<Network> {
         match &self.model {
-            Some((desc, _)) => Ok(Network::new(desc, Switches::from_env(&self.switches))?),
+            Some((desc, _)) => Ok(Network::new(desc, RuntimeEnv::from_env(&self.switches))?),
             None => Ok(Network::from_topology(&about.topology)),
         }
     }
 
-    fn opening(&self) -> Opening {
+    fn opening(&self) -> MachineOpening {
         let name = self.args.select.machine.clone().unwrap_or_default();
-        Opening {
+        MachineOpening {
             parent: std::process::id(),
             model: self.model.as_ref().map(|(_, text)| (name, text.clone())),
             spread: spread(&self.args),
@@ -179,52 +188,52 @@ impl Start {
             libraries: self.args.libraries.clone(),
             without: None,
             // Where ranks have the GPUs, this process touches one only for a case that needs it.
-            overhead: if self.job.is_some() { Overhead::Host } else { Overhead::All },
+            overhead: if self.job.is_some() { TimerScope::Host } else { TimerScope::All },
             inject: self.args.inject.clone(),
         }
     }
 }
 
 /// What was measured: the journal of the run, and how it ended.
-struct Measured {
+struct RunResult {
     journal: PathBuf,
-    end: End,
+    end: RunEnd,
     /// What was searched for, and where it is remembered.
-    found: Option<Found>,
+    found: Option<TuneResult>,
 }
 
 /// Winners of a search, and where they are remembered; nowhere if they are a model's.
-struct Found {
-    best: Vec<Best>,
+struct TuneResult {
+    best: Vec<BestKernel>,
     kept: Option<Result<PathBuf, String>>,
 }
 
 /// The kernels of a run.
-struct Kernels {
-    tuned: Tuned,
-    found: Option<Found>,
+struct RunKernels {
+    tuned: TunedKernels,
+    found: Option<TuneResult>,
 }
 
 /// The kernels that suites take: those of the run that is gone on with, or what is remembered,
 /// searched for anew if that is asked for.
-fn kernels_for(start: &Start, memory: Bytes, crew: &mut dyn Crew) -> Result<Kernels> {
-    let Start { args, stopper, switches, model, .. } = start;
+fn kernels_for(start: &RunStart, memory: Bytes, crew: &mut dyn Executor) -> Result<RunKernels> {
+    let RunStart { args, stopper, switches, model, .. } = start;
     let mut tuned = if args.select.standard_kernels {
-        Tuned::plain()
+        TunedKernels::plain()
     } else if let Some(run) = &args.resume {
         kernels::of_run(files::journal_path(run).parent().unwrap_or(Path::new("")))
     } else if model.is_some() {
-        Tuned::known()
+        TunedKernels::known()
     } else {
         kernels::remembered()
     };
     if !args.tune {
-        return Ok(Kernels { tuned, found: None });
+        return Ok(RunKernels { tuned, found: None });
     }
     let about = crew.about().clone();
-    let plain = Tuned::plain();
+    let plain = TunedKernels::plain();
     let scope = scope(&about, memory, switches, &plain, args.select.draw());
-    let stamp = Stamp { date: env::now(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let stamp = SearchStamp { date: env::now(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let (all, mut best) = (searches(&scope), Vec::new());
     tune(crew, &scope, &mut tuned, &stamp, &|| stopper.reason(), &mut |found| {
         best.push(found.clone());
@@ -234,22 +243,22 @@ fn kernels_for(start: &Start, memory: Bytes, crew: &mut dyn Crew) -> Result<Kern
     })
     .context("the search for kernels ended early")?;
     // Libraries that stand in for a runtime are a model, too.
-    let real = about.world == pathline_schema::World::Real;
+    let real = about.world == pathline_schema::WorldKind::Real;
     let kept = (real && !best.is_empty()).then(|| kernels::remember(&best));
-    Ok(Kernels { tuned, found: Some(Found { best, kept }) })
+    Ok(RunKernels { tuned, found: Some(TuneResult { best, kept }) })
 }
 
 /// What a plan needs to know of an open machine.
 fn scope<'a>(
-    about: &'a About,
+    about: &'a MachineInfo,
     memory: Bytes,
     switches: &'a BTreeMap<String, String>,
-    tuned: &'a Tuned,
-    draw: Draw,
-) -> Scope<'a> {
-    Scope {
+    tuned: &'a TunedKernels,
+    draw: RandomDraw,
+) -> PlanScope<'a> {
+    PlanScope {
         topology: &about.topology,
-        simulated: about.world != pathline_schema::World::Real,
+        simulated: about.world != pathline_schema::WorldKind::Real,
         without_runtime: about.without.as_deref(),
         memory,
         env: switches,
@@ -261,10 +270,10 @@ fn scope<'a>(
 }
 
 /// Plans and measures.
-fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Measured> {
-    let Start { args, stopper, switches, model, .. } = start;
+fn measure(start: &RunStart, settings: RunSettings, crew: &mut dyn Executor) -> Result<RunResult> {
+    let RunStart { args, stopper, switches, model, .. } = start;
     let name = start.name(crew.about());
-    let Kernels { tuned, found } = kernels_for(start, settings.memory, crew)?;
+    let RunKernels { tuned, found } = kernels_for(start, settings.memory, crew)?;
     let mut plan = {
         let scope = scope(crew.about(), settings.memory, switches, &tuned, args.select.draw());
         plan_for(&scope, args, &name)?
@@ -276,7 +285,7 @@ fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Mea
         // A model gives each case what it needs.
         plan = plan.with_environments(&crew.about().topology, switches);
     }
-    let header = Header {
+    let header = RunHeader {
         host: env::hostname(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -302,18 +311,18 @@ fn measure(start: &Start, settings: Settings, crew: &mut dyn Crew) -> Result<Mea
     if args.resume.is_none() && !tuned.best().is_empty() {
         files::create(&journal.with_file_name(kernels::KERNELS), &tuned.text())?;
     }
-    let mut progress = Progress::new(plan.entries.len(), session.done(), args.quiet);
+    let mut progress = RunProgress::new(plan.entries.len(), session.done(), args.quiet);
     let end = session
         .run(crew, &plan, header, &env::now, &|| stopper.reason(), &mut |event| {
             progress.show(event);
         })
         .context("the run ended early; what was measured is in its journal");
     progress.end();
-    Ok(Measured { journal, end: end?, found })
+    Ok(RunResult { journal, end: end?, found })
 }
 
-fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit> {
-    let Measured { journal: path, end, found } = measured;
+fn report(args: &RunArgs, measured: &RunResult, network: &Network) -> Result<ExitKind> {
+    let RunResult { journal: path, end, found } = measured;
     let journal = files::read(path)?;
     let page = files::page_path(path);
     let colour = colour(args.color);
@@ -323,7 +332,7 @@ fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit
     )?;
     if !args.quiet {
         say::page(&summary, colour);
-        if let Some(Found { best, kept }) = found {
+        if let Some(TuneResult { best, kept }) = found {
             kernels::summary(best, kept.as_ref());
         }
         outln!("\n{} · {}", page.display(), path.display());
@@ -334,7 +343,7 @@ fn report(args: &RunArgs, measured: &Measured, network: &Network) -> Result<Exit
     Ok(judge(&journal).into())
 }
 
-fn plan_for(scope: &Scope<'_>, args: &RunArgs, name: &str) -> Result<Plan> {
+fn plan_for(scope: &PlanScope<'_>, args: &RunArgs, name: &str) -> Result<RunPlan> {
     let plan = plan::make_in(scope, &args.select)?;
     if plan.entries.is_empty() && !args.select.suite.is_empty() {
         let of = args.select.suite.join(", ");
@@ -355,8 +364,8 @@ fn command_line() -> Vec<String> {
 }
 
 /// What a model's times are drawn from, and its processes.
-fn spread(args: &RunArgs) -> Spread {
-    Spread {
+fn spread(args: &RunArgs) -> SimSpread {
+    SimSpread {
         seed: args.select.seed,
         noise: args.noise.map(|percent| percent / 100.0),
         ranks: args.ranks.unwrap_or(0),
@@ -364,9 +373,9 @@ fn spread(args: &RunArgs) -> Spread {
 }
 
 /// Settings without the memory that buffers may take, which follows from the machine.
-fn settings(args: &RunArgs) -> Settings {
+fn settings(args: &RunArgs) -> RunSettings {
     let usual = default_settings(Bytes(0));
-    Settings {
+    RunSettings {
         precision: args.precision / 100.0,
         case_budget: args.case_budget.map_or(usual.case_budget, Ns::ms),
         time_limit: Ns::secs(args.time_limit.unwrap_or(0.0)),
@@ -376,10 +385,10 @@ fn settings(args: &RunArgs) -> Settings {
     }
 }
 
-fn open(start: &Start, about: &About, host: &str, name: &str) -> Result<Session> {
+fn open(start: &RunStart, about: &MachineInfo, host: &str, name: &str) -> Result<JournalSession> {
     if let Some((file, journal)) = start.journal.take() {
-        return Ok(Session::resume(file, journal, about, host)?);
+        return Ok(JournalSession::resume(file, journal, about, host)?);
     }
     let folder = files::new_folder(start.args.out.as_deref(), name)?;
-    Ok(Session::create(&folder.join(files::JOURNAL))?)
+    Ok(JournalSession::create(&folder.join(files::JOURNAL))?)
 }

@@ -3,14 +3,14 @@
 use anyhow::Result;
 use pathline_schema::Topology;
 
-use super::{Exit, colour};
+use super::{ExitKind, colour};
 use crate::args::{LibraryArgs, TopoArgs};
 use crate::files;
 use crate::say::{self, outln};
 use crate::survey::HostSurvey;
-use crate::world::World;
+use crate::world::CommandWorld;
 
-pub(super) fn run(args: &TopoArgs) -> Result<Exit> {
+pub(super) fn run(args: &TopoArgs) -> Result<ExitKind> {
     let topology = topology(args)?;
     if let Some(file) = &args.svg {
         files::write(file, &pathline_explain::map::svg(&topology))?;
@@ -24,7 +24,7 @@ pub(super) fn run(args: &TopoArgs) -> Result<Exit> {
         let colour = colour(args.color);
         say::page(&pathline_explain::map::text(&topology, colour), colour);
     }
-    Ok(Exit::Fine)
+    Ok(ExitKind::Fine)
 }
 
 fn topology(args: &TopoArgs) -> Result<Topology> {
@@ -32,7 +32,7 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
         return Ok(pathline_topo::from_path(path)?);
     }
     if args.machine.is_some() {
-        return Ok(World::new(args.machine.as_deref(), &LibraryArgs::default())?
+        return Ok(CommandWorld::new(args.machine.as_deref(), &LibraryArgs::default())?
             .topology()
             .clone());
     }

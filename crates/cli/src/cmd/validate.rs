@@ -4,19 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use pathline_bench::{About, Crew, Entry, Here, Overhead, Plan, Task, default_settings};
-use pathline_explain::agreement;
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_message::Layer;
-use pathline_schema::{
-    Bytes, Case, Flow, Measured, Message, MigrateHow, Mover, Rate, Settings, Unit,
+use pathline_bench::{
+    CaseTask, Executor, LocalExecutor, MachineInfo, PlannedCase, RunPlan, TimerScope,
+    default_settings,
 };
-use pathline_sim::Options;
-use pathline_stats::Summary;
-use pathline_validate::score::Target;
-use pathline_validate::{Ask, Got, Plan as Table, Report, TARGETS};
+use pathline_explain::agreement;
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_message::MessageLayer;
+use pathline_schema::{
+    Bytes, Case, Flow, JournalRecord, MeasuredCase, MigrateHow, Mover, Rate, RunSettings, Unit,
+};
+use pathline_sim::SimOptions;
+use pathline_stats::SeriesSummary;
+use pathline_validate::score::ErrorTarget;
+use pathline_validate::{
+    MachineAnswer, MachineQuery, TARGETS, ValidationPlan as Table, ValidationReport,
+};
 
-use super::{Exit, colour};
+use super::{ExitKind, colour};
 use crate::args::ValidateArgs;
 use crate::files;
 use crate::say::{self, outln};
@@ -28,15 +33,15 @@ const WIDTH: usize = 100;
 const MAX_TABLE: u64 = 64 << 20;
 
 /// Answers by what was asked.
-type Answers = BTreeMap<Ask, Result<Got, String>>;
+type AnswerMap = BTreeMap<MachineQuery, Result<MachineAnswer, String>>;
 
-pub(super) fn run(args: &ValidateArgs) -> Result<Exit> {
+pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
     let (desc, _) = describe(&args.machine)?;
     let (name, text) = table(args, &desc)?;
     let rows = pathline_validate::read(&text).map_err(|e| anyhow!("{name}: {e}"))?;
     let table = Table::new(rows, &desc, &args.system)?;
     let answers = answers(&desc, &table.asks())?;
-    let of = |ask: &Ask| {
+    let of = |ask: &MachineQuery| {
         answers.get(ask).cloned().unwrap_or_else(|| Err(format!("{ask} was not asked")))
     };
     let report = table.score(&desc.name, &targets(&args.within)?, &of);
@@ -58,13 +63,13 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Exit> {
 }
 
 /// A target is missed: 1. No row has a prediction: 3.
-fn judge(report: &Report) -> Exit {
+fn judge(report: &ValidationReport) -> ExitKind {
     if report.compared.is_empty() {
-        Exit::CouldNotJudge
+        ExitKind::CouldNotJudge
     } else if report.met() {
-        Exit::Fine
+        ExitKind::Fine
     } else {
-        Exit::Wrong
+        ExitKind::Wrong
     }
 }
 
@@ -87,7 +92,7 @@ fn table(args: &ValidateArgs, desc: &MachineDesc) -> Result<(String, String)> {
 }
 
 /// The targets, with what `--within TARGET=MEDIAN[,P95]` says in percent.
-fn targets(within: &[String]) -> Result<Vec<Target>> {
+fn targets(within: &[String]) -> Result<Vec<ErrorTarget>> {
     let mut targets = TARGETS.to_vec();
     for text in within {
         let bad = || {
@@ -113,19 +118,19 @@ fn targets(within: &[String]) -> Result<Vec<Target>> {
 }
 
 /// Asks the machine, each thing once.
-fn answers(desc: &MachineDesc, asks: &BTreeSet<&Ask>) -> Result<Answers> {
-    let mut answers = Answers::new();
+fn answers(desc: &MachineDesc, asks: &BTreeSet<&MachineQuery>) -> Result<AnswerMap> {
+    let mut answers = AnswerMap::new();
     let mut entries = Vec::new();
-    let layer = Layer::new(desc)?;
-    let network = Network::new(desc, Switches::default())?;
+    let layer = MessageLayer::new(desc)?;
+    let network = Network::new(desc, RuntimeEnv::default())?;
     for ask in asks {
         match ask {
-            Ask::Case(case) if by_cpu_fault(case) => {
+            MachineQuery::Case(case) if by_cpu_fault(case) => {
                 answers.insert((*ask).clone(), predicted(&network, case));
             }
-            Ask::Case(case) => entries.push(entry(case)),
-            Ask::Exchange(exchange) => {
-                let told = layer.time(exchange).map(|told| Got {
+            MachineQuery::Case(case) => entries.push(entry(case)),
+            MachineQuery::Exchange(exchange) => {
+                let told = layer.time(exchange).map(|told| MachineAnswer {
                     rate: told.algbw.gbs(),
                     time_us: told.time.0 / 1e3,
                     mean_us: told.mean.0 / 1e3,
@@ -136,20 +141,20 @@ fn answers(desc: &MachineDesc, asks: &BTreeSet<&Ask>) -> Result<Answers> {
         }
     }
     // What the runtime must be started with is known by case; here no process has to be.
-    let plan = Plan { entries }.with_environments(&desc.topology(), &BTreeMap::new());
+    let plan = RunPlan { entries }.with_environments(&desc.topology(), &BTreeMap::new());
     for entry in plan.entries.iter().filter(|e| e.skip.is_some()) {
         let why = entry.skip.clone().unwrap_or_default();
-        answers.insert(Ask::Case(entry.case.clone()), Err(why));
+        answers.insert(MachineQuery::Case(entry.case.clone()), Err(why));
     }
-    let todo: Vec<Entry> = plan.entries.into_iter().filter(|e| e.skip.is_none()).collect();
+    let todo: Vec<PlannedCase> = plan.entries.into_iter().filter(|e| e.skip.is_none()).collect();
     for of_env in todo.chunk_by(|a, b| a.env == b.env) {
         measure(desc, of_env, &mut answers)?;
     }
     Ok(answers)
 }
 
-fn entry(case: &Case) -> Entry {
-    Entry {
+fn entry(case: &Case) -> PlannedCase {
+    PlannedCase {
         case: case.clone(),
         suites: Vec::new(),
         skip: None,
@@ -168,9 +173,9 @@ fn by_cpu_fault(case: &Case) -> bool {
 }
 
 /// The figures of a case by the physics alone.
-fn predicted(network: &Network, case: &Case) -> Result<Got, String> {
+fn predicted(network: &Network, case: &Case) -> Result<MachineAnswer, String> {
     let flows = network.predict(case).map_err(|why| why.to_string())?;
-    let mut all = Got { rate: 0.0, time_us: 0.0, mean_us: 0.0, bus: 0.0 };
+    let mut all = MachineAnswer { rate: 0.0, time_us: 0.0, mean_us: 0.0, bus: 0.0 };
     for (flow, told) in case.timed.iter().zip(flows) {
         all.rate += Rate::of(flow.bytes, told.time).gbs();
         all.time_us = all.time_us.max(told.time.0 / 1e3);
@@ -181,28 +186,28 @@ fn predicted(network: &Network, case: &Case) -> Result<Got, String> {
 
 /// Measures cases of one environment by the engine of `pathline run`. The spread that a simulated
 /// run has is left out: what is judged is the model, not a draw.
-fn measure(desc: &MachineDesc, entries: &[Entry], answers: &mut Answers) -> Result<()> {
+fn measure(desc: &MachineDesc, entries: &[PlannedCase], answers: &mut AnswerMap) -> Result<()> {
     let Some(first) = entries.first() else { return Ok(()) };
-    let options = Options { jitter: 0.0, ..Options::default() };
-    let machine = pathline_sim::machine_with(desc, Switches::from_env(&first.env), &options)?;
-    let about = About::of(&machine, None, Overhead::Known);
+    let options = SimOptions { jitter: 0.0, ..SimOptions::default() };
+    let machine = pathline_sim::machine_with(desc, RuntimeEnv::from_env(&first.env), &options)?;
+    let about = MachineInfo::of(&machine, None, TimerScope::Known);
     let memory = Bytes(machine.topology.numa.iter().map(|n| n.memory.0).sum());
     // Without a spread the samples are alike.
-    let settings = Settings { min_samples: 3, ..default_settings(memory) };
-    let mut crew = Here::new(&machine, about, settings);
+    let settings = RunSettings { min_samples: 3, ..default_settings(memory) };
+    let mut crew = LocalExecutor::new(&machine, about, settings);
     for group in entries.chunk_by(|a, b| a.group == b.group) {
-        let task = Task { entries: group.to_vec(), carried: Vec::new() };
+        let task = CaseTask { entries: group.to_vec(), carried: Vec::new() };
         crew.measure(&task, &|| None, &mut |message| {
             let (case, answer) = match message {
-                Message::Measured(measured) => {
+                JournalRecord::Measured(measured) => {
                     let answer = got(&measured);
                     (measured.case, answer)
                 }
-                Message::Skipped(skip) => (skip.case, Err(skip.why)),
-                Message::Faulted(fault) => (fault.case, Err(fault.error)),
+                JournalRecord::Skipped(skip) => (skip.case, Err(skip.why)),
+                JournalRecord::Faulted(fault) => (fault.case, Err(fault.error)),
                 _ => return Ok(()),
             };
-            answers.insert(Ask::Case(case), answer);
+            answers.insert(MachineQuery::Case(case), answer);
             Ok(())
         })?;
     }
@@ -210,10 +215,11 @@ fn measure(desc: &MachineDesc, entries: &[Entry], answers: &mut Answers) -> Resu
 }
 
 /// The figures of a case: the sum of its flows' rates, the time of the slowest.
-fn got(measured: &Measured) -> Result<Got, String> {
-    let mut all = Got { rate: 0.0, time_us: 0.0, mean_us: 0.0, bus: 0.0 };
+fn got(measured: &MeasuredCase) -> Result<MachineAnswer, String> {
+    let mut all = MachineAnswer { rate: 0.0, time_us: 0.0, mean_us: 0.0, bus: 0.0 };
     for series in &measured.series {
-        let Some(Summary { median: middle, .. }) = Summary::of(&series.samples_ns) else {
+        let Some(SeriesSummary { median: middle, .. }) = SeriesSummary::of(&series.samples_ns)
+        else {
             return Err("it has no sample".to_owned());
         };
         all.rate += Rate::of(series.moved_bytes, pathline_schema::Ns(middle)).gbs();

@@ -8,7 +8,7 @@ use pathline_hal::{Machine, conformance};
 use pathline_schema::Topology;
 use pathline_vendor::storage::direct_library;
 use pathline_vendor::{
-    Opened, chosen_family, compilers, management, mpi_library, other_runtime, rdma_library,
+    LiveMachine, chosen_family, compilers, management, mpi_library, other_runtime, rdma_library,
     runtime, ucx_library,
 };
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
@@ -17,17 +17,17 @@ use serde::Serialize;
 use super::{DirectAnswer, MachineAnswer, ManagementAnswer, Probe, ProbeMessage, RuntimeAnswer};
 use crate::args::LibraryArgs;
 use crate::ranks;
-use crate::worker::Link;
+use crate::worker::LineLink;
 
 /// To whoever asked.
-static ASKER: OnceLock<Mutex<Link>> = OnceLock::new();
+static ASKER: OnceLock<Mutex<LineLink>> = OnceLock::new();
 
 /// Answers on its standard input, which is a socket, and ends.
 pub(crate) fn run(probe: Probe, libraries: &LibraryArgs) -> Result<()> {
     // A crash is one of the answers: it needs no core file.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let _ = ASKER.set(Mutex::new(Link::from_standard_input()?));
+    let _ = ASKER.set(Mutex::new(LineLink::from_standard_input()?));
     set_announcement_hook(pass_on);
     let asked = libraries.asked();
     match probe {
@@ -94,7 +94,7 @@ fn machine(libraries: &LibraryArgs, check: bool) -> Result<MachineAnswer> {
     let topology = pathline_topo::live(management.files());
     let topology = pathline_topo::from_snapshot("live", &topology);
     let runtime = runtime(&topology, &libraries.asked());
-    let Opened { machine, without } = pathline_vendor::open(topology, runtime);
+    let LiveMachine { machine, without } = pathline_vendor::open(topology, runtime);
     let listed = devices(&machine)?;
     states(&machine)?;
     let failed = check && !conforms(&machine)?;

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::args::LibraryArgs;
-use crate::worker::{Heard, Process};
+use crate::worker::{LinkRecv, WorkerProcess};
 
 pub(crate) use child::run;
 
@@ -194,7 +194,7 @@ pub(crate) fn ask_and_show<A: DeserializeOwned>(
     if let Some(choice) = libraries.device_memory.and_then(|choice| choice.to_possible_value()) {
         args.extend(["--device-memory".into(), choice.get_name().into()]);
     }
-    let mut process = Process::start(&args, &Default::default()).map_err(|error| {
+    let mut process = WorkerProcess::start(&args, &Default::default()).map_err(|error| {
         ProbeError::NotStarted(format!("no process can be started to try it ({error})"))
     })?;
     let begun = Instant::now();
@@ -206,7 +206,7 @@ pub(crate) fn ask_and_show<A: DeserializeOwned>(
             break last.hang(since.elapsed() > limits.call, limits, &output);
         }
         match process.link.listen() {
-            Ok(Heard::Line(ProbeMessage::Answer(answer))) => {
+            Ok(LinkRecv::Line(ProbeMessage::Answer(answer))) => {
                 // Its last destructors may hang like the rest of it.
                 process.kill();
                 match serde_json::from_value(answer) {
@@ -214,11 +214,11 @@ pub(crate) fn ask_and_show<A: DeserializeOwned>(
                     Err(error) => break format!("it gave no usable answer ({error})"),
                 }
             }
-            Ok(Heard::Line(ProbeMessage::Search(report))) => last = LastCall::new(report),
-            Ok(Heard::Line(ProbeMessage::Call(library, name))) => last.calls(library, name),
-            Ok(Heard::Line(ProbeMessage::Line(text))) => show(&text),
-            Ok(Heard::Nothing) => continue,
-            Ok(Heard::End) => break last.end(&process.death().text),
+            Ok(LinkRecv::Line(ProbeMessage::Search(report))) => last = LastCall::new(report),
+            Ok(LinkRecv::Line(ProbeMessage::Call(library, name))) => last.calls(library, name),
+            Ok(LinkRecv::Line(ProbeMessage::Line(text))) => show(&text),
+            Ok(LinkRecv::Nothing) => continue,
+            Ok(LinkRecv::End) => break last.end(&process.death().text),
             Err(error) => {
                 process.kill();
                 break format!("it gave no usable answer ({error})");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pathline_schema::Via;
+use pathline_schema::Transport;
 use pathline_vendor::LibraryReport;
 use serde::{Deserialize, Serialize};
 
@@ -16,38 +16,40 @@ pub(super) enum Component {
     /// NVML and the GPU runtime.
     Gpus,
     /// The library behind a transport.
-    Transport(Via),
+    Transport(Transport),
 }
 
 impl Component {
     /// Whether a library is behind it, which may be to blame where a process is lost over it.
     pub(super) const fn is_library(self) -> bool {
-        !matches!(self, Self::Transport(Via::Shm | Via::Cma))
+        !matches!(self, Self::Transport(Transport::Shm | Transport::Cma))
     }
 
     /// In words, for reasons and errors.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Gpus => "NVML and the GPU runtime",
-            Self::Transport(Via::Mpi | Via::MpiStaged) => "the MPI library",
-            Self::Transport(Via::Ccl) => "NCCL or RCCL",
-            Self::Transport(Via::Ucx) => "libucp",
-            Self::Transport(Via::Shm) => "shared memory",
-            Self::Transport(Via::Cma) => "copies by the kernel",
-            Self::Transport(Via::Xpmem) => "libxpmem",
+            Self::Transport(Transport::Mpi | Transport::MpiStaged) => "the MPI library",
+            Self::Transport(Transport::Ccl) => "NCCL or RCCL",
+            Self::Transport(Transport::Ucx) => "libucp",
+            Self::Transport(Transport::Shm) => "shared memory",
+            Self::Transport(Transport::Cma) => "copies by the kernel",
+            Self::Transport(Transport::Xpmem) => "libxpmem",
         }
     }
 
     /// What to do about one that ends processes.
     pub(super) const fn way_out(self) -> &'static str {
         match self {
-            Self::Transport(Via::Mpi | Via::MpiStaged) => {
+            Self::Transport(Transport::Mpi | Transport::MpiStaged) => {
                 "name another one in PATHLINE_MPI, or leave MPI out with PATHLINE_MPI=none"
             }
-            Self::Transport(Via::Ccl) => "name another one in PATHLINE_NCCL",
-            Self::Transport(Via::Ucx) => "name another one in PATHLINE_UCX",
+            Self::Transport(Transport::Ccl) => "name another one in PATHLINE_NCCL",
+            Self::Transport(Transport::Ucx) => "name another one in PATHLINE_UCX",
             Self::Gpus => "`pathline doctor` shows which library it is",
-            Self::Transport(Via::Shm | Via::Cma | Via::Xpmem) => "see the kernel's log",
+            Self::Transport(Transport::Shm | Transport::Cma | Transport::Xpmem) => {
+                "see the kernel's log"
+            }
         }
     }
 }
@@ -72,7 +74,7 @@ impl LeftOut {
     /// Why it is left out; none if it is not. NCCL and RCCL need the GPU runtime.
     pub(super) fn why(&self, component: Component) -> Option<&str> {
         let direct = |wanted| self.0.iter().find(|(c, _)| *c == wanted).map(|(_, w)| w.as_str());
-        let needs_gpus = component == Component::Transport(Via::Ccl);
+        let needs_gpus = component == Component::Transport(Transport::Ccl);
         direct(component).or_else(|| needs_gpus.then(|| direct(Component::Gpus)).flatten())
     }
 
@@ -86,8 +88,8 @@ impl LeftOut {
         let timeout = limit.map_or(TRANSPORT_TIMEOUT, |limit| limit.min(TRANSPORT_TIMEOUT));
         let limits = ProbeLimits::within(timeout);
         let with_mpi = launched && std::env::var_os("PATHLINE_MPI").is_none_or(|v| v != "none");
-        let mut all = vec![(Probe::Ucx, Via::Ucx)];
-        all.extend(with_mpi.then_some((Probe::Mpi, Via::Mpi)));
+        let mut all = vec![(Probe::Ucx, Transport::Ucx)];
+        all.extend(with_mpi.then_some((Probe::Mpi, Transport::Mpi)));
         let ask = |probe| probe::ask::<LibraryReport>(probe, libraries, limits);
         let answers: Vec<_> = std::thread::scope(|scope| {
             let started: Vec<_> =

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use pathline_schema::{Member, Via};
+use pathline_schema::{RankMember, Transport};
 use pathline_vendor::{launched, mpi_launchers};
 
 use super::probe::{Launch, LaunchReport};
@@ -32,15 +32,15 @@ enum Attempt {
 }
 
 /// Finds out whether MPI takes device memory, where ranks have both, and notes it with each of them.
-pub(super) fn find_out(asked: DeviceMemory, members: &mut [Member], claims: &[Option<Claim>]) {
-    let has_both = |m: &Member| m.ways.contains_key(&Via::Mpi) && !m.gpus.is_empty();
+pub(super) fn find_out(asked: DeviceMemory, members: &mut [RankMember], claims: &[Option<Claim>]) {
+    let has_both = |m: &RankMember| m.ways.contains_key(&Transport::Mpi) && !m.gpus.is_empty();
     if members.len() < 2 || !members.iter().all(has_both) {
         return;
     }
     let finding = decide(asked, common(claims), &mut || attempt(false));
     for member in members {
         let notes = if finding.takes { &mut member.device_memory } else { &mut member.host_only };
-        notes.insert(Via::Mpi, finding.how.clone());
+        notes.insert(Transport::Mpi, finding.how.clone());
     }
 }
 

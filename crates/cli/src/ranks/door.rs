@@ -11,15 +11,15 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use pathline_schema::Note;
+use pathline_schema::RunNote;
 use pathline_vendor::peer_credentials;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::handshake::{Credentials, Hello, Progress, Visitor, other_user, users_look_alike};
-use super::job::Place;
+use super::handshake::{Credentials, Progress, RankHello, Visitor, other_user, users_look_alike};
+use super::job::MeetingPlace;
 use super::secret::{HOW_TO_GIVE, Secret, SecretFile};
-use super::words::Order;
-use crate::worker::{Link, Socket};
+use super::words::RankOrder;
+use crate::worker::{LineLink, LinkSocket};
 
 /// Visitors that are listened to at once. Ranks are done in a millisecond.
 const MOST_VISITORS: usize = 64;
@@ -31,7 +31,7 @@ const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 const MOST_STRANGERS: usize = 16;
 
 /// A listening socket.
-enum Door {
+enum RankListener {
     Node(UnixListener),
     /// With the file of the secret that was drawn for this gathering, if one was.
     Net(TcpListener, Option<SecretFile>),
@@ -39,17 +39,22 @@ enum Door {
 
 /// All ranks of a job, by number.
 pub(super) struct Gathered {
-    pub(super) ranks: BTreeMap<u32, (Link, Hello)>,
+    pub(super) ranks: BTreeMap<u32, (LineLink, RankHello)>,
     /// Who else came.
-    pub(super) notes: Vec<Note>,
+    pub(super) notes: Vec<RunNote>,
 }
 
 /// Waits until all ranks of a job have come and proven themselves.
 ///
 /// # Errors
 /// Nobody can come there, or some did not in time: which, and who came instead.
-pub(super) fn gather(place: &Place, size: u32, version: &str, limit: Duration) -> Result<Gathered> {
-    let (door, credentials) = Door::open(place)?;
+pub(super) fn gather(
+    place: &MeetingPlace,
+    size: u32,
+    version: &str,
+    limit: Duration,
+) -> Result<Gathered> {
+    let (door, credentials) = RankListener::open(place)?;
     let mut gathering = Gathering {
         door,
         credentials,
@@ -67,20 +72,20 @@ pub(super) fn gather(place: &Place, size: u32, version: &str, limit: Duration) -
         gathering.step()?;
     }
     let Gathering { seated, strangers, .. } = gathering;
-    let link = |(rank, (socket, hello)): (u32, (Socket, Hello))| {
+    let link = |(rank, (socket, hello)): (u32, (LinkSocket, RankHello))| {
         socket.set_nonblocking(false)?;
-        Ok((rank, (Link::over(socket, None)?, hello)))
+        Ok((rank, (LineLink::over(socket, None)?, hello)))
     };
     let ranks = seated.into_iter().map(link).collect::<io::Result<_>>()?;
     Ok(Gathered { ranks, notes: strangers.notes() })
 }
 
-impl Door {
+impl RankListener {
     /// Listens there; and what visitors have to prove.
-    fn open(place: &Place) -> Result<(Self, Credentials)> {
+    fn open(place: &MeetingPlace) -> Result<(Self, Credentials)> {
         let given = Secret::from_env()?;
         match place {
-            Place::Node(name) => {
+            MeetingPlace::Node(name) => {
                 if given.is_none() && users_look_alike() {
                     return Err(anyhow!(
                         "this user namespace does not tell users apart, so that anybody on this host \
@@ -95,7 +100,7 @@ impl Door {
                 let listener = listen().map_err(|error| anyhow!(in_use(name, &error)))?;
                 Ok((Self::Node(listener), Credentials { secret: given }))
             }
-            Place::Net { host, port } => {
+            MeetingPlace::Net { host, port } => {
                 let listener = listen_at(host, *port)?;
                 listener.set_nonblocking(true)?;
                 // After the port is this process's: the file of another run there stays whole.
@@ -109,7 +114,7 @@ impl Door {
         }
     }
 
-    fn accept(&self) -> io::Result<(Socket, String)> {
+    fn accept(&self) -> io::Result<(LinkSocket, String)> {
         match self {
             Self::Node(listener) => {
                 let (stream, _) = listener.accept()?;
@@ -117,17 +122,17 @@ impl Door {
                     Ok(peer) => format!("process {} of user {}", peer.pid, peer.uid),
                     Err(_) => "a process that has gone".to_owned(),
                 };
-                Ok((Socket::Unix(stream), name))
+                Ok((LinkSocket::Unix(stream), name))
             }
             Self::Net(listener, _) => {
                 let (stream, address) = listener.accept()?;
-                Ok((Socket::Tcp(stream), address.to_string()))
+                Ok((LinkSocket::Tcp(stream), address.to_string()))
             }
         }
     }
 }
 
-impl AsFd for Door {
+impl AsFd for RankListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Node(listener) => listener.as_fd(),
@@ -186,13 +191,13 @@ fn own_addresses(host: &str, mut found: Vec<NetAddress>) -> Vec<NetAddress> {
 
 /// What goes on at a door.
 struct Gathering<'a> {
-    door: Door,
+    door: RankListener,
     credentials: Credentials,
     size: u32,
     version: &'a str,
     visitors: Vec<Visitor>,
     /// Ranks that have proven themselves.
-    seated: BTreeMap<u32, (Socket, Hello)>,
+    seated: BTreeMap<u32, (LinkSocket, RankHello)>,
     strangers: Strangers,
 }
 
@@ -273,8 +278,8 @@ impl Gathering<'_> {
     }
 
     /// A process of this job has come: it is one of the ranks, and the first of its number.
-    fn seat(&mut self, visitor: Visitor, hello: Hello) {
-        let Hello { rank, size, .. } = hello;
+    fn seat(&mut self, visitor: Visitor, hello: RankHello) {
+        let RankHello { rank, size, .. } = hello;
         let refusal = if hello.version != self.version {
             Some(format!(
                 "it is pathline {}, and the coordinator is {}; start the same program on all nodes",
@@ -291,8 +296,8 @@ impl Gathering<'_> {
             None => drop(self.seated.insert(rank, (visitor.socket, hello))),
             Some(why) => {
                 // One that does not read it finds its connection closed.
-                if let Ok(mut link) = Link::over(visitor.socket, None) {
-                    let _ = link.send(&Order::Refuse(why.clone()));
+                if let Ok(mut link) = LineLink::over(visitor.socket, None) {
+                    let _ = link.send(&RankOrder::Refuse(why.clone()));
                 }
                 self.strangers.add(visitor.name, why);
             }
@@ -314,11 +319,11 @@ impl Gathering<'_> {
             format!("; who came and was turned away: {}", strangers.join("; "))
         };
         let secret = match &self.door {
-            Door::Net(_, Some(file)) => format!(
+            RankListener::Net(_, Some(file)) => format!(
                 "; they read a secret in {}: if their hosts do not share it, {HOW_TO_GIVE}",
                 file.path().display()
             ),
-            Door::Net(..) | Door::Node(_) => String::new(),
+            RankListener::Net(..) | RankListener::Node(_) => String::new(),
         };
         let count = self.size;
         anyhow!(
@@ -367,8 +372,8 @@ impl Strangers {
         list
     }
 
-    fn notes(&self) -> Vec<Note> {
-        let note = |text: String| Note {
+    fn notes(&self) -> Vec<RunNote> {
+        let note = |text: String| RunNote {
             code: "stranger".to_owned(),
             subject: "ranks".to_owned(),
             text: format!("turned away where the ranks of this job meet: {text}"),

@@ -3,7 +3,7 @@
 //!
 //! 1. On one host each asks the kernel whose the other end is (`SO_PEERCRED`). Over a network both
 //!    must have a [`Secret`].
-//! 2. The visitor sends a [`Hello`] with a nonce.
+//! 2. The visitor sends a [`RankHello`] with a nonce.
 //! 3. The coordinator sends a [`Challenge`]: a nonce of its own, and its proof over the hello and both
 //!    nonces. A visitor that does not accept it leaves.
 //! 4. The visitor sends its proof over the same.
@@ -19,7 +19,7 @@ use pathline_vendor::peer_credentials;
 use serde::{Deserialize, Serialize};
 
 use super::secret::{Digest, Role, Secret, VARIABLE};
-use crate::worker::Socket;
+use crate::worker::LinkSocket;
 
 /// How long a stranger may take. A rank takes a millisecond; on a busy node it comes again.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const MAX_LINE: usize = 512;
 
 /// Who a visitor says it is. What it says counts once it has proven itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub(super) struct RankHello {
     /// Its number, as its launcher says.
     pub(super) rank: u32,
     /// How many there are, as its launcher says.
@@ -90,8 +90,8 @@ impl Credentials {
 
 /// Why the process at the other end of a socket of this host is not this user's, with what is known of
 /// it; none if it is. A secret is then still asked for where one is set.
-pub(super) fn other_user(socket: &Socket) -> io::Result<Option<String>> {
-    let Socket::Unix(stream) = socket else { return Ok(None) };
+pub(super) fn other_user(socket: &LinkSocket) -> io::Result<Option<String>> {
+    let LinkSocket::Unix(stream) = socket else { return Ok(None) };
     let theirs = peer_credentials(stream.as_fd())?;
     let own = rustix::process::geteuid().as_raw();
     Ok((theirs.uid != own)
@@ -119,8 +119,8 @@ fn look_alike(own: u32, overflow: &str, map: &str) -> bool {
 /// # Errors
 /// Who listens is not the coordinator of this job, or does not answer.
 pub(super) fn introduce(
-    socket: &mut Socket,
-    mut hello: Hello,
+    socket: &mut LinkSocket,
+    mut hello: RankHello,
     credentials: &Credentials,
 ) -> Result<()> {
     if let Some(other) = other_user(socket)? {
@@ -169,7 +169,7 @@ fn no_answer() -> anyhow::Error {
     anyhow!("who listens there does not answer for {} s", HANDSHAKE_TIMEOUT.as_secs())
 }
 
-fn send(socket: &mut Socket, line: &[u8]) -> Result<()> {
+fn send(socket: &mut LinkSocket, line: &[u8]) -> Result<()> {
     Ok(socket.write_all(&[line, b"\n"].concat())?)
 }
 
@@ -189,13 +189,13 @@ fn whole_line(read: &[u8]) -> std::result::Result<Option<&[u8]>, String> {
 
 /// A process that has come and is not known yet, on a socket that does not block.
 pub(super) struct Visitor {
-    pub(super) socket: Socket,
+    pub(super) socket: LinkSocket,
     /// Its address, or its process and user.
     pub(super) name: String,
     pub(super) since: Instant,
     read: Vec<u8>,
     /// Its hello as it came, with what it is and the nonce that it must answer to.
-    asked: Option<(Vec<u8>, Hello, Digest)>,
+    asked: Option<(Vec<u8>, RankHello, Digest)>,
 }
 
 /// How far a visitor is.
@@ -203,13 +203,13 @@ pub(super) enum Progress {
     /// It has not said everything yet.
     Waiting,
     /// It has proven that it is of this job.
-    Proven(Hello),
+    Proven(RankHello),
     /// It is a stranger, and why.
     Stranger(String),
 }
 
 impl Visitor {
-    pub(super) fn new(socket: Socket, name: String) -> Self {
+    pub(super) fn new(socket: LinkSocket, name: String) -> Self {
         Self { socket, name, since: Instant::now(), read: Vec::new(), asked: None }
     }
 
@@ -253,7 +253,7 @@ impl Visitor {
     }
 
     fn challenge(&mut self, line: Vec<u8>, credentials: &Credentials) -> Progress {
-        let Ok(hello) = serde_json::from_slice::<Hello>(&line) else {
+        let Ok(hello) = serde_json::from_slice::<RankHello>(&line) else {
             let why = "its first line is no hello of this version of pathline";
             return Progress::Stranger(why.to_owned());
         };
@@ -272,7 +272,7 @@ impl Visitor {
     }
 }
 
-impl Hello {
+impl RankHello {
     /// What a process says of itself; its nonce is drawn for each visit.
     pub(super) fn new(rank: u32, size: u32, version: String, host: String) -> Self {
         // Names of hosts have 64 characters at most; a longer one would only be cut.
@@ -292,8 +292,8 @@ mod tests {
         Credentials { secret: Some(Secret::new(text.as_bytes()).unwrap()) }
     }
 
-    fn hello() -> Hello {
-        Hello::new(1, 2, "1.0".into(), "node".into())
+    fn hello() -> RankHello {
+        RankHello::new(1, 2, "1.0".into(), "node".into())
     }
 
     /// What a coordinator makes of a rank, and what the rank makes of it.
@@ -301,9 +301,9 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let rank = rank.clone();
         let visit =
-            std::thread::spawn(move || introduce(&mut Socket::Unix(theirs), hello(), &rank));
+            std::thread::spawn(move || introduce(&mut LinkSocket::Unix(theirs), hello(), &rank));
         ours.set_nonblocking(true).unwrap();
-        let mut visitor = Visitor::new(Socket::Unix(ours), "process 1".into());
+        let mut visitor = Visitor::new(LinkSocket::Unix(ours), "process 1".into());
         let progress = loop {
             match visitor.advance(coordinator) {
                 Progress::Waiting => std::thread::sleep(Duration::from_millis(1)),
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(whole_line(b"abc"), Ok(None));
         assert!(whole_line(b"abc\nd").is_err());
         assert!(whole_line(&[b'a'; MAX_LINE]).is_err());
-        let mut longest = Hello::new(u32::MAX, u32::MAX, "x".repeat(40), "h".repeat(1000));
+        let mut longest = RankHello::new(u32::MAX, u32::MAX, "x".repeat(40), "h".repeat(1000));
         longest.pid = u32::MAX;
         let text = serde_json::to_vec(&longest).unwrap();
         assert!(text.len() < MAX_LINE, "{}", text.len());

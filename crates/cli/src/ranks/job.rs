@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use anyhow::{Context, Result, anyhow};
-use pathline_vendor::{Launched, launched};
+use pathline_vendor::{LaunchedRank, launched};
 use serde::{Deserialize, Serialize};
 
-use super::handshake::{Credentials, Hello, introduce, users_look_alike};
+use super::handshake::{Credentials, RankHello, introduce, users_look_alike};
 use super::secret::{HOW_TO_GIVE, Secret, SecretFile};
-use crate::worker::{Link, Socket};
+use crate::worker::{LineLink, LinkSocket};
 
 /// How long the ranks of a job may take to come. Launchers start hundreds of processes in seconds.
 pub(super) const GATHERED: Duration = Duration::from_secs(60);
@@ -26,12 +26,12 @@ const REPLACED: Duration = Duration::from_secs(10);
 const PORTS: std::ops::Range<u64> = 20_000..32_000;
 
 /// Looks up a variable of the environment.
-type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The processes of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Job {
+pub(crate) enum RankJob {
     /// So many children of the conductor, on this node.
     Own {
         /// How many.
@@ -42,13 +42,13 @@ pub(crate) enum Job {
         /// How many.
         count: u32,
         /// Where they meet.
-        at: Place,
+        at: MeetingPlace,
         /// Who started them, for errors.
         by: String,
     },
 }
 
-impl Job {
+impl RankJob {
     /// Whether pathline started the processes and can do so again.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self, Self::Own { .. })
@@ -64,7 +64,7 @@ impl Job {
 /// Where the processes of a job meet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Place {
+pub(crate) enum MeetingPlace {
     /// An abstract socket of this node, by name.
     Node(String),
     /// A port of the first rank's host.
@@ -81,37 +81,44 @@ pub(crate) enum Place {
 ///
 /// # Errors
 /// The job has several hosts and nothing says where they meet.
-pub(crate) fn joined(rendezvous: Option<&str>) -> Result<Option<(Launched, Job)>> {
+pub(crate) fn joined(rendezvous: Option<&str>) -> Result<Option<(LaunchedRank, RankJob)>> {
     let env = |name: &str| std::env::var(name).ok();
     let Some(found) = launched(&env) else { return Ok(None) };
     let Some(count) = found.size.filter(|&size| size > 1) else { return Ok(None) };
     let mut at = place(&env, &found, rendezvous)?;
-    if let (Place::Node(name), Some(secret)) = (&mut at, Secret::from_env()?) {
+    if let (MeetingPlace::Node(name), Some(secret)) = (&mut at, Secret::from_env()?) {
         *name = secret.hidden_name(name);
     }
-    let job = Job::Joined { count, at, by: found.by.to_owned() };
+    let job = RankJob::Joined { count, at, by: found.by.to_owned() };
     Ok(Some((found, job)))
 }
 
 /// Who this process is in its job; none if it was started alone.
-pub(super) fn me() -> Option<Launched> {
+pub(super) fn me() -> Option<LaunchedRank> {
     launched(&|name| std::env::var(name).ok())
 }
 
-fn place(env: Env<'_>, found: &Launched, rendezvous: Option<&str>) -> Result<Place> {
+fn place(
+    env: EnvLookup<'_>,
+    found: &LaunchedRank,
+    rendezvous: Option<&str>,
+) -> Result<MeetingPlace> {
     if let Some(text) = rendezvous {
         let bad = || anyhow!("--rendezvous {text}: expected HOST:PORT, with the host of rank 0");
         let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
         // An address of IPv6 stands in brackets before a port.
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        return Ok(Place::Net { host: bare.to_owned(), port: port.parse().map_err(|_| bad())? });
+        return Ok(MeetingPlace::Net {
+            host: bare.to_owned(),
+            port: port.parse().map_err(|_| bad())?,
+        });
     }
     let several = match env("SLURM_STEP_NUM_NODES").or_else(|| env("SLURM_NNODES")) {
         Some(nodes) if found.by == "Slurm" => nodes != "1",
         _ => found.local_size.is_some_and(|local| Some(local) != found.size),
     };
     if !several {
-        return Ok(Place::Node(format!("pathline-{}", name_of(env))));
+        return Ok(MeetingPlace::Node(format!("pathline-{}", name_of(env))));
     }
     let list = env("SLURM_STEP_NODELIST").or_else(|| env("SLURM_JOB_NODELIST"));
     let host = list.as_deref().and_then(first_host).ok_or_else(|| {
@@ -124,7 +131,7 @@ fn place(env: Env<'_>, found: &Launched, rendezvous: Option<&str>) -> Result<Pla
     let mut hash = DefaultHasher::new();
     name_of(env).hash(&mut hash);
     let port = PORTS.start + hash.finish() % (PORTS.end - PORTS.start);
-    Ok(Place::Net { host, port: u16::try_from(port).unwrap_or(u16::MAX) })
+    Ok(MeetingPlace::Net { host, port: u16::try_from(port).unwrap_or(u16::MAX) })
 }
 
 /// The first host of a list as Slurm writes it: `node[003-007,9],login1` begins with node003.
@@ -145,7 +152,7 @@ fn first_host(list: &str) -> Option<String> {
 
 /// What is the same in all processes of a job on this node, and in no other: the job's name where
 /// its launcher gives one, else its launcher's process.
-fn name_of(env: Env<'_>) -> String {
+fn name_of(env: EnvLookup<'_>) -> String {
     let user = rustix::process::getuid().as_raw();
     let named = [
         &["SLURM_JOB_ID", "SLURM_STEP_ID"][..],
@@ -171,16 +178,16 @@ fn begun(pid: i32) -> Option<String> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
 }
 
-impl Place {
+impl MeetingPlace {
     /// Comes there, for the first time or again, to a coordinator that proves that it is this job's.
     ///
     /// # Errors
     /// None listens there in time: what was found instead.
-    pub(super) fn come(&self, first: bool, hello: &Hello) -> Result<Link> {
+    pub(super) fn come(&self, first: bool, hello: &RankHello) -> Result<LineLink> {
         let (begun, patience) = (Instant::now(), if first { GATHERED } else { REPLACED });
         loop {
             match self.visit(hello) {
-                Ok(socket) => return Ok(Link::over(socket, None)?),
+                Ok(socket) => return Ok(LineLink::over(socket, None)?),
                 Err(_) if begun.elapsed() < patience => {
                     // Soon at first; who waits for long does not hammer at a door of others.
                     let pause = begun.elapsed() / 10;
@@ -191,7 +198,7 @@ impl Place {
         }
     }
 
-    fn visit(&self, hello: &Hello) -> Result<Socket> {
+    fn visit(&self, hello: &RankHello) -> Result<LinkSocket> {
         let given = Secret::from_env()?;
         let secret = match self {
             Self::Node(_) if given.is_none() && users_look_alike() => {
@@ -216,16 +223,15 @@ impl Place {
         Ok(socket)
     }
 
-    fn knock(&self) -> io::Result<Socket> {
+    fn knock(&self) -> io::Result<LinkSocket> {
         match self {
-            Self::Node(name) => {
-                UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?).map(Socket::Unix)
-            }
+            Self::Node(name) => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
+                .map(LinkSocket::Unix),
             Self::Net { host, port } => {
                 let mut last = io::Error::from(io::ErrorKind::NotFound);
                 for address in (host.as_str(), *port).to_socket_addrs()? {
                     match TcpStream::connect_timeout(&address, Duration::from_secs(2)) {
-                        Ok(stream) => return Ok(Socket::Tcp(stream)),
+                        Ok(stream) => return Ok(LinkSocket::Tcp(stream)),
                         Err(error) => last = error,
                     }
                 }
@@ -283,16 +289,16 @@ mod tests {
             let env = slurm(nodes);
             place(&env, &launched(&env).unwrap(), None).unwrap()
         };
-        assert!(matches!(place_of("1"), Place::Node(_)));
-        let Place::Net { host, port } = place_of("2") else { panic!("one host") };
+        assert!(matches!(place_of("1"), MeetingPlace::Node(_)));
+        let MeetingPlace::Net { host, port } = place_of("2") else { panic!("one host") };
         assert_eq!(host, "nid001");
         assert!(PORTS.contains(&u64::from(port)));
         let env = slurm("2");
         let found = launched(&env).unwrap();
         assert!(place(&env, &found, Some("nid001")).is_err());
         let asked = place(&env, &found, Some("10.0.0.1:4000")).unwrap();
-        assert_eq!(asked, Place::Net { host: "10.0.0.1".to_owned(), port: 4000 });
+        assert_eq!(asked, MeetingPlace::Net { host: "10.0.0.1".to_owned(), port: 4000 });
         let asked = place(&env, &found, Some("[::1]:4000")).unwrap();
-        assert_eq!(asked, Place::Net { host: "::1".to_owned(), port: 4000 });
+        assert_eq!(asked, MeetingPlace::Net { host: "::1".to_owned(), port: 4000 });
     }
 }

@@ -12,10 +12,10 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
-use super::job::Place;
+use super::job::MeetingPlace;
 use crate::args::LibraryArgs;
 use crate::say::errln;
-use crate::worker::{Heard, Output, Process};
+use crate::worker::{LinkRecv, Output, WorkerProcess};
 
 /// Starts of a rank: there are fewer libraries to leave out.
 const MOST_STARTS: u32 = 8;
@@ -51,7 +51,7 @@ impl Keeper {
     ///
     /// # Errors
     /// No process can be started.
-    pub(crate) fn start(place: &Place, libraries: &LibraryArgs) -> Result<Self> {
+    pub(crate) fn start(place: &MeetingPlace, libraries: &LibraryArgs) -> Result<Self> {
         let (place, args) = (place.clone(), command(libraries));
         let first = begin(&place, &args, Output::Kept)
             .context("rank 0 cannot be started; see `ulimit -u`")?;
@@ -81,7 +81,7 @@ impl Drop for Keeper {
 ///
 /// # Errors
 /// It was ended by a signal, or cannot be started.
-pub(crate) fn keep(place: &Place, libraries: &LibraryArgs) -> Result<bool> {
+pub(crate) fn keep(place: &MeetingPlace, libraries: &LibraryArgs) -> Result<bool> {
     // The coordinator decides when work ends.
     if let Err(error) = ctrlc::set_handler(|| {}) {
         errln!("cannot leave signals to the run: {error}");
@@ -103,24 +103,24 @@ fn command(libraries: &LibraryArgs) -> Vec<OsString> {
 }
 
 /// Starts a rank that comes there. The place is no argument: others may read those, and be there first.
-fn begin(place: &Place, args: &[OsString], output: Output) -> io::Result<Process> {
-    let mut process = Process::start_with(args, &BTreeMap::new(), output)?;
+fn begin(place: &MeetingPlace, args: &[OsString], output: Output) -> io::Result<WorkerProcess> {
+    let mut process = WorkerProcess::start_with(args, &BTreeMap::new(), output)?;
     process.link.send(place)?;
     Ok(process)
 }
 
 /// Waits for the end of a rank, and starts it again as long as it is lost while libraries are opened.
 fn look_after(
-    mut process: Process,
-    again: &dyn Fn() -> io::Result<Process>,
+    mut process: WorkerProcess,
+    again: &dyn Fn() -> io::Result<WorkerProcess>,
     stop: &dyn Fn() -> bool,
 ) -> RankEnd {
     for start in 1.. {
         let mut state = None;
         loop {
             match process.link.listen() {
-                Ok(Heard::Line(now)) => state = Some(now),
-                Ok(Heard::Nothing) if stop() => {
+                Ok(LinkRecv::Line(now)) => state = Some(now),
+                Ok(LinkRecv::Nothing) if stop() => {
                     // One that still looks for its coordinator would do so for a minute; dropping
                     // another one waits until it has given back what it has.
                     if state.is_none() {
@@ -128,8 +128,8 @@ fn look_after(
                     }
                     return RankEnd::Done;
                 }
-                Ok(Heard::Nothing) if !process.has_ended() => {}
-                Ok(Heard::Nothing | Heard::End) | Err(_) => break,
+                Ok(LinkRecv::Nothing) if !process.has_ended() => {}
+                Ok(LinkRecv::Nothing | LinkRecv::End) | Err(_) => break,
             }
         }
         let death = process.death();

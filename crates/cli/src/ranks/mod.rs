@@ -18,8 +18,8 @@ mod side;
 mod words;
 
 pub(crate) use device_memory::describe as device_memory;
-pub(crate) use job::{Job, joined};
+pub(crate) use job::{RankJob, joined};
 pub(crate) use keeper::{Keeper, keep};
 pub(crate) use probe::run as probe;
-pub(crate) use processes::Processes;
+pub(crate) use processes::RankProcesses;
 pub(crate) use side::run;

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use pathline_bench::RankSide;
-use pathline_hal::{Alone, ExchangeId, Port};
-use pathline_schema::{Case, CpuSet, Mem, Member, Rank};
+use pathline_hal::{ExchangeId, NoBarrier, TransportPort};
+use pathline_schema::{Case, CpuSet, MemKind, Rank, RankMember};
 use pathline_vendor::open_mpi;
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -24,7 +24,7 @@ use crate::args::LibraryArgs;
 use crate::env;
 use crate::say::errln;
 use crate::worker::program;
-use crate::world::{Open, Spread, World};
+use crate::world::{CommandWorld, OpenWorld, SimSpread};
 
 /// Such a launch takes a second or two; a library that does not know device memory may also hang.
 const LAUNCH_TIMEOUT: Duration = Duration::from_secs(40);
@@ -168,11 +168,11 @@ fn how_it_ended(status: Option<ExitStatus>, last: &str) -> String {
 
 /// One of the two: sends device memory to the other and back, and says so once it is right.
 pub(crate) fn run() -> Result<()> {
-    let world = World::new(None, &LibraryArgs::from_env())?;
-    let Open { machine, .. } = world.open(&env::switches(), Spread::default())?;
+    let world = CommandWorld::new(None, &LibraryArgs::from_env())?;
+    let OpenWorld { machine, .. } = world.open(&env::switches(), SimSpread::default())?;
     let port = open_mpi(None).map_err(|why| anyhow!(why))?;
     let (rank, size) = port.rank_size();
-    let members: Vec<Member> =
+    let members: Vec<RankMember> =
         (0..size).map(|rank| describe(rank, (rank, size), &machine.topology)).collect();
     let vendor = machine.topology.gpus.first().map_or("", |gpu| gpu.vendor.as_str());
     if let Some(claim) = port.device_claim(vendor).map(Claim::from)
@@ -182,7 +182,7 @@ pub(crate) fn run() -> Result<()> {
     }
     let place = |rank: u32| {
         let member = members.get(rank as usize)?;
-        member.gpu_memory(Mem::Vram)
+        member.gpu_memory(MemKind::Vram)
     };
     let (Some(a), Some(b)) = (place(0), place(1)) else {
         return Err(anyhow!("this takes two ranks with a GPU each"));
@@ -197,7 +197,7 @@ pub(crate) fn run() -> Result<()> {
         side.spoil(id)?;
         // Standard error has no buffer, so that it comes out before this process may die.
         errln!("{SENDS}");
-        side.run(id, 1, &Alone)?;
+        side.run(id, 1, &NoBarrier)?;
         side.check(id)?;
         side.release(id)?;
     }

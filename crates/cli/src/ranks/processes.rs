@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use pathline_hal::{CallError, ExchangeId, Ranks, Result, Took, no_exchange};
-use pathline_schema::{Case, CpuSet, Member, Note, Ns, Rank, Severity, Verdict};
+use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, RankGroup, no_exchange};
+use pathline_schema::{Case, CpuSet, Ns, Rank, RankMember, RunNote, Severity, VerifyResult};
 
 use pathline_vendor::MeetingRoom;
 use rustix::process::{Signal, getpid, kill_process};
@@ -14,12 +14,12 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::component::{Component, LeftOut};
 use super::device_memory::find_out;
 use super::door::{self, Gathered};
-use super::job::{GATHERED, Job, Place, me};
+use super::job::{GATHERED, MeetingPlace, RankJob, me};
 use super::side::version;
-use super::words::{Answer, Claim, Enter, Failure, Order};
+use super::words::{Claim, RankAnswer, RankEntry, RankFailure, RankOrder};
 use crate::args::LibraryArgs;
 use crate::say::errln;
-use crate::worker::{Heard, Link, Process};
+use crate::worker::{LineLink, LinkRecv, WorkerProcess};
 
 /// Opening a machine and its libraries may take this long: MPI on hundreds of ranks, eight GPUs that
 /// wake.
@@ -32,25 +32,25 @@ const OF_ALL: f64 = 0.6;
 const SLOWEST: f64 = 0.25e9;
 
 /// What came from a rank.
-enum Word {
-    Said(Answer),
+enum RankEvent {
+    Said(RankAnswer),
     Ended,
     Garbled(String),
 }
 
 /// A rank as its conductor sees it.
-struct Player {
-    link: Link,
+struct RankHandle {
+    link: LineLink,
     /// Its process, if this one started it.
-    process: Option<Process>,
+    process: Option<WorkerProcess>,
     name: String,
 }
 
 /// The ranks of a run.
-pub(crate) struct Processes {
-    members: Vec<Member>,
-    players: RefCell<Vec<Player>>,
-    heard: Receiver<(usize, Word)>,
+pub(crate) struct RankProcesses {
+    members: Vec<RankMember>,
+    players: RefCell<Vec<RankHandle>>,
+    heard: Receiver<(usize, RankEvent)>,
     bound: RefCell<BTreeMap<ExchangeId, Case>>,
     /// Where ranks of one node meet.
     room: RefCell<Option<MeetingRoom>>,
@@ -66,10 +66,10 @@ pub(crate) struct Processes {
     /// What each rank began to open last.
     opening: RefCell<BTreeMap<usize, Component>>,
     /// What was seen while the ranks came and opened their libraries.
-    notes: Vec<Note>,
+    notes: Vec<RunNote>,
 }
 
-impl Processes {
+impl RankProcesses {
     /// Starts or gathers the ranks of a job, and has each open the machine. A library that ends or
     /// holds a rank while it is opened is left out, and the ranks begin again without it, after
     /// `retrying` was called.
@@ -77,7 +77,7 @@ impl Processes {
     /// # Errors
     /// Names the rank that did not come or that cannot take part, and the way out.
     pub(crate) fn open(
-        job: &Job,
+        job: &RankJob,
         libraries: &LibraryArgs,
         without_gpus: Option<&str>,
         limit: Option<Duration>,
@@ -108,7 +108,7 @@ impl Processes {
             if component == Component::Gpus {
                 let text = format!("the ranks go without GPUs: {why}");
                 let (code, subject) = ("without-gpus".to_owned(), "ranks".to_owned());
-                processes.notes.push(Note { code, subject, text });
+                processes.notes.push(RunNote { code, subject, text });
             }
             left_out.add(component, why);
             notes = std::mem::take(&mut processes.notes);
@@ -119,11 +119,11 @@ impl Processes {
     }
 
     /// The ranks, with nothing open yet.
-    fn begin(job: &Job, limit: Option<Duration>) -> anyhow::Result<Self> {
+    fn begin(job: &RankJob, limit: Option<Duration>) -> anyhow::Result<Self> {
         let (tell, heard) = channel();
         let (players, notes) = match job {
-            Job::Own { count } => (start(*count, &tell, &heard)?, Vec::new()),
-            Job::Joined { count, at, by } => gather(*count, at, by, limit, &tell)?,
+            RankJob::Own { count } => (start(*count, &tell, &heard)?, Vec::new()),
+            RankJob::Joined { count, at, by } => gather(*count, at, by, limit, &tell)?,
         };
         Ok(Self {
             members: Vec::new(),
@@ -144,22 +144,22 @@ impl Processes {
     /// Has each rank open the machine and its libraries.
     fn open_libraries(
         &mut self,
-        job: &Job,
+        job: &RankJob,
         libraries: &LibraryArgs,
         left_out: &LeftOut,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let size = job.count();
         let enter = |rank: u32| {
             let local = job.is_own().then_some((rank, size));
             let (expected, left_out) = (libraries.clone(), left_out.clone());
-            Order::Open(Box::new(Enter { rank, size, local, expected, left_out }))
+            RankOrder::Open(Box::new(RankEntry { rank, size, local, expected, left_out }))
         };
         let opening = self.limit.unwrap_or(OPENED);
         let all = self.each(&enter, opening)?;
-        let (mut members, claims): (Vec<Member>, Vec<Option<Claim>>) = all
+        let (mut members, claims): (Vec<RankMember>, Vec<Option<Claim>>) = all
             .into_iter()
             .filter_map(|answer| match answer {
-                Answer::Opened(member, claim) => Some((*member, claim)),
+                RankAnswer::Opened(member, claim) => Some((*member, claim)),
                 _ => None,
             })
             .unzip();
@@ -172,7 +172,7 @@ impl Processes {
         number_nodes(&mut members);
         find_out(libraries.device_memory.unwrap_or_default(), &mut members, &claims);
         self.members = members;
-        self.tell_all(&Order::Know(self.members.clone()), opening)?;
+        self.tell_all(&RankOrder::Know(self.members.clone()), opening)?;
         self.meet()
     }
 
@@ -194,20 +194,24 @@ impl Processes {
     }
 
     /// Gives ranks of one node a place to meet. Those of several meet over their links.
-    fn meet(&self) -> Result<()> {
+    fn meet(&self) -> CallResult<()> {
         let nodes: BTreeSet<u32> = self.members.iter().map(|m| m.node).collect();
         if nodes.len() > 1 {
-            return self.tell_all(&Order::Meet(None), OPENED).map(drop);
+            return self.tell_all(&RankOrder::Meet(None), OPENED).map(drop);
         }
         let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let room = MeetingRoom::create(count)?;
-        self.tell_all(&Order::Meet(Some(room.address())), OPENED)?;
+        self.tell_all(&RankOrder::Meet(Some(room.address())), OPENED)?;
         self.room.replace(Some(room));
         Ok(())
     }
 
     /// Gives every rank an order and hears all answers, by rank.
-    fn each(&self, order: &dyn Fn(u32) -> Order, patience: Duration) -> Result<Vec<Answer>> {
+    fn each(
+        &self,
+        order: &dyn Fn(u32) -> RankOrder,
+        patience: Duration,
+    ) -> CallResult<Vec<RankAnswer>> {
         if let Some(id) = self.under_way.take() {
             // What was begun and not waited for ends before anything else begins.
             self.times(id, self.hear("run", patience))?;
@@ -217,7 +221,7 @@ impl Processes {
     }
 
     /// Gives every rank an order. The step, for errors.
-    fn tell(&self, order: &dyn Fn(u32) -> Order) -> Result<&'static str> {
+    fn tell(&self, order: &dyn Fn(u32) -> RankOrder) -> CallResult<&'static str> {
         if let Some(error) = self.lost.borrow().clone() {
             return Err(error);
         }
@@ -235,9 +239,9 @@ impl Processes {
     }
 
     /// Hears an answer of every rank.
-    fn hear(&self, step: &str, patience: Duration) -> Result<Vec<Answer>> {
+    fn hear(&self, step: &str, patience: Duration) -> CallResult<Vec<RankAnswer>> {
         let count = self.players.borrow().len();
-        let mut answers: BTreeMap<usize, Answer> = BTreeMap::new();
+        let mut answers: BTreeMap<usize, RankAnswer> = BTreeMap::new();
         let mut here: BTreeSet<usize> = BTreeSet::new();
         // A rank that opens one library after the other has its time for each.
         let mut since = vec![Instant::now(); count];
@@ -246,14 +250,14 @@ impl Processes {
             let longest = missing.iter().map(|&nth| since[nth].elapsed()).max();
             let left = patience.saturating_sub(longest.unwrap_or_default());
             match self.heard.recv_timeout(left) {
-                Ok((nth, Word::Said(Answer::Opening(component)))) => {
+                Ok((nth, RankEvent::Said(RankAnswer::Opening(component)))) => {
                     since[nth] = Instant::now();
                     self.opening.borrow_mut().insert(nth, component);
                 }
-                Ok((nth, Word::Said(Answer::Here))) => drop(here.insert(nth)),
-                Ok((nth, Word::Said(answer))) => drop(answers.insert(nth, answer)),
-                Ok((nth, Word::Ended)) => return Err(self.lose(step, &[nth], "ended")),
-                Ok((nth, Word::Garbled(why))) => {
+                Ok((nth, RankEvent::Said(RankAnswer::Here))) => drop(here.insert(nth)),
+                Ok((nth, RankEvent::Said(answer))) => drop(answers.insert(nth, answer)),
+                Ok((nth, RankEvent::Ended)) => return Err(self.lose(step, &[nth], "ended")),
+                Ok((nth, RankEvent::Garbled(why))) => {
                     let why = format!("sent what cannot be used ({why})");
                     return Err(self.lose(step, &[nth], &why));
                 }
@@ -275,9 +279,14 @@ impl Processes {
 
     /// Lets those go on that wait for each other, once all have come; or stops them, once one will
     /// not.
-    fn let_go(&self, here: &mut BTreeSet<usize>, answers: &BTreeMap<usize, Answer>, all: usize) {
-        let failed = answers.values().any(|answer| matches!(answer, Answer::Failed(_)));
-        let order = if failed { Order::Stop } else { Order::Go };
+    fn let_go(
+        &self,
+        here: &mut BTreeSet<usize>,
+        answers: &BTreeMap<usize, RankAnswer>,
+        all: usize,
+    ) {
+        let failed = answers.values().any(|answer| matches!(answer, RankAnswer::Failed(_)));
+        let order = if failed { RankOrder::Stop } else { RankOrder::Go };
         if failed || (!here.is_empty() && here.len() == all) {
             for nth in std::mem::take(here) {
                 // One that has gone is heard of by its link.
@@ -286,21 +295,21 @@ impl Processes {
         }
     }
 
-    fn tell_all(&self, order: &Order, patience: Duration) -> Result<Vec<Answer>> {
+    fn tell_all(&self, order: &RankOrder, patience: Duration) -> CallResult<Vec<RankAnswer>> {
         self.each(&|_| order.clone(), patience)
     }
 
     /// An error of some rank is that of the step; of several the worst, since the others may only
     /// have waited for it in vain. It counts against the ranks whose error is as bad.
-    fn first_failure(&self, answers: &mut BTreeMap<usize, Answer>) -> Result<()> {
-        let failed = |answer: &Answer| matches!(answer, Answer::Failed(_));
+    fn first_failure(&self, answers: &mut BTreeMap<usize, RankAnswer>) -> CallResult<()> {
+        let failed = |answer: &RankAnswer| matches!(answer, RankAnswer::Failed(_));
         let ranks: Vec<usize> =
             answers.iter().filter(|(_, a)| failed(a)).map(|(&nth, _)| nth).collect();
         let mut errors = Vec::new();
         for nth in ranks {
-            if let Some(Answer::Failed(failure)) = answers.remove(&nth) {
+            if let Some(RankAnswer::Failed(failure)) = answers.remove(&nth) {
                 let name = self.players.borrow()[nth].name.clone();
-                errors.push((nth, Failure::of(failure, &name)));
+                errors.push((nth, RankFailure::of(failure, &name)));
             }
         }
         let waited = |(_, e): &(usize, CallError)| e.call == "meet";
@@ -354,14 +363,14 @@ impl Processes {
     }
 
     /// The times of a run by flow, from what all ranks answered.
-    fn times(&self, id: ExchangeId, ran: Result<Vec<Answer>>) -> Result<Vec<Took>> {
+    fn times(&self, id: ExchangeId, ran: CallResult<Vec<RankAnswer>>) -> CallResult<Vec<FlowTime>> {
         if ran.is_err() && self.lost.borrow().is_none() {
             // A meeting that somebody missed is over for all.
             self.meet()?;
         }
         let by_rank: Vec<Vec<Vec<f64>>> = ran?
             .into_iter()
-            .map(|answer| if let Answer::Ran(times) = answer { times } else { Vec::new() })
+            .map(|answer| if let RankAnswer::Ran(times) = answer { times } else { Vec::new() })
             .collect();
         let wires = |case: &Case| case.flows().filter(|flow| flow.by.wire().is_some()).count();
         let flows = self.bound.borrow().get(&id).map_or(0, wires);
@@ -387,18 +396,20 @@ impl Processes {
         AT_LEAST + Duration::try_from_secs_f64(secs).unwrap_or(Duration::ZERO)
     }
 
-    fn try_bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId> {
+    fn try_bind(&self, case: &Case, beside: &CpuSet) -> CallResult<ExchangeId> {
         self.made.set(self.made.get() + 1);
         let id = ExchangeId(self.made.get());
         self.bound.borrow_mut().insert(id, case.clone());
-        let order = Order::Bind(id.0, Box::new(case.clone()), beside.clone());
+        let order = RankOrder::Bind(id.0, Box::new(case.clone()), beside.clone());
         let bound = self.tell_all(&order, self.patience(id));
         let joined = bound.and_then(|answers| {
             let offers = answers
                 .into_iter()
-                .map(|answer| if let Answer::Bound(offer) = answer { offer } else { Vec::new() })
+                .map(
+                    |answer| if let RankAnswer::Bound(offer) = answer { offer } else { Vec::new() },
+                )
                 .collect();
-            self.tell_all(&Order::Join(id.0, offers), self.patience(id))
+            self.tell_all(&RankOrder::Join(id.0, offers), self.patience(id))
         });
         match joined {
             Ok(_) => Ok(id),
@@ -411,16 +422,16 @@ impl Processes {
     }
 }
 
-impl Ranks for Processes {
-    fn members(&self) -> &[Member] {
+impl RankGroup for RankProcesses {
+    fn members(&self) -> &[RankMember] {
         &self.members
     }
 
-    fn notes(&self) -> Vec<Note> {
+    fn notes(&self) -> Vec<RunNote> {
         self.notes.clone()
     }
 
-    fn bind(&self, case: &Case, beside: &CpuSet) -> Result<ExchangeId> {
+    fn bind(&self, case: &Case, beside: &CpuSet) -> CallResult<ExchangeId> {
         match self.try_bind(case, beside) {
             // A rank that gave up its communicator after an error in the last case knows of it from
             // here on, and so do the others: the second attempt makes a new one.
@@ -431,41 +442,41 @@ impl Ranks for Processes {
         }
     }
 
-    fn run(&self, id: ExchangeId, reps: u64) -> Result<Vec<Took>> {
-        self.times(id, self.tell_all(&Order::Run(id.0, reps), self.patience(id)))
+    fn run(&self, id: ExchangeId, reps: u64) -> CallResult<Vec<FlowTime>> {
+        self.times(id, self.tell_all(&RankOrder::Run(id.0, reps), self.patience(id)))
     }
 
-    fn begin(&self, id: ExchangeId, reps: u64) -> Result<()> {
-        self.tell_all(&Order::Begin(id.0, reps), self.patience(id))?;
+    fn begin(&self, id: ExchangeId, reps: u64) -> CallResult<()> {
+        self.tell_all(&RankOrder::Begin(id.0, reps), self.patience(id))?;
         self.under_way.set(Some(id));
         Ok(())
     }
 
-    fn end(&self, id: ExchangeId) -> Result<Vec<Took>> {
+    fn end(&self, id: ExchangeId) -> CallResult<Vec<FlowTime>> {
         if self.under_way.take() != Some(id) {
             return Err(no_exchange("end", id));
         }
         self.times(id, self.hear("run", self.patience(id)))
     }
 
-    fn spoil(&self, id: ExchangeId) -> Result<()> {
-        self.tell_all(&Order::Spoil(id.0), self.patience(id)).map(drop)
+    fn spoil(&self, id: ExchangeId) -> CallResult<()> {
+        self.tell_all(&RankOrder::Spoil(id.0), self.patience(id)).map(drop)
     }
 
-    fn check(&self, id: ExchangeId) -> Result<Verdict> {
-        let answers = self.tell_all(&Order::Check(id.0), self.patience(id))?;
+    fn check(&self, id: ExchangeId) -> CallResult<VerifyResult> {
+        let answers = self.tell_all(&RankOrder::Check(id.0), self.patience(id))?;
         let unverified = answers.into_iter().find_map(|answer| match answer {
-            Answer::Checked(verdict) if verdict != Verdict::Verified => Some(verdict),
+            RankAnswer::Checked(verdict) if verdict != VerifyResult::Verified => Some(verdict),
             _ => None,
         });
-        Ok(unverified.unwrap_or(Verdict::Verified))
+        Ok(unverified.unwrap_or(VerifyResult::Verified))
     }
 
     fn engine(&self, id: ExchangeId) -> String {
-        let answers = self.tell_all(&Order::Engine(id.0), AT_LEAST).unwrap_or_default();
+        let answers = self.tell_all(&RankOrder::Engine(id.0), AT_LEAST).unwrap_or_default();
         let words: BTreeSet<String> = answers
             .into_iter()
-            .filter_map(|a| if let Answer::Engine(text) = a { Some(text) } else { None })
+            .filter_map(|a| if let RankAnswer::Engine(text) = a { Some(text) } else { None })
             .filter(|text| !text.is_empty())
             .collect();
         // A rank may know less of it than another.
@@ -476,19 +487,19 @@ impl Ranks for Processes {
         words.iter().filter(|w| !told(w)).cloned().collect::<Vec<_>>().join(" | ")
     }
 
-    fn release(&self, id: ExchangeId) -> Result<()> {
+    fn release(&self, id: ExchangeId) -> CallResult<()> {
         let patience = self.patience(id);
         self.bound.borrow_mut().remove(&id);
-        self.tell_all(&Order::Release(id.0), patience).map(drop)
+        self.tell_all(&RankOrder::Release(id.0), patience).map(drop)
     }
 }
 
-impl Drop for Processes {
+impl Drop for RankProcesses {
     fn drop(&mut self) {
         // Dropping a process waits for its end.
         for player in self.players.borrow_mut().iter_mut() {
             // One that has gone needs no telling.
-            let _ = player.link.send(&Order::End);
+            let _ = player.link.send(&RankOrder::End);
             player.link.close();
         }
     }
@@ -499,18 +510,18 @@ fn rank(nth: usize) -> Rank {
 }
 
 /// The latest rank of each repetition, summed; and each rank's own sum.
-fn took(by_rank: &[Vec<Vec<f64>>], flow: usize) -> Took {
+fn took(by_rank: &[Vec<Vec<f64>>], flow: usize) -> FlowTime {
     let times = || by_rank.iter().map(|flows| flows.get(flow).map_or(&[][..], Vec::as_slice));
     let most = times().map(<[f64]>::len).max().unwrap_or(0);
     let latest =
         |nth: usize| times().filter_map(|all| all.get(nth)).copied().fold(0.0_f64, f64::max);
     let own = times().enumerate().filter(|(_, all)| !all.is_empty());
     let by_rank = own.map(|(nth, all)| (rank(nth), Ns(all.iter().sum()))).collect();
-    Took { elapsed: Ns((0..most).map(latest).sum()), by_rank }
+    FlowTime { elapsed: Ns((0..most).map(latest).sum()), by_rank }
 }
 
 /// Numbers the hosts in the order of their first ranks.
-fn number_nodes(members: &mut [Member]) {
+fn number_nodes(members: &mut [RankMember]) {
     let mut hosts: Vec<String> = Vec::new();
     for member in members {
         let known = hosts.iter().position(|host| *host == member.host);
@@ -523,16 +534,16 @@ fn number_nodes(members: &mut [Member]) {
 }
 
 /// Listens to a rank until it ends.
-fn listen(mut link: Link, nth: usize, tell: Sender<(usize, Word)>) -> std::io::Result<()> {
+fn listen(mut link: LineLink, nth: usize, tell: Sender<(usize, RankEvent)>) -> std::io::Result<()> {
     std::thread::Builder::new().name(format!("rank-{nth}")).spawn(move || {
         loop {
             let word = match link.listen() {
-                Ok(Heard::Line(answer)) => Word::Said(answer),
-                Ok(Heard::Nothing) => continue,
-                Ok(Heard::End) => Word::Ended,
-                Err(error) => Word::Garbled(error.to_string()),
+                Ok(LinkRecv::Line(answer)) => RankEvent::Said(answer),
+                Ok(LinkRecv::Nothing) => continue,
+                Ok(LinkRecv::End) => RankEvent::Ended,
+                Err(error) => RankEvent::Garbled(error.to_string()),
             };
-            let last = !matches!(word, Word::Said(_));
+            let last = !matches!(word, RankEvent::Said(_));
             if tell.send((nth, word)).is_err() || last {
                 return;
             }
@@ -544,23 +555,23 @@ fn listen(mut link: Link, nth: usize, tell: Sender<(usize, Word)>) -> std::io::R
 /// Starts ranks as children of this process.
 fn start(
     count: u32,
-    tell: &Sender<(usize, Word)>,
-    heard: &Receiver<(usize, Word)>,
-) -> anyhow::Result<Vec<Player>> {
+    tell: &Sender<(usize, RankEvent)>,
+    heard: &Receiver<(usize, RankEvent)>,
+) -> anyhow::Result<Vec<RankHandle>> {
     let mut players = Vec::new();
     for rank in 0..count {
-        let process = Process::start(&["rank"], &BTreeMap::new())
+        let process = WorkerProcess::start(&["rank"], &BTreeMap::new())
             .map_err(|e| anyhow::anyhow!("rank {rank} cannot be started: {e}; see `ulimit -u`"))?;
         listen(process.link.twin()?, rank as usize, tell.clone())?;
         let link = process.link.twin()?;
         let name = format!("rank {rank}, process {}", process.id());
-        players.push(Player { link, process: Some(process), name });
+        players.push(RankHandle { link, process: Some(process), name });
     }
     let mut hello = BTreeSet::new();
     let begun = Instant::now();
     while hello.len() < players.len() {
         match heard.recv_timeout(OPENED.saturating_sub(begun.elapsed())) {
-            Ok((nth, Word::Said(Answer::Begins))) => drop(hello.insert(nth)),
+            Ok((nth, RankEvent::Said(RankAnswer::Begins))) => drop(hello.insert(nth)),
             Ok((nth, _)) => return Err(anyhow::anyhow!("{} ended at once", players[nth].name)),
             Err(_) => {
                 let missing = (0..players.len()).find(|nth| !hello.contains(nth)).unwrap_or(0);
@@ -574,11 +585,11 @@ fn start(
 /// Waits for the ranks that a launcher started; and who came besides.
 fn gather(
     count: u32,
-    at: &Place,
+    at: &MeetingPlace,
     by: &str,
     limit: Option<Duration>,
-    tell: &Sender<(usize, Word)>,
-) -> anyhow::Result<(Vec<Player>, Vec<Note>)> {
+    tell: &Sender<(usize, RankEvent)>,
+) -> anyhow::Result<(Vec<RankHandle>, Vec<RunNote>)> {
     let gathered = door::gather(at, count, &version(), limit.unwrap_or(GATHERED));
     let Gathered { ranks, notes } = gathered.map_err(|error| {
         anyhow::anyhow!("of the {count} processes that {by} started: {error:#}")
@@ -587,7 +598,7 @@ fn gather(
     for (rank, (link, hello)) in ranks {
         listen(link.twin()?, rank as usize, tell.clone())?;
         let name = format!("rank {rank}, process {} on {}", hello.pid, hello.host);
-        players.push(Player { link, process: None, name });
+        players.push(RankHandle { link, process: None, name });
     }
     Ok((players, notes))
 }

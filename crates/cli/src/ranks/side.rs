@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::RankSide;
-use pathline_hal::{CallError, ExchangeId, Machine, Meeting, Port};
-use pathline_schema::{Gpu, Member, Rank, Severity, Topology, Via};
-use pathline_vendor::{Launched, PortContext, SharedMeeting, keep_to_share, ports};
+use pathline_hal::{CallError, ExchangeId, Machine, RankBarrier, TransportPort};
+use pathline_schema::{Gpu, Rank, RankMember, Severity, Topology, Transport};
+use pathline_vendor::{LaunchedRank, PortContext, SharedMeeting, keep_to_share, ports};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::component::{Component, LeftOut};
-use super::handshake::Hello;
-use super::job::{Place, me};
+use super::handshake::RankHello;
+use super::job::{MeetingPlace, me};
 use super::keeper::KeptState;
-use super::words::{Answer, Claim, Enter, Failure, Order};
+use super::words::{Claim, RankAnswer, RankEntry, RankFailure, RankOrder};
 use crate::args::{LibraryArgs, StoreArgs};
 use crate::env;
 use crate::say::errln;
-use crate::worker::{Heard, Link};
-use crate::world::{Spread, World, without_gpus};
+use crate::worker::{LineLink, LinkRecv};
+use crate::world::{CommandWorld, SimSpread, without_gpus};
 
 /// How long the others may take to come where all meet: what they did before, they did in this time.
 const MET: Duration = Duration::from_secs(12);
@@ -30,15 +30,15 @@ const MET: Duration = Duration::from_secs(12);
 /// How a rank comes to its coordinator.
 enum CoordinatorLink {
     /// It is its child, with a socket as standard input.
-    Child(Option<Link>),
+    Child(Option<LineLink>),
     /// It goes there, and again if another one coordinates after the first was lost. At standard input
     /// is who keeps it.
-    Visits { place: Place, hello: Hello, keeper: Link },
+    Visits { place: MeetingPlace, hello: RankHello, keeper: LineLink },
 }
 
 impl CoordinatorLink {
     /// A link to the coordinator; none if there is none any more.
-    fn link(&mut self, first: bool) -> Result<Option<Link>> {
+    fn link(&mut self, first: bool) -> Result<Option<LineLink>> {
         match self {
             Self::Child(link) => Ok(link.take()),
             Self::Visits { place, hello, .. } => match place.come(first, hello) {
@@ -66,15 +66,15 @@ pub(crate) fn run(kept: bool, libraries: &LibraryArgs) -> Result<()> {
         errln!("cannot leave signals to the run: {error}");
     }
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let mut parent = Link::from_standard_input()?;
+    let mut parent = LineLink::from_standard_input()?;
     let launched = me().filter(|_| kept);
     let mut coordinator = if kept {
-        let Heard::Line(place) = parent.listen()? else { return Ok(()) };
+        let LinkRecv::Line(place) = parent.listen()? else { return Ok(()) };
         let (rank, size) = launched.as_ref().map_or((0, 1), |l| (l.rank, l.size.unwrap_or(1)));
-        let hello = Hello::new(rank, size, version(), env::hostname());
+        let hello = RankHello::new(rank, size, version(), env::hostname());
         CoordinatorLink::Visits { place, hello, keeper: parent }
     } else {
-        parent.send(&Answer::Begins)?;
+        parent.send(&RankAnswer::Begins)?;
         CoordinatorLink::Child(Some(parent))
     };
     // While others come.
@@ -100,13 +100,13 @@ pub(crate) fn run(kept: bool, libraries: &LibraryArgs) -> Result<()> {
     let own = |gpu: &&Gpu| member.gpus.contains(&gpu.index);
     let vendor = machine.topology.gpus.iter().find(own).map(|gpu| gpu.vendor.clone());
     let mut claim = None;
-    let mut opened: Vec<Box<dyn Port + '_>> = Vec::new();
+    let mut opened: Vec<Box<dyn TransportPort + '_>> = Vec::new();
     let all = ports(&context, &mut |via| announce(&mut link, &enter, Component::Transport(via)));
     for (via, port) in all {
         match port {
             Ok(port) => {
                 member.ways.insert(via, port.library());
-                if via == Via::Mpi {
+                if via == Transport::Mpi {
                     claim = vendor.as_deref().and_then(|v| port.device_claim(v)).map(Claim::from);
                 }
                 opened.push(port);
@@ -116,14 +116,14 @@ pub(crate) fn run(kept: bool, libraries: &LibraryArgs) -> Result<()> {
     }
     let mut side = RankSide::new(&machine, Rank(enter.rank), opened);
     loop {
-        link.send(&Answer::Opened(Box::new(member.clone()), claim.clone()))?;
-        let Heard::Line(Order::Know(members)) = link.listen()? else { return Ok(()) };
+        link.send(&RankAnswer::Opened(Box::new(member.clone()), claim.clone()))?;
+        let LinkRecv::Line(RankOrder::Know(members)) = link.listen()? else { return Ok(()) };
         coordinator.report(KeptState::Complete);
         side.know(members);
-        link.send(&Answer::Done)?;
+        link.send(&RankAnswer::Done)?;
         let ended = serve(&RefCell::new(link), &mut side, &enter)?;
         links.fetch_add(1, Ordering::SeqCst);
-        if ended == Ended::ForGood {
+        if ended == CoordinatorEnd::ForGood {
             return Ok(());
         }
         let next = match coordinator.link(false)? {
@@ -143,15 +143,15 @@ pub(crate) fn run(kept: bool, libraries: &LibraryArgs) -> Result<()> {
 
 /// Opens the machine, and describes this process in it.
 fn open(
-    link: &mut Link,
-    enter: &Enter,
-    launched: Option<&Launched>,
+    link: &mut LineLink,
+    enter: &RankEntry,
+    launched: Option<&LaunchedRank>,
     libraries: &LibraryArgs,
-) -> Result<(Machine, Member)> {
+) -> Result<(Machine, RankMember)> {
     let machine = match announce(link, enter, Component::Gpus) {
         Ok(()) => {
-            let world = World::new(None, libraries)?;
-            world.open(&env::switches(), Spread::default())?.machine
+            let world = CommandWorld::new(None, libraries)?;
+            world.open(&env::switches(), SimSpread::default())?.machine
         }
         Err(_) => without_gpus(&StoreArgs::default()),
     };
@@ -167,15 +167,15 @@ fn open(
 /// Says what is opened next, so that it is known if that is the end of this process. The reason if it
 /// is left out.
 fn announce(
-    link: &mut Link,
-    enter: &Enter,
+    link: &mut LineLink,
+    enter: &RankEntry,
     component: Component,
 ) -> std::result::Result<(), String> {
     match enter.left_out.why(component) {
         Some(why) => Err(why.to_owned()),
         None => {
             // A coordinator that has gone is noticed by the thread that watches it.
-            let _ = link.send(&Answer::Opening(component));
+            let _ = link.send(&RankAnswer::Opening(component));
             Ok(())
         }
     }
@@ -186,7 +186,7 @@ const GIVEN_UP: Duration = Duration::from_secs(5);
 
 /// Ends this process if its conductor has gone and the step at hand does not end: a library that
 /// waits for a rank that is no more would wait for ever. `links` counts the conductors so far.
-fn watch(link: &Link, links: &Arc<AtomicUsize>) -> Result<()> {
+fn watch(link: &LineLink, links: &Arc<AtomicUsize>) -> Result<()> {
     let (twin, links) = (link.twin()?, Arc::clone(links));
     let mine = links.load(Ordering::SeqCst);
     let watch = move || {
@@ -206,31 +206,31 @@ fn watch(link: &Link, links: &Arc<AtomicUsize>) -> Result<()> {
 /// Waits for the order to begin, and sees that it fits how this process was started; none if the run is
 /// over.
 fn enter(
-    link: &mut Link,
-    launched: Option<&Launched>,
+    link: &mut LineLink,
+    launched: Option<&LaunchedRank>,
     libraries: &LibraryArgs,
-) -> Result<Option<Box<Enter>>> {
+) -> Result<Option<Box<RankEntry>>> {
     let enter = match link.listen()? {
-        Heard::Line(Order::Open(enter)) => enter,
-        Heard::Line(Order::Refuse(why)) => {
+        LinkRecv::Line(RankOrder::Open(enter)) => enter,
+        LinkRecv::Line(RankOrder::Refuse(why)) => {
             return Err(anyhow!("the run turned this process away: {why}"));
         }
         _ => return Ok(None),
     };
     let Err(error) = fits(&enter, launched, libraries) else { return Ok(Some(enter)) };
-    link.send(&Answer::Failed(Failure::from(error.clone())))?;
+    link.send(&RankAnswer::Failed(RankFailure::from(error.clone())))?;
     Err(error.into())
 }
 
 /// Whether a coordinator expects what this process is. It says what it expects and can change none of
 /// it: what a process opens is what it was started with.
 fn fits(
-    enter: &Enter,
-    launched: Option<&Launched>,
+    enter: &RankEntry,
+    launched: Option<&LaunchedRank>,
     libraries: &LibraryArgs,
-) -> pathline_hal::Result<()> {
+) -> pathline_hal::CallResult<()> {
     let same = "start the same program with the same arguments on all nodes";
-    if let Some(Launched { rank, size, by, .. }) = launched
+    if let Some(LaunchedRank { rank, size, by, .. }) = launched
         && (*rank != enter.rank || size.is_some_and(|size| size != enter.size))
     {
         let reason = format!(
@@ -254,69 +254,75 @@ fn fits(
 
 /// How a conductor left.
 #[derive(PartialEq, Eq)]
-enum Ended {
+enum CoordinatorEnd {
     /// There is nothing more to do.
     ForGood,
     /// It is lost; another one may come.
     Lost,
 }
 
-fn serve(link: &RefCell<Link>, side: &mut RankSide<'_>, enter: &Enter) -> Result<Ended> {
-    let mut meeting: Box<dyn Meeting + '_> = Box::new(OverLink(link));
+fn serve(
+    link: &RefCell<LineLink>,
+    side: &mut RankSide<'_>,
+    enter: &RankEntry,
+) -> Result<CoordinatorEnd> {
+    let mut meeting: Box<dyn RankBarrier + '_> = Box::new(OverLink(link));
     loop {
         let heard = link.borrow_mut().listen()?;
-        let Heard::Line(order) = heard else { break };
+        let LinkRecv::Line(order) = heard else { break };
         let answer = match order {
-            Order::Meet(None) => {
+            RankOrder::Meet(None) => {
                 meeting = Box::new(OverLink(link));
-                Ok(Answer::Done)
+                Ok(RankAnswer::Done)
             }
-            Order::Meet(Some(room)) => {
+            RankOrder::Meet(Some(room)) => {
                 SharedMeeting::open(&room, Rank(enter.rank), MET).map(|place| {
                     meeting = Box::new(place);
-                    Answer::Done
+                    RankAnswer::Done
                 })
             }
             // Of a step that is over for this rank.
-            Order::Go | Order::Stop => continue,
-            Order::Bind(id, case, beside) => {
-                side.bind(ExchangeId(id), &case, &beside).map(Answer::Bound)
+            RankOrder::Go | RankOrder::Stop => continue,
+            RankOrder::Bind(id, case, beside) => {
+                side.bind(ExchangeId(id), &case, &beside).map(RankAnswer::Bound)
             }
-            Order::Join(id, offers) => side.join(ExchangeId(id), &offers).map(|()| Answer::Done),
-            Order::Begin(id, reps) => {
-                link.borrow_mut().send(&Answer::Begun)?;
-                side.run(ExchangeId(id), reps, meeting.as_ref()).map(Answer::Ran)
+            RankOrder::Join(id, offers) => {
+                side.join(ExchangeId(id), &offers).map(|()| RankAnswer::Done)
             }
-            Order::Run(id, reps) => {
-                side.run(ExchangeId(id), reps, meeting.as_ref()).map(Answer::Ran)
+            RankOrder::Begin(id, reps) => {
+                link.borrow_mut().send(&RankAnswer::Begun)?;
+                side.run(ExchangeId(id), reps, meeting.as_ref()).map(RankAnswer::Ran)
             }
-            Order::Spoil(id) => side.spoil(ExchangeId(id)).map(|()| Answer::Done),
-            Order::Check(id) => side.check(ExchangeId(id)).map(Answer::Checked),
-            Order::Engine(id) => Ok(Answer::Engine(side.engine(ExchangeId(id)))),
-            Order::Release(id) => side.release(ExchangeId(id)).map(|()| Answer::Done),
-            Order::End => return Ok(Ended::ForGood),
-            Order::Refuse(_) | Order::Open(_) | Order::Know(_) => {
+            RankOrder::Run(id, reps) => {
+                side.run(ExchangeId(id), reps, meeting.as_ref()).map(RankAnswer::Ran)
+            }
+            RankOrder::Spoil(id) => side.spoil(ExchangeId(id)).map(|()| RankAnswer::Done),
+            RankOrder::Check(id) => side.check(ExchangeId(id)).map(RankAnswer::Checked),
+            RankOrder::Engine(id) => Ok(RankAnswer::Engine(side.engine(ExchangeId(id)))),
+            RankOrder::Release(id) => side.release(ExchangeId(id)).map(|()| RankAnswer::Done),
+            RankOrder::End => return Ok(CoordinatorEnd::ForGood),
+            RankOrder::Refuse(_) | RankOrder::Open(_) | RankOrder::Know(_) => {
                 return Err(anyhow!("a machine is open"));
             }
         };
-        let answer = answer.unwrap_or_else(|error| Answer::Failed(Failure::from(error)));
+        let answer = answer.unwrap_or_else(|error| RankAnswer::Failed(RankFailure::from(error)));
         link.borrow_mut().send(&answer)?;
     }
     side.release_all();
-    Ok(Ended::Lost)
+    Ok(CoordinatorEnd::Lost)
 }
 
 /// Ranks of several nodes meet at their conductor.
-struct OverLink<'l>(&'l RefCell<Link>);
+struct OverLink<'l>(&'l RefCell<LineLink>);
 
-impl Meeting for OverLink<'_> {
-    fn meet(&self) -> pathline_hal::Result<()> {
+impl RankBarrier for OverLink<'_> {
+    fn meet(&self) -> pathline_hal::CallResult<()> {
         let lost = |why: &str| CallError::new(Severity::Transient, "meet", "the ranks", why);
         let mut link = self.0.borrow_mut();
-        link.send(&Answer::Here).map_err(|error| lost(&error.to_string()))?;
+        link.send(&RankAnswer::Here).map_err(|error| lost(&error.to_string()))?;
         match link.listen() {
-            Ok(Heard::Line(Order::Go)) => Ok(()),
-            Ok(Heard::Line(_)) => Err(lost("another rank could not go on")),
+            Ok(LinkRecv::Line(RankOrder::Go)) => Ok(()),
+            Ok(LinkRecv::Line(_)) => Err(lost("another rank could not go on")),
             Ok(_) => Err(lost("the run has ended")),
             Err(error) => Err(lost(&error.to_string())),
         }
@@ -329,14 +335,14 @@ pub(super) fn version() -> String {
 }
 
 /// This process among those of its node: its share of the GPUs, and the domain beside them.
-pub(super) fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topology) -> Member {
+pub(super) fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topology) -> RankMember {
     let (gpus, numa) = share_of(topology, local, locals);
     let first = gpus.first().and_then(|first| topology.gpus.iter().find(|g| g.index == *first));
     let gpu = first.map(|gpu| {
         let name = if gpu.name.is_empty() { &gpu.arch } else { &gpu.name };
         format!("{name} of {}, {} on its host", gpu.memory.rounded(), topology.gpus.len())
     });
-    Member {
+    RankMember {
         rank: Rank(rank),
         host: env::hostname(),
         node: 0,
@@ -368,7 +374,7 @@ fn share_of(topology: &Topology, local: u32, locals: u32) -> (Vec<u32>, u32) {
 
 /// Keeps a rank that no launcher has placed to CPUs of its own in its domain, as far as there are
 /// enough.
-fn keep_near(topology: &Topology, member: &mut Member, (local, locals): (u32, u32)) {
+fn keep_near(topology: &Topology, member: &mut RankMember, (local, locals): (u32, u32)) {
     let beside = |of: &u32| share_of(topology, *of, locals).1 == member.numa;
     let (nth, shares) = ((0..local).filter(beside).count(), (0..locals).filter(beside).count());
     match keep_to_share(topology, member.numa, nth, shares) {

@@ -1,7 +1,7 @@
 //! What passes between the conductor and a rank: one JSON value a line.
 
 use pathline_hal::{CallError, DeviceClaim};
-use pathline_schema::{Case, CpuSet, Member, Severity, Verdict};
+use pathline_schema::{Case, CpuSet, RankMember, Severity, VerifyResult};
 use serde::{Deserialize, Serialize};
 
 use super::component::{Component, LeftOut};
@@ -11,13 +11,13 @@ use crate::args::LibraryArgs;
 /// its own arguments and environment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Order {
+pub(super) enum RankOrder {
     /// It has proven that it is of this job, and cannot take part; why.
     Refuse(String),
     /// Open the machine and the libraries. First of all, once.
-    Open(Box<Enter>),
+    Open(Box<RankEntry>),
     /// These are all of us.
-    Know(Vec<Member>),
+    Know(Vec<RankMember>),
     /// Meet there, on one node; over the links, if there is no such place.
     Meet(Option<String>),
     /// All have come, in the middle of a step.
@@ -44,7 +44,7 @@ pub(super) enum Order {
     End,
 }
 
-impl Order {
+impl RankOrder {
     /// In one word, for errors.
     pub(super) const fn word(&self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Order {
 
 /// How a rank begins.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Enter {
+pub(super) struct RankEntry {
     /// Its number.
     pub(super) rank: u32,
     /// How many there are.
@@ -82,13 +82,13 @@ pub(super) struct Enter {
 /// What a rank answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Answer {
+pub(super) enum RankAnswer {
     /// A child of the coordinator has begun.
     Begins,
     /// It opens that next, which may be the end of it.
     Opening(Component),
     /// The machine is open; and what its MPI says of device memory.
-    Opened(Box<Member>, Option<Claim>),
+    Opened(Box<RankMember>, Option<Claim>),
     /// Here, in the middle of a step, waiting for the others.
     Here,
     /// Done.
@@ -100,11 +100,11 @@ pub(super) enum Answer {
     /// Times by flow.
     Ran(Vec<Vec<f64>>),
     /// What was compared.
-    Checked(Verdict),
+    Checked(VerifyResult),
     /// What carried the bytes.
     Engine(String),
     /// It did not work.
-    Failed(Failure),
+    Failed(RankFailure),
 }
 
 /// What a message library says of memory of GPUs.
@@ -124,7 +124,7 @@ impl From<DeviceClaim> for Claim {
 
 /// A failed call, as it passes between processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Failure {
+pub(super) struct RankFailure {
     call: String,
     thing: String,
     code: i64,
@@ -133,14 +133,14 @@ pub(super) struct Failure {
     severity: Severity,
 }
 
-impl From<CallError> for Failure {
+impl From<CallError> for RankFailure {
     fn from(error: CallError) -> Self {
         let CallError { call, thing, code, reason, way_out, severity, .. } = error;
         Self { call, thing, code, reason, way_out, severity }
     }
 }
 
-impl Failure {
+impl RankFailure {
     /// The error, with the rank that it comes from.
     pub(super) fn of(self, rank: &str) -> CallError {
         let Self { call, thing, code, reason, way_out, severity } = self;

@@ -4,17 +4,17 @@ use std::cell::Cell;
 use std::io;
 
 use anyhow::{Result, anyhow};
-use pathline_bench::{About, Here, Task, Word};
+use pathline_bench::{CaseTask, LocalExecutor, MachineInfo, TaskEvent};
 use pathline_flow::MachineDesc;
 use pathline_hal::Machine;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use super::inject::{self, Inject};
-use super::link::{Heard, Link, Opening, Order, Reply, Report};
+use super::inject::{self, WorkerFault};
+use super::link::{LineLink, LinkRecv, MachineOpening, WorkerOrder, WorkerReply, WorkerReport};
 use crate::env;
-use crate::ranks::Processes;
+use crate::ranks::RankProcesses;
 use crate::say::errln;
-use crate::world::{self, Open, World};
+use crate::world::{self, CommandWorld, OpenWorld};
 
 /// Works until its supervisor closes the socket.
 pub(crate) fn run() -> Result<()> {
@@ -24,8 +24,8 @@ pub(crate) fn run() -> Result<()> {
         errln!("cannot leave signals to the supervisor: {error}");
     }
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let mut link = Link::from_standard_input()?;
-    let Heard::Line(Order::Open(opening)) = link.listen()? else {
+    let mut link = LineLink::from_standard_input()?;
+    let LinkRecv::Line(WorkerOrder::Open(opening)) = link.listen()? else {
         return Err(anyhow!("expected the order to open a machine"));
     };
     // A parent that ended before the signal was asked for is gone unnoticed.
@@ -37,30 +37,36 @@ pub(crate) fn run() -> Result<()> {
     if let Some(job) = opening.job.as_ref().filter(|_| machine.ranks.is_none()) {
         let without_gpus = opening.without.as_deref();
         // A supervisor that has gone is noticed at the next line.
-        let mut retrying = || drop(link.send(&Report::Retrying));
-        let opened =
-            Processes::open(job, &opening.libraries, without_gpus, opening.limit, &mut retrying);
+        let mut retrying = || drop(link.send(&WorkerReport::Retrying));
+        let opened = RankProcesses::open(
+            job,
+            &opening.libraries,
+            without_gpus,
+            opening.limit,
+            &mut retrying,
+        );
         match opened {
             Ok(ranks) => machine.ranks = Some(Box::new(ranks)),
             // Children that were lost can be had anew; those of a launcher cannot.
             Err(error) if job.is_own() => return Err(error),
-            Err(error) => return Ok(link.send(&Report::Incomplete(format!("{error:#}")))?),
+            Err(error) => return Ok(link.send(&WorkerReport::Incomplete(format!("{error:#}")))?),
         }
     }
-    let about = About::of(&machine, without, opening.overhead);
-    link.send(&Report::Opened(Box::new(about.clone())))?;
-    let mut here: Option<Here<'_>> = None;
-    while let Heard::Line(order) = link.listen()? {
-        let Order::Measure(order) = order else { return Err(anyhow!("a machine is open")) };
+    let about = MachineInfo::of(&machine, without, opening.overhead);
+    link.send(&WorkerReport::Opened(Box::new(about.clone())))?;
+    let mut here: Option<LocalExecutor<'_>> = None;
+    while let LinkRecv::Line(order) = link.listen()? {
+        let WorkerOrder::Measure(order) = order else { return Err(anyhow!("a machine is open")) };
         let (task, settings) = *order;
-        let here = here.get_or_insert_with(|| Here::new(&machine, about.clone(), settings));
+        let here =
+            here.get_or_insert_with(|| LocalExecutor::new(&machine, about.clone(), settings));
         measure(here, &task, &mut link, &opening)?;
-        link.send(&Report::Done)?;
+        link.send(&WorkerReport::Done)?;
     }
     Ok(())
 }
 
-fn open(opening: &Opening) -> Result<(Machine, Option<String>)> {
+fn open(opening: &MachineOpening) -> Result<(Machine, Option<String>)> {
     let switches = env::switches();
     if let Some((name, text)) = &opening.model {
         let desc = MachineDesc::parse(name, text)?;
@@ -74,28 +80,33 @@ fn open(opening: &Opening) -> Result<(Machine, Option<String>)> {
     if let Some(why) = &opening.without {
         return Ok((world::without_gpus(&opening.stores), Some(why.clone())));
     }
-    let world = World::new(None, &opening.libraries)?.with_stores(&opening.stores);
-    let Open { machine, without, .. } = world.open(&switches, opening.spread)?;
+    let world = CommandWorld::new(None, &opening.libraries)?.with_stores(&opening.stores);
+    let OpenWorld { machine, without, .. } = world.open(&switches, opening.spread)?;
     Ok((machine, without))
 }
 
-fn fault(inject: &Inject) -> Option<pathline_sim::Fault> {
-    let Inject::Call { call, nth, severity, gpu } = inject else { return None };
-    let fault = pathline_sim::Fault::fails(call, *nth, *severity);
+fn fault(inject: &WorkerFault) -> Option<pathline_sim::FaultOrder> {
+    let WorkerFault::Call { call, nth, severity, gpu } = inject else { return None };
+    let fault = pathline_sim::FaultOrder::fails(call, *nth, *severity);
     Some(gpu.map_or(fault.clone(), |gpu| fault.on(gpu)))
 }
 
-fn measure(here: &mut Here<'_>, task: &Task, link: &mut Link, opening: &Opening) -> io::Result<()> {
+fn measure(
+    here: &mut LocalExecutor<'_>,
+    task: &CaseTask,
+    link: &mut LineLink,
+    opening: &MachineOpening,
+) -> io::Result<()> {
     let stop = Cell::new(false);
     let interrupt = || stop.get().then(|| "the supervisor said so".to_owned());
-    here.work(task, &interrupt, &mut |word: Word| {
+    here.work(task, &interrupt, &mut |word: TaskEvent| {
         let mishap = inject::at(opening, &word);
-        link.send(&Report::Word(Box::new(word)))?;
+        link.send(&WorkerReport::Word(Box::new(word)))?;
         match link.listen()? {
-            Heard::Line(Reply::Go) => {}
-            Heard::Line(Reply::Stop) => stop.set(true),
+            LinkRecv::Line(WorkerReply::Go) => {}
+            LinkRecv::Line(WorkerReply::Stop) => stop.set(true),
             // Nobody reads any more.
-            Heard::Nothing | Heard::End => return Err(io::ErrorKind::BrokenPipe.into()),
+            LinkRecv::Nothing | LinkRecv::End => return Err(io::ErrorKind::BrokenPipe.into()),
         }
         if let Some(mishap) = mishap {
             mishap.happen();

@@ -3,21 +3,21 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pathline_bench::{Doing, Overhead, Word};
+use pathline_bench::{TaskEvent, TaskStep, TimerScope};
 use pathline_schema::Severity;
 use serde::{Deserialize, Serialize};
 
-use super::link::Opening;
+use super::link::MachineOpening;
 
 /// What goes wrong in a worker process: `WHAT STEP TEXT`, or `fails CALL NTH SEVERITY [GPU]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Inject {
+pub(crate) enum WorkerFault {
     /// The process ends, or hangs, at a step of a case.
     At {
         /// How.
-        what: Mishap,
+        what: ProcessEnd,
         /// The step.
-        doing: Doing,
+        doing: TaskStep,
         /// Only in the first process that opens the machine.
         first: bool,
         /// Part of the text of the case.
@@ -35,12 +35,12 @@ pub(crate) enum Inject {
         gpu: Option<u32>,
     },
     /// The process ends, or hangs, while it opens the machine.
-    Open(Mishap, Opens),
+    Open(ProcessEnd, OpenSelector),
 }
 
 /// Which openings go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Opens {
+pub(crate) enum OpenSelector {
     /// All.
     Any,
     /// Those with GPUs.
@@ -51,7 +51,7 @@ pub(crate) enum Opens {
 
 /// How a process stops to work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Mishap {
+pub(crate) enum ProcessEnd {
     /// By a signal.
     Crash,
     /// By an exit of its own.
@@ -60,7 +60,7 @@ pub(crate) enum Mishap {
     Hang,
 }
 
-impl FromStr for Inject {
+impl FromStr for WorkerFault {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = || {
@@ -70,9 +70,9 @@ impl FromStr for Inject {
         };
         let (first, rest) = text.split_once(' ').ok_or_else(bad)?;
         let what = match first {
-            "crash" => Mishap::Crash,
-            "exit" => Mishap::Exit,
-            "hang" => Mishap::Hang,
+            "crash" => ProcessEnd::Crash,
+            "exit" => ProcessEnd::Exit,
+            "hang" => ProcessEnd::Hang,
             "fails" => {
                 let words: Vec<&str> = rest.split(' ').collect();
                 let &[call, nth, severity, ref gpu @ ..] = words.as_slice() else {
@@ -94,25 +94,25 @@ impl FromStr for Inject {
         };
         let doing = match step {
             "start" | "open" | "reopen" if first => return Err(bad()),
-            "start" => return Ok(Self::Open(what, Opens::Any)),
-            "open" => return Ok(Self::Open(what, Opens::WithGpus)),
-            "reopen" => return Ok(Self::Open(what, Opens::Again)),
-            "bind" => Doing::Bind,
-            "visit" => Doing::Visit,
-            "verify" => Doing::Verify,
+            "start" => return Ok(Self::Open(what, OpenSelector::Any)),
+            "open" => return Ok(Self::Open(what, OpenSelector::WithGpus)),
+            "reopen" => return Ok(Self::Open(what, OpenSelector::Again)),
+            "bind" => TaskStep::Bind,
+            "visit" => TaskStep::Visit,
+            "verify" => TaskStep::Verify,
             _ => return Err(bad()),
         };
         Ok(Self::At { what, doing, first, text: text.to_owned() })
     }
 }
 
-impl fmt::Display for Mishap {
+impl fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
 }
 
-impl Mishap {
+impl ProcessEnd {
     pub(super) fn happen(self) {
         // Its last words are part of what the run tells.
         crate::say::errln!("pathline: {self} on order");
@@ -127,24 +127,24 @@ impl Mishap {
 }
 
 /// Lets happen what was ordered for the opening of the machine.
-pub(super) fn at_open(opening: &Opening) {
-    let (gpus, again) = (opening.without.is_none(), opening.overhead == Overhead::Known);
+pub(super) fn at_open(opening: &MachineOpening) {
+    let (gpus, again) = (opening.without.is_none(), opening.overhead == TimerScope::Known);
     for inject in &opening.inject {
         match inject {
-            Inject::Open(what, Opens::Any) => what.happen(),
-            Inject::Open(what, Opens::WithGpus) if gpus => what.happen(),
-            Inject::Open(what, Opens::Again) if gpus && again => what.happen(),
+            WorkerFault::Open(what, OpenSelector::Any) => what.happen(),
+            WorkerFault::Open(what, OpenSelector::WithGpus) if gpus => what.happen(),
+            WorkerFault::Open(what, OpenSelector::Again) if gpus && again => what.happen(),
             _ => {}
         }
     }
 }
 
 /// What was ordered for what begins now.
-pub(super) fn at(opening: &Opening, word: &Word) -> Option<Mishap> {
-    let Word::Now { case, doing } = word else { return None };
-    let again = opening.overhead == Overhead::Known;
+pub(super) fn at(opening: &MachineOpening, word: &TaskEvent) -> Option<ProcessEnd> {
+    let TaskEvent::Now { case, doing } = word else { return None };
+    let again = opening.overhead == TimerScope::Known;
     opening.inject.iter().find_map(|inject| match inject {
-        Inject::At { what, doing: when, first, text }
+        WorkerFault::At { what, doing: when, first, text }
             if when == doing && !(*first && again) && case.to_string().contains(text) =>
         {
             Some(*what)

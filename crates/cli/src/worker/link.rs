@@ -8,39 +8,39 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Context;
-use pathline_bench::{About, Overhead, Task, Word};
-use pathline_schema::Settings;
+use pathline_bench::{CaseTask, MachineInfo, TaskEvent, TimerScope};
+use pathline_schema::RunSettings;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::inject::Inject;
+use super::inject::WorkerFault;
 use crate::args::{LibraryArgs, StoreArgs};
-use crate::ranks::Job;
-use crate::world::Spread;
+use crate::ranks::RankJob;
+use crate::world::SimSpread;
 
 /// What a worker is told.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Order {
+pub(crate) enum WorkerOrder {
     /// Open the machine. First of all, once.
-    Open(Box<Opening>),
-    /// Measure. Each word of it is answered with a [`Reply`] before the work goes on.
-    Measure(Box<(Task, Settings)>),
+    Open(Box<MachineOpening>),
+    /// Measure. Each word of it is answered with a [`WorkerReply`] before the work goes on.
+    Measure(Box<(CaseTask, RunSettings)>),
 }
 
 /// What a worker says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Report {
+pub(crate) enum WorkerReport {
     /// The machine is not open yet, and a new attempt at its processes begins.
     Retrying,
     /// The machine is open.
-    Opened(Box<About>),
+    Opened(Box<MachineInfo>),
     /// Those that measure together are not complete, which another process cannot change.
     Incomplete(String),
     /// Something of the task at hand.
-    Word(Box<Word>),
+    Word(Box<TaskEvent>),
     /// The task has ended.
     Done,
 }
@@ -48,7 +48,7 @@ pub(crate) enum Report {
 /// Whether the work goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Reply {
+pub(crate) enum WorkerReply {
     /// It does.
     Go,
     /// It ends as soon as it can.
@@ -57,15 +57,15 @@ pub(crate) enum Reply {
 
 /// Which machine to open, and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Opening {
+pub(crate) struct MachineOpening {
     /// The process that started the worker, which must not outlive it.
     pub(crate) parent: u32,
     /// Name and description of a model; none for this host.
     pub(crate) model: Option<(String, String)>,
     /// What a model draws its times from.
-    pub(crate) spread: Spread,
+    pub(crate) spread: SimSpread,
     /// The processes that measure together, if there are several.
-    pub(crate) job: Option<Job>,
+    pub(crate) job: Option<RankJob>,
     /// How long a step may take, if the user said so.
     #[serde(default)]
     pub(crate) limit: Option<Duration>,
@@ -77,9 +77,9 @@ pub(crate) struct Opening {
     /// Why the GPUs are to be left alone, if they are.
     pub(crate) without: Option<String>,
     /// Which timers to look at.
-    pub(crate) overhead: Overhead,
+    pub(crate) overhead: TimerScope,
     /// What goes wrong on order.
-    pub(crate) inject: Vec<Inject>,
+    pub(crate) inject: Vec<WorkerFault>,
 }
 
 /// Longer lines are nobody's of ours: the topology of thousands of devices fits.
@@ -89,14 +89,14 @@ const TAKEN: Duration = Duration::from_secs(20);
 
 /// A socket of either kind.
 #[derive(Debug)]
-pub(crate) enum Socket {
+pub(crate) enum LinkSocket {
     /// On one node.
     Unix(UnixStream),
     /// Over a network.
     Tcp(TcpStream),
 }
 
-impl Socket {
+impl LinkSocket {
     pub(crate) fn set_timeouts(
         &self,
         read: Option<Duration>,
@@ -131,7 +131,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for LinkSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Unix(s) => s.as_fd(),
@@ -140,7 +140,7 @@ impl AsFd for Socket {
     }
 }
 
-impl Read for Socket {
+impl Read for LinkSocket {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(s) => s.read(to),
@@ -149,7 +149,7 @@ impl Read for Socket {
     }
 }
 
-impl Write for Socket {
+impl Write for LinkSocket {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(s) => s.write(from),
@@ -163,14 +163,14 @@ impl Write for Socket {
 
 /// One end of a socket.
 #[derive(Debug)]
-pub(crate) struct Link {
-    stream: Socket,
+pub(crate) struct LineLink {
+    stream: LinkSocket,
     read: Vec<u8>,
 }
 
 /// What was heard.
 #[derive(Debug)]
-pub(crate) enum Heard<T> {
+pub(crate) enum LinkRecv<T> {
     /// A line.
     Line(T),
     /// Nothing yet.
@@ -179,10 +179,10 @@ pub(crate) enum Heard<T> {
     End,
 }
 
-impl Link {
+impl LineLink {
     /// An end that waits for `patience` at most where it listens; as long as it takes if none.
     pub(crate) fn new(stream: UnixStream, patience: Option<Duration>) -> io::Result<Self> {
-        Self::over(Socket::Unix(stream), patience)
+        Self::over(LinkSocket::Unix(stream), patience)
     }
 
     /// The socket that a process of this program gives its children as standard input.
@@ -200,7 +200,7 @@ impl Link {
     }
 
     /// The same of either kind of socket.
-    pub(crate) fn over(stream: Socket, patience: Option<Duration>) -> io::Result<Self> {
+    pub(crate) fn over(stream: LinkSocket, patience: Option<Duration>) -> io::Result<Self> {
         stream.set_timeouts(patience, Some(TAKEN))?;
         Ok(Self { stream, read: Vec::new() })
     }
@@ -231,12 +231,12 @@ impl Link {
     }
 
     /// Waits for a line.
-    pub(crate) fn listen<T: DeserializeOwned>(&mut self) -> io::Result<Heard<T>> {
+    pub(crate) fn listen<T: DeserializeOwned>(&mut self) -> io::Result<LinkRecv<T>> {
         let mut looked = 0;
         loop {
             if let Some(at) = self.read[looked..].iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.read.drain(..=looked + at).collect();
-                return Ok(Heard::Line(serde_json::from_slice(&line)?));
+                return Ok(LinkRecv::Line(serde_json::from_slice(&line)?));
             }
             looked = self.read.len();
             if looked > MAX_LINE {
@@ -244,13 +244,13 @@ impl Link {
             }
             let mut some = [0; 1 << 14];
             match self.stream.read(&mut some) {
-                Ok(0) => return Ok(Heard::End),
+                Ok(0) => return Ok(LinkRecv::End),
                 Ok(read) => self.read.extend_from_slice(&some[..read]),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return Ok(Heard::Nothing);
+                    return Ok(LinkRecv::Nothing);
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(Heard::End),
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(LinkRecv::End),
                 Err(e) => return Err(e),
             }
         }
@@ -261,32 +261,32 @@ impl Link {
 mod tests {
     use super::*;
 
-    fn pair() -> (Link, Link) {
+    fn pair() -> (LineLink, LineLink) {
         let (a, b) = UnixStream::pair().unwrap();
         let patience = Some(Duration::from_millis(20));
-        (Link::new(a, patience).unwrap(), Link::new(b, patience).unwrap())
+        (LineLink::new(a, patience).unwrap(), LineLink::new(b, patience).unwrap())
     }
 
     #[test]
     fn lines_arrive_whole_and_in_order_however_they_are_cut() {
         let (mut a, mut b) = pair();
-        a.send(&Reply::Go).unwrap();
-        a.send(&Reply::Stop).unwrap();
+        a.send(&WorkerReply::Go).unwrap();
+        a.send(&WorkerReply::Stop).unwrap();
         a.stream.write_all(b"\"g").unwrap();
-        assert!(matches!(b.listen().unwrap(), Heard::Line(Reply::Go)));
-        assert!(matches!(b.listen().unwrap(), Heard::Line(Reply::Stop)));
-        assert!(matches!(b.listen::<Reply>().unwrap(), Heard::Nothing));
+        assert!(matches!(b.listen().unwrap(), LinkRecv::Line(WorkerReply::Go)));
+        assert!(matches!(b.listen().unwrap(), LinkRecv::Line(WorkerReply::Stop)));
+        assert!(matches!(b.listen::<WorkerReply>().unwrap(), LinkRecv::Nothing));
         a.stream.write_all(b"o\"\n").unwrap();
-        assert!(matches!(b.listen().unwrap(), Heard::Line(Reply::Go)));
+        assert!(matches!(b.listen().unwrap(), LinkRecv::Line(WorkerReply::Go)));
         drop(a);
-        assert!(matches!(b.listen::<Reply>().unwrap(), Heard::End));
-        assert!(b.send(&Reply::Go).is_err());
+        assert!(matches!(b.listen::<WorkerReply>().unwrap(), LinkRecv::End));
+        assert!(b.send(&WorkerReply::Go).is_err());
     }
 
     #[test]
     fn what_is_no_line_of_ours_is_an_error() {
         let (mut a, mut b) = pair();
         a.stream.write_all(b"hello\n").unwrap();
-        assert!(b.listen::<Reply>().is_err());
+        assert!(b.listen::<WorkerReply>().is_err());
     }
 }

@@ -13,7 +13,7 @@ mod process;
 mod supervisor;
 
 pub(crate) use child::run;
-pub(crate) use inject::Inject;
-pub(crate) use link::{Heard, Link, Opening, Socket};
-pub(crate) use process::{Output, Process, program};
-pub(crate) use supervisor::{NoWorker, Worker};
+pub(crate) use inject::WorkerFault;
+pub(crate) use link::{LineLink, LinkRecv, LinkSocket, MachineOpening};
+pub(crate) use process::{Output, WorkerProcess, program};
+pub(crate) use supervisor::{NoWorker, WorkerExecutor};

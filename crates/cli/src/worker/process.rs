@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::link::Link;
+use super::link::LineLink;
 
 /// How often who waits looks for other reasons to stop.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
@@ -31,16 +31,16 @@ const LINES: usize = 8;
 const LINE: usize = 400;
 
 /// What a process printed last.
-type Words = Arc<Mutex<VecDeque<String>>>;
+type OutputTail = Arc<Mutex<VecDeque<String>>>;
 
 /// A running worker.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct WorkerProcess {
     child: Child,
-    pub(crate) link: Link,
+    pub(crate) link: LineLink,
     /// Switches that it was started with beside those of this process.
     pub(super) env: BTreeMap<String, String>,
-    words: Words,
+    words: OutputTail,
     /// Reads what it prints.
     reader: Option<JoinHandle<()>>,
     gone: Option<ExitStatus>,
@@ -48,7 +48,7 @@ pub(crate) struct Process {
 
 /// How a process ended.
 #[derive(Debug)]
-pub(crate) struct Death {
+pub(crate) struct ExitReport {
     /// In words, with what it printed last.
     pub(crate) text: String,
     /// Whether it ended by its own doing rather than by a signal that people and kernels send.
@@ -66,7 +66,7 @@ pub(crate) enum Output {
     Inherited,
 }
 
-impl Process {
+impl WorkerProcess {
     /// Starts this program once more, with a hidden command.
     pub(crate) fn start(
         args: &[impl AsRef<OsStr>],
@@ -100,7 +100,7 @@ impl Process {
         let child = command.spawn()?;
         // The command holds the other ends open.
         drop(command);
-        let words = Words::default();
+        let words = OutputTail::default();
         // Without it the process would block once the pipe is full.
         let read = |printed| {
             let kept = Arc::clone(&words);
@@ -108,7 +108,7 @@ impl Process {
             thread.spawn(move || keep(printed, &kept))
         };
         let reader = printed.map(read).transpose()?;
-        let link = Link::new(ours, Some(TICK))?;
+        let link = LineLink::new(ours, Some(TICK))?;
         Ok(Self { child, link, env: env.clone(), words, reader, gone: None })
     }
 
@@ -128,7 +128,7 @@ impl Process {
     }
 
     /// Waits for the end of one that has closed its socket, and says how it came.
-    pub(crate) fn death(mut self) -> Death {
+    pub(crate) fn death(mut self) -> ExitReport {
         let closed_only = !self.reap(KILLED);
         if closed_only {
             self.kill();
@@ -142,13 +142,13 @@ impl Process {
         let words = self.last_words();
         let Some(status) = self.gone.filter(|_| !closed_only) else {
             let text = format!("closed its socket and went on{words}");
-            return Death { text, own: true, code: None };
+            return ExitReport { text, own: true, code: None };
         };
         let (how, own) = match (status.signal(), status.code()) {
             (Some(signal), _) => (format!("was ended by {}", name(signal)), is_own(signal)),
             (None, code) => (format!("ended with code {}", code.unwrap_or(-1)), true),
         };
-        Death { text: format!("{how}{words}"), own, code: status.code() }
+        ExitReport { text: format!("{how}{words}"), own, code: status.code() }
     }
 
     /// Ends it at once, and the compilers that it may wait for. False if the kernel would not let it
@@ -179,7 +179,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for WorkerProcess {
     /// Lets it go in peace, if it does so in time.
     fn drop(&mut self) {
         self.link.close();
@@ -200,7 +200,7 @@ pub(crate) fn program() -> PathBuf {
 }
 
 /// Keeps the last lines of an output.
-fn keep(output: PipeReader, words: &Words) {
+fn keep(output: PipeReader, words: &OutputTail) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     while let Ok(1..) = output.read_until(b'\n', &mut line) {

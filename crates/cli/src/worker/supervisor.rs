@@ -5,13 +5,14 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use pathline_bench::{
-    About, Crew, Doing, Ended, Interrupt, Loss, LossCause, Overhead, Task, Word, deadline,
+    CaseTask, Executor, InterruptCheck, LossCause, MachineInfo, TaskEnd, TaskEvent, TaskStep,
+    TimerScope, WorkerLoss, deadline,
 };
 use pathline_hal::CallError;
-use pathline_schema::{Bytes, Case, Message, Ns, Settings, Severity, Topology, World};
+use pathline_schema::{Bytes, Case, JournalRecord, Ns, RunSettings, Severity, Topology, WorldKind};
 
-use super::link::{Heard, Opening, Order, Reply, Report};
-use super::process::Process;
+use super::link::{LinkRecv, MachineOpening, WorkerOrder, WorkerReply, WorkerReport};
+use super::process::WorkerProcess;
 
 /// To open a machine, or to give back what one group held, may take this long: a driver that wakes
 /// eight GPUs takes half a minute, hundreds of gigabytes of pinned memory take seconds.
@@ -25,15 +26,15 @@ const MOST_ENDED: u32 = 100;
 
 /// A crew in a process of its own.
 #[derive(Debug)]
-pub(crate) struct Worker {
-    opening: Opening,
-    about: About,
-    settings: Settings,
+pub(crate) struct WorkerExecutor {
+    opening: MachineOpening,
+    about: MachineInfo,
+    settings: RunSettings,
     /// Instead of what follows from each step, if the user said so.
     limit: Option<Duration>,
     begun: Instant,
-    process: Option<Process>,
-    idle: Idle,
+    process: Option<WorkerProcess>,
+    idle: IdleLosses,
 }
 
 /// Why there is no worker.
@@ -49,14 +50,14 @@ pub(crate) enum NoWorker {
 
 /// Losses in a row at which no case was in flight.
 #[derive(Debug, Clone, Copy, Default)]
-struct Idle {
+struct IdleLosses {
     /// By what the process did itself.
     own: u32,
     /// By others.
     ended: u32,
 }
 
-impl Idle {
+impl IdleLosses {
     fn count(&mut self, own: bool) {
         if own { self.own += 1 } else { self.ended += 1 }
     }
@@ -66,7 +67,7 @@ impl Idle {
 }
 
 /// Why a process is of no use any more.
-struct Failure {
+struct ProcessFailure {
     text: String,
     own: bool,
 }
@@ -74,27 +75,27 @@ struct Failure {
 /// Why a process has not opened the machine.
 enum NotOpen {
     /// Another one may.
-    Lost(Failure),
+    Lost(ProcessFailure),
     /// None will.
     ForGood(NoWorker),
 }
 
-impl From<Failure> for NotOpen {
-    fn from(failure: Failure) -> Self {
+impl From<ProcessFailure> for NotOpen {
+    fn from(failure: ProcessFailure) -> Self {
         Self::Lost(failure)
     }
 }
 
-impl Worker {
+impl WorkerExecutor {
     /// Starts a worker that opens the machine.
     pub(crate) fn open(
-        opening: Opening,
-        settings: Settings,
+        opening: MachineOpening,
+        settings: RunSettings,
         limit: Option<Duration>,
-        interrupt: Interrupt<'_>,
+        interrupt: InterruptCheck<'_>,
     ) -> Result<Self, NoWorker> {
-        let about = About {
-            world: World::Real,
+        let about = MachineInfo {
+            world: WorldKind::Real,
             topology: Topology::default(),
             without: None,
             overhead_ns: BTreeMap::new(),
@@ -103,12 +104,12 @@ impl Worker {
             stores: Vec::new(),
             notes: Vec::new(),
         };
-        let (begun, process, idle) = (Instant::now(), None, Idle::default());
+        let (begun, process, idle) = (Instant::now(), None, IdleLosses::default());
         let mut worker = Self { opening, about, settings, limit, begun, process, idle };
         let (process, about) = worker.start(&BTreeMap::new(), interrupt)?;
         worker.process = Some(process);
         worker.about = about;
-        worker.opening.overhead = Overhead::Known;
+        worker.opening.overhead = TimerScope::Known;
         Ok(worker)
     }
 
@@ -117,17 +118,17 @@ impl Worker {
     fn start(
         &mut self,
         env: &BTreeMap<String, String>,
-        interrupt: Interrupt<'_>,
-    ) -> Result<(Process, About), NoWorker> {
+        interrupt: InterruptCheck<'_>,
+    ) -> Result<(WorkerProcess, MachineInfo), NoWorker> {
         loop {
-            let process = Process::start(&["worker"], env).map_err(NoWorker::Spawn)?;
+            let process = WorkerProcess::start(&["worker"], env).map_err(NoWorker::Spawn)?;
             let failure = match self.try_open(process, interrupt) {
                 Ok(opened) => return Ok(opened),
                 Err(NotOpen::ForGood(why)) => return Err(why),
                 Err(NotOpen::Lost(failure)) => failure,
             };
-            if self.opening.overhead == Overhead::All {
-                self.opening.overhead = Overhead::Host;
+            if self.opening.overhead == TimerScope::All {
+                self.opening.overhead = TimerScope::Host;
             }
             self.lost_idle(&failure).map_err(NoWorker::Open)?;
         }
@@ -135,7 +136,7 @@ impl Worker {
 
     /// Counts a loss that took no case with it. After too many, GPUs are left alone; if that does
     /// not help, the error.
-    fn lost_idle(&mut self, failure: &Failure) -> Result<(), String> {
+    fn lost_idle(&mut self, failure: &ProcessFailure) -> Result<(), String> {
         self.idle.count(failure.own);
         if !self.idle.is_too_many() {
             return Ok(());
@@ -145,42 +146,42 @@ impl Worker {
             return Err(why);
         }
         self.opening.without = Some(why);
-        self.idle = Idle::default();
+        self.idle = IdleLosses::default();
         Ok(())
     }
 
     fn try_open(
         &self,
-        mut process: Process,
-        interrupt: Interrupt<'_>,
-    ) -> Result<(Process, About), NotOpen> {
+        mut process: WorkerProcess,
+        interrupt: InterruptCheck<'_>,
+    ) -> Result<(WorkerProcess, MachineInfo), NotOpen> {
         let mut begun = Instant::now();
         let limit = self.limit.unwrap_or(BETWEEN);
-        if process.link.send(&Order::Open(Box::new(self.opening.clone()))).is_err() {
+        if process.link.send(&WorkerOrder::Open(Box::new(self.opening.clone()))).is_err() {
             return Err(ended(process).into());
         }
         loop {
             let failure = match process.link.listen() {
-                Ok(Heard::Line(Report::Opened(about))) => {
+                Ok(LinkRecv::Line(WorkerReport::Opened(about))) => {
                     return Ok(self.accept(process, *about)?);
                 }
-                Ok(Heard::Line(Report::Retrying)) => {
+                Ok(LinkRecv::Line(WorkerReport::Retrying)) => {
                     begun = Instant::now();
                     continue;
                 }
-                Ok(Heard::Line(Report::Incomplete(why))) => {
+                Ok(LinkRecv::Line(WorkerReport::Incomplete(why))) => {
                     return Err(NotOpen::ForGood(NoWorker::Open(why)));
                 }
-                Ok(Heard::Nothing) if interrupt().is_some() => {
+                Ok(LinkRecv::Nothing) if interrupt().is_some() => {
                     process.kill();
                     return Err(NotOpen::ForGood(NoWorker::Interrupted));
                 }
-                Ok(Heard::Nothing) if begun.elapsed() > limit => {
+                Ok(LinkRecv::Nothing) if begun.elapsed() > limit => {
                     hung(process, "it opened the machine", limit)
                 }
-                Ok(Heard::Nothing) if !process.has_ended() => continue,
-                Ok(Heard::Nothing | Heard::End) => ended(process),
-                Ok(Heard::Line(_)) => garbled(process, "not what was asked for"),
+                Ok(LinkRecv::Nothing) if !process.has_ended() => continue,
+                Ok(LinkRecv::Nothing | LinkRecv::End) => ended(process),
+                Ok(LinkRecv::Line(_)) => garbled(process, "not what was asked for"),
                 Err(error) => garbled(process, &error.to_string()),
             };
             return Err(failure.into());
@@ -189,28 +190,32 @@ impl Worker {
 
     /// A machine whose GPUs have other numbers than before is another one: figures would be written
     /// down for the wrong GPU.
-    fn accept(&self, process: Process, about: About) -> Result<(Process, About), Failure> {
-        let names = |about: &About| -> Vec<(u32, String)> {
+    fn accept(
+        &self,
+        process: WorkerProcess,
+        about: MachineInfo,
+    ) -> Result<(WorkerProcess, MachineInfo), ProcessFailure> {
+        let names = |about: &MachineInfo| -> Vec<(u32, String)> {
             about.topology.gpus.iter().map(|gpu| (gpu.index, gpu.pci.clone())).collect()
         };
         let first = self.about.topology == Topology::default();
         if first || about.without.is_some() || names(&about) == names(&self.about) {
             return Ok((process, about));
         }
-        let list = |about: &About| {
+        let list = |about: &MachineInfo| {
             names(about).iter().map(|(_, pci)| pci.as_str()).collect::<Vec<_>>().join(", ")
         };
         let text =
             format!("found other GPUs ({}) than before ({})", list(&about), list(&self.about));
-        Err(Failure { text, own: true })
+        Err(ProcessFailure { text, own: true })
     }
 
     /// Has a process that was started for `env`; the reason if there is none.
     fn ready(
         &mut self,
         env: &BTreeMap<String, String>,
-        interrupt: Interrupt<'_>,
-    ) -> Result<Process, NoWorker> {
+        interrupt: InterruptCheck<'_>,
+    ) -> Result<WorkerProcess, NoWorker> {
         if let Some(process) = self.process.take().filter(|process| process.env == *env) {
             return Ok(process);
         }
@@ -225,7 +230,7 @@ impl Worker {
     }
 
     /// How long a step may take.
-    fn limit(&self, case: &Case, doing: Doing) -> Duration {
+    fn limit(&self, case: &Case, doing: TaskStep) -> Duration {
         self.limit.unwrap_or_else(|| {
             let limit = deadline(case, doing, &self.settings);
             Duration::try_from_secs_f64(limit.as_secs()).unwrap_or(Duration::MAX)
@@ -233,8 +238,8 @@ impl Worker {
     }
 }
 
-impl Crew for Worker {
-    fn about(&self) -> &About {
+impl Executor for WorkerExecutor {
+    fn about(&self) -> &MachineInfo {
         &self.about
     }
 
@@ -244,48 +249,58 @@ impl Crew for Worker {
 
     fn measure(
         &mut self,
-        task: &Task,
-        interrupt: Interrupt<'_>,
-        tell: &mut dyn FnMut(Message) -> io::Result<()>,
-    ) -> io::Result<Ended> {
+        task: &CaseTask,
+        interrupt: InterruptCheck<'_>,
+        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+    ) -> io::Result<TaskEnd> {
         let had_gpus = self.about.without.is_none();
         let mut process = match self.ready(&task.env(), interrupt) {
             Ok(process) => process,
-            Err(NoWorker::Interrupted) => return Ok(Ended::Done),
-            Err(NoWorker::Spawn(error)) => return Ok(Ended::Gone(error.to_string())),
-            Err(NoWorker::Open(why)) => return Ok(Ended::Gone(why)),
+            Err(NoWorker::Interrupted) => return Ok(TaskEnd::Done),
+            Err(NoWorker::Spawn(error)) => return Ok(TaskEnd::Gone(error.to_string())),
+            Err(NoWorker::Open(why)) => return Ok(TaskEnd::Gone(why)),
         };
         if let Some(why) = self.about.without.clone().filter(|_| had_gpus) {
             // The task was made for another machine: who gave it must know first.
             self.process = Some(process);
-            return Ok(Ended::Lost(Loss { case: None, error: why, cause: LossCause::Machine }));
+            return Ok(TaskEnd::Lost(WorkerLoss {
+                case: None,
+                error: why,
+                cause: LossCause::Machine,
+            }));
         }
-        if process.link.send(&Order::Measure(Box::new((task.clone(), self.settings)))).is_err() {
+        if process
+            .link
+            .send(&WorkerOrder::Measure(Box::new((task.clone(), self.settings))))
+            .is_err()
+        {
             let failure = ended(process);
             return Ok(self.lost(None, failure));
         }
-        let mut watch = Watch::new(self.limit.unwrap_or(BETWEEN));
+        let mut watch = StepWatch::new(self.limit.unwrap_or(BETWEEN));
         loop {
             let word = match process.link.listen() {
-                Ok(Heard::Line(Report::Word(word))) => word,
-                Ok(Heard::Line(Report::Done)) => {
+                Ok(LinkRecv::Line(WorkerReport::Word(word))) => word,
+                Ok(LinkRecv::Line(WorkerReport::Done)) => {
                     self.process = Some(process);
-                    return Ok(Ended::Done);
+                    return Ok(TaskEnd::Done);
                 }
-                Ok(Heard::Nothing) if watch.has_stopped_waiting(interrupt) => {
+                Ok(LinkRecv::Nothing) if watch.has_stopped_waiting(interrupt) => {
                     process.kill();
-                    return Ok(Ended::Done);
+                    return Ok(TaskEnd::Done);
                 }
-                Ok(Heard::Nothing) if watch.since.elapsed() > watch.limit => {
+                Ok(LinkRecv::Nothing) if watch.since.elapsed() > watch.limit => {
                     let failure = hung(process, &watch.step(), watch.limit);
                     return Ok(self.lost(watch.at, failure));
                 }
-                Ok(Heard::Nothing) if !process.has_ended() => continue,
-                Ok(Heard::Nothing | Heard::End) => {
+                Ok(LinkRecv::Nothing) if !process.has_ended() => continue,
+                Ok(LinkRecv::Nothing | LinkRecv::End) => {
                     let failure = ended(process);
                     return Ok(self.lost(watch.at, failure));
                 }
-                Ok(Heard::Line(Report::Opened(_) | Report::Incomplete(_) | Report::Retrying)) => {
+                Ok(LinkRecv::Line(
+                    WorkerReport::Opened(_) | WorkerReport::Incomplete(_) | WorkerReport::Retrying,
+                )) => {
                     let failure = garbled(process, "a machine in place of figures");
                     return Ok(self.lost(watch.at, failure));
                 }
@@ -296,28 +311,28 @@ impl Crew for Worker {
             };
             watch.since = Instant::now();
             match *word {
-                Word::Now { case, doing } => {
+                TaskEvent::Now { case, doing } => {
                     watch.limit = self.limit(&case, doing);
                     watch.at = Some((case, doing));
                 }
-                Word::Say(message) => {
-                    let sticky = matches!(&message, Message::Faulted(fault)
+                TaskEvent::Say(message) => {
+                    let sticky = matches!(&message, JournalRecord::Faulted(fault)
                         if fault.severity == Severity::Sticky);
-                    if !matches!(message, Message::Sampled(_) | Message::Note(_)) {
+                    if !matches!(message, JournalRecord::Sampled(_) | JournalRecord::Note(_)) {
                         watch.at = None;
                         watch.limit = self.limit.unwrap_or(BETWEEN);
-                        self.idle = Idle::default();
+                        self.idle = IdleLosses::default();
                     }
                     tell(message)?;
                     if sticky {
                         // Its runtime is beyond use: nothing that it could still say matters.
                         process.kill();
                         let (case, error, cause) = (None, String::new(), LossCause::Machine);
-                        return Ok(Ended::Lost(Loss { case, error, cause }));
+                        return Ok(TaskEnd::Lost(WorkerLoss { case, error, cause }));
                     }
                 }
             }
-            let reply = if interrupt().is_some() { Reply::Stop } else { Reply::Go };
+            let reply = if interrupt().is_some() { WorkerReply::Stop } else { WorkerReply::Go };
             if process.link.send(&reply).is_err() {
                 let failure = ended(process);
                 return Ok(self.lost(watch.at, failure));
@@ -326,16 +341,16 @@ impl Crew for Worker {
     }
 }
 
-impl Worker {
+impl WorkerExecutor {
     /// What the end of a process costs.
-    fn lost(&mut self, at: Option<(Case, Doing)>, failure: Failure) -> Ended {
+    fn lost(&mut self, at: Option<(Case, TaskStep)>, failure: ProcessFailure) -> TaskEnd {
         let Some((case, doing)) = at else {
             return match self.lost_idle(&failure) {
                 Ok(()) => {
                     let cause = cause(None, &failure);
-                    Ended::Lost(Loss { case: None, error: failure.text, cause })
+                    TaskEnd::Lost(WorkerLoss { case: None, error: failure.text, cause })
                 }
-                Err(why) => Ended::Gone(why),
+                Err(why) => TaskEnd::Gone(why),
             };
         };
         let cause = cause(Some(&case), &failure);
@@ -355,13 +370,13 @@ impl Worker {
                     "the run went on in a new one; run this case alone to see whether it repeats",
                 ),
         };
-        Ended::Lost(Loss { case: Some(case), error: error.to_string(), cause })
+        TaskEnd::Lost(WorkerLoss { case: Some(case), error: error.to_string(), cause })
     }
 }
 
 /// Whom the end of a process is charged to. What goes between processes is done by the ranks: the
 /// worker, which coordinates them, uses no GPU for it.
-fn cause(case: Option<&Case>, failure: &Failure) -> LossCause {
+fn cause(case: Option<&Case>, failure: &ProcessFailure) -> LossCause {
     let between = |case: &Case| case.flows().any(|flow| flow.by.wire().is_some());
     match case {
         _ if !failure.own => LossCause::Outside,
@@ -371,21 +386,21 @@ fn cause(case: Option<&Case>, failure: &Failure) -> LossCause {
 }
 
 /// What is in flight.
-struct Watch {
-    at: Option<(Case, Doing)>,
+struct StepWatch {
+    at: Option<(Case, TaskStep)>,
     since: Instant,
     limit: Duration,
     /// Since when the run is to end.
     stopping: Option<Instant>,
 }
 
-impl Watch {
+impl StepWatch {
     fn new(limit: Duration) -> Self {
         Self { at: None, since: Instant::now(), limit, stopping: None }
     }
 
     /// Whether the run is to end and the step at hand has had its time for that.
-    fn has_stopped_waiting(&mut self, interrupt: Interrupt<'_>) -> bool {
+    fn has_stopped_waiting(&mut self, interrupt: InterruptCheck<'_>) -> bool {
         if self.stopping.is_none() {
             self.stopping = interrupt().map(|_| Instant::now());
         }
@@ -400,19 +415,19 @@ impl Watch {
     }
 }
 
-fn ended(process: Process) -> Failure {
+fn ended(process: WorkerProcess) -> ProcessFailure {
     let id = process.id();
     let death = process.death();
-    Failure { text: format!("process {id} {}", death.text), own: death.own }
+    ProcessFailure { text: format!("process {id} {}", death.text), own: death.own }
 }
 
-fn hung(mut process: Process, step: &str, limit: Duration) -> Failure {
+fn hung(mut process: WorkerProcess, step: &str, limit: Duration) -> ProcessFailure {
     let id = process.id();
     let words = process.last_words();
     let killed = process.kill();
     let fate = if killed { "was killed" } else { "could not even be killed" };
     let limit = limit.as_secs_f64();
-    Failure {
+    ProcessFailure {
         text: format!(
             "process {id} hung: {step} and nothing was heard of it for {limit:.0} s \
              (--case-deadline), so it {fate}{words}"
@@ -421,9 +436,12 @@ fn hung(mut process: Process, step: &str, limit: Duration) -> Failure {
     }
 }
 
-fn garbled(mut process: Process, why: &str) -> Failure {
+fn garbled(mut process: WorkerProcess, why: &str) -> ProcessFailure {
     let id = process.id();
     let words = process.last_words();
     process.kill();
-    Failure { text: format!("process {id} sent what cannot be used ({why}){words}"), own: true }
+    ProcessFailure {
+        text: format!("process {id} sent what cannot be used ({why}){words}"),
+        own: true,
+    }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use pathline_schema::Outcome;
+use pathline_schema::CaseOutcome;
 use tempfile::TempDir;
 
 use crate::common::journal;
@@ -172,7 +172,7 @@ fn a_hip_runtime_that_lists_no_gpu_leaves_the_host() {
     let output = node.pathline(&args, &[("PATHLINE_HIP", &hip)]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let outcomes = journal(&out).outcomes;
-    assert!(matches!(&outcomes[..], [Outcome::Measured(_)]), "{outcomes:?}");
+    assert!(matches!(&outcomes[..], [CaseOutcome::Measured(_)]), "{outcomes:?}");
     let doctor = text(&node.pathline(&["doctor"], &[("PATHLINE_HIP", &hip)]).stdout);
     assert!(doctor.contains("hipGetDeviceCount succeeds and lists no GPU"), "{doctor}");
 }
@@ -279,7 +279,7 @@ fn what_only_looks_opens_no_library_itself() {
     // A run goes on without them.
     let out = node.path("run");
     said(&["run", "--quiet", "--case", QUICK, "--out", out.to_str().unwrap()]);
-    assert!(matches!(&journal(&out).outcomes[..], [Outcome::Measured(_)]));
+    assert!(matches!(&journal(&out).outcomes[..], [CaseOutcome::Measured(_)]));
 }
 
 #[test]

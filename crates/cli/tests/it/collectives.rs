@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use crate::common::{faults, is_whole};
 use crate::stub::{Node, measured};
-use pathline_schema::{Fault, Journal, Rank, Severity, Verdict, World};
-use pathline_stub::{Vendor, lay_out};
+use pathline_schema::{FaultedCase, Journal, Rank, Severity, VerifyResult, WorldKind};
+use pathline_stub::{StubLibraries, lay_out};
 
 /// Sums of all ranks from the first to that one, of 8, 16, 24 ... bytes.
 fn sums(last: u32, count: u32) -> Vec<String> {
@@ -23,7 +23,7 @@ fn sums(last: u32, count: u32) -> Vec<String> {
 /// A node with CUDA and NCCL.
 fn node(spec: &str) -> Node {
     let node = Node::new(spec);
-    lay_out(&node.path("lib"), &[Vendor::Nccl], &[]).unwrap();
+    lay_out(&node.path("lib"), &[StubLibraries::Nccl], &[]).unwrap();
     node
 }
 
@@ -43,9 +43,9 @@ fn run(node: &Node, ranks: &str, cases: &[String], more: &[&str], code: i32) -> 
 }
 
 /// The only case that failed; the others are measured and verified.
-fn only_fault(journal: &Journal, cases: usize) -> &Fault {
+fn only_fault(journal: &Journal, cases: usize) -> &FaultedCase {
     is_whole(journal, cases);
-    assert!(measured(journal).all(|m| m.verdict == Verdict::Verified));
+    assert!(measured(journal).all(|m| m.verdict == VerifyResult::Verified));
     let faults = faults(journal);
     assert_eq!((faults.len(), measured(journal).count()), (1, cases - 1), "{faults:?}");
     faults[0]
@@ -64,12 +64,12 @@ fn every_collective_between_processes_is_verified() {
     // Six operations of all four ranks, each back to back, as a graph, and with a barrier before
     // each; smaller groups are measured at other sizes.
     is_whole(&journal, 6 * 3);
-    assert_eq!(journal.begin.world, World::Simulated("stub".into()));
+    assert_eq!(journal.begin.world, WorldKind::Simulated("stub".into()));
     assert_eq!(measured(&journal).count(), 6 * 3, "{:?}", faults(&journal));
     let pids: BTreeSet<u32> = journal.begin.ranks.iter().map(|member| member.pid).collect();
     assert_eq!(pids.len(), 4, "each rank is a process");
     for one in measured(&journal) {
-        assert_eq!(one.verdict, Verdict::Verified, "{}", one.case);
+        assert_eq!(one.verdict, VerifyResult::Verified, "{}", one.case);
         let series = &one.series[0];
         assert_eq!(series.by_rank.len(), 4, "{}", one.case);
         assert_eq!(
@@ -96,16 +96,16 @@ fn messages_and_special_buffers_arrive_too() {
     let journal = run(&node, "3", &cases, &[], 0);
     is_whole(&journal, cases.len());
     assert_eq!(measured(&journal).count(), cases.len(), "{:?}", faults(&journal));
-    assert!(measured(&journal).all(|m| m.verdict == Verdict::Verified));
+    assert!(measured(&journal).all(|m| m.verdict == VerifyResult::Verified));
 }
 
 #[test]
 fn rccl_sums_between_processes_too() {
-    let node = Node::of(Vendor::Hip(6), "gpus=2,memory=1GiB", &[]);
-    lay_out(&node.path("lib"), &[Vendor::Rccl], &[]).unwrap();
+    let node = Node::of(StubLibraries::Hip(6), "gpus=2,memory=1GiB", &[]);
+    lay_out(&node.path("lib"), &[StubLibraries::Rccl], &[]).unwrap();
     let journal = run(&node, "2", &sums(1, 2), &[], 0);
     assert_eq!(measured(&journal).count(), 2, "{:?}", faults(&journal));
-    assert!(measured(&journal).all(|m| m.verdict == Verdict::Verified));
+    assert!(measured(&journal).all(|m| m.verdict == VerifyResult::Verified));
     assert!(measured(&journal).all(|m| m.series[0].engine.starts_with("RCCL 2.28.3, ring")));
 }
 
@@ -132,7 +132,7 @@ fn a_rank_that_crashes_again_retires_its_own_gpu() {
     // The cases name gpu0 and gpu2, and it is rank 1 between them that dies, twice.
     assert_eq!(notes(&journal, "retired"), ["gpu1"]);
     let faults = faults(&journal);
-    let crashed = |f: &&&Fault| f.error.contains("rank 1, process ") && f.ranks == [Rank(1)];
+    let crashed = |f: &&&FaultedCase| f.error.contains("rank 1, process ") && f.ranks == [Rank(1)];
     assert_eq!((faults.len(), faults.iter().filter(crashed).count()), (3, 2), "{faults:?}");
     assert!(faults[2].error.starts_with("use on gpu1: "), "{}", faults[2].error);
     let left: Vec<String> = measured(&journal).map(|m| m.case.to_string()).collect();

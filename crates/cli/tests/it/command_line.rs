@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use pathline_schema::{Journal, Message, Outcome};
+use pathline_schema::{CaseOutcome, Journal, JournalRecord};
 use tempfile::TempDir;
 
 fn pathline(args: &[&str]) -> Output {
@@ -105,7 +105,7 @@ fn a_pasted_case_runs_exactly_that_case() {
     assert_eq!(code(&output), 0, "{}", err(&output));
     let journal = journal(&run);
     assert_eq!(journal.outcomes.len(), 1);
-    assert!(matches!(journal.outcomes[0], Outcome::Measured(_)));
+    assert!(matches!(journal.outcomes[0], CaseOutcome::Measured(_)));
     assert_eq!(
         journal.outcomes[0].case().to_string(),
         format!("r0.{}", QUICK.replace("> ", "> r0."))
@@ -213,16 +213,16 @@ fn interrupted_keeps_what_it_has_and_reports() {
 }
 
 /// Whole lines of a journal, as messages.
-fn messages(run: &Path) -> Vec<Message> {
+fn messages(run: &Path) -> Vec<JournalRecord> {
     let text = fs::read_to_string(run.join("run.jsonl")).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-fn outcomes(messages: &[Message]) -> Vec<String> {
-    let case = |m: &Message| match m {
-        Message::Measured(m) => Some(m.case.to_string()),
-        Message::Skipped(s) => Some(s.case.to_string()),
-        Message::Faulted(f) => Some(f.case.to_string()),
+fn outcomes(messages: &[JournalRecord]) -> Vec<String> {
+    let case = |m: &JournalRecord| match m {
+        JournalRecord::Measured(m) => Some(m.case.to_string()),
+        JournalRecord::Skipped(s) => Some(s.case.to_string()),
+        JournalRecord::Faulted(f) => Some(f.case.to_string()),
         _ => None,
     };
     messages.iter().filter_map(case).collect()

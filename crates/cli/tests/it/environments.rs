@@ -8,8 +8,8 @@ use std::fs;
 use std::io::BufReader;
 use std::process::{Command, Stdio};
 
-use pathline_schema::{Journal, Outcome};
-use pathline_stub::{VARIABLE, Vendor, lay_out};
+use pathline_schema::{CaseOutcome, Journal};
+use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 use tempfile::TempDir;
 
 const DMA: &str = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 16MiB";
@@ -22,7 +22,7 @@ const ZERO_COPY: &str =
 fn run(set: &[(&str, &str)]) -> (BTreeMap<String, String>, Journal) {
     let folder = TempDir::new().unwrap();
     let libraries = folder.path().join("lib");
-    lay_out(&libraries, &[Vendor::Hip(6)], &[]).unwrap();
+    lay_out(&libraries, &[StubLibraries::Hip(6)], &[]).unwrap();
     let out = folder.path().join("run");
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
     command.args(["run", "--quiet", "--out"]).arg(&out).stdin(Stdio::null());
@@ -40,13 +40,13 @@ fn run(set: &[(&str, &str)]) -> (BTreeMap<String, String>, Journal) {
     assert_eq!(output.status.code(), Some(0), "{said}");
     let file = fs::File::open(out.join("run.jsonl")).unwrap();
     let journal = Journal::read(BufReader::new(file)).unwrap();
-    let fate = |outcome: &Outcome| match outcome {
-        Outcome::Measured(m) => {
+    let fate = |outcome: &CaseOutcome| match outcome {
+        CaseOutcome::Measured(m) => {
             let env: Vec<String> = m.env.iter().map(|(n, v)| format!("{n}={v}")).collect();
             format!("[{}] {}", env.join(" "), m.series[0].engine)
         }
-        Outcome::Skipped(skip) => format!("skipped: {}", skip.why),
-        Outcome::Faulted(fault) => format!("faulted: {}", fault.error),
+        CaseOutcome::Skipped(skip) => format!("skipped: {}", skip.why),
+        CaseOutcome::Faulted(fault) => format!("faulted: {}", fault.error),
     };
     let fates = journal.outcomes.iter().map(|o| (o.case().to_string(), fate(o))).collect();
     (fates, journal)

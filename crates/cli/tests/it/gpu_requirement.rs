@@ -96,7 +96,8 @@ fn gpus_on_the_bus_that_cannot_be_used_are_a_fault() {
     let plan = on_a_host_with_gpus(dir.path(), "\"$PATHLINE\" plan").unwrap();
     let planned = text(&plan.stdout).lines().filter(|line| line.contains("  -- skipped: ")).count();
     let journal = journal(&dir.path().join("whole"));
-    let is_skip = |o: &&pathline_schema::Outcome| matches!(o, pathline_schema::Outcome::Skipped(_));
+    let is_skip =
+        |o: &&pathline_schema::CaseOutcome| matches!(o, pathline_schema::CaseOutcome::Skipped(_));
     let skipped = journal.outcomes.iter().filter(is_skip).count();
     assert!(planned > 100 && skipped >= planned, "{skipped} of {planned}");
     // Of cases that need none, and by choice, the host is enough.

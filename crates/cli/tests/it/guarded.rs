@@ -6,8 +6,8 @@
 
 use std::fs;
 
-use pathline_schema::{Journal, Verdict};
-use pathline_stub::Vendor;
+use pathline_schema::{Journal, VerifyResult};
+use pathline_stub::StubLibraries;
 
 use crate::stub::{KERNEL, Node, PAIR, measured, trouble};
 
@@ -17,14 +17,14 @@ fn all_measured(node: &Node, cases: &[&str], args: &[&str]) -> Journal {
     let journal = node.run(&[&cases[..], args].concat(), 0);
     assert_eq!(trouble(&journal), "all measured");
     assert_eq!(journal.outcomes.len() * 2, cases.len());
-    assert!(!measured(&journal).any(|m| matches!(m.verdict, Verdict::Unverified(_))));
+    assert!(!measured(&journal).any(|m| matches!(m.verdict, VerifyResult::Unverified(_))));
     journal
 }
 
 #[test]
 fn cuda_nvml_verbs_and_cufile_stay_inside_their_memory() {
-    let others = [Vendor::Nvml, Vendor::Verbs, Vendor::CuFile];
-    let node = Node::guarded(Vendor::Cuda, &others, "gpus=2,lookahead,rdma=mlx5_0");
+    let others = [StubLibraries::Nvml, StubLibraries::Verbs, StubLibraries::CuFile];
+    let node = Node::guarded(StubLibraries::Cuda, &others, "gpus=2,lookahead,rdma=mlx5_0");
     let store = node.path("store");
     fs::create_dir(&store).unwrap();
     let cases = [
@@ -48,7 +48,7 @@ fn cuda_nvml_verbs_and_cufile_stay_inside_their_memory() {
 
 #[test]
 fn hip_stays_inside_its_memory() {
-    let node = Node::guarded(Vendor::Hip(6), &[], "gpus=2");
+    let node = Node::guarded(StubLibraries::Hip(6), &[], "gpus=2");
     let cases = [
         "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB",
         "r0.gpu0.vram > r0.gpu1.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 1MiB",
@@ -59,7 +59,7 @@ fn hip_stays_inside_its_memory() {
 
 #[test]
 fn ranks_stay_inside_their_memory() {
-    let node = Node::guarded(Vendor::Cuda, &[Vendor::Nvml], "gpus=2,lookahead");
+    let node = Node::guarded(StubLibraries::Cuda, &[StubLibraries::Nvml], "gpus=2,lookahead");
     let cases = [
         "r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 1MiB",
         "r0.numa0.paged > r0.gpu0.vram by dma@gpu0 x 1MiB",
@@ -73,7 +73,7 @@ fn a_compiler_that_writes_behind_its_result_is_named() {
     // Without the allocator, nobody notices.
     let journal = Node::new(spec).run(&["--case", KERNEL], 0);
     assert_eq!(trouble(&journal), "all measured");
-    let guarded = Node::guarded(Vendor::Cuda, &[], spec);
+    let guarded = Node::guarded(StubLibraries::Cuda, &[], spec);
     let journal = guarded.run(&["--case", KERNEL, "--case", PAIR], 0);
     let text = trouble(&journal);
     assert!(text.contains("pathline-guard: ") && text.contains(" behind a block of "), "{text}");

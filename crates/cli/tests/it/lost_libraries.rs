@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{command, is_whole, journal, library};
-use pathline_schema::{Journal, Outcome, Via};
+use pathline_schema::{CaseOutcome, Journal, Transport};
 use tempfile::TempDir;
 
 /// A case that needs no library at all.
@@ -52,7 +52,7 @@ fn outcome(output: &Output, out: &Path) -> Journal {
     assert_eq!(output.status.code(), Some(0), "{printed}");
     let journal = journal(out);
     is_whole(&journal, 1);
-    assert!(matches!(journal.outcomes[0], Outcome::Measured(_)), "{:?}", journal.outcomes);
+    assert!(matches!(journal.outcomes[0], CaseOutcome::Measured(_)), "{:?}", journal.outcomes);
     journal
 }
 
@@ -81,9 +81,9 @@ fn a_broken_libucp_costs_what_goes_by_ucx() {
         let out = dir.path().join("run");
         let journal = outcome(&run(dir.path(), &out).output().unwrap(), &out);
         for member in &journal.begin.ranks {
-            let why = member.without.get(&Via::Ucx).unwrap();
+            let why = member.without.get(&Transport::Ucx).unwrap();
             assert!(why.contains(reason) && why.contains("PATHLINE_UCX"), "{why}");
-            assert!(member.ways.contains_key(&Via::Shm));
+            assert!(member.ways.contains_key(&Transport::Shm));
         }
     }
 }
@@ -96,7 +96,7 @@ fn a_broken_cuda_driver_costs_what_needs_gpus() {
         let out = dir.path().join("run");
         let journal = outcome(&run(dir.path(), &out).output().unwrap(), &out);
         for member in &journal.begin.ranks {
-            let why = member.without.get(&Via::Ccl).unwrap();
+            let why = member.without.get(&Transport::Ccl).unwrap();
             assert!(why.contains(reason), "{why}");
         }
     }
@@ -108,7 +108,7 @@ fn a_broken_nvml_costs_what_needs_gpus() {
     library(dir.path(), "libnvidia-ml.so.1", &at_once(CRASH));
     let out = dir.path().join("run");
     let journal = outcome(&run(dir.path(), &out).output().unwrap(), &out);
-    let why = journal.begin.ranks[0].without.get(&Via::Ccl).unwrap();
+    let why = journal.begin.ranks[0].without.get(&Transport::Ccl).unwrap();
     assert!(why.contains("signal 11"), "{why}");
 }
 
@@ -124,7 +124,7 @@ fn a_library_that_only_ranks_are_lost_over_is_named_and_left_out() {
         library(dir.path(), "libcuda.so.1", &at_once(&in_ranks));
         let out = dir.path().join("run");
         let journal = outcome(&run(dir.path(), &out).output().unwrap(), &out);
-        let why = journal.begin.ranks[1].without.get(&Via::Ccl).unwrap();
+        let why = journal.begin.ranks[1].without.get(&Transport::Ccl).unwrap();
         assert!(why.contains("NVML and the GPU runtime") && why.contains(reason), "{why}");
         let note = journal.notes.iter().find(|n| n.code == "without-gpus").unwrap();
         assert!(note.text.contains(reason), "{}", note.text);
@@ -166,7 +166,7 @@ fn a_broken_mpi_under_a_launcher_costs_what_goes_by_mpi() {
         let printed = String::from_utf8_lossy(&other.stderr);
         assert!(other.status.success(), "{function}: {printed}");
         for member in &journal.begin.ranks {
-            let why = member.without.get(&Via::Mpi).unwrap();
+            let why = member.without.get(&Transport::Mpi).unwrap();
             assert!(why.contains(reason) && why.contains("PATHLINE_MPI"), "{function}: {why}");
         }
         assert!(begun.elapsed() < Duration::from_secs(100), "{function}: {:?}", begun.elapsed());
@@ -181,6 +181,6 @@ fn an_mpi_that_hangs_under_a_launcher_costs_what_goes_by_mpi() {
     let (first, other) = launched(&file, &out, "hang");
     let journal = outcome(&first, &out);
     assert!(other.status.success(), "{}", String::from_utf8_lossy(&other.stderr));
-    let why = journal.begin.ranks[1].without.get(&Via::Mpi).unwrap();
+    let why = journal.begin.ranks[1].without.get(&Transport::Mpi).unwrap();
     assert!(why.contains("the MPI library") && why.contains("did not answer"), "{why}");
 }

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pathline_schema::{Journal, Outcome, Verdict, Via};
+use pathline_schema::{CaseOutcome, Journal, Transport, VerifyResult};
 use pathline_stub::need::missing;
-use pathline_stub::{VARIABLE, Vendor, lay_out};
+use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 use tempfile::TempDir;
 
 use crate::common::{is_whole, journal};
@@ -48,7 +48,7 @@ impl Launch {
     fn new(launcher: &Path, wrapper: &[&Path]) -> Self {
         let folder = TempDir::new().unwrap();
         let stub = folder.path().join("stub");
-        lay_out(&stub, &[Vendor::Cuda], &[]).unwrap();
+        lay_out(&stub, &[StubLibraries::Cuda], &[]).unwrap();
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", RUN_TIMEOUT]).arg(launcher).args(["-n", "2"]);
         command.args(wrapper).arg(assert_cmd::cargo::cargo_bin!("pathline"));
@@ -93,13 +93,13 @@ impl Launch {
             (&first.device_memory, &first.host_only),
             (&other.device_memory, &other.host_only)
         );
-        match (first.device_memory.get(&Via::Mpi), first.host_only.get(&Via::Mpi)) {
+        match (first.device_memory.get(&Transport::Mpi), first.host_only.get(&Transport::Mpi)) {
             (Some(how), None) => {
                 assert!(verified(of(DEVICE)), "{:?}", of(DEVICE));
                 Ok(how.clone())
             }
             (None, Some(how)) => {
-                let Outcome::Skipped(skip) = of(DEVICE) else { panic!("{:?}", of(DEVICE)) };
+                let CaseOutcome::Skipped(skip) = of(DEVICE) else { panic!("{:?}", of(DEVICE)) };
                 assert_eq!(skip.why, format!("this mpi takes host memory only: {how}"));
                 Err(how.clone())
             }
@@ -108,8 +108,8 @@ impl Launch {
     }
 }
 
-fn verified(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Measured(m) if m.verdict == Verdict::Verified)
+fn verified(outcome: &CaseOutcome) -> bool {
+    matches!(outcome, CaseOutcome::Measured(m) if m.verdict == VerifyResult::Verified)
 }
 
 /// A suite between processes of this MPI, which it names.
@@ -122,7 +122,7 @@ fn measures_a_suite(name: &str, library: &str) {
     let unmeasured: Vec<_> = journal.outcomes.iter().filter(|o| !verified(o)).collect();
     assert!(unmeasured.is_empty(), "{unmeasured:?}");
     for rank in &journal.begin.ranks {
-        assert!(rank.ways[&Via::Mpi].starts_with(library), "{:?}", rank.ways);
+        assert!(rank.ways[&Transport::Mpi].starts_with(library), "{:?}", rank.ways);
     }
 }
 

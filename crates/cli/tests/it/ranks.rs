@@ -10,7 +10,7 @@ use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
 use crate::common::{command, faults, is_whole, journal, parent, processes, signal, wait_until};
-use pathline_schema::{Outcome, Verdict};
+use pathline_schema::{CaseOutcome, VerifyResult};
 use tempfile::TempDir;
 
 /// Copies that need no feature of the processor, of three sizes.
@@ -76,8 +76,8 @@ fn two_ranks_move_bytes_that_are_compared() {
     let ranks = &journal.begin.ranks;
     assert_eq!(ranks.iter().map(|m| m.rank.0).collect::<Vec<_>>(), [0, 1]);
     for outcome in &journal.outcomes {
-        let Outcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(measured.verdict, Verdict::Verified, "{}", measured.case);
+        let CaseOutcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(measured.verdict, VerifyResult::Verified, "{}", measured.case);
         for series in &measured.series {
             // The latest rank of each repetition counts: no rank alone took longer than a sample.
             assert_eq!(series.by_rank.len(), 2);

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::common::{command, faults, is_whole, journal, parent, processes, signal, wait_until};
-use pathline_schema::{Journal, Measured, Outcome, Severity, Verdict};
-use pathline_stub::{VARIABLE, Vendor, lay_out};
+use pathline_schema::{CaseOutcome, Journal, MeasuredCase, Severity, VerifyResult};
+use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 use tempfile::TempDir;
 
 /// Cases of a file of 1 MiB, of 16 blocks of 64 KiB. Native asynchronous I/O is everywhere.
@@ -111,10 +111,10 @@ fn said(output: &Output) -> String {
 }
 
 /// The case as it was measured.
-fn measured<'j>(journal: &'j Journal, case: &str) -> &'j Measured {
+fn measured<'j>(journal: &'j Journal, case: &str) -> &'j MeasuredCase {
     let found = journal.outcomes.iter().find(|o| o.case().to_string() == case);
     match found {
-        Some(Outcome::Measured(measured)) => measured,
+        Some(CaseOutcome::Measured(measured)) => measured,
         other => panic!("{case}: {other:?}"),
     }
 }
@@ -123,8 +123,8 @@ fn measured<'j>(journal: &'j Journal, case: &str) -> &'j Measured {
 fn why(journal: &Journal, case: &str) -> String {
     let found = journal.outcomes.iter().find(|o| o.case().to_string() == case);
     match found {
-        Some(Outcome::Skipped(skip)) => format!("skipped: {}", skip.why),
-        Some(Outcome::Faulted(fault)) => format!("faulted: {}", fault.error),
+        Some(CaseOutcome::Skipped(skip)) => format!("skipped: {}", skip.why),
+        Some(CaseOutcome::Faulted(fault)) => format!("faulted: {}", fault.error),
         other => panic!("{case}: {other:?}"),
     }
 }
@@ -137,8 +137,8 @@ fn what_was_asked_for_is_measured_and_the_place_is_as_it_was() {
     let journal = journal(&site.run("run"));
     is_whole(&journal, 3);
     for case in [READ, WRITE, CACHED] {
-        let Measured { verdict, series, .. } = measured(&journal, case);
-        assert_eq!(*verdict, Verdict::Verified, "{case}");
+        let MeasuredCase { verdict, series, .. } = measured(&journal, case);
+        assert_eq!(*verdict, VerifyResult::Verified, "{case}");
         // Each I/O of each sample has its latency in the distribution.
         let one = &series[0];
         let bytes: u64 = one.io.iter().map(|io| io.latency.count() * (64 << 10)).sum();
@@ -159,7 +159,7 @@ fn a_pattern_takes_cases_of_the_suite_with_the_span_that_was_said() {
     is_whole(&journal, 3);
     for outcome in &journal.outcomes {
         let text = outcome.case().to_string();
-        assert!(text.contains("3MiB") && matches!(outcome, Outcome::Measured(_)), "{text}");
+        assert!(text.contains("3MiB") && matches!(outcome, CaseOutcome::Measured(_)), "{text}");
     }
     site.is_as_it_was();
 }
@@ -251,7 +251,7 @@ fn after_a_killed_worker_the_others_are_measured() {
     assert_eq!(code(&output), Some(1));
     let journal = journal(&site.run("run"));
     is_whole(&journal, 3);
-    let done = journal.outcomes.iter().filter(|o| matches!(o, Outcome::Measured(_))).count();
+    let done = journal.outcomes.iter().filter(|o| matches!(o, CaseOutcome::Measured(_))).count();
     assert_eq!((faults(&journal).len(), done), (1, 2));
     site.is_as_it_was();
 }
@@ -267,8 +267,8 @@ fn a_named_file_is_only_read_unless_it_may_be_overwritten() {
     let output = site.of(&file, "read", &QUICK, &[READ, WRITE]).output().unwrap();
     assert_eq!(code(&output), Some(0), "{}", said(&output));
     let read = journal(&site.run("read"));
-    let Measured { verdict, .. } = measured(&read, READ);
-    assert!(matches!(verdict, Verdict::Unverified(why) if why.contains("not pathline's")));
+    let MeasuredCase { verdict, .. } = measured(&read, READ);
+    assert!(matches!(verdict, VerifyResult::Unverified(why) if why.contains("not pathline's")));
     let refused = why(&read, WRITE);
     assert!(refused.starts_with("skipped: ") && refused.contains("--overwrite"), "{refused}");
     assert!(fs::read(&file).unwrap() == mine);
@@ -279,7 +279,7 @@ fn a_named_file_is_only_read_unless_it_may_be_overwritten() {
     assert_eq!(code(&output), Some(0), "{}", said(&output));
     let written = journal(&site.run("written"));
     for case in [READ, WRITE] {
-        assert_eq!(measured(&written, case).verdict, Verdict::Verified, "{case}");
+        assert_eq!(measured(&written, case).verdict, VerifyResult::Verified, "{case}");
     }
     // Of 1.5 MiB the span's 1 MiB is gone, and what lies behind it is not.
     let after = fs::read(&file).unwrap();
@@ -326,7 +326,7 @@ fn a_file_that_reaches_its_limit_costs_its_case() {
     assert_eq!(code(&output), Some(0), "{}", said(&output));
     let journal = journal(&site.run("run"));
     is_whole(&journal, 2);
-    assert_eq!(measured(&journal, READ).verdict, Verdict::Verified);
+    assert_eq!(measured(&journal, READ).verdict, VerifyResult::Verified);
     let said = why(&journal, &large);
     for word in ["skipped: pwrite on ", "read-", "File too large", "smaller --span", "ulimit -f"] {
         assert!(said.contains(word), "{word}: {said}");
@@ -338,7 +338,7 @@ fn a_file_that_reaches_its_limit_costs_its_case() {
 fn files_reach_a_gpu_overlapped_and_blocking() {
     let site = Site::new();
     let library = site.runs.path().join("lib");
-    lay_out(&library, &[Vendor::Cuda], &[]).unwrap();
+    lay_out(&library, &[StubLibraries::Cuda], &[]).unwrap();
     let to_gpu = |stage: &str| {
         format!(
             "r0.store0.file > r0.gpu0.vram by aio@numa0[rand-read,direct,shared,1MiB,q4,n1,t2,{stage}] \
@@ -361,8 +361,8 @@ fn files_reach_a_gpu_overlapped_and_blocking() {
     let journal = journal(&site.run("run"));
     is_whole(&journal, cases.len());
     for case in cases {
-        let Measured { verdict, series, .. } = measured(&journal, case);
-        assert_eq!(*verdict, Verdict::Verified, "{case}");
+        let MeasuredCase { verdict, series, .. } = measured(&journal, case);
+        assert_eq!(*verdict, VerifyResult::Verified, "{case}");
         // Every I/O was copied once.
         let reading = &series[0].io[0];
         assert_eq!(reading.copy.count(), reading.latency.count(), "{case}");

@@ -9,14 +9,14 @@ use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use pathline_schema::{Journal, Measured, Outcome, Verdict, World};
-use pathline_stub::{VARIABLE, Vendor, built, lay_out};
+use pathline_schema::{CaseOutcome, Journal, MeasuredCase, VerifyResult, WorldKind};
+use pathline_stub::{StubLibraries, VARIABLE, built, lay_out};
 use tempfile::TempDir;
 
 /// Libraries laid out, and a folder for what the program writes.
 pub(crate) struct Node {
     folder: TempDir,
-    vendor: Vendor,
+    vendor: StubLibraries,
     /// What the libraries are told.
     pub(crate) spec: String,
     /// What the dynamic linker loads before them.
@@ -25,16 +25,16 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(spec: &str) -> Self {
-        Self::of(Vendor::Cuda, spec, &[])
+        Self::of(StubLibraries::Cuda, spec, &[])
     }
-    pub(crate) fn of(vendor: Vendor, spec: &str, missing: &[&str]) -> Self {
+    pub(crate) fn of(vendor: StubLibraries, spec: &str, missing: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         lay_out(&folder.path().join("lib"), &[vendor], missing).unwrap();
         Self { folder, vendor, spec: spec.to_owned(), preloaded: None }
     }
     /// The same with libraries of others, every process of which runs under the allocator that finds
     /// writes behind blocks.
-    pub(crate) fn guarded(vendor: Vendor, others: &[Vendor], spec: &str) -> Self {
+    pub(crate) fn guarded(vendor: StubLibraries, others: &[StubLibraries], spec: &str) -> Self {
         let preloaded = Some(built("pathline_guard").unwrap());
         let node = Self { preloaded, ..Self::of(vendor, spec, &[]) };
         lay_out(&node.path("lib"), others, &[]).unwrap();
@@ -56,7 +56,8 @@ impl Node {
         for name in ["PATHLINE_NCCL", "NCCL_DEBUG", "NCCL_DEBUG_FILE"] {
             command.env_remove(name);
         }
-        let chosen = if self.vendor == Vendor::Cuda { "PATHLINE_CUDA" } else { "PATHLINE_HIP" };
+        let chosen =
+            if self.vendor == StubLibraries::Cuda { "PATHLINE_CUDA" } else { "PATHLINE_HIP" };
         command.env(chosen, self.path("lib"));
         command.env(VARIABLE, &self.spec);
         command.envs(self.preloaded.iter().map(|library| ("LD_PRELOAD", library)));
@@ -76,11 +77,11 @@ impl Node {
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
-pub(crate) fn measured(journal: &Journal) -> impl Iterator<Item = &Measured> {
+pub(crate) fn measured(journal: &Journal) -> impl Iterator<Item = &MeasuredCase> {
     journal
         .outcomes
         .iter()
-        .filter_map(|o| if let Outcome::Measured(m) = o { Some(&**m) } else { None })
+        .filter_map(|o| if let CaseOutcome::Measured(m) = o { Some(&**m) } else { None })
 }
 
 /// GB/s of the first flow of a case: what one sample moves over the median of the samples.
@@ -94,10 +95,10 @@ fn rate(journal: &Journal, case: &str) -> f64 {
 
 /// What was said of the one case of a run that did not end well.
 pub(crate) fn trouble(journal: &Journal) -> String {
-    let said = |o: &Outcome| match o {
-        Outcome::Measured(_) => None,
-        Outcome::Skipped(skip) => Some(format!("skipped: {}", skip.why)),
-        Outcome::Faulted(fault) => Some(format!("faulted: {fault:?}")),
+    let said = |o: &CaseOutcome| match o {
+        CaseOutcome::Measured(_) => None,
+        CaseOutcome::Skipped(skip) => Some(format!("skipped: {}", skip.why)),
+        CaseOutcome::Faulted(fault) => Some(format!("faulted: {fault:?}")),
     };
     journal.outcomes.iter().find_map(said).unwrap_or_else(|| "all measured".to_owned())
 }
@@ -105,7 +106,7 @@ pub(crate) fn trouble(journal: &Journal) -> String {
 #[test]
 fn registration_costs_what_the_calls_take() {
     let node = Node::new("gpus=1,rdma=mlx5_0,fail=ibv_reg_dmabuf_mr@1+:95");
-    lay_out(&node.path("lib"), &[Vendor::Verbs], &[]).unwrap();
+    lay_out(&node.path("lib"), &[StubLibraries::Verbs], &[]).unwrap();
     let journal = node.run(&["--suite", "registration", "--case-budget", "0.02"], 0);
     let engines: BTreeSet<&str> =
         measured(&journal).flat_map(|m| &m.series).map(|s| s.engine.as_str()).collect();
@@ -115,7 +116,7 @@ fn registration_costs_what_the_calls_take() {
     // and taken back, and those of the GPU exported.
     assert_eq!(measured(&journal).count(), (6 + 6 + 4 + 4) * 2 + 4);
     // 95 is EOPNOTSUPP: by file nothing is registered or taken back at those 4 sizes.
-    let skips = journal.outcomes.iter().filter(|o| matches!(o, Outcome::Skipped(_))).count();
+    let skips = journal.outcomes.iter().filter(|o| matches!(o, CaseOutcome::Skipped(_))).count();
     assert_eq!(skips, 4 * 2, "{}", trouble(&journal));
     assert!(trouble(&journal).contains("has no such call"), "{}", trouble(&journal));
     let report = fs::read_to_string(node.path("run").join("report.html")).unwrap();
@@ -125,7 +126,7 @@ fn registration_costs_what_the_calls_take() {
 #[test]
 fn a_host_without_rdma_devices_skips_registration() {
     let node = Node::new("gpus=1");
-    lay_out(&node.path("lib"), &[Vendor::Verbs], &[]).unwrap();
+    lay_out(&node.path("lib"), &[StubLibraries::Verbs], &[]).unwrap();
     let case = "numa0.paged > numa0.reg by call@numa0[nic-register] x 1GiB isolated";
     let journal = node.run(&["--case", case], 3);
     let said = trouble(&journal);
@@ -139,7 +140,7 @@ fn a_host_without_rdma_devices_skips_registration() {
 #[test]
 fn doctor_names_the_library_of_gpu_direct() {
     let node = Node::new("gpus=1");
-    lay_out(&node.path("lib"), &[Vendor::CuFile], &[]).unwrap();
+    lay_out(&node.path("lib"), &[StubLibraries::CuFile], &[]).unwrap();
     let doctor = text(&node.pathline(&["doctor"]).stdout);
     let line = doctor.lines().find(|line| line.starts_with("cuFile: "));
     let line = line.unwrap_or_default();
@@ -155,7 +156,7 @@ pub(crate) const KERNEL: &str =
 fn a_run_has_the_figures_of_the_model_and_does_not_pass_for_a_real_one() {
     let node = Node::new("gpus=2");
     let journal = node.run(&["--suite", "pairs", "--suite", "latency"], 0);
-    assert_eq!(journal.begin.world, World::Simulated("stub".into()));
+    assert_eq!(journal.begin.world, WorldKind::Simulated("stub".into()));
     assert!(journal.end.as_ref().unwrap().complete);
     assert!(journal.topology.gpus.iter().all(|g| g.name.starts_with("stub ")));
     // NVLink 4 by the engine: 450 GB/s x 0.878 = 395, less its start-up.
@@ -164,13 +165,15 @@ fn a_run_has_the_figures_of_the_model_and_does_not_pass_for_a_real_one() {
     for one in measured(&journal) {
         let copies = one.case.timed.iter().all(|f| f.src.mem == f.dst.mem);
         assert!(
-            !copies || one.verdict == Verdict::Verified || one.case.to_string().contains("triad"),
+            !copies
+                || one.verdict == VerifyResult::Verified
+                || one.case.to_string().contains("triad"),
             "{}: {:?}",
             one.case,
             one.verdict
         );
     }
-    let faults = journal.outcomes.iter().filter(|o| matches!(o, Outcome::Faulted(_))).count();
+    let faults = journal.outcomes.iter().filter(|o| matches!(o, CaseOutcome::Faulted(_))).count();
     assert_eq!(faults, 0, "{}", trouble(&journal));
 }
 
@@ -196,7 +199,7 @@ fn host_memory_of_every_kind_is_copied_and_verified() {
     let journal = Node::new("gpus=2").run(&args, 0);
     assert_eq!(trouble(&journal), "all measured");
     assert_eq!(journal.outcomes.len(), cases.len());
-    assert!(measured(&journal).all(|m| m.verdict == Verdict::Verified));
+    assert!(measured(&journal).all(|m| m.verdict == VerifyResult::Verified));
     // PCIe 5 x16 as the preset has it: 55 GB/s and a start-up of a few us in 300.
     let pinned = rate(&journal, &cases[0]);
     assert!((50.0..56.0).contains(&pinned), "{pinned} GB/s");
@@ -246,8 +249,8 @@ fn what_goes_wrong_is_named() {
 #[test]
 fn without_a_fitting_compiler_the_copy_engine_is_still_measured() {
     for (spec, missing) in [("driver=12040", &[][..]), ("gpus=2", &["nvrtcCompileProgram"])] {
-        let journal =
-            Node::of(Vendor::Cuda, spec, missing).run(&["--case", PAIR, "--case", KERNEL], 0);
+        let journal = Node::of(StubLibraries::Cuda, spec, missing)
+            .run(&["--case", PAIR, "--case", KERNEL], 0);
         assert_eq!(measured(&journal).count(), 1);
         let said = trouble(&journal);
         assert!(said.contains("skipped") && said.contains("NVRTC"), "{spec}: {said}");
@@ -258,7 +261,7 @@ fn without_a_fitting_compiler_the_copy_engine_is_still_measured() {
 fn a_run_reads_its_gpus_by_nvml_and_notes_a_write_behind_its_memory() {
     let with_nvml = |spec: &str| {
         let node = Node::new(spec);
-        lay_out(&node.path("lib"), &[Vendor::Nvml], &[]).unwrap();
+        lay_out(&node.path("lib"), &[StubLibraries::Nvml], &[]).unwrap();
         node
     };
     let cases = ["--case", PAIR];
@@ -296,7 +299,7 @@ fn ranks_of_the_host_and_what_coordinates_them_make_no_context_on_a_gpu() {
     let journal = Node::new("gpus=2,crash=cuDevicePrimaryCtxRetain").run(&cases, 0);
     assert_eq!((trouble(&journal).as_str(), journal.outcomes.len()), ("all measured", 2));
     // A process that had died of it would have been followed by one that leaves GPUs alone.
-    assert_eq!(journal.begin.world, World::Simulated("stub".into()));
+    assert_eq!(journal.begin.world, WorldKind::Simulated("stub".into()));
 }
 
 /// One case is struck, and what is said of it; the other, on other GPUs, is measured.
@@ -333,10 +336,10 @@ fn hip_has_the_figures_of_its_model() {
     let dma = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 64MiB";
     let pinned = "r0.numa0.pinned-nc > r0.gpu0.vram by dma@gpu0 x 16MiB";
     let args = ["--case", copy, "--case", dma, "--case", pinned];
-    let journal = Node::of(Vendor::Hip(6), "gpus=2", &[]).run(&args, 0);
-    assert_eq!(journal.begin.world, World::Simulated("stub".into()));
+    let journal = Node::of(StubLibraries::Hip(6), "gpus=2", &[]).run(&args, 0);
+    assert_eq!(journal.begin.world, WorldKind::Simulated("stub".into()));
     assert_eq!(trouble(&journal), "all measured");
-    assert!(measured(&journal).all(|m| m.verdict == Verdict::Verified));
+    assert!(measured(&journal).all(|m| m.verdict == VerifyResult::Verified));
     // Two GCDs of a package: an SDMA engine reaches 50 GB/s, a kernel all four links of 50.
     let (by_engine, by_kernel) = (rate(&journal, dma), rate(&journal, copy));
     assert!((40.0..52.0).contains(&by_engine), "{by_engine} GB/s");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use pathline_schema::{Bytes, LinkKind, Node, Topology};
+use pathline_schema::{Bytes, LinkEnd, LinkKind, Topology};
 use quick_xml::events::Event;
 use tempfile::TempDir;
 
@@ -163,9 +163,10 @@ fn the_svg_is_well_formed() {
 }
 
 /// Links between GPUs, which is what NCCL takes from such a file.
-fn between_gpus(topology: &Topology) -> Vec<(Node, Node, LinkKind, u32)> {
+fn between_gpus(topology: &Topology) -> Vec<(LinkEnd, LinkEnd, LinkKind, u32)> {
     let joined = topology.links.iter().filter(|link| {
-        matches!((link.a, link.b), (Node::Gpu(_), Node::Gpu(_))) && link.kind != LinkKind::Pcie
+        matches!((link.a, link.b), (LinkEnd::Gpu(_), LinkEnd::Gpu(_)))
+            && link.kind != LinkKind::Pcie
     });
     joined.map(|link| (link.a, link.b, link.kind, link.width)).collect()
 }

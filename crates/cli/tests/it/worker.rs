@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{command, faults, is_whole, journal, signal, wait_until};
-use pathline_schema::{Journal, Outcome, Severity, Unit};
+use pathline_schema::{CaseOutcome, Journal, Severity, Unit};
 use tempfile::TempDir;
 
 /// Real cases that need no feature of the processor: one thread, 64 KiB.
@@ -100,7 +100,7 @@ fn killed_at_twenty_moments_only_cases_in_flight_are_lost() {
         assert_eq!(fault.severity, Severity::Transient, "{}", fault.error);
         assert!(fault.error.contains("signal 9"), "{}", fault.error);
     }
-    assert!(journal.outcomes.iter().all(|o| !matches!(o, Outcome::Skipped(_))));
+    assert!(journal.outcomes.iter().all(|o| !matches!(o, CaseOutcome::Skipped(_))));
 }
 
 #[test]
@@ -188,10 +188,10 @@ fn cases_that_were_interleaved_keep_their_samples() {
     let mut kept = 0;
     for line in text.lines() {
         match serde_json::from_str(line).unwrap() {
-            pathline_schema::Message::Sampled(s) => {
+            pathline_schema::JournalRecord::Sampled(s) => {
                 sampled.entry(s.case.to_string()).or_default().extend(&s.series[0].samples_ns);
             }
-            pathline_schema::Message::Measured(m) => {
+            pathline_schema::JournalRecord::Measured(m) => {
                 if let Some(early) = sampled.get(&m.case.to_string()) {
                     assert_eq!(m.series[0].samples_ns[..early.len()], early[..], "{}", m.case);
                     kept += 1;
@@ -221,10 +221,10 @@ fn gpus_that_cannot_be_opened_leave_the_host() {
     let (first, second) = (gpu(10), gpu(11));
     let cases = ["--case", &first, "--case", &second, "--case", host];
     let args = [&["--machine", "mi250x", "--worker"], &cases[..]].concat();
-    let why = |outcome: &Outcome| match outcome {
-        Outcome::Measured(_) => "measured".to_owned(),
-        Outcome::Skipped(skip) => format!("skipped: {}", skip.why),
-        Outcome::Faulted(fault) => format!("faulted: {}", fault.error),
+    let why = |outcome: &CaseOutcome| match outcome {
+        CaseOutcome::Measured(_) => "measured".to_owned(),
+        CaseOutcome::Skipped(skip) => format!("skipped: {}", skip.why),
+        CaseOutcome::Faulted(fault) => format!("faulted: {}", fault.error),
     };
     let outcomes = |inject: &[&str]| -> BTreeMap<String, String> {
         let (_, journal) = run(&[&args[..], inject].concat());

@@ -25,7 +25,7 @@ fn names(spec: &LibrarySpec<'_>) -> Vec<String> {
     spec.candidates().0.into_iter().map(name).collect()
 }
 
-fn anything(library: &Library) -> Result<BoundLibrary<PathBuf>, String> {
+fn anything(library: &SharedLibrary) -> Result<BoundLibrary<PathBuf>, String> {
     Ok(BoundLibrary { value: library.path.clone(), version: "2.5".into(), number: Some((2, 5)) })
 }
 

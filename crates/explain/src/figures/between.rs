@@ -1,24 +1,26 @@
 //! What figures between processes share: names, lines over size, and the columns of other tools.
 
-use pathline_schema::{Bytes, Flow, Journal, Mem, Rank, Series, Via, Wire, WireOp};
+use pathline_schema::{
+    Bytes, Flow, FlowSeries, Journal, MemKind, MessageOp, Rank, Transport, WireOp,
+};
 
-use super::{Better, Body, Cell, Curves, Figure, grid, lines};
-use crate::run::{Entry, Quantity, Run, State};
+use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, grid, lines};
+use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
 /// A flow between processes, with the case that times it.
 #[derive(Clone, Copy)]
-pub(super) struct Sent<'b, 'a> {
-    pub(super) entry: &'b Entry<'a>,
+pub(super) struct SentFlow<'b, 'a> {
+    pub(super) entry: &'b RunEntry<'a>,
     /// The first timed flow.
     pub(super) flow: &'a Flow,
-    pub(super) wire: &'a Wire,
+    pub(super) wire: &'a MessageOp,
     /// How many are timed at once.
     pub(super) at_once: usize,
 }
 
-impl Sent<'_, '_> {
-    pub(super) fn kind(&self) -> Kind {
-        Kind { mem: self.flow.src.mem, staged: self.wire.via == Via::MpiStaged }
+impl SentFlow<'_, '_> {
+    pub(super) fn kind(&self) -> SendKind {
+        SendKind { mem: self.flow.src.mem, staged: self.wire.via == Transport::MpiStaged }
     }
     pub(super) fn size(&self) -> Bytes {
         self.flow.bytes
@@ -39,26 +41,26 @@ pub(crate) fn partners(flow: &Flow) -> usize {
 }
 
 /// All of a suite.
-pub(super) fn of<'b, 'a>(run: &'b Run<'a>, suite: &'b str) -> Vec<Sent<'b, 'a>> {
+pub(super) fn of<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<SentFlow<'b, 'a>> {
     run.suite(suite)
         .filter_map(|entry| {
             let flow = entry.case.timed.first()?;
             let wire = flow.by.wire()?;
-            Some(Sent { entry, flow, wire, at_once: entry.case.timed.len() })
+            Some(SentFlow { entry, flow, wire, at_once: entry.case.timed.len() })
         })
         .collect()
 }
 
 /// What messages are sent from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kind {
-    pub(super) mem: Mem,
+pub(super) struct SendKind {
+    pub(super) mem: MemKind,
     /// Through host memory by copies of ours, where the library takes nothing else.
     pub(super) staged: bool,
 }
 
-impl Kind {
-    pub(super) const fn of(mem: Mem) -> Self {
+impl SendKind {
+    pub(super) const fn of(mem: MemKind) -> Self {
         Self { mem, staged: false }
     }
     /// Its part of a figure's anchor.
@@ -68,65 +70,65 @@ impl Kind {
 }
 
 /// The memory that messages are sent from, as people call it.
-pub(super) fn memory(kind: Kind) -> &'static str {
+pub(super) fn memory(kind: SendKind) -> &'static str {
     match kind.mem {
-        Mem::Vram if kind.staged => "device memory staged through the host",
-        Mem::Vram => "device memory",
-        Mem::Paged => "host memory",
-        Mem::Pinned => "pinned memory",
-        Mem::Managed => "managed memory",
-        Mem::Huge => "huge pages",
+        MemKind::Vram if kind.staged => "device memory staged through the host",
+        MemKind::Vram => "device memory",
+        MemKind::Paged => "host memory",
+        MemKind::Pinned => "pinned memory",
+        MemKind::Managed => "managed memory",
+        MemKind::Huge => "huge pages",
         mem => super::mem_words(mem),
     }
 }
 
 /// The library that carries it, as the first rank that has it says; else its way.
-pub(super) fn library(run: &Run, via: Via) -> String {
+pub(super) fn library(run: &RunView, via: Transport) -> String {
     library_of(run.journal, via)
 }
 
 /// The same, of a journal.
-pub(crate) fn library_of(journal: &Journal, via: Via) -> String {
+pub(crate) fn library_of(journal: &Journal, via: Transport) -> String {
     let members = &journal.begin.ranks;
     let told = members.iter().find_map(|m| m.ways.get(&via.carrier()));
     // Versions and files follow the name.
     let name = told.and_then(|text| text.split([',', '(']).next()).map(str::trim);
     match (name.filter(|n| !n.is_empty()), via) {
         (Some(name), _) => name.to_owned(),
-        (None, Via::Mpi | Via::MpiStaged) => "MPI".into(),
-        (None, Via::Ccl) => "NCCL or RCCL".into(),
-        (None, Via::Ucx) => "UCX".into(),
-        (None, Via::Shm) => "shared memory".into(),
-        (None, Via::Cma) => "process_vm_readv and writev".into(),
-        (None, Via::Xpmem) => "xpmem".into(),
+        (None, Transport::Mpi | Transport::MpiStaged) => "MPI".into(),
+        (None, Transport::Ccl) => "NCCL or RCCL".into(),
+        (None, Transport::Ucx) => "UCX".into(),
+        (None, Transport::Shm) => "shared memory".into(),
+        (None, Transport::Cma) => "process_vm_readv and writev".into(),
+        (None, Transport::Xpmem) => "xpmem".into(),
     }
 }
 
 /// What a chart is called and how it is judged.
-pub(super) struct Chart<'c> {
+pub(super) struct ChartSpec<'c> {
     pub(super) id: &'c str,
     pub(super) suite: &'c str,
     pub(super) title: String,
-    pub(super) quantity: Quantity,
+    pub(super) quantity: CaseQuantity,
     pub(super) x_unit: &'c str,
     pub(super) pattern: &'c str,
 }
 
-impl Chart<'_> {
+impl ChartSpec<'_> {
     /// Lines of named points; none if nothing was measured.
     pub(super) fn draw(
         &self,
-        run: &Run,
-        points: impl IntoIterator<Item = (String, f64, Cell)>,
-        finding: impl FnOnce(&[super::Line]) -> String,
+        run: &RunView,
+        points: impl IntoIterator<Item = (String, f64, FigureCell)>,
+        finding: impl FnOnce(&[super::ChartLine]) -> String,
     ) -> Option<Figure> {
         let lines = lines(points.into_iter().filter(|(_, _, cell)| cell.value.is_some()));
         if lines.is_empty() {
             return None;
         }
         let better = match self.quantity {
-            Quantity::Payload | Quantity::Traffic => Better::Higher,
-            Quantity::StepNs | Quantity::StepUs => Better::Lower,
+            CaseQuantity::Payload | CaseQuantity::Traffic => BetterWhen::Higher,
+            CaseQuantity::StepNs | CaseQuantity::StepUs => BetterWhen::Lower,
         };
         Some(Figure {
             id: self.id.into(),
@@ -134,7 +136,7 @@ impl Chart<'_> {
             title: self.title.clone(),
             finding: finding(&lines),
             command: run.command(self.suite, self.pattern),
-            body: Body::Curves(Curves {
+            body: FigureBody::Curves(CurvesBody {
                 x_unit: self.x_unit.into(),
                 y_unit: self.quantity.unit().into(),
                 ceilings: Vec::new(),
@@ -147,7 +149,7 @@ impl Chart<'_> {
 }
 
 /// Half intervals that do not reach each other.
-pub(super) fn apart(a: &Cell, b: &Cell) -> bool {
+pub(super) fn apart(a: &FigureCell, b: &FigureCell) -> bool {
     match (a.value, b.value) {
         (Some(x), Some(y)) => (x - y).abs() > a.half_width + b.half_width,
         _ => false,
@@ -156,7 +158,7 @@ pub(super) fn apart(a: &Cell, b: &Cell) -> bool {
 
 /// What another tool would print of a case, from the times of single ranks; us.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Counted {
+pub(crate) struct CountedTimes {
     /// Of rank 0, or the first that took part: what OSU's programs of two ranks print.
     pub(crate) first: f64,
     /// Over ranks, of each rank's mean.
@@ -171,7 +173,7 @@ pub(crate) struct Counted {
 
 /// Times of one operation by rank, us. A window is one operation. Where ranks did not say, the
 /// sample, which is the time of the latest, stands for all.
-pub(crate) fn counted(series: &Series) -> Option<Counted> {
+pub(crate) fn counted(series: &FlowSeries) -> Option<CountedTimes> {
     let reps = series.reps.max(1) as f64;
     let mean = |samples: &[f64]| {
         let n = samples.len();
@@ -184,7 +186,7 @@ pub(crate) fn counted(series: &Series) -> Option<Counted> {
     let times: Vec<f64> =
         if ranks.is_empty() { vec![whole] } else { ranks.iter().map(|r| r.1).collect() };
     let (min, max) = super::extremes(&times);
-    Some(Counted {
+    Some(CountedTimes {
         first: first.unwrap_or(whole),
         mean: times.iter().sum::<f64>() / times.len() as f64,
         min,
@@ -194,12 +196,12 @@ pub(crate) fn counted(series: &Series) -> Option<Counted> {
 }
 
 /// The samples of an entry, if it has some.
-pub(crate) fn series<'a>(entry: &Entry<'a>) -> &'a [Series] {
-    if let State::Sampled(series) = entry.state { series } else { &[] }
+pub(crate) fn series<'a>(entry: &RunEntry<'a>) -> &'a [FlowSeries] {
+    if let EntryState::Sampled(series) = entry.state { series } else { &[] }
 }
 
 /// What OSU's program of two ranks would print: us of a ping, GB/s of windows.
-pub(crate) fn osu_of_two(entry: &Entry) -> Option<f64> {
+pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
     let all = series(entry);
     let first = all.first()?;
     let counted = counted(first)?;
@@ -221,17 +223,17 @@ pub(crate) fn osu_of_two(entry: &Entry) -> Option<f64> {
 }
 
 /// A cell of another tool's number for the same case.
-pub(super) fn told(entry: &Entry, value: Option<f64>) -> Cell {
-    Cell { value, case: Some(entry.case.clone()), ..Cell::default() }
+pub(super) fn told(entry: &RunEntry, value: Option<f64>) -> FigureCell {
+    FigureCell { value, case: Some(entry.case.clone()), ..FigureCell::default() }
 }
 
 /// A table of sizes by columns.
 pub(super) fn table(
     (id, suite, title, finding): (&str, &str, String, String),
-    run: &Run,
-    (unit, better): (&str, Better),
+    run: &RunView,
+    (unit, better): (&str, BetterWhen),
     (rows, cols): (&[String], &[String]),
-    cell: impl Fn(usize, usize) -> Cell,
+    cell: impl Fn(usize, usize) -> FigureCell,
 ) -> Figure {
     let (r, c): (Vec<usize>, Vec<usize>) = ((0..rows.len()).collect(), (0..cols.len()).collect());
     let name = |names: &[String], at: usize| names.get(at).cloned().unwrap_or_default();
@@ -248,6 +250,6 @@ pub(super) fn table(
         title,
         finding,
         command: run.command(suite, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     }
 }

@@ -1,38 +1,38 @@
 //! What copies leave of the rate of somebody who loads memory behind the same cache.
 
-use pathline_schema::{Bytes, Copies, CpuHow, CpuOp, Flow, Mover, Via};
+use pathline_schema::{Bytes, CpuHow, CpuOp, Flow, Mover, ShmCopies, Transport};
 
-use super::{Better, Body, Cell, Figure, grid, kept, values};
-use crate::run::{Quantity, Run};
+use super::{BetterWhen, Figure, FigureBody, FigureCell, grid, kept, values};
+use crate::run::{CaseQuantity, RunView};
 use crate::words;
 
 const SUITE: &str = "shm";
 
 /// A bystander beside a copy.
-struct Beside<'a> {
+struct BystanderCell<'a> {
     watched: &'a Flow,
     copy: &'a Flow,
     /// Share of its rate alone, in per cent.
-    cell: Cell,
+    cell: FigureCell,
 }
 
 /// How a copy stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stores {
+enum StoreKind {
     Plain,
     Streaming,
     /// The kernel chooses.
     Kernel,
 }
 
-impl Stores {
+impl StoreKind {
     fn of(copy: &Flow) -> Self {
         let streams = |how: CpuHow| if how.is_streaming() { Self::Streaming } else { Self::Plain };
         match &copy.by {
             Mover::Cpu { work, .. } => streams(work.how),
             Mover::Wire { wire, .. } => match wire.copies {
-                Some(Copies::InOut { copy_out, .. }) => streams(copy_out),
-                Some(Copies::Single(how)) => streams(how),
+                Some(ShmCopies::InOut { copy_out, .. }) => streams(copy_out),
+                Some(ShmCopies::Single(how)) => streams(how),
                 _ => Self::Kernel,
             },
             _ => Self::Kernel,
@@ -53,9 +53,9 @@ fn copy_words(flow: &Flow) -> String {
         Mover::Cpu { work, .. } => format!("{} by a thread", work.how),
         Mover::Wire { wire, .. } => {
             let how = match (wire.via, wire.copies) {
-                (Via::Cma, Some(Copies::Read)) => "process_vm_readv".to_owned(),
-                (Via::Cma, Some(Copies::Write)) => "process_vm_writev".to_owned(),
-                (_, Some(Copies::InOut { copy_in, copy_out })) if copy_in == copy_out => {
+                (Transport::Cma, Some(ShmCopies::Read)) => "process_vm_readv".to_owned(),
+                (Transport::Cma, Some(ShmCopies::Write)) => "process_vm_writev".to_owned(),
+                (_, Some(ShmCopies::InOut { copy_in, copy_out })) if copy_in == copy_out => {
                     copy_in.to_string()
                 }
                 (_, Some(copies)) => copies.to_string(),
@@ -67,7 +67,7 @@ fn copy_words(flow: &Flow) -> String {
     }
 }
 
-fn all<'a>(run: &Run<'a>) -> Vec<Beside<'a>> {
+fn all<'a>(run: &RunView<'a>) -> Vec<BystanderCell<'a>> {
     run.suite(SUITE)
         .filter_map(|entry| {
             let ([watched], [copy]) =
@@ -75,13 +75,13 @@ fn all<'a>(run: &Run<'a>) -> Vec<Beside<'a>> {
             else {
                 return None;
             };
-            Some(Beside { watched, copy, cell: kept(run, SUITE, entry, watched) })
+            Some(BystanderCell { watched, copy, cell: kept(run, SUITE, entry, watched) })
         })
         .filter(|beside| beside.cell.value.is_some())
         .collect()
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let all = all(run);
     let (mut rows, mut cols): (Vec<&Flow>, Vec<&Flow>) = (Vec::new(), Vec::new());
     for beside in &all {
@@ -99,7 +99,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
         |copy: &Flow, watched: &Flow| all.iter().find(|b| b.copy == copy && b.watched == watched);
     let row_words = |copy: &Flow| {
         let alone = run.suite(SUITE).find(|e| e.lone() == Some(copy));
-        let rate = alone.and_then(|e| run.value(e, Quantity::Payload));
+        let rate = alone.and_then(|e| run.value(e, CaseQuantity::Payload));
         let rate = rate.map_or(String::new(), |rate| format!(", {} alone", words::gbs(rate)));
         format!("{} x {}{rate}", copy_words(copy), copy.bytes.rounded())
     };
@@ -108,9 +108,9 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     let matrix = grid(
         ("beside", &at_row),
         ("who stands by", &at_col),
-        ("% of alone", Better::Higher),
+        ("% of alone", BetterWhen::Higher),
         (|row: usize| row_words(rows[row]), |col: usize| watched_words(cols[col])),
-        |row, col| find(rows[row], cols[col]).map_or_else(Cell::default, |b| b.cell.clone()),
+        |row, col| find(rows[row], cols[col]).map_or_else(FigureCell::default, |b| b.cell.clone()),
     );
     vec![Figure {
         id: "shm-bystander".into(),
@@ -118,12 +118,12 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
         title: "Copies behind a shared cache: what they leave of the rate of who stands by".into(),
         finding: sentence(&all).unwrap_or_default(),
         command: run.command(SUITE, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     }]
 }
 
 /// Who loses most, and what is left beside each kind of copy.
-fn sentence(all: &[Beside<'_>]) -> Option<String> {
+fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
     let largest: Bytes = all.iter().map(|b| b.copy.bytes).max()?;
     let of_largest = || all.iter().filter(|b| b.copy.bytes == largest);
     let least = of_largest()
@@ -131,17 +131,17 @@ fn sentence(all: &[Beside<'_>]) -> Option<String> {
     if least.cell.value? + least.cell.half_width >= 100.0 {
         return Some("Nobody who stands by loses more than lies within the doubt.".to_owned());
     }
-    let part = |stores: Stores, name: &str| {
+    let part = |stores: StoreKind, name: &str| {
         let cells = of_largest()
-            .filter(|b| b.watched == least.watched && Stores::of(b.copy) == stores)
+            .filter(|b| b.watched == least.watched && StoreKind::of(b.copy) == stores)
             .map(|b| &b.cell);
         let (low, high) = super::extremes(&values(cells));
         (low <= high).then(|| format!("{name} {} %", words::range(low, high)))
     };
     let parts: Vec<String> = [
-        part(Stores::Plain, "beside copies that store as always"),
-        part(Stores::Streaming, "beside streaming ones"),
-        part(Stores::Kernel, "beside the kernel's"),
+        part(StoreKind::Plain, "beside copies that store as always"),
+        part(StoreKind::Streaming, "beside streaming ones"),
+        part(StoreKind::Kernel, "beside the kernel's"),
     ]
     .into_iter()
     .flatten()

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, Cadence, Collective, Mem, Via};
+use pathline_schema::{Bytes, Cadence, Collective, MemKind, Transport};
 
-use super::between::{self, Chart, Kind, Sent, apart, memory, told};
-use super::{Better, Cell, Figure, published_words};
-use crate::run::{Quantity, Run};
+use super::between::{self, ChartSpec, SendKind, SentFlow, apart, memory, told};
+use super::{BetterWhen, Figure, FigureCell, published_words};
+use crate::run::{CaseQuantity, RunView};
 use crate::words;
 
 /// Sizes that tables beside other tools show; their own formats have all.
@@ -21,8 +21,8 @@ fn factor_words(factor: f64) -> String {
 
 /// A collective that was measured.
 #[derive(Clone, Copy)]
-struct Done<'b, 'a> {
-    sent: Sent<'b, 'a>,
+struct CollectiveEntry<'b, 'a> {
+    sent: SentFlow<'b, 'a>,
     op: Collective,
     in_place: bool,
     unregistered: bool,
@@ -30,7 +30,7 @@ struct Done<'b, 'a> {
     n: usize,
 }
 
-impl Done<'_, '_> {
+impl CollectiveEntry<'_, '_> {
     fn cadence(&self) -> Cadence {
         self.sent.entry.case.cadence
     }
@@ -45,34 +45,35 @@ impl Done<'_, '_> {
         size <= wanted.max(unit) && wanted < size + unit
     }
     /// nccl-tests' bus bandwidth.
-    fn bus(&self, run: &Run) -> Cell {
-        let cell = run.cell(self.sent.entry, Quantity::Payload);
+    fn bus(&self, run: &RunView) -> FigureCell {
+        let cell = run.cell(self.sent.entry, CaseQuantity::Payload);
         let factor = self.op.bus_factor(self.n);
         let by = |v: Option<f64>| v.map(|v| v * factor);
-        Cell { value: by(cell.value), half_width: cell.half_width * factor, ..cell }
+        FigureCell { value: by(cell.value), half_width: cell.half_width * factor, ..cell }
     }
 }
 
-fn of<'b, 'a>(run: &'b Run<'a>, suite: &'b str) -> Vec<Done<'b, 'a>> {
-    let done = |sent: Sent<'b, 'a>| {
+fn of<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<CollectiveEntry<'b, 'a>> {
+    let done = |sent: SentFlow<'b, 'a>| {
         let pathline_schema::WireOp::Group { op, in_place, unregistered } = sent.wire.op else {
             return None;
         };
-        Some(Done { sent, op, in_place, unregistered, n: sent.partners() })
+        Some(CollectiveEntry { sent, op, in_place, unregistered, n: sent.partners() })
     };
     between::of(run, suite).into_iter().filter_map(done).collect()
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let mut figures = Vec::new();
     for suite in SUITES {
         let all = of(run, suite);
-        let kinds: BTreeSet<Kind> =
+        let kinds: BTreeSet<SendKind> =
             all.iter().filter(|d| d.op != Collective::Barrier).map(|d| d.sent.kind()).collect();
         for kind in kinds {
-            let chosen: Vec<Done> = all.iter().filter(|d| d.sent.kind() == kind).copied().collect();
+            let chosen: Vec<CollectiveEntry> =
+                all.iter().filter(|d| d.sent.kind() == kind).copied().collect();
             let Some(n) = chosen.iter().map(|d| d.n).max() else { continue };
-            let about = About { run, suite, kind, n, all: &chosen };
+            let about = CollectiveSet { run, suite, kind, n, all: &chosen };
             figures.extend(about.time());
             figures.extend(about.bus());
             figures.extend(about.partners());
@@ -87,37 +88,43 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
 }
 
 /// The collectives of one memory of a suite, and the largest group.
-struct About<'b, 'a> {
-    run: &'b Run<'a>,
+struct CollectiveSet<'b, 'a> {
+    run: &'b RunView<'a>,
     suite: &'static str,
-    kind: Kind,
+    kind: SendKind,
     n: usize,
-    all: &'b [Done<'b, 'a>],
+    all: &'b [CollectiveEntry<'b, 'a>],
 }
 
-impl<'b, 'a> About<'b, 'a> {
+impl<'b, 'a> CollectiveSet<'b, 'a> {
     fn library(&self) -> String {
-        let via = self.all.first().map_or(Via::Mpi, |d| d.sent.wire.via);
+        let via = self.all.first().map_or(Transport::Mpi, |d| d.sent.wire.via);
         between::library(self.run, via)
     }
 
     /// Those of the whole group, streaming, out of place.
-    fn whole(&self) -> impl Iterator<Item = &'b Done<'b, 'a>> {
+    fn whole(&self) -> impl Iterator<Item = &'b CollectiveEntry<'b, 'a>> {
         let n = self.n;
         self.all.iter().filter(move |d| d.n == n && d.is_usual())
     }
 
-    fn chart<'c>(&self, id: &'c str, title: String, quantity: Quantity, x: &'c str) -> Chart<'c> {
-        Chart { id, suite: self.suite, title, quantity, x_unit: x, pattern: "" }
+    fn chart<'c>(
+        &self,
+        id: &'c str,
+        title: String,
+        quantity: CaseQuantity,
+        x: &'c str,
+    ) -> ChartSpec<'c> {
+        ChartSpec { id, suite: self.suite, title, quantity, x_unit: x, pattern: "" }
     }
 
     fn time(&self) -> Option<Figure> {
         let (run, n) = (self.run, self.n);
         let id = format!("{}-time-{}", self.suite, self.kind.id());
         let title = format!("{} over {n} ranks, {}: time", self.library(), memory(self.kind));
-        let chart = self.chart(&id, title, Quantity::StepUs, "B");
+        let chart = self.chart(&id, title, CaseQuantity::StepUs, "B");
         let points = self.whole().map(|d| {
-            let cell = run.cell(d.sent.entry, Quantity::StepUs);
+            let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
             (d.op.to_string(), d.sent.size().as_f64(), cell)
         });
         chart.draw(run, points, |lines| {
@@ -142,7 +149,7 @@ impl<'b, 'a> About<'b, 'a> {
         let id = format!("{}-bus-{}", self.suite, self.kind.id());
         let memory = memory(self.kind);
         let title = format!("{} over {n} ranks, {memory}: bus bandwidth", self.library());
-        let chart = self.chart(&id, title, Quantity::Payload, "B");
+        let chart = self.chart(&id, title, CaseQuantity::Payload, "B");
         let name = |op: Collective| format!("{op} x {}", factor_words(op.bus_factor(n)));
         let points = self.whole().map(|d| (name(d.op), d.sent.size().as_f64(), d.bus(run)));
         let figure = chart.draw(run, points, |_| String::new());
@@ -152,8 +159,8 @@ impl<'b, 'a> About<'b, 'a> {
     /// `1GiB: all_reduce in 13.5 ms is algbw 79.5 GB/s, times 1.75 busbw 139 GB/s.`
     fn bus_words(&self) -> String {
         let largest = self.whole().map(|d| d.sent.size()).max();
-        let one = |d: &Done| {
-            let alg = self.run.cell(d.sent.entry, Quantity::Payload).value?;
+        let one = |d: &CollectiveEntry| {
+            let alg = self.run.cell(d.sent.entry, CaseQuantity::Payload).value?;
             let factor = d.op.bus_factor(d.n);
             Some(format!(
                 "{} {} times {} is {} GB/s",
@@ -164,7 +171,7 @@ impl<'b, 'a> About<'b, 'a> {
             ))
         };
         let Some(largest) = largest else { return String::new() };
-        let last = |d: &&Done| d.is_of(largest.0);
+        let last = |d: &&CollectiveEntry| d.is_of(largest.0);
         let texts: Vec<String> = self.whole().filter(last).filter_map(one).collect();
         format!(
             "Bytes of the larger buffer over the time, times nccl-tests' factor; at {}: {}.",
@@ -179,9 +186,9 @@ impl<'b, 'a> About<'b, 'a> {
         let run = self.run;
         let id = format!("{}-partners-{}", self.suite, self.kind.id());
         let title = format!("{}, {}: time of 1 MiB by partners", self.library(), memory(self.kind));
-        let chart = self.chart(&id, title, Quantity::StepUs, "ranks");
+        let chart = self.chart(&id, title, CaseQuantity::StepUs, "ranks");
         let points = self.all.iter().filter(|d| d.is_of(SIZE) && d.is_usual()).map(|d| {
-            let cell = run.cell(d.sent.entry, Quantity::StepUs);
+            let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
             (d.op.to_string(), d.n as f64, cell)
         });
         let figure = chart.draw(run, points, |lines| {
@@ -201,12 +208,12 @@ impl<'b, 'a> About<'b, 'a> {
                 published_words(all)
             )
         })?;
-        let super::Body::Curves(curves) = &figure.body else { return None };
+        let super::FigureBody::Curves(curves) = &figure.body else { return None };
         curves.lines.iter().any(|l| l.points.len() > 1).then_some(figure)
     }
 
     /// Rows of a table: operation and one of the sizes that are shown.
-    fn rows(&self) -> Vec<&'b Done<'b, 'a>> {
+    fn rows(&self) -> Vec<&'b CollectiveEntry<'b, 'a>> {
         let ops = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
         ops.flat_map(|&op| SHOWN.iter().map(move |&size| (op, size)))
             .filter_map(|(op, size)| self.whole().find(|d| d.op == op && d.is_of(size)))
@@ -225,10 +232,10 @@ impl<'b, 'a> About<'b, 'a> {
             .collect();
         let cols = ["median, latest rank", "OSU avg", "OSU min", "OSU max"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
-            let Some(done) = rows.get(row) else { return Cell::default() };
+            let Some(done) = rows.get(row) else { return FigureCell::default() };
             let counted = between::series(done.sent.entry).first().and_then(between::counted);
             match col {
-                0 => self.run.cell(done.sent.entry, Quantity::StepUs),
+                0 => self.run.cell(done.sent.entry, CaseQuantity::StepUs),
                 1 => told(done.sent.entry, counted.map(|c| c.mean)),
                 2 => told(done.sent.entry, counted.map(|c| c.min)),
                 _ => told(done.sent.entry, counted.map(|c| c.max)),
@@ -240,7 +247,7 @@ impl<'b, 'a> About<'b, 'a> {
         let finding = "OSU prints the mean over ranks of each rank's mean time, and with -f the least \
                        and the greatest of these; its sizes, here in the rows, are what one rank gives \
                        to one other.";
-        let (unit, finding) = (("us", Better::Lower), finding.to_owned());
+        let (unit, finding) = (("us", BetterWhen::Lower), finding.to_owned());
         Some(between::table(
             (&id, self.suite, title, finding),
             self.run,
@@ -259,11 +266,11 @@ impl<'b, 'a> About<'b, 'a> {
             rows.iter().map(|d| format!("{} {}", d.op, d.sent.size())).collect();
         let cols = ["algbw", "busbw", "nccl-tests algbw", "nccl-tests busbw"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
-            let Some(done) = rows.get(row) else { return Cell::default() };
+            let Some(done) = rows.get(row) else { return FigureCell::default() };
             let counted = between::series(done.sent.entry).first().and_then(between::counted);
             let rate = counted.map(|c| done.sent.size().as_f64() / (c.mean * 1e3));
             match col {
-                0 => self.run.cell(done.sent.entry, Quantity::Payload),
+                0 => self.run.cell(done.sent.entry, CaseQuantity::Payload),
                 1 => done.bus(self.run),
                 2 => told(done.sent.entry, rate),
                 _ => told(done.sent.entry, rate.map(|r| r * done.op.bus_factor(done.n))),
@@ -273,7 +280,7 @@ impl<'b, 'a> About<'b, 'a> {
         let title = format!("{}: the same beside nccl-tests' columns", self.library());
         let finding = "Ours is the median over samples of the latest rank's time; nccl-tests divides by \
                        the mean time, over ranks where there are several processes.";
-        let (unit, finding) = (("GB/s", Better::Higher), finding.to_owned());
+        let (unit, finding) = (("GB/s", BetterWhen::Higher), finding.to_owned());
         Some(between::table(
             (&id, self.suite, title, finding),
             self.run,
@@ -289,12 +296,12 @@ impl<'b, 'a> About<'b, 'a> {
         let run = self.run;
         let id = format!("{}-registration-{}", self.suite, self.kind.id());
         let title = format!("{}: all_reduce by registration, bus bandwidth", self.library());
-        let chart = self.chart(&id, title, Quantity::Payload, "B");
-        let of_op = |d: &&Done| {
+        let chart = self.chart(&id, title, CaseQuantity::Payload, "B");
+        let of_op = |d: &&CollectiveEntry| {
             let streaming = d.cadence() == Cadence::Streaming && !d.in_place;
             d.op == Collective::AllReduce && d.n == self.n && streaming
         };
-        let chosen: Vec<&Done> = self.all.iter().filter(of_op).collect();
+        let chosen: Vec<&CollectiveEntry> = self.all.iter().filter(of_op).collect();
         let value = |unregistered: bool, size: Bytes| {
             let found =
                 chosen.iter().find(|d| d.unregistered == unregistered && d.sent.size() == size)?;
@@ -302,7 +309,7 @@ impl<'b, 'a> About<'b, 'a> {
         };
         let sizes: BTreeSet<Bytes> =
             chosen.iter().filter(|d| d.unregistered).map(|d| d.sent.size()).collect();
-        let both: Vec<(Bytes, Cell, Cell)> = sizes
+        let both: Vec<(Bytes, FigureCell, FigureCell)> = sizes
             .into_iter()
             .filter_map(|size| Some((size, value(false, size)?, value(true, size)?)))
             .collect();
@@ -311,7 +318,7 @@ impl<'b, 'a> About<'b, 'a> {
             [("registered".to_owned(), x, with.clone()), ("not".to_owned(), x, without.clone())]
         });
         chart.draw(run, points, |_| {
-            let one = |(size, with, without): &(Bytes, Cell, Cell)| {
+            let one = |(size, with, without): &(Bytes, FigureCell, FigureCell)| {
                 let same = if apart(with, without) { "" } else { " (not told apart)" };
                 let (with, without) = (with.value?, without.value?);
                 let times = words::number(with / without);
@@ -327,8 +334,10 @@ impl<'b, 'a> About<'b, 'a> {
         let run = self.run;
         let id = format!("{}-cadence-{}", self.suite, self.kind.id());
         let title = format!("{}: all_reduce by cadence, time", self.library());
-        let chart = self.chart(&id, title, Quantity::StepUs, "B");
-        let of_op = |d: &&Done| d.op == Collective::AllReduce && d.n == self.n && !d.unregistered;
+        let chart = self.chart(&id, title, CaseQuantity::StepUs, "B");
+        let of_op = |d: &&CollectiveEntry| {
+            d.op == Collective::AllReduce && d.n == self.n && !d.unregistered
+        };
         let chosen = || self.all.iter().filter(of_op);
         let kinds: BTreeSet<(Cadence, bool)> = chosen()
             .filter(|d| !between::series(d.sent.entry).is_empty())
@@ -337,11 +346,12 @@ impl<'b, 'a> About<'b, 'a> {
         if kinds.len() < 2 {
             return None;
         }
-        let name =
-            |d: &Done| format!("{}{}", d.cadence(), if d.in_place { ", in place" } else { "" });
+        let name = |d: &CollectiveEntry| {
+            format!("{}{}", d.cadence(), if d.in_place { ", in place" } else { "" })
+        };
         let small = chosen().filter(|d| d.sent.size() <= Bytes::mib(1));
         let points = small.map(|d| {
-            let cell = run.cell(d.sent.entry, Quantity::StepUs);
+            let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
             (name(d), d.sent.size().as_f64(), cell)
         });
         chart.draw(run, points, |lines| {
@@ -370,34 +380,34 @@ impl<'b, 'a> About<'b, 'a> {
 }
 
 /// A barrier over the number of ranks.
-fn barrier(run: &Run, suite: &'static str, all: &[Done<'_, '_>]) -> Option<Figure> {
+fn barrier(run: &RunView, suite: &'static str, all: &[CollectiveEntry<'_, '_>]) -> Option<Figure> {
     let barriers = || all.iter().filter(|d| d.op == Collective::Barrier);
     let library = between::library(run, barriers().next()?.sent.wire.via);
     let id = format!("{suite}-barrier");
-    let chart = Chart {
+    let chart = ChartSpec {
         id: &id,
         suite,
         title: format!("{library}: a barrier by partners"),
-        quantity: Quantity::StepUs,
+        quantity: CaseQuantity::StepUs,
         x_unit: "ranks",
         pattern: "",
     };
     let points = barriers()
-        .map(|d| ("barrier".to_owned(), d.n as f64, run.cell(d.sent.entry, Quantity::StepUs)));
+        .map(|d| ("barrier".to_owned(), d.n as f64, run.cell(d.sent.entry, CaseQuantity::StepUs)));
     chart.draw(run, points, |lines| {
         let ends = lines.first().and_then(|l| Some((l.points.first()?, l.points.last()?)));
         let Some(((a, few), (b, many))) = ends else { return String::new() };
-        let number = |c: &Cell| c.value.map_or(String::new(), words::number);
+        let number = |c: &FigureCell| c.value.map_or(String::new(), words::number);
         format!("{} us over {a} ranks, {} us over {b}.", number(few), number(many))
     })
 }
 
 /// What the largest all_reduce and the smallest take, in one sentence.
-pub(crate) fn sentence(run: &Run, suite: &str) -> Option<String> {
+pub(crate) fn sentence(run: &RunView, suite: &str) -> Option<String> {
     let all = of(run, suite);
     let n = all.iter().map(|d| d.n).max()?;
     // Device memory if there is some: what applications reduce.
-    let kind = all.iter().map(|d| d.sent.kind()).find(|k| *k == Kind::of(Mem::Vram));
+    let kind = all.iter().map(|d| d.sent.kind()).find(|k| *k == SendKind::of(MemKind::Vram));
     let kind = kind.or(all.first().map(|d| d.sent.kind()))?;
     let reduces = || {
         all.iter().filter(|d| {
@@ -410,8 +420,8 @@ pub(crate) fn sentence(run: &Run, suite: &str) -> Option<String> {
     };
     let large = reduces().max_by_key(|d| d.sent.size())?;
     let small = reduces().min_by_key(|d| d.sent.size())?;
-    let alg = run.value(large.sent.entry, Quantity::Payload)?;
-    let least = run.value(small.sent.entry, Quantity::StepUs)?;
+    let alg = run.value(large.sent.entry, CaseQuantity::Payload)?;
+    let least = run.value(small.sent.entry, CaseQuantity::StepUs)?;
     let factor = large.op.bus_factor(n);
     Some(format!(
         "all_reduce by {} over {n} ranks, {}: {} in {} us, {} at {} of bus bandwidth ({} times {}).",

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{Bytes, Flow, Mover, Unit};
-use pathline_stats::Summary;
+use pathline_stats::SeriesSummary;
 
-use super::{Bar, Better, Body, Cell, Figure, bars_figure, grid};
-use crate::run::{Entry, Quantity, Run, State};
+use super::{BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, grid};
+use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "contention";
@@ -21,12 +21,12 @@ const ALIKE: f64 = 0.97;
 
 /// Which way a copy of the host's goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum HostDirection {
     In,
     Out,
 }
 
-impl Way {
+impl HostDirection {
     fn words(self) -> &'static str {
         match self {
             Self::In => "in",
@@ -38,7 +38,7 @@ impl Way {
 /// A path between a GPU and the memory of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct HostPath {
-    way: Way,
+    way: HostDirection,
     gpu: u32,
     domain: u32,
 }
@@ -47,61 +47,65 @@ impl HostPath {
     fn of(flow: &Flow) -> Option<Self> {
         let Mover::Dma { at: Unit::Gpu(gpu) } = flow.by else { return None };
         match (flow.src.unit, flow.dst.unit) {
-            (Unit::Numa(domain), Unit::Gpu(_)) => Some(Self { way: Way::In, gpu, domain }),
-            (Unit::Gpu(_), Unit::Numa(domain)) => Some(Self { way: Way::Out, gpu, domain }),
+            (Unit::Numa(domain), Unit::Gpu(_)) => {
+                Some(Self { way: HostDirection::In, gpu, domain })
+            }
+            (Unit::Gpu(_), Unit::Numa(domain)) => {
+                Some(Self { way: HostDirection::Out, gpu, domain })
+            }
             _ => None,
         }
     }
 }
 
 /// What the suite measured.
-struct Found<'b, 'a> {
-    alone: Vec<(&'a Flow, &'b Entry<'a>)>,
+struct ContentionData<'b, 'a> {
+    alone: Vec<(&'a Flow, &'b RunEntry<'a>)>,
     /// Several copies at once.
-    sets: Vec<&'b Entry<'a>>,
+    sets: Vec<&'b RunEntry<'a>>,
 }
 
-fn found<'b, 'a>(run: &'b Run<'a>, suite: &'b str) -> Found<'b, 'a> {
-    let payload = run.suite(SUITE).filter_map(Entry::lone).map(|f| f.bytes).max();
+fn found<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> ContentionData<'b, 'a> {
+    let payload = run.suite(SUITE).filter_map(RunEntry::lone).map(|f| f.bytes).max();
     let tiny = Bytes::kib(64).min(payload.unwrap_or_default());
     let alone = run.suite(SUITE).filter_map(|e| Some((e.lone()?, e)));
-    Found {
+    ContentionData {
         alone: alone.filter(|(f, _)| f.bytes >= tiny).collect(),
         sets: run.suite(suite).filter(|e| e.case.timed.len() > 1).collect(),
     }
 }
 
 /// Rate of the `nth` flow of a case, GB/s.
-fn rate(entry: &Entry<'_>, nth: usize) -> Option<f64> {
-    let State::Sampled(series) = entry.state else { return None };
+fn rate(entry: &RunEntry<'_>, nth: usize) -> Option<f64> {
+    let EntryState::Sampled(series) = entry.state else { return None };
     let series = series.get(nth)?;
-    let ns = Summary::of(&series.samples_ns)?.median;
+    let ns = SeriesSummary::of(&series.samples_ns)?.median;
     Some(series.moved_bytes.as_f64() / ns).filter(|r| r.is_finite())
 }
 
 /// What each of two host paths keeps of its rate alone while the other one runs.
-struct Pair<'b, 'a> {
+struct HostPair<'b, 'a> {
     paths: [HostPath; 2],
     keeps: [f64; 2],
     /// Both together, GB/s.
     sum: f64,
-    entry: &'b Entry<'a>,
+    entry: &'b RunEntry<'a>,
 }
 
-fn host_pairs<'b, 'a>(found: &Found<'b, 'a>) -> Vec<Pair<'b, 'a>> {
+fn host_pairs<'b, 'a>(found: &ContentionData<'b, 'a>) -> Vec<HostPair<'b, 'a>> {
     let alone: BTreeMap<HostPath, f64> =
         found.alone.iter().filter_map(|(f, e)| Some((HostPath::of(f)?, rate(e, 0)?))).collect();
-    let pair = |&entry: &&'b Entry<'a>| {
+    let pair = |&entry: &&'b RunEntry<'a>| {
         let [a, b] = entry.case.timed.as_slice() else { return None };
         let paths = [HostPath::of(a)?, HostPath::of(b)?];
         let rates = [rate(entry, 0)?, rate(entry, 1)?];
         let keeps = [rates[0] / alone.get(&paths[0])?, rates[1] / alone.get(&paths[1])?];
-        Some(Pair { paths, keeps, sum: rates[0] + rates[1], entry })
+        Some(HostPair { paths, keeps, sum: rates[0] + rates[1], entry })
     };
     found.sets.iter().filter_map(pair).collect()
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let of = found(run, SUITE);
     [alone(run, &of), interference(run, &of), groups(run, &of), random(run)]
         .into_iter()
@@ -110,20 +114,20 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
 }
 
 /// Every path alone, by where it begins and ends.
-fn alone(run: &Run, found: &Found) -> Option<Figure> {
+fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
     let mut units: Vec<Unit> =
         found.alone.iter().flat_map(|(f, _)| [f.src.unit, f.dst.unit]).collect();
     units.sort_unstable();
     units.dedup();
     let cell = |from: Unit, to: Unit| {
         let entry = found.alone.iter().find(|(f, _)| (f.src.unit, f.dst.unit) == (from, to));
-        entry.map_or_else(Cell::default, |(_, e)| run.cell(e, Quantity::Payload))
+        entry.map_or_else(FigureCell::default, |(_, e)| run.cell(e, CaseQuantity::Payload))
     };
     if units.is_empty() {
         return None;
     }
     let labels = (|u: Unit| u.to_string(), |u: Unit| u.to_string());
-    let matrix = grid(("from", &units), ("to", &units), ("GB/s", Better::Higher), labels, cell);
+    let matrix = grid(("from", &units), ("to", &units), ("GB/s", BetterWhen::Higher), labels, cell);
     Some(Figure {
         id: "contention-alone".into(),
         suite: SUITE.into(),
@@ -133,12 +137,12 @@ fn alone(run: &Run, found: &Found) -> Option<Figure> {
             words::sentence(&words::count(found.alone.len(), "path"))
         ),
         command: run.command(SUITE, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     })
 }
 
 /// What the host's paths leave each other.
-fn interference(run: &Run, found: &Found) -> Option<Figure> {
+fn interference(run: &RunView, found: &ContentionData) -> Option<Figure> {
     let pairs = host_pairs(found);
     let mut paths: Vec<HostPath> = pairs.iter().flat_map(|p| p.paths).collect();
     paths.sort_unstable();
@@ -152,15 +156,19 @@ fn interference(run: &Run, found: &Found) -> Option<Figure> {
         false => format!("gpu{} {}", p.gpu, p.way.words()),
     };
     let cell = |row: HostPath, col: HostPath| {
-        let of = |p: &&Pair| p.paths == [row, col] || p.paths == [col, row];
-        let Some(pair) = pairs.iter().find(of) else { return Cell::default() };
+        let of = |p: &&HostPair| p.paths == [row, col] || p.paths == [col, row];
+        let Some(pair) = pairs.iter().find(of) else { return FigureCell::default() };
         let keeps = pair.keeps[usize::from(pair.paths[0] != row)];
-        Cell { value: Some(100.0 * keeps), case: Some(pair.entry.case.clone()), ..Cell::default() }
+        FigureCell {
+            value: Some(100.0 * keeps),
+            case: Some(pair.entry.case.clone()),
+            ..FigureCell::default()
+        }
     };
     let matrix = grid(
         ("path", &paths),
         ("beside", &paths),
-        ("% of alone", Better::Higher),
+        ("% of alone", BetterWhen::Higher),
         (label, label),
         cell,
     );
@@ -178,21 +186,21 @@ fn interference(run: &Run, found: &Found) -> Option<Figure> {
         .trim()
         .to_owned(),
         command: run.command(SUITE, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     })
 }
 
 /// GPUs of which every two slow each other, one way, and what two of them have together.
-fn shared_sentence(pairs: &[Pair]) -> Option<String> {
+fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
     let mut told = Vec::new();
-    for way in [Way::In, Way::Out] {
-        let same: Vec<&Pair> = pairs
+    for way in [HostDirection::In, HostDirection::Out] {
+        let same: Vec<&HostPair> = pairs
             .iter()
             .filter(|p| p.paths.iter().all(|path| path.way == way))
             .filter(|p| p.paths[0].gpu != p.paths[1].gpu)
             .collect();
         let slow = |a: u32, b: u32| {
-            let of = |p: &&&Pair| {
+            let of = |p: &&&HostPair| {
                 let gpus = [p.paths[0].gpu, p.paths[1].gpu];
                 gpus.contains(&a) && gpus.contains(&b)
             };
@@ -235,27 +243,27 @@ fn shared_sentence(pairs: &[Pair]) -> Option<String> {
 }
 
 /// Groups of GPUs that copy one way or both, by their size: the slowest and the fastest.
-struct Group<'b, 'a> {
+struct GpuGroup<'b, 'a> {
     ways: &'static str,
     gpus: Vec<u32>,
     sum: f64,
-    entry: &'b Entry<'a>,
+    entry: &'b RunEntry<'a>,
 }
 
-fn host_groups<'b, 'a>(run: &Run, found: &Found<'b, 'a>) -> Vec<Group<'b, 'a>> {
-    let group = |&entry: &&'b Entry<'a>| {
+fn host_groups<'b, 'a>(run: &RunView, found: &ContentionData<'b, 'a>) -> Vec<GpuGroup<'b, 'a>> {
+    let group = |&entry: &&'b RunEntry<'a>| {
         let paths: Vec<HostPath> =
             entry.case.timed.iter().map(HostPath::of).collect::<Option<_>>()?;
-        let of = |way: Way| -> Vec<u32> {
+        let of = |way: HostDirection| -> Vec<u32> {
             paths.iter().filter(|p| p.way == way).map(|p| p.gpu).collect()
         };
-        let (ways, gpus) = match (of(Way::In), of(Way::Out)) {
+        let (ways, gpus) = match (of(HostDirection::In), of(HostDirection::Out)) {
             (inward, out) if out.is_empty() => ("in", inward),
             (inward, out) if inward.is_empty() => ("out", out),
             (inward, out) if inward == out => ("both ways", inward),
             _ => return None,
         };
-        Some(Group { ways, gpus, sum: run.value(entry, Quantity::Payload)?, entry })
+        Some(GpuGroup { ways, gpus, sum: run.value(entry, CaseQuantity::Payload)?, entry })
     };
     found
         .sets
@@ -265,9 +273,9 @@ fn host_groups<'b, 'a>(run: &Run, found: &Found<'b, 'a>) -> Vec<Group<'b, 'a>> {
         .collect()
 }
 
-fn groups(run: &Run, found: &Found) -> Option<Figure> {
+fn groups(run: &RunView, found: &ContentionData) -> Option<Figure> {
     let groups = host_groups(run, found);
-    let mut sizes: BTreeMap<(usize, &str), Vec<&Group>> = BTreeMap::new();
+    let mut sizes: BTreeMap<(usize, &str), Vec<&GpuGroup>> = BTreeMap::new();
     for group in &groups {
         sizes.entry((group.gpus.len(), group.ways)).or_default().push(group);
     }
@@ -278,10 +286,11 @@ fn groups(run: &Run, found: &Found) -> Option<Figure> {
             of.sort_by(|a, b| a.sum.total_cmp(&b.sum));
             let (Some(low), Some(high)) = (of.first(), of.last()) else { continue };
             let noun = words::count(*size, "GPU");
-            let names = |g: &Group| g.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-            let bar = |label: String, g: &Group| Bar {
+            let names =
+                |g: &GpuGroup| g.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+            let bar = |label: String, g: &GpuGroup| FigureBar {
                 label,
-                cell: Cell { way: None, ..run.cell(g.entry, Quantity::Payload) },
+                cell: FigureCell { way: None, ..run.cell(g.entry, CaseQuantity::Payload) },
             };
             if low.sum > ALIKE * high.sum {
                 bars.push(bar(format!("{noun} {ways}"), high));
@@ -300,17 +309,17 @@ fn groups(run: &Run, found: &Found) -> Option<Figure> {
         ("contention-groups", SUITE, "GPUs at once with the host, sum of all copies".to_owned()),
         finding.trim().to_owned(),
         run.command(SUITE, ""),
-        ("GB/s", Better::Higher),
+        ("GB/s", BetterWhen::Higher),
         bars,
     )
 }
 
 /// All GPUs at once with the host: what they get in all, and of what they have alone.
-pub(crate) fn sentence(run: &Run) -> Option<String> {
+pub(crate) fn sentence(run: &RunView) -> Option<String> {
     let found = found(run, SUITE);
     let groups = host_groups(run, &found);
     let all = groups.iter().map(|g| g.gpus.len()).max().filter(|&n| n > 1)?;
-    let alone = |way: Way| -> f64 {
+    let alone = |way: HostDirection| -> f64 {
         let rates = found.alone.iter().filter_map(|(f, e)| Some((HostPath::of(f)?, rate(e, 0)?)));
         let mut best: BTreeMap<u32, f64> = BTreeMap::new();
         for (path, rate) in rates.filter(|(p, _)| p.way == way) {
@@ -322,9 +331,9 @@ pub(crate) fn sentence(run: &Run) -> Option<String> {
     let part = |ways: &str| {
         let group = groups.iter().find(|g| g.gpus.len() == all && g.ways == ways)?;
         let most = match ways {
-            "in" => alone(Way::In),
-            "out" => alone(Way::Out),
-            _ => alone(Way::In) + alone(Way::Out),
+            "in" => alone(HostDirection::In),
+            "out" => alone(HostDirection::Out),
+            _ => alone(HostDirection::In) + alone(HostDirection::Out),
         };
         Some(format!("{} {ways}, {}", words::gbs(group.sum), words::percent(group.sum / most)))
     };
@@ -338,14 +347,14 @@ pub(crate) fn sentence(run: &Run) -> Option<String> {
 }
 
 /// Which GPUs slow each other by twos.
-pub(crate) fn shared(run: &Run) -> Option<String> {
+pub(crate) fn shared(run: &RunView) -> Option<String> {
     shared_sentence(&host_pairs(&found(run, SUITE)))
 }
 
 /// Random sets by kind and size: the one in the middle of each.
-fn random(run: &Run) -> Option<Figure> {
+fn random(run: &RunView) -> Option<Figure> {
     let sets = found(run, RANDOM).sets;
-    let kind = |e: &Entry| {
+    let kind = |e: &RunEntry| {
         let host = e.case.timed.iter().filter(|f| HostPath::of(f).is_some()).count();
         match host {
             0 => "between GPUs",
@@ -357,16 +366,16 @@ fn random(run: &Run) -> Option<Figure> {
     let mut bars = Vec::new();
     for wanted in ["with the host", "between GPUs", "of both"] {
         for (low, high) in SIZES {
-            let mut of: Vec<(f64, &Entry)> = sets
+            let mut of: Vec<(f64, &RunEntry)> = sets
                 .iter()
                 .filter(|e| kind(e) == wanted && (low..=high).contains(&e.case.timed.len()))
-                .filter_map(|e| Some((run.value(e, Quantity::Payload)?, *e)))
+                .filter_map(|e| Some((run.value(e, CaseQuantity::Payload)?, *e)))
                 .collect();
             of.sort_by(|a, b| a.0.total_cmp(&b.0));
             let Some((_, entry)) = of.get(of.len() / 2) else { continue };
-            bars.push(Bar {
+            bars.push(FigureBar {
                 label: format!("{low} to {high} copies {wanted}, the median of {}", of.len()),
-                cell: Cell { way: None, ..run.cell(entry, Quantity::Payload) },
+                cell: FigureCell { way: None, ..run.cell(entry, CaseQuantity::Payload) },
             });
         }
     }
@@ -379,7 +388,7 @@ fn random(run: &Run) -> Option<Figure> {
         (RANDOM, RANDOM, "Random sets of copies at once".to_owned()),
         finding,
         run.command(RANDOM, ""),
-        ("GB/s", Better::Higher),
+        ("GB/s", BetterWhen::Higher),
         bars,
     )
 }

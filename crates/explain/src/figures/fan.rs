@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Mover, Topology, Unit};
 
-use super::{Bar, Bars, Better, Body, Cell, Figure, bars_figure, published_words, share, shares};
-use crate::figure::{Published, Way};
-use crate::published::Metric;
-use crate::run::{Entry, Quantity, Run};
+use super::{
+    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, published_words,
+    share, shares,
+};
+use crate::figure::{LossBreakdown, PublishedValue};
+use crate::published::PublishedMetric;
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::way::losses;
 use crate::words;
 
@@ -15,13 +18,13 @@ const SUITE: &str = "fan";
 
 /// Which way the copy engines carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
+enum FanDirection {
     In,
     Out,
     Both,
 }
 
-impl Direction {
+impl FanDirection {
     fn words(self) -> &'static str {
         match self {
             Self::In => "into",
@@ -33,7 +36,7 @@ impl Direction {
 
 /// GPUs that stream at once.
 #[derive(Debug, Clone)]
-pub(crate) struct Fan<'a> {
+pub(crate) struct GpuFan<'a> {
     pub(crate) gpus: Vec<u32>,
     /// Whether some of them share a package, and are not all GPUs of the node.
     pub(crate) same_package: bool,
@@ -42,16 +45,16 @@ pub(crate) struct Fan<'a> {
     /// Over how many NUMA domains their memory is spread.
     domains: usize,
     pub(crate) all: bool,
-    pub(crate) entry: Entry<'a>,
+    pub(crate) entry: RunEntry<'a>,
     /// Read + written, GB/s.
     pub(crate) value: Option<f64>,
     /// Which way copy engines carry; none for kernels that read and write the host's memory.
-    direction: Option<Direction>,
+    direction: Option<FanDirection>,
     /// Times the rate of the one GPU.
     pub(crate) ratio: Option<f64>,
 }
 
-impl Fan<'_> {
+impl GpuFan<'_> {
     pub(crate) fn label(&self) -> String {
         match self.gpus.len() {
             1 => "1 GPU".into(),
@@ -67,8 +70,8 @@ impl Fan<'_> {
 }
 
 /// Kernels that stream over host memory, fewest GPUs first.
-pub(crate) fn fans<'a>(run: &Run<'a>) -> Vec<Fan<'a>> {
-    let mut fans: Vec<Fan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
+pub(crate) fn fans<'a>(run: &RunView<'a>) -> Vec<GpuFan<'a>> {
+    let mut fans: Vec<GpuFan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
     fans.retain(|f| f.direction.is_none());
     fans.sort_by_key(|f| (f.gpus.len(), !f.same_package));
     let one = fans.iter().find(|f| f.gpus.len() == 1).and_then(|f| f.value);
@@ -78,7 +81,7 @@ pub(crate) fn fans<'a>(run: &Run<'a>) -> Vec<Fan<'a>> {
     fans
 }
 
-fn fan<'a>(run: &Run<'a>, entry: Entry<'a>) -> Option<Fan<'a>> {
+fn fan<'a>(run: &RunView<'a>, entry: RunEntry<'a>) -> Option<GpuFan<'a>> {
     let flows = &entry.case.timed;
     let gpus: BTreeSet<u32> = flows.iter().filter_map(|f| f.by.at().gpu()).collect();
     let host = |u: Unit| u.numa().is_some();
@@ -89,9 +92,9 @@ fn fan<'a>(run: &Run<'a>, entry: Entry<'a>) -> Option<Fan<'a>> {
     let n = gpus.len();
     let direction = match (count(true, true), count(true, false), count(false, true)) {
         (on_host, 0, 0) if on_host == n => None,
-        (0, into, 0) if into == n && copies => Some(Direction::In),
-        (0, 0, out) if out == n && copies => Some(Direction::Out),
-        (0, into, out) if into == n && out == n && copies => Some(Direction::Both),
+        (0, into, 0) if into == n && copies => Some(FanDirection::In),
+        (0, 0, out) if out == n && copies => Some(FanDirection::Out),
+        (0, into, out) if into == n && out == n && copies => Some(FanDirection::Both),
         _ => return None,
     };
     if !entry.case.background.is_empty() || n == 0 {
@@ -101,12 +104,12 @@ fn fan<'a>(run: &Run<'a>, entry: Entry<'a>) -> Option<Fan<'a>> {
     let gpus: Vec<u32> = gpus.into_iter().collect();
     let all = gpus.len() > 1 && gpus.len() == run.topology().gpus.len();
     let packages = packages(run.topology(), &gpus);
-    Some(Fan {
+    Some(GpuFan {
         same_package: packages.iter().collect::<BTreeSet<_>>().len() < packages.len(),
         packaged: packages.len() == gpus.len(),
         domains: flows.iter().map(home).collect::<BTreeSet<_>>().len(),
         all,
-        value: run.value(&entry, Quantity::Traffic),
+        value: run.value(&entry, CaseQuantity::Traffic),
         direction,
         ratio: None,
         gpus,
@@ -120,16 +123,16 @@ fn packages(topology: &Topology, gpus: &[u32]) -> Vec<u32> {
     gpus.iter().filter_map(package).collect()
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let engines = engines(run);
     let fans = fans(run);
     if fans.is_empty() {
         return engines.into_iter().collect();
     }
-    let bar = |f: &Fan, cell: Cell| Bar { label: f.label(), cell };
-    let rates: Vec<Bar> =
-        fans.iter().map(|f| bar(f, run.cell(&f.entry, Quantity::Traffic))).collect();
-    let ratios: Vec<Bar> = fans
+    let bar = |f: &GpuFan, cell: FigureCell| FigureBar { label: f.label(), cell };
+    let rates: Vec<FigureBar> =
+        fans.iter().map(|f| bar(f, run.cell(&f.entry, CaseQuantity::Traffic))).collect();
+    let ratios: Vec<FigureBar> = fans
         .iter()
         .filter(|f| f.gpus.len() > 1 && f.ratio.is_some())
         .map(|f| bar(f, ratio_cell(run, f)))
@@ -145,7 +148,11 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
             losses(rates.iter().map(|b| &b.cell))
         )),
         command: run.command(SUITE, ""),
-        body: Body::Bars(Bars { unit: "GB/s".into(), bars: rates, better: Better::Higher }),
+        body: FigureBody::Bars(BarsBody {
+            unit: "GB/s".into(),
+            bars: rates,
+            better: BetterWhen::Higher,
+        }),
     }];
     if !ratios.is_empty() {
         figures.push(Figure {
@@ -158,7 +165,11 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
                 published_words(ratios.iter().map(|b| &b.cell))
             )),
             command: run.command(SUITE, ""),
-            body: Body::Bars(Bars { unit: "x".into(), bars: ratios, better: Better::Higher }),
+            body: FigureBody::Bars(BarsBody {
+                unit: "x".into(),
+                bars: ratios,
+                better: BetterWhen::Higher,
+            }),
         });
     }
     figures.extend(engines);
@@ -166,19 +177,22 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
 }
 
 /// Copies in, out and both ways of several GPUs at once.
-fn engines(run: &Run) -> Option<Figure> {
-    let mut fans: Vec<Fan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
+fn engines(run: &RunView) -> Option<Figure> {
+    let mut fans: Vec<GpuFan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
     fans.sort_by_key(|f| (f.gpus.len(), !f.same_package));
     let mut bars = Vec::new();
     let mut most = Vec::new();
-    for direction in [Direction::In, Direction::Out, Direction::Both] {
+    for direction in [FanDirection::In, FanDirection::Out, FanDirection::Both] {
         let of = fans.iter().filter(|f| f.direction == Some(direction));
-        let of: Vec<Bar> = of
+        let of: Vec<FigureBar> = of
             .map(|f| {
                 let label = format!("{} {}", direction.words(), f.label());
-                let cell = run.cell(&f.entry, Quantity::Payload);
+                let cell = run.cell(&f.entry, CaseQuantity::Payload);
                 let (ceiling, bound) = (cell.ceiling, run.slowest_limits(f.entry.case).1);
-                Bar { label, cell: Cell { ceiling, bound: bound.or(cell.bound), ..cell } }
+                FigureBar {
+                    label,
+                    cell: FigureCell { ceiling, bound: bound.or(cell.bound), ..cell },
+                }
             })
             .collect();
         let last = of.iter().rev().find_map(|b| Some((b, b.cell.value?)));
@@ -193,27 +207,27 @@ fn engines(run: &Run) -> Option<Figure> {
     let finding = format!("Pinned memory: {}.{published}", words::list(&most));
     let title = "Copies between host memory and several GPUs at once, sum".to_owned();
     let command = run.command(SUITE, "* > * by dma");
-    let unit = ("GB/s", Better::Higher);
+    let unit = ("GB/s", BetterWhen::Higher);
     bars_figure(("fan-engine", SUITE, title), finding, command, unit, bars)
 }
 
-fn ratio_cell(run: &Run, fan: &Fan) -> Cell {
-    let cell = run.cell(&fan.entry, Quantity::Traffic);
+fn ratio_cell(run: &RunView, fan: &GpuFan) -> FigureCell {
+    let cell = run.cell(&fan.entry, CaseQuantity::Traffic);
     let scale = fan.ratio.zip(fan.value).map_or(0.0, |(r, v)| r / v);
-    let published: Option<Published> = run.published(&fan.entry, Some(Metric::Ratio));
-    Cell {
+    let published: Option<PublishedValue> = run.published(&fan.entry, Some(PublishedMetric::Ratio));
+    FigureCell {
         value: fan.ratio,
         half_width: cell.half_width * scale,
         ceiling: Some(fan.gpus.len() as f64),
         bound: None,
-        way: cell.way.map(|way| Way { losses: Vec::new(), ..way }),
+        way: cell.way.map(|way| LossBreakdown { losses: Vec::new(), ..way }),
         published,
         ..cell
     }
 }
 
 /// `one GPU moves 44.0 GB/s; 2 GPUs, same package 1.0 x, 2 GPUs, spread 2.0 x`.
-pub(crate) fn sentence(fans: &[Fan]) -> String {
+pub(crate) fn sentence(fans: &[GpuFan]) -> String {
     let one = fans.iter().find(|f| f.gpus.len() == 1).and_then(|f| f.value);
     let more: Vec<String> = fans
         .iter()

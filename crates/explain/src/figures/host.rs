@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, Mover, Unit};
 
-use super::{Bar, Bars, Better, Body, Cell, Curves, Figure, Line, grid, lines};
-use crate::run::{Entry, Quantity, Run};
+use super::{
+    BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, grid,
+    lines,
+};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "host";
@@ -15,7 +18,7 @@ const SUITE: &str = "host";
 const COMPARED: Bytes = Bytes::mib(256);
 
 /// A loop of the processor: work, threads, flow.
-fn loop_of<'a>(entry: &Entry<'a>) -> Option<(CpuWork, u32, &'a Flow)> {
+fn loop_of<'a>(entry: &RunEntry<'a>) -> Option<(CpuWork, u32, &'a Flow)> {
     let flow = entry.lone()?;
     match flow.by {
         Mover::Cpu { work, threads, .. } => Some((work, threads, flow)),
@@ -27,14 +30,14 @@ fn loop_of<'a>(entry: &Entry<'a>) -> Option<(CpuWork, u32, &'a Flow)> {
 fn domain(flow: &Flow) -> Option<(Unit, Unit)> {
     let cores = flow.by.at();
     match (flow.src.mem, flow.dst.mem) {
-        (pathline_schema::Mem::Reg, _) => Some((flow.dst.unit, cores)),
-        (_, pathline_schema::Mem::Reg) => Some((flow.src.unit, cores)),
+        (pathline_schema::MemKind::Reg, _) => Some((flow.dst.unit, cores)),
+        (_, pathline_schema::MemKind::Reg) => Some((flow.src.unit, cores)),
         _ => (flow.src.unit == flow.dst.unit).then_some((flow.src.unit, cores)),
     }
 }
 
 /// The domain whose own cores were measured over the most sizes.
-fn main_domain(run: &Run) -> Option<Unit> {
+fn main_domain(run: &RunView) -> Option<Unit> {
     let mut sizes: Vec<(Unit, BTreeSet<Bytes>)> = Vec::new();
     for entry in &run.entries {
         let Some((_, _, flow)) = loop_of(entry) else { continue };
@@ -50,7 +53,7 @@ fn main_domain(run: &Run) -> Option<Unit> {
 }
 
 /// Loops over the main domain's memory by its own cores.
-fn near<'b, 'a>(run: &'b Run<'a>) -> Vec<(CpuWork, u32, Bytes, &'b Entry<'a>)> {
+fn near<'b, 'a>(run: &'b RunView<'a>) -> Vec<(CpuWork, u32, Bytes, &'b RunEntry<'a>)> {
     let Some(home) = main_domain(run) else { return Vec::new() };
     let mut found: Vec<_> = run
         .entries
@@ -64,7 +67,7 @@ fn near<'b, 'a>(run: &'b Run<'a>) -> Vec<(CpuWork, u32, Bytes, &'b Entry<'a>)> {
     found
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let mut figures = copies(run);
     figures.extend(streams(run));
     figures.extend(threads(run));
@@ -76,7 +79,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
 
 /// Where streaming stores overtake ordinary ones, for one number of threads.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Crossover {
+pub(crate) struct StoreCrossover {
     pub(crate) threads: u32,
     /// Smallest size from which on they stay ahead, and their gain there; none if they are not
     /// surely ahead at the largest.
@@ -88,7 +91,7 @@ pub(crate) struct Crossover {
     /// Best copy there whose stores go through the caches.
     pub(crate) temporal: (CpuHow, f64),
     /// The C library's copy there.
-    pub(crate) memcpy: Option<Memcpy>,
+    pub(crate) memcpy: Option<MemcpyRate>,
     /// Whether the 95 % intervals of the two are apart there.
     pub(crate) sure: bool,
 }
@@ -96,7 +99,7 @@ pub(crate) struct Crossover {
 /// The C library's copy at the largest size. It chooses its stores by size, so it is neither a
 /// streaming copy nor a temporal one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Memcpy {
+pub(crate) struct MemcpyRate {
     rate: f64,
     /// Whether its interval is apart from that of the best other copy.
     sure: bool,
@@ -105,7 +108,7 @@ pub(crate) struct Memcpy {
     streams: bool,
 }
 
-impl Crossover {
+impl StoreCrossover {
     /// Gain of the streaming copy at the largest size: 0.3 is 30 % more.
     pub(crate) fn gain(&self) -> f64 {
         self.streaming.1 / self.temporal.1 - 1.0
@@ -155,22 +158,22 @@ impl Crossover {
 }
 
 /// The crossover for every number of threads that was measured over several sizes.
-pub(crate) fn crossovers(run: &Run) -> Vec<Crossover> {
+pub(crate) fn crossovers(run: &RunView) -> Vec<StoreCrossover> {
     let loops = near(run);
     let counts: BTreeSet<u32> = loops.iter().map(|l| l.1).collect();
     counts.into_iter().filter_map(|threads| crossover(run, &loops, threads)).collect()
 }
 
 fn crossover(
-    run: &Run,
-    loops: &[(CpuWork, u32, Bytes, &Entry)],
+    run: &RunView,
+    loops: &[(CpuWork, u32, Bytes, &RunEntry)],
     threads: u32,
-) -> Option<Crossover> {
+) -> Option<StoreCrossover> {
     let copies: Vec<(CpuHow, Bytes, f64, f64)> = loops
         .iter()
         .filter(|(work, t, ..)| work.op == CpuOp::Copy && *t == threads)
         .filter_map(|(work, _, bytes, entry)| {
-            let cell = run.cell(entry, Quantity::Payload);
+            let cell = run.cell(entry, CaseQuantity::Payload);
             Some((work.how, *bytes, cell.value?, cell.half_width))
         })
         .collect();
@@ -195,13 +198,13 @@ fn crossover(
     let at = ahead.map(|(bytes, nt, t)| (*bytes, nt.2 / t.2 - 1.0));
     let memcpy = copies.iter().find(|c| c.0 == CpuHow::Memcpy && c.1 == largest);
     let better = if nt.2 > t.2 { nt } else { t };
-    Some(Crossover {
+    Some(StoreCrossover {
         threads,
         at: at.filter(|_| sure),
         sizes: (smallest, largest),
         streaming: (nt.0, nt.2),
         temporal: (t.0, t.2),
-        memcpy: memcpy.map(|c| Memcpy {
+        memcpy: memcpy.map(|c| MemcpyRate {
             rate: c.2,
             sure: (c.2 - better.2).abs() > c.3 + better.3,
             streams: memcpy_streams(run, largest),
@@ -211,25 +214,25 @@ fn crossover(
 }
 
 /// Whether glibc's memcpy surely takes streaming stores at this size.
-fn memcpy_streams(run: &Run, bytes: Bytes) -> bool {
+fn memcpy_streams(run: &RunView, bytes: Bytes) -> bool {
     let cache = main_domain(run).map_or(0, |home| run.last_cache(home));
     run.topology().host.arch == "x86_64" && cache > 0 && bytes.0 > cache
 }
 
 /// Cache sizes as vertical marks.
-fn cache_marks(run: &Run) -> Vec<(f64, String)> {
+fn cache_marks(run: &RunView) -> Vec<(f64, String)> {
     let levels = run.cache_levels();
     levels.iter().map(|(n, size)| (size.as_f64(), format!("L{n} {}", size.rounded()))).collect()
 }
 
 /// The measured ceiling of the main domain's memory, for `arrays` bytes moved a byte of payload.
-fn ceiling(run: &Run, arrays: f64) -> Vec<(String, f64)> {
+fn ceiling(run: &RunView, arrays: f64) -> Vec<(String, f64)> {
     let best = main_domain(run).and_then(|home| run.best_of(home, home));
     let name = |by: &str| format!("best of this memory, measured: {by}");
     best.map(|b| (name(&b.by), b.rate / arrays)).into_iter().collect()
 }
 
-fn copies(run: &Run) -> Vec<Figure> {
+fn copies(run: &RunView) -> Vec<Figure> {
     let loops = near(run);
     let crossovers = crossovers(run);
     let counts: BTreeSet<u32> = loops.iter().map(|l| l.1).collect();
@@ -237,7 +240,7 @@ fn copies(run: &Run) -> Vec<Figure> {
     for threads in counts {
         let chosen = loops.iter().filter(|l| l.0.op == CpuOp::Copy && l.1 == threads);
         let lines = lines(chosen.map(|(work, _, bytes, entry)| {
-            (work.how.to_string(), bytes.as_f64(), run.cell(entry, Quantity::Payload))
+            (work.how.to_string(), bytes.as_f64(), run.cell(entry, CaseQuantity::Payload))
         }));
         if lines.iter().all(|l| l.points.len() < 2) {
             continue;
@@ -257,13 +260,13 @@ fn copies(run: &Run) -> Vec<Figure> {
             ),
             command: run
                 .command(SUITE, &format!("numa*.huge > numa*.huge by cpu@*[copy-*-t{threads}]")),
-            body: Body::Curves(Curves {
+            body: FigureBody::Curves(CurvesBody {
                 x_unit: "B".into(),
                 y_unit: "GB/s".into(),
                 lines,
                 ceilings: ceiling(run, 2.0),
                 marks,
-                better: Better::Higher,
+                better: BetterWhen::Higher,
             }),
         });
     }
@@ -271,8 +274,8 @@ fn copies(run: &Run) -> Vec<Figure> {
 }
 
 /// `At 1GiB read, 2 threads is the fastest with 20.1 GB/s.`
-fn best_words(lines: &[Line], what: &str) -> String {
-    let last = |l: &Line| l.points.last().and_then(|(x, c)| Some((*x, c.value?)));
+fn best_words(lines: &[ChartLine], what: &str) -> String {
+    let last = |l: &ChartLine| l.points.last().and_then(|(x, c)| Some((*x, c.value?)));
     let best = lines
         .iter()
         .filter_map(|l| Some((&l.name, last(l)?)))
@@ -283,14 +286,14 @@ fn best_words(lines: &[Line], what: &str) -> String {
     })
 }
 
-fn streams(run: &Run) -> Option<Figure> {
+fn streams(run: &RunView) -> Option<Figure> {
     let loops = near(run);
     let wanted = |op| matches!(op, CpuOp::Read | CpuOp::Write | CpuOp::Triad);
     let lines = lines(loops.iter().filter(|l| wanted(l.0.op)).map(|(work, t, bytes, entry)| {
         let name = format!("{work}, {}", words::threads(*t));
-        (name, bytes.as_f64(), run.cell(entry, Quantity::Traffic))
+        (name, bytes.as_f64(), run.cell(entry, CaseQuantity::Traffic))
     }));
-    let lines: Vec<Line> = lines.into_iter().filter(|l| l.points.len() > 1).collect();
+    let lines: Vec<ChartLine> = lines.into_iter().filter(|l| l.points.len() > 1).collect();
     if lines.is_empty() {
         return None;
     }
@@ -308,24 +311,24 @@ fn streams(run: &Run) -> Option<Figure> {
         title: "Read, write and triad, by size of the block".into(),
         finding: format!("{}{ceiling_words}", best_words(&lines, "loop")),
         command: run.command(SUITE, ""),
-        body: Body::Curves(Curves {
+        body: FigureBody::Curves(CurvesBody {
             x_unit: "B".into(),
             y_unit: "GB/s read + written".into(),
             lines,
             ceilings: ceiling(run, 1.0),
             marks: cache_marks(run),
-            better: Better::Higher,
+            better: BetterWhen::Higher,
         }),
     })
 }
 
-fn threads(run: &Run) -> Option<Figure> {
+fn threads(run: &RunView) -> Option<Figure> {
     let loops = near(run);
     let at_size = loops.iter().filter(|l| l.2 == COMPARED && l.0.op != CpuOp::Chase);
     let lines = lines(at_size.map(|(work, t, _, entry)| {
-        (work.to_string(), f64::from(*t), run.cell(entry, Quantity::Traffic))
+        (work.to_string(), f64::from(*t), run.cell(entry, CaseQuantity::Traffic))
     }));
-    let lines: Vec<Line> = lines.into_iter().filter(|l| l.points.len() > 2).collect();
+    let lines: Vec<ChartLine> = lines.into_iter().filter(|l| l.points.len() > 2).collect();
     let best = lines.iter().filter_map(|l| {
         let values = l.points.iter().filter_map(|(x, c)| Some((*x, c.value?)));
         let (x, top) = values.clone().max_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -345,25 +348,27 @@ fn threads(run: &Run) -> Option<Figure> {
             words::threads(enough as u32)
         ),
         command: run.command(SUITE, &format!("* > * by cpu x {COMPARED}")),
-        body: Body::Curves(Curves {
+        body: FigureBody::Curves(CurvesBody {
             x_unit: "threads".into(),
             y_unit: "GB/s read + written".into(),
             lines,
             ceilings: ceiling(run, 1.0),
             marks: Vec::new(),
-            better: Better::Higher,
+            better: BetterWhen::Higher,
         }),
     })
 }
 
 /// Load latency in ns by working set, in the main domain.
-pub(crate) fn chase_points(run: &Run) -> Vec<(Bytes, f64)> {
+pub(crate) fn chase_points(run: &RunView) -> Vec<(Bytes, f64)> {
     let loops = near(run);
     let chases = loops.iter().filter(|l| l.0.op == CpuOp::Chase);
-    chases.filter_map(|(_, _, bytes, e)| Some((*bytes, run.value(e, Quantity::StepNs)?))).collect()
+    chases
+        .filter_map(|(_, _, bytes, e)| Some((*bytes, run.value(e, CaseQuantity::StepNs)?)))
+        .collect()
 }
 
-fn chase(run: &Run) -> Option<Figure> {
+fn chase(run: &RunView) -> Option<Figure> {
     let chosen = run.entries.iter().filter_map(|entry| {
         let (work, _, flow) = loop_of(entry)?;
         let (memory, cores) = domain(flow)?;
@@ -373,10 +378,10 @@ fn chase(run: &Run) -> Option<Figure> {
             } else {
                 format!("{memory} from {cores}")
             };
-            (name, flow.bytes.as_f64(), run.cell(entry, Quantity::StepNs))
+            (name, flow.bytes.as_f64(), run.cell(entry, CaseQuantity::StepNs))
         })
     });
-    let lines: Vec<Line> = lines(chosen).into_iter().filter(|l| l.points.len() > 1).collect();
+    let lines: Vec<ChartLine> = lines(chosen).into_iter().filter(|l| l.points.len() > 1).collect();
     let points = chase_points(run);
     let (first, last) = (points.first()?, points.last()?);
     if lines.is_empty() {
@@ -395,19 +400,19 @@ fn chase(run: &Run) -> Option<Figure> {
             words::number(last.1 / first.1)
         ),
         command: run.command(SUITE, "* > * by cpu@*[chase-*]"),
-        body: Body::Curves(Curves {
+        body: FigureBody::Curves(CurvesBody {
             x_unit: "B".into(),
             y_unit: "ns".into(),
             lines,
             ceilings: Vec::new(),
             marks: cache_marks(run),
-            better: Better::Lower,
+            better: BetterWhen::Lower,
         }),
     })
 }
 
 /// Cores by memory domain, where there is more than one.
-fn numa(run: &Run) -> Vec<Figure> {
+fn numa(run: &RunView) -> Vec<Figure> {
     let named: BTreeSet<Unit> =
         run.entries.iter().filter_map(|e| loop_of(e)?.2.by.at().numa().map(Unit::Numa)).collect();
     let memories: BTreeSet<Unit> =
@@ -433,22 +438,22 @@ fn numa(run: &Run) -> Vec<Figure> {
             "host-numa-read",
             "Reading every domain's memory, all threads",
             CpuOp::Read,
-            Quantity::Payload,
-            Better::Higher,
+            CaseQuantity::Payload,
+            BetterWhen::Higher,
         ),
         (
             "host-numa-write",
             "Writing every domain's memory, all threads",
             CpuOp::Write,
-            Quantity::Payload,
-            Better::Higher,
+            CaseQuantity::Payload,
+            BetterWhen::Higher,
         ),
         (
             "host-numa-latency",
             "Load latency of every domain's memory",
             CpuOp::Chase,
-            Quantity::StepNs,
-            Better::Lower,
+            CaseQuantity::StepNs,
+            BetterWhen::Lower,
         ),
     ] {
         let matrix = grid(
@@ -456,7 +461,7 @@ fn numa(run: &Run) -> Vec<Figure> {
             ("memory", &memories),
             (quantity.unit(), better),
             (|c: Unit| c.to_string(), |m: Unit| m.to_string()),
-            |c, m| find(op, c, m).map_or_else(Cell::default, |e| run.cell(e, quantity)),
+            |c, m| find(op, c, m).map_or_else(FigureCell::default, |e| run.cell(e, quantity)),
         );
         let (mut own, mut far) = (Vec::new(), Vec::new());
         for (row, cells) in cores.iter().zip(&matrix.cells) {
@@ -482,31 +487,31 @@ fn numa(run: &Run) -> Vec<Figure> {
             title: title.into(),
             finding: words::sentence(&format!("{}.", parts.join(", "))),
             command: run.command(SUITE, &format!("* > * by cpu@*[{op}-*]")),
-            body: Body::Matrix(matrix),
+            body: FigureBody::Matrix(matrix),
         });
     }
     figures
 }
 
 /// First-touch cost: ns for a base page, and for a huge page.
-pub(crate) struct Touch {
+pub(crate) struct FirstTouch {
     pub(crate) page: Bytes,
     pub(crate) huge: Bytes,
-    pub(crate) per_page: Option<Cell>,
-    pub(crate) per_huge: Option<Cell>,
+    pub(crate) per_page: Option<FigureCell>,
+    pub(crate) per_huge: Option<FigureCell>,
 }
 
-pub(crate) fn touch_cost(run: &Run) -> Touch {
+pub(crate) fn touch_cost(run: &RunView) -> FirstTouch {
     let host = &run.topology().host;
     let page = if host.page.0 == 0 { Bytes::kib(4) } else { host.page };
     // Transparent huge pages are the smallest ones: 2 MiB on x86-64.
     let huge = host.huge_pages.iter().copied().filter(|h| *h > page).min().unwrap_or(Bytes::mib(2));
-    let cost = |mem: pathline_schema::Mem, page: Bytes| {
+    let cost = |mem: pathline_schema::MemKind, page: Bytes| {
         let loops = near(run);
         let (.., entry) = loops.iter().find(|(work, _, _, entry)| {
             work.op == CpuOp::Touch && entry.case.timed.iter().all(|f| f.dst.mem == mem)
         })?;
-        let cell = run.cell(entry, Quantity::Payload);
+        let cell = run.cell(entry, CaseQuantity::Payload);
         let rate = cell.value;
         let relative = rate.map_or(0.0, |r| cell.half_width / r);
         // A rate that is next to nothing is no sample of a page's cost, whatever the page's size.
@@ -514,30 +519,33 @@ pub(crate) fn touch_cost(run: &Run) -> Touch {
         let half_width = value.map_or(0.0, |v| v * relative).min(f64::MAX / 1e9);
         let unusable = value.is_none().then(|| "no usable sample".to_owned());
         let (case, absent) = (cell.case, cell.absent.or(unusable));
-        Some(Cell { value, half_width, absent, case, ..Cell::default() })
+        Some(FigureCell { value, half_width, absent, case, ..FigureCell::default() })
     };
-    let per_page = cost(pathline_schema::Mem::Paged, page);
-    let per_huge = cost(pathline_schema::Mem::Huge, huge);
-    Touch { page, huge, per_page, per_huge }
+    let per_page = cost(pathline_schema::MemKind::Paged, page);
+    let per_huge = cost(pathline_schema::MemKind::Huge, huge);
+    FirstTouch { page, huge, per_page, per_huge }
 }
 
-fn touch(run: &Run) -> Option<Figure> {
+fn touch(run: &RunView) -> Option<Figure> {
     let touch = touch_cost(run);
     let pages = touch.huge.as_f64() / touch.page.as_f64();
-    let scaled = touch.per_page.clone().map(|c| Cell {
+    let scaled = touch.per_page.clone().map(|c| FigureCell {
         value: c.value.map(|v| v * pages),
         half_width: c.half_width * pages,
         ..c
     });
-    let us =
-        |c: Cell| Cell { value: c.value.map(|v| v / 1e3), half_width: c.half_width / 1e3, ..c };
-    let bars: Vec<Bar> = [
+    let us = |c: FigureCell| FigureCell {
+        value: c.value.map(|v| v / 1e3),
+        half_width: c.half_width / 1e3,
+        ..c
+    };
+    let bars: Vec<FigureBar> = [
         (format!("{} page", touch.page), touch.per_page.clone()),
         (format!("{} in {} pages", touch.huge, touch.page), scaled),
         (format!("{} huge page", touch.huge), touch.per_huge.clone()),
     ]
     .into_iter()
-    .filter_map(|(label, cell)| Some(Bar { label, cell: us(cell?) }))
+    .filter_map(|(label, cell)| Some(FigureBar { label, cell: us(cell?) }))
     .collect();
     if bars.is_empty() {
         return None;
@@ -548,11 +556,11 @@ fn touch(run: &Run) -> Option<Figure> {
         title: "Cost of touching a fresh page for the first time".into(),
         finding: touch.sentence().unwrap_or_default(),
         command: run.command(SUITE, "* > * by cpu@*[touch-*]"),
-        body: Body::Bars(Bars { unit: "us".into(), bars, better: Better::Lower }),
+        body: FigureBody::Bars(BarsBody { unit: "us".into(), bars, better: BetterWhen::Lower }),
     })
 }
 
-impl Touch {
+impl FirstTouch {
     /// What a page costs and what huge pages save.
     pub(crate) fn sentence(&self) -> Option<String> {
         let page = self.per_page.as_ref().and_then(|c| c.value)?;

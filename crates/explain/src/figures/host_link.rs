@@ -1,35 +1,35 @@
 //! Between the host's memory and a GPU.
 
-use pathline_schema::{Flow, KernelOp, Mem, MigrateHow, Mover};
+use pathline_schema::{Flow, KernelOp, MemKind, MigrateHow, Mover};
 
 use super::{
-    Bar, Bars, Better, Body, Cell, Figure, grid, is_host, mem_words, mover_words, published_words,
-    shares,
+    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, grid, is_host, mem_words,
+    mover_words, published_words, shares,
 };
-use crate::run::{Entry, Quantity, Run};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "host-link";
 
 /// A way between host memory and a GPU, with its name.
 #[derive(Debug, Clone)]
-pub(crate) struct Way<'a> {
+pub(crate) struct HostPath<'a> {
     pub(crate) gpu: u32,
     pub(crate) label: String,
-    pub(crate) entry: Entry<'a>,
+    pub(crate) entry: RunEntry<'a>,
     /// Whether the data goes to the GPU, and only there.
     pub(crate) inward: bool,
-    pub(crate) mem: Mem,
+    pub(crate) mem: MemKind,
     /// Whether the pages move, by whatever makes them.
     pub(crate) migrates: Option<MigrateHow>,
 }
 
 /// The ways that the suite measured, in the order of the run.
-pub(crate) fn ways<'a>(run: &Run<'a>) -> Vec<Way<'a>> {
+pub(crate) fn ways<'a>(run: &RunView<'a>) -> Vec<HostPath<'a>> {
     run.suite(SUITE).filter_map(|entry| way(*entry)).collect()
 }
 
-fn way(entry: Entry<'_>) -> Option<Way<'_>> {
+fn way(entry: RunEntry<'_>) -> Option<HostPath<'_>> {
     let first = entry.case.timed.first()?;
     let both = entry.both_ways().is_some();
     if !both && entry.lone().is_none() {
@@ -46,10 +46,10 @@ fn way(entry: Entry<'_>) -> Option<Way<'_>> {
         Mover::Migrate { how, .. } => Some(how),
         _ => None,
     };
-    Some(Way { gpu, label, entry, inward, mem: host.mem, migrates })
+    Some(HostPath { gpu, label, entry, inward, mem: host.mem, migrates })
 }
 
-fn label(flow: &Flow, both: bool, host: Mem, engine: &str) -> String {
+fn label(flow: &Flow, both: bool, host: MemKind, engine: &str) -> String {
     let (mem, mover) = (mem_words(host), mover_words(&flow.by, engine));
     let inward = is_host(flow.src.unit);
     match flow.by {
@@ -67,7 +67,7 @@ fn label(flow: &Flow, both: bool, host: Mem, engine: &str) -> String {
     }
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let ways = ways(run);
     let mut gpus: Vec<u32> = ways.iter().map(|w| w.gpu).collect();
     gpus.sort_unstable();
@@ -82,7 +82,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     let cell = |label: &str, gpu: u32| {
         let of = ways.iter().filter(|w| w.gpu == gpu && w.label == label);
         let largest = of.max_by_key(|w| w.entry.case.timed.first().map(|f| f.bytes));
-        largest.map_or_else(Cell::default, |w| run.cell(&w.entry, Quantity::Payload))
+        largest.map_or_else(FigureCell::default, |w| run.cell(&w.entry, CaseQuantity::Payload))
     };
     let mut figures = vec![bars(run, first, &labels, &cell)];
     if gpus.len() > 1 {
@@ -91,10 +91,15 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     figures
 }
 
-fn bars(run: &Run, gpu: u32, labels: &[&str], cell: &impl Fn(&str, u32) -> Cell) -> Figure {
-    let bars: Vec<Bar> = labels
+fn bars(
+    run: &RunView,
+    gpu: u32,
+    labels: &[&str],
+    cell: &impl Fn(&str, u32) -> FigureCell,
+) -> Figure {
+    let bars: Vec<FigureBar> = labels
         .iter()
-        .map(|&label| Bar { label: label.into(), cell: cell(label, gpu) })
+        .map(|&label| FigureBar { label: label.into(), cell: cell(label, gpu) })
         .filter(|b| b.cell.case.is_some())
         .collect();
     let one_way = bars.iter().filter(|b| !b.label.contains("both ways"));
@@ -114,15 +119,20 @@ fn bars(run: &Run, gpu: u32, labels: &[&str], cell: &impl Fn(&str, u32) -> Cell)
         title: format!("Between gpu{gpu} and its host memory"),
         finding,
         command: run.command(SUITE, &format!("* > * by *@gpu{gpu}*")),
-        body: Body::Bars(Bars { unit: "GB/s".into(), bars, better: Better::Higher }),
+        body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
     }
 }
 
-fn matrix(run: &Run, gpus: &[u32], labels: &[&str], cell: &impl Fn(&str, u32) -> Cell) -> Figure {
+fn matrix(
+    run: &RunView,
+    gpus: &[u32],
+    labels: &[&str],
+    cell: &impl Fn(&str, u32) -> FigureCell,
+) -> Figure {
     let matrix = grid(
         ("way", labels),
         ("GPU", gpus),
-        ("GB/s", Better::Higher),
+        ("GB/s", BetterWhen::Higher),
         (|label: &str| label.to_owned(), |g: u32| g.to_string()),
         cell,
     );
@@ -140,6 +150,6 @@ fn matrix(run: &Run, gpus: &[u32], labels: &[&str], cell: &impl Fn(&str, u32) ->
         title: "Between every GPU and its host memory".into(),
         finding,
         command: run.command(SUITE, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     }
 }

@@ -5,20 +5,21 @@ use std::collections::BTreeSet;
 use pathline_schema::{Cadence, Unit};
 
 use super::{
-    Bar, Better, Body, Cell, Figure, bars_figure, extremes, grid, published_words, values,
+    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, extremes, grid,
+    published_words, values,
 };
-use crate::run::{Entry, Quantity, Run};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "latency";
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     loads(run).into_iter().chain(host_copies(run)).collect()
 }
 
 /// Dependent loads of each GPU from each memory that is not its own.
-fn loads(run: &Run) -> Option<Figure> {
-    let chases: Vec<(&Entry, u32, Unit)> = run
+fn loads(run: &RunView) -> Option<Figure> {
+    let chases: Vec<(&RunEntry, u32, Unit)> = run
         .suite(SUITE)
         .filter_map(|e| {
             let flow = e.lone().filter(|f| f.by.is_chase())?;
@@ -39,7 +40,7 @@ fn loads(run: &Run) -> Option<Figure> {
     let cell = |g: u32, memory: Option<Unit>| {
         let of = |unit: Unit| memory.map_or(unit.numa().is_some(), |memory| unit == memory);
         let found = chases.iter().find(|c| c.1 == g && of(c.2));
-        found.map_or_else(Cell::default, |(e, ..)| run.cell(e, Quantity::StepNs))
+        found.map_or_else(FigureCell::default, |(e, ..)| run.cell(e, CaseQuantity::StepNs))
     };
     let name = |memory: Option<Unit>| match memory {
         Some(Unit::Gpu(n)) => n.to_string(),
@@ -49,7 +50,7 @@ fn loads(run: &Run) -> Option<Figure> {
     let matrix = grid(
         ("GPU", &gpus),
         ("memory of", &memories),
-        ("ns", Better::Lower),
+        ("ns", BetterWhen::Lower),
         (|g: u32| g.to_string(), name),
         cell,
     );
@@ -75,12 +76,12 @@ fn loads(run: &Run) -> Option<Figure> {
             published_words(matrix.cells.iter().flatten())
         ),
         command: run.command(SUITE, "* > gpu*.reg by kernel@*[chase-*]"),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     })
 }
 
-fn host_copies(run: &Run) -> Option<Figure> {
-    let bars: Vec<Bar> = run
+fn host_copies(run: &RunView) -> Option<Figure> {
+    let bars: Vec<FigureBar> = run
         .suite(SUITE)
         .filter(|e| e.case.cadence == Cadence::Isolated)
         .filter_map(|e| {
@@ -90,7 +91,7 @@ fn host_copies(run: &Run) -> Option<Figure> {
                 (Unit::Gpu(g), Unit::Numa(_)) => format!("from gpu{g}"),
                 _ => return None,
             };
-            Some(Bar { label, cell: run.cell(e, Quantity::StepUs) })
+            Some(FigureBar { label, cell: run.cell(e, CaseQuantity::StepUs) })
         })
         .collect();
     let (low, high) = extremes(&values(bars.iter().map(|b| &b.cell)));
@@ -101,5 +102,5 @@ fn host_copies(run: &Run) -> Option<Figure> {
     };
     let title = "Time of a 16 B copy between host and GPU, one at a time".to_owned();
     let command = run.command(SUITE, "*.pinned > *.vram by dma");
-    bars_figure(("latency-host", SUITE, title), finding, command, ("us", Better::Lower), bars)
+    bars_figure(("latency-host", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
 }

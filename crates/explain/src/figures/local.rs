@@ -2,8 +2,11 @@
 
 use pathline_schema::{KernelOp, Mover};
 
-use super::{Bar, Bars, Better, Body, Cell, Figure, grid, published_words, shares, values};
-use crate::run::{Entry, Quantity, Run};
+use super::{
+    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, grid, published_words, shares,
+    values,
+};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "local";
@@ -18,7 +21,7 @@ const WAYS: [(&str, Option<KernelOp>); 5] = [
 ];
 
 /// The GPU and the operation of a flow inside one GPU; none is the runtime's copy.
-fn way(entry: &Entry) -> Option<(u32, Option<KernelOp>)> {
+fn way(entry: &RunEntry) -> Option<(u32, Option<KernelOp>)> {
     let flow = entry.lone()?;
     let at = flow.by.at();
     let op = match flow.by {
@@ -29,34 +32,35 @@ fn way(entry: &Entry) -> Option<(u32, Option<KernelOp>)> {
     (flow.src.unit == at && flow.dst.unit == at).then_some((at.gpu()?, op))
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
-    let entries: Vec<(&Entry, (u32, Option<KernelOp>))> =
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+    let entries: Vec<(&RunEntry, (u32, Option<KernelOp>))> =
         run.suite(SUITE).filter_map(|e| Some((e, way(e)?))).collect();
     let gpus = run.gpus(entries.iter().map(|(e, _)| *e));
     let find = |g: u32, op: Option<KernelOp>, quantity| {
         let found = entries.iter().find(|(_, w)| *w == (g, op));
-        found.map_or_else(Cell::default, |(e, _)| run.cell(e, quantity))
+        found.map_or_else(FigureCell::default, |(e, _)| run.cell(e, quantity))
     };
     let mut figures = Vec::new();
     if let Some(&first) = gpus.first() {
-        figures.extend(bars(run, first, gpus.len(), |op| find(first, op, Quantity::Traffic)));
+        figures.extend(bars(run, first, gpus.len(), |op| find(first, op, CaseQuantity::Traffic)));
         if gpus.len() > 1 {
-            figures.push(matrix(run, &gpus, |g, op| find(g, op, Quantity::Traffic)));
+            figures.push(matrix(run, &gpus, |g, op| find(g, op, CaseQuantity::Traffic)));
         }
-        figures.extend(latency(run, &gpus, |g| find(g, Some(KernelOp::Chase), Quantity::StepNs)));
+        figures
+            .extend(latency(run, &gpus, |g| find(g, Some(KernelOp::Chase), CaseQuantity::StepNs)));
     }
     figures
 }
 
 fn bars(
-    run: &Run,
+    run: &RunView,
     gpu: u32,
     gpus: usize,
-    cell: impl Fn(Option<KernelOp>) -> Cell,
+    cell: impl Fn(Option<KernelOp>) -> FigureCell,
 ) -> Option<Figure> {
-    let bars: Vec<Bar> = WAYS
+    let bars: Vec<FigureBar> = WAYS
         .iter()
-        .map(|&(label, op)| Bar { label: label.into(), cell: cell(op) })
+        .map(|&(label, op)| FigureBar { label: label.into(), cell: cell(op) })
         .filter(|b| b.cell.case.is_some())
         .collect();
     let best =
@@ -74,15 +78,19 @@ fn bars(
             published_words(bars.iter().map(|b| &b.cell)),
         ),
         command: run.command(SUITE, &format!("gpu{gpu}.* > gpu{gpu}.* by *@gpu{gpu}*")),
-        body: Body::Bars(Bars { unit: "GB/s".into(), bars, better: Better::Higher }),
+        body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
     })
 }
 
-fn matrix(run: &Run, gpus: &[u32], cell: impl Fn(u32, Option<KernelOp>) -> Cell) -> Figure {
+fn matrix(
+    run: &RunView,
+    gpus: &[u32],
+    cell: impl Fn(u32, Option<KernelOp>) -> FigureCell,
+) -> Figure {
     let matrix = grid(
         ("operation", &WAYS),
         ("GPU", gpus),
-        ("GB/s", Better::Higher),
+        ("GB/s", BetterWhen::Higher),
         (|w: (&str, _)| w.0.to_owned(), |g: u32| g.to_string()),
         |(_, op), g| cell(g, op),
     );
@@ -102,14 +110,14 @@ fn matrix(run: &Run, gpus: &[u32], cell: impl Fn(u32, Option<KernelOp>) -> Cell)
         title: "Local memory of every GPU: read + written".into(),
         finding: format!("{finding}{published}"),
         command: run.command(SUITE, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     }
 }
 
-fn latency(run: &Run, gpus: &[u32], cell: impl Fn(u32) -> Cell) -> Option<Figure> {
-    let bars: Vec<Bar> = gpus
+fn latency(run: &RunView, gpus: &[u32], cell: impl Fn(u32) -> FigureCell) -> Option<Figure> {
+    let bars: Vec<FigureBar> = gpus
         .iter()
-        .map(|&g| Bar { label: format!("gpu{g}"), cell: cell(g) })
+        .map(|&g| FigureBar { label: format!("gpu{g}"), cell: cell(g) })
         .filter(|b| b.cell.case.is_some())
         .collect();
     let values = values(bars.iter().map(|b| &b.cell));
@@ -124,6 +132,6 @@ fn latency(run: &Run, gpus: &[u32], cell: impl Fn(u32) -> Cell) -> Option<Figure
             format!("{} ns a load.", words::range(low, high))
         },
         command: run.command(SUITE, "gpu*.vram > gpu*.reg by kernel@*[chase-*]"),
-        body: Body::Bars(Bars { unit: "ns".into(), bars, better: Better::Lower }),
+        body: FigureBody::Bars(BarsBody { unit: "ns".into(), bars, better: BetterWhen::Lower }),
     })
 }

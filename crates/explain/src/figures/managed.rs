@@ -2,8 +2,8 @@
 
 use pathline_schema::{Bytes, Flow, MigrateHow, Mover, Unit};
 
-use super::{Better, Body, Cell, Curves, Figure, lines};
-use crate::run::{Quantity, Run};
+use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, lines};
+use crate::run::{CaseQuantity, RunView};
 use crate::words;
 
 const SUITE: &str = "managed";
@@ -20,17 +20,17 @@ fn way(flow: &Flow) -> Option<String> {
     })
 }
 
-fn points(run: &Run) -> Vec<(String, Bytes, Cell)> {
+fn points(run: &RunView) -> Vec<(String, Bytes, FigureCell)> {
     run.suite(SUITE)
         .filter_map(|e| {
             let flow = e.lone()?;
             // A ceiling a way would be a line each: the cell keeps it for its own words.
-            Some((way(flow)?, flow.bytes, run.cell(e, Quantity::Payload)))
+            Some((way(flow)?, flow.bytes, run.cell(e, CaseQuantity::Payload)))
         })
         .collect()
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let points = points(run);
     if points.is_empty() {
         return Vec::new();
@@ -42,19 +42,19 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
         title: "Managed memory, by size".into(),
         finding: sentence(run).unwrap_or_default(),
         command: run.command(SUITE, ""),
-        body: Body::Curves(Curves {
+        body: FigureBody::Curves(CurvesBody {
             x_unit: "B".into(),
             y_unit: "GB/s".into(),
             lines: lines(named),
             ceilings: Vec::new(),
             marks: Vec::new(),
-            better: Better::Higher,
+            better: BetterWhen::Higher,
         }),
     }]
 }
 
 /// What the largest size gets in each way.
-pub(crate) fn sentence(run: &Run) -> Option<String> {
+pub(crate) fn sentence(run: &RunView) -> Option<String> {
     let points = points(run);
     let largest = points.iter().map(|p| p.1).max()?;
     let value = |want: &dyn Fn(&str) -> bool| {

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, Mem, Rank, Via, WireOp};
+use pathline_schema::{Bytes, MemKind, Rank, Transport, WireOp};
 
-use super::between::{self, Chart, Kind, Sent, apart, memory, told};
-use super::{Better, Body, Cell, Figure, Line, grid, published_words, values};
-use crate::run::{Quantity, Run};
+use super::between::{self, ChartSpec, SendKind, SentFlow, apart, memory, told};
+use super::{BetterWhen, ChartLine, Figure, FigureBody, FigureCell, grid, published_words, values};
+use crate::run::{CaseQuantity, RunView};
 use crate::words;
 
 /// A size at which rates are quoted where a run has it.
 const LARGE: u64 = 1 << 20;
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let mut figures = Vec::new();
     figures.extend(latency(run, "mpi-latency", "mpi-latency"));
     figures.extend(osu(run, "mpi-latency", "osu_latency"));
@@ -30,30 +30,35 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     figures
 }
 
-fn point(run: &Run, sent: &Sent<'_, '_>, name: String, quantity: Quantity) -> (String, f64, Cell) {
+fn point(
+    run: &RunView,
+    sent: &SentFlow<'_, '_>,
+    name: String,
+    quantity: CaseQuantity,
+) -> (String, f64, FigureCell) {
     (name, sent.size().as_f64(), run.cell(sent.entry, quantity))
 }
 
 fn of_op<'b, 'a>(
-    run: &'b Run<'a>,
+    run: &'b RunView<'a>,
     suite: &'b str,
     wanted: impl Fn(&WireOp) -> bool,
-) -> Vec<Sent<'b, 'a>> {
+) -> Vec<SentFlow<'b, 'a>> {
     between::of(run, suite).into_iter().filter(|s| wanted(&s.wire.op)).collect()
 }
 
-fn via(sent: &[Sent<'_, '_>]) -> Via {
-    sent.first().map_or(Via::Mpi, |s| s.wire.via)
+fn via(sent: &[SentFlow<'_, '_>]) -> Transport {
+    sent.first().map_or(Transport::Mpi, |s| s.wire.via)
 }
 
-fn latency(run: &Run, suite: &str, id: &str) -> Option<Figure> {
+fn latency(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
     let all = of_op(run, suite, |op| *op == WireOp::Ping);
     let library = between::library(run, via(&all));
-    let chart = Chart {
+    let chart = ChartSpec {
         id,
         suite,
         title: format!("{library}: time of a message one way, by size"),
-        quantity: Quantity::StepUs,
+        quantity: CaseQuantity::StepUs,
         x_unit: "B",
         pattern: "",
     };
@@ -66,8 +71,8 @@ fn latency(run: &Run, suite: &str, id: &str) -> Option<Figure> {
 }
 
 /// `8B take 0.42 us from host memory and 1.31 us from device memory`.
-fn smallest(lines: &[Line]) -> String {
-    let of = |line: &Line| {
+fn smallest(lines: &[ChartLine]) -> String {
+    let of = |line: &ChartLine| {
         let (x, cell) = line.points.iter().find(|(x, _)| *x == 8.0).or(line.points.first())?;
         Some((*x, format!("{} us from {}", words::number(cell.value?), line.name)))
     };
@@ -77,14 +82,14 @@ fn smallest(lines: &[Line]) -> String {
     format!("{} take {}", Bytes(size as u64), words::list(&same.collect::<Vec<_>>()))
 }
 
-fn bandwidth(run: &Run, suite: &str, id: &str) -> Option<Figure> {
-    let all: Vec<Sent> = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
+fn bandwidth(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
+    let all: Vec<SentFlow> = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
     let library = between::library(run, via(&all));
-    let chart = Chart {
+    let chart = ChartSpec {
         id,
         suite,
         title: format!("{library}: windows of messages one way, by size"),
-        quantity: Quantity::Payload,
+        quantity: CaseQuantity::Payload,
         x_unit: "B",
         pattern: "",
     };
@@ -96,8 +101,8 @@ fn bandwidth(run: &Run, suite: &str, id: &str) -> Option<Figure> {
 }
 
 /// The best rate of each line, and where half of it is reached.
-fn tops(lines: &[Line]) -> String {
-    let one = |line: &Line| {
+fn tops(lines: &[ChartLine]) -> String {
+    let one = |line: &ChartLine| {
         let best = line
             .points
             .iter()
@@ -117,15 +122,15 @@ fn tops(lines: &[Line]) -> String {
     if texts.is_empty() { String::new() } else { format!("{}.", words::list(&texts)) }
 }
 
-fn both_ways(run: &Run) -> Option<Figure> {
+fn both_ways(run: &RunView) -> Option<Figure> {
     let suite = "mpi-both-ways";
     let all = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
     let library = between::library(run, via(&all));
-    let chart = Chart {
+    let chart = ChartSpec {
         id: suite,
         suite,
         title: format!("{library}: windows of messages both ways at once, sum, by size"),
-        quantity: Quantity::Payload,
+        quantity: CaseQuantity::Payload,
         x_unit: "B",
         pattern: "",
     };
@@ -140,7 +145,7 @@ fn both_ways(run: &Run) -> Option<Figure> {
                 let alone = one_way
                     .iter()
                     .find(|s| memory(s.kind()) == line.name && s.size().as_f64() == *x)?;
-                let alone = run.cell(alone.entry, Quantity::Payload);
+                let alone = run.cell(alone.entry, CaseQuantity::Payload);
                 let ratio = both.value? / alone.value?;
                 let doubt = both.half_width / both.value? + alone.half_width / alone.value?;
                 let doubt = format!("{} +-{}", words::number(ratio), words::number(ratio * doubt));
@@ -154,18 +159,18 @@ fn both_ways(run: &Run) -> Option<Figure> {
     })
 }
 
-fn one_sided(run: &Run, suite: &str, id: &str) -> Option<Figure> {
+fn one_sided(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
     let all = of_op(run, suite, |op| matches!(op, WireOp::Put { .. } | WireOp::Get { .. }));
     let library = between::library(run, via(&all));
-    let chart = Chart {
+    let chart = ChartSpec {
         id,
         suite,
         title: format!("{library}: put and get, by size"),
-        quantity: Quantity::Payload,
+        quantity: CaseQuantity::Payload,
         x_unit: "B",
         pattern: "",
     };
-    let name = |s: &Sent| {
+    let name = |s: &SentFlow| {
         let pace = if s.wire.op.window() == 1 { "one at a time" } else { "in windows" };
         format!("{}, {}, {pace}", s.wire.op.kind(), memory(s.kind()))
     };
@@ -174,34 +179,35 @@ fn one_sided(run: &Run, suite: &str, id: &str) -> Option<Figure> {
 }
 
 /// Beside ours what OSU's program prints: the mean of rank 0's own times.
-fn osu(run: &Run, suite: &str, program: &str) -> Option<Figure> {
+fn osu(run: &RunView, suite: &str, program: &str) -> Option<Figure> {
     let all = between::of(run, suite);
-    let sizes: BTreeSet<Bytes> = all.iter().map(Sent::size).collect();
-    let mems: BTreeSet<Kind> =
-        all.iter().filter(|s| !between::series(s.entry).is_empty()).map(Sent::kind).collect();
+    let sizes: BTreeSet<Bytes> = all.iter().map(SentFlow::size).collect();
+    let mems: BTreeSet<SendKind> =
+        all.iter().filter(|s| !between::series(s.entry).is_empty()).map(SentFlow::kind).collect();
     if mems.is_empty() {
         return None;
     }
-    let (sizes, mems): (Vec<Bytes>, Vec<Kind>) =
+    let (sizes, mems): (Vec<Bytes>, Vec<SendKind>) =
         (sizes.into_iter().collect(), mems.into_iter().collect());
     let cols: Vec<String> = mems
         .iter()
         .flat_map(|m| [memory(*m).to_owned(), format!("{}, {program}", memory(*m))])
         .collect();
     let ping = program == "osu_latency";
-    let quantity = if ping { Quantity::StepUs } else { Quantity::Payload };
+    let quantity = if ping { CaseQuantity::StepUs } else { CaseQuantity::Payload };
     let rows: Vec<String> = sizes.iter().map(|b| b.to_string()).collect();
     let cell = |row: usize, col: usize| {
         let found = all
             .iter()
             .find(|s| Some(&s.size()) == sizes.get(row) && Some(&s.kind()) == mems.get(col / 2));
-        let Some(sent) = found else { return Cell::default() };
+        let Some(sent) = found else { return FigureCell::default() };
         match col % 2 {
             0 => run.cell(sent.entry, quantity),
             _ => told(sent.entry, between::osu_of_two(sent.entry)),
         }
     };
-    let (unit, better) = if ping { ("us", Better::Lower) } else { ("GB/s", Better::Higher) };
+    let (unit, better) =
+        if ping { ("us", BetterWhen::Lower) } else { ("GB/s", BetterWhen::Higher) };
     let finding = format!(
         "Ours is the median over samples of the latest rank's time; {program} prints the mean of rank \
          0's own times{}.",
@@ -213,34 +219,40 @@ fn osu(run: &Run, suite: &str, program: &str) -> Option<Figure> {
 }
 
 /// Every ordered pair: small messages there and back, and large ones.
-fn matrices(run: &Run, suite: &str) -> Vec<Figure> {
+fn matrices(run: &RunView, suite: &str) -> Vec<Figure> {
     let all = between::of(run, suite);
-    let kinds: BTreeSet<(bool, Kind)> =
+    let kinds: BTreeSet<(bool, SendKind)> =
         all.iter().map(|s| (s.wire.op != WireOp::Ping, s.kind())).collect();
     kinds.into_iter().filter_map(|(large, kind)| matrix(run, suite, &all, large, kind)).collect()
 }
 
-fn matrix(run: &Run, suite: &str, all: &[Sent<'_, '_>], large: bool, kind: Kind) -> Option<Figure> {
-    let chosen: Vec<&Sent> = all
+fn matrix(
+    run: &RunView,
+    suite: &str,
+    all: &[SentFlow<'_, '_>],
+    large: bool,
+    kind: SendKind,
+) -> Option<Figure> {
+    let chosen: Vec<&SentFlow> = all
         .iter()
         .filter(|s| (s.wire.op != WireOp::Ping) == large && s.kind() == kind && s.at_once == 1)
         .collect();
     let first = chosen.first()?;
     // Of one process the GPUs are the partners.
     let single = chosen.iter().all(|s| s.flow.src.rank == s.flow.dst.rank);
-    let ends = |s: &Sent| match (single, s.flow.src.unit.gpu(), s.flow.dst.unit.gpu()) {
+    let ends = |s: &SentFlow| match (single, s.flow.src.unit.gpu(), s.flow.dst.unit.gpu()) {
         (true, Some(a), Some(b)) => (a, b),
         _ => (s.flow.src.rank.0, s.flow.dst.rank.0),
     };
     let partners: BTreeSet<u32> = chosen.iter().flat_map(|s| [ends(s).0, ends(s).1]).collect();
     let partners: Vec<u32> = partners.into_iter().collect();
-    let quantity = if large { Quantity::Payload } else { Quantity::StepUs };
+    let quantity = if large { CaseQuantity::Payload } else { CaseQuantity::StepUs };
     let cell = |a: u32, b: u32| {
         let found = chosen.iter().find(|s| ends(s) == (a, b));
-        found.map_or_else(Cell::default, |s| run.cell(s.entry, quantity))
+        found.map_or_else(FigureCell::default, |s| run.cell(s.entry, quantity))
     };
     let label = |n: u32| if single { format!("gpu{n}") } else { name_of(run, n) };
-    let better = if large { Better::Higher } else { Better::Lower };
+    let better = if large { BetterWhen::Higher } else { BetterWhen::Lower };
     let matrix = grid(
         ("from", &partners),
         ("to", &partners),
@@ -269,12 +281,12 @@ fn matrix(run: &Run, suite: &str, all: &[Sent<'_, '_>], large: bool, kind: Kind)
         title: format!("{library}, every pair: {what} {size}, {memory}"),
         finding,
         command: run.command(suite, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     })
 }
 
 /// A rank, with its host where there are several.
-fn name_of(run: &Run, rank: u32) -> String {
+fn name_of(run: &RunView, rank: u32) -> String {
     let members = &run.journal.begin.ranks;
     let several = members.iter().any(|m| m.node > 0);
     match members.iter().find(|m| m.rank == Rank(rank)).filter(|_| several) {
@@ -283,28 +295,28 @@ fn name_of(run: &Run, rank: u32) -> String {
     }
 }
 
-fn concurrent(run: &Run) -> Option<Figure> {
+fn concurrent(run: &RunView) -> Option<Figure> {
     let suite = "mpi-concurrent";
     let all = between::of(run, suite);
     let library = between::library(run, via(&all));
-    let chart = Chart {
+    let chart = ChartSpec {
         id: suite,
         suite,
         title: format!("{library}: several pairs at once, sum"),
-        quantity: Quantity::Payload,
+        quantity: CaseQuantity::Payload,
         x_unit: "pairs",
         pattern: "",
     };
     let points = all.iter().map(|s| {
         let name = format!("{}, {}", memory(s.kind()), s.size());
-        (name, s.at_once as f64, run.cell(s.entry, Quantity::Payload))
+        (name, s.at_once as f64, run.cell(s.entry, CaseQuantity::Payload))
     });
     chart.draw(run, points, scaling)
 }
 
 /// What all pairs get against as often one pair.
-fn scaling(lines: &[Line]) -> String {
-    let one = |line: &Line| {
+fn scaling(lines: &[ChartLine]) -> String {
+    let one = |line: &ChartLine| {
         let ((first, one), (last, all)) = (line.points.first()?, line.points.last()?);
         let ratio = (last > first).then_some(all.value? / one.value?)?;
         let doubt = all.half_width / all.value? + one.half_width / one.value?;
@@ -327,23 +339,24 @@ fn scaling(lines: &[Line]) -> String {
 }
 
 /// Small and large messages of a library, in one sentence.
-pub(crate) fn sentence(run: &Run, via_: Via) -> Option<String> {
+pub(crate) fn sentence(run: &RunView, via_: Transport) -> Option<String> {
     let (small, large) = match via_ {
-        Via::Mpi => ("mpi-latency", "mpi-bandwidth"),
-        Via::Ucx => ("ucx", "ucx"),
+        Transport::Mpi => ("mpi-latency", "mpi-bandwidth"),
+        Transport::Ucx => ("ucx", "ucx"),
         _ => ("ccl-pairs", "ccl-pairs"),
     };
     let mut parts = Vec::new();
-    let staged = Kind { mem: Mem::Vram, staged: true };
-    for kind in [Kind::of(Mem::Paged), Kind::of(Mem::Vram), staged] {
+    let staged = SendKind { mem: MemKind::Vram, staged: true };
+    for kind in [SendKind::of(MemKind::Paged), SendKind::of(MemKind::Vram), staged] {
         let pings = of_op(run, small, |op| *op == WireOp::Ping);
         let pings = pings.iter().filter(|s| s.wire.via.carrier() == via_ && s.kind() == kind);
         let of_8 = pings.filter(|s| s.size() == Bytes(8));
-        let least = of_8.map(|s| run.cell(s.entry, Quantity::StepUs)).filter(|c| c.value.is_some());
+        let least =
+            of_8.map(|s| run.cell(s.entry, CaseQuantity::StepUs)).filter(|c| c.value.is_some());
         let sends = of_op(run, large, |op| matches!(op, WireOp::Send { .. }));
         let sends = sends.iter().filter(|s| s.wire.via.carrier() == via_ && s.kind() == kind);
         let big =
-            sends.filter(|s| s.size().0 >= LARGE).map(|s| run.cell(s.entry, Quantity::Payload));
+            sends.filter(|s| s.size().0 >= LARGE).map(|s| run.cell(s.entry, CaseQuantity::Payload));
         let most = big.filter(|c| c.value.is_some());
         let least = least.min_by(|a, b| a.value.unwrap_or(0.0).total_cmp(&b.value.unwrap_or(0.0)));
         let most = most.max_by(|a, b| a.value.unwrap_or(0.0).total_cmp(&b.value.unwrap_or(0.0)));
@@ -363,7 +376,7 @@ pub(crate) fn sentence(run: &Run, via_: Via) -> Option<String> {
 }
 
 /// Whether a cell is better than another beyond both intervals.
-pub(super) fn beats(a: &Cell, b: &Cell, better: Better) -> bool {
+pub(super) fn beats(a: &FigureCell, b: &FigureCell, better: BetterWhen) -> bool {
     let more = a.value > b.value;
-    apart(a, b) && (more == (better == Better::Higher))
+    apart(a, b) && (more == (better == BetterWhen::Higher))
 }

@@ -25,28 +25,31 @@ mod switches;
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Case, Flow, Mem, Mover, Unit};
+use pathline_schema::{Case, Flow, MemKind, Mover, Unit};
 
 pub(crate) use crate::figure::extremes;
-use crate::figure::{Bar, Bars, Better, Body, Cell, Curves, Doubt, Figure, Line, Matrix};
-use crate::run::{Entry, Quantity, Run, State};
+use crate::figure::{
+    BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
+    MatrixBody, RunWarning,
+};
+use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 use crate::words;
 
-pub(crate) use between::{Counted, counted, library_of, partners};
+pub(crate) use between::{CountedTimes, counted, library_of, partners};
 pub(crate) use collectives::sentence as collectives_sentence;
 pub(crate) use contention::{sentence as contention_sentence, shared as contention_shared};
 pub(crate) use fan::{fans, sentence as fan_sentence};
 pub(crate) use host::{chase_points, crossovers, touch_cost};
-pub(crate) use host_link::{Way, ways};
+pub(crate) use host_link::{HostPath, ways};
 pub(crate) use managed::sentence as managed_sentence;
 pub(crate) use messages::sentence as messages_sentence;
 pub(crate) use numa_gpu::sentence as numa_gpu_sentence;
 pub(crate) use overhead::sentence as overhead_sentence;
 pub(crate) use overlap::sentence as overlap_sentence;
 pub(crate) use pairs::staged_sentence;
-pub(crate) use pairs::{Verb, levels_words, pairs};
+pub(crate) use pairs::{PairMover, levels_words, pairs};
 pub(crate) use patterns::sentence as patterns_sentence;
-pub(crate) use routes::{Slowdown, slowdowns};
+pub(crate) use routes::{RouteSlowdown, slowdowns};
 pub(crate) use shared_memory::sentence as shared_memory_sentence;
 pub(crate) use storage::{
     conditions as storage_conditions, doubts as storage_doubts, sentences as storage_sentences,
@@ -54,7 +57,7 @@ pub(crate) use storage::{
 };
 
 /// All figures, in the order of the suites; last what no suite's figure shows.
-pub(crate) fn all(run: &Run) -> Vec<Figure> {
+pub(crate) fn all(run: &RunView) -> Vec<Figure> {
     let mut figures = host::figures(run);
     figures.extend(local::figures(run));
     figures.extend(host_link::figures(run));
@@ -85,22 +88,25 @@ pub(crate) fn all(run: &Run) -> Vec<Figure> {
 /// The most cases that the figure of other cases shows; the CSV has them all.
 const MOST_OTHERS: usize = 40;
 
-fn others(run: &Run, figures: &[Figure]) -> Option<Figure> {
+fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
     let shown: BTreeSet<&Case> =
         figures.iter().flat_map(cells).filter_map(|c| c.case.as_ref()).collect();
     let suites: BTreeSet<&str> = figures.iter().map(|f| f.suite.as_str()).collect();
-    let rest: Vec<&Entry> = run
+    let rest: Vec<&RunEntry> = run
         .entries
         .iter()
-        .filter(|e| matches!(e.state, State::Sampled(_)) && !shown.contains(e.case))
+        .filter(|e| matches!(e.state, EntryState::Sampled(_)) && !shown.contains(e.case))
         .filter(|e| !e.suites.iter().any(|s| suites.contains(s.as_str())))
         .filter(|e| !e.case.timed.iter().any(|f| f.by.is_chase()))
         .collect();
     if rest.is_empty() {
         return None;
     }
-    let bar = |e: &&Entry| Bar { label: e.case.to_string(), cell: run.cell(e, Quantity::Payload) };
-    let bars: Vec<Bar> = rest.iter().take(MOST_OTHERS).map(bar).collect();
+    let bar = |e: &&RunEntry| FigureBar {
+        label: e.case.to_string(),
+        cell: run.cell(e, CaseQuantity::Payload),
+    };
+    let bars: Vec<FigureBar> = rest.iter().take(MOST_OTHERS).map(bar).collect();
     let more = match rest.len().saturating_sub(MOST_OTHERS) {
         0 => String::new(),
         more => format!(" {more} more are in the CSV."),
@@ -114,19 +120,23 @@ fn others(run: &Run, figures: &[Figure]) -> Option<Figure> {
             words::sentence(&words::count(rest.len(), "case"))
         ),
         command: run.journal.begin.command.join(" "),
-        body: Body::Bars(Bars { unit: "GB/s".into(), bars, better: Better::Higher }),
+        body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
     })
 }
 
 /// Every cell of a figure.
-pub(crate) fn cells(figure: &Figure) -> Box<dyn Iterator<Item = &Cell> + '_> {
+pub(crate) fn cells(figure: &Figure) -> Box<dyn Iterator<Item = &FigureCell> + '_> {
     match &figure.body {
-        Body::Matrix(m) => Box::new(m.cells.iter().flatten()),
-        Body::Curves(c) => Box::new(c.lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1))),
-        Body::Bars(b) => Box::new(b.bars.iter().map(|b| &b.cell)),
-        Body::Sheet(s) => Box::new(s.rows.iter().flat_map(|r| &r.1)),
-        Body::Stacks(s) => Box::new(s.stacks.iter().flat_map(|s| s.parts.iter().map(|p| &p.cell))),
-        Body::Gaps(g) => {
+        FigureBody::Matrix(m) => Box::new(m.cells.iter().flatten()),
+        FigureBody::Curves(c) => {
+            Box::new(c.lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1)))
+        }
+        FigureBody::Bars(b) => Box::new(b.bars.iter().map(|b| &b.cell)),
+        FigureBody::Sheet(s) => Box::new(s.rows.iter().flat_map(|r| &r.1)),
+        FigureBody::Stacks(s) => {
+            Box::new(s.stacks.iter().flat_map(|s| s.parts.iter().map(|p| &p.cell)))
+        }
+        FigureBody::Gaps(g) => {
             Box::new(g.panels.iter().flat_map(|p| p.1.iter().flatten().map(|g| &g.cell)))
         }
     }
@@ -138,8 +148,8 @@ pub(crate) fn has_value(figure: &Figure) -> bool {
 }
 
 /// Doubts by kind, the most frequent first; of each kind the one with the greatest figure first.
-pub(crate) fn doubts(doubts: &[Doubt]) -> Vec<(&str, Vec<&Doubt>)> {
-    let mut groups: Vec<(&str, Vec<&Doubt>)> = Vec::new();
+pub(crate) fn doubts(doubts: &[RunWarning]) -> Vec<(&str, Vec<&RunWarning>)> {
+    let mut groups: Vec<(&str, Vec<&RunWarning>)> = Vec::new();
     for doubt in doubts {
         match groups.iter_mut().find(|(code, _)| *code == doubt.code) {
             Some((_, known)) => known.push(doubt),
@@ -165,11 +175,11 @@ fn greatest(text: &str) -> f64 {
 }
 
 /// Curves from named points, lines in the order of their first point.
-fn lines(points: impl IntoIterator<Item = (String, f64, Cell)>) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn lines(points: impl IntoIterator<Item = (String, f64, FigureCell)>) -> Vec<ChartLine> {
+    let mut lines: Vec<ChartLine> = Vec::new();
     for (name, x, cell) in points {
         let at = lines.iter().position(|l| l.name == name).unwrap_or_else(|| {
-            lines.push(Line { name, points: Vec::new() });
+            lines.push(ChartLine { name, points: Vec::new() });
             lines.len() - 1
         });
         lines[at].points.push((x, cell));
@@ -184,11 +194,11 @@ fn lines(points: impl IntoIterator<Item = (String, f64, Cell)>) -> Vec<Line> {
 fn grid<R: Copy, C: Copy>(
     (row_axis, rows): (&str, &[R]),
     (col_axis, cols): (&str, &[C]),
-    (unit, better): (&str, Better),
+    (unit, better): (&str, BetterWhen),
     labels: (impl Fn(R) -> String, impl Fn(C) -> String),
-    cell: impl Fn(R, C) -> Cell,
-) -> Matrix {
-    Matrix {
+    cell: impl Fn(R, C) -> FigureCell,
+) -> MatrixBody {
+    MatrixBody {
         unit: unit.into(),
         row_axis: row_axis.into(),
         col_axis: col_axis.into(),
@@ -200,37 +210,37 @@ fn grid<R: Copy, C: Copy>(
 }
 
 /// Share of its rate alone, in per cent, that the timed flow of a case keeps beside its background.
-fn kept(run: &Run, suite: &str, entry: &Entry, timed: &Flow) -> Cell {
+fn kept(run: &RunView, suite: &str, entry: &RunEntry, timed: &Flow) -> FigureCell {
     let alone = run.suite(suite).find(|e| e.lone() == Some(timed));
     // A kernel that moves no bytes has no rate; its time says as much.
-    let alone = alone.and_then(|e| run.value(e, Quantity::StepNs));
-    let cell = run.cell(entry, Quantity::StepNs);
+    let alone = alone.and_then(|e| run.value(e, CaseQuantity::StepNs));
+    let cell = run.cell(entry, CaseQuantity::StepNs);
     let share = alone.zip(cell.value).map(|(alone, now)| 100.0 * alone / now);
     let relative = cell.value.map_or(0.0, |v| cell.half_width / v);
-    Cell {
+    FigureCell {
         value: share,
         half_width: share.unwrap_or(0.0) * relative,
         ceiling: Some(100.0),
         bound: None,
         published: None,
-        way: cell.way.map(|way| crate::figure::Way { losses: Vec::new(), ..way }),
+        way: cell.way.map(|way| crate::figure::LossBreakdown { losses: Vec::new(), ..way }),
         ..cell
     }
 }
 
 /// Values of cells that have one.
-fn values<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<f64> {
+fn values<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<f64> {
     cells.filter_map(|c| c.value).collect()
 }
 
 /// Share of the ceiling that a cell reaches.
-pub(crate) fn share(cell: &Cell) -> Option<f64> {
+pub(crate) fn share(cell: &FigureCell) -> Option<f64> {
     let ceiling = cell.ceiling.filter(|c| *c > 0.0)?;
     Some(cell.value? / ceiling)
 }
 
 /// Smallest and largest share of the ceiling, in words: ` (75-76 % of the peak)`.
-fn shares<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
+fn shares<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     let shares: Vec<f64> = cells.filter_map(share).collect();
     let (low, high) = extremes(&shares);
     match (shares.is_empty(), words::percent(low), words::percent(high)) {
@@ -241,7 +251,7 @@ fn shares<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
 }
 
 /// How far measured values are from published ones, for the finding of a figure.
-fn published_words<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
+fn published_words<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     let ratios: Vec<f64> = cells
         .filter_map(|c| Some(c.value? / c.published.as_ref()?.value))
         .filter(|r| r.is_finite())
@@ -258,20 +268,20 @@ fn published_words<'a>(cells: impl Iterator<Item = &'a Cell>) -> String {
 }
 
 /// A kind of memory as people call it.
-fn mem_words(mem: Mem) -> &'static str {
+fn mem_words(mem: MemKind) -> &'static str {
     match mem {
-        Mem::Vram => "device memory",
-        Mem::VramFine => "fine-grained device memory",
-        Mem::Pinned => "pinned",
-        Mem::PinnedNonCoherent => "pinned non-coherent",
-        Mem::PinnedWc => "pinned write-combined",
-        Mem::Registered => "registered",
-        Mem::RegisteredHuge => "registered huge-page",
-        Mem::Paged => "pageable",
-        Mem::Huge => "huge-page",
-        Mem::Managed => "managed",
-        Mem::Reg => "registers",
-        Mem::File => "files",
+        MemKind::Vram => "device memory",
+        MemKind::VramFine => "fine-grained device memory",
+        MemKind::Pinned => "pinned",
+        MemKind::PinnedNonCoherent => "pinned non-coherent",
+        MemKind::PinnedWc => "pinned write-combined",
+        MemKind::Registered => "registered",
+        MemKind::RegisteredHuge => "registered huge-page",
+        MemKind::Paged => "pageable",
+        MemKind::Huge => "huge-page",
+        MemKind::Managed => "managed",
+        MemKind::Reg => "registers",
+        MemKind::File => "files",
     }
 }
 
@@ -297,17 +307,17 @@ fn bars_figure(
     (id, suite, title): (&str, &str, String),
     finding: String,
     command: String,
-    (unit, better): (&str, Better),
-    bars: Vec<Bar>,
+    (unit, better): (&str, BetterWhen),
+    bars: Vec<FigureBar>,
 ) -> Option<Figure> {
-    let bars: Vec<Bar> = bars.into_iter().filter(|b| b.cell.case.is_some()).collect();
+    let bars: Vec<FigureBar> = bars.into_iter().filter(|b| b.cell.case.is_some()).collect();
     (!bars.is_empty()).then(|| Figure {
         id: id.into(),
         suite: suite.into(),
         title,
         finding,
         command,
-        body: Body::Bars(Bars { unit: unit.into(), bars, better }),
+        body: FigureBody::Bars(BarsBody { unit: unit.into(), bars, better }),
     })
 }
 

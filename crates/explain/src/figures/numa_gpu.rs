@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Flow, Mem, Mover};
+use pathline_schema::{Flow, MemKind, Mover};
 
-use super::{Better, Body, Cell, Figure, extremes, grid, is_host, shares, values};
-use crate::run::{Entry, Quantity, Run};
+use super::{BetterWhen, Figure, FigureBody, FigureCell, extremes, grid, is_host, shares, values};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::way::losses;
 use crate::words;
 
@@ -15,26 +15,26 @@ const SUITE: &str = "numa-gpu";
 const ALIKE: f64 = 0.98;
 
 /// A copy between a domain's memory and a GPU.
-struct Way<'b, 'a> {
+struct DomainCopy<'b, 'a> {
     domain: u32,
     gpu: u32,
-    mem: Mem,
+    mem: MemKind,
     inward: bool,
-    entry: &'b Entry<'a>,
+    entry: &'b RunEntry<'a>,
 }
 
-fn ways<'b, 'a>(run: &'b Run<'a>) -> Vec<Way<'b, 'a>> {
-    let way = |entry: &'b Entry<'a>| {
+fn ways<'b, 'a>(run: &'b RunView<'a>) -> Vec<DomainCopy<'b, 'a>> {
+    let way = |entry: &'b RunEntry<'a>| {
         let flow: &Flow = entry.lone().filter(|f| matches!(f.by, Mover::Dma { .. }))?;
         let inward = is_host(flow.src.unit);
         let (host, gpu) = if inward { (flow.src, flow.dst) } else { (flow.dst, flow.src) };
         let (domain, gpu) = (host.unit.numa()?, gpu.unit.gpu()?);
-        Some(Way { domain, gpu, mem: host.mem, inward, entry })
+        Some(DomainCopy { domain, gpu, mem: host.mem, inward, entry })
     };
     run.suite(SUITE).filter_map(way).collect()
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let ways = ways(run);
     let domains: BTreeSet<u32> = ways.iter().map(|w| w.domain).collect();
     let domains: Vec<u32> = domains.into_iter().collect();
@@ -44,26 +44,26 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     [true, false].iter().filter_map(|&inward| figure(run, &ways, &domains, inward)).collect()
 }
 
-fn figure(run: &Run, ways: &[Way], domains: &[u32], inward: bool) -> Option<Figure> {
+fn figure(run: &RunView, ways: &[DomainCopy], domains: &[u32], inward: bool) -> Option<Figure> {
     let gpus: BTreeSet<u32> = ways.iter().map(|w| w.gpu).collect();
     let gpus: Vec<u32> = gpus.into_iter().collect();
     // Registered memory, of one GPU, beside pinned memory of all.
-    let first = ways.iter().find(|w| w.mem == Mem::Registered).map(|w| w.gpu);
-    let mut cols: Vec<(u32, Mem)> = gpus.iter().map(|&g| (g, Mem::Pinned)).collect();
-    cols.extend(first.map(|g| (g, Mem::Registered)));
-    let cell = |domain: u32, (gpu, mem): (u32, Mem)| {
+    let first = ways.iter().find(|w| w.mem == MemKind::Registered).map(|w| w.gpu);
+    let mut cols: Vec<(u32, MemKind)> = gpus.iter().map(|&g| (g, MemKind::Pinned)).collect();
+    cols.extend(first.map(|g| (g, MemKind::Registered)));
+    let cell = |domain: u32, (gpu, mem): (u32, MemKind)| {
         let found =
             ways.iter().find(|w| (w.domain, w.gpu, w.mem, w.inward) == (domain, gpu, mem, inward));
-        found.map_or_else(Cell::default, |w| run.cell(w.entry, Quantity::Payload))
+        found.map_or_else(FigureCell::default, |w| run.cell(w.entry, CaseQuantity::Payload))
     };
     let matrix = grid(
         ("domain", domains),
         ("GPU", &cols),
-        ("GB/s", Better::Higher),
+        ("GB/s", BetterWhen::Higher),
         (
             |d: u32| d.to_string(),
-            |(g, mem): (u32, Mem)| match mem {
-                Mem::Registered => format!("{g} reg."),
+            |(g, mem): (u32, MemKind)| match mem {
+                MemKind::Registered => format!("{g} reg."),
                 _ => g.to_string(),
             },
         ),
@@ -97,21 +97,21 @@ fn figure(run: &Run, ways: &[Way], domains: &[u32], inward: bool) -> Option<Figu
         title: title.into(),
         finding,
         command: run.command(SUITE, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     })
 }
 
 /// What a domain that is not the GPU's own costs, at the worst.
-pub(crate) fn sentence(run: &Run) -> Option<String> {
+pub(crate) fn sentence(run: &RunView) -> Option<String> {
     let ways = ways(run);
     let home = |g: u32| run.topology().gpus.iter().find(|gpu| gpu.index == g)?.numa;
-    let mut far: Option<(f64, &Way, f64, f64)> = None;
-    for way in ways.iter().filter(|w| w.mem == Mem::Pinned && home(w.gpu).is_some()) {
+    let mut far: Option<(f64, &DomainCopy, f64, f64)> = None;
+    for way in ways.iter().filter(|w| w.mem == MemKind::Pinned && home(w.gpu).is_some()) {
         let near = ways.iter().find(|w| {
             Some(w.domain) == home(w.gpu)
                 && (w.gpu, w.mem, w.inward) == (way.gpu, way.mem, way.inward)
         });
-        let value = |w: &Way| run.value(w.entry, Quantity::Payload);
+        let value = |w: &DomainCopy| run.value(w.entry, CaseQuantity::Payload);
         let Some((here, there)) = near.and_then(value).zip(value(way)) else { continue };
         if Some(way.domain) != home(way.gpu) && far.is_none_or(|(least, ..)| there / here < least) {
             far = Some((there / here, way, here, there));
@@ -120,7 +120,7 @@ pub(crate) fn sentence(run: &Run) -> Option<String> {
     let (share, way, here, there) = far?;
     if share > ALIKE {
         let values: Vec<f64> =
-            ways.iter().filter_map(|w| run.value(w.entry, Quantity::Payload)).collect();
+            ways.iter().filter_map(|w| run.value(w.entry, CaseQuantity::Payload)).collect();
         let (low, high) = extremes(&values);
         return Some(format!(
             "Pinned memory of every NUMA domain is as fast for every GPU: {} GB/s.",

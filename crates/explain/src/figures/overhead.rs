@@ -1,9 +1,11 @@
 //! What calls of the runtime cost, and what a batch saves.
 
-use pathline_schema::{Bytes, Flow, Mem, Mover, RuntimeCall};
+use pathline_schema::{Bytes, Flow, MemKind, Mover, RuntimeCall};
 
-use super::{Bar, Better, Body, Cell, Figure, bars_figure, grid, mem_words, values};
-use crate::run::{Entry, Quantity, Run};
+use super::{
+    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, grid, mem_words, values,
+};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "overhead";
@@ -31,18 +33,18 @@ pub(super) fn words_of(call: RuntimeCall) -> &'static str {
     }
 }
 
-fn memory_words(mem: Mem) -> String {
+fn memory_words(mem: MemKind) -> String {
     match mem {
-        Mem::Huge => "huge pages".to_owned(),
-        Mem::Vram | Mem::VramFine => mem_words(mem).to_owned(),
+        MemKind::Huge => "huge pages".to_owned(),
+        MemKind::Vram | MemKind::VramFine => mem_words(mem).to_owned(),
         _ => format!("{} memory", mem_words(mem)),
     }
 }
 
 /// A call with the kind of memory that it is about, its size and its entry.
-type Sized<'b, 'a> = (RuntimeCall, Mem, Bytes, &'b Entry<'a>);
+type SizedCall<'b, 'a> = (RuntimeCall, MemKind, Bytes, &'b RunEntry<'a>);
 
-fn sized<'b, 'a>(run: &'b Run<'a>) -> Vec<Sized<'b, 'a>> {
+fn sized<'b, 'a>(run: &'b RunView<'a>) -> Vec<SizedCall<'b, 'a>> {
     run.suite(SUITE)
         .filter_map(|e| {
             let flow = e.lone()?;
@@ -51,27 +53,30 @@ fn sized<'b, 'a>(run: &'b Run<'a>) -> Vec<Sized<'b, 'a>> {
         .collect()
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     [calls(run), memory(run), batches(run)].into_iter().flatten().collect()
 }
 
-fn calls(run: &Run) -> Option<Figure> {
-    let bars: Vec<Bar> = run
+fn calls(run: &RunView) -> Option<Figure> {
+    let bars: Vec<FigureBar> = run
         .suite(SUITE)
         .filter_map(|e| {
             let call = e.lone().and_then(call).filter(|call| !call.is_sized())?;
-            Some(Bar { label: words_of(call).into(), cell: run.cell(e, Quantity::StepUs) })
+            Some(FigureBar {
+                label: words_of(call).into(),
+                cell: run.cell(e, CaseQuantity::StepUs),
+            })
         })
         .collect();
     let finding = "Host time of one call, made while the GPU is idle.".to_owned();
     let title = "What runtime calls cost".to_owned();
     let command = run.command(SUITE, "gpu*.reg > gpu*.reg by call");
-    bars_figure(("overhead-calls", SUITE, title), finding, command, ("us", Better::Lower), bars)
+    bars_figure(("overhead-calls", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
 }
 
-fn memory(run: &Run) -> Option<Figure> {
+fn memory(run: &RunView) -> Option<Figure> {
     let sized = sized(run);
-    let mut rows: Vec<(RuntimeCall, Mem)> = Vec::new();
+    let mut rows: Vec<(RuntimeCall, MemKind)> = Vec::new();
     let mut cols: Vec<Bytes> = Vec::new();
     for (call, mem, bytes, _) in &sized {
         if !rows.contains(&(*call, *mem)) {
@@ -82,14 +87,14 @@ fn memory(run: &Run) -> Option<Figure> {
         }
     }
     cols.sort_unstable();
-    let cell = |(call, mem): (RuntimeCall, Mem), bytes: Bytes| {
+    let cell = |(call, mem): (RuntimeCall, MemKind), bytes: Bytes| {
         let found = sized.iter().find(|s| (s.0, s.1, s.2) == (call, mem, bytes));
-        found.map_or_else(Cell::default, |s| run.cell(s.3, Quantity::StepUs))
+        found.map_or_else(FigureCell::default, |s| run.cell(s.3, CaseQuantity::StepUs))
     };
     let matrix = grid(
         ("call", &rows),
         ("size", &cols),
-        ("us", Better::Lower),
+        ("us", BetterWhen::Lower),
         (
             |(call, mem)| format!("{} {}", words_of(call), memory_words(mem)),
             |bytes: Bytes| bytes.rounded().to_string(),
@@ -102,12 +107,12 @@ fn memory(run: &Run) -> Option<Figure> {
         title: "What memory costs to have and to give back".into(),
         finding: sentence(run).unwrap_or_default(),
         command: run.command(SUITE, "* > * by call"),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     })
 }
 
 /// Time for a copy of a batch, beside copies of the same size queued one by one.
-fn batches(run: &Run) -> Option<Figure> {
+fn batches(run: &RunView) -> Option<Figure> {
     let mut bars = Vec::new();
     let mut gains = Vec::new();
     for entry in run.suite(SUITE) {
@@ -118,21 +123,21 @@ fn batches(run: &Run) -> Option<Figure> {
             let same = |f: &&Flow| (f.src, f.dst, f.bytes) == (flow.src, flow.dst, each);
             e.lone().filter(same).is_some_and(|f| matches!(f.by, Mover::Dma { .. }))
         });
-        let whole = run.cell(entry, Quantity::StepUs);
+        let whole = run.cell(entry, CaseQuantity::StepUs);
         let part = 1.0 / f64::from(copies);
-        let cell = Cell {
+        let cell = FigureCell {
             value: whole.value.map(|v| v * part),
             half_width: whole.half_width * part,
             ..whole
         };
         if let Some(single) = single {
-            let one = run.cell(single, Quantity::StepUs);
+            let one = run.cell(single, CaseQuantity::StepUs);
             gains.extend(one.value.zip(cell.value).map(|(one, batch)| {
                 format!("{} of {each} is {} times as fast", copies, words::number(one / batch))
             }));
-            bars.push(Bar { label: format!("{each}, one by one"), cell: one });
+            bars.push(FigureBar { label: format!("{each}, one by one"), cell: one });
         }
-        bars.push(Bar { label: format!("{each}, {copies} in one call"), cell });
+        bars.push(FigureBar { label: format!("{each}, {copies} in one call"), cell });
     }
     let finding = if gains.is_empty() {
         "This runtime has no call for a batch of copies.".to_owned()
@@ -141,24 +146,24 @@ fn batches(run: &Run) -> Option<Figure> {
     };
     let title = "Time of a small copy into the GPU, queued one by one and in a batch".to_owned();
     let command = run.command(SUITE, "*.pinned > gpu*.vram");
-    bars_figure(("overhead-batch", SUITE, title), finding, command, ("us", Better::Lower), bars)
+    bars_figure(("overhead-batch", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
 }
 
 /// Milliseconds for a GiB of the largest size, and what a launch costs.
-pub(crate) fn sentence(run: &Run) -> Option<String> {
+pub(crate) fn sentence(run: &RunView) -> Option<String> {
     let sized = sized(run);
     let largest = sized.iter().map(|s| s.2).max()?;
-    let per_gib = |call: RuntimeCall, mem: Mem| {
+    let per_gib = |call: RuntimeCall, mem: MemKind| {
         let found = sized.iter().find(|s| (s.0, s.1, s.2) == (call, mem, largest))?;
-        let us = run.value(found.3, Quantity::StepUs)?;
+        let us = run.value(found.3, CaseQuantity::StepUs)?;
         Some(us / 1e3 * Bytes::gib(1).as_f64() / largest.as_f64())
     };
     let parts: Vec<String> = [
-        ("page-lock", RuntimeCall::Register, Mem::Paged),
-        ("unlock", RuntimeCall::Unregister, Mem::Paged),
-        ("page-lock in huge pages", RuntimeCall::Register, Mem::Huge),
-        ("allocate pinned", RuntimeCall::Alloc, Mem::Pinned),
-        ("allocate on the GPU", RuntimeCall::Alloc, Mem::Vram),
+        ("page-lock", RuntimeCall::Register, MemKind::Paged),
+        ("unlock", RuntimeCall::Unregister, MemKind::Paged),
+        ("page-lock in huge pages", RuntimeCall::Register, MemKind::Huge),
+        ("allocate pinned", RuntimeCall::Alloc, MemKind::Pinned),
+        ("allocate on the GPU", RuntimeCall::Alloc, MemKind::Vram),
     ]
     .into_iter()
     .filter_map(|(what, call, mem)| {
@@ -167,7 +172,7 @@ pub(crate) fn sentence(run: &Run) -> Option<String> {
     .collect();
     let time = |wanted: RuntimeCall| {
         let found = run.suite(SUITE).find(|e| e.lone().and_then(call) == Some(wanted))?;
-        run.value(found, Quantity::StepUs)
+        run.value(found, CaseQuantity::StepUs)
     };
     let launch = time(RuntimeCall::Launch).zip(time(RuntimeCall::LaunchSync));
     let launch = launch.map_or(String::new(), |(call, whole)| {

@@ -2,21 +2,21 @@
 
 use pathline_schema::{Flow, KernelOp, Mover};
 
-use super::{Better, Body, Cell, Figure, grid, is_host, mover_words, values};
-use crate::run::{Entry, Run};
+use super::{BetterWhen, Figure, FigureBody, FigureCell, grid, is_host, mover_words, values};
+use crate::run::{RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "overlap";
 
 /// A copy and a kernel at once, one of which is timed.
-struct Beside<'b, 'a> {
+struct OverlapCell<'b, 'a> {
     copy: &'a Flow,
     work: &'a Flow,
     /// Whether the copy is timed.
     of_copy: bool,
-    entry: &'b Entry<'a>,
+    entry: &'b RunEntry<'a>,
     /// Share of its rate alone, in per cent.
-    cell: Cell,
+    cell: FigureCell,
 }
 
 fn is_work(flow: &Flow) -> bool {
@@ -40,7 +40,7 @@ fn copy_words(flow: &Flow, engine: &str) -> String {
     format!("{} to {}, {by}", end(flow.src.unit), end(flow.dst.unit))
 }
 
-fn kept<'b, 'a>(run: &'b Run<'a>) -> Vec<Beside<'b, 'a>> {
+fn kept<'b, 'a>(run: &'b RunView<'a>) -> Vec<OverlapCell<'b, 'a>> {
     run.suite(SUITE)
         .filter_map(|entry| {
             let ([timed], [background]) =
@@ -51,12 +51,12 @@ fn kept<'b, 'a>(run: &'b Run<'a>) -> Vec<Beside<'b, 'a>> {
             let cell = super::kept(run, SUITE, entry, timed);
             let of_copy = is_work(background);
             let (copy, work) = if of_copy { (timed, background) } else { (background, timed) };
-            Some(Beside { copy, work, of_copy, entry, cell })
+            Some(OverlapCell { copy, work, of_copy, entry, cell })
         })
         .collect()
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let kept = kept(run);
     let mut copies: Vec<(&Flow, String)> = Vec::new();
     let mut works: Vec<&Flow> = Vec::new();
@@ -77,7 +77,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     let cell = |row: usize, (work, of_copy): (&Flow, bool)| {
         let wanted = (copies[row].0, work, of_copy);
         let found = kept.iter().find(|b| (b.copy, b.work, b.of_copy) == wanted);
-        found.map_or_else(Cell::default, |b| b.cell.clone())
+        found.map_or_else(FigureCell::default, |b| b.cell.clone())
     };
     let name = |(work, of_copy): (&Flow, bool)| {
         let work = work_words(work);
@@ -86,7 +86,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     let matrix = grid(
         ("copy", &rows),
         ("what keeps its rate", &cols),
-        ("% of alone", Better::Higher),
+        ("% of alone", BetterWhen::Higher),
         (|row: usize| copies[row].1.clone(), name),
         cell,
     );
@@ -98,17 +98,17 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
         title: "Copies beside kernels of the same GPU: what each keeps of its rate".into(),
         finding,
         command: run.command(SUITE, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     };
     has.then_some(figure).into_iter().collect()
 }
 
 /// The worst of each: what a copy keeps beside a kernel, and what a kernel keeps beside a copy.
-pub(crate) fn sentence(run: &Run) -> Option<String> {
+pub(crate) fn sentence(run: &RunView) -> Option<String> {
     let kept = kept(run);
     let least = |by_engine: bool, of_copy: bool| {
         let engine = |f: &Flow| matches!(f.by, Mover::Dma { .. });
-        let fits = |b: &&Beside| b.of_copy == of_copy && engine(b.copy) == by_engine;
+        let fits = |b: &&OverlapCell| b.of_copy == of_copy && engine(b.copy) == by_engine;
         let found = kept.iter().filter(fits).filter_map(|b| Some((b.work, b.cell.value?)));
         let (work, value) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
         Some((work_words(work), value / 100.0))

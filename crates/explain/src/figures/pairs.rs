@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Cadence, Flow, Mem, Mover};
+use pathline_schema::{Cadence, Flow, MemKind, Mover};
 
-use super::{Bar, Better, Body, Cell, Figure, bars_figure, grid, published_words, shares, values};
-use crate::run::{Entry, Quantity, Run};
+use super::{
+    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, grid, published_words,
+    shares, values,
+};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::way::losses;
 use crate::words;
 
 /// How data goes from one GPU to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verb {
+pub(crate) enum PairMover {
     /// The runtime's copy, issued at the source.
     Dma,
     /// The runtime's copy, issued at the destination.
@@ -26,7 +29,7 @@ pub(crate) enum Verb {
     Write,
 }
 
-impl Verb {
+impl PairMover {
     const ALL: [Self; 6] =
         [Self::Dma, Self::DmaPull, Self::Blit, Self::BlitPull, Self::Read, Self::Write];
 
@@ -75,18 +78,18 @@ impl Verb {
 
 /// A measured pair.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pair<'a> {
-    pub(crate) verb: Verb,
+pub(crate) struct MeasuredPair<'a> {
+    pub(crate) verb: PairMover,
     pub(crate) src: u32,
     pub(crate) dst: u32,
     pub(crate) both: bool,
-    pub(crate) entry: Entry<'a>,
+    pub(crate) entry: RunEntry<'a>,
 }
 
 /// What the suite measured, the largest size of each pair.
-pub(crate) fn pairs<'a>(run: &Run<'a>) -> Vec<Pair<'a>> {
-    let mut found: BTreeMap<(Verb, bool, u32, u32), Pair> = BTreeMap::new();
-    let size = |p: &Pair| p.entry.case.timed.first().map(|f| f.bytes);
+pub(crate) fn pairs<'a>(run: &RunView<'a>) -> Vec<MeasuredPair<'a>> {
+    let mut found: BTreeMap<(PairMover, bool, u32, u32), MeasuredPair> = BTreeMap::new();
+    let size = |p: &MeasuredPair| p.entry.case.timed.first().map(|f| f.bytes);
     for pair in run.suite("pairs").filter_map(|entry| pair(*entry)) {
         let key = (pair.verb, pair.both, pair.src, pair.dst);
         if found.get(&key).is_none_or(|old| size(old) < size(&pair)) {
@@ -96,16 +99,16 @@ pub(crate) fn pairs<'a>(run: &Run<'a>) -> Vec<Pair<'a>> {
     found.into_values().collect()
 }
 
-fn pair(entry: Entry<'_>) -> Option<Pair<'_>> {
+fn pair(entry: RunEntry<'_>) -> Option<MeasuredPair<'_>> {
     let both = entry.both_ways();
     let flow = entry.lone().or(both.map(|b| b.0))?;
-    if flow.src.mem == Mem::Reg || flow.dst.mem == Mem::Reg {
+    if flow.src.mem == MemKind::Reg || flow.dst.mem == MemKind::Reg {
         return None;
     }
     let (src, dst) = (flow.src.unit.gpu()?, flow.dst.unit.gpu()?);
     let streaming = entry.case.cadence == Cadence::Streaming;
-    (src != dst && streaming).then_some(Pair {
-        verb: Verb::of(flow)?,
+    (src != dst && streaming).then_some(MeasuredPair {
+        verb: PairMover::of(flow)?,
         src,
         dst,
         both: both.is_some(),
@@ -113,12 +116,12 @@ fn pair(entry: Entry<'_>) -> Option<Pair<'_>> {
     })
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let pairs = pairs(run);
     let mut figures = Vec::new();
-    for verb in Verb::ALL {
+    for verb in PairMover::ALL {
         for both in [false, true] {
-            let chosen: Vec<&Pair> =
+            let chosen: Vec<&MeasuredPair> =
                 pairs.iter().filter(|p| p.verb == verb && p.both == both).collect();
             if !chosen.is_empty() {
                 figures.push(figure(run, verb, both, &chosen));
@@ -130,8 +133,8 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
 }
 
 /// Copies that this program stages through the host, with the direct copy of the same pair.
-fn staged_pairs(run: &Run) -> Vec<(Flow, Cell, Option<Cell>)> {
-    let cell = |e: &Entry| run.cell(e, Quantity::Payload);
+fn staged_pairs(run: &RunView) -> Vec<(Flow, FigureCell, Option<FigureCell>)> {
+    let cell = |e: &RunEntry| run.cell(e, CaseQuantity::Payload);
     let staged = run.suite("pairs").filter_map(|e| {
         let flow = *e.lone().filter(|f| matches!(f.by, Mover::Staged { .. }))?;
         let direct = run.suite("pairs").find(|d| {
@@ -143,25 +146,28 @@ fn staged_pairs(run: &Run) -> Vec<(Flow, Cell, Option<Cell>)> {
     staged.collect()
 }
 
-fn staged(run: &Run) -> Option<Figure> {
+fn staged(run: &RunView) -> Option<Figure> {
     let mut bars = Vec::new();
     for (flow, staged, direct) in staged_pairs(run) {
         let Mover::Staged { via, .. } = flow.by else { continue };
         let (src, dst) = (flow.src.unit, flow.dst.unit);
-        bars.extend(direct.map(|cell| Bar { label: format!("{src} to {dst}, direct"), cell }));
-        bars.push(Bar { label: format!("{src} to {dst}, through {via}"), cell: staged });
+        bars.extend(
+            direct.map(|cell| FigureBar { label: format!("{src} to {dst}, direct"), cell }),
+        );
+        bars.push(FigureBar { label: format!("{src} to {dst}, through {via}"), cell: staged });
     }
     let title = "Copies between GPUs, direct and staged through the host".to_owned();
     let command = run.command("pairs", "gpu*.vram > gpu*.vram by staged");
     let finding = staged_sentence(run).unwrap_or_default();
-    let unit = ("GB/s", Better::Higher);
+    let unit = ("GB/s", BetterWhen::Higher);
     bars_figure(("pairs-staged", "pairs", title), finding, command, unit, bars)
 }
 
 /// How much the direct way gains over the host, at least and at most.
-pub(crate) fn staged_sentence(run: &Run) -> Option<String> {
-    let both =
-        |(_, staged, direct): (Flow, Cell, Option<Cell>)| Some((staged.value?, direct?.value?));
+pub(crate) fn staged_sentence(run: &RunView) -> Option<String> {
+    let both = |(_, staged, direct): (Flow, FigureCell, Option<FigureCell>)| {
+        Some((staged.value?, direct?.value?))
+    };
     let pairs: Vec<(f64, f64)> = staged_pairs(run).into_iter().filter_map(both).collect();
     let (low, high) = super::extremes(&pairs.iter().map(|p| p.1 / p.0).collect::<Vec<_>>());
     let (least, most) = super::extremes(&pairs.iter().map(|p| p.0).collect::<Vec<_>>());
@@ -175,14 +181,14 @@ pub(crate) fn staged_sentence(run: &Run) -> Option<String> {
     })
 }
 
-fn figure(run: &Run, verb: Verb, both: bool, pairs: &[&Pair]) -> Figure {
+fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -> Figure {
     let gpus = run.gpus(pairs.iter().map(|p| &p.entry));
     let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty()).unwrap_or("");
     let find = |a: u32, b: u32| {
         pairs.iter().find(|p| (p.src, p.dst) == (a, b) || (both && (p.dst, p.src) == (a, b)))
     };
     let cell = |a: u32, b: u32| {
-        find(a, b).map_or_else(Cell::default, |p| run.cell(&p.entry, Quantity::Payload))
+        find(a, b).map_or_else(FigureCell::default, |p| run.cell(&p.entry, CaseQuantity::Payload))
     };
     let (id, title) = if both {
         (format!("pairs-{}-both", verb.id()), format!("{}, both ways, sum", verb.words(engine)))
@@ -193,11 +199,12 @@ fn figure(run: &Run, verb: Verb, both: bool, pairs: &[&Pair]) -> Figure {
     let matrix = grid(
         (axes.0, &gpus),
         (axes.1, &gpus),
-        ("GB/s", Better::Higher),
+        ("GB/s", BetterWhen::Higher),
         (|g: u32| g.to_string(), |g: u32| g.to_string()),
         cell,
     );
-    let cells: Vec<Cell> = pairs.iter().map(|p| run.cell(&p.entry, Quantity::Payload)).collect();
+    let cells: Vec<FigureCell> =
+        pairs.iter().map(|p| run.cell(&p.entry, CaseQuantity::Payload)).collect();
     Figure {
         id,
         suite: "pairs".into(),
@@ -210,14 +217,14 @@ fn figure(run: &Run, verb: Verb, both: bool, pairs: &[&Pair]) -> Figure {
             published_words(cells.iter()),
         ),
         command: run.command("pairs", verb.pattern()),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     }
 }
 
 /// `2 levels: 37.1-37.6 GB/s (32 pairs) and 49.0-50.4 GB/s (24 pairs)`.
 pub(crate) fn levels_words(values: &[f64]) -> String {
     let levels = words::levels(values, 0.15);
-    let one = |l: &words::Level| {
+    let one = |l: &words::ValueLevel| {
         format!("{} GB/s ({})", words::range(l.low, l.high), words::count(l.count, "pair"))
     };
     let texts: Vec<String> = levels.iter().map(one).collect();
@@ -233,8 +240,8 @@ pub(crate) fn levels_words(values: &[f64]) -> String {
 }
 
 /// The matrix of small copies, one at a time.
-pub(super) fn latency(run: &Run) -> Option<Figure> {
-    let copies: Vec<(&Entry, &Flow)> = run
+pub(super) fn latency(run: &RunView) -> Option<Figure> {
+    let copies: Vec<(&RunEntry, &Flow)> = run
         .suite("latency")
         .filter(|e| e.case.cadence == Cadence::Isolated)
         .filter_map(|e| Some((e, e.lone()?)))
@@ -247,12 +254,12 @@ pub(super) fn latency(run: &Run) -> Option<Figure> {
             f.bytes == bytes && f.src.unit.gpu() == Some(a) && f.dst.unit.gpu() == Some(b)
         };
         let found = copies.iter().find(|(_, f)| of(f));
-        found.map_or_else(Cell::default, |(e, _)| run.cell(e, Quantity::StepUs))
+        found.map_or_else(FigureCell::default, |(e, _)| run.cell(e, CaseQuantity::StepUs))
     };
     let matrix = grid(
         ("from", &gpus),
         ("to", &gpus),
-        ("us", Better::Lower),
+        ("us", BetterWhen::Lower),
         (|g: u32| g.to_string(), |g: u32| g.to_string()),
         cell,
     );
@@ -281,6 +288,6 @@ pub(super) fn latency(run: &Run) -> Option<Figure> {
         title: format!("Time of a {bytes} copy, one at a time"),
         finding,
         command: run.command("latency", ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     })
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Flow, Mover};
 
-use super::{Bar, Better, Cell, Figure, bars_figure, mover_words, published_words, share};
-use crate::figure::Way;
-use crate::run::{Entry, Quantity, Run};
+use super::{
+    BetterWhen, Figure, FigureBar, FigureCell, bars_figure, mover_words, published_words, share,
+};
+use crate::figure::LossBreakdown;
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "patterns";
@@ -34,33 +36,33 @@ fn name(flows: &[Flow]) -> Option<String> {
     })
 }
 
-struct Pattern<'a> {
+struct PatternCell<'a> {
     name: String,
-    entry: Entry<'a>,
-    cell: Cell,
+    entry: RunEntry<'a>,
+    cell: FigureCell,
 }
 
-fn patterns<'a>(run: &Run<'a>) -> Vec<Pattern<'a>> {
+fn patterns<'a>(run: &RunView<'a>) -> Vec<PatternCell<'a>> {
     run.suite(SUITE)
         .filter(|e| e.case.background.is_empty())
         .filter_map(|e| {
             let name = name(&e.case.timed)?;
             let (ceiling, bound) = run.slowest_limits(e.case);
-            let cell = run.cell(e, Quantity::Payload);
+            let cell = run.cell(e, CaseQuantity::Payload);
             // What is lost is told from the sum of the links; here they are shared.
-            let way = cell.way.map(|way| Way { losses: Vec::new(), ..way });
-            Some(Pattern { name, entry: *e, cell: Cell { ceiling, bound, way, ..cell } })
+            let way = cell.way.map(|way| LossBreakdown { losses: Vec::new(), ..way });
+            Some(PatternCell { name, entry: *e, cell: FigureCell { ceiling, bound, way, ..cell } })
         })
         .collect()
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let patterns = patterns(run);
-    let bar = |p: &Pattern| {
+    let bar = |p: &PatternCell| {
         let by = p.entry.case.timed.first().map(|f| mover_words(&f.by, p.entry.engine()));
-        Bar { label: format!("{}, {}", p.name, by.unwrap_or_default()), cell: p.cell.clone() }
+        FigureBar { label: format!("{}, {}", p.name, by.unwrap_or_default()), cell: p.cell.clone() }
     };
-    let bars: Vec<Bar> = patterns.iter().map(bar).collect();
+    let bars: Vec<FigureBar> = patterns.iter().map(bar).collect();
     let finding = format!(
         "{} The ceiling is what the links of the routes in use allow if all flows of a pattern end together.{}",
         sentence(run).unwrap_or_default(),
@@ -68,16 +70,16 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     );
     let title = "GPUs at once, sum of all flows".to_owned();
     let command = run.command(SUITE, "");
-    let unit = ("GB/s", Better::Higher);
+    let unit = ("GB/s", BetterWhen::Higher);
     bars_figure((SUITE, SUITE, title), finding.trim().to_owned(), command, unit, bars)
         .into_iter()
         .collect()
 }
 
 /// The fastest way for all to all, and what is left of the links then.
-pub(crate) fn sentence(run: &Run) -> Option<String> {
+pub(crate) fn sentence(run: &RunView) -> Option<String> {
     let patterns = patterns(run);
-    let value = |p: &Pattern| p.cell.value.unwrap_or(0.0);
+    let value = |p: &PatternCell| p.cell.value.unwrap_or(0.0);
     let all = patterns.iter().filter(|p| p.name.ends_with("to all") && p.cell.value.is_some());
     let best = all.max_by(|a, b| value(a).total_cmp(&value(b)))?;
     let by = match best.entry.case.timed.first()?.by {

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, Mem, Mover, RuntimeCall};
+use pathline_schema::{Bytes, MemKind, Mover, RuntimeCall};
 
-use super::between::Chart;
-use super::{Figure, Line, mem_words, overhead};
-use crate::run::{Quantity, Run};
+use super::between::ChartSpec;
+use super::{ChartLine, Figure, mem_words, overhead};
+use crate::run::{CaseQuantity, RunView};
 use crate::words;
 
 const SUITE: &str = "registration";
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let all: Vec<_> = run
         .suite(SUITE)
         .filter_map(|entry| {
@@ -23,7 +23,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     let adapters: BTreeSet<&str> =
         all.iter().filter_map(|(e, ..)| Some(e.engine().split_once(" on ")?.1)).collect();
     let adapters = words::list(&adapters.into_iter().map(str::to_owned).collect::<Vec<_>>());
-    let chart = Chart {
+    let chart = ChartSpec {
         id: SUITE,
         suite: SUITE,
         title: if adapters.is_empty() {
@@ -31,28 +31,28 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
         } else {
             format!("What it costs to have {adapters} reach memory")
         },
-        quantity: Quantity::StepUs,
+        quantity: CaseQuantity::StepUs,
         x_unit: "B",
         pattern: "",
     };
     let points = all.iter().map(|(entry, call, mem, bytes)| {
-        (name(*call, *mem), bytes.as_f64(), run.cell(entry, Quantity::StepUs))
+        (name(*call, *mem), bytes.as_f64(), run.cell(entry, CaseQuantity::StepUs))
     });
     chart.draw(run, points, finding).into_iter().collect()
 }
 
-fn name(call: RuntimeCall, mem: Mem) -> String {
+fn name(call: RuntimeCall, mem: MemKind) -> String {
     let memory = match mem {
-        Mem::Vram | Mem::VramFine => mem_words(mem).to_owned(),
-        Mem::Huge => "huge pages".to_owned(),
+        MemKind::Vram | MemKind::VramFine => mem_words(mem).to_owned(),
+        MemKind::Huge => "huge pages".to_owned(),
         _ => format!("{} memory", mem_words(mem)),
     };
     format!("{memory}, {}", overhead::words_of(call))
 }
 
 /// The smallest and the largest size of each way to register, and what a byte more costs.
-fn finding(lines: &[Line]) -> String {
-    let one = |line: &Line| {
+fn finding(lines: &[ChartLine]) -> String {
+    let one = |line: &ChartLine| {
         let ((few, least), (many, most)) = (line.points.first()?, line.points.last()?);
         let (least, most) = (least.value?, most.value?);
         let size = |x: f64| Bytes(x as u64).rounded();

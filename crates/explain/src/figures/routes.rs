@@ -1,11 +1,11 @@
 //! How far GPUs are from each other, and which links a routed copy uses: loading one of them slows
 //! it down.
 
-use pathline_flow::routes::Routes;
-use pathline_schema::{Flow, Node};
+use pathline_flow::routes::RouteTable;
+use pathline_schema::{Flow, LinkEnd};
 
-use super::{Bar, Bars, Better, Body, Cell, Figure, Matrix};
-use crate::run::{Entry, Quantity, Run};
+use super::{BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, MatrixBody};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "routes";
@@ -16,15 +16,15 @@ const FELT: f64 = 0.1;
 
 /// A copy beside a load on one link.
 #[derive(Debug, Clone)]
-pub(crate) struct Slowdown<'a> {
+pub(crate) struct RouteSlowdown<'a> {
     pub(crate) timed: &'a Flow,
     pub(crate) load: &'a Flow,
-    pub(crate) entry: Entry<'a>,
+    pub(crate) entry: RunEntry<'a>,
     pub(crate) alone: f64,
     pub(crate) loaded: f64,
 }
 
-impl Slowdown<'_> {
+impl RouteSlowdown<'_> {
     /// Whether the load slows the copy: they share a link.
     pub(crate) fn shared(&self) -> bool {
         self.loaded < (1.0 - FELT) * self.alone
@@ -32,7 +32,7 @@ impl Slowdown<'_> {
 }
 
 /// What the suite measured, in the order of the run.
-pub(crate) fn slowdowns<'a>(run: &Run<'a>) -> Vec<Slowdown<'a>> {
+pub(crate) fn slowdowns<'a>(run: &RunView<'a>) -> Vec<RouteSlowdown<'a>> {
     run.suite(SUITE)
         .filter_map(|entry| {
             let ([timed], [load]) = (entry.case.timed.as_slice(), entry.case.background.as_slice())
@@ -43,12 +43,12 @@ pub(crate) fn slowdowns<'a>(run: &Run<'a>) -> Vec<Slowdown<'a>> {
                 .entries
                 .iter()
                 .find(|e| e.lone() == Some(timed) && e.case.cadence == entry.case.cadence)?;
-            Some(Slowdown {
+            Some(RouteSlowdown {
                 timed,
                 load,
                 entry: *entry,
-                alone: run.value(alone, Quantity::Payload)?,
-                loaded: run.value(entry, Quantity::Payload)?,
+                alone: run.value(alone, CaseQuantity::Payload)?,
+                loaded: run.value(entry, CaseQuantity::Payload)?,
             })
         })
         .collect()
@@ -58,27 +58,27 @@ pub(crate) fn slowdowns<'a>(run: &Run<'a>) -> Vec<Slowdown<'a>> {
 const MOST_BARS: usize = 48;
 
 /// Hops of the routes in use, then what was measured about them.
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let asked = run.suite(SUITE).next().is_some();
     let hops = asked.then(|| hops(run)).flatten();
     hops.into_iter().chain(loads(run)).collect()
 }
 
 /// Hops between all pairs, from the topology, beside published ones.
-fn hops(run: &Run) -> Option<Figure> {
-    let routes = Routes::of(run.topology());
+fn hops(run: &RunView) -> Option<Figure> {
+    let routes = RouteTable::of(run.topology());
     let gpus: Vec<u32> = run.topology().gpus.iter().map(|g| g.index).collect();
     // A way through the host is what is left where no fabric is known; its hops say nothing.
     let hops = |a: u32, b: u32| {
-        let used = routes.in_use(Node::Gpu(a), Node::Gpu(b))?;
+        let used = routes.in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b))?;
         (a != b && !used.through_host).then_some(used.hops)
     };
-    let cell = |a: u32, b: u32| Cell {
+    let cell = |a: u32, b: u32| FigureCell {
         value: hops(a, b).map(f64::from),
         published: run.published_hops(a, b),
-        ..Cell::default()
+        ..FigureCell::default()
     };
-    let cells: Vec<Vec<Cell>> =
+    let cells: Vec<Vec<FigureCell>> =
         gpus.iter().map(|&a| gpus.iter().map(|&b| cell(a, b)).collect()).collect();
     let most = cells.iter().flatten().filter_map(|c| c.value).reduce(f64::max)?;
     let far: Vec<String> = gpus
@@ -87,8 +87,9 @@ fn hops(run: &Run) -> Option<Figure> {
         .filter(|&(a, b)| a < b && hops(a, b).is_some_and(|h| f64::from(h) == most))
         .map(|(a, b)| format!("{a}-{b}"))
         .collect();
-    let beside: Vec<&Cell> = cells.iter().flatten().filter(|c| c.published.is_some()).collect();
-    let same = |c: &&&Cell| c.published.as_ref().is_some_and(|p| Some(p.value) == c.value);
+    let beside: Vec<&FigureCell> =
+        cells.iter().flatten().filter(|c| c.published.is_some()).collect();
+    let same = |c: &&&FigureCell| c.published.as_ref().is_some_and(|p| Some(p.value) == c.value);
     let published = match beside.len() {
         0 => String::new(),
         all => {
@@ -105,14 +106,14 @@ fn hops(run: &Run) -> Option<Figure> {
             if far.len() > MOST_NAMED { words::count(far.len(), "pair") } else { far.join(", ") }
         ),
         command: "pathline topo".into(),
-        body: Body::Matrix(Matrix {
+        body: FigureBody::Matrix(MatrixBody {
             unit: "hops".into(),
             row_axis: "from".into(),
             col_axis: "to".into(),
             rows: labels.clone(),
             cols: labels,
             cells,
-            better: Better::Neither,
+            better: BetterWhen::Neither,
         }),
     })
 }
@@ -120,7 +121,7 @@ fn hops(run: &Run) -> Option<Figure> {
 /// The most pairs that a sentence names.
 const MOST_NAMED: usize = 6;
 
-fn loads(run: &Run) -> Option<Figure> {
+fn loads(run: &RunView) -> Option<Figure> {
     let mut found = slowdowns(run);
     if found.is_empty() {
         return None;
@@ -129,18 +130,18 @@ fn loads(run: &Run) -> Option<Figure> {
     let all = found.len();
     found.sort_by_key(|s| (s.timed.src, s.timed.dst, !s.shared()));
     found.retain(|s| all <= MOST_BARS || s.shared());
-    let bars: Vec<Bar> = found
+    let bars: Vec<FigureBar> = found
         .iter()
         .take(MOST_BARS)
-        .map(|s| Bar {
+        .map(|s| FigureBar {
             label: format!(
                 "{} to {} beside {} to {}",
                 s.timed.src.unit, s.timed.dst.unit, s.load.src.unit, s.load.dst.unit
             ),
-            cell: Cell {
+            cell: FigureCell {
                 ceiling: Some(s.alone),
                 bound: None,
-                ..run.cell(&s.entry, Quantity::Payload)
+                ..run.cell(&s.entry, CaseQuantity::Payload)
             },
         })
         .collect();
@@ -155,6 +156,6 @@ fn loads(run: &Run) -> Option<Figure> {
             words::percent(FELT)
         ),
         command: run.command(SUITE, ""),
-        body: Body::Bars(Bars { unit: "GB/s".into(), bars, better: Better::Higher }),
+        body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
     })
 }

@@ -3,32 +3,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Bytes, Copies, CpuHow, Near, Via, WireOp};
+use pathline_schema::{Bytes, CoreDistance, CpuHow, ShmCopies, Transport, WireOp};
 
-use super::between::{self, Chart, Sent};
-use super::{Better, Cell, Figure};
+use super::between::{self, ChartSpec, SentFlow};
+use super::{BetterWhen, Figure, FigureCell};
 use crate::figures::messages::beats;
-use crate::run::{Quantity, Run};
+use crate::run::{CaseQuantity, RunView};
 use crate::words;
 
 const SUITE: &str = "shm";
 
 /// Copies of one kind at one distance.
-type Key = (Option<Near>, String);
+type ShmKey = (Option<CoreDistance>, String);
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let all = between::of(run, SUITE);
-    let nears: BTreeSet<Option<Near>> =
+    let nears: BTreeSet<Option<CoreDistance>> =
         all.iter().filter(|s| s.at_once == 1).map(|s| s.wire.near).collect();
     let mut figures = Vec::new();
     for near in nears {
         let alone = || all.iter().filter(move |s| s.at_once == 1 && s.wire.near == near);
         let ops = [(WireOp::Send { window: 1 }, "rate"), (WireOp::Consume, "consume")];
         for (op, word) in ops {
-            let chosen: Vec<&Sent> = alone().filter(|s| s.wire.op == op).collect();
+            let chosen: Vec<&SentFlow> = alone().filter(|s| s.wire.op == op).collect();
             figures.extend(rates(run, near, word, &chosen));
         }
-        let pings: Vec<&Sent> = alone().filter(|s| s.wire.op == WireOp::Ping).collect();
+        let pings: Vec<&SentFlow> = alone().filter(|s| s.wire.op == WireOp::Ping).collect();
         figures.extend(latency(run, near, &pings));
         figures.extend(paid(run, near, &alone().collect::<Vec<_>>()));
     }
@@ -37,55 +37,62 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
 }
 
 /// `memcpy`, `avx512-nt in, memcpy out`, `read by the kernel`.
-fn variant(sent: &Sent<'_, '_>) -> String {
+fn variant(sent: &SentFlow<'_, '_>) -> String {
     match (sent.wire.via, sent.wire.copies) {
-        (_, Some(Copies::InOut { copy_in, copy_out })) if copy_in == copy_out => {
+        (_, Some(ShmCopies::InOut { copy_in, copy_out })) if copy_in == copy_out => {
             copy_in.to_string()
         }
-        (_, Some(Copies::InOut { copy_in, copy_out })) => format!("{copy_in} in, {copy_out} out"),
-        (_, Some(Copies::Single(how))) => format!("xpmem, {how}"),
-        (_, Some(Copies::Read)) => "process_vm_readv".into(),
-        (_, Some(Copies::Write)) => "process_vm_writev".into(),
+        (_, Some(ShmCopies::InOut { copy_in, copy_out })) => {
+            format!("{copy_in} in, {copy_out} out")
+        }
+        (_, Some(ShmCopies::Single(how))) => format!("xpmem, {how}"),
+        (_, Some(ShmCopies::Read)) => "process_vm_readv".into(),
+        (_, Some(ShmCopies::Write)) => "process_vm_writev".into(),
         (via, None) => via.to_string(),
     }
 }
 
 /// Whether stores of it bypass the caches, on either side.
-fn streams(sent: &Sent<'_, '_>) -> bool {
+fn streams(sent: &SentFlow<'_, '_>) -> bool {
     let streaming = |how: CpuHow| how.is_streaming();
     match sent.wire.copies {
-        Some(Copies::InOut { copy_in, copy_out }) => streaming(copy_in) || streaming(copy_out),
-        Some(Copies::Single(how)) => streaming(how),
+        Some(ShmCopies::InOut { copy_in, copy_out }) => streaming(copy_in) || streaming(copy_out),
+        Some(ShmCopies::Single(how)) => streaming(how),
         _ => false,
     }
 }
 
-fn distance(near: Option<Near>) -> &'static str {
+fn distance(near: Option<CoreDistance>) -> &'static str {
     match near {
-        Some(Near::SameL3) => "cores of one L3",
-        Some(Near::OtherL3) => "cores of two L3",
+        Some(CoreDistance::SameL3) => "cores of one L3",
+        Some(CoreDistance::OtherL3) => "cores of two L3",
         None => "cores as started",
     }
 }
 
-fn id(word: &str, near: Option<Near>) -> String {
+fn id(word: &str, near: Option<CoreDistance>) -> String {
     near.map_or_else(|| format!("shm-{word}"), |near| format!("shm-{word}-{near}"))
 }
 
-fn rates(run: &Run, near: Option<Near>, word: &str, chosen: &[&Sent<'_, '_>]) -> Option<Figure> {
+fn rates(
+    run: &RunView,
+    near: Option<CoreDistance>,
+    word: &str,
+    chosen: &[&SentFlow<'_, '_>],
+) -> Option<Figure> {
     let (id, consumes) = (id(word, near), word == "consume");
     let what = if consumes { "messages that the receiver then loads" } else { "messages" };
-    let chart = Chart {
+    let chart = ChartSpec {
         id: &id,
         suite: SUITE,
         title: format!("Two processes, {}: {what}, by who copies how", distance(near)),
-        quantity: Quantity::Payload,
+        quantity: CaseQuantity::Payload,
         x_unit: "B",
         pattern: "",
     };
     let points = chosen
         .iter()
-        .map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, Quantity::Payload)));
+        .map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, CaseQuantity::Payload)));
     chart.draw(run, points, |_| {
         let mut text = winners(run, chosen).map_or(String::new(), |w| format!("Fastest: {w}."));
         if let Some(size) = overtakes(run, chosen) {
@@ -95,18 +102,23 @@ fn rates(run: &Run, near: Option<Near>, word: &str, chosen: &[&Sent<'_, '_>]) ->
     })
 }
 
-fn latency(run: &Run, near: Option<Near>, chosen: &[&Sent<'_, '_>]) -> Option<Figure> {
+fn latency(
+    run: &RunView,
+    near: Option<CoreDistance>,
+    chosen: &[&SentFlow<'_, '_>],
+) -> Option<Figure> {
     let id = id("latency", near);
-    let chart = Chart {
+    let chart = ChartSpec {
         id: &id,
         suite: SUITE,
         title: format!("Two processes, {}: time of a message one way", distance(near)),
-        quantity: Quantity::StepUs,
+        quantity: CaseQuantity::StepUs,
         x_unit: "B",
         pattern: "",
     };
-    let points =
-        chosen.iter().map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, Quantity::StepUs)));
+    let points = chosen
+        .iter()
+        .map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, CaseQuantity::StepUs)));
     chart.draw(run, points, |lines| {
         let least = lines.iter().filter_map(|l| {
             let (x, cell) = l.points.first()?;
@@ -123,12 +135,12 @@ fn latency(run: &Run, near: Option<Near>, chosen: &[&Sent<'_, '_>]) -> Option<Fi
 
 /// The best copy of each size and those that cannot be told from it.
 fn best<'s, 'b, 'a>(
-    run: &Run,
-    chosen: &[&'s Sent<'b, 'a>],
-) -> BTreeMap<Bytes, Vec<(&'s Sent<'b, 'a>, Cell)>> {
-    let mut by_size: BTreeMap<Bytes, Vec<(&'s Sent<'b, 'a>, Cell)>> = BTreeMap::new();
+    run: &RunView,
+    chosen: &[&'s SentFlow<'b, 'a>],
+) -> BTreeMap<Bytes, Vec<(&'s SentFlow<'b, 'a>, FigureCell)>> {
+    let mut by_size: BTreeMap<Bytes, Vec<(&'s SentFlow<'b, 'a>, FigureCell)>> = BTreeMap::new();
     for &sent in chosen {
-        let cell = run.cell(sent.entry, Quantity::Payload);
+        let cell = run.cell(sent.entry, CaseQuantity::Payload);
         if cell.value.is_some() {
             by_size.entry(sent.size()).or_default().push((sent, cell));
         }
@@ -136,7 +148,7 @@ fn best<'s, 'b, 'a>(
     for cells in by_size.values_mut() {
         cells.sort_by(|a, b| b.1.value.unwrap_or(0.0).total_cmp(&a.1.value.unwrap_or(0.0)));
         if let Some(first) = cells.first().map(|(_, cell)| cell.clone()) {
-            cells.retain(|(_, cell)| !beats(&first, cell, Better::Higher));
+            cells.retain(|(_, cell)| !beats(&first, cell, BetterWhen::Higher));
         }
     }
     by_size
@@ -144,7 +156,7 @@ fn best<'s, 'b, 'a>(
 
 /// `memcpy up to 256KiB, avx512-nt from 512KiB`: a copy stays named until another one is better
 /// beyond both intervals.
-fn winners(run: &Run, chosen: &[&Sent<'_, '_>]) -> Option<String> {
+fn winners(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
     let mut runs: Vec<(String, Bytes, Bytes)> = Vec::new();
     for (size, alike) in best(run, chosen) {
         let names: Vec<String> = alike.iter().map(|(s, _)| variant(s)).collect();
@@ -166,8 +178,9 @@ fn winners(run: &Run, chosen: &[&Sent<'_, '_>]) -> Option<String> {
 }
 
 /// From which size on streaming stores are better than every other loop, beyond both intervals.
-fn overtakes(run: &Run, chosen: &[&Sent<'_, '_>]) -> Option<String> {
-    let loops: Vec<&Sent> = chosen.iter().filter(|s| s.wire.via == Via::Shm).copied().collect();
+fn overtakes(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
+    let loops: Vec<&SentFlow> =
+        chosen.iter().filter(|s| s.wire.via == Transport::Shm).copied().collect();
     if !loops.iter().any(|s| streams(s)) {
         return None;
     }
@@ -178,7 +191,7 @@ fn overtakes(run: &Run, chosen: &[&Sent<'_, '_>]) -> Option<String> {
             from = None;
         } else if from.is_none() {
             let plain = loops.iter().filter(|s| s.size() == size && !streams(s));
-            let next = plain.filter_map(|s| run.value(s.entry, Quantity::Payload));
+            let next = plain.filter_map(|s| run.value(s.entry, CaseQuantity::Payload));
             let next = next.fold(0.0, f64::max);
             let (first, cell) = alike.first()?;
             from = Some((size, variant(first), cell.value? / next));
@@ -194,39 +207,43 @@ fn overtakes(run: &Run, chosen: &[&Sent<'_, '_>]) -> Option<String> {
 }
 
 /// Time that loading the message adds, over the time of the message alone.
-fn paid(run: &Run, near: Option<Near>, all: &[&Sent<'_, '_>]) -> Option<Figure> {
+fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) -> Option<Figure> {
     let id = id("paid", near);
-    let chart = Chart {
+    let chart = ChartSpec {
         id: &id,
         suite: SUITE,
         title: format!(
             "Two processes, {}: what the receiver pays to load its message",
             distance(near)
         ),
-        quantity: Quantity::StepUs,
+        quantity: CaseQuantity::StepUs,
         x_unit: "B",
         pattern: "",
     };
-    let alone: BTreeMap<(Bytes, Key), Cell> = all
+    let alone: BTreeMap<(Bytes, ShmKey), FigureCell> = all
         .iter()
         .filter(|s| s.wire.op == WireOp::Send { window: 1 })
-        .map(|s| ((s.size(), (near, variant(s))), run.cell(s.entry, Quantity::StepUs)))
+        .map(|s| ((s.size(), (near, variant(s))), run.cell(s.entry, CaseQuantity::StepUs)))
         .collect();
     let consumed = || all.iter().filter(|s| s.wire.op == WireOp::Consume);
-    let points: Vec<(String, f64, Cell)> = consumed()
+    let points: Vec<(String, f64, FigureCell)> = consumed()
         .filter_map(|s| {
-            let with = run.cell(s.entry, Quantity::StepUs);
+            let with = run.cell(s.entry, CaseQuantity::StepUs);
             let without = alone.get(&(s.size(), (near, variant(s))))?;
             let value = with.value? - without.value?;
             let half_width = with.half_width.hypot(without.half_width);
             // What lies within its own doubt is nothing that a logarithm could show.
             let value = (value > half_width).then_some(value)?;
-            Some((variant(s), s.size().as_f64(), Cell { value: Some(value), half_width, ..with }))
+            Some((
+                variant(s),
+                s.size().as_f64(),
+                FigureCell { value: Some(value), half_width, ..with },
+            ))
         })
         .collect();
-    let sends: Vec<&Sent> =
+    let sends: Vec<&SentFlow> =
         all.iter().filter(|s| s.wire.op == WireOp::Send { window: 1 }).copied().collect();
-    let loads: Vec<&Sent> = consumed().copied().collect();
+    let loads: Vec<&SentFlow> = consumed().copied().collect();
     chart.draw(run, points, |_| {
         // Where the order of the copies changes when the receiver uses what it got.
         let (sent, used) = (best(run, &sends), best(run, &loads));
@@ -261,25 +278,25 @@ fn paid(run: &Run, near: Option<Near>, all: &[&Sent<'_, '_>]) -> Option<Figure> 
     })
 }
 
-fn at_once(run: &Run, all: &[Sent<'_, '_>]) -> Option<Figure> {
-    let several: Vec<&Sent> = all.iter().filter(|s| s.at_once > 1).collect();
+fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
+    let several: Vec<&SentFlow> = all.iter().filter(|s| s.at_once > 1).collect();
     let size = several.iter().map(|s| s.size()).max()?;
-    let chart = Chart {
+    let chart = ChartSpec {
         id: "shm-at-once",
         suite: SUITE,
         title: format!("Several pairs of processes at once, {size} each, sum"),
-        quantity: Quantity::Payload,
+        quantity: CaseQuantity::Payload,
         x_unit: "pairs",
         pattern: "",
     };
     // One pair on cores of one L3 stands for a pair alone.
     let alone = all.iter().filter(|s| {
         let send = s.wire.op == WireOp::Send { window: 1 };
-        s.at_once == 1 && s.size() == size && send && s.wire.near != Some(Near::OtherL3)
+        s.at_once == 1 && s.size() == size && send && s.wire.near != Some(CoreDistance::OtherL3)
     });
     let points = alone
         .chain(several)
-        .map(|s| (variant(s), s.at_once as f64, run.cell(s.entry, Quantity::Payload)));
+        .map(|s| (variant(s), s.at_once as f64, run.cell(s.entry, CaseQuantity::Payload)));
     chart.draw(run, points, |lines| {
         let last = lines.iter().filter_map(|l| {
             let (x, cell) = l.points.last()?;
@@ -295,11 +312,11 @@ fn at_once(run: &Run, all: &[Sent<'_, '_>]) -> Option<Figure> {
 }
 
 /// Which copy is fastest, in one sentence.
-pub(crate) fn sentence(run: &Run) -> Option<String> {
+pub(crate) fn sentence(run: &RunView) -> Option<String> {
     let all = between::of(run, SUITE);
-    let send = |s: &&Sent| s.at_once == 1 && s.wire.op == WireOp::Send { window: 1 };
+    let send = |s: &&SentFlow| s.at_once == 1 && s.wire.op == WireOp::Send { window: 1 };
     let near = all.iter().filter(send).map(|s| s.wire.near).min()?;
-    let chosen: Vec<&Sent> = all.iter().filter(send).filter(|s| s.wire.near == near).collect();
+    let chosen: Vec<&SentFlow> = all.iter().filter(send).filter(|s| s.wire.near == near).collect();
     let winners = winners(run, &chosen)?;
     Some(format!("Between two processes on {} the fastest copy is {winners}.", distance(near)))
 }

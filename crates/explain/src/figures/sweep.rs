@@ -1,23 +1,25 @@
 //! Bandwidth of chosen paths over the size of the transfer.
 
-use pathline_schema::{Flow, KernelOp, Mem, Mover};
+use pathline_schema::{Flow, KernelOp, MemKind, Mover};
 use pathline_stats::fit_line;
 
-use super::{Better, Body, Curves, Figure, Line, is_host, lines, mem_words, mover_words};
-use crate::run::{Entry, Quantity, Run};
+use super::{
+    BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, is_host, lines, mem_words, mover_words,
+};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::words;
 
 const SUITE: &str = "sweep";
 
 /// Which chart a path belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chart {
+enum SweepChart {
     Host,
     Copies,
     Kernels,
 }
 
-impl Chart {
+impl SweepChart {
     const ALL: [(Self, &'static str, &'static str); 3] = [
         (Self::Host, "sweep-host", "Host memory and GPU, by size of the transfer"),
         (Self::Copies, "sweep-dma", "Runtime copies between GPUs, by size of the transfer"),
@@ -34,7 +36,7 @@ impl Chart {
 
 fn name(flow: &Flow, engine: &str) -> String {
     let end = |place: pathline_schema::Place| match place.mem {
-        Mem::Vram => place.unit.to_string(),
+        MemKind::Vram => place.unit.to_string(),
         mem => format!("{} {}", place.unit, mem_words(mem)),
     };
     match flow.by {
@@ -52,25 +54,25 @@ fn name(flow: &Flow, engine: &str) -> String {
     }
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
-    let entries: Vec<(&Entry, &Flow)> =
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+    let entries: Vec<(&RunEntry, &Flow)> =
         run.suite(SUITE).filter_map(|e| Some((e, e.lone()?))).collect();
-    Chart::ALL
+    SweepChart::ALL
         .iter()
         .filter_map(|&(chart, id, title)| figure(run, &entries, chart, id, title))
         .collect()
 }
 
 fn figure(
-    run: &Run,
-    entries: &[(&Entry, &Flow)],
-    chart: Chart,
+    run: &RunView,
+    entries: &[(&RunEntry, &Flow)],
+    chart: SweepChart,
     id: &str,
     title: &str,
 ) -> Option<Figure> {
-    let chosen = || entries.iter().filter(|(_, f)| Chart::of(f) == chart);
+    let chosen = || entries.iter().filter(|(_, f)| SweepChart::of(f) == chart);
     let points = chosen().map(|(entry, flow)| {
-        let cell = run.cell(entry, Quantity::Payload);
+        let cell = run.cell(entry, CaseQuantity::Payload);
         (name(flow, entry.engine()), flow.bytes.as_f64(), cell)
     });
     let lines = lines(points.filter(|(_, _, cell)| cell.value.is_some()));
@@ -78,9 +80,9 @@ fn figure(
         return None;
     }
     let pattern = match chart {
-        Chart::Host => "numa* > * by *",
-        Chart::Copies => "gpu*.vram > gpu*.vram by dma",
-        Chart::Kernels => "gpu*.vram > gpu*.vram by kernel",
+        SweepChart::Host => "numa* > * by *",
+        SweepChart::Copies => "gpu*.vram > gpu*.vram by dma",
+        SweepChart::Kernels => "gpu*.vram > gpu*.vram by kernel",
     };
     Some(Figure {
         id: id.into(),
@@ -88,19 +90,19 @@ fn figure(
         title: title.into(),
         finding: finding(&lines),
         command: run.command(SUITE, pattern),
-        body: Body::Curves(Curves {
+        body: FigureBody::Curves(CurvesBody {
             x_unit: "B".into(),
             y_unit: "GB/s".into(),
             ceilings: ceilings(&lines),
             lines,
             marks: Vec::new(),
-            better: Better::Higher,
+            better: BetterWhen::Higher,
         }),
     })
 }
 
 /// The peaks that the paths have, each drawn once.
-fn ceilings(lines: &[Line]) -> Vec<(String, f64)> {
+fn ceilings(lines: &[ChartLine]) -> Vec<(String, f64)> {
     let mut peaks: Vec<f64> = lines
         .iter()
         .filter_map(|l| l.points.iter().find_map(|(_, c)| c.ceiling))
@@ -112,8 +114,8 @@ fn ceilings(lines: &[Line]) -> Vec<(String, f64)> {
 }
 
 /// Fastest and slowest at the largest size, and where half of the rate is reached.
-fn finding(lines: &[Line]) -> String {
-    let mut last: Vec<(&Line, f64, f64)> = lines
+fn finding(lines: &[ChartLine]) -> String {
+    let mut last: Vec<(&ChartLine, f64, f64)> = lines
         .iter()
         .filter_map(|l| l.points.last().and_then(|(x, c)| Some((l, *x, c.value?))))
         .collect();

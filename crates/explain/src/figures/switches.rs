@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, UcxSwitch, WireOp};
+use pathline_schema::{Bytes, UcxSetting, WireOp};
 
-use super::between::{self, Kind, Sent, apart, memory};
-use super::{Better, Body, Cell, Figure, grid};
-use crate::run::{Quantity, Run, State};
+use super::between::{self, SendKind, SentFlow, apart, memory};
+use super::{BetterWhen, Figure, FigureBody, FigureCell, grid};
+use crate::run::{CaseQuantity, EntryState, RunView};
 use crate::words;
 
 const SUITE: &str = "ucx-switches";
@@ -15,7 +15,7 @@ const SUITE: &str = "ucx-switches";
 const CHANGE: f64 = 0.05;
 
 /// What a switch does at one size.
-struct Change {
+struct SettingChange {
     size: Bytes,
     /// Whether UCX describes the operation otherwise.
     protocol: bool,
@@ -23,48 +23,48 @@ struct Change {
     gain: Option<f64>,
 }
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let all = between::of(run, SUITE);
-    let kinds: BTreeSet<(bool, Kind)> =
+    let kinds: BTreeSet<(bool, SendKind)> =
         all.iter().map(|s| (s.wire.op != WireOp::Ping, s.kind())).collect();
     kinds.into_iter().filter_map(|(sends, kind)| figure(run, &all, sends, kind)).collect()
 }
 
-fn figure(run: &Run, all: &[Sent<'_, '_>], sends: bool, kind: Kind) -> Option<Figure> {
-    let chosen: Vec<&Sent> =
+fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) -> Option<Figure> {
+    let chosen: Vec<&SentFlow> =
         all.iter().filter(|s| (s.wire.op != WireOp::Ping) == sends && s.kind() == kind).collect();
-    let quantity = if sends { Quantity::Payload } else { Quantity::StepUs };
-    let better = if sends { Better::Higher } else { Better::Lower };
-    let find = |switch: Option<UcxSwitch>, size: Bytes| {
+    let quantity = if sends { CaseQuantity::Payload } else { CaseQuantity::StepUs };
+    let better = if sends { BetterWhen::Higher } else { BetterWhen::Lower };
+    let find = |switch: Option<UcxSetting>, size: Bytes| {
         chosen.iter().find(|s| s.wire.switch == switch && s.size() == size).copied()
     };
-    let measured = |s: &&&Sent| matches!(s.entry.state, State::Sampled(_));
+    let measured = |s: &&&SentFlow| matches!(s.entry.state, EntryState::Sampled(_));
     let sizes: BTreeSet<Bytes> = chosen.iter().filter(measured).map(|s| s.size()).collect();
-    let rows: BTreeSet<Option<UcxSwitch>> =
+    let rows: BTreeSet<Option<UcxSetting>> =
         chosen.iter().filter(measured).map(|s| s.wire.switch).collect();
-    let absent: BTreeSet<UcxSwitch> =
+    let absent: BTreeSet<UcxSetting> =
         chosen.iter().filter_map(|s| s.wire.switch).filter(|s| !rows.contains(&Some(*s))).collect();
-    let (sizes, rows): (Vec<Bytes>, Vec<Option<UcxSwitch>>) =
+    let (sizes, rows): (Vec<Bytes>, Vec<Option<UcxSetting>>) =
         (sizes.into_iter().collect(), rows.into_iter().collect());
     let cell = |switch, size| {
-        find(switch, size).map_or_else(Cell::default, |s| run.cell(s.entry, quantity))
+        find(switch, size).map_or_else(FigureCell::default, |s| run.cell(s.entry, quantity))
     };
-    let changes = |switch: UcxSwitch| -> Vec<Change> {
+    let changes = |switch: UcxSetting| -> Vec<SettingChange> {
         let change = |&size: &Bytes| {
             let (with, without) = (find(Some(switch), size)?, find(None, size)?);
             let protocol = words_of(with) != words_of(without);
             let (new, old) = (cell(Some(switch), size), cell(None, size));
             let ratio = new.value? / old.value?;
             let real = apart(&new, &old) && (ratio - 1.0).abs() >= CHANGE;
-            let ratio = if better == Better::Higher { ratio } else { 1.0 / ratio };
-            Some(Change { size, protocol, gain: real.then_some(ratio) })
+            let ratio = if better == BetterWhen::Higher { ratio } else { 1.0 / ratio };
+            Some(SettingChange { size, protocol, gain: real.then_some(ratio) })
         };
         sizes.iter().filter_map(change).collect()
     };
-    let found: Vec<(UcxSwitch, Vec<Change>)> =
+    let found: Vec<(UcxSetting, Vec<SettingChange>)> =
         rows.iter().flatten().map(|&switch| (switch, changes(switch))).collect();
     let finding = finding(&found, &absent);
-    let label = |switch: Option<UcxSwitch>| {
+    let label = |switch: Option<UcxSetting>| {
         switch.map_or_else(
             || "as started".to_owned(),
             |s| format!("{s} ({}={})", s.setting().0, s.setting().1),
@@ -77,7 +77,7 @@ fn figure(run: &Run, all: &[Sent<'_, '_>], sends: bool, kind: Kind) -> Option<Fi
         (label, |size: Bytes| size.to_string()),
         cell,
     );
-    let library = between::library(run, pathline_schema::Via::Ucx);
+    let library = between::library(run, pathline_schema::Transport::Ucx);
     let what = if sends { "windows of messages" } else { "time of a message one way" };
     (!rows.is_empty()).then(|| Figure {
         id: format!("ucx-switches-{}-{}", if sends { "rate" } else { "latency" }, kind.id()),
@@ -85,12 +85,12 @@ fn figure(run: &Run, all: &[Sent<'_, '_>], sends: bool, kind: Kind) -> Option<Fi
         title: format!("{library}: what its switches change, {what}, {}", memory(kind)),
         finding,
         command: run.command(SUITE, ""),
-        body: Body::Matrix(matrix),
+        body: FigureBody::Matrix(matrix),
     })
 }
 
 /// What UCX says of an operation, without what is set, and without the time that it expects.
-fn words_of(sent: &Sent<'_, '_>) -> BTreeSet<String> {
+fn words_of(sent: &SentFlow<'_, '_>) -> BTreeSet<String> {
     let one = |text: &str| {
         let text = text.split_once(": ").map_or(text, |(_, rest)| rest);
         match (text.find(" (expects "), text.find(" us)")) {
@@ -101,16 +101,16 @@ fn words_of(sent: &Sent<'_, '_>) -> BTreeSet<String> {
     sent.entry.engine().split(" | ").map(one).collect()
 }
 
-fn finding(found: &[(UcxSwitch, Vec<Change>)], absent: &BTreeSet<UcxSwitch>) -> String {
+fn finding(found: &[(UcxSetting, Vec<SettingChange>)], absent: &BTreeSet<UcxSetting>) -> String {
     let mut texts = Vec::new();
-    let of = |wanted: &dyn Fn(&[Change]) -> bool| -> Vec<String> {
+    let of = |wanted: &dyn Fn(&[SettingChange]) -> bool| -> Vec<String> {
         let all = found.iter().filter(|(_, changes)| !changes.is_empty() && wanted(changes));
         all.map(|(switch, _)| switch.to_string()).collect()
     };
     texts.extend(extreme(found, true).map(|most| format!("Most gained: {most}.")));
     texts.extend(extreme(found, false).map(|most| format!("Most lost: {most}.")));
-    let still = |changes: &[Change]| changes.iter().all(|c| c.gain.is_none());
-    let same_words = |changes: &[Change]| changes.iter().all(|c| !c.protocol);
+    let still = |changes: &[SettingChange]| changes.iter().all(|c| c.gain.is_none());
+    let same_words = |changes: &[SettingChange]| changes.iter().all(|c| !c.protocol);
     let mut say = |names: Vec<String>, text: &str| {
         if !names.is_empty() {
             texts.push(format!("{text}: {}.", words::list(&names)));
@@ -123,13 +123,13 @@ fn finding(found: &[(UcxSwitch, Vec<Change>)], absent: &BTreeSet<UcxSwitch>) -> 
         "The same protocol by its words and another figure, so that UCX does not tell all or the \
          machine was not steady",
     );
-    let absent: Vec<String> = absent.iter().map(UcxSwitch::to_string).collect();
+    let absent: Vec<String> = absent.iter().map(UcxSetting::to_string).collect();
     say(absent, "Not known to this UCX, or so already");
     texts.join(" ")
 }
 
 /// The greatest gain or loss beyond doubt: `rndv-put, 1.31 times at 1MiB`.
-fn extreme(found: &[(UcxSwitch, Vec<Change>)], gains: bool) -> Option<String> {
+fn extreme(found: &[(UcxSetting, Vec<SettingChange>)], gains: bool) -> Option<String> {
     let all = found.iter().flat_map(|(s, changes)| changes.iter().map(move |c| (s, c)));
     let all = all.filter_map(|(s, c)| Some((s, c, c.gain.filter(|&g| (g > 1.0) == gains)?)));
     let order = |a: f64, b: f64| if gains { a.total_cmp(&b) } else { b.total_cmp(&a) };

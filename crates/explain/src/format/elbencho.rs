@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use pathline_schema::{Bytes, Histogram, IoOp, Journal, Outcome, Series};
+use pathline_schema::{Bytes, CaseOutcome, FlowSeries, IoHistogram, IoOp, Journal};
 
 use super::{nothing, world};
 
@@ -16,7 +16,7 @@ use super::{nothing, world};
 pub fn elbencho(journal: &Journal) -> Result<String, String> {
     let mut text = String::new();
     for outcome in &journal.outcomes {
-        let Outcome::Measured(m) = outcome else { continue };
+        let CaseOutcome::Measured(m) = outcome else { continue };
         if m.case.timed.iter().all(|flow| flow.by.io().is_some()) && m.case.background.is_empty() {
             let _ = writeln!(text, "# pathline: {}{}", m.case, world(journal));
             phase(&mut text, journal, &m.series);
@@ -30,13 +30,13 @@ pub fn elbencho(journal: &Journal) -> Result<String, String> {
 
 /// Sums over samples and flows.
 #[derive(Default)]
-struct Sum {
+struct IoSum {
     ns: f64,
     ops: f64,
     bytes: f64,
 }
 
-impl Sum {
+impl IoSum {
     fn per_second(&self, of: f64) -> f64 {
         if self.ns > 0.0 { of / self.ns * 1e9 } else { 0.0 }
     }
@@ -49,7 +49,7 @@ fn row(text: &mut String, [phase, what]: [&str; 2], first: impl Display, last: i
     let _ = writeln!(text, "{phase:<11} {what:<17}{sign:>1} {first:>11} {last:>11}");
 }
 
-fn phase(text: &mut String, journal: &Journal, all: &[Series]) {
+fn phase(text: &mut String, journal: &Journal, all: &[FlowSeries]) {
     let Some(series) = all.first() else { return };
     let Some(io) = series.flow.by.io() else { return };
     let mixed = matches!(io.op, IoOp::Mix { .. });
@@ -62,10 +62,10 @@ fn phase(text: &mut String, journal: &Journal, all: &[Series]) {
     row(text, ["OPERATION", "RESULT TYPE"], "FIRST DONE", "LAST DONE");
     row(text, ["===========", "================"], "==========", "=========");
     row(text, [&name, "Elapsed time"], elapsed(first.ns), elapsed(last.ns));
-    let iops = |sum: &Sum| whole(sum.per_second(sum.ops));
+    let iops = |sum: &IoSum| whole(sum.per_second(sum.ops));
     row(text, ["", if mixed { "IOPS total" } else { "IOPS" }], iops(&first), iops(&last));
     let mib = Bytes::mib(1).as_f64();
-    let rate = |sum: &Sum| whole(sum.per_second(sum.bytes) / mib);
+    let rate = |sum: &IoSum| whole(sum.per_second(sum.bytes) / mib);
     let what = if mixed { "MiB/s total" } else { "Throughput MiB/s" };
     row(text, ["", what], rate(&first), rate(&last));
     row(text, ["", "Total MiB"], whole(first.bytes / mib), whole(last.bytes / mib));
@@ -76,13 +76,13 @@ fn phase(text: &mut String, journal: &Journal, all: &[Series]) {
 }
 
 /// What had been done when the first worker ended, and in the end. Flows at once end with the slowest.
-fn sums(all: &[Series]) -> (Sum, Sum) {
-    let (mut first, mut last) = (Sum::default(), Sum::default());
+fn sums(all: &[FlowSeries]) -> (IoSum, IoSum) {
+    let (mut first, mut last) = (IoSum::default(), IoSum::default());
     let samples = all.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
     for i in 0..samples {
-        let at = |s: &Series| s.samples_ns.get(i).copied().unwrap_or(0.0);
+        let at = |s: &FlowSeries| s.samples_ns.get(i).copied().unwrap_or(0.0);
         last.ns += all.iter().map(at).fold(0.0, f64::max);
-        let done = |s: &Series| s.io.get(i).map_or(at(s), |r| r.first_done_ns);
+        let done = |s: &FlowSeries| s.io.get(i).map_or(at(s), |r| r.first_done_ns);
         let begun = all.iter().map(done).fold(f64::INFINITY, f64::min);
         first.ns += begun;
         for series in all {
@@ -99,15 +99,15 @@ fn sums(all: &[Series]) -> (Sum, Sum) {
     (first, last)
 }
 
-fn merged(all: &[Series]) -> Histogram {
-    let mut latency = Histogram::default();
+fn merged(all: &[FlowSeries]) -> IoHistogram {
+    let mut latency = IoHistogram::default();
     all.iter().flat_map(|s| &s.io).for_each(|r| latency.add(&r.latency));
     latency
 }
 
 /// CPU time of the workers alone, as a share of all CPUs of the machine; until the first worker ended
 /// it is known only where there is but one.
-fn processor(text: &mut String, journal: &Journal, all: &[Series], last: &Sum) {
+fn processor(text: &mut String, journal: &Journal, all: &[FlowSeries], last: &IoSum) {
     let cpus = journal.topology.host.cpus.len().max(1) as f64;
     let used: f64 = all.iter().flat_map(|s| &s.io).map(|r| r.cpu_user_ns + r.cpu_system_ns).sum();
     if last.ns <= 0.0 {
@@ -119,7 +119,7 @@ fn processor(text: &mut String, journal: &Journal, all: &[Series], last: &Sum) {
     row(text, ["", "CPU util %"], first, percent);
 }
 
-fn latencies(text: &mut String, all: &Histogram) {
+fn latencies(text: &mut String, all: &IoHistogram) {
     let Some(mean) = all.mean() else { return };
     let us = |ns: f64| whole(ns / 1e3);
     let left = |what: &str| format!("{:<11} {what:<17}:", "");

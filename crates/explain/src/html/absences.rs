@@ -1,21 +1,21 @@
 //! Cases without figures, grouped by reason so that hundreds can be read.
 
-use super::build::Html;
+use super::build::HtmlBuilder;
 use super::number::count;
-use crate::figure::Absence;
+use crate::figure::MissingCase;
 
 /// From this many cases on, a filter is offered.
 const MANY: usize = 12;
 
 /// Cases that failed, or were left out, for one reason.
 #[derive(Debug, PartialEq)]
-struct Group<'a> {
+struct AbsenceGroup<'a> {
     faulted: bool,
     /// The reason of the first.
     why: &'a str,
     /// Whether all reasons are the same word for word, not only but for their numbers.
     same: bool,
-    members: Vec<&'a Absence>,
+    members: Vec<&'a MissingCase>,
 }
 
 /// A reason without its numbers: `needs 3 GPUs` and `needs 5 GPUs` are one group.
@@ -32,9 +32,9 @@ fn shape(why: &str) -> String {
 }
 
 /// Faults first, then the largest groups; equals stay in the order of the run.
-fn groups(absences: &[Absence]) -> Vec<Group<'_>> {
+fn groups(absences: &[MissingCase]) -> Vec<AbsenceGroup<'_>> {
     let mut index = std::collections::BTreeMap::new();
-    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut groups: Vec<AbsenceGroup<'_>> = Vec::new();
     for absence in absences {
         let at = *index.entry((absence.faulted, shape(&absence.why))).or_insert(groups.len());
         match groups.get_mut(at) {
@@ -42,7 +42,7 @@ fn groups(absences: &[Absence]) -> Vec<Group<'_>> {
                 group.same &= group.why == absence.why;
                 group.members.push(absence);
             }
-            None => groups.push(Group {
+            None => groups.push(AbsenceGroup {
                 faulted: absence.faulted,
                 why: &absence.why,
                 same: true,
@@ -55,7 +55,7 @@ fn groups(absences: &[Absence]) -> Vec<Group<'_>> {
 }
 
 /// Writes the section.
-pub(super) fn write(h: &mut Html, absences: &[Absence]) {
+pub(super) fn write(h: &mut HtmlBuilder, absences: &[MissingCase]) {
     if absences.is_empty() {
         h.leaf("p", &[("class", &"finding")], "Every case that was planned has a figure.");
         return;
@@ -82,7 +82,7 @@ pub(super) fn write(h: &mut Html, absences: &[Absence]) {
     });
 }
 
-fn write_group(h: &mut Html, group: &Group<'_>) {
+fn write_group(h: &mut HtmlBuilder, group: &AbsenceGroup<'_>) {
     let (class, word) = if group.faulted { ("fault", "fault") } else { ("skip", "skip") };
     h.el("details", &[("class", &"group")], |h| {
         h.el("summary", &[], |h| {
@@ -99,7 +99,7 @@ fn write_group(h: &mut Html, group: &Group<'_>) {
     });
 }
 
-fn write_members(h: &mut Html, group: &Group<'_>) {
+fn write_members(h: &mut HtmlBuilder, group: &AbsenceGroup<'_>) {
     h.el("thead", &[], |h| {
         h.el("tr", &[], |h| {
             h.leaf("th", &[("scope", &"col")], "case");
@@ -124,9 +124,9 @@ fn write_members(h: &mut Html, group: &Group<'_>) {
 mod tests {
     use super::*;
 
-    fn absence(gpu: u32, faulted: bool, why: &str) -> Absence {
+    fn absence(gpu: u32, faulted: bool, why: &str) -> MissingCase {
         let case = format!("gpu{gpu}.vram > gpu{gpu}.vram by dma@gpu{gpu} x 1MiB");
-        Absence { case: case.parse().unwrap(), suites: vec![], faulted, why: why.into() }
+        MissingCase { case: case.parse().unwrap(), suites: vec![], faulted, why: why.into() }
     }
 
     #[test]
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn many_cases_can_be_filtered_and_none_is_said() {
         let page = |n: u32| {
-            let all: Vec<Absence> = (0..n).map(|i| absence(i, false, "no GPU")).collect();
-            let mut h = Html::default();
+            let all: Vec<MissingCase> = (0..n).map(|i| absence(i, false, "no GPU")).collect();
+            let mut h = HtmlBuilder::default();
             write(&mut h, &all);
             h.finish()
         };

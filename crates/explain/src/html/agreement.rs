@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use pathline_validate::score::{Compared, Summary};
-use pathline_validate::{Class, Contradiction, Report};
+use pathline_validate::score::{ClassErrors, ComparedRow};
+use pathline_validate::{RowClass, RowContradiction, ValidationReport};
 
-use super::build::{Attrs, Html, Px};
+use super::build::{HtmlAttrs, HtmlBuilder, PixelPos};
 use super::number::{count, num, tick};
 use super::page::comparison;
-use super::scale::{Kind, Scale, decimal_ticks, log_bounds};
+use super::scale::{AxisScale, ScaleKind, decimal_ticks, log_bounds};
 use crate::agreement::{
     contradiction, farthest, reasons, share, signed, targets_lines, value as value_text,
 };
@@ -27,7 +27,7 @@ const BAR_HEIGHT: f64 = 180.0;
 const BAND: f64 = 0.1;
 
 /// A page of its own: targets, pictures, tables. `against` names the table.
-pub fn page(report: &Report, against: &str) -> String {
+pub fn page(report: &ValidationReport, against: &str) -> String {
     let told = format!(
         "Predictions are of the model of {}; what they are held against was published.",
         report.machine
@@ -35,7 +35,7 @@ pub fn page(report: &Report, against: &str) -> String {
     comparison((&report.machine, against), ("Simulated", &told), |h| write_main(h, report))
 }
 
-fn write_main(h: &mut Html, report: &Report) {
+fn write_main(h: &mut HtmlBuilder, report: &ValidationReport) {
     let data = report.compared.iter().filter(|c| c.data).count();
     let lead = format!(
         "{} compared, {} left out; {} the model carries as data, which count for no target",
@@ -55,8 +55,8 @@ fn write_main(h: &mut Html, report: &Report) {
     });
     h.leaf("h2", &[], "Predicted against published");
     // What is known of the wiring lies on the line by construction.
-    let facts = Class::Fact.name();
-    let drawn: Vec<Compared> =
+    let facts = RowClass::Fact.name();
+    let drawn: Vec<ComparedRow> =
         report.compared.iter().filter(|c| c.class != facts).cloned().collect();
     h.trusted(&picture(&drawn, "published"));
     h.leaf("h2", &[], "Errors by class");
@@ -75,9 +75,9 @@ fn write_main(h: &mut Html, report: &Report) {
 
 /// Pictures of predicted values over `measured` ones (`published`, `measured`): one for each unit,
 /// then the errors of all. Markup to be put into a page with this crate's style.
-pub fn picture(compared: &[Compared], measured: &str) -> String {
+pub fn picture(compared: &[ComparedRow], measured: &str) -> String {
     let mut classes: Vec<&str> = Vec::new();
-    let mut units: BTreeMap<&str, Vec<&Compared>> = BTreeMap::new();
+    let mut units: BTreeMap<&str, Vec<&ComparedRow>> = BTreeMap::new();
     for c in compared {
         if !classes.contains(&c.class.as_str()) {
             classes.push(&c.class);
@@ -85,9 +85,9 @@ pub fn picture(compared: &[Compared], measured: &str) -> String {
         units.entry(&c.unit).or_default().push(c);
     }
     let ink = |class: &str| classes.iter().position(|c| *c == class).unwrap_or(0);
-    let mut units: Vec<(&str, Vec<&Compared>)> = units.into_iter().collect();
+    let mut units: Vec<(&str, Vec<&ComparedRow>)> = units.into_iter().collect();
     units.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
-    let mut h = Html::default();
+    let mut h = HtmlBuilder::default();
     h.el("div", &[("class", &"scatters")], |h| {
         // Links and hops are whole numbers that a picture adds nothing to.
         for (unit, rows) in units.iter().filter(|(unit, rows)| !unit.is_empty() && rows.len() > 2) {
@@ -121,18 +121,18 @@ fn shape(at: usize) -> (&'static str, &'static str) {
     (class, d)
 }
 
-fn line(h: &mut Html, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
-    let d = format!("M{} {}L{} {}", Px(x1), Px(y1), Px(x2), Px(y2));
+fn line(h: &mut HtmlBuilder, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+    let d = format!("M{} {}L{} {}", PixelPos(x1), PixelPos(y1), PixelPos(x2), PixelPos(y2));
     h.el("path", &[("class", &class), ("d", &d)], |_| {});
 }
 
-fn words(h: &mut Html, class: &str, (x, y): (f64, f64), text: &str) {
-    h.leaf("text", &[("class", &class), ("x", &Px(x)), ("y", &Px(y))], text);
+fn words(h: &mut HtmlBuilder, class: &str, (x, y): (f64, f64), text: &str) {
+    h.leaf("text", &[("class", &class), ("x", &PixelPos(x)), ("y", &PixelPos(y))], text);
 }
 
 fn write_scatter(
-    h: &mut Html,
-    rows: &[&Compared],
+    h: &mut HtmlBuilder,
+    rows: &[&ComparedRow],
     unit: &str,
     measured: &str,
     ink: &dyn Fn(&str) -> usize,
@@ -143,11 +143,11 @@ fn write_scatter(
         return;
     };
     let (right, foot) = (LEFT + SIDE, TOP + SIDE);
-    let x = Scale { kind: Kind::Log, domain, range: (LEFT, right) };
-    let y = Scale { kind: Kind::Log, domain, range: (foot, TOP) };
-    let view = format!("0 0 {} {}", Px(right + RIGHT), Px(foot + BOTTOM));
+    let x = AxisScale { kind: ScaleKind::Log, domain, range: (LEFT, right) };
+    let y = AxisScale { kind: ScaleKind::Log, domain, range: (foot, TOP) };
+    let view = format!("0 0 {} {}", PixelPos(right + RIGHT), PixelPos(foot + BOTTOM));
     let title = format!("Predicted over {measured}, {unit}");
-    let attrs: Attrs<'_> = &[
+    let attrs: HtmlAttrs<'_> = &[
         ("class", &"chart"),
         ("viewBox", &view),
         ("role", &"img"),
@@ -164,7 +164,7 @@ fn write_scatter(
         }
         line(h, "axis", (LEFT, foot), (right, foot));
         words(h, "mid name", (LEFT + SIDE / 2.0, foot + 38.0), &format!("{measured} ({unit})"));
-        let turn = format!("translate(13 {}) rotate(-90)", Px(TOP + SIDE / 2.0));
+        let turn = format!("translate(13 {}) rotate(-90)", PixelPos(TOP + SIDE / 2.0));
         h.leaf(
             "text",
             &[("class", &"mid name"), ("transform", &turn)],
@@ -187,10 +187,10 @@ fn write_scatter(
     h.leaf("p", &[("class", &"agreement")], words);
 }
 
-fn write_point(h: &mut Html, c: &Compared, (x, y): (Scale, Scale), ink: usize) {
+fn write_point(h: &mut HtmlBuilder, c: &ComparedRow, (x, y): (AxisScale, AxisScale), ink: usize) {
     let (Some(px), Some(py)) = (x.at(c.measured.middle()), y.at(c.predicted)) else { return };
     let (class, d) = shape(ink);
-    let at = format!("translate({} {})", Px(px), Px(py));
+    let at = format!("translate({} {})", PixelPos(px), PixelPos(py));
     h.el("g", &[("class", &format!("tip {}", ink_class(ink))), ("transform", &at)], |h| {
         let unit = &c.unit;
         let data = if c.data { "\nmodel: carries it as data" } else { "" };
@@ -216,8 +216,8 @@ fn write_point(h: &mut Html, c: &Compared, (x, y): (Scale, Scale), ink: usize) {
 
 /// Errors in steps of a percent, stacked by class; what is beyond lies at the ends.
 fn write_histogram(
-    h: &mut Html,
-    compared: &[Compared],
+    h: &mut HtmlBuilder,
+    compared: &[ComparedRow],
     measured: &str,
     ink: &dyn Fn(&str) -> usize,
 ) {
@@ -230,8 +230,8 @@ fn write_histogram(
     let most = bins.values().map(|b| b.values().sum::<usize>()).max().unwrap_or(0).max(1);
     let right = LEFT + BAR_WIDTH * f64::from(2 * REACH + 1);
     let foot = TOP + 14.0 + BAR_HEIGHT;
-    let view = format!("0 0 {} {}", Px(right + RIGHT), Px(foot + BOTTOM));
-    let attrs: Attrs<'_> = &[
+    let view = format!("0 0 {} {}", PixelPos(right + RIGHT), PixelPos(foot + BOTTOM));
+    let attrs: HtmlAttrs<'_> = &[
         ("class", &"chart histogram"),
         ("viewBox", &view),
         ("role", &"img"),
@@ -244,12 +244,12 @@ fn write_histogram(
             for (class, n) in bins.get(&bin).into_iter().flatten() {
                 let height = *n as f64 / most as f64 * BAR_HEIGHT;
                 top -= height;
-                let attrs: Attrs<'_> = &[
+                let attrs: HtmlAttrs<'_> = &[
                     ("class", &format!("stack {}", ink_class(*class))),
-                    ("x", &Px(left + 2.0)),
-                    ("y", &Px(top)),
-                    ("width", &Px(BAR_WIDTH - 4.0)),
-                    ("height", &Px(height)),
+                    ("x", &PixelPos(left + 2.0)),
+                    ("y", &PixelPos(top)),
+                    ("width", &PixelPos(BAR_WIDTH - 4.0)),
+                    ("height", &PixelPos(height)),
                 ];
                 h.el("rect", attrs, |_| {});
             }
@@ -272,12 +272,12 @@ fn write_histogram(
     });
 }
 
-fn write_legend(h: &mut Html, classes: &[&str]) {
+fn write_legend(h: &mut HtmlBuilder, classes: &[&str]) {
     h.el("ul", &[("class", &"legend lines")], |h| {
         for (at, class) in classes.iter().enumerate() {
             let (dot, d) = shape(at);
             h.el("li", &[], |h| {
-                let attrs: Attrs<'_> = &[
+                let attrs: HtmlAttrs<'_> = &[
                     ("class", &ink_class(at)),
                     ("viewBox", &"-13 -6 26 12"),
                     ("aria-hidden", &"true"),
@@ -291,7 +291,7 @@ fn write_legend(h: &mut Html, classes: &[&str]) {
     });
 }
 
-pub(super) fn head(h: &mut Html, columns: &[&str]) {
+pub(super) fn head(h: &mut HtmlBuilder, columns: &[&str]) {
     h.el("thead", &[], |h| {
         h.el("tr", &[], |h| {
             for column in columns {
@@ -301,7 +301,7 @@ pub(super) fn head(h: &mut Html, columns: &[&str]) {
     });
 }
 
-fn write_classes(h: &mut Html, classes: &[Summary]) {
+fn write_classes(h: &mut HtmlBuilder, classes: &[ClassErrors]) {
     h.el("div", &[("class", &"scroll")], |h| {
         h.el("table", &[("class", &"rows")], |h| {
             head(h, &["class", "rows", "median", "p95", "worst", "which"]);
@@ -321,7 +321,7 @@ fn write_classes(h: &mut Html, classes: &[Summary]) {
     });
 }
 
-fn write_rows(h: &mut Html, compared: &[Compared]) {
+fn write_rows(h: &mut HtmlBuilder, compared: &[ComparedRow]) {
     let columns = ["row", "error", "predicted", "published", "", "class", "source", "formed as"];
     h.el("div", &[("class", &"scroll tall")], |h| {
         h.el("table", &[("class", &"rows compared")], |h| {
@@ -344,7 +344,7 @@ fn write_rows(h: &mut Html, compared: &[Compared]) {
     });
 }
 
-fn write_contradictions(h: &mut Html, all: &[Contradiction]) {
+fn write_contradictions(h: &mut HtmlBuilder, all: &[RowContradiction]) {
     h.leaf(
         "p",
         &[("class", &"finding")],
@@ -358,7 +358,7 @@ fn write_contradictions(h: &mut Html, all: &[Contradiction]) {
     });
 }
 
-fn write_left_out(h: &mut Html, report: &Report) {
+fn write_left_out(h: &mut HtmlBuilder, report: &ValidationReport) {
     for (reason, rows) in reasons(report) {
         h.el("details", &[("class", &"group")], |h| {
             h.el("summary", &[], |h| {

@@ -1,22 +1,22 @@
 //! Bars: measured against peak, one row each.
 
-use super::build::{Html, Px};
-use super::cell::{Judge, half_width, value};
+use super::build::{HtmlBuilder, PixelPos};
+use super::cell::{CellJudge, half_width, value};
 use super::number::{num, percent, tick};
 use super::scale::{linear_bounds, linear_ticks};
-use crate::figure::{Bar, Bars, Cell};
+use crate::figure::{BarsBody, FigureBar, FigureCell};
 
 /// Most parts that the axis is divided into.
 const PARTS: usize = 5;
 
 /// Writes the bars, their axis and the legend.
-pub(super) fn write(h: &mut Html, bars: &Bars, judge: Judge<'_>, title: &str) {
+pub(super) fn write(h: &mut HtmlBuilder, bars: &BarsBody, judge: CellJudge<'_>, title: &str) {
     let values: Vec<f64> = bars.bars.iter().flat_map(|b| lengths(&b.cell)).collect();
     if values.is_empty() {
         h.leaf("p", &[("class", &"nothing")], "There is no value to draw.");
         return;
     }
-    let axis = Axis { domain: linear_bounds(&values, PARTS) };
+    let axis = BarAxis { domain: linear_bounds(&values, PARTS) };
     let ticks = linear_ticks(axis.domain, PARTS);
     h.el("table", &[("class", &"bars"), ("data-tips", &1)], |h| {
         h.leaf("caption", &[], format!("{title}, {}", bars.unit));
@@ -31,7 +31,7 @@ pub(super) fn write(h: &mut Html, bars: &Bars, judge: Judge<'_>, title: &str) {
 }
 
 /// All lengths that a row draws.
-fn lengths(cell: &Cell) -> impl Iterator<Item = f64> {
+fn lengths(cell: &FigureCell) -> impl Iterator<Item = f64> {
     let end = value(cell).map(|v| v + half_width(cell).unwrap_or(0.0));
     let published = cell.published.as_ref().map(|p| p.value);
     [end, cell.ceiling, cell.bound, published].into_iter().flatten().filter(|v| v.is_finite())
@@ -39,11 +39,11 @@ fn lengths(cell: &Cell) -> impl Iterator<Item = f64> {
 
 /// A horizontal axis in percent of the row's width.
 #[derive(Debug, Clone, Copy)]
-struct Axis {
+struct BarAxis {
     domain: (f64, f64),
 }
 
-impl Axis {
+impl BarAxis {
     /// Where a value lies, 0 to 100.
     fn at(self, v: f64) -> f64 {
         let (lo, hi) = self.domain;
@@ -52,14 +52,14 @@ impl Axis {
     /// Style of something from `a` to `b`.
     fn span(self, a: f64, b: f64) -> String {
         let (left, right) = (self.at(a.min(b)), self.at(a.max(b)));
-        format!("left:{}%;width:{}%", Px(left), Px(right - left))
+        format!("left:{}%;width:{}%", PixelPos(left), PixelPos(right - left))
     }
     fn left(self, v: f64) -> String {
-        format!("left:{}%", Px(self.at(v)))
+        format!("left:{}%", PixelPos(self.at(v)))
     }
 }
 
-fn write_axis(h: &mut Html, axis: Axis, ticks: &[f64], unit: &str) {
+fn write_axis(h: &mut HtmlBuilder, axis: BarAxis, ticks: &[f64], unit: &str) {
     h.el("tr", &[], |h| {
         h.el("th", &[("scope", &"col")], |h| {
             h.leaf("span", &[("class", &"sr")], "what");
@@ -73,7 +73,13 @@ fn write_axis(h: &mut Html, axis: Axis, ticks: &[f64], unit: &str) {
     });
 }
 
-fn write_bar(h: &mut Html, bar: &Bar, axis: Axis, ticks: &[f64], judge: Judge<'_>) {
+fn write_bar(
+    h: &mut HtmlBuilder,
+    bar: &FigureBar,
+    axis: BarAxis,
+    ticks: &[f64],
+    judge: CellJudge<'_>,
+) {
     let cell = &bar.cell;
     let detail = judge.detail(&bar.label, cell);
     h.el("tr", &[("class", &"tip"), ("title", &detail)], |h| {
@@ -99,7 +105,7 @@ fn write_bar(h: &mut Html, bar: &Bar, axis: Axis, ticks: &[f64], judge: Judge<'_
     });
 }
 
-fn write_parts(h: &mut Html, cell: &Cell, axis: Axis) {
+fn write_parts(h: &mut HtmlBuilder, cell: &FigureCell, axis: BarAxis) {
     if let Some(ceiling) = cell.ceiling.filter(|c| c.is_finite()) {
         part(h, "span", "ceil", axis.span(0.0, ceiling));
     }
@@ -117,12 +123,12 @@ fn write_parts(h: &mut Html, cell: &Cell, axis: Axis) {
     }
 }
 
-fn part(h: &mut Html, tag: &'static str, class: &'static str, style: String) {
+fn part(h: &mut HtmlBuilder, tag: &'static str, class: &'static str, style: String) {
     h.el(tag, &[("class", &class), ("style", &style)], |_| {});
 }
 
-fn write_legend(h: &mut Html, bars: &Bars) {
-    let any = |has: fn(&Cell) -> bool| bars.bars.iter().any(|b| has(&b.cell));
+fn write_legend(h: &mut HtmlBuilder, bars: &BarsBody) {
+    let any = |has: fn(&FigureCell) -> bool| bars.bars.iter().any(|b| has(&b.cell));
     let keys = [
         ("key fill", "measured median", any(|c| value(c).is_some())),
         ("key whisker-key", "95 % interval", any(|c| half_width(c).is_some())),
@@ -143,25 +149,26 @@ fn write_legend(h: &mut Html, bars: &Bars) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Better, Published};
+    use crate::figure::{BetterWhen, PublishedValue};
 
-    fn html(cells: Vec<Cell>) -> String {
-        let bars = cells.into_iter().map(|cell| Bar { label: "host to gpu0".into(), cell });
-        let bars = Bars { unit: "GB/s".into(), bars: bars.collect(), better: Better::Higher };
-        let mut h = Html::default();
-        write(&mut h, &bars, Judge { unit: "GB/s", better: Better::Higher }, "t");
+    fn html(cells: Vec<FigureCell>) -> String {
+        let bars = cells.into_iter().map(|cell| FigureBar { label: "host to gpu0".into(), cell });
+        let bars =
+            BarsBody { unit: "GB/s".into(), bars: bars.collect(), better: BetterWhen::Higher };
+        let mut h = HtmlBuilder::default();
+        write(&mut h, &bars, CellJudge { unit: "GB/s", better: BetterWhen::Higher }, "t");
         h.finish()
     }
 
     #[test]
     fn a_bar_is_as_long_as_its_value_on_the_axis_of_its_ceiling() {
-        let page = html(vec![Cell {
+        let page = html(vec![FigureCell {
             value: Some(30.0),
             half_width: 2.0,
             ceiling: Some(40.0),
             bound: Some(36.0),
-            published: Some(Published { value: 28.0, source: "paper".into() }),
-            ..Cell::default()
+            published: Some(PublishedValue { value: 28.0, source: "paper".into() }),
+            ..FigureCell::default()
         }]);
         // The axis ends at 40: 30 is 75 %, 36 is 90 %, 28 is 70 %; the interval is 28 to 32.
         assert!(page.contains("class=\"fill\" style=\"left:0%;width:75%\""), "{page}");
@@ -175,13 +182,13 @@ mod tests {
     #[test]
     fn nothing_to_draw_is_said() {
         assert!(html(vec![]).contains("no value to draw"));
-        let nan = Cell { value: Some(f64::NAN), ..Cell::default() };
+        let nan = FigureCell { value: Some(f64::NAN), ..FigureCell::default() };
         assert!(html(vec![nan]).contains("no value to draw"));
     }
 
     #[test]
     fn zero_and_negative_values_have_a_place() {
-        let of = |v| Cell { value: Some(v), ..Cell::default() };
+        let of = |v| FigureCell { value: Some(v), ..FigureCell::default() };
         // -5..10 in steps of 5: zero lies at a third.
         let page = html(vec![of(-5.0), of(10.0), of(0.0)]);
         assert!(page.contains("left:33.3%;width:66.7%"), "{page}");

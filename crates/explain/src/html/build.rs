@@ -5,15 +5,15 @@ use std::fmt::{self, Display, Write};
 use pathline_schema::is_steering;
 
 /// Attributes of an element: literal names, any values.
-pub(super) type Attrs<'a> = &'a [(&'static str, &'a dyn Display)];
+pub(super) type HtmlAttrs<'a> = &'a [(&'static str, &'a dyn Display)];
 
 /// Markup under construction. Elements are closures, so that they are always closed.
 #[derive(Debug, Default)]
-pub(super) struct Html {
+pub(super) struct HtmlBuilder {
     out: String,
 }
 
-impl Html {
+impl HtmlBuilder {
     /// Literal markup or a part that this crate has escaped already.
     pub(super) fn trusted(&mut self, markup: &str) -> &mut Self {
         self.out.push_str(markup);
@@ -23,7 +23,7 @@ impl Html {
     /// Escaped text.
     pub(super) fn text(&mut self, text: impl Display) -> &mut Self {
         // Writing to a string cannot fail.
-        let _ = write!(Escaped(&mut self.out), "{text}");
+        let _ = write!(EscapedText(&mut self.out), "{text}");
         self
     }
 
@@ -31,7 +31,7 @@ impl Html {
     pub(super) fn el(
         &mut self,
         tag: &'static str,
-        attrs: Attrs<'_>,
+        attrs: HtmlAttrs<'_>,
         body: impl FnOnce(&mut Self),
     ) -> &mut Self {
         self.void(tag, attrs);
@@ -46,7 +46,7 @@ impl Html {
     pub(super) fn leaf(
         &mut self,
         tag: &'static str,
-        attrs: Attrs<'_>,
+        attrs: HtmlAttrs<'_>,
         text: impl Display,
     ) -> &mut Self {
         self.el(tag, attrs, |h| {
@@ -55,12 +55,12 @@ impl Html {
     }
 
     /// An element without an end tag, such as `input`.
-    pub(super) fn void(&mut self, tag: &'static str, attrs: Attrs<'_>) -> &mut Self {
+    pub(super) fn void(&mut self, tag: &'static str, attrs: HtmlAttrs<'_>) -> &mut Self {
         self.out.push('<');
         self.out.push_str(tag);
         for (name, value) in attrs {
             let _ = write!(self.out, " {name}=\"");
-            let _ = write!(Escaped(&mut self.out), "{value}");
+            let _ = write!(EscapedText(&mut self.out), "{value}");
             self.out.push('"');
         }
         self.out.push('>');
@@ -74,9 +74,9 @@ impl Html {
 }
 
 /// Escapes what is written through it, for element text and quoted attributes alike.
-struct Escaped<'a>(&'a mut String);
+struct EscapedText<'a>(&'a mut String);
 
-impl fmt::Write for Escaped<'_> {
+impl fmt::Write for EscapedText<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         for c in s.chars() {
             match c {
@@ -101,9 +101,9 @@ fn is_disguise(c: char) -> bool {
 
 /// A coordinate: at most one decimal, so that pages stay small and equal on every machine.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Px(pub(super) f64);
+pub(super) struct PixelPos(pub(super) f64);
 
-impl Display for Px {
+impl Display for PixelPos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenths = (self.0 * 10.0).round();
         // A negative zero would print as -0.
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn text_and_attributes_are_escaped() {
-        let mut h = Html::default();
+        let mut h = HtmlBuilder::default();
         h.leaf("p", &[("title", &"\"><script>'&")], "</p><script>\u{0}\u{202e}");
         assert_eq!(
             h.finish(),
@@ -152,9 +152,9 @@ mod tests {
 
     #[test]
     fn coordinates_have_one_decimal_and_no_negative_zero() {
-        assert_eq!(Px(12.34).to_string(), "12.3");
-        assert_eq!(Px(12.0).to_string(), "12");
-        assert_eq!(Px(-0.01).to_string(), "0");
+        assert_eq!(PixelPos(12.34).to_string(), "12.3");
+        assert_eq!(PixelPos(12.0).to_string(), "12");
+        assert_eq!(PixelPos(-0.01).to_string(), "0");
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::fmt::Write;
 /// Steps of the scale: one class for each 5 %.
 pub(super) const STEPS: usize = 21;
 
-type Rgb = [f64; 3];
+type RgbColour = [f64; 3];
 
 /// Viridis at every tenth.
-const VIRIDIS: [Rgb; 11] = [
+const VIRIDIS: [RgbColour; 11] = [
     [68.0, 1.0, 84.0],
     [72.0, 36.0, 117.0],
     [65.0, 68.0, 135.0],
@@ -29,12 +29,12 @@ pub(super) fn step(share: f64) -> usize {
 }
 
 /// The colour of a step.
-fn rgb(step: usize) -> Rgb {
+fn rgb(step: usize) -> RgbColour {
     between(&VIRIDIS, step)
 }
 
 /// The colour of a step between colours that are given at every tenth of the way.
-fn between(tenths: &[Rgb; 11], step: usize) -> Rgb {
+fn between(tenths: &[RgbColour; 11], step: usize) -> RgbColour {
     let place = step.min(STEPS - 1) as f64 / (STEPS - 1) as f64 * 10.0;
     let below = (place.floor() as usize).min(9);
     let t = place - below as f64;
@@ -42,7 +42,7 @@ fn between(tenths: &[Rgb; 11], step: usize) -> Rgb {
 }
 
 /// Relative luminance (WCAG 2.2).
-fn luminance(rgb: Rgb) -> f64 {
+fn luminance(rgb: RgbColour) -> f64 {
     let [r, g, b] = rgb.map(|c| {
         let c = c.round() / 255.0;
         if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
@@ -56,12 +56,12 @@ fn contrast(a: f64, b: f64) -> f64 {
 }
 
 /// Black or white, whichever is read more easily on a colour.
-fn ink(rgb: Rgb) -> &'static str {
+fn ink(rgb: RgbColour) -> &'static str {
     let y = luminance(rgb);
     if contrast(y, 0.0) > contrast(y, 1.0) { "#000" } else { "#fff" }
 }
 
-fn hex(rgb: Rgb) -> String {
+fn hex(rgb: RgbColour) -> String {
     let [r, g, b] = rgb.map(|c| c.round() as u8);
     format!("#{r:02x}{g:02x}{b:02x}")
 }
@@ -69,7 +69,7 @@ fn hex(rgb: Rgb) -> String {
 /// From far below zero to far above it at every tenth of the way, through a light middle: blue and red of equal
 /// lightness, which differ for the colour-blind as well (after ColorBrewer's RdBu, Cynthia Brewer,
 /// Apache-2.0).
-const DIVERGING: [Rgb; 11] = [
+const DIVERGING: [RgbColour; 11] = [
     [5.0, 48.0, 97.0],
     [33.0, 102.0, 172.0],
     [67.0, 147.0, 195.0],
@@ -89,7 +89,7 @@ pub(super) fn signed_step(share: f64) -> usize {
 }
 
 /// The colour of a step of a difference.
-fn signed_rgb(step: usize) -> Rgb {
+fn signed_rgb(step: usize) -> RgbColour {
     between(&DIVERGING, step)
 }
 

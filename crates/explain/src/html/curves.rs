@@ -1,13 +1,13 @@
 //! Charts of values over size or threads.
 
-use super::build::{Html, Px};
-use super::cell::{Judge, axis_name, half_width, value};
+use super::build::{HtmlBuilder, PixelPos};
+use super::cell::{CellJudge, axis_name, half_width, value};
 use super::number::tick;
 use super::scale::{
-    Kind, Scale, binary_ticks, decimal_ticks, kind_for, linear_bounds, linear_ticks, log_bounds,
-    spread, stack, tight_bounds,
+    AxisScale, ScaleKind, binary_ticks, decimal_ticks, kind_for, linear_bounds, linear_ticks,
+    log_bounds, spread, stack, tight_bounds,
 };
-use crate::figure::{Cell, Curves, Line};
+use crate::figure::{ChartLine, CurvesBody, FigureCell};
 
 /// Drawing units; the picture is as wide as the page lets it.
 const WIDTH: f64 = 920.0;
@@ -27,11 +27,11 @@ const NAME: usize = 22;
 const INKS: usize = 8;
 
 /// Places of everything in one chart.
-struct Plot<'a> {
-    curves: &'a Curves,
-    judge: Judge<'a>,
-    x: Scale,
-    y: Scale,
+struct CurvePlot<'a> {
+    curves: &'a CurvesBody,
+    judge: CellJudge<'a>,
+    x: AxisScale,
+    y: AxisScale,
     /// Marks inside the axis: pixel, label, row of the label.
     marks: Vec<(f64, &'a str, usize)>,
     top: f64,
@@ -39,23 +39,23 @@ struct Plot<'a> {
     ceilings: Vec<(String, f64)>,
 }
 
-impl<'a> Plot<'a> {
+impl<'a> CurvePlot<'a> {
     /// Nothing, if no point can be drawn.
-    fn new(curves: &'a Curves, judge: Judge<'a>) -> Option<Self> {
+    fn new(curves: &'a CurvesBody, judge: CellJudge<'a>) -> Option<Self> {
         let (xs, ys) = (drawn_xs(curves), drawn_ys(curves));
-        let x_kind = if curves.x_unit == "B" { Kind::Log } else { kind_for(&xs) };
+        let x_kind = if curves.x_unit == "B" { ScaleKind::Log } else { kind_for(&xs) };
         let x_domain = tight_bounds(&xs, x_kind)?;
         let y_kind = kind_for(&ys);
         let y_domain = match y_kind {
-            Kind::Log => log_bounds(&ys)?,
-            Kind::Linear => linear_bounds(&ys, 6),
+            ScaleKind::Log => log_bounds(&ys)?,
+            ScaleKind::Linear => linear_bounds(&ys, 6),
         };
         let range = (LEFT + 10.0, WIDTH - RIGHT - 10.0);
-        let x = Scale { kind: x_kind, domain: x_domain, range };
+        let x = AxisScale { kind: x_kind, domain: x_domain, range };
         let marks = place_marks(curves, x);
         let rows = marks.iter().map(|m| m.2 + 1).max().unwrap_or(0);
         let top = 14.0 + ROW * rows as f64;
-        let y = Scale { kind: y_kind, domain: y_domain, range: (top + PLOT, top) };
+        let y = AxisScale { kind: y_kind, domain: y_domain, range: (top + PLOT, top) };
         let named = |(name, v): &(String, f64)| {
             Some((format!("{name}: {}", judge.with_unit(*v)), y.at(*v)?))
         };
@@ -83,26 +83,26 @@ impl<'a> Plot<'a> {
     }
 
     /// The pixel of a point, if it can be shown.
-    fn place(&self, x: f64, cell: &Cell) -> Option<(f64, f64)> {
+    fn place(&self, x: f64, cell: &FigureCell) -> Option<(f64, f64)> {
         Some((self.x.at(x)?, self.y.at(value(cell)?)?))
     }
 }
 
 /// Values of x that have something to show.
-fn drawn_xs(curves: &Curves) -> Vec<f64> {
+fn drawn_xs(curves: &CurvesBody) -> Vec<f64> {
     let points = curves.lines.iter().flat_map(|l| &l.points);
     points.filter(|(_, cell)| value(cell).is_some()).map(|(x, _)| *x).collect()
 }
 
 /// All heights that the chart must hold.
-fn drawn_ys(curves: &Curves) -> Vec<f64> {
+fn drawn_ys(curves: &CurvesBody) -> Vec<f64> {
     let cells = || curves.lines.iter().flat_map(|l| &l.points).map(|(_, cell)| cell);
     let published = cells().filter_map(|c| Some(c.published.as_ref()?.value));
     let ceilings = curves.ceilings.iter().map(|(_, y)| *y);
     cells().filter_map(value).chain(published).chain(ceilings).collect()
 }
 
-fn place_marks(curves: &Curves, x: Scale) -> Vec<(f64, &str, usize)> {
+fn place_marks(curves: &CurvesBody, x: AxisScale) -> Vec<(f64, &str, usize)> {
     let (lo, hi) = x.domain;
     let inside = curves.marks.iter().filter(|(at, _)| *at >= lo && *at <= hi);
     let at: Vec<(f64, &str)> =
@@ -119,12 +119,12 @@ fn place_marks(curves: &Curves, x: Scale) -> Vec<(f64, &str, usize)> {
 }
 
 /// Writes the chart and its legend.
-pub(super) fn write(h: &mut Html, curves: &Curves, judge: Judge<'_>, title: &str) {
-    let Some(plot) = Plot::new(curves, judge) else {
+pub(super) fn write(h: &mut HtmlBuilder, curves: &CurvesBody, judge: CellJudge<'_>, title: &str) {
+    let Some(plot) = CurvePlot::new(curves, judge) else {
         h.leaf("p", &[("class", &"nothing")], "There is no value to draw.");
         return;
     };
-    let view = format!("0 0 {} {}", Px(WIDTH), Px(plot.foot() + BOTTOM));
+    let view = format!("0 0 {} {}", PixelPos(WIDTH), PixelPos(plot.foot() + BOTTOM));
     let attrs: [(&'static str, &dyn std::fmt::Display); 5] = [
         ("class", &"chart"),
         ("viewBox", &view),
@@ -153,16 +153,16 @@ pub(super) fn write(h: &mut Html, curves: &Curves, judge: Judge<'_>, title: &str
     }
 }
 
-fn text(h: &mut Html, class: &str, x: f64, y: f64, words: &str) {
-    h.leaf("text", &[("class", &class), ("x", &Px(x)), ("y", &Px(y))], words);
+fn text(h: &mut HtmlBuilder, class: &str, x: f64, y: f64, words: &str) {
+    h.leaf("text", &[("class", &class), ("x", &PixelPos(x)), ("y", &PixelPos(y))], words);
 }
 
-fn segment(h: &mut Html, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
-    let d = format!("M{} {}L{} {}", Px(x1), Px(y1), Px(x2), Px(y2));
+fn segment(h: &mut HtmlBuilder, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+    let d = format!("M{} {}L{} {}", PixelPos(x1), PixelPos(y1), PixelPos(x2), PixelPos(y2));
     h.el("path", &[("class", &class), ("d", &d)], |_| {});
 }
 
-fn write_axes(h: &mut Html, plot: &Plot<'_>) {
+fn write_axes(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
     let (left, right, foot) = (LEFT, WIDTH - RIGHT, plot.foot());
     let curves = plot.curves;
     for t in y_ticks(plot.y) {
@@ -185,19 +185,19 @@ fn write_axes(h: &mut Html, plot: &Plot<'_>) {
         (name, unit) => format!("{name} ({unit})"),
     };
     text(h, "mid name", f64::midpoint(left, right), foot + 38.0, &x_name);
-    let log = if plot.y.kind == Kind::Log { ", logarithmic" } else { "" };
+    let log = if plot.y.kind == ScaleKind::Log { ", logarithmic" } else { "" };
     let y_name = match axis_name(&curves.y_unit) {
         name if name == curves.y_unit => format!("{name}{log}"),
         name => format!("{name} ({}{log})", curves.y_unit),
     };
-    let turn = format!("translate(13 {}) rotate(-90)", Px(plot.top + PLOT / 2.0));
+    let turn = format!("translate(13 {}) rotate(-90)", PixelPos(plot.top + PLOT / 2.0));
     h.leaf("text", &[("class", &"mid name"), ("transform", &turn)], y_name);
 }
 
-fn y_ticks(y: Scale) -> Vec<f64> {
+fn y_ticks(y: AxisScale) -> Vec<f64> {
     match y.kind {
-        Kind::Linear => linear_ticks(y.domain, 6),
-        Kind::Log => decimal_ticks(y.domain, 11),
+        ScaleKind::Linear => linear_ticks(y.domain, 6),
+        ScaleKind::Log => decimal_ticks(y.domain, 11),
     }
 }
 
@@ -206,15 +206,15 @@ fn is_count(unit: &str) -> bool {
     ["threads", "ranks", "pairs", "depth"].contains(&unit)
 }
 
-fn x_ticks(x: Scale, unit: &str) -> Vec<f64> {
+fn x_ticks(x: AxisScale, unit: &str) -> Vec<f64> {
     match x.kind {
-        Kind::Log if unit == "B" || is_count(unit) => binary_ticks(x.domain, 12),
-        Kind::Log => decimal_ticks(x.domain, 12),
-        Kind::Linear => linear_ticks(x.domain, 10),
+        ScaleKind::Log if unit == "B" || is_count(unit) => binary_ticks(x.domain, 12),
+        ScaleKind::Log => decimal_ticks(x.domain, 12),
+        ScaleKind::Linear => linear_ticks(x.domain, 10),
     }
 }
 
-fn write_marks(h: &mut Html, plot: &Plot<'_>) {
+fn write_marks(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
     let height = |row: usize| plot.top - 6.0 - ROW * row as f64;
     for &(x, _, row) in &plot.marks {
         segment(h, "mark", (x, height(row) + 3.0), (x, plot.foot()));
@@ -225,7 +225,7 @@ fn write_marks(h: &mut Html, plot: &Plot<'_>) {
 }
 
 /// Names of the ceilings, over the lines so that they can be read.
-fn write_ceiling_names(h: &mut Html, plot: &Plot<'_>) {
+fn write_ceiling_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
     // Above its line, or below it where the plot ends.
     let beside = |y: f64| if y - 5.0 < plot.top + 10.0 { y + 14.0 } else { y - 5.0 };
     let wanted: Vec<f64> = plot.ceilings.iter().map(|(_, y)| beside(*y)).collect();
@@ -259,7 +259,7 @@ fn classes(i: usize) -> String {
     format!("l{i} s{} d{}", i % INKS, (i / INKS) % 3)
 }
 
-fn write_line(h: &mut Html, plot: &Plot<'_>, i: usize, line: &Line) {
+fn write_line(h: &mut HtmlBuilder, plot: &CurvePlot<'_>, i: usize, line: &ChartLine) {
     h.el("g", &[("class", &classes(i))], |h| {
         let whiskers = whiskers(plot, line);
         if !whiskers.is_empty() {
@@ -273,13 +273,13 @@ fn write_line(h: &mut Html, plot: &Plot<'_>, i: usize, line: &Line) {
 }
 
 /// The line, broken where a value is missing.
-fn stroke(plot: &Plot<'_>, line: &Line) -> String {
+fn stroke(plot: &CurvePlot<'_>, line: &ChartLine) -> String {
     let mut d = String::new();
     let mut pen = 'M';
     for (x, cell) in &line.points {
         match plot.place(*x, cell) {
             Some((x, y)) => {
-                d += &format!("{pen}{} {}", Px(x), Px(y));
+                d += &format!("{pen}{} {}", PixelPos(x), PixelPos(y));
                 pen = 'L';
             }
             None => pen = 'M',
@@ -289,7 +289,7 @@ fn stroke(plot: &Plot<'_>, line: &Line) -> String {
 }
 
 /// Intervals that are wide enough to be seen beside their point.
-fn whiskers(plot: &Plot<'_>, line: &Line) -> String {
+fn whiskers(plot: &CurvePlot<'_>, line: &ChartLine) -> String {
     let mut d = String::new();
     for (x, cell) in &line.points {
         let (Some((px, _)), Some(half), Some(v)) =
@@ -300,25 +300,31 @@ fn whiskers(plot: &Plot<'_>, line: &Line) -> String {
         let above = plot.y.at(v + half).unwrap_or(plot.top);
         let below = plot.y.at(v - half).unwrap_or(plot.foot());
         if below - above >= 3.0 {
-            let (l, r) = (Px(px - 3.0), Px(px + 3.0));
-            let (x, a, b) = (Px(px), Px(above), Px(below));
+            let (l, r) = (PixelPos(px - 3.0), PixelPos(px + 3.0));
+            let (x, a, b) = (PixelPos(px), PixelPos(above), PixelPos(below));
             d += &format!("M{l} {a}H{r}M{x} {a}V{b}M{l} {b}H{r}");
         }
     }
     d
 }
 
-fn write_point(h: &mut Html, plot: &Plot<'_>, i: usize, line: &Line, (x, cell): (f64, &Cell)) {
+fn write_point(
+    h: &mut HtmlBuilder,
+    plot: &CurvePlot<'_>,
+    i: usize,
+    line: &ChartLine,
+    (x, cell): (f64, &FigureCell),
+) {
     let Some((px, py)) = plot.place(x, cell) else { return };
     let heading = format!("{}, {}", line.name, tick(x, &plot.curves.x_unit));
-    let at = format!("translate({} {})", Px(px), Px(py));
+    let at = format!("translate({} {})", PixelPos(px), PixelPos(py));
     h.el("g", &[("class", &"tip"), ("transform", &at)], |h| {
         h.leaf("title", &[], plot.judge.detail(&heading, cell));
         h.trusted("<circle class=\"hit\" r=\"8\"/>");
         h.el("path", &[("class", &shape_class(i)), ("d", &shape(i))], |_| {});
     });
     if let Some(y) = cell.published.as_ref().and_then(|p| plot.y.at(p.value)) {
-        let d = format!("M{} {}l6 6l-6 6l-6-6Z", Px(px), Px(y - 6.0));
+        let d = format!("M{} {}l6 6l-6 6l-6-6Z", PixelPos(px), PixelPos(y - 6.0));
         h.el("path", &[("class", &"published"), ("d", &d)], |_| {});
     }
 }
@@ -338,9 +344,9 @@ fn shape(i: usize) -> &'static str {
 }
 
 /// Names at the ends of the lines, where they fit.
-fn write_names(h: &mut Html, plot: &Plot<'_>) {
+fn write_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
     let lines = plot.curves.lines.iter().enumerate();
-    let ends: Vec<(usize, &Line, (f64, f64))> = lines
+    let ends: Vec<(usize, &ChartLine, (f64, f64))> = lines
         .filter_map(|(i, line)| {
             let mut places = line.points.iter().rev();
             let end = places.find_map(|(x, cell)| plot.place(*x, cell))?;
@@ -372,14 +378,14 @@ fn shortened(name: &str) -> String {
 }
 
 /// One switch a line; they work by style alone.
-fn write_legend(h: &mut Html, curves: &Curves) {
+fn write_legend(h: &mut HtmlBuilder, curves: &CurvesBody) {
     h.el("ul", &[("class", &"legend lines")], |h| {
         for (i, line) in curves.lines.iter().enumerate() {
             h.el("li", &[], |h| {
                 h.el("label", &[], |h| {
                     let class = format!("t{i}");
                     h.void("input", &[("type", &"checkbox"), ("checked", &""), ("class", &class)]);
-                    let swatch: super::build::Attrs<'_> = &[
+                    let swatch: super::build::HtmlAttrs<'_> = &[
                         ("class", &classes(i)),
                         ("viewBox", &"-13 -6 26 12"),
                         ("aria-hidden", &"true"),
@@ -413,26 +419,26 @@ pub(super) fn switch_rules(lines: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Better;
+    use crate::figure::BetterWhen;
 
-    fn cell(v: f64) -> Cell {
-        Cell { value: Some(v), ..Cell::default() }
+    fn cell(v: f64) -> FigureCell {
+        FigureCell { value: Some(v), ..FigureCell::default() }
     }
 
-    fn curves(points: Vec<(f64, Cell)>) -> Curves {
-        Curves {
+    fn curves(points: Vec<(f64, FigureCell)>) -> CurvesBody {
+        CurvesBody {
             x_unit: "B".into(),
             y_unit: "GB/s".into(),
-            lines: vec![Line { name: "memcpy".into(), points }],
+            lines: vec![ChartLine { name: "memcpy".into(), points }],
             ceilings: vec![("peak".into(), 40.0)],
             marks: vec![(32768.0, "L1d 32KiB".into()), (1e15, "beyond".into())],
-            better: Better::Higher,
+            better: BetterWhen::Higher,
         }
     }
 
-    fn html(c: &Curves) -> String {
-        let mut h = Html::default();
-        write(&mut h, c, Judge { unit: &c.y_unit, better: c.better }, "t");
+    fn html(c: &CurvesBody) -> String {
+        let mut h = HtmlBuilder::default();
+        write(&mut h, c, CellJudge { unit: &c.y_unit, better: c.better }, "t");
         h.finish()
     }
 
@@ -441,11 +447,11 @@ mod tests {
         let c = curves(vec![
             (4096.0, cell(1.0)),
             (8192.0, cell(2.0)),
-            (16384.0, Cell::default()),
+            (16384.0, FigureCell::default()),
             (32768.0, cell(20.0)),
         ]);
-        let judge = Judge { unit: "GB/s", better: Better::Higher };
-        let d = stroke(&Plot::new(&c, judge).unwrap(), &c.lines[0]);
+        let judge = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
+        let d = stroke(&CurvePlot::new(&c, judge).unwrap(), &c.lines[0]);
         assert_eq!(d.matches('M').count(), 2, "{d}");
         assert_eq!(d.matches('L').count(), 1, "{d}");
     }
@@ -490,11 +496,11 @@ mod tests {
 
     #[test]
     fn only_wide_intervals_have_whiskers() {
-        let judge = Judge { unit: "GB/s", better: Better::Higher };
-        let wide = Cell { half_width: 5.0, ..cell(20.0) };
-        let narrow = Cell { half_width: 0.01, ..cell(20.0) };
+        let judge = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
+        let wide = FigureCell { half_width: 5.0, ..cell(20.0) };
+        let narrow = FigureCell { half_width: 0.01, ..cell(20.0) };
         let c = curves(vec![(4096.0, wide), (8192.0, narrow)]);
-        let d = whiskers(&Plot::new(&c, judge).unwrap(), &c.lines[0]);
+        let d = whiskers(&CurvePlot::new(&c, judge).unwrap(), &c.lines[0]);
         assert_eq!(d.matches('V').count(), 1, "{d}");
     }
 }

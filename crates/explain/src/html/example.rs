@@ -1,26 +1,27 @@
 //! Invented reports of the shapes that real runs have: a host, and a node of eight GPUs.
 
 use pathline_schema::{
-    Case, Conditions, Gpu, HostInfo, Link, LinkKind, Node, Rate, Topology, Warning,
+    Case, Conditions, Gpu, HostInfo, Link, LinkEnd, LinkKind, Rate, Topology, TopologyWarning,
 };
 
 use crate::figure::{
-    Absence, Bar, Bars, Better, Body, Cell, Column, Curves, Doubt, Figure, Gap, Gaps, Headline,
-    Line, Matrix, Part, Published, Report, Sheet, Stack, Stacks, Tone,
+    BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
+    FigureStack, GapsBody, Headline, HeadlineTone, MatrixBody, MissingCase, PairedGap,
+    PublishedValue, RunReport, RunWarning, SheetBody, SheetColumn, StackPart, StacksBody,
 };
 
 fn case(text: &str) -> Case {
     text.parse().unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn figure(suite: &str, id: &str, title: &str, finding: &str, body: Body) -> Figure {
+fn figure(suite: &str, id: &str, title: &str, finding: &str, body: FigureBody) -> Figure {
     let [suite, id, title, finding] = [suite, id, title, finding].map(str::to_owned);
     let command = format!("pathline run --suite {suite}");
     Figure { id, suite, title, finding, command, body }
 }
 
-fn published(value: f64, source: &str) -> Option<Published> {
-    Some(Published { value, source: source.to_owned() })
+fn published(value: f64, source: &str) -> Option<PublishedValue> {
+    Some(PublishedValue { value, source: source.to_owned() })
 }
 
 fn gpu_labels() -> Vec<String> {
@@ -37,41 +38,42 @@ fn width(a: usize, b: usize) -> f64 {
 }
 
 fn reads() -> Figure {
-    let cell = |v: f64| Cell { value: Some(v), half_width: v / 50.0, ..Cell::default() };
-    let column = |name: &str, better| Column { name: name.into(), unit: "us".into(), better };
-    let body = Body::Sheet(Sheet {
+    let cell =
+        |v: f64| FigureCell { value: Some(v), half_width: v / 50.0, ..FigureCell::default() };
+    let column = |name: &str, better| SheetColumn { name: name.into(), unit: "us".into(), better };
+    let body = FigureBody::Sheet(SheetBody {
         row_axis: "case".into(),
-        columns: vec![column("last done", Better::Higher), column("p50", Better::Lower)],
+        columns: vec![column("last done", BetterWhen::Higher), column("p50", BetterWhen::Lower)],
         rows: vec![
             ("depth 1".into(), vec![cell(19_724.0), cell(50.7)]),
-            ("depth 4".into(), vec![cell(48_309.0), Cell::default()]),
+            ("depth 4".into(), vec![cell(48_309.0), FigureCell::default()]),
         ],
     });
     figure("storage", "storage-all", "Random reads", "Depth 4 gives 2.4 times as many.", body)
 }
 
 fn in_calls() -> Figure {
-    let part = |name: &str, share| Part {
+    let part = |name: &str, share| StackPart {
         name: name.into(),
         words: "9000 calls of 47.0 us".into(),
-        cell: Cell { value: Some(share), ..Cell::default() },
+        cell: FigureCell { value: Some(share), ..FigureCell::default() },
     };
     let parts = vec![part("hipMemcpy", 54.0), part("hipHostUnregister", 45.0), part("pread", 1.0)];
-    let stacks = vec![Stack { label: "gpu0, blocking".into(), parts }];
-    let body = Body::Stacks(Stacks { whole: "time in calls".into(), stacks });
+    let stacks = vec![FigureStack { label: "gpu0, blocking".into(), parts }];
+    let body = FigureBody::Stacks(StacksBody { whole: "time in calls".into(), stacks });
     figure("storage", "storage-calls", "Time in calls", "hipMemcpy takes 54 %.", body)
 }
 
 fn added() -> Figure {
-    let gap = |v: f64, is_zero| Gap {
-        cell: Cell { value: Some(v), half_width: 1.0, ..Cell::default() },
+    let gap = |v: f64, is_zero| PairedGap {
+        cell: FigureCell { value: Some(v), half_width: 1.0, ..FigureCell::default() },
         base: Some(50.7),
         other: Some(50.7 + v),
         pairs: 9,
         is_zero,
         saturated: (v > 50.0).then(|| "host: no more".to_owned()),
     };
-    let body = Body::Gaps(Gaps {
+    let body = FigureBody::Gaps(GapsBody {
         unit: "us".into(),
         base: "host".into(),
         other: "gpu0".into(),
@@ -81,7 +83,7 @@ fn added() -> Figure {
         cols: ["1", "4", "16", "32"].map(str::to_owned).into(),
         panels: vec![(
             "p50".into(),
-            vec![vec![gap(14.0, false), gap(0.3, true), gap(88.0, false), Gap::default()]],
+            vec![vec![gap(14.0, false), gap(0.3, true), gap(88.0, false), PairedGap::default()]],
         )],
     });
     figure("storage", "storage-gap", "gpu0 minus host", "gpu0 adds 14 us.", body)
@@ -92,9 +94,9 @@ fn jitter(a: usize, b: usize) -> f64 {
     ((a * 7 + b * 13) % 11) as f64 / 11.0 - 0.5
 }
 
-fn pairs(cell: impl Fn(usize, usize) -> Cell, unit: &str, better: Better) -> Body {
-    let row = |a| (0..8).map(|b| if a == b { Cell::default() } else { cell(a, b) }).collect();
-    Body::Matrix(Matrix {
+fn pairs(cell: impl Fn(usize, usize) -> FigureCell, unit: &str, better: BetterWhen) -> FigureBody {
+    let row = |a| (0..8).map(|b| if a == b { FigureCell::default() } else { cell(a, b) }).collect();
+    FigureBody::Matrix(MatrixBody {
         unit: unit.into(),
         row_axis: "from".into(),
         col_axis: "to".into(),
@@ -114,15 +116,15 @@ fn dma_pairs() -> Figure {
             let absent = Some(
                 "hipMemcpyPeerAsync gpu5 to gpu2: error 719, unspecified launch failure".into(),
             );
-            return Cell {
+            return FigureCell {
                 absent,
                 ceiling: Some(peak),
                 case: Some(case(&text)),
-                ..Cell::default()
+                ..FigureCell::default()
             };
         }
         let far = if (a, b) == (1, 3) { 0.84 } else { 1.0 };
-        Cell {
+        FigureCell {
             way: None,
             value: Some((base + jitter(a, b)) * far),
             half_width: 0.05,
@@ -142,19 +144,19 @@ fn dma_pairs() -> Figure {
         "pairs-dma",
         "Copies between GPUs by DMA",
         finding,
-        pairs(cell, "GB/s", Better::Higher),
+        pairs(cell, "GB/s", BetterWhen::Higher),
     )
 }
 
 fn kernel_pairs() -> Figure {
-    let cell = |a: usize, b: usize| Cell {
+    let cell = |a: usize, b: usize| FigureCell {
         value: Some(50.0 * width(a, b) * 0.87 + jitter(a, b)),
         half_width: 0.4,
         ceiling: Some(50.0 * width(a, b)),
         case: Some(case(&format!(
             "gpu{a}.vram > gpu{b}.vram by kernel@gpu{b}[copy-w16-u4-b256-g2sm] x 256MiB"
         ))),
-        ..Cell::default()
+        ..FigureCell::default()
     };
     let finding =
         "Three tiers, 43.5, 87 and 174 GB/s: a kernel that reads uses 87 % of every link.";
@@ -163,16 +165,16 @@ fn kernel_pairs() -> Figure {
         "pairs-pull",
         "Copies between GPUs by kernel, pulling",
         finding,
-        pairs(cell, "GB/s", Better::Higher),
+        pairs(cell, "GB/s", BetterWhen::Higher),
     )
 }
 
 fn latencies() -> Figure {
-    let cell = |a: usize, b: usize| Cell {
+    let cell = |a: usize, b: usize| FigureCell {
         value: Some(8.7 + 3.1 * (4.0 / width(a, b) - 1.0) + jitter(a, b) * 0.3),
         half_width: 0.1,
         case: Some(case(&format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 16B isolated"))),
-        ..Cell::default()
+        ..FigureCell::default()
     };
     let finding = "From 8.7 us inside a package to 18.2 us over three hops.";
     figure(
@@ -180,32 +182,32 @@ fn latencies() -> Figure {
         "latency-16b",
         "Time of a 16 B copy",
         finding,
-        pairs(cell, "us", Better::Lower),
+        pairs(cell, "us", BetterWhen::Lower),
     )
 }
 
 fn hops() -> Figure {
-    let cell = |a: usize, b: usize| Cell {
+    let cell = |a: usize, b: usize| FigureCell {
         value: Some(match width(a, b) as u32 {
             4 => 1.0,
             2 => 2.0,
             _ => 1.0 + ((a + b) % 3) as f64,
         }),
-        ..Cell::default()
+        ..FigureCell::default()
     };
     figure(
         "routes",
         "hops",
         "Hops between GPUs",
         "1-7 takes 1-0-6-7.",
-        pairs(cell, "hops", Better::Neither),
+        pairs(cell, "hops", BetterWhen::Neither),
     )
 }
 
 fn host_link() -> Figure {
-    let bar = |label: &str, text: &str, v: f64, half: f64, pub_value: f64| Bar {
+    let bar = |label: &str, text: &str, v: f64, half: f64, pub_value: f64| FigureBar {
         label: label.into(),
-        cell: Cell {
+        cell: FigureCell {
             way: None,
             value: Some(v),
             half_width: half,
@@ -218,11 +220,11 @@ fn host_link() -> Figure {
             suspect: None,
         },
     };
-    let absent = Cell {
+    let absent = FigureCell {
         absent: Some("HSA_XNACK=0 forbids page migration; unset it".into()),
         published: published(2.8, "paper, figure 3"),
         ceiling: Some(36.0),
-        ..Cell::default()
+        ..FigureCell::default()
     };
     let bars = vec![
         bar(
@@ -253,15 +255,15 @@ fn host_link() -> Figure {
             2.6,
             11.0,
         ),
-        Bar { label: "managed, page migration by faults".into(), cell: absent },
+        FigureBar { label: "managed, page migration by faults".into(), cell: absent },
     ];
-    let body = Body::Bars(Bars { unit: "GB/s".into(), bars, better: Better::Higher });
+    let body = FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher });
     let finding = "Pinned memory comes to 79 % of the CPU link; pageable copies vary by a fifth.";
     figure("host-link", "host-link", "Between host memory and gpu0", finding, body)
 }
 
 /// Bandwidth of a copy that finds its working set in one cache after another.
-fn copy_curve(name: &str, peak: f64, floor: f64, streaming: bool) -> Line {
+fn copy_curve(name: &str, peak: f64, floor: f64, streaming: bool) -> ChartLine {
     let points = (12..=30).map(|p| {
         let size = 2f64.powi(p);
         let start = size / (size + 3000.0);
@@ -269,7 +271,7 @@ fn copy_curve(name: &str, peak: f64, floor: f64, streaming: bool) -> Line {
         let v = start * if streaming { floor * 1.45 } else { cached };
         let gap = name.contains("movsb") && p == 20;
         let why = gap.then(|| "time limit of the run".to_owned());
-        let cell = Cell {
+        let cell = FigureCell {
             value: (!gap).then_some(v * (1.0 + jitter(p as usize, name.len()) * 0.04)),
             half_width: v * if p < 15 { 0.09 } else { 0.006 },
             ceiling: Some(31.0),
@@ -278,11 +280,11 @@ fn copy_curve(name: &str, peak: f64, floor: f64, streaming: bool) -> Line {
                 "numa0.huge > numa0.huge by cpu@numa0[copy-{name}-t1] x {}B",
                 1u64 << p
             ))),
-            ..Cell::default()
+            ..FigureCell::default()
         };
         (size, cell)
     });
-    Line { name: format!("{name}, 1 thread"), points: points.collect() }
+    ChartLine { name: format!("{name}, 1 thread"), points: points.collect() }
 }
 
 fn copies() -> Figure {
@@ -302,13 +304,13 @@ fn copies() -> Figure {
         (2097152.0, "non-temporal overtakes".to_owned()),
         (37748736.0, "L3 36MiB".to_owned()),
     ];
-    let body = Body::Curves(Curves {
+    let body = FigureBody::Curves(CurvesBody {
         x_unit: "B".into(),
         y_unit: "GB/s".into(),
         lines,
         ceilings: vec![("best copy of this machine, measured".into(), 31.0)],
         marks,
-        better: Better::Higher,
+        better: BetterWhen::Higher,
     });
     let finding = "Streaming stores overtake from 2 MiB on and end 38 % above memcpy at 1 GiB.";
     figure("host", "host-copy", "Copies on one core, by instruction", finding, body)
@@ -320,20 +322,20 @@ fn chase() -> Figure {
             let size = 2f64.powi(p);
             let levels = [(48e3, 1.3), (1.2e6, 4.4), (3.8e7, 22.0), (f64::INFINITY, far)];
             let v = levels.iter().find(|(top, _)| size < *top).map_or(far, |(_, v)| *v);
-            let cell = Cell {
+            let cell = FigureCell {
                 value: Some(v * (1.0 + 0.03 * jitter(p as usize, 3))),
                 half_width: v * 0.02,
                 case: Some(case(&format!(
                     "numa0.huge > numa0.reg by cpu@numa0[chase-plain-t1] x {}B",
                     1u64 << p
                 ))),
-                ..Cell::default()
+                ..FigureCell::default()
             };
             (size, cell)
         });
-        Line { name: name.into(), points: points.collect() }
+        ChartLine { name: name.into(), points: points.collect() }
     };
-    let body = Body::Curves(Curves {
+    let body = FigureBody::Curves(CurvesBody {
         x_unit: "B".into(),
         y_unit: "ns".into(),
         lines: vec![line("huge pages", 96.0), line("base pages", 128.0)],
@@ -343,7 +345,7 @@ fn chase() -> Figure {
             (1310720.0, "L2 1.2MiB".to_owned()),
             (37748736.0, "L3 36MiB".to_owned()),
         ],
-        better: Better::Lower,
+        better: BetterWhen::Lower,
     });
     figure(
         "host",
@@ -357,15 +359,15 @@ fn chase() -> Figure {
 fn threads() -> Figure {
     let points = (1..=8).map(|n| {
         let v = 31.0 * (1.0 - 0.6f64.powi(n));
-        (f64::from(n), Cell { value: Some(v), half_width: 0.4, ..Cell::default() })
+        (f64::from(n), FigureCell { value: Some(v), half_width: 0.4, ..FigureCell::default() })
     });
-    let body = Body::Curves(Curves {
+    let body = FigureBody::Curves(CurvesBody {
         x_unit: "threads".into(),
         y_unit: "GB/s".into(),
-        lines: vec![Line { name: "read, numa0".into(), points: points.collect() }],
+        lines: vec![ChartLine { name: "read, numa0".into(), points: points.collect() }],
         ceilings: vec![("DDR4, 2 channels".into(), 38.4)],
         marks: vec![],
-        better: Better::Higher,
+        better: BetterWhen::Higher,
     });
     figure(
         "host",
@@ -380,20 +382,20 @@ fn headlines() -> Vec<Headline> {
     let line = |tone, text: &str| Headline { tone, text: text.to_owned() };
     vec![
         line(
-            Tone::Good,
+            HeadlineTone::Good,
             "Copies by DMA come in two levels, 50.1 and 37.7 GB/s, within 1 % of the published matrix.",
         ),
         line(
-            Tone::Plain,
+            HeadlineTone::Plain,
             "Kernels see three tiers, 43.5, 87 and 174 GB/s: 87 % of every link width.",
         ),
-        line(Tone::Warn, "gpu1 to gpu3 is 16 % slower than published, 31.5 of 37.7 GB/s."),
+        line(HeadlineTone::Warn, "gpu1 to gpu3 is 16 % slower than published, 31.5 of 37.7 GB/s."),
     ]
 }
 
 /// A run on hardware: a host without GPUs, complete.
-pub(super) fn host() -> (Report, Topology) {
-    let absences = (0..300).map(|i| Absence {
+pub(super) fn host() -> (RunReport, Topology) {
+    let absences = (0..300).map(|i| MissingCase {
         suites: vec!["pairs".into()],
         case: case(&format!(
             "gpu{}.vram > gpu{}.vram by dma@gpu{} x 256MiB",
@@ -404,16 +406,16 @@ pub(super) fn host() -> (Report, Topology) {
         faulted: false,
         why: format!("needs gpu{}; this host has 0 GPUs", i % 8),
     });
-    let report = Report {
+    let report = RunReport {
         title: "this host".into(),
         simulated: None,
         headlines: vec![Headline {
             text: "Streaming stores overtake memcpy from 2 MiB on, by 38 % at 1 GiB.".into(),
-            tone: Tone::Good,
+            tone: HeadlineTone::Good,
         }],
         figures: vec![copies(), chase(), threads(), reads(), in_calls(), added()],
         absences: absences.collect(),
-        notes: vec![Doubt {
+        notes: vec![RunWarning {
             code: "clock-step".into(),
             subject: "run".into(),
             text: "The clock stepped by 3.1 ms during two cases.".into(),
@@ -448,14 +450,14 @@ fn host_info() -> HostInfo {
 }
 
 /// A simulated run: eight GCDs, cut before its end.
-pub(super) fn node() -> (Report, Topology) {
-    let fault = |i: usize| Absence {
+pub(super) fn node() -> (RunReport, Topology) {
+    let fault = |i: usize| MissingCase {
         suites: vec!["pairs".into()],
         case: case(&format!("gpu5.vram > gpu2.vram by dma@gpu5 x {}MiB", 1 << i)),
         faulted: true,
         why: "hipMemcpyPeerAsync gpu5 to gpu2: error 719, unspecified launch failure".into(),
     };
-    let skip = |i: usize| Absence {
+    let skip = |i: usize| MissingCase {
         suites: vec!["host-link".into()],
         case: case(&format!(
             "numa{}.managed > gpu{i}.managed by migrate@gpu{i}[fault] x 256MiB",
@@ -464,19 +466,19 @@ pub(super) fn node() -> (Report, Topology) {
         faulted: false,
         why: "HSA_XNACK=0 forbids page migration; unset it".into(),
     };
-    let report = Report {
+    let report = RunReport {
         title: "MI250X node, eight GCDs".into(),
         simulated: Some("mi250x".into()),
         headlines: headlines(),
         figures: vec![host_link(), dma_pairs(), kernel_pairs(), latencies(), hops()],
         absences: (0..3).map(fault).chain((0..8).map(skip)).collect(),
-        notes: vec![Doubt {
+        notes: vec![RunWarning {
             code: "bimodal".into(),
             subject: "r0.numa3.paged > r0.gpu0.vram by dma@gpu0 x 256MiB".into(),
             text:
                 "Two modes, 10.1 and 14.6 GB/s; the median is between them and describes neither."
                     .into(),
-        }, Doubt {
+        }, RunWarning {
             code: "topology".into(),
             subject: "links".into(),
             text: "Every link claims a count of 1, which contradicts their peaks.".into(),
@@ -495,8 +497,8 @@ pub(super) fn node() -> (Report, Topology) {
 fn node_topology() -> Topology {
     let gpu = |index| Gpu { index, name: "MI250X".into(), arch: "gfx90a".into(), ..Gpu::default() };
     let link = |a, b, width| Link {
-        a: Node::Gpu(a),
-        b: Node::Gpu(b),
+        a: LinkEnd::Gpu(a),
+        b: LinkEnd::Gpu(b),
         kind: LinkKind::Xgmi,
         width,
         peak: Some(Rate(50.0 * f64::from(width))),
@@ -506,7 +508,7 @@ fn node_topology() -> Topology {
         host: host_info(),
         gpus: (0..8).map(gpu).collect(),
         links: vec![link(0, 1, 4), link(2, 3, 4), link(0, 6, 2), link(0, 2, 1)],
-        warnings: vec![Warning {
+        warnings: vec![TopologyWarning {
             code: "xgmi-count-flat".into(),
             subject: "links".into(),
             text: "Every link claims a count of 1, which contradicts their peaks.".into(),

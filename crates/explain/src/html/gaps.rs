@@ -1,25 +1,25 @@
 //! Differences over two axes: one map for each statistic, on one scale.
 
-use super::build::Html;
-use super::cell::{Judge, is_blank, value};
+use super::build::HtmlBuilder;
+use super::cell::{CellJudge, is_blank, value};
 use super::colour;
 use super::number::{num, percent};
-use crate::figure::{Better, Gap, Gaps};
+use crate::figure::{BetterWhen, GapsBody, PairedGap};
 
 /// The least relative difference that the ends of the scale stand for: smaller ones stay pale.
 const LEAST: f64 = 0.1;
 
 /// What the ends of the scale stand for: the greatest relative difference that can be told from zero
 /// and is not of a queue, rounded up to 1, 2 or 5 of a decade; at most 2.
-fn reach(gaps: &Gaps) -> f64 {
+fn reach(gaps: &GapsBody) -> f64 {
     let all = gaps.panels.iter().flat_map(|(_, rows)| rows.iter().flatten());
     let told = all.filter(|g| !g.is_zero && g.saturated.is_none());
-    let most = told.filter_map(Gap::relative).map(f64::abs).fold(LEAST, f64::max);
+    let most = told.filter_map(PairedGap::relative).map(f64::abs).fold(LEAST, f64::max);
     [0.1, 0.2, 0.5, 1.0].into_iter().find(|end| most <= end * 1.0001).unwrap_or(2.0)
 }
 
 /// Writes the maps and their one legend.
-pub(super) fn write(h: &mut Html, gaps: &Gaps, title: &str) {
+pub(super) fn write(h: &mut HtmlBuilder, gaps: &GapsBody, title: &str) {
     let reach = reach(gaps);
     h.el("div", &[("class", &"gaps")], |h| {
         for (name, rows) in &gaps.panels {
@@ -40,7 +40,14 @@ pub(super) fn write(h: &mut Html, gaps: &Gaps, title: &str) {
     write_legend(h, gaps, reach);
 }
 
-fn write_panel(h: &mut Html, gaps: &Gaps, name: &str, rows: &[Vec<Gap>], reach: f64, title: &str) {
+fn write_panel(
+    h: &mut HtmlBuilder,
+    gaps: &GapsBody,
+    name: &str,
+    rows: &[Vec<PairedGap>],
+    reach: f64,
+    title: &str,
+) {
     h.el("table", &[("class", &"heat"), ("data-tips", &gaps.cols.len())], |h| {
         h.leaf("caption", &[], format!("{title}, {name}, {}", gaps.unit));
         h.el("thead", &[], |h| {
@@ -69,7 +76,7 @@ fn write_panel(h: &mut Html, gaps: &Gaps, name: &str, rows: &[Vec<Gap>], reach: 
     });
 }
 
-fn write_cell(h: &mut Html, gaps: &Gaps, gap: &Gap, heading: &str, reach: f64) {
+fn write_cell(h: &mut HtmlBuilder, gaps: &GapsBody, gap: &PairedGap, heading: &str, reach: f64) {
     if is_blank(&gap.cell) {
         h.el("td", &[("class", &"blank")], |h| {
             h.leaf("span", &[("class", &"sr")], "does not apply");
@@ -106,8 +113,8 @@ fn signed(v: f64) -> String {
     format!("{}{}", if v >= 0.0 { "+" } else { "−" }, num(v.abs()))
 }
 
-fn detail(gaps: &Gaps, gap: &Gap, heading: &str) -> String {
-    let judge = Judge { unit: &gaps.unit, better: Better::Neither };
+fn detail(gaps: &GapsBody, gap: &PairedGap, heading: &str) -> String {
+    let judge = CellJudge { unit: &gaps.unit, better: BetterWhen::Neither };
     let detail = judge.detail(heading, &gap.cell);
     let mut lines: Vec<String> = Vec::new();
     if let (Some(base), Some(other)) = (gap.base, gap.other) {
@@ -129,10 +136,11 @@ fn detail(gaps: &Gaps, gap: &Gap, heading: &str) -> String {
     all.join("\n")
 }
 
-fn write_legend(h: &mut Html, gaps: &Gaps, reach: f64) {
-    let any =
-        |has: fn(&Gap) -> bool| gaps.panels.iter().any(|(_, rows)| rows.iter().flatten().any(has));
-    let key = |h: &mut Html, class: &'static str, words: &str| {
+fn write_legend(h: &mut HtmlBuilder, gaps: &GapsBody, reach: f64) {
+    let any = |has: fn(&PairedGap) -> bool| {
+        gaps.panels.iter().any(|(_, rows)| rows.iter().flatten().any(has))
+    };
+    let key = |h: &mut HtmlBuilder, class: &'static str, words: &str| {
         h.text(" ").el("span", &[("class", &"pair")], |h| {
             h.el("span", &[("class", &class)], |_| {}).text(" ").text(words);
         });
@@ -157,11 +165,11 @@ fn write_legend(h: &mut Html, gaps: &Gaps, reach: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Cell;
+    use crate::figure::FigureCell;
 
-    fn gap(v: f64, half_width: f64, base: f64) -> Gap {
-        Gap {
-            cell: Cell { value: Some(v), half_width, ..Cell::default() },
+    fn gap(v: f64, half_width: f64, base: f64) -> PairedGap {
+        PairedGap {
+            cell: FigureCell { value: Some(v), half_width, ..FigureCell::default() },
             base: Some(base),
             other: Some(base + v),
             pairs: 9,
@@ -170,8 +178,8 @@ mod tests {
         }
     }
 
-    fn html(cells: Vec<Gap>) -> String {
-        let gaps = Gaps {
+    fn html(cells: Vec<PairedGap>) -> String {
+        let gaps = GapsBody {
             unit: "us".into(),
             base: "host".into(),
             other: "gpu0".into(),
@@ -181,7 +189,7 @@ mod tests {
             cols: (0..cells.len()).map(|i| (1 << i).to_string()).collect(),
             panels: vec![("p50".into(), vec![cells])],
         };
-        let mut h = Html::default();
+        let mut h = HtmlBuilder::default();
         write(&mut h, &gaps, "t");
         h.finish()
     }
@@ -201,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_is_not_told_from_zero_or_saturated_is_marked() {
-        let queue = Gap { saturated: Some("host: no".into()), ..gap(500.0, 1.0, 400.0) };
+        let queue = PairedGap { saturated: Some("host: no".into()), ..gap(500.0, 1.0, 400.0) };
         let page = html(vec![gap(2.0, 3.0, 50.0), queue]);
         assert!(page.contains("class=\"tip zero\"") && page.contains("≈ 0"), "{page}");
         // Neither counts for the scale, which ends at its least of 10 %: the queue's is the last step.

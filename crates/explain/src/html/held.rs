@@ -1,16 +1,16 @@
 //! Predicted durations of sets beside measured ones, as a page.
 
 use super::agreement::{head, picture};
-use super::build::Html;
+use super::build::HtmlBuilder;
 use super::number::{count, num};
 use super::page::comparison;
 use crate::agreement::{share, signed};
-use crate::held::{Class, Held};
+use crate::held::{AgreementClass, ModelAgreement};
 use crate::words;
 
 /// A page of its own: pictures, errors by class, every set. `against` names the run, `world` says
 /// whether it was measured on hardware or on the simulator.
-pub fn page(held: &Held, against: &str, world: &str) -> String {
+pub fn page(held: &ModelAgreement, against: &str, world: &str) -> String {
     let told = format!(
         "Durations are those of the model of {}; what they are held against was measured {world}.",
         held.machine
@@ -18,7 +18,7 @@ pub fn page(held: &Held, against: &str, world: &str) -> String {
     comparison((&held.machine, against), ("Predicted", &told), |h| write_main(h, held))
 }
 
-fn write_main(h: &mut Html, held: &Held) {
+fn write_main(h: &mut HtmlBuilder, held: &ModelAgreement) {
     h.leaf("p", &[("class", &"lead")], held.lead());
     h.leaf("h2", &[], "Predicted against measured durations");
     h.trusted(&picture(&held.compared(), "measured"));
@@ -38,7 +38,7 @@ fn write_main(h: &mut Html, held: &Held) {
     }
 }
 
-fn write_classes<'a>(h: &mut Html, classes: impl Iterator<Item = &'a Class>) {
+fn write_classes<'a>(h: &mut HtmlBuilder, classes: impl Iterator<Item = &'a AgreementClass>) {
     h.el("div", &[("class", &"scroll")], |h| {
         h.el("table", &[("class", &"rows")], |h| {
             let inside = "in the interval";
@@ -63,7 +63,7 @@ fn write_classes<'a>(h: &mut Html, classes: impl Iterator<Item = &'a Class>) {
     });
 }
 
-fn write_sets(h: &mut Html, held: &Held) {
+fn write_sets(h: &mut HtmlBuilder, held: &ModelAgreement) {
     h.leaf("p", &[("class", &"finding")], count(held.sets.len(), "set"));
     h.el("div", &[("class", &"scroll tall")], |h| {
         h.el("table", &[("class", &"rows")], |h| {

@@ -2,11 +2,16 @@
 
 use pathline_schema::{Conditions, Topology};
 
-use super::build::Html;
+use super::build::HtmlBuilder;
 use super::number::{count, num, signed_percent};
 
 /// Writes the map and what the node is made of.
-pub(super) fn write(h: &mut Html, topology: &Topology, gpus: &[(String, String)], map_svg: &str) {
+pub(super) fn write(
+    h: &mut HtmlBuilder,
+    topology: &Topology,
+    gpus: &[(String, String)],
+    map_svg: &str,
+) {
     // The map is drawn by this program, which escapes its labels; anything else is no picture.
     if let Some(picture) = picture(map_svg) {
         h.el("div", &[("class", &"map scroll")], |h| {
@@ -114,7 +119,7 @@ fn links(t: &Topology) -> String {
 
 /// Writes what the run was told, and how the machine's state changed.
 pub(super) fn write_conditions(
-    h: &mut Html,
+    h: &mut HtmlBuilder,
     conditions: &[(String, String)],
     state: Option<&(Conditions, Conditions)>,
 ) {
@@ -135,7 +140,7 @@ pub(super) fn write_conditions(
     });
 }
 
-fn write_state(h: &mut Html, first: &Conditions, last: &Conditions) {
+fn write_state(h: &mut HtmlBuilder, first: &Conditions, last: &Conditions) {
     h.trusted("<thead><tr><th scope=\"col\">reading</th><th scope=\"col\" class=\"n\">first</th><th scope=\"col\" class=\"n\">last</th><th scope=\"col\" class=\"n\">change</th></tr></thead>");
     let mut names: Vec<&String> = first.0.keys().chain(last.0.keys()).collect();
     names.sort();
@@ -183,7 +188,7 @@ mod tests {
     fn what_is_no_picture_is_not_let_in() {
         assert_eq!(picture(" <?xml version=\"1.0\"?>\n<svg></svg>"), Some("<svg></svg>"));
         assert_eq!(picture("<script></script><svg></svg>"), None);
-        let mut h = Html::default();
+        let mut h = HtmlBuilder::default();
         write(&mut h, &Topology::default(), &[], "<script>alert(1)</script>");
         assert!(!h.finish().contains("script"));
     }
@@ -194,7 +199,7 @@ mod tests {
             Conditions(pairs.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect())
         };
         let state = (map(&[("cpu_mhz", 2000.0)]), map(&[("cpu_mhz", 1900.0), ("late_c", 40.0)]));
-        let mut h = Html::default();
+        let mut h = HtmlBuilder::default();
         write_conditions(&mut h, &[], Some(&state));
         let page = h.finish();
         assert!(page.contains("-5.0 %"), "{page}");

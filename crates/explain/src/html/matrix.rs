@@ -1,10 +1,10 @@
 //! Heat maps: a table whose cells carry their value and the colour of its share.
 
-use super::build::Html;
-use super::cell::{Judge, deviation, is_blank, place, value};
+use super::build::HtmlBuilder;
+use super::cell::{CellJudge, deviation, is_blank, place, value};
 use super::colour;
 use super::number::percent;
-use crate::figure::{Better, Cell, Matrix, Suspicion};
+use crate::figure::{BetterWhen, FigureCell, MatrixBody, Suspicion};
 
 /// Beyond this distance from a published value a cell is marked.
 pub(super) const FAR: f64 = 0.10;
@@ -17,7 +17,7 @@ const DENSE: usize = 12;
 
 /// What the colour of a cell stands for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Hue {
+enum CellHue {
     /// The share of its own ceiling.
     Ceiling,
     /// The share of the best value of this matrix.
@@ -26,9 +26,9 @@ enum Hue {
     Between(f64, f64),
 }
 
-impl Hue {
+impl CellHue {
     /// Ceilings where there are any; else values are held against each other.
-    fn of(m: &Matrix, judge: Judge<'_>) -> Self {
+    fn of(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
         let cells = || m.cells.iter().flatten();
         if cells().any(|c| judge.share(c).is_some()) {
             return Self::Ceiling;
@@ -37,13 +37,13 @@ impl Hue {
         let lo = values().fold(f64::INFINITY, f64::min);
         let hi = values().fold(f64::NEG_INFINITY, f64::max);
         match m.better {
-            Better::Higher => Self::Best(hi),
-            Better::Lower => Self::Best(lo),
-            Better::Neither => Self::Between(lo, hi),
+            BetterWhen::Higher => Self::Best(hi),
+            BetterWhen::Lower => Self::Best(lo),
+            BetterWhen::Neither => Self::Between(lo, hi),
         }
     }
 
-    fn share(self, cell: &Cell, judge: Judge<'_>) -> Option<f64> {
+    fn share(self, cell: &FigureCell, judge: CellJudge<'_>) -> Option<f64> {
         match self {
             Self::Ceiling => judge.share(cell),
             Self::Best(best) => judge.share_of(value(cell)?, best),
@@ -54,8 +54,8 @@ impl Hue {
 }
 
 /// Writes the heat map and its legend.
-pub(super) fn write(h: &mut Html, m: &Matrix, judge: Judge<'_>, title: &str) {
-    let hue = Hue::of(m, judge);
+pub(super) fn write(h: &mut HtmlBuilder, m: &MatrixBody, judge: CellJudge<'_>, title: &str) {
+    let hue = CellHue::of(m, judge);
     let class = if m.cols.len() >= DENSE { "heat dense" } else { "heat" };
     h.el("div", &[("class", &"scroll")], |h| {
         h.el("table", &[("class", &class), ("data-tips", &m.cols.len())], |h| {
@@ -77,7 +77,7 @@ pub(super) fn write(h: &mut Html, m: &Matrix, judge: Judge<'_>, title: &str) {
     write_legend(h, m, hue, judge);
 }
 
-fn write_head(h: &mut Html, m: &Matrix) {
+fn write_head(h: &mut HtmlBuilder, m: &MatrixBody) {
     h.el("tr", &[], |h| {
         h.el("th", &[("class", &"corner"), ("scope", &"col")], |h| {
             h.leaf("span", &[], format!("{} ↓", m.row_axis)).text(" ");
@@ -89,7 +89,13 @@ fn write_head(h: &mut Html, m: &Matrix) {
     });
 }
 
-fn write_cell(h: &mut Html, cell: &Cell, hue: Hue, judge: Judge<'_>, heading: &str) {
+fn write_cell(
+    h: &mut HtmlBuilder,
+    cell: &FigureCell,
+    hue: CellHue,
+    judge: CellJudge<'_>,
+    heading: &str,
+) {
     if is_blank(cell) {
         h.el("td", &[("class", &"blank")], |h| {
             h.leaf("span", &[("class", &"sr")], "does not apply");
@@ -114,26 +120,28 @@ fn write_cell(h: &mut Html, cell: &Cell, hue: Hue, judge: Judge<'_>, heading: &s
     }
     h.el("td", &[("class", &class), ("title", &detail)], |h| {
         h.text(judge.num(v));
-        if let (Hue::Ceiling, Some(share)) = (hue, share) {
+        if let (CellHue::Ceiling, Some(share)) = (hue, share) {
             h.leaf("small", &[], percent(share));
         }
     });
 }
 
-fn is_over(cell: &Cell, judge: Judge<'_>) -> bool {
+fn is_over(cell: &FigureCell, judge: CellJudge<'_>) -> bool {
     judge.share(cell).is_some_and(|share| share > OVER)
         || matches!(cell.suspect, Some(Suspicion::BeyondCeiling(_)))
 }
 
-fn write_legend(h: &mut Html, m: &Matrix, hue: Hue, judge: Judge<'_>) {
+fn write_legend(h: &mut HtmlBuilder, m: &MatrixBody, hue: CellHue, judge: CellJudge<'_>) {
     let (from, to, meaning) = match hue {
-        Hue::Ceiling => ("0 %".to_owned(), "100 %".to_owned(), "of the ceiling reached".to_owned()),
-        Hue::Best(best) if best.is_finite() => {
+        CellHue::Ceiling => {
+            ("0 %".to_owned(), "100 %".to_owned(), "of the ceiling reached".to_owned())
+        }
+        CellHue::Best(best) if best.is_finite() => {
             let best = judge.with_unit(best);
             let meaning = format!("of the best here, {best}; no ceiling is known");
             ("0 %".to_owned(), "100 %".to_owned(), meaning)
         }
-        Hue::Between(lo, hi) if lo <= hi => (judge.num(lo), judge.num(hi), m.unit.clone()),
+        CellHue::Between(lo, hi) if lo <= hi => (judge.num(lo), judge.num(hi), m.unit.clone()),
         _ => return,
     };
     let cells = || m.cells.iter().flatten();
@@ -153,7 +161,7 @@ fn write_legend(h: &mut Html, m: &Matrix, hue: Hue, judge: Judge<'_>) {
     });
 }
 
-fn key(h: &mut Html, class: &'static str, words: &str) {
+fn key(h: &mut HtmlBuilder, class: &'static str, words: &str) {
     h.text(" ").el("span", &[("class", &"pair")], |h| {
         h.el("span", &[("class", &class)], |_| {}).text(" ").text(words);
     });
@@ -162,11 +170,11 @@ fn key(h: &mut Html, class: &'static str, words: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Published;
+    use crate::figure::PublishedValue;
 
-    fn matrix(better: Better, cells: Vec<Vec<Cell>>) -> Matrix {
+    fn matrix(better: BetterWhen, cells: Vec<Vec<FigureCell>>) -> MatrixBody {
         let labels: Vec<String> = (0..cells.len()).map(|i| format!("gpu{i}")).collect();
-        Matrix {
+        MatrixBody {
             unit: "GB/s".into(),
             row_axis: "from".into(),
             col_axis: "to".into(),
@@ -177,22 +185,25 @@ mod tests {
         }
     }
 
-    fn html(m: &Matrix) -> String {
-        let mut h = Html::default();
-        write(&mut h, m, Judge { unit: &m.unit, better: m.better }, "t");
+    fn html(m: &MatrixBody) -> String {
+        let mut h = HtmlBuilder::default();
+        write(&mut h, m, CellJudge { unit: &m.unit, better: m.better }, "t");
         h.finish()
     }
 
-    fn cell(v: f64, ceiling: Option<f64>) -> Cell {
-        Cell { value: Some(v), ceiling, ..Cell::default() }
+    fn cell(v: f64, ceiling: Option<f64>) -> FigureCell {
+        FigureCell { value: Some(v), ceiling, ..FigureCell::default() }
     }
 
     #[test]
     fn colour_is_the_share_of_the_ceiling() {
-        let absent = Cell { absent: Some("no peer access".into()), ..Cell::default() };
+        let absent = FigureCell { absent: Some("no peer access".into()), ..FigureCell::default() };
         let m = matrix(
-            Better::Higher,
-            vec![vec![Cell::default(), cell(37.5, Some(50.0))], vec![absent, Cell::default()]],
+            BetterWhen::Higher,
+            vec![
+                vec![FigureCell::default(), cell(37.5, Some(50.0))],
+                vec![absent, FigureCell::default()],
+            ],
         );
         let page = html(&m);
         assert!(page.contains("class=\"tip q15\""), "75 % is step 15 of 20: {page}");
@@ -203,12 +214,12 @@ mod tests {
 
     #[test]
     fn a_value_beyond_its_ceiling_or_far_from_the_published_one_is_marked() {
-        let published = |value| Some(Published { value, source: "paper".into() });
+        let published = |value| Some(PublishedValue { value, source: "paper".into() });
         // 52 / 50 = 104 %; 45 is 10.0 % below 50 and not beyond that, 44 is 12 % below.
         let over = cell(52.0, Some(50.0));
-        let near = Cell { published: published(50.0), ..cell(45.0, Some(50.0)) };
-        let far = Cell { published: published(50.0), ..cell(44.0, Some(50.0)) };
-        let page = html(&matrix(Better::Higher, vec![vec![over, near, far]]));
+        let near = FigureCell { published: published(50.0), ..cell(45.0, Some(50.0)) };
+        let far = FigureCell { published: published(50.0), ..cell(44.0, Some(50.0)) };
+        let page = html(&matrix(BetterWhen::Higher, vec![vec![over, near, far]]));
         assert!(page.contains("tip q20 over\"") && page.contains("tip q18\""), "{page}");
         assert!(page.contains("tip q18 far\""), "88 % is nearest to step 18: {page}");
         assert!(page.contains("beyond its ceiling") && page.contains("more than 10 %"));
@@ -216,7 +227,7 @@ mod tests {
 
     #[test]
     fn without_ceilings_latencies_are_held_against_the_best() {
-        let m = matrix(Better::Lower, vec![vec![cell(8.0, None), cell(16.0, None)]]);
+        let m = matrix(BetterWhen::Lower, vec![vec![cell(8.0, None), cell(16.0, None)]]);
         let page = html(&m);
         assert!(page.contains("tip q20") && page.contains("tip q10"), "8/8 and 8/16: {page}");
         assert!(page.contains("of the best here, 8.00 GB/s"));
@@ -224,14 +235,14 @@ mod tests {
 
     #[test]
     fn hops_are_coloured_between_least_and_most() {
-        let m = matrix(Better::Neither, vec![vec![cell(1.0, None), cell(3.0, None)]]);
+        let m = matrix(BetterWhen::Neither, vec![vec![cell(1.0, None), cell(3.0, None)]]);
         assert!(html(&m).contains("tip q0") && html(&m).contains("tip q20"));
-        let equal = matrix(Better::Neither, vec![vec![cell(1.0, None)]]);
+        let equal = matrix(BetterWhen::Neither, vec![vec![cell(1.0, None)]]);
         assert!(html(&equal).contains("tip q10"));
     }
 
     #[test]
     fn an_empty_matrix_has_no_legend_and_does_not_fail() {
-        assert!(!html(&matrix(Better::Higher, vec![])).contains("ramp"));
+        assert!(!html(&matrix(BetterWhen::Higher, vec![])).contains("ramp"));
     }
 }

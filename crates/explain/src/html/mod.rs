@@ -1,6 +1,6 @@
 //! The report as one HTML file that needs no network and, but for comfort, no scripts.
 //!
-//! Everything that comes from records is escaped by `build::Html`; the page also forbids
+//! Everything that comes from records is escaped by `build::HtmlBuilder`; the page also forbids
 //! itself any request, so that a hostile host name or error text can load and send nothing.
 
 mod absences;
@@ -30,8 +30,8 @@ pub use page::is_page;
 
 use pathline_schema::Topology;
 
-use crate::figure::{Body, Doubt, Figure, Headline, Report, Tone};
-use build::{Html, anchor};
+use crate::figure::{Figure, FigureBody, Headline, HeadlineTone, RunReport, RunWarning};
+use build::{HtmlBuilder, anchor};
 use number::{count, percent, signed_percent};
 
 const STYLE: &str = include_str!("page.css");
@@ -44,11 +44,11 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 
 /// Renders a report. `map_svg` is the drawing of the node, an `<svg>` element that is taken as it
 /// is; without one the map is left out. The same report gives the same bytes.
-pub fn render(report: &Report, topology: &Topology, map_svg: &str) -> String {
-    let plan = Plan::of(report);
+pub fn render(report: &RunReport, topology: &Topology, map_svg: &str) -> String {
+    let plan = PagePlan::of(report);
     let world = if report.simulated.is_some() { "SIMULATED, " } else { "" };
     let most = report.figures.iter().map(|f| match &f.body {
-        Body::Curves(c) => c.lines.len(),
+        FigureBody::Curves(c) => c.lines.len(),
         _ => 0,
     });
     let rules = colour::rules() + &curves::switch_rules(most.max().unwrap_or(0));
@@ -67,11 +67,11 @@ pub fn render(report: &Report, topology: &Topology, map_svg: &str) -> String {
 }
 
 /// Figures with their anchors, by suite in the order of the report.
-struct Plan<'a> {
-    suites: Vec<Suite<'a>>,
+struct PagePlan<'a> {
+    suites: Vec<SuiteSection<'a>>,
 }
 
-struct Suite<'a> {
+struct SuiteSection<'a> {
     name: &'a str,
     anchor: String,
     figures: Vec<(String, &'a Figure)>,
@@ -86,16 +86,16 @@ const SECTIONS: [(&str, &str); 5] = [
     ("method", "How a number is made"),
 ];
 
-impl<'a> Plan<'a> {
-    fn of(report: &'a Report) -> Self {
+impl<'a> PagePlan<'a> {
+    fn of(report: &'a RunReport) -> Self {
         let mut taken: Vec<String> = SECTIONS.iter().map(|(id, _)| (*id).to_owned()).collect();
         taken.extend(["content".to_owned(), "tip".to_owned()]);
-        let mut suites: Vec<Suite<'a>> = Vec::new();
+        let mut suites: Vec<SuiteSection<'a>> = Vec::new();
         for figure in &report.figures {
             let known = suites.iter().position(|s| s.name == figure.suite);
             let at = known.unwrap_or_else(|| {
                 let anchor = anchor(&format!("suite {}", figure.suite), &mut taken);
-                suites.push(Suite { name: &figure.suite, anchor, figures: Vec::new() });
+                suites.push(SuiteSection { name: &figure.suite, anchor, figures: Vec::new() });
                 suites.len() - 1
             });
             let id = anchor(&figure.id, &mut taken);
@@ -107,7 +107,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn write_banner(h: &mut Html, report: &Report) {
+fn write_banner(h: &mut HtmlBuilder, report: &RunReport) {
     if let Some(machine) = &report.simulated {
         h.el("div", &[("class", &"banner simulated"), ("role", &"note")], |h| {
             h.leaf("strong", &[], "Simulated").text(" ");
@@ -131,7 +131,7 @@ fn write_banner(h: &mut Html, report: &Report) {
     }
 }
 
-fn write_nav(h: &mut Html, report: &Report, plan: &Plan<'_>) {
+fn write_nav(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>) {
     h.el("nav", &[("aria-label", &"Contents")], |h| {
         h.leaf("p", &[("class", &"brand")], "pathline");
         h.el("ul", &[], |h| {
@@ -155,7 +155,7 @@ fn write_nav(h: &mut Html, report: &Report, plan: &Plan<'_>) {
     });
 }
 
-fn nav_item(h: &mut Html, id: &str, words: &str, number: &str) {
+fn nav_item(h: &mut HtmlBuilder, id: &str, words: &str, number: &str) {
     h.el("li", &[], |h| {
         h.el("a", &[("href", &format!("#{id}"))], |h| {
             h.text(words);
@@ -166,7 +166,7 @@ fn nav_item(h: &mut Html, id: &str, words: &str, number: &str) {
     });
 }
 
-fn write_top(h: &mut Html, report: &Report, topology: &Topology, map: &str) {
+fn write_top(h: &mut HtmlBuilder, report: &RunReport, topology: &Topology, map: &str) {
     h.el("header", &[], |h| {
         h.leaf("h1", &[], &report.title);
         h.leaf("p", &[("class", &"lead")], lead(report));
@@ -175,7 +175,7 @@ fn write_top(h: &mut Html, report: &Report, topology: &Topology, map: &str) {
     section(h, SECTIONS[0], |h| machine::write(h, topology, &report.gpus, map));
 }
 
-fn write_body(h: &mut Html, report: &Report, plan: &Plan<'_>) {
+fn write_body(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>) {
     for suite in &plan.suites {
         h.el("section", &[("id", &suite.anchor), ("class", &"suite")], |h| {
             h.leaf("h2", &[], suite.name);
@@ -194,7 +194,7 @@ fn write_body(h: &mut Html, report: &Report, plan: &Plan<'_>) {
     });
 }
 
-fn section(h: &mut Html, (id, title): (&str, &str), body: impl FnOnce(&mut Html)) {
+fn section(h: &mut HtmlBuilder, (id, title): (&str, &str), body: impl FnOnce(&mut HtmlBuilder)) {
     h.el("section", &[("id", &id)], |h| {
         h.leaf("h2", &[], title);
         body(h);
@@ -202,7 +202,7 @@ fn section(h: &mut Html, (id, title): (&str, &str), body: impl FnOnce(&mut Html)
 }
 
 /// What the page holds, in one line.
-fn lead(report: &Report) -> String {
+fn lead(report: &RunReport) -> String {
     let cells = report.figures.iter().flat_map(|f| cell::entries(&f.body));
     let values = cells.filter(|e| cell::value(e.cell).is_some()).count();
     let faults = report.absences.iter().filter(|a| a.faulted).count();
@@ -216,16 +216,16 @@ fn lead(report: &Report) -> String {
     .join(" · ")
 }
 
-fn write_headlines(h: &mut Html, headlines: &[Headline]) {
+fn write_headlines(h: &mut HtmlBuilder, headlines: &[Headline]) {
     if headlines.is_empty() {
         return;
     }
     h.el("ul", &[("class", &"headlines")], |h| {
         for line in headlines {
             let (class, sign, word) = match line.tone {
-                Tone::Good => ("good", "✓", "As it should be: "),
-                Tone::Plain => ("plain", "•", ""),
-                Tone::Warn => ("warn", "!", "Look closer: "),
+                HeadlineTone::Good => ("good", "✓", "As it should be: "),
+                HeadlineTone::Plain => ("plain", "•", ""),
+                HeadlineTone::Warn => ("warn", "!", "Look closer: "),
             };
             h.el("li", &[("class", &class)], |h| {
                 h.leaf("span", &[("class", &"sign"), ("aria-hidden", &"true")], sign);
@@ -237,7 +237,7 @@ fn write_headlines(h: &mut Html, headlines: &[Headline]) {
     });
 }
 
-fn write_figure(h: &mut Html, id: &str, figure: &Figure, simulated: bool) {
+fn write_figure(h: &mut HtmlBuilder, id: &str, figure: &Figure, simulated: bool) {
     let judge = cell::judge(&figure.body);
     let entries = cell::entries(&figure.body);
     h.el("article", &[("class", &"figure"), ("id", &id)], |h| {
@@ -253,12 +253,12 @@ fn write_figure(h: &mut Html, id: &str, figure: &Figure, simulated: bool) {
         }
         h.leaf("p", &[("class", &"finding")], &figure.finding);
         match &figure.body {
-            Body::Matrix(m) => matrix::write(h, m, judge, &figure.title),
-            Body::Curves(c) => curves::write(h, c, judge, &figure.title),
-            Body::Bars(b) => bars::write(h, b, judge, &figure.title),
-            Body::Sheet(s) => sheet::write(h, s, &figure.title),
-            Body::Stacks(s) => stacks::write(h, s, &figure.title),
-            Body::Gaps(g) => gaps::write(h, g, &figure.title),
+            FigureBody::Matrix(m) => matrix::write(h, m, judge, &figure.title),
+            FigureBody::Curves(c) => curves::write(h, c, judge, &figure.title),
+            FigureBody::Bars(b) => bars::write(h, b, judge, &figure.title),
+            FigureBody::Sheet(s) => sheet::write(h, s, &figure.title),
+            FigureBody::Stacks(s) => stacks::write(h, s, &figure.title),
+            FigureBody::Gaps(g) => gaps::write(h, g, &figure.title),
         }
         if let Some(agreement) = cell::agreement(&entries) {
             write_agreement(h, &agreement);
@@ -269,8 +269,8 @@ fn write_figure(h: &mut Html, id: &str, figure: &Figure, simulated: bool) {
 }
 
 /// In place of a figure of which nothing was measured: how much that is, and why.
-fn write_nothing(h: &mut Html, entries: &[cell::Entry<'_>]) {
-    let why = |e: &cell::Entry<'_>| {
+fn write_nothing(h: &mut HtmlBuilder, entries: &[cell::CellEntry<'_>]) {
+    let why = |e: &cell::CellEntry<'_>| {
         let why = e.cell.absent.as_deref()?;
         Some(e.cell.case.as_ref().map_or(why, |case| crate::words::reason(case, why)).to_owned())
     };
@@ -288,7 +288,7 @@ fn write_nothing(h: &mut Html, entries: &[cell::Entry<'_>]) {
     });
 }
 
-fn write_agreement(h: &mut Html, a: &cell::Agreement) {
+fn write_agreement(h: &mut HtmlBuilder, a: &cell::PublishedAgreement) {
     const SHOWN: usize = 3;
     let mut sources = a.sources.iter().take(SHOWN).cloned().collect::<Vec<_>>().join("; ");
     if a.sources.len() > SHOWN {
@@ -307,7 +307,7 @@ fn write_agreement(h: &mut Html, a: &cell::Agreement) {
     });
 }
 
-fn write_command(h: &mut Html, command: &str) {
+fn write_command(h: &mut HtmlBuilder, command: &str) {
     if command.is_empty() {
         return;
     }
@@ -318,7 +318,7 @@ fn write_command(h: &mut Html, command: &str) {
 }
 
 /// Doubts by kind, folded where there are many of one.
-fn write_doubts(h: &mut Html, report: &Report) {
+fn write_doubts(h: &mut HtmlBuilder, report: &RunReport) {
     if report.notes.is_empty() {
         h.leaf(
             "p",
@@ -343,7 +343,7 @@ fn write_doubts(h: &mut Html, report: &Report) {
     }
 }
 
-fn write_doubt_rows(h: &mut Html, doubts: &[&Doubt]) {
+fn write_doubt_rows(h: &mut HtmlBuilder, doubts: &[&RunWarning]) {
     h.trusted("<thead><tr><th scope=\"col\">about</th><th scope=\"col\">doubt</th></tr></thead>");
     h.el("tbody", &[], |h| {
         for doubt in doubts {

@@ -1,6 +1,6 @@
 //! What all pages have around their content.
 
-use super::build::Html;
+use super::build::HtmlBuilder;
 use super::{POLICY, SCRIPT, STYLE};
 
 /// By this pathline knows its own pages again, which it may replace.
@@ -16,8 +16,8 @@ pub fn is_page(head: &[u8]) -> bool {
 }
 
 /// A whole document. `rules` are styles of this page alone, beside those of all.
-pub(super) fn document(title: &str, rules: &str, body: impl FnOnce(&mut Html)) -> String {
-    let mut h = Html::default();
+pub(super) fn document(title: &str, rules: &str, body: impl FnOnce(&mut HtmlBuilder)) -> String {
+    let mut h = HtmlBuilder::default();
     h.trusted("<!doctype html>\n");
     h.el("html", &[("lang", &"en")], |h| {
         h.el("head", &[], |h| {
@@ -46,7 +46,7 @@ pub(super) fn document(title: &str, rules: &str, body: impl FnOnce(&mut Html)) -
 pub(super) fn comparison(
     (machine, against): (&str, &str),
     (kind, told): (&str, &str),
-    main: impl FnOnce(&mut Html),
+    main: impl FnOnce(&mut HtmlBuilder),
 ) -> String {
     document(&format!("{machine} against {against} - pathline"), "", |h| {
         h.el("div", &[("class", &"banner simulated"), ("role", &"note")], |h| {

@@ -2,7 +2,7 @@
 
 /// Whether equal distances are equal differences or equal ratios.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ScaleKind {
     /// Differences.
     Linear,
     /// Ratios.
@@ -11,25 +11,25 @@ pub(super) enum Kind {
 
 /// One axis: what it spans, and the pixels that it spans it on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Scale {
+pub(super) struct AxisScale {
     /// Linear or logarithmic.
-    pub(super) kind: Kind,
+    pub(super) kind: ScaleKind,
     /// Lowest and highest value.
     pub(super) domain: (f64, f64),
     /// Pixels of the two; the first may be the greater.
     pub(super) range: (f64, f64),
 }
 
-impl Scale {
+impl AxisScale {
     /// The pixel of a value, or none for one that the axis cannot show (nothing at all, or zero
     /// and less on a logarithmic axis). Values beyond the bounds land on the bound.
     pub(super) fn at(&self, v: f64) -> Option<f64> {
         let (lo, hi) = self.domain;
         let share = match self.kind {
             _ if !v.is_finite() => return None,
-            Kind::Linear => (v - lo) / (hi - lo),
-            Kind::Log if v <= 0.0 => return None,
-            Kind::Log => (v / lo).ln() / (hi / lo).ln(),
+            ScaleKind::Linear => (v - lo) / (hi - lo),
+            ScaleKind::Log if v <= 0.0 => return None,
+            ScaleKind::Log => (v / lo).ln() / (hi / lo).ln(),
         };
         let (from, to) = self.range;
         share.is_finite().then(|| from + share.clamp(0.0, 1.0) * (to - from))
@@ -37,11 +37,11 @@ impl Scale {
 }
 
 /// Logarithmic where positive values span a decade or more.
-pub(super) fn kind_for(values: &[f64]) -> Kind {
+pub(super) fn kind_for(values: &[f64]) -> ScaleKind {
     let mut positive = values.iter().copied().filter(|v| v.is_finite() && *v > 0.0);
-    let Some(first) = positive.next() else { return Kind::Linear };
+    let Some(first) = positive.next() else { return ScaleKind::Linear };
     let (lo, hi) = positive.fold((first, first), |(lo, hi), v| (lo.min(v), hi.max(v)));
-    if hi / lo >= 10.0 { Kind::Log } else { Kind::Linear }
+    if hi / lo >= 10.0 { ScaleKind::Log } else { ScaleKind::Linear }
 }
 
 /// Bounds of a linear axis that begins at zero (or below, for negative values) and ends at a tick.
@@ -57,21 +57,21 @@ pub(super) fn linear_bounds(values: &[f64], ticks: usize) -> (f64, f64) {
 }
 
 /// Bounds of an axis that spans just its values; a lone value stands in the middle.
-pub(super) fn tight_bounds(values: &[f64], kind: Kind) -> Option<(f64, f64)> {
-    let usable = |v: &f64| v.is_finite() && (kind == Kind::Linear || *v > 0.0);
+pub(super) fn tight_bounds(values: &[f64], kind: ScaleKind) -> Option<(f64, f64)> {
+    let usable = |v: &f64| v.is_finite() && (kind == ScaleKind::Linear || *v > 0.0);
     let mut values = values.iter().copied().filter(usable);
     let first = values.next()?;
     let (lo, hi) = values.fold((first, first), |(lo, hi), v| (lo.min(v), hi.max(v)));
     match kind {
         _ if lo < hi => Some((lo, hi)),
-        Kind::Linear => Some((lo - 1.0, hi + 1.0)),
-        Kind::Log => Some((lo / 2.0, hi * 2.0)),
+        ScaleKind::Linear => Some((lo - 1.0, hi + 1.0)),
+        ScaleKind::Log => Some((lo / 2.0, hi * 2.0)),
     }
 }
 
 /// Bounds of a logarithmic axis, widened to the next 1, 2 or 5 of a decade.
 pub(super) fn log_bounds(values: &[f64]) -> Option<(f64, f64)> {
-    let (lo, hi) = tight_bounds(values, Kind::Log)?;
+    let (lo, hi) = tight_bounds(values, ScaleKind::Log)?;
     let below = mantissas(lo).rev().find(|t| *t <= lo * (1.0 + 1e-9));
     let above = mantissas(hi).find(|t| *t >= hi * (1.0 - 1e-9));
     Some((below.unwrap_or(lo), above.unwrap_or(hi)))
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn equal_values_share_one_place_inside_the_axis() {
         let domain = linear_bounds(&[8.0, 8.0], 5);
-        let axis = Scale { kind: Kind::Linear, domain, range: (0.0, 100.0) };
+        let axis = AxisScale { kind: ScaleKind::Linear, domain, range: (0.0, 100.0) };
         assert_eq!(domain, (0.0, 8.0));
         assert_eq!(axis.at(8.0), Some(100.0));
         assert_eq!(log_bounds(&[8.0, 8.0]), Some((2.0, 20.0))); // 4..16, widened to 1-2-5
@@ -204,8 +204,8 @@ mod tests {
 
     #[test]
     fn a_lone_point_stands_in_the_middle_of_its_axis() {
-        let domain = tight_bounds(&[4096.0], Kind::Log).unwrap();
-        let axis = Scale { kind: Kind::Log, domain, range: (0.0, 100.0) };
+        let domain = tight_bounds(&[4096.0], ScaleKind::Log).unwrap();
+        let axis = AxisScale { kind: ScaleKind::Log, domain, range: (0.0, 100.0) };
         assert_eq!(domain, (2048.0, 8192.0));
         assert!((axis.at(4096.0).unwrap() - 50.0).abs() < 1e-9);
     }
@@ -213,7 +213,11 @@ mod tests {
     #[test]
     fn equal_ratios_are_equal_distances() {
         // 4KiB..1GiB is 18 doublings over 360 px: 20 px each.
-        let axis = Scale { kind: Kind::Log, domain: (4096.0, 2f64.powi(30)), range: (40.0, 400.0) };
+        let axis = AxisScale {
+            kind: ScaleKind::Log,
+            domain: (4096.0, 2f64.powi(30)),
+            range: (40.0, 400.0),
+        };
         assert!((axis.at(8192.0).unwrap() - 60.0).abs() < 1e-9);
         assert_eq!(axis.at(0.0), None);
         assert_eq!(axis.at(-1.0), None);
@@ -223,10 +227,10 @@ mod tests {
 
     #[test]
     fn axes_are_logarithmic_from_one_decade_on() {
-        assert_eq!(kind_for(&[1.0, 9.9]), Kind::Linear);
-        assert_eq!(kind_for(&[1.0, 10.0]), Kind::Log);
-        assert_eq!(kind_for(&[0.0, -10.0, 3.0]), Kind::Linear);
-        assert_eq!(kind_for(&[]), Kind::Linear);
+        assert_eq!(kind_for(&[1.0, 9.9]), ScaleKind::Linear);
+        assert_eq!(kind_for(&[1.0, 10.0]), ScaleKind::Log);
+        assert_eq!(kind_for(&[0.0, -10.0, 3.0]), ScaleKind::Linear);
+        assert_eq!(kind_for(&[]), ScaleKind::Linear);
     }
 
     #[test]

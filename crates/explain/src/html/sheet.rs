@@ -1,11 +1,11 @@
 //! Quantities of several units side by side; each column has its own scale.
 
-use super::build::{Html, Px};
-use super::cell::{Judge, is_blank, value};
-use crate::figure::{Better, Cell, Column, Sheet};
+use super::build::{HtmlBuilder, PixelPos};
+use super::cell::{CellJudge, is_blank, value};
+use crate::figure::{BetterWhen, FigureCell, SheetBody, SheetColumn};
 
 /// Writes the table: in each cell its figure, and a bar of its share of the column's greatest.
-pub(super) fn write(h: &mut Html, sheet: &Sheet, title: &str) {
+pub(super) fn write(h: &mut HtmlBuilder, sheet: &SheetBody, title: &str) {
     if !sheet.rows.iter().flat_map(|r| &r.1).any(|c| value(c).is_some()) {
         h.leaf("p", &[("class", &"nothing")], "There is no value to show.");
         return;
@@ -29,7 +29,7 @@ pub(super) fn write(h: &mut Html, sheet: &Sheet, title: &str) {
     });
     h.el("p", &[("class", &"legend")], |h| {
         h.el("span", &[("class", &"pair")], |h| {
-            if sheet.columns.iter().any(|c| c.better != Better::Neither) {
+            if sheet.columns.iter().any(|c| c.better != BetterWhen::Neither) {
                 h.trusted("<span class=\"key best\"></span> ");
                 h.text("best of its column; ");
             }
@@ -38,12 +38,12 @@ pub(super) fn write(h: &mut Html, sheet: &Sheet, title: &str) {
     });
 }
 
-fn extremes(sheet: &Sheet, column: usize) -> (f64, f64) {
+fn extremes(sheet: &SheetBody, column: usize) -> (f64, f64) {
     let cells = sheet.rows.iter().filter_map(|(_, cells)| cells.get(column));
     crate::figure::extremes(&cells.filter_map(value).collect::<Vec<_>>())
 }
 
-fn write_head(h: &mut Html, sheet: &Sheet) {
+fn write_head(h: &mut HtmlBuilder, sheet: &SheetBody) {
     h.el("tr", &[], |h| {
         h.leaf("th", &[("class", &"corner"), ("scope", &"col")], &sheet.row_axis);
         for column in &sheet.columns {
@@ -57,14 +57,20 @@ fn write_head(h: &mut Html, sheet: &Sheet) {
     });
 }
 
-fn write_cell(h: &mut Html, label: &str, cell: &Cell, column: &Column, (lo, hi): (f64, f64)) {
+fn write_cell(
+    h: &mut HtmlBuilder,
+    label: &str,
+    cell: &FigureCell,
+    column: &SheetColumn,
+    (lo, hi): (f64, f64),
+) {
     if is_blank(cell) {
         h.el("td", &[("class", &"blank")], |h| {
             h.leaf("span", &[("class", &"sr")], "does not apply");
         });
         return;
     }
-    let judge = Judge { unit: &column.unit, better: column.better };
+    let judge = CellJudge { unit: &column.unit, better: column.better };
     let detail = judge.detail(&format!("{label}, {}", column.name), cell);
     let Some(v) = value(cell) else {
         let class = if cell.absent.is_some() { "tip absent" } else { "blank" };
@@ -72,13 +78,13 @@ fn write_cell(h: &mut Html, label: &str, cell: &Cell, column: &Column, (lo, hi):
         return;
     };
     let best = match column.better {
-        Better::Higher => v >= hi,
-        Better::Lower => v <= lo,
-        Better::Neither => false,
+        BetterWhen::Higher => v >= hi,
+        BetterWhen::Lower => v <= lo,
+        BetterWhen::Neither => false,
     };
     let class = if best && lo < hi { "tip top" } else { "tip" };
     let share = if hi > 0.0 { (v / hi).clamp(0.0, 1.0) * 100.0 } else { 0.0 };
-    let style = format!("--w:{}%", Px(share));
+    let style = format!("--w:{}%", PixelPos(share));
     h.el("td", &[("class", &class), ("style", &style), ("title", &detail)], |h| {
         h.text(judge.num(v));
     });
@@ -90,17 +96,18 @@ mod tests {
 
     #[test]
     fn each_column_has_its_own_best_and_bars() {
-        let cell = |v| Cell { value: Some(v), ..Cell::default() };
-        let column = |name: &str, better| Column { name: name.into(), unit: "us".into(), better };
-        let sheet = Sheet {
+        let cell = |v| FigureCell { value: Some(v), ..FigureCell::default() };
+        let column =
+            |name: &str, better| SheetColumn { name: name.into(), unit: "us".into(), better };
+        let sheet = SheetBody {
             row_axis: "case".into(),
-            columns: vec![column("rate", Better::Higher), column("time", Better::Lower)],
+            columns: vec![column("rate", BetterWhen::Higher), column("time", BetterWhen::Lower)],
             rows: vec![
                 ("a".into(), vec![cell(40.0), cell(8.0)]),
                 ("b".into(), vec![cell(10.0), cell(2.0)]),
             ],
         };
-        let mut h = Html::default();
+        let mut h = HtmlBuilder::default();
         write(&mut h, &sheet, "t");
         let page = h.finish();
         // 10 of 40 is 25 %, and 2 of 8 as well; the best are 40 and 2.

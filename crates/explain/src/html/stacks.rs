@@ -1,9 +1,9 @@
 //! Parts of a whole as one bar a row.
 
-use super::build::{Html, Px};
-use super::cell::{Judge, value};
+use super::build::{HtmlBuilder, PixelPos};
+use super::cell::{CellJudge, value};
 use super::number::percent;
-use crate::figure::{Better, Stacks};
+use crate::figure::{BetterWhen, StacksBody};
 
 /// Inks before they repeat.
 const INKS: usize = 8;
@@ -12,7 +12,7 @@ const INKS: usize = 8;
 const NAMED: f64 = 9.0;
 
 /// Writes the bars; each part has the ink of its name everywhere.
-pub(super) fn write(h: &mut Html, stacks: &Stacks, title: &str) {
+pub(super) fn write(h: &mut HtmlBuilder, stacks: &StacksBody, title: &str) {
     let mut names: Vec<&str> = Vec::new();
     for part in stacks.stacks.iter().flat_map(|s| &s.parts) {
         if !names.contains(&part.name.as_str()) {
@@ -24,7 +24,7 @@ pub(super) fn write(h: &mut Html, stacks: &Stacks, title: &str) {
         return;
     }
     let ink = |name: &str| names.iter().position(|n| *n == name).unwrap_or(0) % INKS;
-    let judge = Judge { unit: "%", better: Better::Neither };
+    let judge = CellJudge { unit: "%", better: BetterWhen::Neither };
     h.el("table", &[("class", &"bars stacks"), ("data-tips", &1)], |h| {
         h.leaf("caption", &[], format!("{title}, {}", stacks.whole));
         h.el("tbody", &[], |h| {
@@ -39,8 +39,8 @@ pub(super) fn write(h: &mut Html, stacks: &Stacks, title: &str) {
                             let detail =
                                 detail.replacen('\n', &format!("\ncalls: {}\n", part.words), 1);
                             let class = format!("tip part s{}", ink(&part.name));
-                            let style = format!("flex-basis:{}%", Px(v));
-                            let attrs: super::build::Attrs<'_> =
+                            let style = format!("flex-basis:{}%", PixelPos(v));
+                            let attrs: super::build::HtmlAttrs<'_> =
                                 &[("class", &class), ("style", &style), ("title", &detail)];
                             h.el("span", attrs, |h| {
                                 if v >= NAMED {
@@ -67,17 +67,17 @@ pub(super) fn write(h: &mut Html, stacks: &Stacks, title: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Cell, Part, Stack};
+    use crate::figure::{FigureCell, FigureStack, StackPart};
 
     #[test]
     fn a_part_is_as_wide_as_its_share_and_has_one_ink() {
-        let part = |name: &str, v| Part {
+        let part = |name: &str, v| StackPart {
             name: name.into(),
             words: "3 calls of 2.00 us".into(),
-            cell: Cell { value: Some(v), ..Cell::default() },
+            cell: FigureCell { value: Some(v), ..FigureCell::default() },
         };
-        let stack = |label: &str, parts| Stack { label: label.into(), parts };
-        let stacks = Stacks {
+        let stack = |label: &str, parts| FigureStack { label: label.into(), parts };
+        let stacks = StacksBody {
             whole: "time in calls".into(),
             stacks: vec![
                 stack(
@@ -87,7 +87,7 @@ mod tests {
                 stack("b", vec![part("hipHostUnregister", 100.0)]),
             ],
         };
-        let mut h = Html::default();
+        let mut h = HtmlBuilder::default();
         write(&mut h, &stacks, "t");
         let page = h.finish();
         assert!(

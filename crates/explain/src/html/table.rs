@@ -1,63 +1,70 @@
 //! The numbers of a figure as a table.
 
-use super::build::Html;
-use super::cell::{Entry, Judge, deviation, half_width, value};
+use super::build::HtmlBuilder;
+use super::cell::{CellEntry, CellJudge, deviation, half_width, value};
 use super::number::{count, num, percent, signed_percent};
-use crate::figure::{Better, Cell, Suspicion};
+use crate::figure::{BetterWhen, FigureCell, Suspicion};
 
-type CellText = Box<dyn Fn(&Cell) -> Option<String>>;
+type CellText = Box<dyn Fn(&FigureCell) -> Option<String>>;
 
 /// An optional column: heading, and its text for a cell.
-struct Column {
+struct TableColumn {
     heading: String,
     class: &'static str,
     text: CellText,
 }
 
-impl Column {
+impl TableColumn {
     fn new(
         heading: impl Into<String>,
         class: &'static str,
-        text: impl Fn(&Cell) -> Option<String> + 'static,
+        text: impl Fn(&FigureCell) -> Option<String> + 'static,
     ) -> Self {
         Self { heading: heading.into(), class, text: Box::new(text) }
     }
 }
 
-fn columns(judge: Judge<'_>) -> Vec<Column> {
-    let share_name = if judge.better == Better::Lower { "bound / value" } else { "of ceiling" };
-    let plain = Judge { unit: "", better: judge.better };
-    let share = move |c: &Cell| plain.share(c).map(percent);
+fn columns(judge: CellJudge<'_>) -> Vec<TableColumn> {
+    let share_name = if judge.better == BetterWhen::Lower { "bound / value" } else { "of ceiling" };
+    let plain = CellJudge { unit: "", better: judge.better };
+    let share = move |c: &FigureCell| plain.share(c).map(percent);
     let median = match judge.unit {
         "" => "median".to_owned(),
         unit => format!("median, {unit}"),
     };
     vec![
-        Column::new(median, "n", move |c| value(c).map(|v| plain.num(v))),
-        Column::new("± 95 %", "n", |c| value(c).and(half_width(c)).map(num)),
-        Column::new("ceiling", "n", |c| c.ceiling.map(num)),
-        Column::new(share_name, "n", share),
-        Column::new("tighter bound", "n", |c| c.bound.map(num)),
-        Column::new("bound by", "words", |c| {
+        TableColumn::new(median, "n", move |c| value(c).map(|v| plain.num(v))),
+        TableColumn::new("± 95 %", "n", |c| value(c).and(half_width(c)).map(num)),
+        TableColumn::new("ceiling", "n", |c| c.ceiling.map(num)),
+        TableColumn::new(share_name, "n", share),
+        TableColumn::new("tighter bound", "n", |c| c.bound.map(num)),
+        TableColumn::new("bound by", "words", |c| {
             c.way.as_ref().and_then(|w| w.losses.last()).map(|l| l.why.clone())
         }),
-        Column::new("route", "", |c| c.way.as_ref().map(|w| w.route.clone())),
-        Column::new("narrowest hop", "", |c| c.way.as_ref().map(|w| w.narrowest.clone())),
-        Column::new("published", "n", |c| c.published.as_ref().map(|p| num(p.value))),
-        Column::new("measured − published", "n", |c| deviation(c).map(signed_percent)),
-        Column::new("source", "", |c| c.published.as_ref().map(|p| p.source.clone())),
-        Column::new("not to be relied on", "words", |c| c.suspect.as_ref().map(Suspicion::text)),
-        Column::new("no value because", "words", |c| c.absent.clone()),
-        Column::new("case", "case", |c| c.case.as_ref().map(ToString::to_string)),
+        TableColumn::new("route", "", |c| c.way.as_ref().map(|w| w.route.clone())),
+        TableColumn::new("narrowest hop", "", |c| c.way.as_ref().map(|w| w.narrowest.clone())),
+        TableColumn::new("published", "n", |c| c.published.as_ref().map(|p| num(p.value))),
+        TableColumn::new("measured − published", "n", |c| deviation(c).map(signed_percent)),
+        TableColumn::new("source", "", |c| c.published.as_ref().map(|p| p.source.clone())),
+        TableColumn::new("not to be relied on", "words", |c| {
+            c.suspect.as_ref().map(Suspicion::text)
+        }),
+        TableColumn::new("no value because", "words", |c| c.absent.clone()),
+        TableColumn::new("case", "case", |c| c.case.as_ref().map(ToString::to_string)),
     ]
 }
 
 /// Writes the table, folded, without columns that would be empty.
-pub(super) fn write(h: &mut Html, entries: &[Entry<'_>], keys: &[String], judge: Judge<'_>) {
+pub(super) fn write(
+    h: &mut HtmlBuilder,
+    entries: &[CellEntry<'_>],
+    keys: &[String],
+    judge: CellJudge<'_>,
+) {
     if entries.is_empty() {
         return;
     }
-    let used: Vec<Column> = columns(judge)
+    let used: Vec<TableColumn> = columns(judge)
         .into_iter()
         .filter(|column| entries.iter().any(|e| (column.text)(e.cell).is_some()))
         .collect();
@@ -89,7 +96,7 @@ pub(super) fn write(h: &mut Html, entries: &[Entry<'_>], keys: &[String], judge:
     });
 }
 
-fn write_head(h: &mut Html, keys: &[String], columns: &[Column]) {
+fn write_head(h: &mut HtmlBuilder, keys: &[String], columns: &[TableColumn]) {
     h.el("thead", &[], |h| {
         h.el("tr", &[], |h| {
             for key in keys {
@@ -102,7 +109,7 @@ fn write_head(h: &mut Html, keys: &[String], columns: &[Column]) {
     });
 }
 
-fn write_row(h: &mut Html, entry: &Entry<'_>, columns: &[Column]) {
+fn write_row(h: &mut HtmlBuilder, entry: &CellEntry<'_>, columns: &[TableColumn]) {
     h.el("tr", &[], |h| {
         for (i, key) in entry.keys.iter().enumerate() {
             match i {
@@ -123,14 +130,14 @@ mod tests {
 
     #[test]
     fn empty_columns_are_left_out() {
-        let measured = Cell { value: Some(2.0), ceiling: Some(4.0), ..Cell::default() };
-        let absent = Cell { absent: Some("no GPU".into()), ..Cell::default() };
+        let measured = FigureCell { value: Some(2.0), ceiling: Some(4.0), ..FigureCell::default() };
+        let absent = FigureCell { absent: Some("no GPU".into()), ..FigureCell::default() };
         let entries = [
-            Entry { keys: vec!["a".into()], place: "a".into(), cell: &measured },
-            Entry { keys: vec!["b".into()], place: "b".into(), cell: &absent },
+            CellEntry { keys: vec!["a".into()], place: "a".into(), cell: &measured },
+            CellEntry { keys: vec!["b".into()], place: "b".into(), cell: &absent },
         ];
-        let judge = Judge { unit: "GB/s", better: Better::Higher };
-        let mut h = Html::default();
+        let judge = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
+        let mut h = HtmlBuilder::default();
         write(&mut h, &entries, &["what".into()], judge);
         let page = h.finish();
         assert!(page.contains("1 value, 1 not measured"), "{page}");

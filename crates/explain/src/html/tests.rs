@@ -1,9 +1,11 @@
 //! The page as a whole.
 
-use pathline_schema::{Conditions, Topology, Warning};
+use pathline_schema::{Conditions, Topology, TopologyWarning};
 
 use super::{example, render};
-use crate::figure::{Body, Cell, Curves, Doubt, Figure, Matrix, Report};
+use crate::figure::{
+    CurvesBody, Figure, FigureBody, FigureCell, MatrixBody, RunReport, RunWarning,
+};
 
 const MAP: &str = "<svg viewBox=\"0 0 60 10\"><rect width=\"10\" height=\"10\"/></svg>";
 
@@ -109,11 +111,11 @@ const HOSTILE: &str =
     "</style></script><script>alert(1)</script>\"'><img onerror=alert(1)>&\u{202e}";
 
 /// Replaces every text of a report that is not a case.
-fn poison(report: &mut Report) {
+fn poison(report: &mut RunReport) {
     let bad = || HOSTILE.to_owned();
     report.title = bad();
     report.simulated = Some(bad());
-    report.notes = vec![Doubt { code: bad(), subject: bad(), text: bad() }];
+    report.notes = vec![RunWarning { code: bad(), subject: bad(), text: bad() }];
     report.conditions = vec![(bad(), bad())];
     let readings = || Conditions([(bad(), 1.0)].into());
     report.state = Some((readings(), readings()));
@@ -134,12 +136,12 @@ fn poison_figure(figure: &mut Figure) {
         *text = bad();
     }
     match &mut figure.body {
-        Body::Matrix(m) => {
+        FigureBody::Matrix(m) => {
             (m.unit, m.row_axis, m.col_axis) = (bad(), bad(), bad());
             m.rows.iter_mut().chain(&mut m.cols).for_each(|label| *label = bad());
             m.cells.iter_mut().flatten().for_each(poison_cell);
         }
-        Body::Curves(c) => {
+        FigureBody::Curves(c) => {
             (c.x_unit, c.y_unit) = (bad(), bad());
             c.ceilings = vec![(bad(), 31.0)];
             c.marks = vec![(65536.0, bad())];
@@ -148,14 +150,14 @@ fn poison_figure(figure: &mut Figure) {
                 line.points.iter_mut().for_each(|(_, cell)| poison_cell(cell));
             }
         }
-        Body::Bars(b) => {
+        FigureBody::Bars(b) => {
             b.unit = bad();
             for bar in &mut b.bars {
                 bar.label = bad();
                 poison_cell(&mut bar.cell);
             }
         }
-        Body::Sheet(s) => {
+        FigureBody::Sheet(s) => {
             s.row_axis = bad();
             for column in &mut s.columns {
                 (column.name, column.unit) = (bad(), bad());
@@ -165,7 +167,7 @@ fn poison_figure(figure: &mut Figure) {
                 cells.iter_mut().for_each(poison_cell);
             }
         }
-        Body::Stacks(s) => {
+        FigureBody::Stacks(s) => {
             s.whole = bad();
             for stack in &mut s.stacks {
                 stack.label = bad();
@@ -175,7 +177,7 @@ fn poison_figure(figure: &mut Figure) {
                 }
             }
         }
-        Body::Gaps(g) => {
+        FigureBody::Gaps(g) => {
             (g.unit, g.base, g.other) = (bad(), bad(), bad());
             (g.row_axis, g.col_axis) = (bad(), bad());
             g.rows.iter_mut().chain(&mut g.cols).for_each(|label| *label = bad());
@@ -190,7 +192,7 @@ fn poison_figure(figure: &mut Figure) {
     }
 }
 
-fn poison_cell(cell: &mut Cell) {
+fn poison_cell(cell: &mut FigureCell) {
     if let Some(p) = &mut cell.published {
         p.source = HOSTILE.to_owned();
     }
@@ -208,7 +210,7 @@ fn poison_topology(t: &mut Topology) {
     for gpu in &mut t.gpus {
         (gpu.name, gpu.arch) = (bad(), bad());
     }
-    t.warnings = vec![Warning { code: bad(), subject: bad(), text: bad() }];
+    t.warnings = vec![TopologyWarning { code: bad(), subject: bad(), text: bad() }];
 }
 
 #[test]
@@ -227,7 +229,7 @@ fn hostile_texts_stay_texts() {
 
 #[test]
 fn an_empty_report_is_a_page() {
-    let report = Report {
+    let report = RunReport {
         title: String::new(),
         simulated: None,
         headlines: vec![],
@@ -248,25 +250,29 @@ fn an_empty_report_is_a_page() {
 fn figures_without_cells_or_with_ragged_rows_are_drawn() {
     let (mut report, topology) = example::host();
     let matrix = |cells| {
-        Body::Matrix(Matrix {
+        FigureBody::Matrix(MatrixBody {
             unit: "GB/s".into(),
             row_axis: "from".into(),
             col_axis: "to".into(),
             rows: vec!["one".into()],
             cols: vec![],
             cells,
-            better: crate::figure::Better::Higher,
+            better: crate::figure::BetterWhen::Higher,
         })
     };
-    let odd =
-        |v| Cell { value: Some(v), ceiling: Some(0.0), half_width: f64::NAN, ..Cell::default() };
-    let empty = Body::Curves(Curves {
+    let odd = |v| FigureCell {
+        value: Some(v),
+        ceiling: Some(0.0),
+        half_width: f64::NAN,
+        ..FigureCell::default()
+    };
+    let empty = FigureBody::Curves(CurvesBody {
         x_unit: "B".into(),
         y_unit: "GB/s".into(),
         lines: vec![],
         ceilings: vec![("peak".into(), f64::INFINITY)],
         marks: vec![(f64::NAN, "nowhere".into())],
-        better: crate::figure::Better::Higher,
+        better: crate::figure::BetterWhen::Higher,
     });
     let values = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e308, 5e-324];
     let ragged = vec![values.map(odd).to_vec(), vec![], values.map(odd).to_vec()];

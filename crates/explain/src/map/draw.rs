@@ -7,13 +7,13 @@ use pathline_schema::is_steering;
 /// A document under construction. Numbers are written with one decimal, so that the same picture
 /// is the same text everywhere.
 #[derive(Debug, Default)]
-pub(super) struct Svg {
+pub(super) struct SvgDocument {
     body: String,
 }
 
 /// Which end of a text its position is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Anchor {
+pub(super) enum TextAnchor {
     Start,
     Middle,
     End,
@@ -53,7 +53,7 @@ const CSS: &str = "\
 .plmap .nv{stroke:#9ccc65}.plmap .host{stroke:#7b8794}\
 .plmap .pill{fill:#101418}.plmap .pill-panel{fill:#1a2027}}";
 
-impl Svg {
+impl SvgDocument {
     pub(super) fn rect(&mut self, class: &str, (x, y, w, h): (f64, f64, f64, f64), radius: f64) {
         let _ = writeln!(
             self.body,
@@ -69,11 +69,11 @@ impl Svg {
     }
 
     /// A text on its baseline.
-    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: TextAnchor, text: &str) {
         let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
+            TextAnchor::Start => "start",
+            TextAnchor::Middle => "middle",
+            TextAnchor::End => "end",
         };
         let text = escape(text);
         let _ = writeln!(
@@ -99,7 +99,7 @@ impl Svg {
     pub(super) fn pill(&mut self, ground: &str, (x, y): (f64, f64), text: &str) {
         let width = text_width(text, 11.0) + 8.0;
         self.rect(ground, (x - width / 2.0, y - 8.0, width, 16.0), 4.0);
-        self.text("small", (x, y + 4.0), Anchor::Middle, text);
+        self.text("small", (x, y + 4.0), TextAnchor::Middle, text);
     }
 
     /// The document, `width` by `height`, described by `label` for those who do not see it.

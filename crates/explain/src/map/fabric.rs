@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Link, LinkKind, Node, Rate, Topology};
+use pathline_schema::{Link, LinkEnd, LinkKind, Rate, Topology};
 
-use super::draw::{Anchor, Svg, text_width};
+use super::draw::{SvgDocument, TextAnchor, text_width};
 use super::parts::{count, kind_name};
 use super::picture::{GPU_H, GPU_W};
 
 /// Where a GPU stands: left upper corner, row in its column, side.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Spot {
+pub(super) struct GpuSpot {
     pub(super) x: f64,
     pub(super) y: f64,
     pub(super) row: usize,
     pub(super) is_left: bool,
 }
 
-impl Spot {
+impl GpuSpot {
     /// Middle of the edge that faces the other column.
     fn inner(&self) -> (f64, f64) {
         let x = if self.is_left { self.x + GPU_W } else { self.x };
@@ -29,13 +29,13 @@ impl Spot {
 }
 
 /// How a link is drawn.
-enum Shape {
+enum LinkShape {
     Straight((f64, f64), (f64, f64)),
     /// Between neighbours of one column; whether that is the left one.
     Vertical((f64, f64), (f64, f64), bool),
 }
 
-impl Shape {
+impl LinkShape {
     fn ends(&self) -> ((f64, f64), (f64, f64)) {
         match *self {
             Self::Straight(a, b) | Self::Vertical(a, b, _) => (a, b),
@@ -43,9 +43,9 @@ impl Shape {
     }
 }
 
-struct Drawn<'a> {
+struct DrawnLink<'a> {
     link: &'a Link,
-    shape: Shape,
+    shape: LinkShape,
     width: f64,
     class: String,
 }
@@ -61,7 +61,7 @@ const MOST_LINES: usize = 40_000;
 
 /// Links from GPU to GPU.
 fn direct(topology: &Topology) -> Vec<&Link> {
-    let is_direct = |link: &&Link| matches!((link.a, link.b), (Node::Gpu(_), Node::Gpu(_)));
+    let is_direct = |link: &&Link| matches!((link.a, link.b), (LinkEnd::Gpu(_), LinkEnd::Gpu(_)));
     topology.links.iter().filter(is_direct).collect()
 }
 
@@ -69,7 +69,7 @@ fn direct(topology: &Topology) -> Vec<&Link> {
 fn to_switches(topology: &Topology) -> BTreeMap<u32, (u32, Option<Rate>)> {
     let mut totals: BTreeMap<u32, (u32, Option<Rate>)> = BTreeMap::new();
     for link in &topology.links {
-        if let (Node::Gpu(gpu), Node::Switch(_)) = (link.a, link.b) {
+        if let (LinkEnd::Gpu(gpu), LinkEnd::Switch(_)) = (link.a, link.b) {
             totals
                 .entry(gpu)
                 .and_modify(|(width, peak)| {
@@ -86,7 +86,7 @@ fn switch_count(topology: &Topology) -> usize {
     let mut switches: Vec<u32> = topology
         .links
         .iter()
-        .filter_map(|link| if let Node::Switch(n) = link.b { Some(n) } else { None })
+        .filter_map(|link| if let LinkEnd::Switch(n) = link.b { Some(n) } else { None })
         .collect();
     switches.sort_unstable();
     switches.dedup();
@@ -132,7 +132,7 @@ fn words_of(links: usize) -> String {
     count(links, "link")
 }
 
-fn drawn<'a>(topology: &'a Topology, spots: &BTreeMap<u32, Spot>) -> Vec<Drawn<'a>> {
+fn drawn<'a>(topology: &'a Topology, spots: &BTreeMap<u32, GpuSpot>) -> Vec<DrawnLink<'a>> {
     let links = direct(topology);
     if links.len() > MOST_LINES {
         return Vec::new();
@@ -151,43 +151,47 @@ fn drawn<'a>(topology: &'a Topology, spots: &BTreeMap<u32, Spot>) -> Vec<Drawn<'
     links
         .into_iter()
         .filter_map(|link| {
-            let (Node::Gpu(a), Node::Gpu(b)) = (link.a, link.b) else { return None };
+            let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (link.a, link.b) else { return None };
             let (a, b) = (spots.get(&a)?, spots.get(&b)?);
             let rank = if most == 1 { 1 } else { ranks(link.width) };
             let class = match link.kind {
                 LinkKind::Nvlink => "nv".to_owned(),
                 _ => format!("w{rank}"),
             };
-            Some(Drawn { link, shape: shape(a, b), width: thickness(link.width), class })
+            Some(DrawnLink { link, shape: shape(a, b), width: thickness(link.width), class })
         })
         .collect()
 }
 
-fn shape(a: &Spot, b: &Spot) -> Shape {
+fn shape(a: &GpuSpot, b: &GpuSpot) -> LinkShape {
     let (a, b) = if a.is_left == b.is_left && a.y > b.y { (b, a) } else { (a, b) };
     if a.is_left != b.is_left {
         // Ends are spread towards the far end, so that they do not all meet in one point.
-        let lean = |from: &Spot, to: &Spot| {
+        let lean = |from: &GpuSpot, to: &GpuSpot| {
             let rows = to.row as f64 - from.row as f64;
             (rows * 5.0).clamp(-16.0, 16.0)
         };
         let ((ax, ay), (bx, by)) = (a.inner(), b.inner());
-        return Shape::Straight((ax, ay + lean(a, b)), (bx, by + lean(b, a)));
+        return LinkShape::Straight((ax, ay + lean(a, b)), (bx, by + lean(b, a)));
     }
     if b.row == a.row + 1 && (a.x - b.x).abs() < 1.0 {
         let ((x, ay), (_, by)) = (a.middle(), b.middle());
-        return Shape::Vertical((x, ay + GPU_H / 2.0), (x, by - GPU_H / 2.0), a.is_left);
+        return LinkShape::Vertical((x, ay + GPU_H / 2.0), (x, by - GPU_H / 2.0), a.is_left);
     }
     // From edge to edge, a little inside the corner, where neighbours on the arc stand clear.
-    let corner = |spot: &Spot, y: f64| {
+    let corner = |spot: &GpuSpot, y: f64| {
         let x = spot.inner().0;
         (if spot.is_left { x - 18.0 } else { x + 18.0 }, y)
     };
-    Shape::Straight(corner(a, a.y + GPU_H), corner(b, b.y))
+    LinkShape::Straight(corner(a, a.y + GPU_H), corner(b, b.y))
 }
 
 /// Lines first: boxes and labels go over them. Thin ones over thick ones.
-pub(super) fn draw_links(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>) {
+pub(super) fn draw_links(
+    svg: &mut SvgDocument,
+    topology: &Topology,
+    spots: &BTreeMap<u32, GpuSpot>,
+) {
     let mut all = drawn(topology, spots);
     all.sort_by(|a, b| b.width.total_cmp(&a.width));
     for link in &all {
@@ -206,15 +210,15 @@ pub(super) fn draw_links(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u3
     svg.rect("switch", (x, top, SWITCH_W, height), 10.0);
     let middle = (x + SWITCH_W / 2.0, top + height / 2.0);
     let switches = switch_count(topology);
-    svg.text("name", (middle.0, middle.1 - 6.0), Anchor::Middle, "NVLink");
+    svg.text("name", (middle.0, middle.1 - 6.0), TextAnchor::Middle, "NVLink");
     let text = if switches == 1 { "switch".to_owned() } else { format!("{switches} switches") };
-    svg.text("soft", (middle.0, middle.1 + 12.0), Anchor::Middle, &text);
+    svg.text("soft", (middle.0, middle.1 + 12.0), TextAnchor::Middle, &text);
 }
 
 /// Left edge, top and height of the bar that stands for all switches.
-fn switch_bar(topology: &Topology, spots: &BTreeMap<u32, Spot>) -> Option<(f64, f64, f64)> {
+fn switch_bar(topology: &Topology, spots: &BTreeMap<u32, GpuSpot>) -> Option<(f64, f64, f64)> {
     let totals = to_switches(topology);
-    let joined: Vec<&Spot> = totals.keys().filter_map(|gpu| spots.get(gpu)).collect();
+    let joined: Vec<&GpuSpot> = totals.keys().filter_map(|gpu| spots.get(gpu)).collect();
     let edge = |left: bool| {
         let inner = joined.iter().filter(|spot| spot.is_left == left).map(|spot| spot.inner().0);
         if left { inner.reduce(f64::max) } else { inner.reduce(f64::min) }
@@ -228,9 +232,9 @@ fn switch_bar(topology: &Topology, spots: &BTreeMap<u32, Spot>) -> Option<(f64, 
 
 /// Labels, each where it covers least.
 pub(super) fn draw_labels(
-    svg: &mut Svg,
+    svg: &mut SvgDocument,
     topology: &Topology,
-    spots: &BTreeMap<u32, Spot>,
+    spots: &BTreeMap<u32, GpuSpot>,
     one_domain: bool,
 ) {
     switch_labels(svg, topology, spots);
@@ -245,11 +249,14 @@ pub(super) fn draw_labels(
     for (at, link) in all.iter().enumerate() {
         let links = words(link.link.width);
         let peak = link.link.peak.map(|peak| peak.to_string());
-        if let Shape::Vertical(a, b, is_left) = link.shape {
+        if let LinkShape::Vertical(a, b, is_left) = link.shape {
             // Two short lines on the outer side fit between the boxes.
             let side = link.width / 2.0 + 6.0;
-            let (x, anchor) =
-                if is_left { (a.0 - side, Anchor::End) } else { (a.0 + side, Anchor::Start) };
+            let (x, anchor) = if is_left {
+                (a.0 - side, TextAnchor::End)
+            } else {
+                (a.0 + side, TextAnchor::Start)
+            };
             let y = (a.1 + b.1) / 2.0;
             match peak {
                 Some(peak) => {
@@ -276,7 +283,7 @@ pub(super) fn draw_labels(
 /// Where along a link its label may stand.
 const PLACES: [f64; 11] = [0.5, 0.44, 0.56, 0.38, 0.62, 0.32, 0.68, 0.26, 0.74, 0.2, 0.8];
 
-fn switch_labels(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>) {
+fn switch_labels(svg: &mut SvgDocument, topology: &Topology, spots: &BTreeMap<u32, GpuSpot>) {
     let Some((x, ..)) = switch_bar(topology, spots) else { return };
     for (gpu, (width, peak)) in to_switches(topology) {
         let Some(spot) = spots.get(&gpu) else { continue };
@@ -284,18 +291,18 @@ fn switch_labels(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>
         let to = if spot.is_left { x } else { x + SWITCH_W };
         let peak = peak.map(|peak| peak.to_string()).unwrap_or_default();
         let middle = (from + to) / 2.0;
-        svg.text("small", (middle, y - 9.0), Anchor::Middle, &words(width));
-        svg.text("small", (middle, y + 18.0), Anchor::Middle, &peak);
+        svg.text("small", (middle, y - 9.0), TextAnchor::Middle, &words(width));
+        svg.text("small", (middle, y + 18.0), TextAnchor::Middle, &peak);
     }
 }
 
 /// A point of a link, `t` from 0 to 1.
-fn point(shape: &Shape, t: f64) -> (f64, f64) {
+fn point(shape: &LinkShape, t: f64) -> (f64, f64) {
     let (a, b) = shape.ends();
     (a.0 + (b.0 - a.0) * t, a.1 + (b.1 - a.1) * t)
 }
 
-fn trace(shape: &Shape) -> Vec<(f64, f64)> {
+fn trace(shape: &LinkShape) -> Vec<(f64, f64)> {
     (0..=48).map(|i| point(shape, f64::from(i) / 48.0)).collect()
 }
 

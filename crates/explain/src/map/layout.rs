@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Node, Topology};
+use pathline_schema::{LinkEnd, Topology};
 
 /// Beyond this many GPUs the order is left as it is.
 const MOST_ORDERED: usize = 16;
@@ -14,7 +14,7 @@ const MOST_PAIRS: usize = 20_000_000;
 
 /// GPUs of one NUMA domain that stand together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct DomainGroup {
     /// The domain; none where it is unknown.
     pub(super) domain: Option<u32>,
     /// Top to bottom.
@@ -23,20 +23,20 @@ pub(super) struct Group {
 
 /// Groups of the left and of the right column, top to bottom.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Columns {
-    pub(super) left: Vec<Group>,
-    pub(super) right: Vec<Group>,
+pub(super) struct GroupColumns {
+    pub(super) left: Vec<DomainGroup>,
+    pub(super) right: Vec<DomainGroup>,
     /// Whether all groups are of one domain, which then encloses both columns.
     pub(super) one_domain: bool,
 }
 
-struct Search {
+struct LayoutSearch {
     /// Width of the links of each pair, both orders.
     widths: BTreeMap<(u32, u32), u32>,
     packages: BTreeMap<u32, u32>,
 }
 
-impl Columns {
+impl GroupColumns {
     pub(super) fn of(topology: &Topology) -> Self {
         let mut domains: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
         for domain in &topology.numa {
@@ -46,16 +46,16 @@ impl Columns {
             let known = gpu.numa.filter(|id| topology.numa.iter().any(|d| d.id == *id));
             domains.entry(known).or_default().push(gpu.index);
         }
-        let with: Vec<Group> = domains
+        let with: Vec<DomainGroup> = domains
             .iter()
             .filter(|(_, gpus)| !gpus.is_empty())
-            .map(|(&domain, gpus)| Group { domain, gpus: gpus.clone() })
+            .map(|(&domain, gpus)| DomainGroup { domain, gpus: gpus.clone() })
             .collect();
         let without = domains
             .iter()
             .filter(|(domain, gpus)| gpus.is_empty() && domain.is_some())
-            .map(|(&domain, _)| Group { domain, gpus: Vec::new() });
-        let search = Search::of(topology);
+            .map(|(&domain, _)| DomainGroup { domain, gpus: Vec::new() });
+        let search = LayoutSearch::of(topology);
         let mut columns = match with.as_slice() {
             [only] => search.split(only),
             groups => search.arrange(groups),
@@ -70,10 +70,11 @@ impl Columns {
     }
 }
 
-impl Columns {
+impl GroupColumns {
     /// Mirrors the picture so that the lowest number stands at the upper left.
     fn turn(&mut self) {
-        let lowest = |groups: &[Group]| groups.iter().flat_map(|g| g.gpus.iter().copied()).min();
+        let lowest =
+            |groups: &[DomainGroup]| groups.iter().flat_map(|g| g.gpus.iter().copied()).min();
         if lowest(&self.right) < lowest(&self.left) && lowest(&self.right).is_some() {
             std::mem::swap(&mut self.left, &mut self.right);
         }
@@ -91,11 +92,11 @@ impl Columns {
 
     /// Whether a link joins two GPUs of one column that do not stand beside each other.
     pub(super) fn skips(&self, topology: &Topology) -> bool {
-        let row = |column: &[Group], gpu: u32| {
+        let row = |column: &[DomainGroup], gpu: u32| {
             column.iter().flat_map(|g| &g.gpus).position(|&other| other == gpu)
         };
         topology.links.iter().any(|link| {
-            let (Node::Gpu(a), Node::Gpu(b)) = (link.a, link.b) else { return false };
+            let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (link.a, link.b) else { return false };
             [&self.left, &self.right].iter().any(|column| {
                 let rows = row(column, a).zip(row(column, b));
                 rows.is_some_and(|(a, b)| a.abs_diff(b) > 1)
@@ -104,11 +105,11 @@ impl Columns {
     }
 }
 
-impl Search {
+impl LayoutSearch {
     fn of(topology: &Topology) -> Self {
         let mut widths = BTreeMap::new();
         for link in &topology.links {
-            if let (Node::Gpu(a), Node::Gpu(b)) = (link.a, link.b) {
+            if let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (link.a, link.b) {
                 widths.insert((a, b), link.width.clamp(1, 8));
                 widths.insert((b, a), link.width.clamp(1, 8));
             }
@@ -118,31 +119,31 @@ impl Search {
     }
 
     /// One domain: its GPUs in two columns.
-    fn split(&self, group: &Group) -> Columns {
+    fn split(&self, group: &DomainGroup) -> GroupColumns {
         let half = group.gpus.len().div_ceil(2);
-        let part = |gpus: &[u32]| Group { domain: group.domain, gpus: gpus.to_vec() };
+        let part = |gpus: &[u32]| DomainGroup { domain: group.domain, gpus: gpus.to_vec() };
         let (left, right) = group.gpus.split_at(half.min(group.gpus.len()));
         let right = if right.is_empty() { Vec::new() } else { vec![part(right)] };
-        let start = Columns { left: vec![part(left)], right, one_domain: true };
+        let start = GroupColumns { left: vec![part(left)], right, one_domain: true };
         self.improve(start, true)
     }
 
     /// Several domains: half of them left, half right, in the best of their orders.
-    fn arrange(&self, groups: &[Group]) -> Columns {
+    fn arrange(&self, groups: &[DomainGroup]) -> GroupColumns {
         let half = groups.len().div_ceil(2);
         let place = |order: &[usize]| {
-            let pick = |at: &[usize]| -> Vec<Group> {
+            let pick = |at: &[usize]| -> Vec<DomainGroup> {
                 at.iter().filter_map(|&i| groups.get(i).cloned()).collect()
             };
             let (left, right) = order.split_at(half.min(order.len()));
-            Columns { left: pick(left), right: pick(right), one_domain: false }
+            GroupColumns { left: pick(left), right: pick(right), one_domain: false }
         };
         let orders = orders(groups.len());
         let links = self.widths.len() / 2;
         if links.saturating_mul(links).saturating_mul(orders.len()) > MOST_PAIRS {
             return orders.first().map(|order| place(order)).unwrap_or_default();
         }
-        let mut best: Option<(u64, Columns)> = None;
+        let mut best: Option<(u64, GroupColumns)> = None;
         for order in orders {
             let columns = self.improve(place(&order), false);
             let cost = self.cost(&columns);
@@ -154,8 +155,8 @@ impl Search {
     }
 
     /// Swaps GPUs, within their group or anywhere, as long as that lowers the cost.
-    fn improve(&self, mut columns: Columns, anywhere: bool) -> Columns {
-        let places = |columns: &Columns| -> Vec<(usize, usize)> {
+    fn improve(&self, mut columns: GroupColumns, anywhere: bool) -> GroupColumns {
+        let places = |columns: &GroupColumns| -> Vec<(usize, usize)> {
             let groups = columns.left.iter().chain(&columns.right).enumerate();
             groups.flat_map(|(g, group)| (0..group.gpus.len()).map(move |i| (g, i))).collect()
         };
@@ -165,7 +166,7 @@ impl Search {
         }
         let mut cost = self.cost(&columns);
         loop {
-            let mut best: Option<(u64, Columns)> = None;
+            let mut best: Option<(u64, GroupColumns)> = None;
             for (at, &a) in places.iter().enumerate() {
                 for &b in places.iter().skip(at + 1).filter(|b| anywhere || b.0 == a.0) {
                     // A turned stretch keeps packages together where a swap would part them.
@@ -184,13 +185,13 @@ impl Search {
         }
     }
 
-    fn cost(&self, columns: &Columns) -> u64 {
+    fn cost(&self, columns: &GroupColumns) -> u64 {
         let mut place: BTreeMap<u32, (usize, i64)> = BTreeMap::new();
         for (side, groups) in [&columns.left, &columns.right].into_iter().enumerate() {
             let gpus = groups.iter().flat_map(|group| &group.gpus);
             place.extend(gpus.zip(0..).map(|(&gpu, row)| (gpu, (side, row))));
         }
-        let edges: Vec<(Place, Place, u32)> = self
+        let edges: Vec<(GridPlace, GridPlace, u32)> = self
             .widths
             .iter()
             .filter(|&(&(a, b), _)| a < b)
@@ -219,11 +220,11 @@ impl Search {
 }
 
 /// Column and row.
-type Place = (usize, i64);
+type GridPlace = (usize, i64);
 
 /// Whether two links cross: straight ones between the columns, bows within one.
-fn cross((a, b): (Place, Place), (c, d): (Place, Place)) -> bool {
-    let sorted = |p: Place, q: Place| if p <= q { (p, q) } else { (q, p) };
+fn cross((a, b): (GridPlace, GridPlace), (c, d): (GridPlace, GridPlace)) -> bool {
+    let sorted = |p: GridPlace, q: GridPlace| if p <= q { (p, q) } else { (q, p) };
     let ((a, b), (c, d)) = (sorted(a, b), sorted(c, d));
     let between = |row: i64, low: i64, high: i64| low < row && row < high;
     match (a.0 == b.0, c.0 == d.0) {
@@ -238,10 +239,11 @@ fn cross((a, b): (Place, Place), (c, d): (Place, Place)) -> bool {
     }
 }
 
-fn swap(columns: &Columns, a: (usize, usize), b: (usize, usize)) -> Columns {
+fn swap(columns: &GroupColumns, a: (usize, usize), b: (usize, usize)) -> GroupColumns {
     let mut new = columns.clone();
-    let mut groups: Vec<&mut Group> = new.left.iter_mut().chain(&mut new.right).collect();
-    let at = |groups: &[&mut Group], p: (usize, usize)| groups.get(p.0)?.gpus.get(p.1).copied();
+    let mut groups: Vec<&mut DomainGroup> = new.left.iter_mut().chain(&mut new.right).collect();
+    let at =
+        |groups: &[&mut DomainGroup], p: (usize, usize)| groups.get(p.0)?.gpus.get(p.1).copied();
     if let (Some(x), Some(y)) = (at(&groups, a), at(&groups, b)) {
         for (place, gpu) in [(a, y), (b, x)] {
             if let Some(slot) = groups.get_mut(place.0).and_then(|g| g.gpus.get_mut(place.1)) {
@@ -253,7 +255,7 @@ fn swap(columns: &Columns, a: (usize, usize), b: (usize, usize)) -> Columns {
 }
 
 /// The stretch from `a` to `b` of one group in the other direction.
-fn turn(columns: &Columns, a: (usize, usize), b: (usize, usize)) -> Columns {
+fn turn(columns: &GroupColumns, a: (usize, usize), b: (usize, usize)) -> GroupColumns {
     let mut new = columns.clone();
     let group = new.left.iter_mut().chain(&mut new.right).nth(a.0);
     let stretch = group.filter(|_| a.0 == b.0).and_then(|group| group.gpus.get_mut(a.1..=b.1));

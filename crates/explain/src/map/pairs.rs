@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pathline_flow::routes::{InUse, Path, Routes};
-use pathline_schema::{Node, Rate, Topology};
+use pathline_flow::routes::{InUse, RoutePath, RouteTable};
+use pathline_schema::{LinkEnd, Rate, Topology};
 
 /// The most GPUs that matrices show; more would not fit any screen.
 pub(super) const MOST_GPUS: usize = 64;
@@ -13,7 +13,7 @@ const MOST_DETOURS: usize = 64;
 
 /// One ordered pair.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Pair {
+pub(super) struct GpuPair {
     /// Direct physical links.
     pub(super) links: u32,
     /// The route in use.
@@ -22,21 +22,21 @@ pub(super) struct Pair {
 
 /// A pair where a wider route exists than the shortest one.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Detour {
-    pub(super) a: Node,
-    pub(super) b: Node,
-    pub(super) widest: Path,
-    pub(super) shortest: Vec<Path>,
+pub(super) struct RouteDetour {
+    pub(super) a: LinkEnd,
+    pub(super) b: LinkEnd,
+    pub(super) widest: RoutePath,
+    pub(super) shortest: Vec<RoutePath>,
     /// Whether the fabric takes the wider one.
     pub(super) in_use: bool,
 }
 
 /// All pairs of a node's GPUs.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Pairs {
+pub(super) struct GpuPairs {
     pub(super) gpus: Vec<u32>,
-    pairs: BTreeMap<(u32, u32), Pair>,
-    pub(super) detours: Vec<Detour>,
+    pairs: BTreeMap<(u32, u32), GpuPair>,
+    pub(super) detours: Vec<RouteDetour>,
     /// Detours that are not listed.
     pub(super) more_detours: usize,
     /// Peak of the direct link of a domain and a GPU.
@@ -45,17 +45,17 @@ pub(super) struct Pairs {
     pub(super) widths_doubtful: bool,
 }
 
-impl Pairs {
+impl GpuPairs {
     pub(super) fn of(topology: &Topology) -> Self {
-        let routes = Routes::of(topology);
+        let routes = RouteTable::of(topology);
         let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).take(MOST_GPUS).collect();
         let mut pairs = BTreeMap::new();
         let mut detours = Vec::new();
         let mut more_detours = 0;
         for &a in &gpus {
-            let widest = routes.fabric_widths(Node::Gpu(a));
+            let widest = routes.fabric_widths(LinkEnd::Gpu(a));
             for &b in gpus.iter().filter(|&&b| b != a) {
-                let (from, to) = (Node::Gpu(a), Node::Gpu(b));
+                let (from, to) = (LinkEnd::Gpu(a), LinkEnd::Gpu(b));
                 let used = routes.in_use(from, to);
                 let most = widest.get(&to).copied().unwrap_or(0);
                 if a < b
@@ -68,13 +68,13 @@ impl Pairs {
                         more_detours += 1;
                     }
                 }
-                pairs.insert((a, b), Pair { links: routes.link_count(from, to), used });
+                pairs.insert((a, b), GpuPair { links: routes.link_count(from, to), used });
             }
         }
         let mut host = BTreeMap::new();
         for domain in &topology.numa {
             for &gpu in &gpus {
-                if let Some(link) = routes.direct(Node::Numa(domain.id), Node::Gpu(gpu)) {
+                if let Some(link) = routes.direct(LinkEnd::Numa(domain.id), LinkEnd::Gpu(gpu)) {
                     host.insert((domain.id, gpu), link.peak);
                 }
             }
@@ -85,7 +85,7 @@ impl Pairs {
     }
 
     /// A pair of different GPUs.
-    pub(super) fn get(&self, a: u32, b: u32) -> Option<&Pair> {
+    pub(super) fn get(&self, a: u32, b: u32) -> Option<&GpuPair> {
         self.pairs.get(&(a, b))
     }
 
@@ -102,7 +102,12 @@ impl Pairs {
 }
 
 /// The shortest routes of a pair, if one of width `most` is wider.
-fn outdone(routes: &Routes, used: &InUse, (a, b): (Node, Node), most: u32) -> Option<Vec<Path>> {
+fn outdone(
+    routes: &RouteTable,
+    used: &InUse,
+    (a, b): (LinkEnd, LinkEnd),
+    most: u32,
+) -> Option<Vec<RoutePath>> {
     if used.through_host || used.striped {
         return None;
     }
@@ -112,22 +117,22 @@ fn outdone(routes: &Routes, used: &InUse, (a, b): (Node, Node), most: u32) -> Op
 }
 
 fn detour(
-    routes: &Routes,
+    routes: &RouteTable,
     used: &InUse,
-    (a, b): (Node, Node),
-    shortest: Vec<Path>,
-) -> Option<Detour> {
+    (a, b): (LinkEnd, LinkEnd),
+    shortest: Vec<RoutePath>,
+) -> Option<RouteDetour> {
     let widest = routes.widest(a, b).into_iter().next()?;
     let in_use = used.paths.iter().any(|path| path.width == widest.width);
     // Routes over all switches of a tier are one route, as wide as all of them.
     let wider = shortest.iter().all(|path| path.width < widest.width);
-    wider.then_some(Detour { a, b, widest, shortest, in_use })
+    wider.then_some(RouteDetour { a, b, widest, shortest, in_use })
 }
 
 /// `1-0-6-7`; units that are no GPUs by their full names.
-pub(super) fn route_text(path: &Path) -> String {
-    let name = |node: &Node| match node {
-        Node::Gpu(n) => n.to_string(),
+pub(super) fn route_text(path: &RoutePath) -> String {
+    let name = |node: &LinkEnd| match node {
+        LinkEnd::Gpu(n) => n.to_string(),
         other => other.to_string(),
     };
     path.nodes.iter().map(name).collect::<Vec<_>>().join("-")

@@ -2,8 +2,8 @@
 
 use pathline_schema::Topology;
 
-use super::draw::{Anchor, Svg, fit};
-use super::parts::{Near, block_words, cache_words, count, nic_words};
+use super::draw::{SvgDocument, TextAnchor, fit};
+use super::parts::{NearParts, block_words, cache_words, count, nic_words};
 
 /// Width of a panel beside a column of GPUs.
 pub(super) const PANEL: f64 = 250.0;
@@ -18,7 +18,7 @@ const MOST_CHIPS: usize = 8;
 
 /// What a panel says, laid out for its width.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Panel {
+pub(super) struct DomainPanel {
     name: String,
     memory: String,
     lines: Vec<String>,
@@ -28,9 +28,9 @@ pub(super) struct Panel {
     width: f64,
 }
 
-impl Panel {
+impl DomainPanel {
     pub(super) fn of(topology: &Topology, domain: Option<u32>, width: f64) -> Self {
-        let near = Near::of(topology, domain);
+        let near = NearParts::of(topology, domain);
         let nics = near.nics.iter().map(|nic| {
             let gpu = nic.near_gpu.map(|gpu| format!(", at gpu{gpu}")).unwrap_or_default();
             ("dot-net", format!("{}{gpu}", nic_words(nic)))
@@ -88,11 +88,11 @@ impl Panel {
     }
 
     /// Draws what is in it; its frame is the caller's.
-    pub(super) fn draw(&self, svg: &mut Svg, (x, top): (f64, f64)) {
+    pub(super) fn draw(&self, svg: &mut SvgDocument, (x, top): (f64, f64)) {
         let room = self.width - 2.0 * PAD;
-        svg.text("name", (x + PAD, top + 24.0), Anchor::Start, &self.name);
+        svg.text("name", (x + PAD, top + 24.0), TextAnchor::Start, &self.name);
         let memory = fit(&self.memory, 12.0, room - 60.0);
-        svg.text("soft", (x + self.width - PAD, top + 24.0), Anchor::End, &memory);
+        svg.text("soft", (x + self.width - PAD, top + 24.0), TextAnchor::End, &memory);
         let mut y = top + 34.0;
         let row = self.cpus_a_row();
         for (at, &may_use) in self.cpus.iter().enumerate() {
@@ -104,7 +104,7 @@ impl Panel {
             y += self.cpus.len().div_ceil(row) as f64 * STEP + 8.0;
         }
         for line in &self.lines {
-            svg.text("soft", (x + PAD, y + 11.0), Anchor::Start, &fit(line, 12.0, room));
+            svg.text("soft", (x + PAD, y + 11.0), TextAnchor::Start, &fit(line, 12.0, room));
             y += 17.0;
         }
         y += 4.0;
@@ -118,7 +118,7 @@ impl Panel {
                 svg.circle(dot, (left + 13.0, y + CHIP / 2.0), 4.0);
             }
             let text = fit(text, 12.0, width - 34.0);
-            svg.text("soft", (left + 24.0, y + 16.0), Anchor::Start, &text);
+            svg.text("soft", (left + 24.0, y + 16.0), TextAnchor::Start, &text);
         }
     }
 }

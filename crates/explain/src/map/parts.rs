@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, Link, LinkKind, Nic, Node, NumaDomain, PciDevice,
-    PcieLink, Topology, is_steering,
+    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain,
+    PciDevice, PcieLink, Topology, is_steering,
 };
 
 /// What is near one NUMA domain; of no domain: what is near none.
-pub(super) struct Near<'a> {
+pub(super) struct NearParts<'a> {
     pub(super) gpus: Vec<&'a Gpu>,
     pub(super) nics: Vec<&'a Nic>,
     pub(super) blocks: Vec<&'a BlockDevice>,
 }
 
-impl<'a> Near<'a> {
+impl<'a> NearParts<'a> {
     pub(super) fn of(topology: &'a Topology, domain: Option<u32>) -> Self {
         let only = match topology.numa.as_slice() {
             [only] => Some(only.id),
@@ -107,7 +107,10 @@ pub(super) fn gpu_name(gpu: &Gpu) -> String {
 
 /// The link of a GPU to its domain.
 pub(super) fn host_link(topology: &Topology, gpu: u32) -> Option<&Link> {
-    topology.links.iter().find(|link| link.a == Node::Gpu(gpu) && matches!(link.b, Node::Numa(_)))
+    topology
+        .links
+        .iter()
+        .find(|link| link.a == LinkEnd::Gpu(gpu) && matches!(link.b, LinkEnd::Numa(_)))
 }
 
 /// `PCIe 5.0 x16 63.0 GB/s`, `xGMI 36.0 GB/s`, `on the package`.

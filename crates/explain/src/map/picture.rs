@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Gpu, Topology, is_steering};
 
-use super::draw::{Anchor, Svg, columns as columns_of, fit};
-use super::fabric::{self, Spot};
-use super::layout::{Columns, Group};
-use super::pairs::{Pairs, route_text};
-use super::panel::{PANEL, Panel};
+use super::draw::{SvgDocument, TextAnchor, columns as columns_of, fit};
+use super::fabric::{self, GpuSpot};
+use super::layout::{DomainGroup, GroupColumns};
+use super::pairs::{GpuPairs, route_text};
+use super::panel::{DomainPanel, PANEL};
 use super::parts::{
     clean, count, gpu_kinds, host_link_words, host_words, shares_package, title, wrap,
 };
@@ -44,16 +44,16 @@ fn host_only(topology: &Topology) -> String {
         _ => 4,
     };
     let panel_width = if per_row == 1 { 640.0 } else { 330.0 };
-    let panels: Vec<Panel> = topology
+    let panels: Vec<DomainPanel> = topology
         .numa
         .iter()
-        .map(|domain| Panel::of(topology, Some(domain.id), panel_width))
+        .map(|domain| DomainPanel::of(topology, Some(domain.id), panel_width))
         .collect();
     let width = 2.0 * MARGIN + per_row as f64 * (panel_width + 20.0) - 20.0;
-    let mut svg = Svg::default();
+    let mut svg = SvgDocument::default();
     let mut y = HEAD;
     for row in panels.chunks(per_row) {
-        let height = row.iter().map(Panel::height).fold(0.0, f64::max);
+        let height = row.iter().map(DomainPanel::height).fold(0.0, f64::max);
         for (at, panel) in row.iter().enumerate() {
             let x = MARGIN + at as f64 * (panel_width + 20.0);
             svg.rect("panel", (x, y, panel_width, height), 10.0);
@@ -67,16 +67,16 @@ fn host_only(topology: &Topology) -> String {
 }
 
 /// One group as it will be drawn.
-struct Stand<'a> {
-    group: &'a Group,
-    panel: Panel,
+struct DrawnGroup<'a> {
+    group: &'a DomainGroup,
+    panel: DomainPanel,
     top: f64,
     height: f64,
 }
 
 fn with_gpus(topology: &Topology) -> String {
-    let columns = Columns::of(topology);
-    let mut svg = Svg::default();
+    let columns = GroupColumns::of(topology);
+    let mut svg = SvgDocument::default();
     let skips = columns.skips(topology);
     let has_right = columns.right.iter().any(|group| !group.gpus.is_empty());
     let side = if columns.one_domain { 16.0 } else { PANEL } + HOST_GAP;
@@ -89,7 +89,7 @@ fn with_gpus(topology: &Topology) -> String {
     let mut frame = None;
     if columns.one_domain {
         let domain = topology.numa.first().map(|domain| domain.id);
-        let panel = Panel::of(topology, domain, width - 2.0 * MARGIN);
+        let panel = DomainPanel::of(topology, domain, width - 2.0 * MARGIN);
         frame = Some((panel, top));
         top += frame.as_ref().map_or(0.0, |(panel, _)| panel.height()) + 8.0;
     }
@@ -126,7 +126,7 @@ fn with_gpus(topology: &Topology) -> String {
     }
     fabric::draw_labels(&mut svg, topology, &spots, columns.one_domain);
     head(&mut svg, topology, width);
-    let pairs = Pairs::of(topology);
+    let pairs = GpuPairs::of(topology);
     let bottom = if frame.is_some() { bottom + 14.0 } else { bottom };
     let height = foot(&mut svg, topology, Some(&pairs), bottom + 8.0, width);
     svg.finish(width, height, &label(topology))
@@ -135,17 +135,17 @@ fn with_gpus(topology: &Topology) -> String {
 /// Heights and tops of both columns; rows of equal number stand at equal heights.
 fn stands<'a>(
     topology: &Topology,
-    columns: &'a Columns,
+    columns: &'a GroupColumns,
     top: f64,
-) -> (Vec<Stand<'a>>, Vec<Stand<'a>>) {
-    let height = |group: &Group, panel: &Panel| {
+) -> (Vec<DrawnGroup<'a>>, Vec<DrawnGroup<'a>>) {
+    let height = |group: &DomainGroup, panel: &DomainPanel| {
         let stack = stack_height(topology, &group.gpus) + 2.0 * PAD;
         if columns.one_domain { stack } else { stack.max(panel.height()) }
     };
-    let make = |groups: &'a [Group]| -> Vec<Stand<'a>> {
-        let stand = |group: &'a Group| {
-            let panel = Panel::of(topology, group.domain, PANEL);
-            Stand { group, height: height(group, &panel), panel, top: 0.0 }
+    let make = |groups: &'a [DomainGroup]| -> Vec<DrawnGroup<'a>> {
+        let stand = |group: &'a DomainGroup| {
+            let panel = DomainPanel::of(topology, group.domain, PANEL);
+            DrawnGroup { group, height: height(group, &panel), panel, top: 0.0 }
         };
         groups.iter().map(stand).collect()
     };
@@ -191,9 +191,9 @@ fn stack_height(topology: &Topology, gpus: &[u32]) -> f64 {
 }
 
 fn place(
-    spots: &mut BTreeMap<u32, Spot>,
+    spots: &mut BTreeMap<u32, GpuSpot>,
     topology: &Topology,
-    stands: &[Stand<'_>],
+    stands: &[DrawnGroup<'_>],
     x: f64,
     is_left: bool,
     bulge: f64,
@@ -210,7 +210,7 @@ fn place(
             let middle = (rows.max(2) - 1) as f64 / 2.0;
             let inward = bulge * ((row as f64 - middle) / middle).powi(2);
             let x = if is_left { x + inward } else { x - inward };
-            spots.insert(gpu, Spot { x, y, row, is_left });
+            spots.insert(gpu, GpuSpot { x, y, row, is_left });
             last = Some(gpu);
             row += 1;
         }
@@ -218,8 +218,8 @@ fn place(
 }
 
 /// Dashed frames around GPUs that share a package.
-fn packages(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>) {
-    let mut boxes: BTreeMap<u32, (Spot, f64, f64, usize)> = BTreeMap::new();
+fn packages(svg: &mut SvgDocument, topology: &Topology, spots: &BTreeMap<u32, GpuSpot>) {
+    let mut boxes: BTreeMap<u32, (GpuSpot, f64, f64, usize)> = BTreeMap::new();
     for gpu in &topology.gpus {
         let package = gpu.package.filter(|_| shares_package(topology, gpu.index));
         if let (Some(package), Some(spot)) = (package, spots.get(&gpu.index)) {
@@ -229,7 +229,7 @@ fn packages(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>) {
             known.3 += 1;
         }
     }
-    for (package, (Spot { x, is_left, .. }, first, last, gpus)) in boxes {
+    for (package, (GpuSpot { x, is_left, .. }, first, last, gpus)) in boxes {
         if gpus < 2 || last - first > 2.0 * (GPU_H + PACKAGE_GAP) {
             continue;
         }
@@ -238,14 +238,14 @@ fn packages(svg: &mut Svg, topology: &Topology, spots: &BTreeMap<u32, Spot>) {
         let text = format!("package {package}");
         // On the half where no link's label stands.
         if is_left {
-            svg.text("soft small", (x + GPU_W + 8.0, first - 14.0), Anchor::End, &text);
+            svg.text("soft small", (x + GPU_W + 8.0, first - 14.0), TextAnchor::End, &text);
         } else {
-            svg.text("soft small", (x - 8.0, first - 14.0), Anchor::Start, &text);
+            svg.text("soft small", (x - 8.0, first - 14.0), TextAnchor::Start, &text);
         }
     }
 }
 
-fn gpu_box(svg: &mut Svg, gpu: &Gpu, spot: &Spot) {
+fn gpu_box(svg: &mut SvgDocument, gpu: &Gpu, spot: &GpuSpot) {
     svg.rect("gpu", (spot.x, spot.y, GPU_W, GPU_H), 8.0);
     let mut words = Vec::new();
     if gpu.memory.0 > 0 {
@@ -261,16 +261,22 @@ fn gpu_box(svg: &mut Svg, gpu: &Gpu, spot: &Spot) {
     let name = format!("gpu{}", gpu.index);
     let middle = spot.x + GPU_W / 2.0;
     if words.is_empty() {
-        svg.text("name", (middle, spot.y + GPU_H / 2.0 + 5.0), Anchor::Middle, &name);
+        svg.text("name", (middle, spot.y + GPU_H / 2.0 + 5.0), TextAnchor::Middle, &name);
         return;
     }
-    svg.text("name", (middle, spot.y + 21.0), Anchor::Middle, &name);
+    svg.text("name", (middle, spot.y + 21.0), TextAnchor::Middle, &name);
     let text = fit(&words.join(" · "), 11.0, GPU_W - 8.0);
-    svg.text("soft small", (middle, spot.y + 38.0), Anchor::Middle, &text);
+    svg.text("soft small", (middle, spot.y + 38.0), TextAnchor::Middle, &text);
 }
 
 /// The line from a GPU outward to its domain, with what it is made of above and its peak below.
-fn host_link(svg: &mut Svg, topology: &Topology, gpu: &Gpu, spot: &Spot, outer: (f64, f64)) {
+fn host_link(
+    svg: &mut SvgDocument,
+    topology: &Topology,
+    gpu: &Gpu,
+    spot: &GpuSpot,
+    outer: (f64, f64),
+) {
     let Some(words) = host_link_words(topology, gpu) else { return };
     let y = spot.y + GPU_H / 2.0;
     let (from, to) = if spot.is_left { (spot.x, outer.0) } else { (spot.x + GPU_W, outer.1) };
@@ -279,30 +285,41 @@ fn host_link(svg: &mut Svg, topology: &Topology, gpu: &Gpu, spot: &Spot, outer: 
     let (above, below) =
         words.split_once(", ").or_else(|| words.split_once(' ')).unwrap_or((words.as_str(), ""));
     let above = fit(above, 11.0, HOST_GAP - 8.0);
-    svg.text("soft small", (middle, y - 7.0), Anchor::Middle, &above);
-    svg.text("soft small", (middle, y + 16.0), Anchor::Middle, &fit(below, 11.0, HOST_GAP - 8.0));
+    svg.text("soft small", (middle, y - 7.0), TextAnchor::Middle, &above);
+    svg.text(
+        "soft small",
+        (middle, y + 16.0),
+        TextAnchor::Middle,
+        &fit(below, 11.0, HOST_GAP - 8.0),
+    );
 }
 
-fn head(svg: &mut Svg, topology: &Topology, width: f64) {
+fn head(svg: &mut SvgDocument, topology: &Topology, width: f64) {
     let room = width - 2.0 * MARGIN;
-    svg.text("title", (MARGIN, 40.0), Anchor::Start, &fit(&title(topology), 22.0, room));
+    svg.text("title", (MARGIN, 40.0), TextAnchor::Start, &fit(&title(topology), 22.0, room));
     let mut words = gpu_kinds(topology);
     words.extend(host_words(topology));
     let lines = wrap(&words.join(" · "), columns_of(13.0, room));
     for (line, y) in lines.iter().take(2).zip([62.0, 79.0]) {
-        svg.text("", (MARGIN, y), Anchor::Start, line);
+        svg.text("", (MARGIN, y), TextAnchor::Start, line);
     }
 }
 
 /// Legend, routes and doubts; returns the height of the picture.
-fn foot(svg: &mut Svg, topology: &Topology, pairs: Option<&Pairs>, top: f64, width: f64) -> f64 {
+fn foot(
+    svg: &mut SvgDocument,
+    topology: &Topology,
+    pairs: Option<&GpuPairs>,
+    top: f64,
+    width: f64,
+) -> f64 {
     let room = width - 2.0 * MARGIN;
     let mut y = top + 22.0;
     let mut line = |class: &str, text: &str| {
         let text: String = text.chars().map(|c| if is_steering(c) { ' ' } else { c }).collect();
         for (at, part) in wrap(&text, columns_of(12.0, room)).iter().take(4).enumerate() {
             let indent = if at > 0 { 12.0 } else { 0.0 };
-            svg.text(class, (MARGIN + indent, y), Anchor::Start, &fit(part, 12.0, room + 20.0));
+            svg.text(class, (MARGIN + indent, y), TextAnchor::Start, &fit(part, 12.0, room + 20.0));
             y += 17.0;
         }
     };

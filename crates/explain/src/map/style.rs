@@ -2,7 +2,7 @@
 
 /// How a piece of text is set off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(super) enum TextTone {
     /// A heading.
     Head,
     /// A unit's name.
@@ -17,23 +17,23 @@ pub(super) enum Tone {
 
 /// Paints, if colours were asked for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Paint(pub(super) bool);
+pub(super) struct TextPaint(pub(super) bool);
 
-impl Paint {
+impl TextPaint {
     /// The text with its codes. Widths are to be padded before.
-    pub(super) fn of(self, tone: Tone, text: &str) -> String {
+    pub(super) fn of(self, tone: TextTone, text: &str) -> String {
         if !self.0 || text.trim().is_empty() {
             return text.to_owned();
         }
         let code = match tone {
-            Tone::Head => "1",
-            Tone::Unit => "1;36",
-            Tone::Dim => "2",
-            Tone::Warn => "33",
-            Tone::Step(0) => "1;32",
-            Tone::Step(1) => "32",
-            Tone::Step(2) => "36",
-            Tone::Step(_) => "34",
+            TextTone::Head => "1",
+            TextTone::Unit => "1;36",
+            TextTone::Dim => "2",
+            TextTone::Warn => "33",
+            TextTone::Step(0) => "1;32",
+            TextTone::Step(1) => "32",
+            TextTone::Step(2) => "36",
+            TextTone::Step(_) => "34",
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }

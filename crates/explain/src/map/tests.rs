@@ -4,7 +4,7 @@ use std::path::Path;
 
 use pathline_flow::MachineDesc;
 use pathline_schema::{
-    CpuSet, Gpu, HostInfo, Link, LinkKind, Nic, Node, NumaDomain, Rate, Topology,
+    CpuSet, Gpu, HostInfo, Link, LinkEnd, LinkKind, Nic, NumaDomain, Rate, Topology,
 };
 use proptest::prelude::*;
 
@@ -126,11 +126,11 @@ fn nothing_known_has_a_map() {
     assert!(text(&topology, false).contains("near no known domain"));
 }
 
-fn any_node() -> impl Strategy<Value = Node> {
+fn any_node() -> impl Strategy<Value = LinkEnd> {
     prop_oneof![
-        (0..6u32).prop_map(Node::Gpu),
-        (0..3u32).prop_map(Node::Numa),
-        (0..3u32).prop_map(Node::Switch),
+        (0..6u32).prop_map(LinkEnd::Gpu),
+        (0..3u32).prop_map(LinkEnd::Numa),
+        (0..3u32).prop_map(LinkEnd::Switch),
     ]
 }
 
@@ -141,7 +141,7 @@ fn any_topology() -> impl Strategy<Value = Topology> {
     let links = proptest::collection::vec(link, 0..24);
     (gpus, links, 0..4u32).prop_map(|(gpus, links, domains)| {
         let gpu = |(index, (numa, package))| Gpu { index, numa, package, ..Gpu::default() };
-        let link = |(a, b, kind, width): (Node, Node, usize, u32)| {
+        let link = |(a, b, kind, width): (LinkEnd, LinkEnd, usize, u32)| {
             let kind = [LinkKind::Xgmi, LinkKind::Nvlink, LinkKind::Pcie][kind];
             Link { a, b, kind, width, peak: None }
         };
@@ -175,7 +175,7 @@ fn full_mesh(gpus: u32, alike: bool) -> Topology {
     let pairs = (0..gpus).flat_map(|a| (a + 1..gpus).map(move |b| (a, b)));
     let link = |(width, (a, b))| {
         let width = if alike { 1 } else { width };
-        let (a, b) = (Node::Gpu(a), Node::Gpu(b));
+        let (a, b) = (LinkEnd::Gpu(a), LinkEnd::Gpu(b));
         Link { a, b, kind: LinkKind::Xgmi, width, peak: Some(Rate(50.0)) }
     };
     Topology {

@@ -1,13 +1,13 @@
 //! The map as text: where everything is, then what holds between each two GPUs.
 
-use pathline_schema::{Gpu, LinkKind, Node, Topology, Warning, is_steering};
+use pathline_schema::{Gpu, LinkEnd, LinkKind, Topology, TopologyWarning, is_steering};
 
-use super::pairs::{MOST_GPUS, Pairs, rate_cell, route_text};
+use super::pairs::{GpuPairs, MOST_GPUS, rate_cell, route_text};
 use super::parts::{
-    Near, block_words, cache_words, clean, count, cpu_words, function, gpu_kinds, gpu_name,
+    NearParts, block_words, cache_words, clean, count, cpu_words, function, gpu_kinds, gpu_name,
     host_link_words, host_words, memory_words, nic_words, pcie_words, shares_package, title, wrap,
 };
-use super::style::{Paint, Tone};
+use super::style::{TextPaint, TextTone};
 
 /// Width that running text is broken at.
 const COLUMNS: usize = 96;
@@ -18,7 +18,7 @@ const NONE: &str = "·";
 /// GPUs (hops, direct links, width and theoretical peak of the route in use), routes that are
 /// wider than the shortest, and doubts. With terminal colours only if `colour`.
 pub fn text(topology: &Topology, colour: bool) -> String {
-    let paint = Paint(colour);
+    let paint = TextPaint(colour);
     let mut out = Vec::new();
     head(&mut out, paint, topology);
     for domain in &topology.numa {
@@ -33,18 +33,18 @@ pub fn text(topology: &Topology, colour: bool) -> String {
         }
         words.retain(|word| !word.is_empty());
         let name = format!("numa{}", domain.id);
-        let line = format!("{}  {}", paint.of(Tone::Unit, &name), words.join("   "));
+        let line = format!("{}  {}", paint.of(TextTone::Unit, &name), words.join("   "));
         out.push(line.trim_end().to_owned());
         let caches = cache_words(topology, &domain.cpus);
         if !caches.is_empty() {
             out.push(format!("  cache   {}", caches.join(", ")));
         }
-        near(&mut out, paint, topology, &Near::of(topology, Some(domain.id)));
+        near(&mut out, paint, topology, &NearParts::of(topology, Some(domain.id)));
         out.push(String::new());
     }
-    let elsewhere = Near::of(topology, None);
+    let elsewhere = NearParts::of(topology, None);
     if !elsewhere.is_empty() {
-        out.push(paint.of(Tone::Warn, "near no known domain"));
+        out.push(paint.of(TextTone::Warn, "near no known domain"));
         near(&mut out, paint, topology, &elsewhere);
         out.push(String::new());
     }
@@ -58,10 +58,10 @@ pub fn text(topology: &Topology, colour: bool) -> String {
     out.join("\n") + "\n"
 }
 
-fn head(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
+fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     let mut words = host_words(topology);
     words.extend(gpu_kinds(topology));
-    out.push(paint.of(Tone::Head, &title(topology)));
+    out.push(paint.of(TextTone::Head, &title(topology)));
     for line in wrap(&words.join(" · "), COLUMNS) {
         out.push(line);
     }
@@ -89,15 +89,15 @@ fn head(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
     }
     limits.retain(|word| !word.is_empty());
     if !limits.is_empty() {
-        out.push(paint.of(Tone::Dim, &limits.join(" · ")));
+        out.push(paint.of(TextTone::Dim, &limits.join(" · ")));
     }
     out.push(String::new());
 }
 
-fn near(out: &mut Vec<String>, paint: Paint, topology: &Topology, near: &Near<'_>) {
+fn near(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, near: &NearParts<'_>) {
     for gpu in &near.gpus {
         let name = format!("gpu{:<4}", gpu.index);
-        out.push(format!("  {} {}", paint.of(Tone::Unit, &name), gpu_words(topology, gpu)));
+        out.push(format!("  {} {}", paint.of(TextTone::Unit, &name), gpu_words(topology, gpu)));
     }
     for nic in &near.nics {
         let mut words = vec![nic_words(nic)];
@@ -137,18 +137,18 @@ fn gpu_words(topology: &Topology, gpu: &Gpu) -> String {
 }
 
 /// What stands in a place of a table, and how it is painted.
-type Cell = (String, Option<Tone>);
+type TextCell = (String, Option<TextTone>);
 
 /// A table of short cells.
-struct Matrix {
+struct TextMatrix {
     title: String,
-    rows: Vec<(String, Vec<Cell>)>,
+    rows: Vec<(String, Vec<TextCell>)>,
     columns: Vec<String>,
 }
 
-impl Matrix {
-    fn over(title: &str, gpus: &[u32], cell: impl Fn(u32, u32) -> Cell) -> Self {
-        let none = || (NONE.to_owned(), Some(Tone::Dim));
+impl TextMatrix {
+    fn over(title: &str, gpus: &[u32], cell: impl Fn(u32, u32) -> TextCell) -> Self {
+        let none = || (NONE.to_owned(), Some(TextTone::Dim));
         let row = |&a: &u32| {
             let cells = gpus.iter().map(|&b| if a == b { none() } else { cell(a, b) }).collect();
             (format!("gpu{a}"), cells)
@@ -161,7 +161,7 @@ impl Matrix {
     }
 
     /// Lines of equal visible width.
-    fn lines(&self, paint: Paint) -> Vec<(String, usize)> {
+    fn lines(&self, paint: TextPaint) -> Vec<(String, usize)> {
         let chars = |text: &str| text.chars().count();
         let label = self.rows.iter().map(|(name, _)| chars(name)).max().unwrap_or(0);
         let cells = self.rows.iter().flat_map(|(_, cells)| cells.iter().map(|(c, _)| chars(c)));
@@ -171,15 +171,15 @@ impl Matrix {
         let mut push = |plain: &str, painted: String| {
             lines.push((painted + &" ".repeat(width.saturating_sub(chars(plain))), width));
         };
-        push(&self.title, paint.of(Tone::Head, &self.title));
+        push(&self.title, paint.of(TextTone::Head, &self.title));
         let mut header = " ".repeat(label);
         for column in &self.columns {
             header += &format!(" {column:>cell$}");
         }
-        push(&header, paint.of(Tone::Dim, &header));
+        push(&header, paint.of(TextTone::Dim, &header));
         for (name, cells) in &self.rows {
             let mut plain = format!("{name:<label$}");
-            let mut painted = paint.of(Tone::Unit, &plain);
+            let mut painted = paint.of(TextTone::Unit, &plain);
             for (text, tone) in cells {
                 let padded = format!(" {text:>cell$}");
                 painted += &tone.map_or(padded.clone(), |tone| paint.of(tone, &padded));
@@ -191,10 +191,10 @@ impl Matrix {
     }
 }
 
-fn matrices(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
-    let pairs = Pairs::of(topology);
+fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
+    let pairs = GpuPairs::of(topology);
     if !pairs.has_fabric() {
-        out.push(if topology.doubts(Warning::NVLINK_NOT_READ) {
+        out.push(if topology.doubts(TopologyWarning::NVLINK_NOT_READ) {
             "How the GPUs are joined is not known: see the doubts.".into()
         } else {
             "No link between GPUs is known: what goes from one to another passes the host.".into()
@@ -203,12 +203,12 @@ fn matrices(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
         host_peaks(out, paint, topology, &pairs);
         return;
     }
-    let unknown = || ("?".to_owned(), Some(Tone::Warn));
+    let unknown = || ("?".to_owned(), Some(TextTone::Warn));
     let doubt = pairs.widths_doubtful;
     let used = |a, b| pairs.get(a, b).and_then(|pair| pair.used.as_ref());
-    let hops = Matrix::over("Hops of the route in use", &pairs.gpus, |a, b| match used(a, b) {
-        Some(route) if route.through_host => ("host".into(), Some(Tone::Dim)),
-        Some(route) => (route.hops.to_string(), Some(Tone::Step(route.hops.min(9) as u8 - 1))),
+    let hops = TextMatrix::over("Hops of the route in use", &pairs.gpus, |a, b| match used(a, b) {
+        Some(route) if route.through_host => ("host".into(), Some(TextTone::Dim)),
+        Some(route) => (route.hops.to_string(), Some(TextTone::Step(route.hops.min(9) as u8 - 1))),
         None => unknown(),
     });
     let title = if doubt { "Direct links (as claimed)" } else { "Direct links" };
@@ -218,22 +218,22 @@ fn matrices(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
     };
     let links_of = |a, b| pairs.get(a, b).map_or(0, |pair| pair.links);
     let widest = most(&|a, b| f64::from(links_of(a, b)));
-    let links = Matrix::over(title, &pairs.gpus, |a, b| match links_of(a, b) {
-        0 => (NONE.into(), Some(Tone::Dim)),
+    let links = TextMatrix::over(title, &pairs.gpus, |a, b| match links_of(a, b) {
+        0 => (NONE.into(), Some(TextTone::Dim)),
         links => (links.to_string(), Some(step(f64::from(links), widest))),
     });
     let width_of = |a, b| used(a, b).filter(|route| !route.through_host).map(|route| route.width);
     let broadest = most(&|a, b| f64::from(width_of(a, b).unwrap_or(0)));
     let title = "Width of the route in use, links";
-    let width = Matrix::over(title, &pairs.gpus, |a, b| match width_of(a, b) {
+    let width = TextMatrix::over(title, &pairs.gpus, |a, b| match width_of(a, b) {
         _ if doubt => unknown(),
         Some(width) => (width.to_string(), Some(step(f64::from(width), broadest))),
-        None => (NONE.into(), Some(Tone::Dim)),
+        None => (NONE.into(), Some(TextTone::Dim)),
     });
     let peak_of = |a, b| used(a, b).and_then(|route| route.peak);
     let highest = most(&|a, b| peak_of(a, b).map_or(0.0, |peak| peak.gbs()));
     let title = "Theoretical peak from row to column, GB/s";
-    let mut peak = Matrix::over(title, &pairs.gpus, |a, b| match peak_of(a, b) {
+    let mut peak = TextMatrix::over(title, &pairs.gpus, |a, b| match peak_of(a, b) {
         Some(peak) => (rate_cell(peak), Some(step(peak.gbs(), highest))),
         None => unknown(),
     });
@@ -248,10 +248,10 @@ fn matrices(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
 }
 
 /// Peaks of the host links, where there is nothing else to show.
-fn host_peaks(out: &mut Vec<String>, paint: Paint, topology: &Topology, pairs: &Pairs) {
+fn host_peaks(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, pairs: &GpuPairs) {
     let title = "Theoretical peak to and from the host, GB/s";
     let columns = pairs.gpus.iter().map(u32::to_string).collect();
-    let mut matrix = Matrix { title: title.into(), rows: Vec::new(), columns };
+    let mut matrix = TextMatrix { title: title.into(), rows: Vec::new(), columns };
     add_host_rows(&mut matrix, topology, pairs);
     if !matrix.rows.is_empty() {
         side_by_side(out, paint, &[matrix]);
@@ -259,15 +259,15 @@ fn host_peaks(out: &mut Vec<String>, paint: Paint, topology: &Topology, pairs: &
 }
 
 /// A row for each domain: peak of its direct links, the same both ways.
-fn add_host_rows(matrix: &mut Matrix, topology: &Topology, pairs: &Pairs) {
+fn add_host_rows(matrix: &mut TextMatrix, topology: &Topology, pairs: &GpuPairs) {
     for domain in &topology.numa {
         let cells: Vec<_> = pairs
             .gpus
             .iter()
             .map(|&gpu| match pairs.host_peak(domain.id, gpu) {
                 Some(Some(peak)) => (rate_cell(peak), None),
-                Some(None) => ("?".to_owned(), Some(Tone::Warn)),
-                None => (NONE.to_owned(), Some(Tone::Dim)),
+                Some(None) => ("?".to_owned(), Some(TextTone::Warn)),
+                None => (NONE.to_owned(), Some(TextTone::Dim)),
             })
             .collect();
         if cells.iter().any(|(text, _)| text != NONE) {
@@ -277,12 +277,12 @@ fn add_host_rows(matrix: &mut Matrix, topology: &Topology, pairs: &Pairs) {
 }
 
 /// Colour step of a value: its halvings below the best.
-fn step(value: f64, best: f64) -> Tone {
+fn step(value: f64, best: f64) -> TextTone {
     let halvings = (best / value.max(1e-9)).log2().round().clamp(0.0, 9.0);
-    Tone::Step(halvings as u8)
+    TextTone::Step(halvings as u8)
 }
 
-fn side_by_side(out: &mut Vec<String>, paint: Paint, matrices: &[Matrix]) {
+fn side_by_side(out: &mut Vec<String>, paint: TextPaint, matrices: &[TextMatrix]) {
     let all: Vec<Vec<(String, usize)>> = matrices.iter().map(|m| m.lines(paint)).collect();
     let width: usize = all.iter().map(|m| m.first().map_or(0, |line| line.1) + 4).sum();
     if width > COLUMNS + 8 {
@@ -309,7 +309,7 @@ fn switches(out: &mut Vec<String>, topology: &Topology) {
         .iter()
         .filter(|link| link.kind == LinkKind::Nvlink)
         .filter_map(|link| match (link.a, link.b) {
-            (Node::Gpu(gpu), Node::Switch(switch)) => Some((gpu, switch, link)),
+            (LinkEnd::Gpu(gpu), LinkEnd::Switch(switch)) => Some((gpu, switch, link)),
             _ => None,
         })
         .collect();
@@ -328,11 +328,11 @@ fn switches(out: &mut Vec<String>, topology: &Topology) {
     out.push(String::new());
 }
 
-fn detours(out: &mut Vec<String>, paint: Paint, pairs: &Pairs) {
+fn detours(out: &mut Vec<String>, paint: TextPaint, pairs: &GpuPairs) {
     if pairs.detours.is_empty() || pairs.widths_doubtful {
         return;
     }
-    out.push(paint.of(Tone::Head, "Wider than the shortest route"));
+    out.push(paint.of(TextTone::Head, "Wider than the shortest route"));
     for detour in &pairs.detours {
         let short: Vec<String> = detour.shortest.iter().map(route_text).collect();
         let peak = |peak: Option<pathline_schema::Rate>| {
@@ -363,14 +363,14 @@ fn detours(out: &mut Vec<String>, paint: Paint, pairs: &Pairs) {
     out.push(String::new());
 }
 
-fn warnings(out: &mut Vec<String>, paint: Paint, topology: &Topology) {
+fn warnings(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     if topology.warnings.is_empty() {
         return;
     }
-    out.push(paint.of(Tone::Head, &count(topology.warnings.len(), "doubt")));
+    out.push(paint.of(TextTone::Head, &count(topology.warnings.len(), "doubt")));
     for warning in &topology.warnings {
         let name = format!("{} [{}]", clean(&warning.subject), clean(&warning.code));
-        out.push(format!("  {}", paint.of(Tone::Warn, &name)));
+        out.push(format!("  {}", paint.of(TextTone::Warn, &name)));
         for line in wrap(&warning.text.replace(is_steering, " "), COLUMNS - 4) {
             out.push(format!("    {line}"));
         }

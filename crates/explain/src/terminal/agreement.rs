@@ -1,10 +1,10 @@
 //! Predictions beside what was published, on a terminal.
 
 use pathline_schema::plain_line;
-use pathline_validate::Report;
-use pathline_validate::score::Compared;
+use pathline_validate::ValidationReport;
+use pathline_validate::score::ComparedRow;
 
-use super::draw::{Page, Paint};
+use super::draw::{TermPage, TermPaint};
 use crate::agreement::{
     classes_table, contradiction, farthest, reasons, share, signed, targets_lines, value,
 };
@@ -17,8 +17,14 @@ const LINES: usize = 8;
 
 /// A summary at most `width` columns wide (60 to 160), in ANSI colours if `colour`. `against` names
 /// the table; with `all` every row is shown, else the farthest.
-pub fn summary(report: &Report, against: &str, all: bool, width: usize, colour: bool) -> String {
-    let mut page = Page::new(width.clamp(60, 160), Paint { colour });
+pub fn summary(
+    report: &ValidationReport,
+    against: &str,
+    all: bool,
+    width: usize,
+    colour: bool,
+) -> String {
+    let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
     let rows = report.compared.len() + report.left_out.len();
     let title = format!(
         "pathline: {} against {against}, {} of {}",
@@ -55,7 +61,7 @@ pub fn summary(report: &Report, against: &str, all: bool, width: usize, colour: 
     page.finish()
 }
 
-fn write_rows(page: &mut Page, compared: &[Compared], all: bool) {
+fn write_rows(page: &mut TermPage, compared: &[ComparedRow], all: bool) {
     let mut rows = farthest(compared);
     if !all {
         // Those that agree are nothing to look at.
@@ -81,7 +87,7 @@ fn write_rows(page: &mut Page, compared: &[Compared], all: bool) {
     page.gap();
 }
 
-fn write_contradictions(page: &mut Page, report: &Report, all: bool) {
+fn write_contradictions(page: &mut TermPage, report: &ValidationReport, all: bool) {
     if report.contradictions.is_empty() {
         return;
     }
@@ -104,7 +110,7 @@ fn write_contradictions(page: &mut Page, report: &Report, all: bool) {
     page.gap();
 }
 
-fn write_left_out(page: &mut Page, report: &Report, all: bool) {
+fn write_left_out(page: &mut TermPage, report: &ValidationReport, all: bool) {
     if report.left_out.is_empty() {
         return;
     }

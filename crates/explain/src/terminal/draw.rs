@@ -2,7 +2,7 @@
 
 use pathline_schema::plain_line;
 
-use crate::figure::{Better, Cell, Matrix};
+use crate::figure::{BetterWhen, FigureCell, MatrixBody};
 use crate::words;
 
 /// Eight heights of a block.
@@ -37,7 +37,7 @@ pub(super) fn bar(share: f64, ceiling: Option<f64>) -> String {
 
 /// Colour or none.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Paint {
+pub(super) struct TermPaint {
     pub(super) colour: bool,
 }
 
@@ -48,7 +48,7 @@ const SHADES: [(u8, u8); 5] = [(54, 255), (61, 255), (30, 255), (71, 16), (227, 
 /// Upper ends of the shades, in shares of the ceiling.
 const ENDS: [f64; 4] = [0.3, 0.5, 0.7, 0.85];
 
-impl Paint {
+impl TermPaint {
     fn code(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -120,11 +120,11 @@ impl Paint {
 }
 
 /// How good a cell is, 0 to 1: of its ceiling, or the best of the matrix over it.
-fn goodness(cell: &Cell, best: f64, better: Better) -> Option<f64> {
+fn goodness(cell: &FigureCell, best: f64, better: BetterWhen) -> Option<f64> {
     match better {
-        Better::Lower => Some(best / cell.value?),
-        Better::Higher => crate::figures::share(cell),
-        Better::Neither => None,
+        BetterWhen::Lower => Some(best / cell.value?),
+        BetterWhen::Higher => crate::figures::share(cell),
+        BetterWhen::Neither => None,
     }
 }
 
@@ -152,8 +152,8 @@ fn short(value: f64) -> String {
 /// A matrix as lines with their visible width; none if it is wider than `width`.
 pub(super) fn heat_map(
     title: &str,
-    matrix: &Matrix,
-    paint: Paint,
+    matrix: &MatrixBody,
+    paint: TermPaint,
     width: usize,
 ) -> Option<Vec<(String, usize)>> {
     let corner = format!("{}\\{}", matrix.row_axis, matrix.col_axis);
@@ -200,14 +200,14 @@ pub(super) fn heat_map(
 }
 
 /// Text that is being put together.
-pub(super) struct Page {
+pub(super) struct TermPage {
     pub(super) width: usize,
-    pub(super) paint: Paint,
+    pub(super) paint: TermPaint,
     text: String,
 }
 
-impl Page {
-    pub(super) fn new(width: usize, paint: Paint) -> Self {
+impl TermPage {
+    pub(super) fn new(width: usize, paint: TermPaint) -> Self {
         Self { width, paint, text: String::new() }
     }
     pub(super) fn line(&mut self, text: &str) {

@@ -2,9 +2,9 @@
 
 use pathline_schema::plain_line;
 
-use super::draw::{Page, Paint};
+use super::draw::{TermPage, TermPaint};
 use crate::agreement::{share, signed};
-use crate::held::{Class, Held, Set};
+use crate::held::{AgreementClass, AgreementSet, ModelAgreement};
 use crate::words;
 
 /// Sets that are shown unless all are asked for.
@@ -14,8 +14,14 @@ const REASONS: usize = 8;
 
 /// A summary at most `width` columns wide (60 to 160), in ANSI colours if `colour`. `against` names
 /// the run; with `all` every set is shown, else the farthest.
-pub fn summary(held: &Held, against: &str, all: bool, width: usize, colour: bool) -> String {
-    let mut page = Page::new(width.clamp(60, 160), Paint { colour });
+pub fn summary(
+    held: &ModelAgreement,
+    against: &str,
+    all: bool,
+    width: usize,
+    colour: bool,
+) -> String {
+    let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
     let title = format!("pathline: {} against {against}", held.machine);
     page.line(&page.paint.bold(&page.cut(&title)));
     page.wrapped(&page.paint.dim("-"), 1, &held.lead());
@@ -29,7 +35,11 @@ pub fn summary(held: &Held, against: &str, all: bool, width: usize, colour: bool
     page.finish()
 }
 
-fn write_classes<'a>(page: &mut Page, title: &str, classes: impl Iterator<Item = &'a Class>) {
+fn write_classes<'a>(
+    page: &mut TermPage,
+    title: &str,
+    classes: impl Iterator<Item = &'a AgreementClass>,
+) {
     let head = format!(
         "{title:<28} {:>5} {:>8} {:>8} {:>8} {:>9}  {:>8} {:>8}",
         "sets", "median", "p95", "worst", "inside", "flows", "p95"
@@ -54,7 +64,7 @@ fn write_classes<'a>(page: &mut Page, title: &str, classes: impl Iterator<Item =
     }
 }
 
-fn write_sets(page: &mut Page, held: &Held, all: bool) {
+fn write_sets(page: &mut TermPage, held: &ModelAgreement, all: bool) {
     let most = if all { held.sets.len() } else { FARTHEST };
     page.heading(if all { "All sets, the farthest first" } else { "Farthest" }, "");
     let head = "predicted        interval  measured    error  flows  class, and what binds";
@@ -79,12 +89,12 @@ fn write_sets(page: &mut Page, held: &Held, all: bool) {
 }
 
 /// The set's flows, where they can be read: all of a few, else as many as fit on a line.
-fn write_case(page: &mut Page, set: &Set, all: bool) {
+fn write_case(page: &mut TermPage, set: &AgreementSet, all: bool) {
     let text = format!("          {}", set.case);
     page.line(&page.paint.dim(&if all { plain_line(&text).into_owned() } else { page.cut(&text) }));
 }
 
-fn write_left_out(page: &mut Page, held: &Held) {
+fn write_left_out(page: &mut TermPage, held: &ModelAgreement) {
     if held.left_out.is_empty() {
         return;
     }

@@ -1,7 +1,7 @@
 //! Sheets, stacks and maps of differences on a terminal.
 
-use super::draw::{self, Page, Paint};
-use crate::figure::{Cell, Figure, Gap, Gaps, Report, Sheet, Stacks};
+use super::draw::{self, TermPage, TermPaint};
+use crate::figure::{Figure, FigureCell, GapsBody, PairedGap, RunReport, SheetBody, StacksBody};
 use crate::words;
 
 /// The most rows of a sheet; the page has them all.
@@ -19,15 +19,15 @@ fn short(value: f64) -> String {
 }
 
 /// A table as wide as it fits: columns that have no room are left to the page.
-pub(super) fn sheet(page: &mut Page, figure: &Figure, sheet: &Sheet) {
+pub(super) fn sheet(page: &mut TermPage, figure: &Figure, sheet: &SheetBody) {
     page.heading(&figure.title, "");
     let longest = sheet.rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
     let label = longest.min(page.width * 2 / 5);
-    let text = |cell: &Cell| {
+    let text = |cell: &FigureCell| {
         let value = cell.value.map_or("-".to_owned(), short);
         cell.suspect.as_ref().map_or(value.clone(), |s| format!("{value}{}", s.mark()))
     };
-    let head = |c: &crate::figure::Column| match c.unit.as_str() {
+    let head = |c: &crate::figure::SheetColumn| match c.unit.as_str() {
         "" => c.name.clone(),
         unit => format!("{} {unit}", c.name),
     };
@@ -69,7 +69,7 @@ pub(super) fn sheet(page: &mut Page, figure: &Figure, sheet: &Sheet) {
 }
 
 /// Each whole as a bar of its parts and their names.
-pub(super) fn stacks(page: &mut Page, figure: &Figure, stacks: &Stacks) {
+pub(super) fn stacks(page: &mut TermPage, figure: &Figure, stacks: &StacksBody) {
     const BAR: usize = 20;
     const INKS: [char; 4] = ['█', '▓', '▒', '░'];
     page.heading(&figure.title, "%");
@@ -97,10 +97,10 @@ pub(super) fn stacks(page: &mut Page, figure: &Figure, stacks: &Stacks) {
 }
 
 /// Maps of the first ways to a GPU, one for each statistic.
-pub(super) fn gaps(page: &mut Page, report: &Report) {
+pub(super) fn gaps(page: &mut TermPage, report: &RunReport) {
     let all = || {
         report.figures.iter().filter_map(|f| match &f.body {
-            crate::figure::Body::Gaps(g) => Some((f, g)),
+            crate::figure::FigureBody::Gaps(g) => Some((f, g)),
             _ => None,
         })
     };
@@ -124,7 +124,12 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
 }
 
 /// One statistic: figures with their mark behind, one line a row.
-fn map(paint: Paint, gaps: &Gaps, name: &str, rows: &[Vec<Gap>]) -> Vec<(String, usize)> {
+fn map(
+    paint: TermPaint,
+    gaps: &GapsBody,
+    name: &str,
+    rows: &[Vec<PairedGap>],
+) -> Vec<(String, usize)> {
     const CELL: usize = 7;
     let corner = format!("{}\\{}", gaps.row_axis, gaps.col_axis);
     let label = gaps.rows.iter().map(|r| r.chars().count()).max().unwrap_or(0);

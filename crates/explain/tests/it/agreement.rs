@@ -2,11 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathline_explain::agreement::{csv, page, summary};
-use pathline_validate::score::{Compared, Target, by_class, judge};
-use pathline_validate::{Contradiction, LeftOut, Report, Value};
+use pathline_validate::score::{ComparedRow, ErrorTarget, by_class, judge};
+use pathline_validate::{LeftOut, RowContradiction, RowValue, ValidationReport};
 
-fn compared(label: &str, class: &str, unit: &str, predicted: f64, measured: Value) -> Compared {
-    Compared {
+fn compared(
+    label: &str,
+    class: &str,
+    unit: &str,
+    predicted: f64,
+    measured: RowValue,
+) -> ComparedRow {
+    ComparedRow {
         label: label.to_owned(),
         class: class.to_owned(),
         predicted,
@@ -19,10 +25,10 @@ fn compared(label: &str, class: &str, unit: &str, predicted: f64, measured: Valu
     }
 }
 
-fn report() -> Report {
-    let exactly = Value::exactly;
-    let range = Value { low: 43.0, high: 44.0 };
-    let below = Value { low: f64::NEG_INFINITY, high: 50.0 };
+fn report() -> ValidationReport {
+    let exactly = RowValue::exactly;
+    let range = RowValue { low: 43.0, high: 44.0 };
+    let below = RowValue { low: f64::NEG_INFINITY, high: 50.0 };
     let mut compared = vec![
         // +2 %, +1 % over the upper end, below the bound, and half.
         compared("p2p GCD0 > GCD1", "GPU-GPU bandwidth", "GB/s", 51.0, exactly(50.0)),
@@ -35,8 +41,8 @@ fn report() -> Report {
     ];
     compared.iter_mut().filter(|c| c.unit == "us").for_each(|c| c.data = true);
     let targets = [
-        Target { name: "bandwidth", median: 0.02, p95: Some(0.06) },
-        Target { name: "sweeps", median: 0.05, p95: None },
+        ErrorTarget { name: "bandwidth", median: 0.02, p95: Some(0.06) },
+        ErrorTarget { name: "sweeps", median: 0.05, p95: None },
     ];
     let out = |line, reason: &str, unreadable| LeftOut {
         line,
@@ -45,7 +51,7 @@ fn report() -> Report {
         unreadable,
     };
     let value = |v: f64, who: &str| (v, 1u64 << 24, who.to_owned());
-    Report {
+    ValidationReport {
         machine: "mi250x".to_owned(),
         classes: by_class(&compared),
         judged: judge(&compared, &targets),
@@ -55,7 +61,7 @@ fn report() -> Report {
             out(8, "unit 'furlongs' is not in the vocabulary", true),
             out(9, "system 'V100' is not the machine 'mi250x'", false),
         ],
-        contradictions: vec![Contradiction {
+        contradictions: vec![RowContradiction {
             what: "copy engine gpu0 > gpu2".to_owned(),
             values: vec![value(36.0, "Cray"), value(37.6, "KTH"), value(42.0, "UCX")],
             low: 36.0,

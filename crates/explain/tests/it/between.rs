@@ -2,20 +2,20 @@
 
 use crate::common::shown::*;
 use crate::common::*;
-use pathline_explain::figure::{Body, Cell, Figure};
+use pathline_explain::figure::{Figure, FigureBody, FigureCell};
 use pathline_explain::{format, report};
 use pathline_flow::MachineDesc;
-use pathline_schema::{Journal, Measured, Outcome, Rank, Skip, World};
+use pathline_schema::{CaseOutcome, Journal, MeasuredCase, Rank, SkippedCase, WorldKind};
 
-fn run(ranks: u32, outcomes: Vec<Outcome>) -> Journal {
+fn run(ranks: u32, outcomes: Vec<CaseOutcome>) -> Journal {
     let topology = MachineDesc::preset("mi250x").expect("the preset").topology();
-    let mut journal = journal(World::Real, topology, outcomes);
+    let mut journal = journal(WorldKind::Real, topology, outcomes);
     journal.begin.ranks = (0..ranks).map(member).collect();
     journal
 }
 
-fn at<'a>(figure: &'a Figure, row: &str, col: &str) -> &'a Cell {
-    let Body::Matrix(m) = &figure.body else { panic!("{} has no matrix", figure.id) };
+fn at<'a>(figure: &'a Figure, row: &str, col: &str) -> &'a FigureCell {
+    let FigureBody::Matrix(m) = &figure.body else { panic!("{} has no matrix", figure.id) };
     let find = |names: &[String], name: &str| names.iter().position(|n| n == name);
     let row = find(&m.rows, row).unwrap_or_else(|| panic!("{:?}", m.rows));
     let col = find(&m.cols, col).unwrap_or_else(|| panic!("{:?}", m.cols));
@@ -23,11 +23,11 @@ fn at<'a>(figure: &'a Figure, row: &str, col: &str) -> &'a Cell {
 }
 
 /// One operation of `us` by the latest rank, and of so many us by each rank.
-fn timed(suite: &str, case: &str, us: f64, by_rank: &[f64]) -> Outcome {
-    let Outcome::Measured(measured) = at_latency(suite, case, us * 1e3) else {
+fn timed(suite: &str, case: &str, us: f64, by_rank: &[f64]) -> CaseOutcome {
+    let CaseOutcome::Measured(measured) = at_latency(suite, case, us * 1e3) else {
         panic!("{case} is measured")
     };
-    let mut measured: Measured = *measured;
+    let mut measured: MeasuredCase = *measured;
     for series in &mut measured.series {
         let messages = u64::from(series.flow.by.wire().map_or(1, |w| w.op.window()));
         // A sample is 100 operations.
@@ -41,7 +41,7 @@ fn timed(suite: &str, case: &str, us: f64, by_rank: &[f64]) -> Outcome {
             .map(|(rank, us)| (Rank(rank as u32), vec![us * 1e3 * 100.0; samples]))
             .collect();
     }
-    Outcome::Measured(Box::new(measured))
+    CaseOutcome::Measured(Box::new(measured))
 }
 
 /// 2 ranks: a ping of 2 us, windows of 64 x 1 MiB in 8 ms by rank 0 and 9 ms by rank 1; 4 ranks:
@@ -126,7 +126,7 @@ fn a_run_without_messages_says_what_measures_some() {
 
 /// Copies of 64 KiB and 16 MiB: streaming stores are slower at first and faster then; loaded
 /// afterwards, they lose at both.
-fn copies() -> Vec<Outcome> {
+fn copies() -> Vec<CaseOutcome> {
     let case = |op: &str, how: &str, size: &str| {
         format!("r0.numa0.huge > r1.numa0.huge by shm@numa0[{op},{how}+{how},same-l3] x {size}")
     };
@@ -162,7 +162,7 @@ fn the_fastest_copy_is_named_by_size_and_by_use() {
     close(point(paid, "avx512-nt", 16_777_216.0).value, 4000.0);
     assert!(paid.finding.contains("16MiB (memcpy instead of avx512-nt)"), "{}", paid.finding);
     // Ripples of 0.8 % do not tell 1 % apart, so no change of the fastest is claimed.
-    let close_by: Vec<Outcome> = ["memcpy", "avx512-nt"]
+    let close_by: Vec<CaseOutcome> = ["memcpy", "avx512-nt"]
         .iter()
         .zip([1000.0, 1001.0])
         .map(|(how, us)| {
@@ -232,21 +232,21 @@ fn registered_buffers_stand_beside_others() {
     );
     // The other figures and tables have those that are registered.
     let bus = self::figure(&report, "ccl-collectives-bus-vram");
-    let Body::Curves(curves) = &bus.body else { panic!("{} has no curves", bus.id) };
+    let FigureBody::Curves(curves) = &bus.body else { panic!("{} has no curves", bus.id) };
     assert_eq!(curves.lines.iter().map(|l| l.points.len()).sum::<usize>(), 2);
     let text = format::nccl_tests(&journal).expect("collectives");
     assert_eq!(text.lines().filter(|l| l.trim_start().starts_with("268435456")).count(), 1);
 }
 
 /// As one would be measured whose operations UCX describes so.
-fn told(case: &str, us: f64, engine: &str) -> Outcome {
-    let Outcome::Measured(mut measured) = timed("ucx-switches", case, us, &[]) else {
+fn told(case: &str, us: f64, engine: &str) -> CaseOutcome {
+    let CaseOutcome::Measured(mut measured) = timed("ucx-switches", case, us, &[]) else {
         panic!("{case} is measured")
     };
     for series in &mut measured.series {
         series.engine = engine.to_owned();
     }
-    Outcome::Measured(measured)
+    CaseOutcome::Measured(measured)
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_switch_that_is_accepted_and_does_nothing_is_said_so() {
         text.replace("UCX 1.22.0:", &format!("UCX 1.22.0 with {what}:")).replace("88.83", "88.84")
     };
     let writes = reads.replace("read from", "flushed write to");
-    let skip = Skip {
+    let skip = SkippedCase {
         case: case(",rocm-dmabuf", "1MiB").parse().expect("a case"),
         suites: vec!["ucx-switches".into()],
         why: "UCX 1.22.0 knows no UCX_ROCM_COPY_DMABUF".into(),
@@ -274,7 +274,7 @@ fn a_switch_that_is_accepted_and_does_nothing_is_said_so() {
         told(&case(",zcopy-never", "1MiB"), 8000.0, &set("UCX_ZCOPY_THRESH=inf", reads)),
         told(&case(",zcopy-never", "64KiB"), 810.0, &set("UCX_ZCOPY_THRESH=inf", reads)),
         told(&case(",proto-v1", "64KiB"), 1600.0, &set("UCX_PROTO_ENABLE=n", reads)),
-        Outcome::Skipped(skip),
+        CaseOutcome::Skipped(skip),
     ];
     let report = report::build(&run(2, outcomes), None);
     let figure = figure(&report, "ucx-switches-rate-paged");
@@ -299,9 +299,9 @@ fn registration_is_told_by_its_least_and_by_what_a_gib_more_costs() {
     };
     let at = |memory: &str, call: &str, size: &str, us: f64, engine: &str| {
         let outcome = at_latency("registration", &case(memory, call, size), us * 1e3);
-        let Outcome::Measured(mut measured) = outcome else { panic!("it is measured") };
+        let CaseOutcome::Measured(mut measured) = outcome else { panic!("it is measured") };
         measured.series.iter_mut().for_each(|series| series.engine = engine.to_owned());
-        Outcome::Measured(measured)
+        CaseOutcome::Measured(measured)
     };
     let register = "ibv_reg_mr on mlx5_0";
     let outcomes = vec![

@@ -1,16 +1,16 @@
 //! Tables and comparisons of runs whose figures are known by hand.
 
 use crate::common::*;
-use pathline_explain::diff::{Change, DiffError, diff};
+use pathline_explain::diff::{CaseChange, DiffError, diff};
 use pathline_explain::{csv, report, terminal};
-use pathline_schema::{Journal, Outcome, Series, Topology, World};
+use pathline_schema::{CaseOutcome, FlowSeries, Journal, Topology, WorldKind};
 use proptest::prelude::*;
 
 const CASE: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB";
 const CHASE: &str = "numa0.huge > numa0.reg by cpu@numa0[chase-plain-t1] x 64MiB";
 
-fn run_of(outcomes: Vec<Outcome>) -> Journal {
-    journal(World::Real, Topology::default(), outcomes)
+fn run_of(outcomes: Vec<CaseOutcome>) -> Journal {
+    journal(WorldKind::Real, Topology::default(), outcomes)
 }
 
 fn column(table: &str, row: usize, name: &str) -> String {
@@ -74,8 +74,8 @@ fn changes_are_told_with_their_interval() {
         skipped("host", &gone, "too little memory"),
     ]);
     let found = diff(&first, &second, 0.02).unwrap();
-    let changes: Vec<Change> = found.rows.iter().map(|r| r.change).collect();
-    assert_eq!(changes, [Change::Slower, Change::OnlyFirst, Change::Faster]);
+    let changes: Vec<CaseChange> = found.rows.iter().map(|r| r.change).collect();
+    assert_eq!(changes, [CaseChange::Slower, CaseChange::OnlyFirst, CaseChange::Faster]);
     // 8 / 10 = 0.8; the interval is within the ripple of 0.8 % on both sides.
     let (effect, low, high) = found.rows[0].effect.unwrap();
     assert!((effect - 0.8).abs() < 1e-9);
@@ -106,17 +106,17 @@ fn another_kernel_on_the_same_path_is_compared_and_named() {
     let found = diff(&first, &second, 0.02).unwrap();
     let changed: Vec<_> = found.rows.iter().map(|r| (r.change, r.why.as_str())).collect();
     let named = format!("{plain} -> {tuned}");
-    assert_eq!(changed[2], (Change::Faster, named.as_str()), "{changed:?}");
+    assert_eq!(changed[2], (CaseChange::Faster, named.as_str()), "{changed:?}");
     assert!((found.rows[2].effect.unwrap().0 - 2144.0 / 1904.0).abs() < 1e-9);
-    assert_eq!(found.count(Change::OnlyFirst), 2);
-    assert_eq!(found.count(Change::OnlySecond), 1);
+    assert_eq!(found.count(CaseChange::OnlyFirst), 2);
+    assert_eq!(found.count(CaseChange::OnlySecond), 1);
     assert!(found.to_string().contains(&named), "{found}");
 }
 
 #[test]
 fn a_run_is_the_same_as_itself() {
     let found = diff(&mi250x_run(), &mi250x_run(), 0.02).unwrap();
-    assert!(found.rows.iter().all(|r| r.change == Change::Same));
+    assert!(found.rows.iter().all(|r| r.change == CaseChange::Same));
     assert!(!found.is_worse());
     assert_eq!(found.to_string().lines().count(), 1);
 }
@@ -125,7 +125,7 @@ fn a_run_is_the_same_as_itself() {
 fn worlds_are_not_mixed() {
     let real = run_of(vec![at_rate("host", CASE, 10.0)]);
     let model = |name: &str| {
-        let world = World::Simulated(name.into());
+        let world = WorldKind::Simulated(name.into());
         journal(world, Topology::default(), vec![at_rate("host", CASE, 10.0)])
     };
     assert!(matches!(diff(&real, &model("mi250x"), 0.02), Err(DiffError::Worlds { .. })));
@@ -186,7 +186,7 @@ fn any_case() -> impl Strategy<Value = String> {
     )
 }
 
-fn any_outcome() -> impl Strategy<Value = Outcome> {
+fn any_outcome() -> impl Strategy<Value = CaseOutcome> {
     let suites = ["host", "local", "host-link", "pairs", "latency", "sweep", "fan", "routes", "?"];
     let suite = prop::sample::select(suites.to_vec());
     (any_case(), suite, 0..4u8, samples(), any::<bool>(), any::<u64>()).prop_map(
@@ -195,11 +195,11 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
             1 => faulted(suite, &case, "it failed"),
             _ => {
                 let mut outcome = at_rate(suite, &case, 10.0);
-                if let Outcome::Measured(m) = &mut outcome {
+                if let CaseOutcome::Measured(m) = &mut outcome {
                     if drop_series {
                         m.series.pop();
                     }
-                    let put = |s: &mut Series| {
+                    let put = |s: &mut FlowSeries| {
                         s.samples_ns = samples.clone();
                         s.steps = steps;
                     };
@@ -218,17 +218,17 @@ proptest! {
         topology in prop::sample::select(vec![Topology::default(), small_host(), mi250x()]),
         width in 0..300usize,
     ) {
-        let journal = journal(World::Real, topology, outcomes);
+        let journal = journal(WorldKind::Real, topology, outcomes);
         let report = report::build(&journal, None);
         for (x, cell) in report.figures.iter().flat_map(|f| match &f.body {
-            pathline_explain::figure::Body::Curves(c) => {
+            pathline_explain::figure::FigureBody::Curves(c) => {
                 c.lines.iter().flat_map(|l| l.points.iter().map(|p| (p.0, &p.1))).collect::<Vec<_>>()
             }
-            pathline_explain::figure::Body::Bars(b) => b.bars.iter().map(|b| (0.0, &b.cell)).collect(),
-            pathline_explain::figure::Body::Matrix(m) => m.cells.iter().flatten().map(|c| (0.0, c)).collect(),
-            pathline_explain::figure::Body::Sheet(_)
-            | pathline_explain::figure::Body::Stacks(_)
-            | pathline_explain::figure::Body::Gaps(_) => Vec::new(),
+            pathline_explain::figure::FigureBody::Bars(b) => b.bars.iter().map(|b| (0.0, &b.cell)).collect(),
+            pathline_explain::figure::FigureBody::Matrix(m) => m.cells.iter().flatten().map(|c| (0.0, c)).collect(),
+            pathline_explain::figure::FigureBody::Sheet(_)
+            | pathline_explain::figure::FigureBody::Stacks(_)
+            | pathline_explain::figure::FigureBody::Gaps(_) => Vec::new(),
         }) {
             prop_assert!(x.is_finite());
             prop_assert!(cell.value.is_none_or(|v| v.is_finite() && v >= 0.0), "{cell:?}");

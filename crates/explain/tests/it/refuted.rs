@@ -2,34 +2,35 @@
 //! sentence.
 
 use crate::common::*;
-use pathline_explain::diff::{Change, diff};
-use pathline_explain::figure::{Suspicion, Tone};
+use pathline_explain::diff::{CaseChange, diff};
+use pathline_explain::figure::{HeadlineTone, Suspicion};
 use pathline_explain::judge::{RunVerdict, judge};
 use pathline_explain::{csv, html, report, terminal};
 use pathline_flow::Network;
-use pathline_schema::{Journal, Outcome, RejectedRecord, Verdict, World};
+use pathline_schema::{CaseOutcome, Journal, RejectedRecord, VerifyResult, WorldKind};
 
 /// Four links of 50 GB/s join gpu0 and gpu1.
 const WIDE: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
 const NARROW: &str = "gpu0.vram > gpu2.vram by dma@gpu0 x 256MiB";
 
-fn run(outcomes: Vec<Outcome>) -> Journal {
-    journal(World::Real, mi250x(), outcomes)
+fn run(outcomes: Vec<CaseOutcome>) -> Journal {
+    journal(WorldKind::Real, mi250x(), outcomes)
 }
 
 /// Pairs of the node with the figures of `mi250x_run`, the first of them at another rate.
 fn pairs(first: f64) -> Journal {
-    let is_pair = |o: &Outcome| matches!(o, Outcome::Measured(m) if m.suites == ["pairs"]);
-    let mut outcomes: Vec<Outcome> = mi250x_run().outcomes.into_iter().filter(is_pair).collect();
+    let is_pair = |o: &CaseOutcome| matches!(o, CaseOutcome::Measured(m) if m.suites == ["pairs"]);
+    let mut outcomes: Vec<CaseOutcome> =
+        mi250x_run().outcomes.into_iter().filter(is_pair).collect();
     outcomes.retain(|o| o.case() != at_rate("pairs", WIDE, 1.0).case());
     outcomes.insert(0, at_rate("pairs", WIDE, first));
     run(outcomes)
 }
 
-fn unverified(outcome: Outcome) -> Outcome {
-    let Outcome::Measured(mut m) = outcome else { unreachable!("it was measured") };
-    m.verdict = Verdict::Unverified("it could not be read back".into());
-    Outcome::Measured(m)
+fn unverified(outcome: CaseOutcome) -> CaseOutcome {
+    let CaseOutcome::Measured(mut m) = outcome else { unreachable!("it was measured") };
+    m.verdict = VerifyResult::Unverified("it could not be read back".into());
+    CaseOutcome::Measured(m)
 }
 
 fn summary(journal: &Journal) -> String {
@@ -50,7 +51,7 @@ fn more_than_links_carry_is_marked_and_counts_as_wrong() {
     let report = report::build(&refuted, Some(&network));
     let first = &report.headlines[0];
     let claim = "5030 GB/s is 2515 % of the 200 GB/s that xGMI gpu0-gpu1, 4 links can carry";
-    assert_eq!(first.tone, Tone::Warn);
+    assert_eq!(first.tone, HeadlineTone::Warn);
     assert!(
         first.text.starts_with(&format!("1 result cannot be right: {claim} (r0.")),
         "{first:?}"
@@ -76,11 +77,11 @@ fn more_than_links_carry_is_marked_and_counts_as_wrong() {
 fn each_flow_is_compared_with_its_own_links() {
     let both = format!("{NARROW} & gpu2.vram > gpu0.vram by dma@gpu2 x 256MiB");
     let outcome = |back: f64| {
-        let Outcome::Measured(mut m) = at_rate("pairs", &both, 26.0) else { unreachable!() };
+        let CaseOutcome::Measured(mut m) = at_rate("pairs", &both, 26.0) else { unreachable!() };
         for ns in &mut m.series[1].samples_ns {
             *ns *= 26.0 / back;
         }
-        run(vec![Outcome::Measured(m)])
+        run(vec![CaseOutcome::Measured(m)])
     };
     assert_eq!(judge(&outcome(50.0)), RunVerdict::Fine);
     let refuted = outcome(120.0);
@@ -117,7 +118,7 @@ fn bytes_that_nobody_compared_are_marked() {
         .figures
         .iter()
         .filter_map(|f| match &f.body {
-            pathline_explain::figure::Body::Matrix(m) => Some(m.cells.iter().flatten()),
+            pathline_explain::figure::FigureBody::Matrix(m) => Some(m.cells.iter().flatten()),
             _ => None,
         })
         .flatten()
@@ -145,13 +146,13 @@ fn a_comparison_looks_at_verification_too() {
         let found = diff(a, b, 0.02).unwrap();
         (found.rows.iter().map(|r| r.change).collect::<Vec<_>>(), found.is_worse())
     };
-    assert_eq!(changes(&before, &before), (vec![Change::Same; 2], false));
+    assert_eq!(changes(&before, &before), (vec![CaseChange::Same; 2], false));
     // As fast or faster, but who knows what arrived.
-    assert_eq!(changes(&before, &without(40.0)), (vec![Change::Unverified; 2], true));
-    assert_eq!(changes(&before, &without(45.0)), (vec![Change::Unverified; 2], true));
-    assert_eq!(changes(&before, &without(30.0)), (vec![Change::Slower; 2], true));
-    assert_eq!(changes(&without(40.0), &before), (vec![Change::Verified; 2], false));
-    assert_eq!(changes(&without(40.0), &without(40.0)), (vec![Change::Same; 2], false));
+    assert_eq!(changes(&before, &without(40.0)), (vec![CaseChange::Unverified; 2], true));
+    assert_eq!(changes(&before, &without(45.0)), (vec![CaseChange::Unverified; 2], true));
+    assert_eq!(changes(&before, &without(30.0)), (vec![CaseChange::Slower; 2], true));
+    assert_eq!(changes(&without(40.0), &before), (vec![CaseChange::Verified; 2], false));
+    assert_eq!(changes(&without(40.0), &without(40.0)), (vec![CaseChange::Same; 2], false));
     let text = diff(&before, &without(40.0), 0.02).unwrap().to_string();
     assert!(text.starts_with("2 cases, tolerance 2 %: 2 unverified\n"), "{text}");
     assert!(text.contains("its bytes were verified in the first run only"), "{text}");
@@ -163,8 +164,8 @@ fn a_comparison_with_what_cannot_be_right_is_worse() {
     let beyond = run(vec![at_rate("pairs", WIDE, 40.0), at_rate("pairs", NARROW, 4000.0)]);
     for (first, second, which) in [(&plain, &beyond, "second"), (&beyond, &plain, "first")] {
         let found = diff(first, second, 0.02).unwrap();
-        assert_eq!(found.rows[0].change, Change::BeyondCeiling);
-        assert_eq!((found.rows[0].effect, found.rows[1].change), (None, Change::Same));
+        assert_eq!(found.rows[0].change, CaseChange::BeyondCeiling);
+        assert_eq!((found.rows[0].effect, found.rows[1].change), (None, CaseChange::Same));
         assert!(found.is_worse());
         let why =
             format!("{which}: 4000 GB/s is 8000 % of the 50.0 GB/s that xGMI gpu0-gpu2, 1 link");

@@ -2,13 +2,13 @@
 
 use crate::common::shown::{bar, figure};
 use crate::common::*;
-use pathline_explain::figure::{Body, Cell, Report, Tone};
+use pathline_explain::figure::{FigureBody, FigureCell, HeadlineTone, RunReport};
 use pathline_explain::judge::{RunVerdict, judge};
 use pathline_explain::{report, terminal};
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_schema::{BrokenLine, Bytes, Journal, Outcome, StopReason, World};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_schema::{BrokenLine, Bytes, CaseOutcome, Journal, StopReason, WorldKind};
 
-fn headline(report: &Report, part: &str) -> String {
+fn headline(report: &RunReport, part: &str) -> String {
     let found = report.headlines.iter().find(|h| h.text.contains(part));
     found.unwrap_or_else(|| panic!("no '{part}' in {:#?}", report.headlines)).text.clone()
 }
@@ -34,7 +34,7 @@ fn the_crossover_names_its_size_and_its_gain() {
         "{text}"
     );
     assert_eq!(headline(&report, "overtake"), text);
-    let Body::Curves(curves) = &figure(&report, "host-copy-t2").body else { panic!() };
+    let FigureBody::Curves(curves) = &figure(&report, "host-copy-t2").body else { panic!() };
     let mark = curves.marks.iter().find(|m| m.1.contains("non-temporal")).expect("a mark");
     assert_eq!(mark.0, Bytes::mib(256).as_f64());
     assert!(curves.marks.iter().any(|m| m.1 == "L3 32MiB"));
@@ -43,7 +43,7 @@ fn the_crossover_names_its_size_and_its_gain() {
 /// Makes the samples of cases whose text contains `part` so many times longer.
 fn stretched(journal: &mut pathline_schema::Journal, parts: &[&str], factor: f64) {
     for outcome in &mut journal.outcomes {
-        let Outcome::Measured(m) = outcome else { continue };
+        let CaseOutcome::Measured(m) = outcome else { continue };
         let text = m.case.to_string();
         if parts.iter().all(|part| text.contains(part)) {
             m.series[0].samples_ns.iter_mut().for_each(|ns| *ns *= factor);
@@ -66,7 +66,7 @@ fn copies_that_never_overtake_are_said_not_to() {
     let mut journal = host_run();
     // Streaming copies ten times slower than they were.
     for outcome in &mut journal.outcomes {
-        let Outcome::Measured(m) = outcome else { continue };
+        let CaseOutcome::Measured(m) = outcome else { continue };
         if m.case.to_string().contains("-nt") {
             m.series[0].samples_ns.iter_mut().for_each(|ns| *ns *= 10.0);
         }
@@ -82,7 +82,7 @@ fn the_ceiling_of_host_memory_is_the_best_that_was_measured() {
     // Past twice the 32 MiB of L3 the best is streaming copies of two threads: 2 x 12 x 1.6 = 38.4
     // GB/s read + written; reads give 18 x 1.6 = 28.8. A copy's ceiling is half of it.
     let report = report::build(&host_run(), None);
-    let Body::Curves(curves) = &figure(&report, "host-copy-t1").body else { panic!() };
+    let FigureBody::Curves(curves) = &figure(&report, "host-copy-t1").body else { panic!() };
     let (name, height) = &curves.ceilings[0];
     near(Some(*height), 19.2);
     assert!(name.contains("measured: copy-avx2-nt, 2 threads, 256MiB"), "{name}");
@@ -118,13 +118,13 @@ fn load_latency_is_told_by_cache() {
 fn pairs_make_a_matrix_with_levels_and_published_values() {
     let report = report::build(&mi250x_run(), None);
     let dma = figure(&report, "pairs-dma");
-    let Body::Matrix(m) = &dma.body else { panic!() };
+    let FigureBody::Matrix(m) = &dma.body else { panic!() };
     assert_eq!((m.rows.len(), m.cols.len()), (8, 8));
     near(m.cells[0][1].value, 50.0);
     near(m.cells[0][2].value, 37.5);
     assert!(m.cells[3][3].value.is_none());
     // Both ways: the sum of two times 47.5.
-    let Body::Matrix(both) = &figure(&report, "pairs-dma-both").body else { panic!() };
+    let FigureBody::Matrix(both) = &figure(&report, "pairs-dma-both").body else { panic!() };
     near(both.cells[0][1].value, 95.0);
     near(both.cells[1][0].value, 95.0);
     let published = m.cells[0][1].published.as_ref().expect("a published value");
@@ -185,7 +185,7 @@ fn an_overtaking_within_the_noise_is_doubted() {
     let mut journal = host_run();
     // Streaming copies at 8.02 to 8.06 GB/s against 8.00 +-0.6 %: ahead, but not surely.
     for outcome in &mut journal.outcomes {
-        let Outcome::Measured(m) = outcome else { continue };
+        let CaseOutcome::Measured(m) = outcome else { continue };
         let text = m.case.to_string();
         if text.contains("copy-avx2-nt-t1]") && text.ends_with("1GiB") {
             m.series[0].samples_ns.iter_mut().for_each(|ns| *ns *= 12.0 / 8.04);
@@ -206,20 +206,20 @@ fn an_overtaking_within_the_noise_is_doubted() {
 /// The node as the model knows it.
 fn network() -> Network {
     let desc = MachineDesc::preset("mi250x").expect("the preset");
-    Network::new(&desc, Switches::default()).expect("a network")
+    Network::new(&desc, RuntimeEnv::default()).expect("a network")
 }
 
 #[test]
 fn ceilings_come_from_the_network() {
     let report = report::build(&mi250x_run(), Some(&network()));
-    let Body::Matrix(m) = &figure(&report, "pairs-dma").body else { panic!() };
+    let FigureBody::Matrix(m) = &figure(&report, "pairs-dma").body else { panic!() };
     // Four links of 50 GB/s; the copy engine's cap is a tighter bound. One link has 50.
     near(m.cells[0][1].ceiling, 200.0);
     assert!(m.cells[0][1].bound.is_some_and(|b| b < 55.0), "{:?}", m.cells[0][1].bound);
     near(m.cells[0][2].ceiling, 50.0);
     // The detour is as wide as its two-link stretches.
     near(m.cells[1][7].ceiling, 100.0);
-    let Body::Matrix(both) = &figure(&report, "pairs-dma-both").body else { panic!() };
+    let FigureBody::Matrix(both) = &figure(&report, "pairs-dma-both").body else { panic!() };
     near(both.cells[0][1].ceiling, 400.0);
     near(bar(figure(&report, "host-link"), "pinned to GPU, copy engine").ceiling, 36.0);
     // 28.3 / 36 = 79 %.
@@ -262,7 +262,7 @@ fn latency_and_bandwidth_of_a_sweep_are_fitted() {
 fn what_is_doubtful_is_said() {
     let mut journal = mi250x_run();
     journal.end = None;
-    if let Some(Outcome::Measured(m)) = journal.outcomes.first_mut() {
+    if let Some(CaseOutcome::Measured(m)) = journal.outcomes.first_mut() {
         m.stop.reason = StopReason::Budget;
         m.stop.half_width = 0.07;
     }
@@ -273,7 +273,7 @@ fn what_is_doubtful_is_said() {
     assert!(headline(&report, "ended on their time").contains("widest interval is +-7 %"));
     assert!(headline(&report, "failed").contains("out of memory"));
     assert!(report.absences[0].faulted);
-    let warns = report.headlines.iter().filter(|h| h.tone == Tone::Warn).count();
+    let warns = report.headlines.iter().filter(|h| h.tone == HeadlineTone::Warn).count();
     assert!(warns >= 3);
 }
 
@@ -281,8 +281,8 @@ fn what_is_doubtful_is_said() {
 fn an_unfinished_case_shows_what_it_has() {
     let mut journal = host_run();
     journal.end = None;
-    let Some(Outcome::Measured(last)) = journal.outcomes.pop() else { panic!() };
-    journal.partial.push(pathline_schema::Sampled {
+    let Some(CaseOutcome::Measured(last)) = journal.outcomes.pop() else { panic!() };
+    journal.partial.push(pathline_schema::SampledCase {
         case: last.case.clone(),
         suites: last.suites.clone(),
         series: last.series.clone(),
@@ -295,14 +295,14 @@ fn an_unfinished_case_shows_what_it_has() {
 #[test]
 fn a_case_of_no_suite_is_shown() {
     let case = "gpu0.vram > gpu3.vram by blit@gpu0 x 1MiB";
-    let journal = journal(World::Real, mi250x(), vec![at_rate("", case, 20.0)]);
+    let journal = journal(WorldKind::Real, mi250x(), vec![at_rate("", case, 20.0)]);
     let report = report::build(&journal, None);
     near(bar(figure(&report, "cases"), &format!("r0.{}", case.replace("> ", "> r0."))).value, 20.0);
 }
 
 #[test]
 fn nothing_measured_is_a_report_too() {
-    let empty = journal(World::Real, Default::default(), Vec::new());
+    let empty = journal(WorldKind::Real, Default::default(), Vec::new());
     let report = report::build(&empty, None);
     assert!(report.figures.is_empty());
     assert!(terminal::summary(&report, 100, false).contains("No figures."));
@@ -366,7 +366,7 @@ fn colour_changes_no_word() {
 #[test]
 fn a_run_of_one_case_is_told_in_a_sentence() {
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
-    let journal = journal(World::Real, mi250x(), vec![at_rate("pairs", case, 50.0)]);
+    let journal = journal(WorldKind::Real, mi250x(), vec![at_rate("pairs", case, 50.0)]);
     let report = report::build(&journal, Some(&network()));
     assert_eq!(report.headlines.len(), 1);
     // Nine samples 0.2 % apart: the interval of the median is the 2nd to the 8th, +-0.6 %.
@@ -385,7 +385,7 @@ fn reasons_that_name_their_case_count_as_one() {
         let text = case.replace("gpu0.vram >", "r0.gpu0.vram >").replace("> gpu", "> r0.gpu");
         outcomes.push(skipped("pairs", &case, &format!("copy on {text}: no copy kernel here")));
     }
-    let report = report::build(&journal(World::Real, mi250x(), outcomes), None);
+    let report = report::build(&journal(WorldKind::Real, mi250x(), outcomes), None);
     assert_eq!(headline(&report, "skipped"), "3 cases skipped; no copy kernel here");
 }
 
@@ -397,8 +397,9 @@ fn gpus_that_were_read_are_told_with_their_links_and_clocks() {
     let report = report::build(&journal, Some(&network));
     let labels: Vec<&str> = report.gpus.iter().map(|(label, _)| label.as_str()).collect();
     assert_eq!(labels, ["gpu0,2", "gpu1"]);
-    let Body::Matrix(matrix) = &figure(&report, "pairs-dma").body else { panic!() };
-    let cells: Vec<&Cell> = matrix.cells.iter().flatten().filter(|c| c.value.is_some()).collect();
+    let FigureBody::Matrix(matrix) = &figure(&report, "pairs-dma").body else { panic!() };
+    let cells: Vec<&FigureCell> =
+        matrix.cells.iter().flatten().filter(|c| c.value.is_some()).collect();
     // gpu0 to gpu1, over 17 links: 17 x 26.562 = 451.6 GB/s; gpu0 to gpu2, over 18: 478.1 GB/s.
     near(cells[0].ceiling, 451.6);
     near(cells[1].ceiling, 478.1);
@@ -420,10 +421,10 @@ fn the_command_of_a_figure_carries_what_the_run_was_given() {
         let report = report::build_with(journal, None, arguments);
         figure(&report, "pairs-dma").command.clone()
     };
-    journal.begin.world = World::Real;
+    journal.begin.world = WorldKind::Real;
     let command = local(&journal, None);
     assert!(command.starts_with("pathline run --suite pairs --case '"), "{command}");
-    journal.begin.world = World::Simulated("a node".to_owned());
+    journal.begin.world = WorldKind::Simulated("a node".to_owned());
     assert!(local(&journal, None).starts_with("pathline run --machine 'a node' --suite pairs "));
     let given = ["--machine", "x y.toml", "--noise", "0.5"].map(str::to_owned);
     let command = local(&journal, Some(&given));
@@ -443,7 +444,10 @@ fn broken_lines_come_first_and_make_the_run_wrong() {
     journal.broken = vec![BrokenLine { line: 94, reason: "expected `,` or `}`".to_owned() }];
     let report = report::build(&journal, None);
     let first = &report.headlines[0];
-    assert!(first.tone == Tone::Warn && first.text.contains("the first is line 94: expected `,`"));
+    assert!(
+        first.tone == HeadlineTone::Warn
+            && first.text.contains("the first is line 94: expected `,`")
+    );
     assert_eq!(report.notes[0].code, "broken-line");
     assert_eq!(judge(&journal), RunVerdict::Wrong);
 }

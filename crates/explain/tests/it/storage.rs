@@ -3,11 +3,11 @@
 use crate::common::shown::*;
 use crate::common::storage::*;
 use crate::common::*;
-use pathline_explain::figure::{Body, Doubt, Figure, Gap};
+use pathline_explain::figure::{Figure, FigureBody, PairedGap, RunWarning};
 use pathline_explain::{csv, format, html, map, terminal};
 
-fn gap<'a>(figure: &'a Figure, panel: &str, threads: &str, depth: &str) -> &'a Gap {
-    let Body::Gaps(gaps) = &figure.body else { panic!("{} has no differences", figure.id) };
+fn gap<'a>(figure: &'a Figure, panel: &str, threads: &str, depth: &str) -> &'a PairedGap {
+    let FigureBody::Gaps(gaps) = &figure.body else { panic!("{} has no differences", figure.id) };
     let panel = gaps.panels.iter().find(|p| p.0 == panel).expect("the statistic");
     let find = |names: &[String], name: &str| names.iter().position(|n| n == name);
     let row = find(&gaps.rows, threads).unwrap_or_else(|| panic!("{:?}", gaps.rows));
@@ -168,7 +168,9 @@ fn what_nothing_explains_is_said() {
 #[test]
 fn the_greatest_calls_are_named() {
     let report = built(&storage_run());
-    let Body::Stacks(stacks) = &figure(&report, "storage-calls").body else { panic!("no stacks") };
+    let FigureBody::Stacks(stacks) = &figure(&report, "storage-calls").body else {
+        panic!("no stacks")
+    };
     let registered =
         stacks.stacks.iter().find(|s| s.label.contains("blocking, registered")).expect("a bar");
     // 9 x 1000 calls of 47 us are 423 ms, beside 352 ms and 5 ms once: of 780 ms 54.2, 45.1, 0.6 %.
@@ -185,8 +187,9 @@ fn the_greatest_calls_are_named() {
 #[test]
 fn what_is_doubtful_is_said() {
     let report = built(&storage_run());
-    let of =
-        |code: &str| -> Vec<&Doubt> { report.notes.iter().filter(|n| n.code == code).collect() };
+    let of = |code: &str| -> Vec<&RunWarning> {
+        report.notes.iter().filter(|n| n.code == code).collect()
+    };
     // 1.51 s beside a median of 12 ms.
     let [outlier] = of("outliers")[..] else { panic!("{:?}", report.notes) };
     assert!(outlier.text.starts_with("1 of 9001 I/Os took more than 100 times"), "{outlier:?}");

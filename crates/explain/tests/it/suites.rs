@@ -2,22 +2,22 @@
 
 use crate::common::shown::*;
 use crate::common::*;
-use pathline_explain::figure::{Body, Report};
+use pathline_explain::figure::{FigureBody, RunReport};
 use pathline_explain::report;
 use pathline_flow::MachineDesc;
-use pathline_schema::{Journal, Outcome, World};
+use pathline_schema::{CaseOutcome, Journal, WorldKind};
 
-fn run(outcomes: Vec<Outcome>) -> Journal {
+fn run(outcomes: Vec<CaseOutcome>) -> Journal {
     let topology = MachineDesc::preset("mi250x").expect("the preset").topology();
-    journal(World::Simulated("mi250x".into()), topology, outcomes)
+    journal(WorldKind::Simulated("mi250x".into()), topology, outcomes)
 }
 
-fn says(report: &Report, part: &str) -> bool {
+fn says(report: &RunReport, part: &str) -> bool {
     report.headlines.iter().any(|h| h.text.contains(part))
 }
 
 /// Cases of nothing much, so that a run is more than a few cases told one by one.
-fn filler() -> Vec<Outcome> {
+fn filler() -> Vec<CaseOutcome> {
     (0..5)
         .map(|g| {
             let text = format!("gpu{g}.vram > gpu{g}.vram by dma@gpu{g} x 256MiB");
@@ -44,7 +44,7 @@ fn calls_are_told_by_the_gib() {
                 A launch takes 2.00 us, 7.00 us until it is done.";
     assert!(says(&report, text), "{:#?}", report.headlines);
     close(bar(figure(&report, "overhead-calls"), "launch a kernel").value, 2.0);
-    let Body::Matrix(m) = &figure(&report, "overhead-memory").body else { panic!() };
+    let FigureBody::Matrix(m) = &figure(&report, "overhead-memory").body else { panic!() };
     assert_eq!(m.cols, ["4KiB", "256MiB"]);
     assert_eq!(m.rows[2], "allocate pinned memory");
     close(m.cells[2][0].value, 50.0);
@@ -95,7 +95,7 @@ fn copies_beside_kernels_keep_a_share() {
     ];
     outcomes.extend(filler());
     let report = report::build(&run(outcomes), None);
-    let Body::Matrix(m) = &figure(&report, "overlap").body else { panic!() };
+    let FigureBody::Matrix(m) = &figure(&report, "overlap").body else { panic!() };
     assert_eq!(m.cols, ["copy beside triad", "triad beside copy"]);
     close(m.cells[0][0].value, 98.0);
     close(m.cells[0][1].value, 80.0);
@@ -132,7 +132,7 @@ fn a_far_domain_is_named_where_it_is_slower() {
     outcomes[0] = into(0, 28.0);
     let even = report::build(&run(outcomes), None);
     assert!(says(&even, "every NUMA domain is as fast for every GPU: 28.0 GB/s"));
-    let Body::Matrix(m) = &figure(&even, "numa-gpu-in").body else { panic!() };
+    let FigureBody::Matrix(m) = &figure(&even, "numa-gpu-in").body else { panic!() };
     assert_eq!((m.rows.len(), m.cols.len()), (4, 1));
 }
 
@@ -159,7 +159,7 @@ fn loads_over_links_are_a_matrix_with_the_host_last() {
         at_latency("latency", &load("numa3.pinned"), 1200.0),
     ];
     let report = report::build(&run(outcomes), None);
-    let Body::Matrix(m) = &figure(&report, "latency-load").body else { panic!() };
+    let FigureBody::Matrix(m) = &figure(&report, "latency-load").body else { panic!() };
     assert_eq!(m.cols, ["1", "host"]);
     close(m.cells[0][0].value, 830.0);
     close(m.cells[0][1].value, 1200.0);
@@ -171,7 +171,7 @@ fn what_host_paths_share_is_told() {
     let into = |g: u32| format!("numa0.pinned > gpu{g}.vram by dma@gpu{g} x 64MiB");
     let out = |g: u32| format!("gpu{g}.vram > numa0.pinned by dma@gpu{g} x 64MiB");
     let set = |flows: &[String], rate: f64| at_rate("contention", &flows.join(" & "), rate);
-    let mut outcomes: Vec<Outcome> =
+    let mut outcomes: Vec<CaseOutcome> =
         (0..3).flat_map(|g| [set(&[into(g)], 25.0), set(&[out(g)], 20.0)]).collect();
     outcomes.push(set(&[into(0), into(1)], 15.0));
     outcomes.push(set(&[into(0), into(2)], 25.0));
@@ -181,7 +181,7 @@ fn what_host_paths_share_is_told() {
     outcomes.push(set(&[into(0), out(0), into(1), out(1), into(2), out(2)], 13.5));
     outcomes.push(at_rate("concurrent", &[into(0), into(1)].join(" & "), 16.0));
     let report = report::build(&run(outcomes), None);
-    let Body::Matrix(m) = &figure(&report, "contention-pairs").body else { panic!() };
+    let FigureBody::Matrix(m) = &figure(&report, "contention-pairs").body else { panic!() };
     assert_eq!(m.rows[..3], ["gpu0 in numa0", "gpu1 in numa0", "gpu2 in numa0"]);
     // 15 of 25, beside each other; 25 of 25; itself.
     close(m.cells[0][1].value, 60.0);
@@ -200,7 +200,7 @@ fn what_host_paths_share_is_told() {
                 what they have alone.";
     assert!(says(&report, "By twos, gpu0 and gpu1 share 30.0 GB/s in."), "{:#?}", report.headlines);
     assert!(says(&report, text), "{:#?}", report.headlines);
-    let Body::Matrix(m) = &figure(&report, "contention-alone").body else { panic!() };
+    let FigureBody::Matrix(m) = &figure(&report, "contention-alone").body else { panic!() };
     assert_eq!(m.rows, ["gpu0", "gpu1", "gpu2", "numa0"]);
     close(m.cells[3][0].value, 25.0);
     close(

@@ -294,7 +294,7 @@ impl Stretch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FlowEnd, LiveFlow, LiveFlows, Use};
+    use crate::{FlowEnd, LiveFlow, LiveFlows, ResourceUse};
     use proptest::prelude::*;
 
     fn near(got: &[f64], expected: &[f64]) {
@@ -312,8 +312,8 @@ mod tests {
         ends
     }
 
-    const fn link(resource: u32) -> Use {
-        Use { resource, weight: 1.0 }
+    const fn link(resource: u32) -> ResourceUse {
+        ResourceUse { resource, weight: 1.0 }
     }
 
     /// 10 bytes a nanosecond for flows of 1, 2, 3, 4 MB: all at 2.5 until 1e6 / 2.5 = 400 us, the
@@ -483,7 +483,7 @@ mod tests {
     }
 
     /// What it uses, cap, share, start, bytes.
-    type Flow = (Vec<Use>, f64, f64, f64, f64);
+    type Flow = (Vec<ResourceUse>, f64, f64, f64, f64);
 
     fn demand((uses, cap, share, start, bytes): &Flow) -> FlowDemand<'_> {
         let rate = RateDemand { uses, cap: *cap, share: *share };
@@ -526,7 +526,7 @@ mod tests {
     /// Capacities, flows, and the queue of each; 3 is none.
     fn set() -> impl Strategy<Value = (Vec<f64>, Vec<Flow>, Vec<u8>)> {
         let uses = prop::collection::vec((0u32..6, 0.2f64..3.0), 0..4).prop_map(|uses| {
-            uses.into_iter().map(|(resource, weight)| Use { resource, weight }).collect()
+            uses.into_iter().map(|(resource, weight)| ResourceUse { resource, weight }).collect()
         });
         let flow = (uses, 1.0f64..100.0, 0.1f64..4.0, 0.0f64..50.0, 1.0f64..1e5);
         (

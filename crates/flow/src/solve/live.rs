@@ -152,13 +152,13 @@ impl<F: LiveFlow> LiveFlows<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Use;
+    use crate::ResourceUse;
 
     /// A flow of a lane.
     #[derive(Debug)]
     struct Lane {
         number: u64,
-        uses: Vec<Use>,
+        uses: Vec<ResourceUse>,
         cap: f64,
     }
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn lane(number: u64, resource: u32, cap: f64) -> Lane {
-        Lane { number, uses: vec![Use { resource, weight: 1.0 }], cap }
+        Lane { number, uses: vec![ResourceUse { resource, weight: 1.0 }], cap }
     }
 
     /// Runs to the end: lane and instant of each end, by lane.

@@ -1,6 +1,6 @@
 //! Weighted max-min fair rates of flows that share resources.
 
-use crate::{Operation, Use};
+use crate::{FlowOperation, ResourceUse};
 
 /// The smallest weight that a flow may have where rates are shared out; the largest is its inverse.
 pub(crate) const MIN_SHARE: f64 = 1e-3;
@@ -10,7 +10,7 @@ pub(crate) const MIN_SHARE: f64 = 1e-3;
 pub struct RateDemand<'a> {
     /// What it takes of which resource. Uses whose weight is not above 0, and uses of resources
     /// that do not exist, are free.
-    pub uses: &'a [Use],
+    pub uses: &'a [ResourceUse],
     /// The highest rate that it can use, in GB/s.
     pub cap: f64,
     /// Its weight where rates are shared out, 1 by default; not above 0 or no number counts as 1.
@@ -19,13 +19,13 @@ pub struct RateDemand<'a> {
 
 impl<'a> RateDemand<'a> {
     /// Of weight 1.
-    pub const fn new(uses: &'a [Use], cap: f64) -> Self {
+    pub const fn new(uses: &'a [ResourceUse], cap: f64) -> Self {
         Self { uses, cap, share: 1.0 }
     }
 
     /// The rate that it gets while it is alone: its cap, or what the narrowest resource carries.
     pub fn alone(&self, capacities: &[f64]) -> f64 {
-        let limit = |u: &Use| {
+        let limit = |u: &ResourceUse| {
             let same = self.uses.iter().filter(|v| v.resource == u.resource);
             let weight: f64 = same.map(|v| v.weight).sum();
             let capacity = capacities.get(u.resource as usize);
@@ -43,13 +43,13 @@ impl<'a> RateDemand<'a> {
     }
 
     /// Its uses that count.
-    fn counted(&self) -> impl Iterator<Item = &'a Use> + use<'a> {
+    fn counted(&self) -> impl Iterator<Item = &'a ResourceUse> + use<'a> {
         self.uses.iter().filter(|u| u.weight > 0.0)
     }
 }
 
-impl<'a> From<&'a Operation> for RateDemand<'a> {
-    fn from(operation: &'a Operation) -> Self {
+impl<'a> From<&'a FlowOperation> for RateDemand<'a> {
+    fn from(operation: &'a FlowOperation) -> Self {
         Self { uses: &operation.uses, cap: operation.cap.0, share: operation.share }
     }
 }
@@ -62,7 +62,7 @@ impl<'a> From<&'a Operation> for RateDemand<'a> {
 /// Data Networks, 6.5.2, with weighted uses.)
 #[derive(Debug, Default)]
 pub struct MaxMinSolver {
-    pools: Vec<Pool>,
+    pools: Vec<ResourcePool>,
     /// Pools that any flow uses.
     used: Vec<usize>,
     /// Flows that still rise.
@@ -71,7 +71,7 @@ pub struct MaxMinSolver {
 
 /// What is left of a resource.
 #[derive(Debug, Clone, Copy)]
-struct Pool {
+struct ResourcePool {
     /// Capacity that settled flows leave.
     left: f64,
     /// Sum over the uses by rising flows: bytes taken for a byte, times the flow's share.
@@ -82,7 +82,7 @@ struct Pool {
     full_at: f64,
 }
 
-impl Pool {
+impl ResourcePool {
     fn level(&mut self) -> f64 {
         let rises = self.uses > 0;
         self.full_at = if rises { (self.left / self.weight).max(0.0) } else { f64::INFINITY };
@@ -131,7 +131,7 @@ impl MaxMinSolver {
             let before = rising.len();
             rising.retain(|&Rising { flow, weight, cap, capped_at }| {
                 let uses = demand(flow);
-                let full = |u: &Use| {
+                let full = |u: &ResourceUse| {
                     pools.get(u.resource as usize).is_some_and(|pool| pool.full_at <= reached)
                 };
                 let capped = capped_at <= reached;
@@ -161,7 +161,8 @@ impl MaxMinSolver {
         count: usize,
         demand: &impl Fn(usize) -> RateDemand<'a>,
     ) {
-        let empty = |&c: &f64| Pool { left: sane(c), weight: 0.0, uses: 0, full_at: f64::INFINITY };
+        let empty =
+            |&c: &f64| ResourcePool { left: sane(c), weight: 0.0, uses: 0, full_at: f64::INFINITY };
         self.used.clear();
         self.pools.clear();
         self.pools.extend(capacities.iter().map(empty));
@@ -195,10 +196,15 @@ mod tests {
     use proptest::prelude::*;
 
     fn solve(capacities: &[f64], flows: &[(&[(u32, f64)], f64)]) -> Vec<f64> {
-        let uses: Vec<(Vec<Use>, f64)> = flows
+        let uses: Vec<(Vec<ResourceUse>, f64)> = flows
             .iter()
             .map(|(uses, cap)| {
-                (uses.iter().map(|&(resource, weight)| Use { resource, weight }).collect(), *cap)
+                (
+                    uses.iter()
+                        .map(|&(resource, weight)| ResourceUse { resource, weight })
+                        .collect(),
+                    *cap,
+                )
             })
             .collect();
         let flows: Vec<RateDemand<'_>> = uses.iter().map(|(u, c)| RateDemand::new(u, *c)).collect();
@@ -239,8 +245,8 @@ mod tests {
     #[test]
     fn alone_the_narrowest_resource_or_the_cap_binds() {
         let alone = |uses: &[(u32, f64)], cap| {
-            let uses: Vec<Use> =
-                uses.iter().map(|&(resource, weight)| Use { resource, weight }).collect();
+            let uses: Vec<ResourceUse> =
+                uses.iter().map(|&(resource, weight)| ResourceUse { resource, weight }).collect();
             RateDemand::new(&uses, cap).alone(&[10.0])
         };
         assert_eq!(alone(&[(0, 1.0), (0, 1.0)], 99.0), 5.0);

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use pathline_flow::{MachineDesc, Network, NoPath, Predictor, Switches};
+use pathline_flow::{MachineDesc, Network, NoPath, RuntimeEnv, SetPredictor};
 use pathline_schema::Case;
 
 /// Four GPUs: 395.3 from each to each, 399 into each, one copy at a time out of each; and 55 from
@@ -37,7 +37,7 @@ fn four(about: &str) -> Network {
         writeln!(text, "[[queue]]\nname = \"copy engine of gpu{a}\"\nflows = {out:?}").unwrap();
     }
     let desc = MachineDesc::parse("four.toml", &text).unwrap();
-    Network::new(&desc, Switches::default()).unwrap()
+    Network::new(&desc, RuntimeEnv::default()).unwrap()
 }
 
 fn copies(list: &[(u32, u32, u32)]) -> Case {
@@ -68,7 +68,7 @@ const HALF: f64 = 536_870_912.0 / 199.5;
 fn two_engines_in_any_order() {
     let network = four("");
     let case = copies(&[(3, 1, 512), (0, 2, 1024), (3, 2, 1024), (0, 1, 512), (2, 3, 1024)]);
-    let mut predictor = Predictor::new(&network);
+    let mut predictor = SetPredictor::new(&network);
     let ends = predictor.ends(&case).unwrap().to_vec();
     let expected = [ALONE, ALONE + HALF, 2.0 * ALONE + HALF, 2.0 * ALONE + HALF, 2.0 * ALONE];
     ends.iter().zip(expected).for_each(|(&got, expected)| near(got, expected));
@@ -114,7 +114,7 @@ fn two_engines_in_any_order() {
 fn many_orders_are_drawn() {
     let network = four("");
     let case = copies(&[(0, 1, 64), (0, 2, 128), (0, 3, 256), (0, 1, 512), (0, 2, 1024)]);
-    let mut predictor = Predictor::new(&network).any_order();
+    let mut predictor = SetPredictor::new(&network).any_order();
     let durations = predictor.durations(&case).unwrap();
     let orders = durations.doubt.orders;
     assert_eq!((orders.possible, orders.tried), (120, 64));
@@ -150,7 +150,7 @@ fn intervals() {
 #[test]
 fn a_preset_gives_points() {
     let desc = MachineDesc::preset("mi250x").unwrap();
-    let network = Network::new(&desc, Switches::default()).unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let case: Case =
         "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB & gpu0.vram > gpu2.vram by dma@gpu0 x 1GiB"
             .parse()
@@ -182,7 +182,7 @@ fn background_flows() {
 #[test]
 fn what_moves_no_bytes_has_no_duration_beside_others() {
     let desc = MachineDesc::preset("mi250x").unwrap();
-    let network = Network::new(&desc, Switches::default()).unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let case: Case = "gpu0.reg > gpu0.reg by call@gpu0[sync] x 1B".parse().unwrap();
     let NoPath(why) = network.durations(&case).unwrap_err();
     assert!(why.starts_with("call@gpu0[sync] has a time of its own"), "{why}");

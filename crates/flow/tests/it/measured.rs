@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its own input has failed")]
 
-use pathline_flow::{MachineDesc, Network, Switches, Use};
+use pathline_flow::{MachineDesc, Network, ResourceUse, RuntimeEnv};
 use pathline_schema::Case;
 
 /// Two GPUs: 55 in, 50 out, 395 between them; in and out of one GPU share 100, of which a byte out
@@ -90,7 +90,7 @@ fn twin() -> MachineDesc {
 }
 
 fn network() -> Network {
-    Network::new(&twin(), Switches::default()).unwrap()
+    Network::new(&twin(), RuntimeEnv::default()).unwrap()
 }
 
 fn case(text: &str) -> Case {
@@ -110,7 +110,7 @@ fn what_a_file_says_is_what_a_flow_gets() {
     let op = network.operation(&flow).unwrap();
     assert_eq!((op.cap.0, op.alpha.0, op.share, op.queue), (55.0, 11_000.0, 1.0, None));
     let (both, into) = (at("gpu0: host, both ways"), at("host memory, into both GPUs"));
-    let takes = |resource, weight| Use { resource, weight };
+    let takes = |resource, weight| ResourceUse { resource, weight };
     assert_eq!(op.uses, [takes(both, 1.0), takes(into, 1.0)]);
     let out = "gpu0.vram > numa0.pinned by dma@gpu0 x 1MiB".parse().unwrap();
     assert_eq!(network.operation(&out).unwrap().uses, [takes(both, 1.1)]);
@@ -233,7 +233,7 @@ fn a_path_in_a_modelled_machine() {
     let text =
         format!("{preset}\n[[path]]\nflow = \"gpu0.vram > gpu1.vram by dma@gpu0\"\ngbs = 123\n");
     let desc = MachineDesc::parse("mixed.toml", &text).unwrap();
-    let network = Network::new(&desc, Switches::default()).unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let rate = |flow: &str| network.predict(&case(flow)).unwrap()[0].rate.0;
     assert_eq!(rate("gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB"), 123.0);
     assert!(rate("gpu1.vram > gpu0.vram by dma@gpu1 x 1GiB") > 300.0);

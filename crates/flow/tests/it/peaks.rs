@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use pathline_flow::{MachineDesc, Network, Switches};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_schema::{
-    Case, Gpu, Link, LinkKind, Node, NumaDomain, PcieLink, Rate, Topology, Warning,
+    Case, Gpu, Link, LinkEnd, LinkKind, NumaDomain, PcieLink, Rate, Topology, TopologyWarning,
 };
 
 fn peak(network: &Network, flow: &str) -> Result<(f64, String), String> {
@@ -47,7 +47,7 @@ fn a_live_host_gives_the_line_rate_and_no_guess() {
     assert!((gbs - 15.754).abs() < 0.001);
     // Unless they are modules with NVLink that discovery could not see: then nothing is known. Two
     // H200s behind such a host copied 393 GB/s, six times a way through PCIe 5.
-    topology.warnings = vec![Warning {
+    topology.warnings = vec![TopologyWarning {
         code: "nvlink-not-read".into(),
         subject: "links".into(),
         text: String::new(),
@@ -60,8 +60,13 @@ fn a_live_host_gives_the_line_rate_and_no_guess() {
     let local = "gpu0.vram > gpu0.vram by dma@gpu0 x 1GiB";
     assert_eq!(peak(&network, local).unwrap_err(), "not known: the memory peak of gpu0");
 
-    let nvlink =
-        |peak| Link { a: Node::Gpu(0), b: Node::Gpu(1), kind: LinkKind::Nvlink, width: 4, peak };
+    let nvlink = |peak| Link {
+        a: LinkEnd::Gpu(0),
+        b: LinkEnd::Gpu(1),
+        kind: LinkKind::Nvlink,
+        width: 4,
+        peak,
+    };
     topology.links = vec![nvlink(None)];
     let unknown = peak(&Network::from_topology(&topology), pair).unwrap_err();
     assert_eq!(unknown, "not known: the peak of NVLink gpu0-gpu1, 4 links");
@@ -82,10 +87,10 @@ fn switches_are_read_from_the_environment() {
     let env = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect::<BTreeMap<_, _>>()
     };
-    assert_eq!(Switches::from_env(&env(&[("PATH", "/bin")])), Switches::default());
+    assert_eq!(RuntimeEnv::from_env(&env(&[("PATH", "/bin")])), RuntimeEnv::default());
     let set = [("HSA_ENABLE_SDMA", "0"), ("HSA_ENABLE_PEER_SDMA", "1"), ("HSA_XNACK", "maybe")];
-    let expected = Switches { sdma: Some(false), peer_sdma: Some(true), xnack: None };
-    assert_eq!(Switches::from_env(&env(&set)), expected);
+    let expected = RuntimeEnv { sdma: Some(false), peer_sdma: Some(true), xnack: None };
+    assert_eq!(RuntimeEnv::from_env(&env(&set)), expected);
 }
 
 /// The presets as topologies: what maps and matrices are drawn from.
@@ -101,7 +106,7 @@ fn presets_look_like_their_nodes() {
 
     let node = MachineDesc::preset("hgx-h200").unwrap().topology();
     let network = Network::from_topology(&node);
-    let used = network.routes().in_use(Node::Gpu(0), Node::Gpu(7)).unwrap();
+    let used = network.routes().in_use(LinkEnd::Gpu(0), LinkEnd::Gpu(7)).unwrap();
     assert_eq!((used.width, used.peak, used.hops), (18, Some(Rate(478.125)), 2));
     assert!((node.gpus[0].host_link.unwrap().peak().gbs() - 63.0).abs() < 0.1);
 }

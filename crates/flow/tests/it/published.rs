@@ -2,18 +2,18 @@
 //! where a test says by how much a source differs from the others. Sources stand beside the values.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_schema::{Case, Node, Rate};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_schema::{Case, LinkEnd, Rate};
 
 /// The headline figures must be met within this share.
 const WITHIN: f64 = 0.03;
 
-fn preset(name: &str, switches: Switches) -> Network {
+fn preset(name: &str, switches: RuntimeEnv) -> Network {
     Network::new(&MachineDesc::preset(name).unwrap(), switches).unwrap()
 }
 
 fn mi250x() -> Network {
-    preset("mi250x", Switches::default())
+    preset("mi250x", RuntimeEnv::default())
 }
 
 fn rates(network: &Network, case: &str) -> Vec<f64> {
@@ -29,7 +29,7 @@ fn rate(network: &Network, case: &str) -> f64 {
 /// added up.
 fn delivered(network: &Network, case: &str) -> f64 {
     let case: Case = case.parse().unwrap();
-    let each = |(flow, p): (&pathline_schema::Flow, &pathline_flow::Prediction)| {
+    let each = |(flow, p): (&pathline_schema::Flow, &pathline_flow::FlowPrediction)| {
         Rate::of(flow.bytes, p.time).gbs()
     };
     case.timed.iter().zip(&network.predict(&case).unwrap()).map(each).sum()
@@ -178,7 +178,7 @@ fn ganged_engines() {
     for (gang, quad) in [(1, 50.4), (2, 100.8), (3, 200.0 * 64.0 / 85.0)] {
         let text = text.replacen("gang = 1 ", &format!("gang = {gang} "), 1);
         let desc = MachineDesc::parse("ganged", &text).unwrap();
-        let network = Network::new(&desc, Switches::default()).unwrap();
+        let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
         within(1e-9, "quad", rate(&network, "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB"), quad);
         let single = rate(&network, "gpu0.vram > gpu2.vram by dma@gpu0 x 1GiB");
         within(1e-9, "single", single, 50.0 * 64.0 / 85.0);
@@ -199,7 +199,7 @@ fn two_equal_routes() {
         let case: Case = format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 1GiB").parse().unwrap();
         network.operation(&case.timed[0]).unwrap().route
     };
-    let mut load = std::collections::BTreeMap::<(Node, Node), f64>::new();
+    let mut load = std::collections::BTreeMap::<(LinkEnd, LinkEnd), f64>::new();
     for a in 0..8 {
         for b in (0..8).filter(|&b| b != a) {
             for pass in route(a, b).windows(2) {
@@ -208,8 +208,8 @@ fn two_equal_routes() {
             }
         }
     }
-    assert_eq!(route(0, 3), [Node::Gpu(0), Node::Gpu(1), Node::Gpu(3)]);
-    assert_eq!(route(3, 0), [Node::Gpu(3), Node::Gpu(2), Node::Gpu(0)]);
+    assert_eq!(route(0, 3), [LinkEnd::Gpu(0), LinkEnd::Gpu(1), LinkEnd::Gpu(3)]);
+    assert_eq!(route(3, 0), [LinkEnd::Gpu(3), LinkEnd::Gpu(2), LinkEnd::Gpu(0)]);
     assert_eq!(load.values().copied().fold(0.0, f64::max), 3.0);
 }
 
@@ -281,8 +281,8 @@ fn fan() {
 /// pair by push. HSA_ENABLE_PEER_SDMA=0 spares the host's copies.
 #[test]
 fn switches_change_the_engine() {
-    let off = preset("mi250x", Switches { sdma: Some(false), ..Switches::default() });
-    let peer = preset("mi250x", Switches { peer_sdma: Some(false), ..Switches::default() });
+    let off = preset("mi250x", RuntimeEnv { sdma: Some(false), ..RuntimeEnv::default() });
+    let peer = preset("mi250x", RuntimeEnv { peer_sdma: Some(false), ..RuntimeEnv::default() });
     let pair = "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB";
     let host = "numa3.pinned > gpu0.vram by dma@gpu0 x 1GiB";
     for network in [&off, &peer] {
@@ -297,7 +297,7 @@ fn switches_change_the_engine() {
         "numa3.managed > gpu0.managed by migrate@gpu0[fault] x 1GiB".parse::<Case>().unwrap();
     let zero_copy = format!("numa3.managed > gpu0.vram by kernel@gpu0[{COPY}] x 1GiB");
     let zero_copy: Case = zero_copy.parse().unwrap();
-    let xnack = |on| preset("mi250x", Switches { xnack: Some(on), ..Switches::default() });
+    let xnack = |on| preset("mi250x", RuntimeEnv { xnack: Some(on), ..RuntimeEnv::default() });
     assert!(xnack(false).predict(&fault).is_err() && xnack(false).predict(&zero_copy).is_ok());
     assert!(xnack(true).predict(&fault).is_ok() && xnack(true).predict(&zero_copy).is_err());
 }
@@ -306,7 +306,7 @@ fn switches_change_the_engine() {
 /// flows of a case added up.
 #[test]
 fn h200() {
-    let network = preset("hgx-h200", Switches::default());
+    let network = preset("hgx-h200", RuntimeEnv::default());
     let read = "read-w16-u4-b256-g2sm";
     let write = "write-w16-u4-b256-g2sm";
     let pair = |by: [&str; 2]| {

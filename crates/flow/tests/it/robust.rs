@@ -2,8 +2,8 @@
 //! never helps, and a changed description is either read or refused with a line.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pathline_flow::{MachineDesc, Network, Origin, Switches};
-use pathline_schema::{Case, Node, Topology};
+use pathline_flow::{ConstantOrigin, MachineDesc, Network, RuntimeEnv};
+use pathline_schema::{Case, LinkEnd, Topology};
 use proptest::prelude::*;
 
 fn networks() -> Vec<Network> {
@@ -12,7 +12,7 @@ fn networks() -> Vec<Network> {
         let desc = MachineDesc::preset(name).unwrap();
         for sdma in [None, Some(false)] {
             for xnack in [None, Some(false), Some(true)] {
-                let switches = Switches { sdma, peer_sdma: None, xnack };
+                let switches = RuntimeEnv { sdma, peer_sdma: None, xnack };
                 all.push(Network::new(&desc, switches).unwrap());
             }
         }
@@ -97,7 +97,7 @@ fn every_case_has_a_path_or_a_reason() {
     assert!(paths > 1000 && reasons > 1000, "{paths} paths, {reasons} reasons");
 }
 
-fn check_alone(network: &Network, case: &Case, predicted: &pathline_flow::Prediction) {
+fn check_alone(network: &Network, case: &Case, predicted: &pathline_flow::FlowPrediction) {
     // Only where something is wrong: hundreds of thousands of paths are checked.
     let what = || format!("{case}: {predicted:?}");
     assert!(predicted.rate.0 > 0.0 && predicted.rate.0.is_finite(), "{}", what());
@@ -136,7 +136,7 @@ proptest! {
     /// No resource carries more than its capacity, however many flows there are.
     #[test]
     fn resources_are_not_overbooked(flows in prop::collection::vec(pair(), 1..24)) {
-        let network = Network::new(&MachineDesc::preset("mi250x").unwrap(), Switches::default()).unwrap();
+        let network = Network::new(&MachineDesc::preset("mi250x").unwrap(), RuntimeEnv::default()).unwrap();
         let case: Case = flows.join(" & ").parse().unwrap();
         let predicted = network.predict(&case).unwrap();
         let mut used = vec![0.0; network.resources().len()];
@@ -158,7 +158,7 @@ proptest! {
         flows in prop::collection::vec(pair(), 1..12),
         more in pair(),
     ) {
-        let network = Network::new(&MachineDesc::preset("mi250x").unwrap(), Switches::default()).unwrap();
+        let network = Network::new(&MachineDesc::preset("mi250x").unwrap(), RuntimeEnv::default()).unwrap();
         let slowest = |case: &str| {
             let case: Case = case.parse().unwrap();
             network.predict(&case).unwrap().iter().map(|p| p.rate.0).fold(f64::INFINITY, f64::min)
@@ -171,7 +171,7 @@ proptest! {
     /// One timed flow alone is at least as fast as beside any other, and its time as short.
     #[test]
     fn background_never_helps_a_single_flow(flow in pair(), more in prop::collection::vec(pair(), 1..8)) {
-        let network = Network::new(&MachineDesc::preset("hgx-h200").unwrap(), Switches::default()).unwrap();
+        let network = Network::new(&MachineDesc::preset("hgx-h200").unwrap(), RuntimeEnv::default()).unwrap();
         // This machine has two domains: numa0 to numa3 of the pairs become numa0 and numa1.
         // It has no blit kernel either.
         let fold =
@@ -187,7 +187,7 @@ proptest! {
     /// Time rises with size within one regime: start + bytes / rate.
     #[test]
     fn more_bytes_take_longer(a in 0u32..8, b in 0u32..8, small in 1u64..1 << 30, more in 1u64..1 << 30) {
-        let network = Network::new(&MachineDesc::preset("mi250x").unwrap(), Switches::default()).unwrap();
+        let network = Network::new(&MachineDesc::preset("mi250x").unwrap(), RuntimeEnv::default()).unwrap();
         let time = |n: u64| {
             let case = format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x {n}B");
             network.predict(&case.parse::<Case>().unwrap()).unwrap()[0].time.0
@@ -219,7 +219,7 @@ proptest! {
                 prop_assert!(!error.reason.is_empty());
             }
             Ok(desc) => {
-                if let Ok(network) = Network::new(&desc, Switches::default()) {
+                if let Ok(network) = Network::new(&desc, RuntimeEnv::default()) {
                     let case: Case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB".parse().unwrap();
                     let _ = network.predict(&case);
                 }
@@ -258,7 +258,7 @@ fn the_count_of_constants_is_documented() {
         let of = of.filter(|c| !c.is_software());
         of.map(|c| c.values.len()).sum::<usize>()
     };
-    let [datasheet, fitted, data, assumed] = Origin::ALL.map(count);
+    let [datasheet, fitted, data, assumed] = ConstantOrigin::ALL.map(count);
     let told = format!(
         "**{fitted} free constants (fitted), {data} values carried as data, {assumed} assumed, {datasheet} from data sheets**"
     );
@@ -273,9 +273,9 @@ fn another_numbering_of_the_same_graph() {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let [reference] = desc.numberings() else { panic!("expected one numbering") };
     assert_eq!(reference.name, "reference enumeration");
-    let network = Network::new(&desc, Switches::default()).unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let route = |a: u32, b: u32| {
-        let ours = |n: u32| Node::Gpu(reference.ours(n).unwrap());
+        let ours = |n: u32| LinkEnd::Gpu(reference.ours(n).unwrap());
         let used = network.routes().in_use(ours(a), ours(b)).unwrap();
         (used.hops, used.width)
     };

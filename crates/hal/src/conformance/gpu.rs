@@ -1,13 +1,19 @@
 //! Checks of the GPU runtime.
 
-use pathline_schema::{Bytes, KernelOp, Mem, MigrateHow, Ns, Place, Severity, Unit, Variant};
-
-use super::{Check, Failure, LENGTHS, Store, TAIL, ensure, finds_wrong_bytes, or_unsupported};
-use crate::{
-    Buffer, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch, Machine, StreamId,
+use pathline_schema::{
+    Bytes, KernelOp, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit,
 };
 
-pub(super) const CHECKS: &[Check] = &[
+use super::{
+    CheckFailure, CheckedMemory, LENGTHS, NamedCheck, TAIL, ensure, finds_wrong_bytes,
+    or_unsupported,
+};
+use crate::{
+    CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch, Machine,
+    MachineBuffer, StreamId,
+};
+
+pub(super) const CHECKS: &[NamedCheck] = &[
     ("gpu: devices are numbered and have memory", devices),
     ("gpu: allocations are accounted for", accounting),
     ("gpu: impossible allocations are errors", impossible_allocations),
@@ -28,36 +34,46 @@ pub(super) const CHECKS: &[Check] = &[
     ("gpu: bad handles are errors", bad_handles),
 ];
 
-type Outcome = Result<(), Failure>;
+type GpuCheckResult = Result<(), CheckFailure>;
 
 /// The runtime, its first GPU, and the NUMA domain nearest to that.
-fn first(machine: &Machine) -> Result<(&dyn Driver, u32, u32), Failure> {
+fn first(machine: &Machine) -> Result<(&dyn Driver, u32, u32), CheckFailure> {
     let driver = machine.driver()?;
     let device: Option<DeviceInfo> = driver.devices()?.into_iter().next();
-    let device = device.ok_or_else(|| Failure("the driver lists no device".into()))?;
+    let device = device.ok_or_else(|| CheckFailure("the driver lists no device".into()))?;
     let domains = machine.host.domains();
     let numa = device.numa.or_else(|| domains.first().map(|d| d.id));
-    Ok((driver, device.index, numa.ok_or_else(|| Failure("no NUMA domain".into()))?))
+    Ok((driver, device.index, numa.ok_or_else(|| CheckFailure("no NUMA domain".into()))?))
 }
 
 fn vram(gpu: u32) -> Place {
-    Place::new(Unit::Gpu(gpu), Mem::Vram)
+    Place::new(Unit::Gpu(gpu), MemKind::Vram)
 }
 
-fn memory<'m>(machine: &'m Machine, place: Place, bytes: u64) -> Result<Buffer<'m>, Failure> {
+fn memory<'m>(
+    machine: &'m Machine,
+    place: Place,
+    bytes: u64,
+) -> Result<MachineBuffer<'m>, CheckFailure> {
     Ok(machine.buffer(place, Bytes(bytes))?)
 }
 
 /// Looks for the pattern in a buffer of either owner.
-fn expect(buffer: &Buffer<'_>, seed: u64, what: &str) -> Outcome {
-    buffer.check(seed, buffer.bytes()).map_err(|e| Failure(format!("{what}: {e}")))
+fn expect(buffer: &MachineBuffer<'_>, seed: u64, what: &str) -> GpuCheckResult {
+    buffer.check(seed, buffer.bytes()).map_err(|e| CheckFailure(format!("{what}: {e}")))
 }
 
 /// Writes into the middle of a buffer of either owner.
-fn put(machine: &Machine, buffer: &Buffer<'_>, offset: u64, bytes: u64, seed: u64) -> Outcome {
+fn put(
+    machine: &Machine,
+    buffer: &MachineBuffer<'_>,
+    offset: u64,
+    bytes: u64,
+    seed: u64,
+) -> GpuCheckResult {
     let at = buffer.address() + offset;
     match buffer.place().mem {
-        Mem::Paged | Mem::Huge | Mem::Registered | Mem::RegisteredHuge => {
+        MemKind::Paged | MemKind::Huge | MemKind::Registered | MemKind::RegisteredHuge => {
             machine.host.put(at, bytes, seed)?
         }
         _ => machine.driver()?.put(at, bytes, seed)?,
@@ -67,21 +83,21 @@ fn put(machine: &Machine, buffer: &Buffer<'_>, offset: u64, bytes: u64, seed: u6
 
 fn wrong(
     machine: &Machine,
-    buffer: &Buffer<'_>,
+    buffer: &MachineBuffer<'_>,
     offset: u64,
     bytes: u64,
     seed: u64,
-) -> Result<Option<u64>, Failure> {
+) -> Result<Option<u64>, CheckFailure> {
     let at = buffer.address() + offset;
     Ok(match buffer.place().mem {
-        Mem::Paged | Mem::Huge | Mem::Registered | Mem::RegisteredHuge => {
+        MemKind::Paged | MemKind::Huge | MemKind::Registered | MemKind::RegisteredHuge => {
             machine.host.wrong(at, bytes, seed)?
         }
         _ => machine.driver()?.wrong(at, bytes, seed)?,
     })
 }
 
-fn devices(machine: &Machine) -> Outcome {
+fn devices(machine: &Machine) -> GpuCheckResult {
     let (driver, ..) = first(machine)?;
     ensure!(!driver.name().is_empty(), "the driver has no name");
     for (expected, device) in (0..).zip(driver.devices()?) {
@@ -93,7 +109,7 @@ fn devices(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn accounting(machine: &Machine) -> Outcome {
+fn accounting(machine: &Machine) -> GpuCheckResult {
     let (driver, gpu, _) = first(machine)?;
     let bytes = Bytes::mib(64);
     let (before, _) = driver.memory(gpu)?;
@@ -107,57 +123,57 @@ fn accounting(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn impossible_allocations(machine: &Machine) -> Outcome {
+fn impossible_allocations(machine: &Machine) -> GpuCheckResult {
     let (driver, gpu, _) = first(machine)?;
     let (_, total) = driver.memory(gpu)?;
     ensure!(driver.alloc(vram(gpu), Bytes(0)).is_err(), "0 B were allocated");
     ensure!(driver.alloc(vram(u32::MAX), Bytes(64)).is_err(), "gpu{} exists", u32::MAX);
-    let register = Place::new(Unit::Gpu(gpu), Mem::Reg);
+    let register = Place::new(Unit::Gpu(gpu), MemKind::Reg);
     ensure!(driver.alloc(register, Bytes(64)).is_err(), "registers were allocated");
     for bytes in [total.0 + 1, u64::MAX] {
         match driver.alloc(vram(gpu), Bytes(bytes)) {
-            Ok(_) => return Err(Failure(format!("{bytes} B of {total} were allocated"))),
+            Ok(_) => return Err(CheckFailure(format!("{bytes} B of {total} were allocated"))),
             Err(e) => ensure!(e.severity == Severity::Exhausted, "{bytes} B: {:?}", e.severity),
         }
     }
     Ok(())
 }
 
-fn fill_and_check(machine: &Machine) -> Outcome {
+fn fill_and_check(machine: &Machine) -> GpuCheckResult {
     let (driver, gpu, numa) = first(machine)?;
     let (on_gpu, on_host) = (Unit::Gpu(gpu), Unit::Numa(numa));
     let kinds = [
-        (on_gpu, Mem::Vram),
-        (on_gpu, Mem::VramFine),
-        (on_host, Mem::Pinned),
-        (on_host, Mem::PinnedNonCoherent),
-        (on_host, Mem::PinnedWc),
-        (on_host, Mem::Managed),
-        (on_gpu, Mem::Managed),
+        (on_gpu, MemKind::Vram),
+        (on_gpu, MemKind::VramFine),
+        (on_host, MemKind::Pinned),
+        (on_host, MemKind::PinnedNonCoherent),
+        (on_host, MemKind::PinnedWc),
+        (on_host, MemKind::Managed),
+        (on_gpu, MemKind::Managed),
     ];
     for (unit, mem) in kinds {
         for bytes in LENGTHS {
             let place = Place::new(unit, mem);
             let Some(buffer) = or_unsupported(machine.buffer(place, Bytes(bytes)))? else {
-                ensure!(mem != Mem::Vram && mem != Mem::Pinned, "{place} is not supported");
+                ensure!(mem != MemKind::Vram && mem != MemKind::Pinned, "{place} is not supported");
                 break;
             };
             finds_wrong_bytes(driver, buffer.address(), bytes)
-                .map_err(|e| Failure(format!("{place}: {e}")))?;
+                .map_err(|e| CheckFailure(format!("{place}: {e}")))?;
         }
     }
     Ok(())
 }
 
-fn copy(machine: &Machine) -> Outcome {
+fn copy(machine: &Machine) -> GpuCheckResult {
     let (driver, gpu, numa) = first(machine)?;
     let host = |mem| Place::new(Unit::Numa(numa), mem);
     let mut ways = vec![
         (vram(gpu), vram(gpu)),
-        (host(Mem::Pinned), vram(gpu)),
-        (vram(gpu), host(Mem::Pinned)),
-        (host(Mem::Paged), vram(gpu)),
-        (vram(gpu), host(Mem::Paged)),
+        (host(MemKind::Pinned), vram(gpu)),
+        (vram(gpu), host(MemKind::Pinned)),
+        (host(MemKind::Paged), vram(gpu)),
+        (vram(gpu), host(MemKind::Paged)),
     ];
     let count = driver.devices()?.len() as u32;
     for peer in [1, count - 1] {
@@ -168,17 +184,24 @@ fn copy(machine: &Machine) -> Outcome {
         }
     }
     for (from, to) in ways {
-        for engine in [CopyEngine::Auto, CopyEngine::Blit] {
+        for engine in [CopyChoice::Auto, CopyChoice::Blit] {
             for bytes in LENGTHS {
-                copy_once(machine, from, to, engine, bytes)
-                    .map_err(|e| Failure(format!("{from} > {to}, {engine:?}, {bytes} B: {e}")))?;
+                copy_once(machine, from, to, engine, bytes).map_err(|e| {
+                    CheckFailure(format!("{from} > {to}, {engine:?}, {bytes} B: {e}"))
+                })?;
             }
         }
     }
     Ok(())
 }
 
-fn copy_once(machine: &Machine, from: Place, to: Place, engine: CopyEngine, bytes: u64) -> Outcome {
+fn copy_once(
+    machine: &Machine,
+    from: Place,
+    to: Place,
+    engine: CopyChoice,
+    bytes: u64,
+) -> GpuCheckResult {
     let (driver, gpu, _) = first(machine)?;
     let src = memory(machine, from, bytes)?;
     let dst = memory(machine, to, bytes + TAIL)?;
@@ -189,7 +212,7 @@ fn copy_once(machine: &Machine, from: Place, to: Place, engine: CopyEngine, byte
     let name = driver.copy_engine_name(dst.address(), src.address(), engine);
     ensure!(!name.is_empty(), "what copies has no name");
     if or_unsupported(stream.copy(dst.address(), src.address(), Bytes(bytes), engine))?.is_none() {
-        ensure!(engine != CopyEngine::Auto, "not supported");
+        ensure!(engine != CopyChoice::Auto, "not supported");
         return Ok(());
     }
     stream.wait()?;
@@ -201,11 +224,11 @@ fn copy_once(machine: &Machine, from: Place, to: Place, engine: CopyEngine, byte
 }
 
 /// Three copies of different lengths by one call, with gaps between them that stay as they were.
-fn batch(machine: &Machine) -> Outcome {
+fn batch(machine: &Machine) -> GpuCheckResult {
     let (_, gpu, numa) = first(machine)?;
     let (at, lengths) = ([0_u64, 40_000, 90_000], [33_333_u64, 1, 10_007]);
     let bytes = 100_007;
-    let src = memory(machine, Place::new(Unit::Numa(numa), Mem::Pinned), bytes)?;
+    let src = memory(machine, Place::new(Unit::Numa(numa), MemKind::Pinned), bytes)?;
     let dst = memory(machine, vram(gpu), bytes)?;
     dst.fill(34, false)?;
     let mut copies = Vec::new();
@@ -231,7 +254,7 @@ fn batch(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn stream_order(machine: &Machine) -> Outcome {
+fn stream_order(machine: &Machine) -> GpuCheckResult {
     let (_, gpu, _) = first(machine)?;
     let bytes = 1 << 20;
     let [a, b, c] = [0; 3].map(|_| memory(machine, vram(gpu), bytes));
@@ -240,14 +263,14 @@ fn stream_order(machine: &Machine) -> Outcome {
     b.fill(42, false)?;
     let stream = machine.gpu(gpu)?.stream()?;
     for (dst, src) in [(&b, &a), (&c, &b), (&a, &c)] {
-        stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+        stream.copy(dst.address(), src.address(), Bytes(bytes), CopyChoice::Auto)?;
     }
     stream.wait()?;
     expect(&c, 41, "the second copy ran before the first")?;
     expect(&a, 41, "the third copy ran before the second")
 }
 
-fn event_orders_streams(machine: &Machine) -> Outcome {
+fn event_orders_streams(machine: &Machine) -> GpuCheckResult {
     let (_, index, _) = first(machine)?;
     let gpu = machine.gpu(index)?;
     let bytes = 8 << 20;
@@ -258,16 +281,16 @@ fn event_orders_streams(machine: &Machine) -> Outcome {
     let (first, second, done) = (gpu.stream()?, gpu.stream()?, gpu.event()?);
     let gate = machine.gate()?;
     first.hold(&gate)?;
-    first.copy(b.address(), a.address(), Bytes(bytes), CopyEngine::Auto)?;
+    first.copy(b.address(), a.address(), Bytes(bytes), CopyChoice::Auto)?;
     first.record(&done)?;
     second.wait_event(&done)?;
-    second.copy(c.address(), b.address(), Bytes(bytes), CopyEngine::Auto)?;
+    second.copy(c.address(), b.address(), Bytes(bytes), CopyChoice::Auto)?;
     gate.release()?;
     second.wait()?;
     expect(&c, 43, "the second stream did not wait for the event")
 }
 
-fn event_times(machine: &Machine) -> Outcome {
+fn event_times(machine: &Machine) -> GpuCheckResult {
     let (_, index, _) = first(machine)?;
     let gpu = machine.gpu(index)?;
     let bytes = 4 << 20;
@@ -276,9 +299,9 @@ fn event_times(machine: &Machine) -> Outcome {
     let (t0, t1, t2, never) = (gpu.event()?, gpu.event()?, gpu.event()?, gpu.event()?);
     stream.hold(&gate)?;
     stream.record(&t0)?;
-    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyChoice::Auto)?;
     stream.record(&t1)?;
-    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyChoice::Auto)?;
     stream.record(&t2)?;
     ensure!(t1.since(&t0).is_err(), "events behind a closed gate have a time");
     let pause = Ns::ms(5.0);
@@ -294,7 +317,7 @@ fn event_times(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn gate(machine: &Machine) -> Outcome {
+fn gate(machine: &Machine) -> GpuCheckResult {
     let (_, index, _) = first(machine)?;
     let bytes = 10_007;
     let (src, dst) = (memory(machine, vram(index), bytes)?, memory(machine, vram(index), bytes)?);
@@ -302,7 +325,7 @@ fn gate(machine: &Machine) -> Outcome {
     dst.fill(52, false)?;
     let (stream, gate) = (machine.gpu(index)?.stream()?, machine.gate()?);
     stream.hold(&gate)?;
-    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyChoice::Auto)?;
     machine.clock.sleep(Ns::ms(2.0));
     ensure!(!stream.is_idle()?, "the stream is idle before the gate opened");
     gate.release()?;
@@ -314,12 +337,12 @@ fn gate(machine: &Machine) -> Outcome {
     Ok(stream.wait()?)
 }
 
-fn polling(machine: &Machine) -> Outcome {
+fn polling(machine: &Machine) -> GpuCheckResult {
     let (_, index, _) = first(machine)?;
     let bytes = 1 << 20;
     let (src, dst) = (memory(machine, vram(index), bytes)?, memory(machine, vram(index), bytes)?);
     let stream = machine.gpu(index)?.stream()?;
-    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyChoice::Auto)?;
     let limit = machine.clock.now() + Ns::secs(10.0);
     while !stream.is_idle()? {
         ensure!(machine.clock.now() < limit, "a copy of 1 MiB is not done after 10 s");
@@ -342,13 +365,13 @@ const KERNEL_SHAPES: [&str; 10] = [
     "write-bulk4k-s3-nt-b32-g2",
 ];
 
-fn kernels(machine: &Machine) -> Outcome {
+fn kernels(machine: &Machine) -> GpuCheckResult {
     let (_, index, _) = first(machine)?;
     let gpu = machine.gpu(index)?;
-    let standard =
-        [KernelOp::Copy, KernelOp::Read, KernelOp::Write, KernelOp::Triad].map(Variant::standard);
+    let standard = [KernelOp::Copy, KernelOp::Read, KernelOp::Write, KernelOp::Triad]
+        .map(KernelVariant::standard);
     let shapes = KERNEL_SHAPES.iter().filter_map(|key| key.parse().ok());
-    for variant in standard.into_iter().chain([Variant::compute()]).chain(shapes) {
+    for variant in standard.into_iter().chain([KernelVariant::compute()]).chain(shapes) {
         let op = variant.op;
         let kernel = match gpu.kernel(&variant) {
             // Some are instructions of some GPUs only.
@@ -370,7 +393,7 @@ fn kernels(machine: &Machine) -> Outcome {
                 KernelOp::Write => (0, dst.address()),
                 KernelOp::Copy | KernelOp::Triad => (src.address(), dst.address()),
             };
-            stream.launch(&kernel, &Launch { src: from, dst: to, bytes: Bytes(bytes) })?;
+            stream.launch(&kernel, &KernelLaunch { src: from, dst: to, bytes: Bytes(bytes) })?;
             stream.wait()?;
             let found = wrong(machine, &dst, bytes, TAIL, 63)?;
             ensure!(found.is_none(), "{op} of {bytes} B wrote byte {found:?} past the end");
@@ -388,26 +411,26 @@ fn kernels(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn chase(machine: &Machine) -> Outcome {
+fn chase(machine: &Machine) -> GpuCheckResult {
     let (_, index, _) = first(machine)?;
     let gpu = machine.gpu(index)?;
     let bytes = 1 << 20;
     let buffer = memory(machine, vram(index), bytes)?;
     buffer.fill(64, true)?;
-    let kernel = gpu.kernel(&Variant::chase())?;
+    let kernel = gpu.kernel(&KernelVariant::chase())?;
     let (stream, start, end) = (gpu.stream()?, gpu.event()?, gpu.event()?);
     stream.record(&start)?;
-    stream.launch(&kernel, &Launch { src: buffer.address(), dst: 0, bytes: Bytes(bytes) })?;
+    stream.launch(&kernel, &KernelLaunch { src: buffer.address(), dst: 0, bytes: Bytes(bytes) })?;
     stream.record(&end)?;
     stream.wait()?;
-    let steps = Variant::chase().effect(Bytes(bytes)).chain;
+    let steps = KernelVariant::chase().effect(Bytes(bytes)).chain;
     let step = end.since(&start)? * (1.0 / steps as f64);
     // One cycle of a fast clock is the least that a dependent load can take.
     ensure!(step > Ns(0.2), "{step} a step: the chain is not followed");
     Ok(())
 }
 
-fn peers(machine: &Machine) -> Outcome {
+fn peers(machine: &Machine) -> GpuCheckResult {
     let (driver, here, _) = first(machine)?;
     let count = driver.devices()?.len() as u32;
     let (gpu, bytes) = (machine.gpu(here)?, 100_003);
@@ -417,14 +440,15 @@ fn peers(machine: &Machine) -> Outcome {
             continue;
         }
         driver.enable_peer(here, peer)?;
-        let kernel = gpu.kernel(&Variant::standard(KernelOp::Copy))?;
+        let kernel = gpu.kernel(&KernelVariant::standard(KernelOp::Copy))?;
         let stream = gpu.stream()?;
         for (from, to) in [(here, peer), (peer, here)] {
             let (src, dst) =
                 (memory(machine, vram(from), bytes)?, memory(machine, vram(to), bytes)?);
             src.fill(65, false)?;
             dst.fill(66, false)?;
-            let launch = Launch { src: src.address(), dst: dst.address(), bytes: Bytes(bytes) };
+            let launch =
+                KernelLaunch { src: src.address(), dst: dst.address(), bytes: Bytes(bytes) };
             stream.launch(&kernel, &launch)?;
             stream.wait()?;
             expect(&dst, 65, &format!("gpu{from} > gpu{to} by a kernel at gpu{here}"))?;
@@ -435,10 +459,10 @@ fn peers(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn migration(machine: &Machine) -> Outcome {
+fn migration(machine: &Machine) -> GpuCheckResult {
     let (driver, index, numa) = first(machine)?;
-    let home = Place::new(Unit::Numa(numa), Mem::Managed);
-    let there = Place::new(Unit::Gpu(index), Mem::Managed);
+    let home = Place::new(Unit::Numa(numa), MemKind::Managed);
+    let there = Place::new(Unit::Gpu(index), MemKind::Managed);
     let Some(buffer) = or_unsupported(machine.buffer(home, Bytes::mib(2)))? else { return Ok(()) };
     let stream = machine.gpu(index)?.stream()?;
     let faults = driver.devices()?.iter().any(|d| d.index == index && d.demand_migration);
@@ -462,9 +486,9 @@ fn migration(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn zero_copy(machine: &Machine) -> Outcome {
+fn zero_copy(machine: &Machine) -> GpuCheckResult {
     let (_, index, numa) = first(machine)?;
-    let home = Place::new(Unit::Numa(numa), Mem::Managed);
+    let home = Place::new(Unit::Numa(numa), MemKind::Managed);
     let bytes = 1 << 20;
     let Some(src) = or_unsupported(machine.buffer(home, Bytes(bytes)))? else { return Ok(()) };
     src.fill(72, false)?;
@@ -475,34 +499,34 @@ fn zero_copy(machine: &Machine) -> Outcome {
     }
     let gpu = machine.gpu(index)?;
     let dst = memory(machine, vram(index), bytes)?;
-    let (stream, kernel) = (gpu.stream()?, gpu.kernel(&Variant::standard(KernelOp::Copy))?);
-    let launch = Launch { src: src.address(), dst: dst.address(), bytes: Bytes(bytes) };
+    let (stream, kernel) = (gpu.stream()?, gpu.kernel(&KernelVariant::standard(KernelOp::Copy))?);
+    let launch = KernelLaunch { src: src.address(), dst: dst.address(), bytes: Bytes(bytes) };
     stream.launch(&kernel, &launch)?;
     stream.wait()?;
     expect(&dst, 72, "zero-copy")
 }
 
-fn registered(machine: &Machine) -> Outcome {
+fn registered(machine: &Machine) -> GpuCheckResult {
     let (_, index, numa) = first(machine)?;
-    let place = Place::new(Unit::Numa(numa), Mem::Registered);
+    let place = Place::new(Unit::Numa(numa), MemKind::Registered);
     let bytes = 100_003;
     let Some(src) = or_unsupported(machine.buffer(place, Bytes(bytes)))? else { return Ok(()) };
     src.fill(73, false)?;
     let dst = memory(machine, vram(index), bytes)?;
     let stream = machine.gpu(index)?.stream()?;
-    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyEngine::Auto)?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyChoice::Auto)?;
     stream.wait()?;
     expect(&dst, 73, "from registered memory")
 }
 
-fn bad_handles(machine: &Machine) -> Outcome {
+fn bad_handles(machine: &Machine) -> GpuCheckResult {
     let (driver, gpu, _) = first(machine)?;
     let count = driver.devices()?.len() as u32;
     let (stream, event) = (driver.stream_create(gpu)?, driver.event_create(gpu)?);
     let gate = driver.gate_create()?;
     let (no_stream, no_event, no_gate) = (StreamId(u64::MAX), EventId(u64::MAX), GateId(u64::MAX));
     let (nowhere, bytes) = (0xdead_0000, Bytes(8));
-    let launch = Launch { src: nowhere, dst: nowhere, bytes };
+    let launch = KernelLaunch { src: nowhere, dst: nowhere, bytes };
     let results = [
         ("memory", driver.memory(count).err()),
         ("free", driver.free(nowhere).err()),
@@ -522,12 +546,12 @@ fn bad_handles(machine: &Machine) -> Outcome {
         ("gate_hold, no stream", driver.gate_hold(gate, no_stream).err()),
         ("gate_release", driver.gate_release(no_gate).err()),
         ("gate_destroy", driver.gate_destroy(no_gate).err()),
-        ("copy", driver.copy(stream, nowhere, nowhere, bytes, CopyEngine::Auto).err()),
+        ("copy", driver.copy(stream, nowhere, nowhere, bytes, CopyChoice::Auto).err()),
         (
             "copy, no stream",
-            driver.copy(no_stream, nowhere, nowhere, bytes, CopyEngine::Auto).err(),
+            driver.copy(no_stream, nowhere, nowhere, bytes, CopyChoice::Auto).err(),
         ),
-        ("kernel", driver.kernel(count, &Variant::chase()).err()),
+        ("kernel", driver.kernel(count, &KernelVariant::chase()).err()),
         ("kernel_unload", driver.kernel_unload(KernelId(u64::MAX)).err()),
         ("launch", driver.launch(stream, KernelId(u64::MAX), &launch).err()),
         ("fill", driver.fill(nowhere, bytes, 0, false).err()),
@@ -539,7 +563,7 @@ fn bad_handles(machine: &Machine) -> Outcome {
     ensure!(driver.stream_destroy(stream).is_err(), "a stream was destroyed twice");
     ensure!(driver.event_destroy(event).is_err(), "an event was destroyed twice");
     for (call, error) in results {
-        let Some(error) = error else { return Err(Failure(format!("{call}: no error"))) };
+        let Some(error) = error else { return Err(CheckFailure(format!("{call}: no error"))) };
         ensure!(!error.call.is_empty() && !error.reason.is_empty(), "{call}: says only '{error}'");
     }
     Ok(())

@@ -1,11 +1,14 @@
 //! Checks of the clock, the host's memory and its threads.
 
-use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Mem, Ns, Place, Severity, Unit};
+use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, MemKind, Ns, Place, Severity, Unit};
 
-use super::{Check, Failure, LENGTHS, Store, TAIL, ensure, finds_wrong_bytes, or_unsupported};
-use crate::{Buffer, GateId, HostDomain, Machine, TeamId, Work};
+use super::{
+    CheckFailure, CheckedMemory, LENGTHS, NamedCheck, TAIL, ensure, finds_wrong_bytes,
+    or_unsupported,
+};
+use crate::{GateId, HostDomain, Machine, MachineBuffer, TeamId, TeamWork};
 
-pub(super) const CHECKS: &[Check] = &[
+pub(super) const CHECKS: &[NamedCheck] = &[
     ("host: clock goes forward and sleeps", clock),
     ("host: domains are listed once, with threads", domains),
     ("host: buffers do not overlap and are freed once", buffers),
@@ -23,20 +26,20 @@ pub(super) const CHECKS: &[Check] = &[
     ("host: bad handles are errors", bad_handles),
 ];
 
-type Outcome = Result<(), Failure>;
+type HostCheckResult = Result<(), CheckFailure>;
 
-fn first_domain(machine: &Machine) -> Result<HostDomain, Failure> {
+fn first_domain(machine: &Machine) -> Result<HostDomain, CheckFailure> {
     let domains = machine.host.domains();
     let usable = domains.into_iter().find(|d| d.threads > 0);
-    usable.ok_or_else(|| Failure("no domain can run threads".into()))
+    usable.ok_or_else(|| CheckFailure("no domain can run threads".into()))
 }
 
-fn buffer(machine: &Machine, mem: Mem, bytes: u64) -> Result<Buffer<'_>, Failure> {
+fn buffer(machine: &Machine, mem: MemKind, bytes: u64) -> Result<MachineBuffer<'_>, CheckFailure> {
     let numa = first_domain(machine)?.id;
     Ok(machine.buffer(Place::new(Unit::Numa(numa), mem), Bytes(bytes))?)
 }
 
-fn clock(machine: &Machine) -> Outcome {
+fn clock(machine: &Machine) -> HostCheckResult {
     let first = machine.clock.now();
     let second = machine.clock.now();
     ensure!(second >= first, "the clock went back from {first} to {second}");
@@ -48,7 +51,7 @@ fn clock(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn domains(machine: &Machine) -> Outcome {
+fn domains(machine: &Machine) -> HostCheckResult {
     let domains = machine.host.domains();
     ensure!(domains.is_sorted_by(|a, b| a.id < b.id), "not in order of numbers: {domains:?}");
     let first = first_domain(machine)?;
@@ -58,10 +61,10 @@ fn domains(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn buffers(machine: &Machine) -> Outcome {
+fn buffers(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     let numa = first_domain(machine)?.id;
-    for mem in [Mem::Paged, Mem::Huge] {
+    for mem in [MemKind::Paged, MemKind::Huge] {
         let bytes = 70_000;
         let a = host.alloc(numa, mem, Bytes(bytes))?;
         let b = host.alloc(numa, mem, Bytes(bytes))?;
@@ -79,23 +82,23 @@ fn buffers(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn impossible_allocations(machine: &Machine) -> Outcome {
+fn impossible_allocations(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     let numa = first_domain(machine)?.id;
-    ensure!(host.alloc(numa, Mem::Paged, Bytes(0)).is_err(), "0 B were allocated");
-    ensure!(host.alloc(u32::MAX, Mem::Paged, Bytes(4096)).is_err(), "numa{} exists", u32::MAX);
-    ensure!(host.alloc(numa, Mem::Vram, Bytes(4096)).is_err(), "the host allocated vram");
+    ensure!(host.alloc(numa, MemKind::Paged, Bytes(0)).is_err(), "0 B were allocated");
+    ensure!(host.alloc(u32::MAX, MemKind::Paged, Bytes(4096)).is_err(), "numa{} exists", u32::MAX);
+    ensure!(host.alloc(numa, MemKind::Vram, Bytes(4096)).is_err(), "the host allocated vram");
     for bytes in [1 << 60, u64::MAX] {
-        match host.alloc(numa, Mem::Paged, Bytes(bytes)) {
-            Ok(_) => return Err(Failure(format!("{bytes} B were allocated"))),
+        match host.alloc(numa, MemKind::Paged, Bytes(bytes)) {
+            Ok(_) => return Err(CheckFailure(format!("{bytes} B were allocated"))),
             Err(e) => ensure!(e.severity == Severity::Exhausted, "{bytes} B: {:?}", e.severity),
         }
     }
     Ok(())
 }
 
-fn fill_and_check(machine: &Machine) -> Outcome {
-    for mem in [Mem::Paged, Mem::Huge] {
+fn fill_and_check(machine: &Machine) -> HostCheckResult {
+    for mem in [MemKind::Paged, MemKind::Huge] {
         for bytes in LENGTHS {
             let buffer = buffer(machine, mem, bytes)?;
             finds_wrong_bytes(machine.host.as_ref(), buffer.address(), bytes)?;
@@ -104,10 +107,10 @@ fn fill_and_check(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn outside(machine: &Machine) -> Outcome {
+fn outside(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     let bytes = 64 << 10;
-    let buffer = buffer(machine, Mem::Paged, bytes)?;
+    let buffer = buffer(machine, MemKind::Paged, bytes)?;
     let at = buffer.address();
     ensure!(host.put(at, bytes + (4 << 20), 1).is_err(), "filled 4 MiB past the end");
     ensure!(host.wrong(at, bytes + (4 << 20), 1).is_err(), "checked 4 MiB past the end");
@@ -123,13 +126,17 @@ fn outside(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn work(op: CpuOp, how: CpuHow, src: u64, dst: u64, bytes: u64) -> Work {
+fn work(op: CpuOp, how: CpuHow, src: u64, dst: u64, bytes: u64) -> TeamWork {
     let work = CpuWork { op, how };
-    Work { work, src, dst, bytes: Bytes(bytes), reps: 1, isolated: false }
+    TeamWork { work, src, dst, bytes: Bytes(bytes), reps: 1, isolated: false }
 }
 
 /// Runs work on a new team to its end. None where the machine says that it cannot.
-fn run(machine: &Machine, threads: u32, work: &Work) -> Result<Option<crate::Reaped>, Failure> {
+fn run(
+    machine: &Machine,
+    threads: u32,
+    work: &TeamWork,
+) -> Result<Option<crate::TeamResult>, CheckFailure> {
     let team = machine.team(first_domain(machine)?.id, threads)?;
     let gate = machine.gate()?;
     if or_unsupported(team.submit(&gate, work))?.is_none() {
@@ -141,13 +148,13 @@ fn run(machine: &Machine, threads: u32, work: &Work) -> Result<Option<crate::Rea
     Ok(Some(reaped))
 }
 
-fn copy(machine: &Machine) -> Outcome {
+fn copy(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     let threads = first_domain(machine)?.threads.min(2);
     for how in host.instructions() {
         for bytes in LENGTHS {
-            let src = buffer(machine, Mem::Paged, bytes)?;
-            let dst = buffer(machine, Mem::Paged, bytes + TAIL)?;
+            let src = buffer(machine, MemKind::Paged, bytes)?;
+            let dst = buffer(machine, MemKind::Paged, bytes + TAIL)?;
             let tail = dst.address() + bytes;
             host.put(src.address(), bytes, 3)?;
             host.put(dst.address(), bytes, 4)?;
@@ -170,12 +177,12 @@ fn copy(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn loops(machine: &Machine) -> Outcome {
+fn loops(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     for how in host.instructions() {
         for bytes in LENGTHS {
-            let src = buffer(machine, Mem::Paged, 2 * bytes)?;
-            let dst = buffer(machine, Mem::Paged, bytes + TAIL)?;
+            let src = buffer(machine, MemKind::Paged, 2 * bytes)?;
+            let dst = buffer(machine, MemKind::Paged, bytes + TAIL)?;
             let tail = dst.address() + bytes;
             host.put(src.address(), 2 * bytes, 6)?;
             host.put(tail, TAIL, 7)?;
@@ -199,15 +206,15 @@ fn loops(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn chase(machine: &Machine) -> Outcome {
+fn chase(machine: &Machine) -> HostCheckResult {
     for bytes in [128, 4096, 1 << 20] {
-        let buffer = buffer(machine, Mem::Paged, bytes)?;
+        let buffer = buffer(machine, MemKind::Paged, bytes)?;
         buffer.fill(9, true)?;
         let mut work = work(CpuOp::Chase, CpuHow::Plain, buffer.address(), 0, bytes);
         work.reps = 4;
         let chain = work.work.effect(work.bytes).chain;
         let Some(reaped) = run(machine, 1, &work)? else {
-            return Err(Failure("a plain chase is not supported".into()));
+            return Err(CheckFailure("a plain chase is not supported".into()));
         };
         let least = 4 * chain;
         ensure!(reaped.steps >= least, "{} steps, not {least}", reaped.steps);
@@ -215,10 +222,10 @@ fn chase(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn discard_and_touch(machine: &Machine) -> Outcome {
+fn discard_and_touch(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     let bytes = 1 << 20;
-    for mem in [Mem::Paged, Mem::Huge] {
+    for mem in [MemKind::Paged, MemKind::Huge] {
         let buffer = buffer(machine, mem, bytes)?;
         buffer.fill(10, false)?;
         buffer.discard()?;
@@ -227,7 +234,7 @@ fn discard_and_touch(machine: &Machine) -> Outcome {
         buffer.discard()?;
         let touch = work(CpuOp::Touch, CpuHow::Plain, 0, buffer.address(), bytes);
         let Some(reaped) = run(machine, 1, &touch)? else {
-            return Err(Failure("touch is not supported".into()));
+            return Err(CheckFailure("touch is not supported".into()));
         };
         ensure!(reaped.steps >= 1, "{mem}: no page was touched");
         let huge = host.huge_bytes(buffer.address());
@@ -236,11 +243,11 @@ fn discard_and_touch(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn gate(machine: &Machine) -> Outcome {
+fn gate(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     let bytes = 10_007;
-    let src = buffer(machine, Mem::Paged, bytes)?;
-    let dst = buffer(machine, Mem::Paged, bytes)?;
+    let src = buffer(machine, MemKind::Paged, bytes)?;
+    let dst = buffer(machine, MemKind::Paged, bytes)?;
     src.fill(12, false)?;
     dst.fill(13, false)?;
     let team = machine.team(first_domain(machine)?.id, 1)?;
@@ -258,9 +265,9 @@ fn gate(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn gate_destroy(machine: &Machine) -> Outcome {
+fn gate_destroy(machine: &Machine) -> HostCheckResult {
     let bytes = 100;
-    let dst = buffer(machine, Mem::Paged, bytes)?;
+    let dst = buffer(machine, MemKind::Paged, bytes)?;
     let team = machine.team(first_domain(machine)?.id, 1)?;
     let gate = machine.gate()?;
     team.submit(&gate, &work(CpuOp::Write, CpuHow::Plain, 0, dst.address(), bytes))?;
@@ -269,11 +276,11 @@ fn gate_destroy(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn team_again(machine: &Machine) -> Outcome {
+fn team_again(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     let bytes = 1000;
-    let src = buffer(machine, Mem::Paged, bytes)?;
-    let dst = buffer(machine, Mem::Paged, bytes)?;
+    let src = buffer(machine, MemKind::Paged, bytes)?;
+    let dst = buffer(machine, MemKind::Paged, bytes)?;
     let domain = first_domain(machine)?;
     let team = machine.team(domain.id, domain.threads.min(2))?;
     for seed in 20..25 {
@@ -288,7 +295,7 @@ fn team_again(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn empty_work(machine: &Machine) -> Outcome {
+fn empty_work(machine: &Machine) -> HostCheckResult {
     let team = machine.team(first_domain(machine)?.id, 1)?;
     for reps in [0, 1] {
         let gate = machine.gate()?;
@@ -303,11 +310,11 @@ fn empty_work(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn bad_handles(machine: &Machine) -> Outcome {
+fn bad_handles(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     let domain = first_domain(machine)?;
     let (none, no_team, no_gate) = (0xdead_0000, TeamId(u64::MAX), GateId(u64::MAX));
-    let buffer = buffer(machine, Mem::Paged, 4096)?;
+    let buffer = buffer(machine, MemKind::Paged, 4096)?;
     let write = work(CpuOp::Write, CpuHow::Plain, 0, buffer.address(), 4096);
     let team = host.team_create(domain.id, 1)?;
     let gate = host.gate_create()?;
@@ -333,7 +340,7 @@ fn bad_handles(machine: &Machine) -> Outcome {
     ensure!(host.team_destroy(team).is_err(), "a team was destroyed twice");
     ensure!(host.gate_destroy(gate).is_err(), "a gate was destroyed twice");
     for (call, error) in results {
-        let Some(error) = error else { return Err(Failure(format!("{call}: no error"))) };
+        let Some(error) = error else { return Err(CheckFailure(format!("{call}: no error"))) };
         ensure!(!error.call.is_empty() && !error.reason.is_empty(), "{call}: says only '{error}'");
     }
     Ok(())

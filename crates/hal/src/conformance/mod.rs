@@ -17,25 +17,25 @@ mod storage;
 
 use pathline_schema::Bytes;
 
-use crate::{CallError, Machine, Result};
+use crate::{CallError, CallResult, Machine};
 
 /// Why a machine failed a check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Failure(pub String);
+pub struct CheckFailure(pub String);
 
-impl From<CallError> for Failure {
+impl From<CallError> for CheckFailure {
     fn from(error: CallError) -> Self {
         Self(error.to_string())
     }
 }
 
 /// A check by its name, `host: gate holds until released`.
-pub type Check = (&'static str, fn(&Machine) -> std::result::Result<(), Failure>);
+pub type NamedCheck = (&'static str, fn(&Machine) -> std::result::Result<(), CheckFailure>);
 
 /// The checks that apply to `machine`: those of the clock, the host's memory and its threads, and
 /// those of the GPU runtime and of files where it has them.
-pub fn checks(machine: &Machine) -> impl Iterator<Item = &'static Check> {
+pub fn checks(machine: &Machine) -> impl Iterator<Item = &'static NamedCheck> {
     let gpu = if machine.driver.is_some() { gpu::CHECKS } else { &[] };
     let storage = if machine.storage.is_some() { storage::CHECKS } else { &[] };
     host::CHECKS.iter().chain(gpu).chain(storage)
@@ -57,32 +57,32 @@ macro_rules! ensure {
     ($holds:expr, $($message:tt)+) => {{
         let holds: bool = $holds;
         if !holds {
-            return Err($crate::conformance::Failure(format!($($message)+)));
+            return Err($crate::conformance::CheckFailure(format!($($message)+)));
         }
     }};
 }
 use ensure;
 
 /// Memory as both the host and the driver let it be written and read back.
-trait Store {
-    fn put(&self, address: u64, bytes: u64, seed: u64) -> Result<()>;
-    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> Result<Option<u64>>;
+trait CheckedMemory {
+    fn put(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()>;
+    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>>;
 }
 
-impl Store for dyn crate::Host + '_ {
-    fn put(&self, address: u64, bytes: u64, seed: u64) -> Result<()> {
+impl CheckedMemory for dyn crate::Host + '_ {
+    fn put(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()> {
         self.fill(address, Bytes(bytes), seed, false)
     }
-    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> Result<Option<u64>> {
+    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
         self.check(address, Bytes(bytes), seed)
     }
 }
 
-impl Store for dyn crate::Driver + '_ {
-    fn put(&self, address: u64, bytes: u64, seed: u64) -> Result<()> {
+impl CheckedMemory for dyn crate::Driver + '_ {
+    fn put(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()> {
         self.fill(address, Bytes(bytes), seed, false)
     }
-    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> Result<Option<u64>> {
+    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
         self.check(address, Bytes(bytes), seed)
     }
 }
@@ -98,7 +98,7 @@ fn seed_that_differs(seed: u64, offset: u64) -> u64 {
 }
 
 /// The outcome where a machine may say that it cannot do a thing, as long as it says why.
-fn or_unsupported<T>(result: Result<T>) -> std::result::Result<Option<T>, Failure> {
+fn or_unsupported<T>(result: CallResult<T>) -> std::result::Result<Option<T>, CheckFailure> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.severity == pathline_schema::Severity::Unsupported => {
@@ -111,11 +111,11 @@ fn or_unsupported<T>(result: Result<T>) -> std::result::Result<Option<T>, Failur
 
 /// Fills, reads back, and plants one wrong byte at the start, in the middle and at the end of
 /// `bytes` at `address`: exactly that byte must be found.
-fn finds_wrong_bytes<S: Store + ?Sized>(
+fn finds_wrong_bytes<S: CheckedMemory + ?Sized>(
     store: &S,
     address: u64,
     bytes: u64,
-) -> std::result::Result<(), Failure> {
+) -> std::result::Result<(), CheckFailure> {
     let seed = 11 + bytes;
     for offset in [0, bytes / 2, bytes - 1] {
         store.put(address, bytes, seed)?;

@@ -1,13 +1,16 @@
 //! Checks of files: bytes, counts and refusals. They take place in store 0, on files of 1 MiB.
 
 use pathline_schema::{
-    Bytes, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoStage, Mem, Ns, Place, Unit, Verdict,
+    Bytes, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoSpec, IoStage, MemKind, Ns, Place, Unit,
+    VerifyResult,
 };
 
-use super::{Check, Failure, ensure, or_unsupported};
-use crate::{Buffer, GpuEnd, IoDone, IoId, IoJob, Machine, OpenIo, Span, Storage};
+use super::{CheckFailure, NamedCheck, ensure, or_unsupported};
+use crate::{
+    FileStorage, GpuEnd, IoDone, IoId, IoJob, LocalMemory, Machine, MachineBuffer, OpenIo,
+};
 
-pub(super) const CHECKS: &[Check] = &[
+pub(super) const CHECKS: &[NamedCheck] = &[
     ("storage: stores say what they are", facts),
     ("storage: reads bring what the files hold, every engine", reads),
     ("storage: writes reach the files, every engine", writes),
@@ -21,7 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("storage: bad handles are errors", bad_handles),
 ];
 
-type Outcome = Result<(), Failure>;
+type StorageCheckResult = Result<(), CheckFailure>;
 
 /// Seed of the files.
 const SEED: u64 = 1009;
@@ -34,22 +37,22 @@ const PAUSE: Ns = Ns(200_000_000.0);
 const ENGINES: [IoEngine; 5] =
     [IoEngine::Uring, IoEngine::UringPlain, IoEngine::UringPoll, IoEngine::Aio, IoEngine::Sync];
 
-fn storage(machine: &Machine) -> Result<&dyn Storage, Failure> {
-    machine.storage.as_deref().ok_or_else(|| Failure("there are no files".into()))
+fn storage(machine: &Machine) -> Result<&dyn FileStorage, CheckFailure> {
+    machine.storage.as_deref().ok_or_else(|| CheckFailure("there are no files".into()))
 }
 
 /// The domain that most threads can run on, and how many of them are used.
-fn domain(machine: &Machine) -> Result<(u32, u32), Failure> {
+fn domain(machine: &Machine) -> Result<(u32, u32), CheckFailure> {
     let domains = machine.host.domains();
     let usable = domains.into_iter().filter(|d| d.threads > 0).max_by_key(|d| d.threads);
-    let usable = usable.ok_or_else(|| Failure("no domain can run threads".into()))?;
+    let usable = usable.ok_or_else(|| CheckFailure("no domain can run threads".into()))?;
     Ok((usable.id, usable.threads.min(2)))
 }
 
 /// Reads of host memory by `engine`, a few at a time.
-fn io(engine: IoEngine, op: IoOp, threads: u32) -> Io {
+fn io(engine: IoEngine, op: IoOp, threads: u32) -> IoSpec {
     let (depth, batch) = if engine.is_asynchronous() { (4, 2) } else { (1, 1) };
-    Io {
+    IoSpec {
         engine,
         op,
         order: IoOrder::Rand,
@@ -64,27 +67,27 @@ fn io(engine: IoEngine, op: IoOp, threads: u32) -> Io {
 }
 
 /// I/O that is open, and its memory. Fields in this order, so that it closes first.
-struct Case<'m> {
+struct IoUnderTest<'m> {
     open: OpenIo<'m>,
-    host: Buffer<'m>,
-    gpu: Option<Buffer<'m>>,
+    host: MachineBuffer<'m>,
+    gpu: Option<MachineBuffer<'m>>,
     machine: &'m Machine,
-    io: Io,
+    io: IoSpec,
 }
 
 /// Opens; none where the machine says that it cannot.
-fn open(machine: &Machine, io: Io, seed: u64) -> Result<Option<Case<'_>>, Failure> {
+fn open(machine: &Machine, io: IoSpec, seed: u64) -> Result<Option<IoUnderTest<'_>>, CheckFailure> {
     if let Some(why) = storage(machine)?.cannot(0, &io, BLOCK) {
         ensure!(!why.is_empty(), "[{io}] cannot be, without a reason");
         return Ok(None);
     }
     let (numa, _) = domain(machine)?;
     let bytes = Bytes(BLOCK.0 * io.slots());
-    let span = |b: &Buffer<'_>| Span { address: b.address(), bytes: b.bytes().0 };
-    let mem = io.stage.map_or(Mem::Paged, |stage| stage.through);
+    let span = |b: &MachineBuffer<'_>| LocalMemory { address: b.address(), bytes: b.bytes().0 };
+    let mem = io.stage.map_or(MemKind::Paged, |stage| stage.through);
     let host = machine.buffer(Place::new(Unit::Numa(numa), mem), bytes)?;
     let gpu = match io.stage {
-        Some(_) => Some(machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), bytes)?),
+        Some(_) => Some(machine.buffer(Place::new(Unit::Gpu(0), MemKind::Vram), bytes)?),
         None => None,
     };
     let end = match &gpu {
@@ -105,22 +108,22 @@ fn open(machine: &Machine, io: Io, seed: u64) -> Result<Option<Case<'_>>, Failur
     }
     let job = IoJob { io, store: 0, block: BLOCK, numa, host: span(&host), gpu: end };
     let opened = or_unsupported(machine.open_io(job, seed))?;
-    Ok(opened.map(|open| Case { open, host, gpu, machine, io }))
+    Ok(opened.map(|open| IoUnderTest { open, host, gpu, machine, io }))
 }
 
 /// What the slots of each file are: offset in memory, bytes, number of the file.
-fn parts(io: &Io) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
+fn parts(io: &IoSpec) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
     let files = if io.files == IoFiles::Own { u64::from(io.threads) } else { 1 };
     let each = BLOCK.0 * io.slots() / files;
     (0..files).map(move |file| (file * each, Bytes(each), file))
 }
 
-impl Case<'_> {
-    fn end(&self) -> &Buffer<'_> {
+impl IoUnderTest<'_> {
+    fn end(&self) -> &MachineBuffer<'_> {
         self.gpu.as_ref().unwrap_or(&self.host)
     }
 
-    fn sample(&self, ops: u64) -> Result<IoDone, Failure> {
+    fn sample(&self, ops: u64) -> Result<IoDone, CheckFailure> {
         let gate = self.machine.gate()?;
         self.open.submit(&gate, ops)?;
         gate.release()?;
@@ -147,7 +150,7 @@ impl Case<'_> {
     }
 
     /// What the engine does once the samples are taken.
-    fn verify(&self, seed: u64) -> Outcome {
+    fn verify(&self, seed: u64) -> StorageCheckResult {
         let (io, end) = (&self.io, self.end());
         if io.writes() {
             for (offset, part, file) in parts(io) {
@@ -157,7 +160,7 @@ impl Case<'_> {
             ensure!(self.open.check(seed).is_err(), "[{io}]: spoilt files pass");
             self.open.land()?;
             let verdict = self.open.check(seed)?;
-            ensure!(verdict == Verdict::Verified, "[{io}]: {verdict:?}");
+            ensure!(verdict == VerifyResult::Verified, "[{io}]: {verdict:?}");
             let other = self.open.check(seed + 77);
             ensure!(other.is_err(), "[{io}]: files of seed {seed} pass for another");
             return Ok(());
@@ -172,14 +175,14 @@ impl Case<'_> {
         Ok(())
     }
 
-    fn close(self) -> Outcome {
+    fn close(self) -> StorageCheckResult {
         let calls = self.open.close()?;
         ensure!(!calls.is_empty(), "[{}]: no call opened or closed anything", self.io);
         Ok(())
     }
 }
 
-fn facts(machine: &Machine) -> Outcome {
+fn facts(machine: &Machine) -> StorageCheckResult {
     let stores = storage(machine)?.stores();
     ensure!(!stores.is_empty(), "there is no store");
     for store in stores {
@@ -191,7 +194,7 @@ fn facts(machine: &Machine) -> Outcome {
 }
 
 /// All of an operation: every engine, order and use of the page cache, one file and several.
-fn every(machine: &Machine, op: IoOp) -> Outcome {
+fn every(machine: &Machine, op: IoOp) -> StorageCheckResult {
     let (_, threads) = domain(machine)?;
     let mut opened = 0;
     for engine in ENGINES {
@@ -202,11 +205,11 @@ fn every(machine: &Machine, op: IoOp) -> Outcome {
                 (IoCache::Cached, IoFiles::Own),
                 (IoCache::Cold, IoFiles::Shared),
             ] {
-                let io = Io { order, cache, files, ..io(engine, op, threads) };
+                let io = IoSpec { order, cache, files, ..io(engine, op, threads) };
                 let Some(case) = open(machine, io, SEED)? else { continue };
                 opened += 1;
                 ensure!(!case.open.engine().is_empty(), "[{io}]: nothing says what carries it");
-                let told = |e: Failure| Failure(format!("{engine}[{io}]: {e}"));
+                let told = |e: CheckFailure| CheckFailure(format!("{engine}[{io}]: {e}"));
                 case.sample(23).map_err(told)?;
                 case.verify(SEED).map_err(told)?;
                 case.close()?;
@@ -217,17 +220,21 @@ fn every(machine: &Machine, op: IoOp) -> Outcome {
     Ok(())
 }
 
-fn reads(machine: &Machine) -> Outcome {
+fn reads(machine: &Machine) -> StorageCheckResult {
     every(machine, IoOp::Read)
 }
 
-fn writes(machine: &Machine) -> Outcome {
+fn writes(machine: &Machine) -> StorageCheckResult {
     every(machine, IoOp::Write)?;
     every(machine, IoOp::Mix { reads: 40 })
 }
 
 /// The first engine that opens `io`, the plainest last.
-fn any(machine: &Machine, change: impl Fn(Io) -> Io, seed: u64) -> Result<Case<'_>, Failure> {
+fn any(
+    machine: &Machine,
+    change: impl Fn(IoSpec) -> IoSpec,
+    seed: u64,
+) -> Result<IoUnderTest<'_>, CheckFailure> {
     let (_, threads) = domain(machine)?;
     for engine in ENGINES {
         let io = change(io(engine, IoOp::Read, threads));
@@ -235,11 +242,11 @@ fn any(machine: &Machine, change: impl Fn(Io) -> Io, seed: u64) -> Result<Case<'
             return Ok(case);
         }
     }
-    Err(Failure("no engine reads files".into()))
+    Err(CheckFailure("no engine reads files".into()))
 }
 
 /// So many I/Os that neither workers nor batches divide them, none lost and none twice.
-fn counts(machine: &Machine) -> Outcome {
+fn counts(machine: &Machine) -> StorageCheckResult {
     let (_, threads) = domain(machine)?;
     for engine in ENGINES {
         for op in [IoOp::Read, IoOp::Write, IoOp::Mix { reads: 50 }] {
@@ -253,7 +260,7 @@ fn counts(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn gate(machine: &Machine) -> Outcome {
+fn gate(machine: &Machine) -> StorageCheckResult {
     let case = any(machine, |io| io, SEED)?;
     case.sample(8)?;
     let gate = machine.gate()?;
@@ -269,7 +276,7 @@ fn gate(machine: &Machine) -> Outcome {
     case.close()
 }
 
-fn few(machine: &Machine) -> Outcome {
+fn few(machine: &Machine) -> StorageCheckResult {
     let case = any(machine, |io| io, SEED)?;
     for ops in [1, 2, 1, 40, 1] {
         let gate = machine.gate()?;
@@ -283,9 +290,9 @@ fn few(machine: &Machine) -> Outcome {
     case.close()
 }
 
-fn two_at_once(machine: &Machine) -> Outcome {
-    let a = any(machine, |io| Io { files: IoFiles::Own, ..io }, SEED)?;
-    let b = any(machine, |io| Io { files: IoFiles::Shared, order: IoOrder::Seq, ..io }, SEED)?;
+fn two_at_once(machine: &Machine) -> StorageCheckResult {
+    let a = any(machine, |io| IoSpec { files: IoFiles::Own, ..io }, SEED)?;
+    let b = any(machine, |io| IoSpec { files: IoFiles::Shared, order: IoOrder::Seq, ..io }, SEED)?;
     let gate = machine.gate()?;
     a.open.submit(&gate, 30)?;
     b.open.submit(&gate, 50)?;
@@ -298,18 +305,18 @@ fn two_at_once(machine: &Machine) -> Outcome {
     b.close()
 }
 
-fn patterns(machine: &Machine) -> Outcome {
+fn patterns(machine: &Machine) -> StorageCheckResult {
     for seed in [SEED, 31, SEED] {
         let read = any(machine, |io| io, seed)?;
         read.verify(seed)?;
         read.close()?;
-        let write = any(machine, |io| Io { op: IoOp::Write, ..io }, seed)?;
+        let write = any(machine, |io| IoSpec { op: IoOp::Write, ..io }, seed)?;
         write.sample(60)?;
         write.close()?;
     }
     // A larger file than there was, and a smaller one.
     for span in [Bytes::mib(3), Bytes::kib(64)] {
-        let read = any(machine, |io| Io { span, files: IoFiles::Shared, ..io }, SEED)?;
+        let read = any(machine, |io| IoSpec { span, files: IoFiles::Shared, ..io }, SEED)?;
         read.sample(20)?;
         read.verify(SEED)?;
         read.close()?;
@@ -317,18 +324,21 @@ fn patterns(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn staged(machine: &Machine) -> Outcome {
+fn staged(machine: &Machine) -> StorageCheckResult {
     if machine.driver.is_none() {
         return Ok(());
     }
     let (_, threads) = domain(machine)?;
-    for (pipelined, through) in
-        [(true, Mem::Pinned), (false, Mem::Pinned), (true, Mem::Paged), (false, Mem::Paged)]
-    {
+    for (pipelined, through) in [
+        (true, MemKind::Pinned),
+        (false, MemKind::Pinned),
+        (true, MemKind::Paged),
+        (false, MemKind::Paged),
+    ] {
         for op in [IoOp::Read, IoOp::Write, IoOp::Mix { reads: 50 }] {
             for engine in ENGINES {
                 let stage = Some(IoStage { pipelined, through });
-                let io = Io { stage, ..io(engine, op, threads) };
+                let io = IoSpec { stage, ..io(engine, op, threads) };
                 let Some(case) = open(machine, io, SEED)? else { continue };
                 let done = case.sample(41)?;
                 let copies = done.reading.copy.count();
@@ -343,14 +353,14 @@ fn staged(machine: &Machine) -> Outcome {
     Ok(())
 }
 
-fn nonsense(machine: &Machine) -> Outcome {
+fn nonsense(machine: &Machine) -> StorageCheckResult {
     let files = storage(machine)?;
     let (numa, threads) = domain(machine)?;
-    let host = machine.buffer(Place::new(Unit::Numa(numa), Mem::Paged), Bytes::mib(1))?;
-    let span = |bytes| Span { address: host.address(), bytes };
+    let host = machine.buffer(Place::new(Unit::Numa(numa), MemKind::Paged), Bytes::mib(1))?;
+    let span = |bytes| LocalMemory { address: host.address(), bytes };
     let plain = io(IoEngine::Sync, IoOp::Read, threads);
     let beyond = u32::try_from(files.stores().len()).unwrap_or(u32::MAX);
-    let job = |store, io: Io, block: Bytes, bytes| IoJob {
+    let job = |store, io: IoSpec, block: Bytes, bytes| IoJob {
         io,
         store,
         block,
@@ -359,21 +369,21 @@ fn nonsense(machine: &Machine) -> Outcome {
         gpu: None,
     };
     ensure!(files.cannot(beyond, &plain, BLOCK).is_some(), "store{beyond} is there");
-    let direct = Io { cache: IoCache::Direct, ..plain };
+    let direct = IoSpec { cache: IoCache::Direct, ..plain };
     for (what, job) in [
         ("a store that is not there", job(beyond, plain, BLOCK, 1 << 20)),
         ("7 B past the page cache", job(0, direct, Bytes(7), 1 << 20)),
         ("files smaller than a block", job(0, plain, Bytes::mib(2), 1 << 20)),
     ] {
         match machine.open_io(job, SEED) {
-            Ok(_) => return Err(Failure(format!("{what}: opened"))),
+            Ok(_) => return Err(CheckFailure(format!("{what}: opened"))),
             Err(error) => ensure!(!error.reason.is_empty(), "{what}: refused without a reason"),
         }
     }
     Ok(())
 }
 
-fn bad_handles(machine: &Machine) -> Outcome {
+fn bad_handles(machine: &Machine) -> StorageCheckResult {
     let files = storage(machine)?;
     let none = IoId(u64::MAX);
     let gate = machine.host.gate_create()?;

@@ -3,28 +3,34 @@
 
 use std::sync::LazyLock;
 
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_message::{Exchange, Layer, Library, Told};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_message::{ExchangeSpec, ExchangeTime, MessageLayer, MessageLibrary};
 use pathline_schema::{Bytes, Case, Collective};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
 /// One for all tests: it keeps the rings that it has found.
-static MI250X: LazyLock<Layer> =
-    LazyLock::new(|| Layer::new(&MachineDesc::preset("mi250x").unwrap()).unwrap());
+static MI250X: LazyLock<MessageLayer> =
+    LazyLock::new(|| MessageLayer::new(&MachineDesc::preset("mi250x").unwrap()).unwrap());
 
-fn mi250x() -> &'static Layer {
+fn mi250x() -> &'static MessageLayer {
     &MI250X
 }
 
-fn told(layer: &Layer, text: &str) -> Told {
-    let exchange: Exchange = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+fn told(layer: &MessageLayer, text: &str) -> ExchangeTime {
+    let exchange: ExchangeSpec = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
     layer.time(&exchange).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-fn collective(layer: &Layer, op: Collective, n: u32, by: Library, bytes: u64) -> Told {
-    layer.time(&Exchange::collective(op, 0..n, by, Bytes(bytes))).unwrap()
+fn collective(
+    layer: &MessageLayer,
+    op: Collective,
+    n: u32,
+    by: MessageLibrary,
+    bytes: u64,
+) -> ExchangeTime {
+    layer.time(&ExchangeSpec::collective(op, 0..n, by, Bytes(bytes))).unwrap()
 }
 
 /// All but the barrier, which moves nothing.
@@ -38,8 +44,8 @@ fn near(what: &str, got: f64, published: f64, within: f64) {
     assert!(off.abs() <= within, "{what}: {got:.2}, published {published}, off {:.1} %", off * 1e2);
 }
 
-const CRAY: Library = Library::CrayMpich { sdma: true };
-const CRAY_BLIT: Library = Library::CrayMpich { sdma: false };
+const CRAY: MessageLibrary = MessageLibrary::CrayMpich { sdma: true };
+const CRAY_BLIT: MessageLibrary = MessageLibrary::CrayMpich { sdma: false };
 
 /// osu_bw from GCD 0 to the others, 16 MiB. By the copy kernel: AMD's blog (UCX), to two decimals,
 /// and AMD's slides (Cray MPICH, whole numbers). By copy engine the blog has 41 to 42 over single
@@ -68,7 +74,7 @@ fn bandwidth_from_one_die_to_each() {
 fn messages_write_where_copies_read() {
     let layer = mi250x();
     let network =
-        Network::new(&MachineDesc::preset("mi250x").unwrap(), Switches::default()).unwrap();
+        Network::new(&MachineDesc::preset("mi250x").unwrap(), RuntimeEnv::default()).unwrap();
     for to in [1, 2, 6] {
         let case = format!("gpu{to}.vram > gpu0.vram by kernel@gpu0[copy-w16-u4-b256-g2sm] x 1GiB");
         let case: Case = case.parse().unwrap();
@@ -117,7 +123,7 @@ fn rccl_is_below_mpi_but_for_broadcast() {
     let layer = mi250x();
     for n in 3..=8 {
         for op in summing_and_sharing() {
-            let rccl = collective(layer, op, n, Library::Rccl, MIB).time.0;
+            let rccl = collective(layer, op, n, MessageLibrary::Rccl, MIB).time.0;
             let osu = op.of_osu_size(Bytes(MIB), n as usize).0;
             for (by, bytes) in [(CRAY, MIB), (CRAY_BLIT, MIB), (CRAY, osu), (CRAY_BLIT, osu)] {
                 let mpi = collective(layer, op, n, by, bytes).mean.0;
@@ -142,7 +148,7 @@ fn the_eighth_die_makes_rccl_faster() {
     for (op, at_least) in
         [(Collective::Reduce, 0.15), (Collective::Broadcast, 0.15), (Collective::AllReduce, 0.03)]
     {
-        let [seven, eight] = [7, 8].map(|n| collective(layer, op, n, Library::Rccl, MIB));
+        let [seven, eight] = [7, 8].map(|n| collective(layer, op, n, MessageLibrary::Rccl, MIB));
         let gain = 1.0 - eight.time.0 / seven.time.0;
         assert!(gain > at_least, "{op:?}: {} {}", seven.time, eight.time);
         assert_eq!((seven.rings.len(), eight.rings.len()), (2, 4));
@@ -157,11 +163,11 @@ fn bounds_of_the_paper() {
     for (op, us) in
         [(Collective::Reduce, 8.7), (Collective::AllReduce, 17.4), (Collective::AllGather, 17.4)]
     {
-        let told = collective(layer, op, 2, Library::Rccl, MIB);
+        let told = collective(layer, op, 2, MessageLibrary::Rccl, MIB);
         assert!((told.bounds.latency.0 / 1e3 - us).abs() < 0.05, "{:?}", told.bounds);
     }
     for op in [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll] {
-        let us = collective(layer, op, 2, Library::Rccl, MIB).time.0 / 1e3;
+        let us = collective(layer, op, 2, MessageLibrary::Rccl, MIB).time.0 / 1e3;
         assert!((17.4..18.3).contains(&us), "{op:?}: {us}");
     }
 }
@@ -170,7 +176,7 @@ fn bounds_of_the_paper() {
 /// GB/s a die. RCCL's direct exchange stays below.
 #[test]
 fn all_to_all_is_bound_by_the_routes() {
-    let told = collective(mi250x(), Collective::AllToAll, 8, Library::Rccl, 1 << 30);
+    let told = collective(mi250x(), Collective::AllToAll, 8, MessageLibrary::Rccl, 1 << 30);
     let sent = 7.0 / 8.0 * (1u64 << 30) as f64;
     assert!((sent / told.bounds.flow.0 - 7.0 * 50.0 / 3.0).abs() < 1e-6, "{:?}", told.bounds);
     assert!(told.busbw.gbs() < 116.7 && told.busbw.gbs() > 50.0, "{}", told.busbw);
@@ -196,7 +202,7 @@ fn pairs_share_links() {
 #[test]
 fn two_ranks_by_hand() {
     let desc = MachineDesc::preset("mi250x").unwrap();
-    let (layer, network) = (mi250x(), Network::new(&desc, Switches::default()).unwrap());
+    let (layer, network) = (mi250x(), Network::new(&desc, RuntimeEnv::default()).unwrap());
     for (by, mover, start_us) in
         [(CRAY, "dma@gpu0", 1.0 + 10.74), (CRAY_BLIT, "blit@gpu0", 1.0 + 11.0)]
     {
@@ -235,8 +241,8 @@ fn square() -> MachineDesc {
 #[test]
 fn a_ring_of_four_equal_links_by_hand() {
     let desc = square();
-    let layer = Layer::new(&desc).unwrap();
-    let network = Network::new(&desc, Switches::default()).unwrap();
+    let layer = MessageLayer::new(&desc).unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let copy = "kernel@gpu0[copy-w16-u4-b256-g2sm]";
     let back = copy.replace("gpu0", "gpu1");
     let case: Case =
@@ -244,7 +250,7 @@ fn a_ring_of_four_equal_links_by_hand() {
             .parse()
             .unwrap();
     let rate = network.predict(&case).unwrap()[0].rate.gbs();
-    let told = collective(&layer, Collective::AllReduce, 4, Library::Rccl, 4 * MIB);
+    let told = collective(&layer, Collective::AllReduce, 4, MessageLibrary::Rccl, 4 * MIB);
     assert_eq!(told.rings.len(), 2);
     assert!(told.rings.iter().all(|r| r.routed == 0 && r.peak_gbs == 50.0));
     let by_hand = 10.4e3 + 6.0 * (3.6e3 + 524_288.0 / rate);
@@ -260,7 +266,7 @@ fn a_ring_of_four_equal_links_by_hand() {
 /// that the model does not have.
 #[test]
 fn nccl_on_a_switched_node() {
-    let layer = Layer::new(&MachineDesc::preset("hgx-h200").unwrap()).unwrap();
+    let layer = MessageLayer::new(&MachineDesc::preset("hgx-h200").unwrap()).unwrap();
     for (op, busbw) in [
         (Collective::AllReduce, 358.6),
         (Collective::AllGather, 344.6),
@@ -269,19 +275,20 @@ fn nccl_on_a_switched_node() {
         (Collective::Reduce, 361.6),
         (Collective::AllToAll, 331.4),
     ] {
-        let told = collective(&layer, op, 8, Library::Nccl, 1 << 30);
+        let told = collective(&layer, op, 8, MessageLibrary::Nccl, 1 << 30);
         near(op.word(), told.busbw.gbs(), busbw, 0.12);
     }
-    let small = collective(&layer, Collective::AllReduce, 8, Library::Nccl, 8);
+    let small = collective(&layer, Collective::AllReduce, 8, MessageLibrary::Nccl, 8);
     near("all_reduce of 8 B", small.time.0 / 1e3, 56.5, 0.01);
 }
 
 #[test]
 fn what_cannot_be_told_says_why() {
     let layer = mi250x();
-    let bare = Layer::new(&square_without_software()).unwrap();
-    let err =
-        |layer: &Layer, text: &str| layer.time(&text.parse().unwrap()).unwrap_err().to_string();
+    let bare = MessageLayer::new(&square_without_software()).unwrap();
+    let err = |layer: &MessageLayer, text: &str| {
+        layer.time(&text.parse().unwrap()).unwrap_err().to_string()
+    };
     for (text, says) in [
         ("all_reduce over gpu0-gpu8 by rccl x 1B", "mi250x has no gpu8"),
         ("all_reduce over gpu0-gpu1 by nccl x 1B", "no section [software.nccl]"),
@@ -298,7 +305,7 @@ fn what_cannot_be_told_says_why() {
 
 fn square_without_software() -> MachineDesc {
     let mut desc = square();
-    desc.software = pathline_flow::Software::default();
+    desc.software = pathline_flow::MessageSoftware::default();
     desc
 }
 
@@ -307,10 +314,10 @@ fn square_without_software() -> MachineDesc {
 #[test]
 fn more_bytes_take_more_time() {
     let layer = mi250x();
-    for by in [Library::Rccl, CRAY, CRAY_BLIT, Library::Ucx { sdma: false }] {
+    for by in [MessageLibrary::Rccl, CRAY, CRAY_BLIT, MessageLibrary::Ucx { sdma: false }] {
         for op in summing_and_sharing() {
             for n in [2, 5, 8] {
-                let told: Vec<Told> =
+                let told: Vec<ExchangeTime> =
                     (0..31).map(|k| collective(layer, op, n, by, 1 << k)).collect();
                 for pair in told.windows(2) {
                     let (a, b) = (&pair[0], &pair[1]);
@@ -362,7 +369,7 @@ fn partners_two_to_eight() {
     let layer = mi250x();
     let mut table = String::new();
     for op in summing_and_sharing() {
-        for by in [Library::Rccl, CRAY, CRAY_BLIT] {
+        for by in [MessageLibrary::Rccl, CRAY, CRAY_BLIT] {
             let us = (2..=8).map(|n| {
                 let told = collective(layer, op, n, by, MIB);
                 format!("{:5.0}", told.mean.0 / 1e3)
@@ -407,15 +414,15 @@ proptest! {
     fn bounds_hold(
         gpus in prop::sample::subsequence((0u32..8).collect::<Vec<_>>(), 2..=8),
         op in prop::sample::select(summing_and_sharing()),
-        by in prop::sample::select(vec![Library::Rccl, CRAY, CRAY_BLIT, Library::Ucx { sdma: true }]),
+        by in prop::sample::select(vec![MessageLibrary::Rccl, CRAY, CRAY_BLIT, MessageLibrary::Ucx { sdma: true }]),
         bytes in 1u64..1 << 31,
         shift in 0u32..31,
     ) {
         let bytes = (bytes >> shift).max(1);
-        let told = mi250x().time(&Exchange::collective(op, gpus, by, Bytes(bytes))).unwrap();
+        let told = mi250x().time(&ExchangeSpec::collective(op, gpus, by, Bytes(bytes))).unwrap();
         prop_assert!(told.time.0 >= told.bounds.flow.0 * (1.0 - 1e-9), "{:?}", told);
         prop_assert!(told.mean.0 <= told.time.0 * (1.0 + 1e-9));
-        let engines = by == Library::Rccl || by == CRAY;
+        let engines = by == MessageLibrary::Rccl || by == CRAY;
         if bytes >= MIB && engines {
             prop_assert!(told.time.0 >= told.bounds.latency.0, "{:?}", told);
         }
@@ -431,7 +438,7 @@ proptest! {
     ) {
         let pairs: Vec<String> =
             order.chunks(2).take(pairs).map(|p| format!("gpu{}>gpu{}", p[0], p[1])).collect();
-        let by = Library::Ucx { sdma };
+        let by = MessageLibrary::Ucx { sdma };
         let text = format!("send over {} by {by} x {bytes}B window 64", pairs.join(","));
         let told = told(mi250x(), &text);
         prop_assert!(told.time.0 >= told.bounds.flow.0 * (1.0 - 1e-9), "{}: {:?}", text, told);

@@ -9,29 +9,29 @@ use crate::common::*;
 use pathline_schema::*;
 use proptest::prelude::*;
 
-fn line(message: &Message) -> String {
+fn line(message: &JournalRecord) -> String {
     serde_json::to_string(message).unwrap() + "\n"
 }
 
 fn real_begin() -> String {
-    line(&plain_begin(World::Real))
+    line(&plain_begin(WorldKind::Real))
 }
 
-fn skip(n: u32) -> Message {
+fn skip(n: u32) -> JournalRecord {
     let text = format!("gpu{n}.vram > gpu1.vram by dma@gpu0 x 1MiB");
-    Message::Skipped(Skip {
+    JournalRecord::Skipped(SkippedCase {
         case: text.parse().unwrap(),
         suites: vec!["pairs".to_owned()],
         why: "no such GPU here".to_owned(),
     })
 }
 
-fn sampled(reps: u64, samples_ns: &[f64]) -> Message {
+fn sampled(reps: u64, samples_ns: &[f64]) -> JournalRecord {
     let case: Case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB".parse().unwrap();
-    let series = Series {
+    let series = FlowSeries {
         flow: case.timed[0],
         rank: Rank(0),
-        timer: Timer::DeviceEvents,
+        timer: TimerKind::DeviceEvents,
         engine: "copy engine".to_owned(),
         reps,
         steps: reps,
@@ -41,11 +41,11 @@ fn sampled(reps: u64, samples_ns: &[f64]) -> Message {
         io: Vec::new(),
         setup: BTreeMap::new(),
     };
-    Message::Sampled(Sampled { case, suites: Vec::new(), series: vec![series] })
+    JournalRecord::Sampled(SampledCase { case, suites: Vec::new(), series: vec![series] })
 }
 
-fn end() -> Message {
-    Message::End(End {
+fn end() -> JournalRecord {
+    JournalRecord::End(RunEnd {
         ended: "2026-11-21T00:01:00Z".to_owned(),
         elapsed: Ns::secs(60.0),
         complete: true,
@@ -63,7 +63,7 @@ proptest! {
     fn every_message_is_read_back_to_the_last_bit(message in message()) {
         let text = serde_json::to_string(&message).unwrap();
         prop_assert!(!text.contains('\n'), "one line each");
-        prop_assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), message);
+        prop_assert_eq!(serde_json::from_str::<JournalRecord>(&text).unwrap(), message);
     }
 
     #[test]
@@ -88,7 +88,7 @@ proptest! {
 
     #[test]
     fn a_journal_cut_anywhere_keeps_every_whole_line(messages in prop::collection::vec(message()
-        .prop_filter("worlds agree", |m| !matches!(m, Message::Begin(_))), 0..6), cut in 0.0..1.0)
+        .prop_filter("worlds agree", |m| !matches!(m, JournalRecord::Begin(_))), 0..6), cut in 0.0..1.0)
     {
         let lines: Vec<String> =
             std::iter::once(real_begin()).chain(messages.iter().map(line)).collect();
@@ -168,12 +168,12 @@ fn a_file_of_broken_lines_is_no_journal() {
 
 #[test]
 fn worlds_do_not_mix() {
-    let simulated = || World::Simulated("mi250x".to_owned());
+    let simulated = || WorldKind::Simulated("mi250x".to_owned());
     let text = real_begin() + &line(&skip(0)) + &line(&plain_begin(simulated()));
     let error = read(&text).unwrap_err();
     assert!(matches!(error, JournalError::Mixed { line: 3, .. }), "{error}");
     let other = line(&plain_begin(simulated()))
-        + &line(&plain_begin(World::Simulated("hgx-h200".to_owned())));
+        + &line(&plain_begin(WorldKind::Simulated("hgx-h200".to_owned())));
     assert!(matches!(read(&other), Err(JournalError::Mixed { line: 2, .. })));
 }
 
@@ -232,18 +232,23 @@ fn a_resumed_run_counts_each_case_once() {
 }
 
 /// A measured case with these samples.
-fn measured(samples_ns: &[f64]) -> Measured {
-    let Message::Sampled(Sampled { case, suites, series }) = sampled(4, samples_ns) else {
+fn measured(samples_ns: &[f64]) -> MeasuredCase {
+    let JournalRecord::Sampled(SampledCase { case, suites, series }) = sampled(4, samples_ns)
+    else {
         unreachable!("it was made as one")
     };
-    let stop =
-        Stop { reason: StopReason::Precise, warmup: 0, half_width: 0.01, elapsed: Ns::secs(1.0) };
-    Measured {
+    let stop = StopInfo {
+        reason: StopReason::Precise,
+        warmup: 0,
+        half_width: 0.01,
+        elapsed: Ns::secs(1.0),
+    };
+    MeasuredCase {
         case,
         suites,
         series,
         stop,
-        verdict: Verdict::Verified,
+        verdict: VerifyResult::Verified,
         before: Conditions::default(),
         after: Conditions::default(),
         env: BTreeMap::new(),
@@ -255,16 +260,17 @@ fn measured(samples_ns: &[f64]) -> Measured {
 #[test]
 fn records_that_cannot_be_are_no_figures() {
     let case = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB";
-    let with = |change: fn(&mut Measured)| {
+    let with = |change: fn(&mut MeasuredCase)| {
         let mut measured = measured(&[1e6, 2e6, 3e6]);
         change(&mut measured);
-        let whole = real_begin() + &line(&skip(0)) + &line(&Message::Measured(measured.into()));
+        let whole =
+            real_begin() + &line(&skip(0)) + &line(&JournalRecord::Measured(measured.into()));
         read(&whole).unwrap()
     };
     let fine = with(|_| {});
     assert!(fine.rejected.is_empty());
-    assert!(matches!(fine.outcomes.last(), Some(Outcome::Measured(_))));
-    type Change = (fn(&mut Measured), &'static str);
+    assert!(matches!(fine.outcomes.last(), Some(CaseOutcome::Measured(_))));
+    type Change = (fn(&mut MeasuredCase), &'static str);
     let changes: [Change; 9] = [
         (|m| m.series.clear(), "it has no series of samples"),
         (|m| m.series[0].samples_ns.clear(), "has no sample"),
@@ -283,7 +289,7 @@ fn records_that_cannot_be_are_no_figures() {
         let [rejected] = journal.rejected.as_slice() else { panic!("{why}: {journal:?}") };
         assert_eq!((rejected.line, rejected.case.as_str()), (3, case));
         assert!(rejected.why.ends_with(why), "{} and {why}", rejected.why);
-        let Some(Outcome::Faulted(fault)) = journal.outcomes.last() else { panic!("{why}") };
+        let Some(CaseOutcome::Faulted(fault)) = journal.outcomes.last() else { panic!("{why}") };
         assert_eq!(fault.error, format!("line 3 of the journal cannot be: {}", rejected.why));
         assert_eq!(fault.severity, Severity::Corrupt);
     }
@@ -300,7 +306,7 @@ fn a_call_may_be_about_more_than_it_could_move() {
     call.series[0].flow = case.timed[0];
     (call.series[0].moved_bytes, call.series[0].reps, call.series[0].steps) = (Bytes::gib(4), 1, 1);
     call.case = case;
-    let journal = read(&(real_begin() + &line(&Message::Measured(call.into())))).unwrap();
+    let journal = read(&(real_begin() + &line(&JournalRecord::Measured(call.into())))).unwrap();
     // 4 GiB in 1 us would be 4.3 million GB/s.
     assert!(journal.rejected.is_empty(), "{:?}", journal.rejected);
 }
@@ -309,7 +315,7 @@ fn a_call_may_be_about_more_than_it_could_move() {
 fn what_is_kept_of_a_journal_is_bounded() {
     let note = |text: &str| {
         let (code, subject, text) = ("x".to_owned(), "run".to_owned(), text.to_owned());
-        line(&Message::Note(Note { code, subject, text }))
+        line(&JournalRecord::Note(RunNote { code, subject, text }))
     };
     let error = |one: &str, times: usize| {
         read(&(real_begin() + &one.repeat(times))).unwrap_err().to_string()
@@ -343,12 +349,12 @@ fn a_large_journal_is_read() {
         let mut measured = measured(&visit);
         measured.case =
             format!("gpu0.vram > gpu1.vram by dma@gpu0 x {}KiB", n + 1).parse().unwrap();
-        text += &line(&Message::Sampled(Sampled {
+        text += &line(&JournalRecord::Sampled(SampledCase {
             case: measured.case.clone(),
             suites: Vec::new(),
             series: measured.series.clone(),
         }));
-        text += &line(&Message::Measured(measured.into()));
+        text += &line(&JournalRecord::Measured(measured.into()));
     }
     let journal = read(&text).unwrap();
     assert_eq!(journal.outcomes.len(), 5000);

@@ -58,7 +58,7 @@ proptest! {
         if let Ok(case) = text.parse::<Case>() {
             inverse(&case)?;
         }
-        if let Ok(pattern) = text.parse::<Pattern>() {
+        if let Ok(pattern) = text.parse::<CasePattern>() {
             inverse(&pattern)?;
         }
     }
@@ -66,9 +66,9 @@ proptest! {
     #[test]
     fn no_text_makes_a_parser_panic(text in prop_oneof![any::<String>(), word_soup()]) {
         let _ = (text.parse::<Bytes>(), text.parse::<Unit>(), text.parse::<Place>());
-        let _ = (text.parse::<Variant>(), text.parse::<Mover>(), text.parse::<Flow>());
-        let _ = (text.parse::<Case>(), text.parse::<CpuSet>(), text.parse::<Node>());
-        let _ = (text.parse::<Pattern>(), text.parse::<LinkKind>(), text.parse::<Timer>());
+        let _ = (text.parse::<KernelVariant>(), text.parse::<Mover>(), text.parse::<Flow>());
+        let _ = (text.parse::<Case>(), text.parse::<CpuSet>(), text.parse::<LinkEnd>());
+        let _ = (text.parse::<CasePattern>(), text.parse::<LinkKind>(), text.parse::<TimerKind>());
     }
 
     #[test]
@@ -81,21 +81,21 @@ proptest! {
 
     #[test]
     fn an_exact_pattern_chooses_its_case_and_no_other(a in case(), b in case()) {
-        let pattern: Pattern = a.to_string().parse().unwrap();
+        let pattern: CasePattern = a.to_string().parse().unwrap();
         prop_assert!(pattern.matches(&a));
         prop_assert_eq!(pattern.matches(&b), a == b);
     }
 
     #[test]
     fn a_flow_of_wildcards_chooses_every_case(case in case()) {
-        prop_assert!("*".parse::<Pattern>().unwrap().matches(&case));
+        prop_assert!("*".parse::<CasePattern>().unwrap().matches(&case));
         // The first timed flow without its rank and its arguments still chooses the case.
         let flow = case.timed[0];
         let text = format!(
             "{}.{} > {}.* by {}",
             flow.src.unit, flow.src.mem, flow.dst.unit, flow.by.kind()
         );
-        prop_assert!(text.parse::<Pattern>().unwrap().matches(&case), "{}", text);
+        prop_assert!(text.parse::<CasePattern>().unwrap().matches(&case), "{}", text);
     }
 
     #[test]

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use pathline_flow::IoParts;
 use pathline_hal::pattern;
-use pathline_schema::{Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, Tally};
+use pathline_schema::{CallTally, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoSpec};
 
-use crate::calendar::Calendar;
+use crate::calendar::EventCalendar;
 
 /// How a block gets to or from the GPU.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stage {
+pub(super) struct StageCopy {
     /// Whether the worker goes on meanwhile.
     pub(super) pipelined: bool,
     /// Time of the call.
@@ -31,11 +31,11 @@ pub(super) struct Stage {
 }
 
 /// What is to be done.
-pub(super) struct Job<'a> {
-    pub(super) io: Io,
+pub(super) struct QueueJob<'a> {
+    pub(super) io: IoSpec,
     pub(super) parts: &'a IoParts,
     pub(super) block: u64,
-    pub(super) stage: Option<Stage>,
+    pub(super) stage: Option<StageCopy>,
     /// Time of a block between the page cache and memory; 0 past the cache.
     pub(super) cache: f64,
     pub(super) ops: u64,
@@ -47,7 +47,7 @@ pub(super) struct Job<'a> {
 
 /// What became of it. Times are ns from the start.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct QueueOutcome {
     pub(super) elapsed: f64,
     pub(super) first_done: f64,
     pub(super) first_done_ops: u64,
@@ -57,30 +57,30 @@ pub(super) struct Outcome {
     /// With a GPU: the part of the I/O itself, and that of the copy.
     pub(super) device: Vec<f64>,
     pub(super) copy: Vec<f64>,
-    pub(super) calls: BTreeMap<&'static str, Tally>,
+    pub(super) calls: BTreeMap<&'static str, CallTally>,
     pub(super) requests: u64,
 }
 
 /// What happens next to something.
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum QueueEvent {
     /// A worker's thread goes on.
     Run(u32),
     /// A request comes to its target.
-    Arrive(Part),
+    Arrive(BlockRequest),
     /// It leaves its channel.
-    Served(Part),
+    Served(BlockRequest),
     /// It leaves the target's bus.
-    Sent(Part),
+    Sent(BlockRequest),
     /// It is done.
-    Done(Part),
+    Done(BlockRequest),
     /// The copy of a slot has ended.
     Copied(u32, u32),
 }
 
 /// A request of a slot's block.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct BlockRequest {
     worker: u32,
     slot: u32,
     target: u32,
@@ -89,15 +89,15 @@ struct Part {
 }
 
 #[derive(Debug)]
-struct Target {
+struct QueueTarget {
     front: f64,
     /// When each is free.
-    channels: Calendar<()>,
+    channels: EventCalendar<()>,
     bus: f64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
+struct QueueSlot {
     writes: bool,
     /// Requests that are not done.
     left: u32,
@@ -111,7 +111,7 @@ struct Slot {
 
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Waits {
+enum ThreadWait {
     /// It runs, or is to run.
     No,
     /// For so many I/Os, in the kernel, since then.
@@ -123,7 +123,7 @@ enum Waits {
 }
 
 #[derive(Debug)]
-struct Worker {
+struct QueueWorker {
     /// I/Os that are not begun.
     left: u64,
     /// The next block of those in order.
@@ -140,31 +140,31 @@ struct Worker {
     copied: Vec<u32>,
     /// Requests of the page cache that are not on the store.
     dirty: u64,
-    waits: Waits,
+    waits: ThreadWait,
     /// Whether it has synchronised its file.
     synced: bool,
 }
 
-struct Sim<'a> {
-    job: &'a Job<'a>,
-    calendar: Calendar<What>,
+struct QueueSim<'a> {
+    job: &'a QueueJob<'a>,
+    calendar: EventCalendar<QueueEvent>,
     draws: u64,
-    targets: Vec<Target>,
+    targets: Vec<QueueTarget>,
     link: f64,
     engine: f64,
-    workers: Vec<Worker>,
-    slots: Vec<Slot>,
+    workers: Vec<QueueWorker>,
+    slots: Vec<QueueSlot>,
     finished: u64,
     running: u32,
-    out: Outcome,
+    out: QueueOutcome,
 }
 
 /// Does all of a job.
-pub(super) fn run(job: &Job<'_>) -> Outcome {
+pub(super) fn run(job: &QueueJob<'_>) -> QueueOutcome {
     let threads = u64::from(job.io.threads.max(1));
     let store = &job.parts.store;
-    let target = || Target { front: 0.0, channels: free_at_once(store.channels), bus: 0.0 };
-    let worker = |w: u64| Worker {
+    let target = || QueueTarget { front: 0.0, channels: free_at_once(store.channels), bus: 0.0 };
+    let worker = |w: u64| QueueWorker {
         left: job.ops / threads + u64::from(w < job.ops % threads),
         next: 0,
         free: (0..job.io.depth).rev().collect(),
@@ -174,26 +174,26 @@ pub(super) fn run(job: &Job<'_>) -> Outcome {
         done: Vec::new(),
         copied: Vec::new(),
         dirty: 0,
-        waits: Waits::No,
+        waits: ThreadWait::No,
         synced: false,
     };
-    let mut sim = Sim {
+    let mut sim = QueueSim {
         job,
-        calendar: Calendar::default(),
+        calendar: EventCalendar::default(),
         draws: 0,
         targets: (0..store.targets).map(|_| target()).collect(),
         link: 0.0,
         engine: 0.0,
         workers: (0..threads).map(worker).collect(),
-        slots: vec![Slot::default(); job.io.slots() as usize],
+        slots: vec![QueueSlot::default(); job.io.slots() as usize],
         finished: 0,
         running: job.io.threads,
-        out: Outcome::default(),
+        out: QueueOutcome::default(),
     };
     let room = usize::try_from(job.ops).unwrap_or_default();
     sim.out.latency.reserve(room);
     for w in 0..job.io.threads {
-        sim.calendar.put(0.0, What::Run(w));
+        sim.calendar.put(0.0, QueueEvent::Run(w));
     }
     while let Some((at, what)) = sim.calendar.pop() {
         sim.happen(at, what);
@@ -201,13 +201,13 @@ pub(super) fn run(job: &Job<'_>) -> Outcome {
     sim.out
 }
 
-fn free_at_once(channels: u32) -> Calendar<()> {
-    let mut free = Calendar::default();
+fn free_at_once(channels: u32) -> EventCalendar<()> {
+    let mut free = EventCalendar::default();
     (0..channels).for_each(|_| free.put(0.0, ()));
     free
 }
 
-impl Sim<'_> {
+impl QueueSim<'_> {
     /// A number from 0 to 1, never 0.
     fn uniform(&mut self) -> f64 {
         self.draws += 1;
@@ -226,39 +226,39 @@ impl Sim<'_> {
         mean * (1.0 - spread + spread * exponential)
     }
 
-    fn slot(&mut self, worker: u32, slot: u32) -> Option<&mut Slot> {
+    fn slot(&mut self, worker: u32, slot: u32) -> Option<&mut QueueSlot> {
         let at = worker as usize * self.job.io.depth as usize + slot as usize;
         self.slots.get_mut(at)
     }
 
     fn tally(&mut self, name: &'static str, ns: f64) {
-        self.out.calls.entry(name).or_default().add(Tally { count: 1, ns });
+        self.out.calls.entry(name).or_default().add(CallTally { count: 1, ns });
     }
 
-    fn happen(&mut self, at: f64, what: What) {
+    fn happen(&mut self, at: f64, what: QueueEvent) {
         match what {
-            What::Run(worker) => self.go_on(worker, at),
-            What::Arrive(part) => self.arrive(part, at),
-            What::Served(part) => {
+            QueueEvent::Run(worker) => self.go_on(worker, at),
+            QueueEvent::Arrive(part) => self.arrive(part, at),
+            QueueEvent::Served(part) => {
                 let rate = self.job.parts.store.rate(part.writes).0;
                 let Some(target) = self.targets.get_mut(part.target as usize) else { return };
                 target.bus = target.bus.max(at) + part.bytes as f64 / rate;
                 let end = target.bus;
-                self.calendar.put(end, What::Sent(part));
+                self.calendar.put(end, QueueEvent::Sent(part));
             }
-            What::Sent(part) => match self.job.parts.store.client_gbs {
+            QueueEvent::Sent(part) => match self.job.parts.store.client_gbs {
                 Some(rate) => {
                     self.link = self.link.max(at) + part.bytes as f64 / rate;
-                    self.calendar.put(self.link, What::Done(part));
+                    self.calendar.put(self.link, QueueEvent::Done(part));
                 }
                 None => self.done(part, at),
             },
-            What::Done(part) => self.done(part, at),
-            What::Copied(worker, slot) => self.copied(worker, slot, at),
+            QueueEvent::Done(part) => self.done(part, at),
+            QueueEvent::Copied(worker, slot) => self.copied(worker, slot, at),
         }
     }
 
-    fn arrive(&mut self, part: Part, at: f64) {
+    fn arrive(&mut self, part: BlockRequest, at: f64) {
         let turn = self.job.parts.store.turn(part.writes).0;
         let latency = self.latency(part.writes);
         let Some(target) = self.targets.get_mut(part.target as usize) else { return };
@@ -267,16 +267,16 @@ impl Sim<'_> {
         let end = target.front.max(free) + latency;
         target.channels.put(end, ());
         self.out.requests += 1;
-        self.calendar.put(end, What::Served(part));
+        self.calendar.put(end, QueueEvent::Served(part));
     }
 
     /// A request is done, and its I/O if it was the last.
-    fn done(&mut self, part: Part, at: f64) {
+    fn done(&mut self, part: BlockRequest, at: f64) {
         let cached = self.job.io.cache != IoCache::Direct && part.writes;
         if cached {
             let Some(worker) = self.workers.get_mut(part.worker as usize) else { return };
             worker.dirty -= 1;
-            if let (0, Waits::Flushes(since)) = (worker.dirty, worker.waits) {
+            if let (0, ThreadWait::Flushes(since)) = (worker.dirty, worker.waits) {
                 let wake = self.job.parts.cpu.wake.0;
                 self.out.system += wake;
                 self.tally("fdatasync", at + wake - since);
@@ -304,7 +304,7 @@ impl Sim<'_> {
     fn wake(&mut self, worker: u32, at: f64) {
         let Some(w) = self.workers.get(worker as usize) else { return };
         match w.waits {
-            Waits::Sleeps(need, since) if w.done.len() >= need => {
+            ThreadWait::Sleeps(need, since) if w.done.len() >= need => {
                 // Who waits by a call of its own has that to pay.
                 let (submits, name) = self.names();
                 let call = if submits == name { 0.0 } else { self.job.parts.cpu.call.0 };
@@ -313,7 +313,7 @@ impl Sim<'_> {
                 self.out.calls.entry(name).or_default().ns += at + wake - since;
                 self.resume(worker, at + wake);
             }
-            Waits::Spins(since) => {
+            ThreadWait::Spins(since) => {
                 self.out.user += at - since;
                 self.resume(worker, at);
             }
@@ -323,8 +323,8 @@ impl Sim<'_> {
 
     fn resume(&mut self, worker: u32, at: f64) {
         if let Some(w) = self.workers.get_mut(worker as usize) {
-            w.waits = Waits::No;
-            self.calendar.put(at, What::Run(worker));
+            w.waits = ThreadWait::No;
+            self.calendar.put(at, QueueEvent::Run(worker));
         }
     }
 
@@ -404,7 +404,7 @@ impl Sim<'_> {
                     self.out.system += self.job.cache;
                     let end = now + self.job.cache;
                     self.end(worker, slot, end - state.begun);
-                    self.calendar.put(end, What::Run(worker));
+                    self.calendar.put(end, QueueEvent::Run(worker));
                     return true;
                 }
                 _ => self.end(worker, slot, now - state.begun),
@@ -414,7 +414,7 @@ impl Sim<'_> {
     }
 
     /// Calls for the copy of a slot. The thread goes on after the call, or at the copy's end.
-    fn copy(&mut self, worker: u32, slot: u32, stage: Stage, now: f64) {
+    fn copy(&mut self, worker: u32, slot: u32, stage: StageCopy, now: f64) {
         let Some(state) = self.slot(worker, slot) else { return };
         state.copying = now;
         let name = stage.names[usize::from(state.writes)];
@@ -428,11 +428,11 @@ impl Sim<'_> {
         if let Some(w) = self.workers.get_mut(worker as usize) {
             w.copying += 1;
         }
-        self.calendar.put(end, What::Copied(worker, slot));
+        self.calendar.put(end, QueueEvent::Copied(worker, slot));
         let until = if stage.pipelined { ready } else { end };
         self.out.user += until - now;
         self.tally(name, until - now);
-        self.calendar.put(until, What::Run(worker));
+        self.calendar.put(until, QueueEvent::Run(worker));
     }
 
     /// Begins the copy of a block that is to be written, if a slot is free. Whether it did.
@@ -533,7 +533,7 @@ impl Sim<'_> {
             w.asked += slots.len();
             w.done.extend(inline);
         }
-        self.calendar.put(at, What::Run(worker));
+        self.calendar.put(at, QueueEvent::Run(worker));
         true
     }
 
@@ -549,7 +549,10 @@ impl Sim<'_> {
         for request in store.requests(offset, job.block, page) {
             let (target, bytes) = (request.target, request.bytes);
             parts += 1;
-            self.calendar.put(start, What::Arrive(Part { worker, slot, target, bytes, writes }));
+            self.calendar.put(
+                start,
+                QueueEvent::Arrive(BlockRequest { worker, slot, target, bytes, writes }),
+            );
         }
         if back {
             if let Some(w) = self.workers.get_mut(worker as usize) {
@@ -586,9 +589,9 @@ impl Sim<'_> {
         let Some(w) = self.workers.get_mut(worker as usize) else { return };
         if w.asked + w.copying > 0 {
             if w.copying > 0 || polls {
-                w.waits = Waits::Spins(now);
+                w.waits = ThreadWait::Spins(now);
             } else {
-                w.waits = Waits::Sleeps(batch.min(w.asked), now);
+                w.waits = ThreadWait::Sleeps(batch.min(w.asked), now);
                 if aio {
                     self.out.calls.entry("io_getevents").or_default().count += 1;
                 }
@@ -598,7 +601,7 @@ impl Sim<'_> {
         if !w.synced && self.job.io.writes() && self.job.io.cache != IoCache::Direct {
             w.synced = true;
             if w.dirty > 0 {
-                w.waits = Waits::Flushes(now);
+                w.waits = ThreadWait::Flushes(now);
                 return;
             }
         }

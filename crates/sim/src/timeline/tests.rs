@@ -1,17 +1,17 @@
-use pathline_flow::Use;
+use pathline_flow::ResourceUse;
 use pathline_schema::{Ns, Rate};
 
 use super::*;
 
 /// `bytes` over resource 0, after 50 ns.
-fn transfer(bytes: f64, effect: u32) -> Op<u32> {
+fn transfer(bytes: f64, effect: u32) -> LaneOp<u32> {
     queued(bytes, effect, None)
 }
 
 /// The same by an engine that serves one lane at a time.
-fn queued(bytes: f64, effect: u32, queue: Option<u32>) -> Op<u32> {
-    let operation = Operation {
-        uses: vec![Use { resource: 0, weight: 1.0 }],
+fn queued(bytes: f64, effect: u32, queue: Option<u32>) -> LaneOp<u32> {
+    let operation = FlowOperation {
+        uses: vec![ResourceUse { resource: 0, weight: 1.0 }],
         cap: Rate(99.0),
         share: 1.0,
         queue,
@@ -24,11 +24,11 @@ fn queued(bytes: f64, effect: u32, queue: Option<u32>) -> Op<u32> {
         stages: Vec::new(),
     };
     let operation = Rc::new(operation);
-    Op::Transfer(Transfer { alpha: 50.0, amount: bytes, steps: 0.0, operation, effect })
+    LaneOp::Transfer(LaneTransfer { alpha: 50.0, amount: bytes, steps: 0.0, operation, effect })
 }
 
 /// Steps to the end: the effects in order.
-fn run(timeline: &mut Timeline<u32>) -> Vec<u32> {
+fn run(timeline: &mut SimTimeline<u32>) -> Vec<u32> {
     let mut effects = Vec::new();
     while timeline.next().is_some() {
         effects.extend(timeline.step());
@@ -40,8 +40,8 @@ fn run(timeline: &mut Timeline<u32>) -> Vec<u32> {
 /// 157, 307. A third, issued at 1000, ends at 1150.
 #[test]
 fn a_lane_is_a_queue() {
-    let mut t = Timeline::new(vec![10.0]);
-    let lane = t.lane_create(Owner::Stream(0));
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lane = t.lane_create(LaneOwner::Stream(0));
     for (issued, effect) in [(7.0, 1), (8.0, 2), (1000.0, 3)] {
         t.push(lane, issued, transfer(1000.0, effect));
     }
@@ -56,11 +56,11 @@ fn a_lane_is_a_queue() {
 /// by a host that is ahead of the world.
 #[test]
 fn a_gate_opens_when_it_was_released() {
-    let mut t = Timeline::new(vec![10.0]);
+    let mut t = SimTimeline::new(vec![10.0]);
     let gate = t.gate_create();
-    let lanes = [0, 1].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+    let lanes = [0, 1].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     for lane in lanes {
-        t.push(lane, 3.0, Op::Hold(gate));
+        t.push(lane, 3.0, LaneOp::Hold(gate));
         t.push(lane, 4.0, transfer(1000.0, 0));
     }
     t.step();
@@ -75,9 +75,9 @@ fn a_gate_opens_when_it_was_released() {
 /// The event is recorded at 150 behind a transfer; the other stream begins there: 300.
 #[test]
 fn an_event_orders_two_lanes() {
-    let mut t = Timeline::new(vec![10.0]);
+    let mut t = SimTimeline::new(vec![10.0]);
     let event = t.event_create();
-    let (a, b) = (t.lane_create(Owner::Stream(0)), t.lane_create(Owner::Stream(1)));
+    let (a, b) = (t.lane_create(LaneOwner::Stream(0)), t.lane_create(LaneOwner::Stream(1)));
     t.push(a, 0.0, transfer(1000.0, 1));
     t.event_record(event, a, 0.0);
     t.event_await(event, b, 0.0);
@@ -94,9 +94,9 @@ fn an_event_orders_two_lanes() {
 /// until that has happened.
 #[test]
 fn recordings_of_an_event() {
-    let mut t = Timeline::new(vec![10.0]);
+    let mut t = SimTimeline::new(vec![10.0]);
     let event = t.event_create();
-    let lane = t.lane_create(Owner::Stream(0));
+    let lane = t.lane_create(LaneOwner::Stream(0));
     t.event_await(event, lane, 0.0);
     t.event_record(event, lane, 0.0);
     run(&mut t);
@@ -112,10 +112,10 @@ fn recordings_of_an_event() {
 /// and stays the one that counts, for its time and for who waits.
 #[test]
 fn an_earlier_recording_that_happens_later() {
-    let mut t = Timeline::new(vec![10.0]);
+    let mut t = SimTimeline::new(vec![10.0]);
     let (event, gate) = (t.event_create(), t.gate_create());
-    let lanes = [0, 1, 2].map(|gpu| t.lane_create(Owner::Stream(gpu)));
-    t.push(lanes[0], 0.0, Op::Hold(gate));
+    let lanes = [0, 1, 2].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
+    t.push(lanes[0], 0.0, LaneOp::Hold(gate));
     t.event_record(event, lanes[0], 0.0);
     t.push(lanes[1], 0.0, transfer(1000.0, 0));
     t.event_record(event, lanes[1], 0.0);
@@ -129,10 +129,10 @@ fn an_earlier_recording_that_happens_later() {
 
 #[test]
 fn who_waits_for_a_closed_gate_is_named() {
-    let mut t = Timeline::new(vec![10.0]);
+    let mut t = SimTimeline::new(vec![10.0]);
     let gate = t.gate_create();
-    let lane = t.lane_create(Owner::Team(2, 4));
-    t.push(lane, 0.0, Op::Hold(gate));
+    let lane = t.lane_create(LaneOwner::Team(2, 4));
+    t.push(lane, 0.0, LaneOp::Hold(gate));
     t.push(lane, 0.0, transfer(1000.0, 7));
     run(&mut t);
     let text = t.who_waits();
@@ -154,13 +154,13 @@ fn who_waits_for_a_closed_gate_is_named() {
 /// 50 on; at 150 the first goes, the other has 500 left at 10: 200.
 #[test]
 fn a_destroyed_lane_moves_nothing() {
-    let mut t = Timeline::new(vec![10.0]);
-    let lanes = [0, 1].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lanes = [0, 1].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     for lane in lanes {
         t.push(lane, 0.0, transfer(1000.0, 9));
     }
-    let clock = t.lane_create(Owner::Stream(2));
-    t.push(clock, 150.0, Op::Record(0, 0));
+    let clock = t.lane_create(LaneOwner::Stream(2));
+    t.push(clock, 150.0, LaneOp::Record(0, 0));
     while t.next().is_some_and(|at| at <= 150.0) {
         t.step();
     }
@@ -173,8 +173,8 @@ fn a_destroyed_lane_moves_nothing() {
 /// 50 + 100 each, one lane's after the other's: 150, 300, 450, 600.
 #[test]
 fn an_engine_serves_whole_streams_in_turn() {
-    let mut t = Timeline::new(vec![10.0]);
-    let lanes = [0, 0].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lanes = [0, 0].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     for (nth, &lane) in lanes.iter().enumerate() {
         for _ in 0..2 {
             t.push(lane, 0.0, queued(1000.0, nth as u32, Some(3)));
@@ -192,8 +192,8 @@ fn an_engine_serves_whole_streams_in_turn() {
 /// end, waits behind them.
 #[test]
 fn who_is_ready_first_is_served_first() {
-    let mut t = Timeline::new(vec![10.0]);
-    let lanes = [0, 1, 2].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lanes = [0, 1, 2].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     for (&lane, (at, effect)) in lanes.iter().zip([(10.0, 1), (0.0, 0), (20.0, 2)]) {
         t.push(lane, at, queued(1000.0, effect, Some(0)));
     }
@@ -206,8 +206,8 @@ fn who_is_ready_first_is_served_first() {
 /// Two engines work at once and share the wire: both lanes end at 50 + 200.
 #[test]
 fn engines_do_not_wait_for_each_other() {
-    let mut t = Timeline::new(vec![10.0]);
-    let lanes = [0, 1].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lanes = [0, 1].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     for (&lane, queue) in lanes.iter().zip([5, 6]) {
         t.push(lane, 0.0, queued(1000.0, 0, Some(queue)));
     }
@@ -220,13 +220,13 @@ fn engines_do_not_wait_for_each_other() {
 fn the_order_behind_a_gate_is_drawn_once() {
     let mut seen = std::collections::BTreeSet::new();
     for seed in 0..40 {
-        let mut t = Timeline::new(vec![10.0]).with_orders_of(seed);
-        let lanes = [0; 4].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+        let mut t = SimTimeline::new(vec![10.0]).with_orders_of(seed);
+        let lanes = [0; 4].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
         let mut orders = Vec::new();
         for round in 1..=3 {
             let gate = t.gate_create();
             for (nth, &lane) in lanes.iter().enumerate() {
-                t.push(lane, t.now(), Op::Hold(gate));
+                t.push(lane, t.now(), LaneOp::Hold(gate));
                 t.push(lane, t.now(), queued(1000.0, nth as u32, Some(0)));
             }
             let now = t.now() + 1000.0 * f64::from(round);
@@ -244,13 +244,13 @@ fn the_order_behind_a_gate_is_drawn_once() {
 /// only transfer is taken back while it waits is idle, and can be given another.
 #[test]
 fn an_engine_goes_on_without_a_lane_that_is_gone() {
-    let mut t = Timeline::new(vec![10.0]);
-    let lanes = [0; 3].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lanes = [0; 3].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     for (nth, &lane) in lanes.iter().enumerate() {
         t.push(lane, nth as f64, queued(1000.0, nth as u32, Some(0)));
     }
-    let clock = t.lane_create(Owner::Stream(9));
-    t.push(clock, 100.0, Op::Record(0, 0));
+    let clock = t.lane_create(LaneOwner::Stream(9));
+    t.push(clock, 100.0, LaneOp::Record(0, 0));
     while t.next().is_some_and(|at| at <= 100.0) {
         t.step();
     }
@@ -267,8 +267,8 @@ fn an_engine_goes_on_without_a_lane_that_is_gone() {
 /// 150, and so records. On a lane without an engine a recording waits for nothing.
 #[test]
 fn a_start_is_recorded_when_the_engine_turns_to_it() {
-    let mut t = Timeline::new(vec![10.0]);
-    let lanes = [0, 0].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lanes = [0, 0].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     let events = lanes.map(|lane| {
         let (start, end) = (t.event_create(), t.event_create());
         t.event_record(start, lane, 0.0);
@@ -285,8 +285,8 @@ fn a_start_is_recorded_when_the_engine_turns_to_it() {
 /// A recording whose transfer is taken back while both wait for the engine happens at once.
 #[test]
 fn a_recording_does_not_wait_for_what_was_taken_back() {
-    let mut t = Timeline::new(vec![10.0]);
-    let lanes = [0, 0].map(|gpu| t.lane_create(Owner::Stream(gpu)));
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lanes = [0, 0].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     let event = t.event_create();
     t.push(lanes[0], 0.0, queued(1000.0, 1, Some(0)));
     t.event_record(event, lanes[1], 20.0);

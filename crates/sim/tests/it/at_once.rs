@@ -2,28 +2,28 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its own input has failed")]
 
-use pathline_flow::routes::Routes;
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_hal::{Buffer, CopyEngine, Event, Machine, Stream};
-use pathline_schema::{Bytes, Case, Flow, Node};
-use pathline_sim::{Options, machine_with};
+use pathline_flow::routes::RouteTable;
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_hal::{CopyChoice, GpuEvent, GpuStream, Machine, MachineBuffer};
+use pathline_schema::{Bytes, Case, Flow, LinkEnd};
+use pathline_sim::{SimOptions, machine_with};
 
 const SOCKETS: &str = include_str!("../machines/two-sockets.toml");
 const SWITCH: &str = include_str!("../machines/one-switch.toml");
 
 fn simulated(text: &str, jitter: f64, seed: u64) -> Machine {
     let desc = MachineDesc::parse("machine.toml", text).unwrap();
-    let options = Options { jitter, seed, ..Options::default() };
-    machine_with(&desc, Switches::default(), &options).unwrap()
+    let options = SimOptions { jitter, seed, ..SimOptions::default() };
+    machine_with(&desc, RuntimeEnv::default(), &options).unwrap()
 }
 
 /// A copy that can be made again and again.
 struct Lane<'m> {
     bytes: Bytes,
-    src: Buffer<'m>,
-    dst: Buffer<'m>,
-    stream: Stream<'m>,
-    end: Event<'m>,
+    src: MachineBuffer<'m>,
+    dst: MachineBuffer<'m>,
+    stream: GpuStream<'m>,
+    end: GpuEvent<'m>,
 }
 
 impl<'m> Lane<'m> {
@@ -50,7 +50,7 @@ fn rounds(machine: &Machine, flows: &[&str], reps: usize, rounds: usize) -> Vec<
             lane.stream.hold(&gate).unwrap();
             for _ in 0..reps {
                 let (dst, src) = (lane.dst.address(), lane.src.address());
-                lane.stream.copy(dst, src, lane.bytes, CopyEngine::Auto).unwrap();
+                lane.stream.copy(dst, src, lane.bytes, CopyChoice::Auto).unwrap();
             }
             lane.stream.record(&lane.end).unwrap();
         }
@@ -171,11 +171,11 @@ fn machines_show_less_than_they_have() {
         let topology = desc.topology();
         assert_eq!(topology.numa.len(), 1);
         let joins = |l: &pathline_schema::Link| {
-            matches!(l.a, Node::Gpu(_)) && matches!(l.b, Node::Switch(0) | Node::Numa(0))
+            matches!(l.a, LinkEnd::Gpu(_)) && matches!(l.b, LinkEnd::Switch(0) | LinkEnd::Numa(0))
         };
         assert!(topology.links.len() == topology.gpus.len() && topology.links.iter().all(joins));
-        assert!(Routes::of(&topology).in_use(Node::Gpu(0), Node::Gpu(1)).is_some());
-        let network = Network::new(&desc, Switches::default()).unwrap();
+        assert!(RouteTable::of(&topology).in_use(LinkEnd::Gpu(0), LinkEnd::Gpu(1)).is_some());
+        let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
         let hidden = |name: &str| text.contains(&format!("name = \"{name}\""));
         assert_eq!(network.resources().iter().filter(|r| hidden(&r.name)).count(), shared);
         assert_eq!(network.queues().len(), topology.gpus.len());

@@ -1,10 +1,10 @@
 //! Simulated machines do what every machine must do.
 
-use pathline_flow::{MachineDesc, Switches};
+use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{Machine, conformance};
-use pathline_sim::{Fault, Options, machine_with};
+use pathline_sim::{FaultOrder, SimOptions, machine_with};
 
-fn preset(name: &str, switches: Switches, options: &Options) -> Machine {
+fn preset(name: &str, switches: RuntimeEnv, options: &SimOptions) -> Machine {
     let desc = MachineDesc::preset(name).expect("a preset of this name");
     machine_with(&desc, switches, options).expect("it makes a machine")
 }
@@ -16,20 +16,21 @@ fn passes(machine: &Machine) {
 
 #[test]
 fn mi250x() {
-    passes(&preset("mi250x", Switches::default(), &Options::default()));
+    passes(&preset("mi250x", RuntimeEnv::default(), &SimOptions::default()));
 }
 
 #[test]
 fn hgx_h200() {
-    passes(&preset("hgx-h200", Switches::default(), &Options::default()));
+    passes(&preset("hgx-h200", RuntimeEnv::default(), &SimOptions::default()));
 }
 
 #[test]
 fn under_every_switch() {
     for bits in 0..27 {
         let switch = |n: u32| [None, Some(false), Some(true)][(bits / 3_usize.pow(n)) % 3];
-        let switches = Switches { sdma: switch(0), peer_sdma: switch(1), xnack: switch(2) };
-        let machine = preset("mi250x", switches, &Options { jitter: 0.0, ..Options::default() });
+        let switches = RuntimeEnv { sdma: switch(0), peer_sdma: switch(1), xnack: switch(2) };
+        let machine =
+            preset("mi250x", switches, &SimOptions { jitter: 0.0, ..SimOptions::default() });
         let failures = conformance::failures(&machine);
         assert!(failures.is_empty(), "{switches:?}:\n{}", failures.join("\n"));
     }
@@ -37,7 +38,7 @@ fn under_every_switch() {
 
 #[test]
 fn without_gpus() {
-    let mut machine = preset("mi250x", Switches::default(), &Options::default());
+    let mut machine = preset("mi250x", RuntimeEnv::default(), &SimOptions::default());
     machine.driver = None;
     passes(&machine);
     assert!(machine.gpu(0).is_err());
@@ -51,9 +52,9 @@ fn damage_is_found() {
     let calls =
         [("copy", 3), ("launch", 3), ("migrate", 3), ("host.submit", 5), ("storage.land", 9)];
     for (call, nth) in calls {
-        let faults = vec![Fault::corrupts(call, nth)];
-        let options = Options { faults, ..Options::default() };
-        let machine = preset("mi250x", Switches::default(), &options);
+        let faults = vec![FaultOrder::corrupts(call, nth)];
+        let options = SimOptions { faults, ..SimOptions::default() };
+        let machine = preset("mi250x", RuntimeEnv::default(), &options);
         assert_eq!(conformance::failures(&machine).len(), 1, "{call}");
     }
 }

@@ -1,52 +1,53 @@
 //! Every error path can be walked.
 
-use pathline_flow::{MachineDesc, Switches};
-use pathline_hal::{CallError, CopyEngine, Launch, Machine, Result, Work};
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_hal::{CallError, CallResult, CopyChoice, KernelLaunch, Machine, TeamWork};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, KernelOp, Mem, MigrateHow, Place, Severity, Unit, Variant,
+    Bytes, CpuHow, CpuOp, CpuWork, KernelOp, KernelVariant, MemKind, MigrateHow, Place, Severity,
+    Unit,
 };
-use pathline_sim::{Fault, Options, machine_with};
+use pathline_sim::{FaultOrder, SimOptions, machine_with};
 
 const BYTES: Bytes = Bytes::mib(1);
 
-fn with(faults: Vec<Fault>) -> Machine {
+fn with(faults: Vec<FaultOrder>) -> Machine {
     let desc = MachineDesc::preset("mi250x").expect("the preset parses");
-    let options = Options { faults, ..Options::default() };
-    machine_with(&desc, Switches::default(), &options).expect("it makes a machine")
+    let options = SimOptions { faults, ..SimOptions::default() };
+    machine_with(&desc, RuntimeEnv::default(), &options).expect("it makes a machine")
 }
 fn vram(gpu: u32) -> Place {
-    Place::new(Unit::Gpu(gpu), Mem::Vram)
+    Place::new(Unit::Gpu(gpu), MemKind::Vram)
 }
 
 /// Uses every call of the driver and of the host.
-fn everything(m: &Machine) -> Result<()> {
+fn everything(m: &Machine) -> CallResult<()> {
     let driver = m.driver()?;
     driver.devices()?;
     driver.memory(0)?;
     driver.peer_access(0, 1)?;
     driver.enable_peer(0, 1)?;
-    let home = Place::new(Unit::Numa(3), Mem::Managed);
+    let home = Place::new(Unit::Numa(3), MemKind::Managed);
     let (a, b, managed) =
         (m.buffer(vram(0), BYTES)?, m.buffer(vram(1), BYTES)?, m.buffer(home, BYTES)?);
-    let registered = m.buffer(Place::new(Unit::Numa(3), Mem::Registered), BYTES)?;
-    let paged = m.buffer(Place::new(Unit::Numa(3), Mem::Paged), BYTES)?;
+    let registered = m.buffer(Place::new(Unit::Numa(3), MemKind::Registered), BYTES)?;
+    let paged = m.buffer(Place::new(Unit::Numa(3), MemKind::Paged), BYTES)?;
     a.fill(1, false)?;
     registered.fill(1, false)?;
     managed.advise_zero_copy(1)?;
     let gpu = m.gpu(0)?;
     let (stream, event, kernel) =
-        (gpu.stream()?, gpu.event()?, gpu.kernel(&Variant::standard(KernelOp::Copy))?);
+        (gpu.stream()?, gpu.event()?, gpu.kernel(&KernelVariant::standard(KernelOp::Copy))?);
     let gate = m.gate()?;
     stream.hold(&gate)?;
     stream.record(&event)?;
-    stream.copy(b.address(), a.address(), BYTES, CopyEngine::Auto)?;
-    stream.launch(&kernel, &Launch { src: a.address(), dst: b.address(), bytes: BYTES })?;
-    stream.migrate(&managed, Place::new(Unit::Gpu(0), Mem::Managed), MigrateHow::Prefetch)?;
+    stream.copy(b.address(), a.address(), BYTES, CopyChoice::Auto)?;
+    stream.launch(&kernel, &KernelLaunch { src: a.address(), dst: b.address(), bytes: BYTES })?;
+    stream.migrate(&managed, Place::new(Unit::Gpu(0), MemKind::Managed), MigrateHow::Prefetch)?;
     stream.wait_event(&event)?;
     let team = m.team(3, 1)?;
     let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Plain };
     let (src, dst) = (registered.address(), paged.address());
-    team.submit(&gate, &Work { work, src, dst, bytes: BYTES, reps: 1, isolated: false })?;
+    team.submit(&gate, &TeamWork { work, src, dst, bytes: BYTES, reps: 1, isolated: false })?;
     gate.release()?;
     stream.wait()?;
     team.reap()?;
@@ -58,12 +59,12 @@ fn everything(m: &Machine) -> Result<()> {
     // What the owners give back without a word.
     driver.gate_destroy(driver.gate_create()?)?;
     driver.event_destroy(driver.event_create(0)?)?;
-    driver.kernel_unload(driver.kernel(0, &Variant::chase())?)?;
+    driver.kernel_unload(driver.kernel(0, &KernelVariant::chase())?)?;
     driver.stream_destroy(driver.stream_create(0)?)?;
     driver.free(driver.alloc(vram(0), BYTES)?)?;
     m.host.gate_destroy(m.host.gate_create()?)?;
     m.host.team_destroy(m.host.team_create(3, 1)?)?;
-    let address = m.host.alloc(3, Mem::Paged, BYTES)?;
+    let address = m.host.alloc(3, MemKind::Paged, BYTES)?;
     driver.register(address, BYTES)?;
     driver.unregister(address)?;
     m.host.free(address)
@@ -119,7 +120,7 @@ const CALLS: [&str; 41] = [
 fn every_call_can_fail_once() {
     everything(&with(Vec::new())).unwrap();
     for call in CALLS {
-        let m = with(vec![Fault::fails(call, 1, Severity::Transient)]);
+        let m = with(vec![FaultOrder::fails(call, 1, Severity::Transient)]);
         let error = everything(&m).expect_err(call);
         assert_eq!((error.call.as_str(), error.severity), (call, Severity::Transient));
         everything(&m).unwrap_or_else(|error| panic!("after a fault in {call}: {error}"));
@@ -134,9 +135,9 @@ fn every_call_can_fail_once() {
 /// After a sticky fault the GPU is lost, and only that one.
 #[test]
 fn a_sticky_device() {
-    let m = with(vec![Fault::fails("launch", 1, Severity::Sticky)]);
+    let m = with(vec![FaultOrder::fails("launch", 1, Severity::Sticky)]);
     assert_eq!(everything(&m).unwrap_err().severity, Severity::Sticky);
-    let sticky = |result: Result<()>| {
+    let sticky = |result: CallResult<()>| {
         let error: CallError = result.unwrap_err();
         assert_eq!(error.severity, Severity::Sticky, "{error}");
         assert!(!error.way_out.is_empty());
@@ -147,7 +148,7 @@ fn a_sticky_device() {
     let (a, b) = (m.buffer(vram(1), BYTES).unwrap(), m.buffer(vram(2), BYTES).unwrap());
     a.fill(5, false).unwrap();
     let stream = m.gpu(1).unwrap().stream().unwrap();
-    stream.copy(b.address(), a.address(), BYTES, CopyEngine::Auto).unwrap();
+    stream.copy(b.address(), a.address(), BYTES, CopyChoice::Auto).unwrap();
     stream.wait().unwrap();
     b.check(5, BYTES).unwrap();
 }
@@ -157,7 +158,7 @@ fn a_sticky_device() {
 #[test]
 fn silent_corruption() {
     for call in ["copy", "launch", "host.submit"] {
-        let m = with(vec![Fault::corrupts(call, 1)]);
+        let m = with(vec![FaultOrder::corrupts(call, 1)]);
         let outcome = everything(&m);
         if call == "copy" {
             // The kernel behind it writes the same bytes again.

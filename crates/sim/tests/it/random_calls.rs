@@ -1,11 +1,13 @@
 //! Any sequence of calls ends in results or errors, never in a panic or a hang.
 
-use pathline_flow::{MachineDesc, Switches};
-use pathline_hal::{CopyEngine, EventId, GateId, KernelId, Launch, StreamId, TeamId, Work};
-use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, KernelOp, Mem, MigrateHow, Ns, Place, Unit, Variant,
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_hal::{
+    CopyChoice, EventId, GateId, KernelId, KernelLaunch, StreamId, TeamId, TeamWork,
 };
-use pathline_sim::{Options, machine_with};
+use pathline_schema::{
+    Bytes, CpuHow, CpuOp, CpuWork, KernelOp, KernelVariant, MemKind, MigrateHow, Ns, Place, Unit,
+};
+use pathline_sim::{SimOptions, machine_with};
 use proptest::prelude::*;
 
 /// The `n`th of what exists, or a handle of nothing.
@@ -48,8 +50,8 @@ proptest! {
         takes_turns in any::<bool>(),
     ) {
         let desc = if takes_turns { serial() } else { MachineDesc::preset("mi250x").unwrap() };
-        let switches = Switches { xnack, ..Switches::default() };
-        let m = machine_with(&desc, switches, &Options::default()).unwrap();
+        let switches = RuntimeEnv { xnack, ..RuntimeEnv::default() };
+        let m = machine_with(&desc, switches, &SimOptions::default()).unwrap();
         let (d, h) = (m.driver().unwrap(), m.host.as_ref());
         let (mut streams, mut events, mut gates, mut teams, mut team_gates, mut kernels) =
             (vec![], vec![], vec![], vec![], vec![], vec![]);
@@ -68,15 +70,15 @@ proptest! {
                 1 => events.extend(d.event_create(gpu).map(|e| e.0)),
                 2 => gates.extend(d.gate_create().map(|g| g.0)),
                 3 => {
-                    let mem = [Mem::Vram, Mem::Managed, Mem::Pinned][usize::from(b % 3)];
+                    let mem = [MemKind::Vram, MemKind::Managed, MemKind::Pinned][usize::from(b % 3)];
                     let numa = if b & 8 == 0 { Unit::Gpu(gpu) } else { Unit::Numa(gpu % 5) };
                     theirs.extend(d.alloc(Place::new(numa, mem), bytes));
                 }
-                4 => ours.extend(h.alloc(gpu % 5, [Mem::Paged, Mem::Huge][usize::from(b % 2)], bytes)),
+                4 => ours.extend(h.alloc(gpu % 5, [MemKind::Paged, MemKind::Huge][usize::from(b % 2)], bytes)),
                 5 => drop(d.free(src)),
                 6 => drop(h.free(src)),
-                7 => drop(d.copy(stream, dst, src, bytes, CopyEngine::Auto)),
-                8 => drop(d.copy(stream, dst, src, bytes, CopyEngine::Blit)),
+                7 => drop(d.copy(stream, dst, src, bytes, CopyChoice::Auto)),
+                8 => drop(d.copy(stream, dst, src, bytes, CopyChoice::Blit)),
                 9 => drop(d.gate_hold(gate, stream)),
                 10 => drop(d.gate_release(gate)),
                 11 => drop(d.gate_destroy(gate)),
@@ -85,12 +87,12 @@ proptest! {
                 14 => drop(d.stream_wait(stream)),
                 15 => drop(d.stream_idle(stream)),
                 16 => {
-                    let variant = Variant::standard(KernelOp::ALL[usize::from(b) % KernelOp::ALL.len()]);
+                    let variant = KernelVariant::standard(KernelOp::ALL[usize::from(b) % KernelOp::ALL.len()]);
                     kernels.extend(d.kernel(gpu, &variant).map(|k| k.0));
                 }
-                17 => drop(d.launch(stream, KernelId(pick(&kernels, y)), &Launch { src, dst, bytes })),
+                17 => drop(d.launch(stream, KernelId(pick(&kernels, y)), &KernelLaunch { src, dst, bytes })),
                 18 => {
-                    let to = Place::new(if b & 1 == 0 { Unit::Gpu(gpu) } else { Unit::Numa(gpu % 5) }, Mem::Managed);
+                    let to = Place::new(if b & 1 == 0 { Unit::Gpu(gpu) } else { Unit::Numa(gpu % 5) }, MemKind::Managed);
                     let how = [MigrateHow::Fault, MigrateHow::Prefetch][usize::from(b / 2 % 2)];
                     drop(d.migrate(stream, src, bytes, to, how));
                 }
@@ -101,7 +103,7 @@ proptest! {
                 }
                 _ => {
                     let work = CpuWork { op: LOOPS[usize::from(b % 6)], how: CpuHow::Plain };
-                    let work = Work { work, src, dst, bytes, reps: y % 4, isolated: false };
+                    let work = TeamWork { work, src, dst, bytes, reps: y % 4, isolated: false };
                     drop(h.submit(TeamId(pick(&teams, x)), GateId(pick(&team_gates, y)), &work));
                 }
             }

@@ -2,28 +2,29 @@
 //! out as published.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pathline_flow::{MachineDesc, Switches};
-use pathline_hal::{Machine, Ranks, Took};
-use pathline_message::Layer;
-use pathline_schema::{Case, CpuSet, Ns, Rank, Severity, Verdict, Via};
-use pathline_sim::{Options, machine_with};
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_hal::{FlowTime, Machine, RankGroup};
+use pathline_message::MessageLayer;
+use pathline_schema::{Case, CpuSet, Ns, Rank, Severity, Transport, VerifyResult};
+use pathline_sim::{SimOptions, machine_with};
 
-fn node(preset: &str, ranks: u32, switches: Switches) -> Machine {
+fn node(preset: &str, ranks: u32, switches: RuntimeEnv) -> Machine {
     let desc = MachineDesc::preset(preset).unwrap();
-    machine_with(&desc, switches, &Options { jitter: 0.0, ranks, ..Options::default() }).unwrap()
+    machine_with(&desc, switches, &SimOptions { jitter: 0.0, ranks, ..SimOptions::default() })
+        .unwrap()
 }
 
-fn run(ranks: &dyn Ranks, case: &str, reps: u64) -> Vec<Took> {
+fn run(ranks: &dyn RankGroup, case: &str, reps: u64) -> Vec<FlowTime> {
     let case: Case = case.parse().unwrap();
     let id = ranks.bind(&case, &CpuSet::default()).unwrap_or_else(|e| panic!("{case}: {e}"));
     let took = ranks.run(id, reps).unwrap();
-    assert!(matches!(ranks.check(id).unwrap(), Verdict::Unverified(_)));
+    assert!(matches!(ranks.check(id).unwrap(), VerifyResult::Unverified(_)));
     ranks.release(id).unwrap();
     took
 }
 
-fn told(exchange: &str) -> pathline_message::Told {
-    let layer = Layer::new(&MachineDesc::preset("mi250x").unwrap()).unwrap();
+fn told(exchange: &str) -> pathline_message::ExchangeTime {
+    let layer = MessageLayer::new(&MachineDesc::preset("mi250x").unwrap()).unwrap();
     layer.time(&exchange.parse().unwrap()).unwrap()
 }
 
@@ -35,7 +36,7 @@ fn same(got: Ns, expected: f64) {
 /// osu_bw at 16 MiB from rank 0 to the others: AMD's blog by the copy kernel, to 5 %.
 #[test]
 fn windows_come_out_as_published() {
-    let blit = Switches { sdma: Some(false), ..Switches::default() };
+    let blit = RuntimeEnv { sdma: Some(false), ..RuntimeEnv::default() };
     let machine = node("mi250x", 8, blit);
     let ranks = machine.ranks.as_deref().unwrap();
     for (to, gbs) in [(1, 142.24), (2, 38.96), (3, 36.90), (5, 34.99), (6, 76.28)] {
@@ -53,7 +54,7 @@ fn windows_come_out_as_published() {
 /// The time of a ping is that of the round trip; copy engines copy unless that is switched off.
 #[test]
 fn pings_and_collectives_take_what_the_library_takes() {
-    let machine = node("mi250x", 8, Switches::default());
+    let machine = node("mi250x", 8, RuntimeEnv::default());
     let ranks = machine.ranks.as_deref().unwrap();
     let ping = run(ranks, "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[ping] x 1MiB", 5);
     same(ping[0].elapsed, 5.0 * 2.0 * told("ping over gpu0>gpu1 by cray-mpich x 1MiB").time.0);
@@ -75,7 +76,7 @@ fn pings_and_collectives_take_what_the_library_takes() {
 /// Flows at once share what they pass, and each has its own time.
 #[test]
 fn pairs_at_once_are_one_exchange() {
-    let machine = node("mi250x", 8, Switches::default());
+    let machine = node("mi250x", 8, RuntimeEnv::default());
     let ranks = machine.ranks.as_deref().unwrap();
     let flow = |a: u32, b: u32| {
         format!("r{a}.gpu{a}.vram > r{b}.gpu{b}.vram by mpi@gpu{a}[send-w4] x 64MiB")
@@ -96,11 +97,11 @@ fn pairs_at_once_are_one_exchange() {
 /// One process has all GPUs, and its collectives go over those between the ends.
 #[test]
 fn a_process_alone_has_all_gpus() {
-    let machine = node("hgx-h200", 1, Switches::default());
+    let machine = node("hgx-h200", 1, RuntimeEnv::default());
     let ranks = machine.ranks.as_deref().unwrap();
     assert_eq!(ranks.members()[0].gpus, (0..8).collect::<Vec<_>>());
-    assert!(ranks.members()[0].ways[&Via::Ccl].starts_with("NCCL"));
-    assert!(ranks.members()[0].without[&Via::Mpi].contains("--ranks 2"));
+    assert!(ranks.members()[0].ways[&Transport::Ccl].starts_with("NCCL"));
+    assert!(ranks.members()[0].without[&Transport::Mpi].contains("--ranks 2"));
     let four = run(ranks, "r0.gpu0.vram > r0.gpu3.vram by ccl@gpu0[all_gather] x 1GiB", 1);
     let eight = run(ranks, "r0.gpu0.vram > r0.gpu7.vram by ccl@gpu0[all_gather] x 1GiB", 1);
     // 3/4 and 7/8 of the bytes cross the same links.
@@ -111,7 +112,7 @@ fn a_process_alone_has_all_gpus() {
 /// What the model cannot say is refused with a reason, and ways that it has not say why.
 #[test]
 fn what_is_not_modelled_is_refused() {
-    let machine = node("mi250x", 9, Switches::default());
+    let machine = node("mi250x", 9, RuntimeEnv::default());
     let ranks = machine.ranks.as_deref().unwrap();
     for (case, why) in [
         ("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[put-w1] x 8B", "one-sided"),
@@ -129,6 +130,6 @@ fn what_is_not_modelled_is_refused() {
     }
     let members = ranks.members();
     assert_eq!((members[0].gpus.clone(), members[0].numa), (vec![0], 3));
-    assert!(members[0].without[&Via::Shm].contains("share memory"));
-    assert!(members[8].without[&Via::Mpi].contains("fewer --ranks"));
+    assert!(members[0].without[&Transport::Shm].contains("share memory"));
+    assert!(members[8].without[&Transport::Mpi].contains("fewer --ranks"));
 }

@@ -1,10 +1,12 @@
 //! Files of a model: times that can be worked out by hand, and bytes that arrive or do not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_hal::{Buffer, GpuEnd, IoDone, IoJob, Machine, OpenIo, Result, Span};
-use pathline_schema::{Bytes, Case, Flow, Io, IoFiles, Mem, Place, Severity, Unit};
-use pathline_sim::{Fault, Options, machine_with};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_hal::{
+    CallResult, GpuEnd, IoDone, IoJob, LocalMemory, Machine, MachineBuffer, OpenIo,
+};
+use pathline_schema::{Bytes, Case, Flow, IoFiles, IoSpec, MemKind, Place, Severity, Unit};
+use pathline_sim::{FaultOrder, SimOptions, machine_with};
 
 const SEED: u64 = 77;
 
@@ -37,19 +39,19 @@ fn desc() -> MachineDesc {
     MachineDesc::parse("plain.toml", &text).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn still() -> Options {
-    Options { jitter: 0.0, ..Options::default() }
+fn still() -> SimOptions {
+    SimOptions { jitter: 0.0, ..SimOptions::default() }
 }
 
-fn node(options: &Options) -> Machine {
-    machine_with(&desc(), Switches::default(), options).unwrap()
+fn node(options: &SimOptions) -> Machine {
+    machine_with(&desc(), RuntimeEnv::default(), options).unwrap()
 }
 
 /// Memory of a job, and what is opened over it. In this order, so that it closes first.
 struct Bench<'m> {
     open: OpenIo<'m>,
-    end: Buffer<'m>,
-    _host: Option<Buffer<'m>>,
+    end: MachineBuffer<'m>,
+    _host: Option<MachineBuffer<'m>>,
     machine: &'m Machine,
     flow: Flow,
 }
@@ -58,13 +60,13 @@ fn flow(text: &str) -> Flow {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-fn open<'m>(machine: &'m Machine, text: &str) -> Result<Bench<'m>> {
+fn open<'m>(machine: &'m Machine, text: &str) -> CallResult<Bench<'m>> {
     let flow = flow(text);
-    let io: Io = *flow.by.io().unwrap();
+    let io: IoSpec = *flow.by.io().unwrap();
     let (file, memory) = flow.io_ends();
     let at = flow.by.at();
     let bytes = Bytes(flow.bytes.0 * io.slots());
-    let span = |b: &Buffer<'_>| Span { address: b.address(), bytes: b.bytes().0 };
+    let span = |b: &MachineBuffer<'_>| LocalMemory { address: b.address(), bytes: b.bytes().0 };
     let end = machine.buffer(memory, bytes)?;
     let through = io.stage.map(|stage| Place { unit: at, mem: stage.through, ..memory });
     let host = through.map(|place| machine.buffer(place, bytes)).transpose()?;
@@ -105,7 +107,7 @@ impl Bench<'_> {
         (0..files).map(move |file| (file * each, Bytes(each), SEED + file))
     }
     /// What the engine does with a case: spoils, lands, compares.
-    fn verify(&self) -> Result<()> {
+    fn verify(&self) -> CallResult<()> {
         if self.flow.by.io().unwrap().writes() {
             self.parts().try_for_each(|(at, bytes, seed)| self.end.fill_part(at, bytes, seed))?;
             self.open.spoil()?;
@@ -147,7 +149,7 @@ fn one_read_at_a_time() {
 /// There Little's law holds: those in flight are rate times latency.
 #[test]
 fn depth_until_the_front_is_full() {
-    let machine = node(&Options::default());
+    let machine = node(&SimOptions::default());
     let at = |depth: u32, threads: u32| {
         let case = format!(
             "r0.store0.file > r0.numa0.paged by uring@numa0[rand-read,direct,shared,1GiB,q{depth},n1,t{threads}] x 4KiB"
@@ -225,7 +227,7 @@ fn small_blocks_are_bound_by_their_copies() {
 /// Ways, engines and orders: what was read is in memory, what was written is in the files.
 #[test]
 fn bytes_arrive() {
-    let machine = node(&Options::default());
+    let machine = node(&SimOptions::default());
     let ends =
         [("numa0.paged", ""), ("gpu4.vram", ",pipelined-pinned"), ("gpu2.vram", ",blocking-paged")];
     for engine in ["uring", "uring-plain", "aio", "sync"] {
@@ -258,7 +260,7 @@ fn bytes_arrive() {
 fn times_spread_as_stated() {
     let case = "r0.store0.file > r0.numa0.paged by uring@numa0[rand-read,direct,shared,1GiB,q1,n1,t1] x 4KiB";
     let run = |seed| {
-        let machine = node(&Options { seed, jitter: 1e-6, ..Options::default() });
+        let machine = node(&SimOptions { seed, jitter: 1e-6, ..SimOptions::default() });
         open(&machine, case).unwrap().run(20_000)
     };
     let (a, b, c) = (run(1), run(1), run(2));
@@ -300,7 +302,7 @@ fn two_jobs_share_a_drive() {
 #[test]
 fn workers_that_begin_on_one_server_spread_out() {
     let machine =
-        machine_with(&MachineDesc::preset("mi250x").unwrap(), Switches::default(), &still());
+        machine_with(&MachineDesc::preset("mi250x").unwrap(), RuntimeEnv::default(), &still());
     let machine = machine.unwrap();
     let case = "r0.store1.file > r0.numa0.huge by uring@numa0[seq-read,direct,shared,16GiB,q8,n1,t8] x 1MiB";
     let bench = open(&machine, case).unwrap();
@@ -372,13 +374,13 @@ fn refusals() {
     );
     assert_eq!(machine.storage.as_deref().unwrap().stores()[0].free, Bytes::gib(4));
     // GPU direct has no memory on the host, which is not what is wrong with it.
-    let memory = machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), Bytes::mib(1)).unwrap();
+    let memory = machine.buffer(Place::new(Unit::Gpu(0), MemKind::Vram), Bytes::mib(1)).unwrap();
     let direct =
         "r0.store0.file > r0.gpu0.vram by gds@numa0[seq-read,direct,shared,1GiB,q1,n1,t1] x 1MiB";
-    let memory = Span { address: memory.address(), bytes: 1 << 20 };
+    let memory = LocalMemory { address: memory.address(), bytes: 1 << 20 };
     let end = GpuEnd { gpu: 0, memory, copiers: Vec::new() };
     let io = *flow(direct).by.io().unwrap();
-    let (block, host) = (Bytes::mib(1), Span::default());
+    let (block, host) = (Bytes::mib(1), LocalMemory::default());
     let job = IoJob { io, store: 0, block, numa: 0, host, gpu: Some(end) };
     let error = machine.open_io(job, SEED).map(|_| ()).unwrap_err();
     assert_eq!(error.severity, Severity::Unsupported);
@@ -389,7 +391,7 @@ fn refusals() {
 /// it should.
 #[test]
 fn writes_leave_what_is_read_alone() {
-    let machine = node(&Options::default());
+    let machine = node(&SimOptions::default());
     let args = "uring@numa0[rand-OP,direct,shared,64MiB,q4,n2,t2]";
     let of = |src: &str, dst: &str, op: &str| {
         format!("r0.{src} > r0.{dst} by {} x 4KiB", args.replace("OP", op))
@@ -408,9 +410,9 @@ fn writes_leave_what_is_read_alone() {
 #[test]
 fn faults_on_order() {
     let write = "r0.numa0.paged > r0.store0.file by uring@numa0[seq-write,direct,own,8MiB,q4,n1,t2] x 64KiB";
-    let with = |fault| node(&Options { faults: vec![fault], ..still() });
+    let with = |fault| node(&SimOptions { faults: vec![fault], ..still() });
     let machine =
-        with(Fault::says("storage.reap", 1, Severity::Transient, "input/output error (EIO)"));
+        with(FaultOrder::says("storage.reap", 1, Severity::Transient, "input/output error (EIO)"));
     let bench = open(&machine, write).unwrap();
     let gate = machine.gate().unwrap();
     bench.open.submit(&gate, 10).unwrap();
@@ -418,12 +420,12 @@ fn faults_on_order() {
     let error = bench.open.reap().unwrap_err();
     assert_eq!(error.reason, "input/output error (EIO)");
     assert_eq!(bench.open.reap().unwrap().ops, 10);
-    let full = Fault::says("storage.open", 1, Severity::Exhausted, "no space left on device");
+    let full = FaultOrder::says("storage.open", 1, Severity::Exhausted, "no space left on device");
     let machine = with(full);
     let error = open(&machine, write).map(|_| ()).unwrap_err();
     assert!(error.reason.contains("no space left"), "{error}");
     open(&machine, write).unwrap().verify().unwrap();
-    let machine = with(Fault::corrupts("storage.land", 1));
+    let machine = with(FaultOrder::corrupts("storage.land", 1));
     let bench = open(&machine, write).unwrap();
     assert_eq!(bench.verify().unwrap_err().severity, Severity::Corrupt);
     bench.verify().unwrap();
@@ -434,7 +436,7 @@ fn faults_on_order() {
 #[test]
 fn bounds_hold() {
     let desc = desc();
-    let network = Network::new(&desc, Switches::default()).unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let machine = node(&still());
     for (args, block, met) in [
         ("uring@numa0[rand-read,direct,shared,1GiB,q1,n1,t1]", "4KiB", true),
@@ -454,7 +456,7 @@ fn bounds_hold() {
     }
     let gone = "r0.store7.file > r0.numa0.huge by uring@numa0[rand-read,direct,shared,1GiB,q1,n1,t1] x 4KiB";
     assert!(network.operation(&flow(gone)).unwrap_err().0.contains("store7"));
-    assert_eq!(Place::new(Unit::Store(0), Mem::File).to_string(), "r0.store0.file");
+    assert_eq!(Place::new(Unit::Store(0), MemKind::File).to_string(), "r0.store0.file");
 }
 
 /// Every preset has files, and without them there are none.
@@ -462,10 +464,10 @@ fn bounds_hold() {
 fn presets_have_files() {
     for (name, _) in MachineDesc::presets() {
         let desc = MachineDesc::preset(name).unwrap();
-        let machine = machine_with(&desc, Switches::default(), &still()).unwrap();
+        let machine = machine_with(&desc, RuntimeEnv::default(), &still()).unwrap();
         assert!(!machine.storage.unwrap().stores().is_empty(), "{name}");
-        let without = Options { files: false, ..still() };
-        let machine = machine_with(&desc, Switches::default(), &without).unwrap();
+        let without = SimOptions { files: false, ..still() };
+        let machine = machine_with(&desc, RuntimeEnv::default(), &without).unwrap();
         assert!(machine.storage.is_none());
     }
 }

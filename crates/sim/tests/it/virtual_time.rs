@@ -1,12 +1,12 @@
 //! The laws of virtual time, seen through the hal.
 
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_hal::{CopyEngine, Launch, Machine, Work};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_hal::{CopyChoice, KernelLaunch, Machine, TeamWork};
 use pathline_schema::{
-    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, KernelOp, Mem, MigrateHow, Mover, Ns, Place,
-    Severity, Unit, Variant, World,
+    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, MemKind, MigrateHow, Mover,
+    Ns, Place, Severity, Unit, WorldKind,
 };
-use pathline_sim::{Options, machine, machine_with};
+use pathline_sim::{SimOptions, machine, machine_with};
 
 const SIZE: Bytes = Bytes::mib(256);
 
@@ -14,14 +14,14 @@ fn mi250x() -> MachineDesc {
     MachineDesc::preset("mi250x").expect("the preset parses")
 }
 /// The machine without spread, so that times can be computed by hand.
-fn exact(switches: Switches) -> Machine {
-    let options = Options { jitter: 0.0, ..Options::default() };
+fn exact(switches: RuntimeEnv) -> Machine {
+    let options = SimOptions { jitter: 0.0, ..SimOptions::default() };
     machine_with(&mi250x(), switches, &options).expect("it makes a machine")
 }
 fn vram(gpu: u32) -> Place {
-    Place::new(Unit::Gpu(gpu), Mem::Vram)
+    Place::new(Unit::Gpu(gpu), MemKind::Vram)
 }
-fn host(mem: Mem) -> Place {
+fn host(mem: MemKind) -> Place {
     Place::new(Unit::Numa(3), mem)
 }
 fn close(a: f64, b: f64) -> bool {
@@ -36,13 +36,13 @@ fn a_sleeper_wakes_at_the_exact_completion_instant() {
     let desc = mi250x();
     let flow =
         Flow { src: vram(0), dst: vram(2), by: Mover::Dma { at: Unit::Gpu(0) }, bytes: SIZE };
-    let network = Network::new(&desc, Switches::default()).unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let operation = network.operation(&flow).unwrap();
     let length = network.predict(&Case::together(vec![flow])).unwrap()[0].time;
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let (src, dst) = (m.buffer(vram(0), SIZE).unwrap(), m.buffer(vram(2), SIZE).unwrap());
     let stream = m.gpu(0).unwrap().stream().unwrap();
-    let copy = || stream.copy(dst.address(), src.address(), SIZE, CopyEngine::Auto).unwrap();
+    let copy = || stream.copy(dst.address(), src.address(), SIZE, CopyChoice::Auto).unwrap();
 
     copy();
     let issued = m.clock.now();
@@ -70,9 +70,9 @@ fn a_sleeper_wakes_at_the_exact_completion_instant() {
 /// For each pair, engine and direction, one copy alone takes what the model predicts.
 #[test]
 fn what_is_predicted_happens() {
-    let network = Network::new(&mi250x(), Switches::default()).unwrap();
-    let m = exact(Switches::default());
-    let ends = (0..8).map(vram).chain([host(Mem::Pinned), host(Mem::PinnedNonCoherent)]);
+    let network = Network::new(&mi250x(), RuntimeEnv::default()).unwrap();
+    let m = exact(RuntimeEnv::default());
+    let ends = (0..8).map(vram).chain([host(MemKind::Pinned), host(MemKind::PinnedNonCoherent)]);
     let ends: Vec<Place> = ends.collect();
     let mut compared = 0;
     for (&from, &to) in ends.iter().flat_map(|a| ends.iter().map(move |b| (a, b))) {
@@ -80,8 +80,8 @@ fn what_is_predicted_happens() {
         let gpu = m.gpu(gpu).unwrap();
         let (src, dst) = (m.buffer(from, SIZE).unwrap(), m.buffer(to, SIZE).unwrap());
         for (engine, by) in [
-            (CopyEngine::Auto, Mover::Dma { at: Unit::Gpu(gpu.index()) }),
-            (CopyEngine::Blit, Mover::Blit { at: Unit::Gpu(gpu.index()) }),
+            (CopyChoice::Auto, Mover::Dma { at: Unit::Gpu(gpu.index()) }),
+            (CopyChoice::Blit, Mover::Blit { at: Unit::Gpu(gpu.index()) }),
         ] {
             let flow = Flow { src: from, dst: to, by, bytes: SIZE };
             let Ok(predicted) = network.predict(&Case::together(vec![flow])) else { continue };
@@ -105,7 +105,7 @@ fn what_is_predicted_happens() {
 /// the first byte to the end of each is what max-min fairness gives, computed here step by step.
 #[test]
 fn flows_share_until_one_ends() {
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let gpu = m.gpu(0).unwrap();
     let gate = m.gate().unwrap();
     let lanes: Vec<_> = (1..=4)
@@ -116,7 +116,7 @@ fn flows_share_until_one_ends() {
             let (start, end) = (gpu.event().unwrap(), gpu.event().unwrap());
             stream.hold(&gate).unwrap();
             stream.record(&start).unwrap();
-            stream.copy(dst.address(), src.address(), bytes, CopyEngine::Auto).unwrap();
+            stream.copy(dst.address(), src.address(), bytes, CopyChoice::Auto).unwrap();
             stream.record(&end).unwrap();
             (src, dst, stream, start, end)
         })
@@ -124,7 +124,7 @@ fn flows_share_until_one_ends() {
     gate.release().unwrap();
     let flow =
         Flow { src: vram(0), dst: vram(2), by: Mover::Dma { at: Unit::Gpu(0) }, bytes: SIZE };
-    let network = Network::new(&mi250x(), Switches::default()).unwrap();
+    let network = Network::new(&mi250x(), RuntimeEnv::default()).unwrap();
     let alpha = network.operation(&flow).unwrap().alpha.0;
     let times: Vec<f64> = lanes
         .iter()
@@ -148,12 +148,12 @@ fn flows_share_until_one_ends() {
 
 #[test]
 fn a_forgotten_gate_is_a_virtual_deadlock() {
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let buffer = m.buffer(vram(0), SIZE).unwrap();
     let stream = m.gpu(0).unwrap().stream().unwrap();
     let gate = m.gate().unwrap();
     stream.hold(&gate).unwrap();
-    stream.copy(buffer.address(), buffer.address(), Bytes(8), CopyEngine::Auto).unwrap();
+    stream.copy(buffer.address(), buffer.address(), Bytes(8), CopyChoice::Auto).unwrap();
     let error = stream.wait().unwrap_err().to_string();
     assert!(error.contains("virtual deadlock: stream"), "{error}");
     assert!(error.contains("of gpu0 waits for gate"), "{error}");
@@ -166,12 +166,13 @@ fn a_forgotten_gate_is_a_virtual_deadlock() {
 /// is an error, and the machine goes on.
 #[test]
 fn a_pageable_copy_blocks() {
-    let m = exact(Switches::default());
-    let (src, dst) = (m.buffer(host(Mem::Paged), SIZE).unwrap(), m.buffer(vram(0), SIZE).unwrap());
+    let m = exact(RuntimeEnv::default());
+    let (src, dst) =
+        (m.buffer(host(MemKind::Paged), SIZE).unwrap(), m.buffer(vram(0), SIZE).unwrap());
     src.fill(1, false).unwrap();
     let stream = m.gpu(0).unwrap().stream().unwrap();
     let before = m.clock.now();
-    stream.copy(dst.address(), src.address(), SIZE, CopyEngine::Auto).unwrap();
+    stream.copy(dst.address(), src.address(), SIZE, CopyChoice::Auto).unwrap();
     let took = m.clock.now() - before;
     assert!(SIZE.as_f64() / took.0 < 36.0, "{took} is faster than the link");
     assert!(stream.is_idle().unwrap());
@@ -180,7 +181,7 @@ fn a_pageable_copy_blocks() {
     dst.fill(2, false).unwrap();
     let gate = m.gate().unwrap();
     stream.hold(&gate).unwrap();
-    let refused = stream.copy(dst.address(), src.address(), SIZE, CopyEngine::Auto).unwrap_err();
+    let refused = stream.copy(dst.address(), src.address(), SIZE, CopyChoice::Auto).unwrap_err();
     assert!(refused.reason.contains("virtual deadlock"), "{refused}");
     gate.release().unwrap();
     stream.wait().unwrap();
@@ -193,10 +194,10 @@ fn xnack() {
     for (xnack, faults, stays) in
         [(None, true, true), (Some(true), true, false), (Some(false), false, true)]
     {
-        let m = exact(Switches { xnack, ..Switches::default() });
-        let buffer = m.buffer(host(Mem::Managed), SIZE).unwrap();
+        let m = exact(RuntimeEnv { xnack, ..RuntimeEnv::default() });
+        let buffer = m.buffer(host(MemKind::Managed), SIZE).unwrap();
         let stream = m.gpu(0).unwrap().stream().unwrap();
-        let there = Place::new(Unit::Gpu(0), Mem::Managed);
+        let there = Place::new(Unit::Gpu(0), MemKind::Managed);
         let migrated = stream.migrate(&buffer, there, MigrateHow::Fault);
         let advised = buffer.advise_zero_copy(0);
         assert_eq!((migrated.is_ok(), advised.is_ok()), (faults, stays), "{xnack:?}");
@@ -213,7 +214,7 @@ fn xnack() {
 fn xnack_is_amds() {
     let desc = MachineDesc::preset("hgx-h200").expect("the preset parses");
     let off = Some(false);
-    let m = machine(&desc, Switches { sdma: off, peer_sdma: off, xnack: off }, 0).unwrap();
+    let m = machine(&desc, RuntimeEnv { sdma: off, peer_sdma: off, xnack: off }, 0).unwrap();
     assert!(m.driver().unwrap().devices().unwrap().iter().all(|d| d.demand_migration));
 }
 
@@ -221,11 +222,11 @@ fn xnack_is_amds() {
 /// nothing to do, and advice keeps them at the host.
 #[test]
 fn pages_live_where_they_migrated() {
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let driver = m.driver().unwrap();
     let (free, _) = driver.memory(0).unwrap();
-    let there = Place::new(Unit::Gpu(0), Mem::Managed);
-    let buffer = m.buffer(host(Mem::Managed), SIZE).unwrap();
+    let there = Place::new(Unit::Gpu(0), MemKind::Managed);
+    let buffer = m.buffer(host(MemKind::Managed), SIZE).unwrap();
     let gpu = m.gpu(0).unwrap();
     let stream = gpu.stream().unwrap();
     let timed = |work: &dyn Fn()| {
@@ -241,13 +242,13 @@ fn pages_live_where_they_migrated() {
     // Nothing is left to move: the wait for an idle stream takes 1.2 us, and each call 1 ns.
     assert!(second < Ns(1210.0) && first > Ns::ms(10.0), "{first}, then {second}");
 
-    let kernel = gpu.kernel(&Variant::standard(KernelOp::Read)).unwrap();
-    let launch = |address| Launch { src: address, dst: 0, bytes: SIZE };
+    let kernel = gpu.kernel(&KernelVariant::standard(KernelOp::Read)).unwrap();
+    let launch = |address| KernelLaunch { src: address, dst: 0, bytes: SIZE };
     let read = |address| timed(&|| stream.launch(&kernel, &launch(address)).unwrap());
     let at_home = read(buffer.address());
-    let fresh = m.buffer(host(Mem::Managed), SIZE).unwrap();
+    let fresh = m.buffer(host(MemKind::Managed), SIZE).unwrap();
     let (faulting, again) = (read(fresh.address()), read(fresh.address()));
-    let advised = m.buffer(host(Mem::Managed), SIZE).unwrap();
+    let advised = m.buffer(host(MemKind::Managed), SIZE).unwrap();
     advised.advise_zero_copy(0).unwrap();
     let (zero_copy, same) = (read(advised.address()), read(advised.address()));
     assert!(close(again.0, at_home.0) && faulting > at_home * 10.0, "{faulting}, {again}");
@@ -257,12 +258,12 @@ fn pages_live_where_they_migrated() {
 
 #[test]
 fn a_kernel_needs_peer_access() {
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let (src, dst) = (m.buffer(vram(1), SIZE).unwrap(), m.buffer(vram(0), SIZE).unwrap());
     let gpu = m.gpu(0).unwrap();
     let (stream, kernel) =
-        (gpu.stream().unwrap(), gpu.kernel(&Variant::standard(KernelOp::Copy)).unwrap());
-    let launch = Launch { src: src.address(), dst: dst.address(), bytes: SIZE };
+        (gpu.stream().unwrap(), gpu.kernel(&KernelVariant::standard(KernelOp::Copy)).unwrap());
+    let launch = KernelLaunch { src: src.address(), dst: dst.address(), bytes: SIZE };
     let error = stream.launch(&kernel, &launch).unwrap_err();
     assert!(error.way_out.contains("enable_peer"), "{error}");
     m.driver().unwrap().enable_peer(0, 1).unwrap();
@@ -274,13 +275,13 @@ fn a_kernel_needs_peer_access() {
 /// of both decides. 64 fused multiply-adds a byte at 110 units x 64 lanes x 1.7 GHz are 187 GB/s.
 #[test]
 fn arithmetic_runs_beside_a_copy() {
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let (src, dst) = (m.buffer(vram(0), SIZE).unwrap(), m.buffer(vram(1), SIZE).unwrap());
     let gpu = m.gpu(0).unwrap();
-    let kernel = gpu.kernel(&Variant::compute()).unwrap();
+    let kernel = gpu.kernel(&KernelVariant::compute()).unwrap();
     let (one, two) = (gpu.stream().unwrap(), gpu.stream().unwrap());
-    let copy = || one.copy(dst.address(), src.address(), SIZE, CopyEngine::Auto).unwrap();
-    let work = Launch { src: 0, dst: 0, bytes: SIZE };
+    let copy = || one.copy(dst.address(), src.address(), SIZE, CopyChoice::Auto).unwrap();
+    let work = KernelLaunch { src: 0, dst: 0, bytes: SIZE };
     let timed = |start: &dyn Fn()| {
         let begun = m.clock.now();
         start();
@@ -302,34 +303,34 @@ fn arithmetic_runs_beside_a_copy() {
 /// Work behind a buffer's end, on freed memory, and a chase over what is no chain are refused.
 #[test]
 fn memory_errors() {
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let bytes = Bytes(4096);
     let (a, b) = (m.buffer(vram(0), bytes).unwrap(), m.buffer(vram(0), bytes).unwrap());
     let gpu = m.gpu(0).unwrap();
     let stream = gpu.stream().unwrap();
-    let past_the_end = stream.copy(b.address() + 1, a.address(), bytes, CopyEngine::Auto);
+    let past_the_end = stream.copy(b.address() + 1, a.address(), bytes, CopyChoice::Auto);
     assert!(past_the_end.is_err());
-    let triad = gpu.kernel(&Variant::standard(KernelOp::Triad)).unwrap();
-    let all = Launch { src: a.address(), dst: b.address(), bytes: Bytes(u64::MAX) };
+    let triad = gpu.kernel(&KernelVariant::standard(KernelOp::Triad)).unwrap();
+    let all = KernelLaunch { src: a.address(), dst: b.address(), bytes: Bytes(u64::MAX) };
     assert!(stream.launch(&triad, &all).is_err());
-    let chase = gpu.kernel(&Variant::chase()).unwrap();
-    let launch = Launch { src: a.address(), dst: 0, bytes };
+    let chase = gpu.kernel(&KernelVariant::chase()).unwrap();
+    let launch = KernelLaunch { src: a.address(), dst: 0, bytes };
     let no_chain = stream.launch(&chase, &launch).unwrap_err();
     assert!(no_chain.way_out.contains("chain"), "{no_chain}");
     let freed = a.address();
-    stream.copy(b.address(), freed, bytes, CopyEngine::Auto).unwrap();
+    stream.copy(b.address(), freed, bytes, CopyChoice::Auto).unwrap();
     let before = m.clock.now();
     drop(a);
     assert!(stream.is_idle().unwrap(), "freeing waits for who uses the buffer");
     assert!(m.clock.now() - before > Ns::us(1.0), "and that takes the host's time");
-    assert!(stream.copy(b.address(), freed, bytes, CopyEngine::Auto).is_err());
+    assert!(stream.copy(b.address(), freed, bytes, CopyChoice::Auto).is_err());
 }
 
 /// A GPU holds 64 GiB and a domain 128 GiB, pinned or pageable; what does not fit is an error that
 /// says so, and nothing is allocated in truth: this test runs in a few MiB.
 #[test]
 fn capacity() {
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let all = m.buffer(vram(0), Bytes::gib(64)).unwrap();
     let error = m.buffer(vram(0), Bytes(1)).err().unwrap();
     assert_eq!(error.severity, Severity::Exhausted);
@@ -338,9 +339,9 @@ fn capacity() {
     m.buffer(vram(0), Bytes::gib(64)).unwrap();
     let free = |m: &Machine| m.host.domains().iter().find(|d| d.id == 3).unwrap().free;
     let before = free(&m);
-    let pinned = m.buffer(host(Mem::Pinned), Bytes::gib(100)).unwrap();
+    let pinned = m.buffer(host(MemKind::Pinned), Bytes::gib(100)).unwrap();
     assert_eq!(free(&m).0, before.0 - pinned.bytes().0);
-    let error = m.buffer(host(Mem::Paged), before).err().unwrap();
+    let error = m.buffer(host(MemKind::Paged), before).err().unwrap();
     assert_eq!(error.severity, Severity::Exhausted);
 }
 
@@ -357,7 +358,7 @@ fn spread_is_small_and_follows_the_seed() {
                 (m.gate().unwrap(), gpu.event().unwrap(), gpu.event().unwrap());
             stream.hold(&gate).unwrap();
             stream.record(&start).unwrap();
-            stream.copy(dst.address(), src.address(), SIZE, CopyEngine::Auto).unwrap();
+            stream.copy(dst.address(), src.address(), SIZE, CopyChoice::Auto).unwrap();
             stream.record(&end).unwrap();
             gate.release().unwrap();
             stream.wait().unwrap();
@@ -365,8 +366,8 @@ fn spread_is_small_and_follows_the_seed() {
         };
         (0..10).map(lap).collect()
     };
-    let seeded = |seed| times(&machine(&mi250x(), Switches::default(), seed).unwrap());
-    let plain = times(&exact(Switches::default()));
+    let seeded = |seed| times(&machine(&mi250x(), RuntimeEnv::default(), seed).unwrap());
+    let plain = times(&exact(RuntimeEnv::default()));
     assert!(plain.iter().all(|t| close(*t, plain[0])));
     let first = seeded(1);
     assert_eq!(first, seeded(1));
@@ -378,12 +379,12 @@ fn spread_is_small_and_follows_the_seed() {
 /// First touch: 4096 pages of 4 KiB, once; what is there already is not touched a first time.
 #[test]
 fn first_touch() {
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let bytes = Bytes::mib(16);
-    let buffer = m.buffer(host(Mem::Paged), bytes).unwrap();
+    let buffer = m.buffer(host(MemKind::Paged), bytes).unwrap();
     let team = m.team(3, 1).unwrap();
     let work = CpuWork { op: CpuOp::Touch, how: CpuHow::Plain };
-    let work = Work { work, src: 0, dst: buffer.address(), bytes, reps: 1, isolated: false };
+    let work = TeamWork { work, src: 0, dst: buffer.address(), bytes, reps: 1, isolated: false };
     let touch = || {
         let gate = m.gate().unwrap();
         team.submit(&gate, &work).unwrap();
@@ -400,8 +401,8 @@ fn first_touch() {
 
 #[test]
 fn the_record_says_that_it_is_simulated() {
-    let m = exact(Switches::default());
-    assert_eq!(m.world, World::Simulated("mi250x".into()));
+    let m = exact(RuntimeEnv::default());
+    assert_eq!(m.world, WorldKind::Simulated("mi250x".into()));
     assert_eq!(m.clock.name(), "virtual");
     assert_eq!(m.driver().unwrap().name(), "sim");
     let before = m.clock.now();
@@ -412,9 +413,9 @@ fn the_record_says_that_it_is_simulated() {
 /// for an idle stream 1.2 us. Each call and each reading of the clock is 1 ns on top.
 #[test]
 fn calls_take_what_the_description_says() {
-    let m = exact(Switches::default());
+    let m = exact(RuntimeEnv::default());
     let driver = m.driver().unwrap();
-    let pages = m.buffer(host(Mem::Paged), Bytes::mib(16)).unwrap();
+    let pages = m.buffer(host(MemKind::Paged), Bytes::mib(16)).unwrap();
     let stream = m.gpu(0).unwrap().stream().unwrap();
     let time = |call: &dyn Fn()| {
         let start = m.clock.now();
@@ -434,18 +435,18 @@ fn calls_take_what_the_description_says() {
 #[test]
 fn a_batch_starts_once() {
     let desc = MachineDesc::preset("hgx-h200").unwrap();
-    let options = Options { jitter: 0.0, ..Options::default() };
-    let m = machine_with(&desc, Switches::default(), &options).unwrap();
+    let options = SimOptions { jitter: 0.0, ..SimOptions::default() };
+    let m = machine_with(&desc, RuntimeEnv::default(), &options).unwrap();
     let (each, count) = (Bytes::kib(64), 64);
     let all = Bytes(each.0 * count);
-    let pinned = Place::new(Unit::Numa(0), Mem::Pinned);
+    let pinned = Place::new(Unit::Numa(0), MemKind::Pinned);
     let (src, dst) = (m.buffer(pinned, all).unwrap(), m.buffer(vram(0), all).unwrap());
     src.fill(7, false).unwrap();
     let gpu = m.gpu(0).unwrap();
     let copies: Vec<(u64, u64, Bytes)> = (0..count)
         .map(|n| (dst.address() + n * each.0, src.address() + n * each.0, each))
         .collect();
-    let time = |enqueue: &dyn Fn(&pathline_hal::Stream<'_>)| {
+    let time = |enqueue: &dyn Fn(&pathline_hal::GpuStream<'_>)| {
         let (stream, gate) = (gpu.stream().unwrap(), m.gate().unwrap());
         let (start, end) = (gpu.event().unwrap(), gpu.event().unwrap());
         stream.hold(&gate).unwrap();
@@ -459,14 +460,14 @@ fn a_batch_starts_once() {
     };
     let one_by_one = time(&|stream| {
         for &(dst, src, bytes) in &copies {
-            stream.copy(dst, src, bytes, CopyEngine::Auto).unwrap();
+            stream.copy(dst, src, bytes, CopyChoice::Auto).unwrap();
         }
     });
     dst.fill(8, false).unwrap();
     let batch = time(&|stream| stream.copy_batch(&copies).unwrap());
     assert!((one_by_one - batch - 283_500.0).abs() < 1.0, "{one_by_one} and {batch}");
 
-    let old = exact(Switches::default());
+    let old = exact(RuntimeEnv::default());
     let stream = old.gpu(0).unwrap().stream().unwrap();
     assert_eq!(stream.copy_batch(&[]).unwrap_err().severity, Severity::Unsupported);
 }

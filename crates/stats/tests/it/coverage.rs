@@ -5,8 +5,10 @@
 //! 0.5 %, so the bounds leave about three of them.
 
 use fastrand::Rng;
-use pathline_stats::{Judgement, StopRule, Summary, compare, drift, half_width, modes, settled};
-use pathline_stats::{Progress, inflation};
+use pathline_stats::{
+    ChangeKind, SeriesSummary, StopRule, compare, drift, half_width, modes, settled,
+};
+use pathline_stats::{SampleProgress, inflation};
 
 const TRIALS: usize = 2000;
 
@@ -40,11 +42,11 @@ fn the_interval_of_the_median_holds_it() {
     // What ranks allow: n = 6: 1 - 2/64 = 96.9 %; n = 20: rank 6, 95.9 %; n = 100: rank 40, 96.5 %.
     for (n, exact) in [(6, 0.969), (20, 0.959), (100, 0.965)] {
         let normal = share(1, |rng| {
-            let s = Summary::of(&series(rng, n, |r| 50.0 + normal(r))).unwrap();
+            let s = SeriesSummary::of(&series(rng, n, |r| 50.0 + normal(r))).unwrap();
             s.low <= 50.0 && 50.0 <= s.high
         });
         let skewed = share(2, |rng| {
-            let s = Summary::of(&series(rng, n, timing)).unwrap();
+            let s = SeriesSummary::of(&series(rng, n, timing)).unwrap();
             s.low <= TIMING_MEDIAN && TIMING_MEDIAN <= s.high
         });
         println!("n = {n}: normal {normal:.3}, timings {skewed:.3}, by the ranks {exact}");
@@ -57,7 +59,7 @@ fn the_interval_of_the_median_holds_it() {
 fn few_samples_still_hold_it_for_normal_noise() {
     for n in 2..6 {
         let held = share(3, |rng| {
-            let s = Summary::of(&series(rng, n, |r| 50.0 + normal(r))).unwrap();
+            let s = SeriesSummary::of(&series(rng, n, |r| 50.0 + normal(r))).unwrap();
             s.low <= 50.0 && 50.0 <= s.high
         });
         println!("n = {n}: {held:.3}");
@@ -81,7 +83,7 @@ fn neighbours_that_resemble_each_other_are_allowed_for() {
     let mut rng = Rng::with_seed(4);
     for _ in 0..TRIALS {
         let samples = wander(&mut rng, 60);
-        let s = Summary::of(&samples).unwrap();
+        let s = SeriesSummary::of(&samples).unwrap();
         plain += usize::from((s.median - 100.0).abs() <= s.half_width_rel() * s.median);
         widened += usize::from((s.median - 100.0).abs() <= half_width(&samples) * s.median);
     }
@@ -101,11 +103,11 @@ fn the_stop_rule_is_as_precise_as_it_says() {
     let mut counts = 0;
     let held = share(6, |rng| {
         let mut samples = Vec::new();
-        while rule.check(&samples) == Progress::More {
+        while rule.check(&samples) == SampleProgress::More {
             samples.push(100.0 * (1.0 + 0.02 * normal(rng)));
         }
         counts += samples.len();
-        (Summary::of(&samples).unwrap().median / 100.0 - 1.0).abs() <= 0.01
+        (SeriesSummary::of(&samples).unwrap().median / 100.0 - 1.0).abs() <= 0.01
     });
     let mean = counts / TRIALS;
     println!("2 % noise, wanted 1 %: within it {held:.3}, samples {mean}");
@@ -186,12 +188,15 @@ fn comparisons_hold_the_true_effect_and_seldom_err() {
         let held = share(15, |rng| {
             let (a, b) = (series(rng, n, noisy), series(rng, n, |r| 1.03 * noisy(r)));
             let found = compare(&a, &b, 0.01).unwrap();
-            wrong += usize::from(found.judgement == Judgement::Faster);
+            wrong += usize::from(found.judgement == ChangeKind::Faster);
             found.low <= 1.03 && 1.03 <= found.high
         });
         let invented = share(16, |rng| {
             let (a, b) = (series(rng, n, noisy), series(rng, n, noisy));
-            matches!(compare(&a, &b, 0.0).unwrap().judgement, Judgement::Faster | Judgement::Slower)
+            matches!(
+                compare(&a, &b, 0.0).unwrap().judgement,
+                ChangeKind::Faster | ChangeKind::Slower
+            )
         });
         println!("n = {n}: holds 1.03 {held:.3}; difference invented {invented:.3}");
         assert!(held > 0.93 && invented < 0.07 && wrong <= 2, "{held} {invented} {wrong}");

@@ -11,11 +11,11 @@ use super::collective::Collective;
 use super::frame::{FrameKind, read_header, write_frame};
 use super::hub::{self, ID_BYTES};
 use super::{INVALID_ARGUMENT, REMOTE, SYSTEM};
-use crate::node::Handle;
+use crate::node::StubHandle;
 
 /// One operation of a task, with the memory that it is about.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Act {
+pub(super) enum CommAct {
     Send { at: u64, bytes: usize, peer: i32 },
     Receive { at: u64, bytes: usize, peer: i32 },
     Collective { send: u64, receive: u64, call: Collective },
@@ -23,9 +23,9 @@ pub(super) enum Act {
 
 /// What is enqueued as one.
 #[derive(Debug)]
-pub(super) struct Task {
-    pub(super) communicator: Handle,
-    pub(super) acts: Vec<Act>,
+pub(super) struct CommTask {
+    pub(super) communicator: StubHandle,
+    pub(super) acts: Vec<CommAct>,
     pub(super) hangs: bool,
     pub(super) corrupts: bool,
 }
@@ -42,7 +42,7 @@ pub(super) struct Communicator {
     sending: Mutex<()>,
     /// The error that it met behind its calls; 0 is none.
     error: AtomicI32,
-    registered: Mutex<BTreeSet<Handle>>,
+    registered: Mutex<BTreeSet<StubHandle>>,
 }
 
 /// Why a task goes no further. What is to be known of it is with the communicator.
@@ -74,11 +74,11 @@ impl Communicator {
         self.error.load(Ordering::Acquire)
     }
 
-    pub(super) fn register(&self, handle: Handle) {
+    pub(super) fn register(&self, handle: StubHandle) {
         self.registered.lock().unwrap_or_else(PoisonError::into_inner).insert(handle);
     }
 
-    pub(super) fn deregister(&self, handle: Handle) -> i32 {
+    pub(super) fn deregister(&self, handle: StubHandle) -> i32 {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         if registered.remove(&handle) { 0 } else { INVALID_ARGUMENT }
     }
@@ -142,7 +142,7 @@ impl Communicator {
     ///
     /// # Safety
     /// All its ranges are memory of this process that nothing else uses meanwhile.
-    pub(super) unsafe fn perform(&self, task: &Task) {
+    pub(super) unsafe fn perform(&self, task: &CommTask) {
         let _at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the caller's promise.
         let _ = unsafe { self.all(task) };
@@ -150,13 +150,13 @@ impl Communicator {
 
     /// # Safety
     /// As [`Communicator::perform`].
-    unsafe fn all(&self, task: &Task) -> Result<(), Ended> {
+    unsafe fn all(&self, task: &CommTask) -> Result<(), Ended> {
         if task.hangs {
             return self.ask(FrameKind::End, [0; 6], &[], &mut []);
         }
         let mut sends = false;
         for act in &task.acts {
-            if let &Act::Send { at, bytes, peer } = act {
+            if let &CommAct::Send { at, bytes, peer } = act {
                 sends = true;
                 // SAFETY: the caller's promise.
                 let bytes = unsafe { source(at, bytes) };
@@ -164,7 +164,7 @@ impl Communicator {
             }
         }
         for act in &task.acts {
-            if let &Act::Receive { at, bytes, peer } = act {
+            if let &CommAct::Receive { at, bytes, peer } = act {
                 // SAFETY: the caller's promise.
                 let into = unsafe { destination(at, bytes) };
                 self.ask(FrameKind::Receive, [peer.into(), 0, 0, 0, 0, 0], &[], into)?;
@@ -175,7 +175,7 @@ impl Communicator {
             self.ask(FrameKind::Flush, [0; 6], &[], &mut [])?;
         }
         for act in &task.acts {
-            if let &Act::Collective { send, receive, call } = act {
+            if let &CommAct::Collective { send, receive, call } = act {
                 let size = usize::try_from(self.size).unwrap_or(0);
                 // SAFETY: the caller's promise. The two may overlap, so one ends before the other
                 // begins: what is sent is out before anything comes back.
@@ -192,7 +192,7 @@ impl Communicator {
     }
 }
 
-impl Task {
+impl CommTask {
     /// Makes a byte wrong, if that is on order.
     fn damage(&self, bytes: &mut [u8]) {
         let middle = bytes.len() / 2;
@@ -237,8 +237,8 @@ mod tests {
         ranks.into_iter().map(|r| Arc::new(r.join().unwrap().unwrap())).collect()
     }
 
-    fn task(act: Act, corrupts: bool) -> Task {
-        Task { communicator: 0, acts: vec![act], hangs: false, corrupts }
+    fn task(act: CommAct, corrupts: bool) -> CommTask {
+        CommTask { communicator: 0, acts: vec![act], hangs: false, corrupts }
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
                 let mut words = [nth + 1; 4];
                 let at = words.as_mut_ptr() as u64;
                 // Rank 2 has a byte of it wrong.
-                let task = task(Act::Collective { send: at, receive: at, call }, nth == 2);
+                let task = task(CommAct::Collective { send: at, receive: at, call }, nth == 2);
                 // SAFETY: the array lives until the task is over, and only it uses it.
                 unsafe { rank.perform(&task) };
                 assert_eq!(rank.error(), 0);
@@ -273,7 +273,7 @@ mod tests {
     fn an_abort_ends_whoever_waits_and_is_no_error() {
         let ranks = joined(2);
         let (first, second) = (Arc::clone(&ranks[0]), Arc::clone(&ranks[1]));
-        let hangs = Task { communicator: 0, acts: Vec::new(), hangs: true, corrupts: false };
+        let hangs = CommTask { communicator: 0, acts: Vec::new(), hangs: true, corrupts: false };
         // SAFETY: the task has no ranges.
         let waits = std::thread::spawn(move || unsafe { first.perform(&hangs) });
         second.leave(true);
@@ -288,7 +288,7 @@ mod tests {
         let waits = std::thread::spawn(move || {
             let mut word = [0_u64];
             let at = word.as_mut_ptr() as u64;
-            let task = task(Act::Receive { at, bytes: 8, peer: 1 }, false);
+            let task = task(CommAct::Receive { at, bytes: 8, peer: 1 }, false);
             // SAFETY: as above.
             unsafe { first.perform(&task) };
         });

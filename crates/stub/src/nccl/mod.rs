@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::beside;
-use crate::node::Handle;
-use crate::spec::Blow;
+use crate::node::StubHandle;
+use crate::spec::StubFault;
 use collective::{Collective, Operation, size_of};
-use communicator::{Act, Communicator, Task};
+use communicator::{CommAct, CommTask, Communicator};
 use state::{communicator, with};
 
 /// Statuses: `ncclResult_t`.
@@ -35,25 +35,26 @@ const VERSION: i32 = 22803;
 /// `ncclUniqueId`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct UniqueId([u8; hub::ID_BYTES]);
+pub(crate) struct StubUniqueId([u8; hub::ID_BYTES]);
 
 /// What this thread has asked for since `ncclGroupStart`.
 #[derive(Default)]
 struct OpenGroup {
     depth: u32,
     /// By communicator and stream.
-    tasks: Vec<((Handle, Handle), Task)>,
+    tasks: Vec<((StubHandle, StubHandle), CommTask)>,
 }
 
 thread_local! {
     static GROUP: RefCell<OpenGroup> = RefCell::default();
 }
 
-type Launch = unsafe extern "C" fn(Handle, unsafe extern "C" fn(*mut c_void), *mut c_void) -> i32;
+type LaunchHost =
+    unsafe extern "C" fn(StubHandle, unsafe extern "C" fn(*mut c_void), *mut c_void) -> i32;
 
 /// The runtime's call that puts a function into a stream, from the library beside this one, which
 /// the process has opened before.
-fn launcher() -> Option<Launch> {
+fn launcher() -> Option<LaunchHost> {
     static AT: OnceLock<Option<usize>> = OnceLock::new();
     let find = || {
         let (prefix, name) = match beside::is_called("rccl") {
@@ -63,11 +64,11 @@ fn launcher() -> Option<Launch> {
         beside::symbol(prefix, name)
     };
     // SAFETY: both functions have this signature.
-    (*AT.get_or_init(find)).map(|at| unsafe { std::mem::transmute::<usize, Launch>(at) })
+    (*AT.get_or_init(find)).map(|at| unsafe { std::mem::transmute::<usize, LaunchHost>(at) })
 }
 
 /// Puts tasks into their streams.
-fn flush(tasks: Vec<((Handle, Handle), Task)>) -> i32 {
+fn flush(tasks: Vec<((StubHandle, StubHandle), CommTask)>) -> i32 {
     let Some(launch) = launcher() else { return SYSTEM };
     for ((_, stream), task) in tasks {
         with(|state| state.log(&task));
@@ -83,10 +84,10 @@ fn flush(tasks: Vec<((Handle, Handle), Task)>) -> i32 {
 }
 
 /// # Safety
-/// `task` is a [`Task`] that was given to a stream.
+/// `task` is a [`CommTask`] that was given to a stream.
 unsafe extern "C" fn perform(task: *mut c_void) {
     // SAFETY: the caller's promise.
-    let task = unsafe { &*task.cast::<Task>() };
+    let task = unsafe { &*task.cast::<CommTask>() };
     if let Some(communicator) = communicator(task.communicator) {
         // SAFETY: as the program that enqueued it promised: its ranges are memory that only this
         // operation uses until its stream is past it.
@@ -95,19 +96,19 @@ unsafe extern "C" fn perform(task: *mut c_void) {
 }
 
 /// Enqueues one operation, or adds it to the group that is open.
-fn enqueue(name: &'static str, comm: Handle, stream: Handle, act: Act) -> i32 {
+fn enqueue(name: &'static str, comm: StubHandle, stream: StubHandle, act: CommAct) -> i32 {
     let rank = communicator(comm).map(|c| c.rank);
     let blow = with(|state| state.strike(name, rank));
     let (mut hangs, mut corrupts) = (false, false);
     match blow {
-        Some(Blow::Fails(code)) => return code,
-        Some(Blow::Crashes) => crate::entry::crash(),
-        Some(Blow::Hangs) => hangs = true,
-        Some(Blow::Corrupts) => corrupts = true,
-        Some(Blow::Slow(ms)) => {
+        Some(StubFault::Fails(code)) => return code,
+        Some(StubFault::Crashes) => crate::entry::crash(),
+        Some(StubFault::Hangs) => hangs = true,
+        Some(StubFault::Corrupts) => corrupts = true,
+        Some(StubFault::Slow(ms)) => {
             std::thread::park_timeout(std::time::Duration::from_millis(ms));
         }
-        Some(Blow::Short | Blow::Overruns) | None => {}
+        Some(StubFault::Short | StubFault::Overruns) | None => {}
     }
     if rank.is_none() {
         return INVALID_ARGUMENT;
@@ -115,7 +116,7 @@ fn enqueue(name: &'static str, comm: Handle, stream: Handle, act: Act) -> i32 {
     let alone = GROUP.with_borrow_mut(|group| {
         let key = (comm, stream);
         let at = group.tasks.iter().position(|(k, _)| *k == key).unwrap_or_else(|| {
-            let task = Task { communicator: comm, acts: vec![], hangs: false, corrupts: false };
+            let task = CommTask { communicator: comm, acts: vec![], hangs: false, corrupts: false };
             group.tasks.push((key, task));
             group.tasks.len() - 1
         });
@@ -131,11 +132,11 @@ fn enqueue(name: &'static str, comm: Handle, stream: Handle, act: Act) -> i32 {
 /// Enqueues a collective.
 fn collective(
     name: &'static str,
-    (comm, stream): (Handle, Handle),
+    (comm, stream): (StubHandle, StubHandle),
     (send, receive): (u64, u64),
     call: Collective,
 ) -> i32 {
-    enqueue(name, comm, stream, Act::Collective { send, receive, call })
+    enqueue(name, comm, stream, CommAct::Collective { send, receive, call })
 }
 
 /// Exports functions under the vendors' names.
@@ -161,21 +162,21 @@ unsafe fn put<T>(out: *mut T, value: T) -> i32 {
 /// What strikes a call of a rank that enqueues nothing.
 fn struck(name: &'static str, rank: Option<i32>) -> Option<i32> {
     match with(|state| state.strike(name, rank)) {
-        Some(Blow::Fails(code)) => Some(code),
-        Some(Blow::Hangs) => loop {
+        Some(StubFault::Fails(code)) => Some(code),
+        Some(StubFault::Hangs) => loop {
             std::thread::park();
         },
-        Some(Blow::Crashes) => crate::entry::crash(),
-        Some(Blow::Slow(ms)) => {
+        Some(StubFault::Crashes) => crate::entry::crash(),
+        Some(StubFault::Slow(ms)) => {
             std::thread::park_timeout(std::time::Duration::from_millis(ms));
             None
         }
-        Some(Blow::Corrupts | Blow::Short | Blow::Overruns) | None => None,
+        Some(StubFault::Corrupts | StubFault::Short | StubFault::Overruns) | None => None,
     }
 }
 
 /// Ends a rank.
-fn leave(name: &'static str, comm: Handle, abort: bool) -> i32 {
+fn leave(name: &'static str, comm: StubHandle, abort: bool) -> i32 {
     let Some(leaving) = communicator(comm) else { return INVALID_ARGUMENT };
     if let Some(code) = struck(name, Some(leaving.rank)) {
         return code;
@@ -190,17 +191,17 @@ export! {
         // SAFETY: the caller's promise, here and below: arguments are what `nccl.h` says.
         unsafe { put(out, VERSION) }
     }
-    ncclGetUniqueId(out: *mut UniqueId) {
+    ncclGetUniqueId(out: *mut StubUniqueId) {
         if let Some(code) = struck("ncclGetUniqueId", None) {
             return code;
         }
         match hub::open() {
             // SAFETY: as above.
-            Ok(id) => unsafe { put(out, UniqueId(id)) },
+            Ok(id) => unsafe { put(out, StubUniqueId(id)) },
             Err(_) => SYSTEM,
         }
     }
-    ncclCommInitRank(out: *mut Handle, size: i32, id: UniqueId, rank: i32) {
+    ncclCommInitRank(out: *mut StubHandle, size: i32, id: StubUniqueId, rank: i32) {
         if let Some(code) = struck("ncclCommInitRank", Some(rank)) {
             return code;
         }
@@ -210,19 +211,19 @@ export! {
             Err(code) => code,
         }
     }
-    ncclCommDestroy(comm: Handle) {
+    ncclCommDestroy(comm: StubHandle) {
         leave("ncclCommDestroy", comm, false)
     }
-    ncclCommAbort(comm: Handle) {
+    ncclCommAbort(comm: StubHandle) {
         leave("ncclCommAbort", comm, true)
     }
-    ncclCommGetAsyncError(comm: Handle, out: *mut i32) {
+    ncclCommGetAsyncError(comm: StubHandle, out: *mut i32) {
         let Some(looked_at) = communicator(comm) else { return INVALID_ARGUMENT };
         let struck = struck("ncclCommGetAsyncError", Some(looked_at.rank));
         // SAFETY: as above.
         unsafe { put(out, struck.unwrap_or_else(|| looked_at.error())) }
     }
-    ncclCommRegister(comm: Handle, address: u64, bytes: usize, out: *mut Handle) {
+    ncclCommRegister(comm: StubHandle, address: u64, bytes: usize, out: *mut StubHandle) {
         let Some(with_it) = communicator(comm) else { return INVALID_ARGUMENT };
         if let Some(code) = struck("ncclCommRegister", Some(with_it.rank)) {
             return code;
@@ -235,7 +236,7 @@ export! {
         // SAFETY: as above.
         unsafe { put(out, handle) }
     }
-    ncclCommDeregister(comm: Handle, handle: Handle) {
+    ncclCommDeregister(comm: StubHandle, handle: StubHandle) {
         let Some(with_it) = communicator(comm) else { return INVALID_ARGUMENT };
         let struck = struck("ncclCommDeregister", Some(with_it.rank));
         struck.unwrap_or_else(|| with_it.deregister(handle))
@@ -251,39 +252,39 @@ export! {
         });
         tasks.map_or(0, flush)
     }
-    ncclSend(at: u64, count: usize, kind: i32, peer: i32, comm: Handle, stream: Handle) {
+    ncclSend(at: u64, count: usize, kind: i32, peer: i32, comm: StubHandle, stream: StubHandle) {
         let bytes = count * size_of(kind);
-        enqueue("ncclSend", comm, stream, Act::Send { at, bytes, peer })
+        enqueue("ncclSend", comm, stream, CommAct::Send { at, bytes, peer })
     }
-    ncclRecv(at: u64, count: usize, kind: i32, peer: i32, comm: Handle, stream: Handle) {
+    ncclRecv(at: u64, count: usize, kind: i32, peer: i32, comm: StubHandle, stream: StubHandle) {
         let bytes = count * size_of(kind);
-        enqueue("ncclRecv", comm, stream, Act::Receive { at, bytes, peer })
+        enqueue("ncclRecv", comm, stream, CommAct::Receive { at, bytes, peer })
     }
-    ncclAllReduce(send: u64, recv: u64, count: usize, kind: i32, op: i32, comm: Handle, stream: Handle) {
+    ncclAllReduce(send: u64, recv: u64, count: usize, kind: i32, op: i32, comm: StubHandle, stream: StubHandle) {
         let call = Collective { operation: Operation::AllReduce, count, kind, reduction: op, root: 0 };
         collective("ncclAllReduce", (comm, stream), (send, recv), call)
     }
-    ncclReduce(send: u64, recv: u64, count: usize, kind: i32, op: i32, root: i32, comm: Handle, stream: Handle) {
+    ncclReduce(send: u64, recv: u64, count: usize, kind: i32, op: i32, root: i32, comm: StubHandle, stream: StubHandle) {
         let call = Collective { operation: Operation::Reduce, count, kind, reduction: op, root };
         collective("ncclReduce", (comm, stream), (send, recv), call)
     }
-    ncclBroadcast(send: u64, recv: u64, count: usize, kind: i32, root: i32, comm: Handle, stream: Handle) {
+    ncclBroadcast(send: u64, recv: u64, count: usize, kind: i32, root: i32, comm: StubHandle, stream: StubHandle) {
         let call = Collective { operation: Operation::Broadcast, count, kind, reduction: 0, root };
         collective("ncclBroadcast", (comm, stream), (send, recv), call)
     }
-    ncclReduceScatter(send: u64, recv: u64, count: usize, kind: i32, op: i32, comm: Handle, stream: Handle) {
+    ncclReduceScatter(send: u64, recv: u64, count: usize, kind: i32, op: i32, comm: StubHandle, stream: StubHandle) {
         let call = Collective { operation: Operation::ReduceScatter, count, kind, reduction: op, root: 0 };
         collective("ncclReduceScatter", (comm, stream), (send, recv), call)
     }
-    ncclAllGather(send: u64, recv: u64, count: usize, kind: i32, comm: Handle, stream: Handle) {
+    ncclAllGather(send: u64, recv: u64, count: usize, kind: i32, comm: StubHandle, stream: StubHandle) {
         let call = Collective { operation: Operation::AllGather, count, kind, reduction: 0, root: 0 };
         collective("ncclAllGather", (comm, stream), (send, recv), call)
     }
-    ncclAlltoAll(send: u64, recv: u64, count: usize, kind: i32, comm: Handle, stream: Handle) {
+    ncclAlltoAll(send: u64, recv: u64, count: usize, kind: i32, comm: StubHandle, stream: StubHandle) {
         let call = Collective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };
         collective("ncclAlltoAll", (comm, stream), (send, recv), call)
     }
-    ncclAllToAll(send: u64, recv: u64, count: usize, kind: i32, comm: Handle, stream: Handle) {
+    ncclAllToAll(send: u64, recv: u64, count: usize, kind: i32, comm: StubHandle, stream: StubHandle) {
         let call = Collective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };
         collective("ncclAllToAll", (comm, stream), (send, recv), call)
     }
@@ -308,7 +309,7 @@ extern "C" fn ncclGetErrorString(code: i32) -> *const c_char {
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-extern "C" fn ncclGetLastError(_comm: Handle) -> *const c_char {
+extern "C" fn ncclGetLastError(_comm: StubHandle) -> *const c_char {
     c"".as_ptr()
 }
 

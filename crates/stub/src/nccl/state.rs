@@ -6,26 +6,26 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::collective::{Operation, size_of};
-use super::communicator::{Act, Communicator, Task};
-use crate::node::Handle;
-use crate::spec::{Blow, Spec};
+use super::communicator::{CommAct, CommTask, Communicator};
+use crate::node::StubHandle;
+use crate::spec::{StubFault, StubSpec};
 
 #[derive(Debug)]
-pub(super) struct State {
-    spec: Spec,
+pub(super) struct NcclState {
+    spec: StubSpec,
     calls: BTreeMap<&'static str, u64>,
-    communicators: BTreeMap<Handle, Arc<Communicator>>,
-    made: Handle,
+    communicators: BTreeMap<StubHandle, Arc<Communicator>>,
+    made: StubHandle,
     pub(super) log: Option<File>,
 }
 
-static STATE: Mutex<Option<State>> = Mutex::new(None);
+static STATE: Mutex<Option<NcclState>> = Mutex::new(None);
 
 /// Does something with the state, under its lock.
-pub(super) fn with<T>(body: impl FnOnce(&mut State) -> T) -> T {
+pub(super) fn with<T>(body: impl FnOnce(&mut NcclState) -> T) -> T {
     let mut guard = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    body(guard.get_or_insert_with(|| State {
-        spec: Spec::from_env().unwrap_or_default(),
+    body(guard.get_or_insert_with(|| NcclState {
+        spec: StubSpec::from_env().unwrap_or_default(),
         calls: BTreeMap::new(),
         communicators: BTreeMap::new(),
         made: 0x0cc1_0000,
@@ -34,28 +34,28 @@ pub(super) fn with<T>(body: impl FnOnce(&mut State) -> T) -> T {
 }
 
 /// The communicator behind a handle.
-pub(super) fn communicator(handle: Handle) -> Option<Arc<Communicator>> {
+pub(super) fn communicator(handle: StubHandle) -> Option<Arc<Communicator>> {
     with(|state| state.communicators.get(&handle).cloned())
 }
 
-impl State {
-    pub(super) fn handle(&mut self) -> Handle {
+impl NcclState {
+    pub(super) fn handle(&mut self) -> StubHandle {
         self.made += 16;
         self.made
     }
 
-    pub(super) fn add(&mut self, communicator: Communicator) -> Handle {
+    pub(super) fn add(&mut self, communicator: Communicator) -> StubHandle {
         let handle = self.handle();
         self.communicators.insert(handle, Arc::new(communicator));
         handle
     }
 
-    pub(super) fn remove(&mut self, handle: Handle) -> Option<Arc<Communicator>> {
+    pub(super) fn remove(&mut self, handle: StubHandle) -> Option<Arc<Communicator>> {
         self.communicators.remove(&handle)
     }
 
     /// Counts a call of a rank: what strikes it.
-    pub(super) fn strike(&mut self, call: &'static str, rank: Option<i32>) -> Option<Blow> {
+    pub(super) fn strike(&mut self, call: &'static str, rank: Option<i32>) -> Option<StubFault> {
         if self.spec.rank.is_some() && self.spec.rank != rank {
             return None;
         }
@@ -63,14 +63,14 @@ impl State {
     }
 
     /// Writes the lines of rank 0, as the library does.
-    pub(super) fn log(&mut self, task: &Task) {
+    pub(super) fn log(&mut self, task: &CommTask) {
         let Some(communicator) = self.communicators.get(&task.communicator) else { return };
         let (rank, size) = (communicator.rank, communicator.size);
         let Some(log) = self.log.as_mut().filter(|_| rank == 0) else { return };
         // Nobody reads what cannot be written.
         let _ = writeln!(log, "stub [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/stub");
         for act in &task.acts {
-            if let Act::Collective { call, .. } = act {
+            if let CommAct::Collective { call, .. } = act {
                 let parts = if call.operation == Operation::AllGather { size } else { 1 };
                 let bytes = call.count * size_of(call.kind) * usize::try_from(parts).unwrap_or(1);
                 let _ = writeln!(

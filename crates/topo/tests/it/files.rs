@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use pathline_schema::{Link, LinkKind, Node, Rate, Topology};
+use pathline_schema::{Link, LinkEnd, LinkKind, Rate, Topology};
 use pathline_topo::{from_path, from_text, validate, write_nccl_xml};
 
 fn file(name: &str) -> PathBuf {
@@ -30,7 +30,7 @@ fn codes(topology: &Topology) -> Vec<&str> {
 
 fn between_gpus(topology: &Topology) -> BTreeMap<(u32, u32), &Link> {
     let pairs = topology.links.iter().filter_map(|link| match (link.a, link.b) {
-        (Node::Gpu(a), Node::Gpu(b)) => Some(((a, b), link)),
+        (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => Some(((a, b), link)),
         _ => None,
     });
     pairs.collect()
@@ -40,7 +40,7 @@ fn host_links(topology: &Topology) -> Vec<&Link> {
     topology
         .links
         .iter()
-        .filter(|link| matches!((link.a, link.b), (Node::Gpu(_), Node::Numa(_))))
+        .filter(|link| matches!((link.a, link.b), (LinkEnd::Gpu(_), LinkEnd::Numa(_))))
         .collect()
 }
 
@@ -105,7 +105,7 @@ fn the_kfd_of_a_lumi_node_and_the_file_of_a_frontier_node_agree() {
         assert_eq!(codes(&topology), ["host-link-claim"], "{name}");
         let three: Vec<_> = topology.routes.iter().filter(|route| route.hops == 3).collect();
         let pairs: Vec<_> = three.iter().map(|route| (route.src, route.dst)).collect();
-        let gpu = Node::Gpu;
+        let gpu = LinkEnd::Gpu;
         assert_eq!(
             pairs,
             [(gpu(1), gpu(7)), (gpu(3), gpu(5)), (gpu(5), gpu(3)), (gpu(7), gpu(1))],
@@ -137,14 +137,14 @@ fn nothing_is_tied_to_one_numbering() {
             .collect();
     }
     let names = partial.first().expect("the graphs are isomorphic");
-    let rename = |node: Node| match node {
-        Node::Gpu(n) => names[n as usize],
+    let rename = |node: LinkEnd| match node {
+        LinkEnd::Gpu(n) => names[n as usize],
         _ => unreachable!(),
     };
     let mut routes: Vec<_> =
         one.routes.iter().map(|r| (rename(r.src), rename(r.dst), r.hops)).collect();
     routes.sort_unstable();
-    let gpu = |node: Node| if let Node::Gpu(n) = node { n } else { unreachable!() };
+    let gpu = |node: LinkEnd| if let LinkEnd::Gpu(n) = node { n } else { unreachable!() };
     let mut want: Vec<_> = other.routes.iter().map(|r| (gpu(r.src), gpu(r.dst), r.hops)).collect();
     want.sort_unstable();
     assert_eq!(routes, want);
@@ -208,11 +208,11 @@ fn nvswitches_and_capabilities() {
     let of_gpu0: Vec<_> = topology
         .links
         .iter()
-        .filter(|l| l.a == Node::Gpu(0) && matches!(l.b, Node::Switch(_)))
+        .filter(|l| l.a == LinkEnd::Gpu(0) && matches!(l.b, LinkEnd::Switch(_)))
         .map(|l| (l.b, l.width, l.peak.unwrap().gbs()))
         .collect();
     // In the order of addresses: cf, d0, d1, d2.
-    let switch = Node::Switch;
+    let switch = LinkEnd::Switch;
     assert_eq!(
         of_gpu0,
         [(switch(0), 4, 100.), (switch(1), 5, 125.), (switch(2), 4, 100.), (switch(3), 5, 125.)]

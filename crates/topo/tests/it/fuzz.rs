@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use pathline_topo::{Snapshot, from_snapshot, from_text, validate, write_nccl_xml};
+use pathline_topo::{HostSnapshot, from_snapshot, from_text, validate, write_nccl_xml};
 use proptest::prelude::*;
 
 const FILES: [&str; 6] = [
@@ -89,7 +89,7 @@ proptest! {
     ) {
         let whole = if nvidia { crate::common::h200() } else { crate::common::mi250x() };
         let text = spoil(whole.to_text(), &flips);
-        if let Ok(snapshot) = Snapshot::from_text("f", &text) {
+        if let Ok(snapshot) = HostSnapshot::from_text("f", &text) {
             let topology = from_snapshot("f", &snapshot);
             prop_assert_eq!(validate("f", &topology), Ok(()));
         }

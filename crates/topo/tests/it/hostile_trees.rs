@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pathline_topo::{Snapshot, from_path, from_snapshot, validate};
+use pathline_topo::{HostSnapshot, from_path, from_snapshot, validate};
 use tempfile::TempDir;
 
 /// A saved snapshot to spoil.
@@ -28,7 +28,7 @@ fn put(tree: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-fn bytes(snapshot: &Snapshot) -> usize {
+fn bytes(snapshot: &HostSnapshot) -> usize {
     snapshot.iter().map(|(path, text)| path.len() + text.len()).sum()
 }
 
@@ -66,7 +66,7 @@ fn links_out_of_the_tree_are_not_followed() {
     out("sys/class/infiniband/evil", &secret.join("eth9"));
     fs::remove_dir_all(tree.join("sys/class/net")).unwrap();
     out("sys/class/net", Path::new("/sys/class/net"));
-    let snapshot = Snapshot::collect(&tree);
+    let snapshot = HostSnapshot::collect(&tree);
     assert!(snapshot.iter().all(|(_, text)| !text.contains("secret\n") && text != "1000\n"));
     assert!(!snapshot.iter().any(|(path, _)| path.starts_with("sys/class/net/")));
     // A link inside the tree is followed, from wherever the tree is reached.
@@ -74,7 +74,7 @@ fn links_out_of_the_tree_are_not_followed() {
     out("proc/sys/kernel/hostname", Path::new("../../../elsewhere"));
     let other = dir.path().join("other");
     symlink(&tree, &other).unwrap();
-    assert_eq!(Snapshot::collect(&other).get("proc/sys/kernel/hostname"), Some("inside\n"));
+    assert_eq!(HostSnapshot::collect(&other).get("proc/sys/kernel/hostname"), Some("inside\n"));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn many_entries() {
         fs::write(real.join(format!("index{n}/level")), "3\n").unwrap();
         symlink("cpu0", tree.join(format!("sys/devices/system/cpu/cpu{}", n + 1))).unwrap();
     }
-    let snapshot = Snapshot::collect(tree);
+    let snapshot = HostSnapshot::collect(tree);
     assert!(snapshot.len() <= 200_000, "{} files", snapshot.len());
     assert_eq!(validate("t", &from_snapshot("t", &snapshot)), Ok(()));
 }
@@ -128,7 +128,7 @@ fn large_files_are_left_out() {
         fs::create_dir_all(&dir).unwrap();
         symlink("../../../../big", dir.join("speed")).unwrap();
     }
-    let snapshot = Snapshot::collect(&tree);
+    let snapshot = HostSnapshot::collect(&tree);
     assert_eq!(snapshot.get("proc/meminfo"), None);
     assert!(bytes(&snapshot) < 20 << 20, "{} bytes", bytes(&snapshot));
     assert_eq!(from_path(&tree).unwrap().gpus.len(), 8);
@@ -146,14 +146,14 @@ fn odd_names_and_closed_files() {
     symlink(OsStr::from_bytes(b"0000:00:\n\xff"), net.join("odd")).unwrap();
     let closed = tree.join("proc/meminfo");
     fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
-    let snapshot = Snapshot::collect(&tree);
+    let snapshot = HostSnapshot::collect(&tree);
     assert!(snapshot.iter().all(|(path, _)| !path.contains(['\n', '\\', '\u{fffd}'])));
     let topology = from_path(&tree).unwrap();
     assert_eq!(topology.gpus.len(), 8);
     // What was read can be saved and is the same again.
     let again = tempfile::tempdir().unwrap();
     snapshot.save_dir(again.path()).unwrap();
-    assert_eq!(Snapshot::collect(again.path()), snapshot);
+    assert_eq!(HostSnapshot::collect(again.path()), snapshot);
 }
 
 /// Control groups are followed by a path that the tree states.
@@ -170,7 +170,7 @@ fn deep_paths() {
 /// The machine that runs this, whatever it is.
 #[test]
 fn a_live_host_is_small() {
-    let snapshot = Snapshot::collect(Path::new("/"));
+    let snapshot = HostSnapshot::collect(Path::new("/"));
     assert!(bytes(&snapshot) < 8 << 20, "{} bytes", bytes(&snapshot));
     assert!(!snapshot.iter().any(|(path, text)| path.contains("nvidia") && text.contains("UUID")));
 }

@@ -1,6 +1,6 @@
 //! hwloc XML of both versions.
 
-use pathline_schema::{Bytes, LinkKind, Node, Rate};
+use pathline_schema::{Bytes, LinkEnd, LinkKind, Rate};
 use pathline_topo::from_text;
 
 const V2: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
@@ -57,8 +57,8 @@ fn version_two() {
     assert_eq!((gpu.name.as_str(), gpu.arch.as_str()), ("NVIDIA H100 80GB HBM3", "sm_90"));
     assert_eq!(gpu.numa, Some(0));
     // The bridge is the narrowest stretch.
-    let link = t.links.iter().find(|link| link.a == Node::Gpu(0)).unwrap();
-    assert_eq!((link.b, link.kind), (Node::Numa(0), LinkKind::Pcie));
+    let link = t.links.iter().find(|link| link.a == LinkEnd::Gpu(0)).unwrap();
+    assert_eq!((link.b, link.kind), (LinkEnd::Numa(0), LinkKind::Pcie));
     assert_eq!(link.peak, Some(Rate(31.507692)));
     // One adapter under its RDMA name, at the GPU with which it shares the bridge.
     assert_eq!(t.nics.len(), 1);

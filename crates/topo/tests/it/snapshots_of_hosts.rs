@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use crate::common::{BUNDLES, Pci, add_pci, h200, host, mi250x};
-use pathline_schema::{Bytes, LinkKind, Node, Rate, Topology};
-use pathline_topo::{Snapshot, from_path, from_snapshot, live, validate, write_nccl_xml};
+use pathline_schema::{Bytes, LinkEnd, LinkKind, Rate, Topology};
+use pathline_topo::{HostSnapshot, from_path, from_snapshot, live, validate, write_nccl_xml};
 
 fn codes(topology: &Topology) -> Vec<&str> {
     topology.warnings.iter().map(|warning| warning.code.as_str()).collect()
@@ -25,14 +25,14 @@ fn an_mi250x_node() {
         .links
         .iter()
         .filter_map(|link| match (link.a, link.b) {
-            (Node::Gpu(a), Node::Gpu(b)) => Some((a, b, link.width)),
+            (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => Some((a, b, link.width)),
             _ => None,
         })
         .collect();
     assert_eq!(bundles, BUNDLES);
     let far: Vec<_> = t.routes.iter().filter(|r| r.hops == 3).map(|r| (r.src, r.dst)).collect();
     assert_eq!(far.len(), 4);
-    assert!(far.contains(&(Node::Gpu(7), Node::Gpu(1))));
+    assert!(far.contains(&(LinkEnd::Gpu(7), LinkEnd::Gpu(1))));
     assert_eq!(codes(&t), ["host-link-claim"]);
     let cpu_links = t.links.iter().filter(|link| link.kind == LinkKind::Cpu).count();
     assert_eq!(cpu_links, 4 * 3 / 2);
@@ -60,8 +60,8 @@ fn nvlinks_of_a_saved_snapshot() {
         let t = from_path(&path).unwrap();
         let nvlinks: Vec<_> = t.links.iter().filter(|l| l.kind == LinkKind::Nvlink).collect();
         assert_eq!(nvlinks.len(), gpus.len());
-        assert!(nvlinks.iter().all(|l| l.width == 18 && l.b == Node::Switch(0)), "{nvlinks:?}");
-        assert!(!t.doubts(pathline_schema::Warning::NVLINK_NOT_READ));
+        assert!(nvlinks.iter().all(|l| l.width == 18 && l.b == LinkEnd::Switch(0)), "{nvlinks:?}");
+        assert!(!t.doubts(pathline_schema::TopologyWarning::NVLINK_NOT_READ));
         assert_eq!(validate("saved", &t), Ok(()));
     }
 }
@@ -78,7 +78,7 @@ fn an_h200_node() {
     // 32 GT/s x 8 / 8 x 128/130 = 31.5 GB/s
     assert!(degraded.text.contains("32 GT/s x8") && degraded.text.contains("31.5 GB/s"));
     let widths: Vec<_> =
-        t.links.iter().filter(|l| l.a == Node::Gpu(3) && l.kind == LinkKind::Nvlink).collect();
+        t.links.iter().filter(|l| l.a == LinkEnd::Gpu(3) && l.kind == LinkKind::Nvlink).collect();
     assert_eq!(widths.iter().map(|l| l.width).collect::<Vec<_>>(), [5, 5, 4, 4]);
     assert_eq!(widths[0].peak, Some(Rate(125.0)));
     // The RDMA name, not ib3; the switch that holds one GPU makes it the nearest.
@@ -100,7 +100,7 @@ fn saved_on_one_machine_the_same_picture_on_another() {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
         snapshot.save_dir(&tree).unwrap();
-        assert_eq!(Snapshot::collect(&tree), snapshot);
+        assert_eq!(HostSnapshot::collect(&tree), snapshot);
         let file = dir.path().join("file.json");
         snapshot.save_file(&file).unwrap();
         for path in [tree, file] {
@@ -118,17 +118,17 @@ fn this_host_is_described_and_survives_saving() {
     assert!(!topology.host.cpus.is_empty());
     assert!(!topology.numa.is_empty());
     assert!(topology.host.memory.0 > 0 && topology.host.page.0 > 0);
-    let snapshot = Snapshot::collect(std::path::Path::new("/"));
+    let snapshot = HostSnapshot::collect(std::path::Path::new("/"));
     let dir = tempfile::tempdir().unwrap();
     snapshot.save_dir(dir.path()).unwrap();
-    assert_eq!(Snapshot::collect(dir.path()), snapshot);
+    assert_eq!(HostSnapshot::collect(dir.path()), snapshot);
 }
 
 #[test]
 fn saving_stays_inside_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     for path in ["../out", "a/../../out", "/out", "a//b"] {
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = HostSnapshot::default();
         snapshot.insert(path, "x");
         assert!(snapshot.save_dir(&dir.path().join("in")).is_err(), "{path}");
     }
@@ -142,7 +142,7 @@ fn saving_follows_no_link() {
     use std::os::unix::fs::symlink;
     let dir = tempfile::tempdir().unwrap();
     let (mine, into) = (dir.path().join("mine"), dir.path().join("into"));
-    let mut snapshot = Snapshot::default();
+    let mut snapshot = HostSnapshot::default();
     snapshot.insert("proc/meminfo", "MemTotal: 1 kB\n");
     for name in ["proc/meminfo", "proc"] {
         std::fs::create_dir_all(into.join(name).parent().unwrap()).unwrap();
@@ -156,7 +156,7 @@ fn saving_follows_no_link() {
     }
     snapshot.save_dir(&into).unwrap();
     snapshot.save_dir(&into).unwrap();
-    assert_eq!(Snapshot::collect(&into).get("proc/meminfo"), Some("MemTotal: 1 kB\n"));
+    assert_eq!(HostSnapshot::collect(&into).get("proc/meminfo"), Some("MemTotal: 1 kB\n"));
 }
 
 /// Real trees hold symbolic links where saved ones hold their text.
@@ -189,7 +189,7 @@ fn trees_with_missing_and_spoilt_pieces() {
         prefixes.sort();
         prefixes.dedup();
         for prefix in prefixes.iter().filter(|p| p.matches('/').count() <= 7) {
-            let mut part = Snapshot::default();
+            let mut part = HostSnapshot::default();
             for (path, text) in whole.iter().filter(|(path, _)| !path.starts_with(prefix.as_str()))
             {
                 part.insert(path, text);
@@ -199,7 +199,7 @@ fn trees_with_missing_and_spoilt_pieces() {
         }
         for spoilt in ["", "\0", "-1", "99999999999999999999", "0-4294967295", "0x", "ünïcode"] {
             for every in 1..5usize {
-                let mut snapshot = Snapshot::default();
+                let mut snapshot = HostSnapshot::default();
                 for (at, (path, text)) in whole.iter().enumerate() {
                     let text = if at.is_multiple_of(every) { spoilt } else { text };
                     snapshot.insert(path, text);
@@ -213,7 +213,7 @@ fn trees_with_missing_and_spoilt_pieces() {
 
 #[test]
 fn no_sys_is_said() {
-    let mut s = Snapshot::default();
+    let mut s = HostSnapshot::default();
     s.insert("proc/cpuinfo", "processor : 0\nprocessor : 1\n");
     s.insert("proc/meminfo", "MemTotal: 1024 kB\n");
     let topology = from_snapshot("live", &s);
@@ -237,7 +237,7 @@ fn sources_that_disagree() {
     s.insert(path, text);
     let t = from_snapshot("live", &s);
     assert!(codes(&t).contains(&"link-asymmetric"));
-    let link = t.links.iter().find(|l| (l.a, l.b) == (Node::Gpu(0), Node::Gpu(1))).unwrap();
+    let link = t.links.iter().find(|l| (l.a, l.b) == (LinkEnd::Gpu(0), LinkEnd::Gpu(1))).unwrap();
     assert_eq!((link.width, link.peak), (2, Some(Rate(100.0))));
     // Half of the memory is not in any domain.
     let mut s = host("vm", 1);

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use pathline_schema::{Gpu, Link, LinkKind, Nic, Node, NumaDomain, PciDevice, Topology};
-use pathline_topo::{Snapshot, from_snapshot, from_text, validate, write_nccl_xml};
+use pathline_schema::{Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice, Topology};
+use pathline_topo::{HostSnapshot, from_snapshot, from_text, validate, write_nccl_xml};
 
 fn function(address: &str, parent: Option<&str>) -> PciDevice {
     PciDevice {
@@ -32,7 +32,7 @@ fn domain(id: u32) -> NumaDomain {
 }
 
 fn nvlink(a: u32, b: u32, width: u32) -> Link {
-    let (a, b) = (Node::Gpu(a), Node::Gpu(b));
+    let (a, b) = (LinkEnd::Gpu(a), LinkEnd::Gpu(b));
     Link { a, b, kind: LinkKind::Nvlink, width, peak: None }
 }
 
@@ -123,7 +123,7 @@ fn widths_that_no_reader_takes_are_refused() {
 /// The text of a link may be anything: here a device is its own bridge.
 #[test]
 fn a_device_below_itself() {
-    let mut snapshot: Snapshot = crate::common::h200();
+    let mut snapshot: HostSnapshot = crate::common::h200();
     for (path, _) in crate::common::h200().iter().filter(|(path, _)| path.ends_with(".0.target")) {
         let address = path.trim_end_matches(".target").rsplit('/').next().unwrap();
         snapshot.insert(path, format!("../devices/pci0000:00/{address}/{address}\n"));

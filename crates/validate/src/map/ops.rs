@@ -1,17 +1,21 @@
 //! One operation of a tool as a case, and what of it the tool counts.
 
-use pathline_message::Library;
+use pathline_message::MessageLibrary;
 use pathline_schema::{
-    Bytes, Case, Flow, KernelOp, Mem, MigrateHow, Mover, Place, RuntimeCall, Unit, Variant,
+    Bytes, Case, Flow, KernelOp, KernelVariant, MemKind, MigrateHow, Mover, Place, RuntimeCall,
+    Unit,
 };
 
-use super::{Asked, Hardware, Mapper, whole_words};
-use crate::number::{Ask, Number};
-use crate::value::{Kind, Size};
-use crate::words::{Direction, End, HostMemory, Means, Metric, StreamOp, Tool, Unmapped, Verb, no};
+use super::{HardwareOp, ParsedRow, RowMapper, whole_words};
+use crate::number::{MachineQuery, RowNumber};
+use crate::value::{SizeRule, UnitKind};
+use crate::words::{
+    BenchTool, CountedDirection, HostMemory, KernelVerb, MoveMeans, PathEnd, RowMetric, StreamOp,
+    UnmappedRow, no,
+};
 
 /// One operation.
-struct Op {
+struct RowOp {
     case: Case,
     /// Bytes that the tool counts for a byte of payload.
     counts: f64,
@@ -19,11 +23,11 @@ struct Op {
     host_clock: bool,
 }
 
-impl Mapper<'_> {
+impl RowMapper<'_> {
     /// A row about bytes that go somewhere.
-    pub(super) fn path(&self, asked: &Asked<'_>) -> Result<Number, Unmapped> {
+    pub(super) fn path(&self, asked: &ParsedRow<'_>) -> Result<RowNumber, UnmappedRow> {
         match asked.metric {
-            Metric::RatioTo(n) => {
+            RowMetric::RatioTo(n) => {
                 let of = self.fan(asked, &self.set(asked)?)?;
                 let spread = self.spread(n).or_else(|| self.first(n));
                 let Some(base) = spread else {
@@ -31,47 +35,49 @@ impl Mapper<'_> {
                 };
                 Ok(of.over(self.fan(asked, &base)?))
             }
-            Metric::EngineLimit => {
+            RowMetric::EngineLimit => {
                 let pair = self.widest_pair()?;
-                self.of_pair(asked, pair, Kind::Rate)
+                self.of_pair(asked, pair, UnitKind::Rate)
             }
-            Metric::Bandwidth
-            | Metric::Latency
-            | Metric::UpperBound
-            | Metric::LowerBound
-            | Metric::OfOneWayPeak
-            | Metric::OfTwoWayPeak => self.of_ends(asked),
+            RowMetric::Bandwidth
+            | RowMetric::Latency
+            | RowMetric::UpperBound
+            | RowMetric::LowerBound
+            | RowMetric::OfOneWayPeak
+            | RowMetric::OfTwoWayPeak => self.of_ends(asked),
             _ => no(format!("metric '{}' is not one of copies and kernels", asked.row.metric)),
         }
     }
 
-    fn of_ends(&self, asked: &Asked<'_>) -> Result<Number, Unmapped> {
-        let many = |end: &End| matches!(end, End::Count(_) | End::Spread(_) | End::Together(_));
+    fn of_ends(&self, asked: &ParsedRow<'_>) -> Result<RowNumber, UnmappedRow> {
+        let many = |end: &PathEnd| {
+            matches!(end, PathEnd::Count(_) | PathEnd::Spread(_) | PathEnd::Together(_))
+        };
         if many(&asked.src) || many(&asked.dst) {
             return self.fan(asked, &self.set(asked)?);
         }
-        let kind = if asked.kind == Kind::Plain { Kind::Rate } else { asked.kind };
-        let local = matches!(asked.direction, Direction::Local | Direction::Local2N);
+        let kind = if asked.kind == UnitKind::Plain { UnitKind::Rate } else { asked.kind };
+        let local = matches!(asked.direction, CountedDirection::Local | CountedDirection::Local2N);
         let every: Vec<u32> = self.topology.gpus.iter().map(|g| g.index).collect();
-        let numbers: Vec<Number> = match (&asked.src, &asked.dst) {
-            (End::Host | End::Numa(_), End::Each) => {
+        let numbers: Vec<RowNumber> = match (&asked.src, &asked.dst) {
+            (PathEnd::Host | PathEnd::Numa(_), PathEnd::Each) => {
                 self.each_gpu(asked, &every, &asked.src, true, kind)?
             }
-            (End::Each, End::Host | End::Numa(_)) => {
+            (PathEnd::Each, PathEnd::Host | PathEnd::Numa(_)) => {
                 self.each_gpu(asked, &every, &asked.dst, false, kind)?
             }
-            (End::Gpus(gpus), _) if local => gpus
+            (PathEnd::Gpus(gpus), _) if local => gpus
                 .iter()
                 .map(|g| self.over_sizes(asked, kind, &|n| self.local(asked, *g, n)))
                 .collect::<Result<_, _>>()?,
-            (End::Host | End::Numa(_), End::Gpus(gpus)) => {
+            (PathEnd::Host | PathEnd::Numa(_), PathEnd::Gpus(gpus)) => {
                 self.each_gpu(asked, gpus, &asked.src, true, kind)?
             }
-            (End::Gpus(gpus), End::Host | End::Numa(_)) => {
+            (PathEnd::Gpus(gpus), PathEnd::Host | PathEnd::Numa(_)) => {
                 self.each_gpu(asked, gpus, &asked.dst, false, kind)?
             }
-            (End::Elsewhere | End::Nodes(_) | End::Adapters(_), _)
-            | (_, End::Elsewhere | End::Nodes(_) | End::Adapters(_)) => {
+            (PathEnd::Elsewhere | PathEnd::Nodes(_) | PathEnd::Adapters(_), _)
+            | (_, PathEnd::Elsewhere | PathEnd::Nodes(_) | PathEnd::Adapters(_)) => {
                 return no("the other end is on another node; one node is simulated");
             }
             _ => {
@@ -85,22 +91,22 @@ impl Mapper<'_> {
         };
         Ok(match (&asked.metric, numbers.as_slice()) {
             (_, [one]) => one.clone(),
-            (Metric::UpperBound, _) => Number::Most(numbers),
-            (Metric::LowerBound, _) => Number::Least(numbers),
-            _ => Number::Median(numbers),
+            (RowMetric::UpperBound, _) => RowNumber::Most(numbers),
+            (RowMetric::LowerBound, _) => RowNumber::Least(numbers),
+            _ => RowNumber::Median(numbers),
         })
     }
 
     /// A rate over the peak that the row or the route has, where that is asked.
     fn share(
         &self,
-        asked: &Asked<'_>,
+        asked: &ParsedRow<'_>,
         (a, b): (u32, u32),
-        rate: Number,
-    ) -> Result<Number, Unmapped> {
+        rate: RowNumber,
+    ) -> Result<RowNumber, UnmappedRow> {
         let ways = match asked.metric {
-            Metric::OfOneWayPeak => 1.0,
-            Metric::OfTwoWayPeak => 2.0,
+            RowMetric::OfOneWayPeak => 1.0,
+            RowMetric::OfTwoWayPeak => 2.0,
             _ => return Ok(rate),
         };
         let stated = asked.row.peak.parse::<f64>().ok().filter(|p| *p > 0.0);
@@ -109,17 +115,17 @@ impl Mapper<'_> {
             Some(peak) => peak,
             None => ways * self.route_peak(a, b)?,
         };
-        Ok(rate.over(Number::Known(peak)))
+        Ok(rate.over(RowNumber::Known(peak)))
     }
 
     fn each_gpu(
         &self,
-        asked: &Asked<'_>,
+        asked: &ParsedRow<'_>,
         gpus: &[u32],
-        host: &End,
+        host: &PathEnd,
         inward: bool,
-        kind: Kind,
-    ) -> Result<Vec<Number>, Unmapped> {
+        kind: UnitKind,
+    ) -> Result<Vec<RowNumber>, UnmappedRow> {
         let of = |g: &u32| {
             let gpu = self.gpu(asked, *g)?;
             let numa = self.domain(gpu, host)?;
@@ -131,10 +137,10 @@ impl Mapper<'_> {
 
     fn of_pair(
         &self,
-        asked: &Asked<'_>,
+        asked: &ParsedRow<'_>,
         (a, b): (u32, u32),
-        kind: Kind,
-    ) -> Result<Number, Unmapped> {
+        kind: UnitKind,
+    ) -> Result<RowNumber, UnmappedRow> {
         if a == b {
             return no("a path from a GPU to itself has direction 'local' or 'local_2N'");
         }
@@ -144,11 +150,11 @@ impl Mapper<'_> {
     /// The best over all sizes that the value holds for.
     fn over_sizes(
         &self,
-        asked: &Asked<'_>,
-        kind: Kind,
-        op: &dyn Fn(u64) -> Result<Op, Unmapped>,
-    ) -> Result<Number, Unmapped> {
-        let numbers: Vec<Number> = asked
+        asked: &ParsedRow<'_>,
+        kind: UnitKind,
+        op: &dyn Fn(u64) -> Result<RowOp, UnmappedRow>,
+    ) -> Result<RowNumber, UnmappedRow> {
+        let numbers: Vec<RowNumber> = asked
             .size
             .each(default_size(asked))
             .into_iter()
@@ -156,101 +162,112 @@ impl Mapper<'_> {
             .collect::<Result<_, _>>()?;
         Ok(match (numbers.as_slice(), kind) {
             ([one], _) => one.clone(),
-            (_, Kind::Time) => Number::Least(numbers),
-            _ => Number::Most(numbers),
+            (_, UnitKind::Time) => RowNumber::Least(numbers),
+            _ => RowNumber::Most(numbers),
         })
     }
 
     // ------------------------------------------------------------------ operations
 
     /// Within one GPU.
-    fn local(&self, asked: &Asked<'_>, gpu: u32, bytes: u64) -> Result<Op, Unmapped> {
+    fn local(&self, asked: &ParsedRow<'_>, gpu: u32, bytes: u64) -> Result<RowOp, UnmappedRow> {
         let gpu = self.gpu(asked, gpu)?;
         let at = Unit::Gpu(gpu);
-        let vram = Place::new(at, Mem::Vram);
-        let both = if asked.direction == Direction::Local2N { 2.0 } else { 1.0 };
+        let vram = Place::new(at, MemKind::Vram);
+        let both = if asked.direction == CountedDirection::Local2N { 2.0 } else { 1.0 };
         match &asked.means {
-            Means::Kernel { .. } | Means::Default if matches!(asked.tool, Tool::Stream(_)) => {
+            MoveMeans::Kernel { .. } | MoveMeans::Default
+                if matches!(asked.tool, BenchTool::Stream(_)) =>
+            {
                 self.stream(asked, vram, vram, at, bytes)
             }
-            Means::Kernel { verb, .. } => {
+            MoveMeans::Kernel { verb, .. } => {
                 let op = match verb {
-                    Verb::Read => KernelOp::Read,
-                    Verb::Write => KernelOp::Write,
-                    Verb::Copy => KernelOp::Copy,
+                    KernelVerb::Read => KernelOp::Read,
+                    KernelVerb::Write => KernelOp::Write,
+                    KernelVerb::Copy => KernelOp::Copy,
                 };
                 let counts = if op == KernelOp::Copy { both } else { 1.0 };
                 let case = Case::together(vec![kernel(vram, vram, at, op, bytes)]);
-                Ok(Op { case, counts, host_clock: false })
+                Ok(RowOp { case, counts, host_clock: false })
             }
-            Means::Chase => Ok(chase(vram, at, bytes)),
-            Means::Copy(_) | Means::Blit(_) | Means::Local | Means::Default => {
+            MoveMeans::Chase => Ok(chase(vram, at, bytes)),
+            MoveMeans::Copy(_) | MoveMeans::Blit(_) | MoveMeans::Local | MoveMeans::Default => {
                 // rocm-bandwidth-test asks HSA, whose copy inside a GPU is a kernel of its own with
                 // the start of one.
-                let by_kernel =
-                    matches!(asked.means, Means::Blit(_)) || asked.tool == Tool::RocmBandwidthTest;
+                let by_kernel = matches!(asked.means, MoveMeans::Blit(_))
+                    || asked.tool == BenchTool::RocmBandwidthTest;
                 let by = if by_kernel { Mover::Blit { at } } else { Mover::Dma { at } };
                 let flow = Flow { src: vram, dst: vram, by, bytes: Bytes(bytes) };
-                Ok(Op { case: paced(asked, vec![flow]), counts: both, host_clock: false })
+                Ok(RowOp { case: paced(asked, vec![flow]), counts: both, host_clock: false })
             }
             _ => no("this interface does not work inside one GPU"),
         }
     }
 
     /// From GPU to GPU. A kernel runs on the first, whichever way the bytes go.
-    fn peers(&self, asked: &Asked<'_>, a: u32, b: u32, bytes: u64) -> Result<Op, Unmapped> {
-        let vram = |g: u32| Place::new(Unit::Gpu(g), Mem::Vram);
-        let way = |a: u32, b: u32| -> Result<Flow, Unmapped> {
+    fn peers(
+        &self,
+        asked: &ParsedRow<'_>,
+        a: u32,
+        b: u32,
+        bytes: u64,
+    ) -> Result<RowOp, UnmappedRow> {
+        let vram = |g: u32| Place::new(Unit::Gpu(g), MemKind::Vram);
+        let way = |a: u32, b: u32| -> Result<Flow, UnmappedRow> {
             // rocm-bandwidth-test's copies are issued at their source; the runtime's own peer
             // copies by kernel run where the bytes go to.
-            let pushes = asked.tool == Tool::RocmBandwidthTest;
+            let pushes = asked.tool == BenchTool::RocmBandwidthTest;
             let by = match &asked.means {
-                Means::Copy(_) | Means::Default => Mover::Dma { at: Unit::Gpu(a) },
-                Means::Blit(_) => Mover::Blit { at: Unit::Gpu(if pushes { a } else { b }) },
+                MoveMeans::Copy(_) | MoveMeans::Default => Mover::Dma { at: Unit::Gpu(a) },
+                MoveMeans::Blit(_) => Mover::Blit { at: Unit::Gpu(if pushes { a } else { b }) },
                 _ => return no("this interface does not go from GPU to GPU"),
             };
             Ok(Flow { src: vram(a), dst: vram(b), by, bytes: Bytes(bytes) })
         };
-        let (at, both) = (Unit::Gpu(a), asked.direction == Direction::BothSum);
+        let (at, both) = (Unit::Gpu(a), asked.direction == CountedDirection::BothSum);
         match &asked.means {
-            Means::Kernel { .. } | Means::Default if matches!(asked.tool, Tool::Stream(_)) => {
-                let writes = matches!(asked.means, Means::Kernel { verb: Verb::Write, .. });
-                let in_peer = matches!(asked.means, Means::Kernel { both: true, .. });
+            MoveMeans::Kernel { .. } | MoveMeans::Default
+                if matches!(asked.tool, BenchTool::Stream(_)) =>
+            {
+                let writes =
+                    matches!(asked.means, MoveMeans::Kernel { verb: KernelVerb::Write, .. });
+                let in_peer = matches!(asked.means, MoveMeans::Kernel { both: true, .. });
                 match (in_peer, writes) {
                     (true, _) => self.stream(asked, vram(b), vram(b), at, bytes),
                     (false, true) => self.stream(asked, vram(a), vram(b), at, bytes),
                     (false, false) => self.stream(asked, vram(b), vram(a), at, bytes),
                 }
             }
-            Means::Kernel { verb, fine, .. } => {
+            MoveMeans::Kernel { verb, fine, .. } => {
                 let far = |g: u32| {
-                    Place::new(Unit::Gpu(g), if *fine { Mem::VramFine } else { Mem::Vram })
+                    Place::new(Unit::Gpu(g), if *fine { MemKind::VramFine } else { MemKind::Vram })
                 };
                 let one = |a: u32, b: u32| {
                     let at = Unit::Gpu(a);
                     match verb {
-                        Verb::Read => kernel(far(b), vram(a), at, KernelOp::Read, bytes),
-                        Verb::Write => kernel(vram(a), far(b), at, KernelOp::Write, bytes),
-                        Verb::Copy => kernel(far(b), vram(a), at, KernelOp::Copy, bytes),
+                        KernelVerb::Read => kernel(far(b), vram(a), at, KernelOp::Read, bytes),
+                        KernelVerb::Write => kernel(vram(a), far(b), at, KernelOp::Write, bytes),
+                        KernelVerb::Copy => kernel(far(b), vram(a), at, KernelOp::Copy, bytes),
                     }
                 };
                 let mut flows = vec![one(a, b)];
                 flows.extend(both.then(|| one(b, a)));
-                Ok(Op { case: paced(asked, flows), counts: 1.0, host_clock: false })
+                Ok(RowOp { case: paced(asked, flows), counts: 1.0, host_clock: false })
             }
-            Means::Chase => Ok(chase(vram(b), at, bytes)),
-            Means::Fault | Means::Prefetch => {
-                let managed = |g: u32| Place::new(Unit::Gpu(g), Mem::Managed);
+            MoveMeans::Chase => Ok(chase(vram(b), at, bytes)),
+            MoveMeans::Fault | MoveMeans::Prefetch => {
+                let managed = |g: u32| Place::new(Unit::Gpu(g), MemKind::Managed);
                 let by = Mover::Migrate { at: Unit::Gpu(b), how: migration(&asked.means) };
                 let flow = Flow { src: managed(a), dst: managed(b), by, bytes: Bytes(bytes) };
-                Ok(Op { case: Case::together(vec![flow]), counts: 1.0, host_clock: false })
+                Ok(RowOp { case: Case::together(vec![flow]), counts: 1.0, host_clock: false })
             }
             _ => {
                 let mut flows = vec![way(a, b)?];
                 if both {
                     flows.push(way(b, a)?);
                 }
-                Ok(Op { case: paced(asked, flows), counts: 1.0, host_clock: false })
+                Ok(RowOp { case: paced(asked, flows), counts: 1.0, host_clock: false })
             }
         }
     }
@@ -258,21 +275,21 @@ impl Mapper<'_> {
     /// Between GPUs and NUMA domains, all at once.
     fn host(
         &self,
-        asked: &Asked<'_>,
+        asked: &ParsedRow<'_>,
         ends: &[(u32, u32)],
         inward: bool,
         bytes: u64,
-    ) -> Result<Op, Unmapped> {
+    ) -> Result<RowOp, UnmappedRow> {
         let mut flows = Vec::new();
         let mut counts = 1.0;
         let mut host_clock = false;
         for &(gpu, numa) in ends {
-            if let Tool::Stream(op) = asked.tool {
+            if let BenchTool::Stream(op) = asked.tool {
                 let (effect, counted) = stream_op(op, asked.direction);
                 let managed = Place::new(Unit::Numa(numa), self.host_mem(asked));
-                let both = matches!(asked.means, Means::Kernel { both: true, .. })
-                    || asked.direction == Direction::Both2N;
-                let vram = Place::new(Unit::Gpu(gpu), Mem::Vram);
+                let both = matches!(asked.means, MoveMeans::Kernel { both: true, .. })
+                    || asked.direction == CountedDirection::Both2N;
+                let vram = Place::new(Unit::Gpu(gpu), MemKind::Vram);
                 let (src, dst) = match (both, inward) {
                     (true, _) => (managed, managed),
                     (false, true) => (managed, vram),
@@ -283,61 +300,63 @@ impl Mapper<'_> {
                 continue;
             }
             flows.push(self.host_flow(asked, gpu, numa, inward, bytes)?);
-            if asked.direction == Direction::BothSum {
+            if asked.direction == CountedDirection::BothSum {
                 flows.push(self.host_flow(asked, gpu, numa, !inward, bytes)?);
             }
         }
-        let chases = matches!(asked.means, Means::Chase);
+        let chases = matches!(asked.means, MoveMeans::Chase);
         let case = if chases { Case::together(flows) } else { paced(asked, flows) };
-        Ok(Op { case, counts, host_clock })
+        Ok(RowOp { case, counts, host_clock })
     }
 
-    fn host_mem(&self, asked: &Asked<'_>) -> Mem {
+    fn host_mem(&self, asked: &ParsedRow<'_>) -> MemKind {
         let host = match &asked.means {
-            Means::Copy(host) | Means::Blit(host) | Means::Kernel { host, .. } => *host,
+            MoveMeans::Copy(host) | MoveMeans::Blit(host) | MoveMeans::Kernel { host, .. } => *host,
             _ => HostMemory::Pinned,
         };
         match host {
-            HostMemory::Pinned => Mem::Pinned,
-            HostMemory::NonCoherent => Mem::PinnedNonCoherent,
-            HostMemory::WriteCombined => Mem::PinnedWc,
-            HostMemory::Registered => Mem::Registered,
-            HostMemory::Pageable => Mem::Paged,
-            HostMemory::Managed => Mem::Managed,
+            HostMemory::Pinned => MemKind::Pinned,
+            HostMemory::NonCoherent => MemKind::PinnedNonCoherent,
+            HostMemory::WriteCombined => MemKind::PinnedWc,
+            HostMemory::Registered => MemKind::Registered,
+            HostMemory::Pageable => MemKind::Paged,
+            HostMemory::Managed => MemKind::Managed,
         }
     }
 
     fn host_flow(
         &self,
-        asked: &Asked<'_>,
+        asked: &ParsedRow<'_>,
         gpu: u32,
         numa: u32,
         inward: bool,
         bytes: u64,
-    ) -> Result<Flow, Unmapped> {
+    ) -> Result<Flow, UnmappedRow> {
         let (gpu, numa) = (Unit::Gpu(gpu), Unit::Numa(numa));
-        let (vram, host) = (Place::new(gpu, Mem::Vram), Place::new(numa, self.host_mem(asked)));
+        let (vram, host) = (Place::new(gpu, MemKind::Vram), Place::new(numa, self.host_mem(asked)));
         let (src, dst) = if inward { (host, vram) } else { (vram, host) };
         let bytes = Bytes(bytes);
         Ok(match &asked.means {
-            Means::Copy(_) | Means::Default => Flow { src, dst, by: Mover::Dma { at: gpu }, bytes },
-            Means::Blit(_) => Flow { src, dst, by: Mover::Blit { at: gpu }, bytes },
+            MoveMeans::Copy(_) | MoveMeans::Default => {
+                Flow { src, dst, by: Mover::Dma { at: gpu }, bytes }
+            }
+            MoveMeans::Blit(_) => Flow { src, dst, by: Mover::Blit { at: gpu }, bytes },
             // Whoever wants the rate of a link reads it or writes it, and keeps nothing.
-            Means::Kernel { .. } => {
+            MoveMeans::Kernel { .. } => {
                 let op = if inward { KernelOp::Read } else { KernelOp::Write };
                 kernel(src, dst, gpu, op, bytes.0)
             }
-            Means::Fault | Means::Prefetch => {
-                let managed = |unit| Place::new(unit, Mem::Managed);
+            MoveMeans::Fault | MoveMeans::Prefetch => {
+                let managed = |unit| Place::new(unit, MemKind::Managed);
                 let (from, to) = if inward { (numa, gpu) } else { (gpu, numa) };
                 let by = Mover::Migrate { at: to, how: migration(&asked.means) };
                 Flow { src: managed(from), dst: managed(to), by, bytes }
             }
-            Means::Chase => match chase(host, gpu, bytes.0).case.timed.first() {
+            MoveMeans::Chase => match chase(host, gpu, bytes.0).case.timed.first() {
                 Some(flow) => *flow,
                 None => return no("a chase has a flow"),
             },
-            Means::Local | Means::Message(..) => {
+            MoveMeans::Local | MoveMeans::Message(..) => {
                 return no("this interface does not go to the host");
             }
         })
@@ -346,29 +365,29 @@ impl Mapper<'_> {
     /// A STREAM kernel.
     fn stream(
         &self,
-        asked: &Asked<'_>,
+        asked: &ParsedRow<'_>,
         src: Place,
         dst: Place,
         at: Unit,
         bytes: u64,
-    ) -> Result<Op, Unmapped> {
-        let Tool::Stream(op) = asked.tool else { return no("expected a kernel of STREAM") };
+    ) -> Result<RowOp, UnmappedRow> {
+        let BenchTool::Stream(op) = asked.tool else { return no("expected a kernel of STREAM") };
         let (effect, counts) = stream_op(op, asked.direction);
         let case = Case::together(vec![kernel(src, dst, at, effect, bytes)]).isolated();
-        Ok(Op { case, counts, host_clock: true })
+        Ok(RowOp { case, counts, host_clock: true })
     }
 
     // ------------------------------------------------------------------ several GPUs
 
     /// The GPUs of a row that names a number of them.
-    fn set(&self, asked: &Asked<'_>) -> Result<Vec<u32>, Unmapped> {
+    fn set(&self, asked: &ParsedRow<'_>) -> Result<Vec<u32>, UnmappedRow> {
         let end = match (&asked.src, &asked.dst) {
-            (End::Host | End::Numa(_), end) | (end, _) => end,
+            (PathEnd::Host | PathEnd::Numa(_), end) | (end, _) => end,
         };
         let set = match end {
-            End::Spread(n) => self.spread(*n),
-            End::Together(n) | End::Count(n) => self.first(*n),
-            End::Gpus(gpus) => {
+            PathEnd::Spread(n) => self.spread(*n),
+            PathEnd::Together(n) | PathEnd::Count(n) => self.first(*n),
+            PathEnd::Gpus(gpus) => {
                 Some(gpus.iter().map(|g| self.gpu(asked, *g)).collect::<Result<_, _>>()?)
             }
             _ => None,
@@ -377,7 +396,7 @@ impl Mapper<'_> {
             Some(gpus) => Ok(gpus),
             None => no(format!(
                 "this machine has no GPUs that are '{}'",
-                if matches!(asked.src, End::Host | End::Numa(_)) {
+                if matches!(asked.src, PathEnd::Host | PathEnd::Numa(_)) {
                     &asked.row.dst
                 } else {
                     &asked.row.src
@@ -407,10 +426,10 @@ impl Mapper<'_> {
     }
 
     /// Several GPUs against the host at once.
-    fn fan(&self, asked: &Asked<'_>, gpus: &[u32]) -> Result<Number, Unmapped> {
-        let from_host = matches!(asked.src, End::Host | End::Numa(_));
+    fn fan(&self, asked: &ParsedRow<'_>, gpus: &[u32]) -> Result<RowNumber, UnmappedRow> {
+        let from_host = matches!(asked.src, PathEnd::Host | PathEnd::Numa(_));
         let host = if from_host { &asked.src } else { &asked.dst };
-        if !matches!(host, End::Host | End::Numa(_)) {
+        if !matches!(host, PathEnd::Host | PathEnd::Numa(_)) {
             return no("several GPUs at once are told against the host");
         }
         let mut ends = Vec::new();
@@ -418,13 +437,13 @@ impl Mapper<'_> {
             ends.push((gpu, self.domain(gpu, host)?));
         }
         // A kernel that reads and writes the host's memory runs on the GPUs that the row names.
-        let kind = if asked.kind == Kind::Plain { Kind::Rate } else { asked.kind };
+        let kind = if asked.kind == UnitKind::Plain { UnitKind::Rate } else { asked.kind };
         self.over_sizes(asked, kind, &|n| self.host(asked, &ends, from_host, n))
     }
 
-    fn domain(&self, gpu: u32, host: &End) -> Result<u32, Unmapped> {
+    fn domain(&self, gpu: u32, host: &PathEnd) -> Result<u32, UnmappedRow> {
         let numa = match host {
-            End::Numa(n) => Some(*n),
+            PathEnd::Numa(n) => Some(*n),
             _ => self.topology.gpus.iter().find(|g| g.index == gpu).and_then(|g| g.numa),
         };
         match numa.filter(|n| self.topology.numa.iter().any(|d| d.id == *n)) {
@@ -434,7 +453,7 @@ impl Mapper<'_> {
     }
 
     /// The pair with the widest direct link; of equals the first.
-    fn widest_pair(&self) -> Result<(u32, u32), Unmapped> {
+    fn widest_pair(&self) -> Result<(u32, u32), UnmappedRow> {
         let direct = self.routes.iter().filter(|(_, r)| r.hops == 1);
         // `max_by_key` gives the last of equals.
         match direct.rev().max_by_key(|(_, r)| r.width) {
@@ -444,97 +463,105 @@ impl Mapper<'_> {
     }
 
     /// What the hardware is asked, of rows about one path of GPUs or the host at one size.
-    pub(super) fn hardware(&self, asked: &Asked<'_>) -> Option<Hardware> {
-        let time = asked.kind == Kind::Time;
-        let plain =
-            matches!(asked.metric, Metric::Bandwidth | Metric::Latency | Metric::OfOneWayPeak);
+    pub(super) fn hardware(&self, asked: &ParsedRow<'_>) -> Option<HardwareOp> {
+        let time = asked.kind == UnitKind::Time;
+        let plain = matches!(
+            asked.metric,
+            RowMetric::Bandwidth | RowMetric::Latency | RowMetric::OfOneWayPeak
+        );
         let who = match (&asked.means, asked.tool) {
             // What MPI's copies ask of the hardware.
-            (Means::Message(Library::CrayMpich { sdma } | Library::Ucx { sdma }), Tool::OsuBw) => {
+            (
+                MoveMeans::Message(
+                    MessageLibrary::CrayMpich { sdma } | MessageLibrary::Ucx { sdma },
+                ),
+                BenchTool::OsuBw,
+            ) => {
                 if *sdma {
                     "copy engine"
                 } else {
                     "kernel that pushes"
                 }
             }
-            (Means::Copy(_), _) => "copy engine",
-            (Means::Blit(_), Tool::RocmBandwidthTest) => "kernel that pushes",
-            (Means::Blit(_), _) => "kernel that pulls",
+            (MoveMeans::Copy(_), _) => "copy engine",
+            (MoveMeans::Blit(_), BenchTool::RocmBandwidthTest) => "kernel that pushes",
+            (MoveMeans::Blit(_), _) => "kernel that pulls",
             _ => return None,
         };
-        if !plain || !matches!(asked.direction, Direction::One | Direction::BothSum) {
+        if !plain || !matches!(asked.direction, CountedDirection::One | CountedDirection::BothSum) {
             return None;
         }
         let path = match (&asked.src, &asked.dst) {
-            (End::Gpus(_), End::Gpus(_)) => match self.pairs(asked).ok()?.as_slice() {
+            (PathEnd::Gpus(_), PathEnd::Gpus(_)) => match self.pairs(asked).ok()?.as_slice() {
                 [(a, b)] => format!("gpu{a} > gpu{b}"),
                 _ => return None,
             },
             _ => return None,
         };
-        let both = if asked.direction == Direction::BothSum { ", both ways" } else { "" };
+        let both = if asked.direction == CountedDirection::BothSum { ", both ways" } else { "" };
         // The best over a range is that of a large size.
         let bytes = match asked.size {
-            Size::Best(_, most) => most,
+            SizeRule::Best(_, most) => most,
             size => size.most(default_size(asked)),
         };
-        Some(Hardware { what: format!("{who} {path}{both}"), time, bytes })
+        Some(HardwareOp { what: format!("{who} {path}{both}"), time, bytes })
     }
 }
 
 /// Bytes of one operation where a row names none: what the tool takes.
-pub(super) fn default_size(asked: &Asked<'_>) -> u64 {
+pub(super) fn default_size(asked: &ParsedRow<'_>) -> u64 {
     const MIB: u64 = 1 << 20;
     match asked.tool {
-        Tool::P2p if asked.kind == Kind::Time => 16,
-        Tool::P2p => 160_000_000,
-        Tool::RocmBandwidthTest => 64 * MIB,
-        Tool::Nvbandwidth => 512 * MIB,
-        Tool::TransferBench => 256 * MIB,
-        Tool::Stream(_) => 8_000_000_000,
-        Tool::OsuBw | Tool::OsuBibw | Tool::OsuMultiple => 16 * MIB,
-        Tool::OsuLatency => 8,
-        Tool::Collective { .. } => MIB,
-        _ if asked.kind == Kind::Time => 16,
+        BenchTool::P2p if asked.kind == UnitKind::Time => 16,
+        BenchTool::P2p => 160_000_000,
+        BenchTool::RocmBandwidthTest => 64 * MIB,
+        BenchTool::Nvbandwidth => 512 * MIB,
+        BenchTool::TransferBench => 256 * MIB,
+        BenchTool::Stream(_) => 8_000_000_000,
+        BenchTool::OsuBw | BenchTool::OsuBibw | BenchTool::OsuMultiple => 16 * MIB,
+        BenchTool::OsuLatency => 8,
+        BenchTool::Collective { .. } => MIB,
+        _ if asked.kind == UnitKind::Time => 16,
         _ => 1024 * MIB,
     }
 }
 
 /// The cadence of a tool.
-fn paced(asked: &Asked<'_>, flows: Vec<Flow>) -> Case {
+fn paced(asked: &ParsedRow<'_>, flows: Vec<Flow>) -> Case {
     let case = Case::together(flows);
-    let streams = matches!(asked.tool, Tool::P2p | Tool::Nvbandwidth) && asked.kind != Kind::Time;
-    let migrates = matches!(asked.means, Means::Fault | Means::Prefetch);
+    let streams = matches!(asked.tool, BenchTool::P2p | BenchTool::Nvbandwidth)
+        && asked.kind != UnitKind::Time;
+    let migrates = matches!(asked.means, MoveMeans::Fault | MoveMeans::Prefetch);
     if streams || migrates { case } else { case.isolated() }
 }
 
-fn migration(means: &Means) -> MigrateHow {
-    if matches!(means, Means::Prefetch) { MigrateHow::Prefetch } else { MigrateHow::Fault }
+fn migration(means: &MoveMeans) -> MigrateHow {
+    if matches!(means, MoveMeans::Prefetch) { MigrateHow::Prefetch } else { MigrateHow::Fault }
 }
 
 /// A flow by a kernel; what it only reads ends in registers, what it only writes begins there.
 fn kernel(src: Place, dst: Place, at: Unit, op: KernelOp, bytes: u64) -> Flow {
-    let regs = Place::new(at, Mem::Reg);
+    let regs = Place::new(at, MemKind::Reg);
     let (src, dst) = match op {
         KernelOp::Read => (src, regs),
         KernelOp::Write => (regs, dst),
         _ => (src, dst),
     };
-    let by = Mover::Kernel { at, variant: Variant::standard(op) };
+    let by = Mover::Kernel { at, variant: KernelVariant::standard(op) };
     Flow { src, dst, by, bytes: whole_words(bytes) }
 }
 
-fn chase(far: Place, at: Unit, bytes: u64) -> Op {
-    let by = Mover::Kernel { at, variant: Variant::chase() };
+fn chase(far: Place, at: Unit, bytes: u64) -> RowOp {
+    let by = Mover::Kernel { at, variant: KernelVariant::chase() };
     let bytes = Bytes(bytes.max(1 << 20));
-    let flow = Flow { src: far, dst: Place::new(at, Mem::Reg), by, bytes };
-    Op { case: Case::together(vec![flow]), counts: 1.0, host_clock: false }
+    let flow = Flow { src: far, dst: Place::new(at, MemKind::Reg), by, bytes };
+    RowOp { case: Case::together(vec![flow]), counts: 1.0, host_clock: false }
 }
 
 /// The kernel of a STREAM operation on arrays of the payload's size, and what is counted of it:
 /// read + written where both are, else the payload.
-fn stream_op(op: StreamOp, direction: Direction) -> (KernelOp, f64) {
-    let all = matches!(direction, Direction::Both2N | Direction::Local2N);
+fn stream_op(op: StreamOp, direction: CountedDirection) -> (KernelOp, f64) {
+    let all = matches!(direction, CountedDirection::Both2N | CountedDirection::Local2N);
     match op {
         StreamOp::Copy => (KernelOp::Copy, if all { 2.0 } else { 1.0 }),
         StreamOp::Triad => (KernelOp::Triad, if all { 3.0 } else { 1.0 }),
@@ -544,33 +571,33 @@ fn stream_op(op: StreamOp, direction: Direction) -> (KernelOp, f64) {
 }
 
 /// The number of an operation.
-fn formed(op: Op, kind: Kind) -> Result<Number, Unmapped> {
+fn formed(op: RowOp, kind: UnitKind) -> Result<RowNumber, UnmappedRow> {
     let payload: f64 = op.case.timed.iter().map(|f| f.bytes.as_f64()).sum();
     let at = op.case.timed.first().map(|f| f.by.at());
-    let (Op { case, counts, host_clock }, Some(at)) = (op, at) else {
+    let (RowOp { case, counts, host_clock }, Some(at)) = (op, at) else {
         return no("an operation has a flow");
     };
     if !host_clock {
         return match kind {
-            Kind::Time => Ok(Number::Time(Ask::Case(case))),
-            Kind::Rate => Ok(Number::Rate(Ask::Case(case)).times(counts)),
+            UnitKind::Time => Ok(RowNumber::Time(MachineQuery::Case(case))),
+            UnitKind::Rate => Ok(RowNumber::Rate(MachineQuery::Case(case)).times(counts)),
             _ => no("a path has a rate or a time"),
         };
     }
     // The host's clock sees a launch that is waited for around the kernel's own time. A launch of a
     // kernel that does nothing to speak of is measured as such, less that kernel's device time.
     let call = Mover::Call { at, call: RuntimeCall::LaunchSync };
-    let regs = Place::new(at, Mem::Reg);
+    let regs = Place::new(at, MemKind::Reg);
     let nothing = Mover::Kernel { at, variant: RuntimeCall::KERNEL };
-    let vram = Place::new(at, Mem::Vram);
-    let around =
-        Number::Time(Ask::Case(Case::single(regs, regs, call, Bytes(1)))).less(Number::Time(
-            Ask::Case(Case::single(regs, vram, nothing, RuntimeCall::KERNEL_BYTES).isolated()),
-        ));
-    let time = Number::Sum(vec![Number::Time(Ask::Case(case.isolated())), around]);
+    let vram = Place::new(at, MemKind::Vram);
+    let around = RowNumber::Time(MachineQuery::Case(Case::single(regs, regs, call, Bytes(1))))
+        .less(RowNumber::Time(MachineQuery::Case(
+            Case::single(regs, vram, nothing, RuntimeCall::KERNEL_BYTES).isolated(),
+        )));
+    let time = RowNumber::Sum(vec![RowNumber::Time(MachineQuery::Case(case.isolated())), around]);
     match kind {
-        Kind::Time => Ok(time),
+        UnitKind::Time => Ok(time),
         // Bytes over us are MB/s.
-        _ => Ok(Number::Known(counts * payload / 1e3).over(time)),
+        _ => Ok(RowNumber::Known(counts * payload / 1e3).over(time)),
     }
 }

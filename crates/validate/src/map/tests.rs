@@ -8,7 +8,7 @@ const HEAD: &str =
 const NODE: &str = "MI250X node";
 const SERVER: &str = "MI250 dual-socket (reference enumeration)";
 
-fn row(cells: &str) -> Row {
+fn row(cells: &str) -> PublishedRow {
     let rows = read(&format!("{HEAD}\n{cells}\n")).expect("the head is complete");
     rows.into_iter().next().expect("one row")
 }
@@ -17,9 +17,9 @@ fn mi250x() -> MachineDesc {
     MachineDesc::preset("mi250x").expect("the preset")
 }
 
-fn map(cells: &str) -> Result<Wanted, Unmapped> {
+fn map(cells: &str) -> Result<WantedRow, UnmappedRow> {
     let desc = mi250x();
-    Mapper::new(&desc, &[]).expect("a network").map(&row(cells))
+    RowMapper::new(&desc, &[]).expect("a network").map(&row(cells))
 }
 
 /// How the number of a row of the node is formed.
@@ -33,7 +33,7 @@ fn formed(cells: &str) -> String {
 fn why(cells: &str) -> (bool, String) {
     match map(cells) {
         Ok(wanted) => panic!("{cells}: {wanted:?}"),
-        Err(Unmapped { unreadable, reason }) => (unreadable, reason),
+        Err(UnmappedRow { unreadable, reason }) => (unreadable, reason),
     }
 }
 
@@ -305,7 +305,7 @@ fn facts_of_the_node() {
         let wanted = map(&format!("{NODE},{cells}")).unwrap();
         let got = wanted.number.value(&|_| Err("asks nothing".into())).unwrap();
         assert!((got - value).abs() < 1e-9, "{cells}: {got}");
-        assert_eq!(wanted.class, Class::Fact);
+        assert_eq!(wanted.class, RowClass::Fact);
     }
 }
 
@@ -319,7 +319,7 @@ fn another_numbering_of_the_same_links_is_renumbered() {
     assert!(why(&host).1.contains("host link"));
     // Every link of the server is one of the description's, of the same width.
     let desc = mi250x();
-    let mapper = Mapper::new(&desc, &[]).unwrap();
+    let mapper = RowMapper::new(&desc, &[]).unwrap();
     let numbering = &desc.numberings()[0];
     let theirs = [(0, 1, 4), (2, 3, 4), (4, 5, 4), (6, 7, 4), (0, 4, 2), (2, 6, 2)];
     let singles = [(0, 6, 1), (1, 3, 1), (1, 7, 1), (2, 4, 1), (3, 5, 1), (5, 7, 1)];
@@ -359,8 +359,8 @@ fn what_cannot_be_mapped_says_why() {
 fn another_system_is_this_machine_if_it_is_said() {
     let desc = mi250x();
     let cells = row("Dardel,p2pBandwidthLatencyTest,SDMA,GCD0,GCD1,16,uni,latency,1,us");
-    assert!(Mapper::new(&desc, &[]).unwrap().map(&cells).is_err());
-    assert!(Mapper::new(&desc, &["dardel".to_owned()]).unwrap().map(&cells).is_ok());
+    assert!(RowMapper::new(&desc, &[]).unwrap().map(&cells).is_err());
+    assert!(RowMapper::new(&desc, &["dardel".to_owned()]).unwrap().map(&cells).is_ok());
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn what_the_hardware_is_asked_leaves_out_the_tool() {
     let asked = |cells: &str| map(&format!("{NODE},{cells}")).unwrap().asked;
     let copy = asked("p2pBandwidthLatencyTest,SDMA,GCD0,GCD2,160e6,uni,bandwidth,37.6,GB/s");
     let mpi = asked("OSU_bw,MPI SDMA,GCD0,GCD2,16777216,uni,bandwidth,36,GB/s");
-    let what = |h: Option<Hardware>| h.map(|h| (h.what, h.bytes));
+    let what = |h: Option<HardwareOp>| h.map(|h| (h.what, h.bytes));
     let path = "copy engine gpu0 > gpu2".to_owned();
     assert_eq!(what(copy), Some((path.clone(), 160_000_000)));
     assert_eq!(what(mpi), Some((path, 1 << 24)));

@@ -1,8 +1,8 @@
 //! Operations of a library of collectives with the bytes that they are checked by. The tests over
 //! libraries that stand in for it use them as well.
 
-use pathline_hal::{Driver, Meeting, Part, Result, Span};
-use pathline_schema::{Bytes, Collective, Rank, Unit, Via, Wire, WireOp};
+use pathline_hal::{CallResult, Driver, FlowPart, LocalMemory, RankBarrier};
+use pathline_schema::{Bytes, Collective, MessageOp, Rank, Transport, Unit, WireOp};
 
 /// What spoils a destination.
 const SPOILT: u64 = 0xdead;
@@ -11,8 +11,8 @@ const ZERO: u64 = pathline_hal::pattern::ZERO;
 
 /// A meeting of one process.
 pub(crate) struct Alone;
-impl Meeting for Alone {
-    fn meet(&self) -> Result<()> {
+impl RankBarrier for Alone {
+    fn meet(&self) -> CallResult<()> {
         Ok(())
     }
 }
@@ -34,7 +34,7 @@ pub(crate) struct Check {
     /// The operation, in words.
     pub(crate) name: String,
     /// What is bound.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<FlowPart>,
     /// What is written before: address, bytes, seed.
     pub(crate) fill: Vec<(u64, u64, u64)>,
     /// What must be there afterwards.
@@ -45,8 +45,8 @@ pub(crate) struct Check {
     pub(crate) factor: f64,
 }
 
-fn span(address: u64, bytes: u64) -> Span {
-    Span { address, bytes }
+fn span(address: u64, bytes: u64) -> LocalMemory {
+    LocalMemory { address, bytes }
 }
 
 /// A collective of all GPUs.
@@ -119,11 +119,19 @@ fn part(
     op: WireOp,
     who: &[usize],
     bytes: u64,
-    (send, recv): (Vec<Span>, Vec<Span>),
-) -> Part {
+    (send, recv): (Vec<LocalMemory>, Vec<LocalMemory>),
+) -> FlowPart {
     let group: Vec<_> = who.iter().map(|&g| (Rank(0), Unit::Gpu(memory.gpus[g]))).collect();
     let mine = (0..group.len()).collect();
-    Part { wire: Wire::new(Via::Ccl, op), bytes, group, mine, send, recv, device: true }
+    FlowPart {
+        wire: MessageOp::new(Transport::Ccl, op),
+        bytes,
+        group,
+        mine,
+        send,
+        recv,
+        device: true,
+    }
 }
 
 /// Messages between the first two.
@@ -152,7 +160,7 @@ pub(crate) fn messages(memory: &Memory<'_>, op: WireOp, both: bool, bytes: u64) 
 }
 
 /// Writes what is sent, and spoils what is received.
-pub(crate) fn lay(memory: &Memory<'_>, check: &Check) -> Result<()> {
+pub(crate) fn lay(memory: &Memory<'_>, check: &Check) -> CallResult<()> {
     for &(address, bytes, _) in &check.expect {
         memory.driver.fill(address, Bytes(bytes), SPOILT, false)?;
     }
@@ -163,7 +171,7 @@ pub(crate) fn lay(memory: &Memory<'_>, check: &Check) -> Result<()> {
 }
 
 /// What is wrong with what was received.
-pub(crate) fn wrong(memory: &Memory<'_>, check: &Check) -> Result<Option<String>> {
+pub(crate) fn wrong(memory: &Memory<'_>, check: &Check) -> CallResult<Option<String>> {
     for &(address, bytes, seed) in &check.expect {
         if let Some(offset) = memory.driver.check(address, Bytes(bytes), seed)? {
             return Ok(Some(format!("WRONG: byte {offset} of {}", Bytes(bytes))));

@@ -9,12 +9,15 @@ mod checks;
 use std::io::Write;
 
 use checks::{Alone, Check, Memory, lay, wrong};
-use pathline_hal::{ExchangeId, Machine, Pace, Port, Result};
-use pathline_schema::{Bytes, Mem, Place, Topology, Unit};
-use pathline_vendor::{Asked, CclAsked, Compile, open, open_ccl, runtime};
+use pathline_hal::{CallResult, ExchangeId, Machine, RepeatMode, TransportPort};
+use pathline_schema::{Bytes, MemKind, Place, Topology, Unit};
+use pathline_vendor::{CclAsked, CompileMode, LibraryRequest, open, open_ccl, runtime};
 
-const PACES: [(Pace, &str); 3] =
-    [(Pace::Streaming, "streaming"), (Pace::Isolated, "isolated"), (Pace::Graph, "graph")];
+const PACES: [(RepeatMode, &str); 3] = [
+    (RepeatMode::Streaming, "streaming"),
+    (RepeatMode::Isolated, "isolated"),
+    (RepeatMode::Graph, "graph"),
+];
 
 struct Args {
     gpus: usize,
@@ -43,11 +46,11 @@ fn args() -> Args {
 
 /// One bound exchange: warmed, timed and compared. Median of the time of a repetition, in us.
 fn measure(
-    port: &mut dyn Port,
+    port: &mut dyn TransportPort,
     memory: &Memory<'_>,
     check: &Check,
-    pace: Pace,
-) -> Result<(f64, String, String)> {
+    pace: RepeatMode,
+) -> CallResult<(f64, String, String)> {
     let (id, offer) = port.bind(&check.parts, pace)?;
     let outcome = bound(port, id, &offer, memory, check);
     let engine = port.engine(id);
@@ -57,15 +60,15 @@ fn measure(
 }
 
 fn bound(
-    port: &mut dyn Port,
+    port: &mut dyn TransportPort,
     id: ExchangeId,
     offer: &[u8],
     memory: &Memory<'_>,
     check: &Check,
-) -> Result<(f64, String)> {
+) -> CallResult<(f64, String)> {
     port.join(id, &[offer.to_vec()])?;
     // Of parts that run at once the slowest counts; isolated repetitions are one time each.
-    let mut once = |reps: u64| -> Result<f64> {
+    let mut once = |reps: u64| -> CallResult<f64> {
         let times = port.run(id, reps, &Alone)?;
         let sums = times.iter().map(|t| t.iter().sum::<f64>());
         Ok(sums.fold(0.0, f64::max) / 1e3 / reps as f64)
@@ -75,7 +78,7 @@ fn bound(
     // 10 ms a sample.
     let reps = (10_000.0 / about.max(0.1)).clamp(3.0, 500.0) as u64;
     once(reps)?;
-    let mut samples = (0..7).map(|_| once(reps)).collect::<Result<Vec<f64>>>()?;
+    let mut samples = (0..7).map(|_| once(reps)).collect::<CallResult<Vec<f64>>>()?;
     samples.sort_by(f64::total_cmp);
     lay(memory, check)?;
     once(1)?;
@@ -83,12 +86,17 @@ fn bound(
     Ok((samples[samples.len() / 2], verdict))
 }
 
-fn all(out: &mut dyn Write, machine: &Machine, port: &mut dyn Port, args: &Args) -> Result<u32> {
+fn all(
+    out: &mut dyn Write,
+    machine: &Machine,
+    port: &mut dyn TransportPort,
+    args: &Args,
+) -> CallResult<u32> {
     let driver = machine.driver()?;
     let n = machine.topology.gpus.len().min(args.gpus);
     let most = args.max.max(8 * n as u64);
-    let allocate = || -> Result<Vec<u64>> {
-        let place = |gpu: usize| Place::new(Unit::Gpu(gpu as u32), Mem::Vram);
+    let allocate = || -> CallResult<Vec<u64>> {
+        let place = |gpu: usize| Place::new(Unit::Gpu(gpu as u32), MemKind::Vram);
         (0..n).map(|gpu| driver.alloc(place(gpu), Bytes(most))).collect()
     };
     let gpus = (0..n as u32).collect();
@@ -136,7 +144,7 @@ fn main() -> std::process::ExitCode {
     let args = args();
     let out = &mut std::io::stdout();
     let topology = Topology::default();
-    let mut asked = Asked::new(Compile::InProcess);
+    let mut asked = LibraryRequest::new(CompileMode::InProcess);
     asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
     let runtime = runtime(&topology, &asked);
     let port = open_ccl(&runtime, &args.asked);

@@ -2,19 +2,19 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 use pathline_schema::Severity;
 
-use crate::gpu::dialect::Family;
-use crate::gpu::table::{Handle, Symbol, both, table};
-use pathline_dylib::Library;
+use crate::gpu::dialect::RuntimeFamily;
+use crate::gpu::table::{RuntimeHandle, SymbolNames, both, table};
+use pathline_dylib::SharedLibrary;
 
 /// `ncclUniqueId`, which is passed by value: a structure and not a pointer.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UniqueId(pub(super) [u8; Self::BYTES]);
+pub(super) struct CclUniqueId(pub(super) [u8; Self::BYTES]);
 
-impl UniqueId {
+impl CclUniqueId {
     pub(super) const BYTES: usize = 128;
     /// Tells two of them apart; never 0. FNV-1a.
     pub(super) fn mark(&self) -> u64 {
@@ -30,7 +30,7 @@ pub(super) const SUM: i32 = 0;
 /// `ncclInProgress`
 const IN_PROGRESS: i32 = 7;
 
-const fn same(name: &'static str) -> Symbol {
+const fn same(name: &'static str) -> SymbolNames {
     both(name, 0, name)
 }
 
@@ -40,52 +40,55 @@ table!(
     Ccl {
         required {
             version = same("ncclGetVersion") => (*mut i32);
-            unique_id = same("ncclGetUniqueId") => (*mut UniqueId);
-            init_rank = same("ncclCommInitRank") => (*mut Handle, i32, UniqueId, i32);
-            destroy = same("ncclCommDestroy") => (Handle);
-            abort = same("ncclCommAbort") => (Handle);
-            async_error = same("ncclCommGetAsyncError") => (Handle, *mut i32);
+            unique_id = same("ncclGetUniqueId") => (*mut CclUniqueId);
+            init_rank = same("ncclCommInitRank") => (*mut RuntimeHandle, i32, CclUniqueId, i32);
+            destroy = same("ncclCommDestroy") => (RuntimeHandle);
+            abort = same("ncclCommAbort") => (RuntimeHandle);
+            async_error = same("ncclCommGetAsyncError") => (RuntimeHandle, *mut i32);
             group_start = same("ncclGroupStart") => ();
             group_end = same("ncclGroupEnd") => ();
-            send = same("ncclSend") => (u64, usize, i32, i32, Handle, Handle);
-            recv = same("ncclRecv") => (u64, usize, i32, i32, Handle, Handle);
-            all_reduce = same("ncclAllReduce") => (u64, u64, usize, i32, i32, Handle, Handle);
-            reduce = same("ncclReduce") => (u64, u64, usize, i32, i32, i32, Handle, Handle);
-            broadcast = same("ncclBroadcast") => (u64, u64, usize, i32, i32, Handle, Handle);
-            reduce_scatter = same("ncclReduceScatter") => (u64, u64, usize, i32, i32, Handle, Handle);
-            all_gather = same("ncclAllGather") => (u64, u64, usize, i32, Handle, Handle);
+            send = same("ncclSend") => (u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            recv = same("ncclRecv") => (u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            all_reduce = same("ncclAllReduce") => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            reduce = same("ncclReduce") => (u64, u64, usize, i32, i32, i32, RuntimeHandle, RuntimeHandle);
+            broadcast = same("ncclBroadcast") => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            reduce_scatter = same("ncclReduceScatter") => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            all_gather = same("ncclAllGather") => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
         }
         optional {
             // NCCL has it since 2.28, RCCL since its first, each in its own spelling.
-            all_to_all = both("ncclAlltoAll", 0, "ncclAllToAll") => (u64, u64, usize, i32, Handle, Handle);
-            register = same("ncclCommRegister") => (Handle, u64, usize, *mut Handle);
-            deregister = same("ncclCommDeregister") => (Handle, Handle);
+            all_to_all = both("ncclAlltoAll", 0, "ncclAllToAll") => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
+            register = same("ncclCommRegister") => (RuntimeHandle, u64, usize, *mut RuntimeHandle);
+            deregister = same("ncclCommDeregister") => (RuntimeHandle, RuntimeHandle);
         }
     }
 );
 
-type Words = unsafe extern "C" fn(i32) -> *const c_char;
-type Last = unsafe extern "C" fn(Handle) -> *const c_char;
-type Reset = unsafe extern "C" fn();
+type ErrorTextFn = unsafe extern "C" fn(i32) -> *const c_char;
+type LastErrorFn = unsafe extern "C" fn(RuntimeHandle) -> *const c_char;
+type ResetFn = unsafe extern "C" fn();
 
 /// The bound library. All of it may be called from any thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Calls {
+pub(super) struct CclApi {
     pub(super) ccl: Ccl,
-    words: Option<Words>,
-    last: Option<Last>,
+    words: Option<ErrorTextFn>,
+    last: Option<LastErrorFn>,
     /// Has the library read its environment for its log again: NCCL 2.24 and later.
-    pub(super) reset_log: Option<Reset>,
+    pub(super) reset_log: Option<ResetFn>,
     /// As the library encodes it.
     version: i32,
 }
 
 /// Binds every function by its name.
-pub(super) fn load(library: &Library, family: Family) -> std::result::Result<Calls, String> {
-    let find = |symbol: Symbol| {
+pub(super) fn load(
+    library: &SharedLibrary,
+    family: RuntimeFamily,
+) -> std::result::Result<CclApi, String> {
+    let find = |symbol: SymbolNames| {
         let name = match family {
-            Family::Cuda => symbol.nvidia.0,
-            Family::Hip => symbol.amd,
+            RuntimeFamily::Cuda => symbol.nvidia.0,
+            RuntimeFamily::Hip => symbol.amd,
         };
         (name, library.named(name))
     };
@@ -94,9 +97,9 @@ pub(super) fn load(library: &Library, family: Family) -> std::result::Result<Cal
     // SAFETY: the three have these signatures in every version that has them.
     let (words, last, reset_log) = unsafe {
         (
-            at("ncclGetErrorString").map(|at| std::mem::transmute::<*mut c_void, Words>(at)),
-            at("ncclGetLastError").map(|at| std::mem::transmute::<*mut c_void, Last>(at)),
-            at("ncclResetDebugInit").map(|at| std::mem::transmute::<*mut c_void, Reset>(at)),
+            at("ncclGetErrorString").map(|at| std::mem::transmute::<*mut c_void, ErrorTextFn>(at)),
+            at("ncclGetLastError").map(|at| std::mem::transmute::<*mut c_void, LastErrorFn>(at)),
+            at("ncclResetDebugInit").map(|at| std::mem::transmute::<*mut c_void, ResetFn>(at)),
         )
     };
     let mut version = 0;
@@ -105,7 +108,7 @@ pub(super) fn load(library: &Library, family: Family) -> std::result::Result<Cal
     if code != 0 {
         return Err(format!("{} gives {code}", ccl.version.name));
     }
-    Ok(Calls { ccl, words, last, reset_log, version })
+    Ok(CclApi { ccl, words, last, reset_log, version })
 }
 
 /// `22803` as `2.28.3`; up to 2.8 a thousand stood for the major version.
@@ -148,7 +151,7 @@ fn way_out(code: i32) -> &'static str {
     }
 }
 
-impl Calls {
+impl CclApi {
     /// `2.28.3`.
     pub(super) fn version(&self) -> String {
         dotted(self.version)
@@ -158,9 +161,9 @@ impl Calls {
     pub(super) fn outcome(
         &self,
         (call, code): (&'static str, i32),
-        comm: Handle,
+        comm: RuntimeHandle,
         thing: &dyn Fn() -> String,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         if code == 0 {
             return Ok(());
         }
@@ -180,7 +183,7 @@ impl Calls {
     }
 
     /// The error that a communicator met behind its calls.
-    pub(super) fn met(&self, comm: Handle, thing: &dyn Fn() -> String) -> Result<()> {
+    pub(super) fn met(&self, comm: RuntimeHandle, thing: &dyn Fn() -> String) -> CallResult<()> {
         let (call, mut met) = (self.ccl.async_error, 0);
         // SAFETY: a live communicator of this thread, and one number that is stored.
         let code = unsafe { (call.at)(comm, &raw mut met) };
@@ -202,11 +205,11 @@ mod tests {
 
     #[test]
     fn identities_are_told_apart() {
-        let (a, mut b) = (UniqueId([7; 128]), UniqueId([7; 128]));
+        let (a, mut b) = (CclUniqueId([7; 128]), CclUniqueId([7; 128]));
         assert_eq!(a.mark(), b.mark());
         b.0[127] = 8;
         assert_ne!(a.mark(), b.mark());
-        assert_ne!(UniqueId([0; 128]).mark(), 0);
+        assert_ne!(CclUniqueId([0; 128]).mark(), 0);
     }
 
     #[test]

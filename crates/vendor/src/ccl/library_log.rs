@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::api::Calls;
+use super::api::CclApi;
 use crate::env_overlay::EnvOverlay;
 
 /// Variables that the log follows, with their values while it is on.
@@ -31,7 +31,7 @@ pub(super) struct LogCapture {
 impl LogCapture {
     /// None if the library has no call that has it read its variables again, if it would not see
     /// the overlay, or if the user has the log written into a file, which would begin again.
-    pub(super) fn new(calls: &Calls) -> Option<Self> {
+    pub(super) fn new(calls: &CclApi) -> Option<Self> {
         let reset = calls.reset_log?;
         if std::env::var_os(FILE).is_some() {
             return None;

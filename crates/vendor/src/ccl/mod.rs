@@ -22,16 +22,19 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange};
-use pathline_schema::{Severity, Via};
+use pathline_hal::{
+    CallError, CallResult, ExchangeId, FlowPart, RankBarrier, RepeatMode, TransportPort,
+    no_exchange,
+};
+use pathline_schema::{Severity, Transport};
 
-use crate::clock::Origin;
-use crate::gpu::dialect::Family;
-use crate::gpu::{Runtime, device, search};
-use api::UniqueId;
+use crate::clock::ClockOrigin;
+use crate::gpu::dialect::RuntimeFamily;
+use crate::gpu::{GpuRuntime, device, search};
+use api::CclUniqueId;
 use library_log::LogCapture;
-use plan::{Group, Plan, named};
-use seat::{News, Sample, Seat, Setting, Turn};
+use plan::{CclPlan, CommGroup, named};
+use seat::{CclConfig, GpuThread, SampleMode, SampleSync, ThreadEvent};
 
 /// What a user can say of the library.
 #[derive(Debug, Clone)]
@@ -57,7 +60,10 @@ const KEPT: usize = 8;
 ///
 /// # Errors
 /// Why there is none, and the way out.
-pub fn open_ccl(runtime: &Runtime, asked: &CclAsked) -> std::result::Result<Box<dyn Port>, String> {
+pub fn open_ccl(
+    runtime: &GpuRuntime,
+    asked: &CclAsked,
+) -> std::result::Result<Box<dyn TransportPort>, String> {
     let family = runtime.family;
     if let Some(why) = &runtime.without {
         return Err(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
@@ -91,11 +97,11 @@ pub fn open_ccl(runtime: &Runtime, asked: &CclAsked) -> std::result::Result<Box<
         return Err(format!("no {} ({tried}); {}", found.what, found.way_out));
     };
     let name = match family {
-        Family::Cuda => "NCCL",
-        Family::Hip => "RCCL",
+        RuntimeFamily::Cuda => "NCCL",
+        RuntimeFamily::Hip => "RCCL",
     };
     let short = format!("{name} {}", calls.version());
-    let set = Setting { family, runtime: file.clone(), calls, register: asked.register };
+    let set = CclConfig { family, runtime: file.clone(), calls, register: asked.register };
     Ok(Box::new(CclPort {
         library: format!("{short} ({})", path.display()),
         short,
@@ -112,19 +118,19 @@ pub fn open_ccl(runtime: &Runtime, asked: &CclAsked) -> std::result::Result<Box<
 }
 
 /// What a seat is asked to do, with what it answers.
-type Asking<R> = Box<dyn FnOnce(&mut Seat) -> R + Send>;
-type Job = Asking<()>;
+type ThreadRequest<R> = Box<dyn FnOnce(&mut GpuThread) -> R + Send>;
+type ThreadJob = ThreadRequest<()>;
 
 /// The thread of a seat.
-struct Hand {
-    jobs: Sender<Job>,
+struct ThreadHandle {
+    jobs: Sender<ThreadJob>,
     /// Disconnected when the thread has ended.
     gone: Receiver<()>,
 }
 
 /// A group that was met.
-struct Known {
-    group: Group,
+struct KnownGroup {
+    group: CommGroup,
     /// The identity of its communicator; 0 if this process has none.
     mark: u64,
     /// Exchanges that are bound on it.
@@ -132,9 +138,9 @@ struct Known {
     via: BTreeSet<String>,
 }
 
-struct Exchange {
-    plan: Plan,
-    pace: Pace,
+struct CclExchange {
+    plan: CclPlan,
+    pace: RepeatMode,
     how: BTreeSet<String>,
     registered: Option<bool>,
     joined: bool,
@@ -146,57 +152,57 @@ struct CclPort {
     /// The runtime's handles of all GPUs.
     devices: Vec<i32>,
     patience: Duration,
-    set: Setting,
+    set: CclConfig,
     log: Option<LogCapture>,
-    hands: BTreeMap<u32, Hand>,
+    hands: BTreeMap<u32, ThreadHandle>,
     /// Groups, the one that was used longest ago first. Every process knows all of them, so that
     /// all forget the same one.
-    known: Vec<Known>,
-    exchanges: BTreeMap<u64, Exchange>,
+    known: Vec<KnownGroup>,
+    exchanges: BTreeMap<u64, CclExchange>,
     made: u64,
     /// Why no call is made any more.
     lost: Option<String>,
 }
 
 /// Time left of a limit.
-fn left(begun: Origin, limit: Duration) -> Duration {
+fn left(begun: ClockOrigin, limit: Duration) -> Duration {
     limit.saturating_sub(Duration::from_nanos(begun.ns()))
 }
 
 /// What a process tells the others of one group.
-struct Offer {
+struct CclOffer {
     /// The identity of the communicator that it has; 0 if it has none.
     mark: u64,
     /// One for a new communicator, from the process of the group's first GPU.
-    identity: Option<UniqueId>,
+    identity: Option<CclUniqueId>,
 }
 
-const OFFER: usize = 8 + 1 + UniqueId::BYTES;
+const OFFER: usize = 8 + 1 + CclUniqueId::BYTES;
 
-impl Offer {
+impl CclOffer {
     fn write(&self, to: &mut Vec<u8>) {
         to.extend(self.mark.to_le_bytes());
         to.push(self.identity.is_some().into());
-        to.extend(self.identity.map_or([0; UniqueId::BYTES], |id| id.0));
+        to.extend(self.identity.map_or([0; CclUniqueId::BYTES], |id| id.0));
     }
     fn read(bytes: &[u8]) -> Option<Self> {
         let mark = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
-        let identity = bytes.get(9..OFFER)?.try_into().ok().map(UniqueId);
+        let identity = bytes.get(9..OFFER)?.try_into().ok().map(CclUniqueId);
         Some(Self { mark, identity: identity.filter(|_| bytes[8] == 1) })
     }
 }
 
 /// A meeting of this process alone.
-struct Alone;
+struct SelfBarrier;
 
-impl Meeting for Alone {
-    fn meet(&self) -> Result<()> {
+impl RankBarrier for SelfBarrier {
+    fn meet(&self) -> CallResult<()> {
         Ok(())
     }
 }
 
 impl CclPort {
-    fn alive(&self, call: &str) -> Result<()> {
+    fn alive(&self, call: &str) -> CallResult<()> {
         match &self.lost {
             None => Ok(()),
             Some(why) => Err(CallError::new(Severity::Sticky, call, &self.short, why)
@@ -205,20 +211,20 @@ impl CclPort {
     }
 
     /// The thread of a GPU, started if need be.
-    fn hand(&mut self, gpu: u32) -> Result<&Hand> {
+    fn hand(&mut self, gpu: u32) -> CallResult<&ThreadHandle> {
         if !self.hands.contains_key(&gpu) {
             let Some(&device) = self.devices.get(gpu as usize) else {
                 let why = format!("the runtime lists {} GPUs", self.devices.len());
                 return Err(CallError::unsupported("bind", format!("gpu{gpu}"), why));
             };
-            let (jobs, inbox) = channel::<Job>();
+            let (jobs, inbox) = channel::<ThreadJob>();
             let (ending, gone) = channel();
             let (opened, answer) = channel();
             let set = self.set.clone();
             let start = move || {
                 // Dropped last: the seat is then gone.
                 let _ending = ending;
-                let mut seat = match Seat::open(gpu, device, set) {
+                let mut seat = match GpuThread::open(gpu, device, set) {
                     Ok(seat) => seat,
                     Err(error) => {
                         let _ = opened.send(Err(error));
@@ -239,7 +245,7 @@ impl CclPort {
                 Ok(outcome) => outcome?,
                 Err(_) => return Err(self.lose("open", &format!("gpu{gpu}"))),
             }
-            self.hands.insert(gpu, Hand { jobs, gone });
+            self.hands.insert(gpu, ThreadHandle { jobs, gone });
         }
         self.hands.get(&gpu).ok_or_else(|| CallError::unsupported("bind", "a GPU", "it is gone"))
     }
@@ -257,14 +263,14 @@ impl CclPort {
     fn ask<R: Send + 'static>(
         &mut self,
         call: &str,
-        jobs: Vec<(u32, Asking<R>)>,
-    ) -> Result<Vec<R>> {
-        let (count, begun) = (jobs.len(), Origin::now());
+        jobs: Vec<(u32, ThreadRequest<R>)>,
+    ) -> CallResult<Vec<R>> {
+        let (count, begun) = (jobs.len(), ClockOrigin::now());
         let (answers, answered) = channel();
         let gpus: Vec<u32> = jobs.iter().map(|(gpu, _)| *gpu).collect();
         for (nth, (gpu, job)) in jobs.into_iter().enumerate() {
             let answers = answers.clone();
-            let job: Job = Box::new(move |seat| {
+            let job: ThreadJob = Box::new(move |seat| {
                 let _ = answers.send((nth, job(seat)));
             });
             if self.hand(gpu)?.jobs.send(job).is_err() {
@@ -287,55 +293,60 @@ impl CclPort {
     }
 
     /// Notes that a group is used, and gives its place.
-    fn meet_group(&mut self, group: &Group) {
+    fn meet_group(&mut self, group: &CommGroup) {
         let known = match self.known.iter().position(|k| k.group == *group) {
             Some(at) => self.known.remove(at),
-            None => Known { group: group.clone(), mark: 0, users: 0, via: BTreeSet::new() },
+            None => KnownGroup { group: group.clone(), mark: 0, users: 0, via: BTreeSet::new() },
         };
         self.known.push(known);
     }
 
-    fn known(&mut self, group: &Group) -> Option<&mut Known> {
+    fn known(&mut self, group: &CommGroup) -> Option<&mut KnownGroup> {
         self.known.iter_mut().find(|k| k.group == *group)
     }
 
     /// Closes communicators that were not used for long, beyond what is kept.
-    fn forget(&mut self) -> Result<()> {
+    fn forget(&mut self) -> CallResult<()> {
         let idle = self.known.iter().filter(|k| k.users == 0).count();
         for _ in KEPT..idle {
             let Some(at) = self.known.iter().position(|k| k.users == 0) else { break };
             let known = self.known.remove(at);
             if known.mark != 0 {
-                self.on_all("ncclCommDestroy", known.group, Seat::close)?;
+                self.on_all("ncclCommDestroy", known.group, GpuThread::close)?;
             }
         }
         Ok(())
     }
 
     /// Does something with a group on every seat.
-    fn on_all(&mut self, call: &str, group: Group, act: fn(&mut Seat, &Group)) -> Result<()> {
+    fn on_all(
+        &mut self,
+        call: &str,
+        group: CommGroup,
+        act: fn(&mut GpuThread, &CommGroup),
+    ) -> CallResult<()> {
         let gpus: Vec<u32> = self.hands.keys().copied().collect();
         let job = |gpu: u32| {
             let group = group.clone();
-            let job: Job = Box::new(move |seat| act(seat, &group));
+            let job: ThreadJob = Box::new(move |seat| act(seat, &group));
             (gpu, job)
         };
         self.ask(call, gpus.into_iter().map(job).collect()).map(|_| ())
     }
 
     /// Ends the communicator of a group after an error.
-    fn give_up(&mut self, group: &Group) {
+    fn give_up(&mut self, group: &CommGroup) {
         if let Some(known) = self.known(group) {
             known.mark = 0;
         }
         if self.lost.is_none() {
             // Where this fails nothing is asked of the library again.
-            let _ = self.on_all("ncclCommAbort", group.clone(), Seat::give_up);
+            let _ = self.on_all("ncclCommAbort", group.clone(), GpuThread::give_up);
         }
     }
 
-    fn identity(&self) -> Result<UniqueId> {
-        let (calls, mut identity) = (&self.set.calls, UniqueId([0; UniqueId::BYTES]));
+    fn identity(&self) -> CallResult<CclUniqueId> {
+        let (calls, mut identity) = (&self.set.calls, CclUniqueId([0; CclUniqueId::BYTES]));
         let call = calls.ccl.unique_id;
         // SAFETY: stores 128 bytes.
         let code = unsafe { (call.at)(&raw mut identity) };
@@ -344,7 +355,11 @@ impl CclPort {
     }
 
     /// The new identity of a group, or none if all its processes have the same communicator.
-    fn agree(&mut self, group: &Group, offers: &[Option<Offer>]) -> Result<Option<UniqueId>> {
+    fn agree(
+        &mut self,
+        group: &CommGroup,
+        offers: &[Option<CclOffer>],
+    ) -> CallResult<Option<CclUniqueId>> {
         let thing = || named(group);
         let members: BTreeSet<usize> = group.iter().map(|(rank, _)| rank.0 as usize).collect();
         let mut of_members = Vec::new();
@@ -374,18 +389,22 @@ impl CclPort {
     }
 
     /// Runs and gives for each part the times in ns.
-    fn sample(&mut self, sample: Sample, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+    fn sample(
+        &mut self,
+        sample: SampleMode,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
         let Some(exchange) = self.exchanges.get(&sample.id) else {
             return Err(no_exchange("run", ExchangeId(sample.id)));
         };
         let parts = exchange.plan.parts.clone();
         let gpus: Vec<u32> = exchange.plan.seats.iter().map(|s| s.gpu).collect();
-        let rounds = if sample.pace == Pace::Isolated { sample.reps } else { 1 };
-        let turn = Arc::new(Turn::default());
+        let rounds = if sample.pace == RepeatMode::Isolated { sample.reps } else { 1 };
+        let turn = Arc::new(SampleSync::default());
         let (news, heard) = channel();
         for (nth, &gpu) in gpus.iter().enumerate() {
             let (shared, news) = (Arc::clone(&turn), news.clone());
-            let job: Job = Box::new(move |seat| {
+            let job: ThreadJob = Box::new(move |seat| {
                 seat.run(sample, &shared, &|what| {
                     let _ = news.send((nth, what));
                 });
@@ -397,7 +416,7 @@ impl CclPort {
         }
         drop(news);
         let limit = Duration::from_nanos(sample.limit) + self.patience;
-        let mut round = Round { heard, gpus: &gpus, over: vec![false; gpus.len()], limit };
+        let mut round = SampleRound { heard, gpus: &gpus, over: vec![false; gpus.len()], limit };
         let outcome = round.all(rounds, &turn, meeting);
         if outcome.is_err() {
             turn.failed.store(true, Ordering::Release);
@@ -426,7 +445,7 @@ impl CclPort {
 
     /// The communicators of an exchange, its buffers, and one repetition that nobody times: the
     /// library makes its connections then.
-    fn connect(&mut self, id: u64, offers: &[Vec<u8>]) -> Result<()> {
+    fn connect(&mut self, id: u64, offers: &[Vec<u8>]) -> CallResult<()> {
         let Some(exchange) = self.exchanges.get(&id) else {
             return Err(no_exchange("join", ExchangeId(id)));
         };
@@ -434,9 +453,10 @@ impl CclPort {
         let used: BTreeSet<usize> = plan.seats.iter().map(|s| s.group).collect();
         let mut identities = BTreeMap::new();
         for &at in &used {
-            let of =
-                |bytes: &Vec<u8>| Offer::read(bytes.get(at * OFFER..at.saturating_add(1) * OFFER)?);
-            let offers: Vec<Option<Offer>> = offers.iter().map(of).collect();
+            let of = |bytes: &Vec<u8>| {
+                CclOffer::read(bytes.get(at * OFFER..at.saturating_add(1) * OFFER)?)
+            };
+            let offers: Vec<Option<CclOffer>> = offers.iter().map(of).collect();
             let group = &plan.groups[at];
             identities.insert(at, self.agree(group, &offers)?);
         }
@@ -444,7 +464,7 @@ impl CclPort {
             let (seating, group) = (seating.clone(), plan.groups[seating.group].clone());
             let identity = identities.get(&seating.group).copied().flatten();
             let gpu = seating.gpu;
-            let job: Asking<Result<Option<bool>>> =
+            let job: ThreadRequest<CallResult<Option<bool>>> =
                 Box::new(move |seat| seat.bind(id, &group, &seating, identity));
             (gpu, job)
         });
@@ -462,8 +482,8 @@ impl CclPort {
         let registered: Vec<bool> = bound.into_iter().flatten().flatten().collect();
         self.log.iter().for_each(LogCapture::begin);
         let limit = self.limit(plan.bytes, 1);
-        let first = Sample { id, reps: 1, pace: Pace::Streaming, limit };
-        let outcome = self.sample(first, &Alone);
+        let first = SampleMode { id, reps: 1, pace: RepeatMode::Streaming, limit };
+        let outcome = self.sample(first, &SelfBarrier);
         let log = self.log.as_ref().map(LogCapture::end).unwrap_or_default();
         for &at in &used {
             if outcome.is_err() {
@@ -484,20 +504,20 @@ impl CclPort {
 }
 
 /// A sample as the thread of the port sees it.
-struct Round<'a> {
-    heard: Receiver<(usize, News)>,
+struct SampleRound<'a> {
+    heard: Receiver<(usize, ThreadEvent)>,
     gpus: &'a [u32],
     over: Vec<bool>,
     limit: Duration,
 }
 
-impl Round<'_> {
+impl SampleRound<'_> {
     /// What the next seat says that says something.
-    fn next(&mut self, begun: Origin) -> Result<(usize, News)> {
+    fn next(&mut self, begun: ClockOrigin) -> CallResult<(usize, ThreadEvent)> {
         let said = self.heard.recv_timeout(left(begun, self.limit)).map_err(|_| {
             CallError::new(Severity::Sticky, "run", "a GPU", "its thread gave no answer")
         })?;
-        if let (nth, News::Over(outcome)) = &said {
+        if let (nth, ThreadEvent::Over(outcome)) = &said {
             self.over[*nth] = true;
             outcome.clone()?;
         }
@@ -505,26 +525,31 @@ impl Round<'_> {
     }
 
     /// All rounds; of each, the time of each seat.
-    fn all(&mut self, rounds: u64, turn: &Turn, meeting: &dyn Meeting) -> Result<Vec<Vec<u64>>> {
-        let (count, begun) = (self.gpus.len(), Origin::now());
+    fn all(
+        &mut self,
+        rounds: u64,
+        turn: &SampleSync,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<u64>>> {
+        let (count, begun) = (self.gpus.len(), ClockOrigin::now());
         let mut ready = 0;
         while ready < count {
-            ready += usize::from(matches!(self.next(begun)?.1, News::Ready));
+            ready += usize::from(matches!(self.next(begun)?.1, ThreadEvent::Ready));
         }
         let mut all = Vec::new();
         for round in 1..=rounds {
             meeting.meet()?;
             turn.go.store(round, Ordering::Release);
-            let (begun, mut times, mut done) = (Origin::now(), vec![0; count], 0);
+            let (begun, mut times, mut done) = (ClockOrigin::now(), vec![0; count], 0);
             while done < count {
-                if let (nth, News::Done(ns)) = self.next(begun)? {
+                if let (nth, ThreadEvent::Done(ns)) = self.next(begun)? {
                     times[nth] = ns;
                     done += 1;
                 }
             }
             all.push(times);
         }
-        let begun = Origin::now();
+        let begun = ClockOrigin::now();
         while self.over.contains(&false) {
             self.next(begun)?;
         }
@@ -533,10 +558,10 @@ impl Round<'_> {
 
     /// Waits until all seats are through. The one that is not, if time is up.
     fn ended(&mut self) -> Option<u32> {
-        let begun = Origin::now();
+        let begun = ClockOrigin::now();
         while let Some(nth) = self.over.iter().position(|over| !over) {
             match self.heard.recv_timeout(left(begun, self.limit)) {
-                Ok((nth, News::Over(_))) => self.over[nth] = true,
+                Ok((nth, ThreadEvent::Over(_))) => self.over[nth] = true,
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     return Some(self.gpus[nth]);
@@ -547,16 +572,16 @@ impl Round<'_> {
     }
 }
 
-impl Port for CclPort {
-    fn via(&self) -> Via {
-        Via::Ccl
+impl TransportPort for CclPort {
+    fn via(&self) -> Transport {
+        Transport::Ccl
     }
 
     fn library(&self) -> String {
         self.library.clone()
     }
 
-    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
         self.alive("bind")?;
         if !parts.iter().all(plan::registers) && self.set.calls.ccl.register.is_none() {
             let why = "this library registers no buffers";
@@ -572,7 +597,7 @@ impl Port for CclPort {
             self.meet_group(group);
             let mark = self.known(group).map_or(0, |k| k.mark);
             let identity = if leads && mark == 0 { Some(self.identity()?) } else { None };
-            Offer { mark, identity }.write(&mut offers);
+            CclOffer { mark, identity }.write(&mut offers);
         }
         for group in &plan.groups {
             if let Some(known) = self.known(group) {
@@ -581,11 +606,11 @@ impl Port for CclPort {
         }
         self.made += 1;
         let (how, registered, joined) = (BTreeSet::new(), None, false);
-        self.exchanges.insert(self.made, Exchange { plan, pace, how, registered, joined });
+        self.exchanges.insert(self.made, CclExchange { plan, pace, how, registered, joined });
         Ok((ExchangeId(self.made), offers))
     }
 
-    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         self.alive("join")?;
         self.forget()?;
         let idle = self.exchanges.get(&id.0).map(|e| e.plan.seats.is_empty());
@@ -596,7 +621,12 @@ impl Port for CclPort {
         }
     }
 
-    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
         self.alive("run")?;
         let Some(exchange) = self.exchanges.get(&id.0) else {
             return Err(no_exchange("run", id));
@@ -604,7 +634,7 @@ impl Port for CclPort {
         let (pace, joined) = (exchange.pace, exchange.joined);
         if exchange.plan.seats.is_empty() {
             // Others meet as often; who has no part comes too.
-            let rounds = if pace == Pace::Isolated { reps } else { 1 };
+            let rounds = if pace == RepeatMode::Isolated { reps } else { 1 };
             (0..rounds).try_for_each(|_| meeting.meet())?;
             return Ok(vec![Vec::new(); exchange.plan.parts.len()]);
         }
@@ -613,7 +643,7 @@ impl Port for CclPort {
         }
         let groups = exchange.plan.groups.clone();
         let limit = self.limit(exchange.plan.bytes, reps);
-        let outcome = self.sample(Sample { id: id.0, reps, pace, limit }, meeting);
+        let outcome = self.sample(SampleMode { id: id.0, reps, pace, limit }, meeting);
         if outcome.is_err() {
             groups.iter().for_each(|group| self.give_up(group));
         }
@@ -645,7 +675,7 @@ impl Port for CclPort {
         text
     }
 
-    fn release(&mut self, id: ExchangeId) -> Result<()> {
+    fn release(&mut self, id: ExchangeId) -> CallResult<()> {
         let Some(exchange) = self.exchanges.remove(&id.0) else {
             return Err(no_exchange("release", id));
         };
@@ -657,7 +687,7 @@ impl Port for CclPort {
         self.alive("release")?;
         let gpus = exchange.plan.seats.iter().map(|s| s.gpu);
         let job = |gpu: u32| {
-            let job: Asking<Result<()>> = Box::new(move |seat| seat.release(id.0));
+            let job: ThreadRequest<CallResult<()>> = Box::new(move |seat| seat.release(id.0));
             (gpu, job)
         };
         let jobs = gpus.map(job).collect();
@@ -668,7 +698,7 @@ impl Port for CclPort {
 impl Drop for CclPort {
     /// Waits for the threads, but not for one that never answers.
     fn drop(&mut self) {
-        let begun = Origin::now();
+        let begun = ClockOrigin::now();
         let gone: Vec<Receiver<()>> =
             std::mem::take(&mut self.hands).into_values().map(|hand| hand.gone).collect();
         if self.lost.is_some() {
@@ -688,13 +718,13 @@ mod tests {
     #[test]
     fn what_ranks_tell_each_other_comes_back() {
         let mut bytes = Vec::new();
-        Offer { mark: 0, identity: Some(UniqueId([9; 128])) }.write(&mut bytes);
-        Offer { mark: 77, identity: None }.write(&mut bytes);
+        CclOffer { mark: 0, identity: Some(CclUniqueId([9; 128])) }.write(&mut bytes);
+        CclOffer { mark: 77, identity: None }.write(&mut bytes);
         assert_eq!(bytes.len(), 2 * OFFER);
-        let first = Offer::read(&bytes[..OFFER]).unwrap();
-        assert_eq!((first.mark, first.identity), (0, Some(UniqueId([9; 128]))));
-        let second = Offer::read(&bytes[OFFER..]).unwrap();
+        let first = CclOffer::read(&bytes[..OFFER]).unwrap();
+        assert_eq!((first.mark, first.identity), (0, Some(CclUniqueId([9; 128]))));
+        let second = CclOffer::read(&bytes[OFFER..]).unwrap();
         assert_eq!((second.mark, second.identity), (77, None));
-        assert!(Offer::read(&bytes[..100]).is_none());
+        assert!(CclOffer::read(&bytes[..100]).is_none());
     }
 }

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use pathline_hal::{CallError, Part, Result, Span};
+use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory};
 use pathline_schema::{Bytes, Collective, Rank, Unit, WireOp};
 
 /// Who shares a communicator, in the order of its ranks.
-pub(super) type Group = Vec<(Rank, Unit)>;
+pub(super) type CommGroup = Vec<(Rank, Unit)>;
 
 /// One call of the library. Peers and roots are ranks of the communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum CclCall {
     Send { to: i32, at: u64, bytes: u64 },
     Recv { from: i32, at: u64, bytes: u64 },
     AllReduce { send: u64, recv: u64, bytes: u64 },
@@ -24,25 +24,25 @@ pub(super) enum Act {
 
 /// What one GPU does in each repetition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seating {
+pub(super) struct GpuSteps {
     pub(super) gpu: u32,
-    /// Its group, by its place in [`Plan::groups`].
+    /// Its group, by its place in [`CclPlan::groups`].
     pub(super) group: usize,
     /// Its rank in that group.
     pub(super) rank: i32,
     /// Calls that are made as one, one set after the other.
-    pub(super) steps: Vec<Vec<Act>>,
+    pub(super) steps: Vec<Vec<CclCall>>,
     /// What it sends from and receives into, and is to register.
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<LocalMemory>,
 }
 
 /// What this process does in an exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct CclPlan {
     /// All groups of the exchange, also those that this process has no part in.
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<CommGroup>,
     /// The GPUs of this process that take part.
-    pub(super) seats: Vec<Seating>,
+    pub(super) seats: Vec<GpuSteps>,
     /// Of each part, the seats that take part in it.
     pub(super) parts: Vec<Vec<usize>>,
     /// Whether the first of each group is of this process.
@@ -60,28 +60,28 @@ fn name((rank, unit): (Rank, Unit)) -> String {
 }
 
 /// A group in words.
-pub(super) fn named(group: &Group) -> String {
+pub(super) fn named(group: &CommGroup) -> String {
     let all: Vec<String> = group.iter().map(|&member| name(member)).collect();
     all.join(", ")
 }
 
 /// Whether buffers of a part are registered where the library can.
-pub(super) fn registers(part: &Part) -> bool {
+pub(super) fn registers(part: &FlowPart) -> bool {
     !matches!(part.wire.op, WireOp::Group { unregistered: true, .. })
 }
 
 /// All messages of a case go over one communicator of everybody who sends or receives: their calls
 /// are then one group of the library, which starts them together.
-fn of_messages(parts: &[Part]) -> Group {
+fn of_messages(parts: &[FlowPart]) -> CommGroup {
     let messages = parts.iter().filter(|p| p.collective().is_none());
     let all: BTreeSet<(Rank, Unit)> = messages.flat_map(|p| p.group.iter().copied()).collect();
     all.into_iter().collect()
 }
 
 /// Plans an exchange.
-pub(super) fn build(parts: &[Part]) -> Result<Plan> {
+pub(super) fn build(parts: &[FlowPart]) -> CallResult<CclPlan> {
     let messages = of_messages(parts);
-    let mut plan = Plan {
+    let mut plan = CclPlan {
         groups: Vec::new(),
         seats: Vec::new(),
         parts: Vec::new(),
@@ -109,7 +109,7 @@ pub(super) fn build(parts: &[Part]) -> Result<Plan> {
             mine.insert(member);
             let seat = plan.seat(member, at)?;
             seats.push(seat);
-            let none = Span::default();
+            let none = LocalMemory::default();
             let ends = (
                 part.send.get(nth).copied().unwrap_or(none),
                 part.recv.get(nth).copied().unwrap_or(none),
@@ -136,9 +136,9 @@ pub(super) fn build(parts: &[Part]) -> Result<Plan> {
     Ok(plan)
 }
 
-impl Plan {
+impl CclPlan {
     /// The seat of a GPU of this process, made if need be.
-    fn seat(&mut self, member: (Rank, Unit), group: usize) -> Result<usize> {
+    fn seat(&mut self, member: (Rank, Unit), group: usize) -> CallResult<usize> {
         let Unit::Gpu(gpu) = member.1 else {
             let why = "NCCL and RCCL move memory of GPUs";
             return Err(refused(name(member), why, "mpi, ucx and shm move memory of the host"));
@@ -153,13 +153,13 @@ impl Plan {
         }
         let rank = self.groups[group].iter().position(|m| *m == member).unwrap_or(0);
         let rank = i32::try_from(rank).unwrap_or(i32::MAX);
-        self.seats.push(Seating { gpu, group, rank, steps: Vec::new(), spans: Vec::new() });
+        self.seats.push(GpuSteps { gpu, group, rank, steps: Vec::new(), spans: Vec::new() });
         Ok(self.seats.len() - 1)
     }
 }
 
 /// The address of an end that must hold so many bytes.
-fn end(part: &Part, span: Span, bytes: u64, what: &str) -> Result<u64> {
+fn end(part: &FlowPart, span: LocalMemory, bytes: u64, what: &str) -> CallResult<u64> {
     if span.address == 0 || span.bytes < bytes {
         let thing = format!("{} of {}", part.wire, Bytes(part.bytes));
         let why = format!("what it {what} has {} and needs {}", Bytes(span.bytes), Bytes(bytes));
@@ -170,11 +170,11 @@ fn end(part: &Part, span: Span, bytes: u64, what: &str) -> Result<u64> {
 
 /// What a member of a part calls.
 fn steps(
-    part: &Part,
+    part: &FlowPart,
     position: usize,
-    (send, recv): (Span, Span),
+    (send, recv): (LocalMemory, LocalMemory),
     rank_of: &dyn Fn((Rank, Unit)) -> Option<i32>,
-) -> Result<Vec<Vec<Act>>> {
+) -> CallResult<Vec<Vec<CclCall>>> {
     let bytes = part.bytes;
     let thing = || format!("{} of {}", part.wire, Bytes(bytes));
     let from = || end(part, send, bytes, "sends from");
@@ -190,15 +190,15 @@ fn steps(
     let peer = peer.ok_or_else(|| refused(thing(), "its peer is in no group", ""))?;
     match (part.wire.op, sends) {
         (WireOp::Ping, _) => {
-            let send = Act::Send { to: peer, at: from()?, bytes };
-            let recv = Act::Recv { from: peer, at: into()?, bytes };
+            let send = CclCall::Send { to: peer, at: from()?, bytes };
+            let recv = CclCall::Recv { from: peer, at: into()?, bytes };
             Ok(if sends { vec![vec![send], vec![recv]] } else { vec![vec![recv], vec![send]] })
         }
         (WireOp::Send { window }, true) => {
-            Ok(vec![vec![Act::Send { to: peer, at: from()?, bytes }; window as usize]])
+            Ok(vec![vec![CclCall::Send { to: peer, at: from()?, bytes }; window as usize]])
         }
         (WireOp::Send { window }, false) => {
-            Ok(vec![vec![Act::Recv { from: peer, at: into()?, bytes }; window as usize]])
+            Ok(vec![vec![CclCall::Recv { from: peer, at: into()?, bytes }; window as usize]])
         }
         _ => Err(refused(
             thing(),
@@ -210,11 +210,11 @@ fn steps(
 
 /// The call of a collective.
 fn collective(
-    part: &Part,
+    part: &FlowPart,
     op: Collective,
     position: usize,
-    (send, recv): (Span, Span),
-) -> Result<Act> {
+    (send, recv): (LocalMemory, LocalMemory),
+) -> CallResult<CclCall> {
     let (bytes, n, root) = (part.bytes, part.group.len() as u64, position == 0);
     let thing = || format!("{} of {}", part.wire, Bytes(bytes));
     let unit = match op {
@@ -238,24 +238,28 @@ fn collective(
         // The library looks at both addresses of the root alone.
         Collective::Broadcast if root => {
             let at = from(bytes)?;
-            Act::Broadcast { send: at, recv: at, bytes }
+            CclCall::Broadcast { send: at, recv: at, bytes }
         }
         Collective::Broadcast => {
             let at = into(bytes)?;
-            Act::Broadcast { send: at, recv: at, bytes }
+            CclCall::Broadcast { send: at, recv: at, bytes }
         }
-        Collective::Reduce if root => Act::Reduce { send: from(bytes)?, recv: into(bytes)?, bytes },
+        Collective::Reduce if root => {
+            CclCall::Reduce { send: from(bytes)?, recv: into(bytes)?, bytes }
+        }
         Collective::Reduce => {
             let at = from(bytes)?;
-            Act::Reduce { send: at, recv: at, bytes }
+            CclCall::Reduce { send: at, recv: at, bytes }
         }
-        Collective::AllReduce => Act::AllReduce { send: from(bytes)?, recv: into(bytes)?, bytes },
+        Collective::AllReduce => {
+            CclCall::AllReduce { send: from(bytes)?, recv: into(bytes)?, bytes }
+        }
         Collective::ReduceScatter => {
-            Act::ReduceScatter { send: from(bytes)?, recv: into(each)?, each }
+            CclCall::ReduceScatter { send: from(bytes)?, recv: into(each)?, each }
         }
-        Collective::AllGather => Act::AllGather { send: from(each)?, recv: into(bytes)?, each },
+        Collective::AllGather => CclCall::AllGather { send: from(each)?, recv: into(bytes)?, each },
         Collective::AllToAll | Collective::Barrier => {
-            Act::AllToAll { send: from(bytes)?, recv: into(bytes)?, each }
+            CclCall::AllToAll { send: from(bytes)?, recv: into(bytes)?, each }
         }
     })
 }
@@ -263,17 +267,18 @@ fn collective(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::{Via, Wire};
+    use pathline_schema::{MessageOp, Transport};
 
     fn gpu(rank: u32, gpu: u32) -> (Rank, Unit) {
         (Rank(rank), Unit::Gpu(gpu))
     }
 
-    fn part(op: WireOp, group: &[(Rank, Unit)], mine: &[usize], bytes: u64) -> Part {
+    fn part(op: WireOp, group: &[(Rank, Unit)], mine: &[usize], bytes: u64) -> FlowPart {
         // The sender of position p sends from 0x1000 + p and receives into 0x2000 + p.
-        let span = |base: u64| mine.iter().map(move |&p| Span { address: base + p as u64, bytes });
-        Part {
-            wire: Wire::new(Via::Ccl, op),
+        let span =
+            |base: u64| mine.iter().map(move |&p| LocalMemory { address: base + p as u64, bytes });
+        FlowPart {
+            wire: MessageOp::new(Transport::Ccl, op),
             bytes,
             group: group.to_vec(),
             mine: mine.to_vec(),
@@ -299,8 +304,8 @@ mod tests {
         let seat = &plan.seats[0];
         assert_eq!((seat.gpu, seat.rank), (1, 1));
         let (recv, send) = (
-            Act::Recv { from: 0, at: 0x2001, bytes: 64 },
-            Act::Send { to: 0, at: 0x1000, bytes: 64 },
+            CclCall::Recv { from: 0, at: 0x2001, bytes: 64 },
+            CclCall::Send { to: 0, at: 0x1000, bytes: 64 },
         );
         assert_eq!(seat.steps, [vec![recv, recv, send, send]]);
         assert_eq!(plan.parts, [vec![0], vec![0]]);
@@ -316,19 +321,19 @@ mod tests {
         let kinds: Vec<Vec<bool>> = plan
             .seats
             .iter()
-            .map(|s| s.steps.iter().map(|acts| matches!(acts[0], Act::Send { .. })).collect())
+            .map(|s| s.steps.iter().map(|acts| matches!(acts[0], CclCall::Send { .. })).collect())
             .collect();
         assert_eq!(kinds, [[true, false], [false, true]]);
     }
 
     #[test]
     fn parts_of_a_collective_are_equal() {
-        let all: Group = (0..3).map(|n| gpu(0, n)).collect();
+        let all: CommGroup = (0..3).map(|n| gpu(0, n)).collect();
         let plan = build(&[part(group(Collective::ReduceScatter), &all, &[0, 1, 2], 48)]).unwrap();
         // 48 B over 3 ranks: 16 B, two words, for each.
         assert_eq!(
             plan.seats[2].steps,
-            [[Act::ReduceScatter { send: 0x1002, recv: 0x2002, each: 16 }]]
+            [[CclCall::ReduceScatter { send: 0x1002, recv: 0x2002, each: 16 }]]
         );
         let error = build(&[part(group(Collective::ReduceScatter), &all, &[0], 40)]).unwrap_err();
         assert!(error.reason.contains("multiple of 24 B"), "{error}");
@@ -339,7 +344,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_the_reason() {
         let (a, b, c) = (gpu(0, 0), gpu(0, 1), gpu(0, 2));
-        let why = |parts: &[Part]| build(parts).unwrap_err().to_string();
+        let why = |parts: &[FlowPart]| build(parts).unwrap_err().to_string();
         let put = WireOp::Put { window: 1 };
         assert!(why(&[part(put, &[a, b], &[0], 8)]).contains("ucx and mpi put and get"));
         let barrier = part(group(Collective::Barrier), &[a, b], &[0], 1);
@@ -358,7 +363,7 @@ mod tests {
 
     #[test]
     fn who_has_no_part_still_knows_the_groups() {
-        let all: Group = (0..2).map(|n| gpu(n, n)).collect();
+        let all: CommGroup = (0..2).map(|n| gpu(n, n)).collect();
         let plan = build(&[part(group(Collective::AllReduce), &all, &[], 8)]).unwrap();
         assert_eq!((plan.groups.len(), plan.seats.len(), plan.leads[0]), (1, 0, false));
     }

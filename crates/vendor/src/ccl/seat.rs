@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pathline_hal::{CallError, Pace, Result};
+use pathline_hal::{CallError, CallResult, RepeatMode};
 use pathline_schema::Severity;
 
-use super::api::{BYTE, Calls, SUM, UniqueId, WORD};
-use super::plan::{Act, Group, Seating, named};
-use crate::clock::Origin;
+use super::api::{BYTE, CclApi, CclUniqueId, SUM, WORD};
+use super::plan::{CclCall, CommGroup, GpuSteps, named};
+use crate::clock::ClockOrigin;
 use crate::gate::wait_until;
-use crate::gpu::dialect::Family;
+use crate::gpu::dialect::RuntimeFamily;
 use crate::gpu::error::outcome;
-use crate::gpu::search::{self, Driver};
-use crate::gpu::table::{Call, Handle, Status};
+use crate::gpu::search::{self, BoundDriver};
+use crate::gpu::table::{BoundCall, CallStatus, RuntimeHandle};
 
 /// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`
 const NON_BLOCKING: u32 = 1;
@@ -34,18 +34,18 @@ const PATIENT: u32 = 2048;
 
 /// What all seats of a port share.
 #[derive(Debug, Clone)]
-pub(super) struct Setting {
-    pub(super) family: Family,
+pub(super) struct CclConfig {
+    pub(super) family: RuntimeFamily,
     /// File of the GPU runtime, which each seat binds for itself.
     pub(super) runtime: PathBuf,
-    pub(super) calls: Calls,
+    pub(super) calls: CclApi,
     /// Whether buffers are registered with the communicator.
     pub(super) register: bool,
 }
 
 /// One sample, as the seats and the thread of the port share it.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct SampleSync {
     /// Rounds that may have begun.
     pub(super) go: AtomicU64,
     /// Somebody failed: the others give up.
@@ -54,101 +54,101 @@ pub(super) struct Turn {
 
 /// What a seat says during a sample.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum ThreadEvent {
     Ready,
     /// A round is over; it took so many ns.
     Done(u64),
-    Over(Result<()>),
+    Over(CallResult<()>),
 }
 
 /// How a sample is taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
+pub(super) struct SampleMode {
     pub(super) id: u64,
     pub(super) reps: u64,
-    pub(super) pace: Pace,
+    pub(super) pace: RepeatMode,
     /// The longest that a round may take, in ns.
     pub(super) limit: u64,
 }
 
-struct Comm {
-    handle: Handle,
+struct CclComm {
+    handle: RuntimeHandle,
     size: u64,
     /// Tells it from one that was at the same address before.
     serial: u64,
 }
 
-struct Graph {
-    made: Handle,
-    recorded: Handle,
+struct CclGraph {
+    made: RuntimeHandle,
+    recorded: RuntimeHandle,
 }
 
-struct Bound {
-    group: Group,
+struct BoundCollective {
+    group: CommGroup,
     serial: u64,
-    steps: Vec<Vec<Act>>,
-    registered: Vec<Handle>,
+    steps: Vec<Vec<CclCall>>,
+    registered: Vec<RuntimeHandle>,
     /// By the repetitions that are in it.
-    graphs: BTreeMap<u64, Graph>,
+    graphs: BTreeMap<u64, CclGraph>,
 }
 
 /// A GPU of this process.
-pub(super) struct Seat {
+pub(super) struct GpuThread {
     gpu: u32,
     device: i32,
-    runtime: Driver,
-    set: Setting,
-    stream: Handle,
-    comms: BTreeMap<Group, Comm>,
-    bound: BTreeMap<u64, Bound>,
+    runtime: BoundDriver,
+    set: CclConfig,
+    stream: RuntimeHandle,
+    comms: BTreeMap<CommGroup, CclComm>,
+    bound: BTreeMap<u64, BoundCollective>,
     made: u64,
 }
 
 /// Calls over a communicator, on a stream.
 #[derive(Clone, Copy)]
-struct Line<'a> {
-    calls: &'a Calls,
-    comm: Handle,
+struct CommStream<'a> {
+    calls: &'a CclApi,
+    comm: RuntimeHandle,
     size: u64,
-    stream: Handle,
+    stream: RuntimeHandle,
 }
 
-impl Line<'_> {
-    fn act(&self, act: Act) -> Status {
+impl CommStream<'_> {
+    fn act(&self, act: CclCall) -> CallStatus {
         let (ccl, comm, stream) = (&self.calls.ccl, self.comm, self.stream);
         let words = |bytes: u64| (bytes / 8) as usize;
         // SAFETY: a live communicator and stream of this thread's GPU, and ranges whose sizes were
         // checked when they were bound; whoever bound them keeps them until they are released.
         unsafe {
             match act {
-                Act::Send { to, at, bytes } => {
+                CclCall::Send { to, at, bytes } => {
                     (ccl.send.name, (ccl.send.at)(at, bytes as usize, BYTE, to, comm, stream))
                 }
-                Act::Recv { from, at, bytes } => {
+                CclCall::Recv { from, at, bytes } => {
                     (ccl.recv.name, (ccl.recv.at)(at, bytes as usize, BYTE, from, comm, stream))
                 }
-                Act::AllReduce { send, recv, bytes } => {
-                    let Call { name, at } = ccl.all_reduce;
+                CclCall::AllReduce { send, recv, bytes } => {
+                    let BoundCall { name, at } = ccl.all_reduce;
                     (name, at(send, recv, words(bytes), WORD, SUM, comm, stream))
                 }
-                Act::Reduce { send, recv, bytes } => {
-                    let Call { name, at } = ccl.reduce;
+                CclCall::Reduce { send, recv, bytes } => {
+                    let BoundCall { name, at } = ccl.reduce;
                     (name, at(send, recv, words(bytes), WORD, SUM, 0, comm, stream))
                 }
-                Act::Broadcast { send, recv, bytes } => {
-                    let Call { name, at } = ccl.broadcast;
+                CclCall::Broadcast { send, recv, bytes } => {
+                    let BoundCall { name, at } = ccl.broadcast;
                     (name, at(send, recv, bytes as usize, BYTE, 0, comm, stream))
                 }
-                Act::ReduceScatter { send, recv, each } => {
-                    let Call { name, at } = ccl.reduce_scatter;
+                CclCall::ReduceScatter { send, recv, each } => {
+                    let BoundCall { name, at } = ccl.reduce_scatter;
                     (name, at(send, recv, words(each), WORD, SUM, comm, stream))
                 }
-                Act::AllGather { send, recv, each } => {
-                    let Call { name, at } = ccl.all_gather;
+                CclCall::AllGather { send, recv, each } => {
+                    let BoundCall { name, at } = ccl.all_gather;
                     (name, at(send, recv, each as usize, BYTE, comm, stream))
                 }
-                Act::AllToAll { send, recv, each } => match ccl.all_to_all {
-                    Some(Call { name, at }) => {
+                CclCall::AllToAll { send, recv, each } => match ccl.all_to_all {
+                    Some(BoundCall { name, at }) => {
                         (name, at(send, recv, each as usize, BYTE, comm, stream))
                     }
                     None => self.each_to_each(send, recv, each),
@@ -158,13 +158,13 @@ impl Line<'_> {
     }
 
     /// All to all of libraries without a call for it: messages, in one group.
-    fn each_to_each(&self, send: u64, recv: u64, each: u64) -> Status {
+    fn each_to_each(&self, send: u64, recv: u64, each: u64) -> CallStatus {
         for peer in 0..self.size {
             let to = i32::try_from(peer).unwrap_or(i32::MAX);
             let (out, into) = (send + peer * each, recv + peer * each);
             for act in [
-                Act::Send { to, at: out, bytes: each },
-                Act::Recv { from: to, at: into, bytes: each },
+                CclCall::Send { to, at: out, bytes: each },
+                CclCall::Recv { from: to, at: into, bytes: each },
             ] {
                 let status = self.act(act);
                 if status.1 != 0 {
@@ -175,9 +175,10 @@ impl Line<'_> {
         ("ncclSend", 0)
     }
 
-    fn step(&self, acts: &[Act]) -> Status {
+    fn step(&self, acts: &[CclCall]) -> CallStatus {
         let ccl = &self.calls.ccl;
-        let composed = |act: &Act| matches!(act, Act::AllToAll { .. }) && ccl.all_to_all.is_none();
+        let composed =
+            |act: &CclCall| matches!(act, CclCall::AllToAll { .. }) && ccl.all_to_all.is_none();
         if let [act] = acts
             && !composed(act)
         {
@@ -194,15 +195,15 @@ impl Line<'_> {
         failed.unwrap_or((ccl.group_end.name, ended))
     }
 
-    fn all(&self, steps: &[Vec<Act>]) -> Status {
+    fn all(&self, steps: &[Vec<CclCall>]) -> CallStatus {
         let failed = steps.iter().map(|acts| self.step(acts)).find(|status| status.1 != 0);
         failed.unwrap_or(("ncclGroupEnd", 0))
     }
 }
 
-impl Seat {
+impl GpuThread {
     /// Binds the runtime for this thread and makes a stream.
-    pub(super) fn open(gpu: u32, device: i32, set: Setting) -> Result<Self> {
+    pub(super) fn open(gpu: u32, device: i32, set: CclConfig) -> CallResult<Self> {
         let (runtime, found) = search::driver(set.family, Some(&set.runtime));
         let Some(runtime) = runtime else {
             let why = found.tried.first().map_or("it is gone", |t| t.why.as_str()).to_owned();
@@ -219,11 +220,11 @@ impl Seat {
         Ok(seat)
     }
 
-    fn of_runtime(&self, status: Status) -> Result<()> {
+    fn of_runtime(&self, status: CallStatus) -> CallResult<()> {
         outcome(&*self.runtime.dialect, status, &|| format!("gpu{}", self.gpu))
     }
 
-    fn enter(&self) -> Result<()> {
+    fn enter(&self) -> CallResult<()> {
         self.of_runtime(self.runtime.dialect.enter(self.device))
     }
 
@@ -232,10 +233,10 @@ impl Seat {
     pub(super) fn bind(
         &mut self,
         id: u64,
-        group: &Group,
-        plan: &Seating,
-        identity: Option<UniqueId>,
-    ) -> Result<Option<bool>> {
+        group: &CommGroup,
+        plan: &GpuSteps,
+        identity: Option<CclUniqueId>,
+    ) -> CallResult<Option<bool>> {
         self.enter()?;
         if let Some(identity) = identity {
             self.connect(group, plan.rank, identity)?;
@@ -262,11 +263,11 @@ impl Seat {
             whole = Some(registered.len() == spans.len());
         }
         let (group, steps, graphs) = (group.clone(), plan.steps.clone(), BTreeMap::new());
-        self.bound.insert(id, Bound { group, serial, steps, registered, graphs });
+        self.bound.insert(id, BoundCollective { group, serial, steps, registered, graphs });
         Ok(whole)
     }
 
-    fn connect(&mut self, group: &Group, rank: i32, identity: UniqueId) -> Result<()> {
+    fn connect(&mut self, group: &CommGroup, rank: i32, identity: CclUniqueId) -> CallResult<()> {
         self.give_up(group);
         let call = self.set.calls.ccl.init_rank;
         let size = i32::try_from(group.len()).unwrap_or(i32::MAX);
@@ -276,12 +277,12 @@ impl Seat {
         let thing = || format!("gpu{} as rank {rank} of {}", self.gpu, named(group));
         self.set.calls.outcome((call.name, code), 0, &thing)?;
         self.made += 1;
-        let comm = Comm { handle, size: group.len() as u64, serial: self.made };
+        let comm = CclComm { handle, size: group.len() as u64, serial: self.made };
         self.comms.insert(group.clone(), comm);
         Ok(())
     }
 
-    fn given_up(&self, group: &Group) -> CallError {
+    fn given_up(&self, group: &CommGroup) -> CallError {
         let thing = format!("gpu{} of {}", self.gpu, named(group));
         let why = "its communicator was given up after an error";
         CallError::new(Severity::Transient, "ncclCommInitRank", thing, why)
@@ -289,7 +290,7 @@ impl Seat {
     }
 
     /// Ends a communicator whatever it is doing.
-    pub(super) fn give_up(&mut self, group: &Group) {
+    pub(super) fn give_up(&mut self, group: &CommGroup) {
         if let Some(comm) = self.comms.remove(group) {
             // SAFETY: a communicator of this thread, which nobody has from here on.
             unsafe { (self.set.calls.ccl.abort.at)(comm.handle) };
@@ -297,7 +298,7 @@ impl Seat {
     }
 
     /// Ends a communicator that is idle.
-    pub(super) fn close(&mut self, group: &Group) {
+    pub(super) fn close(&mut self, group: &CommGroup) {
         if let Some(comm) = self.comms.remove(group) {
             // SAFETY: as above, and nothing is enqueued on it.
             unsafe { (self.set.calls.ccl.destroy.at)(comm.handle) };
@@ -305,7 +306,7 @@ impl Seat {
     }
 
     /// Gives back what was bound.
-    pub(super) fn release(&mut self, id: u64) -> Result<()> {
+    pub(super) fn release(&mut self, id: u64) -> CallResult<()> {
         let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
         self.enter()?;
         let api = &self.runtime.api;
@@ -331,7 +332,12 @@ impl Seat {
     }
 
     /// Takes part in a sample.
-    pub(super) fn run(&mut self, sample: Sample, turn: &Turn, tell: &dyn Fn(News)) {
+    pub(super) fn run(
+        &mut self,
+        sample: SampleMode,
+        turn: &SampleSync,
+        tell: &dyn Fn(ThreadEvent),
+    ) {
         let outcome = self.rounds(sample, turn, tell);
         if outcome.is_err()
             && let Some(group) = self.bound.get(&sample.id).map(|b| b.group.clone())
@@ -339,13 +345,18 @@ impl Seat {
             // Kernels that wait for each other end by this alone.
             self.give_up(&group);
         }
-        tell(News::Over(outcome));
+        tell(ThreadEvent::Over(outcome));
     }
 
-    fn rounds(&mut self, sample: Sample, turn: &Turn, tell: &dyn Fn(News)) -> Result<()> {
-        let Sample { id, reps, pace, limit } = sample;
+    fn rounds(
+        &mut self,
+        sample: SampleMode,
+        turn: &SampleSync,
+        tell: &dyn Fn(ThreadEvent),
+    ) -> CallResult<()> {
+        let SampleMode { id, reps, pace, limit } = sample;
         self.enter()?;
-        let graphs = if pace == Pace::Graph { self.graphs(id, reps)? } else { Vec::new() };
+        let graphs = if pace == RepeatMode::Graph { self.graphs(id, reps)? } else { Vec::new() };
         let Some(bound) = self.bound.get(&id) else {
             return Err(CallError::unsupported("run", format!("exchange {id}"), "it is not bound"));
         };
@@ -354,10 +365,10 @@ impl Seat {
         let line = self.line(comm);
         let thing = || format!("gpu{} of {}", self.gpu, named(&bound.group));
         let (rounds, in_a_round) = match pace {
-            Pace::Isolated => (reps, 1),
-            Pace::Streaming | Pace::Graph => (1, reps),
+            RepeatMode::Isolated => (reps, 1),
+            RepeatMode::Streaming | RepeatMode::Graph => (1, reps),
         };
-        tell(News::Ready);
+        tell(ThreadEvent::Ready);
         for round in 1..=rounds {
             wait_until(|| {
                 turn.go.load(Ordering::Acquire) >= round || turn.failed.load(Ordering::Acquire)
@@ -365,8 +376,8 @@ impl Seat {
             if turn.failed.load(Ordering::Acquire) {
                 return Err(self.another(&bound.group));
             }
-            let begun = Origin::now();
-            if pace == Pace::Graph {
+            let begun = ClockOrigin::now();
+            if pace == RepeatMode::Graph {
                 for &graph in &graphs {
                     self.launch(graph)?;
                 }
@@ -376,26 +387,32 @@ impl Seat {
                 }
             }
             self.wait(line.comm, &bound.group, turn, limit)?;
-            tell(News::Done(begun.ns()));
+            tell(ThreadEvent::Done(begun.ns()));
         }
         self.set.calls.met(line.comm, &thing)
     }
 
-    fn line(&self, comm: &Comm) -> Line<'_> {
+    fn line(&self, comm: &CclComm) -> CommStream<'_> {
         let calls = &self.set.calls;
-        Line { calls, comm: comm.handle, size: comm.size, stream: self.stream }
+        CommStream { calls, comm: comm.handle, size: comm.size, stream: self.stream }
     }
 
-    fn another(&self, group: &Group) -> CallError {
+    fn another(&self, group: &CommGroup) -> CallError {
         let thing = format!("gpu{} of {}", self.gpu, named(group));
         CallError::new(Severity::Transient, "run", thing, "another GPU of the case failed")
     }
 
     /// Waits until the stream is idle. It polls: a wait inside the runtime has no end when a peer
     /// is gone.
-    fn wait(&self, comm: Handle, group: &Group, turn: &Turn, limit: u64) -> Result<()> {
+    fn wait(
+        &self,
+        comm: RuntimeHandle,
+        group: &CommGroup,
+        turn: &SampleSync,
+        limit: u64,
+    ) -> CallResult<()> {
         let query = self.runtime.api.stream_query;
-        let begun = Origin::now();
+        let begun = ClockOrigin::now();
         for looks in 1u32.. {
             // SAFETY: a live stream.
             match unsafe { (query.at)(self.stream) } {
@@ -426,7 +443,7 @@ impl Seat {
     }
 
     /// Graphs that together are so many repetitions, recorded if need be.
-    fn graphs(&mut self, id: u64, reps: u64) -> Result<Vec<Handle>> {
+    fn graphs(&mut self, id: u64, reps: u64) -> CallResult<Vec<RuntimeHandle>> {
         let mut all = Vec::new();
         let mut left = reps;
         while left > 0 {
@@ -437,7 +454,7 @@ impl Seat {
         Ok(all)
     }
 
-    fn graph(&mut self, id: u64, count: u64) -> Result<Handle> {
+    fn graph(&mut self, id: u64, count: u64) -> CallResult<RuntimeHandle> {
         let Some(bound) = self.bound.get(&id) else {
             return Err(CallError::unsupported("run", format!("exchange {id}"), "it is not bound"));
         };
@@ -454,7 +471,7 @@ impl Seat {
         Ok(made)
     }
 
-    fn record(&self, bound: &Bound, comm: &Comm, count: u64) -> Result<Graph> {
+    fn record(&self, bound: &BoundCollective, comm: &CclComm, count: u64) -> CallResult<CclGraph> {
         let (api, line) = (&self.runtime.api, self.line(comm));
         let thing = || format!("gpu{}", self.gpu);
         let (Some(begin), Some(end)) = (api.capture_begin, api.capture_end) else {
@@ -490,10 +507,10 @@ impl Seat {
             return Err(CallError::unsupported("run", thing(), why));
         };
         self.of_runtime(status)?;
-        Ok(Graph { made, recorded })
+        Ok(CclGraph { made, recorded })
     }
 
-    fn launch(&self, graph: Handle) -> Result<()> {
+    fn launch(&self, graph: RuntimeHandle) -> CallResult<()> {
         let Some(call) = self.runtime.api.graph_launch else {
             let why = "this runtime has no call that launches a graph";
             return Err(CallError::unsupported("run", format!("gpu{}", self.gpu), why));
@@ -504,7 +521,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for GpuThread {
     /// A failure has nobody to tell.
     fn drop(&mut self) {
         let _ = self.enter();
@@ -512,7 +529,7 @@ impl Drop for Seat {
         for id in all {
             let _ = self.release(id);
         }
-        let groups: Vec<Group> = self.comms.keys().cloned().collect();
+        let groups: Vec<CommGroup> = self.comms.keys().cloned().collect();
         for group in groups {
             self.close(&group);
         }

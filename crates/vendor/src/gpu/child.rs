@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 use pathline_schema::Severity;
 
-use super::dialect::Family;
+use super::dialect::RuntimeFamily;
 use super::frame;
-use super::rtc::Bound;
+use super::rtc::BoundCompiler;
 
 /// The argument that makes this program serve compilations.
 pub const COMPILE_COMMAND: &str = "__compile";
@@ -31,7 +31,7 @@ const LAST_WORDS: usize = 400;
 
 /// A process that compiles, one kernel after the other.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct CompileWorker {
     process: Child,
     requests: Option<ChildStdin>,
     replies: Receiver<io::Result<Option<Vec<Vec<u8>>>>>,
@@ -41,14 +41,14 @@ pub(crate) struct Worker {
 
 /// What is to be compiled, and by what.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Request<'a> {
-    pub(crate) family: Family,
+pub(crate) struct CompileRequest<'a> {
+    pub(crate) family: RuntimeFamily,
     pub(crate) library: &'a Path,
     pub(crate) target: &'a str,
     pub(crate) text: &'a str,
 }
 
-impl Worker {
+impl CompileWorker {
     pub(crate) fn start(program: &Path) -> io::Result<Self> {
         let mut process = Command::new(program)
             .arg(COMPILE_COMMAND)
@@ -93,10 +93,10 @@ impl Worker {
     /// use any more.
     pub(crate) fn compile(
         &mut self,
-        request: Request<'_>,
+        request: CompileRequest<'_>,
         deadline: Duration,
-    ) -> std::result::Result<Result<Vec<u8>>, String> {
-        let Request { family, library, target, text } = request;
+    ) -> std::result::Result<CallResult<Vec<u8>>, String> {
+        let CompileRequest { family, library, target, text } = request;
         let path = library.as_os_str().as_bytes();
         let fields = [family.name().as_bytes(), path, target.as_bytes(), text.as_bytes()];
         let sent = match &mut self.requests {
@@ -139,7 +139,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for CompileWorker {
     fn drop(&mut self) {
         drop(self.requests.take());
         // It has nothing to finish.
@@ -157,7 +157,7 @@ fn ended(status: ExitStatus) -> String {
 }
 
 /// The outcome in a reply; none if it is no reply.
-fn understood(fields: &[Vec<u8>], family: Family) -> Option<Result<Vec<u8>>> {
+fn understood(fields: &[Vec<u8>], family: RuntimeFamily) -> Option<CallResult<Vec<u8>>> {
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
     match fields {
         [status, code] if status == b"ok" => Some(Ok(code.clone())),
@@ -187,7 +187,7 @@ pub fn serve_compilations() -> io::Result<()> {
         std::fs::File::from_raw_fd(kept)
     };
     let mut requests = io::stdin().lock();
-    let mut open: Option<(Vec<u8>, Vec<u8>, Bound)> = None;
+    let mut open: Option<(Vec<u8>, Vec<u8>, BoundCompiler)> = None;
     while let Some(fields) = frame::read(&mut requests)? {
         let [family, library, target, text] = &fields[..] else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no request to compile"));
@@ -211,18 +211,18 @@ pub fn serve_compilations() -> io::Result<()> {
 }
 
 fn served(
-    open: &mut Option<(Vec<u8>, Vec<u8>, Bound)>,
+    open: &mut Option<(Vec<u8>, Vec<u8>, BoundCompiler)>,
     family: &[u8],
     library: &[u8],
     target: &[u8],
     text: &[u8],
-) -> Result<Vec<u8>> {
+) -> CallResult<Vec<u8>> {
     let known = open.as_ref().is_some_and(|(f, l, _)| f == family && l == library);
     let target = String::from_utf8_lossy(target);
     if !known {
-        let which = if family == b"hip" { Family::Hip } else { Family::Cuda };
+        let which = if family == b"hip" { RuntimeFamily::Hip } else { RuntimeFamily::Cuda };
         let path = Path::new(OsStr::from_bytes(library));
-        let bound = Bound::open(which, path)
+        let bound = BoundCompiler::open(which, path)
             .map_err(|why| CallError::unsupported("dlopen", path.display().to_string(), why))?;
         *open = Some((family.to_vec(), library.to_vec(), bound));
     }
@@ -248,11 +248,19 @@ mod tests {
         (folder, path)
     }
 
-    fn outcome(script: &str, deadline: Duration) -> std::result::Result<Result<Vec<u8>>, String> {
+    fn outcome(
+        script: &str,
+        deadline: Duration,
+    ) -> std::result::Result<CallResult<Vec<u8>>, String> {
         let (_folder, path) = instead(script);
         let library = Path::new("libamdhip64.so");
-        let request = Request { family: Family::Hip, library, target: "gfx90a", text: "a kernel" };
-        Worker::start(&path).unwrap().compile(request, deadline)
+        let request = CompileRequest {
+            family: RuntimeFamily::Hip,
+            library,
+            target: "gfx90a",
+            text: "a kernel",
+        };
+        CompileWorker::start(&path).unwrap().compile(request, deadline)
     }
 
     const LONG: Duration = Duration::from_secs(30);
@@ -271,7 +279,7 @@ mod tests {
         // One message of one field `??`, which no compilation gives.
         let odd = outcome(r"printf '\001\000\000\000\002\000\000\000??'; exec sleep 60", LONG);
         assert!(odd.unwrap_err().contains("an answer that is none"));
-        assert!(Worker::start(Path::new("/nowhere/pathline")).is_err());
+        assert!(CompileWorker::start(Path::new("/nowhere/pathline")).is_err());
     }
 
     #[test]

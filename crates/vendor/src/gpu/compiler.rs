@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 
 use super::cache;
-use super::child::{DEADLINE, Request, Worker};
-use super::dialect::Family;
-use super::rtc::Bound;
+use super::child::{CompileRequest, CompileWorker, DEADLINE};
+use super::dialect::RuntimeFamily;
+use super::rtc::BoundCompiler;
 
 /// What `hal::kernel` expects of a dialect, for both languages: a text of HIP's may be compiled by
 /// NVRTC, where a library carries HIP over CUDA.
@@ -36,7 +36,7 @@ template <class T> static __device__ void pl_store_nt(T *p, T v) { __stcs(p, v);
 
 /// Where kernels are compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Compile {
+pub enum CompileMode {
     /// In this process: an abort of the compiler is its end.
     InProcess,
     /// In a process of this program, which serves [`super::serve_compilations`] when its argument is
@@ -46,26 +46,26 @@ pub enum Compile {
 
 /// The compiler, and where its results are kept.
 #[derive(Debug)]
-pub(crate) struct Compiler {
-    bound: Bound,
-    family: Family,
+pub(crate) struct KernelCompiler {
+    bound: BoundCompiler,
+    family: RuntimeFamily,
     /// Its name and version, which cached code is told apart by.
     label: String,
     cache: Option<PathBuf>,
-    compile: Compile,
-    worker: RefCell<Option<Worker>>,
+    compile: CompileMode,
+    worker: RefCell<Option<CompileWorker>>,
     /// By target and text: a node's GPUs are alike, and the folder may not be there.
     compiled: RefCell<BTreeMap<(String, String), Vec<u8>>>,
     deadline: Duration,
 }
 
-impl Compiler {
+impl KernelCompiler {
     pub(crate) fn new(
-        family: Family,
-        bound: Bound,
+        family: RuntimeFamily,
+        bound: BoundCompiler,
         label: String,
         cache: Option<PathBuf>,
-        compile: Compile,
+        compile: CompileMode,
     ) -> Self {
         let (worker, compiled) = (RefCell::default(), RefCell::default());
         Self { bound, family, label, cache, compile, worker, compiled, deadline: DEADLINE }
@@ -73,7 +73,7 @@ impl Compiler {
 
     /// Code for a target: machine code, or PTX where this compiler does not know the target. Of one
     /// text it is made once, by this process or by one before it.
-    pub(crate) fn code(&self, source: &str, target: &str) -> Result<Vec<u8>> {
+    pub(crate) fn code(&self, source: &str, target: &str) -> CallResult<Vec<u8>> {
         let known = (target.to_owned(), source.to_owned());
         if let Some(code) = self.compiled.borrow().get(&known) {
             return Ok(code.clone());
@@ -83,7 +83,7 @@ impl Compiler {
         Ok(code)
     }
 
-    fn kept_or_made(&self, source: &str, target: &str) -> Result<Vec<u8>> {
+    fn kept_or_made(&self, source: &str, target: &str) -> CallResult<Vec<u8>> {
         let text = format!("{DIALECT}{source}");
         let key = format!("{} {target}\n{text}", self.label);
         let file = self.cache.as_deref().map(|folder| folder.join(cache::file_name(&key)));
@@ -98,8 +98,8 @@ impl Compiler {
         Ok(code)
     }
 
-    fn compile(&self, text: &str, target: &str) -> Result<Vec<u8>> {
-        if self.family == Family::Hip {
+    fn compile(&self, text: &str, target: &str) -> CallResult<Vec<u8>> {
+        if self.family == RuntimeFamily::Hip {
             // Its failure would be a failed compilation with an empty log.
             writable(&std::env::temp_dir()).map_err(|why| {
                 CallError::unsupported("hiprtcCompileProgram", target, why)
@@ -107,12 +107,12 @@ impl Compiler {
             })?;
         }
         match &self.compile {
-            Compile::InProcess => self.bound.compile(text, target),
-            Compile::Child(program) => self.in_child(program, text, target),
+            CompileMode::InProcess => self.bound.compile(text, target),
+            CompileMode::Child(program) => self.in_child(program, text, target),
         }
     }
 
-    fn in_child(&self, program: &Path, text: &str, target: &str) -> Result<Vec<u8>> {
+    fn in_child(&self, program: &Path, text: &str, target: &str) -> CallResult<Vec<u8>> {
         let lost = |reason: String| {
             let thing = format!("a kernel for {target}");
             CallError::unsupported("the compiling process", thing, reason).or_try(
@@ -122,9 +122,11 @@ impl Compiler {
         let mut worker = self.worker.borrow_mut();
         let mut alive = match worker.take() {
             Some(alive) => alive,
-            None => Worker::start(program).map_err(|e| lost(format!("it does not start: {e}")))?,
+            None => CompileWorker::start(program)
+                .map_err(|e| lost(format!("it does not start: {e}")))?,
         };
-        let request = Request { family: self.family, library: &self.bound.path, target, text };
+        let request =
+            CompileRequest { family: self.family, library: &self.bound.path, target, text };
         let outcome = alive.compile(request, self.deadline).map_err(lost)?;
         // Only one that has answered is asked again.
         *worker = Some(alive);

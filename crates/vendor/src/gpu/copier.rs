@@ -4,18 +4,18 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use pathline_hal::{CallError, Copier, Result};
+use pathline_hal::{BlockCopier, CallError, CallResult};
 use pathline_schema::{Bytes, Severity};
 
 use super::driver::{GpuDriver, NOT_READY};
-use super::table::{Api, Handle, Status};
+use super::table::{Api, CallStatus, RuntimeHandle};
 
 /// What a dialect does in any thread. Everything in it is a number or a function's address.
-pub(crate) trait Hands: Debug + Send {
+pub(crate) trait ThreadContext: Debug + Send {
     /// Makes the device the one that calls of this thread go to.
-    fn enter(&self) -> Status;
+    fn enter(&self) -> CallStatus;
     /// Enqueues a copy; addresses say where the ends are.
-    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status;
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: RuntimeHandle) -> CallStatus;
     /// The name of what that calls.
     fn copy_name(&self) -> &'static str;
     /// The runtime's own words for a status.
@@ -32,13 +32,13 @@ const NO_TIMES: u32 = 2;
 /// One worker's copies.
 struct OneCopier {
     api: Api,
-    hands: Box<dyn Hands>,
+    hands: Box<dyn ThreadContext>,
     gpu: u32,
     slots: usize,
     /// Memory of the GPU, which says which way a copy goes.
     vram: Vec<Range<u64>>,
-    stream: Option<Handle>,
-    events: Vec<Handle>,
+    stream: Option<RuntimeHandle>,
+    events: Vec<RuntimeHandle>,
 }
 
 /// Calls the runtime and names the function in the error.
@@ -53,7 +53,7 @@ macro_rules! call {
 }
 
 impl OneCopier {
-    fn outcome(&self, (call, code): Status) -> Result<()> {
+    fn outcome(&self, (call, code): CallStatus) -> CallResult<()> {
         if code == 0 {
             return Ok(());
         }
@@ -62,7 +62,7 @@ impl OneCopier {
             .with_code(code.into()))
     }
 
-    fn event(&self, slot: usize) -> Result<Handle> {
+    fn event(&self, slot: usize) -> CallResult<RuntimeHandle> {
         self.events.get(slot).copied().ok_or_else(|| {
             let thing = format!("slot {slot} of gpu{}", self.gpu);
             CallError::unsupported("copy", thing, "its copier was not entered with so many slots")
@@ -70,7 +70,7 @@ impl OneCopier {
     }
 }
 
-impl Copier for OneCopier {
+impl BlockCopier for OneCopier {
     fn call(&self) -> &'static str {
         self.hands.copy_name()
     }
@@ -79,7 +79,7 @@ impl Copier for OneCopier {
         if to_gpu { self.api.copy_in.name } else { self.api.copy_out.name }
     }
 
-    fn enter(&mut self) -> Result<()> {
+    fn enter(&mut self) -> CallResult<()> {
         self.outcome(self.hands.enter())?;
         if self.stream.is_none() {
             let mut stream = 0;
@@ -94,14 +94,14 @@ impl Copier for OneCopier {
         Ok(())
     }
 
-    fn start(&mut self, slot: usize, dst: u64, src: u64, bytes: Bytes) -> Result<()> {
+    fn start(&mut self, slot: usize, dst: u64, src: u64, bytes: Bytes) -> CallResult<()> {
         let event = self.event(slot)?;
         let stream = self.stream.unwrap_or_default();
         self.outcome(self.hands.copy(dst, src, bytes.0 as usize, stream))?;
         call!(self, self.api.event_record, event, stream)
     }
 
-    fn ended(&mut self, slot: usize) -> Result<bool> {
+    fn ended(&mut self, slot: usize) -> CallResult<bool> {
         let event = self.event(slot)?;
         let Some(query) = self.api.event_query else { return self.wait(slot).map(|()| true) };
         // SAFETY: an event of this copier.
@@ -111,7 +111,7 @@ impl Copier for OneCopier {
         }
     }
 
-    fn wait(&mut self, slot: usize) -> Result<()> {
+    fn wait(&mut self, slot: usize) -> CallResult<()> {
         let event = self.event(slot)?;
         match self.api.event_wait {
             Some(wait) => call!(self, wait, event),
@@ -120,7 +120,7 @@ impl Copier for OneCopier {
         }
     }
 
-    fn copy(&mut self, dst: u64, src: u64, bytes: Bytes) -> Result<()> {
+    fn copy(&mut self, dst: u64, src: u64, bytes: Bytes) -> CallResult<()> {
         let bytes = bytes.0 as usize;
         if self.vram.iter().any(|range| range.contains(&dst)) {
             call!(self, self.api.copy_in, dst, src as *const _, bytes)
@@ -150,7 +150,7 @@ impl Drop for OneCopier {
 
 impl GpuDriver {
     /// Copies to and from a GPU for a thread of their own.
-    pub(crate) fn new_copier(&self, gpu: u32, slots: usize) -> Result<Box<dyn Copier>> {
+    pub(crate) fn new_copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         let device = self.device("copier", gpu)?.handle;
         // Before any thread is started: it makes the context, which takes long.
         self.enter("copier", gpu)?;

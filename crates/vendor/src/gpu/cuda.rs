@@ -5,49 +5,53 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::NonNull;
 
-use pathline_hal::CopyEngine;
-use pathline_schema::{Mem, Severity};
+use pathline_hal::CopyChoice;
+use pathline_schema::{MemKind, Severity};
 
-use super::copier::Hands;
-use super::dialect::{About, Attributes, Dialect, Ends, Family, Refusal};
-use super::table::{Api, Batch, CopyAttributes, Handle, Status, Symbol, nvidia, table};
-use pathline_dylib::{Library, announce_in};
+use super::copier::ThreadContext;
+use super::dialect::{
+    AttributeNumbers, CallRefusal, CopyEnds, RuntimeApi, RuntimeFamily, RuntimeHints,
+};
+use super::table::{
+    Api, CallStatus, CopyAttributes, CopyBatch, RuntimeHandle, SymbolNames, nvidia, table,
+};
+use pathline_dylib::{SharedLibrary, announce_in};
 
 table!(
     /// What CUDA has in its own way.
     Own {
         required {
-            retain = nvidia("cuDevicePrimaryCtxRetain", 7000) => (*mut Handle, i32);
+            retain = nvidia("cuDevicePrimaryCtxRetain", 7000) => (*mut RuntimeHandle, i32);
             release = nvidia("cuDevicePrimaryCtxRelease", 11000) => (i32);
-            set_current = nvidia("cuCtxSetCurrent", 4000) => (Handle);
-            enable_peer = nvidia("cuCtxEnablePeerAccess", 4000) => (Handle, u32);
+            set_current = nvidia("cuCtxSetCurrent", 4000) => (RuntimeHandle);
+            enable_peer = nvidia("cuCtxEnablePeerAccess", 4000) => (RuntimeHandle, u32);
             attribute = nvidia("cuDeviceGetAttribute", 2000) => (*mut i32, i32, i32);
-            copy = nvidia("cuMemcpyAsync", 4000) => (u64, u64, usize, Handle);
+            copy = nvidia("cuMemcpyAsync", 4000) => (u64, u64, usize, RuntimeHandle);
             error_name = nvidia("cuGetErrorName", 6000) => (i32, *mut *const c_char);
             error_text = nvidia("cuGetErrorString", 6000) => (i32, *mut *const c_char);
         }
         optional {
-            wait_value = nvidia("cuStreamWaitValue32", 11070) => (Handle, u64, u32, u32);
-            function_attribute = nvidia("cuFuncSetAttribute", 9000) => (Handle, i32, i32);
+            wait_value = nvidia("cuStreamWaitValue32", 11070) => (RuntimeHandle, u64, u32, u32);
+            function_attribute = nvidia("cuFuncSetAttribute", 9000) => (RuntimeHandle, i32, i32);
             batch = nvidia("cuMemcpyBatchAsync", 13000) => (
-                *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, Handle);
+                *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, RuntimeHandle);
             batch_of_12 = nvidia("cuMemcpyBatchAsync", 12080) => (
                 *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, *mut usize,
-                Handle);
-            function_load = nvidia("cuFuncLoad", 12040) => (Handle);
+                RuntimeHandle);
+            function_load = nvidia("cuFuncLoad", 12040) => (RuntimeHandle);
         }
     }
 );
 
 /// Numbers of `CUdevice_attribute`.
-const ATTRIBUTES: Attributes = Attributes {
+const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
     multiprocessors: 16,
     pageable_access: 88,
     concurrent_managed: 89,
     memory_clock: 36,
     memory_bus: 37,
 };
-const ABOUT: About = About {
+const ABOUT: RuntimeHints = RuntimeHints {
     vendor: "nvidia",
     visible: "CUDA_VISIBLE_DEVICES",
     peers: "see `nvidia-smi topo -p2p r`",
@@ -72,25 +76,26 @@ const NOT_SUPPORTED: i32 = 801;
 
 /// CUDA's dialect.
 #[derive(Debug)]
-pub(crate) struct Cuda {
+pub(crate) struct CudaApi {
     own: Own,
     /// Primary contexts by device, which other libraries of the process share.
-    contexts: RefCell<BTreeMap<i32, Handle>>,
+    contexts: RefCell<BTreeMap<i32, RuntimeHandle>>,
 }
 
 /// Binds every function at its version through `cuGetProcAddress`: plain names in the library itself
 /// are the oldest signatures. Gives the version of CUDA that the driver takes code of, 12040 for
 /// 12.4; 0 if it does not say.
-pub(crate) fn load(library: &Library) -> Result<(Api, Cuda, i32), String> {
-    type Newer = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut i32) -> i32;
-    type Older = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64) -> i32;
+pub(crate) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), String> {
+    type PrefetchV2 =
+        unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut i32) -> i32;
+    type PrefetchV1 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64) -> i32;
     let newer = library.symbol("cuGetProcAddress_v2").map(|at| {
         // SAFETY: the symbol has this signature since CUDA 12.0.
-        unsafe { std::mem::transmute::<*mut c_void, Newer>(at.as_ptr()) }
+        unsafe { std::mem::transmute::<*mut c_void, PrefetchV2>(at.as_ptr()) }
     });
     let older = library.symbol("cuGetProcAddress").map(|at| {
         // SAFETY: the symbol has this signature since CUDA 11.3.
-        unsafe { std::mem::transmute::<*mut c_void, Older>(at.as_ptr()) }
+        unsafe { std::mem::transmute::<*mut c_void, PrefetchV1>(at.as_ptr()) }
     });
     if newer.is_none() && older.is_none() {
         return Err(
@@ -125,22 +130,23 @@ pub(crate) fn load(library: &Library) -> Result<(Api, Cuda, i32), String> {
     announce_in(&library.path, "cuGetProcAddress");
     // Asked for a version that it does not have, a driver gives the newest that it has, which may
     // take other arguments.
-    let find = |symbol: Symbol| match symbol.nvidia {
+    let find = |symbol: SymbolNames| match symbol.nvidia {
         (name, since) if version > 0 && since > version => (name, None),
         known => look(known),
     };
-    let cuda = Cuda { own: Own::bind(&find)?, contexts: RefCell::default() };
+    let cuda = CudaApi { own: Own::bind(&find)?, contexts: RefCell::default() };
     Ok((Api::bind(&find)?, cuda, version))
 }
 
-const DRIVER_VERSION: Symbol = nvidia("cuDriverGetVersion", 2020);
+const DRIVER_VERSION: SymbolNames = nvidia("cuDriverGetVersion", 2020);
 
 /// What `cuDriverGetVersion` at this address gives; 0 if it does not say.
 fn driver_version(at: NonNull<c_void>) -> i32 {
-    type Get = unsafe extern "C" fn(*mut i32) -> i32;
+    type ContextGetFn = unsafe extern "C" fn(*mut i32) -> i32;
     let mut version = 0;
     // SAFETY: the symbol has this signature since CUDA 2.2, and may be called before cuInit.
-    let code = unsafe { std::mem::transmute::<*mut c_void, Get>(at.as_ptr())(&raw mut version) };
+    let code =
+        unsafe { std::mem::transmute::<*mut c_void, ContextGetFn>(at.as_ptr())(&raw mut version) };
     if code == 0 { version } else { 0 }
 }
 
@@ -156,15 +162,15 @@ pub(crate) fn dotted(version: i32) -> String {
 #[derive(Debug)]
 struct CudaHands {
     own: Own,
-    context: Handle,
+    context: RuntimeHandle,
 }
 
-impl Hands for CudaHands {
-    fn enter(&self) -> Status {
+impl ThreadContext for CudaHands {
+    fn enter(&self) -> CallStatus {
         // SAFETY: a live context.
         (self.own.set_current.name, unsafe { (self.own.set_current.at)(self.context) })
     }
-    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status {
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: RuntimeHandle) -> CallStatus {
         // SAFETY: the worker copies between its slots, whose memory its round holds.
         (self.own.copy.name, unsafe { (self.own.copy.at)(dst, src, bytes, stream) })
     }
@@ -195,9 +201,9 @@ impl Own {
     }
 }
 
-impl Cuda {
+impl CudaApi {
     /// The primary context of a device, made if need be.
-    fn context(&self, device: i32) -> Result<Handle, Status> {
+    fn context(&self, device: i32) -> Result<RuntimeHandle, CallStatus> {
         if let Some(&context) = self.contexts.borrow().get(&device) {
             return Ok(context);
         }
@@ -212,14 +218,14 @@ impl Cuda {
     }
 }
 
-impl Dialect for Cuda {
-    fn family(&self) -> Family {
-        Family::Cuda
+impl RuntimeApi for CudaApi {
+    fn family(&self) -> RuntimeFamily {
+        RuntimeFamily::Cuda
     }
-    fn attributes(&self) -> &'static Attributes {
+    fn attributes(&self) -> &'static AttributeNumbers {
         &ATTRIBUTES
     }
-    fn about(&self) -> &'static About {
+    fn about(&self) -> &'static RuntimeHints {
         &ABOUT
     }
     fn words(&self, code: i32) -> String {
@@ -245,7 +251,7 @@ impl Dialect for Cuda {
             _ => "",
         }
     }
-    fn target(&self, device: i32) -> Result<String, Status> {
+    fn target(&self, device: i32) -> Result<String, CallStatus> {
         let attribute = |which: i32| {
             let mut value = 0;
             // SAFETY: stores one number.
@@ -257,7 +263,7 @@ impl Dialect for Cuda {
     fn faults(&self, _: &str) -> bool {
         true
     }
-    fn enter(&self, device: i32) -> Status {
+    fn enter(&self, device: i32) -> CallStatus {
         let context = match self.context(device) {
             Ok(context) => context,
             Err(status) => return status,
@@ -271,7 +277,7 @@ impl Dialect for Cuda {
             unsafe { (self.own.release.at)(device) };
         }
     }
-    fn enable_peer(&self, from: i32, to: i32) -> Status {
+    fn enable_peer(&self, from: i32, to: i32) -> CallStatus {
         let there = match self.context(to) {
             Ok(context) => context,
             Err(status) => return status,
@@ -282,14 +288,14 @@ impl Dialect for Cuda {
             failed => failed,
         }
     }
-    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status {
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: RuntimeHandle) -> CallStatus {
         // SAFETY: the caller has looked both ranges up, and the stream is live.
         (self.own.copy.name, unsafe { (self.own.copy.at)(dst, src, bytes, stream) })
     }
-    fn hands(&self, device: i32) -> Result<Box<dyn Hands>, Status> {
+    fn hands(&self, device: i32) -> Result<Box<dyn ThreadContext>, CallStatus> {
         Ok(Box::new(CudaHands { own: self.own, context: self.context(device)? }))
     }
-    fn copy_batch(&self, batch: &mut Batch, stream: Handle) -> Option<Status> {
+    fn copy_batch(&self, batch: &mut CopyBatch, stream: RuntimeHandle) -> Option<CallStatus> {
         let (mut how, mut first, mut failed) = (CopyAttributes::STREAM, 0usize, 0usize);
         let (how, first) = (&raw mut how, &raw mut first);
         let (count, to, from, bytes) = batch.parts();
@@ -308,43 +314,49 @@ impl Dialect for Cuda {
     fn copy_name(&self) -> &'static str {
         self.own.copy.name
     }
-    fn engine(&self, ends: Ends, asked: CopyEngine) -> Result<&'static str, Refusal> {
+    fn engine(&self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal> {
         match (asked, ends) {
-            (CopyEngine::Blit, _) => Err((
+            (CopyChoice::Blit, _) => Err((
                 "CUDA has no switch that makes its copies run as kernels",
                 "kernel[copy-...] measures the same by a kernel",
             )),
             // The driver takes an engine or a kernel of its own, and does not say which.
-            (CopyEngine::Auto, Ends::SameGpu) => Ok(self.own.copy.name),
-            (CopyEngine::Auto, Ends::Pageable) => Ok("staged copy"),
-            (CopyEngine::Auto, Ends::TwoGpus | Ends::Host) => Ok("copy engine"),
+            (CopyChoice::Auto, CopyEnds::SameGpu) => Ok(self.own.copy.name),
+            (CopyChoice::Auto, CopyEnds::Pageable) => Ok("staged copy"),
+            (CopyChoice::Auto, CopyEnds::TwoGpus | CopyEnds::Host) => Ok("copy engine"),
         }
     }
-    fn host_flags(&self, mem: Mem, _: bool) -> Result<u32, &'static str> {
+    fn host_flags(&self, mem: MemKind, _: bool) -> Result<u32, &'static str> {
         match mem {
-            Mem::Pinned => Ok(PORTABLE | MAPPED),
-            Mem::PinnedWc => Ok(PORTABLE | MAPPED | WRITE_COMBINED),
-            Mem::PinnedNonCoherent => {
+            MemKind::Pinned => Ok(PORTABLE | MAPPED),
+            MemKind::PinnedWc => Ok(PORTABLE | MAPPED | WRITE_COMBINED),
+            MemKind::PinnedNonCoherent => {
                 Err("CUDA's pinned memory is always coherent; numaN.pinned measures it")
             }
             _ => Err("CUDA has no such memory there"),
         }
     }
-    fn fine_alloc(&self, _: usize) -> Option<(Status, u64)> {
+    fn fine_alloc(&self, _: usize) -> Option<(CallStatus, u64)> {
         None
     }
     fn signal_word(&self) -> Option<u64> {
         None
     }
     fn signal_free(&self, _: u64) {}
-    fn wait_word(&self, stream: Handle, address: u64, value: u32, _: bool) -> Option<Status> {
+    fn wait_word(
+        &self,
+        stream: RuntimeHandle,
+        address: u64,
+        value: u32,
+        _: bool,
+    ) -> Option<CallStatus> {
         let wait = self.own.wait_value?;
         // SAFETY: a live stream, and a word that lives as long as the driver. With unified
         // addressing the device reaches portable pinned memory by the host's own address.
         let code = unsafe { (wait.at)(stream, address, value, WAIT_GEQ) };
         (code != NOT_SUPPORTED).then_some((wait.name, code))
     }
-    fn allow_shared(&self, function: Handle, bytes: u32) -> Status {
+    fn allow_shared(&self, function: RuntimeHandle, bytes: u32) -> CallStatus {
         const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
         match self.own.function_attribute {
@@ -356,7 +368,7 @@ impl Dialect for Cuda {
             None => ("cuFuncSetAttribute", NOT_SUPPORTED),
         }
     }
-    fn load_now(&self, function: Handle) -> Status {
+    fn load_now(&self, function: RuntimeHandle) -> CallStatus {
         match self.own.function_load {
             // SAFETY: a live function.
             Some(load) => (load.name, unsafe { (load.at)(function) }),

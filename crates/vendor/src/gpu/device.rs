@@ -3,17 +3,17 @@
 use std::ffi::{CStr, c_char};
 
 use pathline_dylib::announce;
-use pathline_hal::{CallError, DeviceInfo, Result};
+use pathline_hal::{CallError, CallResult, DeviceInfo};
 use pathline_schema::{Bytes, Rate};
 
-use super::dialect::Dialect;
+use super::dialect::RuntimeApi;
 use super::error::outcome;
-use super::table::{Api, Call};
+use super::table::{Api, BoundCall};
 use crate::files;
 
 /// A GPU as the runtime numbers it.
 #[derive(Debug, Clone)]
-pub(crate) struct Device {
+pub(crate) struct GpuProps {
     /// `CUdevice`, `hipDevice_t`.
     pub(crate) handle: i32,
     pub(crate) info: DeviceInfo,
@@ -30,7 +30,7 @@ const MOST_GPUS: i32 = 1024;
 
 /// All GPUs by PCI address, which is how discovery numbers them; the runtime's own order depends on
 /// CUDA_DEVICE_ORDER and the like.
-pub(crate) fn all(api: &Api, dialect: &dyn Dialect) -> Result<Vec<Device>> {
+pub(crate) fn all(api: &Api, dialect: &dyn RuntimeApi) -> CallResult<Vec<GpuProps>> {
     let mut count = 0;
     announce(api.device_count.name);
     // SAFETY: stores one number.
@@ -41,7 +41,8 @@ pub(crate) fn all(api: &Api, dialect: &dyn Dialect) -> Result<Vec<Device>> {
         return Err(CallError::unsupported(api.device_count.name, "this machine", reason)
             .or_try("reinstall the runtime: its library is broken, or is another one"));
     }
-    let mut devices = (0..count).map(|nth| one(api, dialect, nth)).collect::<Result<Vec<_>>>()?;
+    let mut devices =
+        (0..count).map(|nth| one(api, dialect, nth)).collect::<CallResult<Vec<_>>>()?;
     devices.sort_by(|a, b| a.info.pci.cmp(&b.info.pci));
     for (index, device) in (0..).zip(&mut devices) {
         device.info.index = index;
@@ -49,23 +50,23 @@ pub(crate) fn all(api: &Api, dialect: &dyn Dialect) -> Result<Vec<Device>> {
     Ok(devices)
 }
 
-type Text = Call<unsafe extern "C" fn(*mut c_char, i32, i32) -> i32>;
+type TextFn = BoundCall<unsafe extern "C" fn(*mut c_char, i32, i32) -> i32>;
 
-fn one(api: &Api, dialect: &dyn Dialect, nth: i32) -> Result<Device> {
+fn one(api: &Api, dialect: &dyn RuntimeApi, nth: i32) -> CallResult<GpuProps> {
     let thing = || format!("device {nth}");
     let mut handle = 0;
     announce(api.device_get.name);
     // SAFETY: stores one number.
     let code = unsafe { (api.device_get.at)(&raw mut handle, nth) };
     outcome(dialect, (api.device_get.name, code), &thing)?;
-    let attribute = |which: i32| -> Result<i32> {
+    let attribute = |which: i32| -> CallResult<i32> {
         let mut value = 0;
         announce(api.device_attribute.name);
         // SAFETY: stores one number.
         let code = unsafe { (api.device_attribute.at)(&raw mut value, which, handle) };
         outcome(dialect, (api.device_attribute.name, code), &thing).map(|()| value)
     };
-    let text = |call: &Text| {
+    let text = |call: &TextFn| {
         let mut text = [0 as c_char; 256];
         announce(call.name);
         // SAFETY: stores a C string of at most 255 bytes.
@@ -100,7 +101,7 @@ fn one(api: &Api, dialect: &dyn Dialect, nth: i32) -> Result<Device> {
         demand_migration: concurrent && dialect.faults(&target),
     };
     let pageable = attribute(numbers.pageable_access)? != 0;
-    Ok(Device { handle, pageable, concurrent, target, info })
+    Ok(GpuProps { handle, pageable, concurrent, target, info })
 }
 
 /// Theoretical peak of memory with two transfers a clock (DDR, GDDR and HBM alike), from its clock in

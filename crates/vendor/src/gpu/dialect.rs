@@ -2,22 +2,22 @@
 
 use std::fmt::Debug;
 
-use pathline_hal::CopyEngine;
-use pathline_schema::{Mem, Severity};
+use pathline_hal::CopyChoice;
+use pathline_schema::{MemKind, Severity};
 
-use super::copier::Hands;
-use super::table::{Batch, Handle, Status};
+use super::copier::ThreadContext;
+use super::table::{CallStatus, CopyBatch, RuntimeHandle};
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
+pub enum RuntimeFamily {
     /// NVIDIA's driver API.
     Cuda,
     /// AMD's runtime.
     Hip,
 }
 
-impl Family {
+impl RuntimeFamily {
     /// As `hal::Driver::name` has it.
     pub fn name(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Family {
 
 /// Numbers of device attributes.
 #[derive(Debug)]
-pub(crate) struct Attributes {
+pub(crate) struct AttributeNumbers {
     pub(crate) multiprocessors: i32,
     /// Kernels may touch pageable memory of the host.
     pub(crate) pageable_access: i32,
@@ -43,7 +43,7 @@ pub(crate) struct Attributes {
 
 /// Where the ends of a copy are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub(crate) enum CopyEnds {
     SameGpu,
     TwoGpus,
     /// At least one in pinned or managed memory of the host.
@@ -53,11 +53,11 @@ pub(crate) enum Ends {
 }
 
 /// Why something is not done, and the way out.
-pub(crate) type Refusal = (&'static str, &'static str);
+pub(crate) type CallRefusal = (&'static str, &'static str);
 
 /// Reasons and ways out in the words of one runtime's users, and what a flag decides.
 #[derive(Debug)]
-pub(crate) struct About {
+pub(crate) struct RuntimeHints {
     /// Whose GPUs they are.
     pub(crate) vendor: &'static str,
     /// Variables that hide GPUs from a process.
@@ -67,11 +67,11 @@ pub(crate) struct About {
     /// Why there is no fine-grained device memory.
     pub(crate) no_fine: &'static str,
     /// Since when there is a call for a batch of copies.
-    pub(crate) no_batch: Refusal,
+    pub(crate) no_batch: CallRefusal,
     /// Why the faults of kernels bring no pages.
-    pub(crate) no_faults: Refusal,
+    pub(crate) no_faults: CallRefusal,
     /// That there is no compiler, and how to get one.
-    pub(crate) no_compiler: Refusal,
+    pub(crate) no_compiler: CallRefusal,
     /// Whether managed pages of the host lie where the policy of their range says; else they are
     /// moved there by name.
     pub(crate) managed_lies_where_bound: bool,
@@ -79,11 +79,11 @@ pub(crate) struct About {
 
 /// What one runtime does in its own way. Each call gives the name of the function with its status.
 ///
-/// Devices are numbers of the runtime, and calls that follow [`Dialect::enter`] go to that device.
-pub(crate) trait Dialect: Debug {
-    fn family(&self) -> Family;
-    fn attributes(&self) -> &'static Attributes;
-    fn about(&self) -> &'static About;
+/// Devices are numbers of the runtime, and calls that follow [`RuntimeApi::enter`] go to that device.
+pub(crate) trait RuntimeApi: Debug {
+    fn family(&self) -> RuntimeFamily;
+    fn attributes(&self) -> &'static AttributeNumbers;
+    fn about(&self) -> &'static RuntimeHints;
     /// The runtime's own words for a status.
     fn words(&self, code: i32) -> String;
     /// What a status means for the case that met it.
@@ -91,39 +91,45 @@ pub(crate) trait Dialect: Debug {
     /// What a user can do about a status; empty if nothing is known.
     fn way_out(&self, code: i32) -> &'static str;
     /// What to compile for: `sm_90`, `gfx90a:sramecc+:xnack-`.
-    fn target(&self, device: i32) -> Result<String, Status>;
+    fn target(&self, device: i32) -> Result<String, CallStatus>;
     /// Whether the faults of kernels for that target bring managed pages, where host and device may
     /// touch them at the same time.
     fn faults(&self, target: &str) -> bool;
     /// Makes a device the one that calls of this thread go to.
-    fn enter(&self, device: i32) -> Status;
+    fn enter(&self, device: i32) -> CallStatus;
     /// Takes back what `enter` first did.
     fn leave(&self, device: i32);
     /// Lets `from` address memory of `to`; leaves `from` entered.
-    fn enable_peer(&self, from: i32, to: i32) -> Status;
+    fn enable_peer(&self, from: i32, to: i32) -> CallStatus;
     /// Enqueues a copy; addresses say where the ends are.
-    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status;
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: RuntimeHandle) -> CallStatus;
     /// What it does for a device in threads of their own, which it outlives.
-    fn hands(&self, device: i32) -> Result<Box<dyn Hands>, Status>;
+    fn hands(&self, device: i32) -> Result<Box<dyn ThreadContext>, CallStatus>;
     /// Enqueues copies by one call; none if there is no such call.
-    fn copy_batch(&self, batch: &mut Batch, stream: Handle) -> Option<Status>;
+    fn copy_batch(&self, batch: &mut CopyBatch, stream: RuntimeHandle) -> Option<CallStatus>;
     /// The name of what `copy` calls.
     fn copy_name(&self) -> &'static str;
     /// What carries a copy, in words for the record.
-    fn engine(&self, ends: Ends, asked: CopyEngine) -> Result<&'static str, Refusal>;
+    fn engine(&self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal>;
     /// Flags that pinned memory of a kind is allocated with; `bound` if its pages are to follow the
     /// NUMA policy of the calling thread. Why not, if there is no such memory.
-    fn host_flags(&self, mem: Mem, bound: bool) -> Result<u32, &'static str>;
+    fn host_flags(&self, mem: MemKind, bound: bool) -> Result<u32, &'static str>;
     /// Takes fine-grained memory of the device that was entered; none if there is no such call.
-    fn fine_alloc(&self, bytes: usize) -> Option<(Status, u64)>;
+    fn fine_alloc(&self, bytes: usize) -> Option<(CallStatus, u64)>;
     /// A zeroed word that streams can wait for, where that takes memory of its own kind.
     fn signal_word(&self) -> Option<u64>;
     /// Gives such a word back.
     fn signal_free(&self, address: u64);
     /// Enqueues a wait until the word at `address` is `value` or more; none if the hardware cannot.
-    fn wait_word(&self, stream: Handle, address: u64, value: u32, signal: bool) -> Option<Status>;
+    fn wait_word(
+        &self,
+        stream: RuntimeHandle,
+        address: u64,
+        value: u32,
+        signal: bool,
+    ) -> Option<CallStatus>;
     /// Lets launches of a function ask for that many bytes of dynamic shared memory.
-    fn allow_shared(&self, function: Handle, bytes: u32) -> Status;
+    fn allow_shared(&self, function: RuntimeHandle, bytes: u32) -> CallStatus;
     /// Has a function loaded now and not at its first launch.
-    fn load_now(&self, function: Handle) -> Status;
+    fn load_now(&self, function: RuntimeHandle) -> CallStatus;
 }

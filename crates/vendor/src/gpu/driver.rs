@@ -6,20 +6,20 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use pathline_hal::{
-    CallError, Copier, CopyEngine, DeviceInfo, Driver, EventId, GateId, KernelId, Launch,
-    PeerAccess, Result, StreamId,
+    BlockCopier, CallError, CallResult, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId,
+    KernelLaunch, PeerAccess, StreamId,
 };
-use pathline_schema::{Bytes, Mem, MigrateHow, Ns, Place, Severity, Unit, Variant};
+use pathline_schema::{Bytes, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit};
 
-use super::compiler::Compiler;
-use super::device::{self, Device};
-use super::dialect::{About, Dialect, Ends};
+use super::compiler::KernelCompiler;
+use super::device::{self, GpuProps};
+use super::dialect::{CopyEnds, RuntimeApi, RuntimeHints};
 use super::error::outcome;
-use super::gate::{self, Gates, SLOTS, Slot};
-use super::kernels::Loaded;
-use super::memory::Blocks;
-use super::table::{Api, Batch, Handle, Status};
-use crate::memory::Memory;
+use super::gate::{self, GateSlot, SLOTS, StreamGates};
+use super::kernels::LoadedKernels;
+use super::memory::GpuBlocks;
+use super::table::{Api, CallStatus, CopyBatch, RuntimeHandle};
+use crate::memory::HostMemory;
 
 /// Operations that fit into a stream that is held; with one more the call waits for the stream, and
 /// whoever would open the gate waits for the call. The hardware queue has 1024 entries.
@@ -45,27 +45,27 @@ pub(crate) use call;
 /// The GPU runtime of this process.
 pub(crate) struct GpuDriver {
     pub(crate) api: Api,
-    pub(crate) dialect: Box<dyn Dialect>,
-    pub(crate) devices: Vec<Device>,
-    pub(crate) compiler: Option<Compiler>,
-    pub(crate) host: Rc<Memory>,
-    pub(crate) blocks: RefCell<Blocks>,
-    pub(crate) loaded: RefCell<Loaded>,
+    pub(crate) dialect: Box<dyn RuntimeApi>,
+    pub(crate) devices: Vec<GpuProps>,
+    pub(crate) compiler: Option<KernelCompiler>,
+    pub(crate) host: Rc<HostMemory>,
+    pub(crate) blocks: RefCell<GpuBlocks>,
+    pub(crate) loaded: RefCell<LoadedKernels>,
     pub(crate) peers: RefCell<BTreeSet<(u32, u32)>>,
     opened: RefCell<BTreeSet<u32>>,
-    streams: RefCell<BTreeMap<u64, (u32, Handle)>>,
-    events: RefCell<BTreeMap<u64, (u32, Handle)>>,
-    gates: RefCell<Gates>,
+    streams: RefCell<BTreeMap<u64, (u32, RuntimeHandle)>>,
+    events: RefCell<BTreeMap<u64, (u32, RuntimeHandle)>>,
+    gates: RefCell<StreamGates>,
     made: Cell<u64>,
 }
 
 impl GpuDriver {
     pub(crate) fn open(
         api: Api,
-        dialect: Box<dyn Dialect>,
-        compiler: Option<Compiler>,
-        host: Rc<Memory>,
-    ) -> Result<Self> {
+        dialect: Box<dyn RuntimeApi>,
+        compiler: Option<KernelCompiler>,
+        host: Rc<HostMemory>,
+    ) -> CallResult<Self> {
         // SAFETY: the first call of the library; it may be made again.
         let code = unsafe { (api.init.at)(0) };
         outcome(&*dialect, (api.init.name, code), &|| "this machine".into())?;
@@ -86,12 +86,12 @@ impl GpuDriver {
         })
     }
 
-    pub(crate) fn outcome(&self, status: Status, thing: &dyn Fn() -> String) -> Result<()> {
+    pub(crate) fn outcome(&self, status: CallStatus, thing: &dyn Fn() -> String) -> CallResult<()> {
         outcome(&*self.dialect, status, thing)
     }
 
     /// What its users call things.
-    pub(crate) fn about(&self) -> &'static About {
+    pub(crate) fn about(&self) -> &'static RuntimeHints {
         self.dialect.about()
     }
 
@@ -105,12 +105,12 @@ impl GpuDriver {
         self.made.get()
     }
 
-    pub(crate) fn device(&self, call: &str, gpu: u32) -> Result<&Device> {
+    pub(crate) fn device(&self, call: &str, gpu: u32) -> CallResult<&GpuProps> {
         self.devices.get(gpu as usize).ok_or_else(|| no_such(call, &format!("gpu{gpu}")))
     }
 
     /// Makes a GPU the one that the calls of this thread go to.
-    pub(crate) fn enter(&self, call: &str, gpu: u32) -> Result<()> {
+    pub(crate) fn enter(&self, call: &str, gpu: u32) -> CallResult<()> {
         let handle = self.device(call, gpu)?.handle;
         self.outcome(self.dialect.enter(handle), &|| format!("gpu{gpu}"))?;
         self.opened.borrow_mut().insert(gpu);
@@ -123,27 +123,27 @@ impl GpuDriver {
     }
 
     /// A stream's GPU and handle; the GPU's context is then current.
-    pub(crate) fn stream(&self, call: &str, stream: StreamId) -> Result<(u32, Handle)> {
+    pub(crate) fn stream(&self, call: &str, stream: StreamId) -> CallResult<(u32, RuntimeHandle)> {
         let known = self.streams.borrow().get(&stream.0).copied();
         let (gpu, handle) = known.ok_or_else(|| no_such(call, &format!("stream {}", stream.0)))?;
         self.enter(call, gpu)?;
         Ok((gpu, handle))
     }
 
-    fn event(&self, call: &str, event: EventId) -> Result<(u32, Handle)> {
+    fn event(&self, call: &str, event: EventId) -> CallResult<(u32, RuntimeHandle)> {
         let known = self.events.borrow().get(&event.0).copied();
         known.ok_or_else(|| no_such(call, &format!("event {}", event.0)))
     }
 
     /// Where the ends of a copy are.
-    fn ends(&self, dst: u64, src: u64) -> Ends {
+    fn ends(&self, dst: u64, src: u64) -> CopyEnds {
         let blocks = self.blocks.borrow();
         let unit = |address| blocks.holding(address).map(|(_, block)| block.place.unit);
         match (unit(dst), unit(src)) {
-            (Some(Unit::Gpu(a)), Some(Unit::Gpu(b))) if a == b => Ends::SameGpu,
-            (Some(Unit::Gpu(_)), Some(Unit::Gpu(_))) => Ends::TwoGpus,
-            (Some(_), Some(_)) => Ends::Host,
-            _ => Ends::Pageable,
+            (Some(Unit::Gpu(a)), Some(Unit::Gpu(b))) if a == b => CopyEnds::SameGpu,
+            (Some(Unit::Gpu(_)), Some(Unit::Gpu(_))) => CopyEnds::TwoGpus,
+            (Some(_), Some(_)) => CopyEnds::Host,
+            _ => CopyEnds::Pageable,
         }
     }
 
@@ -154,7 +154,7 @@ impl GpuDriver {
         src: u64,
         bytes: Bytes,
         thing: &dyn Fn() -> String,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let ours = [self.reaches_copy(dst, bytes)?, self.reaches_copy(src, bytes)?];
         if ours == [false; 2] {
             let reason = "neither end is memory of a GPU or known to one";
@@ -173,7 +173,7 @@ impl GpuDriver {
     }
 
     /// The word of a gate, which it gets when it is first held. The context of a GPU is current.
-    fn gate_word(&self, call: &str, gate: GateId) -> Result<Slot> {
+    fn gate_word(&self, call: &str, gate: GateId) -> CallResult<GateSlot> {
         let mut gates = self.gates.borrow_mut();
         if gates.is_unheld(gate.0) {
             if !gates.ready() && gates.page == 0 {
@@ -184,7 +184,7 @@ impl GpuDriver {
                 {
                     Some(word) => gates.adopt_signal(word),
                     None if gates.signals.is_empty() => {
-                        gates.adopt(self.pinned(SLOTS * 4, Mem::Pinned, false, "gates")?);
+                        gates.adopt(self.pinned(SLOTS * 4, MemKind::Pinned, false, "gates")?);
                     }
                     None => {}
                 }
@@ -197,7 +197,7 @@ impl GpuDriver {
     }
 
     /// A new stream of a GPU.
-    pub(crate) fn new_stream(&self, gpu: u32) -> Result<Handle> {
+    pub(crate) fn new_stream(&self, gpu: u32) -> CallResult<RuntimeHandle> {
         self.enter(self.api.stream_create.name, gpu)?;
         let mut stream = 0;
         call!(self, stream_create, format!("gpu{gpu}"), &raw mut stream, NON_BLOCKING)?;
@@ -214,7 +214,7 @@ impl Driver for GpuDriver {
         self.dialect.family().name()
     }
 
-    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+    fn devices(&self) -> CallResult<Vec<DeviceInfo>> {
         Ok(self.infos())
     }
 
@@ -222,14 +222,14 @@ impl Driver for GpuDriver {
         QUEUE
     }
 
-    fn memory(&self, gpu: u32) -> Result<(Bytes, Bytes)> {
+    fn memory(&self, gpu: u32) -> CallResult<(Bytes, Bytes)> {
         self.enter(self.api.mem_info.name, gpu)?;
         let (mut free, mut total) = (0usize, 0usize);
         call!(self, mem_info, format!("gpu{gpu}"), &raw mut free, &raw mut total)?;
         Ok((Bytes(free as u64), Bytes(total as u64)))
     }
 
-    fn peer_access(&self, from: u32, to: u32) -> Result<PeerAccess> {
+    fn peer_access(&self, from: u32, to: u32) -> CallResult<PeerAccess> {
         let name = self.api.can_access_peer.name;
         let (a, b) = (self.device(name, from)?.handle, self.device(name, to)?.handle);
         let mut can = i32::from(from == to);
@@ -239,7 +239,7 @@ impl Driver for GpuDriver {
         Ok(if can != 0 { PeerAccess::Direct } else { PeerAccess::Staged })
     }
 
-    fn enable_peer(&self, from: u32, to: u32) -> Result<()> {
+    fn enable_peer(&self, from: u32, to: u32) -> CallResult<()> {
         let name = self.api.can_access_peer.name;
         let thing = || format!("gpu{from} to gpu{to}");
         if self.peer_access(from, to)? == PeerAccess::Staged {
@@ -259,49 +259,49 @@ impl Driver for GpuDriver {
         Ok(())
     }
 
-    fn alloc(&self, place: Place, bytes: Bytes) -> Result<u64> {
+    fn alloc(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
         self.allocate(place, bytes)
     }
-    fn free(&self, address: u64) -> Result<()> {
+    fn free(&self, address: u64) -> CallResult<()> {
         self.release(address)
     }
-    fn register(&self, address: u64, bytes: Bytes) -> Result<()> {
+    fn register(&self, address: u64, bytes: Bytes) -> CallResult<()> {
         self.lock_pages(address, bytes)
     }
     fn register_calls(&self) -> (&'static str, &'static str) {
         (self.api.host_register.name, self.api.host_unregister.name)
     }
-    fn unregister(&self, address: u64) -> Result<()> {
+    fn unregister(&self, address: u64) -> CallResult<()> {
         self.unlock_pages(address)
     }
-    fn export_dmabuf(&self, address: u64, bytes: Bytes) -> Result<(OwnedFd, u64)> {
+    fn export_dmabuf(&self, address: u64, bytes: Bytes) -> CallResult<(OwnedFd, u64)> {
         self.export(address, bytes)
     }
     fn export_call(&self) -> &'static str {
         self.export_name()
     }
-    fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
+    fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {
         self.stay_home(address, bytes, gpu)
     }
 
-    fn stream_create(&self, gpu: u32) -> Result<StreamId> {
+    fn stream_create(&self, gpu: u32) -> CallResult<StreamId> {
         let stream = self.new_stream(gpu)?;
         let id = self.id();
         self.streams.borrow_mut().insert(id, (gpu, stream));
         self.ready_for_faults(gpu);
         Ok(StreamId(id))
     }
-    fn stream_destroy(&self, stream: StreamId) -> Result<()> {
+    fn stream_destroy(&self, stream: StreamId) -> CallResult<()> {
         let (gpu, handle) = self.stream(self.api.stream_destroy.name, stream)?;
         self.streams.borrow_mut().remove(&stream.0);
         // What is pending completes; its memory may be freed next, which waits for it.
         call!(self, stream_destroy, format!("a stream of gpu{gpu}"), handle)
     }
-    fn stream_wait(&self, stream: StreamId) -> Result<()> {
+    fn stream_wait(&self, stream: StreamId) -> CallResult<()> {
         let (gpu, handle) = self.stream(self.api.stream_wait.name, stream)?;
         call!(self, stream_wait, format!("a stream of gpu{gpu}"), handle)
     }
-    fn stream_idle(&self, stream: StreamId) -> Result<bool> {
+    fn stream_idle(&self, stream: StreamId) -> CallResult<bool> {
         let (gpu, handle) = self.stream(self.api.stream_query.name, stream)?;
         let query = self.api.stream_query;
         // SAFETY: a live stream.
@@ -312,7 +312,7 @@ impl Driver for GpuDriver {
         self.outcome((query.name, code), &|| format!("a stream of gpu{gpu}")).map(|()| true)
     }
 
-    fn event_create(&self, gpu: u32) -> Result<EventId> {
+    fn event_create(&self, gpu: u32) -> CallResult<EventId> {
         self.enter(self.api.event_create.name, gpu)?;
         let mut event = 0;
         call!(self, event_create, format!("gpu{gpu}"), &raw mut event, 0)?;
@@ -320,23 +320,23 @@ impl Driver for GpuDriver {
         self.events.borrow_mut().insert(id, (gpu, event));
         Ok(EventId(id))
     }
-    fn event_destroy(&self, event: EventId) -> Result<()> {
+    fn event_destroy(&self, event: EventId) -> CallResult<()> {
         let (gpu, handle) = self.event(self.api.event_destroy.name, event)?;
         self.events.borrow_mut().remove(&event.0);
         self.enter(self.api.event_destroy.name, gpu)?;
         call!(self, event_destroy, format!("an event of gpu{gpu}"), handle)
     }
-    fn event_record(&self, event: EventId, stream: StreamId) -> Result<()> {
+    fn event_record(&self, event: EventId, stream: StreamId) -> CallResult<()> {
         let (_, event) = self.event(self.api.event_record.name, event)?;
         let (gpu, stream) = self.stream(self.api.event_record.name, stream)?;
         call!(self, event_record, format!("a stream of gpu{gpu}"), event, stream)
     }
-    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> Result<()> {
+    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> CallResult<()> {
         let (_, event) = self.event(self.api.stream_wait_event.name, event)?;
         let (gpu, stream) = self.stream(self.api.stream_wait_event.name, stream)?;
         call!(self, stream_wait_event, format!("a stream of gpu{gpu}"), stream, event, 0)
     }
-    fn event_elapsed(&self, start: EventId, end: EventId) -> Result<Ns> {
+    fn event_elapsed(&self, start: EventId, end: EventId) -> CallResult<Ns> {
         let (_, start) = self.event(self.api.event_elapsed.name, start)?;
         let (gpu, end) = self.event(self.api.event_elapsed.name, end)?;
         self.enter(self.api.event_elapsed.name, gpu)?;
@@ -345,12 +345,12 @@ impl Driver for GpuDriver {
         Ok(Ns::ms(f64::from(ms)))
     }
 
-    fn gate_create(&self) -> Result<GateId> {
+    fn gate_create(&self) -> CallResult<GateId> {
         let id = self.id();
         self.gates.borrow_mut().create(id);
         Ok(GateId(id))
     }
-    fn gate_hold(&self, gate: GateId, stream: StreamId) -> Result<()> {
+    fn gate_hold(&self, gate: GateId, stream: StreamId) -> CallResult<()> {
         let name = "gate_hold";
         let (gpu, stream) = self.stream(name, stream)?;
         let thing = || format!("a stream of gpu{gpu}");
@@ -373,11 +373,11 @@ impl Driver for GpuDriver {
         }
         self.outcome((call.name, code), &thing)
     }
-    fn gate_release(&self, gate: GateId) -> Result<()> {
+    fn gate_release(&self, gate: GateId) -> CallResult<()> {
         let opened = self.gates.borrow_mut().release(gate.0);
         opened.ok_or_else(|| no_such("gate_release", &format!("gate {}", gate.0)))
     }
-    fn gate_destroy(&self, gate: GateId) -> Result<()> {
+    fn gate_destroy(&self, gate: GateId) -> CallResult<()> {
         let gone = self.gates.borrow_mut().destroy(gate.0);
         gone.ok_or_else(|| no_such("gate_destroy", &format!("gate {}", gate.0)))
     }
@@ -388,8 +388,8 @@ impl Driver for GpuDriver {
         dst: u64,
         src: u64,
         bytes: Bytes,
-        engine: CopyEngine,
-    ) -> Result<()> {
+        engine: CopyChoice,
+    ) -> CallResult<()> {
         let name = self.dialect.copy_name();
         let (gpu, stream) = self.stream(name, stream)?;
         let thing = || format!("{bytes} by gpu{gpu}");
@@ -399,11 +399,11 @@ impl Driver for GpuDriver {
         self.check_copy(dst, src, bytes, &thing)?;
         self.outcome(self.dialect.copy(dst, src, bytes.0 as usize, stream), &thing)
     }
-    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> Result<()> {
+    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> CallResult<()> {
         let name = self.dialect.copy_name();
         let (gpu, stream) = self.stream(name, stream)?;
         let thing = || format!("{} copies by gpu{gpu}", copies.len());
-        let mut batch = Batch::default();
+        let mut batch = CopyBatch::default();
         for &(dst, src, bytes) in copies {
             self.check_copy(dst, src, bytes, &thing)?;
             batch.to.push(dst);
@@ -418,21 +418,21 @@ impl Driver for GpuDriver {
             }
         }
     }
-    fn copier(&self, gpu: u32, slots: usize) -> Result<Box<dyn Copier>> {
+    fn copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         self.new_copier(gpu, slots)
     }
-    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyEngine) -> String {
+    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyChoice) -> String {
         self.dialect.engine(self.ends(dst, src), engine).unwrap_or("blit kernel").to_owned()
     }
-    fn kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId> {
+    fn kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId> {
         self.make_kernel(gpu, variant)
     }
-    fn kernel_unload(&self, kernel: KernelId) -> Result<()> {
+    fn kernel_unload(&self, kernel: KernelId) -> CallResult<()> {
         // The code stays for the next case that wants it.
         let gone = self.loaded.borrow_mut().kernels.remove(&kernel.0);
         gone.map(|_| ()).ok_or_else(|| no_such("kernel_unload", &format!("kernel {}", kernel.0)))
     }
-    fn launch(&self, stream: StreamId, kernel: KernelId, launch: &Launch) -> Result<()> {
+    fn launch(&self, stream: StreamId, kernel: KernelId, launch: &KernelLaunch) -> CallResult<()> {
         let (gpu, handle) = self.stream(self.api.launch.name, stream)?;
         self.pass(gpu, handle, kernel, launch)
     }
@@ -443,14 +443,14 @@ impl Driver for GpuDriver {
         bytes: Bytes,
         to: Place,
         how: MigrateHow,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let (gpu, handle) = self.stream(self.api.prefetch.name, stream)?;
         self.move_pages(gpu, handle, (address, bytes), to, how)
     }
-    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> Result<()> {
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()> {
         self.write_pattern(address, bytes, seed, chain)
     }
-    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>> {
         self.find_wrong(address, bytes, seed)
     }
 }

@@ -1,16 +1,16 @@
 //! A failed call with the runtime's own words.
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 
-use super::dialect::Dialect;
-use super::table::Status;
+use super::dialect::RuntimeApi;
+use super::table::CallStatus;
 
 /// The outcome of a call.
 pub(crate) fn outcome(
-    dialect: &dyn Dialect,
-    (call, code): Status,
+    dialect: &dyn RuntimeApi,
+    (call, code): CallStatus,
     thing: &dyn Fn() -> String,
-) -> Result<()> {
+) -> CallResult<()> {
     if code == 0 {
         return Ok(());
     }

@@ -4,37 +4,37 @@ use std::ffi::c_void;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
-use pathline_hal::{CallError, Result};
-use pathline_schema::{Bytes, Mem, Severity};
+use pathline_hal::{CallError, CallResult};
+use pathline_schema::{Bytes, MemKind, Severity};
 
-use super::dialect::Family;
+use super::dialect::RuntimeFamily;
 use super::driver::GpuDriver;
-use pathline_dylib::Library;
+use pathline_dylib::SharedLibrary;
 
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`, `hipMemRangeHandleTypeDmaBufFd`.
 const DMABUF: i32 = 1;
 /// What HIP runs on. Its call is older than HIP's own, and also says where in the file memory
 /// begins.
 const HSA: (&str, &str) = ("libhsa-runtime64.so.1", "hsa_amd_portable_export_dmabuf");
-type Export = unsafe extern "C" fn(*const c_void, usize, *mut RawFd, *mut u64) -> i32;
+type ExportFn = unsafe extern "C" fn(*const c_void, usize, *mut RawFd, *mut u64) -> i32;
 
 impl GpuDriver {
     /// What the call that exports is called.
     pub(super) fn export_name(&self) -> &'static str {
         match (&self.api.handle_of_range, self.dialect.family()) {
             (Some(call), _) => call.name,
-            (None, Family::Hip) => HSA.1,
-            (None, Family::Cuda) => "cuMemGetHandleForAddressRange",
+            (None, RuntimeFamily::Hip) => HSA.1,
+            (None, RuntimeFamily::Cuda) => "cuMemGetHandleForAddressRange",
         }
     }
 
     /// Exports a range of device memory; where in the file it begins.
-    pub(super) fn export(&self, address: u64, bytes: Bytes) -> Result<(OwnedFd, u64)> {
+    pub(super) fn export(&self, address: u64, bytes: Bytes) -> CallResult<(OwnedFd, u64)> {
         let name = self.export_name();
         let block = self.blocks.borrow().holding(address).map(|(start, block)| (start, *block));
-        let within = |(start, block): &(u64, super::memory::Block)| {
+        let within = |(start, block): &(u64, super::memory::GpuBlock)| {
             address - start + bytes.0 <= block.bytes
-                && matches!(block.place.mem, Mem::Vram | Mem::VramFine)
+                && matches!(block.place.mem, MemKind::Vram | MemKind::VramFine)
         };
         let Some((_, block)) = block.filter(within) else {
             let thing = format!("{bytes} at {address:#x}");
@@ -56,7 +56,7 @@ impl GpuDriver {
                 };
                 self.outcome((call.name, code), &thing)?;
             }
-            (None, Family::Hip) => {
+            (None, RuntimeFamily::Hip) => {
                 let export = hsa().ok_or_else(|| {
                     let why = "neither HIP nor the HSA runtime under it has a call for it";
                     CallError::unsupported(name, thing(), why).or_try("take ROCm 5.5 or later")
@@ -77,7 +77,7 @@ impl GpuDriver {
                         .or_try("it needs a kernel with DMA-BUF support for amdgpu"));
                 }
             }
-            (None, Family::Cuda) => {
+            (None, RuntimeFamily::Cuda) => {
                 return Err(CallError::unsupported(name, thing(), "this driver has no such call")
                     .or_try("take a driver of CUDA 11.7 or later"));
             }
@@ -92,8 +92,8 @@ impl GpuDriver {
 }
 
 /// The call of the HSA runtime that is in this process.
-fn hsa() -> Option<Export> {
-    let at: NonNull<c_void> = Library::loaded(HSA.0)?.symbol(HSA.1)?;
+fn hsa() -> Option<ExportFn> {
+    let at: NonNull<c_void> = SharedLibrary::loaded(HSA.0)?.symbol(HSA.1)?;
     // SAFETY: the symbol has this signature since ROCm 5.3 (`hsa_ext_amd.h`).
-    Some(unsafe { std::mem::transmute::<*mut c_void, Export>(at.as_ptr()) })
+    Some(unsafe { std::mem::transmute::<*mut c_void, ExportFn>(at.as_ptr()) })
 }

@@ -3,13 +3,17 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
-use pathline_hal::CopyEngine;
-use pathline_schema::{Mem, Severity};
+use pathline_hal::CopyChoice;
+use pathline_schema::{MemKind, Severity};
 
-use super::copier::Hands;
-use super::dialect::{About, Attributes, Dialect, Ends, Family, Refusal};
-use super::table::{Api, Batch, Call, CopyAttributes, Handle, Status, Symbol, amd, table};
-use pathline_dylib::{Library, announce_in};
+use super::copier::ThreadContext;
+use super::dialect::{
+    AttributeNumbers, CallRefusal, CopyEnds, RuntimeApi, RuntimeFamily, RuntimeHints,
+};
+use super::table::{
+    Api, BoundCall, CallStatus, CopyAttributes, CopyBatch, RuntimeHandle, SymbolNames, amd, table,
+};
+use pathline_dylib::{SharedLibrary, announce_in};
 
 table!(
     /// What HIP has in its own way.
@@ -19,14 +23,14 @@ table!(
             set_device = amd("hipSetDevice") => (i32);
             enable_peer = amd("hipDeviceEnablePeerAccess") => (i32, u32);
             attribute = amd("hipDeviceGetAttribute") => (*mut i32, i32, i32);
-            copy = amd("hipMemcpyAsync") => (u64, u64, usize, i32, Handle);
+            copy = amd("hipMemcpyAsync") => (u64, u64, usize, i32, RuntimeHandle);
             free = amd("hipFree") => (u64);
         }
         optional {
-            wait_value = amd("hipStreamWaitValue32") => (Handle, u64, u32, u32, u32);
+            wait_value = amd("hipStreamWaitValue32") => (RuntimeHandle, u64, u32, u32, u32);
             batch = amd("hipMemcpyBatchAsync") => (
                 *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, *mut usize,
-                Handle);
+                RuntimeHandle);
             alloc_with_flags = amd("hipExtMallocWithFlags") => (*mut u64, usize, u32);
             properties_r0600 = amd("hipGetDevicePropertiesR0600") => (*mut u8, i32);
             properties_r0000 = amd("hipGetDevicePropertiesR0000") => (*mut u8, i32);
@@ -36,7 +40,7 @@ table!(
 );
 
 /// Numbers of `hipDeviceAttribute_t`, the same from 5.0 on.
-const ATTRIBUTES: Attributes = Attributes {
+const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
     multiprocessors: 63,
     pageable_access: 65,
     concurrent_managed: 9,
@@ -45,7 +49,7 @@ const ATTRIBUTES: Attributes = Attributes {
 };
 /// `hipDeviceAttributeCanUseStreamWaitValue`
 const CAN_WAIT: i32 = 10013;
-const ABOUT: About = About {
+const ABOUT: RuntimeHints = RuntimeHints {
     vendor: "amd",
     visible: "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES",
     peers: "see `rocm-smi --showtopo`",
@@ -79,45 +83,45 @@ const WAIT_GTE: u32 = 0;
 
 /// HIP's dialect.
 #[derive(Debug)]
-pub(crate) struct Hip {
+pub(crate) struct HipApi {
     own: Own,
-    error_name: Option<Words>,
-    error_text: Option<Words>,
-    sdma: Sdma,
+    error_name: Option<HipTextFn>,
+    error_text: Option<HipTextFn>,
+    sdma: SdmaEnv,
 }
 
-type Words = unsafe extern "C" fn(i32) -> *const c_char;
+type HipTextFn = unsafe extern "C" fn(i32) -> *const c_char;
 
 /// Which copies the process was started to give to the SDMA engines.
 #[derive(Debug, Clone, Copy)]
-struct Sdma {
+struct SdmaEnv {
     any: bool,
     peers: bool,
 }
 
-impl Sdma {
+impl SdmaEnv {
     /// As the HSA runtime reads its environment, once, when it starts.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let on = |name: &str| variable(name).is_none_or(|value| value.trim() != "0");
         Self { any: on("HSA_ENABLE_SDMA"), peers: on("HSA_ENABLE_PEER_SDMA") }
     }
 
-    fn engine(self, ends: Ends, asked: CopyEngine) -> Result<&'static str, Refusal> {
+    fn engine(self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal> {
         let by_engine = match ends {
             // Inside one GPU the runtime takes a kernel whatever the environment says.
-            Ends::SameGpu => false,
-            Ends::TwoGpus => self.any && self.peers,
-            Ends::Host => self.any,
-            Ends::Pageable => return Ok("staged copy"),
+            CopyEnds::SameGpu => false,
+            CopyEnds::TwoGpus => self.any && self.peers,
+            CopyEnds::Host => self.any,
+            CopyEnds::Pageable => return Ok("staged copy"),
         };
         match (asked, by_engine) {
             // The word of the records for it, here an SDMA engine.
-            (CopyEngine::Auto, true) => Ok("copy engine"),
+            (CopyChoice::Auto, true) => Ok("copy engine"),
             (_, false) => Ok("blit kernel"),
-            (CopyEngine::Blit, true) => Err((
+            (CopyChoice::Blit, true) => Err((
                 "this process was started to copy by SDMA engines",
                 match ends {
-                    Ends::TwoGpus => {
+                    CopyEnds::TwoGpus => {
                         "runs in a process started with HSA_ENABLE_PEER_SDMA=0 or HSA_ENABLE_SDMA=0"
                     }
                     _ => "runs in a process started with HSA_ENABLE_SDMA=0",
@@ -129,19 +133,19 @@ impl Sdma {
 
 /// Binds every function by its name. Gives the version of the runtime as it encodes it, 50221153 for
 /// 5.2.21153; 0 if it does not say.
-pub(crate) fn load(library: &Library) -> Result<(Api, Hip, i32), String> {
-    let find = |symbol: Symbol| (symbol.amd, library.named(symbol.amd));
+pub(crate) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String> {
+    let find = |symbol: SymbolNames| (symbol.amd, library.named(symbol.amd));
     let words = |name: &str| {
         library.symbol(name).map(|at: NonNull<c_void>| {
             // SAFETY: both functions have this signature in every version.
-            unsafe { std::mem::transmute::<*mut c_void, Words>(at.as_ptr()) }
+            unsafe { std::mem::transmute::<*mut c_void, HipTextFn>(at.as_ptr()) }
         })
     };
-    let hip = Hip {
+    let hip = HipApi {
         own: Own::bind(&find)?,
         error_name: words("hipGetErrorName"),
         error_text: words("hipGetErrorString"),
-        sdma: Sdma::of(|name| std::env::var(name).ok()),
+        sdma: SdmaEnv::of(|name| std::env::var(name).ok()),
     };
     let mut version = 0;
     announce_in(&library.path, hip.own.runtime_version.name);
@@ -172,17 +176,17 @@ pub(crate) fn major(version: i32) -> i32 {
 #[derive(Debug)]
 struct HipHands {
     own: Own,
-    error_name: Option<Words>,
-    error_text: Option<Words>,
+    error_name: Option<HipTextFn>,
+    error_text: Option<HipTextFn>,
     device: i32,
 }
 
-impl Hands for HipHands {
-    fn enter(&self) -> Status {
+impl ThreadContext for HipHands {
+    fn enter(&self) -> CallStatus {
         // SAFETY: takes a number.
         (self.own.set_device.name, unsafe { (self.own.set_device.at)(self.device) })
     }
-    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status {
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: RuntimeHandle) -> CallStatus {
         let call = self.own.copy;
         // SAFETY: the worker copies between its slots, whose memory its round holds.
         (call.name, unsafe { (call.at)(dst, src, bytes, COPY_DEFAULT, stream) })
@@ -198,16 +202,16 @@ impl Hands for HipHands {
     }
 }
 
-impl Hip {
+impl HipApi {
     /// The properties of a device name its architecture with its features, and nothing else does.
     /// The unsuffixed function fills the layout of 5.x in every version.
-    fn architecture(&self, device: i32) -> Result<Option<String>, Status> {
+    fn architecture(&self, device: i32) -> Result<Option<String>, CallStatus> {
         let own = &self.own;
         let layouts =
             [(own.properties_r0600, R0600), (own.properties_r0000, R0000), (own.properties, R0000)];
         let mut failed = None;
         for (call, at) in layouts {
-            let Some(Call { name, at: get }) = call else { continue };
+            let Some(BoundCall { name, at: get }) = call else { continue };
             let mut buffer = vec![0u8; PROPERTIES];
             // SAFETY: the struct has 792 or 1472 bytes, and the buffer is larger than either.
             match unsafe { get(buffer.as_mut_ptr(), device) } {
@@ -244,7 +248,7 @@ fn architecture(properties: &[u8], at: usize) -> Option<String> {
     text.starts_with("gfx").then(|| text.to_owned())
 }
 
-fn text_of(words: Option<Words>, code: i32) -> String {
+fn text_of(words: Option<HipTextFn>, code: i32) -> String {
     let Some(words) = words else { return "unknown status".to_owned() };
     // SAFETY: gives null or a C string that is the library's own and static.
     unsafe {
@@ -257,14 +261,14 @@ fn text_of(words: Option<Words>, code: i32) -> String {
     }
 }
 
-impl Dialect for Hip {
-    fn family(&self) -> Family {
-        Family::Hip
+impl RuntimeApi for HipApi {
+    fn family(&self) -> RuntimeFamily {
+        RuntimeFamily::Hip
     }
-    fn attributes(&self) -> &'static Attributes {
+    fn attributes(&self) -> &'static AttributeNumbers {
         &ATTRIBUTES
     }
-    fn about(&self) -> &'static About {
+    fn about(&self) -> &'static RuntimeHints {
         &ABOUT
     }
     fn words(&self, code: i32) -> String {
@@ -283,34 +287,34 @@ impl Dialect for Hip {
             _ => "",
         }
     }
-    fn target(&self, device: i32) -> Result<String, Status> {
+    fn target(&self, device: i32) -> Result<String, CallStatus> {
         self.architecture(device).map(Option::unwrap_or_default)
     }
     fn faults(&self, target: &str) -> bool {
         target.contains(":xnack+")
     }
-    fn enter(&self, device: i32) -> Status {
+    fn enter(&self, device: i32) -> CallStatus {
         // SAFETY: takes a number.
         (self.own.set_device.name, unsafe { (self.own.set_device.at)(device) })
     }
     fn leave(&self, _: i32) {}
-    fn enable_peer(&self, from: i32, to: i32) -> Status {
+    fn enable_peer(&self, from: i32, to: i32) -> CallStatus {
         match self.enter(from) {
             // SAFETY: takes numbers.
             (_, 0) => (self.own.enable_peer.name, unsafe { (self.own.enable_peer.at)(to, 0) }),
             failed => failed,
         }
     }
-    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Handle) -> Status {
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: RuntimeHandle) -> CallStatus {
         let call = self.own.copy;
         // SAFETY: the caller has looked both ranges up, and the stream is live.
         (call.name, unsafe { (call.at)(dst, src, bytes, COPY_DEFAULT, stream) })
     }
-    fn hands(&self, device: i32) -> Result<Box<dyn Hands>, Status> {
+    fn hands(&self, device: i32) -> Result<Box<dyn ThreadContext>, CallStatus> {
         let (own, error_name, error_text) = (self.own, self.error_name, self.error_text);
         Ok(Box::new(HipHands { own, error_name, error_text, device }))
     }
-    fn copy_batch(&self, batch: &mut Batch, stream: Handle) -> Option<Status> {
+    fn copy_batch(&self, batch: &mut CopyBatch, stream: RuntimeHandle) -> Option<CallStatus> {
         let call = self.own.batch?;
         let (mut how, mut first, mut failed) = (CopyAttributes::STREAM, 0usize, 0usize);
         let (how, first) = (&raw mut how, &raw mut first);
@@ -324,13 +328,13 @@ impl Dialect for Hip {
     fn copy_name(&self) -> &'static str {
         self.own.copy.name
     }
-    fn engine(&self, ends: Ends, asked: CopyEngine) -> Result<&'static str, Refusal> {
+    fn engine(&self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal> {
         self.sdma.engine(ends, asked)
     }
-    fn host_flags(&self, mem: Mem, bound: bool) -> Result<u32, &'static str> {
+    fn host_flags(&self, mem: MemKind, bound: bool) -> Result<u32, &'static str> {
         host_flags(mem, bound)
     }
-    fn fine_alloc(&self, bytes: usize) -> Option<(Status, u64)> {
+    fn fine_alloc(&self, bytes: usize) -> Option<(CallStatus, u64)> {
         let call = self.own.alloc_with_flags?;
         let mut address = 0;
         // SAFETY: stores one address.
@@ -353,28 +357,34 @@ impl Dialect for Hip {
         // SAFETY: given by `signal_word`, and no stream waits for it any more.
         unsafe { (self.own.free.at)(address) };
     }
-    fn wait_word(&self, stream: Handle, address: u64, value: u32, signal: bool) -> Option<Status> {
+    fn wait_word(
+        &self,
+        stream: RuntimeHandle,
+        address: u64,
+        value: u32,
+        signal: bool,
+    ) -> Option<CallStatus> {
         // On other memory newer runtimes wait by a kernel, which takes a compute unit.
         let wait = self.own.wait_value.filter(|_| signal)?;
         // SAFETY: a live stream, and a signal that lives as long as the driver.
         let code = unsafe { (wait.at)(stream, address, value, WAIT_GTE, u32::MAX) };
         Some((wait.name, code))
     }
-    fn allow_shared(&self, _: Handle, _: u32) -> Status {
+    fn allow_shared(&self, _: RuntimeHandle, _: u32) -> CallStatus {
         // A launch may ask for all that there is.
         ("hipModuleLaunchKernel", 0)
     }
-    fn load_now(&self, _: Handle) -> Status {
+    fn load_now(&self, _: RuntimeHandle) -> CallStatus {
         ("hipModuleLoadData", 0)
     }
 }
 
 /// Flags of hipHostMalloc for a kind of memory.
-fn host_flags(mem: Mem, bound: bool) -> Result<u32, &'static str> {
+fn host_flags(mem: MemKind, bound: bool) -> Result<u32, &'static str> {
     let flags = match mem {
-        Mem::Pinned => PORTABLE | COHERENT,
-        Mem::PinnedNonCoherent => PORTABLE | NON_COHERENT,
-        Mem::PinnedWc => PORTABLE | WRITE_COMBINED | COHERENT,
+        MemKind::Pinned => PORTABLE | COHERENT,
+        MemKind::PinnedNonCoherent => PORTABLE | NON_COHERENT,
+        MemKind::PinnedWc => PORTABLE | WRITE_COMBINED | COHERENT,
         _ => return Err("HIP has no such memory there"),
     };
     Ok(if bound { flags | NUMA_USER } else { flags })
@@ -424,20 +434,20 @@ mod tests {
 
     #[test]
     fn pinned_memory_always_says_whether_it_is_coherent() {
-        for mem in [Mem::Pinned, Mem::PinnedNonCoherent, Mem::PinnedWc] {
+        for mem in [MemKind::Pinned, MemKind::PinnedNonCoherent, MemKind::PinnedWc] {
             for bound in [false, true] {
                 let flags = host_flags(mem, bound).unwrap();
                 let said = [COHERENT, NON_COHERENT].map(|flag| flags & flag != 0);
-                let coherent = mem != Mem::PinnedNonCoherent;
+                let coherent = mem != MemKind::PinnedNonCoherent;
                 assert_eq!(said, [coherent, !coherent], "{mem}: {flags:#x}");
                 assert_eq!(flags & NUMA_USER != 0, bound, "{mem}");
-                assert_eq!(flags & WRITE_COMBINED != 0, mem == Mem::PinnedWc, "{mem}");
+                assert_eq!(flags & WRITE_COMBINED != 0, mem == MemKind::PinnedWc, "{mem}");
             }
         }
         // Portable 1, coherent 0x40000000; non-coherent 0x80000000, of the user's policy 0x20000000.
-        assert_eq!(host_flags(Mem::Pinned, false), Ok(0x4000_0001));
-        assert_eq!(host_flags(Mem::PinnedNonCoherent, true), Ok(0xa000_0001));
-        assert!(host_flags(Mem::Vram, false).is_err());
+        assert_eq!(host_flags(MemKind::Pinned, false), Ok(0x4000_0001));
+        assert_eq!(host_flags(MemKind::PinnedNonCoherent, true), Ok(0xa000_0001));
+        assert!(host_flags(MemKind::Vram, false).is_err());
     }
 
     #[test]
@@ -473,22 +483,22 @@ mod tests {
     fn what_copies_follows_the_environment_of_the_process() {
         let sdma = |set: &[(&str, &str)]| {
             let set: Vec<_> = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-            Sdma::of(|name| set.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()))
+            SdmaEnv::of(|name| set.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()))
         };
         let (usual, none) = (sdma(&[]), sdma(&[("HSA_ENABLE_SDMA", "0")]));
         let not_peers = sdma(&[("HSA_ENABLE_PEER_SDMA", "0")]);
-        let auto = |s: Sdma, ends| s.engine(ends, CopyEngine::Auto).unwrap();
-        assert_eq!(auto(usual, Ends::TwoGpus), "copy engine");
-        assert_eq!(auto(usual, Ends::Host), "copy engine");
-        assert_eq!(auto(usual, Ends::SameGpu), "blit kernel");
-        assert_eq!(auto(usual, Ends::Pageable), "staged copy");
-        assert_eq!(auto(not_peers, Ends::TwoGpus), "blit kernel");
-        assert_eq!(auto(not_peers, Ends::Host), "copy engine");
-        assert_eq!(auto(none, Ends::TwoGpus), "blit kernel");
-        assert_eq!(none.engine(Ends::Host, CopyEngine::Blit), Ok("blit kernel"));
-        assert_eq!(not_peers.engine(Ends::TwoGpus, CopyEngine::Blit), Ok("blit kernel"));
-        let (_, way_out) = usual.engine(Ends::Host, CopyEngine::Blit).unwrap_err();
+        let auto = |s: SdmaEnv, ends| s.engine(ends, CopyChoice::Auto).unwrap();
+        assert_eq!(auto(usual, CopyEnds::TwoGpus), "copy engine");
+        assert_eq!(auto(usual, CopyEnds::Host), "copy engine");
+        assert_eq!(auto(usual, CopyEnds::SameGpu), "blit kernel");
+        assert_eq!(auto(usual, CopyEnds::Pageable), "staged copy");
+        assert_eq!(auto(not_peers, CopyEnds::TwoGpus), "blit kernel");
+        assert_eq!(auto(not_peers, CopyEnds::Host), "copy engine");
+        assert_eq!(auto(none, CopyEnds::TwoGpus), "blit kernel");
+        assert_eq!(none.engine(CopyEnds::Host, CopyChoice::Blit), Ok("blit kernel"));
+        assert_eq!(not_peers.engine(CopyEnds::TwoGpus, CopyChoice::Blit), Ok("blit kernel"));
+        let (_, way_out) = usual.engine(CopyEnds::Host, CopyChoice::Blit).unwrap_err();
         assert!(way_out.contains("HSA_ENABLE_SDMA=0"), "{way_out}");
-        assert!(not_peers.engine(Ends::Host, CopyEngine::Blit).is_err());
+        assert!(not_peers.engine(CopyEnds::Host, CopyChoice::Blit).is_err());
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
 
-use pathline_hal::{CallError, KernelId, Launch, Result, kernel};
-use pathline_schema::{Bytes, KernelOp, Mem, Variant};
+use pathline_hal::{CallError, CallResult, KernelId, KernelLaunch, kernel};
+use pathline_schema::{Bytes, KernelOp, KernelVariant, MemKind};
 
 use super::driver::{GpuDriver, call, no_such};
-use super::table::Handle;
+use super::table::RuntimeHandle;
 
 /// Blocks that patterns are written and checked with, for each multiprocessor.
 const PATTERN_BLOCKS: u32 = 8;
@@ -16,25 +16,25 @@ const PATTERN_BLOCKS: u32 = 8;
 const SHARED_ALWAYS: u64 = 40 << 10;
 
 /// Bytes of dynamic shared memory that a variant is launched with.
-fn shared(variant: &Variant) -> u32 {
+fn shared(variant: &KernelVariant) -> u32 {
     u32::try_from(variant.shared().0).unwrap_or(u32::MAX)
 }
 
 /// What is loaded on the GPUs.
 #[derive(Debug, Default)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedKernels {
     /// Kernels that were given out: GPU, variant, function.
-    pub(crate) kernels: BTreeMap<u64, (u32, Variant, Handle)>,
+    pub(crate) kernels: BTreeMap<u64, (u32, KernelVariant, RuntimeHandle)>,
     /// Module and function by GPU, source and name. Modules stay for the life of the driver.
-    functions: BTreeMap<(u32, String, &'static str), (Handle, Handle)>,
+    functions: BTreeMap<(u32, String, &'static str), (RuntimeHandle, RuntimeHandle)>,
     /// A stream and eight bytes of each GPU for the driver's own work.
-    own: BTreeMap<u32, (Handle, u64)>,
+    own: BTreeMap<u32, (RuntimeHandle, u64)>,
 }
 
 impl GpuDriver {
     /// The function of a source on a GPU; loaded at once, since the driver's lazy way would wait
     /// for streams that a gate may hold.
-    fn function(&self, gpu: u32, source: &str, name: &'static str) -> Result<Handle> {
+    fn function(&self, gpu: u32, source: &str, name: &'static str) -> CallResult<RuntimeHandle> {
         let key = (gpu, source.to_owned(), name);
         if let Some(&(_, function)) = self.loaded.borrow().functions.get(&key) {
             return Ok(function);
@@ -63,14 +63,19 @@ impl GpuDriver {
     }
 
     /// A function of a module, loaded.
-    fn entry(&self, module: Handle, name: &str, thing: &dyn Fn() -> String) -> Result<Handle> {
+    fn entry(
+        &self,
+        module: RuntimeHandle,
+        name: &str,
+        thing: &dyn Fn() -> String,
+    ) -> CallResult<RuntimeHandle> {
         let entry = CString::new(name).unwrap_or_default();
         let mut function = 0;
         call!(self, function, thing(), &raw mut function, module, entry.as_ptr())?;
         self.outcome(self.dialect.load_now(function), thing).map(|()| function)
     }
 
-    pub(crate) fn make_kernel(&self, gpu: u32, variant: &Variant) -> Result<KernelId> {
+    pub(crate) fn make_kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId> {
         let target = &self.device("kernel", gpu)?.target;
         if let Some(reason) = kernel::unsupported(variant, target) {
             return Err(CallError::unsupported(
@@ -92,7 +97,7 @@ impl GpuDriver {
     }
 
     /// The driver's own stream and scratch word on a GPU.
-    fn own_work(&self, gpu: u32) -> Result<(Handle, u64)> {
+    fn own_work(&self, gpu: u32) -> CallResult<(RuntimeHandle, u64)> {
         if let Some(&own) = self.loaded.borrow().own.get(&gpu) {
             return Ok(own);
         }
@@ -110,8 +115,8 @@ impl GpuDriver {
     pub(crate) fn on_stream(
         &self,
         gpu: u32,
-        work: impl FnOnce(Handle) -> Result<()>,
-    ) -> Result<()> {
+        work: impl FnOnce(RuntimeHandle) -> CallResult<()>,
+    ) -> CallResult<()> {
         let (stream, _) = self.own_work(gpu)?;
         self.enter(self.api.stream_wait.name, gpu)?;
         work(stream)?;
@@ -121,11 +126,11 @@ impl GpuDriver {
     /// Launches with up to four parameters of 8 bytes.
     fn enqueue(
         &self,
-        stream: Handle,
-        function: Handle,
+        stream: RuntimeHandle,
+        function: RuntimeHandle,
         (blocks, threads, shared): (u32, u32, u32),
         parameters: &mut [u64],
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let mut pointers: Vec<*mut c_void> =
             parameters.iter_mut().map(|p| (p as *mut u64).cast()).collect();
         let none = std::ptr::null_mut();
@@ -151,10 +156,10 @@ impl GpuDriver {
     pub(crate) fn pass(
         &self,
         gpu: u32,
-        stream: Handle,
+        stream: RuntimeHandle,
         kernel: KernelId,
-        launch: &Launch,
-    ) -> Result<()> {
+        launch: &KernelLaunch,
+    ) -> CallResult<()> {
         let name = self.api.launch.name;
         let known = self.loaded.borrow().kernels.get(&kernel.0).copied();
         let (owner, variant, function) =
@@ -185,10 +190,10 @@ impl GpuDriver {
     fn run(
         &self,
         gpu: u32,
-        stream: Handle,
-        (variant, function): (&Variant, Handle),
-        launch: &Launch,
-    ) -> Result<()> {
+        stream: RuntimeHandle,
+        (variant, function): (&KernelVariant, RuntimeHandle),
+        launch: &KernelLaunch,
+    ) -> CallResult<()> {
         let units = self.device(self.api.launch.name, gpu)?.info.compute_units;
         let (_, sink) = self.own_work(gpu)?;
         let blocks = kernel::blocks(variant, launch.bytes, units);
@@ -199,25 +204,31 @@ impl GpuDriver {
     /// Loads the kernel that faults pages in, if there is managed memory to fault: later a gate may
     /// hold the stream that loading waits for.
     pub(crate) fn ready_for_faults(&self, gpu: u32) {
-        let managed = self.blocks.borrow().any(|b| b.place.mem == Mem::Managed);
+        let managed = self.blocks.borrow().any(|b| b.place.mem == MemKind::Managed);
         if managed && self.compiler.is_some() {
             // Where it fails, the migration says why.
             let _ = self.toucher(gpu).and_then(|_| self.own_work(gpu));
         }
     }
 
-    fn toucher(&self, gpu: u32) -> Result<(Variant, Handle)> {
-        let variant = Variant::standard(KernelOp::Read);
+    fn toucher(&self, gpu: u32) -> CallResult<(KernelVariant, RuntimeHandle)> {
+        let variant = KernelVariant::standard(KernelOp::Read);
         Ok((variant, self.function(gpu, &kernel::source(&variant), kernel::ENTRY)?))
     }
 
     /// Reads managed memory on a GPU, which faults its pages in.
-    pub(crate) fn touch(&self, gpu: u32, stream: Handle, address: u64, bytes: Bytes) -> Result<()> {
+    pub(crate) fn touch(
+        &self,
+        gpu: u32,
+        stream: RuntimeHandle,
+        address: u64,
+        bytes: Bytes,
+    ) -> CallResult<()> {
         let (variant, function) = self.toucher(gpu)?;
-        self.run(gpu, stream, (&variant, function), &Launch { src: address, dst: 0, bytes })
+        self.run(gpu, stream, (&variant, function), &KernelLaunch { src: address, dst: 0, bytes })
     }
 
-    fn pattern_shape(&self, gpu: u32) -> Result<(u32, u32, u32)> {
+    fn pattern_shape(&self, gpu: u32) -> CallResult<(u32, u32, u32)> {
         Ok((
             self.device("fill", gpu)?.info.compute_units.max(1) * PATTERN_BLOCKS,
             kernel::PATTERN_BLOCK,
@@ -225,7 +236,13 @@ impl GpuDriver {
         ))
     }
 
-    pub(crate) fn fill_on(&self, gpu: u32, address: u64, bytes: Bytes, seed: u64) -> Result<()> {
+    pub(crate) fn fill_on(
+        &self,
+        gpu: u32,
+        address: u64,
+        bytes: Bytes,
+        seed: u64,
+    ) -> CallResult<()> {
         let function = self.function(gpu, kernel::PATTERN, kernel::FILL)?;
         let shape = self.pattern_shape(gpu)?;
         self.on_stream(gpu, |stream| {
@@ -239,7 +256,7 @@ impl GpuDriver {
         address: u64,
         bytes: Bytes,
         seed: u64,
-    ) -> Result<Option<u64>> {
+    ) -> CallResult<Option<u64>> {
         let function = self.function(gpu, kernel::PATTERN, kernel::CHECK)?;
         let shape = self.pattern_shape(gpu)?;
         let (_, word) = self.own_work(gpu)?;

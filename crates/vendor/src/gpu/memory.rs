@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-use pathline_hal::{CallError, Driver, PeerAccess, Result};
-use pathline_schema::{Bytes, Mem, MigrateHow, Place, Severity, Unit};
+use pathline_hal::{CallError, CallResult, Driver, PeerAccess};
+use pathline_schema::{Bytes, MemKind, MigrateHow, Place, Severity, Unit};
 
 use super::driver::{GpuDriver, call, no_such};
-use super::table::{Handle, Location};
+use super::table::{MemLocation, RuntimeHandle};
 use crate::{chase, limits, pattern, spread};
 
 // Numbers that both runtimes have alike.
@@ -88,7 +88,7 @@ fn forbidden(call: &str, thing: &str, error: &std::io::Error) -> CallError {
 
 /// A buffer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Block {
+pub(crate) struct GpuBlock {
     pub(crate) bytes: u64,
     pub(crate) place: Place,
     /// Start and bytes of the pointer chain in it.
@@ -97,20 +97,20 @@ pub(crate) struct Block {
 
 /// All buffers by address.
 #[derive(Debug, Default)]
-pub(crate) struct Blocks(BTreeMap<u64, Block>);
+pub(crate) struct GpuBlocks(BTreeMap<u64, GpuBlock>);
 
-impl Blocks {
+impl GpuBlocks {
     /// The buffer that an address lies in, with its start.
-    pub(crate) fn holding(&self, address: u64) -> Option<(u64, &Block)> {
+    pub(crate) fn holding(&self, address: u64) -> Option<(u64, &GpuBlock)> {
         let (&start, block) = self.0.range(..=address).next_back()?;
         (address - start < block.bytes).then_some((start, block))
     }
     /// The same, to change it.
-    fn holding_mut(&mut self, address: u64) -> Option<&mut Block> {
+    fn holding_mut(&mut self, address: u64) -> Option<&mut GpuBlock> {
         let (&start, block) = self.0.range_mut(..=address).next_back()?;
         (address - start < block.bytes).then_some(block)
     }
-    pub(crate) fn any(&self, is: impl Fn(&Block) -> bool) -> bool {
+    pub(crate) fn any(&self, is: impl Fn(&GpuBlock) -> bool) -> bool {
         self.0.values().any(is)
     }
     /// Where memory of GPUs lies.
@@ -122,7 +122,7 @@ impl Blocks {
         self.0.keys().copied().collect()
     }
     /// The buffer that holds the whole of a range; none where no buffer starts it.
-    fn range(&self, call: &str, address: u64, bytes: u64) -> Result<Option<Block>> {
+    fn range(&self, call: &str, address: u64, bytes: u64) -> CallResult<Option<GpuBlock>> {
         let Some((start, block)) = self.holding(address) else { return Ok(None) };
         let left = block.bytes - (address - start);
         if bytes <= left {
@@ -142,12 +142,12 @@ fn unknown(call: &str, address: u64) -> CallError {
 }
 
 impl GpuDriver {
-    fn own(&self, call: &str, address: u64, bytes: Bytes) -> Result<Block> {
+    fn own(&self, call: &str, address: u64, bytes: Bytes) -> CallResult<GpuBlock> {
         self.blocks.borrow().range(call, address, bytes.0)?.ok_or_else(|| unknown(call, address))
     }
 
     /// Whether a range of a copy is memory of this driver; if not, it is pageable memory of the host.
-    pub(crate) fn reaches_copy(&self, address: u64, bytes: Bytes) -> Result<bool> {
+    pub(crate) fn reaches_copy(&self, address: u64, bytes: Bytes) -> CallResult<bool> {
         if self.blocks.borrow().range(self.dialect.copy_name(), address, bytes.0)?.is_some() {
             return Ok(true);
         }
@@ -155,7 +155,7 @@ impl GpuDriver {
     }
 
     /// Checks that a kernel of `gpu` may touch a range: a fault would end the process's context.
-    pub(crate) fn reaches_kernel(&self, gpu: u32, address: u64, bytes: Bytes) -> Result<()> {
+    pub(crate) fn reaches_kernel(&self, gpu: u32, address: u64, bytes: Bytes) -> CallResult<()> {
         let name = self.api.launch.name;
         let Some(block) = self.blocks.borrow().range(name, address, bytes.0)? else {
             let pageable = self.device(name, gpu)?.pageable;
@@ -172,7 +172,7 @@ impl GpuDriver {
             ));
         };
         match (block.place.mem, block.place.unit.gpu()) {
-            (Mem::Vram | Mem::VramFine, Some(owner))
+            (MemKind::Vram | MemKind::VramFine, Some(owner))
                 if owner != gpu && !self.peers.borrow().contains(&(gpu, owner)) =>
             {
                 if self.peer_access(gpu, owner)? == PeerAccess::Staged {
@@ -201,7 +201,7 @@ impl GpuDriver {
     pub(crate) fn overwritten(&self, address: u64, bytes: Bytes) {
         if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
             block.chain = None;
-            if block.place.mem != Mem::Registered {
+            if block.place.mem != MemKind::Registered {
                 return;
             }
         }
@@ -210,30 +210,33 @@ impl GpuDriver {
         }
     }
 
-    pub(crate) fn allocate(&self, place: Place, bytes: Bytes) -> Result<u64> {
+    pub(crate) fn allocate(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
         let thing = || format!("{bytes} at {place}");
         let refuse = |reason: &str| Err(CallError::unsupported("alloc", thing(), reason));
         if bytes.0 == 0 {
             return refuse("nothing was asked for");
         }
         let address = match (place.unit, place.mem) {
-            (Unit::Gpu(gpu), Mem::Vram | Mem::VramFine) => {
+            (Unit::Gpu(gpu), MemKind::Vram | MemKind::VramFine) => {
                 self.vram(gpu, place.mem, bytes, &thing())?
             }
-            (Unit::Numa(numa), Mem::Pinned | Mem::PinnedWc | Mem::PinnedNonCoherent) => {
+            (
+                Unit::Numa(numa),
+                MemKind::Pinned | MemKind::PinnedWc | MemKind::PinnedNonCoherent,
+            ) => {
                 self.near_any_gpu(numa)?;
                 self.pinned_on(numa, bytes.0, place.mem, &thing())?
             }
-            (Unit::Gpu(_), Mem::Managed) | (Unit::Numa(_), Mem::Managed) => {
+            (Unit::Gpu(_), MemKind::Managed) | (Unit::Numa(_), MemKind::Managed) => {
                 self.managed(place, bytes)?
             }
             _ => return refuse("the runtime has no such memory there"),
         };
-        self.blocks.borrow_mut().0.insert(address, Block { bytes: bytes.0, place, chain: None });
+        self.blocks.borrow_mut().0.insert(address, GpuBlock { bytes: bytes.0, place, chain: None });
         Ok(address)
     }
 
-    fn vram(&self, gpu: u32, mem: Mem, bytes: Bytes, thing: &str) -> Result<u64> {
+    fn vram(&self, gpu: u32, mem: MemKind, bytes: Bytes, thing: &str) -> CallResult<u64> {
         let name = self.api.mem_alloc.name;
         self.enter(name, gpu)?;
         let total = self.device(name, gpu)?.info.memory;
@@ -246,7 +249,7 @@ impl GpuDriver {
             )
             .or_try("take smaller sizes"));
         }
-        if mem == Mem::VramFine {
+        if mem == MemKind::VramFine {
             let refused = || CallError::unsupported(name, thing, self.about().no_fine);
             let (status, address) =
                 self.dialect.fine_alloc(bytes.0 as usize).ok_or_else(refused)?;
@@ -259,7 +262,7 @@ impl GpuDriver {
 
     /// Makes the context of a GPU of that domain current, if there is one: a driver may take what
     /// is nearest to its device. Refuses a domain that the host lacks.
-    fn near_any_gpu(&self, numa: u32) -> Result<()> {
+    fn near_any_gpu(&self, numa: u32) -> CallResult<()> {
         let name = self.api.host_alloc.name;
         if !self.host.domains().contains(&numa) {
             return Err(no_such(name, &format!("numa{numa}")));
@@ -269,7 +272,7 @@ impl GpuDriver {
     }
 
     /// Pinned memory on a domain: the driver's pages follow the policy of the calling thread.
-    fn pinned_on(&self, numa: u32, bytes: u64, mem: Mem, thing: &str) -> Result<u64> {
+    fn pinned_on(&self, numa: u32, bytes: u64, mem: MemKind, thing: &str) -> CallResult<u64> {
         if self.host.domains().len() < 2 {
             return self.pinned(bytes, mem, false, thing);
         }
@@ -294,7 +297,13 @@ impl GpuDriver {
     }
 
     /// `bound` if the pages are to follow the NUMA policy of this thread.
-    pub(crate) fn pinned(&self, bytes: u64, mem: Mem, bound: bool, thing: &str) -> Result<u64> {
+    pub(crate) fn pinned(
+        &self,
+        bytes: u64,
+        mem: MemKind,
+        bound: bool,
+        thing: &str,
+    ) -> CallResult<u64> {
         let flags = self
             .dialect
             .host_flags(mem, bound)
@@ -315,7 +324,7 @@ impl GpuDriver {
     }
 
     /// Managed memory at its home: never more than every open GPU has free.
-    fn managed(&self, place: Place, bytes: Bytes) -> Result<u64> {
+    fn managed(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
         let name = self.api.managed_alloc.name;
         let thing = format!("{bytes} at {place}");
         let enter = || match place.unit {
@@ -333,7 +342,7 @@ impl GpuDriver {
             .borrow()
             .0
             .values()
-            .filter(|b| b.place.mem == Mem::Managed)
+            .filter(|b| b.place.mem == MemKind::Managed)
             .map(|b| b.bytes)
             .sum();
         for gpu in self.opened() {
@@ -367,16 +376,16 @@ impl GpuDriver {
     }
 
     /// Managed memory that is at home on a GPU.
-    fn keep_at(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
+    fn keep_at(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {
         let device = self.device(self.api.advise.name, gpu)?.handle;
         let thing = format!("{bytes} to gpu{gpu}");
         call!(self, advise, thing, address, bytes.0 as usize, PREFERRED_LOCATION, device)?;
         self.on_stream(gpu, |stream| self.prefetch(stream, (address, bytes), Unit::Gpu(gpu)))
     }
 
-    pub(crate) fn release(&self, address: u64) -> Result<()> {
+    pub(crate) fn release(&self, address: u64) -> CallResult<()> {
         let block = self.blocks.borrow().0.get(&address).copied();
-        let Some(block) = block.filter(|b| b.place.mem != Mem::Registered) else {
+        let Some(block) = block.filter(|b| b.place.mem != MemKind::Registered) else {
             return Err(unknown(self.api.mem_free.name, address));
         };
         let gpu = block.place.unit.gpu().or_else(|| self.opened().first().copied()).unwrap_or(0);
@@ -384,28 +393,28 @@ impl GpuDriver {
         self.blocks.borrow_mut().0.remove(&address);
         let thing = format!("{} at {}", Bytes(block.bytes), block.place);
         match block.place.mem {
-            Mem::Pinned | Mem::PinnedWc | Mem::PinnedNonCoherent => {
+            MemKind::Pinned | MemKind::PinnedWc | MemKind::PinnedNonCoherent => {
                 call!(self, host_free, thing, address)
             }
             _ => call!(self, mem_free, thing, address),
         }
     }
 
-    pub(crate) fn lock_pages(&self, address: u64, bytes: Bytes) -> Result<()> {
+    pub(crate) fn lock_pages(&self, address: u64, bytes: Bytes) -> CallResult<()> {
         let name = self.api.host_register.name;
         let numa = self.host.range(name, address, bytes.0)?.numa;
         self.near_any_gpu(numa)?;
-        let place = Place::new(Unit::Numa(numa), Mem::Registered);
+        let place = Place::new(Unit::Numa(numa), MemKind::Registered);
         let thing = format!("{bytes} at {place}");
         call!(self, host_register, thing, address, bytes.0 as usize, PORTABLE | MAPPED)?;
-        self.blocks.borrow_mut().0.insert(address, Block { bytes: bytes.0, place, chain: None });
+        self.blocks.borrow_mut().0.insert(address, GpuBlock { bytes: bytes.0, place, chain: None });
         Ok(())
     }
 
-    pub(crate) fn unlock_pages(&self, address: u64) -> Result<()> {
+    pub(crate) fn unlock_pages(&self, address: u64) -> CallResult<()> {
         let name = self.api.host_unregister.name;
         let known = self.blocks.borrow().0.get(&address).copied();
-        if known.is_none_or(|b| b.place.mem != Mem::Registered) {
+        if known.is_none_or(|b| b.place.mem != MemKind::Registered) {
             return Err(unknown(name, address));
         }
         self.enter(name, self.opened().first().copied().unwrap_or(0))?;
@@ -413,7 +422,7 @@ impl GpuDriver {
         call!(self, host_unregister, format!("{address:#x}"), address)
     }
 
-    pub(crate) fn stay_home(&self, address: u64, bytes: Bytes, gpu: u32) -> Result<()> {
+    pub(crate) fn stay_home(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {
         let name = self.api.advise.name;
         let block = self.own(name, address, bytes)?;
         let thing = format!("{bytes} at {} for gpu{gpu}", block.place);
@@ -421,7 +430,7 @@ impl GpuDriver {
             return Err(CallError::unsupported(name, thing, "its home is not the host")
                 .or_try("use numaN.managed"));
         };
-        if block.place.mem != Mem::Managed {
+        if block.place.mem != MemKind::Managed {
             return Err(CallError::unsupported(name, thing, "it is no managed memory")
                 .or_try("use numaN.managed"));
         }
@@ -445,7 +454,12 @@ impl GpuDriver {
     }
 
     /// Enqueues the move of managed pages.
-    fn prefetch(&self, stream: Handle, (address, bytes): (u64, Bytes), to: Unit) -> Result<()> {
+    fn prefetch(
+        &self,
+        stream: RuntimeHandle,
+        (address, bytes): (u64, Bytes),
+        to: Unit,
+    ) -> CallResult<()> {
         let name = self.api.prefetch.name;
         let thing = format!("{bytes} to {to}");
         let size = bytes.0 as usize;
@@ -460,7 +474,7 @@ impl GpuDriver {
         // On one domain the older call says the same; it also works where the kernel has no NUMA.
         match self.api.prefetch_to.filter(|_| kind == AT_NUMA && self.host.domains().len() > 1) {
             Some(call) => {
-                let at = Location { kind, id };
+                let at = MemLocation { kind, id };
                 // SAFETY: a range inside a buffer of this driver and a live stream.
                 let code = unsafe { (call.at)(address, size, at, 0, stream) };
                 self.outcome((call.name, code), &|| thing.clone())
@@ -474,15 +488,15 @@ impl GpuDriver {
     pub(crate) fn move_pages(
         &self,
         gpu: u32,
-        stream: Handle,
+        stream: RuntimeHandle,
         (address, bytes): (u64, Bytes),
         to: Place,
         how: MigrateHow,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let name = self.api.prefetch.name;
         let block = self.own(name, address, bytes)?;
         let thing = format!("{bytes} of {} to {to}", block.place);
-        if block.place.mem != Mem::Managed {
+        if block.place.mem != MemKind::Managed {
             return Err(CallError::unsupported(name, thing, "only managed memory migrates")
                 .or_try("use numaN.managed"));
         }
@@ -505,12 +519,12 @@ impl GpuDriver {
     }
 
     /// Whether the host itself writes and reads a buffer: its pages are there, or come when touched.
-    fn by_host(block: &Block) -> bool {
+    fn by_host(block: &GpuBlock) -> bool {
         matches!(block.place.unit, Unit::Numa(_))
     }
 
     /// CPUs of the domain of a host's buffer, and the size of a page.
-    fn near(&self, block: &Block) -> (&[u32], u64) {
+    fn near(&self, block: &GpuBlock) -> (&[u32], u64) {
         let cpus = block.place.unit.numa().map_or(&[][..], |numa| self.host.cpus(numa));
         (cpus, self.host.page() as u64)
     }
@@ -521,7 +535,7 @@ impl GpuDriver {
         bytes: Bytes,
         seed: u64,
         chain: bool,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let block = self.own("fill", address, bytes)?;
         self.overwritten(address, bytes);
         if chain {
@@ -555,10 +569,15 @@ impl GpuDriver {
         })
     }
 
-    pub(crate) fn find_wrong(&self, address: u64, bytes: Bytes, seed: u64) -> Result<Option<u64>> {
+    pub(crate) fn find_wrong(
+        &self,
+        address: u64,
+        bytes: Bytes,
+        seed: u64,
+    ) -> CallResult<Option<u64>> {
         let block = self.own("check", address, bytes)?;
         // The processor reads write-combined memory a hundred times slower than a GPU does.
-        let slow = block.place.mem == Mem::PinnedWc && self.compiler.is_some();
+        let slow = block.place.mem == MemKind::PinnedWc && self.compiler.is_some();
         if Self::by_host(&block) && !slow {
             let (cpus, page) = self.near(&block);
             // SAFETY: the range lies in a live buffer that the host may read.
@@ -598,9 +617,9 @@ impl GpuDriver {
     /// Copies bytes of the host to the GPU that was entered, and waits until they are there: the call
     /// by itself returns while they are on their way (CUDA driver API, "API synchronization
     /// behavior"), and streams of this driver are not ordered with it.
-    pub(crate) fn copy_in(&self, thing: &str, to: u64, from: &[u8]) -> Result<()> {
+    pub(crate) fn copy_in(&self, thing: &str, to: u64, from: &[u8]) -> CallResult<()> {
         call!(self, copy_in, thing, to, from.as_ptr().cast::<c_void>(), from.len())?;
-        const LEGACY_STREAM: Handle = 0;
+        const LEGACY_STREAM: RuntimeHandle = 0;
         call!(self, stream_wait, thing, LEGACY_STREAM)
     }
 
@@ -610,8 +629,8 @@ impl GpuDriver {
         &self,
         gpu: u32,
         bytes: Bytes,
-        mut piece: impl FnMut(u64, &mut [u8]) -> Result<()>,
-    ) -> Result<()> {
+        mut piece: impl FnMut(u64, &mut [u8]) -> CallResult<()>,
+    ) -> CallResult<()> {
         self.enter("fill", gpu)?;
         let mut stage = vec![0; bytes.0.min(STAGE) as usize];
         let mut offset = 0;
@@ -624,7 +643,7 @@ impl GpuDriver {
     }
 
     /// Lays a pointer chain.
-    fn lay(&self, block: &Block, address: u64, bytes: Bytes, seed: u64) -> Result<()> {
+    fn lay(&self, block: &GpuBlock, address: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
         let refuse = |reason| {
             Err(CallError::unsupported(
                 "fill",
@@ -680,10 +699,10 @@ mod tests {
 
     #[test]
     fn an_address_finds_its_buffer() {
-        let mut blocks = Blocks::default();
-        let place = Place::new(Unit::Gpu(0), Mem::Vram);
-        blocks.0.insert(1000, Block { bytes: 100, place, chain: None });
-        blocks.0.insert(2000, Block { bytes: 1, place, chain: None });
+        let mut blocks = GpuBlocks::default();
+        let place = Place::new(Unit::Gpu(0), MemKind::Vram);
+        blocks.0.insert(1000, GpuBlock { bytes: 100, place, chain: None });
+        blocks.0.insert(2000, GpuBlock { bytes: 1, place, chain: None });
         assert_eq!(blocks.holding(1099).map(|(s, _)| s), Some(1000));
         assert!(blocks.holding(999).is_none() && blocks.holding(1100).is_none());
         assert!(blocks.holding_mut(1099).is_some() && blocks.holding_mut(1100).is_none());

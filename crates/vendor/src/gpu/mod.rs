@@ -23,57 +23,57 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use pathline_dylib::{LibraryReport, announce_in};
-use pathline_hal::Result;
+use pathline_hal::CallResult;
 use pathline_schema::Topology;
 
-use crate::memory::Memory;
+use crate::memory::HostMemory;
 pub use cache::cache_base;
 pub use child::{COMPILE_COMMAND, serve_compilations};
-pub use compiler::Compile;
-use compiler::Compiler;
-pub(crate) use dialect::About;
-pub use dialect::Family;
+pub use compiler::CompileMode;
+use compiler::KernelCompiler;
+pub use dialect::RuntimeFamily;
+pub(crate) use dialect::RuntimeHints;
 pub(crate) use driver::GpuDriver;
 
 /// Where to look for libraries, and how to compile.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    /// CUDA's driver, file or folder; [`Asked::SEARCH`] to look for it and use it.
+pub struct LibraryRequest {
+    /// CUDA's driver, file or folder; [`LibraryRequest::SEARCH`] to look for it and use it.
     pub cuda: Option<PathBuf>,
-    /// The HIP runtime, file or folder; [`Asked::SEARCH`] to look for it and use it.
+    /// The HIP runtime, file or folder; [`LibraryRequest::SEARCH`] to look for it and use it.
     pub hip: Option<PathBuf>,
     /// NVIDIA's run-time compiler, file or folder.
     pub nvrtc: Option<PathBuf>,
     /// Where kernels are compiled.
-    pub compile: Compile,
+    pub compile: CompileMode,
 }
 
-impl Asked {
+impl LibraryRequest {
     /// The word in the place of a path that chooses a runtime and leaves its place open.
     pub const SEARCH: &'static str = "search";
 
     /// Everything is searched for.
-    pub fn new(compile: Compile) -> Self {
+    pub fn new(compile: CompileMode) -> Self {
         Self { cuda: None, hip: None, nvrtc: None, compile }
     }
 
-    fn runtime(&self, family: Family) -> Option<&Path> {
+    fn runtime(&self, family: RuntimeFamily) -> Option<&Path> {
         match family {
-            Family::Cuda => self.cuda.as_deref(),
-            Family::Hip => self.hip.as_deref(),
+            RuntimeFamily::Cuda => self.cuda.as_deref(),
+            RuntimeFamily::Hip => self.hip.as_deref(),
         }
     }
     /// The place that was asked for.
-    fn place(&self, family: Family) -> Option<&Path> {
+    fn place(&self, family: RuntimeFamily) -> Option<&Path> {
         self.runtime(family).filter(|path| *path != Path::new(Self::SEARCH))
     }
 }
 
 /// What a node offers for measuring GPUs, found without opening one.
 #[derive(Debug)]
-pub struct Runtime {
+pub struct GpuRuntime {
     /// Which runtime was chosen.
-    pub family: Family,
+    pub family: RuntimeFamily,
     /// Its library.
     pub driver: LibraryReport,
     /// Why it cannot be opened; none if nothing is known against it.
@@ -84,20 +84,20 @@ pub struct Runtime {
     pub cache: Option<PathBuf>,
     /// Whether the driver's library is one that stands in for it in tests.
     pub stands_in: bool,
-    bound: Option<search::Driver>,
-    asked: Asked,
+    bound: Option<search::BoundDriver>,
+    asked: LibraryRequest,
 }
 
 /// What is here of one vendor.
 #[derive(Debug, Clone, Copy, Default)]
-struct Presence {
+struct VendorPresence {
     /// GPUs on the bus.
     gpus: usize,
     /// A device file by which a process reaches them.
     file: bool,
 }
 
-impl Family {
+impl RuntimeFamily {
     /// Files that exist where the kernel module is loaded and this process may see its GPUs.
     fn device_files(self) -> &'static [&'static str] {
         match self {
@@ -135,10 +135,10 @@ impl Family {
             Self::Hip => "amd",
         }
     }
-    fn presence(self, topology: &Topology) -> Presence {
+    fn presence(self, topology: &Topology) -> VendorPresence {
         let gpus = topology.gpus.iter().filter(|g| g.vendor == self.vendor()).count();
         let file = self.device_files().iter().any(|file| Path::new(file).exists());
-        Presence { gpus, file }
+        VendorPresence { gpus, file }
     }
     /// Why device files do not let this process reach the GPUs.
     fn unreachable(self) -> Option<String> {
@@ -162,22 +162,26 @@ impl Family {
 
 /// Which runtime to use, and what to say of the choice: the one that was asked for; else the one
 /// whose device files are here; of both, the one with more GPUs.
-fn choose(asked: &Asked, nvidia: Presence, amd: Presence) -> (Family, Option<String>) {
-    let more = if amd.gpus > nvidia.gpus { Family::Hip } else { Family::Cuda };
+fn choose(
+    asked: &LibraryRequest,
+    nvidia: VendorPresence,
+    amd: VendorPresence,
+) -> (RuntimeFamily, Option<String>) {
+    let more = if amd.gpus > nvidia.gpus { RuntimeFamily::Hip } else { RuntimeFamily::Cuda };
     match (asked.cuda.is_some(), asked.hip.is_some()) {
-        (true, false) => return (Family::Cuda, None),
-        (false, true) => return (Family::Hip, None),
+        (true, false) => return (RuntimeFamily::Cuda, None),
+        (false, true) => return (RuntimeFamily::Hip, None),
         _ => {}
     }
     match (nvidia.file, amd.file) {
-        (true, false) => (Family::Cuda, None),
-        (false, true) => (Family::Hip, None),
+        (true, false) => (RuntimeFamily::Cuda, None),
+        (false, true) => (RuntimeFamily::Hip, None),
         (false, false) => (more, None),
         (true, true) if nvidia.gpus == 0 || amd.gpus == 0 => (more, None),
         (true, true) => {
             let (used, other) = match more {
-                Family::Cuda => ("NVIDIA's", "--hip search"),
-                Family::Hip => ("AMD's", "--cuda search"),
+                RuntimeFamily::Cuda => ("NVIDIA's", "--hip search"),
+                RuntimeFamily::Hip => ("AMD's", "--cuda search"),
             };
             let text = format!(
                 "{} GPUs of NVIDIA and {} of AMD: {used} are measured; {other} measures the others",
@@ -190,15 +194,18 @@ fn choose(asked: &Asked, nvidia: Presence, amd: Presence) -> (Family, Option<Str
 
 /// The runtime that is looked for on a host with these GPUs, and what is to be known of the choice, if
 /// there was one to make.
-pub fn chosen_family(topology: &Topology, asked: &Asked) -> (Family, Option<String>) {
-    let presence = |family: Family| family.presence(topology);
-    choose(asked, presence(Family::Cuda), presence(Family::Hip))
+pub fn chosen_family(
+    topology: &Topology,
+    asked: &LibraryRequest,
+) -> (RuntimeFamily, Option<String>) {
+    let presence = |family: RuntimeFamily| family.presence(topology);
+    choose(asked, presence(RuntimeFamily::Cuda), presence(RuntimeFamily::Hip))
 }
 
 /// Looks for a runtime's library and device files. No device is opened. Where `topology` has GPUs
 /// and none is of a vendor whose runtime can be bound, the reason against them is that, not a
 /// library that such a node has no use for.
-pub fn runtime(topology: &Topology, asked: &Asked) -> Runtime {
+pub fn runtime(topology: &Topology, asked: &LibraryRequest) -> GpuRuntime {
     let (family, note) = chosen_family(topology, asked);
     let (bound, driver) = search::driver(family, asked.place(family));
     let stands_in = bound.as_ref().is_some_and(|bound| bound.stands_in);
@@ -215,12 +222,12 @@ pub fn runtime(topology: &Topology, asked: &Asked) -> Runtime {
         (_, Some(_)) => family.unreachable(),
     };
     let cache = cache::folder();
-    Runtime { family, driver, without, note, cache, stands_in, bound, asked: asked.clone() }
+    GpuRuntime { family, driver, without, note, cache, stands_in, bound, asked: asked.clone() }
 }
 
 /// Vendors of the GPUs, if there are some and no runtime is known for any.
 fn others(topology: &Topology) -> Option<String> {
-    let known = [Family::Cuda, Family::Hip].map(Family::vendor);
+    let known = [RuntimeFamily::Cuda, RuntimeFamily::Hip].map(RuntimeFamily::vendor);
     let mut vendors: Vec<&str> =
         topology.gpus.iter().map(|g| g.vendor.as_str()).filter(|v| !v.is_empty()).collect();
     vendors.sort_unstable();
@@ -228,9 +235,9 @@ fn others(topology: &Topology) -> Option<String> {
     (!vendors.is_empty() && !vendors.iter().any(|v| known.contains(v))).then(|| vendors.join(", "))
 }
 
-impl Runtime {
-    fn compiler(&self) -> (Option<rtc::Bound>, LibraryReport) {
-        let asked = self.asked.nvrtc.as_deref().filter(|_| self.family == Family::Cuda);
+impl GpuRuntime {
+    fn compiler(&self) -> (Option<rtc::BoundCompiler>, LibraryReport) {
+        let asked = self.asked.nvrtc.as_deref().filter(|_| self.family == RuntimeFamily::Cuda);
         let major = self.bound.as_ref().map_or(0, |bound| bound.major);
         search::compiler(self.family, asked, self.driver.path.as_deref(), major)
     }
@@ -241,20 +248,20 @@ impl Runtime {
     }
 
     /// Starts the driver. Device memory is not touched before the first call that needs it.
-    pub(crate) fn open(mut self, host: Rc<Memory>) -> Result<Option<GpuDriver>> {
+    pub(crate) fn open(mut self, host: Rc<HostMemory>) -> CallResult<Option<GpuDriver>> {
         let Some(driver) = self.bound.take().filter(|_| self.without.is_none()) else {
             return Ok(None);
         };
-        let asked = self.asked.nvrtc.as_deref().filter(|_| self.family == Family::Cuda);
+        let asked = self.asked.nvrtc.as_deref().filter(|_| self.family == RuntimeFamily::Cuda);
         let place = self.driver.path.as_deref();
         let (found, about) = search::compiler(self.family, asked, place, driver.major);
         let compiler = found.map(|bound| {
             let label = match self.family {
-                Family::Cuda => format!("NVRTC {}", about.version),
+                RuntimeFamily::Cuda => format!("NVRTC {}", about.version),
                 // hipRTC says the same version of itself in every release.
-                Family::Hip => format!("hipRTC of {}", self.driver.version),
+                RuntimeFamily::Hip => format!("hipRTC of {}", self.driver.version),
             };
-            Compiler::new(self.family, bound, label, self.cache, self.asked.compile)
+            KernelCompiler::new(self.family, bound, label, self.cache, self.asked.compile)
         });
         // The compiler was opened last.
         if let Some(path) = &self.driver.path {
@@ -265,22 +272,22 @@ impl Runtime {
 }
 
 /// A compiler, and what it needs if it is there.
-fn with_helper(family: Family, compiler: LibraryReport) -> Vec<LibraryReport> {
+fn with_helper(family: RuntimeFamily, compiler: LibraryReport) -> Vec<LibraryReport> {
     let helper = compiler.path.is_some().then(|| search::helper(family, &compiler));
     std::iter::once(compiler).chain(helper).collect()
 }
 
 /// The run-time compiler of a runtime that cannot be opened, of any version, and what it needs.
-pub fn compilers(family: Family, asked: &Asked) -> Vec<LibraryReport> {
-    let nvrtc = asked.nvrtc.as_deref().filter(|_| family == Family::Cuda);
+pub fn compilers(family: RuntimeFamily, asked: &LibraryRequest) -> Vec<LibraryReport> {
+    let nvrtc = asked.nvrtc.as_deref().filter(|_| family == RuntimeFamily::Cuda);
     with_helper(family, search::compiler(family, nvrtc, None, 0).1)
 }
 
 /// The library of the runtime other than this one, for a list of all that can be bound.
-pub fn other_runtime(family: Family, asked: &Asked) -> LibraryReport {
+pub fn other_runtime(family: RuntimeFamily, asked: &LibraryRequest) -> LibraryReport {
     let other = match family {
-        Family::Cuda => Family::Hip,
-        Family::Hip => Family::Cuda,
+        RuntimeFamily::Cuda => RuntimeFamily::Hip,
+        RuntimeFamily::Hip => RuntimeFamily::Cuda,
     };
     search::driver(other, asked.place(other)).1
 }
@@ -288,7 +295,7 @@ pub fn other_runtime(family: Family, asked: &Asked) -> LibraryReport {
 /// The libraries of collectives, looked for without opening them. `runtime` is the file of the GPU
 /// runtime.
 pub fn collectives_libraries(runtime: Option<&Path>) -> [LibraryReport; 2] {
-    [Family::Cuda, Family::Hip].map(|family| search::located(family, runtime))
+    [RuntimeFamily::Cuda, RuntimeFamily::Hip].map(|family| search::located(family, runtime))
 }
 
 /// Where compiled kernels are kept; none without a home folder.
@@ -309,8 +316,8 @@ mod tests {
     use super::*;
     use pathline_schema::Gpu;
 
-    fn asked() -> Asked {
-        Asked::new(Compile::InProcess)
+    fn asked() -> LibraryRequest {
+        LibraryRequest::new(CompileMode::InProcess)
     }
 
     #[test]
@@ -324,39 +331,39 @@ mod tests {
         assert_eq!(others(&of(&["intel", "nvidia"])), None);
         assert_eq!(others(&of(&["amd"])), None);
         assert_eq!(others(&of(&[])), None);
-        assert_eq!(Family::Hip.presence(&of(&["amd", "nvidia", "amd"])).gpus, 2);
+        assert_eq!(RuntimeFamily::Hip.presence(&of(&["amd", "nvidia", "amd"])).gpus, 2);
     }
 
     #[test]
     fn the_runtime_is_that_of_the_gpus_that_are_here() {
-        let here = |gpus| Presence { gpus, file: true };
-        let gone = |gpus| Presence { gpus, file: false };
+        let here = |gpus| VendorPresence { gpus, file: true };
+        let gone = |gpus| VendorPresence { gpus, file: false };
         let family = |nvidia, amd| choose(&asked(), nvidia, amd).0;
-        assert_eq!(family(here(8), gone(0)), Family::Cuda);
-        assert_eq!(family(gone(0), here(8)), Family::Hip);
+        assert_eq!(family(here(8), gone(0)), RuntimeFamily::Cuda);
+        assert_eq!(family(gone(0), here(8)), RuntimeFamily::Hip);
         // A driver that is not loaded is no reason to take another vendor's.
-        assert_eq!(family(gone(0), gone(2)), Family::Hip);
-        assert_eq!(family(gone(0), gone(0)), Family::Cuda);
+        assert_eq!(family(gone(0), gone(2)), RuntimeFamily::Hip);
+        assert_eq!(family(gone(0), gone(0)), RuntimeFamily::Cuda);
         // Files may be left over from a card that is gone.
-        assert_eq!(choose(&asked(), here(0), here(4)), (Family::Hip, None));
+        assert_eq!(choose(&asked(), here(0), here(4)), (RuntimeFamily::Hip, None));
         let (more, note) = choose(&asked(), here(2), here(4));
-        assert_eq!(more, Family::Hip);
+        assert_eq!(more, RuntimeFamily::Hip);
         let note = note.unwrap();
         assert!(note.contains("2 GPUs of NVIDIA and 4 of AMD"), "{note}");
         assert!(note.contains("--cuda search"), "{note}");
-        let search = Some(PathBuf::from(Asked::SEARCH));
-        let cuda = Asked { cuda: search.clone(), ..asked() };
-        assert_eq!(choose(&cuda, here(2), here(4)), (Family::Cuda, None));
-        assert_eq!(cuda.place(Family::Cuda), None);
-        let hip = Asked { hip: search, ..asked() };
-        assert_eq!(choose(&hip, here(8), gone(0)), (Family::Hip, None));
+        let search = Some(PathBuf::from(LibraryRequest::SEARCH));
+        let cuda = LibraryRequest { cuda: search.clone(), ..asked() };
+        assert_eq!(choose(&cuda, here(2), here(4)), (RuntimeFamily::Cuda, None));
+        assert_eq!(cuda.place(RuntimeFamily::Cuda), None);
+        let hip = LibraryRequest { hip: search, ..asked() };
+        assert_eq!(choose(&hip, here(8), gone(0)), (RuntimeFamily::Hip, None));
     }
 
     #[test]
     fn a_path_is_used_without_looking_at_device_files() {
-        let none = Asked { hip: Some("/nowhere/libamdhip64.so".into()), ..asked() };
+        let none = LibraryRequest { hip: Some("/nowhere/libamdhip64.so".into()), ..asked() };
         let runtime = runtime(&Topology::default(), &none);
-        assert_eq!(runtime.family, Family::Hip);
+        assert_eq!(runtime.family, RuntimeFamily::Hip);
         assert!(runtime.without.unwrap().contains("No such file"));
         assert_eq!(runtime.driver.tried.len(), 1);
     }

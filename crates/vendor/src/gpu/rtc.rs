@@ -3,18 +3,18 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 use pathline_schema::Severity;
 
-use super::dialect::Family;
+use super::dialect::RuntimeFamily;
 use super::search;
-use super::table::{Call, Handle, Rtc};
-use pathline_dylib::{Library, announce_in};
+use super::table::{BoundCall, Rtc, RuntimeHandle};
+use pathline_dylib::{SharedLibrary, announce_in};
 
 /// A compiler that is bound.
 #[derive(Debug, Clone)]
-pub(crate) struct Bound {
-    family: Family,
+pub(crate) struct BoundCompiler {
+    family: RuntimeFamily,
     api: Rtc,
     /// What it says of itself. hipRTC says 9.0 in every version from 5.2 to 7.2.
     pub(crate) version: (i32, i32),
@@ -24,13 +24,16 @@ pub(crate) struct Bound {
     stands_in: bool,
 }
 
-impl Bound {
+impl BoundCompiler {
     /// Binds the functions of an open library.
-    pub(crate) fn new(family: Family, library: Library) -> std::result::Result<Self, String> {
+    pub(crate) fn new(
+        family: RuntimeFamily,
+        library: SharedLibrary,
+    ) -> std::result::Result<Self, String> {
         let api = Rtc::bind(&|symbol| {
             let name = match family {
-                Family::Cuda => symbol.nvidia.0,
-                Family::Hip => symbol.amd,
+                RuntimeFamily::Cuda => symbol.nvidia.0,
+                RuntimeFamily::Hip => symbol.amd,
             };
             (name, library.named(name))
         })?;
@@ -41,7 +44,7 @@ impl Bound {
         if code != 0 {
             return Err(format!("{} returns {code}", api.version.name));
         }
-        if family == Family::Cuda {
+        if family == RuntimeFamily::Cuda {
             search::keep_builtins(&library.path);
         }
         let stands_in = library.symbol(search::STAND_IN).is_some();
@@ -49,14 +52,14 @@ impl Bound {
     }
 
     /// Opens a library and binds its functions.
-    pub(crate) fn open(family: Family, path: &Path) -> std::result::Result<Self, String> {
-        Self::new(family, Library::open(path)?)
+    pub(crate) fn open(family: RuntimeFamily, path: &Path) -> std::result::Result<Self, String> {
+        Self::new(family, SharedLibrary::open(path)?)
     }
 
     /// Code of a text for a target: machine code, or PTX where NVRTC does not know the target yet.
-    pub(crate) fn compile(&self, text: &str, target: &str) -> Result<Vec<u8>> {
+    pub(crate) fn compile(&self, text: &str, target: &str) -> CallResult<Vec<u8>> {
         match self.family {
-            Family::Cuda => {
+            RuntimeFamily::Cuda => {
                 let (arch, real) = self.stand_in(target)?;
                 let options = [
                     format!("--gpu-architecture={arch}"),
@@ -65,7 +68,7 @@ impl Bound {
                 ];
                 self.build(text, &arch, &options, real)
             }
-            Family::Hip => {
+            RuntimeFamily::Hip => {
                 self.known_to_comgr(target)?;
                 let options =
                     [format!("--offload-arch={target}"), "--std=c++17".into(), "-O3".into()];
@@ -76,7 +79,7 @@ impl Bound {
 
     /// The target to compile for, and whether it is a real one: the highest virtual one that this
     /// NVRTC knows stands in for a newer GPU.
-    pub(crate) fn stand_in(&self, target: &str) -> Result<(String, bool)> {
+    pub(crate) fn stand_in(&self, target: &str) -> CallResult<(String, bool)> {
         let wanted: i32 = target.trim_start_matches("sm_").parse().unwrap_or(0);
         let known = self.architectures();
         if known.is_empty() || known.contains(&wanted) {
@@ -109,7 +112,7 @@ impl Bound {
     }
 
     /// Refuses a target that the code generator does not know: before ROCm 7 it ends the process.
-    fn known_to_comgr(&self, target: &str) -> Result<()> {
+    fn known_to_comgr(&self, target: &str) -> CallResult<()> {
         let refuse = |reason: String, way_out: &str| {
             Err(CallError::unsupported(self.api.compile.name, target, reason).or_try(way_out))
         };
@@ -130,7 +133,13 @@ impl Bound {
         )
     }
 
-    fn build(&self, text: &str, target: &str, options: &[String], real: bool) -> Result<Vec<u8>> {
+    fn build(
+        &self,
+        text: &str,
+        target: &str,
+        options: &[String],
+        real: bool,
+    ) -> CallResult<Vec<u8>> {
         let fails = |code: i32, log: &str| {
             let reason = if log.is_empty() { "the compiler gives no reason" } else { log };
             CallError::new(Severity::Unsupported, self.api.compile.name, target, reason)
@@ -138,9 +147,9 @@ impl Bound {
         };
         let no_nul = |s: &str| CString::new(s).map_err(|e| fails(0, &e.to_string()));
         let source = no_nul(text)?;
-        let options = options.iter().map(|o| no_nul(o)).collect::<Result<Vec<_>>>()?;
+        let options = options.iter().map(|o| no_nul(o)).collect::<CallResult<Vec<_>>>()?;
         let pointers: Vec<_> = options.iter().map(|o| o.as_ptr()).collect();
-        let mut program: Handle = 0;
+        let mut program: RuntimeHandle = 0;
         let none = std::ptr::null();
         // SAFETY: source and name are C strings that live through the call; no headers are given.
         let code = unsafe {
@@ -156,7 +165,7 @@ impl Bound {
         if code != 0 {
             return Err(fails(code, ""));
         }
-        let program = Program { api: &self.api, handle: program };
+        let program = RtcProgram { api: &self.api, handle: program };
         let count = i32::try_from(pointers.len()).unwrap_or(0);
         // SAFETY: the program exists; the options are C strings that live through the call.
         let code = unsafe { (self.api.compile.at)(program.handle, count, pointers.as_ptr()) };
@@ -174,16 +183,16 @@ impl Bound {
 }
 
 /// A program that is given back.
-struct Program<'a> {
+struct RtcProgram<'a> {
     api: &'a Rtc,
-    handle: Handle,
+    handle: RuntimeHandle,
 }
 
-impl Program<'_> {
+impl RtcProgram<'_> {
     fn fetch(
         &self,
-        size: Call<unsafe extern "C" fn(Handle, *mut usize) -> i32>,
-        get: Call<unsafe extern "C" fn(Handle, *mut c_char) -> i32>,
+        size: BoundCall<unsafe extern "C" fn(RuntimeHandle, *mut usize) -> i32>,
+        get: BoundCall<unsafe extern "C" fn(RuntimeHandle, *mut c_char) -> i32>,
     ) -> Option<Vec<u8>> {
         let mut length = 0;
         // SAFETY: the program exists; one number is stored.
@@ -196,7 +205,7 @@ impl Program<'_> {
     }
 }
 
-impl Drop for Program<'_> {
+impl Drop for RtcProgram<'_> {
     fn drop(&mut self) {
         // SAFETY: the program exists and is not used after this.
         unsafe { (self.api.destroy.at)(&raw mut self.handle) };
@@ -207,9 +216,9 @@ impl Drop for Program<'_> {
 const MOST_TARGETS: usize = 4096;
 
 /// The targets that AMD's code generator knows, as `gfx90a`; none if it does not say.
-pub(crate) fn instruction_sets(comgr: &Library) -> Vec<String> {
-    type Count = unsafe extern "C" fn(*mut usize) -> i32;
-    type Name = unsafe extern "C" fn(usize, *mut *const c_char) -> i32;
+pub(crate) fn instruction_sets(comgr: &SharedLibrary) -> Vec<String> {
+    type CountFn = unsafe extern "C" fn(*mut usize) -> i32;
+    type NameFn = unsafe extern "C" fn(usize, *mut *const c_char) -> i32;
     let (Some(count), Some(name)) =
         (comgr.symbol("amd_comgr_get_isa_count"), comgr.symbol("amd_comgr_get_isa_name"))
     else {
@@ -218,8 +227,8 @@ pub(crate) fn instruction_sets(comgr: &Library) -> Vec<String> {
     // SAFETY: both have these signatures in every version of the library (`amd_comgr.h`).
     let (count, name) = unsafe {
         (
-            std::mem::transmute::<*mut c_void, Count>(count.as_ptr()),
-            std::mem::transmute::<*mut c_void, Name>(name.as_ptr()),
+            std::mem::transmute::<*mut c_void, CountFn>(count.as_ptr()),
+            std::mem::transmute::<*mut c_void, NameFn>(name.as_ptr()),
         )
     };
     let mut number = 0;

@@ -5,15 +5,15 @@ use std::ffi::{c_char, c_void};
 use std::ptr::NonNull;
 
 /// A context, stream, event, module, function or program of a library.
-pub(crate) type Handle = usize;
+pub(crate) type RuntimeHandle = usize;
 
 /// A status with the name of the function that gave it.
-pub(crate) type Status = (&'static str, i32);
+pub(crate) type CallStatus = (&'static str, i32);
 
 /// Where pages are to lie: `CUmemLocation`, `hipMemLocation`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Location {
+pub(crate) struct MemLocation {
     pub(crate) kind: i32,
     pub(crate) id: i32,
 }
@@ -23,8 +23,8 @@ pub(crate) struct Location {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CopyAttributes {
     pub(crate) source_order: i32,
-    pub(crate) source: Location,
-    pub(crate) destination: Location,
+    pub(crate) source: MemLocation,
+    pub(crate) destination: MemLocation,
     pub(crate) flags: u32,
 }
 
@@ -32,21 +32,21 @@ impl CopyAttributes {
     /// Sources are read in the order of the stream, as by single copies.
     pub(crate) const STREAM: Self = Self {
         source_order: 1,
-        source: Location { kind: 0, id: 0 },
-        destination: Location { kind: 0, id: 0 },
+        source: MemLocation { kind: 0, id: 0 },
+        destination: MemLocation { kind: 0, id: 0 },
         flags: 0,
     };
 }
 
 /// Copies of a batch: destinations, sources, bytes. The functions take them as not constant.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct CopyBatch {
     pub(crate) to: Vec<u64>,
     pub(crate) from: Vec<u64>,
     pub(crate) bytes: Vec<usize>,
 }
 
-impl Batch {
+impl CopyBatch {
     /// How many, and the three arrays.
     pub(crate) fn parts(&mut self) -> (usize, *mut u64, *mut u64, *mut usize) {
         let count = self.to.len().min(self.from.len()).min(self.bytes.len());
@@ -56,21 +56,21 @@ impl Batch {
 
 /// A function of a library, with the name that its manual has for it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call<F> {
+pub(crate) struct BoundCall<F> {
     pub(crate) name: &'static str,
     pub(crate) at: F,
 }
 
-impl<F> Call<F> {
+impl<F> BoundCall<F> {
     /// The same function by another type.
-    pub(crate) fn map<T>(self, as_type: impl FnOnce(F) -> T) -> Call<T> {
-        Call { name: self.name, at: as_type(self.at) }
+    pub(crate) fn map<T>(self, as_type: impl FnOnce(F) -> T) -> BoundCall<T> {
+        BoundCall { name: self.name, at: as_type(self.at) }
     }
 }
 
 /// The names of a function.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Symbol {
+pub(crate) struct SymbolNames {
     /// Its name in NVIDIA's library, and the version of CUDA that introduced the signature; empty if
     /// it is AMD's alone.
     pub(crate) nvidia: (&'static str, i32),
@@ -78,19 +78,19 @@ pub(crate) struct Symbol {
     pub(crate) amd: &'static str,
 }
 
-pub(crate) const fn both(nvidia: &'static str, version: i32, amd: &'static str) -> Symbol {
-    Symbol { nvidia: (nvidia, version), amd }
+pub(crate) const fn both(nvidia: &'static str, version: i32, amd: &'static str) -> SymbolNames {
+    SymbolNames { nvidia: (nvidia, version), amd }
 }
-pub(super) const fn nvidia(name: &'static str, version: i32) -> Symbol {
-    Symbol { nvidia: (name, version), amd: "" }
+pub(super) const fn nvidia(name: &'static str, version: i32) -> SymbolNames {
+    SymbolNames { nvidia: (name, version), amd: "" }
 }
 
-pub(super) const fn amd(name: &'static str) -> Symbol {
-    Symbol { nvidia: ("", 0), amd: name }
+pub(super) const fn amd(name: &'static str) -> SymbolNames {
+    SymbolNames { nvidia: ("", 0), amd: name }
 }
 
 /// Finds a symbol in a library: the name it has there, and where it is, if it is there.
-pub(crate) type Find<'a> = &'a dyn Fn(Symbol) -> (&'static str, Option<NonNull<c_void>>);
+pub(crate) type FindSymbol<'a> = &'a dyn Fn(SymbolNames) -> (&'static str, Option<NonNull<c_void>>);
 
 /// A table of functions: field, symbol, parameters. All return a status.
 macro_rules! table {
@@ -101,13 +101,13 @@ macro_rules! table {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct $name {
-            $(pub(crate) $field: $crate::gpu::table::Call<unsafe extern "C" fn($($arg),*) -> i32>,)*
-            $(pub(crate) $ofield: Option<$crate::gpu::table::Call<unsafe extern "C" fn($($oarg),*) -> i32>>,)*
+            $(pub(crate) $field: $crate::gpu::table::BoundCall<unsafe extern "C" fn($($arg),*) -> i32>,)*
+            $(pub(crate) $ofield: Option<$crate::gpu::table::BoundCall<unsafe extern "C" fn($($oarg),*) -> i32>>,)*
         }
         impl $name {
             /// Binds all functions; the names of required ones that are missing are the error.
-            pub(crate) fn bind(find: $crate::gpu::table::Find<'_>) -> std::result::Result<Self, String> {
-                use $crate::gpu::table::Call;
+            pub(crate) fn bind(find: $crate::gpu::table::FindSymbol<'_>) -> std::result::Result<Self, String> {
+                use $crate::gpu::table::BoundCall;
                 let mut missing: Vec<&str> = Vec::new();
                 $(let $field = find($symbol);
                   if $field.1.is_none() { missing.push($field.0); })*
@@ -116,7 +116,7 @@ macro_rules! table {
                 }
                 Ok(Self {
                     $($field: match $field {
-                        (name, Some(at)) => Call {
+                        (name, Some(at)) => BoundCall {
                             name,
                             // SAFETY: the library defines this symbol with this signature, which its
                             // vendor's headers fix for the version that was asked for.
@@ -126,7 +126,7 @@ macro_rules! table {
                     },)*
                     $($ofield: {
                         let (name, at) = find($osymbol);
-                        at.map(|at| Call {
+                        at.map(|at| BoundCall {
                             name,
                             // SAFETY: as above.
                             at: unsafe { std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($oarg),*) -> i32>(at.as_ptr()) },
@@ -160,41 +160,41 @@ table!(
             host_unregister = both("cuMemHostUnregister", 4000, "hipHostUnregister") => (u64);
             managed_alloc = both("cuMemAllocManaged", 6000, "hipMallocManaged") => (*mut u64, usize, u32);
             advise = both("cuMemAdvise", 8000, "hipMemAdvise") => (u64, usize, i32, i32);
-            prefetch = both("cuMemPrefetchAsync", 8000, "hipMemPrefetchAsync") => (u64, usize, i32, Handle);
+            prefetch = both("cuMemPrefetchAsync", 8000, "hipMemPrefetchAsync") => (u64, usize, i32, RuntimeHandle);
             can_access_peer = both("cuDeviceCanAccessPeer", 4000, "hipDeviceCanAccessPeer") => (*mut i32, i32, i32);
-            stream_create = both("cuStreamCreate", 2000, "hipStreamCreateWithFlags") => (*mut Handle, u32);
-            stream_destroy = both("cuStreamDestroy", 4000, "hipStreamDestroy") => (Handle);
-            stream_wait = both("cuStreamSynchronize", 2000, "hipStreamSynchronize") => (Handle);
-            stream_query = both("cuStreamQuery", 2000, "hipStreamQuery") => (Handle);
-            stream_wait_event = both("cuStreamWaitEvent", 3020, "hipStreamWaitEvent") => (Handle, Handle, u32);
-            event_create = both("cuEventCreate", 2000, "hipEventCreateWithFlags") => (*mut Handle, u32);
-            event_destroy = both("cuEventDestroy", 4000, "hipEventDestroy") => (Handle);
-            event_record = both("cuEventRecord", 2000, "hipEventRecord") => (Handle, Handle);
-            event_elapsed = both("cuEventElapsedTime", 2000, "hipEventElapsedTime") => (*mut f32, Handle, Handle);
+            stream_create = both("cuStreamCreate", 2000, "hipStreamCreateWithFlags") => (*mut RuntimeHandle, u32);
+            stream_destroy = both("cuStreamDestroy", 4000, "hipStreamDestroy") => (RuntimeHandle);
+            stream_wait = both("cuStreamSynchronize", 2000, "hipStreamSynchronize") => (RuntimeHandle);
+            stream_query = both("cuStreamQuery", 2000, "hipStreamQuery") => (RuntimeHandle);
+            stream_wait_event = both("cuStreamWaitEvent", 3020, "hipStreamWaitEvent") => (RuntimeHandle, RuntimeHandle, u32);
+            event_create = both("cuEventCreate", 2000, "hipEventCreateWithFlags") => (*mut RuntimeHandle, u32);
+            event_destroy = both("cuEventDestroy", 4000, "hipEventDestroy") => (RuntimeHandle);
+            event_record = both("cuEventRecord", 2000, "hipEventRecord") => (RuntimeHandle, RuntimeHandle);
+            event_elapsed = both("cuEventElapsedTime", 2000, "hipEventElapsedTime") => (*mut f32, RuntimeHandle, RuntimeHandle);
             copy_in = both("cuMemcpyHtoD", 3020, "hipMemcpyHtoD") => (u64, *const c_void, usize);
             copy_out = both("cuMemcpyDtoH", 3020, "hipMemcpyDtoH") => (*mut c_void, u64, usize);
-            module_load = both("cuModuleLoadData", 2000, "hipModuleLoadData") => (*mut Handle, *const c_void);
-            module_unload = both("cuModuleUnload", 2000, "hipModuleUnload") => (Handle);
-            function = both("cuModuleGetFunction", 2000, "hipModuleGetFunction") => (*mut Handle, Handle, *const c_char);
+            module_load = both("cuModuleLoadData", 2000, "hipModuleLoadData") => (*mut RuntimeHandle, *const c_void);
+            module_unload = both("cuModuleUnload", 2000, "hipModuleUnload") => (RuntimeHandle);
+            function = both("cuModuleGetFunction", 2000, "hipModuleGetFunction") => (*mut RuntimeHandle, RuntimeHandle, *const c_char);
             launch = both("cuLaunchKernel", 4000, "hipModuleLaunchKernel") => (
-                Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut *mut c_void, *mut *mut c_void);
+                RuntimeHandle, u32, u32, u32, u32, u32, u32, u32, RuntimeHandle, *mut *mut c_void, *mut *mut c_void);
         }
         optional {
-            host_function = both("cuLaunchHostFunc", 10000, "hipLaunchHostFunc") => (Handle, unsafe extern "C" fn(*mut c_void), *mut c_void);
-            capture_begin = both("cuStreamBeginCapture", 10010, "hipStreamBeginCapture") => (Handle, i32);
-            capture_end = both("cuStreamEndCapture", 10000, "hipStreamEndCapture") => (Handle, *mut Handle);
+            host_function = both("cuLaunchHostFunc", 10000, "hipLaunchHostFunc") => (RuntimeHandle, unsafe extern "C" fn(*mut c_void), *mut c_void);
+            capture_begin = both("cuStreamBeginCapture", 10010, "hipStreamBeginCapture") => (RuntimeHandle, i32);
+            capture_end = both("cuStreamEndCapture", 10000, "hipStreamEndCapture") => (RuntimeHandle, *mut RuntimeHandle);
             graph_make = both("cuGraphInstantiateWithFlags", 11040, "hipGraphInstantiateWithFlags") => (
-                *mut Handle, Handle, u64);
+                *mut RuntimeHandle, RuntimeHandle, u64);
             graph_make_older = amd("hipGraphInstantiate") => (
-                *mut Handle, Handle, *mut Handle, *mut c_char, usize);
-            graph_launch = both("cuGraphLaunch", 10000, "hipGraphLaunch") => (Handle, Handle);
-            graph_free = both("cuGraphDestroy", 10000, "hipGraphDestroy") => (Handle);
-            graph_unmake = both("cuGraphExecDestroy", 10000, "hipGraphExecDestroy") => (Handle);
-            event_query = both("cuEventQuery", 2000, "hipEventQuery") => (Handle);
-            event_wait = both("cuEventSynchronize", 2000, "hipEventSynchronize") => (Handle);
+                *mut RuntimeHandle, RuntimeHandle, *mut RuntimeHandle, *mut c_char, usize);
+            graph_launch = both("cuGraphLaunch", 10000, "hipGraphLaunch") => (RuntimeHandle, RuntimeHandle);
+            graph_free = both("cuGraphDestroy", 10000, "hipGraphDestroy") => (RuntimeHandle);
+            graph_unmake = both("cuGraphExecDestroy", 10000, "hipGraphExecDestroy") => (RuntimeHandle);
+            event_query = both("cuEventQuery", 2000, "hipEventQuery") => (RuntimeHandle);
+            event_wait = both("cuEventSynchronize", 2000, "hipEventSynchronize") => (RuntimeHandle);
             handle_of_range = both("cuMemGetHandleForAddressRange", 11070, "hipMemGetHandleForAddressRange") => (
                 *mut c_void, u64, usize, i32, u64);
-            prefetch_to = nvidia("cuMemPrefetchAsync", 12020) => (u64, usize, Location, u32, Handle);
+            prefetch_to = nvidia("cuMemPrefetchAsync", 12020) => (u64, usize, MemLocation, u32, RuntimeHandle);
         }
     }
 );
@@ -206,17 +206,17 @@ table!(
         required {
             version = both("nvrtcVersion", 0, "hiprtcVersion") => (*mut i32, *mut i32);
             create = both("nvrtcCreateProgram", 0, "hiprtcCreateProgram") => (
-                *mut Handle, *const c_char, *const c_char, i32, *const *const c_char, *const *const c_char);
-            destroy = both("nvrtcDestroyProgram", 0, "hiprtcDestroyProgram") => (*mut Handle);
-            compile = both("nvrtcCompileProgram", 0, "hiprtcCompileProgram") => (Handle, i32, *const *const c_char);
-            log_size = both("nvrtcGetProgramLogSize", 0, "hiprtcGetProgramLogSize") => (Handle, *mut usize);
-            log = both("nvrtcGetProgramLog", 0, "hiprtcGetProgramLog") => (Handle, *mut c_char);
-            code_size = both("nvrtcGetCUBINSize", 0, "hiprtcGetCodeSize") => (Handle, *mut usize);
-            code = both("nvrtcGetCUBIN", 0, "hiprtcGetCode") => (Handle, *mut c_char);
+                *mut RuntimeHandle, *const c_char, *const c_char, i32, *const *const c_char, *const *const c_char);
+            destroy = both("nvrtcDestroyProgram", 0, "hiprtcDestroyProgram") => (*mut RuntimeHandle);
+            compile = both("nvrtcCompileProgram", 0, "hiprtcCompileProgram") => (RuntimeHandle, i32, *const *const c_char);
+            log_size = both("nvrtcGetProgramLogSize", 0, "hiprtcGetProgramLogSize") => (RuntimeHandle, *mut usize);
+            log = both("nvrtcGetProgramLog", 0, "hiprtcGetProgramLog") => (RuntimeHandle, *mut c_char);
+            code_size = both("nvrtcGetCUBINSize", 0, "hiprtcGetCodeSize") => (RuntimeHandle, *mut usize);
+            code = both("nvrtcGetCUBIN", 0, "hiprtcGetCode") => (RuntimeHandle, *mut c_char);
         }
         optional {
-            ptx_size = nvidia("nvrtcGetPTXSize", 0) => (Handle, *mut usize);
-            ptx = nvidia("nvrtcGetPTX", 0) => (Handle, *mut c_char);
+            ptx_size = nvidia("nvrtcGetPTXSize", 0) => (RuntimeHandle, *mut usize);
+            ptx = nvidia("nvrtcGetPTX", 0) => (RuntimeHandle, *mut c_char);
             arch_count = nvidia("nvrtcGetNumSupportedArchs", 0) => (*mut i32);
             archs = nvidia("nvrtcGetSupportedArchs", 0) => (*mut i32);
         }

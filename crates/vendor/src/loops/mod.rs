@@ -16,7 +16,7 @@ pub(crate) const SCALE: f64 = 3.0;
 
 /// What a loop passes over.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span {
+pub(crate) struct LoopSpan {
     pub(crate) dst: *mut u8,
     pub(crate) src: *const u8,
     /// Second source of a triad.
@@ -27,7 +27,7 @@ pub(crate) struct Span {
 /// The part of a loop that runs over whole blocks. The last argument is a number of bytes, a
 /// multiple of the block.
 #[derive(Clone, Copy)]
-pub(crate) enum Body {
+pub(crate) enum LoopBody {
     /// Gives the exclusive or of all words.
     Read(unsafe fn(*const u8, usize) -> u64),
     Write(unsafe fn(*mut u8, usize)),
@@ -37,8 +37,8 @@ pub(crate) enum Body {
 
 /// A loop: a body over whole blocks, and bytes before and after them one by one.
 #[derive(Clone, Copy)]
-pub(crate) struct Loop {
-    body: Body,
+pub(crate) struct CpuLoop {
+    body: LoopBody,
     /// Bytes of one turn of the body; a multiple of 8, or 1. These three are powers of two.
     block: usize,
     /// What the address of the destination must be a multiple of.
@@ -47,8 +47,8 @@ pub(crate) struct Loop {
     words: usize,
 }
 
-impl Loop {
-    const fn new(body: Body, block: usize, align: usize) -> Self {
+impl CpuLoop {
+    const fn new(body: LoopBody, block: usize, align: usize) -> Self {
         assert!(block.is_power_of_two() && align.is_power_of_two());
         Self { body, block, align, words: 1 }
     }
@@ -59,31 +59,31 @@ impl Loop {
     /// # Safety
     /// The span must be readable at its sources and writable at its destination as far as the
     /// operation uses them, without overlap, and the processor must have the loop's instructions.
-    pub(crate) unsafe fn pass(&self, span: Span) -> u64 {
+    pub(crate) unsafe fn pass(&self, span: LoopSpan) -> u64 {
         let (head, blocks) = self.cut(span);
-        let Span { dst, src, other, len } = span;
+        let LoopSpan { dst, src, other, len } = span;
         let rest = len - head - blocks;
         let after = head + blocks;
         // SAFETY: head + blocks + rest is len: all offsets lie inside the span, which the caller
         // vouches for. `blocks` is a multiple of the block and dst + head of the alignment.
         unsafe {
             match self.body {
-                Body::Read(body) => {
+                LoopBody::Read(body) => {
                     body(src, blocks) ^ plain::read_rest(src.add(blocks), len - blocks)
                 }
-                Body::Write(body) => {
+                LoopBody::Write(body) => {
                     plain::write_rest(dst, head);
                     body(dst.add(head), blocks);
                     plain::write_rest(dst.add(after), rest);
                     0
                 }
-                Body::Copy(body) => {
+                LoopBody::Copy(body) => {
                     plain::copy_rest(dst, src, head);
                     body(dst.add(head), src.add(head), blocks);
                     plain::copy_rest(dst.add(after), src.add(after), rest);
                     0
                 }
-                Body::Triad(body) => {
+                LoopBody::Triad(body) => {
                     plain::triad_rest(dst, src, other, head);
                     body(dst.add(head), src.add(head), other.add(head), blocks);
                     plain::triad_rest(dst.add(after), src.add(after), other.add(after), rest);
@@ -95,15 +95,15 @@ impl Loop {
 
     /// How many bytes go before the blocks, and how many in blocks. Divisions by what the compiler
     /// does not know would take three times 15 ns on a Xeon, and blocks are powers of two.
-    fn cut(&self, span: Span) -> (usize, usize) {
-        let reads = matches!(self.body, Body::Read(_));
+    fn cut(&self, span: LoopSpan) -> (usize, usize) {
+        let reads = matches!(self.body, LoopBody::Read(_));
         let head = if reads { 0 } else { (span.dst as usize).wrapping_neg() & (self.align - 1) };
-        let whole_doubles = !matches!(self.body, Body::Triad(_)) || head.is_multiple_of(8);
+        let whole_doubles = !matches!(self.body, LoopBody::Triad(_)) || head.is_multiple_of(8);
         let (src, other) = (span.src as usize + head, span.other as usize + head);
         let on_words = match self.body {
-            Body::Read(_) | Body::Copy(_) => src & (self.words - 1) == 0,
-            Body::Write(_) => true,
-            Body::Triad(_) => (src | other) & (self.words - 1) == 0,
+            LoopBody::Read(_) | LoopBody::Copy(_) => src & (self.words - 1) == 0,
+            LoopBody::Write(_) => true,
+            LoopBody::Triad(_) => (src | other) & (self.words - 1) == 0,
         };
         if head > span.len || !whole_doubles || !on_words {
             return (0, 0);
@@ -114,7 +114,7 @@ impl Loop {
 
 /// The loop for a piece of work, if there is one and this processor has the instructions. Chase
 /// and touch are not among them.
-pub(crate) fn find(work: CpuWork) -> Option<Loop> {
+pub(crate) fn find(work: CpuWork) -> Option<CpuLoop> {
     if !available(work.how) {
         return None;
     }

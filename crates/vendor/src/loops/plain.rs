@@ -4,22 +4,22 @@ use std::ptr;
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 
-use super::{Body, Loop, SCALE, WRITTEN};
+use super::{CpuLoop, LoopBody, SCALE, WRITTEN};
 
 /// Words of one turn.
 const WORDS: usize = 8;
 const BLOCK: usize = WORDS * 8;
 
-pub(super) fn find(work: CpuWork) -> Option<Loop> {
+pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
     let body = match (work.how, work.op) {
-        (CpuHow::Memcpy, CpuOp::Copy) => return Some(Loop::new(Body::Copy(memcpy), 1, 1)),
-        (CpuHow::Plain, CpuOp::Read) => Body::Read(read),
-        (CpuHow::Plain, CpuOp::Write) => Body::Write(write),
-        (CpuHow::Plain, CpuOp::Copy) => Body::Copy(copy),
-        (CpuHow::Plain, CpuOp::Triad) => Body::Triad(triad),
+        (CpuHow::Memcpy, CpuOp::Copy) => return Some(CpuLoop::new(LoopBody::Copy(memcpy), 1, 1)),
+        (CpuHow::Plain, CpuOp::Read) => LoopBody::Read(read),
+        (CpuHow::Plain, CpuOp::Write) => LoopBody::Write(write),
+        (CpuHow::Plain, CpuOp::Copy) => LoopBody::Copy(copy),
+        (CpuHow::Plain, CpuOp::Triad) => LoopBody::Triad(triad),
         _ => return None,
     };
-    Some(Loop { body, block: BLOCK, align: 8, words: 8 })
+    Some(CpuLoop { body, block: BLOCK, align: 8, words: 8 })
 }
 
 unsafe fn memcpy(dst: *mut u8, src: *const u8, len: usize) {

@@ -3,7 +3,7 @@
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 use proptest::prelude::*;
 
-use super::{Loop, SCALE, Span, WRITTEN, find};
+use super::{CpuLoop, LoopSpan, SCALE, WRITTEN, find};
 
 const LENGTHS: [usize; 15] = [
     0,
@@ -27,7 +27,7 @@ const LENGTHS: [usize; 15] = [
 const FENCE: usize = 64;
 const UNTOUCHED: u8 = 0x11;
 
-fn loops(op: CpuOp) -> impl Iterator<Item = (CpuHow, Loop)> {
+fn loops(op: CpuOp) -> impl Iterator<Item = (CpuHow, CpuLoop)> {
     CpuHow::ALL.iter().filter_map(move |&how| Some((how, find(CpuWork { op, how })?)))
 }
 
@@ -60,7 +60,7 @@ fn expected_read(src: &[u8]) -> u64 {
 /// Runs a loop with its destination and sources that far beyond a multiple of 64, and compares.
 fn try_one(
     op: CpuOp,
-    body: &Loop,
+    body: &CpuLoop,
     len: usize,
     dst_off: usize,
     src_off: usize,
@@ -77,7 +77,7 @@ fn try_one(
     let (other, other_at) = place(&c, src_off);
     let mut dst = vec![UNTOUCHED; room];
     let dst_at = dst.as_ptr().align_offset(64) + FENCE / 2 + dst_off;
-    let span = Span {
+    let span = LoopSpan {
         dst: dst[dst_at..].as_mut_ptr(),
         src: src[src_at..].as_ptr(),
         other: other[other_at..].as_ptr(),

@@ -7,7 +7,7 @@ use std::arch::asm;
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 
-use super::{Body, Loop, SCALE, WRITTEN};
+use super::{CpuLoop, LoopBody, SCALE, WRITTEN};
 
 pub(super) fn available(how: CpuHow) -> bool {
     match how {
@@ -26,38 +26,38 @@ pub(super) fn available(how: CpuHow) -> bool {
     }
 }
 
-pub(super) fn find(work: CpuWork) -> Option<Loop> {
+pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
     use CpuHow::{
         Avx2, Avx2Nt, Avx2Nt4, Avx2Nta, Avx2Ntl, Avx512, Avx512Nt, Avx512Nt4, Avx512Nta, Avx512Ntl,
         Movsb,
     };
     let (body, block, align) = match (work.op, work.how) {
-        (CpuOp::Copy, Movsb) => (Body::Copy(movsb), 1, 1),
-        (CpuOp::Copy, Avx2) => (Body::Copy(avx2::copy), avx2::BLOCK, 1),
-        (CpuOp::Copy, Avx2Nt) => (Body::Copy(avx2::copy_nt), avx2::BLOCK, 64),
-        (CpuOp::Copy, Avx2Nta) => (Body::Copy(avx2::copy_nta), avx2::BLOCK, 64),
-        (CpuOp::Copy, Avx2Nt4) => (Body::Copy(avx2::copy_nt4), avx2::BLOCK, 64),
-        (CpuOp::Copy, Avx2Ntl) => (Body::Copy(avx2::copy_ntl), avx2::BLOCK, 1),
-        (CpuOp::Copy, Avx512) => (Body::Copy(avx512::copy), avx512::BLOCK, 1),
-        (CpuOp::Copy, Avx512Nt) => (Body::Copy(avx512::copy_nt), avx512::BLOCK, 64),
-        (CpuOp::Copy, Avx512Nta) => (Body::Copy(avx512::copy_nta), avx512::BLOCK, 64),
-        (CpuOp::Copy, Avx512Nt4) => (Body::Copy(avx512::copy_nt4), avx512::BLOCK, 64),
-        (CpuOp::Copy, Avx512Ntl) => (Body::Copy(avx512::copy_ntl), avx512::BLOCK, 1),
-        (CpuOp::Read, Avx2) => (Body::Read(avx2::read), avx2::BLOCK, 1),
-        (CpuOp::Read, Avx512) => (Body::Read(avx512::read), avx512::BLOCK, 1),
-        (CpuOp::Write, Avx2) => (Body::Write(avx2::write), avx2::BLOCK, 1),
-        (CpuOp::Write, Avx2Nt) => (Body::Write(avx2::write_nt), avx2::BLOCK, 64),
-        (CpuOp::Write, Avx512) => (Body::Write(avx512::write), avx512::BLOCK, 1),
-        (CpuOp::Write, Avx512Nt) => (Body::Write(avx512::write_nt), avx512::BLOCK, 64),
-        (CpuOp::Triad, Avx2) => (Body::Triad(avx2::triad), avx2::BLOCK, 1),
-        (CpuOp::Triad, Avx2Nt) => (Body::Triad(avx2::triad_nt), avx2::BLOCK, 64),
-        (CpuOp::Triad, Avx2Nta) => (Body::Triad(avx2::triad_nta), avx2::BLOCK, 64),
-        (CpuOp::Triad, Avx512) => (Body::Triad(avx512::triad), avx512::BLOCK, 1),
-        (CpuOp::Triad, Avx512Nt) => (Body::Triad(avx512::triad_nt), avx512::BLOCK, 64),
-        (CpuOp::Triad, Avx512Nta) => (Body::Triad(avx512::triad_nta), avx512::BLOCK, 64),
+        (CpuOp::Copy, Movsb) => (LoopBody::Copy(movsb), 1, 1),
+        (CpuOp::Copy, Avx2) => (LoopBody::Copy(avx2::copy), avx2::BLOCK, 1),
+        (CpuOp::Copy, Avx2Nt) => (LoopBody::Copy(avx2::copy_nt), avx2::BLOCK, 64),
+        (CpuOp::Copy, Avx2Nta) => (LoopBody::Copy(avx2::copy_nta), avx2::BLOCK, 64),
+        (CpuOp::Copy, Avx2Nt4) => (LoopBody::Copy(avx2::copy_nt4), avx2::BLOCK, 64),
+        (CpuOp::Copy, Avx2Ntl) => (LoopBody::Copy(avx2::copy_ntl), avx2::BLOCK, 1),
+        (CpuOp::Copy, Avx512) => (LoopBody::Copy(avx512::copy), avx512::BLOCK, 1),
+        (CpuOp::Copy, Avx512Nt) => (LoopBody::Copy(avx512::copy_nt), avx512::BLOCK, 64),
+        (CpuOp::Copy, Avx512Nta) => (LoopBody::Copy(avx512::copy_nta), avx512::BLOCK, 64),
+        (CpuOp::Copy, Avx512Nt4) => (LoopBody::Copy(avx512::copy_nt4), avx512::BLOCK, 64),
+        (CpuOp::Copy, Avx512Ntl) => (LoopBody::Copy(avx512::copy_ntl), avx512::BLOCK, 1),
+        (CpuOp::Read, Avx2) => (LoopBody::Read(avx2::read), avx2::BLOCK, 1),
+        (CpuOp::Read, Avx512) => (LoopBody::Read(avx512::read), avx512::BLOCK, 1),
+        (CpuOp::Write, Avx2) => (LoopBody::Write(avx2::write), avx2::BLOCK, 1),
+        (CpuOp::Write, Avx2Nt) => (LoopBody::Write(avx2::write_nt), avx2::BLOCK, 64),
+        (CpuOp::Write, Avx512) => (LoopBody::Write(avx512::write), avx512::BLOCK, 1),
+        (CpuOp::Write, Avx512Nt) => (LoopBody::Write(avx512::write_nt), avx512::BLOCK, 64),
+        (CpuOp::Triad, Avx2) => (LoopBody::Triad(avx2::triad), avx2::BLOCK, 1),
+        (CpuOp::Triad, Avx2Nt) => (LoopBody::Triad(avx2::triad_nt), avx2::BLOCK, 64),
+        (CpuOp::Triad, Avx2Nta) => (LoopBody::Triad(avx2::triad_nta), avx2::BLOCK, 64),
+        (CpuOp::Triad, Avx512) => (LoopBody::Triad(avx512::triad), avx512::BLOCK, 1),
+        (CpuOp::Triad, Avx512Nt) => (LoopBody::Triad(avx512::triad_nt), avx512::BLOCK, 64),
+        (CpuOp::Triad, Avx512Nta) => (LoopBody::Triad(avx512::triad_nta), avx512::BLOCK, 64),
         _ => return None,
     };
-    Some(Loop::new(body, block, align))
+    Some(CpuLoop::new(body, block, align))
 }
 
 unsafe fn movsb(dst: *mut u8, src: *const u8, len: usize) {

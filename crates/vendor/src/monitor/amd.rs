@@ -10,13 +10,13 @@ use crate::files;
 
 /// A GPU with its folders.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(super) struct AmdDevice {
     folder: PathBuf,
     /// Its sensors, if it has some: of an MI250X only one of two GCDs has those of power.
     sensors: Option<PathBuf>,
 }
 
-impl Device {
+impl AmdDevice {
     /// The GPU at this address below `devices` (`/sys/bus/pci/devices`), if the driver serves it.
     pub(super) fn at(devices: &Path, pci: &str) -> Option<Self> {
         let folder = devices.join(pci);
@@ -159,7 +159,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// One GCD of an MI250X under load, as amdgpu of Linux 6.4 writes it.
-    fn mi250x(folder: &Path) -> Device {
+    fn mi250x(folder: &Path) -> AmdDevice {
         let put = |file: &str, bytes: &[u8]| {
             let path = folder.join("0000:c1:00.0").join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -183,7 +183,7 @@ mod tests {
         // Bit 1, a limit of power, and bit 36, the hot spot.
         metrics[112..].copy_from_slice(&(1u64 << 1 | 1 << 36).to_le_bytes());
         put("gpu_metrics", &metrics);
-        Device::at(folder, "0000:c1:00.0").unwrap()
+        AmdDevice::at(folder, "0000:c1:00.0").unwrap()
     }
 
     #[test]
@@ -209,9 +209,9 @@ mod tests {
     fn what_is_not_there_is_none_and_no_zero() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("0000:c1:00.0")).unwrap();
-        assert!(Device::at(folder.path(), "0000:c1:00.0").is_none());
+        assert!(AmdDevice::at(folder.path(), "0000:c1:00.0").is_none());
         std::fs::write(folder.path().join("0000:c1:00.0/pp_dpm_sclk"), "").unwrap();
-        let device = Device::at(folder.path(), "0000:c1:00.0").unwrap();
+        let device = AmdDevice::at(folder.path(), "0000:c1:00.0").unwrap();
         assert_eq!(device.state(), GpuState::default());
         assert_eq!(device.counters(), GpuState::default());
         let source = "amdgpu sysfs".to_owned();

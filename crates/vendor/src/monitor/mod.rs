@@ -23,23 +23,23 @@ const PCI: &str = "/sys/bus/pci/devices";
 
 /// What NVML shows of this host, found without making a context on a GPU.
 #[derive(Debug)]
-pub struct Management {
+pub struct ManagementLibrary {
     /// The library.
     pub nvml: LibraryReport,
-    library: Option<Rc<nvml::Nvml>>,
-    devices: Vec<nvidia::Device>,
+    library: Option<Rc<nvml::NvmlLibrary>>,
+    devices: Vec<nvidia::NvidiaDevice>,
 }
 
 /// Looks for NVML and starts it.
-pub fn management() -> Management {
+pub fn management() -> ManagementLibrary {
     let (library, found) = nvml::search();
-    Management::of(library, found)
+    ManagementLibrary::of(library, found)
 }
 
-impl Management {
-    fn of(library: Option<nvml::Nvml>, nvml: LibraryReport) -> Self {
+impl ManagementLibrary {
+    fn of(library: Option<nvml::NvmlLibrary>, nvml: LibraryReport) -> Self {
         let library = library.map(Rc::new);
-        let devices = library.as_ref().map(nvidia::Device::all).unwrap_or_default();
+        let devices = library.as_ref().map(nvidia::NvidiaDevice::all).unwrap_or_default();
         Self { nvml, library, devices }
     }
 
@@ -58,7 +58,7 @@ impl Management {
     /// remote=switch pci=0000:05:00.0`. What is not known is left out. GPUs without NVLink have no
     /// file.
     pub fn files(&self) -> Vec<(String, String)> {
-        let file = |device: &nvidia::Device| {
+        let file = |device: &nvidia::NvidiaDevice| {
             let ports = device.ports();
             let path = format!("nvml/{}/nvlink", device.pci);
             (!ports.is_empty()).then(|| (path, ports.iter().map(line).collect()))
@@ -72,23 +72,26 @@ impl Management {
     }
 
     fn watch_in(self, gpus: &[Gpu], pci: &Path) -> Option<Box<dyn Monitor>> {
-        let mut nvidia: BTreeMap<String, nvidia::Device> =
+        let mut nvidia: BTreeMap<String, nvidia::NvidiaDevice> =
             self.devices.into_iter().map(|d| (d.pci.clone(), d)).collect();
         let read = |gpu: &Gpu| {
             let source = match nvidia.remove(&gpu.pci) {
-                Some(device) => Source::Nvidia(device),
-                None if gpu.vendor == "amd" => Source::Amd(amd::Device::at(pci, &gpu.pci)?),
+                Some(device) => MonitorSource::Nvidia(device),
+                None if gpu.vendor == "amd" => {
+                    MonitorSource::Amd(amd::AmdDevice::at(pci, &gpu.pci)?)
+                }
                 None => return None,
             };
             Some((gpu.index, source))
         };
-        let sources: BTreeMap<u32, Source> = gpus.iter().filter_map(read).collect();
+        let sources: BTreeMap<u32, MonitorSource> = gpus.iter().filter_map(read).collect();
         let library = self.library;
-        (!sources.is_empty()).then(|| Box::new(Live { sources, library }) as Box<dyn Monitor>)
+        (!sources.is_empty())
+            .then(|| Box::new(LiveMonitor { sources, library }) as Box<dyn Monitor>)
     }
 }
 
-fn line(port: &nvidia::Port) -> String {
+fn line(port: &nvidia::NvlinkState) -> String {
     let mut line = format!("link={} active={}", port.link, u32::from(port.active));
     // Writing to a string does not fail.
     let mut add = |key: &str, value: Option<String>| {
@@ -103,36 +106,36 @@ fn line(port: &nvidia::Port) -> String {
     line + "\n"
 }
 
-enum Source {
-    Nvidia(nvidia::Device),
-    Amd(amd::Device),
+enum MonitorSource {
+    Nvidia(nvidia::NvidiaDevice),
+    Amd(amd::AmdDevice),
 }
 
 /// The GPUs of this host by their numbers.
-struct Live {
-    sources: BTreeMap<u32, Source>,
-    library: Option<Rc<nvml::Nvml>>,
+struct LiveMonitor {
+    sources: BTreeMap<u32, MonitorSource>,
+    library: Option<Rc<nvml::NvmlLibrary>>,
 }
 
-impl Monitor for Live {
+impl Monitor for LiveMonitor {
     fn facts(&self, gpu: u32) -> Option<GpuFacts> {
         Some(match self.sources.get(&gpu)? {
-            Source::Nvidia(device) => device.facts(),
-            Source::Amd(device) => device.facts(),
+            MonitorSource::Nvidia(device) => device.facts(),
+            MonitorSource::Amd(device) => device.facts(),
         })
     }
 
     fn state(&self, gpu: u32) -> Option<GpuState> {
         Some(match self.sources.get(&gpu)? {
-            Source::Nvidia(device) => device.state(),
-            Source::Amd(device) => device.state(),
+            MonitorSource::Nvidia(device) => device.state(),
+            MonitorSource::Amd(device) => device.state(),
         })
     }
 
     fn counters(&self, gpu: u32) -> Option<GpuState> {
         Some(match self.sources.get(&gpu)? {
-            Source::Nvidia(device) => device.counters(),
-            Source::Amd(device) => device.counters(),
+            MonitorSource::Nvidia(device) => device.counters(),
+            MonitorSource::Amd(device) => device.counters(),
         })
     }
 

@@ -5,15 +5,15 @@ use std::rc::Rc;
 use pathline_schema::{GpuFacts, GpuState, PcieLink};
 
 use super::nvml::{
-    FabricInfo, Handle, LINK_ERRORS, MEMORY, Nvml, PciInfo, SM, SPEED, SPEED_COMMON,
+    FabricInfo, LINK_ERRORS, MEMORY, NvmlHandle, NvmlLibrary, PciInfo, SM, SPEED, SPEED_COMMON,
 };
-use crate::gpu::table::Call;
+use crate::gpu::table::BoundCall;
 
 /// A GPU, and what was found out of it once.
 #[derive(Debug)]
-pub(super) struct Device {
-    nvml: Rc<Nvml>,
-    handle: Handle,
+pub(super) struct NvidiaDevice {
+    nvml: Rc<NvmlLibrary>,
+    handle: NvmlHandle,
     pub(super) pci: String,
     /// Links to ask it for.
     links: u32,
@@ -25,7 +25,7 @@ pub(super) struct Device {
 
 /// One NVLink as the GPU sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Port {
+pub(super) struct NvlinkState {
     pub(super) link: u32,
     pub(super) active: bool,
     pub(super) version: Option<u32>,
@@ -50,17 +50,17 @@ fn speed(generation: u32) -> Option<f64> {
     })
 }
 
-type NumberCall = Option<Call<unsafe extern "C" fn(Handle, *mut u32) -> i32>>;
-type NumberOfCall<T> = Option<Call<unsafe extern "C" fn(Handle, T, *mut u32) -> i32>>;
+type NumberCall = Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut u32) -> i32>>;
+type NumberOfCall<T> = Option<BoundCall<unsafe extern "C" fn(NvmlHandle, T, *mut u32) -> i32>>;
 
-impl Device {
+impl NvidiaDevice {
     /// All GPUs that NVML opens, by PCI address.
-    pub(super) fn all(nvml: &Rc<Nvml>) -> Vec<Self> {
+    pub(super) fn all(nvml: &Rc<NvmlLibrary>) -> Vec<Self> {
         let new = |(handle, pci)| Self::new(Rc::clone(nvml), handle, pci);
         nvml.devices().into_iter().map(new).collect()
     }
 
-    fn new(nvml: Rc<Nvml>, handle: Handle, pci: String) -> Self {
+    fn new(nvml: Rc<NvmlLibrary>, handle: NvmlHandle, pci: String) -> Self {
         let links = nvml.links(handle);
         let mut device = Self { nvml, handle, pci, links, pcie_max: None, errors: Vec::new() };
         let api = device.nvml.api;
@@ -98,14 +98,14 @@ impl Device {
     }
 
     /// Its NVLinks, in order.
-    pub(super) fn ports(&self) -> Vec<Port> {
+    pub(super) fn ports(&self) -> Vec<NvlinkState> {
         // The common speed is none of an H200's fields.
         let one = |field, link| self.fields(&[(field, link)]).into_iter().flatten().next();
         let speed = |link| one(SPEED, link).or_else(|| one(SPEED_COMMON, 0));
         self.links().into_iter().map(|link| self.port(link, speed(link.0))).collect()
     }
 
-    fn port(&self, (link, active): (u32, bool), mbps: Option<u64>) -> Port {
+    fn port(&self, (link, active): (u32, bool), mbps: Option<u64>) -> NvlinkState {
         let api = &self.nvml.api;
         let pci: Option<PciInfo> = self.nvml.stored(api.link_pci, |call, out| {
             // SAFETY: the handle is NVML's own; fills one structure of this layout.
@@ -121,7 +121,7 @@ impl Device {
         };
         let version = self.number_of(api.link_version, link).filter(|&v| v > 0);
         let mbps = mbps.filter(|&mbps| mbps > 0);
-        Port { link, active, version, mbps, remote, pci }
+        NvlinkState { link, active, version, mbps, remote, pci }
     }
 
     pub(super) fn facts(&self) -> GpuFacts {
@@ -184,7 +184,7 @@ impl Device {
     /// A mode that has a current and a pending value.
     fn mode(
         &self,
-        function: Option<Call<unsafe extern "C" fn(Handle, *mut u32, *mut u32) -> i32>>,
+        function: Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut u32, *mut u32) -> i32>>,
     ) -> Option<bool> {
         let [now, _]: [u32; 2] = self.nvml.stored(function, |call, out: *mut [u32; 2]| {
             let (now, next) = (out.cast::<u32>(), out.cast::<u32>().wrapping_add(1));

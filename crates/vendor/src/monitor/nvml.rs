@@ -14,10 +14,10 @@ use pathline_dylib::{
 };
 
 use super::guarded::{GuardedArray, GuardedValue};
-use crate::gpu::table::Call;
+use crate::gpu::table::BoundCall;
 
 /// `nvmlDevice_t`.
-pub(super) type Handle = usize;
+pub(super) type NvmlHandle = usize;
 
 /// `nvmlPciInfo_t` since NVML 9; its text fields are 16 and 32 bytes.
 #[repr(C)]
@@ -144,8 +144,8 @@ macro_rules! table {
      optional { $($ofield:ident = $osymbol:literal $(or $older:literal)? ($($oarg:ty),*);)* }) => {
         #[derive(Debug, Clone, Copy)]
         pub(super) struct Api {
-            $(pub(super) $field: Call<unsafe extern "C" fn($($arg),*) -> i32>,)*
-            $(pub(super) $ofield: Option<Call<unsafe extern "C" fn($($oarg),*) -> i32>>,)*
+            $(pub(super) $field: BoundCall<unsafe extern "C" fn($($arg),*) -> i32>,)*
+            $(pub(super) $ofield: Option<BoundCall<unsafe extern "C" fn($($oarg),*) -> i32>>,)*
         }
         impl Api {
             /// Binds all functions that `find` has.
@@ -155,7 +155,7 @@ macro_rules! table {
             pub(super) unsafe fn bind(
                 find: &dyn Fn(&str) -> Option<NonNull<c_void>>,
             ) -> Result<Self, String> {
-                let look = |name| find(name).map(|at| Call { name, at });
+                let look = |name| find(name).map(|at| BoundCall { name, at });
                 let need = |name| look(name).ok_or_else(|| format!("it lacks {name}"));
                 Ok(Self {
                     // SAFETY: the caller's.
@@ -168,41 +168,41 @@ macro_rules! table {
     };
 }
 
-type Number = *mut u32;
+type NvmlNumberFn = *mut u32;
 
 table! {
     required {
         init = "nvmlInit_v2" ();
-        count = "nvmlDeviceGetCount_v2" (Number);
-        by_index = "nvmlDeviceGetHandleByIndex_v2" (u32, *mut Handle);
-        pci = "nvmlDeviceGetPciInfo_v3" (Handle, *mut PciInfo);
+        count = "nvmlDeviceGetCount_v2" (NvmlNumberFn);
+        by_index = "nvmlDeviceGetHandleByIndex_v2" (u32, *mut NvmlHandle);
+        pci = "nvmlDeviceGetPciInfo_v3" (NvmlHandle, *mut PciInfo);
     }
     optional {
         driver_version = "nvmlSystemGetDriverVersion" (*mut c_char, u32);
-        link_state = "nvmlDeviceGetNvLinkState" (Handle, u32, Number);
-        link_pci = "nvmlDeviceGetNvLinkRemotePciInfo_v2" (Handle, u32, *mut PciInfo);
-        link_remote = "nvmlDeviceGetNvLinkRemoteDeviceType" (Handle, u32, Number);
-        link_version = "nvmlDeviceGetNvLinkVersion" (Handle, u32, Number);
-        fields = "nvmlDeviceGetFieldValues" (Handle, i32, *mut FieldValue);
-        clock = "nvmlDeviceGetClockInfo" (Handle, i32, Number);
-        max_clock = "nvmlDeviceGetMaxClockInfo" (Handle, i32, Number);
+        link_state = "nvmlDeviceGetNvLinkState" (NvmlHandle, u32, NvmlNumberFn);
+        link_pci = "nvmlDeviceGetNvLinkRemotePciInfo_v2" (NvmlHandle, u32, *mut PciInfo);
+        link_remote = "nvmlDeviceGetNvLinkRemoteDeviceType" (NvmlHandle, u32, NvmlNumberFn);
+        link_version = "nvmlDeviceGetNvLinkVersion" (NvmlHandle, u32, NvmlNumberFn);
+        fields = "nvmlDeviceGetFieldValues" (NvmlHandle, i32, *mut FieldValue);
+        clock = "nvmlDeviceGetClockInfo" (NvmlHandle, i32, NvmlNumberFn);
+        max_clock = "nvmlDeviceGetMaxClockInfo" (NvmlHandle, i32, NvmlNumberFn);
         // The newer name came with driver 535.
         throttle = "nvmlDeviceGetCurrentClocksEventReasons"
-            or "nvmlDeviceGetCurrentClocksThrottleReasons" (Handle, *mut u64);
-        power = "nvmlDeviceGetPowerUsage" (Handle, Number);
-        power_limit = "nvmlDeviceGetEnforcedPowerLimit" (Handle, Number);
-        temperature = "nvmlDeviceGetTemperature" (Handle, i32, Number);
-        ecc_errors = "nvmlDeviceGetTotalEccErrors" (Handle, i32, i32, *mut u64);
-        ecc_mode = "nvmlDeviceGetEccMode" (Handle, Number, Number);
-        pcie_replays = "nvmlDeviceGetPcieReplayCounter" (Handle, Number);
-        pcie_generation = "nvmlDeviceGetCurrPcieLinkGeneration" (Handle, Number);
-        pcie_width = "nvmlDeviceGetCurrPcieLinkWidth" (Handle, Number);
-        pcie_max_generation = "nvmlDeviceGetMaxPcieLinkGeneration" (Handle, Number);
-        pcie_max_width = "nvmlDeviceGetMaxPcieLinkWidth" (Handle, Number);
-        mig = "nvmlDeviceGetMigMode" (Handle, Number, Number);
-        compute_mode = "nvmlDeviceGetComputeMode" (Handle, Number);
-        persistence = "nvmlDeviceGetPersistenceMode" (Handle, Number);
-        fabric = "nvmlDeviceGetGpuFabricInfo" (Handle, *mut FabricInfo);
+            or "nvmlDeviceGetCurrentClocksThrottleReasons" (NvmlHandle, *mut u64);
+        power = "nvmlDeviceGetPowerUsage" (NvmlHandle, NvmlNumberFn);
+        power_limit = "nvmlDeviceGetEnforcedPowerLimit" (NvmlHandle, NvmlNumberFn);
+        temperature = "nvmlDeviceGetTemperature" (NvmlHandle, i32, NvmlNumberFn);
+        ecc_errors = "nvmlDeviceGetTotalEccErrors" (NvmlHandle, i32, i32, *mut u64);
+        ecc_mode = "nvmlDeviceGetEccMode" (NvmlHandle, NvmlNumberFn, NvmlNumberFn);
+        pcie_replays = "nvmlDeviceGetPcieReplayCounter" (NvmlHandle, NvmlNumberFn);
+        pcie_generation = "nvmlDeviceGetCurrPcieLinkGeneration" (NvmlHandle, NvmlNumberFn);
+        pcie_width = "nvmlDeviceGetCurrPcieLinkWidth" (NvmlHandle, NvmlNumberFn);
+        pcie_max_generation = "nvmlDeviceGetMaxPcieLinkGeneration" (NvmlHandle, NvmlNumberFn);
+        pcie_max_width = "nvmlDeviceGetMaxPcieLinkWidth" (NvmlHandle, NvmlNumberFn);
+        mig = "nvmlDeviceGetMigMode" (NvmlHandle, NvmlNumberFn, NvmlNumberFn);
+        compute_mode = "nvmlDeviceGetComputeMode" (NvmlHandle, NvmlNumberFn);
+        persistence = "nvmlDeviceGetPersistenceMode" (NvmlHandle, NvmlNumberFn);
+        fabric = "nvmlDeviceGetGpuFabricInfo" (NvmlHandle, *mut FabricInfo);
     }
 }
 
@@ -221,14 +221,14 @@ impl OverrunLog {
 
 /// A library that was started.
 #[derive(Debug, Clone)]
-pub(super) struct Nvml {
+pub(super) struct NvmlLibrary {
     pub(super) api: Api,
     /// Version of the driver; empty if it does not say.
     pub(super) version: String,
     overruns: OverrunLog,
 }
 
-impl Nvml {
+impl NvmlLibrary {
     /// Starts what is bound. NVML counts its starts: a second one costs nothing.
     pub(super) fn start(api: Api, overruns: OverrunLog) -> Result<Self, String> {
         // SAFETY: takes nothing and may be called at any time.
@@ -249,7 +249,7 @@ impl Nvml {
     /// value, now or earlier.
     pub(super) fn stored<F: Copy, T: Default>(
         &self,
-        function: Option<Call<F>>,
+        function: Option<BoundCall<F>>,
         call: impl FnOnce(F, *mut T) -> i32,
     ) -> Option<T> {
         let function = function.filter(|f| !self.overruns.lock().contains(f.name))?;
@@ -261,13 +261,13 @@ impl Nvml {
     }
 
     /// Fields of a GPU, in the order in which they are asked for: their numbers and scopes.
-    pub(super) fn fields(&self, handle: Handle, asked: &[(u32, u32)]) -> Vec<Option<u64>> {
+    pub(super) fn fields(&self, handle: NvmlHandle, asked: &[(u32, u32)]) -> Vec<Option<u64>> {
         let answers = self.field_values(handle, asked).unwrap_or_default();
         let answers = answers.iter().map(FieldValue::number).chain(std::iter::repeat(None));
         answers.take(asked.len()).collect()
     }
 
-    fn field_values(&self, handle: Handle, asked: &[(u32, u32)]) -> Option<Vec<FieldValue>> {
+    fn field_values(&self, handle: NvmlHandle, asked: &[(u32, u32)]) -> Option<Vec<FieldValue>> {
         let function = self.api.fields.filter(|f| !self.overruns.lock().contains(f.name))?;
         let count = i32::try_from(asked.len()).ok().filter(|&count| count > 0)?;
         let request = |&(field, scope): &(u32, u32)| FieldValue::ask(field, scope);
@@ -303,14 +303,14 @@ impl Nvml {
 
     /// How many links to ask a GPU for: those that all drivers know, and more only where the driver
     /// itself names a larger number. A GPU of fewer refuses the others by number.
-    pub(super) fn links(&self, handle: Handle) -> u32 {
+    pub(super) fn links(&self, handle: NvmlHandle) -> u32 {
         let count = self.fields(handle, &[(LINK_COUNT, 0)]).into_iter().flatten().next();
         count.and_then(|count| u32::try_from(count).ok()).unwrap_or(0).clamp(LINKS, MOST_LINKS)
     }
 
     /// GPUs with their PCI addresses. One that cannot be opened is left out: it may be another
     /// user's, or lost.
-    pub(super) fn devices(&self) -> Vec<(Handle, String)> {
+    pub(super) fn devices(&self) -> Vec<(NvmlHandle, String)> {
         // SAFETY: stores one number.
         let count = self.stored(Some(self.api.count), |call, out| unsafe { call(out) });
         let one = |nth| {
@@ -340,11 +340,11 @@ fn words(code: i32) -> &'static str {
 }
 
 /// The library, and how the search went.
-pub(super) fn search() -> (Option<Nvml>, LibraryReport) {
+pub(super) fn search() -> (Option<NvmlLibrary>, LibraryReport) {
     search_at(None)
 }
 
-fn search_at(asked: Option<&Path>) -> (Option<Nvml>, LibraryReport) {
+fn search_at(asked: Option<&Path>) -> (Option<NvmlLibrary>, LibraryReport) {
     let spec = LibrarySpec {
         what: "GPU management (NVML)",
         costs: "NVLinks of NVIDIA GPUs are not seen, so pairs have no ceiling; clocks, throttling \
@@ -360,7 +360,7 @@ fn search_at(asked: Option<&Path>) -> (Option<Nvml>, LibraryReport) {
         // SAFETY: a library of this name has NVML's symbols, whose signatures nvml.h fixes.
         let api = unsafe { Api::bind(&|name| library.symbol(name)) }?;
         announce_in(&library.path, api.init.name);
-        let nvml = Nvml::start(api, OVERRUNS.clone())?;
+        let nvml = NvmlLibrary::start(api, OVERRUNS.clone())?;
         let version = format!("driver {}", nvml.version);
         Ok(BoundLibrary { value: nvml, version, number: None })
     })

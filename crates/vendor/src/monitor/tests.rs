@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use pathline_schema::{Gpu, GpuState, PcieLink};
 
-use super::nvml::{Api, FieldValue, Handle, NOT_SUPPORTED, Nvml, OverrunLog, PciInfo};
-use super::{LibraryReport, Management};
+use super::nvml::{Api, FieldValue, NOT_SUPPORTED, NvmlHandle, NvmlLibrary, OverrunLog, PciInfo};
+use super::{LibraryReport, ManagementLibrary};
 
 type Number = *mut u32;
 const LINKS: u32 = 18;
@@ -38,10 +38,10 @@ extern "C" fn count(number: Number) -> i32 {
     put(number, 3)
 }
 /// The third GPU is lost.
-extern "C" fn by_index(nth: u32, handle: *mut Handle) -> i32 {
+extern "C" fn by_index(nth: u32, handle: *mut NvmlHandle) -> i32 {
     if nth == 2 { 15 } else { put(handle, 100 + nth as usize) }
 }
-extern "C" fn pci(handle: Handle, info: *mut PciInfo) -> i32 {
+extern "C" fn pci(handle: NvmlHandle, info: *mut PciInfo) -> i32 {
     put(info, PciInfo::new(0, if handle == 100 { 0x19 } else { 0x3b }, 0))
 }
 thread_local! {
@@ -51,22 +51,22 @@ thread_local! {
     static FIELD_CALLS: Cell<u32> = const { Cell::new(0) };
 }
 /// Link 7 of the second GPU is down.
-extern "C" fn link_state(handle: Handle, link: u32, active: Number) -> i32 {
+extern "C" fn link_state(handle: NvmlHandle, link: u32, active: Number) -> i32 {
     HIGHEST_LINK.set(HIGHEST_LINK.get().max(link));
     if link >= LINKS { INVALID } else { put(active, u32::from((handle, link) != (101, 7))) }
 }
-extern "C" fn link_pci(_: Handle, link: u32, info: *mut PciInfo) -> i32 {
+extern "C" fn link_pci(_: NvmlHandle, link: u32, info: *mut PciInfo) -> i32 {
     put(info, PciInfo::new(0, 5 + link % 4, 0))
 }
-extern "C" fn link_remote(_: Handle, _: u32, kind: Number) -> i32 {
+extern "C" fn link_remote(_: NvmlHandle, _: u32, kind: Number) -> i32 {
     put(kind, 2)
 }
-extern "C" fn link_version(_: Handle, _: u32, version: Number) -> i32 {
+extern "C" fn link_version(_: NvmlHandle, _: u32, version: Number) -> i32 {
     put(version, 4)
 }
 /// Speeds, and one CRC error on each link; counters of Blackwell are not supported. Fields that come
 /// with a code are left as they are, which is what 580.159 did on an H200.
-extern "C" fn fields(_: Handle, count: i32, values: *mut FieldValue) -> i32 {
+extern "C" fn fields(_: NvmlHandle, count: i32, values: *mut FieldValue) -> i32 {
     // SAFETY: the caller hands over as many as it says.
     let values = unsafe { std::slice::from_raw_parts_mut(values, count as usize) };
     for value in values.iter_mut().filter(|value| value.code == 0) {
@@ -85,14 +85,14 @@ extern "C" fn fields(_: Handle, count: i32, values: *mut FieldValue) -> i32 {
     0
 }
 /// The same, and it fills the element behind the array as well.
-extern "C" fn fields_and_one_more(handle: Handle, count: i32, values: *mut FieldValue) -> i32 {
+extern "C" fn fields_and_one_more(handle: NvmlHandle, count: i32, values: *mut FieldValue) -> i32 {
     FIELD_CALLS.set(FIELD_CALLS.get() + 1);
     // SAFETY: there is room, or this test shows that there is none.
     unsafe { values.add(count as usize).write(FieldValue::ask(161, 0)) };
     fields(handle, count, values)
 }
 /// The same, and it has so many links as no header.
-extern "C" fn fields_of_many_links(handle: Handle, count: i32, values: *mut FieldValue) -> i32 {
+extern "C" fn fields_of_many_links(handle: NvmlHandle, count: i32, values: *mut FieldValue) -> i32 {
     let code = fields(handle, count, values);
     // SAFETY: at least one element.
     let first = unsafe { &mut *values };
@@ -102,46 +102,46 @@ extern "C" fn fields_of_many_links(handle: Handle, count: i32, values: *mut Fiel
     code
 }
 /// Two numbers where one is asked for.
-extern "C" fn power_and_more(_: Handle, number: Number) -> i32 {
+extern "C" fn power_and_more(_: NvmlHandle, number: Number) -> i32 {
     put(number.cast(), [214_500u32, 0])
 }
-extern "C" fn clock(_: Handle, which: i32, number: Number) -> i32 {
+extern "C" fn clock(_: NvmlHandle, which: i32, number: Number) -> i32 {
     put(number, if which == 1 { 1755 } else { 3201 })
 }
-extern "C" fn max_clock(_: Handle, which: i32, number: Number) -> i32 {
+extern "C" fn max_clock(_: NvmlHandle, which: i32, number: Number) -> i32 {
     put(number, if which == 1 { 1980 } else { 3201 })
 }
 /// Idle, by the multiprocessors, and held by the power cap.
-extern "C" fn throttle(_: Handle, reasons: *mut u64) -> i32 {
+extern "C" fn throttle(_: NvmlHandle, reasons: *mut u64) -> i32 {
     put(reasons, 0x1 | 0x4)
 }
-extern "C" fn power(_: Handle, number: Number) -> i32 {
+extern "C" fn power(_: NvmlHandle, number: Number) -> i32 {
     put(number, 214_500)
 }
-extern "C" fn temperature(_: Handle, sensor: i32, number: Number) -> i32 {
+extern "C" fn temperature(_: NvmlHandle, sensor: i32, number: Number) -> i32 {
     assert_eq!(sensor, 0);
     put(number, 41)
 }
-extern "C" fn ecc_errors(_: Handle, kind: i32, _: i32, number: *mut u64) -> i32 {
+extern "C" fn ecc_errors(_: NvmlHandle, kind: i32, _: i32, number: *mut u64) -> i32 {
     put(number, if kind == 0 { 3 } else { 0 })
 }
-extern "C" fn on(_: Handle, now: Number, next: Number) -> i32 {
+extern "C" fn on(_: NvmlHandle, now: Number, next: Number) -> i32 {
     put(now, 1);
     put(next, 0)
 }
-extern "C" fn not_supported(_: Handle, _: Number) -> i32 {
+extern "C" fn not_supported(_: NvmlHandle, _: Number) -> i32 {
     NOT_SUPPORTED
 }
-extern "C" fn five(_: Handle, number: Number) -> i32 {
+extern "C" fn five(_: NvmlHandle, number: Number) -> i32 {
     put(number, 5)
 }
-extern "C" fn sixteen(_: Handle, number: Number) -> i32 {
+extern "C" fn sixteen(_: NvmlHandle, number: Number) -> i32 {
     put(number, 16)
 }
-extern "C" fn eight(_: Handle, number: Number) -> i32 {
+extern "C" fn eight(_: NvmlHandle, number: Number) -> i32 {
     put(number, 8)
 }
-extern "C" fn default_mode(_: Handle, number: Number) -> i32 {
+extern "C" fn default_mode(_: NvmlHandle, number: Number) -> i32 {
     put(number, 0)
 }
 
@@ -188,13 +188,13 @@ fn bare(name: &str) -> Option<NonNull<c_void>> {
     LEFT.contains(&name).then(|| whole(name)).flatten()
 }
 
-fn start(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Result<Nvml, String> {
+fn start(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Result<NvmlLibrary, String> {
     // SAFETY: the functions of this file have the signatures of the table.
-    Nvml::start(unsafe { Api::bind(find) }?, OverrunLog::default())
+    NvmlLibrary::start(unsafe { Api::bind(find) }?, OverrunLog::default())
 }
 
-fn management(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> Management {
-    Management::of(start(find).ok(), LibraryReport::default())
+fn management(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> ManagementLibrary {
+    ManagementLibrary::of(start(find).ok(), LibraryReport::default())
 }
 
 fn gpu(index: u32, pci: &str) -> Gpu {

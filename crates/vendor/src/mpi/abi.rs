@@ -3,12 +3,12 @@
 use std::ffi::{c_char, c_int};
 use std::fmt;
 
-use super::table::{Handle, Memory};
-use pathline_dylib::{Library, announce_in};
+use super::table::{MpiAddress, MpiHandle};
+use pathline_dylib::{SharedLibrary, announce_in};
 
 /// How handles and constants look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Abi {
+pub(super) enum MpiAbi {
     /// MPICH since 3.1, Intel MPI, Cray MPICH, MVAPICH: handles are numbers of 32 bits.
     Mpich,
     /// Open MPI: handles are addresses of symbols.
@@ -17,7 +17,7 @@ pub(super) enum Abi {
     Standard,
 }
 
-impl fmt::Display for Abi {
+impl fmt::Display for MpiAbi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Mpich => "MPICH's ABI",
@@ -29,19 +29,19 @@ impl fmt::Display for Abi {
 
 /// Whose code it is, which decides by what it can be launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
+pub(super) enum MpiFamily {
     /// MPICH and what was made of it.
     Mpich,
     /// Open MPI.
     OpenMpi,
 }
 
-impl Abi {
+impl MpiAbi {
     /// Finds out which one a library has. None if it is no MPI library.
     ///
     /// `MPI_Abi_get_version` alone proves nothing: native libraries of MPICH 5 and Intel have it,
     /// too, and answer -1.
-    pub(super) fn of(library: &Library) -> Option<Self> {
+    pub(super) fn of(library: &SharedLibrary) -> Option<Self> {
         library.symbol("MPI_Init_thread")?;
         if library.symbol("ompi_mpi_comm_world").is_some() {
             return Some(Self::OpenMpi);
@@ -63,7 +63,7 @@ impl Abi {
 }
 
 /// What a library says that it is. It may be asked before `MPI_Init`.
-pub(super) fn version_text(library: &Library) -> Option<String> {
+pub(super) fn version_text(library: &SharedLibrary) -> Option<String> {
     /// `MPI_MAX_LIBRARY_VERSION_STRING` is 256 to 8192 by ABI; one byte more for those that end a
     /// text of that length with a zero.
     const LONGEST: usize = 8193;
@@ -85,14 +85,14 @@ pub(super) fn version_text(library: &Library) -> Option<String> {
 }
 
 /// Name and version of a library's own text, and whose code it is.
-pub(super) fn known_as(text: &str) -> (String, Family) {
+pub(super) fn known_as(text: &str) -> (String, MpiFamily) {
     let first = text.lines().next().unwrap_or_default();
     if let Some((open, _)) = first.split_once(',')
         && open.starts_with("Open MPI")
     {
-        return (open.trim().to_owned(), Family::OpenMpi);
+        return (open.trim().to_owned(), MpiFamily::OpenMpi);
     }
-    let family = if text.contains("Open MPI") { Family::OpenMpi } else { Family::Mpich };
+    let family = if text.contains("Open MPI") { MpiFamily::OpenMpi } else { MpiFamily::Mpich };
     // `MPICH Version:      5.0.2`, `MVAPICH Version: ...`
     if let Some((name, version)) = first.split_once("Version:") {
         return (format!("{} {}", name.trim(), version.trim()), family);
@@ -104,7 +104,7 @@ pub(super) fn known_as(text: &str) -> (String, Family) {
 
 /// The constants that this program passes to MPI.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Constants<H: Handle> {
+pub(super) struct MpiConstants<H: MpiHandle> {
     pub(super) world: H,
     pub(super) of_itself: H,
     pub(super) no_info: H,
@@ -113,14 +113,14 @@ pub(super) struct Constants<H: Handle> {
     pub(super) byte: H,
     pub(super) uint64: H,
     pub(super) sum: H,
-    pub(super) in_place: Memory,
-    pub(super) ignore_status: Memory,
+    pub(super) in_place: MpiAddress,
+    pub(super) ignore_status: MpiAddress,
 }
 
 /// Those of the MPICH family. Source: `mpi.h` of MPICH 4.0.2, MPICH 5.0.2 and Intel MPI 2021.18.1,
 /// which agree.
-pub(super) fn mpich() -> Constants<c_int> {
-    Constants {
+pub(super) fn mpich() -> MpiConstants<c_int> {
+    MpiConstants {
         world: 0x4400_0000,
         of_itself: 0x4400_0001,
         no_info: 0x1c00_0000,
@@ -135,8 +135,8 @@ pub(super) fn mpich() -> Constants<c_int> {
 }
 
 /// Those of the standard ABI. Source: MPI 5.0, appendix A; `mpi_abi.h` of MPICH 5.0.2.
-pub(super) fn standard() -> Constants<usize> {
-    Constants {
+pub(super) fn standard() -> MpiConstants<usize> {
+    MpiConstants {
         world: 0x101,
         of_itself: 0x102,
         no_info: 0x130,
@@ -151,13 +151,13 @@ pub(super) fn standard() -> Constants<usize> {
 }
 
 /// Those of Open MPI, where an address is the handle; the names that are missing are the error.
-pub(super) fn open_mpi(library: &Library) -> Result<Constants<usize>, String> {
+pub(super) fn open_mpi(library: &SharedLibrary) -> Result<MpiConstants<usize>, String> {
     // The address alone counts; what is there is the library's own.
     let at = |name: &str| {
         let symbol = library.symbol(name).ok_or_else(|| format!("it lacks {name}"))?;
         Ok::<usize, String>(symbol.as_ptr().expose_provenance())
     };
-    Ok(Constants {
+    Ok(MpiConstants {
         world: at("ompi_mpi_comm_world")?,
         of_itself: at("ompi_mpi_comm_self")?,
         no_info: at("ompi_mpi_info_null")?,
@@ -181,24 +181,24 @@ mod tests {
             (
                 "Open MPI v5.0.11, package: Open MPI root@x Distribution, ident: 5.0.11, repo rev: v5",
                 "Open MPI v5.0.11",
-                Family::OpenMpi,
+                MpiFamily::OpenMpi,
             ),
             (
                 "MPICH Version:      5.0.2\nMPICH Release date: Mon\nMPICH ABI: 17:2:5\n",
                 "MPICH 5.0.2",
-                Family::Mpich,
+                MpiFamily::Mpich,
             ),
             (
                 "Intel(R) MPI Library 2021.18 for Linux* OS\n",
                 "Intel(R) MPI Library 2021.18 for Linux* OS",
-                Family::Mpich,
+                MpiFamily::Mpich,
             ),
             (
                 "MPI VERSION    : CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)\nMPI BUILD INFO : x\n",
                 "CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)",
-                Family::Mpich,
+                MpiFamily::Mpich,
             ),
-            ("", "", Family::Mpich),
+            ("", "", MpiFamily::Mpich),
         ] {
             assert_eq!(known_as(text), (name.to_owned(), family));
         }
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn what_is_no_mpi_has_no_abi() {
-        let libc = Library::open(std::path::Path::new("libc.so.6")).unwrap();
-        assert_eq!(Abi::of(&libc), None);
+        let libc = SharedLibrary::open(std::path::Path::new("libc.so.6")).unwrap();
+        assert_eq!(MpiAbi::of(&libc), None);
         assert_eq!(version_text(&libc), None);
         assert!(open_mpi(&libc).unwrap_err().contains("ompi_mpi_comm_world"));
     }

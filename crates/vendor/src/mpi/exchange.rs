@@ -2,23 +2,23 @@
 
 use std::ffi::{c_int, c_void};
 
-use pathline_hal::{CallError, Meeting, Pace, Part, Result, Span};
+use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode};
 use pathline_schema::{Collective, Severity, WireOp};
 
 use super::parts::{blocks, is_passive, rank, refused};
-use super::table::{Handle, Memory};
-use super::world::{Failed, World, ok};
-use crate::clock::Origin;
+use super::table::{MpiAddress, MpiHandle};
+use super::world::{FailedCall, MpiWorld, ok};
+use crate::clock::ClockOrigin;
 
-type Outcome = std::result::Result<(), Failed>;
+type MpiOutcome = std::result::Result<(), FailedCall>;
 
 /// Bytes of an answer to a window, as OSU's bandwidth tests have it.
 const ANSWER: usize = 4;
 
 /// A buffer with a peer of the world.
 #[derive(Debug, Clone, Copy)]
-struct Message<H> {
-    at: Memory,
+struct MpiMessage<H> {
+    at: MpiAddress,
     count: c_int,
     kind: H,
     peer: c_int,
@@ -27,9 +27,9 @@ struct Message<H> {
 
 /// Puts or gets of one part.
 #[derive(Debug, Clone, Copy)]
-struct Remote<H> {
+struct OneSidedPart<H> {
     window: H,
-    ours: Memory,
+    ours: MpiAddress,
     count: c_int,
     kind: H,
     /// The other's rank in the communicator of the two.
@@ -40,11 +40,11 @@ struct Remote<H> {
 
 /// A collective of one part.
 #[derive(Debug, Clone, Copy)]
-struct Group<H> {
+struct CollectivePart<H> {
     op: Collective,
     comm: H,
-    send: Memory,
-    recv: Memory,
+    send: MpiAddress,
+    recv: MpiAddress,
     /// Of the type, for each rank where ranks have parts.
     count: i64,
     kind: H,
@@ -52,26 +52,26 @@ struct Group<H> {
 
 /// What one process does in each repetition, in this order.
 #[derive(Debug)]
-struct Steps<H> {
+struct RankSteps<H> {
     /// A ping that is alone: whether this process begins, and its message out and back.
-    ping: Option<(bool, Message<H>, Message<H>)>,
-    receive: Vec<Message<H>>,
+    ping: Option<(bool, MpiMessage<H>, MpiMessage<H>)>,
+    receive: Vec<MpiMessage<H>>,
     /// Received once the first wait is over: answers, and what comes back.
-    receive_late: Vec<Message<H>>,
-    send: Vec<Message<H>>,
-    remote: Vec<Remote<H>>,
-    groups: Vec<Group<H>>,
+    receive_late: Vec<MpiMessage<H>>,
+    send: Vec<MpiMessage<H>>,
+    remote: Vec<OneSidedPart<H>>,
+    groups: Vec<CollectivePart<H>>,
     /// Sent once all has come that was waited for first.
-    answer: Vec<Message<H>>,
+    answer: Vec<MpiMessage<H>>,
     /// What is loaded, byte by byte, once it has come.
-    consume: Vec<Span>,
+    consume: Vec<LocalMemory>,
     /// After the time: a word to those whose memory was read or written, who wait for it inside of
     /// MPI, where many libraries serve such requests only.
     token_to: Vec<c_int>,
     token_from: Vec<c_int>,
 }
 
-impl<H> Default for Steps<H> {
+impl<H> Default for RankSteps<H> {
     fn default() -> Self {
         Self {
             ping: None,
@@ -90,7 +90,7 @@ impl<H> Default for Steps<H> {
 
 /// How those who take part meet.
 #[derive(Debug, Clone, Copy)]
-enum Active<H> {
+enum ActiveRanks<H> {
     /// This process takes no part.
     Idle,
     /// Two processes, by a message there and one back: Open MPI polls more once it has made a
@@ -103,12 +103,12 @@ enum Active<H> {
 
 /// A bound case.
 #[derive(Debug)]
-pub(super) struct Exchange<H: Handle> {
-    parts: Vec<Part>,
-    pace: Pace,
-    steps: Steps<H>,
+pub(super) struct MpiExchange<H: MpiHandle> {
+    parts: Vec<FlowPart>,
+    pace: RepeatMode,
+    steps: RankSteps<H>,
     /// Those who take part in any of it, who meet before each time.
-    active: Active<H>,
+    active: ActiveRanks<H>,
     requests: Vec<H>,
     windows: Vec<H>,
     kinds: Vec<H>,
@@ -128,18 +128,18 @@ fn tag(nth: usize, answer: bool) -> c_int {
 }
 const TOKEN: c_int = 32_767;
 
-fn address(span: Span) -> Memory {
+fn address(span: LocalMemory) -> MpiAddress {
     std::ptr::with_exposed_provenance_mut::<c_void>(span.address as usize)
 }
 
-impl<H: Handle> Exchange<H> {
+impl<H: MpiHandle> MpiExchange<H> {
     /// Keeps the parts; nothing is asked of MPI before all processes have done so.
-    pub(super) fn new(parts: &[Part], pace: Pace) -> Self {
+    pub(super) fn new(parts: &[FlowPart], pace: RepeatMode) -> Self {
         Self {
             parts: parts.to_vec(),
             pace,
-            steps: Steps::default(),
-            active: Active::Idle,
+            steps: RankSteps::default(),
+            active: ActiveRanks::Idle,
             requests: Vec::new(),
             windows: Vec::new(),
             kinds: Vec::new(),
@@ -154,7 +154,7 @@ impl<H: Handle> Exchange<H> {
     }
 
     /// Makes communicators, windows and types, which all who take part do together.
-    pub(super) fn join(&mut self, world: &mut World<H>) -> Result<()> {
+    pub(super) fn join(&mut self, world: &mut MpiWorld<H>) -> CallResult<()> {
         let mut active: Vec<i32> =
             self.parts.iter().flat_map(|p| &p.group).filter_map(|(r, _)| rank(r.0)).collect();
         active.sort_unstable();
@@ -166,12 +166,12 @@ impl<H: Handle> Exchange<H> {
             [a, b] => {
                 let source = self.parts.iter().find_map(|p| rank(p.group.first()?.0.0));
                 let other = if a == world.rank { b } else { a };
-                Active::Pair(source != Some(world.rank), other)
+                ActiveRanks::Pair(source != Some(world.rank), other)
             }
-            _ => Active::Several(world.group(&active)?),
+            _ => ActiveRanks::Several(world.group(&active)?),
         };
         let parts = std::mem::take(&mut self.parts);
-        let mut steps = Steps::default();
+        let mut steps = RankSteps::default();
         for (nth, part) in parts.iter().enumerate() {
             let Some(&me) = part.mine.first() else { continue };
             self.add(&mut steps, world, nth, part, me)?;
@@ -195,12 +195,12 @@ impl<H: Handle> Exchange<H> {
 
     fn add(
         &mut self,
-        steps: &mut Steps<H>,
-        world: &mut World<H>,
+        steps: &mut RankSteps<H>,
+        world: &mut MpiWorld<H>,
         nth: usize,
-        part: &Part,
+        part: &FlowPart,
         me: usize,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let (send, recv) = (
             address(part.send.first().copied().unwrap_or_default()),
             address(part.recv.first().copied().unwrap_or_default()),
@@ -211,9 +211,9 @@ impl<H: Handle> Exchange<H> {
             WireOp::Ping | WireOp::Send { .. } | WireOp::Consume => {
                 let (count, kind) = self.counted(world, part, part.bytes)?;
                 let message =
-                    |at, answer| Message { at, count, kind, peer: other, tag: tag(nth, answer) };
+                    |at, answer| MpiMessage { at, count, kind, peer: other, tag: tag(nth, answer) };
                 let (byte, scratch) = (world.constants.byte, self.answers.as_mut_ptr());
-                let short = |offset| Message {
+                let short = |offset| MpiMessage {
                     // Within the scratch, which has two answers.
                     at: scratch.wrapping_add(offset).cast(),
                     count: ANSWER as c_int,
@@ -255,7 +255,7 @@ impl<H: Handle> Exchange<H> {
                 let window = self.window(world, part, exposed)?;
                 if origin {
                     let peer = 1 - me as c_int;
-                    steps.remote.push(Remote { window, ours, count, kind, peer, times, get });
+                    steps.remote.push(OneSidedPart { window, ours, count, kind, peer, times, get });
                     steps.token_to.push(other);
                 } else {
                     steps.token_from.push(other);
@@ -271,16 +271,16 @@ impl<H: Handle> Exchange<H> {
     /// The arguments of a collective.
     fn group(
         &mut self,
-        world: &mut World<H>,
-        part: &Part,
+        world: &mut MpiWorld<H>,
+        part: &FlowPart,
         me: usize,
         op: Collective,
         in_place: bool,
-    ) -> Result<Group<H>> {
+    ) -> CallResult<CollectivePart<H>> {
         let ranks: Vec<i32> = part.group.iter().filter_map(|(r, _)| rank(r.0)).collect();
         let comm = world.group(&ranks)?;
         let n = ranks.len().max(1) as u64;
-        let at = |spans: &[Span]| address(spans.first().copied().unwrap_or_default());
+        let at = |spans: &[LocalMemory]| address(spans.first().copied().unwrap_or_default());
         let (mut send, mut recv) = (at(&part.send), at(&part.recv));
         let of_a_rank = match op {
             Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => {
@@ -317,11 +317,16 @@ impl<H: Handle> Exchange<H> {
             }
             _ => {}
         }
-        Ok(Group { op, comm, send, recv, count, kind })
+        Ok(CollectivePart { op, comm, send, recv, count, kind })
     }
 
     /// So many bytes as a count that fits: of bytes, or of a type of as many bytes as it takes.
-    fn counted(&mut self, world: &World<H>, part: &Part, bytes: u64) -> Result<(c_int, H)> {
+    fn counted(
+        &mut self,
+        world: &MpiWorld<H>,
+        part: &FlowPart,
+        bytes: u64,
+    ) -> CallResult<(c_int, H)> {
         if let Ok(count) = c_int::try_from(bytes) {
             return Ok((count, world.constants.byte));
         }
@@ -346,10 +351,10 @@ impl<H: Handle> Exchange<H> {
     /// A window of the two ends of a part, with an epoch that lasts until it is released.
     fn window(
         &mut self,
-        world: &mut World<H>,
-        part: &Part,
-        exposed: Option<(Memory, u64)>,
-    ) -> Result<H> {
+        world: &mut MpiWorld<H>,
+        part: &FlowPart,
+        exposed: Option<(MpiAddress, u64)>,
+    ) -> CallResult<H> {
         let ranks: Vec<i32> = part.group.iter().filter_map(|(r, _)| rank(r.0)).collect();
         let comm = world.group(&ranks)?;
         let f = world.fns;
@@ -383,12 +388,12 @@ impl<H: Handle> Exchange<H> {
     /// Runs all parts so many times.
     pub(super) fn run(
         &mut self,
-        world: &World<H>,
-        clock: Origin,
+        world: &MpiWorld<H>,
+        clock: ClockOrigin,
         reps: u64,
-        meeting: &dyn Meeting,
-    ) -> Result<Vec<Vec<f64>>> {
-        let samples = if self.pace == Pace::Isolated { reps } else { 1 };
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
+        let samples = if self.pace == RepeatMode::Isolated { reps } else { 1 };
         let mut times = Vec::with_capacity(usize::try_from(samples).unwrap_or(0));
         let inside = reps / samples.max(1);
         for _ in 0..samples {
@@ -402,20 +407,20 @@ impl<H: Handle> Exchange<H> {
                 }
             }
         }
-        let timed = |part: &Part| part.mine.first().is_some_and(|&me| !is_passive(part, me));
+        let timed = |part: &FlowPart| part.mine.first().is_some_and(|&me| !is_passive(part, me));
         Ok(self.parts.iter().map(|p| if timed(p) { times.clone() } else { Vec::new() }).collect())
     }
 
     /// What it moves, for errors.
     fn describe(&self) -> String {
-        let part = |part: &Part| format!("mpi[{}] x {}B", part.wire, part.bytes);
+        let part = |part: &FlowPart| format!("mpi[{}] x {}B", part.wire, part.bytes);
         self.parts.iter().map(part).collect::<Vec<_>>().join(" & ")
     }
 
     /// After a failed call: ends what it has left in flight, since the memory of this exchange goes
     /// next. What does not end in `timeout` ns, and what a failed collective has begun inside of the
     /// library, stays in use.
-    fn close(&mut self, world: &World<H>, timeout: u64) {
+    fn close(&mut self, world: &MpiWorld<H>, timeout: u64) {
         let first = self.steps.receive.len() + self.steps.send.len();
         let late = first + self.steps.receive_late.len();
         let incoming = self.steps.receive.len();
@@ -432,11 +437,11 @@ impl<H: Handle> Exchange<H> {
     /// The time of so many repetitions in ns; none if this process has no part in them.
     fn sample(
         &mut self,
-        world: &World<H>,
-        clock: Origin,
+        world: &MpiWorld<H>,
+        clock: ClockOrigin,
         reps: u64,
-    ) -> std::result::Result<Option<f64>, Failed> {
-        if matches!(self.active, Active::Idle) {
+    ) -> std::result::Result<Option<f64>, FailedCall> {
+        if matches!(self.active, ActiveRanks::Idle) {
             return Ok(None);
         }
         self.sync(world)?;
@@ -460,24 +465,25 @@ impl<H: Handle> Exchange<H> {
         Ok(Some(took as f64))
     }
 
-    fn meet(&mut self, world: &World<H>) -> Outcome {
+    fn meet(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
         let at = self.answers.as_mut_ptr().cast();
-        let token = |peer| Message { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
+        let token =
+            |peer| MpiMessage { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
         match self.active {
-            Active::Idle => Ok(()),
-            Active::Pair(true, peer) => {
+            ActiveRanks::Idle => Ok(()),
+            ActiveRanks::Pair(true, peer) => {
                 send(world, &token(peer)).and_then(|()| receive(world, &token(peer)))
             }
-            Active::Pair(false, peer) => {
+            ActiveRanks::Pair(false, peer) => {
                 receive(world, &token(peer)).and_then(|()| send(world, &token(peer)))
             }
             // SAFETY: the communicator is this world's, and all its members come here.
-            Active::Several(comm) => ok("MPI_Barrier", unsafe { (world.fns.barrier)(comm) }),
+            ActiveRanks::Several(comm) => ok("MPI_Barrier", unsafe { (world.fns.barrier)(comm) }),
         }
     }
 
     /// What others wrote into windows becomes what this process reads, and the other way round.
-    fn sync(&self, world: &World<H>) -> Outcome {
+    fn sync(&self, world: &MpiWorld<H>) -> MpiOutcome {
         for &window in &self.windows {
             if let Some(sync) = world.fns.win_sync {
                 // SAFETY: the window is open.
@@ -487,9 +493,10 @@ impl<H: Handle> Exchange<H> {
         Ok(())
     }
 
-    fn tokens(&mut self, world: &World<H>) -> Outcome {
+    fn tokens(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
         let at = self.answers.as_mut_ptr().cast();
-        let token = |peer| Message { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
+        let token =
+            |peer| MpiMessage { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
         for &peer in &self.steps.token_to {
             send(world, &token(peer))?;
         }
@@ -501,7 +508,7 @@ impl<H: Handle> Exchange<H> {
 
     /// One repetition of everything but a lone ping.
     #[inline]
-    fn once(&mut self, world: &World<H>) -> Outcome {
+    fn once(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
         let steps = &self.steps;
         // One way, as OSU has it: who only sends takes answers by blocking receives, who only
         // receives gives them by blocking sends. Both at once post answers beforehand, so that no
@@ -554,7 +561,7 @@ impl<H: Handle> Exchange<H> {
     ///
     /// # Errors
     /// A sticky one if MPI or a peer may still reach the memory, which must not be freed then.
-    pub(super) fn release(&mut self, world: &World<H>) -> Result<()> {
+    pub(super) fn release(&mut self, world: &MpiWorld<H>) -> CallResult<()> {
         let closed = self.close_windows(world);
         if let Err(failed) = closed {
             return Err(world.error(failed, &self.describe()));
@@ -568,7 +575,7 @@ impl<H: Handle> Exchange<H> {
         }
     }
 
-    fn close_windows(&mut self, world: &World<H>) -> Outcome {
+    fn close_windows(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
         let f = &world.fns;
         while let Some(mut window) = self.windows.pop() {
             if let (Some(unlock), Some(free)) = (f.win_unlock_all, f.win_free) {
@@ -620,8 +627,8 @@ impl<H: Handle> Exchange<H> {
 /// ended. Whether they have. A send is not cancelled: MPI 4.0 deprecates that, Open MPI ignores it.
 ///
 /// `timeout` is in ns.
-pub(super) fn close_requests<H: Handle>(
-    world: &World<H>,
+pub(super) fn close_requests<H: MpiHandle>(
+    world: &MpiWorld<H>,
     requests: &mut [H],
     receives: &dyn Fn(usize) -> bool,
     timeout: u64,
@@ -633,7 +640,7 @@ pub(super) fn close_requests<H: Handle>(
             unsafe { (f.cancel)(request) };
         }
     }
-    let begun = Origin::now();
+    let begun = ClockOrigin::now();
     loop {
         for request in requests.iter_mut().filter(|request| **request != none) {
             let mut done = 0;
@@ -651,9 +658,13 @@ pub(super) fn close_requests<H: Handle>(
     }
 }
 
-fn receive_all<H: Handle>(world: &World<H>, all: &[Message<H>], requests: &mut [H]) -> Outcome {
+fn receive_all<H: MpiHandle>(
+    world: &MpiWorld<H>,
+    all: &[MpiMessage<H>],
+    requests: &mut [H],
+) -> MpiOutcome {
     let (f, comm) = (&world.fns, world.constants.world);
-    for (&Message { at, count, kind, peer, tag }, request) in all.iter().zip(requests) {
+    for (&MpiMessage { at, count, kind, peer, tag }, request) in all.iter().zip(requests) {
         // SAFETY: the buffer has `count` of the type, as `sound` has checked, and lives until the
         // case is released; the request is waited for before the repetition ends, or closed after an
         // error.
@@ -663,9 +674,13 @@ fn receive_all<H: Handle>(world: &World<H>, all: &[Message<H>], requests: &mut [
     Ok(())
 }
 
-fn send_all<H: Handle>(world: &World<H>, all: &[Message<H>], requests: &mut [H]) -> Outcome {
+fn send_all<H: MpiHandle>(
+    world: &MpiWorld<H>,
+    all: &[MpiMessage<H>],
+    requests: &mut [H],
+) -> MpiOutcome {
     let (f, comm) = (&world.fns, world.constants.world);
-    for (&Message { at, count, kind, peer, tag }, request) in all.iter().zip(requests) {
+    for (&MpiMessage { at, count, kind, peer, tag }, request) in all.iter().zip(requests) {
         // SAFETY: as of receives.
         let code = unsafe { (f.isend)(at, count, kind, peer, tag, comm, request) };
         ok("MPI_Isend", code)?;
@@ -673,7 +688,7 @@ fn send_all<H: Handle>(world: &World<H>, all: &[Message<H>], requests: &mut [H])
     Ok(())
 }
 
-fn wait_all<H: Handle>(world: &World<H>, requests: &mut [H]) -> Outcome {
+fn wait_all<H: MpiHandle>(world: &MpiWorld<H>, requests: &mut [H]) -> MpiOutcome {
     let ignore = world.constants.ignore_status;
     match requests {
         [] => Ok(()),
@@ -691,14 +706,14 @@ fn wait_all<H: Handle>(world: &World<H>, requests: &mut [H]) -> Outcome {
 }
 
 #[inline(always)]
-fn send<H: Handle>(world: &World<H>, m: &Message<H>) -> Outcome {
+fn send<H: MpiHandle>(world: &MpiWorld<H>, m: &MpiMessage<H>) -> MpiOutcome {
     let comm = world.constants.world;
     // SAFETY: as of receives; the call blocks.
     ok("MPI_Send", unsafe { (world.fns.send)(m.at, m.count, m.kind, m.peer, m.tag, comm) })
 }
 
 #[inline(always)]
-fn receive<H: Handle>(world: &World<H>, m: &Message<H>) -> Outcome {
+fn receive<H: MpiHandle>(world: &MpiWorld<H>, m: &MpiMessage<H>) -> MpiOutcome {
     let (comm, ignore) = (world.constants.world, world.constants.ignore_status);
     // SAFETY: as above.
     let code = unsafe { (world.fns.recv)(m.at, m.count, m.kind, m.peer, m.tag, comm, ignore) };
@@ -706,11 +721,11 @@ fn receive<H: Handle>(world: &World<H>, m: &Message<H>) -> Outcome {
 }
 
 /// Round trips of two processes that do nothing else.
-fn pings<H: Handle>(
-    world: &World<H>,
-    (begins, out, back): (bool, Message<H>, Message<H>),
+fn pings<H: MpiHandle>(
+    world: &MpiWorld<H>,
+    (begins, out, back): (bool, MpiMessage<H>, MpiMessage<H>),
     reps: u64,
-) -> Outcome {
+) -> MpiOutcome {
     if begins {
         for _ in 0..reps {
             send(world, &out)?;
@@ -725,8 +740,8 @@ fn pings<H: Handle>(
     Ok(())
 }
 
-fn issue<H: Handle>(world: &World<H>, remote: &Remote<H>) -> Outcome {
-    let &Remote { window, ours, count, kind, peer, times, get } = remote;
+fn issue<H: MpiHandle>(world: &MpiWorld<H>, remote: &OneSidedPart<H>) -> MpiOutcome {
+    let &OneSidedPart { window, ours, count, kind, peer, times, get } = remote;
     let (name, call) = if get { ("MPI_Get", world.fns.get) } else { ("MPI_Put", world.fns.put) };
     let Some(call) = call else { return Ok(()) };
     for _ in 0..times {
@@ -737,9 +752,9 @@ fn issue<H: Handle>(world: &World<H>, remote: &Remote<H>) -> Outcome {
     Ok(())
 }
 
-fn together<H: Handle>(world: &World<H>, group: &Group<H>) -> Outcome {
+fn together<H: MpiHandle>(world: &MpiWorld<H>, group: &CollectivePart<H>) -> MpiOutcome {
     let (f, k) = (&world.fns, &world.constants);
-    let &Group { op, comm, send, recv, count, kind } = group;
+    let &CollectivePart { op, comm, send, recv, count, kind } = group;
     let short = c_int::try_from(count);
     let int = short.unwrap_or(c_int::MAX);
     // SAFETY: buffers have as many of the type as `sound` has checked for this position, or are
@@ -780,7 +795,7 @@ fn together<H: Handle>(world: &World<H>, group: &Group<H>) -> Outcome {
 }
 
 /// Loads every byte of what has come.
-fn load(span: Span) {
+fn load(span: LocalMemory) {
     let at = std::ptr::with_exposed_provenance::<u8>(span.address as usize);
     let length = usize::try_from(span.bytes).unwrap_or(0);
     // SAFETY: the span is memory of the host, filled, which nobody writes between two messages.

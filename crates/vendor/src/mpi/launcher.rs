@@ -2,7 +2,7 @@
 
 /// A process that a launcher started, in the launcher's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launched {
+pub struct LaunchedRank {
     /// Its number among those that were started together, from 0.
     pub rank: u32,
     /// How many were started together; none where the launcher does not say (`prterun`, which tells
@@ -16,7 +16,7 @@ pub struct Launched {
     pub by: &'static str,
 }
 
-impl Launched {
+impl LaunchedRank {
     /// Whether it certainly is alone.
     pub fn is_alone(&self) -> bool {
         self.size == Some(1)
@@ -24,7 +24,7 @@ impl Launched {
 }
 
 /// Variables of one launcher; the first that is set counts.
-struct Names {
+struct LauncherEnv {
     by: &'static str,
     /// One that must be set besides, if the others are set by several launchers.
     marked_by: &'static [&'static str],
@@ -40,8 +40,8 @@ struct Names {
 /// Slurm's `SLURM_PROCID` alone says nothing: the shell of `salloc` and the script of `sbatch` have
 /// it, with `SLURM_NTASKS` of a whole job, though one process runs. A step of `srun` alone has
 /// `SLURM_STEP_NUM_TASKS`. A broker of Flux takes its variables back before it starts a shell.
-const LAUNCHERS: &[Names] = &[
-    Names {
+const LAUNCHERS: &[LauncherEnv] = &[
+    LauncherEnv {
         by: "Open MPI",
         marked_by: &[],
         rank: &["OMPI_COMM_WORLD_RANK"],
@@ -50,7 +50,7 @@ const LAUNCHERS: &[Names] = &[
         local_size: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
     },
     // The launcher of MPICH and of Intel MPI.
-    Names {
+    LauncherEnv {
         by: "Hydra",
         marked_by: &["MPI_LOCALNRANKS"],
         rank: &["PMI_RANK"],
@@ -59,7 +59,7 @@ const LAUNCHERS: &[Names] = &[
         local_size: &["MPI_LOCALNRANKS"],
     },
     // The launcher of Cray.
-    Names {
+    LauncherEnv {
         by: "PALS",
         marked_by: &["PALS_APID", "PALS_RANKID"],
         rank: &["PALS_RANKID", "PMI_RANK"],
@@ -67,7 +67,7 @@ const LAUNCHERS: &[Names] = &[
         local_rank: &["PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"],
         local_size: &["PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"],
     },
-    Names {
+    LauncherEnv {
         by: "Flux",
         marked_by: &[],
         rank: &["FLUX_TASK_RANK"],
@@ -75,7 +75,7 @@ const LAUNCHERS: &[Names] = &[
         local_rank: &["FLUX_TASK_LOCAL_ID"],
         local_size: &[],
     },
-    Names {
+    LauncherEnv {
         by: "JSM",
         marked_by: &[],
         rank: &["JSM_NAMESPACE_RANK"],
@@ -84,7 +84,7 @@ const LAUNCHERS: &[Names] = &[
         local_size: &["JSM_NAMESPACE_LOCAL_SIZE"],
     },
     // Before PMI and PMIx: `srun --mpi=...` sets theirs, too, with less about the host.
-    Names {
+    LauncherEnv {
         by: "Slurm",
         marked_by: &[],
         rank: &["SLURM_PROCID"],
@@ -92,7 +92,7 @@ const LAUNCHERS: &[Names] = &[
         local_rank: &["SLURM_LOCALID"],
         local_size: &[],
     },
-    Names {
+    LauncherEnv {
         by: "PMI",
         marked_by: &[],
         rank: &["PMI_RANK"],
@@ -106,7 +106,7 @@ const LAUNCHERS: &[Names] = &[
 ///
 /// Of several launchers within each other the innermost counts, but one that started a single
 /// process (a shell) does not stand in the way of one that started several.
-pub fn launched(env: &dyn Fn(&str) -> Option<String>) -> Option<Launched> {
+pub fn launched(env: &dyn Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
     let number = |names: &[&str]| {
         names.iter().find_map(|name| env(name)).and_then(|text| text.trim().parse::<u32>().ok())
     };
@@ -115,7 +115,7 @@ pub fn launched(env: &dyn Fn(&str) -> Option<String>) -> Option<Launched> {
             names.marked_by.is_empty() || names.marked_by.iter().any(|name| env(name).is_some());
         let (rank, size) = (number(names.rank)?, number(names.size)?);
         let sound = marked && rank < size;
-        sound.then(|| Launched {
+        sound.then(|| LaunchedRank {
             rank,
             size: Some(size),
             local_rank: number(names.local_rank),
@@ -123,7 +123,7 @@ pub fn launched(env: &dyn Fn(&str) -> Option<String>) -> Option<Launched> {
             by: names.by,
         })
     });
-    let mut all: Vec<Launched> = by_row.collect();
+    let mut all: Vec<LaunchedRank> = by_row.collect();
     // `prterun` on several nodes of Slurm starts its daemons by a step of one task a node, which
     // what the daemons start inherits. It marks its own.
     let inner = env("PRTE_LAUNCHED").is_some() && !all.iter().any(|l| l.by == "Open MPI");
@@ -137,10 +137,10 @@ pub fn launched(env: &dyn Fn(&str) -> Option<String>) -> Option<Launched> {
 }
 
 /// `PMIX_RANK` comes without a size. One that Slurm set is Slurm's, whose row stands before it.
-fn pmix(env: &dyn Fn(&str) -> Option<String>) -> Option<Launched> {
+fn pmix(env: &dyn Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
     let rank = env("PMIX_RANK")?.trim().parse().ok()?;
     env("PMIX_NAMESPACE")?;
-    Some(Launched { rank, size: None, local_rank: None, local_size: None, by: "PMIx" })
+    Some(LaunchedRank { rank, size: None, local_rank: None, local_size: None, by: "PMIx" })
 }
 
 /// Tasks of a step on this node, from a list such as `4(x2),3`.
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     /// Looks `NAME=value` words up.
-    fn of(words: &str) -> Option<Launched> {
+    fn of(words: &str) -> Option<LaunchedRank> {
         let env = |name: &str| {
             let is = |word: &&str| word.split_once('=').is_some_and(|(key, _)| key == name);
             let word = words.split_whitespace().find(is)?;

@@ -14,6 +14,6 @@ mod table;
 mod transport;
 mod world;
 
-pub use launcher::{Launched, launched};
+pub use launcher::{LaunchedRank, launched};
 pub use port::{MpiFacts, MpiPort, open_mpi};
 pub use search::{mpi_launchers, mpi_library};

@@ -2,17 +2,17 @@
 
 use std::ffi::c_int;
 
-use pathline_hal::{CallError, Part, Result};
+use pathline_hal::{CallError, CallResult, FlowPart};
 use pathline_schema::{Collective, Unit, WireOp};
 
 /// A part that MPI cannot do.
-pub(super) fn refused(part: &Part, reason: impl Into<String>) -> CallError {
-    let Part { wire, bytes, .. } = part;
+pub(super) fn refused(part: &FlowPart, reason: impl Into<String>) -> CallError {
+    let FlowPart { wire, bytes, .. } = part;
     CallError::unsupported("bind", format!("mpi[{wire}] x {bytes}B"), reason)
 }
 
 /// Everything about a part that can be told without MPI: its group and its memory.
-pub(super) fn sound(part: &Part, rank: i32, size: i32, has_windows: bool) -> Result<()> {
+pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) -> CallResult<()> {
     let no = |why: String| Err(refused(part, why));
     let mut ranks: Vec<u32> = part.group.iter().map(|(rank, _)| rank.0).collect();
     let n = ranks.len();
@@ -72,7 +72,7 @@ pub(super) fn sound(part: &Part, rank: i32, size: i32, has_windows: bool) -> Res
 }
 
 /// Bytes that position `me` sends from and receives into.
-fn needs(part: &Part, me: usize) -> (u64, u64) {
+fn needs(part: &FlowPart, me: usize) -> (u64, u64) {
     let (all, n) = (part.bytes, part.group.len().max(1) as u64);
     let first = |yes: bool| if yes { all } else { 0 };
     match part.wire.op {
@@ -92,7 +92,7 @@ fn needs(part: &Part, me: usize) -> (u64, u64) {
 }
 
 /// Whether a position's memory is read or written by the other end and it calls nothing itself.
-pub(super) fn is_passive(part: &Part, me: usize) -> bool {
+pub(super) fn is_passive(part: &FlowPart, me: usize) -> bool {
     match part.wire.op {
         WireOp::Put { .. } => me == 1,
         WireOp::Get { .. } => me == 0,

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use pathline_hal::{
-    CallError, DeviceClaim, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange,
+    CallError, CallResult, DeviceClaim, ExchangeId, FlowPart, RankBarrier, RepeatMode,
+    TransportPort, no_exchange,
 };
-use pathline_schema::{Severity, Via};
+use pathline_schema::{Severity, Transport};
 
-use super::abi::{self, Abi};
-use super::exchange::Exchange;
-use super::launcher::{Launched, launched};
+use super::abi::{self, MpiAbi};
+use super::exchange::MpiExchange;
+use super::launcher::{LaunchedRank, launched};
 use super::parts::sound;
-use super::search::{Candidate, GPU_SWITCH, Here, beside};
-use super::table::{Fns, Handle};
+use super::search::{GPU_SWITCH, MpiCandidate, ProcessPlace, beside};
+use super::table::{Fns, MpiHandle};
 use super::transport;
-use super::world::World;
-use crate::clock::Origin;
+use super::world::MpiWorld;
+use crate::clock::ClockOrigin;
 
 /// What a library says about itself, once it is initialised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub struct MpiFacts {
 /// Its waits are MPI's own and have no deadline: MPI cannot take a posted request of a peer that is
 /// gone back. Whoever watches this process ends it.
 pub struct MpiPort {
-    inner: Box<dyn Inner>,
+    inner: Box<dyn InnerPort>,
     facts: MpiFacts,
 }
 
@@ -59,16 +60,16 @@ impl std::fmt::Debug for MpiPort {
 }
 
 /// What is the same whatever handles are.
-trait Inner: Port {
-    fn facts(&self, abi: Abi) -> MpiFacts;
+trait InnerPort: TransportPort {
+    fn facts(&self, abi: MpiAbi) -> MpiFacts;
     fn abort(&self, code: i32);
 }
 
-struct Live<H: Handle> {
-    world: World<H>,
-    exchanges: BTreeMap<u64, Exchange<H>>,
+struct LivePort<H: MpiHandle> {
+    world: MpiWorld<H>,
+    exchanges: BTreeMap<u64, MpiExchange<H>>,
     next: u64,
-    clock: Origin,
+    clock: ClockOrigin,
     /// What carries messages, if the library tells.
     carried: Option<String>,
     /// Why nothing more is asked of MPI: an error has left operations in flight, whose memory is
@@ -112,7 +113,7 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
                     flux run"
             .to_owned());
     };
-    let (candidate, report) = Here { launched: Some(&launch), env: &env }.find(asked);
+    let (candidate, report) = ProcessPlace { launched: Some(&launch), env: &env }.find(asked);
     let Some(candidate) = candidate else {
         let tried: Vec<String> =
             report.tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why)).collect();
@@ -123,14 +124,14 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
         ));
     };
     let abi = candidate.abi;
-    let inner: Box<dyn Inner> = match abi {
-        Abi::Mpich => Live::begin(&candidate, abi::mpich())?,
-        Abi::Standard => Live::begin(&candidate, abi::standard())?,
-        Abi::OpenMpi => {
+    let inner: Box<dyn InnerPort> = match abi {
+        MpiAbi::Mpich => LivePort::begin(&candidate, abi::mpich())?,
+        MpiAbi::Standard => LivePort::begin(&candidate, abi::standard())?,
+        MpiAbi::OpenMpi => {
             // Its plug-ins may want its symbols without naming it.
-            let _ = pathline_dylib::Library::open_for_all(&candidate.library.path);
+            let _ = pathline_dylib::SharedLibrary::open_for_all(&candidate.library.path);
             let constants = abi::open_mpi(&candidate.library)?;
-            Live::begin(&candidate, constants)?
+            LivePort::begin(&candidate, constants)?
         }
     };
     let facts = inner.facts(abi);
@@ -164,7 +165,7 @@ fn crays_claim(
 
 /// Why the world of MPI is not what the launcher started; none if it is. A library that cannot talk
 /// to the launcher makes a world of one of each process, without a word.
-fn strangers(facts: &MpiFacts, launch: &Launched, candidate: &Candidate) -> Option<String> {
+fn strangers(facts: &MpiFacts, launch: &LaunchedRank, candidate: &MpiCandidate) -> Option<String> {
     let MpiFacts { rank, size, version, .. } = facts;
     let same = launch.size.is_none_or(|n| n == *size) && launch.rank == *rank;
     if same {
@@ -193,26 +194,26 @@ fn strangers(facts: &MpiFacts, launch: &Launched, candidate: &Candidate) -> Opti
     ))
 }
 
-impl<H: Handle> Live<H> {
+impl<H: MpiHandle> LivePort<H> {
     fn begin(
-        candidate: &Candidate,
-        constants: abi::Constants<H>,
-    ) -> std::result::Result<Box<dyn Inner>, String> {
+        candidate: &MpiCandidate,
+        constants: abi::MpiConstants<H>,
+    ) -> std::result::Result<Box<dyn InnerPort>, String> {
         let fns = Fns::bind(&candidate.library)?;
         let (version, path) = (candidate.version.clone(), candidate.library.path.clone());
-        let world = World::begin(fns, constants, version, path)?;
+        let world = MpiWorld::begin(fns, constants, version, path)?;
         let carried = match candidate.abi {
-            Abi::OpenMpi => transport::of_open_mpi(&candidate.library),
-            Abi::Mpich | Abi::Standard => {
+            MpiAbi::OpenMpi => transport::of_open_mpi(&candidate.library),
+            MpiAbi::Mpich | MpiAbi::Standard => {
                 abi::version_text(&candidate.library).and_then(|text| transport::of_device(&text))
             }
         };
-        let (exchanges, next, clock) = (BTreeMap::new(), 0, Origin::now());
+        let (exchanges, next, clock) = (BTreeMap::new(), 0, ClockOrigin::now());
         Ok(Box::new(Self { world, exchanges, next, clock, carried, broken: None }))
     }
 
     /// An error if an earlier one has left operations in flight.
-    fn usable(&self, call: &str) -> Result<()> {
+    fn usable(&self, call: &str) -> CallResult<()> {
         match &self.broken {
             None => Ok(()),
             Some(why) => Err(CallError::unsupported(call, "mpi", why)
@@ -234,8 +235,8 @@ impl<H: Handle> Live<H> {
     }
 }
 
-impl<H: Handle> Inner for Live<H> {
-    fn facts(&self, abi: Abi) -> MpiFacts {
+impl<H: MpiHandle> InnerPort for LivePort<H> {
+    fn facts(&self, abi: MpiAbi) -> MpiFacts {
         let (cuda, rocm) = self.world.device_claims();
         let env = |name: &str| std::env::var(name).ok();
         let (cuda, rocm) = (
@@ -260,18 +261,18 @@ impl<H: Handle> Inner for Live<H> {
     }
 }
 
-impl<H: Handle> Port for Live<H> {
-    fn via(&self) -> Via {
-        Via::Mpi
+impl<H: MpiHandle> TransportPort for LivePort<H> {
+    fn via(&self) -> Transport {
+        Transport::Mpi
     }
 
     fn library(&self) -> String {
         format!("{}, {}", self.world.version, self.world.path.display())
     }
 
-    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
         self.usable("bind")?;
-        if pace == Pace::Graph {
+        if pace == RepeatMode::Graph {
             return Err(CallError::unsupported("bind", "mpi", "MPI records no graphs"));
         }
         for part in parts {
@@ -279,11 +280,11 @@ impl<H: Handle> Port for Live<H> {
         }
         let id = self.next;
         self.next += 1;
-        self.exchanges.insert(id, Exchange::new(parts, pace));
+        self.exchanges.insert(id, MpiExchange::new(parts, pace));
         Ok((ExchangeId(id), self.world.version.as_bytes().to_vec()))
     }
 
-    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         self.usable("join")?;
         let ours = self.world.version.as_bytes();
         if let Some((rank, other)) = offers.iter().enumerate().find(|(_, o)| o.as_slice() != ours) {
@@ -300,7 +301,12 @@ impl<H: Handle> Port for Live<H> {
         exchange.join(&mut self.world)
     }
 
-    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
         self.usable("run")?;
         let exchange = self.exchanges.get_mut(&id.0).ok_or_else(|| no_exchange("run", id))?;
         let ran = exchange.run(&self.world, self.clock, reps, meeting);
@@ -319,7 +325,7 @@ impl<H: Handle> Port for Live<H> {
         format!("{}: {calls}{with}; {carried}", self.world.version)
     }
 
-    fn release(&mut self, id: ExchangeId) -> Result<()> {
+    fn release(&mut self, id: ExchangeId) -> CallResult<()> {
         let mut exchange =
             self.exchanges.remove(&id.0).ok_or_else(|| no_exchange("release", id))?;
         let released = exchange.release(&self.world);
@@ -359,8 +365,8 @@ fn chosen() -> String {
     set.join(" ")
 }
 
-impl Port for MpiPort {
-    fn via(&self) -> Via {
+impl TransportPort for MpiPort {
+    fn via(&self) -> Transport {
         self.inner.via()
     }
     fn library(&self) -> String {
@@ -373,19 +379,24 @@ impl Port for MpiPort {
             _ => None,
         }
     }
-    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
         self.inner.bind(parts, pace)
     }
-    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         self.inner.join(id, offers)
     }
-    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
         self.inner.run(id, reps, meeting)
     }
     fn engine(&self, id: ExchangeId) -> String {
         self.inner.engine(id)
     }
-    fn release(&mut self, id: ExchangeId) -> Result<()> {
+    fn release(&mut self, id: ExchangeId) -> CallResult<()> {
         self.inner.release(id)
     }
 }

@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use pathline_dylib::{
-    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, TriedPlace, find,
-    path_list, starting_with,
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, SharedLibrary, TriedPlace,
+    find, path_list, starting_with,
 };
 
-use super::abi::{Abi, Family, known_as, version_text};
-use super::launcher::Launched;
+use super::abi::{MpiAbi, MpiFamily, known_as, version_text};
+use super::launcher::LaunchedRank;
 
 /// A file or folder that is to be used instead of a search.
 pub(super) const ASKED: &str = "PATHLINE_MPI";
@@ -18,10 +18,10 @@ pub(super) const ASKED: &str = "PATHLINE_MPI";
 pub(super) const GPU_SWITCH: &str = "MPICH_GPU_SUPPORT_ENABLED";
 
 /// A library that can be initialised.
-pub(super) struct Candidate {
-    pub(super) library: Library,
-    pub(super) abi: Abi,
-    pub(super) family: Family,
+pub(super) struct MpiCandidate {
+    pub(super) library: SharedLibrary,
+    pub(super) abi: MpiAbi,
+    pub(super) family: MpiFamily,
     /// Name and version, as it says itself.
     pub(super) version: String,
 }
@@ -33,12 +33,12 @@ const OPEN_MPI: &[&str] = &["libmpi.so.40"];
 const STANDARD: &[&str] = &["libmpi_abi.so.1", "libmpi_abi.so.0"];
 
 /// What this process knows about where it is.
-pub(super) struct Here<'a> {
-    pub(super) launched: Option<&'a Launched>,
+pub(super) struct ProcessPlace<'a> {
+    pub(super) launched: Option<&'a LaunchedRank>,
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
 }
 
-impl Here<'_> {
+impl ProcessPlace<'_> {
     /// Whether processes of PMIx, which Open MPI needs, were told how to reach each other.
     fn has_pmix(&self) -> bool {
         (self.env)("PMIX_RANK").is_some() || (self.env)("OMPI_COMM_WORLD_RANK").is_some()
@@ -63,25 +63,27 @@ impl Here<'_> {
     /// Why a library would not find its fellows in such a launch. To be known before it is
     /// initialised: Open MPI without PMIx starts as many worlds of one process, and MPICH that is
     /// offered PMIx alone ends the process.
-    fn misfit(&self, candidate: &Candidate) -> Option<String> {
+    fn misfit(&self, candidate: &MpiCandidate) -> Option<String> {
         let by = self.by();
         let lone = match candidate.family {
-            Family::OpenMpi => matches!(by, "Hydra" | "PALS" | "PMI" | "Slurm") && !self.has_pmix(),
-            Family::Mpich => {
+            MpiFamily::OpenMpi => {
+                matches!(by, "Hydra" | "PALS" | "PMI" | "Slurm") && !self.has_pmix()
+            }
+            MpiFamily::Mpich => {
                 let speaks_pmix = candidate.library.symbol("PMIx_Init").is_some();
                 let speaks = self.has_pmi() || (speaks_pmix && self.has_pmix());
                 matches!(by, "Open MPI" | "PMIx" | "Slurm") && !speaks
             }
         };
         lone.then(|| {
-            let Candidate { version, .. } = candidate;
+            let MpiCandidate { version, .. } = candidate;
             let mpirun = beside(&candidate.library.path, "mpirun").map_or_else(
                 || format!("the mpirun of {version}"),
                 |mpirun| mpirun.display().to_string(),
             );
             let how = match (by, candidate.family) {
-                ("Slurm", Family::OpenMpi) => format!("srun --mpi=pmix, or {mpirun}"),
-                ("Slurm", Family::Mpich) => format!("srun --mpi=pmi2, or {mpirun}"),
+                ("Slurm", MpiFamily::OpenMpi) => format!("srun --mpi=pmix, or {mpirun}"),
+                ("Slurm", MpiFamily::Mpich) => format!("srun --mpi=pmi2, or {mpirun}"),
                 _ => mpirun,
             };
             format!("{version} cannot be launched by {by} like this; start with {how}")
@@ -105,15 +107,15 @@ impl Here<'_> {
         ]
     }
 
-    fn candidate(&self, library: &Library) -> Result<BoundLibrary<Candidate>, String> {
-        let abi = Abi::of(library).ok_or("it has no MPI_Init_thread: no MPI library")?;
+    fn candidate(&self, library: &SharedLibrary) -> Result<BoundLibrary<MpiCandidate>, String> {
+        let abi = MpiAbi::of(library).ok_or("it has no MPI_Init_thread: no MPI library")?;
         if library.path.to_string_lossy().contains("ilp64") {
             return Err("its integers have 64 bits, which is another interface".to_owned());
         }
         let text = version_text(library).ok_or("it does not say what it is")?;
         let (version, family) = known_as(&text);
         let shown = format!("{version} ({abi})");
-        let candidate = Candidate { library: library.clone(), abi, family, version };
+        let candidate = MpiCandidate { library: library.clone(), abi, family, version };
         match self.misfit(&candidate) {
             Some(why) => Err(why),
             None => Ok(BoundLibrary { value: candidate, version: shown, number: None }),
@@ -121,7 +123,7 @@ impl Here<'_> {
     }
 
     /// Looks for a library of use: at the place that is asked for and nowhere else, or everywhere.
-    pub(super) fn find(&self, asked: Option<&Path>) -> (Option<Candidate>, LibraryReport) {
+    pub(super) fn find(&self, asked: Option<&Path>) -> (Option<MpiCandidate>, LibraryReport) {
         let by_variable = (self.env)(ASKED).filter(|text| !text.is_empty()).map(PathBuf::from);
         let (names, preloaded) = (self.names(), self.preload());
         let spec = LibrarySpec {
@@ -156,7 +158,7 @@ impl Here<'_> {
         let all = places.iter().flat_map(|p| names.iter().map(|name| Path::new(p).join(name)));
         let mut why = Vec::new();
         for place in all {
-            match Library::open_for_all(&place) {
+            match SharedLibrary::open_for_all(&place) {
                 Ok(_) => return Ok(()),
                 Err(reason) => why.push(format!("{}: {reason}", place.display())),
             }
@@ -237,12 +239,12 @@ pub(super) fn beside(library: &Path, program: &str) -> Option<PathBuf> {
 pub fn mpi_launchers() -> Option<(PathBuf, Vec<PathBuf>)> {
     let env = |name: &str| std::env::var(name).ok();
     let launched = super::launched(&env);
-    let candidate = Here { launched: launched.as_ref(), env: &env }.find(None).0?;
+    let candidate = ProcessPlace { launched: launched.as_ref(), env: &env }.find(None).0?;
     let library = candidate.library.path;
     // Debian has several MPIs under one prefix, told apart by the ends of their names.
     let names = match candidate.family {
-        Family::OpenMpi => ["mpirun.openmpi", "mpirun", "mpiexec"],
-        Family::Mpich => ["mpirun.mpich", "mpirun", "mpiexec"],
+        MpiFamily::OpenMpi => ["mpirun.openmpi", "mpirun", "mpiexec"],
+        MpiFamily::Mpich => ["mpirun.mpich", "mpirun", "mpiexec"],
     };
     let beside_it = names.iter().filter_map(|name| beside(&library, name));
     let on_path = path_list("PATH").into_iter().flat_map(|f| names.map(|name| f.join(name)));
@@ -256,7 +258,7 @@ pub fn mpi_launchers() -> Option<(PathBuf, Vec<PathBuf>)> {
 pub fn mpi_library(asked: Option<&Path>) -> LibraryReport {
     let env = |name: &str| std::env::var(name).ok();
     let launched = super::launched(&env);
-    Here { launched: launched.as_ref(), env: &env }.find(asked).1
+    ProcessPlace { launched: launched.as_ref(), env: &env }.find(asked).1
 }
 
 #[cfg(test)]
@@ -264,14 +266,14 @@ mod tests {
     use super::*;
 
     fn here<'a>(
-        launched: Option<&'a Launched>,
+        launched: Option<&'a LaunchedRank>,
         env: &'a dyn Fn(&str) -> Option<String>,
-    ) -> Here<'a> {
-        Here { launched, env }
+    ) -> ProcessPlace<'a> {
+        ProcessPlace { launched, env }
     }
 
-    fn by(by: &'static str) -> Launched {
-        Launched { rank: 0, size: Some(2), local_rank: None, local_size: None, by }
+    fn by(by: &'static str) -> LaunchedRank {
+        LaunchedRank { rank: 0, size: Some(2), local_rank: None, local_size: None, by }
     }
 
     #[test]
@@ -289,14 +291,14 @@ mod tests {
     fn a_library_that_would_start_alone_is_told() {
         let none = |_: &str| None;
         let pmix = |name: &str| (name == "PMIX_RANK").then(|| "0".to_owned());
-        let candidate = |family, version: &str| Candidate {
-            library: Library::open(Path::new("libc.so.6")).unwrap(),
-            abi: Abi::Standard,
+        let candidate = |family, version: &str| MpiCandidate {
+            library: SharedLibrary::open(Path::new("libc.so.6")).unwrap(),
+            abi: MpiAbi::Standard,
             family,
             version: version.to_owned(),
         };
-        let open = candidate(Family::OpenMpi, "Open MPI v5.0.11");
-        let mpich = candidate(Family::Mpich, "MPICH 5.0.2");
+        let open = candidate(MpiFamily::OpenMpi, "Open MPI v5.0.11");
+        let mpich = candidate(MpiFamily::Mpich, "MPICH 5.0.2");
         let (hydra, prterun) = (by("Hydra"), by("PMIx"));
         let why = here(Some(&hydra), &none).misfit(&open).unwrap();
         assert!(why.starts_with("Open MPI v5.0.11 cannot be launched by Hydra"), "{why}");

@@ -4,19 +4,19 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use pathline_dylib::Library;
+use pathline_dylib::SharedLibrary;
 
 /// A handle of MPI: a communicator, datatype, request, window ...
-pub(super) trait Handle: Copy + PartialEq + Default + std::fmt::Debug + 'static {}
-impl Handle for c_int {}
-impl Handle for usize {}
+pub(super) trait MpiHandle: Copy + PartialEq + Default + std::fmt::Debug + 'static {}
+impl MpiHandle for c_int {}
+impl MpiHandle for usize {}
 
 /// What MPI calls when a call of its fails. The standard has further arguments behind the two,
 /// which the C ABIs of Linux let a callee ignore.
 pub(super) type OnError<H> = unsafe extern "C" fn(*mut H, *mut c_int);
 
 /// Addresses as MPI takes them.
-pub(super) type Memory = *mut c_void;
+pub(super) type MpiAddress = *mut c_void;
 
 macro_rules! functions {
     (
@@ -25,13 +25,13 @@ macro_rules! functions {
     ) => {
         /// MPI's functions. All return a code.
         #[derive(Debug, Clone, Copy)]
-        pub(super) struct Fns<H: Handle> {
+        pub(super) struct Fns<H: MpiHandle> {
             $(pub(super) $field: unsafe extern "C" fn($($arg),*) -> c_int,)*
             $(pub(super) $ofield: Option<unsafe extern "C" fn($($oarg),*) -> c_int>,)*
         }
 
         #[cfg(test)]
-        impl<H: Handle> Fns<H> {
+        impl<H: MpiHandle> Fns<H> {
             /// Every function is this one, which ignores its arguments: the C ABIs of Linux let it.
             #[allow(clippy::useless_transmute, reason = "some functions take no argument")]
             pub(super) fn all(of: unsafe extern "C" fn() -> c_int) -> Self {
@@ -48,9 +48,9 @@ macro_rules! functions {
             }
         }
 
-        impl<H: Handle> Fns<H> {
+        impl<H: MpiHandle> Fns<H> {
             /// Binds all; the names of required ones that are missing are the error.
-            pub(super) fn bind(library: &Library) -> Result<Self, String> {
+            pub(super) fn bind(library: &SharedLibrary) -> Result<Self, String> {
                 let missing: Vec<&str> =
                     [$($symbol),*].into_iter().filter(|s| library.symbol(s).is_none()).collect();
                 if !missing.is_empty() {
@@ -94,29 +94,29 @@ functions! {
         comm_set_errhandler = "MPI_Comm_set_errhandler" (H, H);
         error_string = "MPI_Error_string" (c_int, *mut c_char, *mut c_int);
         barrier = "MPI_Barrier" (H);
-        send = "MPI_Send" (Memory, c_int, H, c_int, c_int, H);
-        recv = "MPI_Recv" (Memory, c_int, H, c_int, c_int, H, Memory);
-        isend = "MPI_Isend" (Memory, c_int, H, c_int, c_int, H, *mut H);
-        irecv = "MPI_Irecv" (Memory, c_int, H, c_int, c_int, H, *mut H);
-        wait = "MPI_Wait" (*mut H, Memory);
-        waitall = "MPI_Waitall" (c_int, *mut H, Memory);
-        test = "MPI_Test" (*mut H, *mut c_int, Memory);
+        send = "MPI_Send" (MpiAddress, c_int, H, c_int, c_int, H);
+        recv = "MPI_Recv" (MpiAddress, c_int, H, c_int, c_int, H, MpiAddress);
+        isend = "MPI_Isend" (MpiAddress, c_int, H, c_int, c_int, H, *mut H);
+        irecv = "MPI_Irecv" (MpiAddress, c_int, H, c_int, c_int, H, *mut H);
+        wait = "MPI_Wait" (*mut H, MpiAddress);
+        waitall = "MPI_Waitall" (c_int, *mut H, MpiAddress);
+        test = "MPI_Test" (*mut H, *mut c_int, MpiAddress);
         cancel = "MPI_Cancel" (*mut H);
-        bcast = "MPI_Bcast" (Memory, c_int, H, c_int, H);
-        reduce = "MPI_Reduce" (Memory, Memory, c_int, H, H, c_int, H);
-        allreduce = "MPI_Allreduce" (Memory, Memory, c_int, H, H, H);
-        reduce_scatter_block = "MPI_Reduce_scatter_block" (Memory, Memory, c_int, H, H, H);
-        allgather = "MPI_Allgather" (Memory, c_int, H, Memory, c_int, H, H);
-        alltoall = "MPI_Alltoall" (Memory, c_int, H, Memory, c_int, H, H);
+        bcast = "MPI_Bcast" (MpiAddress, c_int, H, c_int, H);
+        reduce = "MPI_Reduce" (MpiAddress, MpiAddress, c_int, H, H, c_int, H);
+        allreduce = "MPI_Allreduce" (MpiAddress, MpiAddress, c_int, H, H, H);
+        reduce_scatter_block = "MPI_Reduce_scatter_block" (MpiAddress, MpiAddress, c_int, H, H, H);
+        allgather = "MPI_Allgather" (MpiAddress, c_int, H, MpiAddress, c_int, H, H);
+        alltoall = "MPI_Alltoall" (MpiAddress, c_int, H, MpiAddress, c_int, H, H);
         type_contiguous = "MPI_Type_contiguous" (c_int, H, *mut H);
         type_commit = "MPI_Type_commit" (*mut H);
         type_free = "MPI_Type_free" (*mut H);
     }
     optional {
-        reduce_c = "MPI_Reduce_c" (Memory, Memory, i64, H, H, c_int, H);
-        allreduce_c = "MPI_Allreduce_c" (Memory, Memory, i64, H, H, H);
-        reduce_scatter_block_c = "MPI_Reduce_scatter_block_c" (Memory, Memory, i64, H, H, H);
-        win_create = "MPI_Win_create" (Memory, isize, c_int, H, H, *mut H);
+        reduce_c = "MPI_Reduce_c" (MpiAddress, MpiAddress, i64, H, H, c_int, H);
+        allreduce_c = "MPI_Allreduce_c" (MpiAddress, MpiAddress, i64, H, H, H);
+        reduce_scatter_block_c = "MPI_Reduce_scatter_block_c" (MpiAddress, MpiAddress, i64, H, H, H);
+        win_create = "MPI_Win_create" (MpiAddress, isize, c_int, H, H, *mut H);
         win_free = "MPI_Win_free" (*mut H);
         win_lock_all = "MPI_Win_lock_all" (c_int, H);
         win_unlock_all = "MPI_Win_unlock_all" (H);
@@ -124,8 +124,8 @@ functions! {
         win_sync = "MPI_Win_sync" (H);
         win_create_errhandler = "MPI_Win_create_errhandler" (OnError<H>, *mut H);
         win_set_errhandler = "MPI_Win_set_errhandler" (H, H);
-        put = "MPI_Put" (Memory, c_int, H, c_int, isize, c_int, H, H);
-        get = "MPI_Get" (Memory, c_int, H, c_int, isize, c_int, H, H);
+        put = "MPI_Put" (MpiAddress, c_int, H, c_int, isize, c_int, H, H);
+        get = "MPI_Get" (MpiAddress, c_int, H, c_int, isize, c_int, H, H);
         // What a library says about itself; of no standard.
         query_cuda = "MPIX_Query_cuda_support" ();
         query_rocm = "MPIX_Query_rocm_support" ();

@@ -8,13 +8,13 @@
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int, c_void};
 
-use pathline_dylib::Library;
+use pathline_dylib::SharedLibrary;
 
 /// How an Open MPI component begins: three numbers of a version, the project, three numbers of its
 /// version, the kind of component, three numbers of its version, the name. Source: Open MPI,
 /// opal/mca/mca.h, `mca_base_component_2_1_0_t`, the same in 4.1 and 5.0.
 #[repr(C)]
-struct Component {
+struct McaComponent {
     versions: [c_int; 3],
     project: [c_char; 16],
     of_project: [c_int; 3],
@@ -35,7 +35,7 @@ pub(super) fn of_device(version: &str) -> Option<String> {
 }
 
 /// What Open MPI chose: `pml ob1 over one of btl self, tcp, vader`. To be asked after `MPI_Init`.
-pub(super) fn of_open_mpi(library: &Library) -> Option<String> {
+pub(super) fn of_open_mpi(library: &SharedLibrary) -> Option<String> {
     let pml = messages(library)?;
     let open = components(&variables(library).unwrap_or_default());
     // `cm` sends by one MTL; those that remain beside another component are of no use.
@@ -56,11 +56,12 @@ pub(super) fn of_open_mpi(library: &Library) -> Option<String> {
 }
 
 /// The component that Open MPI sends messages by.
-fn messages(library: &Library) -> Option<String> {
-    let at = library.symbol("mca_pml_base_selected_component")?.cast::<Component>();
+fn messages(library: &SharedLibrary) -> Option<String> {
+    let at = library.symbol("mca_pml_base_selected_component")?.cast::<McaComponent>();
     // SAFETY: the symbol is a component, which is longer than its beginning; MPI_Init has written it
     // and nothing changes it afterwards.
-    let Component { versions, project, kind, name, .. } = unsafe { at.as_ptr().read_unaligned() };
+    let McaComponent { versions, project, kind, name, .. } =
+        unsafe { at.as_ptr().read_unaligned() };
     let text = |chars: &[c_char]| {
         let bytes: Vec<u8> = chars.iter().map(|&c| c as u8).take_while(|&b| b != 0).collect();
         String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
@@ -93,11 +94,11 @@ fn components(variables: &[String]) -> BTreeSet<(String, String)> {
 }
 
 /// The names of all control variables that are valid now.
-fn variables(library: &Library) -> Option<Vec<String>> {
-    type Init = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-    type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
-    type End = unsafe extern "C" fn() -> c_int;
-    type About = unsafe extern "C" fn(
+fn variables(library: &SharedLibrary) -> Option<Vec<String>> {
+    type ToolInitFn = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
+    type ToolCountFn = unsafe extern "C" fn(*mut c_int) -> c_int;
+    type ToolEndFn = unsafe extern "C" fn() -> c_int;
+    type ToolInfoFn = unsafe extern "C" fn(
         c_int,
         *mut c_char,
         *mut c_int,
@@ -113,10 +114,10 @@ fn variables(library: &Library) -> Option<Vec<String>> {
     // SAFETY: the MPI standard fixes these signatures; handles of Open MPI are pointers.
     let (init, count, about, end) = unsafe {
         (
-            std::mem::transmute::<*mut c_void, Init>(find("MPI_T_init_thread")?),
-            std::mem::transmute::<*mut c_void, Count>(find("MPI_T_cvar_get_num")?),
-            std::mem::transmute::<*mut c_void, About>(find("MPI_T_cvar_get_info")?),
-            std::mem::transmute::<*mut c_void, End>(find("MPI_T_finalize")?),
+            std::mem::transmute::<*mut c_void, ToolInitFn>(find("MPI_T_init_thread")?),
+            std::mem::transmute::<*mut c_void, ToolCountFn>(find("MPI_T_cvar_get_num")?),
+            std::mem::transmute::<*mut c_void, ToolInfoFn>(find("MPI_T_cvar_get_info")?),
+            std::mem::transmute::<*mut c_void, ToolEndFn>(find("MPI_T_finalize")?),
         )
     };
     let (mut given, mut all) = (0, 0);
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_no_open_mpi_tells_nothing() {
-        let libc = Library::open(std::path::Path::new("libc.so.6")).unwrap();
+        let libc = SharedLibrary::open(std::path::Path::new("libc.so.6")).unwrap();
         assert_eq!(of_open_mpi(&libc), None);
         assert_eq!(variables(&libc), None);
     }

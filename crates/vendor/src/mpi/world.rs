@@ -5,12 +5,12 @@ use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use pathline_hal::{CallError, DeviceClaim, Result};
+use pathline_hal::{CallError, CallResult, DeviceClaim};
 use pathline_schema::Severity;
 
-use super::abi::Constants;
+use super::abi::MpiConstants;
 use super::exchange::close_requests;
-use super::table::{Fns, Handle, OnError};
+use super::table::{Fns, MpiHandle, OnError};
 
 /// How long the words of a proof that failed may take to arrive, in ns.
 const RING_TIMEOUT: u64 = 2_000_000_000;
@@ -21,7 +21,7 @@ const RING_TIMEOUT: u64 = 2_000_000_000;
 const THREAD_SINGLE: c_int = 0;
 
 /// A failed call: its name and its code.
-pub(super) type Failed = (&'static str, c_int);
+pub(super) type FailedCall = (&'static str, c_int);
 
 /// The code of the first call that failed since somebody looked. MPICH 5.0.2 returns success from a
 /// failed call once its handler has run, so that what a call returns is not enough.
@@ -36,21 +36,21 @@ fn note(code: *mut c_int) {
 
 /// The handler of errors. The predefined ones do not do: libraries of the standard ABI disagree on
 /// which constant means to return and which to end the process.
-unsafe extern "C" fn remember<H: Handle>(_: *mut H, code: *mut c_int) {
+unsafe extern "C" fn remember<H: MpiHandle>(_: *mut H, code: *mut c_int) {
     note(code);
 }
 
 /// Code 0, or the name of the call with its code.
 #[inline(always)]
-pub(super) fn ok(call: &'static str, code: c_int) -> std::result::Result<(), Failed> {
+pub(super) fn ok(call: &'static str, code: c_int) -> std::result::Result<(), FailedCall> {
     if code == 0 { Ok(()) } else { Err((call, code)) }
 }
 
 /// MPI, initialised. Finalises when dropped.
 #[derive(Debug)]
-pub(super) struct World<H: Handle> {
+pub(super) struct MpiWorld<H: MpiHandle> {
     pub(super) fns: Fns<H>,
-    pub(super) constants: Constants<H>,
+    pub(super) constants: MpiConstants<H>,
     pub(super) rank: i32,
     pub(super) size: i32,
     /// Its number among the processes that share its memory, and how many those are.
@@ -66,11 +66,11 @@ pub(super) struct World<H: Handle> {
     pub(super) abandoned: bool,
 }
 
-impl<H: Handle> World<H> {
+impl<H: MpiHandle> MpiWorld<H> {
     /// Initialises MPI, once in a process, and checks that what it computes is right.
     pub(super) fn begin(
         fns: Fns<H>,
-        constants: Constants<H>,
+        constants: MpiConstants<H>,
         version: String,
         path: PathBuf,
     ) -> std::result::Result<Self, String> {
@@ -96,7 +96,7 @@ impl<H: Handle> World<H> {
     }
 
     /// Own error handler, and who this is.
-    fn settle(&mut self) -> std::result::Result<(), Failed> {
+    fn settle(&mut self) -> std::result::Result<(), FailedCall> {
         let (f, k) = (&self.fns, &self.constants);
         let on_error: OnError<H> = remember::<H>;
         // SAFETY: handles are this library's own, and numbers are written to fields that live
@@ -117,7 +117,7 @@ impl<H: Handle> World<H> {
     /// Who shares this host: who has the same boot and the same host name. `MPI_Comm_split_type`
     /// would say it, too, and leave Open MPI 5.0.11 with one thing more to poll: 4 % of a message of
     /// 8 B.
-    fn find_node(&mut self) -> std::result::Result<(), Failed> {
+    fn find_node(&mut self) -> std::result::Result<(), FailedCall> {
         let (f, k) = (&self.fns, &self.constants);
         let text = |file: &str| crate::files::text(file).unwrap_or_default();
         let name = text("/proc/sys/kernel/random/boot_id") + &text("/proc/sys/kernel/hostname");
@@ -139,13 +139,13 @@ impl<H: Handle> World<H> {
     }
 
     /// An error if any call has failed since the last time that this was asked.
-    pub(super) fn unfailed(&self, call: &'static str) -> std::result::Result<(), Failed> {
+    pub(super) fn unfailed(&self, call: &'static str) -> std::result::Result<(), FailedCall> {
         ok(call, FIRST_FAILURE.swap(0, Ordering::Relaxed))
     }
 
     /// Small operations with known results: a constant that is another one in this library shows
     /// here, not as a wrong figure.
-    fn prove(&mut self) -> std::result::Result<(), Failed> {
+    fn prove(&mut self) -> std::result::Result<(), FailedCall> {
         let (f, k, world) = (self.fns, self.constants, self.constants.world);
         let (n, me) = (self.size.max(1) as u64, self.rank.max(0) as u64);
         let each = n as usize;
@@ -192,7 +192,7 @@ impl<H: Handle> World<H> {
     }
 
     /// A word from each process to the next, with requests in an array: the width of handles.
-    pub(super) fn prove_ring(&mut self) -> std::result::Result<(), Failed> {
+    pub(super) fn prove_ring(&mut self) -> std::result::Result<(), FailedCall> {
         let mut requests = [self.constants.no_request; 4];
         // Sent from and received into; on the heap, so that it can outlive this call.
         let mut words = Box::new([[self.rank as u64; 2], [u64::MAX; 2]]);
@@ -208,7 +208,7 @@ impl<H: Handle> World<H> {
         &self,
         requests: &mut [H; 4],
         words: &mut [[u64; 2]; 2],
-    ) -> std::result::Result<(), Failed> {
+    ) -> std::result::Result<(), FailedCall> {
         let (f, k) = (&self.fns, &self.constants);
         let (next, last) = ((self.rank + 1) % self.size, (self.rank + self.size - 1) % self.size);
         let [out, back] = words;
@@ -257,13 +257,13 @@ impl<H: Handle> World<H> {
     }
 
     /// A failure as a sentence.
-    fn words(&self, (call, code): Failed) -> String {
+    fn words(&self, (call, code): FailedCall) -> String {
         format!("{call} of {}: {} ({code})", self.version, self.meaning(code))
     }
 
     /// A failure of a call on something. After an error MPI promises nothing any more, so that
     /// nothing further is asked of this process.
-    pub(super) fn error(&self, (call, code): Failed, thing: &str) -> CallError {
+    pub(super) fn error(&self, (call, code): FailedCall, thing: &str) -> CallError {
         // The code that the handler was given is the better one: MPICH's names arguments.
         let stored = FIRST_FAILURE.swap(0, Ordering::Relaxed);
         let code = if stored == 0 { code } else { stored };
@@ -274,7 +274,7 @@ impl<H: Handle> World<H> {
 
     /// The communicator of some ranks of the world, in that order. Made when first asked for, which
     /// all of them must do.
-    pub(super) fn group(&mut self, ranks: &[i32]) -> Result<H> {
+    pub(super) fn group(&mut self, ranks: &[i32]) -> CallResult<H> {
         let whole = ranks.len() == self.size as usize && ranks.iter().copied().eq(0..self.size);
         if whole {
             return Ok(self.constants.world);
@@ -287,7 +287,7 @@ impl<H: Handle> World<H> {
         Ok(comm)
     }
 
-    fn new_group(&self, ranks: &[i32]) -> std::result::Result<H, Failed> {
+    fn new_group(&self, ranks: &[i32]) -> std::result::Result<H, FailedCall> {
         let (f, k) = (&self.fns, &self.constants);
         let count = c_int::try_from(ranks.len()).unwrap_or(c_int::MAX);
         let (mut all, mut some, mut comm) = (H::default(), H::default(), k.no_comm);
@@ -346,9 +346,9 @@ impl<H: Handle> World<H> {
 }
 
 #[cfg(test)]
-impl<H: Handle> World<H> {
+impl<H: MpiHandle> MpiWorld<H> {
     /// Rank 0 of 2, over functions that stand in for a library's.
-    pub(super) fn stand_in(fns: Fns<H>, constants: Constants<H>) -> Self {
+    pub(super) fn stand_in(fns: Fns<H>, constants: MpiConstants<H>) -> Self {
         Self {
             fns,
             constants,
@@ -364,7 +364,7 @@ impl<H: Handle> World<H> {
     }
 }
 
-impl<H: Handle> Drop for World<H> {
+impl<H: MpiHandle> Drop for MpiWorld<H> {
     fn drop(&mut self) {
         if self.abandoned {
             return;

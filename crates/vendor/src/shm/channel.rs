@@ -4,9 +4,9 @@
 
 use std::sync::atomic::AtomicU64;
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 
-use super::segment::{LINE, Segment};
+use super::segment::{LINE, ShmSegment};
 
 /// Pieces that the receiver has taken out of the ring.
 const TAKEN: usize = 0;
@@ -28,7 +28,7 @@ const NEAR: usize = 2048;
 
 /// How a ring is laid out. Both sides compute it from the size of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct RingLayout {
     /// Bytes of a piece.
     pub(super) piece: usize,
     /// Pieces that the ring holds; a power of two, since a division costs 15 ns.
@@ -38,7 +38,7 @@ pub(super) struct Shape {
     data_stride: usize,
 }
 
-impl Shape {
+impl RingLayout {
     /// For copies in and out of messages of `bytes`, in pieces of at most `piece`, a power of two.
     pub(super) fn of(bytes: u64, piece: usize) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
@@ -93,20 +93,20 @@ const MOST: usize = 64;
 
 /// One way from a process to another.
 #[derive(Debug)]
-pub(super) struct Channel {
-    segment: Segment,
-    pub(super) shape: Shape,
+pub(super) struct ShmChannel {
+    segment: ShmSegment,
+    pub(super) shape: RingLayout,
 }
 
-impl Channel {
+impl ShmChannel {
     /// Makes it. The receiver does, so that its pages are near who reads.
-    pub(super) fn create(shape: Shape) -> Result<Self> {
-        Ok(Self { segment: Segment::create(shape.len())?, shape })
+    pub(super) fn create(shape: RingLayout) -> CallResult<Self> {
+        Ok(Self { segment: ShmSegment::create(shape.len())?, shape })
     }
 
     /// Opens what the other side made.
-    pub(super) fn open(address: &str, shape: Shape) -> Result<Self> {
-        let segment = Segment::open(address)?;
+    pub(super) fn open(address: &str, shape: RingLayout) -> CallResult<Self> {
+        let segment = ShmSegment::open(address)?;
         if segment.len() < shape.len() {
             let reason = format!("{} B where {} B were expected", segment.len(), shape.len());
             return Err(CallError::unsupported("open", address, reason)
@@ -156,9 +156,9 @@ mod tests {
     #[test]
     fn slots_of_every_shape_lie_apart_and_inside() {
         for bytes in [1, 8, 56, 57, 64, 100, 2048, 2049, 4096, 65_536, 1 << 20, (1 << 30) + 1] {
-            let shape = Shape::of(bytes, PIECE);
+            let shape = RingLayout::of(bytes, PIECE);
             assert!(shape.depth.is_power_of_two());
-            let channel = Channel::create(shape).unwrap();
+            let channel = ShmChannel::create(shape).unwrap();
             let base = channel.taken().as_ptr() as usize;
             let mut ends: Vec<(usize, usize)> = vec![(base, base + RING)];
             for piece in 0..shape.depth as u64 {
@@ -178,9 +178,9 @@ mod tests {
 
     #[test]
     fn a_segment_that_is_too_small_is_refused() {
-        let small = Channel::create(Shape::NONE).unwrap();
-        assert!(Channel::open(&small.address(), Shape::NONE).is_ok());
-        let error = Channel::open(&small.address(), Shape::of(1 << 20, PIECE)).unwrap_err();
+        let small = ShmChannel::create(RingLayout::NONE).unwrap();
+        assert!(ShmChannel::open(&small.address(), RingLayout::NONE).is_ok());
+        let error = ShmChannel::open(&small.address(), RingLayout::of(1 << 20, PIECE)).unwrap_err();
         assert!(error.reason.contains("were expected"), "{error}");
     }
 }

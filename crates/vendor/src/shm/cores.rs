@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use pathline_schema::{CpuSet, Near, Rank};
+use pathline_schema::{CoreDistance, CpuSet, Rank};
 
 use crate::{cpus, files};
 
 /// What the kernel says of a logical CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Cpu {
+struct CpuPlace {
     /// All CPUs of its core.
     core: CpuSet,
     /// All CPUs behind its last-level cache; none if the kernel does not tell.
@@ -18,19 +18,19 @@ struct Cpu {
 
 /// The processors of this host.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cores {
-    cpus: BTreeMap<u32, Cpu>,
+pub(super) struct HostCores {
+    cpus: BTreeMap<u32, CpuPlace>,
     numa: BTreeMap<u32, CpuSet>,
 }
 
 /// Two processes, each with its NUMA domain, and how near they are to be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pair {
+pub(super) struct ProcessPair {
     pub(super) ends: [(Rank, u32); 2],
-    pub(super) near: Near,
+    pub(super) near: CoreDistance,
 }
 
-impl Cores {
+impl HostCores {
     /// Reads them under `/sys`, or where a test has it.
     pub(super) fn read(sys: &Path, wanted: &CpuSet) -> Self {
         let set = |path: &Path| files::text(path)?.parse::<CpuSet>().ok();
@@ -44,7 +44,7 @@ impl Cores {
                 (level == 3).then(|| set(&cache.join("shared_cpu_list"))).flatten()
             });
             let core = core.unwrap_or_else(|| CpuSet::new([cpu]));
-            cores.cpus.insert(cpu, Cpu { core, l3 });
+            cores.cpus.insert(cpu, CpuPlace { core, l3 });
         }
         let nodes = std::fs::read_dir(sys.join("devices/system/node")).into_iter().flatten();
         for node in nodes.flatten() {
@@ -62,7 +62,7 @@ impl Cores {
     /// cache as pairs that share one. All processes that ask the same get the same answer.
     pub(super) fn choose(
         &self,
-        pairs: &[Pair],
+        pairs: &[ProcessPair],
         possible: &BTreeMap<Rank, CpuSet>,
         off: &CpuSet,
     ) -> Result<BTreeMap<Rank, u32>, String> {
@@ -84,7 +84,7 @@ impl Cores {
             let found = first.iter().find_map(|&a| {
                 let b = second.iter().find(|&&b| {
                     self.fits(pair.near, a, b)
-                        && (pair.near == Near::OtherL3 || self.are_behind(a, off))
+                        && (pair.near == CoreDistance::OtherL3 || self.are_behind(a, off))
                 })?;
                 Some([a, *b])
             });
@@ -103,14 +103,14 @@ impl Cores {
         Ok(chosen)
     }
 
-    fn none(&self, pair: &Pair, why: &str) -> String {
+    fn none(&self, pair: &ProcessPair, why: &str) -> String {
         if self.cpus.values().all(|cpu| cpu.l3.is_none()) {
             return "the kernel does not say which CPUs share a last-level cache".into();
         }
         let [(a, _), (b, _)] = pair.ends;
         let apart = match pair.near {
-            Near::SameL3 => "behind one last-level cache",
-            Near::OtherL3 => "behind different last-level caches",
+            CoreDistance::SameL3 => "behind one last-level cache",
+            CoreDistance::OtherL3 => "behind different last-level caches",
         };
         format!("no two free cores {apart} for ranks {} and {}: {why}", a.0, b.0)
     }
@@ -136,13 +136,13 @@ impl Cores {
         others.as_slice().iter().all(|&other| l3.is_some_and(|l3| l3.contains(other)))
     }
 
-    fn fits(&self, near: Near, a: u32, b: u32) -> bool {
+    fn fits(&self, near: CoreDistance, a: u32, b: u32) -> bool {
         let (Some(first), Some(second)) = (self.cpus.get(&a), self.cpus.get(&b)) else {
             return false;
         };
         let Some(l3) = &first.l3 else { return false };
         let same = l3.contains(b);
-        first.core != second.core && second.l3.is_some() && same == (near == Near::SameL3)
+        first.core != second.core && second.l3.is_some() && same == (near == CoreDistance::SameL3)
     }
 }
 
@@ -161,11 +161,11 @@ pub(super) fn possible() -> CpuSet {
 }
 
 /// While it lives, this thread runs on chosen CPUs; then again where it ran before.
-pub(super) struct Pinned {
+pub(super) struct PinnedThread {
     before: CpuSet,
 }
 
-impl Pinned {
+impl PinnedThread {
     pub(super) fn to(cpu: u32) -> std::io::Result<Self> {
         Self::within(&CpuSet::new([cpu]))
     }
@@ -186,7 +186,7 @@ impl Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedThread {
     fn drop(&mut self) {
         // What was allowed before can only have become forbidden by somebody else's doing.
         let _ = cpus::restrict(&self.before);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// Two domains of two L3s of two cores of two threads: CPUs 0-7, siblings 8-15.
-    fn machine(sys: &Path) -> Cores {
+    fn machine(sys: &Path) -> HostCores {
         for cpu in 0..16_u32 {
             let core = cpu % 8;
             let folder = sys.join(format!("devices/system/cpu/cpu{cpu}"));
@@ -226,11 +226,11 @@ mod tests {
             std::fs::create_dir_all(&folder).expect("made");
             std::fs::write(folder.join("cpulist"), cpus).expect("written");
         }
-        Cores::read(sys, &CpuSet::new(0..16))
+        HostCores::read(sys, &CpuSet::new(0..16))
     }
 
-    fn pair(a: (u32, u32), b: (u32, u32), near: Near) -> Pair {
-        Pair { ends: [a, b].map(|(rank, numa)| (Rank(rank), numa)), near }
+    fn pair(a: (u32, u32), b: (u32, u32), near: CoreDistance) -> ProcessPair {
+        ProcessPair { ends: [a, b].map(|(rank, numa)| (Rank(rank), numa)), near }
     }
 
     #[test]
@@ -238,11 +238,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cores = machine(folder.path());
         let all: BTreeMap<Rank, CpuSet> = (0..6).map(|r| (Rank(r), set("0-15"))).collect();
-        let choose = |pairs: &[Pair]| {
+        let choose = |pairs: &[ProcessPair]| {
             let chosen = cores.choose(pairs, &all, &CpuSet::default())?;
             Ok::<_, String>(chosen.into_values().collect::<Vec<_>>())
         };
-        let (same, other) = (Near::SameL3, Near::OtherL3);
+        let (same, other) = (CoreDistance::SameL3, CoreDistance::OtherL3);
         // Cores 0+1 share an L3, as do 2+3.
         assert_eq!(choose(&[pair((0, 0), (1, 0), same)]), Ok(vec![0, 1]));
         assert_eq!(choose(&[pair((0, 0), (1, 0), other)]), Ok(vec![0, 2]));
@@ -269,7 +269,7 @@ mod tests {
         // One L3 of cores 0+1 and one of 2+3 in domain 0; siblings are 8 further on.
         let mut cores = machine(folder.path());
         let all: BTreeMap<Rank, CpuSet> = (0..2).map(|r| (Rank(r), set("0-15"))).collect();
-        let near = [pair((0, 0), (1, 0), Near::SameL3)];
+        let near = [pair((0, 0), (1, 0), CoreDistance::SameL3)];
         // Behind the cache of CPU 0 one core is left, and behind the other one nobody is beside it.
         let why = cores.choose(&near, &all, &set("0")).unwrap_err();
         assert!(why.contains("beside CPU 0"), "{why}");
@@ -287,10 +287,10 @@ mod tests {
         let cores = machine(folder.path());
         // Rank 0 could have 1 and its sibling alone; 9 is no other core.
         let possible = BTreeMap::from([(Rank(0), set("1,9")), (Rank(1), set("0-3,8-11"))]);
-        let near = [pair((0, 0), (1, 0), Near::SameL3)];
+        let near = [pair((0, 0), (1, 0), CoreDistance::SameL3)];
         let chosen = cores.choose(&near, &possible, &CpuSet::default()).unwrap();
         assert_eq!(chosen, BTreeMap::from([(Rank(0), 1), (Rank(1), 0)]));
-        let why = Cores::default().choose(&near, &possible, &CpuSet::default()).unwrap_err();
+        let why = HostCores::default().choose(&near, &possible, &CpuSet::default()).unwrap_err();
         assert!(why.contains("does not say"), "{why}");
     }
 
@@ -299,7 +299,7 @@ mod tests {
         let before = cpus::allowed().unwrap();
         assert!(possible().len() >= before.len());
         let last = *before.as_slice().last().unwrap();
-        let pinned = Pinned::to(last).unwrap();
+        let pinned = PinnedThread::to(last).unwrap();
         assert_eq!(cpus::allowed().unwrap(), CpuSet::new([last]));
         drop(pinned);
         assert_eq!(cpus::allowed().unwrap(), before);
@@ -308,11 +308,11 @@ mod tests {
         let node = folder.path().join("devices/system/node/node3");
         std::fs::create_dir_all(&node).unwrap();
         std::fs::write(node.join("cpulist"), format!("{last},60000\n")).unwrap();
-        let pinned = Pinned::at(folder.path(), 3, &before).unwrap();
+        let pinned = PinnedThread::at(folder.path(), 3, &before).unwrap();
         assert_eq!(cpus::allowed().unwrap(), CpuSet::new([last]));
         drop(pinned);
         assert_eq!(cpus::allowed().unwrap(), before);
-        assert!(Pinned::at(folder.path(), 4, &before).is_none());
-        assert!(Pinned::at(folder.path(), 3, &CpuSet::new([60_001])).is_none());
+        assert!(PinnedThread::at(folder.path(), 4, &before).is_none());
+        assert!(PinnedThread::at(folder.path(), 3, &CpuSet::new([60_001])).is_none());
     }
 }

@@ -4,16 +4,16 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use pathline_hal::{CallError, Result, Span};
+use pathline_hal::{CallError, CallResult, LocalMemory};
 use pathline_schema::Severity;
 
-use super::channel::Channel;
-use super::xpmem::Attached;
-use crate::loops::{self, Loop};
+use super::channel::ShmChannel;
+use super::xpmem::XpmemAttachment;
+use crate::loops::{self, CpuLoop};
 
 /// What became of an attempt to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum EndProgress {
     /// The other side has to do something first.
     Blocked,
     /// A part was done.
@@ -24,38 +24,38 @@ pub(super) enum Turn {
 
 /// Memory of another process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Remote {
+pub(super) struct PeerMemory {
     pub(super) pid: u32,
-    pub(super) span: Span,
+    pub(super) span: LocalMemory,
 }
 
 /// How the sender's end carries bytes.
-pub(super) enum Giving {
+pub(super) enum SendMethod {
     /// Into the ring.
-    Ring(Loop),
+    Ring(CpuLoop),
     /// Not: the receiver fetches them.
     Post,
     /// By `process_vm_writev`.
-    Write(Remote),
+    Write(PeerMemory),
 }
 
 /// How the receiver's end carries bytes.
-pub(super) enum Taking {
+pub(super) enum RecvMethod {
     /// Out of the ring.
-    Ring(Loop),
+    Ring(CpuLoop),
     /// Not: the sender brings them.
     Wait,
     /// By `process_vm_readv`.
-    Read(Remote),
+    Read(PeerMemory),
     /// Out of the sender's memory, which is attached here.
-    Attached(Loop, Attached),
+    Attached(CpuLoop, XpmemAttachment),
 }
 
 /// The sender's end.
-pub(super) struct Out {
-    pub(super) channel: Rc<Channel>,
-    pub(super) how: Giving,
-    pub(super) from: Span,
+pub(super) struct SendEnd {
+    pub(super) channel: Rc<ShmChannel>,
+    pub(super) how: SendMethod,
+    pub(super) from: LocalMemory,
     /// Bytes of this message that are gone.
     at: usize,
     /// Pieces or messages that are gone.
@@ -66,29 +66,29 @@ pub(super) struct Out {
     answers: u64,
 }
 
-impl Out {
-    pub(super) fn new(channel: Rc<Channel>, how: Giving, from: Span) -> Self {
+impl SendEnd {
+    pub(super) fn new(channel: Rc<ShmChannel>, how: SendMethod, from: LocalMemory) -> Self {
         Self { channel, how, from, at: 0, gone: 0, taken: 0, answers: 0 }
     }
 
     /// Goes on with a message.
-    pub(super) fn give(&mut self) -> Result<Turn> {
+    pub(super) fn give(&mut self) -> CallResult<EndProgress> {
         match self.how {
-            Giving::Ring(copy) => return Ok(self.give_piece(copy)),
-            Giving::Post => {}
-            Giving::Write(to) => carry(Call::Write, self.from, to)?,
+            SendMethod::Ring(copy) => return Ok(self.give_piece(copy)),
+            SendMethod::Post => {}
+            SendMethod::Write(to) => carry(KernelCopy::Write, self.from, to)?,
         }
         self.gone += 1;
         self.channel.ready().store(self.gone, Release);
-        Ok(Turn::Done)
+        Ok(EndProgress::Done)
     }
 
-    fn give_piece(&mut self, copy: Loop) -> Turn {
+    fn give_piece(&mut self, copy: CpuLoop) -> EndProgress {
         let shape = self.channel.shape;
         if self.gone - self.taken >= shape.depth as u64 {
             self.taken = self.channel.taken().load(Acquire);
             if self.gone - self.taken >= shape.depth as u64 {
-                return Turn::Blocked;
+                return EndProgress::Blocked;
             }
         }
         let whole = self.from.bytes as usize;
@@ -99,32 +99,32 @@ impl Out {
         // promised; the slot lies in the segment and is this side's until its flag is set. They
         // do not overlap: the segment is nobody's buffer. `bind` found the loop for this processor.
         // It ends with a fence where its stores stream, so that the flag comes after the bytes.
-        unsafe { copy.pass(loops::Span { dst, src, other: src, len }) };
+        unsafe { copy.pass(loops::LoopSpan { dst, src, other: src, len }) };
         self.channel.flag(self.gone).store(self.gone + 1, Release);
         self.gone += 1;
         self.at += len;
         if self.at < whole {
-            return Turn::Moved;
+            return EndProgress::Moved;
         }
         self.at = 0;
-        Turn::Done
+        EndProgress::Done
     }
 
     /// Looks for the answer to a window.
-    pub(super) fn hear(&mut self) -> Turn {
+    pub(super) fn hear(&mut self) -> EndProgress {
         if self.channel.answered().load(Acquire) <= self.answers {
-            return Turn::Blocked;
+            return EndProgress::Blocked;
         }
         self.answers += 1;
-        Turn::Done
+        EndProgress::Done
     }
 }
 
 /// The receiver's end.
-pub(super) struct In {
-    pub(super) channel: Rc<Channel>,
-    pub(super) how: Taking,
-    pub(super) into: Span,
+pub(super) struct RecvEnd {
+    pub(super) channel: Rc<ShmChannel>,
+    pub(super) how: RecvMethod,
+    pub(super) into: LocalMemory,
     at: usize,
     /// Pieces or messages that have been taken.
     taken: u64,
@@ -133,37 +133,37 @@ pub(super) struct In {
     sink: u64,
 }
 
-impl In {
-    pub(super) fn new(channel: Rc<Channel>, how: Taking, into: Span) -> Self {
+impl RecvEnd {
+    pub(super) fn new(channel: Rc<ShmChannel>, how: RecvMethod, into: LocalMemory) -> Self {
         Self { channel, how, into, at: 0, taken: 0, answers: 0, sink: 0 }
     }
 
     /// Goes on with a message.
-    pub(super) fn take(&mut self) -> Result<Turn> {
-        if let Taking::Ring(copy) = self.how {
+    pub(super) fn take(&mut self) -> CallResult<EndProgress> {
+        if let RecvMethod::Ring(copy) = self.how {
             return Ok(self.take_piece(copy));
         }
         if self.channel.ready().load(Acquire) <= self.taken {
-            return Ok(Turn::Blocked);
+            return Ok(EndProgress::Blocked);
         }
         match &self.how {
-            Taking::Ring(_) | Taking::Wait => {}
-            Taking::Read(from) => carry(Call::Read, self.into, *from)?,
-            Taking::Attached(copy, attached) => {
+            RecvMethod::Ring(_) | RecvMethod::Wait => {}
+            RecvMethod::Read(from) => carry(KernelCopy::Read, self.into, *from)?,
+            RecvMethod::Attached(copy, attached) => {
                 let (src, dst) = (attached.at(), self.into.address as *mut u8);
                 let len = self.into.bytes as usize;
                 // SAFETY: the destination is the caller's while the exchange is bound; the source
                 // is attached with that length. `bind` found the loop for this processor.
-                unsafe { copy.pass(loops::Span { dst, src, other: src, len }) };
+                unsafe { copy.pass(loops::LoopSpan { dst, src, other: src, len }) };
             }
         }
         self.taken += 1;
-        Ok(Turn::Done)
+        Ok(EndProgress::Done)
     }
 
-    fn take_piece(&mut self, copy: Loop) -> Turn {
+    fn take_piece(&mut self, copy: CpuLoop) -> EndProgress {
         if self.channel.flag(self.taken).load(Acquire) != self.taken + 1 {
-            return Turn::Blocked;
+            return EndProgress::Blocked;
         }
         let whole = self.into.bytes as usize;
         let len = self.channel.shape.piece.min(whole - self.at);
@@ -172,22 +172,22 @@ impl In {
         // SAFETY: the destination is the caller's while the exchange is bound; the slot lies in the
         // segment and is this side's until it says that it has taken the piece. They do not
         // overlap, and `bind` found the loop for this processor.
-        unsafe { copy.pass(loops::Span { dst, src, other: src, len }) };
+        unsafe { copy.pass(loops::LoopSpan { dst, src, other: src, len }) };
         self.taken += 1;
         self.channel.taken().store(self.taken, Release);
         self.at += len;
         if self.at < whole {
-            return Turn::Moved;
+            return EndProgress::Moved;
         }
         self.at = 0;
-        Turn::Done
+        EndProgress::Done
     }
 
     /// Loads every byte of the message.
-    pub(super) fn load(&mut self, read: Loop) {
+    pub(super) fn load(&mut self, read: CpuLoop) {
         let src = self.into.address as *const u8;
         let len = self.into.bytes as usize;
-        let span = loops::Span { dst: self.into.address as *mut u8, src, other: src, len };
+        let span = loops::LoopSpan { dst: self.into.address as *mut u8, src, other: src, len };
         // SAFETY: the span is the caller's while the exchange is bound, and is only read; `bind`
         // found the loop for this processor.
         self.sink ^= std::hint::black_box(unsafe { read.pass(span) });
@@ -202,12 +202,12 @@ impl In {
 
 /// A copy that the kernel does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum KernelCopy {
     Read,
     Write,
 }
 
-impl Call {
+impl KernelCopy {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Read => "process_vm_readv",
@@ -217,7 +217,7 @@ impl Call {
 }
 
 /// Copies between memory of this process and the same number of bytes of another's.
-pub(super) fn carry(call: Call, mine: Span, other: Remote) -> Result<()> {
+pub(super) fn carry(call: KernelCopy, mine: LocalMemory, other: PeerMemory) -> CallResult<()> {
     let bytes = mine.bytes.min(other.span.bytes);
     let mut done = 0;
     while done < bytes {
@@ -231,10 +231,10 @@ pub(super) fn carry(call: Call, mine: Span, other: Remote) -> Result<()> {
         // another process's and cannot hurt this one: what is not there fails the call.
         let moved = unsafe {
             match call {
-                Call::Read => {
+                KernelCopy::Read => {
                     libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0)
                 }
-                Call::Write => {
+                KernelCopy::Write => {
                     libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0)
                 }
             }
@@ -254,7 +254,7 @@ pub(super) fn carry(call: Call, mine: Span, other: Remote) -> Result<()> {
     Ok(())
 }
 
-fn refused(call: Call, other: Remote, code: i32, reason: String) -> CallError {
+fn refused(call: KernelCopy, other: PeerMemory, code: i32, reason: String) -> CallError {
     let thing = format!("{} B of process {}", other.span.bytes, other.pid);
     let (severity, way_out) = match code {
         libc::ESRCH => (Severity::Sticky, "that process has ended: see what ended it"),
@@ -271,27 +271,27 @@ fn refused(call: Call, other: Remote, code: i32, reason: String) -> CallError {
 mod tests {
     use super::*;
 
-    fn span(bytes: &mut [u8]) -> Span {
-        Span { address: bytes.as_mut_ptr() as u64, bytes: bytes.len() as u64 }
+    fn span(bytes: &mut [u8]) -> LocalMemory {
+        LocalMemory { address: bytes.as_mut_ptr() as u64, bytes: bytes.len() as u64 }
     }
 
     #[test]
     fn the_kernel_copies_both_ways_and_says_why_not() {
         let (mut source, mut target) = (vec![7_u8; 10_000], vec![0_u8; 10_000]);
-        let me = Remote { pid: std::process::id(), span: span(&mut source) };
-        carry(Call::Read, span(&mut target), me).unwrap();
+        let me = PeerMemory { pid: std::process::id(), span: span(&mut source) };
+        carry(KernelCopy::Read, span(&mut target), me).unwrap();
         assert_eq!(target, [7; 10_000]);
         let mut other = vec![1_u8; 10_000];
-        carry(Call::Write, span(&mut other), me).unwrap();
+        carry(KernelCopy::Write, span(&mut other), me).unwrap();
         assert_eq!(source, [1; 10_000]);
         // Nothing is mapped at address 4096.
-        let nowhere = Span { address: 4096, bytes: 8 };
-        let to = Remote { span: nowhere, ..me };
-        let error = carry(Call::Read, span(&mut target), to).unwrap_err();
+        let nowhere = LocalMemory { address: 4096, bytes: 8 };
+        let to = PeerMemory { span: nowhere, ..me };
+        let error = carry(KernelCopy::Read, span(&mut target), to).unwrap_err();
         assert_eq!(error.code, i64::from(libc::EFAULT), "{error}");
         // Numbers of processes end below 2^22.
-        let nobody = Remote { pid: 1 << 23, ..me };
-        let error = carry(Call::Read, span(&mut target), nobody).unwrap_err();
+        let nobody = PeerMemory { pid: 1 << 23, ..me };
+        let error = carry(KernelCopy::Read, span(&mut target), nobody).unwrap_err();
         assert_eq!((error.code, error.severity), (i64::from(libc::ESRCH), Severity::Sticky));
     }
 }

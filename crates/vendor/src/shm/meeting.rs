@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use pathline_hal::{CallError, Meeting, Result};
+use pathline_hal::{CallError, CallResult, RankBarrier};
 use pathline_schema::{Rank, Severity};
 
-use super::patience::Patience;
-use super::peer::Peer;
-use super::segment::{LINE, Segment};
+use super::patience::SpinWait;
+use super::peer::PeerProcess;
+use super::segment::{LINE, ShmSegment};
 
 /// First word of the segment: what it is, and the layout's number.
 const MAGIC: u64 = 0x7061_7468_6d65_6501;
@@ -32,18 +32,18 @@ const MOST: u32 = 1 << 16;
 /// A place to meet at, made by one process for all. It must live until all have opened it.
 #[derive(Debug)]
 pub struct MeetingRoom {
-    segment: Segment,
+    segment: ShmSegment,
 }
 
 impl MeetingRoom {
     /// For so many ranks of this host.
-    pub fn create(ranks: u32) -> Result<Self> {
+    pub fn create(ranks: u32) -> CallResult<Self> {
         if ranks == 0 || ranks > MOST {
             let thing = format!("a meeting of {ranks}");
             let reason = format!("1 to {MOST} ranks can meet");
             return Err(CallError::unsupported("create", thing, reason));
         }
-        let segment = Segment::create(SEATS + ranks as usize * LINE)?;
+        let segment = ShmSegment::create(SEATS + ranks as usize * LINE)?;
         segment.word(RANKS).store(ranks, Relaxed);
         segment.long(0).store(MAGIC, Release);
         Ok(Self { segment })
@@ -67,16 +67,16 @@ fn seat(rank: u32, field: usize) -> usize {
 /// named; after that the meeting is over for all.
 #[derive(Debug)]
 pub struct SharedMeeting {
-    segment: Segment,
+    segment: ShmSegment,
     me: Rank,
     ranks: u32,
-    patience: Patience,
+    patience: SpinWait,
 }
 
 impl SharedMeeting {
     /// Takes a seat, waiting at most `most` at each meeting.
-    pub fn open(address: &str, me: Rank, most: Duration) -> Result<Self> {
-        let segment = Segment::open(address)?;
+    pub fn open(address: &str, me: Rank, most: Duration) -> CallResult<Self> {
+        let segment = ShmSegment::open(address)?;
         let refuse = |reason: String| CallError::unsupported("open", address, reason);
         if segment.len() < SEATS || segment.long(0).load(Acquire) != MAGIC {
             return Err(refuse("no ranks of this version of pathline meet there".into())
@@ -88,17 +88,17 @@ impl SharedMeeting {
             return Err(refuse(format!("{ranks} ranks meet there, and rank {} is not one", me.0)));
         }
         let seat = |field| seat(me.0, field);
-        let process = Peer::me();
+        let process = PeerProcess::me();
         let pid = segment.word(seat(PID));
         if let Err(other) = pid.compare_exchange(0, process.pid, AcqRel, Acquire) {
             return Err(refuse(format!("process {other} has the seat of rank {}", me.0)));
         }
         segment.long(seat(BEGAN)).store(process.began, Release);
-        Ok(Self { segment, me, ranks, patience: Patience::new(most, ranks) })
+        Ok(Self { segment, me, ranks, patience: SpinWait::new(most, ranks) })
     }
 
     /// The error of who gave up, if somebody did.
-    fn broken(&self) -> Result<()> {
+    fn broken(&self) -> CallResult<()> {
         match self.segment.word(BROKEN).load(Acquire) {
             0 => Ok(()),
             by => {
@@ -120,7 +120,7 @@ impl SharedMeeting {
     }
 
     /// Looks after those who have not come to this round.
-    fn worry(&self, round: u32, time_is_over: bool) -> Result<()> {
+    fn worry(&self, round: u32, time_is_over: bool) -> CallResult<()> {
         self.broken()?;
         let word = |rank, field| self.segment.word(seat(rank, field)).load(Acquire);
         let mut missing = Vec::new();
@@ -129,7 +129,7 @@ impl SharedMeeting {
             let began = self.segment.long(seat(rank, BEGAN)).load(Acquire);
             let (ended, way_out) = if word(rank, LEFT) != 0 {
                 ("has left", "see what ended it there")
-            } else if pid != 0 && (Peer { pid, began }).is_gone() {
+            } else if pid != 0 && (PeerProcess { pid, began }).is_gone() {
                 ("has ended", "see what ended it: a signal, or the memory ran out")
             } else {
                 missing.push(match pid {
@@ -156,8 +156,8 @@ impl SharedMeeting {
     }
 }
 
-impl Meeting for SharedMeeting {
-    fn meet(&self) -> Result<()> {
+impl RankBarrier for SharedMeeting {
+    fn meet(&self) -> CallResult<()> {
         self.broken()?;
         let round = self.segment.word(ROUND);
         let next = round.load(Acquire).wrapping_add(1);
@@ -184,7 +184,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::clock::Origin;
+    use crate::clock::ClockOrigin;
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -217,14 +217,14 @@ mod tests {
         let short = Duration::from_millis(60);
         let open = |rank| SharedMeeting::open(&room.address(), Rank(rank), short).unwrap();
         let (first, second) = (open(0), open(1));
-        let begun = Origin::now();
+        let begun = ClockOrigin::now();
         let error = first.meet().unwrap_err();
         assert!(begun.ns() >= 60_000_000);
         let text = error.to_string();
         assert!(text.contains("rank 1 (process "), "{text}");
         assert!(text.contains("rank 2 (never opened the meeting)"), "{text}");
         assert!(text.contains("0.06 s") && error.severity == Severity::Sticky, "{text}");
-        let begun = Origin::now();
+        let begun = ClockOrigin::now();
         let text = second.meet().unwrap_err().to_string();
         assert!(text.contains("rank 0 gave up"), "{text}");
         assert!(begun.ns() < 60_000_000, "at once, not after its own time");
@@ -235,7 +235,7 @@ mod tests {
         let room = MeetingRoom::create(2).unwrap();
         let first = SharedMeeting::open(&room.address(), Rank(0), LONG).unwrap();
         drop(SharedMeeting::open(&room.address(), Rank(1), LONG).unwrap());
-        let begun = Origin::now();
+        let begun = ClockOrigin::now();
         let text = first.meet().unwrap_err().to_string();
         assert!(text.contains("rank 1") && text.contains("has left"), "{text}");
         assert!(begun.ns() < 30_000_000_000);
@@ -251,7 +251,7 @@ mod tests {
         let none = open(2).unwrap_err().to_string();
         assert!(none.contains("2 ranks meet there"), "{none}");
         assert!(MeetingRoom::create(0).is_err());
-        let strange = Segment::create(LINE).unwrap();
+        let strange = ShmSegment::create(LINE).unwrap();
         assert!(SharedMeeting::open(&strange.address(), Rank(0), LONG).is_err());
     }
 }

@@ -13,14 +13,14 @@ mod xpmem;
 
 use std::time::Duration;
 
-use pathline_hal::Span;
-use pathline_schema::{Rank, Via};
+use pathline_hal::LocalMemory;
+use pathline_schema::{Rank, Transport};
 
 pub use meeting::{MeetingRoom, SharedMeeting};
 
-use ends::{Call, Remote, carry};
+use ends::{KernelCopy, PeerMemory, carry};
 use port::NodePort;
-use segment::Segment;
+use segment::ShmSegment;
 
 use crate::{OpenedPort, files};
 
@@ -29,9 +29,9 @@ mod tests;
 
 /// Copies of ours into and out of shared segments, as a rank that waits at most `most` for another.
 pub fn shm_port(me: Rank, most: Duration) -> OpenedPort<'static> {
-    let made = Segment::create(1).map_err(|error| error.to_string())?;
-    Segment::open(&made.address()).map_err(|error| error.to_string())?;
-    Ok(Box::new(NodePort::new(Via::Shm, me, "pathline's own copies (memfd)".into(), most)))
+    let made = ShmSegment::create(1).map_err(|error| error.to_string())?;
+    ShmSegment::open(&made.address()).map_err(|error| error.to_string())?;
+    Ok(Box::new(NodePort::new(Transport::Shm, me, "pathline's own copies (memfd)".into(), most)))
 }
 
 /// One copy by the kernel: `process_vm_readv` and `process_vm_writev`.
@@ -40,10 +40,10 @@ pub fn shm_port(me: Rank, most: Duration) -> OpenedPort<'static> {
 /// module asks for that.
 pub fn cma_port(me: Rank, most: Duration) -> OpenedPort<'static> {
     let (mut mine, mut theirs) = ([0_u8; 8], [1_u8; 8]);
-    let span = |bytes: &mut [u8; 8]| Span { address: bytes.as_mut_ptr() as u64, bytes: 8 };
+    let span = |bytes: &mut [u8; 8]| LocalMemory { address: bytes.as_mut_ptr() as u64, bytes: 8 };
     // Always allowed on oneself: what fails here is forbidden or missing altogether.
-    let myself = Remote { pid: std::process::id(), span: span(&mut theirs) };
-    for call in [Call::Read, Call::Write] {
+    let myself = PeerMemory { pid: std::process::id(), span: span(&mut theirs) };
+    for call in [KernelCopy::Read, KernelCopy::Write] {
         carry(call, span(&mut mine), myself).map_err(|error| {
             format!(
                 "{error} (a kernel without CONFIG_CROSS_MEMORY_ATTACH, or a container's seccomp)"
@@ -69,13 +69,13 @@ pub fn cma_port(me: Rank, most: Duration) -> OpenedPort<'static> {
     }
     let release = files::text("/proc/sys/kernel/osrelease").unwrap_or_default();
     let library = format!("process_vm_readv and process_vm_writev of Linux {}", release.trim());
-    Ok(Box::new(NodePort::new(Via::Cma, me, library, most)))
+    Ok(Box::new(NodePort::new(Transport::Cma, me, library, most)))
 }
 
 /// One copy of ours out of the sender's memory, attached by the kernel module xpmem.
 pub fn xpmem_port(me: Rank, most: Duration) -> OpenedPort<'static> {
     let (calls, library) = xpmem::open()?;
-    let mut port = NodePort::new(Via::Xpmem, me, library, most);
+    let mut port = NodePort::new(Transport::Xpmem, me, library, most);
     port.xpmem = Some(calls);
     Ok(Box::new(port))
 }

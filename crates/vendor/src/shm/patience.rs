@@ -4,9 +4,9 @@
 use std::hint;
 use std::time::Duration;
 
-use pathline_hal::Result;
+use pathline_hal::CallResult;
 
-use crate::clock::Origin;
+use crate::clock::ClockOrigin;
 use crate::cpus;
 
 /// Looks with a pause between them before the core is offered to others: 20 to 70 us on x86-64.
@@ -19,12 +19,12 @@ const WORRY: u64 = 20_000_000;
 
 /// How a process waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct SpinWait {
     spins: u32,
     most: Duration,
 }
 
-impl Patience {
+impl SpinWait {
     /// Waits at most `most`, among so many processes that wait for each other.
     pub(super) fn new(most: Duration, processes: u32) -> Self {
         let spins = if crowded(processes) { CROWDED_SPINS } else { SPINS };
@@ -41,15 +41,15 @@ impl Patience {
     pub(super) fn until(
         &self,
         mut done: impl FnMut() -> bool,
-        mut worry: impl FnMut(bool) -> Result<()>,
-    ) -> Result<()> {
+        mut worry: impl FnMut(bool) -> CallResult<()>,
+    ) -> CallResult<()> {
         for _ in 0..self.spins {
             if done() {
                 return Ok(());
             }
             hint::spin_loop();
         }
-        let begun = Origin::now();
+        let begun = ClockOrigin::now();
         let most = u64::try_from(self.most.as_nanos()).unwrap_or(u64::MAX);
         let mut next = WORRY.min(most);
         while !done() {
@@ -88,8 +88,8 @@ mod tests {
 
     #[test]
     fn a_wait_for_nothing_ends_when_its_time_is_over() {
-        let patience = Patience { spins: 3, most: Duration::from_millis(50) };
-        let begun = Origin::now();
+        let patience = SpinWait { spins: 3, most: Duration::from_millis(50) };
+        let begun = ClockOrigin::now();
         let (mut looks, mut worries) = (0, 0);
         let ended = patience.until(
             || {
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn a_worry_ends_a_wait_early_and_what_is_done_ends_it_well() {
-        let patience = Patience { spins: 1, most: Duration::from_secs(60) };
-        let begun = Origin::now();
+        let patience = SpinWait { spins: 1, most: Duration::from_secs(60) };
+        let begun = ClockOrigin::now();
         assert_eq!(patience.until(|| false, |_| Err(late())), Err(late()));
         let took = begun.ns();
         assert!((20_000_000..30_000_000_000).contains(&took), "{took}");

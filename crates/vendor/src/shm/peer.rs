@@ -4,13 +4,13 @@ use crate::files;
 
 /// A process, told apart from later ones of the same number by when it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Peer {
+pub(super) struct PeerProcess {
     pub(super) pid: u32,
     /// Clock ticks after boot; 0 if the kernel does not tell.
     pub(super) began: u64,
 }
 
-impl Peer {
+impl PeerProcess {
     /// This process.
     pub(super) fn me() -> Self {
         let pid = std::process::id();
@@ -59,12 +59,12 @@ mod tests {
 
     #[test]
     fn a_killed_child_is_gone_before_anybody_asks_about_it() {
-        assert!(!Peer::me().is_gone());
+        assert!(!PeerProcess::me().is_gone());
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let began = stat(child.id()).unwrap().1;
-        let peer = Peer { pid: child.id(), began };
+        let peer = PeerProcess { pid: child.id(), began };
         assert!(!peer.is_gone());
-        assert!(Peer { began: began + 1, ..peer }.is_gone(), "another of the same number");
+        assert!(PeerProcess { began: began + 1, ..peer }.is_gone(), "another of the same number");
         child.kill().unwrap();
         // A zombie as soon as the signal has been delivered.
         while !peer.is_gone() {

@@ -6,49 +6,55 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
-use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, Span, no_exchange};
+use pathline_hal::{
+    CallError, CallResult, ExchangeId, FlowPart, LocalMemory, RankBarrier, RepeatMode,
+    TransportPort, no_exchange,
+};
 use pathline_schema::{
-    Copies, CpuHow, CpuOp, CpuSet, CpuWork, Near, Rank, Severity, Unit, Via, WireOp,
+    CoreDistance, CpuHow, CpuOp, CpuSet, CpuWork, Rank, Severity, ShmCopies, Transport, Unit,
+    WireOp,
 };
 
-use super::channel::{Channel, PAGED_PIECE, PIECE, Shape};
-use super::cores::{Cores, Pair, Pinned, possible};
-use super::ends::{Call, Giving, In, Out, Remote, Taking, Turn, carry};
-use super::offer::Offer;
-use super::patience::Patience;
-use super::peer::Peer;
-use super::xpmem::{Attached, Calls, Exposed};
-use crate::clock::Origin;
-use crate::loops::{self, Loop};
+use super::channel::{PAGED_PIECE, PIECE, RingLayout, ShmChannel};
+use super::cores::{HostCores, PinnedThread, ProcessPair, possible};
+use super::ends::{
+    EndProgress, KernelCopy, PeerMemory, RecvEnd, RecvMethod, SendEnd, SendMethod, carry,
+};
+use super::offer::ShmOffer;
+use super::patience::SpinWait;
+use super::peer::PeerProcess;
+use super::xpmem::{XpmemApi, XpmemAttachment, XpmemExport};
+use crate::clock::ClockOrigin;
+use crate::loops::{self, CpuLoop};
 
 /// What the kernel says of its processors.
 const SYS: &str = "/sys";
 
 /// One process's way to the others.
 pub(super) struct NodePort {
-    pub(super) via: Via,
+    pub(super) via: Transport,
     pub(super) me: Rank,
     pub(super) library: String,
     /// The longest wait for another process.
     pub(super) most: Duration,
-    pub(super) xpmem: Option<Calls>,
+    pub(super) xpmem: Option<XpmemApi>,
     cpus: CpuSet,
     /// CPUs that others use beside what is bound next.
     off: CpuSet,
-    exchanges: BTreeMap<ExchangeId, Exchange>,
+    exchanges: BTreeMap<ExchangeId, ShmExchange>,
     next: u64,
 }
 
 /// A case that is bound here.
-struct Exchange {
-    parts: Vec<Part>,
-    pace: Pace,
+struct ShmExchange {
+    parts: Vec<FlowPart>,
+    pace: RepeatMode,
     /// CPUs that others use meanwhile.
     off: CpuSet,
     /// What this process made for others, until they have opened it and longer.
-    made: Made,
+    made: BoundMemory,
     /// This process's role in each part; filled by `join`.
-    roles: Vec<Option<Role>>,
+    roles: Vec<Option<ShmRole>>,
     /// The CPU to run on.
     cpu: Option<u32>,
     joined: bool,
@@ -57,15 +63,15 @@ struct Exchange {
 }
 
 #[derive(Default)]
-struct Made {
-    channels: BTreeMap<(usize, usize), Rc<Channel>>,
+struct BoundMemory {
+    channels: BTreeMap<(usize, usize), Rc<ShmChannel>>,
     /// Held, not looked at: memory is exposed for as long as this lives.
-    exposed: Vec<Exposed>,
+    exposed: Vec<XpmemExport>,
 }
 
 /// A step of a repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ShmStep {
     Give,
     Take,
     /// Loads what was taken.
@@ -77,16 +83,16 @@ enum Step {
 }
 
 /// What this process does in a part.
-struct Role {
-    script: Vec<Step>,
+struct ShmRole {
+    script: Vec<ShmStep>,
     step: usize,
     /// Repetitions that are left of a run.
     left: u64,
     ended_ns: u64,
-    out: Option<Out>,
-    into: Option<In>,
-    read: Loop,
-    other: (Rank, Peer),
+    out: Option<SendEnd>,
+    into: Option<RecvEnd>,
+    read: CpuLoop,
+    other: (Rank, PeerProcess),
 }
 
 /// Directions of a part in which messages go: from the group's first to its second, and back.
@@ -94,43 +100,43 @@ fn ways(op: WireOp) -> &'static [usize] {
     if op == WireOp::Ping { &[0, 1] } else { &[0] }
 }
 
-fn script(op: WireOp, position: usize) -> Vec<Step> {
+fn script(op: WireOp, position: usize) -> Vec<ShmStep> {
     let window = op.window() as usize;
-    let (message, last): (Step, &[Step]) = match (op, position) {
-        (WireOp::Ping, 0) => return vec![Step::Give, Step::Take],
-        (WireOp::Ping, _) => return vec![Step::Take, Step::Give],
-        (_, 0) => (Step::Give, &[Step::Hear]),
-        (WireOp::Consume, _) => (Step::Take, &[Step::Load, Step::Answer]),
-        _ => (Step::Take, &[Step::Answer]),
+    let (message, last): (ShmStep, &[ShmStep]) = match (op, position) {
+        (WireOp::Ping, 0) => return vec![ShmStep::Give, ShmStep::Take],
+        (WireOp::Ping, _) => return vec![ShmStep::Take, ShmStep::Give],
+        (_, 0) => (ShmStep::Give, &[ShmStep::Hear]),
+        (WireOp::Consume, _) => (ShmStep::Take, &[ShmStep::Load, ShmStep::Answer]),
+        _ => (ShmStep::Take, &[ShmStep::Answer]),
     };
     let mut script = vec![message; window];
     script.extend_from_slice(last);
     script
 }
 
-impl Role {
+impl ShmRole {
     /// Goes on, or finds that the other side has to. `now` is asked when all is done.
-    fn turn(&mut self, begun: Origin) -> Result<bool> {
+    fn turn(&mut self, begun: ClockOrigin) -> CallResult<bool> {
         let Some(&step) = self.script.get(self.step) else { return Ok(false) };
         if self.left == 0 {
             return Ok(false);
         }
         let turn = match (step, &mut self.out, &mut self.into) {
-            (Step::Give, Some(out), _) => out.give()?,
-            (Step::Hear, Some(out), _) => out.hear(),
-            (Step::Take, _, Some(into)) => into.take()?,
-            (Step::Load, _, Some(into)) => {
+            (ShmStep::Give, Some(out), _) => out.give()?,
+            (ShmStep::Hear, Some(out), _) => out.hear(),
+            (ShmStep::Take, _, Some(into)) => into.take()?,
+            (ShmStep::Load, _, Some(into)) => {
                 into.load(self.read);
-                Turn::Done
+                EndProgress::Done
             }
-            (Step::Answer, _, Some(into)) => {
+            (ShmStep::Answer, _, Some(into)) => {
                 into.answer();
-                Turn::Done
+                EndProgress::Done
             }
             // `join` made the ends that the script needs.
-            _ => Turn::Done,
+            _ => EndProgress::Done,
         };
-        if turn == Turn::Done {
+        if turn == EndProgress::Done {
             self.step += 1;
             if self.step == self.script.len() {
                 self.step = 0;
@@ -140,23 +146,23 @@ impl Role {
                 }
             }
         }
-        Ok(turn != Turn::Blocked)
+        Ok(turn != EndProgress::Blocked)
     }
 
-    fn channels(&self) -> impl Iterator<Item = &Rc<Channel>> {
+    fn channels(&self) -> impl Iterator<Item = &Rc<ShmChannel>> {
         let out = self.out.iter().map(|out| &out.channel);
         out.chain(self.into.iter().map(|into| &into.channel))
     }
 }
 
 impl NodePort {
-    pub(super) fn new(via: Via, me: Rank, library: String, most: Duration) -> Self {
+    pub(super) fn new(via: Transport, me: Rank, library: String, most: Duration) -> Self {
         let (cpus, off, exchanges) = (possible(), CpuSet::default(), BTreeMap::new());
         Self { via, me, library, most, xpmem: None, cpus, off, exchanges, next: 1 }
     }
 
     /// Why this part cannot be done here, if so.
-    fn refuse(&self, part: &Part, pace: Pace) -> Result<()> {
+    fn refuse(&self, part: &FlowPart, pace: RepeatMode) -> CallResult<()> {
         let thing = part.wire.to_string();
         let refuse = |reason: String, way_out: &str| {
             Err(CallError::unsupported("bind", thing.clone(), reason).or_try(way_out))
@@ -164,7 +170,7 @@ impl NodePort {
         if part.wire.via != self.via {
             return refuse(format!("this is the port of {}", self.via), "ask the other port");
         }
-        if pace == Pace::Graph {
+        if pace == RepeatMode::Graph {
             return refuse("processors have no graphs".into(), "take another cadence");
         }
         let op = part.wire.op;
@@ -198,23 +204,31 @@ impl NodePort {
     }
 
     /// Makes what the others need of this process for one direction of a part.
-    fn make(&self, nth: usize, part: &Part, offer: &mut Offer, made: &mut Made) -> Result<()> {
+    fn make(
+        &self,
+        nth: usize,
+        part: &FlowPart,
+        offer: &mut ShmOffer,
+        made: &mut BoundMemory,
+    ) -> CallResult<()> {
         for &way in ways(part.wire.op) {
             let Some(&position) = part.mine.first() else { continue };
             let receives = position != way;
             if receives {
                 // The ring lies in the receiver's domain, wherever this thread happens to run.
                 let _there = match part.group.get(position) {
-                    Some((_, Unit::Numa(numa))) => Pinned::at(Path::new(SYS), *numa, &self.cpus),
+                    Some((_, Unit::Numa(numa))) => {
+                        PinnedThread::at(Path::new(SYS), *numa, &self.cpus)
+                    }
                     _ => None,
                 };
-                let channel = Channel::create(shape(part))?;
+                let channel = ShmChannel::create(shape(part))?;
                 offer.segments.insert((nth, way), channel.address());
                 made.channels.insert((nth, way), Rc::new(channel));
             }
             let exposes = match part.wire.copies {
-                Some(Copies::Read | Copies::Single(_)) => !receives,
-                Some(Copies::Write) => receives,
+                Some(ShmCopies::Read | ShmCopies::Single(_)) => !receives,
+                Some(ShmCopies::Write) => receives,
                 _ => false,
             };
             if exposes {
@@ -222,7 +236,7 @@ impl NodePort {
                 let span = mine(spans, part);
                 let number = match self.xpmem {
                     Some(calls) => {
-                        let exposed = Exposed::new(calls, span)?;
+                        let exposed = XpmemExport::new(calls, span)?;
                         let number = exposed.segment;
                         made.exposed.push(exposed);
                         number
@@ -239,10 +253,10 @@ impl NodePort {
     fn role(
         &self,
         nth: usize,
-        part: &Part,
-        made: &Made,
-        offers: &BTreeMap<Rank, Offer>,
-    ) -> Result<Option<Role>> {
+        part: &FlowPart,
+        made: &BoundMemory,
+        offers: &BTreeMap<Rank, ShmOffer>,
+    ) -> CallResult<Option<ShmRole>> {
         let Some(&position) = part.mine.first() else { return Ok(None) };
         let other = part.group[1 - position].0;
         let missing = |what: &str| {
@@ -259,56 +273,60 @@ impl NodePort {
         }
         let remote = |way| {
             let (span, number) = *theirs.spans.get(&(nth, way)).ok_or_else(|| missing("memory"))?;
-            Ok((Remote { pid: theirs.process.pid, span }, number))
+            Ok((PeerMemory { pid: theirs.process.pid, span }, number))
         };
         let (mut out, mut into) = (None, None);
         for &way in ways(part.wire.op) {
             let how = part.wire.copies;
             if position == way {
                 let address = theirs.segments.get(&(nth, way)).ok_or_else(|| missing("segment"))?;
-                let channel = Rc::new(Channel::open(address, shape(part))?);
+                let channel = Rc::new(ShmChannel::open(address, shape(part))?);
                 let giving = match how {
-                    Some(Copies::InOut { copy_in, .. }) => {
-                        Giving::Ring(find(CpuOp::Copy, copy_in)?)
+                    Some(ShmCopies::InOut { copy_in, .. }) => {
+                        SendMethod::Ring(find(CpuOp::Copy, copy_in)?)
                     }
-                    Some(Copies::Write) => Giving::Write(probed(Call::Write, remote(way)?.0)?),
-                    _ => Giving::Post,
+                    Some(ShmCopies::Write) => {
+                        SendMethod::Write(probed(KernelCopy::Write, remote(way)?.0)?)
+                    }
+                    _ => SendMethod::Post,
                 };
-                out = Some(Out::new(channel, giving, mine(&part.send, part)));
+                out = Some(SendEnd::new(channel, giving, mine(&part.send, part)));
             } else {
                 let channel = made.channels.get(&(nth, way)).ok_or_else(|| missing("segment"))?;
                 let taking = match how {
-                    Some(Copies::InOut { copy_out, .. }) => {
-                        Taking::Ring(find(CpuOp::Copy, copy_out)?)
+                    Some(ShmCopies::InOut { copy_out, .. }) => {
+                        RecvMethod::Ring(find(CpuOp::Copy, copy_out)?)
                     }
-                    Some(Copies::Read) => Taking::Read(probed(Call::Read, remote(way)?.0)?),
-                    Some(Copies::Single(how)) => self.attach(how, remote(way)?)?,
-                    _ => Taking::Wait,
+                    Some(ShmCopies::Read) => {
+                        RecvMethod::Read(probed(KernelCopy::Read, remote(way)?.0)?)
+                    }
+                    Some(ShmCopies::Single(how)) => self.attach(how, remote(way)?)?,
+                    _ => RecvMethod::Wait,
                 };
-                into = Some(In::new(Rc::clone(channel), taking, mine(&part.recv, part)));
+                into = Some(RecvEnd::new(Rc::clone(channel), taking, mine(&part.recv, part)));
             }
         }
         let script = script(part.wire.op, position);
         let read = widest_read()?;
         let other = (other, theirs.process);
-        Ok(Some(Role { script, step: 0, left: 0, ended_ns: 0, out, into, read, other }))
+        Ok(Some(ShmRole { script, step: 0, left: 0, ended_ns: 0, out, into, read, other }))
     }
 
-    fn attach(&self, how: CpuHow, (remote, number): (Remote, i64)) -> Result<Taking> {
+    fn attach(&self, how: CpuHow, (remote, number): (PeerMemory, i64)) -> CallResult<RecvMethod> {
         let Some(calls) = self.xpmem else {
             return Err(CallError::unsupported("join", "xpmem", "its library is not open"));
         };
-        let attached = Attached::new(calls, number, remote.span)?;
-        Ok(Taking::Attached(find(CpuOp::Copy, how)?, attached))
+        let attached = XpmemAttachment::new(calls, number, remote.span)?;
+        Ok(RecvMethod::Attached(find(CpuOp::Copy, how)?, attached))
     }
 
     /// Where this process is to run, where parts say how near processes are to be.
     fn cpu(
         &self,
-        Exchange { parts, off, .. }: &Exchange,
-        offers: &BTreeMap<Rank, Offer>,
-    ) -> Result<Option<u32>> {
-        let pairs: Vec<Pair> = parts.iter().filter_map(|p| pair(p, p.wire.near?)).collect();
+        ShmExchange { parts, off, .. }: &ShmExchange,
+        offers: &BTreeMap<Rank, ShmOffer>,
+    ) -> CallResult<Option<u32>> {
+        let pairs: Vec<ProcessPair> = parts.iter().filter_map(|p| pair(p, p.wire.near?)).collect();
         if pairs.is_empty() {
             return Ok(None);
         }
@@ -316,7 +334,7 @@ impl NodePort {
             offers.iter().map(|(rank, offer)| (*rank, offer.cpus.clone())).collect();
         let sets = possible.values().chain([off]);
         let all = CpuSet::new(sets.flat_map(|c| c.as_slice().iter().copied()));
-        let cores = Cores::read(Path::new(SYS), &all);
+        let cores = HostCores::read(Path::new(SYS), &all);
         let chosen = cores.choose(&pairs, &possible, off).map_err(|why| {
             CallError::unsupported("join", "cores for the processes", why)
                 .or_try("start fewer ranks, or on more cores")
@@ -325,42 +343,42 @@ impl NodePort {
     }
 }
 
-fn pair(part: &Part, near: Near) -> Option<Pair> {
+fn pair(part: &FlowPart, near: CoreDistance) -> Option<ProcessPair> {
     let [(a, Unit::Numa(first)), (b, Unit::Numa(second))] = part.group[..] else { return None };
-    Some(Pair { ends: [(a, first), (b, second)], near })
+    Some(ProcessPair { ends: [(a, first), (b, second)], near })
 }
 
 /// Whether memory is enough for a message.
-fn holds(span: Span, bytes: u64) -> bool {
+fn holds(span: LocalMemory, bytes: u64) -> bool {
     span.address != 0 && bytes > 0 && span.bytes >= bytes
 }
 
 /// The part of this process's buffer that a message fills. `refuse` saw that it is there.
-fn mine(spans: &[Span], part: &Part) -> Span {
-    Span { bytes: part.bytes, ..spans.first().copied().unwrap_or_default() }
+fn mine(spans: &[LocalMemory], part: &FlowPart) -> LocalMemory {
+    LocalMemory { bytes: part.bytes, ..spans.first().copied().unwrap_or_default() }
 }
 
-fn shape(part: &Part) -> Shape {
+fn shape(part: &FlowPart) -> RingLayout {
     match part.wire.copies {
-        Some(Copies::InOut { copy_in, copy_out }) => {
+        Some(ShmCopies::InOut { copy_in, copy_out }) => {
             let paged = [CpuHow::Avx2Nt4, CpuHow::Avx512Nt4];
             let any = paged.iter().any(|how| [copy_in, copy_out].contains(how));
-            Shape::of(part.bytes, if any { PAGED_PIECE } else { PIECE })
+            RingLayout::of(part.bytes, if any { PAGED_PIECE } else { PIECE })
         }
-        _ => Shape::NONE,
+        _ => RingLayout::NONE,
     }
 }
 
 /// The loops that a part names.
-fn hows(part: &Part) -> Vec<CpuHow> {
+fn hows(part: &FlowPart) -> Vec<CpuHow> {
     match part.wire.copies {
-        Some(Copies::InOut { copy_in, copy_out }) => vec![copy_in, copy_out],
-        Some(Copies::Single(how)) => vec![how],
+        Some(ShmCopies::InOut { copy_in, copy_out }) => vec![copy_in, copy_out],
+        Some(ShmCopies::Single(how)) => vec![how],
         _ => Vec::new(),
     }
 }
 
-fn find(op: CpuOp, how: CpuHow) -> Result<Loop> {
+fn find(op: CpuOp, how: CpuHow) -> CallResult<CpuLoop> {
     loops::find(CpuWork { op, how }).ok_or_else(|| {
         let reason = format!("this processor has no {op} by {how}");
         CallError::unsupported("bind", how.to_string(), reason)
@@ -369,7 +387,7 @@ fn find(op: CpuOp, how: CpuHow) -> Result<Loop> {
 }
 
 /// The loop that loads most in a turn.
-fn widest_read() -> Result<Loop> {
+fn widest_read() -> CallResult<CpuLoop> {
     let wide = [CpuHow::Avx512, CpuHow::Avx2, CpuHow::Neon];
     let find_read = |how| loops::find(CpuWork { op: CpuOp::Read, how });
     wide.into_iter().find_map(find_read).map_or_else(|| find(CpuOp::Read, CpuHow::Plain), Ok)
@@ -377,21 +395,21 @@ fn widest_read() -> Result<Loop> {
 
 /// Whether the kernel lets this process copy there: one byte fetched, which changes nothing, also
 /// where bytes will be written.
-fn probed(call: Call, remote: Remote) -> Result<Remote> {
+fn probed(call: KernelCopy, remote: PeerMemory) -> CallResult<PeerMemory> {
     let mut byte = 0_u8;
-    let mine = Span { address: (&raw mut byte) as u64, bytes: 1 };
-    let first = Span { bytes: 1, ..remote.span };
-    carry(Call::Read, mine, Remote { span: first, ..remote }).map_err(|mut error| {
+    let mine = LocalMemory { address: (&raw mut byte) as u64, bytes: 1 };
+    let first = LocalMemory { bytes: 1, ..remote.span };
+    carry(KernelCopy::Read, mine, PeerMemory { span: first, ..remote }).map_err(|mut error| {
         error.call = call.name().into();
         error
     })?;
     Ok(remote)
 }
 
-impl Exchange {
+impl ShmExchange {
     /// Lets all roles go on until none has anything left.
-    fn drive(&mut self, reps: u64, begun: Origin, patience: &Patience) -> Result<()> {
-        let mut roles: Vec<&mut Role> = self.roles.iter_mut().flatten().collect();
+    fn drive(&mut self, reps: u64, begun: ClockOrigin, patience: &SpinWait) -> CallResult<()> {
+        let mut roles: Vec<&mut ShmRole> = self.roles.iter_mut().flatten().collect();
         let mut others = Vec::new();
         for role in &mut roles {
             role.left = reps;
@@ -423,11 +441,11 @@ impl Exchange {
 }
 
 /// Who is waited for, and the channels to it.
-type Other = ((Rank, Peer), Vec<Rc<Channel>>);
+type WaitedPeer = ((Rank, PeerProcess), Vec<Rc<ShmChannel>>);
 
 /// Looks after those who are waited for.
-fn worry(others: &[Other], time_is_over: bool, patience: &Patience) -> Result<()> {
-    let failed = |rank: Rank, peer: Peer, what: &str, way_out: &str| {
+fn worry(others: &[WaitedPeer], time_is_over: bool, patience: &SpinWait) -> CallResult<()> {
+    let failed = |rank: Rank, peer: PeerProcess, what: &str, way_out: &str| {
         let thing = format!("rank {} (process {})", rank.0, peer.pid);
         Err(CallError::new(Severity::Sticky, "run", thing, what).or_try(way_out))
     };
@@ -449,8 +467,8 @@ fn worry(others: &[Other], time_is_over: bool, patience: &Patience) -> Result<()
     }
 }
 
-impl Port for NodePort {
-    fn via(&self) -> Via {
+impl TransportPort for NodePort {
+    fn via(&self) -> Transport {
         self.via
     }
 
@@ -462,16 +480,16 @@ impl Port for NodePort {
         self.off = cpus.clone();
     }
 
-    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
-        let mut offer = Offer::new(self.cpus.clone());
-        let mut made = Made::default();
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
+        let mut offer = ShmOffer::new(self.cpus.clone());
+        let mut made = BoundMemory::default();
         for (nth, part) in parts.iter().enumerate() {
             self.refuse(part, pace)?;
             self.make(nth, part, &mut offer, &mut made)?;
         }
         let id = ExchangeId(self.next);
         self.next += 1;
-        let exchange = Exchange {
+        let exchange = ShmExchange {
             parts: parts.to_vec(),
             pace,
             off: std::mem::take(&mut self.off),
@@ -485,7 +503,7 @@ impl Port for NodePort {
         Ok((id, offer.encode()))
     }
 
-    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         let exchange = self.exchanges.get(&id).ok_or_else(|| no_exchange("join", id))?;
         // Only who takes part has to have made an offer of this kind.
         let wanted = |rank: Rank| {
@@ -494,7 +512,7 @@ impl Port for NodePort {
         };
         let mut decoded = BTreeMap::new();
         for (rank, bytes) in (0..).map(Rank).zip(offers).filter(|(rank, _)| wanted(*rank)) {
-            decoded.insert(rank, Offer::decode(rank, bytes)?);
+            decoded.insert(rank, ShmOffer::decode(rank, bytes)?);
         }
         let mut roles = Vec::new();
         for (nth, part) in exchange.parts.iter().enumerate() {
@@ -507,7 +525,12 @@ impl Port for NodePort {
         Ok(())
     }
 
-    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
         let most = self.most;
         let exchange = self.exchanges.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
         let thing = format!("exchange {}", id.0);
@@ -515,7 +538,7 @@ impl Port for NodePort {
             let reason = if exchange.broken { "an earlier run failed" } else { "nobody joined it" };
             return Err(CallError::unsupported("run", thing, reason).or_try("bind it anew"));
         }
-        let _pinned = match exchange.cpu.map(Pinned::to).transpose() {
+        let _pinned = match exchange.cpu.map(PinnedThread::to).transpose() {
             Ok(pinned) => pinned,
             Err(error) => {
                 return Err(CallError::new(
@@ -530,15 +553,15 @@ impl Port for NodePort {
         };
         let members: BTreeSet<Rank> =
             exchange.parts.iter().flat_map(|part| &part.group).map(|(rank, _)| *rank).collect();
-        let patience = Patience::new(most, u32::try_from(members.len()).unwrap_or(u32::MAX));
+        let patience = SpinWait::new(most, u32::try_from(members.len()).unwrap_or(u32::MAX));
         let (rounds, each) = match exchange.pace {
-            Pace::Isolated => (reps, 1),
+            RepeatMode::Isolated => (reps, 1),
             _ => (1, reps),
         };
         let mut times = vec![Vec::new(); exchange.parts.len()];
         for _ in 0..rounds {
             meeting.meet()?;
-            let begun = Origin::now();
+            let begun = ClockOrigin::now();
             if let Err(error) = exchange.drive(each, begun, &patience) {
                 exchange.broken = true;
                 return Err(error);
@@ -552,13 +575,13 @@ impl Port for NodePort {
 
     fn engine(&self, id: ExchangeId) -> String {
         let Some(exchange) = self.exchanges.get(&id) else { return String::new() };
-        let of_ring = |part: &Part| {
-            let Shape { piece, depth, .. } = shape(part);
+        let of_ring = |part: &FlowPart| {
+            let RingLayout { piece, depth, .. } = shape(part);
             format!("ring of {depth} x {piece} B")
         };
         let mut text = match self.via {
-            Via::Shm => exchange.parts.first().map_or(String::new(), of_ring),
-            Via::Cma => "one call a message".into(),
+            Transport::Shm => exchange.parts.first().map_or(String::new(), of_ring),
+            Transport::Cma => "one call a message".into(),
             _ => "attached memory".into(),
         };
         if let Some(cpu) = exchange.cpu {
@@ -567,7 +590,7 @@ impl Port for NodePort {
         text
     }
 
-    fn release(&mut self, id: ExchangeId) -> Result<()> {
+    fn release(&mut self, id: ExchangeId) -> CallResult<()> {
         let gone = self.exchanges.remove(&id).ok_or_else(|| no_exchange("release", id))?;
         // Roles hold memory that others expose, and go first.
         drop(gone.roles);

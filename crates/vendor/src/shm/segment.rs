@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 use pathline_schema::Severity;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -26,15 +26,15 @@ const IN_PROC: &str = "/memfd:pathline";
 
 /// A mapped segment.
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(super) struct ShmSegment {
     file: File,
     base: NonNull<u8>,
     len: usize,
 }
 
-impl Segment {
+impl ShmSegment {
     /// Makes one of zeros, at least `len` bytes. Its pages are taken at once, near this thread.
-    pub(super) fn create(len: usize) -> Result<Self> {
+    pub(super) fn create(len: usize) -> CallResult<Self> {
         let whole = || format!("a shared segment of {len} B");
         let failed = |call: &str, error: rustix::io::Errno| {
             CallError::new(Severity::Exhausted, call, whole(), error.to_string())
@@ -56,7 +56,7 @@ impl Segment {
     /// Opens what another process made, by what [`Self::address`] said there. The address comes from
     /// that process: it names a process and a number in it, never a path, and what is there is not
     /// opened unless it is a segment of this user.
-    pub(super) fn open(address: &str) -> Result<Self> {
+    pub(super) fn open(address: &str) -> CallResult<Self> {
         let failed = |call: &str, error: &io::Error| {
             CallError::new(Severity::Sticky, call, address, error.to_string())
                 .with_code(error.raw_os_error().unwrap_or(0).into())
@@ -140,7 +140,7 @@ fn map(file: &File, len: usize) -> rustix::io::Result<NonNull<u8>> {
     NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
 }
 
-impl Drop for Segment {
+impl Drop for ShmSegment {
     fn drop(&mut self) {
         // SAFETY: mapped by `map` with this length; references into it borrow from `self`, and
         // addresses out of `at` are used no longer than the channel that holds the segment.
@@ -156,10 +156,10 @@ mod tests {
 
     #[test]
     fn what_one_mapping_stores_the_other_loads() {
-        let made = Segment::create(5000).unwrap();
+        let made = ShmSegment::create(5000).unwrap();
         // 5000 B are two pages of 4 KiB, or one of more.
         assert_eq!(made.len(), 5000_usize.next_multiple_of(memory::page_size()));
-        let opened = Segment::open(&made.address()).unwrap();
+        let opened = ShmSegment::open(&made.address()).unwrap();
         made.word(4).store(7, Ordering::Release);
         opened.long(8).store(9, Ordering::Release);
         assert_eq!(opened.word(4).load(Ordering::Acquire), 7);
@@ -169,24 +169,24 @@ mod tests {
 
     #[test]
     fn what_is_no_segment_is_refused_by_name() {
-        let made = Segment::create(1).unwrap();
+        let made = ShmSegment::create(1).unwrap();
         let address = made.address();
         // Another file of that number: what a process finds that comes too late.
-        let error = Segment::open(&format!("{address}0")).unwrap_err();
+        let error = ShmSegment::open(&format!("{address}0")).unwrap_err();
         assert!(error.reason.contains("another file's") && !error.way_out.is_empty(), "{error}");
         let file = tempfile::tempfile().unwrap();
         let inode = file.metadata().unwrap().ino();
         let other = format!("/proc/{}/fd/{}#{inode}", std::process::id(), file.as_raw_fd());
-        assert!(Segment::open(&other).unwrap_err().reason.contains("another file's"));
+        assert!(ShmSegment::open(&other).unwrap_err().reason.contains("another file's"));
         let none = format!("/proc/{}/fd/1000000#1", std::process::id());
-        let error = Segment::open(&none).unwrap_err();
+        let error = ShmSegment::open(&none).unwrap_err();
         assert!(error.to_string().contains(&none) && error.code == 2, "{error}");
         // Paths are never taken from another process, also not to a file that would pass.
         let me = std::process::id();
         let good = made.file.as_raw_fd();
         let dots = format!("/proc/{me}/fd/../fd/{good}#{}", made.file.metadata().unwrap().ino());
         for path in ["/etc/passwd", "/proc/self/mem#1", &dots] {
-            let error = Segment::open(path).unwrap_err();
+            let error = ShmSegment::open(path).unwrap_err();
             assert!(error.reason.contains("no address"), "{path}: {error}");
         }
     }

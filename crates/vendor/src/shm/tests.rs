@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use pathline_hal::{Meeting, Pace, Part, Port, Span};
-use pathline_schema::{Copies, CpuHow, Rank, Unit, Via, Wire, WireOp};
+use pathline_hal::{FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort};
+use pathline_schema::{CpuHow, MessageOp, Rank, ShmCopies, Transport, Unit, WireOp};
 
 use super::meeting::{MeetingRoom, SharedMeeting};
 use super::port::NodePort;
-use super::xpmem::{Address, Calls};
+use super::xpmem::{XpmemAddr, XpmemApi};
 
 /// What has been made or attached and not yet given back.
 static HELD: AtomicI32 = AtomicI32::new(0);
@@ -24,7 +24,7 @@ unsafe extern "C" fn get(segment: i64, _: c_int, _: c_int, _: *mut c_void) -> i6
     HELD.fetch_add(1, Relaxed);
     segment
 }
-unsafe extern "C" fn attach(from: Address, _: usize, _: *mut c_void) -> *mut c_void {
+unsafe extern "C" fn attach(from: XpmemAddr, _: usize, _: *mut c_void) -> *mut c_void {
     HELD.fetch_add(1, Relaxed);
     (from.apid + from.offset) as *mut c_void
 }
@@ -37,18 +37,27 @@ unsafe extern "C" fn detach(_: *mut c_void) -> c_int {
     0
 }
 
-const CALLS: Calls = Calls { make, remove: give_back, get, release: give_back, attach, detach };
+const CALLS: XpmemApi =
+    XpmemApi { make, remove: give_back, get, release: give_back, attach, detach };
 const BYTES: usize = 10_000;
 const MOST: Duration = Duration::from_secs(60);
 
 /// One rank: sends its number everywhere, and gives what it received.
 fn rank(me: u32, address: &str, tell: &Sender<Vec<u8>>, hear: &Receiver<Vec<u8>>) -> Vec<u8> {
     let (mut send, mut recv) = (vec![me as u8 + 1; BYTES], vec![0_u8; BYTES]);
-    let span =
-        |bytes: &mut Vec<u8>| Span { address: bytes.as_mut_ptr() as u64, bytes: BYTES as u64 };
-    let copies = Some(Copies::Single(CpuHow::Memcpy));
-    let part = Part {
-        wire: Wire { via: Via::Xpmem, op: WireOp::Ping, copies, near: None, switch: None },
+    let span = |bytes: &mut Vec<u8>| LocalMemory {
+        address: bytes.as_mut_ptr() as u64,
+        bytes: BYTES as u64,
+    };
+    let copies = Some(ShmCopies::Single(CpuHow::Memcpy));
+    let part = FlowPart {
+        wire: MessageOp {
+            via: Transport::Xpmem,
+            op: WireOp::Ping,
+            copies,
+            near: None,
+            switch: None,
+        },
         bytes: BYTES as u64,
         group: [0, 1].map(|rank| (Rank(rank), Unit::Numa(0))).to_vec(),
         mine: vec![me as usize],
@@ -56,10 +65,10 @@ fn rank(me: u32, address: &str, tell: &Sender<Vec<u8>>, hear: &Receiver<Vec<u8>>
         recv: vec![span(&mut recv)],
         device: false,
     };
-    let mut port = NodePort::new(Via::Xpmem, Rank(me), "a test".into(), MOST);
+    let mut port = NodePort::new(Transport::Xpmem, Rank(me), "a test".into(), MOST);
     port.xpmem = Some(CALLS);
     let meeting = SharedMeeting::open(address, Rank(me), MOST).unwrap();
-    let (id, mine) = port.bind(&[part], Pace::Streaming).unwrap();
+    let (id, mine) = port.bind(&[part], RepeatMode::Streaming).unwrap();
     tell.send(mine.clone()).unwrap();
     let theirs = hear.recv().unwrap();
     port.join(id, &if me == 0 { [mine, theirs] } else { [theirs, mine] }).unwrap();

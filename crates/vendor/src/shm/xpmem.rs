@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 
-use pathline_dylib::{BoundLibrary, Library, LibraryNames, LibrarySpec, SearchPlace, find};
-use pathline_hal::{CallError, Result, Span};
+use pathline_dylib::{BoundLibrary, LibraryNames, LibrarySpec, SearchPlace, SharedLibrary, find};
+use pathline_hal::{CallError, CallResult, LocalMemory};
 use pathline_schema::Severity;
 
 use crate::memory;
@@ -20,24 +20,24 @@ const READ_WRITE: c_int = 2;
 /// `struct xpmem_addr`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Address {
+pub(super) struct XpmemAddr {
     pub(super) apid: i64,
     pub(super) offset: libc::off_t,
 }
 
 /// The library's functions. Those that give a number or an address give -1 for a failure.
 #[derive(Clone, Copy)]
-pub(super) struct Calls {
+pub(super) struct XpmemApi {
     pub(super) make: unsafe extern "C" fn(*mut c_void, usize, c_int, *mut c_void) -> i64,
     pub(super) remove: unsafe extern "C" fn(i64) -> c_int,
     pub(super) get: unsafe extern "C" fn(i64, c_int, c_int, *mut c_void) -> i64,
     pub(super) release: unsafe extern "C" fn(i64) -> c_int,
-    pub(super) attach: unsafe extern "C" fn(Address, usize, *mut c_void) -> *mut c_void,
+    pub(super) attach: unsafe extern "C" fn(XpmemAddr, usize, *mut c_void) -> *mut c_void,
     pub(super) detach: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
 /// Opens the library, or says why there is none.
-pub(super) fn open() -> std::result::Result<(Calls, String), String> {
+pub(super) fn open() -> std::result::Result<(XpmemApi, String), String> {
     if !Path::new(DEVICE).exists() {
         return Err(format!("no {DEVICE}: the kernel module xpmem is not loaded (modprobe xpmem)"));
     }
@@ -61,14 +61,14 @@ pub(super) fn open() -> std::result::Result<(Calls, String), String> {
     )
 }
 
-fn calls(library: &Library) -> std::result::Result<Calls, String> {
+fn calls(library: &SharedLibrary) -> std::result::Result<XpmemApi, String> {
     let find = |name: &str| {
         let found = library.symbol(name);
         found.ok_or_else(|| format!("{} has no {name}", library.path.display()))
     };
     // SAFETY: these are the functions' types in xpmem.h, and the library is never unloaded.
     unsafe {
-        Ok(Calls {
+        Ok(XpmemApi {
             make: std::mem::transmute::<
                 *mut c_void,
                 unsafe extern "C" fn(*mut c_void, usize, c_int, *mut c_void) -> i64,
@@ -85,7 +85,7 @@ fn calls(library: &Library) -> std::result::Result<Calls, String> {
             ),
             attach: std::mem::transmute::<
                 *mut c_void,
-                unsafe extern "C" fn(Address, usize, *mut c_void) -> *mut c_void,
+                unsafe extern "C" fn(XpmemAddr, usize, *mut c_void) -> *mut c_void,
             >(find("xpmem_attach")?.as_ptr()),
             detach: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(
                 find("xpmem_detach")?.as_ptr(),
@@ -94,7 +94,7 @@ fn calls(library: &Library) -> std::result::Result<Calls, String> {
     }
 }
 
-fn failed(call: &str, span: Span) -> CallError {
+fn failed(call: &str, span: LocalMemory) -> CallError {
     let error = std::io::Error::last_os_error();
     let thing = format!("{} B at {:#x}", span.bytes, span.address);
     CallError::new(Severity::Unsupported, call, thing, error.to_string())
@@ -103,13 +103,13 @@ fn failed(call: &str, span: Span) -> CallError {
 }
 
 /// Memory of this process that others may attach, in whole pages.
-pub(super) struct Exposed {
-    calls: Calls,
+pub(super) struct XpmemExport {
+    calls: XpmemApi,
     pub(super) segment: i64,
 }
 
-impl Exposed {
-    pub(super) fn new(calls: Calls, span: Span) -> Result<Self> {
+impl XpmemExport {
+    pub(super) fn new(calls: XpmemApi, span: LocalMemory) -> CallResult<Self> {
         let (start, len) = pages(span);
         // SAFETY: the call reads none of the memory; the range is the caller's while the exchange
         // is bound, and this goes before it.
@@ -119,7 +119,7 @@ impl Exposed {
     }
 }
 
-impl Drop for Exposed {
+impl Drop for XpmemExport {
     fn drop(&mut self) {
         // SAFETY: made by `new`, removed once.
         unsafe { (self.calls.remove)(self.segment) };
@@ -127,23 +127,23 @@ impl Drop for Exposed {
 }
 
 /// Another process's memory, attached here.
-pub(super) struct Attached {
-    calls: Calls,
+pub(super) struct XpmemAttachment {
+    calls: XpmemApi,
     access: i64,
     mapped: *mut c_void,
     skip: usize,
 }
 
-impl Attached {
+impl XpmemAttachment {
     /// Attaches a span of the process that exposed it as `segment`.
-    pub(super) fn new(calls: Calls, segment: i64, span: Span) -> Result<Self> {
+    pub(super) fn new(calls: XpmemApi, segment: i64, span: LocalMemory) -> CallResult<Self> {
         // SAFETY: the call takes numbers alone.
         let access = unsafe { (calls.get)(segment, READ_WRITE, BY_MODE, OWNER as *mut c_void) };
         if access == -1 {
             return Err(failed("xpmem_get", span));
         }
         let (start, len) = pages(span);
-        let from = Address { apid: access, offset: 0 };
+        let from = XpmemAddr { apid: access, offset: 0 };
         // SAFETY: at an address of the kernel's choice it takes nobody's memory.
         let mapped = unsafe { (calls.attach)(from, len, std::ptr::null_mut()) };
         if mapped as isize == -1 {
@@ -160,7 +160,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for XpmemAttachment {
     fn drop(&mut self) {
         // SAFETY: attached and got by `new`; nothing uses the address after this.
         unsafe {
@@ -171,7 +171,7 @@ impl Drop for Attached {
 }
 
 /// The whole pages around a span: where they begin and how many bytes they are.
-fn pages(span: Span) -> (usize, usize) {
+fn pages(span: LocalMemory) -> (usize, usize) {
     let page = memory::page_size();
     let start = span.address as usize / page * page;
     let end = (span.address as usize + span.bytes as usize).next_multiple_of(page);

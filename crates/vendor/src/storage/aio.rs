@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::engine::{Blocks, Ended, Engine};
+use super::engine::{BlockEngine, FinishedIo, WorkerBlocks};
 
 const PREAD: u16 = 0;
 const PWRITE: u16 = 1;
@@ -12,7 +12,7 @@ const PWRITE: u16 = 1;
 /// where little-endian ones have them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-struct Control {
+struct AioControl {
     data: u64,
     key: u32,
     rw_flags: i32,
@@ -30,7 +30,7 @@ struct Control {
 /// `struct io_event`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-struct Event {
+struct AioEvent {
     data: u64,
     control: u64,
     result: i64,
@@ -39,21 +39,21 @@ struct Event {
 
 /// A context of the kernel.
 #[derive(Debug)]
-pub(super) struct Aio {
+pub(super) struct AioEngine {
     context: usize,
     /// Open as long as I/O may be in flight.
-    _blocks: Blocks,
+    _blocks: WorkerBlocks,
     /// One a slot.
-    controls: Box<[Control]>,
+    controls: Box<[AioControl]>,
     /// Addresses of those that were noted and not handed over.
     noted: Vec<u64>,
     /// I/Os that were handed over and have not ended.
     flying: u32,
-    events: Box<[Event]>,
+    events: Box<[AioEvent]>,
 }
 
-impl Aio {
-    pub(super) fn new(blocks: Blocks) -> io::Result<Self> {
+impl AioEngine {
+    pub(super) fn new(blocks: WorkerBlocks) -> io::Result<Self> {
         let slots = blocks.slots as usize;
         let mut context = 0usize;
         // SAFETY: the kernel stores one word.
@@ -62,15 +62,15 @@ impl Aio {
             return Err(io::Error::last_os_error());
         }
         let fd = blocks.file.as_raw_fd().cast_unsigned();
-        let control = |slot: u32| Control {
+        let control = |slot: u32| AioControl {
             data: slot.into(),
             fd,
             buffer: blocks.address(slot),
             bytes: blocks.block.into(),
-            ..Control::default()
+            ..AioControl::default()
         };
         let controls = (0..blocks.slots).map(control).collect();
-        let events = vec![Event::default(); slots].into_boxed_slice();
+        let events = vec![AioEvent::default(); slots].into_boxed_slice();
         let noted = Vec::with_capacity(slots);
         Ok(Self { context, controls, _blocks: blocks, noted, flying: 0, events })
     }
@@ -105,7 +105,7 @@ impl Aio {
     }
 }
 
-impl Engine for Aio {
+impl BlockEngine for AioEngine {
     fn call(&self) -> &'static str {
         "io_submit + io_getevents"
     }
@@ -120,14 +120,14 @@ impl Engine for Aio {
             self.noted.push(&raw const *control as u64);
         }
     }
-    fn enter(&mut self, wait: u32, ended: &mut Vec<Ended>) -> io::Result<()> {
+    fn enter(&mut self, wait: u32, ended: &mut Vec<FinishedIo>) -> io::Result<()> {
         if let Err(error) = self.submit() {
             // A bad argument is that of the first which was not taken: it ends here, the others of
             // the batch with it, as if the device had refused them.
             let code = -error.raw_os_error().unwrap_or(libc::EIO);
             for address in self.noted.drain(..) {
                 let base = self.controls.as_ptr() as u64;
-                ended.push((((address - base) / size_of::<Control>() as u64) as u32, code));
+                ended.push((((address - base) / size_of::<AioControl>() as u64) as u32, code));
             }
             return Ok(());
         }
@@ -148,9 +148,9 @@ impl Engine for Aio {
     }
 }
 
-impl Aio {
+impl AioEngine {
     /// Takes what has ended, at least so many.
-    fn take(&mut self, least: u32, ended: &mut Vec<Ended>) -> io::Result<()> {
+    fn take(&mut self, least: u32, ended: &mut Vec<FinishedIo>) -> io::Result<()> {
         loop {
             // SAFETY: the kernel stores at most as many events as there is room for.
             let code = unsafe {
@@ -187,7 +187,7 @@ impl Aio {
     }
 }
 
-impl Drop for Aio {
+impl Drop for AioEngine {
     fn drop(&mut self) {
         self.destroy();
     }

@@ -5,48 +5,48 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use pathline_hal::{CallError, IoDone, Result};
-use pathline_schema::{IoReading, Ns, Severity, Tally};
+use pathline_hal::{CallError, CallResult, IoDone};
+use pathline_schema::{CallTally, IoReading, Ns, Severity};
 
-use super::helpers::Helpers;
-use super::worker::{Progress, Report, Worker};
-use crate::clock::Origin;
+use super::helpers::KernelHelpers;
+use super::worker::{IoWorker, RoundProgress, RoundReport};
+use crate::clock::ClockOrigin;
 use crate::cpus;
 use crate::gate::{self, StartLine};
-use crate::memory::Mapping;
+use crate::memory::MappedMemory;
 
 /// Calls by name, with what they took.
-pub(super) type Tallies = BTreeMap<String, Tally>;
+pub(super) type CallTallies = BTreeMap<String, CallTally>;
 
 /// Adds a call that took so long.
-pub(super) fn tally(calls: &mut Tallies, name: &str, count: u64, ns: f64) {
-    calls.entry(name.to_owned()).or_default().add(Tally { count, ns });
+pub(super) fn tally(calls: &mut CallTallies, name: &str, count: u64, ns: f64) {
+    calls.entry(name.to_owned()).or_default().add(CallTally { count, ns });
 }
 
 /// What all workers do next.
-struct Round {
+struct WorkerRound {
     ops: u64,
     landing: bool,
     line: OnceLock<Arc<StartLine>>,
-    progress: Progress,
-    reports: Mutex<Vec<Report>>,
+    progress: RoundProgress,
+    reports: Mutex<Vec<RoundReport>>,
     /// What kernel threads had spent for the workers before.
-    helpers: Helpers,
+    helpers: KernelHelpers,
     /// Memory that the I/O uses, where this host allocated it.
-    memory: Option<Arc<Mapping>>,
+    memory: Option<Arc<MappedMemory>>,
 }
 
 /// What threads look at.
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     epoch: AtomicU32,
     stop: AtomicBool,
-    round: Mutex<Option<Arc<Round>>>,
+    round: Mutex<Option<Arc<WorkerRound>>>,
     done: AtomicU32,
     threads: u32,
     depth: u32,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(crate) fn threads(&self) -> u32 {
         self.threads
     }
@@ -66,7 +66,7 @@ impl Crew {
         gate::wake(&self.epoch);
     }
 
-    fn work(&self, worker: &mut Worker) {
+    fn work(&self, worker: &mut IoWorker) {
         let mut seen = 0;
         loop {
             gate::sleep_while(&self.epoch, seen, 0);
@@ -117,43 +117,43 @@ fn share(ops: u64, workers: u32, index: usize) -> u64 {
 
 /// What a thread needs to make its worker, by itself since rings and contexts belong to threads; and
 /// what it does when it ends.
-pub(super) trait Recruit: Send + 'static {
-    fn make(self: Box<Self>, calls: &mut Tallies) -> Result<Worker>;
+pub(super) trait WorkerFactory: Send + 'static {
+    fn make(self: Box<Self>, calls: &mut CallTallies) -> CallResult<IoWorker>;
 }
 
 /// Threads, until they are sent home.
-pub(super) struct Threads {
-    pub(super) crew: Arc<Crew>,
+pub(super) struct WorkerThreads {
+    pub(super) crew: Arc<WorkerPool>,
     handles: Vec<JoinHandle<()>>,
-    closing: mpsc::Receiver<Tallies>,
+    closing: mpsc::Receiver<CallTallies>,
     /// Calls that it took to open.
-    pub(super) opening: Tallies,
+    pub(super) opening: CallTallies,
     /// Which switches the engine has, as the first worker says.
     pub(super) words: String,
     /// Threads in whose place kernel threads may do I/O.
     helped: BTreeSet<u32>,
-    origin: Origin,
+    origin: ClockOrigin,
 }
 
 /// What a thread says when its worker is there.
-struct Told {
+struct WorkerReady {
     index: usize,
     words: String,
     /// Its number, if kernel threads may do I/O in its place.
     helped: Option<u32>,
-    calls: Tallies,
+    calls: CallTallies,
 }
 
-impl Threads {
+impl WorkerThreads {
     /// Starts a thread for each recruit, on `cpus` in turn. `close` ends a worker.
     pub(super) fn new(
-        recruits: Vec<Box<dyn Recruit>>,
+        recruits: Vec<Box<dyn WorkerFactory>>,
         cpus: &[u32],
         depth: u32,
-        origin: Origin,
-        close: fn(Worker, Origin, &mut Tallies),
-    ) -> Result<Self> {
-        let crew = Arc::new(Crew {
+        origin: ClockOrigin,
+        close: fn(IoWorker, ClockOrigin, &mut CallTallies),
+    ) -> CallResult<Self> {
+        let crew = Arc::new(WorkerPool {
             epoch: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             round: Mutex::new(None),
@@ -167,7 +167,7 @@ impl Threads {
             crew,
             handles: Vec::new(),
             closing,
-            opening: Tallies::new(),
+            opening: CallTallies::new(),
             words: String::new(),
             helped: BTreeSet::new(),
             origin,
@@ -177,7 +177,7 @@ impl Threads {
             let cpu = cpus.get(index % cpus.len().max(1)).copied();
             let (crew, tell, tell_end) = (Arc::clone(&all.crew), tell.clone(), tell_end.clone());
             let body = move || {
-                let mut calls = Tallies::new();
+                let mut calls = CallTallies::new();
                 // Unpinned it would measure another path than the case says.
                 let pinned = cpu.map_or(Ok(()), cpus::pin).map_err(|error| {
                     CallError::new(
@@ -192,10 +192,10 @@ impl Threads {
                     Ok(mut worker) => {
                         let helped = worker.engine.has_helpers().then(cpus::thread);
                         let words = worker.engine.words();
-                        let _ = tell.send(Ok(Told { index, words, helped, calls }));
+                        let _ = tell.send(Ok(WorkerReady { index, words, helped, calls }));
                         drop(tell);
                         crew.work(&mut worker);
-                        let mut calls = Tallies::new();
+                        let mut calls = CallTallies::new();
                         close(worker, origin, &mut calls);
                         let _ = tell_end.send(calls);
                     }
@@ -237,7 +237,12 @@ impl Threads {
     }
 
     /// Readies a round, which starts with its line.
-    pub(super) fn give(&self, ops: u64, landing: bool, memory: Option<Arc<Mapping>>) -> Result<()> {
+    pub(super) fn give(
+        &self,
+        ops: u64,
+        landing: bool,
+        memory: Option<Arc<MappedMemory>>,
+    ) -> CallResult<()> {
         let mut round = self.crew.round.lock().unwrap_or_else(PoisonError::into_inner);
         if round.is_some() {
             let reason = "it has work that was not reaped";
@@ -245,13 +250,13 @@ impl Threads {
                 .or_try("reap it first"));
         }
         let workers = self.crew.threads as usize;
-        *round = Some(Arc::new(Round {
+        *round = Some(Arc::new(WorkerRound {
             ops,
             landing,
             line: OnceLock::new(),
-            progress: Progress::new(self.origin, workers),
+            progress: RoundProgress::new(self.origin, workers),
             reports: Mutex::new(Vec::with_capacity(workers)),
-            helpers: Helpers::now(&self.helped),
+            helpers: KernelHelpers::now(&self.helped),
             memory,
         }));
         Ok(())
@@ -263,7 +268,7 @@ impl Threads {
     }
 
     /// Waits for the end of the round.
-    pub(super) fn reap(&self) -> Result<IoDone> {
+    pub(super) fn reap(&self) -> CallResult<IoDone> {
         let refuse = |reason: &str| Err(CallError::unsupported("reap", "I/O", reason));
         let round = self.crew.round.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(round) = round else { return refuse("it was given no work") };
@@ -271,7 +276,7 @@ impl Threads {
             return refuse("its gate is closed, so it would never end");
         }
         self.crew.wait();
-        let helpers = Helpers::now(&self.helped).since(&round.helpers);
+        let helpers = KernelHelpers::now(&self.helped).since(&round.helpers);
         *self.crew.round.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Some(error) =
             round.progress.error.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -286,7 +291,7 @@ impl Threads {
     }
 
     /// Sends the threads home. The calls that it took.
-    pub(super) fn end(mut self) -> Tallies {
+    pub(super) fn end(mut self) -> CallTallies {
         self.dismiss();
         let mut calls = std::mem::take(&mut self.opening);
         self.closing.try_iter().for_each(|more| merge(&mut calls, more));
@@ -311,7 +316,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for WorkerThreads {
     fn drop(&mut self) {
         if !self.handles.is_empty() {
             self.dismiss();
@@ -319,13 +324,13 @@ impl Drop for Threads {
     }
 }
 
-fn merge(into: &mut Tallies, from: Tallies) {
+fn merge(into: &mut CallTallies, from: CallTallies) {
     for (name, calls) in from {
         into.entry(name).or_default().add(calls);
     }
 }
 
-fn sum_up(round: &Round, reports: &[Report]) -> IoDone {
+fn sum_up(round: &WorkerRound, reports: &[RoundReport]) -> IoDone {
     let start = reports.iter().map(|r| r.start).min().unwrap_or(0);
     let end = reports.iter().map(|r| r.end).max().unwrap_or(0);
     let since = |at: u64| at.saturating_sub(start) as f64;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Where a worker's blocks lie: memory, one block a slot, and the file.
 #[derive(Debug, Clone)]
-pub(super) struct Blocks {
+pub(super) struct WorkerBlocks {
     pub(super) file: Arc<File>,
     /// Address of slot 0.
     pub(super) memory: u64,
@@ -16,7 +16,7 @@ pub(super) struct Blocks {
     pub(super) slots: u32,
 }
 
-impl Blocks {
+impl WorkerBlocks {
     #[inline]
     pub(super) fn address(&self, slot: u32) -> u64 {
         self.memory + u64::from(slot) * u64::from(self.block)
@@ -24,10 +24,10 @@ impl Blocks {
 }
 
 /// The end of one I/O: its slot, and the bytes that were moved or a negative error number.
-pub(super) type Ended = (u32, i32);
+pub(super) type FinishedIo = (u32, i32);
 
 /// A way to do I/O. One thread makes it and uses it.
-pub(super) trait Engine {
+pub(super) trait BlockEngine {
     /// The call that hands over and waits.
     fn call(&self) -> &'static str;
     /// Which switches are on, in words for the record.
@@ -36,7 +36,7 @@ pub(super) trait Engine {
     fn push(&mut self, slot: u32, write: bool, offset: u64);
     /// Hands over what was noted and waits until `wait` I/Os have ended, which must be in flight.
     /// Puts those that have ended, at least so many, behind the others in `ended`.
-    fn enter(&mut self, wait: u32, ended: &mut Vec<Ended>) -> io::Result<()>;
+    fn enter(&mut self, wait: u32, ended: &mut Vec<FinishedIo>) -> io::Result<()>;
     /// Waits until nothing is in flight, after something failed; what was noted only is forgotten. How
     /// many I/Os could not be waited for: the kernel may still use their memory.
     fn settle(&mut self) -> u32 {
@@ -54,19 +54,19 @@ pub(super) trait Engine {
 
 /// `pread` and `pwrite`: an I/O ends before the call returns.
 #[derive(Debug)]
-pub(super) struct Sync {
-    blocks: Blocks,
+pub(super) struct SyncEngine {
+    blocks: WorkerBlocks,
     writes: bool,
     next: Option<(u32, bool, u64)>,
 }
 
-impl Sync {
-    pub(super) fn new(blocks: Blocks, writes: bool) -> Self {
+impl SyncEngine {
+    pub(super) fn new(blocks: WorkerBlocks, writes: bool) -> Self {
         Self { blocks, writes, next: None }
     }
 }
 
-impl Engine for Sync {
+impl BlockEngine for SyncEngine {
     fn call(&self) -> &'static str {
         if self.writes { "pwrite" } else { "pread" }
     }
@@ -77,7 +77,7 @@ impl Engine for Sync {
     fn push(&mut self, slot: u32, write: bool, offset: u64) {
         self.next = Some((slot, write, offset));
     }
-    fn enter(&mut self, _: u32, ended: &mut Vec<Ended>) -> io::Result<()> {
+    fn enter(&mut self, _: u32, ended: &mut Vec<FinishedIo>) -> io::Result<()> {
         let Some((slot, write, offset)) = self.next.take() else { return Ok(()) };
         let (fd, len) = (self.blocks.file.as_raw_fd(), self.blocks.block as usize);
         let at = self.blocks.address(slot) as *mut libc::c_void;

@@ -9,7 +9,7 @@ use crate::files;
 
 /// A line of `/proc/self/mountinfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct MountEntry {
     pub(super) device: String,
     pub(super) at: PathBuf,
     pub(super) kind: String,
@@ -18,14 +18,14 @@ pub(super) struct Mount {
 }
 
 /// All mounts. Spaces in paths are written as octal numbers.
-pub(super) fn mounts(text: &str) -> Vec<Mount> {
+pub(super) fn mounts(text: &str) -> Vec<MountEntry> {
     let mount = |line: &str| {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ').skip(2);
         let (device, _, at, options) = (left.next()?, left.next()?, left.next()?, left.next()?);
         let mut right = right.split(' ');
         let (kind, source, more) = (right.next()?, right.next()?, right.next().unwrap_or(""));
-        Some(Mount {
+        Some(MountEntry {
             device: device.to_owned(),
             at: plain(at).into(),
             kind: kind.to_owned(),
@@ -64,7 +64,7 @@ fn plain(text: &str) -> String {
 }
 
 /// The mount that a path lies in: the one with the longest path, of those the last.
-pub(super) fn mount_of(mounts: &[Mount], path: &Path) -> Option<Mount> {
+pub(super) fn mount_of(mounts: &[MountEntry], path: &Path) -> Option<MountEntry> {
     let holding = mounts.iter().filter(|m| path.starts_with(&m.at));
     holding.max_by_key(|m| m.at.as_os_str().len()).cloned()
 }
@@ -127,7 +127,7 @@ pub(super) fn facts(path: &Path) -> StoreFacts {
         }
         facts.free = free(path).map_or(Bytes(0), |(free, _)| Bytes(free));
         // Some file systems (btrfs, overlay) have device numbers of their own.
-        let of_source = |m: &Mount| {
+        let of_source = |m: &MountEntry| {
             let source = std::fs::metadata(&m.source).ok()?;
             source.file_type().is_block_device().then(|| number(source.rdev()))
         };

@@ -104,15 +104,15 @@ pub(super) fn abandoned(error: CallError, lost: u32) -> CallError {
 
 /// An I/O of a block, read or written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block {
+pub(super) struct BlockIo {
     pub(super) write: bool,
     pub(super) offset: u64,
     pub(super) bytes: u32,
 }
 
 /// An I/O that did not do the whole of its block.
-pub(super) fn ended(name: &str, path: &Path, block: Block, result: i32) -> CallError {
-    let Block { write, offset, bytes } = block;
+pub(super) fn ended(name: &str, path: &Path, block: BlockIo, result: i32) -> CallError {
+    let BlockIo { write, offset, bytes } = block;
     let thing = format!("{} at {} of {}", Bytes(bytes.into()), Bytes(offset), path.display());
     if result < 0 {
         if let Some((reason, way_out, severity)) = super::gds::of_io(name, -result) {
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn what_a_write_had_no_room_for_is_no_shortened_file() {
         let of = |write, result| {
-            let block = Block { write, offset: 1 << 20, bytes: 4096 };
+            let block = BlockIo { write, offset: 1 << 20, bytes: 4096 };
             ended("pwrite", Path::new("/a/write-0"), block, result)
         };
         let full = of(true, 512);

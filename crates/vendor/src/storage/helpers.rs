@@ -15,9 +15,9 @@ const NAME: &str = "iou-wrk-";
 /// What each has spent on a core so far, in ns, by thread. Where the kernel keeps no `schedstat`, and
 /// before Linux 5.12, none are known.
 #[derive(Debug, Default)]
-pub(super) struct Helpers(BTreeMap<u32, u64>);
+pub(super) struct KernelHelpers(BTreeMap<u32, u64>);
 
-impl Helpers {
+impl KernelHelpers {
     /// Those of the threads `workers`; of none, nothing is looked at.
     pub(super) fn now(workers: &BTreeSet<u32>) -> Self {
         Self::listed(Path::new(TASKS), workers)
@@ -73,15 +73,15 @@ mod tests {
         task(at, 21, "iou-wrk-11", 100_000);
         task(at, 23, "iou-wrk-12", 900_000);
         let ours = BTreeSet::from([11]);
-        let before = Helpers::listed(at, &ours);
+        let before = KernelHelpers::listed(at, &ours);
         assert_eq!(before.0, BTreeMap::from([(21, 100_000)]));
         task(at, 21, "iou-wrk-11", 350_000);
         task(at, 22, "iou-wrk-11", 40_000);
         task(at, 23, "iou-wrk-12", 990_000);
         // 350 - 100 us, and 40 us of the one that is new.
-        assert_eq!(Helpers::listed(at, &ours).since(&before), 290_000.0);
-        assert_eq!(Helpers::listed(at, &BTreeSet::from([12])).since(&before), 990_000.0);
-        assert_eq!(Helpers::listed(at, &BTreeSet::new()).0, BTreeMap::new());
+        assert_eq!(KernelHelpers::listed(at, &ours).since(&before), 290_000.0);
+        assert_eq!(KernelHelpers::listed(at, &BTreeSet::from([12])).since(&before), 990_000.0);
+        assert_eq!(KernelHelpers::listed(at, &BTreeSet::new()).0, BTreeMap::new());
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
         let tasks = tempfile::tempdir().unwrap();
         task(tasks.path(), 11, "pathline-io0", 7_000_000);
         task(tasks.path(), 21, "iou-wrk-70311", 100_000);
-        let helpers = Helpers::listed(tasks.path(), &BTreeSet::from([11]));
-        assert_eq!(helpers.since(&Helpers::default()), 100_000.0);
+        let helpers = KernelHelpers::listed(tasks.path(), &BTreeSet::from([11]));
+        assert_eq!(helpers.since(&KernelHelpers::default()), 100_000.0);
     }
 }

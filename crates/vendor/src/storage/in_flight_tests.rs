@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use pathline_schema::{Flow, Io};
+use pathline_schema::{Flow, IoSpec};
 
-use super::aio::Aio;
-use super::engine::{Blocks, Ended, Engine};
-use super::uring::{Kind, Uring};
-use super::worker::{Parts, Path, Progress, Worker};
-use crate::clock::{self, Origin};
+use super::aio::AioEngine;
+use super::engine::{BlockEngine, FinishedIo, WorkerBlocks};
+use super::uring::{RingKind, UringEngine};
+use super::worker::{BlockOrder, IoWorker, RoundProgress, WorkerParts};
+use crate::clock::{self, ClockOrigin};
 
 const BLOCK: u32 = 4096;
 /// How long the pipe is empty: far longer than a call that fails.
@@ -25,7 +25,7 @@ const EMPTY: Duration = Duration::from_millis(100);
 struct EmptyPipe {
     memory: Vec<u8>,
     writer: PipeWriter,
-    blocks: Blocks,
+    blocks: WorkerBlocks,
 }
 
 impl EmptyPipe {
@@ -34,7 +34,11 @@ impl EmptyPipe {
         let mut memory = vec![0u8; BLOCK as usize];
         let file = Arc::new(File::from(OwnedFd::from(reader)));
         let address = memory.as_mut_ptr() as u64;
-        Self { memory, writer, blocks: Blocks { file, memory: address, block: BLOCK, slots: 1 } }
+        Self {
+            memory,
+            writer,
+            blocks: WorkerBlocks { file, memory: address, block: BLOCK, slots: 1 },
+        }
     }
 
     /// Fills the pipe after a while.
@@ -57,7 +61,7 @@ impl EmptyPipe {
 /// Hands I/O over, and then fails as the call that waits for its end.
 struct FailsToWait<E>(E);
 
-impl<E: Engine> Engine for FailsToWait<E> {
+impl<E: BlockEngine> BlockEngine for FailsToWait<E> {
     fn call(&self) -> &'static str {
         self.0.call()
     }
@@ -67,7 +71,7 @@ impl<E: Engine> Engine for FailsToWait<E> {
     fn push(&mut self, slot: u32, write: bool, offset: u64) {
         self.0.push(slot, write, offset);
     }
-    fn enter(&mut self, _: u32, ended: &mut Vec<Ended>) -> io::Result<()> {
+    fn enter(&mut self, _: u32, ended: &mut Vec<FinishedIo>) -> io::Result<()> {
         self.0.enter(0, ended)?;
         Err(io::Error::from_raw_os_error(libc::EBADR))
     }
@@ -77,24 +81,24 @@ impl<E: Engine> Engine for FailsToWait<E> {
 }
 
 /// A round of one read with an engine that fails to wait for it.
-fn round_ends_with_its_io(engine: &str, make: impl FnOnce(Blocks) -> Box<dyn Engine>) {
+fn round_ends_with_its_io(engine: &str, make: impl FnOnce(WorkerBlocks) -> Box<dyn BlockEngine>) {
     let pipe = EmptyPipe::new();
     let text = format!(
         "store0.file > numa0.paged by {engine}@numa0[seq-read,cached,shared,4KiB,q1,n1,t1] x 4KiB"
     );
-    let io: Io = *text.parse::<Flow>().unwrap().by.io().unwrap();
-    let mut worker = Worker::new(Parts {
+    let io: IoSpec = *text.parse::<Flow>().unwrap().by.io().unwrap();
+    let mut worker = IoWorker::new(WorkerParts {
         index: 0,
         io,
         block: BLOCK,
         memory: pipe.blocks.memory,
-        path: Path { all: 1, first: 0, count: 1, landing: 0 },
+        path: BlockOrder { all: 1, first: 0, count: 1, landing: 0 },
         file: "a pipe".into(),
         engine: make(pipe.blocks.clone()),
         staging: None,
         sync: None,
     });
-    let progress = Progress::new(Origin::now(), 1);
+    let progress = RoundProgress::new(ClockOrigin::now(), 1);
     let filling = pipe.fill_later();
     let report = worker.round(&progress, 1, false);
     // The memory is its owner's from here on: nothing writes to it any more.
@@ -108,14 +112,14 @@ fn round_ends_with_its_io(engine: &str, make: impl FnOnce(Blocks) -> Box<dyn Eng
 #[test]
 fn a_round_that_fails_ends_with_nothing_in_flight() {
     round_ends_with_its_io("uring-plain", |blocks| {
-        Box::new(FailsToWait(Uring::new(Kind::Plain, blocks).unwrap()))
+        Box::new(FailsToWait(UringEngine::new(RingKind::Plain, blocks).unwrap()))
     });
 }
 
 #[test]
 fn a_ring_whose_number_the_kernel_refuses_waits_by_its_descriptor() {
     let pipe = EmptyPipe::new();
-    let mut ring = Uring::new(Kind::Plain, pipe.blocks.clone()).unwrap();
+    let mut ring = UringEngine::new(RingKind::Plain, pipe.blocks.clone()).unwrap();
     ring.push(0, false, 0);
     let mut ended = Vec::new();
     ring.enter(0, &mut ended).unwrap();
@@ -137,7 +141,7 @@ fn a_ring_whose_number_the_kernel_refuses_waits_by_its_descriptor() {
 #[test]
 fn a_ring_that_goes_waits_for_what_is_in_flight() {
     let pipe = EmptyPipe::new();
-    let mut ring = Uring::new(Kind::Plain, pipe.blocks.clone()).unwrap();
+    let mut ring = UringEngine::new(RingKind::Plain, pipe.blocks.clone()).unwrap();
     ring.push(0, false, 0);
     ring.enter(0, &mut Vec::new()).unwrap();
     let filling = pipe.fill_later();
@@ -149,7 +153,7 @@ fn a_ring_that_goes_waits_for_what_is_in_flight() {
 #[test]
 fn what_was_only_noted_is_never_begun() {
     let pipe = EmptyPipe::new();
-    let mut ring = Uring::new(Kind::Plain, pipe.blocks.clone()).unwrap();
+    let mut ring = UringEngine::new(RingKind::Plain, pipe.blocks.clone()).unwrap();
     ring.push(0, false, 0);
     assert_eq!(ring.settle(), 0);
     let mut ended = Vec::new();
@@ -173,7 +177,8 @@ fn native_asynchronous_io_is_waited_for_as_well() {
     let memory = vec![0u8; LARGE as usize + 4096];
     let address = (memory.as_ptr() as u64).next_multiple_of(4096);
     let last = (address - memory.as_ptr() as u64) as usize + LARGE as usize - 1;
-    let mut aio = Aio::new(Blocks { file, memory: address, block: LARGE, slots: 1 }).unwrap();
+    let mut aio =
+        AioEngine::new(WorkerBlocks { file, memory: address, block: LARGE, slots: 1 }).unwrap();
     aio.push(0, false, 0);
     let mut ended = Vec::new();
     aio.enter(0, &mut ended).unwrap();

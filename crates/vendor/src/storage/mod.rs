@@ -25,23 +25,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pathline_dylib::LibraryReport;
-use pathline_hal::{CallError, GateId, IoDone, IoId, IoJob, Result, Span, Storage, no_io, pattern};
+use pathline_hal::{
+    CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, LocalMemory, no_io, pattern,
+};
 use pathline_schema::{
-    Bytes, Io, IoCache, IoEngine, IoFiles, IoOp, Severity, StoreFacts, Tally, Verdict,
+    Bytes, CallTally, IoCache, IoEngine, IoFiles, IoOp, IoSpec, Severity, StoreFacts, VerifyResult,
 };
 
-use crate::clock::Origin;
+use crate::clock::ClockOrigin;
 use crate::gate::StartLine;
-use crate::gpu::Family;
-use crate::live::Gates;
-use crate::memory::Memory;
-pub(crate) use crew::Crew;
-use crew::Threads;
-use place::{Entry, Place, Wanted, What};
-use recruit::Recruits;
+use crate::gpu::RuntimeFamily;
+use crate::live::LiveGates;
+use crate::memory::HostMemory;
+pub(crate) use crew::WorkerPool;
+use crew::WorkerThreads;
+use place::{FileEntry, PathKind, StorePlace, WantedFiles};
+use recruit::WorkerRecipes;
 
-pub use own::Swept;
-pub use place::Asked;
+pub use own::SweepResult;
+pub use place::StoreRequest;
 
 /// Most bytes of one block: system calls move at most 2 GiB.
 const LARGEST_BLOCK: u64 = 1 << 30;
@@ -68,22 +70,22 @@ pub fn without_rings() -> Option<String> {
 
 /// The library of GPU direct that goes with a runtime, how the search for it went, and what there is to
 /// know of this machine for it.
-pub fn direct_library(family: Family) -> (LibraryReport, Vec<String>) {
+pub fn direct_library(family: RuntimeFamily) -> (LibraryReport, Vec<String>) {
     let kind = match family {
-        Family::Cuda => gds::Kind::CuFile,
-        Family::Hip => gds::Kind::HipFile,
+        RuntimeFamily::Cuda => gds::GdsLibrary::CuFile,
+        RuntimeFamily::Hip => gds::GdsLibrary::HipFile,
     };
     (gds::report(kind), gds::notes(kind))
 }
 
 /// What is under a place, and why nothing can be measured there. Nothing is written.
-pub fn facts(asked: &Asked) -> StoreFacts {
+pub fn facts(asked: &StoreRequest) -> StoreFacts {
     place::examine(asked).1
 }
 
 /// Removes what processes that were killed have left in a folder.
-pub fn sweep(folder: &Path) -> Swept {
-    own::Own::sweep(folder)
+pub fn sweep(folder: &Path) -> SweepResult {
+    own::ScratchDir::sweep(folder)
 }
 
 /// Lets a write past the limit of a file's size (`ulimit -f`) fail with EFBIG. By default the kernel
@@ -93,13 +95,13 @@ pub fn outlive_file_limit() {
 }
 
 /// I/O that is open. Threads end before files are let go.
-struct Open {
-    threads: Threads,
-    files: Vec<Rc<Entry>>,
+struct LiveIo {
+    threads: WorkerThreads,
+    files: Vec<Rc<FileEntry>>,
     store: u32,
-    io: Io,
+    io: IoSpec,
     block: u64,
-    host: Span,
+    host: LocalMemory,
     /// Requests of the device before the sample.
     requests: Cell<Option<u64>>,
     /// Whether the files hold the pattern of this seed.
@@ -108,14 +110,14 @@ struct Open {
 
 /// The files of this machine.
 pub(crate) struct LiveStorage {
-    places: Vec<Place>,
-    memory: Rc<Memory>,
-    gates: Rc<Gates>,
-    origin: Origin,
-    open: RefCell<BTreeMap<IoId, Open>>,
+    places: Vec<StorePlace>,
+    memory: Rc<HostMemory>,
+    gates: Rc<LiveGates>,
+    origin: ClockOrigin,
+    open: RefCell<BTreeMap<IoId, LiveIo>>,
     made: Cell<u64>,
     /// Whose library carries GPU direct; none without a GPU.
-    direct: Option<gds::Kind>,
+    direct: Option<gds::GdsLibrary>,
     /// Why there are no rings; none if there are.
     no_rings: OnceCell<Option<String>>,
 }
@@ -123,23 +125,23 @@ pub(crate) struct LiveStorage {
 impl LiveStorage {
     /// `runtime` is that of the GPUs, as `hal::Driver` names it.
     pub(crate) fn new(
-        asked: &[Asked],
+        asked: &[StoreRequest],
         runtime: Option<&str>,
-        origin: Origin,
-        memory: Rc<Memory>,
-        gates: Rc<Gates>,
+        origin: ClockOrigin,
+        memory: Rc<HostMemory>,
+        gates: Rc<LiveGates>,
     ) -> Self {
         if !asked.is_empty() {
             outlive_file_limit();
         }
         Self {
-            places: asked.iter().map(Place::new).collect(),
+            places: asked.iter().map(StorePlace::new).collect(),
             memory,
             gates,
             origin,
             open: RefCell::default(),
             made: Cell::new(0),
-            direct: runtime.and_then(gds::Kind::of),
+            direct: runtime.and_then(gds::GdsLibrary::of),
             no_rings: OnceCell::new(),
         }
     }
@@ -150,15 +152,20 @@ impl LiveStorage {
         why.as_deref()
     }
 
-    fn place(&self, store: u32) -> Option<&Place> {
+    fn place(&self, store: u32) -> Option<&StorePlace> {
         self.places.get(store as usize)
     }
 
-    fn with<T>(&self, call: &str, id: IoId, then: impl FnOnce(&Open) -> Result<T>) -> Result<T> {
+    fn with<T>(
+        &self,
+        call: &str,
+        id: IoId,
+        then: impl FnOnce(&LiveIo) -> CallResult<T>,
+    ) -> CallResult<T> {
         self.open.borrow().get(&id).ok_or_else(|| no_io(call, id)).and_then(then)
     }
 
-    fn unfit(&self, place: &Place, io: &Io, block: Bytes) -> Option<String> {
+    fn unfit(&self, place: &StorePlace, io: &IoSpec, block: Bytes) -> Option<String> {
         if block.0 == 0 || block.0 > LARGEST_BLOCK {
             return Some(format!("a block is 1 B to {}", Bytes(LARGEST_BLOCK)));
         }
@@ -173,7 +180,7 @@ impl LiveStorage {
     }
 
     /// Why the engine is not to be had here.
-    fn engine_unfit(&self, io: &Io) -> Option<String> {
+    fn engine_unfit(&self, io: &IoSpec) -> Option<String> {
         match io.engine {
             IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll => {
                 self.no_rings().map(str::to_owned)
@@ -183,11 +190,11 @@ impl LiveStorage {
         }
     }
 
-    fn prepare(&self, job: &IoJob, seed: u64) -> Result<Vec<Rc<Entry>>> {
+    fn prepare(&self, job: &IoJob, seed: u64) -> CallResult<Vec<Rc<FileEntry>>> {
         let place = self.place(job.store).ok_or_else(|| no_store(job.store))?;
         let files = job.io.file_count();
         let span = job.io.span.0;
-        let files = place.files(Wanted { files, span, writes: job.io.writes(), seed })?;
+        let files = place.files(WantedFiles { files, span, writes: job.io.writes(), seed })?;
         for entry in &files {
             // Pages that are left over would be in the way of direct I/O, and of cold.
             let file = entry.open(false, false)?;
@@ -214,7 +221,7 @@ impl LiveStorage {
     }
 
     /// The first blocks of each file: the file, its number, and where they end.
-    fn landed(open: &Open) -> impl Iterator<Item = (&Rc<Entry>, u64, u64)> {
+    fn landed(open: &LiveIo) -> impl Iterator<Item = (&Rc<FileEntry>, u64, u64)> {
         let all = open.io.slots() * open.block;
         let each = all / (open.files.len() as u64).max(1);
         open.files.iter().zip(0..).map(move |(entry, file)| (entry, file, each))
@@ -227,10 +234,10 @@ fn no_store(store: u32) -> CallError {
 }
 
 /// Why what was named does not fit.
-fn place_unfit(place: &Place, io: &Io) -> Option<String> {
+fn place_unfit(place: &StorePlace, io: &IoSpec) -> Option<String> {
     let size = match place.what {
-        What::Folder => return None,
-        What::File(size) | What::Device(size) => size,
+        PathKind::Folder => return None,
+        PathKind::File(size) | PathKind::Device(size) => size,
     };
     if io.files == IoFiles::Own && io.threads > 1 {
         return Some("workers have files of their own in a folder only: name one".into());
@@ -241,28 +248,29 @@ fn place_unfit(place: &Place, io: &Io) -> Option<String> {
     (io.span.0 > size).then(|| place.too_short(size, io.span.0).reason)
 }
 
-impl Storage for LiveStorage {
+impl FileStorage for LiveStorage {
     fn stores(&self) -> Vec<StoreFacts> {
         self.places.iter().map(|place| place.facts.clone()).collect()
     }
 
-    fn cannot(&self, store: u32, io: &Io, block: Bytes) -> Option<String> {
+    fn cannot(&self, store: u32, io: &IoSpec, block: Bytes) -> Option<String> {
         match self.place(store) {
             Some(place) => self.unfit(place, io, block),
             None => Some(no_store(store).reason),
         }
     }
 
-    fn open(&self, job: IoJob, seed: u64) -> Result<IoId> {
+    fn open(&self, job: IoJob, seed: u64) -> CallResult<IoId> {
         if let Some(why) = self.cannot(job.store, &job.io, job.block) {
             return Err(CallError::unsupported("open", format!("{job:?}"), why));
         }
         let files = self.prepare(&job, seed)?;
         let held = files.iter().zip(0..).all(|(f, n)| f.holds(seed + n, job.io.span.0));
         let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
-        let recruits = Recruits::of(job, &files, self.direct, self.origin)?;
+        let recruits = WorkerRecipes::of(job, &files, self.direct, self.origin)?;
         let cpus = self.memory.cpus(numa);
-        let mut threads = Threads::new(recruits.all, cpus, io.depth, self.origin, recruit::close)?;
+        let mut threads =
+            WorkerThreads::new(recruits.all, cpus, io.depth, self.origin, recruit::close)?;
         for (name, calls) in recruits.calls {
             threads.opening.entry(name).or_default().add(calls);
         }
@@ -270,12 +278,12 @@ impl Storage for LiveStorage {
         let id = IoId(self.made.get());
         let pattern = held.then_some(seed);
         let requests = Cell::new(None);
-        let open = Open { threads, files, store, io, block, host, requests, pattern };
+        let open = LiveIo { threads, files, store, io, block, host, requests, pattern };
         self.open.borrow_mut().insert(id, open);
         Ok(id)
     }
 
-    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> Result<()> {
+    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()> {
         self.with("submit", id, |open| {
             if open.io.cache == IoCache::Cold {
                 for entry in &open.files {
@@ -294,7 +302,7 @@ impl Storage for LiveStorage {
         })
     }
 
-    fn reap(&self, id: IoId) -> Result<IoDone> {
+    fn reap(&self, id: IoId) -> CallResult<IoDone> {
         self.with("reap", id, |open| {
             let mut done = open.threads.reap()?;
             let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
@@ -305,7 +313,7 @@ impl Storage for LiveStorage {
         })
     }
 
-    fn spoil(&self, id: IoId) -> Result<()> {
+    fn spoil(&self, id: IoId) -> CallResult<()> {
         self.with("spoil", id, |open| {
             if !open.io.writes() {
                 return Ok(());
@@ -322,7 +330,7 @@ impl Storage for LiveStorage {
         })
     }
 
-    fn land(&self, id: IoId) -> Result<()> {
+    fn land(&self, id: IoId) -> CallResult<()> {
         self.with("land", id, |open| {
             let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
             open.threads.give(open.io.slots(), true, memory)?;
@@ -331,12 +339,12 @@ impl Storage for LiveStorage {
         })
     }
 
-    fn check(&self, id: IoId, seed: u64) -> Result<Verdict> {
+    fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult> {
         self.with("verify", id, |open| {
             if !open.io.writes() {
                 return Ok(match open.pattern {
-                    Some(held) if held == seed => Verdict::Verified,
-                    _ => Verdict::Unverified("its contents are not pathline's".into()),
+                    Some(held) if held == seed => VerifyResult::Verified,
+                    _ => VerifyResult::Unverified("its contents are not pathline's".into()),
                 });
             }
             for (entry, number, end) in Self::landed(open) {
@@ -356,7 +364,7 @@ impl Storage for LiveStorage {
                     ));
                 }
             }
-            Ok(Verdict::Verified)
+            Ok(VerifyResult::Verified)
         })
     }
 
@@ -364,7 +372,7 @@ impl Storage for LiveStorage {
         self.open.borrow().get(&id).map_or_else(String::new, |open| open.threads.words.clone())
     }
 
-    fn close(&self, id: IoId) -> Result<BTreeMap<String, Tally>> {
+    fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>> {
         let open = self.open.borrow_mut().remove(&id).ok_or_else(|| no_io("close", id))?;
         self.gates.release(&open.threads.crew);
         Ok(open.threads.end())

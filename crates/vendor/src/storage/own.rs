@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, unlinkat};
 use rustix::io::Errno;
 
@@ -27,7 +27,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 /// The folder. It goes when this does.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct ScratchDir {
     folder: PathBuf,
     /// The folder and the one around it: paths may lead elsewhere by the time that they are cleaned,
     /// since people rename folders and unmount what they lie on.
@@ -39,7 +39,7 @@ pub(super) struct Own {
 
 /// What became of folders that earlier processes made in a place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepResult {
     /// Their processes were gone, and so are they.
     pub removed: Vec<PathBuf>,
     /// Their processes are gone and they are not, with the reason.
@@ -49,7 +49,7 @@ pub struct Swept {
 }
 
 /// What becomes of one.
-enum Fate {
+enum FolderFate {
     Removed,
     Stays(String),
     /// Its process lives, or it is none of this user's.
@@ -92,9 +92,9 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(digit)
 }
 
-impl Own {
+impl ScratchDir {
     /// Makes a folder in `parent`.
-    pub(super) fn new(parent: &Path) -> Result<Self> {
+    pub(super) fn new(parent: &Path) -> CallResult<Self> {
         for n in 0..1000 {
             let folder = parent.join(format!("{}{}-{n}", prefix(), std::process::id()));
             match DirBuilder::new().mode(0o700).create(&folder) {
@@ -124,7 +124,7 @@ impl Own {
     }
 
     /// Makes an empty file.
-    pub(super) fn make(&self, name: &str) -> Result<PathBuf> {
+    pub(super) fn make(&self, name: &str) -> CallResult<PathBuf> {
         let path = self.folder.join(name);
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         made.map_err(|error| fault::on("open", &path, &error))?;
@@ -149,28 +149,28 @@ impl Own {
     }
 
     /// Removes the folders of processes that are gone.
-    pub(super) fn sweep(parent: &Path) -> Swept {
-        let (prefix, mut swept) = (prefix(), Swept::default());
+    pub(super) fn sweep(parent: &Path) -> SweepResult {
+        let (prefix, mut swept) = (prefix(), SweepResult::default());
         let all = match std::fs::read_dir(parent) {
             Ok(all) => all,
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => return swept,
-            Err(error) => return Swept { unseen: Some(words(&error)), ..swept },
+            Err(error) => return SweepResult { unseen: Some(words(&error)), ..swept },
         };
         let ours = all.flatten().map(|entry| entry.path()).filter(|path| {
             path.file_name().is_some_and(|name| is_folder_name(&name.to_string_lossy(), &prefix))
         });
         for folder in ours {
             match sweep_one(&folder) {
-                Fate::Removed => swept.removed.push(folder),
-                Fate::Stays(why) => swept.left.push((folder, why)),
-                Fate::Alone => {}
+                FolderFate::Removed => swept.removed.push(folder),
+                FolderFate::Stays(why) => swept.left.push((folder, why)),
+                FolderFate::Alone => {}
             }
         }
         swept
     }
 }
 
-impl Drop for Own {
+impl Drop for ScratchDir {
     /// The marker goes last: as long as it is there, another run knows whose the files are and that
     /// they may go.
     fn drop(&mut self) {
@@ -207,10 +207,10 @@ fn mark(folder: &Path) -> io::Result<File> {
 
 /// Removes one if its process is gone. It holds nothing but files: a folder in it, or a file of
 /// another name, is not this program's, and both stay.
-fn sweep_one(folder: &Path) -> Fate {
-    let Ok(meta) = std::fs::symlink_metadata(folder) else { return Fate::Alone };
+fn sweep_one(folder: &Path) -> FolderFate {
+    let Ok(meta) = std::fs::symlink_metadata(folder) else { return FolderFate::Alone };
     if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
-        return Fate::Alone;
+        return FolderFate::Alone;
     }
     let path = folder.join(MARKER);
     let open = |write: bool| {
@@ -224,29 +224,29 @@ fn sweep_one(folder: &Path) -> Fate {
             // Its process ended between two calls: only an empty folder can be its.
             return remove_folder(folder, None);
         }
-        Err(error) => return Fate::Stays(words(&error)),
+        Err(error) => return FolderFate::Stays(words(&error)),
     };
     match flock(&marker, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Fate::Alone,
+        Err(Errno::WOULDBLOCK) => return FolderFate::Alone,
         Err(error) => {
             let why = words(&error.into());
-            return Fate::Stays(format!("whether it is in use cannot be told: flock: {why}"));
+            return FolderFate::Stays(format!("whether it is in use cannot be told: flock: {why}"));
         }
     }
     let mut mark = Vec::new();
     match Read::by_ref(&mut marker).take(MARK.len() as u64 + 1).read_to_end(&mut mark) {
         Ok(_) if mark == MARK => {}
         Ok(_) => {
-            return Fate::Stays(format!(
+            return FolderFate::Stays(format!(
                 "its {MARKER} lacks the mark of this program; remove it by hand if it is not needed"
             ));
         }
-        Err(error) => return Fate::Stays(words(&error)),
+        Err(error) => return FolderFate::Stays(words(&error)),
     }
     let all = match std::fs::read_dir(folder) {
         Ok(all) => all,
-        Err(error) => return Fate::Stays(words(&error)),
+        Err(error) => return FolderFate::Stays(words(&error)),
     };
     for entry in all.flatten() {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
@@ -255,11 +255,11 @@ fn sweep_one(folder: &Path) -> Fate {
             && let Err(error) = std::fs::remove_file(entry.path())
             && error.kind() != io::ErrorKind::NotFound
         {
-            return Fate::Stays(words(&error));
+            return FolderFate::Stays(words(&error));
         }
     }
     match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Fate::Stays(words(&error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => FolderFate::Stays(words(&error)),
         _ => remove_folder(folder, Some(marker)),
     }
 }
@@ -294,15 +294,15 @@ fn once_empty(
 }
 
 /// Removes an empty folder.
-fn remove_folder(folder: &Path, marker: Option<File>) -> Fate {
+fn remove_folder(folder: &Path, marker: Option<File>) -> FolderFate {
     match once_empty(folder, marker, || std::fs::remove_dir(folder)) {
-        Ok(()) => Fate::Removed,
+        Ok(()) => FolderFate::Removed,
         // Another run was faster.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Fate::Alone,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => FolderFate::Alone,
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-            Fate::Stays("it holds something that is not of pathline".to_owned())
+            FolderFate::Stays("it holds something that is not of pathline".to_owned())
         }
-        Err(error) => Fate::Stays(words(&error)),
+        Err(error) => FolderFate::Stays(words(&error)),
     }
 }
 
@@ -319,17 +319,17 @@ mod tests {
     #[test]
     fn a_folder_goes_with_its_holder_and_takes_nothing_else_along() {
         let dir = tempfile::tempdir().unwrap();
-        let own = Own::new(dir.path()).unwrap();
+        let own = ScratchDir::new(dir.path()).unwrap();
         let file = own.make("read-5").unwrap();
         std::fs::write(own.folder.join("precious"), "mine").unwrap();
         // It is locked by this process: nobody sweeps it.
-        assert_eq!(Own::sweep(dir.path()), Swept::default());
+        assert_eq!(ScratchDir::sweep(dir.path()), SweepResult::default());
         assert!(file.exists());
         let folder = own.folder.clone();
         drop(own);
         assert!(!file.exists());
         // Neither its end nor a later run takes what is not its own, and the latter says so.
-        let swept = Own::sweep(dir.path());
+        let swept = ScratchDir::sweep(dir.path());
         assert_eq!((swept.removed.len(), swept.left.len()), (0, 1));
         assert!(swept.left[0].1.contains("not of pathline"), "{swept:?}");
         assert_eq!(std::fs::read_to_string(folder.join("precious")).unwrap(), "mine");
@@ -340,7 +340,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (before, after) = (dir.path().join("before"), dir.path().join("after"));
         std::fs::create_dir(&before).unwrap();
-        let own = Own::new(&before).unwrap();
+        let own = ScratchDir::new(&before).unwrap();
         let (first, _second) = (own.make("read-1").unwrap(), own.make("write-0").unwrap());
         std::fs::rename(&before, &after).unwrap();
         // A folder of the old name is somebody else's now.
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn the_marker_stays_as_long_as_a_file_does() {
         let dir = tempfile::tempdir().unwrap();
-        let own = Own::new(dir.path()).unwrap();
+        let own = ScratchDir::new(dir.path()).unwrap();
         let (stuck, folder) = (own.make("read-1").unwrap(), own.folder.clone());
         // What cannot be unlinked: here since it is a folder.
         std::fs::remove_file(&stuck).unwrap();
@@ -364,7 +364,7 @@ mod tests {
         assert!(folder.join(MARKER).exists());
         // Once it can, the next run does it.
         std::fs::remove_dir(&stuck).unwrap();
-        assert_eq!(Own::sweep(dir.path()).removed, [folder]);
+        assert_eq!(ScratchDir::sweep(dir.path()).removed, [folder]);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
@@ -384,7 +384,7 @@ mod tests {
         std::fs::write(victim.path().join("write-0"), "mine").unwrap();
         let link = dir.path().join(format!("{}2-0", prefix()));
         std::os::unix::fs::symlink(victim.path(), &link).unwrap();
-        let swept = Own::sweep(dir.path());
+        let swept = ScratchDir::sweep(dir.path());
         assert_eq!((swept.removed.as_slice(), swept.left.len()), (std::slice::from_ref(&gone), 0));
         assert!(!gone.exists() && foreign.join("write-0").exists());
         assert!(victim.path().join("write-0").exists() && link.exists());
@@ -423,7 +423,7 @@ mod tests {
             Some(MARK),
             &["read-me.txt", "write-up.docx", "read-", "write-1a", ".nfs-notes", "read-5eed"],
         );
-        let swept = Own::sweep(dir.path());
+        let swept = ScratchDir::sweep(dir.path());
         assert_eq!(swept.removed, Vec::<PathBuf>::new());
         let left: Vec<&PathBuf> = swept.left.iter().map(|(folder, _)| folder).collect();
         assert_eq!(left.len(), 4, "{swept:?}");

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 use pathline_schema::{Bytes, Severity, StoreFacts};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 
-use super::own::Own;
+use super::own::ScratchDir;
 use super::{facts, fault, own, room};
 use crate::files;
 
@@ -29,7 +29,7 @@ const SPAN_UNIT: Bytes = Bytes::mib(1);
 
 /// A place for files that a run was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct StoreRequest {
     /// A folder, a file or a block device.
     pub path: PathBuf,
     /// Size of each file; a usual one if none.
@@ -40,7 +40,7 @@ pub struct Asked {
 
 /// What a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum PathKind {
     Folder,
     /// Of so many bytes.
     File(u64),
@@ -49,7 +49,7 @@ pub(super) enum What {
 
 /// What a file is for: those that are read hold a pattern as long as nobody writes to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum FileKey {
     Read(u64),
     Write(u64),
     /// The file or device that was named.
@@ -57,23 +57,25 @@ enum Key {
 }
 
 /// What is under a place, and why nothing can be measured there. Nothing is written.
-pub(super) fn examine(asked: &Asked) -> (What, StoreFacts) {
+pub(super) fn examine(asked: &StoreRequest) -> (PathKind, StoreFacts) {
     let mut facts = facts::facts(&asked.path);
     let what = match what_is(&asked.path) {
         Ok(what) => what,
         Err(why) => {
             facts.without = Some(why);
-            What::Folder
+            PathKind::Folder
         }
     };
-    if let (What::Device(_), true, None) = (what, asked.overwrite, &facts.without) {
+    if let (PathKind::Device(_), true, None) = (what, asked.overwrite, &facts.without) {
         facts.without = in_use(&asked.path);
     }
     let usual = Bytes(facts.free.0 / FREE_PARTS).min(USUAL_SPAN);
     let most = match what {
         _ if facts.without.is_some() => asked.span.unwrap_or(USUAL_SPAN),
-        What::Folder => asked.span.unwrap_or(usual),
-        What::File(size) | What::Device(size) => asked.span.unwrap_or(USUAL_SPAN).min(Bytes(size)),
+        PathKind::Folder => asked.span.unwrap_or(usual),
+        PathKind::File(size) | PathKind::Device(size) => {
+            asked.span.unwrap_or(USUAL_SPAN).min(Bytes(size))
+        }
     };
     // Whole blocks of any usual size.
     facts.span = if most > SPAN_UNIT { Bytes(most.0 / SPAN_UNIT.0 * SPAN_UNIT.0) } else { most };
@@ -82,7 +84,7 @@ pub(super) fn examine(asked: &Asked) -> (What, StoreFacts) {
 
 /// A file.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct FileEntry {
     pub(super) path: PathBuf,
     /// Bytes of it that have been written, from its start.
     size: Cell<u64>,
@@ -97,9 +99,9 @@ pub(super) struct Entry {
     claim: OnceCell<File>,
 }
 
-impl Entry {
+impl FileEntry {
     /// Opens it for I/O.
-    pub(super) fn open(&self, direct: bool, write: bool) -> Result<Arc<File>> {
+    pub(super) fn open(&self, direct: bool, write: bool) -> CallResult<Arc<File>> {
         let flags = if direct { libc::O_DIRECT } else { 0 };
         self.open_with(flags, write).map(Arc::new).map_err(|error| {
             let refused = direct && error.raw_os_error() == Some(libc::EINVAL);
@@ -142,7 +144,7 @@ impl Entry {
     }
 
     /// Writes the pattern where it is not yet, and brings it to the device.
-    fn lay(&self, span: u64, seed: u64) -> Result<()> {
+    fn lay(&self, span: u64, seed: u64) -> CallResult<()> {
         let from = if self.seed.get() == Some(seed) { self.size.get() } else { 0 };
         if from >= span {
             return Ok(());
@@ -186,7 +188,7 @@ pub(super) fn forget(file: &File, span: u64) {
 
 /// What files are wanted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct WantedFiles {
     pub(super) files: u64,
     pub(super) span: u64,
     pub(super) writes: bool,
@@ -195,20 +197,20 @@ pub(super) struct Wanted {
 
 /// One of them.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) asked: Asked,
-    pub(super) what: What,
+pub(super) struct StorePlace {
+    pub(super) asked: StoreRequest,
+    pub(super) what: PathKind,
     pub(super) facts: StoreFacts,
-    own: RefCell<Option<Own>>,
-    entries: RefCell<BTreeMap<Key, Rc<Entry>>>,
+    own: RefCell<Option<ScratchDir>>,
+    entries: RefCell<BTreeMap<FileKey, Rc<FileEntry>>>,
 }
 
-impl Place {
+impl StorePlace {
     /// Looks at a path. What stands against it is in its facts.
-    pub(super) fn new(asked: &Asked) -> Self {
+    pub(super) fn new(asked: &StoreRequest) -> Self {
         let (what, facts) = examine(asked);
-        if what == What::Folder && facts.without.is_none() {
-            Own::sweep(&asked.path);
+        if what == PathKind::Folder && facts.without.is_none() {
+            ScratchDir::sweep(&asked.path);
         }
         Self {
             asked: asked.clone(),
@@ -221,20 +223,18 @@ impl Place {
 
     /// Whether it may be written to.
     pub(super) fn writable(&self) -> bool {
-        self.what == What::Folder || self.asked.overwrite
+        self.what == PathKind::Folder || self.asked.overwrite
     }
 
     /// The files, with what they must hold.
-    pub(super) fn files(&self, wanted: Wanted) -> Result<Vec<Rc<Entry>>> {
-        if self.what != What::Folder {
+    pub(super) fn files(&self, wanted: WantedFiles) -> CallResult<Vec<Rc<FileEntry>>> {
+        if self.what != PathKind::Folder {
             return self.given(wanted).map(|entry| vec![entry]);
         }
-        let keys: Vec<Key> = (0..wanted.files)
-            .map(
-                |file| {
-                    if wanted.writes { Key::Write(file) } else { Key::Read(wanted.seed + file) }
-                },
-            )
+        let keys: Vec<FileKey> = (0..wanted.files)
+            .map(|file| {
+                if wanted.writes { FileKey::Write(file) } else { FileKey::Read(wanted.seed + file) }
+            })
             .collect();
         self.make_room(&keys, wanted.span)?;
         let mut all = Vec::with_capacity(keys.len());
@@ -259,23 +259,23 @@ impl Place {
     }
 
     /// The file or device that was named.
-    fn given(&self, wanted: Wanted) -> Result<Rc<Entry>> {
+    fn given(&self, wanted: WantedFiles) -> CallResult<Rc<FileEntry>> {
         let path = &self.asked.path;
-        let entry = self.entries.borrow().get(&Key::Given).cloned().unwrap_or_else(|| {
-            Rc::new(Entry {
+        let entry = self.entries.borrow().get(&FileKey::Given).cloned().unwrap_or_else(|| {
+            Rc::new(FileEntry {
                 path: path.clone(),
                 size: Cell::new(0),
                 seed: Cell::new(None),
                 given: true,
-                exclusive: matches!(self.what, What::Device(_)),
+                exclusive: matches!(self.what, PathKind::Device(_)),
                 claim: OnceCell::new(),
             })
         });
-        self.entries.borrow_mut().insert(Key::Given, Rc::clone(&entry));
+        self.entries.borrow_mut().insert(FileKey::Given, Rc::clone(&entry));
         // It may have become shorter or been mounted since.
         let size = match what_is(path) {
-            Ok(What::File(size) | What::Device(size)) => size,
-            Ok(What::Folder) => 0,
+            Ok(PathKind::File(size) | PathKind::Device(size)) => size,
+            Ok(PathKind::Folder) => 0,
             Err(why) => {
                 return Err(CallError::unsupported("open", path.display().to_string(), why));
             }
@@ -299,32 +299,32 @@ impl Place {
             .or_try("use a smaller --span; what was named is never made longer")
     }
 
-    fn entry(&self, key: Key) -> Result<Rc<Entry>> {
+    fn entry(&self, key: FileKey) -> CallResult<Rc<FileEntry>> {
         if let Some(entry) = self.entries.borrow().get(&key) {
             return Ok(Rc::clone(entry));
         }
         let mut own = self.own.borrow_mut();
         let own = match &mut *own {
             Some(own) => own,
-            none => none.insert(Own::new(&self.asked.path)?),
+            none => none.insert(ScratchDir::new(&self.asked.path)?),
         };
         let name = match key {
-            Key::Read(seed) => format!("read-{seed:x}"),
-            Key::Write(file) => format!("write-{file}"),
-            Key::Given => String::new(),
+            FileKey::Read(seed) => format!("read-{seed:x}"),
+            FileKey::Write(file) => format!("write-{file}"),
+            FileKey::Given => String::new(),
         };
         let path = own.make(&name)?;
         let (size, seed) = (Cell::new(0), Cell::new(None));
         let (given, exclusive, claim) = (false, false, OnceCell::new());
-        let entry = Rc::new(Entry { path, size, seed, given, exclusive, claim });
+        let entry = Rc::new(FileEntry { path, size, seed, given, exclusive, claim });
         self.entries.borrow_mut().insert(key, Rc::clone(&entry));
         Ok(entry)
     }
 
     /// Sees to it that files fit and the reserve stays: files of cases before give way.
-    fn make_room(&self, keys: &[Key], span: u64) -> Result<()> {
-        let missing = |entries: &BTreeMap<Key, Rc<Entry>>| {
-            let have = |key: &Key| entries.get(key).map_or(0, |e| e.size.get());
+    fn make_room(&self, keys: &[FileKey], span: u64) -> CallResult<()> {
+        let missing = |entries: &BTreeMap<FileKey, Rc<FileEntry>>| {
+            let have = |key: &FileKey| entries.get(key).map_or(0, |e| e.size.get());
             keys.iter().fold(0u64, |sum, key| sum.saturating_add(span.saturating_sub(have(key))))
         };
         let short = || {
@@ -350,7 +350,7 @@ impl Place {
     }
 
     /// Takes back files that nobody has open, but for those.
-    fn drop_files(&self, keep: &[Key]) {
+    fn drop_files(&self, keep: &[FileKey]) {
         let own = self.own.borrow();
         let Some(own) = own.as_ref() else { return };
         self.entries.borrow_mut().retain(|key, entry| {
@@ -364,7 +364,7 @@ impl Place {
 }
 
 /// Has the file system find the blocks before they are written, in few pieces. Not all can.
-fn reserve(entry: &Entry, span: u64) -> Result<()> {
+fn reserve(entry: &FileEntry, span: u64) -> CallResult<()> {
     let file = entry.open(false, true)?;
     match fallocate(&*file, FallocateFlags::empty(), 0, span) {
         Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
@@ -375,21 +375,21 @@ fn reserve(entry: &Entry, span: u64) -> Result<()> {
 }
 
 /// What a path is, or why it is nothing that can be measured.
-fn what_is(path: &Path) -> std::result::Result<What, String> {
+fn what_is(path: &Path) -> std::result::Result<PathKind, String> {
     let meta = std::fs::metadata(path).map_err(|error| {
         let why = own::words(&error);
         format!("{why}: name a folder, a file or a block device that is there")
     })?;
     let kind = meta.file_type();
     if kind.is_dir() {
-        Ok(What::Folder)
+        Ok(PathKind::Folder)
     } else if kind.is_file() {
-        Ok(What::File(meta.len()))
+        Ok(PathKind::File(meta.len()))
     } else if kind.is_block_device() {
         let number = facts::number(meta.rdev());
         let sectors = files::number(Path::new("/sys/dev/block").join(number).join("size"));
         let sectors = sectors.ok_or("the kernel does not say its size")?;
-        Ok(What::Device(sectors.saturating_mul(512)))
+        Ok(PathKind::Device(sectors.saturating_mul(512)))
     } else {
         Err("it is no folder, file or block device".to_owned())
     }

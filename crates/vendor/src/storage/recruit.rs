@@ -5,49 +5,49 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use pathline_hal::{CallError, IoJob, Result};
-use pathline_schema::{Io, IoCache, IoEngine, IoFiles, Severity};
+use pathline_hal::{CallError, CallResult, IoJob};
+use pathline_schema::{IoCache, IoEngine, IoFiles, IoSpec, Severity};
 
-use super::aio::Aio;
-use super::crew::{Recruit, Tallies, tally};
-use super::engine::{Blocks, Engine, Sync};
+use super::aio::AioEngine;
+use super::crew::{CallTallies, WorkerFactory, tally};
+use super::engine::{BlockEngine, SyncEngine, WorkerBlocks};
 use super::fault;
-use super::gds::{self, Gds, Kind as Direct, Way};
-use super::place::Entry;
-use super::uring::{Kind, Uring};
-use super::worker::{Parts, Path, Staging, Worker};
-use crate::clock::Origin;
+use super::gds::{self, DataPath, GdsEngine, GdsLibrary as Direct};
+use super::place::FileEntry;
+use super::uring::{RingKind, UringEngine};
+use super::worker::{BlockOrder, GpuStaging, IoWorker, WorkerParts};
+use crate::clock::ClockOrigin;
 
 /// What a thread makes its worker of.
-struct One {
+struct ThreadRecipe {
     index: usize,
-    io: Io,
-    blocks: Blocks,
-    path: Path,
+    io: IoSpec,
+    blocks: WorkerBlocks,
+    path: BlockOrder,
     name: PathBuf,
-    staging: Option<Staging>,
+    staging: Option<GpuStaging>,
     /// Which GPU the blocks of GPU direct lie in, and whose library carries them.
     gpu: u32,
     direct: Option<Direct>,
     /// The way of GPU direct, which the first worker finds: files and GPU are the same for all.
-    way: Arc<OnceLock<Way>>,
-    origin: Origin,
+    way: Arc<OnceLock<DataPath>>,
+    origin: ClockOrigin,
 }
 
 /// One for each worker.
-pub(super) struct Recruits {
-    pub(super) all: Vec<Box<dyn Recruit>>,
+pub(super) struct WorkerRecipes {
+    pub(super) all: Vec<Box<dyn WorkerFactory>>,
     /// Calls that opened the files.
-    pub(super) calls: Tallies,
+    pub(super) calls: CallTallies,
 }
 
-impl Recruits {
+impl WorkerRecipes {
     pub(super) fn of(
         job: IoJob,
-        files: &[Rc<Entry>],
+        files: &[Rc<FileEntry>],
         library: Option<Direct>,
-        origin: Origin,
-    ) -> Result<Self> {
+        origin: ClockOrigin,
+    ) -> CallResult<Self> {
         let IoJob { io, block, host, gpu, .. } = job;
         let bytes = io.slots().saturating_mul(block.0);
         let unfit = |reason: String| CallError::unsupported("open", format!("{io:?}"), reason);
@@ -63,7 +63,7 @@ impl Recruits {
             return Err(unfit(reason));
         }
         let direct = io.cache == IoCache::Direct;
-        let mut calls = Tallies::new();
+        let mut calls = CallTallies::new();
         let opened: Vec<(Arc<File>, PathBuf)> = files
             .iter()
             .map(|entry| {
@@ -72,7 +72,7 @@ impl Recruits {
                 tally(&mut calls, "open", 1, (origin.ns() - begun) as f64);
                 Ok((file, entry.path.clone()))
             })
-            .collect::<Result<_>>()?;
+            .collect::<CallResult<_>>()?;
         let (memory, mut copiers) = match gpu {
             Some(end) => (end.memory.address, end.copiers.into_iter()),
             None => (0, Vec::new().into_iter()),
@@ -81,13 +81,13 @@ impl Recruits {
         let shared = io.files == IoFiles::Shared;
         let all = io.span.0 / block.0;
         let way = Arc::default();
-        let mut recruits: Vec<Box<dyn Recruit>> = Vec::new();
+        let mut recruits: Vec<Box<dyn WorkerFactory>> = Vec::new();
         for (worker, index) in (0..u64::from(io.threads)).zip(0..) {
             let which = if shared { 0 } else { index };
             let (file, name) =
                 opened.get(which).cloned().ok_or_else(|| unfit("a worker has no file".into()))?;
             let staging = match io.stage {
-                Some(stage) => Some(Staging {
+                Some(stage) => Some(GpuStaging {
                     copier: copiers
                         .next()
                         .ok_or_else(|| unfit("a worker has nothing to copy with".into()))?,
@@ -104,14 +104,14 @@ impl Recruits {
                 (0, all)
             };
             let landing = if shared { worker * u64::from(io.depth) } else { 0 };
-            let blocks = Blocks {
+            let blocks = WorkerBlocks {
                 file,
                 memory: at.address + worker * each,
                 block: block.0 as u32,
                 slots: io.depth,
             };
-            let path = Path { all, first, count: end - first, landing };
-            recruits.push(Box::new(One {
+            let path = BlockOrder { all, first, count: end - first, landing };
+            recruits.push(Box::new(ThreadRecipe {
                 index,
                 io,
                 blocks,
@@ -128,27 +128,27 @@ impl Recruits {
     }
 }
 
-impl One {
-    fn engine(&self, calls: &mut Tallies) -> Result<Box<dyn Engine>> {
+impl ThreadRecipe {
+    fn engine(&self, calls: &mut CallTallies) -> CallResult<Box<dyn BlockEngine>> {
         let blocks = self.blocks.clone();
         let begun = self.origin.ns();
         let kind = match self.io.engine {
-            IoEngine::Sync => return Ok(Box::new(Sync::new(blocks, self.io.writes()))),
+            IoEngine::Sync => return Ok(Box::new(SyncEngine::new(blocks, self.io.writes()))),
             IoEngine::Aio => {
-                let made = Aio::new(blocks)
+                let made = AioEngine::new(blocks)
                     .map_err(|error| fault::call("io_setup", format!("{}", self.io), &error))?;
                 tally(calls, "io_setup", 1, (self.origin.ns() - begun) as f64);
                 return Ok(Box::new(made));
             }
-            IoEngine::Uring => Kind::Registered,
-            IoEngine::UringPlain => Kind::Plain,
-            IoEngine::UringPoll => Kind::Poll,
+            IoEngine::Uring => RingKind::Registered,
+            IoEngine::UringPlain => RingKind::Plain,
+            IoEngine::UringPoll => RingKind::Poll,
             IoEngine::Gds => return self.direct(blocks, calls),
         };
-        let ring = Uring::new(kind, blocks)
+        let ring = UringEngine::new(kind, blocks)
             .map_err(|error| fault::call("io_uring_setup", self.io.to_string(), &error))?;
         tally(calls, "io_uring_setup", 1, (self.origin.ns() - begun) as f64);
-        if kind != Kind::Plain {
+        if kind != RingKind::Plain {
             let begun = self.origin.ns();
             ring.register_buffers().map_err(|error| self.locked_out(&error))?;
             tally(calls, REGISTER, 1, (self.origin.ns() - begun) as f64);
@@ -157,7 +157,11 @@ impl One {
     }
 
     /// cuFile or hipFile, which work in the GPU's context and map its memory.
-    fn direct(&self, blocks: Blocks, calls: &mut Tallies) -> Result<Box<dyn Engine>> {
+    fn direct(
+        &self,
+        blocks: WorkerBlocks,
+        calls: &mut CallTallies,
+    ) -> CallResult<Box<dyn BlockEngine>> {
         let Some(kind) = self.direct else {
             let reason = "GPU direct needs a GPU, and none is open";
             return Err(CallError::unsupported("open", self.io.to_string(), reason));
@@ -175,7 +179,7 @@ impl One {
         if gds::ready(kind, self.gpu)? {
             timed(names.open);
         }
-        let mut made = Gds::new(kind, blocks, self.io.writes())?;
+        let mut made = GdsEngine::new(kind, blocks, self.io.writes())?;
         timed(names.register_file);
         made.register_memory()?;
         timed(names.register_memory);
@@ -199,15 +203,15 @@ impl One {
 /// Locking slots into place.
 const REGISTER: &str = "io_uring_register";
 
-impl Recruit for One {
-    fn make(mut self: Box<Self>, calls: &mut Tallies) -> Result<Worker> {
+impl WorkerFactory for ThreadRecipe {
+    fn make(mut self: Box<Self>, calls: &mut CallTallies) -> CallResult<IoWorker> {
         if let Some(staging) = self.staging.as_mut() {
             staging.copier.enter()?;
         }
         let engine = self.engine(calls)?;
         let flush = self.io.writes() && self.io.cache != IoCache::Direct;
-        let One { index, io, blocks, path, name, staging, .. } = *self;
-        Ok(Worker::new(Parts {
+        let ThreadRecipe { index, io, blocks, path, name, staging, .. } = *self;
+        Ok(IoWorker::new(WorkerParts {
             index,
             io,
             block: blocks.block,
@@ -222,7 +226,7 @@ impl Recruit for One {
 }
 
 /// Ends a worker, in its thread.
-pub(super) fn close(mut worker: Worker, origin: Origin, calls: &mut Tallies) {
+pub(super) fn close(mut worker: IoWorker, origin: ClockOrigin, calls: &mut CallTallies) {
     let begun = origin.ns();
     if let Some(call) = worker.engine.let_go() {
         tally(calls, call, 1, (origin.ns() - begun) as f64);

@@ -14,12 +14,12 @@ const ALIGN: usize = 4096;
 pub(super) const CHUNK: usize = 8 << 20;
 
 /// Bytes on a page's boundary.
-pub(super) struct Room {
+pub(super) struct AlignedBuffer {
     at: NonNull<u8>,
     layout: Layout,
 }
 
-impl Room {
+impl AlignedBuffer {
     /// So many bytes, at least one; at most [`CHUNK`].
     pub(super) fn new(bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(CHUNK).clamp(1, CHUNK);
@@ -35,7 +35,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, once.
         unsafe { dealloc(self.at.as_ptr(), self.layout) };
@@ -44,7 +44,7 @@ impl Drop for Room {
 
 /// Writes bytes `from..to` of a pattern to their places in a file; `from` is a multiple of 8.
 pub(super) fn write(file: &File, from: u64, to: u64, seed: u64) -> io::Result<()> {
-    let mut room = Room::new(to.saturating_sub(from));
+    let mut room = AlignedBuffer::new(to.saturating_sub(from));
     let (mut at, bytes) = (from, room.bytes());
     while at < to {
         let len = (to - at).min(bytes.len() as u64) as usize;
@@ -59,7 +59,7 @@ pub(super) fn write(file: &File, from: u64, to: u64, seed: u64) -> io::Result<()
 /// The offset in a file of the first byte of `from..to` that is not the pattern's; `from` is a
 /// multiple of 8. The file's end counts as a difference.
 pub(super) fn find_wrong(file: &File, from: u64, to: u64, seed: u64) -> io::Result<Option<u64>> {
-    let mut room = Room::new(to.saturating_sub(from));
+    let mut room = AlignedBuffer::new(to.saturating_sub(from));
     let (mut at, bytes) = (from, room.bytes());
     while at < to {
         let len = (to - at).min(bytes.len() as u64) as usize;
@@ -81,7 +81,7 @@ pub(super) fn find_wrong(file: &File, from: u64, to: u64, seed: u64) -> io::Resu
 
 /// Reads a file's first bytes, so that they are in the page cache.
 pub(super) fn bring_in(file: &File, to: u64) -> io::Result<()> {
-    let mut room = Room::new(to);
+    let mut room = AlignedBuffer::new(to);
     let (mut at, bytes) = (0, room.bytes());
     while at < to {
         let len = (to - at).min(bytes.len() as u64) as usize;

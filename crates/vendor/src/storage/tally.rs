@@ -1,27 +1,27 @@
 //! Counts that are kept while I/O runs: all room is taken before.
 
-use pathline_schema::{Histogram, Tally};
+use pathline_schema::{CallTally, IoHistogram};
 
 /// Buckets of a histogram: those of 2^64 ns.
-const BUCKETS: usize = Histogram::bucket(u64::MAX) as usize + 1;
+const BUCKETS: usize = IoHistogram::bucket(u64::MAX) as usize + 1;
 
 /// How many I/Os took how long.
 #[derive(Debug)]
-pub(super) struct Times {
+pub(super) struct IoTimes {
     counts: Box<[u32]>,
     min: u64,
     max: u64,
     sum: u64,
 }
 
-impl Times {
+impl IoTimes {
     pub(super) fn new() -> Self {
         Self { counts: vec![0; BUCKETS].into_boxed_slice(), min: u64::MAX, max: 0, sum: 0 }
     }
 
     #[inline]
     pub(super) fn add(&mut self, ns: u64) {
-        if let Some(count) = self.counts.get_mut(Histogram::bucket(ns) as usize) {
+        if let Some(count) = self.counts.get_mut(IoHistogram::bucket(ns) as usize) {
             *count = count.saturating_add(1);
         }
         self.min = self.min.min(ns);
@@ -30,11 +30,11 @@ impl Times {
     }
 
     /// What was counted. Afterwards there is nothing.
-    pub(super) fn take(&mut self) -> Histogram {
+    pub(super) fn take(&mut self) -> IoHistogram {
         let filled = self.counts.iter().zip(0..).filter(|&(&n, _)| n > 0);
         let counts: Vec<(u32, u64)> = filled.map(|(&n, bucket)| (bucket, n.into())).collect();
         let min_ns = if counts.is_empty() { 0 } else { self.min };
-        let all = Histogram { min_ns, max_ns: self.max, sum_ns: self.sum, counts };
+        let all = IoHistogram { min_ns, max_ns: self.max, sum_ns: self.sum, counts };
         for &(bucket, _) in &all.counts {
             if let Some(count) = self.counts.get_mut(bucket as usize) {
                 *count = 0;
@@ -47,28 +47,28 @@ impl Times {
 
 /// Calls of one function.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Calls {
+pub(super) struct CallTimes {
     pub(super) count: u64,
     pub(super) ns: u64,
 }
 
-impl Calls {
+impl CallTimes {
     #[inline]
     pub(super) fn add(&mut self, ns: u64) {
         self.count += 1;
         self.ns += ns;
     }
-    pub(super) fn tally(self) -> Tally {
-        Tally { count: self.count, ns: self.ns as f64 }
+    pub(super) fn tally(self) -> CallTally {
+        CallTally { count: self.count, ns: self.ns as f64 }
     }
 }
 
 /// Random numbers: splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
 /// OOPSLA 2014).
 #[derive(Debug)]
-pub(super) struct Dice(u64);
+pub(super) struct BlockRandom(u64);
 
-impl Dice {
+impl BlockRandom {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -91,19 +91,19 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_the_schema_and_start_anew() {
-        let mut times = Times::new();
+        let mut times = IoTimes::new();
         let all = [0, 63, 64, 1000, 1010, 382_000, u64::MAX];
         all.iter().for_each(|&ns| times.add(ns));
-        assert_eq!(times.take(), Histogram::of(all));
-        assert_eq!(times.take(), Histogram::default());
+        assert_eq!(times.take(), IoHistogram::of(all));
+        assert_eq!(times.take(), IoHistogram::default());
         times.add(5);
-        assert_eq!(times.take(), Histogram::of([5]));
+        assert_eq!(times.take(), IoHistogram::of([5]));
     }
 
     #[test]
     fn dice_reach_every_block_about_as_often() {
         // 100 blocks, 100 000 throws: 1000 each, give or take 6 standard deviations of 31.5.
-        let (mut dice, mut seen) = (Dice::new(1), [0u32; 100]);
+        let (mut dice, mut seen) = (BlockRandom::new(1), [0u32; 100]);
         (0..100_000).for_each(|_| seen[dice.below(100) as usize] += 1);
         assert!(seen.iter().all(|n| (811..1189).contains(n)), "{seen:?}");
         assert_eq!(dice.below(1), 0);

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::engine::{Blocks, Ended, Engine};
+use super::engine::{BlockEngine, FinishedIo, WorkerBlocks};
 use crate::clock;
 
 // Numbers of `linux/io_uring.h`.
@@ -67,7 +67,7 @@ struct CqOffsets {
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-struct Params {
+struct UringParams {
     sq_entries: u32,
     cq_entries: u32,
     flags: u32,
@@ -83,7 +83,7 @@ struct Params {
 /// `struct io_uring_sqe`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-struct Entry {
+struct SubmitEntry {
     opcode: u8,
     flags: u8,
     priority: u16,
@@ -102,7 +102,7 @@ struct Entry {
 /// `struct io_uring_cqe`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Completion {
+struct UringCompletion {
     user_data: u64,
     result: i32,
     flags: u32,
@@ -111,7 +111,7 @@ struct Completion {
 /// `struct io_uring_rsrc_update`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Update {
+struct RegisterUpdate {
     offset: u32,
     reserved: u32,
     data: u64,
@@ -119,7 +119,7 @@ struct Update {
 
 /// What a ring is asked to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RingKind {
     /// With registered buffers and files.
     Registered,
     /// Without.
@@ -130,12 +130,12 @@ pub(super) enum Kind {
 
 /// Memory that is shared with the kernel.
 #[derive(Debug)]
-struct Mapped {
+struct RingMapping {
     at: *mut u8,
     len: usize,
 }
 
-impl Mapped {
+impl RingMapping {
     fn new(fd: &OwnedFd, len: usize, offset: i64) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
@@ -163,7 +163,7 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for RingMapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, unmapped once.
         unsafe { libc::munmap(self.at.cast(), self.len) };
@@ -172,10 +172,10 @@ impl Drop for Mapped {
 
 /// A ring of one thread.
 #[derive(Debug)]
-pub(super) struct Uring {
-    kind: Kind,
+pub(super) struct UringEngine {
+    kind: RingKind,
     flags: u32,
-    blocks: Blocks,
+    blocks: WorkerBlocks,
     /// Slots of one registered buffer.
     slots_a_buffer: u32,
     sq_head: *const AtomicU32,
@@ -184,8 +184,8 @@ pub(super) struct Uring {
     cq_tail: *const AtomicU32,
     cq_mask: u32,
     sq_mask: u32,
-    entries: *mut Entry,
-    completions: *const Completion,
+    entries: *mut SubmitEntry,
+    completions: *const UringCompletion,
     tail: u32,
     noted: u32,
     /// Entries before the kernel took the first, and how many I/Os have ended, modulo 2^32.
@@ -196,12 +196,12 @@ pub(super) struct Uring {
     /// The number that the ring has among the registered ones of this thread.
     registered: Option<u32>,
     // Unmapped before the descriptor is closed.
-    _rings: Mapped,
-    _sqes: Mapped,
+    _rings: RingMapping,
+    _sqes: RingMapping,
     fd: OwnedFd,
 }
 
-fn setup(entries: u32, params: &mut Params) -> io::Result<OwnedFd> {
+fn setup(entries: u32, params: &mut UringParams) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads and writes one set of parameters, which lives through the call.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, &raw mut *params) };
     if fd < 0 {
@@ -225,22 +225,22 @@ fn register(fd: &OwnedFd, what: u32, at: *const libc::c_void, count: u32) -> io:
 /// # Errors
 /// What the kernel said: EPERM and ENOSYS where a policy forbids them.
 pub(super) fn probe() -> io::Result<()> {
-    setup(1, &mut Params::default()).map(drop)
+    setup(1, &mut UringParams::default()).map(drop)
 }
 
-impl Uring {
+impl UringEngine {
     /// A ring for the I/O of the calling thread, which alone may use it.
-    pub(super) fn new(kind: Kind, blocks: Blocks) -> io::Result<Self> {
+    pub(super) fn new(kind: RingKind, blocks: WorkerBlocks) -> io::Result<Self> {
         let (fd, params) = Self::make(kind, blocks.slots)?;
         if params.features & FEAT_SINGLE_MMAP == 0 {
             return Err(io::Error::other("io_uring of Linux 5.6 or newer is needed"));
         }
         let completions =
-            params.cq.cqes as usize + params.cq_entries as usize * size_of::<Completion>();
+            params.cq.cqes as usize + params.cq_entries as usize * size_of::<UringCompletion>();
         let array = params.sq.array as usize + params.sq_entries as usize * 4;
-        let rings = Mapped::new(&fd, completions.max(array), OFFSET_RINGS)?;
-        let bytes = params.sq_entries as usize * size_of::<Entry>();
-        let sqes = Mapped::new(&fd, bytes, OFFSET_SQES)?;
+        let rings = RingMapping::new(&fd, completions.max(array), OFFSET_RINGS)?;
+        let bytes = params.sq_entries as usize * size_of::<SubmitEntry>();
+        let sqes = RingMapping::new(&fd, bytes, OFFSET_SQES)?;
         let array = rings.part(params.sq.array, params.sq_entries as usize * 4)?.cast::<u32>();
         for index in 0..params.sq_entries {
             // SAFETY: inside the array, which the kernel reads only in calls of this thread. Entry i
@@ -263,7 +263,7 @@ impl Uring {
             cq_mask: read(params.cq.ring_mask)?,
             sq_mask: read(params.sq.ring_mask)?,
             completions: rings
-                .part(params.cq.cqes, params.cq_entries as usize * size_of::<Completion>())?
+                .part(params.cq.cqes, params.cq_entries as usize * size_of::<UringCompletion>())?
                 .cast(),
             entries: sqes.at.cast(),
             tail: read(params.sq.tail)?,
@@ -276,7 +276,7 @@ impl Uring {
             _sqes: sqes,
             fd,
         };
-        if kind != Kind::Plain {
+        if kind != RingKind::Plain {
             ring.register_file()?;
         }
         ring.registered = ring.register_ring();
@@ -284,8 +284,8 @@ impl Uring {
     }
 
     /// With the switches of the newest kernel that takes them.
-    fn make(kind: Kind, slots: u32) -> io::Result<(OwnedFd, Params)> {
-        let base = if kind == Kind::Poll { SETUP_IOPOLL } else { 0 } | SETUP_CQSIZE;
+    fn make(kind: RingKind, slots: u32) -> io::Result<(OwnedFd, UringParams)> {
+        let base = if kind == RingKind::Poll { SETUP_IOPOLL } else { 0 } | SETUP_CQSIZE;
         let wishes = [
             SETUP_SINGLE_ISSUER | SETUP_DEFER_TASKRUN,
             SETUP_SINGLE_ISSUER | SETUP_COOP_TASKRUN,
@@ -294,10 +294,10 @@ impl Uring {
         ];
         let mut last = io::Error::from_raw_os_error(libc::EINVAL);
         for wish in wishes {
-            let mut params = Params {
+            let mut params = UringParams {
                 flags: base | wish,
                 cq_entries: slots.next_power_of_two().saturating_mul(2),
-                ..Params::default()
+                ..UringParams::default()
             };
             match setup(slots, &mut params) {
                 Ok(fd) => return Ok((fd, params)),
@@ -331,14 +331,15 @@ impl Uring {
     /// Spares the kernel the look-up of the descriptor in each call. Linux 5.18; without it, it works
     /// as well.
     fn register_ring(&self) -> Option<u32> {
-        let mut update = Update { offset: u32::MAX, reserved: 0, data: self.fd.as_raw_fd() as u64 };
+        let mut update =
+            RegisterUpdate { offset: u32::MAX, reserved: 0, data: self.fd.as_raw_fd() as u64 };
         let code = register(&self.fd, REGISTER_RING_FDS, (&raw mut update).cast(), 1);
         code.ok().filter(|&n| n == 1).map(|_| update.offset)
     }
 
     /// Takes what has ended.
     #[inline]
-    fn reap(&mut self, ended: &mut Vec<Ended>) -> u32 {
+    fn reap(&mut self, ended: &mut Vec<FinishedIo>) -> u32 {
         // SAFETY: words of the rings, which live as long as this; only this thread moves the head.
         let (head, tail) = unsafe {
             ((*self.cq_head).load(Ordering::Relaxed), (*self.cq_tail).load(Ordering::Acquire))
@@ -409,16 +410,18 @@ impl Uring {
     }
 }
 
-impl Engine for Uring {
+impl BlockEngine for UringEngine {
     fn call(&self) -> &'static str {
         "io_uring_enter"
     }
 
     fn words(&self) -> String {
         let mut words = match self.kind {
-            Kind::Registered => "io_uring, registered buffers and files".to_owned(),
-            Kind::Plain => "io_uring".to_owned(),
-            Kind::Poll => "io_uring, registered buffers and files, polled completions".to_owned(),
+            RingKind::Registered => "io_uring, registered buffers and files".to_owned(),
+            RingKind::Plain => "io_uring".to_owned(),
+            RingKind::Poll => {
+                "io_uring, registered buffers and files, polled completions".to_owned()
+            }
         };
         if self.flags & SETUP_DEFER_TASKRUN != 0 {
             words.push_str(", deferred task work");
@@ -428,8 +431,8 @@ impl Engine for Uring {
 
     #[inline]
     fn push(&mut self, slot: u32, write: bool, offset: u64) {
-        let fixed = self.kind != Kind::Plain;
-        let entry = Entry {
+        let fixed = self.kind != RingKind::Plain;
+        let entry = SubmitEntry {
             opcode: match (fixed, write) {
                 (true, false) => OP_READ_FIXED,
                 (true, true) => OP_WRITE_FIXED,
@@ -443,7 +446,7 @@ impl Engine for Uring {
             len: self.blocks.block,
             user_data: slot.into(),
             buffer: if fixed { (slot / self.slots_a_buffer) as u16 } else { 0 },
-            ..Entry::default()
+            ..SubmitEntry::default()
         };
         let at = self.tail & self.sq_mask;
         // SAFETY: below the number of entries. A slot has one I/O at a time and there are at least as
@@ -453,7 +456,7 @@ impl Engine for Uring {
         self.noted += 1;
     }
 
-    fn enter(&mut self, wait: u32, ended: &mut Vec<Ended>) -> io::Result<()> {
+    fn enter(&mut self, wait: u32, ended: &mut Vec<FinishedIo>) -> io::Result<()> {
         // SAFETY: a word of the rings.
         unsafe { (*self.sq_tail).store(self.tail, Ordering::Release) };
         let mut got = 0;
@@ -492,13 +495,13 @@ impl Engine for Uring {
     }
 
     fn let_go(&mut self) -> Option<&'static str> {
-        let locked = self.kind != Kind::Plain;
+        let locked = self.kind != RingKind::Plain;
         let gone = locked && register(&self.fd, UNREGISTER_BUFFERS, ptr::null(), 0).is_ok();
         gone.then_some("io_uring_unregister")
     }
 }
 
-impl Drop for Uring {
+impl Drop for UringEngine {
     /// A ring goes with nothing in flight, or with what it could not wait for: then the memory is kept
     /// by whoever was told.
     fn drop(&mut self) {
@@ -506,7 +509,7 @@ impl Drop for Uring {
             self.settle();
         }
         if let Some(number) = self.registered {
-            let update = Update { offset: number, reserved: 0, data: 0 };
+            let update = RegisterUpdate { offset: number, reserved: 0, data: 0 };
             let _ = register(&self.fd, UNREGISTER_RING_FDS, (&raw const update).cast(), 1);
         }
     }

@@ -5,41 +5,41 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use pathline_hal::{CallError, Copier, Result};
-use pathline_schema::{Bytes, Histogram, Io, IoOp, IoOrder};
+use pathline_hal::{BlockCopier, CallError, CallResult};
+use pathline_schema::{Bytes, IoHistogram, IoOp, IoOrder, IoSpec};
 
-use super::engine::{Ended, Engine};
+use super::engine::{BlockEngine, FinishedIo};
 use super::fault;
-use super::tally::{Calls, Dice, Times};
-use crate::clock::Origin;
+use super::tally::{BlockRandom, CallTimes, IoTimes};
+use crate::clock::ClockOrigin;
 use crate::cpus;
 
 /// A number that one thread writes and others read, alone in its cache lines.
 #[repr(align(128))]
 #[derive(Debug, Default)]
-pub(super) struct Padded(pub(super) AtomicU64);
+pub(super) struct PaddedCounter(pub(super) AtomicU64);
 
 /// What a worker did in a round.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(super) struct RoundReport {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) user: f64,
     pub(super) system: f64,
-    pub(super) latency: Histogram,
-    pub(super) device: Histogram,
-    pub(super) copy: Histogram,
-    pub(super) calls: Vec<(&'static str, Calls)>,
+    pub(super) latency: IoHistogram,
+    pub(super) device: IoHistogram,
+    pub(super) copy: IoHistogram,
+    pub(super) calls: Vec<(&'static str, CallTimes)>,
     /// Whether the kernel may still use the memory of the round.
     pub(super) abandoned: bool,
 }
 
 /// Progress that all workers of a round see.
 #[derive(Debug)]
-pub(super) struct Progress {
-    pub(super) origin: Origin,
+pub(super) struct RoundProgress {
+    pub(super) origin: ClockOrigin,
     /// I/Os that each has completed.
-    pub(super) done: Box<[Padded]>,
+    pub(super) done: Box<[PaddedCounter]>,
     /// When the first worker was done, and what all had completed then.
     pub(super) first: OnceLock<(u64, u64)>,
     /// Whether one of them cannot go on, so that the others stop.
@@ -47,11 +47,11 @@ pub(super) struct Progress {
     pub(super) error: Mutex<Option<CallError>>,
 }
 
-impl Progress {
-    pub(super) fn new(origin: Origin, workers: usize) -> Self {
+impl RoundProgress {
+    pub(super) fn new(origin: ClockOrigin, workers: usize) -> Self {
         Self {
             origin,
-            done: (0..workers).map(|_| Padded::default()).collect(),
+            done: (0..workers).map(|_| PaddedCounter::default()).collect(),
             first: OnceLock::new(),
             failed: AtomicBool::new(false),
             error: Mutex::new(None),
@@ -70,8 +70,8 @@ impl Progress {
 }
 
 /// The GPU's end of a worker.
-pub(super) struct Staging {
-    pub(super) copier: Box<dyn Copier>,
+pub(super) struct GpuStaging {
+    pub(super) copier: Box<dyn BlockCopier>,
     pub(super) pipelined: bool,
     /// Address of slot 0 in the GPU's memory.
     pub(super) memory: u64,
@@ -79,7 +79,7 @@ pub(super) struct Staging {
 
 /// Which blocks a worker takes.
 #[derive(Debug)]
-pub(super) struct Path {
+pub(super) struct BlockOrder {
     /// Blocks of the whole file.
     pub(super) all: u64,
     /// The part that it goes through in order.
@@ -90,7 +90,7 @@ pub(super) struct Path {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
+struct IoSlot {
     write: bool,
     offset: u64,
     begun: u64,
@@ -100,52 +100,52 @@ struct Slot {
 }
 
 /// A thread's own things.
-pub(super) struct Worker {
+pub(super) struct IoWorker {
     pub(super) index: usize,
-    io: Io,
+    io: IoSpec,
     block: u32,
     /// Address of slot 0 in host memory.
     memory: u64,
-    path: Path,
+    path: BlockOrder,
     file: PathBuf,
-    pub(super) engine: Box<dyn Engine>,
-    staging: Option<Staging>,
+    pub(super) engine: Box<dyn BlockEngine>,
+    staging: Option<GpuStaging>,
     sync: Option<std::sync::Arc<std::fs::File>>,
-    dice: Dice,
+    dice: BlockRandom,
     next: u64,
     /// Whether this round is a check.
     landing: bool,
-    slots: Box<[Slot]>,
+    slots: Box<[IoSlot]>,
     free: Vec<u32>,
     ready: Vec<u32>,
     pushed: Vec<u32>,
     copying: VecDeque<u32>,
-    ended: Vec<Ended>,
-    latency: Times,
-    device: Times,
-    copy: Times,
-    enters: Calls,
-    copies: Calls,
-    waits: Calls,
+    ended: Vec<FinishedIo>,
+    latency: IoTimes,
+    device: IoTimes,
+    copy: IoTimes,
+    enters: CallTimes,
+    copies: CallTimes,
+    waits: CallTimes,
 }
 
 /// What a worker is made of.
-pub(super) struct Parts {
+pub(super) struct WorkerParts {
     pub(super) index: usize,
-    pub(super) io: Io,
+    pub(super) io: IoSpec,
     pub(super) block: u32,
     pub(super) memory: u64,
-    pub(super) path: Path,
+    pub(super) path: BlockOrder,
     pub(super) file: PathBuf,
-    pub(super) engine: Box<dyn Engine>,
-    pub(super) staging: Option<Staging>,
+    pub(super) engine: Box<dyn BlockEngine>,
+    pub(super) staging: Option<GpuStaging>,
     /// The file whose data go to the device at the end of a round, within its time.
     pub(super) sync: Option<std::sync::Arc<std::fs::File>>,
 }
 
-impl Worker {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts { index, io, block, memory, path, file, engine, staging, sync } = parts;
+impl IoWorker {
+    pub(super) fn new(parts: WorkerParts) -> Self {
+        let WorkerParts { index, io, block, memory, path, file, engine, staging, sync } = parts;
         let depth = io.depth as usize;
         Self {
             index,
@@ -156,28 +156,33 @@ impl Worker {
             engine,
             staging,
             sync,
-            dice: Dice::new(0x5107_0000 + index as u64),
+            dice: BlockRandom::new(0x5107_0000 + index as u64),
             next: 0,
             landing: false,
-            slots: vec![Slot::default(); depth].into_boxed_slice(),
+            slots: vec![IoSlot::default(); depth].into_boxed_slice(),
             free: Vec::with_capacity(depth),
             ready: Vec::with_capacity(depth),
             pushed: Vec::with_capacity(depth),
             copying: VecDeque::with_capacity(depth),
             // Rings may hold twice as many.
             ended: Vec::with_capacity(2 * depth + 8),
-            latency: Times::new(),
-            device: Times::new(),
-            copy: Times::new(),
-            enters: Calls::default(),
-            copies: Calls::default(),
-            waits: Calls::default(),
+            latency: IoTimes::new(),
+            device: IoTimes::new(),
+            copy: IoTimes::new(),
+            enters: CallTimes::default(),
+            copies: CallTimes::default(),
+            waits: CallTimes::default(),
             io,
         }
     }
 
     /// Does so many I/Os; in a check, one for each slot at its place.
-    pub(super) fn round(&mut self, progress: &Progress, ops: u64, landing: bool) -> Report {
+    pub(super) fn round(
+        &mut self,
+        progress: &RoundProgress,
+        ops: u64,
+        landing: bool,
+    ) -> RoundReport {
         self.landing = landing;
         self.free.clear();
         self.free.extend((0..self.io.depth).rev());
@@ -187,7 +192,7 @@ impl Worker {
             None => self.run(progress, ops),
             Some(_) => self.run_staged(progress, ops),
         };
-        let mut report = Report { start, ..Report::default() };
+        let mut report = RoundReport { start, ..RoundReport::default() };
         match outcome.and_then(|()| self.finish(progress, ops, &mut report)) {
             Ok(()) => {}
             Err(error) => {
@@ -223,17 +228,22 @@ impl Worker {
     }
 
     /// Brings what was written to the device.
-    fn finish(&mut self, progress: &Progress, ops: u64, report: &mut Report) -> Result<()> {
+    fn finish(
+        &mut self,
+        progress: &RoundProgress,
+        ops: u64,
+        report: &mut RoundReport,
+    ) -> CallResult<()> {
         let Some(file) = self.sync.as_ref().filter(|_| ops > 0) else { return Ok(()) };
         let begun = progress.origin.ns();
         let synced = file.sync_data();
-        let mut calls = Calls::default();
+        let mut calls = CallTimes::default();
         calls.add(progress.origin.ns() - begun);
         report.calls.push(("fdatasync", calls));
         synced.map_err(|error| fault::on("fdatasync", &self.file, &error))
     }
 
-    fn account(&mut self, report: &mut Report) {
+    fn account(&mut self, report: &mut RoundReport) {
         report.latency = self.latency.take();
         report.calls.push((self.engine.call(), std::mem::take(&mut self.enters)));
         if let Some(staging) = &self.staging {
@@ -288,12 +298,12 @@ impl Worker {
     }
 
     #[inline]
-    fn slot(&self, slot: u32) -> Slot {
+    fn slot(&self, slot: u32) -> IoSlot {
         self.slots.get(slot as usize).copied().unwrap_or_default()
     }
 
     /// Between files and host memory.
-    fn run(&mut self, progress: &Progress, ops: u64) -> Result<()> {
+    fn run(&mut self, progress: &RoundProgress, ops: u64) -> CallResult<()> {
         let (batch, mut left, mut flying, mut done) = (self.io.batch, ops, 0u32, 0u64);
         let mut failure = None;
         loop {
@@ -303,7 +313,7 @@ impl Worker {
                 && let Some(slot) = self.free.pop()
             {
                 self.choose(slot);
-                let Slot { write, offset, .. } = self.slot(slot);
+                let IoSlot { write, offset, .. } = self.slot(slot);
                 self.engine.push(slot, write, offset);
                 self.pushed.push(slot);
                 (noted, left) = (noted + 1, left - 1);
@@ -345,13 +355,13 @@ impl Worker {
     }
 
     /// The error of an I/O that did not do the whole of its block.
-    fn ended(&self, at: Slot, result: i32) -> CallError {
-        let block = fault::Block { write: at.write, offset: at.offset, bytes: self.block };
+    fn ended(&self, at: IoSlot, result: i32) -> CallError {
+        let block = fault::BlockIo { write: at.write, offset: at.offset, bytes: self.block };
         fault::ended(self.engine.call(), &self.file, block, result)
     }
 
     #[inline]
-    fn note(&self, progress: &Progress, done: u64, left: &mut u64) {
+    fn note(&self, progress: &RoundProgress, done: u64, left: &mut u64) {
         if let Some(counter) = progress.done.get(self.index) {
             counter.0.store(done, Ordering::Relaxed);
         }
@@ -363,8 +373,8 @@ impl Worker {
 
 /// With a GPU at the end. A read's slot is: free, flying, copying, free; that of a write: free,
 /// copying, ready, flying, free.
-impl Worker {
-    fn run_staged(&mut self, progress: &Progress, ops: u64) -> Result<()> {
+impl IoWorker {
+    fn run_staged(&mut self, progress: &RoundProgress, ops: u64) -> CallResult<()> {
         let (mut left, mut flying, mut done) = (ops, 0u32, 0u64);
         let mut failure: Option<CallError> = None;
         loop {
@@ -391,11 +401,11 @@ impl Worker {
     /// Starts what can be started, and takes what has ended.
     fn step(
         &mut self,
-        progress: &Progress,
+        progress: &RoundProgress,
         left: &mut u64,
         flying: &mut u32,
         done: &mut u64,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let batch = self.io.batch;
         while *left > 0
             && (self.ready.len() as u32) < batch
@@ -412,7 +422,7 @@ impl Worker {
         let noted = batch.min(self.ready.len() as u32);
         for _ in 0..noted {
             let Some(slot) = self.ready.pop() else { break };
-            let Slot { write, offset, .. } = self.slot(slot);
+            let IoSlot { write, offset, .. } = self.slot(slot);
             self.engine.push(slot, write, offset);
             self.pushed.push(slot);
         }
@@ -434,11 +444,11 @@ impl Worker {
     /// Hands over what was noted, and goes on with what has ended.
     fn exchange(
         &mut self,
-        progress: &Progress,
+        progress: &RoundProgress,
         wait: u32,
         flying: &mut u32,
         done: &mut u64,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let before = progress.origin.ns();
         for slot in self.pushed.drain(..) {
             if let Some(slot) = self.slots.get_mut(slot as usize) {
@@ -484,7 +494,7 @@ impl Worker {
     }
 
     /// Starts the copy of a slot, or does it, as elbencho does. A write's slot is ready then.
-    fn begin_copy(&mut self, progress: &Progress, slot: u32) -> Result<()> {
+    fn begin_copy(&mut self, progress: &RoundProgress, slot: u32) -> CallResult<()> {
         let bytes = Bytes(self.block.into());
         let step = u64::from(slot) * bytes.0;
         let Some(staging) = self.staging.as_mut() else { return Ok(()) };
@@ -521,7 +531,7 @@ impl Worker {
         Ok(())
     }
 
-    fn wait_for(&mut self, progress: &Progress, slot: u32) -> Result<()> {
+    fn wait_for(&mut self, progress: &RoundProgress, slot: u32) -> CallResult<()> {
         let Some(staging) = self.staging.as_mut() else { return Ok(()) };
         let before = progress.origin.ns();
         let outcome = staging.copier.wait(slot as usize);
@@ -533,7 +543,7 @@ impl Worker {
     }
 
     /// Takes the copies that have ended, in the order in which they were started.
-    fn take_copies(&mut self, progress: &Progress, done: &mut u64) -> Result<()> {
+    fn take_copies(&mut self, progress: &RoundProgress, done: &mut u64) -> CallResult<()> {
         while let Some(&slot) = self.copying.front() {
             let Some(staging) = self.staging.as_mut() else { return Ok(()) };
             match staging.copier.ended(slot as usize) {

@@ -6,31 +6,31 @@
 
 use std::ffi::{c_char, c_void};
 
-use pathline_dylib::Library;
+use pathline_dylib::SharedLibrary;
 
 /// A pointer that the library hands out.
-pub(super) type Handle = usize;
+pub(super) type UcxHandle = usize;
 /// `ucs_status_t`: an enumeration that is packed into one byte.
-pub(super) type Status = i8;
+pub(super) type UcxStatus = i8;
 /// `ucs_status_ptr_t`: nothing if the operation is done, a status in the last 100 values, or a
 /// request.
-pub(super) type Posted = usize;
+pub(super) type PostedRequest = usize;
 
 /// Done.
-pub(super) const OK: Status = 0;
+pub(super) const OK: UcxStatus = 0;
 /// Not yet done.
-pub(super) const IN_PROGRESS: Status = 1;
+pub(super) const IN_PROGRESS: UcxStatus = 1;
 /// `UCS_ERR_UNSUPPORTED`.
-pub(super) const UNSUPPORTED: Status = -22;
+pub(super) const UNSUPPORTED: UcxStatus = -22;
 /// `UCS_ERR_LAST`: the lowest status.
 const LAST_ERROR: isize = -100;
 
 /// What became of a posted operation: none if it is done.
-pub(super) fn posted(what: Posted) -> Result<Option<Handle>, Status> {
+pub(super) fn posted(what: PostedRequest) -> Result<Option<UcxHandle>, UcxStatus> {
     let signed = what.cast_signed();
     match signed {
         0 => Ok(None),
-        LAST_ERROR..0 => Err(Status::try_from(signed).unwrap_or(Status::MIN)),
+        LAST_ERROR..0 => Err(UcxStatus::try_from(signed).unwrap_or(UcxStatus::MIN)),
         _ => Ok(Some(what)),
     }
 }
@@ -41,7 +41,7 @@ pub(super) const API: (u32, u32) = (1, 13);
 /// `ucp_params_t`.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub(super) struct Params {
+pub(super) struct UcxParams {
     mask: u64,
     features: u64,
     request: [usize; 3],
@@ -51,7 +51,7 @@ pub(super) struct Params {
     estimated_ppn: usize,
     rest: [usize; 4],
 }
-impl Params {
+impl UcxParams {
     /// Features, endpoints, processes of the node.
     const MASK: u64 = 1 | 1 << 6 | 1 << 7;
     /// Features: tag matching and remote memory.
@@ -128,12 +128,12 @@ impl MapAttr {
 /// `ucp_request_param_t`: how an operation is posted. Without a datatype it is bytes.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub(super) struct How {
+pub(super) struct RequestParams {
     mask: u32,
     flags: u32,
     rest: [u64; 15],
 }
-impl How {
+impl RequestParams {
     /// As it is.
     pub(super) const fn plain() -> Self {
         Self { mask: 0, flags: 0, rest: [0; 15] }
@@ -156,7 +156,7 @@ pub(super) struct RequestAttr {
     mask: u64,
     text: *mut c_char,
     text_bytes: usize,
-    status: Status,
+    status: UcxStatus,
     memory_type: i32,
     rest: [u64; 8],
 }
@@ -185,7 +185,7 @@ macro_rules! functions {
             ///
             /// # Errors
             /// Names the one that is missing.
-            pub(super) fn bind(library: &Library) -> Result<Self, String> {
+            pub(super) fn bind(library: &SharedLibrary) -> Result<Self, String> {
                 Ok(Self { $($field: {
                     let at = library.symbol($name).ok_or(concat!("it lacks ", $name))?;
                     // SAFETY: the symbol is this function in every release since 1.13, and the
@@ -200,52 +200,52 @@ macro_rules! functions {
 functions! {
     get_version = "ucp_get_version":
         unsafe extern "C" fn(*mut u32, *mut u32, *mut u32);
-    status_string = "ucs_status_string": unsafe extern "C" fn(Status) -> *const c_char;
+    status_string = "ucs_status_string": unsafe extern "C" fn(UcxStatus) -> *const c_char;
     config_read = "ucp_config_read":
-        unsafe extern "C" fn(*const c_char, *const c_char, *mut Handle) -> Status;
-    config_release = "ucp_config_release": unsafe extern "C" fn(Handle);
+        unsafe extern "C" fn(*const c_char, *const c_char, *mut UcxHandle) -> UcxStatus;
+    config_release = "ucp_config_release": unsafe extern "C" fn(UcxHandle);
     config_modify = "ucp_config_modify":
-        unsafe extern "C" fn(Handle, *const c_char, *const c_char) -> Status;
+        unsafe extern "C" fn(UcxHandle, *const c_char, *const c_char) -> UcxStatus;
     config_print = "ucp_config_print":
-        unsafe extern "C" fn(Handle, *mut libc::FILE, *const c_char, u32);
+        unsafe extern "C" fn(UcxHandle, *mut libc::FILE, *const c_char, u32);
     init_version = "ucp_init_version":
-        unsafe extern "C" fn(u32, u32, *const Params, Handle, *mut Handle) -> Status;
-    cleanup = "ucp_cleanup": unsafe extern "C" fn(Handle);
+        unsafe extern "C" fn(u32, u32, *const UcxParams, UcxHandle, *mut UcxHandle) -> UcxStatus;
+    cleanup = "ucp_cleanup": unsafe extern "C" fn(UcxHandle);
     worker_create = "ucp_worker_create":
-        unsafe extern "C" fn(Handle, *const WorkerParams, *mut Handle) -> Status;
-    worker_destroy = "ucp_worker_destroy": unsafe extern "C" fn(Handle);
+        unsafe extern "C" fn(UcxHandle, *const WorkerParams, *mut UcxHandle) -> UcxStatus;
+    worker_destroy = "ucp_worker_destroy": unsafe extern "C" fn(UcxHandle);
     worker_get_address = "ucp_worker_get_address":
-        unsafe extern "C" fn(Handle, *mut Handle, *mut usize) -> Status;
+        unsafe extern "C" fn(UcxHandle, *mut UcxHandle, *mut usize) -> UcxStatus;
     worker_release_address = "ucp_worker_release_address":
-        unsafe extern "C" fn(Handle, Handle);
-    worker_progress = "ucp_worker_progress": unsafe extern "C" fn(Handle) -> u32;
+        unsafe extern "C" fn(UcxHandle, UcxHandle);
+    worker_progress = "ucp_worker_progress": unsafe extern "C" fn(UcxHandle) -> u32;
     ep_create = "ucp_ep_create":
-        unsafe extern "C" fn(Handle, *const EpParams, *mut Handle) -> Status;
-    ep_close = "ucp_ep_close_nbx": unsafe extern "C" fn(Handle, *const How) -> Posted;
-    ep_flush = "ucp_ep_flush_nbx": unsafe extern "C" fn(Handle, *const How) -> Posted;
-    ep_print_info = "ucp_ep_print_info": unsafe extern "C" fn(Handle, *mut libc::FILE);
+        unsafe extern "C" fn(UcxHandle, *const EpParams, *mut UcxHandle) -> UcxStatus;
+    ep_close = "ucp_ep_close_nbx": unsafe extern "C" fn(UcxHandle, *const RequestParams) -> PostedRequest;
+    ep_flush = "ucp_ep_flush_nbx": unsafe extern "C" fn(UcxHandle, *const RequestParams) -> PostedRequest;
+    ep_print_info = "ucp_ep_print_info": unsafe extern "C" fn(UcxHandle, *mut libc::FILE);
     mem_map = "ucp_mem_map":
-        unsafe extern "C" fn(Handle, *const MapParams, *mut Handle) -> Status;
-    mem_unmap = "ucp_mem_unmap": unsafe extern "C" fn(Handle, Handle) -> Status;
-    mem_query = "ucp_mem_query": unsafe extern "C" fn(Handle, *mut MapAttr) -> Status;
+        unsafe extern "C" fn(UcxHandle, *const MapParams, *mut UcxHandle) -> UcxStatus;
+    mem_unmap = "ucp_mem_unmap": unsafe extern "C" fn(UcxHandle, UcxHandle) -> UcxStatus;
+    mem_query = "ucp_mem_query": unsafe extern "C" fn(UcxHandle, *mut MapAttr) -> UcxStatus;
     rkey_pack = "ucp_rkey_pack":
-        unsafe extern "C" fn(Handle, Handle, *mut Handle, *mut usize) -> Status;
-    rkey_buffer_release = "ucp_rkey_buffer_release": unsafe extern "C" fn(Handle);
+        unsafe extern "C" fn(UcxHandle, UcxHandle, *mut UcxHandle, *mut usize) -> UcxStatus;
+    rkey_buffer_release = "ucp_rkey_buffer_release": unsafe extern "C" fn(UcxHandle);
     rkey_unpack = "ucp_ep_rkey_unpack":
-        unsafe extern "C" fn(Handle, *const u8, *mut Handle) -> Status;
-    rkey_destroy = "ucp_rkey_destroy": unsafe extern "C" fn(Handle);
+        unsafe extern "C" fn(UcxHandle, *const u8, *mut UcxHandle) -> UcxStatus;
+    rkey_destroy = "ucp_rkey_destroy": unsafe extern "C" fn(UcxHandle);
     tag_send = "ucp_tag_send_nbx":
-        unsafe extern "C" fn(Handle, *const c_void, usize, u64, *const How) -> Posted;
+        unsafe extern "C" fn(UcxHandle, *const c_void, usize, u64, *const RequestParams) -> PostedRequest;
     tag_receive = "ucp_tag_recv_nbx":
-        unsafe extern "C" fn(Handle, *mut c_void, usize, u64, u64, *const How) -> Posted;
+        unsafe extern "C" fn(UcxHandle, *mut c_void, usize, u64, u64, *const RequestParams) -> PostedRequest;
     put = "ucp_put_nbx":
-        unsafe extern "C" fn(Handle, *const c_void, usize, u64, Handle, *const How) -> Posted;
+        unsafe extern "C" fn(UcxHandle, *const c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
     get = "ucp_get_nbx":
-        unsafe extern "C" fn(Handle, *mut c_void, usize, u64, Handle, *const How) -> Posted;
-    request_status = "ucp_request_check_status": unsafe extern "C" fn(Handle) -> Status;
+        unsafe extern "C" fn(UcxHandle, *mut c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
+    request_status = "ucp_request_check_status": unsafe extern "C" fn(UcxHandle) -> UcxStatus;
     request_query = "ucp_request_query":
-        unsafe extern "C" fn(Handle, *mut RequestAttr) -> Status;
-    request_free = "ucp_request_free": unsafe extern "C" fn(Handle);
+        unsafe extern "C" fn(UcxHandle, *mut RequestAttr) -> UcxStatus;
+    request_free = "ucp_request_free": unsafe extern "C" fn(UcxHandle);
 }
 
 #[cfg(test)]
@@ -256,13 +256,13 @@ mod tests {
     #[test]
     fn offsets_are_those_of_the_headers() {
         // Printed by a C program with the headers of 1.13.1 and of 1.22.0: both the same.
-        assert_eq!(offset_of!(Params, features), 8);
-        assert_eq!(offset_of!(Params, estimated_eps), 56);
-        assert_eq!(offset_of!(Params, estimated_ppn), 64);
+        assert_eq!(offset_of!(UcxParams, features), 8);
+        assert_eq!(offset_of!(UcxParams, estimated_eps), 56);
+        assert_eq!(offset_of!(UcxParams, estimated_ppn), 64);
         assert_eq!(offset_of!(EpParams, address), 8);
         assert_eq!((offset_of!(MapParams, address), offset_of!(MapParams, length)), (8, 16));
         assert_eq!(offset_of!(MapAttr, memory_type), 24);
-        assert_eq!(offset_of!(How, flags), 4);
+        assert_eq!(offset_of!(RequestParams, flags), 4);
         assert_eq!(offset_of!(RequestAttr, text), 8);
         assert_eq!(offset_of!(RequestAttr, text_bytes), 16);
         assert_eq!(
@@ -270,9 +270,9 @@ mod tests {
             (24, 28)
         );
         // Sizes are at least those of 1.22, which reads no further than the mask tells.
-        assert!(size_of::<Params>() >= 88 && size_of::<WorkerParams>() >= 200);
+        assert!(size_of::<UcxParams>() >= 88 && size_of::<WorkerParams>() >= 200);
         assert!(size_of::<EpParams>() >= 104 && size_of::<MapParams>() >= 48);
-        assert!(size_of::<MapAttr>() >= 32 && size_of::<How>() >= 96);
+        assert!(size_of::<MapAttr>() >= 32 && size_of::<RequestParams>() >= 96);
         assert!(size_of::<RequestAttr>() >= 32);
     }
 

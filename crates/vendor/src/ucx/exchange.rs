@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use pathline_hal::{CallError, Meeting, Pace, Part, Result};
+use pathline_hal::{CallError, CallResult, FlowPart, RankBarrier, RepeatMode};
 use pathline_schema::{Bytes, Severity};
 
-use super::lane::{Draft, Lane, Role, drafts};
-use super::offer::{Exposed, Offer};
+use super::lane::{DraftLane, UcxLane, UcxRole, drafts};
+use super::offer::{UcxExport, UcxOffer};
 use super::tell::{self, HOST};
-use super::worker::{Mapped, Worker};
-use crate::clock::Origin;
+use super::worker::{UcxMapping, UcxWorker};
+use crate::clock::ClockOrigin;
 
 /// How long a repetition may take at least, in ns, and what it then moves in bytes per ns. A
 /// conductor waits longer, and the others are not left to wait for one that has gone.
@@ -20,24 +20,24 @@ const LOOKS: u32 = 4096;
 
 /// A case as this process has bound it.
 #[derive(Debug)]
-pub(super) struct Exchange {
-    worker: Option<Rc<Worker>>,
+pub(super) struct UcxExchange {
+    worker: Option<Rc<UcxWorker>>,
     serial: u32,
-    pace: Pace,
+    pace: RepeatMode,
     parts: usize,
-    drafts: Vec<Draft>,
-    lanes: Vec<Lane>,
+    drafts: Vec<DraftLane>,
+    lanes: Vec<UcxLane>,
     /// What other processes reach. It stays known until the end.
-    _exposed: Vec<Mapped>,
+    _exposed: Vec<UcxMapping>,
     /// Kinds of memory that UCX takes its ends for.
     memory: Vec<String>,
     patience: f64,
     engine: String,
 }
 
-impl Exchange {
+impl UcxExchange {
     /// A process that has no part in a case.
-    pub(super) fn idle(parts: usize, pace: Pace) -> Self {
+    pub(super) fn idle(parts: usize, pace: RepeatMode) -> Self {
         Self {
             worker: None,
             serial: 0,
@@ -54,14 +54,15 @@ impl Exchange {
 
     /// Makes this process's memory known, and what the others must know of it.
     pub(super) fn new(
-        worker: &Rc<Worker>,
+        worker: &Rc<UcxWorker>,
         serial: u32,
-        parts: &[Part],
-        pace: Pace,
-    ) -> Result<(Self, Offer)> {
+        parts: &[FlowPart],
+        pace: RepeatMode,
+    ) -> CallResult<(Self, UcxOffer)> {
         let mut made =
             Self { worker: Some(Rc::clone(worker)), serial, ..Self::idle(parts.len(), pace) };
-        let mut offer = Offer { serial, address: worker.address().to_vec(), exposed: Vec::new() };
+        let mut offer =
+            UcxOffer { serial, address: worker.address().to_vec(), exposed: Vec::new() };
         let mut bytes = 0.0;
         for (nth, part) in parts.iter().enumerate() {
             bytes += part.bytes as f64 * f64::from(part.wire.op.window());
@@ -69,7 +70,7 @@ impl Exchange {
                 made.look_at(worker, &draft, part.device)?;
                 if let Some(span) = exposed {
                     let mapped = worker.map(span)?;
-                    offer.exposed.push(Exposed {
+                    offer.exposed.push(UcxExport {
                         part: nth,
                         position: draft.here,
                         address: span.address,
@@ -86,7 +87,12 @@ impl Exchange {
 
     /// Has UCX say what it takes this memory for. What it takes for the host's, it would address from
     /// the CPU, which ends the process if it is a GPU's.
-    fn look_at(&mut self, worker: &Rc<Worker>, draft: &Draft, device: bool) -> Result<()> {
+    fn look_at(
+        &mut self,
+        worker: &Rc<UcxWorker>,
+        draft: &DraftLane,
+        device: bool,
+    ) -> CallResult<()> {
         let ends = [("from", draft.send), ("to", draft.recv)];
         for (word, span) in ends.into_iter().filter(|(_, span)| span.address != 0) {
             let kind = worker.map(span)?.memory();
@@ -108,18 +114,18 @@ impl Exchange {
 
     /// Connects to those that the parts need, and does everything once: UCX connects at the first
     /// message, and says of it what it chose.
-    pub(super) fn join(&mut self, offers: &[Vec<u8>]) -> Result<()> {
+    pub(super) fn join(&mut self, offers: &[Vec<u8>]) -> CallResult<()> {
         let Some(worker) = self.worker.clone() else { return Ok(()) };
         for draft in std::mem::take(&mut self.drafts) {
             let thing = || format!("what rank {} gave", draft.rank);
-            let offer = offers.get(draft.rank).and_then(|bytes| Offer::read(bytes));
+            let offer = offers.get(draft.rank).and_then(|bytes| UcxOffer::read(bytes));
             let offer = offer.ok_or_else(|| {
                 CallError::unsupported("join", thing(), "it is no offer of UCX's")
                     .or_try("start the same pathline on all ranks")
             })?;
-            self.lanes.push(Lane::new(&worker, self.serial, draft, &offer)?);
+            self.lanes.push(UcxLane::new(&worker, self.serial, draft, &offer)?);
         }
-        self.lanes.iter_mut().for_each(Lane::ask);
+        self.lanes.iter_mut().for_each(UcxLane::ask);
         self.repeat(&worker, None)?;
         self.finish(&worker)?;
         self.engine = self.words(&worker);
@@ -128,21 +134,26 @@ impl Exchange {
 
     /// Does it so many times; times of each part in ns. A part in which this process's memory is
     /// only reached has none: the other's time counts.
-    pub(super) fn run(&mut self, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+    pub(super) fn run(
+        &mut self,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
         let mut times = vec![Vec::new(); self.parts];
         let Some(worker) = self.worker.clone() else {
-            let meetings = if self.pace == Pace::Isolated { reps } else { 1 };
+            let meetings = if self.pace == RepeatMode::Isolated { reps } else { 1 };
             (0..meetings).try_for_each(|_| meeting.meet())?;
             return Ok(times);
         };
-        let begun = Origin::now();
-        if self.pace == Pace::Isolated {
+        let begun = ClockOrigin::now();
+        if self.pace == RepeatMode::Isolated {
             for _ in 0..reps {
                 meeting.meet()?;
                 let start = begun.ns();
                 self.repeat(&worker, Some(begun))?;
                 for (part, times) in times.iter_mut().enumerate() {
-                    let of_part = |lane: &&Lane| lane.part == part && lane.role != Role::Exposed;
+                    let of_part =
+                        |lane: &&UcxLane| lane.part == part && lane.role != UcxRole::Exposed;
                     let over = self.lanes.iter().filter(of_part).map(|lane| lane.over).max();
                     times.extend(over.map(|end| end.saturating_sub(start) as f64));
                 }
@@ -156,7 +167,7 @@ impl Exchange {
             self.repeat(&worker, None)?;
         }
         let took = begun.ns().saturating_sub(start) as f64;
-        for lane in self.lanes.iter().filter(|lane| lane.role != Role::Exposed) {
+        for lane in self.lanes.iter().filter(|lane| lane.role != UcxRole::Exposed) {
             times[lane.part] = vec![took];
         }
         self.finish(&worker)?;
@@ -174,9 +185,9 @@ impl Exchange {
     }
 }
 
-impl Exchange {
+impl UcxExchange {
     /// One repetition of all parts at once. With a clock each says when it is over.
-    fn repeat(&mut self, worker: &Worker, clock: Option<Origin>) -> Result<()> {
+    fn repeat(&mut self, worker: &UcxWorker, clock: Option<ClockOrigin>) -> CallResult<()> {
         for lane in &mut self.lanes {
             lane.start(worker)?;
         }
@@ -185,7 +196,7 @@ impl Exchange {
             let mut over = true;
             for lane in lanes.iter_mut().filter(|lane| !lane.is_over) {
                 if lane.go_on(worker)? {
-                    lane.over = clock.map_or(0, Origin::ns);
+                    lane.over = clock.map_or(0, ClockOrigin::ns);
                 } else {
                     over = false;
                 }
@@ -196,7 +207,7 @@ impl Exchange {
 
     /// Ends what was repeated: nothing is under way any more, here or towards the others, who may
     /// not work on it from now on.
-    fn finish(&mut self, worker: &Worker) -> Result<()> {
+    fn finish(&mut self, worker: &UcxWorker) -> CallResult<()> {
         for lane in &mut self.lanes {
             lane.finish(worker)?;
         }
@@ -211,7 +222,7 @@ impl Exchange {
     }
 
     /// What UCX says of the first operations, of the lanes they go by and of the memory.
-    fn words(&self, worker: &Worker) -> String {
+    fn words(&self, worker: &UcxWorker) -> String {
         let mut words: Vec<String> = Vec::new();
         let mut add = |text: String| {
             if !words.contains(&text) {
@@ -240,14 +251,18 @@ impl Exchange {
 /// # Errors
 /// What `done` returns, or that it takes longer than `most`, in ns.
 #[inline]
-fn until(worker: &Worker, most: f64, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+fn until(
+    worker: &UcxWorker,
+    most: f64,
+    mut done: impl FnMut() -> CallResult<bool>,
+) -> CallResult<()> {
     let (mut looks, mut since) = (0u32, None);
     while !done()? {
         worker.progress();
         looks += 1;
         if looks == LOOKS {
             looks = 0;
-            let begun = since.get_or_insert_with(Origin::now);
+            let begun = since.get_or_insert_with(ClockOrigin::now);
             if begun.ns() as f64 > most {
                 let why = format!("no end within {:.0} s", most / 1e9);
                 return Err(CallError::new(

@@ -2,22 +2,22 @@
 
 use std::rc::Rc;
 
-use pathline_hal::{CallError, Part, Result, Span};
+use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory};
 use pathline_schema::WireOp;
 
-use super::api::{Handle, How};
-use super::offer::Offer;
+use super::api::{RequestParams, UcxHandle};
+use super::offer::UcxOffer;
 use super::tell;
-use super::worker::{Key, Request, Worker};
+use super::worker::{RemoteKey, UcxRequest, UcxWorker};
 
 /// Bytes of an answer, and of what says that all is done.
 const SMALL: usize = 1;
-static PLAIN: How = How::plain();
-static OF_MANY: How = How::of_many();
+static PLAIN: RequestParams = RequestParams::plain();
+static OF_MANY: RequestParams = RequestParams::of_many();
 
 /// What a message is for.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum UcxMessageKind {
     Data,
     Answer,
     End,
@@ -25,7 +25,7 @@ enum Kind {
 
 /// What a process does in a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum UcxRole {
     /// Sends, and waits for the reply.
     Ping,
     /// Waits, and replies.
@@ -45,37 +45,37 @@ pub(super) enum Role {
 
 /// A part of this process that is not yet connected.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct DraftLane {
     pub(super) part: usize,
-    pub(super) role: Role,
+    pub(super) role: UcxRole,
     pub(super) window: u32,
     /// Its position in the group, and the other's.
     pub(super) here: usize,
     pub(super) other: usize,
     /// The other's rank.
     pub(super) rank: usize,
-    pub(super) send: Span,
-    pub(super) recv: Span,
+    pub(super) send: LocalMemory,
+    pub(super) recv: LocalMemory,
 }
 
 /// The same, connected.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct UcxLane {
     pub(super) part: usize,
-    pub(super) role: Role,
+    pub(super) role: UcxRole,
     pub(super) window: u32,
-    pub(super) send: Span,
-    pub(super) recv: Span,
-    pub(super) endpoint: Handle,
+    pub(super) send: LocalMemory,
+    pub(super) recv: LocalMemory,
+    pub(super) endpoint: UcxHandle,
     /// Tags of data, answer and end: of what goes out, and of what comes in.
     to: [u64; 3],
     from: [u64; 3],
-    remote: Option<(u64, Key)>,
+    remote: Option<(u64, RemoteKey)>,
     /// Answers: what is sent, and where another's goes.
     small: Box<[u8; 16]>,
-    pending: Vec<Request>,
+    pending: Vec<UcxRequest>,
     /// What brings out everything that was sent, and whether the other was told that it is out.
-    flush: Option<Request>,
+    flush: Option<UcxRequest>,
     said: bool,
     /// Whether the last step of a repetition is under way.
     last: bool,
@@ -88,7 +88,7 @@ pub(super) struct Lane {
     pub(super) told: Option<String>,
 }
 
-impl Role {
+impl UcxRole {
     /// What the process at a position does, and which end of it others reach.
     fn of(op: WireOp, position: usize) -> Option<(Self, bool)> {
         Some(match (op, position) {
@@ -104,7 +104,7 @@ impl Role {
     }
 }
 
-impl Role {
+impl UcxRole {
     /// What endpoints call it where they print of themselves; none of those that carry no payload
     /// away.
     pub(super) fn operation(self) -> Option<&'static str> {
@@ -118,20 +118,24 @@ impl Role {
 }
 
 /// What this process does in a part, and the span that others reach, if they do.
-pub(super) fn drafts(nth: usize, part: &Part) -> Result<Vec<(Draft, Option<Span>)>> {
+pub(super) fn drafts(
+    nth: usize,
+    part: &FlowPart,
+) -> CallResult<Vec<(DraftLane, Option<LocalMemory>)>> {
     let no = |why: &str| CallError::unsupported("bind", format!("ucx {}", part.wire.op), why);
     let mut drafts = Vec::new();
     for (at, &here) in part.mine.iter().enumerate() {
-        let (role, exposed) = Role::of(part.wire.op, here).ok_or_else(|| {
+        let (role, exposed) = UcxRole::of(part.wire.op, here).ok_or_else(|| {
             no("libucp has no such operation").or_try("mpi and ccl have collectives, shm consumes")
         })?;
         let other = 1 - here.min(1);
         let rank = part.group.get(other).ok_or_else(|| no("it takes two"))?.0.0 as usize;
-        let span = |of: &[Span]| of.get(at).copied().unwrap_or_default();
+        let span = |of: &[LocalMemory]| of.get(at).copied().unwrap_or_default();
         let (send, recv) = (span(&part.send), span(&part.recv));
         let reached = exposed.then_some(if here == 0 { send } else { recv });
         let window = part.wire.op.window();
-        drafts.push((Draft { part: nth, role, window, here, other, rank, send, recv }, reached));
+        drafts
+            .push((DraftLane { part: nth, role, window, here, other, rank, send, recv }, reached));
     }
     Ok(drafts)
 }
@@ -139,31 +143,31 @@ pub(super) fn drafts(nth: usize, part: &Part) -> Result<Vec<(Draft, Option<Span>
 /// The tags of what goes to a position of a part: they are the receiver's, who numbers its own
 /// exchanges, so that what was left of an earlier one is never taken for this one's.
 fn tags(serial: u32, part: usize, position: usize) -> [u64; 3] {
-    let tag = |kind: Kind| {
+    let tag = |kind: UcxMessageKind| {
         u64::from(serial) << 32
             | (part as u64 & 0xff_ffff) << 8
             | (position as u64 & 15) << 4
             | kind as u64
     };
-    [tag(Kind::Data), tag(Kind::Answer), tag(Kind::End)]
+    [tag(UcxMessageKind::Data), tag(UcxMessageKind::Answer), tag(UcxMessageKind::End)]
 }
 
-impl Lane {
+impl UcxLane {
     /// Connects to the other end, by what it gave.
     pub(super) fn new(
-        worker: &Rc<Worker>,
+        worker: &Rc<UcxWorker>,
         serial: u32,
-        draft: Draft,
-        offer: &Offer,
-    ) -> Result<Self> {
-        let Draft { part, role, window, here, other, rank, send, recv } = draft;
+        draft: DraftLane,
+        offer: &UcxOffer,
+    ) -> CallResult<Self> {
+        let DraftLane { part, role, window, here, other, rank, send, recv } = draft;
         let endpoint = worker.endpoint(&offer.address)?;
         let exposed = offer.exposed.iter().find(|e| (e.part, e.position) == (part, other));
         let remote = match (role, exposed) {
-            (Role::Put | Role::Get, Some(exposed)) => {
+            (UcxRole::Put | UcxRole::Get, Some(exposed)) => {
                 Some((exposed.address, worker.unpack(endpoint, &exposed.key)?))
             }
-            (Role::Put | Role::Get, None) => {
+            (UcxRole::Put | UcxRole::Get, None) => {
                 let thing = format!("what rank {rank} gave");
                 return Err(CallError::unsupported("join", thing, "it exposes no memory"));
             }
@@ -198,49 +202,52 @@ impl Lane {
 
     /// Begins a repetition.
     #[inline]
-    pub(super) fn start(&mut self, worker: &Worker) -> Result<()> {
+    pub(super) fn start(&mut self, worker: &UcxWorker) -> CallResult<()> {
         (self.last, self.is_over) = (true, false);
         match self.role {
-            Role::Ping => {
+            UcxRole::Ping => {
                 // The reply comes last, so it is looked for first.
-                self.data(worker, Role::Send)?;
-                self.data(worker, Role::Receive)
+                self.data(worker, UcxRole::Send)?;
+                self.data(worker, UcxRole::Receive)
             }
-            Role::Pong => {
+            UcxRole::Pong => {
                 self.last = false;
-                self.data(worker, Role::Receive)
+                self.data(worker, UcxRole::Receive)
             }
-            Role::Send => {
-                let answer =
-                    worker.receive(self.small(8), self.from[Kind::Answer as usize], &PLAIN)?;
+            UcxRole::Send => {
+                let answer = worker.receive(
+                    self.small(8),
+                    self.from[UcxMessageKind::Answer as usize],
+                    &PLAIN,
+                )?;
                 self.pending.extend(answer);
-                self.data(worker, Role::Send)
+                self.data(worker, UcxRole::Send)
             }
-            Role::Receive => {
+            UcxRole::Receive => {
                 self.last = false;
-                self.data(worker, Role::Receive)
+                self.data(worker, UcxRole::Receive)
             }
-            Role::Put => {
-                self.data(worker, Role::Put)?;
+            UcxRole::Put => {
+                self.data(worker, UcxRole::Put)?;
                 self.pending.extend(worker.flush(self.endpoint)?);
                 Ok(())
             }
-            Role::Get => self.data(worker, Role::Get),
-            Role::Exposed => Ok(()),
+            UcxRole::Get => self.data(worker, UcxRole::Get),
+            UcxRole::Exposed => Ok(()),
         }
     }
 
     /// Whether the repetition is over; goes on with it if something is done.
     #[inline]
-    pub(super) fn go_on(&mut self, worker: &Worker) -> Result<bool> {
+    pub(super) fn go_on(&mut self, worker: &UcxWorker) -> CallResult<bool> {
         if !worker.settle(&mut self.pending)? {
             return Ok(false);
         }
         if !self.last {
             self.last = true;
             match self.role {
-                Role::Pong => self.data(worker, Role::Send)?,
-                _ => self.word(worker, Kind::Answer)?,
+                UcxRole::Pong => self.data(worker, UcxRole::Send)?,
+                _ => self.word(worker, UcxMessageKind::Answer)?,
             }
             if !worker.settle(&mut self.pending)? {
                 return Ok(false);
@@ -253,16 +260,16 @@ impl Lane {
     /// Begins to end what was repeated. Both sides bring out what they sent, then say so, and wait
     /// for the other to say it: until then one may need the other's work, be it to connect a lane
     /// that has carried nothing yet.
-    pub(super) fn finish(&mut self, worker: &Worker) -> Result<()> {
+    pub(super) fn finish(&mut self, worker: &UcxWorker) -> CallResult<()> {
         self.flush = worker.flush(self.endpoint)?;
         self.said = false;
-        let end = worker.receive(self.small(8), self.from[Kind::End as usize], &PLAIN)?;
+        let end = worker.receive(self.small(8), self.from[UcxMessageKind::End as usize], &PLAIN)?;
         self.pending.extend(end);
         Ok(())
     }
 
     /// Whether that has ended.
-    pub(super) fn has_settled(&mut self, worker: &Worker) -> Result<bool> {
+    pub(super) fn has_settled(&mut self, worker: &UcxWorker) -> CallResult<bool> {
         if let Some(flush) = self.flush.take()
             && !worker.is_done(&flush)?
         {
@@ -271,45 +278,50 @@ impl Lane {
         }
         if !self.said {
             self.said = true;
-            self.word(worker, Kind::End)?;
+            self.word(worker, UcxMessageKind::End)?;
         }
         worker.settle(&mut self.pending)
     }
 
     /// Sends a small message.
     #[inline]
-    fn word(&mut self, worker: &Worker, kind: Kind) -> Result<()> {
+    fn word(&mut self, worker: &UcxWorker, kind: UcxMessageKind) -> CallResult<()> {
         let sent = worker.send(self.endpoint, self.small(0), self.to[kind as usize], &PLAIN)?;
         self.pending.extend(sent);
         Ok(())
     }
 
-    fn small(&self, offset: usize) -> Span {
+    fn small(&self, offset: usize) -> LocalMemory {
         let address = self.small.as_ptr() as u64 + offset as u64;
-        Span { address, bytes: SMALL as u64 }
+        LocalMemory { address, bytes: SMALL as u64 }
     }
 
     /// Posts a window of what carries the payload.
     #[inline]
-    fn data(&mut self, worker: &Worker, role: Role) -> Result<()> {
+    fn data(&mut self, worker: &UcxWorker, role: UcxRole) -> CallResult<()> {
         for nth in 0..self.window {
-            let asked = self.asks && nth == 0 && role != Role::Receive;
+            let asked = self.asks && nth == 0 && role != UcxRole::Receive;
             let how = match (asked, self.window > 1) {
-                (true, many) => &How::to_be_asked(many),
+                (true, many) => &RequestParams::to_be_asked(many),
                 (false, true) => &OF_MANY,
                 (false, false) => &PLAIN,
             };
             let request = match (role, &self.remote) {
-                (Role::Receive, _) => {
-                    worker.receive(self.recv, self.from[Kind::Data as usize], how)
+                (UcxRole::Receive, _) => {
+                    worker.receive(self.recv, self.from[UcxMessageKind::Data as usize], how)
                 }
-                (Role::Put, Some((at, key))) => {
+                (UcxRole::Put, Some((at, key))) => {
                     worker.put(self.endpoint, self.send, (*at, key), how)
                 }
-                (Role::Get, Some((at, key))) => {
+                (UcxRole::Get, Some((at, key))) => {
                     worker.get(self.endpoint, self.recv, (*at, key), how)
                 }
-                _ => worker.send(self.endpoint, self.send, self.to[Kind::Data as usize], how),
+                _ => worker.send(
+                    self.endpoint,
+                    self.send,
+                    self.to[UcxMessageKind::Data as usize],
+                    how,
+                ),
             }?;
             if asked {
                 self.asks = false;

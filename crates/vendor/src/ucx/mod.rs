@@ -16,12 +16,15 @@ use std::path::Path;
 use std::rc::Rc;
 
 use pathline_dylib::LibraryReport;
-use pathline_hal::{CallError, ExchangeId, Meeting, Pace, Part, Port, Result, no_exchange};
-use pathline_schema::{Severity, UcxSwitch, Via};
+use pathline_hal::{
+    CallError, CallResult, ExchangeId, FlowPart, RankBarrier, RepeatMode, TransportPort,
+    no_exchange,
+};
+use pathline_schema::{Severity, Transport, UcxSetting};
 
-use exchange::Exchange;
-use search::Ucp;
-use worker::Worker;
+use exchange::UcxExchange;
+use search::UcpLibrary;
+use worker::UcxWorker;
 
 /// A process's way by libucp.
 ///
@@ -30,10 +33,10 @@ use worker::Worker;
 #[derive(Debug)]
 pub(crate) struct UcxPort {
     /// Before what they were made in.
-    bound: BTreeMap<ExchangeId, Exchange>,
+    bound: BTreeMap<ExchangeId, UcxExchange>,
     /// One for each switch that was asked for, and the one without any.
-    workers: BTreeMap<Option<UcxSwitch>, Rc<Worker>>,
-    ucp: Ucp,
+    workers: BTreeMap<Option<UcxSetting>, Rc<UcxWorker>>,
+    ucp: UcpLibrary,
     /// UCX_ variables that are set, which may change anything.
     settings: Vec<String>,
     made: u32,
@@ -64,7 +67,7 @@ pub(crate) fn library(asked: Option<&Path>) -> LibraryReport {
 }
 
 impl UcxPort {
-    fn worker(&mut self, others: usize, switch: Option<UcxSwitch>) -> Result<Rc<Worker>> {
+    fn worker(&mut self, others: usize, switch: Option<UcxSetting>) -> CallResult<Rc<UcxWorker>> {
         if let Some(worker) = self.workers.get(&switch) {
             return Ok(Rc::clone(worker));
         }
@@ -73,7 +76,7 @@ impl UcxPort {
             self.worker(others, None)?;
         }
         let others = u32::try_from(others).unwrap_or(u32::MAX);
-        let made = Rc::new(Worker::new(&self.ucp, others, |config| {
+        let made = Rc::new(UcxWorker::new(&self.ucp, others, |config| {
             switch.map(|s| switch::set(&self.ucp, config, s, &self.settings)).transpose()
         })?);
         self.workers.insert(switch, Rc::clone(&made));
@@ -82,7 +85,7 @@ impl UcxPort {
 
     /// What failed halfway has left messages under way, which cannot be called back: the memory they
     /// use may go, so UCX must not work any more in this process.
-    fn end_after<T>(&mut self, did: Result<T>) -> Result<T> {
+    fn end_after<T>(&mut self, did: CallResult<T>) -> CallResult<T> {
         did.map_err(|error| {
             let error = CallError { severity: Severity::Sticky, ..error };
             self.broken = Some(error.clone());
@@ -100,9 +103,9 @@ impl Drop for UcxPort {
     }
 }
 
-impl Port for UcxPort {
-    fn via(&self) -> Via {
-        Via::Ucx
+impl TransportPort for UcxPort {
+    fn via(&self) -> Transport {
+        Transport::Ucx
     }
 
     fn library(&self) -> String {
@@ -111,11 +114,11 @@ impl Port for UcxPort {
         format!("UCX {} ({file}){set}{}", self.ucp.version, self.settings.join(" "))
     }
 
-    fn bind(&mut self, parts: &[Part], pace: Pace) -> Result<(ExchangeId, Vec<u8>)> {
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        if pace == Pace::Graph {
+        if pace == RepeatMode::Graph {
             let why = "UCX has no graphs";
             return Err(CallError::unsupported("bind", "a case by ucx", why));
         }
@@ -126,24 +129,29 @@ impl Port for UcxPort {
         }
         self.made += 1;
         let (serial, id) = (self.made, ExchangeId(u64::from(self.made)));
-        let (exchange, offer) = if parts.iter().all(Part::is_idle) {
-            (Exchange::idle(parts.len(), pace), Vec::new())
+        let (exchange, offer) = if parts.iter().all(FlowPart::is_idle) {
+            (UcxExchange::idle(parts.len(), pace), Vec::new())
         } else {
             let worker = self.worker(parts.len(), switch)?;
-            let (exchange, offer) = Exchange::new(&worker, serial, parts, pace)?;
+            let (exchange, offer) = UcxExchange::new(&worker, serial, parts, pace)?;
             (exchange, offer.write())
         };
         self.bound.insert(id, exchange);
         Ok((id, offer))
     }
 
-    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> Result<()> {
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         let exchange = self.bound.get_mut(&id).ok_or_else(|| no_exchange("join", id))?;
         let joined = exchange.join(offers);
         self.end_after(joined)
     }
 
-    fn run(&mut self, id: ExchangeId, reps: u64, meeting: &dyn Meeting) -> Result<Vec<Vec<f64>>> {
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -165,7 +173,7 @@ impl Port for UcxPort {
         }
     }
 
-    fn release(&mut self, id: ExchangeId) -> Result<()> {
+    fn release(&mut self, id: ExchangeId) -> CallResult<()> {
         match self.bound.remove(&id) {
             Some(exchange) => {
                 let Some(error) = &self.broken else { return Ok(()) };

@@ -2,18 +2,18 @@
 
 /// Everything that they need to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(super) struct UcxOffer {
     /// Its own number of the exchange.
     pub(super) serial: u32,
     /// Its worker's address.
     pub(super) address: Vec<u8>,
     /// Memory that they write or read.
-    pub(super) exposed: Vec<Exposed>,
+    pub(super) exposed: Vec<UcxExport>,
 }
 
 /// Memory that another process writes or reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Exposed {
+pub(super) struct UcxExport {
     /// Which part.
     pub(super) part: usize,
     /// The position in its group.
@@ -24,7 +24,7 @@ pub(super) struct Exposed {
     pub(super) key: Vec<u8>,
 }
 
-impl Offer {
+impl UcxOffer {
     /// As bytes.
     pub(super) fn write(&self) -> Vec<u8> {
         let mut bytes = u64::from(self.serial).to_le_bytes().to_vec();
@@ -51,7 +51,7 @@ impl Offer {
             let mut numbers = text(&mut rest)?;
             let mut next = || number(&mut numbers);
             let (part, position, address) = (next()?, next()?, next()?);
-            exposed.push(Exposed {
+            exposed.push(UcxExport {
                 part: usize::try_from(part).ok()?,
                 position: usize::try_from(position).ok()?,
                 address,
@@ -81,16 +81,17 @@ mod tests {
 
     #[test]
     fn an_offer_is_read_as_it_was_written_and_nothing_less() {
-        let exposed = Exposed { part: 1, position: 0, address: 0x7f00_0000_1000, key: vec![7; 33] };
-        let offer = Offer { serial: 9, address: vec![1, 2, 3], exposed: vec![exposed] };
+        let exposed =
+            UcxExport { part: 1, position: 0, address: 0x7f00_0000_1000, key: vec![7; 33] };
+        let offer = UcxOffer { serial: 9, address: vec![1, 2, 3], exposed: vec![exposed] };
         let bytes = offer.write();
         // 8 serial, 8 + 3 address, 8 + 24 numbers, 8 + 33 key.
         assert_eq!(bytes.len(), 8 + 11 + 32 + 41);
-        assert_eq!(Offer::read(&bytes).as_ref(), Some(&offer));
+        assert_eq!(UcxOffer::read(&bytes).as_ref(), Some(&offer));
         // Cut after the address it is an offer without memory; anywhere else it is none.
-        let whole = |cut: &usize| Offer::read(&bytes[..*cut]).is_some();
+        let whole = |cut: &usize| UcxOffer::read(&bytes[..*cut]).is_some();
         assert_eq!((0..bytes.len()).filter(whole).collect::<Vec<_>>(), [19]);
-        let idle = Offer { address: Vec::new(), exposed: Vec::new(), serial: 0 };
-        assert_eq!(Offer::read(&idle.write()), None);
+        let idle = UcxOffer { address: Vec::new(), exposed: Vec::new(), serial: 0 };
+        assert_eq!(UcxOffer::read(&idle.write()), None);
     }
 }

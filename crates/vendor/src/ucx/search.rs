@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pathline_dylib::{
-    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace,
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, SharedLibrary,
     announce_in, find_with,
 };
 
@@ -20,7 +20,7 @@ const OLDEST: (u32, u32) = (1, 13);
 
 /// libucp with its calls.
 #[derive(Debug, Clone)]
-pub(super) struct Ucp {
+pub(super) struct UcpLibrary {
     pub(super) api: Api,
     /// `1.22.0`.
     pub(super) version: String,
@@ -31,7 +31,7 @@ pub(super) struct Ucp {
 ///
 /// # Errors
 /// What was tried and why it is of no use, and the way out.
-pub(super) fn open(asked: Option<&Path>) -> Result<Ucp, String> {
+pub(super) fn open(asked: Option<&Path>) -> Result<UcpLibrary, String> {
     let (ucp, report) = search(asked);
     ucp.ok_or_else(|| {
         let tried = report.tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why));
@@ -43,8 +43,9 @@ pub(super) fn open(asked: Option<&Path>) -> Result<Ucp, String> {
 
 /// The first libucp that is of use, and how the search went. `asked` is a file or folder; nothing else
 /// is then looked at.
-pub(super) fn search(asked: Option<&Path>) -> (Option<Ucp>, LibraryReport) {
-    let loaded = Library::loaded(UCS).and_then(|library| Some(library.path.parent()?.to_owned()));
+pub(super) fn search(asked: Option<&Path>) -> (Option<UcpLibrary>, LibraryReport) {
+    let loaded =
+        SharedLibrary::loaded(UCS).and_then(|library| Some(library.path.parent()?.to_owned()));
     let spec = LibrarySpec {
         what: "UCX",
         costs: "messages by UCX are not measured",
@@ -78,7 +79,7 @@ fn open_needed(place: &Path, loaded: Option<&Path>) -> Result<(), String> {
     for name in BELOW {
         let file = folder.join(name);
         if file.exists() {
-            Library::open(&file).map_err(|why| {
+            SharedLibrary::open(&file).map_err(|why| {
                 let folder = folder.display();
                 format!("{name}: {why}; LD_LIBRARY_PATH={folder} shows it what it needs")
             })?;
@@ -87,14 +88,14 @@ fn open_needed(place: &Path, loaded: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-fn bind(library: &Library) -> Result<BoundLibrary<Ucp>, String> {
+fn bind(library: &SharedLibrary) -> Result<BoundLibrary<UcpLibrary>, String> {
     let api = Api::bind(library)?;
     let (mut major, mut minor, mut patch) = (0, 0, 0);
     announce_in(&library.path, "ucp_get_version");
     // SAFETY: stores three numbers.
     unsafe { (api.get_version)(&raw mut major, &raw mut minor, &raw mut patch) };
     let version = format!("{major}.{minor}.{patch}");
-    let value = Ucp { api, version: version.clone(), path: library.path.clone() };
+    let value = UcpLibrary { api, version: version.clone(), path: library.path.clone() };
     Ok(BoundLibrary { value, version, number: Some((major, minor)) })
 }
 

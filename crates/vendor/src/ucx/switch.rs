@@ -7,11 +7,11 @@
 
 use std::ffi::CString;
 
-use pathline_hal::{CallError, Result};
-use pathline_schema::UcxSwitch;
+use pathline_hal::{CallError, CallResult};
+use pathline_schema::UcxSetting;
 
-use super::api::{Api, Handle, OK};
-use super::search::Ucp;
+use super::api::{Api, OK, UcxHandle};
+use super::search::UcpLibrary;
 use super::tell;
 
 /// A name that no release has.
@@ -24,7 +24,12 @@ const VALUES: u32 = 1;
 ///
 /// # Errors
 /// The user set it; it is so already; or this UCX does not know it.
-pub(super) fn set(ucp: &Ucp, config: Handle, switch: UcxSwitch, set: &[String]) -> Result<String> {
+pub(super) fn set(
+    ucp: &UcpLibrary,
+    config: UcxHandle,
+    switch: UcxSetting,
+    set: &[String],
+) -> CallResult<String> {
     let (name, value) = switch.setting();
     let variable = format!("UCX_{name}=");
     if let Some(own) = set.iter().find(|own| own.starts_with(&variable)) {
@@ -36,7 +41,12 @@ pub(super) fn set(ucp: &Ucp, config: Handle, switch: UcxSwitch, set: &[String]) 
 }
 
 /// The same for any variable and value.
-pub(super) fn set_to(ucp: &Ucp, config: Handle, name: &str, value: &str) -> Result<String> {
+pub(super) fn set_to(
+    ucp: &UcpLibrary,
+    config: UcxHandle,
+    name: &str,
+    value: &str,
+) -> CallResult<String> {
     let wanted = format!("UCX_{name}={value}");
     let before = printed(&ucp.api, config, name);
     if !modify(&ucp.api, config, name, value) {
@@ -63,20 +73,20 @@ pub(super) fn set_to(ucp: &Ucp, config: Handle, name: &str, value: &str) -> Resu
     }
 }
 
-fn refused(ucp: &Ucp, wanted: &str, why: &str) -> CallError {
+fn refused(ucp: &UcpLibrary, wanted: &str, why: &str) -> CallError {
     let thing = format!("UCX {} with {wanted}", ucp.version);
     CallError::unsupported("ucp_config_modify", thing, why)
 }
 
 /// Whether the configuration took it.
-fn modify(api: &Api, config: Handle, name: &str, value: &str) -> bool {
+fn modify(api: &Api, config: UcxHandle, name: &str, value: &str) -> bool {
     let (Ok(name), Ok(value)) = (CString::new(name), CString::new(value)) else { return false };
     // SAFETY: the configuration was read and is not released; both texts live through the call.
     unsafe { (api.config_modify)(config, name.as_ptr(), value.as_ptr()) == OK }
 }
 
 /// `UCX_NAME=value` as a configuration prints it, if the variable is one of UCP's own.
-fn printed(api: &Api, config: Handle, name: &str) -> Option<String> {
+fn printed(api: &Api, config: UcxHandle, name: &str) -> Option<String> {
     let all = tell::printed(|stream| {
         // SAFETY: the configuration is not released and the stream is open; there is no title.
         unsafe { (api.config_print)(config, stream, std::ptr::null(), VALUES) };
@@ -86,7 +96,7 @@ fn printed(api: &Api, config: Handle, name: &str) -> Option<String> {
 }
 
 /// Whether a release takes names that do not exist.
-fn takes_anything(ucp: &Ucp) -> bool {
+fn takes_anything(ucp: &UcpLibrary) -> bool {
     let mut config = 0;
     // SAFETY: no prefix and no file are given as null; a handle is stored.
     let status =

@@ -5,63 +5,63 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::rc::Rc;
 
-use pathline_hal::{CallError, Result, Span};
+use pathline_hal::{CallError, CallResult, LocalMemory};
 use pathline_schema::Severity;
 
 use super::api::{
-    API, Api, EpParams, Handle, How, IN_PROGRESS, MapAttr, MapParams, OK, Params, Posted,
-    RequestAttr, Status, UNSUPPORTED, WorkerParams, posted,
+    API, Api, EpParams, IN_PROGRESS, MapAttr, MapParams, OK, PostedRequest, RequestAttr,
+    RequestParams, UNSUPPORTED, UcxHandle, UcxParams, UcxStatus, WorkerParams, posted,
 };
-use super::search::Ucp;
+use super::search::UcpLibrary;
 use super::tell;
-use crate::clock::Origin;
+use crate::clock::ClockOrigin;
 
 /// How long endpoints may take to close when a worker ends, in ns: their other ends may have gone.
 const CLOSED: u64 = 200_000_000;
 
 /// A worker with its context. One thread has it.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct UcxWorker {
     api: Api,
-    context: Handle,
-    worker: Handle,
+    context: UcxHandle,
+    worker: UcxHandle,
     address: Vec<u8>,
     /// What is set for it alone, by its full name, as UCX says it.
     set: Option<String>,
     /// By the address of the other end.
-    endpoints: RefCell<BTreeMap<Vec<u8>, Handle>>,
+    endpoints: RefCell<BTreeMap<Vec<u8>, UcxHandle>>,
 }
 
 /// An operation that is under way. It is freed once it is done.
 #[derive(Debug)]
-pub(super) struct Request {
-    at: Handle,
+pub(super) struct UcxRequest {
+    at: UcxHandle,
     /// What it is, for errors.
     call: &'static str,
 }
 
 /// Memory that a context knows.
 #[derive(Debug)]
-pub(super) struct Mapped {
-    worker: Rc<Worker>,
-    handle: Handle,
+pub(super) struct UcxMapping {
+    worker: Rc<UcxWorker>,
+    handle: UcxHandle,
 }
 
 /// Another process's memory as an endpoint reaches it.
 #[derive(Debug)]
-pub(super) struct Key {
-    worker: Rc<Worker>,
-    handle: Handle,
+pub(super) struct RemoteKey {
+    worker: Rc<UcxWorker>,
+    handle: UcxHandle,
 }
 
-impl Worker {
+impl UcxWorker {
     /// Starts one, for so many other processes. `change` changes the configuration, and says what
     /// it set.
     pub(super) fn new(
-        ucp: &Ucp,
+        ucp: &UcpLibrary,
         others: u32,
-        change: impl FnOnce(Handle) -> Result<Option<String>>,
-    ) -> Result<Self> {
+        change: impl FnOnce(UcxHandle) -> CallResult<Option<String>>,
+    ) -> CallResult<Self> {
         let api = ucp.api;
         let failed = |call: &str, status| {
             error(&api, call, &format!("UCX {}", ucp.version), status).or_try(
@@ -83,7 +83,7 @@ impl Worker {
                 return Err(error);
             }
         };
-        let params = Params::new(others.max(1) as usize);
+        let params = UcxParams::new(others.max(1) as usize);
         let mut context = 0;
         // SAFETY: the structure lives through the call and its mask names fields that are set.
         let status = unsafe {
@@ -129,7 +129,7 @@ impl Worker {
     }
 
     /// The way to another process, by the address that it gave.
-    pub(super) fn endpoint(&self, address: &[u8]) -> Result<Handle> {
+    pub(super) fn endpoint(&self, address: &[u8]) -> CallResult<UcxHandle> {
         if let Some(&known) = self.endpoints.borrow().get(address) {
             return Ok(known);
         }
@@ -159,11 +159,11 @@ impl Worker {
     #[inline]
     pub(super) fn send(
         &self,
-        endpoint: Handle,
-        span: Span,
+        endpoint: UcxHandle,
+        span: LocalMemory,
         tag: u64,
-        how: &How,
-    ) -> Result<Option<Request>> {
+        how: &RequestParams,
+    ) -> CallResult<Option<UcxRequest>> {
         // SAFETY: the span is memory of this process that its owner keeps until the exchange is
         // released; the parameters live through the call.
         let what = unsafe {
@@ -175,7 +175,12 @@ impl Worker {
 
     /// Receives a message of that tag; none if it was there already.
     #[inline]
-    pub(super) fn receive(&self, span: Span, tag: u64, how: &How) -> Result<Option<Request>> {
+    pub(super) fn receive(
+        &self,
+        span: LocalMemory,
+        tag: u64,
+        how: &RequestParams,
+    ) -> CallResult<Option<UcxRequest>> {
         // SAFETY: as for sending, and nothing else uses that memory meanwhile.
         let what = unsafe {
             let to = span.address as *mut c_void;
@@ -188,11 +193,11 @@ impl Worker {
     #[inline]
     pub(super) fn put(
         &self,
-        endpoint: Handle,
-        span: Span,
-        (remote, key): (u64, &Key),
-        how: &How,
-    ) -> Result<Option<Request>> {
+        endpoint: UcxHandle,
+        span: LocalMemory,
+        (remote, key): (u64, &RemoteKey),
+        how: &RequestParams,
+    ) -> CallResult<Option<UcxRequest>> {
         // SAFETY: as for sending; the remote range is what the key was made of, which the other
         // process checks.
         let what = unsafe {
@@ -206,11 +211,11 @@ impl Worker {
     #[inline]
     pub(super) fn get(
         &self,
-        endpoint: Handle,
-        span: Span,
-        (remote, key): (u64, &Key),
-        how: &How,
-    ) -> Result<Option<Request>> {
+        endpoint: UcxHandle,
+        span: LocalMemory,
+        (remote, key): (u64, &RemoteKey),
+        how: &RequestParams,
+    ) -> CallResult<Option<UcxRequest>> {
         // SAFETY: as for receiving; the remote range is what the key was made of.
         let what = unsafe {
             let to = span.address as *mut c_void;
@@ -221,17 +226,17 @@ impl Worker {
 
     /// Asks for everything that went this way to be done at the other end.
     #[inline]
-    pub(super) fn flush(&self, endpoint: Handle) -> Result<Option<Request>> {
-        let how = How::plain();
+    pub(super) fn flush(&self, endpoint: UcxHandle) -> CallResult<Option<UcxRequest>> {
+        let how = RequestParams::plain();
         // SAFETY: the endpoint lives as long as the worker.
         let what = unsafe { (self.api.ep_flush)(endpoint, &raw const how) };
         self.request("ucp_ep_flush_nbx", what)
     }
 
     #[inline]
-    fn request(&self, call: &'static str, what: Posted) -> Result<Option<Request>> {
+    fn request(&self, call: &'static str, what: PostedRequest) -> CallResult<Option<UcxRequest>> {
         match posted(what) {
-            Ok(at) => Ok(at.map(|at| Request { at, call })),
+            Ok(at) => Ok(at.map(|at| UcxRequest { at, call })),
             Err(UNSUPPORTED) => Err(error(&self.api, call, "another rank", UNSUPPORTED)
                 .or_try("recent releases put and get with UCX_PROTO_ENABLE=y only")),
             Err(status) => Err(error(&self.api, call, "another rank", status)),
@@ -240,7 +245,7 @@ impl Worker {
 
     /// Whether an operation is done. One that is has been freed.
     #[inline]
-    pub(super) fn is_done(&self, request: &Request) -> Result<bool> {
+    pub(super) fn is_done(&self, request: &UcxRequest) -> CallResult<bool> {
         // SAFETY: a request is asked until it is done, and freed then, once: see `settle`.
         let status = unsafe { (self.api.request_status)(request.at) };
         if status == IN_PROGRESS {
@@ -257,7 +262,7 @@ impl Worker {
 
     /// Takes those that are done off the end of a list; whether none is left.
     #[inline]
-    pub(super) fn settle(&self, requests: &mut Vec<Request>) -> Result<bool> {
+    pub(super) fn settle(&self, requests: &mut Vec<UcxRequest>) -> CallResult<bool> {
         while let Some(last) = requests.last() {
             match self.is_done(last) {
                 Ok(false) => return Ok(false),
@@ -272,7 +277,7 @@ impl Worker {
     }
 
     /// What a request says of itself: the protocol that was chosen for it.
-    pub(super) fn ask(&self, request: &Request) -> Option<String> {
+    pub(super) fn ask(&self, request: &UcxRequest) -> Option<String> {
         let mut room = vec![0u8; 512];
         let mut attr = RequestAttr::of_text(&mut room);
         // SAFETY: the request is not freed; at most so many bytes of text are stored, with a zero.
@@ -282,13 +287,13 @@ impl Worker {
     }
 
     /// What an endpoint prints of itself: its lanes, and of older releases where protocols change.
-    pub(super) fn describe(&self, endpoint: Handle) -> Option<String> {
+    pub(super) fn describe(&self, endpoint: UcxHandle) -> Option<String> {
         // SAFETY: it prints into a stream that is open.
         tell::printed(|stream| unsafe { (self.api.ep_print_info)(endpoint, stream) })
     }
 
     /// Makes memory known.
-    pub(super) fn map(self: &Rc<Self>, span: Span) -> Result<Mapped> {
+    pub(super) fn map(self: &Rc<Self>, span: LocalMemory) -> CallResult<UcxMapping> {
         let params = MapParams::new(span.address as usize, span.bytes as usize);
         let mut handle = 0;
         // SAFETY: the range is memory of this process that outlives the exchange it is mapped for.
@@ -299,11 +304,15 @@ impl Worker {
             let way_out = "`ulimit -l` may be too small";
             return Err(error(&self.api, "ucp_mem_map", &thing, status).or_try(way_out));
         }
-        Ok(Mapped { worker: Rc::clone(self), handle })
+        Ok(UcxMapping { worker: Rc::clone(self), handle })
     }
 
     /// What another process needs to reach memory of its, as it packed it.
-    pub(super) fn unpack(self: &Rc<Self>, endpoint: Handle, packed: &[u8]) -> Result<Key> {
+    pub(super) fn unpack(
+        self: &Rc<Self>,
+        endpoint: UcxHandle,
+        packed: &[u8],
+    ) -> CallResult<RemoteKey> {
         let mut handle = 0;
         // SAFETY: the key was packed by the other end of this endpoint and lives through the call.
         let status = unsafe { (self.api.rkey_unpack)(endpoint, packed.as_ptr(), &raw mut handle) };
@@ -312,20 +321,20 @@ impl Worker {
             return Err(error(&self.api, "ucp_ep_rkey_unpack", thing, status)
                 .or_try("no transport reaches it: UCX_TLS may leave out what does"));
         }
-        Ok(Key { worker: Rc::clone(self), handle })
+        Ok(RemoteKey { worker: Rc::clone(self), handle })
     }
 }
 
-impl Drop for Worker {
+impl Drop for UcxWorker {
     fn drop(&mut self) {
-        let how = How::plain();
-        let mut closing: Vec<Handle> = Vec::new();
+        let how = RequestParams::plain();
+        let mut closing: Vec<UcxHandle> = Vec::new();
         for endpoint in std::mem::take(self.endpoints.get_mut()).into_values() {
             // SAFETY: it is not used any more.
             let what = unsafe { (self.api.ep_close)(endpoint, &raw const how) };
             closing.extend(posted(what).ok().flatten());
         }
-        let begun = Origin::now();
+        let begun = ClockOrigin::now();
         let mut left = 0;
         for request in closing {
             // SAFETY: a request is asked until it is done and freed then, once.
@@ -352,7 +361,7 @@ impl Drop for Worker {
     }
 }
 
-impl Mapped {
+impl UcxMapping {
     /// The kind of memory that UCX takes it for: `host`, `cuda`.
     pub(super) fn memory(&self) -> String {
         let mut attr = MapAttr::of_type();
@@ -362,8 +371,8 @@ impl Mapped {
     }
 
     /// What other processes need to reach it.
-    pub(super) fn pack(&self) -> Result<Vec<u8>> {
-        let Worker { api, context, .. } = &*self.worker;
+    pub(super) fn pack(&self) -> CallResult<Vec<u8>> {
+        let UcxWorker { api, context, .. } = &*self.worker;
         let (mut packed, mut bytes) = (0, 0);
         // SAFETY: stores a pointer and a length.
         let status =
@@ -380,14 +389,14 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for UcxMapping {
     fn drop(&mut self) {
         // SAFETY: it is mapped, and nothing of this process uses the handle any more.
         unsafe { (self.worker.api.mem_unmap)(self.worker.context, self.handle) };
     }
 }
 
-impl Drop for Key {
+impl Drop for RemoteKey {
     fn drop(&mut self) {
         // SAFETY: it was unpacked once, and its endpoint lives as long as the worker.
         unsafe { (self.worker.api.rkey_destroy)(self.handle) };
@@ -398,13 +407,13 @@ impl Drop for Key {
 ///
 /// # Safety
 /// So many bytes must be readable there.
-unsafe fn bytes_at(address: Handle, bytes: usize) -> Vec<u8> {
+unsafe fn bytes_at(address: UcxHandle, bytes: usize) -> Vec<u8> {
     // SAFETY: as the caller promises.
     unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }.to_vec()
 }
 
 /// A failed call.
-fn error(api: &Api, call: &str, thing: &str, status: Status) -> CallError {
+fn error(api: &Api, call: &str, thing: &str, status: UcxStatus) -> CallError {
     // SAFETY: it returns a constant text for every number.
     let reason = unsafe {
         let text = (api.status_string)(status);

@@ -11,21 +11,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use checks::{Alone, Check, Memory, lay, wrong};
-use pathline_hal::{CallError, Machine, Meeting, Pace, Part, Port, Result};
-use pathline_schema::{
-    Bytes, Collective, Mem, Place, Rank, Severity, Topology, Unit, Via, Wire, WireOp,
+use pathline_hal::{
+    CallError, CallResult, FlowPart, Machine, RankBarrier, RepeatMode, TransportPort,
 };
-use pathline_stub::{VARIABLE, Vendor, lay_out};
-use pathline_vendor::{Asked, CclAsked, Compile, open, open_ccl, runtime};
+use pathline_schema::{
+    Bytes, Collective, MemKind, MessageOp, Place, Rank, Severity, Topology, Transport, Unit, WireOp,
+};
+use pathline_stub::{StubLibraries, VARIABLE, lay_out};
+use pathline_vendor::{CclAsked, CompileMode, LibraryRequest, open, open_ccl, runtime};
 
 /// Set in the process that a test runs its body in.
 const INSIDE: &str = "PATHLINE_TEST_INSIDE";
-const NVIDIA: [Vendor; 2] = [Vendor::Cuda, Vendor::Nccl];
-const AMD: [Vendor; 2] = [Vendor::Hip(6), Vendor::Rccl];
+const NVIDIA: [StubLibraries; 2] = [StubLibraries::Cuda, StubLibraries::Nccl];
+const AMD: [StubLibraries; 2] = [StubLibraries::Hip(6), StubLibraries::Rccl];
 
 /// Runs the body of the test of that name in a process of its own that finds those libraries, which
 /// lack the functions in `missing`.
-fn inside(test: &str, vendors: &[Vendor], missing: &[&str], spec: &str, body: impl FnOnce()) {
+fn inside(
+    test: &str,
+    vendors: &[StubLibraries],
+    missing: &[&str],
+    spec: &str,
+    body: impl FnOnce(),
+) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
@@ -40,7 +48,7 @@ fn inside(test: &str, vendors: &[Vendor], missing: &[&str], spec: &str, body: im
     for name in ["PATHLINE_NVRTC", "PATHLINE_NCCL", "NCCL_DEBUG", "NCCL_DEBUG_FILE"] {
         command.env_remove(name);
     }
-    if vendors.contains(&Vendor::Hip(6)) {
+    if vendors.contains(&StubLibraries::Hip(6)) {
         command.env("PATHLINE_HIP", folder.path());
     }
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -48,11 +56,11 @@ fn inside(test: &str, vendors: &[Vendor], missing: &[&str], spec: &str, body: im
     assert!(status.success(), "{status}\n{}\n{}", text(&stdout), text(&stderr));
 }
 
-type Opened = (Machine, std::result::Result<Box<dyn Port>, String>);
+type Opened = (Machine, std::result::Result<Box<dyn TransportPort>, String>);
 
 fn opened(patience: Duration) -> Opened {
     let topology = Topology::default();
-    let mut asked = Asked::new(Compile::InProcess);
+    let mut asked = LibraryRequest::new(CompileMode::InProcess);
     asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
     let runtime = runtime(&topology, &asked);
     let port = open_ccl(&runtime, &CclAsked { patience, ..CclAsked::default() });
@@ -63,7 +71,7 @@ const MOST: u64 = 192 << 10;
 
 fn memory(machine: &Machine) -> Memory<'_> {
     let driver = machine.driver().unwrap();
-    let place = |gpu: u32| Place::new(Unit::Gpu(gpu), Mem::Vram);
+    let place = |gpu: u32| Place::new(Unit::Gpu(gpu), MemKind::Vram);
     let gpus = machine.topology.gpus.len() as u32;
     let all = || (0..gpus).map(|gpu| driver.alloc(place(gpu), Bytes(MOST)).unwrap()).collect();
     Memory { driver, gpus: (0..gpus).collect(), a: all(), b: all() }
@@ -78,12 +86,12 @@ fn pair<'m>(all: &Memory<'m>, which: [usize; 2]) -> Memory<'m> {
 
 /// Runs a check so many times at a pace, and compares; the times and what carried it.
 fn once(
-    port: &mut dyn Port,
+    port: &mut dyn TransportPort,
     memory: &Memory<'_>,
     check: &Check,
-    (pace, reps): (Pace, u64),
-    meeting: &dyn Meeting,
-) -> Result<(Vec<Vec<f64>>, String)> {
+    (pace, reps): (RepeatMode, u64),
+    meeting: &dyn RankBarrier,
+) -> CallResult<(Vec<Vec<f64>>, String)> {
     let (id, offer) = port.bind(&check.parts, pace)?;
     let outcome = port.join(id, &[offer]).and_then(|()| {
         lay(memory, check)?;
@@ -102,7 +110,11 @@ fn once(
 fn everything(library: &str) {
     let (machine, port) = opened(Duration::from_secs(30));
     let mut port = port.unwrap();
-    assert!(port.via() == Via::Ccl && port.library().starts_with(library), "{}", port.library());
+    assert!(
+        port.via() == Transport::Ccl && port.library().starts_with(library),
+        "{}",
+        port.library()
+    );
     let memory = memory(&machine);
     assert_eq!(memory.a.len(), 3);
     // A ring of three sends each byte of a sum four times over three links.
@@ -116,10 +128,10 @@ fn everything(library: &str) {
         for check in checks::all(&memory, bytes) {
             // What comes in where it went out is another thing the second time.
             let reps = if check.name.ends_with("inplace") { 1 } else { 3 };
-            for pace in [Pace::Streaming, Pace::Isolated, Pace::Graph] {
+            for pace in [RepeatMode::Streaming, RepeatMode::Isolated, RepeatMode::Graph] {
                 let (times, engine) =
                     once(&mut *port, &memory, &check, (pace, reps), &Alone).unwrap();
-                let count = if pace == Pace::Isolated { reps as usize } else { 1 };
+                let count = if pace == RepeatMode::Isolated { reps as usize } else { 1 };
                 assert_eq!(times.len(), check.parts.len());
                 for of_part in &times {
                     assert_eq!(of_part.len(), count, "{} {pace:?}", check.name);
@@ -144,7 +156,7 @@ fn rccl_moves_every_byte() {
     inside("rccl_moves_every_byte", &AMD, &[], "gpus=3", || everything("RCCL 2.28.3"));
 }
 
-const STREAMING: (Pace, u64) = (Pace::Streaming, 2);
+const STREAMING: (RepeatMode, u64) = (RepeatMode::Streaming, 2);
 
 /// Threads of libraries read the environment without a lock of ours, so nothing may change in it
 /// while the library logs, which takes 0.1 s here.
@@ -214,7 +226,7 @@ fn all_to_all_without_a_call_for_it_is_messages() {
         let (machine, port) = opened(Duration::from_secs(30));
         let (mut port, memory) = (port.unwrap(), memory(&machine));
         let check = checks::collective(&memory, Collective::AllToAll, false, 240);
-        for pace in [Pace::Streaming, Pace::Graph] {
+        for pace in [RepeatMode::Streaming, RepeatMode::Graph] {
             let (_, engine) = once(&mut *port, &memory, &check, (pace, 2), &Alone).unwrap();
             assert_eq!(engine, "NCCL 2.28.3, via P2P/stub");
         }
@@ -238,14 +250,14 @@ fn a_library_that_lacks_a_function_is_named_with_the_way_out() {
 #[test]
 fn without_the_library_or_the_runtime_the_reason_is_said() {
     let test = "without_the_library_or_the_runtime_the_reason_is_said";
-    inside(test, &[Vendor::Cuda], &[], "gpus=2", || {
-        let asked = Asked::new(Compile::InProcess);
+    inside(test, &[StubLibraries::Cuda], &[], "gpus=2", || {
+        let asked = LibraryRequest::new(CompileMode::InProcess);
         let runtime = runtime(&Topology::default(), &asked);
         let nowhere =
             CclAsked { library: Some("/nowhere/libnccl.so.2".into()), ..Default::default() };
         let why = open_ccl(&runtime, &nowhere).err().unwrap();
         assert!(why.contains("no NCCL (libnccl) (/nowhere/libnccl.so.2: No such file"), "{why}");
-        let none = Asked { cuda: Some("/nowhere/libcuda.so.1".into()), ..asked };
+        let none = LibraryRequest { cuda: Some("/nowhere/libcuda.so.1".into()), ..asked };
         let without = pathline_vendor::runtime(&Topology::default(), &none);
         let why = open_ccl(&without, &CclAsked::default()).err().unwrap();
         assert!(why.contains("no GPU runtime"), "{why}");
@@ -257,7 +269,7 @@ fn fails_once(patience: Duration) -> (CallError, String) {
     let (machine, port) = opened(patience);
     let (mut port, memory) = (port.unwrap(), memory(&machine));
     let check = all_reduce(&memory);
-    let run = (Pace::Streaming, 2);
+    let run = (RepeatMode::Streaming, 2);
     let error = once(&mut *port, &memory, &check, run, &Alone).unwrap_err();
     let (_, engine) = once(&mut *port, &memory, &check, run, &Alone).unwrap();
     (error, engine)
@@ -306,12 +318,12 @@ fn a_rank_that_never_joins_ends_the_port_and_not_the_process() {
         let (machine, port) = opened(Duration::from_secs(5));
         let (mut port, memory) = (port.unwrap(), memory(&machine));
         let check = all_reduce(&memory);
-        let (id, offer) = port.bind(&check.parts, Pace::Streaming).unwrap();
+        let (id, offer) = port.bind(&check.parts, RepeatMode::Streaming).unwrap();
         let error = port.join(id, &[offer]).unwrap_err();
         // One of the two waits for the other for ever, as the real library does.
         assert_eq!(error.call, "ncclCommInitRank", "{error}");
         assert!(error.reason.contains("gave no answer in 5 s"), "{error}");
-        let again = port.bind(&check.parts, Pace::Streaming).unwrap_err();
+        let again = port.bind(&check.parts, RepeatMode::Streaming).unwrap_err();
         assert_eq!(again.severity, Severity::Sticky, "{again}");
         assert!(again.way_out.contains("new process"), "{again}");
     });
@@ -323,7 +335,7 @@ fn a_wrong_byte_is_seen() {
         let (machine, port) = opened(Duration::from_secs(30));
         let (mut port, memory) = (port.unwrap(), memory(&machine));
         let check = all_reduce(&memory);
-        let (id, offer) = port.bind(&check.parts, Pace::Streaming).unwrap();
+        let (id, offer) = port.bind(&check.parts, RepeatMode::Streaming).unwrap();
         port.join(id, &[offer]).unwrap();
         lay(&memory, &check).unwrap();
         port.run(id, 1, &Alone).unwrap();
@@ -336,8 +348,8 @@ fn a_wrong_byte_is_seen() {
 }
 
 struct Absent;
-impl Meeting for Absent {
-    fn meet(&self) -> Result<()> {
+impl RankBarrier for Absent {
+    fn meet(&self) -> CallResult<()> {
         Err(CallError::new(Severity::Transient, "meet", "rank 1", "it did not come"))
     }
 }
@@ -348,7 +360,7 @@ fn who_does_not_come_to_the_meeting_ends_the_case() {
         let (machine, port) = opened(Duration::from_secs(30));
         let (mut port, memory) = (port.unwrap(), memory(&machine));
         let check = all_reduce(&memory);
-        for pace in [Pace::Streaming, Pace::Isolated, Pace::Graph] {
+        for pace in [RepeatMode::Streaming, RepeatMode::Isolated, RepeatMode::Graph] {
             let error = once(&mut *port, &memory, &check, (pace, 2), &Absent).unwrap_err();
             assert_eq!(error.reason, "it did not come");
             once(&mut *port, &memory, &check, (pace, 2), &Alone).unwrap();
@@ -364,9 +376,9 @@ fn ranks_that_differ_in_what_they_have_say_so_and_start_anew() {
         let (mut port, memory) = (port.unwrap(), memory(&machine));
         // This is rank 0 of two; the other one says that it still has a communicator.
         let op = WireOp::group(Collective::AllReduce);
-        let span = pathline_hal::Span { address: memory.a[0], bytes: 8 };
-        let part = Part {
-            wire: Wire::new(Via::Ccl, op),
+        let span = pathline_hal::LocalMemory { address: memory.a[0], bytes: 8 };
+        let part = FlowPart {
+            wire: MessageOp::new(Transport::Ccl, op),
             bytes: 8,
             group: vec![(Rank(0), Unit::Gpu(0)), (Rank(1), Unit::Gpu(1))],
             mine: vec![0],
@@ -374,7 +386,7 @@ fn ranks_that_differ_in_what_they_have_say_so_and_start_anew() {
             recv: vec![span],
             device: true,
         };
-        let (id, own) = port.bind(&[part], Pace::Streaming).unwrap();
+        let (id, own) = port.bind(&[part], RepeatMode::Streaming).unwrap();
         let mut other = own.clone();
         other[..9].copy_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0, 0]);
         let error = port.join(id, &[own.clone(), other]).unwrap_err();
@@ -396,7 +408,7 @@ fn more_groups_than_are_kept_come_and_go() {
                 for b in a + 1..6 {
                     let pair = pair(&memory, [a, b]);
                     let check = checks::collective(&pair, Collective::AllGather, false, 64);
-                    once(&mut *port, &pair, &check, (Pace::Streaming, 1), &Alone).unwrap();
+                    once(&mut *port, &pair, &check, (RepeatMode::Streaming, 1), &Alone).unwrap();
                 }
             }
         }

@@ -3,11 +3,13 @@
 
 use std::process::{Command, Output};
 
-use pathline_hal::{GpuEnd, IoDone, IoJob, Machine, Result, Span, Storage};
-use pathline_schema::{Bytes, Flow, Io, IoFiles, IoOp, Place, Severity, Topology, Unit, Verdict};
-use pathline_stub::{VARIABLE, Vendor, lay_out};
-use pathline_vendor::storage::Asked as Store;
-use pathline_vendor::{Asked, Compile, Opened, open_with, runtime};
+use pathline_hal::{CallResult, FileStorage, GpuEnd, IoDone, IoJob, LocalMemory, Machine};
+use pathline_schema::{
+    Bytes, Flow, IoFiles, IoOp, IoSpec, Place, Severity, Topology, Unit, VerifyResult,
+};
+use pathline_stub::{StubLibraries, VARIABLE, lay_out};
+use pathline_vendor::storage::StoreRequest as Store;
+use pathline_vendor::{CompileMode, LibraryRequest, LiveMachine, open_with, runtime};
 
 /// Set in the process that a test runs its body in, with what the body looks for.
 const INSIDE: &str = "PATHLINE_TEST_INSIDE";
@@ -17,27 +19,31 @@ const BLOCK: u64 = 64 << 10;
 /// Libraries without some of their functions, and faults on order.
 #[derive(Clone, Copy)]
 struct Given<'a> {
-    vendors: &'a [Vendor],
+    vendors: &'a [StubLibraries],
     missing: &'a [&'a str],
     spec: &'a str,
     /// What the body looks for.
     wanted: &'a str,
 }
 
-const CUDA: Given<'_> =
-    Given { vendors: &[Vendor::Cuda, Vendor::CuFile], missing: &[], spec: "gpus=1", wanted: "-" };
-const HIP: Given<'_> = Given { vendors: &[Vendor::Hip(6), Vendor::HipFile], ..CUDA };
+const CUDA: Given<'_> = Given {
+    vendors: &[StubLibraries::Cuda, StubLibraries::CuFile],
+    missing: &[],
+    spec: "gpus=1",
+    wanted: "-",
+};
+const HIP: Given<'_> = Given { vendors: &[StubLibraries::Hip(6), StubLibraries::HipFile], ..CUDA };
 
 /// Runs the body of the test of that name in a process that finds those libraries, and no others: the
 /// driver of a library is opened once in a process. Whether this is that process, which does no more.
 fn inside(test: &str, given: Given<'_>, body: impl FnOnce(&Machine, &str)) -> bool {
     if let Ok(wanted) = std::env::var(INSIDE) {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let mut asked = Asked::new(Compile::InProcess);
+        let mut asked = LibraryRequest::new(CompileMode::InProcess);
         asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
         let topology = Topology::default();
         let store = Store { path: dir.path().to_owned(), span: None, overwrite: false };
-        let Opened { machine, without } =
+        let LiveMachine { machine, without } =
             open_with(topology.clone(), runtime(&topology, &asked), &[store]);
         assert_eq!(without, None);
         body(&machine, &wanted);
@@ -51,7 +57,7 @@ fn inside(test: &str, given: Given<'_>, body: impl FnOnce(&Machine, &str)) -> bo
     command.args([&format!("direct::{test}"), "--exact", "--nocapture"]).env(INSIDE, given.wanted);
     command.env("LD_LIBRARY_PATH", folder.path()).env("XDG_CACHE_HOME", folder.path());
     command.env(VARIABLE, given.spec).env_remove("CUFILE_ALLOW_COMPAT_MODE");
-    if !given.vendors.contains(&Vendor::Cuda) {
+    if !given.vendors.contains(&StubLibraries::Cuda) {
         command.env("PATHLINE_HIP", folder.path());
     }
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -61,14 +67,14 @@ fn inside(test: &str, given: Given<'_>, body: impl FnOnce(&Machine, &str)) -> bo
     false
 }
 
-fn io(args: &str) -> Io {
+fn io(args: &str) -> IoSpec {
     let (file, vram) = ("r0.store0.file", "r0.gpu0.vram");
     let (from, to) = if args.contains("write") { (vram, file) } else { (file, vram) };
     let flow: Flow = format!("{from} > {to} by gds@numa0[{args}] x 64KiB").parse().unwrap();
     *flow.by.io().unwrap()
 }
 
-fn storage(machine: &Machine) -> &dyn Storage {
+fn storage(machine: &Machine) -> &dyn FileStorage {
     machine.storage.as_deref().unwrap()
 }
 
@@ -78,19 +84,19 @@ struct Bench<'m> {
     id: pathline_hal::IoId,
     gpu: u64,
     bytes: Bytes,
-    io: Io,
+    io: IoSpec,
 }
 
 impl<'m> Bench<'m> {
-    fn open(machine: &'m Machine, args: &str) -> Result<Self> {
+    fn open(machine: &'m Machine, args: &str) -> CallResult<Self> {
         let io = io(args);
         let bytes = Bytes(io.slots() * BLOCK);
         let driver = machine.driver().unwrap();
-        let at = Place::new(Unit::Gpu(0), pathline_schema::Mem::Vram);
+        let at = Place::new(Unit::Gpu(0), pathline_schema::MemKind::Vram);
         let gpu = driver.alloc(at, bytes).unwrap();
-        let memory = Span { address: gpu, bytes: bytes.0 };
+        let memory = LocalMemory { address: gpu, bytes: bytes.0 };
         let end = GpuEnd { gpu: 0, memory, copiers: Vec::new() };
-        let host = Span::default();
+        let host = LocalMemory::default();
         let job = IoJob { io, store: 0, block: Bytes(BLOCK), numa: 0, host, gpu: Some(end) };
         let bench = Self { machine, id: pathline_hal::IoId(0), gpu, bytes, io };
         bench.fill(SEED);
@@ -116,7 +122,7 @@ impl<'m> Bench<'m> {
         self.parts().all(|(at, bytes, n)| driver.check(at, bytes, seed + n).unwrap().is_none())
     }
 
-    fn sample(&self, ops: u64) -> Result<IoDone> {
+    fn sample(&self, ops: u64) -> CallResult<IoDone> {
         let gate = self.machine.host.gate_create().unwrap();
         storage(self.machine).submit(self.id, gate, ops)?;
         self.machine.host.gate_destroy(gate).unwrap();
@@ -135,14 +141,14 @@ impl<'m> Bench<'m> {
             assert!(!self.holds(SEED));
             storage.land(self.id).unwrap();
             assert!(self.holds(SEED), "{}", self.io);
-            assert_eq!(storage.check(self.id, SEED).unwrap(), Verdict::Verified);
+            assert_eq!(storage.check(self.id, SEED).unwrap(), VerifyResult::Verified);
             return;
         }
         self.fill(SEED);
         storage.spoil(self.id).unwrap();
         assert_eq!(storage.check(self.id, SEED).unwrap_err().severity, Severity::Corrupt);
         storage.land(self.id).unwrap();
-        assert_eq!(storage.check(self.id, SEED).unwrap(), Verdict::Verified, "{}", self.io);
+        assert_eq!(storage.check(self.id, SEED).unwrap(), VerifyResult::Verified, "{}", self.io);
     }
 
     /// The calls that it took to open and to close.
@@ -350,7 +356,8 @@ fn a_wrong_byte_is_found() {
 #[test]
 fn without_the_library_the_way_to_it_is_said() {
     let test = "without_the_library_the_way_to_it_is_said";
-    for (vendor, wanted) in [(Vendor::Cuda, "libcufile.so.0"), (Vendor::Hip(6), "libhipfile.so.0")]
+    for (vendor, wanted) in
+        [(StubLibraries::Cuda, "libcufile.so.0"), (StubLibraries::Hip(6), "libhipfile.so.0")]
     {
         let given = Given { vendors: &[vendor], wanted, ..CUDA };
         if inside(test, given, |machine, wanted| {

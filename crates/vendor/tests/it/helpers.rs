@@ -1,11 +1,11 @@
 //! What an I/O costs where kernel threads do it for the worker. Alone in its process, whose time it
 //! compares.
 
-use pathline_hal::{IoJob, Span};
-use pathline_schema::{Bytes, Flow, Mem, Topology};
+use pathline_hal::{IoJob, LocalMemory};
+use pathline_schema::{Bytes, Flow, MemKind, Topology};
 use pathline_stub::need::missing;
 use pathline_vendor::live_with;
-use pathline_vendor::storage::Asked;
+use pathline_vendor::storage::StoreRequest;
 
 /// Time that all threads of this process have spent on a core, those of the kernel included, in ns.
 fn process() -> f64 {
@@ -33,7 +33,7 @@ fn time_of_kernel_threads_is_time_of_the_io() {
         return;
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let asked = Asked { path: folder.path().to_owned(), span: None, overwrite: false };
+    let asked = StoreRequest { path: folder.path().to_owned(), span: None, overwrite: false };
     let machine = live_with(Topology::default(), &[asked]);
     let storage = machine.storage.as_deref().unwrap();
     let flow: Flow = "r0.numa0.paged > r0.store0.file by \
@@ -46,9 +46,9 @@ fn time_of_kernel_threads_is_time_of_the_io() {
         return;
     }
     let bytes = io.slots() * block;
-    let address = machine.host.alloc(0, Mem::Paged, Bytes(bytes)).unwrap();
+    let address = machine.host.alloc(0, MemKind::Paged, Bytes(bytes)).unwrap();
     machine.host.fill(address, Bytes(bytes), 1, false).unwrap();
-    let host = Span { address, bytes };
+    let host = LocalMemory { address, bytes };
     let id = storage
         .open(IoJob { io, store: 0, block: flow.bytes, numa: 0, host, gpu: None }, 1)
         .unwrap();

@@ -1,26 +1,33 @@
 //! The live host through the traits of `hal`, on whatever machine the tests run on.
 #![allow(clippy::print_stderr)]
 
-use pathline_hal::{Machine, Reaped, Result, Work};
+use pathline_hal::{CallResult, Machine, TeamResult, TeamWork};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Mem, Ns, NumaDomain, Place, Severity, Topology, Unit,
+    Bytes, CpuHow, CpuOp, CpuWork, MemKind, Ns, NumaDomain, Place, Severity, Topology, Unit,
 };
 use pathline_vendor::live;
 
-const PAGED: Place = Place::new(Unit::Numa(0), Mem::Paged);
-const HUGE: Place = Place::new(Unit::Numa(0), Mem::Huge);
+const PAGED: Place = Place::new(Unit::Numa(0), MemKind::Paged);
+const HUGE: Place = Place::new(Unit::Numa(0), MemKind::Huge);
 
 /// Without a topology the host is one domain of all CPUs that may be used.
 fn machine() -> Machine {
     live(Topology::default())
 }
 
-fn work(op: CpuOp, how: CpuHow) -> Work {
-    Work { work: CpuWork { op, how }, src: 0, dst: 0, bytes: Bytes(0), reps: 1, isolated: false }
+fn work(op: CpuOp, how: CpuHow) -> TeamWork {
+    TeamWork {
+        work: CpuWork { op, how },
+        src: 0,
+        dst: 0,
+        bytes: Bytes(0),
+        reps: 1,
+        isolated: false,
+    }
 }
 
 /// Gates, submits, releases and reaps.
-fn run(machine: &Machine, threads: u32, work: &Work) -> Result<Reaped> {
+fn run(machine: &Machine, threads: u32, work: &TeamWork) -> CallResult<TeamResult> {
     let team = machine.team(0, threads)?;
     let gate = machine.gate()?;
     team.submit(&gate, work)?;
@@ -54,7 +61,7 @@ fn a_team_copies_every_byte_of_any_size_with_any_number_of_threads() {
                 src.fill(seed, false).unwrap();
                 dst.fill(!seed, false).unwrap();
                 assert!(dst.check(seed, bytes).is_err());
-                let copy = Work {
+                let copy = TeamWork {
                     src: src.address(),
                     dst: dst.address(),
                     bytes,
@@ -79,7 +86,7 @@ fn large_buffers_are_filled_and_checked_by_several_threads_and_one_wrong_byte_is
     a.fill(9, false).unwrap();
     a.check(9, bytes).unwrap();
     // A write over bytes 20 Mi to 20 Mi + 8 only: the first difference is there.
-    let write = Work {
+    let write = TeamWork {
         dst: a.address() + (20 << 20),
         bytes: Bytes(8),
         ..work(CpuOp::Write, CpuHow::Plain)
@@ -96,7 +103,7 @@ fn a_chase_counts_its_loads_and_follows_only_a_chain() {
     let bytes = Bytes::kib(64);
     let buffer = machine.buffer(HUGE, bytes).unwrap();
     let chase =
-        Work { src: buffer.address(), bytes, reps: 100, ..work(CpuOp::Chase, CpuHow::Plain) };
+        TeamWork { src: buffer.address(), bytes, reps: 100, ..work(CpuOp::Chase, CpuHow::Plain) };
     buffer.fill(1, false).unwrap();
     assert!(run(&machine, 1, &chase).unwrap_err().way_out.contains("chain"));
     buffer.fill(1, true).unwrap();
@@ -105,9 +112,9 @@ fn a_chase_counts_its_loads_and_follows_only_a_chain() {
     assert_eq!(reaped.steps, 51_200);
     assert!(reaped.elapsed.0 > 0.2 * 51_200.0, "{}", reaped.elapsed);
     // Another span has another chain; written over, there is none.
-    assert!(run(&machine, 1, &Work { bytes: Bytes::kib(32), ..chase }).is_err());
+    assert!(run(&machine, 1, &TeamWork { bytes: Bytes::kib(32), ..chase }).is_err());
     let write =
-        Work { dst: buffer.address(), bytes: Bytes(64), ..work(CpuOp::Write, CpuHow::Plain) };
+        TeamWork { dst: buffer.address(), bytes: Bytes(64), ..work(CpuOp::Write, CpuHow::Plain) };
     run(&machine, 1, &write).unwrap();
     assert!(run(&machine, 1, &chase).is_err());
 }
@@ -119,7 +126,7 @@ fn a_chase_is_slower_in_memory_than_in_the_first_cache() {
         let buffer = machine.buffer(HUGE, bytes).unwrap();
         buffer.fill(3, true).unwrap();
         let chase =
-            Work { src: buffer.address(), bytes, reps, ..work(CpuOp::Chase, CpuHow::Plain) };
+            TeamWork { src: buffer.address(), bytes, reps, ..work(CpuOp::Chase, CpuHow::Plain) };
         let reaped = run(&machine, 1, &chase).unwrap();
         reaped.elapsed.0 / reaped.steps as f64
     };
@@ -134,7 +141,7 @@ fn a_first_touch_is_a_page_fault_each_time() {
     let per_page = |place| {
         let buffer = machine.buffer(place, bytes).unwrap();
         let touch =
-            Work { dst: buffer.address(), bytes, reps: 3, ..work(CpuOp::Touch, CpuHow::Plain) };
+            TeamWork { dst: buffer.address(), bytes, reps: 3, ..work(CpuOp::Touch, CpuHow::Plain) };
         // The best of ten: a virtual machine may have to get the page from its host first.
         let times = (0..10).map(|_| {
             let reaped = run(&machine, 1, &touch).unwrap();
@@ -160,7 +167,7 @@ fn discarded_memory_is_not_read_as_if_it_were_there() {
     let machine = machine();
     let bytes = Bytes::mib(2);
     let buffer = machine.buffer(HUGE, bytes).unwrap();
-    let read = Work { src: buffer.address(), bytes, ..work(CpuOp::Read, CpuHow::Plain) };
+    let read = TeamWork { src: buffer.address(), bytes, ..work(CpuOp::Read, CpuHow::Plain) };
     assert!(run(&machine, 1, &read).unwrap_err().reason.contains("zero page"));
     buffer.fill(1, false).unwrap();
     run(&machine, 1, &read).unwrap();
@@ -180,16 +187,16 @@ fn work_that_makes_no_sense_is_refused_and_hurts_nobody() {
     let wrong = [
         (
             "beyond the end",
-            Work { src: at, bytes: Bytes::mib(64), ..work(CpuOp::Read, CpuHow::Plain) },
+            TeamWork { src: at, bytes: Bytes::mib(64), ..work(CpuOp::Read, CpuHow::Plain) },
         ),
-        ("no address", Work { bytes, ..work(CpuOp::Write, CpuHow::Plain) }),
-        ("wraps", Work { src: at, dst: u64::MAX - 4, bytes, ..copy }),
-        ("overlap", Work { src: at, dst: at + 1, bytes: Bytes(64), ..copy }),
-        ("no such loop", Work { src: at, bytes, ..work(CpuOp::Read, CpuHow::Memcpy) }),
-        ("other processor", Work { src: at, bytes, ..work(CpuOp::Chase, CpuHow::Neon) }),
+        ("no address", TeamWork { bytes, ..work(CpuOp::Write, CpuHow::Plain) }),
+        ("wraps", TeamWork { src: at, dst: u64::MAX - 4, bytes, ..copy }),
+        ("overlap", TeamWork { src: at, dst: at + 1, bytes: Bytes(64), ..copy }),
+        ("no such loop", TeamWork { src: at, bytes, ..work(CpuOp::Read, CpuHow::Memcpy) }),
+        ("other processor", TeamWork { src: at, bytes, ..work(CpuOp::Chase, CpuHow::Neon) }),
         (
             "within a page",
-            Work { dst: at + 64, bytes: Bytes(64), ..work(CpuOp::Touch, CpuHow::Plain) },
+            TeamWork { dst: at + 64, bytes: Bytes(64), ..work(CpuOp::Touch, CpuHow::Plain) },
         ),
     ];
     for (what, work) in wrong {
@@ -204,7 +211,7 @@ fn a_closed_gate_holds_and_a_dropped_one_lets_go() {
     let bytes = Bytes::mib(1);
     let buffer = machine.buffer(PAGED, bytes).unwrap();
     buffer.fill(1, false).unwrap();
-    let write = Work { dst: buffer.address(), bytes, ..work(CpuOp::Write, CpuHow::Plain) };
+    let write = TeamWork { dst: buffer.address(), bytes, ..work(CpuOp::Write, CpuHow::Plain) };
     let team = machine.team(0, 1).unwrap();
     let gate = machine.gate().unwrap();
     team.submit(&gate, &write).unwrap();
@@ -234,7 +241,7 @@ fn teams_behind_one_gate_overlap() {
     let gate = machine.gate().unwrap();
     for (team, buffer) in teams.iter().zip([&a, &b]) {
         let write =
-            Work { dst: buffer.address(), bytes, reps: 4, ..work(CpuOp::Write, CpuHow::Plain) };
+            TeamWork { dst: buffer.address(), bytes, reps: 4, ..work(CpuOp::Write, CpuHow::Plain) };
         team.submit(&gate, &write).unwrap();
     }
     let start = machine.clock.now();
@@ -278,7 +285,7 @@ fn too_many_threads_and_unknown_domains_are_errors_with_a_way_out() {
     assert!(machine.team(0, 0).is_err());
     let error = machine.team(77, 1).map(drop).unwrap_err();
     assert!(error.way_out.contains("numa0"), "{error}");
-    assert!(machine.host.alloc(77, Mem::Paged, Bytes(1)).is_err());
+    assert!(machine.host.alloc(77, MemKind::Paged, Bytes(1)).is_err());
 }
 
 #[test]
@@ -302,13 +309,13 @@ fn one_usable_cpu_is_enough_and_two_threads_there_are_refused() {
         let start = machine.clock.now();
         for _ in 0..20 {
             let gate = machine.gate().unwrap();
-            let copy = Work {
+            let copy = TeamWork {
                 src: src.address(),
                 dst: dst.address(),
                 bytes,
                 ..work(CpuOp::Copy, CpuHow::Plain)
             };
-            let read = Work { src: src.address(), bytes, ..work(CpuOp::Read, CpuHow::Plain) };
+            let read = TeamWork { src: src.address(), bytes, ..work(CpuOp::Read, CpuHow::Plain) };
             teams[0].submit(&gate, &copy).unwrap();
             teams[1].submit(&gate, &read).unwrap();
             gate.release().unwrap();

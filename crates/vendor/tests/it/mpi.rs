@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use pathline_hal::{Meeting, Pace, Part, Port, Result, Span};
-use pathline_schema::{Collective, Rank, Unit, Via, Wire, WireOp};
+use pathline_hal::{CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort};
+use pathline_schema::{Collective, MessageOp, Rank, Transport, Unit, WireOp};
 use pathline_stub::need::missing;
 use pathline_vendor::{MpiPort, open_mpi};
 
@@ -28,8 +28,8 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The barrier inside of the port is enough where nobody is slow.
 struct Nowhere;
 
-impl Meeting for Nowhere {
-    fn meet(&self) -> Result<()> {
+impl RankBarrier for Nowhere {
+    fn meet(&self) -> CallResult<()> {
         Ok(())
     }
 }
@@ -200,26 +200,34 @@ fn filled(rank: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| sent(rank, at)).collect()
 }
 
-fn span(buffer: &mut [u8]) -> Span {
-    Span { address: buffer.as_mut_ptr().expose_provenance() as u64, bytes: buffer.len() as u64 }
+fn span(buffer: &mut [u8]) -> LocalMemory {
+    LocalMemory {
+        address: buffer.as_mut_ptr().expose_provenance() as u64,
+        bytes: buffer.len() as u64,
+    }
 }
 
-fn part(port: &MpiPort, op: WireOp, bytes: usize, group: &[u32]) -> Part {
+fn part(port: &MpiPort, op: WireOp, bytes: usize, group: &[u32]) -> FlowPart {
     let (me, _) = port.rank_size();
     let mine: Vec<usize> = group.iter().position(|&r| r == me).into_iter().collect();
-    Part {
-        wire: Wire::new(Via::Mpi, op),
+    FlowPart {
+        wire: MessageOp::new(Transport::Mpi, op),
         bytes: bytes as u64,
         group: group.iter().map(|&r| (Rank(r), Unit::Numa(0))).collect(),
-        send: vec![Span::default(); mine.len()],
-        recv: vec![Span::default(); mine.len()],
+        send: vec![LocalMemory::default(); mine.len()],
+        recv: vec![LocalMemory::default(); mine.len()],
         device: false,
         mine,
     }
 }
 
 /// Binds, runs and releases; the times.
-fn go(port: &mut MpiPort, parts: &[Part], pace: Pace, reps: u64) -> Result<Vec<Vec<f64>>> {
+fn go(
+    port: &mut MpiPort,
+    parts: &[FlowPart],
+    pace: RepeatMode,
+    reps: u64,
+) -> CallResult<Vec<Vec<f64>>> {
     let (_, size) = port.rank_size();
     let (id, offer) = port.bind(parts, pace)?;
     port.join(id, &vec![offer; size as usize])?;
@@ -236,7 +244,7 @@ fn message(port: &mut MpiPort, op: WireOp, bytes: usize, ends: &[u32; 2]) {
 
 fn messages(port: &mut MpiPort, all: &[(WireOp, [u32; 2])], bytes: usize) {
     let (me, _) = port.rank_size();
-    for (pace, reps) in [(Pace::Streaming, 3), (Pace::Isolated, 2)] {
+    for (pace, reps) in [(RepeatMode::Streaming, 3), (RepeatMode::Isolated, 2)] {
         let mut buffers = Vec::new();
         let mut parts = Vec::new();
         for (op, ends) in all {
@@ -244,8 +252,10 @@ fn messages(port: &mut MpiPort, all: &[(WireOp, [u32; 2])], bytes: usize) {
             let mut part = part(port, *op, bytes, ends);
             let ping = *op == WireOp::Ping;
             if let Some(&at) = part.mine.first() {
-                part.send[0] = if at == 0 || ping { span(&mut out) } else { Span::default() };
-                part.recv[0] = if at == 1 || ping { span(&mut into) } else { Span::default() };
+                part.send[0] =
+                    if at == 0 || ping { span(&mut out) } else { LocalMemory::default() };
+                part.recv[0] =
+                    if at == 1 || ping { span(&mut into) } else { LocalMemory::default() };
             }
             buffers.push((out, into));
             parts.push(part);
@@ -261,7 +271,7 @@ fn messages(port: &mut MpiPort, all: &[(WireOp, [u32; 2])], bytes: usize) {
                 WireOp::Get { .. } => at == 0,
                 _ => false,
             };
-            let expected = if pace == Pace::Isolated { 2 } else { 1 };
+            let expected = if pace == RepeatMode::Isolated { 2 } else { 1 };
             assert_eq!(times.len(), if passive { 0 } else { expected }, "{}", part.wire);
             assert!(times.iter().all(|&ns| ns > 0.0), "{times:?}");
             assert!(*out == filled(me, bytes), "{} wrote what it sends", part.wire);
@@ -294,7 +304,7 @@ fn group(port: &mut MpiPort, op: Collective, in_place: bool, bytes: usize, ranks
     let (me, _) = port.rank_size();
     let mut part = part(port, WireOp::Group { op, in_place, unregistered: false }, bytes, ranks);
     let Some(&at) = part.mine.first() else {
-        let times = go(port, &[part], Pace::Streaming, 1).unwrap();
+        let times = go(port, &[part], RepeatMode::Streaming, 1).unwrap();
         assert!(times[0].is_empty());
         return;
     };
@@ -327,12 +337,12 @@ fn group(port: &mut MpiPort, op: Collective, in_place: bool, bytes: usize, ranks
         let root = at == 0;
         let sends = op != Collective::Broadcast || root;
         let receives = !expected.is_empty() && (op != Collective::Broadcast || !root);
-        part.send[0] = if sends { span(&mut out) } else { Span::default() };
-        part.recv[0] = if receives { span(&mut into) } else { Span::default() };
+        part.send[0] = if sends { span(&mut out) } else { LocalMemory::default() };
+        part.recv[0] = if receives { span(&mut into) } else { LocalMemory::default() };
     }
     // In place a second repetition would add to the sum.
     let reps = if in_place { 1 } else { 2 };
-    let times = go(port, &[part], Pace::Streaming, reps).unwrap();
+    let times = go(port, &[part], RepeatMode::Streaming, reps).unwrap();
     assert!(times[0].len() == 1 && times[0][0] > 0.0, "{times:?}");
     let is_source = op == Collective::Broadcast && at == 0;
     let arrived = !is_source && !expected.is_empty();
@@ -418,16 +428,16 @@ fn refuse(port: &mut MpiPort) {
         (WireOp::Ping, 8, vec![0, size], "takes part"),
     ] {
         let part = part(port, op, bytes, &ranks);
-        let error = port.bind(&[part], Pace::Streaming).unwrap_err();
+        let error = port.bind(&[part], RepeatMode::Streaming).unwrap_err();
         assert!(error.reason.contains(why), "{error}");
     }
     let short = part(port, WireOp::Ping, 8, &[0, 1]);
-    let bound = port.bind(&[short], Pace::Streaming);
+    let bound = port.bind(&[short], RepeatMode::Streaming);
     if port.rank_size().0 < 2 {
         assert!(bound.unwrap_err().reason.contains("has a buffer of 0 B"));
     }
     let idle = part(port, WireOp::Ping, 8, &[0, 1]);
-    assert!(port.bind(&[idle], Pace::Graph).unwrap_err().reason.contains("no graphs"));
+    assert!(port.bind(&[idle], RepeatMode::Graph).unwrap_err().reason.contains("no graphs"));
 }
 
 /// The sender sends more than the receiver expects.
@@ -441,7 +451,7 @@ fn truncate(port: &mut MpiPort) {
     } else {
         part.recv[0] = span(&mut buffer);
     }
-    let (id, offer) = port.bind(&[part], Pace::Streaming).unwrap();
+    let (id, offer) = port.bind(&[part], RepeatMode::Streaming).unwrap();
     port.join(id, &[offer.clone(), offer]).unwrap();
     let outcome = port.run(id, 1, &Nowhere);
     port.release(id).unwrap();
@@ -470,7 +480,7 @@ fn open(port: &mut MpiPort) {
     let (sends, receives) = if me == 0 { (there, back) } else { (back, there) };
     sends.send[0] = span(&mut out);
     receives.recv[0] = span(&mut into);
-    let (id, offer) = port.bind(&parts, Pace::Streaming).unwrap();
+    let (id, offer) = port.bind(&parts, RepeatMode::Streaming).unwrap();
     port.join(id, &[offer.clone(), offer]).unwrap();
     // A wait for several refers to statuses for the reason.
     assert_ne!(port.run(id, 1, &Nowhere).unwrap_err().code, 0);
@@ -493,9 +503,9 @@ fn measure(port: &mut MpiPort, rounds: usize) {
         let (mut out, mut into) = (filled(me, bytes), vec![0u8; bytes]);
         let mut part = part(port, op, bytes, &[0, 1]);
         let ping = op == WireOp::Ping;
-        part.send[0] = if me == 0 || ping { span(&mut out) } else { Span::default() };
-        part.recv[0] = if me == 1 || ping { span(&mut into) } else { Span::default() };
-        let (id, offer) = port.bind(&[part], Pace::Streaming).unwrap();
+        part.send[0] = if me == 0 || ping { span(&mut out) } else { LocalMemory::default() };
+        part.recv[0] = if me == 1 || ping { span(&mut into) } else { LocalMemory::default() };
+        let (id, offer) = port.bind(&[part], RepeatMode::Streaming).unwrap();
         port.join(id, &[offer.clone(), offer]).unwrap();
         port.run(id, reps, &Nowhere).unwrap();
         let times: Vec<f64> = (0..rounds)

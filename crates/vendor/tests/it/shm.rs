@@ -6,8 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use pathline_hal::{ExchangeId, Meeting, Pace, Part, Port, Result, Span};
-use pathline_schema::{CpuHow, Ns, Rank, Unit, Via, Wire, WireOp};
+use pathline_hal::{
+    CallResult, ExchangeId, FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort,
+};
+use pathline_schema::{CpuHow, MessageOp, Ns, Rank, Transport, Unit, WireOp};
 use pathline_vendor::{MeetingRoom, SharedMeeting, cma_port, shm_port};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -17,13 +19,13 @@ const PREFIX: &str = "@rank ";
 /// What two ranks do, both ways at once or one.
 #[derive(Clone)]
 struct Spec {
-    wire: Wire,
+    wire: MessageOp,
     bytes: u64,
     both: bool,
-    pace: Pace,
+    pace: RepeatMode,
 }
 
-fn wire(via: Via, text: &str) -> Wire {
+fn wire(via: Transport, text: &str) -> MessageOp {
     let mover = format!("{via}@numa0[{text}]");
     match mover.parse().unwrap() {
         pathline_schema::Mover::Wire { wire, .. } => wire,
@@ -37,23 +39,23 @@ fn specs() -> Vec<Spec> {
     let hows: Vec<CpuHow> = machine.host.instructions();
     let mut specs = Vec::new();
     let mut add = |via, text: String, bytes, both| {
-        let pace = if bytes % 2 == 0 { Pace::Streaming } else { Pace::Isolated };
+        let pace = if bytes % 2 == 0 { RepeatMode::Streaming } else { RepeatMode::Isolated };
         specs.push(Spec { wire: wire(via, &text), bytes, both, pace });
     };
     let sizes = [1, 8, 56, 57, 64, 2049, 8192, 100_003, (1 << 20) + 17];
     for bytes in sizes {
         for (op, both) in [("ping", false), ("ping", true), ("send-w3", true), ("consume", false)] {
-            add(Via::Cma, format!("{op},read"), bytes, both);
-            add(Via::Cma, format!("{op},write"), bytes, both);
-            add(Via::Shm, format!("{op},memcpy+memcpy"), bytes, both);
+            add(Transport::Cma, format!("{op},read"), bytes, both);
+            add(Transport::Cma, format!("{op},write"), bytes, both);
+            add(Transport::Shm, format!("{op},memcpy+memcpy"), bytes, both);
         }
     }
     for (how, bytes) in hows.iter().flat_map(|how| [57, 1000, 100_003].map(|b| (how, b))) {
-        add(Via::Shm, format!("ping,{how}+{how}"), bytes, true);
-        add(Via::Shm, format!("consume,memcpy+{how}"), bytes, false);
+        add(Transport::Shm, format!("ping,{how}+{how}"), bytes, true);
+        add(Transport::Shm, format!("consume,memcpy+{how}"), bytes, false);
     }
     // More messages than the ring has slots, so that every slot is used again.
-    add(Via::Shm, "send-w100,memcpy+memcpy".into(), 8, false);
+    add(Transport::Shm, "send-w100,memcpy+memcpy".into(), 8, false);
     specs
 }
 
@@ -73,12 +75,12 @@ impl Buffers {
         let send = (0..=bytes).map(|at| byte(rank, part, at.wrapping_sub(1))).collect();
         Self { send, recv: vec![0xee; bytes + 2] }
     }
-    fn span(bytes: &mut [u8], len: u64) -> Span {
-        Span { address: bytes.as_mut_ptr() as u64 + 1, bytes: len }
+    fn span(bytes: &mut [u8], len: u64) -> LocalMemory {
+        LocalMemory { address: bytes.as_mut_ptr() as u64 + 1, bytes: len }
     }
 }
 
-fn parts(spec: &Spec, me: u32, buffers: &mut [Buffers]) -> Vec<Part> {
+fn parts(spec: &Spec, me: u32, buffers: &mut [Buffers]) -> Vec<FlowPart> {
     let flows: &[[u32; 2]] = if spec.both { &[[0, 1], [1, 0]] } else { &[[0, 1]] };
     let ping = spec.wire.op == WireOp::Ping;
     flows
@@ -88,8 +90,8 @@ fn parts(spec: &Spec, me: u32, buffers: &mut [Buffers]) -> Vec<Part> {
             let position = group.iter().position(|&r| r == me).unwrap();
             let send = Buffers::span(&mut buffers.send, spec.bytes);
             let recv = Buffers::span(&mut buffers.recv, spec.bytes);
-            let none = Span::default();
-            Part {
+            let none = LocalMemory::default();
+            FlowPart {
                 wire: spec.wire,
                 bytes: spec.bytes,
                 group: group.iter().map(|&r| (Rank(r), Unit::Numa(0))).collect(),
@@ -190,8 +192,8 @@ impl Wires for Inside {
 }
 
 struct Ports {
-    shm: Box<dyn Port>,
-    cma: Box<dyn Port>,
+    shm: Box<dyn TransportPort>,
+    cma: Box<dyn TransportPort>,
 }
 
 impl Ports {
@@ -199,16 +201,16 @@ impl Ports {
         let (shm, cma) = (shm_port(Rank(me), most).unwrap(), cma_port(Rank(me), most).unwrap());
         Self { shm, cma }
     }
-    fn of(&mut self, via: Via) -> &mut dyn Port {
-        if via == Via::Cma { &mut *self.cma } else { &mut *self.shm }
+    fn of(&mut self, via: Transport) -> &mut dyn TransportPort {
+        if via == Transport::Cma { &mut *self.cma } else { &mut *self.shm }
     }
 }
 
 fn bind(
-    port: &mut dyn Port,
+    port: &mut dyn TransportPort,
     me: u32,
-    parts: &[Part],
-    pace: Pace,
+    parts: &[FlowPart],
+    pace: RepeatMode,
     other: &mut dyn Wires,
 ) -> ExchangeId {
     let (id, mine) = port.bind(parts, pace).unwrap();
@@ -219,7 +221,13 @@ fn bind(
 }
 
 /// Does what is to be done, and looks at every byte of what came. How long it took, of each part.
-fn exchange(me: u32, ports: &mut Ports, spec: &Spec, meeting: &dyn Meeting, other: &mut dyn Wires) {
+fn exchange(
+    me: u32,
+    ports: &mut Ports,
+    spec: &Spec,
+    meeting: &dyn RankBarrier,
+    other: &mut dyn Wires,
+) {
     let flows = if spec.both { 2 } else { 1 };
     let mut buffers: Vec<Buffers> =
         (0..flows).map(|part| Buffers::new(me, part, spec.bytes as usize)).collect();
@@ -230,7 +238,7 @@ fn exchange(me: u32, ports: &mut Ports, spec: &Spec, meeting: &dyn Meeting, othe
     for _ in 0..2 {
         let reps = 3;
         let times = port.run(id, reps, meeting).unwrap();
-        let each = if spec.pace == Pace::Isolated { reps as usize } else { 1 };
+        let each = if spec.pace == RepeatMode::Isolated { reps as usize } else { 1 };
         assert!(times.iter().all(|t| t.len() == each && t.iter().all(|&ns| ns > 0.0)), "{times:?}");
     }
     meeting.meet().unwrap();
@@ -254,12 +262,12 @@ fn exchange(me: u32, ports: &mut Ports, spec: &Spec, meeting: &dyn Meeting, othe
 fn joined(other: &mut Other, ports: &mut Ports, buffers: &mut [Buffers]) -> ExchangeId {
     let spec = waiting();
     let parts = parts(&spec, 0, buffers);
-    bind(ports.of(Via::Shm), 0, &parts, spec.pace, other)
+    bind(ports.of(Transport::Shm), 0, &parts, spec.pace, other)
 }
 
 fn waiting() -> Spec {
-    let (both, pace) = (false, Pace::Streaming);
-    Spec { wire: wire(Via::Shm, "ping,memcpy+memcpy"), bytes: 65_536, both, pace }
+    let (both, pace) = (false, RepeatMode::Streaming);
+    Spec { wire: wire(Transport::Shm, "ping,memcpy+memcpy"), bytes: 65_536, both, pace }
 }
 
 #[test]
@@ -285,7 +293,7 @@ fn acts_as_a_rank_where_it_is_one() {
             let spec = waiting();
             let mut buffers = [Buffers::new(1, 0, spec.bytes as usize)];
             let parts = parts(&spec, 1, &mut buffers);
-            bind(ports.of(Via::Shm), 1, &parts, spec.pace, &mut inside);
+            bind(ports.of(Transport::Shm), 1, &parts, spec.pace, &mut inside);
             let _seat = SharedMeeting::open(&address, Rank(1), LONG).unwrap();
             inside.tell("joined");
             inside.hear();
@@ -336,8 +344,8 @@ fn four_processes_meet_on_however_few_cores() {
 /// Nobody meets: what the port itself does about a rank that does not come.
 struct Nowhere;
 
-impl Meeting for Nowhere {
-    fn meet(&self) -> Result<()> {
+impl RankBarrier for Nowhere {
+    fn meet(&self) -> CallResult<()> {
         Ok(())
     }
 }
@@ -391,16 +399,16 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     let mut buffers = [Buffers::new(0, 0, 64)];
     let spec = Spec { bytes: 64, ..waiting() };
     let good = parts(&spec, 0, &mut buffers);
-    let mut refused = |change: &dyn Fn(&mut Part), pace, reason: &str| {
+    let mut refused = |change: &dyn Fn(&mut FlowPart), pace, reason: &str| {
         let mut parts = good.clone();
         change(&mut parts[0]);
         let error = ports.shm.bind(&parts, pace).unwrap_err();
         assert!(error.reason.contains(reason) && !error.way_out.is_empty(), "{error}");
     };
-    let streaming = Pace::Streaming;
-    refused(&|_| {}, Pace::Graph, "no graphs");
+    let streaming = RepeatMode::Streaming;
+    refused(&|_| {}, RepeatMode::Graph, "no graphs");
     refused(&|p| p.wire.op = WireOp::Put { window: 1 }, streaming, "does not do put-w1");
-    refused(&|p| p.wire = wire(Via::Cma, "ping,read"), streaming, "port of shm");
+    refused(&|p| p.wire = wire(Transport::Cma, "ping,read"), streaming, "port of shm");
     refused(&|p| p.group[1].0 = Rank(0), streaming, "with itself");
     refused(&|p| p.group[1].1 = Unit::Gpu(0), streaming, "memory of the host");
     refused(&|p| p.group.push((Rank(2), Unit::Numa(0))), streaming, "group of 3");

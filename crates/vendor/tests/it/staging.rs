@@ -3,25 +3,27 @@
 
 use std::process::{Command, Output};
 
-use pathline_hal::{GpuEnd, IoJob, Machine, Span};
-use pathline_schema::{Bytes, Flow, Io, IoOp, Mem, Place, Severity, Topology, Unit, Verdict};
+use pathline_hal::{GpuEnd, IoJob, LocalMemory, Machine};
+use pathline_schema::{
+    Bytes, Flow, IoOp, IoSpec, MemKind, Place, Severity, Topology, Unit, VerifyResult,
+};
 use pathline_stub::need::missing;
-use pathline_stub::{VARIABLE, Vendor, lay_out};
-use pathline_vendor::storage::Asked as Store;
-use pathline_vendor::{Asked, Compile, Opened, open_with, runtime};
+use pathline_stub::{StubLibraries, VARIABLE, lay_out};
+use pathline_vendor::storage::StoreRequest as Store;
+use pathline_vendor::{CompileMode, LibraryRequest, LiveMachine, open_with, runtime};
 
 const INSIDE: &str = "PATHLINE_TEST_INSIDE";
 const SEED: u64 = 5;
 
 /// Runs the body of the test of that name in a process that finds those libraries.
-fn inside(test: &str, vendor: Vendor, spec: &str, body: impl FnOnce(&Machine)) {
+fn inside(test: &str, vendor: StubLibraries, spec: &str, body: impl FnOnce(&Machine)) {
     if std::env::var_os(INSIDE).is_some() {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let mut asked = Asked::new(Compile::InProcess);
+        let mut asked = LibraryRequest::new(CompileMode::InProcess);
         asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
         let topology = Topology::default();
         let store = Store { path: dir.path().to_owned(), span: None, overwrite: false };
-        let Opened { machine, without } =
+        let LiveMachine { machine, without } =
             open_with(topology.clone(), runtime(&topology, &asked), &[store]);
         assert_eq!(without, None);
         body(&machine);
@@ -37,7 +39,7 @@ fn inside(test: &str, vendor: Vendor, spec: &str, body: impl FnOnce(&Machine)) {
         .env(INSIDE, "1")
         .env(VARIABLE, spec);
     command.env("LD_LIBRARY_PATH", folder.path()).env("XDG_CACHE_HOME", folder.path());
-    if vendor != Vendor::Cuda {
+    if vendor != StubLibraries::Cuda {
         command.env("PATHLINE_HIP", folder.path());
     }
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -45,7 +47,7 @@ fn inside(test: &str, vendor: Vendor, spec: &str, body: impl FnOnce(&Machine)) {
     assert!(status.success(), "{status}\n{}\n{}", text(&stdout), text(&stderr));
 }
 
-fn io(engine: &str, args: &str, writes: bool) -> Io {
+fn io(engine: &str, args: &str, writes: bool) -> IoSpec {
     let (file, vram) = ("r0.store0.file", "r0.gpu0.vram");
     let (from, to) = if writes { (vram, file) } else { (file, vram) };
     let flow: Flow = format!("{from} > {to} by {engine}@numa0[{args}] x 64KiB").parse().unwrap();
@@ -60,23 +62,23 @@ fn case(machine: &Machine, engine: &str, args: &str) -> Vec<String> {
     let driver = machine.driver().unwrap();
     let storage = machine.storage.as_deref().unwrap();
     let stage = io.stage.unwrap();
-    let at = Place::new(Unit::Gpu(0), Mem::Vram);
+    let at = Place::new(Unit::Gpu(0), MemKind::Vram);
     let gpu = driver.alloc(at, bytes).unwrap();
     let on_host = Place::new(Unit::Numa(0), stage.through);
-    let pinned = stage.through == Mem::Pinned;
+    let pinned = stage.through == MemKind::Pinned;
     let host = if pinned {
         driver.alloc(on_host, bytes).unwrap()
     } else {
-        machine.host.alloc(0, Mem::Paged, bytes).unwrap()
+        machine.host.alloc(0, MemKind::Paged, bytes).unwrap()
     };
     let copiers = (0..io.threads).map(|_| driver.copier(0, io.depth as usize).unwrap()).collect();
-    let memory = Span { address: gpu, bytes: bytes.0 };
+    let memory = LocalMemory { address: gpu, bytes: bytes.0 };
     let job = IoJob {
         io,
         store: 0,
         block: Bytes(block),
         numa: 0,
-        host: Span { address: host, bytes: bytes.0 },
+        host: LocalMemory { address: host, bytes: bytes.0 },
         gpu: Some(GpuEnd { gpu: 0, memory, copiers }),
     };
     driver.fill(gpu, bytes, SEED, false).unwrap();
@@ -95,14 +97,14 @@ fn case(machine: &Machine, engine: &str, args: &str) -> Vec<String> {
     if io.op == IoOp::Read {
         driver.fill(gpu, bytes, SEED + 1, false).unwrap();
         storage.land(id).unwrap();
-        assert_eq!(storage.check(id, SEED).unwrap(), Verdict::Verified);
+        assert_eq!(storage.check(id, SEED).unwrap(), VerifyResult::Verified);
         assert_eq!(driver.check(gpu, bytes, SEED).unwrap(), None, "{args}");
     } else {
         driver.fill(gpu, bytes, SEED, false).unwrap();
         storage.spoil(id).unwrap();
         assert_eq!(storage.check(id, SEED).unwrap_err().severity, Severity::Corrupt);
         storage.land(id).unwrap();
-        assert_eq!(storage.check(id, SEED).unwrap(), Verdict::Verified, "{args}");
+        assert_eq!(storage.check(id, SEED).unwrap(), VerifyResult::Verified, "{args}");
     }
     storage.close(id).unwrap();
     driver.free(gpu).unwrap();
@@ -136,14 +138,14 @@ fn cases(machine: &Machine, copy: &str, into: &str, out_of: &str) {
 
 #[test]
 fn blocks_reach_gpus_of_cuda_and_come_back() {
-    inside("blocks_reach_gpus_of_cuda_and_come_back", Vendor::Cuda, "gpus=1", |machine| {
+    inside("blocks_reach_gpus_of_cuda_and_come_back", StubLibraries::Cuda, "gpus=1", |machine| {
         cases(machine, "cuMemcpyAsync", "cuMemcpyHtoD", "cuMemcpyDtoH");
     });
 }
 
 #[test]
 fn blocks_reach_gpus_of_hip_and_come_back() {
-    inside("blocks_reach_gpus_of_hip_and_come_back", Vendor::Hip(6), "gpus=1", |machine| {
+    inside("blocks_reach_gpus_of_hip_and_come_back", StubLibraries::Hip(6), "gpus=1", |machine| {
         cases(machine, "hipMemcpyAsync", "hipMemcpyHtoD", "hipMemcpyDtoH");
     });
 }

@@ -7,13 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use pathline_hal::{IoDone, IoJob, Machine, Span, Storage};
+use pathline_hal::{FileStorage, IoDone, IoJob, LocalMemory, Machine};
 use pathline_schema::{
-    Bytes, Flow, Io, IoEngine, IoFiles, IoOp, Mem, Severity, StoreFacts, Topology, Verdict,
+    Bytes, Flow, IoEngine, IoFiles, IoOp, IoSpec, MemKind, Severity, StoreFacts, Topology,
+    VerifyResult,
 };
 use pathline_stub::need::missing;
 use pathline_vendor::live_with;
-use pathline_vendor::storage::Asked;
+use pathline_vendor::storage::StoreRequest;
 
 const SEED: u64 = 77;
 
@@ -23,14 +24,14 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn machine(path: &Path, overwrite: bool) -> Machine {
-    live_with(Topology::default(), &[Asked { path: path.to_owned(), span: None, overwrite }])
+    live_with(Topology::default(), &[StoreRequest { path: path.to_owned(), span: None, overwrite }])
 }
 
-fn storage(machine: &Machine) -> &dyn Storage {
+fn storage(machine: &Machine) -> &dyn FileStorage {
     machine.storage.as_deref().unwrap()
 }
 
-fn io(engine: &str, args: &str) -> Io {
+fn io(engine: &str, args: &str) -> IoSpec {
     let text = format!("r0.store0.file > r0.numa0.paged by {engine}@numa0[{args}] x 4KiB");
     let write = format!("r0.numa0.paged > r0.store0.file by {engine}@numa0[{args}] x 4KiB");
     let flow: Flow = text.parse().or_else(|_| write.parse()).unwrap();
@@ -43,16 +44,16 @@ struct Bench<'m> {
     id: pathline_hal::IoId,
     address: u64,
     bytes: u64,
-    io: Io,
+    io: IoSpec,
 }
 
 impl<'m> Bench<'m> {
-    fn open(machine: &'m Machine, io: Io, block: u64) -> pathline_hal::Result<Self> {
+    fn open(machine: &'m Machine, io: IoSpec, block: u64) -> pathline_hal::CallResult<Self> {
         let bytes = io.slots() * block;
-        let address = machine.host.alloc(0, Mem::Paged, Bytes(bytes)).unwrap();
+        let address = machine.host.alloc(0, MemKind::Paged, Bytes(bytes)).unwrap();
         let mut bench = Self { machine, id: pathline_hal::IoId(0), address, bytes, io };
         bench.fill(SEED);
-        let host = Span { address, bytes };
+        let host = LocalMemory { address, bytes };
         let job = IoJob { io, store: 0, block: Bytes(block), numa: 0, host, gpu: None };
         bench.id = storage(machine).open(job, SEED)?;
         Ok(bench)
@@ -70,7 +71,7 @@ impl<'m> Bench<'m> {
         }
     }
 
-    fn sample(&self, ops: u64) -> pathline_hal::Result<IoDone> {
+    fn sample(&self, ops: u64) -> pathline_hal::CallResult<IoDone> {
         let gate = self.machine.host.gate_create()?;
         storage(self.machine).submit(self.id, gate, ops)?;
         self.machine.host.gate_release(gate)?;
@@ -80,14 +81,14 @@ impl<'m> Bench<'m> {
     }
 
     /// Whether what lands is what was sent.
-    fn verified(&self) -> pathline_hal::Result<Verdict> {
+    fn verified(&self) -> pathline_hal::CallResult<VerifyResult> {
         let storage = storage(self.machine);
         if self.io.op == IoOp::Read {
             self.fill(SEED + 1_000_000);
             storage.land(self.id)?;
             let verdict = storage.check(self.id, SEED)?;
             for (address, bytes, file) in self.parts() {
-                if verdict == Verdict::Verified {
+                if verdict == VerifyResult::Verified {
                     let wrong = self.machine.host.check(address, Bytes(bytes), SEED + file)?;
                     assert_eq!(wrong, None, "file {file}");
                 }
@@ -102,7 +103,7 @@ impl<'m> Bench<'m> {
         storage.check(self.id, SEED)
     }
 
-    fn close(self) -> std::collections::BTreeMap<String, pathline_schema::Tally> {
+    fn close(self) -> std::collections::BTreeMap<String, pathline_schema::CallTally> {
         let calls = storage(self.machine).close(self.id).unwrap();
         self.machine.host.free(self.address).unwrap();
         calls
@@ -144,7 +145,7 @@ fn every_engine_reads_and_writes_what_it_says() {
                 assert!(reading.latency.max_ns as f64 <= told.elapsed.0, "{engine}[{io}]");
                 let calls: u64 = reading.calls.values().map(|c| c.count).sum();
                 assert!(calls > 0 && reading.device.is_empty());
-                assert_eq!(bench.verified().unwrap(), Verdict::Verified, "{engine}[{io}]");
+                assert_eq!(bench.verified().unwrap(), VerifyResult::Verified, "{engine}[{io}]");
                 bench.close();
                 done += 1;
             }
@@ -194,7 +195,7 @@ fn what_was_named_is_read_and_not_touched() {
     let bench = Bench::open(&machine, read, 4096).unwrap();
     assert_eq!(bench.sample(50).unwrap().ops, 50);
     let verdict = bench.verified().unwrap();
-    assert!(matches!(verdict, Verdict::Unverified(why) if why.contains("not pathline's")));
+    assert!(matches!(verdict, VerifyResult::Unverified(why) if why.contains("not pathline's")));
     bench.close();
     for args in ["rand-write,direct,shared,1MiB,q4,n1,t2", "rand-mix50,direct,shared,1MiB,q4,n1,t2"]
     {
@@ -221,7 +222,7 @@ fn with_leave_a_named_file_is_written_and_keeps_its_length() {
     for args in ["seq-write,direct,shared,2MiB,q4,n1,t1", "seq-read,direct,shared,2MiB,q4,n1,t1"] {
         let bench = Bench::open(&machine, io("aio", args), 64 << 10).unwrap();
         bench.sample(40).unwrap();
-        assert_eq!(bench.verified().unwrap(), Verdict::Verified, "{args}");
+        assert_eq!(bench.verified().unwrap(), VerifyResult::Verified, "{args}");
         bench.close();
     }
     drop(machine);
@@ -287,7 +288,7 @@ fn what_cannot_be_is_said_before_anything_is_opened() {
     assert!(IoEngine::Aio.is_asynchronous());
     let gone = live_with(
         Topology::default(),
-        &[Asked { path: dir.path().join("nothing"), span: None, overwrite: false }],
+        &[StoreRequest { path: dir.path().join("nothing"), span: None, overwrite: false }],
     );
     assert!(facts(&gone).without.unwrap().contains("No such file"));
     assert!(names(dir.path()).is_empty());
@@ -297,7 +298,7 @@ fn what_cannot_be_is_said_before_anything_is_opened() {
 fn files_of_this_machine_do_what_every_machines_must() {
     let dir = folder();
     let machine = machine(dir.path(), false);
-    let of_files = |check: &&pathline_hal::conformance::Check| check.0.starts_with("storage");
+    let of_files = |check: &&pathline_hal::conformance::NamedCheck| check.0.starts_with("storage");
     let failures: Vec<String> = pathline_hal::conformance::checks(&machine)
         .filter(of_files)
         .filter_map(|(name, check)| Some(format!("{name}: {}", check(&machine).err()?)))
@@ -558,7 +559,7 @@ fn a_device_is_written_to_with_leave_and_never_while_it_is_mounted() {
     let writer = machine(path, true);
     let bench = Bench::open(&writer, write, 4096).unwrap();
     bench.sample(300).unwrap();
-    assert_eq!(bench.verified().unwrap(), Verdict::Verified);
+    assert_eq!(bench.verified().unwrap(), VerifyResult::Verified);
     // As long as it is written to, nobody else gets it for himself, as a mount would.
     let alone = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
     let busy = rustix::fs::open(path, alone, rustix::fs::Mode::empty());

@@ -5,10 +5,12 @@
 use std::os::fd::AsFd;
 use std::process::{Command, Output};
 
-use pathline_hal::{CopyEngine, Launch, Machine};
-use pathline_schema::{Bytes, KernelOp, Mem, Ns, Place, Severity, Topology, Unit, Variant, World};
-use pathline_stub::{VARIABLE, Vendor, lay_out};
-use pathline_vendor::{Asked, Compile, Opened, open, runtime};
+use pathline_hal::{CopyChoice, KernelLaunch, Machine};
+use pathline_schema::{
+    Bytes, KernelOp, KernelVariant, MemKind, Ns, Place, Severity, Topology, Unit, WorldKind,
+};
+use pathline_stub::{StubLibraries, VARIABLE, lay_out};
+use pathline_vendor::{CompileMode, LibraryRequest, LiveMachine, open, runtime};
 
 /// Set in the process that a test runs its body in.
 const INSIDE: &str = "PATHLINE_TEST_INSIDE";
@@ -16,7 +18,7 @@ const INSIDE: &str = "PATHLINE_TEST_INSIDE";
 /// Runs the body of the test of that name in a process of its own that finds those libraries: they
 /// are looked for by its environment, and they keep their state for as long as it lives. With HIP
 /// among them, that is the runtime that is asked for.
-fn inside(test: &str, vendors: &[Vendor], spec: &str, body: impl FnOnce()) {
+fn inside(test: &str, vendors: &[StubLibraries], spec: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
@@ -31,7 +33,9 @@ fn inside(test: &str, vendors: &[Vendor], spec: &str, body: impl FnOnce()) {
     for name in ["HSA_XNACK", "HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA", "PATHLINE_NVRTC"] {
         command.env_remove(name);
     }
-    if vendors.iter().any(|vendor| !matches!(vendor, Vendor::Cuda | Vendor::Verbs | Vendor::Nvml)) {
+    if vendors.iter().any(|vendor| {
+        !matches!(vendor, StubLibraries::Cuda | StubLibraries::Verbs | StubLibraries::Nvml)
+    }) {
         command.env("PATHLINE_HIP", folder.path());
     }
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -39,18 +43,18 @@ fn inside(test: &str, vendors: &[Vendor], spec: &str, body: impl FnOnce()) {
     assert!(status.success(), "{status}\n{}\n{}", text(&stdout), text(&stderr));
 }
 
-fn opened() -> Opened {
+fn opened() -> LiveMachine {
     let topology = Topology::default();
-    let mut asked = Asked::new(Compile::InProcess);
+    let mut asked = LibraryRequest::new(CompileMode::InProcess);
     asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
     let runtime = runtime(&topology, &asked);
     open(topology, runtime)
 }
 
 fn machine() -> Machine {
-    let Opened { machine, without } = opened();
+    let LiveMachine { machine, without } = opened();
     assert_eq!(without, None);
-    assert_eq!(machine.world, World::Simulated("stub".into()));
+    assert_eq!(machine.world, WorldKind::Simulated("stub".into()));
     machine
 }
 
@@ -76,32 +80,32 @@ macro_rules! conformance {
 }
 
 conformance! {
-    cuda_does_what_every_machine_must_do: [Vendor::Cuda], "gpus=3" =>
+    cuda_does_what_every_machine_must_do: [StubLibraries::Cuda], "gpus=3" =>
         "cuda", "stub NVIDIA H200", "sm_90";
-    hip_5_does_what_every_machine_must_do: [Vendor::Hip(5)], "gpus=3" =>
+    hip_5_does_what_every_machine_must_do: [StubLibraries::Hip(5)], "gpus=3" =>
         "hip", "stub AMD Instinct MI250X", "gfx90a";
-    hip_6_does_what_every_machine_must_do: [Vendor::Hip(6)], "gpus=3" =>
+    hip_6_does_what_every_machine_must_do: [StubLibraries::Hip(6)], "gpus=3" =>
         "hip", "stub AMD Instinct MI250X", "gfx90a";
-    hip_7_does_what_every_machine_must_do: [Vendor::Hip(7)], "gpus=3" =>
+    hip_7_does_what_every_machine_must_do: [StubLibraries::Hip(7)], "gpus=3" =>
         "hip", "stub AMD Instinct MI250X", "gfx90a";
-    hip_that_fills_the_older_layout_does: [Vendor::Hip(6)], "gpus=3,layout=r0000" =>
+    hip_that_fills_the_older_layout_does: [StubLibraries::Hip(6)], "gpus=3,layout=r0000" =>
         "hip", "stub AMD Instinct MI250X", "gfx90a";
-    hip_without_waits_for_values_does: [Vendor::Hip(5)], "gpus=3,no=hipStreamWaitValue32" =>
+    hip_without_waits_for_values_does: [StubLibraries::Hip(5)], "gpus=3,no=hipStreamWaitValue32" =>
         "hip", "stub AMD Instinct MI250X", "gfx90a";
-    cuda_without_waits_for_values_does: [Vendor::Cuda], "gpus=3,no=cuStreamWaitValue32" =>
+    cuda_without_waits_for_values_does: [StubLibraries::Cuda], "gpus=3,no=cuStreamWaitValue32" =>
         "cuda", "stub NVIDIA H200", "sm_90";
-    cuda_without_peer_access_does: [Vendor::Cuda], "gpus=3,nopeer" =>
+    cuda_without_peer_access_does: [StubLibraries::Cuda], "gpus=3,nopeer" =>
         "cuda", "stub NVIDIA H200", "sm_90";
-    hip_over_cuda_does_what_every_machine_must_do: [Vendor::Cuda, Vendor::HipOverCuda], "gpus=3" =>
+    hip_over_cuda_does_what_every_machine_must_do: [StubLibraries::Cuda, StubLibraries::HipOverCuda], "gpus=3" =>
         "hip", "stub NVIDIA H200 (HIP over CUDA)", "gfx90a";
 }
 
 #[test]
 fn times_are_the_models_and_bytes_are_real() {
-    inside("times_are_the_models_and_bytes_are_real", &[Vendor::Cuda], "gpus=2", || {
+    inside("times_are_the_models_and_bytes_are_real", &[StubLibraries::Cuda], "gpus=2", || {
         let machine = machine();
         let bytes = Bytes::mib(64);
-        let vram = |gpu| Place::new(Unit::Gpu(gpu), Mem::Vram);
+        let vram = |gpu| Place::new(Unit::Gpu(gpu), MemKind::Vram);
         let (src, dst) =
             (machine.buffer(vram(0), bytes).unwrap(), machine.buffer(vram(1), bytes).unwrap());
         src.fill(1, false).unwrap();
@@ -113,7 +117,7 @@ fn times_are_the_models_and_bytes_are_real() {
         let gate = machine.gate().unwrap();
         stream.hold(&gate).unwrap();
         stream.record(&start).unwrap();
-        stream.copy(dst.address(), src.address(), bytes, CopyEngine::Auto).unwrap();
+        stream.copy(dst.address(), src.address(), bytes, CopyChoice::Auto).unwrap();
         stream.record(&end).unwrap();
         // Nothing has moved: the gate is closed.
         dst.check(2, bytes).unwrap();
@@ -130,24 +134,24 @@ fn times_are_the_models_and_bytes_are_real() {
 fn a_kernel_that_reaches_too_far_ruins_its_context() {
     // The third call: the kernel itself, behind the fills of two buffers.
     let spec = "gpus=2,fail=cuLaunchKernel@3:700";
-    inside("a_kernel_that_reaches_too_far_ruins_its_context", &[Vendor::Cuda], spec, || {
+    inside("a_kernel_that_reaches_too_far_ruins_its_context", &[StubLibraries::Cuda], spec, || {
         let machine = machine();
-        let vram = Place::new(Unit::Gpu(0), Mem::Vram);
+        let vram = Place::new(Unit::Gpu(0), MemKind::Vram);
         let [a, b] = [1, 2].map(|seed| {
             let buffer = machine.buffer(vram, Bytes::kib(64)).unwrap();
             buffer.fill(seed, false).unwrap();
             buffer
         });
         let gpu = machine.gpu(0).unwrap();
-        let kernel = gpu.kernel(&Variant::standard(KernelOp::Copy)).unwrap();
+        let kernel = gpu.kernel(&KernelVariant::standard(KernelOp::Copy)).unwrap();
         let stream = gpu.stream().unwrap();
-        let launch = Launch { src: a.address(), dst: b.address(), bytes: Bytes::kib(64) };
+        let launch = KernelLaunch { src: a.address(), dst: b.address(), bytes: Bytes::kib(64) };
         for _ in 0..2 {
             let error = stream.launch(&kernel, &launch).unwrap_err();
             assert_eq!((error.code, error.severity), (700, Severity::Sticky), "{error}");
         }
         // The other GPU is as it was.
-        let there = machine.buffer(Place::new(Unit::Gpu(1), Mem::Vram), Bytes(64)).unwrap();
+        let there = machine.buffer(Place::new(Unit::Gpu(1), MemKind::Vram), Bytes(64)).unwrap();
         there.fill(3, false).unwrap();
         there.check(3, Bytes(64)).unwrap();
     });
@@ -157,11 +161,11 @@ fn a_kernel_that_reaches_too_far_ruins_its_context() {
 fn a_driver_of_12_8_gets_batches_in_its_own_words() {
     // Its only cuMemcpyBatchAsync takes nine arguments, the one that came with 13.0 eight.
     let spec = "gpus=2,driver=12080";
-    inside("a_driver_of_12_8_gets_batches_in_its_own_words", &[Vendor::Cuda], spec, || {
+    inside("a_driver_of_12_8_gets_batches_in_its_own_words", &[StubLibraries::Cuda], spec, || {
         let machine = machine();
         let bytes = Bytes::kib(64);
         let buffer = |gpu, seed| {
-            let place = Place::new(Unit::Gpu(gpu), Mem::Vram);
+            let place = Place::new(Unit::Gpu(gpu), MemKind::Vram);
             let buffer = machine.buffer(place, bytes).unwrap();
             buffer.fill(seed, false).unwrap();
             buffer
@@ -177,18 +181,18 @@ fn a_driver_of_12_8_gets_batches_in_its_own_words() {
 #[test]
 fn a_kernel_without_peer_access_is_refused_and_ruins_nothing() {
     let test = "a_kernel_without_peer_access_is_refused_and_ruins_nothing";
-    inside(test, &[Vendor::Cuda], "gpus=2,nopeer", || {
+    inside(test, &[StubLibraries::Cuda], "gpus=2,nopeer", || {
         let machine = machine();
         let bytes = Bytes::kib(64);
         let [here, there] = [0, 1].map(|gpu| {
-            let buffer = machine.buffer(Place::new(Unit::Gpu(gpu), Mem::Vram), bytes).unwrap();
+            let buffer = machine.buffer(Place::new(Unit::Gpu(gpu), MemKind::Vram), bytes).unwrap();
             buffer.fill(4, false).unwrap();
             buffer
         });
         let gpu = machine.gpu(0).unwrap();
-        let kernel = gpu.kernel(&Variant::standard(KernelOp::Copy)).unwrap();
+        let kernel = gpu.kernel(&KernelVariant::standard(KernelOp::Copy)).unwrap();
         let stream = gpu.stream().unwrap();
-        let launch = Launch { src: there.address(), dst: here.address(), bytes };
+        let launch = KernelLaunch { src: there.address(), dst: here.address(), bytes };
         let error = stream.launch(&kernel, &launch).unwrap_err();
         assert_eq!(error.severity, Severity::Unsupported, "{error}");
         assert!(error.way_out.contains("topo -p2p"), "{error}");
@@ -199,20 +203,22 @@ fn a_kernel_without_peer_access_is_refused_and_ruins_nothing() {
 #[test]
 fn a_chain_in_registered_memory_is_followed_until_a_gpu_writes_there() {
     let test = "a_chain_in_registered_memory_is_followed_until_a_gpu_writes_there";
-    inside(test, &[Vendor::Cuda], "gpus=1", || {
+    inside(test, &[StubLibraries::Cuda], "gpus=1", || {
         let machine = machine();
         let bytes = Bytes::kib(64);
         let numa = machine.host.domains()[0].id;
-        let chain = machine.buffer(Place::new(Unit::Numa(numa), Mem::Registered), bytes).unwrap();
+        let chain =
+            machine.buffer(Place::new(Unit::Numa(numa), MemKind::Registered), bytes).unwrap();
         chain.fill(5, true).unwrap();
-        let vram = machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), bytes).unwrap();
+        let vram = machine.buffer(Place::new(Unit::Gpu(0), MemKind::Vram), bytes).unwrap();
         vram.fill(6, false).unwrap();
         let gpu = machine.gpu(0).unwrap();
-        let (kernel, stream) = (gpu.kernel(&Variant::chase()).unwrap(), gpu.stream().unwrap());
-        let launch = Launch { src: chain.address(), dst: 0, bytes };
+        let (kernel, stream) =
+            (gpu.kernel(&KernelVariant::chase()).unwrap(), gpu.stream().unwrap());
+        let launch = KernelLaunch { src: chain.address(), dst: 0, bytes };
         stream.launch(&kernel, &launch).unwrap();
         stream.wait().unwrap();
-        stream.copy(chain.address(), vram.address(), bytes, CopyEngine::Auto).unwrap();
+        stream.copy(chain.address(), vram.address(), bytes, CopyChoice::Auto).unwrap();
         let error = stream.launch(&kernel, &launch).unwrap_err();
         assert!(error.reason.contains("no chain"), "{error}");
         stream.wait().unwrap();
@@ -248,20 +254,20 @@ fn registers(machine: &Machine, place: Place, by_file: bool) {
 #[test]
 fn memory_of_host_and_gpu_is_registered_with_an_adapter() {
     let test = "memory_of_host_and_gpu_is_registered_with_an_adapter";
-    inside(test, &[Vendor::Cuda, Vendor::Verbs], "gpus=1,rdma=mlx5_0+mlx5_1", || {
+    inside(test, &[StubLibraries::Cuda, StubLibraries::Verbs], "gpus=1,rdma=mlx5_0+mlx5_1", || {
         let machine = machine();
         let numa = machine.host.domains()[0].id;
-        for mem in [Mem::Paged, Mem::Huge, Mem::Pinned] {
+        for mem in [MemKind::Paged, MemKind::Huge, MemKind::Pinned] {
             registers(&machine, Place::new(Unit::Numa(numa), mem), false);
         }
-        let vram = Place::new(Unit::Gpu(0), Mem::Vram);
+        let vram = Place::new(Unit::Gpu(0), MemKind::Vram);
         registers(&machine, vram, false);
         registers(&machine, vram, true);
         let driver = machine.driver().unwrap();
         assert_eq!(driver.export_call(), "cuMemGetHandleForAddressRange");
         // Only memory of a GPU is exported.
         let pinned =
-            machine.buffer(Place::new(Unit::Numa(numa), Mem::Pinned), Bytes::mib(2)).unwrap();
+            machine.buffer(Place::new(Unit::Numa(numa), MemKind::Pinned), Bytes::mib(2)).unwrap();
         let error = driver.export_dmabuf(pinned.address(), Bytes::mib(2)).unwrap_err();
         assert_eq!(error.severity, Severity::Unsupported, "{error}");
     });
@@ -270,17 +276,18 @@ fn memory_of_host_and_gpu_is_registered_with_an_adapter() {
 #[test]
 fn hip_exports_memory_where_it_has_a_call_for_it() {
     let test = "hip_exports_memory_where_it_has_a_call_for_it";
-    inside(test, &[Vendor::Hip(7), Vendor::Verbs], "gpus=1,rdma=mlx5_0", || {
-        registers(&machine(), Place::new(Unit::Gpu(0), Mem::Vram), true);
+    inside(test, &[StubLibraries::Hip(7), StubLibraries::Verbs], "gpus=1,rdma=mlx5_0", || {
+        registers(&machine(), Place::new(Unit::Gpu(0), MemKind::Vram), true);
     });
 }
 
 #[test]
 fn hip_without_a_call_to_export_says_what_has_one() {
     let test = "hip_without_a_call_to_export_says_what_has_one";
-    inside(test, &[Vendor::Hip(6), Vendor::Verbs], "gpus=1,rdma=mlx5_0", || {
+    inside(test, &[StubLibraries::Hip(6), StubLibraries::Verbs], "gpus=1,rdma=mlx5_0", || {
         let machine = machine();
-        let buffer = machine.buffer(Place::new(Unit::Gpu(0), Mem::Vram), Bytes::mib(2)).unwrap();
+        let buffer =
+            machine.buffer(Place::new(Unit::Gpu(0), MemKind::Vram), Bytes::mib(2)).unwrap();
         let driver = machine.driver().unwrap();
         let error = driver.export_dmabuf(buffer.address(), Bytes::mib(2)).unwrap_err();
         assert_eq!(error.severity, Severity::Unsupported, "{error}");
@@ -290,14 +297,19 @@ fn hip_without_a_call_to_export_says_what_has_one() {
 
 #[test]
 fn a_host_without_adapters_says_so() {
-    inside("a_host_without_adapters_says_so", &[Vendor::Cuda, Vendor::Verbs], "gpus=1", || {
-        let machine = machine();
-        let registrar = machine.host.registrar().unwrap();
-        let error = registrar.adapter(Unit::Gpu(0)).unwrap_err();
-        assert_eq!(error.severity, Severity::Unsupported, "{error}");
-        assert!(error.to_string().contains("no RDMA device"), "{error}");
-        assert!(error.to_string().contains("InfiniBand"), "{error}");
-    });
+    inside(
+        "a_host_without_adapters_says_so",
+        &[StubLibraries::Cuda, StubLibraries::Verbs],
+        "gpus=1",
+        || {
+            let machine = machine();
+            let registrar = machine.host.registrar().unwrap();
+            let error = registrar.adapter(Unit::Gpu(0)).unwrap_err();
+            assert_eq!(error.severity, Severity::Unsupported, "{error}");
+            assert!(error.to_string().contains("no RDMA device"), "{error}");
+            assert!(error.to_string().contains("InfiniBand"), "{error}");
+        },
+    );
 }
 
 #[test]
@@ -305,12 +317,12 @@ fn a_gpu_that_an_adapter_does_not_reach_is_named_with_the_module() {
     let test = "a_gpu_that_an_adapter_does_not_reach_is_named_with_the_module";
     // 14 is EFAULT, which the kernel gives for addresses that are no memory of the process.
     let spec = "gpus=1,rdma=mlx5_0,fail=ibv_reg_mr@1:14,fail=ibv_open_device@1:13";
-    inside(test, &[Vendor::Cuda, Vendor::Verbs], spec, || {
+    inside(test, &[StubLibraries::Cuda, StubLibraries::Verbs], spec, || {
         let machine = machine();
         let registrar = machine.host.registrar().unwrap();
         let closed = registrar.adapter(Unit::Gpu(0)).unwrap_err();
         assert!(closed.to_string().contains("/dev/infiniband/uverbs"), "{closed}");
-        let place = Place::new(Unit::Gpu(0), Mem::Vram);
+        let place = Place::new(Unit::Gpu(0), MemKind::Vram);
         let buffer = machine.buffer(place, Bytes::mib(2)).unwrap();
         let register = || registrar.register(Unit::Gpu(0), buffer.address(), Bytes::mib(2));
         let error = register().unwrap_err();
@@ -323,7 +335,7 @@ fn a_gpu_that_an_adapter_does_not_reach_is_named_with_the_module() {
 #[test]
 fn nvml_is_read_for_links_clocks_and_counters() {
     let test = "nvml_is_read_for_links_clocks_and_counters";
-    inside(test, &[Vendor::Cuda, Vendor::Nvml], "gpus=2", || {
+    inside(test, &[StubLibraries::Cuda, StubLibraries::Nvml], "gpus=2", || {
         let management = pathline_vendor::management();
         assert_eq!((management.gpus(), management.nvml.version.as_str()), (2, "driver 580.159.04"));
         // 5 + 4 + 4 + 5 links of 106.25 Gbit/s x 2 / 8 = 26,562 MB/s to four switches.
@@ -359,7 +371,7 @@ fn nvml_is_read_for_links_clocks_and_counters() {
 #[test]
 fn an_nvml_that_looks_behind_its_array_damages_nothing() {
     let test = "an_nvml_that_looks_behind_its_array_damages_nothing";
-    inside(test, &[Vendor::Cuda, Vendor::Nvml], "gpus=1,lookahead", || {
+    inside(test, &[StubLibraries::Cuda, StubLibraries::Nvml], "gpus=1,lookahead", || {
         let machine = machine();
         let monitor = machine.monitor.as_ref().unwrap();
         // Free memory at the end of the heap that holds requests of 40 bytes for field 161 of link 0.
@@ -382,7 +394,7 @@ fn an_nvml_that_writes_behind_its_array_is_named_once() {
     let test = "an_nvml_that_writes_behind_its_array_is_named_once";
     // The third call: for the links of the second GPU, after those for links and errors of the first.
     let spec = "gpus=2,overrun=nvmlDeviceGetFieldValues@3";
-    inside(test, &[Vendor::Cuda, Vendor::Nvml], spec, || {
+    inside(test, &[StubLibraries::Cuda, StubLibraries::Nvml], spec, || {
         let machine = machine();
         let monitor = machine.monitor.as_ref().unwrap();
         let warnings = monitor.warnings();
@@ -402,7 +414,7 @@ fn an_nvml_that_fails_costs_its_own_field() {
     let test = "an_nvml_that_fails_costs_its_own_field";
     // 15 is NVML_ERROR_GPU_IS_LOST.
     let spec = "gpus=1,fail=nvmlDeviceGetPowerUsage:15,fail=nvmlDeviceGetFieldValues:999";
-    inside(test, &[Vendor::Cuda, Vendor::Nvml], spec, || {
+    inside(test, &[StubLibraries::Cuda, StubLibraries::Nvml], spec, || {
         let machine = machine();
         let monitor = machine.monitor.as_ref().unwrap();
         let state = monitor.state(0).unwrap();

@@ -5,17 +5,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
 
-use pathline_bench::{About, Event, Header, Here, Overhead, Plan, Scope, Session};
-use pathline_calibrate::Run;
-use pathline_flow::routes::Routes;
-use pathline_flow::{MachineDesc, Network, Switches};
-use pathline_schema::{Bytes, Case, Flow, Journal, Mem, Mover, Node, Ns, Place, Settings, Unit};
-use pathline_sim::Options;
+use pathline_bench::{
+    JournalSession, LocalExecutor, MachineInfo, PlanScope, RunEvent, RunHeader, RunPlan, TimerScope,
+};
+use pathline_calibrate::NamedRun;
+use pathline_flow::routes::RouteTable;
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_schema::{
+    Bytes, Case, Flow, Journal, LinkEnd, MemKind, Mover, Ns, Place, RunSettings, Unit,
+};
+use pathline_sim::SimOptions;
 
 /// Measures cases on a machine with so much noise: 0.01 is 1 % of each operation's time.
-pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64) -> Run {
+pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64) -> NamedRun {
     let patterns: Vec<_> = cases.iter().map(|c| c.to_string().parse().unwrap()).collect();
-    run(desc, noise, seed, &|scope| Plan::new(scope, &["overhead".to_owned()], &patterns).unwrap())
+    run(desc, noise, seed, &|scope| {
+        RunPlan::new(scope, &["overhead".to_owned()], &patterns).unwrap()
+    })
 }
 
 /// Measures the cases of a suite that `wanted` says.
@@ -25,24 +31,30 @@ pub(crate) fn measure_suite(
     wanted: &dyn Fn(&Case) -> bool,
     noise: f64,
     seed: u64,
-) -> Run {
+) -> NamedRun {
     run(desc, noise, seed, &|scope| {
-        let mut plan = Plan::new(scope, &[suite.to_owned()], &[]).unwrap();
+        let mut plan = RunPlan::new(scope, &[suite.to_owned()], &[]).unwrap();
         plan.entries.retain(|entry| wanted(&entry.case));
         plan
     })
 }
 
-fn run(desc: &MachineDesc, noise: f64, seed: u64, plan: &dyn Fn(&Scope<'_>) -> Plan) -> Run {
-    let options = Options { seed, jitter: noise, ..Options::default() };
-    let machine = pathline_sim::machine_with(desc, Switches::default(), &options).unwrap();
-    let plan = plan(&Scope { simulated: true, ..Scope::new(&machine.topology, Bytes::gib(256)) });
-    let settings = Settings {
+fn run(
+    desc: &MachineDesc,
+    noise: f64,
+    seed: u64,
+    plan: &dyn Fn(&PlanScope<'_>) -> RunPlan,
+) -> NamedRun {
+    let options = SimOptions { seed, jitter: noise, ..SimOptions::default() };
+    let machine = pathline_sim::machine_with(desc, RuntimeEnv::default(), &options).unwrap();
+    let plan =
+        plan(&PlanScope { simulated: true, ..PlanScope::new(&machine.topology, Bytes::gib(256)) });
+    let settings = RunSettings {
         case_budget: Ns::ms(60.0),
         max_samples: 20,
         ..pathline_bench::default_settings(Bytes::gib(256))
     };
-    let header = Header {
+    let header = RunHeader {
         host: "test".to_owned(),
         version: "0".to_owned(),
         pid: 1,
@@ -53,21 +65,21 @@ fn run(desc: &MachineDesc, noise: f64, seed: u64, plan: &dyn Fn(&Scope<'_>) -> P
     };
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let about = About::of(&machine, None, Overhead::All);
-    let mut crew = Here::new(&machine, about, settings);
+    let about = MachineInfo::of(&machine, None, TimerScope::All);
+    let mut crew = LocalExecutor::new(&machine, about, settings);
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    let session = Session::create(&path).unwrap();
-    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: Event<'_>| {}).unwrap();
+    let session = JournalSession::create(&path).unwrap();
+    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
     let journal = Journal::read(BufReader::new(std::fs::File::open(&path).unwrap())).unwrap();
-    Run { name: desc.name.clone(), journal }
+    NamedRun { name: desc.name.clone(), journal }
 }
 
 /// All paths of copy engines: host in and out of every GPU at its home, and GPU to GPU, pushed.
 pub(crate) fn paths(desc: &MachineDesc) -> Vec<Flow> {
     let topology = desc.topology();
     let home = |g: u32| topology.gpus.iter().find(|x| x.index == g).unwrap().numa.unwrap_or(0);
-    let vram = |g: u32| Place::new(Unit::Gpu(g), Mem::Vram);
-    let host = |g: u32| Place::new(Unit::Numa(home(g)), Mem::Pinned);
+    let vram = |g: u32| Place::new(Unit::Gpu(g), MemKind::Vram);
+    let host = |g: u32| Place::new(Unit::Numa(home(g)), MemKind::Pinned);
     let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
     let mut flows = Vec::new();
     let mut add = |src, dst, at| {
@@ -80,7 +92,7 @@ pub(crate) fn paths(desc: &MachineDesc) -> Vec<Flow> {
         gpus.iter().filter(|&&d| d != g).for_each(|&d| add(vram(g), vram(d), g));
     }
     // As long as 64 MiB at 55 GB/s, by what each does alone.
-    let network = Network::new(desc, Switches::default()).unwrap();
+    let network = Network::new(desc, RuntimeEnv::default()).unwrap();
     for flow in &mut flows {
         let op = network.operation(flow).unwrap();
         let alone = op
@@ -101,19 +113,19 @@ fn case(flows: &[Flow]) -> Case {
 pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
     let flows = paths(desc);
     let topology = desc.topology();
-    let routes = Routes::of(&topology);
-    let one_way = |f: &Flow| -> BTreeSet<(Node, Node)> {
+    let routes = RouteTable::of(&topology);
+    let one_way = |f: &Flow| -> BTreeSet<(LinkEnd, LinkEnd)> {
         let (Some(s), Some(d)) = (f.src.unit.gpu(), f.dst.unit.gpu()) else {
             return BTreeSet::new();
         };
-        let used = routes.in_use(Node::Gpu(s), Node::Gpu(d));
+        let used = routes.in_use(LinkEnd::Gpu(s), LinkEnd::Gpu(d));
         let ways = used.map(|u| u.paths).unwrap_or_default();
-        let pair = |p: &pathline_flow::routes::Path| -> Vec<(Node, Node)> {
+        let pair = |p: &pathline_flow::routes::RoutePath| -> Vec<(LinkEnd, LinkEnd)> {
             p.nodes.iter().copied().zip(p.nodes.iter().copied().skip(1)).collect()
         };
         ways.iter().flat_map(pair).collect()
     };
-    let steps = |f: &Flow| -> BTreeSet<(Node, Node)> {
+    let steps = |f: &Flow| -> BTreeSet<(LinkEnd, LinkEnd)> {
         one_way(f).into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect()
     };
     let is_host = |f: &Flow| f.src.unit.numa().is_some() || f.dst.unit.numa().is_some();
@@ -165,9 +177,9 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
         cases.push(case(&peers.iter().filter(to).copied().collect::<Vec<_>>()));
     }
     // What lies on a link, one way and both: all of it, and all but one.
-    let links: BTreeSet<(Node, Node)> = flows.iter().flat_map(steps).collect();
+    let links: BTreeSet<(LinkEnd, LinkEnd)> = flows.iter().flat_map(steps).collect();
     for link in links.iter().filter(|(a, b)| a < b) {
-        let passes = |f: &&Flow, link: &(Node, Node)| one_way(f).contains(link);
+        let passes = |f: &&Flow, link: &(LinkEnd, LinkEnd)| one_way(f).contains(link);
         let over: Vec<Flow> = flows.iter().filter(|f| passes(f, link)).copied().collect();
         let back: Vec<Flow> =
             flows.iter().filter(|f| passes(f, &(link.1, link.0))).copied().collect();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pathline_schema::{Fault, Journal, Outcome};
+use pathline_schema::{CaseOutcome, FaultedCase, Journal};
 
 /// Far more than any run here takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -29,10 +29,10 @@ pub(crate) fn journal(out: &Path) -> Journal {
 }
 
 /// The cases that failed.
-pub(crate) fn faults(journal: &Journal) -> Vec<&Fault> {
+pub(crate) fn faults(journal: &Journal) -> Vec<&FaultedCase> {
     let mut faults = Vec::new();
     for outcome in &journal.outcomes {
-        if let Outcome::Faulted(fault) = outcome {
+        if let CaseOutcome::Faulted(fault) = outcome {
             faults.push(fault);
         }
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Io, IoCache, IoEngine, StoreFacts};
+use pathline_schema::{IoCache, IoEngine, IoSpec, StoreFacts};
 
-use super::{Asked, Job, jobs};
-use crate::figure::Doubt;
-use crate::run::{Run, State};
+use super::{IoEntry, IoQuantity, jobs};
+use crate::figure::RunWarning;
+use crate::run::{EntryState, RunView};
 use crate::words;
 
 /// An I/O that takes so many times the median is an outlier.
@@ -19,12 +19,12 @@ const EXPIRY_NS: (f64, f64) = (450e6, 650e6);
 /// Requests an I/O from which it is called split.
 const SPLIT: f64 = 1.2;
 
-fn facts<'a>(run: &Run<'a>, store: u32) -> Option<&'a StoreFacts> {
+fn facts<'a>(run: &RunView<'a>, store: u32) -> Option<&'a StoreFacts> {
     run.journal.begin.stores.get(store as usize)
 }
 
 /// What each store is: its path, file system, device, queues.
-pub(crate) fn conditions(run: &Run) -> Vec<(String, String)> {
+pub(crate) fn conditions(run: &RunView) -> Vec<(String, String)> {
     let stores = run.journal.begin.stores.iter().enumerate();
     stores.map(|(i, facts)| (format!("store{i}"), store_words(facts))).collect()
 }
@@ -64,11 +64,11 @@ fn store_words(facts: &StoreFacts) -> String {
     parts.join(", ")
 }
 
-pub(crate) fn doubts(run: &Run) -> Vec<Doubt> {
+pub(crate) fn doubts(run: &RunView) -> Vec<RunWarning> {
     let jobs = jobs(run);
-    let mut doubts: Vec<Doubt> = Vec::new();
+    let mut doubts: Vec<RunWarning> = Vec::new();
     let mut add = |code: &str, subject: String, text: String| {
-        doubts.push(Doubt { code: code.into(), subject, text });
+        doubts.push(RunWarning { code: code.into(), subject, text });
     };
     for job in &jobs {
         if let Some(text) = outliers(run, job) {
@@ -111,14 +111,14 @@ pub(crate) fn doubts(run: &Run) -> Vec<Doubt> {
 }
 
 /// I/Os that took far longer than the median, and what their time looks like.
-fn outliers(run: &Run, job: &Job<'_, '_>) -> Option<String> {
+fn outliers(run: &RunView, job: &IoEntry<'_, '_>) -> Option<String> {
     let all = job.latencies();
     let median = all.quantile(0.5)?.0;
     let longest = all.max_ns as f64;
     if longest <= FAR * median || median <= 0.0 {
         return None;
     }
-    let first = pathline_schema::Histogram::bucket((FAR * median) as u64);
+    let first = pathline_schema::IoHistogram::bucket((FAR * median) as u64);
     let far: u64 = all.counts.iter().filter(|(bucket, _)| *bucket > first).map(|(_, n)| n).sum();
     let scheduler = facts(run, job.store()).map_or("", |f| f.scheduler.as_str());
     let at_expiry = longest >= EXPIRY_NS.0 && longest <= EXPIRY_NS.1;
@@ -139,7 +139,7 @@ fn outliers(run: &Run, job: &Job<'_, '_>) -> Option<String> {
 }
 
 /// GPU direct that is not direct, or of which the library does not tell.
-fn indirect(job: &Job<'_, '_>) -> Option<String> {
+fn indirect(job: &IoEntry<'_, '_>) -> Option<String> {
     if job.io.engine != IoEngine::Gds {
         return None;
     }
@@ -153,10 +153,14 @@ fn indirect(job: &Job<'_, '_>) -> Option<String> {
 }
 
 /// Of each store how many cases are split into several requests, and which of them most.
-fn split<'j, 'b, 'a>(jobs: &'j [Job<'b, 'a>]) -> BTreeMap<u32, (&'j Job<'b, 'a>, f64, usize)> {
-    let mut split: BTreeMap<u32, (&Job, f64, usize)> = BTreeMap::new();
+fn split<'j, 'b, 'a>(
+    jobs: &'j [IoEntry<'b, 'a>],
+) -> BTreeMap<u32, (&'j IoEntry<'b, 'a>, f64, usize)> {
+    let mut split: BTreeMap<u32, (&IoEntry, f64, usize)> = BTreeMap::new();
     for job in jobs.iter().filter(|j| j.io.cache == IoCache::Direct) {
-        let Some(requests) = job.value(Asked::Requests).filter(|r| *r > SPLIT) else { continue };
+        let Some(requests) = job.value(IoQuantity::Requests).filter(|r| *r > SPLIT) else {
+            continue;
+        };
         let worst = split.entry(job.store()).or_insert((job, requests, 0));
         worst.2 += 1;
         if requests > worst.1 {
@@ -167,11 +171,11 @@ fn split<'j, 'b, 'a>(jobs: &'j [Job<'b, 'a>]) -> BTreeMap<u32, (&'j Job<'b, 'a>,
 }
 
 /// Why cases that poll for completions have no figures.
-fn refused(run: &Run) -> BTreeMap<String, usize> {
+fn refused(run: &RunView) -> BTreeMap<String, usize> {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    let polls = |io: &Io| io.engine == IoEngine::UringPoll;
+    let polls = |io: &IoSpec| io.engine == IoEngine::UringPoll;
     for entry in &run.entries {
-        let State::Absent(why) = entry.state else { continue };
+        let EntryState::Absent(why) = entry.state else { continue };
         if entry.case.timed.iter().filter_map(|f| f.by.io()).any(polls) {
             *reasons.entry(words::reason(entry.case, why).to_owned()).or_default() += 1;
         }

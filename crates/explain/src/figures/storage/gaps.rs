@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Io, IoEngine, IoStage, Mem, Place};
-use pathline_stats::{Summary, inflation};
+use pathline_schema::{IoEngine, IoSpec, IoStage, MemKind, Place};
+use pathline_stats::{SeriesSummary, inflation};
 
-use super::{Asked, Job, SUITE, command};
-use crate::figure::{Body, Cell, Figure, Gap, Gaps};
-use crate::run::Run;
+use super::{IoEntry, IoQuantity, SUITE, command};
+use crate::figure::{Figure, FigureBody, FigureCell, GapsBody, PairedGap};
+use crate::run::RunView;
 use crate::words;
 
 /// Throughput that grows with less than this power of what is in flight no longer grows: twice as
@@ -15,16 +15,16 @@ use crate::words;
 pub(super) const GROWS: f64 = 0.25;
 
 /// Statistics that are compared.
-const PANELS: [(&str, Asked); 4] = [
-    ("min", Asked::Min),
-    ("p50", Asked::Quantile(0.5)),
-    ("p99", Asked::Quantile(0.99)),
-    ("max", Asked::Max),
+const PANELS: [(&str, IoQuantity); 4] = [
+    ("min", IoQuantity::Min),
+    ("p50", IoQuantity::Quantile(0.5)),
+    ("p99", IoQuantity::Quantile(0.99)),
+    ("max", IoQuantity::Max),
 ];
 
 /// Whether a case of I/O with a GPU and one without do the same I/O.
-pub(super) fn same_io(gpu: &Job<'_, '_>, host: &Job<'_, '_>) -> bool {
-    let plain = |io: &Io| Io { stage: None, batch: 1, engine: IoEngine::Uring, ..*io };
+pub(super) fn same_io(gpu: &IoEntry<'_, '_>, host: &IoEntry<'_, '_>) -> bool {
+    let plain = |io: &IoSpec| IoSpec { stage: None, batch: 1, engine: IoEngine::Uring, ..*io };
     let engines = gpu.io.engine == host.io.engine || gpu.io.engine == IoEngine::Gds;
     host.gpu().is_none()
         && gpu.gpu().is_some()
@@ -36,14 +36,17 @@ pub(super) fn same_io(gpu: &Job<'_, '_>, host: &Job<'_, '_>) -> bool {
 }
 
 /// The same I/O with host memory at its end: at best with that which the blocks pass on their way.
-pub(super) fn host_of<'b, 'a>(gpu: &Job<'b, 'a>, jobs: &[Job<'b, 'a>]) -> Option<Job<'b, 'a>> {
-    let unlike = |host: &Job| {
+pub(super) fn host_of<'b, 'a>(
+    gpu: &IoEntry<'b, 'a>,
+    jobs: &[IoEntry<'b, 'a>],
+) -> Option<IoEntry<'b, 'a>> {
+    let unlike = |host: &IoEntry| {
         let memory = match (gpu.io.stage.map(|stage| stage.through), host.flow.io_ends().1.mem) {
             (Some(through), mem) if mem == through => 0,
             // What is registered was pageable; what is pinned may be of large pages.
             (Some(through), mem) if mem == through.before_registration() => 1,
-            (Some(Mem::Pinned) | None, Mem::Huge) => 1,
-            (_, Mem::Paged | Mem::Huge) => 2,
+            (Some(MemKind::Pinned) | None, MemKind::Huge) => 1,
+            (_, MemKind::Paged | MemKind::Huge) => 2,
             _ => 3,
         };
         (host.series().is_none(), host.io.batch != gpu.io.batch, memory)
@@ -52,38 +55,39 @@ pub(super) fn host_of<'b, 'a>(gpu: &Job<'b, 'a>, jobs: &[Job<'b, 'a>]) -> Option
 }
 
 /// What the cells of one map have in common.
-type Key = (Place, Place, Io, pathline_schema::Bytes, Option<IoStage>);
+type GapKey = (Place, Place, IoSpec, pathline_schema::Bytes, Option<IoStage>);
 
-fn key(job: &Job<'_, '_>) -> Key {
-    let io = Io { depth: 1, batch: 1, threads: 1, ..*job.io };
+fn key(job: &IoEntry<'_, '_>) -> GapKey {
+    let io = IoSpec { depth: 1, batch: 1, threads: 1, ..*job.io };
     (job.flow.src, job.flow.dst, io, job.block(), job.io.stage)
 }
 
-pub(super) fn figures(run: &Run, jobs: &[Job<'_, '_>]) -> Vec<Figure> {
-    let mut keys: Vec<Key> = Vec::new();
+pub(super) fn figures(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Vec<Figure> {
+    let mut keys: Vec<GapKey> = Vec::new();
     for job in jobs.iter().filter(|j| j.gpu().is_some()) {
         if !keys.contains(&key(job)) {
             keys.push(key(job));
         }
     }
-    let of = |wanted: &Key| jobs.iter().filter(|j| key(j) == *wanted).copied().collect::<Vec<_>>();
+    let of =
+        |wanted: &GapKey| jobs.iter().filter(|j| key(j) == *wanted).copied().collect::<Vec<_>>();
     keys.iter().filter_map(|wanted| figure(run, &of(wanted), jobs)).collect()
 }
 
-fn figure(run: &Run, gpu: &[Job<'_, '_>], jobs: &[Job<'_, '_>]) -> Option<Figure> {
+fn figure(run: &RunView, gpu: &[IoEntry<'_, '_>], jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let first = gpu.first()?;
     let depths: Vec<u32> =
         gpu.iter().map(|j| j.io.depth).collect::<BTreeSet<_>>().into_iter().collect();
     let threads: Vec<u32> =
         gpu.iter().map(|j| j.io.threads).collect::<BTreeSet<_>>().into_iter().collect();
-    let panel = |asked: Asked| -> Vec<Vec<Gap>> {
+    let panel = |asked: IoQuantity| -> Vec<Vec<PairedGap>> {
         let cell = |t: u32, d: u32| {
             let job = gpu.iter().find(|j| (j.io.threads, j.io.depth) == (t, d));
-            job.map_or_else(Gap::default, |job| gap(job, jobs, asked))
+            job.map_or_else(PairedGap::default, |job| gap(job, jobs, asked))
         };
         threads.iter().map(|&t| depths.iter().map(|&d| cell(t, d)).collect()).collect()
     };
-    let panels: Vec<(String, Vec<Vec<Gap>>)> =
+    let panels: Vec<(String, Vec<Vec<PairedGap>>)> =
         PANELS.iter().map(|(name, asked)| ((*name).to_owned(), panel(*asked))).collect();
     let told = || panels.iter().flat_map(|p| p.1.iter().flatten());
     // One cell is no map; the stages tell of it.
@@ -112,7 +116,7 @@ fn figure(run: &Run, gpu: &[Job<'_, '_>], jobs: &[Job<'_, '_>]) -> Option<Figure
         title: format!("{name} minus host: latency of {}, {staging}", first.work()),
         finding: finding(&name, &panels, &depths, &threads),
         command: command(run, ""),
-        body: Body::Gaps(Gaps {
+        body: FigureBody::Gaps(GapsBody {
             unit: "us".into(),
             base: "host".into(),
             other: name,
@@ -127,24 +131,24 @@ fn figure(run: &Run, gpu: &[Job<'_, '_>], jobs: &[Job<'_, '_>]) -> Option<Figure
 
 /// The median of the differences of samples taken in turn, and its interval, which is widened where
 /// neighbours resemble each other.
-fn gap(job: &Job<'_, '_>, jobs: &[Job<'_, '_>], asked: Asked) -> Gap {
+fn gap(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> PairedGap {
     let case = Some(job.entry.case.clone());
-    let absent = |why: String| Gap {
-        cell: Cell { absent: Some(why), case: case.clone(), ..Cell::default() },
-        ..Gap::default()
+    let absent = |why: String| PairedGap {
+        cell: FigureCell { absent: Some(why), case: case.clone(), ..FigureCell::default() },
+        ..PairedGap::default()
     };
-    if let crate::run::State::Absent(why) = job.entry.state {
+    if let crate::run::EntryState::Absent(why) = job.entry.state {
         return absent(why.to_owned());
     }
     let Some(host) = host_of(job, jobs) else {
         return absent("the same I/O with host memory is not in this run".into());
     };
-    if let crate::run::State::Absent(why) = host.entry.state {
+    if let crate::run::EntryState::Absent(why) = host.entry.state {
         return absent(format!("the same I/O with host memory has no figure: {why}"));
     }
     let apart: Vec<f64> =
         job.values(asked).into_iter().zip(host.values(asked)).map(|(a, b)| a - b).collect();
-    let Some(summary) = Summary::of(&apart) else {
+    let Some(summary) = SeriesSummary::of(&apart) else {
         return absent("no pair of samples has latencies".into());
     };
     let stretch = inflation(&apart);
@@ -154,12 +158,12 @@ fn gap(job: &Job<'_, '_>, jobs: &[Job<'_, '_>], asked: Asked) -> Gap {
     let saturated = saturated(job, jobs)
         .map(|why| format!("{}: {why}", job.memory()))
         .or_else(|| saturated(&host, jobs).map(|why| format!("host: {why}")));
-    Gap {
-        cell: Cell {
+    PairedGap {
+        cell: FigureCell {
             value: Some(summary.median),
             half_width: stretch * below.max(above),
             case,
-            ..Cell::default()
+            ..FigureCell::default()
         },
         base: host.value(asked),
         other: job.value(asked),
@@ -171,15 +175,15 @@ fn gap(job: &Job<'_, '_>, jobs: &[Job<'_, '_>], asked: Asked) -> Gap {
 
 /// Why the latency of a case is that of a queue: against the next fewer in flight it gained little
 /// throughput. None if it gained, or if there is nothing to hold it against.
-pub(super) fn saturated(job: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> Option<String> {
-    let here = job.value(Asked::Iops)?;
-    let alike = |other: &&Job| {
-        let plain = |io: &Io| Io { depth: 1, batch: 1, threads: 1, ..*io };
+pub(super) fn saturated(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
+    let here = job.value(IoQuantity::Iops)?;
+    let alike = |other: &&IoEntry| {
+        let plain = |io: &IoSpec| IoSpec { depth: 1, batch: 1, threads: 1, ..*io };
         plain(other.io) == plain(job.io)
             && (other.flow.src, other.flow.dst, other.flow.bytes)
                 == (job.flow.src, job.flow.dst, job.flow.bytes)
     };
-    let lower = |fixed: fn(&Io) -> u32, varied: fn(&Io) -> u32| {
+    let lower = |fixed: fn(&IoSpec) -> u32, varied: fn(&IoSpec) -> u32| {
         jobs.iter()
             .filter(alike)
             .filter(|o| fixed(o.io) == fixed(job.io) && varied(o.io) < varied(job.io))
@@ -193,7 +197,7 @@ pub(super) fn saturated(job: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> Option<Strin
     less.into_iter().find_map(|(other, what)| {
         let other = other?;
         let more = job.io.slots() as f64 / other.io.slots() as f64;
-        let ratio = here / other.value(Asked::Iops)?;
+        let ratio = here / other.value(IoQuantity::Iops)?;
         let power = ratio.ln() / more.ln();
         (power < GROWS).then(|| {
             format!(
@@ -208,7 +212,7 @@ pub(super) fn saturated(job: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> Option<Strin
 
 fn finding(
     name: &str,
-    panels: &[(String, Vec<Vec<Gap>>)],
+    panels: &[(String, Vec<Vec<PairedGap>>)],
     depths: &[u32],
     threads: &[u32],
 ) -> String {

@@ -2,9 +2,9 @@
 
 use pathline_schema::IoOrder;
 
-use super::{Asked, Job, Part, SUITE, command, gaps, labels};
-use crate::figure::{Better, Body, Cell, Curves, Figure, Line};
-use crate::run::Run;
+use super::{IoEntry, IoQuantity, LabelPart, SUITE, command, gaps, labels};
+use crate::figure::{BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, FigureCell};
+use crate::run::RunView;
 use crate::words;
 
 /// The most lines: more cannot be told apart.
@@ -17,43 +17,46 @@ const SLOWER: [f64; 20] = [
 ];
 
 /// How many I/Os take longer than a time: the tail reads as well as the middle.
-pub(super) fn figure(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
+pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let chosen = chosen(jobs);
     if chosen.is_empty() {
         return None;
     }
-    let names = labels(&chosen, &[Part::Batch]);
-    let lines: Vec<Line> =
-        chosen.iter().zip(names).map(|(job, name)| Line { name, points: points(job) }).collect();
-    let work = chosen.first().map(Job::work).unwrap_or_default();
+    let names = labels(&chosen, &[LabelPart::Batch]);
+    let lines: Vec<ChartLine> = chosen
+        .iter()
+        .zip(names)
+        .map(|(job, name)| ChartLine { name, points: points(job) })
+        .collect();
+    let work = chosen.first().map(IoEntry::work).unwrap_or_default();
     Some(Figure {
         id: "storage-latency".into(),
         suite: SUITE.into(),
         title: format!("Latency of {work}: how many take longer"),
         finding: finding(&chosen, &lines),
         command: command(run, ""),
-        body: Body::Curves(Curves {
+        body: FigureBody::Curves(CurvesBody {
             x_unit: "us".into(),
             y_unit: "% take longer".into(),
             lines,
             ceilings: Vec::new(),
             marks: Vec::new(),
-            better: Better::Lower,
+            better: BetterWhen::Lower,
         }),
     })
 }
 
 /// With GPUs, host and GPU doing the same I/O with the fewest in flight, and with the most that is no
 /// mere queue; without, the engines.
-fn chosen<'b, 'a>(jobs: &[Job<'b, 'a>]) -> Vec<Job<'b, 'a>> {
+fn chosen<'b, 'a>(jobs: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
     let measured = || jobs.iter().filter(|j| !j.latencies().is_empty());
-    let random = |j: &&Job| j.io.order == IoOrder::Rand;
+    let random = |j: &&IoEntry| j.io.order == IoOrder::Rand;
     // Random work is where latency matters; else whatever there is.
     let any = measured().any(|j| random(&j));
-    let pool: Vec<Job> = measured().filter(|j| !any || random(j)).copied().collect();
+    let pool: Vec<IoEntry> = measured().filter(|j| !any || random(j)).copied().collect();
     let gpu = pool.iter().filter(|j| gaps::host_of(j, &pool).is_some()).min_by_key(|j| j.gpu());
     let Some(first) = gpu else { return of_engines(&pool) };
-    let alike: Vec<Job> = pool
+    let alike: Vec<IoEntry> = pool
         .iter()
         .filter(|j| j.gpu() == first.gpu() && j.work() == first.work())
         .filter(|j| j.io.cache == first.io.cache && gaps::host_of(j, &pool).is_some())
@@ -62,7 +65,8 @@ fn chosen<'b, 'a>(jobs: &[Job<'b, 'a>]) -> Vec<Job<'b, 'a>> {
     ends(&alike)
         .into_iter()
         .flat_map(|slots| {
-            let here: Vec<Job> = alike.iter().filter(|j| j.io.slots() == slots).copied().collect();
+            let here: Vec<IoEntry> =
+                alike.iter().filter(|j| j.io.slots() == slots).copied().collect();
             let host = here.first().and_then(|j| gaps::host_of(j, &pool));
             host.into_iter().chain(here)
         })
@@ -70,9 +74,9 @@ fn chosen<'b, 'a>(jobs: &[Job<'b, 'a>]) -> Vec<Job<'b, 'a>> {
         .collect()
 }
 
-fn of_engines<'b, 'a>(pool: &[Job<'b, 'a>]) -> Vec<Job<'b, 'a>> {
+fn of_engines<'b, 'a>(pool: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
     let Some(first) = pool.first() else { return Vec::new() };
-    let alike: Vec<Job> = pool
+    let alike: Vec<IoEntry> = pool
         .iter()
         .filter(|j| j.work() == first.work() && j.io.cache == first.io.cache)
         .filter(|j| j.store() == first.store() && j.memory() == first.memory())
@@ -83,7 +87,7 @@ fn of_engines<'b, 'a>(pool: &[Job<'b, 'a>]) -> Vec<Job<'b, 'a>> {
 }
 
 /// The fewest in flight, and the most at which throughput still grew.
-fn ends(jobs: &[Job<'_, '_>]) -> Vec<u64> {
+fn ends(jobs: &[IoEntry<'_, '_>]) -> Vec<u64> {
     let slots = || jobs.iter().map(|j| j.io.slots());
     let queue = |slots: u64| {
         jobs.iter().any(|j| j.io.slots() == slots && gaps::saturated(j, jobs).is_some())
@@ -94,11 +98,15 @@ fn ends(jobs: &[Job<'_, '_>]) -> Vec<u64> {
     ends
 }
 
-fn points(job: &Job<'_, '_>) -> Vec<(f64, Cell)> {
+fn points(job: &IoEntry<'_, '_>) -> Vec<(f64, FigureCell)> {
     let all = job.latencies();
     let count = all.count() as f64;
     let case = Some(job.entry.case.clone());
-    let cell = |percent: f64| Cell { value: Some(percent), case: case.clone(), ..Cell::default() };
+    let cell = |percent: f64| FigureCell {
+        value: Some(percent),
+        case: case.clone(),
+        ..FigureCell::default()
+    };
     let mut points = vec![(all.min_ns as f64 / 1e3, cell(100.0))];
     for percent in SLOWER.into_iter().filter(|p| p / 100.0 * count >= 1.0) {
         if let Some(ns) = all.quantile(1.0 - percent / 100.0) {
@@ -110,15 +118,15 @@ fn points(job: &Job<'_, '_>) -> Vec<(f64, Cell)> {
     points
 }
 
-fn finding(chosen: &[Job<'_, '_>], lines: &[Line]) -> String {
-    let one = |(job, line): (&Job, &Line)| {
-        let [half, most] = [0.5, 0.99].map(|q| job.value(Asked::Quantile(q)));
+fn finding(chosen: &[IoEntry<'_, '_>], lines: &[ChartLine]) -> String {
+    let one = |(job, line): (&IoEntry, &ChartLine)| {
+        let [half, most] = [0.5, 0.99].map(|q| job.value(IoQuantity::Quantile(q)));
         Some(format!(
             "{}: {} us, {}, {}",
             line.name,
             words::number(half?),
             words::number(most?),
-            words::number(job.value(Asked::Max)?)
+            words::number(job.value(IoQuantity::Max)?)
         ))
     };
     let texts: Vec<String> = chosen.iter().zip(lines).filter_map(one).collect();

@@ -1,10 +1,10 @@
 //! What holds I/O with host memory: told from what is measured beside it, never from what it does
 //! not pass.
 
-use pathline_schema::{Io, IoCache, IoEngine};
+use pathline_schema::{IoCache, IoEngine, IoSpec};
 
-use super::{Asked, Job};
-use crate::run::Run;
+use super::{IoEntry, IoQuantity};
+use crate::run::RunView;
 use crate::words;
 
 /// What reaches this share of a limit is held by it.
@@ -15,8 +15,12 @@ pub(super) const REACHES: f64 = 0.9;
 const LINK_FULL: f64 = 0.8;
 
 /// The limit of I/O between files and host memory, in words.
-pub(super) fn of(run: &Run, host: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> Option<String> {
-    let rate = host.value(Asked::Rate)?;
+pub(super) fn of(
+    run: &RunView,
+    host: &IoEntry<'_, '_>,
+    jobs: &[IoEntry<'_, '_>],
+) -> Option<String> {
+    let rate = host.value(IoQuantity::Rate)?;
     cpu(host)
         .or_else(|| described(run, host, rate))
         .or_else(|| link(run, host, rate))
@@ -25,9 +29,9 @@ pub(super) fn of(run: &Run, host: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> Option<
 }
 
 /// Workers that are on a core all the time, and do not just look for completions.
-fn cpu(host: &Job<'_, '_>) -> Option<String> {
+fn cpu(host: &IoEntry<'_, '_>) -> Option<String> {
     let busy = host.busy().filter(|busy| *busy >= REACHES)?;
-    let us = host.value(Asked::Cpu).filter(|_| host.io.engine != IoEngine::UringPoll)?;
+    let us = host.value(IoQuantity::Cpu).filter(|_| host.io.engine != IoEngine::UringPoll)?;
     let copies = match host.io.cache {
         IoCache::Direct => "",
         IoCache::Cached | IoCache::Cold => ", which copy out of the page cache or into it",
@@ -40,13 +44,13 @@ fn cpu(host: &Job<'_, '_>) -> Option<String> {
 }
 
 /// What the description of the machine says, if it describes the store and its limit is met.
-fn described(run: &Run, host: &Job<'_, '_>, rate: f64) -> Option<String> {
+fn described(run: &RunView, host: &IoEntry<'_, '_>, rate: f64) -> Option<String> {
     let (limit, why) = run.bound(host.flow)?;
     (rate >= REACHES * limit).then(|| format!("{why}, {}", words::gbs(limit)))
 }
 
 /// The PCIe link of the drive.
-fn link(run: &Run, host: &Job<'_, '_>, rate: f64) -> Option<String> {
+fn link(run: &RunView, host: &IoEntry<'_, '_>, rate: f64) -> Option<String> {
     if host.io.cache != IoCache::Direct {
         return None;
     }
@@ -66,11 +70,11 @@ fn link(run: &Run, host: &Job<'_, '_>, rate: f64) -> Option<String> {
 }
 
 /// The same with more or with fewer in flight.
-fn in_flight(host: &Job<'_, '_>, rate: f64, jobs: &[Job<'_, '_>]) -> Option<String> {
+fn in_flight(host: &IoEntry<'_, '_>, rate: f64, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let slots = host.io.slots();
     let others = || {
         let alike = jobs.iter().filter(|other| same_work(host, other));
-        alike.filter_map(|other| Some((other.io.slots(), other.value(Asked::Rate)?)))
+        alike.filter_map(|other| Some((other.io.slots(), other.value(IoQuantity::Rate)?)))
     };
     let more = others().filter(|o| o.0 > slots && o.1 * REACHES > rate);
     if let Some((n, most)) = more.max_by(|a, b| a.1.total_cmp(&b.1)) {
@@ -88,23 +92,25 @@ fn in_flight(host: &Job<'_, '_>, rate: f64, jobs: &[Job<'_, '_>]) -> Option<Stri
 }
 
 /// Whether two differ in nothing but how many are in flight and by which calls.
-fn same_work(a: &Job<'_, '_>, b: &Job<'_, '_>) -> bool {
-    let plain = |io: &Io| Io { engine: IoEngine::Uring, depth: 1, batch: 1, threads: 1, ..*io };
+fn same_work(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> bool {
+    let plain =
+        |io: &IoSpec| IoSpec { engine: IoEngine::Uring, depth: 1, batch: 1, threads: 1, ..*io };
     plain(a.io) == plain(b.io)
         && (a.flow.src, a.flow.dst, a.flow.bytes) == (b.flow.src, b.flow.dst, b.flow.bytes)
 }
 
 /// How long a block takes that is alone in flight, ns: the mean of such a case, at best of the same
 /// memory and calls; infinite if there is none.
-pub(super) fn alone(host: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> f64 {
-    let ends = |job: &Job| (job.flow.src.unit, job.flow.dst.unit, job.flow.bytes, job.flow.by.at());
+pub(super) fn alone(host: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>]) -> f64 {
+    let ends =
+        |job: &IoEntry| (job.flow.src.unit, job.flow.dst.unit, job.flow.bytes, job.flow.by.at());
     let single = jobs.iter().filter(|o| o.io.slots() == 1 && ends(o) == ends(host));
     let alike = single.filter(|o| {
-        let work = |io: &Io| (io.op, io.order, io.cache, io.span);
+        let work = |io: &IoSpec| (io.op, io.order, io.cache, io.span);
         work(o.io) == work(host.io) && !o.latencies().is_empty()
     });
-    let unlike = |o: &&Job| {
-        let memory = |job: &Job| job.flow.io_ends().1.mem;
+    let unlike = |o: &&IoEntry| {
+        let memory = |job: &IoEntry| job.flow.io_ends().1.mem;
         (memory(o) != memory(host), o.io.engine != host.io.engine)
     };
     let nearest = alike.min_by_key(unlike).and_then(|o| o.latencies().mean());
@@ -113,8 +119,8 @@ pub(super) fn alone(host: &Job<'_, '_>, jobs: &[Job<'_, '_>]) -> f64 {
 
 /// What the workers of a case could do if they did nothing but what takes their own time, blocks a
 /// ns; none where that is not known.
-pub(super) fn of_workers(host: &Job<'_, '_>, beside_ns: f64) -> Option<f64> {
+pub(super) fn of_workers(host: &IoEntry<'_, '_>, beside_ns: f64) -> Option<f64> {
     let polls = host.io.engine == IoEngine::UringPoll;
-    let own = host.value(Asked::Cpu).filter(|us| *us > 0.0 && !polls)? * 1e3;
+    let own = host.value(IoQuantity::Cpu).filter(|us| *us > 0.0 && !polls)? * 1e3;
     Some(f64::from(host.io.threads) / (own + beside_ns))
 }

@@ -12,19 +12,20 @@ mod stages;
 use std::collections::BTreeSet;
 
 use pathline_schema::{
-    Bytes, Flow, Histogram, Io, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoReading, Series,
+    Bytes, Flow, FlowSeries, IoCache, IoEngine, IoFiles, IoHistogram, IoOp, IoOrder, IoReading,
+    IoSpec,
 };
-use pathline_stats::Summary;
+use pathline_stats::SeriesSummary;
 
-use super::{Cell, Figure};
-use crate::run::{Entry, Run, State};
+use super::{Figure, FigureCell};
+use crate::run::{EntryState, RunEntry, RunView};
 
 pub(crate) use doubts::{conditions, doubts};
 pub(crate) use sentences::sentences;
 
 const SUITE: &str = "storage";
 
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let jobs = jobs(run);
     if jobs.is_empty() {
         return Vec::new();
@@ -41,24 +42,24 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
 
 /// A case of I/O by itself.
 #[derive(Clone, Copy)]
-struct Job<'b, 'a> {
-    entry: &'b Entry<'a>,
+struct IoEntry<'b, 'a> {
+    entry: &'b RunEntry<'a>,
     flow: &'a Flow,
-    io: &'a Io,
+    io: &'a IoSpec,
 }
 
 /// All that are alone, in the order of the run.
-fn jobs<'b, 'a>(run: &'b Run<'a>) -> Vec<Job<'b, 'a>> {
-    let job = |entry: &'b Entry<'a>| {
+fn jobs<'b, 'a>(run: &'b RunView<'a>) -> Vec<IoEntry<'b, 'a>> {
+    let job = |entry: &'b RunEntry<'a>| {
         let flow = entry.lone()?;
-        Some(Job { entry, flow, io: flow.by.io()? })
+        Some(IoEntry { entry, flow, io: flow.by.io()? })
     };
     run.entries.iter().filter_map(job).collect()
 }
 
 /// What is asked of I/O.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Asked {
+enum IoQuantity {
     /// I/Os a second.
     Iops,
     /// Payload, GB/s.
@@ -77,9 +78,9 @@ enum Asked {
     Requests,
 }
 
-impl Asked {
+impl IoQuantity {
     /// Of one sample: its duration, what it says, its I/Os and their bytes.
-    fn of(self, ns: f64, reading: Option<&IoReading>, series: &Series) -> Option<f64> {
+    fn of(self, ns: f64, reading: Option<&IoReading>, series: &FlowSeries) -> Option<f64> {
         let ops = series.steps as f64;
         let block = series.flow.bytes.as_f64();
         let value = match (self, reading) {
@@ -96,7 +97,7 @@ impl Asked {
     }
 
     /// Of latencies, us.
-    fn of_histogram(self, all: &Histogram) -> Option<f64> {
+    fn of_histogram(self, all: &IoHistogram) -> Option<f64> {
         let us = match self {
             Self::Min => all.min_ns as f64,
             Self::Max => all.max_ns as f64,
@@ -107,55 +108,57 @@ impl Asked {
     }
 }
 
-impl<'a> Job<'_, 'a> {
-    fn series(&self) -> Option<&'a Series> {
+impl<'a> IoEntry<'_, 'a> {
+    fn series(&self) -> Option<&'a FlowSeries> {
         match self.entry.state {
-            State::Sampled(all) => all.first(),
-            State::Absent(_) => None,
+            EntryState::Sampled(all) => all.first(),
+            EntryState::Absent(_) => None,
         }
     }
 
     /// One value a sample, where it has one.
-    fn values(&self, asked: Asked) -> Vec<f64> {
+    fn values(&self, asked: IoQuantity) -> Vec<f64> {
         let Some(series) = self.series() else { return Vec::new() };
         values(series, asked)
     }
 
     /// Latencies of all samples together.
-    fn latencies(&self) -> Histogram {
+    fn latencies(&self) -> IoHistogram {
         self.series().map(merged).unwrap_or_default()
     }
 
     /// What was asked, with its interval. Latencies are those of all samples together, and their
     /// interval is that of the samples' own.
-    fn cell(&self, asked: Asked) -> Cell {
+    fn cell(&self, asked: IoQuantity) -> FigureCell {
         let absent = match self.entry.state {
-            State::Absent(why) => Some(why.to_owned()),
-            State::Sampled(_) => None,
+            EntryState::Absent(why) => Some(why.to_owned()),
+            EntryState::Sampled(_) => None,
         };
-        let summary = Summary::of(&self.values(asked));
+        let summary = SeriesSummary::of(&self.values(asked));
         let all = match asked {
-            Asked::Min | Asked::Quantile(_) | Asked::Max => asked.of_histogram(&self.latencies()),
+            IoQuantity::Min | IoQuantity::Quantile(_) | IoQuantity::Max => {
+                asked.of_histogram(&self.latencies())
+            }
             _ => None,
         };
         // The extremes of all samples have no interval.
-        let has_interval = !matches!(asked, Asked::Min | Asked::Max);
-        let half_width = |s: Summary| (s.half_width_rel() * s.median).min(f64::MAX);
-        Cell {
+        let has_interval = !matches!(asked, IoQuantity::Min | IoQuantity::Max);
+        let half_width = |s: SeriesSummary| (s.half_width_rel() * s.median).min(f64::MAX);
+        FigureCell {
             value: all.or(summary.map(|s| s.median)),
             half_width: summary.filter(|_| has_interval).map_or(0.0, half_width),
             absent,
             case: Some(self.entry.case.clone()),
-            ..Cell::default()
+            ..FigureCell::default()
         }
     }
 
     /// The rate as of every other case, with its ceilings and what GPUs said meanwhile.
-    fn rate(&self, run: &Run) -> Cell {
-        run.cell(self.entry, crate::run::Quantity::Payload)
+    fn rate(&self, run: &RunView) -> FigureCell {
+        run.cell(self.entry, crate::run::CaseQuantity::Payload)
     }
 
-    fn value(&self, asked: Asked) -> Option<f64> {
+    fn value(&self, asked: IoQuantity) -> Option<f64> {
         self.cell(asked).value
     }
 
@@ -182,7 +185,7 @@ impl<'a> Job<'_, 'a> {
             .zip(&series.io)
             .map(|(ns, r)| (r.cpu_user_ns + r.cpu_system_ns) / (ns * threads))
             .collect();
-        Summary::of(&shares).map(|s| s.median)
+        SeriesSummary::of(&shares).map(|s| s.median)
     }
 
     /// `random reads of 4KiB`.
@@ -196,7 +199,7 @@ impl<'a> Job<'_, 'a> {
         match memory.unit.gpu() {
             Some(gpu) => format!("gpu{gpu}"),
             None => match memory.mem {
-                pathline_schema::Mem::Huge => "huge pages".into(),
+                pathline_schema::MemKind::Huge => "huge pages".into(),
                 mem => format!("{} memory", super::mem_words(mem)),
             },
         }
@@ -215,7 +218,7 @@ impl<'a> Job<'_, 'a> {
     }
 
     /// What tells it from others, in the order of a label.
-    fn parts(&self) -> Vec<(Part, String)> {
+    fn parts(&self) -> Vec<(LabelPart, String)> {
         let io = self.io;
         let cache = match io.cache {
             IoCache::Direct => "O_DIRECT",
@@ -228,20 +231,20 @@ impl<'a> Job<'_, 'a> {
             IoFiles::Own => "a file a worker",
         };
         let all = [
-            (Part::Store, format!("store{}", self.store())),
-            (Part::Memory, self.memory()),
-            (Part::Staging, self.staging()),
-            (Part::Order, order_words(io.order).to_owned()),
-            (Part::Op, op_words(io.op).trim_end_matches(',').to_owned()),
-            (Part::Block, self.block().to_string()),
-            (Part::Engine, engine_words(io.engine).to_owned()),
-            (Part::Cache, cache.to_owned()),
-            (Part::Files, files.to_owned()),
-            (Part::Span, io.span.to_string()),
-            (Part::Numa, format!("cores of {}", self.flow.by.at())),
-            (Part::Threads, crate::words::threads(io.threads)),
-            (Part::Depth, format!("depth {}", io.depth)),
-            (Part::Batch, format!("{} a call", io.batch)),
+            (LabelPart::Store, format!("store{}", self.store())),
+            (LabelPart::Memory, self.memory()),
+            (LabelPart::Staging, self.staging()),
+            (LabelPart::Order, order_words(io.order).to_owned()),
+            (LabelPart::Op, op_words(io.op).trim_end_matches(',').to_owned()),
+            (LabelPart::Block, self.block().to_string()),
+            (LabelPart::Engine, engine_words(io.engine).to_owned()),
+            (LabelPart::Cache, cache.to_owned()),
+            (LabelPart::Files, files.to_owned()),
+            (LabelPart::Span, io.span.to_string()),
+            (LabelPart::Numa, format!("cores of {}", self.flow.by.at())),
+            (LabelPart::Threads, crate::words::threads(io.threads)),
+            (LabelPart::Depth, format!("depth {}", io.depth)),
+            (LabelPart::Batch, format!("{} a call", io.batch)),
         ];
         all.into_iter().filter(|(_, text)| !text.is_empty()).collect()
     }
@@ -249,7 +252,7 @@ impl<'a> Job<'_, 'a> {
 
 /// A part of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum LabelPart {
     Store,
     Memory,
     Staging,
@@ -268,18 +271,18 @@ enum Part {
 
 /// Labels of cases that are shown together: what they have in common is left out, and so are the
 /// parts that something else tells.
-fn labels(jobs: &[Job<'_, '_>], told: &[Part]) -> Vec<String> {
-    let parts: Vec<Vec<(Part, String)>> = jobs.iter().map(Job::parts).collect();
-    let differs = |part: Part| {
-        let of = |p: &Vec<(Part, String)>| {
+fn labels(jobs: &[IoEntry<'_, '_>], told: &[LabelPart]) -> Vec<String> {
+    let parts: Vec<Vec<(LabelPart, String)>> = jobs.iter().map(IoEntry::parts).collect();
+    let differs = |part: LabelPart| {
+        let of = |p: &Vec<(LabelPart, String)>| {
             p.iter().find(|(kind, _)| *kind == part).map(|(_, text)| text.clone())
         };
         parts.iter().map(of).collect::<BTreeSet<_>>().len() > 1
     };
-    let label = |parts: &Vec<(Part, String)>, batches: bool| {
+    let label = |parts: &Vec<(LabelPart, String)>, batches: bool| {
         let kept: Vec<&str> = parts
             .iter()
-            .filter(|(part, _)| !told.contains(part) && (*part != Part::Batch || batches))
+            .filter(|(part, _)| !told.contains(part) && (*part != LabelPart::Batch || batches))
             .filter(|(part, _)| differs(*part))
             .map(|(_, text)| text.as_str())
             .collect();
@@ -318,20 +321,20 @@ fn engine_words(engine: IoEngine) -> &'static str {
     }
 }
 
-fn values(series: &Series, asked: Asked) -> Vec<f64> {
+fn values(series: &FlowSeries, asked: IoQuantity) -> Vec<f64> {
     let samples = series.samples_ns.iter().enumerate();
     samples.filter_map(|(i, ns)| asked.of(*ns, series.io.get(i), series)).collect()
 }
 
-fn merged(series: &Series) -> Histogram {
-    let mut all = Histogram::default();
+fn merged(series: &FlowSeries) -> IoHistogram {
+    let mut all = IoHistogram::default();
     series.io.iter().for_each(|r| all.add(&r.latency));
     all
 }
 
 /// What a table for other programs has of a series of I/O beside its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct StorageSummary {
     pub(crate) iops: Option<f64>,
     pub(crate) first_iops: Option<f64>,
     /// us: shortest, median, 99th, 99.9th percentile, longest.
@@ -340,7 +343,7 @@ pub(crate) struct Told {
     pub(crate) requests: Option<f64>,
 }
 
-impl Told {
+impl StorageSummary {
     /// `, 93741 IOPS, p50 1350 us, p99 1800 us, 2.80 us of CPU an I/O`.
     pub(crate) fn words(&self) -> String {
         let number = crate::words::number;
@@ -356,26 +359,26 @@ impl Told {
 }
 
 /// The same of one series, if it is of I/O.
-pub(crate) fn told(series: &Series) -> Option<Told> {
+pub(crate) fn told(series: &FlowSeries) -> Option<StorageSummary> {
     series.flow.by.io()?;
-    let median = |asked| Summary::of(&values(series, asked)).map(|s| s.median);
+    let median = |asked| SeriesSummary::of(&values(series, asked)).map(|s| s.median);
     let all = merged(series);
-    let quantile = |share| Asked::Quantile(share).of_histogram(&all);
-    Some(Told {
-        iops: median(Asked::Iops),
-        first_iops: median(Asked::FirstIops),
+    let quantile = |share| IoQuantity::Quantile(share).of_histogram(&all);
+    Some(StorageSummary {
+        iops: median(IoQuantity::Iops),
+        first_iops: median(IoQuantity::FirstIops),
         latency: [
-            Asked::Min.of_histogram(&all),
+            IoQuantity::Min.of_histogram(&all),
             quantile(0.5),
             quantile(0.99),
             quantile(0.999),
-            Asked::Max.of_histogram(&all),
+            IoQuantity::Max.of_histogram(&all),
         ],
-        cpu_us: median(Asked::Cpu),
-        requests: median(Asked::Requests),
+        cpu_us: median(IoQuantity::Cpu),
+        requests: median(IoQuantity::Requests),
     })
 }
 
-fn command(run: &Run, pattern: &str) -> String {
+fn command(run: &RunView, pattern: &str) -> String {
     run.command(SUITE, pattern)
 }

@@ -2,23 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, Io, IoCache, IoOp, IoOrder, Mem};
+use pathline_schema::{Bytes, IoCache, IoOp, IoOrder, IoSpec, MemKind};
 
-use super::{Asked, Job, Part, SUITE, command, labels};
-use crate::figure::{Bar, Better, Body, Cell, Column, Curves, Figure, Sheet};
+use super::{IoEntry, IoQuantity, LabelPart, SUITE, command, labels};
+use crate::figure::{
+    BetterWhen, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, SheetBody, SheetColumn,
+};
 use crate::figures::{lines, values};
-use crate::run::{Quantity, Run};
+use crate::run::{CaseQuantity, RunView};
 use crate::words;
 
 /// What is shown in one figure.
-type Key = (Bytes, IoOrder, IoOp, IoCache);
+type RateKey = (Bytes, IoOrder, IoOp, IoCache);
 
 /// The most rows of a table; the CSV has them all.
 const MOST_ROWS: usize = 64;
 
 /// Between host memory and files: for each kind of work curves over the depth, and all figures.
-pub(super) fn figures(run: &Run, jobs: &[Job<'_, '_>]) -> Vec<Figure> {
-    let mut kinds: BTreeMap<Key, Vec<Job>> = BTreeMap::new();
+pub(super) fn figures(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Vec<Figure> {
+    let mut kinds: BTreeMap<RateKey, Vec<IoEntry>> = BTreeMap::new();
     for job in jobs.iter().filter(|j| j.gpu().is_none()) {
         kinds.entry((job.block(), job.io.order, job.io.op, job.io.cache)).or_default().push(*job);
     }
@@ -27,9 +29,10 @@ pub(super) fn figures(run: &Run, jobs: &[Job<'_, '_>]) -> Vec<Figure> {
         figures.extend(curves(run, *key, jobs));
     }
     // Kinds with few cases share a table.
-    let mut few: Vec<Job> = Vec::new();
+    let mut few: Vec<IoEntry> = Vec::new();
     for (key, jobs) in &kinds {
-        let measured: Vec<Job> = jobs.iter().filter(|j| j.series().is_some()).copied().collect();
+        let measured: Vec<IoEntry> =
+            jobs.iter().filter(|j| j.series().is_some()).copied().collect();
         if measured.len() < OWN_TABLE {
             few.extend(measured);
         } else {
@@ -45,11 +48,11 @@ pub(super) fn figures(run: &Run, jobs: &[Job<'_, '_>]) -> Vec<Figure> {
 /// From so many measured cases on a kind of work has a table of its own.
 const OWN_TABLE: usize = 4;
 
-fn id(what: &str, (block, order, op, cache): Key) -> String {
+fn id(what: &str, (block, order, op, cache): RateKey) -> String {
     format!("storage-{what}-{order}-{op}-{block}-{cache}")
 }
 
-fn title(jobs: &[Job<'_, '_>]) -> String {
+fn title(jobs: &[IoEntry<'_, '_>]) -> String {
     let Some(first) = jobs.first() else { return String::new() };
     let cache = match first.io.cache {
         IoCache::Direct => "O_DIRECT",
@@ -60,15 +63,15 @@ fn title(jobs: &[Job<'_, '_>]) -> String {
 }
 
 /// The quantity that such work is quoted in.
-fn quantity(key: Key) -> (Asked, &'static str) {
-    if key.1 == IoOrder::Rand { (Asked::Iops, "IOPS") } else { (Asked::Rate, "GB/s") }
+fn quantity(key: RateKey) -> (IoQuantity, &'static str) {
+    if key.1 == IoOrder::Rand { (IoQuantity::Iops, "IOPS") } else { (IoQuantity::Rate, "GB/s") }
 }
 
-fn main_cell(run: &Run, job: &Job<'_, '_>, asked: Asked) -> Cell {
-    if asked == Asked::Rate { job.rate(run) } else { job.cell(asked) }
+fn main_cell(run: &RunView, job: &IoEntry<'_, '_>, asked: IoQuantity) -> FigureCell {
+    if asked == IoQuantity::Rate { job.rate(run) } else { job.cell(asked) }
 }
 
-fn curves(run: &Run, key: Key, jobs: &[Job<'_, '_>]) -> Option<Figure> {
+fn curves(run: &RunView, key: RateKey, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let (asked, unit) = quantity(key);
     // Lines of one point each show nothing that the table does not.
     let measured = || jobs.iter().filter(|j| j.series().is_some());
@@ -76,12 +79,12 @@ fn curves(run: &Run, key: Key, jobs: &[Job<'_, '_>]) -> Option<Figure> {
         return None;
     }
     // Where one depth was tried with several batches, the line has the largest.
-    let larger = |job: &Job, other: &Job| {
+    let larger = |job: &IoEntry, other: &IoEntry| {
         siblings(job, other) && job.io.depth == other.io.depth && other.io.batch > job.io.batch
     };
-    let shown: Vec<Job> =
+    let shown: Vec<IoEntry> =
         jobs.iter().filter(|j| !jobs.iter().any(|o| larger(j, o))).copied().collect();
-    let names = labels(&shown, &[Part::Depth, Part::Batch]);
+    let names = labels(&shown, &[LabelPart::Depth, LabelPart::Batch]);
     let points = shown
         .iter()
         .zip(names)
@@ -103,13 +106,13 @@ fn curves(run: &Run, key: Key, jobs: &[Job<'_, '_>]) -> Option<Figure> {
         title: format!("{}, by I/Os in flight a worker", title(jobs)),
         finding,
         command: command(run, ""),
-        body: Body::Curves(Curves {
+        body: FigureBody::Curves(CurvesBody {
             x_unit: "depth".into(),
             y_unit: unit.into(),
             lines,
             ceilings: Vec::new(),
             marks: Vec::new(),
-            better: Better::Higher,
+            better: BetterWhen::Higher,
         }),
     })
 }
@@ -120,19 +123,19 @@ fn with_unit(value: f64, unit: &str) -> String {
 }
 
 /// ` by io_uring at depth 128 with 1 thread`.
-fn how(job: &Job<'_, '_>) -> String {
-    let Io { engine, depth, threads, .. } = *job.io;
+fn how(job: &IoEntry<'_, '_>) -> String {
+    let IoSpec { engine, depth, threads, .. } = *job.io;
     let engine = super::engine_words(engine);
     format!(" by {engine} at depth {depth} with {}", words::threads(threads))
 }
 
 /// From which depth on one worker of the best engine gains little by more.
-fn plateau(jobs: &[Job<'_, '_>], asked: Asked) -> Option<String> {
+fn plateau(jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Option<String> {
     let best = jobs
         .iter()
         .filter_map(|j| Some((j.value(asked)?, j)))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let mut alike: Vec<&Job> = jobs.iter().filter(|j| siblings(j, best.1)).collect();
+    let mut alike: Vec<&IoEntry> = jobs.iter().filter(|j| siblings(j, best.1)).collect();
     alike.sort_by_key(|j| j.io.depth);
     let at = alike.iter().find(|j| super::gaps::saturated(j, jobs).is_some())?;
     let reached = at.value(asked)? / best.0;
@@ -147,23 +150,24 @@ fn plateau(jobs: &[Job<'_, '_>], asked: Asked) -> Option<String> {
 }
 
 /// Whether two differ in nothing but their depth and batch.
-fn siblings(a: &Job<'_, '_>, b: &Job<'_, '_>) -> bool {
-    let plain = |job: &Job| Io { depth: 1, batch: 1, ..*job.io };
+fn siblings(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> bool {
+    let plain = |job: &IoEntry| IoSpec { depth: 1, batch: 1, ..*job.io };
     plain(a) == plain(b) && (a.flow.src, a.flow.dst) == (b.flow.src, b.flow.dst)
 }
 
-fn column(name: &str, unit: &str, better: Better) -> Column {
-    Column { name: name.into(), unit: unit.into(), better }
+fn column(name: &str, unit: &str, better: BetterWhen) -> SheetColumn {
+    SheetColumn { name: name.into(), unit: unit.into(), better }
 }
 
 /// Everything of each case.
-fn sheet(run: &Run, id: &str, title: String, mut jobs: Vec<Job<'_, '_>>) -> Option<Figure> {
-    let alike =
-        |a: &Job, b: &Job| (a.io.order, a.io.op, a.io.cache) == (b.io.order, b.io.op, b.io.cache);
+fn sheet(run: &RunView, id: &str, title: String, mut jobs: Vec<IoEntry<'_, '_>>) -> Option<Figure> {
+    let alike = |a: &IoEntry, b: &IoEntry| {
+        (a.io.order, a.io.op, a.io.cache) == (b.io.order, b.io.op, b.io.cache)
+    };
     let same = jobs.iter().all(|j| jobs.first().is_some_and(|first| alike(j, first)));
     let random = jobs.iter().all(|j| j.io.order == IoOrder::Rand);
     let (first, unit) =
-        if random { (Asked::FirstIops, "IOPS") } else { (Asked::FirstRate, "GB/s") };
+        if random { (IoQuantity::FirstIops, "IOPS") } else { (IoQuantity::FirstRate, "GB/s") };
     jobs.sort_by_key(|j| {
         (
             j.store(),
@@ -177,20 +181,20 @@ fn sheet(run: &Run, id: &str, title: String, mut jobs: Vec<Job<'_, '_>>) -> Opti
         )
     });
     let mut quantities = vec![
-        (Asked::Iops, column("last done", "IOPS", Better::Higher)),
-        (Asked::Rate, column("last done", "GB/s", Better::Higher)),
-        (first, column("first done", unit, Better::Higher)),
-        (Asked::Min, column("min", "us", Better::Lower)),
-        (Asked::Quantile(0.5), column("p50", "us", Better::Lower)),
-        (Asked::Quantile(0.99), column("p99", "us", Better::Lower)),
-        (Asked::Quantile(0.999), column("p99.9", "us", Better::Lower)),
-        (Asked::Max, column("max", "us", Better::Lower)),
-        (Asked::Cpu, column("CPU an I/O", "us", Better::Lower)),
-        (Asked::Requests, column("requests an I/O", "", Better::Lower)),
+        (IoQuantity::Iops, column("last done", "IOPS", BetterWhen::Higher)),
+        (IoQuantity::Rate, column("last done", "GB/s", BetterWhen::Higher)),
+        (first, column("first done", unit, BetterWhen::Higher)),
+        (IoQuantity::Min, column("min", "us", BetterWhen::Lower)),
+        (IoQuantity::Quantile(0.5), column("p50", "us", BetterWhen::Lower)),
+        (IoQuantity::Quantile(0.99), column("p99", "us", BetterWhen::Lower)),
+        (IoQuantity::Quantile(0.999), column("p99.9", "us", BetterWhen::Lower)),
+        (IoQuantity::Max, column("max", "us", BetterWhen::Lower)),
+        (IoQuantity::Cpu, column("CPU an I/O", "us", BetterWhen::Lower)),
+        (IoQuantity::Requests, column("requests an I/O", "", BetterWhen::Lower)),
     ];
     quantities.retain(|(asked, _)| jobs.iter().any(|job| job.cell(*asked).value.is_some()));
     let shown = &jobs[..jobs.len().min(MOST_ROWS)];
-    let rows: Vec<(String, Vec<Cell>)> = shown
+    let rows: Vec<(String, Vec<FigureCell>)> = shown
         .iter()
         .zip(labels(shown, &[]))
         .map(|(job, label)| {
@@ -201,9 +205,9 @@ fn sheet(run: &Run, id: &str, title: String, mut jobs: Vec<Job<'_, '_>>) -> Opti
         return None;
     }
     // Of different work none is the best.
-    let column = |column: Column| match same {
+    let column = |column: SheetColumn| match same {
         true => column,
-        false => Column { better: Better::Neither, ..column },
+        false => SheetColumn { better: BetterWhen::Neither, ..column },
     };
     let more = match jobs.len() - shown.len() {
         0 => String::new(),
@@ -219,7 +223,7 @@ fn sheet(run: &Run, id: &str, title: String, mut jobs: Vec<Job<'_, '_>>) -> Opti
             processor(&jobs)
         ),
         command: command(run, ""),
-        body: Body::Sheet(Sheet {
+        body: FigureBody::Sheet(SheetBody {
             row_axis: "case".into(),
             columns: quantities.into_iter().map(|(_, c)| column(c)).collect(),
             rows,
@@ -228,9 +232,9 @@ fn sheet(run: &Run, id: &str, title: String, mut jobs: Vec<Job<'_, '_>>) -> Opti
 }
 
 /// Least and greatest CPU time an I/O.
-fn processor(jobs: &[Job<'_, '_>]) -> String {
-    let mut all: Vec<(f64, &Job)> =
-        jobs.iter().filter_map(|j| Some((j.value(Asked::Cpu)?, j))).collect();
+fn processor(jobs: &[IoEntry<'_, '_>]) -> String {
+    let mut all: Vec<(f64, &IoEntry)> =
+        jobs.iter().filter_map(|j| Some((j.value(IoQuantity::Cpu)?, j))).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (Some(least), Some(most)) = (all.first(), all.last()) else { return String::new() };
     if least.0 == most.0 || least.0 <= 0.0 {
@@ -246,26 +250,26 @@ fn processor(jobs: &[Job<'_, '_>]) -> String {
 }
 
 /// The same I/O with pageable and with huge-page memory.
-pub(super) fn pages(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
-    let memory = |job: &Job| job.flow.io_ends().1;
-    let twin = |job: &Job| {
+pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
+    let memory = |job: &IoEntry| job.flow.io_ends().1;
+    let twin = |job: &IoEntry| {
         jobs.iter()
             .find(|other| {
                 other.io == job.io
                     && other.block() == job.block()
-                    && memory(other).mem == Mem::Huge
+                    && memory(other).mem == MemKind::Huge
                     && memory(other).unit == memory(job).unit
                     && other.store() == job.store()
             })
             .copied()
     };
-    let pairs: Vec<(Job, Job)> = jobs
+    let pairs: Vec<(IoEntry, IoEntry)> = jobs
         .iter()
-        .filter(|j| memory(j).mem == Mem::Paged && j.series().is_some())
+        .filter(|j| memory(j).mem == MemKind::Paged && j.series().is_some())
         .filter_map(|j| Some((*j, twin(j).filter(|t| t.series().is_some())?)))
         .collect();
-    let small: Vec<Job> = pairs.iter().map(|p| p.0).collect();
-    let rows: Vec<(String, Vec<Cell>)> = pairs
+    let small: Vec<IoEntry> = pairs.iter().map(|p| p.0).collect();
+    let rows: Vec<(String, Vec<FigureCell>)> = pairs
         .iter()
         .zip(labels(&small, &[]))
         .map(|((paged, huge), label)| {
@@ -273,8 +277,8 @@ pub(super) fn pages(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
                 paged.rate(run),
                 huge.rate(run),
                 gain(paged, huge),
-                paged.cell(Asked::Requests),
-                huge.cell(Asked::Requests),
+                paged.cell(IoQuantity::Requests),
+                huge.cell(IoQuantity::Requests),
             ];
             let text = if small.len() == 1 { paged.work() } else { label };
             (text, cells)
@@ -307,14 +311,14 @@ pub(super) fn pages(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
             best.2.work()
         ),
         command: command(run, "by * x 1MiB"),
-        body: Body::Sheet(Sheet {
+        body: FigureBody::Sheet(SheetBody {
             row_axis: "case".into(),
             columns: vec![
-                column("small pages", "GB/s", Better::Higher),
-                column("huge pages", "GB/s", Better::Higher),
-                column("huge / small", "", Better::Higher),
-                column("requests an I/O, small", "", Better::Lower),
-                column("requests an I/O, huge", "", Better::Lower),
+                column("small pages", "GB/s", BetterWhen::Higher),
+                column("huge pages", "GB/s", BetterWhen::Higher),
+                column("huge / small", "", BetterWhen::Higher),
+                column("requests an I/O, small", "", BetterWhen::Lower),
+                column("requests an I/O, huge", "", BetterWhen::Lower),
             ],
             rows,
         }),
@@ -322,42 +326,42 @@ pub(super) fn pages(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
 }
 
 /// The ratio of two rates, from samples taken in turn.
-fn gain(a: &Job<'_, '_>, b: &Job<'_, '_>) -> Cell {
+fn gain(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> FigureCell {
     let ratios: Vec<f64> = a
-        .values(Asked::Rate)
+        .values(IoQuantity::Rate)
         .into_iter()
-        .zip(b.values(Asked::Rate))
+        .zip(b.values(IoQuantity::Rate))
         .map(|(a, b)| b / a)
         .filter(|r| r.is_finite())
         .collect();
-    let summary = pathline_stats::Summary::of(&ratios);
-    Cell {
+    let summary = pathline_stats::SeriesSummary::of(&ratios);
+    FigureCell {
         value: summary.map(|s| s.median),
         half_width: summary.map_or(0.0, |s| s.half_width_rel() * s.median),
         case: Some(b.entry.case.clone()),
-        ..Cell::default()
+        ..FigureCell::default()
     }
 }
 
 /// Several files, stores or GPUs at once, held against the sum of each alone.
-pub(super) fn at_once(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
+pub(super) fn at_once(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let several = run
         .entries
         .iter()
         .filter(|e| e.case.timed.len() > 1 && e.case.timed.iter().all(|f| f.by.io().is_some()));
     let mut shares = Vec::new();
-    let bars: Vec<Bar> = several
+    let bars: Vec<FigureBar> = several
         .map(|entry| {
             let flows = &entry.case.timed;
             let alone: Option<Vec<f64>> =
                 flows.iter().map(|f| jobs.iter().find(|j| j.flow == f)?.rate(run).value).collect();
             let ceiling = alone.map(|rates| rates.iter().sum::<f64>());
-            let cell = Cell { ceiling, ..run.cell(entry, Quantity::Payload) };
+            let cell = FigureCell { ceiling, ..run.cell(entry, CaseQuantity::Payload) };
             let label = ends(flows);
             if let (Some(value), Some(ceiling)) = (cell.value, ceiling.filter(|c| *c > 0.0)) {
                 shares.push((value / ceiling, label.clone()));
             }
-            Bar { label, cell }
+            FigureBar { label, cell }
         })
         .collect();
     if values(bars.iter().map(|b| &b.cell)).is_empty() {
@@ -371,7 +375,7 @@ pub(super) fn at_once(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
         ("storage-at-once", SUITE, "Several at once, sum".into()),
         format!("The ceiling is the sum of what each gets alone.{share}"),
         command(run, "* & *"),
-        ("GB/s", Better::Higher),
+        ("GB/s", BetterWhen::Higher),
         bars,
     )
 }

@@ -1,34 +1,34 @@
 //! Storage in the sentences that come first.
 
-use pathline_schema::{IoCache, IoOp, IoOrder, Mem};
+use pathline_schema::{IoCache, IoOp, IoOrder, MemKind};
 
-use super::{Asked, Job, calls, engine_words, gaps, jobs, labels, stages};
-use crate::run::Run;
+use super::{IoEntry, IoQuantity, calls, engine_words, gaps, jobs, labels, stages};
+use crate::run::RunView;
 use crate::words;
 
 /// What files give to host memory, what to GPUs, and where the calls' time goes.
-pub(crate) fn sentences(run: &Run) -> [Option<String>; 3] {
+pub(crate) fn sentences(run: &RunView) -> [Option<String>; 3] {
     let jobs = jobs(run);
     [host(&jobs), gpus(run, &jobs), in_calls(&jobs)]
 }
 
 fn best<'j, 'b, 'a>(
-    jobs: &'j [Job<'b, 'a>],
-    asked: Asked,
-    wanted: impl Fn(&Job) -> bool,
-) -> Option<(f64, &'j Job<'b, 'a>)> {
+    jobs: &'j [IoEntry<'b, 'a>],
+    asked: IoQuantity,
+    wanted: impl Fn(&IoEntry) -> bool,
+) -> Option<(f64, &'j IoEntry<'b, 'a>)> {
     jobs.iter()
         .filter(|j| j.gpu().is_none() && j.io.cache == IoCache::Direct && wanted(j))
         .filter_map(|j| Some((j.value(asked)?, j)))
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-fn host(jobs: &[Job<'_, '_>]) -> Option<String> {
-    let random = |j: &Job| j.io.order == IoOrder::Rand && j.io.op == IoOp::Read;
+fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
+    let random = |j: &IoEntry| j.io.order == IoOrder::Rand && j.io.op == IoOp::Read;
     let mut parts = Vec::new();
-    if let Some((iops, job)) = best(jobs, Asked::Iops, random) {
+    if let Some((iops, job)) = best(jobs, IoQuantity::Iops, random) {
         let cpu = job
-            .value(Asked::Cpu)
+            .value(IoQuantity::Cpu)
             .map_or(String::new(), |us| format!(", {} us of CPU each", words::number(us)));
         parts.push(format!(
             "{} {} a second by {} at depth {} with {}{cpu}",
@@ -39,15 +39,15 @@ fn host(jobs: &[Job<'_, '_>]) -> Option<String> {
             words::threads(job.io.threads)
         ));
     }
-    let alone = |j: &Job| random(j) && j.io.slots() == 1;
+    let alone = |j: &IoEntry| random(j) && j.io.slots() == 1;
     let least = jobs
         .iter()
         .filter(|j| j.gpu().is_none() && j.io.cache == IoCache::Direct && alone(j))
-        .filter_map(|j| Some((j.value(Asked::Quantile(0.5))?, j)))
+        .filter_map(|j| Some((j.value(IoQuantity::Quantile(0.5))?, j)))
         .min_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((us, job)) = least {
         let tail = job
-            .value(Asked::Quantile(0.99))
+            .value(IoQuantity::Quantile(0.99))
             .map_or(String::new(), |p99| format!(" (p99 {})", words::number(p99)));
         parts.push(format!(
             "one alone takes {} us{tail} by {}",
@@ -56,8 +56,8 @@ fn host(jobs: &[Job<'_, '_>]) -> Option<String> {
         ));
     }
     for (op, word) in [(IoOp::Read, "read"), (IoOp::Write, "written")] {
-        let sequential = |j: &Job| j.io.order == IoOrder::Seq && j.io.op == op;
-        if let Some((rate, job)) = best(jobs, Asked::Rate, sequential) {
+        let sequential = |j: &IoEntry| j.io.order == IoOrder::Seq && j.io.op == op;
+        if let Some((rate, job)) = best(jobs, IoQuantity::Rate, sequential) {
             let memory = job.memory();
             parts.push(format!("{} are {word} in sequence ({memory})", words::gbs(rate)));
         }
@@ -66,21 +66,21 @@ fn host(jobs: &[Job<'_, '_>]) -> Option<String> {
 }
 
 /// Pipelined and blocking staging against the host's rate.
-fn gpus(run: &Run, jobs: &[Job<'_, '_>]) -> Option<String> {
-    let all: Vec<stages::Stages> = stages::all(run, jobs)
+fn gpus(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
+    let all: Vec<stages::StageRates> = stages::all(run, jobs)
         .into_iter()
         .filter(|s| s.job.io.order == IoOrder::Seq && s.host_rate().is_some())
         .collect();
     let first = all.iter().filter_map(|s| s.job.gpu()).min()?;
-    let chosen: Vec<&stages::Stages> =
+    let chosen: Vec<&stages::StageRates> =
         all.iter().filter(|s| s.job.gpu() == Some(first) && s.job.io.op == IoOp::Read).collect();
     let names = labels(&chosen.iter().map(|s| s.job).collect::<Vec<_>>(), &[]);
-    let one = |(stages, name): (&&stages::Stages, String)| {
+    let one = |(stages, name): (&&stages::StageRates, String)| {
         let name = if chosen.len() == 1 { stages.job.staging() } else { name };
         let rate = stages.measured.value?;
         // Of whatever memory is best: that which the blocks pass on their way is a choice, too.
-        let same = |host: &Job| gaps::same_io(&stages.job, host);
-        let (host, _) = best(jobs, Asked::Rate, same)?;
+        let same = |host: &IoEntry| gaps::same_io(&stages.job, host);
+        let (host, _) = best(jobs, IoQuantity::Rate, same)?;
         let of_host = words::percent(rate / host);
         Some(format!("{name} {} ({of_host} of the host's best)", words::gbs(rate)))
     };
@@ -89,15 +89,15 @@ fn gpus(run: &Run, jobs: &[Job<'_, '_>]) -> Option<String> {
 }
 
 /// Of staging that blocks, the two calls that take most of the time in calls.
-fn in_calls(jobs: &[Job<'_, '_>]) -> Option<String> {
-    let blocking = |j: &&Job| j.io.stage.is_some_and(|s| !s.pipelined);
+fn in_calls(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
+    let blocking = |j: &&IoEntry| j.io.stage.is_some_and(|s| !s.pipelined);
     let (job, shares) = jobs
         .iter()
         .filter(blocking)
         .map(|j| (j, calls::shares(j)))
         .filter(|(_, shares)| !shares.is_empty())
         // What is registered shows what that costs, too.
-        .min_by_key(|(j, _)| j.io.stage.map(|s| s.through) != Some(Mem::Registered))?;
+        .min_by_key(|(j, _)| j.io.stage.map(|s| s.through) != Some(MemKind::Registered))?;
     let parts: Vec<String> = shares
         .iter()
         .take(2)

@@ -1,40 +1,40 @@
 //! Which stage of the way to a GPU is the ceiling: each measured alone, and what follows from them.
 
 use pathline_flow::ClosedQueue;
-use pathline_schema::{Cadence, IoEngine, IoOp, IoOrder, IoStage, Mem, Mover};
+use pathline_schema::{Cadence, IoEngine, IoOp, IoOrder, IoStage, MemKind, Mover};
 
 use super::limits::{self, REACHES};
-use super::{Asked, Job, SUITE, calls, command, gaps, labels};
-use crate::figure::{Better, Body, Cell, Column, Figure, Sheet};
-use crate::run::{Entry, Quantity, Run, State};
+use super::{IoEntry, IoQuantity, SUITE, calls, command, gaps, labels};
+use crate::figure::{BetterWhen, Figure, FigureBody, FigureCell, SheetBody, SheetColumn};
+use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 use crate::words;
 
 /// A rate that comes so near to that of one stage is that stage's: the others are hidden behind it.
 const HIDES: f64 = 0.95;
 
 /// Stages of one way between files and a GPU, in GB/s.
-pub(super) struct Stages<'b, 'a> {
-    pub(super) job: Job<'b, 'a>,
-    pub(super) measured: Cell,
+pub(super) struct StageRates<'b, 'a> {
+    pub(super) job: IoEntry<'b, 'a>,
+    pub(super) measured: FigureCell,
     /// The same I/O with host memory at its end: the device and its file system.
-    host: Option<Cell>,
+    host: Option<FigureCell>,
     /// The copy of a block between host and GPU alone.
-    copy: Option<(f64, Cell)>,
+    copy: Option<(f64, FigureCell)>,
     /// What the workers could do if only their own time counted.
     cpu: Option<f64>,
-    follows: Option<Follows>,
+    follows: Option<StageBound>,
 }
 
 /// What follows from the stages.
 #[derive(Debug, Clone, PartialEq)]
-struct Follows {
+struct StageBound {
     /// GB/s.
     rate: f64,
     /// What holds it there, in words.
     why: String,
 }
 
-impl Stages<'_, '_> {
+impl StageRates<'_, '_> {
     /// What follows from the stages together, GB/s.
     fn predicted(&self) -> Option<f64> {
         Some(self.follows.as_ref()?.rate)
@@ -66,13 +66,16 @@ impl Stages<'_, '_> {
 }
 
 /// The fastest case of each way to each GPU.
-pub(super) fn all<'b, 'a>(run: &'b Run<'a>, jobs: &[Job<'b, 'a>]) -> Vec<Stages<'b, 'a>> {
-    let way = |j: &Job| {
+pub(super) fn all<'b, 'a>(
+    run: &'b RunView<'a>,
+    jobs: &[IoEntry<'b, 'a>],
+) -> Vec<StageRates<'b, 'a>> {
+    let way = |j: &IoEntry| {
         (j.store(), j.gpu(), j.io.op, j.io.order, j.io.cache, j.block(), j.io.stage, j.io.engine)
     };
-    let mut best: Vec<(Job, f64)> = Vec::new();
+    let mut best: Vec<(IoEntry, f64)> = Vec::new();
     for job in jobs.iter().filter(|j| j.gpu().is_some()) {
-        let Some(rate) = job.value(Asked::Rate) else { continue };
+        let Some(rate) = job.value(IoQuantity::Rate) else { continue };
         match best.iter_mut().find(|(known, _)| way(known) == way(job)) {
             Some(known) if rate > known.1 => *known = (*job, rate),
             Some(_) => {}
@@ -82,7 +85,11 @@ pub(super) fn all<'b, 'a>(run: &'b Run<'a>, jobs: &[Job<'b, 'a>]) -> Vec<Stages<
     best.into_iter().map(|(job, _)| stages(run, job, jobs)).collect()
 }
 
-fn stages<'b, 'a>(run: &'b Run<'a>, job: Job<'b, 'a>, jobs: &[Job<'b, 'a>]) -> Stages<'b, 'a> {
+fn stages<'b, 'a>(
+    run: &'b RunView<'a>,
+    job: IoEntry<'b, 'a>,
+    jobs: &[IoEntry<'b, 'a>],
+) -> StageRates<'b, 'a> {
     let host = gaps::host_of(&job, jobs)
         .map(|host| (host, host.rate(run)))
         .filter(|(_, cell)| cell.value.is_some());
@@ -98,11 +105,11 @@ fn stages<'b, 'a>(run: &'b Run<'a>, job: Job<'b, 'a>, jobs: &[Job<'b, 'a>]) -> S
         (Some((host, _)), Some((rate, _))) => follows(run, &job, host, block / rate, cpu, jobs),
         _ => None,
     };
-    Stages { job, measured: job.rate(run), host: host.map(|h| h.1), copy, cpu, follows }
+    StageRates { job, measured: job.rate(run), host: host.map(|h| h.1), copy, cpu, follows }
 }
 
 /// Time of its worker that the copy of a block takes, ns: all of it, or the call that starts it.
-fn in_copies(job: &Job<'_, '_>, copy_ns: f64) -> f64 {
+fn in_copies(job: &IoEntry<'_, '_>, copy_ns: f64) -> f64 {
     if job.io.stage.is_some_and(|stage| !stage.pipelined) {
         return copy_ns;
     }
@@ -112,13 +119,13 @@ fn in_copies(job: &Job<'_, '_>, copy_ns: f64) -> f64 {
 }
 
 fn follows(
-    run: &Run,
-    job: &Job<'_, '_>,
-    host: &Job<'_, '_>,
+    run: &RunView,
+    job: &IoEntry<'_, '_>,
+    host: &IoEntry<'_, '_>,
     copy_ns: f64,
     cpu: Option<f64>,
-    jobs: &[Job<'_, '_>],
-) -> Option<Follows> {
+    jobs: &[IoEntry<'_, '_>],
+) -> Option<StageBound> {
     let pipelined = job.io.stage.filter(|_| job.io.engine != IoEngine::Gds)?.pipelined;
     let block = job.block().as_f64();
     let files = host.rate(run).value? / block;
@@ -138,7 +145,7 @@ fn follows(
     if let Some(cpu) = cpu.filter(|cpu| *cpu < rate.min(HIDES * copies) * block) {
         let most = words::gbs(cpu);
         let why = format!("the CPU: I/O and calls of its workers leave no more than {most}");
-        return Some(Follows { rate: cpu, why });
+        return Some(StageBound { rate: cpu, why });
     }
     let why = if rate >= HIDES * files {
         limits::of(run, host, jobs)?
@@ -148,25 +155,25 @@ fn follows(
     } else {
         "files and copies in turns, with too little in flight to hide either".to_owned()
     };
-    Some(Follows { rate: cpu.map_or(rate * block, |cpu| cpu.min(rate * block)), why })
+    Some(StageBound { rate: cpu.map_or(rate * block, |cpu| cpu.min(rate * block)), why })
 }
 
 /// How fast blocks are copied alone, of the memory that they pass: one after the other where nobody
 /// waits for each; one at a time where workers do, or else what the case itself says of its copies.
-fn copy(run: &Run, job: &Job<'_, '_>) -> Option<(f64, Cell)> {
+fn copy(run: &RunView, job: &IoEntry<'_, '_>) -> Option<(f64, FigureCell)> {
     let stage = job.io.stage?;
     let writes = job.io.op == IoOp::Write;
     let gpu = job.flow.io_ends().1.unit;
-    let fits = |entry: &&Entry| {
+    let fits = |entry: &&RunEntry| {
         let Some(flow) = entry.lone() else { return false };
         let (near, far) = if writes { (flow.dst, flow.src) } else { (flow.src, flow.dst) };
         matches!(flow.by, Mover::Dma { .. })
             && flow.bytes == job.block()
             && near.unit.numa().is_some()
             && far.unit == gpu
-            && matches!(entry.state, State::Sampled(_))
+            && matches!(entry.state, EntryState::Sampled(_))
     };
-    let unlike = |entry: &&Entry| {
+    let unlike = |entry: &&RunEntry| {
         let flow = entry.lone().copied();
         let mem = flow.map(|f| if writes { f.dst.mem } else { f.src.mem });
         let numa = flow.map(|f| if writes { f.dst.unit } else { f.src.unit });
@@ -178,34 +185,39 @@ fn copy(run: &Run, job: &Job<'_, '_>) -> Option<(f64, Cell)> {
             numa != Some(job.flow.by.at()),
         )
     };
-    let stands = |entry: &&Entry| matches!(unlike(entry), (false, false, _));
+    let stands = |entry: &&RunEntry| matches!(unlike(entry), (false, false, _));
     let alone = run.entries.iter().filter(fits).min_by_key(unlike).filter(stands);
     if let Some(entry) = alone {
-        let cell = run.cell(entry, Quantity::Payload);
+        let cell = run.cell(entry, CaseQuantity::Payload);
         return Some((cell.value?, cell));
     }
     if stage.pipelined {
         return None;
     }
-    let mut all = pathline_schema::Histogram::default();
+    let mut all = pathline_schema::IoHistogram::default();
     job.series()?.io.iter().for_each(|r| all.add(&r.copy));
     let rate = job.block().as_f64() / all.mean()?.0;
-    let cell = Cell { value: Some(rate), case: Some(job.entry.case.clone()), ..Cell::default() };
+    let cell = FigureCell {
+        value: Some(rate),
+        case: Some(job.entry.case.clone()),
+        ..FigureCell::default()
+    };
     Some((rate, cell))
 }
 
 /// Whether copies of a kind of memory stand for those that pass a stage.
-fn alike(mem: Mem, stage: IoStage) -> bool {
-    let locked = |mem: Mem| mem == Mem::Pinned || mem.is_registered();
+fn alike(mem: MemKind, stage: IoStage) -> bool {
+    let locked = |mem: MemKind| mem == MemKind::Pinned || mem.is_registered();
     mem == stage.through
         || locked(mem) && locked(stage.through)
         || !locked(mem) && !locked(stage.through)
 }
 
-pub(super) fn figure(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
-    let mut all: Vec<Stages> = all(run, jobs).into_iter().filter(|s| s.host.is_some()).collect();
+pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
+    let mut all: Vec<StageRates> =
+        all(run, jobs).into_iter().filter(|s| s.host.is_some()).collect();
     // Stages bound rates; of small blocks it is their number that counts.
-    let sequential = |s: &Stages| s.job.io.order == IoOrder::Seq;
+    let sequential = |s: &StageRates| s.job.io.order == IoOrder::Seq;
     if all.iter().any(sequential) {
         all.retain(sequential);
     }
@@ -238,15 +250,15 @@ pub(super) fn figure(run: &Run, jobs: &[Job<'_, '_>]) -> Option<Figure> {
             told.join(". ")
         ),
         command: command(run, ""),
-        body: Body::Sheet(Sheet { row_axis: "way".into(), columns: columns(), rows }),
+        body: FigureBody::Sheet(SheetBody { row_axis: "way".into(), columns: columns(), rows }),
     })
 }
 
-fn columns() -> Vec<Column> {
-    let column = |name: &str, unit: &str| Column {
+fn columns() -> Vec<SheetColumn> {
+    let column = |name: &str, unit: &str| SheetColumn {
         name: name.into(),
         unit: unit.into(),
-        better: Better::Neither,
+        better: BetterWhen::Neither,
     };
     vec![
         column("files alone", "GB/s"),
@@ -261,9 +273,10 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-fn cells(stages: &Stages<'_, '_>) -> Vec<Cell> {
+fn cells(stages: &StageRates<'_, '_>) -> Vec<FigureCell> {
     let case = Some(stages.job.entry.case.clone());
-    let derived = |value: Option<f64>| Cell { value, case: case.clone(), ..Cell::default() };
+    let derived =
+        |value: Option<f64>| FigureCell { value, case: case.clone(), ..FigureCell::default() };
     let (measured, predicted) = (stages.measured.value, stages.predicted());
     let percent = |of: Option<f64>| measured.zip(of).map(|(m, of)| 100.0 * m / of);
     let copy = stages.copy.as_ref();
@@ -271,12 +284,12 @@ fn cells(stages: &Stages<'_, '_>) -> Vec<Cell> {
     vec![
         stages.host.clone().unwrap_or_default(),
         copy.map(|c| c.1.clone()).unwrap_or_default(),
-        if stages.cpu.is_some() { derived(stages.cpu) } else { Cell::default() },
-        if predicted.is_some() { derived(predicted) } else { Cell::default() },
+        if stages.cpu.is_some() { derived(stages.cpu) } else { FigureCell::default() },
+        if predicted.is_some() { derived(predicted) } else { FigureCell::default() },
         stages.measured.clone(),
-        if predicted.is_some() { derived(percent(predicted)) } else { Cell::default() },
+        if predicted.is_some() { derived(percent(predicted)) } else { FigureCell::default() },
         derived(percent(stages.host_rate())),
-        copy.map_or_else(Cell::default, |c| derived(Some(us(c.0)))),
-        stages.job.cell(Asked::Cpu),
+        copy.map_or_else(FigureCell::default, |c| derived(Some(us(c.0)))),
+        stages.job.cell(IoQuantity::Cpu),
     ]
 }

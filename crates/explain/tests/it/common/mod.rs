@@ -8,14 +8,15 @@ pub(crate) mod storage;
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Begin, Bytes, CacheGroup, Case, Conditions, CpuSet, End, Fault, Gpu, GpuFacts, GpuReadings,
-    GpuState, HostInfo, Journal, Link, LinkKind, Measured, Member, Node, Note, Ns, NumaDomain,
-    Outcome, Rank, Rate, Route, SCHEMA_VERSION, Series, Settings, Severity, Skip, Stop, StopReason,
-    Timer, Topology, Unit, Verdict, Via, World,
+    Bytes, CacheGroup, Case, CaseOutcome, Conditions, CpuSet, FaultedCase, FlowSeries, Gpu,
+    GpuFacts, GpuReadings, GpuRoute, GpuState, HostInfo, Journal, Link, LinkEnd, LinkKind,
+    MeasuredCase, Ns, NumaDomain, Rank, RankMember, Rate, RunBegin, RunEnd, RunNote, RunSettings,
+    SCHEMA_VERSION, Severity, SkippedCase, StopInfo, StopReason, TimerKind, Topology, Transport,
+    Unit, VerifyResult, WorldKind,
 };
 
-pub(crate) fn begin(world: World) -> Begin {
-    Begin {
+pub(crate) fn begin(world: WorldKind) -> RunBegin {
+    RunBegin {
         schema: SCHEMA_VERSION,
         version: "0.1.0".into(),
         world,
@@ -25,7 +26,7 @@ pub(crate) fn begin(world: World) -> Begin {
         command: vec!["pathline".into(), "run".into()],
         machine_sha256: None,
         env: BTreeMap::new(),
-        settings: Settings {
+        settings: RunSettings {
             precision: 0.01,
             min_samples: 6,
             max_samples: 200,
@@ -43,7 +44,7 @@ pub(crate) fn begin(world: World) -> Begin {
     }
 }
 
-pub(crate) fn journal(world: World, topology: Topology, outcomes: Vec<Outcome>) -> Journal {
+pub(crate) fn journal(world: WorldKind, topology: Topology, outcomes: Vec<CaseOutcome>) -> Journal {
     Journal {
         begin: begin(world),
         resumed: Vec::new(),
@@ -51,7 +52,7 @@ pub(crate) fn journal(world: World, topology: Topology, outcomes: Vec<Outcome>) 
         outcomes,
         partial: Vec::new(),
         notes: Vec::new(),
-        end: Some(End {
+        end: Some(RunEnd {
             ended: "2026-01-02T03:05:05Z".into(),
             elapsed: Ns::secs(60.0),
             complete: true,
@@ -69,18 +70,18 @@ pub(crate) fn ripple(centre: f64) -> Vec<f64> {
     (0..9).map(|i| centre * (1.0 + 0.002 * ((i * 7 % 9) as f64 - 4.0))).collect()
 }
 
-fn outcome(case: Case, suites: &[&str], series: Vec<Series>) -> Outcome {
-    Outcome::Measured(Box::new(Measured {
+fn outcome(case: Case, suites: &[&str], series: Vec<FlowSeries>) -> CaseOutcome {
+    CaseOutcome::Measured(Box::new(MeasuredCase {
         case,
         suites: suites.iter().map(|s| (*s).to_owned()).collect(),
         series,
-        stop: Stop {
+        stop: StopInfo {
             reason: StopReason::Precise,
             warmup: 2,
             half_width: 0.006,
             elapsed: Ns::ms(300.0),
         },
-        verdict: Verdict::Verified,
+        verdict: VerifyResult::Verified,
         before: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 3000.0)])),
         after: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 2900.0)])),
         env: BTreeMap::new(),
@@ -97,15 +98,15 @@ fn engine(flow: &pathline_schema::Flow) -> &'static str {
 }
 
 /// A case whose flows each run at `rate` GB/s of payload.
-pub(crate) fn at_rate(suite: &str, case: &str, rate: f64) -> Outcome {
+pub(crate) fn at_rate(suite: &str, case: &str, rate: f64) -> CaseOutcome {
     let case: Case = case.parse().expect("a case text");
     let series = case
         .timed
         .iter()
-        .map(|flow| Series {
+        .map(|flow| FlowSeries {
             flow: *flow,
             rank: Rank(0),
-            timer: Timer::Host,
+            timer: TimerKind::Host,
             engine: engine(flow).into(),
             reps: 1,
             steps: 1,
@@ -120,13 +121,13 @@ pub(crate) fn at_rate(suite: &str, case: &str, rate: f64) -> Outcome {
 }
 
 /// A case whose steps each take `ns`.
-pub(crate) fn at_latency(suite: &str, case: &str, ns: f64) -> Outcome {
+pub(crate) fn at_latency(suite: &str, case: &str, ns: f64) -> CaseOutcome {
     let case: Case = case.parse().expect("a case text");
     let flow = case.timed[0];
-    let series = Series {
+    let series = FlowSeries {
         flow,
         rank: Rank(0),
-        timer: Timer::Host,
+        timer: TimerKind::Host,
         engine: engine(&flow).into(),
         reps: 1,
         steps: 100,
@@ -139,16 +140,16 @@ pub(crate) fn at_latency(suite: &str, case: &str, ns: f64) -> Outcome {
     outcome(case, &[suite], vec![series])
 }
 
-pub(crate) fn skipped(suite: &str, case: &str, why: &str) -> Outcome {
-    Outcome::Skipped(Skip {
+pub(crate) fn skipped(suite: &str, case: &str, why: &str) -> CaseOutcome {
+    CaseOutcome::Skipped(SkippedCase {
         case: case.parse().expect("a case text"),
         suites: vec![suite.into()],
         why: why.into(),
     })
 }
 
-pub(crate) fn faulted(suite: &str, case: &str, error: &str) -> Outcome {
-    Outcome::Faulted(Fault {
+pub(crate) fn faulted(suite: &str, case: &str, error: &str) -> CaseOutcome {
+    CaseOutcome::Faulted(FaultedCase {
         case: case.parse().expect("a case text"),
         suites: vec![suite.into()],
         error: error.into(),
@@ -157,8 +158,8 @@ pub(crate) fn faulted(suite: &str, case: &str, error: &str) -> Outcome {
     })
 }
 
-pub(crate) fn note(code: &str, subject: &str, text: &str) -> Note {
-    Note { code: code.into(), subject: subject.into(), text: text.into() }
+pub(crate) fn note(code: &str, subject: &str, text: &str) -> RunNote {
+    RunNote { code: code.into(), subject: subject.into(), text: text.into() }
 }
 
 /// Two cores, 32 KiB of L1, 1 MiB of L2 and 32 MiB of L3.
@@ -230,7 +231,7 @@ pub(crate) fn host_run() -> Journal {
         let case = format!("numa0.reg > numa0.{mem} by cpu@numa0[touch-plain-t1] x 64MiB");
         outcomes.push(at_rate("host", &case, rate));
     }
-    let mut journal = journal(World::Real, small_host(), outcomes);
+    let mut journal = journal(WorldKind::Real, small_host(), outcomes);
     journal.notes.push(note("bimodal", "numa0.huge > numa0.reg", "two states: 51 and 204 ns"));
     journal
 }
@@ -266,17 +267,17 @@ pub(crate) fn mi250x() -> Topology {
         ..Gpu::default()
     };
     let link = |(a, b, width): (u32, u32, u32)| Link {
-        a: Node::Gpu(a),
-        b: Node::Gpu(b),
+        a: LinkEnd::Gpu(a),
+        b: LinkEnd::Gpu(b),
         kind: LinkKind::Xgmi,
         width,
         peak: Some(Rate(50.0 * f64::from(width))),
     };
-    let route = |way: [u32; 4]| Route {
-        src: Node::Gpu(way[0]),
-        dst: Node::Gpu(way[3]),
+    let route = |way: [u32; 4]| GpuRoute {
+        src: LinkEnd::Gpu(way[0]),
+        dst: LinkEnd::Gpu(way[3]),
         hops: 3,
-        via: vec![vec![Node::Gpu(way[1]), Node::Gpu(way[2])]],
+        via: vec![vec![LinkEnd::Gpu(way[1]), LinkEnd::Gpu(way[2])]],
     };
     Topology {
         source: "machine mi250x".into(),
@@ -375,7 +376,7 @@ pub(crate) fn mi250x_run() -> Journal {
     }
     let wc = "numa3.pinned-wc > gpu0.vram by dma@gpu0 x 256MiB";
     outcomes.push(faulted("host-link", wc, "hipHostMalloc of 256MiB: out of memory (2)"));
-    journal(World::Simulated("mi250x".into()), mi250x(), outcomes)
+    journal(WorldKind::Simulated("mi250x".into()), mi250x(), outcomes)
 }
 
 /// Two H200 on one fabric of 18 links each, one of which is down on gpu1; a copy by the engine at
@@ -390,8 +391,8 @@ pub(crate) fn h200_run() -> Journal {
         ..Gpu::default()
     };
     let link = |gpu, width: u32| Link {
-        a: Node::Gpu(gpu),
-        b: Node::Switch(0),
+        a: LinkEnd::Gpu(gpu),
+        b: LinkEnd::Switch(0),
         kind: LinkKind::Nvlink,
         width,
         peak: Some(Rate(26.562 * f64::from(width))),
@@ -414,13 +415,13 @@ pub(crate) fn h200_run() -> Journal {
     for (a, b, rate) in [(0, 2, 393.0), (2, 0, 392.0), (0, 1, 371.0)] {
         let case = format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 256MiB");
         let mut outcome = at_rate("pairs", &case, rate);
-        if let Outcome::Measured(m) = &mut outcome {
+        if let CaseOutcome::Measured(m) = &mut outcome {
             let readings = |clock| GpuReadings { during: Some(state(clock)), ..Default::default() };
             m.gpus = [(Unit::Gpu(a), readings(1980)), (Unit::Gpu(b), readings(345))].into();
         }
         outcomes.push(outcome);
     }
-    let mut journal = journal(World::Real, topology, outcomes);
+    let mut journal = journal(WorldKind::Real, topology, outcomes);
     let facts = |active| GpuFacts {
         source: "NVML 550.54".into(),
         max_sm_clock_mhz: Some(1980),
@@ -438,8 +439,8 @@ pub(crate) fn h200_run() -> Journal {
 }
 
 /// A rank with a GPU, and libraries between processes.
-pub(crate) fn member(rank: u32) -> Member {
-    Member {
+pub(crate) fn member(rank: u32) -> RankMember {
+    RankMember {
         rank: Rank(rank),
         host: "nid001".into(),
         node: 0,
@@ -448,10 +449,10 @@ pub(crate) fn member(rank: u32) -> Member {
         numa: 0,
         cpus: "0-7".into(),
         ways: BTreeMap::from([
-            (Via::Mpi, "Open MPI 5.0.11 (libmpi.so.40)".to_owned()),
-            (Via::Ccl, "RCCL 2.22, librccl.so".to_owned()),
+            (Transport::Mpi, "Open MPI 5.0.11 (libmpi.so.40)".to_owned()),
+            (Transport::Ccl, "RCCL 2.22, librccl.so".to_owned()),
         ]),
-        without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+        without: BTreeMap::from([(Transport::Xpmem, "no /dev/xpmem".to_owned())]),
         gpu: None,
         host_only: BTreeMap::new(),
         device_memory: BTreeMap::new(),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Case, Gpu, Histogram, IoReading, Journal, Link, LinkKind, Node, Outcome, Rank, Rate,
-    Series, StoreFacts, Tally, Timer, Topology, Verdict, World,
+    Bytes, CallTally, Case, CaseOutcome, FlowSeries, Gpu, IoHistogram, IoReading, Journal, Link,
+    LinkEnd, LinkKind, Rank, Rate, StoreFacts, TimerKind, Topology, VerifyResult, WorldKind,
 };
 
 use super::{at_rate, journal, outcome, skipped, small_host};
@@ -60,8 +60,8 @@ impl Does {
 }
 
 /// Latencies of which half are below the median, none below 0.8 of it.
-fn latencies(median_us: f64, factor: f64, n: u64) -> Histogram {
-    Histogram::of((0..n).map(|i| {
+fn latencies(median_us: f64, factor: f64, n: u64) -> IoHistogram {
+    IoHistogram::of((0..n).map(|i| {
         let below = (i as f64 + 0.5) / n as f64;
         let shape = 0.8 + 0.2 * -(1.0 - below).ln() / std::f64::consts::LN_2;
         (median_us * factor * shape * 1e3) as u64
@@ -69,7 +69,7 @@ fn latencies(median_us: f64, factor: f64, n: u64) -> Histogram {
 }
 
 /// A case of I/O.
-pub(crate) fn io(case: &str, does: &Does) -> Outcome {
+pub(crate) fn io(case: &str, does: &Does) -> CaseOutcome {
     let case: Case = case.parse().unwrap_or_else(|e| panic!("{case}: {e}"));
     let series = case
         .timed
@@ -82,10 +82,10 @@ pub(crate) fn io(case: &str, does: &Does) -> Outcome {
             let reading = |i: usize| {
                 let mut latency = latencies(does.median_us, factor(i), OPS);
                 if does.outlier_us > 0.0 && i == 3 {
-                    latency.add(&Histogram::of([(does.outlier_us * 1e3) as u64]));
+                    latency.add(&IoHistogram::of([(does.outlier_us * 1e3) as u64]));
                 }
                 let tally = |(name, count, us): &(&str, u64, f64)| {
-                    ((*name).to_owned(), Tally { count: *count, ns: *count as f64 * us * 1e3 })
+                    ((*name).to_owned(), CallTally { count: *count, ns: *count as f64 * us * 1e3 })
                 };
                 let copied = does.copy_us > 0.0;
                 IoReading {
@@ -97,12 +97,12 @@ pub(crate) fn io(case: &str, does: &Does) -> Outcome {
                     device: if copied {
                         latencies(does.median_us - does.copy_us, factor(i), OPS)
                     } else {
-                        Histogram::default()
+                        IoHistogram::default()
                     },
                     copy: if copied {
                         latencies(does.copy_us, factor(i), OPS)
                     } else {
-                        Histogram::default()
+                        IoHistogram::default()
                     },
                     latency,
                     calls: does.calls.iter().map(tally).collect(),
@@ -110,12 +110,12 @@ pub(crate) fn io(case: &str, does: &Does) -> Outcome {
                 }
             };
             let setup = does.setup.iter().map(|(name, count, us)| {
-                ((*name).to_owned(), Tally { count: *count, ns: *count as f64 * us * 1e3 })
+                ((*name).to_owned(), CallTally { count: *count, ns: *count as f64 * us * 1e3 })
             });
-            Series {
+            FlowSeries {
                 flow: *flow,
                 rank: Rank(0),
-                timer: Timer::Threads,
+                timer: TimerKind::Threads,
                 engine: does.engine.into(),
                 reps: OPS,
                 steps: OPS,
@@ -128,8 +128,8 @@ pub(crate) fn io(case: &str, does: &Does) -> Outcome {
         })
         .collect();
     let mut outcome = outcome(case, &["storage"], series);
-    if let Outcome::Measured(m) = &mut outcome {
-        m.verdict = Verdict::Verified;
+    if let CaseOutcome::Measured(m) = &mut outcome {
+        m.verdict = VerifyResult::Verified;
     }
     outcome
 }
@@ -147,7 +147,7 @@ pub(crate) fn read(to: &str, engine: &str, args: &str, block: &str) -> String {
 
 const DEPTHS: [u32; 5] = [1, 4, 16, 32, 128];
 
-fn random(outcomes: &mut Vec<Outcome>) {
+fn random(outcomes: &mut Vec<CaseOutcome>) {
     for threads in [1u32, 2, 4] {
         for depth in DEPTHS {
             let slots = f64::from(threads * depth);
@@ -206,7 +206,7 @@ fn random(outcomes: &mut Vec<Outcome>) {
     }
 }
 
-fn sequential(outcomes: &mut Vec<Outcome>) {
+fn sequential(outcomes: &mut Vec<CaseOutcome>) {
     // 1 MiB: 1300 a second are 1.36 GB/s.
     let big = |iops: f64, depth: f64, requests: f64| Does {
         requests,
@@ -282,8 +282,8 @@ fn topology() -> Topology {
         ..Gpu::default()
     };
     let link = |index| Link {
-        a: Node::Numa(0),
-        b: Node::Gpu(index),
+        a: LinkEnd::Numa(0),
+        b: LinkEnd::Gpu(index),
         kind: LinkKind::Pcie,
         width: 16,
         peak: Some(Rate(63.0)),
@@ -313,14 +313,14 @@ pub(crate) fn storage_run() -> Journal {
     let mut outcomes = Vec::new();
     random(&mut outcomes);
     sequential(&mut outcomes);
-    let mut journal = journal(World::Real, topology(), outcomes);
+    let mut journal = journal(WorldKind::Real, topology(), outcomes);
     journal.begin.stores = vec![store()];
     journal
 }
 
 /// A run of given cases on the same machine.
-pub(crate) fn run_of(outcomes: Vec<Outcome>) -> Journal {
-    let mut journal = journal(World::Real, topology(), outcomes);
+pub(crate) fn run_of(outcomes: Vec<CaseOutcome>) -> Journal {
+    let mut journal = journal(WorldKind::Real, topology(), outcomes);
     journal.begin.stores = vec![store()];
     journal
 }

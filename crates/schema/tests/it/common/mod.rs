@@ -38,33 +38,33 @@ fn gpu() -> impl Strategy<Value = Unit> {
     any::<u32>().prop_map(Unit::Gpu)
 }
 
-pub fn node() -> impl Strategy<Value = Node> {
-    prop_oneof![unit().prop_map(Node::from), any::<u32>().prop_map(Node::Switch)]
+pub fn node() -> impl Strategy<Value = LinkEnd> {
+    prop_oneof![unit().prop_map(LinkEnd::from), any::<u32>().prop_map(LinkEnd::Switch)]
 }
 
 pub fn place() -> impl Strategy<Value = Place> {
-    (any::<u32>(), unit(), select(Mem::ALL)).prop_map(|(rank, unit, mem)| Place {
+    (any::<u32>(), unit(), select(MemKind::ALL)).prop_map(|(rank, unit, mem)| Place {
         rank: Rank(rank),
         unit,
         mem,
     })
 }
 
-pub fn variant() -> impl Strategy<Value = Variant> {
+pub fn variant() -> impl Strategy<Value = KernelVariant> {
     let grid = prop_oneof![
-        (1..=1_u32 << 20).prop_map(Grid::Blocks),
-        (1..=1_u32 << 20).prop_map(Grid::PerSm),
-        Just(Grid::Tiles),
+        (1..=1_u32 << 20).prop_map(GridSize::Blocks),
+        (1..=1_u32 << 20).prop_map(GridSize::PerSm),
+        Just(GridSize::Tiles),
     ];
     let access = prop_oneof![
         (select(vec![4_u8, 8, 16]), 1..=64_u8)
-            .prop_map(|(word, unroll)| Access::Words { word, unroll }),
-        (1..=64_u8, 1..=64_u8).prop_map(|(chunk, stages)| Access::Bulk { chunk, stages }),
+            .prop_map(|(word, unroll)| AccessWidth::Words { word, unroll }),
+        (1..=64_u8, 1..=64_u8).prop_map(|(chunk, stages)| AccessWidth::Bulk { chunk, stages }),
     ];
-    let order = select(vec![Order::Interleaved, Order::Segments]);
-    let rest = (select(Hint::ALL), order, 1..=1024_u16, grid);
+    let order = select(vec![TileOrder::Interleaved, TileOrder::Segments]);
+    let rest = (select(CacheHint::ALL), order, 1..=1024_u16, grid);
     (select(KernelOp::ALL), access, rest)
-        .prop_map(|(op, access, (hint, order, block, grid))| Variant {
+        .prop_map(|(op, access, (hint, order, block, grid))| KernelVariant {
             op,
             access,
             hint,
@@ -73,7 +73,7 @@ pub fn variant() -> impl Strategy<Value = Variant> {
             grid,
         })
         // What no kernel can be has a text, but it is not read back.
-        .prop_filter("there is such a kernel", |v| v.to_string().parse::<Variant>().is_ok())
+        .prop_filter("there is such a kernel", |v| v.to_string().parse::<KernelVariant>().is_ok())
 }
 
 pub fn mover() -> impl Strategy<Value = Mover> {
@@ -98,19 +98,22 @@ pub fn mover() -> impl Strategy<Value = Mover> {
 }
 
 /// I/O of every kind.
-fn io() -> impl Strategy<Value = Io> {
+fn io() -> impl Strategy<Value = IoSpec> {
     let op = prop_oneof![
         Just(IoOp::Read),
         Just(IoOp::Write),
         (1..=99_u8).prop_map(|reads| IoOp::Mix { reads }),
     ];
-    let stage = (any::<bool>(), select(&[Mem::Pinned, Mem::Registered, Mem::Paged, Mem::Huge][..]))
+    let stage = (
+        any::<bool>(),
+        select(&[MemKind::Pinned, MemKind::Registered, MemKind::Paged, MemKind::Huge][..]),
+    )
         .prop_map(|(pipelined, through)| IoStage { pipelined, through });
     let kind = (select(IoEngine::ALL), op, select(IoOrder::ALL), select(IoCache::ALL));
     let count = || 1..=u32::MAX;
     let shape = (select(IoFiles::ALL), bytes(), count(), count(), count(), option::of(stage));
     (kind, shape).prop_map(
-        |((engine, op, order, cache), (files, span, depth, batch, threads, stage))| Io {
+        |((engine, op, order, cache), (files, span, depth, batch, threads, stage))| IoSpec {
             engine,
             op,
             order,
@@ -139,21 +142,22 @@ fn wire_op() -> impl Strategy<Value = WireOp> {
 }
 
 /// Every way between processes, with who copies where it takes that.
-fn wire() -> impl Strategy<Value = Wire> {
+fn wire() -> impl Strategy<Value = MessageOp> {
     let how = || select(CpuHow::ALL);
     let way = prop_oneof![
-        select(&[Via::Mpi, Via::Ccl, Via::Ucx][..]).prop_map(|via| (via, None)),
+        select(&[Transport::Mpi, Transport::Ccl, Transport::Ucx][..]).prop_map(|via| (via, None)),
         (how(), how()).prop_map(|(copy_in, copy_out)| {
-            (Via::Shm, Some(Copies::InOut { copy_in, copy_out }))
+            (Transport::Shm, Some(ShmCopies::InOut { copy_in, copy_out }))
         }),
-        select(&[Copies::Read, Copies::Write][..]).prop_map(|copies| (Via::Cma, Some(copies))),
-        how().prop_map(|how| (Via::Xpmem, Some(Copies::Single(how)))),
+        select(&[ShmCopies::Read, ShmCopies::Write][..])
+            .prop_map(|copies| (Transport::Cma, Some(copies))),
+        how().prop_map(|how| (Transport::Xpmem, Some(ShmCopies::Single(how)))),
     ];
-    let switch = option::of(select(UcxSwitch::ALL));
-    (way, wire_op(), option::of(select(Near::ALL)), switch).prop_map(
+    let switch = option::of(select(UcxSetting::ALL));
+    (way, wire_op(), option::of(select(CoreDistance::ALL)), switch).prop_map(
         |((via, copies), op, near, switch)| {
-            let switch = switch.filter(|_| via == Via::Ucx);
-            Wire { via, op, copies, near, switch }
+            let switch = switch.filter(|_| via == Transport::Ucx);
+            MessageOp { via, op, copies, near, switch }
         },
     )
 }
@@ -177,15 +181,11 @@ pub fn cpu_set() -> impl Strategy<Value = CpuSet> {
 }
 
 /// A wildcard pattern: at least one `*`, so that its text is no case.
-pub fn pattern() -> impl Strategy<Value = Pattern> {
+pub fn pattern() -> impl Strategy<Value = CasePattern> {
     let word = || "[a-z0-9.?@\\[\\]-]{0,6}\\*[a-z0-9.?@-]{0,6}";
-    let flow = (word(), word(), word(), word()).prop_map(|(src, dst, by, bytes)| Pattern::Flow {
-        src,
-        dst,
-        by,
-        bytes,
-    });
-    prop_oneof![flow, case().prop_map(Pattern::Exact)]
+    let flow = (word(), word(), word(), word())
+        .prop_map(|(src, dst, by, bytes)| CasePattern::Flow { src, dst, by, bytes });
+    prop_oneof![flow, case().prop_map(CasePattern::Exact)]
 }
 
 /// Finite floats of every magnitude.
@@ -201,15 +201,15 @@ fn conditions() -> impl Strategy<Value = Conditions> {
     btree_map("[a-z0-9_]{1,12}", float(), 0..3).prop_map(Conditions)
 }
 
-pub fn world() -> impl Strategy<Value = World> {
-    prop_oneof![Just(World::Real), any::<String>().prop_map(World::Simulated)]
+pub fn world() -> impl Strategy<Value = WorldKind> {
+    prop_oneof![Just(WorldKind::Real), any::<String>().prop_map(WorldKind::Simulated)]
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = RunSettings> {
     let numbers = (any::<u32>(), any::<u32>(), any::<u64>());
     let times = (float(), float(), float());
     (float(), numbers, times, bytes()).prop_map(|(precision, (min, max, seed), times, memory)| {
-        Settings {
+        RunSettings {
             precision,
             min_samples: min,
             max_samples: max,
@@ -223,12 +223,12 @@ fn settings() -> impl Strategy<Value = Settings> {
     })
 }
 
-pub fn begin() -> impl Strategy<Value = Begin> {
+pub fn begin() -> impl Strategy<Value = RunBegin> {
     let texts = (any::<String>(), any::<String>(), any::<String>());
     let env = btree_map(any::<String>(), any::<String>(), 0..3);
     let overhead = btree_map("[a-z-]{1,12}", float(), 0..3);
     (world(), texts, words(), env, settings(), overhead).prop_map(
-        |(world, (version, host, started), command, env, settings, overhead_ns)| Begin {
+        |(world, (version, host, started), command, env, settings, overhead_ns)| RunBegin {
             schema: SCHEMA_VERSION,
             version,
             world,
@@ -241,7 +241,7 @@ pub fn begin() -> impl Strategy<Value = Begin> {
             settings,
             overhead_ns,
             gpus: BTreeMap::from([(Unit::Gpu(3), facts())]),
-            ranks: Vec::from([Member {
+            ranks: Vec::from([RankMember {
                 rank: Rank(0),
                 host: "node1".to_owned(),
                 node: 0,
@@ -249,11 +249,11 @@ pub fn begin() -> impl Strategy<Value = Begin> {
                 gpus: vec![0],
                 numa: 0,
                 cpus: "0-7".to_owned(),
-                ways: BTreeMap::from([(Via::Mpi, "MPICH 5.0.2".to_owned())]),
-                without: BTreeMap::from([(Via::Xpmem, "no /dev/xpmem".to_owned())]),
+                ways: BTreeMap::from([(Transport::Mpi, "MPICH 5.0.2".to_owned())]),
+                without: BTreeMap::from([(Transport::Xpmem, "no /dev/xpmem".to_owned())]),
                 gpu: Some("a GPU of 1GiB, 8 on its host".to_owned()),
-                host_only: BTreeMap::from([(Via::Mpi, "a child died of it".to_owned())]),
-                device_memory: BTreeMap::from([(Via::Ucx, "it says so".to_owned())]),
+                host_only: BTreeMap::from([(Transport::Mpi, "a child died of it".to_owned())]),
+                device_memory: BTreeMap::from([(Transport::Ucx, "it says so".to_owned())]),
             }]),
             stores: vec![store()],
         },
@@ -264,7 +264,7 @@ pub fn topology() -> impl Strategy<Value = Topology> {
     let link = (node(), node(), select(LinkKind::ALL), any::<u32>(), option::of(float()))
         .prop_map(|(a, b, kind, width, peak)| Link { a, b, kind, width, peak: peak.map(Rate) });
     let route = (node(), node(), any::<u32>(), vec(vec(node(), 0..3), 0..3))
-        .prop_map(|(src, dst, hops, via)| Route { src, dst, hops, via });
+        .prop_map(|(src, dst, hops, via)| GpuRoute { src, dst, hops, via });
     let numa = (any::<u32>(), cpu_set(), bytes(), vec(any::<u32>(), 0..4)).prop_map(
         |(id, cpus, memory, distances)| NumaDomain {
             id,
@@ -296,10 +296,10 @@ pub fn topology() -> impl Strategy<Value = Topology> {
     })
 }
 
-fn series() -> impl Strategy<Value = Series> {
-    let head = (flow(), any::<u32>(), select(Timer::ALL), any::<String>());
+fn series() -> impl Strategy<Value = FlowSeries> {
+    let head = (flow(), any::<u32>(), select(TimerKind::ALL), any::<String>());
     (head, any::<u64>(), any::<u64>(), bytes(), vec(float(), 0..6)).prop_map(
-        |((flow, rank, timer, engine), reps, steps, moved_bytes, samples_ns)| Series {
+        |((flow, rank, timer, engine), reps, steps, moved_bytes, samples_ns)| FlowSeries {
             flow,
             rank: Rank(rank),
             timer,
@@ -315,8 +315,8 @@ fn series() -> impl Strategy<Value = Series> {
     )
 }
 
-fn tally(count: u64, ns: f64) -> Tally {
-    Tally { count, ns }
+fn tally(count: u64, ns: f64) -> CallTally {
+    CallTally { count, ns }
 }
 
 fn io_reading() -> IoReading {
@@ -325,9 +325,9 @@ fn io_reading() -> IoReading {
         first_done_ops: 96,
         cpu_user_ns: 2.0e5,
         cpu_system_ns: 4.0e5,
-        latency: Histogram::of([82_000, 91_000, 383_000]),
-        device: Histogram::of([80_000, 90_000, 370_000]),
-        copy: Histogram::of([1700, 1800, 13_000]),
+        latency: IoHistogram::of([82_000, 91_000, 383_000]),
+        device: IoHistogram::of([80_000, 90_000, 370_000]),
+        copy: IoHistogram::of([1700, 1800, 13_000]),
         calls: BTreeMap::from([("cuMemcpyAsync".to_owned(), tally(3, 14_000.0))]),
         requests: Some(4),
     }
@@ -347,20 +347,22 @@ fn store() -> StoreFacts {
     }
 }
 
-fn measured() -> impl Strategy<Value = Measured> {
+fn measured() -> impl Strategy<Value = MeasuredCase> {
     let stop = (select(StopReason::ALL), any::<u32>(), float(), float()).prop_map(
-        |(reason, warmup, half_width, elapsed)| Stop {
+        |(reason, warmup, half_width, elapsed)| StopInfo {
             reason,
             warmup,
             half_width,
             elapsed: Ns(elapsed),
         },
     );
-    let verdict =
-        prop_oneof![Just(Verdict::Verified), any::<String>().prop_map(Verdict::Unverified)];
+    let verdict = prop_oneof![
+        Just(VerifyResult::Verified),
+        any::<String>().prop_map(VerifyResult::Unverified)
+    ];
     let env = btree_map(any::<String>(), any::<String>(), 0..2);
     (case(), words(), vec(series(), 0..3), stop, verdict, conditions(), conditions(), env).prop_map(
-        |(case, suites, series, stop, verdict, before, after, env)| Measured {
+        |(case, suites, series, stop, verdict, before, after, env)| MeasuredCase {
             case,
             suites,
             series,
@@ -403,29 +405,30 @@ pub fn readings(number: u32, value: f64) -> GpuReadings {
     GpuReadings { before: state, during, after: GpuState::default() }
 }
 
-pub fn message() -> impl Strategy<Value = Message> {
-    let sampled = (case(), words(), vec(series(), 0..3))
-        .prop_map(|(case, suites, series)| Message::Sampled(Sampled { case, suites, series }));
+pub fn message() -> impl Strategy<Value = JournalRecord> {
+    let sampled = (case(), words(), vec(series(), 0..3)).prop_map(|(case, suites, series)| {
+        JournalRecord::Sampled(SampledCase { case, suites, series })
+    });
     let skipped = (case(), words(), any::<String>())
-        .prop_map(|(case, suites, why)| Message::Skipped(Skip { case, suites, why }));
+        .prop_map(|(case, suites, why)| JournalRecord::Skipped(SkippedCase { case, suites, why }));
     let failed = vec((0_u32..9).prop_map(Rank), 0..3);
     let faulted = (case(), words(), any::<String>(), select(Severity::ALL), failed).prop_map(
         |(case, suites, error, severity, ranks)| {
-            Message::Faulted(Fault { case, suites, error, severity, ranks })
+            JournalRecord::Faulted(FaultedCase { case, suites, error, severity, ranks })
         },
     );
     let note = (any::<String>(), any::<String>(), any::<String>())
-        .prop_map(|(code, subject, text)| Message::Note(Note { code, subject, text }));
+        .prop_map(|(code, subject, text)| JournalRecord::Note(RunNote { code, subject, text }));
     let end = (any::<String>(), float(), any::<bool>(), option::of(any::<String>())).prop_map(
         |(ended, elapsed, complete, why)| {
-            Message::End(End { ended, elapsed: Ns(elapsed), complete, why })
+            JournalRecord::End(RunEnd { ended, elapsed: Ns(elapsed), complete, why })
         },
     );
     prop_oneof![
-        begin().prop_map(|b| Message::Begin(Box::new(b))),
-        topology().prop_map(|t| Message::Topology(Box::new(t))),
+        begin().prop_map(|b| JournalRecord::Begin(Box::new(b))),
+        topology().prop_map(|t| JournalRecord::Topology(Box::new(t))),
         sampled,
-        measured().prop_map(|m| Message::Measured(Box::new(m))),
+        measured().prop_map(|m| JournalRecord::Measured(Box::new(m))),
         skipped,
         faulted,
         note,
@@ -434,8 +437,8 @@ pub fn message() -> impl Strategy<Value = Message> {
 }
 
 /// A begin of a real run with nothing remarkable.
-pub fn plain_begin(world: World) -> Message {
-    Message::Begin(Box::new(Begin {
+pub fn plain_begin(world: WorldKind) -> JournalRecord {
+    JournalRecord::Begin(Box::new(RunBegin {
         schema: SCHEMA_VERSION,
         version: "0.1.0".to_owned(),
         world,
@@ -445,7 +448,7 @@ pub fn plain_begin(world: World) -> Message {
         command: vec!["pathline".to_owned(), "run".to_owned()],
         machine_sha256: None,
         env: BTreeMap::new(),
-        settings: Settings {
+        settings: RunSettings {
             precision: 0.01,
             min_samples: 8,
             max_samples: 1000,

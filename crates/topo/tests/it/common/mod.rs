@@ -2,7 +2,7 @@
 
 #![allow(unreachable_pub, dead_code, clippy::unwrap_used)]
 
-use pathline_topo::Snapshot;
+use pathline_topo::HostSnapshot;
 
 /// Bundles of the MI250X node: GCD, GCD, links.
 pub const BUNDLES: [(u32, u32, u32); 12] = [
@@ -34,7 +34,7 @@ pub struct Pci<'a> {
     pub link: Option<(&'a str, u32, &'a str, u32)>,
 }
 
-pub fn add_pci(s: &mut Snapshot, pci: &Pci<'_>) {
+pub fn add_pci(s: &mut HostSnapshot, pci: &Pci<'_>) {
     let dir = format!("sys/bus/pci/devices/{}", pci.address);
     s.insert(
         format!("{dir}.target"),
@@ -53,8 +53,8 @@ pub fn add_pci(s: &mut Snapshot, pci: &Pci<'_>) {
 }
 
 /// CPUs, memory and distances of `domains` domains of 16 CPUs and 128 GiB each.
-pub fn host(name: &str, domains: u32) -> Snapshot {
-    let mut s = Snapshot::default();
+pub fn host(name: &str, domains: u32) -> HostSnapshot {
+    let mut s = HostSnapshot::default();
     let cpus = domains * 16;
     s.insert("proc/sys/kernel/hostname", format!("{name}\n"));
     s.insert("proc/sys/kernel/arch", "x86_64\n");
@@ -93,7 +93,14 @@ pub fn host(name: &str, domains: u32) -> Snapshot {
     s
 }
 
-fn add_io_link(s: &mut Snapshot, at: (u32, u32), to: u32, kind: u32, weight: u32, mbs: (u32, u32)) {
+fn add_io_link(
+    s: &mut HostSnapshot,
+    at: (u32, u32),
+    to: u32,
+    kind: u32,
+    weight: u32,
+    mbs: (u32, u32),
+) {
     let (node, index) = at;
     let dir = format!("sys/class/kfd/kfd/topology/nodes/{node}/io_links/{index}");
     let text = format!(
@@ -105,7 +112,7 @@ fn add_io_link(s: &mut Snapshot, at: (u32, u32), to: u32, kind: u32, weight: u32
 }
 
 /// A node of four CPU domains and eight MI250X GCDs, as LUMI and Frontier have it.
-pub fn mi250x() -> Snapshot {
+pub fn mi250x() -> HostSnapshot {
     let mut s = host("nid001", 4);
     const NODES: &str = "sys/class/kfd/kfd/topology/nodes";
     for cpu in 0..4u32 {
@@ -176,7 +183,7 @@ pub fn mi250x() -> Snapshot {
 
 /// Eight H200 in two sockets behind four PCIe switches each, four NVSwitches, an adapter beside
 /// each GPU; one adapter has lost lanes and one GPU has no domain.
-pub fn h200() -> Snapshot {
+pub fn h200() -> HostSnapshot {
     let mut s = host("dgx", 2);
     for gpu in 0..8u32 {
         let numa = i32::try_from(gpu / 4).unwrap();

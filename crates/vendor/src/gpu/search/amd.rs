@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use pathline_dylib::{
-    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, find,
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, SharedLibrary, find,
     starting_with,
 };
 
-use super::{Driver, STAND_IN};
-use crate::gpu::dialect::Family;
+use super::{BoundDriver, STAND_IN};
+use crate::gpu::dialect::RuntimeFamily;
 use crate::gpu::hip;
-use crate::gpu::rtc::{self, Bound};
+use crate::gpu::rtc::{self, BoundCompiler};
 
 const COMPILER: &str = "libhiprtc.so";
 /// Variables that name the root of a ROCm tree.
@@ -20,7 +20,7 @@ const IN_TREE: [&str; 3] = ["lib", "lib64", "hip/lib"];
 const SYSTEM: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 const WHEELS: [&str; 3] = ["_rocm_sdk_core/lib", "_rocm_sdk_devel/lib", "torch/lib"];
 
-pub(super) fn driver(asked: Option<&Path>) -> (Option<Driver>, LibraryReport) {
+pub(super) fn driver(asked: Option<&Path>) -> (Option<BoundDriver>, LibraryReport) {
     let spec = LibrarySpec {
         what: "HIP runtime (libamdhip64)",
         costs: "no GPU of AMD can be measured",
@@ -40,7 +40,7 @@ pub(super) fn driver(asked: Option<&Path>) -> (Option<Driver>, LibraryReport) {
         let (api, hip, version) = hip::load(library)?;
         let stands_in = library.symbol(STAND_IN).is_some();
         let major = hip::major(version);
-        let value = Driver { api, dialect: Box::new(hip), major, stands_in };
+        let value = BoundDriver { api, dialect: Box::new(hip), major, stands_in };
         let number = u32::try_from(major).ok().filter(|&major| major > 0).map(|major| (major, 0));
         Ok(BoundLibrary { value, version: hip::dotted(version), number })
     })
@@ -51,7 +51,7 @@ pub(super) fn compiler(
     asked: Option<&Path>,
     runtime: Option<&Path>,
     release: i32,
-) -> (Option<Bound>, LibraryReport) {
+) -> (Option<BoundCompiler>, LibraryReport) {
     let of_release_name = format!("{COMPILER}.{release}");
     let (places, linker) = match runtime {
         Some(runtime) => {
@@ -73,7 +73,7 @@ pub(super) fn compiler(
         ..LibrarySpec::default()
     };
     find(&spec, |library| {
-        let bound = Bound::new(Family::Hip, library.clone())?;
+        let bound = BoundCompiler::new(RuntimeFamily::Hip, library.clone())?;
         // What it says of itself is 9.0 in every release.
         let name = bound.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let version = match name.strip_prefix(COMPILER) {
@@ -112,7 +112,7 @@ pub(crate) fn comgr(beside: Option<&Path>) -> (Vec<String>, LibraryReport) {
         places,
         ..LibrarySpec::default()
     };
-    let (sets, report) = find(&spec, |library: &Library| {
+    let (sets, report) = find(&spec, |library: &SharedLibrary| {
         let sets = rtc::instruction_sets(library);
         if sets.is_empty() {
             return Err("it does not say which targets it knows".to_owned());

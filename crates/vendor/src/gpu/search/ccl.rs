@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use pathline_dylib::{
-    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, environment_path,
-    find, locate,
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, SharedLibrary,
+    environment_path, find, locate,
 };
 
 use super::amd::{ROOTS, trees};
-use crate::gpu::dialect::Family;
+use crate::gpu::dialect::RuntimeFamily;
 
 /// The environment variable that names the file or its folder.
 const VARIABLE: &str = "PATHLINE_NCCL";
@@ -23,10 +23,10 @@ const INSTALLED: [&str; 4] = [
 /// `asked` is a file or folder; nothing else is then looked at. `runtime` is the file of the GPU
 /// runtime: RCCL is linked against one, which must be loaded before it and be the same.
 pub(crate) fn collectives<T>(
-    family: Family,
+    family: RuntimeFamily,
     asked: Option<&Path>,
     runtime: Option<&Path>,
-    mut bind: impl FnMut(&Library) -> Result<(T, String), String>,
+    mut bind: impl FnMut(&SharedLibrary) -> Result<(T, String), String>,
 ) -> (Option<T>, LibraryReport) {
     let named = environment_path(VARIABLE);
     let spec = spec(family, asked.or(named.as_deref()), runtime);
@@ -37,15 +37,19 @@ pub(crate) fn collectives<T>(
 }
 
 /// Where the library of a family is, without opening it.
-pub(crate) fn located(family: Family, runtime: Option<&Path>) -> LibraryReport {
+pub(crate) fn located(family: RuntimeFamily, runtime: Option<&Path>) -> LibraryReport {
     let named = environment_path(VARIABLE);
     locate(&spec(family, named.as_deref(), runtime))
 }
 
-fn spec<'a>(family: Family, asked: Option<&'a Path>, runtime: Option<&Path>) -> LibrarySpec<'a> {
+fn spec<'a>(
+    family: RuntimeFamily,
+    asked: Option<&'a Path>,
+    runtime: Option<&Path>,
+) -> LibrarySpec<'a> {
     let costs = "no collectives of GPUs are measured";
     match family {
-        Family::Cuda => LibrarySpec {
+        RuntimeFamily::Cuda => LibrarySpec {
             what: "NCCL (libnccl)",
             costs,
             way_out: "pip install nvidia-nccl-cu13, or name the file or its folder with PATHLINE_NCCL",
@@ -63,7 +67,7 @@ fn spec<'a>(family: Family, asked: Option<&'a Path>, runtime: Option<&Path>) -> 
             ],
             ..LibrarySpec::default()
         },
-        Family::Hip => LibrarySpec {
+        RuntimeFamily::Hip => LibrarySpec {
             what: "RCCL (librccl)",
             costs,
             way_out: "install rccl (ROCm), or name the file or its folder with PATHLINE_NCCL",
@@ -96,13 +100,13 @@ mod tests {
     fn what_is_no_such_library_is_said_with_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let asked = Some(folder.path());
-        let bind = |_: &Library| Ok(((), String::new()));
-        let (bound, found) = collectives(Family::Cuda, asked, None, bind);
+        let bind = |_: &SharedLibrary| Ok(((), String::new()));
+        let (bound, found) = collectives(RuntimeFamily::Cuda, asked, None, bind);
         assert!(bound.is_none() && found.path.is_none());
         assert_eq!(found.tried[0].place, folder.path());
         assert_eq!(found.tried[0].why, "no libnccl.so.2 in it");
         std::fs::write(folder.path().join("librccl.so.1"), "\x7fELF").unwrap();
-        let (_, found) = collectives(Family::Hip, asked, None, bind);
+        let (_, found) = collectives(RuntimeFamily::Hip, asked, None, bind);
         assert!(found.tried[0].why.contains("no 64-bit shared object"), "{:?}", found.tried);
         assert!(found.way_out.contains("PATHLINE_NCCL"));
     }
@@ -112,7 +116,7 @@ mod tests {
         let lib = tempfile::tempdir().unwrap();
         let file = lib.path().join("librccl.so.1");
         std::fs::write(&file, "").unwrap();
-        let found = located(Family::Hip, Some(&lib.path().join("libamdhip64.so.7")));
+        let found = located(RuntimeFamily::Hip, Some(&lib.path().join("libamdhip64.so.7")));
         assert!(found.tried.iter().any(|tried| tried.place == file), "{found:?}");
     }
 }

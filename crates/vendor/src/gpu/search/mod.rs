@@ -8,8 +8,8 @@ use std::path::Path;
 
 use pathline_dylib::LibraryReport;
 
-use super::dialect::{Dialect, Family};
-use super::rtc::Bound;
+use super::dialect::{RuntimeApi, RuntimeFamily};
+use super::rtc::BoundCompiler;
 use super::table::Api;
 
 pub(crate) use amd::{comgr, trees};
@@ -18,9 +18,9 @@ pub(crate) use nvidia::{driver_places, keep_builtins, toolkits};
 
 /// A runtime that is bound.
 #[derive(Debug)]
-pub(crate) struct Driver {
+pub(crate) struct BoundDriver {
     pub(crate) api: Api,
-    pub(crate) dialect: Box<dyn Dialect>,
+    pub(crate) dialect: Box<dyn RuntimeApi>,
     /// Major version: of CUDA, which the driver takes code of, or of HIP; 0 if it does not say.
     pub(crate) major: i32,
     /// Whether it only stands in for the real one.
@@ -32,32 +32,37 @@ pub(crate) const STAND_IN: &str = "pathline_stub";
 
 /// The runtime's library with its functions, and how the search went. `asked` is a file or folder;
 /// nothing else is then looked at.
-pub(crate) fn driver(family: Family, asked: Option<&Path>) -> (Option<Driver>, LibraryReport) {
+pub(crate) fn driver(
+    family: RuntimeFamily,
+    asked: Option<&Path>,
+) -> (Option<BoundDriver>, LibraryReport) {
     match family {
-        Family::Cuda => nvidia::driver(asked),
-        Family::Hip => amd::driver(asked),
+        RuntimeFamily::Cuda => nvidia::driver(asked),
+        RuntimeFamily::Hip => amd::driver(asked),
     }
 }
 
 /// The run-time compiler that goes with a runtime's file and major version, and how the search went.
 /// `asked` is a file or folder; nothing else is then looked at.
 pub(crate) fn compiler(
-    family: Family,
+    family: RuntimeFamily,
     asked: Option<&Path>,
     runtime: Option<&Path>,
     major: i32,
-) -> (Option<Bound>, LibraryReport) {
+) -> (Option<BoundCompiler>, LibraryReport) {
     match family {
         // Without a driver the compiler is still shown, whatever its version.
-        Family::Cuda => nvidia::compiler(asked, u32::try_from(major).ok().filter(|&m| m > 0)),
-        Family::Hip => amd::compiler(asked, runtime, major),
+        RuntimeFamily::Cuda => {
+            nvidia::compiler(asked, u32::try_from(major).ok().filter(|&m| m > 0))
+        }
+        RuntimeFamily::Hip => amd::compiler(asked, runtime, major),
     }
 }
 
 /// What the compiler itself needs besides.
-pub(crate) fn helper(family: Family, compiler: &LibraryReport) -> LibraryReport {
+pub(crate) fn helper(family: RuntimeFamily, compiler: &LibraryReport) -> LibraryReport {
     match family {
-        Family::Cuda => nvidia::builtins(compiler.path.as_deref()),
-        Family::Hip => amd::comgr(compiler.path.as_deref().and_then(Path::parent)).1,
+        RuntimeFamily::Cuda => nvidia::builtins(compiler.path.as_deref()),
+        RuntimeFamily::Hip => amd::comgr(compiler.path.as_deref().and_then(Path::parent)).1,
     }
 }

@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use pathline_dylib::{
-    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace,
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, SharedLibrary,
     TriedPlace, environment_path, find, starting_with,
 };
 
-use super::{Driver, STAND_IN};
+use super::{BoundDriver, STAND_IN};
 use crate::gpu::cuda;
-use crate::gpu::dialect::Family;
-use crate::gpu::rtc::Bound;
+use crate::gpu::dialect::RuntimeFamily;
+use crate::gpu::rtc::BoundCompiler;
 
 const BUILTINS: &str = "libnvrtc-builtins.so";
 
-pub(super) fn driver(asked: Option<&Path>) -> (Option<Driver>, LibraryReport) {
+pub(super) fn driver(asked: Option<&Path>) -> (Option<BoundDriver>, LibraryReport) {
     let spec = LibrarySpec {
         what: "CUDA driver (libcuda)",
         costs: "no GPU of NVIDIA can be measured",
@@ -28,7 +28,7 @@ pub(super) fn driver(asked: Option<&Path>) -> (Option<Driver>, LibraryReport) {
         let (api, cuda, version) = cuda::load(library)?;
         let stands_in = library.symbol(STAND_IN).is_some();
         let major = version / 1000;
-        let value = Driver { api, dialect: Box::new(cuda), major, stands_in };
+        let value = BoundDriver { api, dialect: Box::new(cuda), major, stands_in };
         Ok(BoundLibrary { value, version: cuda::dotted(version), number: None })
     })
 }
@@ -55,7 +55,7 @@ pub(crate) fn driver_places() -> Vec<SearchPlace<'static>> {
 pub(super) fn compiler(
     asked: Option<&Path>,
     driver_major: Option<u32>,
-) -> (Option<Bound>, LibraryReport) {
+) -> (Option<BoundCompiler>, LibraryReport) {
     let limit = |major| MaxMajor { major, limit: format!("the driver's CUDA {major}") };
     let spec = LibrarySpec {
         what: "run-time compiler (NVRTC)",
@@ -74,7 +74,7 @@ pub(super) fn compiler(
         ..LibrarySpec::default()
     };
     find(&spec, |library| {
-        let bound = Bound::new(Family::Cuda, library.clone())?;
+        let bound = BoundCompiler::new(RuntimeFamily::Cuda, library.clone())?;
         let (major, minor) = bound.version;
         let number = u32::try_from(major).ok().zip(u32::try_from(minor).ok());
         Ok(BoundLibrary { value: bound, version: format!("{major}.{minor}"), number })
@@ -132,7 +132,7 @@ pub(crate) fn keep_builtins(compiler: &Path) {
     let Some(folder) = compiler.parent() else { return };
     for path in starting_with(folder, BUILTINS) {
         // Where this fails, compiling says so in NVRTC's words.
-        let _ = Library::open(&path);
+        let _ = SharedLibrary::open(&path);
     }
 }
 

@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::ffi::c_int;
 
-use pathline_hal::{Alone, Span};
-use pathline_schema::{Rank, Unit, Wire, WireOp};
+use pathline_hal::{LocalMemory, NoBarrier};
+use pathline_schema::{MessageOp, Rank, Unit, WireOp};
 
-use super::super::table::Memory;
+use super::super::table::MpiAddress;
 use super::*;
 
 /// `MPI_ERR_OTHER` of MPICH.
@@ -57,7 +57,7 @@ unsafe extern "C" fn succeeds() -> c_int {
     0
 }
 unsafe extern "C" fn receive(
-    _: Memory,
+    _: MpiAddress,
     _: c_int,
     _: c_int,
     _: c_int,
@@ -69,7 +69,7 @@ unsafe extern "C" fn receive(
     0
 }
 unsafe extern "C" fn send(
-    _: Memory,
+    _: MpiAddress,
     _: c_int,
     _: c_int,
     _: c_int,
@@ -93,7 +93,7 @@ unsafe extern "C" fn cancel(request: *mut c_int) -> c_int {
     library(|l| l.open.get_mut(&number).unwrap().cancelled = true);
     0
 }
-unsafe extern "C" fn test(request: *mut c_int, done: *mut c_int, _: Memory) -> c_int {
+unsafe extern "C" fn test(request: *mut c_int, done: *mut c_int, _: MpiAddress) -> c_int {
     // SAFETY: as above.
     let number = unsafe { *request };
     let ended = library(|l| {
@@ -120,26 +120,27 @@ unsafe extern "C" fn finalize() -> c_int {
     0
 }
 
-fn world(of: Library) -> World<c_int> {
+fn world(of: Library) -> MpiWorld<c_int> {
     LIBRARY.replace(of);
     let fns =
         Fns { irecv: receive, isend: send, cancel, test, barrier, finalize, ..Fns::all(succeeds) };
-    World::stand_in(fns, abi::mpich())
+    MpiWorld::stand_in(fns, abi::mpich())
 }
 
-fn port(of: Library) -> Live<c_int> {
-    let (exchanges, next, clock) = (BTreeMap::new(), 0, Origin::now());
-    Live { world: world(of), exchanges, next, clock, carried: None, broken: None }
+fn port(of: Library) -> LivePort<c_int> {
+    let (exchanges, next, clock) = (BTreeMap::new(), 0, ClockOrigin::now());
+    LivePort { world: world(of), exchanges, next, clock, carried: None, broken: None }
 }
 
 /// Four messages each way between ranks 0, which this is, and 1.
-fn both_ways(memory: &mut [u8; 16]) -> Vec<Part> {
+fn both_ways(memory: &mut [u8; 16]) -> Vec<FlowPart> {
     let address = memory.as_mut_ptr().expose_provenance() as u64;
     let part = |from: u32, at: u64| {
-        let (mine, span) = (usize::from(from == 1), Span { address: address + at, bytes: 8 });
-        let of = |here: bool| vec![if here { span } else { Span::default() }];
-        Part {
-            wire: Wire::new(Via::Mpi, WireOp::Send { window: 4 }),
+        let (mine, span) =
+            (usize::from(from == 1), LocalMemory { address: address + at, bytes: 8 });
+        let of = |here: bool| vec![if here { span } else { LocalMemory::default() }];
+        FlowPart {
+            wire: MessageOp::new(Transport::Mpi, WireOp::Send { window: 4 }),
             bytes: 8,
             group: vec![(Rank(from), Unit::Numa(0)), (Rank(1 - from), Unit::Numa(0))],
             mine: vec![mine],
@@ -152,10 +153,10 @@ fn both_ways(memory: &mut [u8; 16]) -> Vec<Part> {
 }
 
 /// Binds and runs once; the error of that, and what the release says.
-fn run(port: &mut Live<c_int>, parts: &[Part]) -> (CallError, Result<()>) {
-    let (id, offer) = port.bind(parts, Pace::Streaming).unwrap();
+fn run(port: &mut LivePort<c_int>, parts: &[FlowPart]) -> (CallError, CallResult<()>) {
+    let (id, offer) = port.bind(parts, RepeatMode::Streaming).unwrap();
     port.join(id, &[offer.clone(), offer]).unwrap();
-    let error = port.run(id, 1, &Alone).unwrap_err();
+    let error = port.run(id, 1, &NoBarrier).unwrap_err();
     (error, port.release(id))
 }
 
@@ -172,7 +173,7 @@ fn an_error_leaves_nothing_in_flight() {
     assert_eq!(library(|l| (l.made, l.open.len())), (6, 0));
     released.unwrap();
     // It goes on with other cases, and ends as MPI has it.
-    assert!(port.bind(&parts, Pace::Streaming).is_ok());
+    assert!(port.bind(&parts, RepeatMode::Streaming).is_ok());
     drop(port);
     assert_eq!(library(|l| l.finalised), 1);
 }
@@ -192,7 +193,7 @@ fn what_does_not_end_keeps_its_memory() {
         assert_eq!(kept.severity, Severity::Sticky, "{kept}");
         assert!(kept.reason.contains("still in flight"), "{kept}");
         // Later cases are skipped with the reason, and the way out.
-        let refused = port.bind(&parts, Pace::Streaming).unwrap_err();
+        let refused = port.bind(&parts, RepeatMode::Streaming).unwrap_err();
         assert_eq!(refused.severity, Severity::Unsupported, "{refused}");
         assert!(refused.reason.contains("MPI_Isend") && refused.way_out.contains("--resume"));
         // To finalise MPI would wait for what does not end.
@@ -205,9 +206,9 @@ fn what_does_not_end_keeps_its_memory() {
 fn a_failed_collective_keeps_its_memory() {
     let mut port = port(Library { collective_fails: true, ..Library::default() });
     let mut memory = [0; 16];
-    let wire = Wire::new(Via::Mpi, WireOp::group(pathline_schema::Collective::Barrier));
+    let wire = MessageOp::new(Transport::Mpi, WireOp::group(pathline_schema::Collective::Barrier));
     let [part, _] = both_ways(&mut memory).try_into().unwrap();
-    let (error, released) = run(&mut port, &[Part { wire, ..part }]);
+    let (error, released) = run(&mut port, &[FlowPart { wire, ..part }]);
     assert_eq!(error.call, "MPI_Barrier");
     assert_eq!(released.unwrap_err().severity, Severity::Sticky);
 }

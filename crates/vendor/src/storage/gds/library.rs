@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use pathline_dylib::{
-    BoundLibrary, Library, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, announce_in, find,
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, SharedLibrary,
+    announce_in, find,
 };
 
 use crate::gpu::search::{self, STAND_IN};
 
 /// Whose library: each knows the memory of its vendor's runtime only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::storage) enum Kind {
+pub(in crate::storage) enum GdsLibrary {
     CuFile,
     HipFile,
 }
 
-impl Kind {
+impl GdsLibrary {
     /// The library that goes with a runtime, by the name that `hal::Driver` has for that.
     pub(in crate::storage) fn of(runtime: &str) -> Option<Self> {
         match runtime {
@@ -46,7 +47,7 @@ impl Kind {
     }
 
     /// The names of its functions.
-    pub(in crate::storage) fn names(self) -> &'static Names {
+    pub(in crate::storage) fn names(self) -> &'static GdsNames {
         match self {
             Self::CuFile => &CUFILE,
             Self::HipFile => &HIPFILE,
@@ -74,7 +75,7 @@ impl Kind {
 
 /// Names of functions.
 #[derive(Debug)]
-pub(in crate::storage) struct Names {
+pub(in crate::storage) struct GdsNames {
     pub(in crate::storage) open: &'static str,
     pub(in crate::storage) register_file: &'static str,
     deregister_file: &'static str,
@@ -87,7 +88,7 @@ pub(in crate::storage) struct Names {
 
 macro_rules! names {
     ($prefix:literal) => {
-        Names {
+        GdsNames {
             open: concat!($prefix, "DriverOpen"),
             register_file: concat!($prefix, "HandleRegister"),
             deregister_file: concat!($prefix, "HandleDeregister"),
@@ -100,13 +101,13 @@ macro_rules! names {
     };
 }
 
-static CUFILE: Names = names!("cuFile");
-static HIPFILE: Names = names!("hipFile");
+static CUFILE: GdsNames = names!("cuFile");
+static HIPFILE: GdsNames = names!("hipFile");
 
 /// `CUfileError_t` and `hipFileError_t`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Status {
+pub(super) struct GdsStatus {
     /// Of the library.
     pub(super) own: i32,
     /// Of the runtime under it.
@@ -115,7 +116,7 @@ pub(super) struct Status {
 
 /// `CUfileDescr_t` and `hipFileDescr_t` with a descriptor of Linux.
 #[repr(C)]
-pub(super) struct Descriptor {
+pub(super) struct GdsDescr {
     pub(super) kind: i32,
     // A union of a number and a pointer.
     pub(super) fd: usize,
@@ -124,48 +125,48 @@ pub(super) struct Descriptor {
 /// `CU_FILE_HANDLE_TYPE_OPAQUE_FD`, `hipFileHandleTypeOpaqueFD`
 pub(super) const OPAQUE_FD: i32 = 1;
 
-pub(super) type Handle = *mut c_void;
-type Open = unsafe extern "C" fn() -> Status;
-type RegisterFile = unsafe extern "C" fn(*mut Handle, *mut Descriptor) -> Status;
-type DeregisterFile = unsafe extern "C" fn(Handle);
-type RegisterMemory = unsafe extern "C" fn(u64, usize, c_int) -> Status;
-type DeregisterMemory = unsafe extern "C" fn(u64) -> Status;
-type Move = unsafe extern "C" fn(Handle, u64, usize, i64, i64) -> isize;
-type Fill = unsafe extern "C" fn(*mut u64) -> Status;
-type SetLevel = unsafe extern "C" fn(c_int) -> Status;
-type GetNumber = unsafe extern "C" fn(*mut c_int) -> Status;
-type GetVersion = unsafe extern "C" fn(*mut u32, *mut u32, *mut u32) -> Status;
+pub(super) type GdsHandle = *mut c_void;
+type GdsOpenFn = unsafe extern "C" fn() -> GdsStatus;
+type RegisterFile = unsafe extern "C" fn(*mut GdsHandle, *mut GdsDescr) -> GdsStatus;
+type DeregisterFile = unsafe extern "C" fn(GdsHandle);
+type RegisterMemory = unsafe extern "C" fn(u64, usize, c_int) -> GdsStatus;
+type DeregisterMemory = unsafe extern "C" fn(u64) -> GdsStatus;
+type GdsMoveFn = unsafe extern "C" fn(GdsHandle, u64, usize, i64, i64) -> isize;
+type GdsFillFn = unsafe extern "C" fn(*mut u64) -> GdsStatus;
+type SetLevel = unsafe extern "C" fn(c_int) -> GdsStatus;
+type GetNumber = unsafe extern "C" fn(*mut c_int) -> GdsStatus;
+type GetVersion = unsafe extern "C" fn(*mut u32, *mut u32, *mut u32) -> GdsStatus;
 
 /// How counting is switched: its level, and whether it runs. hipFile counts unless
 /// `HIPFILE_STATS_LEVEL` is 0.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Switches {
+pub(super) struct CounterCalls {
     pub(super) set_level: SetLevel,
     pub(super) level: GetNumber,
-    pub(super) start: Open,
-    pub(super) stop: Open,
+    pub(super) start: GdsOpenFn,
+    pub(super) stop: GdsOpenFn,
 }
 
 /// The functions, with what the library says of itself.
 #[derive(Debug)]
-pub(super) struct Bound {
-    pub(super) kind: Kind,
+pub(super) struct BoundGds {
+    pub(super) kind: GdsLibrary,
     /// `1.15`, `0.5.0`; empty if it does not say.
     pub(super) version: String,
     /// Whether it only stands in for the real one.
     stands_in: bool,
-    pub(super) open: Open,
+    pub(super) open: GdsOpenFn,
     pub(super) register_file: RegisterFile,
     pub(super) deregister_file: DeregisterFile,
     pub(super) register_memory: RegisterMemory,
     pub(super) deregister_memory: DeregisterMemory,
-    pub(super) read: Move,
-    pub(super) write: Move,
+    pub(super) read: GdsMoveFn,
+    pub(super) write: GdsMoveFn,
     /// Since cuFile 1.15 and hipFile 0.5: counters of each GPU, by the way that bytes went.
-    pub(super) statistics: Option<Fill>,
-    pub(super) switches: Option<Switches>,
+    pub(super) statistics: Option<GdsFillFn>,
+    pub(super) switches: Option<CounterCalls>,
     /// Of cuFile; hipFile has it and says that it is not implemented.
-    pub(super) properties: Option<Fill>,
+    pub(super) properties: Option<GdsFillFn>,
 }
 
 /// Takes a symbol for a function of the type that it goes to; none if the library lacks it.
@@ -185,31 +186,31 @@ macro_rules! bind {
 }
 pub(super) use {bind, optional};
 
-impl Bound {
-    fn bind(kind: Kind, library: &Library) -> Result<Self, String> {
+impl BoundGds {
+    fn bind(kind: GdsLibrary, library: &SharedLibrary) -> Result<Self, String> {
         let names = kind.names();
-        let cufile = kind == Kind::CuFile;
+        let cufile = kind == GdsLibrary::CuFile;
         let switches = || {
-            Some(Switches {
+            Some(CounterCalls {
                 set_level: optional!(library, "cuFileSetStatsLevel", SetLevel)?,
                 level: optional!(library, "cuFileGetStatsLevel", GetNumber)?,
-                start: optional!(library, "cuFileStatsStart", Open)?,
-                stop: optional!(library, "cuFileStatsStop", Open)?,
+                start: optional!(library, "cuFileStatsStart", GdsOpenFn)?,
+                stop: optional!(library, "cuFileStatsStop", GdsOpenFn)?,
             })
         };
-        let properties = optional!(library, "cuFileDriverGetProperties", Fill);
+        let properties = optional!(library, "cuFileDriverGetProperties", GdsFillFn);
         Ok(Self {
             kind,
             version: version(kind, library),
             stands_in: library.symbol(STAND_IN).is_some(),
-            open: bind!(library, names.open, Open),
+            open: bind!(library, names.open, GdsOpenFn),
             register_file: bind!(library, names.register_file, RegisterFile),
             deregister_file: bind!(library, names.deregister_file, DeregisterFile),
             register_memory: bind!(library, names.register_memory, RegisterMemory),
             deregister_memory: bind!(library, names.deregister_memory, DeregisterMemory),
-            read: bind!(library, names.read, Move),
-            write: bind!(library, names.write, Move),
-            statistics: optional!(library, names.statistics, Fill),
+            read: bind!(library, names.read, GdsMoveFn),
+            write: bind!(library, names.write, GdsMoveFn),
+            statistics: optional!(library, names.statistics, GdsFillFn),
             switches: if cufile { switches() } else { None },
             properties: properties.filter(|_| cufile),
         })
@@ -221,10 +222,10 @@ impl Bound {
     }
 }
 
-fn version(kind: Kind, library: &Library) -> String {
+fn version(kind: GdsLibrary, library: &SharedLibrary) -> String {
     let (mut major, mut minor, mut patch) = (0, 0, 0);
     match kind {
-        Kind::CuFile => {
+        GdsLibrary::CuFile => {
             let Some(get) = optional!(library, "cuFileGetVersion", GetNumber) else {
                 return String::new();
             };
@@ -239,7 +240,7 @@ fn version(kind: Kind, library: &Library) -> String {
                 String::new()
             }
         }
-        Kind::HipFile => {
+        GdsLibrary::HipFile => {
             let Some(get) = optional!(library, "hipFileGetVersion", GetVersion) else {
                 return String::new();
             };
@@ -252,36 +253,36 @@ fn version(kind: Kind, library: &Library) -> String {
 }
 
 /// The library and how the search for it went, looked for once.
-fn searched(kind: Kind) -> &'static (Option<Bound>, LibraryReport) {
-    static CUFILE: OnceLock<(Option<Bound>, LibraryReport)> = OnceLock::new();
-    static HIPFILE: OnceLock<(Option<Bound>, LibraryReport)> = OnceLock::new();
+fn searched(kind: GdsLibrary) -> &'static (Option<BoundGds>, LibraryReport) {
+    static CUFILE: OnceLock<(Option<BoundGds>, LibraryReport)> = OnceLock::new();
+    static HIPFILE: OnceLock<(Option<BoundGds>, LibraryReport)> = OnceLock::new();
     let once = match kind {
-        Kind::CuFile => &CUFILE,
-        Kind::HipFile => &HIPFILE,
+        GdsLibrary::CuFile => &CUFILE,
+        GdsLibrary::HipFile => &HIPFILE,
     };
     once.get_or_init(|| search(kind))
 }
 
-fn search(kind: Kind) -> (Option<Bound>, LibraryReport) {
+fn search(kind: GdsLibrary) -> (Option<BoundGds>, LibraryReport) {
     let newest_first = |mut roots: Vec<PathBuf>| {
         roots.reverse();
         roots
     };
     let names = match kind {
-        Kind::CuFile => ["libcufile.so.0", "libcufile.so"],
-        Kind::HipFile => ["libhipfile.so.0", "libhipfile.so"],
+        GdsLibrary::CuFile => ["libcufile.so.0", "libcufile.so"],
+        GdsLibrary::HipFile => ["libhipfile.so.0", "libhipfile.so"],
     };
     let mut places = vec![SearchPlace::LinkerPath, SearchPlace::Linker];
     // The linker would find some of these, too.
     places.extend(match kind {
-        Kind::CuFile => vec![
+        GdsLibrary::CuFile => vec![
             SearchPlace::Roots(
                 newest_first(search::toolkits()),
                 &["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"],
             ),
             SearchPlace::Wheels(&["nvidia/cu13/lib", "nvidia/cufile/lib"]),
         ],
-        Kind::HipFile => vec![
+        GdsLibrary::HipFile => vec![
             SearchPlace::Variables(&["ROCM_PATH"], &["lib"]),
             SearchPlace::Roots(search::trees(), &["lib"]),
             SearchPlace::Wheels(&["_rocm_sdk_core/lib", "_rocm_sdk_libraries/lib"]),
@@ -296,14 +297,14 @@ fn search(kind: Kind) -> (Option<Bound>, LibraryReport) {
         ..LibrarySpec::default()
     };
     find(&spec, |library| {
-        let value = Bound::bind(kind, library)?;
+        let value = BoundGds::bind(kind, library)?;
         let version = value.version.clone();
         Ok(BoundLibrary { value, version, number: None })
     })
 }
 
 /// The library, or why there is none.
-pub(super) fn bound(kind: Kind) -> Result<&'static Bound, String> {
+pub(super) fn bound(kind: GdsLibrary) -> Result<&'static BoundGds, String> {
     let (found, report) = searched(kind);
     found.as_ref().ok_or_else(|| {
         let why = report.tried.last().map_or("it was not found", |t| t.why.as_str());
@@ -312,19 +313,20 @@ pub(super) fn bound(kind: Kind) -> Result<&'static Bound, String> {
 }
 
 /// How the search for the library went.
-pub(in crate::storage) fn report(kind: Kind) -> LibraryReport {
+pub(in crate::storage) fn report(kind: GdsLibrary) -> LibraryReport {
     searched(kind).1.clone()
 }
 
 /// Why GPU direct cannot be had with the GPUs of a runtime; none if nothing is known against it.
-pub(in crate::storage) fn without(kind: Option<Kind>) -> Option<String> {
+pub(in crate::storage) fn without(kind: Option<GdsLibrary>) -> Option<String> {
     let Some(kind) = kind else { return Some("GPU direct needs a GPU, and none is open".into()) };
     let bound = match bound(kind) {
         Ok(bound) => bound,
         Err(why) => return Some(why),
     };
     // Seen of 1.15.1: it reads the list until its end, which never comes.
-    let hangs = kind == Kind::CuFile && !bound.stands_in && !Path::new("/proc/modules").exists();
+    let hangs =
+        kind == GdsLibrary::CuFile && !bound.stands_in && !Path::new("/proc/modules").exists();
     hangs.then(|| {
         "cuFileDriverOpen never returns where there is no /proc/modules: cuFile needs a kernel with loadable modules".into()
     })

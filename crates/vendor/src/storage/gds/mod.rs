@@ -13,23 +13,23 @@ use std::path::Path;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 
-use super::engine::{Blocks, Ended, Engine};
+use super::engine::{BlockEngine, FinishedIo, WorkerBlocks};
 use super::fault;
-use library::{Bound, Descriptor, Handle, OPAQUE_FD, Status, bind, bound, optional};
-pub(super) use library::{Kind, report, without};
-use pathline_dylib::Library;
+use library::{BoundGds, GdsDescr, GdsHandle, GdsStatus, OPAQUE_FD, bind, bound, optional};
+pub(super) use library::{GdsLibrary, report, without};
+use pathline_dylib::SharedLibrary;
 pub(super) use status::of_io;
-pub(super) use way::{Way, notes};
+pub(super) use way::{DataPath, notes};
 
 /// Makes a GPU current in this thread, as both libraries need it. A context of CUDA is held until the
 /// process ends, as by the driver.
-fn enter(kind: Kind, gpu: u32) -> Result<()> {
+fn enter(kind: GdsLibrary, gpu: u32) -> CallResult<()> {
     let refuse = |why: &str| CallError::unsupported(kind.name(), format!("gpu{gpu}"), why);
     let code = match kind {
-        Kind::CuFile => enter_cuda(gpu),
-        Kind::HipFile => enter_hip(gpu),
+        GdsLibrary::CuFile => enter_cuda(gpu),
+        GdsLibrary::HipFile => enter_hip(gpu),
     };
     match code {
         Ok(0) => Ok(()),
@@ -39,12 +39,12 @@ fn enter(kind: Kind, gpu: u32) -> Result<()> {
 }
 
 fn enter_cuda(gpu: u32) -> std::result::Result<i32, String> {
-    type Get = unsafe extern "C" fn(*mut i32, i32) -> i32;
-    type Retain = unsafe extern "C" fn(*mut usize, i32) -> i32;
+    type GetContextFn = unsafe extern "C" fn(*mut i32, i32) -> i32;
+    type RetainContextFn = unsafe extern "C" fn(*mut usize, i32) -> i32;
     type Set = unsafe extern "C" fn(usize) -> i32;
-    let library = Library::loaded("libcuda.so.1").ok_or("CUDA's driver is not open")?;
-    let get = bind!(library, "cuDeviceGet", Get);
-    let retain = bind!(library, "cuDevicePrimaryCtxRetain", Retain);
+    let library = SharedLibrary::loaded("libcuda.so.1").ok_or("CUDA's driver is not open")?;
+    let get = bind!(library, "cuDeviceGet", GetContextFn);
+    let retain = bind!(library, "cuDevicePrimaryCtxRetain", RetainContextFn);
     let set = bind!(library, "cuCtxSetCurrent", Set);
     let (mut device, mut context) = (0, 0);
     // SAFETY: each stores one number; the driver was initialised before any of its memory was taken.
@@ -64,7 +64,7 @@ fn enter_hip(gpu: u32) -> std::result::Result<i32, String> {
     // The one that the driver has opened is in the process under one of these names.
     const RUNTIMES: [&str; 4] =
         ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
-    let library = RUNTIMES.iter().find_map(|name| Library::loaded(name));
+    let library = RUNTIMES.iter().find_map(|name| SharedLibrary::loaded(name));
     let library = library.ok_or("the HIP runtime is not open")?;
     let set = bind!(library, "hipSetDevice", Set);
     // SAFETY: it takes a number.
@@ -80,19 +80,19 @@ pub(super) fn alone() -> MutexGuard<'static, ()> {
 
 /// Makes a GPU current in this thread and opens the library's driver, once in a process, which takes
 /// more than a second. Whether it was now.
-pub(super) fn ready(kind: Kind, gpu: u32) -> Result<bool> {
+pub(super) fn ready(kind: GdsLibrary, gpu: u32) -> CallResult<bool> {
     let library =
         bound(kind).map_err(|why| CallError::unsupported(kind.name(), "GPU direct", why))?;
     enter(kind, gpu)?;
     open(library)
 }
 
-fn open(library: &'static Bound) -> Result<bool> {
-    static CUFILE: OnceLock<Status> = OnceLock::new();
-    static HIPFILE: OnceLock<Status> = OnceLock::new();
+fn open(library: &'static BoundGds) -> CallResult<bool> {
+    static CUFILE: OnceLock<GdsStatus> = OnceLock::new();
+    static HIPFILE: OnceLock<GdsStatus> = OnceLock::new();
     let once = match library.kind {
-        Kind::CuFile => &CUFILE,
-        Kind::HipFile => &HIPFILE,
+        GdsLibrary::CuFile => &CUFILE,
+        GdsLibrary::HipFile => &HIPFILE,
     };
     let mut now = false;
     let told = *once.get_or_init(|| {
@@ -106,7 +106,7 @@ fn open(library: &'static Bound) -> Result<bool> {
 
 /// The same file once more. cuFile refuses descriptors that were opened with `O_NOFOLLOW` (status
 /// 5019), as files that were made here are, and takes each descriptor once.
-fn again(file: &File, write: bool) -> Result<File> {
+fn again(file: &File, write: bool) -> CallResult<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let opened =
         OpenOptions::new().read(true).write(write).custom_flags(libc::O_DIRECT).open(&path);
@@ -115,37 +115,37 @@ fn again(file: &File, write: bool) -> Result<File> {
 
 /// GPU direct in one worker: an I/O ends before the call returns.
 #[derive(Debug)]
-pub(super) struct Gds {
-    library: &'static Bound,
-    handle: Handle,
-    blocks: Blocks,
+pub(super) struct GdsEngine {
+    library: &'static BoundGds,
+    handle: GdsHandle,
+    blocks: WorkerBlocks,
     /// What is registered.
     _file: File,
     writes: bool,
     registered: bool,
-    way: Way,
+    way: DataPath,
     next: Option<(u32, bool, u64)>,
 }
 
-impl Gds {
+impl GdsEngine {
     /// For the calling thread, which is [`ready`]. `blocks` lie in the GPU's memory.
-    pub(super) fn new(kind: Kind, blocks: Blocks, writes: bool) -> Result<Self> {
+    pub(super) fn new(kind: GdsLibrary, blocks: WorkerBlocks, writes: bool) -> CallResult<Self> {
         let library =
             bound(kind).map_err(|why| CallError::unsupported(kind.name(), "GPU direct", why))?;
         let file = again(&blocks.file, writes)?;
         let fd = file.as_raw_fd().cast_unsigned() as usize;
-        let mut descriptor = Descriptor { kind: OPAQUE_FD, fd, operations: ptr::null() };
+        let mut descriptor = GdsDescr { kind: OPAQUE_FD, fd, operations: ptr::null() };
         let mut handle = ptr::null_mut();
         // SAFETY: both live through the call; the descriptor stays open as long as this.
         let told = unsafe { (library.register_file)(&raw mut handle, &raw mut descriptor) };
         status::of_file(kind, kind.names().register_file, &file, told)?;
-        let way = Way::Untold;
+        let way = DataPath::Untold;
         let (registered, next) = (false, None);
         Ok(Self { library, handle, blocks, _file: file, writes, registered, way, next })
     }
 
     /// Maps the slots' memory for the device.
-    pub(super) fn register_memory(&mut self) -> Result<()> {
+    pub(super) fn register_memory(&mut self) -> CallResult<()> {
         let bytes = self.blocks.slots as usize * self.blocks.block as usize;
         // SAFETY: memory of the GPU that the caller holds until this is gone.
         let told = unsafe { (self.library.register_memory)(self.blocks.memory, bytes, 0) };
@@ -162,8 +162,8 @@ impl Gds {
         &mut self,
         path: &Path,
         offset: u64,
-        known: &OnceLock<Way>,
-    ) -> Result<()> {
+        known: &OnceLock<DataPath>,
+    ) -> CallResult<()> {
         let (write, block) = (self.writes, self.blocks.block);
         let first = || self.transfer(0, write, offset);
         let (result, way) = match known.get() {
@@ -171,7 +171,7 @@ impl Gds {
             None => way::watch(self.library, write, first),
         };
         if result != block.cast_signed() {
-            let block = fault::Block { write, offset, bytes: block };
+            let block = fault::BlockIo { write, offset, bytes: block };
             return Err(fault::ended(self.call(), path, block, result));
         }
         self.way = *known.get_or_init(|| way);
@@ -191,7 +191,7 @@ impl Gds {
     }
 }
 
-impl Engine for Gds {
+impl BlockEngine for GdsEngine {
     fn call(&self) -> &'static str {
         let names = self.library.kind.names();
         if self.writes { names.write } else { names.read }
@@ -202,7 +202,7 @@ impl Engine for Gds {
     fn push(&mut self, slot: u32, write: bool, offset: u64) {
         self.next = Some((slot, write, offset));
     }
-    fn enter(&mut self, _: u32, ended: &mut Vec<Ended>) -> io::Result<()> {
+    fn enter(&mut self, _: u32, ended: &mut Vec<FinishedIo>) -> io::Result<()> {
         let Some((slot, write, offset)) = self.next.take() else { return Ok(()) };
         ended.push((slot, self.transfer(slot, write, offset)));
         Ok(())
@@ -217,7 +217,7 @@ impl Engine for Gds {
     }
 }
 
-impl Drop for Gds {
+impl Drop for GdsEngine {
     fn drop(&mut self) {
         self.let_go();
         // SAFETY: registered by `new`, once.

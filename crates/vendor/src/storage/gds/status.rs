@@ -5,10 +5,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use pathline_hal::{CallError, Result};
+use pathline_hal::{CallError, CallResult};
 use pathline_schema::Severity;
 
-use super::library::{Kind, Status};
+use super::library::{GdsLibrary, GdsStatus};
 use crate::files;
 use crate::storage::facts;
 
@@ -30,9 +30,9 @@ const NO_MEMORY: i32 = 5043;
 
 /// By number behind the base: the name in `cufile.h` of CUDA 13.0, that in `hipfile.h` of hipFile 0.2
 /// (empty if it has none), and words.
-type Row = (i32, &'static str, &'static str, &'static str);
+type GdsStatusRow = (i32, &'static str, &'static str, &'static str);
 
-const ROWS: &[Row] = &[
+const ROWS: &[GdsStatusRow] = &[
     (1, "DRIVER_NOT_INITIALIZED", "DriverNotInitialized", "the kernel's driver is not loaded"),
     (2, "DRIVER_INVALID_PROPS", "DriverInvalidProps", "a property of the driver is wrong"),
     (3, "DRIVER_UNSUPPORTED_LIMIT", "DriverUnsupportedLimit", "a property is out of its range"),
@@ -104,11 +104,11 @@ const ROWS: &[Row] = &[
 ];
 
 /// `status 5019, CU_FILE_INVALID_FILE_OPEN_FLAG: the file is open with a flag that it refuses`
-fn words(kind: Kind, own: i32) -> String {
+fn words(kind: GdsLibrary, own: i32) -> String {
     let row = ROWS.iter().find(|row| row.0 == own - BASE);
     let name = row.and_then(|row| match kind {
-        Kind::CuFile => Some(format!("CU_FILE_{}", row.1)),
-        Kind::HipFile => (!row.2.is_empty()).then(|| format!("hipFile{}", row.2)),
+        GdsLibrary::CuFile => Some(format!("CU_FILE_{}", row.1)),
+        GdsLibrary::HipFile => (!row.2.is_empty()).then(|| format!("hipFile{}", row.2)),
     });
     match (name, row) {
         (Some(name), Some(row)) => format!("status {own}, {name}: {}", row.3),
@@ -121,8 +121,8 @@ const LOG_CUFILE: &str =
 const LOG_HIPFILE: &str = "ais-check of hipFile says what this machine lacks";
 
 /// What can be done about a status.
-fn way_out(kind: Kind, own: i32) -> &'static str {
-    let cufile = kind == Kind::CuFile;
+fn way_out(kind: GdsLibrary, own: i32) -> &'static str {
+    let cufile = kind == GdsLibrary::CuFile;
     match own {
         DRIVER_NOT_INITIALIZED if cufile => {
             "load nvidia-fs (modprobe nvidia-fs), or allow compatibility mode: CUFILE_ALLOW_COMPAT_MODE=true, or allow_compat_mode in cufile.json"
@@ -158,11 +158,11 @@ fn severity(own: i32) -> Severity {
 
 /// The outcome of a call on something.
 pub(super) fn outcome(
-    kind: Kind,
+    kind: GdsLibrary,
     call: &str,
     thing: impl Into<String>,
-    status: Status,
-) -> Result<()> {
+    status: GdsStatus,
+) -> CallResult<()> {
     if status.own == 0 {
         return Ok(());
     }
@@ -176,11 +176,16 @@ pub(super) fn outcome(
 }
 
 /// The outcome of registering a file.
-pub(super) fn of_file(kind: Kind, call: &str, file: &File, status: Status) -> Result<()> {
+pub(super) fn of_file(
+    kind: GdsLibrary,
+    call: &str,
+    file: &File,
+    status: GdsStatus,
+) -> CallResult<()> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
     let told = outcome(kind, call, path.display().to_string(), status);
-    if kind != Kind::CuFile || status.own != HANDLE_NOT_REGISTERED {
+    if kind != GdsLibrary::CuFile || status.own != HANDLE_NOT_REGISTERED {
         return told;
     }
     told.map_err(|error| match undescribed(file) {
@@ -238,7 +243,9 @@ pub(in crate::storage) fn of_io(
     call: &str,
     number: i32,
 ) -> Option<(String, &'static str, Severity)> {
-    let kind = [Kind::CuFile, Kind::HipFile].into_iter().find(|k| call.starts_with(k.name()))?;
+    let kind = [GdsLibrary::CuFile, GdsLibrary::HipFile]
+        .into_iter()
+        .find(|k| call.starts_with(k.name()))?;
     if number > OF_RUNTIME {
         let reason = format!("status {} of {}", number - OF_RUNTIME, kind.runtime());
         return Some((reason, way_out(kind, 0), Severity::Transient));
@@ -253,16 +260,18 @@ mod tests {
     #[test]
     fn statuses_have_the_names_of_both_headers() {
         for (kind, own, name) in [
-            (Kind::CuFile, 5019, "CU_FILE_INVALID_FILE_OPEN_FLAG"),
-            (Kind::CuFile, 5027, "CU_FILE_HANDLE_NOT_REGISTERED"),
-            (Kind::CuFile, 5049, "CU_FILE_BATCH_NOCOMPAT_ERROR"),
-            (Kind::HipFile, 5013, "hipFileHipMemoryTypeInvalid"),
-            (Kind::HipFile, 5036, "hipFileGPUMemoryPinningFailed"),
+            (GdsLibrary::CuFile, 5019, "CU_FILE_INVALID_FILE_OPEN_FLAG"),
+            (GdsLibrary::CuFile, 5027, "CU_FILE_HANDLE_NOT_REGISTERED"),
+            (GdsLibrary::CuFile, 5049, "CU_FILE_BATCH_NOCOMPAT_ERROR"),
+            (GdsLibrary::HipFile, 5013, "hipFileHipMemoryTypeInvalid"),
+            (GdsLibrary::HipFile, 5036, "hipFileGPUMemoryPinningFailed"),
         ] {
             assert!(words(kind, own).contains(&format!("status {own}, {name}: ")), "{own}");
         }
         // 5021 and 5032 are nobody's, 5043 is cuFile's alone.
-        for (kind, own) in [(Kind::CuFile, 5021), (Kind::CuFile, 5032), (Kind::HipFile, 5043)] {
+        for (kind, own) in
+            [(GdsLibrary::CuFile, 5021), (GdsLibrary::CuFile, 5032), (GdsLibrary::HipFile, 5043)]
+        {
             assert!(words(kind, own).contains("does not list"), "{own}");
         }
         assert!(ROWS.windows(2).all(|pair| pair[0].0 < pair[1].0));

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::library::{Bound, Kind, Switches, bound, without};
+use super::library::{BoundGds, CounterCalls, GdsLibrary, bound, without};
 use crate::files;
 
 /// Words of `CUfileStatsLevel3_t`, and where those of the first GPU begin. `hipFileStatsLevel3_t` has
@@ -26,7 +26,7 @@ const EACH_GPU: i32 = 3;
 
 /// Bytes' way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::storage) enum Way {
+pub(in crate::storage) enum DataPath {
     /// nvidia-fs, or hipFile's fast path.
     Driver,
     /// Peer-to-peer of PCI devices, without nvidia-fs.
@@ -39,12 +39,12 @@ pub(in crate::storage) enum Way {
 
 /// Reads and writes of all GPUs so far: all, and by way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counts {
+struct PathCounts {
     reads: [u64; 4],
     writes: [u64; 4],
 }
 
-impl Counts {
+impl PathCounts {
     fn of(words: &[u64]) -> Self {
         let gpu = |nth: usize| words.get(FIRST_GPU + nth * GPU_WORDS..).unwrap_or_default();
         let sum = |first: usize| {
@@ -57,7 +57,7 @@ impl Counts {
     }
 
     /// The way of what was done since, if all of it went one way.
-    fn way(self, after: Self, write: bool) -> Way {
+    fn way(self, after: Self, write: bool) -> DataPath {
         let (from, to) =
             if write { (self.writes, after.writes) } else { (self.reads, after.reads) };
         let mut since = [0u64; 4];
@@ -65,37 +65,37 @@ impl Counts {
             *since = to.wrapping_sub(from);
         }
         match since {
-            [all, 0, 0, host] if all > 0 && host == all => Way::Host,
-            [all, 0, driver, 0] if all > 0 && driver == all => Way::Driver,
-            [all, peer, 0, 0] if all > 0 && peer == all => Way::PeerToPeer,
+            [all, 0, 0, host] if all > 0 && host == all => DataPath::Host,
+            [all, 0, driver, 0] if all > 0 && driver == all => DataPath::Driver,
+            [all, peer, 0, 0] if all > 0 && peer == all => DataPath::PeerToPeer,
             // Some of it is enough to be no direct I/O.
             [all, peer, driver, host]
                 if host > 0
                     && peer.checked_add(driver).and_then(|n| n.checked_add(host)) == Some(all) =>
             {
-                Way::Host
+                DataPath::Host
             }
-            _ => Way::Untold,
+            _ => DataPath::Untold,
         }
     }
 }
 
-fn counts(bound: &Bound) -> Option<Counts> {
+fn counts(bound: &BoundGds) -> Option<PathCounts> {
     let mut words = vec![0u64; WORDS];
     let fill = bound.statistics?;
     // SAFETY: the structure has 5000 bytes; there is room for 13 times that.
     let status = unsafe { fill(words.as_mut_ptr()) };
-    (status.own == 0).then(|| Counts::of(&words))
+    (status.own == 0).then(|| PathCounts::of(&words))
 }
 
 /// Counters that are on for as long as this lives, as they were before behind it.
-struct Counting {
-    switches: Option<Switches>,
+struct PathCounter {
+    switches: Option<CounterCalls>,
     before: i32,
 }
 
-impl Counting {
-    fn start(bound: &Bound) -> Self {
+impl PathCounter {
+    fn start(bound: &BoundGds) -> Self {
         let mut before = 0;
         let Some(switches) = bound.switches else { return Self { switches: None, before } };
         // SAFETY: one stores a number, the others take numbers or nothing; the driver is open.
@@ -110,7 +110,7 @@ impl Counting {
     }
 }
 
-impl Drop for Counting {
+impl Drop for PathCounter {
     fn drop(&mut self) {
         let Some(switches) = self.switches else { return };
         // SAFETY: as above.
@@ -126,13 +126,13 @@ impl Drop for Counting {
 
 /// Does one I/O and finds which way it went. Counters are those of the process, so that no other thread
 /// may be in the library; counting costs time, so that it is off afterwards.
-pub(super) fn watch<T>(bound: &Bound, write: bool, io: impl FnOnce() -> T) -> (T, Way) {
-    let _counting = Counting::start(bound);
+pub(super) fn watch<T>(bound: &BoundGds, write: bool, io: impl FnOnce() -> T) -> (T, DataPath) {
+    let _counting = PathCounter::start(bound);
     let before = counts(bound);
     let done = io();
     let way = match (before, counts(bound)) {
         (Some(before), Some(after)) => before.way(after, write),
-        _ => Way::Untold,
+        _ => DataPath::Untold,
     };
     (done, way)
 }
@@ -147,8 +147,8 @@ fn nvidia_fs() -> Option<String> {
 }
 
 /// What there is to know of this machine for a library that is there.
-pub(in crate::storage) fn notes(kind: Kind) -> Vec<String> {
-    if kind == Kind::HipFile || bound(kind).is_err() {
+pub(in crate::storage) fn notes(kind: GdsLibrary) -> Vec<String> {
+    if kind == GdsLibrary::HipFile || bound(kind).is_err() {
         return Vec::new();
     }
     let driver = match nvidia_fs() {
@@ -170,7 +170,7 @@ pub(in crate::storage) fn notes(kind: Kind) -> Vec<String> {
 const NVME_P2P: u32 = 1 << 11;
 
 /// Whether cuFile can reach files without host memory at all, where it does not count.
-fn may_be_direct(bound: &Bound) -> bool {
+fn may_be_direct(bound: &BoundGds) -> bool {
     let Some(fill) = bound.properties else { return true };
     let mut words = [0u64; 32];
     // SAFETY: the structure has 56 bytes.
@@ -181,23 +181,29 @@ fn may_be_direct(bound: &Bound) -> bool {
 }
 
 /// What carries the bytes, for the record.
-pub(super) fn words(bound: &Bound, way: Way) -> String {
+pub(super) fn words(bound: &BoundGds, way: DataPath) -> String {
     let title = bound.title();
     match (bound.kind, way) {
-        (Kind::CuFile, Way::Driver) => {
+        (GdsLibrary::CuFile, DataPath::Driver) => {
             let version = nvidia_fs().unwrap_or_default();
             let driver = format!("nvidia-fs {version}");
             format!("{title}, {}, registered buffers", driver.trim_end())
         }
-        (Kind::HipFile, Way::Driver) => format!("{title}, fast path, registered buffers"),
-        (_, Way::PeerToPeer) => format!("{title}, peer-to-peer of PCI, registered buffers"),
-        (Kind::CuFile, Way::Host) => format!("{title}, {COMPATIBLE}"),
-        (Kind::HipFile, Way::Host) => format!("{title}, {COMPATIBLE}, through the page cache"),
-        (Kind::CuFile, Way::Untold) if !may_be_direct(bound) => format!("{title}, {COMPATIBLE}"),
-        (Kind::CuFile, Way::Untold) => {
+        (GdsLibrary::HipFile, DataPath::Driver) => {
+            format!("{title}, fast path, registered buffers")
+        }
+        (_, DataPath::PeerToPeer) => format!("{title}, peer-to-peer of PCI, registered buffers"),
+        (GdsLibrary::CuFile, DataPath::Host) => format!("{title}, {COMPATIBLE}"),
+        (GdsLibrary::HipFile, DataPath::Host) => {
+            format!("{title}, {COMPATIBLE}, through the page cache")
+        }
+        (GdsLibrary::CuFile, DataPath::Untold) if !may_be_direct(bound) => {
+            format!("{title}, {COMPATIBLE}")
+        }
+        (GdsLibrary::CuFile, DataPath::Untold) => {
             format!("{title}, registered buffers; {UNTOLD} (since 1.15 it counts)")
         }
-        (Kind::HipFile, Way::Untold) => {
+        (GdsLibrary::HipFile, DataPath::Untold) => {
             format!("{title}, registered buffers; {UNTOLD} (since 0.5 it counts)")
         }
     }
@@ -210,8 +216,8 @@ const UNTOLD: &str = "whether direct is not told";
 mod tests {
     use super::*;
 
-    fn counts(reads: [u64; 4], writes: [u64; 4]) -> Counts {
-        Counts { reads, writes }
+    fn counts(reads: [u64; 4], writes: [u64; 4]) -> PathCounts {
+        PathCounts { reads, writes }
     }
 
     #[test]
@@ -226,25 +232,25 @@ mod tests {
         (words[at + WRITES], words[at + WRITES + 3]) = (1, 1);
         // Behind the last of 16 GPUs.
         words[FIRST_GPU + GPUS * GPU_WORDS + READS] = 1_000;
-        assert_eq!(Counts::of(&words), counts([64, 0, 0, 64], [1, 0, 0, 1]));
-        assert_eq!(Counts::of(&words[..200]), counts([64, 0, 0, 64], [1, 0, 0, 1]));
+        assert_eq!(PathCounts::of(&words), counts([64, 0, 0, 64], [1, 0, 0, 1]));
+        assert_eq!(PathCounts::of(&words[..200]), counts([64, 0, 0, 64], [1, 0, 0, 1]));
     }
 
     #[test]
     fn a_way_is_told_if_the_counts_add_up() {
         let none = counts([5, 1, 2, 2], [0; 4]);
         let of = |reads| none.way(counts(reads, [0; 4]), false);
-        assert_eq!(of([6, 1, 2, 3]), Way::Host);
-        assert_eq!(of([6, 1, 3, 2]), Way::Driver);
-        assert_eq!(of([6, 2, 2, 2]), Way::PeerToPeer);
+        assert_eq!(of([6, 1, 2, 3]), DataPath::Host);
+        assert_eq!(of([6, 1, 3, 2]), DataPath::Driver);
+        assert_eq!(of([6, 2, 2, 2]), DataPath::PeerToPeer);
         // Two I/Os of which one went through host memory.
-        assert_eq!(of([7, 1, 3, 3]), Way::Host);
+        assert_eq!(of([7, 1, 3, 3]), DataPath::Host);
         // Nothing was counted; more ways than I/Os; a layout that is another's.
         for reads in [[5, 1, 2, 2], [6, 1, 3, 3], [6, 1, 2, 2], [4, 1, 2, 3]] {
-            assert_eq!(of(reads), Way::Untold, "{reads:?}");
+            assert_eq!(of(reads), DataPath::Untold, "{reads:?}");
         }
         // Writes are not counted as reads.
-        assert_eq!(none.way(counts([6, 1, 2, 3], [0; 4]), true), Way::Untold);
-        assert_eq!(none.way(counts([5, 1, 2, 2], [1, 0, 1, 0]), true), Way::Driver);
+        assert_eq!(none.way(counts([6, 1, 2, 3], [0; 4]), true), DataPath::Untold);
+        assert_eq!(none.way(counts([5, 1, 2, 2], [1, 0, 1, 0]), true), DataPath::Driver);
     }
 }

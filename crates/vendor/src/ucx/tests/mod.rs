@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use pathline_hal::{Meeting, Pace, Part, Port, Result, Span};
-use pathline_schema::{Rank, Severity, UcxSwitch, Unit, Via, Wire, WireOp};
+use pathline_hal::{CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort};
+use pathline_schema::{MessageOp, Rank, Severity, Transport, UcxSetting, Unit, WireOp};
 
 use pathline_stub::need::missing;
 
-use super::worker::Worker;
+use super::worker::UcxWorker;
 use super::{UcxPort, open, switch};
-use crate::clock::Origin;
+use crate::clock::ClockOrigin;
 
 const SECOND: &str = "PATHLINE_TEST_UCX_SECOND";
 /// Bytes of all buffers: those of the largest message.
@@ -50,8 +50,8 @@ impl Other {
     }
 }
 
-impl Meeting for Other {
-    fn meet(&self) -> Result<()> {
+impl RankBarrier for Other {
+    fn meet(&self) -> CallResult<()> {
         self.give(&[]);
         self.take();
         Ok(())
@@ -79,17 +79,17 @@ impl Side {
     }
 
     /// A part from `from` to the other rank, as this process has it.
-    fn part(&self, op: &str, from: usize, bytes: usize) -> Part {
+    fn part(&self, op: &str, from: usize, bytes: usize) -> FlowPart {
         let op: WireOp = op.parse().unwrap();
         let here = if self.me == from { 0 } else { 1 };
-        let of = |has, buffer: &[u8]| Span {
+        let of = |has, buffer: &[u8]| LocalMemory {
             address: if has { buffer.as_ptr() as u64 } else { 0 },
             bytes: if has { bytes as u64 } else { 0 },
         };
         let both = op == WireOp::Ping;
         let rank = |rank: usize| (Rank(u32::try_from(rank).unwrap()), Unit::Numa(0));
-        Part {
-            wire: Wire::new(Via::Ucx, op),
+        FlowPart {
+            wire: MessageOp::new(Transport::Ucx, op),
             bytes: bytes as u64,
             group: vec![rank(from), rank(1 - from)],
             mine: vec![here],
@@ -100,7 +100,12 @@ impl Side {
     }
 
     /// Does parts so many times; the times of this process, and what UCX says it did.
-    fn exchange(&mut self, parts: &[Part], pace: Pace, reps: u64) -> (Vec<Vec<f64>>, String) {
+    fn exchange(
+        &mut self,
+        parts: &[FlowPart],
+        pace: RepeatMode,
+        reps: u64,
+    ) -> (Vec<Vec<f64>>, String) {
         self.recv.fill(0xee);
         let (id, offer) = self.port.bind(parts, pace).unwrap();
         self.other.give(&offer);
@@ -134,7 +139,7 @@ fn all(side: &mut Side) {
     const REPS: u64 = 20;
     for bytes in [1, 8, 5000, 65_536, ROOM] {
         for op in ["ping", "send-w1", "send-w16", "put-w4", "get-w4"] {
-            for pace in [Pace::Streaming, Pace::Isolated] {
+            for pace in [RepeatMode::Streaming, RepeatMode::Isolated] {
                 let part = side.part(op, 0, bytes);
                 let (times, engine) = side.exchange(&[part], pace, REPS);
                 let receives = side.me == 1 || op == "ping";
@@ -151,7 +156,7 @@ fn all(side: &mut Side) {
                 };
                 let expected = match (active, pace) {
                     (false, _) => 0,
-                    (true, Pace::Isolated) => 20,
+                    (true, RepeatMode::Isolated) => 20,
                     (true, _) => 1,
                 };
                 assert_eq!(times[0].len(), expected, "{op} {pace:?} rank {}", side.me);
@@ -164,18 +169,18 @@ fn all(side: &mut Side) {
         // Both ways at once, and both ways of reaching memory.
         for op in ["send-w8", "put-w8", "get-w8"] {
             let parts = [side.part(op, 0, bytes), side.part(op, 1, bytes)];
-            let (times, _) = side.exchange(&parts, Pace::Streaming, REPS);
+            let (times, _) = side.exchange(&parts, RepeatMode::Streaming, REPS);
             side.check(bytes);
             assert_eq!(times.iter().map(Vec::len).max(), Some(1), "{op} {times:?}");
         }
     }
     // A part of nobody here: it meets all the same.
-    let idle = Part { mine: vec![], send: vec![], recv: vec![], ..side.part("ping", 0, 8) };
-    let (times, engine) = side.exchange(&[idle], Pace::Isolated, 3);
+    let idle = FlowPart { mine: vec![], send: vec![], recv: vec![], ..side.part("ping", 0, 8) };
+    let (times, engine) = side.exchange(&[idle], RepeatMode::Isolated, 3);
     assert_eq!((times, engine), (vec![vec![]], String::new()));
     // What UCX has not.
     let group = side.part("all_reduce", 0, 8);
-    let why = side.port.bind(&[group], Pace::Streaming).unwrap_err().to_string();
+    let why = side.port.bind(&[group], RepeatMode::Streaming).unwrap_err().to_string();
     assert!(why.contains("libucp has no such operation"), "{why}");
 }
 
@@ -184,7 +189,7 @@ fn all(side: &mut Side) {
 fn figures(side: &mut Side) -> String {
     let mut samples = |op: &str, bytes: usize, reps: u64| {
         let part = side.part(op, 0, bytes);
-        let (id, offer) = side.port.bind(&[part], Pace::Streaming).unwrap();
+        let (id, offer) = side.port.bind(&[part], RepeatMode::Streaming).unwrap();
         side.other.give(&offer);
         let theirs = side.other.take();
         let offers = if side.me == 0 { [offer, theirs] } else { [theirs, offer] };
@@ -263,12 +268,12 @@ fn a_process_that_is_lost_is_an_error_and_no_hang() {
         "a_process_that_is_lost_is_an_error_and_no_hang",
         |mut side, child| {
             let part = side.part("ping", 0, 8);
-            let (id, offer) = side.port.bind(&[part], Pace::Streaming).unwrap();
+            let (id, offer) = side.port.bind(&[part], RepeatMode::Streaming).unwrap();
             side.other.give(&offer);
             let theirs = side.other.take();
             side.port.join(id, &[offer, theirs]).unwrap();
             // The other meets, and does not run.
-            let begun = Origin::now();
+            let begun = ClockOrigin::now();
             child.kill().unwrap();
             let error = side.port.run(id, 1000, &Met).unwrap_err().to_string();
             let took = begun.ns() as f64 / 1e9;
@@ -277,14 +282,14 @@ fn a_process_that_is_lost_is_an_error_and_no_hang() {
             assert!(error.contains("no end within 10 s"), "{error}");
             // Messages are under way, so nothing more is done with it.
             let part = side.part("ping", 0, 8);
-            assert!(side.port.bind(&[part], Pace::Streaming).is_err());
+            assert!(side.port.bind(&[part], RepeatMode::Streaming).is_err());
             // Whoever has the memory of the messages keeps it.
             let kept = side.port.release(id).unwrap_err();
             assert_eq!(kept.severity, Severity::Sticky, "{kept}");
         },
         |mut side| {
             let part = side.part("ping", 0, 8);
-            let (id, offer) = side.port.bind(&[part], Pace::Streaming).unwrap();
+            let (id, offer) = side.port.bind(&[part], RepeatMode::Streaming).unwrap();
             side.other.give(&offer);
             let theirs = side.other.take();
             side.port.join(id, &[theirs, offer]).unwrap();
@@ -297,8 +302,8 @@ fn a_process_that_is_lost_is_an_error_and_no_hang() {
 /// Everybody has come.
 struct Met;
 
-impl Meeting for Met {
-    fn meet(&self) -> Result<()> {
+impl RankBarrier for Met {
+    fn meet(&self) -> CallResult<()> {
         Ok(())
     }
 }
@@ -314,15 +319,15 @@ fn hands_on(port: &UcxPort) -> bool {
 fn all_switches(side: &mut Side) {
     let mut taken = Vec::new();
     let bytes = 65_536;
-    for &switch in UcxSwitch::ALL {
+    for &switch in UcxSetting::ALL {
         let mut part = side.part("send-w16", 0, bytes);
-        let (plain, without) = side.exchange(&[part.clone()], Pace::Streaming, 3);
+        let (plain, without) = side.exchange(&[part.clone()], RepeatMode::Streaming, 3);
         side.check_if_received(bytes);
         assert!(plain[0][0] > 0.0 && !without.contains(" with UCX_"), "{without}");
         part.wire.switch = Some(switch);
         let (name, value) = switch.setting();
         let set = format!("UCX_{name}=");
-        match side.port.bind(&[part.clone()], Pace::Streaming) {
+        match side.port.bind(&[part.clone()], RepeatMode::Streaming) {
             Err(why) => {
                 let text = why.to_string();
                 assert_eq!(why.severity, pathline_schema::Severity::Unsupported, "{text}");
@@ -333,7 +338,7 @@ fn all_switches(side: &mut Side) {
             }
             Ok((id, _)) => {
                 side.port.release(id).unwrap();
-                let (times, engine) = side.exchange(&[part], Pace::Streaming, 3);
+                let (times, engine) = side.exchange(&[part], RepeatMode::Streaming, 3);
                 side.check_if_received(bytes);
                 assert!(times[0][0] > 0.0 && engine.contains(&set), "{engine}");
                 taken.push(switch);
@@ -342,7 +347,7 @@ fn all_switches(side: &mut Side) {
                         engine.split_once(": ").unwrap().1 != without.split_once(": ").unwrap().1;
                     eprintln!("{switch}: {}", if changed { &engine } else { "changes nothing" });
                 }
-                if switch == UcxSwitch::RndvPut && side.me == 0 && hands_on(&side.port) {
+                if switch == UcxSetting::RndvPut && side.me == 0 && hands_on(&side.port) {
                     assert!(engine.contains("write to remote"), "{engine}");
                     assert!(without.contains("read from remote"), "{without}");
                 }
@@ -350,13 +355,15 @@ fn all_switches(side: &mut Side) {
         }
     }
     // UCP's own are known to every release; which generation it has already depends on it.
-    for known in [UcxSwitch::RndvGet, UcxSwitch::RndvPut, UcxSwitch::RndvAm, UcxSwitch::RndvNever] {
+    for known in
+        [UcxSetting::RndvGet, UcxSetting::RndvPut, UcxSetting::RndvAm, UcxSetting::RndvNever]
+    {
         assert!(taken.contains(&known), "{known}: {taken:?}");
     }
-    let generations = [UcxSwitch::ProtoV1, UcxSwitch::ProtoV2];
+    let generations = [UcxSetting::ProtoV1, UcxSetting::ProtoV2];
     assert_eq!(generations.iter().filter(|s| taken.contains(s)).count(), 1, "{taken:?}");
     // No build that is tested with here has a transport of ROCm.
-    assert!(!taken.contains(&UcxSwitch::RocmDmabuf));
+    assert!(!taken.contains(&UcxSetting::RocmDmabuf));
 }
 
 impl Side {
@@ -374,8 +381,8 @@ fn a_switch_is_of_its_case_alone() {
         |mut side, child| {
             all_switches(&mut side);
             let mut parts = [side.part("send-w2", 0, 8), side.part("send-w2", 1, 8)];
-            parts[1].wire.switch = Some(UcxSwitch::RndvPut);
-            let why = side.port.bind(&parts, Pace::Streaming).unwrap_err().to_string();
+            parts[1].wire.switch = Some(UcxSetting::RndvPut);
+            let why = side.port.bind(&parts, RepeatMode::Streaming).unwrap_err().to_string();
             assert!(why.contains("one context"), "{why}");
             drop(side);
             assert!(child.wait().unwrap().success());
@@ -391,12 +398,12 @@ fn memory_of_a_gpu_that_ucx_does_not_know_is_refused() {
     let (stream, _other) = UnixStream::pair().unwrap();
     let mut side = Side::new(0, open(Some(&library)).unwrap(), stream);
     // Memory of the host stands in for that of a GPU: to UCX both are the host's.
-    let part = Part { device: true, ..side.part("send-w1", 0, 8) };
-    let error = side.port.bind(&[part], Pace::Streaming).unwrap_err();
+    let part = FlowPart { device: true, ..side.part("send-w1", 0, 8) };
+    let error = side.port.bind(&[part], RepeatMode::Streaming).unwrap_err();
     assert_eq!(error.severity, Severity::Unsupported, "{error}");
     assert!(error.to_string().contains("takes a GPU's memory for the host's"), "{error}");
     let part = side.part("send-w1", 0, 8);
-    assert!(side.port.bind(&[part], Pace::Streaming).is_ok());
+    assert!(side.port.bind(&[part], RepeatMode::Streaming).is_ok());
 }
 
 #[test]
@@ -404,11 +411,11 @@ fn what_the_user_set_stays() {
     let Some(library) = library() else { return };
     let mut port = open(Some(&library)).unwrap();
     port.settings = vec!["UCX_RNDV_SCHEME=am".to_owned()];
-    let why = port.worker(1, Some(UcxSwitch::RndvPut)).unwrap_err().to_string();
+    let why = port.worker(1, Some(UcxSetting::RndvPut)).unwrap_err().to_string();
     assert!(why.contains("UCX_RNDV_SCHEME=am is set for this run"), "{why}");
     // Another variable whose name begins the same is another one.
     port.settings = vec!["UCX_RNDV_SCHEME_OF_OTHERS=am".to_owned()];
-    assert!(port.worker(1, Some(UcxSwitch::RndvPut)).is_ok());
+    assert!(port.worker(1, Some(UcxSetting::RndvPut)).is_ok());
 }
 
 #[test]
@@ -416,7 +423,7 @@ fn a_variable_of_a_transport_reaches_it_or_is_refused() {
     let Some(library) = library() else { return };
     let port = open(Some(&library)).unwrap();
     let seen = |name: &str| {
-        Worker::new(&port.ucp, 1, |config| {
+        UcxWorker::new(&port.ucp, 1, |config| {
             switch::set_to(&port.ucp, config, "TLS", "posix")?;
             switch::set_to(&port.ucp, config, name, "16448").map(Some)
         })

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use pathline_hal::kernel;
-use pathline_schema::{Access, Hint, KernelOp, Variant};
+use pathline_schema::{AccessWidth, CacheHint, KernelOp, KernelVariant};
 use pathline_stub::need::missing;
 
 use super::*;
@@ -15,14 +15,14 @@ use crate::gpu::search;
 /// `PATHLINE_NVRTC` and `PATHLINE_TEST_HIP` or `PATHLINE_HIP` say where to look, `PATHLINE_PROGRAM`
 /// which program compiles in a process of its own, and `PATHLINE_TEST_REQUIRE` (`cuda`, `hip`) what
 /// must be there.
-fn compiler(family: Family) -> Option<Compiler> {
+fn compiler(family: RuntimeFamily) -> Option<KernelCompiler> {
     let first = |names: [&str; 2]| names.into_iter().find_map(std::env::var_os).map(PathBuf::from);
     let (bound, found) = match family {
-        Family::Cuda => {
+        RuntimeFamily::Cuda => {
             let nvrtc = first(["PATHLINE_TEST_NVRTC", "PATHLINE_NVRTC"]);
             search::compiler(family, nvrtc.as_deref(), None, 0)
         }
-        Family::Hip => {
+        RuntimeFamily::Hip => {
             let hip = first(["PATHLINE_TEST_HIP", "PATHLINE_HIP"]);
             let (driver, found) = search::driver(family, hip.as_deref());
             let release = driver.map_or(0, |d| d.major);
@@ -33,20 +33,21 @@ fn compiler(family: Family) -> Option<Compiler> {
         missing(family.name(), &format!("no {}; {}", found.what, found.way_out));
     }
     let program = std::env::var_os("PATHLINE_PROGRAM").map(PathBuf::from);
-    let compile = program.map_or(Compile::InProcess, Compile::Child);
-    Some(Compiler::new(family, bound?, found.version, None, compile))
+    let compile = program.map_or(CompileMode::InProcess, CompileMode::Child);
+    Some(KernelCompiler::new(family, bound?, found.version, None, compile))
 }
 
 /// What goes over memory.
 const OPS: [KernelOp; 4] = [KernelOp::Read, KernelOp::Write, KernelOp::Copy, KernelOp::Triad];
 
-fn variant(key: &str) -> Variant {
+fn variant(key: &str) -> KernelVariant {
     key.parse().unwrap_or_else(|e| panic!("{key}: {e}"))
 }
 
 /// Every value of every dimension at least once with every operation.
-fn dimensions() -> Vec<Variant> {
-    let mut all = vec![Variant::chase(), Variant::compute(), variant("fma-w8-u4-b128-g2")];
+fn dimensions() -> Vec<KernelVariant> {
+    let mut all =
+        vec![KernelVariant::chase(), KernelVariant::compute(), variant("fma-w8-u4-b128-g2")];
     for op in OPS {
         for shape in ["w16-u4", "w16-u8-nt", "w8-u1-nt", "w4-u2-na-seg", "w8-u8-na", "w16-u8-na"] {
             all.push(variant(&format!("{op}-{shape}-b256-g2sm")));
@@ -61,14 +62,14 @@ fn dimensions() -> Vec<Variant> {
 }
 
 /// Every shape that runs take or a search tries.
-fn shapes(ops: &[KernelOp]) -> Vec<Variant> {
+fn shapes(ops: &[KernelOp]) -> Vec<KernelVariant> {
     let keys = ops.iter().flat_map(|op| kernel::SHAPES.iter().map(move |s| format!("{op}-{s}")));
     // There are no triads by bulk copies.
     keys.filter_map(|key| key.parse().ok()).collect()
 }
 
 /// The texts that variants have on a target. Kernels that differ in their grid are one.
-fn sources(target: &str, variants: &[Variant]) -> BTreeSet<String> {
+fn sources(target: &str, variants: &[KernelVariant]) -> BTreeSet<String> {
     let mine = variants.iter().filter(|v| kernel::unsupported(v, target).is_none());
     [kernel::PATTERN.to_owned()].into_iter().chain(mine.map(kernel::source)).collect()
 }
@@ -77,7 +78,7 @@ fn sources(target: &str, variants: &[Variant]) -> BTreeSet<String> {
 /// copies came with; on the others one of each kind.
 #[test]
 fn every_kind_of_kernel_compiles_for_nvidia() {
-    let Some(compiler) = compiler(Family::Cuda) else { return };
+    let Some(compiler) = compiler(RuntimeFamily::Cuda) else { return };
     let all = [dimensions(), shapes(&OPS)].concat();
     for (arch, variants) in [("sm_80", &dimensions()), ("sm_90", &all), ("sm_100", &dimensions())] {
         for source in &sources(arch, variants) {
@@ -94,7 +95,7 @@ fn every_kind_of_kernel_compiles_for_nvidia() {
 
 #[test]
 fn every_kind_of_kernel_compiles_for_amd() {
-    let Some(compiler) = compiler(Family::Hip) else { return };
+    let Some(compiler) = compiler(RuntimeFamily::Hip) else { return };
     // Every shape that is searched, as a copy; the other operations in every dimension.
     let all = [dimensions(), shapes(&[KernelOp::Copy])].concat();
     for source in &sources("gfx90a", &all) {
@@ -113,7 +114,7 @@ fn every_kind_of_kernel_compiles_for_amd() {
 
 #[test]
 fn what_a_key_promises_is_in_nvidias_code() {
-    let Some(compiler) = compiler(Family::Cuda) else { return };
+    let Some(compiler) = compiler(RuntimeFamily::Cuda) else { return };
     // Kernel, instruction, and how many there are at least. A tile has all its loads before its
     // first store; the words that are left over are one more.
     let promises = [
@@ -163,7 +164,7 @@ fn what_a_key_promises_is_in_nvidias_code() {
 
 #[test]
 fn what_a_key_promises_is_in_amds_code() {
-    let Some(compiler) = compiler(Family::Hip) else { return };
+    let Some(compiler) = compiler(RuntimeFamily::Hip) else { return };
     let Some(tool) = disassembler() else {
         missing("llvm-objdump", "Debian has it in the package llvm");
         return;
@@ -230,13 +231,14 @@ fn code_object(code: &[u8]) -> Option<&[u8]> {
 #[test]
 fn bulk_copies_are_for_those_who_have_them() {
     let bulk = variant("copy-bulk16k-s8-b32-g1sm");
-    assert!(matches!(bulk.access, Access::Bulk { .. }));
+    assert!(matches!(bulk.access, AccessWidth::Bulk { .. }));
     assert!(kernel::unsupported(&bulk, "sm_80").is_some_and(|why| why.contains("sm_90")));
     assert!(kernel::unsupported(&bulk, "gfx90a:xnack-").is_some_and(|why| why.contains("NVIDIA")));
     for target in ["sm_90", "sm_90a", "sm_100", "sm_121"] {
         assert_eq!(kernel::unsupported(&bulk, target), None, "{target}");
     }
-    let hint = Variant { hint: Hint::NoAllocate, ..Variant::standard(KernelOp::Read) };
+    let hint =
+        KernelVariant { hint: CacheHint::NoAllocate, ..KernelVariant::standard(KernelOp::Read) };
     assert!(kernel::unsupported(&hint, "sm_75").is_some());
     assert!(kernel::unsupported(&hint, "gfx942").is_some());
 }
