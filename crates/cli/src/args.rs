@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use pathline_bench::{GpuRequirement, RandomDraw};
+use pathline_gpu::{COMPILE_COMMAND, CompileMode, LibraryRequest};
 use pathline_schema::{Bytes, CasePattern};
-use pathline_vendor::storage::StoreRequest as Store;
-use pathline_vendor::{COMPILE_COMMAND, CompileMode, LibraryRequest};
+use pathline_storage::StoreRequest as Store;
 use serde::{Deserialize, Serialize};
 
 use crate::probe::{Probe, ProbeLimits};

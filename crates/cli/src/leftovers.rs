@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use pathline_vendor::storage::{SweepResult, sweep};
+use pathline_storage::{SweepResult, sweep};
 
 use crate::args::StoreArgs;
 use crate::say::errln;

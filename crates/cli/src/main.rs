@@ -23,7 +23,7 @@ use crate::say::errln;
 fn main() -> ExitCode {
     // A file that reaches `ulimit -f`, also one that standard output goes to, is an error of a write
     // and no sudden end. Processes that this one starts inherit that.
-    pathline_vendor::storage::outlive_file_limit();
+    pathline_storage::outlive_file_limit();
     let done = match args::InternalArgs::of_process() {
         Some(internal) => cmd::serve(internal),
         None => cmd::run(args::Args::parse()),

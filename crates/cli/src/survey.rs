@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use pathline_bench::{PlanScope, RandomDraw, TunedKernels};
 use pathline_flow::MachineDesc;
+use pathline_gpu::chosen_family;
 use pathline_schema::{Bytes, StoreFacts, Topology, TopologyWarning};
 use pathline_topo::HostSnapshot;
-use pathline_vendor::chosen_family;
 
 use crate::args::{LibraryArgs, StoreArgs, TimeoutArgs};
 use crate::probe::{self, ManagementAnswer, Probe, ProbeError, ProbeLimits, RuntimeAnswer};
@@ -84,7 +84,7 @@ impl Survey {
             Err(error) => Some(error.to_string()),
         };
         let notes = choice.into_iter().chain(family.numbering_note()).collect();
-        let stores = stores.asked().iter().map(pathline_vendor::storage::facts).collect();
+        let stores = stores.asked().iter().map(pathline_storage::facts).collect();
         Self { topology, without_gpus, notes, stores, simulated: false }
     }
 

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_gpu::{GpuRuntime, management};
 use pathline_hal::Machine;
+use pathline_live::LiveMachine;
 use pathline_schema::{Bytes, Topology};
 use pathline_sim::{FaultOrder, SimOptions};
-use pathline_vendor::{GpuRuntime, LiveMachine, management};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -58,7 +59,7 @@ impl CommandWorld {
             None => {
                 let snapshot = pathline_topo::live(management().files());
                 let topology = pathline_topo::from_snapshot("live", &snapshot);
-                let runtime = pathline_vendor::runtime(&topology, &libraries.asked());
+                let runtime = pathline_gpu::runtime(&topology, &libraries.asked());
                 Ok(Self::Real(topology, Box::new(runtime), StoreArgs::default()))
             }
             Some(name) => {
@@ -94,7 +95,7 @@ impl CommandWorld {
         match self {
             Self::Real(topology, runtime, stores) => {
                 let LiveMachine { machine, without } =
-                    pathline_vendor::open_with(topology, *runtime, &stores.asked());
+                    pathline_live::open_with(topology, *runtime, &stores.asked());
                 let network = Network::from_topology(&machine.topology);
                 Ok(OpenWorld { machine, without, network })
             }
@@ -132,7 +133,7 @@ pub(crate) fn simulate(
 pub(crate) fn without_gpus(stores: &StoreArgs) -> Machine {
     let snapshot = pathline_topo::live(Vec::new());
     let topology = pathline_topo::from_snapshot("live", &snapshot);
-    pathline_vendor::live_with(topology, &stores.asked())
+    pathline_live::live_with(topology, &stores.asked())
 }
 
 /// By this a run knows the description of its machine again: what `sha256sum` prints.

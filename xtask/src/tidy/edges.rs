@@ -11,30 +11,73 @@ struct Crate {
     uses: &'static [&'static str],
     /// In its tests, besides.
     tests_use: &'static [&'static str],
+    /// Its folders that may hold unsafe code.
+    unsafe_in: &'static [&'static str],
 }
 
 /// The allowed edges. `bench` names no vendor and no simulator; `explain` reaches no device.
 const CRATES: &[Crate] = &[
-    Crate { name: "schema", uses: &[], tests_use: &[] },
-    Crate { name: "stats", uses: &[], tests_use: &[] },
-    Crate { name: "flow", uses: &["schema"], tests_use: &[] },
-    Crate { name: "message", uses: &["schema", "flow"], tests_use: &[] },
-    Crate { name: "hal", uses: &["schema"], tests_use: &[] },
-    Crate { name: "dylib", uses: &[], tests_use: &[] },
-    Crate { name: "vendor", uses: &["schema", "hal", "dylib"], tests_use: &["stub"] },
-    Crate { name: "sim", uses: &["schema", "hal", "flow", "message"], tests_use: &[] },
-    Crate { name: "topo", uses: &["schema"], tests_use: &[] },
-    Crate { name: "bench", uses: &["schema", "stats", "flow", "hal"], tests_use: &["sim"] },
-    Crate { name: "validate", uses: &["schema", "flow", "message"], tests_use: &[] },
+    Crate { name: "schema", uses: &[], tests_use: &[], unsafe_in: &[] },
+    Crate { name: "stats", uses: &[], tests_use: &[], unsafe_in: &[] },
+    Crate { name: "flow", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
+    Crate { name: "message", uses: &["schema", "flow"], tests_use: &[], unsafe_in: &[] },
+    Crate { name: "hal", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
+    Crate { name: "dylib", uses: &[], tests_use: &[], unsafe_in: &["src"] },
+    Crate { name: "host", uses: &["schema", "hal"], tests_use: &[], unsafe_in: &["src"] },
+    Crate {
+        name: "gpu",
+        uses: &["schema", "hal", "dylib", "host"],
+        tests_use: &["stub"],
+        unsafe_in: &["src", "examples/hip_over_cuda"],
+    },
+    Crate {
+        name: "transport",
+        uses: &["schema", "hal", "dylib", "host", "gpu"],
+        tests_use: &["stub"],
+        unsafe_in: &["src"],
+    },
+    Crate {
+        name: "storage",
+        uses: &["schema", "hal", "dylib", "host", "gpu"],
+        tests_use: &[],
+        unsafe_in: &["src"],
+    },
+    Crate {
+        name: "live",
+        uses: &["schema", "hal", "host", "gpu", "transport", "storage"],
+        tests_use: &["stub"],
+        unsafe_in: &[],
+    },
+    Crate {
+        name: "sim",
+        uses: &["schema", "hal", "flow", "message"],
+        tests_use: &[],
+        unsafe_in: &[],
+    },
+    Crate { name: "topo", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
+    Crate {
+        name: "bench",
+        uses: &["schema", "stats", "flow", "hal"],
+        tests_use: &["sim"],
+        unsafe_in: &[],
+    },
+    Crate {
+        name: "validate",
+        uses: &["schema", "flow", "message"],
+        tests_use: &[],
+        unsafe_in: &[],
+    },
     Crate {
         name: "explain",
         uses: &["schema", "stats", "flow", "message", "validate"],
         tests_use: &[],
+        unsafe_in: &[],
     },
     Crate {
         name: "calibrate",
         uses: &["schema", "stats", "flow"],
         tests_use: &["hal", "sim", "bench"],
+        unsafe_in: &[],
     },
     Crate {
         name: "cli",
@@ -44,7 +87,11 @@ const CRATES: &[Crate] = &[
             "flow",
             "hal",
             "dylib",
-            "vendor",
+            "host",
+            "gpu",
+            "transport",
+            "storage",
+            "live",
             "sim",
             "topo",
             "bench",
@@ -54,21 +101,35 @@ const CRATES: &[Crate] = &[
             "validate",
         ],
         tests_use: &["stub", "guard"],
+        unsafe_in: &[],
     },
     // Never shipped: only tests may use them.
-    Crate { name: "stub", uses: &["schema", "hal", "flow", "sim"], tests_use: &[] },
-    Crate { name: "stub/guard", uses: &[], tests_use: &[] },
+    Crate {
+        name: "stub",
+        uses: &["schema", "hal", "flow", "sim"],
+        tests_use: &[],
+        unsafe_in: &["src"],
+    },
+    Crate { name: "stub/guard", uses: &[], tests_use: &[], unsafe_in: &["src", "tests"] },
 ];
 
 /// Development tools beside the crates; nothing may use them.
 const TOOLS: &[Crate] = &[
-    Crate { name: "xtask", uses: &["schema"], tests_use: &[] },
+    Crate { name: "xtask", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "fuzz",
         uses: &["schema", "flow", "message", "topo", "validate"],
         tests_use: &[],
+        unsafe_in: &[],
     },
 ];
+
+/// Whether a file may hold unsafe code.
+pub(super) fn may_be_unsafe(path: &str) -> bool {
+    let folders = CRATES.iter().flat_map(|c| c.unsafe_in.iter().map(move |inner| (c.name, inner)));
+    let mut folders = folders.map(|(name, inner)| format!("crates/{name}/{inner}/"));
+    folders.any(|folder| path.starts_with(&folder))
+}
 
 /// Manifests with the crate that each belongs to.
 fn manifests(tree: &Tree) -> impl Iterator<Item = (&str, &str, Option<&'static Crate>)> {
@@ -242,7 +303,7 @@ mod tests {
 
     #[test]
     fn edges_do_not_hide_behind_names_or_targets() {
-        let renamed = "[dependencies]\nphysics = { package = \"pathline-vendor\", path = \"x\" }\n";
+        let renamed = "[dependencies]\nphysics = { package = \"pathline-gpu\", path = \"x\" }\n";
         assert_eq!(edges(&Tree::of([("crates/explain/Cargo.toml", renamed)])).len(), 1);
         let target = "[target.'cfg(unix)'.dependencies]\npathline-hal.workspace = true\n";
         assert_eq!(edges(&Tree::of([("crates/schema/Cargo.toml", target)])).len(), 1);

@@ -6,22 +6,14 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
+use super::edges::may_be_unsafe;
 use super::{Finding, Tree};
 
 const FILE_LINES: usize = 800;
 const FUNCTION_LINES: usize = 100;
 
-/// Folders that may hold unsafe code: the crates of what ships, and the libraries that tests load in
-/// place of vendors' and of the allocator.
-const UNSAFE_HOMES: &[&str] = &[
-    "crates/dylib/src/",
-    "crates/vendor/src/",
-    "crates/vendor/examples/hip_over_cuda/",
-    "crates/stub/src/",
-    "crates/stub/guard/",
-];
 /// Places that may read a real clock: the machine's own, the progress bar, development tools.
-const CLOCK_HOMES: &[&str] = &["crates/vendor/src/clock.rs", "crates/cli/", "xtask/", "fuzz/"];
+const CLOCK_HOMES: &[&str] = &["crates/host/src/clock.rs", "crates/cli/", "xtask/", "fuzz/"];
 /// Crates that know GPUs by what they can do.
 const VENDOR_FREE: &[&str] = &[
     "crates/bench/",
@@ -160,17 +152,18 @@ fn flatten(stream: TokenStream, into: &mut Vec<Token>) {
 pub(super) fn sound(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in sources {
-        if !source.is_in(UNSAFE_HOMES) {
+        if !may_be_unsafe(&source.path) {
             for line in source.lines_of(&["unsafe"]) {
-                findings.push(
-                    source.finding(line, "unsafe code belongs in crates/dylib or crates/vendor"),
-                );
+                findings.push(source.finding(
+                    line,
+                    "unsafe code belongs in the crates that the table of crates names",
+                ));
             }
             for line in source.lines_of(&["unsafe_code"]) {
-                findings.push(
-                    source
-                        .finding(line, "only crates/dylib and crates/vendor may allow unsafe code"),
-                );
+                findings.push(source.finding(
+                    line,
+                    "only crates that the table of crates names may allow unsafe code",
+                ));
             }
             continue;
         }
@@ -216,7 +209,7 @@ pub(super) fn clock(sources: &[Source]) -> Vec<Finding> {
         CLOCK_HOMES,
         false,
         CLOCKS,
-        "use the machine's Clock; real clocks live in vendor",
+        "use the machine's Clock; real clocks live in crates/host",
     )
 }
 
@@ -328,24 +321,24 @@ mod tests {
     #[test]
     fn an_unsafe_block_needs_its_reason() {
         let bare = "fn f() {\n    g();\n    unsafe { h() }\n}\n";
-        assert_eq!(one(sound, "crates/vendor/src/a.rs", bare), [3]);
+        assert_eq!(one(sound, "crates/gpu/src/a.rs", bare), [3]);
         let said =
             "fn f() {\n    g();\n    // SAFETY: h has no conditions.\n    unsafe { h() }\n}\n";
-        assert_eq!(one(sound, "crates/vendor/src/a.rs", said), NONE);
+        assert_eq!(one(sound, "crates/gpu/src/a.rs", said), NONE);
         let in_statement =
             "fn f() {\n    // SAFETY: fine.\n    let a =\n        unsafe { h() };\n}\n";
-        assert_eq!(one(sound, "crates/vendor/src/a.rs", in_statement), NONE);
+        assert_eq!(one(sound, "crates/gpu/src/a.rs", in_statement), NONE);
         let of_another = "fn f() {\n    // SAFETY: fine.\n    let a = 1;\n    unsafe { h() };\n}\n";
-        assert_eq!(one(sound, "crates/vendor/src/a.rs", of_another), [4]);
-        assert_eq!(one(sound, "crates/vendor/src/a.rs", "unsafe impl Send for A {}\n"), [1]);
+        assert_eq!(one(sound, "crates/gpu/src/a.rs", of_another), [4]);
+        assert_eq!(one(sound, "crates/gpu/src/a.rs", "unsafe impl Send for A {}\n"), [1]);
     }
 
     #[test]
     fn real_clocks_are_found_away_from_home() {
         let read = "use std::time::Instant;\nfn f() { let t = Instant::now(); }\n";
         assert_eq!(one(clock, "crates/sim/src/a.rs", read), [1, 2]);
-        assert_eq!(one(clock, "crates/vendor/src/clock.rs", read), NONE);
-        assert_eq!(one(clock, "crates/vendor/src/host.rs", read), [1, 2]);
+        assert_eq!(one(clock, "crates/host/src/clock.rs", read), NONE);
+        assert_eq!(one(clock, "crates/host/src/team.rs", read), [1, 2]);
         let stamp = "fn f() { jiff::Timestamp::now(); }\n";
         assert_eq!(one(clock, "crates/bench/src/a.rs", stamp), [1]);
         assert_eq!(one(clock, "crates/bench/src/a.rs", "fn f(d: std::time::Duration) {}\n"), NONE);

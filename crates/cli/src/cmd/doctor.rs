@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pathline_dylib::{LibraryReport, TriedPlace};
+use pathline_gpu::{RuntimeFamily, cache_base, chosen_family, kernel_cache, writable};
 use pathline_schema::Topology;
-use pathline_vendor::storage::without_rings;
-use pathline_vendor::{
-    RuntimeFamily, cache_base, chosen_family, collectives_libraries, kernel_cache, writable,
-};
+use pathline_storage::without_rings;
+use pathline_transport::collectives_libraries;
 
 use super::ExitKind;
 use crate::args::{DoctorArgs, LibraryArgs};

@@ -105,7 +105,7 @@ pub(crate) fn serve(args: InternalArgs) -> Result<ExitKind> {
         InternalCommand::Rank { probe: true, .. } => ranks::probe()?,
         InternalCommand::Rank { kept, libraries, .. } => ranks::run(kept, &libraries)?,
         InternalCommand::Probe { what, libraries } => probe::run(what, &libraries)?,
-        InternalCommand::Compile => pathline_vendor::serve_compilations()?,
+        InternalCommand::Compile => pathline_gpu::serve_compilations()?,
     }
     Ok(ExitKind::Fine)
 }

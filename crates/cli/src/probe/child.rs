@@ -4,13 +4,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Result, anyhow};
 use pathline_dylib::{Announcement, announce, set_announcement_hook};
+use pathline_gpu::{chosen_family, compilers, management, other_runtime, runtime};
 use pathline_hal::{Machine, conformance};
+use pathline_live::LiveMachine;
 use pathline_schema::Topology;
-use pathline_vendor::storage::direct_library;
-use pathline_vendor::{
-    LiveMachine, chosen_family, compilers, management, mpi_library, other_runtime, rdma_library,
-    runtime, ucx_library,
-};
+use pathline_storage::direct_library;
+use pathline_transport::{mpi_library, rdma_library, ucx_library};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use serde::Serialize;
 
@@ -94,7 +93,7 @@ fn machine(libraries: &LibraryArgs, check: bool) -> Result<MachineAnswer> {
     let topology = pathline_topo::live(management.files());
     let topology = pathline_topo::from_snapshot("live", &topology);
     let runtime = runtime(&topology, &libraries.asked());
-    let LiveMachine { machine, without } = pathline_vendor::open(topology, runtime);
+    let LiveMachine { machine, without } = pathline_live::open(topology, runtime);
     let listed = devices(&machine)?;
     states(&machine)?;
     let failed = check && !conforms(&machine)?;

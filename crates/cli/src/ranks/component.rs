@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use pathline_dylib::LibraryReport;
 use pathline_schema::Transport;
-use pathline_vendor::LibraryReport;
 use serde::{Deserialize, Serialize};
 
 use crate::args::LibraryArgs;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use pathline_schema::{RankMember, Transport};
-use pathline_vendor::{launched, mpi_launchers};
+use pathline_transport::{launched, mpi_launchers};
 
 use super::probe::{Launch, LaunchReport};
 use super::words::Claim;

@@ -11,8 +11,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use pathline_host::peer_credentials;
 use pathline_schema::RunNote;
-use pathline_vendor::peer_credentials;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::handshake::{Credentials, Progress, RankHello, Visitor, other_user, users_look_alike};

@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use pathline_vendor::peer_credentials;
+use pathline_host::peer_credentials;
 use serde::{Deserialize, Serialize};
 
 use super::secret::{Digest, Role, Secret, VARIABLE};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use anyhow::{Context, Result, anyhow};
-use pathline_vendor::{LaunchedRank, launched};
+use pathline_transport::{LaunchedRank, launched};
 use serde::{Deserialize, Serialize};
 
 use super::handshake::{Credentials, RankHello, introduce, users_look_alike};

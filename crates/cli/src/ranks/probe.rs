@@ -15,7 +15,7 @@ use anyhow::{Result, anyhow};
 use pathline_bench::RankSide;
 use pathline_hal::{ExchangeId, NoBarrier, TransportPort};
 use pathline_schema::{Case, CpuSet, MemKind, Rank, RankMember};
-use pathline_vendor::open_mpi;
+use pathline_transport::open_mpi;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::side::describe;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, RankGroup, no_exchange};
 use pathline_schema::{Case, CpuSet, Ns, Rank, RankMember, RunNote, Severity, VerifyResult};
 
-use pathline_vendor::MeetingRoom;
+use pathline_transport::MeetingRoom;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::component::{Component, LeftOut};

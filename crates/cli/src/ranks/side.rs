@@ -9,8 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::RankSide;
 use pathline_hal::{CallError, ExchangeId, Machine, RankBarrier, TransportPort};
+use pathline_host::keep_to_share;
 use pathline_schema::{Gpu, Rank, RankMember, Severity, Topology, Transport};
-use pathline_vendor::{LaunchedRank, PortContext, SharedMeeting, keep_to_share, ports};
+use pathline_transport::{LaunchedRank, PortContext, SharedMeeting, ports};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::component::{Component, LeftOut};

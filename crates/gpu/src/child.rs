@@ -1,0 +1,297 @@
+//! Compiling in a process of its own: the code generator behind hipRTC ends the process on some
+//! targets and sources, and any of them may hang.
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::fd::FromRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pathline_hal::{CallError, CallResult};
+use pathline_schema::Severity;
+
+use super::family::RuntimeFamily;
+use super::frame;
+use super::rtc::BoundCompiler;
+
+/// The argument that makes this program serve compilations.
+pub const COMPILE_COMMAND: &str = "__compile";
+
+/// How long one kernel may take. The slowest seen takes 0.5 s.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Of what a process that died had said last.
+const LAST_WORDS: usize = 400;
+
+/// A process that compiles, one kernel after the other.
+#[derive(Debug)]
+pub(crate) struct CompileWorker {
+    process: Child,
+    requests: Option<ChildStdin>,
+    replies: Receiver<io::Result<Option<Vec<Vec<u8>>>>>,
+    said: Arc<Mutex<Vec<u8>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// What is to be compiled, and by what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CompileRequest<'a> {
+    pub(crate) family: RuntimeFamily,
+    pub(crate) library: &'a Path,
+    pub(crate) target: &'a str,
+    pub(crate) text: &'a str,
+}
+
+impl CompileWorker {
+    pub(crate) fn start(program: &Path) -> io::Result<Self> {
+        let mut process = Command::new(program)
+            .arg(COMPILE_COMMAND)
+            // Its own cache would be written into a home folder that all ranks share.
+            .env("AMD_COMGR_CACHE", "0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (sender, replies) = channel();
+        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let mut readers = Vec::new();
+        if let Some(mut stdout) = process.stdout.take() {
+            readers.push(std::thread::Builder::new().spawn(move || {
+                loop {
+                    let reply = frame::read(&mut stdout);
+                    let last = !matches!(reply, Ok(Some(_)));
+                    if sender.send(reply).is_err() || last {
+                        return;
+                    }
+                }
+            })?);
+        }
+        if let Some(mut stderr) = process.stderr.take() {
+            let said = Arc::clone(&said);
+            readers.push(std::thread::Builder::new().spawn(move || {
+                let mut piece = [0; 1024];
+                while let Ok(1..) = stderr.read(&mut piece).inspect(|&length| {
+                    if let Ok(mut said) = said.lock() {
+                        said.extend(piece.get(..length).unwrap_or_default());
+                        let surplus = said.len().saturating_sub(LAST_WORDS);
+                        said.drain(..surplus);
+                    }
+                }) {}
+            })?);
+        }
+        let requests = process.stdin.take();
+        Ok(Self { process, requests, replies, said, readers })
+    }
+
+    /// The outcome of a compilation, or how the process ended before there was one: then it is of no
+    /// use any more.
+    pub(crate) fn compile(
+        &mut self,
+        request: CompileRequest<'_>,
+        deadline: Duration,
+    ) -> std::result::Result<CallResult<Vec<u8>>, String> {
+        let CompileRequest { family, library, target, text } = request;
+        let path = library.as_os_str().as_bytes();
+        let fields = [family.name().as_bytes(), path, target.as_bytes(), text.as_bytes()];
+        let sent = match &mut self.requests {
+            Some(requests) => frame::write(requests, &fields),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        let reply = match sent {
+            Ok(()) => self.replies.recv_timeout(deadline),
+            Err(_) => Err(RecvTimeoutError::Disconnected),
+        };
+        match reply {
+            Ok(Ok(Some(fields))) => understood(&fields, family)
+                .ok_or_else(|| self.end("it gave an answer that is none".to_owned())),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(self.end(format!("it gave an answer that is none ({error})")))
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                Err(self.end(format!("it was not done after {} s", deadline.as_secs_f64())))
+            }
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => Err(self.end(String::new())),
+        }
+    }
+
+    /// Ends the process and says how it ended.
+    fn end(&mut self, why: String) -> String {
+        drop(self.requests.take());
+        if !why.is_empty() {
+            // One that has ended by itself cannot be killed.
+            let _ = self.process.kill();
+        }
+        let status = self.process.wait();
+        if why.is_empty() {
+            // What it said last is all there; a child of a child that was killed may say more.
+            self.readers.drain(..).for_each(|reader| drop(reader.join()));
+        }
+        let said = self.said.lock().map(|s| String::from_utf8_lossy(&s).trim().to_owned());
+        let said = said.ok().filter(|s| !s.is_empty()).map(|s| format!("; it said: {s}"));
+        let how = if why.is_empty() { status.map_or_else(|e| e.to_string(), ended) } else { why };
+        format!("{how}{}", said.unwrap_or_default())
+    }
+}
+
+impl Drop for CompileWorker {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        // It has nothing to finish.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn ended(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("it died of signal {signal}"),
+        (None, Some(code)) => format!("it ended with code {code}"),
+        (None, None) => "it ended".to_owned(),
+    }
+}
+
+/// The outcome in a reply; none if it is no reply.
+fn understood(fields: &[Vec<u8>], family: RuntimeFamily) -> Option<CallResult<Vec<u8>>> {
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    match fields {
+        [status, code] if status == b"ok" => Some(Ok(code.clone())),
+        [status, call, thing, code, reason, way_out] if status == b"no" => {
+            let call = if call.is_empty() { family.name().to_owned() } else { text(call) };
+            Some(Err(CallError::new(Severity::Unsupported, call, text(thing), text(reason))
+                .with_code(text(code).parse().ok()?)
+                .or_try(text(way_out))))
+        }
+        _ => None,
+    }
+}
+
+/// Serves compilations: reads requests from standard input and writes what came of each to standard
+/// output, until the input ends. Whatever the compiler prints goes to standard error.
+///
+/// # Errors
+/// Standard input or output cannot be used, or a request is none.
+pub fn serve_compilations() -> io::Result<()> {
+    // SAFETY: duplicates a descriptor of this process, which nobody else closes, and puts standard
+    // error in the place of standard output.
+    let mut replies = unsafe {
+        let kept = libc::dup(libc::STDOUT_FILENO);
+        if kept < 0 || libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        std::fs::File::from_raw_fd(kept)
+    };
+    let mut requests = io::stdin().lock();
+    let mut open: Option<(Vec<u8>, Vec<u8>, BoundCompiler)> = None;
+    while let Some(fields) = frame::read(&mut requests)? {
+        let [family, library, target, text] = &fields[..] else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no request to compile"));
+        };
+        match served(&mut open, family, library, target, text) {
+            Ok(code) => frame::write(&mut replies, &[b"ok", &code])?,
+            Err(CallError { call, thing, code, reason, way_out, .. }) => {
+                let fields: [&[u8]; 6] = [
+                    b"no",
+                    call.as_bytes(),
+                    thing.as_bytes(),
+                    &code.to_string().into_bytes(),
+                    reason.as_bytes(),
+                    way_out.as_bytes(),
+                ];
+                frame::write(&mut replies, &fields)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn served(
+    open: &mut Option<(Vec<u8>, Vec<u8>, BoundCompiler)>,
+    family: &[u8],
+    library: &[u8],
+    target: &[u8],
+    text: &[u8],
+) -> CallResult<Vec<u8>> {
+    let known = open.as_ref().is_some_and(|(f, l, _)| f == family && l == library);
+    let target = String::from_utf8_lossy(target);
+    if !known {
+        let which = if family == b"hip" { RuntimeFamily::Hip } else { RuntimeFamily::Cuda };
+        let path = Path::new(OsStr::from_bytes(library));
+        let bound = BoundCompiler::open(which, path)
+            .map_err(|why| CallError::unsupported("dlopen", path.display().to_string(), why))?;
+        *open = Some((family.to_vec(), library.to_vec(), bound));
+    }
+    match open {
+        Some((.., bound)) => bound.compile(&String::from_utf8_lossy(text), &target),
+        None => Err(CallError::unsupported("compile", target, "no library is open")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A program that does what a shell script says instead of compiling.
+    fn instead(script: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        (folder, path)
+    }
+
+    fn outcome(
+        script: &str,
+        deadline: Duration,
+    ) -> std::result::Result<CallResult<Vec<u8>>, String> {
+        let (_folder, path) = instead(script);
+        let library = Path::new("libamdhip64.so");
+        let request = CompileRequest {
+            family: RuntimeFamily::Hip,
+            library,
+            target: "gfx90a",
+            text: "a kernel",
+        };
+        CompileWorker::start(&path).unwrap().compile(request, deadline)
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_process_that_dies_hangs_or_babbles_costs_one_kernel() {
+        let died = outcome("echo 'munmap_chunk(): invalid pointer' >&2; kill -ABRT $$", LONG);
+        let died = died.unwrap_err();
+        assert!(died.contains("signal 6") && died.contains("munmap_chunk"), "{died}");
+        let left = outcome("exit 7", LONG).unwrap_err();
+        assert!(left.contains("code 7"), "{left}");
+        let hung = outcome("exec sleep 60", Duration::from_millis(100)).unwrap_err();
+        assert!(hung.contains("not done after 0.1 s"), "{hung}");
+        let babble = outcome("echo usage: pathline COMMAND; exec sleep 60", LONG).unwrap_err();
+        assert!(babble.contains("an answer that is none"), "{babble}");
+        // One message of one field `??`, which no compilation gives.
+        let odd = outcome(r"printf '\001\000\000\000\002\000\000\000??'; exec sleep 60", LONG);
+        assert!(odd.unwrap_err().contains("an answer that is none"));
+        assert!(CompileWorker::start(Path::new("/nowhere/pathline")).is_err());
+    }
+
+    #[test]
+    fn an_answer_is_the_code_or_the_compilers_reason() {
+        let code = outcome(
+            r"head -c 4 >/dev/null; printf '\002\000\000\000\002\000\000\000ok\003\000\000\000abc'; exec sleep 60",
+            LONG,
+        );
+        assert_eq!(code.unwrap().unwrap(), b"abc");
+        let mut open = None;
+        let error =
+            served(&mut open, b"hip", b"/nowhere/libhiprtc.so", b"gfx90a", b"").unwrap_err();
+        assert!(error.reason.contains("No such file"), "{error}");
+    }
+}

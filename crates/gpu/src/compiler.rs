@@ -1,0 +1,145 @@
+//! Kernel text to machine code.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pathline_hal::{CallError, CallResult};
+
+use super::cache;
+use super::child::{CompileRequest, CompileWorker, DEADLINE};
+use super::family::RuntimeFamily;
+use super::rtc::BoundCompiler;
+
+/// What `hal::kernel` expects of a dialect, for both languages: a text of HIP's may be compiled by
+/// NVRTC, where a library carries HIP over CUDA.
+const DIALECT: &str = r#"
+#define PL_KERNEL(block) __global__ void __launch_bounds__(block)
+typedef unsigned int pl_w4;
+typedef unsigned long long pl_w8;
+typedef float pl_f4;
+typedef double pl_f8;
+#if defined(__HIP__) || defined(__HIPCC_RTC__)
+typedef unsigned int pl_w16 __attribute__((ext_vector_type(4)));
+typedef double pl_f16 __attribute__((ext_vector_type(2)));
+template <class T> static __device__ T pl_load_nt(const T *p) { return __builtin_nontemporal_load(p); }
+template <class T> static __device__ void pl_store_nt(T *p, T v) { __builtin_nontemporal_store(v, p); }
+#else
+typedef uint4 pl_w16;
+typedef double2 pl_f16;
+template <class T> static __device__ T pl_load_nt(const T *p) { return __ldcs(p); }
+template <class T> static __device__ void pl_store_nt(T *p, T v) { __stcs(p, v); }
+#endif
+#define PL_MIN(address, value) atomicMin(address, value)
+"#;
+
+/// Where kernels are compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompileMode {
+    /// In this process: an abort of the compiler is its end.
+    InProcess,
+    /// In a process of this program, which serves [`super::serve_compilations`] when its argument is
+    /// [`super::COMPILE_COMMAND`].
+    Child(PathBuf),
+}
+
+/// The compiler, and where its results are kept.
+#[derive(Debug)]
+pub(crate) struct KernelCompiler {
+    bound: BoundCompiler,
+    family: RuntimeFamily,
+    /// Its name and version, which cached code is told apart by.
+    label: String,
+    cache: Option<PathBuf>,
+    compile: CompileMode,
+    worker: RefCell<Option<CompileWorker>>,
+    /// By target and text: a node's GPUs are alike, and the folder may not be there.
+    compiled: RefCell<BTreeMap<(String, String), Vec<u8>>>,
+    deadline: Duration,
+}
+
+impl KernelCompiler {
+    pub(crate) fn new(
+        family: RuntimeFamily,
+        bound: BoundCompiler,
+        label: String,
+        cache: Option<PathBuf>,
+        compile: CompileMode,
+    ) -> Self {
+        let (worker, compiled) = (RefCell::default(), RefCell::default());
+        Self { bound, family, label, cache, compile, worker, compiled, deadline: DEADLINE }
+    }
+
+    /// Code for a target: machine code, or PTX where this compiler does not know the target. Of one
+    /// text it is made once, by this process or by one before it.
+    pub(crate) fn code(&self, source: &str, target: &str) -> CallResult<Vec<u8>> {
+        let known = (target.to_owned(), source.to_owned());
+        if let Some(code) = self.compiled.borrow().get(&known) {
+            return Ok(code.clone());
+        }
+        let code = self.kept_or_made(source, target)?;
+        self.compiled.borrow_mut().insert(known, code.clone());
+        Ok(code)
+    }
+
+    fn kept_or_made(&self, source: &str, target: &str) -> CallResult<Vec<u8>> {
+        let text = format!("{DIALECT}{source}");
+        let key = format!("{} {target}\n{text}", self.label);
+        let file = self.cache.as_deref().map(|folder| folder.join(cache::file_name(&key)));
+        if let Some(code) = file.as_deref().and_then(|file| cache::read(file, &key)) {
+            return Ok(code);
+        }
+        let code = self.compile(&text, target)?;
+        if let Some(file) = file {
+            // A cache that cannot be written costs time at the next start, and nothing else.
+            let _ = cache::write(&file, &key, &code);
+        }
+        Ok(code)
+    }
+
+    fn compile(&self, text: &str, target: &str) -> CallResult<Vec<u8>> {
+        if self.family == RuntimeFamily::Hip {
+            // Its failure would be a failed compilation with an empty log.
+            writable(&std::env::temp_dir()).map_err(|why| {
+                CallError::unsupported("hiprtcCompileProgram", target, why)
+                    .or_try("set TMPDIR to a folder that can be written")
+            })?;
+        }
+        match &self.compile {
+            CompileMode::InProcess => self.bound.compile(text, target),
+            CompileMode::Child(program) => self.in_child(program, text, target),
+        }
+    }
+
+    fn in_child(&self, program: &Path, text: &str, target: &str) -> CallResult<Vec<u8>> {
+        let lost = |reason: String| {
+            let thing = format!("a kernel for {target}");
+            CallError::unsupported("the compiling process", thing, reason).or_try(
+                "`pathline doctor` shows the compiler and the targets that it knows; another version of it may do",
+            )
+        };
+        let mut worker = self.worker.borrow_mut();
+        let mut alive = match worker.take() {
+            Some(alive) => alive,
+            None => CompileWorker::start(program)
+                .map_err(|e| lost(format!("it does not start: {e}")))?,
+        };
+        let request =
+            CompileRequest { family: self.family, library: &self.bound.path, target, text };
+        let outcome = alive.compile(request, self.deadline).map_err(lost)?;
+        // Only one that has answered is asked again.
+        *worker = Some(alive);
+        outcome
+    }
+}
+
+/// Why a folder cannot be written.
+pub(crate) fn writable(folder: &Path) -> std::result::Result<(), String> {
+    let file = folder.join(format!(".pathline-{}", std::process::id()));
+    let written = std::fs::write(&file, "").and_then(|()| std::fs::remove_file(&file));
+    written.map_err(|error| format!("{} cannot be written: {error}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests;

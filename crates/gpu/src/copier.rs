@@ -1,0 +1,154 @@
+//! Copies that a thread of its own makes, beside the driver: with a stream of its own and an event for
+//! each slot.
+
+use std::ops::Range;
+
+use pathline_hal::{BlockCopier, CallError, CallResult};
+use pathline_schema::Bytes;
+
+use super::driver::{GpuDriver, NOT_READY};
+use super::family::CallStatus;
+use super::function_table::{Api, RuntimeHandle};
+use super::runtime_api::ThreadContext;
+
+/// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
+const NON_BLOCKING: u32 = 1;
+/// `CU_EVENT_DISABLE_TIMING`, `hipEventDisableTiming`: it is only asked whether it has come.
+const NO_TIMES: u32 = 2;
+
+/// One worker's copies.
+struct OneCopier {
+    api: Api,
+    hands: Box<dyn ThreadContext>,
+    gpu: u32,
+    slots: usize,
+    /// Memory of the GPU, which says which way a copy goes.
+    vram: Vec<Range<u64>>,
+    stream: Option<RuntimeHandle>,
+    events: Vec<RuntimeHandle>,
+}
+
+/// Calls the runtime and names the function in the error.
+macro_rules! call {
+    ($self:expr, $call:expr, $($arg:expr),*) => {{
+        let call = $call;
+        // SAFETY: arguments are handles of this copier, which live as long as it, pointers to locals,
+        // or the ends of a copy, for which `start` and `copy` say what they take.
+        let code = unsafe { (call.at)($($arg),*) };
+        $self.outcome((call.name, code))
+    }};
+}
+
+impl OneCopier {
+    fn outcome(&self, (call, code): CallStatus) -> CallResult<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let thing = format!("a copier of gpu{}", self.gpu);
+        Err(CallError::new(self.hands.severity(code), call, thing, self.hands.words(code))
+            .with_code(code.into()))
+    }
+
+    fn event(&self, slot: usize) -> CallResult<RuntimeHandle> {
+        self.events.get(slot).copied().ok_or_else(|| {
+            let thing = format!("slot {slot} of gpu{}", self.gpu);
+            CallError::unsupported("copy", thing, "its copier was not entered with so many slots")
+        })
+    }
+}
+
+impl BlockCopier for OneCopier {
+    fn call(&self) -> &'static str {
+        self.hands.copy_name()
+    }
+
+    fn blocking_call(&self, to_gpu: bool) -> &'static str {
+        if to_gpu { self.api.copy_in.name } else { self.api.copy_out.name }
+    }
+
+    fn enter(&mut self) -> CallResult<()> {
+        self.outcome(self.hands.enter())?;
+        if self.stream.is_none() {
+            let mut stream = 0;
+            call!(self, self.api.stream_create, &raw mut stream, NON_BLOCKING)?;
+            self.stream = Some(stream);
+        }
+        while self.events.len() < self.slots {
+            let mut event = 0;
+            call!(self, self.api.event_create, &raw mut event, NO_TIMES)?;
+            self.events.push(event);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, slot: usize, dst: u64, src: u64, bytes: Bytes) -> CallResult<()> {
+        let event = self.event(slot)?;
+        let stream = self.stream.unwrap_or_default();
+        self.outcome(self.hands.copy(dst, src, bytes.0 as usize, stream))?;
+        call!(self, self.api.event_record, event, stream)
+    }
+
+    fn ended(&mut self, slot: usize) -> CallResult<bool> {
+        let event = self.event(slot)?;
+        let Some(query) = self.api.event_query else { return self.wait(slot).map(|()| true) };
+        // SAFETY: an event of this copier.
+        match unsafe { (query.at)(event) } {
+            NOT_READY => Ok(false),
+            code => self.outcome((query.name, code)).map(|()| true),
+        }
+    }
+
+    fn wait(&mut self, slot: usize) -> CallResult<()> {
+        let event = self.event(slot)?;
+        match self.api.event_wait {
+            Some(wait) => call!(self, wait, event),
+            // All copies of the slots before it, which end before it, and those behind it.
+            None => call!(self, self.api.stream_wait, self.stream.unwrap_or_default()),
+        }
+    }
+
+    fn copy(&mut self, dst: u64, src: u64, bytes: Bytes) -> CallResult<()> {
+        let bytes = bytes.0 as usize;
+        if self.vram.iter().any(|range| range.contains(&dst)) {
+            call!(self, self.api.copy_in, dst, src as *const _, bytes)
+        } else {
+            call!(self, self.api.copy_out, dst as *mut _, src, bytes)
+        }
+    }
+}
+
+impl Drop for OneCopier {
+    /// A failure has nobody to tell.
+    fn drop(&mut self) {
+        if self.stream.is_none() && self.events.is_empty() {
+            return;
+        }
+        let _ = self.outcome(self.hands.enter());
+        if let Some(stream) = self.stream {
+            // Copies that are left over use memory that may be freed next.
+            let _ = call!(self, self.api.stream_wait, stream);
+            let _ = call!(self, self.api.stream_destroy, stream);
+        }
+        for &event in &self.events {
+            let _ = call!(self, self.api.event_destroy, event);
+        }
+    }
+}
+
+impl GpuDriver {
+    /// Copies to and from a GPU for a thread of their own.
+    pub(crate) fn new_copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
+        let device = self.device("copier", gpu)?.handle;
+        // Before any thread is started: it makes the context, which takes long.
+        self.enter("copier", gpu)?;
+        let hands = self.dialect.thread_context(device);
+        let hands = hands.map_err(|status| {
+            self.outcome(status, &|| format!("gpu{gpu}")).err().unwrap_or_else(|| {
+                CallError::unsupported("copier", format!("gpu{gpu}"), "it has no context")
+            })
+        })?;
+        let vram = self.blocks.borrow().on_gpus();
+        let (stream, events) = (None, Vec::with_capacity(slots));
+        Ok(Box::new(OneCopier { api: self.api, hands, gpu, slots, vram, stream, events }))
+    }
+}

@@ -1,0 +1,420 @@
+//! The CUDA driver API.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr::NonNull;
+
+use pathline_hal::CopyChoice;
+use pathline_schema::{MemKind, Severity};
+
+use super::family::CallStatus;
+use super::family::RuntimeFamily;
+use super::function_table::{Api, CopyAttributes, CopyBatch, RuntimeHandle, SymbolNames, nvidia};
+use super::runtime_api::ThreadContext;
+use super::runtime_api::{AttributeNumbers, CallRefusal, CopyEnds, RuntimeApi, RuntimeHints};
+use pathline_dylib::{SharedLibrary, announce_in};
+
+crate::function_table!(
+    /// What CUDA has in its own way.
+    Own {
+        required {
+            retain = nvidia("cuDevicePrimaryCtxRetain", 7000) => (*mut RuntimeHandle, i32);
+            release = nvidia("cuDevicePrimaryCtxRelease", 11000) => (i32);
+            set_current = nvidia("cuCtxSetCurrent", 4000) => (RuntimeHandle);
+            enable_peer = nvidia("cuCtxEnablePeerAccess", 4000) => (RuntimeHandle, u32);
+            attribute = nvidia("cuDeviceGetAttribute", 2000) => (*mut i32, i32, i32);
+            copy = nvidia("cuMemcpyAsync", 4000) => (u64, u64, usize, RuntimeHandle);
+            error_name = nvidia("cuGetErrorName", 6000) => (i32, *mut *const c_char);
+            error_text = nvidia("cuGetErrorString", 6000) => (i32, *mut *const c_char);
+        }
+        optional {
+            wait_value = nvidia("cuStreamWaitValue32", 11070) => (RuntimeHandle, u64, u32, u32);
+            function_attribute = nvidia("cuFuncSetAttribute", 9000) => (RuntimeHandle, i32, i32);
+            batch = nvidia("cuMemcpyBatchAsync", 13000) => (
+                *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, RuntimeHandle);
+            batch_of_12 = nvidia("cuMemcpyBatchAsync", 12080) => (
+                *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, *mut usize,
+                RuntimeHandle);
+            function_load = nvidia("cuFuncLoad", 12040) => (RuntimeHandle);
+        }
+    }
+);
+
+/// Numbers of `CUdevice_attribute`.
+const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
+    multiprocessors: 16,
+    pageable_access: 88,
+    concurrent_managed: 89,
+    memory_clock: 36,
+    memory_bus: 37,
+};
+const ABOUT: RuntimeHints = RuntimeHints {
+    vendor: "nvidia",
+    visible: "CUDA_VISIBLE_DEVICES",
+    peers: "see `nvidia-smi topo -p2p r`",
+    no_fine: "CUDA has one kind of device memory; use gpuN.vram",
+    no_batch: ("this driver has no call for a batch of copies", "CUDA 12.8 (driver 570) has one"),
+    no_faults: ("faults of kernels bring no pages here", "use migrate[prefetch]"),
+    no_compiler: (
+        "no run-time compiler (NVRTC) was found",
+        "pip install nvidia-cuda-nvrtc-cu12, or name its file with --nvrtc; `pathline doctor` shows where it was looked for",
+    ),
+    managed_lies_where_bound: false,
+};
+const MAJOR: i32 = 75;
+const MINOR: i32 = 76;
+// Flags of cuMemHostAlloc: known to all contexts, mapped, write-combined.
+const PORTABLE: u32 = 1;
+const MAPPED: u32 = 2;
+const WRITE_COMBINED: u32 = 4;
+/// `CU_STREAM_WAIT_VALUE_GEQ`
+const WAIT_GEQ: u32 = 0;
+const NOT_SUPPORTED: i32 = 801;
+
+/// CUDA's dialect.
+#[derive(Debug)]
+pub(crate) struct CudaApi {
+    own: Own,
+    /// Primary contexts by device, which other libraries of the process share.
+    contexts: RefCell<BTreeMap<i32, RuntimeHandle>>,
+}
+
+/// Binds every function at its version through `cuGetProcAddress`: plain names in the library itself
+/// are the oldest signatures. Gives the version of CUDA that the driver takes code of, 12040 for
+/// 12.4; 0 if it does not say.
+pub(crate) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), String> {
+    type PrefetchV2 =
+        unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut i32) -> i32;
+    type PrefetchV1 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64) -> i32;
+    let newer = library.symbol("cuGetProcAddress_v2").map(|at| {
+        // SAFETY: the symbol has this signature since CUDA 12.0.
+        unsafe { std::mem::transmute::<*mut c_void, PrefetchV2>(at.as_ptr()) }
+    });
+    let older = library.symbol("cuGetProcAddress").map(|at| {
+        // SAFETY: the symbol has this signature since CUDA 11.3.
+        unsafe { std::mem::transmute::<*mut c_void, PrefetchV1>(at.as_ptr()) }
+    });
+    if newer.is_none() && older.is_none() {
+        return Err(
+            "it has no cuGetProcAddress: a driver of CUDA 11.3 (465) or newer is needed".into()
+        );
+    }
+    let look = |(name, version): (&'static str, i32)| {
+        let find = || {
+            let name = CString::new(name).ok()?;
+            let mut at = std::ptr::null_mut();
+            let mut status = 0;
+            // SAFETY: the name and both results live through the call.
+            let code = unsafe {
+                match (newer, older) {
+                    (Some(find), _) => {
+                        find(name.as_ptr(), &raw mut at, version, 0, &raw mut status)
+                    }
+                    (None, Some(find)) => find(name.as_ptr(), &raw mut at, version, 0),
+                    (None, None) => return None,
+                }
+            };
+            // An unknown name is a success with a null pointer.
+            NonNull::new(at).filter(|_| code == 0)
+        };
+        (name, find())
+    };
+    announce_in(&library.path, "cuGetProcAddress");
+    let version = look(DRIVER_VERSION.nvidia).1.map_or(0, |at| {
+        announce_in(&library.path, DRIVER_VERSION.nvidia.0);
+        driver_version(at)
+    });
+    announce_in(&library.path, "cuGetProcAddress");
+    // Asked for a version that it does not have, a driver gives the newest that it has, which may
+    // take other arguments.
+    let find = |symbol: SymbolNames| match symbol.nvidia {
+        (name, since) if version > 0 && since > version => (name, None),
+        known => look(known),
+    };
+    let cuda = CudaApi { own: Own::bind(&find)?, contexts: RefCell::default() };
+    Ok((Api::bind(&find)?, cuda, version))
+}
+
+const DRIVER_VERSION: SymbolNames = nvidia("cuDriverGetVersion", 2020);
+
+/// What `cuDriverGetVersion` at this address gives; 0 if it does not say.
+fn driver_version(at: NonNull<c_void>) -> i32 {
+    type ContextGetFn = unsafe extern "C" fn(*mut i32) -> i32;
+    let mut version = 0;
+    // SAFETY: the symbol has this signature since CUDA 2.2, and may be called before cuInit.
+    let code =
+        unsafe { std::mem::transmute::<*mut c_void, ContextGetFn>(at.as_ptr())(&raw mut version) };
+    if code == 0 { version } else { 0 }
+}
+
+/// `12040` as `CUDA 12.4`.
+pub(crate) fn dotted(version: i32) -> String {
+    match version {
+        0 => "unknown".to_owned(),
+        _ => format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
+    }
+}
+
+/// CUDA in a thread of its own. The driver holds the context as long as copiers are there.
+#[derive(Debug)]
+struct CudaHands {
+    own: Own,
+    context: RuntimeHandle,
+}
+
+impl ThreadContext for CudaHands {
+    fn enter(&self) -> CallStatus {
+        // SAFETY: a live context.
+        (self.own.set_current.name, unsafe { (self.own.set_current.at)(self.context) })
+    }
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: RuntimeHandle) -> CallStatus {
+        // SAFETY: the worker copies between its slots, whose memory its round holds.
+        (self.own.copy.name, unsafe { (self.own.copy.at)(dst, src, bytes, stream) })
+    }
+    fn copy_name(&self) -> &'static str {
+        self.own.copy.name
+    }
+    fn words(&self, code: i32) -> String {
+        self.own.words(code)
+    }
+    fn severity(&self, code: i32) -> Severity {
+        severity(code)
+    }
+}
+
+impl Own {
+    fn words(&self, code: i32) -> String {
+        let words = |get: unsafe extern "C" fn(i32, *mut *const c_char) -> i32| {
+            let mut text: *const c_char = std::ptr::null();
+            // SAFETY: stores one pointer; the text is the library's own and static.
+            unsafe {
+                if get(code, &raw mut text) != 0 || text.is_null() {
+                    return "unknown status".to_owned();
+                }
+                CStr::from_ptr(text).to_string_lossy().into_owned()
+            }
+        };
+        format!("{}: {}", words(self.error_name.at), words(self.error_text.at))
+    }
+}
+
+impl CudaApi {
+    /// The primary context of a device, made if need be.
+    fn context(&self, device: i32) -> Result<RuntimeHandle, CallStatus> {
+        if let Some(&context) = self.contexts.borrow().get(&device) {
+            return Ok(context);
+        }
+        let mut context = 0;
+        // SAFETY: stores one handle.
+        let code = unsafe { (self.own.retain.at)(&raw mut context, device) };
+        if code != 0 {
+            return Err((self.own.retain.name, code));
+        }
+        self.contexts.borrow_mut().insert(device, context);
+        Ok(context)
+    }
+}
+
+impl RuntimeApi for CudaApi {
+    fn family(&self) -> RuntimeFamily {
+        RuntimeFamily::Cuda
+    }
+    fn attributes(&self) -> &'static AttributeNumbers {
+        &ATTRIBUTES
+    }
+    fn about(&self) -> &'static RuntimeHints {
+        &ABOUT
+    }
+    fn words(&self, code: i32) -> String {
+        self.own.words(code)
+    }
+    fn severity(&self, code: i32) -> Severity {
+        severity(code)
+    }
+    fn way_out(&self, code: i32) -> &'static str {
+        match code {
+            2 => "take smaller sizes, or end other programs on this GPU",
+            34 => {
+                "a toolkit's stub was found in place of the driver's library: take it out of LD_LIBRARY_PATH"
+            }
+            46 | 101 => "another process holds it exclusively, or MIG hides it: see `nvidia-smi`",
+            100 => "see `nvidia-smi` and CUDA_VISIBLE_DEVICES",
+            802 => {
+                "the fabric manager is not running or still starts: see `systemctl status nvidia-fabricmanager`"
+            }
+            803 | 804 => {
+                "library and kernel module are of different drivers: reboot, or rebuild the container"
+            }
+            _ => "",
+        }
+    }
+    fn target(&self, device: i32) -> Result<String, CallStatus> {
+        let attribute = |which: i32| {
+            let mut value = 0;
+            // SAFETY: stores one number.
+            let code = unsafe { (self.own.attribute.at)(&raw mut value, which, device) };
+            if code == 0 { Ok(value) } else { Err((self.own.attribute.name, code)) }
+        };
+        Ok(format!("sm_{}{}", attribute(MAJOR)?, attribute(MINOR)?))
+    }
+    fn faults(&self, _: &str) -> bool {
+        true
+    }
+    fn enter(&self, device: i32) -> CallStatus {
+        let context = match self.context(device) {
+            Ok(context) => context,
+            Err(status) => return status,
+        };
+        // SAFETY: a live context.
+        (self.own.set_current.name, unsafe { (self.own.set_current.at)(context) })
+    }
+    fn leave(&self, device: i32) {
+        if self.contexts.borrow_mut().remove(&device).is_some() {
+            // SAFETY: retained once, released once.
+            unsafe { (self.own.release.at)(device) };
+        }
+    }
+    fn enable_peer(&self, from: i32, to: i32) -> CallStatus {
+        let there = match self.context(to) {
+            Ok(context) => context,
+            Err(status) => return status,
+        };
+        match self.enter(from) {
+            // SAFETY: a live context.
+            (_, 0) => (self.own.enable_peer.name, unsafe { (self.own.enable_peer.at)(there, 0) }),
+            failed => failed,
+        }
+    }
+    fn copy(&self, dst: u64, src: u64, bytes: usize, stream: RuntimeHandle) -> CallStatus {
+        // SAFETY: the caller has looked both ranges up, and the stream is live.
+        (self.own.copy.name, unsafe { (self.own.copy.at)(dst, src, bytes, stream) })
+    }
+    fn thread_context(&self, device: i32) -> Result<Box<dyn ThreadContext>, CallStatus> {
+        Ok(Box::new(CudaHands { own: self.own, context: self.context(device)? }))
+    }
+    fn copy_batch(&self, batch: &mut CopyBatch, stream: RuntimeHandle) -> Option<CallStatus> {
+        let (mut how, mut first, mut failed) = (CopyAttributes::STREAM, 0usize, 0usize);
+        let (how, first) = (&raw mut how, &raw mut first);
+        let (count, to, from, bytes) = batch.parts();
+        if let Some(call) = self.own.batch {
+            // SAFETY: arrays of `count`, one set of attributes that begins with the first copy, and
+            // ranges that the caller has looked up.
+            let code = unsafe { (call.at)(to, from, bytes, count, how, first, 1, stream) };
+            return Some((call.name, code));
+        }
+        let call = self.own.batch_of_12?;
+        // SAFETY: the same, and a number is stored.
+        let code =
+            unsafe { (call.at)(to, from, bytes, count, how, first, 1, &raw mut failed, stream) };
+        Some((call.name, code))
+    }
+    fn copy_name(&self) -> &'static str {
+        self.own.copy.name
+    }
+    fn engine(&self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal> {
+        match (asked, ends) {
+            (CopyChoice::Blit, _) => Err((
+                "CUDA has no switch that makes its copies run as kernels",
+                "kernel[copy-...] measures the same by a kernel",
+            )),
+            // The driver takes an engine or a kernel of its own, and does not say which.
+            (CopyChoice::Auto, CopyEnds::SameGpu) => Ok(self.own.copy.name),
+            (CopyChoice::Auto, CopyEnds::Pageable) => Ok("staged copy"),
+            (CopyChoice::Auto, CopyEnds::TwoGpus | CopyEnds::Host) => Ok("copy engine"),
+        }
+    }
+    fn host_flags(&self, mem: MemKind, _: bool) -> Result<u32, &'static str> {
+        match mem {
+            MemKind::Pinned => Ok(PORTABLE | MAPPED),
+            MemKind::PinnedWc => Ok(PORTABLE | MAPPED | WRITE_COMBINED),
+            MemKind::PinnedNonCoherent => {
+                Err("CUDA's pinned memory is always coherent; numaN.pinned measures it")
+            }
+            _ => Err("CUDA has no such memory there"),
+        }
+    }
+    fn fine_alloc(&self, _: usize) -> Option<(CallStatus, u64)> {
+        None
+    }
+    fn signal_word(&self) -> Option<u64> {
+        None
+    }
+    fn signal_free(&self, _: u64) {}
+    fn wait_word(
+        &self,
+        stream: RuntimeHandle,
+        address: u64,
+        value: u32,
+        _: bool,
+    ) -> Option<CallStatus> {
+        let wait = self.own.wait_value?;
+        // SAFETY: a live stream, and a word that lives as long as the driver. With unified
+        // addressing the device reaches portable pinned memory by the host's own address.
+        let code = unsafe { (wait.at)(stream, address, value, WAIT_GEQ) };
+        (code != NOT_SUPPORTED).then_some((wait.name, code))
+    }
+    fn allow_shared(&self, function: RuntimeHandle, bytes: u32) -> CallStatus {
+        const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        match self.own.function_attribute {
+            Some(set) => {
+                // SAFETY: a live function, and two numbers.
+                let code = unsafe { (set.at)(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes) };
+                (set.name, code)
+            }
+            None => ("cuFuncSetAttribute", NOT_SUPPORTED),
+        }
+    }
+    fn load_now(&self, function: RuntimeHandle) -> CallStatus {
+        match self.own.function_load {
+            // SAFETY: a live function.
+            Some(load) => (load.name, unsafe { (load.at)(function) }),
+            None => ("cuFuncLoad", 0),
+        }
+    }
+}
+
+/// How bad a status is. Numbers: `CUresult` in `cuda.h`.
+fn severity(code: i32) -> Severity {
+    match code {
+        // CUDA_ERROR_OUT_OF_MEMORY
+        2 => Severity::Exhausted,
+        // Stub library, no or invalid device, no licence, unmappable, no binary for the GPU, bad PTX,
+        // peer access, unsupported limit, PTX version, missing JIT, too many peers, system or driver
+        // not ready, not supported
+        34 | 100..=102 | 205 | 209 | 215 | 217..=218 | 221..=224 | 711 | 801..=804 => {
+            Severity::Unsupported
+        }
+        // Deinitialised, device unavailable, uncorrectable ECC and NVLink errors, contained errors,
+        // illegal address, launch time-out, context destroyed, assertion, hardware stack error to
+        // launch failure, unknown
+        4 | 46 | 214 | 220 | 226 | 700 | 702 | 709..=710 | 714..=719 | 721 | 999 => {
+            Severity::Sticky
+        }
+        _ => Severity::Transient,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_costs_what_it_must() {
+        let cases = [
+            (1, Severity::Transient),
+            (2, Severity::Exhausted),
+            (100, Severity::Unsupported),
+            (700, Severity::Sticky),
+            (711, Severity::Unsupported),
+            (716, Severity::Sticky),
+            (719, Severity::Sticky),
+            (801, Severity::Unsupported),
+        ];
+        for (code, expected) in cases {
+            assert_eq!(severity(code), expected, "{code}");
+        }
+        assert_eq!(dotted(12040), "CUDA 12.4");
+    }
+}

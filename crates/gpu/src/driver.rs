@@ -1,0 +1,498 @@
+//! `hal::Driver` over either runtime.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use pathline_hal::{
+    BlockCopier, CallError, CallResult, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId,
+    KernelLaunch, PeerAccess, StreamId,
+};
+use pathline_schema::{Bytes, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit};
+
+use super::compiler::KernelCompiler;
+use super::device::{self, GpuProps};
+use super::error::outcome;
+use super::family::CallStatus;
+use super::function_table::{Api, CopyBatch, RuntimeHandle};
+use super::gate::{self, GateSlot, SLOTS, StreamGates};
+use super::kernels::LoadedKernels;
+use super::memory::GpuBlocks;
+use super::runtime_api::{CopyEnds, RuntimeApi, RuntimeHints};
+use pathline_host::memory::HostMemory;
+
+/// Operations that fit into a stream that is held; with one more the call waits for the stream, and
+/// whoever would open the gate waits for the call. The hardware queue has 1024 entries.
+const QUEUE: u64 = 500;
+/// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
+const NON_BLOCKING: u32 = 1;
+pub(crate) const NOT_READY: i32 = 600;
+const PEER_ALREADY_ENABLED: i32 = 704;
+
+/// Calls the runtime and names the function in the error. Its arguments are handles that this driver
+/// holds, addresses that were looked up, and pointers to locals; that is what makes it sound.
+macro_rules! call {
+    ($self:expr, $field:ident, $thing:expr, $($arg:expr),*) => {{
+        let call = &$self.api.$field;
+        // SAFETY: arguments are live handles of this driver, ranges inside buffers that it or the
+        // host holds, or pointers to locals that outlive the call.
+        let code = unsafe { (call.at)($($arg),*) };
+        $self.outcome((call.name, code), &|| $thing.to_string())
+    }};
+}
+pub(crate) use call;
+
+/// The GPU runtime of this process.
+pub struct GpuDriver {
+    pub(crate) api: Api,
+    pub(crate) dialect: Box<dyn RuntimeApi>,
+    pub(crate) devices: Vec<GpuProps>,
+    pub(crate) compiler: Option<KernelCompiler>,
+    pub(crate) host: Rc<HostMemory>,
+    pub(crate) blocks: RefCell<GpuBlocks>,
+    pub(crate) loaded: RefCell<LoadedKernels>,
+    pub(crate) peers: RefCell<BTreeSet<(u32, u32)>>,
+    opened: RefCell<BTreeSet<u32>>,
+    streams: RefCell<BTreeMap<u64, (u32, RuntimeHandle)>>,
+    events: RefCell<BTreeMap<u64, (u32, RuntimeHandle)>>,
+    gates: RefCell<StreamGates>,
+    made: Cell<u64>,
+}
+
+impl GpuDriver {
+    pub(crate) fn open(
+        api: Api,
+        dialect: Box<dyn RuntimeApi>,
+        compiler: Option<KernelCompiler>,
+        host: Rc<HostMemory>,
+    ) -> CallResult<Self> {
+        // SAFETY: the first call of the library; it may be made again.
+        let code = unsafe { (api.init.at)(0) };
+        outcome(&*dialect, (api.init.name, code), &|| "this machine".into())?;
+        Ok(Self {
+            devices: device::all(&api, &*dialect)?,
+            api,
+            dialect,
+            compiler,
+            host,
+            blocks: RefCell::default(),
+            loaded: RefCell::default(),
+            peers: RefCell::default(),
+            opened: RefCell::default(),
+            streams: RefCell::default(),
+            events: RefCell::default(),
+            gates: RefCell::default(),
+            made: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn outcome(&self, status: CallStatus, thing: &dyn Fn() -> String) -> CallResult<()> {
+        outcome(&*self.dialect, status, thing)
+    }
+
+    /// The function that counts GPUs, for messages.
+    pub fn count_call(&self) -> &'static str {
+        self.api.device_count.name
+    }
+
+    /// What its users call things.
+    pub fn about(&self) -> &'static RuntimeHints {
+        self.dialect.about()
+    }
+
+    /// What each GPU says of itself.
+    pub fn infos(&self) -> Vec<DeviceInfo> {
+        self.devices.iter().map(|d| d.info.clone()).collect()
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.made.set(self.made.get() + 1);
+        self.made.get()
+    }
+
+    pub(crate) fn device(&self, call: &str, gpu: u32) -> CallResult<&GpuProps> {
+        self.devices.get(gpu as usize).ok_or_else(|| no_such(call, &format!("gpu{gpu}")))
+    }
+
+    /// Makes a GPU the one that the calls of this thread go to.
+    pub(crate) fn enter(&self, call: &str, gpu: u32) -> CallResult<()> {
+        let handle = self.device(call, gpu)?.handle;
+        self.outcome(self.dialect.enter(handle), &|| format!("gpu{gpu}"))?;
+        self.opened.borrow_mut().insert(gpu);
+        Ok(())
+    }
+
+    /// GPUs that have been entered.
+    pub(crate) fn opened(&self) -> Vec<u32> {
+        self.opened.borrow().iter().copied().collect()
+    }
+
+    /// A stream's GPU and handle; the GPU's context is then current.
+    pub(crate) fn stream(&self, call: &str, stream: StreamId) -> CallResult<(u32, RuntimeHandle)> {
+        let known = self.streams.borrow().get(&stream.0).copied();
+        let (gpu, handle) = known.ok_or_else(|| no_such(call, &format!("stream {}", stream.0)))?;
+        self.enter(call, gpu)?;
+        Ok((gpu, handle))
+    }
+
+    fn event(&self, call: &str, event: EventId) -> CallResult<(u32, RuntimeHandle)> {
+        let known = self.events.borrow().get(&event.0).copied();
+        known.ok_or_else(|| no_such(call, &format!("event {}", event.0)))
+    }
+
+    /// Where the ends of a copy are.
+    fn ends(&self, dst: u64, src: u64) -> CopyEnds {
+        let blocks = self.blocks.borrow();
+        let unit = |address| blocks.holding(address).map(|(_, block)| block.place.unit);
+        match (unit(dst), unit(src)) {
+            (Some(Unit::Gpu(a)), Some(Unit::Gpu(b))) if a == b => CopyEnds::SameGpu,
+            (Some(Unit::Gpu(_)), Some(Unit::Gpu(_))) => CopyEnds::TwoGpus,
+            (Some(_), Some(_)) => CopyEnds::Host,
+            _ => CopyEnds::Pageable,
+        }
+    }
+
+    /// Checks the ends of a copy, and forgets what the destination held.
+    fn check_copy(
+        &self,
+        dst: u64,
+        src: u64,
+        bytes: Bytes,
+        thing: &dyn Fn() -> String,
+    ) -> CallResult<()> {
+        let ours = [self.reaches_copy(dst, bytes)?, self.reaches_copy(src, bytes)?];
+        if ours == [false; 2] {
+            let reason = "neither end is memory of a GPU or known to one";
+            return Err(CallError::unsupported(self.dialect.copy_name(), thing(), reason));
+        }
+        self.overwritten(dst, bytes);
+        Ok(())
+    }
+
+    /// That a GPU cannot address the memory of another.
+    pub(crate) fn no_peer(&self, from: u32, to: u32) -> CallError {
+        let thing = format!("gpu{from} to gpu{to}");
+        let reason = "the driver gives no direct access between them";
+        CallError::unsupported(self.api.can_access_peer.name, thing, reason)
+            .or_try(self.about().peers)
+    }
+
+    /// The word of a gate, which it gets when it is first held. The context of a GPU is current.
+    fn gate_word(&self, call: &str, gate: GateId) -> CallResult<GateSlot> {
+        let mut gates = self.gates.borrow_mut();
+        if gates.is_unheld(gate.0) {
+            if !gates.ready() && gates.page == 0 {
+                // A word at a time: few gates are open at once, and signals are scarce.
+                match Some(())
+                    .filter(|()| gates.signals.len() < SLOTS as usize)
+                    .and_then(|()| self.dialect.signal_word())
+                {
+                    Some(word) => gates.adopt_signal(word),
+                    None if gates.signals.is_empty() => {
+                        gates.adopt(self.pinned(SLOTS * 4, MemKind::Pinned, false, "gates")?);
+                    }
+                    None => {}
+                }
+            }
+            let full = || CallError::new(Severity::Exhausted, call, "gates", "too many at once");
+            gates.make(gate.0).ok_or_else(full)?;
+        }
+        let slot = gates.made.get(&gate.0).copied();
+        slot.ok_or_else(|| no_such(call, &format!("gate {}", gate.0)))
+    }
+
+    /// A new stream of a GPU.
+    pub(crate) fn new_stream(&self, gpu: u32) -> CallResult<RuntimeHandle> {
+        self.enter(self.api.stream_create.name, gpu)?;
+        let mut stream = 0;
+        call!(self, stream_create, format!("gpu{gpu}"), &raw mut stream, NON_BLOCKING)?;
+        Ok(stream)
+    }
+}
+
+pub(crate) fn no_such(call: &str, thing: &str) -> CallError {
+    CallError::unsupported(call, thing, "there is none of that number")
+}
+
+impl Driver for GpuDriver {
+    fn name(&self) -> &str {
+        self.dialect.family().name()
+    }
+
+    fn devices(&self) -> CallResult<Vec<DeviceInfo>> {
+        Ok(self.infos())
+    }
+
+    fn queue_depth(&self) -> u64 {
+        QUEUE
+    }
+
+    fn memory(&self, gpu: u32) -> CallResult<(Bytes, Bytes)> {
+        self.enter(self.api.mem_info.name, gpu)?;
+        let (mut free, mut total) = (0usize, 0usize);
+        call!(self, mem_info, format!("gpu{gpu}"), &raw mut free, &raw mut total)?;
+        Ok((Bytes(free as u64), Bytes(total as u64)))
+    }
+
+    fn peer_access(&self, from: u32, to: u32) -> CallResult<PeerAccess> {
+        let name = self.api.can_access_peer.name;
+        let (a, b) = (self.device(name, from)?.handle, self.device(name, to)?.handle);
+        let mut can = i32::from(from == to);
+        if from != to {
+            call!(self, can_access_peer, format!("gpu{from} to gpu{to}"), &raw mut can, a, b)?;
+        }
+        Ok(if can != 0 { PeerAccess::Direct } else { PeerAccess::Staged })
+    }
+
+    fn enable_peer(&self, from: u32, to: u32) -> CallResult<()> {
+        let name = self.api.can_access_peer.name;
+        let thing = || format!("gpu{from} to gpu{to}");
+        if self.peer_access(from, to)? == PeerAccess::Staged {
+            return Err(self.no_peer(from, to));
+        }
+        if from == to || self.peers.borrow().contains(&(from, to)) {
+            return Ok(());
+        }
+        self.enter(name, to)?;
+        let (here, there) = (self.device(name, from)?.handle, self.device(name, to)?.handle);
+        let status = self.dialect.enable_peer(here, there);
+        self.opened.borrow_mut().insert(from);
+        if status.1 != PEER_ALREADY_ENABLED {
+            self.outcome(status, &thing)?;
+        }
+        self.peers.borrow_mut().insert((from, to));
+        Ok(())
+    }
+
+    fn alloc(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
+        self.allocate(place, bytes)
+    }
+    fn free(&self, address: u64) -> CallResult<()> {
+        self.release(address)
+    }
+    fn register(&self, address: u64, bytes: Bytes) -> CallResult<()> {
+        self.lock_pages(address, bytes)
+    }
+    fn register_calls(&self) -> (&'static str, &'static str) {
+        (self.api.host_register.name, self.api.host_unregister.name)
+    }
+    fn unregister(&self, address: u64) -> CallResult<()> {
+        self.unlock_pages(address)
+    }
+    fn export_dmabuf(&self, address: u64, bytes: Bytes) -> CallResult<(OwnedFd, u64)> {
+        self.export(address, bytes)
+    }
+    fn export_call(&self) -> &'static str {
+        self.export_name()
+    }
+    fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {
+        self.stay_home(address, bytes, gpu)
+    }
+
+    fn stream_create(&self, gpu: u32) -> CallResult<StreamId> {
+        let stream = self.new_stream(gpu)?;
+        let id = self.id();
+        self.streams.borrow_mut().insert(id, (gpu, stream));
+        self.ready_for_faults(gpu);
+        Ok(StreamId(id))
+    }
+    fn stream_destroy(&self, stream: StreamId) -> CallResult<()> {
+        let (gpu, handle) = self.stream(self.api.stream_destroy.name, stream)?;
+        self.streams.borrow_mut().remove(&stream.0);
+        // What is pending completes; its memory may be freed next, which waits for it.
+        call!(self, stream_destroy, format!("a stream of gpu{gpu}"), handle)
+    }
+    fn stream_wait(&self, stream: StreamId) -> CallResult<()> {
+        let (gpu, handle) = self.stream(self.api.stream_wait.name, stream)?;
+        call!(self, stream_wait, format!("a stream of gpu{gpu}"), handle)
+    }
+    fn stream_idle(&self, stream: StreamId) -> CallResult<bool> {
+        let (gpu, handle) = self.stream(self.api.stream_query.name, stream)?;
+        let query = self.api.stream_query;
+        // SAFETY: a live stream.
+        let code = unsafe { (query.at)(handle) };
+        if code == NOT_READY {
+            return Ok(false);
+        }
+        self.outcome((query.name, code), &|| format!("a stream of gpu{gpu}")).map(|()| true)
+    }
+
+    fn event_create(&self, gpu: u32) -> CallResult<EventId> {
+        self.enter(self.api.event_create.name, gpu)?;
+        let mut event = 0;
+        call!(self, event_create, format!("gpu{gpu}"), &raw mut event, 0)?;
+        let id = self.id();
+        self.events.borrow_mut().insert(id, (gpu, event));
+        Ok(EventId(id))
+    }
+    fn event_destroy(&self, event: EventId) -> CallResult<()> {
+        let (gpu, handle) = self.event(self.api.event_destroy.name, event)?;
+        self.events.borrow_mut().remove(&event.0);
+        self.enter(self.api.event_destroy.name, gpu)?;
+        call!(self, event_destroy, format!("an event of gpu{gpu}"), handle)
+    }
+    fn event_record(&self, event: EventId, stream: StreamId) -> CallResult<()> {
+        let (_, event) = self.event(self.api.event_record.name, event)?;
+        let (gpu, stream) = self.stream(self.api.event_record.name, stream)?;
+        call!(self, event_record, format!("a stream of gpu{gpu}"), event, stream)
+    }
+    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> CallResult<()> {
+        let (_, event) = self.event(self.api.stream_wait_event.name, event)?;
+        let (gpu, stream) = self.stream(self.api.stream_wait_event.name, stream)?;
+        call!(self, stream_wait_event, format!("a stream of gpu{gpu}"), stream, event, 0)
+    }
+    fn event_elapsed(&self, start: EventId, end: EventId) -> CallResult<Ns> {
+        let (_, start) = self.event(self.api.event_elapsed.name, start)?;
+        let (gpu, end) = self.event(self.api.event_elapsed.name, end)?;
+        self.enter(self.api.event_elapsed.name, gpu)?;
+        let mut ms = 0f32;
+        call!(self, event_elapsed, format!("two events of gpu{gpu}"), &raw mut ms, start, end)?;
+        Ok(Ns::ms(f64::from(ms)))
+    }
+
+    fn gate_create(&self) -> CallResult<GateId> {
+        let id = self.id();
+        self.gates.borrow_mut().create(id);
+        Ok(GateId(id))
+    }
+    fn gate_hold(&self, gate: GateId, stream: StreamId) -> CallResult<()> {
+        let name = "gate_hold";
+        let (gpu, stream) = self.stream(name, stream)?;
+        let thing = || format!("a stream of gpu{gpu}");
+        let slot = self.gate_word(name, gate)?;
+        if let Some(status) =
+            self.dialect.wait_word(stream, slot.address, slot.opens_at, slot.signal)
+        {
+            return self.outcome(status, &thing);
+        }
+        let Some(call) = self.api.host_function else {
+            return Err(CallError::unsupported(name, thing(), "this driver cannot hold a stream")
+                .or_try("a newer driver is needed"));
+        };
+        let raw = Box::into_raw(Box::new(slot));
+        // SAFETY: the function takes the box back, once.
+        let code = unsafe { (call.at)(stream, gate::wait, raw.cast()) };
+        if code != 0 {
+            // SAFETY: it was not enqueued, so the box is still ours.
+            drop(unsafe { Box::from_raw(raw) });
+        }
+        self.outcome((call.name, code), &thing)
+    }
+    fn gate_release(&self, gate: GateId) -> CallResult<()> {
+        let opened = self.gates.borrow_mut().release(gate.0);
+        opened.ok_or_else(|| no_such("gate_release", &format!("gate {}", gate.0)))
+    }
+    fn gate_destroy(&self, gate: GateId) -> CallResult<()> {
+        let gone = self.gates.borrow_mut().destroy(gate.0);
+        gone.ok_or_else(|| no_such("gate_destroy", &format!("gate {}", gate.0)))
+    }
+
+    fn copy(
+        &self,
+        stream: StreamId,
+        dst: u64,
+        src: u64,
+        bytes: Bytes,
+        engine: CopyChoice,
+    ) -> CallResult<()> {
+        let name = self.dialect.copy_name();
+        let (gpu, stream) = self.stream(name, stream)?;
+        let thing = || format!("{bytes} by gpu{gpu}");
+        self.dialect
+            .engine(self.ends(dst, src), engine)
+            .map_err(|(why, way_out)| CallError::unsupported(name, thing(), why).or_try(way_out))?;
+        self.check_copy(dst, src, bytes, &thing)?;
+        self.outcome(self.dialect.copy(dst, src, bytes.0 as usize, stream), &thing)
+    }
+    fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> CallResult<()> {
+        let name = self.dialect.copy_name();
+        let (gpu, stream) = self.stream(name, stream)?;
+        let thing = || format!("{} copies by gpu{gpu}", copies.len());
+        let mut batch = CopyBatch::default();
+        for &(dst, src, bytes) in copies {
+            self.check_copy(dst, src, bytes, &thing)?;
+            batch.to.push(dst);
+            batch.from.push(src);
+            batch.bytes.push(bytes.0 as usize);
+        }
+        match self.dialect.copy_batch(&mut batch, stream) {
+            Some(status) => self.outcome(status, &thing),
+            None => {
+                let (why, way_out) = self.about().no_batch;
+                Err(CallError::unsupported("copy_batch", thing(), why).or_try(way_out))
+            }
+        }
+    }
+    fn copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
+        self.new_copier(gpu, slots)
+    }
+    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyChoice) -> String {
+        self.dialect.engine(self.ends(dst, src), engine).unwrap_or("blit kernel").to_owned()
+    }
+    fn kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId> {
+        self.make_kernel(gpu, variant)
+    }
+    fn kernel_unload(&self, kernel: KernelId) -> CallResult<()> {
+        // The code stays for the next case that wants it.
+        let gone = self.loaded.borrow_mut().kernels.remove(&kernel.0);
+        gone.map(|_| ()).ok_or_else(|| no_such("kernel_unload", &format!("kernel {}", kernel.0)))
+    }
+    fn launch(&self, stream: StreamId, kernel: KernelId, launch: &KernelLaunch) -> CallResult<()> {
+        let (gpu, handle) = self.stream(self.api.launch.name, stream)?;
+        self.pass(gpu, handle, kernel, launch)
+    }
+    fn migrate(
+        &self,
+        stream: StreamId,
+        address: u64,
+        bytes: Bytes,
+        to: Place,
+        how: MigrateHow,
+    ) -> CallResult<()> {
+        let (gpu, handle) = self.stream(self.api.prefetch.name, stream)?;
+        self.move_pages(gpu, handle, (address, bytes), to, how)
+    }
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()> {
+        self.write_pattern(address, bytes, seed, chain)
+    }
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>> {
+        self.find_wrong(address, bytes, seed)
+    }
+}
+
+impl Drop for GpuDriver {
+    /// Streams before what they use, memory before contexts. A failure has nobody to tell.
+    fn drop(&mut self) {
+        let gates: Vec<u64> = self.gates.borrow().made.keys().copied().collect();
+        for gate in gates {
+            // One that no stream is held by holds nothing.
+            let _ = self.gate_destroy(GateId(gate));
+        }
+        let streams: Vec<u64> = self.streams.borrow().keys().copied().collect();
+        for stream in streams {
+            let _ = self.stream_wait(StreamId(stream));
+            let _ = self.stream_destroy(StreamId(stream));
+        }
+        let events: Vec<u64> = self.events.borrow().keys().copied().collect();
+        for event in events {
+            let _ = self.event_destroy(EventId(event));
+        }
+        self.unload();
+        let blocks = self.blocks.borrow().starts();
+        for address in blocks {
+            let _ = self.release(address).or_else(|_| self.unlock_pages(address));
+        }
+        let page = self.gates.borrow().page;
+        if page != 0 {
+            let _ = call!(self, host_free, "gates", page);
+        }
+        let signals = std::mem::take(&mut self.gates.borrow_mut().signals);
+        signals.into_iter().for_each(|signal| self.dialect.signal_free(signal));
+        for gpu in self.opened() {
+            if let Some(device) = self.devices.get(gpu as usize) {
+                self.dialect.leave(device.handle);
+            }
+        }
+    }
+}

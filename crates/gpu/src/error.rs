@@ -1,0 +1,20 @@
+//! A failed call with the runtime's own words.
+
+use pathline_hal::{CallError, CallResult};
+
+use super::family::CallStatus;
+use super::runtime_api::RuntimeApi;
+
+/// The outcome of a call.
+pub fn outcome(
+    dialect: &dyn RuntimeApi,
+    (call, code): CallStatus,
+    thing: &dyn Fn() -> String,
+) -> CallResult<()> {
+    if code == 0 {
+        return Ok(());
+    }
+    Err(CallError::new(dialect.severity(code), call, thing(), dialect.words(code))
+        .with_code(code.into())
+        .or_try(dialect.way_out(code)))
+}

@@ -1,0 +1,286 @@
+//! Kernels: compiled, loaded, launched.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_void};
+
+use pathline_hal::{CallError, CallResult, KernelId, KernelLaunch, kernel};
+use pathline_schema::{Bytes, KernelOp, KernelVariant, MemKind};
+
+use super::driver::{GpuDriver, call, no_such};
+use super::function_table::RuntimeHandle;
+
+/// Blocks that patterns are written and checked with, for each multiprocessor.
+const PATTERN_BLOCKS: u32 = 8;
+
+/// Bytes of shared memory that a launch may ask for without further ado, on every GPU.
+const SHARED_ALWAYS: u64 = 40 << 10;
+
+/// Bytes of dynamic shared memory that a variant is launched with.
+fn shared(variant: &KernelVariant) -> u32 {
+    u32::try_from(variant.shared().0).unwrap_or(u32::MAX)
+}
+
+/// What is loaded on the GPUs.
+#[derive(Debug, Default)]
+pub(crate) struct LoadedKernels {
+    /// Kernels that were given out: GPU, variant, function.
+    pub(crate) kernels: BTreeMap<u64, (u32, KernelVariant, RuntimeHandle)>,
+    /// Module and function by GPU, source and name. Modules stay for the life of the driver.
+    functions: BTreeMap<(u32, String, &'static str), (RuntimeHandle, RuntimeHandle)>,
+    /// A stream and eight bytes of each GPU for the driver's own work.
+    own: BTreeMap<u32, (RuntimeHandle, u64)>,
+}
+
+impl GpuDriver {
+    /// The function of a source on a GPU; loaded at once, since the driver's lazy way would wait
+    /// for streams that a gate may hold.
+    fn function(&self, gpu: u32, source: &str, name: &'static str) -> CallResult<RuntimeHandle> {
+        let key = (gpu, source.to_owned(), name);
+        if let Some(&(_, function)) = self.loaded.borrow().functions.get(&key) {
+            return Ok(function);
+        }
+        let arch = &self.device("kernel", gpu)?.target;
+        let compiler = self.compiler.as_ref().ok_or_else(|| {
+            let about = self.dialect.about();
+            CallError::unsupported("kernel", arch.as_str(), about.no_compiler.0)
+                .or_try(about.no_compiler.1)
+        })?;
+        let mut code = compiler.code(source, arch)?;
+        // PTX is text, and the driver reads it to its zero byte.
+        code.push(0);
+        self.enter(self.api.module_load.name, gpu)?;
+        let thing = || format!("a kernel for {arch}");
+        let mut module = 0;
+        call!(self, module_load, thing(), &raw mut module, code.as_ptr().cast::<c_void>())?;
+        let found = self.entry(module, name, &thing);
+        match found {
+            Ok(function) => {
+                self.loaded.borrow_mut().functions.insert(key, (module, function));
+            }
+            Err(_) => drop(call!(self, module_unload, thing(), module)),
+        }
+        found
+    }
+
+    /// A function of a module, loaded.
+    fn entry(
+        &self,
+        module: RuntimeHandle,
+        name: &str,
+        thing: &dyn Fn() -> String,
+    ) -> CallResult<RuntimeHandle> {
+        let entry = CString::new(name).unwrap_or_default();
+        let mut function = 0;
+        call!(self, function, thing(), &raw mut function, module, entry.as_ptr())?;
+        self.outcome(self.dialect.load_now(function), thing).map(|()| function)
+    }
+
+    pub(crate) fn make_kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId> {
+        let target = &self.device("kernel", gpu)?.target;
+        if let Some(reason) = kernel::unsupported(variant, target) {
+            return Err(CallError::unsupported(
+                "kernel",
+                format!("{variant} for {target}"),
+                reason,
+            ));
+        }
+        let function = self.function(gpu, &kernel::source(variant), kernel::ENTRY)?;
+        if variant.shared().0 > SHARED_ALWAYS {
+            self.enter(self.api.function.name, gpu)?;
+            let status = self.dialect.allow_shared(function, shared(variant));
+            self.outcome(status, &|| format!("{variant} on gpu{gpu}"))?;
+        }
+        self.own_work(gpu)?;
+        let id = self.id();
+        self.loaded.borrow_mut().kernels.insert(id, (gpu, *variant, function));
+        Ok(KernelId(id))
+    }
+
+    /// The driver's own stream and scratch word on a GPU.
+    fn own_work(&self, gpu: u32) -> CallResult<(RuntimeHandle, u64)> {
+        if let Some(&own) = self.loaded.borrow().own.get(&gpu) {
+            return Ok(own);
+        }
+        let stream = self.new_stream(gpu)?;
+        let mut word = 0;
+        if let Err(error) = call!(self, mem_alloc, format!("8 B at gpu{gpu}"), &raw mut word, 8) {
+            let _ = call!(self, stream_destroy, format!("gpu{gpu}"), stream);
+            return Err(error);
+        }
+        self.loaded.borrow_mut().own.insert(gpu, (stream, word));
+        Ok((stream, word))
+    }
+
+    /// Does something on the GPU's own stream and waits for it.
+    pub(crate) fn on_stream(
+        &self,
+        gpu: u32,
+        work: impl FnOnce(RuntimeHandle) -> CallResult<()>,
+    ) -> CallResult<()> {
+        let (stream, _) = self.own_work(gpu)?;
+        self.enter(self.api.stream_wait.name, gpu)?;
+        work(stream)?;
+        call!(self, stream_wait, format!("gpu{gpu}"), stream)
+    }
+
+    /// Launches with up to four parameters of 8 bytes.
+    fn enqueue(
+        &self,
+        stream: RuntimeHandle,
+        function: RuntimeHandle,
+        (blocks, threads, shared): (u32, u32, u32),
+        parameters: &mut [u64],
+    ) -> CallResult<()> {
+        let mut pointers: Vec<*mut c_void> =
+            parameters.iter_mut().map(|p| (p as *mut u64).cast()).collect();
+        let none = std::ptr::null_mut();
+        call!(
+            self,
+            launch,
+            format!("{blocks} blocks of {threads}"),
+            function,
+            blocks,
+            1,
+            1,
+            threads,
+            1,
+            1,
+            shared,
+            stream,
+            pointers.as_mut_ptr(),
+            none
+        )
+    }
+
+    /// One pass of a kernel.
+    pub(crate) fn pass(
+        &self,
+        gpu: u32,
+        stream: RuntimeHandle,
+        kernel: KernelId,
+        launch: &KernelLaunch,
+    ) -> CallResult<()> {
+        let name = self.api.launch.name;
+        let known = self.loaded.borrow().kernels.get(&kernel.0).copied();
+        let (owner, variant, function) =
+            known.ok_or_else(|| no_such(name, &format!("kernel {}", kernel.0)))?;
+        let thing = || format!("{variant} over {} on gpu{gpu}", launch.bytes);
+        let refuse = |reason: &str| Err(CallError::unsupported(name, thing(), reason));
+        if owner != gpu {
+            return refuse("it was loaded on another GPU");
+        }
+        let effect = variant.effect(launch.bytes);
+        for (address, bytes) in [(launch.src, effect.reads), (launch.dst, effect.writes)] {
+            if bytes.0 > 0 {
+                self.reaches_kernel(gpu, address, bytes)?;
+                if !address.is_multiple_of(variant.align()) {
+                    return refuse("its memory does not start on a multiple of its words");
+                }
+            }
+        }
+        if variant.op == KernelOp::Chase && !self.has_chain(launch.src, launch.bytes) {
+            return refuse("no chain of that span lies there");
+        }
+        if effect.writes.0 > 0 {
+            self.overwritten(launch.dst, effect.writes);
+        }
+        self.run(gpu, stream, (&variant, function), launch)
+    }
+
+    fn run(
+        &self,
+        gpu: u32,
+        stream: RuntimeHandle,
+        (variant, function): (&KernelVariant, RuntimeHandle),
+        launch: &KernelLaunch,
+    ) -> CallResult<()> {
+        let units = self.device(self.api.launch.name, gpu)?.info.compute_units;
+        let (_, sink) = self.own_work(gpu)?;
+        let blocks = kernel::blocks(variant, launch.bytes, units);
+        let shape = (blocks, u32::from(variant.block), shared(variant));
+        self.enqueue(stream, function, shape, &mut [launch.src, launch.dst, launch.bytes.0, sink])
+    }
+
+    /// Loads the kernel that faults pages in, if there is managed memory to fault: later a gate may
+    /// hold the stream that loading waits for.
+    pub(crate) fn ready_for_faults(&self, gpu: u32) {
+        let managed = self.blocks.borrow().any(|b| b.place.mem == MemKind::Managed);
+        if managed && self.compiler.is_some() {
+            // Where it fails, the migration says why.
+            let _ = self.toucher(gpu).and_then(|_| self.own_work(gpu));
+        }
+    }
+
+    fn toucher(&self, gpu: u32) -> CallResult<(KernelVariant, RuntimeHandle)> {
+        let variant = KernelVariant::standard(KernelOp::Read);
+        Ok((variant, self.function(gpu, &kernel::source(&variant), kernel::ENTRY)?))
+    }
+
+    /// Reads managed memory on a GPU, which faults its pages in.
+    pub(crate) fn touch(
+        &self,
+        gpu: u32,
+        stream: RuntimeHandle,
+        address: u64,
+        bytes: Bytes,
+    ) -> CallResult<()> {
+        let (variant, function) = self.toucher(gpu)?;
+        self.run(gpu, stream, (&variant, function), &KernelLaunch { src: address, dst: 0, bytes })
+    }
+
+    fn pattern_shape(&self, gpu: u32) -> CallResult<(u32, u32, u32)> {
+        Ok((
+            self.device("fill", gpu)?.info.compute_units.max(1) * PATTERN_BLOCKS,
+            kernel::PATTERN_BLOCK,
+            0,
+        ))
+    }
+
+    pub(crate) fn fill_on(
+        &self,
+        gpu: u32,
+        address: u64,
+        bytes: Bytes,
+        seed: u64,
+    ) -> CallResult<()> {
+        let function = self.function(gpu, kernel::PATTERN, kernel::FILL)?;
+        let shape = self.pattern_shape(gpu)?;
+        self.on_stream(gpu, |stream| {
+            self.enqueue(stream, function, shape, &mut [address, bytes.0, seed])
+        })
+    }
+
+    pub(crate) fn check_on(
+        &self,
+        gpu: u32,
+        address: u64,
+        bytes: Bytes,
+        seed: u64,
+    ) -> CallResult<Option<u64>> {
+        let function = self.function(gpu, kernel::PATTERN, kernel::CHECK)?;
+        let shape = self.pattern_shape(gpu)?;
+        let (_, word) = self.own_work(gpu)?;
+        self.enter("check", gpu)?;
+        let mut first = u64::MAX;
+        self.copy_in("8 B", word, &first.to_ne_bytes())?;
+        self.on_stream(gpu, |stream| {
+            self.enqueue(stream, function, shape, &mut [address, bytes.0, seed, word])
+        })?;
+        call!(self, copy_out, "8 B", (&raw mut first).cast::<c_void>(), word, 8)?;
+        Ok((first != u64::MAX).then_some(first))
+    }
+
+    /// Gives modules, own streams and words back.
+    pub(crate) fn unload(&self) {
+        let loaded = std::mem::take(&mut *self.loaded.borrow_mut());
+        for ((gpu, ..), (module, _)) in loaded.functions {
+            let _ = self.enter(self.api.module_unload.name, gpu);
+            let _ = call!(self, module_unload, "a kernel", module);
+        }
+        for (gpu, (stream, word)) in loaded.own {
+            let _ = self.enter(self.api.stream_destroy.name, gpu);
+            let _ = call!(self, stream_destroy, "own stream", stream);
+            let _ = call!(self, mem_free, "8 B", word);
+        }
+    }
+}

@@ -1,0 +1,715 @@
+//! Memory of every kind that a runtime has, the pages of it that move, and the patterns in it.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+use pathline_hal::{CallError, CallResult, Driver, PeerAccess};
+use pathline_schema::{Bytes, MemKind, MigrateHow, Place, Severity, Unit};
+
+use super::driver::{GpuDriver, call, no_such};
+use super::function_table::{MemLocation, RuntimeHandle};
+use pathline_host::{chase, limits, pattern, spread};
+
+// Numbers that both runtimes have alike.
+// Flags of registration: known to all contexts, mapped.
+const PORTABLE: u32 = 1;
+const MAPPED: u32 = 2;
+/// `CU_MEM_ATTACH_GLOBAL`, `hipMemAttachGlobal`
+const GLOBAL: u32 = 1;
+// `CUmem_advise`, `hipMemoryAdvise`
+const PREFERRED_LOCATION: i32 = 3;
+const ACCESSED_BY: i32 = 5;
+/// `CU_DEVICE_CPU`, `hipCpuDeviceId`
+const CPU: i32 = -1;
+// `CUmemLocationType`, `hipMemLocationType`
+const AT_DEVICE: i32 = 1;
+const AT_NUMA: i32 = 3;
+/// Left free when managed memory is taken: a GPU that runs out of it swaps or hangs.
+const MANAGED_MARGIN: u64 = 1 << 30;
+/// Bytes that go through the host at a time where no kernel can write a pattern.
+const STAGE: u64 = 8 << 20;
+
+/// Sets the NUMA policy of this thread.
+fn policy(mode: i32, mask: &[u64]) -> std::io::Result<()> {
+    let bits = mask.len() * 64 + usize::from(!mask.is_empty());
+    let at = if mask.is_empty() { std::ptr::null() } else { mask.as_ptr() };
+    // SAFETY: the kernel reads the mask, which lives through the call.
+    let code = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, at, bits) };
+    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// The NUMA policy of this thread; the default one where that is not said.
+fn own_policy() -> (i32, Vec<u64>) {
+    let (mut mode, mut mask) = (libc::MPOL_DEFAULT, vec![0u64; 16]);
+    let bits = mask.len() * 64;
+    // SAFETY: the kernel stores one number and at most that many bits.
+    let code = unsafe {
+        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, mask.as_mut_ptr(), bits, 0, 0)
+    };
+    if code != 0 || mask.iter().all(|word| *word == 0) {
+        return (if code == 0 { mode } else { libc::MPOL_DEFAULT }, Vec::new());
+    }
+    (mode, mask)
+}
+
+/// Sets the NUMA policy of the pages of a range, before they are there.
+fn bind((address, bytes): (u64, u64), numa: u32, page: u64) -> std::io::Result<()> {
+    let start = address / page * page;
+    let (mask, bits) = (one(numa), 16 * 64 + 1);
+    // SAFETY: the kernel reads the mask, which lives through the call; what the pages hold stays.
+    let code = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            start,
+            address + bytes - start,
+            libc::MPOL_BIND,
+            mask.as_ptr(),
+            bits,
+            0,
+        )
+    };
+    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// A mask of one domain.
+fn one(numa: u32) -> [u64; 16] {
+    let mut mask = [0; 16];
+    if let Some(word) = mask.get_mut(numa as usize / 64) {
+        *word = 1 << (numa % 64);
+    }
+    mask
+}
+
+fn forbidden(call: &str, thing: &str, error: &std::io::Error) -> CallError {
+    CallError::unsupported(call, thing, error.to_string())
+        .with_code(error.raw_os_error().unwrap_or(0).into())
+        .or_try("container runtimes forbid it: run under numactl --membind, or allow set_mempolicy and mbind")
+}
+
+/// A buffer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GpuBlock {
+    pub(crate) bytes: u64,
+    pub(crate) place: Place,
+    /// Start and bytes of the pointer chain in it.
+    chain: Option<(u64, u64)>,
+}
+
+/// All buffers by address.
+#[derive(Debug, Default)]
+pub(crate) struct GpuBlocks(BTreeMap<u64, GpuBlock>);
+
+impl GpuBlocks {
+    /// The buffer that an address lies in, with its start.
+    pub(crate) fn holding(&self, address: u64) -> Option<(u64, &GpuBlock)> {
+        let (&start, block) = self.0.range(..=address).next_back()?;
+        (address - start < block.bytes).then_some((start, block))
+    }
+    /// The same, to change it.
+    fn holding_mut(&mut self, address: u64) -> Option<&mut GpuBlock> {
+        let (&start, block) = self.0.range_mut(..=address).next_back()?;
+        (address - start < block.bytes).then_some(block)
+    }
+    pub(crate) fn any(&self, is: impl Fn(&GpuBlock) -> bool) -> bool {
+        self.0.values().any(is)
+    }
+    /// Where memory of GPUs lies.
+    pub(crate) fn on_gpus(&self) -> Vec<std::ops::Range<u64>> {
+        let of_gpu = self.0.iter().filter(|(_, block)| block.place.unit.gpu().is_some());
+        of_gpu.map(|(&start, block)| start..start.saturating_add(block.bytes)).collect()
+    }
+    pub(crate) fn starts(&self) -> Vec<u64> {
+        self.0.keys().copied().collect()
+    }
+    /// The buffer that holds the whole of a range; none where no buffer starts it.
+    fn range(&self, call: &str, address: u64, bytes: u64) -> CallResult<Option<GpuBlock>> {
+        let Some((start, block)) = self.holding(address) else { return Ok(None) };
+        let left = block.bytes - (address - start);
+        if bytes <= left {
+            return Ok(Some(*block));
+        }
+        let thing = format!("{} at {address:#x}", Bytes(bytes));
+        Err(CallError::unsupported(
+            call,
+            thing,
+            format!("the buffer there ends {} after that", Bytes(left)),
+        ))
+    }
+}
+
+fn unknown(call: &str, address: u64) -> CallError {
+    CallError::unsupported(call, format!("{address:#x}"), "no buffer of this driver lies there")
+}
+
+impl GpuDriver {
+    fn own(&self, call: &str, address: u64, bytes: Bytes) -> CallResult<GpuBlock> {
+        self.blocks.borrow().range(call, address, bytes.0)?.ok_or_else(|| unknown(call, address))
+    }
+
+    /// Whether a range of a copy is memory of this driver; if not, it is pageable memory of the host.
+    pub(crate) fn reaches_copy(&self, address: u64, bytes: Bytes) -> CallResult<bool> {
+        if self.blocks.borrow().range(self.dialect.copy_name(), address, bytes.0)?.is_some() {
+            return Ok(true);
+        }
+        self.host.range(self.dialect.copy_name(), address, bytes.0).map(|_| false)
+    }
+
+    /// Checks that a kernel of `gpu` may touch a range: a fault would end the process's context.
+    pub(crate) fn reaches_kernel(&self, gpu: u32, address: u64, bytes: Bytes) -> CallResult<()> {
+        let name = self.api.launch.name;
+        let Some(block) = self.blocks.borrow().range(name, address, bytes.0)? else {
+            let pageable = self.device(name, gpu)?.pageable;
+            let mapping = self.host.range(name, address, bytes.0)?;
+            drop(mapping);
+            if pageable {
+                return Ok(());
+            }
+            let thing = format!("pageable memory from gpu{gpu}");
+            return Err(CallError::unsupported(
+                name,
+                thing,
+                "this GPU cannot reach pageable memory of the host",
+            ));
+        };
+        match (block.place.mem, block.place.unit.gpu()) {
+            (MemKind::Vram | MemKind::VramFine, Some(owner))
+                if owner != gpu && !self.peers.borrow().contains(&(gpu, owner)) =>
+            {
+                if self.peer_access(gpu, owner)? == PeerAccess::Staged {
+                    return Err(self.no_peer(gpu, owner));
+                }
+                let thing = format!("memory of gpu{owner} from gpu{gpu}");
+                Err(CallError::new(Severity::Transient, name, thing, "peer access is not enabled")
+                    .or_try("enable_peer first"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a chain of exactly that span lies there.
+    pub(crate) fn has_chain(&self, address: u64, bytes: Bytes) -> bool {
+        let laid = self.blocks.borrow().holding(address).and_then(|(_, block)| block.chain);
+        // In its own memory the host lays them, page-locked or not.
+        let by_host = || {
+            let mapping = self.host.range(self.api.launch.name, address, bytes.0).ok()?;
+            mapping.chain().map(|chain| (chain.address, chain.bytes))
+        };
+        laid.or_else(by_host) == Some((address, bytes.0))
+    }
+
+    /// Forgets the chain of a buffer that is written; of one that the host allocated, so does the host.
+    pub(crate) fn overwritten(&self, address: u64, bytes: Bytes) {
+        if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
+            block.chain = None;
+            if block.place.mem != MemKind::Registered {
+                return;
+            }
+        }
+        if let Ok(mapping) = self.host.range(self.dialect.copy_name(), address, bytes.0) {
+            mapping.note_written(address + bytes.0);
+        }
+    }
+
+    pub(crate) fn allocate(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
+        let thing = || format!("{bytes} at {place}");
+        let refuse = |reason: &str| Err(CallError::unsupported("alloc", thing(), reason));
+        if bytes.0 == 0 {
+            return refuse("nothing was asked for");
+        }
+        let address = match (place.unit, place.mem) {
+            (Unit::Gpu(gpu), MemKind::Vram | MemKind::VramFine) => {
+                self.vram(gpu, place.mem, bytes, &thing())?
+            }
+            (
+                Unit::Numa(numa),
+                MemKind::Pinned | MemKind::PinnedWc | MemKind::PinnedNonCoherent,
+            ) => {
+                self.near_any_gpu(numa)?;
+                self.pinned_on(numa, bytes.0, place.mem, &thing())?
+            }
+            (Unit::Gpu(_), MemKind::Managed) | (Unit::Numa(_), MemKind::Managed) => {
+                self.managed(place, bytes)?
+            }
+            _ => return refuse("the runtime has no such memory there"),
+        };
+        self.blocks.borrow_mut().0.insert(address, GpuBlock { bytes: bytes.0, place, chain: None });
+        Ok(address)
+    }
+
+    fn vram(&self, gpu: u32, mem: MemKind, bytes: Bytes, thing: &str) -> CallResult<u64> {
+        let name = self.api.mem_alloc.name;
+        self.enter(name, gpu)?;
+        let total = self.device(name, gpu)?.info.memory;
+        if bytes > total {
+            return Err(CallError::new(
+                Severity::Exhausted,
+                name,
+                thing,
+                format!("the GPU has {}", total.rounded()),
+            )
+            .or_try("take smaller sizes"));
+        }
+        if mem == MemKind::VramFine {
+            let refused = || CallError::unsupported(name, thing, self.about().no_fine);
+            let (status, address) =
+                self.dialect.fine_alloc(bytes.0 as usize).ok_or_else(refused)?;
+            return self.outcome(status, &|| thing.to_owned()).map(|()| address);
+        }
+        let mut address = 0;
+        call!(self, mem_alloc, thing, &raw mut address, bytes.0 as usize)?;
+        Ok(address)
+    }
+
+    /// Makes the context of a GPU of that domain current, if there is one: a driver may take what
+    /// is nearest to its device. Refuses a domain that the host lacks.
+    fn near_any_gpu(&self, numa: u32) -> CallResult<()> {
+        let name = self.api.host_alloc.name;
+        if !self.host.domains().contains(&numa) {
+            return Err(no_such(name, &format!("numa{numa}")));
+        }
+        let near = self.devices.iter().find(|d| d.info.numa == Some(numa));
+        self.enter(name, near.or(self.devices.first()).map_or(0, |d| d.info.index))
+    }
+
+    /// Pinned memory on a domain: the driver's pages follow the policy of the calling thread.
+    fn pinned_on(&self, numa: u32, bytes: u64, mem: MemKind, thing: &str) -> CallResult<u64> {
+        if self.host.domains().len() < 2 {
+            return self.pinned(bytes, mem, false, thing);
+        }
+        let free = self.host.free(numa);
+        if bytes > free.0 {
+            // A bound allocation that finds no page ends a process.
+            let reason = format!("numa{numa} has {} free", free.rounded());
+            return Err(CallError::new(
+                Severity::Exhausted,
+                self.api.host_alloc.name,
+                thing,
+                reason,
+            )
+            .or_try("take smaller sizes, or --memory"));
+        }
+        let (mode, mask) = own_policy();
+        policy(libc::MPOL_BIND, &one(numa)).map_err(|e| forbidden("set_mempolicy", thing, &e))?;
+        let address = self.pinned(bytes, mem, true, thing);
+        // It was allowed a moment ago; if not, only where later pages lie is affected.
+        let _ = policy(mode, &mask);
+        address
+    }
+
+    /// `bound` if the pages are to follow the NUMA policy of this thread.
+    pub(crate) fn pinned(
+        &self,
+        bytes: u64,
+        mem: MemKind,
+        bound: bool,
+        thing: &str,
+    ) -> CallResult<u64> {
+        let flags = self
+            .dialect
+            .host_flags(mem, bound)
+            .map_err(|reason| CallError::unsupported(self.api.host_alloc.name, thing, reason))?;
+        let free = limits::anywhere().unwrap_or(u64::MAX);
+        if bytes > free {
+            return Err(CallError::new(
+                Severity::Exhausted,
+                self.api.host_alloc.name,
+                thing,
+                format!("{} are free", Bytes(free).rounded()),
+            )
+            .or_try("take smaller sizes, or --memory"));
+        }
+        let mut address = 0;
+        call!(self, host_alloc, thing, &raw mut address, bytes as usize, flags)?;
+        Ok(address)
+    }
+
+    /// Managed memory at its home: never more than every open GPU has free.
+    fn managed(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
+        let name = self.api.managed_alloc.name;
+        let thing = format!("{bytes} at {place}");
+        let enter = || match place.unit {
+            Unit::Numa(numa) => self.near_any_gpu(numa),
+            Unit::Gpu(gpu) => self.enter(name, gpu),
+            Unit::Store(_) => Err(no_memory(name, place.unit)),
+        };
+        enter()?;
+        if !self.devices.iter().all(|d| d.concurrent) {
+            let reason = "host and GPU may not touch managed memory at the same time here";
+            return Err(CallError::unsupported(name, thing, reason));
+        }
+        let held: u64 = self
+            .blocks
+            .borrow()
+            .0
+            .values()
+            .filter(|b| b.place.mem == MemKind::Managed)
+            .map(|b| b.bytes)
+            .sum();
+        for gpu in self.opened() {
+            let (free, _) = self.memory(gpu)?;
+            if held.saturating_add(bytes.0).saturating_add(MANAGED_MARGIN) > free.0 {
+                let reason =
+                    format!("gpu{gpu} has {} free, and pages may all move there", free.rounded());
+                return Err(CallError::new(Severity::Exhausted, name, thing, reason)
+                    .or_try("take smaller sizes"));
+            }
+        }
+        // Asking the others has entered them.
+        enter()?;
+        let mut address = 0;
+        call!(self, managed_alloc, thing, &raw mut address, bytes.0 as usize, GLOBAL)?;
+        let settled = match place.unit {
+            Unit::Gpu(gpu) => self.keep_at(address, bytes, gpu),
+            Unit::Numa(numa)
+                if self.about().managed_lies_where_bound && self.host.domains().len() > 1 =>
+            {
+                bind((address, bytes.0), numa, self.host.page() as u64)
+                    .map_err(|e| forbidden("mbind", &thing, &e))
+            }
+            Unit::Numa(_) | Unit::Store(_) => Ok(()),
+        };
+        if let Err(error) = settled {
+            let _ = call!(self, mem_free, thing, address);
+            return Err(error);
+        }
+        Ok(address)
+    }
+
+    /// Managed memory that is at home on a GPU.
+    fn keep_at(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {
+        let device = self.device(self.api.advise.name, gpu)?.handle;
+        let thing = format!("{bytes} to gpu{gpu}");
+        call!(self, advise, thing, address, bytes.0 as usize, PREFERRED_LOCATION, device)?;
+        self.on_stream(gpu, |stream| self.prefetch(stream, (address, bytes), Unit::Gpu(gpu)))
+    }
+
+    pub(crate) fn release(&self, address: u64) -> CallResult<()> {
+        let block = self.blocks.borrow().0.get(&address).copied();
+        let Some(block) = block.filter(|b| b.place.mem != MemKind::Registered) else {
+            return Err(unknown(self.api.mem_free.name, address));
+        };
+        let gpu = block.place.unit.gpu().or_else(|| self.opened().first().copied()).unwrap_or(0);
+        self.enter(self.api.mem_free.name, gpu)?;
+        self.blocks.borrow_mut().0.remove(&address);
+        let thing = format!("{} at {}", Bytes(block.bytes), block.place);
+        match block.place.mem {
+            MemKind::Pinned | MemKind::PinnedWc | MemKind::PinnedNonCoherent => {
+                call!(self, host_free, thing, address)
+            }
+            _ => call!(self, mem_free, thing, address),
+        }
+    }
+
+    pub(crate) fn lock_pages(&self, address: u64, bytes: Bytes) -> CallResult<()> {
+        let name = self.api.host_register.name;
+        let numa = self.host.range(name, address, bytes.0)?.numa;
+        self.near_any_gpu(numa)?;
+        let place = Place::new(Unit::Numa(numa), MemKind::Registered);
+        let thing = format!("{bytes} at {place}");
+        call!(self, host_register, thing, address, bytes.0 as usize, PORTABLE | MAPPED)?;
+        self.blocks.borrow_mut().0.insert(address, GpuBlock { bytes: bytes.0, place, chain: None });
+        Ok(())
+    }
+
+    pub(crate) fn unlock_pages(&self, address: u64) -> CallResult<()> {
+        let name = self.api.host_unregister.name;
+        let known = self.blocks.borrow().0.get(&address).copied();
+        if known.is_none_or(|b| b.place.mem != MemKind::Registered) {
+            return Err(unknown(name, address));
+        }
+        self.enter(name, self.opened().first().copied().unwrap_or(0))?;
+        self.blocks.borrow_mut().0.remove(&address);
+        call!(self, host_unregister, format!("{address:#x}"), address)
+    }
+
+    pub(crate) fn stay_home(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {
+        let name = self.api.advise.name;
+        let block = self.own(name, address, bytes)?;
+        let thing = format!("{bytes} at {} for gpu{gpu}", block.place);
+        let Unit::Numa(_) = block.place.unit else {
+            return Err(CallError::unsupported(name, thing, "its home is not the host")
+                .or_try("use numaN.managed"));
+        };
+        if block.place.mem != MemKind::Managed {
+            return Err(CallError::unsupported(name, thing, "it is no managed memory")
+                .or_try("use numaN.managed"));
+        }
+        let device = self.device(name, gpu)?.handle;
+        self.enter(name, gpu)?;
+        let size = bytes.0 as usize;
+        call!(self, advise, thing, address, size, PREFERRED_LOCATION, CPU)?;
+        call!(self, advise, thing, address, size, ACCESSED_BY, device)?;
+        let back =
+            self.on_stream(gpu, |stream| self.prefetch(stream, (address, bytes), block.place.unit));
+        match back {
+            // Pages that do not migrate have never left the host.
+            Err(error)
+                if error.severity == Severity::Unsupported
+                    && self.about().managed_lies_where_bound =>
+            {
+                Ok(())
+            }
+            back => back,
+        }
+    }
+
+    /// Enqueues the move of managed pages.
+    fn prefetch(
+        &self,
+        stream: RuntimeHandle,
+        (address, bytes): (u64, Bytes),
+        to: Unit,
+    ) -> CallResult<()> {
+        let name = self.api.prefetch.name;
+        let thing = format!("{bytes} to {to}");
+        let size = bytes.0 as usize;
+        let (kind, id, older) = match to {
+            Unit::Gpu(gpu) => {
+                let device = self.device(name, gpu)?.handle;
+                (AT_DEVICE, device, device)
+            }
+            Unit::Numa(numa) => (AT_NUMA, numa.cast_signed(), CPU),
+            Unit::Store(_) => return Err(no_memory(name, to)),
+        };
+        // On one domain the older call says the same; it also works where the kernel has no NUMA.
+        match self.api.prefetch_to.filter(|_| kind == AT_NUMA && self.host.domains().len() > 1) {
+            Some(call) => {
+                let at = MemLocation { kind, id };
+                // SAFETY: a range inside a buffer of this driver and a live stream.
+                let code = unsafe { (call.at)(address, size, at, 0, stream) };
+                self.outcome((call.name, code), &|| thing.clone())
+            }
+            None => {
+                call!(self, prefetch, thing, address, size, older, stream)
+            }
+        }
+    }
+
+    pub(crate) fn move_pages(
+        &self,
+        gpu: u32,
+        stream: RuntimeHandle,
+        (address, bytes): (u64, Bytes),
+        to: Place,
+        how: MigrateHow,
+    ) -> CallResult<()> {
+        let name = self.api.prefetch.name;
+        let block = self.own(name, address, bytes)?;
+        let thing = format!("{bytes} of {} to {to}", block.place);
+        if block.place.mem != MemKind::Managed {
+            return Err(CallError::unsupported(name, thing, "only managed memory migrates")
+                .or_try("use numaN.managed"));
+        }
+        match how {
+            MigrateHow::Prefetch => self.prefetch(stream, (address, bytes), to.unit),
+            MigrateHow::Fault if !self.device(name, gpu)?.info.demand_migration => {
+                let (why, way_out) = self.about().no_faults;
+                Err(CallError::unsupported(name, thing, why).or_try(way_out))
+            }
+            MigrateHow::Fault if to.unit == Unit::Gpu(gpu) => {
+                self.touch(gpu, stream, address, bytes)
+            }
+            MigrateHow::Fault => Err(CallError::unsupported(
+                name,
+                thing,
+                "faults of a kernel bring pages to its own GPU",
+            )
+            .or_try("use migrate[prefetch], or a migration at that GPU")),
+        }
+    }
+
+    /// Whether the host itself writes and reads a buffer: its pages are there, or come when touched.
+    fn by_host(block: &GpuBlock) -> bool {
+        matches!(block.place.unit, Unit::Numa(_))
+    }
+
+    /// CPUs of the domain of a host's buffer, and the size of a page.
+    fn near(&self, block: &GpuBlock) -> (&[u32], u64) {
+        let cpus = block.place.unit.numa().map_or(&[][..], |numa| self.host.cpus(numa));
+        (cpus, self.host.page() as u64)
+    }
+
+    pub(crate) fn write_pattern(
+        &self,
+        address: u64,
+        bytes: Bytes,
+        seed: u64,
+        chain: bool,
+    ) -> CallResult<()> {
+        let block = self.own("fill", address, bytes)?;
+        self.overwritten(address, bytes);
+        if chain {
+            self.lay(&block, address, bytes, seed)?;
+            if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
+                block.chain = Some((address, bytes.0));
+            }
+            return Ok(());
+        }
+        if Self::by_host(&block) {
+            let (cpus, page) = self.near(&block);
+            // SAFETY: the range lies in a live buffer that the host may write.
+            unsafe { spread::fill(cpus, address, bytes.0, page, seed) };
+            return Ok(());
+        }
+        let gpu = block.place.unit.gpu().unwrap_or(0);
+        if self.compiler.is_some() {
+            return self.fill_on(gpu, address, bytes, seed);
+        }
+        self.through_host(gpu, bytes, |offset, stage| {
+            // SAFETY: the stage is `stage.len()` bytes; the pattern is counted from `address`.
+            unsafe {
+                pattern::fill(
+                    stage.as_mut_ptr().wrapping_sub(offset as usize),
+                    offset as usize,
+                    stage.len(),
+                    seed,
+                );
+            };
+            self.copy_in("a pattern", address + offset, stage)
+        })
+    }
+
+    pub(crate) fn find_wrong(
+        &self,
+        address: u64,
+        bytes: Bytes,
+        seed: u64,
+    ) -> CallResult<Option<u64>> {
+        let block = self.own("check", address, bytes)?;
+        // The processor reads write-combined memory a hundred times slower than a GPU does.
+        let slow = block.place.mem == MemKind::PinnedWc && self.compiler.is_some();
+        if Self::by_host(&block) && !slow {
+            let (cpus, page) = self.near(&block);
+            // SAFETY: the range lies in a live buffer that the host may read.
+            return Ok(unsafe { spread::check(cpus, address, bytes.0, page, seed) });
+        }
+        let gpu = block.place.unit.gpu().or_else(|| self.opened().first().copied()).unwrap_or(0);
+        if self.compiler.is_some() {
+            return self.check_on(gpu, address, bytes, seed);
+        }
+        let mut wrong = None;
+        self.through_host(gpu, bytes, |offset, stage| {
+            if wrong.is_some() {
+                return Ok(());
+            }
+            call!(
+                self,
+                copy_out,
+                "a pattern",
+                stage.as_mut_ptr().cast::<c_void>(),
+                address + offset,
+                stage.len()
+            )?;
+            // SAFETY: as for filling.
+            wrong = unsafe {
+                pattern::check(
+                    stage.as_ptr().wrapping_sub(offset as usize),
+                    offset as usize,
+                    stage.len(),
+                    seed,
+                )
+            };
+            Ok(())
+        })?;
+        Ok(wrong)
+    }
+
+    /// Copies bytes of the host to the GPU that was entered, and waits until they are there: the call
+    /// by itself returns while they are on their way (CUDA driver API, "API synchronization
+    /// behavior"), and streams of this driver are not ordered with it.
+    pub(crate) fn copy_in(&self, thing: &str, to: u64, from: &[u8]) -> CallResult<()> {
+        call!(self, copy_in, thing, to, from.as_ptr().cast::<c_void>(), from.len())?;
+        const LEGACY_STREAM: RuntimeHandle = 0;
+        call!(self, stream_wait, thing, LEGACY_STREAM)
+    }
+
+    /// Goes over a range of device memory piece by piece with a buffer of the host. Pieces start on
+    /// multiples of 8.
+    fn through_host(
+        &self,
+        gpu: u32,
+        bytes: Bytes,
+        mut piece: impl FnMut(u64, &mut [u8]) -> CallResult<()>,
+    ) -> CallResult<()> {
+        self.enter("fill", gpu)?;
+        let mut stage = vec![0; bytes.0.min(STAGE) as usize];
+        let mut offset = 0;
+        while offset < bytes.0 {
+            let len = (bytes.0 - offset).min(STAGE);
+            piece(offset, &mut stage[..len as usize])?;
+            offset += len;
+        }
+        Ok(())
+    }
+
+    /// Lays a pointer chain.
+    fn lay(&self, block: &GpuBlock, address: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
+        let refuse = |reason| {
+            Err(CallError::unsupported(
+                "fill",
+                format!("a chain over {bytes} at {address:#x}"),
+                reason,
+            ))
+        };
+        if bytes.0 < 8 || !address.is_multiple_of(8) {
+            return refuse("a chain needs 8 bytes on a boundary of 8");
+        }
+        if Self::by_host(block) {
+            // SAFETY: the range lies in a live buffer that the host may write; aligned, long enough.
+            let laid = unsafe { chase::lay(address as *mut u8, bytes, seed) };
+            return if laid { Ok(()) } else { refuse("a chain covers at most 512 GiB") };
+        }
+        let Some(next) = chase::cycle(chase::elements(bytes), seed) else {
+            return refuse("a chain covers at most 512 GiB");
+        };
+        let mut elements = next.iter().map(|&n| address + u64::from(n) * chase::STRIDE);
+        self.through_host(block.place.unit.gpu().unwrap_or(0), bytes, |offset, stage| {
+            for (slot, target) in stage.chunks_mut(chase::STRIDE as usize).zip(&mut elements) {
+                if let Some(word) = slot.first_chunk_mut() {
+                    *word = target.to_le_bytes();
+                }
+            }
+            self.copy_in("a chain", address + offset, stage)
+        })
+    }
+}
+
+fn no_memory(call: &str, unit: Unit) -> CallError {
+    CallError::unsupported(call, unit.to_string(), "it has files and no memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_gets_its_policy_back() {
+        let before = own_policy();
+        if policy(libc::MPOL_BIND, &one(0)).is_err() {
+            // The container forbids it.
+            return;
+        }
+        let bound = own_policy();
+        assert_eq!((bound.0, bound.1[0]), (libc::MPOL_BIND, 1));
+        policy(bound.0, &bound.1).unwrap();
+        assert_eq!(own_policy(), bound);
+        policy(before.0, &before.1).unwrap();
+        assert_eq!(own_policy(), before);
+    }
+
+    #[test]
+    fn an_address_finds_its_buffer() {
+        let mut blocks = GpuBlocks::default();
+        let place = Place::new(Unit::Gpu(0), MemKind::Vram);
+        blocks.0.insert(1000, GpuBlock { bytes: 100, place, chain: None });
+        blocks.0.insert(2000, GpuBlock { bytes: 1, place, chain: None });
+        assert_eq!(blocks.holding(1099).map(|(s, _)| s), Some(1000));
+        assert!(blocks.holding(999).is_none() && blocks.holding(1100).is_none());
+        assert!(blocks.holding_mut(1099).is_some() && blocks.holding_mut(1100).is_none());
+        assert!(blocks.range("x", 1000, 100).unwrap().is_some());
+        assert!(blocks.range("x", 1500, 1).unwrap().is_none());
+        let error = blocks.range("x", 1050, 51).unwrap_err();
+        assert!(error.reason.contains("ends 50B after"), "{error}");
+        assert!(blocks.range("x", 1050, u64::MAX).is_err());
+    }
+}

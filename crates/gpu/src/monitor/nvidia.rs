@@ -1,0 +1,259 @@
+//! What NVML says of one GPU. Each call that fails costs its own field.
+
+use std::rc::Rc;
+
+use pathline_schema::{GpuFacts, GpuState, PcieLink};
+
+use super::nvml::{
+    FabricInfo, LINK_ERRORS, MEMORY, NvmlHandle, NvmlLibrary, PciInfo, SM, SPEED, SPEED_COMMON,
+};
+use crate::function_table::BoundCall;
+
+/// A GPU, and what was found out of it once.
+#[derive(Debug)]
+pub(super) struct NvidiaDevice {
+    nvml: Rc<NvmlLibrary>,
+    handle: NvmlHandle,
+    pub(super) pci: String,
+    /// Links to ask it for.
+    links: u32,
+    /// Highest generation and width of its PCIe link.
+    pcie_max: Option<(u32, u32)>,
+    /// Error counters of links that it has: field and link.
+    errors: Vec<(u32, u32)>,
+}
+
+/// One NVLink as the GPU sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct NvlinkState {
+    pub(super) link: u32,
+    pub(super) active: bool,
+    pub(super) version: Option<u32>,
+    /// Line rate per direction, MB/s.
+    pub(super) mbps: Option<u64>,
+    /// `gpu`, `cpu` or `switch`.
+    pub(super) remote: Option<&'static str>,
+    /// Address of the other end.
+    pub(super) pci: Option<String>,
+}
+
+/// GT/s of a PCIe generation (PCI Express Base Specification 6.0).
+fn speed(generation: u32) -> Option<f64> {
+    Some(match generation {
+        1 => 2.5,
+        2 => 5.0,
+        3 => 8.0,
+        4 => 16.0,
+        5 => 32.0,
+        6 => 64.0,
+        _ => return None,
+    })
+}
+
+type NumberCall = Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut u32) -> i32>>;
+type NumberOfCall<T> = Option<BoundCall<unsafe extern "C" fn(NvmlHandle, T, *mut u32) -> i32>>;
+
+impl NvidiaDevice {
+    /// All GPUs that NVML opens, by PCI address.
+    pub(super) fn all(nvml: &Rc<NvmlLibrary>) -> Vec<Self> {
+        let new = |(handle, pci)| Self::new(Rc::clone(nvml), handle, pci);
+        nvml.devices().into_iter().map(new).collect()
+    }
+
+    fn new(nvml: Rc<NvmlLibrary>, handle: NvmlHandle, pci: String) -> Self {
+        let links = nvml.links(handle);
+        let mut device = Self { nvml, handle, pci, links, pcie_max: None, errors: Vec::new() };
+        let api = device.nvml.api;
+        device.pcie_max =
+            device.number(api.pcie_max_generation).zip(device.number(api.pcie_max_width));
+        let links = device.links();
+        let asked: Vec<(u32, u32)> =
+            LINK_ERRORS.iter().flat_map(|&f| links.iter().map(move |&(l, _)| (f, l))).collect();
+        let answers = device.fields(&asked);
+        let good = asked.into_iter().zip(answers).filter(|(_, answer)| answer.is_some());
+        device.errors = good.map(|(asked, _)| asked).collect();
+        device
+    }
+
+    fn number(&self, function: NumberCall) -> Option<u32> {
+        // SAFETY: the handle is NVML's own; stores one number.
+        self.nvml.stored(function, |call, out| unsafe { call(self.handle, out) })
+    }
+
+    /// A number of a link, a clock or a sensor.
+    fn number_of<T: Copy>(&self, function: NumberOfCall<T>, of: T) -> Option<u32> {
+        // SAFETY: the handle is NVML's own; stores one number.
+        self.nvml.stored(function, |call, out| unsafe { call(self.handle, of, out) })
+    }
+
+    /// Numbers of its links and whether each carries traffic.
+    fn links(&self) -> Vec<(u32, bool)> {
+        let state = |link| Some((link, self.number_of(self.nvml.api.link_state, link)? != 0));
+        (0..self.links).filter_map(state).collect()
+    }
+
+    /// The fields asked for, in order.
+    fn fields(&self, asked: &[(u32, u32)]) -> Vec<Option<u64>> {
+        self.nvml.fields(self.handle, asked)
+    }
+
+    /// Its NVLinks, in order.
+    pub(super) fn ports(&self) -> Vec<NvlinkState> {
+        // The common speed is none of an H200's fields.
+        let one = |field, link| self.fields(&[(field, link)]).into_iter().flatten().next();
+        let speed = |link| one(SPEED, link).or_else(|| one(SPEED_COMMON, 0));
+        self.links().into_iter().map(|link| self.port(link, speed(link.0))).collect()
+    }
+
+    fn port(&self, (link, active): (u32, bool), mbps: Option<u64>) -> NvlinkState {
+        let api = &self.nvml.api;
+        let pci: Option<PciInfo> = self.nvml.stored(api.link_pci, |call, out| {
+            // SAFETY: the handle is NVML's own; fills one structure of this layout.
+            unsafe { call(self.handle, link, out) }
+        });
+        let pci = pci.and_then(|pci| pci.address());
+        // `nvmlIntNvLinkDeviceType_t`.
+        let remote = match self.number_of(api.link_remote, link) {
+            Some(0) => Some("gpu"),
+            Some(1) => Some("cpu"),
+            Some(2) => Some("switch"),
+            _ => None,
+        };
+        let version = self.number_of(api.link_version, link).filter(|&v| v > 0);
+        let mbps = mbps.filter(|&mbps| mbps > 0);
+        NvlinkState { link, active, version, mbps, remote, pci }
+    }
+
+    pub(super) fn facts(&self) -> GpuFacts {
+        let api = &self.nvml.api;
+        let links = self.links();
+        let active = links.iter().filter(|l| l.1).count() as u32;
+        GpuFacts {
+            source: format!("NVML {}", self.nvml.version).trim_end().to_owned(),
+            max_sm_clock_mhz: self.number_of(api.max_clock, SM),
+            max_memory_clock_mhz: self.number_of(api.max_clock, MEMORY),
+            power_limit_w: self.number(api.power_limit).map(watts),
+            ecc: self.mode(api.ecc_mode),
+            mig: self.mode(api.mig),
+            persistence: self.number(api.persistence).map(|mode| mode != 0),
+            compute_mode: self.number(api.compute_mode).and_then(compute_mode),
+            nvlinks: (!links.is_empty()).then_some((active, links.len() as u32)),
+            fabric: self.fabric(),
+        }
+    }
+
+    pub(super) fn state(&self) -> GpuState {
+        let api = &self.nvml.api;
+        const DIE: i32 = 0;
+        let reasons = self.nvml.stored(api.throttle, |call, out| {
+            // SAFETY: the handle is NVML's own; stores one number.
+            unsafe { call(self.handle, out) }
+        });
+        GpuState {
+            sm_clock_mhz: self.number_of(api.clock, SM),
+            memory_clock_mhz: self.number_of(api.clock, MEMORY),
+            power_w: self.number(api.power).map(watts),
+            temperature_c: self.number_of(api.temperature, DIE).map(f64::from),
+            throttle: reasons.map(why_slow),
+            pcie: self.pcie(),
+            ..GpuState::default()
+        }
+    }
+
+    pub(super) fn counters(&self) -> GpuState {
+        let api = &self.nvml.api;
+        const SINCE_LOADED: i32 = 0;
+        let ecc = |kind: i32| {
+            self.nvml.stored(api.ecc_errors, |call, out| {
+                // SAFETY: the handle is NVML's own; stores one number.
+                unsafe { call(self.handle, kind, SINCE_LOADED, out) }
+            })
+        };
+        let links = self.fields(&self.errors);
+        let known = links.iter().any(Option::is_some);
+        let links = links.into_iter().flatten().fold(0, u64::saturating_add);
+        GpuState {
+            ecc_corrected: ecc(0),
+            ecc_uncorrected: ecc(1),
+            link_errors: known.then_some(links),
+            pcie_replays: self.number(api.pcie_replays).map(u64::from),
+            ..GpuState::default()
+        }
+    }
+
+    /// A mode that has a current and a pending value.
+    fn mode(
+        &self,
+        function: Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut u32, *mut u32) -> i32>>,
+    ) -> Option<bool> {
+        let [now, _]: [u32; 2] = self.nvml.stored(function, |call, out: *mut [u32; 2]| {
+            let (now, next) = (out.cast::<u32>(), out.cast::<u32>().wrapping_add(1));
+            // SAFETY: the handle is NVML's own; stores two numbers.
+            unsafe { call(self.handle, now, next) }
+        })?;
+        Some(now != 0)
+    }
+
+    fn pcie(&self) -> Option<PcieLink> {
+        let generation = self.number(self.nvml.api.pcie_generation)?;
+        let width = self.number(self.nvml.api.pcie_width).filter(|&w| (1..=32).contains(&w))?;
+        let (max_generation, max_width) = self.pcie_max.unwrap_or_default();
+        Some(PcieLink {
+            speed_gts: speed(generation)?,
+            width,
+            max_speed_gts: speed(max_generation).unwrap_or(0.0),
+            max_width,
+        })
+    }
+
+    fn fabric(&self) -> Option<String> {
+        let info: FabricInfo = self.nvml.stored(self.nvml.api.fabric, |call, out| {
+            // SAFETY: the handle is NVML's own; fills one structure of this layout.
+            unsafe { call(self.handle, out) }
+        })?;
+        let state = match info.state {
+            1 => "not started",
+            2 => "in progress",
+            3 => "completed",
+            _ => return None,
+        };
+        Some(state.to_owned())
+    }
+}
+
+fn watts(milliwatts: u32) -> f64 {
+    f64::from(milliwatts) / 1e3
+}
+
+/// `nvmlComputeMode_t`.
+fn compute_mode(mode: u32) -> Option<String> {
+    let word = match mode {
+        0 => "default",
+        2 => "prohibited",
+        3 => "exclusive process",
+        _ => return None,
+    };
+    Some(word.to_owned())
+}
+
+/// Bits of `nvmlClocksEventReasons` in words. Bit 0, an idle GPU, is left out: copy engines work
+/// while the multiprocessors are idle.
+fn why_slow(reasons: u64) -> Vec<String> {
+    const WORDS: [(u64, &str); 8] = [
+        (0x2, "clock setting"),
+        (0x4, "power cap"),
+        (0x8, "hardware slowdown"),
+        (0x10, "sync boost"),
+        (0x20, "thermal slowdown"),
+        (0x40, "hardware thermal slowdown"),
+        (0x80, "power brake"),
+        (0x100, "display clock setting"),
+    ];
+    let known = WORDS.iter().filter(|(bit, _)| reasons & bit != 0);
+    let mut words: Vec<String> = known.map(|(_, word)| (*word).to_owned()).collect();
+    let others = reasons & !0x1ff;
+    if others != 0 {
+        words.push(format!("reason {others:#x}"));
+    }
+    words
+}

@@ -1,0 +1,177 @@
+//! NVIDIA's driver, and NVRTC.
+
+use std::path::{Path, PathBuf};
+
+use pathline_dylib::{
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, SharedLibrary,
+    TriedPlace, environment_path, find, starting_with,
+};
+
+use super::{BoundDriver, STAND_IN};
+use crate::cuda;
+use crate::family::RuntimeFamily;
+use crate::rtc::BoundCompiler;
+
+const BUILTINS: &str = "libnvrtc-builtins.so";
+
+pub(super) fn driver(asked: Option<&Path>) -> (Option<BoundDriver>, LibraryReport) {
+    let spec = LibrarySpec {
+        what: "CUDA driver (libcuda)",
+        costs: "no GPU of NVIDIA can be measured",
+        way_out: "install the NVIDIA driver; in a container, start it with --gpus all or --nv",
+        names: LibraryNames::Exact(&["libcuda.so.1"]),
+        asked,
+        places: driver_places(),
+        ..LibrarySpec::default()
+    };
+    find(&spec, |library| {
+        let (api, cuda, version) = cuda::load(library)?;
+        let stands_in = library.symbol(STAND_IN).is_some();
+        let major = version / 1000;
+        let value = BoundDriver { api, dialect: Box::new(cuda), major, stands_in };
+        Ok(BoundLibrary { value, version: cuda::dotted(version), number: None })
+    })
+}
+
+/// Where libraries that come with NVIDIA's driver may be, in order.
+pub fn driver_places() -> Vec<SearchPlace<'static>> {
+    vec![
+        SearchPlace::LinkerPath,
+        SearchPlace::Linker,
+        SearchPlace::Folders(&[
+            "/usr/lib/x86_64-linux-gnu",
+            "/usr/lib/aarch64-linux-gnu",
+            "/usr/lib64",
+            "/usr/lib64/nvidia",
+            "/usr/lib/nvidia",
+            "/usr/local/nvidia/lib64",
+            "/usr/lib/wsl/lib",
+            "/run/opengl-driver/lib",
+        ]),
+    ]
+}
+
+/// NVRTC of a major that the driver takes: a newer one makes code that the driver does not load.
+pub(super) fn compiler(
+    asked: Option<&Path>,
+    driver_major: Option<u32>,
+) -> (Option<BoundCompiler>, LibraryReport) {
+    let limit = |major| MaxMajor { major, limit: format!("the driver's CUDA {major}") };
+    let spec = LibrarySpec {
+        what: "run-time compiler (NVRTC)",
+        costs: "no kernels: copies by the copy engine are measured, loads and stores of kernels, \
+                latency of loads and migration by faults are not",
+        way_out: "pip install nvidia-cuda-nvrtc-cu12, or name the file or its folder with --nvrtc \
+                  (PATHLINE_NVRTC)",
+        names: LibraryNames::Numbered {
+            stem: "libnvrtc.so",
+            linker: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"],
+        },
+        asked,
+        places: compiler_places(),
+        newest_first: true,
+        max_major: driver_major.map(limit),
+        ..LibrarySpec::default()
+    };
+    find(&spec, |library| {
+        let bound = BoundCompiler::new(RuntimeFamily::Cuda, library.clone())?;
+        let (major, minor) = bound.version;
+        let number = u32::try_from(major).ok().zip(u32::try_from(minor).ok());
+        Ok(BoundLibrary { value: bound, version: format!("{major}.{minor}"), number })
+    })
+}
+
+/// Toolkits that variables name, Python environments, toolkits that are installed.
+fn compiler_places() -> Vec<SearchPlace<'static>> {
+    const ROOTS: [&str; 3] = ["CUDA_HOME", "CUDA_PATH", "NVHPC_ROOT"];
+    let roots = ROOTS.iter().filter_map(|name| environment_path(name));
+    let targets = roots.flat_map(|root| starting_with(&root.join("targets"), ""));
+    let targets = targets.map(|target| target.join("lib")).collect();
+    vec![
+        SearchPlace::LinkerPath,
+        // NVIDIA's HPC SDK has its toolkit one folder further down.
+        SearchPlace::Variables(&ROOTS, &["lib64", "cuda/lib64"]),
+        SearchPlace::Found(targets),
+        SearchPlace::Wheels(&["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"]),
+        SearchPlace::Roots(toolkits(), &["lib64"]),
+        SearchPlace::Linker,
+    ]
+}
+
+/// `/usr/local/cuda`, then `/usr/local/cuda-12.4` and its like.
+pub fn toolkits() -> Vec<PathBuf> {
+    starting_with(Path::new("/usr/local"), "cuda")
+}
+
+/// The second library of the compiler that was found. NVRTC opens it itself.
+pub(super) fn builtins(compiler: Option<&Path>) -> LibraryReport {
+    let spec = LibrarySpec {
+        what: "builtins of the compiler (libnvrtc-builtins)",
+        costs: "every kernel fails to compile, with code 7",
+        way_out: "take libnvrtc-builtins.so of the same version from where NVRTC came from",
+        names: LibraryNames::Exact(&[BUILTINS]),
+        ..LibrarySpec::default()
+    };
+    let folder = compiler.and_then(Path::parent);
+    let file = folder.and_then(|f| starting_with(f, BUILTINS).pop());
+    let version = |file: &Path| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.trim_start_matches(BUILTINS).trim_start_matches('.').to_owned()
+    };
+    let why = "no file of that name".to_owned();
+    let tried = match (&file, folder) {
+        (None, Some(folder)) => vec![TriedPlace { place: folder.join(BUILTINS), why }],
+        _ => Vec::new(),
+    };
+    spec.report(file.map(|f| (f.clone(), version(&f))), tried)
+}
+
+/// Loads the compiler's second library from beside it. NVRTC opens it by its bare name, and 13.0
+/// finds it nowhere but in the search path of the linker; once loaded it is found by that name.
+pub fn keep_builtins(compiler: &Path) {
+    let Some(folder) = compiler.parent() else { return };
+    for path in starting_with(folder, BUILTINS) {
+        // Where this fails, compiling says so in NVRTC's words.
+        let _ = SharedLibrary::open(&path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_driver_is_said_with_its_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("libcuda.so.1"), "\x7fELF").unwrap();
+        let why = |asked: &Path| {
+            let (driver, report) = driver(Some(asked));
+            assert!(driver.is_none() && report.path.is_none() && report.tried.len() == 1);
+            report.tried[0].why.clone()
+        };
+        assert_eq!(why(folder.path()), "no 64-bit shared object");
+        assert!(why(Path::new("libc.so.6")).contains("cuGetProcAddress"));
+        assert!(why(&folder.path().join("none")).contains("No such file"));
+    }
+
+    #[test]
+    fn what_is_no_compiler_is_said_with_its_reason() {
+        let (bound, report) = compiler(Some(Path::new("libc.so.6")), Some(12));
+        assert!(bound.is_none());
+        assert!(report.tried[0].why.contains("lacks nvrtcVersion"), "{:?}", report.tried);
+        let (bound, report) = compiler(Some(Path::new("/nowhere/libnvrtc.so.12")), Some(12));
+        assert!(bound.is_none() && report.tried[0].why.contains("No such file"));
+    }
+
+    #[test]
+    fn a_compiler_without_its_builtins_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let compiler = folder.path().join("libnvrtc.so.13");
+        std::fs::write(&compiler, "").unwrap();
+        let found = builtins(Some(&compiler));
+        assert!(found.path.is_none() && found.costs.contains("code 7"), "{found:?}");
+        std::fs::write(folder.path().join("libnvrtc-builtins.so.13.0"), "").unwrap();
+        let found = builtins(Some(&compiler));
+        assert_eq!((found.version.as_str(), found.tried.len()), ("13.0", 0));
+    }
+}

@@ -1,0 +1,3 @@
+//! Integration tests of this crate.
+
+mod hip_over_cuda;

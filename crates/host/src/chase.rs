@@ -1,0 +1,90 @@
+//! A chain of dependent loads: laying it and following it.
+
+use pathline_schema::Bytes;
+
+/// Distance of two elements: two lines of 64 B, so that the neighbouring-line prefetcher brings
+/// nothing that is wanted. The effect of a chase in `schema` counts by the same distance.
+pub const STRIDE: u64 = 128;
+
+/// Elements of a chain over `bytes`, at least one.
+pub fn elements(bytes: Bytes) -> u64 {
+    (bytes.0 / STRIDE).max(1)
+}
+
+/// For each element the one that follows it: one cycle through all of them, by Sattolo's
+/// algorithm (S. Sattolo, An algorithm to generate a random cyclic permutation, Information
+/// Processing Letters 22, 1986). None beyond 2^32 elements (512 GiB).
+pub fn cycle(elements: u64, seed: u64) -> Option<Vec<u32>> {
+    let mut next: Vec<u32> = (0..u32::try_from(elements).ok()?).collect();
+    for i in (1..next.len()).rev() {
+        // The high half of a product maps a random word to 0..i with a bias below 2^-32.
+        let random = pathline_hal::pattern::word(seed, i as u64);
+        let j = ((u128::from(random) * i as u128) >> 64) as usize;
+        next.swap(i, j);
+    }
+    Some(next)
+}
+
+/// Writes the chain: each element holds the address of the next. False beyond 512 GiB.
+///
+/// # Safety
+/// `base` must be a multiple of 8 and writable for `bytes`, at least 8.
+pub unsafe fn lay(base: *mut u8, bytes: Bytes, seed: u64) -> bool {
+    let Some(next) = cycle(elements(bytes), seed) else { return false };
+    for (i, next) in next.iter().enumerate() {
+        let target = base as u64 + u64::from(*next) * STRIDE;
+        // SAFETY: element i starts at i * STRIDE and has 8 bytes inside the caller's range.
+        unsafe { base.add(i * STRIDE as usize).cast::<u64>().write(target) };
+    }
+    true
+}
+
+/// Follows the chain for `steps` loads from `start` and gives the address where it ends.
+///
+/// # Safety
+/// `start` must be an element of a chain that was laid whole and not written since.
+pub unsafe fn follow(start: u64, steps: u64) -> u64 {
+    let mut at = start;
+    let load = |at: u64| {
+        // SAFETY: every element of the chain holds the address of another. Volatile, so that
+        // steps are neither dropped nor merged.
+        unsafe { (at as *const u64).read_volatile() }
+    };
+    for _ in 0..steps / 8 {
+        at = load(load(load(load(load(load(load(load(at))))))));
+    }
+    for _ in 0..steps % 8 {
+        at = load(at);
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use pathline_schema::{CpuHow, CpuOp, CpuWork};
+
+    use super::*;
+
+    #[test]
+    fn a_cycle_passes_every_element_once() {
+        for elements in [1_u64, 2, 3, 10, 1000] {
+            let next = cycle(elements, 7).unwrap();
+            let mut at = 0;
+            for step in 1..=elements {
+                at = next[at] as usize;
+                assert_eq!(at == 0, step == elements, "step {step} of {elements}");
+            }
+        }
+        assert_eq!(cycle(1000, 7), cycle(1000, 7));
+        assert_ne!(cycle(1000, 7), cycle(1000, 8));
+        assert_eq!(cycle(1 << 32, 7), None);
+    }
+
+    #[test]
+    fn elements_are_counted_as_the_schema_counts_steps() {
+        let work = CpuWork { op: CpuOp::Chase, how: CpuHow::Plain };
+        for bytes in [1, 127, 128, 129, 1 << 20] {
+            assert_eq!(elements(Bytes(bytes)), work.effect(Bytes(bytes)).chain);
+        }
+    }
+}

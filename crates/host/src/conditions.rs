@@ -1,0 +1,263 @@
+//! The machine's state, read in a few milliseconds: what tells two samples of one case apart when
+//! nothing else does.
+
+use std::arch::asm;
+use std::cell::{Cell, OnceCell};
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuWork, MemKind};
+
+use crate::clock::{ClockOrigin, ClockSlew};
+use crate::gate::{self, StartLine};
+use crate::loops::{self, LoopSpan};
+use crate::memory::HostMemory;
+use crate::{cpus, files};
+
+/// Round trips of a line between two cores: 2 ms at 50 ns one way.
+const TRIPS: u32 = 20_000;
+/// Round trips between two looks at the clock.
+const BATCH: u32 = 200;
+/// Longest time for the round trips, should another process have one of the cores.
+const TRIPS_MOST_NS: u64 = 10_000_000;
+/// What each thread of the memory probe streams: beyond any second-level cache.
+const STREAM: Bytes = Bytes::mib(8);
+/// Dependent additions of the clock rate probe: 30 us at 3 GHz.
+const ADDS: u64 = 6250 * 16;
+
+/// Takes the readings and keeps what they are compared with.
+pub(crate) struct ConditionProbe {
+    origin: ClockOrigin,
+    /// Up to two CPUs of different cores, where that is known.
+    cpus: Vec<u32>,
+    numa: u32,
+    slew: ClockSlew,
+    /// Stolen and all jiffies at the last reading.
+    steal: Cell<Option<(u64, u64)>>,
+    buffer: OnceCell<Option<u64>>,
+}
+
+impl ConditionProbe {
+    /// A probe that runs on up to two of `cpus`, with memory of `numa`.
+    pub(crate) fn new(origin: ClockOrigin, cpus: &[u32], numa: u32) -> Self {
+        let cpus = cpus.iter().copied().take(2).collect();
+        let (steal, buffer) = (Cell::new(stolen()), OnceCell::new());
+        Self { origin, cpus, numa, slew: ClockSlew::begin(), steal, buffer }
+    }
+
+    /// Times the probe loops and reads what the kernel says; a reading that fails is left out.
+    pub(crate) fn read(&self, memory: &HostMemory) -> Conditions {
+        let readings = [
+            ("core_to_core_ns", self.core_to_core()),
+            ("cpu_mhz", self.clock_rate()),
+            ("dram_stream_gbs", self.stream(memory)),
+            ("load_1min", load()),
+            ("steal_percent", self.steal_since()),
+            ("clock_slew_ppm", self.slew.ppm()),
+        ];
+        let known =
+            readings.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Conditions(known.collect())
+    }
+
+    /// Time for a line to go from one core to another: half a round trip, best of the batches, since
+    /// whatever interrupts one only adds to it.
+    fn core_to_core(&self) -> Option<f64> {
+        let &[a, b] = self.cpus.as_slice() else { return None };
+        #[repr(align(128))]
+        struct CacheLine(AtomicU32);
+        const STOP: u32 = u32::MAX;
+        let line = CacheLine(AtomicU32::new(0));
+        let start = StartLine::new(2);
+        let origin = self.origin;
+        let wait = |from: u32| {
+            gate::wait_until(|| line.0.load(Ordering::Acquire) != from);
+            line.0.load(Ordering::Acquire)
+        };
+        let batches: Vec<f64> = thread::scope(|scope| {
+            let answerer = thread::Builder::new().spawn_scoped(scope, || {
+                let pinned = cpus::pin(b).is_ok();
+                if !start.meet() {
+                    return;
+                }
+                if !pinned {
+                    return line.0.store(STOP, Ordering::Release);
+                }
+                let mut turn = 0;
+                loop {
+                    turn = wait(turn);
+                    if turn == STOP {
+                        return;
+                    }
+                    turn += 1;
+                    line.0.store(turn, Ordering::Release);
+                }
+            });
+            let asker = thread::Builder::new().spawn_scoped(scope, || {
+                let pinned = cpus::pin(a).is_ok();
+                if !start.meet() {
+                    return Vec::new();
+                }
+                let begin = origin.ns();
+                let (mut turn, mut batches) = (0, Vec::new());
+                let mut last = begin;
+                while pinned && turn < 2 * TRIPS && last - begin < TRIPS_MOST_NS {
+                    for _ in 0..BATCH {
+                        line.0.store(turn + 1, Ordering::Release);
+                        turn = wait(turn + 1);
+                        if turn == STOP {
+                            return Vec::new();
+                        }
+                    }
+                    let now = origin.ns();
+                    batches.push((now - last) as f64 / f64::from(2 * BATCH));
+                    last = now;
+                }
+                line.0.store(STOP, Ordering::Release);
+                batches
+            });
+            let (Ok(_), Ok(asker)) = (answerer, asker) else {
+                start.cancel();
+                return Vec::new();
+            };
+            asker.join().unwrap_or_default()
+        });
+        batches.into_iter().min_by(f64::total_cmp)
+    }
+
+    /// Clock rate of a core from a chain of additions, one a cycle on every core since 2000: best
+    /// of three, so that an interrupt does not count.
+    fn clock_rate(&self) -> Option<f64> {
+        let once = || {
+            let start = self.origin.ns();
+            dependent_adds()?;
+            Some((self.origin.ns() - start).max(1))
+        };
+        let best = [once()?, once()?, once()?].into_iter().min()?;
+        Some(ADDS as f64 * 1e3 / best as f64)
+    }
+
+    /// Streaming stores to memory by up to two cores at once: shows a cap on memory traffic.
+    fn stream(&self, memory: &HostMemory) -> Option<f64> {
+        let choices = [CpuHow::Avx512Nt, CpuHow::Avx2Nt, CpuHow::NeonNt];
+        let body =
+            choices.into_iter().find_map(|how| loops::find(CpuWork { op: CpuOp::Write, how }))?;
+        let bytes = Bytes(STREAM.0 * self.cpus.len() as u64);
+        let new = || memory.alloc(self.numa, MemKind::Huge, bytes).ok();
+        let first = self.buffer.get().is_none();
+        let address = (*self.buffer.get_or_init(new))?;
+        let _held = memory.range("stream", address, bytes.0).ok()?;
+        let pass = |part: usize| {
+            let dst = (address + part as u64 * STREAM.0) as *mut u8;
+            let span = LoopSpan { dst, src: dst, other: dst, len: STREAM.0 as usize };
+            // SAFETY: part < number of CPUs, so the span lies in the buffer, which is held and is
+            // this probe's alone; each thread has its own part.
+            unsafe { body.pass(span) };
+        };
+        let start = StartLine::new(self.cpus.len() as u32);
+        let origin = self.origin;
+        let times: Vec<(u64, u64)> = thread::scope(|scope| {
+            let probe = |(part, &cpu): (usize, &u32)| {
+                let (start, pass) = (&start, &pass);
+                thread::Builder::new().spawn_scoped(scope, move || {
+                    let pinned = cpus::pin(cpu);
+                    if first {
+                        pass(part);
+                    }
+                    if !start.meet() {
+                        return None;
+                    }
+                    let begin = origin.ns();
+                    pass(part);
+                    pinned.ok().map(|()| (begin, origin.ns()))
+                })
+            };
+            let threads: Vec<_> = self.cpus.iter().enumerate().map(probe).collect();
+            if threads.iter().any(io::Result::is_err) {
+                start.cancel();
+            }
+            threads.into_iter().flatten().filter_map(|t| t.join().ok().flatten()).collect()
+        });
+        if times.len() != self.cpus.len() {
+            return None;
+        }
+        let begin = times.iter().map(|t| t.0).min()?;
+        let end = times.iter().map(|t| t.1).max()?;
+        Some(bytes.as_f64() / (end - begin).max(1) as f64)
+    }
+
+    /// Share of CPU time that the hypervisor took since the last reading.
+    fn steal_since(&self) -> Option<f64> {
+        let now = stolen()?;
+        let before = self.steal.replace(Some(now))?;
+        let all = now.1.checked_sub(before.1).filter(|&all| all > 0)?;
+        Some(now.0.saturating_sub(before.0) as f64 * 100.0 / all as f64)
+    }
+}
+
+fn load() -> Option<f64> {
+    files::text("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
+}
+
+fn stolen() -> Option<(u64, u64)> {
+    parse_stolen(&files::text("/proc/stat")?)
+}
+
+/// Stolen and all jiffies of all CPUs. Guest time is part of user time and not added again.
+fn parse_stolen(stat: &str) -> Option<(u64, u64)> {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+    let fields: Vec<u64> = fields.map(|f| f.parse().ok()).collect::<Option<_>>()?;
+    let sum = fields.iter().try_fold(0_u64, |a, &b| a.checked_add(b))?;
+    Some((*fields.get(7)?, sum))
+}
+
+/// `ADDS` additions, each of which needs the one before.
+#[cfg(target_arch = "x86_64")]
+fn dependent_adds() -> Option<()> {
+    // SAFETY: registers only. Register operands: recent cores skip additions of small constants.
+    unsafe {
+        asm!(
+            "2:",
+            ".rept 16", "add {x}, {x}", ".endr",
+            "dec {n}",
+            "jnz 2b",
+            x = inout(reg) 1_u64 => _, n = inout(reg) ADDS / 16 => _,
+            options(nomem, nostack)
+        );
+    }
+    Some(())
+}
+#[cfg(target_arch = "aarch64")]
+fn dependent_adds() -> Option<()> {
+    // SAFETY: registers only.
+    unsafe {
+        asm!(
+            "2:",
+            ".rept 16", "add {x}, {x}, {x}", ".endr",
+            "subs {n}, {n}, #1",
+            "b.ne 2b",
+            x = inout(reg) 1_u64 => _, n = inout(reg) ADDS / 16 => _,
+            options(nomem, nostack)
+        );
+    }
+    Some(())
+}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn dependent_adds() -> Option<()> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_the_eighth_field() {
+        // 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 = 36, of which 8 stolen; 100 of guest time is in user's.
+        assert_eq!(parse_stolen("cpu  1 2 3 4 5 6 7 8 100 0\ncpu0 1"), Some((8, 36)));
+        assert_eq!(parse_stolen("cpu  1 2 3"), None);
+        assert_eq!(parse_stolen(""), None);
+        assert_eq!(parse_stolen("cpu  1 2 3 4 5 6 7 x"), None);
+    }
+}

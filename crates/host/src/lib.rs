@@ -1,0 +1,23 @@
+//! The live host: memory of chosen pages on a chosen NUMA domain, threads pinned to cores, the loops
+//! that they run, each in the instructions that it is named after, and the real clock.
+#![allow(unsafe_code)]
+
+pub mod chase;
+pub mod clock;
+mod conditions;
+pub mod cpus;
+mod credentials;
+pub mod files;
+pub mod gate;
+pub mod gate_table;
+pub mod limits;
+mod live_host;
+pub mod loops;
+pub mod memory;
+pub mod pattern;
+pub mod spread;
+mod team;
+
+pub use cpus::keep_to_share;
+pub use credentials::{PeerCredentials, peer_credentials};
+pub use live_host::{FindRegistrar, LiveHost};

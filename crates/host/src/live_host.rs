@@ -1,0 +1,453 @@
+//! The host that this process runs on, behind `hal::Host`.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use pathline_hal::{
+    CallError, CallResult, GateId, Host, HostDomain, MemoryRegistrar, TeamId, TeamResult, TeamWork,
+};
+use pathline_schema::{
+    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, MemKind, Severity, Topology,
+};
+
+use crate::clock::ClockOrigin;
+use crate::conditions::ConditionProbe;
+use crate::gate::{StartLine, ThreadBarrier};
+use crate::gate_table::{GateTable, HeldGate};
+use crate::memory::{self, ChaseChain, HostMemory, MappedMemory};
+use crate::team::{PendingJob, PinnedTeam, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
+use crate::{chase, cpus, loops, spread};
+
+/// CPUs of a domain that this process may use, in the order in which they are taken.
+struct CpuDomain {
+    id: u32,
+    cpus: Vec<u32>,
+}
+
+/// Opens the adapters of a machine; the error says why none can be had.
+pub type FindRegistrar = fn(&Topology) -> std::result::Result<Box<dyn MemoryRegistrar>, String>;
+
+/// The host that this process runs on.
+pub struct LiveHost {
+    origin: ClockOrigin,
+    domains: Vec<CpuDomain>,
+    /// All its buffers.
+    pub memory: Rc<HostMemory>,
+    teams: RefCell<BTreeMap<TeamId, PinnedTeam>>,
+    /// All its gates.
+    pub gates: Rc<GateTable>,
+    made: RefCell<u64>,
+    probe: ConditionProbe,
+    /// CPUs behind each last-level cache.
+    l3: Vec<CpuSet>,
+    /// Adapters are looked for at the first use: what this was made from, and what became of it.
+    topology: Topology,
+    find_registrar: FindRegistrar,
+    registrar: OnceCell<std::result::Result<Box<dyn MemoryRegistrar>, String>>,
+}
+
+impl LiveHost {
+    /// A host of these domains and CPUs; one domain if `topology` names none that this process may use.
+    /// `find_registrar` is called when memory is first registered with an adapter.
+    pub fn new(topology: &Topology, origin: ClockOrigin, find_registrar: FindRegistrar) -> Self {
+        let allowed = cpus::allowed().unwrap_or_else(|_| topology.host.cpus.clone());
+        let domain = |id: u32, all: &CpuSet| CpuDomain {
+            id,
+            cpus: cpus::order(topology, &all.intersect(&allowed)),
+        };
+        let mut domains: Vec<CpuDomain> =
+            topology.numa.iter().map(|d| domain(d.id, &d.cpus)).collect();
+        if domains.iter().all(|d| d.cpus.is_empty()) {
+            // The topology knows nothing of CPUs that this process may use: one domain of all.
+            let id = domains.first().map_or(0, |d| d.id);
+            domains = vec![domain(id, &allowed)];
+        }
+        domains.sort_by_key(|d| d.id);
+        let memory =
+            Rc::new(HostMemory::new(domains.iter().map(|d| (d.id, d.cpus.clone())).collect()));
+        let first = domains.iter().find(|d| !d.cpus.is_empty());
+        let (probed, numa) = first.map_or((&[][..], 0), |d| (d.cpus.as_slice(), d.id));
+        let probe = ConditionProbe::new(origin, probed, numa);
+        Self {
+            origin,
+            domains,
+            memory,
+            teams: RefCell::default(),
+            gates: Rc::default(),
+            made: RefCell::new(0),
+            probe,
+            l3: topology.caches.iter().filter(|c| c.level == 3).map(|c| c.cpus.clone()).collect(),
+            topology: topology.clone(),
+            find_registrar,
+            registrar: OnceCell::new(),
+        }
+    }
+
+    fn domain(&self, call: &str, numa: u32) -> CallResult<&CpuDomain> {
+        self.domains.iter().find(|d| d.id == numa).ok_or_else(|| {
+            let known: Vec<String> = self.domains.iter().map(|d| format!("numa{}", d.id)).collect();
+            CallError::unsupported(call, format!("numa{numa}"), "this host has no such NUMA domain")
+                .or_try(format!("use {}", known.join(", ")))
+        })
+    }
+
+    /// Threads on CPUs that are used least; beside another team on others than its own, and behind
+    /// its last-level cache.
+    fn team(&self, numa: u32, threads: u32, beside: Option<TeamId>) -> CallResult<TeamId> {
+        let domain = self.domain("team_create", numa)?;
+        let usable = domain.cpus.len();
+        if threads == 0 || threads as usize > usable {
+            let thing = format!("{threads} threads on numa{numa}");
+            let reason =
+                format!("this process may use {usable} CPUs there, and each thread needs its own");
+            let way_out = match usable {
+                0 => "run them on another domain, or widen the affinity or cpuset of this process"
+                    .to_owned(),
+                _ => format!(
+                    "use 1 to {usable} threads, or widen the affinity or cpuset of this process"
+                ),
+            };
+            return Err(CallError::unsupported("team_create", thing, reason).or_try(way_out));
+        }
+        let mut teams = self.teams.borrow_mut();
+        // Teams that run at once take different CPUs as long as there are any.
+        let used = |cpu: u32| teams.values().filter(|t| t.cpus.contains(&cpu)).count();
+        let theirs = beside.and_then(|id| teams.get(&id)).map_or(&[][..], |t| &t.cpus);
+        let far = |cpu: u32| {
+            let shares = |l3: &CpuSet| l3.contains(cpu) && theirs.iter().any(|&c| l3.contains(c));
+            !theirs.is_empty() && !self.l3.iter().any(shares)
+        };
+        let mut cpus = domain.cpus.clone();
+        cpus.sort_by_key(|&cpu| (theirs.contains(&cpu), far(cpu), used(cpu)));
+        cpus.truncate(threads as usize);
+        let busy: usize = teams.values().map(|t| t.cpus.len()).sum();
+        let all: usize = self.domains.iter().map(|d| d.cpus.len()).sum();
+        let team = PinnedTeam::new(cpus, busy + (threads as usize) < all)?;
+        let id = TeamId(self.id());
+        teams.insert(id, team);
+        Ok(id)
+    }
+
+    fn id(&self) -> u64 {
+        *self.made.borrow_mut() += 1;
+        *self.made.borrow()
+    }
+
+    /// Checks a piece of work against the memory it names and makes a job of it.
+    fn job(&self, threads: u32, work: &TeamWork) -> CallResult<TeamJob> {
+        let mut job = TeamJob {
+            task: ThreadTask::Nothing,
+            src: work.src,
+            other: work.src.wrapping_add(work.bytes.0),
+            dst: work.dst,
+            pieces: split(0, threads, 64),
+            reps: work.reps,
+            isolated: work.isolated && threads > 1,
+            reads: Vec::new(),
+            writes: None,
+            steps: work.reps,
+            between: ThreadBarrier::new(threads),
+            line: OnceLock::new(),
+            run: TeamRun::new(self.origin, threads),
+        };
+        if work.reps == 0 || work.bytes.0 == 0 {
+            return Ok(job);
+        }
+        match work.work.op {
+            CpuOp::Chase => self.chase(work, threads, &mut job)?,
+            CpuOp::Touch => self.touch(work, threads, &mut job)?,
+            CpuOp::Read | CpuOp::Write | CpuOp::Copy | CpuOp::Triad => {
+                self.pass(work, threads, &mut job)?;
+            }
+        }
+        Ok(job)
+    }
+
+    fn pass(&self, work: &TeamWork, threads: u32, job: &mut TeamJob) -> CallResult<()> {
+        let body = loops::find(work.work).ok_or_else(|| no_loop(work.work))?;
+        let effect = work.work.effect(work.bytes);
+        if effect.reads.0 > 0 {
+            job.reads.push(self.source(work.src, effect.reads.0)?);
+        }
+        if effect.writes.0 > 0 {
+            let (src, dst) = (work.src, work.dst);
+            if src < dst.saturating_add(effect.writes.0) && dst < src.saturating_add(effect.reads.0)
+            {
+                let thing = format!("{} at {src:#x} to {dst:#x}", work.bytes);
+                return Err(CallError::unsupported(
+                    "submit",
+                    thing,
+                    "source and destination overlap",
+                ));
+            }
+            job.will_write(self.target(dst, effect.writes.0)?);
+        }
+        // Whole pages, where there are enough of them: no page is then touched by two threads.
+        let pages = work.bytes.0 / u64::from(threads) >= 16 * self.memory.page() as u64;
+        let grain = if pages { self.memory.page() as u64 } else { 64 };
+        job.pieces = split(work.bytes.0, threads, grain);
+        job.task = ThreadTask::Pass(body);
+        Ok(())
+    }
+
+    fn chase(&self, work: &TeamWork, threads: u32, job: &mut TeamJob) -> CallResult<()> {
+        let thing = format!("{} over {}", work.work, work.bytes);
+        let refuse = |reason: &str, way_out: &str| {
+            Err(CallError::unsupported("submit", thing.as_str(), reason).or_try(way_out))
+        };
+        if work.work.how != CpuHow::Plain {
+            return Err(no_loop(work.work));
+        }
+        if threads != 1 {
+            return refuse("a chain is followed by one thread", "use -t1");
+        }
+        let mapping = self.source(work.src, work.bytes.0)?;
+        let wanted = ChaseChain { address: work.src, bytes: work.bytes.0 };
+        if mapping.chain() != Some(wanted) || mapping.writers.load(Ordering::Acquire) > 0 {
+            return refuse(
+                "no chain of that span lies there",
+                "fill the buffer with a chain first",
+            );
+        }
+        let steps = chase::elements(work.bytes).saturating_mul(work.reps);
+        job.pieces = vec![ThreadPiece { offset: 0, len: work.bytes.0 }];
+        job.task = ThreadTask::Chase { steps };
+        job.steps = steps;
+        job.reads.push(mapping);
+        Ok(())
+    }
+
+    fn touch(&self, work: &TeamWork, threads: u32, job: &mut TeamJob) -> CallResult<()> {
+        if work.work.how != CpuHow::Plain {
+            return Err(no_loop(work.work));
+        }
+        let page = self.memory.page();
+        let mapping = self.target(work.dst, work.bytes.0)?;
+        // The pages are given back first: nobody else may be reading them.
+        memory::idle("submit", &mapping)?;
+        if !(work.dst - mapping.base as u64).is_multiple_of(mapping.grain as u64) {
+            let thing = format!("{} at {:#x}", work.work, work.dst);
+            return Err(CallError::unsupported("submit", thing, "a first touch starts on a page"));
+        }
+        job.pieces = split(work.bytes.0, threads, mapping.grain as u64);
+        job.task = ThreadTask::Touch { page };
+        job.steps = work.bytes.0.div_ceil(page as u64).saturating_mul(work.reps);
+        job.will_write(mapping);
+        Ok(())
+    }
+
+    fn source(&self, address: u64, bytes: u64) -> CallResult<Arc<MappedMemory>> {
+        let mapping = self.memory.range("submit", address, bytes)?;
+        if mapping.is_backed(address + bytes) {
+            return Ok(mapping);
+        }
+        let thing = format!("{} at {address:#x}", Bytes(bytes));
+        Err(CallError::unsupported(
+            "submit",
+            thing,
+            "the source was never written: its pages are all the kernel's zero page",
+        )
+        .or_try("fill the buffer first"))
+    }
+
+    fn target(&self, address: u64, bytes: u64) -> CallResult<Arc<MappedMemory>> {
+        let mapping = self.memory.range("submit", address, bytes)?;
+        if mapping.chain().is_some() {
+            // A chase that runs over it would follow whatever is written.
+            memory::idle("submit", &mapping)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Opens a gate: all threads of all teams that it holds start together.
+    fn open(&self, gate: &mut HeldGate) {
+        gate.open = true;
+        let mut teams = self.teams.borrow_mut();
+        let held: Vec<TeamId> = std::mem::take(&mut gate.teams);
+        let waiters = std::mem::take(&mut gate.waiters);
+        let threads = held.iter().filter_map(|id| teams.get(id)).map(|t| t.cpus.len() as u32);
+        let threads = threads.chain(waiters.iter().map(|waiter| waiter.threads())).sum();
+        let line = Arc::new(StartLine::new(threads));
+        waiters.iter().for_each(|waiter| waiter.start(&line));
+        for id in held {
+            let Some(team) = teams.get_mut(&id) else { continue };
+            if let Some(pending) = &mut team.pending {
+                pending.started = true;
+                team.shared.start(&pending.job, &line);
+            }
+        }
+    }
+}
+
+fn no_loop(work: CpuWork) -> CallError {
+    let choices = loops::choices(work.op);
+    CallError::unsupported(
+        "submit",
+        work.to_string(),
+        "this processor or operation has no such loop",
+    )
+    .or_try(format!("{} can be done here with {choices}", work.op))
+}
+
+fn no_such(call: &str, thing: &str) -> CallError {
+    CallError::unsupported(call, thing, "there is none of that number")
+}
+
+impl Host for LiveHost {
+    fn registrar(&self) -> CallResult<&dyn MemoryRegistrar> {
+        match self.registrar.get_or_init(|| (self.find_registrar)(&self.topology)) {
+            Ok(registrar) => Ok(&**registrar),
+            Err(why) => Err(CallError::unsupported("registrar", "this machine", why)),
+        }
+    }
+
+    fn domains(&self) -> Vec<HostDomain> {
+        let domain = |d: &CpuDomain| HostDomain {
+            id: d.id,
+            threads: d.cpus.len() as u32,
+            free: self.memory.free(d.id),
+        };
+        self.domains.iter().map(domain).collect()
+    }
+
+    fn instructions(&self) -> Vec<CpuHow> {
+        CpuHow::ALL.iter().copied().filter(|&how| loops::available(how)).collect()
+    }
+
+    fn alloc(&self, numa: u32, mem: MemKind, bytes: Bytes) -> CallResult<u64> {
+        self.domain("alloc", numa)?;
+        self.memory.alloc(numa, mem, bytes)
+    }
+
+    fn free(&self, address: u64) -> CallResult<()> {
+        self.memory.free_buffer(address)
+    }
+
+    fn discard(&self, address: u64) -> CallResult<()> {
+        self.memory.discard(address)
+    }
+
+    fn huge_bytes(&self, address: u64) -> Option<Bytes> {
+        self.memory.huge_bytes(address)
+    }
+
+    fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()> {
+        let mapping = self.memory.range("fill", address, bytes.0)?;
+        memory::idle("fill", &mapping)?;
+        mapping.note_written(address + bytes.0);
+        let base = address as usize;
+        if !chain {
+            let grain = mapping.grain as u64;
+            // SAFETY: the range lies in a mapping that is held and that no job uses.
+            unsafe { spread::fill(self.memory.cpus(mapping.numa), address, bytes.0, grain, seed) };
+            return Ok(());
+        }
+        let refuse = |reason| {
+            Err(CallError::unsupported(
+                "fill",
+                format!("a chain over {bytes} at {address:#x}"),
+                reason,
+            ))
+        };
+        if bytes.0 < 8 || !address.is_multiple_of(8) {
+            return refuse("a chain needs 8 bytes on a boundary of 8");
+        }
+        // SAFETY: in a mapping that is held and that no job uses; aligned and long enough.
+        if !unsafe { chase::lay(base as *mut u8, bytes, seed) } {
+            return refuse("a chain covers at most 512 GiB");
+        }
+        mapping.set_chain(Some(ChaseChain { address, bytes: bytes.0 }));
+        Ok(())
+    }
+
+    fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>> {
+        let mapping = self.memory.range("check", address, bytes.0)?;
+        memory::at_rest("check", &mapping)?;
+        let (cpus, grain) = (self.memory.cpus(mapping.numa), mapping.grain as u64);
+        // SAFETY: the range lies in a mapping that is held and that no running job stores to.
+        Ok(unsafe { spread::check(cpus, address, bytes.0, grain, seed) })
+    }
+
+    fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId> {
+        self.team(numa, threads, None)
+    }
+
+    fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> CallResult<TeamId> {
+        self.team(numa, threads, Some(other))
+    }
+
+    fn team_cpus(&self, team: TeamId) -> CpuSet {
+        let teams = self.teams.borrow();
+        teams.get(&team).map_or_else(CpuSet::default, |t| CpuSet::new(t.cpus.iter().copied()))
+    }
+
+    fn team_destroy(&self, team: TeamId) -> CallResult<()> {
+        let gone = self.teams.borrow_mut().remove(&team);
+        for gate in self.gates.0.borrow_mut().values_mut() {
+            gate.teams.retain(|&held| held != team);
+        }
+        gone.map(drop).ok_or_else(|| no_such("team_destroy", "team"))
+    }
+
+    fn submit(&self, team: TeamId, gate: GateId, work: &TeamWork) -> CallResult<()> {
+        let mut gates = self.gates.0.borrow_mut();
+        let gate = gates.get_mut(&gate).ok_or_else(|| no_such("submit", "gate"))?;
+        let threads = match self.teams.borrow().get(&team) {
+            None => return Err(no_such("submit", "team")),
+            Some(team) if team.pending.is_some() => {
+                let reason = "it has work that was not reaped";
+                return Err(CallError::new(Severity::Transient, "submit", "team", reason)
+                    .or_try("reap it first"));
+            }
+            Some(team) => team.cpus.len() as u32,
+        };
+        let mut job = self.job(threads, work)?;
+        if let Some(mapping) = job.writes.as_ref() {
+            mapping.note_written(work.dst + work.bytes.0);
+        }
+        job.isolated &= job.reps > 1;
+        if let Some(team) = self.teams.borrow_mut().get_mut(&team) {
+            team.pending = Some(PendingJob { job: Arc::new(job), started: false });
+        }
+        gate.teams.push(team);
+        if gate.open {
+            self.open(gate);
+        }
+        Ok(())
+    }
+
+    fn reap(&self, team: TeamId) -> CallResult<TeamResult> {
+        self.teams.borrow_mut().get_mut(&team).ok_or_else(|| no_such("reap", "team"))?.reap()
+    }
+
+    fn gate_create(&self) -> CallResult<GateId> {
+        let id = GateId(self.id());
+        self.gates.0.borrow_mut().insert(id, HeldGate::default());
+        Ok(id)
+    }
+
+    fn gate_release(&self, gate: GateId) -> CallResult<()> {
+        let mut gates = self.gates.0.borrow_mut();
+        let gate = gates.get_mut(&gate).ok_or_else(|| no_such("gate_release", "gate"))?;
+        self.open(gate);
+        Ok(())
+    }
+
+    fn gate_destroy(&self, gate: GateId) -> CallResult<()> {
+        let mut gate = self
+            .gates
+            .0
+            .borrow_mut()
+            .remove(&gate)
+            .ok_or_else(|| no_such("gate_destroy", "gate"))?;
+        self.open(&mut gate);
+        Ok(())
+    }
+
+    fn conditions(&self) -> Conditions {
+        self.probe.read(&self.memory)
+    }
+}

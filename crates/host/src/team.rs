@@ -1,0 +1,405 @@
+//! Threads that are pinned to CPUs, sleep between jobs, and start a job together.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use pathline_hal::{CallError, CallResult, TeamResult};
+use pathline_schema::{Ns, Severity};
+
+use crate::clock::ClockOrigin;
+use crate::gate::{self, StartLine, ThreadBarrier};
+use crate::loops::{CpuLoop, LoopSpan};
+use crate::memory::MappedMemory;
+use crate::{chase, cpus};
+
+/// Looks at the word for the next job before a thread sleeps, where another core is left for the
+/// thread that submits: 20 to 70 us on x86-64, about twice what waking up costs.
+const IDLE_SPINS: u32 = 1000;
+
+/// What each thread of a job does.
+pub(crate) enum ThreadTask {
+    /// Nothing: what the harness costs.
+    Nothing,
+    /// Passes of a loop.
+    Pass(CpuLoop),
+    /// Steps of a chain that starts at the source.
+    Chase {
+        /// Loads, each of which needs the one before.
+        steps: u64,
+    },
+    /// A store into every page of memory that was given back.
+    Touch {
+        /// Bytes from one store to the next.
+        page: usize,
+    },
+}
+
+/// A thread's part, as offsets into the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ThreadPiece {
+    /// Bytes from the start.
+    pub(crate) offset: u64,
+    /// Bytes; 0 if there is nothing left for this thread.
+    pub(crate) len: u64,
+}
+
+/// Splits `bytes` evenly over threads on multiples of `grain`; the last part takes the tail. With
+/// more threads than grains some parts are empty.
+pub(crate) fn split(bytes: u64, threads: u32, grain: u64) -> Vec<ThreadPiece> {
+    let grains = u128::from(bytes.div_ceil(grain));
+    let edge = |i: u32| {
+        let grains = (grains * u128::from(i) / u128::from(threads.max(1))) as u64;
+        grains.saturating_mul(grain).min(bytes)
+    };
+    (0..threads).map(|i| ThreadPiece { offset: edge(i), len: edge(i + 1) - edge(i) }).collect()
+}
+
+/// A thread's clock readings.
+#[derive(Debug, Default)]
+struct ThreadStamps {
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+/// Work of a team. It holds the memory that it runs over.
+pub(crate) struct TeamJob {
+    /// What each thread does.
+    pub(crate) task: ThreadTask,
+    /// Address of the source.
+    pub(crate) src: u64,
+    /// Address of the second source of a triad.
+    pub(crate) other: u64,
+    /// Address of the destination.
+    pub(crate) dst: u64,
+    /// Each thread's part.
+    pub(crate) pieces: Vec<ThreadPiece>,
+    /// Passes.
+    pub(crate) reps: u64,
+    /// Whether threads wait for each other between passes.
+    pub(crate) isolated: bool,
+    /// Memory that it loads from.
+    pub(crate) reads: Vec<Arc<MappedMemory>>,
+    /// Memory that it stores to.
+    pub(crate) writes: Option<Arc<MappedMemory>>,
+    /// What times are divided by: passes, or steps of a chain.
+    pub(crate) steps: u64,
+    /// Where threads meet between isolated passes.
+    pub(crate) between: ThreadBarrier,
+    /// Where threads start together; set when its gate opens.
+    pub(crate) line: OnceLock<Arc<StartLine>>,
+    /// Times and checksums.
+    pub(crate) run: TeamRun,
+}
+
+/// What threads leave behind.
+pub(crate) struct TeamRun {
+    origin: ClockOrigin,
+    stamps: Vec<ThreadStamps>,
+    /// Where checksums go, so that no load is without a use.
+    sink: AtomicU64,
+    refused: AtomicBool,
+}
+
+impl TeamRun {
+    /// Nothing measured yet; times count from `origin`.
+    pub(crate) fn new(origin: ClockOrigin, threads: u32) -> Self {
+        Self {
+            origin,
+            stamps: (0..threads).map(|_| ThreadStamps::default()).collect(),
+            sink: AtomicU64::new(0),
+            refused: AtomicBool::new(false),
+        }
+    }
+}
+
+impl TeamJob {
+    /// Sets what the job stores to, and says so there until the job is gone.
+    pub(crate) fn will_write(&mut self, mapping: Arc<MappedMemory>) {
+        mapping.writers.fetch_add(1, Ordering::AcqRel);
+        self.writes = Some(mapping);
+    }
+
+    fn execute(&self, index: usize) {
+        if let (Some(piece), Some(line)) = (self.pieces.get(index), self.line.get()) {
+            line.meet();
+            let (start, end) = match self.task {
+                ThreadTask::Touch { page } => self.touch(*piece, page),
+                _ => self.passes(*piece),
+            };
+            if let Some(stamps) = self.run.stamps.get(index) {
+                stamps.start.store(start, Ordering::Relaxed);
+                stamps.end.store(end, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn passes(&self, piece: ThreadPiece) -> (u64, u64) {
+        let at = piece.offset;
+        let span = LoopSpan {
+            dst: self.dst.wrapping_add(at) as *mut u8,
+            src: self.src.wrapping_add(at) as *const u8,
+            other: self.other.wrapping_add(at) as *const u8,
+            len: piece.len as usize,
+        };
+        let mut sum = 0;
+        let start = self.run.origin.ns();
+        match self.task {
+            ThreadTask::Pass(body) => {
+                for rep in 0..self.reps {
+                    if self.isolated && rep > 0 {
+                        self.between.meet();
+                    }
+                    // SAFETY: `submit` found the spans inside mappings that this job holds, without
+                    // overlap, and the loop among those of this processor; pieces are disjoint.
+                    sum ^= unsafe { body.pass(span) };
+                }
+            }
+            // SAFETY: `submit` found a whole chain there, and refuses whatever would write to it.
+            ThreadTask::Chase { steps } => sum = unsafe { chase::follow(self.src, steps) },
+            ThreadTask::Nothing | ThreadTask::Touch { .. } => {}
+        }
+        let end = self.run.origin.ns();
+        self.run.sink.fetch_xor(sum, Ordering::Relaxed);
+        (start, end)
+    }
+
+    /// Touches fresh pages. Each pass first gives them back, which is not timed.
+    fn touch(&self, piece: ThreadPiece, page: usize) -> (u64, u64) {
+        let Some(mapping) = &self.writes else { return (0, 0) };
+        let start = (self.dst + piece.offset) as usize;
+        let len = piece.len as usize;
+        let back = len.next_multiple_of(mapping.grain).min(mapping.base + mapping.len - start);
+        let mut spent = 0;
+        for _ in 0..self.reps {
+            if back > 0 && mapping.give_back(start, back).is_err() {
+                self.run.refused.store(true, Ordering::Relaxed);
+            }
+            self.between.meet();
+            let begin = self.run.origin.ns();
+            for at in (0..len).step_by(page) {
+                // SAFETY: inside this thread's piece of a mapping that this job holds.
+                unsafe { ((start + at) as *mut u8).write_volatile(1) };
+            }
+            spent += self.run.origin.ns() - begin;
+            self.between.meet();
+        }
+        (0, spent)
+    }
+
+    fn reaped(&self) -> CallResult<TeamResult> {
+        if self.run.refused.load(Ordering::Relaxed) {
+            let reason = "the kernel did not take the pages back";
+            return Err(CallError::unsupported("madvise", "first touch", reason)
+                .or_try("reserved huge pages need Linux 5.18: enable transparent ones"));
+        }
+        // A part without bytes has no say in when the work began or ended.
+        let busy = |piece: &ThreadPiece| piece.len > 0 || matches!(self.task, ThreadTask::Nothing);
+        let stamps =
+            || self.run.stamps.iter().zip(&self.pieces).filter(|(_, p)| busy(p)).map(|(s, _)| s);
+        let start = stamps().map(|s| s.start.load(Ordering::Relaxed)).min().unwrap_or(0);
+        let end = stamps().map(|s| s.end.load(Ordering::Relaxed)).max().unwrap_or(0);
+        Ok(TeamResult { elapsed: Ns(end.saturating_sub(start) as f64), steps: self.steps })
+    }
+}
+
+impl Drop for TeamJob {
+    fn drop(&mut self) {
+        if let Some(mapping) = &self.writes {
+            mapping.writers.fetch_sub(1, Ordering::AcqRel);
+            if self.line.get().is_some() {
+                mapping.running.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+/// What a team's threads look at.
+pub(crate) struct TeamShared {
+    /// Grows with each job that may start.
+    epoch: AtomicU32,
+    stop: AtomicBool,
+    job: Mutex<Option<Arc<TeamJob>>>,
+    /// Threads that have ended the job and let go of it.
+    done: AtomicU32,
+    spins: u32,
+}
+
+impl TeamShared {
+    /// Lets the threads have the job; they start when all who share its line are there.
+    pub(crate) fn start(&self, job: &Arc<TeamJob>, line: &Arc<StartLine>) {
+        // A job is started once: a second line would be ignored, and is never given.
+        if job.line.set(Arc::clone(line)).is_ok()
+            && let Some(mapping) = &job.writes
+        {
+            mapping.running.fetch_add(1, Ordering::AcqRel);
+        }
+        self.done.store(0, Ordering::Relaxed);
+        *self.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(job));
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        gate::wake(&self.epoch);
+    }
+
+    fn work(&self, index: usize) {
+        let mut seen = 0;
+        loop {
+            gate::sleep_while(&self.epoch, seen, self.spins);
+            seen = self.epoch.load(Ordering::Acquire);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            let job = self.job.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let Some(job) = job else { continue };
+            let threads = job.pieces.len() as u32;
+            job.execute(index);
+            // Before it counts as done, so that whoever reaps finds the memory free.
+            drop(job);
+            if self.done.fetch_add(1, Ordering::AcqRel) + 1 == threads {
+                gate::wake(&self.done);
+            }
+        }
+    }
+
+    /// Blocks until all threads have ended the job.
+    fn wait(&self, threads: u32) {
+        loop {
+            let done = self.done.load(Ordering::Acquire);
+            if done >= threads {
+                return;
+            }
+            gate::sleep_while(&self.done, done, 0);
+        }
+    }
+}
+
+/// A job that a team has been given.
+pub(crate) struct PendingJob {
+    /// The job.
+    pub(crate) job: Arc<TeamJob>,
+    /// Whether its gate has opened.
+    pub(crate) started: bool,
+}
+
+/// Pinned threads.
+pub(crate) struct PinnedTeam {
+    /// What its threads wait for.
+    pub(crate) shared: Arc<TeamShared>,
+    /// The CPU of each thread.
+    pub(crate) cpus: Vec<u32>,
+    /// A job that was given and not reaped.
+    pub(crate) pending: Option<PendingJob>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl PinnedTeam {
+    /// Starts a thread on each of `cpus`. `spare` tells that a core is left for who submits.
+    pub(crate) fn new(cpus: Vec<u32>, spare: bool) -> CallResult<Self> {
+        let shared = Arc::new(TeamShared {
+            epoch: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            job: Mutex::new(None),
+            done: AtomicU32::new(0),
+            spins: if spare { IDLE_SPINS } else { 0 },
+        });
+        let mut team = Self { shared, cpus, pending: None, threads: Vec::new() };
+        let (tell, hear) = mpsc::channel();
+        for (index, &cpu) in team.cpus.iter().enumerate() {
+            let (shared, tell) = (Arc::clone(&team.shared), tell.clone());
+            let body = move || {
+                let pinned = cpus::pin(cpu);
+                let failed = pinned.is_err();
+                let _ = tell.send(pinned.map_err(|error| (cpu, error)));
+                drop(tell);
+                if !failed {
+                    shared.work(index);
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("pathline-cpu{cpu}")).spawn(body);
+            team.threads.push(thread.map_err(|error| {
+                CallError::new(
+                    Severity::Exhausted,
+                    "pthread_create",
+                    format!("cpu{cpu}"),
+                    error.to_string(),
+                )
+                .with_code(error.raw_os_error().unwrap_or(0).into())
+                .or_try("use fewer threads or raise ulimit -u")
+            })?);
+        }
+        drop(tell);
+        for pinned in hear {
+            pinned.map_err(|(cpu, error)| {
+                CallError::new(
+                    Severity::Transient,
+                    "sched_setaffinity",
+                    format!("cpu{cpu}"),
+                    error.to_string(),
+                )
+                .with_code(error.raw_os_error().unwrap_or(0).into())
+                .or_try("the CPUs of this process have changed since it began: start again")
+            })?;
+        }
+        Ok(team)
+    }
+
+    /// Waits for the job that was given, which must have been started.
+    pub(crate) fn reap(&mut self) -> CallResult<TeamResult> {
+        match self.pending.take() {
+            Some(pending) if pending.started => {
+                self.shared.wait(pending.job.pieces.len() as u32);
+                *self.shared.job.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                pending.job.reaped()
+            }
+            Some(pending) => {
+                self.pending = Some(pending);
+                Err(CallError::unsupported(
+                    "reap",
+                    "team",
+                    "its gate is closed, so it would never end",
+                )
+                .or_try("release the gate first"))
+            }
+            None => Err(CallError::unsupported("reap", "team", "it was given no work")),
+        }
+    }
+}
+
+impl Drop for PinnedTeam {
+    fn drop(&mut self) {
+        if let Some(PendingJob { job, started: true }) = &self.pending {
+            self.shared.wait(job.pieces.len() as u32);
+        }
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.epoch.fetch_add(1, Ordering::AcqRel);
+        gate::wake(&self.shared.epoch);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_everything_once_on_boundaries() {
+        for bytes in [0, 1, 63, 64, 65, 4095, 4096, (1 << 20) + 17] {
+            for threads in [1, 2, 3, 7, 64] {
+                for grain in [64, 4096] {
+                    let pieces = split(bytes, threads, grain);
+                    let mut next = 0;
+                    for piece in &pieces {
+                        assert_eq!(piece.offset, next);
+                        assert!(piece.offset.is_multiple_of(grain) || piece.offset == bytes);
+                        next += piece.len;
+                    }
+                    assert_eq!((next, pieces.len()), (bytes, threads as usize));
+                }
+            }
+        }
+        // 1 MiB + 17 B over 2 in pages: 257 pages begun, 128 and 129 of them, the last one of 17 B.
+        let lens: Vec<u64> = split((1 << 20) + 17, 2, 4096).iter().map(|p| p.len).collect();
+        assert_eq!(lens, [128 * 4096, 128 * 4096 + 17]);
+    }
+}

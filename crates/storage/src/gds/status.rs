@@ -1,0 +1,301 @@
+//! Statuses of cuFile and hipFile: their names, words for them, and ways out.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use pathline_hal::{CallError, CallResult};
+use pathline_schema::Severity;
+
+use super::library::{GdsLibrary, GdsStatus};
+use crate::facts;
+use pathline_host::files;
+
+/// Where their statuses begin: `CUFILEOP_BASE_ERR`, `HIPFILE_BASE_ERR`.
+const BASE: i32 = 5000;
+/// Of hipFile, an I/O may end by a status of HIP; kept apart from error numbers of the kernel.
+const OF_RUNTIME: i32 = 1_000_000;
+
+const DRIVER_NOT_INITIALIZED: i32 = 5001;
+const VERSION_MISMATCH: i32 = 5004;
+const IO_NOT_SUPPORTED: i32 = 5008;
+const MAPPING_SIZE: i32 = 5016;
+const DIO_NOT_SET: i32 = 5020;
+const PERMISSION_DENIED: i32 = 5025;
+const HANDLE_NOT_REGISTERED: i32 = 5027;
+const IO_DISABLED: i32 = 5034;
+const PINNING_FAILED: i32 = 5036;
+const NO_MEMORY: i32 = 5043;
+
+/// By number behind the base: the name in `cufile.h` of CUDA 13.0, that in `hipfile.h` of hipFile 0.2
+/// (empty if it has none), and words.
+type GdsStatusRow = (i32, &'static str, &'static str, &'static str);
+
+const ROWS: &[GdsStatusRow] = &[
+    (1, "DRIVER_NOT_INITIALIZED", "DriverNotInitialized", "the kernel's driver is not loaded"),
+    (2, "DRIVER_INVALID_PROPS", "DriverInvalidProps", "a property of the driver is wrong"),
+    (3, "DRIVER_UNSUPPORTED_LIMIT", "DriverUnsupportedLimit", "a property is out of its range"),
+    (
+        4,
+        "DRIVER_VERSION_MISMATCH",
+        "DriverVersionMismatch",
+        "the kernel's driver has another version",
+    ),
+    (
+        5,
+        "DRIVER_VERSION_READ_ERROR",
+        "DriverVersionReadError",
+        "the driver's version cannot be read",
+    ),
+    (6, "DRIVER_CLOSING", "DriverClosing", "the driver is being closed"),
+    (7, "PLATFORM_NOT_SUPPORTED", "PlatformNotSupported", "it does not support this platform"),
+    (8, "IO_NOT_SUPPORTED", "IONotSupported", "it does not support this file"),
+    (9, "DEVICE_NOT_SUPPORTED", "DeviceNotSupported", "it does not support this GPU"),
+    (10, "NVFS_DRIVER_ERROR", "DriverError", "the kernel's driver failed"),
+    (11, "CUDA_DRIVER_ERROR", "HipDriverError", "the GPU's runtime failed"),
+    (12, "CUDA_POINTER_INVALID", "HipPointerInvalid", "the address is in no memory of a GPU"),
+    (13, "CUDA_MEMORY_TYPE_INVALID", "HipMemoryTypeInvalid", "it takes no memory of this kind"),
+    (14, "CUDA_POINTER_RANGE_ERROR", "HipPointerRangeError", "the memory is shorter than was said"),
+    (15, "CUDA_CONTEXT_MISMATCH", "HipContextMismatch", "the memory is of another context"),
+    (16, "INVALID_MAPPING_SIZE", "InvalidMappingSize", "more memory than may be pinned"),
+    (17, "INVALID_MAPPING_RANGE", "InvalidMappingRange", "beyond the memory that is registered"),
+    (18, "INVALID_FILE_TYPE", "InvalidFileType", "it takes no file of this type"),
+    (
+        19,
+        "INVALID_FILE_OPEN_FLAG",
+        "InvalidFileOpenFlag",
+        "the file is open with a flag that it refuses",
+    ),
+    (20, "DIO_NOT_SET", "DIONotSet", "the file is open without O_DIRECT"),
+    (22, "INVALID_VALUE", "InvalidValue", "an argument is wrong"),
+    (
+        23,
+        "MEMORY_ALREADY_REGISTERED",
+        "MemoryAlreadyRegistered",
+        "the memory is registered already",
+    ),
+    (24, "MEMORY_NOT_REGISTERED", "MemoryNotRegistered", "the memory is not registered"),
+    (25, "PERMISSION_DENIED", "PermissionDenied", "the driver or the file may not be opened"),
+    (26, "DRIVER_ALREADY_OPEN", "DriverAlreadyOpen", "the driver is open already"),
+    (27, "HANDLE_NOT_REGISTERED", "HandleNotRegistered", "the file is not registered"),
+    (28, "HANDLE_ALREADY_REGISTERED", "HandleAlreadyRegistered", "the file is registered already"),
+    (29, "DEVICE_NOT_FOUND", "DeviceNotFound", "it finds no such GPU"),
+    (30, "INTERNAL_ERROR", "InternalError", "it failed inside"),
+    (31, "GETNEWFD_FAILED", "GetNewFDFailed", "it got no descriptor of its own"),
+    (33, "NVFS_SETUP_ERROR", "DriverSetupError", "the kernel's driver could not be set up"),
+    (34, "IO_DISABLED", "IODisabled", "its settings forbid this file"),
+    (35, "BATCH_SUBMIT_FAILED", "BatchSubmitFailed", "a batch was not taken"),
+    (
+        36,
+        "GPU_MEMORY_PINNING_FAILED",
+        "GPUMemoryPinningFailed",
+        "the GPU's memory could not be pinned",
+    ),
+    (37, "BATCH_FULL", "BatchFull", "its queue is full"),
+    (38, "ASYNC_NOT_SUPPORTED", "AsyncNotSupported", "it does nothing in streams"),
+    (43, "NOMEM_ERROR", "", "it is out of memory"),
+    (44, "IO_ERROR", "", "the I/O failed"),
+    (45, "INTERNAL_BUF_REGISTER_ERROR", "", "the memory could not be registered"),
+    (46, "HASH_OPR_ERROR", "", "a table inside failed"),
+    (47, "INVALID_CONTEXT_ERROR", "", "the thread's context is wrong"),
+    (48, "NVFS_INTERNAL_DRIVER_ERROR", "", "the kernel's driver failed inside"),
+    (49, "BATCH_NOCOMPAT_ERROR", "", "compatibility mode is off"),
+];
+
+/// `status 5019, CU_FILE_INVALID_FILE_OPEN_FLAG: the file is open with a flag that it refuses`
+fn words(kind: GdsLibrary, own: i32) -> String {
+    let row = ROWS.iter().find(|row| row.0 == own - BASE);
+    let name = row.and_then(|row| match kind {
+        GdsLibrary::CuFile => Some(format!("CU_FILE_{}", row.1)),
+        GdsLibrary::HipFile => (!row.2.is_empty()).then(|| format!("hipFile{}", row.2)),
+    });
+    match (name, row) {
+        (Some(name), Some(row)) => format!("status {own}, {name}: {}", row.3),
+        _ => format!("status {own} of {}, which its header does not list", kind.name()),
+    }
+}
+
+const LOG_CUFILE: &str =
+    "cufile.log in the working folder, or where CUFILE_LOGFILE_PATH says, has more";
+const LOG_HIPFILE: &str = "ais-check of hipFile says what this machine lacks";
+
+/// What can be done about a status.
+fn way_out(kind: GdsLibrary, own: i32) -> &'static str {
+    let cufile = kind == GdsLibrary::CuFile;
+    match own {
+        DRIVER_NOT_INITIALIZED if cufile => {
+            "load nvidia-fs (modprobe nvidia-fs), or allow compatibility mode: CUFILE_ALLOW_COMPAT_MODE=true, or allow_compat_mode in cufile.json"
+        }
+        VERSION_MISMATCH if cufile => {
+            "nvidia-fs (/proc/driver/nvidia-fs/version) and libcufile must be of one release"
+        }
+        IO_NOT_SUPPORTED if cufile => {
+            "take ext4 mounted with data=ordered, or xfs, on NVMe, or allow compatibility mode: CUFILE_ALLOW_COMPAT_MODE=true"
+        }
+        IO_NOT_SUPPORTED => {
+            "take ext4 mounted with data=ordered, or xfs; HIPFILE_ALLOW_COMPAT_MODE=true lets it go through host memory"
+        }
+        MAPPING_SIZE | PINNING_FAILED if cufile => {
+            "use a smaller block or fewer workers, or raise max_device_pinned_mem_size_kb in cufile.json; all of it must fit into the GPU's BAR1"
+        }
+        DIO_NOT_SET => "use direct",
+        PERMISSION_DENIED if cufile => "this user must be able to open /dev/nvidia-fs*",
+        IO_DISABLED => {
+            "the fs section of cufile.json forbids it (CUFILE_ENV_PATH_JSON names the file)"
+        }
+        _ if cufile => LOG_CUFILE,
+        _ => LOG_HIPFILE,
+    }
+}
+
+fn severity(own: i32) -> Severity {
+    match own {
+        MAPPING_SIZE | PINNING_FAILED | NO_MEMORY => Severity::Exhausted,
+        _ => Severity::Unsupported,
+    }
+}
+
+/// The outcome of a call on something.
+pub(super) fn outcome(
+    kind: GdsLibrary,
+    call: &str,
+    thing: impl Into<String>,
+    status: GdsStatus,
+) -> CallResult<()> {
+    if status.own == 0 {
+        return Ok(());
+    }
+    let mut reason = words(kind, status.own);
+    if status.runtime != 0 {
+        reason.push_str(&format!(", status {} of {}", status.runtime, kind.runtime()));
+    }
+    Err(CallError::new(severity(status.own), call, thing, reason)
+        .with_code(status.own.into())
+        .or_try(way_out(kind, status.own)))
+}
+
+/// The outcome of registering a file.
+pub(super) fn of_file(
+    kind: GdsLibrary,
+    call: &str,
+    file: &File,
+    status: GdsStatus,
+) -> CallResult<()> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
+    let told = outcome(kind, call, path.display().to_string(), status);
+    if kind != GdsLibrary::CuFile || status.own != HANDLE_NOT_REGISTERED {
+        return told;
+    }
+    told.map_err(|error| match undescribed(file) {
+        Some((why, way_out)) => {
+            let reason = format!("{}: {why}", error.reason);
+            CallError { reason, ..error }.or_try(way_out)
+        }
+        None => error,
+    })
+}
+
+/// Why cuFile cannot describe the block device of a file, and what helps. It asks libudev for the
+/// properties of the device, whose entry udevd writes; without them it answers 5027.
+fn undescribed(file: &File) -> Option<(String, String)> {
+    let device = file.metadata().ok()?.dev();
+    if libc::major(device) == 0 {
+        let why = "its file system has no block device, and cuFile describes files by that";
+        return Some((why.into(), "name a folder on ext4 or xfs with --store".into()));
+    }
+    let number = facts::number(device);
+    let entry = Path::new(UDEV).join(format!("b{number}"));
+    let described = files::text(&entry).is_some_and(|text| describes(&text));
+    (!described).then(|| {
+        let entry = entry.display();
+        (
+            format!("libudev knows no ID_FS_USAGE of block device {number}, which cuFile looks for"),
+            format!(
+                "run udevd, or in a container mount {UDEV} of the host; or let root write the lines E:ID_FS_USAGE=filesystem and E:ID_FS_TYPE=ext4 into {entry}"
+            ),
+        )
+    })
+}
+
+/// Where udevd keeps what it knows of devices.
+const UDEV: &str = "/run/udev/data";
+
+fn describes(entry: &str) -> bool {
+    entry.lines().any(|line| line.starts_with("E:ID_FS_USAGE="))
+}
+
+/// What an I/O ended with: bytes, or a negative number that [`of_io`] knows or that is the kernel's.
+/// cuFile gives -1 and leaves its own statuses in `errno`; hipFile gives them negative, and those of
+/// HIP as well.
+pub(super) fn ended(done: isize, error_number: i32) -> i32 {
+    match i32::try_from(done) {
+        Ok(-1) => -error_number,
+        Ok(status) if status < -1 && status > -BASE => status - OF_RUNTIME,
+        Ok(other) => other,
+        Err(_) => -libc::EIO,
+    }
+}
+
+/// What the end of an I/O means: reason, way out and severity; none if the number is the kernel's.
+pub(crate) fn of_io(call: &str, number: i32) -> Option<(String, &'static str, Severity)> {
+    let kind = [GdsLibrary::CuFile, GdsLibrary::HipFile]
+        .into_iter()
+        .find(|k| call.starts_with(k.name()))?;
+    if number > OF_RUNTIME {
+        let reason = format!("status {} of {}", number - OF_RUNTIME, kind.runtime());
+        return Some((reason, way_out(kind, 0), Severity::Transient));
+    }
+    (number > BASE).then(|| (words(kind, number), way_out(kind, number), severity(number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_have_the_names_of_both_headers() {
+        for (kind, own, name) in [
+            (GdsLibrary::CuFile, 5019, "CU_FILE_INVALID_FILE_OPEN_FLAG"),
+            (GdsLibrary::CuFile, 5027, "CU_FILE_HANDLE_NOT_REGISTERED"),
+            (GdsLibrary::CuFile, 5049, "CU_FILE_BATCH_NOCOMPAT_ERROR"),
+            (GdsLibrary::HipFile, 5013, "hipFileHipMemoryTypeInvalid"),
+            (GdsLibrary::HipFile, 5036, "hipFileGPUMemoryPinningFailed"),
+        ] {
+            assert!(words(kind, own).contains(&format!("status {own}, {name}: ")), "{own}");
+        }
+        // 5021 and 5032 are nobody's, 5043 is cuFile's alone.
+        for (kind, own) in
+            [(GdsLibrary::CuFile, 5021), (GdsLibrary::CuFile, 5032), (GdsLibrary::HipFile, 5043)]
+        {
+            assert!(words(kind, own).contains("does not list"), "{own}");
+        }
+        assert!(ROWS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
+    fn ends_of_both_libraries_are_told_apart() {
+        // Bytes; an error number; a status that cuFile leaves in errno and that hipFile gives.
+        assert_eq!(ended(4096, 5), 4096);
+        assert_eq!(ended(-1, libc::EIO), -libc::EIO);
+        assert_eq!(ended(-1, 5017), -5017);
+        assert_eq!(ended(-5022, 0), -5022);
+        let (reason, _, _) = of_io("cuFileRead", 5017).unwrap();
+        assert!(reason.contains("CU_FILE_INVALID_MAPPING_RANGE"), "{reason}");
+        let (reason, _, _) = of_io("hipFileWrite", 5022).unwrap();
+        assert!(reason.contains("hipFileInvalidValue"), "{reason}");
+        // 700 of HIP is no error number of the kernel.
+        let (reason, _, _) = of_io("hipFileRead", -ended(-700, 0)).unwrap();
+        assert_eq!(reason, "status 700 of HIP");
+        assert!(of_io("cuFileRead", libc::EIO).is_none());
+        assert!(of_io("pread", 5017).is_none());
+    }
+
+    #[test]
+    fn a_device_is_described_by_its_entry() {
+        assert!(describes("I:1\nE:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=ext4\n"));
+        assert!(!describes("I:1\nE:ID_FS_TYPE=ext4\n"));
+        assert!(!describes(""));
+    }
+}

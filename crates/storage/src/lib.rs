@@ -1,0 +1,390 @@
+//! Files of this machine: workers that read and write them by `io_uring`, native asynchronous I/O or
+//! plain calls.
+#![allow(unsafe_code)]
+
+mod aio;
+mod crew;
+mod engine;
+mod facts;
+mod fault;
+mod gds;
+mod helpers;
+#[cfg(test)]
+mod in_flight_tests;
+mod own;
+mod place;
+mod recruit;
+mod room;
+mod tally;
+mod uring;
+mod worker;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pathline_dylib::LibraryReport;
+use pathline_hal::{
+    CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, LocalMemory, no_io, pattern,
+};
+use pathline_schema::{
+    Bytes, CallTally, IoCache, IoEngine, IoFiles, IoOp, IoSpec, Severity, StoreFacts, VerifyResult,
+};
+
+use crew::WorkerThreads;
+use pathline_gpu::RuntimeFamily;
+use pathline_host::clock::ClockOrigin;
+use pathline_host::gate::StartLine;
+use pathline_host::gate_table::{GateTable, GateWaiter};
+use pathline_host::memory::HostMemory;
+use place::{FileEntry, PathKind, StorePlace, WantedFiles};
+use recruit::WorkerRecipes;
+
+pub use own::SweepResult;
+pub use place::StoreRequest;
+
+/// Most bytes of one block: system calls move at most 2 GiB.
+const LARGEST_BLOCK: u64 = 1 << 30;
+/// Most entries of a ring.
+const DEEPEST: u32 = 32_768;
+/// What files hold that must be found wrong.
+const SPOILT: u64 = 0x5b01_17ed_5b01_17ed;
+
+/// Why `io_uring` cannot be had; none if it can.
+pub fn without_rings() -> Option<String> {
+    let error = uring::probe().err()?;
+    let text = error.to_string();
+    let reason = text.split(" (os error").next().unwrap_or(&text);
+    Some(match error.raw_os_error() {
+        Some(libc::ENOSYS) => format!(
+            "the kernel has no io_uring here ({reason}): Linux 5.6 is needed, and a seccomp profile that lets it through; aio and sync go on without"
+        ),
+        Some(libc::EPERM | libc::EACCES) => format!(
+            "io_uring is forbidden here ({reason}): set kernel.io_uring_disabled to 0, or take another seccomp profile; aio and sync go on without"
+        ),
+        _ => format!("no io_uring ({reason})"),
+    })
+}
+
+/// The library of GPU direct that goes with a runtime, how the search for it went, and what there is to
+/// know of this machine for it.
+pub fn direct_library(family: RuntimeFamily) -> (LibraryReport, Vec<String>) {
+    let kind = match family {
+        RuntimeFamily::Cuda => gds::GdsLibrary::CuFile,
+        RuntimeFamily::Hip => gds::GdsLibrary::HipFile,
+    };
+    (gds::report(kind), gds::notes(kind))
+}
+
+/// What is under a place, and why nothing can be measured there. Nothing is written.
+pub fn facts(asked: &StoreRequest) -> StoreFacts {
+    place::examine(asked).1
+}
+
+/// Removes what processes that were killed have left in a folder.
+pub fn sweep(folder: &Path) -> SweepResult {
+    own::ScratchDir::sweep(folder)
+}
+
+/// Lets a write past the limit of a file's size (`ulimit -f`) fail with EFBIG. By default the kernel
+/// ends the process instead. Processes that are started later inherit it.
+pub fn outlive_file_limit() {
+    fault::outlive_file_limit();
+}
+
+/// I/O that is open. Threads end before files are let go.
+struct LiveIo {
+    threads: WorkerThreads,
+    files: Vec<Rc<FileEntry>>,
+    store: u32,
+    io: IoSpec,
+    block: u64,
+    host: LocalMemory,
+    /// Requests of the device before the sample.
+    requests: Cell<Option<u64>>,
+    /// Whether the files hold the pattern of this seed.
+    pattern: Option<u64>,
+}
+
+/// The files of this machine.
+pub struct LiveStorage {
+    places: Vec<StorePlace>,
+    memory: Rc<HostMemory>,
+    gates: Rc<GateTable>,
+    origin: ClockOrigin,
+    open: RefCell<BTreeMap<IoId, LiveIo>>,
+    made: Cell<u64>,
+    /// Whose library carries GPU direct; none without a GPU.
+    direct: Option<gds::GdsLibrary>,
+    /// Why there are no rings; none if there are.
+    no_rings: OnceCell<Option<String>>,
+}
+
+impl LiveStorage {
+    /// `runtime` is that of the GPUs, as `hal::Driver` names it.
+    pub fn new(
+        asked: &[StoreRequest],
+        runtime: Option<&str>,
+        origin: ClockOrigin,
+        memory: Rc<HostMemory>,
+        gates: Rc<GateTable>,
+    ) -> Self {
+        if !asked.is_empty() {
+            outlive_file_limit();
+        }
+        Self {
+            places: asked.iter().map(StorePlace::new).collect(),
+            memory,
+            gates,
+            origin,
+            open: RefCell::default(),
+            made: Cell::new(0),
+            direct: runtime.and_then(gds::GdsLibrary::of),
+            no_rings: OnceCell::new(),
+        }
+    }
+
+    /// Why rings are not to be had.
+    fn no_rings(&self) -> Option<&str> {
+        let why = self.no_rings.get_or_init(without_rings);
+        why.as_deref()
+    }
+
+    fn place(&self, store: u32) -> Option<&StorePlace> {
+        self.places.get(store as usize)
+    }
+
+    fn with<T>(
+        &self,
+        call: &str,
+        id: IoId,
+        then: impl FnOnce(&LiveIo) -> CallResult<T>,
+    ) -> CallResult<T> {
+        self.open.borrow().get(&id).ok_or_else(|| no_io(call, id)).and_then(then)
+    }
+
+    fn unfit(&self, place: &StorePlace, io: &IoSpec, block: Bytes) -> Option<String> {
+        if block.0 == 0 || block.0 > LARGEST_BLOCK {
+            return Some(format!("a block is 1 B to {}", Bytes(LARGEST_BLOCK)));
+        }
+        if io.depth > DEEPEST {
+            return Some(format!("a queue has at most {DEEPEST} entries"));
+        }
+        place
+            .facts
+            .cannot(io, block)
+            .or_else(|| self.engine_unfit(io))
+            .or_else(|| place_unfit(place, io))
+    }
+
+    /// Why the engine is not to be had here.
+    fn engine_unfit(&self, io: &IoSpec) -> Option<String> {
+        match io.engine {
+            IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll => {
+                self.no_rings().map(str::to_owned)
+            }
+            IoEngine::Gds => gds::without(self.direct),
+            IoEngine::Aio | IoEngine::Sync => None,
+        }
+    }
+
+    fn prepare(&self, job: &IoJob, seed: u64) -> CallResult<Vec<Rc<FileEntry>>> {
+        let place = self.place(job.store).ok_or_else(|| no_store(job.store))?;
+        let files = job.io.file_count();
+        let span = job.io.span.0;
+        let files = place.files(WantedFiles { files, span, writes: job.io.writes(), seed })?;
+        for entry in &files {
+            // Pages that are left over would be in the way of direct I/O, and of cold.
+            let file = entry.open(false, false)?;
+            if job.io.cache == IoCache::Cached && job.io.op != IoOp::Write {
+                let room = pathline_host::limits::anywhere().unwrap_or(u64::MAX);
+                if span.saturating_mul(files.len() as u64) > room / 2 {
+                    let thing = entry.path.display().to_string();
+                    let reason = format!(
+                        "{} of files do not fit into half of the {} of memory that are free",
+                        Bytes(span.saturating_mul(files.len() as u64)).rounded(),
+                        Bytes(room).rounded()
+                    );
+                    return Err(CallError::new(Severity::Exhausted, "open", thing, reason)
+                        .or_try("use a smaller --span, or direct"));
+                }
+                let brought = room::bring_in(&file, span);
+                brought.map_err(|error| fault::on("pread", &entry.path, &error))?;
+            } else {
+                let _ = file.sync_data();
+                place::forget(&file, span);
+            }
+        }
+        Ok(files)
+    }
+
+    /// The first blocks of each file: the file, its number, and where they end.
+    fn landed(open: &LiveIo) -> impl Iterator<Item = (&Rc<FileEntry>, u64, u64)> {
+        let all = open.io.slots() * open.block;
+        let each = all / (open.files.len() as u64).max(1);
+        open.files.iter().zip(0..).map(move |(entry, file)| (entry, file, each))
+    }
+}
+
+fn no_store(store: u32) -> CallError {
+    CallError::unsupported("open", format!("store{store}"), "this run was given no such store")
+        .or_try("name it with --store")
+}
+
+/// Why what was named does not fit.
+fn place_unfit(place: &StorePlace, io: &IoSpec) -> Option<String> {
+    let size = match place.what {
+        PathKind::Folder => return None,
+        PathKind::File(size) | PathKind::Device(size) => size,
+    };
+    if io.files == IoFiles::Own && io.threads > 1 {
+        return Some("workers have files of their own in a folder only: name one".into());
+    }
+    if io.writes() && !place.writable() {
+        return Some("it was not made by this run: --overwrite lets it be written to".into());
+    }
+    (io.span.0 > size).then(|| place.too_short(size, io.span.0).reason)
+}
+
+impl FileStorage for LiveStorage {
+    fn stores(&self) -> Vec<StoreFacts> {
+        self.places.iter().map(|place| place.facts.clone()).collect()
+    }
+
+    fn cannot(&self, store: u32, io: &IoSpec, block: Bytes) -> Option<String> {
+        match self.place(store) {
+            Some(place) => self.unfit(place, io, block),
+            None => Some(no_store(store).reason),
+        }
+    }
+
+    fn open(&self, job: IoJob, seed: u64) -> CallResult<IoId> {
+        if let Some(why) = self.cannot(job.store, &job.io, job.block) {
+            return Err(CallError::unsupported("open", format!("{job:?}"), why));
+        }
+        let files = self.prepare(&job, seed)?;
+        let held = files.iter().zip(0..).all(|(f, n)| f.holds(seed + n, job.io.span.0));
+        let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
+        let recruits = WorkerRecipes::of(job, &files, self.direct, self.origin)?;
+        let cpus = self.memory.cpus(numa);
+        let mut threads =
+            WorkerThreads::new(recruits.all, cpus, io.depth, self.origin, recruit::close)?;
+        for (name, calls) in recruits.calls {
+            threads.opening.entry(name).or_default().add(calls);
+        }
+        self.made.set(self.made.get() + 1);
+        let id = IoId(self.made.get());
+        let pattern = held.then_some(seed);
+        let requests = Cell::new(None);
+        let open = LiveIo { threads, files, store, io, block, host, requests, pattern };
+        self.open.borrow_mut().insert(id, open);
+        Ok(id)
+    }
+
+    fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()> {
+        self.with("submit", id, |open| {
+            if open.io.cache == IoCache::Cold {
+                for entry in &open.files {
+                    let file = entry.open(false, false)?;
+                    // Dirty pages stay where they are.
+                    let synced = file.sync_data();
+                    synced.map_err(|error| fault::on("fdatasync", &entry.path, &error))?;
+                    place::forget(&file, open.io.span.0);
+                }
+            }
+            let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
+            open.threads.give(ops, false, memory)?;
+            let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
+            open.requests.set(facts::requests(device));
+            self.gates.hold(gate, &open.threads.crew).inspect_err(|_| open.threads.take_back())
+        })
+    }
+
+    fn reap(&self, id: IoId) -> CallResult<IoDone> {
+        self.with("reap", id, |open| {
+            let mut done = open.threads.reap()?;
+            let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
+            let after = facts::requests(device);
+            done.reading.requests =
+                after.zip(open.requests.take()).and_then(|(b, a)| b.checked_sub(a));
+            Ok(done)
+        })
+    }
+
+    fn spoil(&self, id: IoId) -> CallResult<()> {
+        self.with("spoil", id, |open| {
+            if !open.io.writes() {
+                return Ok(());
+            }
+            for (entry, _, end) in Self::landed(open) {
+                let file = entry.open(false, true)?;
+                let wrote = room::write(&file, 0, end, SPOILT);
+                wrote.map_err(|error| fault::on("pwrite", &entry.path, &error))?;
+                let synced = file.sync_data();
+                synced.map_err(|error| fault::on("fdatasync", &entry.path, &error))?;
+                place::forget(&file, end);
+            }
+            Ok(())
+        })
+    }
+
+    fn land(&self, id: IoId) -> CallResult<()> {
+        self.with("land", id, |open| {
+            let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
+            open.threads.give(open.io.slots(), true, memory)?;
+            open.threads.crew.start(&Arc::new(StartLine::new(open.threads.crew.threads())));
+            open.threads.reap().map(drop)
+        })
+    }
+
+    fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult> {
+        self.with("verify", id, |open| {
+            if !open.io.writes() {
+                return Ok(match open.pattern {
+                    Some(held) if held == seed => VerifyResult::Verified,
+                    _ => VerifyResult::Unverified("its contents are not pathline's".into()),
+                });
+            }
+            for (entry, number, end) in Self::landed(open) {
+                let file = entry.open(false, false)?;
+                // Bytes that only the page cache has are not on the device.
+                let synced = file.sync_data();
+                synced.map_err(|error| fault::on("fdatasync", &entry.path, &error))?;
+                place::forget(&file, end);
+                let wrong = room::find_wrong(&file, 0, end, seed.wrapping_add(number))
+                    .map_err(|error| fault::on("pread", &entry.path, &error))?;
+                if let Some(offset) = wrong {
+                    let thing = format!("{} of {}", Bytes(end), entry.path.display());
+                    let reason =
+                        format!("the byte at offset {offset} is not the one that was written");
+                    return Err(CallError::new(Severity::Corrupt, "verify", thing, reason).or_try(
+                        "rerun this case alone; if it repeats, suspect the device or its file system",
+                    ));
+                }
+            }
+            Ok(VerifyResult::Verified)
+        })
+    }
+
+    fn engine(&self, id: IoId) -> String {
+        self.open.borrow().get(&id).map_or_else(String::new, |open| open.threads.words.clone())
+    }
+
+    fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>> {
+        let open = self.open.borrow_mut().remove(&id).ok_or_else(|| no_io("close", id))?;
+        self.gates.release(&open.threads.crew);
+        Ok(open.threads.end())
+    }
+}
+
+impl Drop for LiveStorage {
+    /// Workers end before the files that they use are taken back.
+    fn drop(&mut self) {
+        self.open.borrow_mut().clear();
+    }
+}
+
+/// A pattern is told from a spoilt file by every seed that a run uses.
+const _: () = assert!(pattern::word(SPOILT, 0) != 0);

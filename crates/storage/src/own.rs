@@ -1,0 +1,442 @@
+//! A folder of this process's own inside one that was named. It is known by a lock: whoever finds it
+//! without one knows that its process is gone.
+
+use std::cell::RefCell;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pathline_hal::{CallError, CallResult};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, unlinkat};
+use rustix::io::Errno;
+
+use super::fault;
+use pathline_host::clock;
+
+const PREFIX: &str = "pathline-storage-";
+const MARKER: &str = "in-use";
+/// What the marker holds. A folder without it is none of this program's, whatever its name.
+const MARK: &[u8] = b"pathline storage folder\n";
+/// What NFS and FUSE make of a file that is removed while somebody has it open; a number follows.
+const HIDDEN: [&str; 2] = [".nfs", ".fuse_hidden"];
+/// How long such files are waited for: they go when the kernel has closed what was closed.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// The folder. It goes when this does.
+#[derive(Debug)]
+pub(super) struct ScratchDir {
+    folder: PathBuf,
+    /// The folder and the one around it: paths may lead elsewhere by the time that they are cleaned,
+    /// since people rename folders and unmount what they lie on.
+    inside: OwnedFd,
+    around: OwnedFd,
+    made: RefCell<Vec<PathBuf>>,
+    marker: Option<File>,
+}
+
+/// What became of folders that earlier processes made in a place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SweepResult {
+    /// Their processes were gone, and so are they.
+    pub removed: Vec<PathBuf>,
+    /// Their processes are gone and they are not, with the reason.
+    pub left: Vec<(PathBuf, String)>,
+    /// Why nobody can look whether there are any; none if it is no folder, too.
+    pub unseen: Option<String>,
+}
+
+/// What becomes of one.
+enum FolderFate {
+    Removed,
+    Stays(String),
+    /// Its process lives, or it is none of this user's.
+    Alone,
+}
+
+/// Names of folders begin with this on this machine: a lock may not be seen from another one.
+fn prefix() -> String {
+    let name = rustix::system::uname();
+    let host: String = name
+        .nodename()
+        .to_string_lossy()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
+    format!("{PREFIX}{host}-")
+}
+
+/// Whether a folder of that name was made here: the number of a process and a count follow the prefix.
+fn is_folder_name(name: &str, prefix: &str) -> bool {
+    let numbers = name.strip_prefix(prefix).and_then(|rest| rest.split_once('-'));
+    numbers.is_some_and(|(process, count)| [process, count].into_iter().all(is_decimal))
+}
+
+/// Whether a file of that name was made in such a folder: `read-` with the seed of its pattern, `write-`
+/// with its number, or what a file system has made of one of them.
+fn is_file_name(name: &str) -> bool {
+    let number = |begin: &str| name.strip_prefix(begin);
+    number("write-").is_some_and(is_decimal)
+        || number("read-").is_some_and(is_hex)
+        || HIDDEN.iter().any(|begin| number(begin).is_some_and(is_hex))
+}
+
+fn is_decimal(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_hex(text: &str) -> bool {
+    let digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    !text.is_empty() && text.bytes().all(digit)
+}
+
+impl ScratchDir {
+    /// Makes a folder in `parent`.
+    pub(super) fn new(parent: &Path) -> CallResult<Self> {
+        for n in 0..1000 {
+            let folder = parent.join(format!("{}{}-{n}", prefix(), std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(fault::on("mkdir", &folder, &error)),
+            }
+            let marked = mark(&folder).and_then(|marker| Ok((marker, at(&folder)?, at(parent)?)));
+            let error = match marked {
+                Ok((marker, inside, around)) => {
+                    let (made, marker) = (RefCell::default(), Some(marker));
+                    return Ok(Self { folder, inside, around, made, marker });
+                }
+                Err(error) => error,
+            };
+            // Somebody swept it away in between, or is about to. All else would fail again.
+            let swept = [io::ErrorKind::NotFound, io::ErrorKind::WouldBlock];
+            if !swept.contains(&error.kind()) {
+                let marker = folder.join(MARKER);
+                let _ = std::fs::remove_file(&marker);
+                let _ = std::fs::remove_dir(&folder);
+                return Err(fault::on("open", &marker, &error));
+            }
+        }
+        let thing = parent.display().to_string();
+        Err(CallError::unsupported("mkdir", thing, "a thousand folders of this process are there"))
+    }
+
+    /// Makes an empty file.
+    pub(super) fn make(&self, name: &str) -> CallResult<PathBuf> {
+        let path = self.folder.join(name);
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        made.map_err(|error| fault::on("open", &path, &error))?;
+        self.made.borrow_mut().push(path.clone());
+        Ok(path)
+    }
+
+    /// Removes a file that was made.
+    pub(super) fn take_back(&self, path: &Path) {
+        let mut made = self.made.borrow_mut();
+        if let Some(at) = made.iter().position(|p| p == path)
+            && self.remove(path)
+        {
+            made.swap_remove(at);
+        }
+    }
+
+    /// Whether a file of the folder is there no more.
+    fn remove(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default();
+        matches!(unlinkat(&self.inside, name, AtFlags::empty()), Ok(()) | Err(Errno::NOENT))
+    }
+
+    /// Removes the folders of processes that are gone.
+    pub(super) fn sweep(parent: &Path) -> SweepResult {
+        let (prefix, mut swept) = (prefix(), SweepResult::default());
+        let all = match std::fs::read_dir(parent) {
+            Ok(all) => all,
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return swept,
+            Err(error) => return SweepResult { unseen: Some(words(&error)), ..swept },
+        };
+        let ours = all.flatten().map(|entry| entry.path()).filter(|path| {
+            path.file_name().is_some_and(|name| is_folder_name(&name.to_string_lossy(), &prefix))
+        });
+        for folder in ours {
+            match sweep_one(&folder) {
+                FolderFate::Removed => swept.removed.push(folder),
+                FolderFate::Stays(why) => swept.left.push((folder, why)),
+                FolderFate::Alone => {}
+            }
+        }
+        swept
+    }
+}
+
+impl Drop for ScratchDir {
+    /// The marker goes last: as long as it is there, another run knows whose the files are and that
+    /// they may go.
+    fn drop(&mut self) {
+        let stuck = self.made.borrow().iter().filter(|path| !self.remove(path)).count();
+        if stuck == 0 && self.remove(Path::new(MARKER)) {
+            let name = self.folder.file_name().unwrap_or_default();
+            let remove = || Ok(unlinkat(&self.around, name, AtFlags::REMOVEDIR)?);
+            let _ = once_empty(&self.folder, self.marker.take(), remove);
+        }
+    }
+}
+
+/// A folder, to name things in it by.
+fn at(folder: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Locks a folder's marker for as long as the process lives.
+fn mark(folder: &Path) -> io::Result<File> {
+    let path = folder.join(MARKER);
+    let mut marker = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    match flock(&marker, FlockOperation::NonBlockingLockExclusive) {
+        // Without locks nobody can tell that it is in use, nor that it is not: it is left alone.
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // Locked, but perhaps after somebody had removed it.
+    if std::fs::symlink_metadata(&path)?.ino() != marker.metadata()?.ino() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    marker.write_all(MARK)?;
+    Ok(marker)
+}
+
+/// Removes one if its process is gone. It holds nothing but files: a folder in it, or a file of
+/// another name, is not this program's, and both stay.
+fn sweep_one(folder: &Path) -> FolderFate {
+    let Ok(meta) = std::fs::symlink_metadata(folder) else { return FolderFate::Alone };
+    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
+        return FolderFate::Alone;
+    }
+    let path = folder.join(MARKER);
+    let open = |write: bool| {
+        OpenOptions::new().read(true).write(write).custom_flags(libc::O_NOFOLLOW).open(&path)
+    };
+    // Network file systems lock files that may be written to; where nothing may be written to any
+    // more, it can be told all the same whether somebody holds it.
+    let mut marker = match open(true).or_else(|_| open(false)) {
+        Ok(marker) => marker,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Its process ended between two calls: only an empty folder can be its.
+            return remove_folder(folder, None);
+        }
+        Err(error) => return FolderFate::Stays(words(&error)),
+    };
+    match flock(&marker, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return FolderFate::Alone,
+        Err(error) => {
+            let why = words(&error.into());
+            return FolderFate::Stays(format!("whether it is in use cannot be told: flock: {why}"));
+        }
+    }
+    let mut mark = Vec::new();
+    match Read::by_ref(&mut marker).take(MARK.len() as u64 + 1).read_to_end(&mut mark) {
+        Ok(_) if mark == MARK => {}
+        Ok(_) => {
+            return FolderFate::Stays(format!(
+                "its {MARKER} lacks the mark of this program; remove it by hand if it is not needed"
+            ));
+        }
+        Err(error) => return FolderFate::Stays(words(&error)),
+    }
+    let all = match std::fs::read_dir(folder) {
+        Ok(all) => all,
+        Err(error) => return FolderFate::Stays(words(&error)),
+    };
+    for entry in all.flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file
+            && is_file_name(&entry.file_name().to_string_lossy())
+            && let Err(error) = std::fs::remove_file(entry.path())
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return FolderFate::Stays(words(&error));
+        }
+    }
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => FolderFate::Stays(words(&error)),
+        _ => remove_folder(folder, Some(marker)),
+    }
+}
+
+/// Calls what removes a folder whose marker is unlinked. On some file systems the marker is still there
+/// under another name as long as it is open, and it is open as long as it must be locked.
+fn once_empty(
+    folder: &Path,
+    marker: Option<File>,
+    remove: impl Fn() -> io::Result<()>,
+) -> io::Result<()> {
+    let hidden = || {
+        let mut names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        names.all(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            HIDDEN.iter().any(|begin| name.starts_with(begin)) && is_file_name(&name)
+        })
+    };
+    let mut outcome = remove();
+    drop(marker);
+    let pause = CLOSING / 100;
+    for _ in 0..100 {
+        match &outcome {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && hidden() => {}
+            _ => break,
+        }
+        clock::pause(pause);
+        outcome = remove();
+    }
+    outcome
+}
+
+/// Removes an empty folder.
+fn remove_folder(folder: &Path, marker: Option<File>) -> FolderFate {
+    match once_empty(folder, marker, || std::fs::remove_dir(folder)) {
+        Ok(()) => FolderFate::Removed,
+        // Another run was faster.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => FolderFate::Alone,
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            FolderFate::Stays("it holds something that is not of pathline".to_owned())
+        }
+        Err(error) => FolderFate::Stays(words(&error)),
+    }
+}
+
+/// What an error says, without its number.
+pub(super) fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_goes_with_its_holder_and_takes_nothing_else_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = ScratchDir::new(dir.path()).unwrap();
+        let file = own.make("read-5").unwrap();
+        std::fs::write(own.folder.join("precious"), "mine").unwrap();
+        // It is locked by this process: nobody sweeps it.
+        assert_eq!(ScratchDir::sweep(dir.path()), SweepResult::default());
+        assert!(file.exists());
+        let folder = own.folder.clone();
+        drop(own);
+        assert!(!file.exists());
+        // Neither its end nor a later run takes what is not its own, and the latter says so.
+        let swept = ScratchDir::sweep(dir.path());
+        assert_eq!((swept.removed.len(), swept.left.len()), (0, 1));
+        assert!(swept.left[0].1.contains("not of pathline"), "{swept:?}");
+        assert_eq!(std::fs::read_to_string(folder.join("precious")).unwrap(), "mine");
+    }
+
+    #[test]
+    fn a_folder_goes_also_if_the_one_around_it_was_renamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (before, after) = (dir.path().join("before"), dir.path().join("after"));
+        std::fs::create_dir(&before).unwrap();
+        let own = ScratchDir::new(&before).unwrap();
+        let (first, _second) = (own.make("read-1").unwrap(), own.make("write-0").unwrap());
+        std::fs::rename(&before, &after).unwrap();
+        // A folder of the old name is somebody else's now.
+        std::fs::create_dir_all(own.folder.clone()).unwrap();
+        std::fs::write(&first, "mine").unwrap();
+        own.take_back(&first);
+        drop(own);
+        assert_eq!(std::fs::read_dir(&after).unwrap().count(), 0);
+        assert_eq!(std::fs::read_to_string(&first).unwrap(), "mine");
+    }
+
+    #[test]
+    fn the_marker_stays_as_long_as_a_file_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = ScratchDir::new(dir.path()).unwrap();
+        let (stuck, folder) = (own.make("read-1").unwrap(), own.folder.clone());
+        // What cannot be unlinked: here since it is a folder.
+        std::fs::remove_file(&stuck).unwrap();
+        std::fs::create_dir(&stuck).unwrap();
+        drop(own);
+        assert!(folder.join(MARKER).exists());
+        // Once it can, the next run does it.
+        std::fs::remove_dir(&stuck).unwrap();
+        assert_eq!(ScratchDir::sweep(dir.path()).removed, [folder]);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_swept_and_what_is_not_its_own_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let gone = dir.path().join(format!("{}1-0", prefix()));
+        let foreign = dir.path().join(format!("{PREFIX}elsewhere.example-1-0"));
+        for folder in [&gone, &foreign] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join(MARKER), MARK).unwrap();
+            std::fs::write(folder.join("write-0"), [0; 4096]).unwrap();
+            std::fs::write(folder.join(".nfs00000000000a1f3c00000002"), "").unwrap();
+        }
+        // A link of such a name is no folder of this program.
+        let victim = tempfile::tempdir().unwrap();
+        std::fs::write(victim.path().join("write-0"), "mine").unwrap();
+        let link = dir.path().join(format!("{}2-0", prefix()));
+        std::os::unix::fs::symlink(victim.path(), &link).unwrap();
+        let swept = ScratchDir::sweep(dir.path());
+        assert_eq!((swept.removed.as_slice(), swept.left.len()), (std::slice::from_ref(&gone), 0));
+        assert!(!gone.exists() && foreign.join("write-0").exists());
+        assert!(victim.path().join("write-0").exists() && link.exists());
+    }
+
+    #[test]
+    fn users_files_in_folders_of_such_a_name_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |folder: &str, marker: Option<&[u8]>, files: &[&str]| {
+            let folder = dir.path().join(format!("{}{folder}", prefix()));
+            std::fs::create_dir(&folder).unwrap();
+            if let Some(marker) = marker {
+                std::fs::write(folder.join(MARKER), marker).unwrap();
+            }
+            for file in files {
+                std::fs::write(folder.join(file), "mine").unwrap();
+            }
+            folder
+        };
+        // Names that only look like it, an empty folder among them.
+        let others = [
+            make("results", Some(MARK), &["write-0"]),
+            make("2024-backup", Some(MARK), &["write-0"]),
+            make("7-0-old", Some(MARK), &["write-0"]),
+            make("notes", None, &[]),
+        ];
+        // The name is right, and the marker is somebody's file, or not there.
+        let unmarked = [
+            make("1-0", Some(b""), &["write-0"]),
+            make("1-1", Some(b"pathline storage folder\nand more"), &["read-5eed"]),
+            make("1-2", None, &["write-0"]),
+        ];
+        // What is marked holds other files as well.
+        let mixed = make(
+            "2-0",
+            Some(MARK),
+            &["read-me.txt", "write-up.docx", "read-", "write-1a", ".nfs-notes", "read-5eed"],
+        );
+        let swept = ScratchDir::sweep(dir.path());
+        assert_eq!(swept.removed, Vec::<PathBuf>::new());
+        let left: Vec<&PathBuf> = swept.left.iter().map(|(folder, _)| folder).collect();
+        assert_eq!(left.len(), 4, "{swept:?}");
+        assert!(unmarked.iter().chain([&mixed]).all(|folder| left.contains(&folder)));
+        let mine = |folder: &Path, file: &str| {
+            std::fs::read(folder.join(file)).is_ok_and(|bytes| bytes == b"mine")
+        };
+        assert!(others[..3].iter().all(|folder| mine(folder, "write-0")) && others[3].exists());
+        assert!(mine(&unmarked[0], "write-0") && mine(&unmarked[1], "read-5eed"));
+        assert!(mine(&unmarked[2], "write-0"));
+        for file in ["read-me.txt", "write-up.docx", "read-", "write-1a", ".nfs-notes"] {
+            assert!(mine(&mixed, file), "{file}");
+        }
+        assert!(!mixed.join("read-5eed").exists());
+    }
+}

@@ -1,0 +1,428 @@
+//! Places for files: a folder, in which files are made and taken back, or a file or block device that
+//! was named.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pathline_hal::{CallError, CallResult};
+use pathline_schema::{Bytes, Severity, StoreFacts};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+
+use super::own::ScratchDir;
+use super::{facts, fault, own, room};
+use pathline_host::files;
+
+/// Share of a file system that stays free, and the least.
+const RESERVE_SHARE: u64 = 20;
+const RESERVE_LEAST: u64 = 1 << 30;
+
+/// Size of a file where nobody says another, and the part of what is free that it may be.
+const USUAL_SPAN: Bytes = Bytes::gib(1);
+const FREE_PARTS: u64 = 4;
+const SPAN_UNIT: Bytes = Bytes::mib(1);
+
+/// A place for files that a run was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreRequest {
+    /// A folder, a file or a block device.
+    pub path: PathBuf,
+    /// Size of each file; a usual one if none.
+    pub span: Option<Bytes>,
+    /// Whether what a file or device holds may be lost.
+    pub overwrite: bool,
+}
+
+/// What a path is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PathKind {
+    Folder,
+    /// Of so many bytes.
+    File(u64),
+    Device(u64),
+}
+
+/// What a file is for: those that are read hold a pattern as long as nobody writes to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum FileKey {
+    Read(u64),
+    Write(u64),
+    /// The file or device that was named.
+    Given,
+}
+
+/// What is under a place, and why nothing can be measured there. Nothing is written.
+pub(super) fn examine(asked: &StoreRequest) -> (PathKind, StoreFacts) {
+    let mut facts = facts::facts(&asked.path);
+    let what = match what_is(&asked.path) {
+        Ok(what) => what,
+        Err(why) => {
+            facts.without = Some(why);
+            PathKind::Folder
+        }
+    };
+    if let (PathKind::Device(_), true, None) = (what, asked.overwrite, &facts.without) {
+        facts.without = in_use(&asked.path);
+    }
+    let usual = Bytes(facts.free.0 / FREE_PARTS).min(USUAL_SPAN);
+    let most = match what {
+        _ if facts.without.is_some() => asked.span.unwrap_or(USUAL_SPAN),
+        PathKind::Folder => asked.span.unwrap_or(usual),
+        PathKind::File(size) | PathKind::Device(size) => {
+            asked.span.unwrap_or(USUAL_SPAN).min(Bytes(size))
+        }
+    };
+    // Whole blocks of any usual size.
+    facts.span = if most > SPAN_UNIT { Bytes(most.0 / SPAN_UNIT.0 * SPAN_UNIT.0) } else { most };
+    (what, facts)
+}
+
+/// A file.
+#[derive(Debug)]
+pub(super) struct FileEntry {
+    pub(super) path: PathBuf,
+    /// Bytes of it that have been written, from its start.
+    size: Cell<u64>,
+    /// The pattern that they are, if they are one.
+    seed: Cell<Option<u64>>,
+    /// It was named, and not made here.
+    given: bool,
+    /// It is a device that nobody else may have once it is written to.
+    exclusive: bool,
+    /// What keeps others off: one claim for all files that are opened, since each is a claim of its
+    /// own that would keep off the next.
+    claim: OnceCell<File>,
+}
+
+impl FileEntry {
+    /// Opens it for I/O.
+    pub(super) fn open(&self, direct: bool, write: bool) -> CallResult<Arc<File>> {
+        let flags = if direct { libc::O_DIRECT } else { 0 };
+        self.open_with(flags, write).map(Arc::new).map_err(|error| {
+            let refused = direct && error.raw_os_error() == Some(libc::EINVAL);
+            let failed = fault::on("open", &self.path, &error);
+            if !refused {
+                return failed;
+            }
+            CallError::unsupported("open", failed.thing, "its file system has no direct I/O")
+                .with_code(libc::EINVAL.into())
+                .or_try("measure it cached or cold, or name a folder on another file system")
+        })
+    }
+
+    fn open_with(&self, flags: i32, write: bool) -> io::Result<File> {
+        if self.exclusive && write && self.claim.get().is_none() {
+            let claim =
+                OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&self.path)?;
+            let _ = self.claim.set(claim);
+        }
+        // What was named may be a link; what was made here is none.
+        let here = if self.given { 0 } else { libc::O_NOFOLLOW };
+        let flags = flags | here;
+        let open =
+            |flags| OpenOptions::new().read(true).write(write).custom_flags(flags).open(&self.path);
+        // When it was last read by its owner stays known, and the kernel does not look at it for each
+        // I/O. Of files of others that cannot be asked for.
+        match open(flags | libc::O_NOATIME) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => open(flags),
+            opened => opened,
+        }
+    }
+
+    /// Notes that it no longer holds a pattern.
+    pub(super) fn written(&self) {
+        self.seed.set(None);
+    }
+    /// Whether it holds the pattern.
+    pub(super) fn holds(&self, seed: u64, span: u64) -> bool {
+        self.seed.get() == Some(seed) && self.size.get() >= span
+    }
+
+    /// Writes the pattern where it is not yet, and brings it to the device.
+    fn lay(&self, span: u64, seed: u64) -> CallResult<()> {
+        let from = if self.seed.get() == Some(seed) { self.size.get() } else { 0 };
+        if from >= span {
+            return Ok(());
+        }
+        // Past the page cache where that can be: it would push out what others have there.
+        let whole = from.is_multiple_of(4096) && span.is_multiple_of(4096);
+        let direct = whole.then(|| self.open_with(libc::O_DIRECT, true).ok()).flatten();
+        let cached =
+            || self.open_with(0, true).map_err(|error| fault::on("open", &self.path, &error));
+        self.seed.set(None);
+        let failed = |error: &io::Error| fault::on("pwrite", &self.path, error);
+        let file = match direct {
+            Some(file) => match room::write(&file, from, span, seed) {
+                Ok(()) => file,
+                // Some file systems open files for direct I/O and have none.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    let file = cached()?;
+                    room::write(&file, from, span, seed).map_err(|error| failed(&error))?;
+                    file
+                }
+                Err(error) => return Err(failed(&error)),
+            },
+            None => {
+                let file = cached()?;
+                room::write(&file, from, span, seed).map_err(|error| failed(&error))?;
+                file
+            }
+        };
+        file.sync_data().map_err(|error| fault::on("fdatasync", &self.path, &error))?;
+        forget(&file, span);
+        self.size.set(span);
+        self.seed.set(Some(seed));
+        Ok(())
+    }
+}
+
+/// Takes a file's pages out of the page cache, as far as nobody uses them. They must be clean.
+pub(super) fn forget(file: &File, span: u64) {
+    let _ = fadvise(file, 0, std::num::NonZeroU64::new(span), Advice::DontNeed);
+}
+
+/// What files are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WantedFiles {
+    pub(super) files: u64,
+    pub(super) span: u64,
+    pub(super) writes: bool,
+    pub(super) seed: u64,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct StorePlace {
+    pub(super) asked: StoreRequest,
+    pub(super) what: PathKind,
+    pub(super) facts: StoreFacts,
+    own: RefCell<Option<ScratchDir>>,
+    entries: RefCell<BTreeMap<FileKey, Rc<FileEntry>>>,
+}
+
+impl StorePlace {
+    /// Looks at a path. What stands against it is in its facts.
+    pub(super) fn new(asked: &StoreRequest) -> Self {
+        let (what, facts) = examine(asked);
+        if what == PathKind::Folder && facts.without.is_none() {
+            ScratchDir::sweep(&asked.path);
+        }
+        Self {
+            asked: asked.clone(),
+            what,
+            facts,
+            own: RefCell::default(),
+            entries: RefCell::default(),
+        }
+    }
+
+    /// Whether it may be written to.
+    pub(super) fn writable(&self) -> bool {
+        self.what == PathKind::Folder || self.asked.overwrite
+    }
+
+    /// The files, with what they must hold.
+    pub(super) fn files(&self, wanted: WantedFiles) -> CallResult<Vec<Rc<FileEntry>>> {
+        if self.what != PathKind::Folder {
+            return self.given(wanted).map(|entry| vec![entry]);
+        }
+        let keys: Vec<FileKey> = (0..wanted.files)
+            .map(|file| {
+                if wanted.writes { FileKey::Write(file) } else { FileKey::Read(wanted.seed + file) }
+            })
+            .collect();
+        self.make_room(&keys, wanted.span)?;
+        let mut all = Vec::with_capacity(keys.len());
+        for (key, file) in keys.into_iter().zip(0..) {
+            let entry = self.entry(key)?;
+            if !(wanted.writes && entry.size.get() >= wanted.span) {
+                let laid = reserve(&entry, wanted.span)
+                    .and_then(|()| entry.lay(wanted.span, wanted.seed + file));
+                if let Err(error) = laid {
+                    // What there is of it would only be in the way of a smaller one.
+                    drop((entry, all));
+                    self.drop_files(&[]);
+                    return Err(error);
+                }
+            }
+            if wanted.writes {
+                entry.written();
+            }
+            all.push(entry);
+        }
+        Ok(all)
+    }
+
+    /// The file or device that was named.
+    fn given(&self, wanted: WantedFiles) -> CallResult<Rc<FileEntry>> {
+        let path = &self.asked.path;
+        let entry = self.entries.borrow().get(&FileKey::Given).cloned().unwrap_or_else(|| {
+            Rc::new(FileEntry {
+                path: path.clone(),
+                size: Cell::new(0),
+                seed: Cell::new(None),
+                given: true,
+                exclusive: matches!(self.what, PathKind::Device(_)),
+                claim: OnceCell::new(),
+            })
+        });
+        self.entries.borrow_mut().insert(FileKey::Given, Rc::clone(&entry));
+        // It may have become shorter or been mounted since.
+        let size = match what_is(path) {
+            Ok(PathKind::File(size) | PathKind::Device(size)) => size,
+            Ok(PathKind::Folder) => 0,
+            Err(why) => {
+                return Err(CallError::unsupported("open", path.display().to_string(), why));
+            }
+        };
+        if wanted.span > size {
+            return Err(self.too_short(size, wanted.span));
+        }
+        if self.asked.overwrite {
+            if wanted.writes {
+                entry.written();
+            } else {
+                entry.lay(wanted.span, wanted.seed)?;
+            }
+        }
+        Ok(entry)
+    }
+
+    pub(super) fn too_short(&self, size: u64, span: u64) -> CallError {
+        let reason = format!("it has {}, and a span of {} is asked for", Bytes(size), Bytes(span));
+        CallError::unsupported("open", self.asked.path.display().to_string(), reason)
+            .or_try("use a smaller --span; what was named is never made longer")
+    }
+
+    fn entry(&self, key: FileKey) -> CallResult<Rc<FileEntry>> {
+        if let Some(entry) = self.entries.borrow().get(&key) {
+            return Ok(Rc::clone(entry));
+        }
+        let mut own = self.own.borrow_mut();
+        let own = match &mut *own {
+            Some(own) => own,
+            none => none.insert(ScratchDir::new(&self.asked.path)?),
+        };
+        let name = match key {
+            FileKey::Read(seed) => format!("read-{seed:x}"),
+            FileKey::Write(file) => format!("write-{file}"),
+            FileKey::Given => String::new(),
+        };
+        let path = own.make(&name)?;
+        let (size, seed) = (Cell::new(0), Cell::new(None));
+        let (given, exclusive, claim) = (false, false, OnceCell::new());
+        let entry = Rc::new(FileEntry { path, size, seed, given, exclusive, claim });
+        self.entries.borrow_mut().insert(key, Rc::clone(&entry));
+        Ok(entry)
+    }
+
+    /// Sees to it that files fit and the reserve stays: files of cases before give way.
+    fn make_room(&self, keys: &[FileKey], span: u64) -> CallResult<()> {
+        let missing = |entries: &BTreeMap<FileKey, Rc<FileEntry>>| {
+            let have = |key: &FileKey| entries.get(key).map_or(0, |e| e.size.get());
+            keys.iter().fold(0u64, |sum, key| sum.saturating_add(span.saturating_sub(have(key))))
+        };
+        let short = || {
+            let needed = missing(&self.entries.borrow());
+            let (free, all) = facts::free(&self.asked.path)?;
+            let reserve = (all / RESERVE_SHARE).max(RESERVE_LEAST.min(all / 4));
+            (needed > 0 && needed.saturating_add(reserve) > free).then_some((needed, free, reserve))
+        };
+        if short().is_none() {
+            return Ok(());
+        }
+        self.drop_files(keys);
+        let Some((needed, free, reserve)) = short() else { return Ok(()) };
+        let reason = format!(
+            "{} more are needed, {} are free, and {} of them stay free",
+            Bytes(needed).rounded(),
+            Bytes(free).rounded(),
+            Bytes(reserve).rounded()
+        );
+        let thing = self.asked.path.display().to_string();
+        Err(CallError::new(Severity::Exhausted, "open", thing, reason)
+            .or_try("use a smaller --span or fewer workers, or another --store"))
+    }
+
+    /// Takes back files that nobody has open, but for those.
+    fn drop_files(&self, keep: &[FileKey]) {
+        let own = self.own.borrow();
+        let Some(own) = own.as_ref() else { return };
+        self.entries.borrow_mut().retain(|key, entry| {
+            let stays = keep.contains(key) || Rc::strong_count(entry) > 1;
+            if !stays {
+                own.take_back(&entry.path);
+            }
+            stays
+        });
+    }
+}
+
+/// Has the file system find the blocks before they are written, in few pieces. Not all can.
+fn reserve(entry: &FileEntry, span: u64) -> CallResult<()> {
+    let file = entry.open(false, true)?;
+    match fallocate(&*file, FallocateFlags::empty(), 0, span) {
+        Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
+            Err(fault::on("fallocate", &entry.path, &error.into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a path is, or why it is nothing that can be measured.
+fn what_is(path: &Path) -> std::result::Result<PathKind, String> {
+    let meta = std::fs::metadata(path).map_err(|error| {
+        let why = own::words(&error);
+        format!("{why}: name a folder, a file or a block device that is there")
+    })?;
+    let kind = meta.file_type();
+    if kind.is_dir() {
+        Ok(PathKind::Folder)
+    } else if kind.is_file() {
+        Ok(PathKind::File(meta.len()))
+    } else if kind.is_block_device() {
+        let number = facts::number(meta.rdev());
+        let sectors = files::number(Path::new("/sys/dev/block").join(number).join("size"));
+        let sectors = sectors.ok_or("the kernel does not say its size")?;
+        Ok(PathKind::Device(sectors.saturating_mul(512)))
+    } else {
+        Err("it is no folder, file or block device".to_owned())
+    }
+}
+
+/// Why nobody may write to a block device: it is mounted, or something is built on it.
+fn in_use(path: &Path) -> Option<String> {
+    let number = facts::number(std::fs::metadata(path).ok()?.rdev());
+    let mounts = facts::mounts(&files::text("/proc/self/mountinfo").unwrap_or_default());
+    let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mounted = |device: &str, source: Option<&Path>| {
+        mounts
+            .iter()
+            .find(|m| m.device == device || source.is_some_and(|s| Path::new(&m.source) == s))
+            .map(|m| format!("it is mounted at {}", m.at.display()))
+    };
+    let folder = std::fs::canonicalize(Path::new("/sys/dev/block").join(&number)).ok()?;
+    let held = |folder: &Path| {
+        let holder = std::fs::read_dir(folder.join("holders")).ok()?.flatten().next()?;
+        Some(format!("{} is built on it", holder.file_name().to_string_lossy()))
+    };
+    // Its partitions lie in folders below.
+    let parts = std::fs::read_dir(&folder).ok().into_iter().flatten().flatten().map(|e| e.path());
+    let parts = parts.filter(|part| part.join("partition").exists());
+    let of_part = |part: PathBuf| {
+        let device = files::text(part.join("dev"))?;
+        let why = mounted(device.trim(), None).or_else(|| held(&part))?;
+        Some(format!("its partition {}: {why}", part.file_name()?.to_string_lossy()))
+    };
+    let swaps = files::text("/proc/swaps").unwrap_or_default();
+    let swap = swaps.lines().any(|l| l.split_whitespace().next().map(Path::new) == Some(&whole));
+    mounted(&number, Some(&whole))
+        .or_else(|| held(&folder))
+        .or_else(|| parts.into_iter().find_map(of_part))
+        .or_else(|| swap.then(|| "the kernel swaps to it".to_owned()))
+}

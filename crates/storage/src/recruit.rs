@@ -1,0 +1,234 @@
+//! How workers come to be, each in its own thread, and how they end.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use pathline_hal::{CallError, CallResult, IoJob};
+use pathline_schema::{IoCache, IoEngine, IoFiles, IoSpec, Severity};
+
+use super::aio::AioEngine;
+use super::crew::{CallTallies, WorkerFactory, tally};
+use super::engine::{BlockEngine, SyncEngine, WorkerBlocks};
+use super::fault;
+use super::gds::{self, DataPath, GdsEngine, GdsLibrary as Direct};
+use super::place::FileEntry;
+use super::uring::{RingKind, UringEngine};
+use super::worker::{BlockOrder, GpuStaging, IoWorker, WorkerParts};
+use pathline_host::clock::ClockOrigin;
+
+/// What a thread makes its worker of.
+struct ThreadRecipe {
+    index: usize,
+    io: IoSpec,
+    blocks: WorkerBlocks,
+    path: BlockOrder,
+    name: PathBuf,
+    staging: Option<GpuStaging>,
+    /// Which GPU the blocks of GPU direct lie in, and whose library carries them.
+    gpu: u32,
+    direct: Option<Direct>,
+    /// The way of GPU direct, which the first worker finds: files and GPU are the same for all.
+    way: Arc<OnceLock<DataPath>>,
+    origin: ClockOrigin,
+}
+
+/// One for each worker.
+pub(super) struct WorkerRecipes {
+    pub(super) all: Vec<Box<dyn WorkerFactory>>,
+    /// Calls that opened the files.
+    pub(super) calls: CallTallies,
+}
+
+impl WorkerRecipes {
+    pub(super) fn of(
+        job: IoJob,
+        files: &[Rc<FileEntry>],
+        library: Option<Direct>,
+        origin: ClockOrigin,
+    ) -> CallResult<Self> {
+        let IoJob { io, block, host, gpu, .. } = job;
+        let bytes = io.slots().saturating_mul(block.0);
+        let unfit = |reason: String| CallError::unsupported("open", format!("{io:?}"), reason);
+        // GPU direct knows no memory but the GPU's.
+        let direct_to_gpu = io.engine == IoEngine::Gds;
+        if direct_to_gpu && gpu.is_none() {
+            return Err(unfit("GPU direct needs a GPU".into()));
+        }
+        let (gpu_index, on_gpu) = gpu.as_ref().map_or((0, host), |end| (end.gpu, end.memory));
+        let at = if direct_to_gpu { on_gpu } else { host };
+        if at.bytes.min(on_gpu.bytes) < bytes {
+            let reason = format!("its {} slots do not fit into {} B", io.slots(), at.bytes);
+            return Err(unfit(reason));
+        }
+        let direct = io.cache == IoCache::Direct;
+        let mut calls = CallTallies::new();
+        let opened: Vec<(Arc<File>, PathBuf)> = files
+            .iter()
+            .map(|entry| {
+                let begun = origin.ns();
+                let file = entry.open(direct, io.writes())?;
+                tally(&mut calls, "open", 1, (origin.ns() - begun) as f64);
+                Ok((file, entry.path.clone()))
+            })
+            .collect::<CallResult<_>>()?;
+        let (memory, mut copiers) = match gpu {
+            Some(end) => (end.memory.address, end.copiers.into_iter()),
+            None => (0, Vec::new().into_iter()),
+        };
+        let each = u64::from(io.depth) * block.0;
+        let shared = io.files == IoFiles::Shared;
+        let all = io.span.0 / block.0;
+        let way = Arc::default();
+        let mut recruits: Vec<Box<dyn WorkerFactory>> = Vec::new();
+        for (worker, index) in (0..u64::from(io.threads)).zip(0..) {
+            let which = if shared { 0 } else { index };
+            let (file, name) =
+                opened.get(which).cloned().ok_or_else(|| unfit("a worker has no file".into()))?;
+            let staging = match io.stage {
+                Some(stage) => Some(GpuStaging {
+                    copier: copiers
+                        .next()
+                        .ok_or_else(|| unfit("a worker has nothing to copy with".into()))?,
+                    pipelined: stage.pipelined,
+                    memory: memory + worker * each,
+                }),
+                None => None,
+            };
+            let threads = u64::from(io.threads);
+            // Parts in whole blocks, none of them empty: there are at least as many blocks as slots.
+            let (first, end) = if shared {
+                (all * worker / threads, all * (worker + 1) / threads)
+            } else {
+                (0, all)
+            };
+            let landing = if shared { worker * u64::from(io.depth) } else { 0 };
+            let blocks = WorkerBlocks {
+                file,
+                memory: at.address + worker * each,
+                block: block.0 as u32,
+                slots: io.depth,
+            };
+            let path = BlockOrder { all, first, count: end - first, landing };
+            recruits.push(Box::new(ThreadRecipe {
+                index,
+                io,
+                blocks,
+                path,
+                name,
+                staging,
+                gpu: gpu_index,
+                direct: library,
+                way: Arc::clone(&way),
+                origin,
+            }));
+        }
+        Ok(Self { all: recruits, calls })
+    }
+}
+
+impl ThreadRecipe {
+    fn engine(&self, calls: &mut CallTallies) -> CallResult<Box<dyn BlockEngine>> {
+        let blocks = self.blocks.clone();
+        let begun = self.origin.ns();
+        let kind = match self.io.engine {
+            IoEngine::Sync => return Ok(Box::new(SyncEngine::new(blocks, self.io.writes()))),
+            IoEngine::Aio => {
+                let made = AioEngine::new(blocks)
+                    .map_err(|error| fault::call("io_setup", format!("{}", self.io), &error))?;
+                tally(calls, "io_setup", 1, (self.origin.ns() - begun) as f64);
+                return Ok(Box::new(made));
+            }
+            IoEngine::Uring => RingKind::Registered,
+            IoEngine::UringPlain => RingKind::Plain,
+            IoEngine::UringPoll => RingKind::Poll,
+            IoEngine::Gds => return self.direct(blocks, calls),
+        };
+        let ring = UringEngine::new(kind, blocks)
+            .map_err(|error| fault::call("io_uring_setup", self.io.to_string(), &error))?;
+        tally(calls, "io_uring_setup", 1, (self.origin.ns() - begun) as f64);
+        if kind != RingKind::Plain {
+            let begun = self.origin.ns();
+            ring.register_buffers().map_err(|error| self.locked_out(&error))?;
+            tally(calls, REGISTER, 1, (self.origin.ns() - begun) as f64);
+        }
+        Ok(Box::new(ring))
+    }
+
+    /// cuFile or hipFile, which work in the GPU's context and map its memory.
+    fn direct(
+        &self,
+        blocks: WorkerBlocks,
+        calls: &mut CallTallies,
+    ) -> CallResult<Box<dyn BlockEngine>> {
+        let Some(kind) = self.direct else {
+            let reason = "GPU direct needs a GPU, and none is open";
+            return Err(CallError::unsupported("open", self.io.to_string(), reason));
+        };
+        let names = kind.names();
+        // Before the clock: waiting for the other workers is no time of a call.
+        let _alone = gds::alone();
+        let mut begun = self.origin.ns();
+        let mut timed = |call| {
+            let now = self.origin.ns();
+            tally(calls, call, 1, (now - begun) as f64);
+            begun = now;
+        };
+        let first = self.path.first * u64::from(blocks.block);
+        if gds::ready(kind, self.gpu)? {
+            timed(names.open);
+        }
+        let mut made = GdsEngine::new(kind, blocks, self.io.writes())?;
+        timed(names.register_file);
+        made.register_memory()?;
+        timed(names.register_memory);
+        made.find_way(&self.name, first, &self.way)?;
+        timed(made.call());
+        Ok(Box::new(made))
+    }
+
+    fn locked_out(&self, error: &std::io::Error) -> CallError {
+        let mut failed = fault::call(REGISTER, self.io.to_string(), error);
+        if error.raw_os_error() == Some(libc::EFAULT)
+            || error.raw_os_error() == Some(libc::EOPNOTSUPP)
+        {
+            failed.severity = Severity::Unsupported;
+            failed = failed.or_try("the ring cannot lock this kind of memory: use uring-plain");
+        }
+        failed
+    }
+}
+
+/// Locking slots into place.
+const REGISTER: &str = "io_uring_register";
+
+impl WorkerFactory for ThreadRecipe {
+    fn make(mut self: Box<Self>, calls: &mut CallTallies) -> CallResult<IoWorker> {
+        if let Some(staging) = self.staging.as_mut() {
+            staging.copier.enter()?;
+        }
+        let engine = self.engine(calls)?;
+        let flush = self.io.writes() && self.io.cache != IoCache::Direct;
+        let ThreadRecipe { index, io, blocks, path, name, staging, .. } = *self;
+        Ok(IoWorker::new(WorkerParts {
+            index,
+            io,
+            block: blocks.block,
+            memory: blocks.memory,
+            path,
+            file: name,
+            engine,
+            staging,
+            sync: flush.then_some(blocks.file),
+        }))
+    }
+}
+
+/// Ends a worker, in its thread.
+pub(super) fn close(mut worker: IoWorker, origin: ClockOrigin, calls: &mut CallTallies) {
+    let begun = origin.ns();
+    if let Some(call) = worker.engine.let_go() {
+        tally(calls, call, 1, (origin.ns() - begun) as f64);
+    }
+}

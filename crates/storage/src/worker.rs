@@ -1,0 +1,571 @@
+//! What one worker does: keeps its slots busy, and notes when each I/O began and ended.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use pathline_hal::{BlockCopier, CallError, CallResult};
+use pathline_schema::{Bytes, IoHistogram, IoOp, IoOrder, IoSpec};
+
+use super::engine::{BlockEngine, FinishedIo};
+use super::fault;
+use super::tally::{BlockRandom, CallTimes, IoTimes};
+use pathline_host::clock::ClockOrigin;
+use pathline_host::cpus;
+
+/// A number that one thread writes and others read, alone in its cache lines.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub(super) struct PaddedCounter(pub(super) AtomicU64);
+
+/// What a worker did in a round.
+#[derive(Debug, Default)]
+pub(super) struct RoundReport {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) user: f64,
+    pub(super) system: f64,
+    pub(super) latency: IoHistogram,
+    pub(super) device: IoHistogram,
+    pub(super) copy: IoHistogram,
+    pub(super) calls: Vec<(&'static str, CallTimes)>,
+    /// Whether the kernel may still use the memory of the round.
+    pub(super) abandoned: bool,
+}
+
+/// Progress that all workers of a round see.
+#[derive(Debug)]
+pub(super) struct RoundProgress {
+    pub(super) origin: ClockOrigin,
+    /// I/Os that each has completed.
+    pub(super) done: Box<[PaddedCounter]>,
+    /// When the first worker was done, and what all had completed then.
+    pub(super) first: OnceLock<(u64, u64)>,
+    /// Whether one of them cannot go on, so that the others stop.
+    pub(super) failed: AtomicBool,
+    pub(super) error: Mutex<Option<CallError>>,
+}
+
+impl RoundProgress {
+    pub(super) fn new(origin: ClockOrigin, workers: usize) -> Self {
+        Self {
+            origin,
+            done: (0..workers).map(|_| PaddedCounter::default()).collect(),
+            first: OnceLock::new(),
+            failed: AtomicBool::new(false),
+            error: Mutex::new(None),
+        }
+    }
+
+    /// Ends the round for all; the first reason is kept.
+    pub(super) fn fail(&self, error: CallError) {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failed.store(true, Ordering::Release);
+    }
+
+    fn sum(&self) -> u64 {
+        self.done.iter().map(|n| n.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// The GPU's end of a worker.
+pub(super) struct GpuStaging {
+    pub(super) copier: Box<dyn BlockCopier>,
+    pub(super) pipelined: bool,
+    /// Address of slot 0 in the GPU's memory.
+    pub(super) memory: u64,
+}
+
+/// Which blocks a worker takes.
+#[derive(Debug)]
+pub(super) struct BlockOrder {
+    /// Blocks of the whole file.
+    pub(super) all: u64,
+    /// The part that it goes through in order.
+    pub(super) first: u64,
+    pub(super) count: u64,
+    /// Block of slot 0 in a check.
+    pub(super) landing: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct IoSlot {
+    write: bool,
+    offset: u64,
+    begun: u64,
+    issued: u64,
+    reaped: u64,
+    copied: u64,
+}
+
+/// A thread's own things.
+pub(super) struct IoWorker {
+    pub(super) index: usize,
+    io: IoSpec,
+    block: u32,
+    /// Address of slot 0 in host memory.
+    memory: u64,
+    path: BlockOrder,
+    file: PathBuf,
+    pub(super) engine: Box<dyn BlockEngine>,
+    staging: Option<GpuStaging>,
+    sync: Option<std::sync::Arc<std::fs::File>>,
+    dice: BlockRandom,
+    next: u64,
+    /// Whether this round is a check.
+    landing: bool,
+    slots: Box<[IoSlot]>,
+    free: Vec<u32>,
+    ready: Vec<u32>,
+    pushed: Vec<u32>,
+    copying: VecDeque<u32>,
+    ended: Vec<FinishedIo>,
+    latency: IoTimes,
+    device: IoTimes,
+    copy: IoTimes,
+    enters: CallTimes,
+    copies: CallTimes,
+    waits: CallTimes,
+}
+
+/// What a worker is made of.
+pub(super) struct WorkerParts {
+    pub(super) index: usize,
+    pub(super) io: IoSpec,
+    pub(super) block: u32,
+    pub(super) memory: u64,
+    pub(super) path: BlockOrder,
+    pub(super) file: PathBuf,
+    pub(super) engine: Box<dyn BlockEngine>,
+    pub(super) staging: Option<GpuStaging>,
+    /// The file whose data go to the device at the end of a round, within its time.
+    pub(super) sync: Option<std::sync::Arc<std::fs::File>>,
+}
+
+impl IoWorker {
+    pub(super) fn new(parts: WorkerParts) -> Self {
+        let WorkerParts { index, io, block, memory, path, file, engine, staging, sync } = parts;
+        let depth = io.depth as usize;
+        Self {
+            index,
+            block,
+            memory,
+            path,
+            file,
+            engine,
+            staging,
+            sync,
+            dice: BlockRandom::new(0x5107_0000 + index as u64),
+            next: 0,
+            landing: false,
+            slots: vec![IoSlot::default(); depth].into_boxed_slice(),
+            free: Vec::with_capacity(depth),
+            ready: Vec::with_capacity(depth),
+            pushed: Vec::with_capacity(depth),
+            copying: VecDeque::with_capacity(depth),
+            // Rings may hold twice as many.
+            ended: Vec::with_capacity(2 * depth + 8),
+            latency: IoTimes::new(),
+            device: IoTimes::new(),
+            copy: IoTimes::new(),
+            enters: CallTimes::default(),
+            copies: CallTimes::default(),
+            waits: CallTimes::default(),
+            io,
+        }
+    }
+
+    /// Does so many I/Os; in a check, one for each slot at its place.
+    pub(super) fn round(
+        &mut self,
+        progress: &RoundProgress,
+        ops: u64,
+        landing: bool,
+    ) -> RoundReport {
+        self.landing = landing;
+        self.free.clear();
+        self.free.extend((0..self.io.depth).rev());
+        let (user, system) = cpus::used();
+        let start = progress.origin.ns();
+        let outcome = match self.staging {
+            None => self.run(progress, ops),
+            Some(_) => self.run_staged(progress, ops),
+        };
+        let mut report = RoundReport { start, ..RoundReport::default() };
+        match outcome.and_then(|()| self.finish(progress, ops, &mut report)) {
+            Ok(()) => {}
+            Err(error) => {
+                let lost = self.settle();
+                report.abandoned = lost > 0;
+                progress.fail(if lost > 0 { fault::abandoned(error, lost) } else { error });
+            }
+        }
+        report.end = progress.origin.ns();
+        let (user_then, system_then) = cpus::used();
+        if ops > 0 {
+            let _ = progress.first.set((report.end, progress.sum()));
+        }
+        (report.user, report.system) = (user_then - user, system_then - system);
+        self.account(&mut report);
+        report
+    }
+
+    /// Waits for what is in flight or copied, whose memory may be given back after the round. How many
+    /// I/Os could not be waited for.
+    fn settle(&mut self) -> u32 {
+        if let Some(staging) = self.staging.as_mut() {
+            for slot in self.copying.drain(..) {
+                // A copy that cannot be waited for has failed, or its context is lost with it.
+                let _ = staging.copier.wait(slot as usize);
+            }
+        }
+        let lost = self.engine.settle();
+        self.ready.clear();
+        self.pushed.clear();
+        self.ended.clear();
+        lost
+    }
+
+    /// Brings what was written to the device.
+    fn finish(
+        &mut self,
+        progress: &RoundProgress,
+        ops: u64,
+        report: &mut RoundReport,
+    ) -> CallResult<()> {
+        let Some(file) = self.sync.as_ref().filter(|_| ops > 0) else { return Ok(()) };
+        let begun = progress.origin.ns();
+        let synced = file.sync_data();
+        let mut calls = CallTimes::default();
+        calls.add(progress.origin.ns() - begun);
+        report.calls.push(("fdatasync", calls));
+        synced.map_err(|error| fault::on("fdatasync", &self.file, &error))
+    }
+
+    fn account(&mut self, report: &mut RoundReport) {
+        report.latency = self.latency.take();
+        report.calls.push((self.engine.call(), std::mem::take(&mut self.enters)));
+        if let Some(staging) = &self.staging {
+            (report.device, report.copy) = (self.device.take(), self.copy.take());
+            let (copies, waits) =
+                (std::mem::take(&mut self.copies), std::mem::take(&mut self.waits));
+            let copier = &staging.copier;
+            let call = match (staging.pipelined, self.io.op) {
+                (true, _) => copier.call(),
+                (false, op) => copier.blocking_call(op == IoOp::Read),
+            };
+            report.calls.push((call, copies));
+            if waits.count > 0 {
+                report.calls.push(("wait for copy", waits));
+            }
+        }
+    }
+
+    /// Gives a slot its next block.
+    #[inline]
+    fn choose(&mut self, slot: u32) {
+        let write = match self.io.op {
+            IoOp::Read => false,
+            IoOp::Write => true,
+            IoOp::Mix { .. } if self.landing => true,
+            IoOp::Mix { reads } => self.dice.below(100) >= u64::from(reads),
+        };
+        let block = if self.landing {
+            self.path.landing + u64::from(slot)
+        } else if self.io.order == IoOrder::Rand {
+            self.dice.below(self.path.all)
+        } else {
+            let block = self.path.first + self.next;
+            self.next += 1;
+            if self.next >= self.path.count {
+                self.next = 0;
+            }
+            block
+        };
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            slot.write = write;
+            slot.offset = block * u64::from(self.block);
+        }
+    }
+
+    /// A slot may have its next block; in a check it has one only.
+    #[inline]
+    fn release(&mut self, slot: u32) {
+        if !self.landing {
+            self.free.push(slot);
+        }
+    }
+
+    #[inline]
+    fn slot(&self, slot: u32) -> IoSlot {
+        self.slots.get(slot as usize).copied().unwrap_or_default()
+    }
+
+    /// Between files and host memory.
+    fn run(&mut self, progress: &RoundProgress, ops: u64) -> CallResult<()> {
+        let (batch, mut left, mut flying, mut done) = (self.io.batch, ops, 0u32, 0u64);
+        let mut failure = None;
+        loop {
+            let mut noted = 0;
+            while noted < batch
+                && left > 0
+                && let Some(slot) = self.free.pop()
+            {
+                self.choose(slot);
+                let IoSlot { write, offset, .. } = self.slot(slot);
+                self.engine.push(slot, write, offset);
+                self.pushed.push(slot);
+                (noted, left) = (noted + 1, left - 1);
+            }
+            flying += noted;
+            if flying == 0 {
+                break;
+            }
+            // The kernel gets all that there is before it is waited for.
+            let more = left > 0 && !self.free.is_empty();
+            let wait = if more { 0 } else { batch.min(flying) };
+            let before = progress.origin.ns();
+            for slot in self.pushed.drain(..) {
+                if let Some(slot) = self.slots.get_mut(slot as usize) {
+                    slot.begun = before;
+                }
+            }
+            self.engine
+                .enter(wait, &mut self.ended)
+                .map_err(|error| fault::on(self.engine.call(), &self.file, &error))?;
+            let after = progress.origin.ns();
+            self.enters.add(after - before);
+            let whole = self.block.cast_signed();
+            while let Some((slot, result)) = self.ended.pop() {
+                let at = self.slots.get(slot as usize).copied().unwrap_or_default();
+                flying -= 1;
+                self.release(slot);
+                if result == whole {
+                    self.latency.add(after - at.begun);
+                    done += 1;
+                } else if failure.is_none() {
+                    failure = Some(self.ended(at, result));
+                    left = 0;
+                }
+            }
+            self.note(progress, done, &mut left);
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// The error of an I/O that did not do the whole of its block.
+    fn ended(&self, at: IoSlot, result: i32) -> CallError {
+        let block = fault::BlockIo { write: at.write, offset: at.offset, bytes: self.block };
+        fault::ended(self.engine.call(), &self.file, block, result)
+    }
+
+    #[inline]
+    fn note(&self, progress: &RoundProgress, done: u64, left: &mut u64) {
+        if let Some(counter) = progress.done.get(self.index) {
+            counter.0.store(done, Ordering::Relaxed);
+        }
+        if progress.failed.load(Ordering::Relaxed) {
+            *left = 0;
+        }
+    }
+}
+
+/// With a GPU at the end. A read's slot is: free, flying, copying, free; that of a write: free,
+/// copying, ready, flying, free.
+impl IoWorker {
+    fn run_staged(&mut self, progress: &RoundProgress, ops: u64) -> CallResult<()> {
+        let (mut left, mut flying, mut done) = (ops, 0u32, 0u64);
+        let mut failure: Option<CallError> = None;
+        loop {
+            if failure.is_none() && progress.failed.load(Ordering::Relaxed) {
+                left = 0;
+            }
+            let step = self.step(progress, &mut left, &mut flying, &mut done);
+            if let Err(error) = step {
+                // What flies or is copied uses memory: it is waited for.
+                left = 0;
+                self.ready.clear();
+                if failure.is_some() {
+                    return failure.map_or(Ok(()), Err);
+                }
+                failure = Some(error);
+            }
+            let idle = flying == 0 && self.copying.is_empty() && self.ready.is_empty();
+            if idle && (left == 0 || failure.is_some()) {
+                return failure.map_or(Ok(()), Err);
+            }
+        }
+    }
+
+    /// Starts what can be started, and takes what has ended.
+    fn step(
+        &mut self,
+        progress: &RoundProgress,
+        left: &mut u64,
+        flying: &mut u32,
+        done: &mut u64,
+    ) -> CallResult<()> {
+        let batch = self.io.batch;
+        while *left > 0
+            && (self.ready.len() as u32) < batch
+            && let Some(slot) = self.free.pop()
+        {
+            *left -= 1;
+            self.choose(slot);
+            if self.slot(slot).write {
+                self.begin_copy(progress, slot)?;
+            } else {
+                self.ready.push(slot);
+            }
+        }
+        let noted = batch.min(self.ready.len() as u32);
+        for _ in 0..noted {
+            let Some(slot) = self.ready.pop() else { break };
+            let IoSlot { write, offset, .. } = self.slot(slot);
+            self.engine.push(slot, write, offset);
+            self.pushed.push(slot);
+        }
+        *flying += noted;
+        if *flying > 0 {
+            let more = !self.ready.is_empty() || (*left > 0 && !self.free.is_empty());
+            // While copies run it looks for the end of either.
+            let wait = if more || !self.copying.is_empty() { 0 } else { batch.min(*flying) };
+            self.exchange(progress, wait, flying, done)?;
+        } else if let Some(&slot) = self.copying.front() {
+            self.wait_for(progress, slot)?;
+        }
+        self.take_copies(progress, done)?;
+        let mut stop = 0;
+        self.note(progress, *done, &mut stop);
+        Ok(())
+    }
+
+    /// Hands over what was noted, and goes on with what has ended.
+    fn exchange(
+        &mut self,
+        progress: &RoundProgress,
+        wait: u32,
+        flying: &mut u32,
+        done: &mut u64,
+    ) -> CallResult<()> {
+        let before = progress.origin.ns();
+        for slot in self.pushed.drain(..) {
+            if let Some(slot) = self.slots.get_mut(slot as usize) {
+                slot.issued = before;
+                if !slot.write {
+                    slot.begun = before;
+                }
+            }
+        }
+        if let Err(error) = self.engine.enter(wait, &mut self.ended) {
+            // The end of the round waits for what flies.
+            *flying = 0;
+            return Err(fault::on(self.engine.call(), &self.file, &error));
+        }
+        let after = progress.origin.ns();
+        self.enters.add(after - before);
+        let (whole, mut failure) = (self.block.cast_signed(), None);
+        while let Some((slot, result)) = self.ended.pop() {
+            *flying -= 1;
+            let Some(at) = self.slots.get_mut(slot as usize) else { continue };
+            at.reaped = after;
+            let at = *at;
+            if result != whole {
+                failure = Some(self.ended(at, result));
+                self.release(slot);
+                continue;
+            }
+            self.device.add(after - at.issued);
+            if at.write {
+                self.latency.add(after - at.begun);
+                *done += 1;
+                self.release(slot);
+            } else if failure.is_none() {
+                failure = self.begin_copy(progress, slot).err();
+                *done += u64::from(failure.is_none() && !self.pipelined());
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn pipelined(&self) -> bool {
+        self.staging.as_ref().is_some_and(|s| s.pipelined)
+    }
+
+    /// Starts the copy of a slot, or does it, as elbencho does. A write's slot is ready then.
+    fn begin_copy(&mut self, progress: &RoundProgress, slot: u32) -> CallResult<()> {
+        let bytes = Bytes(self.block.into());
+        let step = u64::from(slot) * bytes.0;
+        let Some(staging) = self.staging.as_mut() else { return Ok(()) };
+        let Some(at) = self.slots.get_mut(slot as usize) else { return Ok(()) };
+        let (host, gpu) = (self.memory + step, staging.memory + step);
+        let (dst, src) = if at.write { (host, gpu) } else { (gpu, host) };
+        let before = progress.origin.ns();
+        at.copied = before;
+        if at.write {
+            at.begun = before;
+        }
+        let outcome = if staging.pipelined {
+            staging.copier.start(slot as usize, dst, src, bytes)
+        } else {
+            staging.copier.copy(dst, src, bytes)
+        };
+        let (after, at) = (progress.origin.ns(), *at);
+        self.copies.add(after - before);
+        if let Err(error) = outcome {
+            self.release(slot);
+            return Err(error);
+        }
+        if staging.pipelined {
+            self.copying.push_back(slot);
+            return Ok(());
+        }
+        self.copy.add(after - before);
+        if at.write {
+            self.ready.push(slot);
+        } else {
+            self.latency.add(after - at.begun);
+            self.release(slot);
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, progress: &RoundProgress, slot: u32) -> CallResult<()> {
+        let Some(staging) = self.staging.as_mut() else { return Ok(()) };
+        let before = progress.origin.ns();
+        let outcome = staging.copier.wait(slot as usize);
+        self.waits.add(progress.origin.ns() - before);
+        if outcome.is_err() {
+            self.copying.clear();
+        }
+        outcome
+    }
+
+    /// Takes the copies that have ended, in the order in which they were started.
+    fn take_copies(&mut self, progress: &RoundProgress, done: &mut u64) -> CallResult<()> {
+        while let Some(&slot) = self.copying.front() {
+            let Some(staging) = self.staging.as_mut() else { return Ok(()) };
+            match staging.copier.ended(slot as usize) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    self.copying.clear();
+                    return Err(error);
+                }
+            }
+            self.copying.pop_front();
+            let now = progress.origin.ns();
+            let at = self.slot(slot);
+            self.copy.add(now - at.copied);
+            if at.write {
+                self.ready.push(slot);
+            } else {
+                self.latency.add(now - at.begun);
+                *done += 1;
+                self.release(slot);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! The functions of NCCL and RCCL, which have the same names and numbers.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use pathline_hal::{CallError, CallResult};
+use pathline_schema::Severity;
+
+use pathline_dylib::SharedLibrary;
+use pathline_gpu::RuntimeFamily;
+use pathline_gpu::function_table::{RuntimeHandle, SymbolNames, both};
+
+/// `ncclUniqueId`, which is passed by value: a structure and not a pointer.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CclUniqueId(pub(super) [u8; Self::BYTES]);
+
+impl CclUniqueId {
+    pub(super) const BYTES: usize = 128;
+    /// Tells two of them apart; never 0. FNV-1a.
+    pub(super) fn mark(&self) -> u64 {
+        let mix = |h: u64, &b: &u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+        self.0.iter().fold(0xcbf2_9ce4_8422_2325, mix).max(1)
+    }
+}
+
+/// Numbers of `ncclDataType_t` and `ncclRedOp_t`, the same in every version.
+pub(super) const BYTE: i32 = 1;
+pub(super) const WORD: i32 = 5;
+pub(super) const SUM: i32 = 0;
+/// `ncclInProgress`
+const IN_PROGRESS: i32 = 7;
+
+const fn same(name: &'static str) -> SymbolNames {
+    both(name, 0, name)
+}
+
+pathline_gpu::function_table!(
+    /// Functions by `nccl.h` of NCCL 2.10 to 2.30 and of RCCL 2.11 to 2.27. Buffers are addresses,
+    /// types and operations numbers.
+    Ccl {
+        required {
+            version = same("ncclGetVersion") => (*mut i32);
+            unique_id = same("ncclGetUniqueId") => (*mut CclUniqueId);
+            init_rank = same("ncclCommInitRank") => (*mut RuntimeHandle, i32, CclUniqueId, i32);
+            destroy = same("ncclCommDestroy") => (RuntimeHandle);
+            abort = same("ncclCommAbort") => (RuntimeHandle);
+            async_error = same("ncclCommGetAsyncError") => (RuntimeHandle, *mut i32);
+            group_start = same("ncclGroupStart") => ();
+            group_end = same("ncclGroupEnd") => ();
+            send = same("ncclSend") => (u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            recv = same("ncclRecv") => (u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            all_reduce = same("ncclAllReduce") => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            reduce = same("ncclReduce") => (u64, u64, usize, i32, i32, i32, RuntimeHandle, RuntimeHandle);
+            broadcast = same("ncclBroadcast") => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            reduce_scatter = same("ncclReduceScatter") => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            all_gather = same("ncclAllGather") => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
+        }
+        optional {
+            // NCCL has it since 2.28, RCCL since its first, each in its own spelling.
+            all_to_all = both("ncclAlltoAll", 0, "ncclAllToAll") => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
+            register = same("ncclCommRegister") => (RuntimeHandle, u64, usize, *mut RuntimeHandle);
+            deregister = same("ncclCommDeregister") => (RuntimeHandle, RuntimeHandle);
+        }
+    }
+);
+
+type ErrorTextFn = unsafe extern "C" fn(i32) -> *const c_char;
+type LastErrorFn = unsafe extern "C" fn(RuntimeHandle) -> *const c_char;
+type ResetFn = unsafe extern "C" fn();
+
+/// The bound library. All of it may be called from any thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CclApi {
+    pub(super) ccl: Ccl,
+    words: Option<ErrorTextFn>,
+    last: Option<LastErrorFn>,
+    /// Has the library read its environment for its log again: NCCL 2.24 and later.
+    pub(super) reset_log: Option<ResetFn>,
+    /// As the library encodes it.
+    version: i32,
+}
+
+/// Binds every function by its name.
+pub(super) fn load(
+    library: &SharedLibrary,
+    family: RuntimeFamily,
+) -> std::result::Result<CclApi, String> {
+    let find = |symbol: SymbolNames| {
+        let name = match family {
+            RuntimeFamily::Cuda => symbol.nvidia.0,
+            RuntimeFamily::Hip => symbol.amd,
+        };
+        (name, library.named(name))
+    };
+    let ccl = Ccl::bind(&find)?;
+    let at = |name: &str| library.symbol(name).map(std::ptr::NonNull::as_ptr);
+    // SAFETY: the three have these signatures in every version that has them.
+    let (words, last, reset_log) = unsafe {
+        (
+            at("ncclGetErrorString").map(|at| std::mem::transmute::<*mut c_void, ErrorTextFn>(at)),
+            at("ncclGetLastError").map(|at| std::mem::transmute::<*mut c_void, LastErrorFn>(at)),
+            at("ncclResetDebugInit").map(|at| std::mem::transmute::<*mut c_void, ResetFn>(at)),
+        )
+    };
+    let mut version = 0;
+    // SAFETY: stores one number, without any device.
+    let code = unsafe { (ccl.version.at)(&raw mut version) };
+    if code != 0 {
+        return Err(format!("{} gives {code}", ccl.version.name));
+    }
+    Ok(CclApi { ccl, words, last, reset_log, version })
+}
+
+/// `22803` as `2.28.3`; up to 2.8 a thousand stood for the major version.
+pub(super) fn dotted(version: i32) -> String {
+    let (major, rest) = match version {
+        ..10_000 => (version / 1000, version % 1000),
+        _ => (version / 10_000, version % 10_000),
+    };
+    format!("{major}.{}.{}", rest / 100, rest % 100)
+}
+
+fn text(at: *const c_char) -> String {
+    if at.is_null() {
+        return String::new();
+    }
+    // SAFETY: a C string of the library's, which stays at least until its next call.
+    unsafe { CStr::from_ptr(at) }.to_string_lossy().trim().to_owned()
+}
+
+/// What a status means for the case that met it. Numbers: `ncclResult_t`.
+fn severity(code: i32) -> Severity {
+    match code {
+        // Unhandled CUDA error, remote process gone: nothing after it can be relied on.
+        1 | 6 => Severity::Sticky,
+        // Invalid argument, invalid usage.
+        4 | 5 => Severity::Unsupported,
+        _ => Severity::Transient,
+    }
+}
+
+fn way_out(code: i32) -> &'static str {
+    match code {
+        1 => "see the driver's message, and whether the GPUs are healthy and have memory left",
+        2 => {
+            "see NCCL_DEBUG=WARN; /dev/shm must have room and the network interface must be usable (NCCL_SOCKET_IFNAME)"
+        }
+        5 => "a GPU may be in a communicator once; see NCCL_DEBUG=WARN",
+        6 => "see which rank ended first",
+        _ => "NCCL_DEBUG=WARN says more",
+    }
+}
+
+impl CclApi {
+    /// `2.28.3`.
+    pub(super) fn version(&self) -> String {
+        dotted(self.version)
+    }
+
+    /// The outcome of a call, with the library's own words.
+    pub(super) fn outcome(
+        &self,
+        (call, code): (&'static str, i32),
+        comm: RuntimeHandle,
+        thing: &dyn Fn() -> String,
+    ) -> CallResult<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: takes any number.
+        let words = self.words.map(|words| text(unsafe { words(code) })).unwrap_or_default();
+        // SAFETY: takes a communicator or null, which both versions of it ignore.
+        let last = self.last.map(|last| text(unsafe { last(comm) })).unwrap_or_default();
+        let reason = match (words.is_empty(), last.is_empty()) {
+            (true, true) => "no words for it".to_owned(),
+            (false, true) => words,
+            (true, false) => last,
+            (false, false) => format!("{words}: {last}"),
+        };
+        Err(CallError::new(severity(code), call, thing(), reason)
+            .with_code(code.into())
+            .or_try(way_out(code)))
+    }
+
+    /// The error that a communicator met behind its calls.
+    pub(super) fn met(&self, comm: RuntimeHandle, thing: &dyn Fn() -> String) -> CallResult<()> {
+        let (call, mut met) = (self.ccl.async_error, 0);
+        // SAFETY: a live communicator of this thread, and one number that is stored.
+        let code = unsafe { (call.at)(comm, &raw mut met) };
+        self.outcome((call.name, code), comm, thing)?;
+        if met == IN_PROGRESS { Ok(()) } else { self.outcome((call.name, met), comm, thing) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_in_both_encodings() {
+        assert_eq!(dotted(23203), "2.32.3");
+        assert_eq!(dotted(21104), "2.11.4");
+        assert_eq!(dotted(2708), "2.7.8");
+    }
+
+    #[test]
+    fn identities_are_told_apart() {
+        let (a, mut b) = (CclUniqueId([7; 128]), CclUniqueId([7; 128]));
+        assert_eq!(a.mark(), b.mark());
+        b.0[127] = 8;
+        assert_ne!(a.mark(), b.mark());
+        assert_ne!(CclUniqueId([0; 128]).mark(), 0);
+    }
+
+    #[test]
+    fn a_status_costs_what_it_must() {
+        assert_eq!(severity(1), Severity::Sticky);
+        assert_eq!(severity(5), Severity::Unsupported);
+        assert_eq!(severity(3), Severity::Transient);
+    }
+}

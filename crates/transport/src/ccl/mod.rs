@@ -1,0 +1,732 @@
+//! NCCL and RCCL, bound at run time, as a way between processes.
+//!
+//! A communicator is made for each group of GPUs that a case names and kept for later cases. Its
+//! identity is made by the process of the group's first GPU and told to the others by whoever tells
+//! them the case: neither MPI nor any variable is needed. A process with several GPUs drives each
+//! by a thread.
+//!
+//! Repetitions are enqueued back to back on one stream of each GPU and waited for once, on the
+//! host's clock, as nccl-tests does; or they are isolated; or they are recorded as graphs of up to
+//! 64 repetitions. A message needs no answer to be timed: the receiver's stream is over when the
+//! message is there, and of the times of all ranks the longest counts.
+
+mod api;
+mod library_log;
+mod plan;
+mod search;
+mod seat;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use pathline_hal::{
+    CallError, CallResult, ExchangeId, FlowPart, RankBarrier, RepeatMode, TransportPort,
+    no_exchange,
+};
+use pathline_schema::{Severity, Transport};
+
+use api::CclUniqueId;
+use library_log::LogCapture;
+use pathline_gpu::search::driver;
+use pathline_gpu::{GpuRuntime, RuntimeFamily, device};
+use pathline_host::clock::ClockOrigin;
+use plan::{CclPlan, CommGroup, named};
+pub use search::collectives_libraries;
+use seat::{CclConfig, GpuThread, SampleMode, SampleSync, ThreadEvent};
+
+/// What a user can say of the library.
+#[derive(Debug, Clone)]
+pub struct CclAsked {
+    /// The library, file or folder; it is searched for if none.
+    pub library: Option<PathBuf>,
+    /// How long a step may take beyond what its bytes take at 1 GB/s.
+    pub patience: Duration,
+    /// Whether buffers are registered with communicators, where the library has a call for it.
+    pub register: bool,
+}
+
+impl Default for CclAsked {
+    fn default() -> Self {
+        Self { library: None, patience: Duration::from_secs(60), register: true }
+    }
+}
+
+/// Communicators that are kept although no case uses them.
+const KEPT: usize = 8;
+
+/// Opens the library that goes with a GPU runtime, for all GPUs that the runtime lists.
+///
+/// # Errors
+/// Why there is none, and the way out.
+pub fn open_ccl(
+    runtime: &GpuRuntime,
+    asked: &CclAsked,
+) -> std::result::Result<Box<dyn TransportPort>, String> {
+    let family = runtime.family;
+    if let Some(why) = &runtime.without {
+        return Err(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
+    }
+    let Some(file) = &runtime.driver.path else {
+        return Err("no GPU runtime was found; `pathline doctor` says what is missing".to_owned());
+    };
+    // RCCL is linked against the runtime, which must be in the process before it.
+    let (bound, _) = driver(family, Some(file));
+    let Some(driver) = bound else {
+        return Err(format!("{} cannot be opened again", file.display()));
+    };
+    // SAFETY: the first call of the library; it may be made again.
+    let code = unsafe { (driver.api.init.at)(0) };
+    let status = (driver.api.init.name, code);
+    pathline_gpu::error::outcome(&*driver.dialect, status, &|| "this machine".into())
+        .map_err(|e| e.to_string())?;
+    let devices = device::all(&driver.api, &*driver.dialect).map_err(|e| e.to_string())?;
+    if devices.is_empty() {
+        return Err("the GPU runtime lists no GPU".to_owned());
+    }
+    let library = asked.library.as_deref();
+    let (calls, found) = search::collectives(family, library, Some(file), |library| {
+        let calls = api::load(library, family)?;
+        Ok((calls, calls.version()))
+    });
+    let (Some(calls), Some(path)) = (calls, found.path.as_ref()) else {
+        let tried = found.tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why));
+        let tried = tried.collect::<Vec<_>>().join("; ");
+        let tried = if tried.is_empty() { "it was not found".to_owned() } else { tried };
+        return Err(format!("no {} ({tried}); {}", found.what, found.way_out));
+    };
+    let name = match family {
+        RuntimeFamily::Cuda => "NCCL",
+        RuntimeFamily::Hip => "RCCL",
+    };
+    let short = format!("{name} {}", calls.version());
+    let set = CclConfig { family, runtime: file.clone(), calls, register: asked.register };
+    Ok(Box::new(CclPort {
+        library: format!("{short} ({})", path.display()),
+        short,
+        devices: devices.iter().map(|d| d.handle).collect(),
+        patience: asked.patience,
+        log: LogCapture::new(&set.calls),
+        set,
+        hands: BTreeMap::new(),
+        known: Vec::new(),
+        exchanges: BTreeMap::new(),
+        made: 0,
+        lost: None,
+    }))
+}
+
+/// What a seat is asked to do, with what it answers.
+type ThreadRequest<R> = Box<dyn FnOnce(&mut GpuThread) -> R + Send>;
+type ThreadJob = ThreadRequest<()>;
+
+/// The thread of a seat.
+struct ThreadHandle {
+    jobs: Sender<ThreadJob>,
+    /// Disconnected when the thread has ended.
+    gone: Receiver<()>,
+}
+
+/// A group that was met.
+struct KnownGroup {
+    group: CommGroup,
+    /// The identity of its communicator; 0 if this process has none.
+    mark: u64,
+    /// Exchanges that are bound on it.
+    users: u32,
+    via: BTreeSet<String>,
+}
+
+struct CclExchange {
+    plan: CclPlan,
+    pace: RepeatMode,
+    how: BTreeSet<String>,
+    registered: Option<bool>,
+    joined: bool,
+}
+
+struct CclPort {
+    library: String,
+    short: String,
+    /// The runtime's handles of all GPUs.
+    devices: Vec<i32>,
+    patience: Duration,
+    set: CclConfig,
+    log: Option<LogCapture>,
+    hands: BTreeMap<u32, ThreadHandle>,
+    /// Groups, the one that was used longest ago first. Every process knows all of them, so that
+    /// all forget the same one.
+    known: Vec<KnownGroup>,
+    exchanges: BTreeMap<u64, CclExchange>,
+    made: u64,
+    /// Why no call is made any more.
+    lost: Option<String>,
+}
+
+/// Time left of a limit.
+fn left(begun: ClockOrigin, limit: Duration) -> Duration {
+    limit.saturating_sub(Duration::from_nanos(begun.ns()))
+}
+
+/// What a process tells the others of one group.
+struct CclOffer {
+    /// The identity of the communicator that it has; 0 if it has none.
+    mark: u64,
+    /// One for a new communicator, from the process of the group's first GPU.
+    identity: Option<CclUniqueId>,
+}
+
+const OFFER: usize = 8 + 1 + CclUniqueId::BYTES;
+
+impl CclOffer {
+    fn write(&self, to: &mut Vec<u8>) {
+        to.extend(self.mark.to_le_bytes());
+        to.push(self.identity.is_some().into());
+        to.extend(self.identity.map_or([0; CclUniqueId::BYTES], |id| id.0));
+    }
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mark = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let identity = bytes.get(9..OFFER)?.try_into().ok().map(CclUniqueId);
+        Some(Self { mark, identity: identity.filter(|_| bytes[8] == 1) })
+    }
+}
+
+/// A meeting of this process alone.
+struct SelfBarrier;
+
+impl RankBarrier for SelfBarrier {
+    fn meet(&self) -> CallResult<()> {
+        Ok(())
+    }
+}
+
+impl CclPort {
+    fn alive(&self, call: &str) -> CallResult<()> {
+        match &self.lost {
+            None => Ok(()),
+            Some(why) => Err(CallError::new(Severity::Sticky, call, &self.short, why)
+                .or_try("a new process is needed")),
+        }
+    }
+
+    /// The thread of a GPU, started if need be.
+    fn hand(&mut self, gpu: u32) -> CallResult<&ThreadHandle> {
+        if !self.hands.contains_key(&gpu) {
+            let Some(&device) = self.devices.get(gpu as usize) else {
+                let why = format!("the runtime lists {} GPUs", self.devices.len());
+                return Err(CallError::unsupported("bind", format!("gpu{gpu}"), why));
+            };
+            let (jobs, inbox) = channel::<ThreadJob>();
+            let (ending, gone) = channel();
+            let (opened, answer) = channel();
+            let set = self.set.clone();
+            let start = move || {
+                // Dropped last: the seat is then gone.
+                let _ending = ending;
+                let mut seat = match GpuThread::open(gpu, device, set) {
+                    Ok(seat) => seat,
+                    Err(error) => {
+                        let _ = opened.send(Err(error));
+                        return;
+                    }
+                };
+                let _ = opened.send(Ok(()));
+                for job in inbox {
+                    job(&mut seat);
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("ccl gpu{gpu}")).spawn(start);
+            if let Err(error) = thread {
+                let thing = format!("the thread of gpu{gpu}");
+                return Err(CallError::new(Severity::Exhausted, "spawn", thing, error.to_string()));
+            }
+            match answer.recv_timeout(self.patience) {
+                Ok(outcome) => outcome?,
+                Err(_) => return Err(self.lose("open", &format!("gpu{gpu}"))),
+            }
+            self.hands.insert(gpu, ThreadHandle { jobs, gone });
+        }
+        self.hands.get(&gpu).ok_or_else(|| CallError::unsupported("bind", "a GPU", "it is gone"))
+    }
+
+    /// A thread does not answer: nothing can be done with this library any more.
+    fn lose(&mut self, call: &str, thing: &str) -> CallError {
+        let why = format!("{thing} gave no answer in {} s", self.patience.as_secs());
+        self.lost = Some(why.clone());
+        CallError::new(Severity::Sticky, call, thing, why).or_try(
+            "another rank may not have come, or a GPU does not answer; a new process is needed",
+        )
+    }
+
+    /// Has seats do something each at the same time, and gives what each says.
+    fn ask<R: Send + 'static>(
+        &mut self,
+        call: &str,
+        jobs: Vec<(u32, ThreadRequest<R>)>,
+    ) -> CallResult<Vec<R>> {
+        let (count, begun) = (jobs.len(), ClockOrigin::now());
+        let (answers, answered) = channel();
+        let gpus: Vec<u32> = jobs.iter().map(|(gpu, _)| *gpu).collect();
+        for (nth, (gpu, job)) in jobs.into_iter().enumerate() {
+            let answers = answers.clone();
+            let job: ThreadJob = Box::new(move |seat| {
+                let _ = answers.send((nth, job(seat)));
+            });
+            if self.hand(gpu)?.jobs.send(job).is_err() {
+                return Err(self.lose(call, &format!("gpu{gpu}")));
+            }
+        }
+        drop(answers);
+        let mut all: Vec<Option<R>> = (0..count).map(|_| None).collect();
+        for _ in 0..count {
+            match answered.recv_timeout(left(begun, self.patience)) {
+                Ok((nth, answer)) => all[nth] = Some(answer),
+                Err(_) => {
+                    let silent = all.iter().zip(&gpus).find(|(a, _)| a.is_none());
+                    let gpu = silent.map_or(0, |(_, gpu)| *gpu);
+                    return Err(self.lose(call, &format!("gpu{gpu}")));
+                }
+            }
+        }
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    /// Notes that a group is used, and gives its place.
+    fn meet_group(&mut self, group: &CommGroup) {
+        let known = match self.known.iter().position(|k| k.group == *group) {
+            Some(at) => self.known.remove(at),
+            None => KnownGroup { group: group.clone(), mark: 0, users: 0, via: BTreeSet::new() },
+        };
+        self.known.push(known);
+    }
+
+    fn known(&mut self, group: &CommGroup) -> Option<&mut KnownGroup> {
+        self.known.iter_mut().find(|k| k.group == *group)
+    }
+
+    /// Closes communicators that were not used for long, beyond what is kept.
+    fn forget(&mut self) -> CallResult<()> {
+        let idle = self.known.iter().filter(|k| k.users == 0).count();
+        for _ in KEPT..idle {
+            let Some(at) = self.known.iter().position(|k| k.users == 0) else { break };
+            let known = self.known.remove(at);
+            if known.mark != 0 {
+                self.on_all("ncclCommDestroy", known.group, GpuThread::close)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does something with a group on every seat.
+    fn on_all(
+        &mut self,
+        call: &str,
+        group: CommGroup,
+        act: fn(&mut GpuThread, &CommGroup),
+    ) -> CallResult<()> {
+        let gpus: Vec<u32> = self.hands.keys().copied().collect();
+        let job = |gpu: u32| {
+            let group = group.clone();
+            let job: ThreadJob = Box::new(move |seat| act(seat, &group));
+            (gpu, job)
+        };
+        self.ask(call, gpus.into_iter().map(job).collect()).map(|_| ())
+    }
+
+    /// Ends the communicator of a group after an error.
+    fn give_up(&mut self, group: &CommGroup) {
+        if let Some(known) = self.known(group) {
+            known.mark = 0;
+        }
+        if self.lost.is_none() {
+            // Where this fails nothing is asked of the library again.
+            let _ = self.on_all("ncclCommAbort", group.clone(), GpuThread::give_up);
+        }
+    }
+
+    fn identity(&self) -> CallResult<CclUniqueId> {
+        let (calls, mut identity) = (&self.set.calls, CclUniqueId([0; CclUniqueId::BYTES]));
+        let call = calls.ccl.unique_id;
+        // SAFETY: stores 128 bytes.
+        let code = unsafe { (call.at)(&raw mut identity) };
+        calls.outcome((call.name, code), 0, &|| "this host".to_owned())?;
+        Ok(identity)
+    }
+
+    /// The new identity of a group, or none if all its processes have the same communicator.
+    fn agree(
+        &mut self,
+        group: &CommGroup,
+        offers: &[Option<CclOffer>],
+    ) -> CallResult<Option<CclUniqueId>> {
+        let thing = || named(group);
+        let members: BTreeSet<usize> = group.iter().map(|(rank, _)| rank.0 as usize).collect();
+        let mut of_members = Vec::new();
+        for &rank in &members {
+            let offer = offers.get(rank).and_then(Option::as_ref).ok_or_else(|| {
+                let why = format!("rank {rank} said nothing of it");
+                CallError::new(Severity::Transient, "join", thing(), why)
+                    .or_try("all ranks must run the same version of this program")
+            })?;
+            of_members.push(offer);
+        }
+        let mine = self.known(group).map_or(0, |k| k.mark);
+        if mine != 0 && of_members.iter().all(|o| o.mark == mine) {
+            return Ok(None);
+        }
+        let first = group.first().and_then(|(rank, _)| offers.get(rank.0 as usize));
+        let identity = first.and_then(Option::as_ref).and_then(|o| o.identity);
+        match identity.filter(|_| of_members.iter().all(|o| o.mark == 0)) {
+            Some(identity) => Ok(Some(identity)),
+            None => {
+                self.give_up(group);
+                let why = "not all its ranks still have the communicator";
+                Err(CallError::new(Severity::Transient, "join", thing(), why)
+                    .or_try("the next case makes it anew"))
+            }
+        }
+    }
+
+    /// Runs and gives for each part the times in ns.
+    fn sample(
+        &mut self,
+        sample: SampleMode,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
+        let Some(exchange) = self.exchanges.get(&sample.id) else {
+            return Err(no_exchange("run", ExchangeId(sample.id)));
+        };
+        let parts = exchange.plan.parts.clone();
+        let gpus: Vec<u32> = exchange.plan.seats.iter().map(|s| s.gpu).collect();
+        let rounds = if sample.pace == RepeatMode::Isolated { sample.reps } else { 1 };
+        let turn = Arc::new(SampleSync::default());
+        let (news, heard) = channel();
+        for (nth, &gpu) in gpus.iter().enumerate() {
+            let (shared, news) = (Arc::clone(&turn), news.clone());
+            let job: ThreadJob = Box::new(move |seat| {
+                seat.run(sample, &shared, &|what| {
+                    let _ = news.send((nth, what));
+                });
+            });
+            if self.hand(gpu)?.jobs.send(job).is_err() {
+                turn.failed.store(true, Ordering::Release);
+                return Err(self.lose("run", &format!("gpu{gpu}")));
+            }
+        }
+        drop(news);
+        let limit = Duration::from_nanos(sample.limit) + self.patience;
+        let mut round = SampleRound { heard, gpus: &gpus, over: vec![false; gpus.len()], limit };
+        let outcome = round.all(rounds, &turn, meeting);
+        if outcome.is_err() {
+            turn.failed.store(true, Ordering::Release);
+        }
+        let silent = round.ended();
+        if let Some(gpu) = silent {
+            return Err(self.lose("run", &format!("gpu{gpu}")));
+        }
+        let seats = outcome?;
+        // Of the GPUs of this process the slowest counts.
+        let slowest = |seats_of: &Vec<usize>| -> Vec<f64> {
+            if seats_of.is_empty() {
+                return Vec::new();
+            }
+            let at =
+                |round: &Vec<u64>| seats_of.iter().filter_map(|&s| round.get(s)).max().copied();
+            seats.iter().filter_map(at).map(|ns| ns as f64).collect()
+        };
+        Ok(parts.iter().map(slowest).collect())
+    }
+
+    fn limit(&self, bytes: u64, reps: u64) -> u64 {
+        let patience = u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX);
+        patience.saturating_add(bytes.saturating_mul(reps))
+    }
+
+    /// The communicators of an exchange, its buffers, and one repetition that nobody times: the
+    /// library makes its connections then.
+    fn connect(&mut self, id: u64, offers: &[Vec<u8>]) -> CallResult<()> {
+        let Some(exchange) = self.exchanges.get(&id) else {
+            return Err(no_exchange("join", ExchangeId(id)));
+        };
+        let plan = exchange.plan.clone();
+        let used: BTreeSet<usize> = plan.seats.iter().map(|s| s.group).collect();
+        let mut identities = BTreeMap::new();
+        for &at in &used {
+            let of = |bytes: &Vec<u8>| {
+                CclOffer::read(bytes.get(at * OFFER..at.saturating_add(1) * OFFER)?)
+            };
+            let offers: Vec<Option<CclOffer>> = offers.iter().map(of).collect();
+            let group = &plan.groups[at];
+            identities.insert(at, self.agree(group, &offers)?);
+        }
+        let jobs = plan.seats.iter().map(|seating| {
+            let (seating, group) = (seating.clone(), plan.groups[seating.group].clone());
+            let identity = identities.get(&seating.group).copied().flatten();
+            let gpu = seating.gpu;
+            let job: ThreadRequest<CallResult<Option<bool>>> =
+                Box::new(move |seat| seat.bind(id, &group, &seating, identity));
+            (gpu, job)
+        });
+        let bound = self.ask("ncclCommInitRank", jobs.collect())?;
+        let failed = bound.iter().find_map(|b| b.as_ref().err().cloned());
+        if let Some(error) = failed {
+            used.iter().for_each(|&at| self.give_up(&plan.groups[at]));
+            return Err(error);
+        }
+        for (at, identity) in identities {
+            if let (Some(identity), Some(known)) = (identity, self.known(&plan.groups[at])) {
+                known.mark = identity.mark();
+            }
+        }
+        let registered: Vec<bool> = bound.into_iter().flatten().flatten().collect();
+        self.log.iter().for_each(LogCapture::begin);
+        let limit = self.limit(plan.bytes, 1);
+        let first = SampleMode { id, reps: 1, pace: RepeatMode::Streaming, limit };
+        let outcome = self.sample(first, &SelfBarrier);
+        let log = self.log.as_ref().map(LogCapture::end).unwrap_or_default();
+        for &at in &used {
+            if outcome.is_err() {
+                self.give_up(&plan.groups[at]);
+            } else if let Some(known) = self.known(&plan.groups[at]) {
+                known.via.extend(log.via.iter().cloned());
+            }
+        }
+        outcome?;
+        if let Some(exchange) = self.exchanges.get_mut(&id) {
+            exchange.how = log.how;
+            let all = !registered.is_empty() && registered.iter().all(|whole| *whole);
+            exchange.registered = (!registered.is_empty()).then_some(all);
+            exchange.joined = true;
+        }
+        Ok(())
+    }
+}
+
+/// A sample as the thread of the port sees it.
+struct SampleRound<'a> {
+    heard: Receiver<(usize, ThreadEvent)>,
+    gpus: &'a [u32],
+    over: Vec<bool>,
+    limit: Duration,
+}
+
+impl SampleRound<'_> {
+    /// What the next seat says that says something.
+    fn next(&mut self, begun: ClockOrigin) -> CallResult<(usize, ThreadEvent)> {
+        let said = self.heard.recv_timeout(left(begun, self.limit)).map_err(|_| {
+            CallError::new(Severity::Sticky, "run", "a GPU", "its thread gave no answer")
+        })?;
+        if let (nth, ThreadEvent::Over(outcome)) = &said {
+            self.over[*nth] = true;
+            outcome.clone()?;
+        }
+        Ok(said)
+    }
+
+    /// All rounds; of each, the time of each seat.
+    fn all(
+        &mut self,
+        rounds: u64,
+        turn: &SampleSync,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<u64>>> {
+        let (count, begun) = (self.gpus.len(), ClockOrigin::now());
+        let mut ready = 0;
+        while ready < count {
+            ready += usize::from(matches!(self.next(begun)?.1, ThreadEvent::Ready));
+        }
+        let mut all = Vec::new();
+        for round in 1..=rounds {
+            meeting.meet()?;
+            turn.go.store(round, Ordering::Release);
+            let (begun, mut times, mut done) = (ClockOrigin::now(), vec![0; count], 0);
+            while done < count {
+                if let (nth, ThreadEvent::Done(ns)) = self.next(begun)? {
+                    times[nth] = ns;
+                    done += 1;
+                }
+            }
+            all.push(times);
+        }
+        let begun = ClockOrigin::now();
+        while self.over.contains(&false) {
+            self.next(begun)?;
+        }
+        Ok(all)
+    }
+
+    /// Waits until all seats are through. The one that is not, if time is up.
+    fn ended(&mut self) -> Option<u32> {
+        let begun = ClockOrigin::now();
+        while let Some(nth) = self.over.iter().position(|over| !over) {
+            match self.heard.recv_timeout(left(begun, self.limit)) {
+                Ok((nth, ThreadEvent::Over(_))) => self.over[nth] = true,
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Some(self.gpus[nth]);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl TransportPort for CclPort {
+    fn via(&self) -> Transport {
+        Transport::Ccl
+    }
+
+    fn library(&self) -> String {
+        self.library.clone()
+    }
+
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
+        self.alive("bind")?;
+        if !parts.iter().all(plan::registers) && self.set.calls.ccl.register.is_none() {
+            let why = "this library registers no buffers";
+            return Err(CallError::unsupported("bind", &self.short, why)
+                .or_try("the case without -unregistered is the same here"));
+        }
+        let plan = plan::build(parts)?;
+        for seat in &plan.seats {
+            self.hand(seat.gpu)?;
+        }
+        let mut offers = Vec::new();
+        for (group, &leads) in plan.groups.iter().zip(&plan.leads) {
+            self.meet_group(group);
+            let mark = self.known(group).map_or(0, |k| k.mark);
+            let identity = if leads && mark == 0 { Some(self.identity()?) } else { None };
+            CclOffer { mark, identity }.write(&mut offers);
+        }
+        for group in &plan.groups {
+            if let Some(known) = self.known(group) {
+                known.users += 1;
+            }
+        }
+        self.made += 1;
+        let (how, registered, joined) = (BTreeSet::new(), None, false);
+        self.exchanges.insert(self.made, CclExchange { plan, pace, how, registered, joined });
+        Ok((ExchangeId(self.made), offers))
+    }
+
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
+        self.alive("join")?;
+        self.forget()?;
+        let idle = self.exchanges.get(&id.0).map(|e| e.plan.seats.is_empty());
+        match idle {
+            None => Err(no_exchange("join", id)),
+            Some(true) => Ok(()),
+            Some(false) => self.connect(id.0, offers),
+        }
+    }
+
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
+        self.alive("run")?;
+        let Some(exchange) = self.exchanges.get(&id.0) else {
+            return Err(no_exchange("run", id));
+        };
+        let (pace, joined) = (exchange.pace, exchange.joined);
+        if exchange.plan.seats.is_empty() {
+            // Others meet as often; who has no part comes too.
+            let rounds = if pace == RepeatMode::Isolated { reps } else { 1 };
+            (0..rounds).try_for_each(|_| meeting.meet())?;
+            return Ok(vec![Vec::new(); exchange.plan.parts.len()]);
+        }
+        if !joined {
+            return Err(CallError::unsupported("run", format!("exchange {}", id.0), "not joined"));
+        }
+        let groups = exchange.plan.groups.clone();
+        let limit = self.limit(exchange.plan.bytes, reps);
+        let outcome = self.sample(SampleMode { id: id.0, reps, pace, limit }, meeting);
+        if outcome.is_err() {
+            groups.iter().for_each(|group| self.give_up(group));
+        }
+        outcome
+    }
+
+    fn engine(&self, id: ExchangeId) -> String {
+        let Some(exchange) = self.exchanges.get(&id.0) else { return self.short.clone() };
+        let mut text = self.short.clone();
+        if !exchange.how.is_empty() {
+            let how: Vec<&str> = exchange.how.iter().map(String::as_str).collect();
+            text.push_str(&format!(", {}", how.join(" and ")));
+        }
+        let used = exchange.plan.seats.iter().map(|s| &exchange.plan.groups[s.group]);
+        let known = used.filter_map(|group| self.known.iter().find(|k| k.group == *group));
+        let via: BTreeSet<&str> = known.flat_map(|k| &k.via).map(String::as_str).collect();
+        if !via.is_empty() {
+            text.push_str(&format!(", via {}", via.into_iter().collect::<Vec<_>>().join(" and ")));
+        }
+        match exchange.registered {
+            Some(true) => text.push_str(", buffers registered"),
+            Some(false) => text.push_str(", not all buffers registered"),
+            // Where the library could: without a call for it there is nothing to say.
+            None if self.set.calls.ccl.register.is_some() && !exchange.plan.seats.is_empty() => {
+                text.push_str(", buffers not registered");
+            }
+            None => {}
+        }
+        text
+    }
+
+    fn release(&mut self, id: ExchangeId) -> CallResult<()> {
+        let Some(exchange) = self.exchanges.remove(&id.0) else {
+            return Err(no_exchange("release", id));
+        };
+        for group in &exchange.plan.groups {
+            if let Some(known) = self.known(group) {
+                known.users = known.users.saturating_sub(1);
+            }
+        }
+        self.alive("release")?;
+        let gpus = exchange.plan.seats.iter().map(|s| s.gpu);
+        let job = |gpu: u32| {
+            let job: ThreadRequest<CallResult<()>> = Box::new(move |seat| seat.release(id.0));
+            (gpu, job)
+        };
+        let jobs = gpus.map(job).collect();
+        self.ask("release", jobs)?.into_iter().collect()
+    }
+}
+
+impl Drop for CclPort {
+    /// Waits for the threads, but not for one that never answers.
+    fn drop(&mut self) {
+        let begun = ClockOrigin::now();
+        let gone: Vec<Receiver<()>> =
+            std::mem::take(&mut self.hands).into_values().map(|hand| hand.gone).collect();
+        if self.lost.is_some() {
+            return;
+        }
+        for gone in gone {
+            // Nothing is ever sent: it ends with the thread or with time.
+            let _ = gone.recv_timeout(left(begun, self.patience));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ranks_tell_each_other_comes_back() {
+        let mut bytes = Vec::new();
+        CclOffer { mark: 0, identity: Some(CclUniqueId([9; 128])) }.write(&mut bytes);
+        CclOffer { mark: 77, identity: None }.write(&mut bytes);
+        assert_eq!(bytes.len(), 2 * OFFER);
+        let first = CclOffer::read(&bytes[..OFFER]).unwrap();
+        assert_eq!((first.mark, first.identity), (0, Some(CclUniqueId([9; 128]))));
+        let second = CclOffer::read(&bytes[OFFER..]).unwrap();
+        assert_eq!((second.mark, second.identity), (77, None));
+        assert!(CclOffer::read(&bytes[..100]).is_none());
+    }
+}

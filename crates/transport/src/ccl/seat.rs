@@ -1,0 +1,541 @@
+//! A GPU with the thread that drives it: its stream, its communicators, and what is bound on them.
+//!
+//! A thread for each GPU, because calls of one thread for several GPUs go out one after the other:
+//! nccl-tests with eight GPUs in one thread takes 56 us for what the GPUs do in a few.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pathline_hal::{CallError, CallResult, RepeatMode};
+use pathline_schema::Severity;
+
+use super::api::{BYTE, CclApi, CclUniqueId, SUM, WORD};
+use super::plan::{CclCall, CommGroup, GpuSteps, named};
+use pathline_gpu::CallStatus;
+use pathline_gpu::RuntimeFamily;
+use pathline_gpu::error::outcome;
+use pathline_gpu::function_table::{BoundCall, RuntimeHandle};
+use pathline_gpu::search::{self, BoundDriver};
+use pathline_host::clock::ClockOrigin;
+use pathline_host::gate::wait_until;
+
+/// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`
+const NON_BLOCKING: u32 = 1;
+const NOT_READY: i32 = 600;
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do meanwhile does not matter.
+const THREAD_LOCAL: i32 = 1;
+/// Repetitions of one graph. To launch it costs as much as some calls; over 64 that is below 0.1 us
+/// each.
+const GRAPH: u64 = 64;
+/// Looks at a stream between two looks at errors and the clock.
+const LOOKS: u32 = 256;
+/// Looks at a stream before the core is offered to others.
+const PATIENT: u32 = 2048;
+
+/// What all seats of a port share.
+#[derive(Debug, Clone)]
+pub(super) struct CclConfig {
+    pub(super) family: RuntimeFamily,
+    /// File of the GPU runtime, which each seat binds for itself.
+    pub(super) runtime: PathBuf,
+    pub(super) calls: CclApi,
+    /// Whether buffers are registered with the communicator.
+    pub(super) register: bool,
+}
+
+/// One sample, as the seats and the thread of the port share it.
+#[derive(Debug, Default)]
+pub(super) struct SampleSync {
+    /// Rounds that may have begun.
+    pub(super) go: AtomicU64,
+    /// Somebody failed: the others give up.
+    pub(super) failed: AtomicBool,
+}
+
+/// What a seat says during a sample.
+#[derive(Debug)]
+pub(super) enum ThreadEvent {
+    Ready,
+    /// A round is over; it took so many ns.
+    Done(u64),
+    Over(CallResult<()>),
+}
+
+/// How a sample is taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SampleMode {
+    pub(super) id: u64,
+    pub(super) reps: u64,
+    pub(super) pace: RepeatMode,
+    /// The longest that a round may take, in ns.
+    pub(super) limit: u64,
+}
+
+struct CclComm {
+    handle: RuntimeHandle,
+    size: u64,
+    /// Tells it from one that was at the same address before.
+    serial: u64,
+}
+
+struct CclGraph {
+    made: RuntimeHandle,
+    recorded: RuntimeHandle,
+}
+
+struct BoundCollective {
+    group: CommGroup,
+    serial: u64,
+    steps: Vec<Vec<CclCall>>,
+    registered: Vec<RuntimeHandle>,
+    /// By the repetitions that are in it.
+    graphs: BTreeMap<u64, CclGraph>,
+}
+
+/// A GPU of this process.
+pub(super) struct GpuThread {
+    gpu: u32,
+    device: i32,
+    runtime: BoundDriver,
+    set: CclConfig,
+    stream: RuntimeHandle,
+    comms: BTreeMap<CommGroup, CclComm>,
+    bound: BTreeMap<u64, BoundCollective>,
+    made: u64,
+}
+
+/// Calls over a communicator, on a stream.
+#[derive(Clone, Copy)]
+struct CommStream<'a> {
+    calls: &'a CclApi,
+    comm: RuntimeHandle,
+    size: u64,
+    stream: RuntimeHandle,
+}
+
+impl CommStream<'_> {
+    fn act(&self, act: CclCall) -> CallStatus {
+        let (ccl, comm, stream) = (&self.calls.ccl, self.comm, self.stream);
+        let words = |bytes: u64| (bytes / 8) as usize;
+        // SAFETY: a live communicator and stream of this thread's GPU, and ranges whose sizes were
+        // checked when they were bound; whoever bound them keeps them until they are released.
+        unsafe {
+            match act {
+                CclCall::Send { to, at, bytes } => {
+                    (ccl.send.name, (ccl.send.at)(at, bytes as usize, BYTE, to, comm, stream))
+                }
+                CclCall::Recv { from, at, bytes } => {
+                    (ccl.recv.name, (ccl.recv.at)(at, bytes as usize, BYTE, from, comm, stream))
+                }
+                CclCall::AllReduce { send, recv, bytes } => {
+                    let BoundCall { name, at } = ccl.all_reduce;
+                    (name, at(send, recv, words(bytes), WORD, SUM, comm, stream))
+                }
+                CclCall::Reduce { send, recv, bytes } => {
+                    let BoundCall { name, at } = ccl.reduce;
+                    (name, at(send, recv, words(bytes), WORD, SUM, 0, comm, stream))
+                }
+                CclCall::Broadcast { send, recv, bytes } => {
+                    let BoundCall { name, at } = ccl.broadcast;
+                    (name, at(send, recv, bytes as usize, BYTE, 0, comm, stream))
+                }
+                CclCall::ReduceScatter { send, recv, each } => {
+                    let BoundCall { name, at } = ccl.reduce_scatter;
+                    (name, at(send, recv, words(each), WORD, SUM, comm, stream))
+                }
+                CclCall::AllGather { send, recv, each } => {
+                    let BoundCall { name, at } = ccl.all_gather;
+                    (name, at(send, recv, each as usize, BYTE, comm, stream))
+                }
+                CclCall::AllToAll { send, recv, each } => match ccl.all_to_all {
+                    Some(BoundCall { name, at }) => {
+                        (name, at(send, recv, each as usize, BYTE, comm, stream))
+                    }
+                    None => self.each_to_each(send, recv, each),
+                },
+            }
+        }
+    }
+
+    /// All to all of libraries without a call for it: messages, in one group.
+    fn each_to_each(&self, send: u64, recv: u64, each: u64) -> CallStatus {
+        for peer in 0..self.size {
+            let to = i32::try_from(peer).unwrap_or(i32::MAX);
+            let (out, into) = (send + peer * each, recv + peer * each);
+            for act in [
+                CclCall::Send { to, at: out, bytes: each },
+                CclCall::Recv { from: to, at: into, bytes: each },
+            ] {
+                let status = self.act(act);
+                if status.1 != 0 {
+                    return status;
+                }
+            }
+        }
+        ("ncclSend", 0)
+    }
+
+    fn step(&self, acts: &[CclCall]) -> CallStatus {
+        let ccl = &self.calls.ccl;
+        let composed =
+            |act: &CclCall| matches!(act, CclCall::AllToAll { .. }) && ccl.all_to_all.is_none();
+        if let [act] = acts
+            && !composed(act)
+        {
+            return self.act(*act);
+        }
+        // SAFETY: no arguments; every start has its end.
+        let begun = unsafe { (ccl.group_start.at)() };
+        if begun != 0 {
+            return (ccl.group_start.name, begun);
+        }
+        let failed = acts.iter().map(|act| self.act(*act)).find(|status| status.1 != 0);
+        // SAFETY: as above.
+        let ended = unsafe { (ccl.group_end.at)() };
+        failed.unwrap_or((ccl.group_end.name, ended))
+    }
+
+    fn all(&self, steps: &[Vec<CclCall>]) -> CallStatus {
+        let failed = steps.iter().map(|acts| self.step(acts)).find(|status| status.1 != 0);
+        failed.unwrap_or(("ncclGroupEnd", 0))
+    }
+}
+
+impl GpuThread {
+    /// Binds the runtime for this thread and makes a stream.
+    pub(super) fn open(gpu: u32, device: i32, set: CclConfig) -> CallResult<Self> {
+        let (runtime, found) = search::driver(set.family, Some(&set.runtime));
+        let Some(runtime) = runtime else {
+            let why = found.tried.first().map_or("it is gone", |t| t.why.as_str()).to_owned();
+            return Err(CallError::unsupported("open", set.runtime.display().to_string(), why));
+        };
+        let (comms, bound) = (BTreeMap::new(), BTreeMap::new());
+        let mut seat = Self { gpu, device, runtime, set, stream: 0, comms, bound, made: 0 };
+        seat.enter()?;
+        let (call, mut stream) = (seat.runtime.api.stream_create, 0);
+        // SAFETY: stores one handle.
+        let code = unsafe { (call.at)(&raw mut stream, NON_BLOCKING) };
+        seat.of_runtime((call.name, code))?;
+        seat.stream = stream;
+        Ok(seat)
+    }
+
+    fn of_runtime(&self, status: CallStatus) -> CallResult<()> {
+        outcome(&*self.runtime.dialect, status, &|| format!("gpu{}", self.gpu))
+    }
+
+    fn enter(&self) -> CallResult<()> {
+        self.of_runtime(self.runtime.dialect.enter(self.device))
+    }
+
+    /// Makes a communicator, if an identity is given, and binds what is done over it. Whether all
+    /// buffers are registered with it; none if the library has no call for that.
+    pub(super) fn bind(
+        &mut self,
+        id: u64,
+        group: &CommGroup,
+        plan: &GpuSteps,
+        identity: Option<CclUniqueId>,
+    ) -> CallResult<Option<bool>> {
+        self.enter()?;
+        if let Some(identity) = identity {
+            self.connect(group, plan.rank, identity)?;
+        }
+        let Some(comm) = self.comms.get(group) else {
+            return Err(self.given_up(group));
+        };
+        let (handle, serial) = (comm.handle, comm.serial);
+        let mut registered = Vec::new();
+        let mut whole = None;
+        if let Some(call) =
+            self.set.calls.ccl.register.filter(|_| self.set.register && !plan.spans.is_empty())
+        {
+            let mut spans: Vec<_> = plan.spans.iter().map(|s| (s.address, s.bytes)).collect();
+            spans.sort_unstable();
+            spans.dedup();
+            for &(address, bytes) in &spans {
+                let mut got = 0;
+                // SAFETY: a live communicator, a range that the caller keeps until it is released,
+                // and one handle that is stored.
+                let code = unsafe { (call.at)(handle, address, bytes as usize, &raw mut got) };
+                registered.extend((code == 0).then_some(got));
+            }
+            whole = Some(registered.len() == spans.len());
+        }
+        let (group, steps, graphs) = (group.clone(), plan.steps.clone(), BTreeMap::new());
+        self.bound.insert(id, BoundCollective { group, serial, steps, registered, graphs });
+        Ok(whole)
+    }
+
+    fn connect(&mut self, group: &CommGroup, rank: i32, identity: CclUniqueId) -> CallResult<()> {
+        self.give_up(group);
+        let call = self.set.calls.ccl.init_rank;
+        let size = i32::try_from(group.len()).unwrap_or(i32::MAX);
+        let mut handle = 0;
+        // SAFETY: stores one handle; the identity goes by value.
+        let code = unsafe { (call.at)(&raw mut handle, size, identity, rank) };
+        let thing = || format!("gpu{} as rank {rank} of {}", self.gpu, named(group));
+        self.set.calls.outcome((call.name, code), 0, &thing)?;
+        self.made += 1;
+        let comm = CclComm { handle, size: group.len() as u64, serial: self.made };
+        self.comms.insert(group.clone(), comm);
+        Ok(())
+    }
+
+    fn given_up(&self, group: &CommGroup) -> CallError {
+        let thing = format!("gpu{} of {}", self.gpu, named(group));
+        let why = "its communicator was given up after an error";
+        CallError::new(Severity::Transient, "ncclCommInitRank", thing, why)
+            .or_try("bind the case anew")
+    }
+
+    /// Ends a communicator whatever it is doing.
+    pub(super) fn give_up(&mut self, group: &CommGroup) {
+        if let Some(comm) = self.comms.remove(group) {
+            // SAFETY: a communicator of this thread, which nobody has from here on.
+            unsafe { (self.set.calls.ccl.abort.at)(comm.handle) };
+        }
+    }
+
+    /// Ends a communicator that is idle.
+    pub(super) fn close(&mut self, group: &CommGroup) {
+        if let Some(comm) = self.comms.remove(group) {
+            // SAFETY: as above, and nothing is enqueued on it.
+            unsafe { (self.set.calls.ccl.destroy.at)(comm.handle) };
+        }
+    }
+
+    /// Gives back what was bound.
+    pub(super) fn release(&mut self, id: u64) -> CallResult<()> {
+        let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
+        self.enter()?;
+        let api = &self.runtime.api;
+        for graph in bound.graphs.into_values() {
+            if let (Some(unmake), Some(free)) = (api.graph_unmake, api.graph_free) {
+                // SAFETY: made by `record`, each freed once, and the stream is idle.
+                unsafe {
+                    (unmake.at)(graph.made);
+                    (free.at)(graph.recorded);
+                }
+            }
+        }
+        let comm = self.comms.get(&bound.group).filter(|c| c.serial == bound.serial);
+        if let (Some(comm), Some(call)) = (comm, self.set.calls.ccl.deregister) {
+            for handle in bound.registered {
+                // SAFETY: given by this communicator, given back once.
+                let code = unsafe { (call.at)(comm.handle, handle) };
+                let thing = || format!("a buffer of gpu{}", self.gpu);
+                self.set.calls.outcome((call.name, code), comm.handle, &thing)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes part in a sample.
+    pub(super) fn run(
+        &mut self,
+        sample: SampleMode,
+        turn: &SampleSync,
+        tell: &dyn Fn(ThreadEvent),
+    ) {
+        let outcome = self.rounds(sample, turn, tell);
+        if outcome.is_err()
+            && let Some(group) = self.bound.get(&sample.id).map(|b| b.group.clone())
+        {
+            // Kernels that wait for each other end by this alone.
+            self.give_up(&group);
+        }
+        tell(ThreadEvent::Over(outcome));
+    }
+
+    fn rounds(
+        &mut self,
+        sample: SampleMode,
+        turn: &SampleSync,
+        tell: &dyn Fn(ThreadEvent),
+    ) -> CallResult<()> {
+        let SampleMode { id, reps, pace, limit } = sample;
+        self.enter()?;
+        let graphs = if pace == RepeatMode::Graph { self.graphs(id, reps)? } else { Vec::new() };
+        let Some(bound) = self.bound.get(&id) else {
+            return Err(CallError::unsupported("run", format!("exchange {id}"), "it is not bound"));
+        };
+        let comm = self.comms.get(&bound.group).filter(|c| c.serial == bound.serial);
+        let Some(comm) = comm else { return Err(self.given_up(&bound.group)) };
+        let line = self.line(comm);
+        let thing = || format!("gpu{} of {}", self.gpu, named(&bound.group));
+        let (rounds, in_a_round) = match pace {
+            RepeatMode::Isolated => (reps, 1),
+            RepeatMode::Streaming | RepeatMode::Graph => (1, reps),
+        };
+        tell(ThreadEvent::Ready);
+        for round in 1..=rounds {
+            wait_until(|| {
+                turn.go.load(Ordering::Acquire) >= round || turn.failed.load(Ordering::Acquire)
+            });
+            if turn.failed.load(Ordering::Acquire) {
+                return Err(self.another(&bound.group));
+            }
+            let begun = ClockOrigin::now();
+            if pace == RepeatMode::Graph {
+                for &graph in &graphs {
+                    self.launch(graph)?;
+                }
+            } else {
+                for _ in 0..in_a_round {
+                    self.set.calls.outcome(line.all(&bound.steps), line.comm, &thing)?;
+                }
+            }
+            self.wait(line.comm, &bound.group, turn, limit)?;
+            tell(ThreadEvent::Done(begun.ns()));
+        }
+        self.set.calls.met(line.comm, &thing)
+    }
+
+    fn line(&self, comm: &CclComm) -> CommStream<'_> {
+        let calls = &self.set.calls;
+        CommStream { calls, comm: comm.handle, size: comm.size, stream: self.stream }
+    }
+
+    fn another(&self, group: &CommGroup) -> CallError {
+        let thing = format!("gpu{} of {}", self.gpu, named(group));
+        CallError::new(Severity::Transient, "run", thing, "another GPU of the case failed")
+    }
+
+    /// Waits until the stream is idle. It polls: a wait inside the runtime has no end when a peer
+    /// is gone.
+    fn wait(
+        &self,
+        comm: RuntimeHandle,
+        group: &CommGroup,
+        turn: &SampleSync,
+        limit: u64,
+    ) -> CallResult<()> {
+        let query = self.runtime.api.stream_query;
+        let begun = ClockOrigin::now();
+        for looks in 1u32.. {
+            // SAFETY: a live stream.
+            match unsafe { (query.at)(self.stream) } {
+                0 => return Ok(()),
+                NOT_READY => {}
+                code => return self.of_runtime((query.name, code)),
+            }
+            if looks > PATIENT {
+                std::thread::yield_now();
+            }
+            if !looks.is_multiple_of(LOOKS) {
+                continue;
+            }
+            if turn.failed.load(Ordering::Acquire) {
+                return Err(self.another(group));
+            }
+            let thing = || format!("gpu{} of {}", self.gpu, named(group));
+            self.set.calls.met(comm, &thing)?;
+            if begun.ns() > limit {
+                let why = format!("it is not over after {} s", limit / 1_000_000_000);
+                let way_out = "a rank did not come, or a GPU does not answer; the communicator was ended. NCCL_DEBUG=INFO says how far it got";
+                return Err(
+                    CallError::new(Severity::Sticky, query.name, thing(), why).or_try(way_out)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Graphs that together are so many repetitions, recorded if need be.
+    fn graphs(&mut self, id: u64, reps: u64) -> CallResult<Vec<RuntimeHandle>> {
+        let mut all = Vec::new();
+        let mut left = reps;
+        while left > 0 {
+            let count = left.min(GRAPH);
+            left -= count;
+            all.push(self.graph(id, count)?);
+        }
+        Ok(all)
+    }
+
+    fn graph(&mut self, id: u64, count: u64) -> CallResult<RuntimeHandle> {
+        let Some(bound) = self.bound.get(&id) else {
+            return Err(CallError::unsupported("run", format!("exchange {id}"), "it is not bound"));
+        };
+        if let Some(graph) = bound.graphs.get(&count) {
+            return Ok(graph.made);
+        }
+        let comm = self.comms.get(&bound.group).filter(|c| c.serial == bound.serial);
+        let Some(comm) = comm else { return Err(self.given_up(&bound.group)) };
+        let graph = self.record(bound, comm, count)?;
+        let made = graph.made;
+        if let Some(bound) = self.bound.get_mut(&id) {
+            bound.graphs.insert(count, graph);
+        }
+        Ok(made)
+    }
+
+    fn record(&self, bound: &BoundCollective, comm: &CclComm, count: u64) -> CallResult<CclGraph> {
+        let (api, line) = (&self.runtime.api, self.line(comm));
+        let thing = || format!("gpu{}", self.gpu);
+        let (Some(begin), Some(end)) = (api.capture_begin, api.capture_end) else {
+            let why = "this runtime has no calls that record a stream as a graph";
+            return Err(CallError::unsupported("run", thing(), why)
+                .or_try("measure the streaming cadence, or use CUDA 11.4 or ROCm 5.3 and later"));
+        };
+        // SAFETY: a live stream that is idle.
+        let code = unsafe { (begin.at)(self.stream, THREAD_LOCAL) };
+        self.of_runtime((begin.name, code))?;
+        let mut status = ("ncclGroupEnd", 0);
+        for _ in 0..count {
+            if status.1 == 0 {
+                status = line.all(&bound.steps);
+            }
+        }
+        let mut recorded = 0;
+        // SAFETY: the capture that was begun above, which ends here whatever went wrong in it.
+        let code = unsafe { (end.at)(self.stream, &raw mut recorded) };
+        self.set.calls.outcome(status, line.comm, &thing)?;
+        self.of_runtime((end.name, code))?;
+        let mut made = 0;
+        let status = if let Some(make) = api.graph_make {
+            // SAFETY: a graph that was recorded, and one handle that is stored.
+            (make.name, unsafe { (make.at)(&raw mut made, recorded, 0) })
+        } else if let Some(make) = api.graph_make_older {
+            let none = std::ptr::null_mut();
+            // SAFETY: as above; no place for a message is given.
+            let code = unsafe { (make.at)(&raw mut made, recorded, none, std::ptr::null_mut(), 0) };
+            (make.name, code)
+        } else {
+            let why = "this runtime has no call that makes a graph ready to launch";
+            return Err(CallError::unsupported("run", thing(), why));
+        };
+        self.of_runtime(status)?;
+        Ok(CclGraph { made, recorded })
+    }
+
+    fn launch(&self, graph: RuntimeHandle) -> CallResult<()> {
+        let Some(call) = self.runtime.api.graph_launch else {
+            let why = "this runtime has no call that launches a graph";
+            return Err(CallError::unsupported("run", format!("gpu{}", self.gpu), why));
+        };
+        // SAFETY: a live graph and stream of this GPU.
+        let code = unsafe { (call.at)(graph, self.stream) };
+        self.of_runtime((call.name, code))
+    }
+}
+
+impl Drop for GpuThread {
+    /// A failure has nobody to tell.
+    fn drop(&mut self) {
+        let _ = self.enter();
+        let all: Vec<u64> = self.bound.keys().copied().collect();
+        for id in all {
+            let _ = self.release(id);
+        }
+        let groups: Vec<CommGroup> = self.comms.keys().cloned().collect();
+        for group in groups {
+            self.close(&group);
+        }
+        // SAFETY: the stream was made by `open` and is idle, or its work was ended.
+        unsafe { (self.runtime.api.stream_destroy.at)(self.stream) };
+        self.runtime.dialect.leave(self.device);
+    }
+}

@@ -1,0 +1,17 @@
+//! What carries bytes between processes: MPI, NCCL and RCCL, UCX, shared memory and RDMA adapters. Every
+//! library is bound at run time.
+#![allow(unsafe_code)]
+
+mod ccl;
+mod env_overlay;
+mod mpi;
+mod ports;
+mod shm;
+mod ucx;
+mod verbs;
+
+pub use ccl::{CclAsked, collectives_libraries, open_ccl};
+pub use mpi::{LaunchedRank, MpiFacts, MpiPort, launched, mpi_launchers, mpi_library, open_mpi};
+pub use ports::{OpenedPort, PortContext, ports, ucx_library};
+pub use shm::{MeetingRoom, SharedMeeting, cma_port, shm_port, xpmem_port};
+pub use verbs::{VerbsLibrary, rdma_library};

@@ -1,0 +1,626 @@
+//! One case as calls of MPI: what a process posts, waits for and answers in each repetition.
+
+use std::ffi::{c_int, c_void};
+
+use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode};
+use pathline_schema::{Collective, Severity, WireOp};
+
+use super::parts::{blocks, is_passive, rank, refused};
+use super::steps::{
+    CollectivePart, MpiMessage, MpiOutcome, OneSidedPart, issue, load, pings, receive, receive_all,
+    send, send_all, together, wait_all,
+};
+use super::table::{MpiAddress, MpiHandle};
+use super::world::{FailedCall, MpiWorld, ok};
+use pathline_host::clock::ClockOrigin;
+
+/// Bytes of an answer to a window, as OSU's bandwidth tests have it.
+const ANSWER: usize = 4;
+
+/// What one process does in each repetition, in this order.
+#[derive(Debug)]
+struct RankSteps<H> {
+    /// A ping that is alone: whether this process begins, and its message out and back.
+    ping: Option<(bool, MpiMessage<H>, MpiMessage<H>)>,
+    receive: Vec<MpiMessage<H>>,
+    /// Received once the first wait is over: answers, and what comes back.
+    receive_late: Vec<MpiMessage<H>>,
+    send: Vec<MpiMessage<H>>,
+    remote: Vec<OneSidedPart<H>>,
+    groups: Vec<CollectivePart<H>>,
+    /// Sent once all has come that was waited for first.
+    answer: Vec<MpiMessage<H>>,
+    /// What is loaded, byte by byte, once it has come.
+    consume: Vec<LocalMemory>,
+    /// After the time: a word to those whose memory was read or written, who wait for it inside of
+    /// MPI, where many libraries serve such requests only.
+    token_to: Vec<c_int>,
+    token_from: Vec<c_int>,
+}
+
+impl<H> Default for RankSteps<H> {
+    fn default() -> Self {
+        Self {
+            ping: None,
+            receive: Vec::new(),
+            receive_late: Vec::new(),
+            send: Vec::new(),
+            remote: Vec::new(),
+            groups: Vec::new(),
+            answer: Vec::new(),
+            consume: Vec::new(),
+            token_to: Vec::new(),
+            token_from: Vec::new(),
+        }
+    }
+}
+
+/// How those who take part meet.
+#[derive(Debug, Clone, Copy)]
+enum ActiveRanks<H> {
+    /// This process takes no part.
+    Idle,
+    /// Two processes, by a message there and one back: Open MPI polls more once it has made a
+    /// communicator. Whether this one begins, and the other. The source of the first part does not:
+    /// it leaves first, so that its message finds nobody who was timed while he waited for it.
+    Pair(bool, c_int),
+    /// Several, by a barrier of theirs.
+    Several(H),
+}
+
+/// A bound case.
+#[derive(Debug)]
+pub(super) struct MpiExchange<H: MpiHandle> {
+    parts: Vec<FlowPart>,
+    pace: RepeatMode,
+    steps: RankSteps<H>,
+    /// Those who take part in any of it, who meet before each time.
+    active: ActiveRanks<H>,
+    requests: Vec<H>,
+    windows: Vec<H>,
+    kinds: Vec<H>,
+    /// What answers are read from and written into.
+    answers: Box<[u8; 2 * ANSWER]>,
+    /// Why MPI may still read or write this exchange's memory; none if it does not.
+    in_use: Option<&'static str>,
+}
+
+/// How long operations that an error has left in flight may take to end, in ns. A receive that is
+/// cancelled ends at once; a message that a peer has begun to take ends within this, if at all.
+const CLOSE_TIMEOUT: u64 = 2_000_000_000;
+
+/// The last tag that every library has is 32767.
+fn tag(nth: usize, answer: bool) -> c_int {
+    c_int::try_from(2 * nth + usize::from(answer)).unwrap_or(c_int::MAX)
+}
+const TOKEN: c_int = 32_767;
+
+fn address(span: LocalMemory) -> MpiAddress {
+    std::ptr::with_exposed_provenance_mut::<c_void>(span.address as usize)
+}
+
+impl<H: MpiHandle> MpiExchange<H> {
+    /// Keeps the parts; nothing is asked of MPI before all processes have done so.
+    pub(super) fn new(parts: &[FlowPart], pace: RepeatMode) -> Self {
+        Self {
+            parts: parts.to_vec(),
+            pace,
+            steps: RankSteps::default(),
+            active: ActiveRanks::Idle,
+            requests: Vec::new(),
+            windows: Vec::new(),
+            kinds: Vec::new(),
+            answers: Box::new([0; 2 * ANSWER]),
+            in_use: None,
+        }
+    }
+
+    /// Why MPI may still read or write this exchange's memory; none if it does not.
+    pub(super) fn in_use(&self) -> Option<&'static str> {
+        self.in_use
+    }
+
+    /// Makes communicators, windows and types, which all who take part do together.
+    pub(super) fn join(&mut self, world: &mut MpiWorld<H>) -> CallResult<()> {
+        let mut active: Vec<i32> =
+            self.parts.iter().flat_map(|p| &p.group).filter_map(|(r, _)| rank(r.0)).collect();
+        active.sort_unstable();
+        active.dedup();
+        if !active.contains(&world.rank) {
+            return Ok(());
+        }
+        self.active = match active[..] {
+            [a, b] => {
+                let source = self.parts.iter().find_map(|p| rank(p.group.first()?.0.0));
+                let other = if a == world.rank { b } else { a };
+                ActiveRanks::Pair(source != Some(world.rank), other)
+            }
+            _ => ActiveRanks::Several(world.group(&active)?),
+        };
+        let parts = std::mem::take(&mut self.parts);
+        let mut steps = RankSteps::default();
+        for (nth, part) in parts.iter().enumerate() {
+            let Some(&me) = part.mine.first() else { continue };
+            self.add(&mut steps, world, nth, part, me)?;
+        }
+        if let [part] = &parts[..]
+            && part.wire.op == WireOp::Ping
+            && let Some(&me) = part.mine.first()
+        {
+            let (begins, out, back) = match me {
+                0 => (true, steps.send.first(), steps.receive_late.first()),
+                _ => (false, steps.answer.first(), steps.receive.first()),
+            };
+            steps.ping = out.zip(back).map(|(out, back)| (begins, *out, *back));
+        }
+        let most = steps.receive.len() + steps.receive_late.len() + steps.send.len();
+        self.requests = vec![world.constants.no_request; most + steps.answer.len()];
+        self.steps = steps;
+        self.parts = parts;
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        steps: &mut RankSteps<H>,
+        world: &mut MpiWorld<H>,
+        nth: usize,
+        part: &FlowPart,
+        me: usize,
+    ) -> CallResult<()> {
+        let (send, recv) = (
+            address(part.send.first().copied().unwrap_or_default()),
+            address(part.recv.first().copied().unwrap_or_default()),
+        );
+        let other = part.group.get(1 - me.min(1)).and_then(|(r, _)| rank(r.0)).unwrap_or(0);
+        let times = part.wire.op.window() as usize;
+        match part.wire.op {
+            WireOp::Ping | WireOp::Send { .. } | WireOp::Consume => {
+                let (count, kind) = self.counted(world, part, part.bytes)?;
+                let message =
+                    |at, answer| MpiMessage { at, count, kind, peer: other, tag: tag(nth, answer) };
+                let (byte, scratch) = (world.constants.byte, self.answers.as_mut_ptr());
+                let short = |offset| MpiMessage {
+                    // Within the scratch, which has two answers.
+                    at: scratch.wrapping_add(offset).cast(),
+                    count: ANSWER as c_int,
+                    kind: byte,
+                    peer: other,
+                    tag: tag(nth, true),
+                };
+                match (part.wire.op, me) {
+                    (WireOp::Ping, 0) => {
+                        steps.send.push(message(send, false));
+                        steps.receive_late.push(message(recv, true));
+                    }
+                    (WireOp::Ping, _) => {
+                        steps.receive.push(message(recv, false));
+                        steps.answer.push(message(send, true));
+                    }
+                    (WireOp::Consume, 0) => steps.send.push(message(send, false)),
+                    (WireOp::Consume, _) => {
+                        steps.receive.push(message(recv, false));
+                        steps.consume.extend(part.recv.first());
+                    }
+                    (_, 0) => {
+                        steps.send.extend(std::iter::repeat_n(message(send, false), times));
+                        steps.receive_late.push(short(0));
+                    }
+                    _ => {
+                        steps.receive.extend(std::iter::repeat_n(message(recv, false), times));
+                        steps.answer.push(short(ANSWER));
+                    }
+                }
+            }
+            WireOp::Put { window: times } | WireOp::Get { window: times } => {
+                let get = matches!(part.wire.op, WireOp::Get { .. });
+                let (count, kind) = self.counted(world, part, part.bytes)?;
+                // The passive end exposes what is written or read; the other an empty window.
+                let origin = me == usize::from(get);
+                let ours = if me == 0 { send } else { recv };
+                let exposed = (!origin).then_some((ours, part.bytes));
+                let window = self.window(world, part, exposed)?;
+                if origin {
+                    let peer = 1 - me as c_int;
+                    steps.remote.push(OneSidedPart { window, ours, count, kind, peer, times, get });
+                    steps.token_to.push(other);
+                } else {
+                    steps.token_from.push(other);
+                }
+            }
+            WireOp::Group { op, in_place, .. } => {
+                steps.groups.push(self.group(world, part, me, op, in_place)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The arguments of a collective.
+    fn group(
+        &mut self,
+        world: &mut MpiWorld<H>,
+        part: &FlowPart,
+        me: usize,
+        op: Collective,
+        in_place: bool,
+    ) -> CallResult<CollectivePart<H>> {
+        let ranks: Vec<i32> = part.group.iter().filter_map(|(r, _)| rank(r.0)).collect();
+        let comm = world.group(&ranks)?;
+        let n = ranks.len().max(1) as u64;
+        let at = |spans: &[LocalMemory]| address(spans.first().copied().unwrap_or_default());
+        let (mut send, mut recv) = (at(&part.send), at(&part.recv));
+        let of_a_rank = match op {
+            Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => {
+                part.bytes / n
+            }
+            _ => part.bytes,
+        };
+        let (count, kind) = if op.reduces() {
+            // Predefined sums are of predefined types: many need calls with long counts.
+            let count = (of_a_rank / 8) as i64;
+            let f = &world.fns;
+            let long = match op {
+                Collective::Reduce => f.reduce_c.is_some(),
+                Collective::AllReduce => f.allreduce_c.is_some(),
+                _ => f.reduce_scatter_block_c.is_some(),
+            };
+            if count > i64::from(c_int::MAX) && !long {
+                let why = format!("{} has no calls for counts over {}", world.version, c_int::MAX);
+                return Err(refused(part, why));
+            }
+            (count, world.constants.uint64)
+        } else if op == Collective::Barrier {
+            (0, world.constants.byte)
+        } else {
+            let (count, kind) = self.counted(world, part, of_a_rank)?;
+            (count.into(), kind)
+        };
+        match op {
+            // One buffer, whoever has it filled.
+            Collective::Broadcast => recv = if me == 0 { send } else { recv },
+            Collective::Reduce if in_place && me == 0 => send = world.constants.in_place,
+            Collective::AllReduce | Collective::AllGather | Collective::AllToAll if in_place => {
+                send = world.constants.in_place;
+            }
+            _ => {}
+        }
+        Ok(CollectivePart { op, comm, send, recv, count, kind })
+    }
+
+    /// So many bytes as a count that fits: of bytes, or of a type of as many bytes as it takes.
+    fn counted(
+        &mut self,
+        world: &MpiWorld<H>,
+        part: &FlowPart,
+        bytes: u64,
+    ) -> CallResult<(c_int, H)> {
+        if let Ok(count) = c_int::try_from(bytes) {
+            return Ok((count, world.constants.byte));
+        }
+        let Some((count, each)) = blocks(bytes) else {
+            let why = format!("{bytes} B are over {} and have no factor of two", c_int::MAX);
+            return Err(refused(part, why).or_try("ask for an even number of bytes"));
+        };
+        let mut kind = world.constants.byte;
+        // SAFETY: the handle is written by the first call and lives through both.
+        let made = unsafe {
+            ok("MPI_Type_contiguous", {
+                (world.fns.type_contiguous)(each, world.constants.byte, &raw mut kind)
+            })
+            .and_then(|()| ok("MPI_Type_commit", (world.fns.type_commit)(&raw mut kind)))
+        };
+        made.and_then(|()| world.unfailed("MPI_Type_contiguous"))
+            .map_err(|f| world.error(f, &format!("a type of {each} B")))?;
+        self.kinds.push(kind);
+        Ok((count, kind))
+    }
+
+    /// A window of the two ends of a part, with an epoch that lasts until it is released.
+    fn window(
+        &mut self,
+        world: &mut MpiWorld<H>,
+        part: &FlowPart,
+        exposed: Option<(MpiAddress, u64)>,
+    ) -> CallResult<H> {
+        let ranks: Vec<i32> = part.group.iter().filter_map(|(r, _)| rank(r.0)).collect();
+        let comm = world.group(&ranks)?;
+        let f = world.fns;
+        let (Some(create), Some(lock), Some(handler), Some(set)) =
+            (f.win_create, f.win_lock_all, f.win_create_errhandler, f.win_set_errhandler)
+        else {
+            return Err(refused(part, "the library lacks MPI_Win_create or what goes with it"));
+        };
+        let (base, bytes) = exposed.unwrap_or((std::ptr::null_mut(), 0));
+        let bytes = isize::try_from(bytes).unwrap_or(isize::MAX);
+        let (mut window, mut own) = (H::default(), H::default());
+        let no_info = world.constants.no_info;
+        // SAFETY: the memory is the case's, which keeps it until all have released it; handles are
+        // written before they are used. The handler ignores all arguments but two.
+        let made = unsafe {
+            let code = create(base, bytes, 1, no_info, comm, &raw mut window);
+            ok("MPI_Win_create", code)
+                .and_then(|()| world.unfailed("MPI_Win_create"))
+                .and_then(|()| {
+                    ok("MPI_Win_create_errhandler", handler(world.window_handler(), &raw mut own))
+                })
+                .and_then(|()| ok("MPI_Win_set_errhandler", set(window, own)))
+                .and_then(|()| ok("MPI_Win_lock_all", lock(0, window)))
+                .and_then(|()| world.unfailed("MPI_Win_lock_all"))
+        };
+        made.map_err(|f| world.error(f, &format!("{bytes} B of ranks {ranks:?}")))?;
+        self.windows.push(window);
+        Ok(window)
+    }
+
+    /// Runs all parts so many times.
+    pub(super) fn run(
+        &mut self,
+        world: &MpiWorld<H>,
+        clock: ClockOrigin,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
+        let samples = if self.pace == RepeatMode::Isolated { reps } else { 1 };
+        let mut times = Vec::with_capacity(usize::try_from(samples).unwrap_or(0));
+        let inside = reps / samples.max(1);
+        for _ in 0..samples {
+            meeting.meet()?;
+            match self.sample(world, clock, inside) {
+                Ok(time) => times.extend(time),
+                Err(failed) => {
+                    let error = world.error(failed, &self.describe());
+                    self.close(world, CLOSE_TIMEOUT);
+                    return Err(error);
+                }
+            }
+        }
+        let timed = |part: &FlowPart| part.mine.first().is_some_and(|&me| !is_passive(part, me));
+        Ok(self.parts.iter().map(|p| if timed(p) { times.clone() } else { Vec::new() }).collect())
+    }
+
+    /// What it moves, for errors.
+    fn describe(&self) -> String {
+        let part = |part: &FlowPart| format!("mpi[{}] x {}B", part.wire, part.bytes);
+        self.parts.iter().map(part).collect::<Vec<_>>().join(" & ")
+    }
+
+    /// After a failed call: ends what it has left in flight, since the memory of this exchange goes
+    /// next. What does not end in `timeout` ns, and what a failed collective has begun inside of the
+    /// library, stays in use.
+    fn close(&mut self, world: &MpiWorld<H>, timeout: u64) {
+        let first = self.steps.receive.len() + self.steps.send.len();
+        let late = first + self.steps.receive_late.len();
+        let incoming = self.steps.receive.len();
+        let receives = |nth: usize| nth < incoming || (first..late).contains(&nth);
+        if !close_requests(world, &mut self.requests, &receives, timeout) {
+            self.in_use = Some("messages are still in flight");
+        } else if !self.steps.groups.is_empty() {
+            self.in_use = Some("the failed collective may still be in progress");
+        }
+        // The error is known; what failed while it was cleaned up follows from it.
+        let _ = world.unfailed("MPI_Test");
+    }
+
+    /// The time of so many repetitions in ns; none if this process has no part in them.
+    fn sample(
+        &mut self,
+        world: &MpiWorld<H>,
+        clock: ClockOrigin,
+        reps: u64,
+    ) -> std::result::Result<Option<f64>, FailedCall> {
+        if matches!(self.active, ActiveRanks::Idle) {
+            return Ok(None);
+        }
+        self.sync(world)?;
+        // Whoever meets elsewhere leaves that place at different moments: MPI itself lets the
+        // others go within about one message.
+        self.meet(world)?;
+        let begun = clock.ns();
+        match self.steps.ping {
+            Some(ping) => pings(world, ping, reps)?,
+            None => {
+                for _ in 0..reps {
+                    self.once(world)?;
+                }
+            }
+        }
+        let took = clock.ns().wrapping_sub(begun);
+        self.tokens(world)?;
+        self.sync(world)?;
+        // Which call it was, MPICH says in its words.
+        world.unfailed("MPI")?;
+        Ok(Some(took as f64))
+    }
+
+    fn meet(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
+        let at = self.answers.as_mut_ptr().cast();
+        let token =
+            |peer| MpiMessage { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
+        match self.active {
+            ActiveRanks::Idle => Ok(()),
+            ActiveRanks::Pair(true, peer) => {
+                send(world, &token(peer)).and_then(|()| receive(world, &token(peer)))
+            }
+            ActiveRanks::Pair(false, peer) => {
+                receive(world, &token(peer)).and_then(|()| send(world, &token(peer)))
+            }
+            // SAFETY: the communicator is this world's, and all its members come here.
+            ActiveRanks::Several(comm) => ok("MPI_Barrier", unsafe { (world.fns.barrier)(comm) }),
+        }
+    }
+
+    /// What others wrote into windows becomes what this process reads, and the other way round.
+    fn sync(&self, world: &MpiWorld<H>) -> MpiOutcome {
+        for &window in &self.windows {
+            if let Some(sync) = world.fns.win_sync {
+                // SAFETY: the window is open.
+                ok("MPI_Win_sync", unsafe { sync(window) })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tokens(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
+        let at = self.answers.as_mut_ptr().cast();
+        let token =
+            |peer| MpiMessage { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
+        for &peer in &self.steps.token_to {
+            send(world, &token(peer))?;
+        }
+        for &peer in &self.steps.token_from {
+            receive(world, &token(peer))?;
+        }
+        Ok(())
+    }
+
+    /// One repetition of everything but a lone ping.
+    #[inline]
+    fn once(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
+        let steps = &self.steps;
+        // One way, as OSU has it: who only sends takes answers by blocking receives, who only
+        // receives gives them by blocking sends. Both at once post answers beforehand, so that no
+        // answer waits for another.
+        let both = !steps.receive.is_empty() && !steps.send.is_empty();
+        let (late, early) = if both {
+            (&steps.receive_late[..0], &steps.receive_late[..])
+        } else {
+            (&steps.receive_late[..], &steps.receive_late[..0])
+        };
+        let first = steps.receive.len() + steps.send.len();
+        let requests = &mut self.requests[..];
+        let (now, then) = requests.split_at_mut(first.min(requests.len()));
+        let (incoming, outgoing) = now.split_at_mut(steps.receive.len().min(now.len()));
+        receive_all(world, &steps.receive, incoming)?;
+        receive_all(world, early, then)?;
+        send_all(world, &steps.send, outgoing)?;
+        for remote in &steps.remote {
+            issue(world, remote)?;
+        }
+        for group in &steps.groups {
+            together(world, group)?;
+        }
+        wait_all(world, now)?;
+        for span in &steps.consume {
+            load(*span);
+        }
+        if both {
+            let (back, answers) = then.split_at_mut(early.len().min(then.len()));
+            send_all(world, &steps.answer, answers)?;
+            wait_all(world, answers)?;
+            wait_all(world, back)?;
+        } else {
+            for message in &steps.answer {
+                send(world, message)?;
+            }
+            for message in late {
+                receive(world, message)?;
+            }
+        }
+        for remote in &steps.remote {
+            let Some(flush) = world.fns.win_flush else { continue };
+            // SAFETY: the window is open, and the peer one of its two members.
+            ok("MPI_Win_flush", unsafe { flush(remote.peer, remote.window) })?;
+        }
+        Ok(())
+    }
+
+    /// Closes windows and frees types.
+    ///
+    /// # Errors
+    /// A sticky one if MPI or a peer may still reach the memory, which must not be freed then.
+    pub(super) fn release(&mut self, world: &MpiWorld<H>) -> CallResult<()> {
+        let closed = self.close_windows(world);
+        if let Err(failed) = closed {
+            return Err(world.error(failed, &self.describe()));
+        }
+        match self.in_use {
+            None => Ok(()),
+            Some(why) => {
+                let error = CallError::new(Severity::Sticky, "release", self.describe(), why);
+                Err(error.or_try("its memory is kept until this process ends"))
+            }
+        }
+    }
+
+    fn close_windows(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
+        let f = &world.fns;
+        while let Some(mut window) = self.windows.pop() {
+            if let (Some(unlock), Some(free)) = (f.win_unlock_all, f.win_free) {
+                // SAFETY: the window is open, its epoch too, and it is dropped here.
+                unsafe {
+                    ok("MPI_Win_unlock_all", unlock(window))?;
+                    ok("MPI_Win_free", free(&raw mut window))?;
+                }
+            }
+        }
+        while let Some(mut kind) = self.kinds.pop() {
+            // SAFETY: made by `counted`, dropped here. MPI keeps a type that a request still uses.
+            ok("MPI_Type_free", unsafe { (f.type_free)(&raw mut kind) })?;
+        }
+        world.unfailed("MPI_Win_free")
+    }
+
+    /// The calls that carry it, for the record.
+    pub(super) fn calls(&self) -> Vec<&'static str> {
+        let alone = self.parts.len() == 1;
+        let mut calls: Vec<&str> = self
+            .parts
+            .iter()
+            .map(|part| match part.wire.op {
+                WireOp::Ping if alone => "MPI_Send, MPI_Recv",
+                WireOp::Ping | WireOp::Send { .. } | WireOp::Consume => {
+                    "MPI_Isend, MPI_Irecv, MPI_Waitall"
+                }
+                WireOp::Put { .. } => "MPI_Put, MPI_Win_flush",
+                WireOp::Get { .. } => "MPI_Get, MPI_Win_flush",
+                WireOp::Group { op, .. } => match op {
+                    Collective::Broadcast => "MPI_Bcast",
+                    Collective::Reduce => "MPI_Reduce",
+                    Collective::AllReduce => "MPI_Allreduce",
+                    Collective::ReduceScatter => "MPI_Reduce_scatter_block",
+                    Collective::AllGather => "MPI_Allgather",
+                    Collective::AllToAll => "MPI_Alltoall",
+                    Collective::Barrier => "MPI_Barrier",
+                },
+            })
+            .collect();
+        calls.sort_unstable();
+        calls.dedup();
+        calls
+    }
+}
+
+/// Ends all requests that are not null: receives are cancelled, and all are tested until they have
+/// ended. Whether they have. A send is not cancelled: MPI 4.0 deprecates that, Open MPI ignores it.
+///
+/// `timeout` is in ns.
+pub(super) fn close_requests<H: MpiHandle>(
+    world: &MpiWorld<H>,
+    requests: &mut [H],
+    receives: &dyn Fn(usize) -> bool,
+    timeout: u64,
+) -> bool {
+    let (f, none) = (&world.fns, world.constants.no_request);
+    for (nth, request) in requests.iter_mut().enumerate() {
+        if *request != none && receives(nth) {
+            // SAFETY: a request of this library that is in flight. It stays one until it is tested.
+            unsafe { (f.cancel)(request) };
+        }
+    }
+    let begun = ClockOrigin::now();
+    loop {
+        for request in requests.iter_mut().filter(|request| **request != none) {
+            let mut done = 0;
+            // SAFETY: as above. A request that has ended, also one that has failed, becomes null.
+            unsafe { (f.test)(request, &raw mut done, world.constants.ignore_status) };
+        }
+        if requests.iter().all(|request| *request == none) {
+            return true;
+        }
+        if begun.ns() > timeout {
+            return false;
+        }
+        // What serves the other end may need this core.
+        std::thread::yield_now();
+    }
+}

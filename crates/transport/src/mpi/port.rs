@@ -1,0 +1,405 @@
+//! MPI as a way between processes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use pathline_hal::{
+    CallError, CallResult, DeviceClaim, ExchangeId, FlowPart, RankBarrier, RepeatMode,
+    TransportPort, no_exchange,
+};
+use pathline_schema::{Severity, Transport};
+
+use super::abi::{self, MpiAbi};
+use super::exchange::MpiExchange;
+use super::launcher::{LaunchedRank, launched};
+use super::parts::sound;
+use super::search::{GPU_SWITCH, MpiCandidate, ProcessPlace, beside};
+use super::table::{Fns, MpiHandle};
+use super::transport;
+use super::world::MpiWorld;
+use pathline_host::clock::ClockOrigin;
+
+/// What a library says about itself, once it is initialised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MpiFacts {
+    /// This process's rank in the world of MPI.
+    pub rank: u32,
+    /// Processes of that world.
+    pub size: u32,
+    /// Its number among the ranks of its host: those with the same boot and host name.
+    pub local_rank: u32,
+    /// How many those are.
+    pub local_size: u32,
+    /// Name and version: `Open MPI v5.0.11`.
+    pub version: String,
+    /// Which binary interface it has: `MPICH's ABI`, `Open MPI's ABI`, `standard ABI`.
+    pub abi: String,
+    /// What carries its messages: `pml ob1 over one of btl self, tcp, vader`, `device ch4:ofi`; none
+    /// if it does not tell.
+    pub carried: Option<String>,
+    /// Whether it says that it takes addresses of CUDA devices; none if it says nothing. Only
+    /// trying shows whether it does: a library under it may do so unasked, or not at all.
+    pub cuda: Option<DeviceClaim>,
+    /// The same of ROCm devices.
+    pub rocm: Option<DeviceClaim>,
+}
+
+/// MPI of this process. Dropping it finalises MPI, which waits for the other processes.
+///
+/// Its waits are MPI's own and have no deadline: MPI cannot take a posted request of a peer that is
+/// gone back. Whoever watches this process ends it.
+pub struct MpiPort {
+    inner: Box<dyn InnerPort>,
+    facts: MpiFacts,
+}
+
+impl std::fmt::Debug for MpiPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MpiPort").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// What is the same whatever handles are.
+trait InnerPort: TransportPort {
+    fn facts(&self, abi: MpiAbi) -> MpiFacts;
+    fn abort(&self, code: i32);
+}
+
+struct LivePort<H: MpiHandle> {
+    world: MpiWorld<H>,
+    exchanges: BTreeMap<u64, MpiExchange<H>>,
+    next: u64,
+    clock: ClockOrigin,
+    /// What carries messages, if the library tells.
+    carried: Option<String>,
+    /// Why nothing more is asked of MPI: an error has left operations in flight, whose memory is
+    /// kept.
+    broken: Option<String>,
+}
+
+impl MpiPort {
+    /// Its rank in the world of MPI, and the size of that.
+    pub fn rank_size(&self) -> (u32, u32) {
+        (self.facts.rank, self.facts.size)
+    }
+    /// What the library says about itself.
+    pub fn facts(&self) -> &MpiFacts {
+        &self.facts
+    }
+    /// Ends all processes of the world at once, this one included.
+    pub fn abort(&self, code: i32) {
+        self.inner.abort(code);
+    }
+    /// Finalises MPI, which waits for the other processes.
+    pub fn finish(self) {}
+    /// Leaves MPI as it is: after an error nothing is promised any more, and finalising may wait
+    /// for processes that are gone. Launchers then take this process for one that failed.
+    pub fn abandon(self) {
+        std::mem::forget(self);
+    }
+}
+
+/// Finds an MPI library, initialises it and checks that what it computes is right. `asked` is a file
+/// or a folder, which otherwise `PATHLINE_MPI` names. The error is why there is none, and what to do.
+///
+/// Collective over all processes of the launch, once in a process.
+pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
+    let env = |name: &str| std::env::var(name).ok();
+    if asked.is_none() && env(super::search::ASKED).is_some_and(|text| text == "none") {
+        return Err("left out by PATHLINE_MPI=none".to_owned());
+    }
+    let Some(launch) = launched(&env) else {
+        return Err("no launcher of MPI started this process; start it with mpirun -n N, srun or \
+                    flux run"
+            .to_owned());
+    };
+    let (candidate, report) = ProcessPlace { launched: Some(&launch), env: &env }.find(asked);
+    let Some(candidate) = candidate else {
+        let tried: Vec<String> =
+            report.tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why)).collect();
+        return Err(format!(
+            "no MPI library is of use ({}); load its module, or name the file or folder in \
+             PATHLINE_MPI",
+            tried.join("; ")
+        ));
+    };
+    let abi = candidate.abi;
+    let inner: Box<dyn InnerPort> = match abi {
+        MpiAbi::Mpich => LivePort::begin(&candidate, abi::mpich())?,
+        MpiAbi::Standard => LivePort::begin(&candidate, abi::standard())?,
+        MpiAbi::OpenMpi => {
+            // Its plug-ins may want its symbols without naming it.
+            let _ = pathline_dylib::SharedLibrary::open_for_all(&candidate.library.path);
+            let constants = abi::open_mpi(&candidate.library)?;
+            LivePort::begin(&candidate, constants)?
+        }
+    };
+    let facts = inner.facts(abi);
+    if let Some(why) = strangers(&facts, &launch, &candidate) {
+        return Err(why);
+    }
+    Ok(MpiPort { inner, facts })
+}
+
+/// What a library says of memory of GPUs, or for Cray MPICH the setting that decides it: without
+/// `MPICH_GPU_SUPPORT_ENABLED=1` it takes none, and with it `MPI_Init` has found its transport layer.
+/// Source: intro_mpi(3) of Cray MPICH.
+fn crays_claim(
+    says: Option<DeviceClaim>,
+    version: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Option<DeviceClaim> {
+    if !version.to_uppercase().contains("CRAY MPICH") {
+        return says;
+    }
+    let setting = match env(GPU_SWITCH) {
+        Some(value) => format!("{GPU_SWITCH}={}", value.trim()),
+        None => format!("{GPU_SWITCH}, which is not set,"),
+    };
+    let takes = setting.ends_with("=1");
+    match says {
+        None => Some(DeviceClaim { takes, by: setting }),
+        Some(claim) => Some(DeviceClaim { by: format!("{} ({setting})", claim.by), ..claim }),
+    }
+}
+
+/// Why the world of MPI is not what the launcher started; none if it is. A library that cannot talk
+/// to the launcher makes a world of one of each process, without a word.
+fn strangers(facts: &MpiFacts, launch: &LaunchedRank, candidate: &MpiCandidate) -> Option<String> {
+    let MpiFacts { rank, size, version, .. } = facts;
+    let same = launch.size.is_none_or(|n| n == *size) && launch.rank == *rank;
+    if same {
+        return None;
+    }
+    let started = match launch.size {
+        Some(n) => format!("rank {} of {n}", launch.rank),
+        None => format!("rank {}", launch.rank),
+    };
+    let n = launch.size.unwrap_or(2);
+    let how = match launch.by {
+        "Slurm" => {
+            "srun --mpi=pmix, or the --mpi of `srun --mpi=list` that it was built for".into()
+        }
+        _ => match beside(&candidate.library.path, "mpirun") {
+            Some(mpirun) => format!("{} -n {n}", mpirun.display()),
+            None => {
+                format!("the mpirun of {version}, or name the launcher's library in PATHLINE_MPI")
+            }
+        },
+    };
+    Some(format!(
+        "{version} says that this is rank {rank} of {size}, and {by} started {started}: the library \
+         and the launcher do not know each other; start with {how}",
+        by = launch.by
+    ))
+}
+
+impl<H: MpiHandle> LivePort<H> {
+    fn begin(
+        candidate: &MpiCandidate,
+        constants: abi::MpiConstants<H>,
+    ) -> std::result::Result<Box<dyn InnerPort>, String> {
+        let fns = Fns::bind(&candidate.library)?;
+        let (version, path) = (candidate.version.clone(), candidate.library.path.clone());
+        let world = MpiWorld::begin(fns, constants, version, path)?;
+        let carried = match candidate.abi {
+            MpiAbi::OpenMpi => transport::of_open_mpi(&candidate.library),
+            MpiAbi::Mpich | MpiAbi::Standard => {
+                abi::version_text(&candidate.library).and_then(|text| transport::of_device(&text))
+            }
+        };
+        let (exchanges, next, clock) = (BTreeMap::new(), 0, ClockOrigin::now());
+        Ok(Box::new(Self { world, exchanges, next, clock, carried, broken: None }))
+    }
+
+    /// An error if an earlier one has left operations in flight.
+    fn usable(&self, call: &str) -> CallResult<()> {
+        match &self.broken {
+            None => Ok(()),
+            Some(why) => Err(CallError::unsupported(call, "mpi", why)
+                .or_try("start pathline again; --resume goes on with the same run")),
+        }
+    }
+
+    fn has_windows(&self) -> bool {
+        let f = &self.world.fns;
+        f.win_create.is_some()
+            && f.win_free.is_some()
+            && f.win_lock_all.is_some()
+            && f.win_unlock_all.is_some()
+            && f.win_flush.is_some()
+            && f.win_create_errhandler.is_some()
+            && f.win_set_errhandler.is_some()
+            && f.put.is_some()
+            && f.get.is_some()
+    }
+}
+
+impl<H: MpiHandle> InnerPort for LivePort<H> {
+    fn facts(&self, abi: MpiAbi) -> MpiFacts {
+        let (cuda, rocm) = self.world.device_claims();
+        let env = |name: &str| std::env::var(name).ok();
+        let (cuda, rocm) = (
+            crays_claim(cuda, &self.world.version, &env),
+            crays_claim(rocm, &self.world.version, &env),
+        );
+        let number = |n: i32| u32::try_from(n).unwrap_or(0);
+        MpiFacts {
+            rank: number(self.world.rank),
+            size: number(self.world.size),
+            local_rank: number(self.world.node.0),
+            local_size: number(self.world.node.1),
+            version: self.world.version.clone(),
+            abi: abi.to_string(),
+            carried: self.carried.clone(),
+            cuda,
+            rocm,
+        }
+    }
+    fn abort(&self, code: i32) {
+        self.world.abort(code);
+    }
+}
+
+impl<H: MpiHandle> TransportPort for LivePort<H> {
+    fn via(&self) -> Transport {
+        Transport::Mpi
+    }
+
+    fn library(&self) -> String {
+        format!("{}, {}", self.world.version, self.world.path.display())
+    }
+
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
+        self.usable("bind")?;
+        if pace == RepeatMode::Graph {
+            return Err(CallError::unsupported("bind", "mpi", "MPI records no graphs"));
+        }
+        for part in parts {
+            sound(part, self.world.rank, self.world.size, self.has_windows())?;
+        }
+        let id = self.next;
+        self.next += 1;
+        self.exchanges.insert(id, MpiExchange::new(parts, pace));
+        Ok((ExchangeId(id), self.world.version.as_bytes().to_vec()))
+    }
+
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
+        self.usable("join")?;
+        let ours = self.world.version.as_bytes();
+        if let Some((rank, other)) = offers.iter().enumerate().find(|(_, o)| o.as_slice() != ours) {
+            let reason = format!(
+                "rank {rank} has {}, rank {} has {}",
+                String::from_utf8_lossy(other),
+                self.world.rank,
+                self.world.version
+            );
+            return Err(CallError::new(Severity::Sticky, "join", "mpi", reason)
+                .or_try("load the same MPI on every host, or name it in PATHLINE_MPI"));
+        }
+        let exchange = self.exchanges.get_mut(&id.0).ok_or_else(|| no_exchange("join", id))?;
+        exchange.join(&mut self.world)
+    }
+
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
+        self.usable("run")?;
+        let exchange = self.exchanges.get_mut(&id.0).ok_or_else(|| no_exchange("run", id))?;
+        let ran = exchange.run(&self.world, self.clock, reps, meeting);
+        if let (Err(error), Some(why)) = (&ran, exchange.in_use()) {
+            self.broken = Some(format!("{why} since {error}"));
+            self.world.abandoned = true;
+        }
+        ran
+    }
+
+    fn engine(&self, id: ExchangeId) -> String {
+        let calls = self.exchanges.get(&id.0).map(|e| e.calls().join(", ")).unwrap_or_default();
+        let chosen = chosen();
+        let with = if chosen.is_empty() { String::new() } else { format!(" with {chosen}") };
+        let carried = self.carried.as_deref().unwrap_or("what carries it is not told");
+        format!("{}: {calls}{with}; {carried}", self.world.version)
+    }
+
+    fn release(&mut self, id: ExchangeId) -> CallResult<()> {
+        let mut exchange =
+            self.exchanges.remove(&id.0).ok_or_else(|| no_exchange("release", id))?;
+        let released = exchange.release(&self.world);
+        if released.is_err() {
+            // What answers are written into goes with it.
+            std::mem::forget(exchange);
+        }
+        released
+    }
+}
+
+/// Variables by which users choose what carries messages, as they are set.
+fn chosen() -> String {
+    const STARTS: &[&str] = &[
+        "OMPI_MCA_pml",
+        "OMPI_MCA_btl",
+        "OMPI_MCA_mtl",
+        "OMPI_MCA_osc",
+        "OMPI_MCA_coll",
+        "OMPI_MCA_smsc",
+        "MPIR_CVAR_",
+        "MPICH_",
+        "I_MPI_FABRICS",
+        "I_MPI_SHM",
+        "I_MPI_OFFLOAD",
+        "I_MPI_ADJUST",
+        "UCX_",
+        "FI_PROVIDER",
+        "MV2_",
+    ];
+    let mut set: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| STARTS.iter().any(|start| name.starts_with(start)))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    set.sort_unstable();
+    set.join(" ")
+}
+
+impl TransportPort for MpiPort {
+    fn via(&self) -> Transport {
+        self.inner.via()
+    }
+    fn library(&self) -> String {
+        format!("{}, {}", self.inner.library(), self.facts.abi)
+    }
+    fn device_claim(&self, vendor: &str) -> Option<DeviceClaim> {
+        match vendor {
+            "nvidia" => self.facts.cuda.clone(),
+            "amd" => self.facts.rocm.clone(),
+            _ => None,
+        }
+    }
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
+        self.inner.bind(parts, pace)
+    }
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
+        self.inner.join(id, offers)
+    }
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
+        self.inner.run(id, reps, meeting)
+    }
+    fn engine(&self, id: ExchangeId) -> String {
+        self.inner.engine(id)
+    }
+    fn release(&mut self, id: ExchangeId) -> CallResult<()> {
+        self.inner.release(id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! The parts of an exchange, and the calls of each in one repetition.
+
+use std::ffi::c_int;
+
+use pathline_hal::LocalMemory;
+use pathline_schema::Collective;
+
+use super::table::{MpiAddress, MpiHandle};
+use super::world::{FailedCall, MpiWorld, ok};
+
+pub(super) type MpiOutcome = std::result::Result<(), FailedCall>;
+
+/// A buffer with a peer of the world.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MpiMessage<H> {
+    pub(super) at: MpiAddress,
+    pub(super) count: c_int,
+    pub(super) kind: H,
+    pub(super) peer: c_int,
+    pub(super) tag: c_int,
+}
+
+/// Puts or gets of one part.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OneSidedPart<H> {
+    pub(super) window: H,
+    pub(super) ours: MpiAddress,
+    pub(super) count: c_int,
+    pub(super) kind: H,
+    /// The other's rank in the communicator of the two.
+    pub(super) peer: c_int,
+    pub(super) times: u32,
+    pub(super) get: bool,
+}
+
+/// A collective of one part.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CollectivePart<H> {
+    pub(super) op: Collective,
+    pub(super) comm: H,
+    pub(super) send: MpiAddress,
+    pub(super) recv: MpiAddress,
+    /// Of the type, for each rank where ranks have parts.
+    pub(super) count: i64,
+    pub(super) kind: H,
+}
+
+pub(super) fn receive_all<H: MpiHandle>(
+    world: &MpiWorld<H>,
+    all: &[MpiMessage<H>],
+    requests: &mut [H],
+) -> MpiOutcome {
+    let (f, comm) = (&world.fns, world.constants.world);
+    for (&MpiMessage { at, count, kind, peer, tag }, request) in all.iter().zip(requests) {
+        // SAFETY: the buffer has `count` of the type, as `sound` has checked, and lives until the
+        // case is released; the request is waited for before the repetition ends, or closed after an
+        // error.
+        let code = unsafe { (f.irecv)(at, count, kind, peer, tag, comm, request) };
+        ok("MPI_Irecv", code)?;
+    }
+    Ok(())
+}
+
+pub(super) fn send_all<H: MpiHandle>(
+    world: &MpiWorld<H>,
+    all: &[MpiMessage<H>],
+    requests: &mut [H],
+) -> MpiOutcome {
+    let (f, comm) = (&world.fns, world.constants.world);
+    for (&MpiMessage { at, count, kind, peer, tag }, request) in all.iter().zip(requests) {
+        // SAFETY: as of receives.
+        let code = unsafe { (f.isend)(at, count, kind, peer, tag, comm, request) };
+        ok("MPI_Isend", code)?;
+    }
+    Ok(())
+}
+
+pub(super) fn wait_all<H: MpiHandle>(world: &MpiWorld<H>, requests: &mut [H]) -> MpiOutcome {
+    let ignore = world.constants.ignore_status;
+    match requests {
+        [] => Ok(()),
+        // What fails in a wait for one says why; a wait for several refers to their statuses.
+        [one] => ok("MPI_Wait", {
+            // SAFETY: a request of this library or null.
+            unsafe { (world.fns.wait)(one, ignore) }
+        }),
+        all => {
+            let count = c_int::try_from(all.len()).unwrap_or(c_int::MAX);
+            // SAFETY: as many requests as the slice has, each of this library or null.
+            ok("MPI_Waitall", unsafe { (world.fns.waitall)(count, all.as_mut_ptr(), ignore) })
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) fn send<H: MpiHandle>(world: &MpiWorld<H>, m: &MpiMessage<H>) -> MpiOutcome {
+    let comm = world.constants.world;
+    // SAFETY: as of receives; the call blocks.
+    ok("MPI_Send", unsafe { (world.fns.send)(m.at, m.count, m.kind, m.peer, m.tag, comm) })
+}
+
+#[inline(always)]
+pub(super) fn receive<H: MpiHandle>(world: &MpiWorld<H>, m: &MpiMessage<H>) -> MpiOutcome {
+    let (comm, ignore) = (world.constants.world, world.constants.ignore_status);
+    // SAFETY: as above.
+    let code = unsafe { (world.fns.recv)(m.at, m.count, m.kind, m.peer, m.tag, comm, ignore) };
+    ok("MPI_Recv", code)
+}
+
+/// Round trips of two processes that do nothing else.
+pub(super) fn pings<H: MpiHandle>(
+    world: &MpiWorld<H>,
+    (begins, out, back): (bool, MpiMessage<H>, MpiMessage<H>),
+    reps: u64,
+) -> MpiOutcome {
+    if begins {
+        for _ in 0..reps {
+            send(world, &out)?;
+            receive(world, &back)?;
+        }
+    } else {
+        for _ in 0..reps {
+            receive(world, &back)?;
+            send(world, &out)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn issue<H: MpiHandle>(world: &MpiWorld<H>, remote: &OneSidedPart<H>) -> MpiOutcome {
+    let &OneSidedPart { window, ours, count, kind, peer, times, get } = remote;
+    let (name, call) = if get { ("MPI_Get", world.fns.get) } else { ("MPI_Put", world.fns.put) };
+    let Some(call) = call else { return Ok(()) };
+    for _ in 0..times {
+        // SAFETY: our buffer and the peer's window have `count` of the type; both live until the
+        // case is released, and the repetition ends with a flush.
+        ok(name, unsafe { call(ours, count, kind, peer, 0, count, kind, window) })?;
+    }
+    Ok(())
+}
+
+pub(super) fn together<H: MpiHandle>(world: &MpiWorld<H>, group: &CollectivePart<H>) -> MpiOutcome {
+    let (f, k) = (&world.fns, &world.constants);
+    let &CollectivePart { op, comm, send, recv, count, kind } = group;
+    let short = c_int::try_from(count);
+    let int = short.unwrap_or(c_int::MAX);
+    // SAFETY: buffers have as many of the type as `sound` has checked for this position, or are
+    // MPI's own mark for in place; the communicator is that of the group, all of which comes here.
+    unsafe {
+        match op {
+            Collective::Broadcast => ok("MPI_Bcast", (f.bcast)(recv, int, kind, 0, comm)),
+            Collective::Reduce => ok(
+                "MPI_Reduce",
+                match (short, f.reduce_c) {
+                    (Err(_), Some(long)) => long(send, recv, count, kind, k.sum, 0, comm),
+                    _ => (f.reduce)(send, recv, int, kind, k.sum, 0, comm),
+                },
+            ),
+            Collective::AllReduce => ok(
+                "MPI_Allreduce",
+                match (short, f.allreduce_c) {
+                    (Err(_), Some(long)) => long(send, recv, count, kind, k.sum, comm),
+                    _ => (f.allreduce)(send, recv, int, kind, k.sum, comm),
+                },
+            ),
+            Collective::ReduceScatter => ok(
+                "MPI_Reduce_scatter_block",
+                match (short, f.reduce_scatter_block_c) {
+                    (Err(_), Some(long)) => long(send, recv, count, kind, k.sum, comm),
+                    _ => (f.reduce_scatter_block)(send, recv, int, kind, k.sum, comm),
+                },
+            ),
+            Collective::AllGather => {
+                ok("MPI_Allgather", (f.allgather)(send, int, kind, recv, int, kind, comm))
+            }
+            Collective::AllToAll => {
+                ok("MPI_Alltoall", (f.alltoall)(send, int, kind, recv, int, kind, comm))
+            }
+            Collective::Barrier => ok("MPI_Barrier", (f.barrier)(comm)),
+        }
+    }
+}
+
+/// Loads every byte of what has come.
+pub(super) fn load(span: LocalMemory) {
+    let at = std::ptr::with_exposed_provenance::<u8>(span.address as usize);
+    let length = usize::try_from(span.bytes).unwrap_or(0);
+    // SAFETY: the span is memory of the host, filled, which nobody writes between two messages.
+    let bytes = unsafe { std::slice::from_raw_parts(at, length) };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let sum = words.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
+    let rest = rest.iter().fold(0u64, |sum, &byte| sum.wrapping_add(byte.into()));
+    std::hint::black_box(sum.wrapping_add(rest));
+}

@@ -1,0 +1,257 @@
+//! Where the processes of one node meet: a barrier in shared memory.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use pathline_hal::{CallError, CallResult, RankBarrier};
+use pathline_schema::{Rank, Severity};
+
+use super::patience::SpinWait;
+use super::peer::PeerProcess;
+use super::segment::{LINE, ShmSegment};
+
+/// First word of the segment: what it is, and the layout's number.
+const MAGIC: u64 = 0x7061_7468_6d65_6501;
+const RANKS: usize = 8;
+/// 0 while all is well, else the rank that gave up, plus 1.
+const BROKEN: usize = 12;
+/// Who have come in this round.
+const ARRIVED: usize = LINE;
+/// The round. It grows when all have come, which is what they wait for.
+const ROUND: usize = 2 * LINE;
+/// Of each rank: process number, beginning, the last round that it came to, whether it left.
+const SEATS: usize = 3 * LINE;
+const PID: usize = 0;
+const CAME: usize = 4;
+const BEGAN: usize = 8;
+const LEFT: usize = 16;
+
+/// The most ranks that can meet.
+const MOST: u32 = 1 << 16;
+
+/// A place to meet at, made by one process for all. It must live until all have opened it.
+#[derive(Debug)]
+pub struct MeetingRoom {
+    segment: ShmSegment,
+}
+
+impl MeetingRoom {
+    /// For so many ranks of this host.
+    pub fn create(ranks: u32) -> CallResult<Self> {
+        if ranks == 0 || ranks > MOST {
+            let thing = format!("a meeting of {ranks}");
+            let reason = format!("1 to {MOST} ranks can meet");
+            return Err(CallError::unsupported("create", thing, reason));
+        }
+        let segment = ShmSegment::create(SEATS + ranks as usize * LINE)?;
+        segment.word(RANKS).store(ranks, Relaxed);
+        segment.long(0).store(MAGIC, Release);
+        Ok(Self { segment })
+    }
+
+    /// What the others open it by: [`SharedMeeting::open`].
+    pub fn address(&self) -> String {
+        self.segment.address()
+    }
+}
+
+/// Where a field of a rank lies.
+fn seat(rank: u32, field: usize) -> usize {
+    SEATS + rank as usize * LINE + field
+}
+
+/// A rank's seat at a meeting of the processes of one host.
+///
+/// It spins for some ten microseconds, then offers its core to others, since with more ranks than
+/// cores who is waited for needs it. A rank that has died, has left or does not come in time is
+/// named; after that the meeting is over for all.
+#[derive(Debug)]
+pub struct SharedMeeting {
+    segment: ShmSegment,
+    me: Rank,
+    ranks: u32,
+    patience: SpinWait,
+}
+
+impl SharedMeeting {
+    /// Takes a seat, waiting at most `most` at each meeting.
+    pub fn open(address: &str, me: Rank, most: Duration) -> CallResult<Self> {
+        let segment = ShmSegment::open(address)?;
+        let refuse = |reason: String| CallError::unsupported("open", address, reason);
+        if segment.len() < SEATS || segment.long(0).load(Acquire) != MAGIC {
+            return Err(refuse("no ranks of this version of pathline meet there".into())
+                .or_try("start all ranks from the same program"));
+        }
+        let ranks = segment.word(RANKS).load(Relaxed);
+        let fits = SEATS as u64 + u64::from(ranks) * LINE as u64 <= segment.len() as u64;
+        if me.0 >= ranks || !fits {
+            return Err(refuse(format!("{ranks} ranks meet there, and rank {} is not one", me.0)));
+        }
+        let seat = |field| seat(me.0, field);
+        let process = PeerProcess::me();
+        let pid = segment.word(seat(PID));
+        if let Err(other) = pid.compare_exchange(0, process.pid, AcqRel, Acquire) {
+            return Err(refuse(format!("process {other} has the seat of rank {}", me.0)));
+        }
+        segment.long(seat(BEGAN)).store(process.began, Release);
+        Ok(Self { segment, me, ranks, patience: SpinWait::new(most, ranks) })
+    }
+
+    /// The error of who gave up, if somebody did.
+    fn broken(&self) -> CallResult<()> {
+        match self.segment.word(BROKEN).load(Acquire) {
+            0 => Ok(()),
+            by => {
+                let reason = format!("rank {} gave up waiting for others", by - 1);
+                Err(self.over(reason))
+            }
+        }
+    }
+
+    fn over(&self, reason: String) -> CallError {
+        let thing = format!("rank {} of {}", self.me.0, self.ranks);
+        CallError::new(Severity::Sticky, "meet", thing, reason)
+    }
+
+    /// Gives up, for all.
+    fn give_up(&self, reason: String, way_out: &str) -> CallError {
+        let _ = self.segment.word(BROKEN).compare_exchange(0, self.me.0 + 1, AcqRel, Acquire);
+        self.over(reason).or_try(way_out)
+    }
+
+    /// Looks after those who have not come to this round.
+    fn worry(&self, round: u32, time_is_over: bool) -> CallResult<()> {
+        self.broken()?;
+        let word = |rank, field| self.segment.word(seat(rank, field)).load(Acquire);
+        let mut missing = Vec::new();
+        for rank in (0..self.ranks).filter(|&rank| word(rank, CAME) != round) {
+            let pid = word(rank, PID);
+            let began = self.segment.long(seat(rank, BEGAN)).load(Acquire);
+            let (ended, way_out) = if word(rank, LEFT) != 0 {
+                ("has left", "see what ended it there")
+            } else if pid != 0 && (PeerProcess { pid, began }).is_gone() {
+                ("has ended", "see what ended it: a signal, or the memory ran out")
+            } else {
+                missing.push(match pid {
+                    0 => format!("rank {rank} (never opened the meeting)"),
+                    _ => format!("rank {rank} (process {pid})"),
+                });
+                continue;
+            };
+            // It may have come, let all go and gone its way since it was looked at.
+            if self.segment.word(ROUND).load(Acquire) == round {
+                return Ok(());
+            }
+            return Err(self.give_up(format!("rank {rank} (process {pid}) {ended}"), way_out));
+        }
+        if !time_is_over {
+            return Ok(());
+        }
+        if self.segment.word(ROUND).load(Acquire) == round {
+            return Ok(());
+        }
+        let waited = self.patience.most().as_secs_f64();
+        let reason = format!("{} did not come within {waited} s", missing.join(", "));
+        Err(self.give_up(reason, "see what it does (gdb -p), or allow more time"))
+    }
+}
+
+impl RankBarrier for SharedMeeting {
+    fn meet(&self) -> CallResult<()> {
+        self.broken()?;
+        let round = self.segment.word(ROUND);
+        let next = round.load(Acquire).wrapping_add(1);
+        self.segment.word(seat(self.me.0, CAME)).store(next, Release);
+        let arrived = self.segment.word(ARRIVED);
+        if arrived.fetch_add(1, AcqRel) + 1 == self.ranks {
+            arrived.store(0, Relaxed);
+            round.store(next, Release);
+            return Ok(());
+        }
+        self.patience.until(|| round.load(Acquire) == next, |over| self.worry(next, over))
+    }
+}
+
+impl Drop for SharedMeeting {
+    fn drop(&mut self) {
+        self.segment.word(seat(self.me.0, LEFT)).store(1, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+
+    use super::*;
+    use pathline_host::clock::ClockOrigin;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn nobody_leaves_a_round_before_all_have_come() {
+        // Five seats on however few cores there are: it must end, and count right in each round.
+        let (ranks, rounds) = (5, 200);
+        let room = MeetingRoom::create(ranks).unwrap();
+        let (address, count) = (room.address(), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for rank in 0..ranks {
+                let (address, count) = (&address, &count);
+                scope.spawn(move || {
+                    let meeting = SharedMeeting::open(address, Rank(rank), LONG).unwrap();
+                    for round in 1..=rounds {
+                        count.fetch_add(1, Relaxed);
+                        meeting.meet().unwrap();
+                        assert!(count.load(Relaxed) >= round * ranks);
+                        meeting.meet().unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(count.into_inner(), ranks * rounds);
+    }
+
+    #[test]
+    fn who_does_not_come_is_named_and_then_it_is_over_for_all() {
+        let room = MeetingRoom::create(3).unwrap();
+        let short = Duration::from_millis(60);
+        let open = |rank| SharedMeeting::open(&room.address(), Rank(rank), short).unwrap();
+        let (first, second) = (open(0), open(1));
+        let begun = ClockOrigin::now();
+        let error = first.meet().unwrap_err();
+        assert!(begun.ns() >= 60_000_000);
+        let text = error.to_string();
+        assert!(text.contains("rank 1 (process "), "{text}");
+        assert!(text.contains("rank 2 (never opened the meeting)"), "{text}");
+        assert!(text.contains("0.06 s") && error.severity == Severity::Sticky, "{text}");
+        let begun = ClockOrigin::now();
+        let text = second.meet().unwrap_err().to_string();
+        assert!(text.contains("rank 0 gave up"), "{text}");
+        assert!(begun.ns() < 60_000_000, "at once, not after its own time");
+    }
+
+    #[test]
+    fn who_left_is_not_waited_for() {
+        let room = MeetingRoom::create(2).unwrap();
+        let first = SharedMeeting::open(&room.address(), Rank(0), LONG).unwrap();
+        drop(SharedMeeting::open(&room.address(), Rank(1), LONG).unwrap());
+        let begun = ClockOrigin::now();
+        let text = first.meet().unwrap_err().to_string();
+        assert!(text.contains("rank 1") && text.contains("has left"), "{text}");
+        assert!(begun.ns() < 30_000_000_000);
+    }
+
+    #[test]
+    fn a_seat_is_one_ranks() {
+        let room = MeetingRoom::create(2).unwrap();
+        let open = |rank| SharedMeeting::open(&room.address(), Rank(rank), LONG);
+        let _seat = open(1).unwrap();
+        let taken = open(1).unwrap_err().to_string();
+        assert!(taken.contains("has the seat of rank 1"), "{taken}");
+        let none = open(2).unwrap_err().to_string();
+        assert!(none.contains("2 ranks meet there"), "{none}");
+        assert!(MeetingRoom::create(0).is_err());
+        let strange = ShmSegment::create(LINE).unwrap();
+        assert!(SharedMeeting::open(&strange.address(), Rank(0), LONG).is_err());
+    }
+}

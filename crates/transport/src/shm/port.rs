@@ -1,0 +1,600 @@
+//! What one process does for messages to others of its node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::Duration;
+
+use pathline_hal::{
+    CallError, CallResult, ExchangeId, FlowPart, LocalMemory, RankBarrier, RepeatMode,
+    TransportPort, no_exchange,
+};
+use pathline_schema::{
+    CoreDistance, CpuHow, CpuOp, CpuSet, CpuWork, Rank, Severity, ShmCopies, Transport, Unit,
+    WireOp,
+};
+
+use super::channel::{PAGED_PIECE, PIECE, RingLayout, ShmChannel};
+use super::cores::{HostCores, PinnedThread, ProcessPair, possible};
+use super::ends::{
+    EndProgress, KernelCopy, PeerMemory, RecvEnd, RecvMethod, SendEnd, SendMethod, carry,
+};
+use super::offer::ShmOffer;
+use super::patience::SpinWait;
+use super::peer::PeerProcess;
+use super::xpmem::{XpmemApi, XpmemAttachment, XpmemExport};
+use pathline_host::clock::ClockOrigin;
+use pathline_host::loops::{self, CpuLoop};
+
+/// What the kernel says of its processors.
+const SYS: &str = "/sys";
+
+/// One process's way to the others.
+pub(super) struct NodePort {
+    pub(super) via: Transport,
+    pub(super) me: Rank,
+    pub(super) library: String,
+    /// The longest wait for another process.
+    pub(super) most: Duration,
+    pub(super) xpmem: Option<XpmemApi>,
+    cpus: CpuSet,
+    /// CPUs that others use beside what is bound next.
+    off: CpuSet,
+    exchanges: BTreeMap<ExchangeId, ShmExchange>,
+    next: u64,
+}
+
+/// A case that is bound here.
+struct ShmExchange {
+    parts: Vec<FlowPart>,
+    pace: RepeatMode,
+    /// CPUs that others use meanwhile.
+    off: CpuSet,
+    /// What this process made for others, until they have opened it and longer.
+    made: BoundMemory,
+    /// This process's role in each part; filled by `join`.
+    roles: Vec<Option<ShmRole>>,
+    /// The CPU to run on.
+    cpu: Option<u32>,
+    joined: bool,
+    /// Whether an earlier run failed, after which the two sides no longer agree what comes next.
+    broken: bool,
+}
+
+#[derive(Default)]
+struct BoundMemory {
+    channels: BTreeMap<(usize, usize), Rc<ShmChannel>>,
+    /// Held, not looked at: memory is exposed for as long as this lives.
+    exposed: Vec<XpmemExport>,
+}
+
+/// A step of a repetition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ShmStep {
+    Give,
+    Take,
+    /// Loads what was taken.
+    Load,
+    /// Answers the sender.
+    Answer,
+    /// Hears the receiver's answer.
+    Hear,
+}
+
+/// What this process does in a part.
+struct ShmRole {
+    script: Vec<ShmStep>,
+    step: usize,
+    /// Repetitions that are left of a run.
+    left: u64,
+    ended_ns: u64,
+    out: Option<SendEnd>,
+    into: Option<RecvEnd>,
+    read: CpuLoop,
+    other: (Rank, PeerProcess),
+}
+
+/// Directions of a part in which messages go: from the group's first to its second, and back.
+fn ways(op: WireOp) -> &'static [usize] {
+    if op == WireOp::Ping { &[0, 1] } else { &[0] }
+}
+
+fn script(op: WireOp, position: usize) -> Vec<ShmStep> {
+    let window = op.window() as usize;
+    let (message, last): (ShmStep, &[ShmStep]) = match (op, position) {
+        (WireOp::Ping, 0) => return vec![ShmStep::Give, ShmStep::Take],
+        (WireOp::Ping, _) => return vec![ShmStep::Take, ShmStep::Give],
+        (_, 0) => (ShmStep::Give, &[ShmStep::Hear]),
+        (WireOp::Consume, _) => (ShmStep::Take, &[ShmStep::Load, ShmStep::Answer]),
+        _ => (ShmStep::Take, &[ShmStep::Answer]),
+    };
+    let mut script = vec![message; window];
+    script.extend_from_slice(last);
+    script
+}
+
+impl ShmRole {
+    /// Goes on, or finds that the other side has to. `now` is asked when all is done.
+    fn turn(&mut self, begun: ClockOrigin) -> CallResult<bool> {
+        let Some(&step) = self.script.get(self.step) else { return Ok(false) };
+        if self.left == 0 {
+            return Ok(false);
+        }
+        let turn = match (step, &mut self.out, &mut self.into) {
+            (ShmStep::Give, Some(out), _) => out.give()?,
+            (ShmStep::Hear, Some(out), _) => out.hear(),
+            (ShmStep::Take, _, Some(into)) => into.take()?,
+            (ShmStep::Load, _, Some(into)) => {
+                into.load(self.read);
+                EndProgress::Done
+            }
+            (ShmStep::Answer, _, Some(into)) => {
+                into.answer();
+                EndProgress::Done
+            }
+            // `join` made the ends that the script needs.
+            _ => EndProgress::Done,
+        };
+        if turn == EndProgress::Done {
+            self.step += 1;
+            if self.step == self.script.len() {
+                self.step = 0;
+                self.left -= 1;
+                if self.left == 0 {
+                    self.ended_ns = begun.ns();
+                }
+            }
+        }
+        Ok(turn != EndProgress::Blocked)
+    }
+
+    fn channels(&self) -> impl Iterator<Item = &Rc<ShmChannel>> {
+        let out = self.out.iter().map(|out| &out.channel);
+        out.chain(self.into.iter().map(|into| &into.channel))
+    }
+}
+
+impl NodePort {
+    pub(super) fn new(via: Transport, me: Rank, library: String, most: Duration) -> Self {
+        let (cpus, off, exchanges) = (possible(), CpuSet::default(), BTreeMap::new());
+        Self { via, me, library, most, xpmem: None, cpus, off, exchanges, next: 1 }
+    }
+
+    /// Why this part cannot be done here, if so.
+    fn refuse(&self, part: &FlowPart, pace: RepeatMode) -> CallResult<()> {
+        let thing = part.wire.to_string();
+        let refuse = |reason: String, way_out: &str| {
+            Err(CallError::unsupported("bind", thing.clone(), reason).or_try(way_out))
+        };
+        if part.wire.via != self.via {
+            return refuse(format!("this is the port of {}", self.via), "ask the other port");
+        }
+        if pace == RepeatMode::Graph {
+            return refuse("processors have no graphs".into(), "take another cadence");
+        }
+        let op = part.wire.op;
+        if !matches!(op, WireOp::Ping | WireOp::Send { .. } | WireOp::Consume) {
+            return refuse(format!("{} does not do {op}", self.via), "ping, send-wN or consume");
+        }
+        let [(a, first), (b, second)] = part.group[..] else {
+            return refuse(format!("a group of {}", part.group.len()), "name two processes");
+        };
+        if a == b {
+            return refuse(format!("rank {} with itself", a.0), "name two processes");
+        }
+        if ![first, second].iter().all(|unit| matches!(unit, Unit::Numa(_))) {
+            return refuse(
+                "processors copy memory of the host".into(),
+                "numaN.paged or numaN.huge",
+            );
+        }
+        for how in hows(part) {
+            find(CpuOp::Copy, how)?;
+        }
+        let Some(&position) = part.mine.first() else { return Ok(()) };
+        for (sender, spans, what) in [(0, &part.send, "send from"), (1, &part.recv, "receive into")]
+        {
+            let span = spans.first().copied().unwrap_or_default();
+            if (position == sender || op == WireOp::Ping) && !holds(span, part.bytes) {
+                return refuse(format!("{} B to {what}", span.bytes), "give it a buffer");
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what the others need of this process for one direction of a part.
+    fn make(
+        &self,
+        nth: usize,
+        part: &FlowPart,
+        offer: &mut ShmOffer,
+        made: &mut BoundMemory,
+    ) -> CallResult<()> {
+        for &way in ways(part.wire.op) {
+            let Some(&position) = part.mine.first() else { continue };
+            let receives = position != way;
+            if receives {
+                // The ring lies in the receiver's domain, wherever this thread happens to run.
+                let _there = match part.group.get(position) {
+                    Some((_, Unit::Numa(numa))) => {
+                        PinnedThread::at(Path::new(SYS), *numa, &self.cpus)
+                    }
+                    _ => None,
+                };
+                let channel = ShmChannel::create(shape(part))?;
+                offer.segments.insert((nth, way), channel.address());
+                made.channels.insert((nth, way), Rc::new(channel));
+            }
+            let exposes = match part.wire.copies {
+                Some(ShmCopies::Read | ShmCopies::Single(_)) => !receives,
+                Some(ShmCopies::Write) => receives,
+                _ => false,
+            };
+            if exposes {
+                let spans = if receives { &part.recv } else { &part.send };
+                let span = mine(spans, part);
+                let number = match self.xpmem {
+                    Some(calls) => {
+                        let exposed = XpmemExport::new(calls, span)?;
+                        let number = exposed.segment;
+                        made.exposed.push(exposed);
+                        number
+                    }
+                    None => 0,
+                };
+                offer.spans.insert((nth, way), (span, number));
+            }
+        }
+        Ok(())
+    }
+
+    /// This process's role in a part, with what the others offered.
+    fn role(
+        &self,
+        nth: usize,
+        part: &FlowPart,
+        made: &BoundMemory,
+        offers: &BTreeMap<Rank, ShmOffer>,
+    ) -> CallResult<Option<ShmRole>> {
+        let Some(&position) = part.mine.first() else { return Ok(None) };
+        let other = part.group[1 - position].0;
+        let missing = |what: &str| {
+            let reason = format!("rank {} offered no {what} for part {nth}", other.0);
+            CallError::unsupported("join", part.wire.to_string(), reason)
+                .or_try("start all ranks from the same program")
+        };
+        let theirs = offers.get(&other).ok_or_else(|| missing("anything"))?;
+        if offers.get(&self.me).is_some_and(|mine| mine.host != theirs.host) {
+            let thing = format!("ranks {} and {}", self.me.0, other.0);
+            let reason = "they run on different hosts or in different PID namespaces";
+            return Err(CallError::unsupported("join", thing, reason)
+                .or_try("choose ranks of one node, or run them in one container"));
+        }
+        let remote = |way| {
+            let (span, number) = *theirs.spans.get(&(nth, way)).ok_or_else(|| missing("memory"))?;
+            Ok((PeerMemory { pid: theirs.process.pid, span }, number))
+        };
+        let (mut out, mut into) = (None, None);
+        for &way in ways(part.wire.op) {
+            let how = part.wire.copies;
+            if position == way {
+                let address = theirs.segments.get(&(nth, way)).ok_or_else(|| missing("segment"))?;
+                let channel = Rc::new(ShmChannel::open(address, shape(part))?);
+                let giving = match how {
+                    Some(ShmCopies::InOut { copy_in, .. }) => {
+                        SendMethod::Ring(find(CpuOp::Copy, copy_in)?)
+                    }
+                    Some(ShmCopies::Write) => {
+                        SendMethod::Write(probed(KernelCopy::Write, remote(way)?.0)?)
+                    }
+                    _ => SendMethod::Post,
+                };
+                out = Some(SendEnd::new(channel, giving, mine(&part.send, part)));
+            } else {
+                let channel = made.channels.get(&(nth, way)).ok_or_else(|| missing("segment"))?;
+                let taking = match how {
+                    Some(ShmCopies::InOut { copy_out, .. }) => {
+                        RecvMethod::Ring(find(CpuOp::Copy, copy_out)?)
+                    }
+                    Some(ShmCopies::Read) => {
+                        RecvMethod::Read(probed(KernelCopy::Read, remote(way)?.0)?)
+                    }
+                    Some(ShmCopies::Single(how)) => self.attach(how, remote(way)?)?,
+                    _ => RecvMethod::Wait,
+                };
+                into = Some(RecvEnd::new(Rc::clone(channel), taking, mine(&part.recv, part)));
+            }
+        }
+        let script = script(part.wire.op, position);
+        let read = widest_read()?;
+        let other = (other, theirs.process);
+        Ok(Some(ShmRole { script, step: 0, left: 0, ended_ns: 0, out, into, read, other }))
+    }
+
+    fn attach(&self, how: CpuHow, (remote, number): (PeerMemory, i64)) -> CallResult<RecvMethod> {
+        let Some(calls) = self.xpmem else {
+            return Err(CallError::unsupported("join", "xpmem", "its library is not open"));
+        };
+        let attached = XpmemAttachment::new(calls, number, remote.span)?;
+        Ok(RecvMethod::Attached(find(CpuOp::Copy, how)?, attached))
+    }
+
+    /// Where this process is to run, where parts say how near processes are to be.
+    fn cpu(
+        &self,
+        ShmExchange { parts, off, .. }: &ShmExchange,
+        offers: &BTreeMap<Rank, ShmOffer>,
+    ) -> CallResult<Option<u32>> {
+        let pairs: Vec<ProcessPair> = parts.iter().filter_map(|p| pair(p, p.wire.near?)).collect();
+        if pairs.is_empty() {
+            return Ok(None);
+        }
+        let possible: BTreeMap<Rank, CpuSet> =
+            offers.iter().map(|(rank, offer)| (*rank, offer.cpus.clone())).collect();
+        let sets = possible.values().chain([off]);
+        let all = CpuSet::new(sets.flat_map(|c| c.as_slice().iter().copied()));
+        let cores = HostCores::read(Path::new(SYS), &all);
+        let chosen = cores.choose(&pairs, &possible, off).map_err(|why| {
+            CallError::unsupported("join", "cores for the processes", why)
+                .or_try("start fewer ranks, or on more cores")
+        })?;
+        Ok(chosen.get(&self.me).copied())
+    }
+}
+
+fn pair(part: &FlowPart, near: CoreDistance) -> Option<ProcessPair> {
+    let [(a, Unit::Numa(first)), (b, Unit::Numa(second))] = part.group[..] else { return None };
+    Some(ProcessPair { ends: [(a, first), (b, second)], near })
+}
+
+/// Whether memory is enough for a message.
+fn holds(span: LocalMemory, bytes: u64) -> bool {
+    span.address != 0 && bytes > 0 && span.bytes >= bytes
+}
+
+/// The part of this process's buffer that a message fills. `refuse` saw that it is there.
+fn mine(spans: &[LocalMemory], part: &FlowPart) -> LocalMemory {
+    LocalMemory { bytes: part.bytes, ..spans.first().copied().unwrap_or_default() }
+}
+
+fn shape(part: &FlowPart) -> RingLayout {
+    match part.wire.copies {
+        Some(ShmCopies::InOut { copy_in, copy_out }) => {
+            let paged = [CpuHow::Avx2Nt4, CpuHow::Avx512Nt4];
+            let any = paged.iter().any(|how| [copy_in, copy_out].contains(how));
+            RingLayout::of(part.bytes, if any { PAGED_PIECE } else { PIECE })
+        }
+        _ => RingLayout::NONE,
+    }
+}
+
+/// The loops that a part names.
+fn hows(part: &FlowPart) -> Vec<CpuHow> {
+    match part.wire.copies {
+        Some(ShmCopies::InOut { copy_in, copy_out }) => vec![copy_in, copy_out],
+        Some(ShmCopies::Single(how)) => vec![how],
+        _ => Vec::new(),
+    }
+}
+
+fn find(op: CpuOp, how: CpuHow) -> CallResult<CpuLoop> {
+    loops::find(CpuWork { op, how }).ok_or_else(|| {
+        let reason = format!("this processor has no {op} by {how}");
+        CallError::unsupported("bind", how.to_string(), reason)
+            .or_try(format!("choose one of {}", loops::choices(op)))
+    })
+}
+
+/// The loop that loads most in a turn.
+fn widest_read() -> CallResult<CpuLoop> {
+    let wide = [CpuHow::Avx512, CpuHow::Avx2, CpuHow::Neon];
+    let find_read = |how| loops::find(CpuWork { op: CpuOp::Read, how });
+    wide.into_iter().find_map(find_read).map_or_else(|| find(CpuOp::Read, CpuHow::Plain), Ok)
+}
+
+/// Whether the kernel lets this process copy there: one byte fetched, which changes nothing, also
+/// where bytes will be written.
+fn probed(call: KernelCopy, remote: PeerMemory) -> CallResult<PeerMemory> {
+    let mut byte = 0_u8;
+    let mine = LocalMemory { address: (&raw mut byte) as u64, bytes: 1 };
+    let first = LocalMemory { bytes: 1, ..remote.span };
+    carry(KernelCopy::Read, mine, PeerMemory { span: first, ..remote }).map_err(|mut error| {
+        error.call = call.name().into();
+        error
+    })?;
+    Ok(remote)
+}
+
+impl ShmExchange {
+    /// Lets all roles go on until none has anything left.
+    fn drive(&mut self, reps: u64, begun: ClockOrigin, patience: &SpinWait) -> CallResult<()> {
+        let mut roles: Vec<&mut ShmRole> = self.roles.iter_mut().flatten().collect();
+        let mut others = Vec::new();
+        for role in &mut roles {
+            role.left = reps;
+            others.push((role.other, role.channels().cloned().collect::<Vec<_>>()));
+        }
+        while roles.iter().any(|role| role.left > 0) {
+            let mut failed = None;
+            let pass = || {
+                let mut moved = false;
+                for role in &mut roles {
+                    match role.turn(begun) {
+                        Ok(turn) => moved |= turn,
+                        Err(error) => failed = Some(error),
+                    }
+                }
+                moved || failed.is_some()
+            };
+            let waited = patience.until(pass, |over| worry(&others, over, patience));
+            if let Err(error) = failed.map_or(waited, Err) {
+                // The others need not wait for their own deadline.
+                for channel in others.iter().flat_map(|(_, channels)| channels) {
+                    channel.broken().store(1, Release);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who is waited for, and the channels to it.
+type WaitedPeer = ((Rank, PeerProcess), Vec<Rc<ShmChannel>>);
+
+/// Looks after those who are waited for.
+fn worry(others: &[WaitedPeer], time_is_over: bool, patience: &SpinWait) -> CallResult<()> {
+    let failed = |rank: Rank, peer: PeerProcess, what: &str, way_out: &str| {
+        let thing = format!("rank {} (process {})", rank.0, peer.pid);
+        Err(CallError::new(Severity::Sticky, "run", thing, what).or_try(way_out))
+    };
+    for ((rank, peer), channels) in others {
+        if channels.iter().any(|channel| channel.broken().load(Acquire) != 0) {
+            return failed(*rank, *peer, "it gave up", "see what it says");
+        }
+        if peer.is_gone() {
+            let way_out = "see what ended it: a signal, or the memory ran out";
+            return failed(*rank, *peer, "it has ended", way_out);
+        }
+    }
+    match others.first() {
+        Some(((rank, peer), _)) if time_is_over => {
+            let waited = format!("nothing came within {} s", patience.most().as_secs_f64());
+            failed(*rank, *peer, &waited, "see what it does (gdb -p), or allow more time")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl TransportPort for NodePort {
+    fn via(&self) -> Transport {
+        self.via
+    }
+
+    fn library(&self) -> String {
+        self.library.clone()
+    }
+
+    fn keep_off(&mut self, cpus: &CpuSet) {
+        self.off = cpus.clone();
+    }
+
+    fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
+        let mut offer = ShmOffer::new(self.cpus.clone());
+        let mut made = BoundMemory::default();
+        for (nth, part) in parts.iter().enumerate() {
+            self.refuse(part, pace)?;
+            self.make(nth, part, &mut offer, &mut made)?;
+        }
+        let id = ExchangeId(self.next);
+        self.next += 1;
+        let exchange = ShmExchange {
+            parts: parts.to_vec(),
+            pace,
+            off: std::mem::take(&mut self.off),
+            made,
+            roles: Vec::new(),
+            cpu: None,
+            joined: false,
+            broken: false,
+        };
+        self.exchanges.insert(id, exchange);
+        Ok((id, offer.encode()))
+    }
+
+    fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
+        let exchange = self.exchanges.get(&id).ok_or_else(|| no_exchange("join", id))?;
+        // Only who takes part has to have made an offer of this kind.
+        let wanted = |rank: Rank| {
+            let mut groups = exchange.parts.iter().flat_map(|part| &part.group);
+            groups.any(|(member, _)| *member == rank)
+        };
+        let mut decoded = BTreeMap::new();
+        for (rank, bytes) in (0..).map(Rank).zip(offers).filter(|(rank, _)| wanted(*rank)) {
+            decoded.insert(rank, ShmOffer::decode(rank, bytes)?);
+        }
+        let mut roles = Vec::new();
+        for (nth, part) in exchange.parts.iter().enumerate() {
+            roles.push(self.role(nth, part, &exchange.made, &decoded)?);
+        }
+        let cpu = self.cpu(exchange, &decoded)?;
+        if let Some(exchange) = self.exchanges.get_mut(&id) {
+            (exchange.roles, exchange.cpu, exchange.joined) = (roles, cpu, true);
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        id: ExchangeId,
+        reps: u64,
+        meeting: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
+        let most = self.most;
+        let exchange = self.exchanges.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
+        let thing = format!("exchange {}", id.0);
+        if !exchange.joined || exchange.broken {
+            let reason = if exchange.broken { "an earlier run failed" } else { "nobody joined it" };
+            return Err(CallError::unsupported("run", thing, reason).or_try("bind it anew"));
+        }
+        let _pinned = match exchange.cpu.map(PinnedThread::to).transpose() {
+            Ok(pinned) => pinned,
+            Err(error) => {
+                return Err(CallError::new(
+                    Severity::Transient,
+                    "sched_setaffinity",
+                    exchange.cpu.map_or(thing, |cpu| format!("cpu{cpu}")),
+                    error.to_string(),
+                )
+                .with_code(error.raw_os_error().unwrap_or(0).into())
+                .or_try("the CPUs of this process have changed since it began: start again"));
+            }
+        };
+        let members: BTreeSet<Rank> =
+            exchange.parts.iter().flat_map(|part| &part.group).map(|(rank, _)| *rank).collect();
+        let patience = SpinWait::new(most, u32::try_from(members.len()).unwrap_or(u32::MAX));
+        let (rounds, each) = match exchange.pace {
+            RepeatMode::Isolated => (reps, 1),
+            _ => (1, reps),
+        };
+        let mut times = vec![Vec::new(); exchange.parts.len()];
+        for _ in 0..rounds {
+            meeting.meet()?;
+            let begun = ClockOrigin::now();
+            if let Err(error) = exchange.drive(each, begun, &patience) {
+                exchange.broken = true;
+                return Err(error);
+            }
+            for (times, role) in times.iter_mut().zip(&exchange.roles) {
+                times.extend(role.as_ref().map(|role| role.ended_ns as f64));
+            }
+        }
+        Ok(times)
+    }
+
+    fn engine(&self, id: ExchangeId) -> String {
+        let Some(exchange) = self.exchanges.get(&id) else { return String::new() };
+        let of_ring = |part: &FlowPart| {
+            let RingLayout { piece, depth, .. } = shape(part);
+            format!("ring of {depth} x {piece} B")
+        };
+        let mut text = match self.via {
+            Transport::Shm => exchange.parts.first().map_or(String::new(), of_ring),
+            Transport::Cma => "one call a message".into(),
+            _ => "attached memory".into(),
+        };
+        if let Some(cpu) = exchange.cpu {
+            text.push_str(&format!(", on cpu{cpu}"));
+        }
+        text
+    }
+
+    fn release(&mut self, id: ExchangeId) -> CallResult<()> {
+        let gone = self.exchanges.remove(&id).ok_or_else(|| no_exchange("release", id))?;
+        // Roles hold memory that others expose, and go first.
+        drop(gone.roles);
+        drop(gone.made);
+        Ok(())
+    }
+}

@@ -1,0 +1,445 @@
+//! Two processes over a libucp that is named by `PATHLINE_TEST_UCX`: this test binary, started once
+//! more.
+#![allow(clippy::unwrap_used, reason = "tests; a helper that fails is a test that fails")]
+
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use pathline_hal::{CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort};
+use pathline_schema::{MessageOp, Rank, Severity, Transport, UcxSetting, Unit, WireOp};
+
+use pathline_stub::need::missing;
+
+use super::worker::UcxWorker;
+use super::{UcxPort, open, switch};
+use pathline_host::clock::ClockOrigin;
+
+const SECOND: &str = "PATHLINE_TEST_UCX_SECOND";
+/// Bytes of all buffers: those of the largest message.
+const ROOM: usize = 1 << 20;
+
+/// The library to test with; none if none is named, which fails where one is promised.
+fn library() -> Option<PathBuf> {
+    let named = std::env::var_os("PATHLINE_TEST_UCX").map(PathBuf::from);
+    if named.is_none() {
+        missing("ucx", "PATHLINE_TEST_UCX names no folder of libucp.so.0");
+    }
+    named
+}
+
+/// The other process, through a socket.
+struct Other(RefCell<UnixStream>);
+
+impl Other {
+    fn give(&self, bytes: &[u8]) {
+        let mut stream = self.0.borrow_mut();
+        stream.write_all(&(bytes.len() as u64).to_le_bytes()).unwrap();
+        stream.write_all(bytes).unwrap();
+    }
+    fn take(&self) -> Vec<u8> {
+        let mut length = [0; 8];
+        let mut stream = self.0.borrow_mut();
+        stream.read_exact(&mut length).unwrap();
+        let mut bytes = vec![0; usize::try_from(u64::from_le_bytes(length)).unwrap()];
+        stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+}
+
+impl RankBarrier for Other {
+    fn meet(&self) -> CallResult<()> {
+        self.give(&[]);
+        self.take();
+        Ok(())
+    }
+}
+
+/// A process with its buffers.
+struct Side {
+    me: usize,
+    port: UcxPort,
+    other: Other,
+    send: Vec<u8>,
+    recv: Vec<u8>,
+}
+
+/// What a rank sends at a place.
+fn byte(rank: usize, at: usize) -> u8 {
+    u8::try_from((at * 7 + at / 251 + 31 * rank) % 256).unwrap()
+}
+
+impl Side {
+    fn new(me: usize, port: UcxPort, stream: UnixStream) -> Self {
+        let send = (0..ROOM).map(|at| byte(me, at)).collect();
+        Self { me, port, other: Other(RefCell::new(stream)), send, recv: vec![0; ROOM] }
+    }
+
+    /// A part from `from` to the other rank, as this process has it.
+    fn part(&self, op: &str, from: usize, bytes: usize) -> FlowPart {
+        let op: WireOp = op.parse().unwrap();
+        let here = if self.me == from { 0 } else { 1 };
+        let of = |has, buffer: &[u8]| LocalMemory {
+            address: if has { buffer.as_ptr() as u64 } else { 0 },
+            bytes: if has { bytes as u64 } else { 0 },
+        };
+        let both = op == WireOp::Ping;
+        let rank = |rank: usize| (Rank(u32::try_from(rank).unwrap()), Unit::Numa(0));
+        FlowPart {
+            wire: MessageOp::new(Transport::Ucx, op),
+            bytes: bytes as u64,
+            group: vec![rank(from), rank(1 - from)],
+            mine: vec![here],
+            send: vec![of(both || here == 0, &self.send)],
+            recv: vec![of(both || here == 1, &self.recv)],
+            device: false,
+        }
+    }
+
+    /// Does parts so many times; the times of this process, and what UCX says it did.
+    fn exchange(
+        &mut self,
+        parts: &[FlowPart],
+        pace: RepeatMode,
+        reps: u64,
+    ) -> (Vec<Vec<f64>>, String) {
+        self.recv.fill(0xee);
+        let (id, offer) = self.port.bind(parts, pace).unwrap();
+        self.other.give(&offer);
+        let theirs = self.other.take();
+        let offers = if self.me == 0 { [offer, theirs] } else { [theirs, offer] };
+        self.port.join(id, &offers).unwrap();
+        self.other.meet().unwrap();
+        // What connecting has brought is not what the run is to bring.
+        self.recv.fill(0xee);
+        let times = self.port.run(id, reps, &self.other).unwrap();
+        let engine = self.port.engine(id);
+        self.other.meet().unwrap();
+        self.port.release(id).unwrap();
+        (times, engine)
+    }
+
+    /// Whether what came is what the other sends, and nothing behind it was touched.
+    fn check(&self, bytes: usize) {
+        let wrong = (0..bytes).find(|&at| self.recv[at] != byte(1 - self.me, at));
+        assert_eq!(wrong, None, "rank {}", self.me);
+        assert!(self.recv[bytes..].iter().all(|&b| b == 0xee), "rank {}", self.me);
+    }
+
+    fn check_nothing(&self) {
+        assert!(self.recv.iter().all(|&b| b == 0xee), "rank {}", self.me);
+    }
+}
+
+/// What both do. Rank 0 says what it saw.
+fn all(side: &mut Side) {
+    const REPS: u64 = 20;
+    for bytes in [1, 8, 5000, 65_536, ROOM] {
+        for op in ["ping", "send-w1", "send-w16", "put-w4", "get-w4"] {
+            for pace in [RepeatMode::Streaming, RepeatMode::Isolated] {
+                let part = side.part(op, 0, bytes);
+                let (times, engine) = side.exchange(&[part], pace, REPS);
+                let receives = side.me == 1 || op == "ping";
+                if receives {
+                    side.check(bytes)
+                } else {
+                    side.check_nothing()
+                }
+                // Whose memory is only reached has no time of its own.
+                let active = match op {
+                    "put-w4" => side.me == 0,
+                    "get-w4" => side.me == 1,
+                    _ => true,
+                };
+                let expected = match (active, pace) {
+                    (false, _) => 0,
+                    (true, RepeatMode::Isolated) => 20,
+                    (true, _) => 1,
+                };
+                assert_eq!(times[0].len(), expected, "{op} {pace:?} rank {}", side.me);
+                assert!(times[0].iter().all(|&ns| ns > 0.0 && ns < 60e9), "{op} {times:?}");
+                assert!(engine.contains("memory ") && engine.contains("host"), "{engine}");
+                let tells = (side.me == 0 && op != "get-w4") || (side.me == 1 && op == "get-w4");
+                assert_eq!(engine.contains("lanes "), tells || op == "ping", "{op}: {engine}");
+            }
+        }
+        // Both ways at once, and both ways of reaching memory.
+        for op in ["send-w8", "put-w8", "get-w8"] {
+            let parts = [side.part(op, 0, bytes), side.part(op, 1, bytes)];
+            let (times, _) = side.exchange(&parts, RepeatMode::Streaming, REPS);
+            side.check(bytes);
+            assert_eq!(times.iter().map(Vec::len).max(), Some(1), "{op} {times:?}");
+        }
+    }
+    // A part of nobody here: it meets all the same.
+    let idle = FlowPart { mine: vec![], send: vec![], recv: vec![], ..side.part("ping", 0, 8) };
+    let (times, engine) = side.exchange(&[idle], RepeatMode::Isolated, 3);
+    assert_eq!((times, engine), (vec![vec![]], String::new()));
+    // What UCX has not.
+    let group = side.part("all_reduce", 0, 8);
+    let why = side.port.bind(&[group], RepeatMode::Streaming).unwrap_err().to_string();
+    assert!(why.contains("libucp has no such operation"), "{why}");
+}
+
+/// Figures for people: half a round trip of 8 B, and a window of 1 MiB; the fastest and the middle of
+/// 100 samples. They depend on what else the machine does, so nothing is expected of them here.
+fn figures(side: &mut Side) -> String {
+    let mut samples = |op: &str, bytes: usize, reps: u64| {
+        let part = side.part(op, 0, bytes);
+        let (id, offer) = side.port.bind(&[part], RepeatMode::Streaming).unwrap();
+        side.other.give(&offer);
+        let theirs = side.other.take();
+        let offers = if side.me == 0 { [offer, theirs] } else { [theirs, offer] };
+        side.port.join(id, &offers).unwrap();
+        let mut times: Vec<f64> = (0..100)
+            .map(|_| side.port.run(id, reps, &side.other).unwrap()[0][0] / reps as f64)
+            .collect();
+        times.sort_by(f64::total_cmp);
+        let engine = side.port.engine(id);
+        side.other.meet().unwrap();
+        side.port.release(id).unwrap();
+        (times[0], times[50], engine)
+    };
+    let (least, middle, small) = samples("ping", 8, 1000);
+    let (fast, usual, large) = samples("send-w64", ROOM, 1);
+    let rate = |ns: f64| 64.0 * ROOM as f64 / ns;
+    format!(
+        "8 B {:.0} ns, middle {:.0} ns ({small}); 1 MiB {:.2} GB/s, middle {:.2} GB/s ({large})",
+        least / 2.0,
+        middle / 2.0,
+        rate(fast),
+        rate(usual)
+    )
+}
+
+/// This test binary once more, as rank 1 of the named test.
+fn second(test: &str, socket: &std::path::Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("ucx::tests::{test}"), "--nocapture"])
+        .env(SECOND, socket)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Runs `first` here and `other` in a second process.
+fn two(test: &str, first: impl FnOnce(Side, &mut Child), other: impl FnOnce(Side)) {
+    let Some(library) = library() else { return };
+    let port = open(Some(&library)).unwrap();
+    if let Some(socket) = std::env::var_os(SECOND) {
+        return other(Side::new(1, port, UnixStream::connect(socket).unwrap()));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut child = second(test, &socket);
+    let (stream, _) = listener.accept().unwrap();
+    let patience = Some(Duration::from_secs(60));
+    stream.set_read_timeout(patience).unwrap();
+    first(Side::new(0, port, stream), &mut child);
+    // Where it was to be killed it was.
+    let _ = child.kill();
+    child.wait().unwrap();
+}
+
+#[test]
+fn bytes_arrive_by_messages_and_by_reaching_memory() {
+    two(
+        "bytes_arrive_by_messages_and_by_reaching_memory",
+        |mut side, child| {
+            all(&mut side);
+            eprintln!("{}: {}", side.port.library(), figures(&mut side));
+            drop(side);
+            assert!(child.wait().unwrap().success());
+        },
+        |mut side| {
+            all(&mut side);
+            figures(&mut side);
+        },
+    );
+}
+
+#[test]
+fn a_process_that_is_lost_is_an_error_and_no_hang() {
+    two(
+        "a_process_that_is_lost_is_an_error_and_no_hang",
+        |mut side, child| {
+            let part = side.part("ping", 0, 8);
+            let (id, offer) = side.port.bind(&[part], RepeatMode::Streaming).unwrap();
+            side.other.give(&offer);
+            let theirs = side.other.take();
+            side.port.join(id, &[offer, theirs]).unwrap();
+            // The other meets, and does not run.
+            let begun = ClockOrigin::now();
+            child.kill().unwrap();
+            let error = side.port.run(id, 1000, &Met).unwrap_err().to_string();
+            let took = begun.ns() as f64 / 1e9;
+            // 10 s, and some for a machine that does something else.
+            assert!((9.0..40.0).contains(&took), "{took} s: {error}");
+            assert!(error.contains("no end within 10 s"), "{error}");
+            // Messages are under way, so nothing more is done with it.
+            let part = side.part("ping", 0, 8);
+            assert!(side.port.bind(&[part], RepeatMode::Streaming).is_err());
+            // Whoever has the memory of the messages keeps it.
+            let kept = side.port.release(id).unwrap_err();
+            assert_eq!(kept.severity, Severity::Sticky, "{kept}");
+        },
+        |mut side| {
+            let part = side.part("ping", 0, 8);
+            let (id, offer) = side.port.bind(&[part], RepeatMode::Streaming).unwrap();
+            side.other.give(&offer);
+            let theirs = side.other.take();
+            side.port.join(id, &[theirs, offer]).unwrap();
+            // Killed while it waits for what never comes.
+            side.other.take();
+        },
+    );
+}
+
+/// Everybody has come.
+struct Met;
+
+impl RankBarrier for Met {
+    fn meet(&self) -> CallResult<()> {
+        Ok(())
+    }
+}
+
+/// Whether a release hands variables of transports on to them, as 1.20 does.
+fn hands_on(port: &UcxPort) -> bool {
+    let minor = port.ucp.version.split('.').nth(1).unwrap().parse::<u32>().unwrap();
+    minor >= 20
+}
+
+/// What both do with every switch. Each is followed by the same without it, so that one which reached
+/// the wrong context would show.
+fn all_switches(side: &mut Side) {
+    let mut taken = Vec::new();
+    let bytes = 65_536;
+    for &switch in UcxSetting::ALL {
+        let mut part = side.part("send-w16", 0, bytes);
+        let (plain, without) = side.exchange(&[part.clone()], RepeatMode::Streaming, 3);
+        side.check_if_received(bytes);
+        assert!(plain[0][0] > 0.0 && !without.contains(" with UCX_"), "{without}");
+        part.wire.switch = Some(switch);
+        let (name, value) = switch.setting();
+        let set = format!("UCX_{name}=");
+        match side.port.bind(&[part.clone()], RepeatMode::Streaming) {
+            Err(why) => {
+                let text = why.to_string();
+                assert_eq!(why.severity, pathline_schema::Severity::Unsupported, "{text}");
+                assert!(text.contains(&format!("{set}{value}")), "{text}");
+                if side.me == 0 {
+                    eprintln!("{switch}: {text}");
+                }
+            }
+            Ok((id, _)) => {
+                side.port.release(id).unwrap();
+                let (times, engine) = side.exchange(&[part], RepeatMode::Streaming, 3);
+                side.check_if_received(bytes);
+                assert!(times[0][0] > 0.0 && engine.contains(&set), "{engine}");
+                taken.push(switch);
+                if side.me == 0 {
+                    let changed =
+                        engine.split_once(": ").unwrap().1 != without.split_once(": ").unwrap().1;
+                    eprintln!("{switch}: {}", if changed { &engine } else { "changes nothing" });
+                }
+                if switch == UcxSetting::RndvPut && side.me == 0 && hands_on(&side.port) {
+                    assert!(engine.contains("write to remote"), "{engine}");
+                    assert!(without.contains("read from remote"), "{without}");
+                }
+            }
+        }
+    }
+    // UCP's own are known to every release; which generation it has already depends on it.
+    for known in
+        [UcxSetting::RndvGet, UcxSetting::RndvPut, UcxSetting::RndvAm, UcxSetting::RndvNever]
+    {
+        assert!(taken.contains(&known), "{known}: {taken:?}");
+    }
+    let generations = [UcxSetting::ProtoV1, UcxSetting::ProtoV2];
+    assert_eq!(generations.iter().filter(|s| taken.contains(s)).count(), 1, "{taken:?}");
+    // No build that is tested with here has a transport of ROCm.
+    assert!(!taken.contains(&UcxSetting::RocmDmabuf));
+}
+
+impl Side {
+    fn check_if_received(&self, bytes: usize) {
+        if self.me == 1 {
+            self.check(bytes);
+        }
+    }
+}
+
+#[test]
+fn a_switch_is_of_its_case_alone() {
+    two(
+        "a_switch_is_of_its_case_alone",
+        |mut side, child| {
+            all_switches(&mut side);
+            let mut parts = [side.part("send-w2", 0, 8), side.part("send-w2", 1, 8)];
+            parts[1].wire.switch = Some(UcxSetting::RndvPut);
+            let why = side.port.bind(&parts, RepeatMode::Streaming).unwrap_err().to_string();
+            assert!(why.contains("one context"), "{why}");
+            drop(side);
+            assert!(child.wait().unwrap().success());
+        },
+        |mut side| all_switches(&mut side),
+    );
+}
+
+/// Without CUDA a message from a GPU's memory is read by the CPU: the process ends by a signal.
+#[test]
+fn memory_of_a_gpu_that_ucx_does_not_know_is_refused() {
+    let Some(library) = library() else { return };
+    let (stream, _other) = UnixStream::pair().unwrap();
+    let mut side = Side::new(0, open(Some(&library)).unwrap(), stream);
+    // Memory of the host stands in for that of a GPU: to UCX both are the host's.
+    let part = FlowPart { device: true, ..side.part("send-w1", 0, 8) };
+    let error = side.port.bind(&[part], RepeatMode::Streaming).unwrap_err();
+    assert_eq!(error.severity, Severity::Unsupported, "{error}");
+    assert!(error.to_string().contains("takes a GPU's memory for the host's"), "{error}");
+    let part = side.part("send-w1", 0, 8);
+    assert!(side.port.bind(&[part], RepeatMode::Streaming).is_ok());
+}
+
+#[test]
+fn what_the_user_set_stays() {
+    let Some(library) = library() else { return };
+    let mut port = open(Some(&library)).unwrap();
+    port.settings = vec!["UCX_RNDV_SCHEME=am".to_owned()];
+    let why = port.worker(1, Some(UcxSetting::RndvPut)).unwrap_err().to_string();
+    assert!(why.contains("UCX_RNDV_SCHEME=am is set for this run"), "{why}");
+    // Another variable whose name begins the same is another one.
+    port.settings = vec!["UCX_RNDV_SCHEME_OF_OTHERS=am".to_owned()];
+    assert!(port.worker(1, Some(UcxSetting::RndvPut)).is_ok());
+}
+
+#[test]
+fn a_variable_of_a_transport_reaches_it_or_is_refused() {
+    let Some(library) = library() else { return };
+    let port = open(Some(&library)).unwrap();
+    let seen = |name: &str| {
+        UcxWorker::new(&port.ucp, 1, |config| {
+            switch::set_to(&port.ucp, config, "TLS", "posix")?;
+            switch::set_to(&port.ucp, config, name, "16448").map(Some)
+        })
+        .map(|worker| {
+            let me = worker.endpoint(worker.address()).unwrap();
+            worker.describe(me).unwrap()
+        })
+    };
+    match seen("POSIX_SEG_SIZE") {
+        // Eager messages of one piece go up to its 8256 B less 8 of a header by default.
+        Ok(printed) => assert!(printed.contains("16440"), "{printed}"),
+        Err(why) => {
+            assert!(!hands_on(&port), "{why}");
+            assert!(why.to_string().contains("hands none on"), "{why}");
+        }
+    }
+    let why = seen("NO_SUCH_SIZE").unwrap_err().to_string();
+    assert!(why.contains("UCX_NO_SUCH_SIZE=16448"), "{why}");
+}
