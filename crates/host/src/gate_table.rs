@@ -4,12 +4,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pathline_hal::{CallError, CallResult, GateId, TeamId};
-use pathline_schema::Severity;
+use pathline_hal::{CallError, CallResult, GateId};
 
 use crate::gate::StartLine;
 
-/// Threads other than a team's that a gate can hold back.
+/// Threads that a gate can hold back.
 pub trait GateWaiter {
     /// Number of threads that start together.
     fn threads(&self) -> u32;
@@ -17,36 +16,43 @@ pub trait GateWaiter {
     fn start(&self, line: &Arc<StartLine>);
 }
 
-/// One gate, with what it holds back until it opens.
+/// One gate.
 #[derive(Default)]
-pub struct HeldGate {
+struct HeldGate {
     /// An open gate holds nothing back.
-    pub open: bool,
-    /// Teams that have work.
-    pub teams: Vec<TeamId>,
-    /// Other threads that have work.
-    pub waiters: Vec<Arc<dyn GateWaiter>>,
+    open: bool,
+    /// Pools that have work.
+    waiters: Vec<Arc<dyn GateWaiter>>,
 }
 
 /// All gates, by number.
 #[derive(Default)]
-pub struct GateTable(pub RefCell<BTreeMap<GateId, HeldGate>>);
+pub struct GateTable(RefCell<BTreeMap<GateId, HeldGate>>);
 
 impl GateTable {
+    /// Adds a gate, which is closed.
+    pub fn create(&self, gate: GateId) {
+        self.0.borrow_mut().insert(gate, HeldGate::default());
+    }
+
+    /// That a call names a gate of this table.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn find(&self, call: &str, gate: GateId) -> CallResult<()> {
+        self.0.borrow().contains_key(&gate).then_some(()).ok_or_else(|| no_gate(call))
+    }
+
     /// Makes a gate hold back threads that have work; behind an open gate they start at once.
     ///
     /// # Errors
     /// No gate has this number.
     pub fn hold<W: GateWaiter + 'static>(&self, gate: GateId, waiter: &Arc<W>) -> CallResult<()> {
         let mut gates = self.0.borrow_mut();
-        let gate = gates.get_mut(&gate).ok_or_else(|| {
-            let reason = "there is none of that number";
-            CallError::new(Severity::Transient, "submit", "gate".to_owned(), reason)
-        })?;
+        let gate = gates.get_mut(&gate).ok_or_else(|| no_gate("submit"))?;
+        gate.waiters.push(Arc::clone(waiter) as Arc<dyn GateWaiter>);
         if gate.open {
-            waiter.start(&Arc::new(StartLine::new(waiter.threads())));
-        } else {
-            gate.waiters.push(Arc::clone(waiter) as Arc<dyn GateWaiter>);
+            gate.start_all();
         }
         Ok(())
     }
@@ -58,4 +64,37 @@ impl GateTable {
             gate.waiters.retain(|held| Arc::as_ptr(held).cast::<()>() != at);
         }
     }
+
+    /// Opens a gate: all threads that it holds back start together.
+    ///
+    /// # Errors
+    /// No gate has this number.
+    pub fn open(&self, gate: GateId) -> CallResult<()> {
+        let mut gates = self.0.borrow_mut();
+        gates.get_mut(&gate).ok_or_else(|| no_gate("gate_release"))?.start_all();
+        Ok(())
+    }
+
+    /// Removes a gate, which opens it.
+    ///
+    /// # Errors
+    /// No gate has this number.
+    pub fn destroy(&self, gate: GateId) -> CallResult<()> {
+        let gone = self.0.borrow_mut().remove(&gate);
+        gone.ok_or_else(|| no_gate("gate_destroy"))?.start_all();
+        Ok(())
+    }
+}
+
+impl HeldGate {
+    fn start_all(&mut self) {
+        self.open = true;
+        let waiters = std::mem::take(&mut self.waiters);
+        let line = Arc::new(StartLine::new(waiters.iter().map(|w| w.threads()).sum()));
+        waiters.iter().for_each(|waiter| waiter.start(&line));
+    }
+}
+
+fn no_gate(call: &str) -> CallError {
+    CallError::unsupported(call, "gate", "there is none of that number")
 }

@@ -15,6 +15,7 @@ mod live_host;
 pub mod loops;
 pub mod memory;
 pub mod pattern;
+pub mod round_pool;
 pub mod spread;
 mod team;
 

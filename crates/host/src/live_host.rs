@@ -9,17 +9,15 @@ use std::sync::{Arc, OnceLock};
 use pathline_hal::{
     CallError, CallResult, GateId, Host, HostDomain, MemoryRegistrar, TeamId, TeamResult, TeamWork,
 };
-use pathline_schema::{
-    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, MemKind, Severity, Topology,
-};
+use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, MemKind, Topology};
 
 use crate::clock::ClockOrigin;
 use crate::conditions::ConditionProbe;
-use crate::gate::{StartLine, ThreadBarrier};
-use crate::gate_table::{GateTable, HeldGate};
+use crate::gate::ThreadBarrier;
+use crate::gate_table::GateTable;
 use crate::memory::{self, ChaseChain, HostMemory, MappedMemory};
-use crate::team::{PendingJob, PinnedTeam, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
-use crate::{chase, cpus, loops, spread};
+use crate::team::{PinnedTeam, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
+use crate::{chase, cpus, loops, round_pool, spread};
 
 /// CPUs of a domain that this process may use, in the order in which they are taken.
 struct CpuDomain {
@@ -261,25 +259,6 @@ impl LiveHost {
         }
         Ok(mapping)
     }
-
-    /// Opens a gate: all threads of all teams that it holds start together.
-    fn open(&self, gate: &mut HeldGate) {
-        gate.open = true;
-        let mut teams = self.teams.borrow_mut();
-        let held: Vec<TeamId> = std::mem::take(&mut gate.teams);
-        let waiters = std::mem::take(&mut gate.waiters);
-        let threads = held.iter().filter_map(|id| teams.get(id)).map(|t| t.cpus.len() as u32);
-        let threads = threads.chain(waiters.iter().map(|waiter| waiter.threads())).sum();
-        let line = Arc::new(StartLine::new(threads));
-        waiters.iter().for_each(|waiter| waiter.start(&line));
-        for id in held {
-            let Some(team) = teams.get_mut(&id) else { continue };
-            if let Some(pending) = &mut team.pending {
-                pending.started = true;
-                team.shared.start(&pending.job, &line);
-            }
-        }
-    }
 }
 
 fn no_loop(work: CpuWork) -> CallError {
@@ -386,65 +365,43 @@ impl Host for LiveHost {
 
     fn team_destroy(&self, team: TeamId) -> CallResult<()> {
         let gone = self.teams.borrow_mut().remove(&team);
-        for gate in self.gates.0.borrow_mut().values_mut() {
-            gate.teams.retain(|&held| held != team);
-        }
-        gone.map(drop).ok_or_else(|| no_such("team_destroy", "team"))
+        let gone = gone.ok_or_else(|| no_such("team_destroy", "team"))?;
+        self.gates.release(&gone.pool);
+        Ok(())
     }
 
     fn submit(&self, team: TeamId, gate: GateId, work: &TeamWork) -> CallResult<()> {
-        let mut gates = self.gates.0.borrow_mut();
-        let gate = gates.get_mut(&gate).ok_or_else(|| no_such("submit", "gate"))?;
-        let threads = match self.teams.borrow().get(&team) {
-            None => return Err(no_such("submit", "team")),
-            Some(team) if team.pending.is_some() => {
-                let reason = "it has work that was not reaped";
-                return Err(CallError::new(Severity::Transient, "submit", "team", reason)
-                    .or_try("reap it first"));
-            }
-            Some(team) => team.cpus.len() as u32,
-        };
-        let mut job = self.job(threads, work)?;
+        self.gates.find("submit", gate)?;
+        let teams = self.teams.borrow();
+        let team = teams.get(&team).ok_or_else(|| no_such("submit", "team"))?;
+        if team.pool.is_busy() {
+            return Err(round_pool::not_reaped("team"));
+        }
+        let mut job = self.job(team.cpus.len() as u32, work)?;
         if let Some(mapping) = job.writes.as_ref() {
             mapping.note_written(work.dst + work.bytes.0);
         }
         job.isolated &= job.reps > 1;
-        if let Some(team) = self.teams.borrow_mut().get_mut(&team) {
-            team.pending = Some(PendingJob { job: Arc::new(job), started: false });
-        }
-        gate.teams.push(team);
-        if gate.open {
-            self.open(gate);
-        }
-        Ok(())
+        team.pool.give("team", job)?;
+        self.gates.hold(gate, &team.pool)
     }
 
     fn reap(&self, team: TeamId) -> CallResult<TeamResult> {
-        self.teams.borrow_mut().get_mut(&team).ok_or_else(|| no_such("reap", "team"))?.reap()
+        self.teams.borrow().get(&team).ok_or_else(|| no_such("reap", "team"))?.reap()
     }
 
     fn gate_create(&self) -> CallResult<GateId> {
         let id = GateId(self.id());
-        self.gates.0.borrow_mut().insert(id, HeldGate::default());
+        self.gates.create(id);
         Ok(id)
     }
 
     fn gate_release(&self, gate: GateId) -> CallResult<()> {
-        let mut gates = self.gates.0.borrow_mut();
-        let gate = gates.get_mut(&gate).ok_or_else(|| no_such("gate_release", "gate"))?;
-        self.open(gate);
-        Ok(())
+        self.gates.open(gate)
     }
 
     fn gate_destroy(&self, gate: GateId) -> CallResult<()> {
-        let mut gate = self
-            .gates
-            .0
-            .borrow_mut()
-            .remove(&gate)
-            .ok_or_else(|| no_such("gate_destroy", "gate"))?;
-        self.open(&mut gate);
-        Ok(())
+        self.gates.destroy(gate)
     }
 
     fn conditions(&self) -> Conditions {

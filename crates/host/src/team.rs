@@ -1,16 +1,17 @@
 //! Threads that are pinned to CPUs, sleep between jobs, and start a job together.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use pathline_hal::{CallError, CallResult, TeamResult};
-use pathline_schema::{Ns, Severity};
+use pathline_schema::Ns;
 
 use crate::clock::ClockOrigin;
-use crate::gate::{self, StartLine, ThreadBarrier};
+use crate::gate::{StartLine, ThreadBarrier};
 use crate::loops::{CpuLoop, LoopSpan};
 use crate::memory::MappedMemory;
+use crate::round_pool::{self, PoolRound, RoundPool};
 use crate::{chase, cpus};
 
 /// Looks at the word for the next job before a thread sleeps, where another core is left for the
@@ -120,8 +121,8 @@ impl TeamJob {
         self.writes = Some(mapping);
     }
 
-    fn execute(&self, index: usize) {
-        if let (Some(piece), Some(line)) = (self.pieces.get(index), self.line.get()) {
+    fn execute(&self, index: usize, line: &StartLine) {
+        if let Some(piece) = self.pieces.get(index) {
             line.meet();
             let (start, end) = match self.task {
                 ThreadTask::Touch { page } => self.touch(*piece, page),
@@ -214,167 +215,63 @@ impl Drop for TeamJob {
     }
 }
 
-/// What a team's threads look at.
-pub(crate) struct TeamShared {
-    /// Grows with each job that may start.
-    epoch: AtomicU32,
-    stop: AtomicBool,
-    job: Mutex<Option<Arc<TeamJob>>>,
-    /// Threads that have ended the job and let go of it.
-    done: AtomicU32,
-    spins: u32,
-}
-
-impl TeamShared {
-    /// Lets the threads have the job; they start when all who share its line are there.
-    pub(crate) fn start(&self, job: &Arc<TeamJob>, line: &Arc<StartLine>) {
-        // A job is started once: a second line would be ignored, and is never given.
-        if job.line.set(Arc::clone(line)).is_ok()
-            && let Some(mapping) = &job.writes
-        {
+impl PoolRound for TeamJob {
+    fn line(&self) -> &OnceLock<Arc<StartLine>> {
+        &self.line
+    }
+    fn on_start(&self) {
+        if let Some(mapping) = &self.writes {
             mapping.running.fetch_add(1, Ordering::AcqRel);
         }
-        self.done.store(0, Ordering::Relaxed);
-        *self.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(job));
-        self.epoch.fetch_add(1, Ordering::AcqRel);
-        gate::wake(&self.epoch);
     }
-
-    fn work(&self, index: usize) {
-        let mut seen = 0;
-        loop {
-            gate::sleep_while(&self.epoch, seen, self.spins);
-            seen = self.epoch.load(Ordering::Acquire);
-            if self.stop.load(Ordering::Acquire) {
-                return;
-            }
-            let job = self.job.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let Some(job) = job else { continue };
-            let threads = job.pieces.len() as u32;
-            job.execute(index);
-            // Before it counts as done, so that whoever reaps finds the memory free.
-            drop(job);
-            if self.done.fetch_add(1, Ordering::AcqRel) + 1 == threads {
-                gate::wake(&self.done);
-            }
-        }
-    }
-
-    /// Blocks until all threads have ended the job.
-    fn wait(&self, threads: u32) {
-        loop {
-            let done = self.done.load(Ordering::Acquire);
-            if done >= threads {
-                return;
-            }
-            gate::sleep_while(&self.done, done, 0);
-        }
-    }
-}
-
-/// A job that a team has been given.
-pub(crate) struct PendingJob {
-    /// The job.
-    pub(crate) job: Arc<TeamJob>,
-    /// Whether its gate has opened.
-    pub(crate) started: bool,
 }
 
 /// Pinned threads.
 pub(crate) struct PinnedTeam {
     /// What its threads wait for.
-    pub(crate) shared: Arc<TeamShared>,
+    pub(crate) pool: Arc<RoundPool<TeamJob>>,
     /// The CPU of each thread.
     pub(crate) cpus: Vec<u32>,
-    /// A job that was given and not reaped.
-    pub(crate) pending: Option<PendingJob>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl PinnedTeam {
-    /// Starts a thread on each of `cpus`. `spare` tells that a core is left for who submits.
+    /// Starts a thread on each of `cpus`. `spare` tells that a core is left for the thread that submits.
     pub(crate) fn new(cpus: Vec<u32>, spare: bool) -> CallResult<Self> {
-        let shared = Arc::new(TeamShared {
-            epoch: AtomicU32::new(0),
-            stop: AtomicBool::new(false),
-            job: Mutex::new(None),
-            done: AtomicU32::new(0),
-            spins: if spare { IDLE_SPINS } else { 0 },
-        });
-        let mut team = Self { shared, cpus, pending: None, threads: Vec::new() };
+        let spins = if spare { IDLE_SPINS } else { 0 };
+        let pool = Arc::new(RoundPool::new(cpus.len() as u32, spins));
+        let mut team = Self { pool, cpus, threads: Vec::new() };
         let (tell, hear) = mpsc::channel();
         for (index, &cpu) in team.cpus.iter().enumerate() {
-            let (shared, tell) = (Arc::clone(&team.shared), tell.clone());
+            let (pool, tell) = (Arc::clone(&team.pool), tell.clone());
             let body = move || {
                 let pinned = cpus::pin(cpu);
                 let failed = pinned.is_err();
                 let _ = tell.send(pinned.map_err(|error| (cpu, error)));
                 drop(tell);
                 if !failed {
-                    shared.work(index);
+                    pool.serve(|job: Arc<TeamJob>, line| job.execute(index, line));
                 }
             };
-            let thread = std::thread::Builder::new().name(format!("pathline-cpu{cpu}")).spawn(body);
-            team.threads.push(thread.map_err(|error| {
-                CallError::new(
-                    Severity::Exhausted,
-                    "pthread_create",
-                    format!("cpu{cpu}"),
-                    error.to_string(),
-                )
-                .with_code(error.raw_os_error().unwrap_or(0).into())
-                .or_try("use fewer threads or raise ulimit -u")
-            })?);
+            let (name, thing) = (format!("pathline-cpu{cpu}"), format!("cpu{cpu}"));
+            team.threads.push(round_pool::spawn(name, None, &thing, body)?);
         }
         drop(tell);
         for pinned in hear {
-            pinned.map_err(|(cpu, error)| {
-                CallError::new(
-                    Severity::Transient,
-                    "sched_setaffinity",
-                    format!("cpu{cpu}"),
-                    error.to_string(),
-                )
-                .with_code(error.raw_os_error().unwrap_or(0).into())
-                .or_try("the CPUs of this process have changed since it began: start again")
-            })?;
+            pinned.map_err(|(cpu, error)| round_pool::unpinned(&format!("cpu{cpu}"), &error))?;
         }
         Ok(team)
     }
 
     /// Waits for the job that was given, which must have been started.
-    pub(crate) fn reap(&mut self) -> CallResult<TeamResult> {
-        match self.pending.take() {
-            Some(pending) if pending.started => {
-                self.shared.wait(pending.job.pieces.len() as u32);
-                *self.shared.job.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                pending.job.reaped()
-            }
-            Some(pending) => {
-                self.pending = Some(pending);
-                Err(CallError::unsupported(
-                    "reap",
-                    "team",
-                    "its gate is closed, so it would never end",
-                )
-                .or_try("release the gate first"))
-            }
-            None => Err(CallError::unsupported("reap", "team", "it was given no work")),
-        }
+    pub(crate) fn reap(&self) -> CallResult<TeamResult> {
+        self.pool.reap("team", TeamJob::reaped)
     }
 }
 
 impl Drop for PinnedTeam {
     fn drop(&mut self) {
-        if let Some(PendingJob { job, started: true }) = &self.pending {
-            self.shared.wait(job.pieces.len() as u32);
-        }
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.epoch.fetch_add(1, Ordering::AcqRel);
-        gate::wake(&self.shared.epoch);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.pool.end(&mut self.threads);
     }
 }
 

@@ -3,21 +3,21 @@
 #![allow(unsafe_code)]
 
 mod aio;
-mod crew;
+mod aligned_buffer;
 mod engine;
 mod facts;
-mod fault;
 mod gds;
-mod helpers;
 #[cfg(test)]
 mod in_flight_tests;
-mod own;
-mod place;
-mod recruit;
-mod room;
-mod tally;
+mod io_error;
+mod io_tally;
+mod kernel_helpers;
+mod scratch_dir;
+mod store_place;
 mod uring;
 mod worker;
+mod worker_pool;
+mod worker_recipe;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -33,17 +33,17 @@ use pathline_schema::{
     Bytes, CallTally, IoCache, IoEngine, IoFiles, IoOp, IoSpec, Severity, StoreFacts, VerifyResult,
 };
 
-use crew::WorkerThreads;
 use pathline_gpu::RuntimeFamily;
 use pathline_host::clock::ClockOrigin;
 use pathline_host::gate::StartLine;
 use pathline_host::gate_table::{GateTable, GateWaiter};
 use pathline_host::memory::HostMemory;
-use place::{FileEntry, PathKind, StorePlace, WantedFiles};
-use recruit::WorkerRecipes;
+use store_place::{FileEntry, PathKind, StorePlace, WantedFiles};
+use worker_pool::WorkerThreads;
+use worker_recipe::WorkerRecipes;
 
-pub use own::SweepResult;
-pub use place::StoreRequest;
+pub use scratch_dir::SweepResult;
+pub use store_place::StoreRequest;
 
 /// Most bytes of one block: system calls move at most 2 GiB.
 const LARGEST_BLOCK: u64 = 1 << 30;
@@ -80,18 +80,18 @@ pub fn direct_library(family: RuntimeFamily) -> (LibraryReport, Vec<String>) {
 
 /// What is under a place, and why nothing can be measured there. Nothing is written.
 pub fn facts(asked: &StoreRequest) -> StoreFacts {
-    place::examine(asked).1
+    store_place::examine(asked).1
 }
 
 /// Removes what processes that were killed have left in a folder.
 pub fn sweep(folder: &Path) -> SweepResult {
-    own::ScratchDir::sweep(folder)
+    scratch_dir::ScratchDir::sweep(folder)
 }
 
 /// Lets a write past the limit of a file's size (`ulimit -f`) fail with EFBIG. By default the kernel
 /// ends the process instead. Processes that are started later inherit it.
 pub fn outlive_file_limit() {
-    fault::outlive_file_limit();
+    io_error::outlive_file_limit();
 }
 
 /// I/O that is open. Threads end before files are let go.
@@ -210,11 +210,11 @@ impl LiveStorage {
                     return Err(CallError::new(Severity::Exhausted, "open", thing, reason)
                         .or_try("use a smaller --span, or direct"));
                 }
-                let brought = room::bring_in(&file, span);
-                brought.map_err(|error| fault::on("pread", &entry.path, &error))?;
+                let brought = aligned_buffer::bring_in(&file, span);
+                brought.map_err(|error| io_error::on("pread", &entry.path, &error))?;
             } else {
                 let _ = file.sync_data();
-                place::forget(&file, span);
+                store_place::forget(&file, span);
             }
         }
         Ok(files)
@@ -270,7 +270,7 @@ impl FileStorage for LiveStorage {
         let recruits = WorkerRecipes::of(job, &files, self.direct, self.origin)?;
         let cpus = self.memory.cpus(numa);
         let mut threads =
-            WorkerThreads::new(recruits.all, cpus, io.depth, self.origin, recruit::close)?;
+            WorkerThreads::new(recruits.all, cpus, io.depth, self.origin, worker_recipe::close)?;
         for (name, calls) in recruits.calls {
             threads.opening.entry(name).or_default().add(calls);
         }
@@ -290,15 +290,15 @@ impl FileStorage for LiveStorage {
                     let file = entry.open(false, false)?;
                     // Dirty pages stay where they are.
                     let synced = file.sync_data();
-                    synced.map_err(|error| fault::on("fdatasync", &entry.path, &error))?;
-                    place::forget(&file, open.io.span.0);
+                    synced.map_err(|error| io_error::on("fdatasync", &entry.path, &error))?;
+                    store_place::forget(&file, open.io.span.0);
                 }
             }
             let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
             open.threads.give(ops, false, memory)?;
             let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
             open.requests.set(facts::requests(device));
-            self.gates.hold(gate, &open.threads.crew).inspect_err(|_| open.threads.take_back())
+            self.gates.hold(gate, &open.threads.pool).inspect_err(|_| open.threads.pool.take_back())
         })
     }
 
@@ -320,11 +320,11 @@ impl FileStorage for LiveStorage {
             }
             for (entry, _, end) in Self::landed(open) {
                 let file = entry.open(false, true)?;
-                let wrote = room::write(&file, 0, end, SPOILT);
-                wrote.map_err(|error| fault::on("pwrite", &entry.path, &error))?;
+                let wrote = aligned_buffer::write(&file, 0, end, SPOILT);
+                wrote.map_err(|error| io_error::on("pwrite", &entry.path, &error))?;
                 let synced = file.sync_data();
-                synced.map_err(|error| fault::on("fdatasync", &entry.path, &error))?;
-                place::forget(&file, end);
+                synced.map_err(|error| io_error::on("fdatasync", &entry.path, &error))?;
+                store_place::forget(&file, end);
             }
             Ok(())
         })
@@ -334,7 +334,7 @@ impl FileStorage for LiveStorage {
         self.with("land", id, |open| {
             let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
             open.threads.give(open.io.slots(), true, memory)?;
-            open.threads.crew.start(&Arc::new(StartLine::new(open.threads.crew.threads())));
+            open.threads.pool.start(&Arc::new(StartLine::new(open.threads.pool.threads())));
             open.threads.reap().map(drop)
         })
     }
@@ -351,10 +351,10 @@ impl FileStorage for LiveStorage {
                 let file = entry.open(false, false)?;
                 // Bytes that only the page cache has are not on the device.
                 let synced = file.sync_data();
-                synced.map_err(|error| fault::on("fdatasync", &entry.path, &error))?;
-                place::forget(&file, end);
-                let wrong = room::find_wrong(&file, 0, end, seed.wrapping_add(number))
-                    .map_err(|error| fault::on("pread", &entry.path, &error))?;
+                synced.map_err(|error| io_error::on("fdatasync", &entry.path, &error))?;
+                store_place::forget(&file, end);
+                let wrong = aligned_buffer::find_wrong(&file, 0, end, seed.wrapping_add(number))
+                    .map_err(|error| io_error::on("pread", &entry.path, &error))?;
                 if let Some(offset) = wrong {
                     let thing = format!("{} of {}", Bytes(end), entry.path.display());
                     let reason =
@@ -374,7 +374,7 @@ impl FileStorage for LiveStorage {
 
     fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>> {
         let open = self.open.borrow_mut().remove(&id).ok_or_else(|| no_io("close", id))?;
-        self.gates.release(&open.threads.crew);
+        self.gates.release(&open.threads.pool);
         Ok(open.threads.end())
     }
 }

@@ -9,8 +9,8 @@ use pathline_hal::{BlockCopier, CallError, CallResult};
 use pathline_schema::{Bytes, IoHistogram, IoOp, IoOrder, IoSpec};
 
 use super::engine::{BlockEngine, FinishedIo};
-use super::fault;
-use super::tally::{BlockRandom, CallTimes, IoTimes};
+use super::io_error;
+use super::io_tally::{BlockRandom, CallTimes, IoTimes};
 use pathline_host::clock::ClockOrigin;
 use pathline_host::cpus;
 
@@ -198,7 +198,7 @@ impl IoWorker {
             Err(error) => {
                 let lost = self.settle();
                 report.abandoned = lost > 0;
-                progress.fail(if lost > 0 { fault::abandoned(error, lost) } else { error });
+                progress.fail(if lost > 0 { io_error::abandoned(error, lost) } else { error });
             }
         }
         report.end = progress.origin.ns();
@@ -240,7 +240,7 @@ impl IoWorker {
         let mut calls = CallTimes::default();
         calls.add(progress.origin.ns() - begun);
         report.calls.push(("fdatasync", calls));
-        synced.map_err(|error| fault::on("fdatasync", &self.file, &error))
+        synced.map_err(|error| io_error::on("fdatasync", &self.file, &error))
     }
 
     fn account(&mut self, report: &mut RoundReport) {
@@ -333,7 +333,7 @@ impl IoWorker {
             }
             self.engine
                 .enter(wait, &mut self.ended)
-                .map_err(|error| fault::on(self.engine.call(), &self.file, &error))?;
+                .map_err(|error| io_error::on(self.engine.call(), &self.file, &error))?;
             let after = progress.origin.ns();
             self.enters.add(after - before);
             let whole = self.block.cast_signed();
@@ -356,8 +356,8 @@ impl IoWorker {
 
     /// The error of an I/O that did not do the whole of its block.
     fn ended(&self, at: IoSlot, result: i32) -> CallError {
-        let block = fault::BlockIo { write: at.write, offset: at.offset, bytes: self.block };
-        fault::ended(self.engine.call(), &self.file, block, result)
+        let block = io_error::BlockIo { write: at.write, offset: at.offset, bytes: self.block };
+        io_error::ended(self.engine.call(), &self.file, block, result)
     }
 
     #[inline]
@@ -461,7 +461,7 @@ impl IoWorker {
         if let Err(error) = self.engine.enter(wait, &mut self.ended) {
             // The end of the round waits for what flies.
             *flying = 0;
-            return Err(fault::on(self.engine.call(), &self.file, &error));
+            return Err(io_error::on(self.engine.call(), &self.file, &error));
         }
         let after = progress.origin.ns();
         self.enters.add(after - before);

@@ -8,7 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::common::{command, faults, is_whole, journal, parent, processes, signal, wait_until};
+use crate::common::{
+    command, faults, is_alive, is_whole, journal, parent, processes, signal, wait_until,
+};
 use pathline_schema::{CaseOutcome, Journal, MeasuredCase, Severity, VerifyResult};
 use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 use tempfile::TempDir;
@@ -94,12 +96,6 @@ impl Site {
         let worker = processes().into_iter().find(|&pid| parent(pid) == Some(child.id()));
         (child, worker.unwrap())
     }
-}
-
-/// Whether a process has files open yet: one that nobody has waited for has none.
-fn is_alive(pid: u32) -> bool {
-    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
 fn code(output: &Output) -> Option<i32> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{command, faults, is_whole, journal, signal, wait_until};
+use crate::common::{command, faults, is_alive, is_whole, journal, signal, wait_until};
 use pathline_schema::{CaseOutcome, Journal, Severity, Unit};
 use tempfile::TempDir;
 
@@ -36,11 +36,6 @@ fn children(pid: u32) -> Vec<u32> {
         .into_iter()
         .filter(|&other| crate::common::parent(other) == Some(pid))
         .collect()
-}
-
-fn is_alive(pid: u32) -> bool {
-    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
 /// A run, and its worker once there is one.

@@ -1,9 +1,9 @@
 //! GPU direct: a file and a GPU's memory without host memory of ours between, by cuFile or hipFile.
 //! Whether the library has host memory of its own between is looked at and said.
 
+mod data_path;
 mod library;
 mod status;
-mod way;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,12 +16,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use pathline_hal::{CallError, CallResult};
 
 use super::engine::{BlockEngine, FinishedIo, WorkerBlocks};
-use super::fault;
+use super::io_error;
+pub(super) use data_path::{DataPath, notes};
 use library::{BoundGds, GdsDescr, GdsHandle, GdsStatus, OPAQUE_FD, bind, bound, optional};
 pub(super) use library::{GdsLibrary, report, without};
 use pathline_dylib::SharedLibrary;
 pub(super) use status::of_io;
-pub(super) use way::{DataPath, notes};
 
 /// Makes a GPU current in this thread, as both libraries need it. A context of CUDA is held until the
 /// process ends, as by the driver.
@@ -110,7 +110,7 @@ fn again(file: &File, write: bool) -> CallResult<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let opened =
         OpenOptions::new().read(true).write(write).custom_flags(libc::O_DIRECT).open(&path);
-    opened.map_err(|error| super::fault::on("open", Path::new(&path), &error))
+    opened.map_err(|error| super::io_error::on("open", Path::new(&path), &error))
 }
 
 /// GPU direct in one worker: an I/O ends before the call returns.
@@ -168,11 +168,11 @@ impl GdsEngine {
         let first = || self.transfer(0, write, offset);
         let (result, way) = match known.get() {
             Some(&way) => (first(), way),
-            None => way::watch(self.library, write, first),
+            None => data_path::watch(self.library, write, first),
         };
         if result != block.cast_signed() {
-            let block = fault::BlockIo { write, offset, bytes: block };
-            return Err(fault::ended(self.call(), path, block, result));
+            let block = io_error::BlockIo { write, offset, bytes: block };
+            return Err(io_error::ended(self.call(), path, block, result));
         }
         self.way = *known.get_or_init(|| way);
         Ok(())
@@ -197,7 +197,7 @@ impl BlockEngine for GdsEngine {
         if self.writes { names.write } else { names.read }
     }
     fn words(&self) -> String {
-        way::words(self.library, self.way)
+        data_path::words(self.library, self.way)
     }
     fn push(&mut self, slot: u32, write: bool, offset: u64) {
         self.next = Some((slot, write, offset));

@@ -11,10 +11,10 @@
 //! message is there, and of the times of all ranks the longest counts.
 
 mod api;
+mod gpu_thread;
 mod library_log;
 mod plan;
 mod search;
-mod seat;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -30,13 +30,13 @@ use pathline_hal::{
 use pathline_schema::{Severity, Transport};
 
 use api::CclUniqueId;
+use gpu_thread::{CclConfig, GpuThread, SampleMode, SampleSync, ThreadEvent};
 use library_log::LogCapture;
 use pathline_gpu::search::driver;
 use pathline_gpu::{GpuRuntime, RuntimeFamily, device};
 use pathline_host::clock::ClockOrigin;
 use plan::{CclPlan, CommGroup, named};
 pub use search::collectives_libraries;
-use seat::{CclConfig, GpuThread, SampleMode, SampleSync, ThreadEvent};
 
 /// What a user can say of the library.
 #[derive(Debug, Clone)]

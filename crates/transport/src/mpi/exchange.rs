@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode};
 use pathline_schema::{Collective, Severity, WireOp};
 
-use super::parts::{blocks, is_passive, rank, refused};
+use super::rank_parts::{blocks, is_passive, rank, refused};
 use super::steps::{
     CollectivePart, MpiMessage, MpiOutcome, OneSidedPart, issue, load, pings, receive, receive_all,
     send, send_all, together, wait_all,

@@ -7,8 +7,8 @@
 mod abi;
 mod exchange;
 mod launcher;
-mod parts;
 mod port;
+mod rank_parts;
 mod search;
 mod steps;
 mod table;

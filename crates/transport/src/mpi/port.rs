@@ -12,7 +12,7 @@ use pathline_schema::{Severity, Transport};
 use super::abi::{self, MpiAbi};
 use super::exchange::MpiExchange;
 use super::launcher::{LaunchedRank, launched};
-use super::parts::sound;
+use super::rank_parts::sound;
 use super::search::{GPU_SWITCH, MpiCandidate, ProcessPlace, beside};
 use super::table::{Fns, MpiHandle};
 use super::transport;

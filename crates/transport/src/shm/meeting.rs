@@ -6,9 +6,9 @@ use std::time::Duration;
 use pathline_hal::{CallError, CallResult, RankBarrier};
 use pathline_schema::{Rank, Severity};
 
-use super::patience::SpinWait;
-use super::peer::PeerProcess;
+use super::peer_process::PeerProcess;
 use super::segment::{LINE, ShmSegment};
+use super::spin_wait::SpinWait;
 
 /// First word of the segment: what it is, and the layout's number.
 const MAGIC: u64 = 0x7061_7468_6d65_6501;

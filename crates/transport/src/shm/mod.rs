@@ -1,14 +1,14 @@
 //! Processes of one node that share memory: where they meet, and the copies of ours between them.
 
 mod channel;
-mod cores;
-mod ends;
+mod channel_ends;
+mod core_choice;
 mod meeting;
 mod offer;
-mod patience;
-mod peer;
+mod peer_process;
 mod port;
 mod segment;
+mod spin_wait;
 mod xpmem;
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use pathline_schema::{Rank, Transport};
 
 pub use meeting::{MeetingRoom, SharedMeeting};
 
-use ends::{KernelCopy, PeerMemory, carry};
+use channel_ends::{KernelCopy, PeerMemory, carry};
 use port::NodePort;
 use segment::ShmSegment;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pathline_hal::{CallError, CallResult, LocalMemory};
 use pathline_schema::{CpuSet, Rank};
 
-use super::peer::PeerProcess;
+use super::peer_process::PeerProcess;
 use pathline_host::files;
 
 /// First line: what it is, and its version.

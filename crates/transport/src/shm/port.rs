@@ -16,13 +16,13 @@ use pathline_schema::{
 };
 
 use super::channel::{PAGED_PIECE, PIECE, RingLayout, ShmChannel};
-use super::cores::{HostCores, PinnedThread, ProcessPair, possible};
-use super::ends::{
+use super::channel_ends::{
     EndProgress, KernelCopy, PeerMemory, RecvEnd, RecvMethod, SendEnd, SendMethod, carry,
 };
+use super::core_choice::{HostCores, PinnedThread, ProcessPair, possible};
 use super::offer::ShmOffer;
-use super::patience::SpinWait;
-use super::peer::PeerProcess;
+use super::peer_process::PeerProcess;
+use super::spin_wait::SpinWait;
 use super::xpmem::{XpmemApi, XpmemAttachment, XpmemExport};
 use pathline_host::clock::ClockOrigin;
 use pathline_host::loops::{self, CpuLoop};

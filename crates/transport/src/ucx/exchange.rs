@@ -5,9 +5,9 @@ use std::rc::Rc;
 use pathline_hal::{CallError, CallResult, FlowPart, RankBarrier, RepeatMode};
 use pathline_schema::{Bytes, Severity};
 
+use super::engine_label::{self, HOST};
 use super::lane::{DraftLane, UcxLane, UcxRole, drafts};
 use super::offer::{UcxExport, UcxOffer};
-use super::tell::{self, HOST};
 use super::worker::{UcxMapping, UcxWorker};
 use pathline_host::clock::ClockOrigin;
 
@@ -236,10 +236,10 @@ impl UcxExchange {
                 .told
                 .clone()
                 .unwrap_or_else(|| format!("{operation}, which UCX says nothing of")));
-            if let Some(sizes) = tell::thresholds(&printed, operation) {
+            if let Some(sizes) = engine_label::thresholds(&printed, operation) {
                 add(format!("{operation} {sizes}"));
             }
-            add(format!("lanes {}", tell::lanes(&printed).join(" ")));
+            add(format!("lanes {}", engine_label::lanes(&printed).join(" ")));
         }
         add(format!("memory {}", self.memory.join(", ")));
         words.join("; ")

@@ -6,8 +6,8 @@ use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory};
 use pathline_schema::WireOp;
 
 use super::api::{RequestParams, UcxHandle};
+use super::engine_label;
 use super::offer::UcxOffer;
-use super::tell;
 use super::worker::{RemoteKey, UcxRequest, UcxWorker};
 
 /// Bytes of an answer, and of what says that all is done.
@@ -326,7 +326,7 @@ impl UcxLane {
             if asked {
                 self.asks = false;
                 let text = request.as_ref().and_then(|request| worker.ask(request));
-                self.told = text.map(|text| tell::protocol(&text));
+                self.told = text.map(|text| engine_label::protocol(&text));
             }
             self.pending.extend(request);
         }

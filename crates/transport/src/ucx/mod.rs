@@ -1,12 +1,12 @@
 //! UCX, bound at run time: messages by tag, and memory of other processes written and read.
 
 mod api;
+mod engine_label;
 mod exchange;
 mod lane;
 mod offer;
 mod search;
-mod switch;
-mod tell;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -77,7 +77,7 @@ impl UcxPort {
         }
         let others = u32::try_from(others).unwrap_or(u32::MAX);
         let made = Rc::new(UcxWorker::new(&self.ucp, others, |config| {
-            switch.map(|s| switch::set(&self.ucp, config, s, &self.settings)).transpose()
+            switch.map(|s| settings::set(&self.ucp, config, s, &self.settings)).transpose()
         })?);
         self.workers.insert(switch, Rc::clone(&made));
         Ok(made)

@@ -12,8 +12,8 @@ use super::api::{
     API, Api, EpParams, IN_PROGRESS, MapAttr, MapParams, OK, PostedRequest, RequestAttr,
     RequestParams, UNSUPPORTED, UcxHandle, UcxParams, UcxStatus, WorkerParams, posted,
 };
+use super::engine_label;
 use super::search::UcpLibrary;
-use super::tell;
 use pathline_host::clock::ClockOrigin;
 
 /// How long endpoints may take to close when a worker ends, in ns: their other ends may have gone.
@@ -289,7 +289,7 @@ impl UcxWorker {
     /// What an endpoint prints of itself: its lanes, and of older releases where protocols change.
     pub(super) fn describe(&self, endpoint: UcxHandle) -> Option<String> {
         // SAFETY: it prints into a stream that is open.
-        tell::printed(|stream| unsafe { (self.api.ep_print_info)(endpoint, stream) })
+        engine_label::printed(|stream| unsafe { (self.api.ep_print_info)(endpoint, stream) })
     }
 
     /// Makes memory known.
@@ -367,7 +367,11 @@ impl UcxMapping {
         let mut attr = MapAttr::of_type();
         // SAFETY: the handle lives, and one field is stored.
         let status = unsafe { (self.worker.api.mem_query)(self.handle, &raw mut attr) };
-        if status == OK { tell::memory_type(attr.memory_type) } else { "unknown".to_owned() }
+        if status == OK {
+            engine_label::memory_type(attr.memory_type)
+        } else {
+            "unknown".to_owned()
+        }
     }
 
     /// What other processes need to reach it.

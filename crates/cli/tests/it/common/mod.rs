@@ -100,3 +100,13 @@ pub(crate) fn role() -> Option<String> {
 }
 
 const ROLE: &str = "PATHLINE_TEST_ROLE";
+
+/// Whether a process still holds what it has open: its first thread may have ended while another one is
+/// in the kernel.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let states = threads.flatten().filter_map(|t| fs::read_to_string(t.path().join("stat")).ok());
+    let mut states =
+        states.filter_map(|s| Some(s.rsplit_once(')')?.1.trim_start().starts_with('Z')));
+    states.any(|is_zombie| !is_zombie)
+}

@@ -15,7 +15,7 @@ use pathline_schema::{MessageOp, Rank, Severity, Transport, UcxSetting, Unit, Wi
 use pathline_stub::need::missing;
 
 use super::worker::UcxWorker;
-use super::{UcxPort, open, switch};
+use super::{UcxPort, open, settings};
 use pathline_host::clock::ClockOrigin;
 
 const SECOND: &str = "PATHLINE_TEST_UCX_SECOND";
@@ -424,8 +424,8 @@ fn a_variable_of_a_transport_reaches_it_or_is_refused() {
     let port = open(Some(&library)).unwrap();
     let seen = |name: &str| {
         UcxWorker::new(&port.ucp, 1, |config| {
-            switch::set_to(&port.ucp, config, "TLS", "posix")?;
-            switch::set_to(&port.ucp, config, name, "16448").map(Some)
+            settings::set_to(&port.ucp, config, "TLS", "posix")?;
+            settings::set_to(&port.ucp, config, name, "16448").map(Some)
         })
         .map(|worker| {
             let me = worker.endpoint(worker.address()).unwrap();

@@ -11,8 +11,8 @@ use pathline_hal::{CallError, CallResult};
 use pathline_schema::UcxSetting;
 
 use super::api::{Api, OK, UcxHandle};
+use super::engine_label;
 use super::search::UcpLibrary;
-use super::tell;
 
 /// A name that no release has.
 const NO_SUCH: (&str, &str) = ("PATHLINE_KNOWS_NO_SUCH_VARIABLE", "1");
@@ -87,7 +87,7 @@ fn modify(api: &Api, config: UcxHandle, name: &str, value: &str) -> bool {
 
 /// `UCX_NAME=value` as a configuration prints it, if the variable is one of UCP's own.
 fn printed(api: &Api, config: UcxHandle, name: &str) -> Option<String> {
-    let all = tell::printed(|stream| {
+    let all = engine_label::printed(|stream| {
         // SAFETY: the configuration is not released and the stream is open; there is no title.
         unsafe { (api.config_print)(config, stream, std::ptr::null(), VALUES) };
     })?;

@@ -14,8 +14,8 @@ use pathline_hal::{CallError, CallResult};
 use pathline_schema::{Bytes, Severity, StoreFacts};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 
-use super::own::ScratchDir;
-use super::{facts, fault, own, room};
+use super::scratch_dir::ScratchDir;
+use super::{aligned_buffer, facts, io_error, scratch_dir};
 use pathline_host::files;
 
 /// Share of a file system that stays free, and the least.
@@ -105,7 +105,7 @@ impl FileEntry {
         let flags = if direct { libc::O_DIRECT } else { 0 };
         self.open_with(flags, write).map(Arc::new).map_err(|error| {
             let refused = direct && error.raw_os_error() == Some(libc::EINVAL);
-            let failed = fault::on("open", &self.path, &error);
+            let failed = io_error::on("open", &self.path, &error);
             if !refused {
                 return failed;
             }
@@ -153,27 +153,28 @@ impl FileEntry {
         let whole = from.is_multiple_of(4096) && span.is_multiple_of(4096);
         let direct = whole.then(|| self.open_with(libc::O_DIRECT, true).ok()).flatten();
         let cached =
-            || self.open_with(0, true).map_err(|error| fault::on("open", &self.path, &error));
+            || self.open_with(0, true).map_err(|error| io_error::on("open", &self.path, &error));
         self.seed.set(None);
-        let failed = |error: &io::Error| fault::on("pwrite", &self.path, error);
+        let failed = |error: &io::Error| io_error::on("pwrite", &self.path, error);
         let file = match direct {
-            Some(file) => match room::write(&file, from, span, seed) {
+            Some(file) => match aligned_buffer::write(&file, from, span, seed) {
                 Ok(()) => file,
                 // Some file systems open files for direct I/O and have none.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                     let file = cached()?;
-                    room::write(&file, from, span, seed).map_err(|error| failed(&error))?;
+                    aligned_buffer::write(&file, from, span, seed)
+                        .map_err(|error| failed(&error))?;
                     file
                 }
                 Err(error) => return Err(failed(&error)),
             },
             None => {
                 let file = cached()?;
-                room::write(&file, from, span, seed).map_err(|error| failed(&error))?;
+                aligned_buffer::write(&file, from, span, seed).map_err(|error| failed(&error))?;
                 file
             }
         };
-        file.sync_data().map_err(|error| fault::on("fdatasync", &self.path, &error))?;
+        file.sync_data().map_err(|error| io_error::on("fdatasync", &self.path, &error))?;
         forget(&file, span);
         self.size.set(span);
         self.seed.set(Some(seed));
@@ -368,7 +369,7 @@ fn reserve(entry: &FileEntry, span: u64) -> CallResult<()> {
     let file = entry.open(false, true)?;
     match fallocate(&*file, FallocateFlags::empty(), 0, span) {
         Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
-            Err(fault::on("fallocate", &entry.path, &error.into()))
+            Err(io_error::on("fallocate", &entry.path, &error.into()))
         }
         _ => Ok(()),
     }
@@ -377,7 +378,7 @@ fn reserve(entry: &FileEntry, span: u64) -> CallResult<()> {
 /// What a path is, or why it is nothing that can be measured.
 fn what_is(path: &Path) -> std::result::Result<PathKind, String> {
     let meta = std::fs::metadata(path).map_err(|error| {
-        let why = own::words(&error);
+        let why = scratch_dir::words(&error);
         format!("{why}: name a folder, a file or a block device that is there")
     })?;
     let kind = meta.file_type();

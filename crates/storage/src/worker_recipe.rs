@@ -9,13 +9,13 @@ use pathline_hal::{CallError, CallResult, IoJob};
 use pathline_schema::{IoCache, IoEngine, IoFiles, IoSpec, Severity};
 
 use super::aio::AioEngine;
-use super::crew::{CallTallies, WorkerFactory, tally};
 use super::engine::{BlockEngine, SyncEngine, WorkerBlocks};
-use super::fault;
 use super::gds::{self, DataPath, GdsEngine, GdsLibrary as Direct};
-use super::place::FileEntry;
+use super::io_error;
+use super::store_place::FileEntry;
 use super::uring::{RingKind, UringEngine};
 use super::worker::{BlockOrder, GpuStaging, IoWorker, WorkerParts};
+use super::worker_pool::{CallTallies, WorkerFactory, tally};
 use pathline_host::clock::ClockOrigin;
 
 /// What a thread makes its worker of.
@@ -136,7 +136,7 @@ impl ThreadRecipe {
             IoEngine::Sync => return Ok(Box::new(SyncEngine::new(blocks, self.io.writes()))),
             IoEngine::Aio => {
                 let made = AioEngine::new(blocks)
-                    .map_err(|error| fault::call("io_setup", format!("{}", self.io), &error))?;
+                    .map_err(|error| io_error::call("io_setup", format!("{}", self.io), &error))?;
                 tally(calls, "io_setup", 1, (self.origin.ns() - begun) as f64);
                 return Ok(Box::new(made));
             }
@@ -146,7 +146,7 @@ impl ThreadRecipe {
             IoEngine::Gds => return self.direct(blocks, calls),
         };
         let ring = UringEngine::new(kind, blocks)
-            .map_err(|error| fault::call("io_uring_setup", self.io.to_string(), &error))?;
+            .map_err(|error| io_error::call("io_uring_setup", self.io.to_string(), &error))?;
         tally(calls, "io_uring_setup", 1, (self.origin.ns() - begun) as f64);
         if kind != RingKind::Plain {
             let begun = self.origin.ns();
@@ -189,7 +189,7 @@ impl ThreadRecipe {
     }
 
     fn locked_out(&self, error: &std::io::Error) -> CallError {
-        let mut failed = fault::call(REGISTER, self.io.to_string(), error);
+        let mut failed = io_error::call(REGISTER, self.io.to_string(), error);
         if error.raw_os_error() == Some(libc::EFAULT)
             || error.raw_os_error() == Some(libc::EOPNOTSUPP)
         {

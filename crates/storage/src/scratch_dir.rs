@@ -13,7 +13,7 @@ use pathline_hal::{CallError, CallResult};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, unlinkat};
 use rustix::io::Errno;
 
-use super::fault;
+use super::io_error;
 use pathline_host::clock;
 
 const PREFIX: &str = "pathline-storage-";
@@ -100,7 +100,7 @@ impl ScratchDir {
             match DirBuilder::new().mode(0o700).create(&folder) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                Err(error) => return Err(fault::on("mkdir", &folder, &error)),
+                Err(error) => return Err(io_error::on("mkdir", &folder, &error)),
             }
             let marked = mark(&folder).and_then(|marker| Ok((marker, at(&folder)?, at(parent)?)));
             let error = match marked {
@@ -116,7 +116,7 @@ impl ScratchDir {
                 let marker = folder.join(MARKER);
                 let _ = std::fs::remove_file(&marker);
                 let _ = std::fs::remove_dir(&folder);
-                return Err(fault::on("open", &marker, &error));
+                return Err(io_error::on("open", &marker, &error));
             }
         }
         let thing = parent.display().to_string();
@@ -127,7 +127,7 @@ impl ScratchDir {
     pub(super) fn make(&self, name: &str) -> CallResult<PathBuf> {
         let path = self.folder.join(name);
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        made.map_err(|error| fault::on("open", &path, &error))?;
+        made.map_err(|error| io_error::on("open", &path, &error))?;
         self.made.borrow_mut().push(path.clone());
         Ok(path)
     }

@@ -1,0 +1,270 @@
+//! Workers of one open I/O: threads that sleep between rounds and start them together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use pathline_hal::{CallResult, IoDone};
+use pathline_schema::{CallTally, IoReading, Ns};
+
+use super::kernel_helpers::KernelHelpers;
+use super::worker::{IoWorker, RoundProgress, RoundReport};
+use pathline_host::clock::ClockOrigin;
+use pathline_host::cpus;
+use pathline_host::gate::StartLine;
+use pathline_host::gate_table::GateWaiter;
+use pathline_host::memory::MappedMemory;
+use pathline_host::round_pool::{self, PoolRound, RoundPool};
+
+/// Calls by name, with what they took.
+pub(super) type CallTallies = BTreeMap<String, CallTally>;
+
+/// Adds a call that took so long.
+pub(super) fn tally(calls: &mut CallTallies, name: &str, count: u64, ns: f64) {
+    calls.entry(name.to_owned()).or_default().add(CallTally { count, ns });
+}
+
+/// Stack of a worker, in bytes: hundreds of them may be open.
+const STACK: usize = 256 << 10;
+
+/// What all workers do next.
+pub(crate) struct WorkerRound {
+    ops: u64,
+    landing: bool,
+    line: OnceLock<Arc<StartLine>>,
+    progress: RoundProgress,
+    reports: Mutex<Vec<RoundReport>>,
+    /// What kernel threads had spent for the workers before.
+    helpers: KernelHelpers,
+    /// Memory that the I/O uses, where this host allocated it.
+    memory: Option<Arc<MappedMemory>>,
+}
+
+impl PoolRound for WorkerRound {
+    fn line(&self) -> &OnceLock<Arc<StartLine>> {
+        &self.line
+    }
+}
+
+/// What the threads of one open I/O look at.
+pub(crate) type WorkerPool = RoundPool<WorkerRound>;
+
+impl WorkerRound {
+    /// A worker's part of the round.
+    fn run(self: Arc<Self>, worker: &mut IoWorker, depth: u32, line: &StartLine) {
+        let workers = self.progress.done.len() as u32;
+        let ops =
+            if self.landing { u64::from(depth) } else { share(self.ops, workers, worker.index) };
+        line.meet();
+        let report = worker.round(&self.progress, ops, self.landing);
+        if report.abandoned {
+            // Never unmapped: the kernel may still write to it.
+            std::mem::forget(self.memory.clone());
+        }
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+    }
+}
+
+/// The I/Os of one of several workers.
+fn share(ops: u64, workers: u32, index: usize) -> u64 {
+    let workers = u64::from(workers.max(1));
+    ops / workers + u64::from((index as u64) < ops % workers)
+}
+
+/// What a thread needs to make its worker, by itself since rings and contexts belong to threads; and
+/// what it does when it ends.
+pub(super) trait WorkerFactory: Send + 'static {
+    fn make(self: Box<Self>, calls: &mut CallTallies) -> CallResult<IoWorker>;
+}
+
+/// Threads, until they are sent home.
+pub(super) struct WorkerThreads {
+    pub(super) pool: Arc<WorkerPool>,
+    handles: Vec<JoinHandle<()>>,
+    closing: mpsc::Receiver<CallTallies>,
+    /// Calls that it took to open.
+    pub(super) opening: CallTallies,
+    /// Which switches the engine has, as the first worker says.
+    pub(super) words: String,
+    /// Threads in whose place kernel threads may do I/O.
+    helped: BTreeSet<u32>,
+    origin: ClockOrigin,
+}
+
+/// What a thread says when its worker is there.
+struct WorkerReady {
+    index: usize,
+    words: String,
+    /// Its number, if kernel threads may do I/O in its place.
+    helped: Option<u32>,
+    calls: CallTallies,
+}
+
+impl WorkerThreads {
+    /// Starts a thread for each recruit, on `cpus` in turn. `close` ends a worker.
+    pub(super) fn new(
+        recruits: Vec<Box<dyn WorkerFactory>>,
+        cpus: &[u32],
+        depth: u32,
+        origin: ClockOrigin,
+        close: fn(IoWorker, ClockOrigin, &mut CallTallies),
+    ) -> CallResult<Self> {
+        let pool = Arc::new(WorkerPool::new(recruits.len() as u32, 0));
+        let (tell, hear) = mpsc::channel();
+        let (tell_end, closing) = mpsc::channel();
+        let mut all = Self {
+            pool,
+            handles: Vec::new(),
+            closing,
+            opening: CallTallies::new(),
+            words: String::new(),
+            helped: BTreeSet::new(),
+            origin,
+        };
+        let asked = recruits.len();
+        for (index, recruit) in recruits.into_iter().enumerate() {
+            let cpu = cpus.get(index % cpus.len().max(1)).copied();
+            let (pool, tell, tell_end) = (Arc::clone(&all.pool), tell.clone(), tell_end.clone());
+            let body = move || {
+                let mut calls = CallTallies::new();
+                // Unpinned it would measure another path than the case says.
+                let pinned = cpu.map_or(Ok(()), cpus::pin);
+                let pinned =
+                    pinned.map_err(|e| round_pool::unpinned(&format!("worker {index}"), &e));
+                match pinned.and_then(|()| recruit.make(&mut calls)) {
+                    Ok(mut worker) => {
+                        let helped = worker.engine.has_helpers().then(cpus::thread);
+                        let words = worker.engine.words();
+                        let _ = tell.send(Ok(WorkerReady { index, words, helped, calls }));
+                        drop(tell);
+                        pool.serve(|round: Arc<WorkerRound>, line| {
+                            round.run(&mut worker, depth, line)
+                        });
+                        let mut calls = CallTallies::new();
+                        close(worker, origin, &mut calls);
+                        let _ = tell_end.send(calls);
+                    }
+                    Err(error) => {
+                        let _ = tell.send(Err(error));
+                    }
+                }
+            };
+            let thing = format!("worker {index} of {asked}");
+            let name = format!("pathline-io{index}");
+            all.handles.push(round_pool::spawn(name, Some(STACK), &thing, body)?);
+        }
+        drop(tell);
+        let mut failure = None;
+        for told in hear {
+            match told {
+                Ok(told) => {
+                    if told.index == 0 {
+                        all.words = told.words;
+                    }
+                    all.helped.extend(told.helped);
+                    merge(&mut all.opening, told.calls);
+                }
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(all), Err)
+    }
+
+    /// Readies a round, which starts with its line.
+    pub(super) fn give(
+        &self,
+        ops: u64,
+        landing: bool,
+        memory: Option<Arc<MappedMemory>>,
+    ) -> CallResult<()> {
+        let workers = self.pool.threads() as usize;
+        self.pool.give(
+            "I/O",
+            WorkerRound {
+                ops,
+                landing,
+                line: OnceLock::new(),
+                progress: RoundProgress::new(self.origin, workers),
+                reports: Mutex::new(Vec::with_capacity(workers)),
+                helpers: KernelHelpers::now(&self.helped),
+                memory,
+            },
+        )
+    }
+
+    /// Waits for the end of the round.
+    pub(super) fn reap(&self) -> CallResult<IoDone> {
+        self.pool.reap("I/O", |round| {
+            let helpers = KernelHelpers::now(&self.helped).since(&round.helpers);
+            if let Some(error) =
+                round.progress.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+            {
+                return Err(error);
+            }
+            let reports =
+                std::mem::take(&mut *round.reports.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut done = sum_up(round, &reports);
+            done.reading.cpu_system_ns += helpers;
+            Ok(done)
+        })
+    }
+
+    /// Ends the threads and gives the calls that opening and closing took.
+    pub(super) fn end(mut self) -> CallTallies {
+        self.pool.end(&mut self.handles);
+        let mut calls = std::mem::take(&mut self.opening);
+        self.closing.try_iter().for_each(|more| merge(&mut calls, more));
+        calls
+    }
+}
+
+impl Drop for WorkerThreads {
+    fn drop(&mut self) {
+        if !self.handles.is_empty() {
+            self.pool.end(&mut self.handles);
+        }
+    }
+}
+
+fn merge(into: &mut CallTallies, from: CallTallies) {
+    for (name, calls) in from {
+        into.entry(name).or_default().add(calls);
+    }
+}
+
+fn sum_up(round: &WorkerRound, reports: &[RoundReport]) -> IoDone {
+    let start = reports.iter().map(|r| r.start).min().unwrap_or(0);
+    let end = reports.iter().map(|r| r.end).max().unwrap_or(0);
+    let since = |at: u64| at.saturating_sub(start) as f64;
+    let (first, ops) = round.progress.first.get().copied().unwrap_or((end, 0));
+    let mut reading =
+        IoReading { first_done_ns: since(first), first_done_ops: ops, ..IoReading::default() };
+    for report in reports {
+        reading.cpu_user_ns += report.user;
+        reading.cpu_system_ns += report.system;
+        reading.latency.add(&report.latency);
+        reading.device.add(&report.device);
+        reading.copy.add(&report.copy);
+        for (name, calls) in &report.calls {
+            reading.calls.entry((*name).to_owned()).or_default().add(calls.tally());
+        }
+    }
+    let ops = round.progress.done.iter().map(|n| n.0.load(Ordering::Relaxed)).sum();
+    IoDone { elapsed: Ns(since(end)), ops, reading }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        // 10 over 4: 3, 3, 2, 2.
+        let of = |ops, workers| -> Vec<u64> {
+            (0..workers).map(|i| share(ops, workers, i as usize)).collect()
+        };
+        assert_eq!(of(10, 4), [3, 3, 2, 2]);
+        assert_eq!(of(1, 3), [1, 0, 0]);
+    }
+}
