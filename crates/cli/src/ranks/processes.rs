@@ -107,7 +107,7 @@ impl RankProcesses {
             let why = lost_over(component, &error);
             if component == Component::Gpus {
                 let text = format!("the ranks go without GPUs: {why}");
-                let (code, subject) = ("without-gpus".to_owned(), "ranks".to_owned());
+                let (code, subject) = ("gpus-left-out".to_owned(), "ranks".to_owned());
                 processes.notes.push(RunNote { code, subject, text });
             }
             left_out.add(component, why);

@@ -47,7 +47,7 @@ const UCX: &str = "ucs_status_string ucp_config_read ucp_config_release ucp_conf
 
 /// What a function does in place of its work, in C: `out` is where its result would go.
 const HANG: &str = "for (;;) pause();";
-const CRASH: &str = "raise(SIGSEGV);";
+const CRASH: &str = "*(volatile int *)8 = 1;";
 const EXIT: &str = "exit(0);";
 const GARBAGE: &str = "if (out) memset(out, 0x7f, 4); return 0x7f7f7f7f;";
 
@@ -246,10 +246,8 @@ fn doctor_survives_libraries_that_make_no_sense() {
         assert!(doctor.contains(&path.display().to_string()), "{}\n{doctor}", path.display());
     }
     // A list of two thousand million devices at an address that is none.
-    assert!(
-        doctor.contains("in ibv_get_device_name the process was ended by signal 11"),
-        "{doctor}"
-    );
+    let lost = "in ibv_get_device_name the process was ended by signal";
+    assert!(doctor.contains(lost), "{doctor}");
     assert!(doctor.contains("nvmlInit returns 2139062143"), "{doctor}");
     assert!(doctor.contains("is newer than 1.x"), "{doctor}");
 }

@@ -378,7 +378,10 @@ fn figures_that_cannot_be_right_have_no_exit_code_0() {
             let output = pathline(&["diff", pair[0], pair[1]]);
             let shown = String::from_utf8_lossy(&output.stdout).into_owned();
             assert_eq!(output.status.code(), Some(1), "{name}: {shown}");
-            assert!(!shown.contains("inf") && !shown.contains("faster"), "{name}: {shown}");
+            assert!(!shown.contains("inf"), "{name}: {shown}");
+            // Of the time of a small copy no ceiling is known.
+            let mut faster = shown.lines().filter(|line| line.starts_with("faster"));
+            assert!(faster.all(|line| line.ends_with("16B isolated")), "{name}: {shown}");
             if pair[0] == &as_it_was {
                 assert!(shown.contains(compared), "{name}: {shown}");
             }

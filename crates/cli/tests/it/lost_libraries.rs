@@ -74,7 +74,7 @@ fn a_broken_libucp_costs_what_goes_by_ucx() {
     for (what, reason) in [
         (CRASH, "signal 11 (SIGSEGV)"),
         (EXIT, "ended with code 0; it last said: a library says goodbye"),
-        (HANG, "held a process for 10 s"),
+        (HANG, "does not return (10 s)"),
     ] {
         let dir = TempDir::new().unwrap();
         library(dir.path(), "libucp.so.0", &at_once(what));
@@ -126,7 +126,7 @@ fn a_library_that_only_ranks_are_lost_over_is_named_and_left_out() {
         let journal = outcome(&run(dir.path(), &out).output().unwrap(), &out);
         let why = journal.begin.ranks[1].without.get(&Transport::Ccl).unwrap();
         assert!(why.contains("NVML and the GPU runtime") && why.contains(reason), "{why}");
-        let note = journal.notes.iter().find(|n| n.code == "without-gpus").unwrap();
+        let note = journal.notes.iter().find(|n| n.code == "gpus-left-out").unwrap();
         assert!(note.text.contains(reason), "{}", note.text);
     }
 }
