@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{
     Case, Collective, CpuSet, MessageOp, Ns, Rank, RankMember, RunNote, Transport, Unit,
-    VerifyResult,
+    VerifyResult, WireOp,
 };
 
 use crate::{CallError, CallResult};
@@ -100,6 +100,41 @@ impl FlowPart {
     /// Whether this process has anything to do.
     pub fn is_idle(&self) -> bool {
         self.mine.is_empty()
+    }
+    /// Bytes that a position of the group sends from and receives into.
+    fn needs(&self, position: usize) -> (u64, u64) {
+        let (all, n) = (self.bytes, self.group.len().max(1) as u64);
+        let first = |yes: bool| if yes { all } else { 0 };
+        match self.wire.op {
+            WireOp::Ping => (all, all),
+            WireOp::Send { .. } | WireOp::Consume | WireOp::Put { .. } | WireOp::Get { .. } => {
+                (first(position == 0), first(position == 1))
+            }
+            WireOp::Group { op, .. } => match op {
+                Collective::Broadcast => (first(position == 0), first(position != 0)),
+                Collective::Reduce => (all, first(position == 0)),
+                Collective::AllReduce | Collective::AllToAll => (all, all),
+                Collective::ReduceScatter => (all, all / n),
+                Collective::AllGather => (all / n, all),
+                Collective::Barrier => (0, 0),
+            },
+        }
+    }
+    /// Why a buffer of this process is too small for its part; none if all are large enough. A library
+    /// that is handed such a buffer writes behind it.
+    pub fn short_buffer(&self) -> Option<String> {
+        self.mine.iter().enumerate().find_map(|(nth, &position)| {
+            let (send, recv) = self.needs(position);
+            let sides = [("send", &self.send, send), ("receive", &self.recv, recv)];
+            let short = sides.into_iter().find_map(|(what, spans, bytes)| {
+                let span = spans.get(nth).copied().unwrap_or_default();
+                let is_short = bytes > 0 && (span.address == 0 || span.bytes < bytes);
+                is_short.then_some((what, bytes, span.bytes))
+            });
+            let (what, bytes, has) = short?;
+            let rank = self.group.get(position).map_or(0, |(rank, _)| rank.0);
+            Some(format!("rank {rank} is to {what} {bytes} B and has a buffer of {has} B"))
+        })
     }
 }
 

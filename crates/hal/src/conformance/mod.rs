@@ -14,6 +14,7 @@
 mod gpu;
 mod host;
 mod storage;
+pub mod transport;
 
 use pathline_schema::Bytes;
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code, reason = "the example uses the rest")]
 #[path = "../../examples/ccl_check/checks.rs"]
 mod checks;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use checks::{Alone, Check, Memory, lay, wrong};
 use pathline_gpu::{CompileMode, LibraryRequest, runtime};
+use pathline_hal::conformance::transport::{CheckedFlow, RankLink, TransportRank, check_transport};
 use pathline_hal::{
     CallError, CallResult, FlowPart, Machine, RankBarrier, RepeatMode, TransportPort,
 };
@@ -107,44 +109,54 @@ fn once(
     Ok(outcome)
 }
 
-/// Every operation of three GPUs: in each cadence every byte is there, and there are as many times
-/// as there must be.
+/// One process with all GPUs.
+struct OneProcess;
+
+impl RankBarrier for OneProcess {
+    fn meet(&self) -> CallResult<()> {
+        Ok(())
+    }
+}
+
+impl RankLink for OneProcess {
+    fn share(&self, mine: &[u8]) -> CallResult<Vec<Vec<u8>>> {
+        Ok(vec![mine.to_vec()])
+    }
+}
+
+/// Every operation of three GPUs: at each pace every byte is there, and there are as many times as
+/// there must be.
 fn everything(library: &str) {
     let (machine, port) = opened(Duration::from_secs(30));
     let mut port = port.unwrap();
-    assert!(
-        port.via() == Transport::Ccl && port.library().starts_with(library),
-        "{}",
-        port.library()
-    );
-    let memory = memory(&machine);
-    assert_eq!(memory.a.len(), 3);
+    assert!(port.library().starts_with(library), "{}", port.library());
     // A ring of three sends each byte of a sum four times over three links.
-    let factor = checks::collective(&memory, Collective::AllReduce, false, 24).factor;
+    let factor = Collective::AllReduce.bus_factor(3);
     assert!((factor - 4.0 / 3.0).abs() < 1e-12, "{factor}");
-    // 16 messages of 64 B.
-    let window = WireOp::Send { window: 16 };
-    assert_eq!(checks::messages(&memory, window, false, 64).payload, 1024);
-    // 120 B: five words for each of three, which no power of two divides.
-    for bytes in [120, MOST] {
-        for check in checks::all(&memory, bytes) {
-            // What comes in where it went out is another thing the second time.
-            let reps = if check.name.ends_with("inplace") { 1 } else { 3 };
-            for pace in [RepeatMode::Streaming, RepeatMode::Isolated, RepeatMode::Graph] {
-                let (times, engine) =
-                    once(&mut *port, &memory, &check, (pace, reps), &Alone).unwrap();
-                let count = if pace == RepeatMode::Isolated { reps as usize } else { 1 };
-                assert_eq!(times.len(), check.parts.len());
-                for of_part in &times {
-                    assert_eq!(of_part.len(), count, "{} {pace:?}", check.name);
-                    assert!(of_part.iter().all(|ns| *ns > 0.0), "{of_part:?}");
-                }
-                assert!(engine.starts_with(library), "{engine}");
-                assert!(engine.ends_with("via P2P/stub, buffers registered"), "{engine}");
-                let collective = check.parts[0].collective().is_some();
-                assert_eq!(engine.contains("ring simple on 4 channels"), collective, "{engine}");
-            }
-        }
+    let op = |op| MessageOp::new(Transport::Ccl, op);
+    let of = |op, in_place| WireOp::Group { op, in_place, unregistered: false };
+    let all = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
+    let in_place = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
+    let collectives = all.map(|&op| of(op, false)).chain(in_place.map(|op| of(op, true)));
+    let mut rank = TransportRank {
+        me: Rank(0),
+        seats: (0..3).map(|gpu| (Rank(0), Unit::Gpu(gpu))).collect(),
+        port: &mut *port,
+        memory: &machine.driver().unwrap(),
+        link: &OneProcess,
+        messages: [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Send { window: 16 }]
+            .map(op)
+            .into(),
+        collectives: collectives.map(op).collect(),
+        modes: vec![RepeatMode::Streaming, RepeatMode::Isolated, RepeatMode::Graph],
+        sizes: vec![8, 120, 192 << 10],
+    };
+    check_transport(&mut rank).unwrap();
+    let sum = CheckedFlow::collective(op(of(Collective::AllReduce, false)), 240, 3, 1);
+    let send = CheckedFlow::message(op(WireOp::Send { window: 16 }), 64, false);
+    for (flow, through) in [(sum, ", ring simple on 4 channels"), (send, "")] {
+        let engine = rank.exchange(&[flow], RepeatMode::Streaming, 2).unwrap().engine;
+        assert_eq!(engine, format!("{library}{through}, via P2P/stub, buffers registered"));
     }
 }
 

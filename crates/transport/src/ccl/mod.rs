@@ -590,6 +590,9 @@ impl TransportPort for CclPort {
             return Err(CallError::unsupported("bind", &self.short, why)
                 .or_try("the case without -unregistered is the same here"));
         }
+        if let Some(why) = parts.iter().find_map(FlowPart::short_buffer) {
+            return Err(CallError::unsupported("bind", &self.short, why));
+        }
         let plan = plan::build(parts)?;
         for seat in &plan.seats {
             self.hand(seat.gpu)?;

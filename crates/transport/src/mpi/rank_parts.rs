@@ -57,38 +57,7 @@ pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) ->
         _ if n != 2 => return no(format!("a message has two ends, not {n}")),
         _ => {}
     }
-    let Some(me) = position else { return Ok(()) };
-    let (send, recv) = needs(part, me);
-    for (what, spans, bytes) in [("send", &part.send, send), ("receive", &part.recv, recv)] {
-        let span = spans.first().copied().unwrap_or_default();
-        if bytes > 0 && (span.address == 0 || span.bytes < bytes) {
-            return no(format!(
-                "rank {rank} is to {what} {bytes} B and has a buffer of {} B",
-                span.bytes
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Bytes that position `me` sends from and receives into.
-fn needs(part: &FlowPart, me: usize) -> (u64, u64) {
-    let (all, n) = (part.bytes, part.group.len().max(1) as u64);
-    let first = |yes: bool| if yes { all } else { 0 };
-    match part.wire.op {
-        WireOp::Ping => (all, all),
-        WireOp::Send { .. } | WireOp::Consume | WireOp::Put { .. } | WireOp::Get { .. } => {
-            (first(me == 0), first(me == 1))
-        }
-        WireOp::Group { op, .. } => match op {
-            Collective::Broadcast => (first(me == 0), first(me != 0)),
-            Collective::Reduce => (all, first(me == 0)),
-            Collective::AllReduce | Collective::AllToAll => (all, all),
-            Collective::ReduceScatter => (all, all / n),
-            Collective::AllGather => (all / n, all),
-            Collective::Barrier => (0, 0),
-        },
-    }
+    part.short_buffer().map_or(Ok(()), no)
 }
 
 /// Whether a position's memory is read or written by the other end and it calls nothing itself.

@@ -192,13 +192,8 @@ impl NodePort {
         for how in hows(part) {
             find(CpuOp::Copy, how)?;
         }
-        let Some(&position) = part.mine.first() else { return Ok(()) };
-        for (sender, spans, what) in [(0, &part.send, "send from"), (1, &part.recv, "receive into")]
-        {
-            let span = spans.first().copied().unwrap_or_default();
-            if (position == sender || op == WireOp::Ping) && !holds(span, part.bytes) {
-                return refuse(format!("{} B to {what}", span.bytes), "give it a buffer");
-            }
+        if let Some(why) = part.short_buffer() {
+            return refuse(why, "give it a buffer of its own");
         }
         Ok(())
     }
@@ -346,11 +341,6 @@ impl NodePort {
 fn pair(part: &FlowPart, near: CoreDistance) -> Option<ProcessPair> {
     let [(a, Unit::Numa(first)), (b, Unit::Numa(second))] = part.group[..] else { return None };
     Some(ProcessPair { ends: [(a, first), (b, second)], near })
-}
-
-/// Whether memory is enough for a message.
-fn holds(span: LocalMemory, bytes: u64) -> bool {
-    span.address != 0 && bytes > 0 && span.bytes >= bytes
 }
 
 /// The part of this process's buffer that a message fills. `refuse` saw that it is there.

@@ -127,6 +127,10 @@ impl TransportPort for UcxPort {
             let why = "what goes at once goes by one context, which has one switch";
             return Err(CallError::unsupported("bind", "a case by ucx", why));
         }
+        let mut messages = parts.iter().filter(|part| part.collective().is_none());
+        if let Some(why) = messages.find_map(FlowPart::short_buffer) {
+            return Err(CallError::unsupported("bind", "a case by ucx", why));
+        }
         self.made += 1;
         let (serial, id) = (self.made, ExchangeId(u64::from(self.made)));
         let (exchange, offer) = if parts.iter().all(FlowPart::is_idle) {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use pathline_hal::conformance::transport::{HeapMemory, RankLink, TransportRank, check_transport};
 use pathline_hal::{CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort};
 use pathline_schema::{MessageOp, Rank, Severity, Transport, UcxSetting, Unit, WireOp};
 
@@ -55,6 +56,26 @@ impl RankBarrier for Other {
         self.give(&[]);
         self.take();
         Ok(())
+    }
+}
+
+/// The other process, and which of the two this is.
+struct OrderedLink<'o> {
+    me: usize,
+    other: &'o Other,
+}
+
+impl RankBarrier for OrderedLink<'_> {
+    fn meet(&self) -> CallResult<()> {
+        self.other.meet()
+    }
+}
+
+impl RankLink for OrderedLink<'_> {
+    fn share(&self, mine: &[u8]) -> CallResult<Vec<Vec<u8>>> {
+        self.other.give(mine);
+        let (mine, theirs) = (mine.to_vec(), self.other.take());
+        Ok(if self.me == 0 { vec![mine, theirs] } else { vec![theirs, mine] })
     }
 }
 
@@ -128,51 +149,32 @@ impl Side {
         assert_eq!(wrong, None, "rank {}", self.me);
         assert!(self.recv[bytes..].iter().all(|&b| b == 0xee), "rank {}", self.me);
     }
-
-    fn check_nothing(&self) {
-        assert!(self.recv.iter().all(|&b| b == 0xee), "rank {}", self.me);
-    }
 }
 
-/// What both do. Rank 0 says what it saw.
+/// What both do.
 fn all(side: &mut Side) {
-    const REPS: u64 = 20;
-    for bytes in [1, 8, 5000, 65_536, ROOM] {
-        for op in ["ping", "send-w1", "send-w16", "put-w4", "get-w4"] {
-            for pace in [RepeatMode::Streaming, RepeatMode::Isolated] {
-                let part = side.part(op, 0, bytes);
-                let (times, engine) = side.exchange(&[part], pace, REPS);
-                let receives = side.me == 1 || op == "ping";
-                if receives {
-                    side.check(bytes)
-                } else {
-                    side.check_nothing()
-                }
-                // Whose memory is only reached has no time of its own.
-                let active = match op {
-                    "put-w4" => side.me == 0,
-                    "get-w4" => side.me == 1,
-                    _ => true,
-                };
-                let expected = match (active, pace) {
-                    (false, _) => 0,
-                    (true, RepeatMode::Isolated) => 20,
-                    (true, _) => 1,
-                };
-                assert_eq!(times[0].len(), expected, "{op} {pace:?} rank {}", side.me);
-                assert!(times[0].iter().all(|&ns| ns > 0.0 && ns < 60e9), "{op} {times:?}");
-                assert!(engine.contains("memory ") && engine.contains("host"), "{engine}");
-                let tells = (side.me == 0 && op != "get-w4") || (side.me == 1 && op == "get-w4");
-                assert_eq!(engine.contains("lanes "), tells || op == "ping", "{op}: {engine}");
-            }
-        }
-        // Both ways at once, and both ways of reaching memory.
-        for op in ["send-w8", "put-w8", "get-w8"] {
-            let parts = [side.part(op, 0, bytes), side.part(op, 1, bytes)];
-            let (times, _) = side.exchange(&parts, RepeatMode::Streaming, REPS);
-            side.check(bytes);
-            assert_eq!(times.iter().map(Vec::len).max(), Some(1), "{op} {times:?}");
-        }
+    let memory = HeapMemory::new(1);
+    let op = |text: &str| MessageOp::new(Transport::Ucx, text.parse().unwrap());
+    let messages = ["ping", "send-w1", "send-w16", "put-w4", "get-w4"].map(op).to_vec();
+    let Side { me, port, other, .. } = side;
+    check_transport(&mut TransportRank {
+        me: Rank(u32::try_from(*me).unwrap()),
+        seats: vec![(Rank(0), Unit::Numa(0)), (Rank(1), Unit::Numa(0))],
+        port,
+        memory: &memory,
+        link: &OrderedLink { me: *me, other },
+        messages,
+        collectives: Vec::new(),
+        modes: vec![RepeatMode::Streaming, RepeatMode::Isolated],
+        sizes: vec![1, 8, 5000, 65_536, ROOM as u64],
+    })
+    .unwrap();
+    // Whoever moves the bytes says over which lanes.
+    for (op, teller) in [("send-w1", 0), ("put-w4", 0), ("get-w4", 1)] {
+        let part = side.part(op, 0, 5000);
+        let (_, engine) = side.exchange(&[part], RepeatMode::Streaming, 2);
+        assert!(engine.contains("memory ") && engine.contains("host"), "{engine}");
+        assert_eq!(engine.contains("lanes "), side.me == teller, "{op}: {engine}");
     }
     // A part of nobody here: it meets all the same.
     let idle = FlowPart { mine: vec![], send: vec![], recv: vec![], ..side.part("ping", 0, 8) };

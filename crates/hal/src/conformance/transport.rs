@@ -1,0 +1,512 @@
+//! What every transport must do, whichever library carries the bytes: MPI, NCCL and RCCL, UCX, shared
+//! memory. All ranks of a job run the checks together, in the same order.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use pathline_schema::{Bytes, Collective, MessageOp, Rank, Unit, WireOp};
+
+use super::CheckFailure;
+use crate::ranks::{ExchangeId, FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort};
+use crate::{CallError, CallResult, Driver, pattern};
+
+/// Bytes behind each buffer that nobody may touch.
+const TAIL: u64 = 64;
+/// The pattern of everything that nothing has arrived in.
+const SPOILT: u64 = 0xdead;
+
+/// How ranks find each other besides the transport under test.
+pub trait RankLink: RankBarrier {
+    /// Gives every rank what each rank gives, by rank.
+    ///
+    /// # Errors
+    /// A rank does not come.
+    fn share(&self, mine: &[u8]) -> CallResult<Vec<Vec<u8>>>;
+}
+
+/// Memory that messages are sent from and received into.
+pub trait TransportMemory {
+    /// Memory of a unit.
+    ///
+    /// # Errors
+    /// The unit has no room.
+    fn alloc(&self, unit: Unit, bytes: u64) -> CallResult<u64>;
+    /// Frees it.
+    ///
+    /// # Errors
+    /// The runtime's.
+    fn free(&self, address: u64) -> CallResult<()>;
+    /// Writes a pattern.
+    ///
+    /// # Errors
+    /// The runtime's.
+    fn fill(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()>;
+    /// Offset of the first byte that is not of the pattern.
+    ///
+    /// # Errors
+    /// The runtime's.
+    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>>;
+}
+
+impl TransportMemory for &dyn Driver {
+    fn alloc(&self, unit: Unit, bytes: u64) -> CallResult<u64> {
+        let place = pathline_schema::Place::new(unit, pathline_schema::MemKind::Vram);
+        Driver::alloc(*self, place, Bytes(bytes))
+    }
+    fn free(&self, address: u64) -> CallResult<()> {
+        Driver::free(*self, address)
+    }
+    fn fill(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()> {
+        Driver::fill(*self, address, Bytes(bytes), seed, false)
+    }
+    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
+        Driver::check(*self, address, Bytes(bytes), seed)
+    }
+}
+
+/// Memory of this process, `offset` bytes behind a boundary of 64.
+#[derive(Debug)]
+pub struct HeapMemory {
+    offset: u64,
+    buffers: RefCell<Vec<Box<[AtomicU8]>>>,
+}
+
+impl HeapMemory {
+    /// Without a buffer yet.
+    pub fn new(offset: u64) -> Self {
+        Self { offset, buffers: RefCell::default() }
+    }
+
+    /// Where the bytes that a buffer is made for begin.
+    fn start(&self, buffer: &[AtomicU8]) -> u64 {
+        (buffer.as_ptr().addr() as u64).next_multiple_of(64) + self.offset
+    }
+
+    /// Runs `act` over the bytes of a range.
+    fn bytes<T>(&self, at: u64, len: u64, act: impl FnOnce(&[AtomicU8]) -> T) -> CallResult<T> {
+        let buffers = self.buffers.borrow();
+        let holds = |buffer: &[AtomicU8]| {
+            let first = buffer.as_ptr().addr() as u64;
+            at >= first && at + len <= first + buffer.len() as u64
+        };
+        let buffer = buffers.iter().find(|buffer| holds(buffer)).ok_or_else(|| {
+            CallError::unsupported("range", format!("{at:#x}"), "no buffer lies there")
+        })?;
+        let from = (at - buffer.as_ptr().addr() as u64) as usize;
+        Ok(act(&buffer[from..from + len as usize]))
+    }
+}
+
+impl TransportMemory for HeapMemory {
+    fn alloc(&self, _: Unit, bytes: u64) -> CallResult<u64> {
+        let room = bytes + 64 + self.offset;
+        let buffer: Box<[AtomicU8]> = (0..room).map(|_| AtomicU8::new(0)).collect();
+        // Other processes and libraries write here.
+        let _ = buffer.as_ptr().expose_provenance();
+        let address = self.start(&buffer);
+        self.buffers.borrow_mut().push(buffer);
+        Ok(address)
+    }
+    fn free(&self, address: u64) -> CallResult<()> {
+        self.buffers.borrow_mut().retain(|buffer| self.start(buffer) != address);
+        Ok(())
+    }
+    fn fill(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()> {
+        let byte = |at: usize| pattern::byte(seed, at as u64);
+        self.bytes(address, bytes, |all| {
+            all.iter().enumerate().for_each(|(at, b)| b.store(byte(at), Ordering::Relaxed));
+        })
+    }
+    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
+        let is_wrong = |(at, b): (usize, &AtomicU8)| {
+            b.load(Ordering::Relaxed) != pattern::byte(seed, at as u64)
+        };
+        self.bytes(address, bytes, |all| {
+            all.iter().enumerate().position(is_wrong).map(|at| at as u64)
+        })
+    }
+}
+
+/// A message or collective to be checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedFlow {
+    /// The operation.
+    pub wire: MessageOp,
+    /// Payload, as [`FlowPart::bytes`] counts it.
+    pub bytes: u64,
+    /// Positions in [`TransportRank::seats`]: sender and receiver, or all of a collective, the root
+    /// first.
+    pub group: Vec<usize>,
+    /// Which of the group brings the pattern to a sum; the others bring zeros.
+    pub brings: usize,
+}
+
+impl CheckedFlow {
+    /// Between the first two seats, or back.
+    pub fn message(wire: MessageOp, bytes: u64, back: bool) -> Self {
+        let group = if back { vec![1, 0] } else { vec![0, 1] };
+        Self { wire, bytes, group, brings: 0 }
+    }
+
+    /// Of all seats.
+    pub fn collective(wire: MessageOp, bytes: u64, seats: usize, brings: usize) -> Self {
+        Self { wire, bytes, group: (0..seats).collect(), brings }
+    }
+}
+
+/// A pattern in memory: address, bytes, seed.
+type PatternSpan = (u64, u64, u64);
+
+/// Buffers of some flows, with what is written before and expected afterwards.
+#[derive(Debug, Default)]
+struct FlowBuffers {
+    parts: Vec<FlowPart>,
+    memory: Vec<u64>,
+    fill: Vec<PatternSpan>,
+    expect: Vec<PatternSpan>,
+}
+
+/// What an exchange came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExchangeReport {
+    /// Times of each flow, in ns.
+    pub times: Vec<Vec<f64>>,
+    /// What carried the bytes.
+    pub engine: String,
+}
+
+/// One rank of a job that checks a transport.
+pub struct TransportRank<'m> {
+    /// This process.
+    pub me: Rank,
+    /// Processes with the unit that each sends from and receives into. A process with several GPUs
+    /// stands here once for each.
+    pub seats: Vec<(Rank, Unit)>,
+    /// The port under test.
+    pub port: &'m mut dyn TransportPort,
+    /// Memory of this process's units.
+    pub memory: &'m dyn TransportMemory,
+    /// How it reaches the other ranks.
+    pub link: &'m dyn RankLink,
+    /// Messages that the transport carries.
+    pub messages: Vec<MessageOp>,
+    /// Collectives that it does.
+    pub collectives: Vec<MessageOp>,
+    /// How repetitions may follow each other.
+    pub modes: Vec<RepeatMode>,
+    /// Sizes of messages, in bytes.
+    pub sizes: Vec<u64>,
+}
+
+/// Runs all checks up to the first that fails: a rank that goes on would wait for one that does not.
+///
+/// # Errors
+/// The check by its name, and what failed.
+pub fn check_transport(rank: &mut TransportRank<'_>) -> Result<(), CheckFailure> {
+    type RankCheck = (&'static str, fn(&mut TransportRank<'_>) -> Result<(), CheckFailure>);
+    const CHECKS: [RankCheck; 5] = [
+        ("messages arrive", |rank| rank.messages_arrive()),
+        ("messages that cross arrive", |rank| rank.crossing_messages_arrive()),
+        ("collectives arrive", |rank| rank.collectives_arrive()),
+        ("a part of others takes no time", |rank| rank.idle_part()),
+        ("what cannot be is refused", |rank| rank.refusals()),
+    ];
+    let transport = rank.port.via();
+    for (name, check) in CHECKS {
+        check(rank).map_err(|why| CheckFailure(format!("{transport}: {name}: {why}")))?;
+    }
+    Ok(())
+}
+
+/// Whether this end of a one-sided operation does nothing.
+fn is_passive(op: WireOp, position: usize) -> bool {
+    match op {
+        WireOp::Put { .. } => position == 1,
+        WireOp::Get { .. } => position == 0,
+        _ => false,
+    }
+}
+
+impl TransportRank<'_> {
+    fn buffer(&self, buffers: &mut FlowBuffers, unit: Unit, bytes: u64) -> CallResult<u64> {
+        let at = self.memory.alloc(unit, bytes + TAIL)?;
+        buffers.memory.push(at);
+        for range in [(at, bytes, SPOILT), (at + bytes, TAIL, SPOILT)] {
+            buffers.fill.push(range);
+        }
+        buffers.expect.push((at + bytes, TAIL, SPOILT));
+        Ok(at)
+    }
+
+    /// Adds a flow with two buffers for each seat of this process.
+    fn add(&self, buffers: &mut FlowBuffers, nth: usize, flow: &CheckedFlow) -> CallResult<()> {
+        let group: Vec<_> = flow.group.iter().map(|&seat| self.seats[seat]).collect();
+        let mine = (0..group.len()).filter(|&at| group[at].0 == self.me).collect::<Vec<_>>();
+        let (mut send, mut recv) = (Vec::new(), Vec::new());
+        for &at in &mine {
+            let unit = group[at].1;
+            let from = self.buffer(buffers, unit, flow.bytes)?;
+            let into = self.buffer(buffers, unit, flow.bytes)?;
+            let ends = match flow.wire.op {
+                WireOp::Group { op, in_place, .. } => {
+                    let into = if in_place { from } else { into };
+                    collective_ends(buffers, flow, op, (at, group.len()), (from, into))
+                }
+                op => message_ends(buffers, flow, op, (nth, at), (from, into)),
+            };
+            send.push(ends.0);
+            recv.push(ends.1);
+        }
+        let device = group.iter().any(|(_, unit)| matches!(unit, Unit::Gpu(_)));
+        let (wire, bytes) = (flow.wire, flow.bytes);
+        buffers.parts.push(FlowPart { wire, bytes, group, mine, send, recv, device });
+        Ok(())
+    }
+
+    fn prepare(&self, flows: &[CheckedFlow]) -> CallResult<FlowBuffers> {
+        let mut buffers = FlowBuffers::default();
+        flows.iter().enumerate().try_for_each(|(nth, flow)| self.add(&mut buffers, nth, flow))?;
+        Ok(buffers)
+    }
+
+    fn run_bound(
+        &mut self,
+        id: ExchangeId,
+        offer: &[u8],
+        buffers: &FlowBuffers,
+        reps: u64,
+    ) -> Result<ExchangeReport, CheckFailure> {
+        let offers = self.link.share(offer)?;
+        self.port.join(id, &offers)?;
+        // Connecting may have moved bytes.
+        for &(at, bytes, seed) in &buffers.fill {
+            self.memory.fill(at, bytes, seed)?;
+        }
+        self.link.meet()?;
+        let times = self.port.run(id, reps, self.link)?;
+        let engine = self.port.engine(id);
+        self.link.meet()?;
+        Ok(ExchangeReport { times, engine })
+    }
+
+    /// Binds flows, runs them `reps` times, compares every byte of every buffer, and releases them.
+    ///
+    /// # Errors
+    /// What failed, or which byte is wrong.
+    pub fn exchange(
+        &mut self,
+        flows: &[CheckedFlow],
+        mode: RepeatMode,
+        reps: u64,
+    ) -> Result<ExchangeReport, CheckFailure> {
+        let buffers = self.prepare(flows)?;
+        let (id, offer) = self.port.bind(&buffers.parts, mode)?;
+        let outcome = self.run_bound(id, &offer, &buffers, reps);
+        self.port.release(id)?;
+        let report = outcome?;
+        let about = |text: &mut String| {
+            for flow in flows {
+                let _ = write!(text, " {} x {} B,", flow.wire, flow.bytes);
+            }
+            let _ = write!(text, " {mode:?}, rank {}", self.me.0);
+        };
+        for &(at, bytes, seed) in &buffers.expect {
+            if let Some(offset) = self.memory.wrong(at, bytes, seed)? {
+                let mut text = format!("byte {offset} of {bytes} is wrong:");
+                about(&mut text);
+                return Err(CheckFailure(text));
+            }
+        }
+        for part in &buffers.parts {
+            let of = report.times.get(buffers.parts.iter().position(|p| p == part).unwrap_or(0));
+            let times = of.map_or(&[][..], Vec::as_slice);
+            let active = part.mine.iter().any(|&at| !is_passive(part.wire.op, at));
+            let each = if mode == RepeatMode::Isolated { reps as usize } else { 1 };
+            let count = if active { each } else { 0 };
+            if times.len() != count || times.iter().any(|&ns| ns <= 0.0 || !ns.is_finite()) {
+                let mut text = format!("{count} positive times are expected, not {times:?}:");
+                about(&mut text);
+                return Err(CheckFailure(text));
+            }
+        }
+        if report.engine.is_empty() && buffers.parts.iter().any(|part| !part.is_idle()) {
+            return Err(CheckFailure("it does not say what carried the bytes".to_owned()));
+        }
+        buffers.memory.iter().try_for_each(|&at| self.memory.free(at))?;
+        Ok(report)
+    }
+
+    fn in_all_modes(&mut self, flows: &[CheckedFlow]) -> Result<(), CheckFailure> {
+        for mode in self.modes.clone() {
+            // In place a second repetition works on the result of the first.
+            let in_place =
+                |f: &CheckedFlow| matches!(f.wire.op, WireOp::Group { in_place: true, .. });
+            let reps = if flows.iter().any(in_place) { 1 } else { 3 };
+            self.exchange(flows, mode, reps)?;
+        }
+        Ok(())
+    }
+
+    fn messages_arrive(&mut self) -> Result<(), CheckFailure> {
+        for (wire, bytes) in self.products() {
+            self.in_all_modes(&[CheckedFlow::message(wire, bytes, false)])?;
+        }
+        Ok(())
+    }
+
+    fn products(&self) -> Vec<(MessageOp, u64)> {
+        let sizes = |&wire: &MessageOp| self.sizes.iter().map(move |&bytes| (wire, bytes));
+        self.messages.iter().flat_map(sizes).collect()
+    }
+
+    fn crossing_messages_arrive(&mut self) -> Result<(), CheckFailure> {
+        for (wire, bytes) in self.products() {
+            // A consumer is no source at the same time.
+            if wire.op == WireOp::Consume {
+                continue;
+            }
+            let flows = [false, true].map(|back| CheckedFlow::message(wire, bytes, back));
+            self.exchange(&flows, RepeatMode::Streaming, 3)?;
+        }
+        Ok(())
+    }
+
+    fn collectives_arrive(&mut self) -> Result<(), CheckFailure> {
+        let n = self.seats.len();
+        for wire in self.collectives.clone() {
+            let Some(op) = wire.op.collective() else { continue };
+            let sums = matches!(
+                op,
+                Collective::Reduce | Collective::AllReduce | Collective::ReduceScatter
+            );
+            let flow = |words: u64, brings: usize| {
+                let bytes = if op == Collective::Barrier { 1 } else { words * 8 * n as u64 };
+                [CheckedFlow::collective(wire, bytes, n, brings)]
+            };
+            self.exchange(&flow(1, 0), RepeatMode::Streaming, 1)?;
+            self.exchange(&flow(8192, n - 1), RepeatMode::Streaming, 1)?;
+            // 15 words for each, which no power of two divides.
+            for brings in 0..if sums { n } else { 1 } {
+                self.in_all_modes(&flow(15, brings))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every process is told every part, also those of others.
+    fn idle_part(&mut self) -> Result<(), CheckFailure> {
+        let Some(&wire) = self.messages.first() else { return Ok(()) };
+        let ends = [self.seats[0].0, self.seats[1].0];
+        if self.seats.iter().all(|(rank, _)| ends.contains(rank)) {
+            return Ok(());
+        }
+        self.in_all_modes(&[CheckedFlow::message(wire, self.sizes[0], false)])
+    }
+
+    fn refusals(&mut self) -> Result<(), CheckFailure> {
+        let nobody = ExchangeId(u64::MAX);
+        let unbound = [
+            self.port.join(nobody, &[]).err(),
+            self.port.run(nobody, 1, &crate::NoBarrier).err(),
+            self.port.release(nobody).err(),
+        ];
+        if unbound.iter().any(Option::is_none) {
+            return Err(CheckFailure(format!("an exchange that was never bound: {unbound:?}")));
+        }
+        let Some(&wire) = self.messages.iter().find(|m| matches!(m.op, WireOp::Send { .. })) else {
+            return Ok(());
+        };
+        let buffers = self.prepare(&[CheckedFlow::message(wire, 64, false)])?;
+        let mut short = buffers.parts.clone();
+        for part in &mut short {
+            let spans = part.send.iter_mut().chain(&mut part.recv);
+            spans.filter(|span| span.address != 0).for_each(|span| span.bytes = 63);
+        }
+        let takes_part = short.iter().any(|part| !part.is_idle());
+        if takes_part && let Ok((id, _)) = self.port.bind(&short, RepeatMode::Streaming) {
+            self.port.release(id)?;
+            return Err(CheckFailure("a buffer of 63 B is taken for 64 B".to_owned()));
+        }
+        buffers.memory.iter().try_for_each(|&at| self.memory.free(at))?;
+        Ok(())
+    }
+}
+
+/// Both ends of a message have both buffers in a ping; else each has its own.
+fn message_ends(
+    buffers: &mut FlowBuffers,
+    flow: &CheckedFlow,
+    op: WireOp,
+    (nth, at): (usize, usize),
+    (from, into): (u64, u64),
+) -> (LocalMemory, LocalMemory) {
+    let both = op == WireOp::Ping;
+    let seed = |position: usize| 1000 * (nth as u64 + 1) + position as u64;
+    let bytes = flow.bytes;
+    let span = |has: bool, address: u64| LocalMemory {
+        address: if has { address } else { 0 },
+        bytes: if has { bytes } else { 0 },
+    };
+    let (sends, receives) = (both || at == 0, both || at == 1);
+    buffers.fill.push((from, bytes, seed(at)));
+    // What is sent stays as it is.
+    buffers.expect.push((from, bytes, seed(at)));
+    let arrives = if receives { seed(1 - at) } else { SPOILT };
+    buffers.expect.push((into, bytes, arrives));
+    (span(sends, from), span(receives, into))
+}
+
+/// What a seat of a collective sends from and receives into.
+fn collective_ends(
+    buffers: &mut FlowBuffers,
+    flow: &CheckedFlow,
+    op: Collective,
+    (me, n): (usize, usize),
+    (from, into): (u64, u64),
+) -> (LocalMemory, LocalMemory) {
+    let (bytes, each) = (flow.bytes, flow.bytes / n as u64);
+    let in_place = from == into;
+    let part = |base: u64, at: usize| base + at as u64 * each;
+    let brings = |seed: u64| if me == flow.brings { seed } else { pattern::ZERO };
+    let span = |address: u64, bytes: u64| LocalMemory { address, bytes };
+    let none = LocalMemory::default();
+    let FlowBuffers { fill, expect, .. } = buffers;
+    match op {
+        Collective::Barrier => (none, none),
+        Collective::Broadcast if me == 0 => {
+            fill.push((from, bytes, 5));
+            (span(from, bytes), none)
+        }
+        Collective::Broadcast => {
+            expect.push((into, bytes, 5));
+            (none, span(into, bytes))
+        }
+        Collective::Reduce | Collective::AllReduce => {
+            fill.push((from, bytes, brings(5)));
+            let gets = me == 0 || op == Collective::AllReduce;
+            if gets {
+                expect.push((into, bytes, 5));
+            }
+            (span(from, bytes), if gets { span(into, bytes) } else { none })
+        }
+        Collective::ReduceScatter => {
+            let into = if in_place { part(from, me) } else { into };
+            fill.extend((0..n).map(|p| (part(from, p), each, brings(10 + p as u64))));
+            expect.push((into, each, 10 + me as u64));
+            (span(from, bytes), span(into, each))
+        }
+        Collective::AllGather => {
+            let mine = if in_place { part(from, me) } else { from };
+            fill.push((mine, each, 10 + me as u64));
+            expect.extend((0..n).map(|p| (part(into, p), each, 10 + p as u64)));
+            (span(mine, each), span(into, bytes))
+        }
+        Collective::AllToAll => {
+            let seed = |from: usize, to: usize| 100 + (from * n + to) as u64;
+            fill.extend((0..n).map(|p| (part(from, p), each, seed(me, p))));
+            expect.extend((0..n).map(|p| (part(into, p), each, seed(p, me))));
+            (span(from, bytes), span(into, bytes))
+        }
+    }
+}
