@@ -67,17 +67,12 @@ fn examples() -> Result<Vec<JournalRecord>> {
         .timed
         .iter()
         .map(|&flow| FlowSeries {
-            flow,
-            rank: Rank(0),
-            timer: TimerKind::DeviceEvents,
             engine: "copy engine".to_owned(),
             reps: 4,
             steps: 4,
             moved_bytes: Bytes::gib(1),
             samples_ns: vec![21_521_000.0, 21_530_500.0],
-            by_rank: BTreeMap::new(),
-            io: Vec::new(),
-            setup: BTreeMap::new(),
+            ..FlowSeries::new(flow, TimerKind::DeviceEvents)
         })
         .collect();
     let sampled =
@@ -133,9 +128,7 @@ fn examples() -> Result<Vec<JournalRecord>> {
 fn begin() -> RunBegin {
     let command = ["pathline", "run", "--machine", "mi250x", "--suite", "pairs"].map(str::to_owned);
     RunBegin {
-        schema: SCHEMA_VERSION,
         version: "0.1.0".to_owned(),
-        world: WorldKind::Simulated("mi250x".to_owned()),
         host: "node1".to_owned(),
         pid: Some(4242),
         started: "2026-11-21T00:00:00Z".to_owned(),
@@ -145,15 +138,9 @@ fn begin() -> RunBegin {
         ),
         env: BTreeMap::from([("HSA_XNACK".to_owned(), "1".to_owned())]),
         settings: RunSettings {
-            precision: 0.01,
-            min_samples: 7,
-            max_samples: 100,
-            case_budget: Ns::ms(250.0),
-            min_sample: Ns::us(500.0),
-            time_limit: Ns::ZERO,
             memory: Bytes::gib(4),
-            seed: 1,
             noise: Some(0.01),
+            ..RunSettings::default()
         },
         overhead_ns: BTreeMap::from([("device-events".to_owned(), 900.0)]),
         gpus: BTreeMap::from([(Unit::Gpu(0), facts())]),
@@ -178,6 +165,7 @@ fn begin() -> RunBegin {
             )]),
         }]),
         stores: vec![store()],
+        ..RunBegin::new(WorldKind::Simulated("mi250x".to_owned()))
     }
 }
 
@@ -222,17 +210,14 @@ fn of_files() -> Result<MeasuredCase> {
         .timed
         .iter()
         .map(|&flow| FlowSeries {
-            flow,
-            rank: Rank(0),
-            timer: TimerKind::Threads,
             engine: "io_uring, registered buffers and files".to_owned(),
             reps: 2,
             steps: 2,
             moved_bytes: Bytes::mib(2),
             samples_ns: vec![800_000.0],
-            by_rank: BTreeMap::new(),
             io: vec![reading.clone()],
             setup: BTreeMap::from([tally("io_uring_register", 1, 410_000.0)]),
+            ..FlowSeries::new(flow, TimerKind::Threads)
         })
         .collect();
     Ok(MeasuredCase {

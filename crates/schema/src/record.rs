@@ -85,6 +85,28 @@ pub struct RunBegin {
     pub stores: Vec<StoreFacts>,
 }
 
+impl RunBegin {
+    /// A run in this format of which nothing else is known.
+    pub fn new(world: WorldKind) -> Self {
+        Self {
+            schema: SCHEMA_VERSION,
+            version: String::new(),
+            world,
+            host: String::new(),
+            pid: None,
+            started: String::new(),
+            command: Vec::new(),
+            machine_sha256: None,
+            env: BTreeMap::new(),
+            settings: RunSettings::default(),
+            overhead_ns: BTreeMap::new(),
+            gpus: BTreeMap::new(),
+            ranks: Vec::new(),
+            stores: Vec::new(),
+        }
+    }
+}
+
 /// What the engine was told.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RunSettings {
@@ -109,6 +131,23 @@ pub struct RunSettings {
     /// was asked for; 0.002 otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
+}
+
+impl Default for RunSettings {
+    /// A run without options: 1 % precision, at most a quarter of a second a case, no memory yet.
+    fn default() -> Self {
+        Self {
+            precision: 0.01,
+            min_samples: 7,
+            max_samples: 100,
+            case_budget: Ns::ms(250.0),
+            min_sample: Ns::us(500.0),
+            time_limit: Ns::ZERO,
+            memory: Bytes(0),
+            seed: 1,
+            noise: None,
+        }
+    }
 }
 
 /// Which clock timed a series.
@@ -158,6 +197,23 @@ pub struct FlowSeries {
 }
 
 impl FlowSeries {
+    /// A series of rank 0 without a sample: one operation of one step, which moves nothing yet.
+    pub fn new(flow: Flow, timer: TimerKind) -> Self {
+        Self {
+            flow,
+            rank: Rank(0),
+            timer,
+            engine: String::new(),
+            reps: 1,
+            steps: 1,
+            moved_bytes: Bytes(0),
+            samples_ns: Vec::new(),
+            by_rank: BTreeMap::new(),
+            io: Vec::new(),
+            setup: BTreeMap::new(),
+        }
+    }
+
     /// Payload rate of each sample.
     pub fn rates(&self) -> impl Iterator<Item = Rate> + '_ {
         self.samples_ns.iter().map(|&ns| Rate::of(self.moved_bytes, Ns(ns)))

@@ -29,17 +29,12 @@ fn skip(n: u32) -> JournalRecord {
 fn sampled(reps: u64, samples_ns: &[f64]) -> JournalRecord {
     let case: Case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB".parse().unwrap();
     let series = FlowSeries {
-        flow: case.timed[0],
-        rank: Rank(0),
-        timer: TimerKind::DeviceEvents,
         engine: "copy engine".to_owned(),
         reps,
         steps: reps,
         moved_bytes: Bytes::mib(reps),
         samples_ns: samples_ns.to_vec(),
-        by_rank: BTreeMap::new(),
-        io: Vec::new(),
-        setup: BTreeMap::new(),
+        ..FlowSeries::new(case.timed[0], TimerKind::DeviceEvents)
     };
     JournalRecord::Sampled(SampledCase { case, suites: Vec::new(), series: vec![series] })
 }

@@ -11,36 +11,26 @@ use pathline_schema::{
     Bytes, CacheGroup, Case, CaseOutcome, Conditions, CpuSet, FaultedCase, FlowSeries, Gpu,
     GpuFacts, GpuReadings, GpuRoute, GpuState, HostInfo, Journal, Link, LinkEnd, LinkKind,
     MeasuredCase, Ns, NumaDomain, Rank, RankMember, Rate, RunBegin, RunEnd, RunNote, RunSettings,
-    SCHEMA_VERSION, Severity, SkippedCase, StopInfo, StopReason, TimerKind, Topology, Transport,
-    Unit, VerifyResult, WorldKind,
+    Severity, SkippedCase, StopInfo, StopReason, TimerKind, Topology, Transport, Unit,
+    VerifyResult, WorldKind,
 };
 
 pub(crate) fn begin(world: WorldKind) -> RunBegin {
     RunBegin {
-        schema: SCHEMA_VERSION,
         version: "0.1.0".into(),
-        world,
         host: "testhost".into(),
-        pid: None,
         started: "2026-01-02T03:04:05Z".into(),
         command: vec!["pathline".into(), "run".into()],
-        machine_sha256: None,
-        env: BTreeMap::new(),
         settings: RunSettings {
-            precision: 0.01,
             min_samples: 6,
             max_samples: 200,
             case_budget: Ns::secs(1.0),
             min_sample: Ns::us(100.0),
-            time_limit: Ns::ZERO,
             memory: Bytes::gib(4),
-            seed: 1,
-            noise: None,
+            ..RunSettings::default()
         },
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.0)]),
-        gpus: BTreeMap::new(),
-        ranks: Vec::new(),
-        stores: Vec::new(),
+        ..RunBegin::new(world)
     }
 }
 
@@ -104,17 +94,10 @@ pub(crate) fn at_rate(suite: &str, case: &str, rate: f64) -> CaseOutcome {
         .timed
         .iter()
         .map(|flow| FlowSeries {
-            flow: *flow,
-            rank: Rank(0),
-            timer: TimerKind::Host,
             engine: engine(flow).into(),
-            reps: 1,
-            steps: 1,
             moved_bytes: flow.bytes,
             samples_ns: ripple(flow.bytes.as_f64() / rate),
-            by_rank: BTreeMap::new(),
-            io: Vec::new(),
-            setup: BTreeMap::new(),
+            ..FlowSeries::new(*flow, TimerKind::Host)
         })
         .collect();
     outcome(case, &[suite], series)
@@ -125,17 +108,11 @@ pub(crate) fn at_latency(suite: &str, case: &str, ns: f64) -> CaseOutcome {
     let case: Case = case.parse().expect("a case text");
     let flow = case.timed[0];
     let series = FlowSeries {
-        flow,
-        rank: Rank(0),
-        timer: TimerKind::Host,
         engine: engine(&flow).into(),
-        reps: 1,
         steps: 100,
         moved_bytes: flow.bytes,
         samples_ns: ripple(100.0 * ns),
-        by_rank: BTreeMap::new(),
-        io: Vec::new(),
-        setup: BTreeMap::new(),
+        ..FlowSeries::new(flow, TimerKind::Host)
     };
     outcome(case, &[suite], vec![series])
 }

@@ -1,11 +1,9 @@
 //! A run of the suite `storage` made by hand: a disk whose latency is 40 us and 10.7 us for each I/O
 //! in flight, and two GPUs that add 14 us if copies are pipelined and 22 us if workers wait for them.
 
-use std::collections::BTreeMap;
-
 use pathline_schema::{
     Bytes, CallTally, Case, CaseOutcome, FlowSeries, Gpu, IoHistogram, IoReading, Journal, Link,
-    LinkEnd, LinkKind, Rank, Rate, StoreFacts, TimerKind, Topology, VerifyResult, WorldKind,
+    LinkEnd, LinkKind, Rate, StoreFacts, TimerKind, Topology, VerifyResult, WorldKind,
 };
 
 use super::{at_rate, journal, outcome, skipped, small_host};
@@ -113,17 +111,14 @@ pub(crate) fn io(case: &str, does: &Does) -> CaseOutcome {
                 ((*name).to_owned(), CallTally { count: *count, ns: *count as f64 * us * 1e3 })
             });
             FlowSeries {
-                flow: *flow,
-                rank: Rank(0),
-                timer: TimerKind::Threads,
                 engine: does.engine.into(),
                 reps: OPS,
                 steps: OPS,
                 moved_bytes: Bytes(flow.bytes.0 * OPS),
                 samples_ns: (0..SAMPLES).map(ns).collect(),
-                by_rank: BTreeMap::new(),
                 io: (0..SAMPLES).map(reading).collect(),
                 setup: setup.collect(),
+                ..FlowSeries::new(*flow, TimerKind::Threads)
             }
         })
         .collect();

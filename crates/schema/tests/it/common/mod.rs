@@ -206,19 +206,19 @@ pub fn world() -> impl Strategy<Value = WorldKind> {
 }
 
 fn settings() -> impl Strategy<Value = RunSettings> {
-    let numbers = (any::<u32>(), any::<u32>(), any::<u64>());
+    let numbers = (any::<u32>(), any::<u64>());
     let times = (float(), float(), float());
-    (float(), numbers, times, bytes()).prop_map(|(precision, (min, max, seed), times, memory)| {
+    (float(), numbers, times, bytes()).prop_map(|(precision, (min, seed), times, memory)| {
         RunSettings {
             precision,
             min_samples: min,
-            max_samples: max,
             case_budget: Ns(times.0),
             min_sample: Ns(times.1),
             time_limit: Ns(times.2),
             memory,
             seed,
             noise: (seed % 2 == 0).then_some(times.0),
+            ..RunSettings::default()
         }
     })
 }
@@ -229,9 +229,7 @@ pub fn begin() -> impl Strategy<Value = RunBegin> {
     let overhead = btree_map("[a-z-]{1,12}", float(), 0..3);
     (world(), texts, words(), env, settings(), overhead).prop_map(
         |(world, (version, host, started), command, env, settings, overhead_ns)| RunBegin {
-            schema: SCHEMA_VERSION,
             version,
-            world,
             host,
             pid: Some(4242),
             started,
@@ -256,6 +254,7 @@ pub fn begin() -> impl Strategy<Value = RunBegin> {
                 device_memory: BTreeMap::from([(Transport::Ucx, "it says so".to_owned())]),
             }]),
             stores: vec![store()],
+            ..RunBegin::new(world)
         },
     )
 }
@@ -300,9 +299,7 @@ fn series() -> impl Strategy<Value = FlowSeries> {
     let head = (flow(), any::<u32>(), select(TimerKind::ALL), any::<String>());
     (head, any::<u64>(), any::<u64>(), bytes(), vec(float(), 0..6)).prop_map(
         |((flow, rank, timer, engine), reps, steps, moved_bytes, samples_ns)| FlowSeries {
-            flow,
             rank: Rank(rank),
-            timer,
             engine,
             reps,
             steps,
@@ -311,6 +308,7 @@ fn series() -> impl Strategy<Value = FlowSeries> {
             samples_ns,
             io: vec![io_reading()],
             setup: BTreeMap::from([("io_uring_setup".to_owned(), tally(1, 42_000.0))]),
+            ..FlowSeries::new(flow, timer)
         },
     )
 }
@@ -439,29 +437,19 @@ pub fn message() -> impl Strategy<Value = JournalRecord> {
 /// A begin of a real run with nothing remarkable.
 pub fn plain_begin(world: WorldKind) -> JournalRecord {
     JournalRecord::Begin(Box::new(RunBegin {
-        schema: SCHEMA_VERSION,
         version: "0.1.0".to_owned(),
-        world,
         host: "node1".to_owned(),
-        pid: None,
         started: "2026-11-21T00:00:00Z".to_owned(),
         command: vec!["pathline".to_owned(), "run".to_owned()],
-        machine_sha256: None,
-        env: BTreeMap::new(),
         settings: RunSettings {
-            precision: 0.01,
             min_samples: 8,
             max_samples: 1000,
             case_budget: Ns::secs(2.0),
             min_sample: Ns::us(100.0),
-            time_limit: Ns::ZERO,
             memory: Bytes::gib(1),
-            seed: 1,
-            noise: None,
+            ..RunSettings::default()
         },
         overhead_ns: BTreeMap::from([("host".to_owned(), 42.5)]),
-        gpus: BTreeMap::new(),
-        ranks: Vec::new(),
-        stores: Vec::new(),
+        ..RunBegin::new(world)
     }))
 }
