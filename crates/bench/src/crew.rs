@@ -8,16 +8,17 @@ use std::io;
 
 use pathline_hal::Machine;
 use pathline_schema::{
-    Case, GpuFacts, JournalRecord, Ns, RankMember, RunNote, RunSettings, StoreFacts, Topology,
-    Unit, WorldKind,
+    Bytes, Case, GpuFacts, Ns, RankMember, RunNote, RunSettings, StoreFacts, Topology, Unit,
+    WorldKind,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::engine::CaseEngine;
 use crate::overhead::{TimerScope, overhead};
-use crate::task::{CaseTask, InterruptCheck, TaskEvent};
+use crate::scope::PlanScope;
+use crate::task::{CaseTask, EventSink, InterruptCheck};
 
-/// The machine that a crew has opened.
+/// A machine as far as it is known: by its plain files, or open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineInfo {
     /// Hardware or model.
@@ -53,6 +54,33 @@ impl MachineInfo {
             ranks: machine.ranks.as_ref().map_or_else(Vec::new, |r| r.members().to_vec()),
             stores: machine.storage.as_ref().map_or_else(Vec::new, |s| s.stores()),
             notes: machine.ranks.as_ref().map_or_else(Vec::new, |r| r.notes()),
+        }
+    }
+}
+
+impl MachineInfo {
+    /// A machine that is not open, and against which nothing is known.
+    pub fn closed(world: WorldKind, topology: Topology) -> Self {
+        Self {
+            world,
+            topology,
+            without: None,
+            overhead_ns: BTreeMap::new(),
+            gpus: BTreeMap::new(),
+            ranks: Vec::new(),
+            stores: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// What a plan needs to know of it: plain kernels, no switches set, `memory` for buffers.
+    pub fn scope(&self, memory: Bytes) -> PlanScope<'_> {
+        PlanScope {
+            simulated: self.world != WorldKind::Real,
+            without_runtime: self.without.as_deref(),
+            ranks: &self.ranks,
+            stores: &self.stores,
+            ..PlanScope::new(&self.topology, memory)
         }
     }
 }
@@ -102,7 +130,8 @@ pub trait Executor {
     fn about(&self) -> &MachineInfo;
     /// Time since the machine was opened first.
     fn now(&self) -> Ns;
-    /// Measures the cases of a task in turn, and tells each line of the journal when it is known.
+    /// Measures the cases of a task in turn. `tell` gets each step when it begins, and each line of the
+    /// journal when it is known.
     ///
     /// # Errors
     /// Those of `tell` only: a case's failure is its outcome.
@@ -110,11 +139,11 @@ pub trait Executor {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+        tell: EventSink<'_>,
     ) -> io::Result<TaskEnd>;
 }
 
-/// The crew that is this process.
+/// Measures in this process.
 pub struct LocalExecutor<'m> {
     machine: &'m Machine,
     about: MachineInfo,
@@ -125,19 +154,6 @@ impl<'m> LocalExecutor<'m> {
     /// On an open machine.
     pub fn new(machine: &'m Machine, about: MachineInfo, settings: RunSettings) -> Self {
         Self { machine, about, engine: CaseEngine::new(machine, settings) }
-    }
-
-    /// Like [`Executor::measure`], for who also wants to know what begins when.
-    ///
-    /// # Errors
-    /// Those of `tell`.
-    pub fn work(
-        &mut self,
-        task: &CaseTask,
-        interrupt: InterruptCheck<'_>,
-        tell: &mut dyn FnMut(TaskEvent) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.engine.measure(task, interrupt, tell)
     }
 }
 
@@ -152,12 +168,9 @@ impl Executor for LocalExecutor<'_> {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+        tell: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
-        self.work(task, interrupt, &mut |word| match word {
-            TaskEvent::Now { .. } => Ok(()),
-            TaskEvent::Say(message) => tell(message),
-        })?;
+        self.engine.measure(task, interrupt, tell)?;
         Ok(TaskEnd::Done)
     }
 }

@@ -166,24 +166,18 @@ fn short(series: &FlowSeries, overhead_ns: &BTreeMap<String, f64>) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::{Rank, TimerKind};
+    use pathline_schema::TimerKind;
 
     #[test]
     fn pages_that_come_too_fast_for_faults_were_not_moved() {
+        let flow = |by: &str| {
+            let text = format!("gpu1.managed > gpu0.managed by migrate@gpu0[{by}] x 256MiB");
+            text.parse().unwrap()
+        };
         let series = |by: &str, us: f64| FlowSeries {
-            flow: format!("gpu1.managed > gpu0.managed by migrate@gpu0[{by}] x 256MiB")
-                .parse()
-                .unwrap(),
-            rank: Rank(0),
-            timer: TimerKind::DeviceEvents,
-            engine: String::new(),
-            reps: 1,
-            steps: 1,
             moved_bytes: Bytes::mib(256),
             samples_ns: vec![us * 1e3; 7],
-            by_rank: BTreeMap::new(),
-            io: Vec::new(),
-            setup: BTreeMap::new(),
+            ..FlowSeries::new(flow(by), TimerKind::DeviceEvents)
         };
         // 128 faults of 10 us are 1280 us; 268 MB in 720 us are 373 GB/s.
         assert!(stayed(&series("fault", 720.0)).is_some_and(|t| t.contains("373 GB/s")));

@@ -6,7 +6,7 @@ use std::io;
 use pathline_hal::{CallError, CallResult, Machine, ThreadTeam};
 use pathline_schema::{
     Bytes, Case, Conditions, CpuSet, FaultedCase, FlowSeries, GpuReadings, JournalRecord,
-    MeasuredCase, Ns, Rank, RunSettings, SampledCase, Severity, SkippedCase, StopInfo, StopReason,
+    MeasuredCase, Ns, RunSettings, SampledCase, Severity, SkippedCase, StopInfo, StopReason,
     TimerKind, Unit, VerifyResult,
 };
 use pathline_stats::{SampleProgress, StopRule, half_width};
@@ -17,23 +17,13 @@ use crate::needs;
 use crate::plan::PlannedCase;
 use crate::pool::{self, BufferPool};
 use crate::start::StartGates;
-use crate::task::{CaseTask, InterruptCheck, TaskEvent, TaskStep};
+use crate::task::{CaseTask, EventSink, InterruptCheck, TaskEvent, TaskStep};
 use crate::watch::GpuWatch;
 use crate::wires;
 
-/// Settings of a run without options: 1 % precision, at most a quarter of a second a case.
+/// Settings of a run without options, with that much memory for buffers.
 pub fn default_settings(memory: Bytes) -> RunSettings {
-    RunSettings {
-        precision: 0.01,
-        min_samples: 7,
-        max_samples: 100,
-        case_budget: Ns::ms(250.0),
-        min_sample: Ns::us(500.0),
-        time_limit: Ns::ZERO,
-        memory,
-        seed: 1,
-        noise: None,
-    }
+    RunSettings { memory, ..RunSettings::default() }
 }
 
 /// Share of a case's budget that warming up may take.
@@ -55,9 +45,6 @@ const BACKGROUND_MARGIN: f64 = 2.0;
 
 /// Bytes of each GPU's memory, and of the host's.
 type ByGpu = BTreeMap<Option<u32>, u64>;
-
-/// Where words go. Its error ends the work.
-type EventSink<'t> = &'t mut dyn FnMut(TaskEvent) -> io::Result<()>;
 
 /// What all groups of a run share.
 pub(crate) struct CaseEngine<'a> {
@@ -240,7 +227,7 @@ impl<'a> CaseEngine<'a> {
             Ok(()) => match self.stop(&case) {
                 Some(reason) => self.finish(case, reason, tell).map(|()| None),
                 None => {
-                    tell(TaskEvent::Say(JournalRecord::Sampled(case.unwritten())))?;
+                    tell(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
                     Ok(Some(case))
                 }
             },
@@ -437,7 +424,7 @@ impl<'a> CaseEngine<'a> {
         }
         self.watch.after(&mut case.gpus);
         for note in self.watch.new_warnings() {
-            tell(TaskEvent::Say(JournalRecord::Note(note)))?;
+            tell(TaskEvent::Record(JournalRecord::Note(note)))?;
         }
         let stop = StopInfo {
             reason,
@@ -456,7 +443,7 @@ impl<'a> CaseEngine<'a> {
             env: BTreeMap::new(),
             gpus: case.gpus,
         };
-        tell(TaskEvent::Say(JournalRecord::Measured(Box::new(measured))))
+        tell(TaskEvent::Record(JournalRecord::Measured(Box::new(measured))))
     }
 
     /// Spoils every destination, runs the operation once more, and compares every byte. While it
@@ -534,8 +521,8 @@ fn add_ranks(used: &mut ByGpu, entry: &PlannedCase) {
     }
 }
 
-fn now(entry: &PlannedCase, doing: TaskStep, tell: EventSink<'_>) -> io::Result<()> {
-    tell(TaskEvent::Now { case: entry.case.clone(), doing })
+fn now(entry: &PlannedCase, step: TaskStep, tell: EventSink<'_>) -> io::Result<()> {
+    tell(TaskEvent::StepStarted { case: entry.case.clone(), step })
 }
 
 /// What a failed case becomes: a skip if it cannot be done here, else a fault.
@@ -543,7 +530,7 @@ fn failed(entry: PlannedCase, error: &CallError, tell: EventSink<'_>) -> io::Res
     let PlannedCase { case, suites, .. } = entry;
     let (severity, ranks) = (error.severity, error.failed_ranks().to_vec());
     let error = error.to_string();
-    tell(TaskEvent::Say(match severity {
+    tell(TaskEvent::Record(match severity {
         Severity::Unsupported | Severity::Exhausted => {
             JournalRecord::Skipped(SkippedCase { case, suites, why: error })
         }
@@ -611,17 +598,11 @@ impl RunningCase<'_> {
         let reps = self.reps;
         let flows = self.entry.case.timed.iter().zip(&self.lanes);
         let open = flows.map(|(flow, lane)| FlowSeries {
-            flow: *flow,
-            rank: Rank(0),
-            timer: lane.timer(),
             engine: lane.engine(),
             reps,
             steps: reps,
             moved_bytes: Bytes(flow.bytes.0.saturating_mul(reps).saturating_mul(lane.messages())),
-            samples_ns: Vec::new(),
-            by_rank: BTreeMap::new(),
-            io: Vec::new(),
-            setup: BTreeMap::new(),
+            ..FlowSeries::new(*flow, lane.timer())
         });
         self.series = open.collect();
     }

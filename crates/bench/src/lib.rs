@@ -47,6 +47,6 @@ pub use rank::RankSide;
 pub use scope::{PlanScope, RandomDraw};
 pub use session::{JournalSession, RunEvent, RunHeader, SessionError};
 pub use suites::{CaseMaker, PROBE_BUDGET, SUITES, SuiteSpec};
-pub use task::{CaseTask, InterruptCheck, TaskEvent, TaskStep};
+pub use task::{CaseTask, EventSink, InterruptCheck, TaskEvent, TaskStep};
 pub use tune::{SearchStamp, searches, tune};
 pub use tuned::{BestKernel, KNOWN, PathClass, TunedKernels};

@@ -17,7 +17,7 @@ use crate::doubt;
 use crate::journal_file::{JournalFile, JournalFileError};
 use crate::needs::needs_runtime;
 use crate::plan::{PlannedCase, RunPlan};
-use crate::task::{CaseTask, InterruptCheck};
+use crate::task::{CaseTask, InterruptCheck, TaskEvent};
 use crate::unlike;
 
 /// Why a run could not be written down or taken up again.
@@ -83,8 +83,8 @@ pub struct JournalSession {
     notes: Vec<RunNote>,
 }
 
-/// What a run is told beside its plan.
-#[derive(Debug, Clone)]
+/// What a journal says of a run besides its plan and its machine.
+#[derive(Debug, Clone, Default)]
 pub struct RunHeader {
     /// Name of this host.
     pub host: String,
@@ -356,7 +356,8 @@ impl ActiveRun<'_, '_> {
         let Self { crew, writer, carried, finished, failures, .. } = self;
         let before = crew.about().without.clone();
         let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
-        let mut tell = |message: JournalRecord| -> io::Result<()> {
+        let mut tell = |event: TaskEvent| -> io::Result<()> {
+            let TaskEvent::Record(message) = event else { return Ok(()) };
             match message {
                 JournalRecord::Sampled(visit) => {
                     match carried.get_mut(&visit.case) {

@@ -112,21 +112,15 @@ fn detected<'a>(engine: &'a str, word: &str) -> BTreeSet<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::{Bytes, Rank, TimerKind};
+    use pathline_schema::{Bytes, TimerKind};
 
     fn series(flow: &str, engine: &str) -> FlowSeries {
+        let flow = flow.parse().unwrap_or_else(|e| panic!("{flow}: {e}"));
         FlowSeries {
-            flow: flow.parse().unwrap_or_else(|e| panic!("{flow}: {e}")),
-            rank: Rank(0),
-            timer: TimerKind::Host,
             engine: engine.to_owned(),
-            reps: 1,
-            steps: 1,
             moved_bytes: Bytes(8),
             samples_ns: vec![1e3; 3],
-            by_rank: [].into(),
-            io: Vec::new(),
-            setup: [].into(),
+            ..FlowSeries::new(flow, TimerKind::Host)
         }
     }
 

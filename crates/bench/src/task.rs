@@ -1,6 +1,8 @@
-//! What passes between a session and who measures for it: tasks one way, words the other.
+//! What passes between a session and whoever measures for it: tasks in one direction, events in the
+//! other.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use pathline_schema::{Case, JournalRecord, SampledCase};
 use serde::{Deserialize, Serialize};
@@ -49,18 +51,21 @@ impl TaskStep {
     }
 }
 
-/// What is heard of a crew at work.
+/// What an executor at work reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "one at a time is on its way, into a file or a pipe")]
 pub enum TaskEvent {
-    /// This begins now. Who hears nothing more knows where it stopped.
-    Now {
+    /// A step begins: where an executor stopped of which nothing more comes.
+    StepStarted {
         /// The case.
         case: Case,
         /// The step.
-        doing: TaskStep,
+        step: TaskStep,
     },
     /// A line for the journal.
-    Say(JournalRecord),
+    Record(JournalRecord),
 }
+
+/// Takes events. Its error ends the work.
+pub type EventSink<'t> = &'t mut dyn FnMut(TaskEvent) -> io::Result<()>;

@@ -17,7 +17,7 @@ use pathline_stats::SeriesSummary;
 use crate::crew::{Executor, TaskEnd};
 use crate::plan::PlannedCase;
 use crate::scope::PlanScope;
-use crate::task::{CaseTask, InterruptCheck};
+use crate::task::{CaseTask, InterruptCheck, TaskEvent};
 use crate::tuned::{BestKernel, PathClass, TunedKernels};
 
 /// How many candidates a round leaves to the next.
@@ -212,7 +212,8 @@ fn round(
     let mut figures = BTreeMap::new();
     for _ in 0..=MOST_LOSSES {
         let mut over: Vec<Case> = Vec::new();
-        let mut tell = |message: JournalRecord| {
+        let mut tell = |event: TaskEvent| {
+            let TaskEvent::Record(message) = event else { return Ok(()) };
             match message {
                 JournalRecord::Measured(measured) => {
                     // Only a copy can be compared, and then it has been.

@@ -1,18 +1,16 @@
 //! The command line, as one table. Completions and the man page are derived from it.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args as _, CommandFactory, Id, Parser, Subcommand, ValueEnum};
 use pathline_bench::{GpuRequirement, RandomDraw};
-use pathline_gpu::{COMPILE_COMMAND, CompileMode, LibraryRequest};
-use pathline_schema::{Bytes, CasePattern};
-use pathline_storage::StoreRequest as Store;
-use serde::{Deserialize, Serialize};
-
-use crate::probe::{Probe, ProbeLimits};
-use crate::worker::WorkerFault;
+use pathline_gpu::COMPILE_COMMAND;
+use pathline_runner::{
+    DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
+    RunRequest, StorePlaces, WorkerFault,
+};
+use pathline_schema::{Bytes, CasePattern, Ns, RunSettings};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
@@ -88,8 +86,8 @@ pub(crate) enum InternalCommand {
     },
     /// Open libraries that may crash, for the process that started this one.
     Probe {
-        /// Which.
-        what: Probe,
+        /// Which libraries, and what of them.
+        what: LibraryProbe,
         #[command(flatten)]
         libraries: LibraryArgs,
     },
@@ -106,30 +104,43 @@ impl InternalArgs {
     }
 }
 
+/// Headings of the help of `run` and `plan`.
+const CASES: &str = "Cases";
+const TIME: &str = "Time";
+const PROCESSES: &str = "Processes";
+const FILES: &str = "Files";
+const LIBRARIES: &str = "Libraries";
+const OUTPUT: &str = "Output";
+
 /// Which cases, and on which machine.
 #[derive(Debug, Clone, Parser)]
+#[command(next_help_heading = CASES)]
 pub(crate) struct SelectArgs {
-    /// Simulate a machine: a name from `pathline machines`, or a TOML file.
+    /// Simulate this machine instead of measuring this host.
+    ///
+    /// A name from `pathline machines`, or a TOML file.
     #[arg(long, short, value_name = "NAME|FILE")]
     pub(crate) machine: Option<String>,
-    /// Take only these suites (comma-separated).
+    /// Only these suites, comma-separated.
     #[arg(long, short, value_delimiter = ',', value_name = "SUITE")]
     pub(crate) suite: Vec<String>,
-    /// Take only these cases: a case text, or a flow with wildcards such as
-    /// 'gpu0.* > gpu*.vram by dma'. May be given several times.
+    /// Only cases that match this text; repeatable.
+    ///
+    /// A case text, or a flow with wildcards such as 'gpu0.* > gpu*.vram by dma'.
     #[arg(long, short, value_name = "CASE")]
     pub(crate) case: Vec<CasePattern>,
-    /// Host memory that buffers may take; half of what is free by default.
+    /// Host memory for buffers; by default half of what is free.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
-    /// Take the same plain kernels everywhere: neither what --tune found here nor what was measured
-    /// best on other GPUs of the kind.
+    /// Use the same plain kernels on every GPU.
+    ///
+    /// Neither what --tune found here nor what was measured best on other GPUs of the kind.
     #[arg(long)]
     pub(crate) standard_kernels: bool,
-    /// Seed of the sets that suite concurrent draws, and of simulated noise.
+    /// Seed of random sets and of simulated noise.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// How many sets suite concurrent draws.
+    /// Number of random sets in suite concurrent.
     #[arg(long, value_name = "NUMBER", default_value_t = RandomDraw::default().sets,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) sets: u32,
@@ -141,27 +152,30 @@ pub(crate) struct SelectArgs {
 const STORAGE: &str = "storage";
 
 /// Where suite storage has its files.
-#[derive(Debug, Clone, Default, Parser, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Parser)]
+#[command(next_help_heading = FILES)]
 pub(crate) struct StoreArgs {
-    /// Measure I/O here (suite storage): a folder, in which files are made and removed again; or a
-    /// file or block device, which is only read. Several are measured alone and at once.
+    /// Measure I/O in this folder, file or block device; repeatable.
+    ///
+    /// For suite storage. In a folder, files are made and removed again; a file or block device is only
+    /// read. Several are measured alone and at the same time.
     #[arg(long, value_name = "PATH", conflicts_with = "machine")]
     pub(crate) store: Vec<PathBuf>,
-    /// Size of each file; by default 1 GiB, and at most a quarter of what is free.
+    /// Size of each file of --store; by default 1 GiB.
+    ///
+    /// By default also at most a quarter of what is free.
     #[arg(long, value_name = "SIZE")]
     pub(crate) span: Option<Bytes>,
-    /// Write to the files and devices of --store, which destroys what is in them.
+    /// Destroy what is in the files and devices of --store: write to them.
     #[arg(long, requires = "store")]
     pub(crate) overwrite: bool,
 }
 
 impl StoreArgs {
-    /// The same for the crate that opens them.
-    pub(crate) fn asked(&self) -> Vec<Store> {
-        let Self { store, span, overwrite } = self;
-        let asked =
-            |path: &PathBuf| Store { path: path.clone(), span: *span, overwrite: *overwrite };
-        store.iter().map(asked).collect()
+    /// The same for the crate that opens the machine.
+    pub(crate) fn places(&self) -> StorePlaces {
+        let Self { store, span, overwrite } = self.clone();
+        StorePlaces { paths: store, span, overwrite }
     }
 }
 
@@ -178,6 +192,17 @@ impl SelectArgs {
         ))
     }
 
+    /// The machine that is chosen: read and parsed, not opened.
+    pub(crate) fn machine(&self, libraries: &LibraryArgs) -> anyhow::Result<MachineChoice> {
+        Ok(match &self.machine {
+            Some(name) => MachineChoice::Model(Box::new(MachineModel::read(name)?)),
+            None => MachineChoice::Host(HostMachine {
+                libraries: libraries.choice(),
+                stores: self.stores.places(),
+            }),
+        })
+    }
+
     /// What random sets are drawn from.
     pub(crate) fn draw(&self) -> RandomDraw {
         RandomDraw { seed: self.seed, sets: self.sets }
@@ -185,35 +210,41 @@ impl SelectArgs {
 }
 
 /// Which GPU runtime to use, and where its libraries are.
-#[derive(Debug, Clone, Default, Parser, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Parser)]
+#[command(next_help_heading = LIBRARIES)]
 pub(crate) struct LibraryArgs {
-    /// Measure by CUDA, with this driver: the file libcuda.so.1 or its folder; `search` looks for it.
-    /// By default the runtime is that of the GPUs that are here.
+    /// Measure by CUDA, with this driver.
+    ///
+    /// The file libcuda.so.1 or its folder; `search` looks for it. By default the runtime is that of the
+    /// GPUs that are here.
     #[arg(long, value_name = "PATH", env = "PATHLINE_CUDA")]
     pub(crate) cuda: Option<PathBuf>,
-    /// Measure by HIP, with this runtime: the file libamdhip64.so.N or its folder; `search` looks
-    /// for it.
+    /// Measure by HIP, with this runtime.
+    ///
+    /// The file libamdhip64.so.N or its folder; `search` looks for it.
     #[arg(long, value_name = "PATH", env = "PATHLINE_HIP")]
     pub(crate) hip: Option<PathBuf>,
-    /// NVIDIA's run-time compiler: the file libnvrtc.so.N or its folder; searched by default.
+    /// NVIDIA's run-time compiler.
+    ///
+    /// The file libnvrtc.so.N or its folder; searched by default.
     #[arg(long, value_name = "PATH", env = "PATHLINE_NVRTC")]
     pub(crate) nvrtc: Option<PathBuf>,
-    /// Whether MPI takes memory of GPUs. By default two processes that may die of it try, or the
-    /// library's own answer counts where none can be launched.
+    /// Whether MPI takes memory of GPUs.
+    ///
+    /// By default two processes that may die of it try; where none can be launched, the library's own
+    /// answer counts.
     #[arg(long, value_name = "ANSWER", env = "PATHLINE_DEVICE_MEMORY")]
-    pub(crate) device_memory: Option<DeviceMemory>,
+    pub(crate) device_memory: Option<DeviceMemoryAnswer>,
 }
 
 /// Whether an MPI takes memory of GPUs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum DeviceMemory {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceMemoryAnswer {
     /// It does; nothing is tried.
     Yes,
     /// It does not; pathline stages such messages through the host.
     No,
     /// Find out.
-    #[default]
     Try,
 }
 
@@ -223,32 +254,9 @@ impl LibraryArgs {
         Self::try_parse_from(["pathline"]).unwrap_or_default()
     }
 
-    /// Whether anything is said.
+    /// Whether a library is named.
     pub(crate) fn any(&self) -> bool {
         self.cuda.is_some() || self.hip.is_some() || self.nvrtc.is_some()
-    }
-
-    /// The same as arguments of a child, which then has the same libraries whatever its environment
-    /// names.
-    pub(crate) fn flags(&self) -> Vec<OsString> {
-        let named = [("--cuda", &self.cuda), ("--hip", &self.hip), ("--nvrtc", &self.nvrtc)];
-        let flag = |(flag, path): (&str, &Option<PathBuf>)| -> Option<[OsString; 2]> {
-            Some([flag.into(), path.as_ref()?.into()])
-        };
-        named.into_iter().filter_map(flag).flatten().collect()
-    }
-
-    /// Whether both name the same libraries.
-    pub(crate) fn has_same_libraries(&self, other: &Self) -> bool {
-        let libraries = |of: &Self| (of.cuda.clone(), of.hip.clone(), of.nvrtc.clone());
-        libraries(self) == libraries(other)
-    }
-
-    /// The same in words, for errors.
-    pub(crate) fn describe(&self) -> String {
-        let flags: Vec<_> =
-            self.flags().iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
-        if flags.is_empty() { "no library named".to_owned() } else { flags.join(" ") }
     }
 
     /// What is said here, and else what was said there.
@@ -261,18 +269,22 @@ impl LibraryArgs {
         }
     }
 
-    /// The same for the crate that opens them. Kernels are compiled in a process of this program.
-    pub(crate) fn asked(&self) -> LibraryRequest {
-        let Self { cuda, hip, nvrtc, device_memory: _ } = self.clone();
-        // The link stands for this very program, even if the file was replaced since.
-        LibraryRequest { cuda, hip, nvrtc, compile: CompileMode::Child("/proc/self/exe".into()) }
+    /// The same for the crate that opens them.
+    pub(crate) fn choice(&self) -> LibraryChoice {
+        let Self { cuda, hip, nvrtc, device_memory } = self.clone();
+        let device_memory = match device_memory {
+            Some(DeviceMemoryAnswer::Yes) => DeviceMemory::Yes,
+            Some(DeviceMemoryAnswer::No) => DeviceMemory::No,
+            Some(DeviceMemoryAnswer::Try) | None => DeviceMemory::Try,
+        };
+        LibraryChoice { cuda, hip, nvrtc, device_memory }
     }
 }
 
 /// What a run must be able to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Requirement {
-    /// A GPU.
+    /// GPUs, also where none is on the bus.
     Gpus,
     /// The host alone.
     Host,
@@ -292,9 +304,11 @@ impl Requirement {
 /// How long libraries may take.
 #[derive(Debug, Clone, Default, Parser)]
 pub(crate) struct TimeoutArgs {
-    /// Give up on a vendor's library if one of its calls takes longer than this many seconds; 10 by
-    /// default, and 5 more for each GPU on the bus.
-    #[arg(long, value_name = "SECONDS", value_parser = positive, env = "PATHLINE_LIBRARY_TIMEOUT")]
+    /// Give up on a library if one of its calls takes longer than this many seconds.
+    ///
+    /// By default 10, and 5 more for each GPU on the bus.
+    #[arg(long, value_name = "SECONDS", value_parser = positive, env = "PATHLINE_LIBRARY_TIMEOUT",
+        help_heading = LIBRARIES)]
     pub(crate) library_timeout: Option<f64>,
 }
 
@@ -304,11 +318,9 @@ impl TimeoutArgs {
         Self::try_parse_from(["pathline"]).unwrap_or_default()
     }
 
-    /// A driver that wakes eight GPUs takes half a minute.
-    pub(crate) fn limits(&self, gpus: usize) -> ProbeLimits {
-        let call = self.library_timeout.unwrap_or(10.0 + 5.0 * gpus as f64);
-        let call = Duration::try_from_secs_f64(call).unwrap_or(Duration::MAX);
-        ProbeLimits { call, total: call.saturating_mul(3) }
+    /// How long one call of a library may take, if the user said so.
+    pub(crate) fn call(&self) -> Option<Duration> {
+        self.library_timeout.map(|secs| Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX))
     }
 }
 
@@ -317,63 +329,119 @@ impl TimeoutArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,
-    /// Folder to write into; a new one under runs/ by default.
-    #[arg(long, short, value_name = "DIR")]
+    /// Folder to write into; by default a new one under runs/.
+    #[arg(long, short, value_name = "DIR", conflicts_with = "resume", help_heading = FILES)]
     pub(crate) out: Option<PathBuf>,
-    /// Go on with a run that was cut: its folder or journal. Cases that are done stay as they are;
-    /// which cases there are and how they are measured is as it was.
-    #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "machine", "suite", "case", "memory", "out", "precision", "case_budget", "seed",
-        "noise", "sets", "standard_kernels", "ranks", "store", "span", "overwrite",
-    ])]
+    /// Continue a run that was cut: its folder or journal.
+    ///
+    /// Cases that are done stay as they are. Which cases there are and how they are measured is taken
+    /// from that run.
+    #[arg(long, value_name = "RUN", conflicts_with_all = kept_by_resume(), help_heading = FILES)]
     pub(crate) resume: Option<PathBuf>,
-    /// Search the best kernel of each path first, on one GPU of each kind; later runs remember it.
-    #[arg(long, conflicts_with_all = ["resume", "standard_kernels"])]
+    /// Search the fastest kernel of each path first.
+    ///
+    /// On one GPU of each kind. Later runs use what was found.
+    #[arg(long, conflicts_with_all = ["resume", "standard_kernels"], help_heading = CASES)]
     pub(crate) tune: bool,
-    /// Measure between this many processes of this node, started by pathline itself: shared memory,
-    /// UCX, NCCL or RCCL. For MPI start pathline under mpirun or srun instead.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) ranks: Option<u32>,
-    /// Where ranks that a launcher started on several hosts meet: an address of the host of rank 0 and a
-    /// free port. Under Slurm, and on one host, they find each other by themselves. They prove that they
-    /// are of one job by PATHLINE_SECRET, or by a file in a home folder that their hosts share.
-    #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS")]
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Address at which ranks of several hosts meet.
+    ///
+    /// An address of the host of rank 0, and a free port. Under Slurm, and on one host, ranks find
+    /// each other by themselves. They prove that they are of one job by PATHLINE_SECRET, or by a file
+    /// in a home folder that their hosts share.
+    #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS", help_heading = PROCESSES)]
     pub(crate) rendezvous: Option<String>,
-    /// What must be usable for exit code 0: `gpus` (also where none is on the bus), or `host`. By default
-    /// the GPUs on the bus must be, unless the suites and cases that are named need none.
-    #[arg(long, value_enum, value_name = "WHAT")]
+    /// What must be usable for exit code 0.
+    ///
+    /// By default the GPUs on the bus must be, unless the suites and cases that are named need none.
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = OUTPUT)]
     pub(crate) require: Option<Requirement>,
-    /// Stop after this many seconds, with what there is.
-    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    /// Stop after this many seconds, and report what was measured.
+    #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = TIME)]
     pub(crate) time_limit: Option<f64>,
-    /// Wanted half width of the 95 % interval of the median, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = positive)]
-    pub(crate) precision: f64,
-    /// Time for one case, in milliseconds: 250, and 60 for one of contention or concurrent.
-    #[arg(long, value_name = "MS", value_parser = positive)]
-    pub(crate) case_budget: Option<f64>,
-    /// Spread of a simulated machine's times: standard deviation of each operation, in percent, at
-    /// most 20; 0 for none. Without it, 0.2.
-    #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine")]
-    pub(crate) noise: Option<f64>,
-    /// Take a step of a case, or the opening of the machine, for hung after this many seconds; by
-    /// default it follows from the case's size and is 20 or more, and 120 for the opening.
-    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    /// Kill a worker that makes no progress for this many seconds.
+    ///
+    /// By default the limit of a step follows from the size of its case and is 20 or more; that of
+    /// opening the machine is 120.
+    #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = TIME)]
     pub(crate) case_deadline: Option<f64>,
     /// Measure a simulated machine in a worker process, too.
     #[arg(long, hide = true)]
     pub(crate) worker: bool,
     /// Let something go wrong in the worker process.
-    #[arg(long, hide = true, value_name = "MISHAP")]
+    #[arg(long, hide = true, value_name = "FAULT")]
     pub(crate) inject: Vec<WorkerFault>,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
-    /// No progress and no summary; errors still show.
-    #[arg(long, short)]
+    /// Print neither progress nor summary; errors still show.
+    #[arg(long, short, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
     /// When to use colour.
-    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
+    #[arg(long, value_enum, default_value_t = ColourChoice::Auto, help_heading = OUTPUT)]
     pub(crate) color: ColourChoice,
+}
+
+/// What belongs to a run rather than to one session of it: `--resume` takes it from the run that is
+/// continued, as it takes [`SelectArgs`].
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct SamplingArgs {
+    /// Measure between this many processes of this node.
+    ///
+    /// pathline starts them: shared memory, UCX, NCCL or RCCL. For MPI start pathline itself under
+    /// mpirun or srun.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
+        help_heading = PROCESSES)]
+    pub(crate) ranks: Option<u32>,
+    /// Target half width of the 95 % interval of the median, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = positive,
+        help_heading = TIME)]
+    pub(crate) precision: f64,
+    /// Time for one case, in milliseconds; by default 250.
+    ///
+    /// Cases of contention and concurrent have 60 by default.
+    #[arg(long, value_name = "MS", value_parser = positive, help_heading = TIME)]
+    pub(crate) case_budget: Option<f64>,
+    /// Standard deviation of a simulated machine's times, in percent; by default 0.2.
+    ///
+    /// Of each operation; at most 20, and 0 for none.
+    #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine",
+        help_heading = CASES)]
+    pub(crate) noise: Option<f64>,
+}
+
+/// Options that cannot be given with `--resume`, since it takes them from the run that it continues.
+fn kept_by_resume() -> Vec<Id> {
+    let table = SamplingArgs::augment_args(SelectArgs::augment_args(clap::Command::new("run")));
+    table.get_arguments().map(|arg| arg.get_id().clone()).collect()
+}
+
+impl RunArgs {
+    /// What whoever measures needs to know.
+    pub(crate) fn request(&self, job: Option<RankJob>) -> anyhow::Result<RunRequest> {
+        Ok(RunRequest {
+            machine: self.select.machine(&self.libraries)?,
+            settings: self.settings(),
+            memory: self.select.memory,
+            job,
+            limit: self.case_deadline.map(Duration::from_secs_f64),
+            faults: self.inject.clone(),
+        })
+    }
+
+    /// What the engine is told and the journal records. The memory follows from the machine.
+    fn settings(&self) -> RunSettings {
+        let SamplingArgs { precision, case_budget, noise, ranks: _ } = self.sampling;
+        let usual = RunSettings::default();
+        RunSettings {
+            precision: precision / 100.0,
+            case_budget: case_budget.map_or(usual.case_budget, Ns::ms),
+            time_limit: Ns::secs(self.time_limit.unwrap_or(0.0)),
+            seed: self.select.seed,
+            noise: noise.map(|percent| percent / 100.0),
+            ..usual
+        }
+    }
 }
 
 /// When to use colour.
@@ -425,7 +493,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
     /// Print JSON: a line a case.
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,

@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use pathline_bench::{BestKernel, TunedKernels};
+use pathline_runner::read_text;
 use pathline_schema::KernelVariant;
 
-use crate::files;
 use crate::say::{errln, outln};
 
 /// Name of the winners in the folder of a run that took them.
@@ -35,7 +35,7 @@ pub(crate) fn of_run(folder: &Path) -> TunedKernels {
 }
 
 fn read(path: &Path) -> Option<TunedKernels> {
-    let text = match files::read_text(path, MAX_TUNED) {
+    let text = match read_text(path, MAX_TUNED) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => {

@@ -2,17 +2,10 @@
 
 mod args;
 mod cmd;
-mod env;
 mod files;
 mod kernels;
-mod leftovers;
-mod probe;
 mod progress;
-mod ranks;
 mod say;
-mod survey;
-mod worker;
-mod world;
 
 use std::process::ExitCode;
 

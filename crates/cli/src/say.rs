@@ -5,7 +5,15 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
+use pathline_runner::ProcessHooks;
 use pathline_schema::plain_text;
+
+/// What processes of this program that measure or try libraries may do to the outside.
+pub(crate) const HOOKS: ProcessHooks = ProcessHooks {
+    warn: |text| eprint(format_args!("{text}\n")),
+    exit: std::process::exit,
+    abort: std::process::abort,
+};
 
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();

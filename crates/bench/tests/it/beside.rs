@@ -100,12 +100,8 @@ fn measured(refuses: bool) -> (CaseOutcome, Vec<String>) {
     let path = dir.path().join("run.jsonl");
     let header = pathline_bench::RunHeader {
         host: "test".to_owned(),
-        version: "0".to_owned(),
-        pid: 1,
-        command: Vec::new(),
-        machine_sha256: None,
-        env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
+        ..Default::default()
     };
     let about = MachineInfo::of(&machine, None, TimerScope::All);
     let mut crew = LocalExecutor::new(&machine, about, header.settings);

@@ -3,16 +3,16 @@
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufReader};
 
 use pathline_bench::{
-    CaseTask, Executor, InterruptCheck, JournalSession, LocalExecutor, LossCause, MachineInfo,
-    PlanScope, RunHeader, RunPlan, TaskEnd, TimerScope, WorkerLoss, default_settings,
+    CaseTask, EventSink, Executor, InterruptCheck, JournalSession, LocalExecutor, LossCause,
+    MachineInfo, PlanScope, RunHeader, RunPlan, TaskEnd, TimerScope, WorkerLoss, default_settings,
 };
 use pathline_flow::{MachineDesc, RuntimeEnv};
-use pathline_schema::{Bytes, CaseOutcome, Journal, JournalRecord, Ns, Severity};
+use pathline_schema::{Bytes, CaseOutcome, Journal, Ns, Severity};
 use tempfile::TempDir;
 
 /// How a task ends.
@@ -46,7 +46,7 @@ impl Executor for Shaky<'_> {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+        tell: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
         self.tasks.push(task.entries.len());
         let loss = |case, cause| {
@@ -91,15 +91,7 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
     let mut crew = Shaky { here, ends: ends.into(), tasks: Vec::new() };
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let header = RunHeader {
-        host: "test".to_owned(),
-        version: "0".to_owned(),
-        pid: 1,
-        command: vec!["pathline".to_owned()],
-        machine_sha256: None,
-        env: BTreeMap::new(),
-        settings,
-    };
+    let header = RunHeader { host: "test".to_owned(), settings, ..RunHeader::default() };
     let now = || "2026-01-01T00:00:00Z".to_owned();
     let session = JournalSession::create(&path).unwrap();
     session.run(&mut crew, &plan, header, &now, &|| None, &mut |_| {}).unwrap();

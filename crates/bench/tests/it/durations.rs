@@ -3,7 +3,6 @@
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufReader;
 
@@ -27,12 +26,8 @@ fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<MeasuredCase> {
     let plan = RunPlan::new(&scope, &[], &patterns).unwrap();
     let header = RunHeader {
         host: "test".to_owned(),
-        version: "0".to_owned(),
-        pid: 1,
-        command: Vec::new(),
-        machine_sha256: None,
-        env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
+        ..RunHeader::default()
     };
     let mut crew = LocalExecutor::new(
         &machine,

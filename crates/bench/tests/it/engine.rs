@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::BufReader;
 use std::path::Path;
@@ -38,12 +38,8 @@ fn plan(machine: &Machine, patterns: &[&str]) -> RunPlan {
 fn header() -> RunHeader {
     RunHeader {
         host: "test".to_owned(),
-        version: "0".to_owned(),
-        pid: 1,
-        command: vec!["pathline".to_owned()],
-        machine_sha256: None,
-        env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
+        ..RunHeader::default()
     }
 }
 

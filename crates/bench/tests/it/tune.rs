@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::io;
 
 use pathline_bench::{
-    CaseTask, Executor, InterruptCheck, LocalExecutor, LossCause, MachineInfo, PathClass,
-    PlanScope, SearchStamp, TaskEnd, TimerScope, TunedKernels, WorkerLoss, default_settings,
-    searches, tune,
+    CaseTask, EventSink, Executor, InterruptCheck, LocalExecutor, LossCause, MachineInfo,
+    PathClass, PlanScope, SearchStamp, TaskEnd, TaskEvent, TimerScope, TunedKernels, WorkerLoss,
+    default_settings, searches, tune,
 };
 use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::Machine;
@@ -39,18 +39,20 @@ impl Executor for Meddler<'_> {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+        tell: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
         self.tasks.push(task.entries.len());
         let deadly = task.entries.iter().position(|e| variant(&e.case) == self.deadly);
         let mut task = task.clone();
         let lost = deadly.filter(|_| self.deadly.is_some()).map(|at| task.entries.remove(at).case);
         let fast = self.fast;
-        let ended = self.here.measure(&task, interrupt, &mut |message| match message {
-            JournalRecord::Measured(mut measured) if variant(&measured.case) == Some(fast) => {
+        let ended = self.here.measure(&task, interrupt, &mut |event| match event {
+            TaskEvent::Record(JournalRecord::Measured(mut measured))
+                if variant(&measured.case) == Some(fast) =>
+            {
                 let series = measured.series.iter_mut();
                 series.flat_map(|s| &mut s.samples_ns).for_each(|ns| *ns /= 2.0);
-                tell(JournalRecord::Measured(measured))
+                tell(TaskEvent::Record(JournalRecord::Measured(measured)))
             }
             other => tell(other),
         })?;

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufReader;
 
@@ -61,12 +60,8 @@ fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
     let path = dir.path().join("run.jsonl");
     let header = RunHeader {
         host: "test".to_owned(),
-        version: "0".to_owned(),
-        pid: 1,
-        command: Vec::new(),
-        machine_sha256: None,
-        env: BTreeMap::new(),
         settings: default_settings(Bytes::gib(64)),
+        ..RunHeader::default()
     };
     let now = || "2026-01-01T00:00:00Z".to_owned();
     let session = JournalSession::create(&path).unwrap();

@@ -3,7 +3,6 @@
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use pathline_bench::{
@@ -85,15 +84,7 @@ fn what_a_plan_rules_out_is_written_before_the_first_case() {
     for (name, stop) in [("cut", true), ("whole", false)] {
         let path = dir.path().join(name);
         let mut here = LocalExecutor::new(&machine, about.clone(), settings);
-        let header = RunHeader {
-            host: "test".to_owned(),
-            version: "0".to_owned(),
-            pid: 1,
-            command: vec!["pathline".to_owned()],
-            machine_sha256: None,
-            env: BTreeMap::new(),
-            settings,
-        };
+        let header = RunHeader { host: "test".to_owned(), settings, ..RunHeader::default() };
         let unmet = GpuRequirement::Discovered.unmet(&about, &plan, false);
         let interrupt = || stop.then(|| "the time limit".to_owned());
         let now = || "2026-01-01T00:00:00Z".to_owned();

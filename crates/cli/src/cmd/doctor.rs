@@ -8,17 +8,17 @@ use std::time::Duration;
 use anyhow::Result;
 use pathline_dylib::{LibraryReport, TriedPlace};
 use pathline_gpu::{RuntimeFamily, cache_base, chosen_family, kernel_cache, writable};
+use pathline_runner::{
+    DirectAnswer, HostAnswer, HostSurvey, LibraryChoice, LibraryProbe, ProbeError, ProbeLimits,
+    RuntimeAnswer, ask, ask_and_show,
+};
 use pathline_schema::Topology;
 use pathline_storage::without_rings;
 use pathline_transport::collectives_libraries;
 
 use super::ExitKind;
-use crate::args::{DoctorArgs, LibraryArgs};
-use crate::probe::{
-    DirectAnswer, MachineAnswer, Probe, ProbeError, ProbeLimits, RuntimeAnswer, ask, ask_and_show,
-};
+use crate::args::DoctorArgs;
 use crate::say::outln;
-use crate::survey::HostSurvey;
 
 /// Checks of a machine take seconds, and minutes where a kernel compiles for each.
 const CONFORMANCE: ProbeLimits =
@@ -31,10 +31,11 @@ const LAUNCHES: ProbeLimits =
 /// Fine if every GPU that was discovered can be measured by engines and kernels, or there is none;
 /// wrong if something is missing, a library ends or holds the process that asks it, or a check fails.
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
-    let survey = HostSurvey::new(&args.timeout);
+    let survey = HostSurvey::new(args.timeout.call());
     let (topology, limits) = (&survey.topology, survey.limits);
-    let (family, choice) = chosen_family(topology, &args.libraries.asked());
-    let found = Findings::collect(&survey, family, &args.libraries);
+    let libraries = args.libraries.choice();
+    let (family, choice) = chosen_family(topology, &libraries.request());
+    let found = Findings::collect(&survey, family, &libraries);
     let gpus = topology.gpus.len();
     // Of hardware that is not here, one line is enough.
     let brief = gpus == 0 && !args.libraries.any();
@@ -80,16 +81,22 @@ struct Findings {
 
 impl Findings {
     /// Asks all at once: those that hang take no longer together than one alone.
-    fn collect(survey: &HostSurvey, family: RuntimeFamily, libraries: &LibraryArgs) -> Self {
+    fn collect(survey: &HostSurvey, family: RuntimeFamily, libraries: &LibraryChoice) -> Self {
         let limits = survey.limits;
         let one = |probe| ask::<LibraryReport>(probe, libraries, limits);
         thread::scope(|scope| {
-            let [mpi, ucx, rdma, other] =
-                [Probe::Mpi, Probe::Ucx, Probe::Rdma, Probe::OtherRuntime]
-                    .map(|probe| scope.spawn(move || one(probe)));
-            let direct = scope.spawn(move || ask::<DirectAnswer>(Probe::Direct, libraries, limits));
-            let runtime = ask::<RuntimeAnswer>(Probe::Runtime, libraries, limits);
-            let compiler = if runtime.is_ok() { Probe::Compiler } else { Probe::AnyCompiler };
+            let [mpi, ucx, rdma, other] = [
+                LibraryProbe::Mpi,
+                LibraryProbe::Ucx,
+                LibraryProbe::Rdma,
+                LibraryProbe::OtherRuntime,
+            ]
+            .map(|probe| scope.spawn(move || one(probe)));
+            let direct =
+                scope.spawn(move || ask::<DirectAnswer>(LibraryProbe::Direct, libraries, limits));
+            let runtime = ask::<RuntimeAnswer>(LibraryProbe::Runtime, libraries, limits);
+            let compiler =
+                if runtime.is_ok() { LibraryProbe::Compiler } else { LibraryProbe::AnyCompiler };
             let compilers = ask::<Vec<LibraryReport>>(compiler, libraries, limits);
             let (mut lost, runtime_lost) = (0, runtime.is_err());
             let mut known = |answer: Result<LibraryReport, ProbeError>, what| {
@@ -171,16 +178,16 @@ impl Findings {
 
 /// Opens this host with its GPUs in a child that prints what it finds, unless the runtime is known to be
 /// lost. What came of it, and whether the child was lost.
-fn machine(args: &DoctorArgs, found: &Findings, limits: ProbeLimits) -> (MachineAnswer, bool) {
-    let without = |why: String| MachineAnswer { without: Some(why), ..MachineAnswer::default() };
+fn machine(args: &DoctorArgs, found: &Findings, limits: ProbeLimits) -> (HostAnswer, bool) {
+    let without = |why: String| HostAnswer { without: Some(why), ..HostAnswer::default() };
     if let Some(why) = found.runtime.without.as_ref().filter(|_| found.runtime_lost) {
         return (without(why.clone()), true);
     }
     let (probe, limits) = match args.conformance {
-        true => (Probe::Conformance, CONFORMANCE),
-        false => (Probe::Machine, limits),
+        true => (LibraryProbe::Conformance, CONFORMANCE),
+        false => (LibraryProbe::Machine, limits),
     };
-    match ask_and_show(probe, &args.libraries, limits, &mut |line| outln!("{line}")) {
+    match ask_and_show(probe, &args.libraries.choice(), limits, &mut |line| outln!("{line}")) {
         Ok(answer) => (answer, false),
         Err(error) => (without(error.to_string()), true),
     }
@@ -188,7 +195,7 @@ fn machine(args: &DoctorArgs, found: &Findings, limits: ProbeLimits) -> (Machine
 
 /// Says whether the MPI here takes memory of this machine's GPUs, and how that is known.
 fn device_memory(args: &DoctorArgs) {
-    match ask::<Option<String>>(Probe::DeviceMemory, &args.libraries, LAUNCHES) {
+    match ask::<Option<String>>(LibraryProbe::DeviceMemory, &args.libraries.choice(), LAUNCHES) {
         Ok(line) => line.iter().for_each(|line| outln!("{line}")),
         Err(error) => outln!("MPI: whether it takes device memory is unknown: {error}"),
     }

@@ -1,26 +1,26 @@
 //! Without a command: what can be done here, in ten lines.
 
 use anyhow::Result;
-use pathline_bench::{KNOWN, RandomDraw, RunPlan};
+use pathline_bench::{KNOWN, PlanScope, RunPlan};
 use pathline_flow::MachineDesc;
+use pathline_runner::{HostMachine, MachineChoice, MachineSurvey, half_of_free, switches};
 
 use super::ExitKind;
-use crate::args::{LibraryArgs, StoreArgs, TimeoutArgs};
-use crate::env;
+use crate::args::{LibraryArgs, TimeoutArgs};
 use crate::say::outln;
-use crate::survey::Survey;
 
 pub(super) fn run() -> Result<ExitKind> {
-    let switches = env::switches();
-    let (libraries, timeout) = (LibraryArgs::from_env(), TimeoutArgs::from_env());
-    let survey = Survey::new(None, &libraries, &timeout, &StoreArgs::default())?;
-    let topology = &survey.topology;
-    let plan =
-        RunPlan::new(&survey.scope(None, &switches, &KNOWN, RandomDraw::default()), &[], &[])
-            .map_err(anyhow::Error::msg)?;
+    let switches = switches();
+    let libraries = LibraryArgs::from_env().choice();
+    let machine = MachineChoice::Host(HostMachine { libraries, ..HostMachine::default() });
+    let about = MachineSurvey::new(&machine, TimeoutArgs::from_env().call()).about;
+    let topology = &about.topology;
+    let scope = about.scope(half_of_free(topology));
+    let scope = PlanScope { env: &switches, tuned: &KNOWN, ..scope };
+    let plan = RunPlan::new(&scope, &[], &[]).map_err(anyhow::Error::msg)?;
     let gpus = match topology.gpus.len() {
         0 => "no GPU".to_owned(),
-        n => match survey.without_gpus {
+        n => match about.without {
             None => format!("{n} GPUs"),
             Some(_) => format!("{n} GPUs (not measured here: see `pathline doctor`)"),
         },

@@ -2,15 +2,15 @@
 
 use anyhow::Result;
 use pathline_flow::{ConstantOrigin, MachineDesc, ModelConstant};
+use pathline_runner::MachineModel;
 
 use super::ExitKind;
 use crate::args::MachinesArgs;
 use crate::say::{out, outln};
-use crate::world;
 
 pub(super) fn run(args: &MachinesArgs) -> Result<ExitKind> {
     if let Some(name) = args.name.as_ref().filter(|_| args.constants) {
-        print_constants(&world::describe(name)?.0);
+        print_constants(MachineModel::read(name)?.desc());
         return Ok(ExitKind::Fine);
     }
     if let Some(name) = &args.name {

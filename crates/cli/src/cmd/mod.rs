@@ -20,10 +20,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::CommandFactory;
 use pathline_explain::judge::RunVerdict;
+use pathline_runner::{serve_launch, serve_probe, serve_rank, serve_worker};
 
 use crate::args::{Args, ColourChoice, Command, InternalArgs, InternalCommand};
-use crate::say::out;
-use crate::{probe, ranks, worker};
+use crate::say::{HOOKS, out};
 
 /// How a command went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,10 +101,16 @@ fn visible() -> clap::Command {
 /// Does what another process of this program wants.
 pub(crate) fn serve(args: InternalArgs) -> Result<ExitKind> {
     match args.command {
-        InternalCommand::Worker => worker::run()?,
-        InternalCommand::Rank { probe: true, .. } => ranks::probe()?,
-        InternalCommand::Rank { kept, libraries, .. } => ranks::run(kept, &libraries)?,
-        InternalCommand::Probe { what, libraries } => probe::run(what, &libraries)?,
+        InternalCommand::Worker => serve_worker(HOOKS)?,
+        InternalCommand::Rank { probe: true, libraries, .. } => {
+            serve_launch(&libraries.choice(), HOOKS)?;
+        }
+        InternalCommand::Rank { kept, libraries, .. } => {
+            serve_rank(kept, &libraries.choice(), HOOKS)?;
+        }
+        InternalCommand::Probe { what, libraries } => {
+            serve_probe(what, &libraries.choice(), pathline_explain::gpus::words)?;
+        }
         InternalCommand::Compile => pathline_gpu::serve_compilations()?,
     }
     Ok(ExitKind::Fine)

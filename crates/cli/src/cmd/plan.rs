@@ -4,27 +4,30 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use pathline_bench::{PlanScope, PlannedCase, RunPlan, TunedKernels, time_of_probes};
-use pathline_schema::Ns;
+use pathline_runner::{MachineSurvey, half_of_free, switches};
+use pathline_schema::{Ns, WorldKind};
 use serde_json::json;
 
 use super::ExitKind;
 use crate::args::{PlanArgs, SelectArgs};
+use crate::kernels;
 use crate::say::outln;
-use crate::survey::Survey;
-use crate::{env, kernels};
 
 /// The cases that the arguments choose on a machine.
 pub(super) fn make(
-    survey: &Survey,
+    survey: &MachineSurvey,
     select: &SelectArgs,
-    switches: &BTreeMap<String, String>,
+    env: &BTreeMap<String, String>,
 ) -> Result<RunPlan> {
-    let tuned = match survey.simulated {
+    let about = &survey.about;
+    let tuned = match about.world {
         _ if select.standard_kernels => TunedKernels::plain(),
-        false => kernels::remembered(),
-        true => TunedKernels::known(),
+        WorldKind::Real => kernels::remembered(),
+        WorldKind::Simulated(_) => TunedKernels::known(),
     };
-    make_in(&survey.scope(select.memory, switches, &tuned, select.draw()), select)
+    let memory = select.memory.unwrap_or_else(|| half_of_free(&about.topology));
+    let (tuned, draw) = (&tuned, select.draw());
+    make_in(&PlanScope { env, tuned, draw, ..about.scope(memory) }, select)
 }
 
 /// The same in a scope.
@@ -34,9 +37,9 @@ pub(super) fn make_in(scope: &PlanScope<'_>, select: &SelectArgs) -> Result<RunP
 
 pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
     args.select.check_stores()?;
-    let (machine, stores) = (args.select.machine.as_deref(), &args.select.stores);
-    let survey = Survey::new(machine, &args.libraries, &args.timeout, stores)?;
-    let plan = make(&survey, &args.select, &env::switches())?;
+    let machine = args.select.machine(&args.libraries)?;
+    let survey = MachineSurvey::new(&machine, args.timeout.call());
+    let plan = make(&survey, &args.select, &switches())?;
     if args.json {
         for entry in &plan.entries {
             let PlannedCase { case, suites, skip, .. } = entry;
@@ -54,7 +57,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
     for (suite, cases) in plan.suites() {
         outln!("{:<10} {cases:>5} cases  {}", suite.name, suite.about);
     }
-    let probes = time_of_probes(&plan, &survey.topology);
+    let probes = time_of_probes(&plan, &survey.about.topology);
     if probes > Ns::ZERO {
         outln!("{:<10} about {:.0} s of the probes on hardware", "", probes.as_secs());
     }

@@ -6,22 +6,22 @@ use anyhow::{Context, Result, anyhow, bail};
 use pathline_explain::{held, predicted};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
 use pathline_message::{ExchangeSpec, MessageLayer};
+use pathline_runner::MachineModel;
 use pathline_schema::{Case, WorldKind as Recorded};
 
 use super::{ExitKind, colour};
 use crate::args::PredictArgs;
 use crate::files;
 use crate::say::{self, out, outln};
-use crate::world::describe;
 
 /// Columns of the summary.
 const WIDTH: usize = 110;
 
 pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
-    let (desc, _) = describe(&args.machine)?;
+    let model = MachineModel::read(&args.machine)?;
     match &args.against {
-        Some(run) => against(args, &desc, run),
-        None => cases(args, &desc),
+        Some(run) => against(args, model.desc(), run),
+        None => cases(args, model.desc()),
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use clap::CommandFactory;
 use clap::parser::ValueSource;
+use pathline_runner::LIBRARY_VARIABLES;
 use pathline_schema::RunBegin;
 
 use crate::args::Args;
-use crate::env::LIBRARIES;
 
 /// What says nothing of a single figure: which cases, where to write, what to show, how long in all.
 const LEFT_OUT: &[&str] =
@@ -37,7 +37,7 @@ pub(super) fn arguments(begin: &RunBegin) -> Option<Vec<String>> {
             words.extend([format!("--{long}"), value.to_string_lossy().into_owned()]);
         }
     }
-    for (variable, long) in LIBRARIES {
+    for (variable, long) in LIBRARY_VARIABLES {
         if let (Some(path), false) = (begin.env.get(*variable), said.contains(long)) {
             words.extend([format!("--{long}"), path.clone()]);
         }

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use pathline_explain::judge::judge;
-use pathline_flow::{Network, RuntimeEnv};
+use pathline_flow::Network;
+use pathline_runner::{HostMachine, MachineChoice, MachineModel};
 use pathline_schema::{Journal, WorldKind as Recorded};
 
 use super::{ExitKind, colour, repeat};
 use crate::args::{ReportArgs, ReportFormat};
 use crate::files;
 use crate::say::{self, errln, out, outln};
-use crate::world::{describe, description_hash};
 
 /// Columns of the summary.
 const WIDTH: usize = 100;
@@ -75,21 +75,23 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     Ok(judge(&journal).into())
 }
 
-/// The physics that a run is held against: the description that lies beside its journal, if it was
-/// simulated on that, else the topology in the journal.
+/// The physics that a run is compared with: of the description that lies beside its journal, if it was
+/// simulated on that, else of the topology in the journal.
 fn network(journal: &Journal, path: &Path) -> Result<Network> {
     let description = path.with_file_name(files::MACHINE);
+    let mut machine = MachineChoice::Host(HostMachine::default());
     if matches!(journal.begin.world, Recorded::Simulated(_))
         && description.is_file()
         && let Some(name) = description.to_str()
     {
-        let (machine, text) = describe(name)?;
-        if journal.begin.machine_sha256.as_ref().is_none_or(|was| *was == description_hash(&text)) {
-            return Ok(Network::new(&machine, RuntimeEnv::from_env(&journal.begin.env))?);
+        let model = MachineModel::read(name)?;
+        if journal.begin.machine_sha256.as_ref().is_none_or(|was| *was == model.sha256()) {
+            machine = MachineChoice::Model(Box::new(model));
+        } else {
+            errln!(
+                "pathline: {name} is not what this run was simulated on: ceilings are those of the topology"
+            );
         }
-        errln!(
-            "pathline: {name} is not what this run was simulated on: ceilings are those of the topology"
-        );
     }
-    Ok(Network::from_topology(&journal.topology))
+    machine.network(&journal.topology, &journal.begin.env)
 }

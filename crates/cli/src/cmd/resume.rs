@@ -8,11 +8,11 @@ use clap::Parser;
 use pathline_bench::JournalFile;
 use pathline_explain::shell::quote;
 use pathline_flow::MachineDesc;
+use pathline_runner::MachineModel;
 use pathline_schema::{Journal, RunBegin, WorldKind as Recorded};
 
 use crate::args::{Args, Command, RunArgs};
 use crate::files;
-use crate::world::{describe, description_hash};
 
 /// With `--resume`, the cases that the run was begun with, on the machine as it was described then;
 /// how long and how loud is said anew, and where the compiler is now, if that is said.
@@ -32,11 +32,8 @@ pub(super) fn arguments(args: RunArgs) -> Result<RunArgs> {
         select.stores.store.push(PathBuf::from("."));
     }
     Ok(RunArgs {
-        ranks: first.ranks,
         select,
-        precision: first.precision,
-        case_budget: first.case_budget,
-        noise: first.noise,
+        sampling: first.sampling,
         require: args.require.or(first.require),
         libraries: args.libraries.or(first.libraries),
         ..args
@@ -64,7 +61,7 @@ fn same_machine(run: &Path, begin: &RunBegin) -> Result<String> {
         }
         Err(error) => return Err(anyhow!("{name}: {error}; {way_out}")),
     }
-    let hash = description_hash(&describe(&name)?.1);
+    let hash = MachineModel::read(&name)?.sha256();
     match &begin.machine_sha256 {
         Some(was) if *was != hash => Err(anyhow!(
             "{name} was changed since this run began, and figures of two machines do not belong into \

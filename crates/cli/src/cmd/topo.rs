@@ -1,14 +1,13 @@
 //! `pathline topo`.
 
 use anyhow::Result;
+use pathline_runner::{HostSurvey, MachineModel};
 use pathline_schema::Topology;
 
 use super::{ExitKind, colour};
-use crate::args::{LibraryArgs, TopoArgs};
+use crate::args::TopoArgs;
 use crate::files;
 use crate::say::{self, outln};
-use crate::survey::HostSurvey;
-use crate::world::CommandWorld;
 
 pub(super) fn run(args: &TopoArgs) -> Result<ExitKind> {
     let topology = topology(args)?;
@@ -31,12 +30,10 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
     if let Some(path) = &args.from {
         return Ok(pathline_topo::from_path(path)?);
     }
-    if args.machine.is_some() {
-        return Ok(CommandWorld::new(args.machine.as_deref(), &LibraryArgs::default())?
-            .topology()
-            .clone());
+    if let Some(name) = &args.machine {
+        return Ok(MachineModel::read(name)?.desc().topology());
     }
-    let HostSurvey { snapshot, topology, .. } = HostSurvey::new(&args.timeout);
+    let HostSurvey { snapshot, topology, .. } = HostSurvey::new(args.timeout.call());
     if let Some(path) = &args.save {
         if path.extension().is_some_and(|e| e == "json") {
             snapshot.save_file(path)?;

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::{
-    CaseTask, Executor, LocalExecutor, MachineInfo, PlannedCase, RunPlan, TimerScope,
+    CaseTask, Executor, LocalExecutor, MachineInfo, PlannedCase, RunPlan, TaskEvent, TimerScope,
     default_settings,
 };
 use pathline_explain::agreement;
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::MessageLayer;
+use pathline_runner::{MachineModel, read_text};
 use pathline_schema::{
     Bytes, Case, Flow, JournalRecord, MeasuredCase, MigrateHow, Mover, Rate, RunSettings, Unit,
 };
@@ -25,7 +26,6 @@ use super::{ExitKind, colour};
 use crate::args::ValidateArgs;
 use crate::files;
 use crate::say::{self, outln};
-use crate::world::describe;
 
 /// Columns of the summary.
 const WIDTH: usize = 100;
@@ -36,11 +36,12 @@ const MAX_TABLE: u64 = 64 << 20;
 type AnswerMap = BTreeMap<MachineQuery, Result<MachineAnswer, String>>;
 
 pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
-    let (desc, _) = describe(&args.machine)?;
-    let (name, text) = table(args, &desc)?;
+    let model = MachineModel::read(&args.machine)?;
+    let desc = model.desc();
+    let (name, text) = table(args, desc)?;
     let rows = pathline_validate::read(&text).map_err(|e| anyhow!("{name}: {e}"))?;
-    let table = Table::new(rows, &desc, &args.system)?;
-    let answers = answers(&desc, &table.asks())?;
+    let table = Table::new(rows, desc, &args.system)?;
+    let answers = answers(desc, &table.asks())?;
     let of = |ask: &MachineQuery| {
         answers.get(ask).cloned().unwrap_or_else(|| Err(format!("{ask} was not asked")))
     };
@@ -86,7 +87,7 @@ fn table(args: &ValidateArgs, desc: &MachineDesc) -> Result<(String, String)> {
         });
     };
     let name = path.display().to_string();
-    let text = files::read_text(path, MAX_TABLE)
+    let text = read_text(path, MAX_TABLE)
         .with_context(|| format!("{name}: cannot be read as a table of published values"))?;
     Ok((name, text))
 }
@@ -197,8 +198,9 @@ fn measure(desc: &MachineDesc, entries: &[PlannedCase], answers: &mut AnswerMap)
     let mut crew = LocalExecutor::new(&machine, about, settings);
     for group in entries.chunk_by(|a, b| a.group == b.group) {
         let task = CaseTask { entries: group.to_vec(), carried: Vec::new() };
-        crew.measure(&task, &|| None, &mut |message| {
-            let (case, answer) = match message {
+        crew.measure(&task, &|| None, &mut |event| {
+            let TaskEvent::Record(record) = event else { return Ok(()) };
+            let (case, answer) = match record {
                 JournalRecord::Measured(measured) => {
                     let answer = got(&measured);
                     (measured.case, answer)

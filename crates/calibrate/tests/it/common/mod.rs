@@ -2,7 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test takes what it needs, and may unwrap")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::BufReader;
 
 use pathline_bench::{
@@ -54,15 +54,7 @@ fn run(
         max_samples: 20,
         ..pathline_bench::default_settings(Bytes::gib(256))
     };
-    let header = RunHeader {
-        host: "test".to_owned(),
-        version: "0".to_owned(),
-        pid: 1,
-        command: vec!["pathline".to_owned()],
-        machine_sha256: None,
-        env: BTreeMap::new(),
-        settings,
-    };
+    let header = RunHeader { host: "test".to_owned(), settings, ..RunHeader::default() };
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
     let about = MachineInfo::of(&machine, None, TimerScope::All);

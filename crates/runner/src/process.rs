@@ -1,4 +1,4 @@
-//! A worker process: started, heard, killed, reaped, and what its death tells.
+//! A child of this process that is this program once more: started, killed, reaped, and how it ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -14,33 +14,33 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::link::LineLink;
+use crate::link::LineLink;
 
-/// How often who waits looks for other reasons to stop.
-pub(crate) const TICK: Duration = Duration::from_millis(50);
+/// How often whoever waits for a child looks for other reasons to stop.
+const TICK: Duration = Duration::from_millis(50);
 /// How long a process that was killed may take to be gone. One that the kernel holds in a driver
 /// takes longer, and is left behind.
-const KILLED: Duration = Duration::from_secs(5);
-/// How long one that may go may take to give back memory and devices.
-const DISMISSED: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a child whose socket is closed may take to give back memory and devices.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the last lines of one that has ended may take to be read on a busy machine.
-const PRINTED: Duration = Duration::from_millis(500);
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Lines of its output that are kept.
-const LINES: usize = 8;
+const TAIL_LINES: usize = 8;
 /// Characters of such a line that are kept.
-const LINE: usize = 400;
+const TAIL_LINE_CHARS: usize = 400;
 
 /// What a process printed last.
 type OutputTail = Arc<Mutex<VecDeque<String>>>;
 
-/// A running worker.
+/// A running child.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     child: Child,
     pub(crate) link: LineLink,
-    /// Switches that it was started with beside those of this process.
-    pub(super) env: BTreeMap<String, String>,
-    words: OutputTail,
+    /// Switches that it was started with in addition to those of this process.
+    pub(crate) env: BTreeMap<String, String>,
+    tail: OutputTail,
     /// Reads what it prints.
     reader: Option<JoinHandle<()>>,
     gone: Option<ExitStatus>,
@@ -49,9 +49,9 @@ pub(crate) struct WorkerProcess {
 /// How a process ended.
 #[derive(Debug)]
 pub(crate) struct ExitReport {
-    /// In words, with what it printed last.
+    /// How it ended, as a clause, with what it printed last.
     pub(crate) text: String,
-    /// Whether it ended by its own doing rather than by a signal that people and kernels send.
+    /// Whether it ended by itself rather than by a signal that people and kernels send.
     pub(crate) own: bool,
     /// Its exit code; none if it was ended by a signal, or did not end.
     pub(crate) code: Option<i32>,
@@ -59,7 +59,7 @@ pub(crate) struct ExitReport {
 
 /// Where what a process prints goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Output {
+pub(crate) enum ProcessOutput {
     /// Its last lines are kept for errors.
     Kept,
     /// To where this process's goes.
@@ -72,14 +72,14 @@ impl WorkerProcess {
         args: &[impl AsRef<OsStr>],
         env: &BTreeMap<String, String>,
     ) -> io::Result<Self> {
-        Self::start_with(args, env, Output::Kept)
+        Self::start_with(args, env, ProcessOutput::Kept)
     }
 
     /// The same with its output elsewhere.
     pub(crate) fn start_with(
         args: &[impl AsRef<OsStr>],
         env: &BTreeMap<String, String>,
-        output: Output,
+        output: ProcessOutput,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program());
@@ -90,26 +90,26 @@ impl WorkerProcess {
             // Ctrl-C is for the supervisor, and Ctrl-Z must not look like a hang.
             .process_group(0);
         let printed = match output {
-            Output::Kept => {
+            ProcessOutput::Kept => {
                 let (printed, input) = io::pipe()?;
                 command.stdout(input.try_clone()?).stderr(input);
                 Some(printed)
             }
-            Output::Inherited => None,
+            ProcessOutput::Inherited => None,
         };
         let child = command.spawn()?;
         // The command holds the other ends open.
         drop(command);
-        let words = OutputTail::default();
+        let tail = OutputTail::default();
         // Without it the process would block once the pipe is full.
         let read = |printed| {
-            let kept = Arc::clone(&words);
+            let kept = Arc::clone(&tail);
             let thread = std::thread::Builder::new().name("worker-output".into());
             thread.spawn(move || keep(printed, &kept))
         };
         let reader = printed.map(read).transpose()?;
         let link = LineLink::new(ours, Some(TICK))?;
-        Ok(Self { child, link, env: env.clone(), words, reader, gone: None })
+        Ok(Self { child, link, env: env.clone(), tail, reader, gone: None })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -122,33 +122,35 @@ impl WorkerProcess {
     }
 
     /// The last line that it printed, as a clause; empty if none.
-    pub(crate) fn last_words(&self) -> String {
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.back().map(|line| format!("; it last said: {line}")).unwrap_or_default()
+    pub(crate) fn output_tail(&self) -> String {
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.back().map(|line| format!("; it last said: {line}")).unwrap_or_default()
     }
 
     /// Waits for the end of one that has closed its socket, and says how it came.
-    pub(crate) fn death(mut self) -> ExitReport {
-        let closed_only = !self.reap(KILLED);
+    pub(crate) fn exit_report(mut self) -> ExitReport {
+        let closed_only = !self.reap(KILL_TIMEOUT);
         if closed_only {
             self.kill();
         }
         // What it printed is read to the end by another thread. A process that it started may hold the
         // pipe open for longer.
         let ended = Instant::now();
-        while self.reader.as_ref().is_some_and(|r| !r.is_finished()) && ended.elapsed() < PRINTED {
+        while self.reader.as_ref().is_some_and(|r| !r.is_finished())
+            && ended.elapsed() < OUTPUT_TIMEOUT
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let words = self.last_words();
+        let tail = self.output_tail();
         let Some(status) = self.gone.filter(|_| !closed_only) else {
-            let text = format!("closed its socket and went on{words}");
+            let text = format!("closed its socket and went on{tail}");
             return ExitReport { text, own: true, code: None };
         };
         let (how, own) = match (status.signal(), status.code()) {
             (Some(signal), _) => (format!("was ended by {}", name(signal)), is_own(signal)),
             (None, code) => (format!("ended with code {}", code.unwrap_or(-1)), true),
         };
-        ExitReport { text: format!("{how}{words}"), own, code: status.code() }
+        ExitReport { text: format!("{how}{tail}"), own, code: status.code() }
     }
 
     /// Ends it at once, and the compilers that it may wait for. False if the kernel would not let it
@@ -161,15 +163,15 @@ impl WorkerProcess {
         }
         // It may be gone already.
         let _ = self.child.kill();
-        self.reap(KILLED)
+        self.reap(KILL_TIMEOUT)
     }
 
-    fn reap(&mut self, patience: Duration) -> bool {
+    fn reap(&mut self, timeout: Duration) -> bool {
         let begun = Instant::now();
         while self.gone.is_none() {
             match self.child.try_wait() {
                 Ok(Some(status)) => self.gone = Some(status),
-                Ok(None) if begun.elapsed() < patience => {
+                Ok(None) if begun.elapsed() < timeout => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Ok(None) | Err(_) => return false,
@@ -183,7 +185,7 @@ impl Drop for WorkerProcess {
     /// Lets it go in peace, if it does so in time.
     fn drop(&mut self) {
         self.link.close();
-        if !self.reap(DISMISSED) {
+        if !self.reap(CLOSE_TIMEOUT) {
             self.kill();
         }
     }
@@ -200,18 +202,19 @@ pub(crate) fn program() -> PathBuf {
 }
 
 /// Keeps the last lines of an output.
-fn keep(output: PipeReader, words: &OutputTail) {
+fn keep(output: PipeReader, tail: &OutputTail) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     while let Ok(1..) = output.read_until(b'\n', &mut line) {
-        let text: String = String::from_utf8_lossy(&line).trim_end().chars().take(LINE).collect();
+        let text: String =
+            String::from_utf8_lossy(&line).trim_end().chars().take(TAIL_LINE_CHARS).collect();
         line.clear();
-        let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
         if !text.is_empty() {
-            words.push_back(text);
+            tail.push_back(text);
         }
-        if words.len() > LINES {
-            words.pop_front();
+        if tail.len() > TAIL_LINES {
+            tail.pop_front();
         }
     }
 }

@@ -6,20 +6,20 @@ use pathline_dylib::LibraryReport;
 use pathline_schema::Transport;
 use serde::{Deserialize, Serialize};
 
-use crate::args::LibraryArgs;
-use crate::probe::{self, Probe, ProbeError, ProbeLimits, TRANSPORT_TIMEOUT};
+use crate::choice::LibraryChoice;
+use crate::probe::{self, LibraryProbe, ProbeError, ProbeLimits, TRANSPORT_TIMEOUT};
 
 /// Libraries that a rank opens in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Component {
+pub(super) enum RankComponent {
     /// NVML and the GPU runtime.
     Gpus,
     /// The library behind a transport.
     Transport(Transport),
 }
 
-impl Component {
+impl RankComponent {
     /// Whether a library is behind it, which may be to blame where a process is lost over it.
     pub(super) const fn is_library(self) -> bool {
         !matches!(self, Self::Transport(Transport::Shm | Transport::Cma))
@@ -56,11 +56,11 @@ impl Component {
 
 /// What ranks do without, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct LeftOut(Vec<(Component, String)>);
+pub(super) struct LeftOut(Vec<(RankComponent, String)>);
 
 impl LeftOut {
     /// Leaves it out. The first reason stays.
-    pub(super) fn add(&mut self, component: Component, why: impl Into<String>) {
+    pub(super) fn add(&mut self, component: RankComponent, why: impl Into<String>) {
         if self.why(component).is_none() {
             self.0.push((component, why.into()));
         }
@@ -72,24 +72,24 @@ impl LeftOut {
     }
 
     /// Why it is left out; none if it is not. NCCL and RCCL need the GPU runtime.
-    pub(super) fn why(&self, component: Component) -> Option<&str> {
+    pub(super) fn why(&self, component: RankComponent) -> Option<&str> {
         let direct = |wanted| self.0.iter().find(|(c, _)| *c == wanted).map(|(_, w)| w.as_str());
-        let needs_gpus = component == Component::Transport(Transport::Ccl);
-        direct(component).or_else(|| needs_gpus.then(|| direct(Component::Gpus)).flatten())
+        let needs_gpus = component == RankComponent::Transport(Transport::Ccl);
+        direct(component).or_else(|| needs_gpus.then(|| direct(RankComponent::Gpus)).flatten())
     }
 
     /// Transports whose library ends or holds a process that opens it, each tried in a child of this
     /// process, all at once. MPI is opened, and tried, only where a launcher has started ranks.
     pub(super) fn broken_transports(
-        libraries: &LibraryArgs,
+        libraries: &LibraryChoice,
         launched: bool,
         limit: Option<Duration>,
     ) -> Self {
         let timeout = limit.map_or(TRANSPORT_TIMEOUT, |limit| limit.min(TRANSPORT_TIMEOUT));
         let limits = ProbeLimits::within(timeout);
         let with_mpi = launched && std::env::var_os("PATHLINE_MPI").is_none_or(|v| v != "none");
-        let mut all = vec![(Probe::Ucx, Transport::Ucx)];
-        all.extend(with_mpi.then_some((Probe::Mpi, Transport::Mpi)));
+        let mut all = vec![(LibraryProbe::Ucx, Transport::Ucx)];
+        all.extend(with_mpi.then_some((LibraryProbe::Mpi, Transport::Mpi)));
         let ask = |probe| probe::ask::<LibraryReport>(probe, libraries, limits);
         let answers: Vec<_> = std::thread::scope(|scope| {
             let started: Vec<_> =
@@ -100,7 +100,7 @@ impl LeftOut {
         for (via, answer) in answers {
             // Where no process can be started to try it, the rank itself finds out.
             if let Ok(Err(error @ ProbeError::Lost(_))) = answer {
-                let component = Component::Transport(via);
+                let component = RankComponent::Transport(via);
                 left_out.add(component, format!("opening {error}; {}", component.way_out()));
             }
         }

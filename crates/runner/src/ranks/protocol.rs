@@ -1,13 +1,14 @@
-//! What passes between the conductor and a rank: one JSON value a line.
+//! What passes between the coordinator and a rank: one JSON value a line.
 
-use pathline_hal::{CallError, DeviceClaim};
+use pathline_hal::CallError;
 use pathline_schema::{Case, CpuSet, RankMember, Severity, VerifyResult};
 use serde::{Deserialize, Serialize};
 
-use super::component::{Component, LeftOut};
-use crate::args::LibraryArgs;
+use super::component::{LeftOut, RankComponent};
+use crate::choice::LibraryChoice;
+use crate::device_memory::MemoryClaim;
 
-/// What a rank is told. Nothing in it names what is opened, loaded or executed: a rank takes that from
+/// From the coordinator to a rank. Nothing in it names what is opened, loaded or executed: a rank takes that from
 /// its own arguments and environment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -16,19 +17,19 @@ pub(super) enum RankOrder {
     Refuse(String),
     /// Open the machine and the libraries. First of all, once.
     Open(Box<RankEntry>),
-    /// These are all of us.
+    /// All ranks of the run.
     Know(Vec<RankMember>),
     /// Meet there, on one node; over the links, if there is no such place.
     Meet(Option<String>),
     /// All have come, in the middle of a step.
     Go,
-    /// Somebody will not come.
+    /// A rank will not come.
     Stop,
     /// Allocate and fill. Flows of the case that are not between processes have these CPUs.
     Bind(u64, Box<Case>, CpuSet),
     /// Connect.
     Join(u64, Vec<Vec<u8>>),
-    /// Run so often.
+    /// Run that many repetitions.
     Run(u64, u64),
     /// The same, and say so before.
     Begin(u64, u64),
@@ -45,8 +46,8 @@ pub(super) enum RankOrder {
 }
 
 impl RankOrder {
-    /// In one word, for errors.
-    pub(super) const fn word(&self) -> &'static str {
+    /// Name of the step, for errors.
+    pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Refuse(_) => "refuse",
             Self::Open(_) => "open",
@@ -74,21 +75,21 @@ pub(super) struct RankEntry {
     pub(super) local: Option<(u32, u32)>,
     /// The libraries that the coordinator was started with. A rank that was started with others
     /// refuses.
-    pub(super) expected: LibraryArgs,
+    pub(super) expected: LibraryChoice,
     /// What the rank does without.
     pub(super) left_out: LeftOut,
 }
 
-/// What a rank answers.
+/// From a rank to its coordinator.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RankAnswer {
     /// A child of the coordinator has begun.
     Begins,
     /// It opens that next, which may be the end of it.
-    Opening(Component),
+    Opening(RankComponent),
     /// The machine is open; and what its MPI says of device memory.
-    Opened(Box<RankMember>, Option<Claim>),
+    Opened(Box<RankMember>, Option<MemoryClaim>),
     /// Here, in the middle of a step, waiting for the others.
     Here,
     /// Done.
@@ -105,21 +106,6 @@ pub(super) enum RankAnswer {
     Engine(String),
     /// It did not work.
     Failed(RankFailure),
-}
-
-/// What a message library says of memory of GPUs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Claim {
-    /// Whether it takes such memory.
-    pub(super) takes: bool,
-    /// The call or setting that says so.
-    pub(super) by: String,
-}
-
-impl From<DeviceClaim> for Claim {
-    fn from(DeviceClaim { takes, by }: DeviceClaim) -> Self {
-        Self { takes, by }
-    }
 }
 
 /// A failed call, as it passes between processes.

@@ -1,4 +1,4 @@
-//! The conductor's side: starts or gathers the ranks, tells them each step, and hears from all.
+//! The coordinator's side: starts or gathers the ranks, sends them each step, and waits for all answers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,34 +11,35 @@ use pathline_schema::{Case, CpuSet, Ns, Rank, RankMember, RunNote, Severity, Ver
 use pathline_transport::MeetingRoom;
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::component::{Component, LeftOut};
-use super::device_memory::find_out;
+use super::component::{LeftOut, RankComponent};
 use super::door::{self, Gathered};
-use super::job::{GATHERED, MeetingPlace, RankJob, me};
+use super::job::{GATHER_TIMEOUT, MeetingPlace, RankJob, me};
+use super::protocol::{RankAnswer, RankEntry, RankFailure, RankOrder};
 use super::side::version;
-use super::words::{Claim, RankAnswer, RankEntry, RankFailure, RankOrder};
-use crate::args::LibraryArgs;
-use crate::say::errln;
-use crate::worker::{LineLink, LinkRecv, WorkerProcess};
+use crate::choice::LibraryChoice;
+use crate::device_memory::{MemoryClaim, find_out};
+use crate::hooks::ProcessHooks;
+use crate::link::{LineLink, LinkRecv};
+use crate::process::WorkerProcess;
 
 /// Opening a machine and its libraries may take this long: MPI on hundreds of ranks, eight GPUs that
 /// wake.
-const OPENED: Duration = Duration::from_secs(90);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(90);
 /// Any step may take this long, whatever it moves.
-const AT_LEAST: Duration = Duration::from_secs(15);
-/// A rank that hangs is named here before who watches this process takes it for hung as a whole.
-const OF_ALL: f64 = 0.6;
-/// Bytes per second below which nothing that works is. As for steps of one process, 0.25 GB/s.
+const MIN_STEP_TIMEOUT: Duration = Duration::from_secs(15);
+/// Share of the user's limit: a rank that hangs is named here before the run gives up on this process.
+const LIMIT_SHARE: f64 = 0.6;
+/// Slowest rate of a transport that works, bytes per second. As for steps of one process, 0.25 GB/s.
 const SLOWEST: f64 = 0.25e9;
 
-/// What came from a rank.
+/// What a rank sent, or that it is lost.
 enum RankEvent {
-    Said(RankAnswer),
+    Answer(RankAnswer),
     Ended,
     Garbled(String),
 }
 
-/// A rank as its conductor sees it.
+/// A rank as its coordinator sees it.
 struct RankHandle {
     link: LineLink,
     /// Its process, if this one started it.
@@ -49,24 +50,25 @@ struct RankHandle {
 /// The ranks of a run.
 pub(crate) struct RankProcesses {
     members: Vec<RankMember>,
-    players: RefCell<Vec<RankHandle>>,
-    heard: Receiver<(usize, RankEvent)>,
+    handles: RefCell<Vec<RankHandle>>,
+    events: Receiver<(usize, RankEvent)>,
     bound: RefCell<BTreeMap<ExchangeId, Case>>,
     /// Where ranks of one node meet.
     room: RefCell<Option<MeetingRoom>>,
     made: Cell<u64>,
     /// How long a step may take, if the user said so.
     limit: Option<Duration>,
-    /// What all have begun with and nobody has waited for.
+    /// The exchange that all ranks have begun and that is not waited for yet.
     under_way: Cell<Option<ExchangeId>>,
     /// Why no step can be taken any more.
     lost: RefCell<Option<CallError>>,
     /// The ranks that were lost.
     lost_ranks: RefCell<Vec<usize>>,
     /// What each rank began to open last.
-    opening: RefCell<BTreeMap<usize, Component>>,
+    opening: RefCell<BTreeMap<usize, RankComponent>>,
     /// What was seen while the ranks came and opened their libraries.
     notes: Vec<RunNote>,
+    hooks: ProcessHooks,
 }
 
 impl RankProcesses {
@@ -78,15 +80,16 @@ impl RankProcesses {
     /// Names the rank that did not come or that cannot take part, and the way out.
     pub(crate) fn open(
         job: &RankJob,
-        libraries: &LibraryArgs,
+        libraries: &LibraryChoice,
         without_gpus: Option<&str>,
         limit: Option<Duration>,
+        hooks: ProcessHooks,
         retrying: &mut dyn FnMut(),
     ) -> anyhow::Result<Self> {
-        let limit = limit.map(|all| all.mul_f64(OF_ALL));
+        let limit = limit.map(|all| all.mul_f64(LIMIT_SHARE));
         let mut left_out = LeftOut::default();
         if let Some(why) = without_gpus {
-            left_out.add(Component::Gpus, why);
+            left_out.add(RankComponent::Gpus, why);
         }
         if job.is_own() {
             // Those of a launcher may be on other hosts, and try their own.
@@ -96,7 +99,7 @@ impl RankProcesses {
         }
         let mut notes = Vec::new();
         loop {
-            let mut processes = Self::begin(job, limit)?;
+            let mut processes = Self::begin(job, limit, hooks)?;
             processes.notes.splice(0..0, notes.drain(..));
             let Err(error) = processes.open_libraries(job, libraries, &left_out) else {
                 return Ok(processes);
@@ -105,7 +108,7 @@ impl RankProcesses {
                 return Err(error.into());
             };
             let why = lost_over(component, &error);
-            if component == Component::Gpus {
+            if component == RankComponent::Gpus {
                 let text = format!("the ranks go without GPUs: {why}");
                 let (code, subject) = ("gpus-left-out".to_owned(), "ranks".to_owned());
                 processes.notes.push(RunNote { code, subject, text });
@@ -119,16 +122,16 @@ impl RankProcesses {
     }
 
     /// The ranks, with nothing open yet.
-    fn begin(job: &RankJob, limit: Option<Duration>) -> anyhow::Result<Self> {
-        let (tell, heard) = channel();
-        let (players, notes) = match job {
-            RankJob::Own { count } => (start(*count, &tell, &heard)?, Vec::new()),
-            RankJob::Joined { count, at, by } => gather(*count, at, by, limit, &tell)?,
+    fn begin(job: &RankJob, limit: Option<Duration>, hooks: ProcessHooks) -> anyhow::Result<Self> {
+        let (to, events) = channel();
+        let (handles, notes) = match job {
+            RankJob::Own { count } => (start(*count, &to, &events)?, Vec::new()),
+            RankJob::Joined { count, at, by } => gather(*count, at, by, limit, &to)?,
         };
         Ok(Self {
             members: Vec::new(),
-            players: RefCell::new(players),
-            heard,
+            handles: RefCell::new(handles),
+            events,
             bound: RefCell::default(),
             room: RefCell::new(None),
             made: Cell::new(0),
@@ -138,6 +141,7 @@ impl RankProcesses {
             lost_ranks: RefCell::default(),
             opening: RefCell::default(),
             notes,
+            hooks,
         })
     }
 
@@ -145,7 +149,7 @@ impl RankProcesses {
     fn open_libraries(
         &mut self,
         job: &RankJob,
-        libraries: &LibraryArgs,
+        libraries: &LibraryChoice,
         left_out: &LeftOut,
     ) -> CallResult<()> {
         let size = job.count();
@@ -154,9 +158,9 @@ impl RankProcesses {
             let (expected, left_out) = (libraries.clone(), left_out.clone());
             RankOrder::Open(Box::new(RankEntry { rank, size, local, expected, left_out }))
         };
-        let opening = self.limit.unwrap_or(OPENED);
+        let opening = self.limit.unwrap_or(OPEN_TIMEOUT);
         let all = self.each(&enter, opening)?;
-        let (mut members, claims): (Vec<RankMember>, Vec<Option<Claim>>) = all
+        let (mut members, claims): (Vec<RankMember>, Vec<Option<MemoryClaim>>) = all
             .into_iter()
             .filter_map(|answer| match answer {
                 RankAnswer::Opened(member, claim) => Some((*member, claim)),
@@ -170,14 +174,14 @@ impl RankProcesses {
                 .or_try("start the same program on all nodes"));
         }
         number_nodes(&mut members);
-        find_out(libraries.device_memory.unwrap_or_default(), &mut members, &claims);
+        find_out(libraries.device_memory, &mut members, &claims);
         self.members = members;
-        self.tell_all(&RankOrder::Know(self.members.clone()), opening)?;
+        self.send_all(&RankOrder::Know(self.members.clone()), opening)?;
         self.meet()
     }
 
     /// What the ranks that were lost were opening, if they were.
-    fn culprit(&self) -> Option<Component> {
+    fn culprit(&self) -> Option<RankComponent> {
         let opening = self.opening.borrow();
         let lost = self.lost_ranks.borrow();
         let mut opened = lost.iter().filter_map(|nth| opening.get(nth)).copied();
@@ -186,8 +190,8 @@ impl RankProcesses {
 
     /// Ends the ranks that this process has started, at once.
     fn kill_all(&self) {
-        for player in self.players.borrow_mut().iter_mut() {
-            if let Some(process) = &mut player.process {
+        for handle in self.handles.borrow_mut().iter_mut() {
+            if let Some(process) = &mut handle.process {
                 process.kill();
             }
         }
@@ -197,11 +201,11 @@ impl RankProcesses {
     fn meet(&self) -> CallResult<()> {
         let nodes: BTreeSet<u32> = self.members.iter().map(|m| m.node).collect();
         if nodes.len() > 1 {
-            return self.tell_all(&RankOrder::Meet(None), OPENED).map(drop);
+            return self.send_all(&RankOrder::Meet(None), OPEN_TIMEOUT).map(drop);
         }
         let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let room = MeetingRoom::create(count)?;
-        self.tell_all(&RankOrder::Meet(Some(room.address())), OPENED)?;
+        self.send_all(&RankOrder::Meet(Some(room.address())), OPEN_TIMEOUT)?;
         self.room.replace(Some(room));
         Ok(())
     }
@@ -210,27 +214,27 @@ impl RankProcesses {
     fn each(
         &self,
         order: &dyn Fn(u32) -> RankOrder,
-        patience: Duration,
+        timeout: Duration,
     ) -> CallResult<Vec<RankAnswer>> {
         if let Some(id) = self.under_way.take() {
             // What was begun and not waited for ends before anything else begins.
-            self.times(id, self.hear("run", patience))?;
+            self.times(id, self.receive("run", timeout))?;
         }
-        let step = self.tell(order)?;
-        self.hear(step, patience)
+        let step = self.send(order)?;
+        self.receive(step, timeout)
     }
 
-    /// Gives every rank an order. The step, for errors.
-    fn tell(&self, order: &dyn Fn(u32) -> RankOrder) -> CallResult<&'static str> {
+    /// Sends every rank an order. The step, for errors.
+    fn send(&self, order: &dyn Fn(u32) -> RankOrder) -> CallResult<&'static str> {
         if let Some(error) = self.lost.borrow().clone() {
             return Err(error);
         }
-        let count = self.players.borrow().len();
+        let count = self.handles.borrow().len();
         let mut step = "";
         for nth in 0..count {
             let order = order(rank(nth).0);
-            step = order.word();
-            let sent = self.players.borrow_mut()[nth].link.send(&order);
+            step = order.name();
+            let sent = self.handles.borrow_mut()[nth].link.send(&order);
             if sent.is_err() {
                 return Err(self.lose(step, &[nth], "has gone"));
             }
@@ -238,9 +242,9 @@ impl RankProcesses {
         Ok(step)
     }
 
-    /// Hears an answer of every rank.
-    fn hear(&self, step: &str, patience: Duration) -> CallResult<Vec<RankAnswer>> {
-        let count = self.players.borrow().len();
+    /// Waits for an answer of every rank.
+    fn receive(&self, step: &str, timeout: Duration) -> CallResult<Vec<RankAnswer>> {
+        let count = self.handles.borrow().len();
         let mut answers: BTreeMap<usize, RankAnswer> = BTreeMap::new();
         let mut here: BTreeSet<usize> = BTreeSet::new();
         // A rank that opens one library after the other has its time for each.
@@ -248,22 +252,22 @@ impl RankProcesses {
         while answers.len() < count {
             let missing: Vec<usize> = (0..count).filter(|nth| !answers.contains_key(nth)).collect();
             let longest = missing.iter().map(|&nth| since[nth].elapsed()).max();
-            let left = patience.saturating_sub(longest.unwrap_or_default());
-            match self.heard.recv_timeout(left) {
-                Ok((nth, RankEvent::Said(RankAnswer::Opening(component)))) => {
+            let left = timeout.saturating_sub(longest.unwrap_or_default());
+            match self.events.recv_timeout(left) {
+                Ok((nth, RankEvent::Answer(RankAnswer::Opening(component)))) => {
                     since[nth] = Instant::now();
                     self.opening.borrow_mut().insert(nth, component);
                 }
-                Ok((nth, RankEvent::Said(RankAnswer::Here))) => drop(here.insert(nth)),
-                Ok((nth, RankEvent::Said(answer))) => drop(answers.insert(nth, answer)),
+                Ok((nth, RankEvent::Answer(RankAnswer::Here))) => drop(here.insert(nth)),
+                Ok((nth, RankEvent::Answer(answer))) => drop(answers.insert(nth, answer)),
                 Ok((nth, RankEvent::Ended)) => return Err(self.lose(step, &[nth], "ended")),
                 Ok((nth, RankEvent::Garbled(why))) => {
                     let why = format!("sent what cannot be used ({why})");
                     return Err(self.lose(step, &[nth], &why));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let why = format!("did not answer for {:.0} s", patience.as_secs_f64());
-                    let is_late = |nth: &usize| since[*nth].elapsed() >= patience;
+                    let why = format!("did not answer for {:.0} s", timeout.as_secs_f64());
+                    let is_late = |nth: &usize| since[*nth].elapsed() >= timeout;
                     let late: Vec<usize> = missing.into_iter().filter(is_late).collect();
                     return Err(self.lose(step, &late, &why));
                 }
@@ -289,14 +293,14 @@ impl RankProcesses {
         let order = if failed { RankOrder::Stop } else { RankOrder::Go };
         if failed || (!here.is_empty() && here.len() == all) {
             for nth in std::mem::take(here) {
-                // One that has gone is heard of by its link.
-                let _ = self.players.borrow_mut()[nth].link.send(&order);
+                // A rank that has gone is noticed by its link.
+                let _ = self.handles.borrow_mut()[nth].link.send(&order);
             }
         }
     }
 
-    fn tell_all(&self, order: &RankOrder, patience: Duration) -> CallResult<Vec<RankAnswer>> {
-        self.each(&|_| order.clone(), patience)
+    fn send_all(&self, order: &RankOrder, timeout: Duration) -> CallResult<Vec<RankAnswer>> {
+        self.each(&|_| order.clone(), timeout)
     }
 
     /// An error of some rank is that of the step; of several the worst, since the others may only
@@ -308,7 +312,7 @@ impl RankProcesses {
         let mut errors = Vec::new();
         for nth in ranks {
             if let Some(RankAnswer::Failed(failure)) = answers.remove(&nth) {
-                let name = self.players.borrow()[nth].name.clone();
+                let name = self.handles.borrow()[nth].name.clone();
                 errors.push((nth, RankFailure::of(failure, &name)));
             }
         }
@@ -324,29 +328,29 @@ impl RankProcesses {
 
     /// Names the ranks that are lost. Nothing can be measured with the rest.
     fn lose(&self, step: &str, ranks: &[usize], why: &str) -> CallError {
-        let mut players = self.players.borrow_mut();
+        let mut handles = self.handles.borrow_mut();
         let (mut names, mut own) = (Vec::new(), true);
         for &nth in ranks {
-            let player = &mut players[nth];
-            let fate = match player.process.take() {
+            let handle = &mut handles[nth];
+            let fate = match handle.process.take() {
                 Some(mut process) => {
                     let hung = !process.has_ended() && why.starts_with("did not");
                     if hung {
                         process.kill();
                         ", so it was killed".to_owned()
                     } else {
-                        let death = process.death();
-                        own &= death.own;
-                        format!(": it {}", death.text)
+                        let exit = process.exit_report();
+                        own &= exit.own;
+                        format!(": it {}", exit.text)
                     }
                 }
                 None => String::new(),
             };
-            names.push(format!("{}{fate}", player.name));
+            names.push(format!("{}{fate}", handle.name));
         }
         self.lost_ranks.borrow_mut().extend(ranks);
         let way_out = match step {
-            "open" => self.culprit().map_or("run it again", Component::way_out),
+            "open" => self.culprit().map_or("run it again", RankComponent::way_out),
             _ => "run this case alone to see whether it repeats",
         };
         let error = CallError::new(Severity::Sticky, step, names.join(", "), why)
@@ -355,7 +359,7 @@ impl RankProcesses {
         if !own {
             // Somebody else's signal says nothing against the machine. Whoever watches this process
             // takes an end by such a signal for what it is, and goes on with a new one.
-            errln!("{error}");
+            (self.hooks.warn)(&error.to_string());
             let _ = kill_process(getpid(), Signal::KILL);
         }
         *self.lost.borrow_mut() = Some(error.clone());
@@ -378,7 +382,7 @@ impl RankProcesses {
     }
 
     /// How long a step of a case may take.
-    fn patience(&self, id: ExchangeId) -> Duration {
+    fn timeout(&self, id: ExchangeId) -> Duration {
         if let Some(limit) = self.limit {
             return limit;
         }
@@ -391,17 +395,17 @@ impl RankProcesses {
             case.flows().map(of).sum()
         };
         // Filled and compared, and as often as a sample has it when it is made long enough.
-        let passes = 4.0 * self.players.borrow().len() as f64;
+        let passes = 4.0 * self.handles.borrow().len() as f64;
         let secs = bound.get(&id).map_or(0.0, moved) * passes / SLOWEST;
-        AT_LEAST + Duration::try_from_secs_f64(secs).unwrap_or(Duration::ZERO)
+        MIN_STEP_TIMEOUT + Duration::try_from_secs_f64(secs).unwrap_or(Duration::ZERO)
     }
 
-    fn try_bind(&self, case: &Case, beside: &CpuSet) -> CallResult<ExchangeId> {
+    fn try_bind(&self, case: &Case, reserved: &CpuSet) -> CallResult<ExchangeId> {
         self.made.set(self.made.get() + 1);
         let id = ExchangeId(self.made.get());
         self.bound.borrow_mut().insert(id, case.clone());
-        let order = RankOrder::Bind(id.0, Box::new(case.clone()), beside.clone());
-        let bound = self.tell_all(&order, self.patience(id));
+        let order = RankOrder::Bind(id.0, Box::new(case.clone()), reserved.clone());
+        let bound = self.send_all(&order, self.timeout(id));
         let joined = bound.and_then(|answers| {
             let offers = answers
                 .into_iter()
@@ -409,7 +413,7 @@ impl RankProcesses {
                     |answer| if let RankAnswer::Bound(offer) = answer { offer } else { Vec::new() },
                 )
                 .collect();
-            self.tell_all(&RankOrder::Join(id.0, offers), self.patience(id))
+            self.send_all(&RankOrder::Join(id.0, offers), self.timeout(id))
         });
         match joined {
             Ok(_) => Ok(id),
@@ -431,23 +435,23 @@ impl RankGroup for RankProcesses {
         self.notes.clone()
     }
 
-    fn bind(&self, case: &Case, beside: &CpuSet) -> CallResult<ExchangeId> {
-        match self.try_bind(case, beside) {
+    fn bind(&self, case: &Case, reserved: &CpuSet) -> CallResult<ExchangeId> {
+        match self.try_bind(case, reserved) {
             // A rank that gave up its communicator after an error in the last case knows of it from
             // here on, and so do the others: the second attempt makes a new one.
             Err(error) if error.severity == Severity::Transient && self.lost.borrow().is_none() => {
-                self.try_bind(case, beside)
+                self.try_bind(case, reserved)
             }
             bound => bound,
         }
     }
 
     fn run(&self, id: ExchangeId, reps: u64) -> CallResult<Vec<FlowTime>> {
-        self.times(id, self.tell_all(&RankOrder::Run(id.0, reps), self.patience(id)))
+        self.times(id, self.send_all(&RankOrder::Run(id.0, reps), self.timeout(id)))
     }
 
     fn begin(&self, id: ExchangeId, reps: u64) -> CallResult<()> {
-        self.tell_all(&RankOrder::Begin(id.0, reps), self.patience(id))?;
+        self.send_all(&RankOrder::Begin(id.0, reps), self.timeout(id))?;
         self.under_way.set(Some(id));
         Ok(())
     }
@@ -456,15 +460,15 @@ impl RankGroup for RankProcesses {
         if self.under_way.take() != Some(id) {
             return Err(no_exchange("end", id));
         }
-        self.times(id, self.hear("run", self.patience(id)))
+        self.times(id, self.receive("run", self.timeout(id)))
     }
 
     fn spoil(&self, id: ExchangeId) -> CallResult<()> {
-        self.tell_all(&RankOrder::Spoil(id.0), self.patience(id)).map(drop)
+        self.send_all(&RankOrder::Spoil(id.0), self.timeout(id)).map(drop)
     }
 
     fn check(&self, id: ExchangeId) -> CallResult<VerifyResult> {
-        let answers = self.tell_all(&RankOrder::Check(id.0), self.patience(id))?;
+        let answers = self.send_all(&RankOrder::Check(id.0), self.timeout(id))?;
         let unverified = answers.into_iter().find_map(|answer| match answer {
             RankAnswer::Checked(verdict) if verdict != VerifyResult::Verified => Some(verdict),
             _ => None,
@@ -473,34 +477,34 @@ impl RankGroup for RankProcesses {
     }
 
     fn engine(&self, id: ExchangeId) -> String {
-        let answers = self.tell_all(&RankOrder::Engine(id.0), AT_LEAST).unwrap_or_default();
-        let words: BTreeSet<String> = answers
+        let answers = self.send_all(&RankOrder::Engine(id.0), MIN_STEP_TIMEOUT).unwrap_or_default();
+        let texts: BTreeSet<String> = answers
             .into_iter()
             .filter_map(|a| if let RankAnswer::Engine(text) = a { Some(text) } else { None })
             .filter(|text| !text.is_empty())
             .collect();
         // A rank may know less of it than another.
         let parts = |text: &str| text.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
-        let told = |less: &String| {
-            words.iter().any(|more| more != less && parts(more).is_superset(&parts(less)))
+        let is_part = |less: &String| {
+            texts.iter().any(|more| more != less && parts(more).is_superset(&parts(less)))
         };
-        words.iter().filter(|w| !told(w)).cloned().collect::<Vec<_>>().join(" | ")
+        texts.iter().filter(|text| !is_part(text)).cloned().collect::<Vec<_>>().join(" | ")
     }
 
     fn release(&self, id: ExchangeId) -> CallResult<()> {
-        let patience = self.patience(id);
+        let timeout = self.timeout(id);
         self.bound.borrow_mut().remove(&id);
-        self.tell_all(&RankOrder::Release(id.0), patience).map(drop)
+        self.send_all(&RankOrder::Release(id.0), timeout).map(drop)
     }
 }
 
 impl Drop for RankProcesses {
     fn drop(&mut self) {
         // Dropping a process waits for its end.
-        for player in self.players.borrow_mut().iter_mut() {
+        for handle in self.handles.borrow_mut().iter_mut() {
             // One that has gone needs no telling.
-            let _ = player.link.send(&RankOrder::End);
-            player.link.close();
+            let _ = handle.link.send(&RankOrder::End);
+            handle.link.close();
         }
     }
 }
@@ -534,17 +538,17 @@ fn number_nodes(members: &mut [RankMember]) {
 }
 
 /// Listens to a rank until it ends.
-fn listen(mut link: LineLink, nth: usize, tell: Sender<(usize, RankEvent)>) -> std::io::Result<()> {
+fn listen(mut link: LineLink, nth: usize, to: Sender<(usize, RankEvent)>) -> std::io::Result<()> {
     std::thread::Builder::new().name(format!("rank-{nth}")).spawn(move || {
         loop {
-            let word = match link.listen() {
-                Ok(LinkRecv::Line(answer)) => RankEvent::Said(answer),
-                Ok(LinkRecv::Nothing) => continue,
+            let event = match link.listen() {
+                Ok(LinkRecv::Line(answer)) => RankEvent::Answer(answer),
+                Ok(LinkRecv::Timeout) => continue,
                 Ok(LinkRecv::End) => RankEvent::Ended,
                 Err(error) => RankEvent::Garbled(error.to_string()),
             };
-            let last = !matches!(word, RankEvent::Said(_));
-            if tell.send((nth, word)).is_err() || last {
+            let last = !matches!(event, RankEvent::Answer(_));
+            if to.send((nth, event)).is_err() || last {
                 return;
             }
         }
@@ -555,56 +559,56 @@ fn listen(mut link: LineLink, nth: usize, tell: Sender<(usize, RankEvent)>) -> s
 /// Starts ranks as children of this process.
 fn start(
     count: u32,
-    tell: &Sender<(usize, RankEvent)>,
-    heard: &Receiver<(usize, RankEvent)>,
+    to: &Sender<(usize, RankEvent)>,
+    events: &Receiver<(usize, RankEvent)>,
 ) -> anyhow::Result<Vec<RankHandle>> {
-    let mut players = Vec::new();
+    let mut handles = Vec::new();
     for rank in 0..count {
         let process = WorkerProcess::start(&["rank"], &BTreeMap::new())
             .map_err(|e| anyhow::anyhow!("rank {rank} cannot be started: {e}; see `ulimit -u`"))?;
-        listen(process.link.twin()?, rank as usize, tell.clone())?;
+        listen(process.link.twin()?, rank as usize, to.clone())?;
         let link = process.link.twin()?;
         let name = format!("rank {rank}, process {}", process.id());
-        players.push(RankHandle { link, process: Some(process), name });
+        handles.push(RankHandle { link, process: Some(process), name });
     }
     let mut hello = BTreeSet::new();
     let begun = Instant::now();
-    while hello.len() < players.len() {
-        match heard.recv_timeout(OPENED.saturating_sub(begun.elapsed())) {
-            Ok((nth, RankEvent::Said(RankAnswer::Begins))) => drop(hello.insert(nth)),
-            Ok((nth, _)) => return Err(anyhow::anyhow!("{} ended at once", players[nth].name)),
+    while hello.len() < handles.len() {
+        match events.recv_timeout(OPEN_TIMEOUT.saturating_sub(begun.elapsed())) {
+            Ok((nth, RankEvent::Answer(RankAnswer::Begins))) => drop(hello.insert(nth)),
+            Ok((nth, _)) => return Err(anyhow::anyhow!("{} ended at once", handles[nth].name)),
             Err(_) => {
-                let missing = (0..players.len()).find(|nth| !hello.contains(nth)).unwrap_or(0);
-                return Err(anyhow::anyhow!("{} does not answer", players[missing].name));
+                let missing = (0..handles.len()).find(|nth| !hello.contains(nth)).unwrap_or(0);
+                return Err(anyhow::anyhow!("{} does not answer", handles[missing].name));
             }
         }
     }
-    Ok(players)
+    Ok(handles)
 }
 
-/// Waits for the ranks that a launcher started; and who came besides.
+/// Waits for the ranks that a launcher started; and notes on strangers that came.
 fn gather(
     count: u32,
     at: &MeetingPlace,
     by: &str,
     limit: Option<Duration>,
-    tell: &Sender<(usize, RankEvent)>,
+    to: &Sender<(usize, RankEvent)>,
 ) -> anyhow::Result<(Vec<RankHandle>, Vec<RunNote>)> {
-    let gathered = door::gather(at, count, &version(), limit.unwrap_or(GATHERED));
+    let gathered = door::gather(at, count, &version(), limit.unwrap_or(GATHER_TIMEOUT));
     let Gathered { ranks, notes } = gathered.map_err(|error| {
         anyhow::anyhow!("of the {count} processes that {by} started: {error:#}")
     })?;
-    let mut players = Vec::new();
+    let mut handles = Vec::new();
     for (rank, (link, hello)) in ranks {
-        listen(link.twin()?, rank as usize, tell.clone())?;
+        listen(link.twin()?, rank as usize, to.clone())?;
         let name = format!("rank {rank}, process {} on {}", hello.pid, hello.host);
-        players.push(RankHandle { link, process: None, name });
+        handles.push(RankHandle { link, process: None, name });
     }
-    Ok((players, notes))
+    Ok((handles, notes))
 }
 
 /// Why a component is left out whose opening cost ranks.
-fn lost_over(component: Component, error: &CallError) -> String {
+fn lost_over(component: RankComponent, error: &CallError) -> String {
     let CallError { thing, reason, .. } = error;
     // How a process ended says more than that it did.
     let how = if reason == "ended" { thing.clone() } else { format!("{thing}: {reason}") };

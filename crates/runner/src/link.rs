@@ -8,84 +8,14 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Context;
-use pathline_bench::{CaseTask, MachineInfo, TaskEvent, TimerScope};
-use pathline_schema::RunSettings;
 use rustix::event::{PollFd, PollFlags, poll};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use super::inject::WorkerFault;
-use crate::args::{LibraryArgs, StoreArgs};
-use crate::ranks::RankJob;
-use crate::world::SimSpread;
-
-/// What a worker is told.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum WorkerOrder {
-    /// Open the machine. First of all, once.
-    Open(Box<MachineOpening>),
-    /// Measure. Each word of it is answered with a [`WorkerReply`] before the work goes on.
-    Measure(Box<(CaseTask, RunSettings)>),
-}
-
-/// What a worker says.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum WorkerReport {
-    /// The machine is not open yet, and a new attempt at its processes begins.
-    Retrying,
-    /// The machine is open.
-    Opened(Box<MachineInfo>),
-    /// Those that measure together are not complete, which another process cannot change.
-    Incomplete(String),
-    /// Something of the task at hand.
-    Word(Box<TaskEvent>),
-    /// The task has ended.
-    Done,
-}
-
-/// Whether the work goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum WorkerReply {
-    /// It does.
-    Go,
-    /// It ends as soon as it can.
-    Stop,
-}
-
-/// Which machine to open, and how.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct MachineOpening {
-    /// The process that started the worker, which must not outlive it.
-    pub(crate) parent: u32,
-    /// Name and description of a model; none for this host.
-    pub(crate) model: Option<(String, String)>,
-    /// What a model draws its times from.
-    pub(crate) spread: SimSpread,
-    /// The processes that measure together, if there are several.
-    pub(crate) job: Option<RankJob>,
-    /// How long a step may take, if the user said so.
-    #[serde(default)]
-    pub(crate) limit: Option<Duration>,
-    /// The places for files.
-    #[serde(default)]
-    pub(crate) stores: StoreArgs,
-    /// Which GPU runtime, and where its libraries are, as far as that was said.
-    pub(crate) libraries: LibraryArgs,
-    /// Why the GPUs are to be left alone, if they are.
-    pub(crate) without: Option<String>,
-    /// Which timers to look at.
-    pub(crate) overhead: TimerScope,
-    /// What goes wrong on order.
-    pub(crate) inject: Vec<WorkerFault>,
-}
-
-/// Longer lines are nobody's of ours: the topology of thousands of devices fits.
+/// Longest line that is read: the topology of thousands of devices fits.
 const MAX_LINE: usize = 64 << 20;
-/// A line that is not taken in this time has nobody who would.
-const TAKEN: Duration = Duration::from_secs(20);
+/// Send timeout: the other process stopped reading.
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A socket of either kind.
 #[derive(Debug)]
@@ -168,21 +98,21 @@ pub(crate) struct LineLink {
     read: Vec<u8>,
 }
 
-/// What was heard.
+/// What came over a link.
 #[derive(Debug)]
 pub(crate) enum LinkRecv<T> {
     /// A line.
     Line(T),
-    /// Nothing yet.
-    Nothing,
+    /// Nothing within the link's timeout.
+    Timeout,
     /// The other end is closed.
     End,
 }
 
 impl LineLink {
-    /// An end that waits for `patience` at most where it listens; as long as it takes if none.
-    pub(crate) fn new(stream: UnixStream, patience: Option<Duration>) -> io::Result<Self> {
-        Self::over(LinkSocket::Unix(stream), patience)
+    /// An end whose `listen` returns after `timeout` at the latest; without one it waits for a line.
+    pub(crate) fn new(stream: UnixStream, timeout: Option<Duration>) -> io::Result<Self> {
+        Self::over(LinkSocket::Unix(stream), timeout)
     }
 
     /// The socket that a process of this program gives its children as standard input.
@@ -200,8 +130,8 @@ impl LineLink {
     }
 
     /// The same of either kind of socket.
-    pub(crate) fn over(stream: LinkSocket, patience: Option<Duration>) -> io::Result<Self> {
-        stream.set_timeouts(patience, Some(TAKEN))?;
+    pub(crate) fn over(stream: LinkSocket, timeout: Option<Duration>) -> io::Result<Self> {
+        stream.set_timeouts(timeout, Some(SEND_TIMEOUT))?;
         Ok(Self { stream, read: Vec::new() })
     }
 
@@ -224,7 +154,7 @@ impl LineLink {
         self.stream.write_all(&line)
     }
 
-    /// Says that nothing more will be said. The other end hears of it.
+    /// Shuts the socket down, in both directions.
     pub(crate) fn close(&self) {
         // One that is closed already is closed.
         let _ = self.stream.shutdown();
@@ -247,7 +177,7 @@ impl LineLink {
                 Ok(0) => return Ok(LinkRecv::End),
                 Ok(read) => self.read.extend_from_slice(&some[..read]),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return Ok(LinkRecv::Nothing);
+                    return Ok(LinkRecv::Timeout);
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(LinkRecv::End),
@@ -263,30 +193,33 @@ mod tests {
 
     fn pair() -> (LineLink, LineLink) {
         let (a, b) = UnixStream::pair().unwrap();
-        let patience = Some(Duration::from_millis(20));
-        (LineLink::new(a, patience).unwrap(), LineLink::new(b, patience).unwrap())
+        let timeout = Some(Duration::from_millis(20));
+        (LineLink::new(a, timeout).unwrap(), LineLink::new(b, timeout).unwrap())
     }
 
     #[test]
     fn lines_arrive_whole_and_in_order_however_they_are_cut() {
         let (mut a, mut b) = pair();
-        a.send(&WorkerReply::Go).unwrap();
-        a.send(&WorkerReply::Stop).unwrap();
+        a.send(&"go").unwrap();
+        a.send(&"stop").unwrap();
         a.stream.write_all(b"\"g").unwrap();
-        assert!(matches!(b.listen().unwrap(), LinkRecv::Line(WorkerReply::Go)));
-        assert!(matches!(b.listen().unwrap(), LinkRecv::Line(WorkerReply::Stop)));
-        assert!(matches!(b.listen::<WorkerReply>().unwrap(), LinkRecv::Nothing));
+        let line = |link: &mut LineLink| match link.listen::<String>().unwrap() {
+            LinkRecv::Line(text) => text,
+            other => format!("{other:?}"),
+        };
+        assert_eq!((line(&mut b), line(&mut b)), ("go".to_owned(), "stop".to_owned()));
+        assert_eq!(line(&mut b), "Timeout");
         a.stream.write_all(b"o\"\n").unwrap();
-        assert!(matches!(b.listen().unwrap(), LinkRecv::Line(WorkerReply::Go)));
+        assert_eq!(line(&mut b), "go");
         drop(a);
-        assert!(matches!(b.listen::<WorkerReply>().unwrap(), LinkRecv::End));
-        assert!(b.send(&WorkerReply::Go).is_err());
+        assert_eq!(line(&mut b), "End");
+        assert!(b.send(&"go").is_err());
     }
 
     #[test]
-    fn what_is_no_line_of_ours_is_an_error() {
+    fn a_line_that_is_no_json_is_an_error() {
         let (mut a, mut b) = pair();
         a.stream.write_all(b"hello\n").unwrap();
-        assert!(b.listen::<WorkerReply>().is_err());
+        assert!(b.listen::<String>().is_err());
     }
 }

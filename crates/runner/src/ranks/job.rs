@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use super::handshake::{Credentials, RankHello, introduce, users_look_alike};
 use super::secret::{HOW_TO_GIVE, Secret, SecretFile};
-use crate::worker::{LineLink, LinkSocket};
+use crate::link::{LineLink, LinkSocket};
 
 /// How long the ranks of a job may take to come. Launchers start hundreds of processes in seconds.
-pub(super) const GATHERED: Duration = Duration::from_secs(60);
+pub(super) const GATHER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Shortest and longest time between two visits.
 const PAUSES: std::ops::Range<Duration> = Duration::from_millis(10)..Duration::from_millis(250);
-/// How long a conductor that was lost may take to be replaced.
-const REPLACED: Duration = Duration::from_secs(10);
+/// How long a coordinator that was lost may take to be replaced.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Ports that a job's number chooses among: registered ones that no system hands out by itself
 /// (Linux takes 32768 and up). Source: ip-sysctl, ip_local_port_range.
 const PORTS: std::ops::Range<u64> = 20_000..32_000;
@@ -31,8 +31,8 @@ type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// The processes of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum RankJob {
-    /// So many children of the conductor, on this node.
+pub enum RankJob {
+    /// Children of the coordinator, on this node.
     Own {
         /// How many.
         count: u32,
@@ -50,11 +50,11 @@ pub(crate) enum RankJob {
 
 impl RankJob {
     /// Whether pathline started the processes and can do so again.
-    pub(crate) fn is_own(&self) -> bool {
+    pub fn is_own(&self) -> bool {
         matches!(self, Self::Own { .. })
     }
     /// How many ranks.
-    pub(crate) fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         match *self {
             Self::Own { count } | Self::Joined { count, .. } => count,
         }
@@ -64,7 +64,7 @@ impl RankJob {
 /// Where the processes of a job meet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum MeetingPlace {
+pub enum MeetingPlace {
     /// An abstract socket of this node, by name.
     Node(String),
     /// A port of the first rank's host.
@@ -81,7 +81,7 @@ pub(crate) enum MeetingPlace {
 ///
 /// # Errors
 /// The job has several hosts and nothing says where they meet.
-pub(crate) fn joined(rendezvous: Option<&str>) -> Result<Option<(LaunchedRank, RankJob)>> {
+pub fn joined(rendezvous: Option<&str>) -> Result<Option<(LaunchedRank, RankJob)>> {
     let env = |name: &str| std::env::var(name).ok();
     let Some(found) = launched(&env) else { return Ok(None) };
     let Some(count) = found.size.filter(|&size| size > 1) else { return Ok(None) };
@@ -184,11 +184,12 @@ impl MeetingPlace {
     /// # Errors
     /// None listens there in time: what was found instead.
     pub(super) fn come(&self, first: bool, hello: &RankHello) -> Result<LineLink> {
-        let (begun, patience) = (Instant::now(), if first { GATHERED } else { REPLACED });
+        let (begun, timeout) =
+            (Instant::now(), if first { GATHER_TIMEOUT } else { REPLACE_TIMEOUT });
         loop {
             match self.visit(hello) {
                 Ok(socket) => return Ok(LineLink::over(socket, None)?),
-                Err(_) if begun.elapsed() < patience => {
+                Err(_) if begun.elapsed() < timeout => {
                     // Soon at first; who waits for long does not hammer at a door of others.
                     let pause = begun.elapsed() / 10;
                     std::thread::sleep(pause.clamp(PAUSES.start, PAUSES.end));

@@ -18,13 +18,12 @@ use pathline_schema::{Case, CpuSet, MemKind, Rank, RankMember};
 use pathline_transport::open_mpi;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::side::describe;
-use super::words::Claim;
-use crate::args::LibraryArgs;
-use crate::env;
-use crate::say::errln;
-use crate::worker::program;
-use crate::world::{CommandWorld, OpenWorld, SimSpread};
+use super::MemoryClaim;
+use crate::choice::LibraryChoice;
+use crate::hooks::ProcessHooks;
+use crate::machine::HostMachine;
+use crate::member::describe;
+use crate::process::program;
 
 /// Such a launch takes a second or two; a library that does not know device memory may also hang.
 const LAUNCH_TIMEOUT: Duration = Duration::from_secs(40);
@@ -56,7 +55,7 @@ pub(super) struct Launch {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct LaunchReport {
     /// What the library says, if the processes got as far as to ask it.
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<MemoryClaim>,
     /// Whether device memory went out, and whether it arrived.
     pub(super) sent: bool,
     pub(super) arrived: bool,
@@ -110,7 +109,7 @@ fn watch(mut child: Child) -> LaunchReport {
         let tell = tell.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
-                // Nobody hears who has heard enough.
+                // The receiver is gone once it has what it needs.
                 let _ = tell.send(line);
             }
         });
@@ -167,18 +166,21 @@ fn how_it_ended(status: Option<ExitStatus>, last: &str) -> String {
 }
 
 /// One of the two: sends device memory to the other and back, and says so once it is right.
-pub(crate) fn run() -> Result<()> {
-    let world = CommandWorld::new(None, &LibraryArgs::from_env())?;
-    let OpenWorld { machine, .. } = world.open(&env::switches(), SimSpread::default())?;
+///
+/// # Errors
+/// No MPI can be opened, there are not two ranks with a GPU each, or bytes do not arrive.
+pub fn serve_launch(libraries: &LibraryChoice, hooks: ProcessHooks) -> Result<()> {
+    let host = HostMachine { libraries: libraries.clone(), ..HostMachine::default() };
+    let machine = host.open().machine;
     let port = open_mpi(None).map_err(|why| anyhow!(why))?;
     let (rank, size) = port.rank_size();
     let members: Vec<RankMember> =
         (0..size).map(|rank| describe(rank, (rank, size), &machine.topology)).collect();
     let vendor = machine.topology.gpus.first().map_or("", |gpu| gpu.vendor.as_str());
-    if let Some(claim) = port.device_claim(vendor).map(Claim::from)
+    if let Some(claim) = port.device_claim(vendor).map(MemoryClaim::from)
         && rank == 0
     {
-        errln!("{CLAIMS}{}", serde_json::to_string(&claim)?);
+        (hooks.warn)(&format!("{CLAIMS}{}", serde_json::to_string(&claim)?));
     }
     let place = |rank: u32| {
         let member = members.get(rank as usize)?;
@@ -196,13 +198,13 @@ pub(crate) fn run() -> Result<()> {
         side.join(id, &vec![offer; size as usize])?;
         side.spoil(id)?;
         // Standard error has no buffer, so that it comes out before this process may die.
-        errln!("{SENDS}");
+        (hooks.warn)(SENDS);
         side.run(id, 1, &NoBarrier)?;
         side.check(id)?;
         side.release(id)?;
     }
     if rank == 0 {
-        errln!("{ARRIVED}");
+        (hooks.warn)(ARRIVED);
     }
     Ok(())
 }
@@ -227,7 +229,7 @@ mod tests {
             echo '[1,1]<stderr>:pathline: device memory goes out' >&2
             echo 'Segmentation fault' >&2
             exit 11"#);
-        let claim = Claim { takes: true, by: "MPIX_x".to_owned() };
+        let claim = MemoryClaim { takes: true, by: "MPIX_x".to_owned() };
         assert_eq!((seen.claim, seen.sent, seen.arrived), (Some(claim), true, false));
         let end = "the processes ended with exit status: 11; last line: ";
         assert!(seen.end.starts_with(end), "{}", seen.end);

@@ -6,24 +6,25 @@ mod child;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use pathline_dylib::{LibraryReport, TriedPlace};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::args::LibraryArgs;
-use crate::worker::{LinkRecv, WorkerProcess};
+use crate::choice::LibraryChoice;
+use crate::link::LinkRecv;
+use crate::process::WorkerProcess;
 
-pub(crate) use child::run;
+pub use child::serve_probe;
 
 /// Opening a library of transports takes a tenth of a second, and seconds on a busy file system.
 pub(crate) const TRANSPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a child can be asked; each opens the libraries that its answer needs, and no others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Probe {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LibraryProbe {
     /// The MPI library that would be taken, not initialised: a [`LibraryReport`].
     Mpi,
     /// The UCX library that would be taken: a [`LibraryReport`].
@@ -45,7 +46,7 @@ pub(crate) enum Probe {
     Rdma,
     /// Whether MPI takes device memory, tried in further processes: a line, if there is an MPI.
     DeviceMemory,
-    /// This host with its GPUs, opened: lines about them, and a [`MachineAnswer`].
+    /// This host with its GPUs, opened: lines about them, and a [`HostAnswer`].
     Machine,
     /// The same, and the checks that every machine must pass.
     Conformance,
@@ -53,44 +54,44 @@ pub(crate) enum Probe {
 
 /// NVML, and what discovery gets from it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct ManagementAnswer {
+pub struct ManagementAnswer {
     /// The library.
-    pub(crate) report: LibraryReport,
+    pub report: LibraryReport,
     /// Plain files of a snapshot: paths and texts.
-    pub(crate) files: Vec<(String, String)>,
+    pub files: Vec<(String, String)>,
     /// How many GPUs it opens.
-    pub(crate) gpus: usize,
+    pub gpus: usize,
     /// What the library did wrong, a line each.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// A GPU runtime that was looked for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RuntimeAnswer {
+pub struct RuntimeAnswer {
     /// Its library.
-    pub(crate) driver: LibraryReport,
+    pub driver: LibraryReport,
     /// Why it cannot be opened; none if nothing is known against it.
-    pub(crate) without: Option<String>,
+    pub without: Option<String>,
 }
 
 /// The library of GPU direct.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct DirectAnswer {
+pub struct DirectAnswer {
     /// The library.
-    pub(crate) report: LibraryReport,
+    pub report: LibraryReport,
     /// What is known of this machine for it, a line each.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// What came of opening this host.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct MachineAnswer {
+pub struct HostAnswer {
     /// How many GPUs its runtime lists.
-    pub(crate) listed: usize,
+    pub listed: usize,
     /// Why nothing on GPUs can be measured.
-    pub(crate) without: Option<String>,
+    pub without: Option<String>,
     /// Whether a check failed.
-    pub(crate) failed: bool,
+    pub failed: bool,
 }
 
 /// What a child sends.
@@ -109,23 +110,31 @@ enum ProbeMessage {
 
 /// How long a child may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ProbeLimits {
+pub struct ProbeLimits {
     /// For one call.
-    pub(crate) call: Duration,
+    pub call: Duration,
     /// In all: a library that reports 2^31 devices gets as many quick calls.
-    pub(crate) total: Duration,
+    pub total: Duration,
 }
 
 impl ProbeLimits {
+    /// For a call as long as the user says; by default as long as a driver may take to wake that many
+    /// GPUs: half a minute for eight.
+    pub fn for_gpus(call_timeout: Option<Duration>, gpus: usize) -> Self {
+        let usual = || Duration::from_secs(10 + 5 * gpus as u64);
+        let call = call_timeout.unwrap_or_else(usual);
+        Self { call, total: call.saturating_mul(3) }
+    }
+
     /// The same limit for a call and in all.
-    pub(crate) fn within(timeout: Duration) -> Self {
+    pub fn within(timeout: Duration) -> Self {
         Self { call: timeout, total: timeout }
     }
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone)]
-pub(crate) enum ProbeError {
+pub enum ProbeError {
     /// No child can be started: nothing is known of the library.
     NotStarted(String),
     /// The child was lost over it: the library with the call that it did not return from.
@@ -135,7 +144,7 @@ pub(crate) enum ProbeError {
 impl ProbeError {
     /// The report on a library that ended or held the process that asked it. `what` names one that was
     /// not looked for.
-    pub(crate) fn report(&self, what: &'static str) -> LibraryReport {
+    pub fn report(&self, what: &'static str) -> LibraryReport {
         match self {
             Self::Lost(report) if !report.what.is_empty() => (**report).clone(),
             Self::Lost(report) => LibraryReport { what: what.into(), ..(**report).clone() },
@@ -161,10 +170,34 @@ impl fmt::Display for ProbeError {
     }
 }
 
-impl Probe {
-    /// Its name on the command line of the child.
-    fn name(self) -> OsString {
-        self.to_possible_value().map(|value| value.get_name().into()).unwrap_or_default()
+impl LibraryProbe {
+    /// Every probe, with its name on the command line of the child.
+    const NAMES: [(Self, &str); 12] = [
+        (Self::Mpi, "mpi"),
+        (Self::Ucx, "ucx"),
+        (Self::Management, "management"),
+        (Self::Runtime, "runtime"),
+        (Self::OtherRuntime, "other-runtime"),
+        (Self::Compiler, "compiler"),
+        (Self::AnyCompiler, "any-compiler"),
+        (Self::Direct, "direct"),
+        (Self::Rdma, "rdma"),
+        (Self::DeviceMemory, "device-memory"),
+        (Self::Machine, "machine"),
+        (Self::Conformance, "conformance"),
+    ];
+
+    fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(probe, _)| *probe == self);
+        named.map_or("", |(_, name)| name)
+    }
+}
+
+impl FromStr for LibraryProbe {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::NAMES.iter().find(|(_, name)| *name == text);
+        named.map(|(probe, _)| *probe).ok_or_else(|| format!("'{text}' is no probe"))
     }
 }
 
@@ -174,26 +207,24 @@ impl Probe {
 /// # Errors
 /// How the child was lost (signal, exit code, or a call that did not return in time), with what it
 /// printed last; or that none could be started.
-pub(crate) fn ask<A: DeserializeOwned>(
-    probe: Probe,
-    libraries: &LibraryArgs,
+pub fn ask<A: DeserializeOwned>(
+    probe: LibraryProbe,
+    libraries: &LibraryChoice,
     limits: ProbeLimits,
 ) -> Result<A, ProbeError> {
     ask_and_show(probe, libraries, limits, &mut |_| {})
 }
 
 /// The same for a child that has lines to print: each is shown as it comes.
-pub(crate) fn ask_and_show<A: DeserializeOwned>(
-    probe: Probe,
-    libraries: &LibraryArgs,
+pub fn ask_and_show<A: DeserializeOwned>(
+    probe: LibraryProbe,
+    libraries: &LibraryChoice,
     limits: ProbeLimits,
     show: &mut dyn FnMut(&str),
 ) -> Result<A, ProbeError> {
-    let mut args: Vec<OsString> = vec!["probe".into(), probe.name()];
+    let mut args: Vec<OsString> = vec!["probe".into(), probe.name().into()];
     args.extend(libraries.flags());
-    if let Some(choice) = libraries.device_memory.and_then(|choice| choice.to_possible_value()) {
-        args.extend(["--device-memory".into(), choice.get_name().into()]);
-    }
+    args.extend(["--device-memory", libraries.device_memory.name()].map(OsString::from));
     let mut process = WorkerProcess::start(&args, &Default::default()).map_err(|error| {
         ProbeError::NotStarted(format!("no process can be started to try it ({error})"))
     })?;
@@ -201,7 +232,7 @@ pub(crate) fn ask_and_show<A: DeserializeOwned>(
     let (mut last, mut since) = (LastCall::default(), begun);
     let why = loop {
         if begun.elapsed() > limits.total || since.elapsed() > limits.call {
-            let output = process.last_words();
+            let output = process.output_tail();
             process.kill();
             break last.hang(since.elapsed() > limits.call, limits, &output);
         }
@@ -217,8 +248,8 @@ pub(crate) fn ask_and_show<A: DeserializeOwned>(
             Ok(LinkRecv::Line(ProbeMessage::Search(report))) => last = LastCall::new(report),
             Ok(LinkRecv::Line(ProbeMessage::Call(library, name))) => last.calls(library, name),
             Ok(LinkRecv::Line(ProbeMessage::Line(text))) => show(&text),
-            Ok(LinkRecv::Nothing) => continue,
-            Ok(LinkRecv::End) => break last.end(&process.death().text),
+            Ok(LinkRecv::Timeout) => continue,
+            Ok(LinkRecv::End) => break last.end(&process.exit_report().text),
             Err(error) => {
                 process.kill();
                 break format!("it gave no usable answer ({error})");

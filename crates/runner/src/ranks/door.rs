@@ -17,9 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::handshake::{Credentials, Progress, RankHello, Visitor, other_user, users_look_alike};
 use super::job::MeetingPlace;
+use super::protocol::RankOrder;
 use super::secret::{HOW_TO_GIVE, Secret, SecretFile};
-use super::words::RankOrder;
-use crate::worker::{LineLink, LinkSocket};
+use crate::link::{LineLink, LinkSocket};
 
 /// Visitors that are listened to at once. Ranks are done in a millisecond.
 const MOST_VISITORS: usize = 64;
@@ -349,7 +349,7 @@ struct Strangers {
 
 impl Strangers {
     fn add(&mut self, name: String, why: String) {
-        // Of one host each connection has a port of its own.
+        // Each connection of a host has another port.
         let who = |name: &str| name.rsplit_once(':').map_or(name, |(host, _)| host).to_owned();
         let room = self.kinds.len() < MOST_STRANGERS;
         let known = self.kinds.iter_mut().find(|(n, w, _)| who(n) == who(&name) && *w == why);

@@ -29,11 +29,11 @@ const PREFIXES: &[&str] = &[
 ];
 
 /// Variables that name libraries, and the options that say the same.
-pub(crate) const LIBRARIES: &[(&str, &str)] =
+pub const LIBRARY_VARIABLES: &[(&str, &str)] =
     &[("PATHLINE_CUDA", "cuda"), ("PATHLINE_HIP", "hip"), ("PATHLINE_NVRTC", "nvrtc")];
 
 /// Variables that are set and change what libraries do, by name.
-pub(crate) fn switches() -> BTreeMap<String, String> {
+pub fn switches() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
@@ -42,12 +42,7 @@ pub(crate) fn switches() -> BTreeMap<String, String> {
 }
 
 /// The name of this host; `unknown` if it has none.
-pub(crate) fn hostname() -> String {
+pub fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
-}
-
-/// Now, RFC 3339 in UTC, to the second.
-pub(crate) fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

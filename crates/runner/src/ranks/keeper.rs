@@ -13,12 +13,13 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use super::job::MeetingPlace;
-use crate::args::LibraryArgs;
-use crate::say::errln;
-use crate::worker::{LinkRecv, Output, WorkerProcess};
+use crate::choice::LibraryChoice;
+use crate::hooks::ProcessHooks;
+use crate::link::LinkRecv;
+use crate::process::{ProcessOutput, WorkerProcess};
 
 /// Starts of a rank: there are fewer libraries to leave out.
-const MOST_STARTS: u32 = 8;
+const MAX_STARTS: u32 = 8;
 
 /// What a kept rank reports of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,24 +42,24 @@ enum RankEnd {
 }
 
 /// Looks after the rank whose place in the job this process has.
-pub(crate) struct Keeper {
+pub struct RankKeeper {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl RankKeeper {
     /// Starts the rank, and looks after it on another thread until this is dropped.
     ///
     /// # Errors
     /// No process can be started.
-    pub(crate) fn start(place: &MeetingPlace, libraries: &LibraryArgs) -> Result<Self> {
+    pub fn start(place: &MeetingPlace, libraries: &LibraryChoice) -> Result<Self> {
         let (place, args) = (place.clone(), command(libraries));
-        let first = begin(&place, &args, Output::Kept)
+        let first = begin(&place, &args, ProcessOutput::Kept)
             .context("rank 0 cannot be started; see `ulimit -u`")?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let look_after = move || {
-            let again = || begin(&place, &args, Output::Kept);
+            let again = || begin(&place, &args, ProcessOutput::Kept);
             // The coordinator names a rank that it loses.
             drop(look_after(first, &again, &|| stopped.load(Ordering::SeqCst)));
         };
@@ -67,7 +68,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for RankKeeper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
@@ -81,13 +82,11 @@ impl Drop for Keeper {
 ///
 /// # Errors
 /// It was ended by a signal, or cannot be started.
-pub(crate) fn keep(place: &MeetingPlace, libraries: &LibraryArgs) -> Result<bool> {
+pub fn keep(place: &MeetingPlace, libraries: &LibraryChoice, hooks: ProcessHooks) -> Result<bool> {
     // The coordinator decides when work ends.
-    if let Err(error) = ctrlc::set_handler(|| {}) {
-        errln!("cannot leave signals to the run: {error}");
-    }
+    hooks.ignore_interrupts();
     let args = command(libraries);
-    let again = || begin(place, &args, Output::Inherited);
+    let again = || begin(place, &args, ProcessOutput::Inherited);
     let first = again().context("no rank can be started; see `ulimit -u`")?;
     match look_after(first, &again, &|| false) {
         RankEnd::Done => Ok(true),
@@ -96,14 +95,18 @@ pub(crate) fn keep(place: &MeetingPlace, libraries: &LibraryArgs) -> Result<bool
     }
 }
 
-fn command(libraries: &LibraryArgs) -> Vec<OsString> {
+fn command(libraries: &LibraryChoice) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["rank".into(), "--kept".into()];
     args.extend(libraries.flags());
     args
 }
 
 /// Starts a rank that comes there. The place is no argument: others may read those, and be there first.
-fn begin(place: &MeetingPlace, args: &[OsString], output: Output) -> io::Result<WorkerProcess> {
+fn begin(
+    place: &MeetingPlace,
+    args: &[OsString],
+    output: ProcessOutput,
+) -> io::Result<WorkerProcess> {
     let mut process = WorkerProcess::start_with(args, &BTreeMap::new(), output)?;
     process.link.send(place)?;
     Ok(process)
@@ -120,7 +123,7 @@ fn look_after(
         loop {
             match process.link.listen() {
                 Ok(LinkRecv::Line(now)) => state = Some(now),
-                Ok(LinkRecv::Nothing) if stop() => {
+                Ok(LinkRecv::Timeout) if stop() => {
                     // One that still looks for its coordinator would do so for a minute; dropping
                     // another one waits until it has given back what it has.
                     if state.is_none() {
@@ -128,19 +131,19 @@ fn look_after(
                     }
                     return RankEnd::Done;
                 }
-                Ok(LinkRecv::Nothing) if !process.has_ended() => {}
-                Ok(LinkRecv::Nothing | LinkRecv::End) | Err(_) => break,
+                Ok(LinkRecv::Timeout) if !process.has_ended() => {}
+                Ok(LinkRecv::Timeout | LinkRecv::End) | Err(_) => break,
             }
         }
-        let death = process.death();
+        let exit = process.exit_report();
         if stop() {
             return RankEnd::Done;
         }
-        if state != Some(KeptState::Entered) || start >= MOST_STARTS {
-            return match death.code {
+        if state != Some(KeptState::Entered) || start >= MAX_STARTS {
+            return match exit.code {
                 Some(0) => RankEnd::Done,
                 Some(_) => RankEnd::Failed,
-                None => RankEnd::Killed(death.text),
+                None => RankEnd::Killed(exit.text),
             };
         }
         process = match again() {

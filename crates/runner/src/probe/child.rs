@@ -6,54 +6,66 @@ use anyhow::{Result, anyhow};
 use pathline_dylib::{Announcement, announce, set_announcement_hook};
 use pathline_gpu::{chosen_family, compilers, management, other_runtime, runtime};
 use pathline_hal::{Machine, conformance};
-use pathline_live::LiveMachine;
-use pathline_schema::Topology;
+use pathline_schema::{GpuFacts, GpuState, Topology};
 use pathline_storage::direct_library;
 use pathline_transport::{mpi_library, rdma_library, ucx_library};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use serde::Serialize;
 
-use super::{DirectAnswer, MachineAnswer, ManagementAnswer, Probe, ProbeMessage, RuntimeAnswer};
-use crate::args::LibraryArgs;
-use crate::ranks;
-use crate::worker::LineLink;
+use super::{
+    DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer, ProbeMessage, RuntimeAnswer,
+};
+use crate::choice::LibraryChoice;
+use crate::device_memory;
+use crate::link::LineLink;
+use crate::machine::{HostMachine, OpenMachine};
+
+/// A GPU by its index, its facts and its state, as a text.
+type DescribeGpu = fn(&Topology, u32, &GpuFacts, &GpuState) -> String;
 
 /// To whoever asked.
 static ASKER: OnceLock<Mutex<LineLink>> = OnceLock::new();
 
 /// Answers on its standard input, which is a socket, and ends.
-pub(crate) fn run(probe: Probe, libraries: &LibraryArgs) -> Result<()> {
+///
+/// # Errors
+/// Nobody asks over a socket, or whoever asked has gone.
+pub fn serve_probe(
+    probe: LibraryProbe,
+    libraries: &LibraryChoice,
+    describe_gpu: DescribeGpu,
+) -> Result<()> {
     // A crash is one of the answers: it needs no core file.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let _ = ASKER.set(Mutex::new(LineLink::from_standard_input()?));
     set_announcement_hook(pass_on);
-    let asked = libraries.asked();
+    let asked = libraries.request();
     match probe {
-        Probe::Mpi => answer(&mpi_library(None)),
-        Probe::Ucx => answer(&ucx_library()),
-        Probe::Rdma => answer(&rdma_library()),
-        Probe::Management => {
+        LibraryProbe::Mpi => answer(&mpi_library(None)),
+        LibraryProbe::Ucx => answer(&ucx_library()),
+        LibraryProbe::Rdma => answer(&rdma_library()),
+        LibraryProbe::Management => {
             let found = management();
             let (files, gpus, warnings) = (found.files(), found.gpus(), found.warnings());
             answer(&ManagementAnswer { report: found.nvml, files, gpus, warnings })
         }
-        Probe::Runtime => {
+        LibraryProbe::Runtime => {
             let found = runtime(&host(), &asked);
             answer(&RuntimeAnswer { driver: found.driver, without: found.without })
         }
-        Probe::OtherRuntime => answer(&other_runtime(chosen_family(&host(), &asked).0, &asked)),
-        Probe::Compiler => answer(&runtime(&host(), &asked).compilers()),
-        Probe::AnyCompiler => answer(&compilers(chosen_family(&host(), &asked).0, &asked)),
-        Probe::Direct => {
+        LibraryProbe::OtherRuntime => {
+            answer(&other_runtime(chosen_family(&host(), &asked).0, &asked))
+        }
+        LibraryProbe::Compiler => answer(&runtime(&host(), &asked).compilers()),
+        LibraryProbe::AnyCompiler => answer(&compilers(chosen_family(&host(), &asked).0, &asked)),
+        LibraryProbe::Direct => {
             let (report, notes) = direct_library(chosen_family(&host(), &asked).0);
             answer(&DirectAnswer { report, notes })
         }
-        Probe::DeviceMemory => {
-            answer(&ranks::device_memory(libraries.device_memory.unwrap_or_default(), 1))
-        }
-        Probe::Machine => answer(&machine(libraries, false)?),
-        Probe::Conformance => answer(&machine(libraries, true)?),
+        LibraryProbe::DeviceMemory => answer(&device_memory::describe(libraries.device_memory, 1)),
+        LibraryProbe::Machine => answer(&machine(libraries, false, describe_gpu)?),
+        LibraryProbe::Conformance => answer(&machine(libraries, true, describe_gpu)?),
     }
 }
 
@@ -88,16 +100,17 @@ fn line(text: String) -> Result<()> {
 }
 
 /// Opens this host as a run does, and sends lines about its GPUs.
-fn machine(libraries: &LibraryArgs, check: bool) -> Result<MachineAnswer> {
-    let management = management();
-    let topology = pathline_topo::live(management.files());
-    let topology = pathline_topo::from_snapshot("live", &topology);
-    let runtime = runtime(&topology, &libraries.asked());
-    let LiveMachine { machine, without } = pathline_live::open(topology, runtime);
+fn machine(
+    libraries: &LibraryChoice,
+    check: bool,
+    describe_gpu: DescribeGpu,
+) -> Result<HostAnswer> {
+    let host = HostMachine { libraries: libraries.clone(), ..HostMachine::default() };
+    let OpenMachine { machine, without } = host.open();
     let listed = devices(&machine)?;
-    states(&machine)?;
+    states(&machine, describe_gpu)?;
     let failed = check && !conforms(&machine)?;
-    Ok(MachineAnswer { listed, without, failed })
+    Ok(HostAnswer { listed, without, failed })
 }
 
 /// Sends a line for each GPU that the runtime lists; their number.
@@ -127,7 +140,7 @@ fn devices(machine: &Machine) -> Result<usize> {
 }
 
 /// Sends each GPU's clocks, power and settings, and how long they take to read.
-fn states(machine: &Machine) -> Result<()> {
+fn states(machine: &Machine, describe_gpu: DescribeGpu) -> Result<()> {
     let Some(monitor) = &machine.monitor else { return Ok(()) };
     for gpu in &machine.topology.gpus {
         let Some(facts) = monitor.facts(gpu.index) else { continue };
@@ -136,11 +149,8 @@ fn states(machine: &Machine) -> Result<()> {
         let read = machine.clock.now() - begun;
         drop(monitor.counters(gpu.index));
         let counted = machine.clock.now() - begun - read;
-        let words = pathline_explain::gpus::words(&machine.topology, gpu.index, &facts, &state);
-        line(format!(
-            "gpu{}: {words}; read in {read}, its error counters in {counted}",
-            gpu.index
-        ))?;
+        let text = describe_gpu(&machine.topology, gpu.index, &facts, &state);
+        line(format!("gpu{}: {text}; read in {read}, its error counters in {counted}", gpu.index))?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use pathline_host::peer_credentials;
 use serde::{Deserialize, Serialize};
 
 use super::secret::{Digest, Role, Secret, VARIABLE};
-use crate::worker::LinkSocket;
+use crate::link::LinkSocket;
 
 /// How long a stranger may take. A rank takes a millisecond; on a busy node it comes again.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,7 +1,6 @@
 //! A rank's side: opens the machine and its libraries, and does its part of each step.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,19 +13,21 @@ use pathline_schema::{Gpu, Rank, RankMember, Severity, Topology, Transport};
 use pathline_transport::{LaunchedRank, PortContext, SharedMeeting, ports};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::component::{Component, LeftOut};
+use super::component::{LeftOut, RankComponent};
 use super::handshake::RankHello;
 use super::job::{MeetingPlace, me};
 use super::keeper::KeptState;
-use super::words::{Claim, RankAnswer, RankEntry, RankFailure, RankOrder};
-use crate::args::{LibraryArgs, StoreArgs};
-use crate::env;
-use crate::say::errln;
-use crate::worker::{LineLink, LinkRecv};
-use crate::world::{CommandWorld, SimSpread, without_gpus};
+use super::protocol::{RankAnswer, RankEntry, RankFailure, RankOrder};
+use crate::choice::LibraryChoice;
+use crate::device_memory::MemoryClaim;
+use crate::env::hostname;
+use crate::hooks::ProcessHooks;
+use crate::link::{LineLink, LinkRecv};
+use crate::machine::HostMachine;
+use crate::member::{describe, share_of};
 
-/// How long the others may take to come where all meet: what they did before, they did in this time.
-const MET: Duration = Duration::from_secs(12);
+/// How long the other ranks may take to reach a barrier.
+const MEET_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// How a rank comes to its coordinator.
 enum CoordinatorLink {
@@ -61,18 +62,19 @@ impl CoordinatorLink {
 
 /// Works until its coordinator ends it: the process that started it, or one to which it goes if it is
 /// `kept`.
-pub(crate) fn run(kept: bool, libraries: &LibraryArgs) -> Result<()> {
+///
+/// # Errors
+/// Nobody asks over a socket, no coordinator is found, or it expects another rank.
+pub fn serve_rank(kept: bool, libraries: &LibraryChoice, hooks: ProcessHooks) -> Result<()> {
     // The coordinator decides when work ends.
-    if let Err(error) = ctrlc::set_handler(|| {}) {
-        errln!("cannot leave signals to the run: {error}");
-    }
+    hooks.ignore_interrupts();
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut parent = LineLink::from_standard_input()?;
     let launched = me().filter(|_| kept);
     let mut coordinator = if kept {
         let LinkRecv::Line(place) = parent.listen()? else { return Ok(()) };
         let (rank, size) = launched.as_ref().map_or((0, 1), |l| (l.rank, l.size.unwrap_or(1)));
-        let hello = RankHello::new(rank, size, version(), env::hostname());
+        let hello = RankHello::new(rank, size, version(), hostname());
         CoordinatorLink::Visits { place, hello, keeper: parent }
     } else {
         parent.send(&RankAnswer::Begins)?;
@@ -84,31 +86,33 @@ pub(crate) fn run(kept: bool, libraries: &LibraryArgs) -> Result<()> {
         kept.then(|| std::thread::spawn(move || LeftOut::broken_transports(&own, with_mpi, None)));
     let Some(mut link) = coordinator.link(true)? else { return Ok(()) };
     let links = Arc::new(AtomicUsize::new(0));
-    watch(&link, &links)?;
+    watch(&link, &links, hooks)?;
     let Some(mut enter) = enter(&mut link, launched.as_ref(), libraries)? else { return Ok(()) };
     coordinator.report(KeptState::Entered);
     if let Some(Ok(broken)) = broken.map(std::thread::JoinHandle::join) {
         enter.left_out.extend(&broken);
     }
-    let (machine, mut member) = open(&mut link, &enter, launched.as_ref(), libraries)?;
+    let (machine, mut member) = open(&mut link, &enter, launched.as_ref(), libraries, hooks);
     let context = PortContext {
         machine: &machine,
         rank: enter.rank,
         size: enter.size,
         launched: launched.is_some(),
-        libraries: libraries.asked(),
+        libraries: libraries.request(),
     };
     let own = |gpu: &&Gpu| member.gpus.contains(&gpu.index);
     let vendor = machine.topology.gpus.iter().find(own).map(|gpu| gpu.vendor.clone());
     let mut claim = None;
     let mut opened: Vec<Box<dyn TransportPort + '_>> = Vec::new();
-    let all = ports(&context, &mut |via| announce(&mut link, &enter, Component::Transport(via)));
+    let all =
+        ports(&context, &mut |via| announce(&mut link, &enter, RankComponent::Transport(via)));
     for (via, port) in all {
         match port {
             Ok(port) => {
                 member.ways.insert(via, port.library());
                 if via == Transport::Mpi {
-                    claim = vendor.as_deref().and_then(|v| port.device_claim(v)).map(Claim::from);
+                    claim =
+                        vendor.as_deref().and_then(|v| port.device_claim(v)).map(MemoryClaim::from);
                 }
                 opened.push(port);
             }
@@ -133,11 +137,11 @@ pub(crate) fn run(kept: bool, libraries: &LibraryArgs) -> Result<()> {
         };
         match next {
             Some(next) => {
-                watch(&next, &links)?;
+                watch(&next, &links, hooks)?;
                 link = next;
             }
             // Libraries would wait for ranks that are gone if they were left in peace.
-            None => std::process::exit(1),
+            None => (hooks.exit)(1),
         }
     }
 }
@@ -147,22 +151,21 @@ fn open(
     link: &mut LineLink,
     enter: &RankEntry,
     launched: Option<&LaunchedRank>,
-    libraries: &LibraryArgs,
-) -> Result<(Machine, RankMember)> {
-    let machine = match announce(link, enter, Component::Gpus) {
-        Ok(()) => {
-            let world = CommandWorld::new(None, libraries)?;
-            world.open(&env::switches(), SimSpread::default())?.machine
-        }
-        Err(_) => without_gpus(&StoreArgs::default()),
+    libraries: &LibraryChoice,
+    hooks: ProcessHooks,
+) -> (Machine, RankMember) {
+    let host = HostMachine { libraries: libraries.clone(), ..HostMachine::default() };
+    let machine = match announce(link, enter, RankComponent::Gpus) {
+        Ok(()) => host.open().machine,
+        Err(_) => host.without_gpus(),
     };
     let launched = launched.and_then(|l| Some((l.local_rank?, l.local_size?)));
     let local = enter.local.or(launched).unwrap_or((0, 1));
     let mut member = describe(enter.rank, local, &machine.topology);
     if let Some(local) = enter.local {
-        keep_near(&machine.topology, &mut member, local);
+        keep_near(&machine.topology, &mut member, local, hooks);
     }
-    Ok((machine, member))
+    (machine, member)
 }
 
 /// Says what is opened next, so that it is known if that is the end of this process. The reason if it
@@ -170,7 +173,7 @@ fn open(
 fn announce(
     link: &mut LineLink,
     enter: &RankEntry,
-    component: Component,
+    component: RankComponent,
 ) -> std::result::Result<(), String> {
     match enter.left_out.why(component) {
         Some(why) => Err(why.to_owned()),
@@ -183,21 +186,21 @@ fn announce(
 }
 
 /// After the end of its coordinator a rank has this long to end the step at hand.
-const GIVEN_UP: Duration = Duration::from_secs(5);
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends this process if its conductor has gone and the step at hand does not end: a library that
-/// waits for a rank that is no more would wait for ever. `links` counts the conductors so far.
-fn watch(link: &LineLink, links: &Arc<AtomicUsize>) -> Result<()> {
+/// Ends this process if its coordinator has gone and the step at hand does not end: a library that
+/// waits for a lost rank would wait for ever. `links` counts the coordinators so far.
+fn watch(link: &LineLink, links: &Arc<AtomicUsize>, hooks: ProcessHooks) -> Result<()> {
     let (twin, links) = (link.twin()?, Arc::clone(links));
     let mine = links.load(Ordering::SeqCst);
     let watch = move || {
         if twin.wait_for_end().is_err() {
             return;
         }
-        std::thread::sleep(GIVEN_UP);
+        std::thread::sleep(ORPHAN_TIMEOUT);
         if links.load(Ordering::SeqCst) == mine {
-            errln!("pathline: the run has ended, and a library still waits for other ranks");
-            std::process::exit(1);
+            (hooks.warn)("pathline: the run has ended, and a library still waits for other ranks");
+            (hooks.exit)(1);
         }
     };
     std::thread::Builder::new().name("end-of-run".into()).spawn(watch)?;
@@ -209,7 +212,7 @@ fn watch(link: &LineLink, links: &Arc<AtomicUsize>) -> Result<()> {
 fn enter(
     link: &mut LineLink,
     launched: Option<&LaunchedRank>,
-    libraries: &LibraryArgs,
+    libraries: &LibraryChoice,
 ) -> Result<Option<Box<RankEntry>>> {
     let enter = match link.listen()? {
         LinkRecv::Line(RankOrder::Open(enter)) => enter,
@@ -228,7 +231,7 @@ fn enter(
 fn fits(
     enter: &RankEntry,
     launched: Option<&LaunchedRank>,
-    libraries: &LibraryArgs,
+    libraries: &LibraryChoice,
 ) -> pathline_hal::CallResult<()> {
     let same = "start the same program with the same arguments on all nodes";
     if let Some(LaunchedRank { rank, size, by, .. }) = launched
@@ -253,7 +256,7 @@ fn fits(
     Ok(())
 }
 
-/// How a conductor left.
+/// How a coordinator left.
 #[derive(PartialEq, Eq)]
 enum CoordinatorEnd {
     /// There is nothing more to do.
@@ -269,23 +272,23 @@ fn serve(
 ) -> Result<CoordinatorEnd> {
     let mut meeting: Box<dyn RankBarrier + '_> = Box::new(OverLink(link));
     loop {
-        let heard = link.borrow_mut().listen()?;
-        let LinkRecv::Line(order) = heard else { break };
+        let received = link.borrow_mut().listen()?;
+        let LinkRecv::Line(order) = received else { break };
         let answer = match order {
             RankOrder::Meet(None) => {
                 meeting = Box::new(OverLink(link));
                 Ok(RankAnswer::Done)
             }
             RankOrder::Meet(Some(room)) => {
-                SharedMeeting::open(&room, Rank(enter.rank), MET).map(|place| {
+                SharedMeeting::open(&room, Rank(enter.rank), MEET_TIMEOUT).map(|place| {
                     meeting = Box::new(place);
                     RankAnswer::Done
                 })
             }
             // Of a step that is over for this rank.
             RankOrder::Go | RankOrder::Stop => continue,
-            RankOrder::Bind(id, case, beside) => {
-                side.bind(ExchangeId(id), &case, &beside).map(RankAnswer::Bound)
+            RankOrder::Bind(id, case, reserved) => {
+                side.bind(ExchangeId(id), &case, &reserved).map(RankAnswer::Bound)
             }
             RankOrder::Join(id, offers) => {
                 side.join(ExchangeId(id), &offers).map(|()| RankAnswer::Done)
@@ -313,7 +316,7 @@ fn serve(
     Ok(CoordinatorEnd::Lost)
 }
 
-/// Ranks of several nodes meet at their conductor.
+/// Ranks of several nodes meet at their coordinator.
 struct OverLink<'l>(&'l RefCell<LineLink>);
 
 impl RankBarrier for OverLink<'_> {
@@ -335,51 +338,20 @@ pub(super) fn version() -> String {
     format!("{} ({})", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
 }
 
-/// This process among those of its node: its share of the GPUs, and the domain beside them.
-pub(super) fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topology) -> RankMember {
-    let (gpus, numa) = share_of(topology, local, locals);
-    let first = gpus.first().and_then(|first| topology.gpus.iter().find(|g| g.index == *first));
-    let gpu = first.map(|gpu| {
-        let name = if gpu.name.is_empty() { &gpu.arch } else { &gpu.name };
-        format!("{name} of {}, {} on its host", gpu.memory.rounded(), topology.gpus.len())
-    });
-    RankMember {
-        rank: Rank(rank),
-        host: env::hostname(),
-        node: 0,
-        pid: std::process::id(),
-        gpus,
-        numa,
-        cpus: topology.host.allowed_cpus.to_string(),
-        ways: BTreeMap::new(),
-        without: BTreeMap::new(),
-        gpu,
-        host_only: BTreeMap::new(),
-        device_memory: BTreeMap::new(),
-    }
-}
-
-/// GPUs and domain of one of a node's ranks: a GPU each in turn, and all if it is the only one.
-fn share_of(topology: &Topology, local: u32, locals: u32) -> (Vec<u32>, u32) {
-    let all: Vec<u32> = topology.gpus.iter().map(|gpu| gpu.index).collect();
-    let gpus = match (locals, all.len()) {
-        (0 | 1, _) | (_, 0) => all,
-        (_, count) => vec![all[local as usize % count]],
-    };
-    let first = gpus.first().and_then(|first| topology.gpus.iter().find(|g| g.index == *first));
-    let domains: Vec<u32> =
-        topology.numa.iter().filter(|d| !d.cpus.is_empty()).map(|d| d.id).collect();
-    let spread = domains.get(local as usize % domains.len().max(1)).copied();
-    (gpus, first.and_then(|gpu| gpu.numa).or(spread).unwrap_or(0))
-}
-
-/// Keeps a rank that no launcher has placed to CPUs of its own in its domain, as far as there are
+/// Keeps a rank that no launcher has placed to separate CPUs in its domain, as far as there are
 /// enough.
-fn keep_near(topology: &Topology, member: &mut RankMember, (local, locals): (u32, u32)) {
-    let beside = |of: &u32| share_of(topology, *of, locals).1 == member.numa;
-    let (nth, shares) = ((0..local).filter(beside).count(), (0..locals).filter(beside).count());
+fn keep_near(
+    topology: &Topology,
+    member: &mut RankMember,
+    (local, locals): (u32, u32),
+    hooks: ProcessHooks,
+) {
+    let is_near = |of: &u32| share_of(topology, *of, locals).1 == member.numa;
+    let (nth, shares) = ((0..local).filter(is_near).count(), (0..locals).filter(is_near).count());
     match keep_to_share(topology, member.numa, nth, shares) {
         Ok(cpus) => member.cpus = cpus.to_string(),
-        Err(error) => errln!("rank {}: not kept to its CPUs: {error}", member.rank.0),
+        Err(error) => {
+            (hooks.warn)(&format!("rank {}: not kept to its CPUs: {error}", member.rank.0));
+        }
     }
 }

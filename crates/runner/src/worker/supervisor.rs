@@ -5,41 +5,48 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use pathline_bench::{
-    CaseTask, Executor, InterruptCheck, LossCause, MachineInfo, TaskEnd, TaskEvent, TaskStep,
-    TimerScope, WorkerLoss, deadline,
+    CaseTask, EventSink, Executor, InterruptCheck, LossCause, MachineInfo, TaskEnd, TaskEvent,
+    TaskStep, TimerScope, WorkerLoss, deadline,
 };
 use pathline_hal::CallError;
-use pathline_schema::{Bytes, Case, JournalRecord, Ns, RunSettings, Severity, Topology, WorldKind};
+use pathline_schema::{Case, JournalRecord, Ns, RunSettings, Severity};
 
-use super::link::{LinkRecv, MachineOpening, WorkerOrder, WorkerReply, WorkerReport};
-use super::process::WorkerProcess;
+use crate::link::LinkRecv;
+use crate::process::WorkerProcess;
+use crate::protocol::{MachineOpening, RunRequest, WorkerOrder, WorkerReport};
 
 /// To open a machine, or to give back what one group held, may take this long: a driver that wakes
 /// eight GPUs takes half a minute, hundreds of gigabytes of pinned memory take seconds.
-const BETWEEN: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// After a request to stop, the step at hand may take this long.
-const STOPPING: Duration = Duration::from_secs(10);
-/// Losses in a row that take no case with them. After so many the machine is used with less of it.
-const MOST_IDLE: u32 = 2;
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Losses in a row that cost no case, after which the machine is used without its GPUs.
+const MAX_OWN_LOSSES: u32 = 2;
 /// The same for processes that somebody else ends.
-const MOST_ENDED: u32 = 100;
+const MAX_FOREIGN_LOSSES: u32 = 100;
 
-/// A crew in a process of its own.
+/// Measures in a worker process, and starts a new one where one is lost.
 #[derive(Debug)]
-pub(crate) struct WorkerExecutor {
-    opening: MachineOpening,
+pub struct WorkerExecutor {
+    starter: WorkerStarter,
     about: MachineInfo,
     settings: RunSettings,
-    /// Instead of what follows from each step, if the user said so.
-    limit: Option<Duration>,
     begun: Instant,
     process: Option<WorkerProcess>,
+}
+
+/// Starts workers that open the machine.
+#[derive(Debug)]
+struct WorkerStarter {
+    opening: MachineOpening,
+    /// The GPUs that the first worker found: index and PCI address.
+    gpus: Option<Vec<(u32, String)>>,
     idle: IdleLosses,
 }
 
 /// Why there is no worker.
 #[derive(Debug)]
-pub(crate) enum NoWorker {
+pub enum NoWorker {
     /// No process can be started here.
     Spawn(io::Error),
     /// It does not open the machine, even without GPUs.
@@ -62,7 +69,7 @@ impl IdleLosses {
         if own { self.own += 1 } else { self.ended += 1 }
     }
     fn is_too_many(self) -> bool {
-        self.own >= MOST_IDLE || self.ended >= MOST_ENDED
+        self.own >= MAX_OWN_LOSSES || self.ended >= MAX_FOREIGN_LOSSES
     }
 }
 
@@ -86,33 +93,7 @@ impl From<ProcessFailure> for NotOpen {
     }
 }
 
-impl WorkerExecutor {
-    /// Starts a worker that opens the machine.
-    pub(crate) fn open(
-        opening: MachineOpening,
-        settings: RunSettings,
-        limit: Option<Duration>,
-        interrupt: InterruptCheck<'_>,
-    ) -> Result<Self, NoWorker> {
-        let about = MachineInfo {
-            world: WorldKind::Real,
-            topology: Topology::default(),
-            without: None,
-            overhead_ns: BTreeMap::new(),
-            gpus: BTreeMap::new(),
-            ranks: Vec::new(),
-            stores: Vec::new(),
-            notes: Vec::new(),
-        };
-        let (begun, process, idle) = (Instant::now(), None, IdleLosses::default());
-        let mut worker = Self { opening, about, settings, limit, begun, process, idle };
-        let (process, about) = worker.start(&BTreeMap::new(), interrupt)?;
-        worker.process = Some(process);
-        worker.about = about;
-        worker.opening.overhead = TimerScope::Known;
-        Ok(worker)
-    }
-
+impl WorkerStarter {
     /// A process that has opened the machine: as it is, else with its GPUs untouched until a case
     /// needs them, else without its GPUs.
     fn start(
@@ -151,12 +132,12 @@ impl WorkerExecutor {
     }
 
     fn try_open(
-        &self,
+        &mut self,
         mut process: WorkerProcess,
         interrupt: InterruptCheck<'_>,
     ) -> Result<(WorkerProcess, MachineInfo), NotOpen> {
         let mut begun = Instant::now();
-        let limit = self.limit.unwrap_or(BETWEEN);
+        let limit = self.step_limit().unwrap_or(IDLE_TIMEOUT);
         if process.link.send(&WorkerOrder::Open(Box::new(self.opening.clone()))).is_err() {
             return Err(ended(process).into());
         }
@@ -172,15 +153,15 @@ impl WorkerExecutor {
                 Ok(LinkRecv::Line(WorkerReport::Incomplete(why))) => {
                     return Err(NotOpen::ForGood(NoWorker::Open(why)));
                 }
-                Ok(LinkRecv::Nothing) if interrupt().is_some() => {
+                Ok(LinkRecv::Timeout) if interrupt().is_some() => {
                     process.kill();
                     return Err(NotOpen::ForGood(NoWorker::Interrupted));
                 }
-                Ok(LinkRecv::Nothing) if begun.elapsed() > limit => {
+                Ok(LinkRecv::Timeout) if begun.elapsed() > limit => {
                     hung(process, "it opened the machine", limit)
                 }
-                Ok(LinkRecv::Nothing) if !process.has_ended() => continue,
-                Ok(LinkRecv::Nothing | LinkRecv::End) => ended(process),
+                Ok(LinkRecv::Timeout) if !process.has_ended() => continue,
+                Ok(LinkRecv::Timeout | LinkRecv::End) => ended(process),
                 Ok(LinkRecv::Line(_)) => garbled(process, "not what was asked for"),
                 Err(error) => garbled(process, &error.to_string()),
             };
@@ -191,26 +172,50 @@ impl WorkerExecutor {
     /// A machine whose GPUs have other numbers than before is another one: figures would be written
     /// down for the wrong GPU.
     fn accept(
-        &self,
+        &mut self,
         process: WorkerProcess,
         about: MachineInfo,
     ) -> Result<(WorkerProcess, MachineInfo), ProcessFailure> {
-        let names = |about: &MachineInfo| -> Vec<(u32, String)> {
-            about.topology.gpus.iter().map(|gpu| (gpu.index, gpu.pci.clone())).collect()
-        };
-        let first = self.about.topology == Topology::default();
-        if first || about.without.is_some() || names(&about) == names(&self.about) {
+        let found: Vec<(u32, String)> =
+            about.topology.gpus.iter().map(|gpu| (gpu.index, gpu.pci.clone())).collect();
+        let first = self.gpus.get_or_insert_with(|| found.clone());
+        if about.without.is_some() || found == *first {
             return Ok((process, about));
         }
-        let list = |about: &MachineInfo| {
-            names(about).iter().map(|(_, pci)| pci.as_str()).collect::<Vec<_>>().join(", ")
+        let list = |gpus: &[(u32, String)]| {
+            gpus.iter().map(|(_, pci)| pci.as_str()).collect::<Vec<_>>().join(", ")
         };
-        let text =
-            format!("found other GPUs ({}) than before ({})", list(&about), list(&self.about));
+        let text = format!("found other GPUs ({}) than before ({})", list(&found), list(first));
         Err(ProcessFailure { text, own: true })
     }
 
-    /// Has a process that was started for `env`; the reason if there is none.
+    /// How long a step may take, if the user said so.
+    fn step_limit(&self) -> Option<Duration> {
+        self.opening.request.limit
+    }
+}
+
+impl WorkerExecutor {
+    /// Starts a worker that opens the machine.
+    ///
+    /// # Errors
+    /// No process can be started, none opens the machine, or the run is to end.
+    pub fn open(request: RunRequest, interrupt: InterruptCheck<'_>) -> Result<Self, NoWorker> {
+        // Where ranks have the GPUs, the worker touches one only for a case that needs it.
+        let overhead = if request.job.is_some() { TimerScope::Host } else { TimerScope::All };
+        let (parent, without) = (std::process::id(), None);
+        let opening = MachineOpening { parent, request, without, overhead };
+        let mut starter = WorkerStarter { opening, gpus: None, idle: IdleLosses::default() };
+        let begun = Instant::now();
+        let (process, about) = starter.start(&BTreeMap::new(), interrupt)?;
+        let settings = starter.opening.request.settings_on(&about.topology);
+        // A later worker finds less memory free, and measures with as much.
+        starter.opening.request.memory = Some(settings.memory);
+        starter.opening.overhead = TimerScope::Known;
+        Ok(Self { starter, about, settings, begun, process: Some(process) })
+    }
+
+    /// A process that was started for `env`; the reason if there is none.
     fn ready(
         &mut self,
         env: &BTreeMap<String, String>,
@@ -219,22 +224,22 @@ impl WorkerExecutor {
         if let Some(process) = self.process.take().filter(|process| process.env == *env) {
             return Ok(process);
         }
-        let (process, about) = self.start(env, interrupt)?;
+        let (process, about) = self.starter.start(env, interrupt)?;
         self.about.without = about.without;
         Ok(process)
     }
 
-    /// Sets how much memory buffers may take, which follows from the machine.
-    pub(crate) fn set_memory(&mut self, memory: Bytes) {
-        self.settings.memory = memory;
-    }
-
     /// How long a step may take.
-    fn limit(&self, case: &Case, doing: TaskStep) -> Duration {
-        self.limit.unwrap_or_else(|| {
-            let limit = deadline(case, doing, &self.settings);
+    fn limit(&self, case: &Case, step: TaskStep) -> Duration {
+        self.starter.step_limit().unwrap_or_else(|| {
+            let limit = deadline(case, step, &self.settings);
             Duration::try_from_secs_f64(limit.as_secs()).unwrap_or(Duration::MAX)
         })
+    }
+
+    /// How long a worker may be silent between steps.
+    fn idle_limit(&self) -> Duration {
+        self.starter.step_limit().unwrap_or(IDLE_TIMEOUT)
     }
 }
 
@@ -251,7 +256,7 @@ impl Executor for WorkerExecutor {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: &mut dyn FnMut(JournalRecord) -> io::Result<()>,
+        tell: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
         let had_gpus = self.about.without.is_none();
         let mut process = match self.ready(&task.env(), interrupt) {
@@ -269,32 +274,28 @@ impl Executor for WorkerExecutor {
                 cause: LossCause::Machine,
             }));
         }
-        if process
-            .link
-            .send(&WorkerOrder::Measure(Box::new((task.clone(), self.settings))))
-            .is_err()
-        {
+        if process.link.send(&WorkerOrder::Measure(Box::new(task.clone()))).is_err() {
             let failure = ended(process);
             return Ok(self.lost(None, failure));
         }
-        let mut watch = StepWatch::new(self.limit.unwrap_or(BETWEEN));
+        let mut watch = StepWatch::new(self.idle_limit());
         loop {
-            let word = match process.link.listen() {
-                Ok(LinkRecv::Line(WorkerReport::Word(word))) => word,
+            let event = match process.link.listen() {
+                Ok(LinkRecv::Line(WorkerReport::Event(event))) => *event,
                 Ok(LinkRecv::Line(WorkerReport::Done)) => {
                     self.process = Some(process);
                     return Ok(TaskEnd::Done);
                 }
-                Ok(LinkRecv::Nothing) if watch.has_stopped_waiting(interrupt) => {
+                Ok(LinkRecv::Timeout) if watch.has_stopped_waiting(interrupt) => {
                     process.kill();
                     return Ok(TaskEnd::Done);
                 }
-                Ok(LinkRecv::Nothing) if watch.since.elapsed() > watch.limit => {
+                Ok(LinkRecv::Timeout) if watch.since.elapsed() > watch.limit => {
                     let failure = hung(process, &watch.step(), watch.limit);
                     return Ok(self.lost(watch.at, failure));
                 }
-                Ok(LinkRecv::Nothing) if !process.has_ended() => continue,
-                Ok(LinkRecv::Nothing | LinkRecv::End) => {
+                Ok(LinkRecv::Timeout) if !process.has_ended() => continue,
+                Ok(LinkRecv::Timeout | LinkRecv::End) => {
                     let failure = ended(process);
                     return Ok(self.lost(watch.at, failure));
                 }
@@ -310,29 +311,30 @@ impl Executor for WorkerExecutor {
                 }
             };
             watch.since = Instant::now();
-            match *word {
-                TaskEvent::Now { case, doing } => {
-                    watch.limit = self.limit(&case, doing);
-                    watch.at = Some((case, doing));
+            let mut sticky = false;
+            match &event {
+                TaskEvent::StepStarted { case, step } => {
+                    watch.limit = self.limit(case, *step);
+                    watch.at = Some((case.clone(), *step));
                 }
-                TaskEvent::Say(message) => {
-                    let sticky = matches!(&message, JournalRecord::Faulted(fault)
+                TaskEvent::Record(JournalRecord::Sampled(_) | JournalRecord::Note(_)) => {}
+                TaskEvent::Record(record) => {
+                    sticky = matches!(record, JournalRecord::Faulted(fault)
                         if fault.severity == Severity::Sticky);
-                    if !matches!(message, JournalRecord::Sampled(_) | JournalRecord::Note(_)) {
-                        watch.at = None;
-                        watch.limit = self.limit.unwrap_or(BETWEEN);
-                        self.idle = IdleLosses::default();
-                    }
-                    tell(message)?;
-                    if sticky {
-                        // Its runtime is beyond use: nothing that it could still say matters.
-                        process.kill();
-                        let (case, error, cause) = (None, String::new(), LossCause::Machine);
-                        return Ok(TaskEnd::Lost(WorkerLoss { case, error, cause }));
-                    }
+                    watch.at = None;
+                    watch.limit = self.idle_limit();
+                    self.starter.idle = IdleLosses::default();
                 }
             }
-            let reply = if interrupt().is_some() { WorkerReply::Stop } else { WorkerReply::Go };
+            tell(event)?;
+            if sticky {
+                // Its runtime is beyond use: nothing that it could still say matters.
+                process.kill();
+                let (case, error, cause) = (None, String::new(), LossCause::Machine);
+                return Ok(TaskEnd::Lost(WorkerLoss { case, error, cause }));
+            }
+            let reply =
+                if interrupt().is_some() { WorkerOrder::Stop } else { WorkerOrder::Continue };
             if process.link.send(&reply).is_err() {
                 let failure = ended(process);
                 return Ok(self.lost(watch.at, failure));
@@ -344,8 +346,8 @@ impl Executor for WorkerExecutor {
 impl WorkerExecutor {
     /// What the end of a process costs.
     fn lost(&mut self, at: Option<(Case, TaskStep)>, failure: ProcessFailure) -> TaskEnd {
-        let Some((case, doing)) = at else {
-            return match self.lost_idle(&failure) {
+        let Some((case, step)) = at else {
+            return match self.starter.lost_idle(&failure) {
                 Ok(()) => {
                     let cause = cause(None, &failure);
                     TaskEnd::Lost(WorkerLoss { case: None, error: failure.text, cause })
@@ -357,7 +359,7 @@ impl WorkerExecutor {
         let error = match cause {
             LossCause::Coordinator => CallError::new(
                 Severity::Transient,
-                doing.word(),
+                step.word(),
                 "the process that coordinates the ranks",
                 failure.text,
             )
@@ -365,7 +367,7 @@ impl WorkerExecutor {
                 "this is a fault of pathline itself and says nothing against a GPU; please report \
                  it with the journal",
             ),
-            _ => CallError::new(Severity::Sticky, doing.word(), "the worker process", failure.text)
+            _ => CallError::new(Severity::Sticky, step.word(), "the worker process", failure.text)
                 .or_try(
                     "the run went on in a new one; run this case alone to see whether it repeats",
                 ),
@@ -404,12 +406,12 @@ impl StepWatch {
         if self.stopping.is_none() {
             self.stopping = interrupt().map(|_| Instant::now());
         }
-        self.stopping.is_some_and(|since| since.elapsed() > STOPPING)
+        self.stopping.is_some_and(|since| since.elapsed() > STOP_TIMEOUT)
     }
 
     fn step(&self) -> String {
         match &self.at {
-            Some((_, doing)) => format!("the step '{}' went on", doing.word()),
+            Some((_, step)) => format!("the step '{}' went on", step.word()),
             None => "it had no case in hand".to_owned(),
         }
     }
@@ -417,20 +419,20 @@ impl StepWatch {
 
 fn ended(process: WorkerProcess) -> ProcessFailure {
     let id = process.id();
-    let death = process.death();
-    ProcessFailure { text: format!("process {id} {}", death.text), own: death.own }
+    let exit = process.exit_report();
+    ProcessFailure { text: format!("process {id} {}", exit.text), own: exit.own }
 }
 
 fn hung(mut process: WorkerProcess, step: &str, limit: Duration) -> ProcessFailure {
     let id = process.id();
-    let words = process.last_words();
+    let tail = process.output_tail();
     let killed = process.kill();
     let fate = if killed { "was killed" } else { "could not even be killed" };
     let limit = limit.as_secs_f64();
     ProcessFailure {
         text: format!(
             "process {id} hung: {step} and nothing was heard of it for {limit:.0} s \
-             (--case-deadline), so it {fate}{words}"
+             (--case-deadline), so it {fate}{tail}"
         ),
         own: true,
     }
@@ -438,10 +440,10 @@ fn hung(mut process: WorkerProcess, step: &str, limit: Duration) -> ProcessFailu
 
 fn garbled(mut process: WorkerProcess, why: &str) -> ProcessFailure {
     let id = process.id();
-    let words = process.last_words();
+    let tail = process.output_tail();
     process.kill();
     ProcessFailure {
-        text: format!("process {id} sent what cannot be used ({why}){words}"),
+        text: format!("process {id} sent what cannot be used ({why}){tail}"),
         own: true,
     }
 }

@@ -1,23 +1,43 @@
 //! Whether an MPI takes memory of GPUs, and how that is known: it is tried by two processes that may
 //! die of it, or else the library's own answer counts. A setting of the user comes before both.
 
+mod launch;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use pathline_hal::DeviceClaim;
 use pathline_schema::{RankMember, Transport};
 use pathline_transport::{launched, mpi_launchers};
+use serde::{Deserialize, Serialize};
 
-use super::probe::{Launch, LaunchReport};
-use super::words::Claim;
-use crate::args::DeviceMemory;
+use self::launch::{Launch, LaunchReport};
+use crate::choice::DeviceMemory;
+
+pub use launch::serve_launch;
+
+/// What a message library says of memory of GPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MemoryClaim {
+    /// Whether it takes such memory.
+    pub(crate) takes: bool,
+    /// The call or setting that says so.
+    pub(crate) by: String,
+}
+
+impl From<DeviceClaim> for MemoryClaim {
+    fn from(DeviceClaim { takes, by }: DeviceClaim) -> Self {
+        Self { takes, by }
+    }
+}
 
 /// What an MPI does with memory of GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DeviceFinding {
+struct DeviceFinding {
     /// Whether it takes it.
-    pub(super) takes: bool,
+    takes: bool,
     /// How that is known.
-    pub(super) how: String,
+    how: String,
 }
 
 /// What came of trying.
@@ -28,11 +48,15 @@ enum Attempt {
     /// Device memory went out, and did not arrive: the launch, and what became of it.
     Lost(String, String),
     /// No launch got as far as to send; why, and what the library says, if one asked it.
-    Impossible(String, Option<Claim>),
+    Impossible(String, Option<MemoryClaim>),
 }
 
 /// Finds out whether MPI takes device memory, where ranks have both, and notes it with each of them.
-pub(super) fn find_out(asked: DeviceMemory, members: &mut [RankMember], claims: &[Option<Claim>]) {
+pub(crate) fn find_out(
+    asked: DeviceMemory,
+    members: &mut [RankMember],
+    claims: &[Option<MemoryClaim>],
+) {
     let has_both = |m: &RankMember| m.ways.contains_key(&Transport::Mpi) && !m.gpus.is_empty();
     if members.len() < 2 || !members.iter().all(has_both) {
         return;
@@ -57,15 +81,15 @@ pub(crate) fn describe(asked: DeviceMemory, gpus: usize) -> Option<String> {
 }
 
 /// What all ranks' libraries say: yes if all do, no if one does; none if one says nothing.
-fn common(claims: &[Option<Claim>]) -> Option<Claim> {
-    let claims: Option<Vec<&Claim>> = claims.iter().map(Option::as_ref).collect();
+fn common(claims: &[Option<MemoryClaim>]) -> Option<MemoryClaim> {
+    let claims: Option<Vec<&MemoryClaim>> = claims.iter().map(Option::as_ref).collect();
     let claims = claims?;
     claims.iter().find(|claim| !claim.takes).or(claims.first()).map(|&claim| claim.clone())
 }
 
 fn decide(
     asked: DeviceMemory,
-    claim: Option<Claim>,
+    claim: Option<MemoryClaim>,
     attempt: &mut dyn FnMut() -> Attempt,
 ) -> DeviceFinding {
     const OVERRIDE: &str = "--device-memory yes overrides this";
@@ -79,10 +103,10 @@ fn decide(
         Attempt::Arrived(by) => finding(true, format!("tried with {by}: every byte arrived")),
         Attempt::Lost(by, why) => finding(false, format!("tried with {by}: {why}; {OVERRIDE}")),
         Attempt::Impossible(why, seen) => match claim.or(seen) {
-            Some(Claim { takes: true, by }) => {
+            Some(MemoryClaim { takes: true, by }) => {
                 finding(true, format!("{by} says so; it could not be tried: {why}"))
             }
-            Some(Claim { by, .. }) => {
+            Some(MemoryClaim { by, .. }) => {
                 finding(false, format!("{by} says no; it could not be tried: {why}; {OVERRIDE}"))
             }
             None => {
@@ -180,8 +204,8 @@ fn is_file(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn claim(takes: bool) -> Option<Claim> {
-        Some(Claim { takes, by: "MPIX_GPU_query_support".to_owned() })
+    fn claim(takes: bool) -> Option<MemoryClaim> {
+        Some(MemoryClaim { takes, by: "MPIX_GPU_query_support".to_owned() })
     }
 
     fn impossible() -> Attempt {
@@ -234,9 +258,9 @@ mod tests {
         assert!(
             none.how.contains("there is no mpirun") && none.how.contains("--device-memory yes")
         );
-        // What the processes of a launch heard before it failed counts where ranks heard nothing.
-        let mut heard = || Attempt::Impossible("one rank".to_owned(), claim(true));
-        assert!(decide(DeviceMemory::Try, None, &mut heard).takes);
+        // A claim from the processes of a failed launch counts where ranks have none.
+        let mut claimed = || Attempt::Impossible("one rank".to_owned(), claim(true));
+        assert!(decide(DeviceMemory::Try, None, &mut claimed).takes);
     }
 
     #[test]

@@ -1,0 +1,100 @@
+//! Which libraries and places for files a user chose, as they pass between processes.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use pathline_gpu::{CompileMode, LibraryRequest};
+use pathline_schema::Bytes;
+use pathline_storage::StoreRequest;
+use serde::{Deserialize, Serialize};
+
+/// Which GPU runtime to use, and where its libraries are. What is not named is searched.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LibraryChoice {
+    /// CUDA's driver: the file, or its folder.
+    pub cuda: Option<PathBuf>,
+    /// The HIP runtime: the file, or its folder.
+    pub hip: Option<PathBuf>,
+    /// NVIDIA's run-time compiler: the file, or its folder.
+    pub nvrtc: Option<PathBuf>,
+    /// Whether MPI takes memory of GPUs.
+    pub device_memory: DeviceMemory,
+}
+
+/// Whether an MPI takes memory of GPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceMemory {
+    /// It does; nothing is tried.
+    Yes,
+    /// It does not; pathline stages such messages through the host.
+    No,
+    /// Find out.
+    #[default]
+    Try,
+}
+
+impl DeviceMemory {
+    /// As the option `--device-memory` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Try => "try",
+        }
+    }
+}
+
+impl LibraryChoice {
+    /// The options of a child, which then has the same libraries whatever its environment names.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let named = [("--cuda", &self.cuda), ("--hip", &self.hip), ("--nvrtc", &self.nvrtc)];
+        let flag = |(flag, path): (&str, &Option<PathBuf>)| -> Option<[OsString; 2]> {
+            Some([flag.into(), path.as_ref()?.into()])
+        };
+        named.into_iter().filter_map(flag).flatten().collect()
+    }
+
+    /// Whether both name the same libraries.
+    pub(crate) fn has_same_libraries(&self, other: &Self) -> bool {
+        self.flags() == other.flags()
+    }
+
+    /// The options as a text, for errors.
+    pub(crate) fn describe(&self) -> String {
+        let flags: Vec<_> =
+            self.flags().iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
+        if flags.is_empty() { "no library named".to_owned() } else { flags.join(" ") }
+    }
+
+    /// The same for the crate that opens them. Kernels are compiled in a process of this program.
+    pub fn request(&self) -> LibraryRequest {
+        let Self { cuda, hip, nvrtc, device_memory: _ } = self.clone();
+        // The link stands for this very program, even if the file was replaced since.
+        LibraryRequest { cuda, hip, nvrtc, compile: CompileMode::Child("/proc/self/exe".into()) }
+    }
+}
+
+/// Where suite storage has its files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorePlaces {
+    /// Folders, in which files are made; files and block devices.
+    pub paths: Vec<PathBuf>,
+    /// Size of each file; by default 1 GiB, and at most a quarter of what is free.
+    pub span: Option<Bytes>,
+    /// Whether what files and devices hold may be lost.
+    pub overwrite: bool,
+}
+
+impl StorePlaces {
+    /// The same for the crate that opens them.
+    pub(crate) fn requests(&self) -> Vec<StoreRequest> {
+        let Self { paths, span, overwrite } = self;
+        let request = |path: &PathBuf| StoreRequest {
+            path: path.clone(),
+            span: *span,
+            overwrite: *overwrite,
+        };
+        paths.iter().map(request).collect()
+    }
+}

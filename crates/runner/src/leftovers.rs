@@ -1,0 +1,73 @@
+//! Folders of files that processes left behind which were killed.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use pathline_storage::{SweepResult, sweep};
+
+use crate::choice::StorePlaces;
+
+/// The places of a run, cleaned when it begins and when it has ended.
+pub struct StoreCleanup {
+    places: BTreeSet<PathBuf>,
+    /// Folders that could not be removed before the run, and places that could not be looked through.
+    known: BTreeSet<PathBuf>,
+}
+
+/// What a cleanup did, for the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CleanupNote {
+    /// A folder is removed.
+    Removed(String),
+    /// Something stays there.
+    Failed(String),
+}
+
+impl StoreCleanup {
+    /// Removes what earlier runs left.
+    pub fn of_earlier(stores: &StorePlaces) -> (Self, Vec<CleanupNote>) {
+        // A place that is named twice is one.
+        let places: BTreeSet<PathBuf> = stores.paths.iter().cloned().collect();
+        let (mut known, mut notes) = (BTreeSet::new(), Vec::new());
+        for place in &places {
+            let SweepResult { removed, left, unseen } = sweep(place);
+            notes.extend(removed.into_iter().map(removed_note));
+            for (folder, why) in left {
+                let text = format!("{} of an earlier run stays there: {why}", folder.display());
+                notes.push(CleanupNote::Failed(text));
+                known.insert(folder);
+            }
+            if unseen.is_some() {
+                // Its cases say why nothing is measured there.
+                known.insert(place.clone());
+            }
+        }
+        (Self { places, known }, notes)
+    }
+
+    /// Removes what this run's processes left which ended early; the last one must be gone.
+    pub fn of_this(self) -> Vec<CleanupNote> {
+        let next = "the next run with this --store removes it, or do it by hand";
+        let mut notes = Vec::new();
+        for place in &self.places {
+            let SweepResult { removed, left, unseen } = sweep(place);
+            notes.extend(removed.into_iter().map(removed_note));
+            for (folder, why) in left.iter().filter(|(folder, _)| !self.known.contains(folder)) {
+                let text = format!("{} could not be removed: {why}; {next}", folder.display());
+                notes.push(CleanupNote::Failed(text));
+            }
+            if let Some(why) = unseen.filter(|_| !self.known.contains(place)) {
+                let place = place.display();
+                let text = format!(
+                    "{place}: whether files of this run are left cannot be told: {why}; {next}"
+                );
+                notes.push(CleanupNote::Failed(text));
+            }
+        }
+        notes
+    }
+}
+
+fn removed_note(folder: PathBuf) -> CleanupNote {
+    CleanupNote::Removed(format!("removed {}, which a killed process had left", folder.display()))
+}

@@ -1,0 +1,37 @@
+//! The processes of a run: a supervisor and its worker, a coordinator and its ranks, children that try
+//! libraries; and the machine that all of them work on.
+//!
+//! Every process is this program once more, with an internal command that the command line maps to one
+//! of the `serve_*` functions. Nothing here prints or exits: what has to, goes through [`ProcessHooks`].
+
+mod choice;
+mod device_memory;
+mod env;
+mod hooks;
+mod leftovers;
+mod link;
+mod machine;
+mod member;
+mod probe;
+mod process;
+mod protocol;
+mod ranks;
+mod survey;
+mod text_file;
+mod worker;
+
+pub use choice::{DeviceMemory, LibraryChoice, StorePlaces};
+pub use device_memory::serve_launch;
+pub use env::{LIBRARY_VARIABLES, hostname, switches};
+pub use hooks::ProcessHooks;
+pub use leftovers::{CleanupNote, StoreCleanup};
+pub use machine::{HostMachine, MachineChoice, MachineModel, OpenMachine, half_of_free};
+pub use probe::{
+    DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer, ProbeError, ProbeLimits,
+    RuntimeAnswer, ask, ask_and_show, serve_probe,
+};
+pub use protocol::{OpenSelector, ProcessEnd, RunRequest, WorkerFault};
+pub use ranks::{MeetingPlace, RankJob, RankKeeper, joined, keep, serve_rank};
+pub use survey::{HostSurvey, MachineSurvey};
+pub use text_file::read_text;
+pub use worker::{NoWorker, WorkerExecutor, serve_worker};

@@ -1,0 +1,196 @@
+//! The machine that a command works on: this host, or a simulated one. Chosen once, then handed on, to
+//! the worker too.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use anyhow::{Result, anyhow};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_gpu::management;
+use pathline_hal::Machine;
+use pathline_live::LiveMachine;
+use pathline_schema::{Bytes, Topology};
+use pathline_sim::SimOptions;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::choice::{LibraryChoice, StorePlaces};
+use crate::text_file::read_text;
+
+/// Largest machine description that is read.
+const MAX_DESCRIPTION: u64 = 4 << 20;
+
+/// Which machine a command works on. Nothing of it is open.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MachineChoice {
+    /// This host.
+    Host(HostMachine),
+    /// A simulated machine.
+    Model(Box<MachineModel>),
+}
+
+/// What this host is used with.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct HostMachine {
+    /// Which GPU runtime, and where its libraries are.
+    pub libraries: LibraryChoice,
+    /// The places for files.
+    pub stores: StorePlaces,
+}
+
+/// A machine description, with the text that it was parsed from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "(String, String)", into = "(String, String)")]
+pub struct MachineModel {
+    /// What the user called it: a preset or a file.
+    source: String,
+    text: String,
+    desc: MachineDesc,
+}
+
+impl TryFrom<(String, String)> for MachineModel {
+    type Error = anyhow::Error;
+    fn try_from((source, text): (String, String)) -> Result<Self> {
+        let desc = MachineDesc::parse(&source, &text)?;
+        Ok(Self { source, text, desc })
+    }
+}
+
+impl From<MachineModel> for (String, String) {
+    fn from(model: MachineModel) -> Self {
+        (model.source, model.text)
+    }
+}
+
+/// An open machine.
+pub struct OpenMachine {
+    /// The machine.
+    pub machine: Machine,
+    /// Why nothing on GPUs can be measured; none if a runtime is bound.
+    pub without: Option<String>,
+}
+
+impl MachineModel {
+    /// A preset by name, or a description in a file.
+    ///
+    /// # Errors
+    /// There is no such preset or file, or it describes no machine.
+    pub fn read(name: &str) -> Result<Self> {
+        let presets = MachineDesc::presets();
+        if let Some((_, text)) = presets.iter().find(|(known, _)| *known == name) {
+            return (name.to_owned(), (*text).to_owned()).try_into();
+        }
+        let text = read_text(Path::new(name), MAX_DESCRIPTION).map_err(|error| {
+            let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
+            match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => anyhow!(
+                    "no machine is called '{name}' (there are {}), and as a file: {error}",
+                    known.join(", ")
+                ),
+                _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
+            }
+        })?;
+        (name.to_owned(), text).try_into()
+    }
+
+    /// The description.
+    pub fn desc(&self) -> &MachineDesc {
+        &self.desc
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// By this a run recognises the description of its machine: what `sha256sum` prints of the text.
+    pub fn sha256(&self) -> String {
+        Sha256::digest(&self.text).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl MachineChoice {
+    /// The simulated machine, if it is one.
+    pub fn model(&self) -> Option<&MachineModel> {
+        match self {
+            Self::Host(_) => None,
+            Self::Model(model) => Some(model),
+        }
+    }
+
+    /// Name of the machine, by which folders of runs are called.
+    pub fn name<'a>(&'a self, topology: &'a Topology) -> &'a str {
+        match self {
+            Self::Host(_) => &topology.host.hostname,
+            Self::Model(model) => &model.desc.name,
+        }
+    }
+
+    /// The physics that figures are compared with: of a model as it behaves under the switches `env`,
+    /// of this host what `topology` shows.
+    ///
+    /// # Errors
+    /// The description makes no network.
+    pub fn network(&self, topology: &Topology, env: &BTreeMap<String, String>) -> Result<Network> {
+        Ok(match self {
+            Self::Host(_) => Network::from_topology(topology),
+            Self::Model(model) => Network::new(&model.desc, RuntimeEnv::from_env(env))?,
+        })
+    }
+
+    /// Opens the machine. Libraries of vendors are opened in this process, unless `without` says why GPUs
+    /// are left alone: for a process that may be lost over them. The GPU runtime completes what discovery
+    /// knows of the node.
+    ///
+    /// # Errors
+    /// The description makes no network.
+    pub(crate) fn open(
+        &self,
+        env: &BTreeMap<String, String>,
+        options: &SimOptions,
+        without: Option<String>,
+    ) -> Result<OpenMachine> {
+        match (self, without) {
+            (Self::Model(model), without) => {
+                let env = RuntimeEnv::from_env(env);
+                let mut machine = pathline_sim::machine_with(&model.desc, env, options)?;
+                if without.is_some() {
+                    machine.driver = None;
+                }
+                Ok(OpenMachine { machine, without })
+            }
+            (Self::Host(host), None) => Ok(host.open()),
+            (Self::Host(host), without) => {
+                Ok(OpenMachine { machine: host.without_gpus(), without })
+            }
+        }
+    }
+}
+
+impl HostMachine {
+    /// Opens this host with its GPUs.
+    pub(crate) fn open(&self) -> OpenMachine {
+        let snapshot = pathline_topo::live(management().files());
+        let topology = pathline_topo::from_snapshot("live", &snapshot);
+        let runtime = pathline_gpu::runtime(&topology, &self.libraries.request());
+        let LiveMachine { machine, without } =
+            pathline_live::open_with(topology, runtime, &self.stores.requests());
+        OpenMachine { machine, without }
+    }
+
+    /// This host, with no library of GPUs opened or asked.
+    pub fn without_gpus(&self) -> Machine {
+        let snapshot = pathline_topo::live(Vec::new());
+        let topology = pathline_topo::from_snapshot("live", &snapshot);
+        pathline_live::live_with(topology, &self.stores.requests())
+    }
+}
+
+/// Memory that buffers may take where nobody says how much: half of what is free.
+pub fn half_of_free(topology: &Topology) -> Bytes {
+    let described = || topology.numa.iter().map(|d| d.memory.0).sum();
+    let free = Some(topology.host.available.0).filter(|&a| a > 0).unwrap_or_else(described);
+    Bytes(free / 2)
+}
