@@ -90,6 +90,16 @@ fn two_ranks_move_bytes_that_are_compared() {
 }
 
 #[test]
+fn own_ranks_open_the_libraries_that_the_run_names() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("run");
+    let named = ["--nvrtc", "/nowhere", "--case-budget", "20", "--case", CASES[0]];
+    let output = command(&[&["--ranks", "2"], &named[..]].concat(), &out).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    is_whole(&journal(&out), 1);
+}
+
+#[test]
 fn a_rank_that_is_killed_costs_its_case_and_no_other() {
     let dir = TempDir::new().unwrap();
     for nth in 0..6_u64 {

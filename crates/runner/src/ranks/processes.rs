@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -99,7 +100,7 @@ impl RankProcesses {
         }
         let mut notes = Vec::new();
         loop {
-            let mut processes = Self::begin(job, limit, hooks)?;
+            let mut processes = Self::begin(job, libraries, limit, hooks)?;
             processes.notes.splice(0..0, notes.drain(..));
             let Err(error) = processes.open_libraries(job, libraries, &left_out) else {
                 return Ok(processes);
@@ -122,10 +123,15 @@ impl RankProcesses {
     }
 
     /// The ranks, with nothing open yet.
-    fn begin(job: &RankJob, limit: Option<Duration>, hooks: ProcessHooks) -> anyhow::Result<Self> {
+    fn begin(
+        job: &RankJob,
+        libraries: &LibraryChoice,
+        limit: Option<Duration>,
+        hooks: ProcessHooks,
+    ) -> anyhow::Result<Self> {
         let (to, events) = channel();
         let (handles, notes) = match job {
-            RankJob::Own { count } => (start(*count, &to, &events)?, Vec::new()),
+            RankJob::Own { count } => (start(*count, libraries, &to, &events)?, Vec::new()),
             RankJob::Joined { count, at, by } => gather(*count, at, by, limit, &to)?,
         };
         Ok(Self {
@@ -559,12 +565,15 @@ fn listen(mut link: LineLink, nth: usize, to: Sender<(usize, RankEvent)>) -> std
 /// Starts ranks as children of this process.
 fn start(
     count: u32,
+    libraries: &LibraryChoice,
     to: &Sender<(usize, RankEvent)>,
     events: &Receiver<(usize, RankEvent)>,
 ) -> anyhow::Result<Vec<RankHandle>> {
+    let mut args: Vec<OsString> = vec!["rank".into()];
+    args.extend(libraries.flags());
     let mut handles = Vec::new();
     for rank in 0..count {
-        let process = WorkerProcess::start(&["rank"], &BTreeMap::new())
+        let process = WorkerProcess::start(&args, &BTreeMap::new())
             .map_err(|e| anyhow::anyhow!("rank {rank} cannot be started: {e}; see `ulimit -u`"))?;
         listen(process.link.twin()?, rank as usize, to.clone())?;
         let link = process.link.twin()?;
