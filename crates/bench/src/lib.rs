@@ -6,6 +6,7 @@
 mod bind;
 mod bounce;
 mod calls;
+mod case_figures;
 mod crew;
 mod deadline;
 mod device_failures;
@@ -35,6 +36,7 @@ mod unlike;
 mod watch;
 mod wires;
 
+pub use case_figures::{CaseFigures, FigureMap, measure_cases};
 pub use crew::{Executor, LocalExecutor, LossCause, MachineInfo, TaskEnd, WorkerLoss};
 pub use deadline::deadline;
 pub use engine::default_settings;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod beside;
+mod case_figures;
 mod crew;
 mod durations;
 mod engine;
