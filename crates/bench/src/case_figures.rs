@@ -10,7 +10,7 @@ use crate::crew::{Executor, LocalExecutor, MachineInfo};
 use crate::engine::default_settings;
 use crate::overhead::TimerScope;
 use crate::plan::{PlannedCase, RunPlan};
-use crate::task::CaseTask;
+use crate::task::{CaseTask, TaskEvent};
 
 /// The figures of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,7 +65,8 @@ fn measure_all(machine: &Machine, entries: &[PlannedCase], figures: &mut FigureM
     for group in entries.chunk_by(|a, b| a.group == b.group) {
         let task = CaseTask { entries: group.to_vec(), carried: Vec::new() };
         // The only errors are those of the closure, which has none.
-        let _ = executor.measure(&task, &|| None, &mut |record| {
+        let _ = executor.measure(&task, &|| None, &mut |event| {
+            let TaskEvent::Record(record) = event else { return Ok(()) };
             match record {
                 JournalRecord::Measured(measured) => {
                     let got = figures_of(&measured);

@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Machines(MachinesArgs),
     /// Fit a twin of a node, a machine file, to the records of its runs.
     Calibrate(CalibrateArgs),
-    /// Hold a simulated machine against published values, row by row as their tools make them.
+    /// Compare a simulated machine with published values, each formed as its tool forms it.
     Validate(ValidateArgs),
     /// Say how long flows take that start together, and what binds them; or hold a machine against
     /// what a run measured.
@@ -575,14 +575,14 @@ pub(crate) struct CalibrateArgs {
     pub(crate) quiet: bool,
 }
 
-/// Which machine to hold against which values, and how near they must be.
+/// The machine and the table to compare, and the errors that are allowed.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct ValidateArgs {
     /// The machine: a name from `pathline machines`, or a TOML file.
     #[arg(long, short, value_name = "NAME|FILE", default_value = "mi250x")]
     pub(crate) machine: String,
-    /// A table of published values (CSV; docs/validate.md has its columns and words). By default
-    /// that which comes with the machine.
+    /// A table of published values (CSV; docs/validate.md has its columns). By default the one that
+    /// comes with the machine.
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
     /// Rows of this system are of this machine, too. May be given several times.

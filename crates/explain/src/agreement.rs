@@ -5,8 +5,8 @@
 
 use std::fmt::Write;
 
-use pathline_validate::ValidationReport;
-use pathline_validate::score::{ClassErrors, ComparedRow, JudgedTarget};
+use pathline_published::ValidationReport;
+use pathline_published::score::{ClassErrors, ComparedRow, JudgedTarget};
 
 pub use crate::html::agreement::{page, picture};
 pub use crate::terminal::agreement::summary;
@@ -81,7 +81,7 @@ pub(crate) fn share(error: f64) -> String {
 }
 
 /// A published or measured value: a figure, a range, or a bound.
-pub(crate) fn value(value: &pathline_validate::RowValue) -> String {
+pub(crate) fn value(value: &pathline_published::RowValue) -> String {
     match (value.low.is_finite(), value.high.is_finite()) {
         (true, true) => words::range(value.low, value.high),
         (true, false) => format!(">={}", words::number(value.low)),
@@ -123,8 +123,8 @@ pub(crate) fn farthest(compared: &[ComparedRow]) -> Vec<&ComparedRow> {
 }
 
 /// Rows that were left out, by reason: the most frequent first.
-pub(crate) fn reasons(report: &ValidationReport) -> Vec<(&str, Vec<&pathline_validate::LeftOut>)> {
-    let mut by_reason: Vec<(&str, Vec<&pathline_validate::LeftOut>)> = Vec::new();
+pub(crate) fn reasons(report: &ValidationReport) -> Vec<(&str, Vec<&pathline_published::LeftOut>)> {
+    let mut by_reason: Vec<(&str, Vec<&pathline_published::LeftOut>)> = Vec::new();
     for row in &report.left_out {
         match by_reason.iter_mut().find(|(reason, _)| *reason == row.reason) {
             Some((_, rows)) => rows.push(row),
@@ -136,7 +136,7 @@ pub(crate) fn reasons(report: &ValidationReport) -> Vec<(&str, Vec<&pathline_val
 }
 
 /// A contradiction in a sentence.
-pub(crate) fn contradiction(c: &pathline_validate::RowContradiction) -> String {
+pub(crate) fn contradiction(c: &pathline_published::RowContradiction) -> String {
     let values: Vec<String> = c
         .values
         .iter()

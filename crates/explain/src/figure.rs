@@ -1,5 +1,6 @@
 //! What a report shows, as data: the terminal, the HTML page and the CSV render the same figures.
 
+pub use pathline_published::PublishedValue;
 use pathline_schema::{Case, Conditions};
 
 /// A picture with its table, its words and the command that made it.
@@ -126,15 +127,6 @@ impl LossStep {
     pub fn share(&self) -> f64 {
         1.0 - self.to / self.from
     }
-}
-
-/// A published value.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PublishedValue {
-    /// In the figure's unit.
-    pub value: f64,
-    /// Source and figure.
-    pub source: String,
 }
 
 /// Values by row and column.

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::{EngineOrders, Network, SetDurations, SetPredictor};
+use pathline_published::RowValue;
+use pathline_published::score::{ClassErrors, ComparedRow, summary as sum_up};
 use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Journal, MeasuredCase, Mover, Ns};
-use pathline_validate::RowValue;
-use pathline_validate::score::{ClassErrors, ComparedRow, summary as sum_up};
 
 pub use crate::html::held::page;
 pub use crate::terminal::held::summary;

@@ -11,7 +11,6 @@ pub mod html;
 pub mod judge;
 pub mod map;
 pub mod predicted;
-pub mod published;
 pub mod report;
 pub mod shell;
 pub mod terminal;

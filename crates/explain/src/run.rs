@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::Network;
+use pathline_published::{PublishedMetric, PublishedTable};
 use pathline_schema::{
     Bytes, Case, CaseOutcome, CpuOp, Flow, FlowSeries, GpuReadings, Journal, MemKind, Mover,
     Topology, Unit, VerifyResult, WorldKind,
@@ -11,7 +12,6 @@ use pathline_stats::SeriesSummary;
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
 use crate::figure::{FigureCell, LossBreakdown, PublishedValue, Suspicion};
-use crate::published::{PublishedMetric, PublishedTable};
 use crate::shell;
 
 /// What is asked of a case.

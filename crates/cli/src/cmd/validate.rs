@@ -1,26 +1,18 @@
 //! `pathline validate`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use pathline_bench::{
-    CaseTask, Executor, LocalExecutor, MachineInfo, PlannedCase, RunPlan, TaskEvent, TimerScope,
-    default_settings,
-};
+use pathline_bench::measure_cases;
 use pathline_explain::agreement;
-use pathline_flow::{MachineDesc, Network, RuntimeEnv};
-use pathline_message::MessageLayer;
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_published::score::ErrorTarget;
+use pathline_published::{
+    AnswerMap, MachineAnswer, MachineQuery, SHIPPED, ShippedTable, TARGETS, ValidationPlan,
+    ValidationReport,
+};
 use pathline_runner::{MachineModel, read_text};
-use pathline_schema::{
-    Bytes, Case, Flow, JournalRecord, MeasuredCase, MigrateHow, Mover, Rate, RunSettings, Unit,
-};
-use pathline_sim::SimOptions;
-use pathline_stats::SeriesSummary;
-use pathline_validate::score::ErrorTarget;
-use pathline_validate::{
-    MachineAnswer, MachineQuery, TARGETS, ValidationPlan as Table, ValidationReport,
-};
+use pathline_sim::{SimOptions, machine_with};
 
 use super::{ExitKind, colour};
 use crate::args::ValidateArgs;
@@ -32,20 +24,20 @@ const WIDTH: usize = 100;
 /// Largest table that is read.
 const MAX_TABLE: u64 = 64 << 20;
 
-/// Answers by what was asked.
-type AnswerMap = BTreeMap<MachineQuery, Result<MachineAnswer, String>>;
-
 pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
     let model = MachineModel::read(&args.machine)?;
     let desc = model.desc();
-    let (name, text) = table(args, desc)?;
-    let rows = pathline_validate::read(&text).map_err(|e| anyhow!("{name}: {e}"))?;
-    let table = Table::new(rows, desc, &args.system)?;
-    let answers = answers(desc, &table.asks())?;
-    let of = |ask: &MachineQuery| {
-        answers.get(ask).cloned().unwrap_or_else(|| Err(format!("{ask} was not asked")))
+    let shipped = ShippedTable::for_machine(desc);
+    let (name, text) = table(args, desc, shipped)?;
+    let rows = pathline_published::read(&text).map_err(|e| anyhow!("{name}: {e}"))?;
+    let like = shipped.map(|table| table.system.to_owned());
+    let systems: Vec<String> = args.system.iter().cloned().chain(like).collect();
+    let plan = ValidationPlan::new(rows, desc, &systems)?;
+    let answers = answers(desc, &plan)?;
+    let of = |query: &MachineQuery| {
+        answers.get(query).cloned().unwrap_or_else(|| Err(format!("{query} was not asked")))
     };
-    let report = table.score(&desc.name, &targets(&args.within)?, &of);
+    let report = plan.score(desc.name, &targets(&args.within)?, &of);
     if let Some(file) = &args.csv {
         files::write(file, &agreement::csv(&report))?;
     }
@@ -75,14 +67,20 @@ fn judge(report: &ValidationReport) -> ExitKind {
 }
 
 /// The table that is named, or the one that comes with the machine.
-fn table(args: &ValidateArgs, desc: &MachineDesc) -> Result<(String, String)> {
+fn table(
+    args: &ValidateArgs,
+    desc: &MachineDesc,
+    shipped: Option<&ShippedTable>,
+) -> Result<(String, String)> {
     let Some(path) = &args.against else {
-        let shipped = (desc.name == "mi250x").then_some(pathline_validate::MI250X);
         let name = format!("the published values of {}", desc.name);
-        return shipped.map(|text| (name, text.to_owned())).ok_or_else(|| {
+        return shipped.map(|table| (name, table.text.to_owned())).ok_or_else(|| {
+            let known: Vec<&str> = SHIPPED.iter().map(|table| table.system).collect();
             anyhow!(
-                "no published values of '{}' come with pathline; name a table with --against",
-                desc.name
+                "no published values of '{}' come with pathline (of {} they do); name a table with \
+                 --against",
+                desc.name,
+                known.join(" and ")
             )
         });
     };
@@ -118,115 +116,17 @@ fn targets(within: &[String]) -> Result<Vec<ErrorTarget>> {
     Ok(targets)
 }
 
-/// Asks the machine, each thing once.
-fn answers(desc: &MachineDesc, asks: &BTreeSet<&MachineQuery>) -> Result<AnswerMap> {
-    let mut answers = AnswerMap::new();
-    let mut entries = Vec::new();
-    let layer = MessageLayer::new(desc)?;
-    let network = Network::new(desc, RuntimeEnv::default())?;
-    for ask in asks {
-        match ask {
-            MachineQuery::Case(case) if by_cpu_fault(case) => {
-                answers.insert((*ask).clone(), predicted(&network, case));
-            }
-            MachineQuery::Case(case) => entries.push(entry(case)),
-            MachineQuery::Exchange(exchange) => {
-                let told = layer.time(exchange).map(|told| MachineAnswer {
-                    rate: told.algbw.gbs(),
-                    time_us: told.time.0 / 1e3,
-                    mean_us: told.mean.0 / 1e3,
-                    bus: told.busbw.gbs(),
-                });
-                answers.insert((*ask).clone(), told.map_err(|why| why.to_string()));
-            }
-        }
-    }
-    // What the runtime must be started with is known by case; here no process has to be.
-    let plan = RunPlan { entries }.with_environments(&desc.topology(), &BTreeMap::new());
-    for entry in plan.entries.iter().filter(|e| e.skip.is_some()) {
-        let why = entry.skip.clone().unwrap_or_default();
-        answers.insert(MachineQuery::Case(entry.case.clone()), Err(why));
-    }
-    let todo: Vec<PlannedCase> = plan.entries.into_iter().filter(|e| e.skip.is_none()).collect();
-    for of_env in todo.chunk_by(|a, b| a.env == b.env) {
-        measure(desc, of_env, &mut answers)?;
-    }
-    Ok(answers)
-}
-
-fn entry(case: &Case) -> PlannedCase {
-    PlannedCase {
-        case: case.clone(),
-        suites: Vec::new(),
-        skip: None,
-        group: 0,
-        env: BTreeMap::new(),
-        budget: None,
-    }
-}
-
-/// Whether CPU threads fetch pages from a GPU by touching them. No case of the engine does that:
-/// pages fault on GPUs there. The physics knows what a fault costs, whoever has it.
-fn by_cpu_fault(case: &Case) -> bool {
-    let faults =
-        |f: &Flow| matches!(f.by, Mover::Migrate { at: Unit::Numa(_), how: MigrateHow::Fault });
-    case.timed.iter().any(faults)
-}
-
-/// The figures of a case by the physics alone.
-fn predicted(network: &Network, case: &Case) -> Result<MachineAnswer, String> {
-    let flows = network.predict(case).map_err(|why| why.to_string())?;
-    let mut all = MachineAnswer { rate: 0.0, time_us: 0.0, mean_us: 0.0, bus: 0.0 };
-    for (flow, told) in case.timed.iter().zip(flows) {
-        all.rate += Rate::of(flow.bytes, told.time).gbs();
-        all.time_us = all.time_us.max(told.time.0 / 1e3);
-    }
-    (all.bus, all.mean_us) = (all.rate, all.time_us);
-    Ok(all)
-}
-
-/// Measures cases of one environment by the engine of `pathline run`. The spread that a simulated
-/// run has is left out: what is judged is the model, not a draw.
-fn measure(desc: &MachineDesc, entries: &[PlannedCase], answers: &mut AnswerMap) -> Result<()> {
-    let Some(first) = entries.first() else { return Ok(()) };
+/// Answers every query of a plan. The spread that a simulated run has is left out: what is judged is
+/// the model, not a draw.
+fn answers(desc: &MachineDesc, plan: &ValidationPlan) -> Result<AnswerMap> {
+    let (mut answers, cases) = plan.answer_by_physics(desc)?;
     let options = SimOptions { jitter: 0.0, ..SimOptions::default() };
-    let machine = pathline_sim::machine_with(desc, RuntimeEnv::from_env(&first.env), &options)?;
-    let about = MachineInfo::of(&machine, None, TimerScope::Known);
-    let memory = Bytes(machine.topology.numa.iter().map(|n| n.memory.0).sum());
-    // Without a spread the samples are alike.
-    let settings = RunSettings { min_samples: 3, ..default_settings(memory) };
-    let mut crew = LocalExecutor::new(&machine, about, settings);
-    for group in entries.chunk_by(|a, b| a.group == b.group) {
-        let task = CaseTask { entries: group.to_vec(), carried: Vec::new() };
-        crew.measure(&task, &|| None, &mut |event| {
-            let TaskEvent::Record(record) = event else { return Ok(()) };
-            let (case, answer) = match record {
-                JournalRecord::Measured(measured) => {
-                    let answer = got(&measured);
-                    (measured.case, answer)
-                }
-                JournalRecord::Skipped(skip) => (skip.case, Err(skip.why)),
-                JournalRecord::Faulted(fault) => (fault.case, Err(fault.error)),
-                _ => return Ok(()),
-            };
-            answers.insert(MachineQuery::Case(case), answer);
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
-/// The figures of a case: the sum of its flows' rates, the time of the slowest.
-fn got(measured: &MeasuredCase) -> Result<MachineAnswer, String> {
-    let mut all = MachineAnswer { rate: 0.0, time_us: 0.0, mean_us: 0.0, bus: 0.0 };
-    for series in &measured.series {
-        let Some(SeriesSummary { median: middle, .. }) = SeriesSummary::of(&series.samples_ns)
-        else {
-            return Err("it has no sample".to_owned());
-        };
-        all.rate += Rate::of(series.moved_bytes, pathline_schema::Ns(middle)).gbs();
-        all.time_us = all.time_us.max(middle / series.steps.max(1) as f64 / 1e3);
-    }
-    (all.bus, all.mean_us) = (all.rate, all.time_us);
-    Ok(all)
+    let figures = measure_cases(cases, desc.topology(), &|env| {
+        machine_with(desc, RuntimeEnv::from_env(env), &options)
+    })?;
+    answers.extend(figures.into_iter().map(|(case, figures)| {
+        let answer = figures.map(|f| MachineAnswer::of_case(f.rate.gbs(), f.time.0 / 1e3));
+        (MachineQuery::Case(case), answer)
+    }));
+    Ok(answers)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use pathline_published::PublishedMetric;
 use pathline_schema::{Mover, Topology, Unit};
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     share, shares,
 };
 use crate::figure::{LossBreakdown, PublishedValue};
-use crate::published::PublishedMetric;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 use crate::way::losses;
 use crate::words;

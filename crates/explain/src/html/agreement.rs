@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pathline_validate::score::{ClassErrors, ComparedRow};
-use pathline_validate::{RowClass, RowContradiction, ValidationReport};
+use pathline_published::score::{ClassErrors, ComparedRow};
+use pathline_published::{RowClass, RowContradiction, ValidationReport};
 
 use super::build::{HtmlAttrs, HtmlBuilder, PixelPos};
 use super::number::{count, num, tick};

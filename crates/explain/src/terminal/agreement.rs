@@ -1,8 +1,8 @@
 //! Predictions beside what was published, on a terminal.
 
+use pathline_published::ValidationReport;
+use pathline_published::score::ComparedRow;
 use pathline_schema::plain_line;
-use pathline_validate::ValidationReport;
-use pathline_validate::score::ComparedRow;
 
 use super::draw::{TermPage, TermPaint};
 use crate::agreement::{

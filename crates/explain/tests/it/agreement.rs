@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathline_explain::agreement::{csv, page, summary};
-use pathline_validate::score::{ComparedRow, ErrorTarget, by_class, judge};
-use pathline_validate::{LeftOut, RowContradiction, RowValue, ValidationReport};
+use pathline_published::score::{ComparedRow, ErrorTarget, by_class, judge};
+use pathline_published::{LeftOut, RowContradiction, RowValue, ValidationReport};
 
 fn compared(
     label: &str,

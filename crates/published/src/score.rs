@@ -4,16 +4,16 @@
 
 use crate::value::RowValue;
 
-/// A prediction beside what it is held against, in one unit.
+/// A prediction and the value that it is compared with, in one unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedRow {
-    /// What it is about.
+    /// The row or case.
     pub label: String,
     /// Its class in the summary.
     pub class: String,
-    /// What was predicted.
+    /// The prediction.
     pub predicted: f64,
-    /// What was published or measured: a figure, or the interval of one.
+    /// The published or measured value: a figure, or an interval.
     pub measured: RowValue,
     /// `GB/s`, `us`.
     pub unit: String,
@@ -64,7 +64,7 @@ pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get(rank.min(sorted.len()).checked_sub(1)?).copied()
 }
 
-/// Summarises what is given; nothing of nothing.
+/// Summarises rows; none of no rows.
 pub fn summary<'a>(
     name: &str,
     compared: impl IntoIterator<Item = &'a ComparedRow>,
@@ -96,7 +96,7 @@ pub fn by_class(compared: &[ComparedRow]) -> Vec<ClassErrors> {
     classes.iter().filter_map(of).collect()
 }
 
-/// What errors are allowed.
+/// The errors that are allowed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ErrorTarget {
     /// Its name; rows name it in [`ComparedRow::targets`].
@@ -107,12 +107,12 @@ pub struct ErrorTarget {
     pub p95: Option<f64>,
 }
 
-/// A target and how it is met.
+/// A target and the errors of its rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgedTarget {
-    /// What is allowed.
+    /// The allowed errors.
     pub target: ErrorTarget,
-    /// What there is; none if no row counts for it.
+    /// The errors; none if no row counts for it.
     pub got: Option<ClassErrors>,
 }
 
@@ -125,7 +125,7 @@ impl JudgedTarget {
     }
 }
 
-/// Holds rows against targets. What is carried as data counts for none.
+/// Compares errors with targets. Values that the model carries as data count for none.
 pub fn judge(compared: &[ComparedRow], targets: &[ErrorTarget]) -> Vec<JudgedTarget> {
     let judged = |target: &ErrorTarget| {
         let counts = |c: &&ComparedRow| !c.data && c.targets.contains(&target.name);

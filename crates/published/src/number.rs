@@ -1,11 +1,11 @@
-//! How a published number is formed from what is measured: a small expression over cases.
+//! How a published number is formed: a small expression over the answers of a machine.
 
 use std::fmt;
 
 use pathline_message::ExchangeSpec;
 use pathline_schema::Case;
 
-/// What is asked of a machine.
+/// A query to a machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MachineQuery {
     /// A case, run as `pathline run` runs it.
@@ -23,7 +23,7 @@ impl fmt::Display for MachineQuery {
     }
 }
 
-/// What a machine answers.
+/// The answer of a machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MachineAnswer {
     /// Payload of all timed flows, GB/s. Of a collective: its algorithm bandwidth.
@@ -34,6 +34,13 @@ pub struct MachineAnswer {
     pub mean_us: f64,
     /// Bus bandwidth of a collective, GB/s; else as `rate`.
     pub bus: f64,
+}
+
+impl MachineAnswer {
+    /// The answer to a case: its payload's rate in GB/s, and the time of its slowest flow in us.
+    pub const fn of_case(rate: f64, time_us: f64) -> Self {
+        Self { rate, time_us, mean_us: time_us, bus: rate }
+    }
 }
 
 /// A number to be formed, in the units used inside: GB/s, us, 1, GiB, a count.
@@ -77,15 +84,15 @@ impl RowNumber {
         Self::Over(Box::new(self), Box::new(other))
     }
 
-    /// Everything that it asks.
-    pub fn asks(&self) -> Vec<&MachineQuery> {
+    /// The queries that it rests on.
+    pub fn queries(&self) -> Vec<&MachineQuery> {
         match self {
             Self::Known(_) => Vec::new(),
             Self::Rate(ask) | Self::Time(ask) | Self::Mean(ask) | Self::Bus(ask) => vec![ask],
-            Self::Scaled(_, number) => number.asks(),
-            Self::Less(a, b) | Self::Over(a, b) => [a.asks(), b.asks()].concat(),
+            Self::Scaled(_, number) => number.queries(),
+            Self::Less(a, b) | Self::Over(a, b) => [a.queries(), b.queries()].concat(),
             Self::Sum(all) | Self::Most(all) | Self::Least(all) | Self::Median(all) => {
-                all.iter().flat_map(Self::asks).collect()
+                all.iter().flat_map(Self::queries).collect()
             }
         }
     }
@@ -186,7 +193,7 @@ mod tests {
         ] {
             assert_eq!(number.value(&of), Ok(value), "{number}");
         }
-        assert_eq!(big().over(small()).asks().len(), 2);
+        assert_eq!(big().over(small()).queries().len(), 2);
         let none = |_: &MachineQuery| Err("gone".to_owned());
         assert_eq!(big().value(&none), Err("gone".to_owned()));
     }

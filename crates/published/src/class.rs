@@ -1,4 +1,4 @@
-//! Classes of rows, and what is asked of each.
+//! Classes of rows, and the errors that each may have.
 
 use crate::score::ErrorTarget;
 
@@ -19,9 +19,9 @@ pub enum RowClass {
     Latency,
     /// Rates over other rates.
     Ratio,
-    /// MPI from process to process.
+    /// MPI point to point.
     Message,
-    /// MPI and RCCL among several.
+    /// Collectives of MPI and RCCL.
     Collective,
     /// Wiring and datasheets.
     Fact,
@@ -54,7 +54,7 @@ pub const MESSAGES: &str = "messages";
 /// Name of the target of facts.
 pub const FACTS: &str = "topology";
 
-/// What is asked unless something else is said.
+/// The targets without `--within`.
 pub const TARGETS: [ErrorTarget; 4] = [
     ErrorTarget { name: BANDWIDTH, median: 0.02, p95: Some(0.06) },
     ErrorTarget { name: SWEEPS, median: 0.05, p95: None },

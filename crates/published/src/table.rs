@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 /// Columns that a table must have.
-const REQUIRED: [&str; 10] = [
-    "system",
-    "tool",
-    "interface",
-    "src",
-    "dst",
-    "size_bytes",
-    "direction",
-    "metric",
-    "value",
-    "unit",
-];
+const REQUIRED: [&str; 5] = ["system", "case", "metric", "value", "unit"];
 /// Columns that it may have.
-const OPTIONAL: [&str; 5] = ["source", "figure", "peak", "peak_unit", "note"];
+const OPTIONAL: [&str; 11] = [
+    "statistic",
+    "base",
+    "clock",
+    "engine",
+    "use",
+    "left_out",
+    "tool",
+    "what",
+    "source",
+    "figure",
+    "note",
+];
 /// The most rows of one table.
 const MAX_ROWS: usize = 100_000;
 
@@ -43,66 +44,59 @@ pub enum TableError {
 }
 
 fn columns() -> String {
-    format!("{}; besides, if known: {}", REQUIRED.join(","), OPTIONAL.join(","))
+    format!("{}; optional: {}; docs/validate.md", REQUIRED.join(","), OPTIONAL.join(","))
 }
 
-/// One published value. An empty cell is an empty text.
+/// One published value, its cells as they are written. An empty cell is an empty text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedRow {
     /// Line of the file.
     pub line: u64,
-    /// The machine that it was measured on.
+    /// The machine that the case names the parts of.
     pub system: String,
+    /// Texts of cases or exchanges, joined by `; `, or the part of a node that a fact is about.
+    pub case: String,
+    /// A word of [`crate::PublishedMetric`].
+    pub metric: String,
+    /// A figure, a range, or a bound.
+    pub value: String,
+    /// Its unit.
+    pub unit: String,
+    /// Of several cases or sizes: `median`, `most`, `least`, `best from 256B`.
+    pub statistic: String,
+    /// What a ratio is relative to: cases, or `50 GB/s`.
+    pub base: String,
+    /// `host` where launch and return count; empty where events on the device do the timing.
+    pub clock: String,
+    /// What the runtime moved the bytes by, in the words of a record; empty if any.
+    pub engine: String,
+    /// `score`, `report`, or empty for both.
+    pub usage: String,
+    /// Why no case stands for it; empty if one does.
+    pub left_out: String,
+    /// The program and interface, in the source's words.
+    pub tool: String,
+    /// What the source calls it.
+    pub what: String,
     /// Who published it.
     pub source: String,
     /// Where in the source.
     pub figure: String,
-    /// The program that made it.
-    pub tool: String,
-    /// What moved the bytes.
-    pub interface: String,
-    /// From.
-    pub src: String,
-    /// To.
-    pub dst: String,
-    /// Bytes of one operation.
-    pub size: String,
-    /// How directions are counted.
-    pub direction: String,
-    /// What the value is a value of.
-    pub metric: String,
-    /// The value.
-    pub value: String,
-    /// Its unit.
-    pub unit: String,
-    /// The peak that the source names for it.
-    pub peak: String,
-    /// Unit of the peak.
-    pub peak_unit: String,
     /// Remarks.
     pub note: String,
 }
 
 impl PublishedRow {
-    /// What the row is about, for people: `p2pBandwidthLatencyTest SDMA GCD0 > GCD1 160000000 B`.
+    /// The row in its source's words, `p2pBandwidthLatencyTest SDMA GCD0 > GCD1 160000000 B`; without
+    /// them its case.
     pub fn label(&self) -> String {
-        let mut parts = vec![self.tool.clone()];
-        let word = |text: &str| !text.is_empty() && text != "-";
-        parts.extend(Some(self.interface.clone()).filter(|t| word(t)));
-        if word(&self.src) || word(&self.dst) {
-            let end = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-            parts.push(format!("{} > {}", end(&self.src), end(&self.dst)));
+        let join = |parts: [&str; 2]| {
+            parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+        };
+        match join([&self.tool, &self.what]) {
+            label if label.is_empty() => join([&self.case, &self.metric]),
+            label => label,
         }
-        if word(&self.size) {
-            parts.push(format!("{} B", self.size));
-        }
-        if !matches!(self.direction.as_str(), "" | "uni" | "coll") {
-            parts.push(self.direction.clone());
-        }
-        if self.metric != "bandwidth" {
-            parts.push(self.metric.clone());
-        }
-        parts.join(" ")
     }
 
     /// Source and figure.
@@ -148,19 +142,20 @@ pub fn read(text: &str) -> Result<Vec<PublishedRow>, TableError> {
         rows.push(PublishedRow {
             line: record.position().map_or(0, csv::Position::line),
             system: cell("system"),
-            source: cell("source"),
-            figure: cell("figure"),
-            tool: cell("tool"),
-            interface: cell("interface"),
-            src: cell("src"),
-            dst: cell("dst"),
-            size: cell("size_bytes"),
-            direction: cell("direction"),
+            case: cell("case"),
             metric: cell("metric"),
             value: cell("value"),
             unit: cell("unit"),
-            peak: cell("peak"),
-            peak_unit: cell("peak_unit"),
+            statistic: cell("statistic"),
+            base: cell("base"),
+            clock: cell("clock"),
+            engine: cell("engine"),
+            usage: cell("use"),
+            left_out: cell("left_out"),
+            tool: cell("tool"),
+            what: cell("what"),
+            source: cell("source"),
+            figure: cell("figure"),
             note: cell("note"),
         });
     }
@@ -181,30 +176,29 @@ fn broken(error: &csv::Error) -> TableError {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "system,tool,interface,src,dst,size_bytes,direction,metric,value,unit";
+    const HEAD: &str = "system,case,metric,value,unit";
 
     #[test]
     fn columns_are_found_by_name_in_any_order() {
-        let text = format!(
-            "note,{HEAD}\nhm,node,STREAM copy,kernel,GCD0,GCD1,8e9,uni,bandwidth,174,GB/s\n"
-        );
-        let rows = read(&text).unwrap();
-        assert_eq!((rows[0].note.as_str(), rows[0].value.as_str(), rows[0].line), ("hm", "174", 2));
-        assert_eq!(rows[0].label(), "STREAM copy kernel GCD0 > GCD1 8e9 B");
+        let rows =
+            read(&format!("note,{HEAD}\nhm,node,gpu0 > gpu1,links,4,links\n")).expect("a table");
+        assert_eq!((rows[0].note.as_str(), rows[0].value.as_str(), rows[0].line), ("hm", "4", 2));
+        assert_eq!(rows[0].label(), "gpu0 > gpu1 links");
+        let rows = read(&format!("{HEAD},what,tool\nnode,,,,,GCD0 > GCD1,STREAM copy\n"));
+        assert_eq!(rows.expect("a table")[0].label(), "STREAM copy GCD0 > GCD1");
     }
 
     #[test]
     fn a_head_without_a_column_is_named() {
-        let error = read("system,tool\na,b\n").unwrap_err();
-        assert_eq!(error, TableError::NoColumn("interface".into()));
-        assert_eq!(read("").unwrap_err(), TableError::NoColumn("system".into()));
-        let twice = format!("{HEAD},unit\n");
-        assert_eq!(read(&twice).unwrap_err(), TableError::Twice("unit".into()));
+        let missing = |text: &str| read(text).unwrap_err();
+        assert_eq!(missing("system,tool\na,b\n"), TableError::NoColumn("case".into()));
+        assert_eq!(missing(""), TableError::NoColumn("system".into()));
+        assert_eq!(missing(&format!("{HEAD},unit\n")), TableError::Twice("unit".into()));
     }
 
     #[test]
     fn a_short_row_has_empty_cells() {
-        let rows = read(&format!("{HEAD}\nnode,tool\n")).unwrap();
-        assert_eq!((rows[0].tool.as_str(), rows[0].value.as_str()), ("tool", ""));
+        let rows = read(&format!("{HEAD}\nnode,a case\n")).unwrap();
+        assert_eq!((rows[0].case.as_str(), rows[0].value.as_str()), ("a case", ""));
     }
 }

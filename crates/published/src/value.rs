@@ -1,4 +1,4 @@
-//! What a cell says in figures: values, units, sizes.
+//! Values, units and sizes in the cells of a table.
 
 /// A published value: a figure, a range, or a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -8,9 +8,6 @@ pub struct RowValue {
     /// The most that agrees with it.
     pub high: f64,
 }
-
-/// The greatest number of bytes that a row may name: 1 TiB, more than any memory of a node.
-const MOST_BYTES: f64 = 1_099_511_627_776.0;
 
 impl RowValue {
     /// One figure.
@@ -133,71 +130,12 @@ pub(crate) fn unit(name: &str) -> Option<RowUnit> {
     UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit)
 }
 
-/// The sizes that a value holds for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SizeRule {
-    /// The row names none: the tool's default.
-    Default,
-    /// One size, in bytes.
-    One(u64),
-    /// The best over these sizes: least and greatest, in bytes.
-    Best(u64, u64),
-}
-
-impl SizeRule {
-    /// Reads `16777216`, `8e9`, `64KiB`, `256..8e9`, `up to 8e9`; empty is the default.
-    pub fn parse(text: &str) -> Option<Self> {
-        let text = text.trim();
-        if text.is_empty() || text == "-" {
-            return Some(Self::Default);
-        }
-        if let Some(most) = text.strip_prefix("up to ") {
-            let most = bytes(most)?;
-            return Some(Self::Best(most.min(256), most));
-        }
-        match text.split_once("..") {
-            Some((least, most)) => {
-                let (least, most) = (bytes(least)?, bytes(most)?);
-                (least <= most).then_some(Self::Best(least, most))
-            }
-            None => bytes(text).map(Self::One),
-        }
-    }
-
-    /// The sizes to try: one, or the powers of two within the range and its ends.
-    pub fn each(self, default: u64) -> Vec<u64> {
-        match self {
-            Self::Default => vec![default],
-            Self::One(bytes) => vec![bytes],
-            Self::Best(least, most) => {
-                let powers = (0..=40).map(|n| 1u64 << n).filter(|b| *b > least && *b < most);
-                let mut sizes: Vec<u64> = [least].into_iter().chain(powers).collect();
-                if most > least {
-                    sizes.push(most);
-                }
-                sizes
-            }
-        }
-    }
-
-    /// The greatest of them.
-    pub fn most(self, default: u64) -> u64 {
-        match self {
-            Self::Default => default,
-            Self::One(bytes) | Self::Best(_, bytes) => bytes,
-        }
-    }
-}
-
-/// A number of bytes: a figure (`8e9`), or one with a binary or decimal unit (`64KiB`, `16 MiB`).
-fn bytes(text: &str) -> Option<u64> {
-    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-    if let Some(value) = number(&text) {
-        let whole = value.fract() == 0.0 && (1.0..=MOST_BYTES).contains(&value);
-        return whole.then_some(value as u64);
-    }
-    let bytes = text.parse::<pathline_schema::Bytes>().ok()?.0;
-    (1..=MOST_BYTES as u64).contains(&bytes).then_some(bytes)
+/// The sizes over which the best counts: the powers of two between `least` and `most`, and both.
+pub(crate) fn sizes_between(least: u64, most: u64) -> Vec<u64> {
+    let powers = (0..u64::BITS).map(|n| 1u64 << n).filter(|b| *b > least && *b < most);
+    let mut sizes: Vec<u64> = [least].into_iter().chain(powers).collect();
+    sizes.extend((most > least).then_some(most));
+    sizes
 }
 
 #[cfg(test)]
@@ -246,24 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
-        for (text, size) in [
-            ("", SizeRule::Default),
-            ("16777216", SizeRule::One(1 << 24)),
-            ("8e9", SizeRule::One(8_000_000_000)),
-            ("64KiB", SizeRule::One(1 << 16)),
-            ("16 MiB", SizeRule::One(1 << 24)),
-            ("4e3..1e9", SizeRule::Best(4000, 1_000_000_000)),
-            ("up to 8e9", SizeRule::Best(256, 8_000_000_000)),
-        ] {
-            assert_eq!(SizeRule::parse(text), Some(size), "{text}");
-        }
-        for text in ["0", "-1", "1.5", "8..4", "1e30", "large", "up to"] {
-            assert_eq!(SizeRule::parse(text), None, "{text}");
-        }
-        assert_eq!(SizeRule::Best(256, 1500).each(1), [256, 512, 1024, 1500]);
-        assert_eq!(SizeRule::Best(64, 64).each(1), [64]);
-        assert_eq!(SizeRule::Default.each(7), [7]);
+    fn sizes_are_the_ends_and_the_powers_of_two_within() {
+        assert_eq!(sizes_between(256, 1500), [256, 512, 1024, 1500]);
+        assert_eq!(sizes_between(64, 64), [64]);
+        assert_eq!(sizes_between(64, 8), [64]);
     }
 
     #[test]

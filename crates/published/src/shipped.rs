@@ -1,0 +1,108 @@
+//! The tables that come with the program, and which machine each is of.
+
+use std::sync::OnceLock;
+
+use pathline_flow::MachineDesc;
+use pathline_schema::{LinkEnd, LinkKind, Topology};
+
+use crate::lookup::{PublishedTable, UnitNaming};
+
+/// How a node is recognised as one that a table holds for.
+#[derive(Debug, Clone, Copy)]
+enum NodeRule {
+    /// It has the GPUs of the preset of the table's name, joined by the same links of this kind with
+    /// the same numbers.
+    Wiring(LinkKind),
+    /// Every GPU's name contains this. A switch joins them, so that all pairs are equal.
+    GpuName(&'static str),
+}
+
+/// A table of published values that comes with the program.
+#[derive(Debug)]
+pub struct ShippedTable {
+    /// The `system` of its rows: the name of a preset.
+    pub system: &'static str,
+    /// The table as CSV.
+    pub text: &'static str,
+    rule: NodeRule,
+    naming: UnitNaming,
+    preset: OnceLock<Option<Topology>>,
+    lookup: OnceLock<PublishedTable>,
+}
+
+/// All of them.
+pub static SHIPPED: [ShippedTable; 2] = [
+    ShippedTable::new(
+        "mi250x",
+        include_str!("../data/mi250x.csv"),
+        NodeRule::Wiring(LinkKind::Xgmi),
+        UnitNaming::Numbers,
+    ),
+    ShippedTable::new(
+        "hgx-h200",
+        include_str!("../data/hgx-h200.csv"),
+        NodeRule::GpuName("H200"),
+        UnitNaming::Order,
+    ),
+];
+
+impl ShippedTable {
+    const fn new(
+        system: &'static str,
+        text: &'static str,
+        rule: NodeRule,
+        naming: UnitNaming,
+    ) -> Self {
+        Self { system, text, rule, naming, preset: OnceLock::new(), lookup: OnceLock::new() }
+    }
+
+    /// The table of a described machine: of its name, or of a node like it.
+    pub fn for_machine(desc: &MachineDesc) -> Option<&'static Self> {
+        let named = SHIPPED.iter().find(|table| table.system == desc.name);
+        named.or_else(|| Self::for_node(&desc.topology()))
+    }
+
+    /// The table that holds for a node, real or simulated.
+    pub fn for_node(topology: &Topology) -> Option<&'static Self> {
+        SHIPPED.iter().find(|table| table.is_of(topology))
+    }
+
+    fn is_of(&self, topology: &Topology) -> bool {
+        match self.rule {
+            NodeRule::GpuName(part) => {
+                !topology.gpus.is_empty() && topology.gpus.iter().all(|g| g.name.contains(part))
+            }
+            NodeRule::Wiring(kind) => {
+                let preset = || MachineDesc::preset(self.system).ok().map(|desc| desc.topology());
+                self.preset.get_or_init(preset).as_ref().is_some_and(|preset| {
+                    archs(preset) == archs(topology)
+                        && gpu_links(preset, kind) == gpu_links(topology, kind)
+                })
+            }
+        }
+    }
+
+    pub(crate) fn lookup(&'static self) -> &'static PublishedTable {
+        // A test holds that every row can be read.
+        let rows = || crate::read(self.text).unwrap_or_default();
+        self.lookup.get_or_init(|| PublishedTable::new(&rows(), self.naming))
+    }
+}
+
+fn archs(topology: &Topology) -> Vec<&str> {
+    topology.gpus.iter().map(|gpu| gpu.arch.as_str()).collect()
+}
+
+/// Links between GPUs: the lower number, the higher one, the width; sorted.
+fn gpu_links(topology: &Topology, kind: LinkKind) -> Vec<(u32, u32, u32)> {
+    let of_gpus = topology.links.iter().filter(|link| link.kind == kind);
+    let mut links: Vec<_> = of_gpus
+        .filter_map(|link| match (link.a, link.b) {
+            (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => Some((a.min(b), a.max(b), link.width)),
+            _ => None,
+        })
+        .collect();
+    links.sort_unstable();
+    links.dedup();
+    links
+}
