@@ -208,7 +208,7 @@ fn replaceable_page(path: &Path) -> Result<()> {
         let mut head = Vec::new();
         let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
         read.with_context(|| path.display().to_string())?;
-        if pathline_explain::html::is_page(&head) {
+        if pathline_report::html::is_page(&head) {
             return Ok(());
         }
     }

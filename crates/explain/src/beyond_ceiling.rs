@@ -4,7 +4,7 @@ use pathline_flow::Network;
 use pathline_schema::{Case, CaseOutcome, FlowSeries, Journal, Rank, Rate};
 use pathline_stats::SeriesSummary;
 
-use crate::words;
+use crate::fmt;
 
 /// Above this share of a hard peak a result is refuted; below, timers and clocks may be that far off.
 const TOLERANCE: f64 = 1.05;
@@ -25,8 +25,8 @@ impl BeyondCeiling {
     /// `5030 GB/s is 2515 % of the 200 GB/s that xGMI gpu0-gpu1, 4 links can carry`.
     pub(crate) fn claim(&self) -> String {
         let Self { rate, peak, stretch, .. } = self;
-        let (rate_text, peak_text) = (words::gbs(*rate), words::gbs(*peak));
-        let share = words::percent(rate / peak);
+        let (rate_text, peak_text) = (fmt::gbs(*rate), fmt::gbs(*peak));
+        let share = fmt::percent(rate / peak);
         format!("{rate_text} is {share} of the {peak_text} that {stretch} can carry")
     }
 

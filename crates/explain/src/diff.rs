@@ -9,7 +9,7 @@ use pathline_schema::{
 use pathline_stats::{ChangeKind, SeriesSummary, compare};
 
 use crate::beyond_ceiling::beyond_ceiling;
-use crate::words;
+use crate::fmt;
 
 /// Why two runs are not compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -176,7 +176,7 @@ fn rejected_records(run: &str, journal: &Journal) -> Option<String> {
     let first = journal.rejected.first()?;
     Some(format!(
         "{} of the {run} run cannot be right and give no figures, the first on line {} ({}): {}",
-        words::count(journal.rejected.len(), "record"),
+        fmt::count(journal.rejected.len(), "record"),
         first.line,
         first.case,
         first.why
@@ -389,10 +389,10 @@ impl std::fmt::Display for RunDiff {
             .filter(|(_, n)| *n > 0)
             .map(|(c, n)| format!("{n} {}", c.word()))
             .collect();
-        let total = words::count(self.rows.len(), "case");
+        let total = fmt::count(self.rows.len(), "case");
         let counts =
             if counts.is_empty() { "nothing to compare".into() } else { counts.join(", ") };
-        writeln!(f, "{total}, tolerance {}: {counts}", words::percent(self.tolerance))?;
+        writeln!(f, "{total}, tolerance {}: {counts}", fmt::percent(self.tolerance))?;
         for records in &self.rejected {
             writeln!(f, "  {records}")?;
         }
@@ -410,7 +410,7 @@ impl std::fmt::Display for RunDiff {
             "", "first", "second", "", "speed [95 %]"
         )?;
         for row in changed.iter().take(MOST_ROWS) {
-            let value = |v: Option<f64>| v.map_or("-".into(), words::number);
+            let value = |v: Option<f64>| v.map_or("-".into(), fmt::number);
             let effect = row.effect_words();
             write!(
                 f,

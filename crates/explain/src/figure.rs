@@ -20,6 +20,30 @@ pub struct Figure {
     pub body: FigureBody,
 }
 
+impl Figure {
+    /// Every cell.
+    pub fn cells(&self) -> Box<dyn Iterator<Item = &FigureCell> + '_> {
+        match &self.body {
+            FigureBody::Matrix(m) => Box::new(m.cells.iter().flatten()),
+            FigureBody::Curves(c) => {
+                Box::new(c.lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1)))
+            }
+            FigureBody::Bars(b) => Box::new(b.bars.iter().map(|b| &b.cell)),
+            FigureBody::Sheet(s) => Box::new(s.rows.iter().flat_map(|r| &r.1)),
+            FigureBody::Stacks(s) => {
+                Box::new(s.stacks.iter().flat_map(|s| s.parts.iter().map(|p| &p.cell)))
+            }
+            FigureBody::Gaps(g) => {
+                Box::new(g.panels.iter().flat_map(|p| p.1.iter().flatten().map(|g| &g.cell)))
+            }
+        }
+    }
+    /// Whether at least one cell was measured.
+    pub fn has_value(&self) -> bool {
+        self.cells().any(|c| c.value.is_some())
+    }
+}
+
 /// The form of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FigureBody {
@@ -72,6 +96,14 @@ pub struct FigureCell {
     pub gpus: Vec<String>,
     /// Why the value is not to be relied on.
     pub suspect: Option<Suspicion>,
+}
+
+impl FigureCell {
+    /// Value over ceiling: 0 to 1, and above where the ceiling is exceeded.
+    pub fn share_of_ceiling(&self) -> Option<f64> {
+        let ceiling = self.ceiling.filter(|c| *c > 0.0)?;
+        Some(self.value? / ceiling)
+    }
 }
 
 /// Why a value is not to be relied on.
@@ -316,6 +348,38 @@ pub struct RunReport {
     pub complete: bool,
 }
 
+impl RunReport {
+    /// Warnings by their code, the most frequent first; of each code the one that names the greatest
+    /// percentage first.
+    pub fn warnings_by_code(&self) -> Vec<(&str, Vec<&RunWarning>)> {
+        let mut groups: Vec<(&str, Vec<&RunWarning>)> = Vec::new();
+        for warning in &self.notes {
+            match groups.iter_mut().find(|(code, _)| *code == warning.code) {
+                Some((_, known)) => known.push(warning),
+                None => groups.push((&warning.code, vec![warning])),
+            }
+        }
+        for (_, group) in &mut groups {
+            group.sort_by(|a, b| {
+                greatest_percentage(&b.text).total_cmp(&greatest_percentage(&a.text))
+            });
+        }
+        groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.len()));
+        groups
+    }
+}
+
+/// The greatest percentage in a text, whatever its sign; 0 if there is none.
+fn greatest_percentage(text: &str) -> f64 {
+    let parts = text.split('%').map(str::trim_end);
+    let number = |part: &str| {
+        let start = part.rfind(|c: char| !c.is_ascii_digit() && c != '.').map_or(0, |at| at + 1);
+        part.get(start..)?.parse::<f64>().ok()
+    };
+    let all = text.matches('%').count();
+    parts.take(all).filter_map(number).fold(0.0, f64::max)
+}
+
 /// One sentence of the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Headline {
@@ -360,8 +424,8 @@ pub struct MissingCase {
     pub why: String,
 }
 
-/// The least and the greatest; infinite the wrong way round of nothing.
-pub(crate) fn extremes(values: &[f64]) -> (f64, f64) {
+/// The least and the greatest value; of none, `(inf, -inf)`.
+pub fn extremes(values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     (low, high)

@@ -6,7 +6,7 @@ use pathline_schema::{
     CpuSet, GpuFacts, GpuReadings, GpuState, Journal, LinkEnd, LinkKind, Topology, Unit,
 };
 
-use crate::words;
+use crate::fmt;
 
 /// The most GPUs of one case that are told of.
 const MOST: usize = 4;
@@ -63,11 +63,11 @@ fn nvlinks(topology: &Topology, unit: Unit, (active, all): (u32, u32)) -> String
     let peaks = peaks.filter(|l| l.a == at || l.b == at).map(|l| l.peak);
     let peak: Option<f64> = peaks.map(|peak| peak.map(|p| p.gbs())).sum();
     let count = match active == all {
-        true => words::count(all as usize, "NVLink"),
-        false => format!("{active} of {}", words::count(all as usize, "NVLink")),
+        true => fmt::count(all as usize, "NVLink"),
+        false => format!("{active} of {}", fmt::count(all as usize, "NVLink")),
     };
     match peak.filter(|&peak| peak > 0.0) {
-        Some(peak) => format!("{count}, {} each way", words::gbs(peak)),
+        Some(peak) => format!("{count}, {} each way", fmt::gbs(peak)),
         None => count,
     }
 }
@@ -91,7 +91,7 @@ pub(crate) fn during(readings: &BTreeMap<Unit, GpuReadings>) -> Vec<String> {
     let all = texts.len();
     if all > MOST {
         texts.truncate(MOST);
-        texts.push(words::count(all - MOST, "more GPU"));
+        texts.push(fmt::count(all - MOST, "more GPU"));
     }
     texts
 }

@@ -7,10 +7,10 @@ use pathline_schema::{
     Transport, VerifyResult, WireOp,
 };
 
-use crate::figure::{Figure, FigureBody, FigureCell, Headline, HeadlineTone, Suspicion};
-use crate::figures::{self, PairMover};
+use crate::figure::{Figure, FigureBody, FigureCell, Headline, HeadlineTone, Suspicion, extremes};
+use crate::figures::{self, PairMover, StorageSummary};
+use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
-use crate::words;
 
 /// Agreement with a published value that is called good.
 const AGREES: f64 = 0.1;
@@ -99,23 +99,24 @@ fn single(run: &RunView) -> Vec<String> {
         let quantity = if step { CaseQuantity::StepNs } else { CaseQuantity::Payload };
         let cell = run.cell(entry, quantity);
         let value = cell.value?;
-        let of = figures::share(&cell).zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
-            format!(", {} of {}", words::percent(share), words::gbs(peak))
-        });
+        let of =
+            cell.share_of_ceiling().zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
+                format!(", {} of {}", fmt::percent(share), fmt::gbs(peak))
+            });
         let published = cell.published.map_or(String::new(), |p| {
-            format!(", published {} ({})", words::number(p.value), p.source)
+            format!(", published {} ({})", fmt::number(p.value), p.source)
         });
         let io = match entry.state {
-            EntryState::Sampled([series]) => figures::told(series),
+            EntryState::Sampled([series]) => StorageSummary::of(series),
             _ => None,
         };
-        let io = io.map_or(String::new(), |told| told.words());
+        let io = io.map_or(String::new(), |io| io.text());
         let suspect = cell.suspect.map_or(String::new(), |s| format!(" ({})", s.text()));
         Some(format!(
             "{} {} +-{}{io}{of}{published}: {}{suspect}.",
-            words::number(value),
+            fmt::number(value),
             quantity.unit(),
-            words::percent(cell.half_width / value),
+            fmt::percent(cell.half_width / value),
             entry.case
         ))
     };
@@ -143,19 +144,19 @@ fn host_rates(run: &RunView) -> Option<String> {
     let rates: Vec<(u32, f64)> = by_threads.iter().map(|(t, (v, _))| (*t, *v)).collect();
     let (threads, (best, by)) = by_threads.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let one = figure(1, &rates).filter(|_| *threads > 1).map_or(String::new(), |one| {
-        format!("; one thread gets {} of that", words::percent(one / best))
+        format!("; one thread gets {} of that", fmt::percent(one / best))
     });
     Some(format!(
         "Host memory gives {} at best, read + written ({by}, {}){one}.",
-        words::gbs(*best),
-        words::threads(*threads)
+        fmt::gbs(*best),
+        fmt::threads(*threads)
     ))
 }
 
 fn crossover(run: &RunView) -> Option<String> {
     let all = figures::crossovers(run);
     // With every core at work, as an application would; the case of one thread is in its figure.
-    Some(words::sentence(&format!("{}.", all.last()?.sentence())))
+    Some(fmt::sentence(&format!("{}.", all.last()?.sentence())))
 }
 
 /// Latency within each cache, and in memory.
@@ -167,13 +168,13 @@ fn load_latency(run: &RunView) -> Option<String> {
         // Half of a cache is surely in it: pages and other data share the rest.
         let inside = points.iter().filter(|(b, _)| *b > below && b.0 <= size.0 / 2);
         if let Some((_, ns)) = inside.max_by_key(|(b, _)| *b) {
-            parts.push(format!("{} ns in L{level}", words::number(*ns)));
+            parts.push(format!("{} ns in L{level}", fmt::number(*ns)));
         }
         below = Bytes(size.0 / 2);
     }
     let (largest, ns) = points.last()?;
-    parts.push(format!("{} ns over {}", words::number(*ns), largest.rounded()));
-    Some(format!("A dependent load takes {}.", words::list(&parts)))
+    parts.push(format!("{} ns over {}", fmt::number(*ns), largest.rounded()));
+    Some(format!("A dependent load takes {}.", fmt::list(&parts)))
 }
 
 fn host_link(run: &RunView) -> Option<String> {
@@ -187,20 +188,20 @@ fn host_link(run: &RunView) -> Option<String> {
                 Some((w, cell.value?, cell))
             })
             .collect();
-        let (_, most) = figures::extremes(&of.iter().map(|w| w.1).collect::<Vec<_>>());
+        let (_, most) = extremes(&of.iter().map(|w| w.1).collect::<Vec<_>>());
         of.into_iter().find(|w| w.1 >= ALIKE * most)
     };
     let (way, value, cell) = best(true)?;
-    let below = figures::share(&cell).zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
-        format!(", {} below the peak of {}", words::percent(1.0 - share), words::gbs(peak))
+    let below = cell.share_of_ceiling().zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
+        format!(", {} below the peak of {}", fmt::percent(1.0 - share), fmt::gbs(peak))
     });
     let back = best(false).map_or(String::new(), |(way, value, _)| {
-        format!("; back {} ({})", words::gbs(value), way.label)
+        format!("; back {} ({})", fmt::gbs(value), way.label)
     });
     Some(format!(
         "Host to gpu{} is fastest with {}{below} ({}){back}.",
         way.gpu,
-        words::gbs(value),
+        fmt::gbs(value),
         way.label
     ))
 }
@@ -225,10 +226,10 @@ fn slow_host_paths(run: &RunView) -> Option<String> {
     .into_iter()
     .filter_map(|(name, value)| {
         let value = value?;
-        Some(format!("{name} {} ({} of the best)", words::gbs(value), words::percent(value / best)))
+        Some(format!("{name} {} ({} of the best)", fmt::gbs(value), fmt::percent(value / best)))
     })
     .collect();
-    (!parts.is_empty()).then(|| format!("Into a GPU, {}.", words::list(&parts)))
+    (!parts.is_empty()).then(|| format!("Into a GPU, {}.", fmt::list(&parts)))
 }
 
 fn of_verb(run: &RunView, verb: PairMover) -> Vec<f64> {
@@ -248,20 +249,20 @@ fn copies(run: &RunView) -> Option<String> {
         return None;
     }
     let by = engine.map_or(String::new(), |e| format!(" ({e})"));
-    let shares: Vec<f64> = cells.iter().filter_map(figures::share).collect();
-    let (least, _) = figures::extremes(&shares);
+    let shares: Vec<f64> = cells.iter().filter_map(FigureCell::share_of_ceiling).collect();
+    let (least, _) = extremes(&shares);
     let worst = cells
         .iter()
         .zip(&pairs)
-        .filter_map(|(c, p)| Some((figures::share(c)?, c.ceiling?, p)))
+        .filter_map(|(c, p)| Some((c.share_of_ceiling()?, c.ceiling?, p)))
         .find(|(share, ..)| ALIKE * share <= least)
         .map_or(String::new(), |(share, peak, p)| {
             format!(
                 "; from gpu{} to gpu{} that is {} of {}",
                 p.src,
                 p.dst,
-                words::percent(share),
-                words::gbs(peak)
+                fmt::percent(share),
+                fmt::gbs(peak)
             )
         });
     Some(format!(
@@ -280,7 +281,7 @@ fn kernels(run: &RunView) -> Option<String> {
     let verb = if reads.is_empty() { "writes" } else { "reads" };
     let total = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
     let ratio = (!reads.is_empty() && !writes.is_empty()).then(|| {
-        format!("; writes reach {} of reads", words::percent(total(&writes) / total(&reads)))
+        format!("; writes reach {} of reads", fmt::percent(total(&writes) / total(&reads)))
     });
     Some(format!(
         "Kernel {verb} between GPUs come in {}{}.",
@@ -294,7 +295,7 @@ fn fan(run: &RunView) -> Option<String> {
     if fans.iter().filter(|f| f.ratio.is_some()).count() < 2 {
         return None;
     }
-    Some(words::sentence(&format!("against host memory, {}.", figures::fan_sentence(&fans))))
+    Some(fmt::sentence(&format!("against host memory, {}.", figures::fan_sentence(&fans))))
 }
 
 /// Routes that are longer than they need be because they are wider.
@@ -323,17 +324,17 @@ fn route(run: &RunView) -> Option<String> {
         _ => {
             let others: Vec<String> =
                 detours.iter().skip(1).map(|d| format!("{}-{} by {}", d.0, d.1, d.3)).collect();
-            format!("; likewise {}", words::list(&others))
+            format!("; likewise {}", fmt::list(&others))
         }
     };
     let wide = if *width > 0 {
-        format!(", {} wide all the way", words::count(*width as usize, "link"))
+        format!(", {} wide all the way", fmt::count(*width as usize, "link"))
     } else {
         String::new()
     };
     Some(format!(
         "gpu{a} and gpu{b} use the route {way}{wide}, though {} would do{more}.",
-        words::count(*shortest as usize, "hop")
+        fmt::count(*shortest as usize, "hop")
     ))
 }
 
@@ -342,14 +343,14 @@ fn loads(run: &RunView) -> Option<String> {
     let felt: Vec<figures::RouteSlowdown> =
         figures::slowdowns(run).into_iter().filter(figures::RouteSlowdown::shared).collect();
     let pairs: BTreeSet<_> = felt.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
-    let (_, most) = figures::extremes(&felt.iter().map(|s| s.alone).collect::<Vec<_>>());
+    let (_, most) = extremes(&felt.iter().map(|s| s.alone).collect::<Vec<_>>());
     let widest = felt.iter().find(|s| s.alone >= ALIKE * most)?;
     Some(format!(
         "A load on one link gives away the route of {}: {} to {} falls to {} beside {} to {}.",
-        words::count(pairs.len(), "routed pair"),
+        fmt::count(pairs.len(), "routed pair"),
         widest.timed.src.unit,
         widest.timed.dst.unit,
-        words::percent(widest.loaded / widest.alone),
+        fmt::percent(widest.loaded / widest.alone),
         widest.load.src.unit,
         widest.load.dst.unit
     ))
@@ -404,9 +405,9 @@ fn latency(figures: &[Figure]) -> Option<String> {
         let others = row.iter().zip(&m.cols).filter(|(_, to)| *to != from);
         peers.extend(others.filter_map(|(c, _)| c.value));
     }
-    let (low, high) = figures::extremes(&peers);
+    let (low, high) = extremes(&peers);
     (!peers.is_empty())
-        .then(|| format!("The smallest copy between GPUs takes {} us.", words::range(low, high)))
+        .then(|| format!("The smallest copy between GPUs takes {} us.", fmt::range(low, high)))
 }
 
 /// How the figures compare with published ones.
@@ -415,7 +416,7 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
     let mut seen = BTreeSet::new();
     let mut pairs: Vec<(f64, &FigureCell)> = figures
         .iter()
-        .flat_map(figures::cells)
+        .flat_map(Figure::cells)
         .filter(|c| !matches!(c.suspect, Some(Suspicion::BeyondCeiling(_))))
         .filter_map(|c| Some((c.value?, c.published.as_ref()?, c.case.as_ref()?, c)))
         .filter(|(_, published, case, _)| {
@@ -442,10 +443,10 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
     };
     let text = format!(
         "{close} of {} lie within {}{carried}; the farthest is {}{} off{where_}: {source}.",
-        words::count(pairs.len(), "published value"),
-        words::percent(AGREES),
+        fmt::count(pairs.len(), "published value"),
+        fmt::percent(AGREES),
         if *worst > 0.0 { "+" } else { "" },
-        words::percent(*worst),
+        fmt::percent(*worst),
     );
     let tone = if close == pairs.len() { HeadlineTone::Good } else { HeadlineTone::Warn };
     Some(Headline { text, tone })
@@ -460,7 +461,7 @@ fn faults(journal: &Journal) -> Option<String> {
         .filter(|f| !journal.rejected.iter().any(|r| r.case == f.case.to_string()))
         .collect();
     let first = faults.first()?;
-    Some(format!("{} failed, the first with: {}", words::count(faults.len(), "case"), first.error))
+    Some(format!("{} failed, the first with: {}", fmt::count(faults.len(), "case"), first.error))
 }
 
 /// Results that are more than hardware can carry.
@@ -468,7 +469,7 @@ fn beyond(run: &RunView) -> Option<String> {
     let worst = run.beyond.first()?;
     Some(format!(
         "{} cannot be right: {} ({}). Marked !, they count as wrong, and no sentence rests on them.",
-        words::count(run.beyond.len(), "result"),
+        fmt::count(run.beyond.len(), "result"),
         worst.claim(),
         worst.case
     ))
@@ -479,7 +480,7 @@ fn rejected(journal: &Journal) -> Option<String> {
     let first = journal.rejected.first()?;
     Some(format!(
         "{} of the journal cannot be right and give no figures, the first on line {} ({}): {}.",
-        words::count(journal.rejected.len(), "record"),
+        fmt::count(journal.rejected.len(), "record"),
         first.line,
         first.case,
         first.why
@@ -491,13 +492,13 @@ fn skips(journal: &Journal) -> Option<String> {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for outcome in &journal.outcomes {
         if let CaseOutcome::Skipped(skip) = outcome {
-            *reasons.entry(words::reason(&skip.case, &skip.why)).or_default() += 1;
+            *reasons.entry(fmt::reason(&skip.case, &skip.why)).or_default() += 1;
         }
     }
     let total: usize = reasons.values().sum();
     let (why, most) = reasons.iter().max_by_key(|(why, n)| (**n, std::cmp::Reverse(**why)))?;
     let share = if *most == total { String::new() } else { format!("{most} of them: ") };
-    Some(format!("{} skipped; {share}{why}", words::count(total, "case")))
+    Some(format!("{} skipped; {share}{why}", fmt::count(total, "case")))
 }
 
 fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::MeasuredCase> {
@@ -516,7 +517,7 @@ fn unverified(journal: &Journal) -> Option<String> {
     });
     let first = doubtful.next()?;
     let total = doubtful.count() + 1;
-    Some(format!("{} moved bytes that were not verified: {first}", words::count(total, "case")))
+    Some(format!("{} moved bytes that were not verified: {first}", fmt::count(total, "case")))
 }
 
 fn unsettled(journal: &Journal) -> Option<String> {
@@ -525,13 +526,13 @@ fn unsettled(journal: &Journal) -> Option<String> {
         .filter(|m| m.stop.reason != StopReason::Precise)
         .map(|m| m.stop.half_width)
         .collect();
-    let (_, worst) = figures::extremes(&wide);
+    let (_, worst) = extremes(&wide);
     (!wide.is_empty()).then(|| {
         format!(
             "{} of {total} ended on their time, short of {} or of samples; the widest interval is +-{}.",
-            words::count(wide.len(), "case"),
-            words::percent(journal.settings().precision),
-            words::percent(worst)
+            fmt::count(wide.len(), "case"),
+            fmt::percent(journal.settings().precision),
+            fmt::percent(worst)
         )
     })
 }
@@ -549,13 +550,13 @@ fn noted(journal: &Journal) -> Option<String> {
 /// That the run must have GPUs and could not use them, from its beginning or from some case on.
 fn lacking_gpus(journal: &Journal) -> Option<String> {
     let note = journal.notes.iter().find(|note| note.lacks_gpus())?;
-    Some(words::sentence(&note.text))
+    Some(fmt::sentence(&note.text))
 }
 
 /// Before anything else is said: some of what was measured is not here.
 fn broken(journal: &Journal) -> Option<String> {
     let first = journal.broken.first()?;
-    let lines = words::count(journal.broken.len(), "line");
+    let lines = fmt::count(journal.broken.len(), "line");
     Some(format!(
         "{lines} of the journal cannot be read and what they said is missing here; the first is line {}: {}.",
         first.line, first.reason
@@ -575,7 +576,7 @@ fn cut(journal: &Journal) -> Option<String> {
     };
     let partial = match journal.partial.len() {
         0 => String::new(),
-        n => format!("; {} rest on fewer samples than planned", words::count(n, "case")),
+        n => format!("; {} rest on fewer samples than planned", fmt::count(n, "case")),
     };
     Some(format!("{why}{partial}; --resume goes on."))
 }

@@ -1,24 +1,18 @@
-//! From records to understanding: ceilings, comparison, pictures. Reaches no device.
+//! From records to findings: ceilings, figures as data, comparison. Renders nothing, reaches no device.
 
-pub mod agreement;
-pub mod csv;
 pub mod diff;
 pub mod figure;
-pub mod format;
+pub mod figures;
+pub mod fmt;
 pub mod gpus;
-pub mod held;
-pub mod html;
 pub mod judge;
-pub mod map;
-pub mod predicted;
-pub mod report;
-pub mod shell;
-pub mod terminal;
+pub mod loss_breakdown;
+pub mod message_records;
+pub mod model_agreement;
+pub mod run;
+pub mod run_report;
+pub mod shell_quote;
 
 mod beyond_ceiling;
-mod figures;
 mod headlines;
 mod plain_report;
-mod run;
-mod way;
-mod words;

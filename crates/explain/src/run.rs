@@ -6,17 +6,18 @@ use pathline_flow::Network;
 use pathline_published::{PublishedMetric, PublishedTable};
 use pathline_schema::{
     Bytes, Case, CaseOutcome, CpuOp, Flow, FlowSeries, GpuReadings, Journal, MemKind, Mover,
-    Topology, Unit, VerifyResult, WorldKind,
+    Topology, Transport, Unit, VerifyResult, WorldKind,
 };
 use pathline_stats::SeriesSummary;
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
 use crate::figure::{FigureCell, LossBreakdown, PublishedValue, Suspicion};
-use crate::shell;
+use crate::message_records::library_name;
+use crate::shell_quote;
 
 /// What is asked of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CaseQuantity {
+pub enum CaseQuantity {
     /// Payload of all its timed flows over the time of the slowest, GB/s.
     Payload,
     /// Bytes read and written at the memories, as STREAM counts them, GB/s.
@@ -29,7 +30,7 @@ pub(crate) enum CaseQuantity {
 
 impl CaseQuantity {
     /// Its unit, as figures write it.
-    pub(crate) fn unit(self) -> &'static str {
+    pub fn unit(self) -> &'static str {
         match self {
             Self::Payload | Self::Traffic => "GB/s",
             Self::StepNs => "ns",
@@ -48,7 +49,7 @@ impl CaseQuantity {
 
 /// What became of a case.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum EntryState<'a> {
+pub enum EntryState<'a> {
     /// Samples, one series a timed flow; of an unfinished case as many as there are.
     Sampled(&'a [FlowSeries]),
     /// A skip or a fault, and why.
@@ -57,7 +58,7 @@ pub(crate) enum EntryState<'a> {
 
 /// A case of the run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RunEntry<'a> {
+pub struct RunEntry<'a> {
     pub(crate) case: &'a Case,
     pub(crate) suites: &'a [String],
     pub(crate) state: EntryState<'a>,
@@ -166,7 +167,7 @@ pub(crate) struct BestMemory {
 }
 
 /// A journal with its ceilings.
-pub(crate) struct RunView<'a> {
+pub struct RunView<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) entries: Vec<RunEntry<'a>>,
     network: Option<&'a Network>,
@@ -179,7 +180,8 @@ pub(crate) struct RunView<'a> {
 }
 
 impl<'a> RunView<'a> {
-    pub(crate) fn new(journal: &'a Journal, network: Option<&'a Network>) -> Self {
+    /// `network` is the machine as the model knows it, for ceilings.
+    pub fn new(journal: &'a Journal, network: Option<&'a Network>) -> Self {
         let mut entries: Vec<RunEntry> = journal
             .outcomes
             .iter()
@@ -235,6 +237,11 @@ impl<'a> RunView<'a> {
         &self.journal.topology
     }
 
+    /// Name and version of the library behind a transport.
+    pub(crate) fn library(&self, via: Transport) -> String {
+        library_name(self.journal, via)
+    }
+
     /// Published hops between two GPUs.
     pub(crate) fn published_hops(&self, a: u32, b: u32) -> Option<PublishedValue> {
         self.published?.hops(a, b).cloned()
@@ -263,6 +270,11 @@ impl<'a> RunView<'a> {
         }
     }
 
+    /// What became of a case.
+    pub fn entry(&self, case: &Case) -> Option<&RunEntry<'a>> {
+        self.entries.iter().find(|e| e.case == case)
+    }
+
     /// Cases of a suite.
     pub(crate) fn suite<'b>(
         &'b self,
@@ -277,7 +289,7 @@ impl<'a> RunView<'a> {
     }
 
     /// What a case gave, with everything that judges it.
-    pub(crate) fn cell(&self, entry: &RunEntry, quantity: CaseQuantity) -> FigureCell {
+    pub fn cell(&self, entry: &RunEntry, quantity: CaseQuantity) -> FigureCell {
         let summary = SeriesSummary::of(&entry.values(quantity));
         let absent = match (entry.state, &summary) {
             (EntryState::Absent(why), _) => Some(why.to_owned()),
@@ -301,7 +313,7 @@ impl<'a> RunView<'a> {
 
     /// Why figures of a case are not to be relied on. Messages of a model carry no bytes, which is said
     /// once and not of each.
-    pub(crate) fn suspicion(&self, entry: &RunEntry) -> Option<Suspicion> {
+    pub fn suspicion(&self, entry: &RunEntry) -> Option<Suspicion> {
         let beyond = self.beyond.iter().find(|b| b.case == *entry.case);
         let unverified = entry.unverified().filter(|_| self.simulated().is_none());
         beyond
@@ -317,7 +329,7 @@ impl<'a> RunView<'a> {
         ceiling: Option<f64>,
     ) -> Option<LossBreakdown> {
         let factor = if quantity == CaseQuantity::Traffic { weighted(case)? } else { 1.0 };
-        let mut way = crate::way::of(self.network?, case, factor)?;
+        let mut way = crate::loss_breakdown::of(self.network?, case, factor)?;
         let top = way.losses.first().map(|l| l.from).or(ceiling);
         let same = |(a, b): (f64, f64)| (a / b - 1.0).abs() < 1e-3;
         if !top.zip(ceiling).is_some_and(same) {
@@ -495,7 +507,7 @@ impl<'a> RunView<'a> {
         if !pattern.is_empty() {
             words.extend(["--case", pattern]);
         }
-        let command = shell::join(words);
+        let command = shell_quote::join(words);
         // Ranks that pathline did not start came from a launcher, whose name is not known.
         let ranks = self.journal.begin.ranks.len();
         let launched = ranks > 0 && !self.arguments.iter().any(|word| word == "--ranks");
@@ -555,7 +567,7 @@ fn footprint(flow: &Flow) -> u64 {
 fn stream_name(flow: &Flow) -> String {
     match &flow.by {
         Mover::Cpu { work, threads, .. } => {
-            format!("{work}, {}, {}", crate::words::threads(*threads), flow.bytes)
+            format!("{work}, {}, {}", crate::fmt::threads(*threads), flow.bytes)
         }
         other => other.kind().to_owned(),
     }

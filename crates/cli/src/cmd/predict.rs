@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use pathline_explain::{held, predicted};
+use pathline_explain::model_agreement;
 use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
 use pathline_message::{ExchangeSpec, MessageLayer};
+use pathline_report::{csv, html, predicted, terminal};
 use pathline_runner::MachineModel;
 use pathline_schema::{Case, WorldKind as Recorded};
 
@@ -74,23 +75,26 @@ fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<ExitKin
     }
     let network = Network::new(desc, RuntimeEnv::from_env(&journal.begin.env))?;
     let gpus = desc.topology().gpus.len();
-    let held = held::hold(&desc.name, &network, gpus, &journal, &seen, args.any_order)
+    let held = model_agreement::hold(&desc.name, &network, gpus, &journal, &seen, args.any_order)
         .with_context(|| run.display().to_string())?;
     let name = run.display().to_string();
     if let Some(file) = &args.csv {
-        files::write(file, &held.csv())?;
+        files::write(file, &csv::export_agreement(&held))?;
     }
     if let Some(file) = &args.html {
         let world = match &journal.begin.world {
             Recorded::Real => "on hardware".to_owned(),
             Recorded::Simulated(machine) => format!("on the simulator, as {machine}"),
         };
-        files::write(file, &held::page(&held, &name, &world))?;
+        files::write(file, &html::model_agreement::page(&held, &name, &world))?;
     }
     let piped = [&args.csv, &args.html].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {
         let colour = colour(args.color);
-        say::page(&held::summary(&held, &name, args.all, WIDTH, colour), colour);
+        say::page(
+            &terminal::model_agreement::summary(&held, &name, args.all, WIDTH, colour),
+            colour,
+        );
         if let Some(file) = &args.html {
             outln!("\n{}", file.display());
         }

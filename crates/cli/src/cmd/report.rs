@@ -27,11 +27,12 @@ pub(super) struct RenderedRun {
 /// Renders a run.
 pub(super) fn render_run(journal: &Journal, network: &Network, colour: bool) -> RenderedRun {
     let arguments = repeat::arguments(&journal.begin);
-    let report = pathline_explain::report::build_with(journal, Some(network), arguments.as_deref());
-    let map = pathline_explain::map::svg(&journal.topology);
+    let report =
+        pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
+    let map = pathline_report::map::svg(&journal.topology);
     RenderedRun {
-        page: pathline_explain::html::render(&report, &journal.topology, &map),
-        summary: pathline_explain::terminal::summary(&report, WIDTH, colour),
+        page: pathline_report::html::render(&report, &journal.topology, &map),
+        summary: pathline_report::terminal::summary(&report, WIDTH, colour),
     }
 }
 
@@ -39,9 +40,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     let journal = files::read(&args.run)?;
     if let Some(format) = args.format {
         let text = match format {
-            ReportFormat::Osu => pathline_explain::format::osu(&journal),
-            ReportFormat::NcclTests => pathline_explain::format::nccl_tests(&journal),
-            ReportFormat::Elbencho => pathline_explain::format::elbencho(&journal),
+            ReportFormat::Osu => pathline_report::format::osu(&journal),
+            ReportFormat::NcclTests => pathline_report::format::nccl_tests(&journal),
+            ReportFormat::Elbencho => pathline_report::format::elbencho(&journal),
         };
         out!("{}", text.map_err(|why| anyhow!(why))?);
         return Ok(judge(&journal).into());
@@ -62,10 +63,10 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
         }
     };
     if let Some(file) = &args.csv {
-        files::write(file, &pathline_explain::csv::export(&journal, Some(&network)))?;
+        files::write(file, &pathline_report::csv::export(&journal, Some(&network)))?;
     }
     if let Some(file) = &args.csv_raw {
-        files::write(file, &pathline_explain::csv::export_raw(&journal))?;
+        files::write(file, &pathline_report::csv::export_raw(&journal))?;
     }
     let piped = [&args.csv, &args.csv_raw].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {

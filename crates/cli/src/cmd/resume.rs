@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use clap::Parser;
 use pathline_bench::JournalFile;
-use pathline_explain::shell::quote;
+use pathline_explain::shell_quote::quote;
 use pathline_flow::MachineDesc;
 use pathline_runner::MachineModel;
 use pathline_schema::{Journal, RunBegin, WorldKind as Recorded};

@@ -12,7 +12,7 @@ use crate::say::{self, outln};
 pub(super) fn run(args: &TopoArgs) -> Result<ExitKind> {
     let topology = topology(args)?;
     if let Some(file) = &args.svg {
-        files::write(file, &pathline_explain::map::svg(&topology))?;
+        files::write(file, &pathline_report::map::svg(&topology))?;
     }
     if let Some(file) = &args.xml {
         files::write(file, &pathline_topo::write_nccl_xml(&topology))?;
@@ -21,7 +21,7 @@ pub(super) fn run(args: &TopoArgs) -> Result<ExitKind> {
         outln!("{}", serde_json::to_string_pretty(&topology)?);
     } else if args.svg.is_none() && args.xml.is_none() {
         let colour = colour(args.color);
-        say::page(&pathline_explain::map::text(&topology, colour), colour);
+        say::page(&pathline_report::map::text(&topology, colour), colour);
     }
     Ok(ExitKind::Fine)
 }

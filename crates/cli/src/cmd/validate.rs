@@ -4,13 +4,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::measure_cases;
-use pathline_explain::agreement;
 use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_published::score::ErrorTarget;
 use pathline_published::{
     AnswerMap, MachineAnswer, MachineQuery, SHIPPED, ShippedTable, TARGETS, ValidationPlan,
     ValidationReport,
 };
+use pathline_report::{csv, html, terminal};
 use pathline_runner::{MachineModel, read_text};
 use pathline_sim::{SimOptions, machine_with};
 
@@ -37,17 +37,17 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
     let of = |query: &MachineQuery| {
         answers.get(query).cloned().unwrap_or_else(|| Err(format!("{query} was not asked")))
     };
-    let report = plan.score(desc.name, &targets(&args.within)?, &of);
+    let report = plan.score(&desc.name, &targets(&args.within)?, &of);
     if let Some(file) = &args.csv {
-        files::write(file, &agreement::csv(&report))?;
+        files::write(file, &csv::export_scores(&report))?;
     }
     if let Some(file) = &args.html {
-        files::write(file, &agreement::page(&report, &name))?;
+        files::write(file, &html::scores::page(&report, &name))?;
     }
     let piped = [&args.csv, &args.html].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {
         let colour = colour(args.color);
-        say::page(&agreement::summary(&report, &name, args.all, WIDTH, colour), colour);
+        say::page(&terminal::scores::summary(&report, &name, args.all, WIDTH, colour), colour);
         if let Some(file) = &args.html {
             outln!("\n{}", file.display());
         }
@@ -121,7 +121,7 @@ fn targets(within: &[String]) -> Result<Vec<ErrorTarget>> {
 fn answers(desc: &MachineDesc, plan: &ValidationPlan) -> Result<AnswerMap> {
     let (mut answers, cases) = plan.answer_by_physics(desc)?;
     let options = SimOptions { jitter: 0.0, ..SimOptions::default() };
-    let figures = measure_cases(cases, desc.topology(), &|env| {
+    let figures = measure_cases(cases, &desc.topology(), &|env| {
         machine_with(desc, RuntimeEnv::from_env(env), &options)
     })?;
     answers.extend(figures.into_iter().map(|(case, figures)| {

@@ -1,10 +1,9 @@
 //! What figures between processes share: names, lines over size, and the columns of other tools.
 
-use pathline_schema::{
-    Bytes, Flow, FlowSeries, Journal, MemKind, MessageOp, Rank, Transport, WireOp,
-};
+use pathline_schema::{Bytes, Flow, FlowSeries, MemKind, MessageOp, Transport, WireOp};
 
 use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, grid, lines};
+use crate::message_records::{CountedTimes, participants};
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
 /// A flow between processes, with the case that times it.
@@ -26,17 +25,8 @@ impl SentFlow<'_, '_> {
         self.flow.bytes
     }
     /// How many take part in a collective: ranks, or GPUs of the one process.
-    pub(super) fn partners(&self) -> usize {
-        partners(self.flow)
-    }
-}
-
-/// Ranks from first to last, or GPUs where the process is the same.
-pub(crate) fn partners(flow: &Flow) -> usize {
-    let between = |a: u32, b: u32| b.saturating_sub(a) as usize + 1;
-    match (flow.src.unit.gpu(), flow.dst.unit.gpu()) {
-        (Some(a), Some(b)) if flow.src.rank == flow.dst.rank => between(a, b),
-        _ => between(flow.src.rank.0, flow.dst.rank.0),
+    pub(super) fn participants(&self) -> usize {
+        participants(self.flow)
     }
 }
 
@@ -79,28 +69,6 @@ pub(super) fn memory(kind: SendKind) -> &'static str {
         MemKind::Managed => "managed memory",
         MemKind::Huge => "huge pages",
         mem => super::mem_words(mem),
-    }
-}
-
-/// The library that carries it, as the first rank that has it says; else its way.
-pub(super) fn library(run: &RunView, via: Transport) -> String {
-    library_of(run.journal, via)
-}
-
-/// The same, of a journal.
-pub(crate) fn library_of(journal: &Journal, via: Transport) -> String {
-    let members = &journal.begin.ranks;
-    let told = members.iter().find_map(|m| m.ways.get(&via.carrier()));
-    // Versions and files follow the name.
-    let name = told.and_then(|text| text.split([',', '(']).next()).map(str::trim);
-    match (name.filter(|n| !n.is_empty()), via) {
-        (Some(name), _) => name.to_owned(),
-        (None, Transport::Mpi | Transport::MpiStaged) => "MPI".into(),
-        (None, Transport::Ccl) => "NCCL or RCCL".into(),
-        (None, Transport::Ucx) => "UCX".into(),
-        (None, Transport::Shm) => "shared memory".into(),
-        (None, Transport::Cma) => "process_vm_readv and writev".into(),
-        (None, Transport::Xpmem) => "xpmem".into(),
     }
 }
 
@@ -156,45 +124,6 @@ pub(super) fn apart(a: &FigureCell, b: &FigureCell) -> bool {
     }
 }
 
-/// What another tool would print of a case, from the times of single ranks; us.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct CountedTimes {
-    /// Of rank 0, or the first that took part: what OSU's programs of two ranks print.
-    pub(crate) first: f64,
-    /// Over ranks, of each rank's mean.
-    pub(crate) mean: f64,
-    /// The least of them.
-    pub(crate) min: f64,
-    /// The greatest of them.
-    pub(crate) max: f64,
-    /// Operations in all.
-    pub(crate) operations: u64,
-}
-
-/// Times of one operation by rank, us. A window is one operation. Where ranks did not say, the
-/// sample, which is the time of the latest, stands for all.
-pub(crate) fn counted(series: &FlowSeries) -> Option<CountedTimes> {
-    let reps = series.reps.max(1) as f64;
-    let mean = |samples: &[f64]| {
-        let n = samples.len();
-        (n > 0).then(|| samples.iter().sum::<f64>() / n as f64 / reps / 1e3)
-    };
-    let ranks: Vec<(Rank, f64)> =
-        series.by_rank.iter().filter_map(|(&rank, samples)| Some((rank, mean(samples)?))).collect();
-    let whole = mean(&series.samples_ns)?;
-    let first = ranks.iter().find(|(rank, _)| *rank == series.flow.src.rank).map(|r| r.1);
-    let times: Vec<f64> =
-        if ranks.is_empty() { vec![whole] } else { ranks.iter().map(|r| r.1).collect() };
-    let (min, max) = super::extremes(&times);
-    Some(CountedTimes {
-        first: first.unwrap_or(whole),
-        mean: times.iter().sum::<f64>() / times.len() as f64,
-        min,
-        max,
-        operations: series.reps * series.samples_ns.len() as u64,
-    })
-}
-
 /// The samples of an entry, if it has some.
 pub(crate) fn series<'a>(entry: &RunEntry<'a>) -> &'a [FlowSeries] {
     if let EntryState::Sampled(series) = entry.state { series } else { &[] }
@@ -204,7 +133,7 @@ pub(crate) fn series<'a>(entry: &RunEntry<'a>) -> &'a [FlowSeries] {
 pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
     let all = series(entry);
     let first = all.first()?;
-    let counted = counted(first)?;
+    let counted = CountedTimes::of(first)?;
     let wire = first.flow.by.wire()?;
     match wire.op {
         WireOp::Ping => Some(counted.first),
@@ -214,7 +143,7 @@ pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
             let messages = f64::from(wire.op.window());
             let slowest = all
                 .iter()
-                .filter_map(self::counted)
+                .filter_map(CountedTimes::of)
                 .map(|c| if all.len() > 1 { c.max } else { c.first })
                 .fold(0.0, f64::max);
             Some(bytes * messages / (slowest * 1e3))

@@ -3,8 +3,8 @@
 use pathline_schema::{Bytes, CpuHow, CpuOp, Flow, Mover, ShmCopies, Transport};
 
 use super::{BetterWhen, Figure, FigureBody, FigureCell, grid, kept, values};
+use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
-use crate::words;
 
 const SUITE: &str = "shm";
 
@@ -100,7 +100,7 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let row_words = |copy: &Flow| {
         let alone = run.suite(SUITE).find(|e| e.lone() == Some(copy));
         let rate = alone.and_then(|e| run.value(e, CaseQuantity::Payload));
-        let rate = rate.map_or(String::new(), |rate| format!(", {} alone", words::gbs(rate)));
+        let rate = rate.map_or(String::new(), |rate| format!(", {} alone", fmt::gbs(rate)));
         format!("{} x {}{rate}", copy_words(copy), copy.bytes.rounded())
     };
     let (at_row, at_col): (Vec<usize>, Vec<usize>) =
@@ -136,7 +136,7 @@ fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
             .filter(|b| b.watched == least.watched && StoreKind::of(b.copy) == stores)
             .map(|b| &b.cell);
         let (low, high) = super::extremes(&values(cells));
-        (low <= high).then(|| format!("{name} {} %", words::range(low, high)))
+        (low <= high).then(|| format!("{name} {} %", fmt::range(low, high)))
     };
     let parts: Vec<String> = [
         part(StoreKind::Plain, "beside copies that store as always"),
@@ -149,7 +149,7 @@ fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
     Some(format!(
         "Of all, {} lose most. Of their rate alone they keep, {}; each copies {} at a time.",
         watched_words(least.watched),
-        words::list(&parts),
+        fmt::list(&parts),
         largest.rounded()
     ))
 }

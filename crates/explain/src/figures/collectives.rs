@@ -6,8 +6,9 @@ use pathline_schema::{Bytes, Cadence, Collective, MemKind, Transport};
 
 use super::between::{self, ChartSpec, SendKind, SentFlow, apart, memory, told};
 use super::{BetterWhen, Figure, FigureCell, published_words};
+use crate::fmt;
+use crate::message_records::CountedTimes;
 use crate::run::{CaseQuantity, RunView};
-use crate::words;
 
 /// Sizes that tables beside other tools show; their own formats have all.
 const SHOWN: [u64; 7] = [8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30];
@@ -58,7 +59,7 @@ fn of<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<CollectiveEntry<'b, '
         let pathline_schema::WireOp::Group { op, in_place, unregistered } = sent.wire.op else {
             return None;
         };
-        Some(CollectiveEntry { sent, op, in_place, unregistered, n: sent.partners() })
+        Some(CollectiveEntry { sent, op, in_place, unregistered, n: sent.participants() })
     };
     between::of(run, suite).into_iter().filter_map(done).collect()
 }
@@ -99,7 +100,7 @@ struct CollectiveSet<'b, 'a> {
 impl<'b, 'a> CollectiveSet<'b, 'a> {
     fn library(&self) -> String {
         let via = self.all.first().map_or(Transport::Mpi, |d| d.sent.wire.via);
-        between::library(self.run, via)
+        self.run.library(via)
     }
 
     /// Those of the whole group, streaming, out of place.
@@ -132,13 +133,13 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
                 .iter()
                 .filter_map(|l| {
                     let value = l.points.first()?.1.value?;
-                    Some(format!("{} {}", l.name, words::number(value)))
+                    Some(format!("{} {}", l.name, fmt::number(value)))
                 })
                 .collect();
             let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
             format!(
                 "Until the last rank is done, smallest sizes: {} us.{}",
-                words::list(&small),
+                fmt::list(&small),
                 published_words(all)
             )
         })
@@ -165,9 +166,9 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             Some(format!(
                 "{} {} times {} is {} GB/s",
                 d.op,
-                words::number(alg),
+                fmt::number(alg),
                 factor_words(factor),
-                words::number(alg * factor)
+                fmt::number(alg * factor)
             ))
         };
         let Some(largest) = largest else { return String::new() };
@@ -176,7 +177,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         format!(
             "Bytes of the larger buffer over the time, times nccl-tests' factor; at {}: {}.",
             largest.rounded(),
-            words::list(&texts)
+            fmt::list(&texts)
         )
     }
 
@@ -197,14 +198,14 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
                 .filter_map(|l| {
                     let ((a, first), (b, last)) = (l.points.first()?, l.points.last()?);
                     let (x, y) = (first.value?, last.value?);
-                    let times = words::number(y / x);
+                    let times = fmt::number(y / x);
                     (b > a).then(|| format!("{} {times}", l.name))
                 })
                 .collect();
             let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
             format!(
                 "From the fewest ranks to the most the time changes by the factors {}.{}",
-                words::list(&growth),
+                fmt::list(&growth),
                 published_words(all)
             )
         })?;
@@ -233,7 +234,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let cols = ["median, latest rank", "OSU avg", "OSU min", "OSU max"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
             let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted = between::series(done.sent.entry).first().and_then(between::counted);
+            let counted = between::series(done.sent.entry).first().and_then(CountedTimes::of);
             match col {
                 0 => self.run.cell(done.sent.entry, CaseQuantity::StepUs),
                 1 => told(done.sent.entry, counted.map(|c| c.mean)),
@@ -267,7 +268,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let cols = ["algbw", "busbw", "nccl-tests algbw", "nccl-tests busbw"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
             let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted = between::series(done.sent.entry).first().and_then(between::counted);
+            let counted = between::series(done.sent.entry).first().and_then(CountedTimes::of);
             let rate = counted.map(|c| done.sent.size().as_f64() / (c.mean * 1e3));
             match col {
                 0 => self.run.cell(done.sent.entry, CaseQuantity::Payload),
@@ -321,11 +322,11 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             let one = |(size, with, without): &(Bytes, FigureCell, FigureCell)| {
                 let same = if apart(with, without) { "" } else { " (not told apart)" };
                 let (with, without) = (with.value?, without.value?);
-                let times = words::number(with / without);
+                let times = fmt::number(with / without);
                 Some(format!("{} {times} times{same}", size.rounded()))
             };
             let all: Vec<String> = both.iter().filter_map(one).collect();
-            format!("Registered buffers have, of the rate of others: {}.", words::list(&all))
+            format!("Registered buffers have, of the rate of others: {}.", fmt::list(&all))
         })
     }
 
@@ -361,19 +362,16 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             let Some(streaming) = at("streaming") else { return String::new() };
             let compare = |name: &str| {
                 let (other, alone) = (at(name)?, streaming.value?);
-                let value = words::number(other.value?);
+                let value = fmt::number(other.value?);
                 let same = if apart(other, streaming) { "" } else { ", not told apart" };
-                let ratio = words::number(other.value? / alone);
+                let ratio = fmt::number(other.value? / alone);
                 Some(format!("{name} {value} us ({ratio} times{same})"))
             };
             let others: Vec<String> =
                 ["graph", "isolated"].into_iter().filter_map(compare).collect();
-            let alone = streaming.value.map_or(String::new(), words::number);
-            let rest = if others.is_empty() {
-                String::new()
-            } else {
-                format!(", {}", words::list(&others))
-            };
+            let alone = streaming.value.map_or(String::new(), fmt::number);
+            let rest =
+                if others.is_empty() { String::new() } else { format!(", {}", fmt::list(&others)) };
             format!("Smallest size: streaming {alone} us{rest}.")
         })
     }
@@ -382,7 +380,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
 /// A barrier over the number of ranks.
 fn barrier(run: &RunView, suite: &'static str, all: &[CollectiveEntry<'_, '_>]) -> Option<Figure> {
     let barriers = || all.iter().filter(|d| d.op == Collective::Barrier);
-    let library = between::library(run, barriers().next()?.sent.wire.via);
+    let library = run.library(barriers().next()?.sent.wire.via);
     let id = format!("{suite}-barrier");
     let chart = ChartSpec {
         id: &id,
@@ -397,7 +395,7 @@ fn barrier(run: &RunView, suite: &'static str, all: &[CollectiveEntry<'_, '_>]) 
     chart.draw(run, points, |lines| {
         let ends = lines.first().and_then(|l| Some((l.points.first()?, l.points.last()?)));
         let Some(((a, few), (b, many))) = ends else { return String::new() };
-        let number = |c: &FigureCell| c.value.map_or(String::new(), words::number);
+        let number = |c: &FigureCell| c.value.map_or(String::new(), fmt::number);
         format!("{} us over {a} ranks, {} us over {b}.", number(few), number(many))
     })
 }
@@ -425,13 +423,13 @@ pub(crate) fn sentence(run: &RunView, suite: &str) -> Option<String> {
     let factor = large.op.bus_factor(n);
     Some(format!(
         "all_reduce by {} over {n} ranks, {}: {} in {} us, {} at {} of bus bandwidth ({} times {}).",
-        between::library(run, large.sent.wire.via),
+        run.library(large.sent.wire.via),
         memory(kind),
         small.sent.size(),
-        words::number(least),
+        fmt::number(least),
         large.sent.size(),
-        words::gbs(alg * factor),
-        words::number(alg),
+        fmt::gbs(alg * factor),
+        fmt::number(alg),
         factor_words(factor)
     ))
 }

@@ -6,8 +6,8 @@ use pathline_schema::{Bytes, Flow, Mover, Unit};
 use pathline_stats::SeriesSummary;
 
 use super::{BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, grid};
+use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "contention";
 const RANDOM: &str = "concurrent";
@@ -134,7 +134,7 @@ fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
         title: "Every path of the copy engines alone".into(),
         finding: format!(
             "{} of the copy engines, each alone; between GPUs the source pushes.",
-            words::sentence(&words::count(found.alone.len(), "path"))
+            fmt::sentence(&fmt::count(found.alone.len(), "path"))
         ),
         command: run.command(SUITE, ""),
         body: FigureBody::Matrix(matrix),
@@ -179,8 +179,8 @@ fn interference(run: &RunView, found: &ContentionData) -> Option<Figure> {
         title: "What a path of the host keeps of its rate beside another one".into(),
         finding: format!(
             "In {felt} of {} one path loses more than {} by the other. {}",
-            words::count(pairs.len(), "pair"),
-            words::percent(1.0 - FELT),
+            fmt::count(pairs.len(), "pair"),
+            fmt::percent(1.0 - FELT),
             shared_sentence(&pairs).unwrap_or_default()
         )
         .trim()
@@ -228,8 +228,8 @@ fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
             let (low, high) = super::extremes(sums);
             told.push(format!(
                 "{} share {} GB/s {}",
-                words::list(&names),
-                words::range(low, high),
+                fmt::list(&names),
+                fmt::range(low, high),
                 way.words()
             ));
         }
@@ -285,7 +285,7 @@ fn groups(run: &RunView, found: &ContentionData) -> Option<Figure> {
             let mut of = of.clone();
             of.sort_by(|a, b| a.sum.total_cmp(&b.sum));
             let (Some(low), Some(high)) = (of.first(), of.last()) else { continue };
-            let noun = words::count(*size, "GPU");
+            let noun = fmt::count(*size, "GPU");
             let names =
                 |g: &GpuGroup| g.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
             let bar = |label: String, g: &GpuGroup| FigureBar {
@@ -335,7 +335,7 @@ pub(crate) fn sentence(run: &RunView) -> Option<String> {
             "out" => alone(HostDirection::Out),
             _ => alone(HostDirection::In) + alone(HostDirection::Out),
         };
-        Some(format!("{} {ways}, {}", words::gbs(group.sum), words::percent(group.sum / most)))
+        Some(format!("{} {ways}, {}", fmt::gbs(group.sum), fmt::percent(group.sum / most)))
     };
     let parts: Vec<String> = ["in", "out", "both ways"].into_iter().filter_map(part).collect();
     (!parts.is_empty()).then(|| {
@@ -382,7 +382,7 @@ fn random(run: &RunView) -> Option<Figure> {
     let finding = format!(
         "{}. A set's rate is the sum of its bytes over the time of the slowest copy; sizes differ, so that \
          it is no bound. `pathline predict --against` holds them against a description.",
-        words::sentence(&words::count(sets.len(), "random set"))
+        fmt::sentence(&fmt::count(sets.len(), "random set"))
     );
     bars_figure(
         (RANDOM, RANDOM, "Random sets of copies at once".to_owned()),

@@ -7,12 +7,12 @@ use pathline_schema::{Mover, Topology, Unit};
 
 use super::{
     BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, published_words,
-    share, shares,
+    shares,
 };
 use crate::figure::{LossBreakdown, PublishedValue};
+use crate::fmt;
+use crate::loss_breakdown::losses;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::way::losses;
-use crate::words;
 
 const SUITE: &str = "fan";
 
@@ -62,7 +62,7 @@ impl GpuFan<'_> {
             n if self.same_package => format!("{n} GPUs, same package"),
             n if self.packaged && self.domains == n => format!("{n} GPUs, spread"),
             n => {
-                let domains = words::count(self.domains, "NUMA domain");
+                let domains = fmt::count(self.domains, "NUMA domain");
                 format!("{n} GPUs, {domains}")
             }
         }
@@ -141,7 +141,7 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
         id: "fan".into(),
         suite: SUITE.into(),
         title: "GPUs that stream over host memory at once: read + written".into(),
-        finding: words::sentence(&format!(
+        finding: fmt::sentence(&format!(
             "{}{}.{}",
             sentence(&fans),
             shares(rates.iter().map(|b| &b.cell)),
@@ -159,7 +159,7 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
             id: "fan-ratio".into(),
             suite: SUITE.into(),
             title: "GPUs that stream over host memory at once, as multiples of one".into(),
-            finding: words::sentence(&format!(
+            finding: fmt::sentence(&format!(
                 "{}.{}",
                 sentence(&fans),
                 published_words(ratios.iter().map(|b| &b.cell))
@@ -197,14 +197,16 @@ fn engines(run: &RunView) -> Option<Figure> {
             .collect();
         let last = of.iter().rev().find_map(|b| Some((b, b.cell.value?)));
         most.extend(last.map(|(bar, value)| {
-            let of = share(&bar.cell)
-                .map_or(String::new(), |s| format!(" ({} of their links)", words::percent(s)));
-            format!("{} {}{of}", words::gbs(value), bar.label)
+            let of = bar
+                .cell
+                .share_of_ceiling()
+                .map_or(String::new(), |s| format!(" ({} of their links)", fmt::percent(s)));
+            format!("{} {}{of}", fmt::gbs(value), bar.label)
         }));
         bars.extend(of);
     }
     let published = published_words(bars.iter().map(|b| &b.cell));
-    let finding = format!("Pinned memory: {}.{published}", words::list(&most));
+    let finding = format!("Pinned memory: {}.{published}", fmt::list(&most));
     let title = "Copies between host memory and several GPUs at once, sum".to_owned();
     let command = run.command(SUITE, "* > * by dma");
     let unit = ("GB/s", BetterWhen::Higher);
@@ -232,12 +234,12 @@ pub(crate) fn sentence(fans: &[GpuFan]) -> String {
     let more: Vec<String> = fans
         .iter()
         .filter(|f| f.gpus.len() > 1)
-        .filter_map(|f| Some(format!("{} {} x", f.label(), words::number(f.ratio?))))
+        .filter_map(|f| Some(format!("{} {} x", f.label(), fmt::number(f.ratio?))))
         .collect();
     match one {
-        Some(rate) if more.is_empty() => format!("one GPU reads and writes {}", words::gbs(rate)),
+        Some(rate) if more.is_empty() => format!("one GPU reads and writes {}", fmt::gbs(rate)),
         Some(rate) => {
-            format!("one GPU reads and writes {}; {}", words::gbs(rate), more.join("; "))
+            format!("one GPU reads and writes {}; {}", fmt::gbs(rate), more.join("; "))
         }
         None => "no figure of one GPU alone".into(),
     }

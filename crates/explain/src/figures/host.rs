@@ -8,8 +8,8 @@ use super::{
     BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, grid,
     lines,
 };
+use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "host";
 
@@ -116,8 +116,8 @@ impl StoreCrossover {
     pub(crate) fn sentence(&self) -> String {
         let ((nt, nt_rate), (t, t_rate)) = (self.streaming, self.temporal);
         let (first, last) = (self.sizes.0.rounded(), self.sizes.1.rounded());
-        let gain = words::percent(self.gain().abs());
-        let rates = format!("{} against {}", words::gbs(nt_rate), words::gbs(t_rate));
+        let gain = fmt::percent(self.gain().abs());
+        let rates = format!("{} against {}", fmt::gbs(nt_rate), fmt::gbs(t_rate));
         let verdict = match self.at {
             Some((at, _)) if at == self.sizes.0 => format!(
                 "non-temporal copies lead from the smallest size on, {first}; at {last} {nt} is ahead of {t} by {gain} ({rates})"
@@ -128,7 +128,7 @@ impl StoreCrossover {
             Some((at, there)) => format!(
                 "non-temporal copies overtake the best temporal one at {}, by {} there; at {last} {nt} is ahead of {t} by {gain} ({rates})",
                 at.rounded(),
-                words::percent(there),
+                fmt::percent(there),
             ),
             None if self.sure => format!(
                 "non-temporal copies do not overtake up to {last}: {nt} is behind {t} by {gain} ({rates})"
@@ -137,7 +137,7 @@ impl StoreCrossover {
                 "it is not certain that non-temporal copies overtake up to {last}: {nt} and {t} lie {gain} apart, and their intervals overlap ({rates})"
             ),
         };
-        format!("with {}, {verdict}{}", words::threads(self.threads), self.memcpy_words())
+        format!("with {}, {verdict}{}", fmt::threads(self.threads), self.memcpy_words())
     }
 
     /// Where the C library's copy stands beside the better of the two.
@@ -149,10 +149,10 @@ impl StoreCrossover {
         match memcpy.rate / best - 1.0 {
             gain if gain > 0.0 && memcpy.sure => format!(
                 "; memcpy is ahead of both at {at} by {} ({}){by}",
-                words::percent(gain),
-                words::gbs(memcpy.rate)
+                fmt::percent(gain),
+                fmt::gbs(memcpy.rate)
             ),
-            _ => format!("; memcpy reaches {} at {at}{by}", words::gbs(memcpy.rate)),
+            _ => format!("; memcpy reaches {} at {at}{by}", fmt::gbs(memcpy.rate)),
         }
     }
 }
@@ -253,10 +253,10 @@ fn copies(run: &RunView) -> Vec<Figure> {
         figures.push(Figure {
             id: format!("host-copy-t{threads}"),
             suite: SUITE.into(),
-            title: format!("Copy by {}, by size of the block", words::threads(threads)),
+            title: format!("Copy by {}, by size of the block", fmt::threads(threads)),
             finding: crossover.map_or_else(
                 || best_words(&lines, "copy"),
-                |c| words::sentence(&format!("{}.", c.sentence())),
+                |c| fmt::sentence(&format!("{}.", c.sentence())),
             ),
             command: run
                 .command(SUITE, &format!("numa*.huge > numa*.huge by cpu@*[copy-*-t{threads}]")),
@@ -282,7 +282,7 @@ fn best_words(lines: &[ChartLine], what: &str) -> String {
         .max_by(|a, b| a.1.1.total_cmp(&b.1.1));
     best.map_or(String::new(), |(name, (x, value))| {
         let at = Bytes(x as u64).rounded();
-        format!("At {at} the fastest {what} is {name} with {}.", words::gbs(value))
+        format!("At {at} the fastest {what} is {name} with {}.", fmt::gbs(value))
     })
 }
 
@@ -290,7 +290,7 @@ fn streams(run: &RunView) -> Option<Figure> {
     let loops = near(run);
     let wanted = |op| matches!(op, CpuOp::Read | CpuOp::Write | CpuOp::Triad);
     let lines = lines(loops.iter().filter(|l| wanted(l.0.op)).map(|(work, t, bytes, entry)| {
-        let name = format!("{work}, {}", words::threads(*t));
+        let name = format!("{work}, {}", fmt::threads(*t));
         (name, bytes.as_f64(), run.cell(entry, CaseQuantity::Traffic))
     }));
     let lines: Vec<ChartLine> = lines.into_iter().filter(|l| l.points.len() > 1).collect();
@@ -301,7 +301,7 @@ fn streams(run: &RunView) -> Option<Figure> {
     let ceiling_words = best.map_or(String::new(), |b| {
         format!(
             " The best of this memory, as measured and not from a datasheet, is {} ({}).",
-            words::gbs(b.rate),
+            fmt::gbs(b.rate),
             b.by
         )
     });
@@ -343,9 +343,9 @@ fn threads(run: &RunView) -> Option<Figure> {
         title: format!("Rate by number of threads, blocks of {COMPARED}"),
         finding: format!(
             "{name} reaches {}; {} of it needs {}.",
-            words::gbs(top),
-            words::percent(0.95),
-            words::threads(enough as u32)
+            fmt::gbs(top),
+            fmt::percent(0.95),
+            fmt::threads(enough as u32)
         ),
         command: run.command(SUITE, &format!("* > * by cpu x {COMPARED}")),
         body: FigureBody::Curves(CurvesBody {
@@ -393,11 +393,11 @@ fn chase(run: &RunView) -> Option<Figure> {
         title: "Latency of a dependent load, by working set".into(),
         finding: format!(
             "{} ns in {}, {} ns in {}: a factor of {}.",
-            words::number(first.1),
+            fmt::number(first.1),
             first.0.rounded(),
-            words::number(last.1),
+            fmt::number(last.1),
             last.0.rounded(),
-            words::number(last.1 / first.1)
+            fmt::number(last.1 / first.1)
         ),
         command: run.command(SUITE, "* > * by cpu@*[chase-*]"),
         body: FigureBody::Curves(CurvesBody {
@@ -475,7 +475,7 @@ fn numa(run: &RunView) -> Vec<Figure> {
         let part = |name: &str, values: &[f64]| {
             let (low, high) = super::extremes(values);
             (!values.is_empty())
-                .then(|| format!("{name} {} {}", words::range(low, high), quantity.unit()))
+                .then(|| format!("{name} {} {}", fmt::range(low, high), quantity.unit()))
         };
         let parts: Vec<String> = [part("own memory", &own), part("another domain's", &far)]
             .into_iter()
@@ -485,7 +485,7 @@ fn numa(run: &RunView) -> Vec<Figure> {
             id: id.into(),
             suite: SUITE.into(),
             title: title.into(),
-            finding: words::sentence(&format!("{}.", parts.join(", "))),
+            finding: fmt::sentence(&format!("{}.", parts.join(", "))),
             command: run.command(SUITE, &format!("* > * by cpu@*[{op}-*]")),
             body: FigureBody::Matrix(matrix),
         });
@@ -564,10 +564,10 @@ impl FirstTouch {
     /// What a page costs and what huge pages save.
     pub(crate) fn sentence(&self) -> Option<String> {
         let page = self.per_page.as_ref().and_then(|c| c.value)?;
-        let rate = |bytes: Bytes, ns: f64| words::gbs(bytes.as_f64() / ns);
+        let rate = |bytes: Bytes, ns: f64| fmt::gbs(bytes.as_f64() / ns);
         let first = format!(
             "First touch costs {} ns for a {} page ({})",
-            words::number(page),
+            fmt::number(page),
             self.page,
             rate(self.page, page)
         );
@@ -577,14 +577,14 @@ impl FirstTouch {
         let times = page * self.huge.as_f64() / self.page.as_f64() / huge;
         let second = format!(
             "{} us for a {} huge page ({})",
-            words::number(huge / 1e3),
+            fmt::number(huge / 1e3),
             self.huge,
             rate(self.huge, huge)
         );
         let verdict = if times < 1.1 {
             "huge pages save nothing here: were they granted?".to_owned()
         } else {
-            format!("huge pages make it {} times cheaper", words::number(times))
+            format!("huge pages make it {} times cheaper", fmt::number(times))
         };
         Some(format!("{first}, {second}: {verdict}."))
     }

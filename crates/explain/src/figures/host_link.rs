@@ -6,8 +6,8 @@ use super::{
     BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, grid, is_host, mem_words,
     mover_words, published_words, shares,
 };
+use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "host-link";
 
@@ -108,7 +108,7 @@ fn bars(
         format!(
             "One way, {} is the fastest with {}{}.{}",
             bar.label,
-            words::gbs(value),
+            fmt::gbs(value),
             shares(std::iter::once(&bar.cell)),
             published_words(bars.iter().map(|b| &b.cell)),
         )
@@ -142,7 +142,7 @@ fn matrix(
     });
     let finding =
         apart.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(String::new(), |(name, apart)| {
-            format!("The GPUs differ by {} at most ({name}).", words::percent(apart))
+            format!("The GPUs differ by {} at most ({name}).", fmt::percent(apart))
         });
     Figure {
         id: "host-link-all".into(),

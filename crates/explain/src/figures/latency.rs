@@ -8,8 +8,8 @@ use super::{
     BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, extremes, grid,
     published_words, values,
 };
+use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "latency";
 
@@ -60,7 +60,7 @@ fn loads(run: &RunView) -> Option<Figure> {
     };
     let part = |values: &[f64], whose: &str| {
         let (low, high) = extremes(values);
-        (!values.is_empty()).then(|| format!("{} ns from {whose}", words::range(low, high)))
+        (!values.is_empty()).then(|| format!("{} ns from {whose}", fmt::range(low, high)))
     };
     let parts: Vec<String> = [part(&of(false), "other GPUs"), part(&of(true), "the host")]
         .into_iter()
@@ -72,7 +72,7 @@ fn loads(run: &RunView) -> Option<Figure> {
         title: "Latency of a dependent load by a kernel".into(),
         finding: format!(
             "{}.{}",
-            words::sentence(&words::list(&parts)),
+            fmt::sentence(&fmt::list(&parts)),
             published_words(matrix.cells.iter().flatten())
         ),
         command: run.command(SUITE, "* > gpu*.reg by kernel@*[chase-*]"),
@@ -96,7 +96,7 @@ fn host_copies(run: &RunView) -> Option<Figure> {
         .collect();
     let (low, high) = extremes(&values(bars.iter().map(|b| &b.cell)));
     let finding = if low <= high {
-        format!("{} us a copy of pinned memory.", words::range(low, high))
+        format!("{} us a copy of pinned memory.", fmt::range(low, high))
     } else {
         String::new()
     };

@@ -6,8 +6,8 @@ use super::{
     BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, grid, published_words, shares,
     values,
 };
+use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "local";
 
@@ -72,8 +72,8 @@ fn bars(
         title: format!("The memory of gpu{gpu}{others}: read + written"),
         finding: format!(
             "{} is the fastest with {}{}. Read and written bytes both count here, so a copy shows twice its payload.{}",
-            words::sentence(&best.0.label),
-            words::gbs(best.1),
+            fmt::sentence(&best.0.label),
+            fmt::gbs(best.1),
             shares(std::iter::once(&best.0.cell)),
             published_words(bars.iter().map(|b| &b.cell)),
         ),
@@ -101,7 +101,7 @@ fn matrix(
     });
     let finding =
         spread.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(String::new(), |(name, apart)| {
-            format!("The GPUs differ by {} at most ({name}).", words::percent(apart))
+            format!("The GPUs differ by {} at most ({name}).", fmt::percent(apart))
         });
     let published = published_words(matrix.cells.iter().flatten());
     Figure {
@@ -129,7 +129,7 @@ fn latency(run: &RunView, gpus: &[u32], cell: impl Fn(u32) -> FigureCell) -> Opt
         finding: if values.is_empty() {
             String::new()
         } else {
-            format!("{} ns a load.", words::range(low, high))
+            format!("{} ns a load.", fmt::range(low, high))
         },
         command: run.command(SUITE, "gpu*.vram > gpu*.reg by kernel@*[chase-*]"),
         body: FigureBody::Bars(BarsBody { unit: "ns".into(), bars, better: BetterWhen::Lower }),

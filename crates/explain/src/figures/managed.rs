@@ -3,8 +3,8 @@
 use pathline_schema::{Bytes, Flow, MigrateHow, Mover, Unit};
 
 use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, lines};
+use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
-use crate::words;
 
 const SUITE: &str = "managed";
 
@@ -68,8 +68,8 @@ pub(crate) fn sentence(run: &RunView) -> Option<String> {
         ("read once it is there", value(&|w| w.ends_with("there"))),
     ]
     .into_iter()
-    .filter_map(|(what, value)| Some(format!("{} {what}", words::gbs(value?))))
+    .filter_map(|(what, value)| Some(format!("{} {what}", fmt::gbs(value?))))
     .collect();
     let size = largest.rounded();
-    (parts.len() > 1).then(|| format!("Managed memory, {size}: {}.", words::list(&parts)))
+    (parts.len() > 1).then(|| format!("Managed memory, {size}: {}.", fmt::list(&parts)))
 }

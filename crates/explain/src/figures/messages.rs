@@ -6,8 +6,8 @@ use pathline_schema::{Bytes, MemKind, Rank, Transport, WireOp};
 
 use super::between::{self, ChartSpec, SendKind, SentFlow, apart, memory, told};
 use super::{BetterWhen, ChartLine, Figure, FigureBody, FigureCell, grid, published_words, values};
+use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
-use crate::words;
 
 /// A size at which rates are quoted where a run has it.
 const LARGE: u64 = 1 << 20;
@@ -53,7 +53,7 @@ fn via(sent: &[SentFlow<'_, '_>]) -> Transport {
 
 fn latency(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
     let all = of_op(run, suite, |op| *op == WireOp::Ping);
-    let library = between::library(run, via(&all));
+    let library = run.library(via(&all));
     let chart = ChartSpec {
         id,
         suite,
@@ -74,17 +74,17 @@ fn latency(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
 fn smallest(lines: &[ChartLine]) -> String {
     let of = |line: &ChartLine| {
         let (x, cell) = line.points.iter().find(|(x, _)| *x == 8.0).or(line.points.first())?;
-        Some((*x, format!("{} us from {}", words::number(cell.value?), line.name)))
+        Some((*x, format!("{} us from {}", fmt::number(cell.value?), line.name)))
     };
     let times: Vec<(f64, String)> = lines.iter().filter_map(of).collect();
     let Some(&(size, _)) = times.first() else { return String::new() };
     let same = times.into_iter().filter(|(x, _)| *x == size).map(|(_, text)| text);
-    format!("{} take {}", Bytes(size as u64), words::list(&same.collect::<Vec<_>>()))
+    format!("{} take {}", Bytes(size as u64), fmt::list(&same.collect::<Vec<_>>()))
 }
 
 fn bandwidth(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
     let all: Vec<SentFlow> = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
-    let library = between::library(run, via(&all));
+    let library = run.library(via(&all));
     let chart = ChartSpec {
         id,
         suite,
@@ -96,7 +96,7 @@ fn bandwidth(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
     let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
     chart.draw(run, points, |lines| {
         let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
-        format!("{}{}", words::sentence(&tops(lines)), published_words(all))
+        format!("{}{}", fmt::sentence(&tops(lines)), published_words(all))
     })
 }
 
@@ -113,19 +113,19 @@ fn tops(lines: &[ChartLine]) -> String {
         Some(format!(
             "{} reaches {} at {} and half of that from {}",
             line.name,
-            words::gbs(best.1),
+            fmt::gbs(best.1),
             size(best.0),
             size(half.0)
         ))
     };
     let texts: Vec<String> = lines.iter().filter_map(one).collect();
-    if texts.is_empty() { String::new() } else { format!("{}.", words::list(&texts)) }
+    if texts.is_empty() { String::new() } else { format!("{}.", fmt::list(&texts)) }
 }
 
 fn both_ways(run: &RunView) -> Option<Figure> {
     let suite = "mpi-both-ways";
     let all = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
-    let library = between::library(run, via(&all));
+    let library = run.library(via(&all));
     let chart = ChartSpec {
         id: suite,
         suite,
@@ -137,7 +137,7 @@ fn both_ways(run: &RunView) -> Option<Figure> {
     let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
     let one_way = of_op(run, "mpi-bandwidth", |op| matches!(op, WireOp::Send { .. }));
     chart.draw(run, points, |lines| {
-        let mut text = words::sentence(&tops(lines));
+        let mut text = fmt::sentence(&tops(lines));
         let gains: Vec<String> = lines
             .iter()
             .filter_map(|line| {
@@ -148,12 +148,12 @@ fn both_ways(run: &RunView) -> Option<Figure> {
                 let alone = run.cell(alone.entry, CaseQuantity::Payload);
                 let ratio = both.value? / alone.value?;
                 let doubt = both.half_width / both.value? + alone.half_width / alone.value?;
-                let doubt = format!("{} +-{}", words::number(ratio), words::number(ratio * doubt));
+                let doubt = format!("{} +-{}", fmt::number(ratio), fmt::number(ratio * doubt));
                 Some(format!("{doubt} times in {}", line.name))
             })
             .collect();
         if !gains.is_empty() {
-            text += &format!(" Against one way that is {}.", words::list(&gains));
+            text += &format!(" Against one way that is {}.", fmt::list(&gains));
         }
         text
     })
@@ -161,7 +161,7 @@ fn both_ways(run: &RunView) -> Option<Figure> {
 
 fn one_sided(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
     let all = of_op(run, suite, |op| matches!(op, WireOp::Put { .. } | WireOp::Get { .. }));
-    let library = between::library(run, via(&all));
+    let library = run.library(via(&all));
     let chart = ChartSpec {
         id,
         suite,
@@ -175,7 +175,7 @@ fn one_sided(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
         format!("{}, {}, {pace}", s.wire.op.kind(), memory(s.kind()))
     };
     let points = all.iter().map(|s| point(run, s, name(s), chart.quantity));
-    chart.draw(run, points, |lines| words::sentence(&tops(lines)))
+    chart.draw(run, points, |lines| fmt::sentence(&tops(lines)))
 }
 
 /// Beside ours what OSU's program prints: the mean of rank 0's own times.
@@ -260,7 +260,7 @@ fn matrix(
         (label, label),
         cell,
     );
-    let library = between::library(run, first.wire.via);
+    let library = run.library(first.wire.via);
     let (size, memory) = (first.size(), memory(kind));
     let cells = || matrix.cells.iter().flatten();
     let measured = values(cells());
@@ -268,11 +268,11 @@ fn matrix(
         return None;
     }
     let (what, finding) = if large {
-        ("windows of", words::sentence(&super::levels_words(&measured)))
+        ("windows of", fmt::sentence(&super::levels_words(&measured)))
     } else {
         let (low, high) = super::extremes(&measured);
-        let pairs = words::count(measured.len(), "pair");
-        ("one way for", format!("{} us over {pairs}", words::range(low, high)))
+        let pairs = fmt::count(measured.len(), "pair");
+        ("one way for", format!("{} us over {pairs}", fmt::range(low, high)))
     };
     let finding = format!("{finding}.{}", published_words(cells()));
     Some(Figure {
@@ -298,7 +298,7 @@ fn name_of(run: &RunView, rank: u32) -> String {
 fn concurrent(run: &RunView) -> Option<Figure> {
     let suite = "mpi-concurrent";
     let all = between::of(run, suite);
-    let library = between::library(run, via(&all));
+    let library = run.library(via(&all));
     let chart = ChartSpec {
         id: suite,
         suite,
@@ -327,14 +327,14 @@ fn scaling(lines: &[ChartLine]) -> String {
     let say = |(_, ratio, doubt, pairs, name): &(f64, f64, f64, f64, String)| {
         format!(
             "{pairs} pairs get {} +-{} times what one gets ({name})",
-            words::number(*ratio),
-            words::number(ratio * doubt)
+            fmt::number(*ratio),
+            fmt::number(ratio * doubt)
         )
     };
     match gains.as_slice() {
         [] => String::new(),
-        [one] => format!("{}.", words::sentence(&say(one))),
-        [least, .., most] => format!("{}; {}.", words::sentence(&say(least)), say(most)),
+        [one] => format!("{}.", fmt::sentence(&say(one))),
+        [least, .., most] => format!("{}; {}.", fmt::sentence(&say(least)), say(most)),
     }
 }
 
@@ -361,17 +361,17 @@ pub(crate) fn sentence(run: &RunView, via_: Transport) -> Option<String> {
         let least = least.min_by(|a, b| a.value.unwrap_or(0.0).total_cmp(&b.value.unwrap_or(0.0)));
         let most = most.max_by(|a, b| a.value.unwrap_or(0.0).total_cmp(&b.value.unwrap_or(0.0)));
         let texts: Vec<String> = [
-            least.and_then(|c| Some(format!("8 B in {} us", words::number(c.value?)))),
-            most.and_then(|c| Some(words::gbs(c.value?))),
+            least.and_then(|c| Some(format!("8 B in {} us", fmt::number(c.value?)))),
+            most.and_then(|c| Some(fmt::gbs(c.value?))),
         ]
         .into_iter()
         .flatten()
         .collect();
         if !texts.is_empty() {
-            parts.push(format!("{} between {}", words::list(&texts), memory(kind)));
+            parts.push(format!("{} between {}", fmt::list(&texts), memory(kind)));
         }
     }
-    let library = between::library(run, via_);
+    let library = run.library(via_);
     (!parts.is_empty()).then(|| format!("Messages by {library}: {}.", parts.join("; ")))
 }
 

@@ -27,15 +27,13 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Case, Flow, MemKind, Mover, Unit};
 
-pub(crate) use crate::figure::extremes;
 use crate::figure::{
     BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
-    MatrixBody, RunWarning,
+    MatrixBody, extremes,
 };
+use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
-use crate::words;
 
-pub(crate) use between::{CountedTimes, counted, library_of, partners};
 pub(crate) use collectives::sentence as collectives_sentence;
 pub(crate) use contention::{sentence as contention_sentence, shared as contention_shared};
 pub(crate) use fan::{fans, sentence as fan_sentence};
@@ -51,9 +49,9 @@ pub(crate) use pairs::{PairMover, levels_words, pairs};
 pub(crate) use patterns::sentence as patterns_sentence;
 pub(crate) use routes::{RouteSlowdown, slowdowns};
 pub(crate) use shared_memory::sentence as shared_memory_sentence;
+pub use storage::StorageSummary;
 pub(crate) use storage::{
     conditions as storage_conditions, doubts as storage_doubts, sentences as storage_sentences,
-    told,
 };
 
 /// All figures, in the order of the suites; last what no suite's figure shows.
@@ -90,7 +88,7 @@ const MOST_OTHERS: usize = 40;
 
 fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
     let shown: BTreeSet<&Case> =
-        figures.iter().flat_map(cells).filter_map(|c| c.case.as_ref()).collect();
+        figures.iter().flat_map(Figure::cells).filter_map(|c| c.case.as_ref()).collect();
     let suites: BTreeSet<&str> = figures.iter().map(|f| f.suite.as_str()).collect();
     let rest: Vec<&RunEntry> = run
         .entries
@@ -117,61 +115,11 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
         title: "Other cases".into(),
         finding: format!(
             "{} beside the suites' figures.{more}",
-            words::sentence(&words::count(rest.len(), "case"))
+            fmt::sentence(&fmt::count(rest.len(), "case"))
         ),
         command: run.journal.begin.command.join(" "),
         body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
     })
-}
-
-/// Every cell of a figure.
-pub(crate) fn cells(figure: &Figure) -> Box<dyn Iterator<Item = &FigureCell> + '_> {
-    match &figure.body {
-        FigureBody::Matrix(m) => Box::new(m.cells.iter().flatten()),
-        FigureBody::Curves(c) => {
-            Box::new(c.lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1)))
-        }
-        FigureBody::Bars(b) => Box::new(b.bars.iter().map(|b| &b.cell)),
-        FigureBody::Sheet(s) => Box::new(s.rows.iter().flat_map(|r| &r.1)),
-        FigureBody::Stacks(s) => {
-            Box::new(s.stacks.iter().flat_map(|s| s.parts.iter().map(|p| &p.cell)))
-        }
-        FigureBody::Gaps(g) => {
-            Box::new(g.panels.iter().flat_map(|p| p.1.iter().flatten().map(|g| &g.cell)))
-        }
-    }
-}
-
-/// Whether anything of a figure was measured.
-pub(crate) fn has_value(figure: &Figure) -> bool {
-    cells(figure).any(|c| c.value.is_some())
-}
-
-/// Doubts by kind, the most frequent first; of each kind the one with the greatest figure first.
-pub(crate) fn doubts(doubts: &[RunWarning]) -> Vec<(&str, Vec<&RunWarning>)> {
-    let mut groups: Vec<(&str, Vec<&RunWarning>)> = Vec::new();
-    for doubt in doubts {
-        match groups.iter_mut().find(|(code, _)| *code == doubt.code) {
-            Some((_, known)) => known.push(doubt),
-            None => groups.push((&doubt.code, vec![doubt])),
-        }
-    }
-    for (_, group) in &mut groups {
-        group.sort_by(|a, b| greatest(&b.text).total_cmp(&greatest(&a.text)));
-    }
-    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.len()));
-    groups
-}
-
-/// The greatest percentage that a text names, whatever its sign; 0 if it names none.
-fn greatest(text: &str) -> f64 {
-    let parts = text.split('%').map(str::trim_end);
-    let number = |part: &str| {
-        let start = part.rfind(|c: char| !c.is_ascii_digit() && c != '.').map_or(0, |at| at + 1);
-        part.get(start..)?.parse::<f64>().ok()
-    };
-    let all = text.matches('%').count();
-    parts.take(all).filter_map(number).fold(0.0, f64::max)
 }
 
 /// Curves from named points, lines in the order of their first point.
@@ -233,17 +181,11 @@ fn values<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<f64> {
     cells.filter_map(|c| c.value).collect()
 }
 
-/// Share of the ceiling that a cell reaches.
-pub(crate) fn share(cell: &FigureCell) -> Option<f64> {
-    let ceiling = cell.ceiling.filter(|c| *c > 0.0)?;
-    Some(cell.value? / ceiling)
-}
-
 /// Smallest and largest share of the ceiling, in words: ` (75-76 % of the peak)`.
 fn shares<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
-    let shares: Vec<f64> = cells.filter_map(share).collect();
+    let shares: Vec<f64> = cells.filter_map(FigureCell::share_of_ceiling).collect();
     let (low, high) = extremes(&shares);
-    match (shares.is_empty(), words::percent(low), words::percent(high)) {
+    match (shares.is_empty(), fmt::percent(low), fmt::percent(high)) {
         (true, ..) => String::new(),
         (false, a, b) if a == b => format!(" ({a} of the ceiling)"),
         (false, a, b) => format!(" ({}-{b} of the ceiling)", a.trim_end_matches(" %")),
@@ -262,8 +204,8 @@ fn published_words<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     let worst = ratios.iter().map(|r| (r - 1.0).abs()).fold(0.0, f64::max);
     format!(
         " Against {}: at most {} apart.",
-        words::count(ratios.len(), "published value"),
-        words::percent(worst)
+        fmt::count(ratios.len(), "published value"),
+        fmt::percent(worst)
     )
 }
 

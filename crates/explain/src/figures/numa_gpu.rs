@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use pathline_schema::{Flow, MemKind, Mover};
 
 use super::{BetterWhen, Figure, FigureBody, FigureCell, extremes, grid, is_host, shares, values};
+use crate::fmt;
+use crate::loss_breakdown::losses;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::way::losses;
-use crate::words;
 
 const SUITE: &str = "numa-gpu";
 
@@ -87,7 +87,7 @@ fn figure(run: &RunView, ways: &[DomainCopy], domains: &[u32], inward: bool) -> 
     };
     let finding = format!(
         "{} GB/s{}.{}{registered}",
-        words::range(low, high),
+        fmt::range(low, high),
         shares(cells()),
         losses(cells())
     );
@@ -124,17 +124,17 @@ pub(crate) fn sentence(run: &RunView) -> Option<String> {
         let (low, high) = extremes(&values);
         return Some(format!(
             "Pinned memory of every NUMA domain is as fast for every GPU: {} GB/s.",
-            words::range(low, high)
+            fmt::range(low, high)
         ));
     }
     let to = if way.inward { "into" } else { "out of" };
     Some(format!(
         "Pinned memory of another NUMA domain keeps at least {} of the rate: {to} gpu{} {} at home, {} \
          with numa{}.",
-        words::percent(share),
+        fmt::percent(share),
         way.gpu,
-        words::gbs(here),
-        words::gbs(there),
+        fmt::gbs(here),
+        fmt::gbs(there),
         way.domain
     ))
 }

@@ -5,8 +5,8 @@ use pathline_schema::{Bytes, Flow, MemKind, Mover, RuntimeCall};
 use super::{
     BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, grid, mem_words, values,
 };
+use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "overhead";
 
@@ -133,7 +133,7 @@ fn batches(run: &RunView) -> Option<Figure> {
         if let Some(single) = single {
             let one = run.cell(single, CaseQuantity::StepUs);
             gains.extend(one.value.zip(cell.value).map(|(one, batch)| {
-                format!("{} of {each} is {} times as fast", copies, words::number(one / batch))
+                format!("{} of {each} is {} times as fast", copies, fmt::number(one / batch))
             }));
             bars.push(FigureBar { label: format!("{each}, one by one"), cell: one });
         }
@@ -142,7 +142,7 @@ fn batches(run: &RunView) -> Option<Figure> {
     let finding = if gains.is_empty() {
         "This runtime has no call for a batch of copies.".to_owned()
     } else {
-        format!("By one call, a copy of {}.", words::list(&gains))
+        format!("By one call, a copy of {}.", fmt::list(&gains))
     };
     let title = "Time of a small copy into the GPU, queued one by one and in a batch".to_owned();
     let command = run.command(SUITE, "*.pinned > gpu*.vram");
@@ -167,7 +167,7 @@ pub(crate) fn sentence(run: &RunView) -> Option<String> {
     ]
     .into_iter()
     .filter_map(|(what, call, mem)| {
-        Some(format!("{} ms to {what}", words::number(per_gib(call, mem)?)))
+        Some(format!("{} ms to {what}", fmt::number(per_gib(call, mem)?)))
     })
     .collect();
     let time = |wanted: RuntimeCall| {
@@ -176,8 +176,8 @@ pub(crate) fn sentence(run: &RunView) -> Option<String> {
     };
     let launch = time(RuntimeCall::Launch).zip(time(RuntimeCall::LaunchSync));
     let launch = launch.map_or(String::new(), |(call, whole)| {
-        let (call, whole) = (words::number(call), words::number(whole));
+        let (call, whole) = (fmt::number(call), fmt::number(whole));
         format!(" A launch takes {call} us, {whole} us until it is done.")
     });
-    (!parts.is_empty()).then(|| format!("A GiB takes {}.{launch}", words::list(&parts)))
+    (!parts.is_empty()).then(|| format!("A GiB takes {}.{launch}", fmt::list(&parts)))
 }

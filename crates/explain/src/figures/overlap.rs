@@ -3,8 +3,8 @@
 use pathline_schema::{Flow, KernelOp, Mover};
 
 use super::{BetterWhen, Figure, FigureBody, FigureCell, grid, is_host, mover_words, values};
+use crate::fmt;
 use crate::run::{RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "overlap";
 
@@ -118,8 +118,8 @@ pub(crate) fn sentence(run: &RunView) -> Option<String> {
         let (work, rest) = least(by_engine, false)?;
         Some(format!(
             "{name} keep {} of their rate, and {work} keeps {}",
-            words::percent(copy),
-            words::percent(rest)
+            fmt::percent(copy),
+            fmt::percent(rest)
         ))
     };
     let parts: Vec<String> = [part("runtime copies", true), part("copies by kernels", false)]

@@ -8,9 +8,9 @@ use super::{
     BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, grid, published_words,
     shares, values,
 };
+use crate::fmt;
+use crate::loss_breakdown::losses;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::way::losses;
-use crate::words;
 
 /// How data goes from one GPU to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,8 +175,8 @@ pub(crate) fn staged_sentence(run: &RunView) -> Option<String> {
         format!(
             "Staged through the host, copies between GPUs reach {} GB/s; the direct copy has {} times as \
              much.",
-            words::range(least, most),
-            words::range(low, high)
+            fmt::range(least, most),
+            fmt::range(low, high)
         )
     })
 }
@@ -211,7 +211,7 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
         title,
         finding: format!(
             "{}{}.{}{}",
-            words::sentence(&levels_words(&values(cells.iter()))),
+            fmt::sentence(&levels_words(&values(cells.iter()))),
             shares(cells.iter()),
             losses(cells.iter()),
             published_words(cells.iter()),
@@ -223,18 +223,18 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
 
 /// `2 levels: 37.1-37.6 GB/s (32 pairs) and 49.0-50.4 GB/s (24 pairs)`.
 pub(crate) fn levels_words(values: &[f64]) -> String {
-    let levels = words::levels(values, 0.15);
-    let one = |l: &words::ValueLevel| {
-        format!("{} GB/s ({})", words::range(l.low, l.high), words::count(l.count, "pair"))
+    let levels = fmt::levels(values, 0.15);
+    let one = |l: &fmt::ValueLevel| {
+        format!("{} GB/s ({})", fmt::range(l.low, l.high), fmt::count(l.count, "pair"))
     };
     let texts: Vec<String> = levels.iter().map(one).collect();
     match levels.len() {
         0 => "no figures".into(),
         1 => format!("one level: {}", texts.concat()),
-        n @ 2..=5 => format!("{n} levels: {}", words::list(&texts)),
+        n @ 2..=5 => format!("{n} levels: {}", fmt::list(&texts)),
         _ => {
             let (low, high) = super::extremes(values);
-            format!("{} GB/s over {}", words::range(low, high), words::count(values.len(), "pair"))
+            format!("{} GB/s over {}", fmt::range(low, high), fmt::count(values.len(), "pair"))
         }
     }
 }
@@ -272,10 +272,10 @@ pub(super) fn latency(run: &RunView) -> Option<Figure> {
     let finding = match (peers.first(), peers.last()) {
         (Some(low), Some(high)) => format!(
             "{} us between gpu{} and gpu{}, {} us between gpu{} and gpu{}.{}",
-            words::number(low.0),
+            fmt::number(low.0),
             low.1,
             low.2,
-            words::number(high.0),
+            fmt::number(high.0),
             high.1,
             high.2,
             published_words(matrix.cells.iter().flatten()),

@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Flow, Mover};
 
-use super::{
-    BetterWhen, Figure, FigureBar, FigureCell, bars_figure, mover_words, published_words, share,
-};
+use super::{BetterWhen, Figure, FigureBar, FigureCell, bars_figure, mover_words, published_words};
 use crate::figure::LossBreakdown;
+use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "patterns";
 
@@ -87,13 +85,13 @@ pub(crate) fn sentence(run: &RunView) -> Option<String> {
         _ => "runtime copies",
     };
     let gpus = best.entry.case.timed.iter().map(|f| f.src.unit).collect::<BTreeSet<_>>().len();
-    let of = share(&best.cell).map_or(String::new(), |share| {
-        format!(", {} of what the links of their routes allow", words::percent(share))
+    let of = best.cell.share_of_ceiling().map_or(String::new(), |share| {
+        format!(", {} of what the links of their routes allow", fmt::percent(share))
     });
     Some(format!(
         "All to all at once, {gpus} GPUs move {} by {by}, {} each{of}.",
-        words::gbs(value(best)),
-        words::gbs(value(best) / gpus as f64)
+        fmt::gbs(value(best)),
+        fmt::gbs(value(best) / gpus as f64)
     ))
 }
 

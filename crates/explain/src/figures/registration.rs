@@ -6,8 +6,8 @@ use pathline_schema::{Bytes, MemKind, Mover, RuntimeCall};
 
 use super::between::ChartSpec;
 use super::{ChartLine, Figure, mem_words, overhead};
+use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
-use crate::words;
 
 const SUITE: &str = "registration";
 
@@ -22,7 +22,7 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
         .collect();
     let adapters: BTreeSet<&str> =
         all.iter().filter_map(|(e, ..)| Some(e.engine().split_once(" on ")?.1)).collect();
-    let adapters = words::list(&adapters.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    let adapters = fmt::list(&adapters.into_iter().map(str::to_owned).collect::<Vec<_>>());
     let chart = ChartSpec {
         id: SUITE,
         suite: SUITE,
@@ -56,18 +56,18 @@ fn finding(lines: &[ChartLine]) -> String {
         let ((few, least), (many, most)) = (line.points.first()?, line.points.last()?);
         let (least, most) = (least.value?, most.value?);
         let size = |x: f64| Bytes(x as u64).rounded();
-        let mut text = format!("{}: {} us at {}", line.name, words::number(least), size(*few));
+        let mut text = format!("{}: {} us at {}", line.name, fmt::number(least), size(*few));
         if many > few {
             let per_gib = (most - least) / (many - few) * Bytes::gib(1).as_f64() / 1e3;
             text += &format!(
                 ", {} us at {}, {} ms a GiB more",
-                words::number(most),
+                fmt::number(most),
                 size(*many),
-                words::number(per_gib)
+                fmt::number(per_gib)
             );
         }
         Some(text)
     };
     let texts: Vec<String> = lines.iter().filter_map(one).collect();
-    format!("{}.", words::sentence(&texts.join("; ")))
+    format!("{}.", fmt::sentence(&texts.join("; ")))
 }

@@ -5,8 +5,8 @@ use pathline_flow::routes::RouteTable;
 use pathline_schema::{Flow, LinkEnd};
 
 use super::{BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, MatrixBody};
+use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "routes";
 
@@ -103,7 +103,7 @@ fn hops(run: &RunView) -> Option<Figure> {
         title: "Hops of the route in use".into(),
         finding: format!(
             "At most {most:.0}, between {}.{published}",
-            if far.len() > MOST_NAMED { words::count(far.len(), "pair") } else { far.join(", ") }
+            if far.len() > MOST_NAMED { fmt::count(far.len(), "pair") } else { far.join(", ") }
         ),
         command: "pathline topo".into(),
         body: FigureBody::Matrix(MatrixBody {
@@ -152,8 +152,8 @@ fn loads(run: &RunView) -> Option<Figure> {
         finding: format!(
             "{} of {} are felt (more than {} lost): those links lie on the copy's route.",
             felt,
-            words::count(all, "load"),
-            words::percent(FELT)
+            fmt::count(all, "load"),
+            fmt::percent(FELT)
         ),
         command: run.command(SUITE, ""),
         body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),

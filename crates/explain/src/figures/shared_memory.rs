@@ -8,8 +8,8 @@ use pathline_schema::{Bytes, CoreDistance, CpuHow, ShmCopies, Transport, WireOp}
 use super::between::{self, ChartSpec, SentFlow};
 use super::{BetterWhen, Figure, FigureCell};
 use crate::figures::messages::beats;
+use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
-use crate::words;
 
 const SUITE: &str = "shm";
 
@@ -128,7 +128,7 @@ fn latency(
             (a.1, a.0).partial_cmp(&(b.1, b.0)).unwrap_or(std::cmp::Ordering::Equal)
         });
         least.map_or(String::new(), |(us, x, name)| {
-            format!("{} take {} us ({name}).", Bytes(x as u64), words::number(us))
+            format!("{} take {} us ({name}).", Bytes(x as u64), fmt::number(us))
         })
     })
 }
@@ -174,7 +174,7 @@ fn winners(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
     if runs.len() > MOST {
         texts.push(format!("{} more changes", runs.len() - MOST));
     }
-    (!texts.is_empty()).then(|| words::list(&texts))
+    (!texts.is_empty()).then(|| fmt::list(&texts))
 }
 
 /// From which size on streaming stores are better than every other loop, beyond both intervals.
@@ -201,7 +201,7 @@ fn overtakes(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
         None => "Streaming stores never overtake all other loops for good.".into(),
         Some((size, name, ratio)) => format!(
             "Streaming stores overtake all other loops from {size} on ({name}, {} times there).",
-            words::number(ratio)
+            fmt::number(ratio)
         ),
     })
 }
@@ -267,11 +267,11 @@ fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) ->
                 let more = few.len().saturating_sub(MOST);
                 let mut texts: Vec<String> = few.iter().take(MOST).cloned().collect();
                 if more > 0 {
-                    texts.push(words::count(more, "other size"));
+                    texts.push(fmt::count(more, "other size"));
                 }
                 format!(
                     "{text} Another copy is the fastest once bytes are used at {}.",
-                    words::list(&texts)
+                    fmt::list(&texts)
                 )
             }
         }
@@ -306,7 +306,7 @@ fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
             (a.1, a.0).partial_cmp(&(b.1, b.0)).unwrap_or(std::cmp::Ordering::Equal)
         });
         most.map_or(String::new(), |(rate, pairs, name)| {
-            format!("{pairs} pairs get {} in all at best ({name}).", words::gbs(rate))
+            format!("{pairs} pairs get {} in all at best ({name}).", fmt::gbs(rate))
         })
     })
 }

@@ -6,8 +6,8 @@ use pathline_stats::fit_line;
 use super::{
     BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, is_host, lines, mem_words, mover_words,
 };
+use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
-use crate::words;
 
 const SUITE: &str = "sweep";
 
@@ -110,7 +110,7 @@ fn ceilings(lines: &[ChartLine]) -> Vec<(String, f64)> {
         .collect();
     peaks.sort_by(f64::total_cmp);
     peaks.dedup_by(|a, b| (*a - *b).abs() < 0.005 * *b);
-    peaks.into_iter().map(|p| (format!("peak {}", words::gbs(p)), p)).collect()
+    peaks.into_iter().map(|p| (format!("peak {}", fmt::gbs(p)), p)).collect()
 }
 
 /// Fastest and slowest at the largest size, and where half of the rate is reached.
@@ -122,9 +122,9 @@ fn finding(lines: &[ChartLine]) -> String {
     last.sort_by(|a, b| b.2.total_cmp(&a.2));
     let (Some(best), Some(worst)) = (last.first(), last.last()) else { return String::new() };
     let size = |x: f64| pathline_schema::Bytes(x as u64).rounded();
-    let mut text = format!("At {} {} reaches {}", size(best.1), best.0.name, words::gbs(best.2));
+    let mut text = format!("At {} {} reaches {}", size(best.1), best.0.name, fmt::gbs(best.2));
     if last.len() > 1 {
-        text += &format!(", {} {}", worst.0.name, words::gbs(worst.2));
+        text += &format!(", {} {}", worst.0.name, fmt::gbs(worst.2));
     }
     text.push('.');
     // T(n) = alpha + n / beta, where it describes the path to within 5 %.
@@ -133,8 +133,8 @@ fn finding(lines: &[ChartLine]) -> String {
     if let Some(fit) = fit_line(&times).filter(|f| f.misfit < 0.05 && times.len() > 3) {
         text += &format!(
             " The first fits {} us + size / {}: half of its rate comes at {}.",
-            words::number(fit.alpha_ns / 1e3),
-            words::gbs(fit.beta_gbs),
+            fmt::number(fit.alpha_ns / 1e3),
+            fmt::gbs(fit.beta_gbs),
             size(fit.half_size())
         );
     }

@@ -6,8 +6,8 @@ use pathline_schema::{Bytes, UcxSetting, WireOp};
 
 use super::between::{self, SendKind, SentFlow, apart, memory};
 use super::{BetterWhen, Figure, FigureBody, FigureCell, grid};
+use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
-use crate::words;
 
 const SUITE: &str = "ucx-switches";
 /// Less than this between medians is no change, however narrow their intervals: other cases of a
@@ -77,7 +77,7 @@ fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) 
         (label, |size: Bytes| size.to_string()),
         cell,
     );
-    let library = between::library(run, pathline_schema::Transport::Ucx);
+    let library = run.library(pathline_schema::Transport::Ucx);
     let what = if sends { "windows of messages" } else { "time of a message one way" };
     (!rows.is_empty()).then(|| Figure {
         id: format!("ucx-switches-{}-{}", if sends { "rate" } else { "latency" }, kind.id()),
@@ -113,7 +113,7 @@ fn finding(found: &[(UcxSetting, Vec<SettingChange>)], absent: &BTreeSet<UcxSett
     let same_words = |changes: &[SettingChange]| changes.iter().all(|c| !c.protocol);
     let mut say = |names: Vec<String>, text: &str| {
         if !names.is_empty() {
-            texts.push(format!("{text}: {}.", words::list(&names)));
+            texts.push(format!("{text}: {}.", fmt::list(&names)));
         }
     };
     say(of(&|c| still(c) && same_words(c)), "Accepted, changes nothing");
@@ -135,5 +135,5 @@ fn extreme(found: &[(UcxSetting, Vec<SettingChange>)], gains: bool) -> Option<St
     let order = |a: f64, b: f64| if gains { a.total_cmp(&b) } else { b.total_cmp(&a) };
     let (switch, change, gain) = all.max_by(|a, b| order(a.2, b.2))?;
     let by = if change.protocol { "another protocol" } else { "the same protocol by its words" };
-    Some(format!("{switch}, {} times at {} ({by})", words::number(gain), change.size))
+    Some(format!("{switch}, {} times at {} ({by})", fmt::number(gain), change.size))
 }

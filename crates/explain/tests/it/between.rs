@@ -1,18 +1,11 @@
-//! Figures and formats of what goes between processes, from journals made by hand.
+//! Figures of what goes between processes, from journals made by hand.
 
+use crate::common::messages::*;
 use crate::common::shown::*;
 use crate::common::*;
 use pathline_explain::figure::{Figure, FigureBody, FigureCell};
-use pathline_explain::{format, report};
-use pathline_flow::MachineDesc;
-use pathline_schema::{CaseOutcome, Journal, MeasuredCase, Rank, SkippedCase, WorldKind};
-
-fn run(ranks: u32, outcomes: Vec<CaseOutcome>) -> Journal {
-    let topology = MachineDesc::preset("mi250x").expect("the preset").topology();
-    let mut journal = journal(WorldKind::Real, topology, outcomes);
-    journal.begin.ranks = (0..ranks).map(member).collect();
-    journal
-}
+use pathline_explain::run_report;
+use pathline_schema::{CaseOutcome, SkippedCase};
 
 fn at<'a>(figure: &'a Figure, row: &str, col: &str) -> &'a FigureCell {
     let FigureBody::Matrix(m) = &figure.body else { panic!("{} has no matrix", figure.id) };
@@ -22,57 +15,9 @@ fn at<'a>(figure: &'a Figure, row: &str, col: &str) -> &'a FigureCell {
     &m.cells[row][col]
 }
 
-/// One operation of `us` by the latest rank, and of so many us by each rank.
-fn timed(suite: &str, case: &str, us: f64, by_rank: &[f64]) -> CaseOutcome {
-    let CaseOutcome::Measured(measured) = at_latency(suite, case, us * 1e3) else {
-        panic!("{case} is measured")
-    };
-    let mut measured: MeasuredCase = *measured;
-    for series in &mut measured.series {
-        let messages = u64::from(series.flow.by.wire().map_or(1, |w| w.op.window()));
-        // A sample is 100 operations.
-        series.reps = 100;
-        series.steps = 100 * messages;
-        series.moved_bytes.0 = series.flow.bytes.0 * 100 * messages;
-        let samples = series.samples_ns.len();
-        series.by_rank = by_rank
-            .iter()
-            .enumerate()
-            .map(|(rank, us)| (Rank(rank as u32), vec![us * 1e3 * 100.0; samples]))
-            .collect();
-    }
-    CaseOutcome::Measured(Box::new(measured))
-}
-
-/// 2 ranks: a ping of 2 us, windows of 64 x 1 MiB in 8 ms by rank 0 and 9 ms by rank 1; 4 ranks:
-/// an all_reduce of 10, 11, 12 and 15 us.
-fn messages() -> Journal {
-    let host = |op: &str, size: &str| {
-        format!("r0.numa0.paged > r1.numa0.paged by mpi@numa0[{op}] x {size}")
-    };
-    let group =
-        |op: &str, size: &str| format!("r0.gpu0.vram > r3.gpu3.vram by mpi@gpu0[{op}] x {size}");
-    let ccl =
-        |op: &str, size: &str| format!("r0.gpu0.vram > r3.gpu3.vram by ccl@gpu0[{op}] x {size}");
-    let each = [10.0, 11.0, 12.0, 15.0];
-    run(
-        4,
-        vec![
-            timed("mpi-latency", &host("ping", "8B"), 2.1, &[2.0, 2.1]),
-            timed("mpi-bandwidth", &host("send-w64", "1MiB"), 9000.0, &[8000.0, 9000.0]),
-            timed("mpi-bandwidth", &host("send-w64", "64KiB"), 900.0, &[800.0, 900.0]),
-            timed("mpi-collectives", &group("all_reduce", "8B"), 15.0, &each),
-            timed("mpi-collectives", &group("all_gather", "1MiB"), 15.0, &each),
-            timed("ccl-collectives", &ccl("all_reduce", "1MiB"), 16.0, &[16.0; 4]),
-            timed("ccl-collectives", &ccl("all_reduce-inplace", "1MiB"), 8.0, &[8.0; 4]),
-            timed("ccl-collectives", &ccl("broadcast", "1MiB"), 32.0, &[32.0; 4]),
-        ],
-    )
-}
-
 #[test]
 fn other_tools_count_by_their_own_ranks() {
-    let report = report::build(&messages(), None);
+    let report = run_report::build(&messages(), None);
     // The latest rank took 2.1 us; rank 0, whom OSU asks, 2.0.
     let latency = figure(&report, "mpi-latency-osu");
     close(at(latency, "8B", "host memory").value, 2.1);
@@ -107,23 +52,6 @@ fn other_tools_count_by_their_own_ranks() {
     );
 }
 
-#[test]
-fn osu_prints_its_own_columns() {
-    insta::assert_snapshot!(format::osu(&messages()).expect("MPI cases"));
-}
-
-#[test]
-fn nccl_tests_prints_its_own_table() {
-    insta::assert_snapshot!(format::nccl_tests(&messages()).expect("collectives"));
-}
-
-#[test]
-fn a_run_without_messages_says_what_measures_some() {
-    let none = run(0, vec![at_rate("local", "gpu0.vram > gpu0.vram by dma@gpu0 x 1MiB", 600.0)]);
-    assert!(format::osu(&none).expect_err("no MPI").contains("--suite mpi-latency"));
-    assert!(format::nccl_tests(&none).expect_err("no NCCL").contains("--suite ccl-collectives"));
-}
-
 /// Copies of 64 KiB and 16 MiB: streaming stores are slower at first and faster then; loaded
 /// afterwards, they lose at both.
 fn copies() -> Vec<CaseOutcome> {
@@ -145,7 +73,7 @@ fn copies() -> Vec<CaseOutcome> {
 
 #[test]
 fn the_fastest_copy_is_named_by_size_and_by_use() {
-    let report = report::build(&run(2, copies()), None);
+    let report = run_report::build(&run(2, copies()), None);
     let rate = figure(&report, "shm-rate-same-l3");
     assert_eq!(
         rate.finding,
@@ -173,7 +101,7 @@ fn the_fastest_copy_is_named_by_size_and_by_use() {
         })
         .chain(copies())
         .collect();
-    let report = report::build(&run(2, close_by), None);
+    let report = run_report::build(&run(2, close_by), None);
     let finding = &figure(&report, "shm-rate-same-l3").finding;
     assert!(finding.starts_with("Fastest: memcpy from 64KiB to 4MiB and avx512-nt"), "{finding}");
 }
@@ -196,7 +124,7 @@ fn what_a_bystander_keeps_is_told_by_how_copies_store() {
         beside(one("avx512-nt"), 1250.0),
         beside(two("avx512-nt"), 1500.0),
     ];
-    let report = report::build(&run(2, outcomes), None);
+    let report = run_report::build(&run(2, outcomes), None);
     let figure = figure(&report, "shm-bystander");
     // 33554432 B / 4e6 ns = 8.39 GB/s; 1000 us alone are 50 % of 2000.
     let row = "avx512 by a thread x 32MiB, 8.39 GB/s alone";
@@ -213,15 +141,7 @@ fn what_a_bystander_keeps_is_told_by_how_copies_store() {
 
 #[test]
 fn registered_buffers_stand_beside_others() {
-    let case =
-        |op: &str, size: &str| format!("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[{op}] x {size}");
-    let outcomes = vec![
-        timed("ccl-collectives", &case("all_reduce", "256MiB"), 4000.0, &[]),
-        timed("ccl-collectives", &case("all_reduce-unregistered", "256MiB"), 5000.0, &[]),
-        timed("ccl-collectives", &case("all_reduce", "1GiB"), 10_000.0, &[]),
-    ];
-    let journal = run(8, outcomes);
-    let report = report::build(&journal, None);
+    let report = run_report::build(&registered_and_not(), None);
     let figure = figure(&report, "ccl-collectives-registration-vram");
     // 268435456 B in 4 ms are 67.1 GB/s, times 1.75 for eight ranks.
     close(point(figure, "registered", 268_435_456.0).value, 268.435_456 / 4.0 * 1.75);
@@ -230,12 +150,10 @@ fn registered_buffers_stand_beside_others() {
         figure.finding,
         "Registered buffers have, of the rate of others: 256MiB 1.25 times."
     );
-    // The other figures and tables have those that are registered.
+    // The other figures have those that are registered.
     let bus = self::figure(&report, "ccl-collectives-bus-vram");
     let FigureBody::Curves(curves) = &bus.body else { panic!("{} has no curves", bus.id) };
     assert_eq!(curves.lines.iter().map(|l| l.points.len()).sum::<usize>(), 2);
-    let text = format::nccl_tests(&journal).expect("collectives");
-    assert_eq!(text.lines().filter(|l| l.trim_start().starts_with("268435456")).count(), 1);
 }
 
 /// As one would be measured whose operations UCX describes so.
@@ -276,7 +194,7 @@ fn a_switch_that_is_accepted_and_does_nothing_is_said_so() {
         told(&case(",proto-v1", "64KiB"), 1600.0, &set("UCX_PROTO_ENABLE=n", reads)),
         CaseOutcome::Skipped(skip),
     ];
-    let report = report::build(&run(2, outcomes), None);
+    let report = run_report::build(&run(2, outcomes), None);
     let figure = figure(&report, "ucx-switches-rate-paged");
     assert_eq!(
         figure.finding,
@@ -309,7 +227,7 @@ fn registration_is_told_by_its_least_and_by_what_a_gib_more_costs() {
         at("numa0.paged", "nic-register", "1GiB", 40_000.0, register),
         at("gpu0.vram", "export-dmabuf", "2MiB", 8.0, "cuMemGetHandleForAddressRange"),
     ];
-    let report = report::build(&run(0, outcomes), None);
+    let report = run_report::build(&run(0, outcomes), None);
     let figure = figure(&report, "registration");
     assert_eq!(figure.title, "What it costs to have mlx5_0 reach memory");
     // 39 960 us for 1022 MiB are 40.04 ms for 1024.

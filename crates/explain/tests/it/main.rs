@@ -3,10 +3,8 @@
 
 mod common;
 
-mod agreement;
 mod between;
-mod exports;
-mod refuted;
+mod diff;
 mod report;
 mod storage;
 mod suites;

@@ -3,7 +3,7 @@
 use crate::common::shown::*;
 use crate::common::*;
 use pathline_explain::figure::{FigureBody, RunReport};
-use pathline_explain::report;
+use pathline_explain::run_report;
 use pathline_flow::MachineDesc;
 use pathline_schema::{CaseOutcome, Journal, WorldKind};
 
@@ -38,7 +38,7 @@ fn calls_are_told_by_the_gib() {
         call("gpu0.reg > gpu0.reg by call@gpu0[launch-sync] x 1B", 7.0),
     ];
     outcomes.extend(filler());
-    let report = report::build(&run(outcomes), None);
+    let report = run_report::build(&run(outcomes), None);
     // 20 ms for a quarter of a GiB are 80 ms.
     let text = "A GiB takes 80.0 ms to page-lock, 40.0 ms to unlock and 120 ms to allocate pinned. \
                 A launch takes 2.00 us, 7.00 us until it is done.";
@@ -58,7 +58,7 @@ fn a_batch_is_told_by_the_copy() {
         at_latency("overhead", "numa3.pinned > gpu0.vram by dma@gpu0 x 4KiB", 3_000.0),
         at_latency("overhead", "numa3.pinned > gpu0.vram by batch@gpu0[256] x 1MiB", 256_000.0),
     ];
-    let report = report::build(&run(outcomes), None);
+    let report = run_report::build(&run(outcomes), None);
     let batch = figure(&report, "overhead-batch");
     // 256 us for 256 copies.
     close(bar(batch, "4KiB, 256 in one call").value, 1.0);
@@ -72,7 +72,7 @@ fn all_to_all_is_as_fast_as_its_slowest_flow() {
     let case = pairs.map(|(a, b)| flow(a, b)).collect::<Vec<_>>().join(" & ");
     let mut outcomes = vec![at_rate("patterns", &case, 10.0)];
     outcomes.extend(filler());
-    let report = report::build(&run(outcomes), None);
+    let report = run_report::build(&run(outcomes), None);
     let cell = bar(figure(&report, "patterns"), "all 8 to all, copy engine");
     // 56 flows of 10 GB/s.
     close(cell.value, 560.0);
@@ -94,7 +94,7 @@ fn copies_beside_kernels_keep_a_share() {
         at(format!("{triad} while {copy}"), 625.0),
     ];
     outcomes.extend(filler());
-    let report = report::build(&run(outcomes), None);
+    let report = run_report::build(&run(outcomes), None);
     let FigureBody::Matrix(m) = &figure(&report, "overlap").body else { panic!() };
     assert_eq!(m.cols, ["copy beside triad", "triad beside copy"]);
     close(m.cells[0][0].value, 98.0);
@@ -108,7 +108,7 @@ fn staged_copies_stand_beside_direct_ones() {
         at_rate("pairs", "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB", 50.0),
         at_rate("pairs", "gpu0.vram > gpu1.vram by staged@gpu0[numa3] x 256MiB", 20.0),
     ];
-    let report = report::build(&run(outcomes), None);
+    let report = run_report::build(&run(outcomes), None);
     let staged = figure(&report, "pairs-staged");
     close(bar(staged, "gpu0 to gpu1, through numa3").value, 20.0);
     close(bar(staged, "gpu0 to gpu1, direct").value, 50.0);
@@ -123,14 +123,14 @@ fn a_far_domain_is_named_where_it_is_slower() {
     };
     let mut outcomes = vec![into(0, 14.0), into(1, 28.0), into(2, 28.0), into(3, 28.0)];
     outcomes.extend(filler());
-    let report = report::build(&run(outcomes.clone()), None);
+    let report = run_report::build(&run(outcomes.clone()), None);
     // gpu0 is at home in domain 3.
     assert!(says(
         &report,
         "at least 50 % of the rate: into gpu0 28.0 GB/s at home, 14.0 GB/s with numa0"
     ));
     outcomes[0] = into(0, 28.0);
-    let even = report::build(&run(outcomes), None);
+    let even = run_report::build(&run(outcomes), None);
     assert!(says(&even, "every NUMA domain is as fast for every GPU: 28.0 GB/s"));
     let FigureBody::Matrix(m) = &figure(&even, "numa-gpu-in").body else { panic!() };
     assert_eq!((m.rows.len(), m.cols.len()), (4, 1));
@@ -146,7 +146,7 @@ fn managed_memory_is_told_at_its_largest_size() {
         at_rate("managed", &format!("{read} x 256MiB"), 1300.0),
     ];
     outcomes.extend(filler());
-    let report = report::build(&run(outcomes), None);
+    let report = run_report::build(&run(outcomes), None);
     let text = "Managed memory, 256MiB: 2.80 GB/s moved in by faults and 1300 GB/s read once it is";
     assert!(says(&report, text), "{:#?}", report.headlines);
 }
@@ -158,7 +158,7 @@ fn loads_over_links_are_a_matrix_with_the_host_last() {
         at_latency("latency", &load("gpu1.vram"), 830.0),
         at_latency("latency", &load("numa3.pinned"), 1200.0),
     ];
-    let report = report::build(&run(outcomes), None);
+    let report = run_report::build(&run(outcomes), None);
     let FigureBody::Matrix(m) = &figure(&report, "latency-load").body else { panic!() };
     assert_eq!(m.cols, ["1", "host"]);
     close(m.cells[0][0].value, 830.0);
@@ -180,7 +180,7 @@ fn what_host_paths_share_is_told() {
     outcomes.push(set(&[into(0), into(1), into(2)], 15.0));
     outcomes.push(set(&[into(0), out(0), into(1), out(1), into(2), out(2)], 13.5));
     outcomes.push(at_rate("concurrent", &[into(0), into(1)].join(" & "), 16.0));
-    let report = report::build(&run(outcomes), None);
+    let report = run_report::build(&run(outcomes), None);
     let FigureBody::Matrix(m) = &figure(&report, "contention-pairs").body else { panic!() };
     assert_eq!(m.rows[..3], ["gpu0 in numa0", "gpu1 in numa0", "gpu2 in numa0"]);
     // 15 of 25, beside each other; 25 of 25; itself.

@@ -6,8 +6,8 @@ use pathline_schema::CallTally;
 
 use super::{IoEntry, LabelPart, SUITE, command, labels};
 use crate::figure::{self, Figure, FigureBody, FigureCell, FigureStack, StacksBody};
+use crate::fmt;
 use crate::run::RunView;
-use crate::words;
 
 /// The most cases; the others are in the journal.
 const MOST: usize = 16;
@@ -81,10 +81,10 @@ fn parts(job: &IoEntry<'_, '_>) -> Vec<figure::StackPart> {
         .map(|(name, around, tally)| {
             let each = tally.ns / tally.count.max(1) as f64 / 1e3;
             let when = if around { ", before and after the samples" } else { "" };
-            let calls = words::count(usize::try_from(tally.count).unwrap_or(usize::MAX), "call");
+            let calls = fmt::count(usize::try_from(tally.count).unwrap_or(usize::MAX), "call");
             figure::StackPart {
                 name,
-                words: format!("{calls} of {} us{when}", words::number(each)),
+                words: format!("{calls} of {} us{when}", fmt::number(each)),
                 cell: FigureCell {
                     value: Some(100.0 * tally.ns / total),
                     case: Some(job.entry.case.clone()),
@@ -102,7 +102,7 @@ fn finding(jobs: &[IoEntry<'_, '_>], stacks: &[FigureStack]) -> String {
         .take(3)
         .map(|(_, stack)| {
             let parts = stack.parts.iter().take(2).filter_map(|p| {
-                Some(format!("{} {}", p.name, words::percent(p.cell.value? / 100.0)))
+                Some(format!("{} {}", p.name, fmt::percent(p.cell.value? / 100.0)))
             });
             format!("{}: {}", stack.label, parts.collect::<Vec<_>>().join(", "))
         })

@@ -6,8 +6,8 @@ use pathline_schema::{IoCache, IoEngine, IoSpec, StoreFacts};
 
 use super::{IoEntry, IoQuantity, jobs};
 use crate::figure::RunWarning;
+use crate::fmt;
 use crate::run::{EntryState, RunView};
-use crate::words;
 
 /// An I/O that takes so many times the median is an outlier.
 const FAR: f64 = 100.0;
@@ -43,7 +43,7 @@ fn store_words(facts: &StoreFacts) -> String {
     add(facts.numa.map_or(String::new(), |n| format!("at numa{n}")));
     add(named(&facts.scheduler, "scheduler"));
     if facts.queues > 0 {
-        add(words::count(facts.queues as usize, "hardware queue"));
+        add(fmt::count(facts.queues as usize, "hardware queue"));
         add(if facts.polls { "which can be polled".into() } else { "none polled".into() });
     }
     if facts.logical_block.0 > 0 {
@@ -53,7 +53,7 @@ fn store_words(facts: &StoreFacts) -> String {
         add(format!("requests of at most {}", facts.max_request));
     }
     if facts.max_segments > 0 {
-        add(format!("in {}", words::count(facts.max_segments as usize, "segment")));
+        add(format!("in {}", fmt::count(facts.max_segments as usize, "segment")));
     }
     if facts.free.0 > 0 {
         add(format!("{} free at the start", facts.free.rounded()));
@@ -94,8 +94,8 @@ pub(crate) fn doubts(run: &RunView) -> Vec<RunWarning> {
             format!(
                 "{} are split, at most into {} requests each ({}){limits}. What others did on the \
                  device meanwhile counts, too.",
-                words::count(n, "case"),
-                words::number(requests),
+                fmt::count(n, "case"),
+                fmt::number(requests),
                 job.work()
             ),
         );
@@ -104,7 +104,7 @@ pub(crate) fn doubts(run: &RunView) -> Vec<RunWarning> {
         add(
             "no-polling",
             "io_uring".into(),
-            format!("{} polled for completions not measured: {why}", words::count(n, "case")),
+            format!("{} polled for completions not measured: {why}", fmt::count(n, "case")),
         );
     }
     doubts
@@ -132,9 +132,9 @@ fn outliers(run: &RunView, job: &IoEntry<'_, '_>) -> Option<String> {
     Some(format!(
         "{} of {} took more than {FAR} times the median of {} us, the longest {} ms{like}.",
         far.max(1),
-        words::count(usize::try_from(all.count()).unwrap_or(usize::MAX), "I/O"),
-        words::number(median / 1e3),
-        words::number(longest / 1e6),
+        fmt::count(usize::try_from(all.count()).unwrap_or(usize::MAX), "I/O"),
+        fmt::number(median / 1e3),
+        fmt::number(longest / 1e6),
     ))
 }
 
@@ -177,7 +177,7 @@ fn refused(run: &RunView) -> BTreeMap<String, usize> {
     for entry in &run.entries {
         let EntryState::Absent(why) = entry.state else { continue };
         if entry.case.timed.iter().filter_map(|f| f.by.io()).any(polls) {
-            *reasons.entry(words::reason(entry.case, why).to_owned()).or_default() += 1;
+            *reasons.entry(fmt::reason(entry.case, why).to_owned()).or_default() += 1;
         }
     }
     reasons

@@ -7,8 +7,8 @@ use pathline_stats::{SeriesSummary, inflation};
 
 use super::{IoEntry, IoQuantity, SUITE, command};
 use crate::figure::{Figure, FigureBody, FigureCell, GapsBody, PairedGap};
+use crate::fmt;
 use crate::run::RunView;
-use crate::words;
 
 /// Throughput that grows with less than this power of what is in flight no longer grows: twice as
 /// many in flight give less than 19 % more.
@@ -202,9 +202,9 @@ pub(super) fn saturated(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>]) -> Opti
         (power < GROWS).then(|| {
             format!(
                 "{} times the {what} {} the IOPS by {}",
-                words::number(more).trim_end_matches(".00").trim_end_matches(".0"),
+                fmt::number(more).trim_end_matches(".00").trim_end_matches(".0"),
                 if ratio >= 1.0 { "raise" } else { "lower" },
-                words::percent((ratio - 1.0).abs())
+                fmt::percent((ratio - 1.0).abs())
             )
         })
     })
@@ -226,8 +226,8 @@ fn finding(
             false => format!(
                 "{}{} +-{} us in {statistic}",
                 if value >= 0.0 { "+" } else { "" },
-                words::number(value),
-                words::number(gap.cell.half_width)
+                fmt::number(value),
+                fmt::number(gap.cell.half_width)
             ),
         });
     }
@@ -239,7 +239,7 @@ fn finding(
     let saturated = first.into_iter().flatten().flatten().filter(|g| g.saturated.is_some()).count();
     let cells = first.into_iter().flatten().flatten().filter(|g| g.cell.value.is_some()).count();
     let at = match (threads.first(), depths.first()) {
-        (Some(t), Some(d)) => format!("With {} at depth {d}", words::threads(*t)),
+        (Some(t), Some(d)) => format!("With {} at depth {d}", fmt::threads(*t)),
         _ => String::new(),
     };
     let zero = match zero {
@@ -253,5 +253,5 @@ fn finding(
              throughput, not the copy."
         ),
     };
-    format!("{at} {name} adds {}. {zero}{queues}", words::list(&parts))
+    format!("{at} {name} adds {}. {zero}{queues}", fmt::list(&parts))
 }

@@ -4,8 +4,8 @@ use pathline_schema::IoOrder;
 
 use super::{IoEntry, IoQuantity, LabelPart, SUITE, command, gaps, labels};
 use crate::figure::{BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, FigureCell};
+use crate::fmt;
 use crate::run::RunView;
-use crate::words;
 
 /// The most lines: more cannot be told apart.
 const MOST: usize = 8;
@@ -124,11 +124,11 @@ fn finding(chosen: &[IoEntry<'_, '_>], lines: &[ChartLine]) -> String {
         Some(format!(
             "{}: {} us, {}, {}",
             line.name,
-            words::number(half?),
-            words::number(most?),
-            words::number(job.value(IoQuantity::Max)?)
+            fmt::number(half?),
+            fmt::number(most?),
+            fmt::number(job.value(IoQuantity::Max)?)
         ))
     };
     let texts: Vec<String> = chosen.iter().zip(lines).filter_map(one).collect();
-    format!("Median, 99th percentile and longest. {}.", words::sentence(&texts.join("; ")))
+    format!("Median, 99th percentile and longest. {}.", fmt::sentence(&texts.join("; ")))
 }

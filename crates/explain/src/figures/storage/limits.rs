@@ -4,8 +4,8 @@
 use pathline_schema::{IoCache, IoEngine, IoSpec};
 
 use super::{IoEntry, IoQuantity};
+use crate::fmt;
 use crate::run::RunView;
-use crate::words;
 
 /// What reaches this share of a limit is held by it.
 pub(super) const REACHES: f64 = 0.9;
@@ -25,7 +25,7 @@ pub(super) fn of(
         .or_else(|| described(run, host, rate))
         .or_else(|| link(run, host, rate))
         .or_else(|| in_flight(host, rate, jobs))
-        .or_else(|| Some(format!("the device and its file system, {}", words::gbs(rate))))
+        .or_else(|| Some(format!("the device and its file system, {}", fmt::gbs(rate))))
 }
 
 /// Workers that are on a core all the time, and do not just look for completions.
@@ -38,15 +38,15 @@ fn cpu(host: &IoEntry<'_, '_>) -> Option<String> {
     };
     Some(format!(
         "the CPU: workers{copies} are on a core for {} of the time, {} us a block",
-        words::percent(busy.min(1.0)),
-        words::number(us)
+        fmt::percent(busy.min(1.0)),
+        fmt::number(us)
     ))
 }
 
 /// What the description of the machine says, if it describes the store and its limit is met.
 fn described(run: &RunView, host: &IoEntry<'_, '_>, rate: f64) -> Option<String> {
     let (limit, why) = run.bound(host.flow)?;
-    (rate >= REACHES * limit).then(|| format!("{why}, {}", words::gbs(limit)))
+    (rate >= REACHES * limit).then(|| format!("{why}, {}", fmt::gbs(limit)))
 }
 
 /// The PCIe link of the drive.
@@ -62,7 +62,7 @@ fn link(run: &RunView, host: &IoEntry<'_, '_>, rate: f64) -> Option<String> {
     (peak > 0.0 && rate >= LINK_FULL * peak).then(|| {
         format!(
             "the PCIe link of {device}, {} at {} GT/s x {}",
-            words::gbs(peak),
+            fmt::gbs(peak),
             link.speed_gts,
             link.width
         )
@@ -78,15 +78,15 @@ fn in_flight(host: &IoEntry<'_, '_>, rate: f64, jobs: &[IoEntry<'_, '_>]) -> Opt
     };
     let more = others().filter(|o| o.0 > slots && o.1 * REACHES > rate);
     if let Some((n, most)) = more.max_by(|a, b| a.1.total_cmp(&b.1)) {
-        return Some(format!("{slots} in flight are too few: {n} give {}", words::gbs(most)));
+        return Some(format!("{slots} in flight are too few: {n} give {}", fmt::gbs(most)));
     }
     let (n, less) = others().filter(|o| o.0 < slots).max_by_key(|o| o.0)?;
     let power = (rate / less).ln() / (slots as f64 / n as f64).ln();
     (power < super::gaps::GROWS).then(|| {
         format!(
             "the device and its file system: {slots} in flight give {}, {n} gave {}",
-            words::gbs(rate),
-            words::gbs(less)
+            fmt::gbs(rate),
+            fmt::gbs(less)
         )
     })
 }

@@ -242,7 +242,7 @@ impl<'a> IoEntry<'_, 'a> {
             (LabelPart::Files, files.to_owned()),
             (LabelPart::Span, io.span.to_string()),
             (LabelPart::Numa, format!("cores of {}", self.flow.by.at())),
-            (LabelPart::Threads, crate::words::threads(io.threads)),
+            (LabelPart::Threads, crate::fmt::threads(io.threads)),
             (LabelPart::Depth, format!("depth {}", io.depth)),
             (LabelPart::Batch, format!("{} a call", io.batch)),
         ];
@@ -332,21 +332,45 @@ fn merged(series: &FlowSeries) -> IoHistogram {
     all
 }
 
-/// What a table for other programs has of a series of I/O beside its rate.
+/// A series of I/O in numbers, besides its rate: medians over samples, latencies of all samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct StorageSummary {
-    pub(crate) iops: Option<f64>,
-    pub(crate) first_iops: Option<f64>,
+pub struct StorageSummary {
+    /// Operations a second until the last worker is done.
+    pub iops: Option<f64>,
+    /// Operations a second until the first worker is done.
+    pub first_iops: Option<f64>,
     /// us: shortest, median, 99th, 99.9th percentile, longest.
-    pub(crate) latency: [Option<f64>; 5],
-    pub(crate) cpu_us: Option<f64>,
-    pub(crate) requests: Option<f64>,
+    pub latency: [Option<f64>; 5],
+    /// us of CPU an operation.
+    pub cpu_us: Option<f64>,
+    /// Requests to the device an operation.
+    pub requests: Option<f64>,
 }
 
 impl StorageSummary {
+    /// None if the series is not of I/O.
+    pub fn of(series: &FlowSeries) -> Option<Self> {
+        series.flow.by.io()?;
+        let median = |asked| SeriesSummary::of(&values(series, asked)).map(|s| s.median);
+        let all = merged(series);
+        let quantile = |share| IoQuantity::Quantile(share).of_histogram(&all);
+        Some(Self {
+            iops: median(IoQuantity::Iops),
+            first_iops: median(IoQuantity::FirstIops),
+            latency: [
+                IoQuantity::Min.of_histogram(&all),
+                quantile(0.5),
+                quantile(0.99),
+                quantile(0.999),
+                IoQuantity::Max.of_histogram(&all),
+            ],
+            cpu_us: median(IoQuantity::Cpu),
+            requests: median(IoQuantity::Requests),
+        })
+    }
     /// `, 93741 IOPS, p50 1350 us, p99 1800 us, 2.80 us of CPU an I/O`.
-    pub(crate) fn words(&self) -> String {
-        let number = crate::words::number;
+    pub(crate) fn text(&self) -> String {
+        let number = crate::fmt::number;
         let [_, half, most, ..] = self.latency;
         let parts = [
             self.iops.map(|v| format!(", {} IOPS", number(v))),
@@ -356,27 +380,6 @@ impl StorageSummary {
         ];
         parts.into_iter().flatten().collect()
     }
-}
-
-/// The same of one series, if it is of I/O.
-pub(crate) fn told(series: &FlowSeries) -> Option<StorageSummary> {
-    series.flow.by.io()?;
-    let median = |asked| SeriesSummary::of(&values(series, asked)).map(|s| s.median);
-    let all = merged(series);
-    let quantile = |share| IoQuantity::Quantile(share).of_histogram(&all);
-    Some(StorageSummary {
-        iops: median(IoQuantity::Iops),
-        first_iops: median(IoQuantity::FirstIops),
-        latency: [
-            IoQuantity::Min.of_histogram(&all),
-            quantile(0.5),
-            quantile(0.99),
-            quantile(0.999),
-            IoQuantity::Max.of_histogram(&all),
-        ],
-        cpu_us: median(IoQuantity::Cpu),
-        requests: median(IoQuantity::Requests),
-    })
 }
 
 fn command(run: &RunView, pattern: &str) -> String {

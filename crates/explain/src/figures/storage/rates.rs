@@ -9,8 +9,8 @@ use crate::figure::{
     BetterWhen, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, SheetBody, SheetColumn,
 };
 use crate::figures::{lines, values};
+use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
-use crate::words;
 
 /// What is shown in one figure.
 type RateKey = (Bytes, IoOrder, IoOp, IoCache);
@@ -59,7 +59,7 @@ fn title(jobs: &[IoEntry<'_, '_>]) -> String {
         IoCache::Cached => "from the page cache",
         IoCache::Cold => "through a cold page cache",
     };
-    words::sentence(&format!("{}, {cache}", first.work()))
+    fmt::sentence(&format!("{}, {cache}", first.work()))
 }
 
 /// The quantity that such work is quoted in.
@@ -119,14 +119,14 @@ fn curves(run: &RunView, key: RateKey, jobs: &[IoEntry<'_, '_>]) -> Option<Figur
 
 /// `93741 IOPS`, `2.91 GB/s`.
 fn with_unit(value: f64, unit: &str) -> String {
-    format!("{} {unit}", words::number(value))
+    format!("{} {unit}", fmt::number(value))
 }
 
 /// ` by io_uring at depth 128 with 1 thread`.
 fn how(job: &IoEntry<'_, '_>) -> String {
     let IoSpec { engine, depth, threads, .. } = *job.io;
     let engine = super::engine_words(engine);
-    format!(" by {engine} at depth {depth} with {}", words::threads(threads))
+    format!(" by {engine} at depth {depth} with {}", fmt::threads(threads))
 }
 
 /// From which depth on one worker of the best engine gains little by more.
@@ -143,7 +143,7 @@ fn plateau(jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Option<String> {
         true => format!(
             " From depth {} on more of them gain little: {} of that is there.",
             at.io.depth,
-            words::percent(reached)
+            fmt::percent(reached)
         ),
         false => format!(" From depth {} on more of them gain nothing.", at.io.depth),
     })
@@ -242,9 +242,9 @@ fn processor(jobs: &[IoEntry<'_, '_>]) -> String {
     }
     format!(
         " An I/O costs {} us of CPU time at least{} and {} at most{}.",
-        words::number(least.0),
+        fmt::number(least.0),
         how(least.1),
-        words::number(most.0),
+        fmt::number(most.0),
         how(most.1)
     )
 }
@@ -294,8 +294,8 @@ pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     {
         (Some(a), Some(b)) if a > b => format!(
             ", as {} requests of the device an I/O become {}",
-            words::number(a),
-            words::number(b)
+            fmt::number(a),
+            fmt::number(b)
         ),
         _ => String::new(),
     };
@@ -306,8 +306,8 @@ pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
         finding: format!(
             "Most: {} +-{} times the rate for {}{requests}. A block on small pages is scattered over \
              memory, and the device takes only so many pieces in one request.",
-            words::number(best.0),
-            words::number(best.1.get(2).map_or(0.0, |c| c.half_width)),
+            fmt::number(best.0),
+            fmt::number(best.1.get(2).map_or(0.0, |c| c.half_width)),
             best.2.work()
         ),
         command: command(run, "by * x 1MiB"),
@@ -369,7 +369,7 @@ pub(super) fn at_once(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure>
     }
     shares.sort_by(|a, b| a.0.total_cmp(&b.0));
     let share = shares.first().map_or(String::new(), |(share, label)| {
-        format!(" The least of what each gets alone: {} ({label}).", words::percent(*share))
+        format!(" The least of what each gets alone: {} ({label}).", fmt::percent(*share))
     });
     crate::figures::bars_figure(
         ("storage-at-once", SUITE, "Several at once, sum".into()),

@@ -3,8 +3,8 @@
 use pathline_schema::{IoCache, IoOp, IoOrder, MemKind};
 
 use super::{IoEntry, IoQuantity, calls, engine_words, gaps, jobs, labels, stages};
+use crate::fmt;
 use crate::run::RunView;
-use crate::words;
 
 /// What files give to host memory, what to GPUs, and where the calls' time goes.
 pub(crate) fn sentences(run: &RunView) -> [Option<String>; 3] {
@@ -29,14 +29,14 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     if let Some((iops, job)) = best(jobs, IoQuantity::Iops, random) {
         let cpu = job
             .value(IoQuantity::Cpu)
-            .map_or(String::new(), |us| format!(", {} us of CPU each", words::number(us)));
+            .map_or(String::new(), |us| format!(", {} us of CPU each", fmt::number(us)));
         parts.push(format!(
             "{} {} a second by {} at depth {} with {}{cpu}",
-            words::number(iops),
+            fmt::number(iops),
             job.work(),
             engine_words(job.io.engine),
             job.io.depth,
-            words::threads(job.io.threads)
+            fmt::threads(job.io.threads)
         ));
     }
     let alone = |j: &IoEntry| random(j) && j.io.slots() == 1;
@@ -48,10 +48,10 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     if let Some((us, job)) = least {
         let tail = job
             .value(IoQuantity::Quantile(0.99))
-            .map_or(String::new(), |p99| format!(" (p99 {})", words::number(p99)));
+            .map_or(String::new(), |p99| format!(" (p99 {})", fmt::number(p99)));
         parts.push(format!(
             "one alone takes {} us{tail} by {}",
-            words::number(us),
+            fmt::number(us),
             engine_words(job.io.engine)
         ));
     }
@@ -59,7 +59,7 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
         let sequential = |j: &IoEntry| j.io.order == IoOrder::Seq && j.io.op == op;
         if let Some((rate, job)) = best(jobs, IoQuantity::Rate, sequential) {
             let memory = job.memory();
-            parts.push(format!("{} are {word} in sequence ({memory})", words::gbs(rate)));
+            parts.push(format!("{} are {word} in sequence ({memory})", fmt::gbs(rate)));
         }
     }
     (!parts.is_empty()).then(|| format!("Files: {}.", parts.join("; ")))
@@ -81,8 +81,8 @@ fn gpus(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
         // Of whatever memory is best: that which the blocks pass on their way is a choice, too.
         let same = |host: &IoEntry| gaps::same_io(&stages.job, host);
         let (host, _) = best(jobs, IoQuantity::Rate, same)?;
-        let of_host = words::percent(rate / host);
-        Some(format!("{name} {} ({of_host} of the host's best)", words::gbs(rate)))
+        let of_host = fmt::percent(rate / host);
+        Some(format!("{name} {} ({of_host} of the host's best)", fmt::gbs(rate)))
     };
     let texts: Vec<String> = chosen.iter().zip(names).filter_map(one).collect();
     (!texts.is_empty()).then(|| format!("From files into gpu{first}: {}.", texts.join("; ")))
@@ -101,13 +101,13 @@ fn in_calls(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let parts: Vec<String> = shares
         .iter()
         .take(2)
-        .map(|(name, share)| format!("{name} takes {}", words::percent(*share)))
+        .map(|(name, share)| format!("{name} takes {}", fmt::percent(*share)))
         .collect();
     Some(format!(
         "Of the time in calls of {} into {} ({}), {}.",
         job.work(),
         job.memory(),
         job.staging(),
-        words::list(&parts)
+        fmt::list(&parts)
     ))
 }

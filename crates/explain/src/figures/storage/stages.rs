@@ -6,8 +6,8 @@ use pathline_schema::{Cadence, IoEngine, IoOp, IoOrder, IoStage, MemKind, Mover}
 use super::limits::{self, REACHES};
 use super::{IoEntry, IoQuantity, SUITE, calls, command, gaps, labels};
 use crate::figure::{BetterWhen, Figure, FigureBody, FigureCell, SheetBody, SheetColumn};
+use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
-use crate::words;
 
 /// A rate that comes so near to that of one stage is that stage's: the others are hidden behind it.
 const HIDES: f64 = 0.95;
@@ -47,12 +47,12 @@ impl StageRates<'_, '_> {
     /// What holds it up, in a sentence.
     fn verdict(&self) -> Option<String> {
         let (measured, host) = (self.measured.value?, self.host_rate()?);
-        let of_host = format!("{} of the host's rate", words::percent(measured / host));
+        let of_host = format!("{} of the host's rate", fmt::percent(measured / host));
         let Some(follows) = &self.follows else {
             return Some(format!("{of_host}; how fast a copy is alone is not in this run"));
         };
         let share = measured / follows.rate;
-        let reached = format!("{of_host}, {} of what follows", words::percent(share));
+        let reached = format!("{of_host}, {} of what follows", fmt::percent(share));
         Some(match share {
             s if s < REACHES => {
                 format!("{reached} from {}; nothing here explains the rest", follows.why)
@@ -143,7 +143,7 @@ fn follows(
         return None;
     }
     if let Some(cpu) = cpu.filter(|cpu| *cpu < rate.min(HIDES * copies) * block) {
-        let most = words::gbs(cpu);
+        let most = fmt::gbs(cpu);
         let why = format!("the CPU: I/O and calls of its workers leave no more than {most}");
         return Some(StageBound { rate: cpu, why });
     }
@@ -151,7 +151,7 @@ fn follows(
         limits::of(run, host, jobs)?
     } else if rate >= HIDES * copies {
         let how = if pipelined { "" } else { ", which its workers wait for" };
-        format!("the copies{how}, {}", words::gbs(copies * block))
+        format!("the copies{how}, {}", fmt::gbs(copies * block))
     } else {
         "files and copies in turns, with too little in flight to hide either".to_owned()
     };
@@ -228,7 +228,7 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
         rows.push((name.clone(), cells(stages)));
         // `gpu0` stays as it is written.
         let unit = name.split(',').any(|word| word.ends_with(|c: char| c.is_ascii_digit()));
-        let told_of = if unit { name.clone() } else { words::sentence(name) };
+        let told_of = if unit { name.clone() } else { fmt::sentence(name) };
         told.extend(stages.verdict().map(|verdict| format!("{told_of}: {verdict}")));
     }
     if rows.is_empty() {

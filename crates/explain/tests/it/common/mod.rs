@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod messages;
 pub(crate) mod shown;
 pub(crate) mod storage;
 

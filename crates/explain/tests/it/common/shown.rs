@@ -1,13 +1,13 @@
 //! What a report shows, by name.
 
 use pathline_explain::figure::{Figure, FigureBody, FigureCell, RunReport};
-use pathline_explain::report;
+use pathline_explain::run_report;
 use pathline_flow::Network;
 use pathline_schema::Journal;
 
 /// The report of a journal, held against its own topology.
 pub(crate) fn built(journal: &Journal) -> RunReport {
-    report::build(journal, Some(&Network::from_topology(&journal.topology)))
+    run_report::build(journal, Some(&Network::from_topology(&journal.topology)))
 }
 
 pub(crate) fn figure<'a>(report: &'a RunReport, id: &str) -> &'a Figure {
@@ -47,4 +47,18 @@ pub(crate) fn in_sheet<'a>(
 pub(crate) fn close(value: Option<f64>, expected: f64) {
     let value = value.expect("a value");
     assert!((value / expected - 1.0).abs() < 1e-6, "{value}, not {expected}");
+}
+
+/// By half a percent.
+#[track_caller]
+pub(crate) fn near(value: Option<f64>, expected: f64) {
+    let value = value.expect("a value");
+    assert!((value / expected - 1.0).abs() < 0.005, "{value} is not {expected}");
+}
+
+/// Buckets of latencies are 1/64 of an octave wide.
+#[track_caller]
+pub(crate) fn near_bucket(value: Option<f64>, expected: f64) {
+    let value = value.expect("a value");
+    assert!((value / expected - 1.0).abs() < 0.016, "{value}, not {expected}");
 }

@@ -1,0 +1,352 @@
+//! Predicted durations of sets of flows beside those that a run measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_flow::{EngineOrders, Network, SetDurations, SetPredictor};
+use pathline_published::RowValue;
+use pathline_published::score::{ClassErrors, ComparedRow, summary as sum_up};
+use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Journal, MeasuredCase, Mover, Ns};
+
+use crate::fmt;
+
+/// Flows below this are left out: what they take is their start, which a rate says nothing of.
+const LEAST: Bytes = Bytes::mib(1);
+/// Sets by number of flows: from, to, name.
+const BY_FLOWS: [(usize, usize, &str); 4] =
+    [(1, 1, "1 flow"), (2, 2, "2 flows"), (3, 4, "3 or 4 flows"), (5, 8, "5 to 8 flows")];
+/// Larger sets.
+const MANY: &str = "9 and more flows";
+
+/// What a set is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AgreementKind {
+    /// One flow.
+    Alone,
+    /// Between host and GPUs only.
+    Host,
+    /// Between or inside GPUs only.
+    Device,
+    /// Both.
+    Mixed,
+    /// Some engine has several flows that it serves one after the other.
+    Queued,
+}
+
+impl AgreementKind {
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Host => "host with GPUs",
+            Self::Device => "GPUs",
+            Self::Mixed => "mixed",
+            Self::Queued => "several of an engine",
+        }
+    }
+
+    fn of(case: &Case, orders: EngineOrders) -> Self {
+        let on_host = |flow: &Flow| [flow.src, flow.dst].iter().any(|p| p.unit.numa().is_some());
+        let host = case.flows().filter(|flow| on_host(flow)).count();
+        let all = case.flows().count();
+        match host {
+            _ if all == 1 => Self::Alone,
+            _ if orders.possible > 1 => Self::Queued,
+            0 => Self::Device,
+            n if n == all => Self::Host,
+            _ => Self::Mixed,
+        }
+    }
+}
+
+/// One set, predicted and measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgreementSet {
+    /// What ran.
+    pub case: Case,
+    /// What it is made of.
+    pub kind: AgreementKind,
+    /// What was expected.
+    pub predicted: SetDurations,
+    /// From the start to the last end, the median over the samples, for one repetition.
+    pub measured: Ns,
+    /// To the end of each flow, the same way.
+    pub flows: Vec<Ns>,
+    /// Of the times over all orders that were tried, the one that is nearest to the measured.
+    pub nearest: Ns,
+}
+
+impl AgreementSet {
+    /// Whether the measured duration lies in the predicted interval.
+    pub fn inside(&self) -> bool {
+        let set = self.predicted.set;
+        set.low <= self.measured && self.measured <= set.high
+    }
+    /// Relative and signed.
+    pub fn error(&self) -> f64 {
+        self.predicted.set.typical.0 / self.measured.0 - 1.0
+    }
+
+    /// What binds its flows, each thing once.
+    pub fn bounds(&self) -> String {
+        let flows = self.predicted.flows.iter();
+        let all: BTreeSet<&str> = flows.map(|f| f.bound_by.as_str()).collect();
+        all.into_iter().collect::<Vec<_>>().join("; ")
+    }
+
+    fn compared(&self, class: &str) -> ComparedRow {
+        ComparedRow {
+            label: self.case.to_string(),
+            class: class.to_owned(),
+            predicted: self.predicted.set.typical.0 / 1e3,
+            measured: RowValue::exactly(self.measured.0 / 1e3),
+            unit: "us".to_owned(),
+            source: String::new(),
+            how: self.bounds(),
+            targets: Vec::new(),
+            data: false,
+        }
+    }
+
+    fn flow_errors(&self) -> impl Iterator<Item = ComparedRow> + '_ {
+        let flows = self.predicted.flows.iter().zip(&self.flows).zip(&self.case.timed);
+        flows.map(|((predicted, measured), flow)| ComparedRow {
+            label: format!("{flow} in {}", self.case),
+            predicted: predicted.time.typical.0 / 1e3,
+            measured: RowValue::exactly(measured.0 / 1e3),
+            ..self.compared("")
+        })
+    }
+}
+
+/// A class of sets, and how well it was predicted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgreementClass {
+    /// Errors of the sets' durations.
+    pub sets: ClassErrors,
+    /// Of each flow's.
+    pub flows: Option<ClassErrors>,
+    /// Share of the sets whose duration lies in the predicted interval; none where the machine
+    /// states none.
+    pub inside: Option<f64>,
+}
+
+/// A run held against a machine description.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelAgreement {
+    /// The machine.
+    pub machine: String,
+    /// Where its figures are from, if it was measured.
+    pub from: String,
+    /// All sets that were predicted, the farthest first.
+    pub sets: Vec<AgreementSet>,
+    /// By what the sets are made of.
+    pub kinds: Vec<AgreementClass>,
+    /// By number of flows, of sets with no more than one flow of each engine.
+    pub sizes: Vec<AgreementClass>,
+    /// All sets of several flows with no more than one of each engine.
+    pub known: Option<AgreementClass>,
+    /// Cases that could not be predicted, and why.
+    pub left_out: Vec<(Case, String)>,
+    /// Cases that were left out since the description was made from them.
+    pub seen: usize,
+}
+
+/// Why a run cannot be held against a machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HeldError {
+    /// Another node.
+    #[error("the run is of a node of {run} GPUs and {machine} has {described}: another node")]
+    OtherNode {
+        /// GPUs in the run.
+        run: usize,
+        /// The machine's name.
+        machine: String,
+        /// GPUs in its description.
+        described: usize,
+    },
+    /// Nothing to compare.
+    #[error("no case of the run can be predicted{}", why.as_ref().map_or_else(String::new, |w| format!("; the first: {w}")))]
+    Nothing {
+        /// Why the first was left out.
+        why: Option<String>,
+    },
+}
+
+/// Predicts every case of `journal` that moves bytes, but those that `seen` has, too. With
+/// `any_order` engines may have served flows in any order: in runs before copies of one engine were
+/// let go one after the other.
+///
+/// # Errors
+/// The run is of another node, or nothing of it can be predicted.
+pub fn hold(
+    machine: &str,
+    network: &Network,
+    described: usize,
+    journal: &Journal,
+    seen: &[Journal],
+    any_order: bool,
+) -> Result<ModelAgreement, HeldError> {
+    let run = journal.topology.gpus.len();
+    if run != described {
+        return Err(HeldError::OtherNode { run, machine: machine.to_owned(), described });
+    }
+    let known: BTreeSet<Vec<Flow>> = seen.iter().flat_map(measured).map(|m| key(&m.case)).collect();
+    let mut predictor = SetPredictor::new(network);
+    if any_order {
+        predictor = predictor.any_order();
+    }
+    let (mut sets, mut left_out, mut skipped) = (Vec::new(), Vec::new(), 0);
+    for m in measured(journal).filter(|m| moves_bytes(&m.case)) {
+        if known.contains(&key(&m.case)) {
+            skipped += 1;
+            continue;
+        }
+        match set(&mut predictor, m) {
+            Ok(set) => sets.push(set),
+            Err(why) => left_out.push((m.case.clone(), why)),
+        }
+    }
+    if sets.is_empty() {
+        return Err(HeldError::Nothing { why: left_out.into_iter().next().map(|(_, why)| why) });
+    }
+    sets.sort_by(|a, b| b.error().abs().total_cmp(&a.error().abs()));
+    let kinds = [
+        AgreementKind::Alone,
+        AgreementKind::Host,
+        AgreementKind::Device,
+        AgreementKind::Mixed,
+        AgreementKind::Queued,
+    ];
+    let kinds = kinds.iter().filter_map(|k| class(k.name(), sets.iter().filter(|s| s.kind == *k)));
+    let known = || sets.iter().filter(|s| s.kind != AgreementKind::Queued);
+    let names = BY_FLOWS.iter().map(|&(.., name)| name).chain([MANY]);
+    let sizes = names.filter_map(|name| class(name, known().filter(|s| by_flows(&s.case) == name)));
+    Ok(ModelAgreement {
+        machine: machine.to_owned(),
+        from: network.measured().from.clone(),
+        kinds: kinds.collect(),
+        sizes: sizes.collect(),
+        known: class(
+            "sets, one flow an engine",
+            known().filter(|s| s.kind != AgreementKind::Alone),
+        ),
+        sets,
+        left_out,
+        seen: skipped,
+    })
+}
+
+fn by_flows(case: &Case) -> &'static str {
+    let n = case.flows().count();
+    BY_FLOWS.iter().find(|(low, high, _)| (*low..=*high).contains(&n)).map_or(MANY, |row| row.2)
+}
+
+fn class<'a>(
+    name: &str,
+    sets: impl Iterator<Item = &'a AgreementSet> + Clone,
+) -> Option<AgreementClass> {
+    let compared: Vec<ComparedRow> = sets.clone().map(|s| s.compared(name)).collect();
+    let flows: Vec<ComparedRow> = sets.clone().flat_map(AgreementSet::flow_errors).collect();
+    let judged = sets.clone().filter(|s| s.predicted.doubt.any());
+    let (inside, all) =
+        judged.fold((0, 0), |(inside, all), s| (inside + usize::from(s.inside()), all + 1));
+    Some(AgreementClass {
+        sets: sum_up(name, &compared)?,
+        flows: sum_up(name, &flows),
+        inside: (all > 0).then(|| inside as f64 / all as f64),
+    })
+}
+
+fn measured(journal: &Journal) -> impl Iterator<Item = &MeasuredCase> {
+    journal.outcomes.iter().filter_map(|outcome| match outcome {
+        CaseOutcome::Measured(measured) => Some(&**measured),
+        _ => None,
+    })
+}
+
+/// Whether the case is about bytes on the move, and enough of them.
+fn moves_bytes(case: &Case) -> bool {
+    case.flows().all(|flow| {
+        let moves = !flow.by.is_chase() && !matches!(flow.by, Mover::Call { .. });
+        moves && flow.bytes >= LEAST
+    })
+}
+
+/// The same set, in whatever order it is written.
+fn key(case: &Case) -> Vec<Flow> {
+    let mut flows: Vec<Flow> = case.flows().copied().collect();
+    flows.sort_unstable();
+    flows
+}
+
+fn set(predictor: &mut SetPredictor<'_>, m: &MeasuredCase) -> Result<AgreementSet, String> {
+    let case = &m.case;
+    let predicted = predictor.durations(case).map_err(|why| why.to_string())?;
+    let each = |s: &pathline_schema::FlowSeries| -> Vec<f64> {
+        s.samples_ns.iter().map(|ns| ns / s.reps.max(1) as f64).collect()
+    };
+    let samples: Vec<Vec<f64>> = m.series.iter().map(each).collect();
+    let n = samples.iter().map(Vec::len).min().unwrap_or(0);
+    if n == 0 || samples.len() != case.timed.len() {
+        return Err("it has no samples of every flow".to_owned());
+    }
+    let last = |k: usize| samples.iter().filter_map(|s| s.get(k).copied()).fold(0.0, f64::max);
+    let ends: Vec<f64> = (0..n).map(last).collect();
+    let middle = |samples: &[f64]| pathline_stats::SeriesSummary::of(samples).map(|s| s.median);
+    let measured = middle(&ends).filter(|ns| *ns > 0.0);
+    let measured = measured.ok_or_else(|| "its samples are no times".to_owned())?;
+    let mut nearest = f64::INFINITY;
+    let far = |end: f64| (end / measured).ln().abs();
+    let orders = predictor
+        .each_order(case, |ends| {
+            let last = ends.iter().copied().fold(0.0, f64::max);
+            if far(last) < far(nearest) {
+                nearest = last;
+            }
+        })
+        .map_err(|why| why.to_string())?;
+    Ok(AgreementSet {
+        case: case.clone(),
+        kind: AgreementKind::of(case, orders),
+        predicted,
+        measured: Ns(measured),
+        flows: samples.iter().map(|s| Ns(middle(s).unwrap_or(f64::NAN))).collect(),
+        nearest: Ns(nearest),
+    })
+}
+
+impl ModelAgreement {
+    /// What is compared, in a sentence.
+    pub fn lead(&self) -> String {
+        let mut text = fmt::count(self.sets.len(), "set");
+        if !self.left_out.is_empty() {
+            text += &format!(", {} left out", self.left_out.len());
+        }
+        if self.seen > 0 {
+            let seen = fmt::count(self.seen, "case");
+            text += &format!("; {seen} not counted, which the description was made from");
+        }
+        if !self.from.is_empty() {
+            text += &format!(". The description is from {}", self.from);
+        }
+        text + ". Durations in us, from the common start to the last end; medians."
+    }
+
+    /// Why cases were left out: how many for each reason, the most frequent first.
+    pub fn reasons(&self) -> Vec<(String, usize)> {
+        let mut by: BTreeMap<&str, (String, usize)> = BTreeMap::new();
+        for (_, why) in &self.left_out {
+            // What is named differs from case to case; what is the matter does not.
+            let matter = why.split(':').next().unwrap_or(why);
+            by.entry(matter).or_insert_with(|| (why.clone(), 0)).1 += 1;
+        }
+        let mut reasons: Vec<(String, usize)> = by.into_values().collect();
+        reasons.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        reasons
+    }
+
+    /// All sets as scores, for pictures.
+    pub fn compared(&self) -> Vec<ComparedRow> {
+        self.sets.iter().map(|s| s.compared(s.kind.name())).collect()
+    }
+}

@@ -1,0 +1,264 @@
+//! From a journal to everything that a report shows of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_flow::Network;
+use pathline_schema::{CaseOutcome, Conditions, Journal, Ns, RankMember, Transport};
+
+use crate::figure::{MissingCase, RunReport, RunWarning};
+use crate::plain_report::MakePlain;
+use crate::run::RunView;
+use crate::{figures, fmt, headlines, shell_quote};
+
+/// Builds the report of a run. `network` is the machine as the model knows it, for ceilings; with
+/// none, only ceilings that were measured or that the topology states are shown. Pure: the same
+/// journal always gives the same report.
+pub fn build(journal: &Journal, network: Option<&Network>) -> RunReport {
+    build_with(journal, network, None)
+}
+
+/// The same, whose commands that repeat parts of the run have these arguments of `pathline run`. With
+/// none they name the machine and the number of ranks alone.
+pub fn build_with(
+    journal: &Journal,
+    network: Option<&Network>,
+    arguments: Option<&[String]>,
+) -> RunReport {
+    let run = RunView::new(journal, network).with_arguments(arguments);
+    let figures = figures::all(&run);
+    let mut report = RunReport {
+        title: title(&run),
+        simulated: run.simulated().map(str::to_owned),
+        headlines: headlines::all(&run.sound(), &figures),
+        figures,
+        absences: absences(journal),
+        notes: notes(&run),
+        conditions: conditions(&run),
+        gpus: crate::gpus::rows(journal),
+        state: state(journal),
+        complete: crate::run::complete(journal),
+    };
+    report.make_plain();
+    report
+}
+
+fn title(run: &RunView) -> String {
+    let host = &run.journal.begin.host;
+    match run.simulated() {
+        Some(machine) => format!("machine {machine}"),
+        None if host.is_empty() => "this host".into(),
+        None => host.clone(),
+    }
+}
+
+fn absences(journal: &Journal) -> Vec<MissingCase> {
+    let absence = |outcome: &CaseOutcome| match outcome {
+        CaseOutcome::Measured(_) => None,
+        CaseOutcome::Skipped(s) => {
+            let (case, suites) = (s.case.clone(), s.suites.clone());
+            Some(MissingCase { case, suites, faulted: false, why: s.why.clone() })
+        }
+        CaseOutcome::Faulted(f) => {
+            let why = format!("{} ({})", f.error, f.severity);
+            Some(MissingCase { case: f.case.clone(), suites: f.suites.clone(), faulted: true, why })
+        }
+    };
+    let mut absences: Vec<MissingCase> = journal.outcomes.iter().filter_map(absence).collect();
+    absences.sort_by_key(|a| !a.faulted);
+    absences
+}
+
+/// Doubts of the run, then those of the topology and of its storage.
+fn notes(run: &RunView) -> Vec<RunWarning> {
+    let journal = run.journal;
+    let doubt = |code: &str, subject: &str, text: &str| RunWarning {
+        code: code.into(),
+        subject: subject.into(),
+        text: text.into(),
+    };
+    let noted = journal.notes.iter().map(|n| doubt(&n.code, &n.subject, &n.text));
+    let warnings = journal.topology.warnings.iter();
+    let topology = warnings.map(|w| doubt("topology", &w.subject, &w.text));
+    let torn = journal
+        .torn
+        .then(|| doubt("torn", "journal", "The last line was cut off and is left out."));
+    let broken = journal.broken.iter().map(|b| {
+        let text = format!("Broken and left out: {}. What it said is missing here.", b.reason);
+        doubt("broken-line", &format!("line {} of the journal", b.line), &text)
+    });
+    let beyond = run.beyond.iter().map(|b| doubt("beyond-ceiling", &b.case.to_string(), &b.text()));
+    let rejected = journal
+        .rejected
+        .iter()
+        .map(|r| doubt("impossible-record", &r.case, &format!("line {}: {}", r.line, r.why)));
+    broken
+        .chain(noted)
+        .chain(beyond)
+        .chain(rejected)
+        .chain(topology)
+        .chain(torn)
+        .chain(figures::storage_doubts(run))
+        .collect()
+}
+
+/// The first reading and the last one.
+fn state(journal: &Journal) -> Option<(Conditions, Conditions)> {
+    let measured = || {
+        journal.outcomes.iter().filter_map(|o| match o {
+            CaseOutcome::Measured(m) => Some(m),
+            _ => None,
+        })
+    };
+    let first = measured().find(|m| !m.before.0.is_empty())?;
+    let last = measured().rfind(|m| !m.after.0.is_empty())?;
+    Some((first.before.clone(), last.after.clone()))
+}
+
+fn conditions(run: &RunView) -> Vec<(String, String)> {
+    let (journal, topology) = (run.journal, run.topology());
+    let (begin, host) = (&journal.begin, &topology.host);
+    let settings = journal.settings();
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    if let Some(machine) = run.simulated() {
+        rows.push(("World", format!("simulated, machine description {machine}; no hardware")));
+        rows.push(("Simulated on", begin.host.clone()));
+    } else {
+        rows.push(("World", "hardware".into()));
+        rows.push(("Host", begin.host.clone()));
+    }
+    rows.push(("Processor", processor(run)));
+    rows.push(("Caches", caches(run)));
+    rows.push(("Memory", memory(run)));
+    rows.push(("GPUs", gpus(run)));
+    rows.extend(processes(&begin.ranks));
+    rows.push(("Kernel", host.kernel.clone()));
+    rows.push(("Virtualization", host.virtualization.clone().unwrap_or_default()));
+    rows.push(("Started", begin.started.clone()));
+    rows.push(("Duration", journal.end.as_ref().map_or(String::new(), |e| e.elapsed.to_string())));
+    rows.push(("Ended", ended(journal)));
+    rows.push(("Command", shell_quote::join(begin.command.iter().map(String::as_str))));
+    let env: Vec<String> = begin.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    rows.push(("Environment", env.join(" ")));
+    rows.push((
+        "Precision",
+        format!(
+            "95 % interval of the median within {} or {} a case; {} to {} samples of at least {}",
+            fmt::percent(settings.precision),
+            settings.case_budget,
+            settings.min_samples,
+            settings.max_samples,
+            settings.min_sample
+        ),
+    ));
+    let overhead: Vec<String> =
+        begin.overhead_ns.iter().map(|(t, ns)| format!("{t} {}", Ns(*ns))).collect();
+    rows.push(("Harness overhead", overhead.join(", ")));
+    rows.push(("Seed", settings.seed.to_string()));
+    let noise =
+        settings.noise.map(|n| format!("{} of each operation's time, put in", fmt::percent(n)));
+    rows.push(("Noise", noise.unwrap_or_default()));
+    rows.push(("Version", format!("pathline {}, journal format {}", begin.version, begin.schema)));
+    rows.retain(|(_, value)| !value.trim().is_empty());
+    let mut rows: Vec<(String, String)> =
+        rows.into_iter().map(|(label, value)| (label.to_owned(), value)).collect();
+    rows.extend(figures::storage_conditions(run));
+    rows
+}
+
+/// The processes that measured together: how many and where, what each has, and their libraries.
+fn processes(ranks: &[RankMember]) -> Vec<(&'static str, String)> {
+    if ranks.is_empty() {
+        return Vec::new();
+    }
+    let hosts: BTreeSet<&str> = ranks.iter().map(|m| m.host.as_str()).collect();
+    let hosts = hosts.into_iter().collect::<Vec<_>>().join(", ");
+    let several = ranks.iter().any(|m| m.node > 0);
+    let one = |m: &RankMember| {
+        let gpus: Vec<String> = m.gpus.iter().map(|g| format!("gpu{g}")).collect();
+        let gpus = if gpus.is_empty() { "no GPU".to_owned() } else { gpus.join(" ") };
+        let host = if several { format!(" on {}", m.host) } else { String::new() };
+        format!("r{}{host}: {gpus}, numa{}, CPUs {}", m.rank.0, m.numa, m.cpus)
+    };
+    // What all say alike is said once.
+    let told = |of: fn(&RankMember) -> &BTreeMap<Transport, String>| {
+        let mut words: BTreeMap<(Transport, &str), usize> = BTreeMap::new();
+        for (via, text) in ranks.iter().flat_map(of) {
+            *words.entry((*via, text.as_str())).or_default() += 1;
+        }
+        let word = |((via, text), n): ((Transport, &str), usize)| match n == ranks.len() {
+            true => format!("{via}: {text}"),
+            false => format!("{via} ({n} of {}): {text}", ranks.len()),
+        };
+        words.into_iter().map(word).collect::<Vec<_>>().join("; ")
+    };
+    vec![
+        ("Processes", format!("{} on {hosts}", ranks.len())),
+        ("Ranks", ranks.iter().map(one).collect::<Vec<_>>().join("; ")),
+        ("Libraries", told(|m| &m.ways)),
+        ("Takes device memory", told(|m| &m.device_memory)),
+        ("Host memory only", told(|m| &m.host_only)),
+        ("Without", told(|m| &m.without)),
+    ]
+}
+
+fn ended(journal: &Journal) -> String {
+    let resumed = match journal.resumed.len() {
+        0 => String::new(),
+        1 => "resumed once; ".into(),
+        n => format!("resumed {n} times; "),
+    };
+    let unfinished = journal.partial.len();
+    let end = match &journal.end {
+        None => format!("cut off, {} unfinished", fmt::count(unfinished, "case")),
+        Some(end) if end.complete => "as planned".into(),
+        Some(end) => {
+            let why = end.why.clone().unwrap_or_else(|| "not every case has an outcome".into());
+            format!("early: {why}")
+        }
+    };
+    format!("{resumed}{end}")
+}
+
+fn processor(run: &RunView) -> String {
+    let host = &run.topology().host;
+    let cpus = host.allowed_cpus.len();
+    let parts = [
+        host.cpu_model.clone(),
+        host.arch.clone(),
+        if cpus > 0 { fmt::count(cpus, "usable CPU") } else { String::new() },
+    ];
+    parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+fn caches(run: &RunView) -> String {
+    let levels = run.cache_levels();
+    let texts: Vec<String> =
+        levels.iter().map(|(n, size)| format!("L{n} {}", size.rounded())).collect();
+    texts.join(", ")
+}
+
+fn memory(run: &RunView) -> String {
+    let (host, numa) = (&run.topology().host, &run.topology().numa);
+    let mut parts = Vec::new();
+    if host.memory.0 > 0 {
+        parts.push(host.memory.rounded());
+    }
+    if !numa.is_empty() {
+        parts.push(fmt::count(numa.len(), "NUMA domain"));
+    }
+    if let Some(limit) = host.cgroup_limit {
+        parts.push(format!("cgroup limit {}", limit.rounded()));
+    }
+    if !host.transparent_huge_pages.is_empty() {
+        parts.push(format!("transparent huge pages: {}", host.transparent_huge_pages));
+    }
+    parts.join(", ")
+}
+
+fn gpus(run: &RunView) -> String {
+    let gpus = &run.topology().gpus;
+    let Some(first) = gpus.first() else { return String::new() };
+    let name = [first.name.as_str(), first.arch.as_str(), "of unknown kind"];
+    let name = name.into_iter().find(|n| !n.is_empty()).unwrap_or_default();
+    format!("{} x {name}", gpus.len())
+}

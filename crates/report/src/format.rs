@@ -1,0 +1,370 @@
+//! A run's messages, collectives and I/O as other tools print them, for scripts that parse those.
+//!
+//! Numbers are made as the tools make them: means over repetitions of each rank's own time. What a
+//! record does not have is left out or written `N/A`, never made up.
+
+mod elbencho;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use pathline_schema::{
+    Bytes, Cadence, CaseOutcome, Collective, Flow, FlowSeries, Journal, MemKind, MessageOp,
+    Transport, VerifyResult, WireOp,
+};
+
+use pathline_explain::message_records::{CountedTimes, library_name, participants};
+
+pub use elbencho::elbencho;
+
+/// Version of the benchmarks whose columns are printed.
+const OSU: &str = "7.5";
+/// Bytes of an element: sums are of 64-bit integers.
+const ELEMENT: u64 = 8;
+
+/// A measured case between processes.
+struct MessageRow<'a> {
+    flow: &'a Flow,
+    wire: &'a MessageOp,
+    series: &'a [FlowSeries],
+    cadence: Cadence,
+    /// None if nothing could be compared.
+    wrong: Option<u64>,
+}
+
+fn rows(journal: &Journal) -> impl Iterator<Item = MessageRow<'_>> {
+    let measured = journal.outcomes.iter().filter_map(|o| match o {
+        CaseOutcome::Measured(m) => Some(m.as_ref()),
+        _ => None,
+    });
+    measured.filter_map(|m| {
+        let flow = m.case.timed.first()?;
+        let wire = flow.by.wire()?;
+        // A wrong byte is a fault and has no figures: what is here was right, or not compared.
+        let wrong = matches!(m.verdict, VerifyResult::Verified).then_some(0);
+        Some(MessageRow { flow, wire, series: &m.series, cadence: m.case.cadence, wrong })
+    })
+}
+
+/// Why nothing can be printed in a format.
+fn nothing(what: &str, suites: &str) -> String {
+    format!("this run has no {what} to print; `pathline run --suite {suites}` measures some")
+}
+
+/// One block of OSU's benchmarks.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct OsuBlock {
+    order: u8,
+    op: Option<Collective>,
+    mem: MemKind,
+    staged: bool,
+    ranks: usize,
+    pairs: usize,
+}
+
+/// What the benchmarks of OSU print for the MPI cases of a run: osu_latency, osu_bw, osu_bibw,
+/// osu_mbw_mr, osu_put_bw, osu_get_bw and, with `-f`, the collectives. Sizes are as OSU counts
+/// them. One block after another; a comment before each says what it is of.
+///
+/// # Errors
+/// The run has no such case; in words.
+pub fn osu(journal: &Journal) -> Result<String, String> {
+    let mut blocks: BTreeMap<OsuBlock, Vec<MessageRow<'_>>> = BTreeMap::new();
+    for row in rows(journal).filter(|r| r.wire.via.carrier() == Transport::Mpi) {
+        if let Some(block) = block(&row) {
+            blocks.entry(block).or_default().push(row);
+        }
+    }
+    let mut text = String::new();
+    for (block, mut rows) in blocks {
+        rows.sort_by_key(|r| r.flow.bytes);
+        write_block(&mut text, journal, &block, &rows);
+    }
+    if text.is_empty() {
+        return Err(nothing("MPI cases", "mpi-latency,mpi-bandwidth,mpi-collectives"));
+    }
+    Ok(text)
+}
+
+fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
+    let pairs = row.series.len();
+    let back = row.series.get(1).is_some_and(|s| s.flow.src.rank == row.flow.dst.rank);
+    let (order, op) = match row.wire.op {
+        WireOp::Ping => (0, None),
+        WireOp::Send { .. } if pairs == 1 => (1, None),
+        WireOp::Send { .. } if back => (2, None),
+        WireOp::Send { .. } => (3, None),
+        WireOp::Put { window } if window > 1 => (4, None),
+        WireOp::Get { window } if window > 1 => (5, None),
+        WireOp::Put { .. } => (6, None),
+        WireOp::Get { .. } => (7, None),
+        WireOp::Group { op, in_place: false, .. } => (8, Some(op)),
+        WireOp::Group { .. } | WireOp::Consume => return None,
+    };
+    // Of every pair, that of the first two ranks is what OSU's programs of two ranks measure.
+    let first_two = row.flow.src.rank.0 == 0 && row.flow.dst.rank.0 == 1;
+    if op.is_none() && order != 3 && !first_two {
+        return None;
+    }
+    let ranks = if op.is_some() { participants(row.flow) } else { 2 };
+    Some(OsuBlock {
+        order,
+        op,
+        mem: row.flow.src.mem,
+        staged: row.wire.via == Transport::MpiStaged,
+        ranks,
+        pairs,
+    })
+}
+
+fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[MessageRow<'_>]) {
+    let OsuBlock { order, op, mem, staged, ranks, pairs } = block;
+    let name = match (order, op) {
+        (0, _) => "Latency Test".to_owned(),
+        (1, _) => "Bandwidth Test".to_owned(),
+        (2, _) => "Bi-Directional Bandwidth Test".to_owned(),
+        (3, _) => "Multiple Bandwidth / Message Rate Test".to_owned(),
+        (4, _) => "Put Bandwidth Test".to_owned(),
+        (5, _) => "Get Bandwidth Test".to_owned(),
+        (6, _) => "Put Latency Test".to_owned(),
+        (7, _) => "Get Latency Test".to_owned(),
+        (_, Some(op)) => format!("{} Latency Test", osu_name(*op)),
+        (_, None) => return,
+    };
+    let library = library_name(journal, Transport::Mpi);
+    let staged = if *staged { " staged through the host by pathline" } else { "" };
+    let what = match (order, op) {
+        (3, _) => format!("{pairs} pairs"),
+        (_, Some(_)) => format!("{ranks} ranks"),
+        _ => "2 ranks".to_owned(),
+    };
+    let _ = writeln!(text, "# pathline: {library}, {what}, {mem}{staged}{}", world(journal));
+    // The name that the programs have where they were built for GPUs.
+    let gpu = match mem {
+        MemKind::Vram | MemKind::Managed => gpu_word(journal),
+        _ => "",
+    };
+    let _ = writeln!(text, "# OSU MPI{gpu} {name} v{OSU}");
+    if op != &Some(Collective::Barrier) {
+        let _ = writeln!(text, "# Datatype: MPI_CHAR.");
+    }
+    if *order == 3 {
+        let _ = writeln!(text, "# [ pairs: {pairs} ] [ window size: {} ]", window(rows));
+    }
+    header(text, *order, *op);
+    for row in rows {
+        line(text, *order, *op, row);
+    }
+    text.push('\n');
+}
+
+fn window(rows: &[MessageRow<'_>]) -> String {
+    let mut windows: Vec<u32> = rows.iter().map(|r| r.wire.op.window()).collect();
+    windows.dedup();
+    windows.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn header(text: &mut String, order: u8, op: Option<Collective>) {
+    let _ = match (order, op) {
+        (0 | 6 | 7, _) => writeln!(text, "{:<10}{:>18}", "# Size", "Avg Latency(us)"),
+        (1 | 2 | 4 | 5, _) => writeln!(text, "{:<10}{:>18}", "# Size", "Bandwidth (MB/s)"),
+        (3, _) => writeln!(text, "{:<10}{:>18}{:>18}", "# Size", "MB/s", "Messages/s"),
+        (_, Some(Collective::Barrier)) => writeln!(
+            text,
+            "{:>18}{:>18}{:>18}{:>12}",
+            "# Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations"
+        ),
+        _ => writeln!(
+            text,
+            "{:<10}{:>18}{:>18}{:>18}{:>12}",
+            "# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations"
+        ),
+    };
+}
+
+fn line(text: &mut String, order: u8, op: Option<Collective>, row: &MessageRow<'_>) {
+    let Some(CountedTimes { first, mean, min, max, operations }) =
+        row.series.first().and_then(CountedTimes::of)
+    else {
+        return;
+    };
+    let (size, window) = (row.flow.bytes, f64::from(row.wire.op.window()));
+    let slowest =
+        || row.series.iter().filter_map(CountedTimes::of).map(|c| c.max).fold(0.0, f64::max);
+    // Bytes per us are MB/s of 1e6 B.
+    let rate = |us: f64| row.series.len() as f64 * window * size.as_f64() / us;
+    let _ = match (order, op) {
+        (0 | 6 | 7, _) => writeln!(text, "{:<10}{first:>18.2}", size.0),
+        (1 | 4 | 5, _) => writeln!(text, "{:<10}{:>18.2}", size.0, rate(first)),
+        (2, _) => writeln!(text, "{:<10}{:>18.2}", size.0, rate(slowest())),
+        (3, _) => {
+            let mbs = rate(slowest());
+            writeln!(text, "{:<10}{mbs:>18.2}{:>18.2}", size.0, mbs * 1e6 / size.as_f64())
+        }
+        (_, Some(Collective::Barrier)) => {
+            writeln!(text, "{mean:>18.2}{min:>18.2}{max:>18.2}{operations:>12}")
+        }
+        (_, Some(op)) => {
+            let size = op.osu_size(size, participants(row.flow)).0;
+            writeln!(text, "{size:<10}{mean:>18.2}{min:>18.2}{max:>18.2}{operations:>12}")
+        }
+        _ => Ok(()),
+    };
+}
+
+fn osu_name(op: Collective) -> &'static str {
+    match op {
+        Collective::Broadcast => "Broadcast",
+        Collective::Reduce => "Reduce",
+        Collective::AllReduce => "Allreduce",
+        Collective::ReduceScatter => "Reduce_scatter",
+        Collective::AllGather => "Allgather",
+        Collective::AllToAll => "All-to-All",
+        Collective::Barrier => "Barrier",
+    }
+}
+
+fn gpu_word(journal: &Journal) -> &'static str {
+    journal.topology.gpus.first().map_or("-CUDA", |gpu| gpu.caps().osu_suffix)
+}
+
+/// No script may take a model for a machine.
+fn world(journal: &Journal) -> String {
+    match &journal.begin.world {
+        pathline_schema::WorldKind::Real => String::new(),
+        pathline_schema::WorldKind::Simulated(machine) => format!(", SIMULATED ({machine})"),
+    }
+}
+
+/// What nccl-tests prints for the NCCL and RCCL collectives of a run: a table for each operation,
+/// number of ranks and cadence, in place beside out of place. Elements are 64-bit integers.
+///
+/// # Errors
+/// The run has no such case; in words.
+pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
+    type BlockKey = (Collective, usize, Cadence);
+    let mut tables: BTreeMap<BlockKey, BTreeMap<Bytes, [Option<MessageRow<'_>>; 2]>> =
+        BTreeMap::new();
+    for row in rows(journal).filter(|r| r.wire.via == Transport::Ccl) {
+        // What nccl-tests would register or not is its own option; one table has one of the two.
+        let WireOp::Group { op, in_place, unregistered: false } = row.wire.op else { continue };
+        let sizes = tables.entry((op, participants(row.flow), row.cadence)).or_default();
+        let places = sizes.entry(row.flow.bytes).or_default();
+        if let Some(place) = places.get_mut(usize::from(in_place)) {
+            *place = Some(row);
+        }
+    }
+    if tables.is_empty() {
+        return Err(nothing("NCCL or RCCL collectives", "ccl-collectives"));
+    }
+    let mut text = String::new();
+    let library = library_name(journal, Transport::Ccl);
+    for ((op, n, cadence), sizes) in &tables {
+        let (least, most) = (sizes.keys().next(), sizes.keys().next_back());
+        let of = |size: Option<&Bytes>| size.map_or(0, |b| b.0);
+        let _ = writeln!(
+            text,
+            "# pathline: {library}, {op} over {n} ranks, {cadence}{}",
+            world(journal)
+        );
+        let graph = u8::from(*cadence == Cadence::Graph);
+        let _ = writeln!(
+            text,
+            "# minBytes {} maxBytes {} validation: 1 graph: {graph}\n#",
+            of(least),
+            of(most)
+        );
+        devices(&mut text, journal, *n);
+        table(&mut text, *op, *n, sizes);
+    }
+    Ok(text)
+}
+
+fn devices(text: &mut String, journal: &Journal, n: usize) {
+    let members = &journal.begin.ranks;
+    let one = |rank: usize, host: &str, pid: u32, gpu: u32| {
+        let known = journal.topology.gpus.iter().find(|g| g.index == gpu);
+        let (name, address) = known.map_or(("", ""), |g| (g.name.as_str(), g.pci.as_str()));
+        format!(
+            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} device {gpu:2} [{address}] {name}"
+        )
+    };
+    let _ = writeln!(text, "# Using devices");
+    let rows: Vec<String> = match members.as_slice() {
+        [alone] => {
+            let gpus = alone.gpus.iter().take(n).enumerate();
+            gpus.map(|(i, &gpu)| one(i, &alone.host, alone.pid, gpu)).collect()
+        }
+        several => several
+            .iter()
+            .take(n)
+            .filter_map(|m| Some(one(m.rank.0 as usize, &m.host, m.pid, *m.gpus.first()?)))
+            .collect(),
+    };
+    for row in rows {
+        let _ = writeln!(text, "{}", row.trim_end());
+    }
+    text.push_str("#\n");
+}
+
+fn table(
+    text: &mut String,
+    op: Collective,
+    n: usize,
+    sizes: &BTreeMap<Bytes, [Option<MessageRow<'_>>; 2]>,
+) {
+    let _ = writeln!(text, "#{:>74}{:>31}{:>10}", "out-of-place", "in-place", "");
+    let of_place = format!("{:>9}{:>8}{:>8}{:>7}", "time", "algbw", "busbw", "#wrong");
+    let _ = writeln!(
+        text,
+        "#{:>11}{:>14}{:>10}{:>8}{:>8}{of_place}{of_place}",
+        "size", "count", "type", "redop", "root"
+    );
+    let units = format!("{:>9}{:>8}{:>8}{:>7}", "(us)", "(GB/s)", "(GB/s)", "");
+    let _ = writeln!(text, "#{:>11}{:>14}{:>26}{units}{units}", "(B)", "(elements)", "");
+    let mut sum = (0.0, 0u32);
+    for (size, places) in sizes {
+        // Of what is split, nccl-tests counts the elements of one rank's part.
+        let parts = match op {
+            Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => n as u64,
+            _ => 1,
+        };
+        let count = size.0 / ELEMENT / parts.max(1);
+        let redop = if op.reduces() { "sum" } else { "none" };
+        let root = match op {
+            Collective::Broadcast | Collective::Reduce => "0",
+            _ => "-1",
+        };
+        let _ = write!(text, "{:>12}{count:>14}{:>10}{redop:>8}{root:>8}", size.0, "int64");
+        for place in places {
+            let told = place.as_ref().and_then(|row| {
+                let counted = row.series.first().and_then(CountedTimes::of)?;
+                Some((counted.mean, row.wrong))
+            });
+            let Some((us, wrong)) = told else {
+                let _ = write!(text, "{:>9}{:>8}{:>8}{:>7}", "N/A", "N/A", "N/A", "N/A");
+                continue;
+            };
+            let alg = size.as_f64() / (us * 1e3);
+            let bus = alg * op.bus_factor(n);
+            sum = (sum.0 + bus, sum.1 + 1);
+            let wrong = wrong.map_or("N/A".to_owned(), |w| w.to_string());
+            let _ = write!(text, "{:>9}{alg:>8.2}{bus:>8.2}{wrong:>7}", time(us));
+        }
+        text.push('\n');
+    }
+    let compared = sizes.values().flatten().flatten().all(|row| row.wrong.is_some());
+    let verdict = if compared { "0 OK" } else { "N/A" };
+    let _ = writeln!(text, "# Out of bounds values : {verdict}");
+    let average = if sum.1 > 0 { sum.0 / f64::from(sum.1) } else { 0.0 };
+    let _ = writeln!(text, "# Avg bus bandwidth    : {average:.4}\n#\n");
+}
+
+/// As many digits as fit: `33.93`, `125.8`, `10052`.
+fn time(us: f64) -> String {
+    match us {
+        us if us >= 10_000.0 => format!("{us:.0}"),
+        us if us >= 100.0 => format!("{us:.1}"),
+        us => format!("{us:.2}"),
+    }
+}

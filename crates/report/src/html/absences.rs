@@ -1,0 +1,165 @@
+//! Cases without figures, grouped by reason so that hundreds can be read.
+
+use super::build::HtmlBuilder;
+use super::number::count;
+use pathline_explain::figure::MissingCase;
+
+/// From this many cases on, a filter is offered.
+const MANY: usize = 12;
+
+/// Cases that failed, or were left out, for one reason.
+#[derive(Debug, PartialEq)]
+struct AbsenceGroup<'a> {
+    faulted: bool,
+    /// The reason of the first.
+    why: &'a str,
+    /// Whether all reasons are the same word for word, not only but for their numbers.
+    same: bool,
+    members: Vec<&'a MissingCase>,
+}
+
+/// A reason without its numbers: `needs 3 GPUs` and `needs 5 GPUs` are one group.
+fn shape(why: &str) -> String {
+    let mut shape = String::with_capacity(why.len());
+    for c in why.chars() {
+        match c {
+            c if !c.is_ascii_digit() => shape.push(c),
+            _ if shape.ends_with('#') => {}
+            _ => shape.push('#'),
+        }
+    }
+    shape
+}
+
+/// Faults first, then the largest groups; equals stay in the order of the run.
+fn groups(absences: &[MissingCase]) -> Vec<AbsenceGroup<'_>> {
+    let mut index = std::collections::BTreeMap::new();
+    let mut groups: Vec<AbsenceGroup<'_>> = Vec::new();
+    for absence in absences {
+        let at = *index.entry((absence.faulted, shape(&absence.why))).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some(group) => {
+                group.same &= group.why == absence.why;
+                group.members.push(absence);
+            }
+            None => groups.push(AbsenceGroup {
+                faulted: absence.faulted,
+                why: &absence.why,
+                same: true,
+                members: vec![absence],
+            }),
+        }
+    }
+    groups.sort_by_key(|g| (!g.faulted, std::cmp::Reverse(g.members.len())));
+    groups
+}
+
+/// Writes the section.
+pub(super) fn write(h: &mut HtmlBuilder, absences: &[MissingCase]) {
+    if absences.is_empty() {
+        h.leaf("p", &[("class", &"finding")], "Every case that was planned has a figure.");
+        return;
+    }
+    let faults = absences.iter().filter(|a| a.faulted).count();
+    let groups = groups(absences);
+    let words = format!(
+        "{} failed and {} could not be tried, for {}. A skip is a result with a reason; \
+         a fault is a result with an error.",
+        count(faults, "case"),
+        count(absences.len() - faults, "case"),
+        count(groups.len(), "reason"),
+    );
+    h.leaf("p", &[("class", &"finding")], words);
+    h.el("div", &[("class", &"absences")], |h| {
+        if absences.len() >= MANY {
+            h.el("p", &[("class", &"tools js")], |h| {
+                h.trusted("<label>Show only <input type=\"search\" data-filter placeholder=\"words of a case or reason\"></label> <span data-filtered></span>");
+            });
+        }
+        for group in &groups {
+            write_group(h, group);
+        }
+    });
+}
+
+fn write_group(h: &mut HtmlBuilder, group: &AbsenceGroup<'_>) {
+    let (class, word) = if group.faulted { ("fault", "fault") } else { ("skip", "skip") };
+    h.el("details", &[("class", &"group")], |h| {
+        h.el("summary", &[], |h| {
+            h.leaf("span", &[("class", &format!("chip {class}"))], word).text(" ");
+            h.leaf("b", &[("class", &"n")], group.members.len()).text(" ");
+            h.leaf("span", &[], group.why);
+            if !group.same {
+                h.text(" ").leaf("i", &[], "(and alike, with other numbers)");
+            }
+        });
+        h.el("div", &[("class", &"scroll tall")], |h| {
+            h.el("table", &[("class", &"rows")], |h| write_members(h, group));
+        });
+    });
+}
+
+fn write_members(h: &mut HtmlBuilder, group: &AbsenceGroup<'_>) {
+    h.el("thead", &[], |h| {
+        h.el("tr", &[], |h| {
+            h.leaf("th", &[("scope", &"col")], "case");
+            if !group.same {
+                h.leaf("th", &[("scope", &"col")], "reason");
+            }
+        });
+    });
+    h.el("tbody", &[], |h| {
+        for absence in &group.members {
+            h.el("tr", &[], |h| {
+                h.leaf("td", &[("class", &"case")], &absence.case);
+                if !group.same {
+                    h.leaf("td", &[("class", &"words")], &absence.why);
+                }
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn absence(gpu: u32, faulted: bool, why: &str) -> MissingCase {
+        let case = format!("gpu{gpu}.vram > gpu{gpu}.vram by dma@gpu{gpu} x 1MiB");
+        MissingCase { case: case.parse().unwrap(), suites: vec![], faulted, why: why.into() }
+    }
+
+    #[test]
+    fn faults_come_first_and_numbers_do_not_divide_a_reason() {
+        let all = [
+            absence(0, false, "no GPU 0 here"),
+            absence(1, false, "no GPU 17 here"),
+            absence(2, false, "no IPC"),
+            absence(3, true, "hipMemcpyAsync: error 700"),
+        ];
+        let found: Vec<(bool, &str, bool, usize)> =
+            groups(&all).iter().map(|g| (g.faulted, g.why, g.same, g.members.len())).collect();
+        assert_eq!(
+            found,
+            [
+                (true, "hipMemcpyAsync: error 700", true, 1),
+                (false, "no GPU 0 here", false, 2),
+                (false, "no IPC", true, 1),
+            ]
+        );
+    }
+
+    #[test]
+    fn many_cases_can_be_filtered_and_none_is_said() {
+        let page = |n: u32| {
+            let all: Vec<MissingCase> = (0..n).map(|i| absence(i, false, "no GPU")).collect();
+            let mut h = HtmlBuilder::default();
+            write(&mut h, &all);
+            h.finish()
+        };
+        assert!(page(0).contains("Every case"));
+        assert!(!page(3).contains("data-filter "));
+        assert!(page(300).contains("data-filter "));
+        assert_eq!(page(300).matches("<details").count(), 1);
+    }
+}

@@ -1,0 +1,99 @@
+//! Predicted durations of sets beside measured ones, as a page.
+
+use super::build::HtmlBuilder;
+use super::number::{count, num};
+use super::page::comparison;
+use super::scores::{head, picture};
+use crate::scores::{share, signed};
+use pathline_explain::fmt;
+use pathline_explain::model_agreement::{AgreementClass, ModelAgreement};
+
+/// A page of its own: pictures, errors by class, every set. `against` names the run, `world` says
+/// whether it was measured on hardware or on the simulator.
+pub fn page(held: &ModelAgreement, against: &str, world: &str) -> String {
+    let told = format!(
+        "Durations are those of the model of {}; what they are held against was measured {world}.",
+        held.machine
+    );
+    comparison((&held.machine, against), ("Predicted", &told), |h| write_main(h, held))
+}
+
+fn write_main(h: &mut HtmlBuilder, held: &ModelAgreement) {
+    h.leaf("p", &[("class", &"lead")], held.lead());
+    h.leaf("h2", &[], "Predicted against measured durations");
+    h.trusted(&picture(&held.compared(), "measured"));
+    h.leaf("h2", &[], "Errors by what a set is made of");
+    write_classes(h, held.known.iter().chain(&held.kinds));
+    h.leaf("h2", &[], "Errors by number of flows, where no engine has several");
+    write_classes(h, held.sizes.iter());
+    h.leaf("h2", &[], "Every set, the farthest first");
+    write_sets(h, held);
+    if !held.left_out.is_empty() {
+        h.leaf("h2", &[], "Left out");
+        h.el("ul", &[], |h| {
+            for (case, why) in &held.left_out {
+                h.leaf("li", &[], format!("{case}: {why}"));
+            }
+        });
+    }
+}
+
+fn write_classes<'a>(h: &mut HtmlBuilder, classes: impl Iterator<Item = &'a AgreementClass>) {
+    h.el("div", &[("class", &"scroll")], |h| {
+        h.el("table", &[("class", &"rows")], |h| {
+            let inside = "in the interval";
+            head(h, &["class", "sets", "median", "p95", "worst", inside, "flows: median", "p95"]);
+            h.el("tbody", &[], |h| {
+                for c in classes {
+                    h.el("tr", &[], |h| {
+                        h.leaf("th", &[("scope", &"row")], &c.sets.name);
+                        h.leaf("td", &[("class", &"n")], c.sets.n);
+                        for error in [c.sets.median, c.sets.p95, c.sets.worst] {
+                            h.leaf("td", &[("class", &"n")], share(error));
+                        }
+                        let inside = c.inside.map_or_else(|| "-".to_owned(), fmt::percent);
+                        h.leaf("td", &[("class", &"n")], inside);
+                        for error in c.flows.iter().flat_map(|f| [f.median, f.p95]) {
+                            h.leaf("td", &[("class", &"n")], share(error));
+                        }
+                    });
+                }
+            });
+        });
+    });
+}
+
+fn write_sets(h: &mut HtmlBuilder, held: &ModelAgreement) {
+    h.leaf("p", &[("class", &"finding")], count(held.sets.len(), "set"));
+    h.el("div", &[("class", &"scroll tall")], |h| {
+        h.el("table", &[("class", &"rows")], |h| {
+            head(
+                h,
+                &[
+                    "class",
+                    "predicted us",
+                    "interval us",
+                    "measured us",
+                    "error",
+                    "bound by",
+                    "set",
+                ],
+            );
+            h.el("tbody", &[], |h| {
+                for s in &held.sets {
+                    let set = s.predicted.set;
+                    h.el("tr", &[], |h| {
+                        h.leaf("td", &[], s.kind.name());
+                        h.leaf("td", &[("class", &"n")], num(set.typical.0 / 1e3));
+                        let interval = fmt::range(set.low.0 / 1e3, set.high.0 / 1e3);
+                        h.leaf("td", &[("class", &"n")], interval);
+                        h.leaf("td", &[("class", &"n")], num(s.measured.0 / 1e3));
+                        h.leaf("td", &[("class", &"n")], signed(s.error()));
+                        h.leaf("td", &[("class", &"words")], s.bounds());
+                        h.leaf("td", &[("class", &"words case")], &s.case);
+                    });
+                }
+            });
+        });
+    });
+}

@@ -1,0 +1,293 @@
+//! The page as a whole.
+
+use pathline_schema::{Conditions, Topology, TopologyWarning};
+
+use super::{example, render};
+use pathline_explain::figure::{
+    CurvesBody, Figure, FigureBody, FigureCell, MatrixBody, RunReport, RunWarning,
+};
+
+const MAP: &str = "<svg viewBox=\"0 0 60 10\"><rect width=\"10\" height=\"10\"/></svg>";
+
+fn node_page() -> String {
+    let (report, topology) = example::node();
+    render(&report, &topology, MAP)
+}
+
+/// Start and end tags outside scripts and styles, checked against each other.
+fn assert_balanced(page: &str) {
+    let mut rest = page;
+    let mut open: Vec<&str> = Vec::new();
+    while let Some(at) = rest.find('<') {
+        let tag = &rest[at + 1..];
+        let end = tag.find('>').expect("a tag ends");
+        let (tag, after) = (&tag[..end], &tag[end + 1..]);
+        rest = after;
+        let name = tag.split([' ', '/']).find(|n| !n.is_empty()).expect("a tag has a name");
+        match tag {
+            t if t.starts_with('!') || t.ends_with('/') => {}
+            t if t.starts_with('/') => assert_eq!(open.pop(), Some(name)),
+            _ if matches!(name, "meta" | "input") => {}
+            _ => open.push(name),
+        }
+        if matches!(tag, "script" | "style") {
+            rest = &rest[rest.find("</").expect("it ends")..];
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new());
+}
+
+#[test]
+fn every_part_of_a_report_is_on_its_page() {
+    let page = node_page();
+    let parts = [
+        "<title>SIMULATED, MI250X node, eight GCDs - pathline</title>",
+        "Every figure on this page comes from the model of <b>mi250x</b>",
+        "The run ended before its plan did",
+        "<a href=\"#suite-pairs\">pairs</a>",
+        "<article class=\"figure\" id=\"pairs-dma\">",
+        "<rect width=\"10\" height=\"10\"/>",
+        "<code>pathline run --suite pairs</code>",
+        "Table and case texts: 55 values, 1 not measured",
+        "Beside published values: </b>55 compared",
+        "r0.gpu0.vram &gt; r0.gpu1.vram by dma@gpu0 x 256MiB",
+        "Two modes, 10.1 and 14.6 GB/s",
+        "Every link claims a count of 1",
+        "HSA_XNACK",
+        "1 GB/s = 10<sup>9</sup> B/s",
+        "Look closer: ",
+    ];
+    for part in parts {
+        assert!(page.contains(part), "{part}");
+    }
+    assert_balanced(&page);
+}
+
+#[test]
+fn a_run_on_hardware_has_no_banner() {
+    let (report, topology) = example::host();
+    let page = render(&report, &topology, "");
+    let body = &page[page.find("<body>").unwrap()..page.find("<script>").unwrap()];
+    assert!(!body.to_lowercase().contains("simulated") && !body.contains("class=\"banner"));
+    assert_balanced(&page);
+}
+
+#[test]
+fn the_page_asks_for_nothing() {
+    for (report, topology) in [example::host(), example::node()] {
+        let page = render(&report, &topology, MAP);
+        for word in ["http://", "https://", " src=", "@import", "url(", "<link", "<iframe"] {
+            assert!(!page.contains(word), "{word}");
+        }
+        let inside = page.matches("href=\"").count();
+        assert_eq!(page.matches("href=\"#").count(), inside, "links stay on the page");
+        assert!(page.contains("default-src &#39;none&#39;"));
+    }
+}
+
+#[test]
+fn anchors_exist_and_are_unique() {
+    let page = node_page();
+    let values = |name: &str| -> Vec<String> {
+        let parts = page.split(name).skip(1);
+        parts.filter_map(|p| Some(p.split_once('"')?.0.to_owned())).collect()
+    };
+    let ids = values(" id=\"");
+    let mut unique = ids.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), ids.len(), "{ids:?}");
+    for target in values("href=\"#") {
+        assert!(ids.contains(&target), "{target}");
+    }
+}
+
+#[test]
+fn the_same_report_gives_the_same_bytes() {
+    assert_eq!(node_page(), node_page());
+}
+
+const HOSTILE: &str =
+    "</style></script><script>alert(1)</script>\"'><img onerror=alert(1)>&\u{202e}";
+
+/// Replaces every text of a report that is not a case.
+fn poison(report: &mut RunReport) {
+    let bad = || HOSTILE.to_owned();
+    report.title = bad();
+    report.simulated = Some(bad());
+    report.notes = vec![RunWarning { code: bad(), subject: bad(), text: bad() }];
+    report.conditions = vec![(bad(), bad())];
+    let readings = || Conditions([(bad(), 1.0)].into());
+    report.state = Some((readings(), readings()));
+    report.headlines.iter_mut().for_each(|h| h.text = bad());
+    report.absences.iter_mut().for_each(|a| a.why = bad());
+    report.figures.iter_mut().for_each(poison_figure);
+}
+
+fn poison_figure(figure: &mut Figure) {
+    let bad = || HOSTILE.to_owned();
+    for text in [
+        &mut figure.id,
+        &mut figure.suite,
+        &mut figure.title,
+        &mut figure.finding,
+        &mut figure.command,
+    ] {
+        *text = bad();
+    }
+    match &mut figure.body {
+        FigureBody::Matrix(m) => {
+            (m.unit, m.row_axis, m.col_axis) = (bad(), bad(), bad());
+            m.rows.iter_mut().chain(&mut m.cols).for_each(|label| *label = bad());
+            m.cells.iter_mut().flatten().for_each(poison_cell);
+        }
+        FigureBody::Curves(c) => {
+            (c.x_unit, c.y_unit) = (bad(), bad());
+            c.ceilings = vec![(bad(), 31.0)];
+            c.marks = vec![(65536.0, bad())];
+            for line in &mut c.lines {
+                line.name = bad();
+                line.points.iter_mut().for_each(|(_, cell)| poison_cell(cell));
+            }
+        }
+        FigureBody::Bars(b) => {
+            b.unit = bad();
+            for bar in &mut b.bars {
+                bar.label = bad();
+                poison_cell(&mut bar.cell);
+            }
+        }
+        FigureBody::Sheet(s) => {
+            s.row_axis = bad();
+            for column in &mut s.columns {
+                (column.name, column.unit) = (bad(), bad());
+            }
+            for (label, cells) in &mut s.rows {
+                *label = bad();
+                cells.iter_mut().for_each(poison_cell);
+            }
+        }
+        FigureBody::Stacks(s) => {
+            s.whole = bad();
+            for stack in &mut s.stacks {
+                stack.label = bad();
+                for part in &mut stack.parts {
+                    (part.name, part.words) = (bad(), bad());
+                    poison_cell(&mut part.cell);
+                }
+            }
+        }
+        FigureBody::Gaps(g) => {
+            (g.unit, g.base, g.other) = (bad(), bad(), bad());
+            (g.row_axis, g.col_axis) = (bad(), bad());
+            g.rows.iter_mut().chain(&mut g.cols).for_each(|label| *label = bad());
+            for (name, rows) in &mut g.panels {
+                *name = bad();
+                for gap in rows.iter_mut().flatten() {
+                    gap.saturated = Some(bad());
+                    poison_cell(&mut gap.cell);
+                }
+            }
+        }
+    }
+}
+
+fn poison_cell(cell: &mut FigureCell) {
+    if let Some(p) = &mut cell.published {
+        p.source = HOSTILE.to_owned();
+    }
+    if let Some(why) = &mut cell.absent {
+        *why = HOSTILE.to_owned();
+    }
+}
+
+fn poison_topology(t: &mut Topology) {
+    let bad = || HOSTILE.to_owned();
+    t.source = bad();
+    let host = &mut t.host;
+    (host.hostname, host.arch, host.cpu_model, host.kernel) = (bad(), bad(), bad(), bad());
+    host.virtualization = Some(bad());
+    for gpu in &mut t.gpus {
+        (gpu.name, gpu.arch) = (bad(), bad());
+    }
+    t.warnings = vec![TopologyWarning { code: bad(), subject: bad(), text: bad() }];
+}
+
+#[test]
+fn hostile_texts_stay_texts() {
+    for (mut report, mut topology) in [example::host(), example::node()] {
+        poison(&mut report);
+        poison_topology(&mut topology);
+        let page = render(&report, &topology, MAP);
+        assert_eq!(page.matches("<script>").count(), 1, "only our own script");
+        assert_eq!(page.matches("</style>").count(), 1);
+        assert!(!page.contains("<img") && !page.contains('\u{202e}'));
+        assert!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count() > 50);
+        assert_balanced(&page);
+    }
+}
+
+#[test]
+fn an_empty_report_is_a_page() {
+    let report = RunReport {
+        title: String::new(),
+        simulated: None,
+        headlines: vec![],
+        figures: vec![],
+        absences: vec![],
+        notes: vec![],
+        conditions: vec![],
+        gpus: vec![],
+        state: None,
+        complete: true,
+    };
+    let page = render(&report, &Topology::default(), "");
+    assert!(page.contains("Every case that was planned has a figure"));
+    assert_balanced(&page);
+}
+
+#[test]
+fn figures_without_cells_or_with_ragged_rows_are_drawn() {
+    let (mut report, topology) = example::host();
+    let matrix = |cells| {
+        FigureBody::Matrix(MatrixBody {
+            unit: "GB/s".into(),
+            row_axis: "from".into(),
+            col_axis: "to".into(),
+            rows: vec!["one".into()],
+            cols: vec![],
+            cells,
+            better: pathline_explain::figure::BetterWhen::Higher,
+        })
+    };
+    let odd = |v| FigureCell {
+        value: Some(v),
+        ceiling: Some(0.0),
+        half_width: f64::NAN,
+        ..FigureCell::default()
+    };
+    let empty = FigureBody::Curves(CurvesBody {
+        x_unit: "B".into(),
+        y_unit: "GB/s".into(),
+        lines: vec![],
+        ceilings: vec![("peak".into(), f64::INFINITY)],
+        marks: vec![(f64::NAN, "nowhere".into())],
+        better: pathline_explain::figure::BetterWhen::Higher,
+    });
+    let values = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e308, 5e-324];
+    let ragged = vec![values.map(odd).to_vec(), vec![], values.map(odd).to_vec()];
+    for body in [matrix(vec![]), matrix(ragged), empty] {
+        report.figures[0].body = body;
+        assert_balanced(&render(&report, &topology, ""));
+    }
+}
+
+#[test]
+fn six_hundred_cases_stay_under_a_megabyte_and_a_half() {
+    let (mut report, topology) = example::node();
+    let figure = report.figures[1].clone();
+    // 56 cells a matrix: eleven of them are 616 cases.
+    report.figures = (0..11).map(|_| figure.clone()).collect();
+    let size = render(&report, &topology, MAP).len();
+    assert!(size < 1_500_000, "{size} B");
+}

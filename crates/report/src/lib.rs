@@ -1,0 +1,10 @@
+//! What is known of runs and predictions, rendered: terminal, HTML, SVG, CSV, JSON and other tools' tables.
+
+pub mod csv;
+pub mod format;
+pub mod html;
+pub mod map;
+pub mod predicted;
+pub mod terminal;
+
+mod scores;

@@ -1,0 +1,170 @@
+//! What is expected of flows that start together, for people and for programs.
+
+use pathline_flow::{Network, SetDurations, TimeUncertainty};
+use pathline_message::{ExchangeSpec, ExchangeTime};
+use pathline_schema::{Case, Ns};
+use serde_json::{Value, json};
+
+use pathline_explain::fmt;
+
+/// Where an interval comes from, or that there is none.
+pub fn doubt(doubt: &TimeUncertainty) -> String {
+    let orders = doubt.orders;
+    let mut from = Vec::new();
+    if orders.tried > 1 {
+        let of = if orders.tried < orders.possible {
+            format!("{} of {} orders", orders.tried, many(orders.possible))
+        } else {
+            format!("all {} orders", orders.possible)
+        };
+        from.push(format!("{of} in which engines may serve"));
+    }
+    if doubt.capacities {
+        from.push("the intervals of what was measured".to_owned());
+    }
+    if let Some(error) = doubt.error {
+        let error = fmt::percent(error);
+        from.push(format!("the {error} that the description errs by on its own sets (p95)"));
+    }
+    let served = if orders.possible > 1 && orders.tried == 1 {
+        "; engines serve in the order of the case (--any-order for any)"
+    } else {
+        ""
+    };
+    if from.is_empty() {
+        return format!("a point: this machine states no intervals{served}");
+    }
+    let only = doubt.error.is_none() && !doubt.capacities;
+    let note = if only { "; the machine states no other intervals" } else { "" };
+    format!("interval from {}{note}{served}", fmt::list(&from))
+}
+
+/// A count that may be beyond what is counted.
+fn many(n: u64) -> String {
+    if n >= 1_000_000 { format!("{:.0e}", n as f64) } else { n.to_string() }
+}
+
+fn span(typical: Ns, low: Ns, high: Ns) -> String {
+    if low == high {
+        return typical.to_string();
+    }
+    format!("{typical} ({low} to {high})")
+}
+
+/// A table of one case: rate alone, duration, rate, what binds; then the set.
+pub fn table(case: &Case, durations: &SetDurations) -> String {
+    let rows: Vec<[String; 5]> = durations
+        .flows
+        .iter()
+        .zip(&case.timed)
+        .map(|(flow, of)| {
+            let time = flow.time;
+            [
+                of.to_string(),
+                fmt::number(flow.alone.0),
+                span(time.typical, time.low, time.high),
+                fmt::number(flow.rate.0),
+                flow.bound_by.clone(),
+            ]
+        })
+        .collect();
+    let head = ["flow", "alone GB/s", "duration", "GB/s", "bound by"].map(str::to_owned);
+    let all = || std::iter::once(&head).chain(&rows);
+    let wide = |column: usize| {
+        all().filter_map(|row| row.get(column)).map(|t| t.chars().count()).max().unwrap_or(0)
+    };
+    let (flow, time) = (wide(0), wide(2));
+    let mut text = String::new();
+    for [of, alone, duration, rate, bound] in all() {
+        text += &format!("{of:<flow$}  {alone:>10}  {duration:<time$}  {rate:>6}  {bound}\n");
+    }
+    for of in &case.background {
+        text += &format!("{of:<flow$}  runs throughout\n");
+    }
+    let set = durations.set;
+    let together = if durations.flows.len() > 1 { "all done after" } else { "done after" };
+    text += &format!(
+        "{together} {}; {}\n",
+        span(set.typical, set.low, set.high),
+        doubt(&durations.doubt)
+    );
+    text
+}
+
+/// What is told of an exchange by a library: time, rates, algorithm, what binds, what no library
+/// can beat.
+pub fn exchange(exchange: &ExchangeSpec, told: &ExchangeTime) -> String {
+    let mut text = format!("{exchange}\ndone after {}", told.time);
+    if told.mean != told.time {
+        text += &format!(", {} in the mean over the ranks", told.mean);
+    }
+    let (alg, bus) = (fmt::number(told.algbw.0), fmt::number(told.busbw.0));
+    text += &format!("; {alg} GB/s, on the bus {bus}; {}\n", told.algorithm);
+    for step in &told.steps {
+        text += &format!("  {step}\n");
+    }
+    if !told.bound_by.is_empty() {
+        text += &format!("full: {}\n", fmt::list(&told.bound_by));
+    }
+    let bounds = &told.bounds;
+    text += &format!("no library takes less than {} ({})", bounds.flow, bounds.flow_by);
+    if bounds.latency.0 > 0.0 {
+        text += &format!("; by copies of the runtime not less than {}", bounds.latency);
+    }
+    text + "\na point: what libraries cost has no intervals\n"
+}
+
+/// The same for programs.
+pub fn exchange_json(exchange: &ExchangeSpec, told: &ExchangeTime) -> Value {
+    json!({
+        "exchange": exchange.to_string(),
+        "us": told.time.0 / 1e3,
+        "mean_us": told.mean.0 / 1e3,
+        "algbw_gbs": told.algbw.0,
+        "busbw_gbs": told.busbw.0,
+        "algorithm": told.algorithm,
+        "steps": told.steps,
+        "bound_by": told.bound_by,
+        "bound_us": told.bounds.flow.0 / 1e3,
+        "bound_from": told.bounds.flow_by,
+        "latency_bound_us": told.bounds.latency.0 / 1e3,
+    })
+}
+
+/// What is expected of a case, for programs. Times in us, rates in GB/s.
+pub fn json(network: &Network, case: &Case, durations: &SetDurations) -> Value {
+    let span = |span: &pathline_flow::TimeRange| {
+        json!({
+            "typical_us": span.typical.0 / 1e3,
+            "low_us": span.low.0 / 1e3,
+            "high_us": span.high.0 / 1e3,
+        })
+    };
+    let flows: Vec<Value> = durations
+        .flows
+        .iter()
+        .zip(&case.timed)
+        .map(|(flow, of)| {
+            json!({
+                "flow": of.to_string(),
+                "alone_gbs": flow.alone.0,
+                "duration": span(&flow.time),
+                "gbs": flow.rate.0,
+                "bound_by": flow.bound_by,
+            })
+        })
+        .collect();
+    let doubt = durations.doubt;
+    json!({
+        "case": case.to_string(),
+        "duration": span(&durations.set),
+        "flows": flows,
+        "interval_from": {
+            "orders_possible": doubt.orders.possible,
+            "orders_tried": doubt.orders.tried,
+            "capacities": doubt.capacities,
+            "error_p95": doubt.error,
+        },
+        "measured_from": network.measured().from,
+    })
+}

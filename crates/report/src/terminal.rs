@@ -1,0 +1,333 @@
+//! The summary on a terminal: sentences first, then small pictures.
+
+pub mod model_agreement;
+pub mod scores;
+
+mod draw;
+mod sheets;
+
+use std::collections::BTreeMap;
+
+use draw::{TermPage, TermPaint};
+use pathline_explain::figure::{
+    BarsBody, BetterWhen, CurvesBody, Figure, FigureBody, Headline, HeadlineTone, MatrixBody,
+    RunReport, Suspicion,
+};
+use pathline_explain::fmt;
+
+/// Matrices that are shown; the sums of both ways but of the runtime's copy are left to the page.
+const MATRICES: [&str; 14] = [
+    "host-numa-read",
+    "host-numa-write",
+    "host-numa-latency",
+    "pairs-dma",
+    "pairs-dma-pull",
+    "pairs-read",
+    "pairs-write",
+    "pairs-blit",
+    "latency",
+    "latency-load",
+    "overhead-memory",
+    "numa-gpu-in",
+    "pairs-dma-both",
+    "pairs-blit-pull",
+];
+
+/// Figures that would say the same again.
+const LEFT_OUT: [&str; 7] = [
+    "fan",
+    "local-latency",
+    "host-threads",
+    "routes",
+    "latency-host",
+    "overhead-batch",
+    "storage-latency",
+];
+
+/// The most kinds of GPUs that are told apart; the page has them all.
+const MOST_GPUS: usize = 4;
+
+/// The most kinds of doubts that are shown; the page has them all.
+const MOST_NOTES: usize = 4;
+
+/// The most reasons for skips and faults that are shown.
+const MOST_REASONS: usize = 8;
+
+/// A summary that reads at a glance, at most `width` columns wide (60 to 160), in ANSI 256 colours
+/// if `colour`. Without colour it says the same with blocks of eight heights.
+pub fn summary(report: &RunReport, width: usize, colour: bool) -> String {
+    let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
+    title(&mut page, report);
+    headlines(&mut page, report);
+    pictures(&mut page, report);
+    matrices(&mut page, report);
+    sheets::gaps(&mut page, report);
+    marks(&mut page, report);
+    absences(&mut page, report);
+    notes(&mut page, report);
+    page.finish()
+}
+
+fn title(page: &mut TermPage, report: &RunReport) {
+    let name = format!("pathline: {}", report.title);
+    let processor = report.conditions.iter().find(|(k, _)| k == "Processor");
+    let gpus = report.conditions.iter().find(|(k, _)| k == "GPUs");
+    let what = gpus.or(processor).map_or(String::new(), |(_, v)| format!(" ({v})"));
+    page.line(&page.paint.bold(&page.cut(&format!("{name}{what}"))));
+    if let Some(machine) = &report.simulated {
+        let text = format!("SIMULATED: a model of {machine}, not measured on hardware");
+        let room = page.width - 2;
+        page.line(&page.paint.banner(&text.chars().take(room).collect::<String>()));
+    }
+    for (gpus, words) in report.gpus.iter().take(MOST_GPUS) {
+        let indent = gpus.chars().count();
+        page.wrapped(&page.paint.dim(gpus), indent, words);
+    }
+    more(page, report.gpus.len(), MOST_GPUS, "kind of GPU");
+    if !report.complete {
+        page.line(
+            &page.paint.warn("The run did not end as planned: these are the figures so far."),
+        );
+    }
+    page.gap();
+}
+
+fn headlines(page: &mut TermPage, report: &RunReport) {
+    for Headline { text, tone } in &report.headlines {
+        let mark = match tone {
+            HeadlineTone::Good => page.paint.good("+"),
+            HeadlineTone::Plain => page.paint.dim("-"),
+            HeadlineTone::Warn => page.paint.warn("!"),
+        };
+        page.wrapped(&mark, 1, text);
+    }
+    if report.headlines.is_empty() {
+        page.line("No figures.");
+    }
+    page.gap();
+}
+
+fn pictures(page: &mut TermPage, report: &RunReport) {
+    let shown = |f: &&Figure| !LEFT_OUT.contains(&f.id.as_str());
+    for figure in report.figures.iter().filter(shown).filter(|f| f.has_value()) {
+        match &figure.body {
+            FigureBody::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
+            FigureBody::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
+            FigureBody::Sheet(all) if !all.rows.is_empty() => {
+                sheets::sheet(page, figure, all);
+                if figure.id == "storage-stages" {
+                    page.wrapped(" ", 1, &figure.finding);
+                }
+            }
+            FigureBody::Stacks(all) if !all.stacks.is_empty() => sheets::stacks(page, figure, all),
+            _ => {}
+        }
+    }
+}
+
+/// Curves as rows of eight heights, on one logarithmic scale a figure.
+fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
+    let x = |v: f64| match curves.x_unit.as_str() {
+        "B" => pathline_schema::Bytes(v as u64).rounded(),
+        "depth" => format!("depth {v}"),
+        unit if v.fract() == 0.0 => format!("{v} {unit}"),
+        unit => format!("{} {unit}", fmt::number(v)),
+    };
+    let xs = || curves.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0));
+    let (from, to) = pathline_explain::figure::extremes(&xs().collect::<Vec<_>>());
+    let span = if from < to { format!("{} to {}", x(from), x(to)) } else { x(to) };
+    page.heading(&figure.title, &format!("{}, {span}", curves.y_unit));
+    let values: Vec<f64> =
+        curves.lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.1.value)).collect();
+    let scale = pathline_explain::figure::extremes(&values);
+    let rows: Vec<(String, String, String)> = curves
+        .lines
+        .iter()
+        .filter_map(|line| {
+            let points: Vec<(f64, f64)> =
+                line.points.iter().filter_map(|(x, c)| Some((*x, c.value?))).collect();
+            let (_, last) = *points.last()?;
+            let share = line.points.iter().rev().find(|p| p.1.value.is_some());
+            let share = share.and_then(|p| p.1.share_of_ceiling()).map(fmt::percent);
+            let spark: String =
+                points.iter().map(|p| draw::height(draw::log_share(p.1, scale))).collect();
+            let best = points.iter().copied().max_by(|a, b| match curves.better {
+                BetterWhen::Lower => b.1.total_cmp(&a.1),
+                _ => a.1.total_cmp(&b.1),
+            })?;
+            let best = format!("best {} at {}", fmt::number(best.1), x(best.0));
+            let mark = line.points.iter().find_map(|p| Some(p.1.suspect.as_ref()?.mark()));
+            let name = mark.map_or(line.name.clone(), |mark| format!("{} {mark}", line.name));
+            Some((
+                name,
+                format!("{spark} {:>5} {:>5}", fmt::number(last), share.unwrap_or_default()),
+                best,
+            ))
+        })
+        .collect();
+    let longest = rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
+    let spark = rows.iter().map(|r| r.1.chars().count()).max().unwrap_or(0);
+    let column = 4 + longest + spark;
+    if rows.len() > 6 && 2 * column + 2 <= page.width {
+        let half = rows.len().div_ceil(2);
+        for i in 0..half {
+            let cell = |r: &(String, String, String)| format!("{:<longest$}  {:>spark$}", r.0, r.1);
+            let right = rows.get(half + i).map(cell).unwrap_or_default();
+            page.line(format!("  {}    {right}", cell(&rows[i])).trim_end());
+        }
+        return;
+    }
+    for (name, spark_text, best) in rows {
+        let text = format!("  {name:<longest$}  {spark_text:>spark$}");
+        let room = page.width.saturating_sub(text.chars().count() + 2);
+        let best = if best.chars().count() <= room {
+            format!("  {}", page.paint.dim(&best))
+        } else {
+            String::new()
+        };
+        page.line(&format!("{}{best}", page.cut(&text)));
+    }
+}
+
+/// Bars against their ceiling, with the published value where there is one.
+fn bars(page: &mut TermPage, figure: &Figure, all: &BarsBody) {
+    page.heading(&figure.title, &all.unit);
+    let longest = all.bars.iter().map(|b| b.label.chars().count()).max().unwrap_or(0);
+    let longest = longest.min(page.width - 42);
+    let (_, most) = pathline_explain::figure::extremes(
+        &all.bars.iter().filter_map(|b| b.cell.ceiling.or(b.cell.value)).collect::<Vec<_>>(),
+    );
+    for bar in &all.bars {
+        let label: String = bar.label.chars().take(longest).collect();
+        let Some(value) = bar.cell.value else {
+            let why = bar.cell.absent.as_deref().unwrap_or("not measured");
+            let text = page.cut(&format!("  {label:<longest$}  {why}"));
+            page.line(&page.paint.dim(&text));
+            continue;
+        };
+        let share = bar.cell.share_of_ceiling();
+        let drawn = draw::bar(value / most, bar.cell.ceiling.map(|c| c / most));
+        let percent = share.map_or(String::new(), fmt::percent);
+        let published = bar
+            .cell
+            .published
+            .as_ref()
+            .map_or(String::new(), |p| format!("published {}", fmt::number(p.value)));
+        let drawn = page.paint.shaded(&drawn, share);
+        let tail = format!("{:>6} {percent:>5}", fmt::number(value));
+        // 42 columns of bar, figures and space; what others published goes where there is room.
+        let room = page.width.saturating_sub(42 + longest + 2);
+        let mark = bar.cell.suspect.as_ref().map(Suspicion::mark);
+        let tail = mark
+            .map_or(tail.clone(), |mark| format!("{tail} {}", page.paint.warn(&mark.to_string())));
+        let published = if published.chars().count() <= room { published } else { String::new() };
+        page.line(&format!("  {label:<longest$}  {drawn} {tail}  {published}"));
+    }
+}
+
+/// Heat maps, two abreast where they fit.
+fn matrices(page: &mut TermPage, report: &RunReport) {
+    let mut blocks: Vec<Vec<(String, usize)>> = Vec::new();
+    for id in MATRICES {
+        let Some(figure) = report.figures.iter().find(|f| f.id == id) else { continue };
+        let FigureBody::Matrix(matrix) = &figure.body else { continue };
+        if !figure.has_value() {
+            continue;
+        }
+        match draw::heat_map(&figure.title, matrix, page.paint, page.width) {
+            Some(mut block) => {
+                let lost = pathline_explain::loss_breakdown::losses(matrix.cells.iter().flatten());
+                let width = block.iter().map(|l| l.1).max().unwrap_or(0);
+                block.extend(draw::wrap(&lost, width).into_iter().map(|line| {
+                    let width = line.chars().count();
+                    (page.paint.dim(&line), width)
+                }));
+                blocks.push(block);
+            }
+            None => {
+                page.heading(&figure.title, &matrix.unit);
+                page.wrapped(" ", 1, &figure.finding);
+            }
+        }
+    }
+    if blocks.is_empty() {
+        return;
+    }
+    page.gap();
+    page.side_by_side(&blocks);
+    page.line(&page.paint.legend());
+    if report.figures.iter().any(has_absent) {
+        page.line("x: not measured");
+    }
+}
+
+fn has_absent(figure: &Figure) -> bool {
+    let absent = |m: &MatrixBody| m.cells.iter().flatten().any(|c| c.absent.is_some());
+    MATRICES.contains(&figure.id.as_str())
+        && figure.has_value()
+        && matches!(&figure.body, FigureBody::Matrix(m) if absent(m))
+}
+
+/// What the marks beside values mean, where there are some.
+fn marks(page: &mut TermPage, report: &RunReport) {
+    let cells = || report.figures.iter().flat_map(Figure::cells);
+    let suspects = || cells().filter_map(|c| c.suspect.as_ref());
+    if suspects().any(|s| matches!(s, Suspicion::BeyondCeiling(_))) {
+        page.line(&page.paint.warn("!: more than hardware can carry there"));
+    }
+    if suspects().any(|s| matches!(s, Suspicion::Unverified(_))) {
+        page.line(&page.paint.warn("?: its bytes were not verified"));
+    }
+}
+
+/// Reasons by suite and frequency, where there is more than the one that a headline tells.
+fn absences(page: &mut TermPage, report: &RunReport) {
+    let mut reasons: BTreeMap<(bool, String, &str), usize> = BTreeMap::new();
+    for absence in &report.absences {
+        let why = fmt::reason(&absence.case, &absence.why);
+        let suite = absence.suites.first().cloned().unwrap_or_default();
+        *reasons.entry((!absence.faulted, suite, why)).or_default() += 1;
+    }
+    if reasons.len() < 2 {
+        return;
+    }
+    page.heading("Not measured", &fmt::count(report.absences.len(), "case"));
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|((skipped, ..), n)| (*skipped, std::cmp::Reverse(*n)));
+    for ((skipped, suite, why), n) in reasons.iter().take(MOST_REASONS) {
+        let (mark, word) = if *skipped { (" ", "skipped") } else { ("!", "failed") };
+        let of = if suite.is_empty() { String::new() } else { format!(" of {suite}") };
+        page.line(&page.cut(&format!("{mark} {n}{of} {word}: {why}")));
+    }
+    more(page, reasons.len(), MOST_REASONS, "reason");
+}
+
+/// Doubts by kind, each with its worst example.
+fn notes(page: &mut TermPage, report: &RunReport) {
+    let groups = report.warnings_by_code();
+    if groups.is_empty() {
+        return;
+    }
+    page.heading("Doubts", &report.notes.len().to_string());
+    for (code, doubts) in groups.iter().take(MOST_NOTES) {
+        let Some(worst) = doubts.first() else { continue };
+        let number = if doubts.len() > 1 { format!("{} x ", doubts.len()) } else { String::new() };
+        let worst = format!("{}: {}", worst.subject, worst.text);
+        let line = page.cut(&format!("! {number}{code}: {worst}"));
+        page.line(&page.paint.warn(&line));
+    }
+    more(page, groups.len(), MOST_NOTES, "kind");
+}
+
+fn more(page: &mut TermPage, all: usize, shown: usize, noun: &str) {
+    if all > shown {
+        let text =
+            format!("  and {} in the report", fmt::count(all - shown, &format!("more {noun}")));
+        page.line(&page.paint.dim(&text));
+    }
+}
+
+/// Where a run's files are: one line of names and paths.
+pub fn files(files: &[(&str, &str)]) -> String {
+    files.iter().map(|(name, path)| format!("{name} {path}")).collect::<Vec<_>>().join("   ")
+}

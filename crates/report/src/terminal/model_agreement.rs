@@ -1,0 +1,106 @@
+//! Predicted durations of sets beside measured ones, on a terminal.
+
+use pathline_schema::plain_line;
+
+use super::draw::{TermPage, TermPaint};
+use crate::scores::{share, signed};
+use pathline_explain::fmt;
+use pathline_explain::model_agreement::{AgreementClass, AgreementSet, ModelAgreement};
+
+/// Sets that are shown unless all are asked for.
+const FARTHEST: usize = 12;
+/// Cases of one reason that are left out are counted; so many reasons are shown.
+const REASONS: usize = 8;
+
+/// A summary at most `width` columns wide (60 to 160), in ANSI colours if `colour`. `against` names
+/// the run; with `all` every set is shown, else the farthest.
+pub fn summary(
+    held: &ModelAgreement,
+    against: &str,
+    all: bool,
+    width: usize,
+    colour: bool,
+) -> String {
+    let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
+    let title = format!("pathline: {} against {against}", held.machine);
+    page.line(&page.paint.bold(&page.cut(&title)));
+    page.wrapped(&page.paint.dim("-"), 1, &held.lead());
+    page.gap();
+    write_classes(&mut page, "of", held.known.iter().chain(&held.kinds));
+    page.gap();
+    write_classes(&mut page, "of those, by number", held.sizes.iter());
+    page.gap();
+    write_sets(&mut page, held, all);
+    write_left_out(&mut page, held);
+    page.finish()
+}
+
+fn write_classes<'a>(
+    page: &mut TermPage,
+    title: &str,
+    classes: impl Iterator<Item = &'a AgreementClass>,
+) {
+    let head = format!(
+        "{title:<28} {:>5} {:>8} {:>8} {:>8} {:>9}  {:>8} {:>8}",
+        "sets", "median", "p95", "worst", "inside", "flows", "p95"
+    );
+    page.line(&page.paint.dim(&page.cut(&head)));
+    for c in classes {
+        let inside = c.inside.map_or_else(|| "-".to_owned(), fmt::percent);
+        let flows = c.flows.as_ref();
+        let flow = |error: Option<f64>| error.map_or_else(String::new, share);
+        let text = format!(
+            "{:<28} {:>5} {:>8} {:>8} {:>8} {:>9}  {:>8} {:>8}",
+            c.sets.name,
+            c.sets.n,
+            share(c.sets.median),
+            share(c.sets.p95),
+            share(c.sets.worst),
+            inside,
+            flow(flows.map(|f| f.median)),
+            flow(flows.map(|f| f.p95)),
+        );
+        page.line(&page.cut(&text));
+    }
+}
+
+fn write_sets(page: &mut TermPage, held: &ModelAgreement, all: bool) {
+    let most = if all { held.sets.len() } else { FARTHEST };
+    page.heading(if all { "All sets, the farthest first" } else { "Farthest" }, "");
+    let head = "predicted        interval  measured    error  flows  class, and what binds";
+    page.line(&page.paint.dim(&page.cut(head)));
+    for s in held.sets.iter().take(most) {
+        let set = s.predicted.set;
+        let interval = fmt::range(set.low.0 / 1e3, set.high.0 / 1e3);
+        let text = format!(
+            "{:>9} {:>15} {:>9} {:>8} {:>6}  {}, {}",
+            fmt::number(set.typical.0 / 1e3),
+            interval,
+            fmt::number(s.measured.0 / 1e3),
+            signed(s.error()),
+            s.case.flows().count(),
+            s.kind.name(),
+            s.bounds(),
+        );
+        page.line(&page.cut(&text));
+        write_case(page, s, all);
+    }
+    page.gap();
+}
+
+/// The set's flows, where they can be read: all of a few, else as many as fit on a line.
+fn write_case(page: &mut TermPage, set: &AgreementSet, all: bool) {
+    let text = format!("          {}", set.case);
+    page.line(&page.paint.dim(&if all { plain_line(&text).into_owned() } else { page.cut(&text) }));
+}
+
+fn write_left_out(page: &mut TermPage, held: &ModelAgreement) {
+    if held.left_out.is_empty() {
+        return;
+    }
+    page.heading(&format!("Left out, {}", fmt::count(held.left_out.len(), "case")), "");
+    for (why, n) in held.reasons().into_iter().take(REASONS) {
+        page.wrapped(&page.paint.dim("-"), 1, &format!("{n} x {why}"));
+    }
+    page.gap();
+}

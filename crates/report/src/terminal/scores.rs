@@ -1,0 +1,130 @@
+//! Predictions beside what was published, on a terminal.
+
+use pathline_published::ValidationReport;
+use pathline_published::score::ComparedRow;
+use pathline_schema::plain_line;
+
+use super::draw::{TermPage, TermPaint};
+use crate::scores::{
+    classes_table, contradiction, farthest, reasons, share, signed, targets_lines, value,
+};
+use pathline_explain::fmt;
+
+/// Rows that are shown unless all are asked for.
+const FARTHEST: usize = 12;
+/// Rows of one reason that are named by their line.
+const LINES: usize = 8;
+
+/// A summary at most `width` columns wide (60 to 160), in ANSI colours if `colour`. `against` names
+/// the table; with `all` every row is shown, else the farthest.
+pub fn summary(
+    report: &ValidationReport,
+    against: &str,
+    all: bool,
+    width: usize,
+    colour: bool,
+) -> String {
+    let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
+    let rows = report.compared.len() + report.left_out.len();
+    let title = format!(
+        "pathline: {} against {against}, {} of {}",
+        report.machine,
+        report.compared.len(),
+        fmt::count(rows, "row")
+    );
+    page.line(&page.paint.bold(&page.cut(&title)));
+    let simulated = format!("SIMULATED: predictions are of the model of {}", report.machine);
+    let room = page.width - 2;
+    let simulated = plain_line(&simulated);
+    page.line(&page.paint.banner(&simulated.chars().take(room).collect::<String>()));
+    page.gap();
+    for (met, text) in targets_lines(&report.judged) {
+        let mark = if met { page.paint.good("+") } else { page.paint.warn("!") };
+        page.wrapped(&mark, 1, &text);
+    }
+    let data = report.compared.iter().filter(|c| c.data).count();
+    if data > 0 {
+        let text = format!(
+            "{} the model carries as data: they agree by construction and count for no target",
+            fmt::count(data, "value")
+        );
+        page.wrapped(&page.paint.dim("-"), 1, &text);
+    }
+    page.gap();
+    for line in classes_table(&report.classes).lines() {
+        page.line(&plain_line(line));
+    }
+    page.gap();
+    write_rows(&mut page, &report.compared, all);
+    write_contradictions(&mut page, report, all);
+    write_left_out(&mut page, report, all);
+    page.finish()
+}
+
+fn write_rows(page: &mut TermPage, compared: &[ComparedRow], all: bool) {
+    let mut rows = farthest(compared);
+    if !all {
+        // Those that agree are nothing to look at.
+        rows.retain(|c| c.error() != 0.0);
+        rows.truncate(FARTHEST);
+    }
+    if rows.is_empty() {
+        return;
+    }
+    page.heading(if all { "All rows, the farthest first" } else { "Farthest" }, "");
+    page.line(&page.paint.dim("predicted    published unit     error  row"));
+    for c in rows {
+        let text = format!(
+            "{:>9} {:>12} {:<5} {:>8}  {}",
+            fmt::number(c.predicted),
+            value(&c.measured),
+            c.unit,
+            signed(c.error()),
+            c.label
+        );
+        page.line(&page.cut(&text));
+    }
+    page.gap();
+}
+
+fn write_contradictions(page: &mut TermPage, report: &ValidationReport, all: bool) {
+    if report.contradictions.is_empty() {
+        return;
+    }
+    let n = fmt::count(report.contradictions.len(), "path");
+    page.heading(&format!("Published values that contradict each other, {n}"), "");
+    for c in &report.contradictions {
+        if all {
+            page.wrapped(&page.paint.dim("-"), 1, &contradiction(c));
+            continue;
+        }
+        let values: Vec<String> = c.values.iter().map(|v| fmt::number(v.0)).collect();
+        let text = format!(
+            "{}: {}; the least error of any one model is {}",
+            c.what,
+            fmt::list(&values),
+            share(c.least_error)
+        );
+        page.wrapped(&page.paint.dim("-"), 1, &text);
+    }
+    page.gap();
+}
+
+fn write_left_out(page: &mut TermPage, report: &ValidationReport, all: bool) {
+    if report.left_out.is_empty() {
+        return;
+    }
+    page.heading(&format!("Left out, {}", fmt::count(report.left_out.len(), "row")), "");
+    for (reason, rows) in reasons(report) {
+        let most = if all { rows.len() } else { LINES };
+        let mut lines: Vec<String> =
+            rows.iter().take(most).map(|row| row.line.to_string()).collect();
+        if rows.len() > most {
+            lines.push("...".to_owned());
+        }
+        let noun = if rows.len() == 1 { "line" } else { "lines" };
+        let kind = if rows.iter().any(|row| row.unreadable) { "cannot be read: " } else { "" };
+        let text = format!("{} x {kind}{reason} ({noun} {})", rows.len(), lines.join(", "));
+        page.wrapped(&page.paint.dim("-"), 1, &text);
+    }
+}
